@@ -1,0 +1,23 @@
+# Compile options of every target of the project, as one interface library.
+add_library(ingot_options INTERFACE)
+target_compile_features(ingot_options INTERFACE cxx_std_20)
+# Errno and trap bookkeeping of libm is never read, and it keeps loops from vectorising. No other
+# relaxation of IEEE arithmetic: NaN, infinities and the order of sums are as written.
+target_compile_options(ingot_options INTERFACE
+  $<BUILD_INTERFACE:-Wall;-Wextra;-Werror;-fno-math-errno;-fno-trapping-math>)
+if(INGOT_NATIVE)
+  target_compile_options(ingot_options INTERFACE $<BUILD_INTERFACE:-march=native>)
+endif()
+if(INGOT_SANITIZE)
+  target_compile_options(ingot_options INTERFACE
+    $<BUILD_INTERFACE:-fsanitize=${INGOT_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>)
+  target_link_options(ingot_options INTERFACE $<BUILD_INTERFACE:-fsanitize=${INGOT_SANITIZE}>)
+endif()
+if(INGOT_FUZZ)
+  target_compile_options(ingot_options INTERFACE
+    $<BUILD_INTERFACE:-fsanitize=fuzzer-no-link,address,undefined;-fno-sanitize-recover=all>)
+  target_link_options(ingot_options INTERFACE $<BUILD_INTERFACE:-fsanitize=address,undefined>)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O3")
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)

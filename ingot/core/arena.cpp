@@ -1,0 +1,47 @@
+#include "ingot/core/arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace ingot {
+
+Arena::Arena(std::string name, size_t size_bytes) : name_(std::move(name)) {
+  capacity_bytes_ = std::max(size_bytes, kAlign);
+  void* memory = mmap(nullptr, capacity_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    fail(ErrorKind::kMemory, "arena '{}': the system refused {:.2f} GiB; use a smaller batch or model", name_,
+         static_cast<double>(capacity_bytes_) / (1 << 30));
+  madvise(memory, capacity_bytes_, MADV_HUGEPAGE);  // fewer page faults; refusal is harmless
+  data_ = static_cast<char*>(memory);
+}
+
+Arena::~Arena() {
+  if (data_) munmap(data_, capacity_bytes_);
+}
+
+Arena::Arena(Arena&& other) noexcept
+    : name_(std::move(other.name_)),
+      data_(std::exchange(other.data_, nullptr)),
+      capacity_bytes_(std::exchange(other.capacity_bytes_, 0)),
+      used_bytes_(std::exchange(other.used_bytes_, 0)),
+      peak_bytes_(std::exchange(other.peak_bytes_, 0)) {}
+
+Tensor Arena::alloc(DType dtype, const Shape& shape) {
+  const size_t wanted = static_cast<size_t>(shape.elements()) * size_bytes(dtype);
+  const size_t padded = (wanted + kAlign - 1) / kAlign * kAlign;
+  INGOT_CHECK(is_measuring() || used_bytes_ + padded <= capacity_bytes_,
+              "arena '{}': {} bytes wanted, {} of {} used", name_, wanted, used_bytes_, capacity_bytes_);
+  char* place = is_measuring() ? nullptr : data_ + used_bytes_;
+  used_bytes_ += padded;
+  peak_bytes_ = std::max(peak_bytes_, used_bytes_);
+  return Tensor(place, dtype, shape);
+}
+
+void Arena::release_to(Mark mark) {
+  INGOT_CHECK(mark <= used_bytes_, "arena '{}': mark {} lies beyond {}", name_, mark, used_bytes_);
+  used_bytes_ = mark;
+}
+
+}  // namespace ingot

@@ -1,0 +1,47 @@
+// Arena: one named block of memory, sized before it is used and handed out front to back.
+//
+// The same layout code runs twice: first on a measuring arena, which only counts and returns tensors
+// without data, then on one of that size. Nothing is freed alone; release_to() drops everything after a mark.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "ingot/core/tensor.h"
+
+namespace ingot {
+
+class Arena {
+ public:
+  static constexpr size_t kAlign = 64;  // bytes; a cache line, an AVX-512 register
+
+  // A measuring arena: unlimited, without memory.
+  explicit Arena(std::string name) : name_(std::move(name)) {}
+  // Zero-filled memory of size_bytes (kMemory error if the system refuses).
+  Arena(std::string name, size_t size_bytes);
+  ~Arena();
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&&) = delete;
+
+  Tensor alloc(DType dtype, const Shape& shape);
+
+  using Mark = size_t;
+  Mark mark() const { return used_bytes_; }
+  void release_to(Mark mark);
+
+  const std::string& name() const { return name_; }
+  size_t used_bytes() const { return used_bytes_; }
+  size_t peak_bytes() const { return peak_bytes_; }
+  size_t capacity_bytes() const { return capacity_bytes_; }
+  bool is_measuring() const { return data_ == nullptr; }
+
+ private:
+  std::string name_;
+  char* data_ = nullptr;
+  size_t capacity_bytes_ = 0;
+  size_t used_bytes_ = 0;
+  size_t peak_bytes_ = 0;
+};
+
+}  // namespace ingot

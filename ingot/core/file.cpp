@@ -1,0 +1,127 @@
+#include "ingot/core/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace fs = std::filesystem;
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0)
+    fail(ErrorKind::kData, "{}: cannot be read: {}; check the path and its permissions", path.string(),
+         std::strerror(errno));
+  struct stat info {};
+  const bool is_regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  if (!is_regular) {
+    ::close(fd);
+    fail(ErrorKind::kData, "{}: is not a regular file; give a file", path.string());
+  }
+  size_bytes_ = static_cast<size_t>(info.st_size);
+  if (size_bytes_ > 0) {
+    void* memory = ::mmap(nullptr, size_bytes_, PROT_READ, MAP_PRIVATE, fd, 0);
+    const int error = errno;
+    if (memory == MAP_FAILED) {
+      ::close(fd);
+      fail(ErrorKind::kData, "{}: cannot be mapped: {}", path.string(), std::strerror(error));
+    }
+    data_ = memory;
+  }
+  ::close(fd);
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<void*>(data_), size_bytes_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_bytes_, other.size_bytes_);
+  return *this;
+}
+
+std::string read_file(const fs::path& path) { return std::string(MappedFile(path).text()); }
+
+OutputFile::OutputFile(const fs::path& path) : path_(path) {
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0)
+    fail(ErrorKind::kDisk, "{}: cannot be written: {}; choose a folder you may write to", path.string(),
+         std::strerror(errno));
+}
+
+OutputFile::~OutputFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(path_.c_str());
+}
+
+void OutputFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_, bytes.data(), std::min<size_t>(bytes.size(), size_t{1} << 30));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0)
+      fail(ErrorKind::kDisk, "{}: writing failed after {} bytes: {}; free some space and try again",
+           path_.string(), written_bytes_, n < 0 ? std::strerror(errno) : "nothing was written");
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    written_bytes_ += static_cast<uint64_t>(n);
+  }
+}
+
+void OutputFile::close() {
+  const bool is_synced = ::fsync(fd_) == 0;
+  const int sync_error = errno;
+  const bool is_closed = ::close(std::exchange(fd_, -1)) == 0;
+  if (is_synced && is_closed) return;
+  const int error = is_synced ? errno : sync_error;
+  ::unlink(path_.c_str());
+  fail(ErrorKind::kDisk, "{}: flushing to disk failed: {}; free some space and try again", path_.string(),
+       std::strerror(error));
+}
+
+void write_file(const fs::path& path, std::string_view text) {
+  const fs::path temporary = path.string() + fmt::format(".tmp.{}", ::getpid());
+  OutputFile file(temporary);
+  file.write(text);
+  file.close();
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    fail(ErrorKind::kDisk, "{}: cannot be replaced: {}", path.string(), std::strerror(error));
+  }
+  sync_folder(path.has_parent_path() ? path.parent_path() : fs::path("."));
+}
+
+void sync_folder(const fs::path& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) fail(ErrorKind::kDisk, "{}: cannot be opened: {}", folder.string(), std::strerror(errno));
+  const bool is_synced = ::fsync(fd) == 0 || errno == EINVAL;  // EINVAL: a file system without it
+  const int error = errno;
+  ::close(fd);
+  if (!is_synced)
+    fail(ErrorKind::kDisk, "{}: flushing the folder failed: {}", folder.string(), std::strerror(error));
+}
+
+void make_folders(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    fail(ErrorKind::kDisk, "{}: the folder cannot be made: {}; choose a folder you may write to",
+         folder.string(), error.message());
+}
+
+}  // namespace ingot

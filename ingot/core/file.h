@@ -1,0 +1,65 @@
+// Files: mapped for reading, committed durably for writing. Every error names the path and what to do.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ingot {
+
+// A regular file mapped read-only. kData error if it is missing, unreadable or not a regular file.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  const std::filesystem::path& path() const { return path_; }
+  size_t size_bytes() const { return size_bytes_; }
+  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_bytes_}; }
+  std::string_view text() const { return {static_cast<const char*>(data_), size_bytes_}; }
+
+ private:
+  std::filesystem::path path_;
+  const void* data_ = nullptr;
+  size_t size_bytes_ = 0;
+};
+
+// The whole file. kData error as above.
+std::string read_file(const std::filesystem::path& path);
+
+// A file being written: append, then close(), which flushes to the disk (fsync). A file that is not closed
+// is removed. Errors (full disk, no permission) are of kind kDisk and name the path.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::filesystem::path& path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+  void close();
+  uint64_t written_bytes() const { return written_bytes_; }
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+  uint64_t written_bytes_ = 0;
+};
+
+// Replaces path by the text in one step: temporary file beside it, fsync, rename, fsync of the folder.
+void write_file(const std::filesystem::path& path, std::string_view text);
+
+// Flushes a folder's entries to the disk.
+void sync_folder(const std::filesystem::path& folder);
+
+// Makes the folder and its parents; kDisk error naming the first that cannot be made.
+void make_folders(const std::filesystem::path& folder);
+
+}  // namespace ingot

@@ -1,0 +1,24 @@
+// Stream: the order in which operations run on a device, and what library handles belong to that order.
+// On the CPU every operation has finished when its call returns.
+#pragma once
+
+#include <memory>
+
+#include "ingot/core/tensor.h"
+#include "ingot/core/trace.h"
+
+namespace ingot {
+
+// A library's handle or cache that lives as long as the stream (matrix-product primitives, for one).
+class StreamResource {
+ public:
+  virtual ~StreamResource() = default;
+};
+
+struct Stream {
+  Device device = Device::kCpu;
+  Trace* trace = nullptr;                  // borrowed; null: not traced
+  std::unique_ptr<StreamResource> matmul;  // made by ops/matmul at first use
+};
+
+}  // namespace ingot
