@@ -58,7 +58,7 @@ constexpr std::string_view name(DType dtype) {
 
 // The upper half of an IEEE f32. Conversion rounds to nearest even and keeps NaN a NaN.
 struct bf16 {
-  uint16_t bits = 0;
+  uint16_t bits;
 
   bf16() = default;
   explicit bf16(float value) {

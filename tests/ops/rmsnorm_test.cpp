@@ -1,0 +1,136 @@
+#include "ingot/ops/rmsnorm.h"
+
+#include <gtest/gtest.h>
+
+#include "ingot/core/parallel.h"
+#include "tests/reference/rmsnorm.h"
+
+namespace ingot::testing {
+namespace {
+
+constexpr float kEps = 1e-5f;
+
+struct Case {
+  DType dtype;
+  int64_t N, C;
+  bool has_weight;
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const Case& c = info.param;
+  return fmt::format("{}_{}x{}_{}", name(c.dtype), c.N, c.C, c.has_weight ? "weight" : "weightless");
+}
+
+// A sum of C rounded products in f32, then one rounding to the dtype.
+double tolerance(const Case& c) {
+  return 4 * unit_roundoff(c.dtype) + 4 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(c.C));
+}
+
+class RmsNorm : public ::testing::TestWithParam<Case> {
+ protected:
+  Case c = GetParam();
+  Stream stream;
+  Buffer x = random_tensor(c.dtype, {c.N, c.C}, 1, 2.0);
+  Buffer dy = random_tensor(c.dtype, {c.N, c.C}, 2);
+  Buffer residual = random_tensor(c.dtype, {c.N, c.C}, 3);
+  Buffer weight = random_tensor(DType::f32, {c.C}, 4);
+  Tensor w = c.has_weight ? weight.tensor() : Tensor{};
+  Doubles w_values = c.has_weight ? to_doubles(w) : Doubles{};
+  Buffer y{c.dtype, {c.N, c.C}}, dx{c.dtype, {c.N, c.C}}, rstd{DType::f32, {c.N}};
+  Buffer scratch{DType::f32, {num_threads(), c.C}};
+  size_t width = static_cast<size_t>(c.C);
+
+  double loss(const Doubles& x_values, const Doubles& weights) {
+    return dot(rmsnorm_reference(x_values, weights, width, kEps), to_doubles(dy));
+  }
+};
+
+TEST_P(RmsNorm, ForwardMatchesReference) {
+  rmsnorm_forward(y, rstd, x, w, kEps, stream);
+  expect_close(y, rmsnorm_reference(to_doubles(x), w_values, width, kEps), tolerance(c), "y");
+}
+
+TEST_P(RmsNorm, ForwardInPlace) {
+  const Doubles want = rmsnorm_reference(to_doubles(x), w_values, width, kEps);
+  rmsnorm_forward(x, rstd, x, w, kEps, stream);
+  expect_close(x, want, tolerance(c), "y");
+}
+
+TEST_P(RmsNorm, ForwardAddsResidualAndMayOverwriteIt) {
+  Doubles sum = to_doubles(x);
+  const Doubles added = to_doubles(residual);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += added[i];
+  residual_rmsnorm_forward(y, residual, rstd, x, residual, w, kEps, stream);
+  expect_close(residual, sum, 2 * unit_roundoff(c.dtype), "sum");
+  expect_close(y, rmsnorm_reference(to_doubles(residual), w_values, width, kEps), tolerance(c), "y");
+}
+
+TEST_P(RmsNorm, BackwardMatchesCentralDifferences) {
+  Buffer dw = zeros(DType::f32, {c.C});
+  rmsnorm_forward(y, rstd, x, w, kEps, stream);
+  rmsnorm_backward(dx, c.has_weight ? dw.tensor() : Tensor{}, dy, x, w, rstd, {}, scratch, stream);
+  const Doubles want =
+      central_differences([&](const Doubles& v) { return loss(v, w_values); }, to_doubles(x));
+  expect_close(dx, want, 4 * tolerance(c) + 1e-7, "dx");
+  if (!c.has_weight) return;
+  const Doubles want_dw =
+      central_differences([&](const Doubles& v) { return loss(to_doubles(x), v); }, w_values);
+  expect_close(dw, want_dw, 1e-5, "dw", std::sqrt(static_cast<double>(c.N)));
+}
+
+TEST_P(RmsNorm, BackwardAddsResidualGradientInPlace) {
+  rmsnorm_forward(y, rstd, x, w, kEps, stream);
+  rmsnorm_backward(dx, {}, dy, x, w, rstd, {}, scratch, stream);
+  Doubles want = to_doubles(residual);
+  const Doubles own = to_doubles(dx);
+  for (size_t i = 0; i < want.size(); ++i) want[i] += own[i];
+  rmsnorm_backward(residual, {}, dy, x, w, rstd, residual, scratch, stream);
+  expect_close(residual, want, 4 * unit_roundoff(c.dtype), "dx", 4);
+}
+
+TEST_P(RmsNorm, WeightGradientAccumulatesAndInputGradientOverwrites) {
+  if (!c.has_weight) return;
+  Buffer dw = zeros(DType::f32, {c.C});
+  rmsnorm_forward(y, rstd, x, w, kEps, stream);
+  rmsnorm_backward(dx, dw, dy, x, w, rstd, {}, scratch, stream);
+  const Doubles once = to_doubles(dw), dx_once = to_doubles(dx);
+  rmsnorm_backward(dx, dw, dy, x, w, rstd, {}, scratch, stream);
+  Doubles twice = once;
+  for (double& v : twice) v *= 2;
+  expect_close(dw, twice, 4 * unit_roundoff(DType::f32), "dw");
+  EXPECT_EQ(to_doubles(dx), dx_once);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int64_t C : {1, 31, 32, 33, 257})
+      for (bool has_weight : {true, false}) all.push_back({dtype, C == 32 ? 65 : 3, C, has_weight});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, RmsNorm, ::testing::ValuesIn(cases()), case_name);
+
+TEST(RmsNormErrors, NamesTheOperand) {
+  Stream stream;
+  Buffer x = random_tensor(DType::f32, {2, 8}, 1), y = zeros(DType::f32, {2, 8});
+  Buffer w = zeros(DType::f32, {7});
+  try {
+    rmsnorm_forward(y, {}, x, w, kEps, stream);
+    FAIL() << "a weight of the wrong width was accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "rmsnorm: w must be (8), got (7)");
+  }
+}
+
+TEST(RmsNormZero, RowOfZerosHasFiniteGradient) {
+  Stream stream;
+  Buffer x = zeros(DType::f32, {1, 8}), y = zeros(DType::f32, {1, 8}), dx = zeros(DType::f32, {1, 8});
+  Buffer rstd = zeros(DType::f32, {1}), dy = random_tensor(DType::f32, {1, 8}, 2);
+  rmsnorm_forward(y, rstd, x, {}, kEps, stream);
+  rmsnorm_backward(dx, {}, dy, x, {}, rstd, {}, {}, stream);
+  for (double v : to_doubles(dx)) EXPECT_TRUE(std::isfinite(v));
+}
+
+}  // namespace
+}  // namespace ingot::testing
