@@ -1,0 +1,54 @@
+// GFLOP/s of every product of a training step, by engine: bench_matmul --benchmark_filter=...
+#include <benchmark/benchmark.h>
+
+#include <vector>
+
+#include "ingot/core/parallel.h"
+#include "ingot/ops/matmul.h"
+#include "ingot/ops/matmul_engines.h"
+
+namespace ingot {
+namespace {
+
+void run(benchmark::State& state, MatmulForm form, DType in, DType out, bool is_portable) {
+  const int64_t M = state.range(0), N = state.range(1), K = state.range(2);
+  std::vector<float> a(static_cast<size_t>(M * K)), b(static_cast<size_t>(N * K)),
+      c(static_cast<size_t>(M * N));
+  const Tensor ta(a.data(), in, form == MatmulForm::kTN ? Shape{K, M} : Shape{M, K});
+  const Tensor tb(b.data(), in, form == MatmulForm::kNT ? Shape{N, K} : Shape{K, N});
+  const Tensor tc(c.data(), out, {M, N});
+  const bool accumulate = form == MatmulForm::kTN;
+  Stream stream;
+  for (auto _ : state) {
+    if (is_portable)
+      portable::matmul({form, accumulate, in, out, M, N, K, a.data(), b.data(), c.data(), ta.strides[0],
+                        tb.strides[0], tc.strides[0]},
+                       stream);
+    else
+      matmul(tc, ta, tb, form, accumulate, stream);
+  }
+  state.counters["GFLOP/s"] = benchmark::Counter(2e-9 * static_cast<double>(M * N * K),
+                                                 benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void shapes(benchmark::internal::Benchmark* b) {
+  b->Args({1024, 2304, 768})
+      ->Args({1024, 768, 3072})
+      ->Args({256, 50304, 768})
+      ->Args({768, 384, 128})
+      ->Args({768, 128, 512});
+  b->UseRealTime()->Unit(benchmark::kMillisecond);
+}
+
+BENCHMARK_CAPTURE(run, f32_NT, MatmulForm::kNT, DType::f32, DType::f32, false)->Apply(shapes);
+BENCHMARK_CAPTURE(run, f32_NT_portable, MatmulForm::kNT, DType::f32, DType::f32, true)->Apply(shapes);
+BENCHMARK_CAPTURE(run, f32_NN, MatmulForm::kNN, DType::f32, DType::f32, false)->Apply(shapes);
+BENCHMARK_CAPTURE(run, f32_TN, MatmulForm::kTN, DType::f32, DType::f32, false)->Apply(shapes);
+BENCHMARK_CAPTURE(run, bf16_NT, MatmulForm::kNT, DType::bf16, DType::bf16, false)->Apply(shapes);
+BENCHMARK_CAPTURE(run, bf16_NN, MatmulForm::kNN, DType::bf16, DType::bf16, false)->Apply(shapes);
+BENCHMARK_CAPTURE(run, bf16_TN, MatmulForm::kTN, DType::bf16, DType::f32, false)->Apply(shapes);
+
+}  // namespace
+}  // namespace ingot
+
+BENCHMARK_MAIN();

@@ -1,0 +1,59 @@
+#include "ingot/ops/matmul.h"
+
+#include "ingot/ops/matmul_engines.h"
+
+namespace ingot {
+namespace {
+
+#ifdef INGOT_WITH_ONEDNN
+constexpr bool kHasOneDnn = true;
+#else
+constexpr bool kHasOneDnn = false;
+#endif
+
+void check_operand(const Tensor& t, int64_t rows, int64_t columns, const char* what) {
+  INGOT_CHECK(t.rank() == 2 && t.dim(0) == rows && t.dim(1) == columns, "matmul: {} must be ({}, {}), got {}",
+              what, rows, columns, t.shape.to_string());
+  INGOT_CHECK(t.dim(1) <= 1 || t.strides[1] == 1, "matmul: the last dim of {} must be contiguous", what);
+}
+
+MatmulProblem make_problem(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form,
+                           bool accumulate) {
+  INGOT_CHECK(a.rank() == 2 && b.rank() == 2 && c.rank() == 2, "matmul: operands must be matrices");
+  const int64_t M = c.dim(0), N = c.dim(1);
+  const int64_t K = form == MatmulForm::kTN ? a.dim(0) : a.dim(1);
+  const bool is_a_transposed = form == MatmulForm::kTN, is_b_transposed = form == MatmulForm::kNT;
+  check_operand(a, is_a_transposed ? K : M, is_a_transposed ? M : K, "a");
+  check_operand(b, is_b_transposed ? N : K, is_b_transposed ? K : N, "b");
+  check_operand(c, M, N, "c");
+  INGOT_CHECK(a.dtype == b.dtype && (a.dtype == DType::f32 || a.dtype == DType::bf16),
+              "matmul: a and b must both be f32 or bf16, got {} and {}", name(a.dtype), name(b.dtype));
+  INGOT_CHECK(c.dtype == a.dtype || c.dtype == DType::f32, "matmul: c must be {} or f32, got {}",
+              name(a.dtype), name(c.dtype));
+  INGOT_CHECK(!accumulate || c.dtype == DType::f32, "matmul: only an f32 c accumulates, got {}",
+              name(c.dtype));
+  return {form,   accumulate, a.dtype,      c.dtype,      M,           N, K, a.data,
+          b.data, c.data,     a.strides[0], b.strides[0], c.strides[0]};
+}
+
+}  // namespace
+
+void matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, bool accumulate,
+            Stream& stream) {
+  const Span span(stream.trace, "matmul");
+  const MatmulProblem p = make_problem(c, a, b, form, accumulate);
+  if (p.M == 0 || p.N == 0) return;
+  if constexpr (kHasOneDnn) {
+    if (p.K > 0 && onednn::is_fast(p.in)) return onednn::matmul(p, stream);
+  }
+  portable::matmul(p, stream);
+}
+
+const char* matmul_engine(DType dtype) {
+  if constexpr (kHasOneDnn) {
+    if (onednn::is_fast(dtype)) return onednn::version();
+  }
+  return "portable";
+}
+
+}  // namespace ingot

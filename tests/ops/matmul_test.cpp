@@ -1,0 +1,137 @@
+#include "ingot/ops/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include "ingot/core/parallel.h"
+#include "ingot/ops/matmul_engines.h"
+#include "tests/reference/numeric.h"
+
+namespace ingot::testing {
+namespace {
+
+struct Case {
+  MatmulForm form;
+  DType in, out;
+  bool accumulate;
+  int64_t M, N, K;
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const Case& c = info.param;
+  const char* forms[] = {"NT", "NN", "TN"};
+  return fmt::format("{}_{}_{}{}_{}x{}x{}", forms[static_cast<int>(c.form)], name(c.in), name(c.out),
+                     c.accumulate ? "_accumulate" : "", c.M, c.N, c.K);
+}
+
+// c = op(a) · op(b) in double.
+Doubles reference(const Case& c, const Doubles& a, const Doubles& b) {
+  Doubles out(static_cast<size_t>(c.M * c.N));
+  for (int64_t m = 0; m < c.M; ++m)
+    for (int64_t n = 0; n < c.N; ++n) {
+      double total = 0;
+      for (int64_t k = 0; k < c.K; ++k) {
+        const double x = a[static_cast<size_t>(c.form == MatmulForm::kTN ? k * c.M + m : m * c.K + k)];
+        const double y = b[static_cast<size_t>(c.form == MatmulForm::kNT ? n * c.K + k : k * c.N + n)];
+        total += x * y;
+      }
+      out[static_cast<size_t>(m * c.N + n)] = total;
+    }
+  return out;
+}
+
+class Matmul : public ::testing::TestWithParam<Case> {
+ protected:
+  Case c = GetParam();
+  Stream stream;
+  Shape a_shape = c.form == MatmulForm::kTN ? Shape{c.K, c.M} : Shape{c.M, c.K};
+  Shape b_shape = c.form == MatmulForm::kNT ? Shape{c.N, c.K} : Shape{c.K, c.N};
+  Buffer a = random_tensor(c.in, a_shape, 1), b = random_tensor(c.in, b_shape, 2);
+  Buffer out = random_tensor(c.out, {c.M, c.N}, 3);
+
+  Doubles want() const {
+    Doubles values = reference(c, to_doubles(a), to_doubles(b));
+    const Doubles before = to_doubles(out);
+    for (size_t i = 0; c.accumulate && i < values.size(); ++i) values[i] += before[i];
+    return values;
+  }
+  // K products of magnitude 1 summed in f32, one rounding to the result's dtype.
+  double tolerance() const {
+    return 2 * unit_roundoff(c.out) + 8 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(c.K));
+  }
+  double magnitude() const { return std::sqrt(static_cast<double>(c.K + 1)); }
+};
+
+TEST_P(Matmul, MatchesReference) {
+  const Doubles expected = want();
+  matmul(out, a, b, c.form, c.accumulate, stream);
+  expect_close(out, expected, tolerance(), "c", magnitude());
+}
+
+TEST_P(Matmul, PortableEngineMatchesReference) {
+  const Doubles expected = want();
+  const Tensor &ta = a, &tb = b, &tc = out;
+  portable::matmul({c.form, c.accumulate, c.in, c.out, c.M, c.N, c.K, ta.data, tb.data, tc.data,
+                    ta.strides[0], tb.strides[0], tc.strides[0]},
+                   stream);
+  expect_close(out, expected, tolerance(), "c", magnitude());
+}
+
+TEST_P(Matmul, SameBitsEveryTime) {
+  const Doubles before = to_doubles(out);
+  matmul(out, a, b, c.form, c.accumulate, stream);
+  const Doubles first = to_doubles(out);
+  assign(out, before);
+  matmul(out, a, b, c.form, c.accumulate, stream);
+  EXPECT_EQ(to_doubles(out), first);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const int64_t sizes[][3] = {{1, 1, 1},     {3, 31, 33},    {33, 17, 257}, {65, 129, 64},
+                              {4, 300, 100}, {130, 600, 70}, {70, 40, 600}, {1, 500, 300}};
+  for (MatmulForm form : {MatmulForm::kNT, MatmulForm::kNN, MatmulForm::kTN})
+    for (const auto& s : sizes)
+      for (DType in : {DType::f32, DType::bf16}) {
+        all.push_back({form, in, DType::f32, false, s[0], s[1], s[2]});
+        all.push_back({form, in, DType::f32, true, s[0], s[1], s[2]});
+        if (in == DType::bf16) all.push_back({form, in, in, false, s[0], s[1], s[2]});
+      }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Matmul, ::testing::ValuesIn(cases()), case_name);
+
+TEST(MatmulViews, ColumnsOfAWiderMatrix) {
+  Stream stream;
+  const int64_t M = 37, N = 24, K = 40, wide = 100;
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    Buffer a_wide = random_tensor(dtype, {M, wide}, 1), b = random_tensor(dtype, {N, K}, 2);
+    Buffer packed(dtype, {M, K}), want(dtype, {M, N}), got_wide = zeros(dtype, {M, wide});
+    const Tensor a = a_wide.tensor().columns(30, 30 + K), got = got_wide.tensor().columns(50, 50 + N);
+    const Doubles all = to_doubles(a_wide);
+    Doubles copied;
+    for (size_t m = 0; m < M; ++m)
+      for (size_t k = 0; k < K; ++k) copied.push_back(all[m * wide + 30 + k]);
+    assign(packed, copied);
+    matmul(want, packed, b, MatmulForm::kNT, false, stream);
+    matmul(got, a, b, MatmulForm::kNT, false, stream);
+    const Doubles result = to_doubles(got_wide), expected = to_doubles(want);
+    for (size_t m = 0; m < M; ++m)
+      for (size_t n = 0; n < wide; ++n) {
+        const bool inside = n >= 50 && n < 50 + N;
+        const double bound = 1e-5 + 2 * unit_roundoff(dtype) * 10;
+        ASSERT_NEAR(result[m * wide + n], inside ? expected[m * N + n - 50] : 0.0, bound) << m << "," << n;
+      }
+  }
+}
+
+TEST(MatmulErrors, NamesShapesAndDtypes) {
+  Stream stream;
+  Buffer a = zeros(DType::f32, {2, 3}), b = zeros(DType::f32, {4, 5}), c = zeros(DType::f32, {2, 4});
+  EXPECT_THROW(matmul(c, a, b, MatmulForm::kNT, false, stream), Error);
+  Buffer b16 = zeros(DType::bf16, {4, 3});
+  EXPECT_THROW(matmul(c, a, b16, MatmulForm::kNT, false, stream), Error);
+}
+
+}  // namespace
+}  // namespace ingot::testing
