@@ -1,0 +1,81 @@
+#include "ingot/nn/config.h"
+
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace {
+
+void require(bool holds, const std::string& message) {
+  if (!holds) throw Error(message, ErrorKind::kUsage);
+}
+
+void require_positive(const char* key, int64_t value) {
+  require(value >= 1, fmt::format("model.{} must be at least 1, got {}", key, value));
+}
+
+int64_t nearest_divisor(int64_t n, int64_t wanted) {
+  for (int64_t distance = 0; distance < n; ++distance) {
+    if (wanted - distance >= 1 && n % (wanted - distance) == 0) return wanted - distance;
+    if (wanted + distance <= n && n % (wanted + distance) == 0) return wanted + distance;
+  }
+  return 1;
+}
+
+}  // namespace
+
+void ModelConfig::validate() const {
+  require_positive("layers", layers);
+  require_positive("heads", heads);
+  require_positive("width", width);
+  require_positive("context", context);
+  require_positive("vocab_multiple", vocab_multiple);
+  require(kv_heads >= 0 && (kv_heads == 0 || heads % kv_heads == 0),
+          fmt::format("model.kv_heads must divide model.heads = {}, got {}; the nearest valid value is {}", heads,
+                      kv_heads, nearest_divisor(heads, kv_heads)));
+  require(head_dim >= 1 || (head_dim == 0 && width % heads == 0),
+          fmt::format("model.width = {} must be a multiple of model.heads = {}; the nearest valid width is {}, "
+                      "or set model.head_dim",
+                      width, heads, std::max<int64_t>(1, (width + heads / 2) / heads) * heads));
+  const int64_t D = head_dim ? head_dim : width / heads;
+  require(positions != PositionKind::kRope || D % 2 == 0,
+          fmt::format("rotary positions need an even head size, got {}; the nearest valid value of "
+                      "model.head_dim is {}",
+                      D, D + 1));
+  require(ffn >= 0, fmt::format("model.ffn must not be negative, got {}", ffn));
+  require(vocab >= 0 && vocab < (int64_t{1} << 31),
+          fmt::format("model.vocab must lie in 0 .. 2^31 - 1, got {}", vocab));
+  require(dropout >= 0 && dropout < 1, fmt::format("model.dropout must lie in [0, 1), got {}", dropout));
+  require(norm_eps > 0, fmt::format("model.norm_eps must be above 0, got {}", norm_eps));
+  require(rope_theta > 0, fmt::format("model.rope_theta must be above 0, got {}", rope_theta));
+  require(init_std > 0, fmt::format("model.init_std must be above 0, got {}", init_std));
+  require(cap.kind == CapKind::kNone || cap.a > 0,
+          fmt::format("model.cap.a must be above 0, got {}", cap.a));
+  require(cap.kind != CapKind::kSigmoid || cap.c > 0,
+          fmt::format("model.cap.c must be above 0, got {}", cap.c));
+}
+
+ModelConfig ModelConfig::resolved() const {
+  validate();
+  ModelConfig r = *this;
+  if (r.kv_heads == 0) r.kv_heads = heads;
+  if (r.head_dim == 0) r.head_dim = width / heads;
+  if (r.ffn == 0) r.ffn = mlp == MlpKind::kSwiglu ? (8 * width / 3 + 31) / 32 * 32 : 4 * width;
+  return r;
+}
+
+int64_t ModelConfig::parameters() const {
+  const int64_t norm_width = norm == NormKind::kRmsNormWeightless ? 0 : width;
+  const int64_t norm_size = norm == NormKind::kLayerNorm && has_bias ? 2 * width : norm_width;
+  const int64_t linear = width * qkv_width() + heads * head_dim * width + width * mlp_in_width() + ffn * width;
+  const int64_t biases = has_bias ? qkv_width() + width + mlp_in_width() + width : 0;
+  const int64_t tables = vocab * width * (is_tied ? 1 : 2) + (positions == PositionKind::kLearned ? context * width : 0);
+  return layers * (2 * norm_size + linear + biases) + norm_size + tables;
+}
+
+double ModelConfig::flops_per_token() const {
+  const int64_t linear = width * qkv_width() + heads * head_dim * width + width * mlp_in_width() + ffn * width;
+  const double products = 6.0 * static_cast<double>(layers * linear + vocab * width);
+  return products + 6.0 * static_cast<double>(layers * heads * head_dim * context);
+}
+
+}  // namespace ingot
