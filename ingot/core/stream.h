@@ -17,7 +17,7 @@ class StreamResource {
 
 struct Stream {
   Device device = Device::kCpu;
-  Trace* trace = nullptr;                  // borrowed; null: not traced
+  Trace* trace = nullptr;                             // borrowed; null: not traced
   std::unique_ptr<StreamResource> matmul_primitives;  // made by ops/matmul at first use
   std::unique_ptr<StreamResource> matmul_panels;      // likewise
 };

@@ -1,5 +1,7 @@
 #include "ingot/nn/config.h"
 
+#include <algorithm>
+
 #include "ingot/core/error.h"
 
 namespace ingot {
@@ -30,12 +32,13 @@ void ModelConfig::validate() const {
   require_positive("context", context);
   require_positive("vocab_multiple", vocab_multiple);
   require(kv_heads >= 0 && (kv_heads == 0 || heads % kv_heads == 0),
-          fmt::format("model.kv_heads must divide model.heads = {}, got {}; the nearest valid value is {}", heads,
-                      kv_heads, nearest_divisor(heads, kv_heads)));
-  require(head_dim >= 1 || (head_dim == 0 && width % heads == 0),
-          fmt::format("model.width = {} must be a multiple of model.heads = {}; the nearest valid width is {}, "
-                      "or set model.head_dim",
-                      width, heads, std::max<int64_t>(1, (width + heads / 2) / heads) * heads));
+          fmt::format("model.kv_heads must divide model.heads = {}, got {}; the nearest valid value is {}",
+                      heads, kv_heads, nearest_divisor(heads, kv_heads)));
+  require(
+      head_dim >= 1 || (head_dim == 0 && width % heads == 0),
+      fmt::format("model.width = {} must be a multiple of model.heads = {}; the nearest valid width is {}, "
+                  "or set model.head_dim",
+                  width, heads, std::max<int64_t>(1, (width + heads / 2) / heads) * heads));
   const int64_t D = head_dim ? head_dim : width / heads;
   require(positions != PositionKind::kRope || D % 2 == 0,
           fmt::format("rotary positions need an even head size, got {}; the nearest valid value of "
@@ -48,8 +51,7 @@ void ModelConfig::validate() const {
   require(norm_eps > 0, fmt::format("model.norm_eps must be above 0, got {}", norm_eps));
   require(rope_theta > 0, fmt::format("model.rope_theta must be above 0, got {}", rope_theta));
   require(init_std > 0, fmt::format("model.init_std must be above 0, got {}", init_std));
-  require(cap.kind == CapKind::kNone || cap.a > 0,
-          fmt::format("model.cap.a must be above 0, got {}", cap.a));
+  require(cap.kind == CapKind::kNone || cap.a > 0, fmt::format("model.cap.a must be above 0, got {}", cap.a));
   require(cap.kind != CapKind::kSigmoid || cap.c > 0,
           fmt::format("model.cap.c must be above 0, got {}", cap.c));
 }
@@ -66,14 +68,17 @@ ModelConfig ModelConfig::resolved() const {
 int64_t ModelConfig::parameters() const {
   const int64_t norm_width = norm == NormKind::kRmsNormWeightless ? 0 : width;
   const int64_t norm_size = norm == NormKind::kLayerNorm && has_bias ? 2 * width : norm_width;
-  const int64_t linear = width * qkv_width() + heads * head_dim * width + width * mlp_in_width() + ffn * width;
+  const int64_t linear =
+      width * qkv_width() + heads * head_dim * width + width * mlp_in_width() + ffn * width;
   const int64_t biases = has_bias ? qkv_width() + width + mlp_in_width() + width : 0;
-  const int64_t tables = vocab * width * (is_tied ? 1 : 2) + (positions == PositionKind::kLearned ? context * width : 0);
+  const int64_t tables =
+      vocab * width * (is_tied ? 1 : 2) + (positions == PositionKind::kLearned ? context * width : 0);
   return layers * (2 * norm_size + linear + biases) + norm_size + tables;
 }
 
 double ModelConfig::flops_per_token() const {
-  const int64_t linear = width * qkv_width() + heads * head_dim * width + width * mlp_in_width() + ffn * width;
+  const int64_t linear =
+      width * qkv_width() + heads * head_dim * width + width * mlp_in_width() + ffn * width;
   const double products = 6.0 * static_cast<double>(layers * linear + vocab * width);
   return products + 6.0 * static_cast<double>(layers * heads * head_dim * context);
 }

@@ -23,12 +23,12 @@ struct LogitCapConfig {
 struct ModelConfig {
   int64_t layers = 4;
   int64_t heads = 4;
-  int64_t kv_heads = 0;  // 0: as many as heads
-  int64_t head_dim = 0;  // 0: width / heads
-  int64_t width = 128;   // C
-  int64_t ffn = 0;       // F; 0: 4 * width, or for SwiGLU 8/3 * width rounded up to a multiple of 32
-  int64_t context = 64;  // T of training, and the most positions a learned table holds
-  int64_t vocab = 0;     // V; 0: the tokenizer's
+  int64_t kv_heads = 0;         // 0: as many as heads
+  int64_t head_dim = 0;         // 0: width / heads
+  int64_t width = 128;          // C
+  int64_t ffn = 0;              // F; 0: 4 * width, or for SwiGLU 8/3 * width rounded up to a multiple of 32
+  int64_t context = 64;         // T of training, and the most positions a learned table holds
+  int64_t vocab = 0;            // V; 0: the tokenizer's
   int64_t vocab_multiple = 64;  // rows of the table are padded to a multiple; padding gets no probability
 
   NormKind norm = NormKind::kRmsNorm;

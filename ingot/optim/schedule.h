@@ -9,9 +9,9 @@ enum class ScheduleKind { kConstant, kCosine, kLinear };
 
 struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::kCosine;
-  int64_t warmup_steps = 0;   // linear: step s < warmup_steps has (s + 1) / (warmup_steps + 1) of the peak
-  double floor = 0.1;         // the last multiplier, as a fraction of the peak
-  int64_t decay_steps = 0;    // the step at which the floor is reached; 0: train.steps
+  int64_t warmup_steps = 0;  // linear: step s < warmup_steps has (s + 1) / (warmup_steps + 1) of the peak
+  double floor = 0.1;        // the last multiplier, as a fraction of the peak
+  int64_t decay_steps = 0;   // the step at which the floor is reached; 0: train.steps
   void validate() const;
 };
 

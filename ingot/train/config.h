@@ -17,23 +17,23 @@ struct DataConfig {
   std::vector<std::string> train;  // files, folders, globs, .bin shards, .jsonl, or "builtin:cpp-headers"
   std::vector<std::string> val;    // empty: the last val_fraction of train
   double val_fraction = 0.1;
-  std::string text_field = "text";       // of JSONL
-  std::string tokenizer = "bpe";         // char | byte | bpe (trained on the train text) | a tokenizer file
-  int64_t tokenizer_vocab = 4096;        // of a trained BPE
+  std::string text_field = "text";  // of JSONL
+  std::string tokenizer = "bpe";    // char | byte | bpe (trained on the train text) | a tokenizer file
+  int64_t tokenizer_vocab = 4096;   // of a trained BPE
   std::string tokenizer_pattern = "cl100k";  // pre-tokenisation of a trained BPE: gpt2 | cl100k | o200k
-  std::string order = "random";          // random: independent windows; epochs: every window once per epoch
+  std::string order = "random";  // random: independent windows; epochs: every window once per epoch
   bool has_document_mask = false;
 };
 
 struct TrainConfig {
   int64_t steps = 1000;
-  int64_t stop_at = 0;           // stop early after this many steps, schedule unchanged; 0: at steps
-  double max_time_s = 0;         // a time budget in place of steps; the schedule follows the clock; 0: none
-  int64_t batch_size = 8;        // sequences per micro-batch
-  int64_t grad_accum = 1;        // micro-batches per step
+  int64_t stop_at = 0;     // stop early after this many steps, schedule unchanged; 0: at steps
+  double max_time_s = 0;   // a time budget in place of steps; the schedule follows the clock; 0: none
+  int64_t batch_size = 8;  // sequences per micro-batch
+  int64_t grad_accum = 1;  // micro-batches per step
   uint64_t seed = 1337;
-  int64_t log_every = 10;        // steps between log lines (metrics.jsonl too)
-  int64_t threads = 0;           // 0: all cores
+  int64_t log_every = 10;  // steps between log lines (metrics.jsonl too)
+  int64_t threads = 0;     // 0: all cores
 };
 
 struct PrecisionConfig {
@@ -41,8 +41,8 @@ struct PrecisionConfig {
 };
 
 struct EvalConfig {
-  int64_t every = 250;       // steps; 0: only at the end
-  int64_t max_tokens = 0;    // of the validation part per evaluation; 0: all
+  int64_t every = 250;     // steps; 0: only at the end
+  int64_t max_tokens = 0;  // of the validation part per evaluation; 0: all
 };
 
 struct CheckpointConfig {
@@ -51,11 +51,11 @@ struct CheckpointConfig {
 };
 
 struct SampleConfig {
-  int64_t every = 0;    // steps; 0: only at the end
+  int64_t every = 0;  // steps; 0: only at the end
   int64_t count = 1;
   int64_t tokens = 128;
   double temperature = 0.8;
-  int64_t top_k = 0;    // 0: all
+  int64_t top_k = 0;  // 0: all
   double top_p = 1;
   std::vector<std::string> prompts;  // empty: the end-of-text token, or a newline
 };
