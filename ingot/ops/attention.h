@@ -1,0 +1,50 @@
+// Scaled dot-product attention in tiles (FlashAttention, Dao et al. 2022, arXiv:2205.14135):
+//   out[t] = sum_s p[t,s] v[s],   p[t,:] = softmax over the visible s of scale * q[t] . k[s],
+//   lse[t] = log sum over the visible s of exp(scale * q[t] . k[s]).
+// No buffer of (T,S) elements exists; backward recomputes p from lse.
+//
+// Shapes: q, out, dq, d_out (B,T,H,D); k, v, dk, dv (B,S,K,D) with H % K == 0: head h reads kv head h / (H/K)
+// (GQA, Ainslie et al. 2023, arXiv:2305.13245). All f32 or all bf16, any strides with the last dim
+// contiguous, so views into one packed (B,T,(H+2K)*D) buffer do. lse (B,H,T) f32, contiguous.
+//
+// Visible: causal (REQUIRES: S >= T), query t sees keys s <= t + (S - T); else all S keys. With doc_start,
+// (B,T) i32, contiguous, S == T and 0 <= doc_start[b][t] <= t, it also sees no key before doc_start[b][t].
+// Keys outside a query's document are not read for it: the result does not depend on them by a bit, NaN or
+// not.
+//
+// Products, softmax and sums are f32. Every element is summed in an order that follows from the shapes
+// alone, so the bits do not depend on the number of threads.
+#pragma once
+
+#include "ingot/core/stream.h"
+#include "ingot/core/tensor.h"
+
+namespace ingot {
+
+struct AttentionConfig {
+  float scale = 0;  // REQUIRES: > 0; usually 1 / sqrt(D)
+  bool is_causal = true;
+};
+
+struct AttentionShape {
+  int64_t B, T, S, H, K, D;
+};
+
+// f32 elements of scratch that the calls below need with num_threads() threads.
+int64_t attention_forward_scratch(const AttentionShape& shape);
+int64_t attention_backward_scratch(const AttentionShape& shape);
+
+// out must not alias q, k or v. With lse absent, it is not kept (inference). With doc_start absent, there is
+// one document. scratch: f32, contiguous, attention_forward_scratch elements or more.
+void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                       const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
+                       const Tensor& scratch, Stream& stream);
+
+// Overwrites dq, dk and dv, which must not alias the inputs or each other. out and lse are what forward
+// wrote. scratch: f32, contiguous, attention_backward_scratch elements or more.
+void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_out,
+                        const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
+                        const Tensor& lse, const Tensor& doc_start, const AttentionConfig& config,
+                        const Tensor& scratch, Stream& stream);
+
+}  // namespace ingot

@@ -1,0 +1,23 @@
+// Rotary position embedding (RoFormer, Su et al. 2021, arXiv:2104.09864), half-split as in LLaMA: with R
+// rotated dims, f_i = theta^(-2i/R) and angle = position * f_i,
+//   (x[i], x[i + R/2]) <- (x[i] cos - x[i + R/2] sin, x[i + R/2] cos + x[i] sin),  i < R/2;
+// dims R and later stay. Row t of x has position t + position_offset.
+#pragma once
+
+#include "ingot/core/stream.h"
+#include "ingot/core/tensor.h"
+
+namespace ingot {
+
+// table (T_max, R) f32, R even: row t is cos(t f_0) .. cos(t f_{R/2-1}), sin(t f_0) .. sin(t f_{R/2-1}).
+// f_i and the angle are rounded to f32 as Hugging Face transformers rounds them (its checkpoints were trained
+// so); cos and sin of that angle are taken in double.
+void rope_table(const Tensor& table, double theta);
+
+// In place on x (B,T,H,D), f32 or bf16, strided with the last dim contiguous, R <= D.
+// REQUIRES: 0 <= position_offset, position_offset + T <= T_max.
+void rope_forward(const Tensor& x, const Tensor& table, int64_t position_offset, Stream& stream);
+// dx from dy, in place: the inverse rotation.
+void rope_backward(const Tensor& dy, const Tensor& table, int64_t position_offset, Stream& stream);
+
+}  // namespace ingot
