@@ -1,0 +1,81 @@
+// The activations as elementwise rules: value and derivative side by side, in one place for every device.
+//
+// A rule is written over a Math that supplies the number type and its exp: VecMath below for the CPU's
+// registers, one of plain floats for a GPU thread.
+//   using V = ...;  static V constant(float);  static V exp(V);
+#pragma once
+
+#include "ingot/ops/vec.h"
+
+namespace ingot {
+
+struct VecMath {
+  using V = vec::Vec;
+  static V constant(float x) { return vec::splat(x); }
+  static V exp(V x) { return vec::exp(x); }
+};
+
+template <typename Math>
+struct SiluRule {
+  using V = typename Math::V;
+  static V sigmoid(V x) { return 1.0f / (1.0f + Math::exp(-x)); }
+  static V value(V x) { return x * sigmoid(x); }
+  static V derivative(V x) {
+    const V s = sigmoid(x);
+    return s + x * s * (1.0f - s);
+  }
+};
+
+// 1 + tanh(u) = 2 sigmoid(2u), which keeps its relative precision where tanh is near -1.
+template <typename Math>
+struct GeluTanhRule {
+  using V = typename Math::V;
+  static constexpr float kA = 1.5957691216057308f;              // 2 sqrt(2 / pi)
+  static constexpr float kB = 1.5957691216057308f * 0.044715f;  // u2(x) = kA x + kB x^3
+  static V sigmoid_of_cubic(V x) { return 1.0f / (1.0f + Math::exp(-(x * (kA + kB * (x * x))))); }
+  static V value(V x) { return x * sigmoid_of_cubic(x); }
+  static V derivative(V x) {
+    const V s = sigmoid_of_cubic(x);
+    return s + x * s * (1.0f - s) * (kA + 3.0f * kB * (x * x));
+  }
+};
+
+// With a = |x|: Phi(-a) = exp(-a^2 / 2) * k P(k), k = 1 / (1 + 0.305 a), P of degree 7: a minimax fit of
+// relative error 1e-7 on [0, 14]; beyond, exp(-a^2 / 2) is 0 in f32.
+template <typename Math>
+struct GeluExactRule {
+  using V = typename Math::V;
+  struct Normal {
+    V cumulative, density;  // density without its factor 1 / sqrt(2 pi)
+  };
+  static Normal normal(V x) {
+    const V a = x < 0.0f ? -x : x;
+    const V k = 1.0f / (1.0f + 0.305f * a);
+    V p = Math::constant(0.03669919281f);
+    p = p * k - 0.1529883193f;
+    p = p * k + 0.1857169096f;
+    p = p * k - 0.0379768301f;
+    p = p * k + 0.1210216774f;
+    p = p * k + 0.103420867f;
+    p = p * k + 0.1224668169f;
+    p = p * k + 0.1216397327f;
+    const V density = Math::exp(-0.5f * (x * x));
+    const V tail = density * (p * k);
+    return {x < 0.0f ? tail : 1.0f - tail, density};
+  }
+  static V value(V x) { return x * normal(x).cumulative; }
+  static V derivative(V x) {
+    const Normal n = normal(x);
+    return n.cumulative + 0.3989422804f * x * n.density;
+  }
+};
+
+template <typename Math>
+struct Relu2Rule {
+  using V = typename Math::V;
+  static V positive_part(V x) { return x < 0.0f ? Math::constant(0.0f) : x; }  // NaN stays NaN
+  static V value(V x) { return positive_part(x) * positive_part(x); }
+  static V derivative(V x) { return 2.0f * positive_part(x); }
+};
+
+}  // namespace ingot

@@ -1,0 +1,37 @@
+// Cross-entropy of capped logits, and its gradient, for one chunk of rows of the classifier:
+//   z = cap(x),  loss = log(sum_j exp z_j) - z_target,  dx_j = grad_scale * (softmax(z)_j - [j = target]) *
+//   cap'(x_j).
+//
+// Shapes: logits x (N, Vp) f32; targets (N) i32; losses (N) f32; is_correct (N) u8; d_logits (N, Vp) f32 or
+// bf16. All contiguous. Columns from `vocab` up are padding: no probability, gradient zero. A row whose
+// target is kIgnoreIndex has loss 0, gradient zero and is not correct.
+#pragma once
+
+#include "ingot/core/stream.h"
+#include "ingot/core/tensor.h"
+
+namespace ingot {
+
+inline constexpr int32_t kIgnoreIndex = -100;
+
+// kNone: z = x. kTanh: z = a tanh(x / a) (Gemma Team 2024, arXiv:2408.00118). kSigmoid: z = a sigmoid((x + b)
+// / c). 2a sigmoid(2x / a) is a tanh(x / a) + a: the same loss and gradient.
+enum class LogitCap { kNone, kTanh, kSigmoid };
+
+struct CrossEntropyConfig {
+  int64_t vocab = 0;  // columns that are classes
+  LogitCap cap = LogitCap::kNone;
+  float cap_a = 0, cap_b = 0, cap_c = 1;
+  float grad_scale = 1;  // of d_logits only, e.g. 1 / (tokens of the global batch)
+};
+
+// losses = per row, is_correct = whether the target has the largest logit (of equal ones the lowest index
+// counts), d_logits = the gradient. is_correct and d_logits may be absent. Without d_logits the logits stay
+// as they are; with it their memory is used for intermediate values, and d_logits may be that same memory
+// (f32). The sums are f32 within a row, collected in double. A logit that is NaN or +inf gives a NaN loss.
+// A target that is neither in [0, vocab) nor kIgnoreIndex is a kData error that names it and its index.
+void cross_entropy(const Tensor& losses, const Tensor& is_correct, const Tensor& d_logits,
+                   const Tensor& logits, const Tensor& targets, const CrossEntropyConfig& config,
+                   Stream& stream);
+
+}  // namespace ingot

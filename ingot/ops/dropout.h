@@ -1,0 +1,21 @@
+// Dropout (Srivastava et al. 2014): y = x / (1 - p) where the element is kept, 0 where it is dropped.
+//
+// The mask is a pure function: element i is dropped when random_word(key, first_index + i) < p * 2^32, so
+// that backward makes it again, and every split of a batch over micro-batches and ranks drops the same
+// elements.
+#pragma once
+
+#include "ingot/core/philox.h"
+#include "ingot/core/stream.h"
+#include "ingot/core/tensor.h"
+
+namespace ingot {
+
+// x, y: any shape, f32 or bf16, of one dtype, contiguous; y may alias x, and with p = 0 in place nothing is
+// read or written. key: Purpose::kDropout, stream = the site in the model. first_index: index of x's
+// first element in the global batch. The gradient is the same function: dx = dropout(dy).
+// REQUIRES: 0 <= p < 1.
+void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key, uint64_t first_index,
+             Stream& stream);
+
+}  // namespace ingot

@@ -1,0 +1,25 @@
+// Embedding: out[n] = wte[tokens[n]] + wpe[n % T + first_position].
+//
+// Shapes: out, d_out (N, C); wte (V, C); wpe (positions, C), or absent for models without learned positions;
+// out, wte and wpe f32 or bf16, all of one dtype; tokens (N) i32; d_wte (V, C), d_wpe (positions, C) f32. All
+// contiguous. T is the length of the N / T sequences; first_position is where each of them starts (behind
+// a cache). Both are read only where there are positions.
+//
+// A token outside [0, V) is a kData error that names it and its index.
+#pragma once
+
+#include "ingot/core/stream.h"
+#include "ingot/core/tensor.h"
+
+namespace ingot {
+
+void embedding_forward(const Tensor& out, const Tensor& tokens, const Tensor& wte, const Tensor& wpe,
+                       int64_t T, int64_t first_position, Stream& stream);
+
+// d_wte[tokens[n]] += d_out[n]; d_wpe[n % T + first_position] += d_out[n] (d_wpe absent: positions are not
+// learned). Each thread owns columns and adds rows in order of n: the result does not depend on the number
+// of threads.
+void embedding_backward(const Tensor& d_wte, const Tensor& d_wpe, const Tensor& d_out, const Tensor& tokens,
+                        int64_t T, int64_t first_position, Stream& stream);
+
+}  // namespace ingot
