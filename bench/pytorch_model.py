@@ -1,0 +1,282 @@
+"""The rival and the oracle: GPT-2, LLaMA and the speed-run variant in plain PyTorch, by the same config fields
+as ingot/nn/config.h. bench/pytorch_run.py times it, tools/export_golden.py takes golden values from it.
+
+Needs: pip install torch. See tools/requirements-oracle.txt.
+
+Products are fused as a fast PyTorch model has them (one q|k|v product, one gate|up product); attention is
+torch's scaled_dot_product_attention, the loss is F.cross_entropy. `hf_tensors` gives any dictionary that is
+keyed by this module's parameter names (weights, gradients) in Hugging Face's names and layouts.
+"""
+
+import math
+from dataclasses import asdict, dataclass, field
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+IGNORE = -100
+
+
+@dataclass
+class CapConfig:
+    kind: str = "none"  # none | tanh: a tanh(x/a) | sigmoid: a sigmoid((x + b)/c)
+    a: float = 15.0
+    b: float = 0.0
+    c: float = 7.5
+
+
+@dataclass
+class ModelConfig:
+    """Field by field ingot::ModelConfig; 0 means derived, as there."""
+
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 0
+    head_dim: int = 0
+    width: int = 128
+    ffn: int = 0
+    context: int = 64
+    vocab: int = 65
+    norm: str = "rms_norm"  # layer_norm | rms_norm | rms_norm_weightless
+    positions: str = "rope"  # learned | rope
+    mlp: str = "swiglu"  # gelu_tanh | gelu_exact | relu2 | swiglu
+    has_bias: bool = False
+    has_qk_norm: bool = False
+    is_tied: bool = True
+    norm_eps: float = 1e-5
+    rope_theta: float = 10000.0
+    dropout: float = 0.0
+    cap: CapConfig = field(default_factory=CapConfig)
+    projection_init: str = "scaled"  # normal | scaled | zero
+    init_std: float = 0.02
+
+    def resolved(self):
+        config = ModelConfig(**{**asdict(self), "cap": CapConfig(**asdict(self.cap))})
+        config.kv_heads = self.kv_heads or self.heads
+        config.head_dim = self.head_dim or self.width // self.heads
+        default_ffn = -(-8 * self.width // 3 // 32) * 32 if self.mlp == "swiglu" else 4 * self.width
+        config.ffn = self.ffn or default_ffn
+        return config
+
+    def json(self):
+        return asdict(self)
+
+
+class Norm(nn.Module):
+    """LayerNorm, RMSNorm, or RMSNorm without a weight; x (..., size)."""
+
+    def __init__(self, config, size=None):
+        super().__init__()
+        self.kind, self.eps, self.size = config.norm, config.norm_eps, size or config.width
+        has_weight = self.kind != "rms_norm_weightless"
+        self.weight = nn.Parameter(torch.ones(self.size)) if has_weight else None
+        has_bias = self.kind == "layer_norm" and config.has_bias
+        self.bias = nn.Parameter(torch.zeros(self.size)) if has_bias else None
+
+    def forward(self, x):
+        if self.kind == "layer_norm":
+            return F.layer_norm(x, (self.size,), self.weight, self.bias, self.eps)
+        return F.rms_norm(x, (self.size,), self.weight, self.eps)
+
+
+def rope_tables(context, head_dim, theta, dtype=torch.float32):
+    """cos, sin (T, D/2). Position t turns the pair (x[i], x[i + D/2]) by t * theta^(-2i/D)."""
+    frequencies = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    angles = torch.arange(context, dtype=torch.float64)[:, None] * frequencies
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rope(x, cos, sin):
+    """x (B, H, T, D), halves rotated."""
+    low, high = x.chunk(2, dim=-1)
+    return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1).to(x.dtype)
+
+
+class Attention(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        out_width = config.heads * config.head_dim
+        self.qkv = nn.Linear(config.width, out_width + 2 * config.kv_heads * config.head_dim, bias=config.has_bias)
+        self.proj = nn.Linear(out_width, config.width, bias=config.has_bias)
+
+    def forward(self, x, tables):  # x (B, T, C)
+        c = self.config
+        B, T, _ = x.shape
+        q, k, v = self.qkv(x).split([n * c.head_dim for n in (c.heads, c.kv_heads, c.kv_heads)], dim=2)
+        q, k, v = (y.view(B, T, -1, c.head_dim).transpose(1, 2) for y in (q, k, v))  # (B, H or K, T, D)
+        if c.has_qk_norm:
+            q, k = (F.rms_norm(y, (c.head_dim,), None, c.norm_eps) for y in (q, k))
+        if tables is not None:
+            q, k = rope(q, *tables), rope(k, *tables)
+        dropout = c.dropout if self.training else 0.0
+        shares_kv = c.kv_heads != c.heads
+        y = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, enable_gqa=shares_kv)
+        y = y.transpose(1, 2).reshape(B, T, c.heads * c.head_dim)
+        return F.dropout(self.proj(y), c.dropout, self.training)
+
+
+class Mlp(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        in_width = 2 * config.ffn if config.mlp == "swiglu" else config.ffn
+        self.up = nn.Linear(config.width, in_width, bias=config.has_bias)  # SwiGLU: gate | up
+        self.down = nn.Linear(config.ffn, config.width, bias=config.has_bias)
+
+    def forward(self, x):
+        kind, h = self.config.mlp, self.up(x)
+        if kind == "swiglu":
+            gate, up = h.chunk(2, dim=-1)
+            h = F.silu(gate) * up
+        elif kind == "relu2":
+            h = F.relu(h).square()
+        else:
+            h = F.gelu(h, approximate="tanh" if kind == "gelu_tanh" else "none")
+        return F.dropout(self.down(h), self.config.dropout, self.training)
+
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.norm1, self.attn = Norm(config), Attention(config)
+        self.norm2, self.mlp = Norm(config), Mlp(config)
+
+    def forward(self, x, tables):
+        x = x + self.attn(self.norm1(x), tables)
+        return x + self.mlp(self.norm2(x))
+
+
+class Model(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config = config.resolved()
+        self.embedding = nn.Embedding(config.vocab, config.width)
+        learned = config.positions == "learned"
+        self.positions = nn.Embedding(config.context, config.width) if learned else None
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = Norm(config)
+        self.head = nn.Linear(config.width, config.vocab, bias=False)
+        if config.is_tied:
+            self.head.weight = self.embedding.weight
+        if not learned:
+            for name, table in zip(("cos", "sin"), rope_tables(config.context, config.head_dim, config.rope_theta)):
+                self.register_buffer(name, table, persistent=False)
+        self.initialise()
+
+    def initialise(self):
+        """Every matrix and table N(0, init_std), biases 0, norm weights 1. The products into the residual
+        stream: scaled by 1/sqrt(2 layers) (GPT-2), or zero together with an untied head (speed run)."""
+        c = self.config
+        residual_std = {"normal": c.init_std, "scaled": c.init_std / math.sqrt(2 * c.layers), "zero": 0.0}
+        for name, p in self.named_parameters():
+            if p.dim() < 2:
+                nn.init.zeros_(p) if name.endswith(".bias") else nn.init.ones_(p)
+            elif name.endswith(("attn.proj.weight", "mlp.down.weight")):
+                nn.init.normal_(p, 0.0, residual_std[c.projection_init])
+            elif name == "head.weight" and c.projection_init == "zero":
+                nn.init.zeros_(p)
+            else:
+                nn.init.normal_(p, 0.0, c.init_std)
+
+    def logits(self, tokens):  # tokens (B, T) -> (B, T, V)
+        T = tokens.shape[1]
+        x = self.embedding(tokens)
+        if self.positions is not None:
+            x = x + self.positions.weight[:T]
+        x = F.dropout(x, self.config.dropout, self.training)
+        tables = None if self.positions is not None else (self.cos[:T], self.sin[:T])
+        for block in self.blocks:
+            x = block(x, tables)
+        z, cap = self.head(self.norm(x)), self.config.cap
+        if cap.kind == "tanh":
+            return cap.a * torch.tanh(z.float() / cap.a if z.dtype == torch.bfloat16 else z / cap.a)
+        if cap.kind == "sigmoid":
+            z = z.float() if z.dtype == torch.bfloat16 else z
+            return cap.a * torch.sigmoid((z + cap.b) / cap.c)
+        return z
+
+    def forward(self, tokens, targets):
+        """Mean loss over the targets that are not IGNORE."""
+        z = self.logits(tokens)
+        return F.cross_entropy(z.view(-1, z.size(-1)), targets.reshape(-1), ignore_index=IGNORE)
+
+
+def adamw(model, lr, betas, weight_decay, eps=1e-8, **implementation):
+    """torch.optim.AdamW; decay on everything of two dims or more, tables included, nothing else."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=lr, betas=betas, eps=eps, **implementation)
+
+
+def schedule(step, warmup_steps, decay_steps, floor):
+    """Multiplier of the peak learning rate at 0-based `step`: linear warm-up that starts above 0, cosine down
+    to `floor` at decay_steps, constant after."""
+    if step < warmup_steps:
+        return (step + 1) / (warmup_steps + 1)
+    if step > decay_steps:
+        return floor
+    progress = (step - warmup_steps) / (decay_steps - warmup_steps)
+    return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def hf_tensors(config, tensors):
+    """Own parameter names -> Hugging Face names and layouts. `tensors`: {name: tensor}, a subset is fine.
+    Learned positions give GPT-2's names (matrices [in, out]), RoPE LLaMA's ([out, in]); an MLP without a gate
+    has up_proj and down_proj only, a weightless norm no tensor; a tied head is left out."""
+    convert = _gpt2_tensors if config.positions == "learned" else _llama_tensors
+    out = {}
+    for name, value in tensors.items():
+        if name == "head.weight" and config.is_tied:
+            continue
+        for hf_name, part in convert(config, name.split("."), value):
+            out[hf_name] = part.detach().contiguous().clone()
+    return out
+
+
+def _gpt2_tensors(config, path, value):
+    top = {"embedding": "transformer.wte", "positions": "transformer.wpe", "norm": "transformer.ln_f",
+           "head": "lm_head"}
+    if path[0] != "blocks":
+        return [(f"{top[path[0]]}.{path[-1]}", value)]
+    inner = {"norm1": "ln_1", "norm2": "ln_2", "attn.qkv": "attn.c_attn", "attn.proj": "attn.c_proj",
+             "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}[".".join(path[2:-1])]
+    return [(f"transformer.h.{path[1]}.{inner}.{path[-1]}", value.t() if value.dim() == 2 else value)]
+
+
+def _llama_tensors(config, path, value):
+    top = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
+    if path[0] != "blocks":
+        return [(f"{top[path[0]]}.{path[-1]}", value)]
+    inner, kind = ".".join(path[2:-1]), path[-1]
+    if inner == "attn.qkv":
+        sizes = [n * config.head_dim for n in (config.heads, config.kv_heads, config.kv_heads)]
+        parts = list(zip((f"self_attn.{x}_proj" for x in "qkv"), value.split(sizes)))
+    elif inner == "mlp.up" and config.mlp == "swiglu":
+        parts = list(zip(("mlp.gate_proj", "mlp.up_proj"), value.chunk(2)))
+    else:
+        parts = [({"norm1": "input_layernorm", "norm2": "post_attention_layernorm", "attn.proj": "self_attn.o_proj",
+                   "mlp.up": "mlp.up_proj", "mlp.down": "mlp.down_proj"}[inner], value)]
+    return [(f"model.layers.{path[1]}.{hf}.{kind}", part) for hf, part in parts]
+
+
+@torch.no_grad()
+def load_hf(model, state):
+    """The inverse of hf_tensors: fills `model` from Hugging Face tensors; a missing one is a KeyError."""
+    for name, p in model.named_parameters():  # a tied table is listed once, as embedding.weight
+        if name == "head.weight" and model.config.is_tied:
+            continue
+        names = [hf for hf, _ in _parts(model.config, name, p)]
+        parts = [state[hf] for hf in names]
+        if model.config.positions == "learned" and p.dim() == 2 and name.startswith("blocks"):
+            parts = [part.t() for part in parts]
+        p.copy_(torch.cat(parts) if len(parts) > 1 else parts[0])
+
+
+def _parts(config, name, value):
+    convert = _gpt2_tensors if config.positions == "learned" else _llama_tensors
+    return convert(config, name.split("."), value)
