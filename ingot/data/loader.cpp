@@ -1,0 +1,172 @@
+#include "ingot/data/loader.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace {
+
+// Memory of one batch and the views of it.
+Batch allocate(const BatchShape& shape, std::vector<int32_t>& tokens, std::vector<int32_t>& targets,
+               std::vector<int32_t>& doc_start) {
+  const auto elements = static_cast<size_t>(shape.batch * shape.context);
+  tokens.assign(elements, 0);
+  targets.assign(elements, kIgnoredTarget);
+  if (shape.document_mask) doc_start.assign(elements, 0);
+  const Shape bt = {shape.batch, shape.context};
+  Batch batch;
+  batch.tokens = Tensor(tokens.data(), DType::i32, bt);
+  batch.targets = Tensor(targets.data(), DType::i32, bt);
+  if (shape.document_mask) batch.doc_start = Tensor(doc_start.data(), DType::i32, bt);
+  return batch;
+}
+
+void check_ids(const TokenSource& source, int64_t begin, std::span<const uint32_t> row, int64_t vocab_size) {
+  const uint32_t highest = *std::max_element(row.begin(), row.end());
+  if (highest < vocab_size) return;
+  const auto bad = std::find_if(row.begin(), row.end(), [&](uint32_t id) { return id >= vocab_size; }) - row.begin();
+  fail(ErrorKind::kData, "{}: id {} is outside the vocabulary of {} ids; use the tokenizer that made this data",
+       source.place(begin + bad), row[static_cast<size_t>(bad)], vocab_size);
+}
+
+// Fills row b of the batch with the window at `begin`; the part of it beyond the end of the stream is padded.
+void fill_row(const TokenSource& source, int64_t begin, const BatchShape& shape, std::vector<uint32_t>& row,
+              Batch& batch, int64_t b) {
+  const int64_t read = std::clamp<int64_t>(source.tokens() - begin, 0, shape.context + 1);
+  const int64_t counted = std::max<int64_t>(read - 1, 0);
+  int32_t* tokens = batch.tokens.as<int32_t>() + b * shape.context;
+  int32_t* targets = batch.targets.as<int32_t>() + b * shape.context;
+  const std::span<uint32_t> window(row.data(), static_cast<size_t>(counted == 0 ? 0 : read));
+  if (counted > 0) {
+    source.read(begin, window);
+    check_ids(source, begin, window, shape.vocab_size);
+  }
+  for (int64_t t = 0; t < counted; ++t) {
+    tokens[t] = static_cast<int32_t>(window[static_cast<size_t>(t)]);
+    targets[t] = static_cast<int32_t>(window[static_cast<size_t>(t + 1)]);
+  }
+  std::fill(tokens + counted, tokens + shape.context, 0);
+  std::fill(targets + counted, targets + shape.context, kIgnoredTarget);
+  batch.counted_targets += counted;
+  if (!shape.document_mask) return;
+  int32_t* doc_start = batch.doc_start.as<int32_t>() + b * shape.context;
+  source.mark_documents(begin, window, {doc_start, static_cast<size_t>(counted)});
+  std::fill(doc_start + counted, doc_start + shape.context, static_cast<int32_t>(counted));  // padding: its own
+}
+
+}  // namespace
+
+void BatchShape::validate() const {
+  if (batch < 1) fail(ErrorKind::kUsage, "batch size must be at least 1, got {}", batch);
+  if (context < 1) fail(ErrorKind::kUsage, "context must be at least 1, got {}", context);
+  if (vocab_size < 1 || vocab_size > INT32_MAX)
+    fail(ErrorKind::kUsage, "vocabulary size must be from 1 to {}, got {}", INT32_MAX, vocab_size);
+}
+
+void LoaderConfig::validate() const {
+  shape.validate();
+  if (readers < 1 || reader < 0 || reader >= readers)
+    fail(ErrorKind::kUsage, "reader must be from 0 to readers - 1, got {} of {}", reader, readers);
+  if (ring < 2) fail(ErrorKind::kUsage, "the ring of batches must have at least 2, got {}", ring);
+}
+
+Loader::Loader(const TokenSource& source, const Sampler& sampler, const LoaderConfig& config)
+    : source_(source), sampler_(sampler), config_(config) {
+  config.validate();
+  const BatchShape& shape = config_.shape;
+  INGOT_CHECK(sampler.context() == shape.context, "Loader: sampler's context is {}, the batch's {}",
+              sampler.context(), shape.context);
+  slots_.resize(static_cast<size_t>(config_.ring));
+  for (Slot& slot : slots_) slot.batch = allocate(shape, slot.tokens, slot.targets, slot.doc_start);
+  row_.resize(static_cast<size_t>(shape.context + 1));
+  thread_ = std::jthread([this](std::stop_token stop) { produce(std::move(stop)); });
+}
+
+Loader::~Loader() = default;
+
+void Loader::fill(Slot& slot, int64_t global_sample) {
+  Batch& batch = slot.batch;
+  batch.first_sample = global_sample + config_.reader * config_.shape.batch;
+  batch.counted_targets = 0;
+  for (int64_t b = 0; b < config_.shape.batch; ++b)
+    fill_row(source_, sampler_.start(batch.first_sample + b), config_.shape, row_, batch, b);
+}
+
+void Loader::produce(std::stop_token stop) {
+  const int64_t stride = config_.shape.batch * config_.readers;
+  std::unique_lock lock(mutex_);
+  const auto has_work = [&] {
+    return !failure_ && made_ - (taken_ - (is_held_ ? 1 : 0)) < static_cast<int64_t>(slots_.size());
+  };
+  while (changed_.wait(lock, stop, has_work)) {
+    const int64_t generation = generation_, number = made_;
+    const int64_t global_sample = first_sample_ + number * stride;
+    std::exception_ptr failure;
+    lock.unlock();
+    try {
+      fill(slots_[slot_index(number)], global_sample);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    if (generation != generation_) continue;  // a seek came in between: this batch is not wanted
+    if (failure)
+      failure_ = failure;
+    else
+      ++made_;
+    changed_.notify_all();
+  }
+}
+
+const Batch& Loader::next() {
+  std::unique_lock lock(mutex_);
+  is_held_ = false;
+  changed_.notify_all();
+  last_wait_s_ = 0;
+  if (made_ == taken_ && !failure_) {
+    const auto begin = std::chrono::steady_clock::now();
+    changed_.wait(lock, [&] { return made_ > taken_ || failure_; });
+    last_wait_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    total_wait_s_ += last_wait_s_;
+  }
+  if (made_ == taken_) std::rethrow_exception(failure_);
+  is_held_ = true;
+  position_ += config_.shape.batch * config_.readers;
+  return slots_[slot_index(taken_++)].batch;
+}
+
+void Loader::seek(int64_t global_sample) {
+  const int64_t stride = config_.shape.batch * config_.readers;
+  INGOT_CHECK(global_sample >= 0 && global_sample % stride == 0,
+              "Loader::seek: sample must be a multiple of batch * readers = {}, got {}", stride, global_sample);
+  const std::lock_guard lock(mutex_);
+  ++generation_;
+  first_sample_ = position_ = global_sample;
+  made_ = taken_ = 0;
+  is_held_ = false;
+  failure_ = nullptr;
+  changed_.notify_all();
+}
+
+EvalWindows::EvalWindows(const TokenSource& source, const BatchShape& shape) : source_(source), shape_(shape) {
+  shape.validate();
+  if (source.tokens() < 2)
+    fail(ErrorKind::kData, "the text to evaluate has {} tokens, at least 2 are needed; give more text",
+         source.tokens());
+  batch_ = allocate(shape_, tokens_, targets_, doc_start_);
+  row_.resize(static_cast<size_t>(shape.context + 1));
+}
+
+const Batch* EvalWindows::next() {
+  if (next_window_ >= windows()) return nullptr;
+  batch_.first_sample = next_window_;
+  batch_.counted_targets = 0;
+  for (int64_t b = 0; b < shape_.batch; ++b)
+    fill_row(source_, (next_window_ + b) * shape_.context, shape_, row_, batch_, b);
+  next_window_ += shape_.batch;
+  return &batch_;
+}
+
+}  // namespace ingot

@@ -1,0 +1,119 @@
+#include "ingot/data/token_source.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace {
+constexpr int64_t kHashChunkTokens = 65536;
+
+template <typename T>
+void copy_tokens(const std::vector<T>& tokens, int64_t begin, std::span<uint32_t> out) {
+  std::copy_n(tokens.begin() + begin, out.size(), out.begin());
+}
+void copy_tokens(const TokenShard& shard, int64_t begin, std::span<uint32_t> out) { shard.read(begin, out); }
+
+using HashState = std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)>;
+
+void hash_tokens(XXH3_state_t* state, const TokenSource& source, int64_t begin, int64_t end) {
+  std::vector<uint32_t> chunk(static_cast<size_t>(std::min(kHashChunkTokens, end - begin)));
+  for (; begin < end; begin += kHashChunkTokens) {
+    chunk.resize(static_cast<size_t>(std::min(kHashChunkTokens, end - begin)));
+    source.read(begin, chunk);
+    XXH3_64bits_update(state, chunk.data(), chunk.size() * sizeof(uint32_t));
+  }
+}
+}  // namespace
+
+template <typename Owner>
+void TokenSource::add_segment(Owner owner, int64_t tokens) {
+  if (tokens > 0) segments_.push_back({std::move(owner), this->tokens(), tokens});
+}
+
+void TokenSource::add(TokenShard shard) {
+  const int64_t tokens = shard.tokens();
+  add_segment(std::move(shard), tokens);
+}
+void TokenSource::add(std::vector<uint16_t> tokens) {
+  const auto count = static_cast<int64_t>(tokens.size());
+  add_segment(std::move(tokens), count);
+}
+void TokenSource::add(std::vector<uint32_t> tokens) {
+  const auto count = static_cast<int64_t>(tokens.size());
+  add_segment(std::move(tokens), count);
+}
+
+size_t TokenSource::segment_of(int64_t position) const {
+  const auto after = std::upper_bound(segments_.begin(), segments_.end(), position,
+                                      [](int64_t p, const Segment& segment) { return p < segment.begin; });
+  return static_cast<size_t>(after - segments_.begin()) - 1;
+}
+
+void TokenSource::read(int64_t begin, std::span<uint32_t> out) const {
+  INGOT_CHECK(begin >= 0 && begin + static_cast<int64_t>(out.size()) <= tokens(),
+              "TokenSource::read: tokens [{}, {}) asked for, there are {}", begin,
+              begin + static_cast<int64_t>(out.size()), tokens());
+  for (size_t i = out.empty() ? 0 : segment_of(begin); !out.empty(); ++i) {
+    const Segment& segment = segments_[i];
+    const int64_t from = begin - segment.begin;
+    const auto count = static_cast<size_t>(std::min<int64_t>(segment.tokens - from, static_cast<int64_t>(out.size())));
+    std::visit([&](const auto& owner) { copy_tokens(owner, from, out.first(count)); }, segment.owner);
+    out = out.subspan(count);
+    begin += static_cast<int64_t>(count);
+  }
+}
+
+void TokenSource::mark_documents(int64_t begin, std::span<const uint32_t> window,
+                                 std::span<int32_t> doc_start) const {
+  INGOT_CHECK(doc_start.size() <= window.size(), "mark_documents: {} marks asked for a window of {} tokens",
+              doc_start.size(), window.size());
+  int32_t current = 0;
+  if (documents_.end_of_text) {
+    for (size_t i = 0; i < doc_start.size(); ++i) {
+      if (window[i] == *documents_.end_of_text) current = static_cast<int32_t>(i);
+      doc_start[i] = current;
+    }
+    return;
+  }
+  const auto& positions = documents_.positions;
+  auto next = std::lower_bound(positions.begin(), positions.end(), begin);
+  for (size_t i = 0; i < doc_start.size(); ++i) {
+    for (; next != positions.end() && *next == begin + static_cast<int64_t>(i); ++next)
+      current = static_cast<int32_t>(i);
+    doc_start[i] = current;
+  }
+}
+
+uint64_t TokenSource::content_hash(int64_t full_tokens) const {
+  INGOT_CHECK(full_tokens >= kHashBlocks, "TokenSource::content_hash: full_tokens must be at least {}, got {}", kHashBlocks, full_tokens);
+  const HashState state(XXH3_createState(), XXH3_freeState);
+  INGOT_CHECK(state != nullptr, "TokenSource::content_hash: no memory for the hash");
+  XXH3_64bits_reset(state.get());
+  const int64_t count = tokens();
+  if (count <= full_tokens) {
+    hash_tokens(state.get(), *this, 0, count);
+  } else {
+    XXH3_64bits_update(state.get(), &count, sizeof count);
+    const int64_t block = full_tokens / kHashBlocks;
+    for (int64_t i = 0; i < kHashBlocks; ++i) {
+      // 128 bits: the product passes 2^63 from 2^51 tokens on.
+      const auto begin = static_cast<int64_t>(static_cast<__int128>(count - block) * i / (kHashBlocks - 1));
+      hash_tokens(state.get(), *this, begin, begin + block);
+    }
+  }
+  return XXH3_64bits_digest(state.get());
+}
+
+std::string TokenSource::place(int64_t position) const {
+  INGOT_CHECK(position >= 0 && position < tokens(), "TokenSource::place: token {} of {}", position, tokens());
+  const Segment& segment = segments_[segment_of(position)];
+  const auto* shard = std::get_if<TokenShard>(&segment.owner);
+  return fmt::format("{}, token {}", shard ? shard->path().string() : "tokenized text",
+                     shard ? position - segment.begin : position);
+}
+
+}  // namespace ingot
