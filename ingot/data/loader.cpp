@@ -26,8 +26,10 @@ Batch allocate(const BatchShape& shape, std::vector<int32_t>& tokens, std::vecto
 void check_ids(const TokenSource& source, int64_t begin, std::span<const uint32_t> row, int64_t vocab_size) {
   const uint32_t highest = *std::max_element(row.begin(), row.end());
   if (highest < vocab_size) return;
-  const auto bad = std::find_if(row.begin(), row.end(), [&](uint32_t id) { return id >= vocab_size; }) - row.begin();
-  fail(ErrorKind::kData, "{}: id {} is outside the vocabulary of {} ids; use the tokenizer that made this data",
+  const auto bad =
+      std::find_if(row.begin(), row.end(), [&](uint32_t id) { return id >= vocab_size; }) - row.begin();
+  fail(ErrorKind::kData,
+       "{}: id {} is outside the vocabulary of {} ids; use the tokenizer that made this data",
        source.place(begin + bad), row[static_cast<size_t>(bad)], vocab_size);
 }
 
@@ -53,7 +55,8 @@ void fill_row(const TokenSource& source, int64_t begin, const BatchShape& shape,
   if (!shape.document_mask) return;
   int32_t* doc_start = batch.doc_start.as<int32_t>() + b * shape.context;
   source.mark_documents(begin, window, {doc_start, static_cast<size_t>(counted)});
-  std::fill(doc_start + counted, doc_start + shape.context, static_cast<int32_t>(counted));  // padding: its own
+  std::fill(doc_start + counted, doc_start + shape.context,
+            static_cast<int32_t>(counted));  // padding: its own
 }
 
 }  // namespace
@@ -140,7 +143,8 @@ const Batch& Loader::next() {
 void Loader::seek(int64_t global_sample) {
   const int64_t stride = config_.shape.batch * config_.readers;
   INGOT_CHECK(global_sample >= 0 && global_sample % stride == 0,
-              "Loader::seek: sample must be a multiple of batch * readers = {}, got {}", stride, global_sample);
+              "Loader::seek: sample must be a multiple of batch * readers = {}, got {}", stride,
+              global_sample);
   const std::lock_guard lock(mutex_);
   ++generation_;
   first_sample_ = position_ = global_sample;
@@ -150,7 +154,8 @@ void Loader::seek(int64_t global_sample) {
   changed_.notify_all();
 }
 
-EvalWindows::EvalWindows(const TokenSource& source, const BatchShape& shape) : source_(source), shape_(shape) {
+EvalWindows::EvalWindows(const TokenSource& source, const BatchShape& shape)
+    : source_(source), shape_(shape) {
   shape.validate();
   if (source.tokens() < 2)
     fail(ErrorKind::kData, "the text to evaluate has {} tokens, at least 2 are needed; give more text",

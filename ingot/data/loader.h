@@ -1,10 +1,10 @@
 // Loader: batches of (tokens, targets) in the sampler's order, made ahead by a thread of their own.
 // EvalWindows: the same batches for one walk through a text from its beginning to its end.
 //
-// targets[b][t] is the token after tokens[b][t]. With the document mask on, doc_start tells attention where the
-// document of each token begins, and no target is dropped: a document begins at its end-of-text token, so the
-// end of one document is predicted from that document (target: end of text), and the first token of the next
-// is predicted from the end-of-text token alone, which sees nothing before itself.
+// targets[b][t] is the token after tokens[b][t]. With the document mask on, doc_start tells attention where
+// the document of each token begins, and no target is dropped: a document begins at its end-of-text token, so
+// the end of one document is predicted from that document (target: end of text), and the first token of the
+// next is predicted from the end-of-text token alone, which sees nothing before itself.
 #pragma once
 
 #include <condition_variable>
@@ -35,9 +35,9 @@ struct BatchShape {
 
 // Views of memory that the loader or walk owns.
 struct Batch {
-  Tensor tokens;                // (B,T) i32
-  Tensor targets;               // (B,T) i32, kIgnoredTarget where there is none
-  Tensor doc_start;             // (B,T) i32: index in the row where the document of the token begins; or absent
+  Tensor tokens;     // (B,T) i32
+  Tensor targets;    // (B,T) i32, kIgnoredTarget where there is none
+  Tensor doc_start;  // (B,T) i32: index in the row where the document of the token begins; or absent
   int64_t counted_targets = 0;  // targets that are not ignored
   int64_t first_sample = 0;     // global sample index of row 0 (Loader), window index (EvalWindows)
 };
@@ -60,14 +60,15 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next batch, valid until the next call of next() or seek(). Rethrows what went wrong in the thread: kData for
-  // an id outside the vocabulary. Allocates nothing. One caller at a time.
+  // The next batch, valid until the next call of next() or seek(). Rethrows what went wrong in the thread:
+  // kData for an id outside the vocabulary. Allocates nothing. One caller at a time.
   const Batch& next();
   // Seconds that the last next(), and all of them together, stood waiting for the thread.
   double last_wait_s() const { return last_wait_s_; }
   double total_wait_s() const { return total_wait_s_; }
 
-  // The next batch begins at this global sample (the counter of a checkpoint). REQUIRES: a multiple of B * readers.
+  // The next batch begins at this global sample (the counter of a checkpoint). REQUIRES: a multiple of B *
+  // readers.
   void seek(int64_t global_sample);
   // The global sample that the next batch begins a round at: what a checkpoint keeps.
   int64_t position() const { return position_; }
@@ -92,8 +93,8 @@ class Loader {
   // Shared, under mutex_. Batches are numbered from the last seek; [taken_, made_) are ready.
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  int64_t generation_ = 0;      // of seeks
-  int64_t first_sample_ = 0;    // of batch 0 of this generation
+  int64_t generation_ = 0;    // of seeks
+  int64_t first_sample_ = 0;  // of batch 0 of this generation
   int64_t made_ = 0, taken_ = 0;
   bool is_held_ = false;        // batch taken_ - 1 is with the caller
   std::exception_ptr failure_;  // of this generation; ends it

@@ -27,8 +27,8 @@ Sampler::Sampler(SampleOrder order, uint64_t seed, int64_t tokens, int64_t conte
   INGOT_CHECK(context >= 1, "Sampler: context must be at least 1, got {}", context);
   if (tokens < context + 1)
     fail(ErrorKind::kData,
-         "the text has {} tokens, one window of context {} needs {}; give more text or a shorter context", tokens,
-         context, context + 1);
+         "the text has {} tokens, one window of context {} needs {}; give more text or a shorter context",
+         tokens, context, context + 1);
   windows_ = (tokens - 1) / context;
   if (order == SampleOrder::kEpochs) windows_ = std::max<int64_t>(1, windows_ - 1);
   half_bits_ = (std::bit_width(static_cast<uint64_t>(windows_ - 1)) + 1) / 2;

@@ -2,15 +2,16 @@
 // (seed, i). Batch size, accumulation, readers and restarts do not appear in it: sample i is the same window
 // in every run, and resuming needs one counter.
 //
-// A window that starts at s reads tokens [s, s + context]: context inputs, each with its next token as target.
+// A window that starts at s reads tokens [s, s + context]: context inputs, each with its next token as
+// target.
 //
 // kRandom: starts are independent and uniform in [0, tokens - context - 1], as nanoGPT's torch.randint.
 // kEpochs: epoch e = i / windows_per_epoch() visits windows_per_epoch() windows that lie side by side (each
 //   input token once) in an order of its own, and shifts all of them by an offset of its own, so that windows
 //   differ from epoch to epoch. The order is a keyed bijection (a Feistel network over Philox words with
-//   cycle walking; Black & Rogaway 2002, "Ciphers with arbitrary finite domains"): O(1) memory, any i at once.
-//   There is one window less than would fit, which leaves room for the shift: the up to 2*context tokens at
-//   the two ends are in the epoch or not by chance.
+//   cycle walking; Black & Rogaway 2002, "Ciphers with arbitrary finite domains"): O(1) memory, any i at
+//   once. There is one window less than would fit, which leaves room for the shift: the up to 2*context
+//   tokens at the two ends are in the epoch or not by chance.
 #pragma once
 
 #include <cstdint>

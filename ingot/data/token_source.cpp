@@ -60,7 +60,8 @@ void TokenSource::read(int64_t begin, std::span<uint32_t> out) const {
   for (size_t i = out.empty() ? 0 : segment_of(begin); !out.empty(); ++i) {
     const Segment& segment = segments_[i];
     const int64_t from = begin - segment.begin;
-    const auto count = static_cast<size_t>(std::min<int64_t>(segment.tokens - from, static_cast<int64_t>(out.size())));
+    const auto count =
+        static_cast<size_t>(std::min<int64_t>(segment.tokens - from, static_cast<int64_t>(out.size())));
     std::visit([&](const auto& owner) { copy_tokens(owner, from, out.first(count)); }, segment.owner);
     out = out.subspan(count);
     begin += static_cast<int64_t>(count);
@@ -89,7 +90,8 @@ void TokenSource::mark_documents(int64_t begin, std::span<const uint32_t> window
 }
 
 uint64_t TokenSource::content_hash(int64_t full_tokens) const {
-  INGOT_CHECK(full_tokens >= kHashBlocks, "TokenSource::content_hash: full_tokens must be at least {}, got {}", kHashBlocks, full_tokens);
+  INGOT_CHECK(full_tokens >= kHashBlocks,
+              "TokenSource::content_hash: full_tokens must be at least {}, got {}", kHashBlocks, full_tokens);
   const HashState state(XXH3_createState(), XXH3_freeState);
   INGOT_CHECK(state != nullptr, "TokenSource::content_hash: no memory for the hash");
   XXH3_64bits_reset(state.get());

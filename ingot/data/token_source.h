@@ -1,5 +1,6 @@
-// TokenSource: one logical stream of tokens over mapped shards and token vectors in memory, with what training
-// needs to know about it: where documents begin, how many bytes of text it stands for, a hash of its content.
+// TokenSource: one logical stream of tokens over mapped shards and token vectors in memory, with what
+// training needs to know about it: where documents begin, how many bytes of text it stands for, a hash of its
+// content.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace ingot {
 // and the first input of the new one.
 struct DocumentStarts {
   std::optional<uint32_t> end_of_text;  // present: every occurrence of this id begins a document
-  std::vector<int64_t> positions;       // else these positions do, ascending; none: the stream is one document
+  std::vector<int64_t> positions;  // else these positions do, ascending; none: the stream is one document
 };
 
 class TokenSource {
@@ -40,13 +41,14 @@ class TokenSource {
   // out[i] = token begin + i. Thread-safe. REQUIRES: [begin, begin + out.size()) lies in [0, tokens()).
   void read(int64_t begin, std::span<uint32_t> out) const;
 
-  // For the window of tokens read at `begin`: doc_start[i] = index in the window where the document of token i
-  // begins, 0 if it began before the window. Thread-safe.
+  // For the window of tokens read at `begin`: doc_start[i] = index in the window where the document of token
+  // i begins, 0 if it began before the window. Thread-safe.
   void mark_documents(int64_t begin, std::span<const uint32_t> window, std::span<int32_t> doc_start) const;
 
-  // XXH3-64 of the tokens as little-endian uint32, so it does not depend on how they are cut into shards or how
-  // wide they are stored. Of a stream longer than full_tokens: of the count and of kHashBlocks evenly spread
-  // blocks, full_tokens in all, so that starting a run does not read terabytes. REQUIRES: full_tokens >= kHashBlocks.
+  // XXH3-64 of the tokens as little-endian uint32, so it does not depend on how they are cut into shards or
+  // how wide they are stored. Of a stream longer than full_tokens: of the count and of kHashBlocks evenly
+  // spread blocks, full_tokens in all, so that starting a run does not read terabytes. REQUIRES: full_tokens
+  // >= kHashBlocks.
   uint64_t content_hash(int64_t full_tokens = int64_t{1} << 28) const;
   static constexpr int64_t kHashBlocks = 4096;
 
