@@ -15,28 +15,41 @@ struct VecMath {
   static V exp(V x) { return vec::exp(x); }
 };
 
+// sigmoid(x) and its derivative without cancellation, from exp(-|x|).
 template <typename Math>
-struct SiluRule {
+struct Logistic {
   using V = typename Math::V;
-  static V sigmoid(V x) { return 1.0f / (1.0f + Math::exp(-x)); }
-  static V value(V x) { return x * sigmoid(x); }
-  static V derivative(V x) {
-    const V s = sigmoid(x);
-    return s + x * s * (1.0f - s);
+  V value, slope;
+  explicit Logistic(V x) {
+    const V e = Math::exp(x < 0.0f ? x : -x);
+    const V r = 1.0f / (1.0f + e);
+    value = x < 0.0f ? e * r : r;
+    slope = e * r * r;
   }
 };
 
-// 1 + tanh(u) = 2 sigmoid(2u), which keeps its relative precision where tanh is near -1.
+template <typename Math>
+struct SiluRule {
+  using V = typename Math::V;
+  static V value(V x) { return x / (1.0f + Math::exp(-x)); }
+  static V derivative(V x) {
+    const Logistic<Math> s(x);
+    return s.value + x * s.slope;
+  }
+};
+
+// 1 + tanh(u) = 2 sigmoid(2u), which keeps its relative precision where tanh is near -1. With 2u = x (kA + kB
+// x^2).
 template <typename Math>
 struct GeluTanhRule {
   using V = typename Math::V;
-  static constexpr float kA = 1.5957691216057308f;              // 2 sqrt(2 / pi)
-  static constexpr float kB = 1.5957691216057308f * 0.044715f;  // u2(x) = kA x + kB x^3
-  static V sigmoid_of_cubic(V x) { return 1.0f / (1.0f + Math::exp(-(x * (kA + kB * (x * x))))); }
-  static V value(V x) { return x * sigmoid_of_cubic(x); }
+  static constexpr float kA = 1.5957691216057308f;  // 2 sqrt(2 / pi)
+  static constexpr float kB = 1.5957691216057308f * 0.044715f;
+  static V value(V x) { return x / (1.0f + Math::exp(-(x * (kA + kB * (x * x))))); }
   static V derivative(V x) {
-    const V s = sigmoid_of_cubic(x);
-    return s + x * s * (1.0f - s) * (kA + 3.0f * kB * (x * x));
+    const V square = x * x;
+    const Logistic<Math> s(x * (kA + kB * square));
+    return s.value + x * (kA + 3.0f * kB * square) * s.slope;
   }
 };
 
