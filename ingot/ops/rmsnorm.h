@@ -13,8 +13,8 @@ namespace ingot {
 void rmsnorm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& w, float eps,
                      Stream& stream);
 
-// sum = x + residual (rounded to the dtype), y = norm(sum). sum may alias x or residual; y must not alias
-// sum.
+// sum = x + residual (rounded to the dtype), y = norm(sum). sum may alias x or residual, y may
+// alias the one that sum does not; y must not alias sum.
 void residual_rmsnorm_forward(const Tensor& y, const Tensor& sum, const Tensor& rstd, const Tensor& x,
                               const Tensor& residual, const Tensor& w, float eps, Stream& stream);
 

@@ -65,6 +65,13 @@ TEST_P(RmsNorm, ForwardAddsResidualAndMayOverwriteIt) {
   expect_close(y, rmsnorm_reference(to_doubles(residual), w_values, width, kEps), tolerance(c), "y");
 }
 
+TEST_P(RmsNorm, ForwardMayOverwriteTheResidualByItsResult) {
+  Buffer sum(c.dtype, {c.N, c.C});
+  residual_rmsnorm_forward(y, sum, rstd, x, residual, w, kEps, stream);
+  residual_rmsnorm_forward(residual, sum, rstd, x, residual, w, kEps, stream);
+  EXPECT_EQ(to_doubles(residual), to_doubles(y));
+}
+
 TEST_P(RmsNorm, BackwardMatchesCentralDifferences) {
   Buffer dw = zeros(DType::f32, {c.C});
   rmsnorm_forward(y, rstd, x, w, kEps, stream);

@@ -1,0 +1,183 @@
+#include "ingot/nn/attention_layer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ingot/core/parallel.h"
+#include "ingot/ops/attention.h"
+#include "ingot/ops/dropout.h"
+#include "ingot/ops/qk_norm.h"
+#include "ingot/ops/rope.h"
+
+namespace ingot {
+namespace {
+
+AttentionConfig attention_config(int64_t D) {
+  return {.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(D))), .is_causal = true};
+}
+
+// Rows [begin, begin + rows) of a cache := the (1, T, K, D) view.
+void append(const Tensor& cache, int64_t begin, const Tensor& heads) {
+  const int64_t T = heads.dim(1);
+  INGOT_CHECK(begin + T <= cache.dim(0), "KvCache: {} positions do not fit after {} of {}", T, begin,
+              cache.dim(0));
+  const size_t row_bytes = static_cast<size_t>(heads.dim(2) * heads.dim(3)) * size_bytes(heads.dtype);
+  for (int64_t t = 0; t < T; ++t)
+    std::memcpy(static_cast<char*>(cache.data) + static_cast<size_t>(begin + t) * row_bytes,
+                static_cast<const char*>(heads.data) +
+                    static_cast<size_t>(t * heads.strides[1]) * size_bytes(heads.dtype),
+                row_bytes);
+}
+
+// (positions, K, D) -> (1, length, K, D)
+Tensor as_batch(const Tensor& cache, int64_t length) {
+  return cache.rows(0, length).reshape({1, length, cache.dim(1), cache.dim(2)});
+}
+
+}  // namespace
+
+AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& prefix,
+                               const ModelConfig& config, int index)
+    : H_(config.heads),
+      K_(config.kv_heads),
+      D_(config.head_dim),
+      C_(config.width),
+      has_qk_norm_(config.has_qk_norm),
+      eps_(static_cast<float>(config.norm_eps)),
+      dropout_site_(static_cast<uint32_t>(2 * index + 1)),
+      norm_(params, unit, prefix + "attention.norm", config) {
+  const bool is_zero = config.projection_init == ProjectionInit::kZero;
+  const double scaled = config.projection_init == ProjectionInit::kScaled
+                            ? config.init_std / std::sqrt(2.0 * static_cast<double>(config.layers))
+                            : config.init_std;
+  qkv_ = Linear(params, unit, prefix + "attention.qkv", config.qkv_width(), C_, Init::kNormal,
+                config.init_std, config.has_bias);
+  proj_ = Linear(params, unit, prefix + "attention.proj", C_, H_ * D_, is_zero ? Init::kZero : Init::kNormal,
+                 scaled, config.has_bias);
+}
+
+AttentionLayer::Saved AttentionLayer::make_saved(Arena& arena, int64_t B, int64_t T, DType compute) const {
+  const int64_t N = B * T;
+  Saved saved;
+  saved.x = arena.alloc(compute, {N, C_});
+  saved.norm = norm_.make_stats(arena, N);
+  saved.qkv = arena.alloc(compute, {N, (H_ + 2 * K_) * D_});
+  if (has_qk_norm_) saved.qk_rstd = arena.alloc(DType::f32, {N * (H_ + K_)});
+  saved.out = arena.alloc(compute, {N, H_ * D_});
+  saved.lse = arena.alloc(DType::f32, {B, H_, T});
+  return saved;
+}
+
+AttentionLayer::Heads AttentionLayer::split(const Tensor& qkv, int64_t B, int64_t T) const {
+  const Tensor by_token = qkv.reshape({B, T, (H_ + 2 * K_) * D_});
+  return {by_token.columns(0, H_ * D_).split_last(H_, D_),
+          by_token.columns(H_ * D_, (H_ + K_) * D_).split_last(K_, D_),
+          by_token.columns((H_ + K_) * D_, (H_ + 2 * K_) * D_).split_last(K_, D_)};
+}
+
+void AttentionLayer::rotate(LayerContext& ctx, const Saved& saved, const Heads& heads,
+                            const Tensor& rope_table, int64_t position) const {
+  if (!has_qk_norm_) {
+    if (!rope_table) return;
+    rope_forward(heads.q, rope_table, position, ctx.stream);
+    rope_forward(heads.k, rope_table, position, ctx.stream);
+    return;
+  }
+  const int64_t B = heads.q.dim(0), T = heads.q.dim(1), N = B * T;
+  qk_norm_forward(heads.q, saved.qk_rstd.rows(0, N * H_).reshape({B, T, H_}), rope_table, position, eps_,
+                  ctx.stream);
+  qk_norm_forward(heads.k, saved.qk_rstd.rows(N * H_, N * (H_ + K_)).reshape({B, T, K_}), rope_table,
+                  position, eps_, ctx.stream);
+}
+
+void AttentionLayer::rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d,
+                                     const Heads& heads, const Tensor& rope_table) const {
+  if (!has_qk_norm_) {
+    if (!rope_table) return;
+    rope_backward(d.q, rope_table, 0, ctx.stream);
+    rope_backward(d.k, rope_table, 0, ctx.stream);
+    return;
+  }
+  const int64_t B = d.q.dim(0), T = d.q.dim(1), N = B * T;
+  qk_norm_backward(d.q, heads.q, saved.qk_rstd.rows(0, N * H_).reshape({B, T, H_}), rope_table, 0,
+                   ctx.stream);
+  qk_norm_backward(d.k, heads.k, saved.qk_rstd.rows(N * H_, N * (H_ + K_)).reshape({B, T, K_}), rope_table, 0,
+                   ctx.stream);
+}
+
+void AttentionLayer::plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute,
+                          bool is_training) const {
+  const AttentionShape shape{B, T, S, H_, K_, D_};
+  const int64_t N = B * T;
+  {
+    const ScratchScope scope(arena);
+    arena.alloc(compute, {N, C_});
+    arena.alloc(DType::f32, {attention_forward_scratch(shape)});
+  }
+  if (!is_training) return;
+  const ScratchScope scope(arena);
+  arena.alloc(compute, {N, H_ * D_});
+  arena.alloc(compute, {N, (H_ + 2 * K_) * D_});
+  arena.alloc(compute, {N, C_});
+  arena.alloc(DType::f32, {attention_backward_scratch(shape)});
+  arena.alloc(DType::f32, {2, num_threads(), std::max(C_, (H_ + 2 * K_) * D_)});  // sums over rows
+}
+
+void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
+                             const Tensor& delta, const Tensor& doc_start, const Tensor& rope_table,
+                             KvCache* cache) const {
+  const ScratchScope scope(ctx.scratch);
+  const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T;
+  const Tensor h = ctx.scratch.alloc(saved.x.dtype, {N, C_});
+  norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
+  ctx.region.enter(h, ctx.stream);
+  qkv_.forward(ctx, saved.qkv, h);
+
+  Heads heads = split(saved.qkv, B, T);
+  rotate(ctx, saved, heads, rope_table, cache ? cache->length : 0);
+  int64_t S = T;
+  if (cache) {
+    append(cache->k, cache->length, heads.k);
+    append(cache->v, cache->length, heads.v);
+    S = cache->length + T;
+    heads.k = as_batch(cache->k, S);
+    heads.v = as_batch(cache->v, S);
+  }
+  const Tensor tiles = ctx.scratch.alloc(DType::f32, {attention_forward_scratch({B, T, S, H_, K_, D_})});
+  attention_forward(saved.out.reshape({B, T, H_, D_}), saved.lse, heads.q, heads.k, heads.v, doc_start,
+                    attention_config(D_), tiles, ctx.stream);
+  proj_.forward(ctx, out, saved.out);
+  ctx.region.leave(out, ctx.stream);
+  apply_dropout(ctx, out, dropout_site_);
+}
+
+void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& doc_start,
+                              const Tensor& rope_table) const {
+  const ScratchScope scope(ctx.scratch);
+  const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T;
+  const DType compute = saved.x.dtype;
+  const Tensor h = ctx.scratch.alloc(compute, {N, C_});  // norm's result again, then its gradient
+  const Tensor d_qkv = ctx.scratch.alloc(compute, {N, (H_ + 2 * K_) * D_});
+  {
+    const ScratchScope inner(ctx.scratch);
+    const Tensor d_out = ctx.scratch.alloc(compute, {N, H_ * D_});
+    const Tensor d_sum = dropout_gradient(ctx, h, d, dropout_site_);
+    ctx.region.leave_backward(d_sum, ctx.stream);
+    proj_.backward_weight(ctx, d_sum, saved.out);
+    proj_.backward_input(ctx, d_out, d_sum);
+    const Heads heads = split(saved.qkv, B, T), dheads = split(d_qkv, B, T);
+    const Tensor tiles = ctx.scratch.alloc(DType::f32, {attention_backward_scratch({B, T, T, H_, K_, D_})});
+    attention_backward(dheads.q, dheads.k, dheads.v, d_out.reshape({B, T, H_, D_}), heads.q, heads.k, heads.v,
+                       saved.out.reshape({B, T, H_, D_}), saved.lse, doc_start, attention_config(D_), tiles,
+                       ctx.stream);
+    rotate_backward(ctx, saved, dheads, heads, rope_table);
+  }
+  norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
+  qkv_.backward_weight(ctx, d_qkv, h);
+  qkv_.backward_input(ctx, h, d_qkv);
+  ctx.region.enter_backward(h, ctx.stream);
+  norm_.backward(ctx, d, h, saved.x, saved.norm, d);
+}
+
+}  // namespace ingot

@@ -1,0 +1,63 @@
+// The attention half of a block: out = W_o · attention(rope(qk_norm(q, k)), v), of h = norm(base + delta).
+#pragma once
+
+#include "ingot/nn/layer.h"
+
+namespace ingot {
+
+// Keys and values of the tokens seen so far, for generation with one sequence.
+struct KvCache {
+  Tensor k, v;         // (positions, K, D) compute dtype
+  int64_t length = 0;  // positions filled; the caller moves it once all layers have appended
+};
+
+class AttentionLayer {
+ public:
+  // What backward needs of forward. N = B*T, Q = (H + 2K) * D.
+  struct Saved {
+    Tensor x;        // (N, C) the residual stream, normalised input
+    NormStats norm;  // of x
+    Tensor qkv;      // (N, Q) q and k as attention sees them: normalised and rotated
+    Tensor qk_rstd;  // (N * (H + K)) f32; absent without QK-norm
+    Tensor out;      // (N, H*D) attention's result, before W_o
+    Tensor lse;      // (B, H, T) f32
+  };
+
+  AttentionLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
+                 int index);
+
+  Saved make_saved(Arena& arena, int64_t B, int64_t T, DType compute) const;
+
+  // saved.x = base + delta (delta absent: saved.x is base); out (N, C), which may be delta's memory.
+  // doc_start (B, T) i32 or absent; rope_table (positions, D) f32 or absent; cache: null in training.
+  void forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
+               const Tensor& delta, const Tensor& doc_start, const Tensor& rope_table, KvCache* cache) const;
+  // d (N, C): the gradient of (x + out) becomes that of x.
+  void backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& doc_start,
+                const Tensor& rope_table) const;
+
+  // The scratch that forward and backward take, on a measuring arena.
+  void plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute, bool is_training) const;
+
+  int qkv_weight_id() const { return qkv_.weight_id(); }
+  int qkv_bias_id() const { return qkv_.bias_id(); }
+
+ private:
+  struct Heads {
+    Tensor q, k, v;  // (B, T, H or K, D) views of one (N, Q) buffer
+  };
+  Heads split(const Tensor& qkv, int64_t B, int64_t T) const;
+  void rotate(LayerContext& ctx, const Saved& saved, const Heads& heads, const Tensor& rope_table,
+              int64_t position) const;
+  void rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d, const Heads& heads,
+                       const Tensor& rope_table) const;
+
+  int64_t H_, K_, D_, C_;
+  bool has_qk_norm_;
+  float eps_;
+  uint32_t dropout_site_;
+  Norm norm_;
+  Linear qkv_, proj_;
+};
+
+}  // namespace ingot

@@ -1,0 +1,113 @@
+#include "ingot/nn/mlp_layer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ingot/core/parallel.h"
+#include "ingot/ops/activation.h"
+
+namespace ingot {
+namespace {
+
+Activation activation_of(MlpKind kind) {
+  switch (kind) {
+    case MlpKind::kGeluExact:
+      return Activation::kGeluExact;
+    case MlpKind::kRelu2:
+      return Activation::kRelu2;
+    default:
+      return Activation::kGeluTanh;
+  }
+}
+
+}  // namespace
+
+MlpLayer::MlpLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
+                   int index)
+    : kind_(config.mlp),
+      C_(config.width),
+      F_(config.ffn),
+      dropout_site_(static_cast<uint32_t>(2 * index + 2)),
+      norm_(params, unit, prefix + "mlp.norm", config) {
+  const bool is_zero = config.projection_init == ProjectionInit::kZero;
+  const double scaled = config.projection_init == ProjectionInit::kScaled
+                            ? config.init_std / std::sqrt(2.0 * static_cast<double>(config.layers))
+                            : config.init_std;
+  up_ = Linear(params, unit, prefix + "mlp.up", in_width(), C_, Init::kNormal, config.init_std,
+               config.has_bias);
+  down_ = Linear(params, unit, prefix + "mlp.down", C_, F_, is_zero ? Init::kZero : Init::kNormal, scaled,
+                 config.has_bias);
+}
+
+MlpLayer::Saved MlpLayer::make_saved(Arena& arena, int64_t N, DType compute) const {
+  Saved saved;
+  saved.x = arena.alloc(compute, {N, C_});
+  saved.norm = norm_.make_stats(arena, N);
+  saved.pre = arena.alloc(compute, {N, in_width()});
+  return saved;
+}
+
+void MlpLayer::plan(Arena& arena, int64_t N, DType compute, bool is_training) const {
+  {
+    const ScratchScope scope(arena);
+    arena.alloc(compute, {N, C_});
+    arena.alloc(compute, {N, F_});
+  }
+  if (!is_training) return;
+  const ScratchScope scope(arena);
+  arena.alloc(compute, {N, C_});
+  arena.alloc(compute, {N, F_});
+  arena.alloc(compute, {N, in_width()});
+  arena.alloc(DType::f32, {2, num_threads(), std::max(C_, in_width())});  // sums over rows
+}
+
+void MlpLayer::activate(LayerContext& ctx, const Tensor& act, const Tensor& pre) const {
+  if (is_swiglu())
+    swiglu_forward(act, pre, ctx.stream);
+  else
+    activation_forward(act, pre, ctx.params.weight(up_.bias_id()), activation_of(kind_), ctx.stream);
+}
+
+void MlpLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
+                       const Tensor& delta) const {
+  const ScratchScope scope(ctx.scratch);
+  const int64_t N = saved.x.dim(0);
+  const Tensor h = ctx.scratch.alloc(saved.x.dtype, {N, C_});
+  const Tensor act = ctx.scratch.alloc(saved.x.dtype, {N, F_});
+  norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
+  ctx.region.enter(h, ctx.stream);
+  up_.forward(ctx, saved.pre, h, is_swiglu());
+  activate(ctx, act, saved.pre);
+  down_.forward(ctx, out, act);
+  ctx.region.leave(out, ctx.stream);
+  apply_dropout(ctx, out, dropout_site_);
+}
+
+void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) const {
+  const ScratchScope scope(ctx.scratch);
+  const int64_t N = saved.x.dim(0);
+  const DType compute = saved.x.dtype;
+  const Tensor h = ctx.scratch.alloc(compute, {N, C_});    // norm's result again, then its gradient
+  const Tensor act = ctx.scratch.alloc(compute, {N, F_});  // the activation again, then its gradient
+  const Tensor d_pre = ctx.scratch.alloc(compute, {N, in_width()});
+  const Tensor d_sum = dropout_gradient(ctx, h, d, dropout_site_);
+  ctx.region.leave_backward(d_sum, ctx.stream);
+  activate(ctx, act, saved.pre);
+  down_.backward_weight(ctx, d_sum, act);
+  down_.backward_input(ctx, act, d_sum);
+  if (is_swiglu()) {
+    swiglu_backward(d_pre, act, saved.pre, ctx.stream);
+  } else {
+    const ScratchScope inner(ctx.scratch);
+    activation_backward(d_pre, ctx.params.grad(up_.bias_id()), act, saved.pre,
+                        ctx.params.weight(up_.bias_id()), activation_of(kind_),
+                        ctx.scratch.alloc(DType::f32, {num_threads(), F_}), ctx.stream);
+  }
+  norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
+  up_.backward_weight(ctx, d_pre, h, is_swiglu());
+  up_.backward_input(ctx, h, d_pre);
+  ctx.region.enter_backward(h, ctx.stream);
+  norm_.backward(ctx, d, h, saved.x, saved.norm, d);
+}
+
+}  // namespace ingot

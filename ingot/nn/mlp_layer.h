@@ -1,0 +1,44 @@
+// The feed-forward half of a block: out = W_down · act(W_up · h), or SwiGLU's W_down · (silu(gate) * up), of
+// h = norm(base + delta).
+#pragma once
+
+#include "ingot/nn/layer.h"
+
+namespace ingot {
+
+class MlpLayer {
+ public:
+  // What backward needs of forward. Norm and activation are computed again from these.
+  struct Saved {
+    Tensor x;        // (N, C) the residual stream, normalised input
+    NormStats norm;  // of x
+    Tensor pre;      // (N, F), for SwiGLU (N, 2F): gate, up; without a bias that the activation adds
+  };
+
+  MlpLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config, int index);
+
+  Saved make_saved(Arena& arena, int64_t N, DType compute) const;
+
+  // saved.x = base + delta; out (N, C), which may be delta's memory.
+  void forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
+               const Tensor& delta) const;
+  // d (N, C): the gradient of (x + out) becomes that of x.
+  void backward(LayerContext& ctx, const Saved& saved, const Tensor& d) const;
+
+  // The scratch that forward and backward take, on a measuring arena.
+  void plan(Arena& arena, int64_t N, DType compute, bool is_training) const;
+
+ private:
+  bool is_swiglu() const { return kind_ == MlpKind::kSwiglu; }
+  int64_t in_width() const { return is_swiglu() ? 2 * F_ : F_; }
+  // act (N, F) from pre.
+  void activate(LayerContext& ctx, const Tensor& act, const Tensor& pre) const;
+
+  MlpKind kind_;
+  int64_t C_, F_;
+  uint32_t dropout_site_;
+  Norm norm_;
+  Linear up_, down_;  // up: (F, C), for SwiGLU (2F, C)
+};
+
+}  // namespace ingot

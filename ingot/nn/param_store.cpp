@@ -1,0 +1,102 @@
+#include "ingot/nn/param_store.h"
+
+#include "ingot/core/parallel.h"
+#include "ingot/core/philox.h"
+#include "ingot/core/stream.h"
+#include "ingot/ops/cast.h"
+
+namespace ingot {
+
+int ParamList::add(ParamSpec spec) {
+  INGOT_CHECK(spec.unit == units() || spec.unit == units() - 1,
+              "ParamList::add: {} belongs to unit {}, but {} units are declared", spec.name, spec.unit,
+              units());
+  if (spec.unit == units()) unit_elements_.push_back(0);
+  int64_t& end = unit_elements_[static_cast<size_t>(spec.unit)];
+  spec.offset = end;
+  end += (spec.elements() + kAlign - 1) / kAlign * kAlign;
+  specs_.push_back(std::move(spec));
+  return static_cast<int>(specs_.size()) - 1;
+}
+
+int64_t ParamList::elements() const {
+  int64_t total = 0;
+  for (int64_t n : unit_elements_) total += n;
+  return total;
+}
+
+namespace {
+
+// The range of a unit's flat buffer that is this parameter.
+Tensor view(const Tensor& flat, const ParamSpec& spec) {
+  return flat.rows(spec.offset, spec.offset + spec.elements()).reshape(spec.shape);
+}
+
+}  // namespace
+
+Tensor ParamStore::weight(int id) {
+  if (id < 0) return {};
+  const ParamSpec& spec = list_[id];
+  const UnitBuffers& unit = get(spec.unit);
+  return view(spec.is_vector() ? unit.master : unit.compute, spec);
+}
+
+Tensor ParamStore::master(int id) { return view(get(list_[id].unit).master, list_[id]); }
+
+Tensor ParamStore::grad(int id) {
+  if (id < 0) return {};
+  return view(get(list_[id].unit).grad, list_[id]);
+}
+
+namespace {
+
+size_t flat_bytes(const ParamList& list, DType dtype) {
+  return static_cast<size_t>(list.elements()) * size_bytes(dtype) +
+         static_cast<size_t>(list.units()) * Arena::kAlign;
+}
+
+}  // namespace
+
+ResidentStore::ResidentStore(const ParamList& list, DType compute, bool has_grads)
+    : ParamStore(list),
+      params_("parameters",
+              flat_bytes(list, DType::f32) + (compute == DType::f32 ? 0 : flat_bytes(list, compute))),
+      grads_("gradients", has_grads ? flat_bytes(list, DType::f32) : 0) {
+  for (int u = 0; u < list.units(); ++u) {
+    const Shape flat{list.unit_elements(u)};
+    UnitBuffers unit;
+    unit.master = params_.alloc(DType::f32, flat);
+    unit.compute = compute == DType::f32 ? unit.master : params_.alloc(compute, flat);
+    if (has_grads) unit.grad = grads_.alloc(DType::f32, flat);
+    units_.push_back(unit);
+  }
+}
+
+void ResidentStore::refresh_compute(Stream& stream) {
+  for (const UnitBuffers& unit : units_)
+    if (unit.compute.data != unit.master.data) cast(unit.compute, unit.master, stream);
+}
+
+void init_params(ParamStore& store, uint64_t seed) {
+  const std::vector<ParamSpec>& specs = store.list().specs();
+  for (size_t p = 0; p < specs.size(); ++p) {
+    const ParamSpec& spec = specs[p];
+    float* w = store.master(static_cast<int>(p)).as<float>();
+    const RandomKey key{
+        .seed = seed, .purpose = Purpose::kInit, .stream = static_cast<uint32_t>(p), .step = 0};
+    const int64_t n = spec.elements();
+    const int64_t filled = n - spec.padding_rows * (n / std::max<int64_t>(1, spec.shape[0]));
+    parallel_for(n, 1 << 12, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        if (i >= filled || spec.init == Init::kZero)
+          w[i] = 0;
+        else if (spec.init == Init::kOne)
+          w[i] = 1;
+        else
+          w[i] = static_cast<float>(spec.init_std) * random_normal(key, static_cast<uint64_t>(i));
+      }
+    });
+  }
+}
+
+}  // namespace ingot

@@ -1,0 +1,104 @@
+// Parameters: what a model declares (ParamSpec), and who holds them (ParamStore).
+//
+// A unit (embedding, block l, head) is one flat buffer of f32 masters, one of gradients, and for a bf16 model
+// one of bf16 copies; every parameter is a range of its unit's buffers. Matrices and tables are read in the
+// compute dtype; norm weights and biases (1-D) are read as f32 from the masters.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ingot/core/arena.h"
+#include "ingot/core/stream.h"
+#include "ingot/core/tensor.h"
+
+namespace ingot {
+
+enum class Role { kEmbedding, kPosition, kMatrix, kHead, kNorm, kBias };
+enum class Init { kZero, kOne, kNormal };
+
+struct ParamSpec {
+  std::string name;  // "blocks.3.attention.qkv.weight"
+  Shape shape;       // (out features, in features) for a matrix
+  Role role = Role::kMatrix;
+  Init init = Init::kNormal;
+  double init_std = 0;
+  int64_t padding_rows = 0;  // last rows of a padded table: initialised to zero
+  int unit = 0;
+  int64_t offset = 0;  // elements from the start of its unit
+
+  bool is_vector() const { return shape.rank() == 1; }
+  int64_t elements() const { return shape.elements(); }
+};
+
+// All parameters of a model, in order of declaration; a parameter's index is its id.
+class ParamList {
+ public:
+  // Parameters start at multiples of this many elements: blocks of 8-bit optimizer states never straddle two.
+  static constexpr int64_t kAlign = 256;
+
+  // Appends to the unit, which is the last one declared or the next; sets offset. Returns the id.
+  int add(ParamSpec spec);
+
+  const ParamSpec& operator[](int id) const { return specs_[static_cast<size_t>(id)]; }
+  const std::vector<ParamSpec>& specs() const { return specs_; }
+  int units() const { return static_cast<int>(unit_elements_.size()); }
+  int64_t unit_elements(int unit) const { return unit_elements_[static_cast<size_t>(unit)]; }
+  int64_t elements() const;  // with the padding between parameters
+
+ private:
+  std::vector<ParamSpec> specs_;
+  std::vector<int64_t> unit_elements_;
+};
+
+// The flat buffers of one unit, (unit_elements) each. compute is master itself for an f32 model.
+struct UnitBuffers {
+  Tensor master;   // f32
+  Tensor compute;  // f32 or bf16
+  Tensor grad;     // f32; absent in a store for inference
+};
+
+// Seam: who holds unit u. A model calls prefetch before it will need a unit, get when it does, release when
+// it is done for now, and grad_ready once all of the unit's gradients of this micro-batch are added.
+class ParamStore {
+ public:
+  explicit ParamStore(const ParamList& list) : list_(list) {}
+  virtual ~ParamStore() = default;
+
+  virtual void prefetch([[maybe_unused]] int unit) {}
+  virtual const UnitBuffers& get(int unit) = 0;
+  virtual void release([[maybe_unused]] int unit) {}
+  virtual void grad_ready([[maybe_unused]] int unit) {}
+
+  const ParamList& list() const { return list_; }
+  // The parameter as layers read it: f32 for vectors, the compute dtype otherwise. id < 0: absent.
+  Tensor weight(int id);
+  Tensor master(int id);  // f32
+  Tensor grad(int id);    // f32, same shape; id < 0: absent
+
+ private:
+  const ParamList& list_;  // borrowed from the model, which outlives the store
+};
+
+// Everything on this rank.
+class ResidentStore : public ParamStore {
+ public:
+  // without_grads: for evaluation and generation only.
+  ResidentStore(const ParamList& list, DType compute, bool has_grads = true);
+
+  const UnitBuffers& get(int unit) override { return units_[static_cast<size_t>(unit)]; }
+  // Copies the masters into the compute copies (after loading or initialising; the optimizer keeps them).
+  void refresh_compute(Stream& stream);
+  const Arena& params_arena() const { return params_; }
+  const Arena& grads_arena() const { return grads_; }
+
+ private:
+  Arena params_, grads_;
+  std::vector<UnitBuffers> units_;
+};
+
+// Initial values into the masters: element i of parameter p is a function of (seed, p, i) alone.
+void init_params(ParamStore& store, uint64_t seed);
+
+}  // namespace ingot

@@ -1,0 +1,240 @@
+#include "ingot/nn/transformer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ingot/core/parallel.h"
+#include "ingot/ops/embedding.h"
+#include "ingot/ops/linear_cross_entropy.h"
+#include "ingot/ops/matmul.h"
+#include "ingot/ops/rope.h"
+
+namespace ingot {
+namespace {
+
+constexpr size_t kHeadChunkBytes = size_t{96} << 20;  // of the f32 logits of one chunk
+constexpr int64_t kHeadChunkTokens = 128;             // at least, or the products become slow
+
+CrossEntropyConfig loss_config(const ModelConfig& config, float grad_scale) {
+  CrossEntropyConfig loss{.vocab = config.vocab, .grad_scale = grad_scale};
+  loss.cap = config.cap.kind == CapKind::kTanh      ? LogitCap::kTanh
+             : config.cap.kind == CapKind::kSigmoid ? LogitCap::kSigmoid
+                                                    : LogitCap::kNone;
+  loss.cap_a = static_cast<float>(config.cap.a);
+  loss.cap_b = static_cast<float>(config.cap.b);
+  loss.cap_c = static_cast<float>(config.cap.c);
+  return loss;
+}
+
+double apply_cap(const LogitCapConfig& cap, double x) {
+  switch (cap.kind) {
+    case CapKind::kTanh:
+      return cap.a * std::tanh(x / cap.a);
+    case CapKind::kSigmoid:
+      return cap.a / (1 + std::exp(-(x + cap.b) / cap.c));
+    case CapKind::kNone:
+      break;
+  }
+  return x;
+}
+
+}  // namespace
+
+Transformer::Transformer(const ModelConfig& config, DType compute) : config_(config), compute_(compute) {
+  INGOT_CHECK(config.vocab > 0 && config.kv_heads > 0 && config.head_dim > 0 && config.ffn > 0,
+              "Transformer: the config must be resolved and its vocab set");
+  const int64_t C = config.width, Vp = config.vocab_padded(), padding = Vp - config.vocab;
+  wte_ = params_.add({.name = "embedding.weight",
+                      .shape = {Vp, C},
+                      .role = Role::kEmbedding,
+                      .init_std = config.init_std,
+                      .padding_rows = padding,
+                      .unit = embedding_unit()});
+  if (config.positions == PositionKind::kLearned)
+    wpe_ = params_.add({.name = "positions.weight",
+                        .shape = {config.context, C},
+                        .role = Role::kPosition,
+                        .init_std = config.init_std,
+                        .unit = embedding_unit()});
+  for (int l = 0; l < config.layers; ++l) {
+    const std::string prefix = fmt::format("blocks.{}.", l);
+    AttentionLayer attention(params_, l + 1, prefix, config, l);
+    MlpLayer mlp(params_, l + 1, prefix, config, l);
+    blocks_.push_back({std::move(attention), std::move(mlp)});
+  }
+  final_norm_ = Norm(params_, head_unit(), "head.norm", config);
+  const bool is_zero = config.projection_init == ProjectionInit::kZero;
+  if (!config.is_tied)
+    lm_head_ = params_.add({.name = "head.weight",
+                            .shape = {Vp, C},
+                            .role = Role::kHead,
+                            .init = is_zero ? Init::kZero : Init::kNormal,
+                            .init_std = config.init_std,
+                            .padding_rows = padding,
+                            .unit = head_unit()});
+  if (config.positions == PositionKind::kRope) {
+    rope_.resize(static_cast<size_t>(config.context * config.head_dim));
+    rope_table_ = Tensor(rope_.data(), DType::f32, {config.context, config.head_dim});
+    rope_table(rope_table_, config.rope_theta);
+  }
+}
+
+Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T) const {
+  const int64_t N = B * T;
+  Saved saved;
+  saved.B = B;
+  saved.T = T;
+  for (const Block& block : blocks_) {
+    saved.attention.push_back(block.attention.make_saved(arena, B, T, compute_));
+    saved.mlp.push_back(block.mlp.make_saved(arena, N, compute_));
+  }
+  saved.x = arena.alloc(compute_, {N, config_.width});
+  saved.norm = final_norm_.make_stats(arena, N);
+  saved.d = arena.alloc(compute_, {N, config_.width});
+  saved.losses = arena.alloc(DType::f32, {N});
+  saved.is_correct = arena.alloc(DType::u8, {N});
+  return saved;
+}
+
+int64_t Transformer::head_chunk(int64_t N) const {
+  const int64_t row_bytes = config_.vocab_padded() * 4;
+  const int64_t fitting = static_cast<int64_t>(kHeadChunkBytes) / row_bytes;
+  const int64_t chunk = std::clamp<int64_t>(fitting, std::min(kHeadChunkTokens, N), N);
+  const int64_t chunks = (N + chunk - 1) / chunk;
+  return (N + chunks - 1) / chunks;
+}
+
+size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training) const {
+  const int64_t N = B * T, C = config_.width;
+  Arena arena("scratch plan");
+  arena.alloc(compute_, {N, C});  // delta, or the final norm's result
+  {
+    const ScratchScope scope(arena);
+    arena.alloc(compute_, {N, C});
+    arena.alloc(DType::f32, {head_chunk(N), config_.vocab_padded()});
+    if (compute_ != DType::f32) arena.alloc(compute_, {head_chunk(N), config_.vocab_padded()});
+  }
+  {
+    const ScratchScope scope(arena);
+    arena.alloc(compute_, {N, C});
+    arena.alloc(DType::f32, {2, num_threads(), C});
+  }
+  blocks_.front().attention.plan(arena, B, T, T, compute_, is_training);
+  blocks_.front().mlp.plan(arena, N, compute_, is_training);
+  return arena.peak_bytes();
+}
+
+void Transformer::run_blocks(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
+                             const Tensor& h, std::vector<KvCache>* caches) const {
+  const int64_t N = saved.B * saved.T, T = saved.T;
+  ctx.params.prefetch(embedding_unit());
+  const Tensor first = saved.attention.front().x;
+  embedding_forward(first, tokens.reshape({N}), ctx.params.weight(wte_), ctx.params.weight(wpe_), T,
+                    caches ? caches->front().length : 0, ctx.stream);
+  apply_dropout(ctx, first, 0);
+  ctx.params.release(embedding_unit());
+
+  // The residual stream is base + delta; the next norm adds them up. h serves as delta until the end.
+  Tensor base = first, delta;
+  for (size_t l = 0; l < blocks_.size(); ++l) {
+    ctx.params.prefetch(block_unit(l) + 1);
+    blocks_[l].attention.forward(ctx, saved.attention[l], h, base, delta, doc_start, rope_table_,
+                                 caches ? &(*caches)[l] : nullptr);
+    blocks_[l].mlp.forward(ctx, saved.mlp[l], h, saved.attention[l].x, h);
+    base = saved.mlp[l].x;
+    delta = h;
+    ctx.params.release(block_unit(l));
+  }
+  final_norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
+}
+
+LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, Saved& saved,
+                              float grad_scale) const {
+  const int64_t N = saved.B * saved.T, C = config_.width, Vp = config_.vocab_padded();
+  check_tensor(batch.tokens, DType::i32, {saved.B, saved.T}, "Transformer::forward: tokens");
+  check_tensor(batch.targets, DType::i32, {saved.B, saved.T}, "Transformer::forward: targets");
+  const ScratchScope scope(ctx.scratch);
+  const Tensor h = ctx.scratch.alloc(compute_, {N, C});
+  run_blocks(ctx, batch.tokens, batch.doc_start, saved, h, nullptr);
+
+  const bool has_grads = grad_scale != 0;
+  const Tensor logits = ctx.scratch.alloc(DType::f32, {head_chunk(N), Vp});
+  const Tensor d_logits =
+      has_grads && compute_ != DType::f32 ? ctx.scratch.alloc(compute_, logits.shape) : Tensor{};
+  LinearCrossEntropyGrads grads;
+  if (has_grads) grads = {.dx = saved.d, .dw = ctx.params.grad(head_weight())};
+  {
+    const Span span(ctx.stream.trace, "head");
+    linear_cross_entropy(saved.losses, saved.is_correct, has_grads ? &grads : nullptr, h,
+                         ctx.params.weight(head_weight()), batch.targets.reshape({N}),
+                         loss_config(config_, grad_scale), logits, d_logits, ctx.stream);
+  }
+  LossSums sums;
+  const int32_t* targets = batch.targets.as<int32_t>();
+  for (int64_t n = 0; n < N; ++n) {
+    if (targets[n] == kIgnoreIndex) continue;
+    sums.loss += static_cast<double>(saved.losses.as<float>()[n]);
+    sums.correct += saved.is_correct.as<uint8_t>()[n];
+    ++sums.counted;
+  }
+  return sums;
+}
+
+void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& saved) const {
+  const int64_t N = saved.B * saved.T;
+  final_norm_.backward(ctx, saved.d, saved.d, saved.x, saved.norm, {});
+  ctx.params.grad_ready(head_unit());
+  for (size_t l = blocks_.size(); l-- > 0;) {
+    ctx.params.prefetch(block_unit(l) - 1);
+    blocks_[l].mlp.backward(ctx, saved.mlp[l], saved.d);
+    blocks_[l].attention.backward(ctx, saved.attention[l], saved.d, batch.doc_start, rope_table_);
+    ctx.params.release(block_unit(l));
+    ctx.params.grad_ready(block_unit(l));
+  }
+  const ScratchScope scope(ctx.scratch);
+  const Tensor buffer = ctx.dropout.p > 0 ? ctx.scratch.alloc(compute_, saved.d.shape) : Tensor{};
+  const Tensor d = dropout_gradient(ctx, buffer, saved.d, 0);
+  embedding_backward(ctx.params.grad(wte_), ctx.params.grad(wpe_), d, batch.tokens.reshape({N}), saved.T, 0,
+                     ctx.stream);
+  ctx.params.grad_ready(embedding_unit());
+}
+
+std::vector<KvCache> Transformer::make_caches(Arena& arena, int64_t positions) const {
+  std::vector<KvCache> caches(blocks_.size());
+  for (KvCache& cache : caches) {
+    cache.k = arena.alloc(compute_, {positions, config_.kv_heads, config_.head_dim});
+    cache.v = arena.alloc(compute_, {positions, config_.kv_heads, config_.head_dim});
+  }
+  return caches;
+}
+
+size_t Transformer::infer_scratch_bytes(int64_t n, int64_t positions) const {
+  Arena arena("inference plan");
+  make_saved(arena, 1, n);
+  arena.alloc(compute_, {n, config_.width});
+  arena.alloc(compute_, {n, config_.width});
+  blocks_.front().attention.plan(arena, 1, n, positions, compute_, false);
+  blocks_.front().mlp.plan(arena, n, compute_, false);
+  return arena.peak_bytes();
+}
+
+void Transformer::infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
+                        const Tensor& logits) const {
+  const int64_t n = tokens.elements();
+  INGOT_CHECK(n >= 1 && caches.size() == blocks_.size(), "Transformer::infer: {} tokens, {} caches", n,
+              caches.size());
+  check_tensor(logits, DType::f32, {config_.vocab_padded()}, "Transformer::infer: logits");
+  const ScratchScope scope(ctx.scratch);
+  Saved saved = make_saved(ctx.scratch, 1, n);
+  const Tensor h = ctx.scratch.alloc(compute_, {n, config_.width});
+  run_blocks(ctx, tokens.reshape({1, n}), {}, saved, h, &caches);
+  for (KvCache& cache : caches) cache.length += n;
+  matmul(logits.reshape({1, logits.dim(0)}), h.rows(n - 1, n), ctx.params.weight(head_weight()),
+         MatmulForm::kNT, false, ctx.stream);
+  if (config_.cap.kind == CapKind::kNone) return;
+  float* z = logits.as<float>();
+  for (int64_t v = 0; v < config_.vocab; ++v)
+    z[v] = static_cast<float>(apply_cap(config_.cap, static_cast<double>(z[v])));
+}
+
+}  // namespace ingot

@@ -1,0 +1,96 @@
+// The model: embedding, blocks of attention and feed-forward, final norm and head. Hand-written forward and
+// backward; all activations lie in a Saved that the caller owns.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ingot/nn/attention_layer.h"
+#include "ingot/nn/config.h"
+#include "ingot/nn/layer.h"
+#include "ingot/nn/mlp_layer.h"
+#include "ingot/nn/param_store.h"
+
+namespace ingot {
+
+// One micro-batch. N = B*T.
+struct MicroBatch {
+  Tensor tokens;     // (B, T) i32
+  Tensor targets;    // (B, T) i32, kIgnoreIndex where nothing is predicted
+  Tensor doc_start;  // (B, T) i32: where in the row the token's document begins; absent: one document
+};
+
+// Sums over the counted tokens of a micro-batch.
+struct LossSums {
+  double loss = 0;  // nats
+  int64_t counted = 0, correct = 0;
+};
+
+class Transformer {
+ public:
+  // What backward needs of forward, for B sequences of T tokens.
+  struct Saved {
+    int64_t B = 0, T = 0;
+    std::vector<AttentionLayer::Saved> attention;  // per block
+    std::vector<MlpLayer::Saved> mlp;              // per block
+    Tensor x;                                      // (N, C) input of the final norm
+    NormStats norm;
+    Tensor d;           // (N, C) gradient of the residual stream, from the head down
+    Tensor losses;      // (N) f32
+    Tensor is_correct;  // (N) u8
+  };
+
+  // config must be resolved, its vocab set.
+  Transformer(const ModelConfig& config, DType compute);
+
+  const ModelConfig& config() const { return config_; }
+  const ParamList& params() const { return params_; }
+  DType compute() const { return compute_; }
+  int attention_qkv_weight(int block) const {
+    return blocks_[static_cast<size_t>(block)].attention.qkv_weight_id();
+  }
+
+  // Activations of a micro-batch (on a measuring arena: their size).
+  Saved make_saved(Arena& arena, int64_t B, int64_t T) const;
+  // Scratch bytes of forward and, when training, backward.
+  size_t scratch_bytes(int64_t B, int64_t T, bool is_training) const;
+
+  // Losses of the batch under the weights. With grad_scale != 0 also the head's gradients of
+  // grad_scale * (sum of losses), and saved.d, from which backward goes on.
+  LossSums forward(LayerContext& ctx, const MicroBatch& batch, Saved& saved, float grad_scale) const;
+  // Adds the gradients of all other parameters. REQUIRES: forward with grad_scale != 0 on this saved.
+  void backward(LayerContext& ctx, const MicroBatch& batch, Saved& saved) const;
+
+  // Generation: appends tokens (n) i32 of one sequence to the caches, one per block, and writes the capped
+  // logits (Vp) f32 of the last one; columns from config().vocab up mean nothing.
+  std::vector<KvCache> make_caches(Arena& arena, int64_t positions) const;
+  void infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
+             const Tensor& logits) const;
+  size_t infer_scratch_bytes(int64_t n, int64_t positions) const;
+
+ private:
+  struct Block {
+    AttentionLayer attention;
+    MlpLayer mlp;
+  };
+  int embedding_unit() const { return 0; }
+  int block_unit(size_t l) const { return static_cast<int>(l) + 1; }
+  int head_unit() const { return static_cast<int>(blocks_.size()) + 1; }
+  int head_weight() const { return lm_head_ >= 0 ? lm_head_ : wte_; }
+  int64_t head_chunk(int64_t N) const;  // tokens
+
+  // h (N, C): the final norm's result.
+  void run_blocks(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
+                  const Tensor& h, std::vector<KvCache>* caches) const;
+
+  ModelConfig config_;
+  DType compute_;
+  ParamList params_;
+  int wte_ = -1, wpe_ = -1, lm_head_ = -1;
+  std::vector<Block> blocks_;
+  Norm final_norm_;
+  std::vector<float> rope_;  // (context, D); empty without rotary positions
+  Tensor rope_table_;
+};
+
+}  // namespace ingot

@@ -1,0 +1,12 @@
+// Conversion between f32 and bf16, rounding to nearest even.
+#pragma once
+
+#include "ingot/core/stream.h"
+#include "ingot/core/tensor.h"
+
+namespace ingot {
+
+// to = from, equal shapes, contiguous, each f32 or bf16. They must not overlap unless they are the same.
+void cast(const Tensor& to, const Tensor& from, Stream& stream);
+
+}  // namespace ingot
