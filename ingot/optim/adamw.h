@@ -6,7 +6,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
+#include "ingot/core/arena.h"
 #include "ingot/core/stream.h"
 #include "ingot/core/tensor.h"
 
@@ -21,7 +24,7 @@ struct AdamWConfig {
   void validate() const;
 };
 
-// What one step needs beside the tensors.
+// What one update needs beside the tensors.
 struct AdamWStep {
   double lr;            // of this step
   double weight_decay;  // of these parameters
@@ -30,12 +33,53 @@ struct AdamWStep {
 };
 
 // One flat range of n elements: w, m, v (n) f32 are updated, g (n) f32 is read and set to zero; with a
-// bf16 `compute` (n) the new w is stored there rounded to nearest even. 28 bytes per element moved (30 with
+// bf16 `compute` (n) the new w is stored there rounded to nearest even. 32 bytes per element moved (34 with
 // the cast). Elementwise, so the result does not depend on the number of threads.
 void adamw_update(const Tensor& w, const Tensor& compute, const Tensor& m, const Tensor& v, const Tensor& g,
                   const AdamWConfig& config, const AdamWStep& step, Stream& stream);
 
-// Sum of squares of n f32 elements in double, in an order that depends only on n (blocks of 4096).
-double sum_of_squares(const Tensor& x, Stream& stream);
+// One parameter, or any range of parameters that are treated alike.
+struct ParamRange {
+  std::string name;
+  Tensor w;                // (n) f32
+  Tensor compute;          // (n) bf16, or absent
+  Tensor g;                // (n) f32
+  bool has_decay = false;  // weight decay
+};
+
+// The optimizer over all ranges of a model: its state, the global norm, one pass per step.
+class AdamW {
+ public:
+  AdamW(const AdamWConfig& config, std::vector<ParamRange> ranges);
+
+  // Norm of all gradients, in an order that depends on the ranges' sizes only.
+  double grad_norm(Stream& stream);
+  // One update with g * grad_scale; leaves every g zero.
+  void step(double lr, float grad_scale, Stream& stream);
+
+  struct State {
+    std::string name;
+    Tensor m, v;  // (n) f32
+  };
+  const std::vector<State>& states() const { return states_; }  // in order of the ranges
+  const Arena& arena() const { return arena_; }
+  int64_t t() const { return t_; }  // updates made
+  void set_t(int64_t t) { t_ = t; }
+
+ private:
+  // A piece of one range: what a thread takes at a time.
+  struct Block {
+    size_t range;
+    int64_t begin, end;
+  };
+
+  AdamWConfig config_;
+  std::vector<ParamRange> ranges_;
+  Arena arena_;
+  std::vector<State> states_;
+  std::vector<Block> blocks_;
+  std::vector<double> squares_;  // per block
+  int64_t t_ = 0;
+};
 
 }  // namespace ingot

@@ -1,0 +1,37 @@
+// The weights of a model under Hugging Face's names and layouts: which of our numbers each of its tensors is.
+//
+// GPT-2 (learned positions): transformer.h.N..., matrices stored (in, out); biases that the model lacks are
+// written as zeros, as GPT2LMHeadModel has them. Otherwise LLaMA's names: model.layers.N..., with fused q, k,
+// v and gate, up taken apart. Padding rows of the vocabulary are cut, a tied head is left out.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ingot/formats/safetensors.h"
+#include "ingot/nn/transformer.h"
+
+namespace ingot {
+
+struct HfTensor {
+  std::string name;
+  std::vector<int64_t> shape;          // as stored
+  int param = -1;                      // id; -1: a tensor of zeros that only Hugging Face has
+  int64_t row_begin = 0, row_end = 0;  // of the parameter's dim 0
+  bool is_transposed = false;          // stored (in, out)
+};
+
+// In order of the parameters.
+std::vector<HfTensor> hf_tensors(const Transformer& model);
+
+// Tensors to write, streamed from the f32 values of `values` (one per parameter id, of its shape).
+std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::vector<Tensor>& values,
+                                          const std::string& prefix = "");
+
+// Reads every tensor into the values (f32, one per parameter id); padding rows become zero. f32, bf16 and f16
+// files are accepted. kData error naming file and tensor for a missing one or a wrong shape.
+void read_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::vector<Tensor>& values,
+                     const std::string& prefix = "");
+
+}  // namespace ingot
