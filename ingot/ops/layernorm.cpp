@@ -5,32 +5,15 @@
 #include "ingot/core/parallel.h"
 #include "ingot/ops/dispatch.h"
 #include "ingot/ops/row_sum.h"
+#include "ingot/ops/row_total.h"
 #include "ingot/ops/vec.h"
 
 namespace ingot {
 namespace {
 
-using vec::kLanes;
 using vec::Vec;
 
 constexpr int64_t kGrainRows = 16;  // rows a thread takes at least
-
-// Sum over [0, C) of term(load), in four registers so that the additions overlap.
-template <typename Term>
-float row_total(int64_t C, Term&& term) {
-  Vec total[4] = {};
-  int64_t i = 0;
-  for (; i + 4 * kLanes <= C; i += 4 * kLanes)
-    for (int k = 0; k < 4; ++k)
-      total[k] += term([i, k](const auto* p) { return vec::load(p + i + k * kLanes); });
-  for (; i + kLanes <= C; i += kLanes) total[0] += term([i](const auto* p) { return vec::load(p + i); });
-  if (i < C) {
-    float lanes[kLanes] = {};  // the missing lanes add nothing, whatever the term makes of 0
-    vec::store_first(lanes, term([i, C](const auto* p) { return vec::load_first(p + i, C - i); }), C - i);
-    total[1] += vec::load(lanes);
-  }
-  return vec::sum((total[0] + total[1]) + (total[2] + total[3]));
-}
 
 struct Statistics {
   float mean, rstd;
@@ -38,8 +21,8 @@ struct Statistics {
 
 template <typename T>
 Statistics row_statistics(const T* x, int64_t C, float eps) {
-  const float mean = row_total(C, [&](auto load) { return load(x); }) / static_cast<float>(C);
-  const float squares = row_total(C, [&](auto load) {
+  const float mean = vec::row_total(C, [&](auto load, auto) { return load(x); }) / static_cast<float>(C);
+  const float squares = vec::row_total(C, [&](auto load, auto) {
     const Vec deviation = load(x) - mean;
     return deviation * deviation;
   });
