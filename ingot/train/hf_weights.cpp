@@ -188,8 +188,8 @@ void read_hf_tensors(const SafetensorsFile& file, const Transformer& model, cons
     const SafetensorsEntry* entry = find_tensor(file, prefix, t);
     if (!entry) entry = &file.get(prefix + t.name);  // the error names file and tensor
     if (entry->shape != t.shape)
-      fail(ErrorKind::kData, "{}: tensor {} is {}, the model's config asks for {}", file.label(),
-           entry->name, entry->shape_text(), shape_text(t.shape));
+      fail(ErrorKind::kData, "{}: tensor {} is {}, the model's config asks for {}", file.label(), entry->name,
+           entry->shape_text(), shape_text(t.shape));
     if (!entry->dtype ||
         (*entry->dtype != DType::f32 && *entry->dtype != DType::bf16 && *entry->dtype != DType::f16))
       fail(ErrorKind::kData, "{}: tensor {} is {}; F32, BF16 and F16 can be read", file.label(), entry->name,

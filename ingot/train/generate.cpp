@@ -1,0 +1,106 @@
+#include "ingot/train/generate.h"
+
+#include <algorithm>
+
+namespace ingot {
+namespace {
+
+constexpr int64_t kPrefillTokens = 128;  // of a prompt that run at once
+
+size_t cache_bytes(const Transformer& model) {
+  Arena arena("cache plan");
+  model.make_caches(arena, model.config().context);
+  return arena.peak_bytes();
+}
+
+}  // namespace
+
+Generator::Generator(const Transformer& model, ParamStore& params)
+    : model_(model),
+      params_(params),
+      caches_arena_("key-value cache", cache_bytes(model)),
+      scratch_("inference", model.infer_scratch_bytes(std::min(kPrefillTokens, model.config().context),
+                                                      model.config().context)),
+      caches_(model.make_caches(caches_arena_, model.config().context)),
+      logits_(static_cast<size_t>(model.config().vocab_padded())),
+      sample_scratch_(static_cast<size_t>(model.config().vocab)) {}
+
+void Generator::reset() {
+  sequence_.clear();
+  for (KvCache& cache : caches_) cache.length = 0;
+}
+
+void Generator::append(std::span<const int32_t> tokens) {
+  LayerContext ctx{
+      .params = params_, .region = region_, .scratch = scratch_, .stream = stream_, .dropout = {}};
+  const Tensor logits(logits_.data(), DType::f32, {std::ssize(logits_)});
+  const int64_t limit = std::min(kPrefillTokens, model_.config().context);
+  while (!tokens.empty()) {
+    const auto piece = tokens.first(std::min<size_t>(tokens.size(), static_cast<size_t>(limit)));
+    model_.infer(ctx, Tensor(const_cast<int32_t*>(piece.data()), DType::i32, {std::ssize(piece)}), caches_,
+                 logits);
+    tokens = tokens.subspan(piece.size());
+  }
+}
+
+// Reads the last half of the context again from position 0.
+void Generator::make_room() {
+  for (KvCache& cache : caches_) cache.length = 0;
+  const size_t keep = static_cast<size_t>(std::max<int64_t>(1, model_.config().context / 2));
+  append(std::span(sequence_).last(std::min(keep, sequence_.size())));
+}
+
+void Generator::run(std::span<const TokenId> prompt, int64_t tokens, const SampleConfig& config,
+                    uint64_t seed, std::optional<TokenId> stop, const std::function<bool(TokenId)>& sink) {
+  INGOT_CHECK(!prompt.empty(), "Generator::run: the prompt must have at least one token");
+  config.validate();
+  const int64_t context = model_.config().context, vocab = model_.config().vocab;
+  for (TokenId id : prompt)
+    if (id >= vocab)
+      fail(ErrorKind::kData,
+           "the prompt has token {}, the model's vocabulary ends at {}; use the tokenizer it was "
+           "trained with",
+           id, vocab - 1);
+  sequence_.insert(sequence_.end(), prompt.begin(), prompt.end());
+  const size_t kept = std::min<size_t>(sequence_.size(), static_cast<size_t>(context));
+  for (KvCache& cache : caches_) cache.length = 0;
+  append(std::span(sequence_).last(kept));
+  const Tensor logits(logits_.data(), DType::f32, {std::ssize(logits_)});
+  const Tensor scratch(sample_scratch_.data(), DType::i32, {std::ssize(sample_scratch_)});
+  const RandomKey key{.seed = seed, .purpose = Purpose::kSample, .stream = 0, .step = 0};
+  for (int64_t i = 0; i < tokens; ++i) {
+    RandomKey own = key;
+    own.step = sequence_.size();
+    const int32_t next = sample_token(logits, vocab, config, own, scratch);
+    if (stop && static_cast<TokenId>(next) == *stop) return;
+    if (!sink(static_cast<TokenId>(next))) return;
+    sequence_.push_back(next);
+    if (i + 1 == tokens) return;
+    if (caches_.front().length == context)
+      make_room();
+    else
+      append(std::span(sequence_).last(1));
+  }
+}
+
+void generate_text(Generator& generator, const Tokenizer& tokenizer, std::string_view prompt, int64_t tokens,
+                   const SampleConfig& config, uint64_t seed,
+                   const std::function<void(std::string_view)>& write) {
+  std::vector<TokenId> ids = encode(tokenizer, prompt);
+  const std::optional<TokenId> end = tokenizer.end_of_text();
+  if (ids.empty()) ids = end ? std::vector<TokenId>{*end} : encode(tokenizer, "\n");
+  Utf8Stream utf8;
+  write(prompt);
+  generator.reset();
+  generator.run(ids, tokens, config, seed, end, [&](TokenId id) {
+    std::string bytes;
+    tokenizer.append_bytes(id, bytes);
+    const std::string text = utf8.push(bytes);
+    if (!text.empty()) write(text);
+    return true;
+  });
+  const std::string rest = utf8.flush();
+  if (!rest.empty()) write(rest);
+}
+
+}  // namespace ingot

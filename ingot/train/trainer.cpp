@@ -1,0 +1,158 @@
+#include "ingot/train/trainer.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+
+namespace ingot {
+namespace {
+
+size_t activation_bytes(const Transformer& model, int64_t B, int64_t T) {
+  Arena arena("activations plan");
+  model.make_saved(arena, B, T);
+  return arena.peak_bytes();
+}
+
+std::vector<ParamRange> optimizer_ranges(ParamStore& store) {
+  std::vector<ParamRange> ranges;
+  for (const ParamSpec& spec : store.list().specs()) {
+    const UnitBuffers& unit = store.get(spec.unit);
+    const int64_t begin = spec.offset, end = spec.offset + spec.elements();
+    const bool has_copy = unit.compute.data != unit.master.data;
+    ranges.push_back({.name = spec.name,
+                      .w = unit.master.rows(begin, end),
+                      .compute = has_copy ? unit.compute.rows(begin, end) : Tensor{},
+                      .g = unit.grad.rows(begin, end),
+                      .has_decay = !spec.is_vector()});
+  }
+  return ranges;
+}
+
+MicroBatch micro_batch(const Batch& batch) {
+  return {.tokens = batch.tokens, .targets = batch.targets, .doc_start = batch.doc_start};
+}
+
+}  // namespace
+
+Trainer::Trainer(const RunConfig& config)
+    : config_(config),
+      model_(config.model.resolved(), config.precision.compute),
+      params_(model_.params(), config.precision.compute),
+      activations_("activations", activation_bytes(model_, config.train.batch_size, config.model.context)),
+      scratch_("scratch", model_.scratch_bytes(config.train.batch_size, config.model.context, true)),
+      saved_(model_.make_saved(activations_, config.train.batch_size, config.model.context)),
+      schedule_(accumulation_schedule(config.train.grad_accum)) {
+  stream_.trace = &trace_;
+  optimizer_ = std::make_unique<AdamW>(config.optimizer, optimizer_ranges(params_));
+}
+
+void Trainer::initialise() {
+  init_params(params_, config_.train.seed);
+  params_.refresh_compute(stream_);
+}
+
+BatchShape Trainer::batch_shape() const {
+  return {.batch = config_.train.batch_size,
+          .context = model_.config().context,
+          .vocab_size = model_.config().vocab,
+          .document_mask = config_.data.has_document_mask};
+}
+
+LayerContext Trainer::context(float dropout_p, int64_t first_row) {
+  return {.params = params_,
+          .region = region_,
+          .scratch = scratch_,
+          .stream = stream_,
+          .dropout = {.p = dropout_p,
+                      .seed = config_.train.seed,
+                      .step = static_cast<uint64_t>(steps_done_),
+                      .first_row = first_row}};
+}
+
+// Gradients of the sum of losses / expected_tokens over all micro-batches of the step.
+LossSums Trainer::run_micro_batches(Loader& loader, double expected_tokens, double& wait_s) {
+  LossSums total;
+  const int64_t rows = config_.train.batch_size * model_.config().context;
+  MicroBatch batch;
+  for (const MicroOp& op : schedule_) {
+    LayerContext ctx = context(static_cast<float>(config_.model.dropout), op.micro * rows);
+    if (op.kind == MicroOp::Kind::kForward) {
+      batch = micro_batch(loader.next());
+      wait_s += loader.last_wait_s();
+      const Span span(&trace_, "forward");
+      const LossSums sums = model_.forward(ctx, batch, saved_, static_cast<float>(1 / expected_tokens));
+      total.loss += sums.loss;
+      total.counted += sums.counted;
+      total.correct += sums.correct;
+    } else {
+      const Span span(&trace_, "backward");
+      model_.backward(ctx, batch, saved_);
+    }
+  }
+  return total;
+}
+
+StepResult Trainer::step(Loader& loader, double lr) {
+  StepResult result;
+  const double expected =
+      static_cast<double>(config_.train.grad_accum * config_.train.batch_size * model_.config().context);
+  const LossSums local = run_micro_batches(loader, expected, result.wait_s);
+  std::array<double, 3> sums{local.loss, static_cast<double>(local.counted),
+                             static_cast<double>(local.correct)};
+  reducer_.sum(sums);
+  const double counted = std::max(1.0, sums[1]);
+  result.loss = sums[0] / counted;
+  result.top1 = sums[2] / counted;
+  result.tokens = static_cast<int64_t>(sums[1]);
+
+  // The mean is over the tokens that were counted, whatever was expected.
+  const double correction = expected / counted;
+  result.grad_norm = optimizer_->grad_norm(stream_) * correction;
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
+    fail(ErrorKind::kNumerics,
+         "step {}: loss {} and gradient norm {} are not finite; the update was not made. Lower optimizer.lr "
+         "or "
+         "raise schedule.warmup_steps",
+         steps_done_, result.loss, result.grad_norm);
+  const double limit = config_.optimizer.grad_clip;
+  const double clip = limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0;
+  optimizer_->step(lr, static_cast<float>(correction * clip), stream_);
+  ++steps_done_;
+  return result;
+}
+
+EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens) {
+  const Span span(&trace_, "evaluation");
+  EvalWindows windows(text, batch_shape());
+  LayerContext ctx = context(0, 0);
+  LossSums total;
+  while (const Batch* batch = windows.next()) {
+    const LossSums sums = model_.forward(ctx, micro_batch(*batch), saved_, 0);
+    total.loss += sums.loss;
+    total.counted += sums.counted;
+    total.correct += sums.correct;
+    if (max_tokens > 0 && total.counted >= max_tokens) break;
+  }
+  const double counted = static_cast<double>(std::max<int64_t>(1, total.counted));
+  EvalResult result{.loss = total.loss / counted,
+                    .top1 = static_cast<double>(total.correct) / counted,
+                    .tokens = total.counted,
+                    .bits_per_byte = 0};
+  if (text.text_bytes()) {
+    const double bytes_per_token =
+        static_cast<double>(*text.text_bytes()) / static_cast<double>(std::max<int64_t>(1, text.tokens()));
+    result.bits_per_byte = result.loss / std::numbers::ln2 / bytes_per_token;
+  }
+  return result;
+}
+
+std::vector<Trainer::ArenaUse> Trainer::arenas() const {
+  std::vector<ArenaUse> uses;
+  for (const Arena* arena :
+       {&params_.params_arena(), &params_.grads_arena(), &optimizer_->arena(), &activations_, &scratch_})
+    uses.push_back({arena->name(), arena->capacity_bytes()});
+  return uses;
+}
+
+}  // namespace ingot

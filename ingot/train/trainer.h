@@ -1,0 +1,82 @@
+// Trainer: a model, its optimizer and its memory; one step at a time.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ingot/core/arena.h"
+#include "ingot/core/trace.h"
+#include "ingot/data/loader.h"
+#include "ingot/nn/transformer.h"
+#include "ingot/optim/adamw.h"
+#include "ingot/train/config.h"
+#include "ingot/train/reduce.h"
+#include "ingot/train/schedule.h"
+
+namespace ingot {
+
+struct StepResult {
+  double loss = 0;       // mean over the counted tokens of the global batch, nats
+  double top1 = 0;       // fraction of them whose target has the largest logit
+  double grad_norm = 0;  // before clipping
+  int64_t tokens = 0;    // that were predicted
+  double wait_s = 0;     // for the loader
+};
+
+struct EvalResult {
+  double loss = 0;  // mean, nats per token
+  double top1 = 0;
+  int64_t tokens = 0;        // predicted
+  double bits_per_byte = 0;  // of the text the tokens stand for; 0 where its size is not known
+};
+
+class Trainer {
+ public:
+  // config is valid and its model's vocab set. All memory of a step is taken here.
+  explicit Trainer(const RunConfig& config);
+
+  // Initial weights: a function of the seed alone.
+  void initialise();
+
+  // One optimizer step on the next grad_accum batches. kNumerics error if the loss or a gradient is not
+  // finite; weights and optimizer are then as they were before the step.
+  StepResult step(Loader& loader, double lr);
+
+  // Walks the text in consecutive windows of the context; every token but the first is predicted once.
+  // max_tokens > 0 stops after about so many. Without dropout, weights untouched.
+  EvalResult evaluate(const TokenSource& text, int64_t max_tokens);
+
+  const Transformer& model() const { return model_; }
+  ResidentStore& params() { return params_; }
+  AdamW& optimizer() { return *optimizer_; }
+  Stream& stream() { return stream_; }
+  Trace& trace() { return trace_; }
+  int64_t steps_done() const { return steps_done_; }
+  void set_steps_done(int64_t steps) { steps_done_ = steps; }
+
+  BatchShape batch_shape() const;
+  struct ArenaUse {
+    std::string name;
+    size_t bytes;
+  };
+  std::vector<ArenaUse> arenas() const;
+
+ private:
+  LayerContext context(float dropout_p, int64_t first_row);
+  LossSums run_micro_batches(Loader& loader, double expected_tokens, double& wait_s);
+
+  RunConfig config_;
+  Trace trace_;
+  Stream stream_;
+  Transformer model_;
+  ResidentStore params_;
+  std::unique_ptr<AdamW> optimizer_;
+  Region region_;
+  Reducer reducer_;
+  Arena activations_, scratch_;
+  Transformer::Saved saved_;
+  std::vector<MicroOp> schedule_;
+  int64_t steps_done_ = 0;
+};
+
+}  // namespace ingot

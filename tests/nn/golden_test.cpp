@@ -1,0 +1,232 @@
+// Tiny models against PyTorch: logits by way of the losses, gradients, and ten steps of training.
+// tests/golden/models/README.md says what the files hold; tools/export_golden.py makes them.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "ingot/optim/adamw.h"
+#include "ingot/train/hf_weights.h"
+#include "tests/reference/numeric.h"
+
+namespace ingot::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+template <typename Enum>
+Enum pick(const std::string& text, std::initializer_list<std::pair<const char*, Enum>> names) {
+  for (const auto& [name, value] : names)
+    if (text == name) return value;
+  throw Error("golden.json: unknown name " + text);
+}
+
+ModelConfig model_config(const Json& j) {
+  ModelConfig c;
+  c.layers = j["layers"];
+  c.heads = j["heads"];
+  c.kv_heads = j["kv_heads"];
+  c.head_dim = j["head_dim"];
+  c.width = j["width"];
+  c.ffn = j["ffn"];
+  c.context = j["context"];
+  c.vocab = j["vocab"];
+  c.norm = pick<NormKind>(j["norm"], {{"layer_norm", NormKind::kLayerNorm},
+                                      {"rms_norm", NormKind::kRmsNorm},
+                                      {"rms_norm_weightless", NormKind::kRmsNormWeightless}});
+  c.positions = pick<PositionKind>(j["positions"],
+                                   {{"learned", PositionKind::kLearned}, {"rope", PositionKind::kRope}});
+  c.mlp = pick<MlpKind>(j["mlp"], {{"gelu_tanh", MlpKind::kGeluTanh},
+                                   {"gelu_exact", MlpKind::kGeluExact},
+                                   {"relu2", MlpKind::kRelu2},
+                                   {"swiglu", MlpKind::kSwiglu}});
+  c.has_bias = j["has_bias"];
+  c.has_qk_norm = j["has_qk_norm"];
+  c.is_tied = j["is_tied"];
+  c.norm_eps = j["norm_eps"];
+  c.rope_theta = j["rope_theta"];
+  c.cap.kind = pick<CapKind>(
+      j["cap"]["kind"], {{"none", CapKind::kNone}, {"tanh", CapKind::kTanh}, {"sigmoid", CapKind::kSigmoid}});
+  c.cap.a = j["cap"]["a"];
+  c.cap.b = j["cap"]["b"];
+  c.cap.c = j["cap"]["c"];
+  return c;
+}
+
+Tensor tensor_of(const SafetensorsEntry& e) {
+  Shape shape;
+  if (e.shape.size() == 1) shape = {e.shape[0]};
+  if (e.shape.size() == 2) shape = {e.shape[0], e.shape[1]};
+  if (e.shape.size() == 3) shape = {e.shape[0], e.shape[1], e.shape[2]};
+  return Tensor(const_cast<std::byte*>(e.bytes.data()), *e.dtype, shape);
+}
+
+class Golden : public ::testing::TestWithParam<std::tuple<const char*, DType>> {
+ protected:
+  std::string folder = std::string(INGOT_TEST_DATA) + "/models/" + std::get<0>(GetParam()) + "/";
+  DType compute = std::get<1>(GetParam());
+  bool is_f32 = compute == DType::f32;
+  Json golden = Json::parse(std::ifstream(folder + "golden.json"));
+  SafetensorsFile values{folder + "golden.safetensors"}, weights{folder + "model.safetensors"};
+  Transformer model{model_config(golden["model"]), compute};
+  ResidentStore store{model.params(), compute};
+  Region region;
+  Stream stream;
+  Arena scratch{"scratch",
+                std::max(model.scratch_bytes(3, model.config().context, true),
+                         model.infer_scratch_bytes(model.config().context, model.config().context))};
+
+  LayerContext context() {
+    return {.params = store, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
+  }
+  std::vector<Tensor> masters() {
+    std::vector<Tensor> all;
+    for (size_t p = 0; p < model.params().specs().size(); ++p)
+      all.push_back(store.master(static_cast<int>(p)));
+    return all;
+  }
+  std::vector<Tensor> gradients() {
+    std::vector<Tensor> all;
+    for (size_t p = 0; p < model.params().specs().size(); ++p) all.push_back(store.grad(static_cast<int>(p)));
+    return all;
+  }
+  void load() {
+    read_hf_tensors(weights, model, masters());
+    store.refresh_compute(stream);
+  }
+  double measured(const char* key) { return golden["float32_against_double"][key]; }
+
+  // Largest difference of what we hold from what the file holds under prefix + name, as a fraction of the
+  // tensor's largest element.
+  void expect_tensors(const std::vector<Tensor>& ours, const std::string& prefix, double tolerance,
+                      bool is_rms) {
+    for (SafetensorsSource& source : hf_sources(model, ours)) {
+      const SafetensorsEntry* want = values.find(prefix + source.name);
+      if (!want) continue;  // zeros that only Hugging Face has
+      std::vector<float> got;
+      source.stream([&](std::span<const std::byte> bytes) {
+        const auto* floats = reinterpret_cast<const float*>(bytes.data());
+        got.insert(got.end(), floats, floats + bytes.size() / sizeof(float));
+      });
+      const bool is_key_bias = source.name.ends_with("c_attn.bias");
+      const Doubles reference = to_doubles(tensor_of(*want));
+      ASSERT_EQ(got.size(), reference.size()) << source.name;
+      double largest = 0, worst = 0, squares = 0;
+      const size_t C = got.size() / 3;
+      for (size_t i = 0; i < got.size(); ++i) {
+        if (is_key_bias && i >= C && i < 2 * C) continue;  // its exact gradient is zero: rounding alone
+        const double difference = std::abs(static_cast<double>(got[i]) - reference[i]);
+        largest = std::max(largest, std::abs(reference[i]));
+        worst = std::max(worst, difference);
+        squares += difference * difference;
+      }
+      const double error = is_rms ? std::sqrt(squares / static_cast<double>(got.size())) : worst / largest;
+      EXPECT_LE(error, tolerance) << prefix << source.name;
+    }
+  }
+};
+
+// Our own float32 rounding is as large as PyTorch's, give or take; bf16 has 2^-9 of relative error per
+// rounding and a few dozen of them on the way.
+constexpr double kFloatFactor = 10, kBf16 = 0x1p-9;
+
+TEST_P(Golden, LossAndGradients) {
+  load();
+  const Tensor tokens = tensor_of(values.get("tokens")), targets = tensor_of(values.get("targets"));
+  Arena arena("activations", size_t{64} << 20);
+  Transformer::Saved saved = model.make_saved(arena, tokens.dim(0), tokens.dim(1));
+  int64_t counted = 0;
+  for (int64_t n = 0; n < targets.elements(); ++n) counted += targets.as<int32_t>()[n] != kIgnoreIndex;
+  LayerContext ctx = context();
+  const MicroBatch batch{.tokens = tokens, .targets = targets, .doc_start = {}};
+  const LossSums sums = model.forward(ctx, batch, saved, 1.0f / static_cast<float>(counted));
+  model.backward(ctx, batch, saved);
+  EXPECT_EQ(sums.counted, counted);
+  const double loss = golden["loss"];
+  EXPECT_NEAR(sums.loss / static_cast<double>(counted), loss,
+              is_f32 ? kFloatFactor * measured("loss_abs") : 2 * kBf16 * loss);
+  expect_tensors(gradients(), "gradients.", is_f32 ? kFloatFactor * measured("gradients_rel") : 24 * kBf16,
+                 false);
+}
+
+// Every token's distribution, by way of generation with a cache: prefix by prefix, in pieces of 1, 2, 3 ...
+TEST_P(Golden, LogitsWithACache) {
+  load();
+  const Tensor tokens = tensor_of(values.get("tokens")), logits = tensor_of(values.get("logits"));
+  const int64_t T = tokens.dim(1), V = model.config().vocab;
+  std::vector<float> got(static_cast<size_t>(model.config().vocab_padded()));
+  Arena arena("caches", size_t{1} << 20);
+  for (int64_t b = 0; b < tokens.dim(0); ++b) {
+    std::vector<KvCache> caches = model.make_caches(arena, T);
+    for (int64_t done = 0, piece = 1; done < T; done += piece, ++piece) {
+      piece = std::min(piece, T - done);
+      LayerContext ctx = context();
+      model.infer(ctx, tokens.rows(b, b + 1).reshape({T}).rows(done, done + piece), caches,
+                  Tensor(got.data(), DType::f32, {std::ssize(got)}));
+      const float* want = logits.as<float>() + (b * T + done + piece - 1) * V;
+      for (int64_t v = 0; v < V; ++v) {
+        const double bound =
+            is_f32 ? kFloatFactor * measured("logits_abs") : 24 * kBf16 * std::max(1.0f, std::abs(want[v]));
+        ASSERT_NEAR(got[static_cast<size_t>(v)], want[v], bound) << b << " " << done << " " << v;
+      }
+    }
+  }
+}
+
+TEST_P(Golden, TenStepsOfTraining) {
+  load();
+  const Json& recipe = golden["recipe"];
+  std::vector<ParamRange> ranges;
+  for (const ParamSpec& spec : model.params().specs()) {
+    const UnitBuffers& unit = store.get(spec.unit);
+    const int64_t begin = spec.offset, end = spec.offset + spec.elements();
+    ranges.push_back({spec.name, unit.master.rows(begin, end),
+                      is_f32 ? Tensor{} : unit.compute.rows(begin, end), unit.grad.rows(begin, end),
+                      !spec.is_vector()});
+  }
+  AdamW optimizer({.lr = recipe["lr"],
+                   .beta1 = recipe["beta1"],
+                   .beta2 = recipe["beta2"],
+                   .eps = recipe["eps"],
+                   .weight_decay = recipe["weight_decay"],
+                   .grad_clip = recipe["grad_clip"]},
+                  ranges);
+  const Tensor all_tokens = tensor_of(values.get("train_tokens")),
+               all_targets = tensor_of(values.get("train_targets"));
+  const int64_t B = all_tokens.dim(1), T = all_tokens.dim(2);
+  Arena arena("activations", size_t{64} << 20);
+  Transformer::Saved saved = model.make_saved(arena, B, T);
+  for (int64_t i = 0; i < 10; ++i) {
+    const MicroBatch batch{.tokens = all_tokens.rows(i, i + 1).reshape({B, T}),
+                           .targets = all_targets.rows(i, i + 1).reshape({B, T}),
+                           .doc_start = {}};
+    int64_t counted = 0;
+    for (int64_t n = 0; n < B * T; ++n) counted += batch.targets.as<int32_t>()[n] != kIgnoreIndex;
+    LayerContext ctx = context();
+    const LossSums sums = model.forward(ctx, batch, saved, 1.0f / static_cast<float>(counted));
+    model.backward(ctx, batch, saved);
+    const double norm = optimizer.grad_norm(stream), want_norm = golden["grad_norms"][static_cast<size_t>(i)];
+    const double loss = golden["losses"][static_cast<size_t>(i)];
+    EXPECT_NEAR(sums.loss / static_cast<double>(counted), loss,
+                is_f32 ? kFloatFactor * measured("losses_abs") : 8 * kBf16 * loss)
+        << "step " << i;
+    EXPECT_NEAR(norm, want_norm,
+                (is_f32 ? kFloatFactor * measured("grad_norms_rel") : 24 * kBf16) * want_norm);
+    const double clip = std::min(1.0, recipe["grad_clip"].get<double>() / (norm + 1e-6));
+    optimizer.step(golden["lrs"][static_cast<size_t>(i)], static_cast<float>(clip), stream);
+  }
+  if (is_f32) expect_tensors(masters(), "trained.", kFloatFactor * measured("trained_rms"), true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Golden,
+                         ::testing::Combine(::testing::Values("tiny_gpt2", "tiny_gpt2_nobias", "tiny_llama",
+                                                              "tiny_llama_tied_gqa", "tiny_speedrun_sigmoid",
+                                                              "tiny_speedrun_tanh"),
+                                            ::testing::Values(DType::f32, DType::bf16)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", std::get<0>(info.param),
+                                              name(std::get<1>(info.param)));
+                         });
+
+}  // namespace
+}  // namespace ingot::testing
