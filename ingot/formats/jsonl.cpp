@@ -1,0 +1,115 @@
+#include "ingot/formats/jsonl.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace {
+using Json = nlohmann::json;
+
+// Takes one member out of the parser's events; nothing else is kept.
+class FieldTaker : public nlohmann::json_sax<Json> {
+ public:
+  explicit FieldTaker(std::string_view field) : field_(field) {}
+
+  bool null() override { return value("null"); }
+  bool boolean(bool) override { return value("a boolean"); }
+  bool number_integer(number_integer_t) override { return value("a number"); }
+  bool number_unsigned(number_unsigned_t) override { return value("a number"); }
+  bool number_float(number_float_t, const string_t&) override { return value("a number"); }
+  bool binary(binary_t&) override { return value("binary"); }
+  bool string(string_t& text) override {
+    if (!is_wanted()) return value("a string");
+    if (text_) return refuse(fmt::format("the field \"{}\" is there twice; keep one", field_));
+    text_ = std::move(text);
+    is_field_ = false;
+    return true;
+  }
+  bool key(string_t& name) override {
+    is_field_ = depth_ == 1 && name == field_;
+    return true;
+  }
+  bool start_object(size_t) override { return open("an object", true); }
+  bool start_array(size_t) override { return open("an array", false); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool parse_error(size_t position, const std::string&, const Json::exception& error) override {
+    return refuse(fmt::format("column {} is not valid JSON: {}", position, reason(error.what())));
+  }
+
+  const std::string& error() const { return error_; }
+  std::optional<std::string>& text() { return text_; }
+
+ private:
+  bool is_wanted() const { return depth_ == 1 && is_field_; }
+  bool refuse(std::string error) {
+    if (error_.empty()) error_ = std::move(error);
+    return false;
+  }
+  bool value(const char* kind) {
+    if (depth_ == 0) return refuse(fmt::format("holds {}, expected an object", kind));
+    if (is_wanted()) return refuse(fmt::format("the field \"{}\" is {}, expected a string", field_, kind));
+    return true;
+  }
+  bool open(const char* kind, bool is_object) {
+    if (!(depth_ == 0 && is_object) && !value(kind)) return false;
+    if (++depth_ > kMaxJsonlDepth) return refuse(fmt::format("is nested deeper than {}", kMaxJsonlDepth));
+    return true;
+  }
+  bool close() {
+    --depth_;
+    is_field_ = false;
+    return true;
+  }
+  // The parser's own words, without its position and the text it had read so far, which may be the whole
+  // line.
+  static std::string reason(std::string_view what) {
+    const size_t begin = what.find(" - ");
+    if (begin == std::string_view::npos) return std::string(what.substr(0, 160));
+    what.remove_prefix(begin + 3);
+    return std::string(what.substr(0, std::min<size_t>(what.find("; last read"), 160)));
+  }
+
+  std::string_view field_;
+  int depth_ = 0;
+  bool is_field_ = false;  // the last key of the outer object was the field
+  std::optional<std::string> text_;
+  std::string error_;
+};
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
+}  // namespace
+
+std::string parse_jsonl_line(std::string_view line, std::string_view field, std::string_view file,
+                             int64_t line_number) {
+  FieldTaker taker(field);
+  const bool is_parsed = Json::sax_parse(line.begin(), line.end(), &taker);
+  if (!is_parsed || !taker.error().empty())
+    fail(ErrorKind::kData, "{}:{}: {}; correct the line or leave it out", file, line_number, taker.error());
+  if (!taker.text())
+    fail(ErrorKind::kData, "{}:{}: has no field \"{}\"; name the field that holds the text", file,
+         line_number, field);
+  return std::move(*taker.text());
+}
+
+JsonlReader::JsonlReader(const std::filesystem::path& path, std::string field)
+    : file_(path), field_(std::move(field)), rest_(file_.text()) {
+  if (rest_.starts_with("\xef\xbb\xbf")) rest_.remove_prefix(3);
+}
+
+bool JsonlReader::next(std::string& text) {
+  while (!rest_.empty()) {
+    const size_t end = rest_.find('\n');
+    const std::string_view line = rest_.substr(0, end);
+    rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
+    ++line_;
+    if (is_blank(line)) continue;
+    text = parse_jsonl_line(line, field_, file_.path().native(), line_);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace ingot
