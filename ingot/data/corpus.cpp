@@ -1,0 +1,231 @@
+#include "ingot/data/corpus.h"
+
+#include <glob.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ingot/core/error.h"
+#include "ingot/data/builtin_corpus.h"
+#include "ingot/formats/jsonl.h"
+
+namespace ingot {
+namespace fs = std::filesystem;
+namespace {
+
+bool is_jsonl(const fs::path& path) { return path.extension() == ".jsonl" || path.extension() == ".ndjson"; }
+
+bool is_hidden(const fs::path& path) { return path.filename().native().starts_with('.'); }
+
+void add_folder(const fs::path& folder, std::vector<fs::path>& files) {
+  const size_t before = files.size();
+  std::error_code error;
+  fs::recursive_directory_iterator it(folder, error), end;
+  for (; !error && it != end; it.increment(error)) {
+    if (is_hidden(it->path())) {
+      it.disable_recursion_pending();
+    } else if (std::error_code ignored; it->is_regular_file(ignored)) {
+      files.push_back(it->path());
+    }
+  }
+  if (error)
+    fail(ErrorKind::kData, "{}: the folder cannot be read: {}; check its permissions", folder.string(),
+         error.message());
+  if (files.size() == before)
+    fail(ErrorKind::kData, "{}: the folder holds no files; put text files there", folder.string());
+  std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
+}
+
+void add_path(const fs::path& path, std::vector<fs::path>& files) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored))
+    add_folder(path, files);
+  else
+    files.push_back(path);
+}
+
+void add_pattern(const std::string& pattern, std::vector<fs::path>& files) {
+  glob_t matches{};
+  const int result = ::glob(pattern.c_str(), 0, nullptr, &matches);
+  std::vector<std::string> paths;
+  if (result == 0) paths.assign(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
+  ::globfree(&matches);
+  if (paths.empty()) fail(ErrorKind::kData, "{}: no file matches; check the pattern", pattern);
+  std::sort(paths.begin(), paths.end());
+  for (const std::string& path : paths) add_path(path, files);
+}
+
+std::string_view compression_of(std::string_view text) {
+  if (text.starts_with("\x1f\x8b")) return "gzip";
+  if (text.starts_with("\x28\xb5\x2f\xfd")) return "zstd";
+  if (text.starts_with(std::string_view("\xfd\x37zXZ", 5))) return "xz";
+  if (text.starts_with("BZh")) return "bzip2";
+  return {};
+}
+
+// Refuses what cannot be a document.
+void check_text(std::string_view text, const std::string& file) {
+  if (text.empty()) fail(ErrorKind::kData, "{}: is empty; give a file with text", file);
+  if (const std::string_view kind = compression_of(text);
+      !kind.empty() && text.find('\0') != std::string_view::npos)
+    fail(ErrorKind::kData, "{}: is {}-compressed; decompress it first", file, kind);
+  if (const void* nul = std::memchr(text.data(), 0, text.size()))
+    fail(ErrorKind::kData,
+         "{}: does not look like text: NUL byte at offset {}; give UTF-8 text, JSON Lines (.jsonl) or token "
+         "shards (.bin)",
+         file, static_cast<const char*>(nul) - text.data());
+  const size_t bad = first_invalid_utf8(text);
+  if (bad < text.size())
+    fail(ErrorKind::kData,
+         "{}:{}: is not UTF-8: byte 0x{:02x} at offset {}; convert the file, e.g. iconv -f LATIN1 -t UTF-8",
+         file, 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bad), '\n'),
+         static_cast<uint8_t>(text[bad]), bad);
+}
+
+void add_file(const fs::path& path, const std::string& jsonl_field, Documents& documents) {
+  if (path.extension() == ".bin")
+    fail(ErrorKind::kData, "{}: is a token shard by its name, text was expected; do not mix shards and text",
+         path.string());
+  if (!is_jsonl(path)) {
+    MappedFile file(path);
+    check_text(file.text(), path.string());
+    documents.add(std::move(file));
+    return;
+  }
+  const size_t before = documents.size();
+  JsonlReader reader(path, jsonl_field);
+  for (std::string text; reader.next(text);)
+    if (!text.empty()) documents.add(fmt::format("{}:{}", path.string(), reader.line()), std::move(text));
+  if (documents.size() == before)
+    fail(ErrorKind::kData, "{}: holds no text; give a file with documents", path.string());
+}
+
+// Offset of code point `n` of valid UTF-8.
+size_t offset_of_character(std::string_view text, int64_t n) {
+  size_t i = 0;
+  for (int64_t begun = 0; i < text.size(); ++i) {
+    if ((static_cast<uint8_t>(text[i]) & 0xc0) == 0x80) continue;
+    if (begun++ == n) break;
+  }
+  return i;
+}
+
+int64_t count_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; });
+}
+
+// How many of the documents are for training.
+size_t training_documents(const Documents& documents, double val_fraction) {
+  const double target = static_cast<double>(documents.size_bytes()) * val_fraction;
+  size_t best = documents.size() - 1;
+  double val_bytes = 0, best_distance = INFINITY;
+  for (size_t first = documents.size() - 1; first > 0; --first) {
+    val_bytes += static_cast<double>(documents[first].text.size());
+    const double distance = std::abs(val_bytes - target);
+    if (distance < best_distance) {
+      best = first;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+void Documents::add(std::string name, std::string text) {
+  storage_->strings.push_back(std::move(text));
+  documents_.push_back({std::move(name), storage_->strings.back()});
+}
+
+void Documents::add(MappedFile file) {
+  storage_->files.push_back(std::move(file));
+  const MappedFile& kept = storage_->files.back();
+  documents_.push_back({kept.path().string(), kept.text()});
+}
+
+std::vector<std::string_view> Documents::texts() const {
+  std::vector<std::string_view> texts;
+  texts.reserve(size());
+  for (const Document& document : documents_) texts.push_back(document.text);
+  return texts;
+}
+
+int64_t Documents::size_bytes() const {
+  int64_t sum = 0;
+  for (const Document& document : documents_) sum += static_cast<int64_t>(document.text.size());
+  return sum;
+}
+
+uint64_t Documents::content_hash() const {
+  std::vector<uint64_t> hashes;
+  for (const Document& document : documents_) {
+    hashes.push_back(document.text.size());
+    hashes.push_back(XXH3_64bits(document.text.data(), document.text.size()));
+  }
+  return XXH3_64bits(hashes.data(), hashes.size() * sizeof(uint64_t));
+}
+
+std::vector<fs::path> expand_paths(std::span<const std::string> specs) {
+  std::vector<fs::path> files;
+  for (const std::string& spec : specs) {
+    std::error_code ignored;
+    if (fs::exists(spec, ignored))
+      add_path(spec, files);
+    else if (spec.find_first_of("*?[") != std::string::npos)
+      add_pattern(spec, files);
+    else
+      fail(ErrorKind::kData, "{}: does not exist; give a file, a folder, a pattern or {}", spec,
+           kCppHeadersCorpus);
+  }
+  return files;
+}
+
+Documents load_documents(std::span<const std::string> specs, const std::string& jsonl_field) {
+  Documents documents;
+  for (const std::string& spec : specs) {
+    if (spec.starts_with("builtin:")) {
+      for (const Document& document : builtin_documents(spec))
+        documents.add(document.name, std::string(document.text));
+      continue;
+    }
+    for (const fs::path& file : expand_paths(std::span(&spec, 1))) add_file(file, jsonl_field, documents);
+  }
+  if (documents.empty())
+    fail(ErrorKind::kData, "no text was given; name a file, a folder, a pattern or {}", kCppHeadersCorpus);
+  return documents;
+}
+
+DocumentSplit load_split(std::span<const std::string> specs, double val_fraction,
+                         const std::string& jsonl_field) {
+  if (specs.size() != 1 || specs[0] != kCppHeadersCorpus || val_fraction == 0)
+    return split(load_documents(specs, jsonl_field), val_fraction);
+  BuiltinCorpus corpus = load_cpp_headers();
+  return {std::move(corpus.train), std::move(corpus.val)};
+}
+
+DocumentSplit split(const Documents& documents, double val_fraction) {
+  if (!(val_fraction >= 0 && val_fraction < 1))
+    fail(ErrorKind::kUsage, "the validation fraction must be at least 0 and below 1, got {}", val_fraction);
+  DocumentSplit parts{documents, documents};
+  parts.val.documents_.clear();
+  if (documents.empty() || val_fraction == 0) return parts;
+  if (documents.size() > 1) {
+    const auto first_val = parts.train.documents_.begin() +
+                           static_cast<std::ptrdiff_t>(training_documents(documents, val_fraction));
+    parts.val.documents_.assign(first_val, parts.train.documents_.end());
+    parts.train.documents_.erase(first_val, parts.train.documents_.end());
+    return parts;
+  }
+  const Document& whole = documents[0];
+  const auto train_characters =
+      static_cast<int64_t>(static_cast<double>(count_characters(whole.text)) * (1 - val_fraction));
+  const size_t cut = offset_of_character(whole.text, train_characters);
+  parts.train.documents_[0].text = whole.text.substr(0, cut);
+  parts.val.documents_.push_back({whole.name, whole.text.substr(cut)});
+  return parts;
+}
+
+}  // namespace ingot

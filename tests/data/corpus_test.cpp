@@ -1,0 +1,220 @@
+#include "ingot/data/corpus.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ingot/core/error.h"
+
+namespace ingot::testing {
+namespace {
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using namespace std::string_literals;
+
+class Corpus : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder = fs::path(::testing::TempDir()) / ("ingot_corpus_" + std::to_string(::getpid()));
+    fs::create_directories(folder);
+  }
+  void TearDown() override { fs::remove_all(folder); }
+
+  std::string write(const std::string& name, const std::string& bytes) const {
+    fs::create_directories((folder / name).parent_path());
+    std::ofstream(folder / name, std::ios::binary) << bytes;
+    return (folder / name).string();
+  }
+  static Documents load(const std::vector<std::string>& specs, const std::string& field = "text") {
+    return load_documents(specs, field);
+  }
+  static std::vector<std::string> texts(const Documents& documents) {
+    std::vector<std::string> all;
+    for (const Document& document : documents) all.emplace_back(document.text);
+    return all;
+  }
+  static void expect_error(ErrorKind kind, const std::function<void()>& action,
+                           const std::vector<std::string>& parts) {
+    try {
+      action();
+      FAIL() << "no error, expected one that says: " << parts.front();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), kind);
+      for (const std::string& part : parts) EXPECT_THAT(error.what(), HasSubstr(part));
+    }
+  }
+
+  fs::path folder;
+};
+
+TEST_F(Corpus, FilesFoldersPatternsAndJsonLinesInOrder) {
+  write("texts/b.txt", "bee");
+  write("texts/a.txt", "ay");
+  write("texts/below/c.txt", "sea");
+  write("texts/.hidden", "never");
+  write("texts/.git/x.txt", "never");
+  const std::string lines = write("d.jsonl", "{\"text\":\"one\"}\n\n{\"text\":\"\"}\n{\"text\":\"two\"}\n");
+  const Documents all = load({lines, (folder / "texts").string(), write("e.txt", "e")});
+  EXPECT_THAT(texts(all), ElementsAre("one", "two", "ay", "bee", "sea", "e"));
+  EXPECT_EQ(all[1].name, lines + ":4");
+  EXPECT_EQ(all[2].name, (folder / "texts/a.txt").string());
+  EXPECT_EQ(all.size_bytes(), 15);
+  EXPECT_THAT(texts(load({(folder / "texts/?.txt").string()})), ElementsAre("ay", "bee"));
+  EXPECT_THAT(texts(load({(folder / "*").string()})), ElementsAre("one", "two", "e", "ay", "bee", "sea"));
+  EXPECT_THAT(texts(load({write("f.ndjson", "{\"body\":\"x\"}")}, "body")), ElementsAre("x"));
+  EXPECT_THAT(texts(load({write("odd [name].txt", "odd")})), ElementsAre("odd"));
+}
+
+TEST_F(Corpus, BadFilesGiveOneClearErrorEach) {
+  const auto refused = [&](const std::string& path, const std::vector<std::string>& parts) {
+    std::vector<std::string> all = parts;
+    all.push_back(path);
+    expect_error(
+        ErrorKind::kData, [&] { load({path}); }, all);
+  };
+  refused((folder / "absent.txt").string(), {"does not exist", "builtin:cpp-headers"});
+  refused((folder / "*.none").string(), {"no file matches"});
+  refused(write("empty.txt", ""), {"is empty"});
+  refused(write("empty.jsonl", "\n\n"), {"holds no text"});
+  refused(write("binary.txt", "abc\0def"s), {"does not look like text", "NUL byte at offset 3"});
+  refused(write("latin1.txt", "one\ncaf\xe9 two\n"),
+          {"latin1.txt:2: is not UTF-8", "0xe9", "offset 7", "iconv"});
+  refused(write("cut.txt", "caf\xc3"), {"offset 3"});
+  refused(write("text.gz", "\x1f\x8b\x08\0\0"s), {"gzip-compressed"});
+  refused(write("shard.bin", "x"), {"token shard", "do not mix"});
+  fs::create_directories(folder / "nothing");
+  refused((folder / "nothing").string(), {"holds no files"});
+  expect_error(ErrorKind::kData, [&] { load({write("bad.jsonl", "{\"text\":\"a\"}\n{\"text\":\n")}); },
+               {"bad.jsonl:2: "});
+  expect_error(ErrorKind::kData, [&] { load({}); }, {"no text was given"});
+  expect_error(ErrorKind::kUsage, [&] { load({"builtin:poems"}); }, {"builtin:poems", "builtin:cpp-headers"});
+}
+
+TEST_F(Corpus, UnreadableFileIsNamed) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root can read everything";
+  const std::string path = write("secret.txt", "x");
+  fs::permissions(path, fs::perms::none);
+  expect_error(ErrorKind::kData, [&] { load({path}); }, {path, "Permission denied"});
+}
+
+TEST_F(Corpus, SplitOfOneTextIsNanoGptsByCharacters) {
+  // Python: n = len(data); data[:int(n*0.9)], data[int(n*0.9):]
+  std::string text;
+  for (int i = 0; i < 7; ++i) text += "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z";  // 4 characters, 10 bytes
+  const DocumentSplit parts = split(load({write("t.txt", text)}), 0.1);  // int(28 * 0.9) = 25 characters
+  EXPECT_THAT(texts(parts.train), ElementsAre(text.substr(0, 62)));
+  EXPECT_THAT(texts(parts.val), ElementsAre(text.substr(62)));
+  const struct {
+    size_t characters;
+    double fraction;
+    size_t train;
+  } cases[] = {{1115394, 0.1, 1003854}, {10, 0.1, 9}, {1, 0.1, 0}, {7, 0.5, 3}, {1000, 0.0005, 999}};
+  for (const auto& c : cases) {
+    Documents one;
+    one.add("x", std::string(c.characters, 'a'));
+    const DocumentSplit s = split(one, c.fraction);
+    EXPECT_EQ(s.train[0].text.size(), c.train) << c.characters;
+    EXPECT_EQ(s.val[0].text.size(), c.characters - c.train);
+  }
+}
+
+TEST_F(Corpus, SplitOfManyIsByDocumentsFromTheEnd) {
+  const auto cut = [](const std::vector<size_t>& sizes, double fraction) {
+    Documents documents;
+    for (const size_t size_bytes : sizes) documents.add("x", std::string(size_bytes, 'a'));
+    const DocumentSplit parts = split(documents, fraction);
+    EXPECT_EQ(parts.train.size() + parts.val.size(), sizes.size());
+    return parts.train.size();
+  };
+  EXPECT_EQ(cut({10, 10, 10, 10, 10, 10, 10, 10, 10, 10}, 0.1), 9u);
+  EXPECT_EQ(cut({10, 10, 10, 10, 10, 10, 10, 10, 10, 10}, 0.26), 7u);
+  EXPECT_EQ(cut({1, 1000}, 0.1), 1u);
+  EXPECT_EQ(cut({1000, 1}, 0.9), 1u);
+  EXPECT_EQ(cut({10, 50, 6, 4, 30}, 0.35), 3u);  // 34 bytes of 35
+  Documents two;
+  two.add("a", "x");
+  two.add("b", "y");
+  const DocumentSplit none = split(two, 0);
+  EXPECT_EQ(none.train.size(), 2u);
+  EXPECT_TRUE(none.val.empty());
+  expect_error(ErrorKind::kUsage, [&] { split(two, 1); }, {"validation fraction", "got 1"});
+  expect_error(ErrorKind::kUsage, [&] { split(two, -0.1); }, {"got -0.1"});
+}
+
+TEST_F(Corpus, PartsOutliveTheWhole) {
+  DocumentSplit parts;
+  {
+    const Documents whole = load({write("t.txt", std::string(100'000, 'q'))});
+    parts = split(whole, 0.5);
+  }
+  EXPECT_EQ(parts.train[0].text, std::string(50'000, 'q'));
+  EXPECT_EQ(parts.val[0].text, std::string(50'000, 'q'));
+}
+
+TEST_F(Corpus, HashSeesTextsAndBoundaries) {
+  const auto hash = [](const std::vector<std::string>& all) {
+    Documents documents;
+    for (const std::string& text : all) documents.add("name", text);
+    return documents.content_hash();
+  };
+  EXPECT_EQ(hash({"ab", "c"}), hash({"ab", "c"}));
+  EXPECT_NE(hash({"ab", "c"}), hash({"a", "bc"}));
+  EXPECT_NE(hash({"ab", "c"}), hash({"c", "ab"}));
+  EXPECT_NE(hash({"ab"}), hash({"ac"}));
+}
+
+// RFC 3629 by its definition: decode, then reject what a shortest encoding of a scalar value would not be.
+bool is_valid_reference(const std::string& text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto b = static_cast<uint8_t>(text[i]);
+    const size_t n = b < 0x80 ? 1 : (b >> 5) == 6 ? 2 : (b >> 4) == 14 ? 3 : (b >> 3) == 30 ? 4 : 0;
+    if (n == 0 || i + n > text.size()) return false;
+    uint32_t c = n == 1 ? b : b & (0x7fu >> n);
+    for (size_t k = 1; k < n; ++k) {
+      const auto next = static_cast<uint8_t>(text[i + k]);
+      if ((next >> 6) != 2) return false;
+      c = c << 6 | (next & 63u);
+    }
+    const size_t shortest = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    if (n != shortest || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) return false;
+    i += n;
+  }
+  return true;
+}
+
+TEST(Utf8, EverySequenceOfThreeBytesIsJudgedAsTheStandardSays) {
+  std::string text(3, '\0');
+  for (uint32_t i = 0; i < 1u << 24; i += 1) {
+    text[0] = static_cast<char>(i >> 16);
+    text[1] = static_cast<char>(i >> 8);
+    text[2] = static_cast<char>(i);
+    if (text[0] > 0) i |= 0xfff;  // plain ASCII in front: a sample
+    ASSERT_EQ(first_invalid_utf8(text) == text.size(), is_valid_reference(text)) << std::hex << i;
+  }
+  for (uint32_t second = 0; second < 256; ++second)
+    for (const char first : {'\xf0', '\xf1', '\xf4', '\xf5'})
+      for (const char third : {'\x80', '\xbf', '\x7f', '\xc0'}) {
+        const std::string four = {first, static_cast<char>(second), third, '\x80'};
+        ASSERT_EQ(first_invalid_utf8(four) == 4, is_valid_reference(four)) << second;
+      }
+}
+
+TEST(Utf8, FindsThePlace) {
+  for (size_t at = 0; at < 40; ++at) {
+    std::string text(40, 'a');
+    text[at] = '\xff';
+    EXPECT_EQ(first_invalid_utf8(text), at);
+    text.replace(at, 1, "\xe2\x82");  // cut off by what follows
+    EXPECT_EQ(first_invalid_utf8(text), at);
+  }
+}
+
+}  // namespace
+}  // namespace ingot::testing
