@@ -1,0 +1,50 @@
+// PCRE2 with its JIT, for the patterns that have no scanner.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ingot {
+
+// A compiled expression: UTF-8, Unicode properties for \s \d \w, and $ only at the very end.
+class Regex {
+ public:
+  explicit Regex(const std::string& expression);  // kData error with the place in the expression
+  ~Regex();
+  Regex(const Regex&) = delete;
+  Regex& operator=(const Regex&) = delete;
+
+  const std::string& expression() const { return expression_; }
+
+ private:
+  friend class RegexMatch;
+  std::string expression_;
+  void* code_;  // pcre2_code
+};
+
+// The working memory of one thread's matching.
+class RegexMatch {
+ public:
+  explicit RegexMatch(const Regex& regex);  // borrowed
+  ~RegexMatch();
+  RegexMatch(const RegexMatch&) = delete;
+  RegexMatch& operator=(const RegexMatch&) = delete;
+
+  struct Found {
+    size_t begin, end;
+  };
+  // The first non-empty match in text from `begin` on. kData error if the expression backtracks without end.
+  // REQUIRES: text is valid UTF-8.
+  std::optional<Found> find(std::string_view text, size_t begin);
+
+ private:
+  const Regex* regex_;
+  void* data_;     // pcre2_match_data
+  void* context_;  // pcre2_match_context
+  void* stack_;    // pcre2_jit_stack
+};
+
+}  // namespace ingot
