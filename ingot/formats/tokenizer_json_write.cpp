@@ -1,0 +1,123 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "ingot/formats/byte_chars.h"
+#include "ingot/formats/tokenizer_json.h"
+
+namespace ingot {
+namespace {
+
+// A JSON string of UTF-8 text.
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      out.push_back('\\');
+      out.push_back(c);
+    } else if (static_cast<uint8_t>(c) < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
+    } else {
+      out.push_back(c);
+    }
+  }
+  return out + '"';
+}
+
+std::string spelling(const TokenizerSpec& spec, uint32_t id) {
+  const std::string& token = spec.tokens[id];
+  return spec.kind == TokenizerSpec::Kind::kByteBpe ? bytes_to_chars(token) : token;
+}
+
+// All tokens as {"spelling":id,...} in order of id, the added ones among them: a reader then finds their ids
+// there, also where ids are left out.
+std::string vocab_object(const TokenizerSpec& spec) {
+  std::vector<std::pair<uint32_t, std::string>> entries;
+  for (uint32_t id = 0; id < spec.tokens.size(); ++id)
+    if (!spec.tokens[id].empty()) entries.emplace_back(id, spelling(spec, id));
+  for (const AddedToken& token : spec.added) entries.emplace_back(token.id, token.content);
+  std::sort(entries.begin(), entries.end());
+  std::string out = "{";
+  for (const auto& [id, text] : entries)
+    fmt::format_to(std::back_inserter(out), "{}{}:{}", out.size() > 1 ? "," : "", quoted(text), id);
+  return out + "}";
+}
+
+constexpr const char* bool_name(bool value) { return value ? "true" : "false"; }
+
+std::string byte_level(bool use_regex) {
+  return fmt::format(R"({{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":{}}})",
+                     bool_name(use_regex));
+}
+
+std::string pre_tokenizer(const TokenizerSpec& spec, bool is_gpt2_pattern) {
+  if (spec.kind == TokenizerSpec::Kind::kCharacters) return "null";
+  if (is_gpt2_pattern || spec.pattern.empty()) return byte_level(is_gpt2_pattern);
+  return fmt::format(R"({{"type":"Sequence","pretokenizers":[{{"type":"Split","pattern":{{"Regex":{}}},)"
+                     R"("behavior":"Isolated","invert":false}},{}]}})",
+                     quoted(spec.pattern), byte_level(false));
+}
+
+std::string added_token(const AddedToken& token) {
+  return fmt::format(
+      R"({{"id":{},"content":{},"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,)"
+      R"("special":{}}})",
+      token.id, quoted(token.content), bool_name(token.is_special));
+}
+
+}  // namespace
+
+std::string write_tokenizer_json(const TokenizerSpec& spec, bool is_gpt2_pattern) {
+  const bool is_bytes = spec.kind == TokenizerSpec::Kind::kByteBpe;
+  std::string out = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)";
+  for (size_t i = 0; i < spec.added.size(); ++i)
+    fmt::format_to(std::back_inserter(out), "{}{}", i ? "," : "", added_token(spec.added[i]));
+  out += R"(],"normalizer":null,"pre_tokenizer":)" + pre_tokenizer(spec, is_gpt2_pattern);
+  out += R"(,"post_processor":null,"decoder":)" + (is_bytes ? byte_level(true) : R"({"type":"Fuse"})");
+  out += R"(,"model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,)"
+         R"("end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,"ignore_merges":)";
+  out += bool_name(spec.takes_whole_pieces);
+  out += R"(,"vocab":)" + vocab_object(spec) + R"(,"merges":[)";
+  for (size_t i = 0; i < spec.merges.size(); ++i) {
+    const TokenizerMerge& merge = spec.merges[i];
+    const std::string pair = spelling(spec, merge.left) + ' ' + spelling(spec, merge.right);
+    fmt::format_to(std::back_inserter(out), "{}{}", i ? "," : "", quoted(pair));
+  }
+  return out + "]}}\n";
+}
+
+std::string write_vocab_json(const TokenizerSpec& spec) { return vocab_object(spec) + "\n"; }
+
+std::string write_merges_txt(const TokenizerSpec& spec) {
+  std::string out = "#version: 0.2\n";
+  for (const TokenizerMerge& merge : spec.merges)
+    out += spelling(spec, merge.left) + ' ' + spelling(spec, merge.right) + '\n';
+  return out;
+}
+
+std::string write_tokenizer_config_json(const TokenizerSpec& spec, const std::string& end_of_text) {
+  std::string added;
+  for (const AddedToken& token : spec.added)
+    added += fmt::format(
+        R"({}"{}":{{"content":{},"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,)"
+        R"("special":{}}})",
+        added.empty() ? "" : ",", token.id, quoted(token.content), bool_name(token.is_special));
+  const std::string token = end_of_text.empty() ? "null" : quoted(end_of_text);
+  return fmt::format(
+      R"({{"tokenizer_class":"PreTrainedTokenizerFast","added_tokens_decoder":{{{}}},"bos_token":{},)"
+      R"("eos_token":{},"unk_token":{},"clean_up_tokenization_spaces":false,"add_prefix_space":false}})"
+      "\n",
+      added, token, token, token);
+}
+
+std::string write_special_tokens_map_json(const std::string& end_of_text) {
+  if (end_of_text.empty()) return "{}\n";
+  const std::string token = quoted(end_of_text);
+  return fmt::format(R"({{"bos_token":{},"eos_token":{},"unk_token":{}}})"
+                     "\n",
+                     token, token, token);
+}
+
+}  // namespace ingot
