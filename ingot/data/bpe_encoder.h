@@ -1,0 +1,115 @@
+// Byte-level BPE of one piece: bytes become tokens, then the neighbouring pair of the lowest rank, leftmost
+// among equals, is merged until no pair has a rank (Sennrich et al. 2016, arXiv:1508.07909).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ingot/formats/tokenizer_spec.h"
+
+namespace ingot {
+
+// Ranks of pairs of ids: an open-addressing table, built once.
+class PairRanks {
+ public:
+  explicit PairRanks(const std::vector<TokenizerMerge>& merges);
+
+  static constexpr uint32_t kNone = 0xFFFFFFFFu;
+  struct Found {
+    uint32_t rank;    // kNone: the pair does not merge
+    uint32_t result;  // id
+  };
+  Found find(uint32_t left, uint32_t right) const {
+    const uint64_t key = key_of(left, right);
+    for (size_t i = hash(key) & mask_;; i = (i + 1) & mask_) {
+      const Slot& slot = slots_[i];
+      if (slot.key == key) return slot.found;
+      if (slot.key == kEmpty) return {kNone, 0};
+    }
+  }
+
+ private:
+  static constexpr uint64_t kEmpty = ~uint64_t{0};
+  struct Slot {
+    uint64_t key = kEmpty;
+    Found found{kNone, 0};
+  };
+  static uint64_t key_of(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
+  static uint64_t hash(uint64_t key) {
+    key *= 0x9E3779B97F4A7C15u;
+    return key ^ (key >> 32);
+  }
+
+  std::vector<Slot> slots_;
+  size_t mask_ = 0;
+};
+
+// Ids of byte strings: an open-addressing table over strings that somebody else owns.
+class TokenIndex {
+ public:
+  explicit TokenIndex(const std::vector<std::string>& tokens);  // borrowed
+
+  static constexpr uint32_t kNone = 0xFFFFFFFFu;
+  uint32_t find(std::string_view bytes) const;
+
+ private:
+  const std::vector<std::string>* tokens_;
+  std::vector<uint32_t> slots_;
+  size_t mask_ = 0;
+};
+
+// The merges of a table of ranks (tiktoken): each token of several bytes is built with the ranks below its
+// own; the two parts left at the end are its merge. A token that leaves more parts has none: it only ever
+// is a whole piece.
+std::vector<TokenizerMerge> merges_from_ranks(const std::vector<std::string>& tokens);
+
+// Working memory of one thread: a cache of short pieces and the arrays of merging. What it holds never
+// changes a result.
+class BpeWorkspace {
+ public:
+  BpeWorkspace();
+
+ private:
+  friend class BpeEncoder;
+  static constexpr size_t kCachedBytes = 16, kCachedTokens = 3;
+  struct Entry {                   // 32 bytes
+    uint64_t first = 0, last = 0;  // bytes of the piece, overlapping unless it has 16
+    std::array<uint32_t, kCachedTokens> ids{};
+    uint8_t length_bytes = 0;  // 0: free
+    uint8_t token_count = 0;
+  };
+  struct Node {
+    uint32_t id, rank, result;  // of the pair that begins here
+    uint32_t previous, next;    // positions; kNone at the ends
+  };
+  std::vector<Entry> cache_;
+  std::vector<Node> nodes_;
+  std::vector<uint64_t> heap_;  // rank << 32 | position
+};
+
+// Immutable; thread-safe with a workspace per thread.
+class BpeEncoder {
+ public:
+  // REQUIRES: every single byte is a token (check_spec). `tokens` is borrowed and outlives the encoder.
+  BpeEncoder(const std::vector<std::string>& tokens, const std::vector<TokenizerMerge>& merges,
+             bool takes_whole_pieces);
+
+  // Writes the ids of the piece, at most piece.size(), and returns the end of what it wrote.
+  // O(n log n) in the length of the piece. REQUIRES: piece.size() < 2^32 - 1.
+  uint32_t* encode(std::string_view piece, uint32_t* out, BpeWorkspace& workspace) const;
+
+ private:
+  uint32_t* encode_uncached(std::string_view piece, uint32_t* out, BpeWorkspace& workspace) const;
+  uint32_t* merge_short(std::string_view piece, uint32_t* out) const;
+  uint32_t* merge_long(std::string_view piece, uint32_t* out, BpeWorkspace& workspace) const;
+
+  std::array<uint32_t, 256> byte_ids_{};
+  PairRanks ranks_;
+  TokenIndex index_;
+  bool takes_whole_pieces_, has_merges_;
+};
+
+}  // namespace ingot
