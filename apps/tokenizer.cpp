@@ -1,0 +1,134 @@
+// ingot tokenizer train|encode|decode|import|export
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/commands.h"
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+#include "ingot/data/tokenizer.h"
+#include "ingot/data/tokenizer_export.h"
+
+namespace ingot {
+namespace {
+
+struct Options {
+  std::string tokenizer, in, out, pattern, format, vocab_size = "4k";
+  std::vector<std::string> data;
+};
+
+// 4096 or 4k.
+int64_t parse_count(std::string_view text) {
+  int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
+  if (error != std::errc() || !(unit.empty() || unit == "k" || unit == "K") || count < 0 || count > 1 << 24)
+    fail(ErrorKind::kUsage, "--vocab-size must be a count like 4096 or 4k (4 x 1024), got '{}'", text);
+  return unit.empty() ? count : count * 1024;
+}
+
+void train(const Options& options) {
+  std::vector<MappedFile> files;
+  std::vector<std::string_view> documents;
+  for (const std::string& path : options.data) files.emplace_back(path);
+  for (const MappedFile& file : files) documents.push_back(file.text());
+  BpeTrainConfig config;
+  config.vocab_size = parse_count(options.vocab_size);
+  if (!options.pattern.empty()) config.pattern = options.pattern;
+  const std::unique_ptr<Tokenizer> tokenizer = train_bpe(documents, config);
+  write_file(options.out, tokenizer->to_json());
+  fmt::print("{}: {} tokens\n", options.out, tokenizer->vocab_size());
+  if (tokenizer->vocab_size() < config.vocab_size)
+    fmt::print("  fewer than {}: no other pair of tokens occurs {} times in the text\n", config.vocab_size,
+               config.min_count);
+}
+
+void encode_file(const Options& options) {
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(options.tokenizer, options.pattern);
+  const MappedFile text(options.in);
+  const std::vector<TokenId> ids = encode(*tokenizer, text.text());
+  static_assert(std::endian::native == std::endian::little);
+  write_file(options.out, {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(TokenId)});
+  fmt::print("{}: {} tokens from {} bytes\n", options.out, ids.size(), text.size_bytes());
+}
+
+void decode_file(const Options& options) {
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(options.tokenizer, options.pattern);
+  const MappedFile file(options.in);
+  if (file.size_bytes() % sizeof(TokenId) != 0)
+    fail(ErrorKind::kData, "{}: {} bytes are no whole number of uint32 ids; is it an ids file?", options.in,
+         file.size_bytes());
+  std::vector<TokenId> ids(file.size_bytes() / sizeof(TokenId));
+  if (!ids.empty()) std::memcpy(ids.data(), file.bytes().data(), file.size_bytes());
+  write_file(options.out, decode(*tokenizer, ids));
+}
+
+TokenizerFormat parse_format(const Options& options) {
+  if (options.format == "folder") return TokenizerFormat::kFolder;
+  if (options.format == "json") return TokenizerFormat::kJson;
+  if (options.format == "gpt2") return TokenizerFormat::kGpt2;
+  if (options.format == "tiktoken") return TokenizerFormat::kTiktoken;
+  if (!options.format.empty())
+    fail(ErrorKind::kUsage, "--format must be folder, json, gpt2 or tiktoken, got '{}'", options.format);
+  if (options.out.ends_with(".json")) return TokenizerFormat::kJson;
+  return options.out.ends_with(".tiktoken") ? TokenizerFormat::kTiktoken : TokenizerFormat::kFolder;
+}
+
+using Run = void (*)(const Options&);
+
+CLI::App* add_action(CLI::App& parent, const std::shared_ptr<Options>& options, const char* name,
+                     const char* description, Run run) {
+  CLI::App* action = parent.add_subcommand(name, description);
+  action->callback([options, run] { run(*options); });
+  return action;
+}
+
+}  // namespace
+
+void add_tokenizer_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("tokenizer", "Train, apply and convert tokenizers");
+  command->require_subcommand(1);
+  auto options = std::make_shared<Options>();
+  Options& o = *options;
+  constexpr const char* kTokenizerHelp = "tokenizer.json, .tiktoken, encoder.json or a folder";
+  constexpr const char* kPatternHelp = "gpt2, cl100k, o200k, llama3, qwen2 or a regular expression";
+
+  CLI::App* action = add_action(*command, options, "train", "Train a byte-level BPE on text files", train);
+  action->add_option("--data", o.data, "Text files; each is a document")->required();
+  action->add_option("--vocab-size", o.vocab_size, "Tokens, e.g. 4096 or 4k")->capture_default_str();
+  action->add_option("--pattern", o.pattern, kPatternHelp)->default_str("gpt2");
+  action->add_option("--out", o.out, "tokenizer.json to write")->required();
+
+  for (const bool is_encode : {true, false}) {
+    action = is_encode
+                 ? add_action(*command, options, "encode", "Text to uint32 little-endian ids", encode_file)
+                 : add_action(*command, options, "decode", "The inverse of encode", decode_file);
+    action->add_option("--tokenizer", o.tokenizer, kTokenizerHelp)->required();
+    action->add_option("--in", o.in, is_encode ? "Text" : "Ids")->required();
+    action->add_option("--out", o.out, is_encode ? "Ids to write" : "Text to write")->required();
+    action->add_option("--pattern", o.pattern, "How a .tiktoken of your own splits text");
+  }
+
+  const Run convert = [](const Options& given) {
+    const TokenizerFormat format = parse_format(given);
+    export_tokenizer(*load_tokenizer(given.tokenizer, given.pattern), format, given.out);
+  };
+  for (const bool is_import : {true, false}) {
+    action = is_import
+                 ? add_action(*command, options, "import", "Other programs' files to tokenizer.json", convert)
+                 : add_action(*command, options, "export", "To the files of other programs", convert);
+    action->add_option("tokenizer", o.tokenizer, kTokenizerHelp)->required();
+    action->add_option("--out", o.out, "*.json, *.tiktoken or a folder")->required();
+    action->add_option("--pattern", o.pattern, "How a .tiktoken of your own splits text");
+    if (!is_import)
+      action->add_option("--format", o.format,
+                         "folder (Hugging Face), json, gpt2 or tiktoken; else by --out");
+  }
+}
+
+}  // namespace ingot
