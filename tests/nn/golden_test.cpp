@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "ingot/ops/cross_entropy.h"
 #include "ingot/optim/adamw.h"
 #include "ingot/train/hf_weights.h"
 #include "tests/reference/numeric.h"
