@@ -1,0 +1,108 @@
+#include "ingot/ops/attention.h"
+
+#include "ingot/ops/attention_kernels.h"
+#include "ingot/ops/dispatch.h"
+
+namespace ingot {
+namespace {
+
+void check_heads(const Tensor& t, DType dtype, const Shape& shape, const char* op, const char* operand) {
+  INGOT_CHECK(t && t.dtype == dtype && t.shape == shape && (shape[3] == 1 || t.strides[3] == 1),
+              "{}: {} must be {} {} with the last dim contiguous, got {} {}", op, operand, name(dtype),
+              shape.to_string(), name(t.dtype), t ? t.shape.to_string() : "no tensor");
+}
+
+AttentionShape check_shapes(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal,
+                            const char* op) {
+  INGOT_CHECK(q.rank() == 4 && k.rank() == 4, "{}: q must be (B, T, H, D) and k (B, S, K, D), got {} and {}",
+              op, q.shape.to_string(), k.shape.to_string());
+  const AttentionShape s{q.dim(0), q.dim(1), k.dim(1), q.dim(2), k.dim(2), q.dim(3)};
+  check_heads(q, q.dtype, q.shape, op, "q");
+  check_heads(k, q.dtype, {s.B, s.S, s.K, s.D}, op, "k");
+  check_heads(v, q.dtype, {s.B, s.S, s.K, s.D}, op, "v");
+  INGOT_CHECK(s.K >= 1 && s.H % s.K == 0, "{}: heads must be a multiple of kv heads, got {} and {}", op, s.H,
+              s.K);
+  INGOT_CHECK(s.D >= 1 && s.S >= 1, "{}: D and S must be at least 1, got {} and {}", op, s.D, s.S);
+  INGOT_CHECK(!is_causal || s.S >= s.T, "{}: causal wants S >= T, got S = {}, T = {}", op, s.S, s.T);
+  return s;
+}
+
+cpu::AttentionProblem check_problem(const AttentionShape& s, const Tensor& doc_start,
+                                    const AttentionConfig& config, const char* op) {
+  INGOT_CHECK(config.scale > 0, "{}: scale must be above 0, got {}", op, config.scale);
+  if (!doc_start) return {s, config.scale, config.is_causal, nullptr};
+  INGOT_CHECK(s.S == s.T, "{}: doc_start wants S == T, got S = {}, T = {}", op, s.S, s.T);
+  check_tensor(doc_start, DType::i32, {s.B, s.T}, "attention: doc_start");
+  const int32_t* starts = doc_start.as<int32_t>();
+  for (int64_t i = 0; i < s.B * s.T; ++i)
+    INGOT_CHECK(0 <= starts[i] && starts[i] <= i % s.T, "{}: doc_start[{}][{}] must be in [0, {}], got {}",
+                op, i / s.T, i % s.T, i % s.T, starts[i]);
+  return {s, config.scale, config.is_causal, starts};
+}
+
+float* check_scratch(const Tensor& scratch, int64_t wanted, const char* op) {
+  INGOT_CHECK(
+      scratch && scratch.dtype == DType::f32 && scratch.is_contiguous() && scratch.elements() >= wanted,
+      "{}: scratch must be f32 of at least {} elements, got {} {}", op, wanted, name(scratch.dtype),
+      scratch.shape.to_string());
+  return scratch.as<float>();
+}
+
+bool is_decoding(const AttentionShape& shape) { return shape.T == 1; }
+
+}  // namespace
+
+int64_t attention_forward_scratch(const AttentionShape& shape) {
+  return is_decoding(shape) ? cpu::attention_decode_scratch(shape)
+                            : cpu::attention_forward_scratch(shape, num_threads());
+}
+
+int64_t attention_backward_scratch(const AttentionShape& shape) {
+  return cpu::attention_backward_scratch(shape, num_threads());
+}
+
+void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                       const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
+                       const Tensor& scratch, Stream& stream) {
+  const Span span(stream.trace, "attention");
+  const char* op = "attention_forward";
+  const AttentionShape shape = check_shapes(q, k, v, config.is_causal, op);
+  check_heads(out, q.dtype, q.shape, op, "out");
+  if (lse) check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_forward: lse");
+  const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
+  if (out.elements() == 0) return;
+  float* place = check_scratch(scratch, attention_forward_scratch(shape), op);
+  float* lse_data = lse ? lse.as<float>() : nullptr;
+  INGOT_DISPATCH(q.dtype, T, {
+    const auto run = is_decoding(shape) ? cpu::attention_decode<T> : cpu::attention_forward<T>;
+    run(problem, cpu::HeadView<T>(out), lse_data, cpu::HeadView<T>(q), cpu::HeadView<T>(k),
+        cpu::HeadView<T>(v), place);
+  });
+}
+
+void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_out,
+                        const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
+                        const Tensor& lse, const Tensor& doc_start, const AttentionConfig& config,
+                        const Tensor& scratch, Stream& stream) {
+  const Span span(stream.trace, "attention");
+  const char* op = "attention_backward";
+  const AttentionShape shape = check_shapes(q, k, v, config.is_causal, op);
+  check_heads(dq, q.dtype, q.shape, op, "dq");
+  check_heads(dk, q.dtype, k.shape, op, "dk");
+  check_heads(dv, q.dtype, k.shape, op, "dv");
+  check_heads(d_out, q.dtype, q.shape, op, "d_out");
+  check_heads(out, q.dtype, q.shape, op, "out");
+  check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_backward: lse");
+  const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
+  if (shape.B * shape.K == 0) return;
+  float* place = check_scratch(scratch, attention_backward_scratch(shape), op);
+  INGOT_DISPATCH(q.dtype, T, {
+    const cpu::AttentionGradients<T> gradients{cpu::HeadView<T>(dq),  cpu::HeadView<T>(dk),
+                                               cpu::HeadView<T>(dv),  cpu::HeadView<T>(d_out),
+                                               cpu::HeadView<T>(out), lse.as<float>()};
+    cpu::attention_backward<T>(problem, gradients, cpu::HeadView<T>(q), cpu::HeadView<T>(k),
+                               cpu::HeadView<T>(v), place);
+  });
+}
+
+}  // namespace ingot

@@ -1,0 +1,106 @@
+// What attention.cpp hands to the CPU kernels: one checked call, as pointers and strides.
+#pragma once
+
+#include "ingot/core/parallel.h"
+#include "ingot/ops/attention.h"
+#include "ingot/ops/attention_tile.h"
+
+namespace ingot::cpu {
+
+// (batch, time, head, D) with the last dim contiguous.
+template <typename T>
+struct HeadView {
+  T* data = nullptr;
+  int64_t batch_stride = 0, time_stride = 0, head_stride = 0;  // elements
+
+  explicit HeadView(const Tensor& t)
+      : data(t.as<T>()), batch_stride(t.strides[0]), time_stride(t.strides[1]), head_stride(t.strides[2]) {}
+  T* at(int64_t b, int64_t t, int64_t h) const {
+    return data + b * batch_stride + t * time_stride + h * head_stride;
+  }
+};
+
+struct AttentionProblem {
+  AttentionShape shape;
+  float scale;
+  bool is_causal;
+  const int32_t* doc_start;  // (B,T) or null
+
+  int64_t kv_head(int64_t h) const { return h / (shape.H / shape.K); }
+};
+
+// Queries [begin, end) that share one first key; together they see keys in [first_key, key_end).
+struct QueryTile {
+  int64_t begin, end, first_key, key_end;
+
+  int64_t queries() const { return end - begin; }
+};
+
+// Calls f(QueryTile) for rows [begin, end) of batch b, cut where documents change.
+template <typename F>
+void for_each_query_tile(const AttentionProblem& p, int64_t b, int64_t begin, int64_t end, F&& f) {
+  const int32_t* starts = p.doc_start ? p.doc_start + b * p.shape.T : nullptr;
+  for (int64_t t = begin; t < end;) {
+    int64_t stop = starts ? t + 1 : end;
+    while (stop < end && starts[stop] == starts[t]) ++stop;
+    const int64_t key_end = p.is_causal ? stop + p.shape.S - p.shape.T : p.shape.S;
+    f(QueryTile{t, stop, starts ? starts[t] : 0, key_end});
+    t = stop;
+  }
+}
+
+// Calls f(first key, Block) for the key tiles of a query tile. They are counted from the tile's first key,
+// so that a query's sums are cut alike wherever its document lies.
+template <typename F>
+void for_each_key_tile(const AttentionProblem& p, const QueryTile& tile, int64_t tile_keys, F&& f) {
+  for (int64_t s = tile.first_key; s < tile.key_end; s += tile_keys) {
+    const int64_t diagonal =
+        p.is_causal ? s - (tile.begin + p.shape.S - p.shape.T) : -(p.shape.S + p.shape.T);
+    f(s, tile::Block{tile.queries(), std::min(tile_keys, tile.key_end - s), diagonal});
+  }
+}
+
+// Hands out pieces of a scratch buffer; on a null buffer it only counts.
+class ScratchLayout {
+ public:
+  explicit ScratchLayout(float* base) : base_(base) {}
+  tile::Matrix matrix(int64_t rows, int64_t columns) {
+    const int64_t ld = tile::leading_dim(columns);
+    return {take(rows * ld), ld};
+  }
+  float* take(int64_t count) {
+    float* place = base_ ? base_ + used_ : nullptr;
+    used_ += tile::round_up(count, 16);
+    return place;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  float* base_;
+  int64_t used_ = 0;
+};
+
+// Elements of scratch for `threads` threads, and the kernels. T is float or bf16.
+int64_t attention_forward_scratch(const AttentionShape& shape, int threads);
+int64_t attention_backward_scratch(const AttentionShape& shape, int threads);
+int64_t attention_decode_scratch(const AttentionShape& shape);
+
+template <typename T>
+void attention_forward(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
+                       HeadView<T> v, float* scratch);
+
+// One query per batch row (T = 1): streams K and V once.
+template <typename T>
+void attention_decode(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
+                      HeadView<T> v, float* scratch);
+
+template <typename T>
+struct AttentionGradients {
+  HeadView<T> dq, dk, dv, d_out, out;
+  const float* lse;
+};
+template <typename T>
+void attention_backward(const AttentionProblem& p, const AttentionGradients<T>& g, HeadView<T> q,
+                        HeadView<T> k, HeadView<T> v, float* scratch);
+
+}  // namespace ingot::cpu

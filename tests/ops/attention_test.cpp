@@ -1,0 +1,372 @@
+#include "ingot/ops/attention.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "ingot/core/parallel.h"
+#include "ingot/ops/attention_softmax.h"
+#include "tests/reference/attention.h"
+
+namespace ingot::testing {
+namespace {
+
+constexpr int64_t kGap = 3;  // columns of a packed row that belong to nobody
+
+struct Case {
+  DType dtype;
+  AttentionShape shape;
+  bool is_causal = true;
+  std::vector<int64_t> doc_lengths = {};  // of every batch row; empty: no doc_start
+  double spread = 1;                      // standard deviation of q and k
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const auto& [dtype, s, is_causal, docs, spread] = info.param;
+  return fmt::format("{}_B{}_T{}_S{}_H{}_K{}_D{}{}{}{}", name(dtype), s.B, s.T, s.S, s.H, s.K, s.D,
+                     is_causal ? "" : "_full", docs.empty() ? "" : "_docs", spread == 1 ? "" : "_sharp");
+}
+
+Doubles gather(const Tensor& t) {
+  Doubles values;
+  for (int64_t b = 0; b < t.dim(0); ++b)
+    for (int64_t i = 0; i < t.dim(1); ++i)
+      for (int64_t h = 0; h < t.dim(2); ++h)
+        for (int64_t d = 0; d < t.dim(3); ++d) {
+          const int64_t at = b * t.strides[0] + i * t.strides[1] + h * t.strides[2] + d;
+          values.push_back(t.dtype == DType::bf16 ? static_cast<float>(t.as<bf16>()[at]) : t.as<float>()[at]);
+        }
+  return values;
+}
+
+void expect_near(const Tensor& got, const Doubles& want, double tolerance, const std::string& what) {
+  const Doubles values = gather(got);
+  ASSERT_EQ(values.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i)
+    ASSERT_NEAR(values[i], want[i], tolerance * std::max(1.0, std::abs(want[i]))) << what << "[" << i << "]";
+}
+
+std::vector<int32_t> starts_of(const std::vector<int64_t>& lengths, int64_t B) {
+  std::vector<int32_t> starts;
+  for (int64_t b = 0; b < B; ++b) {
+    int32_t begin = 0;
+    for (int64_t length : lengths) {
+      starts.insert(starts.end(), static_cast<size_t>(length), begin);
+      begin += static_cast<int32_t>(length);
+    }
+  }
+  return starts;
+}
+
+// All tensors of one call. q, k and v are views of one packed buffer if S == T, and so are their gradients.
+struct Problem {
+  DType dtype;
+  AttentionShape s;
+  AttentionConfig config;
+  std::vector<int32_t> starts;
+  Tensor doc_start;
+  Stream stream;
+  Buffer packed, d_packed, kv, d_kv, out, d_out, lse;
+
+  explicit Problem(const Case& c)
+      : dtype(c.dtype),
+        s(c.shape),
+        config{1 / std::sqrt(static_cast<float>(s.D)), c.is_causal},
+        starts(c.doc_lengths.empty() ? std::vector<int32_t>{} : starts_of(c.doc_lengths, s.B)),
+        packed(random_tensor(dtype, {s.B, s.T, (s.H + 2 * s.K) * s.D + kGap}, 1, c.spread)),
+        d_packed(random_tensor(dtype, {s.B, s.T, (s.H + 2 * s.K) * s.D + kGap}, 2)),
+        kv(random_tensor(dtype, {s.B, s.S, 2 * s.K * s.D}, 3, c.spread)),
+        d_kv(random_tensor(dtype, {s.B, s.S, 2 * s.K * s.D}, 4)),
+        out(random_tensor(dtype, {s.B, s.T, s.H, s.D}, 5)),
+        d_out(random_tensor(dtype, {s.B, s.T, s.H, s.D}, 6)),
+        lse(random_tensor(DType::f32, {s.B, s.H, s.T}, 7)) {
+    if (!starts.empty()) doc_start = Tensor(starts.data(), DType::i32, {s.B, s.T});
+  }
+  Problem(const Problem&) = delete;
+
+  Tensor q() const { return heads(packed, 0, s.H); }
+  Tensor k() const { return s.S == s.T ? heads(packed, s.H, s.K) : heads(kv, 0, s.K); }
+  Tensor v() const { return s.S == s.T ? heads(packed, s.H + s.K, s.K) : heads(kv, s.K, s.K); }
+  Tensor dq() const { return heads(d_packed, 0, s.H); }
+  Tensor dk() const { return s.S == s.T ? heads(d_packed, s.H, s.K) : heads(d_kv, 0, s.K); }
+  Tensor dv() const { return s.S == s.T ? heads(d_packed, s.H + s.K, s.K) : heads(d_kv, s.K, s.K); }
+  Tensor heads(const Tensor& t, int64_t first, int64_t count) const {
+    return t.columns(first * s.D, (first + count) * s.D).split_last(count, s.D);
+  }
+  AttentionCase reference() const { return {s, config.is_causal, starts, config.scale}; }
+
+  // Scratch holds NaN: nothing may depend on what was left there.
+  void forward() {
+    const int64_t wanted = attention_forward_scratch(s);
+    Buffer scratch(DType::f32, {wanted});
+    std::fill_n(scratch.tensor().as<float>(), wanted, std::numeric_limits<float>::quiet_NaN());
+    attention_forward(out, lse, q(), k(), v(), doc_start, config, scratch, stream);
+  }
+  void backward() {
+    const int64_t wanted = attention_backward_scratch(s);
+    Buffer scratch(DType::f32, {wanted});
+    std::fill_n(scratch.tensor().as<float>(), wanted, std::numeric_limits<float>::quiet_NaN());
+    attention_backward(dq(), dk(), dv(), d_out, q(), k(), v(), out, lse, doc_start, config, scratch, stream);
+  }
+};
+
+class Attention : public ::testing::TestWithParam<Case> {
+ protected:
+  Case c = GetParam();
+  Problem p{c};
+  double n = static_cast<double>(c.shape.D + c.shape.S);
+  // A score is a sum of D products and carries c.spread^2 of magnitude; its error is the relative error of a
+  // probability, and out is a mean of |v| < 5. Then one rounding to the dtype.
+  double score_error = unit_roundoff(DType::f32) * (4 + std::sqrt(static_cast<double>(c.shape.D))) *
+                       std::max(1.0, 4 * c.spread * c.spread);
+  double tolerance =
+      unit_roundoff(c.dtype) * c.spread + 5 * score_error + unit_roundoff(DType::f32) * std::sqrt(n);
+};
+
+TEST_P(Attention, ForwardMatchesReference) {
+  const AttentionResult want =
+      attention_reference(p.reference(), gather(p.q()), gather(p.k()), gather(p.v()));
+  p.forward();
+  expect_near(p.out, want.out, tolerance, "out");
+  expect_close(p.lse, want.lse, 4 * score_error, "lse");
+}
+
+TEST_P(Attention, BackwardMatchesReference) {
+  const AttentionGradient want = attention_gradient_reference(p.reference(), gather(p.q()), gather(p.k()),
+                                                              gather(p.v()), gather(p.d_out));
+  p.forward();
+  p.backward();
+  // delta is a sum of D products with the rounded out; a key collects up to T queries, whose errors are
+  // independent and whose weights fall off.
+  const double weights = 1 + std::log(static_cast<double>(c.shape.T * c.shape.H / c.shape.K));
+  const double bound = 4 * c.spread * weights * (unit_roundoff(c.dtype) + 5 * score_error);
+  expect_near(p.dq(), want.dq, bound, "dq");
+  expect_near(p.dk(), want.dk, bound, "dk");
+  expect_near(p.dv(), want.dv, bound, "dv");
+}
+
+TEST_P(Attention, TouchesOnlyItsColumns) {
+  const Buffer before = random_tensor(c.dtype, {c.shape.B, c.shape.T, p.packed.tensor().dim(2)}, 2);
+  p.forward();
+  p.backward();
+  const int64_t width = p.packed.tensor().dim(2), used = p.s.S == p.s.T ? width - kGap : p.s.H * p.s.D;
+  const Doubles values = to_doubles(p.d_packed), old = to_doubles(before);
+  for (size_t i = 0; i < values.size(); ++i)
+    if (static_cast<int64_t>(i) % width >= used) {
+      ASSERT_EQ(values[i], old[i]) << i;
+    }
+}
+
+class ThreadCount {
+ public:
+  ~ThreadCount() { set_num_threads(before_); }
+
+ private:
+  int before_ = num_threads();
+};
+
+TEST_P(Attention, ThreadsDoNotChangeABit) {
+  const ThreadCount restore;
+  std::vector<Doubles> results[3];
+  for (int threads : {1, 2, 3}) {
+    set_num_threads(threads);
+    p.forward();
+    p.backward();
+    results[threads - 1] = {to_doubles(p.out), to_doubles(p.lse), gather(p.dq()), gather(p.dk()),
+                            gather(p.dv())};
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    for (const AttentionShape& s : std::initializer_list<AttentionShape>{{2, 1, 1, 3, 3, 8},
+                                                                         {2, 31, 31, 2, 2, 33},
+                                                                         {1, 32, 32, 4, 1, 32},
+                                                                         {2, 33, 33, 4, 2, 64},
+                                                                         {1, 65, 65, 6, 2, 80},
+                                                                         {1, 257, 257, 2, 1, 64},
+                                                                         {1, 257, 257, 1, 1, 128},
+                                                                         {1, 200, 200, 2, 2, 1},
+                                                                         {2, 5, 70, 4, 2, 32},
+                                                                         {1, 33, 100, 2, 2, 33},
+                                                                         {3, 1, 31, 4, 4, 80},
+                                                                         {1, 1, 257, 6, 2, 33},
+                                                                         {2, 1, 2100, 4, 1, 128}})
+      all.push_back({dtype, s});
+    all.push_back({dtype, {1, 33, 20, 2, 1, 32}, false});
+    all.push_back({dtype, {1, 65, 200, 2, 2, 16}, false});
+    all.push_back({dtype, {1, 1, 40, 2, 2, 16}, false});
+    all.push_back({dtype, {2, 65, 65, 4, 2, 32}, true, {1, 30, 2, 32}});
+    all.push_back({dtype, {1, 257, 257, 2, 1, 33}, true, {3, 150, 1, 1, 102}});
+    all.push_back({dtype, {1, 65, 65, 2, 2, 8}, false, {33, 32}});
+    all.push_back({dtype, {1, 129, 129, 2, 2, 64}, true, {}, 4});
+    all.push_back({dtype, {1, 1, 129, 2, 2, 64}, true, {}, 4});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Attention, ::testing::ValuesIn(cases()), case_name);
+
+// The oracle of backward is itself checked, on sizes where central differences are affordable.
+TEST(AttentionReference, GradientMatchesCentralDifferences) {
+  for (const AttentionCase& c : {AttentionCase{{1, 4, 6, 2, 1, 3}, true, {}, 0.7},
+                                 AttentionCase{{2, 5, 5, 2, 2, 2}, true, {0, 0, 2, 2, 2, 0, 1, 1, 1, 4}, 0.7},
+                                 AttentionCase{{1, 3, 2, 1, 1, 4}, false, {}, 0.7}}) {
+    const auto [B, T, S, H, K, D] = c.shape;
+    const Doubles q = to_doubles(random_tensor(DType::f32, {B, T, H, D}, 1));
+    const Doubles k = to_doubles(random_tensor(DType::f32, {B, S, K, D}, 2));
+    const Doubles v = to_doubles(random_tensor(DType::f32, {B, S, K, D}, 3));
+    const Doubles d_out = to_doubles(random_tensor(DType::f32, {B, T, H, D}, 4));
+    const AttentionGradient g = attention_gradient_reference(c, q, k, v, d_out);
+    const auto loss = [&](const Doubles& a, const Doubles& b, const Doubles& e) {
+      return dot(attention_reference(c, a, b, e).out, d_out);
+    };
+    const auto expect_equal = [](const Doubles& got, const Doubles& want) {
+      for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-8);
+    };
+    expect_equal(g.dq, central_differences([&](const Doubles& x) { return loss(x, k, v); }, q));
+    expect_equal(g.dk, central_differences([&](const Doubles& x) { return loss(q, x, v); }, k));
+    expect_equal(g.dv, central_differences([&](const Doubles& x) { return loss(q, k, x); }, v));
+  }
+}
+
+// Rows [begin, end) of every result of one document.
+std::vector<Doubles> document(const Problem& p, int64_t begin, int64_t end) {
+  std::vector<Doubles> rows;
+  for (const Tensor& t : {p.out.tensor(), p.dq(), p.dk(), p.dv()}) {
+    Tensor view = t;
+    view.shape[1] = end - begin;
+    view.data = static_cast<char*>(t.data) + static_cast<size_t>(begin * t.strides[1]) * size_bytes(t.dtype);
+    rows.push_back(gather(view));
+  }
+  Doubles lse;
+  for (int64_t h = 0; h < p.s.H; ++h)
+    for (int64_t t = begin; t < end; ++t) lse.push_back(p.lse.tensor().as<float>()[h * p.s.T + t]);
+  rows.push_back(lse);
+  return rows;
+}
+
+void fill_rows(const Tensor& t, int64_t begin, int64_t end, float value) {
+  const int64_t width = t.elements() / t.dim(1);  // B = 1
+  for (int64_t i = begin * width; i < end * width; ++i) {
+    if (t.dtype == DType::bf16)
+      t.as<bf16>()[i] = bf16(value);
+    else
+      t.as<float>()[i] = value;
+  }
+}
+
+class Documents : public ::testing::TestWithParam<DType> {};
+
+TEST_P(Documents, OneCannotMoveAnotherByABit) {
+  const std::vector<int64_t> lengths = {3, 90, 2, 70, 35};
+  const int64_t T = 200;
+  const Case c{GetParam(), {1, T, T, 4, 2, 40}, true, lengths};
+  Problem clean(c);
+  clean.forward();
+  clean.backward();
+  for (float poison :
+       {1e30f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    int64_t begin = 0;
+    for (int64_t length : lengths) {
+      const int64_t end = begin + length;
+      Problem other(c);
+      for (const Tensor& t : {other.packed.tensor(), other.d_out.tensor()}) {
+        fill_rows(t, 0, begin, poison);
+        fill_rows(t, end, T, poison);
+      }
+      other.forward();
+      other.backward();
+      ASSERT_EQ(document(other, begin, end), document(clean, begin, end)) << begin << " beside " << poison;
+      begin = end;
+    }
+  }
+}
+
+TEST_P(Documents, AreWhatTheyAreAlone) {
+  const std::vector<int64_t> lengths = {3, 90, 2, 70, 35};
+  Problem together({GetParam(), {1, 200, 200, 4, 2, 40}, true, lengths});
+  together.forward();
+  together.backward();
+  int64_t begin = 0;
+  for (int64_t length : lengths) {
+    Problem alone({GetParam(), {1, length, length, 4, 2, 40}});
+    const auto copy = [&](const Tensor& to, const Tensor& from) {
+      const size_t row = from.bytes() / static_cast<size_t>(from.dim(1));
+      std::memcpy(to.data, static_cast<char*>(from.data) + static_cast<size_t>(begin) * row,
+                  static_cast<size_t>(length) * row);
+    };
+    copy(alone.packed, together.packed);
+    copy(alone.d_out, together.d_out);
+    alone.forward();
+    alone.backward();
+    ASSERT_EQ(document(alone, 0, length), document(together, begin, begin + length)) << "at " << begin;
+    begin += length;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Documents, ::testing::Values(DType::f32, DType::bf16),
+                         [](const auto& info) { return std::string(name(info.param)); });
+
+TEST(AttentionNumerics, NanInputReachesTheOutput) {
+  Problem p({DType::f32, {1, 20, 20, 1, 1, 8}});
+  fill_rows(p.packed, 7, 8, std::numeric_limits<float>::quiet_NaN());
+  p.forward();
+  EXPECT_TRUE(std::isnan(p.out.tensor().as<float>()[7 * 8]));
+  EXPECT_TRUE(std::isnan(p.out.tensor().as<float>()[19 * 8]));
+}
+
+TEST(AttentionNumerics, ExpOfNegativeIsWithinTwoUlp) {
+  for (float x = -86.5f; x < 0.001f; x += 0.00137f) {
+    const double want = std::exp(static_cast<double>(x));
+    ASSERT_NEAR(tile::exp_of_negative(vec::splat(x))[0], want, want * 3 * 0x1p-24) << x;
+  }
+  EXPECT_EQ(tile::exp_of_negative(vec::splat(0.0f))[0], 1.0f);
+  EXPECT_EQ(tile::exp_of_negative(vec::splat(-87.0f))[0], 0.0f);
+  EXPECT_EQ(tile::exp_of_negative(vec::splat(-std::numeric_limits<float>::infinity()))[0], 0.0f);
+  EXPECT_TRUE(std::isnan(tile::exp_of_negative(vec::splat(std::nanf("")))[0]));
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(AttentionErrors, NameTheOperand) {
+  Problem p({DType::f32, {1, 4, 4, 3, 3, 8}});
+  EXPECT_EQ(
+      message_of([&] {
+        attention_forward(p.out, p.lse, p.q(), p.heads(p.packed, 3, 2), p.v(), {}, p.config, {}, p.stream);
+      }),
+      "attention_forward: v must be f32 (1, 4, 2, 8) with the last dim contiguous, got f32 (1, 4, 3, 8)");
+  EXPECT_EQ(message_of([&] {
+              attention_forward(p.out, p.lse, p.q(), p.heads(p.packed, 3, 2), p.heads(p.packed, 3, 2), {},
+                                p.config, {}, p.stream);
+            }),
+            "attention_forward: heads must be a multiple of kv heads, got 3 and 2");
+  Buffer scratch(DType::f32, {attention_forward_scratch(p.s) - 1});
+  EXPECT_THAT(message_of([&] {
+                attention_forward(p.out, p.lse, p.q(), p.k(), p.v(), {}, p.config, scratch, p.stream);
+              }),
+              ::testing::HasSubstr("attention_forward: scratch must be f32 of at least"));
+  std::vector<int32_t> starts = {0, 0, 3, 0};
+  EXPECT_EQ(message_of([&] {
+              attention_forward(p.out, p.lse, p.q(), p.k(), p.v(), Tensor(starts.data(), DType::i32, {1, 4}),
+                                p.config, scratch, p.stream);
+            }),
+            "attention_forward: doc_start[0][2] must be in [0, 2], got 3");
+  Problem longer({DType::f32, {1, 5, 4, 3, 3, 8}});
+  EXPECT_EQ(message_of([&] { longer.forward(); }),
+            "attention_forward: causal wants S >= T, got S = 4, T = 5");
+}
+
+}  // namespace
+}  // namespace ingot::testing
