@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Makes mixed.safetensors with the reference implementation (pip install torch safetensors).
+"""Makes the golden files of tests/formats with the reference implementations.
 
-safetensors_test.cpp reads it and writes the same bytes. Run: make_formats.py FOLDER
+mixed.safetensors, hf_gpt2.json, hf_llama.json: pip install torch safetensors transformers. Run: make_formats.py FOLDER
 """
 import pathlib
 import sys
 
 import torch
 from safetensors.torch import save_file
+from transformers import GPT2Config, LlamaConfig
 
 folder = pathlib.Path(sys.argv[1])
 tensors = {
@@ -24,3 +25,22 @@ tensors = {
     'quote"\\ é\n': torch.tensor([1], dtype=torch.uint8),
 }
 save_file(tensors, folder / "mixed.safetensors", metadata={"format": "pt"})
+
+GPT2Config(
+    n_layer=3, n_head=4, n_embd=32, n_positions=64, vocab_size=100, bos_token_id=99, eos_token_id=99, dtype="bfloat16"
+).to_json_file(folder / "hf_gpt2.json", use_diff=False)
+LlamaConfig(
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=16,
+    hidden_size=32,
+    intermediate_size=96,
+    vocab_size=100,
+    max_position_embeddings=64,
+    rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
+    mlp_bias=True,
+    bos_token_id=1,
+    eos_token_id=2,
+    dtype="float32",
+).to_json_file(folder / "hf_llama.json", use_diff=False)

@@ -1,0 +1,203 @@
+#include "ingot/formats/hf_config.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+
+namespace ingot {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// A config.json that transformers wrote (tests/golden/formats/make_formats.py).
+json golden(const std::string& name) {
+  return json::parse(read_file(std::filesystem::path(INGOT_TEST_DATA) / "formats" / name));
+}
+HfModelConfig parsed(const json& config) { return parse_hf_config(config.dump(), "x/config.json"); }
+
+std::string refusal(const std::string& text) {
+  try {
+    parse_hf_config(text, "x/config.json");
+    return "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kData);
+    EXPECT_THAT(error.what(), HasSubstr("x/config.json: "));
+    return error.what();
+  }
+}
+// The error after the key has got this value.
+std::string refusal_with(json config, const std::string& key, const json& value) {
+  config[key] = value;
+  return refusal(config.dump());
+}
+
+HfModelConfig gpt2() {
+  HfModelConfig c;
+  c.model_type = "gpt2";
+  c.layers = 3;
+  c.heads = c.kv_heads = 4;
+  c.head_dim = 8;
+  c.width = 32;
+  c.ffn = 96;
+  c.vocab = 100;
+  c.context = 64;
+  c.activation = "gelu_new";
+  c.has_attention_bias = c.has_mlp_bias = true;
+  c.dropout = 0.25;
+  c.bos_id = c.eos_id = 99;
+  c.dtype = "bfloat16";
+  return c;
+}
+
+HfModelConfig llama() {
+  HfModelConfig c;
+  c.layers = 3;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.head_dim = 16;
+  c.width = 32;
+  c.ffn = 96;
+  c.vocab = 100;
+  c.context = 64;
+  c.norm_eps = 1e-6;
+  c.rope_theta = 500000;
+  c.activation = "silu";
+  c.is_tied = false;
+  c.has_mlp_bias = true;
+  c.bos_id = 1;
+  return c;
+}
+
+TEST(HfConfig, ReadsWhatTransformersWrote) {
+  HfModelConfig want = gpt2();
+  want.ffn = 128;
+  want.dropout = 0.1;
+  EXPECT_EQ(parsed(golden("hf_gpt2.json")), want);
+  HfModelConfig want_llama = llama();
+  want_llama.eos_id = 2;
+  EXPECT_EQ(parsed(golden("hf_llama.json")), want_llama);
+}
+
+TEST(HfConfig, ReadsTheOlderSpelling) {
+  json old = golden("hf_llama.json");
+  old.erase("rope_parameters");
+  old.erase("dtype");
+  old["rope_theta"] = 500000.0;
+  old["torch_dtype"] = "bfloat16";
+  old["eos_token_id"] = {7, 8};
+  HfModelConfig want = llama();
+  want.dtype = "bfloat16";
+  want.eos_id = 7;
+  EXPECT_EQ(parsed(old), want);
+}
+
+TEST(HfConfig, AbsentKeysGetTransformersDefaults) {
+  const HfModelConfig g =
+      parsed({{"model_type", "gpt2"}, {"n_layer", 2}, {"n_head", 2}, {"n_embd", 8}, {"vocab_size", 9}});
+  EXPECT_EQ(g.ffn, 32);
+  EXPECT_EQ(g.context, 1024);
+  EXPECT_EQ(g.activation, "gelu_new");
+  EXPECT_TRUE(g.is_tied);
+  const HfModelConfig l = parsed({{"model_type", "llama"},
+                                  {"num_hidden_layers", 2},
+                                  {"num_attention_heads", 2},
+                                  {"hidden_size", 8},
+                                  {"intermediate_size", 24},
+                                  {"vocab_size", 9}});
+  EXPECT_EQ(l.kv_heads, 2);
+  EXPECT_EQ(l.head_dim, 4);
+  EXPECT_EQ(l.rope_theta, 10000);
+  EXPECT_EQ(l.norm_eps, 1e-6);
+  EXPECT_FALSE(l.is_tied);
+  EXPECT_EQ(l.bos_id, std::nullopt);
+}
+
+TEST(HfConfig, WhatIsWrittenIsReadBack) {
+  EXPECT_EQ(parse_hf_config(hf_config_text(gpt2()), "x"), gpt2());
+  EXPECT_EQ(parse_hf_config(hf_config_text(llama()), "x"), llama());
+  HfModelConfig own = llama();
+  own.model_type = "ingot";
+  own.activation = "relu2";
+  own.own_json = R"({"has_qk_norm":true})";
+  EXPECT_EQ(parse_hf_config(hf_config_text(own), "x"), own);
+}
+
+TEST(HfConfig, WritesBothSpellings) {
+  const json out = json::parse(hf_config_text(llama()));
+  EXPECT_EQ(out["dtype"], "float32");
+  EXPECT_EQ(out["torch_dtype"], "float32");
+  EXPECT_EQ(out["rope_theta"], 500000.0);
+  EXPECT_EQ(out["rope_parameters"]["rope_theta"], 500000.0);
+  EXPECT_EQ(out["rope_parameters"]["rope_type"], "default");
+  EXPECT_EQ(out["architectures"][0], "LlamaForCausalLM");
+  EXPECT_EQ(json::parse(hf_config_text(gpt2()))["architectures"][0], "GPT2LMHeadModel");
+}
+
+TEST(HfConfig, WriterRefusesMistakes) {
+  HfModelConfig c = llama();
+  c.model_type = "mamba";
+  EXPECT_THROW(hf_config_text(c), Error);
+  c = llama();
+  c.own_json = "[1]";
+  EXPECT_THROW(hf_config_text(c), Error);
+}
+
+TEST(HfConfig, RefusesWhatItCannotMeanAndSaysWhy) {
+  const json g = golden("hf_gpt2.json"), l = golden("hf_llama.json");
+  EXPECT_THAT(refusal(""), HasSubstr("not JSON"));
+  EXPECT_THAT(refusal("{\"a\":\"\xff\"}"), HasSubstr("not JSON"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("no JSON object"));
+  EXPECT_THAT(refusal(std::string(100'000, '[')), HasSubstr("not JSON"));
+  EXPECT_THAT(refusal(R"({"n_head":1,"n_head":2})"), HasSubstr("\"n_head\" is given twice"));
+  EXPECT_THAT(refusal(std::string((4 << 20) + 1, ' ')), HasSubstr("too many"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("model_type \"\" is not supported"));
+  EXPECT_THAT(refusal_with(g, "model_type", "bert"), AllOf(HasSubstr("\"bert\""), HasSubstr("gpt2, llama")));
+  EXPECT_THAT(refusal_with(g, "model_type", 7), HasSubstr("model_type must be a string, got 7"));
+  EXPECT_THAT(refusal_with(g, "vocab_size", nullptr), HasSubstr("\"vocab_size\" is missing"));
+  EXPECT_THAT(refusal_with(g, "n_layer", 0),
+              HasSubstr("n_layer must be a whole number from 1 to 2147483647, got 0"));
+  for (const json& bad :
+       {json(-1), json(1.5), json("12"), json(1e30), json(uint64_t{1} << 63), json::array()})
+    EXPECT_THAT(refusal_with(g, "n_embd", bad), HasSubstr("n_embd must be a whole number")) << bad;
+  EXPECT_THAT(refusal_with(g, "n_head", 5), HasSubstr("n_embd 32 must be a multiple of n_head 5"));
+  EXPECT_THAT(refusal_with(g, "add_cross_attention", true), HasSubstr("cross attention"));
+  EXPECT_THAT(refusal_with(g, "scale_attn_weights", false), HasSubstr("1/sqrt"));
+  EXPECT_THAT(refusal_with(g, "scale_attn_by_inverse_layer_idx", true), HasSubstr("1/sqrt"));
+  EXPECT_THAT(refusal_with(g, "layer_norm_epsilon", -1), HasSubstr("layer_norm_epsilon must be a number"));
+  EXPECT_THAT(refusal_with(g, "tie_word_embeddings", 1), HasSubstr("must be true or false, got 1"));
+  EXPECT_THAT(refusal_with(g, "dtype", "int8"), HasSubstr("dtype \"int8\""));
+  EXPECT_THAT(refusal_with(g, "eos_token_id", -2), HasSubstr("eos_token_id must be a token id"));
+  EXPECT_THAT(refusal_with(g, "quantization_config", {{"bits", 4}}), HasSubstr("quantised"));
+  EXPECT_THAT(refusal_with(l, "num_key_value_heads", 3),
+              HasSubstr("num_attention_heads 4 must be a multiple of"));
+  EXPECT_THAT(refusal_with(l, "rope_scaling", {{"type", "linear"}, {"factor", 2}}), HasSubstr("\"linear\""));
+  EXPECT_THAT(refusal_with(l, "rope_parameters", {{"rope_type", "llama3"}}), HasSubstr("\"llama3\""));
+  EXPECT_THAT(refusal_with(l, "rope_parameters", 3), HasSubstr("rope_parameters must be an object"));
+  EXPECT_THAT(refusal_with(l, "partial_rotary_factor", 0.5), HasSubstr("whole heads"));
+  json no_head_dim = l;
+  no_head_dim.erase("head_dim");
+  EXPECT_THAT(refusal_with(no_head_dim, "hidden_size", 33),
+              HasSubstr("must be a multiple of num_attention_heads 4"));
+}
+
+TEST(HfConfig, SideFilesNameTheTokens) {
+  const HfTokenizerConfig tokens{
+      .bos_token = "<|endoftext|>", .eos_token = "<|endoftext|>", .unk_token = "", .context = 64};
+  const json tokenizer = json::parse(hf_tokenizer_config_text(tokens));
+  EXPECT_EQ(tokenizer["eos_token"], "<|endoftext|>");
+  EXPECT_EQ(tokenizer["model_max_length"], 64);
+  EXPECT_FALSE(tokenizer.contains("unk_token"));
+  EXPECT_EQ(json::parse(hf_special_tokens_map_text(tokens)).size(), 2u);
+  const json generation = json::parse(hf_generation_config_text(llama()));
+  EXPECT_EQ(generation["bos_token_id"], 1);
+  EXPECT_FALSE(generation.contains("eos_token_id"));
+}
+
+}  // namespace
+}  // namespace ingot
