@@ -28,9 +28,9 @@ struct CrossEntropyConfig {
 // losses = per row, is_correct = whether the target has the largest logit (of equal ones the lowest index
 // counts), d_logits = the gradient. is_correct and d_logits may be absent. Without d_logits the logits stay
 // as they are; with it their memory is used for intermediate values, and d_logits may be that same memory
-// (f32). A row's
-// exponentials are f32, their sum is collected in double. A NaN logit (and +inf, without a cap) gives a NaN
-// loss. A target that is neither in [0, vocab) nor kIgnoreIndex is a kData error that names it and its index.
+// (f32). Exponentials are f32, their sum is collected in double. A NaN logit, and without a cap +inf, gives
+// a NaN loss. A target that is neither in [0, vocab) nor kIgnoreIndex is a kData error that names it and its
+// index.
 void cross_entropy(const Tensor& losses, const Tensor& is_correct, const Tensor& d_logits,
                    const Tensor& logits, const Tensor& targets, const CrossEntropyConfig& config,
                    Stream& stream);
