@@ -139,10 +139,9 @@ EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens) {
                     .top1 = static_cast<double>(total.correct) / counted,
                     .tokens = total.counted,
                     .bits_per_byte = 0};
-  if (text.text_bytes()) {
-    const double bytes_per_token =
-        static_cast<double>(*text.text_bytes()) / static_cast<double>(std::max<int64_t>(1, text.tokens()));
-    result.bits_per_byte = result.loss / std::numbers::ln2 / bytes_per_token;
+  if (text.text_bytes() && total.counted > 0) {
+    const double part = counted / static_cast<double>(windows.targets());  // of the text, when stopped early
+    result.bits_per_byte = total.loss / std::numbers::ln2 / (static_cast<double>(*text.text_bytes()) * part);
   }
   return result;
 }
