@@ -23,6 +23,11 @@ double decay(const ScheduleConfig& config, double x) {
   return 1;
 }
 
+// Linear warm-up that never reaches the peak by itself: (s + 1) / (warmup + 1), as nanoGPT counts.
+double warmup(const ScheduleConfig& config, int64_t step) {
+  return static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps + 1);
+}
+
 }  // namespace
 
 void ScheduleConfig::validate() const {
@@ -35,15 +40,14 @@ void ScheduleConfig::validate() const {
 }
 
 double schedule_at_step(const ScheduleConfig& config, int64_t step, int64_t total_steps) {
-  const double s = static_cast<double>(step), warmup = static_cast<double>(config.warmup_steps);
-  if (step < config.warmup_steps) return (s + 1) / (warmup + 1);
-  const double end = static_cast<double>(config.decay_steps > 0 ? config.decay_steps : total_steps);
-  return decay(config, (s - warmup) / std::max(1.0, end - warmup));
+  if (step < config.warmup_steps) return warmup(config, step);
+  const int64_t end = config.decay_steps > 0 ? config.decay_steps : total_steps;
+  const double length = static_cast<double>(std::max<int64_t>(1, end - config.warmup_steps));
+  return decay(config, static_cast<double>(step - config.warmup_steps) / length);
 }
 
-double schedule_at_progress(const ScheduleConfig& config, double progress, double warmup_fraction) {
-  if (progress < warmup_fraction) return std::max(progress, 0.01 * warmup_fraction) / warmup_fraction;
-  return decay(config, (progress - warmup_fraction) / std::max(1e-9, 1 - warmup_fraction));
+double schedule_at_progress(const ScheduleConfig& config, int64_t step, double progress) {
+  return std::min(step < config.warmup_steps ? warmup(config, step) : 1.0, decay(config, progress));
 }
 
 }  // namespace ingot

@@ -16,10 +16,10 @@ struct ScheduleConfig {
 };
 
 // The multiplier of the peak learning rate at a 0-based step, before that step's update. In [0, 1].
-// With a time budget, progress is a fraction in [0, 1] of it instead (schedule_at_progress).
 double schedule_at_step(const ScheduleConfig& config, int64_t step, int64_t total_steps);
 
-// The same by progress in [0, 1] of the whole run, with warm-up as a fraction of the run.
-double schedule_at_progress(const ScheduleConfig& config, double progress, double warmup_fraction);
+// The same for a run with a time budget: warm-up counts steps, the decay follows progress, the part of the
+// budget in [0, 1] that is spent.
+double schedule_at_progress(const ScheduleConfig& config, int64_t step, double progress);
 
 }  // namespace ingot
