@@ -18,7 +18,8 @@ void require_positive(const char* key, int64_t value) {
 int64_t nearest_divisor(int64_t n, int64_t wanted) {
   for (int64_t distance = 0; distance < n; ++distance) {
     if (wanted - distance >= 1 && n % (wanted - distance) == 0) return wanted - distance;
-    if (wanted + distance <= n && n % (wanted + distance) == 0) return wanted + distance;
+    const int64_t above = wanted + distance;
+    if (above >= 1 && above <= n && n % above == 0) return above;
   }
   return 1;
 }
@@ -51,9 +52,9 @@ void ModelConfig::validate() const {
   require(norm_eps > 0, fmt::format("model.norm_eps must be above 0, got {}", norm_eps));
   require(rope_theta > 0, fmt::format("model.rope_theta must be above 0, got {}", rope_theta));
   require(init_std > 0, fmt::format("model.init_std must be above 0, got {}", init_std));
-  require(cap.kind == CapKind::kNone || cap.a > 0, fmt::format("model.cap.a must be above 0, got {}", cap.a));
+  require(cap.kind == CapKind::kNone || cap.a > 0, fmt::format("model.cap_a must be above 0, got {}", cap.a));
   require(cap.kind != CapKind::kSigmoid || cap.c > 0,
-          fmt::format("model.cap.c must be above 0, got {}", cap.c));
+          fmt::format("model.cap_c must be above 0, got {}", cap.c));
 }
 
 ModelConfig ModelConfig::resolved() const {
