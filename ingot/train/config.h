@@ -50,7 +50,7 @@ struct CheckpointConfig {
   int64_t keep = 2;   // newest kept; at least 1
 };
 
-struct SampleConfig {
+struct SamplesConfig {
   int64_t every = 0;  // steps; 0: only at the end
   int64_t count = 1;
   int64_t tokens = 128;
@@ -70,7 +70,7 @@ struct RunConfig {
   PrecisionConfig precision;
   EvalConfig eval;
   CheckpointConfig checkpoint;
-  SampleConfig sample;
+  SamplesConfig sample;
 
   // Throws a kUsage error that names the key, the rule and the nearest valid value.
   void validate() const;

@@ -1,0 +1,25 @@
+# Builds configs/*.toml into ingot_train: generates presets() of ingot/train/presets.h.
+file(GLOB presets CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/configs/*.toml)
+list(SORT presets)
+set(rows "")
+foreach(preset ${presets})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${preset})
+  get_filename_component(name ${preset} NAME_WE)
+  file(READ ${preset} text)
+  string(APPEND rows "    {\"${name}\", R\"toml(${text})toml\"},\n")
+endforeach()
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/presets_table.cpp @ONLY CONTENT
+"// Generated from configs/*.toml by cmake/IngotPresets.cmake.
+#include \"ingot/train/presets.h\"
+
+namespace ingot {
+
+std::span<const Preset> presets() {
+  static constexpr Preset kPresets[] = {
+@rows@  };
+  return kPresets;
+}
+
+}  // namespace ingot
+")
+target_sources(ingot_train PRIVATE ${PROJECT_BINARY_DIR}/generated/presets_table.cpp)

@@ -1,0 +1,61 @@
+#include "ingot/train/config.h"
+
+#include <algorithm>
+
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace {
+
+void validate_data(const DataConfig& data, int64_t vocab) {
+  if (!(data.val_fraction >= 0 && data.val_fraction < 1))
+    fail(ErrorKind::kUsage, "data.val_fraction must lie in [0, 1), got {}", data.val_fraction);
+  if (data.tokenizer.empty())
+    fail(ErrorKind::kUsage, "data.tokenizer must be char, byte, bpe or a tokenizer's file, got nothing");
+  const int64_t needed = data.tokenizer == "byte" ? 256 : data.tokenizer == "bpe" ? data.tokenizer_vocab : 0;
+  if (vocab > 0 && vocab < needed)
+    fail(
+        ErrorKind::kUsage,
+        "model.vocab = {} must hold the {} tokens of data.tokenizer = \"{}\"; the nearest valid value is {}, "
+        "and 0 follows the tokenizer",
+        vocab, needed, data.tokenizer, needed);
+}
+
+void validate_length(const TrainConfig& train, const ScheduleConfig& schedule) {
+  if (train.stop_at > train.steps)
+    fail(ErrorKind::kUsage, "train.stop_at must be at most train.steps = {}, got {}; 0 does not stop early",
+         train.steps, train.stop_at);
+  if (train.max_time_s > 0 && train.stop_at > 0)
+    fail(ErrorKind::kUsage, "train.stop_at needs a number of steps, and train.max_time is set; unset one");
+  const int64_t end = schedule.decay_steps > 0 ? schedule.decay_steps : train.steps;
+  if (schedule.warmup_steps > end)
+    fail(ErrorKind::kUsage,
+         "schedule.warmup_steps must be at most {} = {}, got {}; the nearest valid value is {}",
+         schedule.decay_steps > 0 ? "schedule.decay_steps" : "train.steps", end, schedule.warmup_steps, end);
+}
+
+void validate_samples(const SamplesConfig& sample) {
+  if (!(sample.temperature >= 0))
+    fail(ErrorKind::kUsage, "sample.temperature must not be negative, got {}", sample.temperature);
+  if (!(sample.top_p > 0 && sample.top_p <= 1))
+    fail(ErrorKind::kUsage, "sample.top_p must lie in (0, 1], got {}", sample.top_p);
+}
+
+}  // namespace
+
+void RunConfig::validate() const {
+  model.validate();
+  optimizer.validate();
+  schedule.validate();
+  validate_data(data, model.vocab);
+  validate_length(train, schedule);
+  validate_samples(sample);
+  if (precision.compute != DType::f32 && precision.compute != DType::bf16)
+    fail(ErrorKind::kUsage, "precision.compute must be f32 or bf16");
+  if (checkpoint.keep < 1)
+    fail(ErrorKind::kUsage, "checkpoint.keep must be at least 1, got {}", checkpoint.keep);
+  if (train.steps < 1 || train.batch_size < 1 || train.grad_accum < 1 || train.log_every < 1)
+    fail(ErrorKind::kUsage, "train.steps, batch_size, grad_accum and log_every must be at least 1");
+}
+
+}  // namespace ingot

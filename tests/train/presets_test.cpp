@@ -1,0 +1,63 @@
+#include "ingot/train/presets.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ingot/core/error.h"
+#include "ingot/train/config_toml.h"
+
+namespace ingot {
+namespace {
+
+RunConfig preset(const std::string& name) {
+  ConfigBuilder builder;
+  builder.add_source(name);
+  return builder.build();
+}
+
+TEST(Presets, AreValidAndSayWhatTheyAreFor) {
+  EXPECT_GE(presets().size(), 6u);
+  for (const Preset& p : presets()) {
+    EXPECT_EQ(preset(std::string(p.name)).preset, p.name);
+    EXPECT_FALSE(preset_summary(p).empty()) << p.name;
+  }
+  EXPECT_FALSE(find_preset("no-such"));
+}
+
+// Published sizes: 124 million weights in 50304 padded rows.
+TEST(Presets, Gpt2HasThePublishedSize) {
+  const ModelConfig model = preset("gpt2-124m").model.resolved();
+  EXPECT_EQ(model.parameters(), 124'439'808);
+  EXPECT_EQ(model.vocab_padded(), 50304);
+  const TrainConfig train = preset("gpt2-124m").train;
+  EXPECT_EQ(train.batch_size * train.grad_accum * model.context, 524'288);
+}
+
+// nanoGPT prints 0.80M for this model of 65 characters, its position table not counted.
+TEST(Presets, ShakespeareIsNanoGpts) {
+  RunConfig config = preset("shakespeare-char-cpu");
+  config.model.vocab = 65;
+  const ModelConfig model = config.model.resolved();
+  EXPECT_EQ(model.vocab_padded(), 65);
+  EXPECT_NEAR(static_cast<double>(model.parameters() - model.context * model.width), 0.80e6, 0.005e6);
+  EXPECT_EQ(config.train.steps, 2000);
+  EXPECT_EQ(config.train.batch_size, 12);
+  EXPECT_EQ(config.optimizer.lr * config.schedule.floor, 1e-4);
+  EXPECT_EQ(config.optimizer.beta2, 0.99);
+}
+
+TEST(Presets, DemoNeedsNoData) {
+  const RunConfig config = preset("demo");
+  EXPECT_THAT(config.data.train, testing::ElementsAre("builtin:cpp-headers"));
+  EXPECT_EQ(config.precision.compute, DType::bf16);
+  EXPECT_EQ(config.train.max_time_s, 120);
+}
+
+TEST(Presets, Books10mHasAboutTenMillion) {
+  RunConfig config = preset("books-10m");
+  config.model.vocab = config.data.tokenizer_vocab;
+  EXPECT_NEAR(static_cast<double>(config.model.resolved().parameters()), 10e6, 1e6);
+}
+
+}  // namespace
+}  // namespace ingot
