@@ -6,7 +6,7 @@
 namespace ingot {
 namespace {
 
-void check_heads(const Tensor& t, DType dtype, const Shape& shape, const char* op, const char* operand) {
+void check_operand(const Tensor& t, DType dtype, const Shape& shape, const char* op, const char* operand) {
   INGOT_CHECK(t && t.dtype == dtype && t.shape == shape && (shape[3] == 1 || t.strides[3] == 1),
               "{}: {} must be {} {} with the last dim contiguous, got {} {}", op, operand, name(dtype),
               shape.to_string(), name(t.dtype), t ? t.shape.to_string() : "no tensor");
@@ -17,9 +17,9 @@ AttentionShape check_shapes(const Tensor& q, const Tensor& k, const Tensor& v, b
   INGOT_CHECK(q.rank() == 4 && k.rank() == 4, "{}: q must be (B, T, H, D) and k (B, S, K, D), got {} and {}",
               op, q.shape.to_string(), k.shape.to_string());
   const AttentionShape s{q.dim(0), q.dim(1), k.dim(1), q.dim(2), k.dim(2), q.dim(3)};
-  check_heads(q, q.dtype, q.shape, op, "q");
-  check_heads(k, q.dtype, {s.B, s.S, s.K, s.D}, op, "k");
-  check_heads(v, q.dtype, {s.B, s.S, s.K, s.D}, op, "v");
+  check_operand(q, q.dtype, q.shape, op, "q");
+  check_operand(k, q.dtype, {s.B, s.S, s.K, s.D}, op, "k");
+  check_operand(v, q.dtype, {s.B, s.S, s.K, s.D}, op, "v");
   INGOT_CHECK(s.K >= 1 && s.H % s.K == 0, "{}: heads must be a multiple of kv heads, got {} and {}", op, s.H,
               s.K);
   INGOT_CHECK(s.D >= 1 && s.S >= 1, "{}: D and S must be at least 1, got {} and {}", op, s.D, s.S);
@@ -67,7 +67,7 @@ void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
   const Span span(stream.trace, "attention");
   const char* op = "attention_forward";
   const AttentionShape shape = check_shapes(q, k, v, config.is_causal, op);
-  check_heads(out, q.dtype, q.shape, op, "out");
+  check_operand(out, q.dtype, q.shape, op, "out");
   if (lse) check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_forward: lse");
   const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
   if (out.elements() == 0) return;
@@ -75,8 +75,7 @@ void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
   float* lse_data = lse ? lse.as<float>() : nullptr;
   INGOT_DISPATCH(q.dtype, T, {
     const auto run = is_decoding(shape) ? cpu::attention_decode<T> : cpu::attention_forward<T>;
-    run(problem, cpu::HeadView<T>(out), lse_data, cpu::HeadView<T>(q), cpu::HeadView<T>(k),
-        cpu::HeadView<T>(v), place);
+    run(problem, HeadView<T>(out), lse_data, HeadView<T>(q), HeadView<T>(k), HeadView<T>(v), place);
   });
 }
 
@@ -87,21 +86,19 @@ void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   const Span span(stream.trace, "attention");
   const char* op = "attention_backward";
   const AttentionShape shape = check_shapes(q, k, v, config.is_causal, op);
-  check_heads(dq, q.dtype, q.shape, op, "dq");
-  check_heads(dk, q.dtype, k.shape, op, "dk");
-  check_heads(dv, q.dtype, k.shape, op, "dv");
-  check_heads(d_out, q.dtype, q.shape, op, "d_out");
-  check_heads(out, q.dtype, q.shape, op, "out");
+  check_operand(dq, q.dtype, q.shape, op, "dq");
+  check_operand(dk, q.dtype, k.shape, op, "dk");
+  check_operand(dv, q.dtype, k.shape, op, "dv");
+  check_operand(d_out, q.dtype, q.shape, op, "d_out");
+  check_operand(out, q.dtype, q.shape, op, "out");
   check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_backward: lse");
   const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
   if (shape.B * shape.K == 0) return;
   float* place = check_scratch(scratch, attention_backward_scratch(shape), op);
   INGOT_DISPATCH(q.dtype, T, {
-    const cpu::AttentionGradients<T> gradients{cpu::HeadView<T>(dq),  cpu::HeadView<T>(dk),
-                                               cpu::HeadView<T>(dv),  cpu::HeadView<T>(d_out),
-                                               cpu::HeadView<T>(out), lse.as<float>()};
-    cpu::attention_backward<T>(problem, gradients, cpu::HeadView<T>(q), cpu::HeadView<T>(k),
-                               cpu::HeadView<T>(v), place);
+    const cpu::AttentionGradients<T> gradients{HeadView<T>(dq),    HeadView<T>(dk),  HeadView<T>(dv),
+                                               HeadView<T>(d_out), HeadView<T>(out), lse.as<float>()};
+    cpu::attention_backward<T>(problem, gradients, HeadView<T>(q), HeadView<T>(k), HeadView<T>(v), place);
   });
 }
 

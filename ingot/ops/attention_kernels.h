@@ -4,21 +4,9 @@
 #include "ingot/core/parallel.h"
 #include "ingot/ops/attention.h"
 #include "ingot/ops/attention_tile.h"
+#include "ingot/ops/head_view.h"
 
 namespace ingot::cpu {
-
-// (batch, time, head, D) with the last dim contiguous.
-template <typename T>
-struct HeadView {
-  T* data = nullptr;
-  int64_t batch_stride = 0, time_stride = 0, head_stride = 0;  // elements
-
-  explicit HeadView(const Tensor& t)
-      : data(t.as<T>()), batch_stride(t.strides[0]), time_stride(t.strides[1]), head_stride(t.strides[2]) {}
-  T* at(int64_t b, int64_t t, int64_t h) const {
-    return data + b * batch_stride + t * time_stride + h * head_stride;
-  }
-};
 
 struct AttentionProblem {
   AttentionShape shape;

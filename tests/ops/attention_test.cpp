@@ -8,6 +8,7 @@
 #include "ingot/core/parallel.h"
 #include "ingot/ops/attention_softmax.h"
 #include "tests/reference/attention.h"
+#include "tests/reference/head_tensor.h"
 
 namespace ingot::testing {
 namespace {
@@ -26,25 +27,6 @@ std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   const auto& [dtype, s, is_causal, docs, spread] = info.param;
   return fmt::format("{}_B{}_T{}_S{}_H{}_K{}_D{}{}{}{}", name(dtype), s.B, s.T, s.S, s.H, s.K, s.D,
                      is_causal ? "" : "_full", docs.empty() ? "" : "_docs", spread == 1 ? "" : "_sharp");
-}
-
-Doubles gather(const Tensor& t) {
-  Doubles values;
-  for (int64_t b = 0; b < t.dim(0); ++b)
-    for (int64_t i = 0; i < t.dim(1); ++i)
-      for (int64_t h = 0; h < t.dim(2); ++h)
-        for (int64_t d = 0; d < t.dim(3); ++d) {
-          const int64_t at = b * t.strides[0] + i * t.strides[1] + h * t.strides[2] + d;
-          values.push_back(t.dtype == DType::bf16 ? static_cast<float>(t.as<bf16>()[at]) : t.as<float>()[at]);
-        }
-  return values;
-}
-
-void expect_near(const Tensor& got, const Doubles& want, double tolerance, const std::string& what) {
-  const Doubles values = gather(got);
-  ASSERT_EQ(values.size(), want.size());
-  for (size_t i = 0; i < want.size(); ++i)
-    ASSERT_NEAR(values[i], want[i], tolerance * std::max(1.0, std::abs(want[i]))) << what << "[" << i << "]";
 }
 
 std::vector<int32_t> starts_of(const std::vector<int64_t>& lengths, int64_t B) {

@@ -1,0 +1,118 @@
+#include "ingot/ops/qk_norm.h"
+
+#include <gtest/gtest.h>
+
+#include "ingot/ops/rope.h"
+#include "tests/reference/head_tensor.h"
+#include "tests/reference/qk_norm.h"
+
+namespace ingot::testing {
+namespace {
+
+constexpr float kEps = 1e-5f;
+constexpr int64_t kOffset = 2;
+
+struct Case {
+  DType dtype;
+  int64_t B, T, H, D, R;  // R = 0: no table
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const Case& c = info.param;
+  return fmt::format("{}_B{}_T{}_H{}_D{}_R{}", name(c.dtype), c.B, c.T, c.H, c.D, c.R);
+}
+
+class QkNorm : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (!c.R) return;
+    rope_table(angles, 10000);
+    table = angles;
+    table_values = to_doubles(angles);
+  }
+  Doubles reference(const Doubles& values) const {
+    return qk_norm_reference(values, shape, table_values, static_cast<size_t>(c.R), kOffset, kEps);
+  }
+  Tensor heads(const Tensor& packed) const {
+    return packed.columns(c.D, (c.H + 1) * c.D).split_last(c.H, c.D);
+  }
+
+  Case c = GetParam();
+  Stream stream;
+  Buffer angles{DType::f32, {c.T + kOffset, std::max<int64_t>(c.R, 2)}};
+  Tensor table;
+  Doubles table_values;
+  Buffer packed = random_tensor(c.dtype, {c.B, c.T, (c.H + 2) * c.D}, 1, 3.0);
+  Buffer d_packed = random_tensor(c.dtype, {c.B, c.T, (c.H + 2) * c.D}, 2);
+  Buffer rstd{DType::f32, {c.B, c.T, c.H}};
+  Tensor x = heads(packed), dy = heads(d_packed);
+  HeadShape shape{static_cast<size_t>(c.B), static_cast<size_t>(c.T), static_cast<size_t>(c.H),
+                  static_cast<size_t>(c.D)};
+  // A sum of D products in f32, a few products, one rounding to the dtype of values up to sqrt(2) apart.
+  double tolerance =
+      2 * unit_roundoff(c.dtype) + 4 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(c.D));
+};
+
+TEST_P(QkNorm, ForwardMatchesReference) {
+  const Doubles want = reference(gather(x)), values = gather(x);
+  qk_norm_forward(x, rstd, table, kOffset, kEps, stream);
+  expect_near(x, want, tolerance, "y");
+  for (size_t head = 0; head < values.size() / shape.D; ++head) {
+    double mean_square = kEps;
+    for (size_t d = 0; d < shape.D; ++d)
+      mean_square += values[head * shape.D + d] * values[head * shape.D + d] / static_cast<double>(c.D);
+    ASSERT_NEAR(rstd.tensor().as<float>()[head] * std::sqrt(mean_square), 1, tolerance);
+  }
+}
+
+TEST_P(QkNorm, BackwardMatchesCentralDifferences) {
+  const Doubles d_out = gather(dy);
+  const Doubles want =
+      central_differences([&](const Doubles& v) { return dot(reference(v), d_out); }, gather(x));
+  qk_norm_forward(x, rstd, table, kOffset, kEps, stream);
+  qk_norm_backward(dy, x, rstd, table, kOffset, stream);
+  double largest = 1;
+  for (size_t i = 0; i < static_cast<size_t>(c.B * c.T * c.H); ++i)
+    largest = std::max(largest, static_cast<double>(rstd.tensor().as<float>()[i]));
+  expect_near(dy, want, largest * 4 * tolerance + 1e-8, "dx");
+}
+
+TEST_P(QkNorm, LeavesOtherColumnsAlone) {
+  const Doubles before = to_doubles(packed), d_before = to_doubles(d_packed);
+  qk_norm_forward(x, {}, table, kOffset, kEps, stream);
+  qk_norm_forward(x, rstd, table, kOffset, kEps, stream);
+  qk_norm_backward(dy, x, rstd, table, kOffset, stream);
+  const Doubles after = to_doubles(packed), d_after = to_doubles(d_packed);
+  const size_t width = (shape.H + 2) * shape.D;
+  for (size_t i = 0; i < after.size(); ++i)
+    if (i % width < shape.D || i % width >= width - shape.D) {
+      ASSERT_EQ(after[i], before[i]) << i;
+      ASSERT_EQ(d_after[i], d_before[i]) << i;
+    }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (const auto& [D, R] :
+         {std::pair{1, 0}, {8, 8}, {31, 0}, {33, 32}, {64, 64}, {64, 0}, {80, 20}, {128, 128}})
+      all.push_back({dtype, 2, D == 64 ? 5 : 2, 2, D, R});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, QkNorm, ::testing::ValuesIn(cases()), case_name);
+
+TEST(QkNormEquals, NormThenRope) {
+  Stream stream;
+  Buffer table(DType::f32, {7, 16}), rstd(DType::f32, {1, 7, 3});
+  rope_table(table, 10000);
+  Buffer fused = random_tensor(DType::f32, {1, 7, 3, 16}, 1),
+         apart = random_tensor(DType::f32, {1, 7, 3, 16}, 1);
+  qk_norm_forward(fused, rstd, table, 0, kEps, stream);
+  qk_norm_forward(apart, rstd, {}, 0, kEps, stream);
+  rope_forward(apart, table, 0, stream);
+  expect_close(fused, to_doubles(apart), 4 * unit_roundoff(DType::f32), "y");
+}
+
+}  // namespace
+}  // namespace ingot::testing
