@@ -86,7 +86,8 @@ void check_text(std::string_view text, const std::string& file) {
 
 void add_file(const fs::path& path, const std::string& jsonl_field, Documents& documents) {
   if (path.extension() == ".bin")
-    fail(ErrorKind::kData, "{}: is a token shard by its name, text was expected; do not mix shards and text",
+    fail(ErrorKind::kData,
+         "{}: is a token shard by its name, text was expected; name shards themselves, e.g. train_*.bin",
          path.string());
   if (!is_jsonl(path)) {
     MappedFile file(path);

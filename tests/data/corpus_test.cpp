@@ -88,7 +88,7 @@ TEST_F(Corpus, BadFilesGiveOneClearErrorEach) {
           {"latin1.txt:2: is not UTF-8", "0xe9", "offset 7", "iconv"});
   refused(write("cut.txt", "caf\xc3"), {"offset 3"});
   refused(write("text.gz", "\x1f\x8b\x08\0\0"s), {"gzip-compressed"});
-  refused(write("shard.bin", "x"), {"token shard", "do not mix"});
+  refused(write("shard.bin", "x"), {"token shard", "train_*.bin"});
   fs::create_directories(folder / "nothing");
   refused((folder / "nothing").string(), {"holds no files"});
   expect_error(ErrorKind::kData, [&] { load({write("bad.jsonl", "{\"text\":\"a\"}\n{\"text\":\n")}); },

@@ -1,0 +1,105 @@
+#include "ingot/data/token_source_shards.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "ingot/core/error.h"
+#include "ingot/data/corpus.h"
+
+namespace ingot {
+namespace fs = std::filesystem;
+namespace {
+constexpr std::string_view kHeaderlessPrefix = "nanogpt:";
+
+bool names_shard(const std::string& spec) {
+  return spec.ends_with(".bin") || spec.starts_with(kHeaderlessPrefix);
+}
+}  // namespace
+
+bool names_shards(std::span<const std::string> specs) {
+  const auto count = std::count_if(specs.begin(), specs.end(), names_shard);
+  if (count == 0) return false;
+  for (const std::string& spec : specs)
+    if (!names_shard(spec))
+      fail(ErrorKind::kUsage, "{}: is no token shard (.bin) but others are; give only shards or only text",
+           spec);
+  return true;
+}
+
+TokenSource open_shards(std::span<const std::string> specs, std::optional<uint32_t> end_of_text) {
+  TokenSource source;
+  for (const std::string& spec : specs) {
+    const bool is_headerless = spec.starts_with(kHeaderlessPrefix);
+    const std::string pattern = is_headerless ? spec.substr(kHeaderlessPrefix.size()) : spec;
+    for (const fs::path& file : expand_paths(std::span(&pattern, 1)))
+      source.add(TokenShard(file, is_headerless ? ShardLayout::kHeaderlessU16 : ShardLayout::kHeader));
+  }
+  if (source.tokens() == 0)
+    fail(ErrorKind::kData, "{}: the shards hold no tokens; make them again with `ingot data prepare`",
+         specs.empty() ? "no shard was given" : specs.front());
+  source.set_documents({.end_of_text = end_of_text, .positions = {}});
+  return source;
+}
+
+StagedFolder::StagedFolder(const fs::path& target) : target_(target) {
+  if (!target_.has_filename()) target_ = target_.parent_path();  // "dir/"
+  staged_ = target_.string() + fmt::format(".tmp.{}", ::getpid());
+  std::error_code error;
+  if (fs::exists(target_, error) && !(fs::is_directory(target_, error) && fs::is_empty(target_, error)))
+    fail(ErrorKind::kUsage, "{}: exists and is not an empty folder; give a new one", target_.string());
+  fs::remove_all(staged_, error);  // of a process that died with our number
+  make_folders(staged_);
+}
+
+StagedFolder::~StagedFolder() {
+  std::error_code ignored;
+  if (!is_committed_) fs::remove_all(staged_, ignored);
+}
+
+void StagedFolder::commit() {
+  sync_folder(staged_);
+  std::error_code error;
+  fs::rename(staged_, target_, error);  // replaces an empty folder
+  if (error) fail(ErrorKind::kDisk, "{}: the folder cannot be made: {}", target_.string(), error.message());
+  is_committed_ = true;
+  sync_folder(target_.has_parent_path() ? target_.parent_path() : fs::path("."));
+}
+
+ShardSetWriter::ShardSetWriter(fs::path folder, std::string prefix, DType dtype, int64_t shard_tokens,
+                               int first_number)
+    : folder_(std::move(folder)),
+      prefix_(std::move(prefix)),
+      dtype_(dtype),
+      shard_tokens_(shard_tokens),
+      next_number_(first_number) {
+  INGOT_CHECK(shard_tokens >= 1 && shard_tokens <= kMaxShardTokens,
+              "ShardSetWriter: tokens of a shard must be from 1 to {}, got {}", kMaxShardTokens,
+              shard_tokens);
+}
+
+void ShardSetWriter::open_next() {
+  files_.push_back(folder_ / fmt::format("{}_{:06}.bin", prefix_, next_number_++));
+  writer_ = std::make_unique<ShardWriter>(files_.back(), dtype_);
+}
+
+void ShardSetWriter::append(std::span<const uint32_t> tokens) {
+  while (!tokens.empty()) {
+    if (!writer_) open_next();
+    const auto count = std::min(static_cast<int64_t>(tokens.size()), shard_tokens_ - writer_->tokens());
+    writer_->append(tokens.first(static_cast<size_t>(count)));
+    tokens = tokens.subspan(static_cast<size_t>(count));
+    tokens_ += count;
+    if (writer_->tokens() < shard_tokens_) continue;
+    writer_->commit();
+    writer_.reset();
+  }
+}
+
+void ShardSetWriter::commit() {
+  if (files_.empty()) open_next();
+  if (writer_) writer_->commit();
+  writer_.reset();
+}
+
+}  // namespace ingot

@@ -1,0 +1,187 @@
+#include "ingot/data/token_source_text.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+#include "ingot/core/parallel.h"
+#include "ingot/data/token_source_shards.h"
+
+namespace ingot {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr size_t kLongDocumentBytes = size_t{1} << 20;  // from here on encode() fills the threads by itself
+constexpr size_t kBatchBytes = size_t{64} << 20;        // short documents tokenized at a time
+constexpr int64_t kCacheShardTokens = 100'000'000;
+constexpr std::string_view kCacheFormat = "ingot-token-cache-1";
+
+void append_document(const Document& document, const Tokenizer& tokenizer, bool is_separated,
+                     TokenPiece& piece) {
+  piece.document_begins.push_back(static_cast<int64_t>(piece.tokens.size()));
+  if (is_separated && tokenizer.end_of_text()) piece.tokens.push_back(*tokenizer.end_of_text());
+  tokenizer.encode(document.text, piece.tokens);
+}
+
+// Documents [begin, end) into one piece per thread, cut where the bytes are nearly equal.
+std::vector<TokenPiece> tokenize_short(const Documents& documents, size_t begin, size_t end,
+                                       const Tokenizer& tokenizer) {
+  std::vector<size_t> bytes_before = {0};
+  for (size_t i = begin; i < end; ++i) bytes_before.push_back(bytes_before.back() + documents[i].text.size());
+  const auto parts = static_cast<size_t>(num_threads());
+  const auto cut = [&](size_t part) {
+    const size_t target = bytes_before.back() * part / parts;
+    return begin +
+           static_cast<size_t>(std::lower_bound(bytes_before.begin(), bytes_before.end() - 1, target) -
+                               bytes_before.begin());
+  };
+  std::vector<TokenPiece> pieces(parts);
+  parallel_for(static_cast<int64_t>(parts), 1, [&](int64_t first, int64_t last) {
+    for (auto part = static_cast<size_t>(first); part < static_cast<size_t>(last); ++part)
+      for (size_t i = cut(part); i < (part + 1 == parts ? end : cut(part + 1)); ++i)
+        append_document(documents[i], tokenizer, true, pieces[part]);
+  });
+  return pieces;
+}
+
+fs::path cache_path(const Documents& documents, const Tokenizer& tokenizer, const fs::path& cache_folder) {
+  const std::string key =
+      fmt::format("{} {} {:x} {:x}", kCacheFormat, documents.size(), documents.content_hash(),
+                  XXH3_64bits(tokenizer.to_json().data(), tokenizer.to_json().size()));
+  return cache_folder / fmt::format("{:016x}", XXH3_64bits(key.data(), key.size()));
+}
+
+// A cache folder: tokens_*.bin, starts.i64 (document positions) and info, a line of numbers.
+void write_cache(const TokenSource& source, int64_t vocab_size, const fs::path& folder) {
+  ShardSetWriter writer(folder, "tokens", shard_dtype(vocab_size), kCacheShardTokens, 0);
+  std::vector<uint32_t> chunk;
+  for (int64_t begin = 0; begin < source.tokens(); begin += static_cast<int64_t>(chunk.size())) {
+    chunk.resize(static_cast<size_t>(std::min<int64_t>(1 << 20, source.tokens() - begin)));
+    source.read(begin, chunk);
+    writer.append(chunk);
+  }
+  writer.commit();
+  const auto& positions = source.documents().positions;
+  write_file(folder / "starts.i64",
+             {reinterpret_cast<const char*>(positions.data()), positions.size() * sizeof(int64_t)});
+  write_file(folder / "info", fmt::format("{} {} {} {} {}\n", kCacheFormat, source.tokens(),
+                                          *source.text_bytes(), source.content_hash(), positions.size()));
+}
+
+// kData error if anything in the folder is not as it was written.
+TokenSource open_cache(const fs::path& folder, const Tokenizer& tokenizer) {
+  std::istringstream info(read_file(folder / "info"));
+  std::string format;
+  int64_t tokens = 0, text_bytes = 0;
+  uint64_t hash = 0;
+  size_t positions = 0;
+  info >> format >> tokens >> text_bytes >> hash >> positions;
+  const std::string starts = read_file(folder / "starts.i64");
+  const std::vector<std::string> shards = {(folder / "tokens_*.bin").string()};
+  TokenSource source = open_shards(shards, tokenizer.end_of_text());
+  if (!info || format != kCacheFormat || starts.size() != positions * sizeof(int64_t) ||
+      source.tokens() != tokens || source.content_hash() != hash)
+    fail(ErrorKind::kData, "{}: the cached tokens are damaged; remove the folder", folder.string());
+  DocumentStarts documents{tokenizer.end_of_text(), std::vector<int64_t>(positions)};
+  if (positions > 0) std::memcpy(documents.positions.data(), starts.data(), starts.size());
+  source.set_documents(std::move(documents));
+  source.set_text_bytes(text_bytes);
+  return source;
+}
+
+}  // namespace
+
+void tokenize_pieces(const Documents& documents, const Tokenizer& tokenizer,
+                     const std::function<void(TokenPiece)>& take) {
+  const bool is_separated = documents.size() > 1;
+  for (size_t i = 0; i < documents.size();) {
+    if (!is_separated || documents[i].text.size() >= kLongDocumentBytes) {
+      TokenPiece piece;
+      append_document(documents[i++], tokenizer, is_separated, piece);
+      take(std::move(piece));
+      continue;
+    }
+    size_t end = i, batch_bytes = 0;
+    while (end < documents.size() && documents[end].text.size() < kLongDocumentBytes &&
+           batch_bytes < kBatchBytes)
+      batch_bytes += documents[end++].text.size();
+    for (TokenPiece& piece : tokenize_short(documents, i, end, tokenizer)) take(std::move(piece));
+    i = end;
+  }
+}
+
+TokenSource tokenize(const Documents& documents, const Tokenizer& tokenizer) {
+  TokenSource source;
+  DocumentStarts starts{tokenizer.end_of_text(), {}};
+  const bool is_narrow = shard_dtype(tokenizer.vocab_size()) == DType::u16;
+  tokenize_pieces(documents, tokenizer, [&](TokenPiece piece) {
+    if (!starts.end_of_text)
+      for (const int64_t begin : piece.document_begins) starts.positions.push_back(source.tokens() + begin);
+    if (is_narrow) {
+      source.add(std::vector<uint16_t>(piece.tokens.begin(), piece.tokens.end()));
+    } else {
+      piece.tokens.shrink_to_fit();
+      source.add(std::move(piece.tokens));
+    }
+  });
+  source.set_documents(std::move(starts));
+  source.set_text_bytes(documents.size_bytes());
+  return source;
+}
+
+TokenSource tokenize_cached(const Documents& documents, const Tokenizer& tokenizer,
+                            const fs::path& cache_folder) {
+  const fs::path folder = cache_path(documents, tokenizer, cache_folder);
+  std::error_code error;
+  if (fs::exists(folder, error)) {
+    try {
+      return open_cache(folder, tokenizer);
+    } catch (const Error& damage) {
+      if (damage.kind() != ErrorKind::kData) throw;
+      fs::remove_all(folder, error);
+    }
+  }
+  TokenSource source = tokenize(documents, tokenizer);
+  if (source.tokens() == 0) return source;
+  make_folders(cache_folder);
+  StagedFolder staged(folder);
+  write_cache(source, tokenizer.vocab_size(), staged.path());
+  try {
+    staged.commit();
+  } catch (const Error&) {
+    if (!fs::exists(folder, error)) throw;  // else another process was faster, with the same tokens
+  }
+  return open_cache(folder, tokenizer);
+}
+
+int64_t count_text_bytes(const TokenSource& source, const Tokenizer& tokenizer) {
+  std::vector<int64_t> token_bytes(static_cast<size_t>(tokenizer.vocab_size()), -1);
+  std::vector<uint32_t> chunk;
+  std::string text;
+  int64_t sum = 0;
+  for (int64_t begin = 0; begin < source.tokens(); begin += static_cast<int64_t>(chunk.size())) {
+    chunk.resize(static_cast<size_t>(std::min<int64_t>(1 << 16, source.tokens() - begin)));
+    source.read(begin, chunk);
+    for (size_t i = 0; i < chunk.size(); ++i) {
+      const uint32_t id = chunk[i];
+      if (id >= token_bytes.size())
+        fail(ErrorKind::kData,
+             "{}: id {} is outside the vocabulary of {} ids; use the tokenizer that made this data",
+             source.place(begin + static_cast<int64_t>(i)), id, token_bytes.size());
+      int64_t& bytes = token_bytes[id];
+      if (bytes < 0) {
+        text.clear();
+        if (id != tokenizer.end_of_text()) tokenizer.append_bytes(id, text);
+        bytes = static_cast<int64_t>(text.size());
+      }
+      sum += bytes;
+    }
+  }
+  return sum;
+}
+
+}  // namespace ingot

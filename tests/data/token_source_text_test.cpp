@@ -1,0 +1,251 @@
+#include "ingot/data/token_source_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ingot/core/error.h"
+#include "ingot/core/parallel.h"
+#include "ingot/data/token_source_shards.h"
+
+namespace ingot::testing {
+namespace {
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+// One token per run of one letter: id = letter + 1000 * (run length - 1). Its own, so that these tests need
+// no BPE.
+class RunTokenizer : public Tokenizer {
+ public:
+  RunTokenizer(std::optional<TokenId> end_of_text, int64_t vocab_size)
+      : end_of_text_(end_of_text), vocab_size_(vocab_size) {}
+  void encode(std::string_view text, std::vector<TokenId>& out) const override {
+    for (size_t i = 0, n; i < text.size(); i += n) {
+      for (n = 1; n < 9 && i + n < text.size() && text[i + n] == text[i];) ++n;
+      out.push_back(static_cast<TokenId>(static_cast<uint8_t>(text[i]) + 1000 * (n - 1)));
+    }
+  }
+  void append_bytes(TokenId id, std::string& out) const override {
+    out.append(id / 1000 + 1, static_cast<char>(id % 1000));
+  }
+  int64_t vocab_size() const override { return vocab_size_; }
+  std::optional<TokenId> end_of_text() const override { return end_of_text_; }
+  std::string to_json() const override {
+    return fmt::format("run {} {}", end_of_text_.value_or(0), vocab_size_);
+  }
+
+ private:
+  std::optional<TokenId> end_of_text_;
+  int64_t vocab_size_;
+};
+
+class Tokenize : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder = fs::path(::testing::TempDir()) / ("ingot_tokenize_" + std::to_string(::getpid()));
+    fs::create_directories(folder);
+  }
+  void TearDown() override { fs::remove_all(folder); }
+
+  // Documents of odd sizes around the long-document limit, with runs of letters in them.
+  static Documents make_documents(size_t count, size_t bytes) {
+    Documents documents;
+    uint32_t state = 1;
+    for (size_t d = 0; d < count; ++d) {
+      std::string text;
+      while (text.size() < bytes + d * 37 % 100) {
+        state = state * 1664525 + 1013904223;
+        text.append(1 + (state >> 28), static_cast<char>('a' + (state >> 20) % 26));
+      }
+      documents.add("d", std::move(text));
+    }
+    return documents;
+  }
+  static std::vector<uint32_t> read(const TokenSource& source) {
+    std::vector<uint32_t> tokens(static_cast<size_t>(source.tokens()));
+    source.read(0, tokens);
+    return tokens;
+  }
+  // The stream by its definition.
+  static std::vector<uint32_t> expected(const Documents& documents, const Tokenizer& tokenizer) {
+    std::vector<uint32_t> all;
+    for (const Document& document : documents) {
+      if (documents.size() > 1 && tokenizer.end_of_text()) all.push_back(*tokenizer.end_of_text());
+      tokenizer.encode(document.text, all);
+    }
+    return all;
+  }
+  static void expect_error(ErrorKind kind, const std::function<void()>& action,
+                           const std::vector<std::string>& parts) {
+    try {
+      action();
+      FAIL() << "no error, expected one that says: " << parts.front();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), kind);
+      for (const std::string& part : parts) EXPECT_THAT(error.what(), HasSubstr(part));
+    }
+  }
+
+  RunTokenizer tokenizer{9999, 10'000}, wide{std::nullopt, 70'000};
+  fs::path folder;
+};
+
+TEST_F(Tokenize, OneDocumentIsItsTokens) {
+  const Documents one = make_documents(1, 1000);
+  const TokenSource source = tokenize(one, tokenizer);
+  EXPECT_EQ(read(source), expected(one, tokenizer));
+  EXPECT_NE(read(source)[0], 9999u);
+  EXPECT_EQ(source.text_bytes(), one.size_bytes());
+}
+
+TEST_F(Tokenize, ManyDocumentsBeginWithEndOfTextForAnyNumberOfThreads) {
+  const int threads = num_threads();
+  Documents mixed = make_documents(50, 300);
+  mixed.add("long", std::string(3 << 20, 'x') + "y");
+  for (int i = 0; i < 7; ++i) mixed.add("short", "ab");
+  for (const int n : {1, 2, 3, 8}) {
+    set_num_threads(n);
+    EXPECT_EQ(read(tokenize(mixed, tokenizer)), expected(mixed, tokenizer)) << n << " threads";
+    EXPECT_EQ(read(tokenize(mixed, wide)), expected(mixed, wide)) << n << " threads";
+    Documents tiny;
+    tiny.add("a", "a");
+    tiny.add("b", "b");
+    EXPECT_EQ(read(tokenize(tiny, tokenizer)), (std::vector<uint32_t>{9999, 'a', 9999, 'b'}))
+        << n << " threads";
+  }
+  set_num_threads(threads);
+}
+
+TEST_F(Tokenize, WithoutEndOfTextTheStartsAreListed) {
+  Documents documents;
+  for (const char* text : {"abc", "d", "ef"}) documents.add("x", text);
+  const TokenSource source = tokenize(documents, wide);
+  EXPECT_EQ(read(source), (std::vector<uint32_t>{'a', 'b', 'c', 'd', 'e', 'f'}));
+  EXPECT_EQ(source.documents().positions, (std::vector<int64_t>{0, 3, 4}));
+}
+
+TEST_F(Tokenize, CacheGivesTheSameSourceAndIsUsed) {
+  const Documents documents = make_documents(20, 500);
+  for (const Tokenizer* t : {static_cast<Tokenizer*>(&tokenizer), static_cast<Tokenizer*>(&wide)}) {
+    const TokenSource memory = tokenize(documents, *t),
+                      first = tokenize_cached(documents, *t, folder / "cache");
+    EXPECT_EQ(read(first), read(memory));
+    EXPECT_EQ(first.text_bytes(), memory.text_bytes());
+    EXPECT_EQ(first.documents().positions, memory.documents().positions);
+    EXPECT_EQ(first.documents().end_of_text, memory.documents().end_of_text);
+    EXPECT_EQ(first.content_hash(), memory.content_hash());
+  }
+  const auto folders = [&] {
+    return std::distance(fs::directory_iterator(folder / "cache"), fs::directory_iterator());
+  };
+  EXPECT_EQ(folders(), 2) << "one per tokenizer, nothing temporary";
+  // Proof that the second call reads the cache: the tokenizer with the same name that cannot encode.
+  class Broken : public RunTokenizer {
+   public:
+    using RunTokenizer::RunTokenizer;
+    void encode(std::string_view, std::vector<TokenId>&) const override {
+      throw std::logic_error("encoded again");
+    }
+  };
+  EXPECT_EQ(read(tokenize_cached(documents, Broken(9999, 10'000), folder / "cache")),
+            expected(documents, tokenizer));
+  EXPECT_THROW(tokenize_cached(make_documents(20, 501), Broken(9999, 10'000), folder / "cache"),
+               std::logic_error);
+}
+
+TEST_F(Tokenize, DamagedCacheIsMadeAgain) {
+  const Documents documents = make_documents(5, 500);
+  const std::vector<uint32_t> want = read(tokenize_cached(documents, tokenizer, folder));
+  const fs::path entry = fs::directory_iterator(folder)->path();
+  const auto damage = [&](const std::string& file, const std::function<void(std::string&)>& change) {
+    std::string bytes = read_file(entry / file);
+    change(bytes);
+    std::ofstream(entry / file, std::ios::binary) << bytes;
+    EXPECT_EQ(read(tokenize_cached(documents, tokenizer, folder)), want) << file;
+    EXPECT_EQ(read(tokenize_cached(documents, tokenizer, folder)), want) << file;
+  };
+  damage("tokens_000000.bin", [](std::string& bytes) { bytes.pop_back(); });
+  damage("tokens_000000.bin", [](std::string& bytes) { bytes[1030] ^= 1; });
+  damage("info", [](std::string& bytes) { bytes.clear(); });
+  fs::remove(entry / "starts.i64");
+  EXPECT_EQ(read(tokenize_cached(documents, tokenizer, folder)), want);
+}
+
+TEST_F(Tokenize, CountsTheBytesOfText) {
+  const Documents documents = make_documents(20, 500);
+  EXPECT_EQ(count_text_bytes(tokenize(documents, tokenizer), tokenizer), documents.size_bytes());
+  TokenSource foreign;
+  foreign.add(std::vector<uint32_t>{1, 10'000});
+  expect_error(ErrorKind::kData, [&] { count_text_bytes(foreign, tokenizer); },
+               {"token 1", "id 10000", "10000 ids"});
+}
+
+TEST_F(Tokenize, ShardSetsAreCutAndReadBack) {
+  std::vector<uint32_t> tokens(2'500);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint32_t>(i);
+  ShardSetWriter writer(folder, "train", DType::u16, 1000, 1);
+  for (size_t i = 0; i < tokens.size(); i += 700)
+    writer.append(std::span(tokens).subspan(i, std::min<size_t>(700, tokens.size() - i)));
+  writer.commit();
+  EXPECT_EQ(writer.tokens(), 2'500);
+  ASSERT_EQ(writer.files().size(), 3u);
+  EXPECT_EQ(writer.files()[2].filename(), "train_000003.bin");
+  EXPECT_EQ(TokenShard(writer.files()[2]).tokens(), 500);
+  const std::vector<std::string> pattern = {(folder / "train_*.bin").string()};
+  const TokenSource source = open_shards(pattern, 7);
+  EXPECT_EQ(read(source), tokens);
+  EXPECT_EQ(source.documents().end_of_text, 7u);
+  ShardSetWriter exact(folder, "exact", DType::u16, 500, 0);
+  exact.append(std::span(tokens).first(1000));
+  exact.commit();
+  EXPECT_EQ(exact.files().size(), 2u);
+}
+
+TEST_F(Tokenize, NamesShardsAndRefusesMixtures) {
+  using Specs = std::vector<std::string>;
+  EXPECT_TRUE(names_shards(Specs{"a.bin", "x/train_*.bin", "nanogpt:b"}));
+  EXPECT_FALSE(names_shards(Specs{"a.txt", "b.jsonl"}));
+  EXPECT_FALSE(names_shards(Specs{}));
+  expect_error(ErrorKind::kUsage,
+               [] {
+                 names_shards(Specs{"a.bin", "b.txt"});
+               },
+               {"b.txt", "only shards or only text"});
+  std::ofstream(folder / "raw.bin", std::ios::binary) << "\x05\x01\x06\x01";
+  EXPECT_EQ(read(open_shards(Specs{"nanogpt:" + (folder / "raw.bin").string()}, {})),
+            (std::vector<uint32_t>{0x105, 0x106}));
+  ShardSetWriter empty(folder, "empty", DType::u16, 10, 0);
+  empty.commit();
+  expect_error(ErrorKind::kData, [&] { open_shards(Specs{(folder / "empty_*.bin").string()}, {}); },
+               {"hold no tokens"});
+  expect_error(ErrorKind::kData, [&] { open_shards(Specs{(folder / "none.bin").string()}, {}); },
+               {"does not exist"});
+}
+
+TEST_F(Tokenize, StagedFolderAppearsWholeOrNotAtAll) {
+  const auto entries = [&] {
+    return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
+  };
+  {
+    StagedFolder staged(folder / "out");
+    write_file(staged.path() / "x", "1");
+    EXPECT_FALSE(fs::exists(folder / "out"));
+  }
+  EXPECT_EQ(entries(), 0);
+  fs::create_directory(folder / "out");
+  StagedFolder staged(folder / "out/");
+  write_file(staged.path() / "x", "1");
+  staged.commit();
+  EXPECT_EQ(read_file(folder / "out/x"), "1");
+  EXPECT_EQ(entries(), 1);
+  expect_error(ErrorKind::kUsage, [&] { StagedFolder again(folder / "out"); }, {"not an empty folder"});
+}
+
+}  // namespace
+}  // namespace ingot::testing
