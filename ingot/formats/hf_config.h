@@ -23,15 +23,15 @@ struct HfModelConfig {
   int64_t context = 0;  // most positions
   double norm_eps = 1e-5;
   double rope_theta = 10000;        // gpt2: unused
-  std::string activation;           // transformers' name: gelu_new (tanh), gelu, silu, relu2
+  std::string activation = {};      // transformers' name: gelu_new (tanh), gelu, silu, relu2
   bool is_tied = true;              // the head shares the embedding's table: no lm_head.weight in the file
   bool has_attention_bias = false;  // gpt2: always has biases, both are true
   bool has_mlp_bias = false;
   double dropout = 0;
   double init_std = 0.02;
-  std::optional<int64_t> bos_id, eos_id;
+  std::optional<int64_t> bos_id = {}, eos_id = {};
   std::string dtype = "float32";  // of the stored weights: float32 | bfloat16 | float16
-  std::string own_json;           // a JSON object kept under the key "ingot"; empty: none
+  std::string own_json = {};      // a JSON object kept under the key "ingot"; empty: none
 
   bool operator==(const HfModelConfig&) const = default;
 };
@@ -50,7 +50,7 @@ HfModelConfig parse_hf_config(std::string_view text, const std::string& label);
 
 // What the tokenizer's side files say; an empty token is left out.
 struct HfTokenizerConfig {
-  std::string bos_token, eos_token, unk_token;
+  std::string bos_token = {}, eos_token = {}, unk_token = {};
   int64_t context = 0;  // model_max_length
 };
 

@@ -69,11 +69,12 @@ using ByteSink = std::function<void(std::span<const std::byte>)>;
 // A tensor to write: its bytes, or a function that hands them out piece by piece (pieces of 64 KiB or more
 // are fast).
 struct SafetensorsSource {
-  std::string name;
+  std::string name = {};
   DType dtype = DType::f32;
-  std::vector<int64_t> shape;
-  std::span<const std::byte> bytes;             // borrowed during the call; used when `stream` is empty
-  std::function<void(const ByteSink&)> stream;  // must hand out exactly elements * size_bytes(dtype) bytes
+  std::vector<int64_t> shape = {};
+  std::span<const std::byte> bytes = {};  // borrowed during the call; used when `stream` is empty
+  std::function<void(const ByteSink&)> stream =
+      {};  // must hand out exactly elements * size_bytes(dtype) bytes
 };
 
 struct SafetensorsWritten {

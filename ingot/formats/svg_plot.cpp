@@ -79,7 +79,8 @@ Axis make_axis(const LinePlot& plot, bool is_y) {
 
 // Moves both ends outwards to the next tick, where that costs little room.
 void extend_to_ticks(Axis& axis, int wanted) {
-  axis.ticks = nice_ticks(axis.low, axis.high, wanted, axis.is_log);
+  do axis.ticks = nice_ticks(axis.low, axis.high, wanted, axis.is_log);
+  while (axis.ticks.size() < 3 && ++wanted < 12);
   if (axis.is_log || axis.ticks.size() < 2) return;
   const double step = axis.ticks[1] - axis.ticks[0];
   axis.low = std::floor(axis.low / step + 1e-9) * step;

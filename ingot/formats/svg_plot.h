@@ -14,15 +14,16 @@ enum class PlotStyle {
 };
 
 struct PlotSeries {
-  std::string name;          // in the legend; empty: not there
-  std::vector<double> x, y;  // REQUIRES: equal lengths. A point that is not finite interrupts the line
+  std::string name = {};  // in the legend; empty: not there
+  std::vector<double> x = {},
+                      y = {};  // REQUIRES: equal lengths. A point that is not finite interrupts the line
   PlotStyle style = PlotStyle::kLine;
   int color = -1;  // index into the palette of 8; -1: the position among the series
 };
 
 struct LinePlot {
-  std::string title, x_label, y_label;  // any text; may be empty
-  std::vector<PlotSeries> series;
+  std::string title = {}, x_label = {}, y_label = {};  // any text; may be empty
+  std::vector<PlotSeries> series = {};
   bool is_log_x = false, is_log_y = false;  // points that are not positive are left out then
   int width_px = 760, height_px = 420;
 };

@@ -119,6 +119,15 @@ TEST(SvgPlot, DrawsARampFromCornerToCorner) {
     EXPECT_THAT(svg, HasSubstr(text));
 }
 
+TEST(SvgPlot, EveryYAxisHasAtLeastThreeTicks) {
+  for (const int height : {160, 290, 420})
+    for (const double low : {-3.0, 0.9, 1.3, 4.99, 60.0}) {
+      LinePlot plot{"T", "x", "y", {{"s", {0, 1}, {low, low + 7.9}}}};
+      plot.height_px = height;
+      EXPECT_GE(count(render_svg(plot), "ip-grid\" d="), 3u) << height << " " << low;
+    }
+}
+
 TEST(SvgPlot, LogAxesSpaceDecadesEvenlyAndLeaveOutWhatIsNotPositive) {
   LinePlot plot{"", "", "", {{"s", {1, 10, 100, 1000, 0, -1}, {1e-3, 1e-2, 1e-1, 1, 5, 5}}}, true, true};
   const std::vector<double> d = drawn_numbers(render_svg(plot), "2");

@@ -1,0 +1,81 @@
+#include "ingot/formats/html_report.h"
+
+#include <gmock/gmock.h>
+
+#include <regex>
+
+namespace ingot {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+Report full() {
+  Report report;
+  report.title = "run <1>";
+  report.subtitle = "LLaMA & co";
+  report.highlights = {{"val bits per byte", "1.234"}};
+  report.curves = {{"Loss", "step", "nats", {{"train", {1, 2, 3}, {3, 2, 1}}}}};
+  report.samples = {{"step 10", "Once", " upon <script>alert(1)</script> a time \xff\n"}};
+  report.summary = {{"steps", "100"}};
+  report.config = "[train]\nsteps = 100 # <&>\n";
+  report.machine = {{"processor", "EPYC"}};
+  report.commands = {"ingot generate runs/x --prompt \"a\""};
+  return report;
+}
+
+// Whether the elements are closed in their order; void elements and the document type aside.
+bool is_balanced(const std::string& html) {
+  static const std::regex kTag("<(/?)([a-zA-Z0-9]+)[^<>]*?(/?)>");
+  std::vector<std::string> open;
+  for (std::sregex_iterator it(html.begin(), html.end(), kTag), end; it != end; ++it) {
+    const std::string name = (*it)[2];
+    if (name == "meta" || (*it)[3].length()) continue;
+    if (!(*it)[1].length()) {
+      open.push_back(name);
+    } else if (open.empty() || open.back() != name) {
+      return false;
+    } else {
+      open.pop_back();
+    }
+  }
+  return open.empty();
+}
+
+TEST(HtmlReport, HoldsEveryPartEscaped) {
+  const std::string html = render_html(full());
+  EXPECT_THAT(html, testing::StartsWith("<!DOCTYPE html>"));
+  EXPECT_TRUE(is_balanced(html));
+  for (const char* text :
+       {"<title>run &lt;1&gt;</title>", "LLaMA &amp; co", "1.234", "<svg", "<b>Once</b> upon &lt;script&gt;",
+        "a time \xef\xbf\xbd", "<td>100</td>", "steps = 100 # &lt;&amp;&gt;", "EPYC",
+        "--prompt &quot;a&quot;", "name=\"viewport\""})
+    EXPECT_THAT(html, HasSubstr(text));
+}
+
+TEST(HtmlReport, IsSelfContained) {
+  const std::string html = render_html(full());
+  for (const char* word : {"<script", "<link", "<img", "src=", "href", "url(", "@import"})
+    EXPECT_THAT(html, Not(HasSubstr(word)));
+  const std::string without_namespace =
+      std::regex_replace(html, std::regex("http://www.w3.org/2000/svg"), "");
+  EXPECT_THAT(without_namespace, Not(HasSubstr("http")));
+}
+
+TEST(HtmlReport, EmptyPartsAreLeftOut) {
+  const std::string html = render_html({.title = "nothing yet"});
+  EXPECT_TRUE(is_balanced(html));
+  for (const char* part : {"<h2", "<table", "<pre", "<dl", "<figure", "class=\"sub\""})
+    EXPECT_THAT(html, Not(HasSubstr(part)));
+}
+
+TEST(HtmlReport, EveryCurveIsThereForScreensAndForPhones) {
+  const std::string html = render_html(full());
+  EXPECT_THAT(html, HasSubstr("<div class=\"wide\"><svg"));
+  EXPECT_THAT(html, HasSubstr("<div class=\"narrow\"><svg"));
+  EXPECT_THAT(html, HasSubstr("viewBox=\"0 0 760 380\""));
+  EXPECT_THAT(html, HasSubstr("viewBox=\"0 0 350 290\""));
+}
+
+}  // namespace
+}  // namespace ingot
