@@ -2,7 +2,7 @@
 //
 // A rule is written over a Math that supplies the number type and its exp: VecMath below for the CPU's
 // registers, one of plain floats for a GPU thread.
-//   using V = ...;  static V constant(float);  static V exp(V);
+//   using V = ...;  static V constant(float);  static V abs(V);  static V exp(V);
 #pragma once
 
 #include "ingot/ops/vec.h"
@@ -12,6 +12,7 @@ namespace ingot {
 struct VecMath {
   using V = vec::Vec;
   static V constant(float x) { return vec::splat(x); }
+  static V abs(V x) { return (V)((vec::UintVec)x & 0x7fffffffu); }
   static V exp(V x) { return vec::exp(x); }
 };
 
@@ -21,7 +22,7 @@ struct Logistic {
   using V = typename Math::V;
   V value, slope;
   explicit Logistic(V x) {
-    const V e = Math::exp(x < 0.0f ? x : -x);
+    const V e = Math::exp(-Math::abs(x));
     const V r = 1.0f / (1.0f + e);
     value = x < 0.0f ? e * r : r;
     slope = e * r * r;
@@ -62,7 +63,7 @@ struct GeluExactRule {
     V cumulative, density;  // density without its factor 1 / sqrt(2 pi)
   };
   static Normal normal(V x) {
-    const V a = x < 0.0f ? -x : x;
+    const V a = Math::abs(x);
     const V k = 1.0f / (1.0f + 0.305f * a);
     V p = Math::constant(0.03669919281f);
     p = p * k - 0.1529883193f;

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "ingot/core/parallel.h"
-#include "ingot/ops/activation_rules.h"
 #include "ingot/ops/dispatch.h"
 #include "ingot/ops/row_total.h"
 #include "ingot/ops/vec.h"
@@ -29,8 +28,8 @@ struct NoCap {
 struct SigmoidCap {
   float gain, offset, width, shift;
   Capped operator()(Vec x) const {
-    const Logistic<VecMath> s((x + offset) * (1.0f / width));
-    return {gain * s.value + shift, (gain / width) * s.slope};
+    const Vec s = 1.0f / (1.0f + vec::exp(x * (-1 / width) - offset / width));
+    return {gain * s + shift, (gain / width) * (s - s * s)};
   }
 };
 
@@ -51,7 +50,7 @@ void with_cap(const CrossEntropyConfig& config, F&& f) {
 // Sum of exp(cap(x_j) - z_max); with kKeep, x_j becomes that exponential times cap'(x_j), which is the
 // gradient but for a factor that all columns share.
 template <bool kKeep, typename Cap>
-double exp_total(float* x, const Cap& cap, float z_max, int64_t V) {
+double exp_total(float* x, Cap cap, float z_max, int64_t V) {
   double total = 0;
   for (int64_t begin = 0; begin < V; begin += kBlock) {
     float* block = x + begin;
