@@ -1,0 +1,31 @@
+// The machine a run is on: for run.json, reports and `ingot doctor`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace ingot {
+
+struct MachineInfo {
+  std::string cpu;                        // "AMD EPYC 7B13"
+  int cores = 0;                          // that this process may use
+  std::vector<std::string> instructions;  // of avx2 fma f16c avx512f avx512_bf16 avx512_vnni amx_bf16
+  uint64_t memory_bytes = 0;              // installed, or the container's limit
+  uint64_t memory_free_bytes = 0;         // available now
+  std::string system;                     // "Linux 6.1.0 x86_64"
+  std::string compiler;                   // that built Ingot
+};
+
+// Reads /proc, /sys/fs/cgroup and uname; what cannot be read stays empty or 0.
+MachineInfo machine_info();
+
+// Most memory this process has held so far.
+uint64_t peak_rss_bytes();
+
+// Free for this user on the file system of the path, or of its nearest existing parent; 0 if it cannot be
+// told.
+uint64_t free_disk_bytes(const std::filesystem::path& path);
+
+}  // namespace ingot
