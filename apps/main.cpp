@@ -1,26 +1,55 @@
-// The `ingot` program.
-#include <fmt/core.h>
+// The `ingot` program. Exit codes: 0 done, 75 interrupted and saved, otherwise as ingot/core/error.h.
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <exception>
+#include <new>
 
 #include "apps/commands.h"
 #include "ingot/core/error.h"
 
-int main(int argc, char** argv) {
-  CLI::App app("Ingot trains language models from scratch");
+namespace ingot {
+namespace {
+
+int refuse(const char* message, ErrorKind kind) {
+  std::fflush(stdout);
+  fmt::print(stderr, "ingot: {}\n", message);
+  return exit_code(kind);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Ingot trains language models from scratch", "ingot");
+  app.set_version_flag("--version", std::string("ingot ") + INGOT_VERSION);
   app.require_subcommand(1);
-  ingot::add_tokenizer_command(app);
+  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return fmt::format("ingot: {}\nTry --help.\n", error.what());
+  });
+  add_tokenizer_command(app);
+  add_doctor_command(app);
   try {
     app.parse(argc, argv);
     return 0;
+  } catch (const CLI::RuntimeError& error) {
+    return error.get_exit_code();
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : ingot::exit_code(ingot::ErrorKind::kUsage);
+    return app.exit(error) == 0 ? 0 : exit_code(ErrorKind::kUsage);
+  }
+}
+
+}  // namespace
+}  // namespace ingot
+
+int main(int argc, char** argv) {
+  using ingot::ErrorKind;
+  try {
+    return ingot::run(argc, argv);
   } catch (const ingot::Error& error) {
-    fmt::print(stderr, "ingot: {}\n", error.what());
-    return ingot::exit_code(error.kind());
+    return ingot::refuse(error.what(), error.kind());
+  } catch (const std::bad_alloc&) {
+    return ingot::refuse("out of memory: lower train.batch_size, model.context or model.width",
+                         ErrorKind::kMemory);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "ingot: {}\n", error.what());
-    return 1;
+    return ingot::refuse(error.what(), ErrorKind::kInternal);
   }
 }

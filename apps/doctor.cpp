@@ -1,0 +1,95 @@
+// ingot doctor: what this machine has, what Ingot found of it, and what would make it better.
+#include <fmt/format.h>
+#include <toml++/toml.h>
+#include <xxhash.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/commands.h"
+#include "ingot/core/parallel.h"
+#include "ingot/ops/matmul.h"
+#include "ingot/train/console.h"
+#include "ingot/train/machine.h"
+
+namespace ingot {
+namespace {
+
+void row(const char* name, const std::string& value) { fmt::print("  {:<14} {}\n", name, value); }
+
+std::string joined(const std::vector<std::string>& items) {
+  std::string text;
+  for (const std::string& item : items) text += (text.empty() ? "" : " ") + item;
+  return text.empty() ? "none known" : text;
+}
+
+std::string versions() {
+  return fmt::format("fmt {}.{}.{}, CLI11 {}, toml++ {}.{}.{}, nlohmann-json {}.{}.{}, xxHash {}.{}.{}",
+                     FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100, CLI11_VERSION,
+                     TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH, NLOHMANN_JSON_VERSION_MAJOR,
+                     NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH, XXH_VERSION_MAJOR,
+                     XXH_VERSION_MINOR, XXH_VERSION_RELEASE);
+}
+
+// What is missing, and the fix; one sentence each.
+std::vector<std::string> advice(const MachineInfo& machine, uint64_t disk_bytes) {
+  std::vector<std::string> found;
+  const auto has = [&](const char* name) {
+    return std::find(machine.instructions.begin(), machine.instructions.end(), name) !=
+           machine.instructions.end();
+  };
+  if (std::string(matmul_engine(DType::f32)).find("oneDNN") == std::string::npos)
+    found.emplace_back(
+        "oneDNN is not built in, products run on Ingot's portable kernel: install libdnnl-dev "
+        "and configure again");
+  if (!has("avx2")) found.emplace_back("the processor has no AVX2: everything works, slowly");
+  if (!has("avx512_bf16") && !has("amx_bf16"))
+    found.emplace_back(
+        "the processor has no bf16 products (avx512_bf16, amx_bf16): precision.compute = f32 is "
+        "the faster choice here");
+  constexpr uint64_t kLittle = uint64_t{2} << 30;
+  if (machine.memory_free_bytes > 0 && machine.memory_free_bytes < kLittle)
+    found.emplace_back("less than 2 GiB of memory is free: lower train.batch_size if a run does not fit");
+  if (disk_bytes > 0 && disk_bytes < kLittle)
+    found.emplace_back(
+        "less than 2 GiB of disk is free here: choose --out on another disk, or lower "
+        "checkpoint.keep");
+  return found;
+}
+
+void doctor() {
+  const MachineInfo machine = machine_info();
+  const uint64_t disk_bytes = free_disk_bytes("runs");
+  fmt::print("ingot {}\n", INGOT_VERSION);
+  row("processor", machine.cpu.empty() ? "unknown" : machine.cpu);
+  row("cores", fmt::format("{} usable, {} threads by default", machine.cores, num_threads()));
+  row("instructions", joined(machine.instructions));
+  row("memory", fmt::format("{}, {} free", format_bytes(static_cast<double>(machine.memory_bytes)),
+                            format_bytes(static_cast<double>(machine.memory_free_bytes))));
+  row("disk", fmt::format("{} free in runs/", format_bytes(static_cast<double>(disk_bytes))));
+  row("system", machine.system);
+  row("compiler", machine.compiler);
+  row("products f32", matmul_engine(DType::f32));
+  row("products bf16", matmul_engine(DType::bf16));
+#ifdef INGOT_WITH_OPENMP
+  row("threads", "OpenMP, one pool with the products");
+#else
+  row("threads", "std::thread");
+#endif
+  row("libraries", versions());
+  const std::vector<std::string> notes = advice(machine, disk_bytes);
+  for (const std::string& note : notes) fmt::print("note: {}\n", note);
+  if (notes.empty()) fmt::print("nothing is missing\n");
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("doctor", "What this machine has, what is missing, and the fix");
+  command->callback(doctor);
+}
+
+}  // namespace ingot
