@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Checks the dependency rule of docs/architecture.md: which folder of ingot/ may include which, heavy headers
+in .cpp files only, and that every quoted include names an existing file from the root. Prints what breaks it
+and ends with 1, or says how much it looked at."""
+import pathlib
+import re
+import sys
+
+MAY_INCLUDE = {
+    "core": [],
+    "ops": ["core"],
+    "nn": ["ops", "core"],
+    "optim": ["ops", "core"],
+    "formats": ["core"],
+    "data": ["formats", "core"],
+    "train": ["nn", "optim", "data", "formats", "ops", "core"],
+}
+HEAVY = ("nlohmann/", "toml++/", "CLI/", "oneapi/", "pcre2")
+INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def folder_of(path):
+    return path.split("/")[1]
+
+
+def breaches(root, file):
+    name = file.relative_to(root).as_posix()
+    text = file.read_text(encoding="utf-8")
+    for match in INCLUDE.finditer(text):
+        line = text.count("\n", 0, match.start(1)) + 1
+        quote, target = match.groups()
+        if quote == '"' and not (root / target).is_file():
+            yield f'{name}:{line}: "{target}" is no file of this tree (includes are written from the root)'
+            continue
+        if name.endswith(".h") and target.startswith(HEAVY) and name.startswith("ingot/"):
+            yield f"{name}:{line}: {target} is a heavy header: include it in a .cpp only"
+        if not name.startswith("ingot/") or quote != '"':
+            continue
+        if not target.startswith("ingot/"):
+            yield f"{name}:{line}: ingot/ must not include {target}"
+        elif folder_of(target) != folder_of(name) and folder_of(target) not in MAY_INCLUDE[folder_of(name)]:
+            yield f"{name}:{line}: {folder_of(name)} must not include {folder_of(target)} ({target})"
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parent.parent
+    files = [f for part in ("ingot", "apps", "tests", "bench") for f in sorted((root / part).rglob("*"))
+             if f.suffix in (".h", ".cpp", ".cu")]
+    unknown = {folder_of(f.relative_to(root).as_posix()) for f in files
+               if f.relative_to(root).parts[0] == "ingot"} - MAY_INCLUDE.keys()
+    found = [f"ingot/{folder} has no line in the table of tools/check_dependencies.py" for folder in unknown]
+    for file in files:
+        if not unknown:
+            found += breaches(root, file)
+    print("\n".join(found) if found else f"dependencies: {len(files)} files follow the rule")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
