@@ -177,7 +177,7 @@ std::vector<Case> cases() {
                                                                          {1, 33, 100, 2, 2, 33},
                                                                          {3, 1, 31, 4, 4, 80},
                                                                          {1, 1, 257, 6, 2, 33},
-                                                                         {2, 1, 2100, 4, 1, 128}})
+                                                                         {1, 1, 1300, 6, 2, 40}})
       all.push_back({dtype, s});
     all.push_back({dtype, {1, 33, 20, 2, 1, 32}, false});
     all.push_back({dtype, {1, 65, 200, 2, 2, 16}, false});
@@ -245,14 +245,13 @@ void fill_rows(const Tensor& t, int64_t begin, int64_t end, float value) {
 class Documents : public ::testing::TestWithParam<DType> {};
 
 TEST_P(Documents, OneCannotMoveAnotherByABit) {
-  const std::vector<int64_t> lengths = {3, 90, 2, 70, 35};
-  const int64_t T = 200;
+  const std::vector<int64_t> lengths = {3, 70, 2, 45};
+  const int64_t T = 120;
   const Case c{GetParam(), {1, T, T, 4, 2, 40}, true, lengths};
   Problem clean(c);
   clean.forward();
   clean.backward();
-  for (float poison :
-       {1e30f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+  for (float poison : {1e30f, std::numeric_limits<float>::quiet_NaN()}) {
     int64_t begin = 0;
     for (int64_t length : lengths) {
       const int64_t end = begin + length;
