@@ -61,6 +61,9 @@ class Transformer {
   // Adds the gradients of all other parameters. REQUIRES: forward with grad_scale != 0 on this saved.
   void backward(LayerContext& ctx, const MicroBatch& batch, Saved& saved) const;
 
+  // Tokens of one chunk of the head, of a micro-batch of N.
+  int64_t head_chunk(int64_t N) const;
+
   // Generation: appends tokens (n) i32 of one sequence to the caches, one per block, and writes the capped
   // logits (Vp) f32 of the last one; columns from config().vocab up mean nothing.
   std::vector<KvCache> make_caches(Arena& arena, int64_t positions) const;
@@ -77,7 +80,6 @@ class Transformer {
   int block_unit(size_t l) const { return static_cast<int>(l) + 1; }
   int head_unit() const { return static_cast<int>(blocks_.size()) + 1; }
   int head_weight() const { return lm_head_ >= 0 ? lm_head_ : wte_; }
-  int64_t head_chunk(int64_t N) const;  // tokens
 
   // h (N, C): the final norm's result.
   void run_blocks(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,

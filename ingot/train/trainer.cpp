@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numbers>
 
 namespace ingot {
 namespace {
@@ -124,26 +123,8 @@ StepResult Trainer::step(Loader& loader, double lr) {
 
 EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens) {
   const Span span(&trace_, "evaluation");
-  EvalWindows windows(text, batch_shape());
   LayerContext ctx = context(0, 0);
-  LossSums total;
-  while (const Batch* batch = windows.next()) {
-    const LossSums sums = model_.forward(ctx, micro_batch(*batch), saved_, 0);
-    total.loss += sums.loss;
-    total.counted += sums.counted;
-    total.correct += sums.correct;
-    if (max_tokens > 0 && total.counted >= max_tokens) break;
-  }
-  const double counted = static_cast<double>(std::max<int64_t>(1, total.counted));
-  EvalResult result{.loss = total.loss / counted,
-                    .top1 = static_cast<double>(total.correct) / counted,
-                    .tokens = total.counted,
-                    .bits_per_byte = 0};
-  if (text.text_bytes() && total.counted > 0) {
-    const double part = counted / static_cast<double>(windows.targets());  // of the text, when stopped early
-    result.bits_per_byte = total.loss / std::numbers::ln2 / (static_cast<double>(*text.text_bytes()) * part);
-  }
-  return result;
+  return ingot::evaluate(model_, ctx, saved_, text, max_tokens, config_.data.has_document_mask);
 }
 
 std::vector<Trainer::ArenaUse> Trainer::arenas() const {

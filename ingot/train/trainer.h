@@ -10,6 +10,7 @@
 #include "ingot/nn/transformer.h"
 #include "ingot/optim/adamw.h"
 #include "ingot/train/config.h"
+#include "ingot/train/evaluate.h"
 #include "ingot/train/reduce.h"
 #include "ingot/train/schedule.h"
 
@@ -21,13 +22,6 @@ struct StepResult {
   double grad_norm = 0;  // before clipping
   int64_t tokens = 0;    // that were predicted
   double wait_s = 0;     // for the loader
-};
-
-struct EvalResult {
-  double loss = 0;  // mean, nats per token
-  double top1 = 0;
-  int64_t tokens = 0;        // predicted
-  double bits_per_byte = 0;  // of the text the tokens stand for; 0 where its size is not known
 };
 
 class Trainer {

@@ -1,0 +1,144 @@
+// bench_step: whole training steps on random tokens, and the same matrix products alone.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "ingot/core/philox.h"
+#include "ingot/ops/matmul.h"
+#include "ingot/train/machine.h"
+#include "ingot/train/peak.h"
+#include "ingot/train/run.h"
+
+namespace ingot {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+// A stream of random tokens, enough for a few batches.
+TokenSource random_tokens(const RunConfig& config) {
+  const int64_t n = 8 * config.train.batch_size * (config.model.context + 1);
+  std::vector<uint32_t> tokens(static_cast<size_t>(n));
+  const RandomKey key{.seed = config.train.seed, .purpose = Purpose::kSample, .stream = 0, .step = 0};
+  for (size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = random_word(key, i) % static_cast<uint32_t>(config.model.vocab);
+  TokenSource source;
+  source.add(std::move(tokens));
+  return source;
+}
+
+// Every product of one step, with how often it is made.
+struct Product {
+  MatmulForm form;
+  int64_t M, N, K;
+  int64_t count;
+};
+
+std::vector<Product> step_products(const Transformer& model, const RunConfig& config) {
+  const ModelConfig& c = model.config();
+  const int64_t rows = config.train.batch_size * c.context;
+  std::vector<Product> products;
+  const auto add_linear = [&](int64_t out, int64_t in, int64_t count) {
+    products.push_back({MatmulForm::kNT, rows, out, in, count});
+    products.push_back({MatmulForm::kNN, rows, in, out, count});
+    products.push_back({MatmulForm::kTN, out, in, rows, count});
+  };
+  add_linear(c.qkv_width(), c.width, c.layers);
+  add_linear(c.width, c.heads * c.head_dim, c.layers);
+  add_linear(c.mlp_in_width(), c.width, c.layers);
+  add_linear(c.width, c.ffn, c.layers);
+  const int64_t chunk = model.head_chunk(rows), chunks = (rows + chunk - 1) / chunk;
+  products.push_back({MatmulForm::kNT, chunk, c.vocab_padded(), c.width, chunks});
+  products.push_back({MatmulForm::kNN, chunk, c.width, c.vocab_padded(), chunks});
+  products.push_back({MatmulForm::kTN, c.vocab_padded(), c.width, chunk, chunks});
+  for (Product& p : products) p.count *= config.train.grad_accum;
+  return products;
+}
+
+// Milliseconds of the step's products on memory of their own, warm.
+double time_products(const std::vector<Product>& products, DType dtype) {
+  size_t a_bytes = 0, b_bytes = 0, c_bytes = 0;
+  for (const Product& p : products) {
+    a_bytes = std::max(a_bytes, static_cast<size_t>(p.M * p.K) * 4);
+    b_bytes = std::max(b_bytes, static_cast<size_t>(p.N * p.K) * 4);
+    c_bytes = std::max(c_bytes, static_cast<size_t>(p.M * p.N) * 4);
+  }
+  Arena arena("products", a_bytes + b_bytes + c_bytes + 3 * Arena::kAlign);
+  void* a = arena.alloc(DType::u8, {static_cast<int64_t>(a_bytes)}).data;
+  void* b = arena.alloc(DType::u8, {static_cast<int64_t>(b_bytes)}).data;
+  void* c = arena.alloc(DType::u8, {static_cast<int64_t>(c_bytes)}).data;
+  Stream stream;
+  double total_ms = 0;
+  for (const Product& p : products) {
+    const bool is_weight_gradient = p.form == MatmulForm::kTN;
+    const Tensor ta(a, dtype, is_weight_gradient ? Shape{p.K, p.M} : Shape{p.M, p.K});
+    const Tensor tb(b, dtype, p.form == MatmulForm::kNT ? Shape{p.N, p.K} : Shape{p.K, p.N});
+    const Tensor tc(c, is_weight_gradient ? DType::f32 : dtype, {p.M, p.N});
+    std::vector<double> times;
+    for (int i = 0; i < 4; ++i) {
+      const Clock::time_point start = Clock::now();
+      matmul(tc, ta, tb, p.form, is_weight_gradient, stream);
+      if (i > 0) times.push_back(milliseconds_since(start));
+    }
+    total_ms += median(times) * static_cast<double>(p.count);
+  }
+  return total_ms;
+}
+
+}  // namespace
+
+StepBench bench_step(const RunConfig& given, int64_t steps) {
+  const Clock::time_point entered = Clock::now();
+  RunConfig config = given;
+  if (config.model.vocab == 0) config.model.vocab = config.data.tokenizer_vocab;
+  Trainer trainer(config);
+  trainer.initialise();
+  const TokenSource tokens = random_tokens(config);
+  const Sampler sampler(SampleOrder::kRandom, config.train.seed, tokens.tokens(), config.model.context);
+  Loader loader(tokens, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 4});
+
+  StepBench bench;
+  bench.preset = config.preset;
+  bench.dtype = name(config.precision.compute);
+  bench.engine = matmul_engine(config.precision.compute);
+  bench.steps = steps;
+  bench.batch_size = config.train.batch_size * config.train.grad_accum;
+  bench.context = config.model.context;
+  bench.parameters = trainer.model().config().parameters();
+  bench.start_s = milliseconds_since(entered) * 1e-3;
+  bench.loss_first = trainer.step(loader, config.optimizer.lr * 0.1).loss;  // warms memory and primitives
+  trainer.trace().reset();
+  std::vector<double> times, matmul_times;
+  double matmul_before = 0;
+  for (int64_t i = 0; i < steps; ++i) {
+    const Clock::time_point start = Clock::now();
+    bench.loss_last = trainer.step(loader, config.optimizer.lr * 0.1).loss;
+    times.push_back(milliseconds_since(start));
+    const double matmul_now = trainer.trace().time_s("matmul");
+    matmul_times.push_back((matmul_now - matmul_before) * 1e3);
+    matmul_before = matmul_now;
+  }
+  bench.step_ms = median(times);
+  bench.matmul_ms = median(matmul_times);
+  bench.tokens_per_s = static_cast<double>(bench.batch_size * bench.context) / bench.step_ms * 1e3;
+  for (const Trace::Phase& phase : trainer.trace().phases())
+    bench.phases_ms.emplace_back(phase.name, phase.time_s * 1e3 / static_cast<double>(steps));
+  for (const Trainer::ArenaUse& use : trainer.arenas()) bench.arena_bytes.emplace_back(use.name, use.bytes);
+  bench.peak_rss_bytes = peak_rss_bytes();
+  bench.products_alone_ms = time_products(step_products(trainer.model(), config), config.precision.compute);
+  bench.peak_gflops = measure_product_peak(config.precision.compute);
+  bench.mfu = trainer.model().config().flops_per_token() * bench.tokens_per_s / (bench.peak_gflops * 1e9);
+  return bench;
+}
+
+}  // namespace ingot

@@ -1,0 +1,230 @@
+#include "ingot/train/checkpoint.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "ingot/core/file.h"
+#include "ingot/train/config_toml.h"
+#include "ingot/train/hf_weights.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+std::vector<Tensor> masters(ParamStore& params) {
+  std::vector<Tensor> all;
+  for (size_t p = 0; p < params.list().specs().size(); ++p) all.push_back(params.master(static_cast<int>(p)));
+  return all;
+}
+
+std::vector<SafetensorsSource> optimizer_sources(AdamW& optimizer) {
+  std::vector<SafetensorsSource> sources;
+  const auto add = [&](const std::string& name, const Tensor& t) {
+    sources.push_back({.name = name,
+                       .dtype = DType::f32,
+                       .shape = {t.elements()},
+                       .bytes = {static_cast<const std::byte*>(t.data), t.bytes()},
+                       .stream = {}});
+  };
+  for (const AdamW::State& state : optimizer.states()) {
+    add("m." + state.name, state.m);
+    add("v." + state.name, state.v);
+  }
+  return sources;
+}
+
+void write_text(const fs::path& path, std::string_view text) {
+  OutputFile file(path);
+  file.write(text);
+  file.close();
+}
+
+void read_optimizer(const SafetensorsFile& file, AdamW& optimizer) {
+  for (const AdamW::State& state : optimizer.states())
+    for (const auto& [name, t] :
+         {std::pair{"m." + state.name, state.m}, std::pair{"v." + state.name, state.v}}) {
+      const SafetensorsEntry& entry = file.get(name);
+      if (entry.dtype != DType::f32 || entry.bytes.size() != t.bytes())
+        fail(ErrorKind::kData, "{}: tensor {} is {} {}, the model asks for F32 ({})", file.label(), name,
+             entry.dtype_name, entry.shape_text(), t.elements());
+      std::memcpy(t.data, entry.bytes.data(), t.bytes());
+    }
+}
+
+Json read_json(const fs::path& path) {
+  const Json json = Json::parse(read_file(path), nullptr, false);
+  if (!json.is_object())
+    fail(ErrorKind::kData, "{}: is not a JSON object; use another checkpoint", path.string());
+  return json;
+}
+
+template <typename T>
+T field(const Json& json, const char* key, const fs::path& path) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_number())
+    fail(ErrorKind::kData, "{}: \"{}\" must be a number; use another checkpoint", path.string(), key);
+  return found->get<T>();
+}
+
+// The checkpoint that a path means.
+fs::path resolve(const fs::path& path, const DamageReport& report) {
+  if (fs::exists(path / "config.json")) return path;
+  for (const fs::path& folder : {path / "checkpoints", path}) {
+    if (list_checkpoints(folder).empty()) continue;
+    if (const auto found = newest_good_checkpoint(folder, report)) return found->path;
+    fail(ErrorKind::kData, "{}: every checkpoint in it is damaged", folder.string());
+  }
+  fail(ErrorKind::kData,
+       "{}: is no checkpoint (config.json is missing) and no run's folder; give a folder like "
+       "runs/NAME/checkpoints/step-000000100",
+       path.string());
+}
+
+void verify(const fs::path& path) {
+  if (!fs::exists(path / kManifestName)) return;  // not one of ours
+  const std::vector<ManifestProblem> problems = verify_manifest(path);
+  if (!problems.empty())
+    fail(ErrorKind::kData, "{}: {} {}; use another checkpoint", path.string(), problems[0].file,
+         problems[0].what);
+}
+
+}  // namespace
+
+fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokenizer& tokenizer,
+                         const std::string& config_text, const TrainerState& state) {
+  const Transformer& model = trainer.model();
+  const uint64_t weights_bytes = static_cast<uint64_t>(model.params().elements()) * 4;
+  store.require_space(3 * weights_bytes + (4 << 20));
+  const fs::path folder = store.begin(state.step);
+  const auto weights =
+      write_safetensors(folder / "model.safetensors", hf_sources(model, masters(trainer.params())));
+  const auto moments =
+      write_safetensors(folder / "optimizer.safetensors", optimizer_sources(trainer.optimizer()));
+
+  const HfModelConfig hf = to_hf_config(model.config(), tokenizer);
+  write_text(folder / "config.json", hf_config_text(hf));
+  write_text(folder / "generation_config.json", hf_generation_config_text(hf));
+  write_text(folder / "tokenizer.json", tokenizer.to_json());
+  HfTokenizerConfig tokens{
+      .bos_token = {}, .eos_token = {}, .unk_token = {}, .context = model.config().context};
+  if (tokenizer.end_of_text()) tokenizer.append_bytes(*tokenizer.end_of_text(), tokens.eos_token);
+  write_text(folder / "tokenizer_config.json", hf_tokenizer_config_text(tokens));
+  write_text(folder / "config.toml", config_text);
+
+  const Json json = {{"step", state.step},
+                     {"tokens", state.tokens},
+                     {"sample_position", state.sample_position},
+                     {"optimizer_t", trainer.optimizer().t()},
+                     {"spent_s", state.spent_s},
+                     {"data_hash", state.data_hash}};
+  write_text(folder / "trainer.json", json.dump(1) + "\n");
+  return store.commit({{"tokens", state.tokens}},
+                      {{"model.safetensors", weights.xxh3_64}, {"optimizer.safetensors", moments.xxh3_64}});
+}
+
+TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
+  const fs::path state_path = path / "trainer.json";
+  const Json json = read_json(state_path);
+  TrainerState state{.step = field<int64_t>(json, "step", state_path),
+                     .tokens = field<int64_t>(json, "tokens", state_path),
+                     .sample_position = field<int64_t>(json, "sample_position", state_path),
+                     .spent_s = field<double>(json, "spent_s", state_path),
+                     .data_hash = field<uint64_t>(json, "data_hash", state_path)};
+  read_hf_tensors(SafetensorsFile(path / "model.safetensors"), trainer.model(), masters(trainer.params()));
+  read_optimizer(SafetensorsFile(path / "optimizer.safetensors"), trainer.optimizer());
+  trainer.optimizer().set_t(field<int64_t>(json, "optimizer_t", state_path));
+  trainer.params().refresh_compute(trainer.stream());
+  trainer.set_steps_done(state.step);
+  return state;
+}
+
+LoadedModel load_model(const fs::path& given, const std::string& compute, const DamageReport& report) {
+  const fs::path path = resolve(given, report);
+  verify(path);
+  ModelConfig config;
+  DType dtype = DType::f32;
+  LoadedModel loaded;
+  loaded.tokenizer = load_tokenizer(path / "tokenizer.json");
+  if (fs::exists(path / "config.toml")) {
+    ConfigBuilder builder;
+    builder.add_toml(read_file(path / "config.toml"), (path / "config.toml").string());
+    const RunConfig run = builder.build();
+    config = run.model;
+    dtype = run.precision.compute;
+    if (config.vocab == 0) config.vocab = loaded.tokenizer->vocab_size();
+  } else {
+    config =
+        from_hf_config(parse_hf_config(read_file(path / "config.json"), (path / "config.json").string()));
+  }
+  if (compute == "f32") dtype = DType::f32;
+  if (compute == "bf16") dtype = DType::bf16;
+  loaded.model = std::make_unique<Transformer>(config.resolved(), dtype);
+  loaded.params = std::make_unique<ResidentStore>(loaded.model->params(), dtype, false);
+  read_hf_tensors(SafetensorsFile(path / "model.safetensors"), *loaded.model, masters(*loaded.params));
+  Stream stream;
+  loaded.params->refresh_compute(stream);
+  return loaded;
+}
+
+HfModelConfig to_hf_config(const ModelConfig& c, const Tokenizer& tokenizer) {
+  const bool is_plain = !c.has_qk_norm && c.cap.kind == CapKind::kNone;
+  const bool is_gpt2 = is_plain && c.norm == NormKind::kLayerNorm && c.positions == PositionKind::kLearned &&
+                       c.mlp != MlpKind::kSwiglu && c.mlp != MlpKind::kRelu2 && c.kv_heads == c.heads &&
+                       c.heads * c.head_dim == c.width;
+  const bool is_llama = is_plain && c.norm == NormKind::kRmsNorm && c.positions == PositionKind::kRope &&
+                        c.mlp == MlpKind::kSwiglu;
+  HfModelConfig hf;
+  hf.model_type = is_gpt2 ? "gpt2" : is_llama ? "llama" : "ingot";
+  hf.layers = c.layers;
+  hf.heads = c.heads;
+  hf.kv_heads = c.kv_heads;
+  hf.head_dim = c.head_dim;
+  hf.width = c.width;
+  hf.ffn = c.ffn;
+  hf.vocab = c.vocab;
+  hf.context = c.context;
+  hf.norm_eps = c.norm_eps;
+  hf.rope_theta = c.rope_theta;
+  hf.activation = c.mlp == MlpKind::kSwiglu      ? "silu"
+                  : c.mlp == MlpKind::kRelu2     ? "relu2"
+                  : c.mlp == MlpKind::kGeluExact ? "gelu"
+                                                 : "gelu_new";
+  hf.is_tied = c.is_tied;
+  hf.has_attention_bias = is_gpt2 || c.has_bias;
+  hf.has_mlp_bias = is_gpt2 || c.has_bias;
+  hf.dropout = c.dropout;
+  hf.init_std = c.init_std;
+  if (tokenizer.end_of_text()) hf.bos_id = hf.eos_id = *tokenizer.end_of_text();
+  return hf;
+}
+
+ModelConfig from_hf_config(const HfModelConfig& hf) {
+  if (hf.model_type == "ingot")
+    fail(ErrorKind::kData, "config.json: model_type \"ingot\" needs the config.toml that was saved with it");
+  const bool is_gpt2 = hf.model_type == "gpt2";
+  if (hf.has_attention_bias != hf.has_mlp_bias)
+    fail(ErrorKind::kData,
+         "config.json: attention_bias and mlp_bias must be equal, one alone is not supported");
+  ModelConfig c;
+  c.layers = hf.layers;
+  c.heads = hf.heads;
+  c.kv_heads = hf.kv_heads;
+  c.head_dim = hf.head_dim;
+  c.width = hf.width;
+  c.ffn = hf.ffn;
+  c.vocab = hf.vocab;
+  c.context = hf.context;
+  c.norm = is_gpt2 ? NormKind::kLayerNorm : NormKind::kRmsNorm;
+  c.positions = is_gpt2 ? PositionKind::kLearned : PositionKind::kRope;
+  c.mlp = !is_gpt2 ? MlpKind::kSwiglu : hf.activation == "gelu" ? MlpKind::kGeluExact : MlpKind::kGeluTanh;
+  c.has_bias = hf.has_attention_bias;
+  c.is_tied = hf.is_tied;
+  c.norm_eps = hf.norm_eps;
+  c.rope_theta = hf.rope_theta;
+  c.init_std = hf.init_std;
+  return c;
+}
+
+}  // namespace ingot

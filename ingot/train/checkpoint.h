@@ -1,0 +1,59 @@
+// A checkpoint of a run: a folder that Hugging Face transformers loads as it is, and that carries everything
+// a run needs to go on bit by bit.
+//
+//   model.safetensors, config.json, generation_config.json   the model, f32, under Hugging Face's names
+//   tokenizer.json, tokenizer_config.json
+//   optimizer.safetensors   m.NAME, v.NAME (n) f32 by our parameter names
+//   trainer.json            step, tokens, position in the data, optimizer's t, hash of the data
+//   config.toml             the run's configuration
+//   MANIFEST.json           sizes and hashes of all of these
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "ingot/data/tokenizer.h"
+#include "ingot/formats/hf_config.h"
+#include "ingot/train/checkpoint_store.h"
+#include "ingot/train/trainer.h"
+
+namespace ingot {
+
+// Where a run stands, beside weights and optimizer.
+struct TrainerState {
+  int64_t step = 0;             // steps done
+  int64_t tokens = 0;           // predicted so far
+  int64_t sample_position = 0;  // next global sample
+  double spent_s = 0;           // of train.max_time; 0 in a run that counts steps
+  uint64_t data_hash = 0;       // TokenSource::content_hash of the training stream
+};
+
+// Writes and commits one; returns its path. config_text is kept as config.toml.
+std::filesystem::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokenizer& tokenizer,
+                                      const std::string& config_text, const TrainerState& state);
+
+// Weights, optimizer and step of a verified checkpoint into the trainer. kData error naming file and tensor
+// for what does not fit.
+TrainerState load_checkpoint(const std::filesystem::path& path, Trainer& trainer);
+
+// A model to evaluate or to sample from, without gradients.
+struct LoadedModel {
+  std::unique_ptr<Transformer> model;
+  std::unique_ptr<ResidentStore> params;
+  std::unique_ptr<Tokenizer> tokenizer;
+};
+
+// path: a checkpoint of Ingot's or of transformers' (GPT-2, LLaMA), a run's folder, or its checkpoints/.
+// compute: "f32", "bf16", or empty for the run's own (transformers' checkpoints: f32). Ingot's own are
+// verified first; in a run's folder the newest good one is taken, damaged ones are named through `report`.
+LoadedModel load_model(const std::filesystem::path& path, const std::string& compute,
+                       const DamageReport& report);
+
+// The architecture in Hugging Face's terms; model_type "ingot" where transformers has no class that computes
+// it.
+HfModelConfig to_hf_config(const ModelConfig& config, const Tokenizer& tokenizer);
+ModelConfig from_hf_config(const HfModelConfig& config);
+
+}  // namespace ingot

@@ -1,0 +1,45 @@
+#include "ingot/train/run.h"
+
+#include "ingot/train/checkpoint.h"
+#include "ingot/train/generate.h"
+#include "ingot/train/run_data.h"
+
+namespace ingot {
+namespace {
+
+void warn_damage(const std::filesystem::path& checkpoint, const std::string& what) {
+  fmt::print(stderr, "warning: {}: {}; passed over\n", checkpoint.string(), what);
+}
+
+}  // namespace
+
+CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, const EvalOptions& options) {
+  const LoadedModel loaded = load_model(checkpoint, options.compute, warn_damage);
+  const Transformer& model = *loaded.model;
+  const int64_t T = model.config().context;
+  const TokenSource text = load_stream(options.data, options.text_field, *loaded.tokenizer);
+  if (text.tokens() < 2)
+    fail(ErrorKind::kData, "the text has {} tokens; at least 2 are needed to predict one", text.tokens());
+  const int64_t windows = (text.tokens() - 1 + T - 1) / T;
+  const int64_t B = std::min(options.batch_size, windows);
+  Arena measure("activations");
+  model.make_saved(measure, B, T);
+  Arena activations("activations", measure.peak_bytes());
+  Arena scratch("scratch", model.scratch_bytes(B, T, false));
+  Transformer::Saved saved = model.make_saved(activations, B, T);
+  Region region;
+  Stream stream;
+  LayerContext ctx{
+      .params = *loaded.params, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
+  return {.result = evaluate(model, ctx, saved, text, options.max_tokens, false), .context = T};
+}
+
+void generate_from_checkpoint(const std::filesystem::path& checkpoint, const GenerateOptions& options,
+                              const std::function<void(std::string_view)>& write) {
+  const LoadedModel loaded = load_model(checkpoint, "", warn_damage);
+  Generator generator(*loaded.model, *loaded.params);
+  generate_text(generator, *loaded.tokenizer, options.prompt, options.tokens, options.sample, options.seed,
+                write);
+}
+
+}  // namespace ingot

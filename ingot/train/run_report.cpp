@@ -1,0 +1,126 @@
+#include "ingot/train/run_report.h"
+
+#include <algorithm>
+
+#include "ingot/core/file.h"
+#include "ingot/data/builtin_corpus.h"
+#include "ingot/formats/html_report.h"
+#include "ingot/formats/metrics_log.h"
+#include "ingot/formats/svg_plot.h"
+#include "ingot/train/config_toml.h"
+#include "ingot/train/machine.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kYardstickBytes = int64_t{16} << 20;
+
+PlotSeries series(const std::string& name, MetricsCurve curve, PlotStyle style, int color) {
+  return {.name = name, .x = std::move(curve.x), .y = std::move(curve.y), .style = style, .color = color};
+}
+
+LinePlot loss_plot(const std::vector<MetricsRow>& rows) {
+  MetricsCurve train = metrics_curve(rows, "step", "loss");
+  MetricsCurve smooth = train;
+  smooth.y = smoothed(train.y, std::max(2.0, static_cast<double>(train.y.size()) / 50));
+  LinePlot plot;
+  plot.title = "Loss";
+  plot.x_label = "step";
+  plot.y_label = "nats per token";
+  plot.series.push_back(series("", std::move(train), PlotStyle::kFaint, 0));
+  plot.series.push_back(series("train", std::move(smooth), PlotStyle::kLine, 0));
+  plot.series.push_back(series("validation", metrics_curve(rows, "step", "val_loss"), PlotStyle::kPoints, 1));
+  return plot;
+}
+
+LinePlot plain_plot(const std::vector<MetricsRow>& rows, const char* title, const char* key,
+                    const char* label, bool is_log) {
+  LinePlot plot;
+  plot.title = title;
+  plot.x_label = "step";
+  plot.y_label = label;
+  plot.is_log_y = is_log;
+  plot.series.push_back(series("", metrics_curve(rows, "step", key), PlotStyle::kLine, 0));
+  return plot;
+}
+
+// The last value under the key.
+std::optional<double> last(const std::vector<MetricsRow>& rows, std::string_view key) {
+  for (auto row = rows.rbegin(); row != rows.rend(); ++row)
+    if (const auto value = row->number(key)) return value;
+  return std::nullopt;
+}
+
+std::vector<ReportSample> newest_samples(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) files.push_back(entry.path());
+  if (files.empty()) return {};
+  std::ranges::sort(files);
+  return {{.caption = files.back().stem().string(), .prompt = "", .text = read_file(files.back())}};
+}
+
+std::vector<ReportRow> machine_rows() {
+  const MachineInfo machine = machine_info();
+  std::string instructions;
+  for (const std::string& name : machine.instructions)
+    instructions += (instructions.empty() ? "" : " ") + name;
+  return {{"processor", fmt::format("{}, {} cores", machine.cpu, machine.cores)},
+          {"instructions", instructions},
+          {"memory", format_bytes(static_cast<double>(machine.memory_bytes))},
+          {"system", machine.system},
+          {"compiler", machine.compiler}};
+}
+
+}  // namespace
+
+void write_loss_plot(const RunFolder& folder) {
+  write_file(folder.loss_plot(), render_svg(loss_plot(read_metrics(folder.metrics()))));
+}
+
+void write_run_report(const RunFolder& folder, const RunConfig& config, const Documents& val_documents,
+                      Console& console) {
+  const std::vector<MetricsRow> rows = read_metrics(folder.metrics());
+  Report report;
+  report.title = folder.path().filename().string();
+  report.subtitle =
+      fmt::format("{} layers x {} wide, {} parameters, {}", config.model.layers, config.model.width,
+                  format_count(static_cast<double>(config.model.resolved().parameters())),
+                  name(config.precision.compute));
+  const auto add = [&](std::vector<ReportRow>& to, const char* title, std::string_view key,
+                       const char* format) {
+    if (const auto value = last(rows, key)) to.push_back({title, fmt::format(fmt::runtime(format), *value)});
+  };
+  add(report.highlights, "validation loss", "val_loss", "{:.4f}");
+  add(report.highlights, "bits per byte", "val_bits_per_byte", "{:.3f}");
+  add(report.highlights, "top-1", "val_top1", "{:.3f}");
+  add(report.highlights, "tokens/s", "tokens_per_s", "{:.0f}");
+  add(report.summary, "steps", "step", "{:.0f}");
+  add(report.summary, "tokens", "tokens", "{:.0f}");
+  add(report.summary, "training loss", "loss", "{:.4f}");
+  add(report.summary, "step", "step_ms", "{:.1f} ms");
+  add(report.summary, "MFU", "mfu", "{:.3f}");
+  if (!val_documents.empty() && val_documents.size_bytes() <= kYardstickBytes) {
+    for (const Yardstick& yardstick : compression_yardsticks(val_documents)) {
+      const std::string text = fmt::format("{:.3f} bits per byte", yardstick.bits_per_byte);
+      report.summary.push_back({yardstick.name + " of the same text", text});
+      console.line(fmt::format("{:<8} of the validation text: {}", yardstick.name, text));
+    }
+  }
+  report.curves = {loss_plot(rows), plain_plot(rows, "Gradient norm", "grad_norm", "before clipping", true),
+                   plain_plot(rows, "Learning rate", "lr", "", false),
+                   plain_plot(rows, "Speed", "tokens_per_s", "tokens per second", false)};
+  report.samples = newest_samples(folder.samples());
+  report.config = config_toml(config, ConfigDocs::kNone);
+  report.machine = machine_rows();
+  const std::string run = folder.path().string();
+  report.commands = {fmt::format("ingot generate {} --prompt \"...\"", run),
+                     fmt::format("ingot eval {} --data FILE", run),
+                     fmt::format("ingot train --resume --out {} --set train.steps=...", run)};
+  write_file(folder.report(), render_html(report));
+  write_loss_plot(folder);
+}
+
+}  // namespace ingot
