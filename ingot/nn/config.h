@@ -40,7 +40,7 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   double rope_theta = 10000;
   double dropout = 0;
-  LogitCapConfig cap;
+  LogitCapConfig cap = {};
   ProjectionInit projection_init = ProjectionInit::kScaled;
   double init_std = 0.02;
 

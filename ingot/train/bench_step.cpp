@@ -25,6 +25,12 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+// Of a config that leaves it to a tokenizer, which there is none of here: tinyshakespeare's 65 characters,
+// 256 bytes, or what a BPE would be trained to.
+int64_t usual_vocab(const DataConfig& data) {
+  return data.tokenizer == "char" ? 65 : data.tokenizer == "byte" ? 256 : data.tokenizer_vocab;
+}
+
 // A stream of random tokens, enough for a few batches.
 TokenSource random_tokens(const RunConfig& config) {
   const int64_t n = 8 * config.train.batch_size * (config.model.context + 1);
@@ -100,7 +106,7 @@ double time_products(const std::vector<Product>& products, DType dtype) {
 StepBench bench_step(const RunConfig& given, int64_t steps) {
   const Clock::time_point entered = Clock::now();
   RunConfig config = given;
-  if (config.model.vocab == 0) config.model.vocab = config.data.tokenizer_vocab;
+  if (config.model.vocab == 0) config.model.vocab = usual_vocab(config.data);
   Trainer trainer(config);
   trainer.initialise();
   const TokenSource tokens = random_tokens(config);

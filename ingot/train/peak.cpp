@@ -10,7 +10,7 @@ namespace ingot {
 
 double measure_product_peak(DType dtype) {
   constexpr int64_t kSize = 768;
-  constexpr int kTries = 4;
+  constexpr int kTries = 8;
   Arena arena("peak", 3 * kSize * kSize * sizeof(float) + 3 * Arena::kAlign);
   const Tensor a = arena.alloc(dtype, {kSize, kSize}), b = arena.alloc(dtype, {kSize, kSize});
   const Tensor c = arena.alloc(dtype, {kSize, kSize});

@@ -1,0 +1,246 @@
+// Whole runs: equal runs give equal bytes, a run cut in three is the run in one piece, accumulation is the
+// big batch, and one document cannot move another's loss.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "ingot/core/file.h"
+#include "ingot/core/parallel.h"
+#include "ingot/core/philox.h"
+#include "ingot/train/checkpoint.h"
+#include "ingot/train/console.h"
+#include "ingot/train/run.h"
+#include "ingot/train/run_folder.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder that goes with the test.
+class TrainingTest : public ::testing::Test {
+ protected:
+  fs::path folder = fs::temp_directory_path() /
+                    fmt::format("ingot-training-{}-{}", ::getpid(),
+                                ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  fs::path text = folder / "text.txt";
+
+  void SetUp() override {
+    fs::remove_all(folder);
+    make_folders(folder);
+    std::string words;
+    const RandomKey key{.seed = 7, .purpose = Purpose::kSample, .stream = 0, .step = 0};
+    const char* vocabulary[] = {"the ", "cat ", "sat ", "on ", "a ", "mat.\n", "dog ", "ran "};
+    for (uint64_t i = 0; i < 4000; ++i) words += vocabulary[random_word(key, i) % 8];
+    write_file(text, words);
+  }
+  void TearDown() override { fs::remove_all(folder); }
+
+  RunConfig config(DType compute) const {
+    RunConfig c;
+    c.model = {.layers = 2, .heads = 4, .kv_heads = 2, .width = 32, .context = 24, .dropout = 0.1};
+    c.data.train = {text.string()};
+    c.data.tokenizer = "bpe";
+    c.data.tokenizer_vocab = 300;
+    c.train.steps = 60;
+    c.train.batch_size = 3;
+    c.train.grad_accum = 2;
+    c.schedule.warmup_steps = 5;
+    c.precision.compute = compute;
+    c.eval.every = 25;
+    c.checkpoint.every = 15;
+    c.sample.count = 0;
+    return c;
+  }
+
+  TrainOutcome train(const RunConfig& config, const fs::path& out, bool is_resume = false) {
+    RunFolder run(out, is_resume);
+    Console console([](std::string_view) {}, 0);
+    std::atomic<bool> is_interrupted = false;
+    return run_training(config, run, is_resume, console, is_interrupted);
+  }
+
+  static std::map<std::string, std::string> contents(const fs::path& checkpoint) {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(checkpoint))
+      files[entry.path().filename().string()] = read_file(entry.path());
+    return files;
+  }
+  static void expect_equal_files(const fs::path& a, const fs::path& b) {
+    const auto left = contents(a), right = contents(b);
+    ASSERT_GE(left.size(), 8u);
+    for (const auto& [name, bytes] : left) {
+      ASSERT_TRUE(right.contains(name)) << name;
+      EXPECT_TRUE(bytes == right.at(name)) << name << " differs";
+    }
+    EXPECT_EQ(left.size(), right.size());
+  }
+};
+
+TEST_F(TrainingTest, ARunInThreePartsIsTheRunInOne) {
+  for (DType compute : {DType::f32, DType::bf16}) {
+    const fs::path whole = folder / fmt::format("whole-{}", name(compute));
+    const fs::path parts = folder / fmt::format("parts-{}", name(compute));
+    const TrainOutcome want = train(config(compute), whole);
+    EXPECT_EQ(want.status, TrainOutcome::Status::kCompleted);
+    RunConfig part = config(compute);
+    part.train.stop_at = 20;
+    EXPECT_EQ(train(part, parts).status, TrainOutcome::Status::kStopped);
+    part.train.stop_at = 40;
+    EXPECT_EQ(train(part, parts, true).steps, 40);
+    part.train.stop_at = 0;
+    const TrainOutcome got = train(part, parts, true);
+    EXPECT_EQ(got.steps, 60);
+    EXPECT_EQ(got.tokens, want.tokens);
+    expect_equal_files(want.checkpoint, got.checkpoint);
+  }
+}
+
+TEST_F(TrainingTest, EqualRunsGiveEqualBytesForEachNumberOfThreads) {
+  const int before = num_threads();
+  for (int threads : {1, 2}) {
+    set_num_threads(threads);
+    RunConfig c = config(DType::f32);
+    c.train.steps = 10;
+    const fs::path a = train(c, folder / fmt::format("a{}", threads)).checkpoint;
+    const fs::path b = train(c, folder / fmt::format("b{}", threads)).checkpoint;
+    expect_equal_files(a, b);
+  }
+  set_num_threads(before);
+}
+
+TEST_F(TrainingTest, AnotherSeedGivesAnotherModel) {
+  RunConfig c = config(DType::f32);
+  c.train.steps = 3;
+  const fs::path a = train(c, folder / "a").checkpoint;
+  c.train.seed += 1;
+  const fs::path b = train(c, folder / "b").checkpoint;
+  EXPECT_NE(read_file(a / "model.safetensors"), read_file(b / "model.safetensors"));
+}
+
+TEST_F(TrainingTest, LossFalls) {
+  RunConfig c = config(DType::bf16);
+  c.model.dropout = 0;
+  c.optimizer.lr = 3e-3;
+  const TrainOutcome outcome = train(c, folder / "run");
+  EXPECT_LT(outcome.final_eval.loss, 0.7 * std::log(300.0));
+}
+
+TEST_F(TrainingTest, ADamagedCheckpointIsPassedOver) {
+  RunConfig c = config(DType::f32);
+  c.train.stop_at = 30;
+  const fs::path run = folder / "run";
+  const TrainOutcome first = train(c, run);
+  std::string bytes = read_file(first.checkpoint / "model.safetensors");
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file(first.checkpoint / "model.safetensors", bytes);
+  c.train.stop_at = 0;
+  RunFolder opened(run, true);
+  std::string said;
+  Console console([&](std::string_view text) { said += text; }, 0);
+  std::atomic<bool> is_interrupted = false;
+  const TrainOutcome outcome = run_training(c, opened, true, console, is_interrupted);
+  EXPECT_EQ(outcome.steps, 60);
+  EXPECT_NE(said.find("model.safetensors"), std::string::npos) << said;
+  EXPECT_NE(said.find("step-000000015"), std::string::npos) << said;
+}
+
+TEST_F(TrainingTest, OtherDataIsRefusedOnResume) {
+  RunConfig c = config(DType::f32);
+  c.train.stop_at = 5;
+  train(c, folder / "run");
+  write_file(text, read_file(text) + "and one more line\n");
+  try {
+    train(c, folder / "run", true);
+    FAIL() << "resumed on other data";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kData);
+    EXPECT_NE(std::string(error.what()).find("data"), std::string::npos);
+  }
+}
+
+TEST_F(TrainingTest, AnInterruptSavesAndResumes) {
+  RunConfig c = config(DType::f32);
+  RunFolder run(folder / "run", false);
+  std::atomic<bool> is_interrupted = true;
+  Console console([](std::string_view) {}, 0);
+  const TrainOutcome outcome = run_training(c, run, false, console, is_interrupted);
+  EXPECT_EQ(outcome.status, TrainOutcome::Status::kInterrupted);
+  EXPECT_TRUE(fs::exists(outcome.checkpoint / "MANIFEST.json"));
+}
+
+// Gradients of one batch of 4, and of two of 2, by way of the weights after one step of plain descent:
+// AdamW's first step divides by the gradient's size, so the norm is compared, and the loss.
+TEST_F(TrainingTest, AccumulationIsTheBigBatch) {
+  std::vector<StepResult> results;
+  for (const auto& [batch, accum] : {std::pair<int64_t, int64_t>{4, 1}, {2, 2}, {1, 4}}) {
+    RunConfig c = config(DType::f32);
+    c.model.dropout = 0.1;
+    c.model.vocab = 256;
+    c.train.batch_size = batch;
+    c.train.grad_accum = accum;
+    std::vector<uint16_t> tokens(5000);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>((i * i + 7 * i) % 251);
+    TokenSource source;
+    source.add(tokens);
+    Trainer trainer(c);
+    trainer.initialise();
+    const Sampler sampler(SampleOrder::kRandom, 1, source.tokens(), c.model.context);
+    Loader loader(source, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 2});
+    results.push_back(trainer.step(loader, 1e-3));
+    results.push_back(trainer.step(loader, 1e-3));
+  }
+  for (size_t i = 2; i < results.size(); ++i) {
+    EXPECT_NEAR(results[i].loss, results[i % 2].loss, 1e-5);
+    EXPECT_NEAR(results[i].grad_norm, results[i % 2].grad_norm, 1e-4 * results[i % 2].grad_norm);
+    EXPECT_EQ(results[i].tokens, results[i % 2].tokens);
+  }
+}
+
+// With the document mask, the losses of one document are the same bits whatever the other holds; without,
+// not.
+TEST_F(TrainingTest, DocumentsDoNotLeak) {
+  for (DType compute : {DType::f32, DType::bf16})
+    for (bool has_mask : {true, false}) {
+      RunConfig c = config(compute);
+      c.model.vocab = 64;
+      c.model.kv_heads = 0;
+      c.model.dropout = 0;
+      const int64_t T = c.model.context, cut = 11;
+      const Transformer model(c.model.resolved(), compute);
+      ResidentStore params(model.params(), compute, false);
+      init_params(params, 3);
+      Stream stream;
+      params.refresh_compute(stream);
+      Arena arena("activations", size_t{8} << 20), scratch("scratch", model.scratch_bytes(1, T, false));
+      Region region;
+      LayerContext ctx{
+          .params = params, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
+      std::vector<std::vector<float>> losses;
+      for (int32_t variant : {0, 1}) {
+        std::vector<int32_t> tokens, targets, starts;
+        for (int64_t t = 0; t < T; ++t) {
+          tokens.push_back(static_cast<int32_t>(t < cut ? (t * 7 + variant * (t + 1)) % 60 : (t * 5) % 60));
+          targets.push_back(static_cast<int32_t>((t * 3) % 60));
+          starts.push_back(static_cast<int32_t>(t < cut ? 0 : cut));
+        }
+        Transformer::Saved saved = model.make_saved(arena, 1, T);
+        const MicroBatch batch{.tokens = Tensor(tokens.data(), DType::i32, {1, T}),
+                               .targets = Tensor(targets.data(), DType::i32, {1, T}),
+                               .doc_start = has_mask ? Tensor(starts.data(), DType::i32, {1, T}) : Tensor{}};
+        model.forward(ctx, batch, saved, 0);
+        const float* all = saved.losses.as<float>();
+        losses.emplace_back(all, all + T);
+      }
+      const std::vector<float> first(losses[0].begin() + cut, losses[0].end());
+      const std::vector<float> second(losses[1].begin() + cut, losses[1].end());
+      EXPECT_EQ(first == second, has_mask) << name(compute);
+    }
+}
+
+}  // namespace
+}  // namespace ingot
