@@ -51,14 +51,21 @@ constexpr float random_uniform(const RandomKey& key, uint64_t index) {
   return uniform_from(random_word(key, index));
 }
 
-// Standard normal by Box-Muller: elements 2i and 2i+1 share one pair of words.
+// Four standard normal numbers by Box-Muller, in float: elements 2i and 2i+1 share one pair of words.
+inline std::array<float, 4> normal_block(const RandomKey& key, uint64_t block) {
+  const Philox4 words = random_block(key, block);
+  std::array<float, 4> normals;
+  for (size_t pair = 0; pair < 4; pair += 2) {
+    const float u = (static_cast<float>(words[pair]) + 1.0f) * 0x1p-32f;  // (0, 1]
+    const float angle = 6.28318530717958648f * uniform_from(words[pair + 1]);
+    const float radius = std::sqrt(-2.0f * std::log(u));
+    normals[pair] = radius * std::cos(angle);
+    normals[pair + 1] = radius * std::sin(angle);
+  }
+  return normals;
+}
 inline float random_normal(const RandomKey& key, uint64_t index) {
-  const Philox4 words = random_block(key, index / 4);
-  const size_t pair = (index % 4) / 2 * 2;
-  const double u = (static_cast<double>(words[pair]) + 1.0) * 0x1p-32;  // (0, 1]
-  const double angle = 2 * 3.14159265358979323846 * static_cast<double>(words[pair + 1]) * 0x1p-32;
-  const double radius = std::sqrt(-2 * std::log(u));
-  return static_cast<float>(radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+  return normal_block(key, index / 4)[index % 4];
 }
 
 }  // namespace ingot

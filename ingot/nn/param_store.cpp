@@ -1,5 +1,8 @@
 #include "ingot/nn/param_store.h"
 
+#include <algorithm>
+#include <array>
+
 #include "ingot/core/parallel.h"
 #include "ingot/core/philox.h"
 #include "ingot/core/stream.h"
@@ -86,14 +89,14 @@ void init_params(ParamStore& store, uint64_t seed) {
         .seed = seed, .purpose = Purpose::kInit, .stream = static_cast<uint32_t>(p), .step = 0};
     const int64_t n = spec.elements();
     const int64_t filled = n - spec.padding_rows * (n / std::max<int64_t>(1, spec.shape[0]));
-    parallel_for(n, 1 << 12, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        if (i >= filled || spec.init == Init::kZero)
-          w[i] = 0;
-        else if (spec.init == Init::kOne)
-          w[i] = 1;
-        else
-          w[i] = static_cast<float>(spec.init_std) * random_normal(key, static_cast<uint64_t>(i));
+    const float std = spec.init == Init::kNormal ? static_cast<float>(spec.init_std) : 0.0f;
+    const float constant = spec.init == Init::kOne ? 1.0f : 0.0f;
+    parallel_for((n + 3) / 4, 1 << 10, [&](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) {
+        const auto normals =
+            std > 0 ? normal_block(key, static_cast<uint64_t>(block)) : std::array<float, 4>{};
+        for (int64_t i = 4 * block; i < std::min(4 * block + 4, n); ++i)
+          w[i] = i < filled ? constant + std * normals[static_cast<size_t>(i % 4)] : 0.0f;
       }
     });
   }
