@@ -25,7 +25,11 @@ int run(int argc, char** argv) {
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return fmt::format("ingot: {}\nTry --help.\n", error.what());
   });
+  add_train_command(app);
+  add_eval_command(app);
+  add_generate_command(app);
   add_tokenizer_command(app);
+  add_bench_command(app);
   add_doctor_command(app);
   try {
     app.parse(argc, argv);

@@ -5,12 +5,14 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
 shift
-launcher=()
-if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 printf 'build: configuring %s\n' "$preset"
-cmake --preset "$preset" "${launcher[@]}" -Wno-dev >"build-$preset.log" 2>&1 || { cat "build-$preset.log"; rm -f "build-$preset.log"; exit 1; }
-rm -f "build-$preset.log"
+if ! cmake --preset "$preset" -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" >"$log" 2>&1; then
+  cat "$log"
+  exit 1
+fi
 printf 'build: compiling %s %s\n' "$preset" "$*"
 targets=()
-[[ $# -gt 0 ]] && targets=(--target "$@")
+if [[ $# -gt 0 ]]; then targets=(--target "$@"); fi
 cmake --build --preset "$preset" --parallel "${JOBS:-$(nproc)}" "${targets[@]}"

@@ -1,0 +1,92 @@
+// ingot bench: the speed of single ops and of a whole training step on this machine.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/commands.h"
+#include "ingot/core/error.h"
+#include "ingot/train/config_toml.h"
+#include "ingot/train/console.h"
+#include "ingot/train/run.h"
+
+namespace ingot {
+namespace {
+
+struct Arguments {
+  std::string source;
+  std::vector<std::string> overrides;
+  int64_t steps = 20;
+  bool is_json = false;
+};
+
+void print_json(const StepBench& b) {
+  nlohmann::ordered_json json = {{"preset", b.preset},
+                                 {"dtype", b.dtype},
+                                 {"engine", b.engine},
+                                 {"steps", b.steps},
+                                 {"batch_size", b.batch_size},
+                                 {"context", b.context},
+                                 {"parameters", b.parameters},
+                                 {"start_s", b.start_s},
+                                 {"step_ms", b.step_ms},
+                                 {"tokens_per_s", b.tokens_per_s},
+                                 {"matmul_ms", b.matmul_ms},
+                                 {"products_alone_ms", b.products_alone_ms},
+                                 {"peak_gflops", b.peak_gflops},
+                                 {"mfu", b.mfu},
+                                 {"loss_first", b.loss_first},
+                                 {"loss_last", b.loss_last},
+                                 {"peak_rss_bytes", b.peak_rss_bytes}};
+  for (const auto& [name, ms] : b.phases_ms) json["phases_ms"][name] = ms;
+  for (const auto& [name, bytes] : b.arena_bytes) json["arena_bytes"][name] = bytes;
+  fmt::print("{}\n", json.dump());
+}
+
+void print_text(const StepBench& b) {
+  fmt::print("{} {} on {}: {} parameters, batch {} x {}, {} steps\n", b.preset, b.dtype, b.engine,
+             format_count(static_cast<double>(b.parameters)), b.batch_size, b.context, b.steps);
+  fmt::print(
+      "{:.2f} ms per step | {} tok/s | mfu {:.1f}% of {:.0f} GFLOP/s | start {:.2f} s | peak memory {}\n",
+      b.step_ms, format_count(b.tokens_per_s), 100 * b.mfu, b.peak_gflops, b.start_s,
+      format_bytes(static_cast<double>(b.peak_rss_bytes)));
+  fmt::print("products: {:.2f} ms in the step, {:.2f} ms alone, {:.0f}% of the step\n", b.matmul_ms,
+             b.products_alone_ms, 100 * b.products_alone_ms / b.step_ms);
+  for (const auto& [name, ms] : b.phases_ms)
+    fmt::print("  {:<24} {:9.3f} ms {:5.1f}%\n", name, ms, 100 * ms / b.step_ms);
+  for (const auto& [name, bytes] : b.arena_bytes)
+    fmt::print("  {:<24} {}\n", name, format_bytes(static_cast<double>(bytes)));
+}
+
+void bench_step_command(const Arguments& arguments) {
+  if (arguments.steps < 1) fail(ErrorKind::kUsage, "--steps must be at least 1, got {}", arguments.steps);
+  ConfigBuilder builder;
+  builder.add_source(arguments.source);
+  for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
+  const StepBench result = bench_step(builder.build(), arguments.steps);
+  arguments.is_json ? print_json(result) : print_text(result);
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("bench", "Measure this machine's speed");
+  command->require_subcommand(1);
+  CLI::App* step = command->add_subcommand("step", "Whole training steps of a preset, on random tokens");
+  step->add_option("config", arguments->source, "A preset, or a TOML file's path")
+      ->type_name("PRESET|FILE.toml")
+      ->required();
+  step->add_option("--set", arguments->overrides, "Override a key; may be repeated")
+      ->type_name("key=value")
+      ->expected(1)
+      ->take_all();
+  step->add_option("--steps", arguments->steps, "Steps to time")->capture_default_str();
+  step->add_flag("--json", arguments->is_json, "One JSON object");
+  step->callback([arguments] { bench_step_command(*arguments); });
+}
+
+}  // namespace ingot

@@ -1,0 +1,49 @@
+// ingot generate: text from a checkpoint, streamed.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "apps/commands.h"
+#include "ingot/core/error.h"
+#include "ingot/train/run.h"
+
+namespace ingot {
+namespace {
+
+struct Arguments {
+  std::string checkpoint;
+  GenerateOptions options;
+};
+
+void generate(const Arguments& arguments) {
+  const GenerateOptions& o = arguments.options;
+  if (o.tokens < 1) fail(ErrorKind::kUsage, "--tokens must be at least 1, got {}", o.tokens);
+  o.sample.validate();
+  generate_from_checkpoint(arguments.checkpoint, o, [](std::string_view piece) {
+    std::fwrite(piece.data(), 1, piece.size(), stdout);
+    std::fflush(stdout);
+  });
+  std::fputc('\n', stdout);
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  GenerateOptions& o = arguments->options;
+  CLI::App* command = app.add_subcommand("generate", "Continue a prompt");
+  command->add_option("checkpoint", arguments->checkpoint, "A checkpoint's folder, or a run's")->required();
+  command->add_option("--prompt", o.prompt, "Text to go on from");
+  command->add_option("--tokens", o.tokens, "Tokens to make")->capture_default_str();
+  command->add_option("--temperature", o.sample.temperature, "0: always the likeliest token")
+      ->capture_default_str();
+  command->add_option("--top-k", o.sample.top_k, "From the k likeliest tokens; 0: all")
+      ->capture_default_str();
+  command->add_option("--top-p", o.sample.top_p, "From the likeliest tokens of this total probability")
+      ->capture_default_str();
+  command->add_option("--seed", o.seed, "Equal seeds give equal text")->capture_default_str();
+  command->callback([arguments] { generate(*arguments); });
+}
+
+}  // namespace ingot
