@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/bench_ops.h"
 #include "apps/commands.h"
 #include "ingot/core/error.h"
 #include "ingot/train/config_toml.h"
@@ -76,6 +77,9 @@ void add_bench_command(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("bench", "Measure this machine's speed");
   command->require_subcommand(1);
+  CLI::App* ops = command->add_subcommand("ops", "Products and memory-bound ops, each alone");
+  ops->add_flag("--json", arguments->is_json, "One JSON object");
+  ops->callback([arguments] { bench_ops(arguments->is_json); });
   CLI::App* step = command->add_subcommand("step", "Whole training steps of a preset, on random tokens");
   step->add_option("config", arguments->source, "A preset, or a TOML file's path")
       ->type_name("PRESET|FILE.toml")

@@ -1,0 +1,115 @@
+// The program as a user meets it: exit codes, messages, help.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "ingot/core/file.h"
+
+namespace ingot {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string output;  // both streams
+};
+
+// Runs `ingot ARGUMENTS` by the shell.
+Outcome ingot(const std::string& arguments) {
+  Outcome outcome;
+  const std::string command = std::string(INGOT_PROGRAM) + " " + arguments + " 2>&1";
+  std::FILE* pipe = popen(command.c_str(), "r");
+  if (!pipe) return outcome;
+  std::array<char, 4096> buffer;
+  while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
+    outcome.output.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  return outcome;
+}
+
+class ProgramTest : public testing::Test {
+ protected:
+  ProgramTest()
+      : folder_(std::filesystem::temp_directory_path() / ("ingot_program_" + std::to_string(getpid()))) {
+    make_folders(folder_);
+  }
+  ~ProgramTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(ProgramTest, DoctorDescribesTheMachine) {
+  const Outcome outcome = ingot("doctor");
+  EXPECT_EQ(outcome.exit_code, 0);
+  for (const char* row :
+       {"processor", "cores", "instructions", "memory", "disk", "products f32", "products bf16"})
+    EXPECT_THAT(outcome.output, HasSubstr(row));
+}
+
+TEST_F(ProgramTest, HelpOfEveryCommand) {
+  const Outcome top = ingot("--help");
+  EXPECT_EQ(top.exit_code, 0);
+  for (const char* command : {"train", "eval", "generate", "tokenizer", "bench", "doctor"}) {
+    EXPECT_THAT(top.output, HasSubstr(command));
+    EXPECT_EQ(ingot(std::string(command) + " --help").exit_code, 0) << command;
+  }
+  EXPECT_THAT(ingot("train --help").output,
+              AllOf(HasSubstr("shakespeare-char-cpu"), HasSubstr("optimizer.weight_decay")));
+  EXPECT_EQ(ingot("--version").exit_code, 0);
+}
+
+TEST_F(ProgramTest, UsageErrorsExitWith2AndNameTheMistake) {
+  const std::string cases[][2] = {
+      {"", "ubcommand"},
+      {"trane", "trane"},
+      {"train --dta x", "dta"},
+      {"train tiny-lama", "did you mean tiny-llama?"},
+      {"train tiny-llama", "no text to train on"},
+      {"train no/such.toml", "no/such.toml"},
+      {"train tiny-llama --set train.step=1", "--set: train.step: unknown key; did you mean train.steps?"},
+      {"train tiny-llama --set train.steps=many", "whole number"},
+      {"train tiny-llama --set precision.compute=fp8", "one of f32, bf16"},
+      {"train --resume", "--out"},
+      {"train --resume --out " + path("none"), path("none")},
+      {"generate x --prompt a --top-p 2", "top"},
+      {"generate x --prompt a --tokens 0", "--tokens"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    const Outcome outcome = ingot(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr(message)) << arguments;
+    EXPECT_THAT(outcome.output, Not(HasSubstr("terminate"))) << arguments;
+  }
+}
+
+TEST_F(ProgramTest, FilesAreRefusedWithTheirLine) {
+  write_file(path("bad.toml"), "preset = \"tiny-llama\"\n[optimizer]\nlrr = 1\n");
+  const Outcome outcome = ingot("train " + path("bad.toml") + " --data x");
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.output,
+              HasSubstr(path("bad.toml") + ":3: optimizer.lrr: unknown key; did you mean optimizer.lr?"));
+}
+
+TEST_F(ProgramTest, PrintConfigResolvesAndReadsBack) {
+  const Outcome first = ingot("train tiny-gpt2 --data a.txt --set optimizer.lr=0.125 --print-config");
+  ASSERT_EQ(first.exit_code, 0) << first.output;
+  EXPECT_THAT(first.output, AllOf(HasSubstr("lr = 0.125"), HasSubstr("train = [\"a.txt\"]"),
+                                  HasSubstr("norm = \"layernorm\"")));
+  write_file(path("again.toml"), first.output);
+  EXPECT_EQ(ingot("train " + path("again.toml") + " --print-config").output, first.output);
+}
+
+}  // namespace
+}  // namespace ingot
