@@ -30,6 +30,7 @@ int run(int argc, char** argv) {
   add_generate_command(app);
   add_tokenizer_command(app);
   add_bench_command(app);
+  add_data_command(app);
   add_doctor_command(app);
   try {
     app.parse(argc, argv);

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "ingot/core/error.h"
+#include "ingot/data/unicode.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
@@ -125,7 +126,7 @@ BuiltinCorpus collect_cpp_headers(const fs::path& folder) {
   for (const fs::path& relative : header_files(folder)) {
     const MappedFile file(folder / relative);
     const std::string_view raw = file.text();
-    if (raw.find('\0') != std::string_view::npos || first_invalid_utf8(raw) != raw.size()) continue;
+    if (raw.find('\0') != std::string_view::npos || valid_utf8_end(raw, 0) != raw.size()) continue;
     std::string text = strip_licences(raw);
     if (trimmed(text).empty() || !seen.insert(text).second) continue;
     corpus.headers_bytes += static_cast<int64_t>(raw.size());

@@ -9,6 +9,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/data/builtin_corpus.h"
+#include "ingot/data/unicode.h"
 #include "ingot/formats/jsonl.h"
 
 namespace ingot {
@@ -76,7 +77,7 @@ void check_text(std::string_view text, const std::string& file) {
          "{}: does not look like text: NUL byte at offset {}; give UTF-8 text, JSON Lines (.jsonl) or token "
          "shards (.bin)",
          file, static_cast<const char*>(nul) - text.data());
-  const size_t bad = first_invalid_utf8(text);
+  const size_t bad = valid_utf8_end(text, 0);
   if (bad < text.size())
     fail(ErrorKind::kData,
          "{}:{}: is not UTF-8: byte 0x{:02x} at offset {}; convert the file, e.g. iconv -f LATIN1 -t UTF-8",

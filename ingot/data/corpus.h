@@ -76,7 +76,4 @@ DocumentSplit split(const Documents& documents, double val_fraction);
 DocumentSplit load_split(std::span<const std::string> specs, double val_fraction,
                          const std::string& jsonl_field = "text");
 
-// Offset of the first byte that does not belong to valid UTF-8 (RFC 3629); text.size() if there is none.
-size_t first_invalid_utf8(std::string_view text);
-
 }  // namespace ingot

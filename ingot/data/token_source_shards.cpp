@@ -42,6 +42,21 @@ TokenSource open_shards(std::span<const std::string> specs, std::optional<uint32
   return source;
 }
 
+TokenSummary summarize(const TokenSource& source) {
+  TokenSummary summary;
+  std::vector<uint32_t> chunk;
+  for (int64_t begin = 0; begin < source.tokens(); begin += static_cast<int64_t>(chunk.size())) {
+    chunk.resize(static_cast<size_t>(std::min<int64_t>(1 << 16, source.tokens() - begin)));
+    source.read(begin, chunk);
+    const auto [low, high] = std::minmax_element(chunk.begin(), chunk.end());
+    summary.lowest_id = std::min(summary.lowest_id, *low);
+    summary.highest_id = std::max(summary.highest_id, *high);
+    if (const auto end_of_text = source.documents().end_of_text)
+      summary.end_of_texts += std::count(chunk.begin(), chunk.end(), *end_of_text);
+  }
+  return summary;
+}
+
 StagedFolder::StagedFolder(const fs::path& target) : target_(target) {
   if (!target_.has_filename()) target_ = target_.parent_path();  // "dir/"
   staged_ = target_.string() + fmt::format(".tmp.{}", ::getpid());

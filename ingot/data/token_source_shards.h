@@ -21,6 +21,13 @@ bool names_shards(std::span<const std::string> specs);
 // end_of_text present, documents begin at it. kData error for a bad or absent file, or for no tokens at all.
 TokenSource open_shards(std::span<const std::string> specs, std::optional<uint32_t> end_of_text);
 
+// What a look at every token of a stream finds.
+struct TokenSummary {
+  uint32_t lowest_id = UINT32_MAX, highest_id = 0;
+  int64_t end_of_texts = 0;  // occurrences of documents().end_of_text, where it has one
+};
+TokenSummary summarize(const TokenSource& source);
+
 // A new folder that appears under its name whole or not at all: filled under a temporary name beside it and
 // renamed by commit(); removed with its contents if commit() is not called.
 class StagedFolder {

@@ -49,9 +49,9 @@ std::vector<TokenPiece> tokenize_short(const Documents& documents, size_t begin,
 }
 
 fs::path cache_path(const Documents& documents, const Tokenizer& tokenizer, const fs::path& cache_folder) {
-  const std::string key =
-      fmt::format("{} {} {:x} {:x}", kCacheFormat, documents.size(), documents.content_hash(),
-                  XXH3_64bits(tokenizer.to_json().data(), tokenizer.to_json().size()));
+  const std::string json = tokenizer.to_json();
+  const std::string key = fmt::format("{} {} {:x} {:x}", kCacheFormat, documents.size(),
+                                      documents.content_hash(), XXH3_64bits(json.data(), json.size()));
   return cache_folder / fmt::format("{:016x}", XXH3_64bits(key.data(), key.size()));
 }
 

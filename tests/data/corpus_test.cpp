@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ingot/core/error.h"
+#include "ingot/data/unicode.h"
 
 namespace ingot::testing {
 namespace {
@@ -196,13 +197,13 @@ TEST(Utf8, EverySequenceOfThreeBytesIsJudgedAsTheStandardSays) {
     text[1] = static_cast<char>(i >> 8);
     text[2] = static_cast<char>(i);
     if (text[0] > 0) i |= 0xfff;  // plain ASCII in front: a sample
-    ASSERT_EQ(first_invalid_utf8(text) == text.size(), is_valid_reference(text)) << std::hex << i;
+    ASSERT_EQ(valid_utf8_end(text, 0) == text.size(), is_valid_reference(text)) << std::hex << i;
   }
   for (uint32_t second = 0; second < 256; ++second)
     for (const char first : {'\xf0', '\xf1', '\xf4', '\xf5'})
       for (const char third : {'\x80', '\xbf', '\x7f', '\xc0'}) {
         const std::string four = {first, static_cast<char>(second), third, '\x80'};
-        ASSERT_EQ(first_invalid_utf8(four) == 4, is_valid_reference(four)) << second;
+        ASSERT_EQ(valid_utf8_end(four, 0) == 4, is_valid_reference(four)) << second;
       }
 }
 
@@ -210,9 +211,9 @@ TEST(Utf8, FindsThePlace) {
   for (size_t at = 0; at < 40; ++at) {
     std::string text(40, 'a');
     text[at] = '\xff';
-    EXPECT_EQ(first_invalid_utf8(text), at);
+    EXPECT_EQ(valid_utf8_end(text, 0), at);
     text.replace(at, 1, "\xe2\x82");  // cut off by what follows
-    EXPECT_EQ(first_invalid_utf8(text), at);
+    EXPECT_EQ(valid_utf8_end(text, 0), at);
   }
 }
 

@@ -201,6 +201,10 @@ TEST_F(Tokenize, ShardSetsAreCutAndReadBack) {
   const TokenSource source = open_shards(pattern, 7);
   EXPECT_EQ(read(source), tokens);
   EXPECT_EQ(source.documents().end_of_text, 7u);
+  const TokenSummary summary = summarize(source);
+  EXPECT_EQ(summary.lowest_id, 0u);
+  EXPECT_EQ(summary.highest_id, 2'499u);
+  EXPECT_EQ(summary.end_of_texts, 1);
   ShardSetWriter exact(folder, "exact", DType::u16, 500, 0);
   exact.append(std::span(tokens).first(1000));
   exact.commit();

@@ -1,0 +1,85 @@
+// `ingot data`, run as a program.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "ingot/core/file.h"
+#include "ingot/data/tokenizer.h"
+#include "ingot/formats/shard.h"
+
+namespace ingot::testing {
+namespace {
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class DataCommand : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder = fs::path(::testing::TempDir()) / ("ingot_data_command_" + std::to_string(::getpid()));
+    fs::create_directories(folder);
+    write_file(folder / "byte.json", make_byte_tokenizer()->to_json());
+  }
+  void TearDown() override { fs::remove_all(folder); }
+
+  struct Result {
+    int exit_code;
+    std::string output;  // stdout and stderr
+  };
+  // Runs `ingot data ARGUMENTS` in the test's folder.
+  Result run(const std::string& arguments) const {
+    const std::string command =
+        "cd '" + folder.string() + "' && '" INGOT_PROGRAM "' data " + arguments + " 2>&1";
+    FILE* pipe = ::popen(command.c_str(), "r");
+    Result result{-1, {}};
+    for (int c; (c = std::fgetc(pipe)) != EOF;) result.output += static_cast<char>(c);
+    result.exit_code = WEXITSTATUS(::pclose(pipe));
+    return result;
+  }
+
+  fs::path folder;
+};
+
+TEST_F(DataCommand, PrepareWritesShardsThatInspectReads) {
+  write_file(folder / "t.txt", "0123456789");
+  const Result prepared = run("prepare --tokenizer byte.json --data t.txt --out shards --shard-tokens 4");
+  ASSERT_EQ(prepared.exit_code, 0) << prepared.output;
+  std::vector<uint32_t> tokens(4);
+  TokenShard(folder / "shards/train_000002.bin").read(0, tokens);
+  EXPECT_EQ(tokens, (std::vector<uint32_t>{'4', '5', '6', '7'}));
+  EXPECT_EQ(TokenShard(folder / "shards/train_000003.bin").tokens(), 1);
+  EXPECT_EQ(TokenShard(folder / "shards/val_000000.bin").tokens(), 1);
+  const Result inspected = run("inspect 'shards/train_*.bin' t.txt --tokenizer byte.json");
+  EXPECT_EQ(inspected.exit_code, 0) << inspected.output;
+  EXPECT_THAT(inspected.output, HasSubstr("9 tokens, ids 48 to 56"));
+  EXPECT_THAT(inspected.output, HasSubstr("begins: 012345678"));
+  EXPECT_THAT(inspected.output, HasSubstr("1 documents, 10 bytes"));
+}
+
+TEST_F(DataCommand, ErrorsHaveTheirExitCodesAndLeaveNothing) {
+  write_file(folder / "t.txt", "text");
+  write_file(folder / "cut.bin", "\x88\xd8\x34\x01");
+  const auto expect = [&](const std::string& arguments, int exit_code, const std::string& part) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.exit_code, exit_code) << arguments;
+    EXPECT_THAT(result.output, HasSubstr(part)) << arguments;
+  };
+  expect("inspect cut.bin", 3, "cut.bin: is cut off");
+  expect("inspect t.txt cut.bin absent.bin", 3, "2 of 3 are not valid");
+  expect("prepare --tokenizer byte.json --data absent.txt --out o", 3, "absent.txt: does not exist");
+  expect("prepare --tokenizer byte.json --data t.txt --out o --dtype int8", 2, "auto, uint16 or uint32");
+  expect("prepare --tokenizer byte.json --data t.txt --out o --shard-tokens many", 2, "got 'many'");
+  expect("prepare --tokenizer byte.json --data t.txt --out o --val-fraction 1.5", 2, "validation fraction");
+  expect("prepare --tokenizer byte.json --data t.txt --out t.txt", 2, "not an empty folder");
+  expect("prepare --data t.txt", 2, "--tokenizer");
+  EXPECT_FALSE(fs::exists(folder / "o"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 3);
+}
+
+}  // namespace
+}  // namespace ingot::testing
