@@ -32,7 +32,9 @@ TEST(Schedule, StaysInBoundsAndFallsOnceWarm) {
         ASSERT_LE(now, 1.0);
         ASSERT_LE(std::abs(now - before), 1.0 / static_cast<double>(warmup + 1) + 0.02)
             << "a jump at " << step;
-        if (step > warmup) ASSERT_LE(now, before + 1e-12);
+        if (step > warmup) {
+          ASSERT_LE(now, before + 1e-12);
+        }
         before = now;
       }
       EXPECT_NEAR(before, kind == ScheduleKind::kConstant ? 1.0 : 0.05, 1e-12);

@@ -1,0 +1,143 @@
+// Tensors, arenas, the thread pool and files.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <numeric>
+
+#include "ingot/core/arena.h"
+#include "ingot/core/file.h"
+#include "ingot/core/parallel.h"
+#include "ingot/core/tensor.h"
+#include "ingot/core/trace.h"
+
+namespace ingot {
+namespace {
+
+TEST(Tensor, ViewsKeepTheirPlace) {
+  std::vector<float> values(2 * 3 * 8);
+  std::iota(values.begin(), values.end(), 0.0f);
+  const Tensor t(values.data(), DType::f32, {2, 3, 8});
+  EXPECT_TRUE(t.is_contiguous());
+  const Tensor columns = t.columns(4, 8);
+  EXPECT_FALSE(columns.is_contiguous());
+  const Tensor heads = columns.split_last(2, 2);
+  EXPECT_EQ(heads.shape, (Shape{2, 3, 2, 2}));
+  // element (1, 2, 1, 0) of the view: row 1*3+2, column 4 + 2
+  EXPECT_EQ(heads.as<float>()[heads.strides[0] + 2 * heads.strides[1] + heads.strides[2]], (5 * 8) + 6);
+  EXPECT_EQ(t.rows(1, 2).as<float>()[0], 24);
+  EXPECT_THROW(columns.reshape({24}), Error);
+  EXPECT_THROW(t.as<bf16>(), Error);
+  EXPECT_THROW(t.rows(1, 3), Error);
+}
+
+TEST(Arena, MeasuresThenServesAndRefusesMore) {
+  const auto layout = [](Arena& arena) {
+    const Tensor a = arena.alloc(DType::f32, {3, 5});
+    const Arena::Mark mark = arena.mark();
+    arena.alloc(DType::bf16, {100});
+    arena.release_to(mark);
+    arena.alloc(DType::u8, {1});
+    return a;
+  };
+  Arena measuring("test");
+  EXPECT_EQ(layout(measuring).data, nullptr);
+  Arena arena("test", measuring.peak_bytes());
+  const Tensor a = layout(arena);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(a.data) % Arena::kAlign, 0u);
+  EXPECT_EQ(a.as<float>()[14], 0.0f);
+  EXPECT_THROW(arena.alloc(DType::f32, {1000}), Error);
+  EXPECT_THROW(arena.release_to(1 << 20), Error);
+}
+
+TEST(Arena, RefusesWhatTheMachineHasNot) {
+  try {
+    const Arena arena("activations", size_t{1} << 60);
+    FAIL() << "an exbibyte was granted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kMemory);
+    EXPECT_NE(std::string(error.what()).find("activations"), std::string::npos);
+  }
+}
+
+TEST(Parallel, CoversEveryIndexOnce) {
+  const int before = num_threads();
+  for (int threads : {1, 2, 3}) {
+    set_num_threads(threads);
+    for (int64_t n : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> hits(static_cast<size_t>(n));
+      parallel_for(n, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
+      });
+      for (const auto& hit : hits) ASSERT_EQ(hit.load(), 1);
+    }
+  }
+  set_num_threads(before);
+}
+
+TEST(Parallel, HandsOnTheFirstException) {
+  EXPECT_THROW(parallel_for(100, 1, [](int64_t, int64_t) { throw Error("inside"); }), Error);
+  EXPECT_THROW(set_num_threads(0), Error);
+}
+
+TEST(Parallel, SplitsEvenly) {
+  int64_t next = 0;
+  for (int64_t i = 0; i < 7; ++i) {
+    const Range r = split_range(100, 7, i);
+    EXPECT_EQ(r.begin, next);
+    EXPECT_GE(r.end - r.begin, 14);
+    EXPECT_LE(r.end - r.begin, 15);
+    next = r.end;
+  }
+  EXPECT_EQ(next, 100);
+}
+
+TEST(Trace, AddsUpByPhase) {
+  Trace trace;
+  trace.add("a", 1);
+  trace.add("b", 2);
+  trace.add("a", 3);
+  EXPECT_DOUBLE_EQ(trace.time_s("a"), 4);
+  EXPECT_EQ(trace.phases()[0].calls, 2);
+  EXPECT_EQ(trace.time_s("c"), 0);
+}
+
+class FileTest : public ::testing::Test {
+ protected:
+  std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("ingot-file-" + std::to_string(::getpid()));
+  void SetUp() override { make_folders(folder); }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+};
+
+TEST_F(FileTest, ReadsBackWhatWasWritten) {
+  write_file(folder / "a", "first");
+  write_file(folder / "a", "second");
+  EXPECT_EQ(read_file(folder / "a"), "second");
+  write_file(folder / "empty", "");
+  EXPECT_EQ(read_file(folder / "empty"), "");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2) << "temporary files are left";
+}
+
+TEST_F(FileTest, AnUnclosedFileIsRemoved) {
+  {
+    OutputFile file(folder / "half");
+    file.write("something");
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "half"));
+}
+
+TEST_F(FileTest, NamesWhatCannotBeRead) {
+  for (const auto& path : {folder / "missing", folder}) try {
+      MappedFile file(path);
+      FAIL() << path;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kData);
+      EXPECT_NE(std::string(error.what()).find(path.string()), std::string::npos);
+    }
+  EXPECT_THROW(OutputFile(folder / "no" / "such" / "folder"), Error);
+}
+
+}  // namespace
+}  // namespace ingot
