@@ -7,6 +7,7 @@
 
 #include "ingot/core/file.h"
 #include "ingot/formats/metrics_log.h"
+#include "ingot/formats/tensorboard.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/train/checkpoint.h"
 #include "ingot/train/config_toml.h"
@@ -23,6 +24,10 @@ namespace ingot {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+double unix_time_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -60,6 +65,7 @@ class Session {
         loader_(data_.train, sampler_,
                 {.shape = trainer_.batch_shape(), .readers = 1, .reader = 0, .ring = 4}),
         metrics_(folder.metrics()),
+        tensorboard_(folder.tensorboard(), unix_time_s(), first_step_again()),
         peak_gflops_(measure_product_peak(config.precision.compute)) {
     state_.data_hash = data_.train.content_hash();
     if (resumed_)
@@ -73,6 +79,8 @@ class Session {
  private:
   std::optional<Checkpoint> find_resume_point(bool is_resume);
   std::optional<std::string> resumed_tokenizer() const;
+  std::optional<int64_t> first_step_again() const;
+  void log(std::initializer_list<MetricsField> fields);
   void resume();
   void say_hello();
   double progress() const;
@@ -97,6 +105,7 @@ class Session {
   Sampler sampler_;
   Loader loader_;
   MetricsLog metrics_;
+  TensorboardWriter tensorboard_;
   double peak_gflops_;
   TrainerState state_;
   Clock::time_point training_start_;
@@ -122,6 +131,20 @@ std::optional<Checkpoint> Session::find_resume_point(bool is_resume) {
 std::optional<std::string> Session::resumed_tokenizer() const {
   if (!resumed_) return std::nullopt;
   return read_file(resumed_->path / "tokenizer.json");
+}
+
+std::optional<int64_t> Session::first_step_again() const {
+  return resumed_ ? std::optional(resumed_->step + 1) : std::nullopt;
+}
+
+// One line of metrics.jsonl, and its numbers as TensorBoard scalars; the first field is the step.
+void Session::log(std::initializer_list<MetricsField> fields) {
+  metrics_.write(fields);
+  const int64_t step = trainer_.steps_done();
+  for (const MetricsField& field : fields)
+    if (const double* value = std::get_if<double>(&field.second))
+      tensorboard_.scalar(field.first, *value, step, unix_time_s());
+  tensorboard_.flush();
 }
 
 void Session::resume() {
@@ -209,16 +232,16 @@ void Session::step() {
   const bool is_logged = step == 1 || is_due(config_.train.log_every) || is_finished();
   console_.step(report, is_logged);
   if (!is_logged) return;
-  metrics_.write({{"step", step},
-                  {"tokens", state_.tokens},
-                  {"loss", result.loss},
-                  {"lr", lr},
-                  {"grad_norm", result.grad_norm},
-                  {"step_ms", report.step_ms},
-                  {"tokens_per_s", report.tokens_per_s},
-                  {"mfu", *report.mfu},
-                  {"top1", result.top1},
-                  {"loader_wait_ms", result.wait_s * 1e3}});
+  log({{"step", step},
+       {"tokens", state_.tokens},
+       {"loss", result.loss},
+       {"lr", lr},
+       {"grad_norm", result.grad_norm},
+       {"step_ms", report.step_ms},
+       {"tokens_per_s", report.tokens_per_s},
+       {"mfu", *report.mfu},
+       {"top1", result.top1},
+       {"loader_wait_ms", result.wait_s * 1e3}});
 }
 
 void Session::evaluate() {
@@ -235,10 +258,10 @@ void Session::evaluate() {
                  .bits_per_byte = result.bits_per_byte,
                  .top1 = result.top1,
                  .is_best = is_best});
-  metrics_.write({{"step", step},
-                  {"val_loss", result.loss},
-                  {"val_bits_per_byte", result.bits_per_byte},
-                  {"val_top1", result.top1}});
+  log({{"step", step},
+       {"val_loss", result.loss},
+       {"val_bits_per_byte", result.bits_per_byte},
+       {"val_top1", result.top1}});
   write_loss_plot(folder_);
 }
 
