@@ -32,17 +32,18 @@ void print_json(const StepBench& b) {
                                  {"batch_size", b.batch_size},
                                  {"context", b.context},
                                  {"parameters", b.parameters},
-                                 {"start_s", b.start_s},
+                                 {"startup_s", b.start_s},
                                  {"step_ms", b.step_ms},
                                  {"tokens_per_s", b.tokens_per_s},
-                                 {"matmul_ms", b.matmul_ms},
-                                 {"products_alone_ms", b.products_alone_ms},
+                                 {"matmul_ms", b.products_alone_ms},
+                                 {"matmul_share", b.products_alone_ms / b.step_ms},
+                                 {"matmul_in_step_ms", b.matmul_ms},
                                  {"peak_gflops", b.peak_gflops},
                                  {"mfu", b.mfu},
                                  {"loss_first", b.loss_first},
                                  {"loss_last", b.loss_last},
                                  {"peak_rss_bytes", b.peak_rss_bytes}};
-  for (const auto& [name, ms] : b.phases_ms) json["phases_ms"][name] = ms;
+  for (const auto& [name, ms] : b.phases_ms) json["phases"][name] = ms;
   for (const auto& [name, bytes] : b.arena_bytes) json["arena_bytes"][name] = bytes;
   fmt::print("{}\n", json.dump());
 }

@@ -42,7 +42,8 @@ inline void store(bf16* p, Vec v) {
   const UintVec u = (UintVec)v;
   const UintVec rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
   const UintVec quiet = (u >> 16) | 0x40u;
-  const HalfVec h = __builtin_convertvector((v == v) ? rounded : quiet, HalfVec);
+  const IntVec is_number = v == v;  // NOLINT(misc-redundant-expression): false for NaN
+  const HalfVec h = __builtin_convertvector(is_number ? rounded : quiet, HalfVec);
   std::memcpy(p, &h, sizeof h);
 }
 
@@ -98,7 +99,8 @@ inline Vec exp(Vec x) {
   const IntVec low = (half + 127) << 23, high = (exponent - half + 127) << 23;
   const Vec scaled = p * (Vec)low * (Vec)high;
   const Vec in_range = x < -87.33654f ? Vec{} : scaled;
-  return (x == x) ? in_range : x;
+  const IntVec is_number = x == x;  // NOLINT(misc-redundant-expression): false for NaN
+  return is_number ? in_range : x;
 }
 
 inline Vec sigmoid(Vec x) { return 1.0f / (1.0f + exp(-x)); }
