@@ -2,12 +2,16 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "apps/commands.h"
 #include "ingot/core/error.h"
+#include "ingot/train/nearest.h"
 
 namespace ingot {
 namespace {
@@ -16,6 +20,15 @@ int refuse(const char* message, ErrorKind kind) {
   std::fflush(stdout);
   fmt::print(stderr, "ingot: {}\n", message);
   return exit_code(kind);
+}
+
+// CLI11 says of a misspelt command only that one is required.
+void check_command(const CLI::App& app, const std::string& given) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  if (given.starts_with("-") || std::ranges::find(names, given) != names.end()) return;
+  fail(ErrorKind::kUsage, "{}: unknown command{}; the commands are {}", given,
+       did_you_mean(nearest_names(given, names)), list_names(names));
 }
 
 int run(int argc, char** argv) {
@@ -32,6 +45,7 @@ int run(int argc, char** argv) {
   add_bench_command(app);
   add_data_command(app);
   add_doctor_command(app);
+  if (argc > 1) check_command(app, argv[1]);
   try {
     app.parse(argc, argv);
     return 0;
