@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cassert>
 #include <cstring>
@@ -31,11 +32,13 @@ uint64_t load(const char* p, size_t bytes) {
 
 PairRanks::PairRanks(const std::vector<TokenizerMerge>& merges)
     : slots_(table_slots(merges.size())), mask_(slots_.size() - 1) {
-  for (uint32_t rank = 0; rank < merges.size(); ++rank) {
-    const uint64_t key = key_of(merges[rank].left, merges[rank].right);
+  uint32_t rank = 0;
+  for (size_t k = 0; k < merges.size(); ++k) {
+    if (k > 0 && merges[k].result != merges[k - 1].result) ++rank;
+    const uint64_t key = key_of(merges[k].left, merges[k].right);
     size_t i = hash(key) & mask_;
     while (slots_[i].key != kEmpty && slots_[i].key != key) i = (i + 1) & mask_;
-    if (slots_[i].key == kEmpty) slots_[i] = {key, {rank, merges[rank].result}};
+    if (slots_[i].key == kEmpty) slots_[i] = {key, {rank, merges[k].result}};
   }
 }
 
@@ -56,38 +59,63 @@ uint32_t TokenIndex::find(std::string_view bytes) const {
   }
 }
 
+namespace {
+
+// Where the last two parts of a token meet when it is built with the ranks below its own; 0 if it leaves
+// more. The arrays are working memory.
+size_t last_split(const TokenIndex& index, std::string_view token, uint32_t id, std::vector<uint32_t>& parts,
+                  std::vector<uint32_t>& ranks) {
+  parts.resize(token.size() + 1);  // where each part begins, and the end
+  for (uint32_t i = 0; i <= token.size(); ++i) parts[i] = i;
+  const auto rank_at = [&](size_t i) {  // of part i joined with part i + 1
+    const uint32_t rank = index.find(token.substr(parts[i], parts[i + 2] - parts[i]));
+    return rank < id ? rank : TokenIndex::kNone;
+  };
+  ranks.resize(token.size() - 1);
+  for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = rank_at(i);
+  while (!ranks.empty()) {
+    const auto lowest = std::min_element(ranks.begin(), ranks.end());
+    if (*lowest == TokenIndex::kNone) break;
+    const auto i = static_cast<size_t>(lowest - ranks.begin());
+    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    ranks.erase(lowest);
+    if (i < ranks.size()) ranks[i] = rank_at(i);
+    if (i > 0) ranks[i - 1] = rank_at(i - 1);
+  }
+  return parts.size() == 3 ? parts[1] : 0;
+}
+
+std::vector<TokenizerMerge> all_splits(const std::vector<std::string>& tokens, const TokenIndex& index) {
+  std::vector<TokenizerMerge> merges;
+  for (uint32_t id = 0; id < tokens.size(); ++id)
+    for (size_t split = 1; split < tokens[id].size(); ++split) {
+      const std::string_view token = tokens[id];
+      const uint32_t left = index.find(token.substr(0, split)), right = index.find(token.substr(split));
+      if (left != TokenIndex::kNone && right != TokenIndex::kNone) merges.push_back({left, right, id});
+    }
+  return merges;
+}
+
+}  // namespace
+
 std::vector<TokenizerMerge> merges_from_ranks(const std::vector<std::string>& tokens) {
   const TokenIndex index(tokens);
-  const auto count = static_cast<int64_t>(tokens.size());
-  std::vector<TokenizerMerge> merges(tokens.size(), {PairRanks::kNone, 0, 0});
-  parallel_for(count, 1024, [&](int64_t begin, int64_t end) {
-    std::vector<uint32_t> parts;  // where each part begins, and the end
-    std::vector<uint32_t> ranks;  // of part i joined with part i + 1
+  std::vector<TokenizerMerge> merges(tokens.size(), {TokenIndex::kNone, 0, 0});
+  std::atomic<bool> is_consistent{true};
+  parallel_for(static_cast<int64_t>(tokens.size()), 1024, [&](int64_t begin, int64_t end) {
+    std::vector<uint32_t> parts, ranks;
     for (auto id = static_cast<uint32_t>(begin); id < static_cast<uint32_t>(end); ++id) {
       const std::string_view token = tokens[id];
       if (token.size() < 2) continue;
-      parts.resize(token.size() + 1);
-      for (uint32_t i = 0; i <= token.size(); ++i) parts[i] = i;
-      const auto rank_at = [&](size_t i) {
-        const uint32_t rank = index.find(token.substr(parts[i], parts[i + 2] - parts[i]));
-        return rank < id ? rank : PairRanks::kNone;
-      };
-      ranks.resize(token.size() - 1);
-      for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = rank_at(i);
-      while (!ranks.empty()) {
-        const auto lowest = std::min_element(ranks.begin(), ranks.end());
-        if (*lowest == PairRanks::kNone) break;
-        const auto i = static_cast<size_t>(lowest - ranks.begin());
-        parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-        ranks.erase(lowest);
-        if (i < ranks.size()) ranks[i] = rank_at(i);
-        if (i > 0) ranks[i - 1] = rank_at(i - 1);
-      }
-      if (parts.size() != 3) continue;
-      merges[id] = {index.find(token.substr(0, parts[1])), index.find(token.substr(parts[1])), id};
+      const size_t split = last_split(index, token, id, parts, ranks);
+      if (split == 0)
+        is_consistent = false;
+      else
+        merges[id] = {index.find(token.substr(0, split)), index.find(token.substr(split)), id};
     }
   });
-  std::erase_if(merges, [](const TokenizerMerge& merge) { return merge.left == PairRanks::kNone; });
+  if (!is_consistent) return all_splits(tokens, index);
+  std::erase_if(merges, [](const TokenizerMerge& merge) { return merge.left == TokenIndex::kNone; });
   return merges;
 }
 

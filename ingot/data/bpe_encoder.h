@@ -12,7 +12,8 @@
 
 namespace ingot {
 
-// Ranks of pairs of ids: an open-addressing table, built once.
+// Ranks of pairs of ids: an open-addressing table, built once. Neighbouring merges with one result, the
+// splits of one tiktoken rank, have one rank.
 class PairRanks {
  public:
   explicit PairRanks(const std::vector<TokenizerMerge>& merges);
@@ -61,9 +62,10 @@ class TokenIndex {
   size_t mask_ = 0;
 };
 
-// The merges of a table of ranks (tiktoken): each token of several bytes is built with the ranks below its
-// own; the two parts left at the end are its merge. A token that leaves more parts has none: it only ever
-// is a whole piece.
+// The merges of a table of ranks (tiktoken), in order of rank: each token of several bytes is built with the
+// ranks below its own, and the two parts left at the end are its merge. If some token leaves more parts, no
+// order of merging made the table; then every split of every token into two tokens is a merge, which is what
+// tiktoken does with any table. REQUIRES: check_spec passes for the tokens.
 std::vector<TokenizerMerge> merges_from_ranks(const std::vector<std::string>& tokens);
 
 // Working memory of one thread: a cache of short pieces and the arrays of merging. What it holds never

@@ -39,11 +39,9 @@ Regex::~Regex() { pcre2_code_free(static_cast<pcre2_code*>(code_)); }
 RegexMatch::RegexMatch(const Regex& regex) : regex_(&regex) {
   auto* data = pcre2_match_data_create(1, nullptr);
   auto* context = pcre2_match_context_create(nullptr);
-  auto* stack = pcre2_jit_stack_create(32 * 1024, kJitStackBytes, nullptr);
-  data_ = data, context_ = context, stack_ = stack;
+  data_ = data, context_ = context;
   if (!data || !context) fail(ErrorKind::kMemory, "pattern '{}': no memory to match", regex.expression());
   pcre2_set_match_limit(context, kMatchLimit);
-  if (stack) pcre2_jit_stack_assign(context, nullptr, stack);
 }
 
 RegexMatch::~RegexMatch() {
@@ -55,9 +53,19 @@ RegexMatch::~RegexMatch() {
 std::optional<RegexMatch::Found> RegexMatch::find(std::string_view text, size_t begin) {
   constexpr uint32_t kOptions = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
   auto* data = static_cast<pcre2_match_data*>(data_);
-  const int count =
-      pcre2_match(static_cast<const pcre2_code*>(regex_->code_), reinterpret_cast<PCRE2_SPTR>(text.data()),
-                  text.size(), begin, kOptions, data, static_cast<pcre2_match_context*>(context_));
+  auto* context = static_cast<pcre2_match_context*>(context_);
+  const auto match = [&] {
+    return pcre2_match(static_cast<const pcre2_code*>(regex_->code_),
+                       reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), begin, kOptions, data,
+                       context);
+  };
+  int count = match();
+  if (count == PCRE2_ERROR_JIT_STACKLIMIT && !stack_) {  // the thread's own 32 KiB did not do
+    auto* stack = pcre2_jit_stack_create(32 * 1024, kJitStackBytes, nullptr);
+    stack_ = stack;
+    pcre2_jit_stack_assign(context, nullptr, stack);
+    count = match();
+  }
   if (count == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (count < 0)
     fail(ErrorKind::kData, "pattern '{}': {} at byte {} of the text; simplify the pattern",

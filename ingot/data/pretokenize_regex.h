@@ -42,9 +42,9 @@ class RegexMatch {
 
  private:
   const Regex* regex_;
-  void* data_;     // pcre2_match_data
-  void* context_;  // pcre2_match_context
-  void* stack_;    // pcre2_jit_stack
+  void* data_;             // pcre2_match_data
+  void* context_;          // pcre2_match_context
+  void* stack_ = nullptr;  // pcre2_jit_stack, made when first needed
 };
 
 }  // namespace ingot

@@ -66,6 +66,9 @@ Line parse_line(std::string_view line, const std::string& name, size_t number) {
   if (!token || space == std::string_view::npos)
     fail(ErrorKind::kData, "{}:{}: expected 'BASE64 RANK', got '{}'; is this a .tiktoken file?", name, number,
          printable_token(std::string(line.substr(0, 64))));
+  if (token->size() > kMaxTokenBytes)
+    fail(ErrorKind::kData, "{}:{}: a token of {} bytes is too long (at most {})", name, number, token->size(),
+         kMaxTokenBytes);
   const std::string_view digits = line.substr(space + 1);
   uint64_t rank = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);

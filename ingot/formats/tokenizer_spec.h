@@ -33,6 +33,7 @@ struct TokenizerSpec {
 // Limits that keep a hostile file from taking memory out of proportion to its size.
 inline constexpr uint64_t kMaxTokenizerFileBytes = uint64_t{256} << 20;
 inline constexpr uint64_t kMaxUnusedTokenIds = 65536;
+inline constexpr size_t kMaxTokenBytes = 1024;  // in a table of ranks; published tokens have at most 128
 
 // Throws kData, naming `name`, unless: the spec has tokens; a kByteBpe vocabulary has all 256 bytes; no token
 // occurs twice; added tokens have ids of their own.
