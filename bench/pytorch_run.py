@@ -22,6 +22,10 @@
             of the validation part; a checkpoint (weights and optimizer) whenever the validation part improves;
             2001 updates, so the evaluation at 2000 is of the model after 2000 of them and the last is not seen
   dtype     float32: on the CPU nanoGPT runs without autocast whatever its `dtype` says
+
+Given nanoGPT's initial weights and its batches, 80 steps spread over the whole schedule gave nanoGPT's losses to
+3e-6. Its printed validation loss is the mean of 240 random windows, which a seed moves by about 0.015;
+`val_loss` here is over the whole validation part (seed 1337: 1.901, where the estimate said 1.917).
 """
 
 import argparse
