@@ -101,6 +101,9 @@ TEST(Sample, TopPKeepsTheFewestThatReachIt) {
   EXPECT_EQ(kept(0.46f, 3), (std::set<int32_t>{1}));
   EXPECT_EQ(kept(0.75f, 3), (std::set<int32_t>{1, 3}));
   EXPECT_EQ(kept(0.78f, 3), (std::set<int32_t>{1, 3, 4}));
+  // Four equal tokens: two of them reach one half exactly, and the lowest ids are kept.
+  EXPECT_EQ((Sampler{{3, 3, 3, 3}, {.top_p = 0.5f}}.support(500)), (std::set<int32_t>{0, 1}));
+  EXPECT_EQ((Sampler{{3, 3, 3, 3}, {.top_k = 4, .top_p = 0.5f}}.support(500)), (std::set<int32_t>{0, 1}));
   expect_distribution({logits, {.top_p = 0.66f}}, softmax(logits, 1, {1, 3, 4}));
 }
 
