@@ -42,23 +42,35 @@ int64_t part_size(const AttentionShape& shape) {
   return layout.used();
 }
 
-// s[j] = q . k[j] for n keys, kLanes of them at a time.
+// s[0 .. kLanes) = q . k[j] of as many keys, with one transposition in place of kLanes horizontal sums.
+template <typename T>
+void dot_block(float* s, const float* q, const T* k, int64_t stride, int64_t D) {
+  Vec sums[kLanes] = {};
+  const T* first[(kLanes + 2) / 3];  // of three keys each, addressed as +0, +stride, +2 stride
+  for (int64_t l = 0; l < kLanes; l += 3) first[l / 3] = k + l * stride;
+  int64_t d = 0;
+  for (; d + kLanes <= D; d += kLanes) {
+    const Vec x = vec::load(q + d);
+    _Pragma("GCC unroll 16") for (int l = 0; l < kLanes; ++l) sums[l] +=
+        x * vec::load(first[l / 3] + l % 3 * stride + d);
+  }
+  for (int l = 0; d < D && l < kLanes; ++l)
+    sums[l] += vec::load(q + d) * vec::load_first(k + l * stride + d, D - d);
+  tile::transpose(sums);
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; ++l) sums[l] += sums[l + width];
+  vec::store(s, sums[0]);
+}
+
+// s[j] = q . k[j] for n keys.
 template <typename T>
 void dot_rows(float* s, const float* q, const T* k, int64_t stride, int64_t n, int64_t D) {
-  for (int64_t j = 0; j < n; j += kLanes) {
-    Vec sums[kLanes] = {};
-    const int64_t rows = std::min<int64_t>(kLanes, n - j);
-    int64_t d = 0;
-    for (; d + kLanes <= D; d += kLanes)
-      for (int64_t l = 0; l < kLanes; ++l)
-        sums[l] += vec::load(q + d) * vec::load(k + (j + std::min(l, rows - 1)) * stride + d);
-    if (d < D)
-      for (int64_t l = 0; l < rows; ++l)
-        sums[l] += vec::load_first(q + d, D - d) * vec::load_first(k + (j + l) * stride + d, D - d);
-    tile::transpose(sums);
-    for (int width = kLanes / 2; width > 0; width /= 2)
-      for (int l = 0; l < width; ++l) sums[l] += sums[l + width];
-    vec::store(s + j, sums[0]);
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) dot_block(s + j, q, k + j * stride, stride, D);
+  for (; j < n; ++j) {
+    Vec sum{};
+    vec::for_each(D, [&](auto load, auto) { sum += load(q) * load(k + j * stride); });
+    s[j] = vec::sum(sum);
   }
 }
 
