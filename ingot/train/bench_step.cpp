@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "ingot/core/parallel.h"
 #include "ingot/core/philox.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/train/machine.h"
@@ -106,6 +107,7 @@ double time_products(const std::vector<Product>& products, DType dtype) {
 StepBench bench_step(const RunConfig& given, int64_t steps) {
   const Clock::time_point entered = Clock::now();
   RunConfig config = given;
+  if (config.train.threads > 0) set_num_threads(static_cast<int>(config.train.threads));
   if (config.model.vocab == 0) config.model.vocab = usual_vocab(config.data);
   Trainer trainer(config);
   trainer.initialise();

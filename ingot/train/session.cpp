@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "ingot/core/file.h"
+#include "ingot/core/parallel.h"
 #include "ingot/formats/metrics_log.h"
 #include "ingot/formats/tensorboard.h"
 #include "ingot/ops/matmul.h"
@@ -361,7 +362,7 @@ TrainOutcome Session::run() {
                                                                           : "completed";
   if (outcome.status == TrainOutcome::Status::kCompleted) sample();
   write_summary(status);
-  write_run_report(folder_, config_, data_.val_documents, console_);
+  if (!is_interrupted) write_run_report(folder_, config_, data_.val_documents, console_);
   outcome.steps = trainer_.steps_done();
   outcome.tokens = state_.tokens;
   outcome.final_eval = last_eval_.value_or(EvalResult{});
@@ -373,6 +374,7 @@ TrainOutcome Session::run() {
 
 TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_resume, Console& console,
                           const std::atomic<bool>& is_interrupted) {
+  if (config.train.threads > 0) set_num_threads(static_cast<int>(config.train.threads));
   console.open_log(folder.log());
   return Session(config, folder, is_resume, console, is_interrupted).run();
 }

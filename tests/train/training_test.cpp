@@ -103,8 +103,8 @@ TEST_F(TrainingTest, ARunInThreePartsIsTheRunInOne) {
 TEST_F(TrainingTest, EqualRunsGiveEqualBytesForEachNumberOfThreads) {
   const int before = num_threads();
   for (int threads : {1, 2}) {
-    set_num_threads(threads);
     RunConfig c = config(DType::f32);
+    c.train.threads = threads;
     c.train.steps = 10;
     const fs::path a = train(c, folder / fmt::format("a{}", threads)).checkpoint;
     const fs::path b = train(c, folder / fmt::format("b{}", threads)).checkpoint;
