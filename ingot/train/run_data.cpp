@@ -1,5 +1,7 @@
 #include "ingot/train/run_data.h"
 
+#include <algorithm>
+
 #include "ingot/data/token_source_shards.h"
 #include "ingot/data/token_source_text.h"
 
@@ -25,16 +27,19 @@ std::unique_ptr<Tokenizer> make_tokenizer(const DataConfig& config, const Docume
 }
 
 // llm.c's and modded-nanogpt's names tell the parts apart: NAME_train_000001.bin, NAME_val_000000.bin.
-bool is_val_name(const std::string& path) {
-  return std::filesystem::path(path).filename().string().find("val") != std::string::npos;
+bool is_val_name(const std::filesystem::path& path) {
+  const std::string name = "_" + path.stem().string() + "_";
+  return name.find("_val_") != std::string::npos;
 }
 
 RunData load_shards(const DataConfig& config, const std::optional<std::string>& tokenizer_json) {
   std::vector<std::string> train = config.train, val = config.val;
-  if (val.empty()) {
+  const bool is_headerless =
+      std::ranges::any_of(train, [](const auto& s) { return s.starts_with("nanogpt:"); });
+  if (val.empty() && !is_headerless) {
     train.clear();
     for (const std::filesystem::path& file : expand_paths(config.train))
-      (is_val_name(file.string()) ? val : train).push_back(file.string());
+      (is_val_name(file) ? val : train).push_back(file.string());
   }
   if (val.empty() || train.empty())
     fail(ErrorKind::kUsage,
@@ -50,6 +55,7 @@ RunData load_shards(const DataConfig& config, const std::optional<std::string>& 
                                                 : load_tokenizer(config.tokenizer);
   data.train = open_shards(train, data.tokenizer->end_of_text());
   data.val = open_shards(val, data.tokenizer->end_of_text());
+  data.val.set_text_bytes(count_text_bytes(data.val, *data.tokenizer));
   return data;
 }
 
