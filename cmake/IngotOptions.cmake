@@ -19,5 +19,6 @@ if(INGOT_FUZZ)
   target_link_options(ingot_options INTERFACE $<BUILD_INTERFACE:-fsanitize=address,undefined>)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O3")
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")  # the sanitizers' builds: quick to make, lines in reports
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
