@@ -57,6 +57,16 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 std::string read_file(const fs::path& path) { return std::string(MappedFile(path).text()); }
 
+namespace {
+
+// Removes what writing left behind; never a device or pipe that was given as the path.
+void remove_if_regular(const fs::path& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) ::unlink(path.c_str());
+}
+
+}  // namespace
+
 OutputFile::OutputFile(const fs::path& path) : path_(path) {
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd_ < 0)
@@ -67,7 +77,7 @@ OutputFile::OutputFile(const fs::path& path) : path_(path) {
 OutputFile::~OutputFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(path_.c_str());
+  remove_if_regular(path_);
 }
 
 void OutputFile::write(std::span<const std::byte> bytes) {
@@ -88,7 +98,7 @@ void OutputFile::close() {
   const bool is_closed = ::close(std::exchange(fd_, -1)) == 0;
   if (is_synced && is_closed) return;
   const int error = is_synced ? errno : sync_error;
-  ::unlink(path_.c_str());
+  remove_if_regular(path_);
   fail(ErrorKind::kDisk, "{}: flushing to disk failed: {}; free some space and try again", path_.string(),
        std::strerror(error));
 }

@@ -1,5 +1,7 @@
 // Tensors, arenas, the thread pool and files.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -126,6 +128,18 @@ TEST_F(FileTest, AnUnclosedFileIsRemoved) {
     file.write("something");
   }
   EXPECT_FALSE(std::filesystem::exists(folder / "half"));
+}
+
+TEST_F(FileTest, ADeviceIsNeverRemoved) {
+  const std::filesystem::path pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  {
+    OutputFile file(pipe);
+    file.write("something");
+  }
+  ::close(reader);
+  EXPECT_TRUE(std::filesystem::exists(pipe));
 }
 
 TEST_F(FileTest, NamesWhatCannotBeRead) {
