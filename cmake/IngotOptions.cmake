@@ -19,7 +19,7 @@ if(INGOT_SANITIZE)
 endif()
 if(INGOT_FUZZ)
   target_compile_options(ingot_options INTERFACE
-    $<BUILD_INTERFACE:-fsanitize=fuzzer-no-link,address,undefined;-fno-sanitize-recover=all>)
+    $<BUILD_INTERFACE:-fsanitize=fuzzer-no-link,address,undefined;-fno-sanitize-recover=all;-Wno-pass-failed>)
   target_link_options(ingot_options INTERFACE $<BUILD_INTERFACE:-fsanitize=address,undefined>)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O3")
