@@ -28,7 +28,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const DataConfig& config, const Docume
 
 // llm.c's and modded-nanogpt's names tell the parts apart: NAME_train_000001.bin, NAME_val_000000.bin.
 bool is_val_name(const std::filesystem::path& path) {
-  const std::string name = "_" + path.stem().string() + "_";
+  const std::string name = fmt::format("_{}_", path.stem().string());
   return name.find("_val_") != std::string::npos;
 }
 
