@@ -157,6 +157,8 @@ json parse_object(std::string_view text, const std::string& label) {
     root = json::parse(text, watch);
   } catch (const json::parse_error& error) {
     fail(ErrorKind::kData, "{}: is not JSON at its byte {}; give a config.json", label, error.byte);
+  } catch (const json::exception&) {
+    fail(ErrorKind::kData, "{}: holds a number that no double can hold; give a config.json", label);
   }
   if (!root.is_object()) fail(ErrorKind::kData, "{}: is no JSON object; give a config.json", label);
   if (!twice.empty())

@@ -1,0 +1,21 @@
+// Found by fuzzing: a number beyond a double's range left parse_hf_config as an exception of the JSON
+// library.
+#include <gtest/gtest.h>
+
+#include "ingot/core/error.h"
+#include "ingot/formats/hf_config.h"
+
+namespace ingot {
+namespace {
+
+TEST(HfConfigNumberOverflow, IsADataError) {
+  for (const char* text : {"3450E590", "{\"vocab_size\": 1e999}"}) try {
+      parse_hf_config(text, "config.json");
+      FAIL() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kData) << text;
+    }
+}
+
+}  // namespace
+}  // namespace ingot
