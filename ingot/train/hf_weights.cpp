@@ -13,7 +13,7 @@ namespace {
 // Collects tensors by our parameter names; where the model lacks the parameter, nothing or zeros.
 class Layout {
  public:
-  Layout(const Transformer& model) : model_(model) {
+  explicit Layout(const Transformer& model) : model_(model) {
     const auto& specs = model.params().specs();
     for (size_t p = 0; p < specs.size(); ++p) ids_[specs[p].name] = static_cast<int>(p);
   }
