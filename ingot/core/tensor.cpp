@@ -86,7 +86,7 @@ Tensor Tensor::split_last(int64_t a, int64_t b) const {
   }
   view.shape = split;
   view.strides[static_cast<size_t>(last)] = b;
-  view.strides[static_cast<size_t>(last + 1)] = 1;
+  view.strides[static_cast<size_t>(last) + 1] = 1;
   return view;
 }
 
