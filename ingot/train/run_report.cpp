@@ -120,6 +120,10 @@ void write_run_report(const RunFolder& folder, const RunConfig& config, const Do
                      fmt::format("ingot eval {} --data FILE", run),
                      fmt::format("ingot train --resume --out {} --set train.steps=...", run)};
   write_file(folder.report(), render_html(report));
+  console.line(
+      fmt::format("curves and samples: {} and {}", folder.loss_plot().string(), folder.report().string()));
+  console.line("next:");
+  for (const std::string& command : report.commands) console.line("  " + command);
   write_loss_plot(folder);
 }
 
