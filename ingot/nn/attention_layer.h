@@ -39,9 +39,6 @@ class AttentionLayer {
   // The scratch that forward and backward take, on a measuring arena.
   void plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute, bool is_training) const;
 
-  int qkv_weight_id() const { return qkv_.weight_id(); }
-  int qkv_bias_id() const { return qkv_.bias_id(); }
-
  private:
   struct Heads {
     Tensor q, k, v;  // (B, T, H or K, D) views of one (N, Q) buffer

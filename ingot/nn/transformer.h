@@ -46,9 +46,6 @@ class Transformer {
   const ModelConfig& config() const { return config_; }
   const ParamList& params() const { return params_; }
   DType compute() const { return compute_; }
-  int attention_qkv_weight(int block) const {
-    return blocks_[static_cast<size_t>(block)].attention.qkv_weight_id();
-  }
 
   // Activations of a micro-batch (on a measuring arena: their size).
   Saved make_saved(Arena& arena, int64_t B, int64_t T) const;

@@ -1,8 +1,9 @@
 // oneDNN's side of ops/matmul. Compiled to nothing where oneDNN is left out.
 //
-// Which entry point, by measurement (docs/benchmarks/matmul.md): f32 goes to dnnl_sgemm; bf16 with a bf16
-// result to the matmul primitive, cached per shape; bf16 with an f32 result (weight gradients) to
-// dnnl_gemm_bf16bf16f32, which the library exports without declaring it, where the build found it.
+// Which entry point: f32 goes to dnnl_sgemm (docs/benchmarks/matmul.md); bf16 with a bf16 result to the
+// matmul primitive, cached per shape; bf16 with an f32 result (weight gradients) to dnnl_gemm_bf16bf16f32,
+// which the library exports without declaring it, where the build found it. The bf16 choices await a
+// measurement on a processor with avx512_bf16.
 #ifdef INGOT_WITH_ONEDNN
 #include <fmt/format.h>
 #include <oneapi/dnnl/dnnl.h>
