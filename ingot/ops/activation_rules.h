@@ -2,7 +2,7 @@
 //
 // A rule is written over a Math that supplies the number type and its exp: VecMath below for the CPU's
 // registers, one of plain floats for a GPU thread.
-//   using V = ...;  static V constant(float);  static V abs(V);  static V exp(V);
+//   using V = ...;  static V constant(float);  static V abs(V);  static V exp(V);  static V reciprocal(V);
 #pragma once
 
 #include "ingot/ops/vec.h"
@@ -14,6 +14,7 @@ struct VecMath {
   static V constant(float x) { return vec::splat(x); }
   static V abs(V x) { return (V)((vec::UintVec)x & 0x7fffffffu); }
   static V exp(V x) { return vec::exp(x); }
+  static V reciprocal(V x) { return vec::reciprocal(x); }  // of x >= 1
 };
 
 // sigmoid(x) and its derivative without cancellation, from exp(-|x|).
@@ -23,7 +24,7 @@ struct Logistic {
   V value, slope;
   explicit Logistic(V x) {
     const V e = Math::exp(-Math::abs(x));
-    const V r = 1.0f / (1.0f + e);
+    const V r = Math::reciprocal(1.0f + e);
     value = x < 0.0f ? e * r : r;
     slope = e * r * r;
   }
@@ -32,7 +33,7 @@ struct Logistic {
 template <typename Math>
 struct SiluRule {
   using V = typename Math::V;
-  static V value(V x) { return x / (1.0f + Math::exp(-x)); }
+  static V value(V x) { return x * Math::reciprocal(1.0f + Math::exp(-x)); }
   static V derivative(V x) {
     const Logistic<Math> s(x);
     return s.value + x * s.slope;
@@ -46,7 +47,7 @@ struct GeluTanhRule {
   using V = typename Math::V;
   static constexpr float kA = 1.5957691216057308f;  // 2 sqrt(2 / pi)
   static constexpr float kB = 1.5957691216057308f * 0.044715f;
-  static V value(V x) { return x / (1.0f + Math::exp(-(x * (kA + kB * (x * x))))); }
+  static V value(V x) { return x * Math::reciprocal(1.0f + Math::exp(-(x * (kA + kB * (x * x))))); }
   static V derivative(V x) {
     const V square = x * x;
     const Logistic<Math> s(x * (kA + kB * square));
@@ -64,7 +65,7 @@ struct GeluExactRule {
   };
   static Normal normal(V x) {
     const V a = Math::abs(x);
-    const V k = 1.0f / (1.0f + 0.305f * a);
+    const V k = Math::reciprocal(1.0f + 0.305f * a);
     V p = Math::constant(0.03669919281f);
     p = p * k - 0.1529883193f;
     p = p * k + 0.1857169096f;
