@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -51,18 +52,55 @@ constexpr float random_uniform(const RandomKey& key, uint64_t index) {
   return uniform_from(random_word(key, index));
 }
 
-// Four standard normal numbers by Box-Muller, in float: elements 2i and 2i+1 share one pair of words.
+// ln(x) for normal x > 0, to 2 ulp. Branchless, so that loops over it vectorise.
+inline float natural_log(float x) {
+  const int32_t bits = std::bit_cast<int32_t>(x);
+  const int32_t exponent =
+      (bits - 0x3f3504f3) >> 23;  // x = (1 + f) 2^exponent, 1 + f in [sqrt(1/2), sqrt(2))
+  const float f = std::bit_cast<float>(bits - exponent * (1 << 23)) - 1.0f;
+  float q = -0.0763450041f;
+  q = q * f + 0.127615824f;
+  q = q * f - 0.131601825f;
+  q = q * f + 0.142017573f;
+  q = q * f - 0.166233569f;
+  q = q * f + 0.200012267f;
+  q = q * f - 0.250008196f;
+  q = q * f + 0.333333313f;
+  const float mantissa_log = f + f * f * (f * q - 0.5f);
+  return mantissa_log + static_cast<float>(exponent) * 0.693147181f;
+}
+
+struct Direction {
+  float cos, sin;
+};
+// cos and sin of 2 pi t for t in [0, 1], to 1e-7 absolute. Branchless.
+inline Direction direction_of_turn(float t) {
+  const int32_t quarter = static_cast<int32_t>(4.0f * t + 0.5f);
+  const float f = t - 0.25f * static_cast<float>(quarter);  // [-1/8, 1/8]
+  const float f2 = f * f;
+  const float sin = f * (6.28318548f + f2 * (-41.3416634f + f2 * (81.5923538f + f2 * -75.3935547f)));
+  const float cos = 1.0f + f2 * (-19.7392082f + f2 * (64.9393234f + f2 * (-85.4437408f + f2 * 59.2459641f)));
+  const bool is_odd = (quarter & 1) != 0;
+  const float x = is_odd ? sin : cos, y = is_odd ? cos : sin;
+  return {((quarter + 1) & 2) != 0 ? -x : x, (quarter & 2) != 0 ? -y : y};
+}
+
+// Two standard normal numbers by Box and Muller (1958), out of two random words.
+struct NormalPair {
+  float first, second;
+};
+inline NormalPair normal_pair(uint32_t radius_word, uint32_t angle_word) {
+  const float u = (static_cast<float>(radius_word) + 1.0f) * 0x1p-32f;  // (0, 1]
+  const float radius = std::sqrt(-2.0f * natural_log(u));
+  const Direction d = direction_of_turn(uniform_from(angle_word));
+  return {radius * d.cos, radius * d.sin};
+}
+
+// Four standard normal numbers: elements 2i and 2i+1 share one pair of words.
 inline std::array<float, 4> normal_block(const RandomKey& key, uint64_t block) {
   const Philox4 words = random_block(key, block);
-  std::array<float, 4> normals;
-  for (size_t pair = 0; pair < 4; pair += 2) {
-    const float u = (static_cast<float>(words[pair]) + 1.0f) * 0x1p-32f;  // (0, 1]
-    const float angle = 6.28318530717958648f * uniform_from(words[pair + 1]);
-    const float radius = std::sqrt(-2.0f * std::log(u));
-    normals[pair] = radius * std::cos(angle);
-    normals[pair + 1] = radius * std::sin(angle);
-  }
-  return normals;
+  const NormalPair low = normal_pair(words[0], words[1]), high = normal_pair(words[2], words[3]);
+  return {low.first, low.second, high.first, high.second};
 }
 inline float random_normal(const RandomKey& key, uint64_t index) {
   return normal_block(key, index / 4)[index % 4];

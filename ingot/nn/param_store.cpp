@@ -1,12 +1,11 @@
 #include "ingot/nn/param_store.h"
 
 #include <algorithm>
-#include <array>
 
-#include "ingot/core/parallel.h"
 #include "ingot/core/philox.h"
 #include "ingot/core/stream.h"
 #include "ingot/ops/cast.h"
+#include "ingot/ops/random_normal.h"
 
 namespace ingot {
 
@@ -84,21 +83,15 @@ void init_params(ParamStore& store, uint64_t seed) {
   const std::vector<ParamSpec>& specs = store.list().specs();
   for (size_t p = 0; p < specs.size(); ++p) {
     const ParamSpec& spec = specs[p];
-    float* w = store.master(static_cast<int>(p)).as<float>();
-    const RandomKey key{
-        .seed = seed, .purpose = Purpose::kInit, .stream = static_cast<uint32_t>(p), .step = 0};
-    const int64_t n = spec.elements();
-    const int64_t filled = n - spec.padding_rows * (n / std::max<int64_t>(1, spec.shape[0]));
-    const float std = spec.init == Init::kNormal ? static_cast<float>(spec.init_std) : 0.0f;
-    const float constant = spec.init == Init::kOne ? 1.0f : 0.0f;
-    parallel_for((n + 3) / 4, 1 << 10, [&](int64_t begin, int64_t end) {
-      for (int64_t block = begin; block < end; ++block) {
-        const auto normals =
-            std > 0 ? normal_block(key, static_cast<uint64_t>(block)) : std::array<float, 4>{};
-        for (int64_t i = 4 * block; i < std::min(4 * block + 4, n); ++i)
-          w[i] = i < filled ? constant + std * normals[static_cast<size_t>(i % 4)] : 0.0f;
-      }
-    });
+    const Tensor w = store.master(static_cast<int>(p)).reshape({spec.elements()});
+    const int64_t row = spec.elements() / std::max<int64_t>(1, spec.shape[0]);
+    const bool is_normal = spec.init == Init::kNormal && spec.init_std > 0;
+    const int64_t normals = is_normal ? spec.elements() - spec.padding_rows * row : 0;
+    if (is_normal)
+      fill_normal(w.rows(0, normals), static_cast<float>(spec.init_std),
+                  {.seed = seed, .purpose = Purpose::kInit, .stream = static_cast<uint32_t>(p), .step = 0});
+    std::fill(w.as<float>() + normals, w.as<float>() + spec.elements(),
+              spec.init == Init::kOne ? 1.0f : 0.0f);
   }
 }
 

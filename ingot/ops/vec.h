@@ -10,7 +10,7 @@
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
 #include <immintrin.h>
-#define INGOT_VEC_AVX512 1  // undefined again below
+#define INGOT_VEC_AVX512 1
 #elif defined(__AVX2__)
 #include <immintrin.h>
 #define INGOT_VEC_AVX2 1
@@ -188,6 +188,3 @@ void for_each(int64_t n, Body&& body) {
 }
 
 }  // namespace ingot::vec
-
-#undef INGOT_VEC_AVX512
-#undef INGOT_VEC_AVX2
