@@ -11,7 +11,7 @@ namespace ingot::vec {
 // Sum over [0, n) of term(load, store), where load and store are as for for_each's body. In the last partial
 // register the term may make anything of the missing lanes: they are not added.
 template <typename Term>
-float row_total(int64_t n, Term&& term) {
+[[gnu::always_inline]] inline float row_total(int64_t n, Term&& term) {
   const auto at = [&](int64_t i) {
     return term([i](const auto* p) { return load(p + i); }, [i](auto* p, Vec v) { store(p + i, v); });
   };

