@@ -76,6 +76,8 @@ class Session {
   }
 
   TrainOutcome run();
+  // run.json says that the run ended in an error.
+  void record_failure() noexcept;
 
  private:
   std::optional<Checkpoint> find_resume_point(bool is_resume);
@@ -336,6 +338,16 @@ void Session::write_summary(const std::string& status) {
                   .peak_rss_bytes = summary.peak_rss_bytes});
 }
 
+// Where even that cannot be written, the error under way says why.
+void Session::record_failure() noexcept {
+  try {
+    metrics_.sync();
+    write_summary("failed");
+  } catch (...) {
+    return;
+  }
+}
+
 TrainOutcome Session::run() {
   folder_.write_config(config_);
   write_summary("running");
@@ -376,7 +388,13 @@ TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_re
                           const std::atomic<bool>& is_interrupted) {
   if (config.train.threads > 0) set_num_threads(static_cast<int>(config.train.threads));
   console.open_log(folder.log());
-  return Session(config, folder, is_resume, console, is_interrupted).run();
+  Session session(config, folder, is_resume, console, is_interrupted);
+  try {
+    return session.run();
+  } catch (...) {
+    session.record_failure();
+    throw;
+  }
 }
 
 }  // namespace ingot

@@ -1,6 +1,7 @@
 // The program as a user meets it: exit codes, messages, help.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -109,6 +110,38 @@ TEST_F(ProgramTest, PrintConfigResolvesAndReadsBack) {
                                   HasSubstr("norm = \"layernorm\"")));
   write_file(path("again.toml"), first.output);
   EXPECT_EQ(ingot("train " + path("again.toml") + " --print-config").output, first.output);
+}
+
+// A disk that fills while a run goes on: a clear error, the last checkpoint whole, and with room again the
+// run goes on to the weights of a run that had room all along.
+TEST_F(ProgramTest, AFullDiskLosesNothing) {
+  const std::filesystem::path disk = folder_ / "disk";
+  make_folders(disk);
+  if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=16m") != 0)
+    GTEST_SKIP() << "SKIPPED LOUDLY: a small tmpfs cannot be mounted here (needs root)";
+  std::string text;
+  for (int i = 0; text.size() < 60'000; ++i) text += "line " + std::to_string(i * i) + " of a text\n";
+  write_file(path("text.txt"), text);
+  const std::string arguments =
+      "train tiny-llama --data " + path("text.txt") +
+      " --set data.tokenizer=byte --set model.layers=1 --set model.width=32 --set model.heads=2"
+      " --set model.context=32 --set train.steps=60 --set checkpoint.every=20 --set eval.every=0"
+      " --set sample.tokens=4 --out ";
+  const std::string run = (disk / "run").string();
+  write_file((disk / "filler").string(), std::string(11'900'000, 'x'));
+  const Outcome full = ingot(arguments + run);
+  EXPECT_EQ(full.exit_code, 6) << full.output;
+  EXPECT_THAT(full.output, AllOf(HasSubstr("are free; free some space or keep fewer"), HasSubstr(run)));
+  EXPECT_THAT(read_file(run + "/run.json"), HasSubstr("\"status\": \"failed\""));
+
+  std::filesystem::remove(disk / "filler");
+  const Outcome resumed = ingot("train --resume --out " + run);
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, AllOf(HasSubstr("resumed"), Not(HasSubstr("resumed at step 0"))));
+  EXPECT_EQ(ingot(arguments + path("undisturbed")).exit_code, 0);
+  const std::string weights = "/checkpoints/step-000000060/model.safetensors";
+  EXPECT_EQ(read_file(run + weights), read_file(path("undisturbed") + weights));
+  EXPECT_EQ(::umount(disk.c_str()), 0);
 }
 
 }  // namespace

@@ -248,14 +248,14 @@ TEST_F(CheckpointStoreTest, AFullDiskLeavesThePreviousCheckpoint) {
   EXPECT_EQ(::umount(disk.c_str()), 0);
 }
 
-// Saves checkpoint 2 beside 1 in a child; a retry follows an error, as in the trainer. Prints into the pipe:
-// "E<kind>" for every error, "A" once acknowledged.
-void save_in_child(const fs::path& folder, int report_fd) {
+// Saves a checkpoint beside 1 (or in its place) in a child; a retry follows an error, as in the trainer.
+// Prints into the pipe: "E<kind>" for every error, "A" once acknowledged.
+void save_in_child(const fs::path& folder, int report_fd, int64_t step = 2) {
   const auto say = [&](char c) { [[maybe_unused]] const ssize_t n = ::write(report_fd, &c, 1); };
   for (int attempt = 0; attempt < 2; ++attempt) {
     try {
       CheckpointStore store(folder);
-      save(store, 2);
+      save(store, step);
       say('A');
       store.prune(1, {});
       return;
@@ -292,6 +292,26 @@ TEST_F(CheckpointStoreTest, KillingAtEverySystemCallLosesNothing) {
   EXPECT_GT(points, 40);
   EXPECT_GT(acknowledged, 5);
   std::printf("killed at %d system calls, %d of them after the acknowledgement\n", points, acknowledged);
+}
+
+// Replacing a checkpoint of the same step has no moment without one.
+TEST_F(CheckpointStoreTest, KillingAReplacementAtEverySystemCallLosesNothing) {
+  if (!can_trace()) GTEST_SKIP() << "SKIPPED LOUDLY: ptrace is not permitted here";
+  for (int n = 1;; ++n) {
+    fs::remove_all(folder_);
+    {
+      CheckpointStore store(folder_);
+      save(store, 1);
+    }
+    const TracedChild child = run_traced([&](int fd) { save_in_child(folder_, fd, 1); }, Fault{.kill_at = n});
+    ASSERT_EQ(child.report.find_first_of("EX"), child.report.npos);
+    ASSERT_EQ(newest(), 1) << "call " << n << " of " << child.calls.size();
+    CheckpointStore next(folder_);
+    ASSERT_THAT(names(), testing::ElementsAre("step-000000001"));
+    if (!child.has_finished) continue;
+    EXPECT_GT(n, 40);
+    break;
+  }
 }
 
 // Each call that can fail does, once, with each error that a disk can give: an error of kind disk, the
