@@ -6,8 +6,8 @@
 set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
-          libpcre2-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev libdnnl-dev ccache
-          xz-utils gzip)
+          libpcre2-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev libdnnl-dev
+          libopenmpi-dev openmpi-bin ccache xz-utils gzip)
 [[ "${1:-}" == "--ci" ]] && packages+=(clang clang-format clang-tidy libclang-rt-14-dev python3)
 
 say() { printf 'setup: %s\n' "$*"; }

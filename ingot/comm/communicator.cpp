@@ -1,0 +1,103 @@
+#include "ingot/comm/communicator.h"
+
+#include <cstring>
+
+namespace ingot {
+namespace {
+
+bool is_reducible(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::i32 || dtype == DType::i64;
+}
+
+class SelfCommunicator : public Communicator {
+ public:
+  explicit SelfCommunicator(std::string name) : Communicator(std::move(name), 0, 1) {}
+
+  std::unique_ptr<Communicator> split(int, int, std::string name) override {
+    return self_communicator(std::move(name));
+  }
+
+ private:
+  uint64_t start(const CommOperation& o) override {
+    if (o.out.data == o.in.data || o.in.elements() == 0) return 0;
+    if (o.out.dtype == o.in.dtype) {
+      std::memcpy(o.out.data, o.in.data, o.in.bytes());
+    } else {  // a reduce_scatter of bf16 into f32
+      for (int64_t i = 0; i < o.in.elements(); ++i)
+        o.out.as<float>()[i] = static_cast<float>(o.in.as<bf16>()[i]);
+    }
+    return 0;
+  }
+  bool is_done(uint64_t) override { return true; }
+  void wait(uint64_t) override {}
+};
+
+}  // namespace
+
+bool Pending::is_done() const { return !comm_ || comm_->is_done(ticket_); }
+
+void Pending::wait() {
+  if (comm_) comm_->wait(ticket_);
+  comm_ = nullptr;
+}
+
+Pending Communicator::begin(const CommOperation& o) {
+  for (const Tensor* t : {&o.out, &o.in})
+    INGOT_CHECK(t->is_contiguous() && t->device == Device::kCpu,
+                "{} of group {}: tensors must be contiguous and on the host, got {}", o.name, name_,
+                t->shape.to_string());
+  return Pending(*this, start(o));
+}
+
+Pending Communicator::start_all_reduce(std::string_view name, const Tensor& t, ReduceOp op) {
+  INGOT_CHECK(is_reducible(t.dtype), "all_reduce {}: dtype must be f32, bf16, i32 or i64, got {}", name,
+              ingot::name(t.dtype));
+  return begin({.kind = CommOperation::Kind::kAllReduce, .name = name, .out = t, .in = t, .op = op});
+}
+
+Pending Communicator::start_all_gather_into(std::string_view name, const Tensor& out, const Tensor& in) {
+  INGOT_CHECK(out.dtype == in.dtype && out.elements() == size_ * in.elements(),
+              "all_gather_into {}: out must be {} times in, got {} {} and {} {}", name, size_,
+              ingot::name(out.dtype), out.shape.to_string(), ingot::name(in.dtype), in.shape.to_string());
+  return begin({.kind = CommOperation::Kind::kAllGather, .name = name, .out = out, .in = in});
+}
+
+Pending Communicator::start_reduce_scatter(std::string_view name, const Tensor& out, const Tensor& in,
+                                           ReduceOp op) {
+  INGOT_CHECK(
+      is_reducible(in.dtype) &&
+          (out.dtype == in.dtype || (out.dtype == DType::f32 && in.dtype == DType::bf16)),
+      "reduce_scatter {}: dtypes must be equal and f32, bf16, i32 or i64, or bf16 into f32, got {} into {}",
+      name, ingot::name(in.dtype), ingot::name(out.dtype));
+  INGOT_CHECK(in.elements() == size_ * out.elements(),
+              "reduce_scatter {}: in must be {} times out, got {} and {}", name, size_, in.shape.to_string(),
+              out.shape.to_string());
+  return begin({.kind = CommOperation::Kind::kReduceScatter, .name = name, .out = out, .in = in, .op = op});
+}
+
+Pending Communicator::start_broadcast(std::string_view name, const Tensor& t, int root) {
+  INGOT_CHECK(root >= 0 && root < size_, "broadcast {}: root {} is not in a group of {}", name, root, size_);
+  return begin({.kind = CommOperation::Kind::kBroadcast, .name = name, .out = t, .in = t, .peer = root});
+}
+
+Pending Communicator::start_send(std::string_view name, const Tensor& t, int to) {
+  INGOT_CHECK(to >= 0 && to < size_ && to != rank_, "send {}: rank {} of {} cannot send to {}", name, rank_,
+              size_, to);
+  return begin({.kind = CommOperation::Kind::kSend, .name = name, .out = t, .in = t, .peer = to});
+}
+
+Pending Communicator::start_receive(std::string_view name, const Tensor& t, int from) {
+  INGOT_CHECK(from >= 0 && from < size_ && from != rank_, "receive {}: rank {} of {} cannot receive from {}",
+              name, rank_, size_, from);
+  return begin({.kind = CommOperation::Kind::kReceive, .name = name, .out = t, .in = t, .peer = from});
+}
+
+void Communicator::barrier(std::string_view name) {
+  begin({.kind = CommOperation::Kind::kBarrier, .name = name, .out = {}, .in = {}}).wait();
+}
+
+std::unique_ptr<Communicator> self_communicator(std::string name) {
+  return std::make_unique<SelfCommunicator>(std::move(name));
+}
+
+}  // namespace ingot

@@ -1,0 +1,57 @@
+// Inside of mpi_job: a group of ranks. Internal to comm.
+#pragma once
+
+#include <mpi.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ingot/comm/mpi_job.h"
+
+namespace ingot::mpi {
+
+class Board;
+
+// What all groups of a process share.
+struct JobContext {
+  MpiOptions options;
+  int rank = 0, size = 1;  // in the world
+  std::mutex boards_mutex;
+  std::vector<Board*> boards;  // of the groups that live
+};
+
+// What a group is at, for the watchdog. Written by the group, read by any thread.
+class Board {
+ public:
+  Board(JobContext& context, std::string group);
+  ~Board();
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+
+  void begin(const char* kind, const std::string& name);  // the next collective runs
+  void end();
+  void note_message(const std::string& text);  // the last message that was waited for; empty: none
+
+  // Seconds for which the present operation has run; 0 if there is none.
+  double age_s() const;
+  std::string text() const;  // "dp: in all_reduce 'grads 3' (number 17) for 61.2 s"
+
+ private:
+  JobContext& context_;
+  std::string group_;
+  mutable std::mutex mutex_;
+  std::string operation_, message_;
+  uint64_t number_ = 0;
+  bool is_running_ = false, is_messaging_ = false;
+  std::chrono::steady_clock::time_point since_, message_since_;
+};
+
+// Owns `comm`. Called by all its ranks.
+std::unique_ptr<Communicator> make_communicator(JobContext& context, MPI_Comm comm, std::string name);
+
+[[noreturn]] void abort_job(JobContext& context, const std::string& cause, int exit_code);
+
+}  // namespace ingot::mpi

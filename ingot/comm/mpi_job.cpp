@@ -1,0 +1,61 @@
+// Compiled to nothing where MPI is left out.
+#ifdef INGOT_WITH_MPI
+#include "ingot/comm/mpi_job.h"
+
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "ingot/comm/mpi_communicator.h"
+#include "ingot/comm/mpi_watchdog.h"
+
+namespace ingot {
+
+bool is_mpi_process() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"})
+    if (std::getenv(name)) return true;
+  return false;
+}
+
+struct MpiJob::State {
+  mpi::JobContext context;
+  std::unique_ptr<mpi::Watchdog> watchdog;
+  std::unique_ptr<Communicator> world;
+};
+
+MpiJob::MpiJob(const MpiOptions& options) {
+  int level = 0;
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS)
+    fail(ErrorKind::kInternal, "MPI_Init_thread failed");
+  if (level < MPI_THREAD_MULTIPLE)
+    fail(ErrorKind::kInternal, "this MPI library does not let several threads call it (level {} of {})",
+         level, MPI_THREAD_MULTIPLE);
+  state_ = std::make_unique<State>();
+  state_->context.options = options;
+  MPI_Comm_rank(MPI_COMM_WORLD, &state_->context.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &state_->context.size);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  state_->watchdog = std::make_unique<mpi::Watchdog>(state_->context);
+  MPI_Comm copy = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+  state_->world = mpi::make_communicator(state_->context, copy, "world");
+}
+
+MpiJob::~MpiJob() {
+  if (std::uncaught_exceptions() > 0) mpi::abort_job(state_->context, "ended by an error", 1);
+  state_->world->barrier("end of the job");
+  state_->world.reset();
+  state_->watchdog.reset();
+  MPI_Finalize();
+}
+
+Communicator& MpiJob::world() { return *state_->world; }
+
+void MpiJob::abort(const std::string& cause, int exit_code) {
+  mpi::abort_job(state_->context, cause, exit_code);
+}
+
+}  // namespace ingot
+#endif

@@ -1,0 +1,41 @@
+// A job of several processes under MPI (mpirun, srun): start, the group of all ranks, and one end for all.
+// This file and mpi_job.cpp are the only ones that know MPI; compiled where it is found.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ingot/comm/communicator.h"
+
+namespace ingot {
+
+struct MpiOptions {
+  double timeout_s = 600;  // an operation that takes longer ends the job, with every rank's last ones named
+  double message_delay_s = 0;  // every operation takes at least so long: for measuring what overlap hides
+  bool verifies = false;       // before each collective, ranks compare its kind, name and size
+};
+
+// True in a process that mpirun or srun started, alone or with others.
+bool is_mpi_process();
+
+class MpiJob {
+ public:
+  // Starts MPI; once per process. Error unless the library lets several threads call it.
+  explicit MpiJob(const MpiOptions& options = {});
+  // Waits for all ranks and ends MPI. While an exception passes by, ends the job on all ranks instead.
+  ~MpiJob();
+  MpiJob(const MpiJob&) = delete;
+  MpiJob& operator=(const MpiJob&) = delete;
+
+  // All ranks. It and all groups split from it must be gone, but for the world itself, before the job.
+  Communicator& world();
+
+  // Ends the job on all ranks at once: "rank 3 of 8: <cause>" on stderr, and the exit code for mpirun.
+  [[noreturn]] void abort(const std::string& cause, int exit_code);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ingot

@@ -1,0 +1,98 @@
+// Compiled to nothing where MPI is left out.
+#ifdef INGOT_WITH_MPI
+#include "ingot/comm/mpi_watchdog.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace ingot::mpi {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kQuestion = 1, kAnswer = 2;  // tags
+constexpr auto kPeriod = std::chrono::milliseconds(10);
+constexpr auto kPatience = std::chrono::seconds(3);  // for the answers
+
+}  // namespace
+
+Watchdog::Watchdog(JobContext& context) : context_(context) {
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
+  thread_ = std::thread([this] { watch(); });
+}
+
+Watchdog::~Watchdog() {
+  MPI_Barrier(comm_);  // nobody asks a rank that has gone
+  is_ending_ = true;
+  thread_.join();
+  MPI_Comm_free(&comm_);
+}
+
+void Watchdog::watch() {
+  while (!is_ending_) {
+    while (answer()) {
+    }
+    if (is_late()) {
+      const std::string all = ask_all();
+      abort_job(context_,
+                fmt::format("an operation is late (more than {:g} s); every rank's last ones:\n{}",
+                            context_.options.timeout_s, all),
+                1);
+    }
+    std::this_thread::sleep_for(kPeriod);
+  }
+}
+
+bool Watchdog::answer() {
+  int has_question = 0;
+  MPI_Status status;
+  MPI_Iprobe(MPI_ANY_SOURCE, kQuestion, comm_, &has_question, &status);
+  if (!has_question) return false;
+  MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, kQuestion, comm_, MPI_STATUS_IGNORE);
+  const std::string text = own_text();
+  MPI_Send(text.data(), static_cast<int>(text.size()), MPI_BYTE, status.MPI_SOURCE, kAnswer, comm_);
+  return true;
+}
+
+bool Watchdog::is_late() const {
+  const std::lock_guard lock(context_.boards_mutex);
+  return std::ranges::any_of(context_.boards,
+                             [&](const Board* b) { return b->age_s() > context_.options.timeout_s; });
+}
+
+std::string Watchdog::own_text() const {
+  const std::lock_guard lock(context_.boards_mutex);
+  std::string text;
+  for (const Board* board : context_.boards) text += (text.empty() ? "" : "; ") + board->text();
+  return text.substr(0, 1000);  // short enough to be sent without the receiver's help
+}
+
+std::string Watchdog::ask_all() {
+  std::vector<std::string> texts(static_cast<size_t>(context_.size), "does not answer");
+  texts[static_cast<size_t>(context_.rank)] = own_text();
+  for (int r = 0; r < context_.size; ++r)
+    if (r != context_.rank) MPI_Send(nullptr, 0, MPI_BYTE, r, kQuestion, comm_);
+  int missing = context_.size - 1;
+  for (const auto end = Clock::now() + kPatience; missing > 0 && Clock::now() < end;) {
+    answer();  // others may ask at the same time
+    int has_answer = 0;
+    MPI_Status status;
+    MPI_Iprobe(MPI_ANY_SOURCE, kAnswer, comm_, &has_answer, &status);
+    if (!has_answer) {
+      std::this_thread::sleep_for(kPeriod);
+      continue;
+    }
+    int length = 0;
+    MPI_Get_count(&status, MPI_BYTE, &length);
+    std::string& text = texts[static_cast<size_t>(status.MPI_SOURCE)];
+    text.resize(static_cast<size_t>(length));
+    MPI_Recv(text.data(), length, MPI_BYTE, status.MPI_SOURCE, kAnswer, comm_, MPI_STATUS_IGNORE);
+    --missing;
+  }
+  std::string all;
+  for (size_t r = 0; r < texts.size(); ++r) all += fmt::format("  rank {}: {}\n", r, texts[r]);
+  return all;
+}
+
+}  // namespace ingot::mpi
+#endif

@@ -1,0 +1,58 @@
+#include "ingot/comm/mesh.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace ingot {
+namespace {
+
+TEST(Mesh, PlacesAndRanksAreInverse) {
+  const MeshShape shape{.pp = 2, .dp_replicate = 3, .dp_shard = 2, .tp = 4};
+  EXPECT_EQ(shape.size(), 48);
+  for (int rank = 0; rank < shape.size(); ++rank) EXPECT_EQ(rank_at(shape, place_of(shape, rank)), rank);
+  // Neighbours share everything but their tensor-parallel rank.
+  EXPECT_EQ(place_of(shape, 0), (MeshPlace{0, 0, 0, 0}));
+  EXPECT_EQ(place_of(shape, 3), (MeshPlace{0, 0, 0, 3}));
+  EXPECT_EQ(place_of(shape, 4), (MeshPlace{0, 0, 1, 0}));
+  EXPECT_EQ(place_of(shape, 8), (MeshPlace{0, 1, 0, 0}));
+  EXPECT_EQ(place_of(shape, 24), (MeshPlace{1, 0, 0, 0}));
+}
+
+TEST(Mesh, NearestShapesFitAndComeNearestFirst) {
+  const MeshShape wanted{.pp = 1, .dp_replicate = 1, .dp_shard = 1, .tp = 3};
+  const std::vector<MeshShape> shapes = nearest_shapes(wanted, 4);
+  ASSERT_EQ(shapes.size(), 3u);
+  for (const MeshShape& s : shapes) EXPECT_EQ(s.size(), 4);
+  EXPECT_EQ(shapes[0].to_string(), "pp=1 dp=1 fsdp=1 tp=4");
+  EXPECT_EQ(nearest_shapes(wanted, 1, 5).size(), 1u);
+  std::set<std::string> all;
+  for (const MeshShape& s : nearest_shapes(wanted, 12, 1000)) all.insert(s.to_string());
+  EXPECT_EQ(all.size(), 40u);  // 12 = 2^2 * 3 over four axes: C(5,3) * C(4,3)
+}
+
+TEST(Mesh, OfOneRankIsAlone) {
+  const auto world = self_communicator();
+  const Mesh mesh = Mesh::make(*world, {});
+  for (const auto* group : {&mesh.pp, &mesh.replicate, &mesh.shard, &mesh.tp, &mesh.dp})
+    EXPECT_EQ((*group)->size(), 1);
+  EXPECT_EQ(mesh.dp->name(), "dp");
+}
+
+TEST(Mesh, ABadShapeIsRefusedWithTheNearest) {
+  const auto world = self_communicator();
+  try {
+    Mesh::make(*world, {.pp = 2, .dp_replicate = 1, .dp_shard = 1, .tp = 1});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    EXPECT_STREQ(error.what(),
+                 "parallel: pp=2 dp=1 fsdp=1 tp=1 makes 2 ranks, but 1 were started; nearest that fit: "
+                 "pp=1 dp=1 fsdp=1 tp=1");
+  }
+  EXPECT_THROW(Mesh::make(*world, {.pp = 0, .dp_replicate = 1, .dp_shard = 1, .tp = 1}), Error);
+}
+
+}  // namespace
+}  // namespace ingot
