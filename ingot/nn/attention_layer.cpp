@@ -5,17 +5,12 @@
 #include <cstring>
 
 #include "ingot/core/parallel.h"
-#include "ingot/ops/attention.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/qk_norm.h"
 #include "ingot/ops/rope.h"
 
 namespace ingot {
 namespace {
-
-AttentionConfig attention_config(int64_t D) {
-  return {.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(D))), .is_causal = true};
-}
 
 // Rows [begin, begin + rows) of a cache := the (1, T, K, D) view.
 void append(const Tensor& cache, int64_t begin, const Tensor& heads) {
@@ -46,6 +41,7 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
       has_qk_norm_(config.has_qk_norm),
       eps_(static_cast<float>(config.norm_eps)),
       dropout_site_(static_cast<uint32_t>(2 * index + 1)),
+      probabilities_site_(kAttentionSites + static_cast<uint32_t>(index)),
       norm_(params, unit, prefix + "attention.norm", config) {
   const bool is_zero = config.projection_init == ProjectionInit::kZero;
   const double scaled = config.projection_init == ProjectionInit::kScaled
@@ -74,6 +70,14 @@ AttentionLayer::Heads AttentionLayer::split(const Tensor& qkv, int64_t B, int64_
   return {by_token.columns(0, H_ * D_).split_last(H_, D_),
           by_token.columns(H_ * D_, (H_ + K_) * D_).split_last(K_, D_),
           by_token.columns((H_ + K_) * D_, (H_ + 2 * K_) * D_).split_last(K_, D_)};
+}
+
+AttentionConfig AttentionLayer::config(const LayerContext& ctx, int64_t T) const {
+  return {.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(D_))),
+          .is_causal = true,
+          .dropout = {.p = ctx.dropout.p,
+                      .key = dropout_key(ctx.dropout, probabilities_site_),
+                      .first_row = ctx.dropout.first_row / T}};
 }
 
 void AttentionLayer::rotate(LayerContext& ctx, const Saved& saved, const Heads& heads,
@@ -146,7 +150,7 @@ void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor
   }
   const Tensor tiles = ctx.scratch.alloc(DType::f32, {attention_forward_scratch({B, T, S, H_, K_, D_})});
   attention_forward(saved.out.reshape({B, T, H_, D_}), saved.lse, heads.q, heads.k, heads.v, doc_start,
-                    attention_config(D_), tiles, ctx.stream);
+                    config(ctx, T), tiles, ctx.stream);
   proj_.forward(ctx, out, saved.out);
   ctx.region.leave(out, ctx.stream);
   apply_dropout(ctx, out, dropout_site_);
@@ -169,7 +173,7 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
     const Heads heads = split(saved.qkv, B, T), dheads = split(d_qkv, B, T);
     const Tensor tiles = ctx.scratch.alloc(DType::f32, {attention_backward_scratch({B, T, T, H_, K_, D_})});
     attention_backward(dheads.q, dheads.k, dheads.v, d_out.reshape({B, T, H_, D_}), heads.q, heads.k, heads.v,
-                       saved.out.reshape({B, T, H_, D_}), saved.lse, doc_start, attention_config(D_), tiles,
+                       saved.out.reshape({B, T, H_, D_}), saved.lse, doc_start, config(ctx, T), tiles,
                        ctx.stream);
     rotate_backward(ctx, saved, dheads, heads, rope_table);
   }

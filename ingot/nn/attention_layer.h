@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ingot/nn/layer.h"
+#include "ingot/ops/attention.h"
 
 namespace ingot {
 
@@ -44,6 +45,7 @@ class AttentionLayer {
     Tensor q, k, v;  // (B, T, H or K, D) views of one (N, Q) buffer
   };
   Heads split(const Tensor& qkv, int64_t B, int64_t T) const;
+  AttentionConfig config(const LayerContext& ctx, int64_t T) const;
   void rotate(LayerContext& ctx, const Saved& saved, const Heads& heads, const Tensor& rope_table,
               int64_t position) const;
   void rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d, const Heads& heads,
@@ -52,7 +54,7 @@ class AttentionLayer {
   int64_t H_, K_, D_, C_;
   bool has_qk_norm_;
   float eps_;
-  uint32_t dropout_site_;
+  uint32_t dropout_site_, probabilities_site_;
   Norm norm_;
   Linear qkv_, proj_;
 };

@@ -60,7 +60,9 @@ void add_model_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(flag("model.tied", "the output head shares the token table", model, &M::is_tied));
   keys.push_back(number("model.norm_eps", "added to the variance in norms", model, &M::norm_eps));
   keys.push_back(number("model.rope_theta", "base of the rotary frequencies", model, &M::rope_theta));
-  keys.push_back(number("model.dropout", "probability, in [0, 1)", model, &M::dropout));
+  keys.push_back(number("model.dropout",
+                        "probability, in [0, 1), for the embedding, attention probabilities and residuals",
+                        model, &M::dropout));
   keys.push_back(choice<CapKind>(
       "model.cap", {{"none", CapKind::kNone}, {"tanh", CapKind::kTanh}, {"sigmoid", CapKind::kSigmoid}},
       "soft cap of the logits: a tanh(x/a) or a sigmoid((x+b)/c)", model, &M::cap, &LogitCapConfig::kind));
