@@ -18,6 +18,7 @@ class AttentionLayer {
   struct Saved {
     Tensor x;        // (N, C) the residual stream, normalised input
     NormStats norm;  // of x
+    Tensor h;        // (N, C) x normalised; absent: backward normalises again
     Tensor qkv;      // (N, Q) q and k as attention sees them: normalised and rotated
     Tensor qk_rstd;  // (N * (H + K)) f32; absent without QK-norm
     Tensor out;      // (N, H*D) attention's result, before W_o
@@ -27,9 +28,13 @@ class AttentionLayer {
   AttentionLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
                  int index);
 
-  Saved make_saved(Arena& arena, int64_t B, int64_t T, DType compute) const;
+  // What lies in shared memory is that of `shared`. norm is left to make_stats.
+  Saved make_saved(Arena& arena, int64_t B, int64_t T, DType compute, const AttentionPlaces& places,
+                   const Saved& shared) const;
+  NormStats make_stats(Arena& arena, int64_t N) const { return norm_.make_stats(arena, N); }
 
-  // saved.x = base + delta (delta absent: saved.x is base); out (N, C), which may be delta's memory.
+  // saved.x = base + delta (delta absent: saved.x is base); out (N, C), which may be delta's memory. With out
+  // absent it stops before W_o, all that backward needs being there.
   // doc_start (B, T) i32 or absent; rope_table (positions, D) f32 or absent; cache: null in training.
   void forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
                const Tensor& delta, const Tensor& doc_start, const Tensor& rope_table, KvCache* cache) const;

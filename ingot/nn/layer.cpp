@@ -9,6 +9,11 @@
 
 namespace ingot {
 
+Tensor place_tensor(Arena& arena, Place place, DType dtype, const Shape& shape, const Tensor& shared) {
+  if (place == Place::kOwn) return arena.alloc(dtype, shape);
+  return place == Place::kShared ? shared : Tensor{};
+}
+
 Linear::Linear(ParamList& params, int unit, const std::string& prefix, int64_t out, int64_t in, Init init,
                double std, bool has_bias) {
   weight_ = params.add({.name = prefix + ".weight",

@@ -13,6 +13,7 @@ namespace ingot {
 namespace {
 
 using key_kinds::choice;
+using key_kinds::choices;
 using key_kinds::duration;
 using key_kinds::flag;
 using key_kinds::kMany;
@@ -150,6 +151,36 @@ void add_optimizer_keys(std::vector<ConfigKey>& keys) {
                                &PrecisionConfig::compute));
 }
 
+void add_activation_keys(std::vector<ConfigKey>& keys) {
+  using A = RecomputeConfig;
+  using Policy = RecomputePolicy;
+  using Part = RecomputePart;
+  const auto activations = &R::activations;
+  keys.push_back(choice<Policy>(
+      "activations.policy",
+      {{"none", Policy::kNone},
+       {"selective", Policy::kSelective},
+       {"block", Policy::kBlock},
+       {"every_k", Policy::kEveryK},
+       {"sqrt", Policy::kSqrt},
+       {"auto", Policy::kAuto}},
+      "what backward computes again: nothing, parts, blocks, segments, or as little as fits budget",
+      activations, &A::policy));
+  keys.push_back(
+      choices<Part>("activations.parts",
+                    {{"norms", Part::kNorms},
+                     {"activation", Part::kActivation},
+                     {"mlp", Part::kMlp},
+                     {"attention", Part::kAttention},
+                     {"embedding", Part::kEmbedding}},
+                    "of every block: normalised rows, the activation's result, all before W_down or "
+                    "W_o; and the first input",
+                    activations, &A::parts));
+  keys.push_back(whole("activations.k", 1, 10'000, "of every_k: every k-th block", activations, &A::k));
+  keys.push_back(whole("activations.budget", 0, kMany, "of auto: bytes that activations may take",
+                       activations, &A::budget_bytes));
+}
+
 void add_rhythm_keys(std::vector<ConfigKey>& keys) {
   using S = SamplesConfig;
   const auto sample = &R::sample;
@@ -183,6 +214,7 @@ const std::vector<ConfigKey>& config_keys() {
     add_data_keys(all);
     add_train_keys(all);
     add_optimizer_keys(all);
+    add_activation_keys(all);
     add_rhythm_keys(all);
     return all;
   }();
