@@ -21,6 +21,15 @@ int ParamList::add(ParamSpec spec) {
   return static_cast<int>(specs_.size()) - 1;
 }
 
+void ParamList::split_rows(int id, std::vector<int64_t> rows) {
+  ParamSpec& spec = specs_[static_cast<size_t>(id)];
+  int64_t total = 0;
+  for (int64_t n : rows) total += n;
+  INGOT_CHECK(total == spec.shape[0], "ParamList::split_rows: {} has {} rows, got {}", spec.name,
+              spec.shape[0], total);
+  spec.row_parts = std::move(rows);
+}
+
 int64_t ParamList::elements() const {
   int64_t total = 0;
   for (int64_t n : unit_elements_) total += n;

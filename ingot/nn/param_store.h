@@ -24,7 +24,8 @@ struct ParamSpec {
   Role role = Role::kMatrix;
   Init init = Init::kNormal;
   double init_std = 0;
-  int64_t padding_rows = 0;  // last rows of a padded table: initialised to zero
+  int64_t padding_rows = 0;             // last rows of a padded table: initialised to zero
+  std::vector<int64_t> row_parts = {};  // rows of each, where several matrices lie in one; empty: one
   int unit = 0;
   int64_t offset = 0;  // elements from the start of its unit
 
@@ -40,6 +41,10 @@ class ParamList {
 
   // Appends to the unit, which is the last one declared or the next; sets offset. Returns the id.
   int add(ParamSpec spec);
+
+  // Says that the parameter is several matrices, one below the other: q, k and v.
+  // REQUIRES: rows sum to the parameter's.
+  void split_rows(int id, std::vector<int64_t> rows);
 
   const ParamSpec& operator[](int id) const { return specs_[static_cast<size_t>(id)]; }
   const std::vector<ParamSpec>& specs() const { return specs_; }
