@@ -17,7 +17,7 @@
 #include "ingot/ops/activation.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/ops/rmsnorm.h"
-#include "ingot/optim/adamw.h"
+#include "ingot/optim/optimizer.h"
 
 namespace ingot {
 namespace {
@@ -133,11 +133,8 @@ class OpsBench {
     const Shape shape{8 << 20};
     const Tensor w = tensor(DType::f32, shape), compute = tensor(DType::bf16, shape),
                  g = tensor(DType::f32, shape);
-    const Tensor m = tensor(DType::f32, shape), v = tensor(DType::f32, shape);
-    const double time_s = median_s([&] {
-      adamw_update(w, compute, m, v, g, AdamWConfig(),
-                   {.lr = 1e-6, .weight_decay = 0.1, .t = 1, .grad_scale = 1}, stream_);
-    });
+    Optimizer optimizer({}, {{.name = "w", .shape = shape, .w = w, .compute = compute, .g = g}});
+    const double time_s = median_s([&] { optimizer.step({.lr = 1e-6}, 1, stream_); });
     add("adamw update", "f32", shape.to_string(), time_s, 34.0 * static_cast<double>(shape.elements()),
         "GB/s");
   }

@@ -1,85 +1,41 @@
-// AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101), with clipping and the cast to the compute dtype in the
-// same pass over memory:
+// AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101): Adam with the weight decay beside the gradient.
 //   g' = g * grad_scale
 //   m = lerp(m, g', 1 - beta1);  v = lerp(v, g'^2, 1 - beta2)
 //   w = w * (1 - lr * weight_decay) - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
+// State: m, v; 8 bytes per parameter.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
+#include <array>
+#include <cmath>
 
-#include "ingot/core/arena.h"
-#include "ingot/core/stream.h"
-#include "ingot/core/tensor.h"
+#include "ingot/optim/rule.h"
 
 namespace ingot {
 
-struct AdamWConfig {
-  double lr = 1e-3;
-  double beta1 = 0.9, beta2 = 0.95;
-  double eps = 1e-8;
-  double weight_decay = 0.1;  // of parameters of two dims; norms and biases have none
-  double grad_clip = 1.0;     // global norm; 0: off
-  void validate() const;
-};
+struct AdamW {
+  static constexpr std::array<const char*, 2> kState{"m", "v"};
 
-// What one update needs beside the tensors.
-struct AdamWStep {
-  double lr;            // of this step
-  double weight_decay;  // of these parameters
-  int64_t t;            // 1 at the first update
-  float grad_scale;     // clipping; 1: none
-};
+  float beta1, beta2, eps, grad_scale;
+  float decay;      // 1 - lr * weight_decay
+  float step_size;  // lr / (1 - beta1^t)
+  float rms_scale;  // 1 / sqrt(1 - beta2^t)
 
-// One flat range of n elements: w, m, v (n) f32 are updated, g (n) f32 is read and set to zero; with a
-// bf16 `compute` (n) the new w is stored there rounded to nearest even. 32 bytes per element moved (34 with
-// the cast). Elementwise, so the result does not depend on the number of threads.
-void adamw_update(const Tensor& w, const Tensor& compute, const Tensor& m, const Tensor& v, const Tensor& g,
-                  const AdamWConfig& config, const AdamWStep& step, Stream& stream);
+  AdamW(const RuleParams& params, const RuleStep& step)
+      : beta1(static_cast<float>(step.momentum)),
+        beta2(static_cast<float>(params.beta2)),
+        eps(static_cast<float>(params.eps)),
+        grad_scale(step.grad_scale),
+        decay(static_cast<float>(1 - step.lr * step.weight_decay)),
+        step_size(static_cast<float>(step.lr / (1 - std::pow(step.momentum, static_cast<double>(step.t))))),
+        rms_scale(
+            static_cast<float>(1 / std::sqrt(1 - std::pow(params.beta2, static_cast<double>(step.t))))) {}
 
-// One parameter, or any range of parameters that are treated alike.
-struct ParamRange {
-  std::string name;
-  Tensor w;                // (n) f32
-  Tensor compute;          // (n) bf16, or absent
-  Tensor g;                // (n) f32
-  bool has_decay = false;  // weight decay
-};
-
-// The optimizer over all ranges of a model: its state, the global norm, one pass per step.
-class AdamW {
- public:
-  AdamW(const AdamWConfig& config, std::vector<ParamRange> ranges);
-
-  // Norm of all gradients, in an order that depends on the ranges' sizes only.
-  double grad_norm(Stream& stream);
-  // One update with g * grad_scale; leaves every g zero.
-  void step(double lr, float grad_scale, Stream& stream);
-
-  struct State {
-    std::string name;
-    Tensor m, v;  // (n) f32
-  };
-  const std::vector<State>& states() const { return states_; }  // in order of the ranges
-  const Arena& arena() const { return arena_; }
-  int64_t t() const { return t_; }  // updates made
-  void set_t(int64_t t) { t_ = t; }
-
- private:
-  // A piece of one range: what a thread takes at a time.
-  struct Block {
-    size_t range;
-    int64_t begin, end;
-  };
-
-  AdamWConfig config_;
-  std::vector<ParamRange> ranges_;
-  Arena arena_;
-  std::vector<State> states_;
-  std::vector<Block> blocks_;
-  std::vector<double> squares_;  // per block
-  int64_t t_ = 0;
+  void operator()(float& w, float g, float& m, float& v) const {
+    const float gradient = g * grad_scale;
+    m += (gradient - m) * (1 - beta1);
+    v = v * beta2 + gradient * gradient * (1 - beta2);
+    w = w * decay - step_size * m / (std::sqrt(v) * rms_scale + eps);
+  }
 };
 
 }  // namespace ingot

@@ -19,19 +19,20 @@ std::vector<Tensor> masters(ParamStore& params) {
   return all;
 }
 
-std::vector<SafetensorsSource> optimizer_sources(AdamW& optimizer) {
+std::vector<int64_t> dims_of(const Tensor& t) {
+  std::vector<int64_t> dims;
+  for (int i = 0; i < t.rank(); ++i) dims.push_back(t.dim(i));
+  return dims;
+}
+
+std::vector<SafetensorsSource> optimizer_sources(const Optimizer& optimizer) {
   std::vector<SafetensorsSource> sources;
-  const auto add = [&](const std::string& name, const Tensor& t) {
-    sources.push_back({.name = name,
-                       .dtype = DType::f32,
-                       .shape = {t.elements()},
-                       .bytes = {static_cast<const std::byte*>(t.data), t.bytes()},
+  for (const Optimizer::State& state : optimizer.states())
+    sources.push_back({.name = state.name,
+                       .dtype = state.tensor.dtype,
+                       .shape = dims_of(state.tensor),
+                       .bytes = {static_cast<const std::byte*>(state.tensor.data), state.tensor.bytes()},
                        .stream = {}});
-  };
-  for (const AdamW::State& state : optimizer.states()) {
-    add("m." + state.name, state.m);
-    add("v." + state.name, state.v);
-  }
   return sources;
 }
 
@@ -41,16 +42,19 @@ void write_text(const fs::path& path, std::string_view text) {
   file.close();
 }
 
-void read_optimizer(const SafetensorsFile& file, AdamW& optimizer) {
-  for (const AdamW::State& state : optimizer.states())
-    for (const auto& [name, t] :
-         {std::pair{"m." + state.name, state.m}, std::pair{"v." + state.name, state.v}}) {
-      const SafetensorsEntry& entry = file.get(name);
-      if (entry.dtype != DType::f32 || entry.bytes.size() != t.bytes())
-        fail(ErrorKind::kData, "{}: tensor {} is {} {}, the model asks for F32 ({})", file.label(), name,
-             entry.dtype_name, entry.shape_text(), t.elements());
-      std::memcpy(t.data, entry.bytes.data(), t.bytes());
-    }
+void read_optimizer(const SafetensorsFile& file, const Optimizer& optimizer) {
+  for (const auto& [name, t] : optimizer.states()) {
+    const SafetensorsEntry& entry = file.get(name);
+    if (entry.dtype != t.dtype || entry.shape != dims_of(t))
+      fail(ErrorKind::kData, "{}: tensor {} is {} {}, the optimizer asks for {} {}", file.label(), name,
+           entry.dtype_name, entry.shape_text(), ingot::name(t.dtype), t.shape.to_string());
+    std::memcpy(t.data, entry.bytes.data(), t.bytes());
+  }
+  if (file.tensors().size() != optimizer.states().size())
+    fail(ErrorKind::kData,
+         "{}: holds {} tensors, the optimizer's state is {}; resume with the optimizer it was "
+         "saved with",
+         file.label(), file.tensors().size(), optimizer.states().size());
 }
 
 Json read_json(const fs::path& path) {
@@ -96,7 +100,7 @@ fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokeniz
                          const std::string& config_text, const TrainerState& state) {
   const Transformer& model = trainer.model();
   const uint64_t weights_bytes = static_cast<uint64_t>(model.params().elements()) * 4;
-  store.require_space(3 * weights_bytes + (4 << 20));
+  store.require_space(weights_bytes + trainer.optimizer().state_bytes() + (4 << 20));
   const fs::path folder = store.begin(state.step);
   const auto weights =
       write_safetensors(folder / "model.safetensors", hf_sources(model, masters(trainer.params())));

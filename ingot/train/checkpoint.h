@@ -3,8 +3,8 @@
 //
 //   model.safetensors, config.json, generation_config.json   the model, f32, under Hugging Face's names
 //   tokenizer.json, tokenizer_config.json
-//   optimizer.safetensors   m.NAME, v.NAME (n) f32 by our parameter names
-//   trainer.json            step, tokens, position in the data, optimizer's t, hash of the data
+//   optimizer.safetensors   each rule's state as it declares it: m.NAME, v.NAME (n) f32 by our parameter
+//   names trainer.json            step, tokens, position in the data, optimizer's t, hash of the data
 //   config.toml             the run's configuration
 //   MANIFEST.json           sizes and hashes of all of these
 #pragma once

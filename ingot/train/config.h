@@ -8,8 +8,7 @@
 
 #include "ingot/core/dtype.h"
 #include "ingot/nn/config.h"
-#include "ingot/nn/recompute.h"
-#include "ingot/optim/adamw.h"
+#include "ingot/optim/optimizer_config.h"
 #include "ingot/optim/schedule.h"
 
 namespace ingot {
@@ -66,10 +65,9 @@ struct RunConfig {
   ModelConfig model;
   DataConfig data;
   TrainConfig train;
-  AdamWConfig optimizer;
+  OptimizerConfig optimizer;
   ScheduleConfig schedule;
   PrecisionConfig precision;
-  RecomputeConfig activations;
   EvalConfig eval;
   CheckpointConfig checkpoint;
   SamplesConfig sample;

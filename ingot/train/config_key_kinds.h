@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -31,10 +32,21 @@ bool is_toml_text(std::string_view text);
 
 inline constexpr int64_t kMany = int64_t{1} << 40;  // of steps, tokens: far above any run, far below overflow
 
-// The member at the end of a path of member pointers: &RunConfig::model, &ModelConfig::layers.
-template <typename Config, typename... Path>
-auto& member(Config& config, Path... path) {
-  return (config.*....*path);
+// The member at the end of a path of member pointers, the first of which may be a function instead:
+// &RunConfig::model, &ModelConfig::layers.
+template <typename Config, typename First, typename... Rest>
+auto& member(Config& config, First first, Rest... rest) {
+  return (std::invoke(first, config).*....*rest);
+}
+
+// The value of a member that may be std::optional (then it must be given).
+template <typename T>
+const T& plain(const T& value) {
+  return value;
+}
+template <typename T>
+const T& plain(const std::optional<T>& value) {
+  return *value;
 }
 
 template <typename... Path>
@@ -59,7 +71,7 @@ ConfigKey whole(std::string name, int64_t low, int64_t high, std::string doc, Pa
             auto& target = member(config, path...);
             target = static_cast<std::remove_reference_t<decltype(target)>>(*n);
           },
-          [=](const RunConfig& config) { return fmt::format("{}", member(config, path...)); }};
+          [=](const RunConfig& config) { return fmt::format("{}", plain(member(config, path...))); }};
 }
 
 // Any finite number; the owner's validate() knows the bounds.
@@ -76,7 +88,7 @@ ConfigKey number(std::string name, std::string doc, Path... path) {
             if (!x || !std::isfinite(*x)) refuse(name, "a number", value);
             member(config, path...) = *x;
           },
-          [=](const RunConfig& config) { return float_text(member(config, path...)); }};
+          [=](const RunConfig& config) { return float_text(plain(member(config, path...))); }};
 }
 
 template <typename... Path>
@@ -111,7 +123,7 @@ ConfigKey flag(std::string name, std::string doc, Path... path) {
             if (!b) refuse(name, "true or false", value);
             member(config, path...) = *b;
           },
-          [=](const RunConfig& config) { return member(config, path...) ? "true" : "false"; }};
+          [=](const RunConfig& config) { return plain(member(config, path...)) ? "true" : "false"; }};
 }
 
 template <typename... Path>
@@ -181,41 +193,22 @@ ConfigKey choice(std::string name, std::vector<std::pair<std::string, Value>> va
           }};
 }
 
-// A list of some of a few named values; one name alone will do.
-template <typename Value, typename... Path>
-ConfigKey choices(std::string name, std::vector<std::pair<std::string, Value>> values, std::string doc,
-                  Path... path) {
-  std::vector<std::string> names;
-  for (const auto& [key, value] : values) names.push_back(key);
-  std::string rule = fmt::format("a list of {}", list_names(names));
-  return {name,
-          rule,
-          std::move(doc),
-          false,
-          [=](RunConfig& config, const ConfigValue& value) {
-            std::vector<std::string> given;
-            if (const auto* s = std::get_if<std::string>(&value))
-              given = {*s};
-            else if (const auto* list = std::get_if<std::vector<std::string>>(&value))
-              given = *list;
-            else
-              refuse(name, rule, value);
-            std::vector<Value> chosen;
-            for (const std::string& item : given) {
-              const auto found = std::find_if(values.begin(), values.end(),
-                                              [&](const auto& entry) { return entry.first == item; });
-              if (found == values.end()) refuse(name, rule, item, did_you_mean(nearest_names(item, names)));
-              chosen.push_back(found->second);
-            }
-            member(config, path...) = std::move(chosen);
-          },
-          [=](const RunConfig& config) {
-            std::string list;
-            for (const auto& [key, value] : values)
-              for (const Value& chosen : member(config, path...))
-                if (chosen == value) list += (list.empty() ? "" : ", ") + toml_string(key);
-            return "[" + list + "]";
-          }};
+// The same key for a member that is std::optional: "auto" leaves the value to its owner.
+template <typename... Path>
+ConfigKey or_auto(ConfigKey key, Path... path) {
+  const bool is_choice = key.rule.starts_with("one of ");
+  key.rule = is_choice ? "one of auto, " + key.rule.substr(7) : key.rule + " or auto";
+  key.set = [=, set = std::move(key.set)](RunConfig& config, const ConfigValue& value) {
+    const auto* s = std::get_if<std::string>(&value);
+    if (s && *s == "auto")
+      member(config, path...).reset();
+    else
+      set(config, value);
+  };
+  key.toml = [=, toml = std::move(key.toml)](const RunConfig& config) {
+    return member(config, path...) ? toml(config) : toml_string("auto");
+  };
+  return key;
 }
 
 }  // namespace ingot::key_kinds

@@ -8,12 +8,12 @@
 
 #include "ingot/train/config_key_kinds.h"
 #include "ingot/train/nearest.h"
+#include "ingot/train/optimizer_keys.h"
 
 namespace ingot {
 namespace {
 
 using key_kinds::choice;
-using key_kinds::choices;
 using key_kinds::duration;
 using key_kinds::flag;
 using key_kinds::kMany;
@@ -61,9 +61,7 @@ void add_model_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(flag("model.tied", "the output head shares the token table", model, &M::is_tied));
   keys.push_back(number("model.norm_eps", "added to the variance in norms", model, &M::norm_eps));
   keys.push_back(number("model.rope_theta", "base of the rotary frequencies", model, &M::rope_theta));
-  keys.push_back(number("model.dropout",
-                        "probability, in [0, 1), for the embedding, attention probabilities and residuals",
-                        model, &M::dropout));
+  keys.push_back(number("model.dropout", "probability, in [0, 1)", model, &M::dropout));
   keys.push_back(choice<CapKind>(
       "model.cap", {{"none", CapKind::kNone}, {"tanh", CapKind::kTanh}, {"sigmoid", CapKind::kSigmoid}},
       "soft cap of the logits: a tanh(x/a) or a sigmoid((x+b)/c)", model, &M::cap, &LogitCapConfig::kind));
@@ -123,18 +121,9 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(whole("train.threads", 0, 4096, "0: all cores", train, &T::threads));
 }
 
-void add_optimizer_keys(std::vector<ConfigKey>& keys) {
-  using A = AdamWConfig;
+void add_schedule_keys(std::vector<ConfigKey>& keys) {
   using S = ScheduleConfig;
-  const auto optimizer = &R::optimizer;
   const auto schedule = &R::schedule;
-  keys.push_back(number("optimizer.lr", "peak learning rate", optimizer, &A::lr));
-  keys.push_back(number("optimizer.beta1", "decay of the first moment", optimizer, &A::beta1));
-  keys.push_back(number("optimizer.beta2", "decay of the second moment", optimizer, &A::beta2));
-  keys.push_back(number("optimizer.eps", "added to the root of the second moment", optimizer, &A::eps));
-  keys.push_back(number("optimizer.weight_decay", "of weights of two dims", optimizer, &A::weight_decay));
-  keys.push_back(
-      number("optimizer.grad_clip", "largest global gradient norm; 0: off", optimizer, &A::grad_clip));
   keys.push_back(choice<ScheduleKind>("schedule.kind",
                                       {{"constant", ScheduleKind::kConstant},
                                        {"cosine", ScheduleKind::kCosine},
@@ -149,36 +138,6 @@ void add_optimizer_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(choice<DType>("precision.compute", {{"f32", DType::f32}, {"bf16", DType::bf16}},
                                "dtype of products and activations", &R::precision,
                                &PrecisionConfig::compute));
-}
-
-void add_activation_keys(std::vector<ConfigKey>& keys) {
-  using A = RecomputeConfig;
-  using Policy = RecomputePolicy;
-  using Part = RecomputePart;
-  const auto activations = &R::activations;
-  keys.push_back(choice<Policy>(
-      "activations.policy",
-      {{"none", Policy::kNone},
-       {"selective", Policy::kSelective},
-       {"block", Policy::kBlock},
-       {"every_k", Policy::kEveryK},
-       {"sqrt", Policy::kSqrt},
-       {"auto", Policy::kAuto}},
-      "what backward computes again: nothing, parts, blocks, segments, or as little as fits budget",
-      activations, &A::policy));
-  keys.push_back(
-      choices<Part>("activations.parts",
-                    {{"norms", Part::kNorms},
-                     {"activation", Part::kActivation},
-                     {"mlp", Part::kMlp},
-                     {"attention", Part::kAttention},
-                     {"embedding", Part::kEmbedding}},
-                    "of every block: normalised rows, the activation's result, all before W_down or "
-                    "W_o; and the first input",
-                    activations, &A::parts));
-  keys.push_back(whole("activations.k", 1, 10'000, "of every_k: every k-th block", activations, &A::k));
-  keys.push_back(whole("activations.budget", 0, kMany, "of auto: bytes that activations may take",
-                       activations, &A::budget_bytes));
 }
 
 void add_rhythm_keys(std::vector<ConfigKey>& keys) {
@@ -214,7 +173,7 @@ const std::vector<ConfigKey>& config_keys() {
     add_data_keys(all);
     add_train_keys(all);
     add_optimizer_keys(all);
-    add_activation_keys(all);
+    add_schedule_keys(all);
     add_rhythm_keys(all);
     return all;
   }();

@@ -11,6 +11,7 @@
 #include "ingot/core/file.h"
 #include "ingot/train/config_keys.h"
 #include "ingot/train/nearest.h"
+#include "ingot/train/optimizer_keys.h"
 #include "ingot/train/presets.h"
 
 namespace ingot {
@@ -86,6 +87,28 @@ void set_key(RunConfig& config, const ConfigKey& key, const std::optional<Config
   }
 }
 
+// The groups of the optimizer, in place of those that there were.
+void read_groups(RunConfig& config, const toml::node& node, const std::string& name) {
+  const auto* tables = node.as_array();
+  const auto is_table = [](const toml::node& item) { return item.is_table(); };
+  if (!tables || !std::all_of(tables->begin(), tables->end(), is_table))
+    fail(ErrorKind::kUsage, "{}:{}: a group of the optimizer is a section of its own: [[{}]]", name,
+         node.source().begin.line, kOptimizerGroup);
+  config.optimizer.groups.clear();
+  for (const toml::node& table : *tables) {
+    config.optimizer.groups.emplace_back();
+    for (const auto& [leaf, value] : *table.as_table()) {
+      const std::string where = fmt::format("{}:{}", name, leaf.source().begin.line);
+      const std::string full = fmt::format("{}.{}", kOptimizerGroup, leaf.str());
+      const ConfigKey* key = find_optimizer_group_key(full);
+      if (!key)
+        fail(ErrorKind::kUsage, "{}: {}: unknown key{}", where, full,
+             did_you_mean(nearest_names(full, optimizer_group_key_names())));
+      set_key(config, *key, value_of(value), where);
+    }
+  }
+}
+
 // The value of --set, read as TOML; a text where it is none.
 std::optional<ConfigValue> override_value(const std::string& text) {
   if (text.find('\n') != std::string::npos) return ConfigValue(text);
@@ -157,10 +180,14 @@ void ConfigBuilder::add_toml_of(std::string_view text, const std::string& name, 
     if (!is_section(section_name)) refuse_section(where(section), section_name);
     for (const auto& [leaf, value] : *keys) {
       const std::string full = section_name + "." + std::string(leaf.str());
+      origins_[full] = where(leaf);
+      if (full == kOptimizerGroup) {
+        read_groups(config_, value, name);
+        continue;
+      }
       const ConfigKey* key = find_config_key(full);
       if (!key) refuse_key(where(leaf), full);
       set_key(config_, *key, value_of(value), where(leaf));
-      origins_[full] = where(leaf);
     }
   }
 }
@@ -172,6 +199,13 @@ void ConfigBuilder::add_override(std::string_view assignment) {
   const std::string name(assignment.substr(0, equals)), text(assignment.substr(equals + 1));
   if (name == "preset")
     fail(ErrorKind::kUsage, "--set: the preset is the command's argument, or stands at the top of a file");
+  if (name == kOptimizerGroup) {
+    const toml::table table = parse_toml("v = " + text, "--set");
+    if (table.size() != 1) fail(ErrorKind::kUsage, "--set: wanted key=value, got \"{}\"", assignment);
+    read_groups(config_, *table.get("v"), "--set");
+    origins_[name] = "--set";
+    return;
+  }
   const ConfigKey* key = find_config_key(name);
   if (!key && std::all_of(name.begin(), name.end(), is_name_char)) refuse_key("--set", name);
   if (!key) fail(ErrorKind::kUsage, "--set: wanted key=value, got \"{}\"", assignment);
@@ -218,6 +252,7 @@ std::string config_toml(const RunConfig& config, ConfigDocs docs) {
   std::string_view section;
   for (const ConfigKey& key : config_keys()) {
     if (key.section() != section) {
+      if (section == "optimizer") text += optimizer_groups_toml(config.optimizer);
       section = key.section();
       text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
     }
@@ -239,6 +274,10 @@ std::string config_reference() {
   std::string text;
   for (const ConfigKey& key : config_keys())
     text += fmt::format("  {:<24} {} ({}; default {})\n", key.name, key.doc, key.rule, key.toml(defaults));
+  text += fmt::format("  [[{}]], any number of times: what some of the parameters do otherwise\n",
+                      kOptimizerGroup);
+  for (const ConfigKey& key : optimizer_group_keys())
+    text += fmt::format("  {:<24} {} ({})\n", key.leaf(), key.doc, key.rule);
   return text;
 }
 

@@ -176,6 +176,7 @@ void Session::say_hello() {
                             format_count(static_cast<double>(model.parameters())),
                             name(config_.precision.compute), matmul_engine(config_.precision.compute)));
   console_.line("data " + data_.summary);
+  console_.line("optimizer " + trainer_.optimizer().summary());
   std::string memory;
   double total = 0;
   for (const Trainer::ArenaUse& use : trainer_.arenas()) {
@@ -184,8 +185,6 @@ void Session::say_hello() {
     total += static_cast<double>(use.bytes);
   }
   console_.line(fmt::format("memory {}: {}", format_bytes(total), memory));
-  if (config_.activations.policy == RecomputePolicy::kAuto)
-    console_.line("computed again in backward: " + trainer_.recompute().summary());
   console_.line(fmt::format("ready after {} | {:.0f} GFLOP/s of products measured | run folder {}",
                             format_time(seconds_since(start_)), peak_gflops_, folder_.path().string()));
 }
@@ -212,7 +211,7 @@ bool Session::is_finished() const {
 void Session::step() {
   const double lr = learning_rate();
   const Clock::time_point begin = Clock::now();
-  const StepResult result = trainer_.step(loader_, lr);
+  const StepResult result = trainer_.step(loader_, {.lr = lr});
   const double step_s = seconds_since(begin);
   train_s_ += step_s;
   state_.tokens += result.tokens;

@@ -3,42 +3,49 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 
 namespace ingot {
 namespace {
 
-size_t activation_bytes(const Transformer& model, int64_t B, int64_t T, const RecomputePlan& plan) {
+size_t activation_bytes(const Transformer& model, int64_t B, int64_t T) {
   Arena arena("activations plan");
-  model.make_saved(arena, B, T, plan);
+  model.make_saved(arena, B, T);
   return arena.peak_bytes();
 }
 
-// By the config's policy; kAuto is decided by measuring the first block here and now.
-RecomputePlan choose_recompute(const RunConfig& config, const Transformer& model, ParamStore& params) {
-  const int64_t layers = model.config().layers, B = config.train.batch_size, T = config.model.context;
-  if (config.activations.policy != RecomputePolicy::kAuto) return recompute_plan(config.activations, layers);
-  // Pages that nobody has written are all one page of zeros, from which products would read too fast.
-  const UnitBuffers& block = params.get(1);
-  for (const Tensor& weights : {block.master, block.compute}) std::memset(weights.data, 0, weights.bytes());
-  return fastest_plan(layers, model.time_block(params, B, T),
-                      static_cast<size_t>(config.activations.budget_bytes),
-                      [&](const RecomputePlan& plan) { return activation_bytes(model, B, T, plan); });
+ParamRole optimizer_role(Role role) {
+  switch (role) {
+    case Role::kEmbedding:
+      return ParamRole::kEmbedding;
+    case Role::kPosition:
+      return ParamRole::kPosition;
+    case Role::kMatrix:
+      return ParamRole::kMatrix;
+    case Role::kHead:
+      return ParamRole::kHead;
+    case Role::kNorm:
+      return ParamRole::kNorm;
+    case Role::kBias:
+      return ParamRole::kBias;
+  }
+  return ParamRole::kMatrix;
 }
 
-std::vector<ParamRange> optimizer_ranges(ParamStore& store) {
-  std::vector<ParamRange> ranges;
+std::vector<OptimParam> optimizer_params(ParamStore& store) {
+  std::vector<OptimParam> params;
   for (const ParamSpec& spec : store.list().specs()) {
     const UnitBuffers& unit = store.get(spec.unit);
     const int64_t begin = spec.offset, end = spec.offset + spec.elements();
     const bool has_copy = unit.compute.data != unit.master.data;
-    ranges.push_back({.name = spec.name,
+    params.push_back({.name = spec.name,
+                      .role = optimizer_role(spec.role),
+                      .shape = spec.shape,
+                      .row_parts = spec.row_parts,
                       .w = unit.master.rows(begin, end),
                       .compute = has_copy ? unit.compute.rows(begin, end) : Tensor{},
-                      .g = unit.grad.rows(begin, end),
-                      .has_decay = !spec.is_vector()});
+                      .g = unit.grad.rows(begin, end)});
   }
-  return ranges;
+  return params;
 }
 
 MicroBatch micro_batch(const Batch& batch) {
@@ -51,24 +58,17 @@ Trainer::Trainer(const RunConfig& config)
     : config_(config),
       model_(config.model.resolved(), config.precision.compute),
       params_(model_.params(), config.precision.compute),
-      planned_(choose_recompute(config, model_, params_)),
-      activations_("activations",
-                   activation_bytes(model_, config.train.batch_size, config.model.context, planned_)),
+      optimizer_(config.optimizer, optimizer_params(params_)),
+      activations_("activations", activation_bytes(model_, config.train.batch_size, config.model.context)),
       scratch_("scratch", model_.scratch_bytes(config.train.batch_size, config.model.context, true)),
+      saved_(model_.make_saved(activations_, config.train.batch_size, config.model.context)),
       schedule_(accumulation_schedule(config.train.grad_accum)) {
   stream_.trace = &trace_;
-  set_recompute(planned_);
-  optimizer_ = std::make_unique<AdamW>(config.optimizer, optimizer_ranges(params_));
 }
 
 void Trainer::initialise() {
   init_params(params_, config_.train.seed);
   params_.refresh_compute(stream_);
-}
-
-void Trainer::set_recompute(const RecomputePlan& plan) {
-  activations_.release_to(0);
-  saved_ = model_.make_saved(activations_, config_.train.batch_size, model_.config().context, plan);
 }
 
 BatchShape Trainer::batch_shape() const {
@@ -112,7 +112,7 @@ LossSums Trainer::run_micro_batches(Loader& loader, double expected_tokens, doub
   return total;
 }
 
-StepResult Trainer::step(Loader& loader, double lr) {
+StepResult Trainer::step(Loader& loader, const StepInputs& inputs) {
   StepResult result;
   const double expected =
       static_cast<double>(config_.train.grad_accum * config_.train.batch_size * model_.config().context);
@@ -127,7 +127,7 @@ StepResult Trainer::step(Loader& loader, double lr) {
 
   // The mean is over the tokens that were counted, whatever was expected.
   const double correction = expected / counted;
-  result.grad_norm = optimizer_->grad_norm(stream_) * correction;
+  result.grad_norm = optimizer_.grad_norm(stream_) * correction;
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
     fail(ErrorKind::kNumerics,
          "step {}: loss {} and gradient norm {} are not finite; the update was not made. Lower optimizer.lr "
@@ -135,8 +135,8 @@ StepResult Trainer::step(Loader& loader, double lr) {
          "raise schedule.warmup_steps",
          steps_done_, result.loss, result.grad_norm);
   const double limit = config_.optimizer.grad_clip;
-  const double clip = limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0;
-  optimizer_->step(lr, static_cast<float>(correction * clip), stream_);
+  result.clip = limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0;
+  optimizer_.step(inputs, static_cast<float>(correction * result.clip), stream_);
   ++steps_done_;
   return result;
 }
@@ -149,8 +149,8 @@ EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens) {
 
 std::vector<Trainer::ArenaUse> Trainer::arenas() const {
   std::vector<ArenaUse> uses;
-  for (const Arena* arena :
-       {&params_.params_arena(), &params_.grads_arena(), &optimizer_->arena(), &activations_, &scratch_})
+  for (const Arena* arena : {&params_.params_arena(), &params_.grads_arena(), &optimizer_.arena(),
+                             &optimizer_.scratch(), &activations_, &scratch_})
     uses.push_back({arena->name(), arena->capacity_bytes()});
   return uses;
 }

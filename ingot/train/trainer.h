@@ -7,9 +7,8 @@
 #include "ingot/core/arena.h"
 #include "ingot/core/trace.h"
 #include "ingot/data/loader.h"
-#include "ingot/nn/recompute.h"
 #include "ingot/nn/transformer.h"
-#include "ingot/optim/adamw.h"
+#include "ingot/optim/optimizer.h"
 #include "ingot/train/config.h"
 #include "ingot/train/evaluate.h"
 #include "ingot/train/reduce.h"
@@ -21,6 +20,7 @@ struct StepResult {
   double loss = 0;       // mean over the counted tokens of the global batch, nats
   double top1 = 0;       // fraction of them whose target has the largest logit
   double grad_norm = 0;  // before clipping
+  double clip = 1;       // what clipping multiplied the gradient by
   int64_t tokens = 0;    // that were predicted
   double wait_s = 0;     // for the loader
 };
@@ -34,20 +34,17 @@ class Trainer {
   void initialise();
 
   // One optimizer step on the next grad_accum batches. kNumerics error if the loss or a gradient is not
-  // finite; weights and optimizer are then as they were before the step.
-  StepResult step(Loader& loader, double lr);
+  // finite; weights and optimizer are then as they were before the step. inputs.lr: the learning rate now.
+  StepResult step(Loader& loader, const StepInputs& inputs);
 
   // Walks the text in consecutive windows of the context; every token but the first is predicted once.
   // max_tokens > 0 stops after about so many. Without dropout, weights untouched.
   EvalResult evaluate(const TokenSource& text, int64_t max_tokens);
 
-  // What forward keeps for backward from now on. REQUIRES: it fits the arena that the config's policy filled.
-  void set_recompute(const RecomputePlan& plan);
-  const RecomputePlan& recompute() const { return saved_.plan; }
-
   const Transformer& model() const { return model_; }
   ResidentStore& params() { return params_; }
-  AdamW& optimizer() { return *optimizer_; }
+  Optimizer& optimizer() { return optimizer_; }
+  const Optimizer& optimizer() const { return optimizer_; }
   Stream& stream() { return stream_; }
   Trace& trace() { return trace_; }
   int64_t steps_done() const { return steps_done_; }
@@ -69,10 +66,9 @@ class Trainer {
   Stream stream_;
   Transformer model_;
   ResidentStore params_;
-  std::unique_ptr<AdamW> optimizer_;
+  Optimizer optimizer_;
   Region region_;
   Reducer reducer_;
-  RecomputePlan planned_;  // by the config's policy
   Arena activations_, scratch_;
   Transformer::Saved saved_;
   std::vector<MicroOp> schedule_;

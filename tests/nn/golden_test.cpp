@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ingot/ops/cross_entropy.h"
-#include "ingot/optim/adamw.h"
+#include "ingot/optim/optimizer.h"
 #include "ingot/train/hf_weights.h"
 #include "tests/reference/numeric.h"
 
@@ -186,21 +186,23 @@ TEST_P(Golden, LogitsWithACache) {
 TEST_P(Golden, TenStepsOfTraining) {
   load();
   const Json& recipe = golden["recipe"];
-  std::vector<ParamRange> ranges;
+  std::vector<OptimParam> params;
   for (const ParamSpec& spec : model.params().specs()) {
     const UnitBuffers& unit = store.get(spec.unit);
     const int64_t begin = spec.offset, end = spec.offset + spec.elements();
-    ranges.push_back({spec.name, unit.master.rows(begin, end),
-                      is_f32 ? Tensor{} : unit.compute.rows(begin, end), unit.grad.rows(begin, end),
-                      !spec.is_vector()});
+    params.push_back({.name = spec.name,
+                      .shape = spec.shape,
+                      .w = unit.master.rows(begin, end),
+                      .compute = is_f32 ? Tensor{} : unit.compute.rows(begin, end),
+                      .g = unit.grad.rows(begin, end)});
   }
-  AdamW optimizer({.lr = recipe["lr"],
-                   .beta1 = recipe["beta1"],
-                   .beta2 = recipe["beta2"],
-                   .eps = recipe["eps"],
-                   .weight_decay = recipe["weight_decay"],
-                   .grad_clip = recipe["grad_clip"]},
-                  ranges);
+  OptimizerConfig config;
+  config.lr = recipe["lr"];
+  config.rule.beta1 = recipe["beta1"].get<double>();
+  config.rule.beta2 = recipe["beta2"].get<double>();
+  config.rule.eps = recipe["eps"].get<double>();
+  config.rule.weight_decay = recipe["weight_decay"].get<double>();
+  Optimizer optimizer(config, params);
   const Tensor all_tokens = tensor_of(values.get("train_tokens")),
                all_targets = tensor_of(values.get("train_targets"));
   const int64_t B = all_tokens.dim(1), T = all_tokens.dim(2);
@@ -223,7 +225,7 @@ TEST_P(Golden, TenStepsOfTraining) {
     EXPECT_NEAR(norm, want_norm,
                 (is_f32 ? kFloatFactor * measured("grad_norms_rel") : 40 * kBf16) * want_norm);
     const double clip = std::min(1.0, recipe["grad_clip"].get<double>() / (norm + 1e-6));
-    optimizer.step(golden["lrs"][static_cast<size_t>(i)], static_cast<float>(clip), stream);
+    optimizer.step({.lr = golden["lrs"][static_cast<size_t>(i)]}, static_cast<float>(clip), stream);
   }
   if (is_f32) expect_tensors(masters(), "trained.", kFloatFactor * measured("trained_rms"), true);
 }

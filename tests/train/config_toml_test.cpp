@@ -9,6 +9,7 @@
 #include "ingot/train/config_keys.h"
 #include "ingot/train/config_units.h"
 #include "ingot/train/nearest.h"
+#include "ingot/train/optimizer_keys.h"
 
 namespace ingot {
 namespace {
@@ -94,10 +95,10 @@ TEST(ConfigToml, LaterSourcesOverrideEarlierOnes) {
   builder.add_override("optimizer.lr=0.25");
   const RunConfig& config = builder.build();
   EXPECT_EQ(config.preset, "tiny-llama");
-  EXPECT_EQ(config.model.width, 64);                       // preset
-  EXPECT_EQ(config.train.steps, 7);                        // file over preset
-  EXPECT_EQ(config.optimizer.lr, 0.25);                    // last --set
-  EXPECT_EQ(config.optimizer.beta1, AdamWConfig().beta1);  // default
+  EXPECT_EQ(config.model.width, 64);                     // preset
+  EXPECT_EQ(config.train.steps, 7);                      // file over preset
+  EXPECT_EQ(config.optimizer.lr, 0.25);                  // last --set
+  EXPECT_EQ(config.optimizer.rule.beta1, std::nullopt);  // default: the rule's
 }
 
 TEST(ConfigToml, OverridesTakeTomlOrBareText) {
@@ -173,12 +174,10 @@ TEST(ConfigToml, ResolvedTextReadsBackToTheSame) {
   for (const ConfigKey& key : config_keys()) {
     ++n;
     ConfigValue value = int64_t{300 + n};  // within every whole number's bounds
-    if (key.rule == "a number") value = 0.001 + n / 3.0 * 1e-3;
+    if (key.rule.starts_with("a number")) value = 0.001 + n / 3.0 * 1e-3;
     if (key.rule.starts_with("a duration")) value = 90.25 + n;
-    if (key.rule == "true or false") value = flags.count(key.name) > 0;
+    if (key.rule.starts_with("true or false")) value = flags.count(key.name) > 0;
     if (key.rule == "a text") value = fmt::format("quote \" slash \\ line\n tab\t é {}", n);
-    if (key.rule.starts_with("a list of"))
-      value = std::vector<std::string>{key.rule.substr(key.rule.rfind(' ') + 1)};
     if (key.rule.starts_with("a text or")) value = std::vector<std::string>{key.name, "\x01\x7f", ""};
     if (key.rule.starts_with("one of")) value = key.rule.substr(key.rule.rfind(' ') + 1);  // the last
     key.set(changed.config(), value);
@@ -198,6 +197,104 @@ TEST(ConfigToml, ResolvedTextReadsBackToTheSame) {
   EXPECT_GT(unlike.size(), config_keys().size() * 8 / 10);  // the test changed nearly all
 }
 
+constexpr const char* kGroups = R"(
+[optimizer]
+lr = 1e-3
+kind = "adamw"
+beta2 = 0.99
+[[optimizer.group]]
+roles = ["matrix"]
+kind = "muon"
+lr = 0.02
+newton_schulz = "polar_express"
+normuon = true
+[[optimizer.group]]
+roles = ["embedding", "head"]
+match = "*.weight"
+lr_scale = 0.5
+beta1 = 0.8
+)";
+
+TEST(ConfigGroups, AreReadAndWrittenBack) {
+  ConfigBuilder builder;
+  builder.add_toml(kGroups, "run.toml");
+  const OptimizerConfig& optimizer = builder.build().optimizer;
+  ASSERT_EQ(optimizer.groups.size(), 2u);
+  EXPECT_EQ(optimizer.rule.beta2, 0.99);
+  EXPECT_THAT(optimizer.groups[0].roles, ElementsAre(ParamRole::kMatrix));
+  EXPECT_EQ(optimizer.groups[0].rule.kind, OptimizerKind::kMuon);
+  EXPECT_EQ(optimizer.groups[0].lr, 0.02);
+  EXPECT_EQ(optimizer.groups[0].rule.newton_schulz, NewtonSchulzKind::kPolarExpress);
+  EXPECT_EQ(optimizer.groups[0].rule.normuon, true);
+  EXPECT_EQ(optimizer.groups[0].rule.beta2, std::nullopt);
+  EXPECT_THAT(optimizer.groups[1].roles, ElementsAre(ParamRole::kEmbedding, ParamRole::kHead));
+  EXPECT_THAT(optimizer.groups[1].match, ElementsAre("*.weight"));
+  EXPECT_EQ(optimizer.groups[1].lr_scale, 0.5);
+  // A group of another kind starts from that kind's numbers, one of the base's kind from the base's.
+  EXPECT_EQ(resolve(optimizer.groups[0].rule, optimizer.rule).beta2, 0.9);
+  EXPECT_EQ(resolve(optimizer.groups[0].rule, optimizer.rule).momentum, 0.95);
+  EXPECT_EQ(resolve(optimizer.groups[1].rule, optimizer.rule).beta2, 0.99);
+  EXPECT_EQ(resolve(optimizer.groups[1].rule, optimizer.rule).beta1, 0.8);
+
+  const std::string text = config_toml(builder.config(), ConfigDocs::kNone);
+  ConfigBuilder reread;
+  reread.add_toml(text, "config.toml");
+  EXPECT_EQ(config_toml(reread.build(), ConfigDocs::kNone), text);
+  EXPECT_EQ(reread.config().optimizer.groups.size(), 2u);
+  EXPECT_NE(config_hash(reread.config()), config_hash(RunConfig()));
+}
+
+TEST(ConfigGroups, EveryKeyReadsBack) {
+  for (const ConfigKey& key : optimizer_group_keys()) {
+    ConfigBuilder changed;
+    changed.config().optimizer.groups.emplace_back();
+    ConfigValue value = int64_t{300};
+    if (key.rule.starts_with("a number")) value = 0.625;
+    if (key.rule.starts_with("true or false")) value = true;
+    if (key.rule.starts_with("a text")) value = "blocks.*";
+    if (key.rule.starts_with("one of") || key.rule.starts_with("a list of some of"))
+      value = key.rule.substr(key.rule.rfind(' ') + 1);
+    key.set(changed.config(), value);
+    const std::string text = config_toml(changed.config(), ConfigDocs::kNone);
+    ConfigBuilder reread;
+    reread.add_toml(text, "config.toml");
+    EXPECT_EQ(config_toml(reread.config(), ConfigDocs::kNone), text) << key.name;
+    EXPECT_THAT(text, HasSubstr(fmt::format("\n{} = ", key.name.substr(kOptimizerGroup.size() + 1))))
+        << key.name;
+  }
+}
+
+TEST(ConfigGroups, OverridesReplaceThem) {
+  ConfigBuilder builder;
+  builder.add_toml(kGroups, "run.toml");
+  builder.add_override("optimizer.group=[{roles = [\"norm\"], lr_scale = 2}]");
+  ASSERT_EQ(builder.build().optimizer.groups.size(), 1u);
+  EXPECT_EQ(builder.config().optimizer.groups[0].lr_scale, 2);
+  builder.add_override("optimizer.group=[]");
+  EXPECT_TRUE(builder.build().optimizer.groups.empty());
+  EXPECT_EQ(with("optimizer.kind=lion").optimizer.rule.kind, OptimizerKind::kLion);
+  EXPECT_EQ(with("optimizer.beta2=auto").optimizer.rule.beta2, std::nullopt);
+  EXPECT_EQ(with("optimizer.nesterov=true").optimizer.rule.nesterov, true);
+}
+
+TEST(ConfigGroups, RefusalsNamePlaceAndNearest) {
+  EXPECT_EQ(toml_refusal("[[optimizer.group]]\nroles = [\"norm\"]\nlrr = 1"),
+            "run.toml:3: optimizer.group.lrr: unknown key; did you mean optimizer.group.lr?");
+  EXPECT_THAT(toml_refusal("[[optimizer.group]]\nroles = [\"norm\"]\nkind = \"moun\""),
+              HasSubstr("run.toml:3: optimizer.group.kind must be one of"));
+  EXPECT_THAT(
+      toml_refusal("[[optimizer.group]]\nroles = [\"matrx\"]"),
+      testing::AllOf(HasSubstr("run.toml:2: optimizer.group.roles must be a list of some of embedding"),
+                     HasSubstr("did you mean matrix?")));
+  EXPECT_THAT(toml_refusal("[optimizer]\ngroup = 3"), HasSubstr("run.toml:2: a group of the optimizer is"));
+  EXPECT_THAT(toml_refusal("\n[[optimizer.group]]\nlr = 1"),
+              HasSubstr("run.toml:2: optimizer.group 1: roles or match must say"));
+  EXPECT_THAT(toml_refusal("\n\n[[optimizer.group]]\nroles = [\"norm\"]\nmomentum = 0.5"),
+              HasSubstr("run.toml:3: optimizer.group 1: momentum is no key of adamw"));
+  EXPECT_THAT(set_refusal("optimizer.kind=adamx"), HasSubstr("did you mean adam or adamw?"));
+  EXPECT_THAT(set_refusal("optimizer.group=norm"), HasSubstr("--set"));
+}
+
 TEST(ConfigToml, HashFollowsTheResolvedValuesOnly) {
   ConfigBuilder builder;
   const std::string defaults = config_hash(builder.config());
@@ -214,10 +311,9 @@ TEST(ConfigKeys, EachSetsItsOwnMember) {
   for (const ConfigKey& key : config_keys()) {
     RunConfig config;
     ConfigValue value = int64_t{300};
-    if (key.rule == "a number" || key.rule.starts_with("a duration")) value = 0.625;
-    if (key.rule == "true or false") value = key.toml(defaults) == "false";
+    if (key.rule.starts_with("a number") || key.rule.starts_with("a duration")) value = 0.625;
+    if (key.rule.starts_with("true or false")) value = key.toml(defaults) != "true";
     if (key.rule.starts_with("a text")) value = "other";
-    if (key.rule.starts_with("a list of")) value = key.rule.substr(key.rule.rfind(' ') + 1);
     if (key.rule.starts_with("one of")) value = key.rule.substr(key.rule.rfind(' ') + 1);
     key.set(config, value);
     for (const ConfigKey& other : config_keys()) {
@@ -225,34 +321,6 @@ TEST(ConfigKeys, EachSetsItsOwnMember) {
       EXPECT_EQ(other.toml(config), other.toml(defaults)) << key.name;
     }
   }
-}
-
-TEST(ConfigActivations, PoliciesAndParts) {
-  const RecomputeConfig usual = with("model.layers=4").activations;
-  EXPECT_EQ(usual.policy, RecomputePolicy::kSelective);
-  EXPECT_THAT(usual.parts, ElementsAre(RecomputePart::kNorms, RecomputePart::kActivation));
-  EXPECT_EQ(with("activations.policy=none").activations.policy, RecomputePolicy::kNone);
-  EXPECT_THAT(with("activations.parts=mlp").activations.parts, ElementsAre(RecomputePart::kMlp));
-  EXPECT_THAT(with("activations.parts=[\"embedding\", \"attention\"]").activations.parts,
-              ElementsAre(RecomputePart::kEmbedding, RecomputePart::kAttention));
-  ConfigBuilder builder;
-  builder.add_override("activations.policy=auto");
-  builder.add_override("activations.budget=512MiB");
-  EXPECT_EQ(builder.build().activations.budget_bytes, int64_t{512} << 20);
-}
-
-TEST(ConfigActivations, ErrorsNameTheRule) {
-  EXPECT_THAT(set_refusal("activations.policy=blok"), HasSubstr("did you mean block?"));
-  EXPECT_THAT(set_refusal("activations.parts=atention"), HasSubstr("did you mean attention?"));
-  EXPECT_THAT(set_refusal("activations.parts=[]"), HasSubstr("the policy is \"none\""));
-  EXPECT_THAT(set_refusal("activations.parts=3"), HasSubstr("must be a list of norms, activation, mlp"));
-  EXPECT_THAT(set_refusal("activations.k=0"), HasSubstr("the nearest valid value is 1"));
-  EXPECT_THAT(set_refusal("activations.policy=auto"), HasSubstr("needs activations.budget"));
-  EXPECT_THAT(set_refusal("activations.budget=1GiB"), HasSubstr("set the policy, or the budget to 0"));
-  ConfigBuilder builder;
-  builder.add_toml("[model]\nlayers = 4\n[activations]\npolicy = \"every_k\"\nk = 5\n", "run.toml");
-  EXPECT_THAT(refusal([&] { builder.build(); }),
-              testing::AllOf(HasSubstr("run.toml"), HasSubstr("at most model.layers = 4, got 5")));
 }
 
 std::vector<std::string> one_edit_mutations(const std::string& name) {

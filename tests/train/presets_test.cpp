@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "ingot/core/error.h"
 #include "ingot/train/config_toml.h"
+#include "ingot/train/trainer.h"
 
 namespace ingot {
 namespace {
@@ -43,7 +46,21 @@ TEST(Presets, ShakespeareIsNanoGpts) {
   EXPECT_EQ(config.train.steps, 2000);
   EXPECT_EQ(config.train.batch_size, 12);
   EXPECT_EQ(config.optimizer.lr * config.schedule.floor, 1e-4);
-  EXPECT_EQ(config.optimizer.beta2, 0.99);
+  EXPECT_EQ(config.optimizer.rule.beta2, 0.99);
+}
+
+TEST(Presets, MuonTakesTheMatricesOnly) {
+  RunConfig config = preset("shakespeare-char-muon");
+  config.model.vocab = 65;
+  const Trainer trainer(config);
+  const auto& states = trainer.optimizer().states();
+  const auto count = [&](std::string_view prefix) {
+    return std::count_if(states.begin(), states.end(),
+                         [&](const Optimizer::State& s) { return s.name.starts_with(prefix); });
+  };
+  EXPECT_EQ(count("momentum.blocks."), 4 * 4);  // qkv, proj, up, down
+  EXPECT_EQ(count("m."), 1 + 1 + 4 * 2 + 1);    // token and position table, norms
+  EXPECT_EQ(count("m."), count("v."));
 }
 
 TEST(Presets, DemoNeedsNoData) {

@@ -11,6 +11,7 @@
 #include "ingot/core/file.h"
 #include "ingot/core/parallel.h"
 #include "ingot/core/philox.h"
+#include "ingot/optim/rules.h"
 #include "ingot/train/checkpoint.h"
 #include "ingot/train/console.h"
 #include "ingot/train/run.h"
@@ -97,6 +98,45 @@ TEST_F(TrainingTest, ARunInThreePartsIsTheRunInOne) {
     EXPECT_EQ(got.steps, 60);
     EXPECT_EQ(got.tokens, want.tokens);
     expect_equal_files(want.checkpoint, got.checkpoint);
+  }
+}
+
+// Whatever state a rule declares goes through a checkpoint bit by bit.
+TEST_F(TrainingTest, EachOptimizerGoesOnWhereItStopped) {
+  for (const RuleEntry& entry : rules()) {
+    RunConfig c = config(DType::bf16);
+    c.train.steps = 6;
+    c.eval.every = 0;
+    if (entry.kind == OptimizerKind::kMuon)
+      c.optimizer.groups = {{.roles = {ParamRole::kMatrix}, .rule = {.kind = entry.kind, .normuon = true}}};
+    else
+      c.optimizer.rule.kind = entry.kind;
+    const TrainOutcome want = train(c, folder / fmt::format("whole-{}", entry.name));
+    c.train.stop_at = 3;
+    const fs::path parts = folder / fmt::format("parts-{}", entry.name);
+    train(c, parts);
+    c.train.stop_at = 0;
+    const TrainOutcome got = train(c, parts, true);
+    expect_equal_files(want.checkpoint, got.checkpoint);
+  }
+}
+
+TEST_F(TrainingTest, AnotherOptimizersCheckpointIsRefused) {
+  RunConfig c = config(DType::f32);
+  c.train.stop_at = 1;
+  for (const auto& [saved, resumed] : {std::pair{OptimizerKind::kAdamW, OptimizerKind::kAdamW8bit},
+                                       {OptimizerKind::kAdamW, OptimizerKind::kSgd}}) {
+    c.optimizer.rule.kind = saved;
+    const fs::path run = folder / fmt::format("run-{}", rule_entry(resumed).name);
+    train(c, run);
+    c.optimizer.rule.kind = resumed;
+    try {
+      train(c, run, true);
+      FAIL() << "resumed with another optimizer";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kData);
+      EXPECT_NE(std::string(error.what()).find("optimizer.safetensors"), std::string::npos) << error.what();
+    }
   }
 }
 
@@ -191,8 +231,8 @@ TEST_F(TrainingTest, AccumulationIsTheBigBatch) {
     trainer.initialise();
     const Sampler sampler(SampleOrder::kRandom, 1, source.tokens(), c.model.context);
     Loader loader(source, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 2});
-    results.push_back(trainer.step(loader, 1e-3));
-    results.push_back(trainer.step(loader, 1e-3));
+    results.push_back(trainer.step(loader, {.lr = 1e-3}));
+    results.push_back(trainer.step(loader, {.lr = 1e-3}));
   }
   for (size_t i = 2; i < results.size(); ++i) {
     EXPECT_NEAR(results[i].loss, results[i % 2].loss, 1e-5);

@@ -1,0 +1,91 @@
+#include "ingot/optim/adamw_8bit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ingot/optim/dynamic_map.h"
+#include "ingot/optim/weight_pass.h"
+
+namespace ingot {
+namespace {
+
+// The states of one block.
+struct BlockState {
+  uint8_t *m8, *v8;
+  float *m_absmax, *v_absmax;
+};
+
+struct Maps {
+  const float *with_sign, *without_sign;  // (256) values of the codes
+};
+
+// Moves n <= 256 elements of one block; returns how many gradients were passed over.
+int64_t move_block(const AdamW& rule, const Maps& maps, float* w, const float* g, const BlockState& state,
+                   int64_t n) {
+  alignas(64) float m[AdamW8bit::kBlock], v[AdamW8bit::kBlock];
+  const float m_scale = *state.m_absmax, v_scale = *state.v_absmax;
+  const float limit = std::numeric_limits<float>::max();
+  float m_most = 0, v_most = 0;
+  int skipped = 0;
+#pragma omp simd reduction(max : m_most, v_most) reduction(+ : skipped)
+  for (int64_t j = 0; j < n; ++j) {
+    const float gradient = g[j] * rule.grad_scale, old_w = w[j];
+    const float old_m = maps.with_sign[state.m8[j]] * m_scale;
+    const float old_v = maps.without_sign[state.v8[j]] * v_scale;
+    float new_m = old_m, new_v = old_v, new_w = old_w;
+    rule(new_w, g[j], new_m, new_v);
+    const bool is_finite = gradient * gradient <= limit;
+    m[j] = is_finite ? new_m : old_m;
+    v[j] = is_finite ? new_v : old_v;
+    w[j] = is_finite ? new_w : old_w;
+    skipped += is_finite ? 0 : 1;
+    m_most = std::max(m_most, std::abs(m[j]));
+    v_most = std::max(v_most, v[j]);
+  }
+  *state.m_absmax = m_most;
+  *state.v_absmax = v_most;
+  // Not the reciprocal: of a subnormal scale it would be infinite.
+  const float m_unit = m_most > 0 ? m_most : 1, v_unit = v_most > 0 ? v_most : 1;
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) {
+    state.m8[j] = signed_code(m[j] / m_unit);
+    state.v8[j] = unsigned_code(v[j] / v_unit);
+  }
+  return skipped;
+}
+
+}  // namespace
+
+AdamW8bit::AdamW8bit(const RuleParams& params)
+    : params_(params), small_(params), signed_map_(dynamic_map(true)), unsigned_map_(dynamic_map(false)) {}
+
+std::vector<StateSpec> AdamW8bit::state(const OptimParam& param) const {
+  const int64_t n = param.elements(), blocks = (n + kBlock - 1) / kBlock;
+  if (n < kSmallest) return small_.state(param);
+  return {{"m8", DType::u8, {n}},
+          {"v8", DType::u8, {n}},
+          {"m_absmax", DType::f32, {blocks}},
+          {"v_absmax", DType::f32, {blocks}}};
+}
+
+RangeTotals AdamW8bit::update(const ParamState& p, Range range, const RuleStep& step,
+                              const Prepared& prepared) const {
+  if (p.param.elements() < kSmallest) return small_.update(p, range, step, prepared);
+  const AdamW rule(params_, step);
+  const Maps maps{signed_map_.data(), unsigned_map_.data()};
+  int64_t skipped = 0;
+  RangeTotals totals =
+      for_each_piece(p.param, range, step, [&](float* w, const float* g, int64_t i, int64_t n) {
+        for (int64_t j = 0; j < n; j += kBlock) {
+          const int64_t block = (i + j) / kBlock;
+          const BlockState state{p.state[0].as<uint8_t>() + i + j, p.state[1].as<uint8_t>() + i + j,
+                                 p.state[2].as<float>() + block, p.state[3].as<float>() + block};
+          skipped += move_block(rule, maps, w + j, g + j, state, std::min(kBlock, n - j));
+        }
+      });
+  totals.non_finite = skipped;
+  return totals;
+}
+
+}  // namespace ingot

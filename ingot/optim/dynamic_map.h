@@ -1,0 +1,77 @@
+// The dynamic maps of 8-bit states (Dettmers et al. 2022, arXiv:2110.02861; the rule of create_dynamic_map
+// with 7 exponent bits): 256 values in [-1, 1] or [0, 1], dense near 0 by decade. Decade i = 0 .. 6 holds the
+// midpoints of 2^i (signed) or 2^(i+1) (unsigned) equal cells of [0.1, 1], times 10^(i-6); beside them 0 and
+// 1, and signed the mirror image of all but 0 and 1. So signed code 127 is 0, the least value -0.99297, and
+// the smallest magnitude 5.5e-7; unsigned code 0 is 0 and the smallest magnitude 3.25e-7.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace ingot {
+
+// The values of all codes, in rising order.
+std::array<float, 256> dynamic_map(bool is_signed);
+
+inline constexpr int kSignedZero = 127;
+
+namespace dynamic_map_detail {
+
+// From which magnitude on the nearest value lies in decade i: the middle of the last value of decade i - 1
+// and the first of i; [0]: the middle of 0 and the smallest value; [7]: of the largest and 1.
+template <int kCells>  // in decade 0: 1 signed, 2 unsigned
+constexpr std::array<float, 8> decade_starts() {
+  std::array<float, 8> starts{};
+  double power = 1e-6, last = 0;
+  for (int i = 0; i < 7; ++i, power *= 10) {
+    const double cells = kCells << i;
+    starts[static_cast<size_t>(i)] = static_cast<float>((last + power * (0.1 + 0.45 / cells)) / 2);
+    last = power * (1 - 0.45 / cells);
+  }
+  starts[7] = static_cast<float>((last + 1) / 2);
+  return starts;
+}
+
+// cells / (0.9 * 10^(i-6)): from a magnitude to its cell in decade i, less kCells << i over 9.
+template <int kCells>
+constexpr std::array<float, 7> decade_scales() {
+  std::array<float, 7> scales{};
+  double power = 1e-6;
+  for (int i = 0; i < 7; ++i, power *= 10)
+    scales[static_cast<size_t>(i)] = static_cast<float>((kCells << i) / (0.9 * power));
+  return scales;
+}
+
+}  // namespace dynamic_map_detail
+
+// How many values above 0 lie at or below the one nearest to `magnitude` in [0, 1]: 0 .. 127 * kCells + 1.
+// Free of tables, so that a loop over it vectorises. Where a magnitude is within f32 rounding of the middle
+// of two values, either may come.
+template <int kCells>
+inline int dynamic_level(float magnitude) {
+  constexpr auto kStarts = dynamic_map_detail::decade_starts<kCells>();
+  constexpr auto kScales = dynamic_map_detail::decade_scales<kCells>();
+  float scale = kScales[0], cells = kCells;
+  for (int i = 1; i < 7; ++i) {
+    const auto decade = static_cast<size_t>(i);
+    scale = magnitude >= kStarts[decade] ? kScales[decade] : scale;
+    cells = magnitude >= kStarts[decade] ? static_cast<float>(kCells << i) : cells;
+  }
+  float cell = magnitude * scale - cells * (1.0f / 9);
+  cell = cell > 0 ? cell : 0;
+  cell = cell < cells - 1 ? cell : cells - 1;
+  int level = 1 + static_cast<int>(cells) - kCells + static_cast<int>(cell);
+  level = magnitude < kStarts[0] ? 0 : level;
+  return magnitude >= kStarts[7] ? 127 * kCells + 1 : level;
+}
+
+// The code nearest to x in [-1, 1], or in [0, 1].
+inline uint8_t signed_code(float x) {
+  const int level = dynamic_level<1>(x < 0 ? -x : x);
+  const int below = kSignedZero - (level < 127 ? level : 127);
+  return static_cast<uint8_t>(x < 0 ? below : kSignedZero + level);
+}
+inline uint8_t unsigned_code(float x) { return static_cast<uint8_t>(dynamic_level<2>(x)); }
+
+}  // namespace ingot

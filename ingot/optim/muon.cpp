@@ -1,0 +1,170 @@
+#include "ingot/optim/muon.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ingot/core/error.h"
+#include "ingot/optim/newton_schulz.h"
+#include "ingot/optim/weight_pass.h"
+
+namespace ingot {
+namespace {
+
+// A matrix within a parameter: rows [begin, begin + rows) of it, and where its numbers in `second` start.
+struct Part {
+  int64_t begin, rows, columns, second;
+
+  bool is_wide() const { return rows < columns; }
+  int64_t lanes() const { return is_wide() ? columns : rows; }  // that NorMuon scales one by one
+  int64_t first() const { return begin * columns; }             // element
+  int64_t end() const { return (begin + rows) * columns; }
+  float shape_factor() const {
+    return static_cast<float>(
+        std::sqrt(std::max(1.0, static_cast<double>(rows) / static_cast<double>(columns))));
+  }
+};
+
+// Calls f(part) for each matrix of the parameter, in order of rows.
+template <typename F>
+void for_each_part(const OptimParam& param, bool splits_fused, F&& f) {
+  Part part{0, param.shape[0], param.shape[1], 0};
+  if (!splits_fused || param.row_parts.empty()) return f(part);
+  for (int64_t rows : param.row_parts) {
+    part.rows = rows;
+    f(part);
+    part.begin += rows;
+    part.second += part.lanes();
+  }
+}
+
+// m one step on, direction = U.
+void move_momentum(const ParamState& p, const Tensor& direction, const RuleStep& step, bool has_nesterov) {
+  const float *g = p.param.g.as<float>(), scale = step.grad_scale;
+  float *m = p.state[0].as<float>(), *u = direction.as<float>();
+  const auto mu = static_cast<float>(step.momentum);
+  const float of_m = has_nesterov ? mu : 1.0f;
+  parallel_for(p.param.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      const float gradient = g[i] * scale;
+      m[i] += (gradient - m[i]) * (1 - mu);
+      u[i] = gradient + (m[i] - gradient) * of_m;
+    }
+  });
+}
+
+// Mean of squares of each row of o (R, C), or of each column where it is wide.
+void mean_squares(float* mean, const float* o, const Part& part) {
+  const int64_t R = part.rows, C = part.columns;
+  parallel_for(part.lanes(), part.is_wide() ? 64 : 1, [&](int64_t begin, int64_t end) {
+    if (!part.is_wide()) {
+      for (int64_t r = begin; r < end; ++r) {
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t c = 0; c < C; ++c) sum += o[r * C + c] * o[r * C + c];
+        mean[r] = sum / static_cast<float>(C);
+      }
+      return;
+    }
+    std::fill(mean + begin, mean + end, 0.0f);
+    for (int64_t r = 0; r < R; ++r)
+#pragma omp simd
+      for (int64_t c = begin; c < end; ++c) mean[c] += o[r * C + c] * o[r * C + c];
+    for (int64_t c = begin; c < end; ++c) mean[c] /= static_cast<float>(R);
+  });
+}
+
+// NorMuon on one matrix. second and scale: one number per lane; scale is scratch.
+void reduce_variance(float* o, float* second, float* scale, const Part& part, float beta2) {
+  mean_squares(scale, o, part);
+  double before = 0, after = 0;
+  for (int64_t k = 0; k < part.lanes(); ++k) {
+    const float mean = scale[k];
+    second[k] += (mean - second[k]) * (1 - beta2);
+    scale[k] = 1 / std::sqrt(std::max(second[k], 1e-10f));
+    before += static_cast<double>(mean);
+    after += static_cast<double>(mean) * static_cast<double>(scale[k]) * static_cast<double>(scale[k]);
+  }
+  const auto back = static_cast<float>(after > 0 ? std::sqrt(before / after) : 0.0);
+  const int64_t C = part.columns;
+  parallel_for(part.rows, std::max<int64_t>(1, (1 << 14) / C), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      float* row = o + r * C;
+      if (part.is_wide()) {
+#pragma omp simd
+        for (int64_t c = 0; c < C; ++c) row[c] *= scale[c] * back;
+      } else {
+        const float factor = scale[r] * back;
+#pragma omp simd
+        for (int64_t c = 0; c < C; ++c) row[c] *= factor;
+      }
+    }
+  });
+}
+
+}  // namespace
+
+std::vector<StateSpec> Muon::state(const OptimParam& param) const {
+  if (!param.is_matrix())
+    fail(ErrorKind::kUsage,
+         "optimizer: muon takes matrices, and {} is a vector; give norms and biases a group of another kind, "
+         "or "
+         "muon only the role matrix",
+         param.name);
+  std::vector<StateSpec> specs{{"momentum", DType::f32, {param.elements()}}};
+  int64_t lanes = 0;
+  for_each_part(param, params_.splits_fused, [&](const Part& part) { lanes += part.lanes(); });
+  if (params_.has_variance_reduction) specs.push_back({"second", DType::f32, {lanes}});
+  return specs;
+}
+
+size_t Muon::scratch_bytes(const OptimParam& param) const {
+  Arena arena("muon plan");
+  arena.alloc(DType::f32, {param.elements()});
+  size_t most = 0;
+  for_each_part(param, params_.splits_fused, [&](const Part& part) {
+    Arena lanes("muon lanes plan");
+    lanes.alloc(DType::f32, {part.lanes()});
+    most = std::max({most, lanes.peak_bytes(),
+                     newton_schulz_scratch_bytes(part.rows, part.columns, params_.newton_schulz_dtype)});
+  });
+  return arena.peak_bytes() + most;
+}
+
+Prepared Muon::prepare(const ParamState& p, const RuleStep& step, Arena& scratch, Stream& stream) const {
+  Prepared prepared;
+  prepared.direction = scratch.alloc(DType::f32, {p.param.elements()});
+  move_momentum(p, prepared.direction, step, params_.has_nesterov);
+  for_each_part(p.param, params_.splits_fused, [&](const Part& part) {
+    const Tensor o = prepared.direction.rows(part.first(), part.end()).reshape({part.rows, part.columns});
+    newton_schulz(o, params_.newton_schulz, params_.newton_schulz_dtype, scratch, stream);
+    if (!params_.has_variance_reduction) return;
+    const Arena::Mark mark = scratch.mark();
+    const Tensor scale = scratch.alloc(DType::f32, {part.lanes()});
+    reduce_variance(o.as<float>(), p.state[1].as<float>() + part.second, scale.as<float>(), part,
+                    static_cast<float>(params_.beta2));
+    scratch.release_to(mark);
+  });
+  return prepared;
+}
+
+RangeTotals Muon::update(const ParamState& p, Range range, const RuleStep& step,
+                         const Prepared& prepared) const {
+  const auto lr = static_cast<float>(step.lr), decay = static_cast<float>(step.lr * step.weight_decay);
+  const bool is_cautious = params_.has_cautious_decay;
+  return for_each_piece(p.param, range, step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
+    for_each_part(p.param, params_.splits_fused, [&](const Part& part) {
+      const int64_t first = std::max(i, part.first()), end = std::min(i + n, part.end());
+      const float* o = prepared.direction.as<float>();
+      const float rate = lr * part.shape_factor();
+#pragma omp simd
+      for (int64_t k = first; k < end; ++k) {
+        const float weight = w[k - i];
+        const bool decays = !is_cautious || o[k] * weight >= 0;
+        w[k - i] = weight - (decays ? decay : 0.0f) * weight - rate * o[k];
+      }
+    });
+  });
+}
+
+}  // namespace ingot

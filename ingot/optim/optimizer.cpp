@@ -1,0 +1,216 @@
+#include "ingot/optim/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ingot/core/error.h"
+#include "ingot/core/parallel.h"
+#include "ingot/optim/parameter_groups.h"
+#include "ingot/optim/rules.h"
+#include "ingot/optim/sum_of_squares.h"
+
+namespace ingot {
+namespace {
+
+constexpr int64_t kBlockElements = 1 << 15;  // a multiple of 256: 8-bit states are scaled by 256
+
+void check_param(const OptimParam& p) {
+  const int64_t n = p.elements();
+  check_tensor(p.w, DType::f32, {n}, "Optimizer: w");
+  check_tensor(p.g, DType::f32, {n}, "Optimizer: g");
+  if (p.compute) check_tensor(p.compute, DType::bf16, {n}, "Optimizer: compute");
+  int64_t rows = 0;
+  for (int64_t part : p.row_parts) rows += part;
+  INGOT_CHECK(p.row_parts.empty() || (p.is_matrix() && rows == p.shape[0]),
+              "Optimizer: row_parts of {} must sum to its rows, got {}", p.name, rows);
+}
+
+}  // namespace
+
+Optimizer::Group Optimizer::make_group(const OptimizerConfig& config, const GroupConfig* given) {
+  const RuleConfig& rule = given ? given->rule : config.rule;
+  Group group;
+  group.kind = rule.kind.value_or(config.rule.kind.value_or(OptimizerKind::kAdamW));
+  group.params = resolve(rule, config.rule);
+  group.rule = rule_entry(group.kind).make(group.params);
+  if (given && given->lr) group.lr_ratio = *given->lr / config.lr;
+  if (given && given->lr_scale) group.lr_ratio = *given->lr_scale;
+  group.decays_vectors = given && given->rule.weight_decay;
+  return group;
+}
+
+std::vector<Optimizer::Group> Optimizer::make_groups(const OptimizerConfig& config) {
+  std::vector<Group> groups;
+  for (const GroupConfig& given : config.groups) groups.push_back(make_group(config, &given));
+  groups.push_back(make_group(config, nullptr));
+  MomentumMeaning driven = MomentumMeaning::kBeta1;
+  for (const Group& group : groups)
+    if (rule_entry(group.kind).momentum == MomentumMeaning::kMomentum) driven = MomentumMeaning::kMomentum;
+  for (Group& group : groups) group.is_momentum_driven = rule_entry(group.kind).momentum == driven;
+  return groups;
+}
+
+std::vector<Optimizer::Member> Optimizer::make_members(const OptimizerConfig& config,
+                                                       std::vector<OptimParam> params) const {
+  const std::vector<int> assigned = assign_groups(config.groups, params);
+  std::vector<Member> members;
+  for (size_t i = 0; i < params.size(); ++i) {
+    check_param(params[i]);
+    const size_t group = assigned[i] < 0 ? groups_.size() - 1 : static_cast<size_t>(assigned[i]);
+    members.push_back({{std::move(params[i]), {}}, group, 0, 0});
+  }
+  return members;
+}
+
+size_t Optimizer::arena_bytes() const {
+  size_t total = 0;
+  for (const Member& member : members_)
+    for (const StateSpec& spec : groups_[member.group].rule->state(member.memory.param))
+      total += static_cast<size_t>(spec.shape.elements()) * size_bytes(spec.dtype) + Arena::kAlign;
+  return total;
+}
+
+size_t Optimizer::scratch_bytes() const {
+  size_t most = 0;
+  for (const Member& member : members_)
+    most = std::max(most, groups_[member.group].rule->scratch_bytes(member.memory.param));
+  return most;
+}
+
+Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params)
+    : groups_(make_groups(config)),
+      members_(make_members(config, std::move(params))),
+      arena_("optimizer", arena_bytes()),
+      scratch_("optimizer scratch", scratch_bytes()) {
+  for (size_t i = 0; i < members_.size(); ++i) {
+    Member& member = members_[i];
+    const OptimParam& param = member.memory.param;
+    const UpdateRule& rule = *groups_[member.group].rule;
+    for (const StateSpec& spec : rule.state(param)) {
+      member.memory.state.push_back(arena_.alloc(spec.dtype, spec.shape));
+      states_.push_back({spec.name + "." + param.name, member.memory.state.back()});
+    }
+    const int64_t n = param.elements();
+    member.block_begin = blocks_.size();
+    for (int64_t k = 0; k < n; k += kBlockElements) {
+      (rule.is_whole() ? whole_blocks_ : free_blocks_).push_back(blocks_.size());
+      blocks_.push_back({i, {k, std::min(k + kBlockElements, n)}});
+    }
+    member.block_end = blocks_.size();
+    stats_.push_back({.name = param.name});
+  }
+  squares_.resize(blocks_.size());
+  totals_.resize(blocks_.size());
+  steps_.resize(members_.size());
+  prepared_.resize(members_.size());
+}
+
+double Optimizer::grad_norm(Stream& stream) {
+  const Span span(stream.trace, "optimizer");
+  parallel_for(std::ssize(blocks_), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      const Block& block = blocks_[static_cast<size_t>(b)];
+      squares_[static_cast<size_t>(b)] =
+          sum_of_squares(members_[block.param].memory.param.g.as<float>() + block.range.begin,
+                         block.range.end - block.range.begin);
+    }
+  });
+  double total = 0;
+  for (double s : squares_) total += s;
+  return std::sqrt(total);
+}
+
+RuleStep Optimizer::step_of(const Member& member, const StepInputs& inputs, float grad_scale) const {
+  const Group& group = groups_[member.group];
+  const RuleParams& p = group.params;
+  RuleStep step{.lr = inputs.lr * group.lr_ratio, .t = t_, .grad_scale = grad_scale};
+  if (member.memory.param.is_matrix() || group.decays_vectors) step.weight_decay = p.weight_decay;
+  step.wants_totals = inputs.wants_stats;
+  if (rule_entry(group.kind).momentum == MomentumMeaning::kBeta1) {
+    step.momentum = p.beta1;
+  } else {
+    const double warm =
+        p.momentum_warmup == 0
+            ? 1
+            : std::min(1.0, static_cast<double>(t_ - 1) / static_cast<double>(p.momentum_warmup));
+    step.momentum = warm * p.momentum + (1 - warm) * p.momentum_start;
+  }
+  if (inputs.momentum && group.is_momentum_driven) step.momentum = *inputs.momentum;
+  return step;
+}
+
+void Optimizer::update_blocks(std::span<const size_t> blocks) {
+  parallel_for(std::ssize(blocks), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const size_t b = blocks[static_cast<size_t>(i)];
+      const Block& block = blocks_[b];
+      const Member& member = members_[block.param];
+      totals_[b] = groups_[member.group].rule->update(member.memory, block.range, steps_[block.param],
+                                                      prepared_[block.param]);
+    }
+  });
+}
+
+void Optimizer::step(const StepInputs& inputs, float grad_scale, Stream& stream) {
+  const Span span(stream.trace, "optimizer");
+  INGOT_CHECK(!inputs.momentum || (*inputs.momentum >= 0 && *inputs.momentum < 1),
+              "Optimizer::step: momentum must lie in [0, 1), got {}", inputs.momentum.value_or(0));
+  ++t_;
+  for (size_t i = 0; i < members_.size(); ++i) steps_[i] = step_of(members_[i], inputs, grad_scale);
+  update_blocks(free_blocks_);
+  std::span<const size_t> whole = whole_blocks_;
+  while (!whole.empty()) {
+    const size_t param = blocks_[whole.front()].param;
+    const Member& member = members_[param];
+    prepared_[param] = groups_[member.group].rule->prepare(member.memory, steps_[param], scratch_, stream);
+    const size_t count = member.block_end - member.block_begin;
+    update_blocks(whole.first(count));
+    scratch_.release_to(0);
+    whole = whole.subspan(count);
+  }
+  finish_step(inputs.wants_stats);
+}
+
+// Sums over blocks in their order, whoever computed them.
+void Optimizer::finish_step(bool wants_stats) {
+  non_finite_ = 0;
+  for (const RangeTotals& block : totals_) non_finite_ += block.non_finite;
+  if (!wants_stats) return;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    RangeTotals sum;
+    for (size_t b = members_[i].block_begin; b < members_[i].block_end; ++b) {
+      sum.weight_squares += totals_[b].weight_squares;
+      sum.grad_squares += totals_[b].grad_squares;
+      sum.update_squares += totals_[b].update_squares;
+      sum.update_dot_weight += totals_[b].update_dot_weight;
+    }
+    stats_[i].weight_norm = std::sqrt(sum.weight_squares);
+    stats_[i].grad_norm = std::sqrt(sum.grad_squares);
+    stats_[i].update_norm = std::sqrt(sum.update_squares);
+    stats_[i].update_dot_weight = sum.update_dot_weight;
+  }
+}
+
+size_t Optimizer::state_bytes() const {
+  size_t total = 0;
+  for (const State& state : states_) total += state.tensor.bytes();
+  return total;
+}
+
+size_t Optimizer::state_bytes(size_t param) const {
+  size_t total = 0;
+  for (const Tensor& t : members_[param].memory.state) total += t.bytes();
+  return total;
+}
+
+std::string Optimizer::summary() const {
+  std::string text;
+  for (const RuleEntry& entry : rules()) {
+    const auto is_of_kind = [&](const Member& m) { return groups_[m.group].kind == entry.kind; };
+    const auto count = std::count_if(members_.begin(), members_.end(), is_of_kind);
+    if (count > 0) text += fmt::format("{} for {} tensors, ", entry.name, count);
+  }
+  return text + fmt::format("{:.1f} MB of state", static_cast<double>(state_bytes()) * 1e-6);
+}
+
+}  // namespace ingot

@@ -1,0 +1,118 @@
+// The optimizer of a model: every parameter in a group, every group with its rule, all state in one arena,
+// and one pass over memory per step.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ingot/core/arena.h"
+#include "ingot/core/stream.h"
+#include "ingot/optim/optimizer_config.h"
+#include "ingot/optim/rule.h"
+
+namespace ingot {
+
+// What a schedule says of one step.
+struct StepInputs {
+  double lr = 0;  // the base's learning rate; a group's has its own ratio to it
+  // In place of the configured momentum of the groups of Muon and SGD with momentum; where there is none of
+  // these, of beta1 of the others.
+  std::optional<double> momentum = {};
+  bool wants_stats = false;
+};
+
+// One parameter in one step.
+struct ParamStats {
+  std::string name = {};
+  double weight_norm = 0;        // |w| before the update
+  double grad_norm = 0;          // |g * grad_scale|
+  double update_norm = 0;        // |change of w|
+  double update_dot_weight = 0;  // <change of w, w before it>
+};
+
+class Optimizer {
+ public:
+  // The parameters' memory is borrowed. kUsage error for a group that fits no parameter, or a rule that
+  // cannot take a parameter (Muon a vector).
+  Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params);
+
+  // Norm of all gradients, in an order that depends on the parameters' sizes only.
+  double grad_norm(Stream& stream);
+
+  // One update with g * grad_scale; leaves every g zero.
+  void step(const StepInputs& inputs, float grad_scale, Stream& stream);
+
+  // Of the last step that wanted them, in order of the parameters; zeros before there was one.
+  std::span<const ParamStats> stats() const { return stats_; }
+  // Gradients of the last step that were not finite and that a rule passed over, weight and state unchanged:
+  // AdamW with 8-bit states, where one of them would spoil the 255 others of its block. Other rules let them
+  // through into the weights.
+  int64_t non_finite_gradients() const { return non_finite_; }
+
+  struct State {
+    std::string name;  // "m.blocks.0.attention.qkv.weight"
+    Tensor tensor;     // of the dtype and shape that the rule declared
+  };
+  const std::vector<State>& states() const { return states_; }  // in order of the parameters
+  size_t state_bytes() const;
+  size_t state_bytes(size_t param) const;
+
+  // "adamw for 5 tensors, muon for 8, 1.2 MB of state": the rules and what they take.
+  std::string summary() const;
+
+  const Arena& arena() const { return arena_; }
+  const Arena& scratch() const { return scratch_; }
+  int64_t t() const { return t_; }  // updates made
+  void set_t(int64_t t) { t_ = t; }
+
+ private:
+  struct Group {
+    std::unique_ptr<UpdateRule> rule;
+    OptimizerKind kind = OptimizerKind::kAdamW;
+    RuleParams params;
+    double lr_ratio = 1;              // to the base's
+    bool decays_vectors = false;      // it says so itself
+    bool is_momentum_driven = false;  // by a schedule
+  };
+  struct Member {
+    ParamState memory;
+    size_t group;
+    size_t block_begin, block_end;
+  };
+  // A piece of one parameter: what a thread takes at a time.
+  struct Block {
+    size_t param;
+    Range range;
+  };
+
+  static Group make_group(const OptimizerConfig& config, const GroupConfig* given);
+  static std::vector<Group> make_groups(const OptimizerConfig& config);
+  std::vector<Member> make_members(const OptimizerConfig& config, std::vector<OptimParam> params) const;
+  size_t arena_bytes() const;
+  size_t scratch_bytes() const;
+  RuleStep step_of(const Member& member, const StepInputs& inputs, float grad_scale) const;
+  void update_blocks(std::span<const size_t> blocks);
+  void finish_step(bool wants_stats);
+
+  std::vector<Group> groups_;  // the base is the last
+  std::vector<Member> members_;
+  Arena arena_, scratch_;
+  std::vector<State> states_;
+  std::vector<Block> blocks_;
+  std::vector<size_t> free_blocks_;   // of rules that need no preparation
+  std::vector<size_t> whole_blocks_;  // of those that do, parameter by parameter
+  // Of the step that runs:
+  std::vector<RuleStep> steps_;      // per parameter
+  std::vector<Prepared> prepared_;   // per parameter
+  std::vector<RangeTotals> totals_;  // per block
+  std::vector<double> squares_;      // per block
+  std::vector<ParamStats> stats_;
+  int64_t non_finite_ = 0;
+  int64_t t_ = 0;
+};
+
+}  // namespace ingot

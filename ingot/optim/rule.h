@@ -1,0 +1,115 @@
+// What an update rule is. The optimizer (optim/optimizer.h) knows parameters, groups and memory; a rule knows
+// how the elements of one parameter move. It declares its state, and keeps none of its own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ingot/core/arena.h"
+#include "ingot/core/parallel.h"
+#include "ingot/core/stream.h"
+#include "ingot/core/tensor.h"
+
+namespace ingot {
+
+enum class OptimizerKind { kSgd, kMomentum, kAdam, kAdamW, kAdafactor, kLion, kAdamW8bit, kMuon };
+
+// Coefficients of Muon's iteration (optim/newton_schulz.h).
+enum class NewtonSchulzKind { kQuintic, kPolarExpress };
+
+// What a parameter is in its model.
+enum class ParamRole { kEmbedding, kPosition, kMatrix, kHead, kNorm, kBias };
+
+// One parameter: n elements in flat ranges that somebody else owns.
+struct OptimParam {
+  std::string name = {};
+  ParamRole role = ParamRole::kMatrix;
+  Shape shape = {};                     // (out features, in features) of a matrix, (n) of a vector
+  std::vector<int64_t> row_parts = {};  // rows of each, where matrices share one tensor (q, k, v); empty: one
+  Tensor w = {};                        // (n) f32, updated
+  Tensor compute = {};                  // (n) bf16, set to the new w rounded to nearest even; or absent
+  Tensor g = {};                        // (n) f32, read and set to zero
+
+  bool is_matrix() const { return shape.rank() == 2; }
+  int64_t elements() const { return shape.elements(); }
+};
+
+// The numbers of a rule; each reads its own. The defaults are the rule's (optim/rules.h).
+struct RuleParams {
+  double beta1 = 0.9, beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  double momentum = 0.9;
+  double momentum_start = 0;    // of the linear momentum warm-up
+  int64_t momentum_warmup = 0;  // its steps; 0: none
+  bool has_nesterov = false;
+  bool has_relative_step = true;  // Adafactor
+  double update_clip = 1;         // Adafactor: largest root mean square of an update
+  NewtonSchulzKind newton_schulz = NewtonSchulzKind::kQuintic;
+  DType newton_schulz_dtype = DType::bf16;  // or f32
+  bool has_variance_reduction = false;
+  bool has_cautious_decay = false;
+  bool splits_fused = true;  // Muon: the matrices of row_parts are orthogonalised one by one
+};
+
+// What one step adds to them, for one parameter.
+struct RuleStep {
+  double lr = 0;
+  double weight_decay = 0;
+  double momentum = 0;  // the rule's momentum, or its beta1
+  int64_t t = 1;        // 1 at the first update
+  float grad_scale = 1;
+  bool wants_totals = false;
+};
+
+// A tensor of a rule's state for one parameter, zero before the first step.
+struct StateSpec {
+  std::string name = {};  // "m"
+  DType dtype = DType::f32;
+  Shape shape = {};
+};
+
+// A parameter with the state that its rule declared, in that order.
+struct ParamState {
+  OptimParam param;
+  std::vector<Tensor> state;
+};
+
+// Sums over a range of elements; the squares and the product only where a step wants totals.
+struct RangeTotals {
+  double weight_squares = 0;     // of w before the update
+  double grad_squares = 0;       // of g * grad_scale
+  double update_squares = 0;     // of the change of w
+  double update_dot_weight = 0;  // change times w before it
+  int64_t non_finite = 0;        // gradients that an 8-bit rule passed over
+};
+
+// What a rule worked out about a whole parameter before its elements may change.
+struct Prepared {
+  Tensor direction;  // (n) f32 in scratch; Muon
+  double factor = 0;
+  double divisor = 1;
+};
+
+class UpdateRule {
+ public:
+  virtual ~UpdateRule() = default;
+
+  virtual std::vector<StateSpec> state(const OptimParam& param) const = 0;
+  // True: prepare must have seen the whole parameter before update changes any of it.
+  virtual bool is_whole() const { return false; }
+  virtual size_t scratch_bytes([[maybe_unused]] const OptimParam& param) const { return 0; }
+  // Called from the thread that drives the stream. May change the state; what it takes from scratch stays
+  // taken until the parameter is updated.
+  virtual Prepared prepare([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
+                           [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) const {
+    return {};
+  }
+  // Updates elements of the range; called from any thread, for disjoint ranges that begin at a multiple of
+  // 256. Element by element, or by 256, so the result does not depend on the number of threads.
+  virtual RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
+                             const Prepared& prepared) const = 0;
+};
+
+}  // namespace ingot

@@ -1,0 +1,76 @@
+#include "ingot/optim/rules.h"
+
+#include <algorithm>
+
+#include "ingot/core/error.h"
+#include "ingot/optim/adafactor.h"
+#include "ingot/optim/adam.h"
+#include "ingot/optim/adamw.h"
+#include "ingot/optim/adamw_8bit.h"
+#include "ingot/optim/elementwise_rule.h"
+#include "ingot/optim/lion.h"
+#include "ingot/optim/momentum.h"
+#include "ingot/optim/muon.h"
+#include "ingot/optim/sgd.h"
+
+namespace ingot {
+namespace {
+
+template <typename Rule>
+std::unique_ptr<UpdateRule> make(const RuleParams& params) {
+  return std::make_unique<Rule>(params);
+}
+
+}  // namespace
+
+const std::vector<RuleEntry>& rules() {
+  using enum OptimizerKind;
+  using M = MomentumMeaning;
+  static const std::vector<RuleEntry> table = {
+      {kSgd, "sgd", {"weight_decay"}, M::kNone, {}, make<ElementwiseRule<Sgd>>},
+      {kMomentum,
+       "momentum",
+       {"weight_decay", "momentum", "momentum_start", "momentum_warmup", "nesterov"},
+       M::kMomentum,
+       {},
+       make<ElementwiseRule<Momentum>>},
+      {kAdam, "adam", {"beta1", "beta2", "eps", "weight_decay"}, M::kBeta1, {}, make<ElementwiseRule<Adam>>},
+      {kAdamW,
+       "adamw",
+       {"beta1", "beta2", "eps", "weight_decay"},
+       M::kBeta1,
+       {},
+       make<ElementwiseRule<AdamW>>},
+      {kAdafactor,
+       "adafactor",
+       {"eps", "weight_decay", "relative_step", "update_clip"},
+       M::kNone,
+       {.eps = 0x1p-23},
+       make<Adafactor>},
+      {kLion,
+       "lion",
+       {"beta1", "beta2", "weight_decay"},
+       M::kBeta1,
+       {.beta2 = 0.99},
+       make<ElementwiseRule<Lion>>},
+      {kAdamW8bit, "adamw8bit", {"beta1", "beta2", "eps", "weight_decay"}, M::kBeta1, {}, make<AdamW8bit>},
+      {kMuon,
+       "muon",
+       {"beta2", "weight_decay", "momentum", "momentum_start", "momentum_warmup", "nesterov", "newton_schulz",
+        "newton_schulz_dtype", "normuon", "cautious_decay", "split_fused"},
+       M::kMomentum,
+       {.beta2 = 0.9, .momentum = 0.95, .momentum_start = 0.85, .momentum_warmup = 300, .has_nesterov = true},
+       make<Muon>},
+  };
+  return table;
+}
+
+const RuleEntry& rule_entry(OptimizerKind kind) {
+  const auto& table = rules();
+  const auto found =
+      std::find_if(table.begin(), table.end(), [&](const RuleEntry& e) { return e.kind == kind; });
+  INGOT_CHECK(found != table.end(), "rule_entry: kind {} is not in the table", static_cast<int>(kind));
+  return *found;
+}
+
+}  // namespace ingot

@@ -1,0 +1,27 @@
+// The table of update rules: one line each. Whatever asks for a rule by kind or by name asks here.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "ingot/optim/rule.h"
+
+namespace ingot {
+
+// What a momentum that changes over a run stands for in a rule.
+enum class MomentumMeaning { kNone, kMomentum, kBeta1 };
+
+struct RuleEntry {
+  OptimizerKind kind;
+  std::string_view name;               // in configurations: "adamw"
+  std::vector<std::string_view> keys;  // of the configuration that it reads, beside kind and lr
+  MomentumMeaning momentum;
+  RuleParams defaults;
+  std::unique_ptr<UpdateRule> (*make)(const RuleParams& params);
+};
+
+const std::vector<RuleEntry>& rules();
+const RuleEntry& rule_entry(OptimizerKind kind);
+
+}  // namespace ingot

@@ -1,0 +1,54 @@
+#include "ingot/optim/dynamic_map.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/reference/optimizers.h"
+
+namespace ingot::testing {
+namespace {
+
+// Published: signed code 127 is 0, the largest +1, the least -0.99297, the smallest magnitudes 5.5e-7
+// and 3.25e-7.
+TEST(DynamicMap, IsTheReferences) {
+  for (const bool is_signed : {true, false}) {
+    const auto map = dynamic_map(is_signed);
+    const Doubles want = dynamic_map_reference(is_signed);
+    ASSERT_EQ(want.size(), 256u);
+    for (size_t c = 0; c < 256; ++c)
+      EXPECT_NEAR(map[c], want[c], 2 * unit_roundoff(DType::f32) * std::abs(want[c])) << c;
+  }
+  EXPECT_EQ(dynamic_map(true)[127], 0);
+  EXPECT_EQ(dynamic_map(true)[255], 1);
+  EXPECT_NEAR(dynamic_map(true)[0], -0.99297, 5e-6);
+  EXPECT_NEAR(dynamic_map(true)[128], 5.5e-7, 1e-12);
+  EXPECT_EQ(dynamic_map(false)[0], 0);
+  EXPECT_NEAR(dynamic_map(false)[1], 3.25e-7, 1e-12);
+}
+
+// Every code stands for itself, and a number between goes to the nearest value, to within f32 rounding of the
+// middle.
+TEST(DynamicMap, CodesAreTheNearest) {
+  const Doubles with_sign = dynamic_map_reference(true), without = dynamic_map_reference(false);
+  for (size_t c = 0; c < 256; ++c) {
+    EXPECT_EQ(signed_code(static_cast<float>(with_sign[c])), c);
+    EXPECT_EQ(unsigned_code(static_cast<float>(without[c])), c);
+  }
+  const auto expect_nearest = [](const Doubles& map, size_t code, double x) {
+    const double best = std::abs(map[nearest_code(map, x)] - x), got = std::abs(map[code] - x);
+    ASSERT_LE(got, best + 4 * unit_roundoff(DType::f32) * std::abs(x)) << x << " got code " << code;
+  };
+  for (int i = -50'000; i <= 50'000; ++i) {
+    // Even over the decades, and even over the whole.
+    const auto log_x = static_cast<float>(std::copysign(std::pow(10.0, std::abs(i) / 6250.0 - 8), i));
+    const auto x = static_cast<float>(i / 50'000.0);
+    for (float value : {log_x, x}) {
+      expect_nearest(with_sign, signed_code(value), value);
+      if (value >= 0) expect_nearest(without, unsigned_code(value), value);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ingot::testing

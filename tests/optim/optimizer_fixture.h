@@ -1,0 +1,64 @@
+// Parameters with memory of their own, for the tests of optimizers.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "ingot/optim/optimizer.h"
+#include "tests/reference/numeric.h"
+
+namespace ingot::testing {
+
+inline constexpr OptimizerKind kAllKinds[] = {
+    OptimizerKind::kSgd,       OptimizerKind::kMomentum, OptimizerKind::kAdam,      OptimizerKind::kAdamW,
+    OptimizerKind::kAdafactor, OptimizerKind::kLion,     OptimizerKind::kAdamW8bit, OptimizerKind::kMuon};
+
+class Params {
+ public:
+  // Weights N(0, 1), gradients zero, bf16 copies where asked for.
+  void add(const std::string& name, ParamRole role, const Shape& shape, bool has_copy = false) {
+    const auto stream = static_cast<uint32_t>(list.size() + 1);
+    const int64_t n = shape.elements();
+    memory_.push_back(random_tensor(DType::f32, {n}, stream));
+    const Tensor w = memory_.back();
+    memory_.push_back(zeros(DType::f32, {n}));
+    const Tensor g = memory_.back();
+    Tensor compute;
+    if (has_copy) {
+      memory_.push_back(zeros(DType::bf16, {n}));
+      compute = memory_.back();
+    }
+    list.push_back({.name = name, .role = role, .shape = shape, .w = w, .compute = compute, .g = g});
+  }
+
+  // Gradients of step t: N(0, scale).
+  void draw_gradients(int t, double scale = 0.1) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      const Buffer g = random_tensor(DType::f32, list[i].g.shape,
+                                     static_cast<uint32_t>(1000 * t + static_cast<int>(i)), scale);
+      assign(list[i].g, to_doubles(g));
+    }
+  }
+
+  std::vector<Doubles> weights() const {
+    std::vector<Doubles> all;
+    for (const OptimParam& p : list) all.push_back(to_doubles(p.w));
+    return all;
+  }
+
+  std::vector<OptimParam> list;
+
+ private:
+  std::deque<Buffer> memory_;
+};
+
+// The bytes of an optimizer's whole state.
+inline std::vector<std::string> state_contents(const Optimizer& optimizer) {
+  std::vector<std::string> all;
+  for (const auto& [name, t] : optimizer.states())
+    all.emplace_back(static_cast<const char*>(t.data), t.bytes());
+  return all;
+}
+
+}  // namespace ingot::testing

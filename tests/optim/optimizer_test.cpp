@@ -1,0 +1,334 @@
+#include "ingot/optim/optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "ingot/core/error.h"
+#include "ingot/core/parallel.h"
+#include "ingot/optim/rules.h"
+#include "tests/optim/optimizer_fixture.h"
+#include "tests/reference/optimizers.h"
+
+namespace ingot::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A matrix of several blocks with an odd end, a fused one, a table and two vectors; only the first two for
+// Muon.
+Params model(bool has_copies = false) {
+  Params params;
+  params.add("blocks.0.attention.qkv.weight", ParamRole::kMatrix, {330, 129}, has_copies);
+  params.list.back().row_parts = {110, 110, 110};
+  params.add("blocks.0.mlp.down.weight", ParamRole::kMatrix, {65, 67}, has_copies);
+  params.add("embedding.weight", ParamRole::kEmbedding, {257, 31}, has_copies);
+  params.add("blocks.0.mlp.norm.weight", ParamRole::kNorm, {129});
+  params.add("blocks.0.mlp.down.bias", ParamRole::kBias, {5000});
+  return params;
+}
+
+// The rule on everything it can take, AdamW on the rest.
+OptimizerConfig config_of(OptimizerKind kind) {
+  OptimizerConfig config{.lr = 0.01, .rule = {.kind = kind}};
+  if (kind == OptimizerKind::kMuon) {
+    config.rule.kind = OptimizerKind::kAdamW;
+    config.groups = {{.roles = {ParamRole::kMatrix}, .rule = {.kind = kind, .normuon = true}}};
+  }
+  return config;
+}
+
+class EachRule : public ::testing::TestWithParam<OptimizerKind> {};
+INSTANTIATE_TEST_SUITE_P(Rules, EachRule, ::testing::ValuesIn(kAllKinds),
+                         [](const auto& info) { return std::string(rule_entry(info.param).name); });
+
+TEST_P(EachRule, MovesAllWeightsClearsGradientsAndKeepsTheCopy) {
+  Params params = model(true);
+  const std::vector<Doubles> before = params.weights();
+  Optimizer optimizer(config_of(GetParam()), params.list);
+  Stream stream;
+  params.draw_gradients(1);
+  optimizer.step({.lr = 0.01}, 0.5f, stream);
+  EXPECT_EQ(optimizer.t(), 1);
+  for (size_t i = 0; i < params.list.size(); ++i) {
+    const OptimParam& p = params.list[i];
+    for (double g : to_doubles(p.g)) ASSERT_EQ(g, 0);
+    const Doubles after = to_doubles(p.w);
+    int64_t moved = 0;
+    for (size_t k = 0; k < after.size(); ++k) moved += after[k] != before[i][k];
+    EXPECT_GT(moved, std::ssize(after) * 99 / 100) << p.name;
+    if (!p.compute) continue;
+    for (int64_t k = 0; k < p.elements(); ++k)
+      ASSERT_EQ(p.compute.as<bf16>()[k].bits, bf16(p.w.as<float>()[k]).bits) << p.name;
+  }
+}
+
+TEST_P(EachRule, BitsDoNotDependOnThreads) {
+  const int threads = num_threads();
+  std::vector<std::vector<Doubles>> weights;
+  std::vector<std::vector<std::string>> states;
+  std::vector<std::vector<ParamStats>> stats;
+  std::vector<double> norms;
+  for (int n : {1, 2, 3}) {
+    set_num_threads(n);
+    Params params = model();
+    Optimizer optimizer(config_of(GetParam()), params.list);
+    Stream stream;
+    for (int t = 1; t <= 3; ++t) {
+      params.draw_gradients(t);
+      norms.push_back(optimizer.grad_norm(stream));
+      optimizer.step({.lr = 0.01, .wants_stats = true}, 0.5f, stream);
+    }
+    weights.push_back(params.weights());
+    states.push_back(state_contents(optimizer));
+    stats.emplace_back(optimizer.stats().begin(), optimizer.stats().end());
+  }
+  set_num_threads(threads);
+  for (size_t i : {1u, 2u}) {
+    EXPECT_TRUE(weights[i] == weights[0]);
+    EXPECT_TRUE(states[i] == states[0]);
+    EXPECT_EQ(norms[3 * i + 2], norms[2]);
+    for (size_t p = 0; p < stats[0].size(); ++p) EXPECT_EQ(stats[i][p].update_norm, stats[0][p].update_norm);
+  }
+}
+
+// State that is copied bit by bit into a new optimizer goes on bit by bit.
+TEST_P(EachRule, StateIsAllThereIs) {
+  Params whole = model(), parts = model();
+  Optimizer want(config_of(GetParam()), whole.list);
+  auto first = std::make_unique<Optimizer>(config_of(GetParam()), parts.list);
+  Stream stream;
+  for (int t = 1; t <= 6; ++t) {
+    whole.draw_gradients(t);
+    parts.draw_gradients(t);
+    want.step({.lr = 0.01}, 1, stream);
+    first->step({.lr = 0.01}, 1, stream);
+    if (t != 3) continue;
+    auto second = std::make_unique<Optimizer>(config_of(GetParam()), parts.list);
+    ASSERT_EQ(second->states().size(), first->states().size());
+    for (size_t s = 0; s < first->states().size(); ++s) {
+      ASSERT_EQ(second->states()[s].name, first->states()[s].name);
+      std::memcpy(second->states()[s].tensor.data, first->states()[s].tensor.data,
+                  first->states()[s].tensor.bytes());
+    }
+    second->set_t(first->t());
+    first = std::move(second);
+  }
+  EXPECT_TRUE(parts.weights() == whole.weights());
+  EXPECT_TRUE(state_contents(*first) == state_contents(want));
+}
+
+TEST_P(EachRule, StatsAreThoseOfTheWeightsAndCostNoBit) {
+  Params plain = model(), measured = model();
+  Optimizer without(config_of(GetParam()), plain.list), with(config_of(GetParam()), measured.list);
+  Stream stream;
+  for (int t = 1; t <= 2; ++t) {
+    plain.draw_gradients(t);
+    measured.draw_gradients(t);
+    const std::vector<Doubles> before = measured.weights();
+    std::vector<Doubles> gradients;
+    for (const OptimParam& p : measured.list) gradients.push_back(to_doubles(p.g));
+    without.step({.lr = 0.01}, 0.5f, stream);
+    with.step({.lr = 0.01, .wants_stats = true}, 0.5f, stream);
+    const std::vector<Doubles> after = measured.weights();
+    ASSERT_TRUE(after == plain.weights());
+    for (size_t i = 0; i < after.size(); ++i) {
+      Doubles change(after[i].size());
+      for (size_t k = 0; k < change.size(); ++k) change[k] = after[i][k] - before[i][k];
+      const ParamStats& stats = with.stats()[i];
+      const double weights = std::sqrt(dot(before[i], before[i])), moved = std::sqrt(dot(change, change));
+      // Sums of 2048 f32 terms.
+      const double tolerance = 2048 * unit_roundoff(DType::f32);
+      EXPECT_EQ(stats.name, measured.list[i].name);
+      EXPECT_NEAR(stats.weight_norm, weights, tolerance * weights);
+      EXPECT_NEAR(stats.grad_norm, 0.5 * std::sqrt(dot(gradients[i], gradients[i])),
+                  tolerance * stats.grad_norm);
+      EXPECT_NEAR(stats.update_norm, moved, tolerance * moved);
+      EXPECT_NEAR(stats.update_dot_weight, dot(change, before[i]), tolerance * weights * moved);
+    }
+  }
+  EXPECT_EQ(without.stats()[0].weight_norm, 0);
+}
+
+// Bytes of state per parameter: what each rule is chosen for.
+TEST(OptimizerState, TakesTheBytesThatItsRuleDeclares) {
+  const auto bytes = [](OptimizerKind kind, const Shape& shape) {
+    Params params;
+    params.add("w", ParamRole::kMatrix, shape);
+    return Optimizer({.lr = 0.01, .rule = {.kind = kind}}, params.list).state_bytes();
+  };
+  constexpr size_t kR = 96, kC = 160, kN = kR * kC;
+  const Shape matrix{kR, kC}, vector{kN};
+  EXPECT_EQ(bytes(OptimizerKind::kSgd, matrix), 0u);
+  EXPECT_EQ(bytes(OptimizerKind::kMomentum, matrix), 4 * kN);
+  EXPECT_EQ(bytes(OptimizerKind::kAdam, matrix), 8 * kN);
+  EXPECT_EQ(bytes(OptimizerKind::kAdamW, matrix), 8 * kN);
+  EXPECT_EQ(bytes(OptimizerKind::kAdafactor, matrix), 4 * (kR + kC));
+  EXPECT_EQ(bytes(OptimizerKind::kAdafactor, vector), 4 * kN);
+  EXPECT_EQ(bytes(OptimizerKind::kLion, matrix), 4 * kN);
+  EXPECT_EQ(bytes(OptimizerKind::kAdamW8bit, matrix), 2 * kN + 2 * 4 * (kN / 256));
+  EXPECT_EQ(bytes(OptimizerKind::kAdamW8bit, {4095}), 8u * 4095);
+  EXPECT_EQ(bytes(OptimizerKind::kAdamW8bit, {4097}), 2u * 4097 + 2 * 4 * 17);
+  EXPECT_EQ(bytes(OptimizerKind::kMuon, matrix), 4 * kN);
+}
+
+TEST(OptimizerState, IsCountedPerParameter) {
+  Params params = model();
+  const Optimizer optimizer(config_of(OptimizerKind::kMuon), params.list);
+  EXPECT_EQ(optimizer.state_bytes(0), 4u * 330 * 129 + 4 * (3 * 129));  // NorMuon: q, k and v are wide
+  EXPECT_EQ(optimizer.state_bytes(2), 8u * 257 * 31);
+  size_t sum = 0;
+  for (size_t i = 0; i < params.list.size(); ++i) sum += optimizer.state_bytes(i);
+  EXPECT_EQ(optimizer.state_bytes(), sum);
+  EXPECT_GE(optimizer.arena().capacity_bytes(), sum);
+  EXPECT_THAT(optimizer.summary(), HasSubstr("adamw for 3 tensors, muon for 2 tensors"));
+}
+
+class AdamWSizes : public ::testing::TestWithParam<int64_t> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, AdamWSizes, ::testing::Values(1, 31, 32, 33, 257, 70000));
+
+TEST_P(AdamWSizes, FollowsTheReference) {
+  Params params;
+  params.add("w", ParamRole::kMatrix, {GetParam(), 1}, true);
+  Optimizer optimizer({.lr = 0.01, .rule = {.kind = OptimizerKind::kAdamW}}, params.list);
+  Stream stream;
+  std::vector<AdamWElement> want;
+  for (double x : to_doubles(params.list[0].w)) want.push_back({x});
+  for (int t = 1; t <= 5; ++t) {
+    params.draw_gradients(t, 1);
+    const Doubles gradient = to_doubles(params.list[0].g);
+    optimizer.step({.lr = 0.01}, 0.5f, stream);
+    Doubles expected;
+    for (size_t i = 0; i < want.size(); ++i) {
+      want[i].step(0.5 * gradient[i], 0.01, 0.1, t);
+      expected.push_back(want[i].w);
+    }
+    expect_close(params.list[0].w, expected, t * 16 * unit_roundoff(DType::f32), "w");
+  }
+}
+
+TEST(Optimizer, NormIsThatOfAllGradients) {
+  Params params = model();
+  Optimizer optimizer({}, params.list);
+  params.draw_gradients(1);
+  Stream stream;
+  double squares = 0;
+  for (const OptimParam& p : params.list) squares += dot(to_doubles(p.g), to_doubles(p.g));
+  EXPECT_NEAR(optimizer.grad_norm(stream), std::sqrt(squares), 1e-5 * std::sqrt(squares));
+}
+
+TEST(Optimizer, DecaysMatricesAndVectorsOnlyWhereAGroupSaysSo) {
+  for (const bool has_group : {false, true}) {
+    Params params = model();
+    OptimizerConfig config{.lr = 0.01};
+    if (has_group) config.groups = {{.roles = {ParamRole::kNorm}, .rule = {.weight_decay = 0.2}}};
+    Optimizer optimizer(config, params.list);
+    Stream stream;
+    const std::vector<Doubles> before = params.weights();
+    optimizer.step({.lr = 0.01}, 1, stream);  // all gradients are zero
+    const std::vector<Doubles> after = params.weights();
+    for (size_t i = 0; i < before.size(); ++i) {
+      const ParamRole role = params.list[i].role;
+      const double decay = role == ParamRole::kBias   ? 0
+                           : role == ParamRole::kNorm ? (has_group ? 0.2 : 0)
+                                                      : 0.1;
+      for (size_t k = 0; k < before[i].size(); ++k)
+        ASSERT_NEAR(after[i][k], before[i][k] * (1 - 0.01 * decay), 1e-6) << params.list[i].name;
+    }
+  }
+}
+
+// A group's lr keeps its ratio to the base's, whatever the schedule makes of that.
+TEST(Optimizer, GroupsHaveTheirOwnLearningRate) {
+  Params params = model();
+  OptimizerConfig config{.lr = 0.01, .rule = {.kind = OptimizerKind::kSgd, .weight_decay = 0.0}};
+  config.groups = {{.roles = {ParamRole::kMatrix}, .lr = 0.03}, {.match = {"*.bias"}, .lr_scale = 0.5}};
+  Optimizer optimizer(config, params.list);
+  Stream stream;
+  for (const OptimParam& p : params.list) assign(p.g, Doubles(static_cast<size_t>(p.elements()), 1.0));
+  const std::vector<Doubles> before = params.weights();
+  optimizer.step({.lr = 0.002}, 1, stream);
+  const std::vector<Doubles> after = params.weights();
+  const double want[] = {0.006, 0.006, 0.002, 0.002, 0.001};
+  for (size_t i = 0; i < before.size(); ++i)
+    EXPECT_NEAR(before[i][3] - after[i][3], want[i], 4 * unit_roundoff(DType::f32)) << params.list[i].name;
+}
+
+// What a scheduled momentum moves: Muon's and SGD's where there are any, else beta1.
+TEST(Optimizer, ScheduledMomentumReplacesTheConfigured) {
+  const auto run = [](const OptimizerConfig& config, std::optional<double> momentum) {
+    Params params = model();
+    Optimizer optimizer(config, params.list);
+    Stream stream;
+    for (int t = 1; t <= 2; ++t) {
+      params.draw_gradients(t);
+      optimizer.step({.lr = 0.01, .momentum = momentum}, 1, stream);
+    }
+    return params.weights();
+  };
+  OptimizerConfig adamw = config_of(OptimizerKind::kAdamW), slower = adamw;
+  slower.rule.beta1 = 0.5;
+  EXPECT_TRUE(run(adamw, 0.5) == run(slower, {}));
+  EXPECT_FALSE(run(adamw, 0.5) == run(adamw, {}));
+  // Muon beside AdamW: the matrices' rule takes it, beta1 stays.
+  OptimizerConfig muon = config_of(OptimizerKind::kMuon), fixed = muon;
+  fixed.groups[0].rule.momentum = 0.5;
+  fixed.groups[0].rule.momentum_warmup = 0;
+  EXPECT_TRUE(run(muon, 0.5) == run(fixed, {}));
+  EXPECT_FALSE(run(muon, 0.5) == run(muon, {}));
+}
+
+TEST(Optimizer, MomentumWarmsUpLinearly) {
+  const auto run = [](const RuleConfig& rule, std::vector<double> momenta) {
+    Params params = model();
+    Optimizer optimizer({.lr = 0.01, .rule = rule}, params.list);
+    Stream stream;
+    for (int t = 1; t <= 4; ++t) {
+      params.draw_gradients(t);
+      StepInputs inputs{.lr = 0.01};
+      if (!momenta.empty()) inputs.momentum = momenta[static_cast<size_t>(t - 1)];
+      optimizer.step(inputs, 1, stream);
+    }
+    return params.weights();
+  };
+  const RuleConfig rule{
+      .kind = OptimizerKind::kMomentum, .momentum = 0.9, .momentum_start = 0.5, .momentum_warmup = 2};
+  EXPECT_TRUE(run(rule, {}) == run(rule, {0.5, 0.7, 0.9, 0.9}));
+}
+
+std::string refusal(const OptimizerConfig& config) {
+  try {
+    Params params = model();
+    config.validate();
+    const Optimizer optimizer(config, params.list);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Optimizer, RefusesWhatCannotBe) {
+  EXPECT_THAT(refusal({.lr = 0}), HasSubstr("optimizer.lr must be above 0, got 0"));
+  EXPECT_THAT(refusal({.grad_clip = -1}), HasSubstr("optimizer.grad_clip must not be negative"));
+  EXPECT_THAT(refusal({.rule = {.kind = OptimizerKind::kAdamW, .beta2 = 1.0}}),
+              HasSubstr("optimizer.beta2 must lie in [0, 1), got 1"));
+  EXPECT_THAT(refusal({.rule = {.kind = OptimizerKind::kMuon}}),
+              HasSubstr("muon takes matrices, and blocks.0.mlp.norm.weight is a vector"));
+  EXPECT_THAT(refusal({.groups = {{}}}), HasSubstr("optimizer.group 1: roles or match must say"));
+  EXPECT_THAT(refusal({.groups = {{.match = {"blocks.*.atn.*"}}}}),
+              HasSubstr("optimizer.group 1: match \"blocks.*.atn.*\" fits no parameter"));
+  EXPECT_THAT(refusal({.groups = {{.match = {"*"}, .lr = 1.0, .lr_scale = 1.0}}}), HasSubstr("both given"));
+  EXPECT_THAT(refusal({.groups = {{.match = {"*"}, .rule = {.eps = 0.0}}}}),
+              HasSubstr("optimizer.group 1: eps must be above 0"));
+  EXPECT_THAT(
+      refusal({.groups = {{.match = {"*"}, .rule = {.kind = OptimizerKind::kLion, .momentum = 0.9}}}}),
+      HasSubstr("optimizer.group 1: momentum is no key of lion, which reads beta1, beta2, weight_decay"));
+  EXPECT_EQ(refusal({.groups = {{.roles = {ParamRole::kHead}, .lr = 1.0}}}),
+            "");  // a tied head is no mistake
+}
+
+}  // namespace
+}  // namespace ingot::testing

@@ -1,0 +1,130 @@
+// Ten steps of every rule that PyTorch has, against PyTorch's own; Muon also against its formula in double.
+// tools/export_optimizer_golden.py makes the files and says what they hold.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "ingot/core/error.h"
+#include "ingot/formats/safetensors.h"
+#include "tests/optim/optimizer_fixture.h"
+#include "tests/reference/optimizers.h"
+
+namespace ingot::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Trajectory {
+  const char* name;  // in the file
+  OptimizerKind kind;
+  RuleConfig rule;
+  double factor;  // times PyTorch's own rounding
+};
+
+// Ours is another order of roundings, as many of them.
+constexpr double kRounding = 10;
+// Two bf16 iterations, each as far from the exact one as PyTorch's is.
+constexpr double kTwoBf16 = 2;
+
+std::vector<Trajectory> trajectories() {
+  using enum OptimizerKind;
+  const RuleConfig muon{.weight_decay = 0.1,
+                        .momentum = 0.95,
+                        .momentum_warmup = 0,
+                        .nesterov = true,
+                        .newton_schulz_dtype = DType::f32};
+  RuleConfig polar = muon, normuon = muon, bf16 = muon;
+  polar.newton_schulz = NewtonSchulzKind::kPolarExpress;
+  normuon.normuon = true;
+  normuon.cautious_decay = true;
+  bf16.newton_schulz_dtype = DType::bf16;
+  return {
+      {"sgd", kSgd, {.weight_decay = 0.05}, kRounding},
+      {"momentum", kMomentum, {.weight_decay = 0.05, .momentum = 0.9}, kRounding},
+      {"nesterov", kMomentum, {.weight_decay = 0.05, .momentum = 0.9, .nesterov = true}, kRounding},
+      {"adam", kAdam, {.beta2 = 0.95, .weight_decay = 0.05}, kRounding},
+      {"adamw", kAdamW, {.beta2 = 0.95, .weight_decay = 0.1}, kRounding},
+      {"adafactor", kAdafactor, {.weight_decay = 0.1}, kRounding},
+      {"adafactor_unclipped", kAdafactor, {.weight_decay = 0.1, .update_clip = 100}, kRounding},
+      {"muon", kMuon, muon, kRounding},
+      {"muon_polar", kMuon, polar, kRounding},
+      {"muon_normuon", kMuon, normuon, kRounding},
+      {"muon_torch", kMuon, bf16, kTwoBf16},
+  };
+}
+
+class OptimizerGolden : public ::testing::Test {
+ protected:
+  std::string folder = std::string(INGOT_TEST_DATA) + "/optim/";
+  SafetensorsFile values{folder + "trajectories.safetensors"};
+  Json facts = Json::parse(std::ifstream(folder + "trajectories.json"));
+
+  Doubles numbers(const std::string& name) const {
+    const SafetensorsEntry& entry = values.get(name);
+    std::vector<float> floats(static_cast<size_t>(entry.elements()));
+    std::memcpy(floats.data(), entry.bytes.data(), entry.bytes.size());
+    return {floats.begin(), floats.end()};
+  }
+};
+
+TEST_F(OptimizerGolden, TenStepsAreThoseOfTheOracle) {
+  const std::map<std::string, Shape> shapes{{"wide", {6, 10}}, {"tall", {10, 6}}, {"vector", {7}}};
+  for (const Trajectory& run : trajectories()) {
+    const double base_lr = facts["runs"][run.name]["lr"];
+    const double tolerance = run.factor * facts["runs"][run.name]["rounding"].get<double>();
+    for (const auto& [shape_name, shape] : shapes) {
+      const std::string key = std::string(run.name) + "." + shape_name;
+      if (!values.find(key)) continue;  // Muon has no vectors
+      Params params;
+      params.add(shape_name, ParamRole::kMatrix, shape);
+      const Tensor w = params.list[0].w, g = params.list[0].g;
+      assign(w, numbers("initial." + shape_name));
+      // A group's own decay holds for vectors too, as in PyTorch.
+      OptimizerConfig config{.lr = base_lr};
+      config.groups = {{.match = {"*"}, .rule = run.rule}};
+      config.groups[0].rule.kind = run.kind;
+      Optimizer optimizer(config, params.list);
+      Stream stream;
+      const Doubles gradients = numbers("gradients." + shape_name), want = numbers(key);
+      const size_t n = static_cast<size_t>(shape.elements());
+      for (size_t t = 0; t < 10; ++t) {
+        assign(g, Doubles(gradients.begin() + static_cast<std::ptrdiff_t>(t * n),
+                          gradients.begin() + static_cast<std::ptrdiff_t>((t + 1) * n)));
+        const double multiplier = facts["lr_multipliers"][t];
+        optimizer.step({.lr = base_lr * multiplier}, 1, stream);
+        const Doubles got = to_doubles(w);
+        for (size_t i = 0; i < n; ++i)
+          ASSERT_NEAR(got[i], want[t * n + i], tolerance) << key << " step " << t << " element " << i;
+      }
+    }
+  }
+}
+
+TEST(LionTrajectory, FollowsTheReference) {
+  Params params;
+  params.add("w", ParamRole::kMatrix, {31, 17});
+  OptimizerConfig config{.lr = 0.01, .rule = {.kind = OptimizerKind::kLion, .weight_decay = 0.5}};
+  Optimizer optimizer(config, params.list);
+  Stream stream;
+  std::vector<LionElement> want;
+  for (double x : to_doubles(params.list[0].w)) want.push_back({x});
+  for (int t = 1; t <= 10; ++t) {
+    params.draw_gradients(t);
+    params.list[0].g.as<float>()[5] = 0;  // sign(0) is 0
+    const Doubles g = to_doubles(params.list[0].g);
+    optimizer.step({.lr = 0.01 * t}, 0.5f, stream);
+    Doubles expected;
+    for (size_t i = 0; i < want.size(); ++i) {
+      want[i].step(0.5 * g[i], 0.01 * t, 0.5);
+      expected.push_back(want[i].w);
+    }
+    expect_close(params.list[0].w, expected, t * 4 * unit_roundoff(DType::f32), "w");
+  }
+  EXPECT_EQ(optimizer.states()[0].name, "m.w");
+}
+
+}  // namespace
+}  // namespace ingot::testing
