@@ -1,0 +1,98 @@
+// Bandwidth of each update rule beside that of a parallel memcpy: bytes read plus bytes written, once each,
+// per second. Parameters are larger than the caches; with a bf16 copy they are cast in the same pass. "of
+// copy" is the share of the bandwidth of a copy measured just before.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "ingot/core/arena.h"
+#include "ingot/core/parallel.h"
+#include "ingot/optim/optimizer.h"
+#include "ingot/optim/rules.h"
+
+namespace ingot {
+namespace {
+
+constexpr int64_t kRows = 8192, kColumns = 4096, kN = kRows * kColumns;  // 128 MiB of f32 a tensor
+
+// Not zeros: those would let some processors hurry, denormals stall them.
+void fill(const Tensor& t, float size) {
+  parallel_for(t.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) t.as<float>()[i] = size * static_cast<float>(i % 61 - 30.5) / 61;
+  });
+}
+
+// Seconds of the fastest of a few copies of 128 MiB, twice that moved.
+double copy_bytes_per_s(const Tensor& to, const Tensor& from) {
+  double best_s = 1e9;
+  for (int i = 0; i < 7; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    parallel_for(from.elements(), 1 << 16, [&](int64_t begin, int64_t end) {
+      std::memcpy(to.as<float>() + begin, from.as<float>() + begin,
+                  static_cast<size_t>(end - begin) * sizeof(float));
+    });
+    best_s =
+        std::min(best_s, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return 2 * static_cast<double>(from.bytes()) / best_s;
+}
+
+// Bytes that a step must move: w and g read and written, the state read and written, the copy written.
+size_t step_bytes(const Optimizer& optimizer, bool has_copy) {
+  return static_cast<size_t>(kN) * (16 + (has_copy ? 2 : 0)) + 2 * optimizer.state_bytes();
+}
+
+void BM_Step(benchmark::State& state, OptimizerKind kind, bool has_copy, bool wants_stats) {
+  Arena arena("bench", static_cast<size_t>(kN) * 10 + 4 * Arena::kAlign);
+  const Tensor w = arena.alloc(DType::f32, {kN}), g = arena.alloc(DType::f32, {kN});
+  const Tensor compute = has_copy ? arena.alloc(DType::bf16, {kN}) : Tensor{};
+  fill(w, 1);
+  fill(g, 0.1f);
+  OptimizerConfig config{.lr = 1e-6, .rule = {.kind = kind}};
+  config.rule.momentum_warmup = 0;
+  Optimizer optimizer(config,
+                      {{.name = "w", .shape = {kRows, kColumns}, .w = w, .compute = compute, .g = g}});
+  Stream stream;
+  optimizer.step({.lr = 1e-6}, 1, stream);  // the state's pages
+  fill(g, 0.1f);
+  const double copy = copy_bytes_per_s(g, w);
+  fill(g, 0.1f);
+  double best_s = 1e9;
+  for (auto _ : state) {
+    const auto start = std::chrono::steady_clock::now();
+    optimizer.step({.lr = 1e-6, .wants_stats = wants_stats}, 1, stream);
+    best_s =
+        std::min(best_s, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  const auto bytes = static_cast<double>(step_bytes(optimizer, has_copy));
+  state.SetBytesProcessed(static_cast<int64_t>(bytes) * state.iterations());
+  state.counters["bytes/param"] = bytes / static_cast<double>(kN);
+  state.counters["best_GB/s"] = bytes / best_s * 1e-9;
+  state.counters["copy_GB/s"] = copy * 1e-9;
+  state.counters["of_copy"] = bytes / best_s / copy;
+}
+
+void register_all() {
+  for (const RuleEntry& entry : rules())
+    for (const bool has_copy : {false, true}) {
+      const std::string name = fmt::format("step/{}{}", entry.name, has_copy ? "/bf16_copy" : "");
+      benchmark::RegisterBenchmark(name.c_str(), BM_Step, entry.kind, has_copy, false)
+          ->UseRealTime()
+          ->Unit(benchmark::kMillisecond);
+    }
+  benchmark::RegisterBenchmark("step/adamw/stats", BM_Step, OptimizerKind::kAdamW, false, true)
+      ->UseRealTime()
+      ->Unit(benchmark::kMillisecond);
+}
+
+}  // namespace
+}  // namespace ingot
+
+int main(int argc, char** argv) {
+  ingot::register_all();
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
