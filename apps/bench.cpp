@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/bench_checkpointing.h"
 #include "apps/bench_ops.h"
 #include "apps/commands.h"
 #include "ingot/core/error.h"
@@ -63,13 +64,32 @@ void print_text(const StepBench& b) {
     fmt::print("  {:<24} {}\n", name, format_bytes(static_cast<double>(bytes)));
 }
 
-void bench_step_command(const Arguments& arguments) {
+RunConfig configure(const Arguments& arguments) {
   if (arguments.steps < 1) fail(ErrorKind::kUsage, "--steps must be at least 1, got {}", arguments.steps);
   ConfigBuilder builder;
   builder.add_source(arguments.source);
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
-  const StepBench result = bench_step(builder.build(), arguments.steps);
+  return builder.build();
+}
+
+void bench_step_command(const Arguments& arguments) {
+  const StepBench result = bench_step(configure(arguments), arguments.steps);
   arguments.is_json ? print_json(result) : print_text(result);
+}
+
+// A subcommand that times steps of a preset.
+CLI::App* add_preset_command(CLI::App& parent, const char* name, const char* doc, Arguments& arguments) {
+  CLI::App* command = parent.add_subcommand(name, doc);
+  command->add_option("config", arguments.source, "A preset, or a TOML file's path")
+      ->type_name("PRESET|FILE.toml")
+      ->required();
+  command->add_option("--set", arguments.overrides, "Override a key; may be repeated")
+      ->type_name("key=value")
+      ->expected(1)
+      ->take_all();
+  command->add_option("--steps", arguments.steps, "Steps to time")->capture_default_str();
+  command->add_flag("--json", arguments.is_json, "One JSON object");
+  return command;
 }
 
 }  // namespace
@@ -81,17 +101,13 @@ void add_bench_command(CLI::App& app) {
   CLI::App* ops = command->add_subcommand("ops", "Products and memory-bound ops, each alone");
   ops->add_flag("--json", arguments->is_json, "One JSON object");
   ops->callback([arguments] { bench_ops(arguments->is_json); });
-  CLI::App* step = command->add_subcommand("step", "Whole training steps of a preset, on random tokens");
-  step->add_option("config", arguments->source, "A preset, or a TOML file's path")
-      ->type_name("PRESET|FILE.toml")
-      ->required();
-  step->add_option("--set", arguments->overrides, "Override a key; may be repeated")
-      ->type_name("key=value")
-      ->expected(1)
-      ->take_all();
-  step->add_option("--steps", arguments->steps, "Steps to time")->capture_default_str();
-  step->add_flag("--json", arguments->is_json, "One JSON object");
-  step->callback([arguments] { bench_step_command(*arguments); });
+  add_preset_command(*command, "step", "Whole training steps of a preset, on random tokens", *arguments)
+      ->callback([arguments] { bench_step_command(*arguments); });
+  add_preset_command(*command, "checkpointing",
+                     "Steps under every policy of activation checkpointing, by turns", *arguments)
+      ->callback([arguments] {
+        print_checkpointing(bench_checkpointing(configure(*arguments), arguments->steps), arguments->is_json);
+      });
 }
 
 }  // namespace ingot

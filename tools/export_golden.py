@@ -152,6 +152,51 @@ def golden(model, recipe, batch, training):
     return out
 
 
+def golden_bf16(own, recipe, batch, training):
+    """The same, without the trained weights, of a model in bfloat16 throughout with a float32 loss, whose float32
+    masters are trained: what rounding to bfloat16 costs in PyTorch."""
+    masters = [torch.nn.Parameter(p.detach().clone().float()) for p in own.parameters()]
+    model = Own(own.bfloat16())
+
+    def run(tokens, targets):
+        for p, master in zip(own.parameters(), masters):
+            p.data.copy_(master.data)
+            p.grad = None
+        logits = model.logits(tokens).float()
+        loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=IGNORE)
+        loss.backward()
+        for p, master in zip(own.parameters(), masters):
+            master.grad = p.grad.float()
+        return logits.detach(), loss.item()
+
+    logits, loss = run(*batch)
+    out = {"logits": logits, "loss": loss, "gradients": model.named(lambda p: p.grad.float()), "losses": [],
+           "grad_norms": []}
+    optimizer = adamw(torch.nn.ParameterList(masters), recipe["lr"], (recipe["beta1"], recipe["beta2"]),
+                      recipe["weight_decay"], recipe["eps"], foreach=False)
+    for step, micro in enumerate(training):
+        for group in optimizer.param_groups:
+            group["lr"] = recipe["lr"] * schedule(step, recipe["warmup_steps"], recipe["decay_steps"], recipe["floor"])
+        out["losses"].append(run(*micro)[1])
+        out["grad_norms"].append(torch.nn.utils.clip_grad_norm_(masters, recipe["grad_clip"]).item())
+        optimizer.step()
+    return out
+
+
+def relative_rms(a, b):
+    return ((a.double() - b.double()).square().sum() / b.double().square().sum()).sqrt().item()
+
+
+def compare_bf16(half, double):
+    """How far bfloat16 is from double: root mean squares as fractions of the tensor's, numbers as fractions."""
+    return {"logits_rms": relative_rms(half["logits"], double["logits"]),
+            # GPT-2's key bias has no gradient but rounding; it shares its tensor with those of query and value.
+            "gradients_rms": max(relative_rms(g, double["gradients"][n]) for n, g in half["gradients"].items()),
+            "losses_rel": max(abs(a / b - 1) for a, b in zip([half["loss"]] + half["losses"],
+                                                             [double["loss"]] + double["losses"])),
+            "grad_norms_rel": max(abs(a / b - 1) for a, b in zip(half["grad_norms"], double["grad_norms"]))}
+
+
 def deviation(a, b):
     """Largest absolute difference, and it as a fraction of the largest value of b."""
     a, b = a.double(), b.double()
@@ -202,13 +247,17 @@ def export(name):
     weights = hf_tensors(config, dict(own.named_parameters()))
     second = Model(config).eval()
     load_hf(second, weights)  # float32 values, computed in double
+    third = Model(config).eval()
+    load_hf(third, weights)
     second.double()
     if config.positions == "rope":
         second.cos, second.sin = rope_tables(config.context, config.head_dim, config.rope_theta, torch.float64)
     model = HuggingFace(kind, own) if kind else Own(own)
     recipe = {**RECIPE, "grad_clip": GRAD_CLIP.get(name, RECIPE["grad_clip"])}
     result = golden(model, recipe, batch, training)
-    record = compare(name, config, result, golden(Own(second), recipe, batch, training))
+    in_double = golden(Own(second), recipe, batch, training)
+    record = compare(name, config, result, in_double)
+    record_bf16 = compare_bf16(golden_bf16(third, recipe, batch, training), in_double)
 
     int32 = lambda x: x.to(torch.int32).contiguous()  # noqa: E731
     tensors = {"tokens": int32(batch[0]), "targets": int32(batch[1]), "logits": result["logits"].float().contiguous(),
@@ -219,7 +268,7 @@ def export(name):
     facts = {"source": f"transformers {kind}" if kind else "bench/pytorch_model.py", "seed": seed,
              "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
              "model": config.json(), "recipe": recipe, "loss": result["loss"], "losses": result["losses"],
-             "grad_norms": result["grad_norms"], "lrs": result["lrs"], "float32_against_double": record}
+             "grad_norms": result["grad_norms"], "lrs": result["lrs"], "float32_against_double": record, "bfloat16_against_double": record_bf16}
     documents = {"golden.json": facts}
     if model.config_json:
         volatile = ("transformers_version", "_name_or_path")

@@ -5,17 +5,12 @@
 #include <cstring>
 
 #include "ingot/core/parallel.h"
-#include "ingot/ops/attention.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/qk_norm.h"
 #include "ingot/ops/rope.h"
 
 namespace ingot {
 namespace {
-
-AttentionConfig attention_config(int64_t D) {
-  return {.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(D))), .is_causal = true};
-}
 
 // Rows [begin, begin + rows) of a cache := the (1, T, K, D) view.
 void append(const Tensor& cache, int64_t begin, const Tensor& heads) {
@@ -46,6 +41,7 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
       has_qk_norm_(config.has_qk_norm),
       eps_(static_cast<float>(config.norm_eps)),
       dropout_site_(static_cast<uint32_t>(2 * index + 1)),
+      probabilities_site_(kAttentionSites + static_cast<uint32_t>(index)),
       norm_(params, unit, prefix + "attention.norm", config) {
   const bool is_zero = config.projection_init == ProjectionInit::kZero;
   const double scaled = config.projection_init == ProjectionInit::kScaled
@@ -58,11 +54,14 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
                  scaled, config.has_bias);
 }
 
-AttentionLayer::Saved AttentionLayer::make_saved(Arena& arena, int64_t B, int64_t T, DType compute) const {
+AttentionLayer::Saved AttentionLayer::make_saved(Arena& arena, int64_t B, int64_t T, DType compute,
+                                                 const AttentionPlaces& places, const Saved& shared) const {
   const int64_t N = B * T;
-  Saved saved;
-  saved.x = arena.alloc(compute, {N, C_});
-  saved.norm = norm_.make_stats(arena, N);
+  Saved saved = shared;
+  saved.norm = {};
+  saved.x = place_tensor(arena, places.x, compute, {N, C_}, shared.x);
+  saved.h = place_tensor(arena, places.h, compute, {N, C_}, shared.h);
+  if (places.heads != Place::kOwn) return saved;
   saved.qkv = arena.alloc(compute, {N, (H_ + 2 * K_) * D_});
   if (has_qk_norm_) saved.qk_rstd = arena.alloc(DType::f32, {N * (H_ + K_)});
   saved.out = arena.alloc(compute, {N, H_ * D_});
@@ -75,6 +74,14 @@ AttentionLayer::Heads AttentionLayer::split(const Tensor& qkv, int64_t B, int64_
   return {by_token.columns(0, H_ * D_).split_last(H_, D_),
           by_token.columns(H_ * D_, (H_ + K_) * D_).split_last(K_, D_),
           by_token.columns((H_ + K_) * D_, (H_ + 2 * K_) * D_).split_last(K_, D_)};
+}
+
+AttentionConfig AttentionLayer::config(const LayerContext& ctx, int64_t T) const {
+  return {.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(D_))),
+          .is_causal = true,
+          .dropout = {.p = ctx.dropout.p,
+                      .key = dropout_key(ctx.dropout, probabilities_site_),
+                      .first_row = ctx.dropout.first_row / T}};
 }
 
 void AttentionLayer::rotate(LayerContext& ctx, const Saved& saved, const Heads& heads,
@@ -130,7 +137,7 @@ void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor
                              KvCache* cache) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T;
-  const Tensor h = ctx.scratch.alloc(saved.x.dtype, {N, C_});
+  const Tensor h = saved.h ? saved.h : ctx.scratch.alloc(saved.x.dtype, {N, C_});
   norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
   ctx.region.enter(h, ctx.stream);
   qkv_.forward(ctx, saved.qkv, h);
@@ -147,7 +154,8 @@ void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor
   }
   const Tensor tiles = ctx.scratch.alloc(DType::f32, {attention_forward_scratch({B, T, S, H_, K_, D_})});
   attention_forward(saved.out.reshape({B, T, H_, D_}), saved.lse, heads.q, heads.k, heads.v, doc_start,
-                    attention_config(D_), tiles, ctx.stream);
+                    config(ctx, T), tiles, ctx.stream);
+  if (!out) return;
   proj_.forward(ctx, out, saved.out);
   ctx.region.leave(out, ctx.stream);
   apply_dropout(ctx, out, dropout_site_);
@@ -158,27 +166,28 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
   const ScratchScope scope(ctx.scratch);
   const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T;
   const DType compute = saved.x.dtype;
-  const Tensor h = ctx.scratch.alloc(compute, {N, C_});  // norm's result again, then its gradient
+  const Tensor dh = ctx.scratch.alloc(compute, {N, C_});  // last of all; other values pass through it
   const Tensor d_qkv = ctx.scratch.alloc(compute, {N, (H_ + 2 * K_) * D_});
   {
     const ScratchScope inner(ctx.scratch);
     const Tensor d_out = ctx.scratch.alloc(compute, {N, H_ * D_});
-    const Tensor d_sum = dropout_gradient(ctx, h, d, dropout_site_);
+    const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_);
     ctx.region.leave_backward(d_sum, ctx.stream);
     proj_.backward_weight(ctx, d_sum, saved.out);
     proj_.backward_input(ctx, d_out, d_sum);
     const Heads heads = split(saved.qkv, B, T), dheads = split(d_qkv, B, T);
     const Tensor tiles = ctx.scratch.alloc(DType::f32, {attention_backward_scratch({B, T, T, H_, K_, D_})});
     attention_backward(dheads.q, dheads.k, dheads.v, d_out.reshape({B, T, H_, D_}), heads.q, heads.k, heads.v,
-                       saved.out.reshape({B, T, H_, D_}), saved.lse, doc_start, attention_config(D_), tiles,
+                       saved.out.reshape({B, T, H_, D_}), saved.lse, doc_start, config(ctx, T), tiles,
                        ctx.stream);
     rotate_backward(ctx, saved, dheads, heads, rope_table);
   }
-  norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
+  const Tensor h = saved.h ? saved.h : dh;
+  if (!saved.h) norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
   qkv_.backward_weight(ctx, d_qkv, h);
-  qkv_.backward_input(ctx, h, d_qkv);
-  ctx.region.enter_backward(h, ctx.stream);
-  norm_.backward(ctx, d, h, saved.x, saved.norm, d);
+  qkv_.backward_input(ctx, dh, d_qkv);
+  ctx.region.enter_backward(dh, ctx.stream);
+  norm_.backward(ctx, d, dh, saved.x, saved.norm, d);
 }
 
 }  // namespace ingot

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ingot/nn/layer.h"
+#include "ingot/ops/attention.h"
 
 namespace ingot {
 
@@ -17,6 +18,7 @@ class AttentionLayer {
   struct Saved {
     Tensor x;        // (N, C) the residual stream, normalised input
     NormStats norm;  // of x
+    Tensor h;        // (N, C) x normalised; absent: backward normalises again
     Tensor qkv;      // (N, Q) q and k as attention sees them: normalised and rotated
     Tensor qk_rstd;  // (N * (H + K)) f32; absent without QK-norm
     Tensor out;      // (N, H*D) attention's result, before W_o
@@ -26,9 +28,13 @@ class AttentionLayer {
   AttentionLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
                  int index);
 
-  Saved make_saved(Arena& arena, int64_t B, int64_t T, DType compute) const;
+  // What lies in shared memory is that of `shared`. norm is left to make_stats.
+  Saved make_saved(Arena& arena, int64_t B, int64_t T, DType compute, const AttentionPlaces& places,
+                   const Saved& shared) const;
+  NormStats make_stats(Arena& arena, int64_t N) const { return norm_.make_stats(arena, N); }
 
-  // saved.x = base + delta (delta absent: saved.x is base); out (N, C), which may be delta's memory.
+  // saved.x = base + delta (delta absent: saved.x is base); out (N, C), which may be delta's memory. With out
+  // absent it stops before W_o, all that backward needs being there.
   // doc_start (B, T) i32 or absent; rope_table (positions, D) f32 or absent; cache: null in training.
   void forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
                const Tensor& delta, const Tensor& doc_start, const Tensor& rope_table, KvCache* cache) const;
@@ -44,6 +50,7 @@ class AttentionLayer {
     Tensor q, k, v;  // (B, T, H or K, D) views of one (N, Q) buffer
   };
   Heads split(const Tensor& qkv, int64_t B, int64_t T) const;
+  AttentionConfig config(const LayerContext& ctx, int64_t T) const;
   void rotate(LayerContext& ctx, const Saved& saved, const Heads& heads, const Tensor& rope_table,
               int64_t position) const;
   void rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d, const Heads& heads,
@@ -52,7 +59,7 @@ class AttentionLayer {
   int64_t H_, K_, D_, C_;
   bool has_qk_norm_;
   float eps_;
-  uint32_t dropout_site_;
+  uint32_t dropout_site_, probabilities_site_;
   Norm norm_;
   Linear qkv_, proj_;
 };

@@ -39,7 +39,7 @@ struct ModelConfig {
   bool is_tied = true;  // the head shares the embedding's table
   double norm_eps = 1e-5;
   double rope_theta = 10000;
-  double dropout = 0;
+  double dropout = 0;  // of the embedding, the attention probabilities and what each half block adds
   LogitCapConfig cap = {};
   ProjectionInit projection_init = ProjectionInit::kScaled;
   double init_std = 0.02;

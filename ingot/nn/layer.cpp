@@ -9,6 +9,11 @@
 
 namespace ingot {
 
+Tensor place_tensor(Arena& arena, Place place, DType dtype, const Shape& shape, const Tensor& shared) {
+  if (place == Place::kOwn) return arena.alloc(dtype, shape);
+  return place == Place::kShared ? shared : Tensor{};
+}
+
 Linear::Linear(ParamList& params, int unit, const std::string& prefix, int64_t out, int64_t in, Init init,
                double std, bool has_bias) {
   weight_ = params.add({.name = prefix + ".weight",
@@ -91,11 +96,11 @@ void Norm::backward(LayerContext& ctx, const Tensor& d, const Tensor& dh, const 
                      ctx.scratch.alloc(DType::f32, {num_threads(), x.dim(1)}), ctx.stream);
 }
 
-namespace {
-
 RandomKey dropout_key(const DropoutState& state, uint32_t site) {
   return {.seed = state.seed, .purpose = Purpose::kDropout, .stream = site, .step = state.step};
 }
+
+namespace {
 
 uint64_t first_element(const DropoutState& state, const Tensor& t) {
   return static_cast<uint64_t>(state.first_row * t.dim(1));

@@ -7,6 +7,7 @@
 #include "ingot/core/tensor.h"
 #include "ingot/nn/config.h"
 #include "ingot/nn/param_store.h"
+#include "ingot/nn/recompute.h"
 #include "ingot/nn/region.h"
 
 namespace ingot {
@@ -27,10 +28,18 @@ struct LayerContext {
   DropoutState dropout;
 };
 
-// y = dropout(y) in place at a numbered site of the model.
+// Sites of dropout in the model: 0 the embedding, 2 l + 1 and 2 l + 2 what block l's attention and MLP add to
+// the residual stream, kAttentionSites + l its attention probabilities.
+inline constexpr uint32_t kAttentionSites = 1u << 16;
+RandomKey dropout_key(const DropoutState& state, uint32_t site);
+
+// y = dropout(y) in place at a site.
 void apply_dropout(LayerContext& ctx, const Tensor& y, uint32_t site);
 // The gradient before that dropout: in `buffer`, or d itself where nothing is dropped.
 Tensor dropout_gradient(LayerContext& ctx, const Tensor& buffer, const Tensor& d, uint32_t site);
+
+// A tensor of saved activations where it belongs: new, that of `shared`, or absent.
+Tensor place_tensor(Arena& arena, Place place, DType dtype, const Shape& shape, const Tensor& shared);
 
 // Returns an arena to where it was.
 class ScratchScope {

@@ -40,12 +40,13 @@ MlpLayer::MlpLayer(ParamList& params, int unit, const std::string& prefix, const
                  config.has_bias);
 }
 
-MlpLayer::Saved MlpLayer::make_saved(Arena& arena, int64_t N, DType compute) const {
-  Saved saved;
-  saved.x = arena.alloc(compute, {N, C_});
-  saved.norm = norm_.make_stats(arena, N);
-  saved.pre = arena.alloc(compute, {N, in_width()});
-  return saved;
+MlpLayer::Saved MlpLayer::make_saved(Arena& arena, int64_t N, DType compute, const MlpPlaces& places,
+                                     const Saved& shared) const {
+  return {.x = place_tensor(arena, places.x, compute, {N, C_}, shared.x),
+          .norm = {},
+          .h = place_tensor(arena, places.h, compute, {N, C_}, shared.h),
+          .pre = place_tensor(arena, places.pre, compute, {N, in_width()}, shared.pre),
+          .act = place_tensor(arena, places.act, compute, {N, F_}, shared.act)};
 }
 
 void MlpLayer::plan(Arena& arena, int64_t N, DType compute, bool is_training) const {
@@ -73,12 +74,14 @@ void MlpLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out,
                        const Tensor& delta) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t N = saved.x.dim(0);
-  const Tensor h = ctx.scratch.alloc(saved.x.dtype, {N, C_});
-  const Tensor act = ctx.scratch.alloc(saved.x.dtype, {N, F_});
+  const Tensor h = saved.h ? saved.h : ctx.scratch.alloc(saved.x.dtype, {N, C_});
   norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
   ctx.region.enter(h, ctx.stream);
   up_.forward(ctx, saved.pre, h, is_swiglu());
+  if (!out && !saved.act) return;
+  const Tensor act = saved.act ? saved.act : ctx.scratch.alloc(saved.x.dtype, {N, F_});
   activate(ctx, act, saved.pre);
+  if (!out) return;
   down_.forward(ctx, out, act);
   ctx.region.leave(out, ctx.stream);
   apply_dropout(ctx, out, dropout_site_);
@@ -88,27 +91,29 @@ void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) 
   const ScratchScope scope(ctx.scratch);
   const int64_t N = saved.x.dim(0);
   const DType compute = saved.x.dtype;
-  const Tensor h = ctx.scratch.alloc(compute, {N, C_});    // norm's result again, then its gradient
-  const Tensor act = ctx.scratch.alloc(compute, {N, F_});  // the activation again, then its gradient
+  const Tensor dh = ctx.scratch.alloc(compute, {N, C_});  // last of all; other values pass through it
+  const Tensor d_act = ctx.scratch.alloc(compute, {N, F_});
   const Tensor d_pre = ctx.scratch.alloc(compute, {N, in_width()});
-  const Tensor d_sum = dropout_gradient(ctx, h, d, dropout_site_);
+  const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_);
   ctx.region.leave_backward(d_sum, ctx.stream);
-  activate(ctx, act, saved.pre);
+  const Tensor act = saved.act ? saved.act : d_act;
+  if (!saved.act) activate(ctx, act, saved.pre);
   down_.backward_weight(ctx, d_sum, act);
-  down_.backward_input(ctx, act, d_sum);
+  down_.backward_input(ctx, d_act, d_sum);
   if (is_swiglu()) {
-    swiglu_backward(d_pre, act, saved.pre, ctx.stream);
+    swiglu_backward(d_pre, d_act, saved.pre, ctx.stream);
   } else {
     const ScratchScope inner(ctx.scratch);
-    activation_backward(d_pre, ctx.params.grad(up_.bias_id()), act, saved.pre,
+    activation_backward(d_pre, ctx.params.grad(up_.bias_id()), d_act, saved.pre,
                         ctx.params.weight(up_.bias_id()), activation_of(kind_),
                         ctx.scratch.alloc(DType::f32, {num_threads(), F_}), ctx.stream);
   }
-  norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
+  const Tensor h = saved.h ? saved.h : dh;
+  if (!saved.h) norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
   up_.backward_weight(ctx, d_pre, h, is_swiglu());
-  up_.backward_input(ctx, h, d_pre);
-  ctx.region.enter_backward(h, ctx.stream);
-  norm_.backward(ctx, d, h, saved.x, saved.norm, d);
+  up_.backward_input(ctx, dh, d_pre);
+  ctx.region.enter_backward(dh, ctx.stream);
+  norm_.backward(ctx, d, dh, saved.x, saved.norm, d);
 }
 
 }  // namespace ingot

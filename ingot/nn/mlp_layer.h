@@ -8,18 +8,24 @@ namespace ingot {
 
 class MlpLayer {
  public:
-  // What backward needs of forward. Norm and activation are computed again from these.
+  // What backward needs of forward.
   struct Saved {
     Tensor x;        // (N, C) the residual stream, normalised input
     NormStats norm;  // of x
+    Tensor h;        // (N, C) x normalised; absent: backward normalises again
     Tensor pre;      // (N, F), for SwiGLU (N, 2F): gate, up; without a bias that the activation adds
+    Tensor act;      // (N, F) the activation's result; absent: backward activates again
   };
 
   MlpLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config, int index);
 
-  Saved make_saved(Arena& arena, int64_t N, DType compute) const;
+  // What lies in shared memory is that of `shared`. norm is left to make_stats.
+  Saved make_saved(Arena& arena, int64_t N, DType compute, const MlpPlaces& places,
+                   const Saved& shared) const;
+  NormStats make_stats(Arena& arena, int64_t N) const { return norm_.make_stats(arena, N); }
 
-  // saved.x = base + delta; out (N, C), which may be delta's memory.
+  // saved.x = base + delta (delta absent: saved.x is base); out (N, C), which may be delta's memory. With out
+  // absent it stops before W_down, all that backward needs being there.
   void forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
                const Tensor& delta) const;
   // d (N, C): the gradient of (x + out) becomes that of x.

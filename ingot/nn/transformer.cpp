@@ -79,16 +79,63 @@ Transformer::Transformer(const ModelConfig& config, DType compute) : config_(con
   }
 }
 
+namespace {
+
+// One slot's memory: whatever some block of the slot shares.
+BlockPlan shared_places(const RecomputePlan& plan, int slot) {
+  const auto place = [&](auto of) {
+    for (const BlockPlan& block : plan.blocks)
+      if (block.slot == slot && of(block) == Place::kShared) return Place::kOwn;
+    return Place::kNone;
+  };
+  return {.attention = {.x = place([](const BlockPlan& b) { return b.attention.x; }),
+                        .h = place([](const BlockPlan& b) { return b.attention.h; }),
+                        .heads = place([](const BlockPlan& b) { return b.attention.heads; })},
+          .mlp = {.x = place([](const BlockPlan& b) { return b.mlp.x; }),
+                  .h = place([](const BlockPlan& b) { return b.mlp.h; }),
+                  .pre = place([](const BlockPlan& b) { return b.mlp.pre; }),
+                  .act = place([](const BlockPlan& b) { return b.mlp.act; })},
+          .slot = slot};
+}
+
+}  // namespace
+
 Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T) const {
+  return make_saved(arena, B, T, recompute_plan({}, config_.layers));
+}
+
+Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T,
+                                           const RecomputePlan& plan) const {
+  INGOT_CHECK(plan.blocks.size() == blocks_.size(), "Transformer::make_saved: a plan of {} blocks for {}",
+              plan.blocks.size(), blocks_.size());
   const int64_t N = B * T;
   Saved saved;
   saved.B = B;
   saved.T = T;
-  for (const Block& block : blocks_) {
-    saved.attention.push_back(block.attention.make_saved(arena, B, T, compute_));
-    saved.mlp.push_back(block.mlp.make_saved(arena, N, compute_));
-  }
+  saved.plan = plan;
   saved.x = arena.alloc(compute_, {N, config_.width});
+  std::vector<AttentionLayer::Saved> shared_attention;
+  std::vector<MlpLayer::Saved> shared_mlp;
+  for (int slot = 0; slot < plan.slots(); ++slot) {
+    const BlockPlan shared = shared_places(plan, slot);
+    shared_attention.push_back(
+        blocks_.front().attention.make_saved(arena, B, T, compute_, shared.attention, {}));
+    shared_mlp.push_back(blocks_.front().mlp.make_saved(arena, N, compute_, shared.mlp, {}));
+  }
+  for (size_t l = 0; l < blocks_.size(); ++l) {
+    BlockPlan block = plan.blocks[l];
+    const auto slot = static_cast<size_t>(block.slot);
+    // The final norm's input is written after the embedding's last use, and is done with when that is made
+    // again.
+    const bool has_final_memory = l == 0 && !plan.keeps_embedding;
+    if (has_final_memory) block.attention.x = Place::kNone;
+    saved.attention.push_back(
+        blocks_[l].attention.make_saved(arena, B, T, compute_, block.attention, shared_attention[slot]));
+    if (has_final_memory) saved.attention.back().x = saved.x;
+    saved.attention.back().norm = blocks_[l].attention.make_stats(arena, N);
+    saved.mlp.push_back(blocks_[l].mlp.make_saved(arena, N, compute_, block.mlp, shared_mlp[slot]));
+    saved.mlp.back().norm = blocks_[l].mlp.make_stats(arena, N);
+  }
   saved.norm = final_norm_.make_stats(arena, N);
   saved.d = arena.alloc(compute_, {N, config_.width});
   saved.losses = arena.alloc(DType::f32, {N});
@@ -124,16 +171,19 @@ size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training) const 
   return arena.peak_bytes();
 }
 
+void Transformer::embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x,
+                        int64_t first_position) const {
+  ctx.params.prefetch(embedding_unit());
+  embedding_forward(x, tokens.reshape({tokens.elements()}), ctx.params.weight(wte_), ctx.params.weight(wpe_),
+                    tokens.dim(1), first_position, ctx.stream);
+  apply_dropout(ctx, x, 0);
+  ctx.params.release(embedding_unit());
+}
+
 void Transformer::run_blocks(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
                              const Tensor& h, std::vector<KvCache>* caches) const {
-  const int64_t N = saved.B * saved.T, T = saved.T;
-  ctx.params.prefetch(embedding_unit());
   const Tensor first = saved.attention.front().x;
-  embedding_forward(first, tokens.reshape({N}), ctx.params.weight(wte_), ctx.params.weight(wpe_), T,
-                    caches ? caches->front().length : 0, ctx.stream);
-  apply_dropout(ctx, first, 0);
-  ctx.params.release(embedding_unit());
-
+  embed(ctx, tokens, first, caches ? caches->front().length : 0);
   // The residual stream is base + delta; the next norm adds them up. h serves as delta until the end.
   Tensor base = first, delta;
   for (size_t l = 0; l < blocks_.size(); ++l) {
@@ -180,12 +230,40 @@ LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, Saved&
   return sums;
 }
 
+void Transformer::recompute(LayerContext& ctx, const MicroBatch& batch, const Saved& saved, size_t begin,
+                            size_t end) const {
+  const bool makes_input = begin == 0 && !saved.plan.keeps_embedding;
+  const RecomputePlan::Again last = saved.plan.again(end - 1);  // longer segments are overwritten as one
+  if (!makes_input && !last.heads && !last.pre) return;
+  const Span span(ctx.stream.trace, "recompute");
+  const ScratchScope scope(ctx.scratch);
+  const Tensor h = ctx.scratch.alloc(compute_, saved.d.shape);
+  if (makes_input) embed(ctx, batch.tokens, saved.attention.front().x, 0);
+  Tensor base = saved.attention[begin].x, delta;
+  for (size_t l = begin; l < end; ++l) {
+    const RecomputePlan::Again again = saved.plan.again(l);
+    const AttentionLayer::Saved& attention = saved.attention[l];
+    if (again.heads)
+      blocks_[l].attention.forward(ctx, attention, again.residual ? h : Tensor{}, base, delta,
+                                   batch.doc_start, rope_table_, nullptr);
+    base = again.residual ? attention.x : saved.mlp[l].x;
+    delta = again.residual ? h : Tensor{};
+    const bool goes_on = l + 1 < end;
+    if (again.pre) blocks_[l].mlp.forward(ctx, saved.mlp[l], goes_on ? h : Tensor{}, base, delta);
+    base = saved.mlp[l].x;
+    delta = h;
+    if (again.pre && goes_on) ctx.params.release(block_unit(l));
+  }
+}
+
 void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& saved) const {
+  INGOT_CHECK(!saved.plan.is_forward_only, "Transformer::backward: forward kept nothing");
   const int64_t N = saved.B * saved.T;
   final_norm_.backward(ctx, saved.d, saved.d, saved.x, saved.norm, {});
   ctx.params.grad_ready(head_unit());
   for (size_t l = blocks_.size(); l-- > 0;) {
     ctx.params.prefetch(block_unit(l) - 1);
+    if (saved.plan.segment_end(l) == l + 1) recompute(ctx, batch, saved, saved.plan.segment_begin(l), l + 1);
     blocks_[l].mlp.backward(ctx, saved.mlp[l], saved.d);
     blocks_[l].attention.backward(ctx, saved.attention[l], saved.d, batch.doc_start, rope_table_);
     ctx.params.release(block_unit(l));
@@ -210,7 +288,7 @@ std::vector<KvCache> Transformer::make_caches(Arena& arena, int64_t positions) c
 
 size_t Transformer::infer_scratch_bytes(int64_t n, int64_t positions) const {
   Arena arena("inference plan");
-  make_saved(arena, 1, n);
+  make_saved(arena, 1, n, forward_only_plan(config_.layers));
   arena.alloc(compute_, {n, config_.width});
   arena.alloc(compute_, {n, config_.width});
   blocks_.front().attention.plan(arena, 1, n, positions, compute_, false);
@@ -225,7 +303,7 @@ void Transformer::infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvC
               caches.size());
   check_tensor(logits, DType::f32, {config_.vocab_padded()}, "Transformer::infer: logits");
   const ScratchScope scope(ctx.scratch);
-  Saved saved = make_saved(ctx.scratch, 1, n);
+  Saved saved = make_saved(ctx.scratch, 1, n, forward_only_plan(config_.layers));
   const Tensor h = ctx.scratch.alloc(compute_, {n, config_.width});
   run_blocks(ctx, tokens.reshape({1, n}), {}, saved, h, &caches);
   for (KvCache& cache : caches) cache.length += n;

@@ -28,9 +28,10 @@ struct LossSums {
 
 class Transformer {
  public:
-  // What backward needs of forward, for B sequences of T tokens.
+  // What backward needs of forward, for B sequences of T tokens, and where it lies.
   struct Saved {
     int64_t B = 0, T = 0;
+    RecomputePlan plan;
     std::vector<AttentionLayer::Saved> attention;  // per block
     std::vector<MlpLayer::Saved> mlp;              // per block
     Tensor x;                                      // (N, C) input of the final norm
@@ -47,16 +48,23 @@ class Transformer {
   const ParamList& params() const { return params_; }
   DType compute() const { return compute_; }
 
-  // Activations of a micro-batch (on a measuring arena: their size).
+  // Activations of a micro-batch (on a measuring arena: their size), by the default RecomputeConfig or a
+  // plan.
   Saved make_saved(Arena& arena, int64_t B, int64_t T) const;
+  Saved make_saved(Arena& arena, int64_t B, int64_t T, const RecomputePlan& plan) const;
   // Scratch bytes of forward and, when training, backward.
   size_t scratch_bytes(int64_t B, int64_t T, bool is_training) const;
 
   // Losses of the batch under the weights. With grad_scale != 0 also the head's gradients of
   // grad_scale * (sum of losses), and saved.d, from which backward goes on.
   LossSums forward(LayerContext& ctx, const MicroBatch& batch, Saved& saved, float grad_scale) const;
-  // Adds the gradients of all other parameters. REQUIRES: forward with grad_scale != 0 on this saved.
+  // Adds the gradients of all other parameters, computing again what saved.plan says. REQUIRES: forward with
+  // grad_scale != 0 on this saved, with the same dropout; the plan is not forward-only.
   void backward(LayerContext& ctx, const MicroBatch& batch, Saved& saved) const;
+
+  // Times of block 0's parts and of the embedding for B sequences of T tokens, each the median of three on
+  // memory of its own. REQUIRES: the weights' memory has been written.
+  BlockTimes time_block(ParamStore& params, int64_t B, int64_t T) const;
 
   // Tokens of one chunk of the head, of a micro-batch of N.
   int64_t head_chunk(int64_t N) const;
@@ -78,6 +86,11 @@ class Transformer {
   int head_unit() const { return static_cast<int>(blocks_.size()) + 1; }
   int head_weight() const { return lm_head_ >= 0 ? lm_head_ : wte_; }
 
+  // x (N, C) = dropout(embedding of the tokens), the first block's input.
+  void embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x, int64_t first_position) const;
+  // Blocks [begin, end) once more, as far as memory of theirs has been overwritten.
+  void recompute(LayerContext& ctx, const MicroBatch& batch, const Saved& saved, size_t begin,
+                 size_t end) const;
   // h (N, C): the final norm's result.
   void run_blocks(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
                   const Tensor& h, std::vector<KvCache>* caches) const;

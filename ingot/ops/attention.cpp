@@ -12,6 +12,8 @@ void check_operand(const Tensor& t, DType dtype, const Shape& shape, const char*
               shape.to_string(), name(t.dtype), t ? t.shape.to_string() : "no tensor");
 }
 
+bool is_decoding(const AttentionShape& shape) { return shape.T == 1 && shape.S > 1; }
+
 AttentionShape check_shapes(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal,
                             const char* op) {
   INGOT_CHECK(q.rank() == 4 && k.rank() == 4, "{}: q must be (B, T, H, D) and k (B, S, K, D), got {} and {}",
@@ -30,14 +32,19 @@ AttentionShape check_shapes(const Tensor& q, const Tensor& k, const Tensor& v, b
 cpu::AttentionProblem check_problem(const AttentionShape& s, const Tensor& doc_start,
                                     const AttentionConfig& config, const char* op) {
   INGOT_CHECK(config.scale > 0, "{}: scale must be above 0, got {}", op, config.scale);
-  if (!doc_start) return {s, config.scale, config.is_causal, nullptr};
+  const AttentionDropout& dropout = config.dropout;
+  INGOT_CHECK(dropout.p >= 0 && dropout.p < 1, "{}: dropout's p must be in [0, 1), got {}", op, dropout.p);
+  INGOT_CHECK(dropout.p == 0 || dropout.key.purpose == Purpose::kDropout,
+              "{}: dropout's key must have the purpose kDropout", op);
+  INGOT_CHECK(dropout.p == 0 || !is_decoding(s), "{}: no dropout where T = 1 and S = {}", op, s.S);
+  if (!doc_start) return {s, config.scale, config.is_causal, nullptr, dropout};
   INGOT_CHECK(s.S == s.T, "{}: doc_start wants S == T, got S = {}, T = {}", op, s.S, s.T);
   check_tensor(doc_start, DType::i32, {s.B, s.T}, "attention: doc_start");
   const int32_t* starts = doc_start.as<int32_t>();
   for (int64_t i = 0; i < s.B * s.T; ++i)
     INGOT_CHECK(0 <= starts[i] && starts[i] <= i % s.T, "{}: doc_start[{}][{}] must be in [0, {}], got {}",
                 op, i / s.T, i % s.T, i % s.T, starts[i]);
-  return {s, config.scale, config.is_causal, starts};
+  return {s, config.scale, config.is_causal, starts, dropout};
 }
 
 float* check_scratch(const Tensor& scratch, int64_t wanted, const char* op) {
@@ -47,8 +54,6 @@ float* check_scratch(const Tensor& scratch, int64_t wanted, const char* op) {
       scratch.shape.to_string());
   return scratch.as<float>();
 }
-
-bool is_decoding(const AttentionShape& shape) { return shape.T == 1; }
 
 }  // namespace
 

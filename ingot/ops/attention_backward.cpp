@@ -19,6 +19,7 @@ struct Workspace {
   Matrix q, d_out, dq;    // (kQueries, D); dq without the factor scale
   Matrix q_dm, d_out_dm;  // (D, kQueries)
   Matrix p, ds;           // (kKeys, kQueries)
+  Matrix keep;            // (kKeys, kQueries) dropout's factors
   float *lse, *delta;     // (kQueries)
 
   Workspace(ScratchLayout& layout, const AttentionShape& shape)
@@ -33,6 +34,7 @@ struct Workspace {
         d_out_dm(layout.matrix(shape.D, kQueries)),
         p(layout.matrix(kKeys, kQueries)),
         ds(layout.matrix(kKeys, kQueries)),
+        keep(layout.matrix(kKeys, kQueries)),
         lse(layout.take(kQueries)),
         delta(layout.take(kQueries)) {}
 };
@@ -57,14 +59,21 @@ struct UnitSums {
         dv{dk.data + gradient_size(shape), dk.ld} {}
 };
 
-// The five products of one tile of queries against one tile of keys.
-void backward_block(const AttentionProblem& p, const Workspace& ws, const Block& block, int64_t first_key,
-                    bool is_first) {
+// The five products of one tile of queries against one tile of keys. keep: null without dropout, which
+// multiplies p in the sum over v and d_out . v in the gradient of p; delta stays sum_d d_out * out.
+void backward_block(const AttentionProblem& p, const Workspace& ws, const Block& block, const QueryTile& tile,
+                    int64_t first_key, const AttentionKeep* keep) {
   const int64_t D = p.shape.D;
+  const bool is_first = first_key == tile.first_key;
   tile::score_product(ws.p, ws.k.from_row(first_key), ws.q_dm, block, D);
   tile::score_product(ws.ds, ws.v.from_row(first_key), ws.d_out_dm, block, D);
+  if (keep) {
+    keep->fill(ws.keep, block, tile.begin, first_key);
+    multiply_visible(ws.ds, ws.keep, block);
+  }
   for (int64_t i = 0; i < block.m; i += tile::kPanel)
     tile::softmax_gradient_panel(ws.p, ws.ds, block, i, p.scale, ws.lse, ws.delta);
+  if (keep) multiply_visible(ws.p, ws.keep, block);
   const auto seen_by = [&](int64_t j, int64_t) { return tile::Span{block.first_query(j), block.m}; };
   tile::product<false>(Start::kAdd, ws.dv.from_row(first_key), ws.p, ws.d_out, block.n, D, seen_by);
   tile::product<false>(Start::kAdd, ws.dk.from_row(first_key), ws.ds, ws.q, block.n, D, seen_by);
@@ -98,12 +107,13 @@ void load_queries(const AttentionProblem& p, const Workspace& ws, const Attentio
 template <typename T>
 void backward_head(const AttentionProblem& p, const Workspace& ws, const AttentionGradients<T>& g,
                    HeadView<T> q, int64_t b, int64_t h) {
+  const std::optional<AttentionKeep> keep = make_keep(p, b, h);
   for (int64_t begin = 0; begin < p.shape.T; begin += kQueries) {
     const int64_t end = std::min(p.shape.T, begin + kQueries);
     for_each_query_tile(p, b, begin, end, [&](const QueryTile& tile) {
       load_queries(p, ws, g, q, tile, b, h);
       for_each_key_tile(p, tile, kKeys, [&](int64_t first_key, const Block& block) {
-        backward_block(p, ws, block, first_key, first_key == tile.first_key);
+        backward_block(p, ws, block, tile, first_key, keep ? &*keep : nullptr);
       });
       tile::store_rows(g.dq.at(b, tile.begin, h), g.dq.time_stride, ws.dq, tile.queries(), p.shape.D,
                        p.scale);

@@ -20,6 +20,7 @@ struct Workspace {
   Matrix q;                    // (kQueries, D)
   Matrix q_dm;                 // (D, kQueries)
   Matrix s;                    // (kKeys, kQueries) scores, then probabilities up to the factor 1/sum
+  Matrix keep;                 // (kKeys, kQueries) dropout's factors
   Matrix out;                  // (kQueries, D)
   float *max, *sum, *rescale;  // (kQueries)
 
@@ -29,6 +30,7 @@ struct Workspace {
         q(layout.matrix(kQueries, shape.D)),
         q_dm(layout.matrix(shape.D, kQueries)),
         s(layout.matrix(kKeys, kQueries)),
+        keep(layout.matrix(kKeys, kQueries)),
         out(layout.matrix(kQueries, shape.D)),
         max(layout.take(kQueries)),
         sum(layout.take(kQueries)),
@@ -45,8 +47,9 @@ void add_values(const Workspace& ws, const Block& block, int64_t first_key, bool
       ws.rescale);
 }
 
-// ws.q to ws.out, ws.max and ws.sum for one tile of queries.
-void forward_tile(const AttentionProblem& p, const Workspace& ws, const QueryTile& tile) {
+// ws.q to ws.out, ws.max and ws.sum for one tile of queries. keep: null without dropout.
+void forward_tile(const AttentionProblem& p, const Workspace& ws, const QueryTile& tile,
+                  const AttentionKeep* keep) {
   const int64_t D = p.shape.D;
   std::fill_n(ws.max, kQueries, -std::numeric_limits<float>::infinity());
   std::fill_n(ws.sum, kQueries, 0.0f);
@@ -54,6 +57,10 @@ void forward_tile(const AttentionProblem& p, const Workspace& ws, const QueryTil
     tile::score_product(ws.s, ws.k.from_row(first_key), ws.q_dm, block, D);
     for (int64_t i = 0; i < block.m; i += tile::kPanel)
       tile::softmax_panel(ws.s, block, i, p.scale, ws.max, ws.sum, ws.rescale);
+    if (keep) {
+      keep->fill(ws.keep, block, tile.begin, first_key);
+      multiply_visible(ws.s, ws.keep, block);
+    }
     add_values(ws, block, first_key, first_key == tile.first_key, D);
   });
 }
@@ -77,11 +84,12 @@ void attention_forward(const AttentionProblem& p, HeadView<T> out, float* lse, H
 
   const auto run_chunk = [&](const Workspace& ws, int64_t b, int64_t h, int64_t chunk) {
     const int64_t begin = chunk * kQueries, end = std::min(shape.T, begin + kQueries);
+    const std::optional<AttentionKeep> keep = make_keep(p, b, h);
     for_each_query_tile(p, b, begin, end, [&](const QueryTile& tile) {
       const int64_t m = tile.queries(), D = shape.D;
       tile::load_rows(ws.q, q.at(b, tile.begin, h), q.time_stride, m, D);
       tile::transpose_rows(ws.q_dm, ws.q, m, D);
-      forward_tile(p, ws, tile);
+      forward_tile(p, ws, tile, keep ? &*keep : nullptr);
       for (int64_t i = 0; i < m; ++i) ws.rescale[i] = 1.0f / ws.sum[i];
       tile::store_rows(out.at(b, tile.begin, h), out.time_stride, ws.out, m, D, 1.0f, ws.rescale);
       if (!lse) return;

@@ -1,10 +1,14 @@
 // What attention.cpp hands to the CPU kernels: one checked call, as pointers and strides.
 #pragma once
 
+#include <optional>
+
 #include "ingot/core/parallel.h"
 #include "ingot/ops/attention.h"
 #include "ingot/ops/attention_tile.h"
+#include "ingot/ops/dropout.h"
 #include "ingot/ops/head_view.h"
+#include "ingot/ops/random_blocks.h"
 
 namespace ingot::cpu {
 
@@ -13,6 +17,7 @@ struct AttentionProblem {
   float scale;
   bool is_causal;
   const int32_t* doc_start;  // (B,T) or null
+  AttentionDropout dropout;
 
   int64_t kv_head(int64_t h) const { return h / (shape.H / shape.K); }
 };
@@ -46,6 +51,33 @@ void for_each_key_tile(const AttentionProblem& p, const QueryTile& tile, int64_t
         p.is_causal ? s - (tile.begin + p.shape.S - p.shape.T) : -(p.shape.S + p.shape.T);
     f(s, tile::Block{tile.queries(), std::min(tile_keys, tile.key_end - s), diagonal});
   }
+}
+
+// What the probabilities of one head are multiplied by, tile by tile.
+class AttentionKeep {
+ public:
+  AttentionKeep(const AttentionProblem& p, int64_t b, int64_t h)
+      : random_(p.dropout.key),
+        rule_(p.dropout.p),
+        row_words_(tile::round_up(p.shape.T, 4)),
+        first_word_(((p.dropout.first_row + b) * p.shape.H + h) * p.shape.S * row_words_) {}
+
+  // keep (keys, queries) for the keys from first_key and the queries from first_query, where the block's
+  // queries see its keys, and possibly around that.
+  void fill(tile::Matrix keep, const tile::Block& block, int64_t first_query, int64_t first_key) const;
+
+ private:
+  RandomBlocks random_;
+  DropoutRule rule_;
+  int64_t row_words_, first_word_;
+};
+
+// s = s * keep, over the same elements.
+void multiply_visible(tile::Matrix s, tile::Matrix keep, const tile::Block& block);
+
+// Of head h of batch row b; none without dropout.
+inline std::optional<AttentionKeep> make_keep(const AttentionProblem& p, int64_t b, int64_t h) {
+  return p.dropout.p > 0 ? std::optional<AttentionKeep>(std::in_place, p, b, h) : std::nullopt;
 }
 
 // Hands out pieces of a scratch buffer; on a null buffer it only counts.

@@ -1,7 +1,6 @@
 #include "ingot/ops/dropout.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "ingot/core/parallel.h"
 #include "ingot/ops/dispatch.h"
@@ -15,7 +14,7 @@ constexpr int64_t kGrainElements = 8192;  // a thread takes at least
 
 // Elements [begin, end) of the tensor, whose first has the index first_index.
 template <typename T>
-void drop(T* y, const T* x, int64_t begin, int64_t end, uint32_t threshold, float scale, const RandomKey& key,
+void drop(T* y, const T* x, int64_t begin, int64_t end, DropoutRule rule, const RandomKey& key,
           uint64_t first_index) {
   constexpr int64_t kWords = RandomBlocks::kWords;
   const RandomBlocks random(key);
@@ -26,7 +25,7 @@ void drop(T* y, const T* x, int64_t begin, int64_t end, uint32_t threshold, floa
     const int64_t count = std::min(kWords - skip, end - begin);
     random.fill(words, index / 4);
     float factor[kWords];
-    for (int64_t i = 0; i < kWords; ++i) factor[i] = words[i] < threshold ? 0.0f : scale;
+    for (int64_t i = 0; i < kWords; ++i) factor[i] = words[i] < rule.threshold ? 0.0f : rule.scale;
     const float* own_factor = factor + skip;
     const T* x_part = x + begin;
     T* y_part = y + begin;
@@ -45,12 +44,10 @@ void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key, ui
   INGOT_CHECK(key.purpose == Purpose::kDropout, "dropout: the key's purpose must be kDropout");
   check_tensor(y, x.dtype, x.shape, "dropout: y");
   if (p == 0 && y.data == x.data) return;
-  const double chance = p;
-  const uint32_t threshold = static_cast<uint32_t>(std::min(std::round(chance * 0x1p32), 4294967295.0));
-  const float scale = static_cast<float>(1 / (1 - chance));
+  const DropoutRule rule(p);
   INGOT_DISPATCH(x.dtype, T, {
     parallel_for(x.elements(), kGrainElements, [&](int64_t begin, int64_t end) {
-      drop(y.as<T>(), x.as<T>(), begin, end, threshold, scale, key, first_index);
+      drop(y.as<T>(), x.as<T>(), begin, end, rule, key, first_index);
     });
   });
 }

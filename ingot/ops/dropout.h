@@ -5,11 +5,24 @@
 // elements.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
 #include "ingot/core/philox.h"
 #include "ingot/core/stream.h"
 #include "ingot/core/tensor.h"
 
 namespace ingot {
+
+// An element whose word is below the threshold is dropped, the others are multiplied by the scale.
+struct DropoutRule {
+  uint32_t threshold;
+  float scale;
+  explicit DropoutRule(double p)
+      : threshold(static_cast<uint32_t>(std::min(std::round(p * 0x1p32), 4294967295.0))),
+        scale(static_cast<float>(1 / (1 - p))) {}
+};
 
 // x, y: any shape, f32 or bf16, of one dtype, contiguous; y may alias x, and with p = 0 in place nothing is
 // read or written. key: Purpose::kDropout, stream = the site in the model. first_index: index of x's

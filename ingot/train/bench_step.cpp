@@ -1,11 +1,8 @@
 // bench_step: whole training steps on random tokens, and the same matrix products alone.
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 
-#include "ingot/core/parallel.h"
-#include "ingot/core/philox.h"
 #include "ingot/ops/matmul.h"
+#include "ingot/train/bench_data.h"
 #include "ingot/train/machine.h"
 #include "ingot/train/peak.h"
 #include "ingot/train/run.h"
@@ -13,36 +10,9 @@
 namespace ingot {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double milliseconds_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
-// Of a config that leaves it to a tokenizer, which there is none of here: tinyshakespeare's 65 characters,
-// 256 bytes, or what a BPE would be trained to.
-int64_t usual_vocab(const DataConfig& data) {
-  return data.tokenizer == "char" ? 65 : data.tokenizer == "byte" ? 256 : data.tokenizer_vocab;
-}
-
-// A stream of random tokens, enough for a few batches.
-TokenSource random_tokens(const RunConfig& config) {
-  const int64_t n = 8 * config.train.batch_size * (config.model.context + 1);
-  std::vector<uint32_t> tokens(static_cast<size_t>(n));
-  const RandomKey key{.seed = config.train.seed, .purpose = Purpose::kSample, .stream = 0, .step = 0};
-  for (size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = random_word(key, i) % static_cast<uint32_t>(config.model.vocab);
-  TokenSource source;
-  source.add(std::move(tokens));
-  return source;
-}
+using bench::Clock;
+using bench::median;
+using bench::milliseconds_since;
 
 // Every product of one step, with how often it is made.
 struct Product {
@@ -106,25 +76,23 @@ double time_products(const std::vector<Product>& products, DType dtype) {
 
 StepBench bench_step(const RunConfig& given, int64_t steps) {
   const Clock::time_point entered = Clock::now();
-  RunConfig config = given;
-  if (config.train.threads > 0) set_num_threads(static_cast<int>(config.train.threads));
-  if (config.model.vocab == 0) config.model.vocab = usual_vocab(config.data);
+  const RunConfig config = bench::runnable(given);
   Trainer trainer(config);
   trainer.initialise();
-  const TokenSource tokens = random_tokens(config);
+  const TokenSource tokens = bench::random_tokens(config);
   const Sampler sampler(SampleOrder::kRandom, config.train.seed, tokens.tokens(), config.model.context);
   Loader loader(tokens, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 4});
 
-  StepBench bench;
-  bench.preset = config.preset;
-  bench.dtype = name(config.precision.compute);
-  bench.engine = matmul_engine(config.precision.compute);
-  bench.steps = steps;
-  bench.batch_size = config.train.batch_size * config.train.grad_accum;
-  bench.context = config.model.context;
-  bench.parameters = trainer.model().config().parameters();
-  bench.start_s = milliseconds_since(entered) * 1e-3;
-  bench.loss_first = trainer.step(loader, {.lr = config.optimizer.lr * 0.1}).loss;
+  StepBench result;
+  result.preset = config.preset;
+  result.dtype = name(config.precision.compute);
+  result.engine = matmul_engine(config.precision.compute);
+  result.steps = steps;
+  result.batch_size = config.train.batch_size * config.train.grad_accum;
+  result.context = config.model.context;
+  result.parameters = trainer.model().config().parameters();
+  result.start_s = milliseconds_since(entered) * 1e-3;
+  result.loss_first = trainer.step(loader, {.lr = config.optimizer.lr * 0.1}).loss;
   trainer.step(loader,
                {.lr = config.optimizer.lr * 0.1});  // memory, primitives and caches are warm after two
   trainer.trace().reset();
@@ -132,23 +100,23 @@ StepBench bench_step(const RunConfig& given, int64_t steps) {
   double matmul_before = 0;
   for (int64_t i = 0; i < steps; ++i) {
     const Clock::time_point start = Clock::now();
-    bench.loss_last = trainer.step(loader, {.lr = config.optimizer.lr * 0.1}).loss;
+    result.loss_last = trainer.step(loader, {.lr = config.optimizer.lr * 0.1}).loss;
     times.push_back(milliseconds_since(start));
     const double matmul_now = trainer.trace().time_s("matmul");
     matmul_times.push_back((matmul_now - matmul_before) * 1e3);
     matmul_before = matmul_now;
   }
-  bench.step_ms = median(times);
-  bench.matmul_ms = median(matmul_times);
-  bench.tokens_per_s = static_cast<double>(bench.batch_size * bench.context) / bench.step_ms * 1e3;
+  result.step_ms = median(times);
+  result.matmul_ms = median(matmul_times);
+  result.tokens_per_s = static_cast<double>(result.batch_size * result.context) / result.step_ms * 1e3;
   for (const Trace::Phase& phase : trainer.trace().phases())
-    bench.phases_ms.emplace_back(phase.name, phase.time_s * 1e3 / static_cast<double>(steps));
-  for (const Trainer::ArenaUse& use : trainer.arenas()) bench.arena_bytes.emplace_back(use.name, use.bytes);
-  bench.peak_rss_bytes = peak_rss_bytes();
-  bench.products_alone_ms = time_products(step_products(trainer.model(), config), config.precision.compute);
-  bench.peak_gflops = measure_product_peak(config.precision.compute);
-  bench.mfu = trainer.model().config().flops_per_token() * bench.tokens_per_s / (bench.peak_gflops * 1e9);
-  return bench;
+    result.phases_ms.emplace_back(phase.name, phase.time_s * 1e3 / static_cast<double>(steps));
+  for (const Trainer::ArenaUse& use : trainer.arenas()) result.arena_bytes.emplace_back(use.name, use.bytes);
+  result.peak_rss_bytes = peak_rss_bytes();
+  result.products_alone_ms = time_products(step_products(trainer.model(), config), config.precision.compute);
+  result.peak_gflops = measure_product_peak(config.precision.compute);
+  result.mfu = trainer.model().config().flops_per_token() * result.tokens_per_s / (result.peak_gflops * 1e9);
+  return result;
 }
 
 }  // namespace ingot

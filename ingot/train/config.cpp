@@ -47,6 +47,7 @@ void RunConfig::validate() const {
   model.validate();
   optimizer.validate();
   schedule.validate();
+  activations.validate(model.layers);
   validate_data(data, model.vocab);
   validate_length(train, schedule);
   validate_samples(sample);

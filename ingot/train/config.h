@@ -8,6 +8,7 @@
 
 #include "ingot/core/dtype.h"
 #include "ingot/nn/config.h"
+#include "ingot/nn/recompute.h"
 #include "ingot/optim/optimizer_config.h"
 #include "ingot/optim/schedule.h"
 
@@ -68,6 +69,7 @@ struct RunConfig {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   PrecisionConfig precision;
+  RecomputeConfig activations;
   EvalConfig eval;
   CheckpointConfig checkpoint;
   SamplesConfig sample;

@@ -193,6 +193,43 @@ ConfigKey choice(std::string name, std::vector<std::pair<std::string, Value>> va
           }};
 }
 
+// A list of some of a few named values; one name alone will do.
+template <typename Value, typename... Path>
+ConfigKey choices(std::string name, std::vector<std::pair<std::string, Value>> values, std::string doc,
+                  Path... path) {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : values) names.push_back(key);
+  std::string rule = fmt::format("a list of {}", list_names(names));
+  return {name,
+          rule,
+          std::move(doc),
+          false,
+          [=](RunConfig& config, const ConfigValue& value) {
+            std::vector<std::string> given;
+            if (const auto* s = std::get_if<std::string>(&value))
+              given = {*s};
+            else if (const auto* list = std::get_if<std::vector<std::string>>(&value))
+              given = *list;
+            else
+              refuse(name, rule, value);
+            std::vector<Value> chosen;
+            for (const std::string& item : given) {
+              const auto found = std::find_if(values.begin(), values.end(),
+                                              [&](const auto& entry) { return entry.first == item; });
+              if (found == values.end()) refuse(name, rule, item, did_you_mean(nearest_names(item, names)));
+              chosen.push_back(found->second);
+            }
+            member(config, path...) = std::move(chosen);
+          },
+          [=](const RunConfig& config) {
+            std::string list;
+            for (const auto& [key, value] : values)
+              for (const Value& chosen : member(config, path...))
+                if (chosen == value) list += (list.empty() ? "" : ", ") + toml_string(key);
+            return "[" + list + "]";
+          }};
+}
+
 // The same key for a member that is std::optional: "auto" leaves the value to its owner.
 template <typename... Path>
 ConfigKey or_auto(ConfigKey key, Path... path) {

@@ -14,6 +14,7 @@ namespace ingot {
 namespace {
 
 using key_kinds::choice;
+using key_kinds::choices;
 using key_kinds::duration;
 using key_kinds::flag;
 using key_kinds::kMany;
@@ -61,7 +62,9 @@ void add_model_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(flag("model.tied", "the output head shares the token table", model, &M::is_tied));
   keys.push_back(number("model.norm_eps", "added to the variance in norms", model, &M::norm_eps));
   keys.push_back(number("model.rope_theta", "base of the rotary frequencies", model, &M::rope_theta));
-  keys.push_back(number("model.dropout", "probability, in [0, 1)", model, &M::dropout));
+  keys.push_back(number("model.dropout",
+                        "probability, in [0, 1), for the embedding, attention probabilities and residuals",
+                        model, &M::dropout));
   keys.push_back(choice<CapKind>(
       "model.cap", {{"none", CapKind::kNone}, {"tanh", CapKind::kTanh}, {"sigmoid", CapKind::kSigmoid}},
       "soft cap of the logits: a tanh(x/a) or a sigmoid((x+b)/c)", model, &M::cap, &LogitCapConfig::kind));
@@ -140,6 +143,36 @@ void add_schedule_keys(std::vector<ConfigKey>& keys) {
                                &PrecisionConfig::compute));
 }
 
+void add_activation_keys(std::vector<ConfigKey>& keys) {
+  using A = RecomputeConfig;
+  using Policy = RecomputePolicy;
+  using Part = RecomputePart;
+  const auto activations = &R::activations;
+  keys.push_back(choice<Policy>(
+      "activations.policy",
+      {{"none", Policy::kNone},
+       {"selective", Policy::kSelective},
+       {"block", Policy::kBlock},
+       {"every_k", Policy::kEveryK},
+       {"sqrt", Policy::kSqrt},
+       {"auto", Policy::kAuto}},
+      "what backward computes again: nothing, parts, blocks, segments, or as little as fits budget",
+      activations, &A::policy));
+  keys.push_back(
+      choices<Part>("activations.parts",
+                    {{"norms", Part::kNorms},
+                     {"activation", Part::kActivation},
+                     {"mlp", Part::kMlp},
+                     {"attention", Part::kAttention},
+                     {"embedding", Part::kEmbedding}},
+                    "of every block: normalised rows, the activation's result, all before W_down or "
+                    "W_o; and the first input",
+                    activations, &A::parts));
+  keys.push_back(whole("activations.k", 1, 10'000, "of every_k: every k-th block", activations, &A::k));
+  keys.push_back(whole("activations.budget", 0, kMany, "of auto: bytes that activations may take",
+                       activations, &A::budget_bytes));
+}
+
 void add_rhythm_keys(std::vector<ConfigKey>& keys) {
   using S = SamplesConfig;
   const auto sample = &R::sample;
@@ -174,6 +207,7 @@ const std::vector<ConfigKey>& config_keys() {
     add_train_keys(all);
     add_optimizer_keys(all);
     add_schedule_keys(all);
+    add_activation_keys(all);
     add_rhythm_keys(all);
     return all;
   }();

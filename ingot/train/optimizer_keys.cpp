@@ -6,21 +6,18 @@
 #include "ingot/optim/parameter_groups.h"
 #include "ingot/optim/rules.h"
 #include "ingot/train/config_key_kinds.h"
-#include "ingot/train/nearest.h"
 
 namespace ingot {
 namespace {
 
 using key_kinds::choice;
+using key_kinds::choices;
 using key_kinds::flag;
 using key_kinds::kMany;
 using key_kinds::number;
 using key_kinds::or_auto;
 using key_kinds::texts;
 using key_kinds::whole;
-
-constexpr ParamRole kRoles[] = {ParamRole::kEmbedding, ParamRole::kPosition, ParamRole::kMatrix,
-                                ParamRole::kHead,      ParamRole::kNorm,     ParamRole::kBias};
 
 std::vector<std::pair<std::string, OptimizerKind>> kinds() {
   std::vector<std::pair<std::string, OptimizerKind>> names;
@@ -67,33 +64,12 @@ void add_rule_keys(std::vector<ConfigKey>& keys, const std::string& prefix, Root
   add_flag("split_fused", "muon takes q, k, v (and gate, up) apart; auto: true", &C::split_fused);
 }
 
-template <typename... Path>
-ConfigKey roles_key(const std::string& key_name, Path... path) {
-  std::vector<std::string> names;
-  for (ParamRole role : kRoles) names.emplace_back(role_name(role));
-  const std::string rule = fmt::format("a list of some of {}", list_names(names));
-  const auto set = [=](RunConfig& config, const ConfigValue& value) {
-    std::vector<std::string> given;
-    if (const auto* list = std::get_if<std::vector<std::string>>(&value)) given = *list;
-    if (const auto* text = std::get_if<std::string>(&value)) given = {*text};
-    if (given.empty()) key_kinds::refuse(key_name, rule, value);
-    std::vector<ParamRole> roles;
-    for (const std::string& name : given) {
-      const auto* found = std::find_if(std::begin(kRoles), std::end(kRoles),
-                                       [&](ParamRole r) { return role_name(r) == name; });
-      if (found == std::end(kRoles))
-        key_kinds::refuse(key_name, rule, name, did_you_mean(nearest_names(name, names)));
-      roles.push_back(*found);
-    }
-    key_kinds::member(config, path...) = std::move(roles);
-  };
-  const auto toml = [=](const RunConfig& config) {
-    std::string list;
-    for (ParamRole role : key_kinds::member(config, path...))
-      list += (list.empty() ? "" : ", ") + toml_string(role_name(role));
-    return "[" + list + "]";
-  };
-  return {key_name, rule, "what the parameters are; not given: anything", true, set, toml};
+std::vector<std::pair<std::string, ParamRole>> role_names() {
+  std::vector<std::pair<std::string, ParamRole>> names;
+  for (ParamRole role : {ParamRole::kEmbedding, ParamRole::kPosition, ParamRole::kMatrix, ParamRole::kHead,
+                         ParamRole::kNorm, ParamRole::kBias})
+    names.emplace_back(role_name(role), role);
+  return names;
 }
 
 }  // namespace
@@ -114,7 +90,8 @@ const std::vector<ConfigKey>& optimizer_group_keys() {
     using G = GroupConfig;
     const auto group = [](auto& config) -> auto& { return config.optimizer.groups.back(); };
     std::vector<ConfigKey> all;
-    all.push_back(roles_key("optimizer.group.roles", group, &G::roles));
+    all.push_back(choices<ParamRole>("optimizer.group.roles", role_names(),
+                                     "what the parameters are; not given: anything", group, &G::roles));
     all.push_back(
         texts("optimizer.group.match", "patterns of names, with * and ?; not given: any", group, &G::match));
     all.push_back(or_auto(choice<OptimizerKind>("optimizer.group.kind", kinds(),

@@ -22,11 +22,12 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
     fail(ErrorKind::kData, "the text has {} tokens; at least 2 are needed to predict one", text.tokens());
   const int64_t windows = (text.tokens() - 1 + T - 1) / T;
   const int64_t B = std::min(options.batch_size, windows);
+  const RecomputePlan plan = forward_only_plan(model.config().layers);
   Arena measure("activations");
-  model.make_saved(measure, B, T);
+  model.make_saved(measure, B, T, plan);
   Arena activations("activations", measure.peak_bytes());
   Arena scratch("scratch", model.scratch_bytes(B, T, false));
-  Transformer::Saved saved = model.make_saved(activations, B, T);
+  Transformer::Saved saved = model.make_saved(activations, B, T, plan);
   Region region;
   Stream stream;
   LayerContext ctx{

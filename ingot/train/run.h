@@ -77,4 +77,20 @@ struct StepBench {
 };
 StepBench bench_step(const RunConfig& config, int64_t steps);
 
+// Whole steps on random tokens under every policy of activation checkpointing, one step of each by turns.
+struct CheckpointingBench {
+  struct Row {
+    std::string policy;
+    uint64_t activation_bytes = 0;  // of the arena, for one micro-batch
+    double step_ms = 0;             // median
+    double recompute_ms = 0;        // of it in products, attention and norms done again (median)
+    double time_change = 0;   // of the step against that of the same round where everything is kept (median)
+    double bytes_change = 0;  // likewise of the activations
+  };
+  std::string preset, dtype;
+  int64_t rounds = 0, layers = 0, batch_size = 0, context = 0;
+  std::vector<Row> rows;  // the first keeps everything
+};
+CheckpointingBench bench_checkpointing(const RunConfig& config, int64_t rounds);
+
 }  // namespace ingot

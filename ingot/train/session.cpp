@@ -185,6 +185,8 @@ void Session::say_hello() {
     total += static_cast<double>(use.bytes);
   }
   console_.line(fmt::format("memory {}: {}", format_bytes(total), memory));
+  if (config_.activations.policy == RecomputePolicy::kAuto)
+    console_.line("computed again in backward: " + trainer_.recompute().summary());
   console_.line(fmt::format("ready after {} | {:.0f} GFLOP/s of products measured | run folder {}",
                             format_time(seconds_since(start_)), peak_gflops_, folder_.path().string()));
 }

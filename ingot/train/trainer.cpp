@@ -3,14 +3,27 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 
 namespace ingot {
 namespace {
 
-size_t activation_bytes(const Transformer& model, int64_t B, int64_t T) {
+size_t activation_bytes(const Transformer& model, int64_t B, int64_t T, const RecomputePlan& plan) {
   Arena arena("activations plan");
-  model.make_saved(arena, B, T);
+  model.make_saved(arena, B, T, plan);
   return arena.peak_bytes();
+}
+
+// By the config's policy; kAuto is decided by measuring the first block here and now.
+RecomputePlan choose_recompute(const RunConfig& config, const Transformer& model, ParamStore& params) {
+  const int64_t layers = model.config().layers, B = config.train.batch_size, T = config.model.context;
+  if (config.activations.policy != RecomputePolicy::kAuto) return recompute_plan(config.activations, layers);
+  // Pages that nobody has written are all one page of zeros, from which products would read too fast.
+  const UnitBuffers& block = params.get(1);
+  for (const Tensor& weights : {block.master, block.compute}) std::memset(weights.data, 0, weights.bytes());
+  return fastest_plan(layers, model.time_block(params, B, T),
+                      static_cast<size_t>(config.activations.budget_bytes),
+                      [&](const RecomputePlan& plan) { return activation_bytes(model, B, T, plan); });
 }
 
 ParamRole optimizer_role(Role role) {
@@ -59,16 +72,23 @@ Trainer::Trainer(const RunConfig& config)
       model_(config.model.resolved(), config.precision.compute),
       params_(model_.params(), config.precision.compute),
       optimizer_(config.optimizer, optimizer_params(params_)),
-      activations_("activations", activation_bytes(model_, config.train.batch_size, config.model.context)),
+      planned_(choose_recompute(config, model_, params_)),
+      activations_("activations",
+                   activation_bytes(model_, config.train.batch_size, config.model.context, planned_)),
       scratch_("scratch", model_.scratch_bytes(config.train.batch_size, config.model.context, true)),
-      saved_(model_.make_saved(activations_, config.train.batch_size, config.model.context)),
       schedule_(accumulation_schedule(config.train.grad_accum)) {
   stream_.trace = &trace_;
+  set_recompute(planned_);
 }
 
 void Trainer::initialise() {
   init_params(params_, config_.train.seed);
   params_.refresh_compute(stream_);
+}
+
+void Trainer::set_recompute(const RecomputePlan& plan) {
+  activations_.release_to(0);
+  saved_ = model_.make_saved(activations_, config_.train.batch_size, model_.config().context, plan);
 }
 
 BatchShape Trainer::batch_shape() const {

@@ -7,6 +7,7 @@
 #include "ingot/core/arena.h"
 #include "ingot/core/trace.h"
 #include "ingot/data/loader.h"
+#include "ingot/nn/recompute.h"
 #include "ingot/nn/transformer.h"
 #include "ingot/optim/optimizer.h"
 #include "ingot/train/config.h"
@@ -41,6 +42,10 @@ class Trainer {
   // max_tokens > 0 stops after about so many. Without dropout, weights untouched.
   EvalResult evaluate(const TokenSource& text, int64_t max_tokens);
 
+  // What forward keeps for backward from now on. REQUIRES: it fits the arena that the config's policy filled.
+  void set_recompute(const RecomputePlan& plan);
+  const RecomputePlan& recompute() const { return saved_.plan; }
+
   const Transformer& model() const { return model_; }
   ResidentStore& params() { return params_; }
   Optimizer& optimizer() { return optimizer_; }
@@ -69,6 +74,7 @@ class Trainer {
   Optimizer optimizer_;
   Region region_;
   Reducer reducer_;
+  RecomputePlan planned_;  // by the config's policy
   Arena activations_, scratch_;
   Transformer::Saved saved_;
   std::vector<MicroOp> schedule_;

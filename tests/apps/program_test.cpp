@@ -82,6 +82,8 @@ TEST_F(ProgramTest, UsageErrorsExitWith2AndNameTheMistake) {
       {"train tiny-llama --set train.step=1", "--set: train.step: unknown key; did you mean train.steps?"},
       {"train tiny-llama --set train.steps=many", "whole number"},
       {"train tiny-llama --set precision.compute=fp8", "one of f32, bf16"},
+      {"train tiny-llama --set activations.policy=auto", "needs activations.budget"},
+      {"bench checkpointing tiny-llama --steps 0", "--steps"},
       {"train --resume", "--out"},
       {"train --resume --out " + path("none"), path("none")},
       {"generate x --prompt a --top-p 2", "top"},
@@ -93,6 +95,15 @@ TEST_F(ProgramTest, UsageErrorsExitWith2AndNameTheMistake) {
     EXPECT_THAT(outcome.output, HasSubstr(message)) << arguments;
     EXPECT_THAT(outcome.output, Not(HasSubstr("terminate"))) << arguments;
   }
+}
+
+TEST_F(ProgramTest, BenchCheckpointingPrintsItsTable) {
+  const Outcome text = ingot("bench checkpointing tiny-llama --steps 1");
+  EXPECT_EQ(text.exit_code, 0) << text.output;
+  for (const char* policy : {"none", "attention", "mlp", "block", "every 2nd block"})
+    EXPECT_THAT(text.output, HasSubstr(policy));
+  const Outcome json = ingot("bench checkpointing tiny-llama --steps 1 --json");
+  EXPECT_THAT(json.output, AllOf(HasSubstr("\"rows\""), HasSubstr("\"bytes_change\"")));
 }
 
 TEST_F(ProgramTest, FilesAreRefusedWithTheirLine) {

@@ -21,12 +21,20 @@ struct Case {
   bool is_causal = true;
   std::vector<int64_t> doc_lengths = {};  // of every batch row; empty: no doc_start
   double spread = 1;                      // standard deviation of q and k
+  float dropout = 0;
 };
 
+AttentionDropout dropout_of(float p, int64_t first_row = 3) {
+  return {.p = p,
+          .key = {.seed = 0x123456789abcdef0, .purpose = Purpose::kDropout, .stream = 3, .step = 9},
+          .first_row = first_row};
+}
+
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const auto& [dtype, s, is_causal, docs, spread] = info.param;
-  return fmt::format("{}_B{}_T{}_S{}_H{}_K{}_D{}{}{}{}", name(dtype), s.B, s.T, s.S, s.H, s.K, s.D,
-                     is_causal ? "" : "_full", docs.empty() ? "" : "_docs", spread == 1 ? "" : "_sharp");
+  const auto& [dtype, s, is_causal, docs, spread, dropout] = info.param;
+  return fmt::format("{}_B{}_T{}_S{}_H{}_K{}_D{}{}{}{}{}", name(dtype), s.B, s.T, s.S, s.H, s.K, s.D,
+                     is_causal ? "" : "_full", docs.empty() ? "" : "_docs", spread == 1 ? "" : "_sharp",
+                     dropout == 0 ? "" : "_dropout");
 }
 
 std::vector<int32_t> starts_of(const std::vector<int64_t>& lengths, int64_t B) {
@@ -54,7 +62,7 @@ struct Problem {
   explicit Problem(const Case& c)
       : dtype(c.dtype),
         s(c.shape),
-        config{1 / std::sqrt(static_cast<float>(s.D)), c.is_causal},
+        config{1 / std::sqrt(static_cast<float>(s.D)), c.is_causal, dropout_of(c.dropout)},
         starts(c.doc_lengths.empty() ? std::vector<int32_t>{} : starts_of(c.doc_lengths, s.B)),
         packed(random_tensor(dtype, {s.B, s.T, (s.H + 2 * s.K) * s.D + kGap}, 1, c.spread)),
         d_packed(random_tensor(dtype, {s.B, s.T, (s.H + 2 * s.K) * s.D + kGap}, 2)),
@@ -76,7 +84,7 @@ struct Problem {
   Tensor heads(const Tensor& t, int64_t first, int64_t count) const {
     return t.columns(first * s.D, (first + count) * s.D).split_last(count, s.D);
   }
-  AttentionCase reference() const { return {s, config.is_causal, starts, config.scale}; }
+  AttentionCase reference() const { return {s, config.is_causal, starts, config.scale, config.dropout}; }
 
   // Scratch holds NaN: nothing may depend on what was left there.
   void forward() {
@@ -102,8 +110,9 @@ class Attention : public ::testing::TestWithParam<Case> {
   // probability, and out is a mean of |v| < 5. Then one rounding to the dtype.
   double score_error = unit_roundoff(DType::f32) * (4 + std::sqrt(static_cast<double>(c.shape.D))) *
                        std::max(1.0, 4 * c.spread * c.spread);
-  double tolerance =
-      unit_roundoff(c.dtype) * c.spread + 5 * score_error + unit_roundoff(DType::f32) * std::sqrt(n);
+  double kept_scale = 1 / (1 - static_cast<double>(c.dropout));
+  double tolerance = kept_scale * (unit_roundoff(c.dtype) * c.spread + 5 * score_error +
+                                   unit_roundoff(DType::f32) * std::sqrt(n));
 };
 
 TEST_P(Attention, ForwardMatchesReference) {
@@ -122,7 +131,7 @@ TEST_P(Attention, BackwardMatchesReference) {
   // delta is a sum of D products with the rounded out; a key collects up to T queries, whose errors are
   // independent and whose weights fall off.
   const double weights = 1 + std::log(static_cast<double>(c.shape.T * c.shape.H / c.shape.K));
-  const double bound = 4 * c.spread * weights * (unit_roundoff(c.dtype) + 5 * score_error);
+  const double bound = 4 * kept_scale * c.spread * weights * (unit_roundoff(c.dtype) + 5 * score_error);
   expect_near(p.dq(), want.dq, bound, "dq");
   expect_near(p.dk(), want.dk, bound, "dk");
   expect_near(p.dv(), want.dv, bound, "dv");
@@ -187,6 +196,15 @@ std::vector<Case> cases() {
     all.push_back({dtype, {1, 65, 65, 2, 2, 8}, false, {33, 32}});
     all.push_back({dtype, {1, 129, 129, 2, 2, 64}, true, {}, 4});
     all.push_back({dtype, {1, 1, 129, 2, 2, 64}, true, {}, 4});
+    for (const AttentionShape& s : std::initializer_list<AttentionShape>{{2, 1, 1, 3, 3, 8},
+                                                                         {2, 31, 31, 4, 2, 33},
+                                                                         {1, 33, 33, 2, 2, 16},
+                                                                         {2, 130, 130, 4, 1, 32},
+                                                                         {1, 257, 257, 1, 1, 64},
+                                                                         {1, 70, 100, 2, 1, 40}})
+      all.push_back({dtype, s, true, {}, 1, 0.2f});
+    all.push_back({dtype, {1, 33, 20, 2, 1, 32}, false, {}, 1, 0.5f});
+    all.push_back({dtype, {2, 257, 257, 2, 1, 16}, true, {3, 150, 1, 1, 102}, 1, 0.2f});
   }
   return all;
 }
@@ -197,7 +215,8 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Attention, ::testing::ValuesIn(cases()), case_na
 TEST(AttentionReference, GradientMatchesCentralDifferences) {
   for (const AttentionCase& c : {AttentionCase{{1, 4, 6, 2, 1, 3}, true, {}, 0.7},
                                  AttentionCase{{2, 5, 5, 2, 2, 2}, true, {0, 0, 2, 2, 2, 0, 1, 1, 1, 4}, 0.7},
-                                 AttentionCase{{1, 3, 2, 1, 1, 4}, false, {}, 0.7}}) {
+                                 AttentionCase{{1, 3, 2, 1, 1, 4}, false, {}, 0.7},
+                                 AttentionCase{{2, 5, 5, 4, 2, 3}, true, {}, 0.7, dropout_of(0.3f)}}) {
     const auto [B, T, S, H, K, D] = c.shape;
     const Doubles q = to_doubles(random_tensor(DType::f32, {B, T, H, D}, 1));
     const Doubles k = to_doubles(random_tensor(DType::f32, {B, S, K, D}, 2));
@@ -244,10 +263,10 @@ void fill_rows(const Tensor& t, int64_t begin, int64_t end, float value) {
 
 class Documents : public ::testing::TestWithParam<DType> {};
 
-TEST_P(Documents, OneCannotMoveAnotherByABit) {
+void expect_unmoved_documents(DType dtype, float dropout) {
   const std::vector<int64_t> lengths = {3, 70, 2, 45};
   const int64_t T = 120;
-  const Case c{GetParam(), {1, T, T, 4, 2, 40}, true, lengths};
+  const Case c{dtype, {1, T, T, 4, 2, 40}, true, lengths, 1, dropout};
   Problem clean(c);
   clean.forward();
   clean.backward();
@@ -267,6 +286,9 @@ TEST_P(Documents, OneCannotMoveAnotherByABit) {
     }
   }
 }
+
+TEST_P(Documents, OneCannotMoveAnotherByABit) { expect_unmoved_documents(GetParam(), 0); }
+TEST_P(Documents, OneCannotMoveAnotherByABitWithDropout) { expect_unmoved_documents(GetParam(), 0.25f); }
 
 TEST_P(Documents, AreWhatTheyAreAlone) {
   const std::vector<int64_t> lengths = {3, 90, 2, 70, 35};
@@ -292,6 +314,46 @@ TEST_P(Documents, AreWhatTheyAreAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Types, Documents, ::testing::Values(DType::f32, DType::bf16),
                          [](const auto& info) { return std::string(name(info.param)); });
+
+// Two micro-batches of one row each drop what the batch of both does.
+TEST(AttentionDropout, IsThatOfTheGlobalBatch) {
+  const AttentionShape s{2, 70, 70, 4, 2, 16};
+  Problem both({DType::f32, s, true, {}, 1, 0.3f});
+  both.config.dropout.first_row = 5;
+  both.forward();
+  both.backward();
+  for (int64_t b = 0; b < s.B; ++b) {
+    Problem one({DType::f32, {1, s.T, s.S, s.H, s.K, s.D}, true, {}, 1, 0.3f});
+    one.config.dropout.first_row = 5 + b;
+    for (auto [to, from] : {std::pair(one.packed.tensor(), both.packed.tensor()),
+                            std::pair(one.d_out.tensor(), both.d_out.tensor())})
+      std::memcpy(to.data, from.rows(b, b + 1).data, to.bytes());
+    one.forward();
+    one.backward();
+    EXPECT_EQ(gather(one.out), gather(both.out.tensor().rows(b, b + 1)));
+    EXPECT_EQ(gather(one.dq()), gather(both.dq().rows(b, b + 1)));
+    EXPECT_EQ(gather(one.dk()), gather(both.dk().rows(b, b + 1)));
+    EXPECT_EQ(gather(one.dv()), gather(both.dv().rows(b, b + 1)));
+  }
+}
+
+// With one key, out is v or nothing, so each element of out tells one query's fate.
+TEST(AttentionDropout, DropsItsShareAndDiffersBetweenSitesAndSteps) {
+  const auto out = [](const std::function<void(AttentionDropout&)>& change) {
+    Problem p({DType::f32, {64, 64, 1, 2, 1, 1}, false, {}, 1, 0.25f});
+    change(p.config.dropout);
+    p.forward();
+    return to_doubles(p.out);
+  };
+  const Doubles first = out([](AttentionDropout&) {});
+  const double n = static_cast<double>(first.size());
+  EXPECT_NEAR(static_cast<double>(std::count(first.begin(), first.end(), 0.0)), 0.25 * n,
+              4 * std::sqrt(n * 0.25 * 0.75));
+  EXPECT_EQ(out([](AttentionDropout&) {}), first);
+  EXPECT_NE(out([](AttentionDropout& d) { d.key.stream += 1; }), first);
+  EXPECT_NE(out([](AttentionDropout& d) { d.key.step += 1; }), first);
+  EXPECT_NE(out([](AttentionDropout& d) { d.key.seed += 1; }), first);
+}
 
 TEST(AttentionNumerics, NanInputReachesTheOutput) {
   Problem p({DType::f32, {1, 20, 20, 1, 1, 8}});
@@ -344,6 +406,14 @@ TEST(AttentionErrors, NameTheOperand) {
                                 p.config, scratch, p.stream);
             }),
             "attention_forward: doc_start[0][2] must be in [0, 2], got 3");
+  p.config.dropout = dropout_of(1);
+  EXPECT_EQ(message_of([&] { p.forward(); }), "attention_forward: dropout's p must be in [0, 1), got 1");
+  p.config.dropout = dropout_of(0.5f);
+  p.config.dropout.key.purpose = Purpose::kInit;
+  EXPECT_EQ(message_of([&] { p.backward(); }),
+            "attention_backward: dropout's key must have the purpose kDropout");
+  Problem decoding({DType::f32, {1, 1, 4, 3, 3, 8}, true, {}, 1, 0.5f});
+  EXPECT_EQ(message_of([&] { decoding.forward(); }), "attention_forward: no dropout where T = 1 and S = 4");
   Problem longer({DType::f32, {1, 5, 4, 3, 3, 8}});
   EXPECT_EQ(message_of([&] { longer.forward(); }),
             "attention_forward: causal wants S >= T, got S = 4, T = 5");

@@ -14,7 +14,16 @@ struct AttentionCase {
   bool is_causal = true;
   std::vector<int32_t> doc_start = {};  // (B,T) or empty
   double scale = 1;
+  AttentionDropout dropout = {};
 
+  // What p[t,s] is multiplied by, from the definition in ops/attention.h, one scalar random word each.
+  double keep(int64_t b, int64_t h, int64_t t, int64_t s) const {
+    const double chance = static_cast<double>(dropout.p);
+    if (chance == 0) return 1;
+    const int64_t padded_T = (shape.T + 3) / 4 * 4;
+    const int64_t index = (((dropout.first_row + b) * shape.H + h) * shape.S + s) * padded_T + t;
+    return random_word(dropout.key, static_cast<uint64_t>(index)) < chance * 0x1p32 ? 0 : 1 / (1 - chance);
+  }
   bool is_visible(int64_t b, int64_t t, int64_t s) const {
     if (is_causal && s > t + shape.S - shape.T) return false;
     return doc_start.empty() || s >= doc_start[static_cast<size_t>(b * shape.T + t)];
@@ -59,7 +68,7 @@ inline AttentionResult attention_reference(const AttentionCase& c, const Doubles
         result.lse[static_cast<size_t>((b * H + h) * T + t)] = attention_row(p, c, q, k, b, t, h);
         double* out = &result.out[static_cast<size_t>(((b * T + t) * H + h) * D)];
         for (int64_t s = 0; s < S; ++s) {
-          const double weight = p[static_cast<size_t>(s)];
+          const double weight = p[static_cast<size_t>(s)] * c.keep(b, h, t, s);
           const double* v_row = &v[static_cast<size_t>(((b * S + s) * K + h / (H / K)) * D)];
           for (int64_t d = 0; weight > 0 && d < D; ++d) out[d] += weight * v_row[d];
         }
@@ -88,9 +97,10 @@ inline AttentionGradient attention_gradient_reference(const AttentionCase& c, co
           const auto j = static_cast<size_t>(s);
           if (!c.is_visible(b, t, s)) continue;
           dp[j] = 0;
+          const double keep = c.keep(b, h, t, s);
           for (size_t d = 0; d < width; ++d) {
-            dp[j] += d_out[q_at + d] * v[kv_at(s) + d];
-            g.dv[kv_at(s) + d] += p[j] * d_out[q_at + d];
+            dp[j] += keep * d_out[q_at + d] * v[kv_at(s) + d];
+            g.dv[kv_at(s) + d] += keep * p[j] * d_out[q_at + d];
           }
           mean += p[j] * dp[j];
         }

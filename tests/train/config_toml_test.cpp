@@ -178,6 +178,8 @@ TEST(ConfigToml, ResolvedTextReadsBackToTheSame) {
     if (key.rule.starts_with("a duration")) value = 90.25 + n;
     if (key.rule.starts_with("true or false")) value = flags.count(key.name) > 0;
     if (key.rule == "a text") value = fmt::format("quote \" slash \\ line\n tab\t é {}", n);
+    if (key.rule.starts_with("a list of"))
+      value = std::vector<std::string>{key.rule.substr(key.rule.rfind(' ') + 1)};
     if (key.rule.starts_with("a text or")) value = std::vector<std::string>{key.name, "\x01\x7f", ""};
     if (key.rule.starts_with("one of")) value = key.rule.substr(key.rule.rfind(' ') + 1);  // the last
     key.set(changed.config(), value);
@@ -252,7 +254,7 @@ TEST(ConfigGroups, EveryKeyReadsBack) {
     if (key.rule.starts_with("a number")) value = 0.625;
     if (key.rule.starts_with("true or false")) value = true;
     if (key.rule.starts_with("a text")) value = "blocks.*";
-    if (key.rule.starts_with("one of") || key.rule.starts_with("a list of some of"))
+    if (key.rule.starts_with("one of") || key.rule.starts_with("a list of"))
       value = key.rule.substr(key.rule.rfind(' ') + 1);
     key.set(changed.config(), value);
     const std::string text = config_toml(changed.config(), ConfigDocs::kNone);
@@ -282,10 +284,9 @@ TEST(ConfigGroups, RefusalsNamePlaceAndNearest) {
             "run.toml:3: optimizer.group.lrr: unknown key; did you mean optimizer.group.lr?");
   EXPECT_THAT(toml_refusal("[[optimizer.group]]\nroles = [\"norm\"]\nkind = \"moun\""),
               HasSubstr("run.toml:3: optimizer.group.kind must be one of"));
-  EXPECT_THAT(
-      toml_refusal("[[optimizer.group]]\nroles = [\"matrx\"]"),
-      testing::AllOf(HasSubstr("run.toml:2: optimizer.group.roles must be a list of some of embedding"),
-                     HasSubstr("did you mean matrix?")));
+  EXPECT_THAT(toml_refusal("[[optimizer.group]]\nroles = [\"matrx\"]"),
+              testing::AllOf(HasSubstr("run.toml:2: optimizer.group.roles must be a list of embedding"),
+                             HasSubstr("did you mean matrix?")));
   EXPECT_THAT(toml_refusal("[optimizer]\ngroup = 3"), HasSubstr("run.toml:2: a group of the optimizer is"));
   EXPECT_THAT(toml_refusal("\n[[optimizer.group]]\nlr = 1"),
               HasSubstr("run.toml:2: optimizer.group 1: roles or match must say"));
@@ -314,6 +315,7 @@ TEST(ConfigKeys, EachSetsItsOwnMember) {
     if (key.rule.starts_with("a number") || key.rule.starts_with("a duration")) value = 0.625;
     if (key.rule.starts_with("true or false")) value = key.toml(defaults) != "true";
     if (key.rule.starts_with("a text")) value = "other";
+    if (key.rule.starts_with("a list of")) value = key.rule.substr(key.rule.rfind(' ') + 1);
     if (key.rule.starts_with("one of")) value = key.rule.substr(key.rule.rfind(' ') + 1);
     key.set(config, value);
     for (const ConfigKey& other : config_keys()) {
@@ -321,6 +323,34 @@ TEST(ConfigKeys, EachSetsItsOwnMember) {
       EXPECT_EQ(other.toml(config), other.toml(defaults)) << key.name;
     }
   }
+}
+
+TEST(ConfigActivations, PoliciesAndParts) {
+  const RecomputeConfig usual = with("model.layers=4").activations;
+  EXPECT_EQ(usual.policy, RecomputePolicy::kSelective);
+  EXPECT_THAT(usual.parts, ElementsAre(RecomputePart::kNorms, RecomputePart::kActivation));
+  EXPECT_EQ(with("activations.policy=none").activations.policy, RecomputePolicy::kNone);
+  EXPECT_THAT(with("activations.parts=mlp").activations.parts, ElementsAre(RecomputePart::kMlp));
+  EXPECT_THAT(with("activations.parts=[\"embedding\", \"attention\"]").activations.parts,
+              ElementsAre(RecomputePart::kEmbedding, RecomputePart::kAttention));
+  ConfigBuilder builder;
+  builder.add_override("activations.policy=auto");
+  builder.add_override("activations.budget=512MiB");
+  EXPECT_EQ(builder.build().activations.budget_bytes, int64_t{512} << 20);
+}
+
+TEST(ConfigActivations, ErrorsNameTheRule) {
+  EXPECT_THAT(set_refusal("activations.policy=blok"), HasSubstr("did you mean block?"));
+  EXPECT_THAT(set_refusal("activations.parts=atention"), HasSubstr("did you mean attention?"));
+  EXPECT_THAT(set_refusal("activations.parts=[]"), HasSubstr("the policy is \"none\""));
+  EXPECT_THAT(set_refusal("activations.parts=3"), HasSubstr("must be a list of norms, activation, mlp"));
+  EXPECT_THAT(set_refusal("activations.k=0"), HasSubstr("the nearest valid value is 1"));
+  EXPECT_THAT(set_refusal("activations.policy=auto"), HasSubstr("needs activations.budget"));
+  EXPECT_THAT(set_refusal("activations.budget=1GiB"), HasSubstr("set the policy, or the budget to 0"));
+  ConfigBuilder builder;
+  builder.add_toml("[model]\nlayers = 4\n[activations]\npolicy = \"every_k\"\nk = 5\n", "run.toml");
+  EXPECT_THAT(refusal([&] { builder.build(); }),
+              testing::AllOf(HasSubstr("run.toml"), HasSubstr("at most model.layers = 4, got 5")));
 }
 
 std::vector<std::string> one_edit_mutations(const std::string& name) {

@@ -1,0 +1,41 @@
+// ingot bench checkpointing: time and activation memory of every policy beside keeping everything.
+#include "apps/bench_checkpointing.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ingot/train/console.h"
+
+namespace ingot {
+
+void print_checkpointing(const CheckpointingBench& result, bool is_json) {
+  if (!is_json) {
+    fmt::print("{} {}: {} layers, batch {} x {}, median of {} rounds\n", result.preset, result.dtype,
+               result.layers, result.batch_size, result.context, result.rounds);
+    fmt::print("{:<28} {:>10} {:>12} {:>8} {:>14} {:>12}\n", "computed again", "step", "of it again", "time",
+               "activations", "bytes");
+    for (const CheckpointingBench::Row& row : result.rows)
+      fmt::print("{:<28} {:>7.2f} ms {:>9.2f} ms {:>+7.1f}% {:>14} {:>+11.1f}%\n", row.policy, row.step_ms,
+                 row.recompute_ms, 100 * row.time_change,
+                 format_bytes(static_cast<double>(row.activation_bytes)), 100 * row.bytes_change);
+    return;
+  }
+  nlohmann::ordered_json json = {{"preset", result.preset},
+                                 {"dtype", result.dtype},
+                                 {"rounds", result.rounds},
+                                 {"layers", result.layers},
+                                 {"batch_size", result.batch_size},
+                                 {"context", result.context},
+                                 {"rows", nlohmann::ordered_json::array()}};
+  for (const CheckpointingBench::Row& row : result.rows)
+    json["rows"].push_back({{"policy", row.policy},
+                            {"step_ms", row.step_ms},
+                            {"recompute_ms", row.recompute_ms},
+                            {"time_change", row.time_change},
+                            {"activation_bytes", row.activation_bytes},
+                            {"bytes_change", row.bytes_change}});
+  fmt::print("{}\n", json.dump());
+}
+
+}  // namespace ingot

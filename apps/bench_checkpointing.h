@@ -1,0 +1,10 @@
+// ingot bench checkpointing: its table.
+#pragma once
+
+#include "ingot/train/run.h"
+
+namespace ingot {
+
+void print_checkpointing(const CheckpointingBench& result, bool is_json);
+
+}  // namespace ingot

@@ -1,0 +1,264 @@
+#include "ingot/nn/recompute.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace {
+
+struct Parts {
+  bool norms = false, activation = false, mlp = false, attention = false, embedding = false;
+  bool block = false;  // as a whole
+
+  Parts() = default;
+  explicit Parts(const std::vector<RecomputePart>& list) {
+    for (const RecomputePart part : list) {
+      norms |= part == RecomputePart::kNorms;
+      activation |= part == RecomputePart::kActivation;
+      mlp |= part == RecomputePart::kMlp;
+      attention |= part == RecomputePart::kAttention;
+      embedding |= part == RecomputePart::kEmbedding;
+    }
+  }
+};
+
+// A block that is a segment of its own. Normalised rows that come with a part lie beside it when backward
+// needs them, so sharing their memory spares a second pass over the norm.
+BlockPlan block_plan(const Parts& parts) {
+  const bool has_heads = !parts.attention && !parts.block, has_pre = !parts.mlp && !parts.block;
+  const auto kept = [](bool is_own) { return is_own ? Place::kOwn : Place::kShared; };
+  const auto norm = [&](bool is_own) { return is_own && parts.norms ? Place::kNone : kept(is_own); };
+  return {.attention = {.x = Place::kOwn, .h = norm(has_heads), .heads = kept(has_heads)},
+          .mlp = {.x = kept(!parts.block),
+                  .h = norm(has_pre),
+                  .pre = kept(has_pre),
+                  .act = parts.activation ? Place::kNone : kept(has_pre)}};
+}
+
+// Block l of segments that are computed again; within one, every block has a slot of its own.
+BlockPlan segment_block_plan(const Parts& parts, int position) {
+  const Place h = parts.norms ? Place::kNone : Place::kShared;
+  return {.attention = {.x = position == 0 ? Place::kOwn : Place::kShared, .h = h, .heads = Place::kShared},
+          .mlp = {.x = Place::kShared,
+                  .h = h,
+                  .pre = Place::kShared,
+                  .act = parts.activation ? Place::kNone : Place::kShared},
+          .slot = position};
+}
+
+// Nearly equal segments, the longer ones last: the last one of all is never computed again.
+RecomputePlan segments_plan(const Parts& parts, int64_t layers, int64_t segments) {
+  RecomputePlan plan;
+  plan.keeps_embedding = !parts.embedding;
+  for (int64_t s = 0; s < segments; ++s) {
+    const int64_t length = (layers + s) / segments;
+    for (int64_t i = 0; i < length; ++i)
+      plan.blocks.push_back(segment_block_plan(parts, static_cast<int>(i)));
+  }
+  return plan;
+}
+
+}  // namespace
+
+void RecomputeConfig::validate(int64_t layers) const {
+  const bool is_auto = policy == RecomputePolicy::kAuto;
+  if (policy == RecomputePolicy::kEveryK && k > layers)
+    fail(ErrorKind::kUsage,
+         "activations.k must be at most model.layers = {}, got {}; the nearest valid value is {}", layers, k,
+         layers);
+  if (is_auto && budget_bytes <= 0)
+    fail(ErrorKind::kUsage,
+         "activations.policy = \"auto\" needs activations.budget, the bytes that activations may take, such "
+         "as "
+         "\"512MiB\"");
+  if (!is_auto && budget_bytes > 0)
+    fail(ErrorKind::kUsage,
+         "activations.budget = {} is kept by activations.policy = \"auto\" alone; set the policy, or the "
+         "budget "
+         "to 0",
+         budget_bytes);
+  if (policy == RecomputePolicy::kSelective && parts.empty())
+    fail(ErrorKind::kUsage,
+         "activations.parts must name a part for activations.policy = \"selective\"; to keep everything, the "
+         "policy is \"none\"");
+}
+
+size_t RecomputePlan::segment_begin(size_t l) const {
+  while (l > 0 && blocks[l].attention.x == Place::kShared) --l;
+  return l;
+}
+
+size_t RecomputePlan::segment_end(size_t l) const {
+  do ++l;
+  while (l < blocks.size() && blocks[l].attention.x == Place::kShared);
+  return l;
+}
+
+RecomputePlan::Again RecomputePlan::again(size_t l) const {
+  const size_t above = segment_end(l);
+  const auto is_overwritten = [&](auto place) {
+    if (place(blocks[l]) != Place::kShared) return false;
+    return std::any_of(
+        blocks.begin() + static_cast<std::ptrdiff_t>(above), blocks.end(),
+        [&](const BlockPlan& b) { return b.slot == blocks[l].slot && place(b) == Place::kShared; });
+  };
+  return {.heads = is_overwritten([](const BlockPlan& b) { return b.attention.heads; }),
+          .residual = is_overwritten([](const BlockPlan& b) { return b.mlp.x; }),
+          .pre = is_overwritten([](const BlockPlan& b) { return b.mlp.pre; })};
+}
+
+int RecomputePlan::slots() const {
+  int count = 0;
+  for (const BlockPlan& block : blocks) count = std::max(count, block.slot + 1);
+  return count;
+}
+
+namespace {
+
+std::string block_summary(const RecomputePlan& plan, size_t l) {
+  if (plan.segment_end(l) - plan.segment_begin(l) > 1) return "segment";
+  const BlockPlan& block = plan.blocks[l];
+  std::string text;
+  const auto add = [&](bool is_again, const char* part) {
+    if (!is_again) return;
+    if (!text.empty()) text += ", ";
+    text += part;
+  };
+  const bool is_whole = block.mlp.x == Place::kShared;
+  add(is_whole, "block");
+  add(!is_whole && block.attention.heads == Place::kShared, "attention");
+  add(!is_whole && block.mlp.pre == Place::kShared, "mlp");
+  add(block.attention.h == Place::kNone || block.mlp.h == Place::kNone, "norms");
+  add(block.mlp.act == Place::kNone, "activation");
+  return text.empty() ? "nothing" : text;
+}
+
+}  // namespace
+
+std::string RecomputePlan::summary() const {
+  std::string text;
+  for (size_t begin = 0, end = 0; begin < blocks.size(); begin = end) {
+    const std::string kind = block_summary(*this, begin);
+    while (end < blocks.size() && block_summary(*this, end) == kind) ++end;
+    text += fmt::format("{}{} x ({})", text.empty() ? "" : ", ", end - begin, kind);
+  }
+  return keeps_embedding ? text : "embedding, " + text;
+}
+
+RecomputePlan recompute_plan(const RecomputeConfig& config, int64_t layers) {
+  INGOT_CHECK(config.policy != RecomputePolicy::kAuto, "recompute_plan: auto is fastest_plan's");
+  const Parts parts(config.parts);
+  if (config.policy == RecomputePolicy::kSqrt) {
+    const auto segments = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(layers))));
+    return segments_plan(parts, layers, segments);
+  }
+  Parts whole = parts;
+  whole.block = true;
+  RecomputePlan plan;
+  plan.keeps_embedding = !parts.embedding || config.policy == RecomputePolicy::kNone;
+  for (int64_t l = 0; l < layers; ++l) {
+    const bool is_whole = config.policy == RecomputePolicy::kBlock ||
+                          (config.policy == RecomputePolicy::kEveryK && (l + 1) % config.k == 0);
+    plan.blocks.push_back(config.policy == RecomputePolicy::kNone ? BlockPlan{}
+                                                                  : block_plan(is_whole ? whole : parts));
+  }
+  return plan;
+}
+
+RecomputePlan forward_only_plan(int64_t layers) {
+  Parts parts;
+  parts.norms = parts.activation = true;
+  RecomputePlan plan = segments_plan(parts, layers, 1);
+  for (BlockPlan& block : plan.blocks) block.slot = 0;
+  plan.is_forward_only = true;
+  return plan;
+}
+
+double recompute_time_s(const RecomputePlan& plan, const BlockTimes& times) {
+  double total_s = plan.keeps_embedding ? 0 : times.embedding_s;
+  for (size_t l = 0; l < plan.blocks.size(); ++l) {
+    const BlockPlan& block = plan.blocks[l];
+    const RecomputePlan::Again again = plan.again(l);
+    const auto add = [&](bool is_again, double time_s) { total_s += is_again ? time_s : 0; };
+    add(block.attention.h == Place::kNone, times.norm_s);
+    add(block.mlp.h == Place::kNone, times.norm_s);
+    add(block.mlp.act == Place::kNone, times.activation_s);
+    add(again.heads, times.heads_s);
+    add(again.residual, times.proj_s);
+    add(again.pre, times.pre_s);
+    const bool is_last_of_segment = plan.segment_end(l) == l + 1;
+    add(again.pre && !is_last_of_segment, times.activation_s + times.down_s);
+  }
+  return total_s;
+}
+
+namespace {
+
+// Every choice of parts that an automatic plan may give a block, from the largest to the smallest.
+std::vector<Parts> part_choices() {
+  using P = RecomputePart;
+  std::vector<Parts> choices;
+  for (const std::vector<P>& list :
+       std::initializer_list<std::vector<P>>{{},
+                                             {P::kNorms},
+                                             {P::kActivation},
+                                             {P::kNorms, P::kActivation},
+                                             {P::kNorms, P::kActivation, P::kMlp},
+                                             {P::kNorms, P::kActivation, P::kAttention},
+                                             {P::kNorms, P::kActivation, P::kMlp, P::kAttention}})
+    choices.emplace_back(list);
+  choices.push_back(choices.back());
+  choices.back().block = true;
+  return choices;
+}
+
+std::vector<RecomputePlan> candidates(int64_t layers) {
+  std::vector<RecomputePlan> plans;
+  const std::vector<Parts> choices = part_choices();
+  for (size_t a = 0; a < choices.size(); ++a)
+    for (size_t b = a; b < choices.size(); ++b)
+      for (int64_t n = b == a ? layers : 1; n <= (b == a ? layers : layers - 1); ++n) {
+        RecomputePlan plan;
+        for (int64_t l = 0; l < layers; ++l) plan.blocks.push_back(block_plan(choices[l < n ? b : a]));
+        plans.push_back(std::move(plan));
+      }
+  Parts within;
+  within.norms = within.activation = true;
+  for (int64_t segments = 1; segments < layers; ++segments)
+    plans.push_back(segments_plan(within, layers, segments));
+  for (size_t i = 0, n = plans.size(); i < n; ++i) {
+    plans.push_back(plans[i]);
+    plans.back().keeps_embedding = false;
+  }
+  return plans;
+}
+
+}  // namespace
+
+RecomputePlan fastest_plan(int64_t layers, const BlockTimes& times, size_t budget_bytes,
+                           const std::function<size_t(const RecomputePlan&)>& bytes) {
+  std::optional<RecomputePlan> best;
+  std::pair<double, size_t> best_cost;
+  size_t smallest = std::numeric_limits<size_t>::max();
+  for (RecomputePlan& plan : candidates(layers)) {
+    const std::pair<double, size_t> cost{recompute_time_s(plan, times), bytes(plan)};
+    smallest = std::min(smallest, cost.second);
+    if (cost.second > budget_bytes || (best && cost >= best_cost)) continue;
+    best_cost = cost;
+    best = std::move(plan);
+  }
+  if (!best)
+    fail(ErrorKind::kUsage,
+         "activations.budget = {} holds no plan: the smallest takes {} bytes; raise it, or lower "
+         "train.batch_size or model.context",
+         budget_bytes, smallest);
+  return *best;
+}
+
+}  // namespace ingot

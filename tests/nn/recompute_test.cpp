@@ -1,0 +1,326 @@
+// Activation checkpointing: every choice gives the same gradients to the bit, takes the bytes that a formula
+// says, and computes again what it must and no more.
+#include "ingot/nn/recompute.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "ingot/nn/transformer.h"
+#include "ingot/ops/cross_entropy.h"
+#include "tests/reference/numeric.h"
+
+namespace ingot::testing {
+namespace {
+
+using Part = RecomputePart;
+using Policy = RecomputePolicy;
+
+constexpr int64_t kLayers = 5;
+
+ModelConfig llama() {
+  ModelConfig c;
+  c.layers = kLayers;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.width = 32;
+  c.ffn = 64;
+  c.context = 16;
+  c.vocab = 61;
+  c.dropout = 0.1;
+  return c;
+}
+
+ModelConfig gpt2() {
+  ModelConfig c = llama();
+  c.kv_heads = 0;
+  c.norm = NormKind::kLayerNorm;
+  c.positions = PositionKind::kLearned;
+  c.mlp = MlpKind::kGeluTanh;
+  c.has_bias = true;
+  return c;
+}
+
+ModelConfig speedrun() {
+  ModelConfig c = llama();
+  c.norm = NormKind::kRmsNormWeightless;
+  c.mlp = MlpKind::kRelu2;
+  c.has_qk_norm = true;
+  c.is_tied = false;
+  return c;
+}
+
+struct Choice {
+  const char* name;
+  RecomputeConfig config;
+};
+
+// Every policy, and every part alone.
+std::vector<Choice> choices() {
+  const auto parts = [](std::vector<Part> list) {
+    return RecomputeConfig{.policy = Policy::kSelective, .parts = std::move(list)};
+  };
+  return {
+      {"default", {}},
+      {"norms", parts({Part::kNorms})},
+      {"activation", parts({Part::kActivation})},
+      {"mlp", parts({Part::kMlp})},
+      {"attention", parts({Part::kAttention})},
+      {"embedding", parts({Part::kEmbedding})},
+      {"all parts", parts({Part::kNorms, Part::kActivation, Part::kMlp, Part::kAttention, Part::kEmbedding})},
+      {"block", {.policy = Policy::kBlock}},
+      {"block, nothing else", {.policy = Policy::kBlock, .parts = {}}},
+      {"every 2nd", {.policy = Policy::kEveryK, .k = 2}},
+      {"every 5th and mlp", {.policy = Policy::kEveryK, .parts = {Part::kMlp}, .k = 5}},
+      {"sqrt", {.policy = Policy::kSqrt}},
+      {"sqrt and embedding", {.policy = Policy::kSqrt, .parts = {Part::kEmbedding}}}};
+}
+
+// One micro-batch with documents and ignored targets, and all gradients of it under a plan.
+class Passes {
+ public:
+  Passes(const ModelConfig& config, DType compute)
+      : model_(config.resolved(), compute), store_(model_.params(), compute) {
+    init_params(store_, 5);
+    store_.refresh_compute(stream_);
+    const RandomKey key{.seed = 9, .purpose = Purpose::kSample, .stream = 0, .step = 0};
+    for (int64_t n = 0; n < kB * T(); ++n) {
+      tokens_.push_back(static_cast<int32_t>(random_word(key, static_cast<uint64_t>(n)) % 61));
+      targets_.push_back(n % 5 == 3 ? kIgnoreIndex : tokens_.back());
+      starts_.push_back(n % T() >= 6 ? 6 : 0);
+    }
+  }
+
+  struct Result {
+    LossSums sums;
+    std::vector<std::vector<float>> grads;  // per unit
+    int64_t attentions = 0;                 // forward or backward, during backward
+  };
+  Result run(const RecomputePlan& plan) {
+    Arena measure("measure");
+    model_.make_saved(measure, kB, T(), plan);
+    Arena activations("activations", measure.peak_bytes());
+    Arena scratch("scratch", model_.scratch_bytes(kB, T(), true));
+    Transformer::Saved saved = model_.make_saved(activations, kB, T(), plan);
+    Region region;
+    Trace trace;
+    LayerContext ctx{
+        .params = store_,
+        .region = region,
+        .scratch = scratch,
+        .stream = stream_,
+        .dropout = {
+            .p = static_cast<float>(model_.config().dropout), .seed = 3, .step = 7, .first_row = 4 * T()}};
+    const MicroBatch batch{.tokens = Tensor(tokens_.data(), DType::i32, {kB, T()}),
+                           .targets = Tensor(targets_.data(), DType::i32, {kB, T()}),
+                           .doc_start = Tensor(starts_.data(), DType::i32, {kB, T()})};
+    for (int u = 0; u < model_.params().units(); ++u) {
+      const Tensor grad = store_.get(u).grad;
+      std::memset(grad.data, 0, grad.bytes());
+    }
+    Result result;
+    result.sums = model_.forward(ctx, batch, saved, 1.0f);
+    stream_.trace = &trace;
+    model_.backward(ctx, batch, saved);
+    stream_.trace = nullptr;
+    for (const Trace::Phase& phase : trace.phases())
+      if (phase.name == "attention") result.attentions = phase.calls;
+    for (int u = 0; u < model_.params().units(); ++u) {
+      const Tensor grad = store_.get(u).grad;
+      result.grads.emplace_back(grad.as<float>(), grad.as<float>() + grad.elements());
+    }
+    return result;
+  }
+
+  const Transformer& model() const { return model_; }
+  static constexpr int64_t kB = 2;
+  int64_t T() const { return model_.config().context; }
+
+ private:
+  Transformer model_;
+  ResidentStore store_;
+  Stream stream_;
+  std::vector<int32_t> tokens_, targets_, starts_;
+};
+
+struct Style {
+  const char* name;
+  ModelConfig config;
+  DType compute;
+};
+
+class RecomputeGradients : public ::testing::TestWithParam<Style> {};
+
+TEST_P(RecomputeGradients, AreTheSameBitsForEveryChoice) {
+  Passes run(GetParam().config, GetParam().compute);
+  const Passes::Result kept = run.run(recompute_plan({.policy = Policy::kNone}, kLayers));
+  for (const Choice& choice : choices()) {
+    const Passes::Result again = run.run(recompute_plan(choice.config, kLayers));
+    EXPECT_EQ(again.sums.loss, kept.sums.loss) << choice.name;
+    for (size_t u = 0; u < kept.grads.size(); ++u)
+      EXPECT_TRUE(again.grads[u] == kept.grads[u]) << choice.name << ", unit " << u;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RecomputeGradients,
+                         ::testing::Values(Style{"llama_f32", llama(), DType::f32},
+                                           Style{"llama_bf16", llama(), DType::bf16},
+                                           Style{"gpt2_f32", gpt2(), DType::f32},
+                                           Style{"gpt2_bf16", gpt2(), DType::bf16},
+                                           Style{"speedrun_f32", speedrun(), DType::f32}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// Backward calls attention once per block, and once more where its forward is needed again; the topmost
+// block that uses shared memory finds it as it left it.
+TEST(Recompute, DoesNoMoreThanItMust) {
+  Passes run(llama(), DType::f32);
+  const auto again = [&](const RecomputeConfig& config) {
+    return run.run(recompute_plan(config, kLayers)).attentions - kLayers;
+  };
+  EXPECT_EQ(again({.policy = Policy::kNone}), 0);
+  EXPECT_EQ(again({}), 0);
+  EXPECT_EQ(again({.parts = {Part::kMlp}}), 0);
+  EXPECT_EQ(again({.parts = {Part::kAttention}}), kLayers - 1);
+  EXPECT_EQ(again({.policy = Policy::kBlock}), kLayers - 1);
+  EXPECT_EQ(again({.policy = Policy::kEveryK, .k = 2}), 1);  // of blocks 2 and 4
+  EXPECT_EQ(again({.policy = Policy::kSqrt}), 3);            // segments of 1, 2 and 2 blocks
+}
+
+// N rows; all sizes are multiples of an arena's alignment but the one of is_correct.
+TEST(Recompute, TakesTheBytesOfTheFormula) {
+  for (DType compute : {DType::f32, DType::bf16}) {
+    const ModelConfig c = llama().resolved();
+    const Transformer model(c, compute);
+    const int64_t B = 2, T = 16, N = B * T, L = kLayers, e = static_cast<int64_t>(size_bytes(compute));
+    const int64_t row = N * c.width * e;  // x, h or d
+    const int64_t heads = N * (c.heads + 2 * c.kv_heads) * c.head_dim * e + N * c.heads * c.head_dim * e +
+                          N * c.heads * 4;  // qkv, out, lse
+    const int64_t pre = N * 2 * c.ffn * e, act = N * c.ffn * e;
+    const int64_t fixed = 2 * row + (2 * L + 1) * N * 4 + N * 4 + 64;  // x, d; rstd; losses; is_correct
+    const int64_t kept = 2 * row + heads + pre, all = kept + 2 * row + act;
+    const auto bytes = [&](const RecomputeConfig& config) {
+      Arena arena("measure");
+      model.make_saved(arena, B, T, recompute_plan(config, L));
+      return static_cast<int64_t>(arena.peak_bytes()) - fixed;
+    };
+    const auto parts = [&](std::vector<Part> list) { return bytes({.parts = std::move(list)}); };
+    EXPECT_EQ(bytes({.policy = Policy::kNone}), L * all);
+    EXPECT_EQ(bytes({}), L * kept);
+    EXPECT_EQ(parts({Part::kNorms}), L * (all - 2 * row));
+    EXPECT_EQ(parts({Part::kActivation}), L * (all - act));
+    EXPECT_EQ(parts({Part::kMlp}), L * all - (L - 1) * (row + pre + act));
+    EXPECT_EQ(parts({Part::kAttention}), L * all - (L - 1) * (row + heads));
+    EXPECT_EQ(parts({Part::kEmbedding}), L * all - row);
+    EXPECT_EQ(parts({Part::kNorms, Part::kActivation, Part::kMlp}), L * (2 * row + heads) + row + pre);
+    EXPECT_EQ(bytes({.policy = Policy::kBlock}), L * row + (heads + pre + 3 * row));
+    EXPECT_EQ(bytes({.policy = Policy::kEveryK, .k = 2}), 3 * kept + 2 * row + (heads + pre + 3 * row));
+    // Segments of 1, 2 and 2 blocks: three inputs, and two blocks' memory with one input between them.
+    EXPECT_EQ(bytes({.policy = Policy::kSqrt}), 3 * row + 2 * (heads + pre + row) + row);
+    Arena forward_only("measure");
+    model.make_saved(forward_only, B, T, forward_only_plan(L));
+    EXPECT_EQ(static_cast<int64_t>(forward_only.peak_bytes()) - fixed, heads + pre + 3 * row);
+  }
+}
+
+TEST(Recompute, BackwardIsRefusedWhereNothingIsKept) {
+  Passes run(llama(), DType::f32);
+  EXPECT_THROW(run.run(forward_only_plan(kLayers)), Error);
+}
+
+TEST(Recompute, SummaryNamesWhatIsDoneAgain) {
+  EXPECT_EQ(recompute_plan({}, 5).summary(), "5 x (norms, activation)");
+  EXPECT_EQ(recompute_plan({.policy = Policy::kNone}, 5).summary(), "5 x (nothing)");
+  EXPECT_EQ(recompute_plan({.policy = Policy::kEveryK, .parts = {Part::kEmbedding}, .k = 3}, 5).summary(),
+            "embedding, 2 x (nothing), 1 x (block), 2 x (nothing)");
+  EXPECT_EQ(recompute_plan({.policy = Policy::kSqrt}, 5).summary(),
+            "1 x (block, norms, activation), 4 x (segment)");
+}
+
+class FastestPlan : public ::testing::Test {
+ protected:
+  Transformer model{llama().resolved(), DType::f32};
+  // As on a processor: products and attention cost, norms and activations little.
+  BlockTimes times{.norm_s = 1,
+                   .activation_s = 2,
+                   .heads_s = 60,
+                   .proj_s = 20,
+                   .pre_s = 50,
+                   .down_s = 25,
+                   .embedding_s = 0.5};
+  size_t bytes(const RecomputePlan& plan) const {
+    Arena arena("measure");
+    model.make_saved(arena, 2, 16, plan);
+    return arena.peak_bytes();
+  }
+  RecomputePlan plan(size_t budget) const {
+    return fastest_plan(kLayers, times, budget, [this](const RecomputePlan& p) { return bytes(p); });
+  }
+};
+
+TEST_F(FastestPlan, KeepsEverythingWhereThereIsRoom) {
+  const RecomputePlan none = recompute_plan({.policy = Policy::kNone}, kLayers);
+  EXPECT_EQ(plan(bytes(none)).blocks, none.blocks);
+  EXPECT_EQ(recompute_time_s(plan(bytes(none)), times), 0);
+}
+
+TEST_F(FastestPlan, IsNeverBeatenByAPolicyThatFits) {
+  size_t tried = 0;
+  for (size_t budget = bytes(recompute_plan({.policy = Policy::kBlock}, kLayers));
+       budget < bytes(recompute_plan({.policy = Policy::kNone}, kLayers)); budget += 4096) {
+    const RecomputePlan best = plan(budget);
+    EXPECT_LE(bytes(best), budget);
+    for (const Choice& choice : choices()) {
+      const RecomputePlan other = recompute_plan(choice.config, kLayers);
+      if (bytes(other) > budget) continue;
+      ++tried;
+      EXPECT_LE(recompute_time_s(best, times), recompute_time_s(other, times))
+          << choice.name << ", " << budget;
+    }
+  }
+  EXPECT_GT(tried, 50u);
+}
+
+TEST_F(FastestPlan, MixesChoicesBetweenBlocks) {
+  const size_t selective = bytes(recompute_plan({}, kLayers));
+  const RecomputePlan best = plan(selective - 1);
+  EXPECT_LT(recompute_time_s(best, times),
+            recompute_time_s(recompute_plan({.parts = {Part::kMlp}}, kLayers), times));
+  EXPECT_GT(recompute_time_s(best, times), 0);
+}
+
+TEST_F(FastestPlan, RefusesWhatNothingFits) {
+  try {
+    plan(1000);
+    FAIL() << "1000 bytes were enough";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    EXPECT_NE(std::string(error.what()).find("activations.budget = 1000"), std::string::npos) << error.what();
+  }
+}
+
+// Hand-counted: the topmost of the blocks that share needs nothing again.
+TEST_F(FastestPlan, TimeIsTheSumOfWhatIsDoneAgain) {
+  const auto time_s = [&](const RecomputeConfig& config) {
+    return recompute_time_s(recompute_plan(config, kLayers), times);
+  };
+  EXPECT_EQ(time_s({}), 5 * (2 * 1 + 2));
+  EXPECT_EQ(time_s({.parts = {Part::kMlp}}), 4 * 50);
+  EXPECT_EQ(time_s({.parts = {Part::kAttention, Part::kEmbedding}}), 4 * 60 + 0.5);
+  EXPECT_EQ(time_s({.policy = Policy::kBlock}), 4 * (60 + 20 + 50) + 5 * 2);
+  // Segments of 1, 2 and 2 blocks; the middle one's first block runs to its end.
+  EXPECT_EQ(time_s({.policy = Policy::kSqrt}), 3 * (60 + 20 + 50) + (2 + 25) + 5 * (2 * 1 + 2));
+}
+
+TEST(BlockTimes, AreMeasured) {
+  const Transformer model(llama().resolved(), DType::bf16);
+  ResidentStore store(model.params(), DType::bf16, false);
+  init_params(store, 1);
+  const BlockTimes times = model.time_block(store, 2, 16);
+  for (double time_s : {times.norm_s, times.activation_s, times.heads_s, times.pre_s, times.embedding_s})
+    EXPECT_GT(time_s, 0);
+  EXPECT_GE(times.proj_s, 0);
+  EXPECT_GE(times.down_s, 0);
+}
+
+}  // namespace
+}  // namespace ingot::testing
