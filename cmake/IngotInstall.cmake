@@ -3,7 +3,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ingot)
-install(TARGETS ingot_options ingot_core ingot_comm ingot_ops ingot_nn ingot_optim ingot_formats ingot_data ingot_train
+install(TARGETS ingot_options ingot_core ingot_comm ingot_ops ingot_nn ingot_optim ingot_formats ingot_data ingot_train ingot_parallel
         EXPORT ingot_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS ingot RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ingot/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ingot FILES_MATCHING PATTERN "*.h")

@@ -15,6 +15,7 @@ MAY_INCLUDE = {
     "formats": ["core"],
     "data": ["formats", "core"],
     "train": ["nn", "optim", "data", "formats", "ops", "core"],
+    "parallel": ["train", "nn", "optim", "comm", "ops", "core"],
 }
 HEAVY = ("nlohmann/", "toml++/", "CLI/", "oneapi/", "pcre2", "mpi.h")
 # Headers that only .cpp files of their own folder include, wrappers of a library.

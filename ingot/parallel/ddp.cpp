@@ -1,0 +1,131 @@
+#include "ingot/parallel/ddp.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "ingot/core/parallel.h"
+#include "ingot/ops/cast.h"
+
+namespace ingot {
+namespace {
+
+constexpr int64_t kGrain = 1 << 14;  // elements a thread takes at least
+
+// payload = bf16(grad + residual), and residual what that rounding took away.
+void round_with_feedback(const Tensor& payload, const Tensor& grad, const Tensor& residual) {
+  parallel_for(grad.elements(), kGrain, [&](int64_t begin, int64_t end) {
+    const float* g = grad.as<float>();
+    float* r = residual.as<float>();
+    bf16* p = payload.as<bf16>();
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      const float wanted = g[i] + r[i];
+      p[i] = bf16(wanted);
+      r[i] = wanted - static_cast<float>(p[i]);
+    }
+  });
+}
+
+// Elements from the start of `first` to the end of `last`, both f32 and of the same arena.
+int64_t distance(const Tensor& first, const Tensor& last) {
+  return last.as<float>() + last.elements() - first.as<float>();
+}
+
+// Extra bytes per element of a bucket.
+size_t extra_bytes_per_element(const DdpConfig& config) {
+  if (config.payload == DType::f32) return 0;
+  return size_bytes(DType::bf16) + (config.has_error_feedback ? size_bytes(DType::f32) : 0);
+}
+
+// An upper bound: all gradients with their padding, and each bucket's.
+size_t arena_bytes(const ResidentStore& store, const DdpConfig& config) {
+  const size_t elements = store.grads_arena().capacity_bytes() / sizeof(float);
+  return elements * extra_bytes_per_element(config) +
+         static_cast<size_t>(store.list().units()) * 2 * Arena::kAlign;
+}
+
+}  // namespace
+
+void DdpConfig::validate() const {
+  if (payload != DType::f32 && payload != DType::bf16)
+    fail(ErrorKind::kUsage, "parallel.ddp_payload must be f32 or bf16, got {}", name(payload));
+  if (bucket_bytes < 1)
+    fail(ErrorKind::kUsage, "parallel.ddp_bucket must be at least 1 byte, got {}", bucket_bytes);
+  if (has_error_feedback && payload == DType::f32)
+    fail(ErrorKind::kUsage,
+         "parallel.ddp_error_feedback needs parallel.ddp_payload = \"bf16\": f32 loses nothing");
+}
+
+DdpStore::DdpStore(ResidentStore& store, Communicator& group, const DdpConfig& config, Stream& stream)
+    : ParamStore(store.list()),
+      store_(store),
+      group_(group),
+      stream_(stream),
+      arena_("ddp payload", arena_bytes(store, config)) {
+  config.validate();
+  make_buckets(config);
+}
+
+// From the head down, as backward comes to them.
+void DdpStore::make_buckets(const DdpConfig& config) {
+  bucket_of_.resize(static_cast<size_t>(list().units()));
+  for (int unit = list().units() - 1; unit >= 0; --unit) {
+    const Tensor grad = store_.get(unit).grad;
+    const bool joins = !buckets_.empty() &&
+                       distance(grad, store_.get(buckets_.back().last_unit).grad) * 4 <= config.bucket_bytes;
+    if (!joins)
+      buckets_.push_back({.first_unit = unit, .last_unit = unit, .grad = {}, .payload = {}, .residual = {}});
+    buckets_.back().first_unit = unit;
+    bucket_of_[static_cast<size_t>(unit)] = buckets_.size() - 1;
+  }
+  for (Bucket& b : buckets_) {
+    const Tensor first = store_.get(b.first_unit).grad;
+    const Shape shape{distance(first, store_.get(b.last_unit).grad)};
+    b.grad = Tensor(first.data, DType::f32, shape);
+    if (config.payload == DType::bf16) b.payload = arena_.alloc(DType::bf16, shape);
+    if (config.has_error_feedback) b.residual = arena_.alloc(DType::f32, shape);
+    missing_.push_back(b.last_unit - b.first_unit + 1);
+  }
+  pending_.resize(buckets_.size());
+}
+
+void DdpStore::broadcast_params() {
+  for (int unit = 0; unit < list().units(); ++unit)
+    group_.broadcast("parameters", store_.get(unit).master, 0);
+  store_.refresh_compute(stream_);
+}
+
+void DdpStore::grad_ready(int unit) {
+  store_.grad_ready(unit);
+  if (!is_last_micro_) return;
+  const size_t bucket = bucket_of_[static_cast<size_t>(unit)];
+  INGOT_CHECK(missing_[bucket] > 0, "DdpStore: unit {} is ready twice in one micro-batch", unit);
+  if (--missing_[bucket] == 0) start(bucket);
+}
+
+void DdpStore::start(size_t bucket) {
+  const Bucket& b = buckets_[bucket];
+  const std::string name = fmt::format("gradients {}", bucket);
+  if (b.residual)
+    round_with_feedback(b.payload, b.grad, b.residual);
+  else if (b.payload)
+    cast(b.payload, b.grad, stream_);
+  pending_[bucket] = group_.start_all_reduce(name, b.payload ? b.payload : b.grad);
+}
+
+void DdpStore::finish() {
+  using Clock = std::chrono::steady_clock;
+  exposed_s_ = 0;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    const Bucket& b = buckets_[i];
+    INGOT_CHECK(missing_[i] == 0, "DdpStore: {} units of bucket {} had no gradients in this step",
+                missing_[i], i);
+    const Clock::time_point begin = Clock::now();
+    pending_[i].wait();
+    exposed_s_ += std::chrono::duration<double>(Clock::now() - begin).count();
+    if (b.payload) cast(b.grad, b.payload, stream_);
+    missing_[i] = b.last_unit - b.first_unit + 1;
+  }
+}
+
+}  // namespace ingot

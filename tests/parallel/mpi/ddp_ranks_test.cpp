@@ -1,0 +1,228 @@
+// DDP on several ranks against one rank that sees the whole batch.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ingot/comm/mpi_job.h"
+#include "ingot/core/philox.h"
+#include "ingot/nn/transformer.h"
+#include "ingot/parallel/ddp.h"
+
+namespace ingot {
+namespace {
+
+Communicator* world = nullptr;
+
+constexpr int64_t kBatch = 8;  // sequences of a step, over all ranks
+
+ModelConfig llama() {
+  ModelConfig c;
+  c.layers = 3;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.width = 32;
+  c.context = 16;
+  c.vocab = 61;
+  c.is_tied = true;
+  return c.resolved();
+}
+
+ModelConfig gpt2() {
+  ModelConfig c = llama();
+  c.kv_heads = 4;
+  c.norm = NormKind::kLayerNorm;
+  c.positions = PositionKind::kLearned;
+  c.mlp = MlpKind::kGeluTanh;
+  c.has_bias = true;
+  c.is_tied = false;
+  return c.resolved();
+}
+
+// A model with what one rank needs of it.
+struct Replica {
+  Transformer model;
+  ResidentStore store;
+  Stream stream;
+  Region region;
+  Arena scratch, activations;
+
+  Replica(const ModelConfig& config, DType compute, int64_t rows)
+      : model(config, compute),
+        store(model.params(), compute),
+        scratch("scratch", scratch_bytes(rows)),
+        activations("activations", activation_bytes(rows)) {
+    init_params(store, 11);
+    store.refresh_compute(stream);
+  }
+  size_t scratch_bytes(int64_t rows) const {
+    size_t most = 0;  // fewer rows may be worked on in larger chunks
+    for (int64_t r = 1; r <= rows; ++r)
+      most = std::max(most, model.scratch_bytes(r, model.config().context, true));
+    return most;
+  }
+  size_t activation_bytes(int64_t rows) const {
+    Arena measure("plan");
+    model.make_saved(measure, rows, model.config().context);
+    return measure.peak_bytes();
+  }
+  // Adds the gradients of sequences [begin, end) of the step's batch.
+  double run(ParamStore& params, int64_t begin, int64_t end) {
+    const int64_t T = model.config().context, n = (end - begin) * T;
+    std::vector<int32_t> tokens(static_cast<size_t>(n)), targets(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) {
+      const RandomKey key{.seed = 3, .purpose = Purpose::kSample, .stream = 0, .step = 0};
+      const int64_t at = (begin + i / T) * (T + 1) + i % T;  // in one stream, T + 1 tokens a sequence
+      const auto draw = [&](int64_t k) {
+        return static_cast<int32_t>(random_word(key, static_cast<uint64_t>(k)) % 61);
+      };
+      tokens[static_cast<size_t>(i)] = draw(at);
+      targets[static_cast<size_t>(i)] = draw(at + 1);
+    }
+    const MicroBatch batch{.tokens = Tensor(tokens.data(), DType::i32, {end - begin, T}),
+                           .targets = Tensor(targets.data(), DType::i32, {end - begin, T}),
+                           .doc_start = {}};
+    const Arena::Mark mark = activations.mark();
+    Transformer::Saved saved = model.make_saved(activations, end - begin, T);
+    LayerContext ctx{.params = params, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
+    const LossSums sums = model.forward(ctx, batch, saved, 1.0f / static_cast<float>(kBatch * T));
+    model.backward(ctx, batch, saved);
+    activations.release_to(mark);
+    return sums.loss;
+  }
+  std::vector<float> grads() {
+    std::vector<float> all;
+    for (size_t p = 0; p < model.params().specs().size(); ++p) {
+      const Tensor g = store.grad(static_cast<int>(p));
+      all.insert(all.end(), g.as<float>(), g.as<float>() + g.elements());
+    }
+    return all;
+  }
+};
+
+// Root mean square of the difference, as a fraction of that of want.
+double error(const std::vector<float>& got, const std::vector<float>& want) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    difference += std::pow(static_cast<double>(got[i]) - want[i], 2);
+    size += std::pow(static_cast<double>(want[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
+// This rank's share of a step, in `micros` micro-batches.
+void run_share(Replica& replica, DdpStore& ddp, int64_t micros) {
+  const int64_t share = kBatch / world->size(), rows = share / micros;
+  for (int64_t m = 0; m < micros; ++m) {
+    ddp.begin_micro(m + 1 == micros);
+    const int64_t begin = world->rank() * share + m * rows;
+    replica.run(ddp, begin, begin + rows);
+  }
+  ddp.finish();
+}
+
+std::vector<float> whole_batch(const ModelConfig& config, DType compute) {
+  Replica one(config, compute, kBatch);
+  one.run(one.store, 0, kBatch);
+  return one.grads();
+}
+
+void expect_equal_on_all_ranks(std::vector<float> values) {
+  std::vector<float> lowest = values;
+  const Shape shape{std::ssize(values)};
+  world->all_reduce("lowest", Tensor(lowest.data(), DType::f32, shape), ReduceOp::kMin);
+  world->all_reduce("highest", Tensor(values.data(), DType::f32, shape), ReduceOp::kMax);
+  EXPECT_EQ(lowest, values);
+}
+
+TEST(Ddp, GradientsAreThoseOfTheWholeBatch) {
+  for (const ModelConfig& config : {llama(), gpt2()}) {
+    for (int64_t bucket_bytes : {1, 20'000, 1 << 30}) {  // a unit each, some together, all in one
+      Replica own(config, DType::f32, kBatch);
+      DdpStore ddp(own.store, *world, {.bucket_bytes = bucket_bytes}, own.stream);
+      if (bucket_bytes == 1) {
+        EXPECT_EQ(std::ssize(ddp.buckets()), own.model.params().units());
+      }
+      if (bucket_bytes == 1 << 30) {
+        EXPECT_EQ(ddp.buckets().size(), 1u);
+      }
+      const int64_t share = kBatch / world->size();
+      run_share(own, ddp, share >= 2 ? 2 : 1);
+      // Sums of the same numbers in another order: some hundred roundings of 2^-24, of either sign.
+      EXPECT_LE(error(own.grads(), whole_batch(config, DType::f32)), 20 * 0x1p-24);
+      expect_equal_on_all_ranks(own.grads());
+      EXPECT_LE(ddp.extra_bytes(), 64 * 1024u);  // f32 travels from where it lies
+    }
+  }
+}
+
+TEST(Ddp, Bf16PayloadsCostOneRounding) {
+  Replica own(llama(), DType::bf16, kBatch);
+  DdpStore ddp(own.store, *world, {.bucket_bytes = 20'000, .payload = DType::bf16}, own.stream);
+  run_share(own, ddp, 1);
+  Replica exact(llama(), DType::bf16, kBatch);
+  DdpStore reference(exact.store, *world, {.bucket_bytes = 20'000}, exact.stream);
+  run_share(exact, reference, 1);
+  // Each rank rounds what it sends, and the sum is rounded: 2^-9 of each at the most.
+  EXPECT_LE(error(own.grads(), exact.grads()), 2 * 0x1p-9);
+  EXPECT_GT(error(own.grads(), exact.grads()), 0);
+  expect_equal_on_all_ranks(own.grads());
+}
+
+// Over many steps of the same gradient, the mean of what arrives comes nearer to it than one rounding.
+TEST(Ddp, ErrorFeedbackMakesUpForRounding) {
+  const auto mean_error = [](bool has_feedback) {
+    Replica own(llama(), DType::f32, kBatch);
+    DdpStore ddp(own.store, *world,
+                 {.bucket_bytes = 20'000, .payload = DType::bf16, .has_error_feedback = has_feedback},
+                 own.stream);
+    constexpr int kSteps = 16;
+    std::vector<float> mean;
+    for (int step = 0; step < kSteps; ++step) {
+      for (int unit = 0; unit < own.model.params().units(); ++unit) {
+        const Tensor g = own.store.get(unit).grad;
+        std::fill_n(g.as<float>(), g.elements(), 0.0f);
+      }
+      run_share(own, ddp, 1);
+      const std::vector<float> g = own.grads();
+      mean.resize(g.size());
+      for (size_t i = 0; i < g.size(); ++i) mean[i] += g[i] / kSteps;
+    }
+    return error(mean, whole_batch(llama(), DType::f32));
+  };
+  EXPECT_LT(mean_error(true), 0.75 * mean_error(false));
+}
+
+TEST(Ddp, ParametersComeFromRankZero) {
+  Replica own(gpt2(), DType::bf16, 1);
+  const Tensor w = own.store.master(0);
+  w.as<float>()[3] = static_cast<float>(100 + world->rank());
+  DdpStore ddp(own.store, *world, {}, own.stream);
+  ddp.broadcast_params();
+  EXPECT_EQ(w.as<float>()[3], 100.0f);
+  EXPECT_EQ(static_cast<float>(own.store.weight(0).as<bf16>()[3]), 100.0f);
+}
+
+TEST(Ddp, AMissingUnitIsAnError) {
+  Replica own(llama(), DType::f32, 1);
+  DdpStore ddp(own.store, *world, {.bucket_bytes = 1}, own.stream);
+  ddp.begin_micro(true);
+  EXPECT_THROW(ddp.finish(), Error);
+  EXPECT_THROW(DdpConfig({.has_error_feedback = true}).validate(), Error);
+}
+
+}  // namespace
+}  // namespace ingot
+
+int main(int argc, char** argv) {
+  using namespace ingot;
+  MpiJob job({.timeout_s = 100, .message_delay_s = 0, .verifies = true});
+  world = &job.world();
+  if (world->rank() > 0) GTEST_FLAG_SET(brief, true);
+  testing::InitGoogleTest(&argc, argv);
+  std::vector<int64_t> failed = {RUN_ALL_TESTS()};
+  if (failed[0]) std::fprintf(stderr, "rank %d has failed tests\n", world->rank());
+  world->all_reduce("failed", Tensor(failed.data(), DType::i64, {1}), ReduceOp::kMax);
+  return static_cast<int>(failed[0]);
+}
