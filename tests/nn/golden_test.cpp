@@ -62,6 +62,10 @@ Tensor tensor_of(const SafetensorsEntry& e) {
   return Tensor(const_cast<std::byte*>(e.bytes.data()), *e.dtype, shape);
 }
 
+// Our own rounding is as large as PyTorch's, give or take: in float32, where the order of sums decides, more
+// so than in bfloat16, where ours has the better of it (norms, softmax and loss in float32).
+constexpr double kFloatFactor = 10, kBf16Factor = 2;
+
 class Golden : public ::testing::TestWithParam<std::tuple<const char*, DType>> {
  protected:
   std::string folder = std::string(INGOT_TEST_DATA) + "/models/" + std::get<0>(GetParam()) + "/";
@@ -95,7 +99,11 @@ class Golden : public ::testing::TestWithParam<std::tuple<const char*, DType>> {
     read_hf_tensors(weights, model, masters());
     store.refresh_compute(stream);
   }
-  double measured(const char* key) { return golden["float32_against_double"][key]; }
+  // What is allowed: some times what rounding costs PyTorch itself, in float32 or in bfloat16.
+  double allowed(const char* float_key, const char* bf16_key) {
+    return is_f32 ? kFloatFactor * golden["float32_against_double"][float_key].get<double>()
+                  : kBf16Factor * golden["bfloat16_against_double"][bf16_key].get<double>();
+  }
 
   // Difference of what we hold from what the file holds under prefix + name: in f32 the largest, as a
   // fraction of the tensor's largest element; in bf16, whose roundings are independent, root mean squares as
@@ -130,10 +138,6 @@ class Golden : public ::testing::TestWithParam<std::tuple<const char*, DType>> {
   }
 };
 
-// Our own float32 rounding is as large as PyTorch's, give or take; bf16 has 2^-9 of relative error per
-// rounding some twenty in each of two blocks, forward and backward, which add up linearly at worst.
-constexpr double kFloatFactor = 10, kBf16 = 0x1p-9;
-
 TEST_P(Golden, LossAndGradients) {
   load();
   const Tensor tokens = tensor_of(values.get("tokens")), targets = tensor_of(values.get("targets"));
@@ -148,9 +152,8 @@ TEST_P(Golden, LossAndGradients) {
   EXPECT_EQ(sums.counted, counted);
   const double loss = golden["loss"];
   EXPECT_NEAR(sums.loss / static_cast<double>(counted), loss,
-              is_f32 ? kFloatFactor * measured("loss_abs") : 2 * kBf16 * loss);
-  expect_tensors(gradients(), "gradients.", is_f32 ? kFloatFactor * measured("gradients_rel") : 40 * kBf16,
-                 false);
+              allowed("loss_abs", "losses_rel") * (is_f32 ? 1 : loss));
+  expect_tensors(gradients(), "gradients.", allowed("gradients_rel", "gradients_rms"), false);
 }
 
 // Every token's distribution, by way of generation with a cache: prefix by prefix, in pieces of 1, 2, 3 ...
@@ -160,6 +163,7 @@ TEST_P(Golden, LogitsWithACache) {
   const int64_t T = tokens.dim(1), V = model.config().vocab;
   std::vector<float> got(static_cast<size_t>(model.config().vocab_padded()));
   Arena arena("caches", size_t{1} << 20);
+  double worst = 0, squares = 0, want_squares = 0;
   for (int64_t b = 0; b < tokens.dim(0); ++b) {
     std::vector<KvCache> caches = model.make_caches(arena, T);
     for (int64_t done = 0, piece = 1; done < T; done += piece, ++piece) {
@@ -168,19 +172,15 @@ TEST_P(Golden, LogitsWithACache) {
       model.infer(ctx, tokens.rows(b, b + 1).reshape({T}).rows(done, done + piece), caches,
                   Tensor(got.data(), DType::f32, {std::ssize(got)}));
       const float* want = logits.as<float>() + (b * T + done + piece - 1) * V;
-      double worst = 0, squares = 0, want_squares = 0;
       for (int64_t v = 0; v < V; ++v) {
         const double difference = got[static_cast<size_t>(v)] - want[v];
         worst = std::max(worst, std::abs(difference));
         squares += difference * difference;
         want_squares += static_cast<double>(want[v]) * want[v];
       }
-      if (is_f32)
-        ASSERT_LE(worst, kFloatFactor * measured("logits_abs")) << b << " " << done;
-      else
-        ASSERT_LE(std::sqrt(squares / want_squares), 40 * kBf16) << b << " " << done;
     }
   }
+  EXPECT_LE(is_f32 ? worst : std::sqrt(squares / want_squares), allowed("logits_abs", "logits_rms"));
 }
 
 TEST_P(Golden, TenStepsOfTraining) {
@@ -220,14 +220,13 @@ TEST_P(Golden, TenStepsOfTraining) {
     const double norm = optimizer.grad_norm(stream), want_norm = golden["grad_norms"][static_cast<size_t>(i)];
     const double loss = golden["losses"][static_cast<size_t>(i)];
     EXPECT_NEAR(sums.loss / static_cast<double>(counted), loss,
-                is_f32 ? kFloatFactor * measured("losses_abs") : 8 * kBf16 * loss)
+                allowed("losses_abs", "losses_rel") * (is_f32 ? 1 : loss))
         << "step " << i;
-    EXPECT_NEAR(norm, want_norm,
-                (is_f32 ? kFloatFactor * measured("grad_norms_rel") : 40 * kBf16) * want_norm);
+    EXPECT_NEAR(norm, want_norm, allowed("grad_norms_rel", "grad_norms_rel") * want_norm);
     const double clip = std::min(1.0, recipe["grad_clip"].get<double>() / (norm + 1e-6));
     optimizer.step({.lr = golden["lrs"][static_cast<size_t>(i)]}, static_cast<float>(clip), stream);
   }
-  if (is_f32) expect_tensors(masters(), "trained.", kFloatFactor * measured("trained_rms"), true);
+  if (is_f32) expect_tensors(masters(), "trained.", allowed("trained_rms", ""), true);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Golden,
