@@ -361,4 +361,18 @@ std::string render_svg(const LinePlot& plot) {
   return svg + "</svg>\n";
 }
 
+std::string render_svg_column(std::span<const LinePlot> plots) {
+  int width_px = 0, height_px = 0;
+  std::string body;
+  for (const LinePlot& plot : plots) {
+    body += fmt::format("<g transform=\"translate(0 {})\">\n{}</g>\n", height_px, render_svg(plot));
+    width_px = std::max(width_px, plot.width_px);
+    height_px += plot.height_px;
+  }
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
+      "style=\"max-width:100%;height:auto\">\n{2}</svg>\n",
+      width_px, height_px, body);
+}
+
 }  // namespace ingot

@@ -33,6 +33,9 @@ struct LinePlot {
 // and y of a series differ in length or the size is below 240 x 160.
 std::string render_svg(const LinePlot& plot);
 
+// Several charts one below the other, as one picture.
+std::string render_svg_column(std::span<const LinePlot> plots);
+
 // Exponential moving average of half life `half_life_points`, corrected for its start; passes over what is
 // not finite.
 std::vector<double> smoothed(std::span<const double> y, double half_life_points);
