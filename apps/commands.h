@@ -17,6 +17,7 @@ void add_generate_command(CLI::App& app);
 void add_tokenizer_command(CLI::App& app);
 void add_data_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
+void add_schedule_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);
 
 }  // namespace ingot

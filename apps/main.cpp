@@ -44,6 +44,7 @@ int run(int argc, char** argv) {
   add_tokenizer_command(app);
   add_bench_command(app);
   add_data_command(app);
+  add_schedule_command(app);
   add_doctor_command(app);
   if (argc > 1) check_command(app, argv[1]);
   try {

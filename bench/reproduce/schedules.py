@@ -13,7 +13,7 @@ SHAPES = {
     "WSD, 1-sqrt, 20 %": {**WSD, "schedule.cooldown_curve": "1-sqrt"},
     "constant, then to 0.1 over 40 %": {**WSD, "schedule.cooldown_frac": 0.4, "schedule.floor": 0.1},
     "three phases, 30/40/30": {"schedule.kind": "phases",
-                               "schedule.phases": ["constant 30%", "linear 40% to 0.1", "constant"]},
+                               "schedule.phases": ["30% constant", "40% linear to 0.1", "30% constant"]},
 }
 
 rows, losses = [], {}

@@ -25,6 +25,13 @@ struct StepInputs {
   bool wants_stats = false;
 };
 
+// The momentum of a rule by itself: linear from `from` to `to` over `steps`; of Adam and its kin beta1.
+struct MomentumRamp {
+  double from = 0, to = 0;
+  int64_t steps = 0;
+  double at(int64_t t) const;  // t: 1 at the first update
+};
+
 // One parameter in one step.
 struct ParamStats {
   std::string name = {};
@@ -39,6 +46,9 @@ class Optimizer {
   // The parameters' memory is borrowed. kUsage error for a group that fits no parameter, or a rule that
   // cannot take a parameter (Muon a vector).
   Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params);
+
+  // Of the groups that StepInputs::momentum drives, the first's; zero where no rule has a momentum.
+  static MomentumRamp configured_momentum(const OptimizerConfig& config);
 
   // Norm of all gradients, in an order that depends on the parameters' sizes only.
   double grad_norm(Stream& stream);
@@ -58,9 +68,6 @@ class Optimizer {
     Tensor tensor;     // of the dtype and shape that the rule declared
   };
   const std::vector<State>& states() const { return states_; }  // in order of the parameters
-  // The moving averages of the weights (n) f32, with config.ema, by parameter; they are among the states as
-  // ema.NAME. a = lerp(a, w, 1 - ema) after each step, and w itself at the first.
-  Tensor average(size_t param) const { return members_[param].memory.average; }
   size_t state_bytes() const;
   size_t state_bytes(size_t param) const;
 
@@ -101,7 +108,6 @@ class Optimizer {
   void update_blocks(std::span<const size_t> blocks);
   void finish_step(bool wants_stats);
 
-  double ema_;
   std::vector<Group> groups_;  // the base is the last
   std::vector<Member> members_;
   Arena arena_, scratch_;

@@ -19,20 +19,6 @@ std::vector<Tensor> masters(ParamStore& params) {
   return all;
 }
 
-// All weights readable as f32 for as long as it lives, also when writing them fails.
-class ExpandedMasters {
- public:
-  explicit ExpandedMasters(Trainer& trainer) : trainer_(trainer) { trainer.params().expand_masters(); }
-  ~ExpandedMasters() {
-    if (trainer_.params().masters() != Masters::kF32) trainer_.params().refresh_compute(trainer_.stream());
-  }
-  ExpandedMasters(const ExpandedMasters&) = delete;
-  ExpandedMasters& operator=(const ExpandedMasters&) = delete;
-
- private:
-  Trainer& trainer_;
-};
-
 std::vector<int64_t> dims_of(const Tensor& t) {
   std::vector<int64_t> dims;
   for (int i = 0; i < t.rank(); ++i) dims.push_back(t.dim(i));
@@ -86,6 +72,19 @@ T field(const Json& json, const char* key, const fs::path& path) {
   return found->get<T>();
 }
 
+// Lists came later than the other fields: an absent one is empty.
+template <typename T>
+std::vector<T> list_field(const Json& json, const char* key, const fs::path& path) {
+  const auto found = json.find(key);
+  if (found == json.end()) return {};
+  try {
+    return found->template get<std::vector<T>>();
+  } catch (const Json::exception&) {
+    fail(ErrorKind::kData, "{}: \"{}\" must be a list of numbers; use another checkpoint", path.string(),
+         key);
+  }
+}
+
 // The checkpoint that a path means.
 fs::path resolve(const fs::path& path, const DamageReport& report) {
   if (fs::exists(path / "config.json")) return path;
@@ -116,7 +115,6 @@ fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokeniz
   const uint64_t weights_bytes = static_cast<uint64_t>(model.params().elements()) * 4;
   store.require_space(weights_bytes + trainer.optimizer().state_bytes() + (4 << 20));
   const fs::path folder = store.begin(state.step);
-  const ExpandedMasters expanded(trainer);
   const auto weights =
       write_safetensors(folder / "model.safetensors", hf_sources(model, masters(trainer.params())));
   const auto moments =
@@ -137,7 +135,9 @@ fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokeniz
                      {"sample_position", state.sample_position},
                      {"optimizer_t", trainer.optimizer().t()},
                      {"spent_s", state.spent_s},
-                     {"data_hash", state.data_hash}};
+                     {"data_hash", state.data_hash},
+                     {"recent_losses", state.recent_losses},
+                     {"excluded_samples", state.excluded_samples}};
   write_text(folder / "trainer.json", json.dump(1) + "\n");
   return store.commit({{"tokens", state.tokens}},
                       {{"model.safetensors", weights.xxh3_64}, {"optimizer.safetensors", moments.xxh3_64}});
@@ -146,11 +146,14 @@ fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokeniz
 TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
   const fs::path state_path = path / "trainer.json";
   const Json json = read_json(state_path);
-  TrainerState state{.step = field<int64_t>(json, "step", state_path),
-                     .tokens = field<int64_t>(json, "tokens", state_path),
-                     .sample_position = field<int64_t>(json, "sample_position", state_path),
-                     .spent_s = field<double>(json, "spent_s", state_path),
-                     .data_hash = field<uint64_t>(json, "data_hash", state_path)};
+  TrainerState state{
+      .step = field<int64_t>(json, "step", state_path),
+      .tokens = field<int64_t>(json, "tokens", state_path),
+      .sample_position = field<int64_t>(json, "sample_position", state_path),
+      .spent_s = field<double>(json, "spent_s", state_path),
+      .data_hash = field<uint64_t>(json, "data_hash", state_path),
+      .recent_losses = list_field<double>(json, "recent_losses", state_path),
+      .excluded_samples = list_field<std::array<int64_t, 2>>(json, "excluded_samples", state_path)};
   read_hf_tensors(SafetensorsFile(path / "model.safetensors"), trainer.model(), masters(trainer.params()));
   read_optimizer(SafetensorsFile(path / "optimizer.safetensors"), trainer.optimizer());
   trainer.optimizer().set_t(field<int64_t>(json, "optimizer_t", state_path));

@@ -3,16 +3,19 @@
 //
 //   model.safetensors, config.json, generation_config.json   the model, f32, under Hugging Face's names
 //   tokenizer.json, tokenizer_config.json
-//   optimizer.safetensors   each rule's state as it declares it: m.NAME, v.NAME (n) f32 by our parameter
-//   names trainer.json            step, tokens, position in the data, optimizer's t, hash of the data
+//   optimizer.safetensors   each rule's state as it declares it: m.NAME, v.NAME (n) f32 by our names
+//   trainer.json            step, tokens, position in the data, samples left out, recent losses,
+//                           optimizer's t, hash of the data
 //   config.toml             the run's configuration
 //   MANIFEST.json           sizes and hashes of all of these
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ingot/data/tokenizer.h"
 #include "ingot/formats/hf_config.h"
@@ -23,11 +26,14 @@ namespace ingot {
 
 // Where a run stands, beside weights and optimizer.
 struct TrainerState {
-  int64_t step = 0;             // steps done
-  int64_t tokens = 0;           // predicted so far
-  int64_t sample_position = 0;  // next global sample
-  double spent_s = 0;           // of train.max_time; 0 in a run that counts steps
-  uint64_t data_hash = 0;       // TokenSource::content_hash of the training stream
+  int64_t step = 0;                   // steps done
+  int64_t tokens = 0;                 // predicted so far
+  int64_t sample_position = 0;        // next global sample
+  double spent_s = 0;                 // of train.max_time; 0 in a run that counts steps
+  uint64_t data_hash = 0;             // TokenSource::content_hash of the training stream
+  std::vector<double> recent_losses;  // what the spike detector compares with, oldest first
+  // [begin, end) of global samples that are never taken again, rising: what runs were rolled back from.
+  std::vector<std::array<int64_t, 2>> excluded_samples;
 };
 
 // Writes and commits one; returns its path. config_text is kept as config.toml.

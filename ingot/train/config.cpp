@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ingot/core/error.h"
+#include "ingot/train/run_plan.h"
 
 namespace ingot {
 namespace {
@@ -21,17 +22,29 @@ void validate_data(const DataConfig& data, int64_t vocab) {
         vocab, needed, data.tokenizer, needed);
 }
 
-void validate_length(const TrainConfig& train, const ScheduleConfig& schedule) {
-  if (train.stop_at > train.steps)
+void validate_length(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  const ScheduleConfig& schedule = config.schedule;
+  if (train.max_time_s > 0 && train.max_tokens > 0)
+    fail(ErrorKind::kUsage, "train.max_time and train.max_tokens = {} are both set; unset one",
+         train.max_tokens);
+  const bool counts_steps = train.max_time_s == 0 && train.max_tokens == 0;
+  if (counts_steps && train.stop_at > train.steps)
     fail(ErrorKind::kUsage, "train.stop_at must be at most train.steps = {}, got {}; 0 does not stop early",
          train.steps, train.stop_at);
   if (train.max_time_s > 0 && train.stop_at > 0)
     fail(ErrorKind::kUsage, "train.stop_at needs a number of steps, and train.max_time is set; unset one");
   const int64_t end = schedule.decay_steps > 0 ? schedule.decay_steps : train.steps;
-  if (schedule.warmup_steps > end)
+  if (counts_steps && schedule.warmup_steps > end)
     fail(ErrorKind::kUsage,
          "schedule.warmup_steps must be at most {} = {}, got {}; the nearest valid value is {}",
          schedule.decay_steps > 0 ? "schedule.decay_steps" : "train.steps", end, schedule.warmup_steps, end);
+  if (config.guard.non_finite == GuardPolicy::kRollback && config.checkpoint.every == 0)
+    fail(ErrorKind::kUsage,
+         "guard.non_finite = \"rollback\" needs checkpoints to roll back to; set checkpoint.every");
+  if (config.guard.spike == GuardPolicy::kRollback && config.checkpoint.every == 0)
+    fail(ErrorKind::kUsage,
+         "guard.spike = \"rollback\" needs checkpoints to roll back to; set checkpoint.every");
 }
 
 void validate_samples(const SamplesConfig& sample) {
@@ -49,17 +62,16 @@ void RunConfig::validate() const {
   schedule.validate();
   activations.validate(model.layers);
   validate_data(data, model.vocab);
-  validate_length(train, schedule);
+  guard.validate();
+  validate_length(*this);
   validate_samples(sample);
   if (precision.compute != DType::f32 && precision.compute != DType::bf16)
     fail(ErrorKind::kUsage, "precision.compute must be f32 or bf16");
-  if (precision.master != Masters::kF32 && precision.compute != DType::bf16)
-    fail(ErrorKind::kUsage,
-         "precision.master must be f32 with precision.compute = f32; the others keep bf16 weights");
   if (checkpoint.keep < 1)
     fail(ErrorKind::kUsage, "checkpoint.keep must be at least 1, got {}", checkpoint.keep);
   if (train.steps < 1 || train.batch_size < 1 || train.grad_accum < 1 || train.log_every < 1)
     fail(ErrorKind::kUsage, "train.steps, batch_size, grad_accum and log_every must be at least 1");
+  RunPlan{*this};  // refuses a schedule or a batch ramp that does not fit the run
 }
 
 }  // namespace ingot

@@ -8,10 +8,10 @@
 
 #include "ingot/core/dtype.h"
 #include "ingot/nn/config.h"
-#include "ingot/nn/param_store.h"
 #include "ingot/nn/recompute.h"
 #include "ingot/optim/optimizer_config.h"
 #include "ingot/optim/schedule.h"
+#include "ingot/train/guard.h"
 
 namespace ingot {
 
@@ -31,16 +31,18 @@ struct TrainConfig {
   int64_t steps = 1000;
   int64_t stop_at = 0;     // stop early after this many steps, schedule unchanged; 0: at steps
   double max_time_s = 0;   // a time budget in place of steps; the schedule follows the clock; 0: none
+  int64_t max_tokens = 0;  // a token budget in place of steps; the schedule follows the tokens; 0: none
   int64_t batch_size = 8;  // sequences per micro-batch
   int64_t grad_accum = 1;  // micro-batches per step
+  std::vector<BatchStage> batch_ramp;  // fewer micro-batches at first
   uint64_t seed = 1337;
-  int64_t log_every = 10;  // steps between log lines (metrics.jsonl too)
-  int64_t threads = 0;     // 0: all cores
+  int64_t log_every = 10;     // steps between lines on the console; metrics.jsonl has every step
+  int64_t stats_every = 100;  // steps between lines about every parameter in params.jsonl; 0: never
+  int64_t threads = 0;        // 0: all cores
 };
 
 struct PrecisionConfig {
-  DType compute = DType::f32;      // f32 or bf16
-  Masters master = Masters::kF32;  // behind bf16 matrices
+  DType compute = DType::f32;  // f32 or bf16
 };
 
 struct EvalConfig {
@@ -70,6 +72,7 @@ struct RunConfig {
   TrainConfig train;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
+  GuardConfig guard;
   PrecisionConfig precision;
   RecomputeConfig activations;
   EvalConfig eval;

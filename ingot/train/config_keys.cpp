@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ingot/train/config_key_kinds.h"
+#include "ingot/train/config_keys_schedule.h"
 #include "ingot/train/nearest.h"
 #include "ingot/train/optimizer_keys.h"
 
@@ -116,36 +117,25 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(whole("train.stop_at", 0, kMany, "stop after this step, schedule unchanged; 0: off", train,
                        &T::stop_at));
   keys.push_back(duration("train.max_time", "time budget in place of steps; 0s: off", train, &T::max_time_s));
+  keys.push_back(whole("train.max_tokens", 0, kMany * 1024, "token budget in place of steps; 0: off", train,
+                       &T::max_tokens));
   keys.push_back(whole("train.batch_size", 1, 1 << 24, "sequences per micro-batch", train, &T::batch_size));
   keys.push_back(whole("train.grad_accum", 1, 1 << 24, "micro-batches per step", train, &T::grad_accum));
+  add_batch_ramp_key(keys);
   keys.push_back(
       whole("train.seed", 0, std::numeric_limits<int64_t>::max(), "of everything random", train, &T::seed));
-  keys.push_back(whole("train.log_every", 1, kMany, "steps between log lines", train, &T::log_every));
+  keys.push_back(
+      whole("train.log_every", 1, kMany, "steps between lines on the console", train, &T::log_every));
+  keys.push_back(whole("train.stats_every", 0, kMany,
+                       "steps between norms of every parameter in params.jsonl; 0: never", train,
+                       &T::stats_every));
   keys.push_back(whole("train.threads", 0, 4096, "0: all cores", train, &T::threads));
 }
 
-void add_schedule_keys(std::vector<ConfigKey>& keys) {
-  using S = ScheduleConfig;
-  const auto schedule = &R::schedule;
-  keys.push_back(choice<ScheduleKind>("schedule.kind",
-                                      {{"constant", ScheduleKind::kConstant},
-                                       {"cosine", ScheduleKind::kCosine},
-                                       {"linear", ScheduleKind::kLinear}},
-                                      "shape of the learning rate after warm-up", schedule, &S::kind));
-  keys.push_back(
-      whole("schedule.warmup_steps", 0, kMany, "steps of linear warm-up", schedule, &S::warmup_steps));
-  keys.push_back(
-      number("schedule.floor", "last learning rate as a fraction of the peak", schedule, &S::floor));
-  keys.push_back(whole("schedule.decay_steps", 0, kMany, "step at which the floor is reached; 0: train.steps",
-                       schedule, &S::decay_steps));
+void add_precision_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(choice<DType>("precision.compute", {{"f32", DType::f32}, {"bf16", DType::bf16}},
                                "dtype of products and activations", &R::precision,
                                &PrecisionConfig::compute));
-  keys.push_back(choice<Masters>(
-      "precision.master",
-      {{"f32", Masters::kF32}, {"bf16_stochastic", Masters::kNone}, {"bf16_tail", Masters::kTail}},
-      "behind bf16 matrices: f32; nothing, with stochastic rounding; or 16 more bits, as exact as f32",
-      &R::precision, &PrecisionConfig::master));
 }
 
 void add_activation_keys(std::vector<ConfigKey>& keys) {
@@ -212,7 +202,9 @@ const std::vector<ConfigKey>& config_keys() {
     add_train_keys(all);
     add_optimizer_keys(all);
     add_schedule_keys(all);
+    add_precision_keys(all);
     add_activation_keys(all);
+    add_guard_keys(all);
     add_rhythm_keys(all);
     return all;
   }();

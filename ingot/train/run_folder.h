@@ -1,5 +1,5 @@
-// The folder of a run: runs/<name>/{config.toml, run.json, train.log, metrics.jsonl, tb/, loss.svg,
-// report.html, samples/, checkpoints/}. One process writes to it at a time.
+// The folder of a run: runs/<name>/{config.toml, run.json, train.log, metrics.jsonl, params.jsonl, tb/,
+// loss.svg, report.html, samples/, checkpoints/}. One process writes to it at a time.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +39,7 @@ class RunFolder {
   std::filesystem::path summary() const { return folder_ / "run.json"; }
   std::filesystem::path log() const { return folder_ / "train.log"; }
   std::filesystem::path metrics() const { return folder_ / "metrics.jsonl"; }
+  std::filesystem::path params() const { return folder_ / "params.jsonl"; }
   std::filesystem::path tensorboard() const { return folder_ / "tb"; }
   std::filesystem::path loss_plot() const { return folder_ / "loss.svg"; }
   std::filesystem::path report() const { return folder_ / "report.html"; }

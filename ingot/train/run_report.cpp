@@ -1,6 +1,7 @@
 #include "ingot/train/run_report.h"
 
 #include <algorithm>
+#include <map>
 
 #include "ingot/core/file.h"
 #include "ingot/data/builtin_corpus.h"
@@ -44,6 +45,91 @@ LinePlot plain_plot(const std::vector<MetricsRow>& rows, const char* title, cons
   plot.is_log_y = is_log;
   plot.series.push_back(series("", metrics_curve(rows, "step", key), PlotStyle::kLine, 0));
   return plot;
+}
+
+// The text under the key; empty without one.
+std::string text_of(const MetricsRow& row, std::string_view key) {
+  for (const auto& [name, value] : row.fields)
+    if (const auto* text = std::get_if<std::string>(&value); text && name == key) return *text;
+  return "";
+}
+
+// Whether the values under the key differ at all: a constant needs no curve.
+bool varies(const std::vector<MetricsRow>& rows, const char* key) {
+  const MetricsCurve curve = metrics_curve(rows, "step", key);
+  return std::ranges::any_of(curve.y, [&](double y) { return y != curve.y.front(); });
+}
+
+// Where the time of a step goes, by the phases that do not nest.
+LinePlot phases_plot(const std::vector<MetricsRow>& rows) {
+  LinePlot plot;
+  plot.title = "Time of a step";
+  plot.x_label = "step";
+  plot.y_label = "milliseconds";
+  for (const char* phase : {"forward", "backward", "optimizer"}) {
+    MetricsCurve curve = metrics_curve(rows, "step", fmt::format("ms_{}", phase));
+    curve.y = smoothed(curve.y, std::max(2.0, static_cast<double>(curve.y.size()) / 50));
+    plot.series.push_back(series(phase, std::move(curve), PlotStyle::kLine, -1));
+  }
+  plot.series.push_back(
+      series("waiting for data", metrics_curve(rows, "step", "loader_wait_ms"), PlotStyle::kLine, -1));
+  return plot;
+}
+
+// Embedding, head, and the projections of the first and the last block: enough to see a layer go astray.
+std::vector<std::string> shown_params(const std::vector<MetricsRow>& rows) {
+  std::vector<std::string> names;
+  std::string last_block;
+  for (const MetricsRow& row : rows) {
+    const std::string name = text_of(row, "param");
+    if (std::ranges::find(names, name) != names.end()) break;  // the next step's lines begin
+    names.push_back(name);
+    if (name.starts_with("blocks.")) last_block = name.substr(0, name.find('.', 7) + 1);
+  }
+  std::erase_if(names, [&](const std::string& name) {
+    if (name == "embedding.weight" || name == "head.weight") return false;
+    const bool is_end = name.starts_with("blocks.0.") || name.starts_with(last_block);
+    return !is_end || !(name.ends_with("proj.weight") || name.ends_with("down.weight"));
+  });
+  return names;
+}
+
+LinePlot params_plot(const std::vector<MetricsRow>& rows, const char* title, const char* key, bool is_log) {
+  LinePlot plot;
+  plot.title = title;
+  plot.x_label = "step";
+  plot.is_log_y = is_log;
+  for (const std::string& name : shown_params(rows)) {
+    std::vector<MetricsRow> of_param;
+    std::ranges::copy_if(rows, std::back_inserter(of_param),
+                         [&](const MetricsRow& row) { return text_of(row, "param") == name; });
+    plot.series.push_back(series(name, metrics_curve(of_param, "step", key), PlotStyle::kLine, -1));
+  }
+  return plot;
+}
+
+std::vector<LinePlot> run_curves(const std::vector<MetricsRow>& rows) {
+  std::vector<LinePlot> curves = {loss_plot(rows),
+                                  plain_plot(rows, "Top-1", "top1", "fraction of tokens", false),
+                                  plain_plot(rows, "Gradient norm", "grad_norm", "before clipping", true),
+                                  plain_plot(rows, "Learning rate", "lr", "", false)};
+  if (varies(rows, "momentum")) curves.push_back(plain_plot(rows, "Momentum", "momentum", "", false));
+  if (varies(rows, "step_tokens"))
+    curves.push_back(plain_plot(rows, "Tokens per step", "step_tokens", "", false));
+  curves.push_back(plain_plot(rows, "Speed", "tokens_per_s", "tokens per second", false));
+  curves.push_back(phases_plot(rows));
+  return curves;
+}
+
+// What the guard saw: each kind of event and how often.
+std::vector<ReportRow> event_rows(const std::vector<MetricsRow>& rows) {
+  std::map<std::string, int64_t> counts;
+  for (const MetricsRow& row : rows)
+    if (const std::string name = text_of(row, "event"); !name.empty()) ++counts[name];
+  std::vector<ReportRow> out;
+  for (const auto& [name, count] : counts)
+    out.push_back({fmt::format("events: {}", name), fmt::format("{}", count)});
+  return out;
 }
 
 // The last value under the key.
@@ -109,9 +195,12 @@ void write_run_report(const RunFolder& folder, const RunConfig& config, const Do
       console.line(fmt::format("{:<8} of the validation text: {}", yardstick.name, text));
     }
   }
-  report.curves = {loss_plot(rows), plain_plot(rows, "Gradient norm", "grad_norm", "before clipping", true),
-                   plain_plot(rows, "Learning rate", "lr", "", false),
-                   plain_plot(rows, "Speed", "tokens_per_s", "tokens per second", false)};
+  for (ReportRow& row : event_rows(rows)) report.summary.push_back(std::move(row));
+  report.curves = run_curves(rows);
+  if (const std::vector<MetricsRow> params = read_metrics(folder.params()); !params.empty()) {
+    report.curves.push_back(params_plot(params, "Update / weight", "update_ratio", true));
+    report.curves.push_back(params_plot(params, "Weight norm", "weight_norm", false));
+  }
   report.samples = newest_samples(folder.samples());
   report.config = config_toml(config, ConfigDocs::kNone);
   report.machine = machine_rows();

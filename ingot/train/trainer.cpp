@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <optional>
-
 #include <cstring>
-#include "ingot/train/averaged_weights.h"
+
+#include "ingot/core/error.h"
 
 namespace ingot {
 namespace {
@@ -47,25 +46,19 @@ ParamRole optimizer_role(Role role) {
   return ParamRole::kMatrix;
 }
 
-std::vector<OptimParam> optimizer_params(ResidentStore& store, uint64_t seed) {
+std::vector<OptimParam> optimizer_params(ParamStore& store) {
   std::vector<OptimParam> params;
-  for (size_t id = 0; id < store.list().specs().size(); ++id) {
-    const ParamSpec& spec = store.list().specs()[id];
+  for (const ParamSpec& spec : store.list().specs()) {
     const UnitBuffers& unit = store.get(spec.unit);
     const int64_t begin = spec.offset, end = spec.offset + spec.elements();
-    const bool is_bf16_alone = store.masters() != Masters::kF32 && !spec.is_vector();
-    const bool has_copy = store.masters() == Masters::kF32 && unit.compute.data != unit.master.data;
-    const Tensor w = is_bf16_alone ? store.weight(static_cast<int>(id)) : store.master(static_cast<int>(id));
-    params.push_back(
-        {.name = spec.name,
-         .role = optimizer_role(spec.role),
-         .shape = spec.shape,
-         .row_parts = spec.row_parts,
-         .w = w.reshape({spec.elements()}),
-         .tail = is_bf16_alone && unit.tail ? unit.tail.rows(begin, end) : Tensor{},
-         .rounding = {.seed = seed, .purpose = Purpose::kRounding, .stream = static_cast<uint32_t>(id)},
-         .compute = has_copy ? unit.compute.rows(begin, end) : Tensor{},
-         .g = unit.grad.rows(begin, end)});
+    const bool has_copy = unit.compute.data != unit.master.data;
+    params.push_back({.name = spec.name,
+                      .role = optimizer_role(spec.role),
+                      .shape = spec.shape,
+                      .row_parts = spec.row_parts,
+                      .w = unit.master.rows(begin, end),
+                      .compute = has_copy ? unit.compute.rows(begin, end) : Tensor{},
+                      .g = unit.grad.rows(begin, end)});
   }
   return params;
 }
@@ -79,8 +72,8 @@ MicroBatch micro_batch(const Batch& batch) {
 Trainer::Trainer(const RunConfig& config)
     : config_(config),
       model_(config.model.resolved(), config.precision.compute),
-      params_(model_.params(), config.precision.compute, true, config.precision.master),
-      optimizer_(config.optimizer, optimizer_params(params_, config.train.seed)),
+      params_(model_.params(), config.precision.compute),
+      optimizer_(config.optimizer, optimizer_params(params_)),
       planned_(choose_recompute(config, model_, params_)),
       activations_("activations",
                    activation_bytes(model_, config.train.batch_size, config.model.context, planned_)),
@@ -118,34 +111,74 @@ LayerContext Trainer::context(float dropout_p, int64_t first_row) {
                       .first_row = first_row}};
 }
 
-// Gradients of the sum of losses / expected_tokens over all micro-batches of the step.
-LossSums Trainer::run_micro_batches(Loader& loader, double expected_tokens, double& wait_s) {
-  LossSums total;
+double Trainer::expected_tokens(int64_t micros) const {
+  return static_cast<double>(micros * config_.train.batch_size * model_.config().context);
+}
+
+// Forward or backward of one micro-batch, for the gradients of the sum of losses / expected tokens.
+LossSums Trainer::run_micro(const MicroOp& op, const MicroBatch& batch, int64_t micros) {
   const int64_t rows = config_.train.batch_size * model_.config().context;
+  LayerContext ctx = context(static_cast<float>(config_.model.dropout), op.micro * rows);
+  if (op.kind == MicroOp::Kind::kForward) {
+    const Span span(&trace_, "forward");
+    return model_.forward(ctx, batch, saved_, static_cast<float>(1 / expected_tokens(micros)));
+  }
+  const Span span(&trace_, "backward");
+  model_.backward(ctx, batch, saved_);
+  return {};
+}
+
+LossSums Trainer::run_micro_batches(Loader& loader, int64_t micros, StepResult& result) {
+  LossSums total;
   MicroBatch batch;
+  if (schedule_.back().micro != micros - 1)
+    schedule_ = accumulation_schedule(micros);  // the ramp's next stage
   for (const MicroOp& op : schedule_) {
-    LayerContext ctx = context(static_cast<float>(config_.model.dropout), op.micro * rows);
     if (op.kind == MicroOp::Kind::kForward) {
       batch = micro_batch(loader.next());
-      wait_s += loader.last_wait_s();
-      const Span span(&trace_, "forward");
-      const LossSums sums = model_.forward(ctx, batch, saved_, static_cast<float>(1 / expected_tokens));
-      total.loss += sums.loss;
-      total.counted += sums.counted;
-      total.correct += sums.correct;
-    } else {
-      const Span span(&trace_, "backward");
-      model_.backward(ctx, batch, saved_);
+      result.wait_s += loader.last_wait_s();
     }
+    if (result.non_finite) continue;  // the loader goes on to the end of the step
+    const LossSums sums = run_micro(op, batch, micros);
+    total.loss += sums.loss;
+    total.counted += sums.counted;
+    total.correct += sums.correct;
+    if (std::isfinite(sums.loss)) continue;
+    const auto place = first_non_finite(params_, saved_);
+    result.non_finite = NonFinite{NonFinite::Kind::kLoss, op.micro,
+                                  place.value_or(NonFinitePlace{"head", "the sum of the losses"})};
   }
   return total;
 }
 
-StepResult Trainer::step(Loader& loader, const StepInputs& inputs) {
+// Each micro-batch alone, from gradients that are zero.
+NonFinite Trainer::find_bad_gradient(Loader& loader, int64_t first_sample, int64_t micros) {
+  NonFinite found{NonFinite::Kind::kGradientNorm, -1, {}};
+  if (const auto place = first_non_finite_gradient(params_))
+    found = {NonFinite::Kind::kGradient, -1, *place};
+  else
+    found.place = largest_gradient(params_);
+  const int64_t end = loader.position();
+  loader.seek(first_sample);
+  for (int64_t micro = 0; micro < micros && found.micro < 0; ++micro) {
+    discard();
+    const MicroBatch batch = micro_batch(loader.next());
+    run_micro({MicroOp::Kind::kForward, micro}, batch, micros);
+    run_micro({MicroOp::Kind::kBackward, micro}, batch, micros);
+    const auto place = first_non_finite_gradient(params_);
+    if (place)
+      found = {NonFinite::Kind::kGradient, micro, *place};
+    else if (!std::isfinite(optimizer_.grad_norm(stream_)))
+      found = {NonFinite::Kind::kGradientNorm, micro, largest_gradient(params_)};
+  }
+  loader.seek(end);
+  return found;
+}
+
+StepResult Trainer::gradients(Loader& loader, int64_t micros) {
   StepResult result;
-  const double expected =
-      static_cast<double>(config_.train.grad_accum * config_.train.batch_size * model_.config().context);
-  const LossSums local = run_micro_batches(loader, expected, result.wait_s);
+  const int64_t first_sample = loader.position();
+  const LossSums local = run_micro_batches(loader, micros, result);
   std::array<double, 3> sums{local.loss, static_cast<double>(local.counted),
                              static_cast<double>(local.correct)};
   reducer_.sum(sums);
@@ -155,26 +188,44 @@ StepResult Trainer::step(Loader& loader, const StepInputs& inputs) {
   result.tokens = static_cast<int64_t>(sums[1]);
 
   // The mean is over the tokens that were counted, whatever was expected.
-  const double correction = expected / counted;
-  result.grad_norm = optimizer_.grad_norm(stream_) * correction;
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
-    fail(ErrorKind::kNumerics,
-         "step {}: loss {} and gradient norm {} are not finite; the update was not made. Lower optimizer.lr "
-         "or "
-         "raise schedule.warmup_steps",
-         steps_done_, result.loss, result.grad_norm);
+  result.grad_correction = expected_tokens(micros) / counted;
+  result.grad_norm = optimizer_.grad_norm(stream_) * result.grad_correction;
+  if (!result.non_finite && !std::isfinite(result.grad_norm))
+    result.non_finite = find_bad_gradient(loader, first_sample, micros);
   const double limit = config_.optimizer.grad_clip;
   result.clip = limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0;
-  optimizer_.step(inputs, static_cast<float>(correction * result.clip), stream_);
+  return result;
+}
+
+void Trainer::update(const StepResult& result, const StepInputs& inputs) {
+  INGOT_CHECK(!result.non_finite && std::isfinite(result.grad_norm), "Trainer::update: {} is not finite",
+              result.grad_norm);
+  optimizer_.step(inputs, static_cast<float>(result.grad_correction * result.clip), stream_);
   ++steps_done_;
+}
+
+void Trainer::discard() {
+  for (int unit = 0; unit < params_.list().units(); ++unit) {
+    const Tensor& g = params_.get(unit).grad;
+    std::memset(g.data, 0, g.bytes());
+  }
+}
+
+StepResult Trainer::step(Loader& loader, const StepInputs& inputs) {
+  const StepResult result = gradients(loader, config_.train.grad_accum);
+  if (result.non_finite) {
+    discard();
+    fail(ErrorKind::kNumerics,
+         "step {}: {}; the update was not made. Lower optimizer.lr or raise schedule.warmup_steps",
+         steps_done_ + 1, result.non_finite->text());
+  }
+  update(result, inputs);
   return result;
 }
 
 EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens) {
   const Span span(&trace_, "evaluation");
   LayerContext ctx = context(0, 0);
-  std::optional<AveragedWeights> averaged;
-  if (config_.optimizer.ema > 0 && optimizer_.t() > 0) averaged.emplace(params_, optimizer_, stream_);
   return ingot::evaluate(model_, ctx, saved_, text, max_tokens, config_.data.has_document_mask);
 }
 

@@ -1,7 +1,7 @@
 // Trainer: a model, its optimizer and its memory; one step at a time.
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <vector>
 
 #include "ingot/core/arena.h"
@@ -12,18 +12,21 @@
 #include "ingot/optim/optimizer.h"
 #include "ingot/train/config.h"
 #include "ingot/train/evaluate.h"
+#include "ingot/train/non_finite.h"
 #include "ingot/train/reduce.h"
 #include "ingot/train/schedule.h"
 
 namespace ingot {
 
 struct StepResult {
-  double loss = 0;       // mean over the counted tokens of the global batch, nats
-  double top1 = 0;       // fraction of them whose target has the largest logit
-  double grad_norm = 0;  // before clipping
-  double clip = 1;       // what clipping multiplied the gradient by
-  int64_t tokens = 0;    // that were predicted
-  double wait_s = 0;     // for the loader
+  double loss = 0;             // mean over the counted tokens of the global batch, nats
+  double top1 = 0;             // fraction of them whose target has the largest logit
+  double grad_norm = 0;        // before clipping
+  double clip = 1;             // what clipping multiplied the gradient by
+  int64_t tokens = 0;          // that were predicted
+  double wait_s = 0;           // for the loader
+  double grad_correction = 1;  // of the gradients: their mean is over the tokens that were counted
+  std::optional<NonFinite> non_finite;
 };
 
 class Trainer {
@@ -34,13 +37,20 @@ class Trainer {
   // Initial weights: a function of the seed alone.
   void initialise();
 
-  // One optimizer step on the next grad_accum batches. kNumerics error if the loss or a gradient is not
-  // finite; weights and optimizer are then as they were before the step. inputs.lr: the learning rate now.
+  // Loss and gradients of the next `micros` batches. If one of them is not finite, result.non_finite says
+  // where, found by computing the micro-batches again one by one; the loader has then gone on as ever.
+  StepResult gradients(Loader& loader, int64_t micros);
+  // The optimizer's update with those gradients, clipped by result.clip. REQUIRES: they are finite.
+  void update(const StepResult& result, const StepInputs& inputs);
+  // Forgets them: weights, optimizer and step count stay.
+  void discard();
+
+  // Gradients and update in one, on grad_accum batches. kNumerics error, and nothing changed, if the loss or
+  // a gradient is not finite. inputs.lr: the learning rate now.
   StepResult step(Loader& loader, const StepInputs& inputs);
 
   // Walks the text in consecutive windows of the context; every token but the first is predicted once.
-  // max_tokens > 0 stops after about so many. Without dropout, weights untouched; with optimizer.ema the
-  // moving averages stand in for them.
+  // max_tokens > 0 stops after about so many. Without dropout, weights untouched.
   EvalResult evaluate(const TokenSource& text, int64_t max_tokens);
 
   // What forward keeps for backward from now on. REQUIRES: it fits the arena that the config's policy filled.
@@ -65,7 +75,10 @@ class Trainer {
 
  private:
   LayerContext context(float dropout_p, int64_t first_row);
-  LossSums run_micro_batches(Loader& loader, double expected_tokens, double& wait_s);
+  LossSums run_micro_batches(Loader& loader, int64_t micros, StepResult& result);
+  LossSums run_micro(const MicroOp& op, const MicroBatch& batch, int64_t micros);
+  double expected_tokens(int64_t micros) const;
+  NonFinite find_bad_gradient(Loader& loader, int64_t first_sample, int64_t micros);
 
   RunConfig config_;
   Trace trace_;

@@ -62,7 +62,7 @@ TEST_F(ProgramTest, DoctorDescribesTheMachine) {
 TEST_F(ProgramTest, HelpOfEveryCommand) {
   const Outcome top = ingot("--help");
   EXPECT_EQ(top.exit_code, 0);
-  for (const char* command : {"train", "eval", "generate", "tokenizer", "bench", "doctor"}) {
+  for (const char* command : {"train", "eval", "generate", "tokenizer", "bench", "schedule", "doctor"}) {
     EXPECT_THAT(top.output, HasSubstr(command));
     EXPECT_EQ(ingot(std::string(command) + " --help").exit_code, 0) << command;
   }
@@ -153,6 +153,18 @@ TEST_F(ProgramTest, AFullDiskLosesNothing) {
   const std::string weights = "/checkpoints/step-000000060/model.safetensors";
   EXPECT_EQ(read_file(run + weights), read_file(path("undisturbed") + weights));
   EXPECT_EQ(::umount(disk.c_str()), 0);
+}
+
+TEST_F(ProgramTest, ScheduleDrawsTheRun) {
+  const std::string svg = path("schedule.svg");
+  const Outcome outcome =
+      ingot("schedule tiny-gpt2 --set train.steps=500 --set schedule.kind=wsd --out " + svg);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("500 steps"), HasSubstr("Learning rate"), HasSubstr("Momentum"),
+                                    HasSubstr("Tokens per step"), HasSubstr("499 step")));
+  EXPECT_THAT(read_file(svg), HasSubstr("<title>Learning rate</title>"));
+  EXPECT_EQ(ingot("schedule tiny-gtp2").exit_code, 2);
+  EXPECT_EQ(ingot("schedule tiny-gpt2 --set schedule.cooldown_frac=2").exit_code, 2);
 }
 
 }  // namespace

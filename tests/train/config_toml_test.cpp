@@ -178,6 +178,9 @@ TEST(ConfigToml, ResolvedTextReadsBackToTheSame) {
     if (key.rule.starts_with("a duration")) value = 90.25 + n;
     if (key.rule.starts_with("true or false")) value = flags.count(key.name) > 0;
     if (key.rule == "a text") value = fmt::format("quote \" slash \\ line\n tab\t é {}", n);
+    if (key.rule.starts_with("phases"))
+      value = std::vector<std::string>{fmt::format("{} linear to 0.5", n), "12.5% constant"};
+    if (key.rule.starts_with("stages")) value = std::vector<std::string>{fmt::format("2 until {}", n)};
     if (key.rule.starts_with("a list of"))
       value = std::vector<std::string>{key.rule.substr(key.rule.rfind(' ') + 1)};
     if (key.rule.starts_with("a text or")) value = std::vector<std::string>{key.name, "\x01\x7f", ""};
@@ -315,6 +318,8 @@ TEST(ConfigKeys, EachSetsItsOwnMember) {
     if (key.rule.starts_with("a number") || key.rule.starts_with("a duration")) value = 0.625;
     if (key.rule.starts_with("true or false")) value = key.toml(defaults) != "true";
     if (key.rule.starts_with("a text")) value = "other";
+    if (key.rule.starts_with("phases")) value = "30% linear to 0.5";
+    if (key.rule.starts_with("stages")) value = "2 until 16M";
     if (key.rule.starts_with("a list of")) value = key.rule.substr(key.rule.rfind(' ') + 1);
     if (key.rule.starts_with("one of")) value = key.rule.substr(key.rule.rfind(' ') + 1);
     key.set(config, value);

@@ -1,86 +1,17 @@
 // Whole runs: equal runs give equal bytes, a run cut in three is the run in one piece, accumulation is the
 // big batch, and one document cannot move another's loss.
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <atomic>
 #include <cmath>
-#include <filesystem>
-#include <map>
 
-#include "ingot/core/file.h"
 #include "ingot/core/parallel.h"
 #include "ingot/core/philox.h"
 #include "ingot/optim/rules.h"
 #include "ingot/train/checkpoint.h"
-#include "ingot/train/console.h"
-#include "ingot/train/run.h"
-#include "ingot/train/run_folder.h"
+#include "tests/train/training_fixture.h"
 
 namespace ingot {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A folder that goes with the test.
-class TrainingTest : public ::testing::Test {
- protected:
-  fs::path folder = fs::temp_directory_path() /
-                    fmt::format("ingot-training-{}-{}", ::getpid(),
-                                ::testing::UnitTest::GetInstance()->current_test_info()->name());
-  fs::path text = folder / "text.txt";
-
-  void SetUp() override {
-    fs::remove_all(folder);
-    make_folders(folder);
-    std::string words;
-    const RandomKey key{.seed = 7, .purpose = Purpose::kSample, .stream = 0, .step = 0};
-    const char* vocabulary[] = {"the ", "cat ", "sat ", "on ", "a ", "mat.\n", "dog ", "ran "};
-    for (uint64_t i = 0; i < 4000; ++i) words += vocabulary[random_word(key, i) % 8];
-    write_file(text, words);
-  }
-  void TearDown() override { fs::remove_all(folder); }
-
-  RunConfig config(DType compute) const {
-    RunConfig c;
-    c.model = {.layers = 2, .heads = 4, .kv_heads = 2, .width = 32, .context = 24, .dropout = 0.1};
-    c.data.train = {text.string()};
-    c.data.tokenizer = "bpe";
-    c.data.tokenizer_vocab = 300;
-    c.train.steps = 60;
-    c.train.batch_size = 3;
-    c.train.grad_accum = 2;
-    c.schedule.warmup_steps = 5;
-    c.precision.compute = compute;
-    c.eval.every = 25;
-    c.checkpoint.every = 15;
-    c.sample.count = 0;
-    return c;
-  }
-
-  TrainOutcome train(const RunConfig& config, const fs::path& out, bool is_resume = false) {
-    RunFolder run(out, is_resume);
-    Console console([](std::string_view) {}, 0);
-    std::atomic<bool> is_interrupted = false;
-    return run_training(config, run, is_resume, console, is_interrupted);
-  }
-
-  static std::map<std::string, std::string> contents(const fs::path& checkpoint) {
-    std::map<std::string, std::string> files;
-    for (const auto& entry : fs::directory_iterator(checkpoint))
-      files[entry.path().filename().string()] = read_file(entry.path());
-    return files;
-  }
-  static void expect_equal_files(const fs::path& a, const fs::path& b) {
-    const auto left = contents(a), right = contents(b);
-    ASSERT_GE(left.size(), 8u);
-    for (const auto& [name, bytes] : left) {
-      ASSERT_TRUE(right.contains(name)) << name;
-      EXPECT_TRUE(bytes == right.at(name)) << name << " differs";
-    }
-    EXPECT_EQ(left.size(), right.size());
-  }
-};
 
 TEST_F(TrainingTest, ARunInThreePartsIsTheRunInOne) {
   for (DType compute : {DType::f32, DType::bf16}) {
@@ -118,73 +49,6 @@ TEST_F(TrainingTest, EachOptimizerGoesOnWhereItStopped) {
     c.train.stop_at = 0;
     const TrainOutcome got = train(c, parts, true);
     expect_equal_files(want.checkpoint, got.checkpoint);
-  }
-}
-
-// Weights without f32 masters, and averages of the weights, go through a checkpoint bit by bit too.
-TEST_F(TrainingTest, EachKindOfMastersGoesOnWhereItStopped) {
-  for (Masters masters : {Masters::kNone, Masters::kTail})
-    for (double ema : {0.0, 0.9}) {
-      RunConfig c = config(DType::bf16);
-      c.train.steps = 6;
-      c.eval.every = 2;
-      c.precision.master = masters;
-      c.optimizer.ema = ema;
-      const std::string kind = fmt::format("{}-{}", static_cast<int>(masters), ema);
-      const TrainOutcome want = train(c, folder / ("whole-" + kind));
-      c.train.stop_at = 3;
-      train(c, folder / ("parts-" + kind));
-      c.train.stop_at = 0;
-      const TrainOutcome got = train(c, folder / ("parts-" + kind), true);
-      expect_equal_files(want.checkpoint, got.checkpoint);
-    }
-}
-
-// Bytes of parameters: 6 for a number of a matrix with an f32 master and its copy, 2 or 4 without.
-TEST_F(TrainingTest, MastersTakeTheBytesThatTheyShould) {
-  for (const auto& [masters, bytes] :
-       {std::pair<Masters, size_t>{Masters::kF32, 6}, {Masters::kNone, 2}, {Masters::kTail, 4}}) {
-    RunConfig c = config(DType::bf16);
-    c.model.vocab = 256;
-    c.precision.master = masters;
-    Trainer trainer(c);
-    const ParamList& list = trainer.model().params();
-    size_t want = static_cast<size_t>(list.elements()) * bytes;
-    for (int u = 0; u < list.units() && masters != Masters::kF32; ++u)
-      want += static_cast<size_t>(list.vector_elements(u)) * 4;
-    EXPECT_EQ(trainer.params().params_arena().used_bytes(), want);
-  }
-}
-
-// What is evaluated with optimizer.ema is the average; what is trained on afterwards is not.
-TEST_F(TrainingTest, AveragesAreEvaluatedAndLeaveTheWeightsAlone) {
-  for (Masters masters : {Masters::kF32, Masters::kNone, Masters::kTail}) {
-    RunConfig c = config(DType::bf16);
-    c.model.vocab = 256;
-    c.model.dropout = 0;
-    c.optimizer.lr = 0.01;
-    c.optimizer.ema = 0.99;
-    c.precision.master = masters;
-    RunConfig without = c;
-    without.optimizer.ema = 0;
-    std::vector<uint16_t> tokens(5000);
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>((i * i + 7 * i) % 251);
-    TokenSource source;
-    source.add(tokens);
-    std::vector<double> losses, evaluated;
-    for (const RunConfig& run : {c, without}) {
-      Trainer trainer(run);
-      trainer.initialise();
-      const Sampler sampler(SampleOrder::kRandom, 1, source.tokens(), run.model.context);
-      Loader loader(source, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 2});
-      for (int i = 0; i < 8; ++i) {
-        losses.push_back(trainer.step(loader, {.lr = 0.01}).loss);
-        evaluated.push_back(trainer.evaluate(source, 400).loss);
-      }
-    }
-    for (size_t i = 0; i < 8; ++i) EXPECT_EQ(losses[i], losses[i + 8]);
-    EXPECT_NEAR(evaluated[0], evaluated[8], 0.01 * evaluated[8]);  // the average starts as the weights
-    EXPECT_GT(evaluated[7], evaluated[15] + 0.1);                  // and lags behind
   }
 }
 

@@ -1,0 +1,79 @@
+// ingot schedule: learning rate, momentum and batch size of a configuration over its run.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/commands.h"
+#include "ingot/core/file.h"
+#include "ingot/formats/text_plot.h"
+#include "ingot/train/config_toml.h"
+#include "ingot/train/console.h"
+#include "ingot/train/run_plan.h"
+#include "ingot/train/schedule_plot.h"
+
+namespace ingot {
+namespace {
+
+constexpr int64_t kPoints = 600;
+
+struct Arguments {
+  std::string source;
+  std::vector<std::string> overrides;
+  std::string out;
+  int columns = 72, rows = 10;
+};
+
+std::string length_text(const RunConfig& config, const RunPlan& plan) {
+  const std::string tokens =
+      fmt::format("{} tokens", format_count(static_cast<double>(plan.ramp().tokens_before(plan.steps()))));
+  switch (plan.length().unit) {
+    case RunUnit::kSteps:
+      return fmt::format("{} steps, {}", plan.steps(), tokens);
+    case RunUnit::kTokens:
+      return fmt::format("{} in {} steps", tokens, plan.steps());
+    case RunUnit::kTime:
+      return fmt::format("{}, drawn as if it were {} steps", format_time(config.train.max_time_s),
+                         plan.steps());
+  }
+  return "";
+}
+
+void draw_schedule(const Arguments& arguments) {
+  ConfigBuilder builder;
+  builder.add_source(arguments.source);
+  for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
+  const RunConfig& config = builder.build();
+  fmt::print("{}: {}\n", arguments.source, length_text(config, RunPlan(config)));
+  const std::vector<LinePlot> plots = schedule_plots(config, kPoints);
+  for (const LinePlot& plot : plots) fmt::print("\n{}", render_text(plot, arguments.columns, arguments.rows));
+  if (arguments.out.empty()) return;
+  write_file(arguments.out, render_svg_column(plots));
+  fmt::print("\nwritten: {}\n", arguments.out);
+}
+
+}  // namespace
+
+void add_schedule_command(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("schedule", "Draw learning rate, momentum and batch size of a run");
+  command->add_option("config", arguments->source, "A preset, or a TOML file's path")
+      ->type_name("PRESET|FILE.toml")
+      ->required();
+  command->add_option("--set", arguments->overrides, "Override a key; may be repeated")
+      ->type_name("key=value")
+      ->expected(1)
+      ->take_all();
+  command->add_option("--out", arguments->out, "Write the curves as one picture too")->type_name("FILE.svg");
+  command->add_option("--columns", arguments->columns, "Width of the drawing in characters")
+      ->check(CLI::Range(16, 400))
+      ->capture_default_str();
+  command->add_option("--rows", arguments->rows, "Height of each curve in lines")
+      ->check(CLI::Range(4, 100))
+      ->capture_default_str();
+  command->callback([arguments] { draw_schedule(*arguments); });
+}
+
+}  // namespace ingot

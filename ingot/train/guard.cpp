@@ -1,0 +1,44 @@
+#include "ingot/train/guard.h"
+
+#include <fmt/format.h>
+
+#include "ingot/core/error.h"
+#include "ingot/train/trainer.h"
+
+namespace ingot {
+
+void GuardConfig::validate() const {
+  if (max_skips < 0) fail(ErrorKind::kUsage, "guard.max_skips must not be negative, got {}", max_skips);
+  if (spike_window < 8)
+    fail(ErrorKind::kUsage, "guard.spike_window must be at least 8, got {}", spike_window);
+  if (!(spike_threshold > 0))
+    fail(ErrorKind::kUsage, "guard.spike_threshold must be above 0, got {}", spike_threshold);
+}
+
+Guard::Guard(const GuardConfig& config) : config_(config), losses_(config.spike_window) {}
+
+Verdict Guard::judge(const StepResult& result) {
+  Verdict verdict;
+  if (result.non_finite) {
+    verdict = {config_.non_finite, "non_finite", result.non_finite->text()};
+  } else if (const double score = losses_.score(result.loss); score > config_.spike_threshold) {
+    verdict = {config_.spike, "spike",
+               fmt::format("loss {:.4f} lies {:.1f} robust deviations above the {} before it", result.loss,
+                           score, config_.spike_window)};
+  }
+  if (verdict.is_accepted()) {
+    losses_.add(result.loss);
+    skips_ = 0;
+    return verdict;
+  }
+  if (verdict.policy == GuardPolicy::kStop) return verdict;
+  int64_t& count = verdict.policy == GuardPolicy::kRollback ? rollbacks_ : skips_;
+  if (count >= config_.max_skips) {
+    verdict.policy = GuardPolicy::kStop;
+    verdict.reason += fmt::format(", and guard.max_skips = {} batches were left out before", count);
+  }
+  ++count;
+  return verdict;
+}
+
+}  // namespace ingot

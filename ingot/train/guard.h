@@ -1,0 +1,55 @@
+// Guard: judges a step between its gradients and its update. What is not finite never reaches the weights; a
+// loss far above those before it is reported, or treated the same way.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "ingot/train/spike_detector.h"
+
+namespace ingot {
+
+struct StepResult;  // train/trainer.h
+
+enum class GuardPolicy {
+  kReport,    // say so and go on
+  kStop,      // end the run with an error
+  kSkip,      // leave out this batch: no update, no step counted
+  kRollback,  // back to the newest good checkpoint, and never take this batch again
+};
+
+struct GuardConfig {
+  GuardPolicy non_finite = GuardPolicy::kStop;
+  GuardPolicy spike = GuardPolicy::kReport;
+  int64_t max_skips = 3;        // batches skipped without an accepted one or, rolling back, a new checkpoint
+  int64_t spike_window = 64;    // steps
+  double spike_threshold = 10;  // robust deviations
+  void validate() const;        // kUsage error
+};
+
+struct Verdict {
+  GuardPolicy policy = GuardPolicy::kReport;
+  std::string event = {};   // "non_finite" or "spike"; empty: nothing to say
+  std::string reason = {};  // in words
+  bool is_accepted() const { return policy == GuardPolicy::kReport; }
+};
+
+class Guard {
+ public:
+  explicit Guard(const GuardConfig& config);
+
+  // Remembers the loss of an accepted step. Beyond max_skips the policy is kStop.
+  Verdict judge(const StepResult& result);
+  // A checkpoint of a state that was not reached before was saved: rolling back may begin to count anew.
+  void checkpoint_saved() { rollbacks_ = 0; }
+
+  SpikeDetector& losses() { return losses_; }
+
+ private:
+  GuardConfig config_;
+  SpikeDetector losses_;
+  int64_t skips_ = 0, rollbacks_ = 0;
+};
+
+}  // namespace ingot

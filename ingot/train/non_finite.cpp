@@ -1,0 +1,122 @@
+#include "ingot/train/non_finite.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace ingot {
+namespace {
+
+std::string layer_name(const ParamList& list, int unit) {
+  if (unit == 0) return "embedding";
+  if (unit == list.units() - 1) return "head";
+  return fmt::format("block {}", unit - 1);
+}
+
+template <typename T>
+bool is_finite_range(const T* x, int64_t n) {
+  return std::all_of(x, x + n, [](T value) { return std::isfinite(static_cast<float>(value)); });
+}
+
+std::optional<NonFinitePlace> bad_weight(ParamStore& params, int unit) {
+  const ParamList& list = params.list();
+  for (size_t p = 0; p < list.specs().size(); ++p) {
+    const ParamSpec& spec = list.specs()[p];
+    if (spec.unit == unit && !is_all_finite(params.master(static_cast<int>(p))))
+      return NonFinitePlace{layer_name(list, unit), fmt::format("weight {}", spec.name)};
+  }
+  return std::nullopt;
+}
+
+// The residual stream behind each half of each unit, in order of forward.
+struct Residual {
+  Tensor x;
+  int unit;
+  const char* what;
+  bool is_overwritten = false;  // activation checkpointing: a later one lies in the same memory
+};
+
+std::vector<Residual> residual_stream(const Transformer::Saved& saved) {
+  std::vector<Residual> all = {{saved.attention.front().x, 0, "output of the embedding"}};
+  for (size_t l = 0; l < saved.attention.size(); ++l) {
+    const int unit = static_cast<int>(l) + 1;
+    const bool is_last = l + 1 == saved.attention.size();
+    all.push_back({saved.mlp[l].x, unit, "output of attention"});
+    all.push_back({is_last ? saved.x : saved.attention[l + 1].x, unit, "output of the MLP"});
+  }
+  for (size_t i = 0; i < all.size(); ++i)
+    for (size_t j = i + 1; j < all.size(); ++j)
+      if (!all[i].x || all[i].x.data == all[j].x.data) all[i].is_overwritten = true;
+  return all;
+}
+
+}  // namespace
+
+std::string NonFinite::text() const {
+  const char* what = kind == Kind::kLoss       ? "the loss"
+                     : kind == Kind::kGradient ? "the gradient"
+                                               : "the norm of the gradient";
+  const std::string where =
+      micro >= 0 ? fmt::format("micro-batch {}", micro) : std::string("the sum of the micro-batches");
+  return fmt::format("{} is not finite in {}: {}, {}", what, where, place.layer, place.tensor);
+}
+
+bool is_all_finite(const Tensor& x) {
+  return x.dtype == DType::bf16 ? is_finite_range(x.as<bf16>(), x.elements())
+                                : is_finite_range(x.as<float>(), x.elements());
+}
+
+std::optional<NonFinitePlace> first_non_finite(ParamStore& params, const Transformer::Saved& saved) {
+  const ParamList& list = params.list();
+  std::optional<NonFinitePlace> found;
+  int unseen = -1;  // the first unit whose result has been overwritten since the last that was looked at
+  const auto look = [&](const Residual& residual) {
+    if (!found) found = bad_weight(params, residual.unit);
+    if (found) return;
+    if (residual.is_overwritten) {
+      if (unseen < 0) unseen = residual.unit;
+    } else if (is_all_finite(residual.x)) {
+      unseen = -1;
+    } else {
+      const std::string layer = layer_name(list, residual.unit);
+      const bool is_known = unseen < 0 || unseen == residual.unit;
+      found = {is_known ? layer : fmt::format("{} to {}", layer_name(list, unseen), layer), residual.what};
+    }
+  };
+  for (const Residual& residual : residual_stream(saved)) look(residual);
+  const int head = list.units() - 1;
+  if (!found) found = bad_weight(params, head);
+  if (!found && !is_all_finite(saved.losses)) found = NonFinitePlace{layer_name(list, head), "losses"};
+  return found;
+}
+
+std::optional<NonFinitePlace> first_non_finite_gradient(ParamStore& params) {
+  const ParamList& list = params.list();
+  for (size_t p = list.specs().size(); p-- > 0;) {
+    const ParamSpec& spec = list.specs()[p];
+    if (!is_all_finite(params.grad(static_cast<int>(p))))
+      return NonFinitePlace{layer_name(list, spec.unit), fmt::format("gradient of {}", spec.name)};
+  }
+  return std::nullopt;
+}
+
+NonFinitePlace largest_gradient(ParamStore& params) {
+  const ParamList& list = params.list();
+  NonFinitePlace place;
+  float largest = -1;
+  for (size_t p = 0; p < list.specs().size(); ++p) {
+    const Tensor g = params.grad(static_cast<int>(p));
+    float here = 0;
+    for (int64_t i = 0; i < g.elements(); ++i) here = std::max(here, std::abs(g.as<float>()[i]));
+    if (here <= largest) continue;
+    largest = here;
+    place = {
+        layer_name(list, list.specs()[p].unit),
+        fmt::format("gradient of {} with values to {:.1e}", list.specs()[p].name, static_cast<double>(here))};
+  }
+  return place;
+}
+
+}  // namespace ingot

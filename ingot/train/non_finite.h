@@ -1,0 +1,37 @@
+// Where a value that is not finite came from: the first one in the order in which a step computes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "ingot/nn/transformer.h"
+
+namespace ingot {
+
+struct NonFinitePlace {
+  std::string layer;   // "embedding", "block 3", "head"
+  std::string tensor;  // "weight blocks.3.mlp.up.weight", "output of attention", "gradient of ..."
+};
+
+struct NonFinite {
+  enum class Kind { kLoss, kGradient, kGradientNorm };
+  Kind kind = Kind::kLoss;
+  int64_t micro = -1;  // micro-batch of the step; -1: each alone is finite, their sum is not
+  NonFinitePlace place;
+  std::string text() const;  // "loss not finite in micro-batch 1: block 3, output of attention"
+};
+
+bool is_all_finite(const Tensor& x);  // f32 or bf16, any shape
+
+// In the order of forward: the weights of a unit, then the residual stream behind each half of it, then the
+// losses. saved: of the forward that went wrong. nullopt if all is finite.
+std::optional<NonFinitePlace> first_non_finite(ParamStore& params, const Transformer::Saved& saved);
+
+// In the order of backward: from the head down to the embedding. nullopt if all is finite.
+std::optional<NonFinitePlace> first_non_finite_gradient(ParamStore& params);
+
+// The gradient with the largest value: for a norm that overflows though no gradient does.
+NonFinitePlace largest_gradient(ParamStore& params);
+
+}  // namespace ingot

@@ -1,0 +1,76 @@
+#include "ingot/train/run_log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+namespace ingot {
+namespace {
+
+double unix_time_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+RunLog::RunLog(const RunFolder& folder, std::optional<int64_t> first_step_again)
+    : path_(folder.metrics()),
+      metrics_(folder.metrics()),
+      params_(folder.params()),
+      tensorboard_(folder.tensorboard(), unix_time_s(), first_step_again) {}
+
+void RunLog::write(int64_t step, const std::vector<MetricsField>& fields, bool to_tensorboard) {
+  std::vector<MetricsField> line = {{"step", step}};
+  line.insert(line.end(), fields.begin(), fields.end());
+  metrics_.write(line);
+  if (!to_tensorboard) return;
+  for (const auto& [key, value] : fields)
+    if (const double* number = std::get_if<double>(&value))
+      tensorboard_.scalar(key, *number, step, unix_time_s());
+  tensorboard_.flush();
+}
+
+void RunLog::begin_step(const Trace& trace) {
+  phase_s_.clear();
+  for (const Trace::Phase& phase : trace.phases()) phase_s_.push_back(phase.time_s);
+}
+
+void RunLog::add_phases(const Trace& trace, std::vector<MetricsField>& fields) const {
+  const std::vector<Trace::Phase>& phases = trace.phases();
+  for (size_t i = 0; i < phases.size(); ++i) {
+    const double before = i < phase_s_.size() ? phase_s_[i] : 0;
+    fields.emplace_back("ms_" + phases[i].name, (phases[i].time_s - before) * 1e3);
+  }
+}
+
+void RunLog::write_params(int64_t step, std::span<const ParamStats> stats) {
+  for (const ParamStats& p : stats) {
+    // Of a weight that is all zero no part can be told.
+    const double size = p.weight_norm > 0 ? p.weight_norm : std::numeric_limits<double>::quiet_NaN();
+    const std::pair<const char*, double> numbers[] = {
+        {"weight_norm", p.weight_norm},
+        {"grad_norm", p.grad_norm},
+        {"update_ratio", p.update_norm / size},
+        {"update_projection", p.update_dot_weight / (size * size)}};
+    std::vector<MetricsField> line = {{"step", step}, {"param", p.name}};
+    for (const auto& [key, value] : numbers) {
+      line.emplace_back(key, value);
+      tensorboard_.scalar(fmt::format("{}/{}", key, p.name), value, step, unix_time_s());
+    }
+    params_.write(line);
+  }
+  tensorboard_.flush();
+}
+
+double RunLog::truncate_after(int64_t step) {
+  metrics_.truncate_after(step);
+  params_.truncate_after(step);
+  double best = std::numeric_limits<double>::infinity();
+  for (const MetricsRow& row : read_metrics(path_))
+    best = std::min(best, row.number("val_loss").value_or(best));
+  return best;
+}
+
+}  // namespace ingot

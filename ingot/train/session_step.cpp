@@ -1,0 +1,113 @@
+// A step of a Session: gradients, the guard's verdict, the update, and what is written down about it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ingot/core/error.h"
+#include "ingot/train/session.h"
+
+namespace ingot {
+
+// False: the batch was left out, and nothing is due.
+bool Session::step() {
+  pass_excluded_samples();
+  const RunPosition at = position();
+  log_.begin_step(trainer_.trace());
+  const Clock::time_point begin = Clock::now();
+  const StepResult result = trainer_.gradients(loader_, plan_.micro_batches(at));
+  const Verdict verdict = guard_.judge(result);
+  if (!verdict.event.empty()) log_event(verdict.event, verdict.reason, at.step + 1, at);
+  if (!verdict.is_accepted()) {
+    reject(verdict, at);
+    return false;
+  }
+  if (!verdict.event.empty()) console_.warning(fmt::format("step {}: {}", at.step + 1, verdict.reason));
+  StepInputs inputs = plan_.inputs(at);
+  inputs.wants_stats = config_.train.stats_every > 0 && (at.step + 1) % config_.train.stats_every == 0;
+  trainer_.update(result, inputs);
+  report_step(result, at, seconds_since(begin));
+  if (inputs.wants_stats) log_.write_params(trainer_.steps_done(), trainer_.optimizer().stats());
+  return true;
+}
+
+// A line of metrics.jsonl about the batch that was taken at `at`.
+void Session::log_event(const std::string& event, const std::string& reason, int64_t step,
+                        const RunPosition& at) {
+  log_.write(step,
+             {{"event", event},
+              {"reason", reason},
+              {"sample", at.tokens / config_.model.context},
+              {"samples", at.step_tokens / config_.model.context}},
+             false);
+}
+
+void Session::pass_excluded_samples() {
+  for (const auto& [begin, end] : state_.excluded_samples)
+    if (begin <= loader_.position() && loader_.position() < end) loader_.seek(end);
+}
+
+void Session::reject(const Verdict& verdict, const RunPosition& at) {
+  trainer_.discard();
+  if (verdict.policy == GuardPolicy::kStop)
+    fail(ErrorKind::kNumerics,
+         "step {}: {}; the update was not made. Lower optimizer.lr or raise schedule.warmup_steps, or choose "
+         "another guard.{}",
+         at.step + 1, verdict.reason, verdict.event);
+  console_.warning(fmt::format("step {}: {}; {}", at.step + 1, verdict.reason,
+                               verdict.policy == GuardPolicy::kSkip ? "batch skipped" : "rolling back"));
+  if (verdict.policy == GuardPolicy::kRollback) roll_back(verdict, at);
+}
+
+// To the newest good checkpoint. The batch just taken is left out from now on.
+void Session::roll_back(const Verdict& verdict, const RunPosition& at) {
+  const auto checkpoint = store_.newest_good([&](const std::filesystem::path& path, const std::string& what) {
+    console_.warning(fmt::format("{}: {}; passed over", path.string(), what));
+  });
+  if (!checkpoint)
+    fail(ErrorKind::kNumerics, "{}: there is no good checkpoint to roll back to", store_.folder().string());
+  auto excluded = state_.excluded_samples;
+  excluded.push_back({at.tokens / config_.model.context, loader_.position()});
+  std::ranges::sort(excluded);
+  restore(*checkpoint);
+  state_.excluded_samples = excluded;
+  log_event("rollback", fmt::format("step {}: {}", at.step + 1, verdict.reason), state_.step, at);
+  console_.line(fmt::format("rolled back to {}", checkpoint->path.string()));
+}
+
+void Session::report_step(const StepResult& result, const RunPosition& at, double step_s) {
+  train_s_ += step_s;
+  state_.tokens += result.tokens;
+  const int64_t step = trainer_.steps_done();
+  const bool counts_steps = plan_.length().unit == RunUnit::kSteps;
+  StepReport report{.step = step,
+                    .steps = counts_steps ? config_.train.steps : 0,
+                    .progress = plan_.progress(position()),
+                    .loss = result.loss,
+                    .grad_norm = result.grad_norm,
+                    .lr = plan_.lr(at),
+                    .step_ms = step_s * 1e3,
+                    .tokens_per_s = static_cast<double>(result.tokens) / step_s,
+                    .mfu = {},
+                    .eta_s = {}};
+  report.mfu = trainer_.model().config().flops_per_token() * report.tokens_per_s / (peak_gflops_ * 1e9);
+  if (progress_before_ < report.progress)
+    report.eta_s =
+        seconds_since(training_start_) * (1 - report.progress) / (report.progress - progress_before_);
+  const bool is_logged = step == 1 || is_due(config_.train.log_every) || is_finished();
+  console_.step(report, is_logged);
+  std::vector<MetricsField> fields = {{"tokens", state_.tokens},
+                                      {"loss", result.loss},
+                                      {"top1", result.top1},
+                                      {"lr", report.lr},
+                                      {"momentum", plan_.momentum(at)},
+                                      {"grad_norm", result.grad_norm},
+                                      {"step_tokens", at.step_tokens},
+                                      {"step_ms", report.step_ms},
+                                      {"tokens_per_s", report.tokens_per_s},
+                                      {"mfu", *report.mfu},
+                                      {"loader_wait_ms", result.wait_s * 1e3}};
+  log_.add_phases(trainer_.trace(), fields);
+  log_.write(step, fields, is_logged);
+}
+
+}  // namespace ingot

@@ -1,0 +1,59 @@
+#include "ingot/train/spike_detector.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace {
+
+constexpr double kNormalScale = 1.4826;   // standard deviation / MAD of a normal distribution
+constexpr double kSmallestScale = 0.001;  // of the median: a flat loss has no deviation to measure with
+
+// The upper median: an element of the values. Reorders them. REQUIRES: not empty.
+double median(std::span<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+SpikeDetector::SpikeDetector(int64_t window)
+    : ring_(static_cast<size_t>(window)), part_(static_cast<size_t>(window)) {
+  INGOT_CHECK(window >= 8, "SpikeDetector: a window of {} is below 8", window);
+}
+
+double SpikeDetector::score(double x) {
+  if (!std::isfinite(x)) return std::numeric_limits<double>::infinity();
+  if (2 * count_ < ring_.size()) return 0;
+  const std::span<double> part(part_.data(), count_);
+  std::copy_n(ring_.begin(), count_, part.begin());
+  const double middle = median(part);
+  for (double& value : part) value = std::abs(value - middle);
+  const double scale = std::max(kNormalScale * median(part), kSmallestScale * std::abs(middle));
+  return (x - middle) / std::max(scale, std::numeric_limits<double>::min());
+}
+
+void SpikeDetector::add(double x) {
+  if (!std::isfinite(x)) return;
+  ring_[next_] = x;
+  next_ = (next_ + 1) % ring_.size();
+  count_ = std::min(count_ + 1, ring_.size());
+}
+
+std::vector<double> SpikeDetector::values() const {
+  std::vector<double> values;
+  const size_t oldest = (next_ + ring_.size() - count_) % ring_.size();
+  for (size_t i = 0; i < count_; ++i) values.push_back(ring_[(oldest + i) % ring_.size()]);
+  return values;
+}
+
+void SpikeDetector::set_values(std::span<const double> values) {
+  count_ = next_ = 0;
+  for (const double value : values) add(value);
+}
+
+}  // namespace ingot

@@ -1,0 +1,164 @@
+// The spike detector as a function, and the guard's verdicts.
+#include "ingot/train/guard.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ingot/core/philox.h"
+#include "ingot/train/trainer.h"
+
+namespace ingot {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+double normal(uint64_t seed, uint64_t i) {
+  return static_cast<double>(
+      normal_block({.seed = seed, .purpose = Purpose::kSample, .stream = 0, .step = 0}, i / 4)[i % 4]);
+}
+
+// The median and MAD, by sorting.
+double plain_score(std::vector<double> window, double x) {
+  std::ranges::sort(window);
+  const double median = window[window.size() / 2];
+  std::vector<double> away;
+  for (double v : window) away.push_back(std::abs(v - median));
+  std::ranges::sort(away);
+  return (x - median) / std::max(1.4826 * away[away.size() / 2], 0.001 * std::abs(median));
+}
+
+TEST(SpikeDetector, IsTheFormula) {
+  SpikeDetector detector(16);
+  std::vector<double> all;
+  for (uint64_t i = 0; i < 60; ++i) {
+    const double x = 3 + 0.1 * normal(1, i);
+    if (i >= 16) {
+      const std::vector<double> window(all.end() - 16, all.end());
+      ASSERT_NEAR(detector.score(x), plain_score(window, x), 1e-12) << i;
+    }
+    detector.add(x);
+    all.push_back(x);
+  }
+  EXPECT_EQ(detector.values(), std::vector<double>(all.end() - 16, all.end()));
+}
+
+TEST(SpikeDetector, WaitsForHalfAWindow) {
+  SpikeDetector detector(16);
+  for (int i = 0; i < 7; ++i) detector.add(1);
+  EXPECT_EQ(detector.score(100), 0);
+  detector.add(1);
+  EXPECT_GT(detector.score(100), 1000);
+}
+
+// Whatever fewer than half of the window are, a loss like the others is no spike, and one far above them is.
+TEST(SpikeDetector, IsNotPoisoned) {
+  for (uint64_t seed = 1; seed <= 50; ++seed)
+    for (double bad : {1e300, 1e6, -1e6, 40.0, kNaN, kInf, -kInf}) {
+      constexpr int kWindow = 32;
+      SpikeDetector detector(kWindow);
+      for (int i = 0; i < kWindow; ++i) {
+        const bool is_bad = random_word({.seed = seed, .purpose = Purpose::kShuffle, .stream = 0, .step = 0},
+                                        static_cast<uint64_t>(i)) %
+                                5 <
+                            2;
+        detector.add(3 + 0.1 * normal(seed, static_cast<uint64_t>(i)));
+        if (is_bad && i % 2 == 0) detector.add(bad);  // fewer than half
+      }
+      EXPECT_LT(std::abs(detector.score(3.1)), 10) << "seed " << seed << ", poison " << bad;
+      EXPECT_GT(detector.score(20), 10) << "seed " << seed << ", poison " << bad;
+      EXPECT_EQ(detector.score(kNaN), kInf);
+      for (double v : detector.values()) EXPECT_TRUE(std::isfinite(v));
+    }
+}
+
+TEST(SpikeDetector, SeesNoneWhereTheLossFallsOrIsFlat) {
+  SpikeDetector detector(32);
+  for (int i = 0; i < 200; ++i) {
+    const double falling = 2 + 8 * std::exp(-i / 20.0) + 0.02 * normal(3, static_cast<uint64_t>(i));
+    EXPECT_LT(detector.score(falling), 10) << i;
+    detector.add(falling);
+  }
+  SpikeDetector flat(8);
+  for (int i = 0; i < 8; ++i) flat.add(2.5);
+  EXPECT_LT(flat.score(2.5), 1e-12);
+  EXPECT_LT(flat.score(2.52), 10);
+  EXPECT_GT(flat.score(2.53), 10);
+}
+
+TEST(SpikeDetector, GoesOnWhereItWas) {
+  SpikeDetector whole(16), first(16), second(16);
+  for (uint64_t i = 0; i < 45; ++i) {
+    whole.add(normal(9, i));
+    if (i < 21) first.add(normal(9, i));
+    if (i == 20) second.set_values(first.values());
+    if (i > 20) second.add(normal(9, i));
+  }
+  EXPECT_EQ(whole.values(), second.values());
+  EXPECT_EQ(whole.score(3), second.score(3));
+}
+
+StepResult result(double loss) {
+  StepResult r;
+  r.loss = loss;
+  if (!std::isfinite(loss))
+    r.non_finite = NonFinite{NonFinite::Kind::kLoss, 1, {"block 3", "output of attention"}};
+  return r;
+}
+
+TEST(Guard, ReportsASpikeAndGoesOn) {
+  GuardConfig config;
+  config.spike_window = 8;
+  Guard guard(config);
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(guard.judge(result(3)).event.empty());
+  const Verdict verdict = guard.judge(result(9));
+  EXPECT_EQ(verdict.event, "spike");
+  EXPECT_TRUE(verdict.is_accepted());
+  EXPECT_NE(verdict.reason.find("9.0000"), std::string::npos) << verdict.reason;
+  EXPECT_TRUE(guard.judge(result(3)).event.empty());
+}
+
+TEST(Guard, NamesWhatIsNotFinite) {
+  Guard guard({});
+  const Verdict verdict = guard.judge(result(kNaN));
+  EXPECT_EQ(verdict.policy, GuardPolicy::kStop);
+  EXPECT_EQ(verdict.event, "non_finite");
+  for (const char* part : {"micro-batch 1", "block 3", "output of attention"})
+    EXPECT_NE(verdict.reason.find(part), std::string::npos) << verdict.reason;
+}
+
+TEST(Guard, SkipsAFewInARowThenStops) {
+  GuardConfig config;
+  config.non_finite = GuardPolicy::kSkip;
+  config.max_skips = 2;
+  Guard guard(config);
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(guard.judge(result(kNaN)).policy, GuardPolicy::kSkip);
+    EXPECT_EQ(guard.judge(result(kInf)).policy, GuardPolicy::kSkip);
+    EXPECT_TRUE(guard.judge(result(3)).is_accepted());
+  }
+  guard.judge(result(kNaN));
+  guard.judge(result(kNaN));
+  EXPECT_EQ(guard.judge(result(kNaN)).policy, GuardPolicy::kStop);
+}
+
+// A step that goes well after a rollback was done before: only a new checkpoint is progress.
+TEST(Guard, RollsBackAFewTimesBetweenCheckpoints) {
+  GuardConfig config;
+  config.non_finite = GuardPolicy::kRollback;
+  config.max_skips = 2;
+  Guard guard(config);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(guard.judge(result(kNaN)).policy, GuardPolicy::kRollback);
+    EXPECT_TRUE(guard.judge(result(3)).is_accepted());
+  }
+  guard.checkpoint_saved();
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(guard.judge(result(kNaN)).policy, GuardPolicy::kRollback);
+  EXPECT_EQ(guard.judge(result(kNaN)).policy, GuardPolicy::kStop);
+}
+
+}  // namespace
+}  // namespace ingot
