@@ -39,9 +39,11 @@ double copy_bytes_per_s(const Tensor& to, const Tensor& from) {
   return 2 * static_cast<double>(from.bytes()) / best_s;
 }
 
-// Bytes that a step must move: w and g read and written, the state read and written, the copy written.
-size_t step_bytes(const Optimizer& optimizer, bool has_copy) {
-  return static_cast<size_t>(kN) * (16 + (has_copy ? 2 : 0)) + 2 * optimizer.state_bytes();
+// Bytes that a step moves: w and g read and written, the state read and written, the copy written. Adafactor
+// reads w and g once more for its sums, and g once more for the size of its update.
+size_t step_bytes(const Optimizer& optimizer, OptimizerKind kind, bool has_copy) {
+  const size_t per_param = 16 + (has_copy ? 2 : 0) + (kind == OptimizerKind::kAdafactor ? 12 : 0);
+  return static_cast<size_t>(kN) * per_param + 2 * optimizer.state_bytes();
 }
 
 void BM_Step(benchmark::State& state, OptimizerKind kind, bool has_copy, bool wants_stats) {
@@ -66,7 +68,7 @@ void BM_Step(benchmark::State& state, OptimizerKind kind, bool has_copy, bool wa
     best_s =
         std::min(best_s, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  const auto bytes = static_cast<double>(step_bytes(optimizer, has_copy));
+  const auto bytes = static_cast<double>(step_bytes(optimizer, kind, has_copy));
   state.SetBytesProcessed(static_cast<int64_t>(bytes) * state.iterations());
   state.counters["bytes/param"] = bytes / static_cast<double>(kN);
   state.counters["best_GB/s"] = bytes / best_s * 1e-9;
@@ -74,14 +76,41 @@ void BM_Step(benchmark::State& state, OptimizerKind kind, bool has_copy, bool wa
   state.counters["of_copy"] = bytes / best_s / copy;
 }
 
+// Muon is bound by its products: five iterations of 4 s^2 l + 2 s^3 operations, s and l the matrix's sides.
+void BM_Muon(benchmark::State& state, DType iteration) {
+  constexpr int64_t kLong = 3072, kShort = 768;
+  Arena arena("bench", static_cast<size_t>(kLong * kShort) * 8 + 2 * Arena::kAlign);
+  const Tensor w = arena.alloc(DType::f32, {kLong * kShort}), g = arena.alloc(DType::f32, {kLong * kShort});
+  fill(w, 1);
+  OptimizerConfig config{.lr = 1e-6,
+                         .rule = {.kind = OptimizerKind::kMuon, .newton_schulz_dtype = iteration}};
+  Optimizer optimizer(config, {{.name = "w", .shape = {kLong, kShort}, .w = w, .g = g}});
+  Stream stream;
+  for (auto _ : state) {
+    state.PauseTiming();
+    fill(g, 0.1f);
+    state.ResumeTiming();
+    optimizer.step({.lr = 1e-6}, 1, stream);
+  }
+  const double flops = 5.0 * kShort * kShort * (4.0 * kLong + 2.0 * kShort);
+  state.counters["GFLOP/s"] = benchmark::Counter(flops * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+}
+
 void register_all() {
-  for (const RuleEntry& entry : rules())
+  for (const DType iteration : {DType::f32, DType::bf16})
+    benchmark::RegisterBenchmark(fmt::format("muon 3072 x 768/{}", name(iteration)).c_str(), BM_Muon,
+                                 iteration)
+        ->UseRealTime()
+        ->Unit(benchmark::kMillisecond);
+  for (const RuleEntry& entry : rules()) {
+    if (entry.kind == OptimizerKind::kMuon) continue;
     for (const bool has_copy : {false, true}) {
       const std::string name = fmt::format("step/{}{}", entry.name, has_copy ? "/bf16_copy" : "");
       benchmark::RegisterBenchmark(name.c_str(), BM_Step, entry.kind, has_copy, false)
           ->UseRealTime()
           ->Unit(benchmark::kMillisecond);
     }
+  }
   benchmark::RegisterBenchmark("step/adamw/stats", BM_Step, OptimizerKind::kAdamW, false, true)
       ->UseRealTime()
       ->Unit(benchmark::kMillisecond);

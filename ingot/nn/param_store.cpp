@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "ingot/core/parallel.h"
 #include "ingot/core/philox.h"
 #include "ingot/core/stream.h"
+#include "ingot/ops/bf16_tail.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/random_normal.h"
 
@@ -13,10 +15,19 @@ int ParamList::add(ParamSpec spec) {
   INGOT_CHECK(spec.unit == units() || spec.unit == units() - 1,
               "ParamList::add: {} belongs to unit {}, but {} units are declared", spec.name, spec.unit,
               units());
-  if (spec.unit == units()) unit_elements_.push_back(0);
+  if (spec.unit == units()) {
+    unit_elements_.push_back(0);
+    vector_elements_.push_back(0);
+  }
   int64_t& end = unit_elements_[static_cast<size_t>(spec.unit)];
   spec.offset = end;
-  end += (spec.elements() + kAlign - 1) / kAlign * kAlign;
+  const int64_t padded = (spec.elements() + kAlign - 1) / kAlign * kAlign;
+  end += padded;
+  if (spec.is_vector()) {
+    int64_t& vectors = vector_elements_[static_cast<size_t>(spec.unit)];
+    spec.vector_offset = vectors;
+    vectors += padded;
+  }
   specs_.push_back(std::move(spec));
   return static_cast<int>(specs_.size()) - 1;
 }
@@ -48,11 +59,16 @@ Tensor view(const Tensor& flat, const ParamSpec& spec) {
 Tensor ParamStore::weight(int id) {
   if (id < 0) return {};
   const ParamSpec& spec = list_[id];
-  const UnitBuffers& unit = get(spec.unit);
-  return view(spec.is_vector() ? unit.master : unit.compute, spec);
+  return spec.is_vector() ? master(id) : view(get(spec.unit).compute, spec);
 }
 
-Tensor ParamStore::master(int id) { return view(get(list_[id].unit).master, list_[id]); }
+Tensor ParamStore::master(int id) {
+  const ParamSpec& spec = list_[id];
+  const UnitBuffers& unit = get(spec.unit);
+  if (unit.master.elements() == list_.unit_elements(spec.unit)) return view(unit.master, spec);
+  if (!spec.is_vector()) return view(unit.grad, spec);
+  return unit.master.rows(spec.vector_offset, spec.vector_offset + spec.elements());
+}
 
 Tensor ParamStore::grad(int id) {
   if (id < 0) return {};
@@ -66,26 +82,63 @@ size_t flat_bytes(const ParamList& list, DType dtype) {
          static_cast<size_t>(list.units()) * Arena::kAlign;
 }
 
+size_t params_bytes(const ParamList& list, DType compute, Masters masters) {
+  const size_t copies = compute == DType::f32 ? 0 : flat_bytes(list, compute);
+  if (masters == Masters::kF32) return flat_bytes(list, DType::f32) + copies;
+  size_t vectors = 0;
+  for (int u = 0; u < list.units(); ++u)
+    vectors += static_cast<size_t>(list.vector_elements(u)) * sizeof(float) + Arena::kAlign;
+  return vectors + copies + (masters == Masters::kTail ? flat_bytes(list, DType::u16) : 0);
+}
+
 }  // namespace
 
-ResidentStore::ResidentStore(const ParamList& list, DType compute, bool has_grads)
+ResidentStore::ResidentStore(const ParamList& list, DType compute, bool has_grads, Masters masters)
     : ParamStore(list),
-      params_("parameters",
-              flat_bytes(list, DType::f32) + (compute == DType::f32 ? 0 : flat_bytes(list, compute))),
+      masters_(masters),
+      params_("parameters", params_bytes(list, compute, masters)),
       grads_("gradients", has_grads ? flat_bytes(list, DType::f32) : 0) {
+  INGOT_CHECK(masters == Masters::kF32 || (compute == DType::bf16 && has_grads),
+              "ResidentStore: weights without f32 masters need bf16 and gradients");
   for (int u = 0; u < list.units(); ++u) {
     const Shape flat{list.unit_elements(u)};
     UnitBuffers unit;
-    unit.master = params_.alloc(DType::f32, flat);
+    unit.master = params_.alloc(DType::f32, masters == Masters::kF32 ? flat : Shape{list.vector_elements(u)});
     unit.compute = compute == DType::f32 ? unit.master : params_.alloc(compute, flat);
+    if (masters == Masters::kTail) unit.tail = params_.alloc(DType::u16, flat);
     if (has_grads) unit.grad = grads_.alloc(DType::f32, flat);
     units_.push_back(unit);
   }
 }
 
 void ResidentStore::refresh_compute(Stream& stream) {
+  for (const UnitBuffers& unit : units_) {
+    if (masters_ == Masters::kF32) {
+      if (unit.compute.data != unit.master.data) cast(unit.compute, unit.master, stream);
+      continue;
+    }
+    float* numbers = unit.grad.as<float>();
+    parallel_for(unit.grad.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
+      bf16* w = unit.compute.as<bf16>();
+      for (int64_t i = begin; i < end; ++i)
+        if (unit.tail)
+          split_tail(w[i], unit.tail.as<uint16_t>()[i], numbers[i]);
+        else
+          w[i] = bf16(numbers[i]);
+      std::fill(numbers + begin, numbers + end, 0.0f);
+    });
+  }
+}
+
+void ResidentStore::expand_masters() {
+  if (masters_ == Masters::kF32) return;
   for (const UnitBuffers& unit : units_)
-    if (unit.compute.data != unit.master.data) cast(unit.compute, unit.master, stream);
+    parallel_for(unit.grad.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
+      const bf16* w = unit.compute.as<bf16>();
+      float* numbers = unit.grad.as<float>();
+      for (int64_t i = begin; i < end; ++i)
+        numbers[i] = unit.tail ? join_tail(w[i], unit.tail.as<uint16_t>()[i]) : static_cast<float>(w[i]);
+    });
 }
 
 void init_params(ParamStore& store, uint64_t seed) {

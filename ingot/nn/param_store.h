@@ -2,7 +2,8 @@
 //
 // A unit (embedding, block l, head) is one flat buffer of f32 masters, one of gradients, and for a bf16 model
 // one of bf16 copies; every parameter is a range of its unit's buffers. Matrices and tables are read in the
-// compute dtype; norm weights and biases (1-D) are read as f32 from the masters.
+// compute dtype; norm weights and biases (1-D) are read as f32 from the masters. A bf16 model may keep its
+// matrices without f32 masters (Masters).
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,10 @@ namespace ingot {
 enum class Role { kEmbedding, kPosition, kMatrix, kHead, kNorm, kBias };
 enum class Init { kZero, kOne, kNormal };
 
+// How a bf16 model keeps the numbers behind its matrices: f32 masters beside the bf16 copies; nothing but the
+// bf16 numbers; or those and the low 16 bits of an exact f32 number.
+enum class Masters { kF32, kNone, kTail };
+
 struct ParamSpec {
   std::string name;  // "blocks.3.attention.qkv.weight"
   Shape shape;       // (out features, in features) for a matrix
@@ -27,7 +32,8 @@ struct ParamSpec {
   int64_t padding_rows = 0;             // last rows of a padded table: initialised to zero
   std::vector<int64_t> row_parts = {};  // rows of each, where several matrices lie in one; empty: one
   int unit = 0;
-  int64_t offset = 0;  // elements from the start of its unit
+  int64_t offset = 0;         // elements from the start of its unit
+  int64_t vector_offset = 0;  // of a vector: from the start of its unit's vectors
 
   bool is_vector() const { return shape.rank() == 1; }
   int64_t elements() const { return shape.elements(); }
@@ -51,16 +57,18 @@ class ParamList {
   int units() const { return static_cast<int>(unit_elements_.size()); }
   int64_t unit_elements(int unit) const { return unit_elements_[static_cast<size_t>(unit)]; }
   int64_t elements() const;  // with the padding between parameters
+  int64_t vector_elements(int unit) const { return vector_elements_[static_cast<size_t>(unit)]; }
 
  private:
   std::vector<ParamSpec> specs_;
-  std::vector<int64_t> unit_elements_;
+  std::vector<int64_t> unit_elements_, vector_elements_;
 };
 
 // The flat buffers of one unit, (unit_elements) each. compute is master itself for an f32 model.
 struct UnitBuffers {
-  Tensor master;   // f32
+  Tensor master;   // f32; without f32 masters (vector_elements): the vectors alone
   Tensor compute;  // f32 or bf16
+  Tensor tail;     // u16, with Masters::kTail
   Tensor grad;     // f32; absent in a store for inference
 };
 
@@ -79,8 +87,10 @@ class ParamStore {
   const ParamList& list() const { return list_; }
   // The parameter as layers read it: f32 for vectors, the compute dtype otherwise. id < 0: absent.
   Tensor weight(int id);
-  Tensor master(int id);  // f32
-  Tensor grad(int id);    // f32, same shape; id < 0: absent
+  // Its f32 numbers. Without f32 masters a matrix has them in its gradient's place, between
+  // ResidentStore::expand_masters or init_params and refresh_compute.
+  Tensor master(int id);
+  Tensor grad(int id);  // f32, same shape; id < 0: absent
 
  private:
   const ParamList& list_;  // borrowed from the model, which outlives the store
@@ -90,15 +100,22 @@ class ParamStore {
 class ResidentStore : public ParamStore {
  public:
   // without_grads: for evaluation and generation only.
-  ResidentStore(const ParamList& list, DType compute, bool has_grads = true);
+  // REQUIRES: masters other than kF32 with a bf16 compute dtype and gradients.
+  ResidentStore(const ParamList& list, DType compute, bool has_grads = true, Masters masters = Masters::kF32);
 
   const UnitBuffers& get(int unit) override { return units_[static_cast<size_t>(unit)]; }
   // Copies the masters into the compute copies (after loading or initialising; the optimizer keeps them).
+  // Without f32 masters: from the gradients' place, which becomes zero.
   void refresh_compute(Stream& stream);
+  // Makes master() of every parameter readable, until refresh_compute, which restores what was. Nothing to do
+  // with f32 masters. REQUIRES: all gradients are zero.
+  void expand_masters();
+  Masters masters() const { return masters_; }
   const Arena& params_arena() const { return params_; }
   const Arena& grads_arena() const { return grads_; }
 
  private:
+  Masters masters_;
   Arena params_, grads_;
   std::vector<UnitBuffers> units_;
 };

@@ -55,11 +55,22 @@ float add_squares(float* columns, const float* g, float grad_scale, int64_t C) {
   return sum;
 }
 
+// Of w^2 over a range of elements.
+double weight_squares(const OptimParam& p, int64_t begin, int64_t end) {
+  float piece[kPieceElements];
+  double total = 0;
+  for (int64_t i = begin; i < end; i += kPieceElements) {
+    const int64_t n = std::min(kPieceElements, end - i);
+    total += sum_of_squares(load_weights(p, i, n, piece), n);
+  }
+  return total;
+}
+
 // row and col one step on, and the sums of w^2.
 void move_matrix_state(const ParamState& p, const RuleStep& step, float b, const Strips& strips,
                        const StripSums& sums) {
   const int64_t C = strips.columns;
-  const float *w = p.param.w.as<float>(), *g = p.param.g.as<float>();
+  const float* g = p.param.g.as<float>();
   float *row = p.state[0].as<float>(), *col = p.state[1].as<float>();
   parallel_for(strips.count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t s = begin; s < end; ++s) {
@@ -70,7 +81,7 @@ void move_matrix_state(const ParamState& p, const RuleStep& step, float b, const
         const float mean = add_squares(columns, g + r * C, step.grad_scale, C) / static_cast<float>(C);
         row[r] += (mean - row[r]) * b;
       }
-      sums.weights[s] = sum_of_squares(w + range.begin * C, (range.end - range.begin) * C);
+      sums.weights[s] = weight_squares(p.param, range.begin * C, range.end * C);
     }
   });
   const float per_row = 1 / static_cast<float>(strips.rows);
@@ -85,7 +96,7 @@ void move_matrix_state(const ParamState& p, const RuleStep& step, float b, const
 
 void move_vector_state(const ParamState& p, const RuleStep& step, float b, const Strips& strips,
                        const StripSums& sums) {
-  const float *w = p.param.w.as<float>(), *g = p.param.g.as<float>();
+  const float* g = p.param.g.as<float>();
   float* v = p.state[0].as<float>();
   parallel_for(strips.count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t s = begin; s < end; ++s) {
@@ -95,7 +106,7 @@ void move_vector_state(const ParamState& p, const RuleStep& step, float b, const
         const float gradient = g[i] * step.grad_scale;
         v[i] += (gradient * gradient - v[i]) * b;
       }
-      sums.weights[s] = sum_of_squares(w + range.begin, range.end - range.begin);
+      sums.weights[s] = weight_squares(p.param, range.begin, range.end);
     }
   });
 }
@@ -182,7 +193,7 @@ RangeTotals Adafactor::update(const ParamState& p, Range range, const RuleStep& 
   const auto decay = static_cast<float>(1 - step.lr * step.weight_decay);
   const auto factor = static_cast<float>(prepared.factor), divisor = static_cast<float>(prepared.divisor);
   const auto smallest = static_cast<float>(params_.eps * params_.eps);
-  return for_each_piece(p.param, range, step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
+  return for_each_piece(p, range, step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
     for_each_update(p, i, n, step.grad_scale, divisor, smallest,
                     [&](int64_t j, float update) { w[j] = w[j] * decay - factor * update; });
   });

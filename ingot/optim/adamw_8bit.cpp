@@ -21,27 +21,33 @@ struct Maps {
 };
 
 // Moves n <= 256 elements of one block; returns how many gradients were passed over.
-int64_t move_block(const AdamW& rule, const Maps& maps, float* w, const float* g, const BlockState& state,
+int64_t move_block(const AdamW& given, const Maps& maps, float* w, const float* g, const BlockState& state,
                    int64_t n) {
+  const AdamW rule = given;  // a local copy stays in registers
   alignas(64) float m[AdamW8bit::kBlock], v[AdamW8bit::kBlock];
   const float m_scale = *state.m_absmax, v_scale = *state.v_absmax;
+  const float *with_sign = maps.with_sign, *without_sign = maps.without_sign;
+  uint8_t *m8 = state.m8, *v8 = state.v8;
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) {
+    m[j] = with_sign[m8[j]] * m_scale;
+    v[j] = without_sign[v8[j]] * v_scale;
+  }
   const float limit = std::numeric_limits<float>::max();
   float m_most = 0, v_most = 0;
-  int skipped = 0;
-#pragma omp simd reduction(max : m_most, v_most) reduction(+ : skipped)
+  int finite = 0;
+#pragma omp simd reduction(max : m_most, v_most) reduction(+ : finite)
   for (int64_t j = 0; j < n; ++j) {
-    const float gradient = g[j] * rule.grad_scale, old_w = w[j];
-    const float old_m = maps.with_sign[state.m8[j]] * m_scale;
-    const float old_v = maps.without_sign[state.v8[j]] * v_scale;
-    float new_m = old_m, new_v = old_v, new_w = old_w;
+    const float gradient = g[j] * rule.grad_scale, square = gradient * gradient;
+    float new_m = m[j], new_v = v[j], new_w = w[j];
     rule(new_w, g[j], new_m, new_v);
-    const bool is_finite = gradient * gradient <= limit;
-    m[j] = is_finite ? new_m : old_m;
-    v[j] = is_finite ? new_v : old_v;
-    w[j] = is_finite ? new_w : old_w;
-    skipped += is_finite ? 0 : 1;
-    m_most = std::max(m_most, std::abs(m[j]));
-    v_most = std::max(v_most, v[j]);
+    m[j] = square <= limit ? new_m : m[j];
+    v[j] = square <= limit ? new_v : v[j];
+    w[j] = square <= limit ? new_w : w[j];
+    finite += square <= limit ? 1 : 0;
+    const float size = std::abs(m[j]);
+    m_most = m_most > size ? m_most : size;
+    v_most = v_most > v[j] ? v_most : v[j];
   }
   *state.m_absmax = m_most;
   *state.v_absmax = v_most;
@@ -49,10 +55,10 @@ int64_t move_block(const AdamW& rule, const Maps& maps, float* w, const float* g
   const float m_unit = m_most > 0 ? m_most : 1, v_unit = v_most > 0 ? v_most : 1;
 #pragma omp simd
   for (int64_t j = 0; j < n; ++j) {
-    state.m8[j] = signed_code(m[j] / m_unit);
-    state.v8[j] = unsigned_code(v[j] / v_unit);
+    m8[j] = signed_code(m[j] / m_unit);
+    v8[j] = unsigned_code(v[j] / v_unit);
   }
-  return skipped;
+  return n - finite;
 }
 
 }  // namespace
@@ -75,15 +81,14 @@ RangeTotals AdamW8bit::update(const ParamState& p, Range range, const RuleStep& 
   const AdamW rule(params_, step);
   const Maps maps{signed_map_.data(), unsigned_map_.data()};
   int64_t skipped = 0;
-  RangeTotals totals =
-      for_each_piece(p.param, range, step, [&](float* w, const float* g, int64_t i, int64_t n) {
-        for (int64_t j = 0; j < n; j += kBlock) {
-          const int64_t block = (i + j) / kBlock;
-          const BlockState state{p.state[0].as<uint8_t>() + i + j, p.state[1].as<uint8_t>() + i + j,
-                                 p.state[2].as<float>() + block, p.state[3].as<float>() + block};
-          skipped += move_block(rule, maps, w + j, g + j, state, std::min(kBlock, n - j));
-        }
-      });
+  RangeTotals totals = for_each_piece(p, range, step, [&](float* w, const float* g, int64_t i, int64_t n) {
+    for (int64_t j = 0; j < n; j += kBlock) {
+      const int64_t block = (i + j) / kBlock;
+      const BlockState state{p.state[0].as<uint8_t>() + i + j, p.state[1].as<uint8_t>() + i + j,
+                             p.state[2].as<float>() + block, p.state[3].as<float>() + block};
+      skipped += move_block(rule, maps, w + j, g + j, state, std::min(kBlock, n - j));
+    }
+  });
   totals.non_finite = skipped;
   return totals;
 }

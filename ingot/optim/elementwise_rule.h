@@ -25,7 +25,7 @@ class ElementwiseRule final : public UpdateRule {
   RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
                      const Prepared& /*prepared*/) const override {
     const R rule(params_, step);
-    return for_each_piece(p.param, range, step,
+    return for_each_piece(p, range, step,
                           [&](float* w, const float* g, [[maybe_unused]] int64_t i, int64_t n) {
                             [&]<size_t... S>(std::index_sequence<S...>) {
                               move(rule, n, w, g, (p.state[S].as<float>() + i)...);

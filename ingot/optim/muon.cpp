@@ -152,7 +152,7 @@ RangeTotals Muon::update(const ParamState& p, Range range, const RuleStep& step,
                          const Prepared& prepared) const {
   const auto lr = static_cast<float>(step.lr), decay = static_cast<float>(step.lr * step.weight_decay);
   const bool is_cautious = params_.has_cautious_decay;
-  return for_each_piece(p.param, range, step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
+  return for_each_piece(p, range, step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
     for_each_part(p.param, params_.splits_fused, [&](const Part& part) {
       const int64_t first = std::max(i, part.first()), end = std::min(i + n, part.end());
       const float* o = prepared.direction.as<float>();

@@ -33,11 +33,15 @@ struct Iterates {
   }
 };
 
+// Through the bits, as numbers: copies of a struct do not vectorise.
+inline void put(float& to, float x) { to = x; }
+inline void put(bf16& to, float x) { to.bits = bf16(x).bits; }
+
 template <typename To, typename From>
 void scale_elements(To* to, const From* from, float scale, int64_t n) {
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) to[i] = static_cast<To>(scale * static_cast<float>(from[i]));
+    for (int64_t i = begin; i < end; ++i) put(to[i], scale * static_cast<float>(from[i]));
   });
 }
 
@@ -54,7 +58,7 @@ void combine_elements(T* b, const T* a, const float* squared, const NewtonSchulz
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i)
-      b[i] = static_cast<T>(of_a * static_cast<float>(a[i]) + of_squared * squared[i]);
+      put(b[i], of_a * static_cast<float>(a[i]) + of_squared * squared[i]);
   });
 }
 

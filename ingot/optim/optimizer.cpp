@@ -16,8 +16,11 @@ constexpr int64_t kBlockElements = 1 << 15;  // a multiple of 256: 8-bit states 
 
 void check_param(const OptimParam& p) {
   const int64_t n = p.elements();
-  check_tensor(p.w, DType::f32, {n}, "Optimizer: w");
+  check_tensor(p.w, p.w.dtype == DType::bf16 ? DType::bf16 : DType::f32, {n}, "Optimizer: w");
   check_tensor(p.g, DType::f32, {n}, "Optimizer: g");
+  if (p.tail) check_tensor(p.tail, DType::u16, {n}, "Optimizer: tail");
+  INGOT_CHECK(p.w.dtype == DType::f32 ? !p.tail : !p.compute,
+              "Optimizer: {}: a tail is for bf16 weights, a copy for f32 weights", p.name);
   if (p.compute) check_tensor(p.compute, DType::bf16, {n}, "Optimizer: compute");
   int64_t rows = 0;
   for (int64_t part : p.row_parts) rows += part;
@@ -77,6 +80,9 @@ size_t Optimizer::arena_bytes() const {
   for (const Member& member : members_)
     for (const StateSpec& spec : groups_[member.group].rule->state(member.memory.param))
       total += static_cast<size_t>(spec.shape.elements()) * size_bytes(spec.dtype) + Arena::kAlign;
+  if (ema_ > 0)
+    for (const Member& member : members_)
+      total += static_cast<size_t>(member.memory.param.elements()) * sizeof(float) + Arena::kAlign;
   return total;
 }
 
@@ -88,7 +94,8 @@ size_t Optimizer::scratch_bytes() const {
 }
 
 Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params)
-    : groups_(make_groups(config)),
+    : ema_(config.ema),
+      groups_(make_groups(config)),
       members_(make_members(config, std::move(params))),
       arena_("optimizer", arena_bytes()),
       scratch_("optimizer scratch", scratch_bytes()) {
@@ -101,6 +108,10 @@ Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> para
       states_.push_back({spec.name + "." + param.name, member.memory.state.back()});
     }
     const int64_t n = param.elements();
+    if (ema_ > 0) {
+      member.memory.average = arena_.alloc(DType::f32, {n});
+      states_.push_back({"ema." + param.name, member.memory.average});
+    }
     member.block_begin = blocks_.size();
     for (int64_t k = 0; k < n; k += kBlockElements) {
       (rule.is_whole() ? whole_blocks_ : free_blocks_).push_back(blocks_.size());
@@ -142,6 +153,7 @@ RuleStep Optimizer::step_of(const Member& member, const StepInputs& inputs, floa
   RuleStep step{.lr = inputs.lr * group.lr_ratio, .t = t_, .grad_scale = grad_scale};
   if (member.memory.param.is_matrix() || group.decays_vectors) step.weight_decay = p.weight_decay;
   step.wants_totals = inputs.wants_stats;
+  step.average_part = t_ == 1 ? 1.0f : static_cast<float>(1 - ema_);
   const bool is_driven = inputs.momentum && group.is_momentum_driven;
   step.momentum = is_driven ? *inputs.momentum : momentum_ramp(group.kind, p).at(t_);
   return step;
@@ -208,7 +220,7 @@ size_t Optimizer::state_bytes() const {
 size_t Optimizer::state_bytes(size_t param) const {
   size_t total = 0;
   for (const Tensor& t : members_[param].memory.state) total += t.bytes();
-  return total;
+  return total + (ema_ > 0 ? members_[param].memory.average.bytes() : 0);
 }
 
 std::string Optimizer::summary() const {

@@ -68,6 +68,9 @@ class Optimizer {
     Tensor tensor;     // of the dtype and shape that the rule declared
   };
   const std::vector<State>& states() const { return states_; }  // in order of the parameters
+  // The moving averages of the weights (n) f32, with config.ema, by parameter; they are among the states as
+  // ema.NAME. a = lerp(a, w, 1 - ema) after each step, and w itself at the first.
+  Tensor average(size_t param) const { return members_[param].memory.average; }
   size_t state_bytes() const;
   size_t state_bytes(size_t param) const;
 
@@ -108,6 +111,7 @@ class Optimizer {
   void update_blocks(std::span<const size_t> blocks);
   void finish_step(bool wants_stats);
 
+  double ema_;
   std::vector<Group> groups_;  // the base is the last
   std::vector<Member> members_;
   Arena arena_, scratch_;

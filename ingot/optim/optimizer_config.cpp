@@ -91,6 +91,7 @@ void OptimizerConfig::validate() const {
   };
   require(lr > 0, "optimizer.lr", "be above 0", lr);
   require(grad_clip >= 0, "optimizer.grad_clip", "not be negative (0 is off)", grad_clip);
+  require(ema >= 0 && ema < 1, "optimizer.ema", "lie in [0, 1)", ema);
   validate_rule(resolve(rule, rule), "optimizer.");
   for (size_t i = 0; i < groups.size(); ++i) {
     const GroupConfig& group = groups[i];

@@ -38,6 +38,7 @@ struct GroupConfig {
 struct OptimizerConfig {
   double lr = 1e-3;
   double grad_clip = 1.0;                             // global norm; 0: off
+  double ema = 0;                                     // decay of the weights' moving average; 0: none is kept
   RuleConfig rule = {.kind = OptimizerKind::kAdamW};  // of every parameter that no group takes
   std::vector<GroupConfig> groups = {};               // the first that takes a parameter has it
 

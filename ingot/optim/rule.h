@@ -8,6 +8,7 @@
 
 #include "ingot/core/arena.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/philox.h"
 #include "ingot/core/stream.h"
 #include "ingot/core/tensor.h"
 
@@ -27,7 +28,9 @@ struct OptimParam {
   ParamRole role = ParamRole::kMatrix;
   Shape shape = {};                     // (out features, in features) of a matrix, (n) of a vector
   std::vector<int64_t> row_parts = {};  // rows of each, where matrices share one tensor (q, k, v); empty: one
-  Tensor w = {};                        // (n) f32, updated
+  Tensor w = {};                        // (n) f32, updated; or bf16, then the next two say how it is rounded
+  Tensor tail = {};                     // (n) u16: with a bf16 w an exact f32 number (ops/bf16_tail.h)
+  RandomKey rounding = {};              // of a bf16 w without tail: stochastic, step by step
   Tensor compute = {};                  // (n) bf16, set to the new w rounded to nearest even; or absent
   Tensor g = {};                        // (n) f32, read and set to zero
 
@@ -60,6 +63,7 @@ struct RuleStep {
   double momentum = 0;  // the rule's momentum, or its beta1
   int64_t t = 1;        // 1 at the first update
   float grad_scale = 1;
+  float average_part = 0;  // of the new w in its moving average
   bool wants_totals = false;
 };
 
@@ -74,6 +78,7 @@ struct StateSpec {
 struct ParamState {
   OptimParam param;
   std::vector<Tensor> state;
+  Tensor average = {};  // (n) f32, the moving average of w; absent: none is kept
 };
 
 // Sums over a range of elements; the squares and the product only where a step wants totals.

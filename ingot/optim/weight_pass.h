@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ingot/ops/bf16_tail.h"
 #include "ingot/optim/rule.h"
+#include "ingot/optim/stochastic_rounding.h"
 
 namespace ingot {
 
@@ -30,23 +32,67 @@ inline void add_totals(RangeTotals& totals, const float* before, const float* w,
   totals.update_dot_weight += static_cast<double>(dots);
 }
 
+// Weights [i, i + n) of a parameter, n <= kPieceElements: in place if they are f32, else read into `piece`.
+inline float* load_weights(const OptimParam& p, int64_t i, int64_t n, float* piece) {
+  if (p.w.dtype == DType::f32) return p.w.as<float>() + i;
+  const bf16* w = p.w.as<bf16>() + i;
+  if (p.tail) {
+    const uint16_t* tail = p.tail.as<uint16_t>() + i;
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) piece[j] = join_tail(w[j], tail[j]);
+  } else {
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) piece[j] = static_cast<float>(w[j]);
+  }
+  return piece;
+}
+
+// The new weights to where they are kept, and their copy in the compute dtype.
+inline void store_weights(const OptimParam& p, int64_t i, int64_t n, const float* piece, int64_t t) {
+  if (p.w.dtype == DType::f32) {
+    if (!p.compute) return;
+    bf16* compute = p.compute.as<bf16>() + i;
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) compute[j].bits = bf16(piece[j]).bits;  // as numbers: it vectorises
+    return;
+  }
+  bf16* w = p.w.as<bf16>() + i;
+  if (p.tail) {
+    uint16_t* tail = p.tail.as<uint16_t>() + i;
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) split_tail(w[j], tail[j], piece[j]);
+    return;
+  }
+  RandomKey key = p.rounding;
+  key.step = static_cast<uint64_t>(t);
+  uint16_t random[kPieceElements];
+  random_halves(random, RandomBlocks(key), i, n);
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) w[j].bits = round_stochastically(piece[j], random[j]).bits;
+}
+
+inline void move_average(const Tensor& average, int64_t i, int64_t n, const float* w, float part) {
+  float* a = average.as<float>() + i;
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) a[j] += (w[j] - a[j]) * part;
+}
+
 // Calls body(w, g, i, n) for the pieces of the range: n elements of the parameter from element i on. The body
 // changes w[0 .. n) and its own state.
 template <typename Body>
-RangeTotals for_each_piece(const OptimParam& p, Range range, const RuleStep& step, Body&& body) {
+RangeTotals for_each_piece(const ParamState& state, Range range, const RuleStep& step, Body&& body) {
+  const OptimParam& p = state.param;
   RangeTotals totals;
-  float before[kPieceElements];
+  float before[kPieceElements], piece[kPieceElements];
   for (int64_t i = range.begin; i < range.end; i += kPieceElements) {
     const int64_t n = std::min(kPieceElements, range.end - i);
-    float *w = p.w.as<float>() + i, *g = p.g.as<float>() + i;
+    float *w = load_weights(p, i, n, piece), *g = p.g.as<float>() + i;
     if (step.wants_totals) std::memcpy(before, w, static_cast<size_t>(n) * sizeof(float));
     body(w, static_cast<const float*>(g), i, n);
     if (step.wants_totals) add_totals(totals, before, w, g, step.grad_scale, n);
     std::memset(g, 0, static_cast<size_t>(n) * sizeof(float));
-    if (!p.compute) continue;
-    bf16* compute = p.compute.as<bf16>() + i;
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) compute[j] = bf16(w[j]);
+    if (state.average) move_average(state.average, i, n, w, step.average_part);
+    store_weights(p, i, n, w, step.t);
   }
   return totals;
 }

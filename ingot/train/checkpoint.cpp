@@ -19,6 +19,20 @@ std::vector<Tensor> masters(ParamStore& params) {
   return all;
 }
 
+// All weights readable as f32 for as long as it lives, also when writing them fails.
+class ExpandedMasters {
+ public:
+  explicit ExpandedMasters(Trainer& trainer) : trainer_(trainer) { trainer.params().expand_masters(); }
+  ~ExpandedMasters() {
+    if (trainer_.params().masters() != Masters::kF32) trainer_.params().refresh_compute(trainer_.stream());
+  }
+  ExpandedMasters(const ExpandedMasters&) = delete;
+  ExpandedMasters& operator=(const ExpandedMasters&) = delete;
+
+ private:
+  Trainer& trainer_;
+};
+
 std::vector<int64_t> dims_of(const Tensor& t) {
   std::vector<int64_t> dims;
   for (int i = 0; i < t.rank(); ++i) dims.push_back(t.dim(i));
@@ -115,6 +129,7 @@ fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokeniz
   const uint64_t weights_bytes = static_cast<uint64_t>(model.params().elements()) * 4;
   store.require_space(weights_bytes + trainer.optimizer().state_bytes() + (4 << 20));
   const fs::path folder = store.begin(state.step);
+  const ExpandedMasters expanded(trainer);
   const auto weights =
       write_safetensors(folder / "model.safetensors", hf_sources(model, masters(trainer.params())));
   const auto moments =

@@ -67,6 +67,9 @@ void RunConfig::validate() const {
   validate_samples(sample);
   if (precision.compute != DType::f32 && precision.compute != DType::bf16)
     fail(ErrorKind::kUsage, "precision.compute must be f32 or bf16");
+  if (precision.master != Masters::kF32 && precision.compute != DType::bf16)
+    fail(ErrorKind::kUsage,
+         "precision.master must be f32 with precision.compute = f32; the others keep bf16 weights");
   if (checkpoint.keep < 1)
     fail(ErrorKind::kUsage, "checkpoint.keep must be at least 1, got {}", checkpoint.keep);
   if (train.steps < 1 || train.batch_size < 1 || train.grad_accum < 1 || train.log_every < 1)

@@ -8,6 +8,7 @@
 
 #include "ingot/core/dtype.h"
 #include "ingot/nn/config.h"
+#include "ingot/nn/param_store.h"
 #include "ingot/nn/recompute.h"
 #include "ingot/optim/optimizer_config.h"
 #include "ingot/optim/schedule.h"
@@ -42,7 +43,8 @@ struct TrainConfig {
 };
 
 struct PrecisionConfig {
-  DType compute = DType::f32;  // f32 or bf16
+  DType compute = DType::f32;      // f32 or bf16
+  Masters master = Masters::kF32;  // behind bf16 matrices
 };
 
 struct EvalConfig {

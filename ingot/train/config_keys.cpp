@@ -136,6 +136,11 @@ void add_precision_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(choice<DType>("precision.compute", {{"f32", DType::f32}, {"bf16", DType::bf16}},
                                "dtype of products and activations", &R::precision,
                                &PrecisionConfig::compute));
+  keys.push_back(choice<Masters>(
+      "precision.master",
+      {{"f32", Masters::kF32}, {"bf16_stochastic", Masters::kNone}, {"bf16_tail", Masters::kTail}},
+      "behind bf16 matrices: f32; nothing, with stochastic rounding; or 16 more bits, as exact as f32",
+      &R::precision, &PrecisionConfig::master));
 }
 
 void add_activation_keys(std::vector<ConfigKey>& keys) {

@@ -83,6 +83,9 @@ void add_optimizer_keys(std::vector<ConfigKey>& keys) {
   add_rule_keys(keys, "optimizer.", optimizer, &O::rule);
   keys.push_back(
       number("optimizer.grad_clip", "largest global gradient norm; 0: off", optimizer, &O::grad_clip));
+  keys.push_back(number("optimizer.ema",
+                        "decay of a moving average of the weights, which is what is evaluated; 0: none",
+                        optimizer, &O::ema));
 }
 
 const std::vector<ConfigKey>& optimizer_group_keys() {

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
+
 #include <cstring>
+#include "ingot/train/averaged_weights.h"
 
 #include "ingot/core/error.h"
 
@@ -46,19 +49,25 @@ ParamRole optimizer_role(Role role) {
   return ParamRole::kMatrix;
 }
 
-std::vector<OptimParam> optimizer_params(ParamStore& store) {
+std::vector<OptimParam> optimizer_params(ResidentStore& store, uint64_t seed) {
   std::vector<OptimParam> params;
-  for (const ParamSpec& spec : store.list().specs()) {
+  for (size_t id = 0; id < store.list().specs().size(); ++id) {
+    const ParamSpec& spec = store.list().specs()[id];
     const UnitBuffers& unit = store.get(spec.unit);
     const int64_t begin = spec.offset, end = spec.offset + spec.elements();
-    const bool has_copy = unit.compute.data != unit.master.data;
-    params.push_back({.name = spec.name,
-                      .role = optimizer_role(spec.role),
-                      .shape = spec.shape,
-                      .row_parts = spec.row_parts,
-                      .w = unit.master.rows(begin, end),
-                      .compute = has_copy ? unit.compute.rows(begin, end) : Tensor{},
-                      .g = unit.grad.rows(begin, end)});
+    const bool is_bf16_alone = store.masters() != Masters::kF32 && !spec.is_vector();
+    const bool has_copy = store.masters() == Masters::kF32 && unit.compute.data != unit.master.data;
+    const Tensor w = is_bf16_alone ? store.weight(static_cast<int>(id)) : store.master(static_cast<int>(id));
+    params.push_back(
+        {.name = spec.name,
+         .role = optimizer_role(spec.role),
+         .shape = spec.shape,
+         .row_parts = spec.row_parts,
+         .w = w.reshape({spec.elements()}),
+         .tail = is_bf16_alone && unit.tail ? unit.tail.rows(begin, end) : Tensor{},
+         .rounding = {.seed = seed, .purpose = Purpose::kRounding, .stream = static_cast<uint32_t>(id)},
+         .compute = has_copy ? unit.compute.rows(begin, end) : Tensor{},
+         .g = unit.grad.rows(begin, end)});
   }
   return params;
 }
@@ -72,8 +81,8 @@ MicroBatch micro_batch(const Batch& batch) {
 Trainer::Trainer(const RunConfig& config)
     : config_(config),
       model_(config.model.resolved(), config.precision.compute),
-      params_(model_.params(), config.precision.compute),
-      optimizer_(config.optimizer, optimizer_params(params_)),
+      params_(model_.params(), config.precision.compute, true, config.precision.master),
+      optimizer_(config.optimizer, optimizer_params(params_, config.train.seed)),
       planned_(choose_recompute(config, model_, params_)),
       activations_("activations",
                    activation_bytes(model_, config.train.batch_size, config.model.context, planned_)),
@@ -226,6 +235,8 @@ StepResult Trainer::step(Loader& loader, const StepInputs& inputs) {
 EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens) {
   const Span span(&trace_, "evaluation");
   LayerContext ctx = context(0, 0);
+  std::optional<AveragedWeights> averaged;
+  if (config_.optimizer.ema > 0 && optimizer_.t() > 0) averaged.emplace(params_, optimizer_, stream_);
   return ingot::evaluate(model_, ctx, saved_, text, max_tokens, config_.data.has_document_mask);
 }
 

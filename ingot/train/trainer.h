@@ -50,7 +50,8 @@ class Trainer {
   StepResult step(Loader& loader, const StepInputs& inputs);
 
   // Walks the text in consecutive windows of the context; every token but the first is predicted once.
-  // max_tokens > 0 stops after about so many. Without dropout, weights untouched.
+  // max_tokens > 0 stops after about so many. Without dropout, weights untouched; with optimizer.ema the
+  // moving averages stand in for them.
   EvalResult evaluate(const TokenSource& text, int64_t max_tokens);
 
   // What forward keeps for backward from now on. REQUIRES: it fits the arena that the config's policy filled.

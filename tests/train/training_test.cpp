@@ -52,6 +52,73 @@ TEST_F(TrainingTest, EachOptimizerGoesOnWhereItStopped) {
   }
 }
 
+// Weights without f32 masters, and averages of the weights, go through a checkpoint bit by bit too.
+TEST_F(TrainingTest, EachKindOfMastersGoesOnWhereItStopped) {
+  for (Masters masters : {Masters::kNone, Masters::kTail})
+    for (double ema : {0.0, 0.9}) {
+      RunConfig c = config(DType::bf16);
+      c.train.steps = 6;
+      c.eval.every = 2;
+      c.precision.master = masters;
+      c.optimizer.ema = ema;
+      const std::string kind = fmt::format("{}-{}", static_cast<int>(masters), ema);
+      const TrainOutcome want = train(c, folder / ("whole-" + kind));
+      c.train.stop_at = 3;
+      train(c, folder / ("parts-" + kind));
+      c.train.stop_at = 0;
+      const TrainOutcome got = train(c, folder / ("parts-" + kind), true);
+      expect_equal_files(want.checkpoint, got.checkpoint);
+    }
+}
+
+// Bytes of parameters: 6 for a number of a matrix with an f32 master and its copy, 2 or 4 without.
+TEST_F(TrainingTest, MastersTakeTheBytesThatTheyShould) {
+  for (const auto& [masters, bytes] :
+       {std::pair<Masters, size_t>{Masters::kF32, 6}, {Masters::kNone, 2}, {Masters::kTail, 4}}) {
+    RunConfig c = config(DType::bf16);
+    c.model.vocab = 256;
+    c.precision.master = masters;
+    Trainer trainer(c);
+    const ParamList& list = trainer.model().params();
+    size_t want = static_cast<size_t>(list.elements()) * bytes;
+    for (int u = 0; u < list.units() && masters != Masters::kF32; ++u)
+      want += static_cast<size_t>(list.vector_elements(u)) * 4;
+    EXPECT_EQ(trainer.params().params_arena().used_bytes(), want);
+  }
+}
+
+// What is evaluated with optimizer.ema is the average; what is trained on afterwards is not.
+TEST_F(TrainingTest, AveragesAreEvaluatedAndLeaveTheWeightsAlone) {
+  for (Masters masters : {Masters::kF32, Masters::kNone, Masters::kTail}) {
+    RunConfig c = config(DType::bf16);
+    c.model.vocab = 256;
+    c.model.dropout = 0;
+    c.optimizer.lr = 0.01;
+    c.optimizer.ema = 0.99;
+    c.precision.master = masters;
+    RunConfig without = c;
+    without.optimizer.ema = 0;
+    std::vector<uint16_t> tokens(5000);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>((i * i + 7 * i) % 251);
+    TokenSource source;
+    source.add(tokens);
+    std::vector<double> losses, evaluated;
+    for (const RunConfig& run : {c, without}) {
+      Trainer trainer(run);
+      trainer.initialise();
+      const Sampler sampler(SampleOrder::kRandom, 1, source.tokens(), run.model.context);
+      Loader loader(source, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 2});
+      for (int i = 0; i < 8; ++i) {
+        losses.push_back(trainer.step(loader, {.lr = 0.01}).loss);
+        evaluated.push_back(trainer.evaluate(source, 400).loss);
+      }
+    }
+    for (size_t i = 0; i < 8; ++i) EXPECT_EQ(losses[i], losses[i + 8]);
+    EXPECT_NEAR(evaluated[0], evaluated[8], 0.01 * evaluated[8]);  // the average starts as the weights
+    EXPECT_GT(evaluated[7], evaluated[15] + 0.1);                  // and lags behind
+  }
+}
+
 TEST_F(TrainingTest, AnotherOptimizersCheckpointIsRefused) {
   RunConfig c = config(DType::f32);
   c.train.stop_at = 1;

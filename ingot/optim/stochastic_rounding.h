@@ -1,0 +1,37 @@
+// Stochastic rounding to bf16 (Gupta et al. 2015, arXiv:1502.02551): up with the probability of the part that
+// is cut off, so that the mean of many small updates is kept where no f32 master keeps them. The random 16
+// bits of element i are the half-word i of a Philox stream, the same on any number of threads.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "ingot/core/dtype.h"
+#include "ingot/core/philox.h"
+#include "ingot/ops/random_blocks.h"
+
+namespace ingot {
+
+// x rounded up or down by 16 random bits; what is exact stays, and so do infinities and NaN.
+inline bf16 round_stochastically(float x, uint16_t random) {
+  const auto u = std::bit_cast<uint32_t>(x);
+  const bool is_finite = (u & 0x7f800000u) != 0x7f800000u;
+  bf16 rounded;
+  rounded.bits = static_cast<uint16_t>((is_finite ? u + random : u | (u << 16 != 0 ? 0x400000u : 0u)) >> 16);
+  return rounded;
+}
+
+// Half-words [first, first + n) of the stream; first is a multiple of 256.
+inline void random_halves(uint16_t* halves, const RandomBlocks& blocks, int64_t first, int64_t n) {
+  constexpr int64_t kHalves = 2 * RandomBlocks::kWords;
+  static_assert(256 % kHalves == 0, "a piece begins with a call's first word");
+  uint32_t words[RandomBlocks::kWords];
+  for (int64_t i = 0; i < n; i += kHalves) {
+    blocks.fill(words, static_cast<uint64_t>((first + i) / 8));
+    std::memcpy(halves + i, words, static_cast<size_t>(std::min(kHalves, n - i)) * sizeof(uint16_t));
+  }
+}
+
+}  // namespace ingot
