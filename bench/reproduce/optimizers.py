@@ -12,7 +12,7 @@ RULES = {
     "adam (L2)": {"optimizer.kind": "adam", "optimizer.lr": 3e-3, "optimizer.weight_decay": 0.0},
     "adamw": ADAMW,
     "adamw8bit": {**ADAMW, "optimizer.kind": "adamw8bit"},
-    "adafactor": {"optimizer.kind": "adafactor", "optimizer.lr": 1e-2},
+    "adafactor": {"optimizer.kind": "adafactor", "optimizer.lr": 1e-2, "optimizer.relative_step": False},
     "lion": {"optimizer.kind": "lion", "optimizer.lr": 5e-4, "optimizer.weight_decay": 0.3},
     "muon + adamw": {**ADAMW, "optimizer.group": [{"roles": ["matrix"], "kind": "muon", "lr": 0.03,
                                                      "weight_decay": 0.0}]},

@@ -56,11 +56,13 @@ def arguments(description):
 
 
 class Result:
-    """One finished run: run.json, and the lines of metrics.jsonl."""
+    """One finished run: run.json, and the lines of metrics.jsonl and params.jsonl."""
 
     def __init__(self, folder):
         self.summary = json.loads((folder / "run.json").read_text())
         self.metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        params = folder / "params.jsonl"
+        self.params = [json.loads(line) for line in params.read_text().splitlines()] if params.exists() else []
 
     @property
     def val_loss(self):
