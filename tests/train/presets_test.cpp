@@ -68,6 +68,10 @@ TEST(Presets, DemoNeedsNoData) {
   EXPECT_THAT(config.data.train, testing::ElementsAre("builtin:cpp-headers"));
   EXPECT_EQ(config.precision.compute, DType::bf16);
   EXPECT_EQ(config.train.max_time_s, 120);
+  EXPECT_EQ(config.data.tokenizer_vocab, 4096);
+  RunConfig sized = config;
+  sized.model.vocab = config.data.tokenizer_vocab;
+  EXPECT_LT(sized.model.resolved().parameters(), 3'000'000);  // two minutes are too short for more
 }
 
 TEST(Presets, Books10mHasAboutTenMillion) {
