@@ -20,6 +20,9 @@ struct Maps {
   const float *with_sign, *without_sign;  // (256) values of the codes
 };
 
+// Of a block's scale; 0 of a subnormal one, whose reciprocal is no f32: such a block becomes 0.
+float reciprocal(float scale) { return scale >= std::numeric_limits<float>::min() ? 1 / scale : 0.0f; }
+
 // Moves n <= 256 elements of one block; returns how many gradients were passed over.
 int64_t move_block(const AdamW& given, const Maps& maps, float* w, const float* g, const BlockState& state,
                    int64_t n) {
@@ -51,12 +54,11 @@ int64_t move_block(const AdamW& given, const Maps& maps, float* w, const float* 
   }
   *state.m_absmax = m_most;
   *state.v_absmax = v_most;
-  // Not the reciprocal: of a subnormal scale it would be infinite.
-  const float m_unit = m_most > 0 ? m_most : 1, v_unit = v_most > 0 ? v_most : 1;
+  const float m_unit = reciprocal(m_most), v_unit = reciprocal(v_most);
 #pragma omp simd
   for (int64_t j = 0; j < n; ++j) {
-    m8[j] = signed_code(m[j] / m_unit);
-    v8[j] = unsigned_code(v[j] / v_unit);
+    m8[j] = signed_code(m[j] * m_unit);
+    v8[j] = unsigned_code(v[j] * v_unit);
   }
   return n - finite;
 }

@@ -63,6 +63,30 @@ TEST(Presets, MuonTakesTheMatricesOnly) {
   EXPECT_EQ(count("m."), count("v."));
 }
 
+// The model says which rows of its fused matrices are whose: NorMuon keeps a number per row of a square or
+// tall matrix and per column of a wide one, so its state tells them apart.
+TEST(Presets, FusedMatricesReachMuonInParts) {
+  RunConfig config;
+  config.model = {.layers = 1, .heads = 4, .kv_heads = 2, .width = 32, .context = 8, .vocab = 64};
+  config.model.mlp = MlpKind::kSwiglu;
+  config.optimizer.groups = {
+      {.roles = {ParamRole::kMatrix}, .rule = {.kind = OptimizerKind::kMuon, .normuon = true}}};
+  const Trainer trainer(config);
+  const int64_t ffn = trainer.model().config().ffn;
+  int found = 0;
+  for (const auto& [name, tensor] : trainer.optimizer().states()) {
+    if (name == "second.blocks.0.attention.qkv.weight") {
+      EXPECT_EQ(tensor.elements(), 32 + 32 + 32);  // not 64
+      ++found;
+    }
+  }
+  EXPECT_EQ(found, 1);
+  for (const ParamSpec& spec : trainer.model().params().specs())
+    if (spec.name == "blocks.0.mlp.up.weight") {
+      EXPECT_EQ(spec.row_parts, (std::vector<int64_t>{ffn, ffn}));
+    }
+}
+
 TEST(Presets, DemoNeedsNoData) {
   const RunConfig config = preset("demo");
   EXPECT_THAT(config.data.train, testing::ElementsAre("builtin:cpp-headers"));

@@ -1,5 +1,6 @@
 // Whole runs: equal runs give equal bytes, a run cut in three is the run in one piece, accumulation is the
 // big batch, and one document cannot move another's loss.
+#include <algorithm>
 #include <cmath>
 
 #include "ingot/core/parallel.h"
@@ -117,6 +118,29 @@ TEST_F(TrainingTest, AveragesAreEvaluatedAndLeaveTheWeightsAlone) {
     EXPECT_NEAR(evaluated[0], evaluated[8], 0.01 * evaluated[8]);  // the average starts as the weights
     EXPECT_GT(evaluated[7], evaluated[15] + 0.1);                  // and lags behind
   }
+}
+
+// 8-bit states cost nothing: the mean loss of three seeds differs by less than the seeds do.
+TEST_F(TrainingTest, EightBitStatesReachTheLossOfF32States) {
+  std::map<OptimizerKind, std::vector<double>> losses;
+  for (OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kAdamW8bit})
+    for (uint64_t seed : {1, 2, 3}) {
+      RunConfig c = config(DType::f32);
+      c.model.dropout = 0;
+      c.optimizer.lr = 3e-3;
+      c.optimizer.rule.kind = kind;
+      c.train.seed = seed;
+      c.eval.every = 0;
+      c.checkpoint.every = 0;
+      const fs::path run = folder / fmt::format("{}-{}", rule_entry(kind).name, seed);
+      losses[kind].push_back(train(c, run).final_eval.loss);
+    }
+  const auto mean = [](const std::vector<double>& v) { return (v[0] + v[1] + v[2]) / 3; };
+  const auto [least, most] = std::ranges::minmax(losses[OptimizerKind::kAdamW]);
+  EXPECT_LT(std::abs(mean(losses[OptimizerKind::kAdamW8bit]) - mean(losses[OptimizerKind::kAdamW])),
+            most - least);
+  fmt::print("f32 {:.4f} within {:.4f}, 8-bit {:.4f}\n", mean(losses[OptimizerKind::kAdamW]), most - least,
+             mean(losses[OptimizerKind::kAdamW8bit]));
 }
 
 TEST_F(TrainingTest, AnotherOptimizersCheckpointIsRefused) {
