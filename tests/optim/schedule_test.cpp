@@ -332,6 +332,8 @@ TEST(BatchRamp, StepsAndTokensAgree) {
     ASSERT_EQ(ramp.step_tokens(tokens), want * 32);
     tokens += want * 32;
   }
+  EXPECT_EQ(ramp.micro_batches(99), 1);
+  EXPECT_EQ(ramp.micro_batches(100), 3) << "until a number of tokens is before it";
 }
 
 TEST(BatchRamp, RefusesStagesThatDoNotRise) {
