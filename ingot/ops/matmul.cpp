@@ -17,7 +17,7 @@ void check_operand(const Tensor& t, int64_t rows, int64_t columns, const char* w
   INGOT_CHECK(t.dim(1) <= 1 || t.strides[1] == 1, "matmul: the last dim of {} must be contiguous", what);
 }
 
-MatmulProblem make_problem(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form,
+MatmulProblem make_problem(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, float alpha,
                            bool accumulate) {
   INGOT_CHECK(a.rank() == 2 && b.rank() == 2 && c.rank() == 2, "matmul: operands must be matrices");
   const int64_t M = c.dim(0), N = c.dim(1);
@@ -32,16 +32,21 @@ MatmulProblem make_problem(const Tensor& c, const Tensor& a, const Tensor& b, Ma
               name(a.dtype), name(c.dtype));
   INGOT_CHECK(!accumulate || c.dtype == DType::f32, "matmul: only an f32 c accumulates, got {}",
               name(c.dtype));
-  return {form,   accumulate, a.dtype,      c.dtype,      M,           N, K, a.data,
-          b.data, c.data,     a.strides[0], b.strides[0], c.strides[0]};
+  return {form,   accumulate,   a.dtype,      c.dtype,      M,    N, K, a.data, b.data,
+          c.data, a.strides[0], b.strides[0], c.strides[0], alpha};
 }
 
 }  // namespace
 
 void matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, bool accumulate,
             Stream& stream) {
+  scaled_matmul(c, a, b, form, 1.0f, accumulate, stream);
+}
+
+void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, float alpha,
+                   bool accumulate, Stream& stream) {
   const Span span(stream.trace, "matmul");
-  const MatmulProblem p = make_problem(c, a, b, form, accumulate);
+  const MatmulProblem p = make_problem(c, a, b, form, alpha, accumulate);
   if (p.M == 0 || p.N == 0) return;
   if constexpr (kHasOneDnn) {
     if (p.K > 0 && onednn::is_fast(p.in)) return onednn::matmul(p, stream);

@@ -23,6 +23,10 @@ enum class MatmulForm { kNT, kNN, kTN };
 void matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, bool accumulate,
             Stream& stream);
 
+// The same with a factor: c = alpha op(a) · op(b), or c +=. Only a c that is f32 keeps all of its precision.
+void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, float alpha,
+                   bool accumulate, Stream& stream);
+
 // "oneDNN 2.6.3 (avx2)", "portable": what computes products of this dtype here.
 const char* matmul_engine(DType dtype);
 

@@ -17,6 +17,7 @@ struct MatmulProblem {
   const void *a, *b;
   void* c;
   int64_t lda, ldb, ldc;
+  float alpha = 1;  // factor of the product
 };
 
 namespace portable {

@@ -12,6 +12,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 
 #include "ingot/ops/matmul_engines.h"
 
@@ -25,7 +26,8 @@ extern "C" dnnl_status_t dnnl_gemm_bf16bf16f32(char transpose_a, char transpose_
 namespace ingot::onednn {
 namespace {
 
-using Key = std::tuple<MatmulForm, bool, DType, DType, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>;
+using Key =
+    std::tuple<MatmulForm, bool, bool, DType, DType, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>;
 
 struct Entry {
   dnnl::matmul primitive;
@@ -53,6 +55,7 @@ Entry make_entry(const MatmulProblem& p, const dnnl::engine& engine) {
   const auto b = matrix(p.K, p.N, p.ldb, p.form == MatmulForm::kNT, p.in);
   const auto c = matrix(p.M, p.N, p.ldc, false, p.out);
   dnnl::primitive_attr attributes;
+  if (p.alpha != 1) attributes.set_output_scales(0, {DNNL_RUNTIME_F32_VAL});
   if (p.accumulate) {
     dnnl::post_ops sum;
     sum.append_sum(1.0f);
@@ -66,15 +69,21 @@ Entry make_entry(const MatmulProblem& p, const dnnl::engine& engine) {
 void run_primitive(const MatmulProblem& p, Stream& stream) {
   if (!stream.matmul_primitives) stream.matmul_primitives = std::make_unique<Primitives>();
   auto& cache = static_cast<Primitives&>(*stream.matmul_primitives);
-  const Key key{p.form, p.accumulate, p.in, p.out, p.M, p.N, p.K, p.lda, p.ldb, p.ldc};
+  const Key key{p.form, p.accumulate, p.alpha != 1, p.in, p.out, p.M, p.N, p.K, p.lda, p.ldb, p.ldc};
   auto found = cache.entries.find(key);
   if (found == cache.entries.end()) found = cache.entries.emplace(key, make_entry(p, cache.engine)).first;
   Entry& entry = found->second;
   entry.a.set_data_handle(const_cast<void*>(p.a));
   entry.b.set_data_handle(const_cast<void*>(p.b));
   entry.c.set_data_handle(p.c);
-  entry.primitive.execute(cache.stream,
-                          {{DNNL_ARG_SRC, entry.a}, {DNNL_ARG_WEIGHTS, entry.b}, {DNNL_ARG_DST, entry.c}});
+  float alpha = p.alpha;
+  std::unordered_map<int, dnnl::memory> arguments = {
+      {DNNL_ARG_SRC, entry.a}, {DNNL_ARG_WEIGHTS, entry.b}, {DNNL_ARG_DST, entry.c}};
+  if (p.alpha != 1)
+    arguments.emplace(
+        DNNL_ARG_ATTR_OUTPUT_SCALES,
+        dnnl::memory({{1}, dnnl::memory::data_type::f32, dnnl::memory::dims{1}}, cache.engine, &alpha));
+  entry.primitive.execute(cache.stream, arguments);
   cache.stream.wait();
 }
 
@@ -82,7 +91,7 @@ void run_sgemm(const MatmulProblem& p) {
   const char transpose_a = p.form == MatmulForm::kTN ? 'T' : 'N';
   const char transpose_b = p.form == MatmulForm::kNT ? 'T' : 'N';
   const dnnl_status_t status = dnnl_sgemm(
-      transpose_a, transpose_b, p.M, p.N, p.K, 1.0f, static_cast<const float*>(p.a), p.lda,
+      transpose_a, transpose_b, p.M, p.N, p.K, p.alpha, static_cast<const float*>(p.a), p.lda,
       static_cast<const float*>(p.b), p.ldb, p.accumulate ? 1.0f : 0.0f, static_cast<float*>(p.c), p.ldc);
   INGOT_CHECK(status == dnnl_success, "dnnl_sgemm {}x{}x{} failed with status {}", p.M, p.N, p.K,
               static_cast<int>(status));
@@ -93,7 +102,7 @@ bool run_bf16_gemm([[maybe_unused]] const MatmulProblem& p) {
   if (p.out != DType::f32) return false;
   const char transpose_a = p.form == MatmulForm::kTN ? 'T' : 'N';
   const char transpose_b = p.form == MatmulForm::kNT ? 'T' : 'N';
-  return dnnl_gemm_bf16bf16f32(transpose_a, transpose_b, p.M, p.N, p.K, 1.0f,
+  return dnnl_gemm_bf16bf16f32(transpose_a, transpose_b, p.M, p.N, p.K, p.alpha,
                                static_cast<const uint16_t*>(p.a), p.lda, static_cast<const uint16_t*>(p.b),
                                p.ldb, p.accumulate ? 1.0f : 0.0f, static_cast<float*>(p.c),
                                p.ldc) == dnnl_success;

@@ -78,11 +78,14 @@ void micro_kernel(float* tile, const float* a, const float* b, int64_t depth) {
     for (int j = 0; j < kTileVecs; ++j) vec::store(tile + i * kTileN + j * kLanes, sums[i][j]);
 }
 
-// Adds a tile to f32 c, or writes it where this is the first block of k.
-void store_tile(float* c, int64_t ldc, const float* tile, int64_t rows, int64_t columns, bool is_first) {
+// Adds alpha * tile to f32 c, or writes it where this is the first block of k.
+void store_tile(float* c, int64_t ldc, const float* tile, int64_t rows, int64_t columns, float alpha,
+                bool is_first) {
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j)
-      c[i * ldc + j] = is_first ? tile[i * kTileN + j] : c[i * ldc + j] + tile[i * kTileN + j];
+    for (int64_t j = 0; j < columns; ++j) {
+      const float product = alpha * tile[i * kTileN + j];
+      c[i * ldc + j] = is_first ? product : c[i * ldc + j] + product;
+    }
 }
 
 // Rows [m0, m1) and columns [n0, n1) of an f32 c.
@@ -104,7 +107,7 @@ void multiply_part(const MatmulProblem& p, float* c, int64_t ldc, int64_t m0, in
           for (int64_t i = 0; i < rows; i += kTileM) {
             micro_kernel(tile, panels.a.data() + i * depth, panels.b.data() + j * depth, depth);
             store_tile(c + (m - m0 + i) * ldc + n - n0 + j, ldc, tile, std::min<int64_t>(kTileM, rows - i),
-                       std::min<int64_t>(kTileN, columns - j), k == 0 && !accumulate);
+                       std::min<int64_t>(kTileN, columns - j), p.alpha, k == 0 && !accumulate);
           }
       }
     }
@@ -123,7 +126,7 @@ void multiply_few_rows(const MatmulProblem& p) {
         Vec sums{};
         vec::for_each(p.K, [&](auto load, auto) { sums += load(a + m * p.lda) * load(b + n * p.ldb); });
         const float before = p.accumulate ? static_cast<float>(c[m * p.ldc + n]) : 0.0f;
-        c[m * p.ldc + n] = Out(before + vec::sum(sums));
+        c[m * p.ldc + n] = Out(before + p.alpha * vec::sum(sums));
       }
   });
 }
