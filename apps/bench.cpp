@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/bench_checkpointing.h"
+#include "apps/bench_head.h"
 #include "apps/bench_ops.h"
 #include "apps/commands.h"
 #include "ingot/core/error.h"
@@ -92,6 +93,18 @@ CLI::App* add_preset_command(CLI::App& parent, const char* name, const char* doc
   return command;
 }
 
+void add_head_bench(CLI::App& command) {
+  auto options = std::make_shared<HeadBenchOptions>();
+  CLI::App* head = command.add_subcommand("head", "The loss head's kinds: time and working memory");
+  head->add_option("--tokens", options->tokens, "Of the micro-batch")->capture_default_str();
+  head->add_option("--vocab", options->vocab, "Rows of the head's weights")->capture_default_str();
+  head->add_option("--width", options->width, "Columns of the head's weights")->capture_default_str();
+  head->add_option("--precision", options->precision, "f32, bf16 or fp8")->capture_default_str();
+  head->add_option("--repetitions", options->repetitions, "Rounds to time")->capture_default_str();
+  head->add_flag("--json", options->is_json, "One JSON object");
+  head->callback([options] { bench_head(*options); });
+}
+
 }  // namespace
 
 void add_bench_command(CLI::App& app) {
@@ -108,6 +121,7 @@ void add_bench_command(CLI::App& app) {
       ->callback([arguments] {
         print_checkpointing(bench_checkpointing(configure(*arguments), arguments->steps), arguments->is_json);
       });
+  add_head_bench(*command);
 }
 
 }  // namespace ingot

@@ -6,6 +6,7 @@
 #include "ingot/core/stream.h"
 #include "ingot/core/tensor.h"
 #include "ingot/nn/config.h"
+#include "ingot/nn/fp8_counters.h"
 #include "ingot/nn/param_store.h"
 #include "ingot/nn/recompute.h"
 #include "ingot/nn/region.h"
@@ -26,6 +27,7 @@ struct LayerContext {
   Arena& scratch;  // layers allocate from it and release what they took before they return
   Stream& stream;
   DropoutState dropout;
+  Fp8Counters* fp8 = nullptr;  // null: FP8 casts are not counted
 };
 
 // Sites of dropout in the model: 0 the embedding, 2 l + 1 and 2 l + 2 what block l's attention and MLP add to

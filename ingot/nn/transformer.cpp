@@ -5,26 +5,11 @@
 
 #include "ingot/core/parallel.h"
 #include "ingot/ops/embedding.h"
-#include "ingot/ops/linear_cross_entropy.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/ops/rope.h"
 
 namespace ingot {
 namespace {
-
-constexpr size_t kHeadChunkBytes = size_t{96} << 20;  // of the f32 logits of one chunk
-constexpr int64_t kHeadChunkTokens = 128;             // at least, or the products become slow
-
-CrossEntropyConfig loss_config(const ModelConfig& config, float grad_scale) {
-  CrossEntropyConfig loss{.vocab = config.vocab, .grad_scale = grad_scale};
-  loss.cap = config.cap.kind == CapKind::kTanh      ? LogitCap::kTanh
-             : config.cap.kind == CapKind::kSigmoid ? LogitCap::kSigmoid
-                                                    : LogitCap::kNone;
-  loss.cap_a = static_cast<float>(config.cap.a);
-  loss.cap_b = static_cast<float>(config.cap.b);
-  loss.cap_c = static_cast<float>(config.cap.c);
-  return loss;
-}
 
 double apply_cap(const LogitCapConfig& cap, double x) {
   switch (cap.kind) {
@@ -40,7 +25,8 @@ double apply_cap(const LogitCapConfig& cap, double x) {
 
 }  // namespace
 
-Transformer::Transformer(const ModelConfig& config, DType compute) : config_(config), compute_(compute) {
+Transformer::Transformer(const ModelConfig& config, DType compute, const HeadConfig& head)
+    : config_(config), compute_(compute) {
   INGOT_CHECK(config.vocab > 0 && config.kv_heads > 0 && config.head_dim > 0 && config.ffn > 0,
               "Transformer: the config must be resolved and its vocab set");
   const int64_t C = config.width, Vp = config.vocab_padded(), padding = Vp - config.vocab;
@@ -72,6 +58,7 @@ Transformer::Transformer(const ModelConfig& config, DType compute) : config_(con
                             .init_std = config.init_std,
                             .padding_rows = padding,
                             .unit = head_unit()});
+  head_ = LossHead(config, head, compute, head_weight());
   if (config.positions == PositionKind::kRope) {
     rope_.resize(static_cast<size_t>(config.context * config.head_dim));
     rope_table_ = Tensor(rope_.data(), DType::f32, {config.context, config.head_dim});
@@ -143,14 +130,6 @@ Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T,
   return saved;
 }
 
-int64_t Transformer::head_chunk(int64_t N) const {
-  const int64_t row_bytes = config_.vocab_padded() * 4;
-  const int64_t fitting = static_cast<int64_t>(kHeadChunkBytes) / row_bytes;
-  const int64_t chunk = std::clamp<int64_t>(fitting, std::min(kHeadChunkTokens, N), N);
-  const int64_t chunks = (N + chunk - 1) / chunk;
-  return (N + chunks - 1) / chunks;
-}
-
 size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training) const {
   const int64_t N = B * T, C = config_.width;
   Arena arena("scratch plan");
@@ -158,8 +137,7 @@ size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training) const 
   {
     const ScratchScope scope(arena);
     arena.alloc(compute_, {N, C});
-    arena.alloc(DType::f32, {head_chunk(N), config_.vocab_padded()});
-    if (compute_ != DType::f32) arena.alloc(compute_, {head_chunk(N), config_.vocab_padded()});
+    head_.plan(arena, N, is_training);
   }
   {
     const ScratchScope scope(arena);
@@ -198,28 +176,30 @@ void Transformer::run_blocks(LayerContext& ctx, const Tensor& tokens, const Tens
   final_norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
 }
 
-LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, Saved& saved,
-                              float grad_scale) const {
-  const int64_t N = saved.B * saved.T, C = config_.width, Vp = config_.vocab_padded();
+void LossSums::add(const LossSums& other) {
+  loss += other.loss;
+  counted += other.counted;
+  correct += other.correct;
+  head_tiles += other.head_tiles;
+  head_filtered += other.head_filtered;
+  if (other.raw.tokens > 0) raw = other.raw;
+}
+
+LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, Saved& saved, float grad_scale,
+                              int64_t checked_tokens) const {
+  const int64_t N = saved.B * saved.T, C = config_.width;
   check_tensor(batch.tokens, DType::i32, {saved.B, saved.T}, "Transformer::forward: tokens");
   check_tensor(batch.targets, DType::i32, {saved.B, saved.T}, "Transformer::forward: targets");
   const ScratchScope scope(ctx.scratch);
   const Tensor h = ctx.scratch.alloc(compute_, {N, C});
   run_blocks(ctx, batch.tokens, batch.doc_start, saved, h, nullptr);
 
-  const bool has_grads = grad_scale != 0;
-  const Tensor logits = ctx.scratch.alloc(DType::f32, {head_chunk(N), Vp});
-  const Tensor d_logits =
-      has_grads && compute_ != DType::f32 ? ctx.scratch.alloc(compute_, logits.shape) : Tensor{};
-  LinearCrossEntropyGrads grads;
-  if (has_grads) grads = {.dx = saved.d, .dw = ctx.params.grad(head_weight())};
-  {
-    const Span span(ctx.stream.trace, "head");
-    linear_cross_entropy(saved.losses, saved.is_correct, has_grads ? &grads : nullptr, h,
-                         ctx.params.weight(head_weight()), batch.targets.reshape({N}),
-                         loss_config(config_, grad_scale), logits, d_logits, ctx.stream);
-  }
-  LossSums sums;
+  const Tensor all_targets = batch.targets.reshape({N});
+  const LinearCrossEntropyReport report =
+      head_.forward(ctx, {.losses = saved.losses, .is_correct = saved.is_correct, .dx = saved.d}, h,
+                    all_targets, grad_scale);
+  LossSums sums{.head_tiles = report.tiles, .head_filtered = report.filtered_tiles, .raw = {}};
+  if (checked_tokens > 0) sums.raw = head_.check(ctx, saved.losses, h, all_targets, checked_tokens);
   const int32_t* targets = batch.targets.as<int32_t>();
   for (int64_t n = 0; n < N; ++n) {
     if (targets[n] == kIgnoreIndex) continue;

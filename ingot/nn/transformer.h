@@ -8,6 +8,7 @@
 #include "ingot/nn/attention_layer.h"
 #include "ingot/nn/config.h"
 #include "ingot/nn/layer.h"
+#include "ingot/nn/loss_head.h"
 #include "ingot/nn/mlp_layer.h"
 #include "ingot/nn/param_store.h"
 
@@ -24,6 +25,10 @@ struct MicroBatch {
 struct LossSums {
   double loss = 0;  // nats
   int64_t counted = 0, correct = 0;
+  int64_t head_tiles = 0, head_filtered = 0;  // of a head that computes its logits again
+  RawLoss raw;                                // of the tokens that were checked
+
+  void add(const LossSums& other);
 };
 
 class Transformer {
@@ -42,7 +47,7 @@ class Transformer {
   };
 
   // config must be resolved, its vocab set.
-  Transformer(const ModelConfig& config, DType compute);
+  Transformer(const ModelConfig& config, DType compute, const HeadConfig& head = {});
 
   const ModelConfig& config() const { return config_; }
   const ParamList& params() const { return params_; }
@@ -56,8 +61,10 @@ class Transformer {
   size_t scratch_bytes(int64_t B, int64_t T, bool is_training) const;
 
   // Losses of the batch under the weights. With grad_scale != 0 also the head's gradients of
-  // grad_scale * (sum of losses), and saved.d, from which backward goes on.
-  LossSums forward(LayerContext& ctx, const MicroBatch& batch, Saved& saved, float grad_scale) const;
+  // grad_scale * (sum of losses), and saved.d, from which backward goes on. checked_tokens > 0: so many
+  // losses are computed once more in f32.
+  LossSums forward(LayerContext& ctx, const MicroBatch& batch, Saved& saved, float grad_scale,
+                   int64_t checked_tokens = 0) const;
   // Adds the gradients of all other parameters, computing again what saved.plan says. REQUIRES: forward with
   // grad_scale != 0 on this saved, with the same dropout; the plan is not forward-only.
   void backward(LayerContext& ctx, const MicroBatch& batch, Saved& saved) const;
@@ -67,7 +74,9 @@ class Transformer {
   BlockTimes time_block(ParamStore& params, int64_t B, int64_t T) const;
 
   // Tokens of one chunk of the head, of a micro-batch of N.
-  int64_t head_chunk(int64_t N) const;
+  int64_t head_chunk(int64_t N) const { return head_.chunk(N); }
+  // Names of the tensors that training casts to FP8, in the order of LayerContext::fp8.
+  std::vector<std::string> fp8_tensors() const { return head_.fp8_tensors(); }
 
   // Generation: appends tokens (n) i32 of one sequence to the caches, one per block, and writes the capped
   // logits (Vp) f32 of the last one; columns from config().vocab up mean nothing.
@@ -101,6 +110,7 @@ class Transformer {
   int wte_ = -1, wpe_ = -1, lm_head_ = -1;
   std::vector<Block> blocks_;
   Norm final_norm_;
+  LossHead head_;
   std::vector<float> rope_;  // (context, D); empty without rotary positions
   Tensor rope_table_;
 };

@@ -188,7 +188,7 @@ namespace {
 // Columns [begin, end) of all rows; scale: (C), first their amax, then their scales.
 template <typename Format, typename T>
 Fp8Stats round_column_range(bf16* to, const T* x, float* scale, int64_t N, int64_t C, Range columns) {
-  const auto [begin, end] = columns;
+  const int64_t begin = columns.begin, end = columns.end;
   std::fill(scale + begin, scale + end, 0.0f);
   for (int64_t n = 0; n < N; ++n) {
     const T* row = x + n * C;

@@ -1,6 +1,9 @@
 // Cross-entropy of capped logits, and its gradient, for one chunk of rows of the classifier:
-//   z = cap(x),  loss = log(sum_j exp z_j) - z_target,  dx_j = grad_scale * (softmax(z)_j - [j = target]) *
-//   cap'(x_j).
+//   z = cap(x),  lse = log(sum_j exp z_j),  q_j = (1 - smoothing) [j = target] + smoothing / V
+//   loss = lse - sum_j q_j z_j + z_loss * lse^2
+//   dx_j = grad_scale * (softmax(z)_j * (1 + 2 z_loss lse) - q_j) * cap'(x_j)
+// Label smoothing after Szegedy et al. 2016 (arXiv:1512.00567), z-loss after Chowdhery et al. 2022
+// (arXiv:2204.02311).
 //
 // Shapes: logits x (N, Vp) f32; targets (N) i32; losses (N) f32; is_correct (N) u8; d_logits (N, Vp) f32 or
 // bf16. All contiguous. Columns from `vocab` up are padding: no probability, gradient zero. A row whose
@@ -23,6 +26,7 @@ struct CrossEntropyConfig {
   LogitCap cap = LogitCap::kNone;
   float cap_a = 0, cap_b = 0, cap_c = 1;
   float grad_scale = 1;  // of d_logits only, e.g. 1 / (tokens of the global batch)
+  float label_smoothing = 0, z_loss = 0;
 };
 
 // losses = per row, is_correct = whether the target has the largest logit (of equal ones the lowest index
@@ -34,5 +38,8 @@ struct CrossEntropyConfig {
 void cross_entropy(const Tensor& losses, const Tensor& is_correct, const Tensor& d_logits,
                    const Tensor& logits, const Tensor& targets, const CrossEntropyConfig& config,
                    Stream& stream);
+
+// Largest slope of the cap: 1, or a / (4c) for the sigmoid.
+float max_slope(const CrossEntropyConfig& config);
 
 }  // namespace ingot

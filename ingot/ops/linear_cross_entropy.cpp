@@ -1,35 +1,271 @@
 #include "ingot/ops/linear_cross_entropy.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 
+#include "ingot/core/float8.h"
+#include "ingot/core/parallel.h"
+#include "ingot/ops/cast.h"
+#include "ingot/ops/cross_entropy_tile.h"
+#include "ingot/ops/kahan.h"
 #include "ingot/ops/matmul.h"
 
 namespace ingot {
+namespace {
 
-void linear_cross_entropy(const Tensor& losses, const Tensor& is_correct,
-                          const LinearCrossEntropyGrads* grads, const Tensor& x, const Tensor& w,
-                          const Tensor& targets, const CrossEntropyConfig& config, const Tensor& logits,
-                          const Tensor& d_logits, Stream& stream) {
-  const int64_t N = x.dim(0), chunk = logits.dim(0);
-  INGOT_CHECK(chunk >= 1, "linear_cross_entropy: logits must hold at least one row, got {}",
-              logits.shape.to_string());
-  INGOT_CHECK(w.dim(0) == logits.dim(1), "linear_cross_entropy: w has {} rows, logits {} columns", w.dim(0),
-              logits.dim(1));
-  const bool is_bf16 = x.dtype == DType::bf16;
-  INGOT_CHECK(!grads || !is_bf16 || (d_logits && d_logits.shape == logits.shape),
-              "linear_cross_entropy: d_logits must be bf16 {}", logits.shape.to_string());
-  for (int64_t begin = 0; begin < N; begin += chunk) {
-    const int64_t end = std::min(begin + chunk, N);
-    const Tensor z = logits.rows(0, end - begin);
-    const Tensor dz = !grads ? Tensor{} : is_bf16 ? d_logits.rows(0, end - begin) : z;
-    const Tensor x_chunk = x.rows(begin, end);
-    matmul(z, x_chunk, w, MatmulForm::kNT, false, stream);
-    cross_entropy(losses.rows(begin, end), is_correct ? is_correct.rows(begin, end) : Tensor{}, dz, z,
-                  targets.rows(begin, end), config, stream);
-    if (!grads) continue;
-    matmul(grads->dx.rows(begin, end), dz, w, MatmulForm::kNN, false, stream);
-    matmul(grads->dw, dz, x_chunk, MatmulForm::kTN, true, stream);
+constexpr float kHeadRoom = 0x1p13f;  // of a gradient of at most 1: 2.8 octaves below e5m2's largest value
+
+// One call: its operands in the precision of the products, and the loops over chunks and tiles.
+class HeadPass {
+ public:
+  HeadPass(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn& in,
+           const LinearCrossEntropyConfig& config, const LinearCrossEntropyScratch& scratch, Stream& stream)
+      : out_(out),
+        in_(in),
+        config_(config),
+        scratch_(scratch),
+        stream_(stream),
+        N_(in.x.dim(0)),
+        Vp_(in.w.dim(0)),
+        loss_(config.loss) {
+    if (is_fp8()) {
+      quantise();
+      loss_.grad_scale = 1;  // e5m2 takes the plain gradient times its scale
+    }
+    if (scratch.dw_lost) std::memset(scratch.dw_lost.data, 0, scratch.dw_lost.bytes());
   }
+
+  LinearCrossEntropyReport run() {
+    if (config_.kind == HeadKind::kRecompute) {
+      fold_tiles();
+      if (has_grads()) tile_gradients();
+    } else {
+      const int64_t chunk = scratch_.logits.dim(0);
+      for (int64_t n = 0; n < N_; n += chunk) run_chunk(n, std::min(n + chunk, N_));
+    }
+    return report_;
+  }
+
+ private:
+  bool is_fp8() const { return config_.precision == HeadPrecision::kFp8; }
+  bool has_grads() const { return static_cast<bool>(out_.dx); }
+
+  void quantise() {
+    const bool is_current = config_.fp8_scaling == Fp8HeadScaling::kCurrent;
+    const auto scale = [&](const Tensor& t, float fixed) {
+      return is_current ? fp8_scale(DType::f8e4m3, absolute_max(t, stream_), Fp8ScaleFloor::kExact) : fixed;
+    };
+    x_scale_ = scale(in_.x, config_.fp8_x_scale);
+    w_scale_ = scale(in_.w, config_.fp8_w_scale);
+    cast_to_fp8(scratch_.x8, in_.x, x_scale_, report_.fp8.x, stream_);
+    cast_to_fp8(scratch_.w8, in_.w, w_scale_, report_.fp8.w, stream_);
+  }
+
+  // Columns worked on at once where w is decoded part by part.
+  int64_t w_tile() const { return is_fp8() ? scratch_.w_part.dim(0) : Vp_; }
+  Tensor x_rows(int64_t begin, int64_t end) const {
+    return decoded(in_.x, scratch_.x8, scratch_.x_part, begin, end);
+  }
+  Tensor w_rows(int64_t begin, int64_t end) const {
+    return decoded(in_.w, scratch_.w8, scratch_.w_part, begin, end);
+  }
+  Tensor decoded(const Tensor& plain, const Tensor& codes, const Tensor& part, int64_t begin,
+                 int64_t end) const {
+    if (!is_fp8()) return plain.rows(begin, end);
+    const Tensor values = part.rows(0, end - begin);
+    cast_from_fp8(values, codes.rows(begin, end), stream_);
+    return values;
+  }
+
+  // Factors that take the scales out again.
+  float logits_factor() const { return 1 / (x_scale_ * w_scale_); }
+  float d_factor(float operand_scale) const {
+    return is_fp8() ? config_.loss.grad_scale / (d_scale_ * operand_scale) : 1.0f;
+  }
+
+  // The gradient of `logits` (its memory) in the dtype of the products; sets d_scale_.
+  Tensor product_gradient(const Tensor& logits) {
+    const Tensor d(scratch_.d_logits.data, DType::bf16, logits.shape);
+    const bool is_current = config_.fp8_scaling == Fp8HeadScaling::kCurrent;
+    d_scale_ = is_current ? fp8_scale(DType::f8e5m2, absolute_max(logits, stream_), Fp8ScaleFloor::kExact)
+                          : kHeadRoom / std::max(1.0f, max_slope(config_.loss));
+    round_to_fp8(d, logits, DType::f8e5m2, d_scale_, report_.fp8.d_logits, stream_);
+    return d;
+  }
+
+  // Where the cross-entropy of `logits` writes its gradient.
+  Tensor gradient_place(const Tensor& logits) const {
+    if (!has_grads()) return {};
+    if (config_.precision != HeadPrecision::kBf16) return logits;
+    return Tensor(scratch_.d_logits.data, DType::bf16, logits.shape);
+  }
+
+  void run_chunk(int64_t begin, int64_t end) {
+    const Tensor logits = scratch_.logits.rows(0, end - begin), x = x_rows(begin, end);
+    for (int64_t v = 0; v < Vp_; v += w_tile()) {
+      const int64_t v_end = std::min(v + w_tile(), Vp_);
+      scaled_matmul(logits.columns(v, v_end), x, w_rows(v, v_end), MatmulForm::kNT, logits_factor(), false,
+                    stream_);
+    }
+    Tensor d = gradient_place(logits);
+    cross_entropy(out_.losses.rows(begin, end), out_.is_correct ? out_.is_correct.rows(begin, end) : Tensor{},
+                  d, logits, in_.targets.rows(begin, end), loss_, stream_);
+    if (!has_grads()) return;
+    if (is_fp8()) d = product_gradient(logits);
+    add_dx(out_.dx.rows(begin, end), d);
+    const int64_t tile = scratch_.dw_part ? scratch_.dw_part.dim(0) : Vp_;
+    for (int64_t v = 0; v < Vp_; v += tile) {
+      const int64_t v_end = std::min(v + tile, Vp_);
+      add_dw(d.columns(v, v_end), x, v, v_end);
+    }
+  }
+
+  // dx = d · w
+  void add_dx(const Tensor& dx, const Tensor& d) const {
+    if (!is_fp8()) return matmul(dx, d, in_.w, MatmulForm::kNN, false, stream_);
+    const Tensor sum = scratch_.dx_sum.rows(0, dx.dim(0));
+    for (int64_t v = 0; v < Vp_; v += w_tile()) {
+      const int64_t v_end = std::min(v + w_tile(), Vp_);
+      scaled_matmul(sum, d.columns(v, v_end), w_rows(v, v_end), MatmulForm::kNN, d_factor(w_scale_), v > 0,
+                    stream_);
+    }
+    cast(dx, sum, stream_);
+  }
+
+  // Rows [v, v_end) of dw += dᵀ · x
+  void add_dw(const Tensor& d, const Tensor& x, int64_t v, int64_t v_end) const {
+    const Tensor dw = out_.dw.rows(v, v_end);
+    if (!scratch_.dw_part) return scaled_matmul(dw, d, x, MatmulForm::kTN, d_factor(x_scale_), true, stream_);
+    const Tensor part = scratch_.dw_part.rows(0, v_end - v);
+    scaled_matmul(part, d, x, MatmulForm::kTN, d_factor(x_scale_), false, stream_);
+    kahan_add(dw, scratch_.dw_lost.rows(v, v_end), part, stream_);
+  }
+
+  // Calls f(logits of the tile, its x, its w, v, n, n_end) for all tiles: columns outside, so that a part of
+  // w and of dw stays in the caches while the tokens pass.
+  template <typename F>
+  void for_each_tile(F&& f) const {
+    const int64_t chunk = scratch_.logits.dim(0), tile = scratch_.logits.dim(1);
+    for (int64_t v = 0; v < Vp_; v += tile) {
+      const int64_t v_end = std::min(v + tile, Vp_);
+      const Tensor w = w_rows(v, v_end);
+      for (int64_t n = 0; n < N_; n += chunk) {
+        const int64_t n_end = std::min(n + chunk, N_);
+        const Tensor logits(scratch_.logits.data, DType::f32, {n_end - n, v_end - v});
+        const Tensor x = x_rows(n, n_end);
+        scaled_matmul(logits, x, w, MatmulForm::kNT, logits_factor(), false, stream_);
+        f(logits, x, w, v, Range{n, n_end});
+      }
+    }
+  }
+
+  void fold_tiles() {
+    cross_entropy_begin(scratch_.rows, stream_);
+    for_each_tile([&](const Tensor& logits, const Tensor&, const Tensor&, int64_t v, Range n) {
+      cross_entropy_fold(scratch_.rows.rows(n.begin, n.end), logits, v, in_.targets.rows(n.begin, n.end),
+                         loss_, stream_);
+    });
+    cross_entropy_finish(out_.losses, out_.is_correct, scratch_.lse, scratch_.rows, in_.targets, loss_,
+                         stream_);
+  }
+
+  void tile_gradients() {
+    const bool is_direct = out_.dx.dtype == DType::f32;
+    const Tensor sum = is_direct ? out_.dx : scratch_.dx_sum;
+    std::memset(sum.data, 0, sum.bytes());
+    const float limit = config_.filter * std::abs(loss_.grad_scale);
+    for_each_tile([&](const Tensor& logits, const Tensor& x, const Tensor& w, int64_t v, Range n) {
+      Tensor d = gradient_place(logits);
+      cross_entropy_tile_gradient(d, logits, v, scratch_.lse.rows(n.begin, n.end),
+                                  in_.targets.rows(n.begin, n.end), loss_, stream_);
+      ++report_.tiles;
+      if (limit > 0 && absolute_max(d, stream_) < limit) {
+        ++report_.filtered_tiles;
+        return;
+      }
+      if (is_fp8()) d = product_gradient(logits);
+      scaled_matmul(sum.rows(n.begin, n.end), d, w, MatmulForm::kNN, d_factor(w_scale_), true, stream_);
+      add_dw(d, x, v, v + logits.dim(1));
+    });
+    if (!is_direct) cast(out_.dx, sum, stream_);
+  }
+
+  const LinearCrossEntropyOut& out_;
+  const LinearCrossEntropyIn& in_;
+  const LinearCrossEntropyConfig& config_;
+  const LinearCrossEntropyScratch& scratch_;
+  Stream& stream_;
+  int64_t N_, Vp_;
+  CrossEntropyConfig loss_;
+  float x_scale_ = 1, w_scale_ = 1, d_scale_ = 1;
+  LinearCrossEntropyReport report_;
+};
+
+void check_operands(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn& in,
+                    const LinearCrossEntropyConfig& config, const LinearCrossEntropyScratch& scratch) {
+  INGOT_CHECK(in.x.rank() == 2 && in.w.rank() == 2 && in.x.dim(1) == in.w.dim(1),
+              "linear_cross_entropy: x (N, C) and w (Vp, C) must agree, got {} and {}",
+              in.x.shape.to_string(), in.w.shape.to_string());
+  const int64_t N = in.x.dim(0), Vp = in.w.dim(0);
+  if (config.precision != HeadPrecision::kFp8) {
+    const DType wanted = config.precision == HeadPrecision::kF32 ? DType::f32 : DType::bf16;
+    check_tensor(in.x, wanted, in.x.shape, "linear_cross_entropy: x");
+    check_tensor(in.w, wanted, in.w.shape, "linear_cross_entropy: w");
+  }
+  check_tensor(in.targets, DType::i32, {N}, "linear_cross_entropy: targets");
+  check_tensor(out.losses, DType::f32, {N}, "linear_cross_entropy: losses");
+  INGOT_CHECK(scratch.logits && scratch.logits.dim(0) >= 1 && scratch.logits.dim(1) <= Vp,
+              "linear_cross_entropy: scratch for logits must be (chunk, at most {}), got {}", Vp,
+              scratch.logits.shape.to_string());
+  INGOT_CHECK(config.filter == 0 || config.kind == HeadKind::kRecompute,
+              "linear_cross_entropy: only kRecompute filters tiles, got filter {}", config.filter);
+  if (!out.dx) return;
+  check_tensor(out.dx, out.dx.dtype, in.x.shape, "linear_cross_entropy: dx");
+  check_tensor(out.dw, DType::f32, in.w.shape, "linear_cross_entropy: dw");
+}
+
+}  // namespace
+
+float fp8_head_gradient_scale(const CrossEntropyConfig& loss) {
+  return kHeadRoom / (loss.grad_scale * std::max(1.0f, max_slope(loss)));
+}
+
+LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_t N, int64_t C, int64_t Vp,
+                                                            const LinearCrossEntropyConfig& config,
+                                                            bool has_grads) {
+  const bool is_fp8 = config.precision == HeadPrecision::kFp8,
+             is_recompute = config.kind == HeadKind::kRecompute;
+  const int64_t chunk = config.kind == HeadKind::kDense ? N : std::min(N, config.chunk_tokens);
+  const int64_t tile = std::min(Vp, config.tile_columns);
+  LinearCrossEntropyScratch s;
+  s.logits = arena.alloc(DType::f32, {chunk, is_recompute ? tile : Vp});
+  if (is_fp8) {
+    s.x8 = arena.alloc(DType::f8e4m3, {N, C});
+    s.w8 = arena.alloc(DType::f8e4m3, {Vp, C});
+    s.x_part = arena.alloc(DType::bf16, {chunk, C});
+    s.w_part = arena.alloc(DType::bf16, {tile, C});
+  }
+  if (is_recompute) {
+    s.rows = arena.alloc(DType::u8, {N, static_cast<int64_t>(sizeof(TileRow))});
+    s.lse = arena.alloc(DType::f32, {N});
+  }
+  if (!has_grads) return s;
+  if (config.precision != HeadPrecision::kF32) s.d_logits = arena.alloc(DType::bf16, s.logits.shape);
+  if (is_recompute || is_fp8) s.dx_sum = arena.alloc(DType::f32, {is_recompute ? N : chunk, C});
+  if (config.accumulation == HeadAccumulation::kKahan) {
+    s.dw_part = arena.alloc(DType::f32, {tile, C});
+    s.dw_lost = arena.alloc(DType::f32, {Vp, C});
+  }
+  return s;
+}
+
+LinearCrossEntropyReport linear_cross_entropy(const LinearCrossEntropyOut& out,
+                                              const LinearCrossEntropyIn& in,
+                                              const LinearCrossEntropyConfig& config,
+                                              const LinearCrossEntropyScratch& scratch, Stream& stream) {
+  check_operands(out, in, config, scratch);
+  return HeadPass(out, in, config, scratch, stream).run();
 }
 
 }  // namespace ingot

@@ -1,26 +1,95 @@
-// The language-model head: linear layer and cross-entropy fused, chunk by chunk of tokens, so that the
-// logits (N, V) never exist. Gradients are computed in the same pass, while a chunk's logits are at hand
-// (as Liger-Kernel does, Hsu et al. 2024, arXiv:2410.10989).
+// The language-model head: linear layer and cross-entropy as one op, in three kinds that give the same
+// numbers but for the order of sums.
+//
+//   kDense      the logits of all tokens at once
+//   kChunked    chunk by chunk of tokens, gradients in the same pass, while a chunk's logits are at hand
+//               (Hsu et al. 2024, arXiv:2410.10989)
+//   kRecompute  only the log-sum-exp of every token is kept; the gradient pass computes the logits again,
+//               tile by tile of tokens and columns (Wijmans et al. 2024, arXiv:2411.09009), and may leave out
+//               tiles whose gradient is next to nothing
+//
+// kDense alone has a buffer of (N, Vp).
+//
+// Precision of the products: kF32 and kBf16 take x and w of that dtype. kFp8 (after the speed-run's FP8 head)
+// rounds x and w to e4m3 once for both passes, and the logits' gradient to e5m2, once, from f32; it sums in
+// f32 and takes the scales out of the products. Logits, loss and dw are f32 always.
 #pragma once
 
+#include "ingot/core/arena.h"
 #include "ingot/core/stream.h"
 #include "ingot/core/tensor.h"
+#include "ingot/ops/cast_fp8.h"
 #include "ingot/ops/cross_entropy.h"
 
 namespace ingot {
 
-struct LinearCrossEntropyGrads {
-  Tensor dx;  // (N, C) like x, overwritten
-  Tensor dw;  // (Vp, C) f32, +=
+enum class HeadKind { kDense, kChunked, kRecompute };
+enum class HeadPrecision { kF32, kBf16, kFp8 };
+// Of dw over the chunks of one call: plain f32, or compensated (Kahan 1965).
+enum class HeadAccumulation { kF32, kKahan };
+// kStatic: fixed scales of x and w, and fp8_head_gradient_scale. kCurrent: fp8_scale of each tensor's amax,
+// the gradient's chunk by chunk.
+enum class Fp8HeadScaling { kStatic, kCurrent };
+
+struct LinearCrossEntropyConfig {
+  CrossEntropyConfig loss;
+  HeadKind kind = HeadKind::kChunked;
+  HeadPrecision precision = HeadPrecision::kF32;
+  HeadAccumulation accumulation = HeadAccumulation::kF32;
+  int64_t chunk_tokens = 1024;  // kDense: not read
+  int64_t tile_columns = 4096;  // of kRecompute, and wherever a part of w or dw is worked on
+  float filter = 0;             // kRecompute: tiles whose every |d_logit| / grad_scale is below add nothing
+  Fp8HeadScaling fp8_scaling = Fp8HeadScaling::kStatic;
+  float fp8_x_scale = 2, fp8_w_scale = 32;
 };
 
-// Per token n: losses (N) f32 and is_correct (N) u8 of targets (N) i32 under logits = x (N, C) · w (Vp, C)ᵀ,
-// with x and w both f32 or both bf16. With grads, also their gradients, scaled by config.grad_scale.
-// logits: scratch (chunk, Vp) f32; it sets how many tokens a chunk has. d_logits: scratch (chunk, Vp) bf16,
-// absent for f32 (the logits' memory serves) and without grads. Nothing may alias.
-void linear_cross_entropy(const Tensor& losses, const Tensor& is_correct,
-                          const LinearCrossEntropyGrads* grads, const Tensor& x, const Tensor& w,
-                          const Tensor& targets, const CrossEntropyConfig& config, const Tensor& logits,
-                          const Tensor& d_logits, Stream& stream);
+// The static scale of the logits' gradient: 2^13 / grad_scale, so 2^29 for the mean over 65,536 tokens, and
+// as far below e5m2's largest value for any other number of them. A cap steeper than 1 lowers it.
+float fp8_head_gradient_scale(const CrossEntropyConfig& loss);
+
+// What the casts of one call did.
+struct Fp8HeadStats {
+  Fp8Stats x, w, d_logits;
+};
+
+// Working memory of one call; absent members are not needed.
+struct LinearCrossEntropyScratch {
+  Tensor logits;            // (chunk, Vp), of kRecompute (chunk, tile): f32
+  Tensor d_logits;          // the same, bf16; absent in f32, where the logits' memory serves
+  Tensor x8, w8;            // (N, C), (Vp, C) e4m3
+  Tensor x_part, w_part;    // (chunk, C), (tile, C) bf16: decoded
+  Tensor dx_sum;            // (chunk, C), of kRecompute (N, C): f32
+  Tensor dw_part, dw_lost;  // (tile, C), (Vp, C) f32: what is added, and what additions lost
+  Tensor rows, lse;         // (N, sizeof(TileRow)) u8, (N) f32
+};
+// dx_dtype: of the gradient to come; without gradients has_grads is false.
+LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_t N, int64_t C, int64_t Vp,
+                                                            const LinearCrossEntropyConfig& config,
+                                                            bool has_grads);
+
+struct LinearCrossEntropyIn {
+  Tensor x;        // (N, C) f32 or bf16
+  Tensor w;        // (Vp, C) like x; for kFp8 f32 or bf16
+  Tensor targets;  // (N) i32
+};
+
+struct LinearCrossEntropyOut {
+  Tensor losses;      // (N) f32
+  Tensor is_correct;  // (N) u8, or absent
+  Tensor dx;          // (N, C) x's dtype or f32, overwritten; absent: no gradients are wanted
+  Tensor dw;          // (Vp, C) f32, +=
+};
+
+struct LinearCrossEntropyReport {
+  Fp8HeadStats fp8;
+  int64_t tiles = 0, filtered_tiles = 0;  // of kRecompute's gradient pass
+};
+
+// Losses (and gradients) of targets under logits = x · wᵀ. scratch: made for these shapes and this config.
+// Nothing may alias.
+LinearCrossEntropyReport linear_cross_entropy(const LinearCrossEntropyOut& out,
+                                              const LinearCrossEntropyIn& in,
+                                              const LinearCrossEntropyConfig& config,
+                                              const LinearCrossEntropyScratch& scratch, Stream& stream);
 
 }  // namespace ingot

@@ -61,6 +61,7 @@ void RunConfig::validate() const {
   optimizer.validate();
   schedule.validate();
   activations.validate(model.layers);
+  head.validate();
   validate_data(data, model.vocab);
   guard.validate();
   validate_length(*this);

@@ -8,6 +8,7 @@
 
 #include "ingot/core/dtype.h"
 #include "ingot/nn/config.h"
+#include "ingot/nn/loss_head.h"
 #include "ingot/nn/param_store.h"
 #include "ingot/nn/recompute.h"
 #include "ingot/optim/optimizer_config.h"
@@ -77,6 +78,7 @@ struct RunConfig {
   GuardConfig guard;
   PrecisionConfig precision;
   RecomputeConfig activations;
+  HeadConfig head;
   EvalConfig eval;
   CheckpointConfig checkpoint;
   SamplesConfig sample;

@@ -248,4 +248,7 @@ ConfigKey or_auto(ConfigKey key, Path... path) {
   return key;
 }
 
+// Groups of keys that stand in files of their own.
+void add_head_keys(std::vector<ConfigKey>& keys);
+
 }  // namespace ingot::key_kinds

@@ -210,6 +210,7 @@ const std::vector<ConfigKey>& config_keys() {
     add_precision_keys(all);
     add_activation_keys(all);
     add_guard_keys(all);
+    key_kinds::add_head_keys(all);
     add_rhythm_keys(all);
     return all;
   }();

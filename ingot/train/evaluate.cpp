@@ -15,9 +15,7 @@ EvalResult evaluate(const Transformer& model, LayerContext& ctx, Transformer::Sa
   while (const Batch* batch = windows.next()) {
     const MicroBatch micro{.tokens = batch->tokens, .targets = batch->targets, .doc_start = batch->doc_start};
     const LossSums sums = model.forward(ctx, micro, saved, 0);
-    total.loss += sums.loss;
-    total.counted += sums.counted;
-    total.correct += sums.correct;
+    total.add(sums);
     if (max_tokens > 0 && total.counted >= max_tokens) break;
   }
   const double counted = static_cast<double>(std::max<int64_t>(1, total.counted));

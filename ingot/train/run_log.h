@@ -3,7 +3,8 @@
 //
 // Fields of a step's line: step (1 after the first), tokens, loss (nats), top1, lr, momentum, grad_norm
 // (before clipping), step_tokens, step_ms, tokens_per_s, mfu, loader_wait_ms (exposed), and ms_PHASE for
-// every phase of the trace (phases nest: forward contains head). A part of a run begins with bytes_ARENA.
+// every phase of the trace (phases nest: forward contains head). Where the loss was checked: raw_ce_fp32 and
+// raw_ce_gap (nn/loss_head.h). A part of a run begins with bytes_ARENA.
 #pragma once
 
 #include <cstdint>

@@ -106,6 +106,11 @@ void Session::report_step(const StepResult& result, const RunPosition& at, doubl
                                       {"tokens_per_s", report.tokens_per_s},
                                       {"mfu", *report.mfu},
                                       {"loader_wait_ms", result.wait_s * 1e3}};
+  if (result.raw.tokens > 0) {
+    fields.emplace_back("raw_ce_fp32", result.raw.ce);
+    fields.emplace_back("raw_ce_gap", result.raw.trained - result.raw.objective);
+  }
+  if (config_.head.filter > 0) fields.emplace_back("head_filtered", result.head_filtered);
   log_.add_phases(trainer_.trace(), fields);
   log_.write(step, fields, is_logged);
 }

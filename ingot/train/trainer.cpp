@@ -72,6 +72,24 @@ std::vector<OptimParam> optimizer_params(ResidentStore& store, uint64_t seed) {
   return params;
 }
 
+// Tokens whose loss is checked in the step after `steps_done`.
+int64_t checked_tokens(const HeadConfig& head, int64_t steps_done) {
+  const bool is_due = head.raw_ce_every > 0 && (steps_done == 0 || (steps_done + 1) % head.raw_ce_every == 0);
+  return is_due ? head.raw_ce_tokens : 0;
+}
+
+// The loss that is trained on must be the loss: a lower precision may blur it, not move it.
+void check_trained_loss(const RawLoss& raw, double limit, int64_t step) {
+  const double gap = std::abs(raw.trained - raw.objective);
+  if (raw.tokens == 0 || gap <= limit * std::max(1.0, raw.objective)) return;
+  fail(
+      ErrorKind::kNumerics,
+      "step {}: the training path gives {} tokens a loss of {:.4f}, but in f32 from the master weights it is "
+      "{:.4f}; what is trained on is not the loss any more, and the update was not made. Set head.precision "
+      "or precision.compute to f32 to find the cause; head.raw_ce_limit = {} is the difference allowed",
+      step, raw.tokens, raw.trained, raw.objective, limit);
+}
+
 MicroBatch micro_batch(const Batch& batch) {
   return {.tokens = batch.tokens, .targets = batch.targets, .doc_start = batch.doc_start};
 }
@@ -80,7 +98,7 @@ MicroBatch micro_batch(const Batch& batch) {
 
 Trainer::Trainer(const RunConfig& config)
     : config_(config),
-      model_(config.model.resolved(), config.precision.compute),
+      model_(config.model.resolved(), config.precision.compute, config.head),
       params_(model_.params(), config.precision.compute, true, config.precision.master),
       optimizer_(config.optimizer, optimizer_params(params_, config.train.seed)),
       planned_(choose_recompute(config, model_, params_)),
@@ -130,7 +148,8 @@ LossSums Trainer::run_micro(const MicroOp& op, const MicroBatch& batch, int64_t 
   LayerContext ctx = context(static_cast<float>(config_.model.dropout), op.micro * rows);
   if (op.kind == MicroOp::Kind::kForward) {
     const Span span(&trace_, "forward");
-    return model_.forward(ctx, batch, saved_, static_cast<float>(1 / expected_tokens(micros)));
+    return model_.forward(ctx, batch, saved_, static_cast<float>(1 / expected_tokens(micros)),
+                          op.micro == 0 ? checked_tokens(config_.head, steps_done_) : 0);
   }
   const Span span(&trace_, "backward");
   model_.backward(ctx, batch, saved_);
@@ -149,9 +168,7 @@ LossSums Trainer::run_micro_batches(Loader& loader, int64_t micros, StepResult& 
     }
     if (result.non_finite) continue;  // the loader goes on to the end of the step
     const LossSums sums = run_micro(op, batch, micros);
-    total.loss += sums.loss;
-    total.counted += sums.counted;
-    total.correct += sums.correct;
+    total.add(sums);
     if (std::isfinite(sums.loss)) continue;
     const auto place = first_non_finite(params_, saved_);
     result.non_finite = NonFinite{NonFinite::Kind::kLoss, op.micro,
@@ -201,6 +218,10 @@ StepResult Trainer::gradients(Loader& loader, int64_t micros) {
   result.grad_norm = optimizer_.grad_norm(stream_) * result.grad_correction;
   if (!result.non_finite && !std::isfinite(result.grad_norm))
     result.non_finite = find_bad_gradient(loader, first_sample, micros);
+  result.raw = local.raw;
+  if (!result.non_finite) check_trained_loss(local.raw, config_.head.raw_ce_limit, steps_done_ + 1);
+  if (local.head_tiles > 0)
+    result.head_filtered = static_cast<double>(local.head_filtered) / static_cast<double>(local.head_tiles);
   const double limit = config_.optimizer.grad_clip;
   result.clip = limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0;
   return result;

@@ -27,6 +27,8 @@ struct StepResult {
   double wait_s = 0;           // for the loader
   double grad_correction = 1;  // of the gradients: their mean is over the tokens that were counted
   std::optional<NonFinite> non_finite;
+  RawLoss raw;               // of the tokens whose loss was checked in this step
+  double head_filtered = 0;  // fraction of the head's tiles that were left out
 };
 
 class Trainer {

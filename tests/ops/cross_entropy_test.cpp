@@ -25,13 +25,15 @@ struct Case {
   DType gradient;
   int64_t N, vocab, padding;
   LogitCap cap;
+  float smoothing = 0, z_loss = 0;
 };
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
   const char* caps[] = {"none", "tanh", "sigmoid"};
-  return fmt::format("{}_{}x{}_pad{}_{}", name(c.gradient), c.N, c.vocab, c.padding,
-                     caps[static_cast<int>(c.cap)]);
+  return fmt::format("{}_{}x{}_pad{}_{}{}{}", name(c.gradient), c.N, c.vocab, c.padding,
+                     caps[static_cast<int>(c.cap)], c.smoothing > 0 ? "_smoothed" : "",
+                     c.z_loss > 0 ? "_z_loss" : "");
 }
 
 class CrossEntropy : public ::testing::TestWithParam<Case> {
@@ -42,6 +44,8 @@ class CrossEntropy : public ::testing::TestWithParam<Case> {
                           : static_cast<int32_t>(random_word({.purpose = Purpose::kSample}, n) %
                                                  static_cast<uint32_t>(c.vocab));
     config.grad_scale = 0.25f;
+    config.label_smoothing = c.smoothing;
+    config.z_loss = c.z_loss;
   }
 
   Case c = GetParam();
@@ -124,7 +128,9 @@ TEST_P(CrossEntropy, HugeLogitsDoNotOverflow) {
   const Doubles want = cross_entropy_reference(values, ids, config);
   cross_entropy(losses, is_correct, d_logits, logits, targets, config, stream);
   expect_close(losses, want, tolerance(), "loss");
-  for (double v : to_doubles(d_logits)) ASSERT_LE(std::abs(v), config.grad_scale);
+  // z-loss adds 2 z_loss lse of the probability, and no logit is above 5e4.
+  const double bound = config.grad_scale * (1.0 + 2 * static_cast<double>(config.z_loss) * 5e4);
+  for (double v : to_doubles(d_logits)) ASSERT_LE(std::abs(v), bound);
 }
 
 std::vector<Case> cases() {
@@ -134,6 +140,10 @@ std::vector<Case> cases() {
       for (int64_t vocab : {1, 31, 32, 33, 257})
         for (int64_t padding : {0, 7}) all.push_back({gradient, 7, vocab, padding, cap});
   all.push_back({DType::f32, 1, 2085, 5, LogitCap::kTanh});  // several blocks
+  for (DType gradient : {DType::f32, DType::bf16})
+    for (LogitCap cap : kCaps)
+      for (float smoothing : {0.0f, 0.1f}) all.push_back({gradient, 7, 67, 7, cap, smoothing, 0.01f});
+  all.push_back({DType::f32, 7, 257, 0, LogitCap::kNone, 0.1f, 0});
   return all;
 }
 

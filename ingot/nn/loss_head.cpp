@@ -1,0 +1,188 @@
+#include "ingot/nn/loss_head.h"
+
+#include <algorithm>
+
+#include "ingot/ops/cast.h"
+#include "ingot/ops/matmul.h"
+
+namespace ingot {
+namespace {
+
+constexpr int64_t kChunkBytes = int64_t{64} << 20;  // of the f32 logits of one chunk
+constexpr int64_t kLeastTokens = 128;               // of a chunk, or the products become slow
+constexpr int64_t kTileTokens = 512;                // of a tile that is computed again
+
+CrossEntropyConfig loss_config(const ModelConfig& model, const HeadConfig& head) {
+  CrossEntropyConfig loss{.vocab = model.vocab};
+  loss.cap = model.cap.kind == CapKind::kTanh      ? LogitCap::kTanh
+             : model.cap.kind == CapKind::kSigmoid ? LogitCap::kSigmoid
+                                                   : LogitCap::kNone;
+  loss.cap_a = static_cast<float>(model.cap.a);
+  loss.cap_b = static_cast<float>(model.cap.b);
+  loss.cap_c = static_cast<float>(model.cap.c);
+  loss.label_smoothing = static_cast<float>(head.label_smoothing);
+  loss.z_loss = static_cast<float>(head.z_loss);
+  return loss;
+}
+
+void require(bool holds, const char* key, const char* rule, double value) {
+  if (!holds) fail(ErrorKind::kUsage, "head.{} must {}, got {}", key, rule, value);
+}
+
+DType product_dtype(HeadPrecision precision) {
+  return precision == HeadPrecision::kF32 ? DType::f32 : DType::bf16;
+}
+
+}  // namespace
+
+void HeadConfig::validate() const {
+  require(z_loss >= 0, "z_loss", "not be negative (0 is off)", z_loss);
+  require(label_smoothing >= 0 && label_smoothing < 1, "label_smoothing", "lie in [0, 1)", label_smoothing);
+  require(filter >= 0 && filter < 1, "filter", "lie in [0, 1)", filter);
+  require(filter == 0 || kind == HeadKind::kRecompute, "filter", "be 0 unless head.kind = \"recompute\"",
+          filter);
+  require(fp8_x_scale > 0, "fp8_x_scale", "be above 0", fp8_x_scale);
+  require(fp8_w_scale > 0, "fp8_w_scale", "be above 0", fp8_w_scale);
+  require(raw_ce_limit > 0, "raw_ce_limit", "be above 0", raw_ce_limit);
+}
+
+LossHead::LossHead(const ModelConfig& model, const HeadConfig& config, DType compute, int weight)
+    : config_(config),
+      loss_(loss_config(model, config)),
+      compute_(compute),
+      C_(model.width),
+      Vp_(model.vocab_padded()),
+      weight_(weight) {}
+
+int64_t LossHead::chunk(int64_t N) const {
+  if (config_.kind == HeadKind::kDense) return N;
+  if (config_.kind == HeadKind::kRecompute) return std::min(N, kTileTokens);
+  const int64_t fitting = kChunkBytes / (Vp_ * 4);
+  const int64_t chunk = std::clamp<int64_t>(fitting, std::min(kLeastTokens, N), N);
+  const int64_t chunks = (N + chunk - 1) / chunk;
+  return (N + chunks - 1) / chunks;
+}
+
+LinearCrossEntropyConfig LossHead::op_config(int64_t N, float grad_scale) const {
+  const bool is_training = grad_scale != 0;
+  LinearCrossEntropyConfig op{.loss = loss_, .kind = config_.kind};
+  op.loss.grad_scale = grad_scale;
+  if (!is_training) op.loss.label_smoothing = op.loss.z_loss = 0;
+  HeadDtype dtype = config_.precision;
+  if (dtype == HeadDtype::kCompute) dtype = compute_ == DType::f32 ? HeadDtype::kF32 : HeadDtype::kBf16;
+  if (dtype == HeadDtype::kFp8 && !is_training) dtype = HeadDtype::kBf16;
+  op.precision = dtype == HeadDtype::kF32   ? HeadPrecision::kF32
+                 : dtype == HeadDtype::kFp8 ? HeadPrecision::kFp8
+                                            : HeadPrecision::kBf16;
+  op.accumulation = config_.accumulation;
+  op.chunk_tokens = chunk(N);
+  op.filter = static_cast<float>(config_.filter);
+  op.fp8_scaling = config_.fp8_scaling;
+  op.fp8_x_scale = static_cast<float>(config_.fp8_x_scale);
+  op.fp8_w_scale = static_cast<float>(config_.fp8_w_scale);
+  return op;
+}
+
+LossHead::Layout LossHead::layout(Arena& arena, int64_t N, const LinearCrossEntropyConfig& op,
+                                  bool has_grads) const {
+  const DType dtype = product_dtype(op.precision);
+  Layout l;
+  if (op.precision != HeadPrecision::kFp8 && dtype != compute_) {
+    l.x = arena.alloc(dtype, {N, C_});
+    if (dtype == DType::bf16) l.w = arena.alloc(dtype, {Vp_, C_});
+    if (dtype == DType::f32 && has_grads) l.dx = arena.alloc(dtype, {N, C_});
+  }
+  l.scratch = make_linear_cross_entropy_scratch(arena, N, C_, Vp_, op, has_grads);
+  return l;
+}
+
+LossHead::CheckLayout LossHead::check_layout(Arena& arena, int64_t tokens) const {
+  CheckLayout l;
+  l.x = arena.alloc(DType::f32, {tokens, C_});
+  l.logits = arena.alloc(DType::f32, {tokens, Vp_});
+  l.targets = arena.alloc(DType::i32, {tokens});
+  l.losses = arena.alloc(DType::f32, {tokens});
+  return l;
+}
+
+void LossHead::plan(Arena& arena, int64_t N, bool is_training) const {
+  for (const float grad_scale : {0.0f, 1.0f}) {
+    if (grad_scale != 0 && !is_training) continue;
+    const ScratchScope scope(arena);
+    layout(arena, N, op_config(N, grad_scale), grad_scale != 0);
+  }
+  if (!is_training || config_.raw_ce_every == 0) return;
+  const ScratchScope scope(arena);
+  check_layout(arena, std::min(N, config_.raw_ce_tokens));
+}
+
+LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, const Tensor& x,
+                                           const Tensor& targets, float grad_scale) const {
+  const Span span(ctx.stream.trace, "head");
+  const ScratchScope scope(ctx.scratch);
+  const bool has_grads = grad_scale != 0;
+  const LinearCrossEntropyConfig op = op_config(x.dim(0), grad_scale);
+  const Layout l = layout(ctx.scratch, x.dim(0), op, has_grads);
+  LinearCrossEntropyIn in{.x = l.x ? l.x : x, .w = l.w, .targets = targets};
+  if (l.x) cast(l.x, x, ctx.stream);
+  if (l.w)
+    cast(l.w, ctx.params.master(weight_), ctx.stream);
+  else
+    in.w = op.precision == HeadPrecision::kBf16 ? ctx.params.weight(weight_) : ctx.params.master(weight_);
+  LinearCrossEntropyOut result{.losses = out.losses, .is_correct = out.is_correct, .dx = {}, .dw = {}};
+  if (has_grads) {
+    result.dx = l.dx ? l.dx : out.dx;
+    result.dw = ctx.params.grad(weight_);
+  }
+  const LinearCrossEntropyReport report = linear_cross_entropy(result, in, op, l.scratch, ctx.stream);
+  if (l.dx) cast(out.dx, l.dx, ctx.stream);
+  if (ctx.fp8 && op.precision == HeadPrecision::kFp8) {
+    (*ctx.fp8)[first_counter_].add(report.fp8.x);
+    (*ctx.fp8)[first_counter_ + 1].add(report.fp8.w);
+    (*ctx.fp8)[first_counter_ + 2].add(report.fp8.d_logits);
+  }
+  return report;
+}
+
+RawLoss LossHead::check(LayerContext& ctx, const Tensor& losses, const Tensor& x, const Tensor& targets,
+                        int64_t tokens) const {
+  const Span span(ctx.stream.trace, "head check");
+  const ScratchScope scope(ctx.scratch);
+  const int64_t N = x.dim(0), k = std::min(tokens, N);
+  const CheckLayout l = check_layout(ctx.scratch, k);
+  const auto row = [&](int64_t i) { return i * N / k; };
+  for (int64_t i = 0; i < k; ++i) {
+    cast(l.x.rows(i, i + 1), x.rows(row(i), row(i) + 1), ctx.stream);
+    l.targets.as<int32_t>()[i] = targets.as<int32_t>()[row(i)];
+  }
+  matmul(l.logits, l.x, ctx.params.master(weight_), MatmulForm::kNT, false, ctx.stream);
+
+  RawLoss raw;
+  const auto sum_losses = [&](const CrossEntropyConfig& loss) {
+    cross_entropy(l.losses, {}, {}, l.logits, l.targets, loss, ctx.stream);
+    double total = 0;
+    for (int64_t i = 0; i < k; ++i) total += static_cast<double>(l.losses.as<float>()[i]);
+    return total;
+  };
+  raw.objective = sum_losses(loss_);
+  CrossEntropyConfig plain = loss_;
+  plain.label_smoothing = plain.z_loss = 0;
+  raw.ce = sum_losses(plain);
+  for (int64_t i = 0; i < k; ++i) {
+    raw.trained += static_cast<double>(losses.as<float>()[row(i)]);
+    raw.tokens += l.targets.as<int32_t>()[i] != kIgnoreIndex;
+  }
+  if (raw.tokens == 0) return {};
+  const double counted = static_cast<double>(raw.tokens);
+  return {.ce = raw.ce / counted,
+          .objective = raw.objective / counted,
+          .trained = raw.trained / counted,
+          .tokens = raw.tokens};
+}
+
+std::vector<std::string> LossHead::fp8_tensors() const {
+  if (config_.precision != HeadDtype::kFp8) return {};
+  return {"head.x", "head.w", "head.d_logits"};
+}
+
+}  // namespace ingot

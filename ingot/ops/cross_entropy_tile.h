@@ -1,0 +1,42 @@
+// The loss of ops/cross_entropy.h from tiles of columns, so that no row of logits has to exist as a whole:
+// tiles are folded into a running log-sum-exp (online softmax: Milakov & Gimelshein 2018, arXiv:1805.02867),
+// and given that, each tile's gradient stands alone (as Wijmans et al. 2024 do, arXiv:2411.09009).
+//
+//   begin(rows);  for each tile: fold(rows, tile);  finish(losses, lse, rows);
+//   for each tile, computed again: gradient(d_tile, tile, lse)
+#pragma once
+
+#include "ingot/core/stream.h"
+#include "ingot/core/tensor.h"
+#include "ingot/ops/cross_entropy.h"
+
+namespace ingot {
+
+// What is known of a row once some of its tiles were seen.
+struct TileRow {
+  double total;    // sum of exp(z_j - z_max)
+  double z_sum;    // of the capped logits; kept with label smoothing only
+  float x_max;     // the largest logit so far, before the cap
+  float z_max;     // and capped
+  float z_target;  // capped
+  int32_t top;     // column of x_max, the lowest
+};
+
+// Rows (N) of which no tile was seen. rows: (N, sizeof(TileRow)) u8, as in all of these.
+void cross_entropy_begin(const Tensor& rows, Stream& stream);
+
+// Folds columns [first, first + W) in. tile (N, W) f32, contiguous, read only; targets (N) i32. Tiles come
+// from left to right. Columns from config.vocab up are padding.
+void cross_entropy_fold(const Tensor& rows, const Tensor& tile, int64_t first, const Tensor& targets,
+                        const CrossEntropyConfig& config, Stream& stream);
+
+// losses, is_correct (may be absent) as in cross_entropy; lse (N) f32 = log-sum-exp of the capped logits.
+void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const Tensor& lse,
+                          const Tensor& rows, const Tensor& targets, const CrossEntropyConfig& config,
+                          Stream& stream);
+
+// d_tile (N, W) f32 or bf16 = the gradient of a tile's logits; it may be the tile's memory (f32).
+void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64_t first, const Tensor& lse,
+                                 const Tensor& targets, const CrossEntropyConfig& config, Stream& stream);
+
+}  // namespace ingot

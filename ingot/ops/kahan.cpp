@@ -1,0 +1,25 @@
+#include "ingot/ops/kahan.h"
+
+#include "ingot/core/parallel.h"
+
+namespace ingot {
+
+void kahan_add(const Tensor& sum, const Tensor& lost, const Tensor& x, Stream& stream) {
+  const Span span(stream.trace, "kahan");
+  check_tensor(lost, DType::f32, sum.shape, "kahan_add: lost");
+  check_tensor(x, DType::f32, sum.shape, "kahan_add: x");
+  INGOT_CHECK(sum.is_contiguous() && lost.is_contiguous() && x.is_contiguous(), "kahan_add: {} is strided",
+              sum.shape.to_string());
+  float *s = sum.as<float>(), *l = lost.as<float>();
+  const float* terms = x.as<float>();
+  parallel_for(sum.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      const float y = terms[i] - l[i], total = s[i] + y;
+      l[i] = (total - s[i]) - y;
+      s[i] = total;
+    }
+  });
+}
+
+}  // namespace ingot

@@ -1,0 +1,43 @@
+// The keys of the loss head.
+#include "ingot/train/config_key_kinds.h"
+
+namespace ingot::key_kinds {
+
+void add_head_keys(std::vector<ConfigKey>& keys) {
+  using H = HeadConfig;
+  const auto head = &RunConfig::head;
+  keys.push_back(choice<HeadKind>(
+      "head.kind",
+      {{"dense", HeadKind::kDense}, {"chunked", HeadKind::kChunked}, {"recompute", HeadKind::kRecompute}},
+      "logits of all tokens at once, chunk by chunk, or computed twice in tiles", head, &H::kind));
+  keys.push_back(choice<HeadDtype>("head.precision",
+                                   {{"compute", HeadDtype::kCompute},
+                                    {"f32", HeadDtype::kF32},
+                                    {"bf16", HeadDtype::kBf16},
+                                    {"fp8", HeadDtype::kFp8}},
+                                   "of the head's products; fp8: while training, bf16 in evaluation", head,
+                                   &H::precision));
+  keys.push_back(choice<HeadAccumulation>(
+      "head.accumulation", {{"f32", HeadAccumulation::kF32}, {"kahan", HeadAccumulation::kKahan}},
+      "of the head's weight gradient over the chunks", head, &H::accumulation));
+  keys.push_back(
+      number("head.z_loss", "weight of the squared log-sum-exp in the loss; 0: off", head, &H::z_loss));
+  keys.push_back(number("head.label_smoothing", "probability spread over all tokens, in [0, 1)", head,
+                        &H::label_smoothing));
+  keys.push_back(number("head.filter",
+                        "recompute: tiles whose logits' gradients are all below add nothing; 0: exact", head,
+                        &H::filter));
+  keys.push_back(choice<Fp8HeadScaling>(
+      "head.fp8_scaling", {{"static", Fp8HeadScaling::kStatic}, {"current", Fp8HeadScaling::kCurrent}},
+      "fixed scales, or each tensor's own largest value", head, &H::fp8_scaling));
+  keys.push_back(number("head.fp8_x_scale", "static scale of the head's input", head, &H::fp8_x_scale));
+  keys.push_back(number("head.fp8_w_scale", "static scale of the head's weights", head, &H::fp8_w_scale));
+  keys.push_back(whole("head.raw_ce_every", 0, kMany,
+                       "steps between checks of the loss against f32; 0: never", head, &H::raw_ce_every));
+  keys.push_back(
+      whole("head.raw_ce_tokens", 1, 1 << 20, "tokens whose loss is checked", head, &H::raw_ce_tokens));
+  keys.push_back(number("head.raw_ce_limit", "allowed relative difference, beyond which the run stops", head,
+                        &H::raw_ce_limit));
+}
+
+}  // namespace ingot::key_kinds

@@ -1,0 +1,209 @@
+// The head inside the model: every kind and precision gives the losses and gradients of the plain one, FP8
+// ends where training ends, and the watch sees a loss that is not the loss.
+#include "ingot/nn/loss_head.h"
+
+#include <gtest/gtest.h>
+
+#include "ingot/core/float8.h"
+#include "ingot/nn/transformer.h"
+#include "tests/reference/numeric.h"
+
+namespace ingot::testing {
+namespace {
+
+ModelConfig tiny_model() {
+  ModelConfig c;
+  c.layers = 1;
+  c.heads = 2;
+  c.width = 32;
+  c.context = 16;
+  c.vocab = 61;
+  c.is_tied = false;
+  c.init_std = 0.3;
+  c.cap = {.kind = CapKind::kSigmoid, .a = 30, .b = 0, .c = 7.5};
+  return c;
+}
+
+// A model with a head, its memory, and one micro-batch.
+struct Rig {
+  static constexpr int64_t kB = 2, kT = 16;
+
+  Rig(const HeadConfig& head, DType compute, const ModelConfig& config = tiny_model())
+      : model(config.resolved(), compute, head),
+        store(model.params(), compute),
+        scratch("scratch", model.scratch_bytes(kB, kT, true)),
+        saved(model.make_saved(activations, kB, kT)),
+        counters(model.fp8_tensors()) {
+    init_params(store, 3);
+    store.refresh_compute(stream);
+    for (int32_t n = 0; n < kB * kT; ++n) {
+      tokens.push_back(n * 7 % 61);
+      targets.push_back(n % 5 == 2 ? kIgnoreIndex : n * 11 % 61);
+    }
+  }
+  LossSums forward(float grad_scale, int64_t checked = 0) {
+    LayerContext ctx{.params = store,
+                     .region = region,
+                     .scratch = scratch,
+                     .stream = stream,
+                     .dropout = {},
+                     .fp8 = &counters};
+    return model.forward(ctx,
+                         {.tokens = Tensor(tokens.data(), DType::i32, {kB, kT}),
+                          .targets = Tensor(targets.data(), DType::i32, {kB, kT}),
+                          .doc_start = {}},
+                         saved, grad_scale, checked);
+  }
+  int head_weight() const {
+    for (size_t p = 0; p < model.params().specs().size(); ++p)
+      if (model.params().specs()[p].role == Role::kHead) return static_cast<int>(p);
+    return -1;
+  }
+  Doubles head_gradient() { return to_doubles(store.grad(head_weight())); }
+
+  Transformer model;
+  ResidentStore store;
+  Arena activations{"activations", size_t{8} << 20}, scratch;
+  Transformer::Saved saved;
+  Fp8Counters counters;
+  Region region;
+  Stream stream;
+  std::vector<int32_t> tokens, targets;
+};
+
+double relative_distance(const Doubles& a, const Doubles& b) {
+  Doubles difference;
+  for (size_t i = 0; i < a.size(); ++i) difference.push_back(a[i] - b[i]);
+  return std::sqrt(dot(difference, difference) / dot(b, b));
+}
+
+TEST(LossHead, EveryKindAndPrecisionMatchesThePlainHead) {
+  const float grad_scale = 1.0f / 32;
+  for (DType compute : {DType::f32, DType::bf16}) {
+    Rig plain({}, compute);
+    const LossSums want = plain.forward(grad_scale);
+    const Doubles want_d = to_doubles(plain.saved.d), want_dw = plain.head_gradient();
+    for (HeadKind kind : {HeadKind::kDense, HeadKind::kChunked, HeadKind::kRecompute})
+      for (HeadDtype precision : {HeadDtype::kCompute, HeadDtype::kF32, HeadDtype::kBf16, HeadDtype::kFp8})
+        for (HeadAccumulation accumulation : {HeadAccumulation::kF32, HeadAccumulation::kKahan}) {
+          SCOPED_TRACE(fmt::format("{} kind {} precision {}", name(compute), static_cast<int>(kind),
+                                   static_cast<int>(precision)));
+          Rig rig({.kind = kind, .precision = precision, .accumulation = accumulation}, compute);
+          const LossSums got = rig.forward(grad_scale);
+          // Of a value of the coarser format, one rounding; averaged over the tokens it is far less.
+          const bool is_exact =
+              precision == HeadDtype::kCompute || (precision == HeadDtype::kF32 && compute == DType::f32);
+          const double rounding = is_exact                       ? unit_roundoff(compute)
+                                  : precision == HeadDtype::kFp8 ? 0x1p-3
+                                                                 : unit_roundoff(DType::bf16);
+          EXPECT_NEAR(got.loss, want.loss, std::max(2 * rounding, 1e-5) * want.loss);
+          EXPECT_EQ(got.counted, want.counted);
+          EXPECT_LT(relative_distance(to_doubles(rig.saved.d), want_d), 2 * rounding + 1e-6);
+          EXPECT_LT(relative_distance(rig.head_gradient(), want_dw), 2 * rounding + 1e-6);
+        }
+  }
+}
+
+TEST(LossHead, EvaluationIsNeverFp8AndKnowsNoExtraTerms) {
+  Rig plain({.precision = HeadDtype::kBf16}, DType::bf16);
+  Rig fp8({.precision = HeadDtype::kFp8, .z_loss = 0.1, .label_smoothing = 0.2}, DType::bf16);
+  EXPECT_EQ(fp8.forward(0).loss, plain.forward(0).loss);
+  EXPECT_EQ(fp8.counters.total().elements, 0);
+  EXPECT_NE(fp8.forward(1).loss, plain.forward(1).loss);
+}
+
+TEST(LossHead, CountsWhatItsCastsLose) {
+  Rig rig({.precision = HeadDtype::kFp8, .fp8_w_scale = 4096}, DType::bf16);
+  rig.forward(1.0f / 32);
+  ASSERT_EQ(rig.counters.entries().size(), 3u);
+  const Fp8Stats &x = rig.counters[0], &w = rig.counters[1], &d = rig.counters[2];
+  EXPECT_EQ(rig.counters.entries()[1].name, "head.w");
+  EXPECT_EQ(x.elements, 32 * 32);
+  EXPECT_EQ(w.elements, 64 * 32);
+  EXPECT_EQ(d.elements, 32 * 64);
+  EXPECT_EQ(x.saturated, 0);
+  EXPECT_EQ(d.saturated, 0);
+  // 0.3 N(0, 1) times 4096 is beyond 464 for all but 30 % of the weights; padding is zero.
+  int64_t beyond = 0;
+  for (double v : to_doubles(rig.store.master(rig.head_weight())))
+    beyond += f8e4m3::saturates(static_cast<float>(v) * 4096.0f);
+  EXPECT_EQ(w.saturated, beyond);
+  EXPECT_GT(beyond, 1000);
+  rig.counters.reset();
+  EXPECT_EQ(rig.counters.total().elements, 0);
+}
+
+// d logits of at most 1 / N each: the derived scale leaves 2.8 octaves at every N, a fixed one only at its
+// own.
+TEST(LossHead, Fp8GradientScaleFollowsTheNumberOfTokens) {
+  const auto scale = [](double tokens) {
+    return fp8_head_gradient_scale({.grad_scale = static_cast<float>(1 / tokens)});
+  };
+  EXPECT_EQ(scale(65536), 0x1p29f);
+  EXPECT_EQ(scale(8192), 0x1p26f);
+  EXPECT_EQ(scale(1), 0x1p13f) << "the sum";
+  CrossEntropyConfig steep{.cap = LogitCap::kSigmoid, .cap_a = 60, .cap_b = 0, .cap_c = 7.5f};
+  EXPECT_EQ(fp8_head_gradient_scale(steep), 0x1p12f) << "a slope of 2";
+  for (double tokens : {2048.0, 4096.0, 8192.0, 65536.0}) {
+    const float largest = static_cast<float>(1 / tokens);
+    EXPECT_FALSE(f8e5m2::saturates(largest * scale(tokens)));
+    EXPECT_EQ(f8e5m2::saturates(largest * 0x1p29f), tokens < 9363) << tokens;
+  }
+}
+
+// The gradient of the logits is rounded once, from f32 to e5m2. Through bf16 first it would at times end at
+// another value: 1 + 1/8 + 2^-11 is nearer to 1.25, and rounds to the tie 1.125 in bf16 and then down to 1.
+TEST(LossHead, Fp8GradientIsRoundedOnce) {
+  const float value = 1.125f + 0x1p-11f;
+  EXPECT_EQ(static_cast<float>(f8e5m2(value)), 1.25f);
+  EXPECT_EQ(static_cast<float>(f8e5m2(static_cast<float>(bf16(value)))), 1.0f);
+  Stream stream;
+  Buffer d(DType::f32, {1}), rounded(DType::bf16, {1});
+  assign(d, {static_cast<double>(value)});
+  Fp8Stats stats;
+  round_to_fp8(rounded, d, DType::f8e5m2, 1, stats, stream);
+  EXPECT_EQ(to_doubles(rounded)[0], 1.25);
+}
+
+TEST(LossHead, CheckRecomputesTheLossOfSomeTokens) {
+  for (DType compute : {DType::f32, DType::bf16}) {
+    HeadConfig head{.z_loss = 0.01, .label_smoothing = 0.1};
+    head.raw_ce_tokens = 1000;  // all 32
+    Rig rig(head, compute);
+    const LossSums sums = rig.forward(1, head.raw_ce_tokens);
+    EXPECT_EQ(sums.raw.tokens, sums.counted);
+    const double counted = static_cast<double>(sums.counted);
+    EXPECT_NEAR(sums.raw.trained, sums.loss / counted, 1e-9);
+    EXPECT_NEAR(sums.raw.objective, sums.raw.trained, 4 * unit_roundoff(compute) + 1e-5);
+    Rig plain({}, compute);
+    EXPECT_NEAR(sums.raw.ce, plain.forward(0).loss / counted, 4 * unit_roundoff(compute) + 1e-5);
+    EXPECT_GT(sums.raw.objective, sums.raw.ce);
+  }
+}
+
+TEST(LossHead, CheckSeesWeightsThatAreNotTheMasters) {
+  Rig rig({}, DType::bf16);
+  const Tensor w = rig.store.weight(rig.head_weight());
+  for (int64_t i = 0; i < w.elements(); ++i)
+    w.as<bf16>()[i] = bf16(0.5f * static_cast<float>(w.as<bf16>()[i]));
+  const RawLoss raw = rig.forward(1, 16).raw;
+  EXPECT_GT(std::abs(raw.trained - raw.objective), 0.1);
+}
+
+// The mean is over all counted tokens: accumulating micro-batches of uneven counts is not a mean of means.
+TEST(LossHead, UnevenMicroBatchesAddUpToTheMeanOverAllTokens) {
+  Rig together({}, DType::f32), apart({}, DType::f32);
+  const float grad_scale = 0.01f;
+  together.forward(grad_scale);
+  const Doubles first = together.head_gradient();
+  std::vector<int32_t> all = apart.targets;
+  for (const bool is_first : {true, false}) {
+    for (size_t n = 0; n < all.size(); ++n) apart.targets[n] = (n < 5) == is_first ? all[n] : kIgnoreIndex;
+    apart.forward(grad_scale);
+  }
+  const Doubles second = apart.head_gradient();
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_NEAR(second[i], first[i], 1e-6);
+}
+
+}  // namespace
+}  // namespace ingot::testing

@@ -1,0 +1,80 @@
+#include "ingot/ops/cross_entropy_tile.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/reference/cross_entropy.h"
+
+namespace ingot::testing {
+namespace {
+
+// Loss, log-sum-exp, top-1 and gradient of rows that are seen tile by tile, against the whole rows.
+TEST(CrossEntropyTile, TilesOfAnyWidthGiveTheWholeRow) {
+  const int64_t N = 6, V = 75, Vp = 80;
+  Stream stream;
+  Buffer logits = random_tensor(DType::f32, {N, Vp}, 1, 6.0);
+  const std::vector<int32_t> ids = {0, 74, kIgnoreIndex, 33, 16, 5};
+  const Tensor targets(const_cast<int32_t*>(ids.data()), DType::i32, {N});
+  const Doubles values = to_doubles(logits);
+  for (LogitCap cap : {LogitCap::kNone, LogitCap::kTanh, LogitCap::kSigmoid})
+    for (int64_t width : {1, 7, 16, 33, 80}) {
+      CrossEntropyConfig config{.vocab = V, .cap = cap, .cap_a = 15, .cap_b = 5, .cap_c = 7.5f};
+      config.grad_scale = 0.5f;
+      config.label_smoothing = 0.05f;
+      config.z_loss = 1e-3f;
+      std::vector<TileRow> row_memory(N);
+      const Tensor rows(row_memory.data(), DType::u8, {N, sizeof(TileRow)});
+      Buffer losses(DType::f32, {N}), lse(DType::f32, {N});
+      std::vector<uint8_t> correct(N);
+      const auto tile_at = [&](int64_t first) {
+        Buffer tile(DType::f32, {N, std::min(width, Vp - first)});
+        Doubles part;
+        for (int64_t n = 0; n < N; ++n)
+          for (int64_t j = first; j < std::min(first + width, Vp); ++j)
+            part.push_back(values[static_cast<size_t>(n * Vp + j)]);
+        assign(tile, part);
+        return tile;
+      };
+      cross_entropy_begin(rows, stream);
+      for (int64_t v = 0; v < Vp; v += width)
+        cross_entropy_fold(rows, tile_at(v), v, targets, config, stream);
+      cross_entropy_finish(losses, Tensor(correct.data(), DType::u8, {N}), lse, rows, targets, config,
+                           stream);
+      expect_close(losses, cross_entropy_reference(values, ids, config), 4 * 32 * 0x1p-24, "loss");
+      const Doubles want = cross_entropy_gradient_reference(values, ids, config);
+      for (int64_t v = 0; v < Vp; v += width) {
+        const Buffer tile = tile_at(v);
+        cross_entropy_tile_gradient(tile, tile, v, lse, targets, config, stream);
+        const Doubles got = to_doubles(tile);
+        const size_t w = static_cast<size_t>(tile.tensor().dim(1));
+        for (size_t i = 0; i < got.size(); ++i) {
+          const size_t at = i / w * Vp + static_cast<size_t>(v) + i % w;
+          ASSERT_NEAR(got[i], 0.5 * want[at], 2e-6) << "width " << width << " at " << at;
+        }
+      }
+      for (size_t n = 0; n < N; ++n) {
+        const auto row = values.begin() + static_cast<int64_t>(n) * Vp;
+        EXPECT_EQ(correct[n], ids[n] == std::max_element(row, row + V) - row);
+      }
+    }
+}
+
+TEST(CrossEntropyTile, OfEqualLogitsTheLowestIndexCounts) {
+  const int64_t N = 1;
+  Stream stream;
+  for (int32_t target : {0, 3}) {
+    std::vector<int32_t> ids = {target};
+    const Tensor targets(ids.data(), DType::i32, {N});
+    Buffer tile = zeros(DType::f32, {N, 2}), losses(DType::f32, {N}), lse(DType::f32, {N});
+    std::vector<TileRow> row_memory(N);
+    const Tensor rows(row_memory.data(), DType::u8, {N, sizeof(TileRow)});
+    uint8_t correct = 9;
+    cross_entropy_begin(rows, stream);
+    for (int64_t v : {0, 2}) cross_entropy_fold(rows, tile, v, targets, {.vocab = 4}, stream);
+    cross_entropy_finish(losses, Tensor(&correct, DType::u8, {N}), lse, rows, targets, {.vocab = 4}, stream);
+    EXPECT_EQ(correct, target == 0 ? 1 : 0);
+    EXPECT_NEAR(to_doubles(losses)[0], std::log(4.0), 1e-6);
+  }
+}
+
+}  // namespace
+}  // namespace ingot::testing
