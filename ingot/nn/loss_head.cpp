@@ -8,9 +8,11 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kChunkBytes = int64_t{64} << 20;  // of the f32 logits of one chunk
-constexpr int64_t kLeastTokens = 128;               // of a chunk, or the products become slow
-constexpr int64_t kTileTokens = 512;                // of a tile that is computed again
+constexpr int64_t kChunkBytes = int64_t{76} << 20;  // of the f32 logits of one chunk
+// In bf16: of the gradients of one chunk's logits, and tokens whose f32 logits exist at a time.
+constexpr int64_t kGradientBytes = int64_t{88} << 20, kLogitTokens = 128;
+constexpr int64_t kLeastTokens = 128;  // of a chunk, or the products become slow
+constexpr int64_t kTileTokens = 512;   // of a tile that is computed again
 
 CrossEntropyConfig loss_config(const ModelConfig& model, const HeadConfig& head) {
   CrossEntropyConfig loss{.vocab = model.vocab};
@@ -57,7 +59,9 @@ LossHead::LossHead(const ModelConfig& model, const HeadConfig& config, DType com
 int64_t LossHead::chunk(int64_t N) const {
   if (config_.kind == HeadKind::kDense) return N;
   if (config_.kind == HeadKind::kRecompute) return std::min(N, kTileTokens);
-  const int64_t fitting = kChunkBytes / (Vp_ * 4);
+  const bool is_bf16 = config_.precision == HeadDtype::kBf16 ||
+                       (config_.precision == HeadDtype::kCompute && compute_ != DType::f32);
+  const int64_t fitting = is_bf16 ? kGradientBytes / (Vp_ * 2) : kChunkBytes / (Vp_ * 4);
   const int64_t chunk = std::clamp<int64_t>(fitting, std::min(kLeastTokens, N), N);
   const int64_t chunks = (N + chunk - 1) / chunk;
   return (N + chunks - 1) / chunks;
@@ -76,6 +80,7 @@ LinearCrossEntropyConfig LossHead::op_config(int64_t N, float grad_scale) const 
                                             : HeadPrecision::kBf16;
   op.accumulation = config_.accumulation;
   op.chunk_tokens = chunk(N);
+  op.logit_tokens = kLogitTokens;
   op.filter = static_cast<float>(config_.filter);
   op.fp8_scaling = config_.fp8_scaling;
   op.fp8_x_scale = static_cast<float>(config_.fp8_x_scale);

@@ -16,6 +16,10 @@ namespace {
 
 constexpr float kHeadRoom = 0x1p13f;  // of a gradient of at most 1: 2.8 octaves below e5m2's largest value
 
+int64_t chunk_tokens(const LinearCrossEntropyConfig& config, int64_t N) {
+  return config.kind == HeadKind::kDense ? N : std::min(N, config.chunk_tokens);
+}
+
 // One call: its operands in the precision of the products, and the loops over chunks and tiles.
 class HeadPass {
  public:
@@ -41,7 +45,7 @@ class HeadPass {
       fold_tiles();
       if (has_grads()) tile_gradients();
     } else {
-      const int64_t chunk = scratch_.logits.dim(0);
+      const int64_t chunk = chunk_tokens(config_, N_);
       for (int64_t n = 0; n < N_; n += chunk) run_chunk(n, std::min(n + chunk, N_));
     }
     return report_;
@@ -101,18 +105,28 @@ class HeadPass {
     return Tensor(scratch_.d_logits.data, DType::bf16, logits.shape);
   }
 
-  void run_chunk(int64_t begin, int64_t end) {
-    const Tensor logits = scratch_.logits.rows(0, end - begin), x = x_rows(begin, end);
+  // Losses of tokens [begin, end), their logits' gradient at gradient_place.
+  void run_logits(const Tensor& logits, const Tensor& d, const Tensor& x, int64_t begin, int64_t end) {
     for (int64_t v = 0; v < Vp_; v += w_tile()) {
       const int64_t v_end = std::min(v + w_tile(), Vp_);
       scaled_matmul(logits.columns(v, v_end), x, w_rows(v, v_end), MatmulForm::kNT, logits_factor(), false,
                     stream_);
     }
-    Tensor d = gradient_place(logits);
     cross_entropy(out_.losses.rows(begin, end), out_.is_correct ? out_.is_correct.rows(begin, end) : Tensor{},
                   d, logits, in_.targets.rows(begin, end), loss_, stream_);
+  }
+
+  void run_chunk(int64_t begin, int64_t end) {
+    const Tensor x = x_rows(begin, end);
+    const int64_t part = scratch_.logits.dim(0);
+    Tensor d = gradient_place(Tensor(scratch_.logits.data, DType::f32, {end - begin, Vp_}));
+    for (int64_t n = 0; n < end - begin; n += part) {
+      const int64_t n_end = std::min(n + part, end - begin);
+      run_logits(scratch_.logits.rows(0, n_end - n), d ? d.rows(n, n_end) : d, x.rows(n, n_end), begin + n,
+                 begin + n_end);
+    }
     if (!has_grads()) return;
-    if (is_fp8()) d = product_gradient(logits);
+    if (is_fp8()) d = product_gradient(d);
     add_dx(out_.dx.rows(begin, end), d);
     const int64_t tile = scratch_.dw_part ? scratch_.dw_part.dim(0) : Vp_;
     for (int64_t v = 0; v < Vp_; v += tile) {
@@ -236,10 +250,11 @@ LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_
                                                             bool has_grads) {
   const bool is_fp8 = config.precision == HeadPrecision::kFp8,
              is_recompute = config.kind == HeadKind::kRecompute;
-  const int64_t chunk = config.kind == HeadKind::kDense ? N : std::min(N, config.chunk_tokens);
-  const int64_t tile = std::min(Vp, config.tile_columns);
+  const bool is_split = config.kind == HeadKind::kChunked && config.precision == HeadPrecision::kBf16;
+  const int64_t chunk = chunk_tokens(config, N), tile = std::min(Vp, config.tile_columns);
+  const int64_t columns = is_recompute ? tile : Vp;
   LinearCrossEntropyScratch s;
-  s.logits = arena.alloc(DType::f32, {chunk, is_recompute ? tile : Vp});
+  s.logits = arena.alloc(DType::f32, {is_split ? std::min(chunk, config.logit_tokens) : chunk, columns});
   if (is_fp8) {
     s.x8 = arena.alloc(DType::f8e4m3, {N, C});
     s.w8 = arena.alloc(DType::f8e4m3, {Vp, C});
@@ -251,7 +266,7 @@ LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_
     s.lse = arena.alloc(DType::f32, {N});
   }
   if (!has_grads) return s;
-  if (config.precision != HeadPrecision::kF32) s.d_logits = arena.alloc(DType::bf16, s.logits.shape);
+  if (config.precision != HeadPrecision::kF32) s.d_logits = arena.alloc(DType::bf16, {chunk, columns});
   if (is_recompute || is_fp8) s.dx_sum = arena.alloc(DType::f32, {is_recompute ? N : chunk, C});
   if (config.accumulation == HeadAccumulation::kKahan) {
     s.dw_part = arena.alloc(DType::f32, {tile, C});

@@ -37,6 +37,9 @@ struct LinearCrossEntropyConfig {
   HeadPrecision precision = HeadPrecision::kF32;
   HeadAccumulation accumulation = HeadAccumulation::kF32;
   int64_t chunk_tokens = 1024;  // kDense: not read
+  // kBf16 and kChunked: f32 logits of so many tokens at a time; a chunk's gradients are collected in bf16, so
+  // that the products with them are of many tokens.
+  int64_t logit_tokens = 1024;
   int64_t tile_columns = 4096;  // of kRecompute, and wherever a part of w or dw is worked on
   float filter = 0;             // kRecompute: tiles whose every |d_logit| / grad_scale is below add nothing
   Fp8HeadScaling fp8_scaling = Fp8HeadScaling::kStatic;
@@ -54,8 +57,8 @@ struct Fp8HeadStats {
 
 // Working memory of one call; absent members are not needed.
 struct LinearCrossEntropyScratch {
-  Tensor logits;            // (chunk, Vp), of kRecompute (chunk, tile): f32
-  Tensor d_logits;          // the same, bf16; absent in f32, where the logits' memory serves
+  Tensor logits;            // (logit tokens, Vp), of kRecompute (chunk, tile): f32
+  Tensor d_logits;          // (chunk, Vp or tile) bf16; absent in f32, where the logits' memory serves
   Tensor x8, w8;            // (N, C), (Vp, C) e4m3
   Tensor x_part, w_part;    // (chunk, C), (tile, C) bf16: decoded
   Tensor dx_sum;            // (chunk, C), of kRecompute (N, C): f32

@@ -193,6 +193,7 @@ Head head_of(const Case& c) {
   head.config.kind = c.kind;
   head.config.chunk_tokens = chunks[c.number % 4];
   head.config.tile_columns = tiles[c.number / 4 % 4];
+  head.config.logit_tokens = 1 + c.number % 3;
   head.config.accumulation = c.is_kahan ? HeadAccumulation::kKahan : HeadAccumulation::kF32;
   head.config.fp8_scaling = c.number % 3 == 2 ? Fp8HeadScaling::kCurrent : Fp8HeadScaling::kStatic;
   CrossEntropyConfig& loss = head.config.loss;
@@ -236,6 +237,7 @@ TEST(LinearCrossEntropy, KindsAgreeAtLargerSizes) {
       head.config.kind = kind;
       head.config.chunk_tokens = 32;
       head.config.tile_columns = 100;
+      head.config.logit_tokens = 9;
       head.config.loss.grad_scale = 1.0f / 70;
       head.config.loss.z_loss = 1e-3f;
       head.make_for(precision, 0.3);
