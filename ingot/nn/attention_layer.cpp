@@ -114,6 +114,12 @@ void AttentionLayer::rotate_backward(LayerContext& ctx, const Saved& saved, cons
                    ctx.stream);
 }
 
+void AttentionLayer::use_fp8(const ParamList& params, const Fp8LinearConfig& config,
+                             std::vector<std::string>& tensors) {
+  qkv_.use_fp8(params, config, tensors);
+  proj_.use_fp8(params, config, tensors);
+}
+
 void AttentionLayer::plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute,
                           bool is_training) const {
   const AttentionShape shape{B, T, S, H_, K_, D_};
@@ -122,6 +128,8 @@ void AttentionLayer::plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType c
     const ScratchScope scope(arena);
     arena.alloc(compute, {N, C_});
     arena.alloc(DType::f32, {attention_forward_scratch(shape)});
+    qkv_.plan(arena, N);
+    proj_.plan(arena, N);
   }
   if (!is_training) return;
   const ScratchScope scope(arena);
@@ -129,6 +137,8 @@ void AttentionLayer::plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType c
   arena.alloc(compute, {N, (H_ + 2 * K_) * D_});
   arena.alloc(compute, {N, C_});
   arena.alloc(DType::f32, {attention_backward_scratch(shape)});
+  qkv_.plan(arena, N);
+  proj_.plan(arena, N);
   arena.alloc(DType::f32, {2, num_threads(), std::max(C_, (H_ + 2 * K_) * D_)});  // sums over rows
 }
 

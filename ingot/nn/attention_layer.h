@@ -42,6 +42,9 @@ class AttentionLayer {
   void backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& doc_start,
                 const Tensor& rope_table) const;
 
+  // Trains its linears in FP8 where the config says so; their tensors are appended to `tensors`.
+  void use_fp8(const ParamList& params, const Fp8LinearConfig& config, std::vector<std::string>& tensors);
+
   // The scratch that forward and backward take, on a measuring arena.
   void plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute, bool is_training) const;
 

@@ -15,7 +15,8 @@ Tensor place_tensor(Arena& arena, Place place, DType dtype, const Shape& shape, 
 }
 
 Linear::Linear(ParamList& params, int unit, const std::string& prefix, int64_t out, int64_t in, Init init,
-               double std, bool has_bias) {
+               double std, bool has_bias)
+    : out_(out), in_(in) {
   weight_ = params.add({.name = prefix + ".weight",
                         .shape = {out, in},
                         .role = Role::kMatrix,
@@ -28,12 +29,23 @@ Linear::Linear(ParamList& params, int unit, const std::string& prefix, int64_t o
 }
 
 void Linear::forward(LayerContext& ctx, const Tensor& y, const Tensor& x, bool adds_bias) const {
-  matmul(y, x, ctx.params.weight(weight_), MatmulForm::kNT, false, ctx.stream);
+  const ScratchScope scope(ctx.scratch);
+  const Tensor w = ctx.params.weight(weight_);
+  if (is_fp8(ctx))
+    fp8_.forward(y, x, w, *ctx.fp8, ctx.scratch, ctx.stream);
+  else
+    matmul(y, x, w, MatmulForm::kNT, false, ctx.stream);
   if (adds_bias && bias_ >= 0) bias_forward(y, ctx.params.weight(bias_), ctx.stream);
 }
 
 void Linear::backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& x, bool adds_bias) const {
-  matmul(ctx.params.grad(weight_), dy, x, MatmulForm::kTN, true, ctx.stream);
+  const Tensor dw = ctx.params.grad(weight_);
+  if (is_fp8(ctx)) {
+    const ScratchScope scope(ctx.scratch);
+    fp8_.backward_weight(dw, dy, x, *ctx.fp8, ctx.scratch, ctx.stream);
+  } else {
+    matmul(dw, dy, x, MatmulForm::kTN, true, ctx.stream);
+  }
   if (!adds_bias || bias_ < 0) return;
   const ScratchScope scope(ctx.scratch);
   bias_backward(ctx.params.grad(bias_), dy, ctx.scratch.alloc(DType::f32, {num_threads(), dy.dim(1)}),
@@ -41,7 +53,25 @@ void Linear::backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& 
 }
 
 void Linear::backward_input(LayerContext& ctx, const Tensor& dx, const Tensor& dy) const {
-  matmul(dx, dy, ctx.params.weight(weight_), MatmulForm::kNN, false, ctx.stream);
+  const ScratchScope scope(ctx.scratch);
+  const Tensor w = ctx.params.weight(weight_);
+  if (is_fp8(ctx))
+    fp8_.backward_input(dx, dy, w, *ctx.fp8, ctx.scratch, ctx.stream);
+  else
+    matmul(dx, dy, w, MatmulForm::kNN, false, ctx.stream);
+}
+
+void Linear::use_fp8(const ParamList& params, const Fp8LinearConfig& config,
+                     std::vector<std::string>& tensors) {
+  const std::string& weight = params[weight_].name;
+  const std::string name = weight.substr(0, weight.rfind('.'));
+  if (!config.converts(name, out_, in_)) return;
+  fp8_ = {.recipe = config.recipe, .first_tensor = static_cast<int>(tensors.size())};
+  for (const char* tensor : {".x", ".w", ".dy"}) tensors.push_back(name + tensor);
+}
+
+void Linear::plan(Arena& arena, int64_t N) const {
+  if (fp8_.recipe != Fp8Recipe::kNone) Fp8Linear::plan(arena, N, out_, in_);
 }
 
 Norm::Norm(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config)

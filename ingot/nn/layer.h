@@ -6,7 +6,8 @@
 #include "ingot/core/stream.h"
 #include "ingot/core/tensor.h"
 #include "ingot/nn/config.h"
-#include "ingot/nn/fp8_counters.h"
+#include "ingot/nn/fp8_linear.h"
+#include "ingot/nn/fp8_state.h"
 #include "ingot/nn/param_store.h"
 #include "ingot/nn/recompute.h"
 #include "ingot/nn/region.h"
@@ -27,7 +28,7 @@ struct LayerContext {
   Arena& scratch;  // layers allocate from it and release what they took before they return
   Stream& stream;
   DropoutState dropout;
-  Fp8Counters* fp8 = nullptr;  // null: FP8 casts are not counted
+  Fp8State* fp8 = nullptr;  // of training; null (evaluation, generation): linears are not in FP8
 };
 
 // Sites of dropout in the model: 0 the embedding, 2 l + 1 and 2 l + 2 what block l's attention and MLP add to
@@ -71,11 +72,20 @@ class Linear {
   // dx = dy · w
   void backward_input(LayerContext& ctx, const Tensor& dx, const Tensor& dy) const;
 
+  // Trains in FP8 from now on if the config converts this linear; its tensors are appended to `tensors`.
+  void use_fp8(const ParamList& params, const Fp8LinearConfig& config, std::vector<std::string>& tensors);
+  // The scratch that the products take in FP8, on a measuring arena.
+  void plan(Arena& arena, int64_t N) const;
+
   int weight_id() const { return weight_; }
   int bias_id() const { return bias_; }
 
  private:
+  bool is_fp8(const LayerContext& ctx) const { return ctx.fp8 && fp8_.recipe != Fp8Recipe::kNone; }
+
   int weight_ = -1, bias_ = -1;
+  int64_t out_ = 0, in_ = 0;
+  Fp8Linear fp8_;
 };
 
 // Statistics of the rows of one norm; mean is absent for RMSNorm.

@@ -49,17 +49,27 @@ MlpLayer::Saved MlpLayer::make_saved(Arena& arena, int64_t N, DType compute, con
           .act = place_tensor(arena, places.act, compute, {N, F_}, shared.act)};
 }
 
+void MlpLayer::use_fp8(const ParamList& params, const Fp8LinearConfig& config,
+                       std::vector<std::string>& tensors) {
+  up_.use_fp8(params, config, tensors);
+  down_.use_fp8(params, config, tensors);
+}
+
 void MlpLayer::plan(Arena& arena, int64_t N, DType compute, bool is_training) const {
   {
     const ScratchScope scope(arena);
     arena.alloc(compute, {N, C_});
     arena.alloc(compute, {N, F_});
+    up_.plan(arena, N);
+    down_.plan(arena, N);
   }
   if (!is_training) return;
   const ScratchScope scope(arena);
   arena.alloc(compute, {N, C_});
   arena.alloc(compute, {N, F_});
   arena.alloc(compute, {N, in_width()});
+  up_.plan(arena, N);
+  down_.plan(arena, N);
   arena.alloc(DType::f32, {2, num_threads(), std::max(C_, in_width())});  // sums over rows
 }
 

@@ -31,6 +31,9 @@ class MlpLayer {
   // d (N, C): the gradient of (x + out) becomes that of x.
   void backward(LayerContext& ctx, const Saved& saved, const Tensor& d) const;
 
+  // Trains its linears in FP8 where the config says so; their tensors are appended to `tensors`.
+  void use_fp8(const ParamList& params, const Fp8LinearConfig& config, std::vector<std::string>& tensors);
+
   // The scratch that forward and backward take, on a measuring arena.
   void plan(Arena& arena, int64_t N, DType compute, bool is_training) const;
 

@@ -25,7 +25,8 @@ double apply_cap(const LogitCapConfig& cap, double x) {
 
 }  // namespace
 
-Transformer::Transformer(const ModelConfig& config, DType compute, const HeadConfig& head)
+Transformer::Transformer(const ModelConfig& config, DType compute, const HeadConfig& head,
+                         const Fp8LinearConfig& fp8)
     : config_(config), compute_(compute) {
   INGOT_CHECK(config.vocab > 0 && config.kv_heads > 0 && config.head_dim > 0 && config.ffn > 0,
               "Transformer: the config must be resolved and its vocab set");
@@ -46,6 +47,8 @@ Transformer::Transformer(const ModelConfig& config, DType compute, const HeadCon
     const std::string prefix = fmt::format("blocks.{}.", l);
     AttentionLayer attention(params_, l + 1, prefix, config, l);
     MlpLayer mlp(params_, l + 1, prefix, config, l);
+    attention.use_fp8(params_, fp8, fp8_tensors_);
+    mlp.use_fp8(params_, fp8, fp8_tensors_);
     blocks_.push_back({std::move(attention), std::move(mlp)});
   }
   final_norm_ = Norm(params_, head_unit(), "head.norm", config);
@@ -58,7 +61,14 @@ Transformer::Transformer(const ModelConfig& config, DType compute, const HeadCon
                             .init_std = config.init_std,
                             .padding_rows = padding,
                             .unit = head_unit()});
+  if (fp8.recipe != Fp8Recipe::kNone && fp8_tensors_.empty())
+    fail(ErrorKind::kUsage,
+         "precision.fp8_layers selects no linear whose dims are multiples of 16; the first linear is "
+         "blocks.0.attention.qkv, {} x {}",
+         config.qkv_width(), config.width);
   head_ = LossHead(config, head, compute, head_weight());
+  head_.set_first_counter(static_cast<int>(fp8_tensors_.size()));
+  for (const std::string& name : head_.fp8_tensors()) fp8_tensors_.push_back(name);
   if (config.positions == PositionKind::kRope) {
     rope_.resize(static_cast<size_t>(config.context * config.head_dim));
     rope_table_ = Tensor(rope_.data(), DType::f32, {config.context, config.head_dim});
@@ -144,8 +154,10 @@ size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training) const 
     arena.alloc(compute_, {N, C});
     arena.alloc(DType::f32, {2, num_threads(), C});
   }
-  blocks_.front().attention.plan(arena, B, T, T, compute_, is_training);
-  blocks_.front().mlp.plan(arena, N, compute_, is_training);
+  for (const Block& block : blocks_) {  // which differ by the linears that are in FP8
+    block.attention.plan(arena, B, T, T, compute_, is_training);
+    block.mlp.plan(arena, N, compute_, is_training);
+  }
   return arena.peak_bytes();
 }
 

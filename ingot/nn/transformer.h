@@ -47,7 +47,8 @@ class Transformer {
   };
 
   // config must be resolved, its vocab set.
-  Transformer(const ModelConfig& config, DType compute, const HeadConfig& head = {});
+  Transformer(const ModelConfig& config, DType compute, const HeadConfig& head = {},
+              const Fp8LinearConfig& fp8 = {});
 
   const ModelConfig& config() const { return config_; }
   const ParamList& params() const { return params_; }
@@ -76,7 +77,7 @@ class Transformer {
   // Tokens of one chunk of the head, of a micro-batch of N.
   int64_t head_chunk(int64_t N) const { return head_.chunk(N); }
   // Names of the tensors that training casts to FP8, in the order of LayerContext::fp8.
-  std::vector<std::string> fp8_tensors() const { return head_.fp8_tensors(); }
+  const std::vector<std::string>& fp8_tensors() const { return fp8_tensors_; }
 
   // Generation: appends tokens (n) i32 of one sequence to the caches, one per block, and writes the capped
   // logits (Vp) f32 of the last one; columns from config().vocab up mean nothing.
@@ -111,6 +112,7 @@ class Transformer {
   std::vector<Block> blocks_;
   Norm final_norm_;
   LossHead head_;
+  std::vector<std::string> fp8_tensors_;
   std::vector<float> rope_;  // (context, D); empty without rotary positions
   Tensor rope_table_;
 };

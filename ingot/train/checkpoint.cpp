@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "ingot/core/file.h"
 #include "ingot/train/config_toml.h"
@@ -48,6 +49,40 @@ std::vector<SafetensorsSource> optimizer_sources(const Optimizer& optimizer) {
                        .bytes = {static_cast<const std::byte*>(state.tensor.data), state.tensor.bytes()},
                        .stream = {}});
   return sources;
+}
+
+// The amax history of delayed scaling: one row of `steps` for each tensor.
+std::span<float> fp8_history(Fp8State& fp8, size_t tensor) {
+  const size_t steps = fp8.amaxes().size() / fp8.entries().size();
+  return std::span(fp8.amaxes()).subspan(tensor * steps, steps);
+}
+
+void write_fp8(const fs::path& path, Fp8State& fp8) {
+  if (fp8.amaxes().empty()) return;
+  std::vector<SafetensorsSource> sources;
+  for (size_t t = 0; t < fp8.entries().size(); ++t) {
+    const std::span<float> history = fp8_history(fp8, t);
+    sources.push_back({.name = fp8.entries()[t].name + ".amax",
+                       .dtype = DType::f32,
+                       .shape = {std::ssize(history)},
+                       .bytes = std::as_bytes(history),
+                       .stream = {}});
+  }
+  write_safetensors(path, sources);
+}
+
+void read_fp8(const fs::path& path, Fp8State& fp8) {
+  if (fp8.amaxes().empty()) return;
+  const SafetensorsFile file(path);
+  for (size_t t = 0; t < fp8.entries().size(); ++t) {
+    const std::span<float> history = fp8_history(fp8, t);
+    const std::string name = fp8.entries()[t].name + ".amax";
+    const SafetensorsEntry& entry = file.get(name);
+    if (entry.dtype != DType::f32 || entry.bytes.size() != history.size_bytes())
+      fail(ErrorKind::kData, "{}: tensor {} is {} {}, precision.fp8_amax_history asks for F32 ({})",
+           file.label(), name, entry.dtype_name, entry.shape_text(), history.size());
+    std::memcpy(history.data(), entry.bytes.data(), history.size_bytes());
+  }
 }
 
 void write_text(const fs::path& path, std::string_view text) {
@@ -135,6 +170,8 @@ fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokeniz
   const auto moments =
       write_safetensors(folder / "optimizer.safetensors", optimizer_sources(trainer.optimizer()));
 
+  write_fp8(folder / "fp8.safetensors", trainer.fp8());
+
   const HfModelConfig hf = to_hf_config(model.config(), tokenizer);
   write_text(folder / "config.json", hf_config_text(hf));
   write_text(folder / "generation_config.json", hf_generation_config_text(hf));
@@ -172,6 +209,7 @@ TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
   read_hf_tensors(SafetensorsFile(path / "model.safetensors"), trainer.model(), masters(trainer.params()));
   read_optimizer(SafetensorsFile(path / "optimizer.safetensors"), trainer.optimizer());
   trainer.optimizer().set_t(field<int64_t>(json, "optimizer_t", state_path));
+  read_fp8(path / "fp8.safetensors", trainer.fp8());
   trainer.params().refresh_compute(trainer.stream());
   trainer.set_steps_done(state.step);
   return state;

@@ -4,6 +4,7 @@
 //   model.safetensors, config.json, generation_config.json   the model, f32, under Hugging Face's names
 //   tokenizer.json, tokenizer_config.json
 //   optimizer.safetensors   each rule's state as it declares it: m.NAME, v.NAME (n) f32 by our names
+//   fp8.safetensors         NAME.amax (steps) f32, oldest first: the history of delayed scaling, if any
 //   trainer.json            step, tokens, position in the data, samples left out, recent losses,
 //                           optimizer's t, hash of the data
 //   config.toml             the run's configuration

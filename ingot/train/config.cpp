@@ -62,6 +62,7 @@ void RunConfig::validate() const {
   schedule.validate();
   activations.validate(model.layers);
   head.validate();
+  precision.fp8.validate();
   validate_data(data, model.vocab);
   guard.validate();
   validate_length(*this);

@@ -208,6 +208,7 @@ const std::vector<ConfigKey>& config_keys() {
     add_optimizer_keys(all);
     add_schedule_keys(all);
     add_precision_keys(all);
+    key_kinds::add_fp8_keys(all);
     add_activation_keys(all);
     add_guard_keys(all);
     key_kinds::add_head_keys(all);

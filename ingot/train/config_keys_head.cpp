@@ -1,7 +1,30 @@
-// The keys of the loss head.
+// The keys of FP8 linears and of the loss head.
 #include "ingot/train/config_key_kinds.h"
 
 namespace ingot::key_kinds {
+
+void add_fp8_keys(std::vector<ConfigKey>& keys) {
+  using P = PrecisionConfig;
+  using F = Fp8LinearConfig;
+  const auto precision = &RunConfig::precision;
+  keys.push_back(
+      choice<Fp8Recipe>("precision.fp8",
+                        {{"none", Fp8Recipe::kNone},
+                         {"tensorwise", Fp8Recipe::kTensorwise},
+                         {"rowwise", Fp8Recipe::kRowwise},
+                         {"rowwise_gw_hp", Fp8Recipe::kRowwiseGwHp},
+                         {"delayed", Fp8Recipe::kDelayed}},
+                        "products of the blocks' linears in FP8 while training: where scales come from",
+                        precision, &P::fp8, &F::recipe));
+  keys.push_back(texts("precision.fp8_layers",
+                       "names of the linears in FP8, * for anything (blocks.*.mlp.*); empty: all", precision,
+                       &P::fp8, &F::layers));
+  keys.push_back(whole("precision.fp8_amax_history", 1, 4096,
+                       "delayed: steps whose largest value sets the scale", precision, &P::fp8,
+                       &F::amax_history));
+  keys.push_back(whole("precision.fp8_margin", 0, 4096, "delayed: octaves left above the largest value",
+                       precision, &P::fp8, &F::margin));
+}
 
 void add_head_keys(std::vector<ConfigKey>& keys) {
   using H = HeadConfig;

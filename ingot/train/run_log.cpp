@@ -64,6 +64,17 @@ void RunLog::write_params(int64_t step, std::span<const ParamStats> stats) {
   tensorboard_.flush();
 }
 
+void RunLog::write_fp8(int64_t step, const Fp8State& fp8) {
+  if (fp8.entries().empty()) return;
+  std::vector<MetricsField> fields;
+  for (const Fp8State::Entry& entry : fp8.entries()) {
+    fields.emplace_back("fp8_saturated/" + entry.name, entry.stats.saturated);
+    fields.emplace_back("fp8_underflowed/" + entry.name, entry.stats.underflowed);
+    fields.emplace_back("fp8_amax/" + entry.name, static_cast<double>(entry.stats.amax));
+  }
+  write(step, fields, false);
+}
+
 double RunLog::truncate_after(int64_t step) {
   metrics_.truncate_after(step);
   params_.truncate_after(step);

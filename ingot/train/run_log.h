@@ -4,7 +4,8 @@
 // Fields of a step's line: step (1 after the first), tokens, loss (nats), top1, lr, momentum, grad_norm
 // (before clipping), step_tokens, step_ms, tokens_per_s, mfu, loader_wait_ms (exposed), and ms_PHASE for
 // every phase of the trace (phases nest: forward contains head). Where the loss was checked: raw_ce_fp32 and
-// raw_ce_gap (nn/loss_head.h). A part of a run begins with bytes_ARENA.
+// raw_ce_gap (nn/loss_head.h); with FP8 the fractions fp8_saturated and fp8_underflowed of what was cast. A
+// part of a run begins with bytes_ARENA.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "ingot/core/trace.h"
 #include "ingot/formats/metrics_log.h"
 #include "ingot/formats/tensorboard.h"
+#include "ingot/nn/fp8_state.h"
 #include "ingot/optim/optimizer.h"
 #include "ingot/train/run_folder.h"
 
@@ -34,6 +36,10 @@ class RunLog {
 
   // One line of params.jsonl per parameter, and the same for TensorBoard under update_ratio/NAME and so on.
   void write_params(int64_t step, std::span<const ParamStats> stats);
+
+  // One line: fp8_saturated/NAME, fp8_underflowed/NAME (values) and fp8_amax/NAME of every tensor that the
+  // step cast to FP8; nothing without any.
+  void write_fp8(int64_t step, const Fp8State& fp8);
 
   // Forgets what was written about later steps. Returns the lowest validation loss that is left; infinity
   // without any.

@@ -111,8 +111,14 @@ void Session::report_step(const StepResult& result, const RunPosition& at, doubl
     fields.emplace_back("raw_ce_gap", result.raw.trained - result.raw.objective);
   }
   if (config_.head.filter > 0) fields.emplace_back("head_filtered", result.head_filtered);
+  if (result.fp8.elements > 0) {
+    const double elements = static_cast<double>(result.fp8.elements);
+    fields.emplace_back("fp8_saturated", static_cast<double>(result.fp8.saturated) / elements);
+    fields.emplace_back("fp8_underflowed", static_cast<double>(result.fp8.underflowed) / elements);
+  }
   log_.add_phases(trainer_.trace(), fields);
   log_.write(step, fields, is_logged);
+  if (is_logged) log_.write_fp8(step, trainer_.fp8());
 }
 
 }  // namespace ingot

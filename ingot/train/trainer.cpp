@@ -98,7 +98,10 @@ MicroBatch micro_batch(const Batch& batch) {
 
 Trainer::Trainer(const RunConfig& config)
     : config_(config),
-      model_(config.model.resolved(), config.precision.compute, config.head),
+      model_(config.model.resolved(), config.precision.compute, config.head, config.precision.fp8),
+      fp8_(model_.fp8_tensors(),
+           config.precision.fp8.recipe == Fp8Recipe::kDelayed ? config.precision.fp8.amax_history : 0,
+           config.precision.fp8.margin),
       params_(model_.params(), config.precision.compute, true, config.precision.master),
       optimizer_(config.optimizer, optimizer_params(params_, config.train.seed)),
       planned_(choose_recompute(config, model_, params_)),
@@ -146,6 +149,7 @@ double Trainer::expected_tokens(int64_t micros) const {
 LossSums Trainer::run_micro(const MicroOp& op, const MicroBatch& batch, int64_t micros) {
   const int64_t rows = config_.train.batch_size * model_.config().context;
   LayerContext ctx = context(static_cast<float>(config_.model.dropout), op.micro * rows);
+  ctx.fp8 = &fp8_;
   if (op.kind == MicroOp::Kind::kForward) {
     const Span span(&trace_, "forward");
     return model_.forward(ctx, batch, saved_, static_cast<float>(1 / expected_tokens(micros)),
@@ -204,6 +208,7 @@ NonFinite Trainer::find_bad_gradient(Loader& loader, int64_t first_sample, int64
 StepResult Trainer::gradients(Loader& loader, int64_t micros) {
   StepResult result;
   const int64_t first_sample = loader.position();
+  fp8_.begin_step();
   const LossSums local = run_micro_batches(loader, micros, result);
   std::array<double, 3> sums{local.loss, static_cast<double>(local.counted),
                              static_cast<double>(local.correct)};
@@ -220,6 +225,7 @@ StepResult Trainer::gradients(Loader& loader, int64_t micros) {
     result.non_finite = find_bad_gradient(loader, first_sample, micros);
   result.raw = local.raw;
   if (!result.non_finite) check_trained_loss(local.raw, config_.head.raw_ce_limit, steps_done_ + 1);
+  result.fp8 = fp8_.total();
   if (local.head_tiles > 0)
     result.head_filtered = static_cast<double>(local.head_filtered) / static_cast<double>(local.head_tiles);
   const double limit = config_.optimizer.grad_clip;
@@ -231,6 +237,7 @@ void Trainer::update(const StepResult& result, const StepInputs& inputs) {
   INGOT_CHECK(!result.non_finite && std::isfinite(result.grad_norm), "Trainer::update: {} is not finite",
               result.grad_norm);
   optimizer_.step(inputs, static_cast<float>(result.grad_correction * result.clip), stream_);
+  fp8_.end_step();
   ++steps_done_;
 }
 

@@ -28,6 +28,7 @@ struct StepResult {
   double grad_correction = 1;  // of the gradients: their mean is over the tokens that were counted
   std::optional<NonFinite> non_finite;
   RawLoss raw;               // of the tokens whose loss was checked in this step
+  Fp8Stats fp8;              // of all casts to FP8
   double head_filtered = 0;  // fraction of the head's tiles that were left out
 };
 
@@ -64,6 +65,7 @@ class Trainer {
   ResidentStore& params() { return params_; }
   Optimizer& optimizer() { return optimizer_; }
   const Optimizer& optimizer() const { return optimizer_; }
+  Fp8State& fp8() { return fp8_; }
   Stream& stream() { return stream_; }
   Trace& trace() { return trace_; }
   int64_t steps_done() const { return steps_done_; }
@@ -87,6 +89,7 @@ class Trainer {
   Trace trace_;
   Stream stream_;
   Transformer model_;
+  Fp8State fp8_;
   ResidentStore params_;
   Optimizer optimizer_;
   Region region_;

@@ -33,7 +33,7 @@ struct Rig {
         store(model.params(), compute),
         scratch("scratch", model.scratch_bytes(kB, kT, true)),
         saved(model.make_saved(activations, kB, kT)),
-        counters(model.fp8_tensors()) {
+        counters(model.fp8_tensors(), 0, 0) {
     init_params(store, 3);
     store.refresh_compute(stream);
     for (int32_t n = 0; n < kB * kT; ++n) {
@@ -65,7 +65,7 @@ struct Rig {
   ResidentStore store;
   Arena activations{"activations", size_t{8} << 20}, scratch;
   Transformer::Saved saved;
-  Fp8Counters counters;
+  Fp8State counters;
   Region region;
   Stream stream;
   std::vector<int32_t> tokens, targets;
@@ -129,7 +129,7 @@ TEST(LossHead, CountsWhatItsCastsLose) {
     beyond += f8e4m3::saturates(static_cast<float>(v) * 4096.0f);
   EXPECT_EQ(w.saturated, beyond);
   EXPECT_GT(beyond, 1000);
-  rig.counters.reset();
+  rig.counters.begin_step();
   EXPECT_EQ(rig.counters.total().elements, 0);
 }
 

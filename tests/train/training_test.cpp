@@ -162,6 +162,21 @@ TEST_F(TrainingTest, AnotherOptimizersCheckpointIsRefused) {
   }
 }
 
+// Delayed scaling looks back on earlier steps, so they are part of a checkpoint.
+TEST_F(TrainingTest, DelayedScalingResumesExactly) {
+  RunConfig c = config(DType::bf16);
+  c.train.steps = 30;
+  c.precision.fp8 = {.recipe = Fp8Recipe::kDelayed, .amax_history = 4};
+  c.head.precision = HeadDtype::kFp8;
+  const TrainOutcome want = train(c, folder / "whole");
+  c.train.stop_at = 15;
+  train(c, folder / "parts");
+  c.train.stop_at = 0;
+  const TrainOutcome got = train(c, folder / "parts", true);
+  EXPECT_TRUE(fs::exists(got.checkpoint / "fp8.safetensors"));
+  expect_equal_files(want.checkpoint, got.checkpoint);
+}
+
 TEST_F(TrainingTest, EqualRunsGiveEqualBytesForEachNumberOfThreads) {
   const int before = num_threads();
   for (int threads : {1, 2}) {

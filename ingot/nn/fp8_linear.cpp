@@ -1,0 +1,133 @@
+#include "ingot/nn/fp8_linear.h"
+
+#include <algorithm>
+
+#include "ingot/core/error.h"
+#include "ingot/ops/cast_fp8.h"
+#include "ingot/ops/matmul.h"
+
+namespace ingot {
+namespace {
+
+constexpr DType kE4m3 = DType::f8e4m3, kE5m2 = DType::f8e5m2;
+
+// Which tensor of a linear, counted from its first.
+enum : int { kX, kW, kDy };
+
+// Rounds one operand of a product into scratch.
+class Rounding {
+ public:
+  Rounding(const Fp8Linear& linear, Fp8State& state, Arena& scratch, Stream& stream)
+      : linear_(linear), state_(state), scratch_(scratch), stream_(stream) {}
+
+  struct Operand {
+    Tensor values;     // bf16
+    float factor = 1;  // takes the scale out of the product
+  };
+
+  // One scale for the whole tensor.
+  Operand whole(const Tensor& t, int which, DType format, Fp8ScaleFloor floor) {
+    const Tensor values = scratch_.alloc(DType::bf16, t.shape);
+    const float delayed =
+        linear_.recipe == Fp8Recipe::kDelayed ? state_.delayed_scale(tensor(which), format) : 0;
+    const float scale = delayed > 0 ? delayed : fp8_scale(format, absolute_max(t, stream_), floor);
+    round_to_fp8(values, t, format, scale, state_[tensor(which)], stream_);
+    return {values, 1 / scale};
+  }
+  Operand whole(const Tensor& t, int which, DType format) {
+    return whole(t, which, format, Fp8ScaleFloor::kExact);
+  }
+  // A scale for each row, or for each column: the lines along which the product sums.
+  Tensor rows(const Tensor& t, int which) {
+    const Tensor values = scratch_.alloc(DType::bf16, t.shape);
+    round_rows_to_fp8(values, t, kE4m3, state_[tensor(which)], stream_);
+    return values;
+  }
+  Tensor columns(const Tensor& t, int which) {
+    const Tensor values = scratch_.alloc(DType::bf16, t.shape);
+    round_columns_to_fp8(values, t, kE4m3, scratch_.alloc(DType::f32, {t.dim(1)}), state_[tensor(which)],
+                         stream_);
+    return values;
+  }
+
+ private:
+  int tensor(int which) const { return linear_.first_tensor + which; }
+
+  const Fp8Linear& linear_;
+  Fp8State& state_;
+  Arena& scratch_;
+  Stream& stream_;
+};
+
+bool is_rowwise(Fp8Recipe recipe) {
+  return recipe == Fp8Recipe::kRowwise || recipe == Fp8Recipe::kRowwiseGwHp;
+}
+
+}  // namespace
+
+void Fp8LinearConfig::validate() const {
+  if (amax_history < 1 || amax_history > 4096)
+    fail(ErrorKind::kUsage, "precision.fp8_amax_history must lie in 1 .. 4096, got {}", amax_history);
+  if (margin < 0 || margin > 8)
+    fail(ErrorKind::kUsage, "precision.fp8_margin must lie in 0 .. 8, got {}", margin);
+}
+
+bool Fp8LinearConfig::converts(const std::string& name, int64_t out, int64_t in) const {
+  if (recipe == Fp8Recipe::kNone || out % 16 != 0 || in % 16 != 0) return false;
+  return layers.empty() || std::any_of(layers.begin(), layers.end(), [&](const std::string& pattern) {
+           return matches_pattern(name, pattern);
+         });
+}
+
+bool matches_pattern(std::string_view text, std::string_view pattern) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return text == pattern;
+  if (text.substr(0, star) != pattern.substr(0, star)) return false;
+  for (size_t skipped = star; skipped <= text.size(); ++skipped)
+    if (matches_pattern(text.substr(skipped), pattern.substr(star + 1))) return true;
+  return false;
+}
+
+void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& w, Fp8State& state, Arena& scratch,
+                        Stream& stream) const {
+  Rounding round(*this, state, scratch, stream);
+  if (is_rowwise(recipe))
+    return matmul(y, round.rows(x, kX), round.rows(w, kW), MatmulForm::kNT, false, stream);
+  const auto a = round.whole(x, kX, kE4m3), b = round.whole(w, kW, kE4m3);
+  scaled_matmul(y, a.values, b.values, MatmulForm::kNT, a.factor * b.factor, false, stream);
+}
+
+void Fp8Linear::backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w, Fp8State& state,
+                               Arena& scratch, Stream& stream) const {
+  Rounding round(*this, state, scratch, stream);
+  if (recipe == Fp8Recipe::kRowwise)
+    return matmul(dx, round.rows(dy, kDy), round.columns(w, kW), MatmulForm::kNN, false, stream);
+  if (recipe == Fp8Recipe::kRowwiseGwHp) {
+    const Tensor a = round.rows(dy, kDy);
+    const auto b = round.whole(w, kW, kE4m3, Fp8ScaleFloor::kPowerOfTwo);
+    return scaled_matmul(dx, a, b.values, MatmulForm::kNN, b.factor, false, stream);
+  }
+  const auto a = round.whole(dy, kDy, kE5m2), b = round.whole(w, kW, kE4m3);
+  scaled_matmul(dx, a.values, b.values, MatmulForm::kNN, a.factor * b.factor, false, stream);
+}
+
+void Fp8Linear::backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, Fp8State& state,
+                                Arena& scratch, Stream& stream) const {
+  if (recipe == Fp8Recipe::kRowwiseGwHp) return matmul(dw, dy, x, MatmulForm::kTN, true, stream);
+  Rounding round(*this, state, scratch, stream);
+  if (recipe == Fp8Recipe::kRowwise)
+    return matmul(dw, round.columns(dy, kDy), round.columns(x, kX), MatmulForm::kTN, true, stream);
+  const auto a = round.whole(dy, kDy, kE5m2), b = round.whole(x, kX, kE4m3);
+  scaled_matmul(dw, a.values, b.values, MatmulForm::kTN, a.factor * b.factor, true, stream);
+}
+
+void Fp8Linear::plan(Arena& arena, int64_t N, int64_t out, int64_t in) {
+  const int64_t x = N * in, w = out * in, dy = N * out;
+  const Arena::Mark mark = arena.mark();
+  arena.alloc(DType::bf16, {x + w + dy - std::min({x, w, dy})});
+  arena.alloc(DType::f32, {out + in + 64});  // amax of columns, and padding between tensors
+  arena.alloc(DType::f32, {64});
+  arena.release_to(mark);
+}
+
+}  // namespace ingot

@@ -1,0 +1,41 @@
+#include "ingot/nn/fp8_state.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ingot/core/float8.h"
+
+namespace ingot {
+
+Fp8State::Fp8State(const std::vector<std::string>& names, int64_t history, int64_t margin)
+    : history_(history), margin_factor_(std::ldexp(1.0f, -static_cast<int>(margin))) {
+  for (const std::string& name : names) entries_.push_back({name, {}});
+  amaxes_.resize(names.size() * static_cast<size_t>(history));
+}
+
+Fp8Stats Fp8State::total() const {
+  Fp8Stats all;
+  for (const Entry& entry : entries_) all.add(entry.stats);
+  return all;
+}
+
+float Fp8State::delayed_scale(int tensor, DType format) const {
+  const auto first = amaxes_.begin() + tensor * history_;
+  const float amax = history_ > 0 ? *std::max_element(first, first + history_) : 0;
+  return amax > 0 ? float8_max(format) / amax * margin_factor_ : 0;
+}
+
+void Fp8State::begin_step() {
+  for (Entry& entry : entries_) entry.stats = {};
+}
+
+void Fp8State::end_step() {
+  for (size_t t = 0; history_ > 0 && t < entries_.size(); ++t) {
+    if (!std::isfinite(entries_[t].stats.amax)) continue;
+    const auto first = amaxes_.begin() + static_cast<int64_t>(t) * history_;
+    std::shift_left(first, first + history_, 1);
+    *(first + history_ - 1) = entries_[t].stats.amax;
+  }
+}
+
+}  // namespace ingot

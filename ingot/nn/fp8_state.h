@@ -1,0 +1,46 @@
+// FP8 over the steps of a training run: what the casts of every tensor did in this step, and for delayed
+// scaling the largest values of the steps before.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "ingot/core/float8.h"
+#include "ingot/ops/cast_fp8.h"
+
+namespace ingot {
+
+class Fp8State {
+ public:
+  struct Entry {
+    std::string name;  // "head.w", "blocks.0.mlp.up.x"
+    Fp8Stats stats;    // of this step
+  };
+
+  // history: steps that delayed scaling looks back on (0: nothing is kept); margin: octaves it leaves.
+  Fp8State(const std::vector<std::string>& names, int64_t history, int64_t margin);
+
+  Fp8Stats& operator[](int tensor) { return entries_[static_cast<size_t>(tensor)].stats; }
+  const std::vector<Entry>& entries() const { return entries_; }
+  Fp8Stats total() const;
+
+  // max(format) / (largest amax of the last steps) / 2^margin; 0 while no step has been seen.
+  float delayed_scale(int tensor, DType format) const;
+
+  // Before a step: counts from zero. After it: its amaxes (finite ones) enter the history.
+  void begin_step();
+  void end_step();
+
+  // The history, (tensors, history) oldest first, 0 where there is none yet; for checkpoints.
+  std::vector<float>& amaxes() { return amaxes_; }
+
+ private:
+  std::vector<Entry> entries_;
+  int64_t history_;
+  float margin_factor_;
+  std::vector<float> amaxes_;
+};
+
+}  // namespace ingot
