@@ -122,6 +122,7 @@ void add_bench_command(CLI::App& app) {
         print_checkpointing(bench_checkpointing(configure(*arguments), arguments->steps), arguments->is_json);
       });
   add_head_bench(*command);
+  add_precision_bench(*command);
 }
 
 }  // namespace ingot

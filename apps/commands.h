@@ -19,5 +19,6 @@ void add_data_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_schedule_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);
+void add_precision_bench(CLI::App& bench);  // of `ingot bench`
 
 }  // namespace ingot
