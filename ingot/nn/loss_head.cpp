@@ -12,6 +12,7 @@ constexpr int64_t kChunkBytes = int64_t{76} << 20;  // of the f32 logits of one 
 // In bf16: of the gradients of one chunk's logits, and tokens whose f32 logits exist at a time.
 constexpr int64_t kGradientBytes = int64_t{88} << 20, kLogitTokens = 128;
 constexpr int64_t kLeastTokens = 128;  // of a chunk, or the products become slow
+constexpr int64_t kCheckRows = 1024;   // of bf16 weights that the check widens at a time
 constexpr int64_t kTileTokens = 512;   // of a tile that is computed again
 
 CrossEntropyConfig loss_config(const ModelConfig& model, const HeadConfig& head) {
@@ -107,6 +108,7 @@ LossHead::CheckLayout LossHead::check_layout(Arena& arena, int64_t tokens) const
   l.logits = arena.alloc(DType::f32, {tokens, Vp_});
   l.targets = arena.alloc(DType::i32, {tokens});
   l.losses = arena.alloc(DType::f32, {tokens});
+  if (compute_ != DType::f32) l.w_part = arena.alloc(DType::f32, {std::min(Vp_, kCheckRows), C_});
   return l;
 }
 
@@ -133,7 +135,8 @@ LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, co
   if (l.w)
     cast(l.w, ctx.params.master(weight_), ctx.stream);
   else
-    in.w = op.precision == HeadPrecision::kBf16 ? ctx.params.weight(weight_) : ctx.params.master(weight_);
+    in.w =
+        op.precision == HeadPrecision::kBf16 ? ctx.params.weight(weight_) : ctx.params.best_weight(weight_);
   LinearCrossEntropyOut result{.losses = out.losses, .is_correct = out.is_correct, .dx = {}, .dw = {}};
   if (has_grads) {
     result.dx = l.dx ? l.dx : out.dx;
@@ -160,7 +163,14 @@ RawLoss LossHead::check(LayerContext& ctx, const Tensor& losses, const Tensor& x
     cast(l.x.rows(i, i + 1), x.rows(row(i), row(i) + 1), ctx.stream);
     l.targets.as<int32_t>()[i] = targets.as<int32_t>()[row(i)];
   }
-  matmul(l.logits, l.x, ctx.params.master(weight_), MatmulForm::kNT, false, ctx.stream);
+  const Tensor w = ctx.params.best_weight(weight_);
+  const int64_t step = w.dtype == DType::f32 ? Vp_ : l.w_part.dim(0);
+  for (int64_t v = 0; v < Vp_; v += step) {
+    const int64_t v_end = std::min(v + step, Vp_);
+    const Tensor part = w.dtype == DType::f32 ? w : l.w_part.rows(0, v_end - v);
+    if (w.dtype != DType::f32) cast(part, w.rows(v, v_end), ctx.stream);
+    matmul(l.logits.columns(v, v_end), l.x, part, MatmulForm::kNT, false, ctx.stream);
+  }
 
   RawLoss raw;
   const auto sum_losses = [&](const CrossEntropyConfig& loss) {

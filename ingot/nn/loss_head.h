@@ -79,6 +79,7 @@ class LossHead {
   Layout layout(Arena& arena, int64_t N, const LinearCrossEntropyConfig& op, bool has_grads) const;
   struct CheckLayout {
     Tensor x, logits, targets, losses;  // (k, C), (k, Vp), (k), (k)
+    Tensor w_part;                      // (rows, C) f32, for weights without an f32 master
   };
   CheckLayout check_layout(Arena& arena, int64_t tokens) const;
 

@@ -70,6 +70,11 @@ Tensor ParamStore::master(int id) {
   return unit.master.rows(spec.vector_offset, spec.vector_offset + spec.elements());
 }
 
+Tensor ParamStore::best_weight(int id) {
+  const UnitBuffers& unit = get(list_[id].unit);
+  return unit.master.elements() == list_.unit_elements(list_[id].unit) ? master(id) : weight(id);
+}
+
 Tensor ParamStore::grad(int id) {
   if (id < 0) return {};
   return view(get(list_[id].unit).grad, list_[id]);

@@ -91,6 +91,8 @@ class ParamStore {
   // ResidentStore::expand_masters or init_params and refresh_compute.
   Tensor master(int id);
   Tensor grad(int id);  // f32, same shape; id < 0: absent
+  // The most precise numbers that are always there: the f32 master, or without one the weight.
+  Tensor best_weight(int id);
 
  private:
   const ParamList& list_;  // borrowed from the model, which outlives the store

@@ -72,6 +72,8 @@ void RunConfig::validate() const {
   if (precision.master != Masters::kF32 && precision.compute != DType::bf16)
     fail(ErrorKind::kUsage,
          "precision.master must be f32 with precision.compute = f32; the others keep bf16 weights");
+  if (precision.master != Masters::kF32 && head.precision == HeadDtype::kF32)
+    fail(ErrorKind::kUsage, "head.precision = f32 reads f32 masters, which precision.master does not keep");
   if (checkpoint.keep < 1)
     fail(ErrorKind::kUsage, "checkpoint.keep must be at least 1, got {}", checkpoint.keep);
   if (train.steps < 1 || train.batch_size < 1 || train.grad_accum < 1 || train.log_every < 1)

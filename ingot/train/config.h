@@ -46,8 +46,7 @@ struct TrainConfig {
 struct PrecisionConfig {
   DType compute = DType::f32;      // f32 or bf16
   Masters master = Masters::kF32;  // behind bf16 matrices
-  DType compute = DType::f32;  // f32 or bf16
-  Fp8LinearConfig fp8 = {};    // of the blocks' linears, while training
+  Fp8LinearConfig fp8 = {};        // of the blocks' linears, while training
 };
 
 struct EvalConfig {

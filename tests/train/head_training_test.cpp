@@ -76,6 +76,16 @@ TEST(HeadTraining, EveryOptionTrains) {
   EXPECT_NEAR(filtered.steps(40).loss, want, 0.1 * want);
 }
 
+TEST(HeadTraining, WeightsWithoutF32Masters) {
+  const double want = Training(config_with({})).steps(40).loss;
+  for (const char* master : {"bf16_stochastic", "bf16_tail"})
+    for (const char* precision : {"compute", "fp8"}) {
+      Training run(config_with({"precision.compute=bf16", std::string("precision.master=") + master,
+                                std::string("head.precision=") + precision}));
+      EXPECT_NEAR(run.steps(40).loss, want, 0.15 * want) << master << " " << precision;
+    }
+}
+
 TEST(HeadTraining, ALossThatIsNotTheLossStopsTheRun) {
   Training run(config_with({"precision.compute=bf16"}));
   run.steps(20);
@@ -110,6 +120,8 @@ TEST(HeadTraining, ConfigErrorsNameTheKey) {
   EXPECT_EQ(refusal("head.filter=0.5"),
             "--set: head.filter must be 0 unless head.kind = \"recompute\", got 0.5");
   EXPECT_EQ(refusal("head.label_smoothing=1"), "--set: head.label_smoothing must lie in [0, 1), got 1");
+  EXPECT_THROW(config_with({"precision.compute=bf16", "precision.master=bf16_tail", "head.precision=f32"}),
+               Error);
   EXPECT_EQ(refusal("head.z_loss=-1"), "--set: head.z_loss must not be negative (0 is off), got -1");
 }
 
