@@ -20,13 +20,15 @@ constexpr int32_t kRare = 250;  // a token that occurs once
 
 // A trainer on random tokens below 200, with kRare at one place.
 struct Bench {
-  explicit Bench(RunConfig c) : config(std::move(c)), trainer(config) {
+  explicit Bench(RunConfig c) : config(std::move(c)), trainer(config) { trainer.initialise(); }
+  static TokenSource random_tokens() {
     std::vector<uint16_t> tokens(kTokens);
     const RandomKey key{.seed = 5, .purpose = Purpose::kSample, .stream = 0, .step = 0};
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_word(key, i) % 200);
     tokens[kPlace] = kRare;
+    TokenSource source;
     source.add(tokens);
-    trainer.initialise();
+    return source;
   }
   // The first global sample of a step of 2 x 3 windows in which only the second micro-batch reads kRare.
   int64_t step_with_rare_second() const {
@@ -51,7 +53,7 @@ struct Bench {
   static constexpr size_t kTokens = 3000, kPlaceIndex = 1234;
   static constexpr int64_t kPlace = kPlaceIndex;
   RunConfig config;
-  TokenSource source;
+  TokenSource source = random_tokens();  // before the loader, whose thread reads it at once
   Trainer trainer;
   Sampler sampler{SampleOrder::kRandom, 1, kTokens, config.model.context};
   Loader loader{source, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 2}};
