@@ -127,6 +127,7 @@ std::vector<std::string> optimizer_group_key_names() {
 }
 
 std::string optimizer_groups_toml(const OptimizerConfig& optimizer) {
+  if (optimizer.groups.empty()) return "group = []\n";  // none, whatever the preset has
   std::string text;
   for (const GroupConfig& group : optimizer.groups) {
     RunConfig one;

@@ -109,6 +109,10 @@ TEST(Recipes, CarryTheHybridPrecisionRun) {
     EXPECT_EQ(c.model.cap.kind, CapKind::kSigmoid);
     EXPECT_EQ(c.model.cap.a, 30);
     EXPECT_EQ(c.model.cap.c, 7.5);
+    EXPECT_EQ(c.head.precision, HeadDtype::kFp8);
+    EXPECT_EQ(c.head.fp8_scaling, Fp8HeadScaling::kStatic);
+    EXPECT_EQ(c.head.fp8_x_scale, 2);
+    EXPECT_EQ(c.head.fp8_w_scale, 32);
     EXPECT_TRUE(c.model.has_qk_norm);
     EXPECT_EQ(c.model.mlp, MlpKind::kRelu2);
     EXPECT_EQ(c.model.projection_init, ProjectionInit::kZero);
