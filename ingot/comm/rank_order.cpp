@@ -1,20 +1,27 @@
 #include "ingot/comm/rank_order.h"
 
-#include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 namespace ingot {
 namespace {
 
 template <typename Sum>
+bool is_nan(Sum x) {
+  if constexpr (std::is_floating_point_v<Sum>) return std::isnan(x);
+  return false;
+}
+
+template <typename Sum>
 Sum combine(Sum a, Sum b, ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
       return a + b;
+    // A NaN wins: it must not be lost.
     case ReduceOp::kMax:
-      return a < b || b != b ? b : a;  // NaN wins: it must not be lost
+      return is_nan(b) || a < b ? b : a;
     case ReduceOp::kMin:
-      return b < a || b != b ? b : a;
+      return is_nan(b) || b < a ? b : a;
   }
   return a;
 }

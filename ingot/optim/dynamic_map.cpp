@@ -14,8 +14,8 @@ std::array<float, 256> dynamic_map(bool is_signed) {
     for (int c = 0; c < cells; ++c) {
       const auto value = static_cast<float>(power * (0.1 + 0.9 * (c + 0.5) / cells));
       ++level;
-      map[static_cast<size_t>(zero + level)] = value;
-      if (is_signed) map[static_cast<size_t>(zero - level)] = -value;
+      map[static_cast<size_t>(zero) + static_cast<size_t>(level)] = value;
+      if (is_signed) map[static_cast<size_t>(zero) - static_cast<size_t>(level)] = -value;
     }
   }
   return map;
