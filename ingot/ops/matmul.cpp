@@ -10,6 +10,20 @@ constexpr bool kHasOneDnn = true;
 #else
 constexpr bool kHasOneDnn = false;
 #endif
+#if defined(__AMX_BF16__) && defined(__AVX512BW__) && defined(__linux__)
+constexpr bool kHasAmx = true;
+#else
+constexpr bool kHasAmx = false;
+#endif
+// Products whose sums are long go to Ingot's own AMX engine, which keeps them in f32 registers and cache; the
+// others to oneDNN, whose packing is the quicker (docs/benchmarks/matmul.md).
+bool is_for_amx([[maybe_unused]] const MatmulProblem& p) {
+  constexpr int64_t kLongSum = 2048, kLeastRows = 16;
+  if constexpr (kHasAmx)
+    return p.in == DType::bf16 && p.form != MatmulForm::kTN && p.K >= kLongSum && p.M >= kLeastRows &&
+           amx::is_available();
+  return false;
+}
 
 void check_operand(const Tensor& t, int64_t rows, int64_t columns, const char* what) {
   INGOT_CHECK(t.rank() == 2 && t.dim(0) == rows && t.dim(1) == columns, "matmul: {} must be ({}, {}), got {}",
@@ -48,6 +62,9 @@ void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm
   const Span span(stream.trace, "matmul");
   const MatmulProblem p = make_problem(c, a, b, form, alpha, accumulate);
   if (p.M == 0 || p.N == 0) return;
+  if constexpr (kHasAmx) {
+    if (is_for_amx(p)) return amx::matmul(p, stream);
+  }
   if constexpr (kHasOneDnn) {
     if (p.K > 0 && onednn::is_fast(p.in)) return onednn::matmul(p, stream);
   }

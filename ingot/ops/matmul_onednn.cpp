@@ -2,8 +2,7 @@
 //
 // Which entry point: f32 goes to dnnl_sgemm (docs/benchmarks/matmul.md); bf16 with a bf16 result to the
 // matmul primitive, cached per shape; bf16 with an f32 result (weight gradients) to dnnl_gemm_bf16bf16f32,
-// which the library exports without declaring it, where the build found it. The bf16 choices await a
-// measurement on a processor with avx512_bf16.
+// which the library exports without declaring it, where the build found it.
 #ifdef INGOT_WITH_ONEDNN
 #include <fmt/format.h>
 #include <oneapi/dnnl/dnnl.h>

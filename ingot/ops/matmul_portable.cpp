@@ -148,20 +148,18 @@ void multiply_rounded(const MatmulProblem& p, int64_t m0, int64_t m1, int64_t n0
 }
 
 Panels& panels_of(Stream& stream) {
-  auto* panels = dynamic_cast<Panels*>(stream.matmul_panels.get());
-  if (!panels) {
-    stream.matmul_panels = std::make_unique<Panels>();
-    panels = static_cast<Panels*>(stream.matmul_panels.get());
-  }
-  if (std::ssize(panels->threads) < num_threads()) {
-    panels->threads.resize(static_cast<size_t>(num_threads()));
-    for (Panels::PerThread& t : panels->threads) {
+  std::unique_ptr<StreamResource>& place = matmul_panels(stream).portable;
+  if (!place) place = std::make_unique<Panels>();
+  auto& panels = static_cast<Panels&>(*place);
+  if (std::ssize(panels.threads) < num_threads()) {
+    panels.threads.resize(static_cast<size_t>(num_threads()));
+    for (Panels::PerThread& t : panels.threads) {
       t.a.resize(kBlockM * kBlockK);
       t.b.resize(kBlockN * kBlockK);
       t.rounded.resize(4 * kBlockM * kBlockN);
     }
   }
-  return *panels;
+  return panels;
 }
 
 template <typename T>

@@ -101,6 +101,61 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Matmul, ::testing::ValuesIn(cases()), case_name);
 
+#ifdef __AMX_BF16__
+class AmxMatmul : public Matmul {};
+
+TEST_P(AmxMatmul, MatchesReference) {
+  if (!amx::is_available()) GTEST_SKIP() << "this kernel grants no AMX";
+  const Tensor &ta = a, &tb = b, &tc = out;
+  for (const float alpha : {1.0f, 0.75f}) {
+    SCOPED_TRACE(alpha);
+    const Doubles before = to_doubles(out);
+    Doubles expected = reference(c, to_doubles(a), to_doubles(b));
+    for (size_t i = 0; i < expected.size(); ++i)
+      expected[i] = alpha * expected[i] + (c.accumulate ? before[i] : 0);
+    amx::matmul({c.form, c.accumulate, c.in, c.out, c.M, c.N, c.K, ta.data, tb.data, tc.data, ta.strides[0],
+                 tb.strides[0], tc.strides[0], alpha},
+                stream);
+    expect_close(out, expected, tolerance(), "c", magnitude());
+  }
+}
+
+// Each sum is one thread's, in the order of k.
+TEST_P(AmxMatmul, SameBitsForEveryNumberOfThreads) {
+  if (!amx::is_available()) GTEST_SKIP() << "this kernel grants no AMX";
+  const Tensor &ta = a, &tb = b, &tc = out;
+  const Doubles before = to_doubles(out);
+  const MatmulProblem p{c.form,  c.accumulate, c.in,    c.out,         c.M,           c.N,          c.K,
+                        ta.data, tb.data,      tc.data, ta.strides[0], tb.strides[0], tc.strides[0]};
+  const int threads = num_threads();
+  set_num_threads(1);
+  amx::matmul(p, stream);
+  const Doubles alone = to_doubles(out);
+  for (const int many : {2, 3, 4}) {
+    set_num_threads(many);
+    assign(out, before);
+    amx::matmul(p, stream);
+    EXPECT_EQ(to_doubles(out), alone) << many << " threads";
+  }
+  set_num_threads(threads);
+}
+std::vector<Case> amx_cases() {
+  std::vector<Case> all;
+  for (const Case& c : cases())
+    if (c.in == DType::bf16) all.push_back(c);
+  // Over the engine's blocks of columns, of rows of sums and of rows, each with a rest; and a long sum.
+  const int64_t sizes[][3] = {{40, 1070, 390}, {2090, 40, 420}, {300, 70, 800}, {20, 33, 2050}};
+  for (MatmulForm form : {MatmulForm::kNT, MatmulForm::kNN, MatmulForm::kTN})
+    for (const auto& s : sizes) {
+      all.push_back({form, DType::bf16, DType::f32, true, s[0], s[1], s[2]});
+      all.push_back({form, DType::bf16, DType::bf16, false, s[0], s[1], s[2]});
+    }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AmxMatmul, ::testing::ValuesIn(amx_cases()), case_name);
+#endif
+
 TEST(MatmulViews, ColumnsOfAWiderMatrix) {
   Stream stream;
   const int64_t M = 37, N = 24, K = 40, wide = 100;
