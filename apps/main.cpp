@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/commands.h"
+#include "apps/launch.h"
 #include "ingot/core/error.h"
 #include "ingot/train/nearest.h"
 
@@ -17,6 +18,7 @@ namespace ingot {
 namespace {
 
 int refuse(const char* message, ErrorKind kind) {
+  let_first_process_speak();
   std::fflush(stdout);
   fmt::print(stderr, "ingot: {}\n", message);
   return exit_code(kind);

@@ -7,10 +7,13 @@
 #include <ctime>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/commands.h"
+#include "apps/launch.h"
 #include "ingot/core/error.h"
+#include "ingot/parallel/mesh_parts.h"
 #include "ingot/train/config_toml.h"
 #include "ingot/train/console.h"
 #include "ingot/train/presets.h"
@@ -31,6 +34,7 @@ void stop_on_signals() {
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGUSR1, &action, nullptr);  // which mpirun passes on to all ranks
 }
 
 struct Arguments {
@@ -53,6 +57,33 @@ RunConfig configure(const Arguments& arguments) {
   return builder.build();
 }
 
+// Rank 0 opens the run's folder, then every other rank its own in it.
+std::unique_ptr<RunFolder> open_folder(const std::string& out, bool is_resume, Communicator& world) {
+  std::unique_ptr<RunFolder> folder;
+  if (world.rank() == 0) folder = std::make_unique<RunFolder>(out, is_resume);
+  world.barrier("run folder");
+  if (world.rank() > 0) folder = RunFolder::of_rank(out, world.rank());
+  return folder;
+}
+
+std::unique_ptr<Console> open_console(const Communicator& world) {
+  if (world.rank() == 0) return Console::standard();
+  return std::make_unique<Console>([](std::string_view) {}, 0);  // the rank's train.log has it all
+}
+
+// Whether it was interrupted, and saved.
+bool train_on(Communicator& world, Mesh& mesh, const RunConfig& config, std::string out, bool is_resume) {
+  CommReducer(world).broadcast(out, 0);  // a folder named after the time has rank 0's
+  stop_on_signals();
+  const std::unique_ptr<Console> console = open_console(world);
+  const std::unique_ptr<RunFolder> folder = open_folder(out, is_resume, world);
+  const TrainOutcome outcome = run_training(config, *folder, is_resume, *console, is_interrupted,
+                                            std::make_unique<MeshParts>(world, mesh));
+  if (outcome.status != TrainOutcome::Status::kInterrupted) return false;
+  console->line(fmt::format("interrupted and saved; go on with: ingot train --resume --out {}", out));
+  return true;
+}
+
 void train(const Arguments& arguments) {
   if (arguments.is_resume && arguments.out.empty())
     fail(ErrorKind::kUsage, "--resume needs the run folder: --out DIR");
@@ -67,13 +98,11 @@ void train(const Arguments& arguments) {
   const std::string name = arguments.source.empty() ? config.preset : arguments.source;
   const std::string out =
       arguments.out.empty() ? "runs/" + default_run_name(name, std::time(nullptr)) : arguments.out;
-  stop_on_signals();
-  const std::unique_ptr<Console> console = Console::standard();
-  RunFolder folder(out, arguments.is_resume);
-  const TrainOutcome outcome = run_training(config, folder, arguments.is_resume, *console, is_interrupted);
-  if (outcome.status != TrainOutcome::Status::kInterrupted) return;
-  console->line(fmt::format("interrupted and saved; go on with: ingot train --resume --out {}", out));
-  throw CLI::RuntimeError(kExitInterrupted);
+  bool is_saved = false;
+  launch(config, [&](Communicator& world, Mesh& mesh) {
+    is_saved = train_on(world, mesh, config, out, arguments.is_resume);
+  });
+  if (is_saved) throw CLI::RuntimeError(kExitInterrupted);
 }
 
 std::string footer() {

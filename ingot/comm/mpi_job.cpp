@@ -21,6 +21,7 @@ bool is_mpi_process() {
 
 struct MpiJob::State {
   mpi::JobContext context;
+  int ranks_on_node = 1;
   std::unique_ptr<mpi::Watchdog> watchdog;
   std::unique_ptr<Communicator> world;
 };
@@ -37,6 +38,10 @@ MpiJob::MpiJob(const MpiOptions& options) {
   MPI_Comm_rank(MPI_COMM_WORLD, &state_->context.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &state_->context.size);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm node = MPI_COMM_NULL;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+  MPI_Comm_size(node, &state_->ranks_on_node);
+  MPI_Comm_free(&node);
   state_->watchdog = std::make_unique<mpi::Watchdog>(state_->context);
   MPI_Comm copy = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &copy);
@@ -50,6 +55,8 @@ MpiJob::~MpiJob() {
   state_->watchdog.reset();
   MPI_Finalize();
 }
+
+int MpiJob::ranks_on_node() const { return state_->ranks_on_node; }
 
 Communicator& MpiJob::world() { return *state_->world; }
 

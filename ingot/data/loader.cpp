@@ -154,8 +154,8 @@ void Loader::seek(int64_t global_sample) {
   changed_.notify_all();
 }
 
-EvalWindows::EvalWindows(const TokenSource& source, const BatchShape& shape)
-    : source_(source), shape_(shape) {
+EvalWindows::EvalWindows(const TokenSource& source, const BatchShape& shape, int64_t readers, int64_t reader)
+    : source_(source), shape_(shape), readers_(readers), reader_(reader), end_(windows()) {
   shape.validate();
   if (source.tokens() < 2)
     fail(ErrorKind::kData, "the text to evaluate has {} tokens, at least 2 are needed; give more text",
@@ -165,12 +165,15 @@ EvalWindows::EvalWindows(const TokenSource& source, const BatchShape& shape)
 }
 
 const Batch* EvalWindows::next() {
-  if (next_window_ >= windows()) return nullptr;
-  batch_.first_sample = next_window_;
+  if (next_round_ >= end_) return nullptr;
+  batch_.first_sample = next_round_ + reader_ * shape_.batch;
   batch_.counted_targets = 0;
-  for (int64_t b = 0; b < shape_.batch; ++b)
-    fill_row(source_, (next_window_ + b) * shape_.context, shape_, row_, batch_, b);
-  next_window_ += shape_.batch;
+  for (int64_t b = 0; b < shape_.batch; ++b) {
+    const int64_t window = batch_.first_sample + b;
+    const int64_t begin = window < end_ ? window * shape_.context : source_.tokens();  // padding behind it
+    fill_row(source_, begin, shape_, row_, batch_, b);
+  }
+  next_round_ += shape_.batch * readers_;
   return &batch_;
 }
 

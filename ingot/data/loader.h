@@ -7,6 +7,7 @@
 // next is predicted from the end-of-text token alone, which sees nothing before itself.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -103,27 +104,32 @@ class Loader {
 
 // Consecutive windows of `context` tokens, from the first to the last: window w has inputs [w*T, (w+1)*T) and
 // their next tokens as targets, so every token but the first is a target exactly once. Where the text ends,
-// inputs are 0 and targets kIgnoredTarget.
+// inputs are 0 and targets kIgnoredTarget. Of several readers, each takes every readers-th group of B
+// windows; all come to the end after the same number of batches, some of which may hold no target.
 class EvalWindows {
  public:
   // `source` is borrowed. kData error if it has fewer than 2 tokens.
-  EvalWindows(const TokenSource& source, const BatchShape& shape);
+  EvalWindows(const TokenSource& source, const BatchShape& shape, int64_t readers = 1, int64_t reader = 0);
 
   // The next batch, valid until the next call; null at the end. kData error for an id outside the vocabulary.
   const Batch* next();
-  void rewind() { next_window_ = 0; }
+  void rewind() { next_round_ = 0; }
+  // The walk ends before this window, if the text does not end earlier.
+  void end_at(int64_t window) { end_ = std::min(window, windows()); }
 
   int64_t windows() const { return (source_.tokens() - 1 + shape_.context - 1) / shape_.context; }
-  int64_t batches() const { return (windows() + shape_.batch - 1) / shape_.batch; }
+  int64_t batches() const { return (windows() + shape_.batch - 1) / shape_.batch; }  // of one reader alone
   int64_t targets() const { return source_.tokens() - 1; }
 
  private:
   const TokenSource& source_;
   const BatchShape shape_;
+  const int64_t readers_, reader_;
+  int64_t end_;
   std::vector<int32_t> tokens_, targets_, doc_start_;
   std::vector<uint32_t> row_;
   Batch batch_;
-  int64_t next_window_ = 0;
+  int64_t next_round_ = 0;  // window that the next round of all readers begins with
 };
 
 }  // namespace ingot

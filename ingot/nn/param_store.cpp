@@ -99,8 +99,7 @@ size_t params_bytes(const ParamList& list, DType compute, Masters masters) {
 }  // namespace
 
 ResidentStore::ResidentStore(const ParamList& list, DType compute, bool has_grads, Masters masters)
-    : ParamStore(list),
-      masters_(masters),
+    : TrainingStore(list, masters),
       params_("parameters", params_bytes(list, compute, masters)),
       grads_("gradients", has_grads ? flat_bytes(list, DType::f32) : 0) {
   INGOT_CHECK(masters == Masters::kF32 || (compute == DType::bf16 && has_grads),
@@ -114,11 +113,32 @@ ResidentStore::ResidentStore(const ParamList& list, DType compute, bool has_grad
     if (has_grads) unit.grad = grads_.alloc(DType::f32, flat);
     units_.push_back(unit);
   }
+  arenas_ = {&params_, &grads_};
+}
+
+std::vector<ParamPiece> ResidentStore::pieces() {
+  std::vector<ParamPiece> pieces;
+  for (size_t p = 0; p < list().specs().size(); ++p) {
+    const int id = static_cast<int>(p);
+    const ParamSpec& spec = list()[id];
+    const UnitBuffers& unit = get(spec.unit);
+    const int64_t n = spec.elements(), begin = spec.offset, end = begin + n;
+    const bool is_bf16_alone = masters() != Masters::kF32 && !spec.is_vector();
+    const bool has_copy = masters() == Masters::kF32 && unit.compute.data != unit.master.data;
+    pieces.push_back({.id = id,
+                      .begin = 0,
+                      .end = n,
+                      .w = (is_bf16_alone ? weight(id) : master(id)).reshape({n}),
+                      .tail = is_bf16_alone && unit.tail ? unit.tail.rows(begin, end) : Tensor{},
+                      .compute = has_copy ? unit.compute.rows(begin, end) : Tensor{},
+                      .grad = unit.grad.rows(begin, end)});
+  }
+  return pieces;
 }
 
 void ResidentStore::refresh_compute(Stream& stream) {
   for (const UnitBuffers& unit : units_) {
-    if (masters_ == Masters::kF32) {
+    if (masters() == Masters::kF32) {
       if (unit.compute.data != unit.master.data) cast(unit.compute, unit.master, stream);
       continue;
     }
@@ -136,7 +156,7 @@ void ResidentStore::refresh_compute(Stream& stream) {
 }
 
 void ResidentStore::expand_masters() {
-  if (masters_ == Masters::kF32) return;
+  if (masters() == Masters::kF32) return;
   for (const UnitBuffers& unit : units_)
     parallel_for(unit.grad.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
       const bf16* w = unit.compute.as<bf16>();
@@ -146,19 +166,21 @@ void ResidentStore::expand_masters() {
     });
 }
 
+void init_param(const Tensor& w, const ParamSpec& spec, int id, uint64_t seed) {
+  const int64_t row = spec.elements() / std::max<int64_t>(1, spec.shape[0]);
+  const bool is_normal = spec.init == Init::kNormal && spec.init_std > 0;
+  const int64_t normals = is_normal ? spec.elements() - spec.padding_rows * row : 0;
+  if (is_normal)
+    fill_normal(w.rows(0, normals), static_cast<float>(spec.init_std),
+                {.seed = seed, .purpose = Purpose::kInit, .stream = static_cast<uint32_t>(id), .step = 0});
+  std::fill(w.as<float>() + normals, w.as<float>() + spec.elements(), spec.init == Init::kOne ? 1.0f : 0.0f);
+}
+
 void init_params(ParamStore& store, uint64_t seed) {
   const std::vector<ParamSpec>& specs = store.list().specs();
   for (size_t p = 0; p < specs.size(); ++p) {
-    const ParamSpec& spec = specs[p];
-    const Tensor w = store.master(static_cast<int>(p)).reshape({spec.elements()});
-    const int64_t row = spec.elements() / std::max<int64_t>(1, spec.shape[0]);
-    const bool is_normal = spec.init == Init::kNormal && spec.init_std > 0;
-    const int64_t normals = is_normal ? spec.elements() - spec.padding_rows * row : 0;
-    if (is_normal)
-      fill_normal(w.rows(0, normals), static_cast<float>(spec.init_std),
-                  {.seed = seed, .purpose = Purpose::kInit, .stream = static_cast<uint32_t>(p), .step = 0});
-    std::fill(w.as<float>() + normals, w.as<float>() + spec.elements(),
-              spec.init == Init::kOne ? 1.0f : 0.0f);
+    const int id = static_cast<int>(p);
+    init_param(store.master(id).reshape({specs[p].elements()}), specs[p], id, seed);
   }
 }
 

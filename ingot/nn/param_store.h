@@ -88,7 +88,7 @@ class ParamStore {
   // The parameter as layers read it: f32 for vectors, the compute dtype otherwise. id < 0: absent.
   Tensor weight(int id);
   // Its f32 numbers. Without f32 masters a matrix has them in its gradient's place, between
-  // ResidentStore::expand_masters or init_params and refresh_compute.
+  // expand_masters or init_params and refresh_compute.
   Tensor master(int id);
   Tensor grad(int id);  // f32, same shape; id < 0: absent
   // The most precise numbers that are always there: the f32 master, or without one the weight.
@@ -98,31 +98,70 @@ class ParamStore {
   const ParamList& list_;  // borrowed from the model, which outlives the store
 };
 
+// Elements [begin, end) of a parameter, kept and updated on this rank; n of them.
+struct ParamPiece {
+  int id = 0;
+  int64_t begin = 0, end = 0;
+  Tensor w;        // (n) f32; bf16 where there is no f32 master
+  Tensor tail;     // (n) u16, with Masters::kTail
+  Tensor compute;  // (n) bf16, the copy that layers read; absent where w is read
+  Tensor grad;     // (n) f32
+
+  int64_t elements() const { return end - begin; }
+};
+
+// Seam: the weights of a training, on one rank or shared by several. Where they are shared, all ranks call
+// everything but pieces() in the same order.
+class TrainingStore : public ParamStore {
+ public:
+  TrainingStore(const ParamList& list, Masters masters) : ParamStore(list), masters_(masters) {}
+
+  // Before a micro-batch: whether its gradients are the step's last.
+  virtual void begin_micro([[maybe_unused]] bool is_last) {}
+  // After the last one: from now on the pieces' gradients are those of the whole step.
+  virtual void finish_gradients() {}
+  // What is kept on this rank, in order of the parameters.
+  virtual std::vector<ParamPiece> pieces() = 0;
+  // What layers read follows from what was written to the masters (initialised, loaded, averaged; the
+  // optimizer keeps both). Without f32 masters: from the gradients' place, which becomes zero.
+  virtual void refresh_compute(Stream& stream) = 0;
+  // Makes master() of every parameter readable and writable, until refresh_compute. REQUIRES: all gradients
+  // are zero.
+  virtual void expand_masters() = 0;
+
+  Masters masters() const { return masters_; }
+  // What it has taken, for reports.
+  const std::vector<const Arena*>& arenas() const { return arenas_; }
+
+ protected:
+  std::vector<const Arena*> arenas_;
+
+ private:
+  Masters masters_;
+};
+
 // Everything on this rank.
-class ResidentStore : public ParamStore {
+class ResidentStore : public TrainingStore {
  public:
   // without_grads: for evaluation and generation only.
   // REQUIRES: masters other than kF32 with a bf16 compute dtype and gradients.
   ResidentStore(const ParamList& list, DType compute, bool has_grads = true, Masters masters = Masters::kF32);
 
   const UnitBuffers& get(int unit) override { return units_[static_cast<size_t>(unit)]; }
-  // Copies the masters into the compute copies (after loading or initialising; the optimizer keeps them).
-  // Without f32 masters: from the gradients' place, which becomes zero.
-  void refresh_compute(Stream& stream);
-  // Makes master() of every parameter readable, until refresh_compute, which restores what was. Nothing to do
-  // with f32 masters. REQUIRES: all gradients are zero.
-  void expand_masters();
-  Masters masters() const { return masters_; }
+  std::vector<ParamPiece> pieces() override;  // whole parameters
+  void refresh_compute(Stream& stream) override;
+  void expand_masters() override;
   const Arena& params_arena() const { return params_; }
   const Arena& grads_arena() const { return grads_; }
 
  private:
-  Masters masters_;
   Arena params_, grads_;
   std::vector<UnitBuffers> units_;
 };
 
 // Initial values into the masters: element i of parameter p is a function of (seed, p, i) alone.
 void init_params(ParamStore& store, uint64_t seed);
+// Of the parameter `id` alone, into w (n) f32.
+void init_param(const Tensor& w, const ParamSpec& spec, int id, uint64_t seed);
 
 }  // namespace ingot

@@ -48,22 +48,27 @@ size_t arena_bytes(const ResidentStore& store, const DdpConfig& config) {
 
 void DdpConfig::validate() const {
   if (payload != DType::f32 && payload != DType::bf16)
-    fail(ErrorKind::kUsage, "parallel.ddp_payload must be f32 or bf16, got {}", name(payload));
+    fail(ErrorKind::kUsage, "parallel.payload must be f32 or bf16, got {}", name(payload));
   if (bucket_bytes < 1)
-    fail(ErrorKind::kUsage, "parallel.ddp_bucket must be at least 1 byte, got {}", bucket_bytes);
+    fail(ErrorKind::kUsage, "parallel.bucket_mb must be above 0 bytes, got {}", bucket_bytes);
   if (has_error_feedback && payload == DType::f32)
-    fail(ErrorKind::kUsage,
-         "parallel.ddp_error_feedback needs parallel.ddp_payload = \"bf16\": f32 loses nothing");
+    fail(ErrorKind::kUsage, "parallel.error_feedback needs parallel.payload = \"bf16\": f32 loses nothing");
 }
 
 DdpStore::DdpStore(ResidentStore& store, Communicator& group, const DdpConfig& config, Stream& stream)
-    : ParamStore(store.list()),
+    : TrainingStore(store.list(), store.masters()),
       store_(store),
       group_(group),
       stream_(stream),
       arena_("ddp payload", arena_bytes(store, config)) {
   config.validate();
   make_buckets(config);
+  arenas_ = store.arenas();
+  arenas_.push_back(&arena_);
+}
+
+DdpStore::~DdpStore() {
+  for (Pending& pending : pending_) pending.wait();
 }
 
 // From the head down, as backward comes to them.
@@ -81,18 +86,13 @@ void DdpStore::make_buckets(const DdpConfig& config) {
   for (Bucket& b : buckets_) {
     const Tensor first = store_.get(b.first_unit).grad;
     const Shape shape{distance(first, store_.get(b.last_unit).grad)};
+    b.name = fmt::format("gradients {}", &b - buckets_.data());
     b.grad = Tensor(first.data, DType::f32, shape);
     if (config.payload == DType::bf16) b.payload = arena_.alloc(DType::bf16, shape);
     if (config.has_error_feedback) b.residual = arena_.alloc(DType::f32, shape);
     missing_.push_back(b.last_unit - b.first_unit + 1);
   }
   pending_.resize(buckets_.size());
-}
-
-void DdpStore::broadcast_params() {
-  for (int unit = 0; unit < list().units(); ++unit)
-    group_.broadcast("parameters", store_.get(unit).master, 0);
-  store_.refresh_compute(stream_);
 }
 
 void DdpStore::grad_ready(int unit) {
@@ -105,15 +105,15 @@ void DdpStore::grad_ready(int unit) {
 
 void DdpStore::start(size_t bucket) {
   const Bucket& b = buckets_[bucket];
-  const std::string name = fmt::format("gradients {}", bucket);
   if (b.residual)
     round_with_feedback(b.payload, b.grad, b.residual);
   else if (b.payload)
     cast(b.payload, b.grad, stream_);
-  pending_[bucket] = group_.start_all_reduce(name, b.payload ? b.payload : b.grad);
+  pending_[bucket] = group_.start_all_reduce(b.name, b.payload ? b.payload : b.grad);
 }
 
-void DdpStore::finish() {
+void DdpStore::finish_gradients() {
+  const Span span(stream_.trace, "communication");
   using Clock = std::chrono::steady_clock;
   exposed_s_ = 0;
   for (size_t i = 0; i < buckets_.size(); ++i) {

@@ -1,13 +1,15 @@
 // Distributed data parallelism (Li et al. 2020, arXiv:2006.15704): every rank holds everything and sees other
 // data; gradients are added over the ranks, bucket by bucket, while backward goes on.
 //
-// Fills the seam nn/param_store.h. A bucket is a range of the flat gradient memory, of neighbouring units;
-// its all_reduce starts when the last of its units is ready in the last micro-batch of a step (accumulation
-// reduces once), and is waited for in finish. Sums, not means: the loss is scaled by the global number of
-// tokens.
+// Fills the seam TrainingStore (nn/param_store.h). A bucket is a range of the flat gradient memory, of
+// neighbouring units; its all_reduce starts when the last of its units is ready in the last micro-batch of a
+// step (accumulation reduces once), and is waited for in finish_gradients. Sums, not means: the loss is
+// scaled by the global number of tokens. Initial weights are a function of the seed: nothing is sent before
+// the first step.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "ingot/comm/communicator.h"
@@ -26,32 +28,34 @@ struct DdpConfig {
   void validate() const;
 };
 
-class DdpStore : public ParamStore {
+class DdpStore : public TrainingStore {
  public:
   // Borrows all three. The ranks of `group` hold the same parameters. REQUIRES: store has gradients.
   DdpStore(ResidentStore& store, Communicator& group, const DdpConfig& config, Stream& stream);
+
+  ~DdpStore() override;  // waits for what is under way
 
   const UnitBuffers& get(int unit) override { return store_.get(unit); }
   void prefetch(int unit) override { store_.prefetch(unit); }
   void release(int unit) override { store_.release(unit); }
   void grad_ready(int unit) override;
 
-  // Makes all ranks' masters those of rank 0, and with them the compute copies.
-  void broadcast_params();
-
-  // Before a micro-batch: whether its gradients are the step's last.
-  void begin_micro(bool is_last) { is_last_micro_ = is_last; }
-  // After the last micro-batch: every gradient is the sum over the ranks. Error if a unit was never ready.
-  void finish();
+  void begin_micro(bool is_last) override { is_last_micro_ = is_last; }
+  // Every gradient is the sum over the ranks. Error if a unit was never ready.
+  void finish_gradients() override;
+  std::vector<ParamPiece> pieces() override { return store_.pieces(); }
+  void refresh_compute(Stream& stream) override { store_.refresh_compute(stream); }
+  void expand_masters() override { store_.expand_masters(); }
 
   struct Bucket {
     int first_unit = 0, last_unit = 0;
     Tensor grad;      // (n) f32, in the units' memory
     Tensor payload;   // (n) bf16, or absent
     Tensor residual;  // (n) f32, or absent
+    std::string name = {};
   };
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  // Time that finish waited in the last step: communication that nothing hid.
+  // Time that finish_gradients waited in the last step: communication that nothing hid.
   double exposed_s() const { return exposed_s_; }
   size_t extra_bytes() const { return arena_.capacity_bytes(); }
 

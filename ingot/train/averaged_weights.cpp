@@ -6,14 +6,15 @@
 
 namespace ingot {
 
-AveragedWeights::AveragedWeights(ResidentStore& params, const Optimizer& optimizer, Stream& stream)
+AveragedWeights::AveragedWeights(TrainingStore& params, const Optimizer& optimizer, Stream& stream)
     : params_(params), optimizer_(optimizer), stream_(stream) {
-  params_.expand_masters();
+  if (params_.masters() != Masters::kF32) params_.expand_masters();
   swap_masters();
   if (params_.masters() == Masters::kF32) params_.refresh_compute(stream_);
-  for (int id = 0; id < static_cast<int>(params_.list().specs().size()); ++id) {
-    const Tensor average = optimizer_.average(static_cast<size_t>(id));
-    if (!has_master(id)) cast(params_.weight(id), average.reshape(params_.weight(id).shape), stream_);
+  size_t i = 0;
+  for (const ParamPiece& piece : params_.pieces()) {
+    const Tensor average = optimizer_.average(i++);
+    if (piece.w.dtype != DType::f32) cast(piece.w, average, stream_);
   }
 }
 
@@ -22,16 +23,13 @@ AveragedWeights::~AveragedWeights() {
   params_.refresh_compute(stream_);
 }
 
-bool AveragedWeights::has_master(int id) const {
-  return params_.masters() == Masters::kF32 || params_.list()[id].is_vector();
-}
-
+// Of pieces that have f32 numbers.
 void AveragedWeights::swap_masters() {
-  for (int id = 0; id < static_cast<int>(params_.list().specs().size()); ++id) {
-    if (!has_master(id)) continue;
-    const Tensor w = params_.master(id);
-    std::swap_ranges(w.as<float>(), w.as<float>() + w.elements(),
-                     optimizer_.average(static_cast<size_t>(id)).as<float>());
+  size_t i = 0;
+  for (const ParamPiece& piece : params_.pieces()) {
+    float* average = optimizer_.average(i++).as<float>();
+    if (piece.w.dtype == DType::f32)
+      std::swap_ranges(piece.w.as<float>(), piece.w.as<float>() + piece.elements(), average);
   }
 }
 

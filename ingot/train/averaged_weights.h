@@ -11,16 +11,15 @@ class AveragedWeights {
  public:
   // REQUIRES: the optimizer keeps averages of this store's parameters; all gradients are zero, and are left
   // alone.
-  AveragedWeights(ResidentStore& params, const Optimizer& optimizer, Stream& stream);
+  AveragedWeights(TrainingStore& params, const Optimizer& optimizer, Stream& stream);
   ~AveragedWeights();
   AveragedWeights(const AveragedWeights&) = delete;
   AveragedWeights& operator=(const AveragedWeights&) = delete;
 
  private:
   void swap_masters();
-  bool has_master(int id) const;
 
-  ResidentStore& params_;
+  TrainingStore& params_;
   const Optimizer& optimizer_;
   Stream& stream_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ingot/core/error.h"
+#include "ingot/train/data_share.h"
 #include "ingot/train/run_plan.h"
 
 namespace ingot {
@@ -67,6 +68,7 @@ void RunConfig::validate() const {
   guard.validate();
   validate_length(*this);
   validate_samples(sample);
+  parallel.validate();
   if (precision.compute != DType::f32 && precision.compute != DType::bf16)
     fail(ErrorKind::kUsage, "precision.compute must be f32 or bf16");
   if (precision.master != Masters::kF32 && precision.compute != DType::bf16)
@@ -79,6 +81,8 @@ void RunConfig::validate() const {
   if (train.steps < 1 || train.batch_size < 1 || train.grad_accum < 1 || train.log_every < 1)
     fail(ErrorKind::kUsage, "train.steps, batch_size, grad_accum and log_every must be at least 1");
   RunPlan{*this};  // refuses a schedule or a batch ramp that does not fit the run
+  DataShare::of(train, parallel.dp * parallel.fsdp,
+                0);  // refuses ranks among which steps cannot be dealt out
 }
 
 }  // namespace ingot

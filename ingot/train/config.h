@@ -14,6 +14,7 @@
 #include "ingot/optim/optimizer_config.h"
 #include "ingot/optim/schedule.h"
 #include "ingot/train/guard.h"
+#include "ingot/train/parallel_config.h"
 
 namespace ingot {
 
@@ -83,6 +84,7 @@ struct RunConfig {
   EvalConfig eval;
   CheckpointConfig checkpoint;
   SamplesConfig sample;
+  ParallelConfig parallel;
 
   // Throws a kUsage error that names the key, the rule and the nearest valid value.
   void validate() const;

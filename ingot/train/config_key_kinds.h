@@ -251,5 +251,6 @@ ConfigKey or_auto(ConfigKey key, Path... path) {
 // Groups of keys that stand in files of their own.
 void add_fp8_keys(std::vector<ConfigKey>& keys);
 void add_head_keys(std::vector<ConfigKey>& keys);
+void add_parallel_keys(std::vector<ConfigKey>& keys);
 
 }  // namespace ingot::key_kinds

@@ -213,6 +213,7 @@ const std::vector<ConfigKey>& config_keys() {
     add_guard_keys(all);
     key_kinds::add_head_keys(all);
     add_rhythm_keys(all);
+    key_kinds::add_parallel_keys(all);
     return all;
   }();
   return keys;

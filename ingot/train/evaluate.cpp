@@ -1,31 +1,42 @@
 #include "ingot/train/evaluate.h"
 
 #include <algorithm>
+#include <array>
 #include <numbers>
 
 namespace ingot {
 
 EvalResult evaluate(const Transformer& model, LayerContext& ctx, Transformer::Saved& saved,
-                    const TokenSource& text, int64_t max_tokens, bool has_document_mask) {
-  EvalWindows windows(text, {.batch = saved.B,
-                             .context = saved.T,
-                             .vocab_size = model.config().vocab,
-                             .document_mask = has_document_mask});
+                    const TokenSource& text, const EvalWalk& walk, Reducer& data) {
+  const DataShare& share = walk.share;
+  EvalWindows windows(text,
+                      {.batch = saved.B,
+                       .context = saved.T,
+                       .vocab_size = model.config().vocab,
+                       .document_mask = walk.has_document_mask},
+                      share.ranks, share.rank);
+  const int64_t step_tokens = share.global_batch * saved.T;
+  const int64_t wanted = walk.max_tokens > 0
+                             ? (walk.max_tokens + step_tokens - 1) / step_tokens * share.global_batch
+                             : windows.windows();
   LossSums total;
+  windows.end_at(wanted);
   while (const Batch* batch = windows.next()) {
     const MicroBatch micro{.tokens = batch->tokens, .targets = batch->targets, .doc_start = batch->doc_start};
     const LossSums sums = model.forward(ctx, micro, saved, 0);
     total.add(sums);
-    if (max_tokens > 0 && total.counted >= max_tokens) break;
   }
-  const double counted = static_cast<double>(std::max<int64_t>(1, total.counted));
-  EvalResult result{.loss = total.loss / counted,
-                    .top1 = static_cast<double>(total.correct) / counted,
-                    .tokens = total.counted,
+  std::array<double, 3> all{total.loss, static_cast<double>(total.counted),
+                            static_cast<double>(total.correct)};
+  data.sum(all);
+  const double counted = std::max(1.0, all[1]);
+  EvalResult result{.loss = all[0] / counted,
+                    .top1 = all[2] / counted,
+                    .tokens = static_cast<int64_t>(all[1]),
                     .bits_per_byte = 0};
-  if (text.text_bytes() && total.counted > 0) {
+  if (text.text_bytes() && result.tokens > 0) {
     const double part = counted / static_cast<double>(windows.targets());  // of the text, when stopped early
-    result.bits_per_byte = total.loss / std::numbers::ln2 / (static_cast<double>(*text.text_bytes()) * part);
+    result.bits_per_byte = all[0] / std::numbers::ln2 / (static_cast<double>(*text.text_bytes()) * part);
   }
   return result;
 }

@@ -3,6 +3,8 @@
 
 #include "ingot/data/loader.h"
 #include "ingot/nn/transformer.h"
+#include "ingot/train/data_share.h"
+#include "ingot/train/reduce.h"
 
 namespace ingot {
 
@@ -13,10 +15,16 @@ struct EvalResult {
   double bits_per_byte = 0;  // of the text the tokens stand for; 0 where its size is not known
 };
 
-// Walks the text in consecutive windows of T tokens, B at a time; every token but the first is predicted
-// once. max_tokens > 0 stops after about so many. ctx: without dropout; saved: of (B, T), whose contents are
-// lost.
+struct EvalWalk {
+  int64_t max_tokens = 0;  // > 0: stops after about so many, a whole number of global batches
+  bool has_document_mask = false;
+  DataShare share = {};  // batch_size rows at a time on each rank
+};
+
+// Walks the text in consecutive windows of T tokens; every token but the first is predicted once. ctx:
+// without dropout; saved: of (share.batch_size, T), whose contents are lost. Called by all ranks of `data`,
+// each of which takes its share of the windows.
 EvalResult evaluate(const Transformer& model, LayerContext& ctx, Transformer::Saved& saved,
-                    const TokenSource& text, int64_t max_tokens, bool has_document_mask);
+                    const TokenSource& text, const EvalWalk& walk, Reducer& data);
 
 }  // namespace ingot

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 namespace ingot {
@@ -20,12 +22,11 @@ bool is_finite_range(const T* x, int64_t n) {
   return std::all_of(x, x + n, [](T value) { return std::isfinite(static_cast<float>(value)); });
 }
 
-std::optional<NonFinitePlace> bad_weight(ParamStore& params, int unit) {
-  const ParamList& list = params.list();
-  for (size_t p = 0; p < list.specs().size(); ++p) {
-    const ParamSpec& spec = list.specs()[p];
-    if (spec.unit == unit && !is_all_finite(params.master(static_cast<int>(p))))
-      return NonFinitePlace{layer_name(list, unit), fmt::format("weight {}", spec.name)};
+std::optional<NonFinitePlace> bad_weight(TrainingStore& params, int unit) {
+  for (const ParamPiece& piece : params.pieces()) {
+    const ParamSpec& spec = params.list()[piece.id];
+    if (spec.unit == unit && !is_all_finite(piece.w))
+      return NonFinitePlace{layer_name(params.list(), unit), fmt::format("weight {}", spec.name)};
   }
   return std::nullopt;
 }
@@ -68,7 +69,7 @@ bool is_all_finite(const Tensor& x) {
                                 : is_finite_range(x.as<float>(), x.elements());
 }
 
-std::optional<NonFinitePlace> first_non_finite(ParamStore& params, const Transformer::Saved& saved) {
+std::optional<NonFinitePlace> first_non_finite(TrainingStore& params, const Transformer::Saved& saved) {
   const ParamList& list = params.list();
   std::optional<NonFinitePlace> found;
   int unseen = -1;  // the first unit whose result has been overwritten since the last that was looked at
@@ -92,31 +93,50 @@ std::optional<NonFinitePlace> first_non_finite(ParamStore& params, const Transfo
   return found;
 }
 
-std::optional<NonFinitePlace> first_non_finite_gradient(ParamStore& params) {
-  const ParamList& list = params.list();
-  for (size_t p = list.specs().size(); p-- > 0;) {
-    const ParamSpec& spec = list.specs()[p];
-    if (!is_all_finite(params.grad(static_cast<int>(p))))
-      return NonFinitePlace{layer_name(list, spec.unit), fmt::format("gradient of {}", spec.name)};
+std::optional<NonFinitePlace> first_non_finite_gradient(TrainingStore& params) {
+  const std::vector<ParamPiece> pieces = params.pieces();
+  for (size_t p = pieces.size(); p-- > 0;) {
+    const ParamSpec& spec = params.list()[pieces[p].id];
+    if (!is_all_finite(pieces[p].grad))
+      return NonFinitePlace{layer_name(params.list(), spec.unit), fmt::format("gradient of {}", spec.name)};
   }
   return std::nullopt;
 }
 
-NonFinitePlace largest_gradient(ParamStore& params) {
-  const ParamList& list = params.list();
+NonFinitePlace largest_gradient(TrainingStore& params) {
   NonFinitePlace place;
   float largest = -1;
-  for (size_t p = 0; p < list.specs().size(); ++p) {
-    const Tensor g = params.grad(static_cast<int>(p));
+  for (const ParamPiece& piece : params.pieces()) {
+    const float* g = piece.grad.as<float>();
     float here = 0;
-    for (int64_t i = 0; i < g.elements(); ++i) here = std::max(here, std::abs(g.as<float>()[i]));
+    for (int64_t i = 0; i < piece.elements(); ++i) here = std::max(here, std::abs(g[i]));
     if (here <= largest) continue;
     largest = here;
-    place = {
-        layer_name(list, list.specs()[p].unit),
-        fmt::format("gradient of {} with values to {:.1e}", list.specs()[p].name, static_cast<double>(here))};
+    const ParamSpec& spec = params.list()[piece.id];
+    place = {layer_name(params.list(), spec.unit),
+             fmt::format("gradient of {} with values to {:.1e}", spec.name, static_cast<double>(here))};
   }
   return place;
+}
+
+std::optional<NonFinite> first_of_ranks(const std::optional<NonFinite>& found, Reducer& all) {
+  if (all.ranks() == 1) return found;
+  constexpr double kNothing = -std::numeric_limits<double>::infinity();
+  std::array<double, 1> best{found ? -static_cast<double>(found->micro) : kNothing};
+  const double own = best[0];
+  all.max(best);
+  if (best[0] == kNothing) return std::nullopt;
+  // Of ranks with the same micro-batch the last one speaks.
+  std::array<double, 1> speaker{own == best[0] ? static_cast<double>(all.rank()) : -1.0};
+  all.max(speaker);
+  std::string text;
+  if (found)
+    text = fmt::format("{}\n{}\n{}", static_cast<int>(found->kind), found->place.layer, found->place.tensor);
+  all.broadcast(text, static_cast<int>(speaker[0]));
+  const size_t first = text.find('\n'), second = text.find('\n', first + 1);
+  return NonFinite{static_cast<NonFinite::Kind>(std::stoi(text.substr(0, first))),
+                   -static_cast<int64_t>(best[0]),
+                   {text.substr(first + 1, second - first - 1), text.substr(second + 1)}};
 }
 
 }  // namespace ingot

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ingot/nn/transformer.h"
+#include "ingot/train/reduce.h"
 
 namespace ingot {
 
@@ -17,21 +18,27 @@ struct NonFinitePlace {
 struct NonFinite {
   enum class Kind { kLoss, kGradient, kGradientNorm };
   Kind kind = Kind::kLoss;
-  int64_t micro = -1;  // micro-batch of the step; -1: each alone is finite, their sum is not
+  // Micro-batch of the step, counting all ranks' (train/data_share.h); -1: each alone is finite, their sum is
+  // not.
+  int64_t micro = -1;
   NonFinitePlace place;
   std::string text() const;  // "loss not finite in micro-batch 1: block 3, output of attention"
 };
 
 bool is_all_finite(const Tensor& x);  // f32 or bf16, any shape
 
-// In the order of forward: the weights of a unit, then the residual stream behind each half of it, then the
-// losses. saved: of the forward that went wrong. nullopt if all is finite.
-std::optional<NonFinitePlace> first_non_finite(ParamStore& params, const Transformer::Saved& saved);
+// In the order of forward: the weights of a unit that are kept on this rank, then the residual stream behind
+// each half of it, then the losses. saved: of the forward that went wrong. nullopt if all is finite.
+std::optional<NonFinitePlace> first_non_finite(TrainingStore& params, const Transformer::Saved& saved);
 
 // In the order of backward: from the head down to the embedding. nullopt if all is finite.
-std::optional<NonFinitePlace> first_non_finite_gradient(ParamStore& params);
+std::optional<NonFinitePlace> first_non_finite_gradient(TrainingStore& params);
 
 // The gradient with the largest value: for a norm that overflows though no gradient does.
-NonFinitePlace largest_gradient(ParamStore& params);
+NonFinitePlace largest_gradient(TrainingStore& params);
+
+// What the ranks have found, of the earliest micro-batch; nullopt if nobody has found anything. Called by all
+// ranks.
+std::optional<NonFinite> first_of_ranks(const std::optional<NonFinite>& found, Reducer& all);
 
 }  // namespace ingot

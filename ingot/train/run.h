@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,9 +31,11 @@ struct TrainOutcome {
 
 // Trains until train.steps, train.stop_at, train.max_time or `is_interrupted`; in every case a checkpoint is
 // saved before it returns. The folder is open and locked by the caller; with is_resume, the newest good
-// checkpoint in it is continued (kUsage error if there is none).
+// checkpoint in it is continued (kUsage error if there is none). Where parts are shared by ranks, all of them
+// call it, each with the folder of its rank; an interruption of one of them is one of all.
 TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_resume, Console& console,
-                          const std::atomic<bool>& is_interrupted);
+                          const std::atomic<bool>& is_interrupted,
+                          std::unique_ptr<TrainerParts> parts = std::make_unique<TrainerParts>());
 
 // A checkpoint: a folder that Ingot or Hugging Face transformers wrote, a run's folder (its newest good
 // checkpoint), or its checkpoints/.

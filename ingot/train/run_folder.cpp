@@ -53,7 +53,7 @@ nlohmann::ordered_json number_or_null(std::optional<double> value) {
 
 }  // namespace
 
-RunFolder::RunFolder(const std::filesystem::path& folder, bool is_resume) : folder_(folder) {
+RunFolder::RunFolder(const std::filesystem::path& folder, bool is_resume) : folder_(folder), run_(folder) {
   std::error_code error;
   if (is_resume && !std::filesystem::exists(config(), error))
     fail(ErrorKind::kUsage, "{} holds no run to resume (no config.toml); start one without --resume",
@@ -69,6 +69,16 @@ RunFolder::RunFolder(const std::filesystem::path& folder, bool is_resume) : fold
   }
   make_folders(samples());
   make_folders(checkpoints());
+}
+
+RunFolder::RunFolder(std::filesystem::path folder, std::filesystem::path run)
+    : folder_(std::move(folder)), run_(std::move(run)) {
+  make_folders(folder_);
+  lock_ = lock_file(folder_ / kLockName);
+}
+
+std::unique_ptr<RunFolder> RunFolder::of_rank(const std::filesystem::path& folder, int rank) {
+  return std::unique_ptr<RunFolder>(new RunFolder(folder / "ranks" / std::to_string(rank), folder));
 }
 
 RunFolder::~RunFolder() {

@@ -1,10 +1,13 @@
 // The folder of a run: runs/<name>/{config.toml, run.json, train.log, metrics.jsonl, params.jsonl, tb/,
-// loss.svg, report.html, samples/, checkpoints/}. One process writes to it at a time.
+// loss.svg, report.html, samples/, checkpoints/}. One process writes to it at a time. Where several ranks
+// train, it belongs to rank 0, and ranks/<rank> in it to each of the others: {run.json, train.log,
+// metrics.jsonl, params.jsonl}.
 #pragma once
 
 #include <cstdint>
 #include <ctime>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -30,11 +33,14 @@ class RunFolder {
   // ends. kUsage error if it is not empty (not is_resume), holds no run (is_resume), or another process has
   // the lock; kDisk error if it cannot be written.
   RunFolder(const std::filesystem::path& folder, bool is_resume);
+  // Of a rank above 0, in the run's folder, which rank 0 has opened. kUsage or kDisk error as above.
+  static std::unique_ptr<RunFolder> of_rank(const std::filesystem::path& folder, int rank);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
   const std::filesystem::path& path() const { return folder_; }
+  bool is_lead() const { return folder_ == run_; }  // rank 0's
   std::filesystem::path config() const { return folder_ / "config.toml"; }
   std::filesystem::path summary() const { return folder_ / "run.json"; }
   std::filesystem::path log() const { return folder_ / "train.log"; }
@@ -44,7 +50,7 @@ class RunFolder {
   std::filesystem::path loss_plot() const { return folder_ / "loss.svg"; }
   std::filesystem::path report() const { return folder_ / "report.html"; }
   std::filesystem::path samples() const { return folder_ / "samples"; }
-  std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
+  std::filesystem::path checkpoints() const { return run_ / "checkpoints"; }
 
   // config.toml: the resolved configuration with its documentation. Atomic.
   void write_config(const RunConfig& run) const;
@@ -52,7 +58,9 @@ class RunFolder {
   void write_summary(const RunSummary& run) const;
 
  private:
-  std::filesystem::path folder_;
+  RunFolder(std::filesystem::path folder, std::filesystem::path run);
+
+  std::filesystem::path folder_, run_;
   int lock_ = -1;  // file descriptor
 };
 

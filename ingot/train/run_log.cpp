@@ -16,20 +16,19 @@ double unix_time_s() {
 }  // namespace
 
 RunLog::RunLog(const RunFolder& folder, std::optional<int64_t> first_step_again)
-    : path_(folder.metrics()),
-      metrics_(folder.metrics()),
-      params_(folder.params()),
-      tensorboard_(folder.tensorboard(), unix_time_s(), first_step_again) {}
+    : path_(folder.metrics()), metrics_(folder.metrics()), params_(folder.params()) {
+  if (folder.is_lead()) tensorboard_.emplace(folder.tensorboard(), unix_time_s(), first_step_again);
+}
 
 void RunLog::write(int64_t step, const std::vector<MetricsField>& fields, bool to_tensorboard) {
   std::vector<MetricsField> line = {{"step", step}};
   line.insert(line.end(), fields.begin(), fields.end());
   metrics_.write(line);
-  if (!to_tensorboard) return;
+  if (!to_tensorboard || !tensorboard_) return;
   for (const auto& [key, value] : fields)
     if (const double* number = std::get_if<double>(&value))
-      tensorboard_.scalar(key, *number, step, unix_time_s());
-  tensorboard_.flush();
+      tensorboard_->scalar(key, *number, step, unix_time_s());
+  tensorboard_->flush();
 }
 
 void RunLog::begin_step(const Trace& trace) {
@@ -57,11 +56,11 @@ void RunLog::write_params(int64_t step, std::span<const ParamStats> stats) {
     std::vector<MetricsField> line = {{"step", step}, {"param", p.name}};
     for (const auto& [key, value] : numbers) {
       line.emplace_back(key, value);
-      tensorboard_.scalar(fmt::format("{}/{}", key, p.name), value, step, unix_time_s());
+      if (tensorboard_) tensorboard_->scalar(fmt::format("{}/{}", key, p.name), value, step, unix_time_s());
     }
     params_.write(line);
   }
-  tensorboard_.flush();
+  if (tensorboard_) tensorboard_->flush();
 }
 
 void RunLog::write_fp8(int64_t step, const Fp8State& fp8) {

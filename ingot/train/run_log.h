@@ -25,7 +25,7 @@ namespace ingot {
 
 class RunLog {
  public:
-  // first_step_again: of a resumed run, for TensorBoard.
+  // first_step_again: of a resumed run, for TensorBoard, which rank 0 alone writes for.
   RunLog(const RunFolder& folder, std::optional<int64_t> first_step_again);
 
   // One line: "step" and the fields.
@@ -52,7 +52,7 @@ class RunLog {
  private:
   std::filesystem::path path_;
   MetricsLog metrics_, params_;
-  TensorboardWriter tensorboard_;
+  std::optional<TensorboardWriter> tensorboard_;
   std::vector<double> phase_s_;  // before the step, in order of the trace's phases
 };
 

@@ -1,5 +1,6 @@
 // run_training: the loop, and everything a run leaves behind; the step itself is in session_step.cpp.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "ingot/core/file.h"
@@ -15,9 +16,11 @@
 namespace ingot {
 namespace {
 
-// The checkpoint's own copy: where this part of the run is to stop is no property of the model.
+// The checkpoint's own copy: where this part of the run is to stop, and on how many ranks it goes on, is no
+// property of the model.
 std::string checkpoint_config(RunConfig config) {
   config.train.stop_at = 0;
+  config.parallel = {};
   return config_toml(config, ConfigDocs::kNone);
 }
 
@@ -40,6 +43,12 @@ std::vector<MetricsField> arena_fields(const Trainer& trainer) {
   return fields;
 }
 
+double sum_over(double value, Reducer& ranks) {
+  std::array<double, 1> sum{value};
+  ranks.sum(sum);
+  return sum[0];
+}
+
 bool rolls_back(const GuardConfig& guard) {
   return guard.non_finite == GuardPolicy::kRollback || guard.spike == GuardPolicy::kRollback;
 }
@@ -47,34 +56,62 @@ bool rolls_back(const GuardConfig& guard) {
 }  // namespace
 
 Session::Session(const RunConfig& config, RunFolder& folder, bool is_resume, Console& console,
-                 const std::atomic<bool>& is_interrupted)
+                 const std::atomic<bool>& is_interrupted, std::unique_ptr<TrainerParts> parts)
     : folder_(folder),
       console_(console),
       is_interrupted_(is_interrupted),
+      all_(parts->reducers().all),
       store_(folder.checkpoints()),
       resumed_(find_resume_point(is_resume)),
       data_(load_run_data(config.data, resumed_tokenizer())),
       config_(with_vocab(config, *data_.tokenizer)),
-      trainer_(config_),
+      trainer_(config_, std::move(parts)),
       sampler_(config.data.order == "epochs" ? SampleOrder::kEpochs : SampleOrder::kRandom, config.train.seed,
                data_.train.tokens(), config.model.context),
-      loader_(data_.train, sampler_, {.shape = trainer_.batch_shape(), .readers = 1, .reader = 0, .ring = 4}),
+      loader_(data_.train, sampler_,
+              {.shape = trainer_.batch_shape(),
+               .readers = trainer_.share().ranks,
+               .reader = trainer_.share().rank,
+               .ring = 4}),
       plan_(config_),
       guard_(config_.guard),
       log_(folder, first_step_again()),
-      peak_gflops_(measure_product_peak(config.precision.compute)) {
+      peak_gflops_(sum_over(measure_product_peak(config.precision.compute), all_)) {
   state_.data_hash = data_.train.content_hash();
+  check_data_of_ranks();
   if (resumed_)
     resume();
   else
     trainer_.initialise();
 }
 
+void Session::check_data_of_ranks() {
+  const std::string own = fmt::format("{:016x}", state_.data_hash);
+  std::string lead = own;
+  all_.broadcast(lead, 0);
+  if (own != lead)
+    fail(ErrorKind::kData, "the training data of this rank is not rank 0's (hash {}, rank 0's {})", own,
+         lead);
+}
+
+// What rank 0 finds: it alone reads every byte.
+std::optional<Checkpoint> Session::newest_good() {
+  std::string found;
+  if (is_lead()) {
+    const auto checkpoint =
+        store_.newest_good([&](const std::filesystem::path& path, const std::string& what) {
+          console_.warning(fmt::format("{}: {}; passed over", path.string(), what));
+        });
+    if (checkpoint) found = fmt::format("{} {}", checkpoint->step, checkpoint->path.string());
+  }
+  all_.broadcast(found, 0);
+  if (found.empty()) return std::nullopt;
+  return Checkpoint{.step = std::stoll(found), .path = found.substr(found.find(' ') + 1)};
+}
+
 std::optional<Checkpoint> Session::find_resume_point(bool is_resume) {
   if (!is_resume) return std::nullopt;
-  const auto found = store_.newest_good([&](const std::filesystem::path& path, const std::string& what) {
-    console_.warning(fmt::format("{}: {}; passed over", path.string(), what));
-  });
+  const auto found = newest_good();
   if (!found)
     fail(ErrorKind::kUsage, "{}: there is no good checkpoint to resume; start again into a new folder",
          store_.folder().string());
@@ -120,6 +157,12 @@ void Session::say_hello() {
                             model.layers, model.width, model.heads, model.context,
                             format_count(static_cast<double>(model.parameters())),
                             name(config_.precision.compute), matmul_engine(config_.precision.compute)));
+  const DataShare& share = trainer_.share();
+  if (all_.ranks() > 1)
+    console_.line(fmt::format("ranks {}: {}; each computes {} of a step's {} x {} sequences, {} at a time",
+                              all_.ranks(), config_.parallel.to_string(),
+                              share.micros(config_.train.grad_accum) * share.batch_size,
+                              config_.train.grad_accum, config_.train.batch_size, share.batch_size));
   console_.line("data " + data_.summary);
   console_.line("optimizer " + trainer_.optimizer().summary());
   std::string memory;
@@ -136,10 +179,22 @@ void Session::say_hello() {
                             format_time(seconds_since(start_)), peak_gflops_, folder_.path().string()));
 }
 
+bool Session::is_asked_to_stop() const {
+  std::array<double, 1> asked{is_interrupted_.load() ? 1.0 : 0.0};
+  all_.max(asked);
+  return asked[0] > 0;
+}
+
+// Of the time budget; one clock for all ranks.
+double Session::spent_s() const {
+  if (config_.train.max_time_s == 0) return 0;
+  std::array<double, 1> time{spent_before_s_ + seconds_since(training_start_)};
+  all_.max(time);
+  return time[0];
+}
+
 RunPosition Session::position() const {
-  const bool has_time = config_.train.max_time_s > 0;
-  return plan_.position(trainer_.steps_done(), loader_.position() * config_.model.context,
-                        has_time ? spent_before_s_ + seconds_since(training_start_) : 0);
+  return plan_.position(trainer_.steps_done(), loader_.position() * config_.model.context, spent_s());
 }
 
 void Session::evaluate() {
@@ -160,7 +215,7 @@ void Session::evaluate() {
       step,
       {{"val_loss", result.loss}, {"val_bits_per_byte", result.bits_per_byte}, {"val_top1", result.top1}},
       true);
-  write_loss_plot(folder_);
+  if (is_lead()) write_loss_plot(folder_);
 }
 
 void Session::sample() {
@@ -168,6 +223,7 @@ void Session::sample() {
   const SamplesConfig& options = config_.sample;
   if (last_sample_step_ == step || options.count == 0) return;
   last_sample_step_ = step;
+  if (!is_lead()) return;
   const std::string text = run_samples(options, trainer_, *data_.tokenizer, config_.train.seed, console_);
   make_folders(folder_.samples());
   write_file(folder_.samples() / fmt::format("step-{:09}.txt", step), text);
@@ -182,9 +238,14 @@ void Session::save() {
   state_.spent_s = position().time_s;
   state_.recent_losses = guard_.losses().values();
   log_.sync();
-  last_checkpoint_ = save_checkpoint(store_, trainer_, *data_.tokenizer, checkpoint_config(config_), state_);
+  std::string path;
+  if (is_lead())
+    path = save_checkpoint(store_, trainer_, *data_.tokenizer, checkpoint_config(config_), state_).string();
+  all_.broadcast(path, 0);
+  last_checkpoint_ = path;
   last_save_step_ = step;
   guard_.checkpoint_saved();
+  if (!is_lead()) return;
   store_.prune(static_cast<int>(config_.checkpoint.keep),
                [&](const std::filesystem::path& path, const std::string& what) {
                  console_.warning(fmt::format("{}: {}; older checkpoints are kept", path.string(), what));
@@ -228,7 +289,7 @@ void Session::record_failure() noexcept {
 }
 
 TrainOutcome Session::run() {
-  folder_.write_config(config_);
+  if (is_lead()) folder_.write_config(config_);
   write_summary("running");
   say_hello();
   log_.write(trainer_.steps_done(), arena_fields(trainer_), true);
@@ -239,7 +300,7 @@ TrainOutcome Session::run() {
   while (!is_finished()) {
     const int64_t stop_at = config_.train.stop_at;
     if (stop_at > 0 && trainer_.steps_done() >= stop_at) outcome.status = TrainOutcome::Status::kStopped;
-    if (is_interrupted_.load()) outcome.status = TrainOutcome::Status::kInterrupted;
+    if (is_asked_to_stop()) outcome.status = TrainOutcome::Status::kInterrupted;
     if (outcome.status != TrainOutcome::Status::kCompleted) break;
     if (!step()) continue;
     if (is_finished()) break;
@@ -256,7 +317,7 @@ TrainOutcome Session::run() {
                                                                           : "completed";
   if (outcome.status == TrainOutcome::Status::kCompleted) sample();
   write_summary(status);
-  if (!is_interrupted) write_run_report(folder_, config_, data_.val_documents, console_);
+  if (!is_interrupted && is_lead()) write_run_report(folder_, config_, data_.val_documents, console_);
   outcome.steps = trainer_.steps_done();
   outcome.tokens = state_.tokens;
   outcome.final_eval = last_eval_.value_or(EvalResult{});
@@ -265,12 +326,17 @@ TrainOutcome Session::run() {
 }
 
 TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_resume, Console& console,
-                          const std::atomic<bool>& is_interrupted) {
+                          const std::atomic<bool>& is_interrupted, std::unique_ptr<TrainerParts> parts) {
   if (config.train.threads > 0) set_num_threads(static_cast<int>(config.train.threads));
   console.open_log(folder.log());
-  Session session(config, folder, is_resume, console, is_interrupted);
+  const bool is_alone = parts->reducers().all.ranks() == 1;
+  Session session(config, folder, is_resume, console, is_interrupted, std::move(parts));
   try {
     return session.run();
+  } catch (const Error& error) {
+    session.record_failure();
+    if (is_alone) throw;
+    throw Error(fmt::format("after step {}: {}", session.steps_done(), error.what()), error.kind());
   } catch (...) {
     session.record_failure();
     throw;

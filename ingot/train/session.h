@@ -1,5 +1,9 @@
 // Session: one part of a run, from its start or a checkpoint to where it ends or is stopped: the loop around
 // the trainer's steps, and everything that it leaves behind. For run_training (train/run.h) only.
+//
+// Where several ranks train, each has its session, and all go through the same steps: whatever one of them
+// alone could know (a signal, the clock, the newest good checkpoint) is agreed upon first. Rank 0 writes the
+// checkpoints, samples and report.
 #pragma once
 
 #include <atomic>
@@ -24,9 +28,10 @@ namespace ingot {
 class Session {
  public:
   Session(const RunConfig& config, RunFolder& folder, bool is_resume, Console& console,
-          const std::atomic<bool>& is_interrupted);
+          const std::atomic<bool>& is_interrupted, std::unique_ptr<TrainerParts> parts);
 
   TrainOutcome run();
+  int64_t steps_done() const { return trainer_.steps_done(); }
   // run.json says that the run ended in an error.
   void record_failure() noexcept;
 
@@ -36,6 +41,11 @@ class Session {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
+  bool is_lead() const { return all_.rank() == 0; }
+  bool is_asked_to_stop() const;
+  double spent_s() const;
+  void check_data_of_ranks();
+  std::optional<Checkpoint> newest_good();
   std::optional<Checkpoint> find_resume_point(bool is_resume);
   std::optional<std::string> resumed_tokenizer() const;
   std::optional<int64_t> first_step_again() const;
@@ -59,6 +69,7 @@ class Session {
   RunFolder& folder_;
   Console& console_;
   const std::atomic<bool>& is_interrupted_;
+  Reducer& all_;
   Clock::time_point start_ = Clock::now();
   CheckpointStore store_;
   std::optional<Checkpoint> resumed_;

@@ -60,9 +60,7 @@ void Session::reject(const Verdict& verdict, const RunPosition& at) {
 
 // To the newest good checkpoint. The batch just taken is left out from now on.
 void Session::roll_back(const Verdict& verdict, const RunPosition& at) {
-  const auto checkpoint = store_.newest_good([&](const std::filesystem::path& path, const std::string& what) {
-    console_.warning(fmt::format("{}: {}; passed over", path.string(), what));
-  });
+  const auto checkpoint = newest_good();
   if (!checkpoint)
     fail(ErrorKind::kNumerics, "{}: there is no good checkpoint to roll back to", store_.folder().string());
   auto excluded = state_.excluded_samples;

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <optional>
 
-#include <cstring>
-#include "ingot/train/averaged_weights.h"
-
 #include "ingot/core/error.h"
+#include "ingot/train/averaged_weights.h"
 
 namespace ingot {
 namespace {
@@ -19,14 +18,26 @@ size_t activation_bytes(const Transformer& model, int64_t B, int64_t T, const Re
   return arena.peak_bytes();
 }
 
+// The slowest rank's, so that all choose the same.
+BlockTimes agreed(BlockTimes times, Reducer& all) {
+  double* const parts[] = {&times.norm_s, &times.activation_s, &times.heads_s,    &times.proj_s,
+                           &times.pre_s,  &times.down_s,       &times.embedding_s};
+  std::array<double, std::size(parts)> values;
+  for (size_t i = 0; i < values.size(); ++i) values[i] = *parts[i];
+  all.max(values);
+  for (size_t i = 0; i < values.size(); ++i) *parts[i] = values[i];
+  return times;
+}
+
 // By the config's policy; kAuto is decided by measuring the first block here and now.
-RecomputePlan choose_recompute(const RunConfig& config, const Transformer& model, ParamStore& params) {
-  const int64_t layers = model.config().layers, B = config.train.batch_size, T = config.model.context;
+RecomputePlan choose_recompute(const RunConfig& config, const Transformer& model, ParamStore& params,
+                               int64_t B, Reducer& all) {
+  const int64_t layers = model.config().layers, T = config.model.context;
   if (config.activations.policy != RecomputePolicy::kAuto) return recompute_plan(config.activations, layers);
   // Pages that nobody has written are all one page of zeros, from which products would read too fast.
   const UnitBuffers& block = params.get(1);
   for (const Tensor& weights : {block.master, block.compute}) std::memset(weights.data, 0, weights.bytes());
-  return fastest_plan(layers, model.time_block(params, B, T),
+  return fastest_plan(layers, agreed(model.time_block(params, B, T), all),
                       static_cast<size_t>(config.activations.budget_bytes),
                       [&](const RecomputePlan& plan) { return activation_bytes(model, B, T, plan); });
 }
@@ -49,25 +60,20 @@ ParamRole optimizer_role(Role role) {
   return ParamRole::kMatrix;
 }
 
-std::vector<OptimParam> optimizer_params(ResidentStore& store, uint64_t seed) {
+std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed) {
   std::vector<OptimParam> params;
-  for (size_t id = 0; id < store.list().specs().size(); ++id) {
-    const ParamSpec& spec = store.list().specs()[id];
-    const UnitBuffers& unit = store.get(spec.unit);
-    const int64_t begin = spec.offset, end = spec.offset + spec.elements();
-    const bool is_bf16_alone = store.masters() != Masters::kF32 && !spec.is_vector();
-    const bool has_copy = store.masters() == Masters::kF32 && unit.compute.data != unit.master.data;
-    const Tensor w = is_bf16_alone ? store.weight(static_cast<int>(id)) : store.master(static_cast<int>(id));
+  for (const ParamPiece& piece : store.pieces()) {
+    const ParamSpec& spec = store.list()[piece.id];
     params.push_back(
         {.name = spec.name,
          .role = optimizer_role(spec.role),
          .shape = spec.shape,
          .row_parts = spec.row_parts,
-         .w = w.reshape({spec.elements()}),
-         .tail = is_bf16_alone && unit.tail ? unit.tail.rows(begin, end) : Tensor{},
-         .rounding = {.seed = seed, .purpose = Purpose::kRounding, .stream = static_cast<uint32_t>(id)},
-         .compute = has_copy ? unit.compute.rows(begin, end) : Tensor{},
-         .g = unit.grad.rows(begin, end)});
+         .w = piece.w,
+         .tail = piece.tail,
+         .rounding = {.seed = seed, .purpose = Purpose::kRounding, .stream = static_cast<uint32_t>(piece.id)},
+         .compute = piece.compute,
+         .g = piece.grad});
   }
   return params;
 }
@@ -96,19 +102,20 @@ MicroBatch micro_batch(const Batch& batch) {
 
 }  // namespace
 
-Trainer::Trainer(const RunConfig& config)
+Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
     : config_(config),
+      parts_(std::move(parts)),
+      share_(parts_->share(config.train)),
       model_(config.model.resolved(), config.precision.compute, config.head, config.precision.fp8),
       fp8_(model_.fp8_tensors(),
            config.precision.fp8.recipe == Fp8Recipe::kDelayed ? config.precision.fp8.amax_history : 0,
            config.precision.fp8.margin),
-      params_(model_.params(), config.precision.compute, true, config.precision.master),
+      params_(parts_->make_store(model_.params(), config, stream_)),
       optimizer_(config.optimizer, optimizer_params(params_, config.train.seed)),
-      planned_(choose_recompute(config, model_, params_)),
+      planned_(choose_recompute(config, model_, params_, share_.batch_size, reducers().all)),
       activations_("activations",
-                   activation_bytes(model_, config.train.batch_size, config.model.context, planned_)),
-      scratch_("scratch", model_.scratch_bytes(config.train.batch_size, config.model.context, true)),
-      schedule_(accumulation_schedule(config.train.grad_accum)) {
+                   activation_bytes(model_, share_.batch_size, config.model.context, planned_)),
+      scratch_("scratch", model_.scratch_bytes(share_.batch_size, config.model.context, true)) {
   stream_.trace = &trace_;
   set_recompute(planned_);
 }
@@ -120,11 +127,11 @@ void Trainer::initialise() {
 
 void Trainer::set_recompute(const RecomputePlan& plan) {
   activations_.release_to(0);
-  saved_ = model_.make_saved(activations_, config_.train.batch_size, model_.config().context, plan);
+  saved_ = model_.make_saved(activations_, share_.batch_size, model_.config().context, plan);
 }
 
 BatchShape Trainer::batch_shape() const {
-  return {.batch = config_.train.batch_size,
+  return {.batch = share_.batch_size,
           .context = model_.config().context,
           .vocab_size = model_.config().vocab,
           .document_mask = config_.data.has_document_mask};
@@ -132,7 +139,7 @@ BatchShape Trainer::batch_shape() const {
 
 LayerContext Trainer::context(float dropout_p, int64_t first_row) {
   return {.params = params_,
-          .region = region_,
+          .region = parts_->region(),
           .scratch = scratch_,
           .stream = stream_,
           .dropout = {.p = dropout_p,
@@ -147,8 +154,8 @@ double Trainer::expected_tokens(int64_t micros) const {
 
 // Forward or backward of one micro-batch, for the gradients of the sum of losses / expected tokens.
 LossSums Trainer::run_micro(const MicroOp& op, const MicroBatch& batch, int64_t micros) {
-  const int64_t rows = config_.train.batch_size * model_.config().context;
-  LayerContext ctx = context(static_cast<float>(config_.model.dropout), op.micro * rows);
+  LayerContext ctx = context(static_cast<float>(config_.model.dropout),
+                             share_.first_row(op.micro) * model_.config().context);
   ctx.fp8 = &fp8_;
   if (op.kind == MicroOp::Kind::kForward) {
     const Span span(&trace_, "forward");
@@ -163,89 +170,123 @@ LossSums Trainer::run_micro(const MicroOp& op, const MicroBatch& batch, int64_t 
 LossSums Trainer::run_micro_batches(Loader& loader, int64_t micros, StepResult& result) {
   LossSums total;
   MicroBatch batch;
-  if (schedule_.back().micro != micros - 1)
-    schedule_ = accumulation_schedule(micros);  // the ramp's next stage
+  const int64_t own = share_.micros(micros);
+  if (schedule_.empty() || schedule_.back().micro != own - 1)
+    schedule_ = accumulation_schedule(own);  // the ramp's next stage
   for (const MicroOp& op : schedule_) {
     if (op.kind == MicroOp::Kind::kForward) {
       batch = micro_batch(loader.next());
       result.wait_s += loader.last_wait_s();
+      params_.begin_micro(op.micro == own - 1);
     }
-    if (result.non_finite) continue;  // the loader goes on to the end of the step
     const LossSums sums = run_micro(op, batch, micros);
     total.add(sums);
-    if (std::isfinite(sums.loss)) continue;
+    if (std::isfinite(sums.loss) || result.non_finite) continue;
     const auto place = first_non_finite(params_, saved_);
-    result.non_finite = NonFinite{NonFinite::Kind::kLoss, op.micro,
+    result.non_finite = NonFinite{NonFinite::Kind::kLoss, share_.number(op.micro),
                                   place.value_or(NonFinitePlace{"head", "the sum of the losses"})};
   }
+  params_.finish_gradients();
   return total;
 }
 
-// Each micro-batch alone, from gradients that are zero.
+// Each micro-batch alone, from gradients that are zero; on every rank its own.
 NonFinite Trainer::find_bad_gradient(Loader& loader, int64_t first_sample, int64_t micros) {
-  NonFinite found{NonFinite::Kind::kGradientNorm, -1, {}};
+  NonFinite sum{NonFinite::Kind::kGradientNorm, -1, {}};
   if (const auto place = first_non_finite_gradient(params_))
-    found = {NonFinite::Kind::kGradient, -1, *place};
+    sum = {NonFinite::Kind::kGradient, -1, *place};
   else
-    found.place = largest_gradient(params_);
+    sum.place = largest_gradient(params_);
+  std::optional<NonFinite> found;
   const int64_t end = loader.position();
   loader.seek(first_sample);
-  for (int64_t micro = 0; micro < micros && found.micro < 0; ++micro) {
+  for (int64_t micro = 0; micro < share_.micros(micros); ++micro) {
     discard();
     const MicroBatch batch = micro_batch(loader.next());
+    params_.begin_micro(false);
     run_micro({MicroOp::Kind::kForward, micro}, batch, micros);
     run_micro({MicroOp::Kind::kBackward, micro}, batch, micros);
-    const auto place = first_non_finite_gradient(params_);
-    if (place)
-      found = {NonFinite::Kind::kGradient, micro, *place};
+    if (found) continue;
+    if (const auto place = first_non_finite_gradient(params_))
+      found = {NonFinite::Kind::kGradient, share_.number(micro), *place};
     else if (!std::isfinite(optimizer_.grad_norm(stream_)))
-      found = {NonFinite::Kind::kGradientNorm, micro, largest_gradient(params_)};
+      found = {NonFinite::Kind::kGradientNorm, share_.number(micro), largest_gradient(params_)};
   }
   loader.seek(end);
-  return found;
+  return first_of_ranks(found, reducers().all).value_or(sum);
+}
+
+// This rank's sums become those of all.
+void Trainer::add_up(LossSums& sums, StepResult& result) {
+  result.fp8 = fp8_.total();
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  std::array<double, 8> all{sums.loss,
+                            number(sums.counted),
+                            number(sums.correct),
+                            number(sums.head_tiles),
+                            number(sums.head_filtered),
+                            number(result.fp8.elements),
+                            number(result.fp8.saturated),
+                            number(result.fp8.underflowed)};
+  reducers().data.sum(all);
+  const double counted = std::max(1.0, all[1]);
+  result.loss = all[0] / counted;
+  result.top1 = all[2] / counted;
+  result.tokens = static_cast<int64_t>(all[1]);
+  if (all[3] > 0) result.head_filtered = all[4] / all[3];
+  result.fp8.elements = static_cast<int64_t>(all[5]);
+  result.fp8.saturated = static_cast<int64_t>(all[6]);
+  result.fp8.underflowed = static_cast<int64_t>(all[7]);
+}
+
+double Trainer::grad_norm() {
+  const double own = optimizer_.grad_norm(stream_);
+  if (reducers().weights.ranks() == 1) return own;
+  std::array<double, 1> squares{own * own};
+  reducers().weights.sum(squares);
+  return std::sqrt(squares[0]);
 }
 
 StepResult Trainer::gradients(Loader& loader, int64_t micros) {
   StepResult result;
   const int64_t first_sample = loader.position();
   fp8_.begin_step();
-  const LossSums local = run_micro_batches(loader, micros, result);
-  std::array<double, 3> sums{local.loss, static_cast<double>(local.counted),
-                             static_cast<double>(local.correct)};
-  reducer_.sum(sums);
-  const double counted = std::max(1.0, sums[1]);
-  result.loss = sums[0] / counted;
-  result.top1 = sums[2] / counted;
-  result.tokens = static_cast<int64_t>(sums[1]);
-
+  LossSums sums = run_micro_batches(loader, micros, result);
+  add_up(sums, result);
   // The mean is over the tokens that were counted, whatever was expected.
-  result.grad_correction = expected_tokens(micros) / counted;
-  result.grad_norm = optimizer_.grad_norm(stream_) * result.grad_correction;
-  if (!result.non_finite && !std::isfinite(result.grad_norm))
+  result.grad_correction = expected_tokens(micros) / std::max(1.0, static_cast<double>(result.tokens));
+  result.grad_norm = grad_norm() * result.grad_correction;
+  if (!std::isfinite(result.loss))
+    result.non_finite = first_of_ranks(result.non_finite, reducers().all);
+  else if (!std::isfinite(result.grad_norm))
     result.non_finite = find_bad_gradient(loader, first_sample, micros);
-  result.raw = local.raw;
-  if (!result.non_finite) check_trained_loss(local.raw, config_.head.raw_ce_limit, steps_done_ + 1);
-  result.fp8 = fp8_.total();
-  if (local.head_tiles > 0)
-    result.head_filtered = static_cast<double>(local.head_filtered) / static_cast<double>(local.head_tiles);
+  result.raw = sums.raw;
+  if (!result.non_finite) check_trained_loss(sums.raw, config_.head.raw_ce_limit, steps_done_ + 1);
   const double limit = config_.optimizer.grad_clip;
   result.clip = limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0;
   return result;
+}
+
+// The history of delayed scaling is one for all ranks.
+void Trainer::share_amaxes() {
+  const size_t tensors = fp8_.entries().size();
+  amaxes_.resize(tensors);
+  for (size_t t = 0; t < tensors; ++t) amaxes_[t] = static_cast<double>(fp8_.entries()[t].stats.amax);
+  reducers().data.max(amaxes_);
+  for (size_t t = 0; t < tensors; ++t) fp8_[static_cast<int>(t)].amax = static_cast<float>(amaxes_[t]);
 }
 
 void Trainer::update(const StepResult& result, const StepInputs& inputs) {
   INGOT_CHECK(!result.non_finite && std::isfinite(result.grad_norm), "Trainer::update: {} is not finite",
               result.grad_norm);
   optimizer_.step(inputs, static_cast<float>(result.grad_correction * result.clip), stream_);
+  if (!fp8_.amaxes().empty()) share_amaxes();
   fp8_.end_step();
   ++steps_done_;
 }
 
 void Trainer::discard() {
-  for (int unit = 0; unit < params_.list().units(); ++unit) {
-    const Tensor& g = params_.get(unit).grad;
-    std::memset(g.data, 0, g.bytes());
-  }
+  for (const ParamPiece& piece : params_.pieces()) std::memset(piece.grad.data, 0, piece.grad.bytes());
 }
 
 StepResult Trainer::step(Loader& loader, const StepInputs& inputs) {
@@ -265,14 +306,18 @@ EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens) {
   LayerContext ctx = context(0, 0);
   std::optional<AveragedWeights> averaged;
   if (config_.optimizer.ema > 0 && optimizer_.t() > 0) averaged.emplace(params_, optimizer_, stream_);
-  return ingot::evaluate(model_, ctx, saved_, text, max_tokens, config_.data.has_document_mask);
+  return ingot::evaluate(
+      model_, ctx, saved_, text,
+      {.max_tokens = max_tokens, .has_document_mask = config_.data.has_document_mask, .share = share_},
+      reducers().data);
 }
 
 std::vector<Trainer::ArenaUse> Trainer::arenas() const {
   std::vector<ArenaUse> uses;
-  for (const Arena* arena : {&params_.params_arena(), &params_.grads_arena(), &optimizer_.arena(),
-                             &optimizer_.scratch(), &activations_, &scratch_})
-    uses.push_back({arena->name(), arena->capacity_bytes()});
+  std::vector<const Arena*> arenas = params_.arenas();
+  for (const Arena* own : {&optimizer_.arena(), &optimizer_.scratch(), &activations_, &scratch_})
+    arenas.push_back(own);
+  for (const Arena* arena : arenas) uses.push_back({arena->name(), arena->capacity_bytes()});
   return uses;
 }
 

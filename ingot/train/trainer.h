@@ -1,6 +1,7 @@
 // Trainer: a model, its optimizer and its memory; one step at a time.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -13,8 +14,8 @@
 #include "ingot/train/config.h"
 #include "ingot/train/evaluate.h"
 #include "ingot/train/non_finite.h"
-#include "ingot/train/reduce.h"
 #include "ingot/train/schedule.h"
+#include "ingot/train/trainer_parts.h"
 
 namespace ingot {
 
@@ -34,14 +35,17 @@ struct StepResult {
 
 class Trainer {
  public:
-  // config is valid and its model's vocab set. All memory of a step is taken here.
-  explicit Trainer(const RunConfig& config);
+  // config is valid and its model's vocab set. All memory of a step is taken here. Where parts are shared by
+  // ranks, all of them call everything but the accessors in the same order.
+  explicit Trainer(const RunConfig& config,
+                   std::unique_ptr<TrainerParts> parts = std::make_unique<TrainerParts>());
 
   // Initial weights: a function of the seed alone.
   void initialise();
 
-  // Loss and gradients of the next `micros` batches. If one of them is not finite, result.non_finite says
-  // where, found by computing the micro-batches again one by one; the loader has then gone on as ever.
+  // Loss and gradients of the next step of `micros` micro-batches, of which the loader gives this rank its
+  // share. If one of them is not finite, result.non_finite says where, found by computing the micro-batches
+  // again one by one; the loader has then gone on as ever.
   StepResult gradients(Loader& loader, int64_t micros);
   // The optimizer's update with those gradients, clipped by result.clip. REQUIRES: they are finite.
   void update(const StepResult& result, const StepInputs& inputs);
@@ -62,16 +66,18 @@ class Trainer {
   const RecomputePlan& recompute() const { return saved_.plan; }
 
   const Transformer& model() const { return model_; }
-  ResidentStore& params() { return params_; }
+  TrainingStore& params() { return params_; }
   Optimizer& optimizer() { return optimizer_; }
   const Optimizer& optimizer() const { return optimizer_; }
   Fp8State& fp8() { return fp8_; }
+  Reducers reducers() { return parts_->reducers(); }
+  const DataShare& share() const { return share_; }
   Stream& stream() { return stream_; }
   Trace& trace() { return trace_; }
   int64_t steps_done() const { return steps_done_; }
   void set_steps_done(int64_t steps) { steps_done_ = steps; }
 
-  BatchShape batch_shape() const;
+  BatchShape batch_shape() const;  // of this rank's micro-batches
   struct ArenaUse {
     std::string name;
     size_t bytes;
@@ -82,22 +88,26 @@ class Trainer {
   LayerContext context(float dropout_p, int64_t first_row);
   LossSums run_micro_batches(Loader& loader, int64_t micros, StepResult& result);
   LossSums run_micro(const MicroOp& op, const MicroBatch& batch, int64_t micros);
+  void add_up(LossSums& sums, StepResult& result);
+  double grad_norm();
+  void share_amaxes();
   double expected_tokens(int64_t micros) const;
   NonFinite find_bad_gradient(Loader& loader, int64_t first_sample, int64_t micros);
 
   RunConfig config_;
+  std::unique_ptr<TrainerParts> parts_;
+  DataShare share_;
   Trace trace_;
   Stream stream_;
   Transformer model_;
   Fp8State fp8_;
-  ResidentStore params_;
+  TrainingStore& params_;
   Optimizer optimizer_;
-  Region region_;
-  Reducer reducer_;
   RecomputePlan planned_;  // by the config's policy
   Arena activations_, scratch_;
   Transformer::Saved saved_;
-  std::vector<MicroOp> schedule_;
+  std::vector<MicroOp> schedule_;  // of this rank
+  std::vector<double> amaxes_;     // of FP8 tensors, while ranks compare them
   int64_t steps_done_ = 0;
 };
 

@@ -84,7 +84,7 @@ TEST_F(TrainingTest, MastersTakeTheBytesThatTheyShould) {
     size_t want = static_cast<size_t>(list.elements()) * bytes;
     for (int u = 0; u < list.units() && masters != Masters::kF32; ++u)
       want += static_cast<size_t>(list.vector_elements(u)) * 4;
-    EXPECT_EQ(trainer.params().params_arena().used_bytes(), want);
+    EXPECT_EQ(trainer.params().arenas()[0]->used_bytes(), want);
   }
 }
 

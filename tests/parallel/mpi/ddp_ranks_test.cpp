@@ -119,7 +119,7 @@ void run_share(Replica& replica, DdpStore& ddp, int64_t micros) {
     const int64_t begin = world->rank() * share + m * rows;
     replica.run(ddp, begin, begin + rows);
   }
-  ddp.finish();
+  ddp.finish_gradients();
 }
 
 std::vector<float> whole_batch(const ModelConfig& config, DType compute) {
@@ -194,21 +194,11 @@ TEST(Ddp, ErrorFeedbackMakesUpForRounding) {
   EXPECT_LT(mean_error(true), 0.75 * mean_error(false));
 }
 
-TEST(Ddp, ParametersComeFromRankZero) {
-  Replica own(gpt2(), DType::bf16, 1);
-  const Tensor w = own.store.master(0);
-  w.as<float>()[3] = static_cast<float>(100 + world->rank());
-  DdpStore ddp(own.store, *world, {}, own.stream);
-  ddp.broadcast_params();
-  EXPECT_EQ(w.as<float>()[3], 100.0f);
-  EXPECT_EQ(static_cast<float>(own.store.weight(0).as<bf16>()[3]), 100.0f);
-}
-
 TEST(Ddp, AMissingUnitIsAnError) {
   Replica own(llama(), DType::f32, 1);
   DdpStore ddp(own.store, *world, {.bucket_bytes = 1}, own.stream);
   ddp.begin_micro(true);
-  EXPECT_THROW(ddp.finish(), Error);
+  EXPECT_THROW(ddp.finish_gradients(), Error);
   EXPECT_THROW(DdpConfig({.has_error_feedback = true}).validate(), Error);
 }
 

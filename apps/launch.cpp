@@ -1,0 +1,69 @@
+#include "apps/launch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "ingot/core/parallel.h"
+#include "ingot/parallel/mesh_parts.h"
+
+#ifdef INGOT_WITH_MPI
+#include "ingot/comm/mpi_job.h"
+#endif
+
+namespace ingot {
+namespace {
+
+#ifdef INGOT_WITH_MPI
+void choose_threads(const RunConfig& config, const MpiJob& job) {
+  if (config.train.threads > 0 || std::getenv("OMP_NUM_THREADS")) return;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  set_num_threads(std::clamp(cores / job.ranks_on_node(), 1, num_threads()));
+}
+#endif
+
+}  // namespace
+
+void launch(const RunConfig& config, const std::function<void(Communicator& world, Mesh& mesh)>& body) {
+#ifdef INGOT_WITH_MPI
+  if (is_mpi_process()) {
+    MpiJob job({.timeout_s = config.parallel.timeout_s, .message_delay_s = 0, .verifies = false});
+    std::optional<Mesh> mesh;  // still there when an error has passed: others may be talking to this rank
+    try {
+      check_layout(config, job.world().size());
+      choose_threads(config, job);
+      mesh.emplace(Mesh::make(job.world(), mesh_shape(config.parallel)));
+      body(job.world(), *mesh);
+      return;
+    } catch (const Error& error) {
+      let_first_process_speak();
+      job.abort(error.what(), exit_code(error.kind()));
+    } catch (const std::bad_alloc&) {
+      job.abort("out of memory: lower train.batch_size, or take more ranks", exit_code(ErrorKind::kMemory));
+    } catch (const std::exception& error) {
+      job.abort(error.what(), exit_code(ErrorKind::kInternal));
+    }
+  }
+#endif
+  check_layout(config, 1);
+  const std::unique_ptr<Communicator> alone = self_communicator("world");
+  Mesh mesh = Mesh::make(*alone, mesh_shape(config.parallel));
+  body(*alone, mesh);
+}
+
+void let_first_process_speak() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    const char* rank = std::getenv(name);
+    if (!rank) continue;
+    if (std::strcmp(rank, "0") != 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+    return;
+  }
+}
+
+}  // namespace ingot

@@ -1,0 +1,64 @@
+#include "ingot/parallel/mesh_parts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace ingot {
+namespace {
+
+int degree(int64_t n) { return static_cast<int>(n); }
+
+// Numbers of replicas that `ranks` ranks can be, by their distance from what was wanted.
+std::string nearest_layouts(const RunConfig& config, int ranks) {
+  std::vector<ParallelConfig> fitting;
+  for (int64_t dp = 1; dp <= ranks; ++dp) {
+    ParallelConfig layout = config.parallel;
+    layout.dp = dp;
+    if (layout.ranks() != ranks) continue;
+    try {
+      DataShare::of(config.train, layout.dp * layout.fsdp, 0);
+      fitting.push_back(layout);
+    } catch (const Error&) {  // the batch does not fit it
+    }
+  }
+  std::string text;
+  for (const ParallelConfig& layout : fitting) text += (text.empty() ? "" : ", or ") + layout.to_string();
+  return text.empty() ? "" : fmt::format("; what fits {} is {}", ranks, text);
+}
+
+}  // namespace
+
+MeshShape mesh_shape(const ParallelConfig& config) {
+  return {.pp = degree(config.pp),
+          .dp_replicate = degree(config.dp),
+          .dp_shard = degree(config.fsdp),
+          .tp = degree(config.tp)};
+}
+
+void check_layout(const RunConfig& config, int ranks) {
+  const ParallelConfig& wanted = config.parallel;
+  if (wanted.ranks() == ranks) return;
+  fail(ErrorKind::kUsage,
+       "parallel: {} needs {} rank{}, but {} {} started; start it with mpirun -n {} (or srun){}",
+       wanted.to_string(), wanted.ranks(), wanted.ranks() == 1 ? "" : "s", ranks, ranks == 1 ? "was" : "were",
+       wanted.ranks(), nearest_layouts(config, ranks));
+}
+
+MeshParts::MeshParts(Communicator& world, Mesh& mesh)
+    : mesh_(mesh), all_(world), data_(*mesh.dp), weights_(*mesh.shard) {}
+
+TrainingStore& MeshParts::make_store(const ParamList& list, const RunConfig& config, Stream& stream) {
+  resident_ = std::make_unique<ResidentStore>(list, config.precision.compute, true, config.precision.master);
+  if (mesh_.dp->size() == 1) return *resident_;
+  const ParallelConfig& parallel = config.parallel;
+  ddp_ = std::make_unique<DdpStore>(*resident_, *mesh_.dp,
+                                    DdpConfig{.bucket_bytes = parallel.bucket_mb << 20,
+                                              .payload = parallel.payload,
+                                              .has_error_feedback = parallel.has_error_feedback},
+                                    stream);
+  return *ddp_;
+}
+
+}  // namespace ingot

@@ -1,0 +1,36 @@
+// MeshParts: the parts of a trainer (train/trainer_parts.h) that a mesh of ranks shares. The place where the
+// strategies are put together.
+#pragma once
+
+#include <memory>
+
+#include "ingot/comm/mesh.h"
+#include "ingot/parallel/comm_reducer.h"
+#include "ingot/parallel/ddp.h"
+#include "ingot/train/trainer_parts.h"
+
+namespace ingot {
+
+// kUsage error naming the nearest layouts unless the config's degrees make `ranks` ranks.
+void check_layout(const RunConfig& config, int ranks);
+MeshShape mesh_shape(const ParallelConfig& config);
+
+class MeshParts : public TrainerParts {
+ public:
+  // Borrows both, which outlive it. Called by all ranks of the world.
+  MeshParts(Communicator& world, Mesh& mesh);
+
+  TrainingStore& make_store(const ParamList& list, const RunConfig& config, Stream& stream) override;
+  Reducers reducers() override { return {all_, data_, weights_}; }
+  DataShare share(const TrainConfig& config) override {
+    return DataShare::of(config, mesh_.dp->size(), mesh_.dp->rank());
+  }
+
+ private:
+  Mesh& mesh_;
+  CommReducer all_, data_, weights_;
+  std::unique_ptr<ResidentStore> resident_;
+  std::unique_ptr<DdpStore> ddp_;
+};
+
+}  // namespace ingot

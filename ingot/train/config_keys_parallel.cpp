@@ -1,0 +1,28 @@
+// The keys of [parallel].
+#include "ingot/train/config_key_kinds.h"
+
+namespace ingot::key_kinds {
+
+void add_parallel_keys(std::vector<ConfigKey>& keys) {
+  using P = ParallelConfig;
+  const auto parallel = &RunConfig::parallel;
+  constexpr int64_t kMost = 1 << 20;
+  keys.push_back(whole("parallel.dp", 1, kMost, "replicas of the model, each with its share of every step",
+                       parallel, &P::dp));
+  keys.push_back(whole("parallel.fsdp", 1, kMost,
+                       "ranks that share one replica's weights, gradients and optimizer state", parallel,
+                       &P::fsdp));
+  keys.push_back(whole("parallel.tp", 1, kMost, "ranks that share every product", parallel, &P::tp));
+  keys.push_back(whole("parallel.pp", 1, kMost, "stages of the model, a rank each", parallel, &P::pp));
+  keys.push_back(whole("parallel.bucket_mb", 1, 1 << 20, "megabytes of gradients that travel together",
+                       parallel, &P::bucket_mb));
+  keys.push_back(choice<DType>("parallel.payload", {{"f32", DType::f32}, {"bf16", DType::bf16}},
+                               "dtype in which gradients travel; they are added in f32", parallel,
+                               &P::payload));
+  keys.push_back(flag("parallel.error_feedback", "what bf16 took from a gradient is sent a step later",
+                      parallel, &P::has_error_feedback));
+  keys.push_back(duration("parallel.timeout", "of an operation between ranks; a later one ends the run",
+                          parallel, &P::timeout_s));
+}
+
+}  // namespace ingot::key_kinds

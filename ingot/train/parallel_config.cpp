@@ -1,0 +1,27 @@
+#include "ingot/train/parallel_config.h"
+
+#include <utility>
+
+#include "ingot/core/error.h"
+
+namespace ingot {
+
+std::string ParallelConfig::to_string() const {
+  const std::pair<const char*, int64_t> degrees[] = {{"dp", dp}, {"fsdp", fsdp}, {"tp", tp}, {"pp", pp}};
+  std::string text;
+  for (const auto& [name, degree] : degrees)
+    if (degree != 1) text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, degree);
+  return text.empty() ? "dp=1" : text;
+}
+
+void ParallelConfig::validate() const {
+  const std::pair<const char*, int64_t> missing[] = {{"fsdp", fsdp}, {"tp", tp}, {"pp", pp}};
+  for (const auto& [name, degree] : missing)
+    if (degree != 1)
+      fail(ErrorKind::kUsage, "parallel.{} is not supported yet: it must be 1, got {}", name, degree);
+  if (has_error_feedback && payload == DType::f32)
+    fail(ErrorKind::kUsage, "parallel.error_feedback needs parallel.payload = \"bf16\": f32 loses nothing");
+  if (!(timeout_s > 0)) fail(ErrorKind::kUsage, "parallel.timeout must be above 0s, got {}s", timeout_s);
+}
+
+}  // namespace ingot

@@ -1,0 +1,37 @@
+// TrainerParts: what a trainer is put together from where several ranks train one model. The defaults are
+// those of one rank alone; `parallel` has the others.
+#pragma once
+
+#include <memory>
+
+#include "ingot/nn/param_store.h"
+#include "ingot/nn/region.h"
+#include "ingot/train/config.h"
+#include "ingot/train/data_share.h"
+#include "ingot/train/reduce.h"
+
+namespace ingot {
+
+struct Reducers {
+  Reducer& all;      // every rank of the run: flags, texts, the clock
+  Reducer& data;     // the ranks that see different samples: losses and counts
+  Reducer& weights;  // the ranks that hold different pieces of the weights: squared norms
+};
+
+class TrainerParts {
+ public:
+  virtual ~TrainerParts() = default;
+
+  // Called once, before anything else of the weights; it lives as long as the parts. stream: outlives it.
+  virtual TrainingStore& make_store(const ParamList& list, const RunConfig& config, Stream& stream);
+  virtual Reducers reducers() { return {alone_, alone_, alone_}; }
+  virtual Region& region() { return region_; }
+  virtual DataShare share(const TrainConfig& config) { return DataShare::of(config, 1, 0); }
+
+ private:
+  std::unique_ptr<ResidentStore> store_;
+  Reducer alone_;
+  Region region_;
+};
+
+}  // namespace ingot
