@@ -28,14 +28,8 @@ int64_t move_block(const AdamW& given, const Maps& maps, float* w, const float* 
                    int64_t n) {
   const AdamW rule = given;  // a local copy stays in registers
   alignas(64) float m[AdamW8bit::kBlock], v[AdamW8bit::kBlock];
-  const float m_scale = *state.m_absmax, v_scale = *state.v_absmax;
-  const float *with_sign = maps.with_sign, *without_sign = maps.without_sign;
-  uint8_t *m8 = state.m8, *v8 = state.v8;
-#pragma omp simd
-  for (int64_t j = 0; j < n; ++j) {
-    m[j] = with_sign[m8[j]] * m_scale;
-    v[j] = without_sign[v8[j]] * v_scale;
-  }
+  decode_dynamic(m, state.m8, maps.with_sign, *state.m_absmax, n);
+  decode_dynamic(v, state.v8, maps.without_sign, *state.v_absmax, n);
   const float limit = std::numeric_limits<float>::max();
   float m_most = 0, v_most = 0;
   int finite = 0;
@@ -54,12 +48,8 @@ int64_t move_block(const AdamW& given, const Maps& maps, float* w, const float* 
   }
   *state.m_absmax = m_most;
   *state.v_absmax = v_most;
-  const float m_unit = reciprocal(m_most), v_unit = reciprocal(v_most);
-#pragma omp simd
-  for (int64_t j = 0; j < n; ++j) {
-    m8[j] = signed_code(m[j] * m_unit);
-    v8[j] = unsigned_code(v[j] * v_unit);
-  }
+  encode_signed(state.m8, m, reciprocal(m_most), n);
+  encode_unsigned(state.v8, v, reciprocal(v_most), n);
   return n - finite;
 }
 

@@ -74,4 +74,10 @@ inline uint8_t signed_code(float x) {
 }
 inline uint8_t unsigned_code(float x) { return static_cast<uint8_t>(dynamic_level<2>(x)); }
 
+// out[j] = map[codes[j]] * scale, j < n; map: dynamic_map's.
+void decode_dynamic(float* out, const uint8_t* codes, const float* map, float scale, int64_t n);
+// codes[j] = signed_code or unsigned_code of x[j] * unit, j < n.
+void encode_signed(uint8_t* codes, const float* x, float unit, int64_t n);
+void encode_unsigned(uint8_t* codes, const float* x, float unit, int64_t n);
+
 }  // namespace ingot

@@ -50,5 +50,39 @@ TEST(DynamicMap, CodesAreTheNearest) {
   }
 }
 
+// What works on many at once gives the codes and values of one at a time, whatever n leaves over.
+TEST(DynamicMap, ManyAtOnceAsOneByOne) {
+  std::vector<float> x = {0, -0.0f, 1, -1, 0.5f, 1e-30f, -1e-30f};
+  for (int i = -20'000; i <= 20'000; ++i) {
+    x.push_back(static_cast<float>(std::copysign(std::pow(10.0, std::abs(i) / 2500.0 - 8), i)));
+    x.push_back(static_cast<float>(i / 20'000.0));
+  }
+  const auto expect_same = [&](bool is_signed) {
+    std::vector<float> values;
+    for (float value : x)
+      if (is_signed || value >= 0) values.push_back(value);
+    const auto map = dynamic_map(is_signed);
+    std::vector<uint8_t> codes(values.size());
+    std::vector<float> decoded(values.size());
+    for (const float unit : {1.0f, 0.7f}) {
+      const auto n = std::ssize(values);
+      is_signed ? encode_signed(codes.data(), values.data(), unit, n)
+                : encode_unsigned(codes.data(), values.data(), unit, n);
+      decode_dynamic(decoded.data(), codes.data(), map.data(), 1 / unit, n);
+      for (size_t i = 0; i < values.size(); ++i) {
+        const float value = values[i] * unit;
+        const int one = is_signed ? signed_code(value) : unsigned_code(value);
+        // At the middle of two values, to within rounding, the two may part.
+        const float gap =
+            std::abs(std::abs(map[codes[i]] - value) - std::abs(map[static_cast<size_t>(one)] - value));
+        ASSERT_TRUE(codes[i] == one || gap <= 4 * unit_roundoff(DType::f32) * std::abs(value)) << value;
+        ASSERT_EQ(decoded[i], map[codes[i]] * (1 / unit));
+      }
+    }
+  };
+  expect_same(true);
+  expect_same(false);
+}
+
 }  // namespace
 }  // namespace ingot::testing
