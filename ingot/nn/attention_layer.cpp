@@ -33,34 +33,51 @@ Tensor as_batch(const Tensor& cache, int64_t length) {
 }  // namespace
 
 AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& prefix,
-                               const ModelConfig& config, int index)
-    : H_(config.heads),
-      K_(config.kv_heads),
+                               const ModelConfig& config, const TensorShare& share, int index)
+    : share_(share),
+      H_(share.part(config.heads)),
+      K_(share.part(config.kv_heads)),
       D_(config.head_dim),
       C_(config.width),
       has_qk_norm_(config.has_qk_norm),
       eps_(static_cast<float>(config.norm_eps)),
       dropout_site_(static_cast<uint32_t>(2 * index + 1)),
       probabilities_site_(kAttentionSites + static_cast<uint32_t>(index)),
-      norm_(params, unit, prefix + "attention.norm", config) {
+      norm_(params, unit, prefix + "attention.norm", config, share) {
   const bool is_zero = config.projection_init == ProjectionInit::kZero;
   const double scaled = config.projection_init == ProjectionInit::kScaled
                             ? config.init_std / std::sqrt(2.0 * static_cast<double>(config.layers))
                             : config.init_std;
-  qkv_ = Linear(params, unit, prefix + "attention.qkv", config.qkv_width(), C_, Init::kNormal,
-                config.init_std, config.has_bias);
-  params.split_rows(qkv_.weight_id(), {H_ * D_, K_ * D_, K_ * D_});
-  proj_ = Linear(params, unit, prefix + "attention.proj", C_, H_ * D_, is_zero ? Init::kZero : Init::kNormal,
-                 scaled, config.has_bias);
+  const int64_t q_rows = config.heads * D_, kv_rows = config.kv_heads * D_;
+  qkv_ = Linear(params,
+                {.unit = unit,
+                 .prefix = prefix + "attention.qkv",
+                 .out = config.qkv_width(),
+                 .in = C_,
+                 .split = Split::kOutputs,
+                 .row_parts = {q_rows, kv_rows, kv_rows},
+                 .std = config.init_std,
+                 .has_bias = config.has_bias},
+                share);
+  proj_ = Linear(params,
+                 {.unit = unit,
+                  .prefix = prefix + "attention.proj",
+                  .out = C_,
+                  .in = q_rows,
+                  .split = Split::kInputs,
+                  .init = is_zero ? Init::kZero : Init::kNormal,
+                  .std = scaled,
+                  .has_bias = config.has_bias},
+                 share);
 }
 
 AttentionLayer::Saved AttentionLayer::make_saved(Arena& arena, int64_t B, int64_t T, DType compute,
                                                  const AttentionPlaces& places, const Saved& shared) const {
-  const int64_t N = B * T;
+  const int64_t N = B * T, n = share_.rows(N);
   Saved saved = shared;
   saved.norm = {};
-  saved.x = place_tensor(arena, places.x, compute, {N, C_}, shared.x);
-  saved.h = place_tensor(arena, places.h, compute, {N, C_}, shared.h);
+  saved.x = place_tensor(arena, places.x, compute, {n, C_}, shared.x);
+  saved.h = place_tensor(arena, places.h, compute, {n, C_}, shared.h);
   if (places.heads != Place::kOwn) return saved;
   saved.qkv = arena.alloc(compute, {N, (H_ + 2 * K_) * D_});
   if (has_qk_norm_) saved.qk_rstd = arena.alloc(DType::f32, {N * (H_ + K_)});
@@ -81,7 +98,9 @@ AttentionConfig AttentionLayer::config(const LayerContext& ctx, int64_t T) const
           .is_causal = true,
           .dropout = {.p = ctx.dropout.p,
                       .key = dropout_key(ctx.dropout, probabilities_site_),
-                      .first_row = ctx.dropout.first_row / T}};
+                      .first_row = ctx.dropout.first_row / T,
+                      .first_head = share_.rank * H_,
+                      .all_heads = share_.count * H_}};
 }
 
 void AttentionLayer::rotate(LayerContext& ctx, const Saved& saved, const Heads& heads,
@@ -123,10 +142,12 @@ void AttentionLayer::use_fp8(const ParamList& params, const Fp8LinearConfig& con
 void AttentionLayer::plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute,
                           bool is_training) const {
   const AttentionShape shape{B, T, S, H_, K_, D_};
-  const int64_t N = B * T;
+  const int64_t N = B * T, n = share_.rows(N);
   {
     const ScratchScope scope(arena);
-    arena.alloc(compute, {N, C_});
+    arena.alloc(compute, {n, C_});
+    plan_all_rows(arena, compute, n, N, C_);  // h
+    plan_all_rows(arena, compute, n, N, C_);  // the result
     arena.alloc(DType::f32, {attention_forward_scratch(shape)});
     qkv_.plan(arena, N);
     proj_.plan(arena, N);
@@ -135,11 +156,14 @@ void AttentionLayer::plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType c
   const ScratchScope scope(arena);
   arena.alloc(compute, {N, H_ * D_});
   arena.alloc(compute, {N, (H_ + 2 * K_) * D_});
-  arena.alloc(compute, {N, C_});
+  arena.alloc(compute, {n, C_});
+  plan_all_rows(arena, compute, n, N, C_);
   arena.alloc(DType::f32, {attention_backward_scratch(shape)});
   qkv_.plan(arena, N);
   proj_.plan(arena, N);
+  norm_.plan(arena);
   arena.alloc(DType::f32, {2, num_threads(), std::max(C_, (H_ + 2 * K_) * D_)});  // sums over rows
+  if (share_.has_partial_gradients()) arena.alloc(DType::f32, {C_});
 }
 
 void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
@@ -147,10 +171,12 @@ void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor
                              KvCache* cache) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T;
-  const Tensor h = saved.h ? saved.h : ctx.scratch.alloc(saved.x.dtype, {N, C_});
+  const Tensor h = saved.h ? saved.h : ctx.scratch.alloc(saved.x.dtype, saved.x.shape);
   norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
-  ctx.region.enter(h, ctx.stream);
-  qkv_.forward(ctx, saved.qkv, h);
+  const Tensor h_all = all_rows(ctx.scratch, h, N);
+  ctx.region.enter(h_all, h, ctx.stream);
+  qkv_.forward(ctx, saved.qkv, h_all);
+  qkv_.add_bias(ctx, saved.qkv);
 
   Heads heads = split(saved.qkv, B, T);
   rotate(ctx, saved, heads, rope_table, cache ? cache->length : 0);
@@ -166,9 +192,11 @@ void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor
   attention_forward(saved.out.reshape({B, T, H_, D_}), saved.lse, heads.q, heads.k, heads.v, doc_start,
                     config(ctx, T), tiles, ctx.stream);
   if (!out) return;
-  proj_.forward(ctx, out, saved.out);
-  ctx.region.leave(out, ctx.stream);
-  apply_dropout(ctx, out, dropout_site_);
+  const Tensor partial = all_rows(ctx.scratch, out, N);
+  proj_.forward(ctx, partial, saved.out);
+  ctx.region.leave(out, partial, ctx.stream);
+  proj_.add_bias(ctx, out);
+  apply_dropout(ctx, out, dropout_site_, share_.first_row(N));
 }
 
 void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& doc_start,
@@ -176,15 +204,18 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
   const ScratchScope scope(ctx.scratch);
   const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T;
   const DType compute = saved.x.dtype;
-  const Tensor dh = ctx.scratch.alloc(compute, {N, C_});  // last of all; other values pass through it
+  const Tensor dh = ctx.scratch.alloc(compute, saved.x.shape);  // last of all; other values pass through it
+  const Tensor dh_all = all_rows(ctx.scratch, dh, N);           // and through this
   const Tensor d_qkv = ctx.scratch.alloc(compute, {N, (H_ + 2 * K_) * D_});
   {
     const ScratchScope inner(ctx.scratch);
     const Tensor d_out = ctx.scratch.alloc(compute, {N, H_ * D_});
-    const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_);
-    ctx.region.leave_backward(d_sum, ctx.stream);
-    proj_.backward_weight(ctx, d_sum, saved.out);
-    proj_.backward_input(ctx, d_out, d_sum);
+    const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, share_.first_row(N));
+    const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
+    ctx.region.leave_backward(d_all, d_sum, ctx.stream);
+    proj_.backward_weight(ctx, d_all, saved.out);
+    proj_.backward_bias(ctx, d_sum);
+    proj_.backward_input(ctx, d_out, d_all);
     const Heads heads = split(saved.qkv, B, T), dheads = split(d_qkv, B, T);
     const Tensor tiles = ctx.scratch.alloc(DType::f32, {attention_backward_scratch({B, T, T, H_, K_, D_})});
     attention_backward(dheads.q, dheads.k, dheads.v, d_out.reshape({B, T, H_, D_}), heads.q, heads.k, heads.v,
@@ -194,9 +225,12 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
   }
   const Tensor h = saved.h ? saved.h : dh;
   if (!saved.h) norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
-  qkv_.backward_weight(ctx, d_qkv, h);
-  qkv_.backward_input(ctx, dh, d_qkv);
-  ctx.region.enter_backward(dh, ctx.stream);
+  const Tensor h_all = h.dim(0) == N ? h : dh_all;
+  ctx.region.enter(h_all, h, ctx.stream);
+  qkv_.backward_weight(ctx, d_qkv, h_all);
+  qkv_.backward_bias(ctx, d_qkv);
+  qkv_.backward_input(ctx, dh_all, d_qkv);
+  ctx.region.enter_backward(dh, dh_all, ctx.stream);
   norm_.backward(ctx, d, dh, saved.x, saved.norm, d);
 }
 

@@ -14,11 +14,12 @@ struct KvCache {
 
 class AttentionLayer {
  public:
-  // What backward needs of forward. N = B*T, Q = (H + 2K) * D.
+  // What backward needs of forward. N = B*T, n of which are this rank's rows of the residual stream; H and K
+  // are this rank's heads; Q = (H + 2K) * D.
   struct Saved {
-    Tensor x;        // (N, C) the residual stream, normalised input
+    Tensor x;        // (n, C) the residual stream, normalised input
     NormStats norm;  // of x
-    Tensor h;        // (N, C) x normalised; absent: backward normalises again
+    Tensor h;        // (n, C) x normalised; absent: backward normalises again
     Tensor qkv;      // (N, Q) q and k as attention sees them: normalised and rotated
     Tensor qk_rstd;  // (N * (H + K)) f32; absent without QK-norm
     Tensor out;      // (N, H*D) attention's result, before W_o
@@ -26,19 +27,19 @@ class AttentionLayer {
   };
 
   AttentionLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
-                 int index);
+                 const TensorShare& share, int index);
 
   // What lies in shared memory is that of `shared`. norm is left to make_stats.
   Saved make_saved(Arena& arena, int64_t B, int64_t T, DType compute, const AttentionPlaces& places,
                    const Saved& shared) const;
-  NormStats make_stats(Arena& arena, int64_t N) const { return norm_.make_stats(arena, N); }
+  NormStats make_stats(Arena& arena, int64_t N) const { return norm_.make_stats(arena, share_.rows(N)); }
 
-  // saved.x = base + delta (delta absent: saved.x is base); out (N, C), which may be delta's memory. With out
+  // saved.x = base + delta (delta absent: saved.x is base); out (n, C), which may be delta's memory. With out
   // absent it stops before W_o, all that backward needs being there.
   // doc_start (B, T) i32 or absent; rope_table (positions, D) f32 or absent; cache: null in training.
   void forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
                const Tensor& delta, const Tensor& doc_start, const Tensor& rope_table, KvCache* cache) const;
-  // d (N, C): the gradient of (x + out) becomes that of x.
+  // d (n, C): the gradient of (x + out) becomes that of x.
   void backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& doc_start,
                 const Tensor& rope_table) const;
 
@@ -59,7 +60,8 @@ class AttentionLayer {
   void rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d, const Heads& heads,
                        const Tensor& rope_table) const;
 
-  int64_t H_, K_, D_, C_;
+  TensorShare share_;
+  int64_t H_, K_, D_, C_;  // heads of this rank
   bool has_qk_norm_;
   float eps_;
   uint32_t dropout_site_, probabilities_site_;

@@ -15,16 +15,16 @@ void require_positive(const char* key, int64_t value) {
   require(value >= 1, fmt::format("model.{} must be at least 1, got {}", key, value));
 }
 
+}  // namespace
+
 int64_t nearest_divisor(int64_t n, int64_t wanted) {
+  const int64_t nearest = std::clamp<int64_t>(wanted, 1, n);
   for (int64_t distance = 0; distance < n; ++distance) {
-    if (wanted - distance >= 1 && n % (wanted - distance) == 0) return wanted - distance;
-    const int64_t above = wanted + distance;
-    if (above >= 1 && above <= n && n % above == 0) return above;
+    if (nearest - distance >= 1 && n % (nearest - distance) == 0) return nearest - distance;
+    if (nearest + distance <= n && n % (nearest + distance) == 0) return nearest + distance;
   }
   return 1;
 }
-
-}  // namespace
 
 void ModelConfig::validate() const {
   require_positive("layers", layers);

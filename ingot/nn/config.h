@@ -59,4 +59,7 @@ struct ModelConfig {
   double flops_per_token() const;
 };
 
+// The divisor of n >= 1 that is nearest to `wanted`; of two, the smaller.
+int64_t nearest_divisor(int64_t n, int64_t wanted);
+
 }  // namespace ingot

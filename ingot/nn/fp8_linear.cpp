@@ -17,8 +17,8 @@ enum : int { kX, kW, kDy };
 // Rounds one operand of a product into scratch.
 class Rounding {
  public:
-  Rounding(const Fp8Linear& linear, Fp8State& state, Arena& scratch, Stream& stream)
-      : linear_(linear), state_(state), scratch_(scratch), stream_(stream) {}
+  Rounding(const Fp8Linear& linear, Fp8State& state, Arena& scratch, Region& region, Stream& stream)
+      : linear_(linear), state_(state), scratch_(scratch), region_(region), stream_(stream) {}
 
   struct Operand {
     Tensor values;     // bf16
@@ -30,7 +30,7 @@ class Rounding {
     const Tensor values = scratch_.alloc(DType::bf16, t.shape);
     const float delayed =
         linear_.recipe == Fp8Recipe::kDelayed ? state_.delayed_scale(tensor(which), format) : 0;
-    const float scale = delayed > 0 ? delayed : fp8_scale(format, absolute_max(t, stream_), floor);
+    const float scale = delayed > 0 ? delayed : fp8_scale(format, amax(t, which), floor);
     round_to_fp8(values, t, format, scale, state_[tensor(which)], stream_);
     return {values, 1 / scale};
   }
@@ -52,10 +52,20 @@ class Rounding {
 
  private:
   int tensor(int which) const { return linear_.first_tensor + which; }
+  // Of the whole tensor, wherever its parts are.
+  float amax(const Tensor& t, int which) {
+    float largest = absolute_max(t, stream_);
+    if (is_split(which)) region_.max("fp8 amax", Tensor(&largest, DType::f32, {1}), stream_);
+    return largest;
+  }
+  bool is_split(int which) const {
+    return which == kX ? linear_.splits_x : which == kDy ? linear_.splits_dy : linear_.splits_w();
+  }
 
   const Fp8Linear& linear_;
   Fp8State& state_;
   Arena& scratch_;
+  Region& region_;
   Stream& stream_;
 };
 
@@ -70,6 +80,14 @@ void Fp8LinearConfig::validate() const {
     fail(ErrorKind::kUsage, "precision.fp8_amax_history must lie in 1 .. 4096, got {}", amax_history);
   if (margin < 0 || margin > 8)
     fail(ErrorKind::kUsage, "precision.fp8_margin must lie in 0 .. 8, got {}", margin);
+}
+
+void Fp8LinearConfig::validate_share(int ranks) const {
+  if (ranks > 1 && is_rowwise(recipe))
+    fail(ErrorKind::kUsage,
+         "precision.fp8 must be \"tensorwise\" or \"delayed\" where parallel.tp = {} ranks share a row: a "
+         "rowwise scale is known on one rank only",
+         ranks);
 }
 
 bool Fp8LinearConfig::converts(const std::string& name, int64_t out, int64_t in) const {
@@ -89,8 +107,8 @@ bool matches_pattern(std::string_view text, std::string_view pattern) {
 }
 
 void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& w, Fp8State& state, Arena& scratch,
-                        Stream& stream) const {
-  Rounding round(*this, state, scratch, stream);
+                        Region& region, Stream& stream) const {
+  Rounding round(*this, state, scratch, region, stream);
   if (is_rowwise(recipe))
     return matmul(y, round.rows(x, kX), round.rows(w, kW), MatmulForm::kNT, false, stream);
   const auto a = round.whole(x, kX, kE4m3), b = round.whole(w, kW, kE4m3);
@@ -98,8 +116,8 @@ void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& w, Fp8St
 }
 
 void Fp8Linear::backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w, Fp8State& state,
-                               Arena& scratch, Stream& stream) const {
-  Rounding round(*this, state, scratch, stream);
+                               Arena& scratch, Region& region, Stream& stream) const {
+  Rounding round(*this, state, scratch, region, stream);
   if (recipe == Fp8Recipe::kRowwise)
     return matmul(dx, round.rows(dy, kDy), round.columns(w, kW), MatmulForm::kNN, false, stream);
   if (recipe == Fp8Recipe::kRowwiseGwHp) {
@@ -112,9 +130,9 @@ void Fp8Linear::backward_input(const Tensor& dx, const Tensor& dy, const Tensor&
 }
 
 void Fp8Linear::backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, Fp8State& state,
-                                Arena& scratch, Stream& stream) const {
+                                Arena& scratch, Region& region, Stream& stream) const {
   if (recipe == Fp8Recipe::kRowwiseGwHp) return matmul(dw, dy, x, MatmulForm::kTN, true, stream);
-  Rounding round(*this, state, scratch, stream);
+  Rounding round(*this, state, scratch, region, stream);
   if (recipe == Fp8Recipe::kRowwise)
     return matmul(dw, round.columns(dy, kDy), round.columns(x, kX), MatmulForm::kTN, true, stream);
   const auto a = round.whole(dy, kDy, kE5m2), b = round.whole(x, kX, kE4m3);

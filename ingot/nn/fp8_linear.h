@@ -21,6 +21,7 @@
 #include "ingot/core/stream.h"
 #include "ingot/core/tensor.h"
 #include "ingot/nn/fp8_state.h"
+#include "ingot/nn/region.h"
 
 namespace ingot {
 
@@ -35,6 +36,8 @@ struct Fp8LinearConfig {
 
   // Throws a kUsage error that names the key, the rule and the value.
   void validate() const;
+  // The same unless `ranks` tensor-parallel ranks can give every scale of the recipe its one-rank value.
+  void validate_share(int ranks) const;
   // Whether the linear `name` (out, in) is converted: a pattern matches, and both dims are multiples of 16.
   bool converts(const std::string& name, int64_t out, int64_t in) const;
 };
@@ -42,20 +45,23 @@ struct Fp8LinearConfig {
 // Whether the text matches the pattern, in which * stands for any characters.
 bool matches_pattern(std::string_view text, std::string_view pattern);
 
-// One converted linear: its recipe, and where its tensors x, w, dy stand in the Fp8State.
+// One converted linear: its recipe, and where its tensors x, w, dy stand in the Fp8State. Where ranks share
+// the linear they share w and one of x and dy; a scale is then that of the whole tensor (region's max).
 struct Fp8Linear {
   Fp8Recipe recipe = Fp8Recipe::kNone;
   int first_tensor = 0;
+  bool splits_x = false, splits_dy = false;
+  bool splits_w() const { return splits_x || splits_dy; }
 
   // y (N, out) = x (N, in) · w (out, in)ᵀ
   void forward(const Tensor& y, const Tensor& x, const Tensor& w, Fp8State& state, Arena& scratch,
-               Stream& stream) const;
+               Region& region, Stream& stream) const;
   // dx (N, in) = dy (N, out) · w
   void backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w, Fp8State& state, Arena& scratch,
-                      Stream& stream) const;
+                      Region& region, Stream& stream) const;
   // dw (out, in) f32 += dyᵀ · x
   void backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, Fp8State& state, Arena& scratch,
-                       Stream& stream) const;
+                       Region& region, Stream& stream) const;
   // The scratch that these take, on a measuring arena.
   static void plan(Arena& arena, int64_t N, int64_t out, int64_t in);
 };

@@ -1,5 +1,7 @@
 #include "ingot/nn/layer.h"
 
+#include <cstring>
+
 #include "ingot/core/parallel.h"
 #include "ingot/ops/bias.h"
 #include "ingot/ops/dropout.h"
@@ -14,59 +16,125 @@ Tensor place_tensor(Arena& arena, Place place, DType dtype, const Shape& shape, 
   return place == Place::kShared ? shared : Tensor{};
 }
 
-Linear::Linear(ParamList& params, int unit, const std::string& prefix, int64_t out, int64_t in, Init init,
-               double std, bool has_bias)
-    : out_(out), in_(in) {
-  weight_ = params.add({.name = prefix + ".weight",
-                        .shape = {out, in},
-                        .role = Role::kMatrix,
-                        .init = init,
-                        .init_std = std,
-                        .unit = unit});
-  if (has_bias)
-    bias_ = params.add(
-        {.name = prefix + ".bias", .shape = {out}, .role = Role::kBias, .init = Init::kZero, .unit = unit});
+Tensor all_rows(Arena& scratch, const Tensor& own, int64_t N) {
+  return own.dim(0) == N ? own : scratch.alloc(own.dtype, {N, own.dim(1)});
 }
 
-void Linear::forward(LayerContext& ctx, const Tensor& y, const Tensor& x, bool adds_bias) const {
-  const ScratchScope scope(ctx.scratch);
-  const Tensor w = ctx.params.weight(weight_);
-  if (is_fp8(ctx))
-    fp8_.forward(y, x, w, *ctx.fp8, ctx.scratch, ctx.stream);
-  else
-    matmul(y, x, w, MatmulForm::kNT, false, ctx.stream);
-  if (adds_bias && bias_ >= 0) bias_forward(y, ctx.params.weight(bias_), ctx.stream);
+void plan_all_rows(Arena& arena, DType dtype, int64_t n, int64_t N, int64_t C) {
+  if (n != N) arena.alloc(dtype, {N, C});
 }
 
-void Linear::backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& x, bool adds_bias) const {
-  const Tensor dw = ctx.params.grad(weight_);
-  if (is_fp8(ctx)) {
-    const ScratchScope scope(ctx.scratch);
-    fp8_.backward_weight(dw, dy, x, *ctx.fp8, ctx.scratch, ctx.stream);
-  } else {
-    matmul(dw, dy, x, MatmulForm::kTN, true, ctx.stream);
+Tensor partial_gradient(LayerContext& ctx, int id, bool is_partial) {
+  const Tensor grad = ctx.params.grad(id);
+  if (!is_partial || id < 0) return grad;
+  const Tensor partial = ctx.scratch.alloc(DType::f32, grad.shape);
+  std::memset(partial.data, 0, partial.bytes());
+  return partial;
+}
+
+void add_partial_gradient(LayerContext& ctx, int id, const Tensor& gradient) {
+  if (id < 0) return;
+  const Tensor grad = ctx.params.grad(id);
+  if (grad.data == gradient.data) return;
+  ctx.region.sum("partial gradient", gradient, ctx.stream);
+  for (int64_t i = 0; i < grad.elements(); ++i) grad.as<float>()[i] += gradient.as<float>()[i];
+}
+
+namespace {
+
+ParamPart::Rows rows_of(const TensorShare& share, int64_t begin, int64_t rows) {
+  return {.first = begin + share.first(rows), .count = share.part(rows)};
+}
+
+std::vector<ParamPart::Rows> shared_rows(const LinearSpec& spec, const TensorShare& share) {
+  if (spec.row_parts.empty()) return {rows_of(share, 0, spec.out)};
+  std::vector<ParamPart::Rows> rows;
+  int64_t begin = 0;
+  for (int64_t part : spec.row_parts) {
+    rows.push_back(rows_of(share, begin, part));
+    begin += part;
   }
-  if (!adds_bias || bias_ < 0) return;
+  INGOT_CHECK(begin == spec.out, "Linear: {} has {} rows, its parts {}", spec.prefix, spec.out, begin);
+  return rows;
+}
+
+}  // namespace
+
+Linear::Linear(ParamList& params, const LinearSpec& spec, const TensorShare& share)
+    : out_(spec.split == Split::kOutputs ? share.part(spec.out) : spec.out),
+      in_(spec.split == Split::kInputs ? share.part(spec.in) : spec.in),
+      split_(spec.split),
+      share_(share) {
+  ParamSpec weight{.name = spec.prefix + ".weight",
+                   .shape = {out_, in_},
+                   .role = Role::kMatrix,
+                   .init = spec.init,
+                   .init_std = spec.std,
+                   .unit = spec.unit};
+  ParamSpec bias{.name = spec.prefix + ".bias",
+                 .shape = {out_},
+                 .role = Role::kBias,
+                 .init = Init::kZero,
+                 .unit = spec.unit};
+  for (int64_t rows : spec.row_parts) weight.row_parts.push_back(share.part(rows));
+  if (share.count > 1) {
+    weight.part.full = {spec.out, spec.in};
+    if (split_ == Split::kOutputs) {
+      weight.part.rows = shared_rows(spec, share);
+      bias.part = {.full = {spec.out}, .rows = weight.part.rows};
+    } else {
+      weight.part.rows = {{.first = 0, .count = spec.out}};
+      weight.part.first_column = share.first(spec.in);
+    }
+  }
+  weight_ = params.add(std::move(weight));
+  if (spec.has_bias) bias_ = params.add(std::move(bias));
+}
+
+void Linear::forward(LayerContext& ctx, const Tensor& y, const Tensor& x) const {
+  const Tensor w = ctx.params.weight(weight_);
+  if (!is_fp8(ctx)) return matmul(y, x, w, MatmulForm::kNT, false, ctx.stream);
   const ScratchScope scope(ctx.scratch);
-  bias_backward(ctx.params.grad(bias_), dy, ctx.scratch.alloc(DType::f32, {num_threads(), dy.dim(1)}),
-                ctx.stream);
+  fp8_.forward(y, x, w, *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
+}
+
+void Linear::add_bias(LayerContext& ctx, const Tensor& y) const {
+  if (bias_ >= 0) bias_forward(y, ctx.params.weight(bias_), ctx.stream);
+}
+
+void Linear::backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& x) const {
+  const Tensor dw = ctx.params.grad(weight_);
+  if (!is_fp8(ctx)) return matmul(dw, dy, x, MatmulForm::kTN, true, ctx.stream);
+  const ScratchScope scope(ctx.scratch);
+  fp8_.backward_weight(dw, dy, x, *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
+}
+
+void Linear::backward_bias(LayerContext& ctx, const Tensor& dy) const {
+  if (bias_ < 0) return;
+  const ScratchScope scope(ctx.scratch);
+  const bool is_partial = split_ == Split::kInputs && share_.has_partial_gradients();
+  const Tensor db = partial_gradient(ctx, bias_, is_partial);
+  bias_backward(db, dy, ctx.scratch.alloc(DType::f32, {num_threads(), dy.dim(1)}), ctx.stream);
+  add_partial_gradient(ctx, bias_, db);
 }
 
 void Linear::backward_input(LayerContext& ctx, const Tensor& dx, const Tensor& dy) const {
-  const ScratchScope scope(ctx.scratch);
   const Tensor w = ctx.params.weight(weight_);
-  if (is_fp8(ctx))
-    fp8_.backward_input(dx, dy, w, *ctx.fp8, ctx.scratch, ctx.stream);
-  else
-    matmul(dx, dy, w, MatmulForm::kNN, false, ctx.stream);
+  if (!is_fp8(ctx)) return matmul(dx, dy, w, MatmulForm::kNN, false, ctx.stream);
+  const ScratchScope scope(ctx.scratch);
+  fp8_.backward_input(dx, dy, w, *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
 }
 
 void Linear::use_fp8(const ParamList& params, const Fp8LinearConfig& config,
                      std::vector<std::string>& tensors) {
   const std::string& weight = params[weight_].name;
   const std::string name = weight.substr(0, weight.rfind('.'));
-  if (!config.converts(name, out_, in_)) return;
-  fp8_ = {.recipe = config.recipe, .first_tensor = static_cast<int>(tensors.size())};
+  const Shape& full = params[weight_].full_shape();
+  if (!config.converts(name, full[0], full[1])) return;
+  fp8_ = {.recipe = config.recipe,
+          .first_tensor = static_cast<int>(tensors.size()),
+          .splits_x = share_.count > 1 && split_ == Split::kInputs,
+          .splits_dy = share_.count > 1 && split_ == Split::kOutputs};
   for (const char* tensor : {".x", ".w", ".dy"}) tensors.push_back(name + tensor);
 }
 
@@ -74,8 +142,12 @@ void Linear::plan(Arena& arena, int64_t N) const {
   if (fp8_.recipe != Fp8Recipe::kNone) Fp8Linear::plan(arena, N, out_, in_);
 }
 
-Norm::Norm(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config)
-    : kind_(config.norm), eps_(static_cast<float>(config.norm_eps)) {
+Norm::Norm(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
+           const TensorShare& share)
+    : kind_(config.norm),
+      C_(config.width),
+      eps_(static_cast<float>(config.norm_eps)),
+      has_partial_gradients_(share.has_partial_gradients()) {
   if (kind_ == NormKind::kRmsNormWeightless) return;
   weight_ = params.add({.name = prefix + ".weight",
                         .shape = {config.width},
@@ -90,10 +162,10 @@ Norm::Norm(ParamList& params, int unit, const std::string& prefix, const ModelCo
                         .unit = unit});
 }
 
-NormStats Norm::make_stats(Arena& arena, int64_t N) const {
+NormStats Norm::make_stats(Arena& arena, int64_t n) const {
   NormStats stats;
-  if (kind_ == NormKind::kLayerNorm) stats.mean = arena.alloc(DType::f32, {N});
-  stats.rstd = arena.alloc(DType::f32, {N});
+  if (kind_ == NormKind::kLayerNorm) stats.mean = arena.alloc(DType::f32, {n});
+  stats.rstd = arena.alloc(DType::f32, {n});
   return stats;
 }
 
@@ -117,13 +189,25 @@ void Norm::forward(LayerContext& ctx, const Tensor& h, const NormStats& stats, c
 void Norm::backward(LayerContext& ctx, const Tensor& d, const Tensor& dh, const Tensor& x,
                     const NormStats& stats, const Tensor& d_residual) const {
   const ScratchScope scope(ctx.scratch);
-  const Tensor w = ctx.params.weight(weight_), dw = ctx.params.grad(weight_);
+  const Tensor w = ctx.params.weight(weight_);
+  const Tensor dw = partial_gradient(ctx, weight_, has_partial_gradients_);
+  const Tensor db = partial_gradient(ctx, bias_, has_partial_gradients_);
   if (kind_ == NormKind::kLayerNorm)
-    layernorm_backward(d, dw, ctx.params.grad(bias_), dh, x, w, stats.mean, stats.rstd, d_residual,
-                       ctx.scratch.alloc(DType::f32, {2, num_threads(), x.dim(1)}), ctx.stream);
+    layernorm_backward(d, dw, db, dh, x, w, stats.mean, stats.rstd, d_residual,
+                       ctx.scratch.alloc(DType::f32, {2, num_threads(), C_}), ctx.stream);
   else
     rmsnorm_backward(d, dw, dh, x, w, stats.rstd, d_residual,
-                     ctx.scratch.alloc(DType::f32, {num_threads(), x.dim(1)}), ctx.stream);
+                     ctx.scratch.alloc(DType::f32, {num_threads(), C_}), ctx.stream);
+  add_partial_gradient(ctx, weight_, dw);
+  add_partial_gradient(ctx, bias_, db);
+}
+
+void Norm::plan(Arena& arena) const {
+  const ScratchScope scope(arena);
+  arena.alloc(DType::f32, {2, num_threads(), C_});
+  if (!has_partial_gradients_) return;
+  arena.alloc(DType::f32, {C_});
+  arena.alloc(DType::f32, {C_});
 }
 
 RandomKey dropout_key(const DropoutState& state, uint32_t site) {
@@ -132,20 +216,22 @@ RandomKey dropout_key(const DropoutState& state, uint32_t site) {
 
 namespace {
 
-uint64_t first_element(const DropoutState& state, const Tensor& t) {
-  return static_cast<uint64_t>(state.first_row * t.dim(1));
+uint64_t first_element(const DropoutState& state, const Tensor& t, int64_t first_row) {
+  return static_cast<uint64_t>((state.first_row + first_row) * t.dim(1));
 }
 
 }  // namespace
 
-void apply_dropout(LayerContext& ctx, const Tensor& y, uint32_t site) {
+void apply_dropout(LayerContext& ctx, const Tensor& y, uint32_t site, int64_t first_row) {
   if (ctx.dropout.p == 0) return;
-  dropout(y, y, ctx.dropout.p, dropout_key(ctx.dropout, site), first_element(ctx.dropout, y), ctx.stream);
+  dropout(y, y, ctx.dropout.p, dropout_key(ctx.dropout, site), first_element(ctx.dropout, y, first_row),
+          ctx.stream);
 }
 
-Tensor dropout_gradient(LayerContext& ctx, const Tensor& buffer, const Tensor& d, uint32_t site) {
+Tensor dropout_gradient(LayerContext& ctx, const Tensor& buffer, const Tensor& d, uint32_t site,
+                        int64_t first_row) {
   if (ctx.dropout.p == 0) return d;
-  dropout(buffer, d, ctx.dropout.p, dropout_key(ctx.dropout, site), first_element(ctx.dropout, d),
+  dropout(buffer, d, ctx.dropout.p, dropout_key(ctx.dropout, site), first_element(ctx.dropout, d, first_row),
           ctx.stream);
   return buffer;
 }

@@ -11,6 +11,7 @@
 #include "ingot/nn/param_store.h"
 #include "ingot/nn/recompute.h"
 #include "ingot/nn/region.h"
+#include "ingot/nn/tensor_share.h"
 
 namespace ingot {
 
@@ -36,10 +37,11 @@ struct LayerContext {
 inline constexpr uint32_t kAttentionSites = 1u << 16;
 RandomKey dropout_key(const DropoutState& state, uint32_t site);
 
-// y = dropout(y) in place at a site.
-void apply_dropout(LayerContext& ctx, const Tensor& y, uint32_t site);
+// y = dropout(y) in place at a site. y (n, C): of the micro-batch's tokens those from first_row on.
+void apply_dropout(LayerContext& ctx, const Tensor& y, uint32_t site, int64_t first_row);
 // The gradient before that dropout: in `buffer`, or d itself where nothing is dropped.
-Tensor dropout_gradient(LayerContext& ctx, const Tensor& buffer, const Tensor& d, uint32_t site);
+Tensor dropout_gradient(LayerContext& ctx, const Tensor& buffer, const Tensor& d, uint32_t site,
+                        int64_t first_row);
 
 // A tensor of saved activations where it belongs: new, that of `shared`, or absent.
 Tensor place_tensor(Arena& arena, Place place, DType dtype, const Shape& shape, const Tensor& shared);
@@ -57,19 +59,48 @@ class ScratchScope {
   Arena::Mark mark_;
 };
 
-// y (N, out) = x (N, in) · wᵀ + b.
+// Where the rows of all N tokens are put together: `own` (n, C) itself if it has them, else new (N, C)
+// scratch.
+Tensor all_rows(Arena& scratch, const Tensor& own, int64_t N);
+// The same on a measuring arena.
+void plan_all_rows(Arena& arena, DType dtype, int64_t n, int64_t N, int64_t C);
+
+// The gradient of a parameter that all ranks have: itself, or where it is partial (of this rank's tokens)
+// zeroed scratch, which add_partial_gradient adds up over the ranks and then to it. id < 0: absent.
+Tensor partial_gradient(LayerContext& ctx, int id, bool is_partial);
+void add_partial_gradient(LayerContext& ctx, int id, const Tensor& gradient);
+
+// Which dim of a linear's weight tensor-parallel ranks share.
+enum class Split { kOutputs, kInputs };
+
+struct LinearSpec {
+  int unit = 0;
+  std::string prefix = {};
+  int64_t out = 0, in = 0;  // of the logical weight, like row_parts
+  Split split = Split::kOutputs;
+  std::vector<int64_t> row_parts = {};  // matrices that lie in one, each shared by itself; empty: one
+  Init init = Init::kNormal;
+  double std = 0;
+  bool has_bias = false;
+};
+
+// y (N, out) = x (N, in) · wᵀ + b, with out or in this rank's part.
 class Linear {
  public:
   Linear() = default;
   // Declares prefix.weight (out, in) and, with has_bias, prefix.bias (out) zero.
-  Linear(ParamList& params, int unit, const std::string& prefix, int64_t out, int64_t in, Init init,
-         double std, bool has_bias);
+  Linear(ParamList& params, const LinearSpec& spec, const TensorShare& share);
 
-  // Without the bias where adds_bias is false (it is fused into what follows).
-  void forward(LayerContext& ctx, const Tensor& y, const Tensor& x, bool adds_bias = true) const;
-  // dw += dyᵀ · x; db += column sums of dy, unless whatever adds the bias sums them too (adds_bias false).
-  void backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& x, bool adds_bias = true) const;
-  // dx = dy · w
+  // y = x · wᵀ; of split inputs this rank's part of that sum. The bias is added by add_bias, or fused into
+  // what follows.
+  void forward(LayerContext& ctx, const Tensor& y, const Tensor& x) const;
+  // y += b, for the rows of any tokens.
+  void add_bias(LayerContext& ctx, const Tensor& y) const;
+  // dw += dyᵀ · x
+  void backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& x) const;
+  // db += column sums of dy, which has the rows of add_bias's y.
+  void backward_bias(LayerContext& ctx, const Tensor& dy) const;
+  // dx = dy · w; of split outputs this rank's part of that sum.
   void backward_input(LayerContext& ctx, const Tensor& dx, const Tensor& dy) const;
 
   // Trains in FP8 from now on if the config converts this linear; its tensors are appended to `tensors`.
@@ -77,29 +108,31 @@ class Linear {
   // The scratch that the products take in FP8, on a measuring arena.
   void plan(Arena& arena, int64_t N) const;
 
-  int weight_id() const { return weight_; }
   int bias_id() const { return bias_; }
 
  private:
   bool is_fp8(const LayerContext& ctx) const { return ctx.fp8 && fp8_.recipe != Fp8Recipe::kNone; }
 
   int weight_ = -1, bias_ = -1;
-  int64_t out_ = 0, in_ = 0;
+  int64_t out_ = 0, in_ = 0;  // here
+  Split split_ = Split::kOutputs;
+  TensorShare share_;
   Fp8Linear fp8_;
 };
 
 // Statistics of the rows of one norm; mean is absent for RMSNorm.
 struct NormStats {
-  Tensor mean, rstd;  // (N) f32
+  Tensor mean, rstd;  // (n) f32
 };
 
 // LayerNorm, RMSNorm or weightless RMSNorm over the residual stream.
 class Norm {
  public:
   Norm() = default;
-  Norm(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config);
+  Norm(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
+       const TensorShare& share);
 
-  NormStats make_stats(Arena& arena, int64_t N) const;
+  NormStats make_stats(Arena& arena, int64_t n) const;
   // sum = base + delta, h = norm(sum). With delta absent, sum must be base itself.
   void forward(LayerContext& ctx, const Tensor& h, const NormStats& stats, const Tensor& sum,
                const Tensor& base, const Tensor& delta) const;
@@ -107,9 +140,14 @@ class Norm {
   void backward(LayerContext& ctx, const Tensor& d, const Tensor& dh, const Tensor& x, const NormStats& stats,
                 const Tensor& d_residual) const;
 
+  // The scratch that backward takes, on a measuring arena.
+  void plan(Arena& arena) const;
+
  private:
   NormKind kind_ = NormKind::kRmsNorm;
+  int64_t C_ = 0;
   float eps_ = 0;
+  bool has_partial_gradients_ = false;
   int weight_ = -1, bias_ = -1;
 };
 

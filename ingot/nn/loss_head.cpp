@@ -49,12 +49,14 @@ void HeadConfig::validate() const {
   require(raw_ce_limit > 0, "raw_ce_limit", "be above 0", raw_ce_limit);
 }
 
-LossHead::LossHead(const ModelConfig& model, const HeadConfig& config, DType compute, int weight)
+LossHead::LossHead(const ModelConfig& model, const HeadConfig& config, DType compute, int weight,
+                   const TensorShare& share)
     : config_(config),
       loss_(loss_config(model, config)),
       compute_(compute),
+      share_(share),
       C_(model.width),
-      Vp_(model.vocab_padded()),
+      Vp_(share.part(model.vocab_padded())),
       weight_(weight) {}
 
 int64_t LossHead::chunk(int64_t N) const {
@@ -81,12 +83,21 @@ LinearCrossEntropyConfig LossHead::op_config(int64_t N, float grad_scale) const 
                                             : HeadPrecision::kBf16;
   op.accumulation = config_.accumulation;
   op.chunk_tokens = chunk(N);
-  op.logit_tokens = kLogitTokens;
+  op.logit_tokens = kLogitTokens * share_.count;
   op.filter = static_cast<float>(config_.filter);
   op.fp8_scaling = config_.fp8_scaling;
   op.fp8_x_scale = static_cast<float>(config_.fp8_x_scale);
   op.fp8_w_scale = static_cast<float>(config_.fp8_w_scale);
+  op.columns.count = share_.count;
   return op;
+}
+
+ColumnShare LossHead::columns(LayerContext& ctx) const {
+  return {.first = share_.rank * Vp_,
+          .count = share_.count,
+          .gather = [&ctx](const Tensor& all, const Tensor& own) {
+            ctx.region.gather("head", all, own, ctx.stream);
+          }};
 }
 
 LossHead::Layout LossHead::layout(Arena& arena, int64_t N, const LinearCrossEntropyConfig& op,
@@ -109,6 +120,7 @@ LossHead::CheckLayout LossHead::check_layout(Arena& arena, int64_t tokens) const
   l.targets = arena.alloc(DType::i32, {tokens});
   l.losses = arena.alloc(DType::f32, {tokens});
   if (compute_ != DType::f32) l.w_part = arena.alloc(DType::f32, {std::min(Vp_, kCheckRows), C_});
+  if (share_.count > 1) l.share = make_column_share_scratch(arena, tokens, share_.count);
   return l;
 }
 
@@ -128,7 +140,8 @@ LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, co
   const Span span(ctx.stream.trace, "head");
   const ScratchScope scope(ctx.scratch);
   const bool has_grads = grad_scale != 0;
-  const LinearCrossEntropyConfig op = op_config(x.dim(0), grad_scale);
+  LinearCrossEntropyConfig op = op_config(x.dim(0), grad_scale);
+  op.columns = columns(ctx);
   const Layout l = layout(ctx.scratch, x.dim(0), op, has_grads);
   LinearCrossEntropyIn in{.x = l.x ? l.x : x, .w = l.w, .targets = targets};
   if (l.x) cast(l.x, x, ctx.stream);
@@ -174,7 +187,11 @@ RawLoss LossHead::check(LayerContext& ctx, const Tensor& losses, const Tensor& x
 
   RawLoss raw;
   const auto sum_losses = [&](const CrossEntropyConfig& loss) {
-    cross_entropy(l.losses, {}, {}, l.logits, l.targets, loss, ctx.stream);
+    if (share_.count == 1)
+      cross_entropy(l.losses, {}, {}, l.logits, l.targets, loss, ctx.stream);
+    else
+      shared_cross_entropy({.losses = l.losses, .is_correct = {}, .d_logits = {}}, l.logits, l.targets, loss,
+                           columns(ctx), l.share, ctx.stream);
     double total = 0;
     for (int64_t i = 0; i < k; ++i) total += static_cast<double>(l.losses.as<float>()[i]);
     return total;

@@ -8,6 +8,7 @@
 
 #include "ingot/nn/config.h"
 #include "ingot/nn/layer.h"
+#include "ingot/nn/tensor_share.h"
 #include "ingot/ops/linear_cross_entropy.h"
 
 namespace ingot {
@@ -43,8 +44,10 @@ struct RawLoss {
 class LossHead {
  public:
   LossHead() = default;
-  // weight: id of the (Vp, C) table.
-  LossHead(const ModelConfig& model, const HeadConfig& config, DType compute, int weight);
+  // weight: id of the (Vp, C) table. Tensor-parallel ranks share its rows; below, Vp counts those of this
+  // one.
+  LossHead(const ModelConfig& model, const HeadConfig& config, DType compute, int weight,
+           const TensorShare& share = {});
 
   // Tokens of one chunk, of a micro-batch of N.
   int64_t chunk(int64_t N) const;
@@ -54,7 +57,7 @@ class LossHead {
   struct Out {
     Tensor losses;      // (N) f32
     Tensor is_correct;  // (N) u8
-    Tensor dx;          // (N, C) compute dtype, overwritten; the weight's gradient is +=
+    Tensor dx;  // (N, C) compute dtype, overwritten: of shared rows a part; the weight's gradient is +=
   };
   // With grad_scale != 0 the gradients of grad_scale * (sum of losses), else the plain cross-entropy of
   // evaluation alone. x (N, C) compute dtype; targets (N) i32.
@@ -76,16 +79,19 @@ class LossHead {
     LinearCrossEntropyScratch scratch;
   };
   LinearCrossEntropyConfig op_config(int64_t N, float grad_scale) const;
+  ColumnShare columns(LayerContext& ctx) const;
   Layout layout(Arena& arena, int64_t N, const LinearCrossEntropyConfig& op, bool has_grads) const;
   struct CheckLayout {
     Tensor x, logits, targets, losses;  // (k, C), (k, Vp), (k), (k)
     Tensor w_part;                      // (rows, C) f32, for weights without an f32 master
+    ColumnShareScratch share;
   };
   CheckLayout check_layout(Arena& arena, int64_t tokens) const;
 
   HeadConfig config_;
   CrossEntropyConfig loss_;  // of training, grad_scale to be filled in
   DType compute_ = DType::f32;
+  TensorShare share_;
   int64_t C_ = 0, Vp_ = 0;
   int weight_ = -1;
   int first_counter_ = 0;

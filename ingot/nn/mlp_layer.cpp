@@ -23,28 +23,44 @@ Activation activation_of(MlpKind kind) {
 }  // namespace
 
 MlpLayer::MlpLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
-                   int index)
-    : kind_(config.mlp),
+                   const TensorShare& share, int index)
+    : share_(share),
+      kind_(config.mlp),
       C_(config.width),
-      F_(config.ffn),
+      F_(share.part(config.ffn)),
       dropout_site_(static_cast<uint32_t>(2 * index + 2)),
-      norm_(params, unit, prefix + "mlp.norm", config) {
+      norm_(params, unit, prefix + "mlp.norm", config, share) {
   const bool is_zero = config.projection_init == ProjectionInit::kZero;
   const double scaled = config.projection_init == ProjectionInit::kScaled
                             ? config.init_std / std::sqrt(2.0 * static_cast<double>(config.layers))
                             : config.init_std;
-  up_ = Linear(params, unit, prefix + "mlp.up", in_width(), C_, Init::kNormal, config.init_std,
-               config.has_bias);
-  if (is_swiglu()) params.split_rows(up_.weight_id(), {F_, F_});
-  down_ = Linear(params, unit, prefix + "mlp.down", C_, F_, is_zero ? Init::kZero : Init::kNormal, scaled,
-                 config.has_bias);
+  LinearSpec up{.unit = unit,
+                .prefix = prefix + "mlp.up",
+                .out = config.mlp_in_width(),
+                .in = C_,
+                .split = Split::kOutputs,
+                .std = config.init_std,
+                .has_bias = config.has_bias};
+  if (is_swiglu()) up.row_parts = {config.ffn, config.ffn};
+  up_ = Linear(params, up, share);
+  down_ = Linear(params,
+                 {.unit = unit,
+                  .prefix = prefix + "mlp.down",
+                  .out = C_,
+                  .in = config.ffn,
+                  .split = Split::kInputs,
+                  .init = is_zero ? Init::kZero : Init::kNormal,
+                  .std = scaled,
+                  .has_bias = config.has_bias},
+                 share);
 }
 
 MlpLayer::Saved MlpLayer::make_saved(Arena& arena, int64_t N, DType compute, const MlpPlaces& places,
                                      const Saved& shared) const {
-  return {.x = place_tensor(arena, places.x, compute, {N, C_}, shared.x),
+  const int64_t n = share_.rows(N);
+  return {.x = place_tensor(arena, places.x, compute, {n, C_}, shared.x),
           .norm = {},
-          .h = place_tensor(arena, places.h, compute, {N, C_}, shared.h),
+          .h = place_tensor(arena, places.h, compute, {n, C_}, shared.h),
           .pre = place_tensor(arena, places.pre, compute, {N, in_width()}, shared.pre),
           .act = place_tensor(arena, places.act, compute, {N, F_}, shared.act)};
 }
@@ -56,21 +72,27 @@ void MlpLayer::use_fp8(const ParamList& params, const Fp8LinearConfig& config,
 }
 
 void MlpLayer::plan(Arena& arena, int64_t N, DType compute, bool is_training) const {
+  const int64_t n = share_.rows(N);
   {
     const ScratchScope scope(arena);
-    arena.alloc(compute, {N, C_});
+    arena.alloc(compute, {n, C_});
+    plan_all_rows(arena, compute, n, N, C_);  // h
+    plan_all_rows(arena, compute, n, N, C_);  // the result
     arena.alloc(compute, {N, F_});
     up_.plan(arena, N);
     down_.plan(arena, N);
   }
   if (!is_training) return;
   const ScratchScope scope(arena);
-  arena.alloc(compute, {N, C_});
+  arena.alloc(compute, {n, C_});
+  plan_all_rows(arena, compute, n, N, C_);
   arena.alloc(compute, {N, F_});
   arena.alloc(compute, {N, in_width()});
   up_.plan(arena, N);
   down_.plan(arena, N);
+  norm_.plan(arena);
   arena.alloc(DType::f32, {2, num_threads(), std::max(C_, in_width())});  // sums over rows
+  if (share_.has_partial_gradients()) arena.alloc(DType::f32, {C_});
 }
 
 void MlpLayer::activate(LayerContext& ctx, const Tensor& act, const Tensor& pre) const {
@@ -83,33 +105,40 @@ void MlpLayer::activate(LayerContext& ctx, const Tensor& act, const Tensor& pre)
 void MlpLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
                        const Tensor& delta) const {
   const ScratchScope scope(ctx.scratch);
-  const int64_t N = saved.x.dim(0);
-  const Tensor h = saved.h ? saved.h : ctx.scratch.alloc(saved.x.dtype, {N, C_});
+  const int64_t N = saved.pre.dim(0);
+  const Tensor h = saved.h ? saved.h : ctx.scratch.alloc(saved.x.dtype, saved.x.shape);
   norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
-  ctx.region.enter(h, ctx.stream);
-  up_.forward(ctx, saved.pre, h, is_swiglu());
+  const Tensor h_all = all_rows(ctx.scratch, h, N);
+  ctx.region.enter(h_all, h, ctx.stream);
+  up_.forward(ctx, saved.pre, h_all);
+  if (is_swiglu()) up_.add_bias(ctx, saved.pre);
   if (!out && !saved.act) return;
   const Tensor act = saved.act ? saved.act : ctx.scratch.alloc(saved.x.dtype, {N, F_});
   activate(ctx, act, saved.pre);
   if (!out) return;
-  down_.forward(ctx, out, act);
-  ctx.region.leave(out, ctx.stream);
-  apply_dropout(ctx, out, dropout_site_);
+  const Tensor partial = all_rows(ctx.scratch, out, N);
+  down_.forward(ctx, partial, act);
+  ctx.region.leave(out, partial, ctx.stream);
+  down_.add_bias(ctx, out);
+  apply_dropout(ctx, out, dropout_site_, share_.first_row(N));
 }
 
 void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) const {
   const ScratchScope scope(ctx.scratch);
-  const int64_t N = saved.x.dim(0);
+  const int64_t N = saved.pre.dim(0);
   const DType compute = saved.x.dtype;
-  const Tensor dh = ctx.scratch.alloc(compute, {N, C_});  // last of all; other values pass through it
+  const Tensor dh = ctx.scratch.alloc(compute, saved.x.shape);  // last of all; other values pass through it
+  const Tensor dh_all = all_rows(ctx.scratch, dh, N);           // and through this
   const Tensor d_act = ctx.scratch.alloc(compute, {N, F_});
   const Tensor d_pre = ctx.scratch.alloc(compute, {N, in_width()});
-  const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_);
-  ctx.region.leave_backward(d_sum, ctx.stream);
+  const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, share_.first_row(N));
+  const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
+  ctx.region.leave_backward(d_all, d_sum, ctx.stream);
   const Tensor act = saved.act ? saved.act : d_act;
   if (!saved.act) activate(ctx, act, saved.pre);
-  down_.backward_weight(ctx, d_sum, act);
-  down_.backward_input(ctx, d_act, d_sum);
+  down_.backward_weight(ctx, d_all, act);
+  down_.backward_bias(ctx, d_sum);
+  down_.backward_input(ctx, d_act, d_all);
   if (is_swiglu()) {
     swiglu_backward(d_pre, d_act, saved.pre, ctx.stream);
   } else {
@@ -120,9 +149,12 @@ void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) 
   }
   const Tensor h = saved.h ? saved.h : dh;
   if (!saved.h) norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
-  up_.backward_weight(ctx, d_pre, h, is_swiglu());
-  up_.backward_input(ctx, dh, d_pre);
-  ctx.region.enter_backward(dh, ctx.stream);
+  const Tensor h_all = h.dim(0) == N ? h : dh_all;
+  ctx.region.enter(h_all, h, ctx.stream);
+  up_.backward_weight(ctx, d_pre, h_all);
+  if (is_swiglu()) up_.backward_bias(ctx, d_pre);
+  up_.backward_input(ctx, dh_all, d_pre);
+  ctx.region.enter_backward(dh, dh_all, ctx.stream);
   norm_.backward(ctx, d, dh, saved.x, saved.norm, d);
 }
 

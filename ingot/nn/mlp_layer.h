@@ -8,27 +8,29 @@ namespace ingot {
 
 class MlpLayer {
  public:
-  // What backward needs of forward.
+  // What backward needs of forward. Of N tokens, n are this rank's rows of the residual stream; F is this
+  // rank's part of the width.
   struct Saved {
-    Tensor x;        // (N, C) the residual stream, normalised input
+    Tensor x;        // (n, C) the residual stream, normalised input
     NormStats norm;  // of x
-    Tensor h;        // (N, C) x normalised; absent: backward normalises again
+    Tensor h;        // (n, C) x normalised; absent: backward normalises again
     Tensor pre;      // (N, F), for SwiGLU (N, 2F): gate, up; without a bias that the activation adds
     Tensor act;      // (N, F) the activation's result; absent: backward activates again
   };
 
-  MlpLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config, int index);
+  MlpLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
+           const TensorShare& share, int index);
 
   // What lies in shared memory is that of `shared`. norm is left to make_stats.
   Saved make_saved(Arena& arena, int64_t N, DType compute, const MlpPlaces& places,
                    const Saved& shared) const;
-  NormStats make_stats(Arena& arena, int64_t N) const { return norm_.make_stats(arena, N); }
+  NormStats make_stats(Arena& arena, int64_t N) const { return norm_.make_stats(arena, share_.rows(N)); }
 
-  // saved.x = base + delta (delta absent: saved.x is base); out (N, C), which may be delta's memory. With out
+  // saved.x = base + delta (delta absent: saved.x is base); out (n, C), which may be delta's memory. With out
   // absent it stops before W_down, all that backward needs being there.
   void forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
                const Tensor& delta) const;
-  // d (N, C): the gradient of (x + out) becomes that of x.
+  // d (n, C): the gradient of (x + out) becomes that of x.
   void backward(LayerContext& ctx, const Saved& saved, const Tensor& d) const;
 
   // Trains its linears in FP8 where the config says so; their tensors are appended to `tensors`.
@@ -43,8 +45,9 @@ class MlpLayer {
   // act (N, F) from pre.
   void activate(LayerContext& ctx, const Tensor& act, const Tensor& pre) const;
 
+  TensorShare share_;
   MlpKind kind_;
-  int64_t C_, F_;
+  int64_t C_, F_;  // F of this rank
   uint32_t dropout_site_;
   Norm norm_;
   Linear up_, down_;  // up: (F, C), for SwiGLU (2F, C)

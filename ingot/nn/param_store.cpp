@@ -32,15 +32,6 @@ int ParamList::add(ParamSpec spec) {
   return static_cast<int>(specs_.size()) - 1;
 }
 
-void ParamList::split_rows(int id, std::vector<int64_t> rows) {
-  ParamSpec& spec = specs_[static_cast<size_t>(id)];
-  int64_t total = 0;
-  for (int64_t n : rows) total += n;
-  INGOT_CHECK(total == spec.shape[0], "ParamList::split_rows: {} has {} rows, got {}", spec.name,
-              spec.shape[0], total);
-  spec.row_parts = std::move(rows);
-}
-
 int64_t ParamList::elements() const {
   int64_t total = 0;
   for (int64_t n : unit_elements_) total += n;
@@ -166,14 +157,36 @@ void ResidentStore::expand_masters() {
     });
 }
 
+void for_each_range(const ParamSpec& spec, const std::function<void(int64_t, int64_t, int64_t)>& f) {
+  if (!spec.is_sharded()) return f(0, 0, spec.elements());
+  const int64_t width = spec.is_vector() ? 1 : spec.shape[1];
+  const int64_t full_width = spec.is_vector() ? 1 : spec.part.full[1];
+  int64_t here = 0;
+  for (const ParamPart::Rows& rows : spec.part.rows) {
+    const bool is_whole = width == full_width;  // then neighbouring rows are one range
+    const int64_t step = is_whole ? rows.count : 1;
+    for (int64_t r = 0; r < rows.count; r += step) {
+      f(here, (rows.first + r) * full_width + spec.part.first_column, step * width);
+      here += step * width;
+    }
+  }
+}
+
 void init_param(const Tensor& w, const ParamSpec& spec, int id, uint64_t seed) {
-  const int64_t row = spec.elements() / std::max<int64_t>(1, spec.shape[0]);
+  const Shape& full_shape = spec.full_shape();
+  const int64_t row = full_shape.elements() / std::max<int64_t>(1, full_shape[0]);
   const bool is_normal = spec.init == Init::kNormal && spec.init_std > 0;
-  const int64_t normals = is_normal ? spec.elements() - spec.padding_rows * row : 0;
-  if (is_normal)
-    fill_normal(w.rows(0, normals), static_cast<float>(spec.init_std),
-                {.seed = seed, .purpose = Purpose::kInit, .stream = static_cast<uint32_t>(id), .step = 0});
-  std::fill(w.as<float>() + normals, w.as<float>() + spec.elements(), spec.init == Init::kOne ? 1.0f : 0.0f);
+  const int64_t normals_end = is_normal ? full_shape.elements() - spec.padding_rows * row : 0;
+  const RandomKey key{
+      .seed = seed, .purpose = Purpose::kInit, .stream = static_cast<uint32_t>(id), .step = 0};
+  for_each_range(spec, [&](int64_t here, int64_t full, int64_t count) {
+    const int64_t normals = std::clamp<int64_t>(normals_end - full, 0, count);
+    if (normals > 0)
+      fill_normal(w.rows(here, here + normals), static_cast<float>(spec.init_std), key,
+                  static_cast<uint64_t>(full));
+    std::fill(w.as<float>() + here + normals, w.as<float>() + here + count,
+              spec.init == Init::kOne ? 1.0f : 0.0f);
+  });
 }
 
 void init_params(ParamStore& store, uint64_t seed) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,21 +24,39 @@ enum class Init { kZero, kOne, kNormal };
 // bf16 numbers; or those and the low 16 bits of an exact f32 number.
 enum class Masters { kF32, kNone, kTail };
 
+// What this rank holds of a parameter that tensor-parallel ranks share.
+struct ParamPart {
+  struct Rows {
+    int64_t first, count;
+  };
+  Shape full = {};              // of the logical tensor
+  std::vector<Rows> rows = {};  // of the logical tensor (elements of a vector), in the order they lie here
+  int64_t first_column = 0;     // of the columns, which are all or a range
+};
+
 struct ParamSpec {
   std::string name;  // "blocks.3.attention.qkv.weight"
-  Shape shape;       // (out features, in features) for a matrix
+  Shape shape;       // (out features, in features) for a matrix; of this rank's part
   Role role = Role::kMatrix;
   Init init = Init::kNormal;
   double init_std = 0;
-  int64_t padding_rows = 0;             // last rows of a padded table: initialised to zero
+  int64_t padding_rows = 0;             // last rows of a padded (logical) table: initialised to zero
   std::vector<int64_t> row_parts = {};  // rows of each, where several matrices lie in one; empty: one
+  ParamPart part = {};                  // without rows: the whole is here, on every rank
   int unit = 0;
   int64_t offset = 0;         // elements from the start of its unit
   int64_t vector_offset = 0;  // of a vector: from the start of its unit's vectors
 
   bool is_vector() const { return shape.rank() == 1; }
   int64_t elements() const { return shape.elements(); }
+  // Every element of the logical tensor lies on one tensor-parallel rank alone; else all ranks have all.
+  bool is_sharded() const { return !part.rows.empty(); }
+  const Shape& full_shape() const { return is_sharded() ? part.full : shape; }
 };
+
+// Calls f(here, full, count) for the ranges of `count` elements that lie side by side both here, from element
+// `here` on, and in the logical tensor, from `full` on; in order of `here`.
+void for_each_range(const ParamSpec& spec, const std::function<void(int64_t, int64_t, int64_t)>& f);
 
 // All parameters of a model, in order of declaration; a parameter's index is its id.
 class ParamList {
@@ -47,10 +66,6 @@ class ParamList {
 
   // Appends to the unit, which is the last one declared or the next; sets offset. Returns the id.
   int add(ParamSpec spec);
-
-  // Says that the parameter is several matrices, one below the other: q, k and v.
-  // REQUIRES: rows sum to the parameter's.
-  void split_rows(int id, std::vector<int64_t> rows);
 
   const ParamSpec& operator[](int id) const { return specs_[static_cast<size_t>(id)]; }
   const std::vector<ParamSpec>& specs() const { return specs_; }
@@ -159,7 +174,7 @@ class ResidentStore : public TrainingStore {
   std::vector<UnitBuffers> units_;
 };
 
-// Initial values into the masters: element i of parameter p is a function of (seed, p, i) alone.
+// Initial values into the masters: element i of the logical parameter p is a function of (seed, p, i) alone.
 void init_params(ParamStore& store, uint64_t seed);
 // Of the parameter `id` alone, into w (n) f32.
 void init_param(const Tensor& w, const ParamSpec& spec, int id, uint64_t seed);

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "ingot/core/parallel.h"
-#include "ingot/ops/embedding.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/ops/rope.h"
 
@@ -26,47 +25,35 @@ double apply_cap(const LogitCapConfig& cap, double x) {
 }  // namespace
 
 Transformer::Transformer(const ModelConfig& config, DType compute, const HeadConfig& head,
-                         const Fp8LinearConfig& fp8)
-    : config_(config), compute_(compute) {
+                         const Fp8LinearConfig& fp8, const TensorShare& share)
+    : config_(config), compute_(compute), share_(share) {
   INGOT_CHECK(config.vocab > 0 && config.kv_heads > 0 && config.head_dim > 0 && config.ffn > 0,
               "Transformer: the config must be resolved and its vocab set");
-  const int64_t C = config.width, Vp = config.vocab_padded(), padding = Vp - config.vocab;
-  wte_ = params_.add({.name = "embedding.weight",
-                      .shape = {Vp, C},
-                      .role = Role::kEmbedding,
-                      .init_std = config.init_std,
-                      .padding_rows = padding,
-                      .unit = embedding_unit()});
+  share.validate(config);
+  fp8.validate_share(share.count);
+  wte_ = params_.add(table_spec("embedding.weight", Role::kEmbedding, embedding_unit()));
   if (config.positions == PositionKind::kLearned)
     wpe_ = params_.add({.name = "positions.weight",
-                        .shape = {config.context, C},
+                        .shape = {config.context, config.width},
                         .role = Role::kPosition,
                         .init_std = config.init_std,
                         .unit = embedding_unit()});
   for (int l = 0; l < config.layers; ++l) {
     const std::string prefix = fmt::format("blocks.{}.", l);
-    AttentionLayer attention(params_, l + 1, prefix, config, l);
-    MlpLayer mlp(params_, l + 1, prefix, config, l);
+    AttentionLayer attention(params_, l + 1, prefix, config, share, l);
+    MlpLayer mlp(params_, l + 1, prefix, config, share, l);
     attention.use_fp8(params_, fp8, fp8_tensors_);
     mlp.use_fp8(params_, fp8, fp8_tensors_);
     blocks_.push_back({std::move(attention), std::move(mlp)});
   }
-  final_norm_ = Norm(params_, head_unit(), "head.norm", config);
-  const bool is_zero = config.projection_init == ProjectionInit::kZero;
-  if (!config.is_tied)
-    lm_head_ = params_.add({.name = "head.weight",
-                            .shape = {Vp, C},
-                            .role = Role::kHead,
-                            .init = is_zero ? Init::kZero : Init::kNormal,
-                            .init_std = config.init_std,
-                            .padding_rows = padding,
-                            .unit = head_unit()});
+  final_norm_ = Norm(params_, head_unit(), "head.norm", config, share);
+  if (!config.is_tied) lm_head_ = params_.add(table_spec("head.weight", Role::kHead, head_unit()));
   if (fp8.recipe != Fp8Recipe::kNone && fp8_tensors_.empty())
     fail(ErrorKind::kUsage,
          "precision.fp8_layers selects no linear whose dims are multiples of 16; the first linear is "
          "blocks.0.attention.qkv, {} x {}",
          config.qkv_width(), config.width);
-  head_ = LossHead(config, head, compute, head_weight());
+  head_ = LossHead(config, head, compute, head_weight(), share);
   head_.set_first_counter(static_cast<int>(fp8_tensors_.size()));
   for (const std::string& name : head_.fp8_tensors()) fp8_tensors_.push_back(name);
   if (config.positions == PositionKind::kRope) {
@@ -74,6 +61,22 @@ Transformer::Transformer(const ModelConfig& config, DType compute, const HeadCon
     rope_table_ = Tensor(rope_.data(), DType::f32, {config.context, config.head_dim});
     rope_table(rope_table_, config.rope_theta);
   }
+}
+
+// A (Vp, C) table, whose rows tensor-parallel ranks share.
+ParamSpec Transformer::table_spec(const char* name, Role role, int unit) const {
+  const int64_t Vp = config_.vocab_padded(), C = config_.width;
+  const bool is_zero = role == Role::kHead && config_.projection_init == ProjectionInit::kZero;
+  ParamSpec spec{.name = name,
+                 .shape = {share_.part(Vp), C},
+                 .role = role,
+                 .init = is_zero ? Init::kZero : Init::kNormal,
+                 .init_std = config_.init_std,
+                 .padding_rows = Vp - config_.vocab,
+                 .unit = unit};
+  if (share_.count > 1)
+    spec.part = {.full = {Vp, C}, .rows = {{.first = share_.first(Vp), .count = share_.part(Vp)}}};
+  return spec;
 }
 
 namespace {
@@ -105,12 +108,14 @@ Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T,
                                            const RecomputePlan& plan) const {
   INGOT_CHECK(plan.blocks.size() == blocks_.size(), "Transformer::make_saved: a plan of {} blocks for {}",
               plan.blocks.size(), blocks_.size());
-  const int64_t N = B * T;
+  const int64_t N = B * T, n = share_.rows(N);
+  INGOT_CHECK(plan.is_forward_only || !share_.has_partial_gradients() || n < N,
+              "Transformer::make_saved: {} ranks cannot split {} tokens", share_.count, N);
   Saved saved;
   saved.B = B;
   saved.T = T;
   saved.plan = plan;
-  saved.x = arena.alloc(compute_, {N, config_.width});
+  saved.x = arena.alloc(compute_, {n, config_.width});
   std::vector<AttentionLayer::Saved> shared_attention;
   std::vector<MlpLayer::Saved> shared_mlp;
   for (int slot = 0; slot < plan.slots(); ++slot) {
@@ -133,26 +138,29 @@ Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T,
     saved.mlp.push_back(blocks_[l].mlp.make_saved(arena, N, compute_, block.mlp, shared_mlp[slot]));
     saved.mlp.back().norm = blocks_[l].mlp.make_stats(arena, N);
   }
-  saved.norm = final_norm_.make_stats(arena, N);
-  saved.d = arena.alloc(compute_, {N, config_.width});
+  saved.norm = final_norm_.make_stats(arena, n);
+  saved.d = arena.alloc(compute_, {n, config_.width});
   saved.losses = arena.alloc(DType::f32, {N});
   saved.is_correct = arena.alloc(DType::u8, {N});
   return saved;
 }
 
 size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training) const {
-  const int64_t N = B * T, C = config_.width;
+  const int64_t N = B * T, n = share_.rows(N), C = config_.width;
   Arena arena("scratch plan");
-  arena.alloc(compute_, {N, C});  // delta, or the final norm's result
+  arena.alloc(compute_, {n, C});  // delta, or the final norm's result
   {
     const ScratchScope scope(arena);
-    arena.alloc(compute_, {N, C});
+    arena.alloc(compute_, {n, C});
+    plan_all_rows(arena, compute_, n, N, C);  // that result
+    plan_all_rows(arena, compute_, n, N, C);  // its gradient
     head_.plan(arena, N, is_training);
   }
   {
     const ScratchScope scope(arena);
-    arena.alloc(compute_, {N, C});
-    arena.alloc(DType::f32, {2, num_threads(), C});
+    arena.alloc(compute_, {n, C});
+    plan_all_rows(arena, compute_, n, N, C);  // of the embedding
+    final_norm_.plan(arena);
   }
   for (const Block& block : blocks_) {  // which differ by the linears that are in FP8
     block.attention.plan(arena, B, T, T, compute_, is_training);
@@ -163,10 +171,15 @@ size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training) const 
 
 void Transformer::embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x,
                         int64_t first_position) const {
+  const ScratchScope scope(ctx.scratch);
+  const int64_t N = tokens.elements();
+  const Tensor partial = all_rows(ctx.scratch, x, N);
   ctx.params.prefetch(embedding_unit());
-  embedding_forward(x, tokens.reshape({tokens.elements()}), ctx.params.weight(wte_), ctx.params.weight(wpe_),
-                    tokens.dim(1), first_position, ctx.stream);
-  apply_dropout(ctx, x, 0);
+  const Tensor wpe = share_.rank == 0 ? ctx.params.weight(wpe_) : Tensor{};  // once in the sum over the ranks
+  embedding_part_forward(partial, tokens.reshape({N}), table_part(ctx.params.weight(wte_)), wpe,
+                         tokens.dim(1), first_position, ctx.stream);
+  ctx.region.leave(x, partial, ctx.stream);
+  apply_dropout(ctx, x, 0, share_.first_row(N));
   ctx.params.release(embedding_unit());
 }
 
@@ -199,17 +212,21 @@ void LossSums::add(const LossSums& other) {
 
 LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, Saved& saved, float grad_scale,
                               int64_t checked_tokens) const {
-  const int64_t N = saved.B * saved.T, C = config_.width;
+  const int64_t N = saved.B * saved.T;
   check_tensor(batch.tokens, DType::i32, {saved.B, saved.T}, "Transformer::forward: tokens");
   check_tensor(batch.targets, DType::i32, {saved.B, saved.T}, "Transformer::forward: targets");
   const ScratchScope scope(ctx.scratch);
-  const Tensor h = ctx.scratch.alloc(compute_, {N, C});
-  run_blocks(ctx, batch.tokens, batch.doc_start, saved, h, nullptr);
+  const bool has_grads = grad_scale != 0;
+  const Tensor own = ctx.scratch.alloc(compute_, saved.d.shape);
+  run_blocks(ctx, batch.tokens, batch.doc_start, saved, own, nullptr);
 
+  const Tensor h = all_rows(ctx.scratch, own, N);
+  ctx.region.enter(h, own, ctx.stream);
+  const Tensor dh = has_grads ? all_rows(ctx.scratch, saved.d, N) : Tensor{};
   const Tensor all_targets = batch.targets.reshape({N});
-  const LinearCrossEntropyReport report =
-      head_.forward(ctx, {.losses = saved.losses, .is_correct = saved.is_correct, .dx = saved.d}, h,
-                    all_targets, grad_scale);
+  const LinearCrossEntropyReport report = head_.forward(
+      ctx, {.losses = saved.losses, .is_correct = saved.is_correct, .dx = dh}, h, all_targets, grad_scale);
+  if (has_grads) ctx.region.enter_backward(saved.d, dh, ctx.stream);
   LossSums sums{.head_tiles = report.tiles, .head_filtered = report.filtered_tiles, .raw = {}};
   if (checked_tokens > 0) sums.raw = head_.check(ctx, saved.losses, h, all_targets, checked_tokens);
   const int32_t* targets = batch.targets.as<int32_t>();
@@ -263,29 +280,37 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
   }
   const ScratchScope scope(ctx.scratch);
   const Tensor buffer = ctx.dropout.p > 0 ? ctx.scratch.alloc(compute_, saved.d.shape) : Tensor{};
-  const Tensor d = dropout_gradient(ctx, buffer, saved.d, 0);
-  embedding_backward(ctx.params.grad(wte_), ctx.params.grad(wpe_), d, batch.tokens.reshape({N}), saved.T, 0,
-                     ctx.stream);
+  const Tensor own = dropout_gradient(ctx, buffer, saved.d, 0, share_.first_row(N));
+  const Tensor d = all_rows(ctx.scratch, own, N);
+  ctx.region.leave_backward(d, own, ctx.stream);
+  embedding_part_backward(table_part(ctx.params.grad(wte_)), ctx.params.grad(wpe_), d,
+                          batch.tokens.reshape({N}), saved.T, 0, ctx.stream);
   ctx.params.grad_ready(embedding_unit());
 }
 
 std::vector<KvCache> Transformer::make_caches(Arena& arena, int64_t positions) const {
   std::vector<KvCache> caches(blocks_.size());
   for (KvCache& cache : caches) {
-    cache.k = arena.alloc(compute_, {positions, config_.kv_heads, config_.head_dim});
-    cache.v = arena.alloc(compute_, {positions, config_.kv_heads, config_.head_dim});
+    cache.k = arena.alloc(compute_, {positions, share_.part(config_.kv_heads), config_.head_dim});
+    cache.v = arena.alloc(compute_, {positions, share_.part(config_.kv_heads), config_.head_dim});
   }
   return caches;
 }
 
 size_t Transformer::infer_scratch_bytes(int64_t n, int64_t positions) const {
-  Arena arena("inference plan");
-  make_saved(arena, 1, n, forward_only_plan(config_.layers));
-  arena.alloc(compute_, {n, config_.width});
-  arena.alloc(compute_, {n, config_.width});
-  blocks_.front().attention.plan(arena, 1, n, positions, compute_, false);
-  blocks_.front().mlp.plan(arena, n, compute_, false);
-  return arena.peak_bytes();
+  size_t most = 0;
+  // Of up to n tokens, the ranks may be able to split fewer only.
+  for (const int64_t tokens : {n, std::max<int64_t>(1, n - n % share_.count)}) {
+    Arena arena("inference plan");
+    make_saved(arena, 1, tokens, forward_only_plan(config_.layers));
+    arena.alloc(compute_, {tokens, config_.width});
+    arena.alloc(compute_, {tokens, config_.width});
+    plan_all_rows(arena, compute_, share_.rows(tokens), tokens, config_.width);
+    blocks_.front().attention.plan(arena, 1, tokens, positions, compute_, false);
+    blocks_.front().mlp.plan(arena, tokens, compute_, false);
+    most = std::max(most, arena.peak_bytes());
+  }
+  return most;
 }
 
 void Transformer::infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
@@ -296,11 +321,16 @@ void Transformer::infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvC
   check_tensor(logits, DType::f32, {config_.vocab_padded()}, "Transformer::infer: logits");
   const ScratchScope scope(ctx.scratch);
   Saved saved = make_saved(ctx.scratch, 1, n, forward_only_plan(config_.layers));
-  const Tensor h = ctx.scratch.alloc(compute_, {n, config_.width});
-  run_blocks(ctx, tokens.reshape({1, n}), {}, saved, h, &caches);
+  const Tensor own = ctx.scratch.alloc(compute_, saved.x.shape);
+  run_blocks(ctx, tokens.reshape({1, n}), {}, saved, own, &caches);
   for (KvCache& cache : caches) cache.length += n;
-  matmul(logits.reshape({1, logits.dim(0)}), h.rows(n - 1, n), ctx.params.weight(head_weight()),
-         MatmulForm::kNT, false, ctx.stream);
+  const Tensor h = all_rows(ctx.scratch, own, n);
+  ctx.region.enter(h, own, ctx.stream);
+  const int64_t first = share_.first(vocab_rows()), part = share_.part(vocab_rows());
+  const Tensor own_logits = logits.rows(first, first + part);
+  matmul(own_logits.reshape({1, part}), h.rows(n - 1, n), ctx.params.weight(head_weight()), MatmulForm::kNT,
+         false, ctx.stream);
+  ctx.region.gather("logits", logits, own_logits, ctx.stream);
   if (config_.cap.kind == CapKind::kNone) return;
   float* z = logits.as<float>();
   for (int64_t v = 0; v < config_.vocab; ++v)

@@ -11,6 +11,7 @@
 #include "ingot/nn/loss_head.h"
 #include "ingot/nn/mlp_layer.h"
 #include "ingot/nn/param_store.h"
+#include "ingot/ops/embedding.h"
 
 namespace ingot {
 
@@ -33,29 +34,33 @@ struct LossSums {
 
 class Transformer {
  public:
-  // What backward needs of forward, for B sequences of T tokens, and where it lies.
+  // What backward needs of forward, for B sequences of T tokens, and where it lies. n: this rank's rows of
+  // the residual stream, N unless tensor-parallel ranks split the tokens.
   struct Saved {
     int64_t B = 0, T = 0;
     RecomputePlan plan;
     std::vector<AttentionLayer::Saved> attention;  // per block
     std::vector<MlpLayer::Saved> mlp;              // per block
-    Tensor x;                                      // (N, C) input of the final norm
+    Tensor x;                                      // (n, C) input of the final norm
     NormStats norm;
-    Tensor d;           // (N, C) gradient of the residual stream, from the head down
+    Tensor d;           // (n, C) gradient of the residual stream, from the head down
     Tensor losses;      // (N) f32
     Tensor is_correct;  // (N) u8
   };
 
-  // config must be resolved, its vocab set.
+  // config must be resolved, its vocab set. share: of tensor-parallel ranks, all of which call forward,
+  // backward and infer alike, with one batch and a Region that joins them; every rank gets all losses and
+  // logits.
   Transformer(const ModelConfig& config, DType compute, const HeadConfig& head = {},
-              const Fp8LinearConfig& fp8 = {});
+              const Fp8LinearConfig& fp8 = {}, const TensorShare& share = {});
 
   const ModelConfig& config() const { return config_; }
+  const TensorShare& share() const { return share_; }
   const ParamList& params() const { return params_; }
   DType compute() const { return compute_; }
 
   // Activations of a micro-batch (on a measuring arena: their size), by the default RecomputeConfig or a
-  // plan.
+  // plan. REQUIRES: ranks that split the tokens divide B*T, unless the plan is forward-only.
   Saved make_saved(Arena& arena, int64_t B, int64_t T) const;
   Saved make_saved(Arena& arena, int64_t B, int64_t T, const RecomputePlan& plan) const;
   // Scratch bytes of forward and, when training, backward.
@@ -96,17 +101,23 @@ class Transformer {
   int head_unit() const { return static_cast<int>(blocks_.size()) + 1; }
   int head_weight() const { return lm_head_ >= 0 ? lm_head_ : wte_; }
 
-  // x (N, C) = dropout(embedding of the tokens), the first block's input.
+  // The rows of a (Vp, C) table that are here.
+  TablePart table_part(const Tensor& rows) const { return {rows, share_.first(vocab_rows()), vocab_rows()}; }
+  int64_t vocab_rows() const { return config_.vocab_padded(); }
+  ParamSpec table_spec(const char* name, Role role, int unit) const;
+
+  // x (n, C) = dropout(embedding of the tokens), the first block's input.
   void embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x, int64_t first_position) const;
   // Blocks [begin, end) once more, as far as memory of theirs has been overwritten.
   void recompute(LayerContext& ctx, const MicroBatch& batch, const Saved& saved, size_t begin,
                  size_t end) const;
-  // h (N, C): the final norm's result.
+  // h (n, C): the final norm's result.
   void run_blocks(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
                   const Tensor& h, std::vector<KvCache>* caches) const;
 
   ModelConfig config_;
   DType compute_;
+  TensorShare share_;
   ParamList params_;
   int wte_ = -1, wpe_ = -1, lm_head_ = -1;
   std::vector<Block> blocks_;

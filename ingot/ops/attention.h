@@ -14,8 +14,9 @@
 //
 // With dropout (Srivastava et al. 2014, of the probabilities as in GPT-2), out[t] = sum_s keep[t,s] p[t,s]
 // v[s]; lse is that of all p. keep[t,s] is a pure function of where (t,s) stands in the global batch: 0 when
-//   random_word(key, (((first_row + b) * H + h) * S + s) * T4 + t) < p * 2^32,   T4 = T rounded up to 4s,
-// else 1 / (1 - p). Queries of one key stand side by side so that kernels get a register of them at a time.
+//   random_word(key, (((first_row + b) * Ha + first_head + h) * S + s) * T4 + t) < p * 2^32,
+// T4 = T rounded up to 4s, Ha = H or, where ranks share the heads, that of all; else it is 1 / (1 - p).
+// Queries of one key stand side by side so that kernels get a register of them at a time.
 //
 // Products, softmax and sums are f32. Every element is summed in an order that follows from the shapes
 // alone, so the bits do not depend on the number of threads.
@@ -28,9 +29,10 @@
 namespace ingot {
 
 struct AttentionDropout {
-  float p = 0;            // REQUIRES: in [0, 1)
-  RandomKey key = {};     // Purpose::kDropout, stream = the site in the model
-  int64_t first_row = 0;  // index of batch row 0 in the global batch
+  float p = 0;                            // REQUIRES: in [0, 1)
+  RandomKey key = {};                     // Purpose::kDropout, stream = the site in the model
+  int64_t first_row = 0;                  // index of batch row 0 in the global batch
+  int64_t first_head = 0, all_heads = 0;  // of all_heads (0: H), where H of them are here
 };
 
 struct AttentionConfig {

@@ -60,7 +60,9 @@ class AttentionKeep {
       : random_(p.dropout.key),
         rule_(p.dropout.p),
         row_words_(tile::round_up(p.shape.T, 4)),
-        first_word_(((p.dropout.first_row + b) * p.shape.H + h) * p.shape.S * row_words_) {}
+        first_word_(((p.dropout.first_row + b) * (p.dropout.all_heads ? p.dropout.all_heads : p.shape.H) +
+                     p.dropout.first_head + h) *
+                    p.shape.S * row_words_) {}
 
   // keep (keys, queries) for the keys from first_key and the queries from first_query, where the block's
   // queries see its keys, and possibly around that.

@@ -41,6 +41,21 @@ void check_tile(const Tensor& tile, int64_t first, const Tensor& targets, const 
   check_tensor(targets, DType::i32, {tile.dim(0)}, op);
 }
 
+// What another tile, further to the right, knows of a row is added to what is known of it.
+void merge_row(TileRow& row, const TileRow& right) {
+  row.z_sum += right.z_sum;
+  if (right.top < 0) return;
+  const double gap = static_cast<double>(right.z_max) - static_cast<double>(row.z_max);
+  if (row.top < 0 || right.x_max > row.x_max) {
+    row.total = (row.top < 0 ? 0 : row.total * std::exp(-gap)) + right.total;
+    row.x_max = right.x_max;
+    row.z_max = right.z_max;
+    row.top = right.top;
+  } else {
+    row.total += right.total * std::exp(gap);
+  }
+}
+
 // Columns of a tile that are classes.
 int64_t valid_columns(const CrossEntropyConfig& config, int64_t first, int64_t W) {
   return std::clamp<int64_t>(config.vocab - first, 0, W);
@@ -72,6 +87,25 @@ void cross_entropy_fold(const Tensor& rows, const Tensor& tile, int64_t first, c
   });
 }
 
+void cross_entropy_merge(const Tensor& rows, const Tensor& parts, const Tensor& targets, int64_t part_columns,
+                         Stream& stream) {
+  const Span span(stream.trace, "loss");
+  const int64_t N = rows.dim(0), row_bytes = static_cast<int64_t>(sizeof(TileRow));
+  TileRow* row = tile_rows(rows, N, "cross_entropy_merge: rows");
+  check_tensor(parts, DType::u8, {parts.dim(0), N, row_bytes}, "cross_entropy_merge: parts");
+  check_tensor(targets, DType::i32, {N}, "cross_entropy_merge: targets");
+  const auto* part = reinterpret_cast<const TileRow*>(parts.as<uint8_t>());
+  const int32_t* target = targets.as<int32_t>();
+  for (int64_t n = 0; n < N; ++n) {
+    TileRow merged{.total = 0, .z_sum = 0, .x_max = 0, .z_max = 0, .z_target = 0, .top = -1};
+    for (int64_t p = 0; p < parts.dim(0); ++p) {
+      merge_row(merged, part[p * N + n]);
+      if (target[n] / part_columns == p) merged.z_target = part[p * N + n].z_target;
+    }
+    row[n] = merged;
+  }
+}
+
 void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const Tensor& lse,
                           const Tensor& rows, const Tensor& targets, const CrossEntropyConfig& config,
                           Stream& stream) {
@@ -81,6 +115,7 @@ void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const 
   check_tensor(losses, DType::f32, {N}, "cross_entropy_finish: losses");
   check_tensor(lse, DType::f32, {N}, "cross_entropy_finish: lse");
   if (is_correct) check_tensor(is_correct, DType::u8, {N}, "cross_entropy_finish: is_correct");
+  loss_terms::check_targets(targets, config.vocab);
   const int32_t* target = targets.as<int32_t>();
   for (int64_t i = 0; i < N; ++i) {
     loss_terms::Objective result{0, 0};

@@ -30,6 +30,11 @@ void cross_entropy_begin(const Tensor& rows, Stream& stream);
 void cross_entropy_fold(const Tensor& rows, const Tensor& tile, int64_t first, const Tensor& targets,
                         const CrossEntropyConfig& config, Stream& stream);
 
+// rows = what parts (P, N, sizeof(TileRow)) u8 know together; part p has seen columns [p, p + 1) *
+// part_columns. A pass of its own between fold and finish, where ranks share the columns.
+void cross_entropy_merge(const Tensor& rows, const Tensor& parts, const Tensor& targets, int64_t part_columns,
+                         Stream& stream);
+
 // losses, is_correct (may be absent) as in cross_entropy; lse (N) f32 = log-sum-exp of the capped logits.
 void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const Tensor& lse,
                           const Tensor& rows, const Tensor& targets, const CrossEntropyConfig& config,

@@ -22,4 +22,17 @@ void embedding_forward(const Tensor& out, const Tensor& tokens, const Tensor& wt
 void embedding_backward(const Tensor& d_wte, const Tensor& d_wpe, const Tensor& d_out, const Tensor& tokens,
                         int64_t T, int64_t first_position, Stream& stream);
 
+// Rows [first, first + rows.dim(0)) of a table of V rows, the others of which are on other ranks.
+struct TablePart {
+  Tensor rows;
+  int64_t first = 0, V = 0;
+};
+
+// The same of a part of the table (vocabulary parallelism, Shoeybi et al. 2019, arXiv:1909.08053): tokens
+// whose row is elsewhere are read as rows of zeros, and add to no gradient here.
+void embedding_part_forward(const Tensor& out, const Tensor& tokens, const TablePart& wte, const Tensor& wpe,
+                            int64_t T, int64_t first_position, Stream& stream);
+void embedding_part_backward(const TablePart& d_wte, const Tensor& d_wpe, const Tensor& d_out,
+                             const Tensor& tokens, int64_t T, int64_t first_position, Stream& stream);
+
 }  // namespace ingot

@@ -58,12 +58,17 @@ class HeadPass {
   void quantise() {
     const bool is_current = config_.fp8_scaling == Fp8HeadScaling::kCurrent;
     const auto scale = [&](const Tensor& t, float fixed) {
-      return is_current ? fp8_scale(DType::f8e4m3, absolute_max(t, stream_), Fp8ScaleFloor::kExact) : fixed;
+      return is_current ? fp8_scale(DType::f8e4m3, shared_max(t), Fp8ScaleFloor::kExact) : fixed;
     };
     x_scale_ = scale(in_.x, config_.fp8_x_scale);
     w_scale_ = scale(in_.w, config_.fp8_w_scale);
     cast_to_fp8(scratch_.x8, in_.x, x_scale_, report_.fp8.x, stream_);
     cast_to_fp8(scratch_.w8, in_.w, w_scale_, report_.fp8.w, stream_);
+  }
+
+  // The largest |element| of a tensor that may be shared.
+  float shared_max(const Tensor& t) const {
+    return max_over_ranks(absolute_max(t, stream_), scratch_.share, config_.columns);
   }
 
   // Columns worked on at once where w is decoded part by part.
@@ -92,7 +97,9 @@ class HeadPass {
   Tensor product_gradient(const Tensor& logits) {
     const Tensor d(scratch_.d_logits.data, DType::bf16, logits.shape);
     const bool is_current = config_.fp8_scaling == Fp8HeadScaling::kCurrent;
-    d_scale_ = is_current ? fp8_scale(DType::f8e5m2, absolute_max(logits, stream_), Fp8ScaleFloor::kExact)
+    const bool is_tile = config_.kind == HeadKind::kRecompute;
+    const auto amax = [&] { return is_tile ? absolute_max(logits, stream_) : shared_max(logits); };
+    d_scale_ = is_current ? fp8_scale(DType::f8e5m2, amax(), Fp8ScaleFloor::kExact)
                           : kHeadRoom / std::max(1.0f, max_slope(config_.loss));
     round_to_fp8(d, logits, DType::f8e5m2, d_scale_, report_.fp8.d_logits, stream_);
     return d;
@@ -112,8 +119,13 @@ class HeadPass {
       scaled_matmul(logits.columns(v, v_end), x, w_rows(v, v_end), MatmulForm::kNT, logits_factor(), false,
                     stream_);
     }
-    cross_entropy(out_.losses.rows(begin, end), out_.is_correct ? out_.is_correct.rows(begin, end) : Tensor{},
-                  d, logits, in_.targets.rows(begin, end), loss_, stream_);
+    const Tensor losses = out_.losses.rows(begin, end), targets = in_.targets.rows(begin, end);
+    const Tensor is_correct = out_.is_correct ? out_.is_correct.rows(begin, end) : Tensor{};
+    if (config_.columns.is_whole())
+      cross_entropy(losses, is_correct, d, logits, targets, loss_, stream_);
+    else
+      shared_cross_entropy({.losses = losses, .is_correct = is_correct, .d_logits = d}, logits, targets,
+                           loss_, config_.columns, scratch_.share.rows_of(0, end - begin), stream_);
   }
 
   void run_chunk(int64_t begin, int64_t end) {
@@ -177,9 +189,11 @@ class HeadPass {
   void fold_tiles() {
     cross_entropy_begin(scratch_.rows, stream_);
     for_each_tile([&](const Tensor& logits, const Tensor&, const Tensor&, int64_t v, Range n) {
-      cross_entropy_fold(scratch_.rows.rows(n.begin, n.end), logits, v, in_.targets.rows(n.begin, n.end),
-                         loss_, stream_);
+      cross_entropy_fold(scratch_.rows.rows(n.begin, n.end), logits, config_.columns.first + v,
+                         in_.targets.rows(n.begin, n.end), loss_, stream_);
     });
+    if (!config_.columns.is_whole())
+      merge_columns(scratch_.share, in_.targets, Vp_, config_.columns, stream_);
     cross_entropy_finish(out_.losses, out_.is_correct, scratch_.lse, scratch_.rows, in_.targets, loss_,
                          stream_);
   }
@@ -191,7 +205,7 @@ class HeadPass {
     const float limit = config_.filter * std::abs(loss_.grad_scale);
     for_each_tile([&](const Tensor& logits, const Tensor& x, const Tensor& w, int64_t v, Range n) {
       Tensor d = gradient_place(logits);
-      cross_entropy_tile_gradient(d, logits, v, scratch_.lse.rows(n.begin, n.end),
+      cross_entropy_tile_gradient(d, logits, config_.columns.first + v, scratch_.lse.rows(n.begin, n.end),
                                   in_.targets.rows(n.begin, n.end), loss_, stream_);
       ++report_.tiles;
       if (limit > 0 && absolute_max(d, stream_) < limit) {
@@ -264,6 +278,14 @@ LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_
   if (is_recompute) {
     s.rows = arena.alloc(DType::u8, {N, static_cast<int64_t>(sizeof(TileRow))});
     s.lse = arena.alloc(DType::f32, {N});
+  }
+  if (!config.columns.is_whole()) {
+    if (is_recompute)
+      s.share = {.rows = s.rows,
+                 .parts = arena.alloc(DType::u8, {config.columns.count, N, s.rows.dim(1)}),
+                 .lse = s.lse};
+    else
+      s.share = make_column_share_scratch(arena, s.logits.dim(0), config.columns.count);
   }
   if (!has_grads) return s;
   if (config.precision != HeadPrecision::kF32) s.d_logits = arena.alloc(DType::bf16, {chunk, columns});

@@ -20,6 +20,7 @@
 #include "ingot/core/tensor.h"
 #include "ingot/ops/cast_fp8.h"
 #include "ingot/ops/cross_entropy.h"
+#include "ingot/ops/cross_entropy_share.h"
 
 namespace ingot {
 
@@ -44,6 +45,9 @@ struct LinearCrossEntropyConfig {
   float filter = 0;             // kRecompute: tiles whose every |d_logit| / grad_scale is below add nothing
   Fp8HeadScaling fp8_scaling = Fp8HeadScaling::kStatic;
   float fp8_x_scale = 2, fp8_w_scale = 32;
+  // Where ranks share the rows of w: w and dw below have this rank's, losses are those of all, and dx is this
+  // rank's part of a sum. kRecompute scales the FP8 gradient of each of its tiles by itself.
+  ColumnShare columns = {};
 };
 
 // The static scale of the logits' gradient: 2^13 / grad_scale, so 2^29 for the mean over 65,536 tokens, and
@@ -57,13 +61,14 @@ struct Fp8HeadStats {
 
 // Working memory of one call; absent members are not needed.
 struct LinearCrossEntropyScratch {
-  Tensor logits;            // (logit tokens, Vp), of kRecompute (chunk, tile): f32
-  Tensor d_logits;          // (chunk, Vp or tile) bf16; absent in f32, where the logits' memory serves
-  Tensor x8, w8;            // (N, C), (Vp, C) e4m3
-  Tensor x_part, w_part;    // (chunk, C), (tile, C) bf16: decoded
-  Tensor dx_sum;            // (chunk, C), of kRecompute (N, C): f32
-  Tensor dw_part, dw_lost;  // (tile, C), (Vp, C) f32: what is added, and what additions lost
-  Tensor rows, lse;         // (N, sizeof(TileRow)) u8, (N) f32
+  Tensor logits;             // (logit tokens, Vp), of kRecompute (chunk, tile): f32
+  Tensor d_logits;           // (chunk, Vp or tile) bf16; absent in f32, where the logits' memory serves
+  Tensor x8, w8;             // (N, C), (Vp, C) e4m3
+  Tensor x_part, w_part;     // (chunk, C), (tile, C) bf16: decoded
+  Tensor dx_sum;             // (chunk, C), of kRecompute (N, C): f32
+  Tensor dw_part, dw_lost;   // (tile, C), (Vp, C) f32: what is added, and what additions lost
+  Tensor rows, lse;          // (N, sizeof(TileRow)) u8, (N) f32
+  ColumnShareScratch share;  // of the tokens whose logits exist at a time
 };
 // dx_dtype: of the gradient to come; without gradients has_grads is false.
 LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_t N, int64_t C, int64_t Vp,

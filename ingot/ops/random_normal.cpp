@@ -10,8 +10,9 @@ namespace {
 
 constexpr int64_t kGrainBlocks = 1 << 10;  // Philox blocks a thread takes at least
 
-// Elements 4 * first_block ... of y, as many of one batch of blocks as count says.
-void fill_batch(float* y, int64_t count, float std, const RandomBlocks& random, uint64_t first_block) {
+// y (count) = the numbers of one batch of blocks, `skip` of them left out at its start.
+void fill_batch(float* y, int64_t skip, int64_t count, float std, const RandomBlocks& random,
+                uint64_t first_block) {
   uint32_t words[RandomBlocks::kWords];
   float normals[RandomBlocks::kWords];
   random.fill(words, first_block);
@@ -21,22 +22,23 @@ void fill_batch(float* y, int64_t count, float std, const RandomBlocks& random, 
     normals[2 * i] = std * pair.first;
     normals[2 * i + 1] = std * pair.second;
   }
-  std::copy_n(normals, count, y);
+  std::copy_n(normals + skip, count, y);
 }
 
 }  // namespace
 
-void fill_normal(const Tensor& y, float std, const RandomKey& key) {
+void fill_normal(const Tensor& y, float std, const RandomKey& key, uint64_t first_index) {
   INGOT_CHECK(y.rank() == 1 && y.is_contiguous(), "fill_normal: y must be (n) and contiguous, got {}",
               y.shape.to_string());
   check_tensor(y, DType::f32, y.shape, "fill_normal: y");
-  const int64_t n = y.elements();
-  parallel_for((n + 3) / 4, kGrainBlocks, [&](int64_t begin, int64_t end) {
+  parallel_for(y.elements(), 4 * kGrainBlocks, [&](int64_t begin, int64_t end) {
     const RandomBlocks random(key);
-    for (int64_t block = begin; block < end; block += RandomBlocks::kBlocks) {
-      const int64_t blocks = std::min<int64_t>(RandomBlocks::kBlocks, end - block);
-      fill_batch(y.as<float>() + 4 * block, std::min(4 * blocks, n - 4 * block), std, random,
-                 static_cast<uint64_t>(block));
+    while (begin < end) {
+      const uint64_t index = first_index + static_cast<uint64_t>(begin);
+      const auto skip = static_cast<int64_t>(index % 4);
+      const int64_t count = std::min<int64_t>(RandomBlocks::kWords - skip, end - begin);
+      fill_batch(y.as<float>() + begin, skip, count, std, random, index / 4);
+      begin += count;
     }
   });
 }

@@ -6,7 +6,8 @@
 
 namespace ingot {
 
-// y[i] = std * random_normal(key, i), up to the rounding of its polynomials. y (n) f32.
-void fill_normal(const Tensor& y, float std, const RandomKey& key);
+// y[i] = std * random_normal(key, first_index + i), up to the rounding of its polynomials; which element gets
+// which bits does not depend on where y begins. y (n) f32.
+void fill_normal(const Tensor& y, float std, const RandomKey& key, uint64_t first_index = 0);
 
 }  // namespace ingot

@@ -61,6 +61,7 @@ class Fp8LinearTest : public ::testing::TestWithParam<std::tuple<Fp8Recipe, DTyp
   Fp8Linear linear{recipe, 0};
   Fp8State state{{"x", "w", "dy"}, recipe == Fp8Recipe::kDelayed ? 4 : 0, 0};
   Arena scratch{"scratch", planned()};
+  Region region;
   Stream stream;
   Buffer x = skewed({kN, kIn}, 1), w = skewed({kOut, kIn}, 2), dy = skewed({kN, kOut}, 3);
   Doubles xs = to_doubles(x), ws = to_doubles(w), dys = to_doubles(dy);
@@ -98,9 +99,9 @@ TEST_P(Fp8LinearTest, ProductsOfRoundedOperands) {
   Buffer y(compute, {kN, kOut}), dx(compute, {kN, kIn}), dw = random_tensor(DType::f32, {kOut, kIn}, 4);
   const Doubles dw_before = to_doubles(dw);
   for (const auto& run :
-       {std::function<void()>([&] { linear.forward(y, x, w, state, scratch, stream); }),
-        std::function<void()>([&] { linear.backward_input(dx, dy, w, state, scratch, stream); }),
-        std::function<void()>([&] { linear.backward_weight(dw, dy, x, state, scratch, stream); })}) {
+       {std::function<void()>([&] { linear.forward(y, x, w, state, scratch, region, stream); }),
+        std::function<void()>([&] { linear.backward_input(dx, dy, w, state, scratch, region, stream); }),
+        std::function<void()>([&] { linear.backward_weight(dw, dy, x, state, scratch, region, stream); })}) {
     run();
     scratch.release_to(0);
   }
@@ -161,6 +162,7 @@ TEST(Fp8StateTest, DelayedScaleLooksBackOnTheLastSteps) {
 }
 
 TEST(Fp8StateTest, ALateScaleSaturatesAndIsCounted) {
+  Region region;
   Stream stream;
   const Fp8Linear linear{Fp8Recipe::kDelayed, 0};
   Fp8State state({"x", "w", "dy"}, 2, 0);
@@ -171,7 +173,7 @@ TEST(Fp8StateTest, ALateScaleSaturatesAndIsCounted) {
   for (const double value : {1.0, 4.0}) {
     assign(x, Doubles(256, value));
     state.begin_step();
-    linear.forward(y, x, w, state, scratch, stream);
+    linear.forward(y, x, w, state, scratch, region, stream);
     scratch.release_to(0);
     state.end_step();
     EXPECT_EQ(state[0].saturated, value == 1.0 ? 0 : 256);

@@ -337,6 +337,34 @@ TEST(AttentionDropout, IsThatOfTheGlobalBatch) {
   }
 }
 
+// Half of the heads, where ranks share them, drop what those heads do among all.
+TEST(AttentionDropout, IsThatOfAllHeads) {
+  const AttentionShape s{2, 70, 70, 4, 2, 16};
+  Problem all({DType::f32, s, true, {}, 1, 0.3f});
+  all.forward();
+  for (int64_t half : {0, 1}) {
+    Problem some({DType::f32, {s.B, s.T, s.S, 2, 1, s.D}, true, {}, 1, 0.3f});
+    some.config.dropout.first_head = 2 * half;
+    some.config.dropout.all_heads = 4;
+    const Doubles q = gather(all.q()), k = gather(all.k()), v = gather(all.v());
+    const auto scatter = [&](const Tensor& to, const Doubles& from, int64_t first, int64_t heads) {
+      for (int64_t row = 0; row < s.B * s.T; ++row)
+        for (int64_t i = 0; i < to.dim(2) * s.D; ++i)
+          to.as<float>()[row * to.strides[1] + i] =
+              static_cast<float>(from[static_cast<size_t>((row * heads + first) * s.D + i)]);
+    };
+    scatter(some.q(), q, 2 * half, 4);
+    scatter(some.k(), k, half, 2);
+    scatter(some.v(), v, half, 2);
+    some.forward();
+    const Doubles got = gather(some.out), want = gather(all.out);
+    for (int64_t row = 0; row < s.B * s.T; ++row)
+      for (int64_t i = 0; i < 2 * s.D; ++i)
+        ASSERT_EQ(got[static_cast<size_t>(row * 2 * s.D + i)],
+                  want[static_cast<size_t>((row * 4 + 2 * half) * s.D + i)]);
+  }
+}
+
 // With one key, out is v or nothing, so each element of out tells one query's fate.
 TEST(AttentionDropout, DropsItsShareAndDiffersBetweenSitesAndSteps) {
   const auto out = [](const std::function<void(AttentionDropout&)>& change) {

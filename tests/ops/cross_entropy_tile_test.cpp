@@ -58,6 +58,47 @@ TEST(CrossEntropyTile, TilesOfAnyWidthGiveTheWholeRow) {
     }
 }
 
+// Ranks that saw a quarter of the columns each, the last of them padding alone, know together what one that
+// saw all does.
+TEST(CrossEntropyTile, PartsMergeIntoTheWholeRow) {
+  constexpr int64_t kN = 6, kV = 55, kParts = 4, kPart = 20, kVp = kParts * kPart;
+  Stream stream;
+  Buffer logits = random_tensor(DType::f32, {kN, kVp}, 1, 6.0);
+  const Doubles values = to_doubles(logits);
+  std::vector<int32_t> ids = {0, 54, kIgnoreIndex, 33, 20, 19};
+  const auto top = [&](size_t n) {
+    const auto row = values.begin() + static_cast<int64_t>(n) * kVp;
+    return static_cast<int32_t>(std::max_element(row, row + kV) - row);
+  };
+  ids[3] = top(3);
+  const Tensor targets(ids.data(), DType::i32, {kN});
+  CrossEntropyConfig config{.vocab = kV, .cap = LogitCap::kTanh, .cap_a = 15};
+  config.label_smoothing = 0.05f;
+  config.z_loss = 1e-3f;
+  std::vector<TileRow> parts(kParts * kN), merged(kN);
+  constexpr int64_t kBytes = sizeof(TileRow);
+  const Tensor part_rows(parts.data(), DType::u8, {kParts, kN, kBytes});
+  const Tensor rows(merged.data(), DType::u8, {kN, kBytes});
+  for (int64_t p = 0; p < kParts; ++p) {
+    Buffer tile(DType::f32, {kN, kPart});
+    Doubles own;
+    for (int64_t n = 0; n < kN; ++n)
+      for (int64_t j = 0; j < kPart; ++j) own.push_back(values[static_cast<size_t>(n * kVp + p * kPart + j)]);
+    assign(tile, own);
+    const Tensor own_rows = part_rows.rows(p, p + 1).reshape({kN, kBytes});
+    cross_entropy_begin(own_rows, stream);
+    cross_entropy_fold(own_rows, tile, p * kPart, targets, config, stream);
+  }
+  cross_entropy_merge(rows, part_rows, targets, kPart, stream);
+  Buffer losses(DType::f32, {kN}), lse(DType::f32, {kN});
+  std::vector<uint8_t> correct(kN);
+  cross_entropy_finish(losses, Tensor(correct.data(), DType::u8, {kN}), lse, rows, targets, config, stream);
+  expect_close(losses, cross_entropy_reference(values, ids, config), 4 * 32 * 0x1p-24, "loss");
+  for (size_t n = 0; n < kN; ++n) EXPECT_EQ(correct[n], ids[n] == top(n)) << n;
+  ids[1] = kV;
+  EXPECT_THROW(cross_entropy_finish(losses, {}, lse, rows, targets, config, stream), Error);
+}
+
 TEST(CrossEntropyTile, OfEqualLogitsTheLowestIndexCounts) {
   const int64_t N = 1;
   Stream stream;

@@ -74,6 +74,30 @@ TEST_P(Embedding, BackwardAddsCentralDifferences) {
   expect_close(d_positions, want_positions, rounding + differences, "d_wpe", 4);
 }
 
+// Parts of the table add up to what the whole gives, bit by bit: all but one of the terms are zeros.
+TEST_P(Embedding, PartsOfTheTableAddUp) {
+  embedding_forward(out, tokens, wte, wpe, kT, kFirst, stream);
+  const Doubles d_before = to_doubles(d_wte);
+  embedding_backward(d_wte, d_wpe, d_out, tokens, kT, kFirst, stream);
+  const Doubles want_gradient = to_doubles(d_wte);
+  Doubles sum(static_cast<size_t>(kN * c.C));
+  assign(d_wte, d_before);
+  for (const Range rows : {Range{0, 3}, Range{3, 4}, Range{4, kV}}) {
+    Buffer partial(c.dtype, {kN, c.C});
+    const auto part = [&](const Tensor& table) {
+      return TablePart{table.rows(rows.begin, rows.end), rows.begin, kV};
+    };
+    embedding_part_forward(partial, tokens, part(wte), rows.begin == 0 ? wpe : Tensor{}, kT, kFirst, stream);
+    const Doubles values = to_doubles(partial);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+    embedding_part_backward(part(d_wte), {}, d_out, tokens, kT, kFirst, stream);
+  }
+  Buffer rounded(c.dtype, {kN, c.C});
+  assign(rounded, sum);
+  EXPECT_EQ(to_doubles(rounded), to_doubles(out));
+  EXPECT_EQ(to_doubles(d_wte), want_gradient);
+}
+
 TEST_P(Embedding, BackwardDoesNotDependOnTheNumberOfThreads) {
   const int threads = num_threads();
   const Doubles wte_before = to_doubles(d_wte), positions_before = to_doubles(d_positions);

@@ -54,6 +54,19 @@ TEST(RandomNormal, DoesNotDependOnTheNumberOfThreads) {
   EXPECT_EQ(one, two);
 }
 
+TEST(RandomNormal, ARangeIsTheRangeOfTheWhole) {
+  std::vector<float> whole(3000);
+  fill_normal(Tensor(whole.data(), DType::f32, {3000}), 0.02f, kKey);
+  for (int64_t begin : {0, 1, 2, 3, 4, 63, 64, 129, 1777})
+    for (int64_t n : {1, 2, 5, 64, 65, 1000}) {
+      std::vector<float> part(static_cast<size_t>(n) + 1, -99.0f);
+      fill_normal(Tensor(part.data(), DType::f32, {n}), 0.02f, kKey, static_cast<uint64_t>(begin));
+      for (int64_t i = 0; i < n; ++i)
+        ASSERT_EQ(part[static_cast<size_t>(i)], whole[static_cast<size_t>(begin + i)]) << begin << " " << n;
+      EXPECT_EQ(part.back(), -99.0f);
+    }
+}
+
 TEST(RandomNormal, EdgesOfItsPolynomials) {
   for (float x : {0x1p-32f, 0x1p-24f, 0.25f, 0.70710677f, 0.70710683f, 0.99999994f, 1.0f}) {
     const double want = std::log(static_cast<double>(x));

@@ -1,0 +1,122 @@
+// What each of several tensor-parallel ranks has: every logical element once, with the one-rank value.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "ingot/nn/transformer.h"
+
+namespace ingot {
+namespace {
+
+ModelConfig llama() {
+  ModelConfig c;
+  c.layers = 2;
+  c.heads = 8;
+  c.kv_heads = 4;
+  c.head_dim = 6;
+  c.width = 24;
+  c.ffn = 40;
+  c.context = 8;
+  c.vocab = 61;
+  return c.resolved();
+}
+
+ModelConfig gpt2() {
+  ModelConfig c = llama();
+  c.kv_heads = 8;
+  c.norm = NormKind::kLayerNorm;
+  c.positions = PositionKind::kLearned;
+  c.mlp = MlpKind::kGeluTanh;
+  c.has_bias = true;
+  c.is_tied = false;
+  return c.resolved();
+}
+
+TEST(TensorShare, RanksHoldEveryElementOnceWithItsInitialValue) {
+  for (const ModelConfig& config : {llama(), gpt2()}) {
+    const Transformer whole(config, DType::f32);
+    ResidentStore whole_store(whole.params(), DType::f32);
+    init_params(whole_store, 11);
+    for (int count : {1, 2, 4}) {
+      std::vector<std::vector<int>> holders;  // of every element, per parameter
+      for (const ParamSpec& spec : whole.params().specs())
+        holders.emplace_back(static_cast<size_t>(spec.elements()));
+      for (int rank = 0; rank < count; ++rank) {
+        const Transformer part(config, DType::f32, {}, {}, {.rank = rank, .count = count});
+        ResidentStore store(part.params(), DType::f32);
+        init_params(store, 11);
+        ASSERT_EQ(part.params().specs().size(), whole.params().specs().size());
+        for (int p = 0; p < std::ssize(part.params().specs()); ++p) {
+          const ParamSpec &spec = part.params()[p], &full = whole.params()[p];
+          ASSERT_EQ(spec.name, full.name);
+          ASSERT_EQ(spec.full_shape(), full.shape) << spec.name;
+          const float *own = store.master(p).as<float>(), *want = whole_store.master(p).as<float>();
+          int64_t next = 0;
+          for_each_range(spec, [&](int64_t here, int64_t at, int64_t n) {
+            EXPECT_EQ(here, next) << spec.name;
+            EXPECT_TRUE(std::equal(own + here, own + here + n, want + at)) << spec.name << " from " << at;
+            for (int64_t i = at; i < at + n; ++i) ++holders[static_cast<size_t>(p)][static_cast<size_t>(i)];
+            next = here + n;
+          });
+          EXPECT_EQ(next, spec.elements()) << spec.name;
+        }
+      }
+      for (int p = 0; p < std::ssize(holders); ++p) {
+        const ParamSpec& spec = whole.params()[p];
+        const bool is_replicated = spec.role == Role::kNorm || spec.role == Role::kPosition ||
+                                   spec.name.ends_with("norm.bias") || spec.name.ends_with("proj.bias") ||
+                                   spec.name.ends_with("down.bias");
+        EXPECT_THAT(holders[static_cast<size_t>(p)], ::testing::Each(is_replicated ? count : 1)) << spec.name;
+      }
+    }
+  }
+}
+
+TEST(TensorShare, SaysWhichParametersAreShared) {
+  const Transformer part(gpt2(), DType::f32, {}, {}, {.rank = 1, .count = 4});
+  for (const ParamSpec& spec : part.params().specs())
+    EXPECT_EQ(spec.is_sharded(), spec.elements() < spec.full_shape().elements()) << spec.name;
+  const Transformer alone(gpt2(), DType::f32);
+  for (const ParamSpec& spec : alone.params().specs()) EXPECT_FALSE(spec.is_sharded()) << spec.name;
+}
+
+// Elements per rank of what is sharded: 1 / count of the logical ones.
+TEST(TensorShare, SharesMemory) {
+  const ModelConfig config = llama();
+  const auto elements = [&](int count) {
+    int64_t total = 0;
+    const Transformer part(config, DType::f32, {}, {}, {.rank = 0, .count = count});
+    for (const ParamSpec& spec : part.params().specs())
+      if (!spec.is_vector()) total += spec.elements();
+    return total;
+  };
+  EXPECT_EQ(elements(1), 2 * elements(2));
+  EXPECT_EQ(elements(1), 4 * elements(4));
+}
+
+std::string refusal(const ModelConfig& config, int count, const Fp8LinearConfig& fp8 = {}) {
+  try {
+    Transformer(config, DType::f32, {}, fp8, {.rank = 0, .count = count});
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(TensorShare, ALayoutThatDoesNotFitIsRefusedWithTheNearest) {
+  EXPECT_EQ(refusal(llama(), 4), "accepted");
+  EXPECT_THAT(refusal(llama(), 8),
+              ::testing::AllOf(::testing::HasSubstr("parallel.tp must divide model.heads = 8, "
+                                                    "model.kv_heads = 4, model.ffn = 40"),
+                               ::testing::HasSubstr("got 8; the nearest valid value is 4")));
+  EXPECT_THAT(refusal(llama(), 3), ::testing::HasSubstr("the nearest valid value is 2"));
+  EXPECT_THAT(refusal(llama(), 4, {.recipe = Fp8Recipe::kRowwise}), ::testing::HasSubstr("precision.fp8"));
+  ModelConfig wide = llama();
+  wide.width = 32;
+  EXPECT_EQ(refusal(wide, 4, {.recipe = Fp8Recipe::kTensorwise}), "accepted");
+}
+
+}  // namespace
+}  // namespace ingot
