@@ -5,6 +5,7 @@
 
 #include "ingot/core/parallel.h"
 #include "ingot/ops/matmul.h"
+#include "ingot/ops/residual_add.h"
 #include "ingot/ops/rope.h"
 
 namespace ingot {
@@ -106,14 +107,24 @@ Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T) c
 
 Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T,
                                            const RecomputePlan& plan) const {
-  INGOT_CHECK(plan.blocks.size() == blocks_.size(), "Transformer::make_saved: a plan of {} blocks for {}",
-              plan.blocks.size(), blocks_.size());
+  return make_saved(arena, B, T, plan, all_units());
+}
+
+Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T, const RecomputePlan& plan,
+                                           UnitRange units) const {
+  INGOT_CHECK(0 <= units.first && units.first < units.end && units.end <= head_unit() + 1,
+              "Transformer::make_saved: units [{}, {}) of {}", units.first, units.end, head_unit() + 1);
+  INGOT_CHECK(plan.blocks.size() == block_count(units), "Transformer::make_saved: a plan of {} blocks for {}",
+              plan.blocks.size(), block_count(units));
+  INGOT_CHECK(plan.keeps_embedding || has_embedding(units),
+              "Transformer::make_saved: what came from another stage cannot be made again");
   const int64_t N = B * T, n = share_.rows(N);
   INGOT_CHECK(plan.is_forward_only || !share_.has_partial_gradients() || n < N,
               "Transformer::make_saved: {} ranks cannot split {} tokens", share_.count, N);
   Saved saved;
   saved.B = B;
   saved.T = T;
+  saved.units = units;
   saved.plan = plan;
   saved.x = arena.alloc(compute_, {n, config_.width});
   std::vector<AttentionLayer::Saved> shared_attention;
@@ -124,7 +135,7 @@ Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T,
         blocks_.front().attention.make_saved(arena, B, T, compute_, shared.attention, {}));
     shared_mlp.push_back(blocks_.front().mlp.make_saved(arena, N, compute_, shared.mlp, {}));
   }
-  for (size_t l = 0; l < blocks_.size(); ++l) {
+  for (size_t l = 0; l < plan.blocks.size(); ++l) {
     BlockPlan block = plan.blocks[l];
     const auto slot = static_cast<size_t>(block.slot);
     // The final norm's input is written after the embedding's last use, and is done with when that is made
@@ -138,8 +149,9 @@ Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T,
     saved.mlp.push_back(blocks_[l].mlp.make_saved(arena, N, compute_, block.mlp, shared_mlp[slot]));
     saved.mlp.back().norm = blocks_[l].mlp.make_stats(arena, N);
   }
-  saved.norm = final_norm_.make_stats(arena, n);
   saved.d = arena.alloc(compute_, {n, config_.width});
+  if (!has_head(units)) return saved;
+  saved.norm = final_norm_.make_stats(arena, n);
   saved.losses = arena.alloc(DType::f32, {N});
   saved.is_correct = arena.alloc(DType::u8, {N});
   return saved;
@@ -183,22 +195,25 @@ void Transformer::embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x
   ctx.params.release(embedding_unit());
 }
 
-void Transformer::run_blocks(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
-                             const Tensor& h, std::vector<KvCache>* caches) const {
-  const Tensor first = saved.attention.front().x;
-  embed(ctx, tokens, first, caches ? caches->front().length : 0);
+void Transformer::run_units(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
+                            const Tensor& h, std::vector<KvCache>* caches) const {
+  if (has_embedding(saved.units)) embed(ctx, tokens, stage_input(saved), caches ? caches->front().length : 0);
   // The residual stream is base + delta; the next norm adds them up. h serves as delta until the end.
-  Tensor base = first, delta;
-  for (size_t l = 0; l < blocks_.size(); ++l) {
-    ctx.params.prefetch(block_unit(l) + 1);
-    blocks_[l].attention.forward(ctx, saved.attention[l], h, base, delta, doc_start, rope_table_,
-                                 caches ? &(*caches)[l] : nullptr);
-    blocks_[l].mlp.forward(ctx, saved.mlp[l], h, saved.attention[l].x, h);
+  Tensor base = stage_input(saved), delta;
+  for (size_t l = 0; l < saved.attention.size(); ++l) {
+    const int unit = block_unit(first_block(saved.units) + l);
+    if (unit + 1 < saved.units.end) ctx.params.prefetch(unit + 1);
+    block(saved, l).attention.forward(ctx, saved.attention[l], h, base, delta, doc_start, rope_table_,
+                                      caches ? &(*caches)[l] : nullptr);
+    block(saved, l).mlp.forward(ctx, saved.mlp[l], h, saved.attention[l].x, h);
     base = saved.mlp[l].x;
     delta = h;
-    ctx.params.release(block_unit(l));
+    ctx.params.release(unit);
   }
-  final_norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
+  if (has_head(saved.units))
+    final_norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
+  else if (delta)
+    residual_add(saved.x, base, delta, ctx.stream);
 }
 
 void LossSums::add(const LossSums& other) {
@@ -218,7 +233,8 @@ LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, Saved&
   const ScratchScope scope(ctx.scratch);
   const bool has_grads = grad_scale != 0;
   const Tensor own = ctx.scratch.alloc(compute_, saved.d.shape);
-  run_blocks(ctx, batch.tokens, batch.doc_start, saved, own, nullptr);
+  run_units(ctx, batch.tokens, batch.doc_start, saved, own, nullptr);
+  if (!has_head(saved.units)) return {};
 
   const Tensor h = all_rows(ctx.scratch, own, N);
   ctx.region.enter(h, own, ctx.stream);
@@ -253,30 +269,38 @@ void Transformer::recompute(LayerContext& ctx, const MicroBatch& batch, const Sa
     const RecomputePlan::Again again = saved.plan.again(l);
     const AttentionLayer::Saved& attention = saved.attention[l];
     if (again.heads)
-      blocks_[l].attention.forward(ctx, attention, again.residual ? h : Tensor{}, base, delta,
-                                   batch.doc_start, rope_table_, nullptr);
+      block(saved, l).attention.forward(ctx, attention, again.residual ? h : Tensor{}, base, delta,
+                                        batch.doc_start, rope_table_, nullptr);
     base = again.residual ? attention.x : saved.mlp[l].x;
     delta = again.residual ? h : Tensor{};
     const bool goes_on = l + 1 < end;
-    if (again.pre) blocks_[l].mlp.forward(ctx, saved.mlp[l], goes_on ? h : Tensor{}, base, delta);
+    if (again.pre) block(saved, l).mlp.forward(ctx, saved.mlp[l], goes_on ? h : Tensor{}, base, delta);
     base = saved.mlp[l].x;
     delta = h;
-    if (again.pre && goes_on) ctx.params.release(block_unit(l));
+    if (again.pre && goes_on) ctx.params.release(block_unit(first_block(saved.units) + l));
   }
 }
 
 void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& saved) const {
   INGOT_CHECK(!saved.plan.is_forward_only, "Transformer::backward: forward kept nothing");
   const int64_t N = saved.B * saved.T;
-  final_norm_.backward(ctx, saved.d, saved.d, saved.x, saved.norm, {});
-  ctx.params.grad_ready(head_unit());
-  for (size_t l = blocks_.size(); l-- > 0;) {
-    ctx.params.prefetch(block_unit(l) - 1);
+  if (has_head(saved.units)) {
+    final_norm_.backward(ctx, saved.d, saved.d, saved.x, saved.norm, {});
+    ctx.params.grad_ready(head_unit());
+  }
+  for (size_t l = saved.attention.size(); l-- > 0;) {
+    const int unit = block_unit(first_block(saved.units) + l);
+    if (unit > saved.units.first) ctx.params.prefetch(unit - 1);
     if (saved.plan.segment_end(l) == l + 1) recompute(ctx, batch, saved, saved.plan.segment_begin(l), l + 1);
-    blocks_[l].mlp.backward(ctx, saved.mlp[l], saved.d);
-    blocks_[l].attention.backward(ctx, saved.attention[l], saved.d, batch.doc_start, rope_table_);
-    ctx.params.release(block_unit(l));
-    ctx.params.grad_ready(block_unit(l));
+    block(saved, l).mlp.backward(ctx, saved.mlp[l], saved.d);
+    block(saved, l).attention.backward(ctx, saved.attention[l], saved.d, batch.doc_start, rope_table_);
+    ctx.params.release(unit);
+    ctx.params.grad_ready(unit);
+  }
+  if (!has_embedding(saved.units)) {
+    const bool has_tied_table = has_head(saved.units) && head_weight() == wte_;
+    if (has_tied_table) ctx.params.grad_ready(embedding_unit());
+    return;
   }
   const ScratchScope scope(ctx.scratch);
   const Tensor buffer = ctx.dropout.p > 0 ? ctx.scratch.alloc(compute_, saved.d.shape) : Tensor{};
@@ -322,7 +346,7 @@ void Transformer::infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvC
   const ScratchScope scope(ctx.scratch);
   Saved saved = make_saved(ctx.scratch, 1, n, forward_only_plan(config_.layers));
   const Tensor own = ctx.scratch.alloc(compute_, saved.x.shape);
-  run_blocks(ctx, tokens.reshape({1, n}), {}, saved, own, &caches);
+  run_units(ctx, tokens.reshape({1, n}), {}, saved, own, &caches);
   for (KvCache& cache : caches) cache.length += n;
   const Tensor h = all_rows(ctx.scratch, own, n);
   ctx.region.enter(h, own, ctx.stream);

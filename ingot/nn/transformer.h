@@ -2,6 +2,7 @@
 // backward; all activations lie in a Saved that the caller owns.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -32,18 +33,25 @@ struct LossSums {
   void add(const LossSums& other);
 };
 
+// Consecutive units of a model, a pipeline stage: 0 the embedding, 1 .. layers the blocks, layers + 1 the
+// head.
+struct UnitRange {
+  int first = 0, end = 0;
+};
+
 class Transformer {
  public:
   // What backward needs of forward, for B sequences of T tokens, and where it lies. n: this rank's rows of
   // the residual stream, N unless tensor-parallel ranks split the tokens.
   struct Saved {
     int64_t B = 0, T = 0;
-    RecomputePlan plan;
+    UnitRange units;                               // that forward and backward are of
+    RecomputePlan plan;                            // of its blocks
     std::vector<AttentionLayer::Saved> attention;  // per block
     std::vector<MlpLayer::Saved> mlp;              // per block
-    Tensor x;                                      // (n, C) input of the final norm
+    Tensor x;  // (n, C) input of the final norm, or what the units give on
     NormStats norm;
-    Tensor d;           // (n, C) gradient of the residual stream, from the head down
+    Tensor d;           // (n, C) gradient of the residual stream, from the head (or what comes back) down
     Tensor losses;      // (N) f32
     Tensor is_correct;  // (N) u8
   };
@@ -63,17 +71,28 @@ class Transformer {
   // plan. REQUIRES: ranks that split the tokens divide B*T, unless the plan is forward-only.
   Saved make_saved(Arena& arena, int64_t B, int64_t T) const;
   Saved make_saved(Arena& arena, int64_t B, int64_t T, const RecomputePlan& plan) const;
+  // Of some units; the plan is of their blocks alone.
+  Saved make_saved(Arena& arena, int64_t B, int64_t T, const RecomputePlan& plan, UnitRange units) const;
+  UnitRange all_units() const { return {0, head_unit() + 1}; }
   // Scratch bytes of forward and, when training, backward.
   size_t scratch_bytes(int64_t B, int64_t T, bool is_training) const;
 
   // Losses of the batch under the weights. With grad_scale != 0 also the head's gradients of
   // grad_scale * (sum of losses), and saved.d, from which backward goes on. checked_tokens > 0: so many
   // losses are computed once more in f32.
+  //
+  // Of units without the embedding, forward goes on from stage_input (the x of the units before) and backward
+  // leaves its gradient in saved.d; of units without the head, forward ends with saved.x, gives no losses,
+  // and backward goes on from the gradient of that in saved.d.
   LossSums forward(LayerContext& ctx, const MicroBatch& batch, Saved& saved, float grad_scale,
                    int64_t checked_tokens = 0) const;
   // Adds the gradients of all other parameters, computing again what saved.plan says. REQUIRES: forward with
   // grad_scale != 0 on this saved, with the same dropout; the plan is not forward-only.
   void backward(LayerContext& ctx, const MicroBatch& batch, Saved& saved) const;
+
+  const Tensor& stage_input(const Saved& saved) const {
+    return saved.attention.empty() ? saved.x : saved.attention.front().x;
+  }
 
   // Times of block 0's parts and of the embedding for B sequences of T tokens, each the median of three on
   // memory of its own. REQUIRES: the weights' memory has been written.
@@ -100,6 +119,14 @@ class Transformer {
   int block_unit(size_t l) const { return static_cast<int>(l) + 1; }
   int head_unit() const { return static_cast<int>(blocks_.size()) + 1; }
   int head_weight() const { return lm_head_ >= 0 ? lm_head_ : wte_; }
+  bool has_embedding(UnitRange units) const { return units.first == embedding_unit(); }
+  bool has_head(UnitRange units) const { return units.end == head_unit() + 1; }
+  // The model's number of the first block, and how many there are.
+  static size_t first_block(UnitRange units) { return static_cast<size_t>(std::max(units.first, 1) - 1); }
+  size_t block_count(UnitRange units) const {
+    return static_cast<size_t>(std::min(units.end, head_unit()) - 1) - first_block(units);
+  }
+  const Block& block(const Saved& saved, size_t i) const { return blocks_[first_block(saved.units) + i]; }
 
   // The rows of a (Vp, C) table that are here.
   TablePart table_part(const Tensor& rows) const { return {rows, share_.first(vocab_rows()), vocab_rows()}; }
@@ -108,12 +135,12 @@ class Transformer {
 
   // x (n, C) = dropout(embedding of the tokens), the first block's input.
   void embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x, int64_t first_position) const;
-  // Blocks [begin, end) once more, as far as memory of theirs has been overwritten.
+  // Of saved's blocks [begin, end) once more, as far as memory of theirs has been overwritten.
   void recompute(LayerContext& ctx, const MicroBatch& batch, const Saved& saved, size_t begin,
                  size_t end) const;
-  // h (n, C): the final norm's result.
-  void run_blocks(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
-                  const Tensor& h, std::vector<KvCache>* caches) const;
+  // h (n, C): the final norm's result; of units without the head, scratch.
+  void run_units(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
+                 const Tensor& h, std::vector<KvCache>* caches) const;
 
   ModelConfig config_;
   DType compute_;

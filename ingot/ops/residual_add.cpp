@@ -1,0 +1,24 @@
+#include "ingot/ops/residual_add.h"
+
+#include "ingot/core/parallel.h"
+#include "ingot/ops/dispatch.h"
+#include "ingot/ops/vec.h"
+
+namespace ingot {
+
+void residual_add(const Tensor& sum, const Tensor& x, const Tensor& residual, Stream& stream) {
+  const Span span(stream.trace, "norm");
+  INGOT_CHECK(x.is_contiguous(), "residual_add: x must be contiguous, got {}", x.shape.to_string());
+  check_tensor(sum, x.dtype, x.shape, "residual_add: sum");
+  check_tensor(residual, x.dtype, x.shape, "residual_add: residual");
+  constexpr int64_t kGrain = 1 << 13;  // elements a thread takes at least
+  INGOT_DISPATCH(x.dtype, T, {
+    parallel_for(x.elements(), kGrain, [&](int64_t begin, int64_t end) {
+      T* s = sum.as<T>() + begin;
+      const T *a = x.as<T>() + begin, *b = residual.as<T>() + begin;
+      vec::for_each(end - begin, [&](auto load, auto store) { store(s, load(a) + load(b)); });
+    });
+  });
+}
+
+}  // namespace ingot

@@ -1,0 +1,201 @@
+// Pipelines on several ranks against one rank that has the whole model.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ingot/comm/mpi_job.h"
+#include "ingot/core/philox.h"
+#include "ingot/parallel/pipeline.h"
+
+namespace ingot {
+namespace {
+
+Communicator* world = nullptr;
+
+constexpr int64_t kB = 2, kT = 12, kMicros = 8, kVocab = 61;
+
+ModelConfig llama() {
+  ModelConfig c;
+  c.layers = 6;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.width = 32;
+  c.context = kT;
+  c.vocab = kVocab;
+  c.dropout = 0.1;
+  return c.resolved();
+}
+
+ModelConfig gpt2() {
+  ModelConfig c = llama();
+  c.kv_heads = 4;
+  c.norm = NormKind::kLayerNorm;
+  c.positions = PositionKind::kLearned;
+  c.mlp = MlpKind::kGeluTanh;
+  c.has_bias = true;
+  c.is_tied = false;
+  return c.resolved();
+}
+
+struct Batches {
+  std::vector<int32_t> tokens, targets;
+  std::vector<MicroBatch> micros;
+  Batches() {
+    const RandomKey key{.seed = 9, .purpose = Purpose::kSample, .stream = 0, .step = 0};
+    const auto draw = [&](int64_t i) {
+      return static_cast<int32_t>(random_word(key, static_cast<uint64_t>(i)) % kVocab);
+    };
+    for (int64_t n = 0; n < kMicros * kB * kT; ++n) {
+      tokens.push_back(draw(n));
+      targets.push_back(draw(n + 1));
+    }
+    for (int64_t m = 0; m < kMicros; ++m) {
+      const int64_t first = m * kB * kT;
+      micros.push_back({.tokens = Tensor(tokens.data() + first, DType::i32, {kB, kT}),
+                        .targets = Tensor(targets.data() + first, DType::i32, {kB, kT}),
+                        .doc_start = {}});
+    }
+  }
+};
+
+struct Replica {
+  Transformer model;
+  ResidentStore store;
+  Stream stream;
+  Region region;
+  Arena scratch;
+  Replica(const ModelConfig& config, DType compute)
+      : model(config, compute),
+        store(model.params(), compute),
+        scratch("scratch", model.scratch_bytes(kB, kT, true)) {
+    init_params(store, 11);
+    store.refresh_compute(stream);
+  }
+  LayerContext context(int64_t micro) {
+    return {.params = store,
+            .region = region,
+            .scratch = scratch,
+            .stream = stream,
+            .dropout = {.p = static_cast<float>(model.config().dropout),
+                        .seed = 3,
+                        .step = 7,
+                        .first_row = micro * kB * kT}};
+  }
+  // One rank's step: accumulation.
+  LossSums run_alone(const Batches& batches) {
+    Arena measure("plan");
+    model.make_saved(measure, kB, kT);
+    Arena activations("activations", measure.peak_bytes());
+    Transformer::Saved saved = model.make_saved(activations, kB, kT);
+    LossSums sums;
+    for (int64_t m = 0; m < kMicros; ++m) {
+      LayerContext ctx = context(m);
+      sums.add(model.forward(ctx, batches.micros[static_cast<size_t>(m)], saved, 0.1f));
+      model.backward(ctx, batches.micros[static_cast<size_t>(m)], saved);
+    }
+    return sums;
+  }
+  std::vector<float> grads(int unit) {
+    const Tensor g = store.get(unit).grad;
+    return {g.as<float>(), g.as<float>() + g.elements()};
+  }
+};
+
+// Where two sums meet: the tied table's, of the head and of the embedding.
+double error(const std::vector<float>& got, const std::vector<float>& want) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    difference += std::pow(static_cast<double>(got[i]) - static_cast<double>(want[i]), 2);
+    size += std::pow(static_cast<double>(want[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
+std::vector<int> equal_split(const Transformer& model, int stages) {
+  return split_units(std::vector<double>(static_cast<size_t>(model.params().units()), 1.0), stages);
+}
+
+void expect_one_rank_results(const ModelConfig& config, DType compute, PipelineKind kind, int chunks,
+                             const RecomputeConfig& recompute) {
+  const Batches batches;
+  Replica whole(config, compute), own(config, compute);
+  const LossSums want = whole.run_alone(batches);
+  const PipelineShape shape{.kind = kind, .ranks = world->size(), .chunks = chunks, .micros = kMicros};
+  Pipeline pipeline(own.model,
+                    {.shape = shape,
+                     .first_units = equal_split(own.model, shape.stages()),
+                     .recompute = recompute,
+                     .B = kB,
+                     .T = kT},
+                    *world);
+  const LossSums got = pipeline.run([&](int64_t micro) { return own.context(micro); }, batches.micros, 0.1f);
+  pipeline.add_tied_gradients(own.store);
+  if (world->rank() == world->size() - 1) {
+    EXPECT_EQ(got.loss, want.loss);
+    EXPECT_EQ(got.correct, want.correct);
+  } else {
+    EXPECT_EQ(got.counted, 0);
+  }
+  // On each stage micro-batches go backward in order: the bits of accumulation.
+  for (int unit = 0; unit < own.model.params().units(); ++unit) {
+    const std::vector<float> g = own.grads(unit);
+    if (!pipeline.needs(unit))
+      EXPECT_TRUE(std::all_of(g.begin(), g.end(), [](float x) { return x == 0; })) << unit;
+    else if (unit == 0 && config.is_tied)
+      EXPECT_LE(error(g, whole.grads(unit)), 4 * 0x1p-24);  // a different order of 2 * kMicros additions
+    else
+      EXPECT_EQ(g, whole.grads(unit)) << unit;
+  }
+  EXPECT_GE(pipeline.measured_bubble(), 0);
+  EXPECT_LE(pipeline.measured_bubble(), 1);
+}
+
+TEST(Pipeline, EverySchedulesGradientsAreThoseOfOneRank) {
+  for (const ModelConfig& config : {llama(), gpt2()})
+    for (DType compute : {DType::f32, DType::bf16}) {
+      expect_one_rank_results(config, compute, PipelineKind::kGpipe, 1, {});
+      expect_one_rank_results(config, compute, PipelineKind::kOneFOneB, 1, {});
+      if (world->size() > 1 && 2 * world->size() <= 8)
+        expect_one_rank_results(config, compute, PipelineKind::kInterleaved, 2, {});
+    }
+  if (world->size() == 2) expect_one_rank_results(llama(), DType::f32, PipelineKind::kInterleaved, 4, {});
+}
+
+TEST(Pipeline, WithActivationsComputedAgain) {
+  for (RecomputePolicy policy : {RecomputePolicy::kNone, RecomputePolicy::kBlock, RecomputePolicy::kSqrt})
+    expect_one_rank_results(llama(), DType::f32, PipelineKind::kOneFOneB, 1,
+                            {.policy = policy, .parts = {RecomputePart::kNorms, RecomputePart::kEmbedding}});
+}
+
+// 1F1B keeps p - r micro-batches on rank r, GPipe all of them.
+TEST(Pipeline, KeepsTheActivationsOfItsSchedule) {
+  const Replica own(gpt2(), DType::f32);
+  const auto bytes = [&](PipelineKind kind) {
+    return Pipeline(own.model,
+                    {.shape = {.kind = kind, .ranks = world->size(), .micros = kMicros},
+                     .first_units = equal_split(own.model, world->size()),
+                     .B = kB,
+                     .T = kT},
+                    *world)
+        .arena()
+        .capacity_bytes();
+  };
+  const auto kept = static_cast<size_t>(std::min<int64_t>(kMicros, world->size() - world->rank()));
+  EXPECT_EQ(bytes(PipelineKind::kOneFOneB) * kMicros, bytes(PipelineKind::kGpipe) * kept);
+}
+
+}  // namespace
+}  // namespace ingot
+
+int main(int argc, char** argv) {
+  ingot::MpiJob job({.timeout_s = 100, .message_delay_s = 0, .verifies = true});
+  ingot::world = &job.world();
+  if (ingot::world->rank() > 0) GTEST_FLAG_SET(brief, true);
+  testing::InitGoogleTest(&argc, argv);
+  int64_t failed = RUN_ALL_TESTS();
+  if (failed) std::fprintf(stderr, "rank %d has failed tests\n", ingot::world->rank());
+  ingot::world->all_reduce("failed", ingot::Tensor(&failed, ingot::DType::i64, {1}), ingot::ReduceOp::kMax);
+  return static_cast<int>(failed);
+}
