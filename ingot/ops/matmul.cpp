@@ -15,13 +15,12 @@ constexpr bool kHasAmx = true;
 #else
 constexpr bool kHasAmx = false;
 #endif
-// Products whose sums are long go to Ingot's own AMX engine, which keeps them in f32 registers and cache; the
-// others to oneDNN, whose packing is the quicker (docs/benchmarks/matmul.md).
+// Where Ingot's own AMX engine is the faster (docs/benchmarks/matmul.md): not for the weight gradients, whose
+// two operands both lie the wrong way, nor for a few rows.
 bool is_for_amx([[maybe_unused]] const MatmulProblem& p) {
-  constexpr int64_t kLongSum = 2048, kLeastRows = 16;
+  constexpr int64_t kLeastRows = 16;
   if constexpr (kHasAmx)
-    return p.in == DType::bf16 && p.form != MatmulForm::kTN && p.K >= kLongSum && p.M >= kLeastRows &&
-           amx::is_available();
+    return p.in == DType::bf16 && p.form != MatmulForm::kTN && p.M >= kLeastRows && amx::is_available();
   return false;
 }
 

@@ -26,9 +26,9 @@ namespace {
 constexpr int64_t kPanel = 32;              // rows of a, columns of b, k of a step
 constexpr int64_t kTileLines = 16;          // of a tile
 constexpr int64_t kTile = kTileLines * 32;  // elements of a tile of bf16: 1 KB
-constexpr int64_t kBlockK = 384;            // a panel of b, 24 KB, stays in the first-level cache
+constexpr int64_t kBlockK = 768;            // a panel of b, 48 KB, is about the first-level cache
 constexpr int64_t kBlockM = 256;            // a block of a and one of b stay in the second-level cache
-constexpr int64_t kBlockN = 1024;
+constexpr int64_t kBlockN = 512;
 constexpr int64_t kSumRows = 2048;          // rows whose f32 sums are kept where c is bf16 and k is long
 constexpr int64_t kSumLd = kBlockN + 16;    // no power of two: its rows would share a set of the cache
 constexpr double kProductsPerPacked = 100;  // multiplications that take as long as packing an element
@@ -242,11 +242,12 @@ void store_f32(float* c, int64_t ldc, const float* tile, int64_t rows, int64_t c
 }
 
 // c (rows, columns) bf16 = alpha * sums, rounded.
-void store_bf16(uint16_t* c, int64_t ldc, const float* sums, int64_t rows, int64_t columns, float alpha) {
+void store_bf16(uint16_t* c, int64_t ldc, const float* sums, int64_t ld, int64_t rows, int64_t columns,
+                float alpha) {
   const __m512 factor = _mm512_set1_ps(alpha);
   for (int64_t i = 0; i < rows; ++i) {
-    const __m512 low = _mm512_mul_ps(factor, _mm512_loadu_ps(sums + i * kSumLd)),
-                 high = _mm512_mul_ps(factor, _mm512_loadu_ps(sums + i * kSumLd + 16));
+    const __m512 low = _mm512_mul_ps(factor, _mm512_loadu_ps(sums + i * ld)),
+                 high = _mm512_mul_ps(factor, _mm512_loadu_ps(sums + i * ld + 16));
     const __m512bh both = _mm512_cvtne2ps_pbh(high, low);
     _mm512_mask_storeu_epi16(c + i * ldc, first(columns), reinterpret_cast<const __m512i&>(both));
   }
@@ -291,19 +292,20 @@ class Part {
                   const uint16_t* b) {
     const int64_t rows = std::min(kPanel, m.end - row), columns = std::min(kPanel, n.end - column);
     const int64_t left = p_.K - k, steps = (std::min(kBlockK, left) + kPanel - 1) / kPanel;
+    alignas(64) float tile[kPanel * kPanel];
     if (p_.out == DType::f32) {
       float* c = static_cast<float*>(p_.c) + row * p_.ldc + column;
-      const bool accumulate = p_.accumulate || k > 0;
-      if (p_.alpha == 1 && rows == kPanel && columns == kPanel)
-        return kernel(c, p_.ldc, accumulate, a, b, steps);
-      alignas(64) float tile[kPanel * kPanel];
-      kernel(tile, kPanel, false, a, b, steps);
-      return store_f32(c, p_.ldc, tile, rows, columns, p_.alpha, accumulate);
+      kernel(tile, kPanel, false, a, b, steps);  // tiles go into long rows slowly
+      return store_f32(c, p_.ldc, tile, rows, columns, p_.alpha, p_.accumulate || k > 0);
     }
-    float* sums = panels_.sums.data() + (row - m.begin) * kSumLd + column - n.begin;
-    kernel(sums, kSumLd, k > 0, a, b, steps);
-    if (left <= kBlockK)
-      store_bf16(static_cast<uint16_t*>(p_.c) + row * p_.ldc + column, p_.ldc, sums, rows, columns, p_.alpha);
+    // The sums of a long k wait in memory between its blocks.
+    const bool is_long = p_.K > kBlockK;
+    const int64_t ld = is_long ? kSumLd : kPanel;
+    float* sums = is_long ? panels_.sums.data() + (row - m.begin) * ld + column - n.begin : tile;
+    kernel(sums, ld, k > 0, a, b, steps);
+    if (left > kBlockK) return;
+    auto* c = static_cast<uint16_t*>(p_.c) + row * p_.ldc + column;
+    store_bf16(c, p_.ldc, sums, ld, rows, columns, p_.alpha);
   }
 
   const MatmulProblem& p_;
