@@ -61,13 +61,15 @@ struct bf16 {
   uint16_t bits;
 
   bf16() = default;
-  explicit bf16(float value) {
+  explicit constexpr bf16(float value) {
     const uint32_t u = std::bit_cast<uint32_t>(value);
     const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     const bool is_nan = (u & 0x7fffffffu) > 0x7f800000u;
     bits = static_cast<uint16_t>(is_nan ? ((u >> 16) | 0x40u) : rounded);
   }
-  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  explicit constexpr operator float() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
 };
 
 template <typename T>

@@ -1,28 +1,19 @@
 // The activations as elementwise rules: value and derivative side by side, in one place for every device.
 //
-// A rule is written over a Math that supplies the number type and its exp: VecMath below for the CPU's
-// registers, one of plain floats for a GPU thread.
+// A rule is written over a Math that supplies the number type and its exp: VecMath (ops/vec_math.h) for the
+// CPU's registers, one of plain floats for a thread of a GPU (ops/cuda_kernel.h). All is constexpr, which is
+// what lets a device compiler take it.
 //   using V = ...;  static V constant(float);  static V abs(V);  static V exp(V);  static V reciprocal(V);
 #pragma once
 
-#include "ingot/ops/vec.h"
-
 namespace ingot {
-
-struct VecMath {
-  using V = vec::Vec;
-  static V constant(float x) { return vec::splat(x); }
-  static V abs(V x) { return (V)((vec::UintVec)x & 0x7fffffffu); }
-  static V exp(V x) { return vec::exp(x); }
-  static V reciprocal(V x) { return vec::reciprocal(x); }  // of x >= 1
-};
 
 // sigmoid(x) and its derivative without cancellation, from exp(-|x|).
 template <typename Math>
 struct Logistic {
   using V = typename Math::V;
   V value, slope;
-  explicit Logistic(V x) {
+  explicit constexpr Logistic(V x) {
     const V e = Math::exp(-Math::abs(x));
     const V r = Math::reciprocal(1.0f + e);
     value = x < 0.0f ? e * r : r;
@@ -33,8 +24,8 @@ struct Logistic {
 template <typename Math>
 struct SiluRule {
   using V = typename Math::V;
-  static V value(V x) { return x * Math::reciprocal(1.0f + Math::exp(-x)); }
-  static V derivative(V x) {
+  static constexpr V value(V x) { return x * Math::reciprocal(1.0f + Math::exp(-x)); }
+  static constexpr V derivative(V x) {
     const Logistic<Math> s(x);
     return s.value + x * s.slope;
   }
@@ -47,8 +38,8 @@ struct GeluTanhRule {
   using V = typename Math::V;
   static constexpr float kA = 1.5957691216057308f;  // 2 sqrt(2 / pi)
   static constexpr float kB = 1.5957691216057308f * 0.044715f;
-  static V value(V x) { return x * Math::reciprocal(1.0f + Math::exp(-(x * (kA + kB * (x * x))))); }
-  static V derivative(V x) {
+  static constexpr V value(V x) { return x * Math::reciprocal(1.0f + Math::exp(-(x * (kA + kB * (x * x))))); }
+  static constexpr V derivative(V x) {
     const V square = x * x;
     const Logistic<Math> s(x * (kA + kB * square));
     return s.value + x * (kA + 3.0f * kB * square) * s.slope;
@@ -63,7 +54,7 @@ struct GeluExactRule {
   struct Normal {
     V cumulative, density;  // density without its factor 1 / sqrt(2 pi)
   };
-  static Normal normal(V x) {
+  static constexpr Normal normal(V x) {
     const V a = Math::abs(x);
     const V k = Math::reciprocal(1.0f + 0.305f * a);
     V p = Math::constant(0.03669919281f);
@@ -78,8 +69,8 @@ struct GeluExactRule {
     const V tail = density * (p * k);
     return {x < 0.0f ? tail : 1.0f - tail, density};
   }
-  static V value(V x) { return x * normal(x).cumulative; }
-  static V derivative(V x) {
+  static constexpr V value(V x) { return x * normal(x).cumulative; }
+  static constexpr V derivative(V x) {
     const Normal n = normal(x);
     return n.cumulative + 0.3989422804f * x * n.density;
   }
@@ -88,9 +79,9 @@ struct GeluExactRule {
 template <typename Math>
 struct Relu2Rule {
   using V = typename Math::V;
-  static V positive_part(V x) { return x < 0.0f ? Math::constant(0.0f) : x; }  // NaN stays NaN
-  static V value(V x) { return positive_part(x) * positive_part(x); }
-  static V derivative(V x) { return 2.0f * positive_part(x); }
+  static constexpr V positive_part(V x) { return x < 0.0f ? Math::constant(0.0f) : x; }  // NaN stays NaN
+  static constexpr V value(V x) { return positive_part(x) * positive_part(x); }
+  static constexpr V derivative(V x) { return 2.0f * positive_part(x); }
 };
 
 }  // namespace ingot

@@ -9,12 +9,12 @@
 
 namespace ingot {
 
-inline float join_tail(bf16 high, uint16_t tail) {
+constexpr float join_tail(bf16 high, uint16_t tail) {
   const int32_t low = static_cast<int16_t>(tail);
   return std::bit_cast<float>((static_cast<uint32_t>(high.bits) << 16) + static_cast<uint32_t>(low));
 }
 
-inline void split_tail(bf16& high, uint16_t& tail, float x) {
+constexpr void split_tail(bf16& high, uint16_t& tail, float x) {
   const auto u = std::bit_cast<uint32_t>(x);
   high.bits = static_cast<uint16_t>((u + 0x8000u) >> 16);
   tail = static_cast<uint16_t>(u);

@@ -13,7 +13,7 @@ struct HeadView {
   // REQUIRES: t is (B,T,H,D) of dtype T, the last dim contiguous.
   explicit HeadView(const Tensor& t)
       : data(t.as<T>()), batch_stride(t.strides[0]), time_stride(t.strides[1]), head_stride(t.strides[2]) {}
-  T* at(int64_t b, int64_t t, int64_t h) const {
+  constexpr T* at(int64_t b, int64_t t, int64_t h) const {
     return data + b * batch_stride + t * time_stride + h * head_stride;
   }
 };

@@ -31,7 +31,7 @@ struct Adam {
         rms_scale(
             static_cast<float>(1 / std::sqrt(1 - std::pow(params.beta2, static_cast<double>(step.t))))) {}
 
-  void operator()(float& w, float g, float& m, float& v) const {
+  constexpr void operator()(float& w, float g, float& m, float& v) const {
     const float gradient = g * grad_scale + weight_decay * w;
     m += (gradient - m) * (1 - beta1);
     v = v * beta2 + gradient * gradient * (1 - beta2);

@@ -26,7 +26,7 @@ struct Lion {
         grad_scale(step.grad_scale),
         decay(static_cast<float>(1 - step.lr * step.weight_decay)) {}
 
-  void operator()(float& w, float g, float& m) const {
+  constexpr void operator()(float& w, float g, float& m) const {
     const float gradient = g * grad_scale;
     const float mixed = m * beta1 + gradient * (1 - beta1);
     const float sign = mixed > 0 ? 1.0f : mixed < 0 ? -1.0f : mixed;

@@ -26,7 +26,7 @@ struct Momentum {
         grad_part(params.has_nesterov ? 1.0f : 0.0f),
         buffer_part(params.has_nesterov ? momentum : 1.0f) {}
 
-  void operator()(float& w, float g, float& buffer) const {
+  constexpr void operator()(float& w, float g, float& buffer) const {
     const float gradient = g * grad_scale + weight_decay * w;
     buffer = momentum * buffer + gradient;
     w -= lr * (grad_part * gradient + buffer_part * buffer);

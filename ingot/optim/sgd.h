@@ -19,7 +19,7 @@ struct Sgd {
         grad_scale(step.grad_scale),
         weight_decay(static_cast<float>(step.weight_decay)) {}
 
-  void operator()(float& w, float g) const { w -= lr * (g * grad_scale + weight_decay * w); }
+  constexpr void operator()(float& w, float g) const { w -= lr * (g * grad_scale + weight_decay * w); }
 };
 
 }  // namespace ingot

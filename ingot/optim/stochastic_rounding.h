@@ -11,17 +11,9 @@
 #include "ingot/core/dtype.h"
 #include "ingot/core/philox.h"
 #include "ingot/ops/random_blocks.h"
+#include "ingot/optim/round_stochastically.h"
 
 namespace ingot {
-
-// x rounded up or down by 16 random bits; what is exact stays, and so do infinities and NaN.
-inline bf16 round_stochastically(float x, uint16_t random) {
-  const auto u = std::bit_cast<uint32_t>(x);
-  const bool is_finite = (u & 0x7f800000u) != 0x7f800000u;
-  bf16 rounded;
-  rounded.bits = static_cast<uint16_t>((is_finite ? u + random : u | (u << 16 != 0 ? 0x400000u : 0u)) >> 16);
-  return rounded;
-}
 
 // Half-words [first, first + n) of the stream; first is a multiple of 256.
 inline void random_halves(uint16_t* halves, const RandomBlocks& blocks, int64_t first, int64_t n) {

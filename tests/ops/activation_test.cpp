@@ -4,6 +4,7 @@
 
 #include "ingot/core/parallel.h"
 #include "ingot/ops/activation_rules.h"
+#include "ingot/ops/vec_math.h"
 #include "tests/reference/activation.h"
 
 namespace ingot::testing {
