@@ -17,9 +17,10 @@ MAY_INCLUDE = {
     "train": ["nn", "optim", "data", "formats", "ops", "core"],
     "parallel": ["train", "nn", "optim", "comm", "ops", "core"],
 }
-HEAVY = ("nlohmann/", "toml++/", "CLI/", "oneapi/", "pcre2", "mpi.h")
+HEAVY = ("nlohmann/", "toml++/", "CLI/", "oneapi/", "pcre2", "mpi.h", "cuda_runtime.h", "cublasLt.h")
 # Headers that only .cpp files of their own folder include, wrappers of a library.
-WRAPPERS = {"ingot/comm/mpi_communicator.h": "mpi.h", "ingot/comm/mpi_watchdog.h": "mpi.h"}
+WRAPPERS = {"ingot/comm/mpi_communicator.h": "mpi.h", "ingot/comm/mpi_watchdog.h": "mpi.h",
+            "ingot/core/cuda_launch.h": "cuda_runtime.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 
 

@@ -5,24 +5,45 @@
 #include <algorithm>
 #include <utility>
 
-namespace ingot {
+#include "ingot/core/cuda_device.h"
 
-Arena::Arena(std::string name, size_t size_bytes) : name_(std::move(name)) {
-  capacity_bytes_ = std::max(size_bytes, kAlign);
-  void* memory = mmap(nullptr, capacity_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED)
+namespace ingot {
+namespace {
+
+[[maybe_unused]] cuda::MemoryKind cuda_kind(Memory memory) {
+  return memory == Memory::kDevice ? cuda::MemoryKind::kDevice : cuda::MemoryKind::kPinned;
+}
+
+}  // namespace
+
+Arena::Arena(std::string name, size_t size_bytes, Memory memory)
+    : name_(std::move(name)), memory_(memory), capacity_bytes_(std::max(size_bytes, kDeviceAlign)) {
+  if (memory_ != Memory::kHost) {
+    if constexpr (kHasCuda)
+      data_ = static_cast<char*>(cuda::allocate(cuda_kind(memory_), capacity_bytes_, name_));
+    else
+      fail(ErrorKind::kUsage, "arena '{}': this build has no CUDA; `ingot doctor` says how to get it", name_);
+    return;
+  }
+  void* block = mmap(nullptr, capacity_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (block == MAP_FAILED)
     fail(ErrorKind::kMemory, "arena '{}': the system refused {:.2f} GiB; use a smaller batch or model", name_,
          static_cast<double>(capacity_bytes_) / (1 << 30));
-  madvise(memory, capacity_bytes_, MADV_HUGEPAGE);  // fewer page faults; refusal is harmless
-  data_ = static_cast<char*>(memory);
+  madvise(block, capacity_bytes_, MADV_HUGEPAGE);  // fewer page faults; refusal is harmless
+  data_ = static_cast<char*>(block);
 }
 
 Arena::~Arena() {
-  if (data_) munmap(data_, capacity_bytes_);
+  if (!data_) return;
+  if constexpr (kHasCuda) {
+    if (memory_ != Memory::kHost) cuda::release(cuda_kind(memory_), data_);
+  }
+  if (memory_ == Memory::kHost) munmap(data_, capacity_bytes_);
 }
 
 Arena::Arena(Arena&& other) noexcept
     : name_(std::move(other.name_)),
+      memory_(other.memory_),
       data_(std::exchange(other.data_, nullptr)),
       capacity_bytes_(std::exchange(other.capacity_bytes_, 0)),
       used_bytes_(std::exchange(other.used_bytes_, 0)),
@@ -30,13 +51,14 @@ Arena::Arena(Arena&& other) noexcept
 
 Tensor Arena::alloc(DType dtype, const Shape& shape) {
   const size_t wanted = static_cast<size_t>(shape.elements()) * size_bytes(dtype);
-  const size_t padded = (wanted + kAlign - 1) / kAlign * kAlign;
+  const size_t align = memory_ == Memory::kHost ? kAlign : kDeviceAlign;
+  const size_t padded = (wanted + align - 1) / align * align;
   INGOT_CHECK(is_measuring() || used_bytes_ + padded <= capacity_bytes_,
               "arena '{}': {} bytes wanted, {} of {} used", name_, wanted, used_bytes_, capacity_bytes_);
   char* place = is_measuring() ? nullptr : data_ + used_bytes_;
   used_bytes_ += padded;
   peak_bytes_ = std::max(peak_bytes_, used_bytes_);
-  return Tensor(place, dtype, shape);
+  return Tensor(place, dtype, shape, memory_ == Memory::kDevice ? Device::kCuda : Device::kCpu);
 }
 
 void Arena::release_to(Mark mark) {

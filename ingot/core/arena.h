@@ -2,6 +2,9 @@
 //
 // The same layout code runs twice: first on a measuring arena, which only counts and returns tensors
 // without data, then on one of that size. Nothing is freed alone; release_to() drops everything after a mark.
+//
+// The memory is the host's, or a CUDA device's, or host memory that a device copies from and to by itself
+// (pinned).
 #pragma once
 
 #include <cstddef>
@@ -12,14 +15,17 @@
 
 namespace ingot {
 
+enum class Memory : uint8_t { kHost, kPinned, kDevice };
+
 class Arena {
  public:
   static constexpr size_t kAlign = 64;  // bytes; a cache line, an AVX-512 register
+  static constexpr size_t kDeviceAlign = 256;
 
   // A measuring arena: unlimited, without memory.
-  explicit Arena(std::string name) : name_(std::move(name)) {}
+  explicit Arena(std::string name, Memory memory = Memory::kHost) : name_(std::move(name)), memory_(memory) {}
   // Zero-filled memory of size_bytes (kMemory error if the system refuses).
-  Arena(std::string name, size_t size_bytes);
+  Arena(std::string name, size_t size_bytes, Memory memory = Memory::kHost);
   ~Arena();
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&&) = delete;
@@ -35,9 +41,11 @@ class Arena {
   size_t peak_bytes() const { return peak_bytes_; }
   size_t capacity_bytes() const { return capacity_bytes_; }
   bool is_measuring() const { return data_ == nullptr; }
+  Memory memory() const { return memory_; }
 
  private:
   std::string name_;
+  Memory memory_;
   char* data_ = nullptr;
   size_t capacity_bytes_ = 0;
   size_t used_bytes_ = 0;

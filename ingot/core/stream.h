@@ -18,6 +18,7 @@ class StreamResource {
 struct Stream {
   Device device = Device::kCpu;
   Trace* trace = nullptr;                             // borrowed; null: not traced
+  std::unique_ptr<StreamResource> queue;              // of a CUDA device (core/cuda_device.h)
   std::unique_ptr<StreamResource> matmul_primitives;  // made by ops/matmul at first use
   std::unique_ptr<StreamResource> matmul_panels;      // likewise
 };

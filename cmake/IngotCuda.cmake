@@ -1,0 +1,50 @@
+# CUDA where it is found: INGOT_HAS_CUDA, and ingot_cuda_sources(folder), which compiles ingot/FOLDER/*.cu into
+# the folder's library by nvcc itself. (CMake's own CUDA language would make every project that links the
+# installed libraries enable it too.)
+set(INGOT_CUDA AUTO CACHE STRING "CUDA devices: AUTO (where the toolkit is found), ON, OFF")
+set_property(CACHE INGOT_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(INGOT_CUDA_ARCHITECTURES "90a" CACHE STRING
+    "What the kernels are compiled for: 80, 90a, ... for machine code, 90-ptx for what newer devices compile")
+
+set(INGOT_HAS_CUDA OFF)
+if(NOT INGOT_CUDA STREQUAL "OFF")
+  find_package(CUDAToolkit QUIET)
+  if(CUDAToolkit_FOUND AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 13.0)
+    set(INGOT_HAS_CUDA ON)
+    message(STATUS "CUDA: ${CUDAToolkit_VERSION}, for ${INGOT_CUDA_ARCHITECTURES}")
+  elseif(INGOT_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "CUDA: INGOT_CUDA is ON, but no toolkit of 13.0 or newer was found (${CUDAToolkit_VERSION})")
+  else()
+    message(STATUS "CUDA: no toolkit of 13.0 or newer, devices are left out")
+  endif()
+endif()
+
+# fmt 9 takes nvcc for a compiler without constexpr, and then fails on its own consteval.
+set(INGOT_NVCC_FLAGS -std=c++20 -O3 -DFMT_USE_CONSTEXPR=1 --expt-relaxed-constexpr --Werror all-warnings -lineinfo
+    -Xcompiler=-fPIC -DINGOT_WITH_CUDA=1 -I${PROJECT_SOURCE_DIR})
+foreach(architecture ${INGOT_CUDA_ARCHITECTURES})
+  if(architecture MATCHES "^([0-9]+[a-z]?)-ptx$")
+    list(APPEND INGOT_NVCC_FLAGS -gencode=arch=compute_${CMAKE_MATCH_1},code=compute_${CMAKE_MATCH_1})
+  else()
+    list(APPEND INGOT_NVCC_FLAGS -gencode=arch=compute_${architecture},code=sm_${architecture})
+  endif()
+endforeach()
+
+function(ingot_cuda_sources name)
+  if(NOT INGOT_HAS_CUDA)
+    return()
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ingot/${name}/*.cu)
+  foreach(source ${sources})
+    get_filename_component(stem ${source} NAME_WE)
+    set(object ${PROJECT_BINARY_DIR}/cuda/${name}/${stem}.o)
+    add_custom_command(
+      OUTPUT ${object}
+      COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${CUDAToolkit_NVCC_EXECUTABLE} -ccbin ${CMAKE_CXX_COMPILER}
+              ${INGOT_NVCC_FLAGS} -MD -MF ${object}.d -c ${source} -o ${object}
+      DEPENDS ${source} DEPFILE ${object}.d
+      COMMENT "Building CUDA object ingot/${name}/${stem}.cu" VERBATIM COMMAND_EXPAND_LISTS)
+    target_sources(ingot_${name} PRIVATE ${object})
+  endforeach()
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/cuda/${name})
+endfunction()
