@@ -2,13 +2,23 @@
 
 #include <algorithm>
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/activation_rules.h"
 #include "ingot/ops/dispatch.h"
 #include "ingot/ops/row_sum.h"
 #include "ingot/ops/vec.h"
+#include "ingot/ops/vec_math.h"
 
 namespace ingot {
+
+namespace cuda {  // activation.cu
+decltype(ingot::activation_forward) activation_forward;
+decltype(ingot::activation_backward) activation_backward;
+decltype(ingot::swiglu_forward) swiglu_forward;
+decltype(ingot::swiglu_backward) swiglu_backward;
+}  // namespace cuda
+
 namespace {
 
 using vec::Vec;
@@ -67,6 +77,9 @@ void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Ac
   const Span span(stream.trace, "activation");
   check_rows(x, bias, "activation_forward");
   check_tensor(y, x.dtype, x.shape, "activation_forward: y");
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda) return cuda::activation_forward(y, x, bias, kind, stream);
+  }
   const int64_t N = x.dim(0), F = x.dim(1);
   const float* bias_row = bias ? bias.as<float>() : nullptr;
   INGOT_DISPATCH(x.dtype, T, {
@@ -87,6 +100,10 @@ void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy
   check_tensor(dy, x.dtype, x.shape, "activation_backward: dy");
   const int64_t N = x.dim(0), F = x.dim(1);
   if (dbias) check_tensor(dbias, DType::f32, {F}, "activation_backward: dbias");
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda)
+      return cuda::activation_backward(dx, dbias, dy, x, bias, kind, scratch, stream);
+  }
   const float* bias_row = bias ? bias.as<float>() : nullptr;
   RowSum dbias_sum(dbias, scratch);
   INGOT_DISPATCH(x.dtype, T, {
@@ -106,6 +123,9 @@ void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream) {
   const Span span(stream.trace, "activation");
   const int64_t F = check_gate_up(gate_up, "swiglu_forward"), N = gate_up.dim(0);
   check_tensor(y, gate_up.dtype, {N, F}, "swiglu_forward: y");
+  if constexpr (kHasCuda) {
+    if (y.device == Device::kCuda) return cuda::swiglu_forward(y, gate_up, stream);
+  }
   INGOT_DISPATCH(gate_up.dtype, T, {
     parallel_for(N, grain_rows(F), [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
@@ -123,6 +143,9 @@ void swiglu_backward(const Tensor& d_gate_up, const Tensor& dy, const Tensor& ga
   const int64_t F = check_gate_up(gate_up, "swiglu_backward"), N = gate_up.dim(0);
   check_tensor(d_gate_up, gate_up.dtype, gate_up.shape, "swiglu_backward: d_gate_up");
   check_tensor(dy, gate_up.dtype, {N, F}, "swiglu_backward: dy");
+  if constexpr (kHasCuda) {
+    if (dy.device == Device::kCuda) return cuda::swiglu_backward(d_gate_up, dy, gate_up, stream);
+  }
   INGOT_DISPATCH(gate_up.dtype, T, {
     parallel_for(N, grain_rows(F), [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {

@@ -23,7 +23,8 @@ void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Ac
                         Stream& stream);
 
 // dx = dy * f'(x + bias), x as given to forward; dbias += column sums of dx (before rounding), absent: not
-// wanted. dx may alias dy or x. scratch: (num_threads(), F) f32, unused without dbias.
+// wanted. dx may alias dy or x. scratch: (num_threads(), F) f32, of a CUDA device (kRowParts, F);
+// unused without dbias.
 void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy, const Tensor& x,
                          const Tensor& bias, Activation kind, const Tensor& scratch, Stream& stream);
 

@@ -1,11 +1,18 @@
 #include "ingot/ops/bias.h"
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/dispatch.h"
 #include "ingot/ops/row_sum.h"
 #include "ingot/ops/vec.h"
 
 namespace ingot {
+
+namespace cuda {  // bias.cu
+decltype(ingot::bias_forward) bias_forward;
+decltype(ingot::bias_backward) bias_backward;
+}  // namespace cuda
+
 namespace {
 
 using vec::Vec;
@@ -40,6 +47,9 @@ void bias_forward(const Tensor& y, const Tensor& b, Stream& stream) {
   check_rows(y, "bias_forward");
   const int64_t N = y.dim(0), C = y.dim(1);
   check_tensor(b, DType::f32, {C}, "bias_forward: b");
+  if constexpr (kHasCuda) {
+    if (y.device == Device::kCuda) return cuda::bias_forward(y, b, stream);
+  }
   INGOT_DISPATCH(y.dtype, T, {
     parallel_for(N, kGrainRows, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
@@ -55,6 +65,9 @@ void bias_backward(const Tensor& db, const Tensor& dy, const Tensor& scratch, St
   check_rows(dy, "bias_backward");
   const int64_t N = dy.dim(0), C = dy.dim(1);
   check_tensor(db, DType::f32, {C}, "bias_backward: db");
+  if constexpr (kHasCuda) {
+    if (dy.device == Device::kCuda) return cuda::bias_backward(db, dy, scratch, stream);
+  }
   RowSum db_sum(db, scratch);
   INGOT_DISPATCH(dy.dtype, T, {
     parallel_ranges(N, kGrainRows, [&](int thread, int64_t begin, int64_t end) {

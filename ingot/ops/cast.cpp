@@ -1,9 +1,15 @@
 #include "ingot/ops/cast.h"
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/dispatch.h"
 
 namespace ingot {
+
+namespace cuda {  // cast.cu
+decltype(ingot::cast) cast;
+}  // namespace cuda
+
 namespace {
 
 // By the scalar type's own rounding, which keeps subnormals: the optimizer's copies of weights have the same
@@ -21,6 +27,9 @@ void cast(const Tensor& to, const Tensor& from, Stream& stream) {
   INGOT_CHECK(to.shape == from.shape && to.is_contiguous() && from.is_contiguous(),
               "cast: shapes must be equal and contiguous, got {} and {}", to.shape.to_string(),
               from.shape.to_string());
+  if constexpr (kHasCuda) {
+    if (to.device == Device::kCuda) return cuda::cast(to, from, stream);
+  }
   INGOT_DISPATCH(from.dtype, From, {
     INGOT_DISPATCH(to.dtype, To, {
       parallel_for(to.elements(), 1 << 14, [&](int64_t begin, int64_t end) {

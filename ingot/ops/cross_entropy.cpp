@@ -2,11 +2,17 @@
 
 #include <algorithm>
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/cross_entropy_terms.h"
 #include "ingot/ops/dispatch.h"
 
 namespace ingot {
+
+namespace cuda {  // cross_entropy.cu
+decltype(ingot::cross_entropy) cross_entropy;
+}  // namespace cuda
+
 namespace {
 
 bool is_top(const float* x, float x_max, int32_t target) {
@@ -108,6 +114,10 @@ void cross_entropy(const Tensor& losses, const Tensor& is_correct, const Tensor&
   check_tensor(losses, DType::f32, {N}, "cross_entropy: losses");
   if (is_correct) check_tensor(is_correct, DType::u8, {N}, "cross_entropy: is_correct");
   if (d_logits) check_tensor(d_logits, d_logits.dtype, {N, Vp}, "cross_entropy: d_logits");
+  if constexpr (kHasCuda) {
+    if (logits.device == Device::kCuda)
+      return cuda::cross_entropy(losses, is_correct, d_logits, logits, targets, config, stream);
+  }
   loss_terms::check_targets(targets, config.vocab);
   INGOT_DISPATCH(d_logits ? d_logits.dtype : DType::f32, D, {
     with_cap(config,

@@ -34,7 +34,7 @@ struct CrossEntropyConfig {
 // as they are; with it their memory is used for intermediate values, and d_logits may be that same memory
 // (f32). Exponentials are f32, their sum is collected in double. A NaN logit, and without a cap +inf, gives
 // a NaN loss. A target that is neither in [0, vocab) nor kIgnoreIndex is a kData error that names it and its
-// index.
+// index; on a CUDA device it gives a NaN loss and no gradient.
 void cross_entropy(const Tensor& losses, const Tensor& is_correct, const Tensor& d_logits,
                    const Tensor& logits, const Tensor& targets, const CrossEntropyConfig& config,
                    Stream& stream);

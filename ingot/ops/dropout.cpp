@@ -2,12 +2,18 @@
 
 #include <algorithm>
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/dispatch.h"
 #include "ingot/ops/random_blocks.h"
 #include "ingot/ops/vec.h"
 
 namespace ingot {
+
+namespace cuda {  // dropout.cu
+decltype(ingot::dropout) dropout;
+}  // namespace cuda
+
 namespace {
 
 constexpr int64_t kGrainElements = 8192;  // a thread takes at least
@@ -44,6 +50,9 @@ void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key, ui
   INGOT_CHECK(key.purpose == Purpose::kDropout, "dropout: the key's purpose must be kDropout");
   check_tensor(y, x.dtype, x.shape, "dropout: y");
   if (p == 0 && y.data == x.data) return;
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda) return cuda::dropout(y, x, p, key, first_index, stream);
+  }
   const DropoutRule rule(p);
   INGOT_DISPATCH(x.dtype, T, {
     parallel_for(x.elements(), kGrainElements, [&](int64_t begin, int64_t end) {

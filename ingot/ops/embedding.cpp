@@ -2,11 +2,18 @@
 
 #include <algorithm>
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/dispatch.h"
 #include "ingot/ops/vec.h"
 
 namespace ingot {
+
+namespace cuda {  // embedding.cu
+decltype(ingot::embedding_part_forward) embedding_part_forward;
+decltype(ingot::embedding_part_backward) embedding_part_backward;
+}  // namespace cuda
+
 namespace {
 
 constexpr int64_t kGrainRows = 16;     // rows a thread takes at least, forward
@@ -20,6 +27,7 @@ struct Positions {
 void check_tokens(const Tensor& tokens, int64_t V, const char* op) {
   INGOT_CHECK(tokens.rank() == 1, "{}: tokens must be (N), got {}", op, tokens.shape.to_string());
   const int32_t* values = tokens.as<int32_t>();
+  if (tokens.device != Device::kCpu) return;
   for (int64_t n = 0; n < tokens.elements(); ++n)
     if (values[n] < 0 || values[n] >= V) [[unlikely]]
       fail(ErrorKind::kData,
@@ -107,6 +115,10 @@ void embedding_part_forward(const Tensor& out, const Tensor& tokens, const Table
     check_tensor(wpe, out.dtype, {wpe.dim(0), C}, "embedding_forward: wpe");
     check_positions(wpe.dim(0), T, first_position, "embedding_forward");
   }
+  if constexpr (kHasCuda) {
+    if (out.device == Device::kCuda)
+      return cuda::embedding_part_forward(out, tokens, wte, wpe, T, first_position, stream);
+  }
   const Positions positions{T, first_position};
   INGOT_DISPATCH(out.dtype, Value, {
     parallel_for(N, kGrainRows, [&](int64_t begin, int64_t end) {
@@ -139,6 +151,10 @@ void embedding_part_backward(const TablePart& d_wte, const Tensor& d_wpe, const 
   if (d_wpe) {
     check_tensor(d_wpe, DType::f32, {d_wpe.dim(0), C}, "embedding_backward: d_wpe");
     check_positions(d_wpe.dim(0), T, first_position, "embedding_backward");
+  }
+  if constexpr (kHasCuda) {
+    if (d_out.device == Device::kCuda)
+      return cuda::embedding_part_backward(d_wte, d_wpe, d_out, tokens, T, first_position, stream);
   }
   const Positions positions{T, first_position};
   const int64_t blocks = (C + kBlockColumns - 1) / kBlockColumns;

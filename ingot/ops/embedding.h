@@ -5,7 +5,8 @@
 // contiguous. T is the length of the N / T sequences; first_position is where each of them starts (behind
 // a cache). Both are read only where there are positions.
 //
-// A token outside [0, V) is a kData error that names it and its index.
+// A token outside [0, V) is a kData error that names it and its index; on a CUDA device, where looking would
+// mean waiting, it gives a row of NaN and no gradient.
 #pragma once
 
 #include "ingot/core/stream.h"
@@ -17,8 +18,8 @@ void embedding_forward(const Tensor& out, const Tensor& tokens, const Tensor& wt
                        int64_t T, int64_t first_position, Stream& stream);
 
 // d_wte[tokens[n]] += d_out[n]; d_wpe[n % T + first_position] += d_out[n] (d_wpe absent: positions are not
-// learned). Each thread owns columns and adds rows in order of n: the result does not depend on the number
-// of threads.
+// learned). Every element is summed in order of n by one thread: the result does not depend on the number of
+// threads.
 void embedding_backward(const Tensor& d_wte, const Tensor& d_wpe, const Tensor& d_out, const Tensor& tokens,
                         int64_t T, int64_t first_position, Stream& stream);
 

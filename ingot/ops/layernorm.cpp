@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/dispatch.h"
 #include "ingot/ops/row_sum.h"
@@ -9,6 +10,13 @@
 #include "ingot/ops/vec.h"
 
 namespace ingot {
+
+namespace cuda {  // layernorm.cu
+decltype(ingot::layernorm_forward) layernorm_forward;
+decltype(ingot::residual_layernorm_forward) residual_layernorm_forward;
+decltype(ingot::layernorm_backward) layernorm_backward;
+}  // namespace cuda
+
 namespace {
 
 using vec::Vec;
@@ -97,6 +105,9 @@ void layernorm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, 
   const Span span(stream.trace, "norm");
   check_rows(x, w, b, mean, rstd, "layernorm_forward");
   check_tensor(y, x.dtype, x.shape, "layernorm_forward: y");
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda) return cuda::layernorm_forward(y, mean, rstd, x, w, b, eps, stream);
+  }
   const int64_t N = x.dim(0), C = x.dim(1);
   INGOT_DISPATCH(x.dtype, T, {
     parallel_for(N, kGrainRows, [&](int64_t begin, int64_t end) {
@@ -118,6 +129,10 @@ void residual_layernorm_forward(const Tensor& y, const Tensor& sum, const Tensor
   check_tensor(y, x.dtype, x.shape, "residual_layernorm_forward: y");
   check_tensor(sum, x.dtype, x.shape, "residual_layernorm_forward: sum");
   check_tensor(residual, x.dtype, x.shape, "residual_layernorm_forward: residual");
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda)
+      return cuda::residual_layernorm_forward(y, sum, mean, rstd, x, residual, w, b, eps, stream);
+  }
   const int64_t N = x.dim(0), C = x.dim(1);
   INGOT_DISPATCH(x.dtype, T, {
     parallel_for(N, kGrainRows, [&](int64_t begin, int64_t end) {
@@ -146,6 +161,10 @@ void layernorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& db, co
   const int64_t N = x.dim(0), C = x.dim(1);
   if (dw) check_tensor(dw, DType::f32, {C}, "layernorm_backward: dw");
   if (db) check_tensor(db, DType::f32, {C}, "layernorm_backward: db");
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda)
+      return cuda::layernorm_backward(dx, dw, db, dy, x, w, mean, rstd, d_residual, scratch, stream);
+  }
   RowSum dw_sum(dw, scratch);
   RowSum db_sum(db, dw ? rest_of(scratch, num_threads() * C) : scratch);
   INGOT_DISPATCH(x.dtype, T, {

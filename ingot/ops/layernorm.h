@@ -23,7 +23,8 @@ void residual_layernorm_forward(const Tensor& y, const Tensor& sum, const Tensor
 // dx = d_residual + rstd * (g - mean(g) - xhat * mean(g * xhat)), g = w * dy, xhat = (x - mean) * rstd, with
 // d_residual (N, C) optional; dw += sum over rows of dy * xhat; db += sum over rows of dy; either may be
 // absent. x is what forward normalised, mean and rstd what it kept. dx may alias dy or d_residual.
-// scratch: (2, num_threads(), C) f32; one half is enough with one of dw, db, and none without both.
+// scratch: (2, num_threads(), C) f32, of a CUDA device (2, kRowParts, C); one half is enough with one of dw,
+// db, and none without both.
 void layernorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& db, const Tensor& dy,
                         const Tensor& x, const Tensor& w, const Tensor& mean, const Tensor& rstd,
                         const Tensor& d_residual, const Tensor& scratch, Stream& stream);

@@ -2,12 +2,19 @@
 
 #include <cmath>
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/dispatch.h"
 #include "ingot/ops/head_view.h"
 #include "ingot/ops/rope_row.h"
 
 namespace ingot {
+
+namespace cuda {  // qk_norm.cu
+decltype(ingot::qk_norm_forward) qk_norm_forward;
+decltype(ingot::qk_norm_backward) qk_norm_backward;
+}  // namespace cuda
+
 namespace {
 
 using vec::Vec;
@@ -40,6 +47,9 @@ void qk_norm_forward(const Tensor& x, const Tensor& rstd, const Tensor& table, i
   const int64_t D = x.dim(3);
   if (rstd) check_tensor(rstd, DType::f32, {x.dim(0), x.dim(1), x.dim(2)}, "qk_norm_forward: rstd");
   const RopeRows rows(table, D, x.dim(1), position_offset, "qk_norm_forward");
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda) return cuda::qk_norm_forward(x, rstd, table, position_offset, eps, stream);
+  }
   float* rstd_data = rstd ? rstd.as<float>() : nullptr;
   INGOT_DISPATCH(x.dtype, T, {
     const HeadView<T> heads(x);
@@ -62,6 +72,10 @@ void qk_norm_backward(const Tensor& dy, const Tensor& y, const Tensor& rstd, con
   check_tensor(rstd, DType::f32, {dy.dim(0), dy.dim(1), dy.dim(2)}, "qk_norm_backward: rstd");
   const int64_t D = dy.dim(3);
   const RopeRows rows(table, D, dy.dim(1), position_offset, "qk_norm_backward");
+  if constexpr (kHasCuda) {
+    if (dy.device == Device::kCuda)
+      return cuda::qk_norm_backward(dy, y, rstd, table, position_offset, stream);
+  }
   INGOT_DISPATCH(dy.dtype, T, {
     const HeadView<T> gradients(dy), outputs(y);
     const float* rstd_data = rstd.as<float>();

@@ -2,12 +2,20 @@
 
 #include <cmath>
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/dispatch.h"
 #include "ingot/ops/row_sum.h"
 #include "ingot/ops/vec.h"
 
 namespace ingot {
+
+namespace cuda {  // rmsnorm.cu
+decltype(ingot::rmsnorm_forward) rmsnorm_forward;
+decltype(ingot::residual_rmsnorm_forward) residual_rmsnorm_forward;
+decltype(ingot::rmsnorm_backward) rmsnorm_backward;
+}  // namespace cuda
+
 namespace {
 
 using vec::Vec;
@@ -69,6 +77,9 @@ void rmsnorm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const
   const Span span(stream.trace, "norm");
   check_rows(x, w, rstd, "rmsnorm_forward");
   check_tensor(y, x.dtype, x.shape, "rmsnorm_forward: y");
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda) return cuda::rmsnorm_forward(y, rstd, x, w, eps, stream);
+  }
   const int64_t N = x.dim(0), C = x.dim(1);
   INGOT_DISPATCH(x.dtype, T, {
     parallel_for(N, kGrainRows, [&](int64_t begin, int64_t end) {
@@ -88,6 +99,10 @@ void residual_rmsnorm_forward(const Tensor& y, const Tensor& sum, const Tensor& 
   check_tensor(y, x.dtype, x.shape, "residual_rmsnorm_forward: y");
   check_tensor(sum, x.dtype, x.shape, "residual_rmsnorm_forward: sum");
   check_tensor(residual, x.dtype, x.shape, "residual_rmsnorm_forward: residual");
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda)
+      return cuda::residual_rmsnorm_forward(y, sum, rstd, x, residual, w, eps, stream);
+  }
   const int64_t N = x.dim(0), C = x.dim(1);
   INGOT_DISPATCH(x.dtype, T, {
     parallel_for(N, kGrainRows, [&](int64_t begin, int64_t end) {
@@ -113,6 +128,10 @@ void rmsnorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, cons
   if (d_residual) check_tensor(d_residual, x.dtype, x.shape, "rmsnorm_backward: d_residual");
   const int64_t N = x.dim(0), C = x.dim(1);
   if (dw) check_tensor(dw, DType::f32, {C}, "rmsnorm_backward: dw");
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda)
+      return cuda::rmsnorm_backward(dx, dw, dy, x, w, rstd, d_residual, scratch, stream);
+  }
   RowSum dw_sum(dw, scratch);
   INGOT_DISPATCH(x.dtype, T, {
     parallel_ranges(N, kGrainRows, [&](int thread, int64_t begin, int64_t end) {

@@ -20,7 +20,8 @@ void residual_rmsnorm_forward(const Tensor& y, const Tensor& sum, const Tensor& 
 
 // dx = d_residual + rstd * (w * dy - x * rstd^2 * mean(w * dy * x)), with d_residual (N, C) optional;
 // dw += sum over rows of dy * x * rstd. x is what forward normalised, rstd what it kept.
-// dx may alias dy or d_residual. scratch: (num_threads(), C) f32, unused without dw.
+// dx may alias dy or d_residual. scratch: (num_threads(), C) f32, of a CUDA device
+// (kRowParts, C) (ops/row_sum.h); unused without dw.
 void rmsnorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& w,
                       const Tensor& rstd, const Tensor& d_residual, const Tensor& scratch, Stream& stream);
 

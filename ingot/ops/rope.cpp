@@ -2,22 +2,31 @@
 
 #include <cmath>
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/dispatch.h"
 #include "ingot/ops/head_view.h"
 #include "ingot/ops/rope_row.h"
 
 namespace ingot {
+
+namespace cuda {  // rope.cu
+void rope(const Tensor& x, const Tensor& table, int64_t position_offset, float direction, Stream& stream);
+}  // namespace cuda
+
 namespace {
 
 constexpr int64_t kGrainRows = 16;  // of (B*T) that a thread takes at least
 
 void rotate(const Tensor& x, const Tensor& table, int64_t position_offset, float direction, const char* op,
-            const char* operand) {
+            const char* operand, [[maybe_unused]] Stream& stream) {
   check_heads(x, op, operand);
   INGOT_CHECK(table, "{}: no table", op);
   const int64_t B = x.dim(0), T_ = x.dim(1), H = x.dim(2);
   const RopeRows rows(table, x.dim(3), T_, position_offset, op);
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda) return cuda::rope(x, table, position_offset, direction, stream);
+  }
   const int64_t R = rows.rotated_dims();
   INGOT_DISPATCH(x.dtype, T, {
     const HeadView<T> heads(x);
@@ -68,12 +77,12 @@ void rope_table(const Tensor& table, double theta) {
 
 void rope_forward(const Tensor& x, const Tensor& table, int64_t position_offset, Stream& stream) {
   const Span span(stream.trace, "rope");
-  rotate(x, table, position_offset, 1.0f, "rope_forward", "x");
+  rotate(x, table, position_offset, 1.0f, "rope_forward", "x", stream);
 }
 
 void rope_backward(const Tensor& dy, const Tensor& table, int64_t position_offset, Stream& stream) {
   const Span span(stream.trace, "rope");
-  rotate(dy, table, position_offset, -1.0f, "rope_backward", "dy");
+  rotate(dy, table, position_offset, -1.0f, "rope_backward", "dy", stream);
 }
 
 }  // namespace ingot

@@ -8,6 +8,10 @@
 
 namespace ingot {
 
+// Rows of scratch that such a sum takes on a CUDA device, which sums in another fixed order
+// (ops/cuda_rows.h): two blocks for each of the 132 multiprocessors of a Hopper GPU, whatever the device.
+inline constexpr int64_t kRowParts = 264;
+
 class RowSum {
  public:
   // total: (C) f32, or absent (then nothing is summed). scratch: at least (num_threads(), C) f32.

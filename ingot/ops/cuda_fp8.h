@@ -1,0 +1,32 @@
+// FP8 on a CUDA device: scales and counts stay there, and nothing waits for them. The numbers are those of
+// ops/cast_fp8.h (the rule of core/float8.h); products of two 8-bit matrices want both of them with the
+// summed dim contiguous, which is what the transposed copy is for. Defined in builds with CUDA.
+#pragma once
+
+#include "ingot/ops/cast_fp8.h"
+
+namespace ingot::cuda {
+
+// What casts of one tensor did; on the device, and only ever grows until it is set to zero.
+struct Fp8Meter {
+  Tensor amax;    // (1) f32, largest |x|; NaN is passed over
+  Tensor counts;  // (2) u32: values that saturated, values that underflowed
+};
+
+// amax (1) f32 = the larger of it and the largest |x|. x: f32 or bf16, contiguous.
+void raise_amax(const Tensor& amax, const Tensor& x, Stream& stream);
+
+// scale (1) f32 = fp8_scale(format, amax, floor), inverse (1) f32 = 1 / scale, for the products.
+void set_fp8_scale(const Tensor& scale, const Tensor& inverse, const Tensor& amax, DType format,
+                   Fp8ScaleFloor floor, Stream& stream);
+
+// to (f8e4m3 or f8e5m2, x's shape) = fp8(x * scale), scale (1) f32. The meter's amax is raised to x's, which
+// a delayed scale is made of at the next step.
+void cast_to_fp8(const Tensor& to, const Tensor& x, const Tensor& scale, const Fp8Meter& meter,
+                 Stream& stream);
+
+// The same of x (N, C) in one pass into to (N, C) and transposed (C, N).
+void cast_to_fp8_both_ways(const Tensor& to, const Tensor& transposed, const Tensor& x, const Tensor& scale,
+                           const Fp8Meter& meter, Stream& stream);
+
+}  // namespace ingot::cuda

@@ -1,0 +1,129 @@
+#include "ingot/ops/activation.h"
+
+#include "ingot/ops/bias.h"
+#include "ingot/ops/row_sum.h"
+#include "tests/cuda/on_device.h"
+#include "tests/reference/activation.h"
+
+namespace ingot::testing {
+namespace {
+
+struct Case {
+  DType dtype;
+  int64_t N, F;
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  return fmt::format("{}_{}x{}", name(info.param.dtype), info.param.N, info.param.F);
+}
+
+// One rounding to the dtype, and a rule that is good to 2^-21.
+double tolerance(const Case& c) { return 2 * unit_roundoff(c.dtype) + 0x1p-20; }
+
+constexpr Activation kKinds[] = {Activation::kGeluTanh, Activation::kGeluExact, Activation::kRelu2};
+
+class CudaActivation : public ::testing::TestWithParam<Case>, protected OnCuda {
+ protected:
+  Case c = GetParam();
+  size_t width = static_cast<size_t>(c.F);
+  Buffer x = random_tensor(c.dtype, {c.N, c.F}, 1, 2.0), dy = random_tensor(c.dtype, {c.N, c.F}, 2);
+  Buffer bias = random_tensor(DType::f32, {c.F}, 3);
+  Buffer gate_up = random_tensor(c.dtype, {c.N, 2 * c.F}, 4, 2.0);
+  OnDevice x_there = put(x), dy_there = put(dy), bias_there = put(bias), gate_up_there = put(gate_up);
+  OnDevice y = result(c.dtype, {c.N, c.F}), scratch = result(DType::f32, {kRowParts, c.F});
+};
+
+TEST_P(CudaActivation, Forward) {
+  for (Activation kind : kKinds)
+    for (bool has_bias : {true, false}) {
+      activation_forward(y, x_there, has_bias ? bias_there.tensor() : Tensor{}, kind, stream);
+      Doubles want = to_doubles(x);
+      for (size_t i = 0; i < want.size(); ++i)
+        want[i] = activation_reference(kind, want[i] + (has_bias ? to_doubles(bias)[i % width] : 0.0));
+      expect_close(y.to_host(), want, tolerance(c), "y");
+    }
+}
+
+TEST_P(CudaActivation, BackwardAndItsColumnSums) {
+  for (Activation kind : kKinds) {
+    const OnDevice dbias = put(bias);
+    activation_backward(y, dbias, dy_there, x_there, bias_there, kind, scratch, stream);
+    const Doubles b = to_doubles(bias), d = to_doubles(dy);
+    Doubles want = to_doubles(x), want_dbias = b;
+    const double h = 1e-6;
+    for (size_t i = 0; i < want.size(); ++i) {
+      const double at = want[i] + b[i % width];
+      want[i] = d[i] * (activation_reference(kind, at + h) - activation_reference(kind, at - h)) / (2 * h);
+      want_dbias[i % width] += want[i];
+    }
+    const double spread = std::sqrt(static_cast<double>(c.N));
+    expect_close(y.to_host(), want, 2 * tolerance(c), "dx");
+    expect_close(dbias.to_host(), want_dbias, 16 * spread * 0x1p-20, "dbias", spread);
+    const Buffer first = y.to_host();
+    activation_backward(y, {}, dy_there, x_there, bias_there, kind, {}, stream);
+    expect_same_bits(y.to_host(), first, "dx without dbias");
+  }
+}
+
+TEST_P(CudaActivation, Swiglu) {
+  swiglu_forward(y, gate_up_there, stream);
+  const Doubles values = to_doubles(gate_up), d = to_doubles(dy);
+  expect_close(y.to_host(), swiglu_reference(values, width), tolerance(c), "y", 4);
+  const OnDevice d_gate_up = put(gate_up);
+  swiglu_backward(d_gate_up, dy_there, d_gate_up, stream);  // in place
+  Doubles want(values.size());
+  const double h = 1e-6;
+  for (size_t i = 0; i < d.size(); ++i) {
+    const size_t gate = i / width * 2 * width + i % width, up = gate + width;
+    const double slope = (silu_reference(values[gate] + h) - silu_reference(values[gate] - h)) / (2 * h);
+    want[gate] = d[i] * values[up] * slope;
+    want[up] = d[i] * silu_reference(values[gate]);
+  }
+  expect_close(d_gate_up.to_host(), want, 2 * tolerance(c), "d_gate_up", 4);
+}
+
+TEST_P(CudaActivation, Bias) {
+  const OnDevice sum = put(x), db = put(bias);
+  bias_forward(sum, bias_there, stream);
+  const Doubles b = to_doubles(bias);
+  Doubles want = to_doubles(x), want_db = b;
+  for (size_t i = 0; i < want.size(); ++i) {
+    want[i] += b[i % width];
+    want_db[i % width] += to_doubles(dy)[i];
+  }
+  expect_close(sum.to_host(), want, 2 * unit_roundoff(c.dtype), "y");
+  bias_backward(db, dy_there, scratch, stream);
+  const double spread = std::sqrt(static_cast<double>(c.N));
+  expect_close(db.to_host(), want_db, 8 * spread * unit_roundoff(DType::f32), "db", spread);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, CudaActivation,
+                         ::testing::Values(Case{DType::f32, 3, 1}, Case{DType::f32, 3, 33},
+                                           Case{DType::f32, 5, 264}, Case{DType::bf16, 3, 31},
+                                           Case{DType::bf16, 2, 520}, Case{DType::bf16, 300, 8}),
+                         case_name);
+
+TEST(CudaActivationRules, SaturateAndPassNan) {
+  Stream stream = cuda::make_stream();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    Buffer x(dtype, {1, 8});
+    assign(x, {100, -100, 1e30, -1e30, 0, -0.0, 40, -40});
+    const OnDevice there(x, stream), y(dtype, {1, 8}, stream);
+    activation_forward(y, there, {}, Activation::kGeluTanh, stream);
+    const Doubles got = to_doubles(y.to_host());
+    EXPECT_EQ(got[0], 100);
+    EXPECT_EQ(got[1], 0);
+    EXPECT_EQ(got[4], 0);
+    EXPECT_EQ(got[6], 40);
+    assign(x, Doubles(8, static_cast<double>(nan)));
+    for (Activation kind : kKinds) {
+      const OnDevice bad(x, stream);
+      activation_forward(bad, bad, {}, kind, stream);
+      for (double v : to_doubles(bad.to_host())) EXPECT_TRUE(std::isnan(v));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ingot::testing

@@ -1,0 +1,71 @@
+#include "tests/cuda/on_device.h"
+
+namespace ingot::testing {
+namespace {
+
+TEST(CudaArena, HandsOutZeroedDeviceMemoryAligned) {
+  Stream stream = cuda::make_stream();
+  Arena measuring("m", Memory::kDevice);
+  measuring.alloc(DType::f32, {3});
+  measuring.alloc(DType::bf16, {5});
+  EXPECT_EQ(measuring.used_bytes(), 2 * Arena::kDeviceAlign);
+  Arena arena("a", measuring.used_bytes(), Memory::kDevice);
+  arena.alloc(DType::f32, {3});
+  const Tensor t = arena.alloc(DType::f32, {4});
+  EXPECT_EQ(t.device, Device::kCuda);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(t.data) % 16, 0u);
+  Buffer host = random_tensor(DType::f32, {4}, 1);
+  copy(host, t, stream);
+  synchronize(stream);
+  EXPECT_EQ(to_doubles(host), Doubles(4, 0.0));
+}
+
+TEST(CudaCopy, GoesToTheDeviceThroughPinnedMemoryAndBack) {
+  Stream stream = cuda::make_stream();
+  Arena pinned("p", 4096, Memory::kPinned), device("d", 4096, Memory::kDevice);
+  const Tensor staging = pinned.alloc(DType::f32, {33}), there = device.alloc(DType::f32, {33});
+  EXPECT_EQ(staging.device, Device::kCpu);
+  const Buffer values = random_tensor(DType::f32, {33}, 1);
+  std::memcpy(staging.data, values.tensor().data, staging.bytes());
+  copy(there, staging, stream);
+  Buffer back(DType::f32, {33});
+  copy(back, there, stream);
+  synchronize(stream);
+  expect_same_bits(back, values, "copied");
+  fill_zero(there, stream);
+  copy(back, there, stream);
+  synchronize(stream);
+  EXPECT_EQ(to_doubles(back), Doubles(33, 0.0));
+}
+
+TEST(CudaCopy, NamesWhatDoesNotFit) {
+  Stream stream = cuda::make_stream();
+  Buffer a = zeros(DType::f32, {3}), b = zeros(DType::f32, {4});
+  try {
+    copy(a, b, stream);
+    FAIL() << "tensors of different sizes were copied";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "copy: f32 (3) from f32 (4)");
+  }
+}
+
+TEST(CudaEvent, OrdersTwoStreams) {
+  Stream first = cuda::make_stream(), second = cuda::make_stream();
+  Arena device("d", 4096, Memory::kDevice);
+  const Tensor there = device.alloc(DType::f32, {8});
+  const Buffer values = random_tensor(DType::f32, {8}, 1);
+  cuda::Event begin, done;
+  begin.record(first);
+  copy(there, values, first);
+  done.record(first);
+  done.make_wait(second);
+  Buffer back(DType::f32, {8});
+  copy(back, there, second);
+  synchronize(second);
+  expect_same_bits(back, values, "copied by two streams");
+  done.synchronize();
+  EXPECT_GE(done.seconds_since(begin), 0);
+}
+
+}  // namespace
+}  // namespace ingot::testing

@@ -1,0 +1,116 @@
+#include "ingot/ops/cross_entropy.h"
+
+#include "tests/cuda/on_device.h"
+#include "tests/reference/cross_entropy.h"
+
+namespace ingot::testing {
+namespace {
+
+struct Case {
+  const char* name;
+  DType gradient;
+  int64_t N, Vp;
+  CrossEntropyConfig config;
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  return fmt::format("{}_{}_{}x{}", info.param.name, name(info.param.gradient), info.param.N, info.param.Vp);
+}
+
+class CudaCrossEntropy : public ::testing::TestWithParam<Case>, protected OnCuda {
+ protected:
+  Case c = GetParam();
+  Buffer logits = random_tensor(DType::f32, {c.N, c.Vp}, 1, 4.0);
+  std::vector<int32_t> targets = [this] {
+    std::vector<int32_t> values;
+    for (int64_t n = 0; n < c.N; ++n)
+      values.push_back(n == 1 ? kIgnoreIndex : static_cast<int32_t>((n * 13 + 5) % c.config.vocab));
+    return values;
+  }();
+  OnDevice logits_there = put(logits), targets_there = put(integers(targets));
+  OnDevice losses = result(DType::f32, {c.N}), is_correct = result(DType::u8, {c.N});
+
+  Doubles want_gradient() const {
+    Doubles d = cross_entropy_gradient_reference(to_doubles(logits), targets, c.config);
+    for (double& v : d) v *= static_cast<double>(c.config.grad_scale);
+    return d;
+  }
+  // f32 exponentials and sums of V of them in pairs, with capped logits of up to 30.
+  double tolerance() const { return 64 * unit_roundoff(DType::f32); }
+};
+
+TEST_P(CudaCrossEntropy, LossesAndGradient) {
+  const OnDevice d_logits = result(c.gradient, {c.N, c.Vp});
+  cross_entropy(losses, is_correct, d_logits, logits_there, targets_there, c.config, stream);
+  expect_close(losses.to_host(), cross_entropy_reference(to_doubles(logits), targets, c.config), tolerance(),
+               "loss");
+  const double scale = static_cast<double>(c.config.grad_scale) * static_cast<double>(max_slope(c.config));
+  expect_close(d_logits.to_host(), want_gradient(), 2 * unit_roundoff(c.gradient) + tolerance(), "d_logits",
+               scale);
+  const Buffer correct = is_correct.to_host();
+  const Doubles x = to_doubles(logits);
+  for (int64_t n = 0; n < c.N; ++n) {
+    const auto row = x.begin() + n * c.Vp;
+    const auto top = std::max_element(row, row + c.config.vocab) - row;
+    EXPECT_EQ(correct.tensor().as<uint8_t>()[n] != 0, top == targets[static_cast<size_t>(n)]) << n;
+  }
+}
+
+TEST_P(CudaCrossEntropy, GradientInTheLogitsMemory) {
+  if (c.gradient != DType::f32) return;
+  cross_entropy(losses, {}, logits_there, logits_there, targets_there, c.config, stream);
+  const double scale = static_cast<double>(c.config.grad_scale) * static_cast<double>(max_slope(c.config));
+  expect_close(logits_there.to_host(), want_gradient(), tolerance(), "d_logits", scale);
+}
+
+TEST_P(CudaCrossEntropy, WithoutGradientTheLogitsStay) {
+  cross_entropy(losses, {}, {}, logits_there, targets_there, c.config, stream);
+  expect_close(losses.to_host(), cross_entropy_reference(to_doubles(logits), targets, c.config), tolerance(),
+               "loss");
+  expect_same_bits(logits_there.to_host(), logits, "logits");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, CudaCrossEntropy,
+    ::testing::Values(
+        Case{"plain", DType::f32, 3, 33, {.vocab = 33}}, Case{"plain", DType::bf16, 3, 1, {.vocab = 1}},
+        Case{"padded", DType::f32, 4, 5000, {.vocab = 4997, .grad_scale = 0.25f}},
+        Case{"padded", DType::bf16, 3, 5000, {.vocab = 4097, .grad_scale = 0.125f}},
+        Case{"tanh", DType::f32, 3, 132, {.vocab = 130, .cap = LogitCap::kTanh, .cap_a = 15}},
+        Case{"sigmoid",
+             DType::bf16,
+             3,
+             132,
+             {.vocab = 132, .cap = LogitCap::kSigmoid, .cap_a = 23, .cap_b = 5, .cap_c = 7.5f}},
+        Case{"smoothed", DType::f32, 3, 260, {.vocab = 257, .label_smoothing = 0.1f, .z_loss = 1e-3f}}),
+    case_name);
+
+TEST(CudaCrossEntropyEdges, InfinitiesNanTiesAndTargetsOutside) {
+  Stream stream = cuda::make_stream();
+  const double inf = std::numeric_limits<double>::infinity();
+  Buffer x(DType::f32, {5, 4});
+  assign(x, {-inf,  2,
+             -inf,  2,  // ties: the lowest column counts
+             1,     std::numeric_limits<double>::quiet_NaN(),
+             0,     0,  // a NaN
+             1,     inf,
+             0,     0,  // an infinity
+             1,     2,
+             3,     4,  // a target outside
+             -1e30, -1e30,
+             -1e30, -1e30});  // far below
+  const OnDevice logits(x, stream), targets(integers({1, 0, 0, 4, 2}), stream);
+  const OnDevice losses(DType::f32, {5}, stream), correct(DType::u8, {5}, stream),
+      d(DType::f32, {5, 4}, stream);
+  cross_entropy(losses, correct, d, logits, targets, {.vocab = 4}, stream);
+  const Doubles got = to_doubles(losses.to_host()), gradient = to_doubles(d.to_host());
+  EXPECT_NEAR(got[0], std::log(2.0), 1e-6);
+  EXPECT_EQ(correct.to_host().tensor().as<uint8_t>()[0], 1);
+  EXPECT_EQ(gradient[0], 0);
+  EXPECT_TRUE(std::isnan(got[1]) && std::isnan(got[2]) && std::isnan(got[3]));
+  for (size_t i = 12; i < 16; ++i) EXPECT_EQ(gradient[i], 0);
+  EXPECT_NEAR(got[4], std::log(4.0), 1e-6);
+}
+
+}  // namespace
+}  // namespace ingot::testing

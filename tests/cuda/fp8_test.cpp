@@ -1,0 +1,110 @@
+// FP8 casts on a device: the codes, counts and scales of the CPU, bit for bit.
+#include "ingot/ops/cuda_fp8.h"
+
+#include "ingot/core/float8.h"
+#include "tests/cuda/on_device.h"
+
+namespace ingot::testing {
+namespace {
+
+Buffer unsigned_zeros(int64_t n) {
+  Buffer buffer(DType::u32, {n});
+  std::memset(buffer.tensor().data, 0, buffer.tensor().bytes());
+  return buffer;
+}
+
+Buffer scalar(double value) {
+  Buffer buffer(DType::f32, {1});
+  assign(buffer, {value});
+  return buffer;
+}
+
+// Values over the whole range of the format: some saturate, some vanish, some lie halfway between codes.
+Buffer wide_values(DType dtype, const Shape& shape) {
+  Buffer x = random_tensor(dtype, shape, 1);
+  Doubles values = to_doubles(x);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::ldexp(values[i], static_cast<int>(i % 40) - 24);
+  if (values.size() > 4)
+    values[0] = 1 + 0x1p-4, values[1] = -(1 + 3 * 0x1p-4), values[2] = 0, values[3] = 1e30;
+  assign(x, values);
+  return x;
+}
+
+class CudaFp8 : public ::testing::TestWithParam<std::tuple<DType, DType>>, protected OnCuda {
+ protected:
+  DType dtype = std::get<0>(GetParam()), format = std::get<1>(GetParam());
+  OnDevice amax = put(scalar(0)), counts = put(unsigned_zeros(2)), scale = put(scalar(3));
+  Stream cpu;
+
+  void expect_meter(const Fp8Stats& want) {
+    EXPECT_EQ(to_doubles(amax.to_host())[0], static_cast<double>(want.amax));
+    const Buffer got = counts.to_host();
+    EXPECT_EQ(got.tensor().as<uint32_t>()[0], want.saturated);
+    EXPECT_EQ(got.tensor().as<uint32_t>()[1], want.underflowed);
+  }
+};
+
+TEST_P(CudaFp8, CodesAndCountsOfTheCpu) {
+  for (int64_t n : {1, 33, 4096}) {
+    const Buffer x = wide_values(dtype, {n});
+    const OnDevice there = put(x), to = result(format, {n});
+    const OnDevice own_amax = put(scalar(0)), own_counts = put(unsigned_zeros(2));
+    cuda::cast_to_fp8(to, there, scale, {own_amax, own_counts}, stream);
+    Buffer want(format, {n});
+    Fp8Stats stats;
+    cast_to_fp8(want, x, 3, stats, cpu);
+    expect_same_bits(to.to_host(), want, "codes");
+    EXPECT_EQ(to_doubles(own_amax.to_host())[0], static_cast<double>(stats.amax));
+    EXPECT_EQ(own_counts.to_host().tensor().as<uint32_t>()[0], stats.saturated);
+    EXPECT_EQ(own_counts.to_host().tensor().as<uint32_t>()[1], stats.underflowed);
+  }
+}
+
+TEST_P(CudaFp8, BothLayoutsInOnePass) {
+  const int64_t N = 72, C = 136;  // partly filled tiles at both ends
+  const Buffer x = wide_values(dtype, {N, C});
+  const OnDevice there = put(x), to = result(format, {N, C}), transposed = result(format, {C, N});
+  cuda::cast_to_fp8_both_ways(to, transposed, there, scale, {amax, counts}, stream);
+  Buffer want(format, {N, C});
+  Fp8Stats stats;
+  cast_to_fp8(want, x, 3, stats, cpu);
+  expect_same_bits(to.to_host(), want, "codes");
+  const Buffer turned = transposed.to_host();
+  const auto* codes = static_cast<const uint8_t*>(want.tensor().data);
+  const auto* got = static_cast<const uint8_t*>(turned.tensor().data);
+  for (int64_t n = 0; n < N; ++n)
+    for (int64_t c = 0; c < C; ++c) ASSERT_EQ(got[c * N + n], codes[n * C + c]) << n << ", " << c;
+  expect_meter(stats);
+}
+
+TEST_P(CudaFp8, ScalesOfTheCpu) {
+  for (double value : {1.0, 0.0, 3e-20, 447.0, 1e30}) {
+    const OnDevice of = put(scalar(value)), inverse = put(scalar(0));
+    for (Fp8ScaleFloor floor : {Fp8ScaleFloor::kExact, Fp8ScaleFloor::kPowerOfTwo}) {
+      cuda::set_fp8_scale(scale, inverse, of, format, floor, stream);
+      const float want = fp8_scale(format, static_cast<float>(value), floor);
+      EXPECT_EQ(to_doubles(scale.to_host())[0], static_cast<double>(want));
+      EXPECT_EQ(to_doubles(inverse.to_host())[0], static_cast<double>(1 / want));
+    }
+  }
+}
+
+TEST_P(CudaFp8, AmaxOnlyRisesAndPassesOverNan) {
+  Buffer x = random_tensor(dtype, {3000}, 1);
+  assign(x.tensor().rows(0, 2), {std::numeric_limits<double>::quiet_NaN(), -64});
+  cuda::raise_amax(amax, put(x), stream);
+  EXPECT_EQ(to_doubles(amax.to_host())[0], 64);
+  cuda::raise_amax(amax, put(random_tensor(dtype, {8}, 2)), stream);
+  EXPECT_EQ(to_doubles(amax.to_host())[0], 64);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, CudaFp8,
+                         ::testing::Combine(::testing::Values(DType::f32, DType::bf16),
+                                            ::testing::Values(DType::f8e4m3, DType::f8e5m2)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", name(std::get<0>(info.param)),
+                                              name(std::get<1>(info.param)));
+                         });
+
+}  // namespace
+}  // namespace ingot::testing

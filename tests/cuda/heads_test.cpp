@@ -1,0 +1,102 @@
+// RoPE and QK-norm on a device, on views into one packed (B,T,(H+2K)D) buffer as the attention layer has
+// them.
+#include "ingot/ops/qk_norm.h"
+#include "ingot/ops/rope.h"
+#include "tests/cuda/on_device.h"
+#include "tests/reference/head_tensor.h"
+#include "tests/reference/qk_norm.h"
+
+namespace ingot::testing {
+namespace {
+
+constexpr float kEps = 1e-6f;
+
+struct Case {
+  DType dtype;
+  int64_t B, T, H, D, R, offset;
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const Case& c = info.param;
+  return fmt::format("{}_T{}_H{}_D{}_R{}", name(c.dtype), c.T, c.H, c.D, c.R);
+}
+
+class CudaHeads : public ::testing::TestWithParam<Case>, protected OnCuda {
+ protected:
+  Case c = GetParam();
+  int64_t packed = (c.H + 2) * c.D;
+  Buffer qkv = random_tensor(c.dtype, {c.B, c.T, packed}, 1),
+         d_qkv = random_tensor(c.dtype, {c.B, c.T, packed}, 2);
+  Buffer table = make_table();
+  OnDevice table_there = put(table);
+  HeadShape shape{static_cast<size_t>(c.B), static_cast<size_t>(c.T), static_cast<size_t>(c.H),
+                  static_cast<size_t>(c.D)};
+  size_t R = static_cast<size_t>(c.R), offset = static_cast<size_t>(c.offset);
+
+  Buffer make_table() const {
+    Buffer made(DType::f32, {c.T + c.offset, c.R});
+    rope_table(made, 10000);
+    return made;
+  }
+  // The query heads of a packed tensor.
+  Tensor queries(const Tensor& t) const { return t.columns(0, c.H * c.D).split_last(c.H, c.D); }
+  // Everything behind the queries must stay as it was.
+  void expect_rest_untouched(const Tensor& got, const Tensor& was) const {
+    for (int64_t row = 0; row < c.B * c.T; ++row) {
+      const size_t begin = static_cast<size_t>(row * packed + c.H * c.D) * size_bytes(c.dtype);
+      const size_t bytes = static_cast<size_t>(2 * c.D) * size_bytes(c.dtype);
+      EXPECT_EQ(
+          std::memcmp(static_cast<char*>(got.data) + begin, static_cast<char*>(was.data) + begin, bytes), 0);
+    }
+  }
+  // A rotation is two products and a sum, normalising one more, then a rounding.
+  double tolerance() const { return 2 * unit_roundoff(c.dtype) + 32 * unit_roundoff(DType::f32); }
+};
+
+TEST_P(CudaHeads, RotatesForwardAndBack) {
+  const OnDevice there = put(qkv);
+  const Doubles x = gather(queries(qkv)), angles = to_doubles(table);
+  rope_forward(queries(there), table_there, c.offset, stream);
+  const Buffer turned = there.to_host();
+  expect_near(queries(turned), rope_reference(x, shape, angles, R, offset), tolerance(), "y");
+  expect_rest_untouched(turned, qkv);
+  const OnDevice back = put(d_qkv);
+  rope_backward(queries(back), table_there, c.offset, stream);
+  const Doubles want = rope_reference(gather(queries(d_qkv)), shape, angles, R, offset, -1);
+  expect_near(queries(back.to_host()), want, tolerance(), "dx");
+}
+
+TEST_P(CudaHeads, NormalisesAndRotates) {
+  const Doubles x = gather(queries(qkv)), angles = to_doubles(table);
+  for (bool is_rotated : {true, false}) {
+    const OnDevice there = put(qkv), gradient = put(d_qkv), rstd = result(DType::f32, {c.B, c.T, c.H});
+    const Tensor positions = is_rotated ? table_there.tensor() : Tensor{};
+    const Doubles used = is_rotated ? angles : Doubles{};
+    qk_norm_forward(queries(there), rstd, positions, c.offset, kEps, stream);
+    const Buffer y = there.to_host();
+    expect_near(queries(y), qk_norm_reference(x, shape, used, R, offset, static_cast<double>(kEps)),
+                tolerance(), "y");
+    expect_rest_untouched(y, qkv);
+    qk_norm_backward(queries(gradient), queries(there), rstd, positions, c.offset, stream);
+    const Doubles dy = gather(queries(d_qkv));
+    const Doubles want = central_differences(
+        [&](const Doubles& v) {
+          return dot(qk_norm_reference(v, shape, used, R, offset, static_cast<double>(kEps)), dy);
+        },
+        x);
+    // The mean of dy * y comes from a y that was rounded to the dtype.
+    const Buffer dx = gradient.to_host();
+    expect_near(queries(dx), want, 6 * tolerance() + 1e-6, "dx");
+    expect_rest_untouched(dx, d_qkv);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaHeads,
+    ::testing::Values(Case{DType::f32, 2, 3, 2, 16, 16, 0}, Case{DType::f32, 1, 5, 1, 64, 32, 2},
+                      Case{DType::f32, 1, 2, 1, 7, 6, 0}, Case{DType::bf16, 1, 9, 2, 32, 32, 1},
+                      Case{DType::bf16, 1, 2, 1, 192, 192, 0}, Case{DType::bf16, 1, 3, 1, 160, 8, 0}),
+    case_name);
+
+}  // namespace
+}  // namespace ingot::testing

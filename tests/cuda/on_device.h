@@ -1,0 +1,85 @@
+// Tensors of a test on a CUDA device, and what comes back of them.
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "ingot/core/arena.h"
+#include "ingot/core/copy.h"
+#include "ingot/core/cuda_device.h"
+#include "tests/reference/numeric.h"
+
+namespace ingot::testing {
+
+// A copy of a host tensor, between guards that a kernel must not touch.
+class OnDevice {
+ public:
+  OnDevice(const Buffer& host, Stream& stream)
+      : bytes_(host.tensor().bytes()),
+        arena_("test", bytes_ + 3 * kGuard, Memory::kDevice),  // one guard more is lost to alignment
+        whole_(arena_.alloc(DType::u8, {static_cast<int64_t>(bytes_ + 2 * kGuard)})),
+        stream_(&stream) {
+    std::vector<char> image(bytes_ + 2 * kGuard, kPoison);
+    std::memcpy(image.data() + kGuard, host.tensor().data, bytes_);
+    copy(whole_, raw(image), stream);
+    synchronize(stream);
+    const Tensor& t = host.tensor();
+    tensor_ = Tensor(static_cast<char*>(whole_.data) + kGuard, t.dtype, t.shape, Device::kCuda);
+  }
+  // Poisoned memory for a result.
+  OnDevice(DType dtype, const Shape& shape, Stream& stream) : OnDevice(Buffer(dtype, shape), stream) {}
+
+  operator const Tensor&() const { return tensor_; }
+  const Tensor& tensor() const { return tensor_; }
+
+  // Waits for the stream.
+  Buffer to_host() const {
+    std::vector<char> image(bytes_ + 2 * kGuard);
+    copy(raw(image), whole_, *stream_);
+    synchronize(*stream_);
+    for (size_t i = 0; i < kGuard; ++i)
+      if (image[i] != kPoison || image[kGuard + bytes_ + i] != kPoison) {
+        ADD_FAILURE() << "a kernel wrote beside its tensor of " << tensor_.shape.to_string();
+        break;
+      }
+    Buffer host(tensor_.dtype, tensor_.shape);
+    std::memcpy(host.tensor().data, image.data() + kGuard, bytes_);
+    return host;
+  }
+
+ private:
+  static constexpr size_t kGuard = 256;
+  static constexpr char kPoison = 0x5a;
+
+  static Tensor raw(std::vector<char>& image) {
+    return Tensor(image.data(), DType::u8, {static_cast<int64_t>(image.size())});
+  }
+
+  size_t bytes_;
+  Arena arena_;
+  Tensor whole_, tensor_;
+  Stream* stream_;
+};
+
+// A test with a stream of the device, and short ways to put tensors there.
+class OnCuda {
+ protected:
+  OnDevice put(const Buffer& host) { return {host, stream}; }
+  OnDevice result(DType dtype, const Shape& shape) { return {dtype, shape, stream}; }
+
+  Stream stream = cuda::make_stream();
+};
+
+inline Buffer integers(const std::vector<int32_t>& values) {
+  Buffer buffer(DType::i32, {static_cast<int64_t>(values.size())});
+  std::memcpy(buffer.tensor().data, values.data(), values.size() * sizeof(int32_t));
+  return buffer;
+}
+
+// Equal bit for bit.
+inline void expect_same_bits(const Tensor& got, const Tensor& want, const std::string& what) {
+  ASSERT_EQ(got.bytes(), want.bytes()) << what;
+  EXPECT_EQ(std::memcmp(got.data, want.data, got.bytes()), 0) << what;
+}
+
+}  // namespace ingot::testing

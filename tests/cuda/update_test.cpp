@@ -1,0 +1,141 @@
+// Update rules on a device: what the CPU's optimizer makes of the same parameters.
+#include "ingot/optim/adam.h"
+#include "ingot/optim/adamw.h"
+#include "ingot/optim/cuda_update.h"
+#include "ingot/optim/elementwise_rule.h"
+#include "ingot/optim/lion.h"
+#include "ingot/optim/momentum.h"
+#include "ingot/optim/sgd.h"
+#include "tests/cuda/on_device.h"
+
+namespace ingot::testing {
+namespace {
+
+enum class Weights { kF32, kF32WithCopy, kTail, kStochastic };
+
+// One parameter with everything that a rule may touch, on the host and the same on the device.
+template <typename Rule>
+class Twin : protected OnCuda {
+ public:
+  Twin(int64_t n, Weights kind, bool has_average) : n_(n) {
+    const bool is_f32 = kind == Weights::kF32 || kind == Weights::kF32WithCopy;
+    host_.param.name = "w";
+    host_.param.shape = {n};
+    host_.param.rounding = {.seed = 5, .purpose = Purpose::kRounding, .stream = 2, .step = 0};
+    there_ = host_;
+    add(&OptimParam::w, random_tensor(is_f32 ? DType::f32 : DType::bf16, {n}, 1));
+    add(&OptimParam::g, random_tensor(DType::f32, {n}, 2));
+    if (kind == Weights::kTail) add(&OptimParam::tail, tails());
+    if (kind == Weights::kF32WithCopy) add(&OptimParam::compute, zeros(DType::bf16, {n}));
+    for (size_t s = 0; s < Rule::kState.size(); ++s) {
+      Buffer state = random_tensor(DType::f32, {n}, static_cast<uint32_t>(3 + s), 0.1);
+      for (int64_t i = 0; i < n; ++i)
+        state.tensor().template as<float>()[i] = std::abs(state.tensor().template as<float>()[i]);
+      host_.state.push_back(keep(std::move(state)));
+      there_.state.push_back(devices_.back());
+    }
+    if (has_average) {
+      host_.average = keep(random_tensor(DType::f32, {n}, 9));
+      there_.average = devices_.back();
+    }
+  }
+
+  void step_both(float clip) {
+    const RuleParams params;
+    RuleStep step{.lr = 0.01,
+                  .weight_decay = 0.1,
+                  .momentum = 0.9,
+                  .t = 3,
+                  .grad_scale = 0.5f * clip,
+                  .average_part = 0.25f};
+    ElementwiseRule<Rule>(params).update(host_, {0, n_}, step, {});
+    step.grad_scale = 0.5f;
+    Buffer factor(DType::f32, {1});
+    assign(factor, {static_cast<double>(clip)});
+    const OnDevice factor_there = put(factor);
+    cuda::update_elementwise(there_, Rule(params, step), step, factor_there, stream);
+    synchronize(stream);
+  }
+
+  // Tensors in order of their making; f32 within k roundings, codes of 16 bits within one.
+  void expect_equal() {
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+      const Buffer got = devices_[i].to_host();
+      const Tensor& want = hosts_[i];
+      if (want.dtype == DType::u16) continue;  // of a weight that is compared by its sum below
+      const double tolerance = want.dtype == DType::bf16 ? 2 * unit_roundoff(DType::bf16) : 0x1p-20;
+      expect_close(got, to_doubles(want), tolerance, fmt::format("tensor {}", i));
+    }
+  }
+  Tensor host(size_t i) const { return hosts_[i]; }
+  Buffer device(size_t i) const { return devices_[i].to_host(); }
+
+ private:
+  Buffer tails() const {
+    Buffer t(DType::u16, {n_});
+    for (int64_t i = 0; i < n_; ++i) t.tensor().as<uint16_t>()[i] = static_cast<uint16_t>(i * 7919);
+    return t;
+  }
+  Tensor keep(Buffer&& buffer) {
+    devices_.push_back(put(buffer));
+    hosts_.push_back(std::move(buffer));
+    return hosts_.back();
+  }
+  void add(Tensor OptimParam::*place, Buffer&& buffer) {
+    host_.param.*place = keep(std::move(buffer));
+    there_.param.*place = devices_.back();
+  }
+
+  int64_t n_;
+  ParamState host_, there_;
+  std::vector<Buffer> hosts_;
+  std::vector<OnDevice> devices_;
+};
+
+template <typename Rule>
+class CudaUpdate : public ::testing::Test {};
+using Rules = ::testing::Types<Sgd, Momentum, Adam, AdamW, Lion>;
+TYPED_TEST_SUITE(CudaUpdate, Rules);
+
+TYPED_TEST(CudaUpdate, MovesWeightsStateAndAverageAsTheCpu) {
+  for (int64_t n : {1, 33, 2048})
+    for (Weights kind : {Weights::kF32, Weights::kF32WithCopy, Weights::kTail}) {
+      Twin<TypeParam> twin(n, kind, true);
+      twin.step_both(0.75f);
+      twin.expect_equal();
+    }
+}
+
+TYPED_TEST(CudaUpdate, RoundsStochasticallyByTheSameNumbers) {
+  Twin<TypeParam> twin(2048, Weights::kStochastic, false);
+  twin.step_both(1);
+  const Buffer got = twin.device(0);
+  int different = 0;  // a number on the brink may round the other way after another last bit in f32
+  for (int64_t i = 0; i < 2048; ++i)
+    different += got.tensor().as<bf16>()[i].bits != twin.host(0).template as<bf16>()[i].bits ? 1 : 0;
+  EXPECT_LE(different, 4);
+  for (double g : to_doubles(twin.device(1))) ASSERT_EQ(g, 0);
+}
+
+TEST(CudaClip, NormOfSeveralTensorsAndItsFactor) {
+  Stream stream = cuda::make_stream();
+  const Buffer a = random_tensor(DType::f32, {100003}, 1), b = random_tensor(DType::f32, {4096}, 2);
+  const OnDevice a_there(a, stream), b_there(b, stream);
+  double squares = 0;
+  for (double v : to_doubles(a)) squares += v * v;
+  for (double v : to_doubles(b)) squares += v * v;
+  for (float limit : {0.0f, 1.0f, 1e6f}) {
+    const OnDevice parts(zeros(DType::f32, {cuda::kSquareParts}), stream);
+    const OnDevice factor(DType::f32, {1}, stream), norm(DType::f32, {1}, stream);
+    cuda::add_squares(parts, a_there, stream);
+    cuda::add_squares(parts, b_there, stream);
+    cuda::clip_factor(factor, norm, parts, limit, 0.5f, stream);
+    const double length = 0.5 * std::sqrt(squares);
+    EXPECT_NEAR(to_doubles(norm.to_host())[0], length, 1e-5 * length);
+    const double want = limit == 1.0f ? 0.5 / (length + 1e-6) : 0.5;
+    EXPECT_NEAR(to_doubles(factor.to_host())[0], want, 1e-5 * want);
+  }
+}
+
+}  // namespace
+}  // namespace ingot::testing

@@ -1,0 +1,236 @@
+#include "tests/simulated_cuda/cuda_runtime.h"
+
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+namespace simulated_cuda {
+namespace {
+
+constexpr size_t kStackBytes = 64 << 10;
+constexpr int kWarp = 32;
+
+enum class State { kReady, kAtBarrier, kAtExchange, kDone };
+
+// A stack of its own, entered once by its context and then left and taken up by jumps, which cost no system
+// call.
+struct Fiber {
+  ucontext_t context{};
+  jmp_buf place{};
+  bool is_entered = false;
+  std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStackBytes);
+  State state = State::kDone;
+  uint64_t offered = 0;  // at an exchange
+};
+
+[[noreturn]] void give_up(const char* what, unsigned thread) {
+  std::fprintf(stderr, "simulated CUDA: %s: block (%u, %u), thread %u of %u\n", what, blockIdx.x, blockIdx.y,
+               thread, blockDim.x);
+  std::abort();
+}
+
+struct Block {
+  std::vector<std::unique_ptr<Fiber>> fibers;
+  std::vector<uint64_t> settled;  // what the lanes of each warp offered, once all had
+  jmp_buf scheduler{};
+  unsigned running = 0, threads = 0;
+  const std::function<void()>* body = nullptr;
+};
+Block block;
+
+void set_thread(unsigned index) {
+  block.running = index;
+  threadIdx = {index % blockDim.x, index / blockDim.x, 0};
+}
+
+void leave(Fiber& fiber, State state) {
+  fiber.state = state;
+  if (_setjmp(fiber.place) == 0) _longjmp(block.scheduler, 1);
+}
+
+void enter() {
+  while (true) {
+    (*block.body)();
+    leave(*block.fibers[block.running], State::kDone);
+  }
+}
+
+void take_up(Fiber& fiber) {
+  if (_setjmp(block.scheduler) != 0) return;
+  if (fiber.is_entered) _longjmp(fiber.place, 1);
+  fiber.is_entered = true;
+  setcontext(&fiber.context);
+}
+
+void yield(State state) { leave(*block.fibers[block.running], state); }
+
+std::unique_ptr<Fiber> make_fiber() {
+  auto fiber = std::make_unique<Fiber>();
+  getcontext(&fiber->context);
+  fiber->context.uc_stack.ss_sp = fiber->stack.get();
+  fiber->context.uc_stack.ss_size = kStackBytes;
+  makecontext(&fiber->context, enter, 0);
+  return fiber;
+}
+
+unsigned in_order(unsigned i, unsigned count) { return order() == Order::kAscending ? i : count - 1 - i; }
+
+// Runs the threads [first, end) of a warp until none can go on without another warp.
+void run_warp(unsigned first, unsigned end) {
+  bool any = true;
+  while (any) {
+    any = false;
+    for (unsigned i = 0; i < end - first; ++i) {
+      const unsigned index = first + in_order(i, end - first);
+      if (block.fibers[index]->state != State::kReady) continue;
+      set_thread(index);
+      take_up(*block.fibers[index]);
+      any = true;
+    }
+    for (unsigned i = first; i < end; ++i)
+      if (block.fibers[i]->state != State::kAtExchange) any = false;
+    for (unsigned i = first; any && i < end; ++i) {
+      block.settled[i] = block.fibers[i]->offered;
+      block.fibers[i]->state = State::kReady;
+    }
+  }
+}
+
+// Lets all go once every thread that still runs stands at the barrier; whether it did.
+bool settle_barrier() {
+  bool any = false;
+  for (unsigned i = 0; i < block.threads; ++i) {
+    const State state = block.fibers[i]->state;
+    if (state == State::kAtExchange) give_up("a lane waits for lanes that left or are at a barrier", i);
+    any = any || state == State::kAtBarrier;
+  }
+  for (unsigned i = 0; any && i < block.threads; ++i)
+    if (block.fibers[i]->state == State::kAtBarrier)
+      block.fibers[i]->state = State::kReady;
+    else
+      give_up("left before a barrier that others reach", i);
+  return any;
+}
+
+// One warp goes as far as it can before the next begins, so that a barrier that is missing is missed.
+void run_block() {
+  for (unsigned i = 0; i < block.threads; ++i) block.fibers[i]->state = State::kReady;
+  const unsigned warps = (block.threads + kWarp - 1) / kWarp;
+  do {
+    for (unsigned i = 0; i < warps; ++i) {
+      const unsigned first = in_order(i, warps) * kWarp;
+      run_warp(first, std::min<unsigned>(first + kWarp, block.threads));
+    }
+  } while (settle_barrier());
+}
+
+}  // namespace
+
+Order order() {
+  const char* wanted = std::getenv("INGOT_SIMULATED_ORDER");
+  return wanted && std::strcmp(wanted, "descending") == 0 ? Order::kDescending : Order::kAscending;
+}
+
+void run_grid(dim3 grid, dim3 block_size, const std::function<void()>& thread) {
+  gridDim = grid;
+  blockDim = block_size;
+  block.threads = block_size.x * block_size.y;
+  block.body = &thread;
+  while (block.fibers.size() < block.threads) block.fibers.push_back(make_fiber());
+  block.settled.resize(block.fibers.size());
+  for (unsigned y = 0; y < grid.y; ++y)
+    for (unsigned x = 0; x < grid.x; ++x) {
+      blockIdx = {x, y, 0};
+      run_block();
+    }
+}
+
+void block_barrier() { yield(State::kAtBarrier); }
+
+uint64_t exchange(uint64_t value, int lane) {
+  const unsigned self = block.running;
+  block.fibers[self]->offered = value;
+  yield(State::kAtExchange);
+  const unsigned from = self / kWarp * kWarp + static_cast<unsigned>(lane);
+  if (from >= block.threads) give_up("an exchange with a lane that is not there", self);
+  return block.settled[from];
+}
+
+uint32_t ballot(bool predicate) {
+  const unsigned self = block.running, first = self / kWarp * kWarp;
+  block.fibers[self]->offered = predicate ? 1 : 0;
+  yield(State::kAtExchange);
+  uint32_t bits = 0;
+  for (unsigned i = first; i < std::min<unsigned>(first + kWarp, block.threads); ++i)
+    bits |= static_cast<uint32_t>(block.settled[i]) << (i - first);
+  return bits;
+}
+
+int lane() { return static_cast<int>(block.running % kWarp); }
+
+}  // namespace simulated_cuda
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {"simulated on the host", 9, 0, 4, 1 << 20, size_t{1} << 30};
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
+cudaError_t cudaMalloc(void** memory, size_t size_bytes) {
+  *memory = std::aligned_alloc(256, (size_bytes + 255) / 256 * 256);
+  if (*memory) std::memset(*memory, 0xa5, size_bytes);
+  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaHostAlloc(void** memory, size_t size_bytes, unsigned) {
+  return cudaMalloc(memory, size_bytes);
+}
+cudaError_t cudaFree(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
+cudaError_t cudaMemset(void* memory, int value, size_t size_bytes) {
+  std::memset(memory, value, size_bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t size_bytes, cudaStream_t) {
+  return cudaMemset(memory, value, size_bytes);
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind, cudaStream_t) {
+  std::memcpy(to, from, size_bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float* time_ms, cudaEvent_t, cudaEvent_t) {
+  *time_ms = 0;
+  return cudaSuccess;
+}

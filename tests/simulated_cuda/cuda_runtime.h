@@ -1,0 +1,144 @@
+// CUDA on the host, for tests: the kernels of ingot/**/*.cu compile against this header in place of the
+// toolkit's and run thread by thread, each a fiber that yields at barriers and warp exchanges. It knows only
+// what Ingot's kernels use.
+//
+// What it finds: wrong index arithmetic, wrong reductions, a barrier that not all threads reach, an exchange
+// that not all lanes of a warp join, and a missing barrier: each warp of a block runs on to its next barrier
+// before the next warp begins, in both orders of the warps. Device memory is host memory, poisoned, so an
+// address sanitizer watches it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static  // blocks run one after the other
+#define __restrict__ __restrict
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}  // NOLINT
+};
+struct uint3 {
+  unsigned x, y, z;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+
+namespace simulated_cuda {
+
+enum class Order { kAscending, kDescending };
+// Of the threads of a block, between two barriers. INGOT_SIMULATED_ORDER=descending sets it from outside.
+Order order();
+
+void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
+void block_barrier();
+// Puts 64 bits up for the warp, waits until all its lanes have, returns those of `lane`.
+uint64_t exchange(uint64_t value, int lane);
+uint32_t ballot(bool predicate);
+int lane();
+
+template <typename T>
+T exchanged(T value, int from) {
+  static_assert(sizeof(T) <= 8);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  bits = exchange(bits, from);
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+}  // namespace simulated_cuda
+
+inline void __syncthreads() { simulated_cuda::block_barrier(); }
+inline void __syncwarp(unsigned = 0xffffffffu) { simulated_cuda::ballot(true); }
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  return simulated_cuda::exchanged(value, simulated_cuda::lane() ^ mask);
+}
+template <typename T>
+T __shfl_sync(unsigned, T value, int from) {
+  return simulated_cuda::exchanged(value, from);
+}
+inline unsigned __ballot_sync(unsigned, bool predicate) { return simulated_cuda::ballot(predicate); }
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+template <typename T>
+T atomicAdd(T* place, T value) {
+  const T old = *place;
+  *place += value;
+  return old;
+}
+template <typename T>
+T atomicMax(T* place, T value) {
+  const T old = *place;
+  if (value > old) *place = value;
+  return old;
+}
+
+// The part of the runtime that core/cuda_device.cu speaks to.
+enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorInvalidValue = 1 };
+enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
+using cudaStream_t = struct SimulatedStream*;
+using cudaEvent_t = struct SimulatedEvent*;
+inline constexpr unsigned cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0;
+
+struct cudaDeviceProp {
+  char name[256];
+  int major, minor, multiProcessorCount, l2CacheSize;
+  size_t totalGlobalMem;
+};
+
+inline const char* cudaGetErrorString(cudaError_t) { return "simulated error"; }
+inline const char* cudaGetErrorName(cudaError_t) { return "simulatedError"; }
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaRuntimeGetVersion(int* version);
+cudaError_t cudaMalloc(void** memory, size_t size_bytes);
+cudaError_t cudaHostAlloc(void** memory, size_t size_bytes, unsigned flags);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaMemset(void* memory, int value, size_t size_bytes);
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t size_bytes, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreate(cudaEvent_t* event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* time_ms, cudaEvent_t begin, cudaEvent_t end);
+
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  cudaStream_t stream = nullptr;
+};
+
+template <typename... Params, typename... Args>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), Args&&... args) {
+  if (config->blockDim.x * config->blockDim.y > 1024) return cudaErrorInvalidValue;
+  if (config->gridDim.y > 65535 || config->gridDim.z > 65535) return cudaErrorInvalidValue;
+  simulated_cuda::run_grid(config->gridDim, config->blockDim, [&] { kernel(static_cast<Params>(args)...); });
+  return cudaSuccess;
+}
