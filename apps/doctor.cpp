@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/commands.h"
+#include "apps/doctor_cuda.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/train/console.h"
@@ -80,7 +81,10 @@ void doctor() {
   row("threads", "std::thread");
 #endif
   row("libraries", versions());
-  const std::vector<std::string> notes = advice(machine, disk_bytes);
+  const CudaReport cuda = cuda_report();
+  for (const auto& [name, value] : cuda.rows) row(name.c_str(), value);
+  std::vector<std::string> notes = advice(machine, disk_bytes);
+  notes.insert(notes.end(), cuda.advice.begin(), cuda.advice.end());
   for (const std::string& note : notes) fmt::print("note: {}\n", note);
   if (notes.empty()) fmt::print("nothing is missing\n");
 }

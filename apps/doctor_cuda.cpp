@@ -1,0 +1,81 @@
+#include "apps/doctor_cuda.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "ingot/core/cuda_device.h"
+
+namespace ingot {
+namespace {
+
+struct Library {
+  const char *name, *file, *version_symbol;
+  bool is_returned;  // else written through a pointer
+};
+
+constexpr Library kLibraries[] = {
+    {"cuBLASLt", "libcublasLt.so.13", "cublasLtGetVersion", true},
+    {"cuDNN", "libcudnn.so.9", "cudnnGetVersion", true},
+    {"NCCL", "libnccl.so.2", "ncclGetVersion", false},
+};
+
+// 130100 -> "13.1.0", as all three write them; empty where the library cannot be loaded.
+std::string version_of(const Library& library) {
+  void* handle = dlopen(library.file, RTLD_LAZY | RTLD_LOCAL);
+  if (!handle) return "";
+  void* symbol = dlsym(handle, library.version_symbol);
+  int version = 0;
+  if (symbol && library.is_returned) version = static_cast<int>(reinterpret_cast<size_t (*)()>(symbol)());
+  if (symbol && !library.is_returned) reinterpret_cast<int (*)(int*)>(symbol)(&version);
+  dlclose(handle);
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+// 13000 -> "13.0".
+std::string cuda_version(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+void add_devices(CudaReport& report) {
+  const int driver = cuda::driver_version();
+  report.rows.emplace_back("cuda",
+                           fmt::format("runtime {}, {}", cuda_version(cuda::runtime_version()),
+                                       driver > 0 ? "driver for " + cuda_version(driver) : "no driver"));
+  int index = 0;
+  for (const cuda::DeviceInfo& device : cuda::devices())
+    report.rows.emplace_back(fmt::format("gpu {}", index++),
+                             fmt::format("{}, compute capability {}.{}, {} multiprocessors, {:.1f} GiB",
+                                         device.name, device.major, device.minor, device.multiprocessors,
+                                         static_cast<double>(device.memory_bytes) / (1 << 30)));
+  if (index == 0)
+    report.advice.push_back("no GPU can be used: " + cuda::no_device_reason() +
+                            ". With an NVIDIA GPU, install its driver (580 or newer for CUDA 13)");
+}
+
+void add_libraries(CudaReport& report) {
+  std::string found, missing;
+  for (const Library& library : kLibraries) {
+    const std::string version = version_of(library);
+    if (version.empty())
+      missing += (missing.empty() ? "" : ", ") + std::string(library.file);
+    else
+      found += (found.empty() ? "" : ", ") + fmt::format("{} {}", library.name, version);
+  }
+  report.rows.emplace_back("cuda libraries", found.empty() ? "none" : found);
+  if (!missing.empty())
+    report.advice.push_back(missing + " cannot be loaded: put the folder with it in LD_LIBRARY_PATH");
+}
+
+}  // namespace
+
+CudaReport cuda_report() {
+  CudaReport report;
+  if constexpr (kHasCuda) {
+    add_devices(report);
+    add_libraries(report);
+  } else {
+    report.rows.emplace_back("cuda",
+                             "not built in (CUDA toolkit 13.0 or newer was not found, or INGOT_CUDA=OFF)");
+  }
+  return report;
+}
+
+}  // namespace ingot

@@ -1,0 +1,17 @@
+// What `ingot doctor` says about CUDA.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ingot {
+
+struct CudaReport {
+  std::vector<std::pair<std::string, std::string>> rows;  // name and value, to be printed
+  std::vector<std::string> advice;                        // what is missing, and the fix
+};
+
+CudaReport cuda_report();
+
+}  // namespace ingot
