@@ -1,9 +1,16 @@
 #include "ingot/ops/attention.h"
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/ops/attention_kernels.h"
 #include "ingot/ops/dispatch.h"
 
 namespace ingot {
+
+namespace cuda {  // attention.cu
+decltype(ingot::attention_forward) attention_forward;
+decltype(ingot::attention_backward) attention_backward;
+}  // namespace cuda
+
 namespace {
 
 void check_operand(const Tensor& t, DType dtype, const Shape& shape, const char* op, const char* operand) {
@@ -41,7 +48,7 @@ cpu::AttentionProblem check_problem(const AttentionShape& s, const Tensor& doc_s
   INGOT_CHECK(s.S == s.T, "{}: doc_start wants S == T, got S = {}, T = {}", op, s.S, s.T);
   check_tensor(doc_start, DType::i32, {s.B, s.T}, "attention: doc_start");
   const int32_t* starts = doc_start.as<int32_t>();
-  for (int64_t i = 0; i < s.B * s.T; ++i)
+  for (int64_t i = 0; doc_start.device == Device::kCpu && i < s.B * s.T; ++i)
     INGOT_CHECK(0 <= starts[i] && starts[i] <= i % s.T, "{}: doc_start[{}][{}] must be in [0, {}], got {}",
                 op, i / s.T, i % s.T, i % s.T, starts[i]);
   return {s, config.scale, config.is_causal, starts, dropout};
@@ -76,6 +83,10 @@ void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
   if (lse) check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_forward: lse");
   const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
   if (out.elements() == 0) return;
+  if constexpr (kHasCuda) {
+    if (q.device == Device::kCuda)
+      return cuda::attention_forward(out, lse, q, k, v, doc_start, config, scratch, stream);
+  }
   float* place = check_scratch(scratch, attention_forward_scratch(shape), op);
   float* lse_data = lse ? lse.as<float>() : nullptr;
   INGOT_DISPATCH(q.dtype, T, {
@@ -99,6 +110,11 @@ void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_backward: lse");
   const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
   if (shape.B * shape.K == 0) return;
+  if constexpr (kHasCuda) {
+    if (q.device == Device::kCuda)
+      return cuda::attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, doc_start, config, scratch,
+                                      stream);
+  }
   float* place = check_scratch(scratch, attention_backward_scratch(shape), op);
   INGOT_DISPATCH(q.dtype, T, {
     const cpu::AttentionGradients<T> gradients{HeadView<T>(dq),    HeadView<T>(dk),  HeadView<T>(dv),

@@ -45,12 +45,14 @@ struct AttentionShape {
   int64_t B, T, S, H, K, D;
 };
 
-// f32 elements of scratch that the calls below need with num_threads() threads.
+// f32 elements of scratch that the calls below need with num_threads() threads; on a CUDA device backward
+// needs B * H * T, forward none.
 int64_t attention_forward_scratch(const AttentionShape& shape);
 int64_t attention_backward_scratch(const AttentionShape& shape);
 
 // out must not alias q, k or v. With lse absent, it is not kept (inference). With doc_start absent, there is
-// one document. scratch: f32, contiguous, attention_forward_scratch elements or more.
+// one document. scratch: f32, contiguous, attention_forward_scratch elements or more. A doc_start on a device
+// is not checked.
 void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                        const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
                        const Tensor& scratch, Stream& stream);

@@ -1,0 +1,128 @@
+// Attention on a device against the fp64 reference, on views of one packed (B,T,(H+2K)D) buffer.
+#include "ingot/ops/attention.h"
+
+#include "tests/cuda/on_device.h"
+#include "tests/reference/attention.h"
+#include "tests/reference/head_tensor.h"
+
+namespace ingot::testing {
+namespace {
+
+struct Case {
+  const char* name;
+  DType dtype;
+  AttentionShape s;
+  bool is_causal = true;
+  int64_t document = 0;  // length of every document but the last; 0: one document
+  float dropout = 0;
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const auto& s = info.param.s;
+  return fmt::format("{}_{}_B{}_T{}_S{}_H{}_K{}_D{}", info.param.name, name(info.param.dtype), s.B, s.T, s.S,
+                     s.H, s.K, s.D);
+}
+
+class CudaAttention : public ::testing::TestWithParam<Case>, protected OnCuda {
+ protected:
+  Case c = GetParam();
+  AttentionShape s = c.s;
+  AttentionConfig config{
+      .scale = 1 / std::sqrt(static_cast<float>(s.D)),
+      .is_causal = c.is_causal,
+      .dropout = {.p = c.dropout,
+                  .key = {.seed = 77, .purpose = Purpose::kDropout, .stream = 2, .step = 5},
+                  .first_row = 3}};
+  std::vector<int32_t> starts = [this] {
+    std::vector<int32_t> values;
+    for (int64_t i = 0; c.document > 0 && i < s.B * s.T; ++i)
+      values.push_back(static_cast<int32_t>(i % s.T / c.document * c.document));
+    return values;
+  }();
+  int64_t query_width = s.H * s.D, kv_width = s.K * s.D;
+  Buffer q_rows = random_tensor(c.dtype, {s.B, s.T, query_width + 8}, 1);
+  Buffer kv_rows = random_tensor(c.dtype, {s.B, s.S, 2 * kv_width}, 2);
+  Buffer d_out = random_tensor(c.dtype, {s.B, s.T, s.H, s.D}, 3);
+  OnDevice q_there = put(q_rows), kv_there = put(kv_rows), d_out_there = put(d_out);
+  OnDevice doc_starts = put(integers(starts.empty() ? std::vector<int32_t>(1) : starts));
+  Tensor doc_start =
+      starts.empty() ? Tensor{} : Tensor(doc_starts.tensor().data, DType::i32, {s.B, s.T}, Device::kCuda);
+  OnDevice out = result(c.dtype, {s.B, s.T, s.H, s.D}), lse = result(DType::f32, {s.B, s.H, s.T});
+
+  Tensor queries(const Tensor& t) const { return t.columns(0, query_width).split_last(s.H, s.D); }
+  Tensor keys(const Tensor& t) const { return t.columns(0, kv_width).split_last(s.K, s.D); }
+  Tensor values(const Tensor& t) const { return t.columns(kv_width, 2 * kv_width).split_last(s.K, s.D); }
+  AttentionCase reference() const {
+    return {s, c.is_causal, starts, static_cast<double>(config.scale), config.dropout};
+  }
+  void forward() {
+    attention_forward(out, lse, queries(q_there), keys(kv_there), values(kv_there), doc_start, config, {},
+                      stream);
+  }
+  // Sums of S products of order 1 in f32, exponentials of scores of up to about 10, then the rounding.
+  double tolerance() const {
+    return 4 * unit_roundoff(c.dtype) + 64 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(s.S));
+  }
+};
+
+TEST_P(CudaAttention, Forward) {
+  forward();
+  const AttentionResult want = attention_reference(reference(), gather(queries(q_rows)),
+                                                   gather(keys(kv_rows)), gather(values(kv_rows)));
+  expect_close(out.to_host(), want.out, tolerance(), "out");
+  expect_close(lse.to_host(), want.lse, 64 * unit_roundoff(DType::f32), "lse");
+}
+
+TEST_P(CudaAttention, BackwardAndEqualBits) {
+  forward();
+  const OnDevice dq = put(q_rows), d_kv = put(kv_rows), scratch = result(DType::f32, {s.B, s.H, s.T});
+  const auto backward = [&] {
+    attention_backward(queries(dq), keys(d_kv), values(d_kv), d_out_there, queries(q_there), keys(kv_there),
+                       values(kv_there), out, lse, doc_start, config, scratch, stream);
+  };
+  backward();
+  const AttentionGradient want = attention_gradient_reference(
+      reference(), gather(queries(q_rows)), gather(keys(kv_rows)), gather(values(kv_rows)), gather(d_out));
+  const Buffer dq_got = dq.to_host(), d_kv_got = d_kv.to_host();
+  // delta comes from an output that was rounded to the dtype; a key's gradient sums over H/K heads.
+  const double bound =
+      4 * tolerance() * std::sqrt(static_cast<double>(s.H / s.K)) + 2 * unit_roundoff(c.dtype);
+  expect_near(queries(dq_got), want.dq, bound, "dq");
+  expect_near(keys(d_kv_got), want.dk, bound, "dk");
+  expect_near(values(d_kv_got), want.dv, bound, "dv");
+  backward();
+  expect_same_bits(d_kv.to_host(), d_kv_got, "dk and dv again");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaAttention,
+                         ::testing::Values(Case{"causal", DType::f32, {1, 9, 9, 2, 1, 8}},
+                                           Case{"causal", DType::f32, {1, 70, 70, 1, 1, 64}},
+                                           Case{"causal", DType::bf16, {2, 33, 33, 4, 2, 16}},
+                                           Case{"causal", DType::bf16, {1, 140, 140, 1, 1, 24}},
+                                           Case{"causal", DType::bf16, {1, 40, 40, 2, 2, 128}},
+                                           Case{"causal", DType::f32, {1, 20, 20, 1, 1, 250}},
+                                           Case{"longer_keys", DType::f32, {1, 5, 50, 2, 1, 40}},
+                                           Case{"one_query", DType::f32, {2, 1, 37, 2, 1, 33}},
+                                           Case{"full", DType::f32, {1, 17, 29, 2, 1, 32}, false},
+                                           Case{"documents", DType::f32, {2, 90, 90, 1, 1, 64}, true, 37},
+                                           Case{"documents", DType::bf16, {1, 150, 150, 2, 1, 32}, true, 5},
+                                           Case{"dropout", DType::f32, {1, 35, 35, 2, 1, 32}, true, 0, 0.3f}),
+                         case_name);
+
+// Keys that a query may not see are not read for it: NaN among them must not reach it.
+TEST(CudaAttentionMask, NanBehindTheMaskStaysThere) {
+  Stream stream = cuda::make_stream();
+  const int64_t T = 24, D = 16;
+  Buffer q = random_tensor(DType::f32, {1, T, 1, D}, 1), k = random_tensor(DType::f32, {1, T, 1, D}, 2);
+  Buffer v = random_tensor(DType::f32, {1, T, 1, D}, 3);
+  for (int64_t i = 12 * D; i < T * D; ++i)
+    k.tensor().as<float>()[i] = v.tensor().as<float>()[i] = std::numeric_limits<float>::quiet_NaN();
+  const OnDevice q_there(q, stream), k_there(k, stream), v_there(v, stream),
+      out(DType::f32, {1, T, 1, D}, stream);
+  attention_forward(out, {}, q_there, k_there, v_there, {}, {.scale = 0.25f}, {}, stream);
+  const Doubles got = to_doubles(out.to_host());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(std::isfinite(got[i]), i < 12 * D) << i;
+}
+
+}  // namespace
+}  // namespace ingot::testing
