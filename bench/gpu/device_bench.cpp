@@ -1,5 +1,6 @@
-// The kernels of a CUDA device beside what the device can do: bytes per second beside a copy of memory. Bytes
-// are counted once read and once written. Tensors are several times the L2 cache.
+// The kernels of a CUDA device beside what the device can do: bytes per second beside a copy of memory, and
+// the products' operations per second. Bytes are counted once read and once written. Tensors are several
+// times the L2 cache.
 //   device_bench [OUT.json]
 #include <fmt/format.h>
 
@@ -21,6 +22,7 @@
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/embedding.h"
 #include "ingot/ops/layernorm.h"
+#include "ingot/ops/matmul.h"
 #include "ingot/ops/qk_norm.h"
 #include "ingot/ops/rmsnorm.h"
 #include "ingot/ops/rope.h"
@@ -41,6 +43,7 @@ struct Row {
   std::string name;
   double time_s = 0;  // median
   double bytes = 0;
+  double flops = 0;  // of a product
 };
 
 class Bench {
@@ -70,8 +73,30 @@ class Bench {
     return t;
   }
 
-  // Median time of one call; bytes are what it has to move.
+  // A call that has to move so many bytes.
   void time(const std::string& name, double bytes, const std::function<void()>& call) {
+    rows.push_back({name, median_s(call), bytes});
+    const double rate = bytes / rows.back().time_s;
+    fmt::print("{:<34} {:>9.1f} us {:>8.0f} GB/s {:>6.1f} % of the copy\n", name, rows.back().time_s * 1e6,
+               rate * 1e-9, 100 * rate / copy_rate());
+    std::fflush(stdout);
+  }
+  // A product of so many operations.
+  void time_product(const std::string& name, double flops, const std::function<void()>& call) {
+    rows.push_back({name, median_s(call), 0, flops});
+    fmt::print("{:<34} {:>9.1f} us {:>8.1f} TFLOP/s\n", name, rows.back().time_s * 1e6,
+               flops / rows.back().time_s * 1e-12);
+    std::fflush(stdout);
+  }
+
+  double copy_rate() const { return rows.front().bytes / rows.front().time_s; }
+  void release() { arena_.release_to(0); }
+
+  Stream stream = cuda::make_stream();
+  std::vector<Row> rows;
+
+ private:
+  double median_s(const std::function<void()>& call) {
     for (int i = 0; i < kWarmUps; ++i) call();
     std::vector<double> times;
     for (int i = 0; i < kRuns; ++i) {
@@ -83,19 +108,9 @@ class Bench {
       times.push_back(end.seconds_since(begin));
     }
     std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
-    rows.push_back({name, times[kRuns / 2], bytes});
-    const double rate = bytes / rows.back().time_s;
-    fmt::print("{:<34} {:>9.1f} us {:>8.0f} GB/s {:>6.1f} % of the copy\n", name, rows.back().time_s * 1e6,
-               rate * 1e-9, 100 * rate / copy_rate());
-    std::fflush(stdout);
+    return times[kRuns / 2];
   }
-  double copy_rate() const { return rows.front().bytes / rows.front().time_s; }
-  void release() { arena_.release_to(0); }
 
-  Stream stream = cuda::make_stream();
-  std::vector<Row> rows;
-
- private:
   Arena arena_{"bench", size_t{12} << 30, Memory::kDevice};
 };
 
@@ -229,15 +244,40 @@ void bench_updates(Bench& b) {
   b.release();
 }
 
+// The products of a layer of 4096, forward and backward, and a large one; bf16, and FP8 with its scales.
+void bench_products(Bench& b) {
+  constexpr int64_t kRows = 16384, kWide = 8192, kNarrow = 4096;
+  const Tensor x = b.tensor(DType::bf16, {kRows, kNarrow}), w = b.tensor(DType::bf16, {kWide, kNarrow});
+  const Tensor y = b.tensor(DType::bf16, {kRows, kWide}), dw = b.tensor(DType::f32, {kWide, kNarrow});
+  const double flops = 2.0 * kRows * kWide * kNarrow;
+  b.time_product("bf16 forward (NT)", flops, [&] { matmul(y, x, w, MatmulForm::kNT, false, b.stream); });
+  b.time_product("bf16 data gradient (NN)", flops,
+                 [&] { matmul(x, y, w, MatmulForm::kNN, false, b.stream); });
+  b.time_product("bf16 weight gradient (TN, f32 +=)", flops,
+                 [&] { matmul(dw, y, x, MatmulForm::kTN, true, b.stream); });
+  const Tensor x8 = b.tensor(DType::f8e4m3, {kRows, kNarrow}), w8 = b.tensor(DType::f8e4m3, {kWide, kNarrow});
+  const Tensor amax = b.tensor(DType::f32, {1}, 0, 1e-3), counts = b.tensor(DType::u32, {2});
+  const Tensor one = b.tensor(DType::f32, {1}, 1, 1);
+  const Tensor fresh = b.tensor(DType::bf16, {kRows, kNarrow});
+  cuda::cast_to_fp8(x8, fresh, one, {amax, counts}, b.stream);
+  cuda::cast_to_fp8(w8, w, one, {amax, counts}, b.stream);
+  for (bool is_fast : {true, false})
+    b.time_product(is_fast ? "e4m3 forward, fast sums" : "e4m3 forward", flops,
+                   [&] { cuda::matmul_fp8(y, x8, w8, one, one, false, is_fast, b.stream); });
+  b.release();
+}
+
 void write_json(const char* path, const Bench& b) {
   std::ofstream out(path);
   out << fmt::format("{{\"device\": \"{}\", \"copy_gb_s\": {:.1f}, \"kernels\": [\n",
                      cuda::devices().front().name, b.copy_rate() * 1e-9);
   for (size_t i = 0; i < b.rows.size(); ++i) {
     const Row& row = b.rows[i];
-    out << fmt::format("  {{\"name\": \"{}\", \"us\": {:.2f}, \"gb_s\": {:.1f}, \"of_copy\": {:.4f}}}{}\n",
-                       row.name, row.time_s * 1e6, row.bytes / row.time_s * 1e-9,
-                       row.bytes / row.time_s / b.copy_rate(), i + 1 < b.rows.size() ? "," : "");
+    out << fmt::format(
+        "  {{\"name\": \"{}\", \"us\": {:.2f}, \"gb_s\": {:.1f}, \"of_copy\": {:.4f}, \"tflop_s\": "
+        "{:.1f}}}{}\n",
+        row.name, row.time_s * 1e6, row.bytes / row.time_s * 1e-9, row.bytes / row.time_s / b.copy_rate(),
+        row.flops / row.time_s * 1e-12, i + 1 < b.rows.size() ? "," : "");
   }
   out << "]}\n";
 }
@@ -260,6 +300,7 @@ int main(int argc, char** argv) {
     ingot::bench_ends(bench);
     ingot::bench_casts(bench);
     ingot::bench_updates(bench);
+    ingot::bench_products(bench);
     if (argc > 1) ingot::write_json(argv[1], bench);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "device_bench: %s\n", error.what());

@@ -29,4 +29,10 @@ void cast_to_fp8(const Tensor& to, const Tensor& x, const Tensor& scale, const F
 void cast_to_fp8_both_ways(const Tensor& to, const Tensor& transposed, const Tensor& x, const Tensor& scale,
                            const Fp8Meter& meter, Stream& stream);
 
+// c (M, N) bf16 or f32 = a (M, K) bᵀ, b (N, K), or c += (f32): 8-bit codes times what their scales were,
+// a_inverse and b_inverse (1) f32. Not both may be e5m2. is_fast sums with about 14 bits between corrections,
+// for forward products only. REQUIRES: K and N multiples of 16, rows contiguous and aligned to 16 bytes.
+void matmul_fp8(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& a_inverse,
+                const Tensor& b_inverse, bool accumulate, bool is_fast, Stream& stream);
+
 }  // namespace ingot::cuda

@@ -1,5 +1,6 @@
 #include "ingot/ops/matmul.h"
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/ops/matmul_engines.h"
 
 namespace ingot {
@@ -61,6 +62,9 @@ void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm
   const Span span(stream.trace, "matmul");
   const MatmulProblem p = make_problem(c, a, b, form, alpha, accumulate);
   if (p.M == 0 || p.N == 0) return;
+  if constexpr (kHasCuda) {
+    if (c.device == Device::kCuda) return cuda::matmul(p, stream);
+  }
   if constexpr (kHasAmx) {
     if (is_for_amx(p)) return amx::matmul(p, stream);
   }

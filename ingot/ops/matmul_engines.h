@@ -48,4 +48,9 @@ void matmul(const MatmulProblem& p, Stream& stream);
 const char* version();
 }  // namespace onednn
 
+namespace cuda {
+// By cuBLASLt. REQUIRES: K > 0. Products of f32 are of f32, not of tf32.
+void matmul(const MatmulProblem& p, Stream& stream);
+}  // namespace cuda
+
 }  // namespace ingot

@@ -1,0 +1,98 @@
+// Products on a device against sums in double of the same operands.
+#include "ingot/ops/matmul.h"
+
+#include "ingot/core/float8.h"
+#include "ingot/ops/cast_fp8.h"
+#include "ingot/ops/cuda_fp8.h"
+#include "tests/cuda/on_device.h"
+
+namespace ingot::testing {
+namespace {
+
+struct Case {
+  DType in, out;
+  MatmulForm form;
+  int64_t M, N, K;
+  bool accumulate;
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const Case& c = info.param;
+  return fmt::format("{}_{}_{}_{}x{}x{}{}", name(c.in), name(c.out),
+                     c.form == MatmulForm::kNT   ? "NT"
+                     : c.form == MatmulForm::kNN ? "NN"
+                                                 : "TN",
+                     c.M, c.N, c.K, c.accumulate ? "_add" : "");
+}
+
+Doubles product(const Doubles& a, const Doubles& b, const Case& c) {
+  Doubles result(static_cast<size_t>(c.M * c.N));
+  const auto at = [](const Doubles& x, int64_t i) { return x[static_cast<size_t>(i)]; };
+  for (int64_t m = 0; m < c.M; ++m)
+    for (int64_t n = 0; n < c.N; ++n)
+      for (int64_t k = 0; k < c.K; ++k)
+        result[static_cast<size_t>(m * c.N + n)] +=
+            at(a, c.form == MatmulForm::kTN ? k * c.M + m : m * c.K + k) *
+            at(b, c.form == MatmulForm::kNT ? n * c.K + k : k * c.N + n);
+  return result;
+}
+
+class CudaMatmul : public ::testing::TestWithParam<Case>, protected OnCuda {
+ protected:
+  Case c = GetParam();
+  bool is_tn = c.form == MatmulForm::kTN, is_nt = c.form == MatmulForm::kNT;
+  Buffer a = random_tensor(c.in, {is_tn ? c.K : c.M, is_tn ? c.M : c.K}, 1);
+  Buffer b = random_tensor(c.in, {is_nt ? c.N : c.K, is_nt ? c.K : c.N}, 2);
+  Buffer old = random_tensor(c.out, {c.M, c.N}, 3);
+};
+
+TEST_P(CudaMatmul, ProductWithAFactor) {
+  const OnDevice to = put(old), a_there = put(a), b_there = put(b);
+  scaled_matmul(to, a_there, b_there, c.form, 0.5f, c.accumulate, stream);
+  Doubles want = product(to_doubles(a), to_doubles(b), c);
+  for (size_t i = 0; i < want.size(); ++i)
+    want[i] = 0.5 * want[i] + (c.accumulate ? to_doubles(old)[i] : 0.0);
+  const double spread = std::sqrt(static_cast<double>(c.K));
+  expect_close(to.to_host(), want, 2 * unit_roundoff(c.out) + 8 * unit_roundoff(DType::f32) * spread, "c",
+               spread);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (DType in : {DType::f32, DType::bf16})
+    for (MatmulForm form : {MatmulForm::kNT, MatmulForm::kNN, MatmulForm::kTN}) {
+      all.push_back({in, in, form, 24, 40, 72, false});
+      all.push_back({in, DType::f32, form, 17, 33, 5, true});
+    }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, CudaMatmul, ::testing::ValuesIn(cases()), case_name);
+
+TEST(CudaMatmulFp8, DecodedCodesTimesTheirInverseScales) {
+  Stream stream = cuda::make_stream(), cpu;
+  const Case c{DType::f8e4m3, DType::bf16, MatmulForm::kNT, 48, 64, 96, false};
+  for (DType a_format : {DType::f8e4m3, DType::f8e5m2}) {
+    Buffer a8(a_format, {c.M, c.K}), b8(DType::f8e4m3, {c.N, c.K});
+    Fp8Stats stats;
+    cast_to_fp8(a8, random_tensor(DType::f32, {c.M, c.K}, 1), 16, stats, cpu);
+    cast_to_fp8(b8, random_tensor(DType::f32, {c.N, c.K}, 2), 32, stats, cpu);
+    Buffer a(DType::f32, {c.M, c.K}), b(DType::f32, {c.N, c.K}), inverse(DType::f32, {2});
+    cast_from_fp8(a, a8, cpu);
+    cast_from_fp8(b, b8, cpu);
+    assign(inverse, {1.0 / 16, 1.0 / 32});
+    const OnDevice a_there(a8, stream), b_there(b8, stream), scales(inverse, stream);
+    Doubles want = product(to_doubles(a), to_doubles(b), c);
+    for (double& v : want) v /= 16 * 32;
+    for (DType out : {DType::bf16, DType::f32}) {
+      const OnDevice to(out, {c.M, c.N}, stream);
+      cuda::matmul_fp8(to, a_there, b_there, scales.tensor().rows(0, 1), scales.tensor().rows(1, 2), false,
+                       false, stream);
+      const double spread = std::sqrt(static_cast<double>(c.K));
+      expect_close(to.to_host(), want, 2 * unit_roundoff(out) + 0x1p-16 * spread, "c", spread);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ingot::testing
