@@ -34,7 +34,7 @@ std::string version_of(const Library& library) {
 // 13000 -> "13.0".
 std::string cuda_version(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
-void add_devices(CudaReport& report) {
+[[maybe_unused]] void add_devices(CudaReport& report) {
   const int driver = cuda::driver_version();
   report.rows.emplace_back("cuda",
                            fmt::format("runtime {}, {}", cuda_version(cuda::runtime_version()),
@@ -50,7 +50,7 @@ void add_devices(CudaReport& report) {
                             ". With an NVIDIA GPU, install its driver (580 or newer for CUDA 13)");
 }
 
-void add_libraries(CudaReport& report) {
+[[maybe_unused]] void add_libraries(CudaReport& report) {
   std::string found, missing;
   for (const Library& library : kLibraries) {
     const std::string version = version_of(library);

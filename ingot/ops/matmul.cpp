@@ -18,7 +18,7 @@ constexpr bool kHasAmx = false;
 #endif
 // Where Ingot's own AMX engine is the faster (docs/benchmarks/matmul.md): not for the weight gradients, whose
 // two operands both lie the wrong way, nor for a few rows.
-bool is_for_amx([[maybe_unused]] const MatmulProblem& p) {
+[[maybe_unused]] bool is_for_amx([[maybe_unused]] const MatmulProblem& p) {
   constexpr int64_t kLeastRows = 16;
   if constexpr (kHasAmx)
     return p.in == DType::bf16 && p.form != MatmulForm::kTN && p.M >= kLeastRows && amx::is_available();
