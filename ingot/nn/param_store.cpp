@@ -122,7 +122,7 @@ std::vector<ParamPiece> ResidentStore::pieces() {
                       .w = (is_bf16_alone ? weight(id) : master(id)).reshape({n}),
                       .tail = is_bf16_alone && unit.tail ? unit.tail.rows(begin, end) : Tensor{},
                       .compute = has_copy ? unit.compute.rows(begin, end) : Tensor{},
-                      .grad = unit.grad.rows(begin, end)});
+                      .grad = unit.grad ? unit.grad.rows(begin, end) : Tensor{}});
   }
   return pieces;
 }
@@ -172,6 +172,9 @@ void for_each_range(const ParamSpec& spec, const std::function<void(int64_t, int
   }
 }
 
+namespace {
+
+// Parameter `id` into w (n) f32.
 void init_param(const Tensor& w, const ParamSpec& spec, int id, uint64_t seed) {
   const Shape& full_shape = spec.full_shape();
   const int64_t row = full_shape.elements() / std::max<int64_t>(1, full_shape[0]);
@@ -189,11 +192,20 @@ void init_param(const Tensor& w, const ParamSpec& spec, int id, uint64_t seed) {
   });
 }
 
-void init_params(ParamStore& store, uint64_t seed) {
-  const std::vector<ParamSpec>& specs = store.list().specs();
-  for (size_t p = 0; p < specs.size(); ++p) {
-    const int id = static_cast<int>(p);
-    init_param(store.master(id).reshape({specs[p].elements()}), specs[p], id, seed);
+}  // namespace
+
+void init_params(TrainingStore& store, uint64_t seed) {
+  std::vector<float> whole;  // one parameter at a time
+  for (const ParamPiece& piece : store.pieces()) {
+    const ParamSpec& spec = store.list()[piece.id];
+    const int64_t n = spec.elements();
+    if (!store.is_sharded()) {
+      init_param(store.master(piece.id).reshape({n}), spec, piece.id, seed);
+    } else if (piece.elements() > 0) {
+      whole.resize(static_cast<size_t>(n));
+      init_param(Tensor(whole.data(), DType::f32, {n}), spec, piece.id, seed);
+      std::copy_n(whole.data() + piece.begin, piece.elements(), piece.w.as<float>());
+    }
   }
 }
 

@@ -133,9 +133,10 @@ class TrainingStore : public ParamStore {
 
   // Before a micro-batch: whether its gradients are the step's last.
   virtual void begin_micro([[maybe_unused]] bool is_last) {}
-  // After the last one: from now on the pieces' gradients are those of the whole step.
+  // After the last one: from now on the pieces' gradients are those of the whole step. (After another one:
+  // those of the micro-batches so far, as far as this rank knows them.)
   virtual void finish_gradients() {}
-  // What is kept on this rank, in order of the parameters.
+  // What is kept on this rank of every parameter, in their order; empty where it keeps nothing.
   virtual std::vector<ParamPiece> pieces() = 0;
   // What layers read follows from what was written to the masters (initialised, loaded, averaged; the
   // optimizer keeps both). Without f32 masters: from the gradients' place, which becomes zero.
@@ -143,13 +144,21 @@ class TrainingStore : public ParamStore {
   // Makes master() of every parameter readable and writable, until refresh_compute. REQUIRES: all gradients
   // are zero.
   virtual void expand_masters() = 0;
+  // The whole of a tensor that is kept in pieces as parameter `id` is, a number per element or per 256: a
+  // master, or state of the optimizer. shape: of the whole. Valid until the next call or micro-batch.
+  virtual Tensor whole([[maybe_unused]] int id, const Tensor& piece, const Shape& shape) {
+    return piece.reshape(shape);
+  }
 
+  // Whether ranks keep different pieces. master() is then for nobody.
+  bool is_sharded() const { return is_sharded_; }
   Masters masters() const { return masters_; }
   // What it has taken, for reports.
   const std::vector<const Arena*>& arenas() const { return arenas_; }
 
  protected:
   std::vector<const Arena*> arenas_;
+  bool is_sharded_ = false;
 
  private:
   Masters masters_;
@@ -175,8 +184,7 @@ class ResidentStore : public TrainingStore {
 };
 
 // Initial values into the masters: element i of the logical parameter p is a function of (seed, p, i) alone.
-void init_params(ParamStore& store, uint64_t seed);
-// Of the parameter `id` alone, into w (n) f32.
-void init_param(const Tensor& w, const ParamSpec& spec, int id, uint64_t seed);
+// Without f32 masters: in the gradients' place, until refresh_compute.
+void init_params(TrainingStore& store, uint64_t seed);
 
 }  // namespace ingot

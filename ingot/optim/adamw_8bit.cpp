@@ -60,7 +60,7 @@ AdamW8bit::AdamW8bit(const RuleParams& params)
 
 std::vector<StateSpec> AdamW8bit::state(const OptimParam& param) const {
   const int64_t n = param.elements(), blocks = (n + kBlock - 1) / kBlock;
-  if (n < kSmallest) return small_.state(param);
+  if (param.whole_elements() < kSmallest) return small_.state(param);
   return {{"m8", DType::u8, {n}},
           {"v8", DType::u8, {n}},
           {"m_absmax", DType::f32, {blocks}},
@@ -69,7 +69,7 @@ std::vector<StateSpec> AdamW8bit::state(const OptimParam& param) const {
 
 RangeTotals AdamW8bit::update(const ParamState& p, Range range, const RuleStep& step,
                               const Prepared& prepared) const {
-  if (p.param.elements() < kSmallest) return small_.update(p, range, step, prepared);
+  if (p.param.whole_elements() < kSmallest) return small_.update(p, range, step, prepared);
   const AdamW rule(params_, step);
   const Maps maps{signed_map_.data(), unsigned_map_.data()};
   int64_t skipped = 0;

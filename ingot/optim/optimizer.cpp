@@ -13,6 +13,7 @@ namespace ingot {
 namespace {
 
 constexpr int64_t kBlockElements = 1 << 15;  // a multiple of 256: 8-bit states are scaled by 256
+constexpr int64_t kPieceGranule = 256;       // pieces of parameters begin at multiples of this
 
 void check_param(const OptimParam& p) {
   const int64_t n = p.elements();
@@ -24,6 +25,8 @@ void check_param(const OptimParam& p) {
   if (p.compute) check_tensor(p.compute, DType::bf16, {n}, "Optimizer: compute");
   int64_t rows = 0;
   for (int64_t part : p.row_parts) rows += part;
+  INGOT_CHECK(p.begin % kPieceGranule == 0, "Optimizer: a piece of {} begins at {}, no multiple of {}",
+              p.name, p.begin, kPieceGranule);
   INGOT_CHECK(p.row_parts.empty() || (p.is_matrix() && rows == p.shape[0]),
               "Optimizer: row_parts of {} must sum to its rows, got {}", p.name, rows);
 }
@@ -70,6 +73,11 @@ std::vector<Optimizer::Member> Optimizer::make_members(const OptimizerConfig& co
   for (size_t i = 0; i < params.size(); ++i) {
     check_param(params[i]);
     const size_t group = assigned[i] < 0 ? groups_.size() - 1 : static_cast<size_t>(assigned[i]);
+    if (params[i].is_piece() && groups_[group].rule->is_whole())
+      fail(ErrorKind::kUsage,
+           "optimizer: {} needs whole parameters, and with parallel.fsdp a rank has pieces of {}; use "
+           "parallel.dp, or another kind",
+           rule_entry(groups_[group].kind).name, params[i].name);
     members.push_back({{std::move(params[i]), {}}, group, 0, 0});
   }
   return members;
@@ -100,18 +108,11 @@ Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> para
       arena_("optimizer", arena_bytes()),
       scratch_("optimizer scratch", scratch_bytes()) {
   for (size_t i = 0; i < members_.size(); ++i) {
+    add_states(i);
     Member& member = members_[i];
     const OptimParam& param = member.memory.param;
     const UpdateRule& rule = *groups_[member.group].rule;
-    for (const StateSpec& spec : rule.state(param)) {
-      member.memory.state.push_back(arena_.alloc(spec.dtype, spec.shape));
-      states_.push_back({spec.name + "." + param.name, member.memory.state.back()});
-    }
     const int64_t n = param.elements();
-    if (ema_ > 0) {
-      member.memory.average = arena_.alloc(DType::f32, {n});
-      states_.push_back({"ema." + param.name, member.memory.average});
-    }
     member.block_begin = blocks_.size();
     for (int64_t k = 0; k < n; k += kBlockElements) {
       (rule.is_whole() ? whole_blocks_ : free_blocks_).push_back(blocks_.size());
@@ -124,6 +125,26 @@ Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> para
   totals_.resize(blocks_.size());
   steps_.resize(members_.size());
   prepared_.resize(members_.size());
+}
+
+void Optimizer::add_states(size_t i) {
+  ParamState& memory = members_[i].memory;
+  const OptimParam& param = memory.param;
+  const UpdateRule& rule = *groups_[members_[i].group].rule;
+  OptimParam whole = param;
+  if (param.is_piece()) whole.shape = param.whole;
+  const std::vector<StateSpec> specs = rule.state(param), whole_specs = rule.state(whole);
+  const int id = static_cast<int>(i);
+  for (size_t k = 0; k < specs.size(); ++k) {
+    const StateSpec& spec = specs[k];
+    const Shape& shape = whole_specs[k].shape;
+    memory.state.push_back(arena_.alloc(spec.dtype, spec.shape));
+    const int64_t granule = shape.elements() == param.whole_elements() ? 1 : kPieceGranule;
+    states_.push_back({spec.name + "." + param.name, memory.state.back(), id, shape, param.begin / granule});
+  }
+  if (ema_ == 0) return;
+  memory.average = arena_.alloc(DType::f32, {param.elements()});
+  states_.push_back({"ema." + param.name, memory.average, id, {param.whole_elements()}, param.begin});
 }
 
 double Optimizer::grad_norm(Stream& stream) {

@@ -44,7 +44,7 @@ struct ParamStats {
 class Optimizer {
  public:
   // The parameters' memory is borrowed. kUsage error for a group that fits no parameter, or a rule that
-  // cannot take a parameter (Muon a vector).
+  // cannot take a parameter (Muon a vector, or a piece).
   Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params);
 
   // Of the groups that StepInputs::momentum drives, the first's; zero where no rule has a momentum.
@@ -66,6 +66,9 @@ class Optimizer {
   struct State {
     std::string name;  // "m.blocks.0.attention.qkv.weight"
     Tensor tensor;     // of the dtype and shape that the rule declared
+    int param = 0;
+    Shape whole;        // of a piece: the shape that the rule declares for the whole parameter; else tensor's
+    int64_t begin = 0;  // of a piece: its first number in that
   };
   const std::vector<State>& states() const { return states_; }  // in order of the parameters
   // The moving averages of the weights (n) f32, with config.ema, by parameter; they are among the states as
@@ -108,6 +111,7 @@ class Optimizer {
   size_t arena_bytes() const;
   size_t scratch_bytes() const;
   RuleStep step_of(const Member& member, const StepInputs& inputs, float grad_scale) const;
+  void add_states(size_t param);
   void update_blocks(std::span<const size_t> blocks);
   void finish_step(bool wants_stats);
 

@@ -22,11 +22,13 @@ enum class NewtonSchulzKind { kQuintic, kPolarExpress };
 // What a parameter is in its model.
 enum class ParamRole { kEmbedding, kPosition, kMatrix, kHead, kNorm, kBias };
 
-// One parameter: n elements in flat ranges that somebody else owns.
+// One parameter, or the piece of one that this rank keeps: n elements in flat ranges that somebody else owns.
 struct OptimParam {
   std::string name = {};
   ParamRole role = ParamRole::kMatrix;
   Shape shape = {};                     // (out features, in features) of a matrix, (n) of a vector
+  Shape whole = {};                     // of a piece: the parameter's; the piece has the shape (1, n) or (n)
+  int64_t begin = 0;                    // of a piece: its first element, a multiple of 256
   std::vector<int64_t> row_parts = {};  // rows of each, where matrices share one tensor (q, k, v); empty: one
   Tensor w = {};                        // (n) f32, updated; or bf16, then the next two say how it is rounded
   Tensor tail = {};                     // (n) u16: with a bf16 w an exact f32 number (ops/bf16_tail.h)
@@ -35,7 +37,9 @@ struct OptimParam {
   Tensor g = {};                        // (n) f32, read and set to zero
 
   bool is_matrix() const { return shape.rank() == 2; }
+  bool is_piece() const { return whole.rank() > 0; }
   int64_t elements() const { return shape.elements(); }
+  int64_t whole_elements() const { return is_piece() ? whole.elements() : elements(); }
 };
 
 // The numbers of a rule; each reads its own. The defaults are the rule's (optim/rules.h).
@@ -102,7 +106,8 @@ class UpdateRule {
   virtual ~UpdateRule() = default;
 
   virtual std::vector<StateSpec> state(const OptimParam& param) const = 0;
-  // True: prepare must have seen the whole parameter before update changes any of it.
+  // True: prepare must have seen the whole parameter before update changes any of it. Such a rule takes no
+  // pieces.
   virtual bool is_whole() const { return false; }
   virtual size_t scratch_bytes([[maybe_unused]] const OptimParam& param) const { return 0; }
   // Called from the thread that drives the stream. May change the state; what it takes from scratch stays

@@ -113,6 +113,7 @@ void DdpStore::start(size_t bucket) {
 }
 
 void DdpStore::finish_gradients() {
+  if (!is_last_micro_) return;
   const Span span(stream_.trace, "communication");
   using Clock = std::chrono::steady_clock;
   exposed_s_ = 0;

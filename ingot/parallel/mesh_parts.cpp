@@ -10,13 +10,14 @@ namespace {
 
 int degree(int64_t n) { return static_cast<int>(n); }
 
-// Numbers of replicas that `ranks` ranks can be, by their distance from what was wanted.
+// Layouts of `ranks` ranks that differ from what was wanted in dp and fsdp only.
 std::string nearest_layouts(const RunConfig& config, int ranks) {
   std::vector<ParallelConfig> fitting;
-  for (int64_t dp = 1; dp <= ranks; ++dp) {
+  for (int64_t fsdp = 1; fsdp <= ranks; ++fsdp) {
     ParallelConfig layout = config.parallel;
-    layout.dp = dp;
-    if (layout.ranks() != ranks) continue;
+    layout.fsdp = fsdp;
+    layout.dp = ranks / (fsdp * layout.tp * layout.pp);
+    if (layout.ranks() != ranks || (fsdp > 1 && config.parallel.fsdp == 1)) continue;
     try {
       DataShare::of(config.train, layout.dp * layout.fsdp, 0);
       fitting.push_back(layout);
@@ -50,9 +51,15 @@ MeshParts::MeshParts(Communicator& world, Mesh& mesh)
     : mesh_(mesh), all_(world), data_(*mesh.dp), weights_(*mesh.shard) {}
 
 TrainingStore& MeshParts::make_store(const ParamList& list, const RunConfig& config, Stream& stream) {
+  const ParallelConfig& parallel = config.parallel;
+  if (mesh_.shard->size() > 1) {
+    fsdp_ = std::make_unique<FsdpStore>(
+        list, *mesh_.shard, *mesh_.replicate,
+        FsdpConfig{.compute = config.precision.compute, .keeps_units = parallel.keeps_units}, stream);
+    return *fsdp_;
+  }
   resident_ = std::make_unique<ResidentStore>(list, config.precision.compute, true, config.precision.master);
   if (mesh_.dp->size() == 1) return *resident_;
-  const ParallelConfig& parallel = config.parallel;
   ddp_ = std::make_unique<DdpStore>(*resident_, *mesh_.dp,
                                     DdpConfig{.bucket_bytes = parallel.bucket_mb << 20,
                                               .payload = parallel.payload,

@@ -7,6 +7,7 @@
 #include "ingot/comm/mesh.h"
 #include "ingot/parallel/comm_reducer.h"
 #include "ingot/parallel/ddp.h"
+#include "ingot/parallel/fsdp.h"
 #include "ingot/train/trainer_parts.h"
 
 namespace ingot {
@@ -31,6 +32,7 @@ class MeshParts : public TrainerParts {
   CommReducer all_, data_, weights_;
   std::unique_ptr<ResidentStore> resident_;
   std::unique_ptr<DdpStore> ddp_;
+  std::unique_ptr<FsdpStore> fsdp_;
 };
 
 }  // namespace ingot

@@ -1,5 +1,6 @@
 #include "ingot/train/checkpoint.h"
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -7,6 +8,7 @@
 #include "ingot/core/file.h"
 #include "ingot/train/config_toml.h"
 #include "ingot/train/hf_weights.h"
+#include "ingot/train/whole_tensors.h"
 
 namespace ingot {
 namespace {
@@ -34,21 +36,43 @@ class ExpandedMasters {
   Trainer& trainer_;
 };
 
-std::vector<int64_t> dims_of(const Tensor& t) {
+std::vector<int64_t> dims_of(const Shape& shape) {
   std::vector<int64_t> dims;
-  for (int i = 0; i < t.rank(); ++i) dims.push_back(t.dim(i));
+  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
   return dims;
 }
 
-std::vector<SafetensorsSource> optimizer_sources(const Optimizer& optimizer) {
+std::vector<SafetensorsSource> optimizer_sources(const Optimizer& optimizer, WholeTensors& whole) {
   std::vector<SafetensorsSource> sources;
-  for (const Optimizer::State& state : optimizer.states())
+  for (size_t k = 0; k < optimizer.states().size(); ++k) {
+    const Optimizer::State& state = optimizer.states()[k];
     sources.push_back({.name = state.name,
                        .dtype = state.tensor.dtype,
-                       .shape = dims_of(state.tensor),
-                       .bytes = {static_cast<const std::byte*>(state.tensor.data), state.tensor.bytes()},
-                       .stream = {}});
+                       .shape = dims_of(state.whole),
+                       .bytes = {},
+                       .stream = [&whole, k](const ByteSink& sink) {
+                         const Tensor t = whole.state(k);
+                         sink({static_cast<const std::byte*>(t.data), t.bytes()});
+                       }});
+  }
   return sources;
+}
+
+// One parameter at a time, of which this rank keeps its piece.
+void read_pieces(const SafetensorsFile& file, Trainer& trainer) {
+  TrainingStore& params = trainer.params();
+  std::vector<Tensor> values(params.list().specs().size());
+  std::vector<float> whole;
+  for (const ParamPiece& piece : params.pieces()) {
+    if (piece.elements() == 0) continue;
+    const ParamSpec& spec = params.list()[piece.id];
+    Tensor& value = values[static_cast<size_t>(piece.id)];
+    whole.resize(static_cast<size_t>(spec.elements()));
+    value = Tensor(whole.data(), DType::f32, spec.shape);
+    read_hf_tensors(file, trainer.model(), values);
+    std::copy_n(whole.data() + piece.begin, piece.elements(), piece.w.as<float>());
+    value = {};
+  }
 }
 
 // The amax history of delayed scaling: one row of `steps` for each tensor.
@@ -92,12 +116,14 @@ void write_text(const fs::path& path, std::string_view text) {
 }
 
 void read_optimizer(const SafetensorsFile& file, const Optimizer& optimizer) {
-  for (const auto& [name, t] : optimizer.states()) {
-    const SafetensorsEntry& entry = file.get(name);
-    if (entry.dtype != t.dtype || entry.shape != dims_of(t))
-      fail(ErrorKind::kData, "{}: tensor {} is {} {}, the optimizer asks for {} {}", file.label(), name,
-           entry.dtype_name, entry.shape_text(), ingot::name(t.dtype), t.shape.to_string());
-    std::memcpy(t.data, entry.bytes.data(), t.bytes());
+  for (const Optimizer::State& state : optimizer.states()) {
+    const SafetensorsEntry& entry = file.get(state.name);
+    const Tensor& t = state.tensor;
+    if (entry.dtype != t.dtype || entry.shape != dims_of(state.whole))
+      fail(ErrorKind::kData, "{}: tensor {} is {} {}, the optimizer asks for {} {}", file.label(), state.name,
+           entry.dtype_name, entry.shape_text(), name(t.dtype), state.whole.to_string());
+    const size_t begin = static_cast<size_t>(state.begin) * size_bytes(t.dtype);
+    std::memcpy(t.data, entry.bytes.data() + begin, t.bytes());
   }
   if (file.tensors().size() != optimizer.states().size())
     fail(ErrorKind::kData,
@@ -162,13 +188,18 @@ fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokeniz
                          const std::string& config_text, const TrainerState& state) {
   const Transformer& model = trainer.model();
   const uint64_t weights_bytes = static_cast<uint64_t>(model.params().elements()) * 4;
-  store.require_space(weights_bytes + trainer.optimizer().state_bytes() + (4 << 20));
+  uint64_t state_bytes = 0;
+  for (const Optimizer::State& state : trainer.optimizer().states())
+    state_bytes += static_cast<uint64_t>(state.whole.elements()) * size_bytes(state.tensor.dtype);
+  store.require_space(weights_bytes + state_bytes + (4 << 20));
   const fs::path folder = store.begin(state.step);
   const ExpandedMasters expanded(trainer);
-  const auto weights =
-      write_safetensors(folder / "model.safetensors", hf_sources(model, masters(trainer.params())));
+  WholeTensors whole(trainer);
+  const auto weights = write_safetensors(folder / "model.safetensors",
+                                         hf_sources(model, [&](int id) { return whole.master(id); }));
   const auto moments =
-      write_safetensors(folder / "optimizer.safetensors", optimizer_sources(trainer.optimizer()));
+      write_safetensors(folder / "optimizer.safetensors", optimizer_sources(trainer.optimizer(), whole));
+  whole.finish();
 
   write_fp8(folder / "fp8.safetensors", trainer.fp8());
 
@@ -195,6 +226,8 @@ fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokeniz
                       {{"model.safetensors", weights.xxh3_64}, {"optimizer.safetensors", moments.xxh3_64}});
 }
 
+void help_save_checkpoint(Trainer& trainer) { WholeTensors(trainer).answer(); }
+
 TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
   const fs::path state_path = path / "trainer.json";
   const Json json = read_json(state_path);
@@ -206,7 +239,11 @@ TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
       .data_hash = field<uint64_t>(json, "data_hash", state_path),
       .recent_losses = list_field<double>(json, "recent_losses", state_path),
       .excluded_samples = list_field<std::array<int64_t, 2>>(json, "excluded_samples", state_path)};
-  read_hf_tensors(SafetensorsFile(path / "model.safetensors"), trainer.model(), masters(trainer.params()));
+  const SafetensorsFile weights(path / "model.safetensors");
+  if (trainer.params().is_sharded())
+    read_pieces(weights, trainer);
+  else
+    read_hf_tensors(weights, trainer.model(), masters(trainer.params()));
   read_optimizer(SafetensorsFile(path / "optimizer.safetensors"), trainer.optimizer());
   trainer.optimizer().set_t(field<int64_t>(json, "optimizer_t", state_path));
   read_fp8(path / "fp8.safetensors", trainer.fp8());

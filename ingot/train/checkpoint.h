@@ -9,6 +9,8 @@
 //                           optimizer's t, hash of the data
 //   config.toml             the run's configuration
 //   MANIFEST.json           sizes and hashes of all of these
+//
+// Nothing in it tells on how many ranks it was saved, or keeps it from being loaded on any other number.
 #pragma once
 
 #include <array>
@@ -37,9 +39,12 @@ struct TrainerState {
   std::vector<std::array<int64_t, 2>> excluded_samples;
 };
 
-// Writes and commits one; returns its path. config_text is kept as config.toml.
+// Writes and commits one; returns its path. config_text is kept as config.toml. Rank 0 calls it, and all
+// other ranks call help_save_checkpoint, in which those that keep pieces of the weights hand them over.
 std::filesystem::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokenizer& tokenizer,
                                       const std::string& config_text, const TrainerState& state);
+
+void help_save_checkpoint(Trainer& trainer);
 
 // Weights, optimizer and step of a verified checkpoint into the trainer. kData error naming file and tensor
 // for what does not fit.

@@ -69,6 +69,12 @@ void RunConfig::validate() const {
   validate_length(*this);
   validate_samples(sample);
   parallel.validate();
+  if (parallel.fsdp > 1 && precision.master != Masters::kF32)
+    fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.fsdp above 1, whose shards are f32");
+  if (parallel.fsdp > 1 && precision.compute != DType::f32 && head.precision == HeadDtype::kF32)
+    fail(
+        ErrorKind::kUsage,
+        "head.precision = f32 reads f32 masters, of which a rank has but a shard with parallel.fsdp above 1");
   if (precision.compute != DType::f32 && precision.compute != DType::bf16)
     fail(ErrorKind::kUsage, "precision.compute must be f32 or bf16");
   if (precision.master != Masters::kF32 && precision.compute != DType::bf16)

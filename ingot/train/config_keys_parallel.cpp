@@ -21,6 +21,9 @@ void add_parallel_keys(std::vector<ConfigKey>& keys) {
                                &P::payload));
   keys.push_back(flag("parallel.error_feedback", "what bf16 took from a gradient is sent a step later",
                       parallel, &P::has_error_feedback));
+  keys.push_back(choice<bool>("parallel.fsdp_shards", {{"all", false}, {"gradients", true}},
+                              "all: weights too, gathered again for backward; gradients: and optimizer state",
+                              parallel, &P::keeps_units));
   keys.push_back(duration("parallel.timeout", "of an operation between ranks; a later one ends the run",
                           parallel, &P::timeout_s));
 }

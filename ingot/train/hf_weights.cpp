@@ -167,14 +167,15 @@ std::vector<HfTensor> hf_tensors(const Transformer& model) {
   return is_gpt2 ? gpt2_tensors(model) : llama_tensors(model);
 }
 
-std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::vector<Tensor>& values,
+std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::function<Tensor(int)>& value,
                                           const std::string& prefix) {
   std::vector<SafetensorsSource> sources;
   for (HfTensor& t : hf_tensors(model)) {
     SafetensorsSource source{
         .name = prefix + t.name, .dtype = DType::f32, .shape = t.shape, .bytes = {}, .stream = {}};
-    const Tensor value = t.param >= 0 ? values[static_cast<size_t>(t.param)] : Tensor{};
-    source.stream = [t, value](const ByteSink& sink) { stream_tensor(sink, value, t); };
+    source.stream = [t, value](const ByteSink& sink) {
+      stream_tensor(sink, t.param >= 0 ? value(t.param) : Tensor{}, t);
+    };
     sources.push_back(std::move(source));
   }
   return sources;
@@ -182,9 +183,10 @@ std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::v
 
 void read_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::vector<Tensor>& values,
                      const std::string& prefix) {
-  for (const Tensor& value : values) std::memset(value.data, 0, value.bytes());
+  for (const Tensor& value : values)
+    if (value) std::memset(value.data, 0, value.bytes());
   for (const HfTensor& t : hf_tensors(model)) {
-    if (t.param < 0) continue;
+    if (t.param < 0 || !values[static_cast<size_t>(t.param)]) continue;
     const SafetensorsEntry* entry = find_tensor(file, prefix, t);
     if (!entry) entry = &file.get(prefix + t.name);  // the error names file and tensor
     if (entry->shape != t.shape)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,11 +26,13 @@ struct HfTensor {
 // In order of the parameters.
 std::vector<HfTensor> hf_tensors(const Transformer& model);
 
-// Tensors to write, streamed from the f32 values of `values` (one per parameter id, of its shape).
-std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::vector<Tensor>& values,
+// Tensors to write. value(id): the f32 values of a parameter in its shape, asked for when they are written
+// and used until the next are.
+std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::function<Tensor(int)>& value,
                                           const std::string& prefix = "");
 
-// Reads every tensor into the values (f32, one per parameter id); padding rows become zero. f32, bf16 and f16
+// Reads every tensor into the values (f32, one per parameter id; absent ones are passed over); padding rows
+// become zero. f32, bf16 and f16
 // files are accepted. kData error naming file and tensor for a missing one or a wrong shape.
 void read_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::vector<Tensor>& values,
                      const std::string& prefix = "");

@@ -15,12 +15,15 @@ std::string ParallelConfig::to_string() const {
 }
 
 void ParallelConfig::validate() const {
-  const std::pair<const char*, int64_t> missing[] = {{"fsdp", fsdp}, {"tp", tp}, {"pp", pp}};
+  const std::pair<const char*, int64_t> missing[] = {{"tp", tp}, {"pp", pp}};
   for (const auto& [name, degree] : missing)
     if (degree != 1)
       fail(ErrorKind::kUsage, "parallel.{} is not supported yet: it must be 1, got {}", name, degree);
   if (has_error_feedback && payload == DType::f32)
     fail(ErrorKind::kUsage, "parallel.error_feedback needs parallel.payload = \"bf16\": f32 loses nothing");
+  if (fsdp > 1 && payload != DType::f32)
+    fail(ErrorKind::kUsage,
+         "parallel.payload must be f32 with parallel.fsdp above 1: shards are summed in f32");
   if (!(timeout_s > 0)) fail(ErrorKind::kUsage, "parallel.timeout must be above 0s, got {}s", timeout_s);
 }
 

@@ -16,10 +16,11 @@ struct ParallelConfig {
   int64_t bucket_mb = 25;           // of f32 gradients that travel together
   DType payload = DType::f32;       // in which gradients travel: f32 or bf16; they are added in f32
   bool has_error_feedback = false;  // what rounding to bf16 took away is sent a step later
+  bool keeps_units = false;         // fsdp: weights are gathered once a step, and not given up after use
   double timeout_s = 600;           // of an operation between ranks; a later one ends the run
 
   int64_t ranks() const { return dp * fsdp * tp * pp; }
-  std::string to_string() const;  // "dp=4", "dp=2 fsdp=2": what is not 1; "one rank"
+  std::string to_string() const;  // "dp=4", "dp=2 fsdp=2": what is not 1; "dp=1"
   void validate() const;          // kUsage error
 };
 

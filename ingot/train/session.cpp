@@ -223,8 +223,9 @@ void Session::sample() {
   const SamplesConfig& options = config_.sample;
   if (last_sample_step_ == step || options.count == 0) return;
   last_sample_step_ = step;
-  if (!is_lead()) return;
+  if (!is_lead() && !trainer_.params().is_sharded()) return;
   const std::string text = run_samples(options, trainer_, *data_.tokenizer, config_.train.seed, console_);
+  if (!is_lead()) return;
   make_folders(folder_.samples());
   write_file(folder_.samples() / fmt::format("step-{:09}.txt", step), text);
 }
@@ -241,6 +242,8 @@ void Session::save() {
   std::string path;
   if (is_lead())
     path = save_checkpoint(store_, trainer_, *data_.tokenizer, checkpoint_config(config_), state_).string();
+  else
+    help_save_checkpoint(trainer_);
   all_.broadcast(path, 0);
   last_checkpoint_ = path;
   last_save_step_ = step;

@@ -26,7 +26,7 @@ bool Session::step() {
   inputs.wants_stats = config_.train.stats_every > 0 && (at.step + 1) % config_.train.stats_every == 0;
   trainer_.update(result, inputs);
   report_step(result, at, seconds_since(begin));
-  if (inputs.wants_stats) log_.write_params(trainer_.steps_done(), trainer_.optimizer().stats());
+  if (inputs.wants_stats) log_.write_params(trainer_.steps_done(), trainer_.stats());
   return true;
 }
 

@@ -64,11 +64,17 @@ std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed) {
   std::vector<OptimParam> params;
   for (const ParamPiece& piece : store.pieces()) {
     const ParamSpec& spec = store.list()[piece.id];
+    const int64_t n = piece.elements();
+    const bool is_piece = store.is_sharded();
     params.push_back(
         {.name = spec.name,
          .role = optimizer_role(spec.role),
-         .shape = spec.shape,
-         .row_parts = spec.row_parts,
+         .shape = !is_piece          ? spec.shape
+                  : spec.is_vector() ? Shape{n}
+                                     : Shape{1, n},
+         .whole = is_piece ? spec.shape : Shape{},
+         .begin = piece.begin,
+         .row_parts = is_piece ? std::vector<int64_t>{} : spec.row_parts,
          .w = piece.w,
          .tail = piece.tail,
          .rounding = {.seed = seed, .purpose = Purpose::kRounding, .stream = static_cast<uint32_t>(piece.id)},
@@ -206,6 +212,7 @@ NonFinite Trainer::find_bad_gradient(Loader& loader, int64_t first_sample, int64
     params_.begin_micro(false);
     run_micro({MicroOp::Kind::kForward, micro}, batch, micros);
     run_micro({MicroOp::Kind::kBackward, micro}, batch, micros);
+    params_.finish_gradients();
     if (found) continue;
     if (const auto place = first_non_finite_gradient(params_))
       found = {NonFinite::Kind::kGradient, share_.number(micro), *place};
@@ -287,6 +294,24 @@ void Trainer::update(const StepResult& result, const StepInputs& inputs) {
 
 void Trainer::discard() {
   for (const ParamPiece& piece : params_.pieces()) std::memset(piece.grad.data, 0, piece.grad.bytes());
+}
+
+// Of a parameter that ranks keep in pieces: from the sums of squares over all of them.
+std::vector<ParamStats> Trainer::stats() {
+  std::vector<ParamStats> stats(optimizer_.stats().begin(), optimizer_.stats().end());
+  if (!params_.is_sharded()) return stats;
+  std::vector<double> sums;
+  for (const ParamStats& s : stats)
+    sums.insert(sums.end(), {s.weight_norm * s.weight_norm, s.grad_norm * s.grad_norm,
+                             s.update_norm * s.update_norm, s.update_dot_weight});
+  reducers().weights.sum(sums);
+  for (size_t p = 0; p < stats.size(); ++p)
+    stats[p] = {.name = stats[p].name,
+                .weight_norm = std::sqrt(sums[4 * p]),
+                .grad_norm = std::sqrt(sums[4 * p + 1]),
+                .update_norm = std::sqrt(sums[4 * p + 2]),
+                .update_dot_weight = sums[4 * p + 3]};
+  return stats;
 }
 
 StepResult Trainer::step(Loader& loader, const StepInputs& inputs) {

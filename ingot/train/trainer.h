@@ -52,6 +52,9 @@ class Trainer {
   // Forgets them: weights, optimizer and step count stay.
   void discard();
 
+  // What the last update that wanted them knows of every parameter.
+  std::vector<ParamStats> stats();
+
   // Gradients and update in one, on grad_accum batches. kNumerics error, and nothing changed, if the loss or
   // a gradient is not finite. inputs.lr: the learning rate now.
   StepResult step(Loader& loader, const StepInputs& inputs);

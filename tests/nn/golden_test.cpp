@@ -110,7 +110,8 @@ class Golden : public ::testing::TestWithParam<std::tuple<const char*, DType>> {
   // a fraction. is_rms: root mean square, absolute.
   void expect_tensors(const std::vector<Tensor>& ours, const std::string& prefix, double tolerance,
                       bool is_rms) {
-    for (SafetensorsSource& source : hf_sources(model, ours)) {
+    for (SafetensorsSource& source :
+         hf_sources(model, [&](int id) { return ours[static_cast<size_t>(id)]; })) {
       const SafetensorsEntry* want = values.find(prefix + source.name);
       if (!want) continue;  // zeros that only Hugging Face has
       std::vector<float> got;

@@ -1,114 +1,11 @@
 // Training on several ranks against the same training on one: every layout has the one-rank loss curve.
-#include <gtest/gtest.h>
-
-#include <cmath>
+#include <algorithm>
 #include <limits>
-#include <memory>
-#include <string>
-#include <vector>
 
-#include "ingot/comm/mpi_job.h"
-#include "ingot/core/philox.h"
-#include "ingot/parallel/mesh_parts.h"
-#include "ingot/train/trainer.h"
+#include "tests/parallel/mpi/ranks_fixture.h"
 
 namespace ingot {
 namespace {
-
-Communicator* world = nullptr;
-
-constexpr int kSteps = 30;
-constexpr size_t kTokens = 6000, kPlace = 1234;
-constexpr uint16_t kRare = 120;  // a token that occurs once
-
-// Tokens below 100 that follow each other half of the time, so that there is something to learn.
-TokenSource chained_tokens() {
-  std::vector<uint16_t> tokens(kTokens);
-  const RandomKey key{.seed = 5, .purpose = Purpose::kSample, .stream = 0, .step = 0};
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const uint32_t word = random_word(key, i);
-    const bool follows = i > 0 && word % 2 == 0;
-    tokens[i] = static_cast<uint16_t>(follows ? (tokens[i - 1] * 7 + 3) % 100 : word / 2 % 100);
-  }
-  tokens[kPlace] = kRare;
-  TokenSource source;
-  source.add(std::move(tokens));
-  return source;
-}
-
-RunConfig llama() {
-  RunConfig c;
-  c.model = {
-      .layers = 2, .heads = 4, .kv_heads = 2, .width = 32, .context = 16, .vocab = 128, .dropout = 0.1};
-  c.train.batch_size = 4;
-  c.train.grad_accum = 4;
-  c.optimizer.lr = 2e-3;
-  return c;
-}
-
-RunConfig gpt2() {
-  RunConfig c = llama();
-  c.model.kv_heads = 4;
-  c.model.norm = NormKind::kLayerNorm;
-  c.model.positions = PositionKind::kLearned;
-  c.model.mlp = MlpKind::kGeluTanh;
-  c.model.has_bias = true;
-  c.model.is_tied = true;
-  c.model.dropout = 0;
-  return c;
-}
-
-RunConfig with_muon(RunConfig c, DType iteration) {
-  GroupConfig matrices{.roles = {ParamRole::kMatrix}};
-  matrices.rule.kind = OptimizerKind::kMuon;
-  matrices.rule.newton_schulz_dtype = iteration;
-  matrices.lr = 0.01;
-  c.optimizer.groups = {matrices};
-  return c;
-}
-
-RunConfig with_8bit(RunConfig c) {
-  c.optimizer.rule.kind = OptimizerKind::kAdamW8bit;
-  return c;
-}
-
-// A trainer on those tokens, alone or with the others.
-struct Training {
-  explicit Training(const RunConfig& c) : Training(c, std::make_unique<TrainerParts>()) {}
-  Training(const RunConfig& c, std::unique_ptr<TrainerParts> parts)
-      : config(c),
-        trainer(config, std::move(parts)),
-        loader(source, sampler,
-               {.shape = trainer.batch_shape(),
-                .readers = trainer.share().ranks,
-                .reader = trainer.share().rank,
-                .ring = 2}) {
-    trainer.initialise();
-  }
-  std::vector<double> losses() {
-    std::vector<double> all;
-    for (int step = 0; step < kSteps; ++step)
-      all.push_back(trainer.step(loader, {.lr = config.optimizer.lr}).loss);
-    return all;
-  }
-
-  RunConfig config;
-  TokenSource source = chained_tokens();
-  Trainer trainer;
-  Sampler sampler{SampleOrder::kRandom, 1, kTokens, config.model.context};
-  Loader loader;
-};
-
-std::vector<float> weights(Trainer& trainer) {
-  std::vector<float> all;
-  trainer.params().expand_masters();
-  for (size_t p = 0; p < trainer.params().list().specs().size(); ++p) {
-    const Tensor w = trainer.params().master(static_cast<int>(p));
-    all.insert(all.end(), w.as<float>(), w.as<float>() + w.elements());
-  }
-  trainer.params().refresh_compute(trainer.stream());
-  return all;
-}
 
 void expect_equal_on_all_ranks(std::vector<float> values) {
   std::vector<float> lowest = values;
@@ -121,7 +18,7 @@ void expect_equal_on_all_ranks(std::vector<float> values) {
 // What all of a layout's runs must show. tolerance: relative, of each of the losses.
 void expect_one_rank_curve(const RunConfig& config, double tolerance) {
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
-  Training shared(config, std::make_unique<MeshParts>(*world, mesh));
+  Training shared(config, mesh);
   RunConfig one = config;
   one.parallel = {};
   Training alone(one);
@@ -136,12 +33,6 @@ void expect_one_rank_curve(const RunConfig& config, double tolerance) {
   EXPECT_EQ(got_eval.tokens, want_eval.tokens);
   EXPECT_NEAR(got_eval.loss, want_eval.loss, tolerance * want_eval.loss);
   expect_equal_on_all_ranks(weights(shared.trainer));
-}
-
-ParallelConfig replicas() {
-  ParallelConfig c;
-  c.dp = world->size();
-  return c;
 }
 
 // f32: gradients are the same sums in another order. The order moves each by some 2^-24 of its size, and the
@@ -191,11 +82,75 @@ TEST(Parity, CompressedGradients) {
   }
 }
 
+TEST(Parity, ShardsHaveTheLossesOfOneRank) {
+  for (const ParallelConfig& parallel : {shards(), shards(true), replicas_of_shards()}) {
+    for (RunConfig config : {llama(), gpt2()}) {
+      config.parallel = parallel;
+      expect_one_rank_curve(config, kF32);
+    }
+    for (RunConfig config : {with_8bit(llama()), with_8bit(gpt2())}) {
+      config.parallel = parallel;
+      expect_one_rank_curve(config, kEdge);
+    }
+  }
+}
+
+TEST(Parity, ShardsInBf16) {
+  for (const ParallelConfig& parallel : {shards(), replicas_of_shards()}) {
+    for (RunConfig config : {llama(), with_8bit(gpt2())}) {
+      config.precision.compute = DType::bf16;
+      config.parallel = parallel;
+      expect_one_rank_curve(config, kBf16);
+    }
+  }
+}
+
+// Blocks that backward computes again are gathered again, in whatever order it needs them.
+TEST(Parity, ShardsWithActivationCheckpointingAndAverages) {
+  RunConfig config = llama();
+  config.activations.policy = RecomputePolicy::kEveryK;
+  config.activations.k = 2;
+  config.optimizer.ema = 0.9;
+  config.parallel = shards();
+  expect_one_rank_curve(config, kF32);
+}
+
+TEST(Parity, RulesThatNeedWholeMatricesAreRefusedOnShards) {
+  if (world->size() == 1) return;
+  RunConfig config = with_muon(llama(), DType::f32);
+  config.parallel = shards();
+  Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
+  EXPECT_THROW(Training(config, mesh), Error);
+}
+
+// A rank holds 1 / ranks of the masters, gradients and moments; units of a multiple of 256 x ranks elements
+// are cut without rest, and others with less than that.
+TEST(Parity, ARankTakesTheBytesThatItShould) {
+  RunConfig config = llama();
+  config.model.width = 256;
+  config.parallel = shards();
+  Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
+  Training shared(config, mesh);
+  if (world->size() == 1) return;
+  double elements = 0;
+  for (const ParamSpec& spec : shared.trainer.model().params().specs())
+    elements += static_cast<double>(spec.elements());
+  const auto used = [&](const char* name) {
+    for (const Trainer::ArenaUse& use : shared.trainer.arenas())
+      if (use.name == name) return static_cast<double>(use.bytes);
+    return 0.0;
+  };
+  const double want = 4 * elements / world->size();
+  EXPECT_NEAR(used("parameters"), want, 0.01 * want);
+  EXPECT_NEAR(used("gradients"), want, 0.01 * want);
+  EXPECT_NEAR(used("optimizer"), 2 * want, 0.01 * 2 * want);
+}
+
 TEST(Parity, EverySampleIsSeenOnceAndInTheOneRankOrder) {
   RunConfig config = llama();
   config.parallel = replicas();
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
-  Training shared(config, std::make_unique<MeshParts>(*world, mesh));
+  Training shared(config, mesh);
   const DataShare& share = shared.trainer.share();
   std::vector<int64_t> own;
   for (int64_t round = 0; round < 3 * share.micros(config.train.grad_accum); ++round) {
@@ -215,7 +170,7 @@ TEST(Parity, WhatOneRankFindsNotFiniteAllReport) {
   RunConfig config = llama();
   config.parallel = replicas();
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
-  Training shared(config, std::make_unique<MeshParts>(*world, mesh));
+  Training shared(config, mesh);
   shared.trainer.params().master(0).as<float>()[kRare * 32 + 5] = std::numeric_limits<float>::quiet_NaN();
   StepResult result;
   for (int step = 0; step < 200 && !result.non_finite; ++step) {
@@ -237,7 +192,7 @@ TEST(Parity, DelayedScalesAreThoseOfAllRanks) {
   config.precision.fp8 = {.recipe = Fp8Recipe::kDelayed, .amax_history = 4};
   config.parallel = replicas();
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
-  Training shared(config, std::make_unique<MeshParts>(*world, mesh));
+  Training shared(config, mesh);
   for (int step = 0; step < 5; ++step) shared.trainer.step(shared.loader, {.lr = 1e-3});
   expect_equal_on_all_ranks(shared.trainer.fp8().amaxes());
 }
@@ -245,14 +200,4 @@ TEST(Parity, DelayedScalesAreThoseOfAllRanks) {
 }  // namespace
 }  // namespace ingot
 
-int main(int argc, char** argv) {
-  using namespace ingot;
-  MpiJob job({.timeout_s = 250, .message_delay_s = 0, .verifies = true});
-  world = &job.world();
-  if (world->rank() > 0) GTEST_FLAG_SET(brief, true);
-  testing::InitGoogleTest(&argc, argv);
-  std::vector<int64_t> failed = {RUN_ALL_TESTS()};
-  if (failed[0]) std::fprintf(stderr, "rank %d has failed tests\n", world->rank());
-  world->all_reduce("failed", Tensor(failed.data(), DType::i64, {1}), ReduceOp::kMax);
-  return static_cast<int>(failed[0]);
-}
+int main(int argc, char** argv) { return ingot::run_on_ranks(argc, argv); }

@@ -1,0 +1,275 @@
+#include "ingot/parallel/fsdp.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ingot/core/parallel.h"
+#include "ingot/ops/cast.h"
+
+namespace ingot {
+namespace {
+
+constexpr int64_t kGrain = 1 << 14;  // elements a thread takes at least
+
+int64_t shard_of(int64_t elements, int ranks) {
+  const int64_t pieces = (elements + ParamList::kAlign - 1) / ParamList::kAlign;
+  return (pieces + ranks - 1) / ranks * ParamList::kAlign;
+}
+
+size_t arena_bytes(int64_t elements, DType dtype, int64_t tensors) {
+  return static_cast<size_t>(elements) * size_bytes(dtype) + static_cast<size_t>(tensors) * Arena::kAlign;
+}
+
+int64_t sum_of_shards(const ParamList& list, int ranks) {
+  int64_t total = 0;
+  for (int u = 0; u < list.units(); ++u) total += shard_of(list.unit_elements(u), ranks);
+  return total;
+}
+
+int64_t sum_of_vectors(const ParamList& list) {
+  int64_t total = 0;
+  for (int u = 0; u < list.units(); ++u) total += list.vector_elements(u);
+  return total;
+}
+
+// Embedding, head, and two that the blocks have by turns.
+size_t shared_slot(int unit, int units) {
+  if (unit == 0) return 0;
+  if (unit == units - 1) return 1;
+  return 2 + static_cast<size_t>(unit % 2);
+}
+
+// Elements of each slot: of the largest unit that may have it.
+std::vector<int64_t> slot_elements(const ParamList& list, int ranks, bool is_shared) {
+  std::vector<int64_t> elements;
+  for (int u = 0; u < list.units(); ++u) {
+    const size_t slot = is_shared ? shared_slot(u, list.units()) : static_cast<size_t>(u);
+    elements.resize(std::max(elements.size(), slot + 1));
+    elements[slot] = std::max(elements[slot], ranks * shard_of(list.unit_elements(u), ranks));
+  }
+  return elements;
+}
+
+size_t slot_bytes(const ParamList& list, int ranks, DType dtype, bool is_shared) {
+  int64_t total = 0;
+  const std::vector<int64_t> elements = slot_elements(list, ranks, is_shared);
+  for (const int64_t n : elements) total += n;
+  return arena_bytes(total, dtype, std::ssize(elements));
+}
+
+}  // namespace
+
+FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, Communicator& replicate,
+                     const FsdpConfig& config, Stream& stream)
+    : TrainingStore(list, Masters::kF32),
+      shard_(shard),
+      replicate_(replicate),
+      config_(config),
+      stream_(stream),
+      shards_("parameters", arena_bytes(sum_of_shards(list, shard.size()), DType::f32, list.units())),
+      grads_("gradients", arena_bytes(sum_of_shards(list, shard.size()), DType::f32, list.units())),
+      vectors_("vectors", config.compute == DType::f32
+                              ? 0
+                              : arena_bytes(sum_of_vectors(list), DType::f32, list.units())),
+      copies_("gathered units", slot_bytes(list, shard.size(), config.compute, !config.keeps_units)),
+      full_grads_("gathered gradients", slot_bytes(list, shard.size(), DType::f32, true)) {
+  INGOT_CHECK(config.compute == DType::f32 || config.compute == DType::bf16,
+              "FsdpStore: compute must be f32 or bf16");
+  is_sharded_ = shard.size() > 1;
+  cut_units();
+  make_slots();
+  arenas_ = {&shards_, &grads_, &vectors_, &copies_, &full_grads_};
+}
+
+FsdpStore::~FsdpStore() {
+  for (Slot& slot : slots_) slot.gather.wait();
+  for (GradSlot& slot : grad_slots_) slot.scatter.wait();
+  for (Unit& unit : units_) unit.replicas.wait();
+}
+
+void FsdpStore::cut_units() {
+  const bool has_vectors = config_.compute != DType::f32;
+  for (int u = 0; u < list().units(); ++u) {
+    Unit unit;
+    unit.shard = shard_of(list().unit_elements(u), shard_.size());
+    unit.master = shards_.alloc(DType::f32, {unit.shard});
+    unit.grad = grads_.alloc(DType::f32, {unit.shard});
+    if (has_vectors) unit.vectors = vectors_.alloc(DType::f32, {list().vector_elements(u)});
+    unit.slot = config_.keeps_units ? static_cast<size_t>(u) : shared_slot(u, list().units());
+    unit.grad_slot = shared_slot(u, list().units());
+    unit.gather_name = fmt::format("gather unit {}", u);
+    unit.scatter_name = fmt::format("scatter gradients {}", u);
+    unit.replicas_name = fmt::format("replicas' gradients {}", u);
+    units_.push_back(std::move(unit));
+  }
+}
+
+void FsdpStore::make_slots() {
+  for (const int64_t n : slot_elements(list(), shard_.size(), !config_.keeps_units))
+    slots_.push_back({.full = copies_.alloc(config_.compute, {n}), .gather = {}});
+  for (const int64_t n : slot_elements(list(), shard_.size(), true))
+    grad_slots_.push_back({.full = full_grads_.alloc(DType::f32, {n}), .scatter = {}});
+  for (int u = 0; u < list().units(); ++u) {
+    Unit& unit = units_[static_cast<size_t>(u)];
+    const int64_t n = list().unit_elements(u);
+    unit.buffers.compute = slots_[unit.slot].full.rows(0, n);
+    unit.buffers.master = unit.vectors ? unit.vectors : unit.buffers.compute;
+    unit.buffers.grad = grad_slots_[unit.grad_slot].full.rows(0, n);
+  }
+}
+
+// This rank's part of a unit's gathered buffer.
+Tensor FsdpStore::own_part(const Tensor& full, int64_t shard) const {
+  return full.rows(shard_.rank() * shard, (shard_.rank() + 1) * shard);
+}
+
+void FsdpStore::start_gather(int u) {
+  if (is_stale_) forget_gathered();
+  Unit& unit = units_[static_cast<size_t>(u)];
+  Slot& slot = slots_[unit.slot];
+  if (slot.unit == u) return;
+  slot.gather.wait();  // of a unit that was asked for and never used
+  slot.unit = u;
+  const Tensor full = slot.full.rows(0, shard_.size() * unit.shard), own = own_part(full, unit.shard);
+  if (config_.compute == DType::f32)
+    std::memcpy(own.data, unit.master.data, own.bytes());
+  else
+    cast(own, unit.master, stream_);
+  slot.gather = shard_.start_all_gather_into(unit.gather_name, full, own);
+}
+
+void FsdpStore::prefetch(int unit) { start_gather(unit); }
+
+const UnitBuffers& FsdpStore::get(int u) {
+  start_gather(u);
+  Unit& unit = units_[static_cast<size_t>(u)];
+  GradSlot& grads = grad_slots_[unit.grad_slot];
+  const Span span(stream_.trace, "communication");
+  slots_[unit.slot].gather.wait();
+  if (grads.unit != u || grads.is_scattering) {
+    drain(grads);
+    grads.unit = u;
+  }
+  return unit.buffers;
+}
+
+void FsdpStore::begin_micro(bool is_last) {
+  is_last_micro_ = is_last;
+  if (!received_.empty()) sent_ = received_ = {};  // a checkpoint's
+}
+
+void FsdpStore::grad_ready(int u) {
+  const Unit& unit = units_[static_cast<size_t>(u)];
+  GradSlot& slot = grad_slots_[unit.grad_slot];
+  INGOT_CHECK(slot.unit == u && !slot.is_scattering, "FsdpStore: gradients of unit {} are not at hand", u);
+  const Tensor full = slot.full.rows(0, shard_.size() * unit.shard);
+  slot.is_scattering = true;
+  slot.is_last = is_last_micro_;
+  slot.scatter = shard_.start_reduce_scatter(unit.scatter_name, own_part(full, unit.shard), full);
+}
+
+// Adds what was reduce-scattered to the shard, and leaves the slot zero.
+void FsdpStore::drain(GradSlot& slot) {
+  if (!slot.is_scattering) return;
+  slot.scatter.wait();
+  Unit& unit = units_[static_cast<size_t>(slot.unit)];
+  const Tensor own = own_part(slot.full, unit.shard);
+  parallel_for(unit.shard, kGrain, [&](int64_t begin, int64_t end) {
+    float* sum = unit.grad.as<float>();
+    const float* part = own.as<float>();
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) sum[i] += part[i];
+  });
+  const int64_t used = shard_.size() * unit.shard;
+  parallel_for(used, kGrain, [&](int64_t begin, int64_t end) {
+    std::fill(slot.full.as<float>() + begin, slot.full.as<float>() + end, 0.0f);
+  });
+  slot.is_scattering = false;
+  slot.unit = -1;
+  if (slot.is_last && replicate_.size() > 1)
+    unit.replicas = replicate_.start_all_reduce(unit.replicas_name, unit.grad);
+}
+
+void FsdpStore::finish_gradients() {
+  const Span span(stream_.trace, "communication");
+  for (GradSlot& slot : grad_slots_) drain(slot);
+  for (Unit& unit : units_) unit.replicas.wait();
+  is_stale_ = true;  // the update comes next
+}
+
+void FsdpStore::refresh_compute(Stream& /*stream*/) { is_stale_ = true; }
+
+void FsdpStore::forget_gathered() {
+  is_stale_ = false;
+  for (Slot& slot : slots_) {
+    slot.gather.wait();
+    slot.unit = -1;
+  }
+  if (config_.compute == DType::f32) return;
+  // Each element of a vector comes from the one rank that keeps it; the others add zeros.
+  for (Unit& unit : units_) std::memset(unit.vectors.data, 0, unit.vectors.bytes());
+  for (const ParamPiece& piece : pieces()) {
+    const ParamSpec& spec = list()[piece.id];
+    if (!spec.is_vector()) continue;
+    float* vector = units_[static_cast<size_t>(spec.unit)].vectors.as<float>() + spec.vector_offset;
+    std::memcpy(vector + piece.begin, piece.w.data, piece.w.bytes());
+  }
+  for (Unit& unit : units_) shard_.all_reduce("vectors", unit.vectors);
+}
+
+FsdpStore::Part FsdpStore::part_of(int id, int rank) const {
+  const ParamSpec& spec = list()[id];
+  const int64_t shard = units_[static_cast<size_t>(spec.unit)].shard;
+  const int64_t begin = std::clamp<int64_t>(rank * shard - spec.offset, 0, spec.elements());
+  const int64_t end = std::clamp<int64_t>((rank + 1) * shard - spec.offset, begin, spec.elements());
+  return begin < end ? Part{begin, end} : Part{0, 0};
+}
+
+std::vector<ParamPiece> FsdpStore::pieces() {
+  std::vector<ParamPiece> pieces;
+  for (size_t p = 0; p < list().specs().size(); ++p) {
+    const int id = static_cast<int>(p);
+    const ParamSpec& spec = list()[id];
+    const Unit& unit = units_[static_cast<size_t>(spec.unit)];
+    const Part part = part_of(id, shard_.rank());
+    const bool is_empty = part.begin == part.end;
+    const int64_t first = is_empty ? 0 : spec.offset + part.begin - shard_.rank() * unit.shard;
+    const int64_t end = first + part.end - part.begin;
+    pieces.push_back({.id = id,
+                      .begin = part.begin,
+                      .end = part.end,
+                      .w = unit.master.rows(first, end),
+                      .tail = {},
+                      .compute = {},
+                      .grad = unit.grad.rows(first, end)});
+  }
+  return pieces;
+}
+
+// Every rank sends as much as the longest piece has.
+Tensor FsdpStore::whole(int id, const Tensor& piece, const Shape& shape) {
+  const int64_t n = list()[id].elements(), granule = shape.elements() == n ? 1 : ParamList::kAlign;
+  const size_t size = size_bytes(piece.dtype);
+  const auto range = [&](int rank) {  // of the whole tensor, in bytes
+    const Part part = part_of(id, rank);
+    const auto bytes = [&](int64_t i) { return static_cast<size_t>((i + granule - 1) / granule) * size; };
+    return std::pair{bytes(part.begin), bytes(part.end)};
+  };
+  size_t most = 0;
+  for (int r = 0; r < shard_.size(); ++r) most = std::max(most, range(r).second - range(r).first);
+  sent_.resize(most);
+  received_.resize((static_cast<size_t>(shard_.size()) + 1) * most +
+                   static_cast<size_t>(shape.elements()) * size);
+  std::memcpy(sent_.data(), piece.data, piece.bytes());
+  std::byte* parts = received_.data() + static_cast<size_t>(shape.elements()) * size;
+  const auto length = static_cast<int64_t>(most);
+  shard_.all_gather_into("whole tensor", Tensor(parts, DType::u8, {shard_.size() * length}),
+                         Tensor(sent_.data(), DType::u8, {length}));
+  for (int r = 0; r < shard_.size(); ++r) {
+    const auto [begin, end] = range(r);
+    std::memcpy(received_.data() + begin, parts + static_cast<size_t>(r) * most, end - begin);
+  }
+  return Tensor(received_.data(), piece.dtype, shape);
+}
+
+}  // namespace ingot

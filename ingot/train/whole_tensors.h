@@ -1,0 +1,34 @@
+// WholeTensors: masters and optimizer states of a training as whole tensors, one at a time, for rank 0 to
+// write. Where ranks keep pieces (TrainingStore::is_sharded), all of them put a tensor together: rank 0 says
+// which one, the others answer until it is done.
+#pragma once
+
+#include <vector>
+
+#include "ingot/train/trainer.h"
+
+namespace ingot {
+
+class WholeTensors {
+ public:
+  explicit WholeTensors(Trainer& trainer) : trainer_(trainer), pieces_(trainer.params().pieces()) {}
+
+  // Rank 0 alone. Valid until the next of them. master: f32, in the parameter's shape; state: number `k` of
+  // Optimizer::states. REQUIRES: TrainingStore::expand_masters before a master.
+  Tensor master(int id) { return ask(static_cast<size_t>(id)); }
+  Tensor state(size_t k) { return ask(pieces_.size() + k); }
+  // Rank 0, after the last one.
+  void finish();
+
+  // All other ranks: returns when rank 0 finishes.
+  void answer();
+
+ private:
+  Tensor ask(size_t number);
+  Tensor make(size_t number);
+
+  Trainer& trainer_;
+  std::vector<ParamPiece> pieces_;
+};
+
+}  // namespace ingot

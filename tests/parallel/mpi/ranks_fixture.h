@@ -1,0 +1,150 @@
+// What tests of training on several ranks share: a small task, models, layouts, and a main.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ingot/comm/mpi_job.h"
+#include "ingot/core/philox.h"
+#include "ingot/parallel/mesh_parts.h"
+#include "ingot/train/trainer.h"
+
+namespace ingot {
+
+inline Communicator* world = nullptr;
+
+inline constexpr int kSteps = 30;
+inline constexpr size_t kTokens = 6000, kPlace = 1234;
+inline constexpr uint16_t kRare = 120;  // a token that occurs once
+
+// Tokens below 100 that follow each other half of the time, so that there is something to learn.
+inline TokenSource chained_tokens() {
+  std::vector<uint16_t> tokens(kTokens);
+  const RandomKey key{.seed = 5, .purpose = Purpose::kSample, .stream = 0, .step = 0};
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const uint32_t word = random_word(key, i);
+    const bool follows = i > 0 && word % 2 == 0;
+    tokens[i] = static_cast<uint16_t>(follows ? (tokens[i - 1] * 7 + 3) % 100 : word / 2 % 100);
+  }
+  tokens[kPlace] = kRare;
+  TokenSource source;
+  source.add(std::move(tokens));
+  return source;
+}
+
+inline RunConfig llama() {
+  RunConfig c;
+  c.model = {
+      .layers = 3, .heads = 4, .kv_heads = 2, .width = 32, .context = 16, .vocab = 128, .dropout = 0.1};
+  c.train.batch_size = 4;
+  c.train.grad_accum = 4;
+  c.optimizer.lr = 2e-3;
+  return c;
+}
+
+inline RunConfig gpt2() {
+  RunConfig c = llama();
+  c.model.layers = 2;
+  c.model.kv_heads = 4;
+  c.model.norm = NormKind::kLayerNorm;
+  c.model.positions = PositionKind::kLearned;
+  c.model.mlp = MlpKind::kGeluTanh;
+  c.model.has_bias = true;
+  c.model.is_tied = true;
+  c.model.dropout = 0;
+  return c;
+}
+
+inline RunConfig with_muon(RunConfig c, DType iteration) {
+  GroupConfig matrices{.roles = {ParamRole::kMatrix}};
+  matrices.rule.kind = OptimizerKind::kMuon;
+  matrices.rule.newton_schulz_dtype = iteration;
+  matrices.lr = 0.01;
+  c.optimizer.groups = {matrices};
+  return c;
+}
+
+inline RunConfig with_8bit(RunConfig c) {
+  c.optimizer.rule.kind = OptimizerKind::kAdamW8bit;
+  return c;
+}
+
+inline ParallelConfig replicas() {
+  ParallelConfig c;
+  c.dp = world->size();
+  return c;
+}
+
+inline ParallelConfig shards(bool keeps_units = false) {
+  ParallelConfig c;
+  c.fsdp = world->size();
+  c.keeps_units = keeps_units;
+  return c;
+}
+
+// Replicas of two shards, from two ranks on.
+inline ParallelConfig replicas_of_shards() {
+  ParallelConfig c;
+  c.fsdp = std::min(2, world->size());
+  c.dp = world->size() / c.fsdp;
+  return c;
+}
+
+// A trainer on those tokens, alone or (with a mesh) with the others.
+struct Training {
+  explicit Training(const RunConfig& c) : Training(c, std::make_unique<TrainerParts>()) {}
+  Training(const RunConfig& c, Mesh& mesh) : Training(c, std::make_unique<MeshParts>(*world, mesh)) {}
+  Training(const RunConfig& c, std::unique_ptr<TrainerParts> parts)
+      : config(c),
+        trainer(config, std::move(parts)),
+        loader(source, sampler,
+               {.shape = trainer.batch_shape(),
+                .readers = trainer.share().ranks,
+                .reader = trainer.share().rank,
+                .ring = 2}) {
+    trainer.initialise();
+  }
+  std::vector<double> losses(int steps = kSteps) {
+    std::vector<double> all;
+    for (int step = 0; step < steps; ++step)
+      all.push_back(trainer.step(loader, {.lr = config.optimizer.lr}).loss);
+    return all;
+  }
+
+  RunConfig config;
+  TokenSource source = chained_tokens();
+  Trainer trainer;
+  Sampler sampler{SampleOrder::kRandom, 1, kTokens, config.model.context};
+  Loader loader;
+};
+
+// All masters, on every rank.
+inline std::vector<float> weights(Trainer& trainer) {
+  TrainingStore& params = trainer.params();
+  std::vector<float> all;
+  params.expand_masters();
+  for (const ParamPiece& piece : params.pieces()) {
+    const Shape& shape = params.list()[piece.id].shape;
+    const Tensor w = params.is_sharded() ? params.whole(piece.id, piece.w, shape) : params.master(piece.id);
+    all.insert(all.end(), w.as<float>(), w.as<float>() + w.elements());
+  }
+  params.refresh_compute(trainer.stream());
+  return all;
+}
+
+inline int run_on_ranks(int argc, char** argv) {
+  MpiJob job({.timeout_s = 250, .message_delay_s = 0, .verifies = true});
+  world = &job.world();
+  if (world->rank() > 0) GTEST_FLAG_SET(brief, true);
+  testing::InitGoogleTest(&argc, argv);
+  std::vector<int64_t> failed = {RUN_ALL_TESTS()};
+  if (failed[0]) std::fprintf(stderr, "rank %d has failed tests\n", world->rank());
+  world->all_reduce("failed", Tensor(failed.data(), DType::i64, {1}), ReduceOp::kMax);
+  return static_cast<int>(failed[0]);
+}
+
+}  // namespace ingot
