@@ -87,7 +87,8 @@ TEST_F(LaunchTest, EveryLayoutHasTheLossCurveOfOneRank) {
   for (const std::string layout : {"dp", "fsdp"}) {
     const Outcome two = bash("run 2 " + train(layout, steps + "--set parallel." + layout + "=2"));
     ASSERT_EQ(two.exit_code, 0) << two.output;
-    EXPECT_THAT(two.output, AllOf(HasSubstr("ranks 2: " + layout + "=2"), HasSubstr("completed after 12 steps")));
+    EXPECT_THAT(two.output,
+                AllOf(HasSubstr("ranks 2: " + layout + "=2"), HasSubstr("completed after 12 steps")));
     const std::vector<double> got = losses(layout);
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-6 * want[i]) << layout << i;

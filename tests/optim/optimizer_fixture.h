@@ -56,8 +56,8 @@ class Params {
 // The bytes of an optimizer's whole state.
 inline std::vector<std::string> state_contents(const Optimizer& optimizer) {
   std::vector<std::string> all;
-  for (const auto& [name, t] : optimizer.states())
-    all.emplace_back(static_cast<const char*>(t.data), t.bytes());
+  for (const Optimizer::State& state : optimizer.states())
+    all.emplace_back(static_cast<const char*>(state.tensor.data), state.tensor.bytes());
   return all;
 }
 

@@ -74,9 +74,9 @@ TEST(Presets, FusedMatricesReachMuonInParts) {
   const Trainer trainer(config);
   const int64_t ffn = trainer.model().config().ffn;
   int found = 0;
-  for (const auto& [name, tensor] : trainer.optimizer().states()) {
-    if (name == "second.blocks.0.attention.qkv.weight") {
-      EXPECT_EQ(tensor.elements(), 32 + 32 + 32);  // not 64
+  for (const Optimizer::State& state : trainer.optimizer().states()) {
+    if (state.name == "second.blocks.0.attention.qkv.weight") {
+      EXPECT_EQ(state.tensor.elements(), 32 + 32 + 32);  // not 64
       ++found;
     }
   }
