@@ -75,7 +75,8 @@ std::vector<Optimizer::Member> Optimizer::make_members(const OptimizerConfig& co
     const size_t group = assigned[i] < 0 ? groups_.size() - 1 : static_cast<size_t>(assigned[i]);
     if (params[i].is_piece() && groups_[group].rule->is_whole())
       fail(ErrorKind::kUsage,
-           "optimizer: {} needs whole parameters, and with parallel.fsdp a rank has pieces of {}; use "
+           "optimizer: {} needs whole parameters, and with parallel.fsdp or parallel.tp a rank has pieces of "
+           "{}; use "
            "parallel.dp, or another kind",
            rule_entry(groups_[group].kind).name, params[i].name);
     members.push_back({{std::move(params[i]), {}}, group, 0, 0});
@@ -152,9 +153,11 @@ double Optimizer::grad_norm(Stream& stream) {
   parallel_for(std::ssize(blocks_), 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       const Block& block = blocks_[static_cast<size_t>(b)];
+      const OptimParam& param = members_[block.param].memory.param;
       squares_[static_cast<size_t>(b)] =
-          sum_of_squares(members_[block.param].memory.param.g.as<float>() + block.range.begin,
-                         block.range.end - block.range.begin);
+          param.is_counted
+              ? sum_of_squares(param.g.as<float>() + block.range.begin, block.range.end - block.range.begin)
+              : 0;
     }
   });
   double total = 0;

@@ -35,6 +35,7 @@ struct OptimParam {
   RandomKey rounding = {};              // of a bf16 w without tail: stochastic, step by step
   Tensor compute = {};                  // (n) bf16, set to the new w rounded to nearest even; or absent
   Tensor g = {};                        // (n) f32, read and set to zero
+  bool is_counted = true;               // in norms over ranks; false where another one has the same numbers
 
   bool is_matrix() const { return shape.rank() == 2; }
   bool is_piece() const { return whole.rank() > 0; }

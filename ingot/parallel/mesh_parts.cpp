@@ -48,9 +48,36 @@ void check_layout(const RunConfig& config, int ranks) {
 }
 
 MeshParts::MeshParts(Communicator& world, Mesh& mesh)
-    : mesh_(mesh), all_(world), data_(*mesh.dp), weights_(*mesh.shard) {}
+    : mesh_(mesh),
+      weights_group_(world.split(mesh.place.stage * mesh.shape.dp_replicate + mesh.place.replica,
+                                 world.rank(), "weights")),
+      all_(world),
+      data_(*mesh.dp),
+      weights_(*weights_group_) {
+  if (mesh.tp->size() > 1) tensor_ = std::make_unique<TensorRegion>(*mesh.tp);
+}
+
+TensorShare MeshParts::tensor_share(const RunConfig& config) {
+  const TensorShare share = ingot::tensor_share(*mesh_.tp, config.parallel.splits_tokens);
+  share.validate(config.model.resolved());
+  const int64_t tokens = this->share(config.train).batch_size * config.model.context;
+  if (share.splits_tokens && tokens % share.count != 0)
+    fail(ErrorKind::kUsage,
+         "parallel.sequence_parallel: the {} tokens of a rank's micro-batch must be a multiple of "
+         "parallel.tp = {}; change model.context or train.batch_size, or set it to false",
+         tokens, share.count);
+  return share;
+}
 
 TrainingStore& MeshParts::make_store(const ParamList& list, const RunConfig& config, Stream& stream) {
+  TrainingStore& parts = make_parts(list, config, stream);
+  if (!tensor_) return parts;
+  tensor_store_ = std::make_unique<TensorStore>(parts, *mesh_.tp);
+  return *tensor_store_;
+}
+
+// What this rank has of every product.
+TrainingStore& MeshParts::make_parts(const ParamList& list, const RunConfig& config, Stream& stream) {
   const ParallelConfig& parallel = config.parallel;
   if (mesh_.shard->size() > 1) {
     fsdp_ = std::make_unique<FsdpStore>(

@@ -8,6 +8,8 @@
 #include "ingot/parallel/comm_reducer.h"
 #include "ingot/parallel/ddp.h"
 #include "ingot/parallel/fsdp.h"
+#include "ingot/parallel/tensor.h"
+#include "ingot/parallel/tensor_store.h"
 #include "ingot/train/trainer_parts.h"
 
 namespace ingot {
@@ -23,13 +25,20 @@ class MeshParts : public TrainerParts {
 
   TrainingStore& make_store(const ParamList& list, const RunConfig& config, Stream& stream) override;
   Reducers reducers() override { return {all_, data_, weights_}; }
+  Region& region() override { return tensor_ ? *tensor_ : TrainerParts::region(); }
+  TensorShare tensor_share(const RunConfig& config) override;
   DataShare share(const TrainConfig& config) override {
     return DataShare::of(config, mesh_.dp->size(), mesh_.dp->rank());
   }
 
  private:
+  TrainingStore& make_parts(const ParamList& list, const RunConfig& config, Stream& stream);
+
   Mesh& mesh_;
+  std::unique_ptr<Communicator> weights_group_;  // shards and tensor-parallel ranks
   CommReducer all_, data_, weights_;
+  std::unique_ptr<TensorRegion> tensor_;  // with more than one tensor-parallel rank
+  std::unique_ptr<TensorStore> tensor_store_;
   std::unique_ptr<ResidentStore> resident_;
   std::unique_ptr<DdpStore> ddp_;
   std::unique_ptr<FsdpStore> fsdp_;

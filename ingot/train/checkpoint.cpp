@@ -42,13 +42,14 @@ std::vector<int64_t> dims_of(const Shape& shape) {
   return dims;
 }
 
-std::vector<SafetensorsSource> optimizer_sources(const Optimizer& optimizer, WholeTensors& whole) {
+std::vector<SafetensorsSource> optimizer_sources(const Optimizer& optimizer, const ParamList& params,
+                                                 WholeTensors& whole) {
   std::vector<SafetensorsSource> sources;
   for (size_t k = 0; k < optimizer.states().size(); ++k) {
     const Optimizer::State& state = optimizer.states()[k];
     sources.push_back({.name = state.name,
                        .dtype = state.tensor.dtype,
-                       .shape = dims_of(state.whole),
+                       .shape = dims_of(full_shape(params[state.param], state.whole)),
                        .bytes = {},
                        .stream = [&whole, k](const ByteSink& sink) {
                          const Tensor t = whole.state(k);
@@ -67,10 +68,11 @@ void read_pieces(const SafetensorsFile& file, Trainer& trainer) {
     if (piece.elements() == 0) continue;
     const ParamSpec& spec = params.list()[piece.id];
     Tensor& value = values[static_cast<size_t>(piece.id)];
-    whole.resize(static_cast<size_t>(spec.elements()));
-    value = Tensor(whole.data(), DType::f32, spec.shape);
+    whole.resize(static_cast<size_t>(spec.full_shape().elements()));
+    value = Tensor(whole.data(), DType::f32, spec.full_shape());
     read_hf_tensors(file, trainer.model(), values);
-    std::copy_n(whole.data() + piece.begin, piece.elements(), piece.w.as<float>());
+    copy_part(static_cast<std::byte*>(piece.w.data), reinterpret_cast<const std::byte*>(whole.data()), spec,
+              piece.begin, piece.end, sizeof(float));
     value = {};
   }
 }
@@ -115,15 +117,16 @@ void write_text(const fs::path& path, std::string_view text) {
   file.close();
 }
 
-void read_optimizer(const SafetensorsFile& file, const Optimizer& optimizer) {
+void read_optimizer(const SafetensorsFile& file, const Optimizer& optimizer, const ParamList& params) {
   for (const Optimizer::State& state : optimizer.states()) {
     const SafetensorsEntry& entry = file.get(state.name);
     const Tensor& t = state.tensor;
-    if (entry.dtype != t.dtype || entry.shape != dims_of(state.whole))
+    const Shape full = full_shape(params[state.param], state.whole);
+    if (entry.dtype != t.dtype || entry.shape != dims_of(full))
       fail(ErrorKind::kData, "{}: tensor {} is {} {}, the optimizer asks for {} {}", file.label(), state.name,
-           entry.dtype_name, entry.shape_text(), name(t.dtype), state.whole.to_string());
-    const size_t begin = static_cast<size_t>(state.begin) * size_bytes(t.dtype);
-    std::memcpy(t.data, entry.bytes.data() + begin, t.bytes());
+           entry.dtype_name, entry.shape_text(), name(t.dtype), full.to_string());
+    copy_part(static_cast<std::byte*>(t.data), entry.bytes.data(), params[state.param], state.begin,
+              state.begin + t.elements(), size_bytes(t.dtype));
   }
   if (file.tensors().size() != optimizer.states().size())
     fail(ErrorKind::kData,
@@ -197,8 +200,8 @@ fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokeniz
   WholeTensors whole(trainer);
   const auto weights = write_safetensors(folder / "model.safetensors",
                                          hf_sources(model, [&](int id) { return whole.master(id); }));
-  const auto moments =
-      write_safetensors(folder / "optimizer.safetensors", optimizer_sources(trainer.optimizer(), whole));
+  const auto moments = write_safetensors(folder / "optimizer.safetensors",
+                                         optimizer_sources(trainer.optimizer(), model.params(), whole));
   whole.finish();
 
   write_fp8(folder / "fp8.safetensors", trainer.fp8());
@@ -244,7 +247,8 @@ TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
     read_pieces(weights, trainer);
   else
     read_hf_tensors(weights, trainer.model(), masters(trainer.params()));
-  read_optimizer(SafetensorsFile(path / "optimizer.safetensors"), trainer.optimizer());
+  read_optimizer(SafetensorsFile(path / "optimizer.safetensors"), trainer.optimizer(),
+                 trainer.model().params());
   trainer.optimizer().set_t(field<int64_t>(json, "optimizer_t", state_path));
   read_fp8(path / "fp8.safetensors", trainer.fp8());
   trainer.params().refresh_compute(trainer.stream());

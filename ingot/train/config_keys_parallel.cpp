@@ -13,6 +13,9 @@ void add_parallel_keys(std::vector<ConfigKey>& keys) {
                        "ranks that share one replica's weights, gradients and optimizer state", parallel,
                        &P::fsdp));
   keys.push_back(whole("parallel.tp", 1, kMost, "ranks that share every product", parallel, &P::tp));
+  keys.push_back(flag("parallel.sequence_parallel",
+                      "these ranks split the tokens of norms and the residual stream too", parallel,
+                      &P::splits_tokens));
   keys.push_back(whole("parallel.pp", 1, kMost, "stages of the model, a rank each", parallel, &P::pp));
   keys.push_back(whole("parallel.bucket_mb", 1, 1 << 20, "megabytes of gradients that travel together",
                        parallel, &P::bucket_mb));

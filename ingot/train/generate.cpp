@@ -15,9 +15,10 @@ size_t cache_bytes(const Transformer& model) {
 
 }  // namespace
 
-Generator::Generator(const Transformer& model, ParamStore& params)
+Generator::Generator(const Transformer& model, ParamStore& params, Region& region)
     : model_(model),
       params_(params),
+      region_(region),
       caches_arena_("key-value cache", cache_bytes(model)),
       scratch_("inference", model.infer_scratch_bytes(std::min(kPrefillTokens, model.config().context),
                                                       model.config().context)),

@@ -14,8 +14,8 @@ namespace ingot {
 
 class Generator {
  public:
-  // Borrows model and params. Takes the memory for `context` positions.
-  Generator(const Transformer& model, ParamStore& params);
+  // Borrows all three. Takes the memory for `context` positions.
+  Generator(const Transformer& model, ParamStore& params, Region& region);
 
   // Forgets the sequence.
   void reset();
@@ -33,7 +33,7 @@ class Generator {
 
   const Transformer& model_;
   ParamStore& params_;
-  Region region_;
+  Region& region_;
   Stream stream_;
   Arena caches_arena_, scratch_;
   std::vector<KvCache> caches_;

@@ -24,7 +24,7 @@ class Layout {
   void add(const std::string& hf, const std::string& ours, int64_t begin = 0, int64_t end = -1,
            bool is_transposed = false) {
     const int id = ids_.at(ours);
-    const Shape& shape = model_.params()[id].shape;
+    const Shape& shape = model_.params()[id].full_shape();
     if (end < 0) end = shape[0];
     std::vector<int64_t> stored{end - begin};
     if (shape.rank() == 2) stored.push_back(shape[1]);

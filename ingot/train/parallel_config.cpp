@@ -15,10 +15,7 @@ std::string ParallelConfig::to_string() const {
 }
 
 void ParallelConfig::validate() const {
-  const std::pair<const char*, int64_t> missing[] = {{"tp", tp}, {"pp", pp}};
-  for (const auto& [name, degree] : missing)
-    if (degree != 1)
-      fail(ErrorKind::kUsage, "parallel.{} is not supported yet: it must be 1, got {}", name, degree);
+  if (pp != 1) fail(ErrorKind::kUsage, "parallel.pp is not supported yet: it must be 1, got {}", pp);
   if (has_error_feedback && payload == DType::f32)
     fail(ErrorKind::kUsage, "parallel.error_feedback needs parallel.payload = \"bf16\": f32 loses nothing");
   if (fsdp > 1 && payload != DType::f32)

@@ -12,6 +12,7 @@ struct ParallelConfig {
   int64_t dp = 1;                   // replicas of the model, each with its share of a step's samples
   int64_t fsdp = 1;                 // ranks that share one replica's weights, gradients and optimizer state
   int64_t tp = 1;                   // ranks that share every product
+  bool splits_tokens = true;        // tp: these ranks split the tokens of norms and the residual stream too
   int64_t pp = 1;                   // stages of the model
   int64_t bucket_mb = 25;           // of f32 gradients that travel together
   DType payload = DType::f32;       // in which gradients travel: f32 or bf16; they are added in f32

@@ -42,7 +42,8 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
 void generate_from_checkpoint(const std::filesystem::path& checkpoint, const GenerateOptions& options,
                               const std::function<void(std::string_view)>& write) {
   const LoadedModel loaded = load_model(checkpoint, "", warn_damage);
-  Generator generator(*loaded.model, *loaded.params);
+  Region alone;
+  Generator generator(*loaded.model, *loaded.params, alone);
   generate_text(generator, *loaded.tokenizer, options.prompt, options.tokens, options.sample, options.seed,
                 write);
 }

@@ -8,7 +8,7 @@ namespace ingot {
 
 std::string run_samples(const SamplesConfig& options, Trainer& trainer, const Tokenizer& tokenizer,
                         uint64_t seed, Console& console) {
-  Generator generator(trainer.model(), trainer.params());
+  Generator generator(trainer.model(), trainer.params(), trainer.region());
   std::string all;
   for (int64_t i = 0; i < options.count; ++i) {
     const std::string prompt =

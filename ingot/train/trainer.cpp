@@ -60,7 +60,7 @@ ParamRole optimizer_role(Role role) {
   return ParamRole::kMatrix;
 }
 
-std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed) {
+std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, const TensorShare& share) {
   std::vector<OptimParam> params;
   for (const ParamPiece& piece : store.pieces()) {
     const ParamSpec& spec = store.list()[piece.id];
@@ -79,7 +79,8 @@ std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed) {
          .tail = piece.tail,
          .rounding = {.seed = seed, .purpose = Purpose::kRounding, .stream = static_cast<uint32_t>(piece.id)},
          .compute = piece.compute,
-         .g = piece.grad});
+         .g = piece.grad,
+         .is_counted = spec.is_sharded() || share.rank == 0});
   }
   return params;
 }
@@ -112,12 +113,13 @@ Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
     : config_(config),
       parts_(std::move(parts)),
       share_(parts_->share(config.train)),
-      model_(config.model.resolved(), config.precision.compute, config.head, config.precision.fp8),
+      model_(config.model.resolved(), config.precision.compute, config.head, config.precision.fp8,
+             parts_->tensor_share(config)),
       fp8_(model_.fp8_tensors(),
            config.precision.fp8.recipe == Fp8Recipe::kDelayed ? config.precision.fp8.amax_history : 0,
            config.precision.fp8.margin),
       params_(parts_->make_store(model_.params(), config, stream_)),
-      optimizer_(config.optimizer, optimizer_params(params_, config.train.seed)),
+      optimizer_(config.optimizer, optimizer_params(params_, config.train.seed, model_.share())),
       planned_(choose_recompute(config, model_, params_, share_.batch_size, reducers().all)),
       activations_("activations",
                    activation_bytes(model_, share_.batch_size, config.model.context, planned_)),
@@ -279,7 +281,7 @@ void Trainer::share_amaxes() {
   const size_t tensors = fp8_.entries().size();
   amaxes_.resize(tensors);
   for (size_t t = 0; t < tensors; ++t) amaxes_[t] = static_cast<double>(fp8_.entries()[t].stats.amax);
-  reducers().data.max(amaxes_);
+  reducers().all.max(amaxes_);
   for (size_t t = 0; t < tensors; ++t) fp8_[static_cast<int>(t)].amax = static_cast<float>(amaxes_[t]);
 }
 
@@ -301,9 +303,14 @@ std::vector<ParamStats> Trainer::stats() {
   std::vector<ParamStats> stats(optimizer_.stats().begin(), optimizer_.stats().end());
   if (!params_.is_sharded()) return stats;
   std::vector<double> sums;
-  for (const ParamStats& s : stats)
-    sums.insert(sums.end(), {s.weight_norm * s.weight_norm, s.grad_norm * s.grad_norm,
-                             s.update_norm * s.update_norm, s.update_dot_weight});
+  for (size_t p = 0; p < stats.size(); ++p) {
+    const ParamStats& s = stats[p];
+    const double count =
+        model_.share().rank == 0 || model_.params()[static_cast<int>(p)].is_sharded() ? 1 : 0;
+    for (double sum : {s.weight_norm * s.weight_norm, s.grad_norm * s.grad_norm,
+                       s.update_norm * s.update_norm, s.update_dot_weight})
+      sums.push_back(count * sum);
+  }
   reducers().weights.sum(sums);
   for (size_t p = 0; p < stats.size(); ++p)
     stats[p] = {.name = stats[p].name,

@@ -74,6 +74,7 @@ class Trainer {
   const Optimizer& optimizer() const { return optimizer_; }
   Fp8State& fp8() { return fp8_; }
   Reducers reducers() { return parts_->reducers(); }
+  Region& region() { return parts_->region(); }
   const DataShare& share() const { return share_; }
   Stream& stream() { return stream_; }
   Trace& trace() { return trace_; }

@@ -6,6 +6,7 @@
 
 #include "ingot/nn/param_store.h"
 #include "ingot/nn/region.h"
+#include "ingot/nn/tensor_share.h"
 #include "ingot/train/config.h"
 #include "ingot/train/data_share.h"
 #include "ingot/train/reduce.h"
@@ -26,6 +27,8 @@ class TrainerParts {
   virtual TrainingStore& make_store(const ParamList& list, const RunConfig& config, Stream& stream);
   virtual Reducers reducers() { return {alone_, alone_, alone_}; }
   virtual Region& region() { return region_; }
+  // This rank's share of every product. kUsage error for a config whose products cannot be shared.
+  virtual TensorShare tensor_share([[maybe_unused]] const RunConfig& config) { return {}; }
   virtual DataShare share(const TrainConfig& config) { return DataShare::of(config, 1, 0); }
 
  private:

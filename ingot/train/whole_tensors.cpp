@@ -1,5 +1,7 @@
 #include "ingot/train/whole_tensors.h"
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 
 namespace ingot {
@@ -9,15 +11,38 @@ constexpr const char* kNoMore = "no more";
 
 }  // namespace
 
+Shape full_shape(const ParamSpec& spec, const Shape& part) {
+  if (!spec.is_sharded()) return part;
+  INGOT_CHECK(part.elements() == spec.elements(), "full_shape: state of {} must have a number per element",
+              spec.name);
+  return part.rank() == spec.shape.rank() ? spec.full_shape() : Shape{spec.full_shape().elements()};
+}
+
+void copy_part(std::byte* to, const std::byte* full, const ParamSpec& spec, int64_t begin, int64_t end,
+               size_t element_bytes) {
+  if (!spec.is_sharded()) {
+    std::memcpy(to, full + static_cast<size_t>(begin) * element_bytes,
+                static_cast<size_t>(end - begin) * element_bytes);
+    return;
+  }
+  for_each_range(spec, [&](int64_t here, int64_t at, int64_t count) {
+    const int64_t first = std::max(here, begin), last = std::min(here + count, end);
+    if (first >= last) return;
+    std::memcpy(to + static_cast<size_t>(first - begin) * element_bytes,
+                full + static_cast<size_t>(at + first - here) * element_bytes,
+                static_cast<size_t>(last - first) * element_bytes);
+  });
+}
+
 Tensor WholeTensors::make(size_t number) {
   TrainingStore& params = trainer_.params();
   if (number < pieces_.size()) {
     const ParamPiece& piece = pieces_[number];
-    return params.is_sharded() ? params.whole(piece.id, piece.w, params.list()[piece.id].shape)
+    return params.is_sharded() ? params.whole(piece.id, piece.w, params.list()[piece.id].full_shape())
                                : params.master(piece.id);
   }
   const Optimizer::State& state = trainer_.optimizer().states()[number - pieces_.size()];
-  return params.whole(state.param, state.tensor, state.whole);
+  return params.whole(state.param, state.tensor, full_shape(params.list()[state.param], state.whole));
 }
 
 Tensor WholeTensors::ask(size_t number) {

@@ -3,11 +3,21 @@
 // which one, the others answer until it is done.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "ingot/train/trainer.h"
 
 namespace ingot {
+
+// The logical tensor of which this rank has `part`: a parameter's numbers or state, one per element, or
+// anything else of a parameter that is whole here.
+Shape full_shape(const ParamSpec& spec, const Shape& part);
+
+// to = elements [begin, end) of this rank's part of the parameter, out of all of `full`, each of
+// element_bytes.
+void copy_part(std::byte* to, const std::byte* full, const ParamSpec& spec, int64_t begin, int64_t end,
+               size_t element_bytes);
 
 class WholeTensors {
  public:

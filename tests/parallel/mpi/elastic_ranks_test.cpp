@@ -91,6 +91,15 @@ TEST(Elastic, ARunGoesOnInAnyLayout) {
   expect_undisturbed(with_8bit(gpt2()), {shards(), one, replicas(), shards()}, 0x1p-12);
 }
 
+TEST(Elastic, IntoSharedProductsAndBack) {
+  const ParallelConfig one;
+  RunConfig config = with_many_heads(llama());
+  expect_undisturbed(config, {sharing(8), one, sharing(2), sharing_of_shards()});
+  config.optimizer.ema = 0.9;
+  config.model.has_bias = true;
+  expect_undisturbed(config, {replicas(), sharing(2), shards(), sharing(2, false)});
+}
+
 TEST(Elastic, AveragesAndMuonGoOnToo) {
   RunConfig config = llama();
   config.optimizer.ema = 0.9;

@@ -148,6 +148,40 @@ TEST(Parity, ARankTakesTheBytesThatItShould) {
   expect_bytes("optimizer", 8);
 }
 
+// Ranks that share products sum each over the ranks: activations differ in their last bits, step by step.
+TEST(Parity, SharedProductsHaveTheLossesOfOneRank) {
+  for (RunConfig config : {with_many_heads(llama()), with_many_heads(gpt2())})
+    for (const ParallelConfig& parallel :
+         {sharing(8), sharing(8, false), sharing(2), sharing(2, false), sharing_of_shards()}) {
+      config.parallel = parallel;
+      expect_one_rank_curve(config, kF32);
+    }
+}
+
+// A block's results, which are sums over the ranks, are rounded to bf16 once more.
+TEST(Parity, SharedProductsInBf16) {
+  for (const ParallelConfig& parallel : {sharing(8), sharing_of_shards()}) {
+    RunConfig config = with_many_heads(llama());
+    config.precision.compute = DType::bf16;
+    config.parallel = parallel;
+    expect_one_rank_curve(config, 2 * kBf16);
+  }
+}
+
+TEST(Parity, WhatCannotBeSharedIsRefused) {
+  if (world->size() == 1) return;
+  for (RunConfig config : {with_8bit(llama()), with_muon(llama(), DType::f32)}) {
+    config.parallel = sharing(2);
+    Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
+    EXPECT_THROW((config.validate(), Training(config, mesh)), Error);
+  }
+  RunConfig config = llama();
+  config.parallel = sharing(2);
+  config.model.kv_heads = 1;
+  Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
+  EXPECT_THROW(Training(config, mesh), Error);
+}
+
 TEST(Parity, EverySampleIsSeenOnceAndInTheOneRankOrder) {
   RunConfig config = llama();
   config.parallel = replicas();

@@ -94,6 +94,26 @@ inline ParallelConfig replicas_of_shards() {
   return c;
 }
 
+// Tensor-parallel ranks, of two with others beside them; the model's heads can be shared by eight.
+inline ParallelConfig sharing(int tp, bool splits_tokens = true) {
+  ParallelConfig c;
+  c.tp = std::min(tp, world->size());
+  c.dp = world->size() / c.tp;
+  c.splits_tokens = splits_tokens;
+  return c;
+}
+
+inline ParallelConfig sharing_of_shards() {
+  ParallelConfig c = sharing(2);
+  std::swap(c.dp, c.fsdp);
+  return c;
+}
+
+inline RunConfig with_many_heads(RunConfig c) {
+  c.model.heads = c.model.kv_heads = 8;
+  return c;
+}
+
 // A trainer on those tokens, alone or (with a mesh) with the others.
 struct Training {
   explicit Training(const RunConfig& c) : Training(c, std::make_unique<TrainerParts>()) {}
@@ -128,7 +148,7 @@ inline std::vector<float> weights(Trainer& trainer) {
   std::vector<float> all;
   params.expand_masters();
   for (const ParamPiece& piece : params.pieces()) {
-    const Shape& shape = params.list()[piece.id].shape;
+    const Shape& shape = params.list()[piece.id].full_shape();
     const Tensor w = params.is_sharded() ? params.whole(piece.id, piece.w, shape) : params.master(piece.id);
     all.insert(all.end(), w.as<float>(), w.as<float>() + w.elements());
   }
