@@ -25,6 +25,7 @@ struct LinePlot {
   std::string title = {}, x_label = {}, y_label = {};  // any text; may be empty
   std::vector<PlotSeries> series = {};
   bool is_log_x = false, is_log_y = false;  // points that are not positive are left out then
+  bool includes_zero = false;               // in text: heights are compared from y = 0
   int width_px = 760, height_px = 420;
 };
 

@@ -43,7 +43,7 @@ std::string render_text(const LinePlot& plot, int columns, int rows) {
     }
   std::string text = plot.title + "\n";
   if (x.is_empty()) return text + "  no data yet\n";
-  y.low = std::min(y.low, 0.0);  // heights are compared from zero
+  if (plot.includes_zero) y.add(0);
 
   std::vector<std::string> field(static_cast<size_t>(rows), std::string(static_cast<size_t>(columns), ' '));
   for (size_t k = 0; k < plot.series.size(); ++k) {

@@ -37,6 +37,7 @@ std::vector<LinePlot> schedule_plots(const RunConfig& config, int64_t count) {
     plots[i].x_label = "step";
     plots[i].series.resize(1);
     plots[i].height_px = 260;
+    plots[i].includes_zero = i != 1;
   }
   for (const SchedulePoint& point : schedule_points(config, count)) {
     const double values[] = {point.lr, point.momentum, static_cast<double>(point.step_tokens)};

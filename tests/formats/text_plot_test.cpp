@@ -48,6 +48,21 @@ TEST(TextPlot, DrawsALineFromCornerToCorner) {
   }
 }
 
+// A loss from 3.1 to 2.9 fills the chart; with zero it is a line at the top.
+TEST(TextPlot, SpansTheDataAndZeroWhereAsked) {
+  LinePlot plot = line({0, 1, 2}, {3.1, 3.0, 2.9});
+  std::vector<std::string> lines = lines_of(render_text(plot, 20, 5));
+  EXPECT_EQ(lines[1].substr(0, 6), "3.1 |*");
+  EXPECT_EQ(lines[5].substr(0, 5), "2.9 |");
+  EXPECT_EQ(lines[5].back(), '*');
+  plot.includes_zero = true;
+  lines = lines_of(render_text(plot, 20, 5));
+  EXPECT_EQ(lines[5].substr(0, 5), "  0 |");
+  EXPECT_EQ(lines[5].find('*'), std::string::npos);
+  plot.series[0].y = {-3, -2, -1};
+  EXPECT_EQ(lines_of(render_text(plot, 20, 5))[1].substr(0, 4), " 0 |");
+}
+
 TEST(TextPlot, CopesWithNothingAConstantAndHoles) {
   EXPECT_THAT(render_text(line({}, {}), 20, 5), testing::HasSubstr("no data yet"));
   EXPECT_THAT(render_text(line({1, 2}, {NAN, INFINITY}), 20, 5), testing::HasSubstr("no data yet"));
