@@ -64,6 +64,8 @@ class Result:
         params = folder / "params.jsonl"
         self.params = [json.loads(line) for line in params.read_text().splitlines()] if params.exists() else []
 
+    error = ""  # what a run that failed said
+
     @property
     def val_loss(self):
         return self.summary["val_loss"]
@@ -72,8 +74,9 @@ class Result:
         return [line[key] for line in self.metrics if line.get(key) is not None]
 
 
-def train(args, settings, base=SMALL):
-    """Trains base with settings on top; returns its Result. A run that fails ends the script with its output."""
+def train(args, settings, base=SMALL, may_fail=False):
+    """Trains base with settings on top; returns its Result. A run that fails ends the script with its output, or with
+    may_fail has it in its Result's error."""
     merged = {**base, **(FULL if args.full else {}), **settings}
     if args.steps:
         merged["train.steps"] = args.steps
@@ -82,9 +85,12 @@ def train(args, settings, base=SMALL):
     config.write_text(to_toml(merged))
     command = [args.ingot, "train", str(config), "--data", args.data, "--out", str(folder / "run")]
     done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
+    has_begun = (folder / "run" / "run.json").exists()
+    if done.returncode != 0 and not (may_fail and has_begun):
         sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     result = Result(folder / "run")
+    if done.returncode != 0:
+        result.error = done.stderr.strip().splitlines()[-1]
     shutil.rmtree(folder)
     return result
 
