@@ -75,6 +75,7 @@ void doctor() {
   row("compiler", machine.compiler);
   row("products f32", matmul_engine(DType::f32));
   row("products bf16", matmul_engine(DType::bf16));
+  row("products f16", matmul_engine(DType::f16));
 #ifdef INGOT_WITH_OPENMP
   row("threads", "OpenMP, one pool with the products");
 #else

@@ -22,8 +22,8 @@ struct Arguments {
 
 void eval(const Arguments& arguments) {
   const EvalOptions& o = arguments.options;
-  if (!o.compute.empty() && o.compute != "f32" && o.compute != "bf16")
-    fail(ErrorKind::kUsage, "--compute must be f32 or bf16, got {}", o.compute);
+  if (!o.compute.empty() && o.compute != "f32" && o.compute != "bf16" && o.compute != "f16")
+    fail(ErrorKind::kUsage, "--compute must be f32, bf16 or f16, got {}", o.compute);
   if (o.batch_size < 1) fail(ErrorKind::kUsage, "--batch-size must be at least 1, got {}", o.batch_size);
   if (o.max_tokens < 0) fail(ErrorKind::kUsage, "--max-tokens must not be negative, got {}", o.max_tokens);
   const auto [result, context] = evaluate_checkpoint(arguments.checkpoint, arguments.options);
@@ -52,7 +52,8 @@ void add_eval_command(CLI::App& app) {
       ->required();
   command->add_option("--text-field", o.text_field, "The field of a JSONL line that holds the text")
       ->capture_default_str();
-  command->add_option("--compute", o.compute, "f32 or bf16; default as it was trained");
+  command->add_option("--compute", o.compute, "f32, bf16 or f16; default as it was trained");
+  command->add_flag("--ema", o.is_averaged, "The moving averages of the weights (optimizer.ema)");
   command->add_option("--batch-size", o.batch_size, "Windows at once")->capture_default_str();
   command->add_option("--max-tokens", o.max_tokens, "Stop after about so many tokens; 0: all");
   command->add_flag("--json", arguments->is_json,

@@ -35,6 +35,7 @@ void add_generate_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("generate", "Continue a prompt");
   command->add_option("checkpoint", arguments->checkpoint, "A checkpoint's folder, or a run's")->required();
   command->add_option("--prompt", o.prompt, "Text to go on from");
+  command->add_flag("--ema", o.is_averaged, "From the moving averages of the weights (optimizer.ema)");
   command->add_option("--tokens", o.tokens, "Tokens to make")->capture_default_str();
   command->add_option("--temperature", o.sample.temperature, "0: always the likeliest token")
       ->capture_default_str();

@@ -31,7 +31,8 @@ from pytorch_model import (  # noqa: E402
 STEPS = 10
 RECIPE = {"steps": STEPS, "lr": 1e-2, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1,
           "grad_clip": 1.0, "warmup_steps": 2, "decay_steps": STEPS, "floor": 0.1}
-BF16_RUNS, JITTER = 32, 2.0**-11  # of bfloat16, to see how its error spreads; a quarter of its last place
+HALF_RUNS = 32  # of a 16-bit dtype, to see how its error spreads; their start differs by up to JITTER
+JITTER = {torch.bfloat16: 2.0**-11, torch.float16: 2.0**-14}  # an eighth of the error of one rounding
 GRAD_CLIP = {"tiny_gpt2_nobias": 5.0, "tiny_llama": 5.0}  # these clip some steps and not others
 
 GPT2 = dict(norm="layer_norm", positions="learned", has_bias=True, is_tied=True)
@@ -153,13 +154,14 @@ def golden(model, recipe, batch, training):
     return out
 
 
-def golden_bf16(own, recipe, batch, training, generator):
-    """The same, without the trained weights, of a model in bfloat16 throughout with a float32 loss, whose float32
-    masters are trained: what rounding to bfloat16 costs in PyTorch. The masters begin up to JITTER off, so that
-    every run rounds another way: one run alone is one draw of a random error."""
-    masters = [torch.nn.Parameter((p.detach() * (1 + JITTER * (2 * torch.rand(p.shape, generator=generator) - 1))).float())
+def golden_half(own, dtype, recipe, batch, training, generator):
+    """The same, without the trained weights, of a model in a 16-bit dtype throughout with a float32 loss, whose
+    float32 masters are trained: what rounding to that dtype costs in PyTorch. The masters begin up to JITTER off, so
+    that every run rounds another way: one run alone is one draw of a random error."""
+    jitter = JITTER[dtype]
+    masters = [torch.nn.Parameter((p.detach() * (1 + jitter * (2 * torch.rand(p.shape, generator=generator) - 1))).float())
                for p in own.parameters()]
-    model = Own(own.bfloat16())
+    model = Own(own.to(dtype))
 
     def run(tokens, targets):
         for p, master in zip(own.parameters(), masters):
@@ -190,8 +192,8 @@ def relative_rms(a, b):
     return ((a.double() - b.double()).square().sum() / b.double().square().sum()).sqrt().item()
 
 
-def compare_bf16(half, double):
-    """How far bfloat16 is from double: root mean squares as fractions of the tensor's, numbers as fractions."""
+def compare_half(half, double):
+    """How far a 16-bit dtype is from double: root mean squares as fractions of the tensor's, numbers as fractions."""
     return {"logits_rms": relative_rms(half["logits"], double["logits"]),
             # GPT-2's key bias has no gradient but rounding; it shares its tensor with those of query and value.
             "gradients_rms": max(relative_rms(g, double["gradients"][n]) for n, g in half["gradients"].items()),
@@ -258,12 +260,14 @@ def export(name):
     result = golden(model, recipe, batch, training)
     in_double = golden(Own(second), recipe, batch, training)
     record = compare(name, config, result, in_double)
-    records_bf16 = []
-    for _ in range(BF16_RUNS):
-        third = Model(config).eval()
-        load_hf(third, weights)
-        records_bf16.append(compare_bf16(golden_bf16(third, recipe, batch, training, generator), in_double))
-    record_bf16 = {key: max(r[key] for r in records_bf16) for key in records_bf16[0]}
+    records_half = {}
+    for dtype, key in ((torch.bfloat16, "bfloat16_against_double"), (torch.float16, "float16_against_double")):
+        records = []
+        for _ in range(HALF_RUNS):
+            third = Model(config).eval()
+            load_hf(third, weights)
+            records.append(compare_half(golden_half(third, dtype, recipe, batch, training, generator), in_double))
+        records_half[key] = {name: max(r[name] for r in records) for name in records[0]}
 
     int32 = lambda x: x.to(torch.int32).contiguous()  # noqa: E731
     tensors = {"tokens": int32(batch[0]), "targets": int32(batch[1]), "logits": result["logits"].float().contiguous(),
@@ -274,7 +278,8 @@ def export(name):
     facts = {"source": f"transformers {kind}" if kind else "bench/pytorch_model.py", "seed": seed,
              "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
              "model": config.json(), "recipe": recipe, "loss": result["loss"], "losses": result["losses"],
-             "grad_norms": result["grad_norms"], "lrs": result["lrs"], "float32_against_double": record, "bfloat16_against_double": record_bf16}
+             "grad_norms": result["grad_norms"], "lrs": result["lrs"], "float32_against_double": record,
+             **records_half}
     documents = {"golden.json": facts}
     if model.config_json:
         volatile = ("transformers_version", "_name_or_path")

@@ -9,7 +9,7 @@ namespace ingot {
 namespace {
 
 constexpr int64_t kChunkBytes = int64_t{76} << 20;  // of the f32 logits of one chunk
-// In bf16: of the gradients of one chunk's logits, and tokens whose f32 logits exist at a time.
+// In 16 bits: of the gradients of one chunk's logits, and tokens whose f32 logits exist at a time.
 constexpr int64_t kGradientBytes = int64_t{88} << 20, kLogitTokens = 128;
 constexpr int64_t kLeastTokens = 128;  // of a chunk, or the products become slow
 constexpr int64_t kCheckRows = 1024;   // of bf16 weights that the check widens at a time
@@ -33,7 +33,16 @@ void require(bool holds, const char* key, const char* rule, double value) {
 }
 
 DType product_dtype(HeadPrecision precision) {
-  return precision == HeadPrecision::kF32 ? DType::f32 : DType::bf16;
+  return precision == HeadPrecision::kF32   ? DType::f32
+         : precision == HeadPrecision::kF16 ? DType::f16
+                                            : DType::bf16;
+}
+
+HeadPrecision product_precision(HeadDtype dtype, DType compute) {
+  if (dtype == HeadDtype::kFp8) return HeadPrecision::kFp8;
+  if (dtype == HeadDtype::kBf16) return HeadPrecision::kBf16;
+  if (dtype == HeadDtype::kF32 || compute == DType::f32) return HeadPrecision::kF32;
+  return compute == DType::f16 ? HeadPrecision::kF16 : HeadPrecision::kBf16;
 }
 
 }  // namespace
@@ -44,6 +53,11 @@ void HeadConfig::validate() const {
   require(filter >= 0 && filter < 1, "filter", "lie in [0, 1)", filter);
   require(filter == 0 || kind == HeadKind::kRecompute, "filter", "be 0 unless head.kind = \"recompute\"",
           filter);
+  if (loss_dtype != LossDtype::kF32 && kind == HeadKind::kRecompute)
+    fail(ErrorKind::kUsage, "head.loss_dtype must be f32 with head.kind = \"recompute\"");
+  if (loss_dtype == LossDtype::kBf16 && (z_loss > 0 || label_smoothing > 0))
+    fail(ErrorKind::kUsage,
+         "head.loss_dtype = \"bf16\" knows no z_loss and no label_smoothing; set both to 0");
   require(fp8_x_scale > 0, "fp8_x_scale", "be above 0", fp8_x_scale);
   require(fp8_w_scale > 0, "fp8_w_scale", "be above 0", fp8_w_scale);
   require(raw_ce_limit > 0, "raw_ce_limit", "be above 0", raw_ce_limit);
@@ -62,9 +76,9 @@ LossHead::LossHead(const ModelConfig& model, const HeadConfig& config, DType com
 int64_t LossHead::chunk(int64_t N) const {
   if (config_.kind == HeadKind::kDense) return N;
   if (config_.kind == HeadKind::kRecompute) return std::min(N, kTileTokens);
-  const bool is_bf16 = config_.precision == HeadDtype::kBf16 ||
-                       (config_.precision == HeadDtype::kCompute && compute_ != DType::f32);
-  const int64_t fitting = is_bf16 ? kGradientBytes / (Vp_ * 2) : kChunkBytes / (Vp_ * 4);
+  const HeadPrecision precision = product_precision(config_.precision, compute_);
+  const bool is_half = precision == HeadPrecision::kBf16 || precision == HeadPrecision::kF16;
+  const int64_t fitting = is_half ? kGradientBytes / (Vp_ * 2) : kChunkBytes / (Vp_ * 4);
   const int64_t chunk = std::clamp<int64_t>(fitting, std::min(kLeastTokens, N), N);
   const int64_t chunks = (N + chunk - 1) / chunk;
   return (N + chunks - 1) / chunks;
@@ -75,13 +89,10 @@ LinearCrossEntropyConfig LossHead::op_config(int64_t N, float grad_scale) const 
   LinearCrossEntropyConfig op{.loss = loss_, .kind = config_.kind};
   op.loss.grad_scale = grad_scale;
   if (!is_training) op.loss.label_smoothing = op.loss.z_loss = 0;
-  HeadDtype dtype = config_.precision;
-  if (dtype == HeadDtype::kCompute) dtype = compute_ == DType::f32 ? HeadDtype::kF32 : HeadDtype::kBf16;
-  if (dtype == HeadDtype::kFp8 && !is_training) dtype = HeadDtype::kBf16;
-  op.precision = dtype == HeadDtype::kF32   ? HeadPrecision::kF32
-                 : dtype == HeadDtype::kFp8 ? HeadPrecision::kFp8
-                                            : HeadPrecision::kBf16;
+  const bool is_fp8 = config_.precision == HeadDtype::kFp8;
+  op.precision = product_precision(is_fp8 && !is_training ? HeadDtype::kBf16 : config_.precision, compute_);
   op.accumulation = config_.accumulation;
+  if (is_training) op.loss_dtype = config_.loss_dtype;
   op.chunk_tokens = chunk(N);
   op.logit_tokens = kLogitTokens * share_.count;
   op.filter = static_cast<float>(config_.filter);
@@ -106,8 +117,8 @@ LossHead::Layout LossHead::layout(Arena& arena, int64_t N, const LinearCrossEntr
   Layout l;
   if (op.precision != HeadPrecision::kFp8 && dtype != compute_) {
     l.x = arena.alloc(dtype, {N, C_});
-    if (dtype == DType::bf16) l.w = arena.alloc(dtype, {Vp_, C_});
-    if (dtype == DType::f32 && has_grads) l.dx = arena.alloc(dtype, {N, C_});
+    if (dtype != DType::f32) l.w = arena.alloc(dtype, {Vp_, C_});
+    if (compute_ != DType::f32 && has_grads) l.dx = arena.alloc(DType::f32, {N, C_});
   }
   l.scratch = make_linear_cross_entropy_scratch(arena, N, C_, Vp_, op, has_grads);
   return l;
@@ -148,8 +159,9 @@ LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, co
   if (l.w)
     cast(l.w, ctx.params.master(weight_), ctx.stream);
   else
-    in.w =
-        op.precision == HeadPrecision::kBf16 ? ctx.params.weight(weight_) : ctx.params.best_weight(weight_);
+    in.w = product_dtype(op.precision) == compute_ && op.precision != HeadPrecision::kFp8
+               ? ctx.params.weight(weight_)
+               : ctx.params.best_weight(weight_);
   LinearCrossEntropyOut result{.losses = out.losses, .is_correct = out.is_correct, .dx = {}, .dw = {}};
   if (has_grads) {
     result.dx = l.dx ? l.dx : out.dx;

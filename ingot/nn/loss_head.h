@@ -20,9 +20,10 @@ struct HeadConfig {
   HeadKind kind = HeadKind::kChunked;
   HeadDtype precision = HeadDtype::kCompute;
   HeadAccumulation accumulation = HeadAccumulation::kF32;
-  double z_loss = 0;           // weight of lse^2
-  double label_smoothing = 0;  // in [0, 1)
-  double filter = 0;           // kRecompute: largest gradient of a logit that is left out; 0: exact
+  LossDtype loss_dtype = LossDtype::kF32;  // of training; the others are there to show what goes wrong
+  double z_loss = 0;                       // weight of lse^2
+  double label_smoothing = 0;              // in [0, 1)
+  double filter = 0;  // kRecompute: largest gradient of a logit that is left out; 0: exact
   Fp8HeadScaling fp8_scaling = Fp8HeadScaling::kStatic;
   double fp8_x_scale = 2, fp8_w_scale = 32;  // kStatic
   int64_t raw_ce_every = 10;                 // steps between checks of the loss; 0: never

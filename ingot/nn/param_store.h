@@ -1,9 +1,9 @@
 // Parameters: what a model declares (ParamSpec), and who holds them (ParamStore).
 //
-// A unit (embedding, block l, head) is one flat buffer of f32 masters, one of gradients, and for a bf16 model
-// one of bf16 copies; every parameter is a range of its unit's buffers. Matrices and tables are read in the
-// compute dtype; norm weights and biases (1-D) are read as f32 from the masters. A bf16 model may keep its
-// matrices without f32 masters (Masters).
+// A unit (embedding, block l, head) is one flat buffer of f32 masters, one of gradients, and for a model in
+// bf16 or f16 one of copies in that dtype; every parameter is a range of its unit's buffers. Matrices and
+// tables are read in the compute dtype; norm weights and biases (1-D) are read as f32 from the masters. A
+// bf16 model may keep its matrices without f32 masters (Masters).
 #pragma once
 
 #include <cstdint>
@@ -82,7 +82,7 @@ class ParamList {
 // The flat buffers of one unit, (unit_elements) each. compute is master itself for an f32 model.
 struct UnitBuffers {
   Tensor master;   // f32; without f32 masters (vector_elements): the vectors alone
-  Tensor compute;  // f32 or bf16
+  Tensor compute;  // f32, bf16 or f16
   Tensor tail;     // u16, with Masters::kTail
   Tensor grad;     // f32; absent in a store for inference
 };

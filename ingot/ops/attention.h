@@ -4,7 +4,7 @@
 // No buffer of (T,S) elements exists; backward recomputes p from lse.
 //
 // Shapes: q, out, dq, d_out (B,T,H,D); k, v, dk, dv (B,S,K,D) with H % K == 0: head h reads kv head h / (H/K)
-// (GQA, Ainslie et al. 2023, arXiv:2305.13245). All f32 or all bf16, any strides with the last dim
+// (GQA, Ainslie et al. 2023, arXiv:2305.13245). All f32, bf16 or f16, any strides with the last dim
 // contiguous, so views into one packed (B,T,(H+2K)*D) buffer do. lse (B,H,T) f32, contiguous.
 //
 // Visible: causal (REQUIRES: S >= T), query t sees keys s <= t + (S - T); else all S keys. With doc_start,

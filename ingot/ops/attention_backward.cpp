@@ -194,5 +194,7 @@ template void attention_backward(const AttentionProblem&, const AttentionGradien
                                  HeadView<float>, HeadView<float>, float*);
 template void attention_backward(const AttentionProblem&, const AttentionGradients<bf16>&, HeadView<bf16>,
                                  HeadView<bf16>, HeadView<bf16>, float*);
+template void attention_backward(const AttentionProblem&, const AttentionGradients<f16>&, HeadView<f16>,
+                                 HeadView<f16>, HeadView<f16>, float*);
 
 }  // namespace ingot::cpu

@@ -178,5 +178,7 @@ template void attention_decode(const AttentionProblem&, HeadView<float>, float*,
                                HeadView<float>, HeadView<float>, float*);
 template void attention_decode(const AttentionProblem&, HeadView<bf16>, float*, HeadView<bf16>,
                                HeadView<bf16>, HeadView<bf16>, float*);
+template void attention_decode(const AttentionProblem&, HeadView<f16>, float*, HeadView<f16>, HeadView<f16>,
+                               HeadView<f16>, float*);
 
 }  // namespace ingot::cpu

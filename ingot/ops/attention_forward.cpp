@@ -119,5 +119,7 @@ template void attention_forward(const AttentionProblem&, HeadView<float>, float*
                                 HeadView<float>, HeadView<float>, float*);
 template void attention_forward(const AttentionProblem&, HeadView<bf16>, float*, HeadView<bf16>,
                                 HeadView<bf16>, HeadView<bf16>, float*);
+template void attention_forward(const AttentionProblem&, HeadView<f16>, float*, HeadView<f16>, HeadView<f16>,
+                                HeadView<f16>, float*);
 
 }  // namespace ingot::cpu

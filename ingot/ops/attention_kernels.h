@@ -102,7 +102,7 @@ class ScratchLayout {
   int64_t used_ = 0;
 };
 
-// Elements of scratch for `threads` threads, and the kernels. T is float or bf16.
+// Elements of scratch for `threads` threads, and the kernels. T is float, bf16 or f16.
 int64_t attention_forward_scratch(const AttentionShape& shape, int threads);
 int64_t attention_backward_scratch(const AttentionShape& shape, int threads);
 int64_t attention_decode_scratch(const AttentionShape& shape);

@@ -1,6 +1,6 @@
 // Bias of a linear layer: y = y + b, row by row.
 //
-// Shapes: y, dy (N, C), f32 or bf16, contiguous; b, db (C) f32.
+// Shapes: y, dy (N, C), f32, bf16 or f16, contiguous; b, db (C) f32.
 #pragma once
 
 #include "ingot/core/stream.h"

@@ -1,4 +1,4 @@
-// Conversion between f32 and bf16, rounding to nearest even.
+// Conversion between f32, bf16 and f16, rounding to nearest even.
 #pragma once
 
 #include "ingot/core/stream.h"
@@ -6,7 +6,7 @@
 
 namespace ingot {
 
-// to = from, equal shapes, contiguous, each f32 or bf16. They must not overlap unless they are the same.
+// to = from, equal shapes, contiguous, each f32, bf16 or f16. They must not overlap unless they are the same.
 void cast(const Tensor& to, const Tensor& from, Stream& stream);
 
 }  // namespace ingot

@@ -2,8 +2,8 @@
 // counted. On this device an FP8 product is emulated exactly: an 8-bit float is a bf16 and so is its product
 // with a power of two, so the bf16 product of decoded values, summed in f32, is what an FP8 unit computes.
 //
-// x: f32 or bf16, contiguous. Nothing aliases. Stats are integers and a maximum, so they do not depend on the
-// number of threads.
+// x: f32, bf16 or f16, contiguous. Nothing aliases. Stats are integers and a maximum, so they do not depend
+// on the number of threads.
 #pragma once
 
 #include <cstdint>

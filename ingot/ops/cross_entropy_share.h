@@ -41,7 +41,7 @@ float max_over_ranks(float value, const ColumnShareScratch& scratch, const Colum
 struct SharedLoss {
   Tensor losses;      // (N) f32
   Tensor is_correct;  // (N) u8, or absent
-  Tensor d_logits;    // (N, W) f32 (logits' memory will do) or bf16, or absent
+  Tensor d_logits;    // (N, W) f32 (logits' memory will do), bf16 or f16, or absent
 };
 // As cross_entropy, of this rank's W columns of the logits (N, W). losses and is_correct are those of all
 // columns, on every rank. config.vocab counts the columns of all ranks.

@@ -40,7 +40,7 @@ void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const 
                           const Tensor& rows, const Tensor& targets, const CrossEntropyConfig& config,
                           Stream& stream);
 
-// d_tile (N, W) f32 or bf16 = the gradient of a tile's logits; it may be the tile's memory (f32).
+// d_tile (N, W) f32, bf16 or f16 = the gradient of a tile's logits; it may be the tile's memory (f32).
 void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64_t first, const Tensor& lse,
                                  const Tensor& targets, const CrossEntropyConfig& config, Stream& stream);
 

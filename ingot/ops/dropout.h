@@ -24,10 +24,9 @@ struct DropoutRule {
         scale(static_cast<float>(1 / (1 - p))) {}
 };
 
-// x, y: any shape, f32 or bf16, of one dtype, contiguous; y may alias x, and with p = 0 in place nothing is
-// read or written. key: Purpose::kDropout, stream = the site in the model. first_index: index of x's
-// first element in the global batch. The gradient is the same function: dx = dropout(dy).
-// REQUIRES: 0 <= p < 1.
+// x, y: any shape, f32, bf16 or f16, of one dtype, contiguous; y may alias x, and with p = 0 in place nothing
+// is read or written. key: Purpose::kDropout, stream = the site in the model. first_index: index of x's first
+// element in the global batch. The gradient is the same function: dx = dropout(dy). REQUIRES: 0 <= p < 1.
 void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key, uint64_t first_index,
              Stream& stream);
 

@@ -1,9 +1,9 @@
 // Embedding: out[n] = wte[tokens[n]] + wpe[n % T + first_position].
 //
 // Shapes: out, d_out (N, C); wte (V, C); wpe (positions, C), or absent for models without learned positions;
-// out, wte and wpe f32 or bf16, all of one dtype; tokens (N) i32; d_wte (V, C), d_wpe (positions, C) f32. All
-// contiguous. T is the length of the N / T sequences; first_position is where each of them starts (behind
-// a cache). Both are read only where there are positions.
+// out, wte and wpe f32, bf16 or f16, all of one dtype; tokens (N) i32; d_wte (V, C), d_wpe (positions, C)
+// f32. All contiguous. T is the length of the N / T sequences; first_position is where each of them starts
+// (behind a cache). Both are read only where there are positions.
 //
 // A token outside [0, V) is a kData error that names it and its index; on a CUDA device, where looking would
 // mean waiting, it gives a row of NaN and no gradient.

@@ -1,8 +1,8 @@
 // LayerNorm (Ba et al. 2016, arXiv:1607.06450): y = w * (x - mean) * rstd + b, rstd = 1 / sqrt(var + eps),
 // with the biased variance, computed from the deviations (not as E[x^2] - E[x]^2, which cancels).
 //
-// Shapes: x, y, dx, dy, residual (N, C), f32 or bf16, all of one dtype, contiguous; w, b, dw, db (C) f32; w
-// and b may each be absent; mean, rstd (N) f32. Statistics and sums are f32.
+// Shapes: x, y, dx, dy, residual (N, C), f32, bf16 or f16, all of one dtype, contiguous; w, b, dw, db (C)
+// f32; w and b may each be absent; mean, rstd (N) f32. Statistics and sums are f32.
 #pragma once
 
 #include "ingot/core/stream.h"

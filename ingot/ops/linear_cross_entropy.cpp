@@ -16,6 +16,17 @@ namespace {
 
 constexpr float kHeadRoom = 0x1p13f;  // of a gradient of at most 1: 2.8 octaves below e5m2's largest value
 
+// Of x and w; for kFp8 of the values that stand for 8-bit floats.
+DType product_dtype(HeadPrecision precision) {
+  return precision == HeadPrecision::kF32   ? DType::f32
+         : precision == HeadPrecision::kF16 ? DType::f16
+                                            : DType::bf16;
+}
+
+bool is_half(HeadPrecision precision) {
+  return precision == HeadPrecision::kBf16 || precision == HeadPrecision::kF16;
+}
+
 int64_t chunk_tokens(const LinearCrossEntropyConfig& config, int64_t N) {
   return config.kind == HeadKind::kDense ? N : std::min(N, config.chunk_tokens);
 }
@@ -108,8 +119,8 @@ class HeadPass {
   // Where the cross-entropy of `logits` writes its gradient.
   Tensor gradient_place(const Tensor& logits) const {
     if (!has_grads()) return {};
-    if (config_.precision != HeadPrecision::kBf16) return logits;
-    return Tensor(scratch_.d_logits.data, DType::bf16, logits.shape);
+    if (!is_half(config_.precision)) return logits;
+    return Tensor(scratch_.d_logits.data, product_dtype(config_.precision), logits.shape);
   }
 
   // Losses of tokens [begin, end), their logits' gradient at gradient_place.
@@ -121,11 +132,13 @@ class HeadPass {
     }
     const Tensor losses = out_.losses.rows(begin, end), targets = in_.targets.rows(begin, end);
     const Tensor is_correct = out_.is_correct ? out_.is_correct.rows(begin, end) : Tensor{};
-    if (config_.columns.is_whole())
-      cross_entropy(losses, is_correct, d, logits, targets, loss_, stream_);
-    else
-      shared_cross_entropy({.losses = losses, .is_correct = is_correct, .d_logits = d}, logits, targets,
-                           loss_, config_.columns, scratch_.share.rows_of(0, end - begin), stream_);
+    if (!config_.columns.is_whole())
+      return shared_cross_entropy({.losses = losses, .is_correct = is_correct, .d_logits = d}, logits,
+                                  targets, loss_, config_.columns, scratch_.share.rows_of(0, end - begin),
+                                  stream_);
+    if (config_.loss_dtype == LossDtype::kBf16Logits) round_to_bf16(logits, stream_);
+    const auto loss = config_.loss_dtype == LossDtype::kBf16 ? cross_entropy_in_bf16 : cross_entropy;
+    loss(losses, is_correct, d, logits, targets, loss_, stream_);
   }
 
   void run_chunk(int64_t begin, int64_t end) {
@@ -237,7 +250,7 @@ void check_operands(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn
               in.x.shape.to_string(), in.w.shape.to_string());
   const int64_t N = in.x.dim(0), Vp = in.w.dim(0);
   if (config.precision != HeadPrecision::kFp8) {
-    const DType wanted = config.precision == HeadPrecision::kF32 ? DType::f32 : DType::bf16;
+    const DType wanted = product_dtype(config.precision);
     check_tensor(in.x, wanted, in.x.shape, "linear_cross_entropy: x");
     check_tensor(in.w, wanted, in.w.shape, "linear_cross_entropy: w");
   }
@@ -246,6 +259,10 @@ void check_operands(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn
   INGOT_CHECK(scratch.logits && scratch.logits.dim(0) >= 1 && scratch.logits.dim(1) <= Vp,
               "linear_cross_entropy: scratch for logits must be (chunk, at most {}), got {}", Vp,
               scratch.logits.shape.to_string());
+  INGOT_CHECK(config.loss_dtype == LossDtype::kF32 ||
+                  (config.precision == HeadPrecision::kBf16 && config.kind != HeadKind::kRecompute &&
+                   config.columns.is_whole()),
+              "linear_cross_entropy: a loss in bf16 needs kBf16, all columns, and no kRecompute");
   INGOT_CHECK(config.filter == 0 || config.kind == HeadKind::kRecompute,
               "linear_cross_entropy: only kRecompute filters tiles, got filter {}", config.filter);
   if (!out.dx) return;
@@ -264,7 +281,7 @@ LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_
                                                             bool has_grads) {
   const bool is_fp8 = config.precision == HeadPrecision::kFp8,
              is_recompute = config.kind == HeadKind::kRecompute;
-  const bool is_split = config.kind == HeadKind::kChunked && config.precision == HeadPrecision::kBf16;
+  const bool is_split = config.kind == HeadKind::kChunked && is_half(config.precision);
   const int64_t chunk = chunk_tokens(config, N), tile = std::min(Vp, config.tile_columns);
   const int64_t columns = is_recompute ? tile : Vp;
   LinearCrossEntropyScratch s;
@@ -288,7 +305,8 @@ LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_
       s.share = make_column_share_scratch(arena, s.logits.dim(0), config.columns.count);
   }
   if (!has_grads) return s;
-  if (config.precision != HeadPrecision::kF32) s.d_logits = arena.alloc(DType::bf16, {chunk, columns});
+  if (config.precision != HeadPrecision::kF32)
+    s.d_logits = arena.alloc(product_dtype(config.precision), {chunk, columns});
   if (is_recompute || is_fp8) s.dx_sum = arena.alloc(DType::f32, {is_recompute ? N : chunk, C});
   if (config.accumulation == HeadAccumulation::kKahan) {
     s.dw_part = arena.alloc(DType::f32, {tile, C});

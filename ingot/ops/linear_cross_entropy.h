@@ -10,9 +10,10 @@
 //
 // kDense alone has a buffer of (N, Vp).
 //
-// Precision of the products: kF32 and kBf16 take x and w of that dtype. kFp8 (after the speed-run's FP8 head)
-// rounds x and w to e4m3 once for both passes, and the logits' gradient to e5m2, once, from f32; it sums in
-// f32 and takes the scales out of the products. Logits, loss and dw are f32 always.
+// Precision of the products: kF32, kBf16 and kF16 take x and w of that dtype. kFp8 (after the speed-run's FP8
+// head) rounds x and w to e4m3 once for both passes, and the logits' gradient to e5m2, once, from f32; it
+// sums in f32 and takes the scales out of the products. Logits, loss and dw are f32 always, but for what
+// loss_dtype rounds on purpose.
 #pragma once
 
 #include "ingot/core/arena.h"
@@ -20,12 +21,13 @@
 #include "ingot/core/tensor.h"
 #include "ingot/ops/cast_fp8.h"
 #include "ingot/ops/cross_entropy.h"
+#include "ingot/ops/cross_entropy_bf16.h"
 #include "ingot/ops/cross_entropy_share.h"
 
 namespace ingot {
 
 enum class HeadKind { kDense, kChunked, kRecompute };
-enum class HeadPrecision { kF32, kBf16, kFp8 };
+enum class HeadPrecision { kF32, kBf16, kF16, kFp8 };
 // Of dw over the chunks of one call: plain f32, or compensated (Kahan 1965).
 enum class HeadAccumulation { kF32, kKahan };
 // kStatic: fixed scales of x and w, and fp8_head_gradient_scale. kCurrent: fp8_scale of each tensor's amax,
@@ -36,10 +38,11 @@ struct LinearCrossEntropyConfig {
   CrossEntropyConfig loss;
   HeadKind kind = HeadKind::kChunked;
   HeadPrecision precision = HeadPrecision::kF32;
+  LossDtype loss_dtype = LossDtype::kF32;  // another one: with kBf16 and without kRecompute
   HeadAccumulation accumulation = HeadAccumulation::kF32;
   int64_t chunk_tokens = 1024;  // kDense: not read
-  // kBf16 and kChunked: f32 logits of so many tokens at a time; a chunk's gradients are collected in bf16, so
-  // that the products with them are of many tokens.
+  // kBf16 or kF16, and kChunked: f32 logits of so many tokens at a time; a chunk's gradients are collected in
+  // 16 bits, so that the products with them are of many tokens.
   int64_t logit_tokens = 1024;
   int64_t tile_columns = 4096;  // of kRecompute, and wherever a part of w or dw is worked on
   float filter = 0;             // kRecompute: tiles whose every |d_logit| / grad_scale is below add nothing
@@ -62,7 +65,7 @@ struct Fp8HeadStats {
 // Working memory of one call; absent members are not needed.
 struct LinearCrossEntropyScratch {
   Tensor logits;             // (logit tokens, Vp), of kRecompute (chunk, tile): f32
-  Tensor d_logits;           // (chunk, Vp or tile) bf16; absent in f32, where the logits' memory serves
+  Tensor d_logits;           // (chunk, Vp or tile) bf16 or f16; in f32 the logits' memory serves
   Tensor x8, w8;             // (N, C), (Vp, C) e4m3
   Tensor x_part, w_part;     // (chunk, C), (tile, C) bf16: decoded
   Tensor dx_sum;             // (chunk, C), of kRecompute (N, C): f32
@@ -76,8 +79,8 @@ LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_
                                                             bool has_grads);
 
 struct LinearCrossEntropyIn {
-  Tensor x;        // (N, C) f32 or bf16
-  Tensor w;        // (Vp, C) like x; for kFp8 f32 or bf16
+  Tensor x;        // (N, C) f32, bf16 or f16
+  Tensor w;        // (Vp, C) like x; for kFp8 any of them
   Tensor targets;  // (N) i32
 };
 

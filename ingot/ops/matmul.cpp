@@ -21,9 +21,12 @@ constexpr bool kHasAmx = false;
 [[maybe_unused]] bool is_for_amx([[maybe_unused]] const MatmulProblem& p) {
   constexpr int64_t kLeastRows = 16;
   if constexpr (kHasAmx)
-    return p.in == DType::bf16 && p.form != MatmulForm::kTN && p.M >= kLeastRows && amx::is_available();
+    return p.in == DType::bf16 && p.out != DType::f16 && p.form != MatmulForm::kTN && p.M >= kLeastRows &&
+           amx::is_available();
   return false;
 }
+
+bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 
 void check_operand(const Tensor& t, int64_t rows, int64_t columns, const char* what) {
   INGOT_CHECK(t.rank() == 2 && t.dim(0) == rows && t.dim(1) == columns, "matmul: {} must be ({}, {}), got {}",
@@ -40,10 +43,11 @@ MatmulProblem make_problem(const Tensor& c, const Tensor& a, const Tensor& b, Ma
   check_operand(a, is_a_transposed ? K : M, is_a_transposed ? M : K, "a");
   check_operand(b, is_b_transposed ? N : K, is_b_transposed ? K : N, "b");
   check_operand(c, M, N, "c");
-  INGOT_CHECK(a.dtype == b.dtype && (a.dtype == DType::f32 || a.dtype == DType::bf16),
-              "matmul: a and b must both be f32 or bf16, got {} and {}", name(a.dtype), name(b.dtype));
-  INGOT_CHECK(c.dtype == a.dtype || c.dtype == DType::f32, "matmul: c must be {} or f32, got {}",
-              name(a.dtype), name(c.dtype));
+  INGOT_CHECK(a.dtype == b.dtype && (a.dtype == DType::f32 || is_half(a.dtype)),
+              "matmul: a and b must both be f32, bf16 or f16, got {} and {}", name(a.dtype), name(b.dtype));
+  INGOT_CHECK(c.dtype == DType::f32 || (is_half(c.dtype) && is_half(a.dtype)),
+              "matmul: c of {} operands must be f32{}, got {}", name(a.dtype),
+              is_half(a.dtype) ? ", bf16 or f16" : "", name(c.dtype));
   INGOT_CHECK(!accumulate || c.dtype == DType::f32, "matmul: only an f32 c accumulates, got {}",
               name(c.dtype));
   return {form,   accumulate,   a.dtype,      c.dtype,      M,    N, K, a.data, b.data,
@@ -69,7 +73,7 @@ void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm
     if (is_for_amx(p)) return amx::matmul(p, stream);
   }
   if constexpr (kHasOneDnn) {
-    if (p.K > 0 && onednn::is_fast(p.in)) return onednn::matmul(p, stream);
+    if (p.K > 0 && p.out != DType::f16 && onednn::is_fast(p.in)) return onednn::matmul(p, stream);
   }
   portable::matmul(p, stream);
 }

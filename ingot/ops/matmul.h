@@ -5,7 +5,8 @@
 //   weight gradient dw (M,N) += dy (K,M)ᵀ · x (K,N)      kTN
 //
 // oneDNN computes them where it is built in and fast for the dtype; Ingot's own kernel otherwise. The choice
-// depends on the machine, the dtypes and the shape, never on time, so equal runs give equal bits.
+// depends on the machine, the dtypes and the shape, never on time, so equal runs give equal bits. Operands in
+// f16 go to Ingot's own kernel, which widens them to f32 as it packs them.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,9 @@ namespace ingot {
 
 enum class MatmulForm { kNT, kNN, kTN };
 
-// c = op(a) · op(b), or c += with accumulate. a and b: f32 or bf16, both alike; c: the same dtype, or f32.
-// Rows may be strided (a view of columns), the last dim is contiguous. c must not alias a or b.
-// REQUIRES: accumulate only with c f32.
+// c = op(a) · op(b), or c += with accumulate. a and b: f32, bf16 or f16, both alike; c: f32, or for a and b
+// of 16 bits either kind of those. Rows may be strided (a view of columns), the last dim is contiguous. c
+// must not alias a or b. REQUIRES: accumulate only with c f32.
 void matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, bool accumulate,
             Stream& stream);
 

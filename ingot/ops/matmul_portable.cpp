@@ -3,6 +3,7 @@
 // micro-kernel reads them; the micro-kernel keeps a kTileM x kTileN tile of c in registers. Each thread
 // computes its own rows or columns of c and packs for itself.
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "ingot/core/parallel.h"
@@ -42,22 +43,34 @@ struct Operand {
   }
 };
 
+// n values of memory in f32: where they lie, or widened into `line`.
+template <typename T>
+const float* widened(const T* from, int64_t n, [[maybe_unused]] float* line) {
+  if constexpr (std::is_same_v<T, float>) {
+    return from;
+  } else {
+    vec::for_each(n, [&](auto load, auto store) { store(line, load(from)); });
+    return line;
+  }
+}
+
 // Packs lines [line, line+count) x depth k into strips of `width` lines: out[strip][k][width], zero-padded.
 template <typename T>
 void pack(float* out, const Operand<T>& source, int64_t line, int64_t count, int64_t k_begin, int64_t depth,
           int width) {
+  float memory[kBlockK];
   for (int64_t strip = 0; strip < count; strip += width, out += depth * width) {
     const int64_t lines = std::min<int64_t>(width, count - strip);
     if (lines < width) std::fill_n(out, depth * width, 0.0f);
     if (source.is_k_contiguous) {
       for (int64_t i = 0; i < lines; ++i) {
-        const T* from = source.base + (line + strip + i) * source.ld + k_begin;
-        for (int64_t k = 0; k < depth; ++k) out[k * width + i] = static_cast<float>(from[k]);
+        const float* from = widened(source.base + (line + strip + i) * source.ld + k_begin, depth, memory);
+        for (int64_t k = 0; k < depth; ++k) out[k * width + i] = from[k];
       }
     } else {
       for (int64_t k = 0; k < depth; ++k) {
         const T* from = source.base + (k_begin + k) * source.ld + line + strip;
-        for (int64_t i = 0; i < lines; ++i) out[k * width + i] = static_cast<float>(from[i]);
+        vec::for_each(lines, [&](auto load, auto store) { store(out + k * width, load(from)); });
       }
     }
   }
@@ -131,11 +144,11 @@ void multiply_few_rows(const MatmulProblem& p) {
   });
 }
 
-// c bf16: products of kBlockM rows at a time go through an f32 block, so that they are rounded once.
-template <typename T>
+// c of 16 bits: products of kBlockM rows at a time go through an f32 block, so that they are rounded once.
+template <typename T, typename Out>
 void multiply_rounded(const MatmulProblem& p, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                       Panels::PerThread& panels) {
-  bf16* c = static_cast<bf16*>(p.c);
+  Out* c = static_cast<Out*>(p.c);
   for (int64_t n = n0; n < n1; n += kBlockN)
     for (int64_t m = m0; m < m1; m += 4 * kBlockM) {
       const int64_t rows = std::min(4 * kBlockM, m1 - m), columns = std::min(kBlockN, n1 - n);
@@ -162,10 +175,9 @@ Panels& panels_of(Stream& stream) {
   return panels;
 }
 
-template <typename T>
+template <typename T, typename Out>
 void multiply(const MatmulProblem& p, Panels& panels) {
-  if (p.form == MatmulForm::kNT && p.M <= kFewRows)
-    return p.out == DType::f32 ? multiply_few_rows<T, float>(p) : multiply_few_rows<T, bf16>(p);
+  if (p.form == MatmulForm::kNT && p.M <= kFewRows) return multiply_few_rows<T, Out>(p);
   const bool by_rows = p.M >= p.N;
   const int64_t step = by_rows ? kTileM : kTileN;
   const int64_t lines = by_rows ? p.M : p.N;
@@ -174,22 +186,26 @@ void multiply(const MatmulProblem& p, Panels& panels) {
     const int64_t m0 = by_rows ? first : 0, m1 = by_rows ? last : p.M;
     const int64_t n0 = by_rows ? 0 : first, n1 = by_rows ? p.N : last;
     Panels::PerThread& own = panels.threads[static_cast<size_t>(thread)];
-    if (p.out == DType::f32)
+    if constexpr (std::is_same_v<Out, float>)
       multiply_part<T>(p, static_cast<float*>(p.c) + m0 * p.ldc + n0, p.ldc, m0, m1, n0, n1, p.accumulate,
                        own);
     else
-      multiply_rounded<T>(p, m0, m1, n0, n1, own);
+      multiply_rounded<T, Out>(p, m0, m1, n0, n1, own);
   });
+}
+
+template <typename T>
+void multiply_halves(const MatmulProblem& p, Panels& panels) {
+  if (p.out == DType::f32) return multiply<T, float>(p, panels);
+  return p.out == DType::bf16 ? multiply<T, bf16>(p, panels) : multiply<T, f16>(p, panels);
 }
 
 }  // namespace
 
 void matmul(const MatmulProblem& p, Stream& stream) {
   Panels& panels = panels_of(stream);
-  if (p.in == DType::f32)
-    multiply<float>(p, panels);
-  else
-    multiply<bf16>(p, panels);
+  if (p.in == DType::f32) return multiply<float, float>(p, panels);
+  return p.in == DType::bf16 ? multiply_halves<bf16>(p, panels) : multiply_halves<f16>(p, panels);
 }
 
 }  // namespace ingot::portable

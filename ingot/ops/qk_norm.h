@@ -2,7 +2,7 @@
 // normalised, then rotated (rope.h) if a table is given, in one pass over memory:
 //   y = R_t(x * rstd),   rstd = 1 / sqrt(mean over D of x^2 + eps).
 //
-// x, y, dy (B,T,H,D), f32 or bf16, strided with the last dim contiguous; rstd (B,T,H) f32, contiguous;
+// x, y, dy (B,T,H,D), f32, bf16 or f16, strided with the last dim contiguous; rstd (B,T,H) f32, contiguous;
 // table (T_max, R) f32 from rope_table, or absent: no rotation. Rotation alone is rope_forward.
 #pragma once
 

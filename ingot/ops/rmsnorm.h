@@ -1,6 +1,6 @@
 // RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467): y = w * x * rstd, rstd = 1 / sqrt(mean(x^2) + eps).
 //
-// Shapes: x, y, dx, dy, residual (N, C), f32 or bf16, all of one dtype, contiguous; w, dw (C) f32, or an
+// Shapes: x, y, dx, dy, residual (N, C), f32, bf16 or f16, all of one dtype, contiguous; w, dw (C) f32, or an
 // absent tensor for the weightless form; rstd (N) f32. Statistics and sums are f32.
 #pragma once
 

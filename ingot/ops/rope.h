@@ -14,7 +14,7 @@ namespace ingot {
 // so); cos and sin of that angle are taken in double.
 void rope_table(const Tensor& table, double theta);
 
-// In place on x (B,T,H,D), f32 or bf16, strided with the last dim contiguous, R <= D.
+// In place on x (B,T,H,D), f32, bf16 or f16, strided with the last dim contiguous, R <= D.
 // REQUIRES: 0 <= position_offset, position_offset + T <= T_max.
 void rope_forward(const Tensor& x, const Tensor& table, int64_t position_offset, Stream& stream);
 // dx from dy, in place: the inverse rotation.

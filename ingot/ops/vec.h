@@ -3,10 +3,12 @@
 // with single instructions where an extension compiles to many.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
 #include "ingot/core/dtype.h"
+#include "ingot/core/float16.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
 #include <immintrin.h>
@@ -45,6 +47,18 @@ inline Vec widen(HalfVec h) {
 #endif
 }
 
+inline Vec widen_f16(HalfVec h) {
+#if defined(INGOT_VEC_AVX512)
+  return (Vec)_mm512_cvtph_ps((__m256i)h);
+#elif defined(INGOT_VEC_AVX2) && defined(__F16C__)
+  return (Vec)_mm256_cvtph_ps((__m128i)h);
+#else
+  Vec v;
+  for (int i = 0; i < kLanes; ++i) v[i] = static_cast<float>(std::bit_cast<f16>(h[i]));
+  return v;
+#endif
+}
+
 inline Vec load(const float* p) {
   Vec v;
   std::memcpy(&v, p, sizeof v);
@@ -54,6 +68,11 @@ inline Vec load(const bf16* p) {
   HalfVec h;
   std::memcpy(&h, p, sizeof h);
   return widen(h);
+}
+inline Vec load(const f16* p) {
+  HalfVec h;
+  std::memcpy(&h, p, sizeof h);
+  return widen_f16(h);
 }
 inline void store(float* p, Vec v) { std::memcpy(p, &v, sizeof v); }
 // Rounds to nearest even as bf16's constructor does, NaN stays NaN; but where the processor has an
@@ -70,6 +89,18 @@ inline void store(bf16* p, Vec v) {
 #endif
   std::memcpy(p, &h, sizeof h);
 }
+// With the bits that f16's constructor gives.
+inline void store(f16* p, Vec v) {
+#if defined(INGOT_VEC_AVX512)
+  const __m256i h = _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(INGOT_VEC_AVX2) && defined(__F16C__)
+  const __m128i h = _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+  HalfVec h;
+  for (int i = 0; i < kLanes; ++i) h[i] = f16(v[i]).bits;
+#endif
+  std::memcpy(p, &h, sizeof h);
+}
 
 // The first n < kLanes elements; the other lanes are 0 and not touched in memory.
 #if defined(INGOT_VEC_AVX512)
@@ -77,6 +108,9 @@ inline uint16_t first_lanes(int64_t n) { return static_cast<uint16_t>((1u << n) 
 inline Vec load_first(const float* p, int64_t n) { return (Vec)_mm512_maskz_loadu_ps(first_lanes(n), p); }
 inline Vec load_first(const bf16* p, int64_t n) {
   return widen((HalfVec)_mm256_maskz_loadu_epi16(first_lanes(n), p));
+}
+inline Vec load_first(const f16* p, int64_t n) {
+  return widen_f16((HalfVec)_mm256_maskz_loadu_epi16(first_lanes(n), p));
 }
 inline void store_first(float* p, Vec v, int64_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), (__m512)v); }
 #else
@@ -92,10 +126,11 @@ inline void store_first(float* p, Vec v, int64_t n) {
   std::memcpy(p, lanes, static_cast<size_t>(n) * sizeof(float));
 }
 #endif
-inline void store_first(bf16* p, Vec v, int64_t n) {
-  bf16 lanes[kLanes];
+template <typename T>  // bf16 or f16
+void store_first(T* p, Vec v, int64_t n) {
+  T lanes[kLanes];
   store(lanes, v);
-  std::memcpy(p, lanes, static_cast<size_t>(n) * sizeof(bf16));
+  std::memcpy(p, lanes, static_cast<size_t>(n) * sizeof(T));
 }
 
 // The larger and the smaller of each pair; where one is NaN, b.

@@ -35,7 +35,10 @@ struct Iterates {
 
 // Through the bits, as numbers: copies of a struct do not vectorise.
 inline void put(float& to, float x) { to = x; }
-inline void put(bf16& to, float x) { to.bits = bf16(x).bits; }
+template <typename T>
+void put(T& to, float x) {
+  to.bits = T(x).bits;
+}
 
 template <typename To, typename From>
 void scale_elements(To* to, const From* from, float scale, int64_t n) {
@@ -45,7 +48,7 @@ void scale_elements(To* to, const From* from, float scale, int64_t n) {
   });
 }
 
-// to = scale * from, element by element; either may be f32 or bf16.
+// to = scale * from, element by element; each f32, bf16 or f16.
 void scale_into(const Tensor& to, const Tensor& from, float scale) {
   INGOT_DISPATCH(from.dtype, From, {
     INGOT_DISPATCH(to.dtype, To, { scale_elements(to.as<To>(), from.as<From>(), scale, to.elements()); });

@@ -22,7 +22,9 @@ void check_param(const OptimParam& p) {
   if (p.tail) check_tensor(p.tail, DType::u16, {n}, "Optimizer: tail");
   INGOT_CHECK(p.w.dtype == DType::f32 ? !p.tail : !p.compute,
               "Optimizer: {}: a tail is for bf16 weights, a copy for f32 weights", p.name);
-  if (p.compute) check_tensor(p.compute, DType::bf16, {n}, "Optimizer: compute");
+  if (p.compute)
+    check_tensor(p.compute, p.compute.dtype == DType::f16 ? DType::f16 : DType::bf16, {n},
+                 "Optimizer: compute");
   int64_t rows = 0;
   for (int64_t part : p.row_parts) rows += part;
   INGOT_CHECK(p.begin % kPieceGranule == 0, "Optimizer: a piece of {} begins at {}, no multiple of {}",

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ingot/core/float16.h"
 #include "ingot/ops/bf16_tail.h"
 #include "ingot/optim/rule.h"
 #include "ingot/optim/stochastic_rounding.h"
@@ -47,13 +48,19 @@ inline float* load_weights(const OptimParam& p, int64_t i, int64_t n, float* pie
   return piece;
 }
 
+template <typename T>
+void copy_rounded(T* to, const float* from, int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) to[j].bits = T(from[j]).bits;  // as numbers: it vectorises
+}
+
 // The new weights to where they are kept, and their copy in the compute dtype.
 inline void store_weights(const OptimParam& p, int64_t i, int64_t n, const float* piece, int64_t t) {
   if (p.w.dtype == DType::f32) {
-    if (!p.compute) return;
-    bf16* compute = p.compute.as<bf16>() + i;
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) compute[j].bits = bf16(piece[j]).bits;  // as numbers: it vectorises
+    if (p.compute.dtype == DType::f16 && p.compute)
+      copy_rounded(p.compute.as<f16>() + i, piece, n);
+    else if (p.compute)
+      copy_rounded(p.compute.as<bf16>() + i, piece, n);
     return;
   }
   bf16* w = p.w.as<bf16>() + i;

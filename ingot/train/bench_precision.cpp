@@ -20,6 +20,8 @@ struct Recipe {
 const std::vector<Recipe>& recipes() {
   static const std::vector<Recipe> all = {
       {"f32", {}},
+      {"f16", {"precision.compute=f16"}},
+      {"f16, no loss scale", {"precision.compute=f16", "precision.loss_scale=1"}},
       {"bf16", {"precision.compute=bf16"}},
       {"bf16, f32 head", {"precision.compute=bf16", "head.precision=f32"}},
       {"bf16, fp8 head, static", {"precision.compute=bf16", "head.precision=fp8"}},
@@ -71,12 +73,15 @@ std::vector<float> gradient_at(const RunConfig& config, ParamStore& weights, con
                config.precision.fp8.margin);
   LayerContext ctx{
       .params = store, .region = region, .scratch = scratch, .stream = stream, .dropout = {}, .fp8 = &fp8};
+  const LossScaler scaler =
+      config.precision.compute == DType::f16 ? LossScaler(config.precision.loss_scale) : LossScaler();
+  const double loss_factor = scaler.scale() / static_cast<double>(B * T);
   std::vector<float> gradient;
   for (int pass = 0; pass < 2; ++pass) {
     for (int unit = 0; unit < model.params().units(); ++unit)
       std::memset(store.get(unit).grad.data, 0, store.get(unit).grad.bytes());
     fp8.begin_step();
-    model.forward(ctx, batch, saved, 1.0f / static_cast<float>(B * T));
+    model.forward(ctx, batch, saved, static_cast<float>(loss_factor));
     model.backward(ctx, batch, saved);
     fp8.end_step();
   }
@@ -84,6 +89,7 @@ std::vector<float> gradient_at(const RunConfig& config, ParamStore& weights, con
     const Tensor& g = store.get(unit).grad;
     gradient.insert(gradient.end(), g.as<float>(), g.as<float>() + g.elements());
   }
+  for (float& g : gradient) g = static_cast<float>(static_cast<double>(g) / scaler.scale());
   return gradient;
 }
 

@@ -163,6 +163,44 @@ std::vector<T> list_field(const Json& json, const char* key, const fs::path& pat
   }
 }
 
+std::vector<double> scaler_numbers(const LossScaler& scaler) {
+  const LossScaler::State& s = scaler.state();
+  return {s.scale, static_cast<double>(s.good_steps), static_cast<double>(s.tolerated)};
+}
+
+// A run that has no dynamic scale any more leaves them alone.
+void restore_scaler(LossScaler& scaler, const std::vector<double>& numbers, const fs::path& path) {
+  if (!scaler.is_dynamic()) return;
+  if (numbers.size() != 3 || !(numbers[0] > 0))
+    fail(ErrorKind::kData,
+         "{}: \"loss_scaler\" must be a scale, good steps and tolerated overflows; use another checkpoint",
+         path.string());
+  scaler.set_state({.scale = numbers[0],
+                    .good_steps = static_cast<int64_t>(numbers[1]),
+                    .tolerated = static_cast<int64_t>(numbers[2])});
+}
+
+// The moving averages of the weights into the masters.
+void read_averages(const fs::path& checkpoint, ParamStore& params) {
+  const fs::path path = checkpoint / "optimizer.safetensors";
+  const auto missing = [&] {
+    fail(ErrorKind::kUsage,
+         "{}: holds no moving average of the weights; leave out --ema, or train with optimizer.ema",
+         checkpoint.string());
+  };
+  if (!fs::exists(path)) missing();
+  const SafetensorsFile file(path);
+  for (int id = 0; id < static_cast<int>(params.list().specs().size()); ++id) {
+    const SafetensorsEntry* entry = file.find("ema." + params.list()[id].name);
+    if (!entry) missing();
+    const Tensor w = params.master(id);
+    if (entry->dtype != DType::f32 || entry->bytes.size() != w.bytes())
+      fail(ErrorKind::kData, "{}: tensor {} is {} {}, the model has {} weights there", file.label(),
+           entry->name, entry->dtype_name, entry->shape_text(), w.elements());
+    std::memcpy(w.data, entry->bytes.data(), w.bytes());
+  }
+}
+
 // The checkpoint that a path means.
 fs::path resolve(const fs::path& path, const DamageReport& report) {
   if (fs::exists(path / "config.json")) return path;
@@ -216,14 +254,15 @@ fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokeniz
   write_text(folder / "tokenizer_config.json", hf_tokenizer_config_text(tokens));
   write_text(folder / "config.toml", config_text);
 
-  const Json json = {{"step", state.step},
-                     {"tokens", state.tokens},
-                     {"sample_position", state.sample_position},
-                     {"optimizer_t", trainer.optimizer().t()},
-                     {"spent_s", state.spent_s},
-                     {"data_hash", state.data_hash},
-                     {"recent_losses", state.recent_losses},
-                     {"excluded_samples", state.excluded_samples}};
+  Json json = {{"step", state.step},
+               {"tokens", state.tokens},
+               {"sample_position", state.sample_position},
+               {"optimizer_t", trainer.optimizer().t()},
+               {"spent_s", state.spent_s},
+               {"data_hash", state.data_hash},
+               {"recent_losses", state.recent_losses},
+               {"excluded_samples", state.excluded_samples}};
+  if (trainer.loss_scaler().is_dynamic()) json["loss_scaler"] = scaler_numbers(trainer.loss_scaler());
   write_text(folder / "trainer.json", json.dump(1) + "\n");
   return store.commit({{"tokens", state.tokens}},
                       {{"model.safetensors", weights.xxh3_64}, {"optimizer.safetensors", moments.xxh3_64}});
@@ -251,12 +290,15 @@ TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
                  trainer.model().params());
   trainer.optimizer().set_t(field<int64_t>(json, "optimizer_t", state_path));
   read_fp8(path / "fp8.safetensors", trainer.fp8());
+  const auto scaler = list_field<double>(json, "loss_scaler", state_path);
+  if (!scaler.empty()) restore_scaler(trainer.loss_scaler(), scaler, state_path);
   trainer.params().refresh_compute(trainer.stream());
   trainer.set_steps_done(state.step);
   return state;
 }
 
-LoadedModel load_model(const fs::path& given, const std::string& compute, const DamageReport& report) {
+LoadedModel load_model(const fs::path& given, const std::string& compute, LoadedWeights weights,
+                       const DamageReport& report) {
   const fs::path path = resolve(given, report);
   verify(path);
   ModelConfig config;
@@ -276,9 +318,11 @@ LoadedModel load_model(const fs::path& given, const std::string& compute, const 
   }
   if (compute == "f32") dtype = DType::f32;
   if (compute == "bf16") dtype = DType::bf16;
+  if (compute == "f16") dtype = DType::f16;
   loaded.model = std::make_unique<Transformer>(config.resolved(), dtype);
   loaded.params = std::make_unique<ResidentStore>(loaded.model->params(), dtype, false);
   read_hf_tensors(SafetensorsFile(path / "model.safetensors"), *loaded.model, masters(*loaded.params));
+  if (weights == LoadedWeights::kAveraged) read_averages(path, *loaded.params);
   Stream stream;
   loaded.params->refresh_compute(stream);
   return loaded;

@@ -6,7 +6,8 @@
 //   optimizer.safetensors   each rule's state as it declares it: m.NAME, v.NAME (n) f32 by our names
 //   fp8.safetensors         NAME.amax (steps) f32, oldest first: the history of delayed scaling, if any
 //   trainer.json            step, tokens, position in the data, samples left out, recent losses,
-//                           optimizer's t, hash of the data
+//                           optimizer's t, hash of the data; in f16 the loss scale, its good steps and
+//                           tolerated overflows
 //   config.toml             the run's configuration
 //   MANIFEST.json           sizes and hashes of all of these
 //
@@ -57,10 +58,13 @@ struct LoadedModel {
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
+// The weights as they were trained, or their moving averages (optimizer.ema); kUsage error if there are none.
+enum class LoadedWeights { kTrained, kAveraged };
+
 // path: a checkpoint of Ingot's or of transformers' (GPT-2, LLaMA), a run's folder, or its checkpoints/.
-// compute: "f32", "bf16", or empty for the run's own (transformers' checkpoints: f32). Ingot's own are
+// compute: "f32", "bf16", "f16", or empty for the run's own (transformers' checkpoints: f32). Ingot's own are
 // verified first; in a run's folder the newest good one is taken, damaged ones are named through `report`.
-LoadedModel load_model(const std::filesystem::path& path, const std::string& compute,
+LoadedModel load_model(const std::filesystem::path& path, const std::string& compute, LoadedWeights weights,
                        const DamageReport& report);
 
 // The architecture in Hugging Face's terms; model_type "ingot" where transformers has no class that computes

@@ -14,7 +14,8 @@ void validate_data(const DataConfig& data, int64_t vocab) {
     fail(ErrorKind::kUsage, "data.val_fraction must lie in [0, 1), got {}", data.val_fraction);
   if (data.tokenizer.empty())
     fail(ErrorKind::kUsage, "data.tokenizer must be char, byte, bpe or a tokenizer's file, got nothing");
-  const int64_t needed = data.tokenizer == "byte" ? 256 : data.tokenizer == "bpe" ? data.tokenizer_vocab : 0;
+  // A bpe may find fewer tokens than it was to have; what it found is looked at when it is there.
+  const int64_t needed = data.tokenizer == "byte" ? 256 : 0;
   if (vocab > 0 && vocab < needed)
     fail(
         ErrorKind::kUsage,
@@ -82,6 +83,7 @@ void RunConfig::validate() const {
   activations.validate(model.layers);
   head.validate();
   precision.fp8.validate();
+  precision.loss_scale.validate();
   validate_data(data, model.vocab);
   guard.validate();
   validate_length(*this);
@@ -94,13 +96,27 @@ void RunConfig::validate() const {
     fail(
         ErrorKind::kUsage,
         "head.precision = f32 reads f32 masters, of which a rank has but a shard with parallel.fsdp above 1");
-  if (precision.compute != DType::f32 && precision.compute != DType::bf16)
-    fail(ErrorKind::kUsage, "precision.compute must be f32 or bf16");
+  if (precision.compute != DType::f32 && precision.compute != DType::bf16 && precision.compute != DType::f16)
+    fail(ErrorKind::kUsage, "precision.compute must be f32, bf16 or f16");
+  if (precision.loss_scale.constant && precision.compute != DType::f16)
+    fail(ErrorKind::kUsage,
+         "precision.loss_scale = {} is for precision.compute = f16; {} has the exponents of f32 and needs "
+         "none",
+         *precision.loss_scale.constant, name(precision.compute));
   if (precision.master != Masters::kF32 && precision.compute != DType::bf16)
     fail(ErrorKind::kUsage,
-         "precision.master must be f32 with precision.compute = f32; the others keep bf16 weights");
+         "precision.master must be f32 with precision.compute = {}; the others keep bf16 weights",
+         name(precision.compute));
   if (precision.master != Masters::kF32 && head.precision == HeadDtype::kF32)
     fail(ErrorKind::kUsage, "head.precision = f32 reads f32 masters, which precision.master does not keep");
+  const bool is_bf16_head = head.precision == HeadDtype::kBf16 ||
+                            (head.precision == HeadDtype::kCompute && precision.compute == DType::bf16);
+  if (head.loss_dtype != LossDtype::kF32 && !is_bf16_head)
+    fail(ErrorKind::kUsage,
+         "head.loss_dtype = \"bf16\" and \"bf16_logits\" show what a bf16 head can get wrong; set "
+         "head.precision = bf16, or head.loss_dtype = f32");
+  if (head.loss_dtype == LossDtype::kBf16 && model.cap.kind != CapKind::kNone)
+    fail(ErrorKind::kUsage, "head.loss_dtype = \"bf16\" knows no logit cap; set model.cap = none");
   if (checkpoint.keep < 1)
     fail(ErrorKind::kUsage, "checkpoint.keep must be at least 1, got {}", checkpoint.keep);
   if (train.steps < 1 || train.batch_size < 1 || train.grad_accum < 1 || train.log_every < 1)

@@ -11,6 +11,7 @@
 #include "ingot/nn/loss_head.h"
 #include "ingot/nn/param_store.h"
 #include "ingot/nn/recompute.h"
+#include "ingot/optim/loss_scaler.h"
 #include "ingot/optim/optimizer_config.h"
 #include "ingot/optim/schedule.h"
 #include "ingot/train/guard.h"
@@ -45,9 +46,10 @@ struct TrainConfig {
 };
 
 struct PrecisionConfig {
-  DType compute = DType::f32;      // f32 or bf16
-  Masters master = Masters::kF32;  // behind bf16 matrices
-  Fp8LinearConfig fp8 = {};        // of the blocks' linears, while training
+  DType compute = DType::f32;        // f32, bf16 or f16
+  Masters master = Masters::kF32;    // behind bf16 matrices
+  Fp8LinearConfig fp8 = {};          // of the blocks' linears, while training
+  LossScalerConfig loss_scale = {};  // of f16
 };
 
 struct EvalConfig {

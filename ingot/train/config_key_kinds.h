@@ -230,25 +230,31 @@ ConfigKey choices(std::string name, std::vector<std::pair<std::string, Value>> v
           }};
 }
 
-// The same key for a member that is std::optional: "auto" leaves the value to its owner.
+// The same key for a member that is std::optional: the word leaves the value to its owner.
 template <typename... Path>
-ConfigKey or_auto(ConfigKey key, Path... path) {
+ConfigKey or_word(ConfigKey key, const std::string& word, Path... path) {
   const bool is_choice = key.rule.starts_with("one of ");
-  key.rule = is_choice ? "one of auto, " + key.rule.substr(7) : key.rule + " or auto";
+  key.rule = is_choice ? fmt::format("one of {}, {}", word, key.rule.substr(7))
+                       : fmt::format("{} or {}", key.rule, word);
   key.set = [=, set = std::move(key.set)](RunConfig& config, const ConfigValue& value) {
     const auto* s = std::get_if<std::string>(&value);
-    if (s && *s == "auto")
+    if (s && *s == word)
       member(config, path...).reset();
     else
       set(config, value);
   };
   key.toml = [=, toml = std::move(key.toml)](const RunConfig& config) {
-    return member(config, path...) ? toml(config) : toml_string("auto");
+    return member(config, path...) ? toml(config) : toml_string(word);
   };
   return key;
 }
+template <typename... Path>
+ConfigKey or_auto(ConfigKey key, Path... path) {
+  return or_word(std::move(key), "auto", path...);
+}
 
 // Groups of keys that stand in files of their own.
+void add_loss_scale_keys(std::vector<ConfigKey>& keys);
 void add_fp8_keys(std::vector<ConfigKey>& keys);
 void add_head_keys(std::vector<ConfigKey>& keys);
 void add_parallel_keys(std::vector<ConfigKey>& keys);

@@ -133,9 +133,9 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
 }
 
 void add_precision_keys(std::vector<ConfigKey>& keys) {
-  keys.push_back(choice<DType>("precision.compute", {{"f32", DType::f32}, {"bf16", DType::bf16}},
-                               "dtype of products and activations", &R::precision,
-                               &PrecisionConfig::compute));
+  keys.push_back(
+      choice<DType>("precision.compute", {{"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}},
+                    "dtype of products and activations", &R::precision, &PrecisionConfig::compute));
   keys.push_back(choice<Masters>(
       "precision.master",
       {{"f32", Masters::kF32}, {"bf16_stochastic", Masters::kNone}, {"bf16_tail", Masters::kTail}},
@@ -208,6 +208,7 @@ const std::vector<ConfigKey>& config_keys() {
     add_optimizer_keys(all);
     add_schedule_keys(all);
     add_precision_keys(all);
+    key_kinds::add_loss_scale_keys(all);
     key_kinds::add_fp8_keys(all);
     add_activation_keys(all);
     add_guard_keys(all);

@@ -1,7 +1,28 @@
-// The keys of FP8 linears and of the loss head.
+// The keys of the loss scale, of FP8 linears and of the loss head.
 #include "ingot/train/config_key_kinds.h"
 
 namespace ingot::key_kinds {
+
+void add_loss_scale_keys(std::vector<ConfigKey>& keys) {
+  using P = PrecisionConfig;
+  using S = LossScalerConfig;
+  const auto precision = &RunConfig::precision;
+  keys.push_back(or_word(number("precision.loss_scale",
+                                "f16: factor of the loss in backward, taken out of the update; dynamic: as "
+                                "large as the gradients allow",
+                                precision, &P::loss_scale, &S::constant),
+                         "dynamic", precision, &P::loss_scale, &S::constant));
+  keys.push_back(
+      number("precision.loss_scale_init", "dynamic: at the start", precision, &P::loss_scale, &S::init));
+  keys.push_back(whole("precision.loss_scale_interval", 1, kMany,
+                       "dynamic: steps without overflow after which it doubles", precision, &P::loss_scale,
+                       &S::growth_interval));
+  keys.push_back(whole("precision.loss_scale_hysteresis", 1, 1 << 20,
+                       "dynamic: overflows since it last grew until one halves it", precision, &P::loss_scale,
+                       &S::hysteresis));
+  keys.push_back(number("precision.loss_scale_min", "dynamic: an overflow at this scale is an error",
+                        precision, &P::loss_scale, &S::min));
+}
 
 void add_fp8_keys(std::vector<ConfigKey>& keys) {
   using P = PrecisionConfig;
@@ -43,6 +64,11 @@ void add_head_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(choice<HeadAccumulation>(
       "head.accumulation", {{"f32", HeadAccumulation::kF32}, {"kahan", HeadAccumulation::kKahan}},
       "of the head's weight gradient over the chunks", head, &H::accumulation));
+  keys.push_back(choice<LossDtype>(
+      "head.loss_dtype",
+      {{"f32", LossDtype::kF32}, {"bf16_logits", LossDtype::kBf16Logits}, {"bf16", LossDtype::kBf16}},
+      "of the training loss; bf16: a demonstration of what goes wrong (docs/numerics.md)", head,
+      &H::loss_dtype));
   keys.push_back(
       number("head.z_loss", "weight of the squared log-sum-exp in the loss; 0: off", head, &H::z_loss));
   keys.push_back(number("head.label_smoothing", "probability spread over all tokens, in [0, 1)", head,

@@ -18,6 +18,10 @@ void GuardConfig::validate() const {
 Guard::Guard(const GuardConfig& config) : config_(config), losses_(config.spike_window) {}
 
 Verdict Guard::judge(const StepResult& result) {
+  if (result.lowered_scale)
+    return {GuardPolicy::kSkip, "overflow",
+            fmt::format("the gradients overflow f16 at loss scale {}; it is {} now", result.loss_scale,
+                        *result.lowered_scale)};
   Verdict verdict;
   if (result.non_finite) {
     verdict = {config_.non_finite, "non_finite", result.non_finite->text()};

@@ -30,7 +30,7 @@ struct GuardConfig {
 
 struct Verdict {
   GuardPolicy policy = GuardPolicy::kReport;
-  std::string event = {};   // "non_finite" or "spike"; empty: nothing to say
+  std::string event = {};   // "non_finite", "spike" or "overflow"; empty: nothing to say
   std::string reason = {};  // in words
   bool is_accepted() const { return policy == GuardPolicy::kReport; }
 };
@@ -39,7 +39,8 @@ class Guard {
  public:
   explicit Guard(const GuardConfig& config);
 
-  // Remembers the loss of an accepted step. Beyond max_skips the policy is kStop.
+  // Remembers the loss of an accepted step. Beyond max_skips the policy is kStop. A step whose gradients
+  // lowered the loss scale is skipped whatever the policies are, and not counted: the scale has its own end.
   Verdict judge(const StepResult& result);
   // A checkpoint of a state that was not reached before was saved: rolling back may begin to count anew.
   void checkpoint_saved() { rollbacks_ = 0; }

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "ingot/core/error.h"
+#include "ingot/core/float16.h"
 
 namespace ingot {
 namespace {
@@ -140,11 +141,7 @@ float element(const SafetensorsEntry& entry, int64_t i) {
   uint16_t bits;
   std::memcpy(&bits, p, sizeof bits);
   if (*entry.dtype == DType::bf16) return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-  // f16: sign, 5 bits of exponent, 10 of fraction
-  const uint32_t sign = (bits & 0x8000u) << 16, exponent = (bits >> 10) & 31u, fraction = bits & 0x3ffu;
-  if (exponent == 0) return (sign ? -1.0f : 1.0f) * static_cast<float>(fraction) * 0x1p-24f;
-  const uint32_t biased = exponent == 31 ? 255 : exponent + 112;
-  return std::bit_cast<float>(sign | biased << 23 | fraction << 13);
+  return static_cast<float>(std::bit_cast<f16>(bits));
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {

@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "ingot/ops/dispatch.h"
+
 namespace ingot {
 namespace {
 
@@ -65,8 +67,9 @@ std::string NonFinite::text() const {
 }
 
 bool is_all_finite(const Tensor& x) {
-  return x.dtype == DType::bf16 ? is_finite_range(x.as<bf16>(), x.elements())
-                                : is_finite_range(x.as<float>(), x.elements());
+  bool is_finite = true;
+  INGOT_DISPATCH(x.dtype, T, { is_finite = is_finite_range(x.as<T>(), x.elements()); });
+  return is_finite;
 }
 
 std::optional<NonFinitePlace> first_non_finite(TrainingStore& params, const Transformer::Saved& saved) {

@@ -25,7 +25,7 @@ struct NonFinite {
   std::string text() const;  // "loss not finite in micro-batch 1: block 3, output of attention"
 };
 
-bool is_all_finite(const Tensor& x);  // f32 or bf16, any shape
+bool is_all_finite(const Tensor& x);  // f32, bf16 or f16, any shape
 
 // In the order of forward: the weights of a unit that are kept on this rank, then the residual stream behind
 // each half of it, then the losses. saved: of the forward that went wrong. nullopt if all is finite.

@@ -11,10 +11,15 @@ void warn_damage(const std::filesystem::path& checkpoint, const std::string& wha
   fmt::print(stderr, "warning: {}: {}; passed over\n", checkpoint.string(), what);
 }
 
+LoadedWeights weights_of(bool is_averaged) {
+  return is_averaged ? LoadedWeights::kAveraged : LoadedWeights::kTrained;
+}
+
 }  // namespace
 
 CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, const EvalOptions& options) {
-  const LoadedModel loaded = load_model(checkpoint, options.compute, warn_damage);
+  const LoadedModel loaded =
+      load_model(checkpoint, options.compute, weights_of(options.is_averaged), warn_damage);
   const Transformer& model = *loaded.model;
   const int64_t T = model.config().context;
   const TokenSource text = load_stream(options.data, options.text_field, *loaded.tokenizer);
@@ -41,7 +46,7 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
 
 void generate_from_checkpoint(const std::filesystem::path& checkpoint, const GenerateOptions& options,
                               const std::function<void(std::string_view)>& write) {
-  const LoadedModel loaded = load_model(checkpoint, "", warn_damage);
+  const LoadedModel loaded = load_model(checkpoint, "", weights_of(options.is_averaged), warn_damage);
   Region alone;
   Generator generator(*loaded.model, *loaded.params, alone);
   generate_text(generator, *loaded.tokenizer, options.prompt, options.tokens, options.sample, options.seed,

@@ -42,9 +42,10 @@ TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_re
 struct EvalOptions {
   std::vector<std::string> data;
   std::string text_field = "text";
-  std::string compute;     // "f32" or "bf16"; empty: as it was trained
-  int64_t batch_size = 8;  // windows at once
-  int64_t max_tokens = 0;  // 0: all
+  std::string compute;       // "f32", "bf16" or "f16"; empty: as it was trained
+  bool is_averaged = false;  // the moving averages of the weights (optimizer.ema) in their place
+  int64_t batch_size = 8;    // windows at once
+  int64_t max_tokens = 0;    // 0: all
 };
 struct CheckpointEval {
   EvalResult result;
@@ -54,6 +55,7 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
 
 struct GenerateOptions {
   std::string prompt;
+  bool is_averaged = false;  // as in EvalOptions
   int64_t tokens = 256;
   SampleConfig sample;
   uint64_t seed = 1337;

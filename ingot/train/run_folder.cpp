@@ -106,6 +106,7 @@ void RunFolder::write_summary(const RunSummary& run) const {
   json["wall_s"] = number_or_null(run.wall_s);
   json["train_s"] = number_or_null(run.train_s);
   json["peak_rss_bytes"] = run.peak_rss_bytes;
+  json["non_finite_gradients"] = run.non_finite_gradients;
   json["config_hash"] = run.config_hash;
   write_file(summary(), json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }

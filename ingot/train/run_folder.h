@@ -24,6 +24,7 @@ struct RunSummary {
   std::optional<double> val_bits_per_byte;
   double wall_s = 0, train_s = 0;
   uint64_t peak_rss_bytes = 0;
+  int64_t non_finite_gradients = 0;  // that an 8-bit optimizer passed over, in this part of the run
   std::string config_hash;
 };
 

@@ -4,7 +4,8 @@
 // Fields of a step's line: step (1 after the first), tokens, loss (nats), top1, lr, momentum, grad_norm
 // (before clipping), step_tokens, step_ms, tokens_per_s, mfu, loader_wait_ms (exposed), and ms_PHASE for
 // every phase of the trace (phases nest: forward contains head). Where the loss was checked: raw_ce_fp32 and
-// raw_ce_gap (nn/loss_head.h); with FP8 the fractions fp8_saturated and fp8_underflowed of what was cast. A
+// raw_ce_gap (nn/loss_head.h); in f16 loss_scale; with 8-bit optimizer states non_finite_gradients, if there
+// were any; with FP8 the fractions fp8_saturated and fp8_underflowed of what was cast. A
 // part of a run begins with bytes_ARENA.
 #pragma once
 

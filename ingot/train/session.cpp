@@ -264,6 +264,7 @@ void Session::write_summary(const std::string& status) {
                      .wall_s = seconds_since(start_),
                      .train_s = train_s_,
                      .peak_rss_bytes = peak_rss_bytes(),
+                     .non_finite_gradients = non_finite_gradients_,
                      .config_hash = config_hash(config_)};
   if (last_eval_) {
     summary.val_loss = last_eval_->loss;

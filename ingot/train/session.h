@@ -89,6 +89,7 @@ class Session {
   double train_s_ = 0;          // in steps
   std::optional<EvalResult> last_eval_;
   int64_t last_eval_step_ = -1, last_save_step_ = -1, last_sample_step_ = -1;
+  int64_t non_finite_gradients_ = 0;  // that the optimizer passed over
   double best_val_loss_ = std::numeric_limits<double>::infinity();
   std::filesystem::path last_checkpoint_;
 };

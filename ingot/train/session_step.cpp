@@ -104,6 +104,11 @@ void Session::report_step(const StepResult& result, const RunPosition& at, doubl
                                       {"tokens_per_s", report.tokens_per_s},
                                       {"mfu", *report.mfu},
                                       {"loader_wait_ms", result.wait_s * 1e3}};
+  if (config_.precision.compute == DType::f16) fields.emplace_back("loss_scale", result.loss_scale);
+  if (const int64_t passed_over = trainer_.optimizer().non_finite_gradients(); passed_over > 0) {
+    non_finite_gradients_ += passed_over;
+    fields.emplace_back("non_finite_gradients", passed_over);
+  }
   if (result.raw.tokens > 0) {
     fields.emplace_back("raw_ce_fp32", result.raw.ce);
     fields.emplace_back("raw_ce_gap", result.raw.trained - result.raw.objective);

@@ -120,6 +120,8 @@ Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
            config.precision.fp8.margin),
       params_(parts_->make_store(model_.params(), config, stream_)),
       optimizer_(config.optimizer, optimizer_params(params_, config.train.seed, model_.share())),
+      loss_scaler_(config.precision.compute == DType::f16 ? LossScaler(config.precision.loss_scale)
+                                                          : LossScaler()),
       planned_(choose_recompute(config, model_, params_, share_.batch_size, reducers().all)),
       activations_("activations",
                    activation_bytes(model_, share_.batch_size, config.model.context, planned_)),
@@ -160,14 +162,24 @@ double Trainer::expected_tokens(int64_t micros) const {
   return static_cast<double>(micros * config_.train.batch_size * model_.config().context);
 }
 
-// Forward or backward of one micro-batch, for the gradients of the sum of losses / expected tokens.
+// On any rank. A cast to FP8 clamps infinities, so what it saw counts beside what came of it.
+bool Trainer::has_overflowed(const StepResult& result) {
+  if (!loss_scaler_.is_dynamic()) return false;
+  const bool is_infinite = !std::isfinite(result.grad_norm) || std::isinf(result.fp8.amax);
+  std::array<double, 1> ranks{is_infinite ? 1.0 : 0.0};
+  reducers().all.max(ranks);
+  return ranks[0] > 0;
+}
+
+// Forward or backward of one micro-batch, for the gradients of the sum of losses * scale / expected tokens.
 LossSums Trainer::run_micro(const MicroOp& op, const MicroBatch& batch, int64_t micros) {
   LayerContext ctx = context(static_cast<float>(config_.model.dropout),
                              share_.first_row(op.micro) * model_.config().context);
   ctx.fp8 = &fp8_;
   if (op.kind == MicroOp::Kind::kForward) {
     const Span span(&trace_, "forward");
-    return model_.forward(ctx, batch, saved_, static_cast<float>(1 / expected_tokens(micros)),
+    return model_.forward(ctx, batch, saved_,
+                          static_cast<float>(loss_scaler_.scale() / expected_tokens(micros)),
                           op.micro == 0 ? checked_tokens(config_.head, steps_done_) : 0);
   }
   const Span span(&trace_, "backward");
@@ -263,10 +275,14 @@ StepResult Trainer::gradients(Loader& loader, int64_t micros) {
   LossSums sums = run_micro_batches(loader, micros, result);
   add_up(sums, result);
   // The mean is over the tokens that were counted, whatever was expected.
-  result.grad_correction = expected_tokens(micros) / std::max(1.0, static_cast<double>(result.tokens));
+  result.loss_scale = loss_scaler_.scale();
+  result.grad_correction =
+      expected_tokens(micros) / std::max(1.0, static_cast<double>(result.tokens)) / result.loss_scale;
   result.grad_norm = grad_norm() * result.grad_correction;
   if (!std::isfinite(result.loss))
     result.non_finite = first_of_ranks(result.non_finite, reducers().all);
+  else if (has_overflowed(result) && loss_scaler_.overflowed())
+    result.lowered_scale = loss_scaler_.scale();
   else if (!std::isfinite(result.grad_norm))
     result.non_finite = find_bad_gradient(loader, first_sample, micros);
   result.raw = sums.raw;
@@ -286,11 +302,12 @@ void Trainer::share_amaxes() {
 }
 
 void Trainer::update(const StepResult& result, const StepInputs& inputs) {
-  INGOT_CHECK(!result.non_finite && std::isfinite(result.grad_norm), "Trainer::update: {} is not finite",
-              result.grad_norm);
+  INGOT_CHECK(!result.non_finite && !result.lowered_scale && std::isfinite(result.grad_norm),
+              "Trainer::update: {} is not finite", result.grad_norm);
   optimizer_.step(inputs, static_cast<float>(result.grad_correction * result.clip), stream_);
   if (!fp8_.amaxes().empty()) share_amaxes();
   fp8_.end_step();
+  loss_scaler_.step_made();
   ++steps_done_;
 }
 
@@ -329,7 +346,10 @@ StepResult Trainer::step(Loader& loader, const StepInputs& inputs) {
          "step {}: {}; the update was not made. Lower optimizer.lr or raise schedule.warmup_steps",
          steps_done_ + 1, result.non_finite->text());
   }
-  update(result, inputs);
+  if (result.lowered_scale)
+    discard();
+  else
+    update(result, inputs);
   return result;
 }
 

@@ -10,6 +10,7 @@
 #include "ingot/data/loader.h"
 #include "ingot/nn/recompute.h"
 #include "ingot/nn/transformer.h"
+#include "ingot/optim/loss_scaler.h"
 #include "ingot/optim/optimizer.h"
 #include "ingot/train/config.h"
 #include "ingot/train/evaluate.h"
@@ -20,13 +21,16 @@
 namespace ingot {
 
 struct StepResult {
-  double loss = 0;             // mean over the counted tokens of the global batch, nats
-  double top1 = 0;             // fraction of them whose target has the largest logit
-  double grad_norm = 0;        // before clipping
-  double clip = 1;             // what clipping multiplied the gradient by
-  int64_t tokens = 0;          // that were predicted
-  double wait_s = 0;           // for the loader
-  double grad_correction = 1;  // of the gradients: their mean is over the tokens that were counted
+  double loss = 0;       // mean over the counted tokens of the global batch, nats
+  double top1 = 0;       // fraction of them whose target has the largest logit
+  double grad_norm = 0;  // before clipping
+  double clip = 1;       // what clipping multiplied the gradient by
+  int64_t tokens = 0;    // that were predicted
+  double wait_s = 0;     // for the loader
+  double grad_correction =
+      1;                  // of the gradients: a mean over the tokens that were counted, without the scale
+  double loss_scale = 1;  // that they were computed with
+  std::optional<double> lowered_scale;  // of the next step: these overflowed, and make no update
   std::optional<NonFinite> non_finite;
   RawLoss raw;               // of the tokens whose loss was checked in this step
   Fp8Stats fp8;              // of all casts to FP8
@@ -45,9 +49,11 @@ class Trainer {
 
   // Loss and gradients of the next step of `micros` micro-batches, of which the loader gives this rank its
   // share. If one of them is not finite, result.non_finite says where, found by computing the micro-batches
-  // again one by one; the loader has then gone on as ever.
+  // again one by one; the loader has then gone on as ever. In f16, gradients that are not finite lower the
+  // loss scale instead, while that is possible.
   StepResult gradients(Loader& loader, int64_t micros);
-  // The optimizer's update with those gradients, clipped by result.clip. REQUIRES: they are finite.
+  // The optimizer's update with those gradients, clipped by result.clip. REQUIRES: they are finite and have
+  // not overflowed.
   void update(const StepResult& result, const StepInputs& inputs);
   // Forgets them: weights, optimizer and step count stay.
   void discard();
@@ -56,7 +62,7 @@ class Trainer {
   std::vector<ParamStats> stats();
 
   // Gradients and update in one, on grad_accum batches. kNumerics error, and nothing changed, if the loss or
-  // a gradient is not finite. inputs.lr: the learning rate now.
+  // a gradient is not finite. inputs.lr: the learning rate now. No update where the loss scale was lowered.
   StepResult step(Loader& loader, const StepInputs& inputs);
 
   // Walks the text in consecutive windows of the context; every token but the first is predicted once.
@@ -73,6 +79,7 @@ class Trainer {
   Optimizer& optimizer() { return optimizer_; }
   const Optimizer& optimizer() const { return optimizer_; }
   Fp8State& fp8() { return fp8_; }
+  LossScaler& loss_scaler() { return loss_scaler_; }
   Reducers reducers() { return parts_->reducers(); }
   Region& region() { return parts_->region(); }
   const DataShare& share() const { return share_; }
@@ -96,6 +103,7 @@ class Trainer {
   double grad_norm();
   void share_amaxes();
   double expected_tokens(int64_t micros) const;
+  bool has_overflowed(const StepResult& result);
   NonFinite find_bad_gradient(Loader& loader, int64_t first_sample, int64_t micros);
 
   RunConfig config_;
@@ -107,6 +115,7 @@ class Trainer {
   Fp8State fp8_;
   TrainingStore& params_;
   Optimizer optimizer_;
+  LossScaler loss_scaler_;
   RecomputePlan planned_;  // by the config's policy
   Arena activations_, scratch_;
   Transformer::Saved saved_;

@@ -141,7 +141,7 @@ TEST_P(Fp8LinearTest, ProductsOfRoundedOperands) {
 
 INSTANTIATE_TEST_SUITE_P(Recipes, Fp8LinearTest,
                          ::testing::Combine(::testing::ValuesIn(kRecipes),
-                                            ::testing::Values(DType::f32, DType::bf16)));
+                                            ::testing::Values(DType::f32, DType::bf16, DType::f16)));
 
 TEST(Fp8StateTest, DelayedScaleLooksBackOnTheLastSteps) {
   Fp8State state({"a", "b"}, 3, 1);

@@ -63,8 +63,8 @@ Tensor tensor_of(const SafetensorsEntry& e) {
 }
 
 // Our own rounding is as large as PyTorch's, give or take: in float32, where the order of sums decides, more
-// so than in bfloat16, where ours has the better of it (norms, softmax and loss in float32).
-constexpr double kFloatFactor = 10, kBf16Factor = 2;
+// so than in 16 bits, where ours has the better of it (norms, softmax and loss in float32).
+constexpr double kFloatFactor = 10, kHalfFactor = 2;
 
 class Golden : public ::testing::TestWithParam<std::tuple<const char*, DType>> {
  protected:
@@ -99,15 +99,16 @@ class Golden : public ::testing::TestWithParam<std::tuple<const char*, DType>> {
     read_hf_tensors(weights, model, masters());
     store.refresh_compute(stream);
   }
-  // What is allowed: some times what rounding costs PyTorch itself, in float32 or in bfloat16.
-  double allowed(const char* float_key, const char* bf16_key) {
-    return is_f32 ? kFloatFactor * golden["float32_against_double"][float_key].get<double>()
-                  : kBf16Factor * golden["bfloat16_against_double"][bf16_key].get<double>();
+  // What is allowed: some times what rounding costs PyTorch itself, in float32 or in 16 bits.
+  double allowed(const char* float_key, const char* half_key) {
+    if (is_f32) return kFloatFactor * golden["float32_against_double"][float_key].get<double>();
+    const char* record = compute == DType::f16 ? "float16_against_double" : "bfloat16_against_double";
+    return kHalfFactor * golden[record][half_key].get<double>();
   }
 
   // Difference of what we hold from what the file holds under prefix + name: in f32 the largest, as a
-  // fraction of the tensor's largest element; in bf16, whose roundings are independent, root mean squares as
-  // a fraction. is_rms: root mean square, absolute.
+  // fraction of the tensor's largest element; in 16 bits, whose roundings are independent, root mean squares
+  // as a fraction. is_rms: root mean square, absolute.
   void expect_tensors(const std::vector<Tensor>& ours, const std::string& prefix, double tolerance,
                       bool is_rms) {
     for (SafetensorsSource& source :
@@ -234,7 +235,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Golden,
                          ::testing::Combine(::testing::Values("tiny_gpt2", "tiny_gpt2_nobias", "tiny_llama",
                                                               "tiny_llama_tied_gqa", "tiny_speedrun_sigmoid",
                                                               "tiny_speedrun_tanh"),
-                                            ::testing::Values(DType::f32, DType::bf16)),
+                                            ::testing::Values(DType::f32, DType::bf16, DType::f16)),
                          [](const auto& info) {
                            return fmt::format("{}_{}", std::get<0>(info.param),
                                               name(std::get<1>(info.param)));

@@ -79,7 +79,7 @@ double relative_distance(const Doubles& a, const Doubles& b) {
 
 TEST(LossHead, EveryKindAndPrecisionMatchesThePlainHead) {
   const float grad_scale = 1.0f / 32;
-  for (DType compute : {DType::f32, DType::bf16}) {
+  for (DType compute : {DType::f32, DType::bf16, DType::f16}) {
     Rig plain({}, compute);
     const LossSums want = plain.forward(grad_scale);
     const Doubles want_d = to_doubles(plain.saved.d), want_dw = plain.head_gradient();
@@ -91,8 +91,7 @@ TEST(LossHead, EveryKindAndPrecisionMatchesThePlainHead) {
           Rig rig({.kind = kind, .precision = precision, .accumulation = accumulation}, compute);
           const LossSums got = rig.forward(grad_scale);
           // Of a value of the coarser format, one rounding; averaged over the tokens it is far less.
-          const bool is_exact =
-              precision == HeadDtype::kCompute || (precision == HeadDtype::kF32 && compute == DType::f32);
+          const bool is_exact = precision == HeadDtype::kCompute || precision == HeadDtype::kF32;
           const double rounding = is_exact                       ? unit_roundoff(compute)
                                   : precision == HeadDtype::kFp8 ? 0x1p-3
                                                                  : unit_roundoff(DType::bf16);
@@ -166,7 +165,7 @@ TEST(LossHead, Fp8GradientIsRoundedOnce) {
 }
 
 TEST(LossHead, CheckRecomputesTheLossOfSomeTokens) {
-  for (DType compute : {DType::f32, DType::bf16}) {
+  for (DType compute : {DType::f32, DType::bf16, DType::f16}) {
     HeadConfig head{.z_loss = 0.01, .label_smoothing = 0.1};
     head.raw_ce_tokens = 1000;  // all 32
     Rig rig(head, compute);

@@ -162,13 +162,12 @@ TEST_P(RecomputeGradients, AreTheSameBitsForEveryChoice) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, RecomputeGradients,
-                         ::testing::Values(Style{"llama_f32", llama(), DType::f32},
-                                           Style{"llama_bf16", llama(), DType::bf16},
-                                           Style{"gpt2_f32", gpt2(), DType::f32},
-                                           Style{"gpt2_bf16", gpt2(), DType::bf16},
-                                           Style{"speedrun_f32", speedrun(), DType::f32}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, RecomputeGradients,
+    ::testing::Values(Style{"llama_f32", llama(), DType::f32}, Style{"llama_bf16", llama(), DType::bf16},
+                      Style{"llama_f16", llama(), DType::f16}, Style{"gpt2_f32", gpt2(), DType::f32},
+                      Style{"gpt2_bf16", gpt2(), DType::bf16}, Style{"speedrun_f32", speedrun(), DType::f32}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 // Backward calls attention once per block, and once more where its forward is needed again; the topmost
 // block that uses shared memory finds it as it left it.
@@ -188,7 +187,7 @@ TEST(Recompute, DoesNoMoreThanItMust) {
 
 // N rows; all sizes are multiples of an arena's alignment but the one of is_correct.
 TEST(Recompute, TakesTheBytesOfTheFormula) {
-  for (DType compute : {DType::f32, DType::bf16}) {
+  for (DType compute : {DType::f32, DType::bf16, DType::f16}) {
     const ModelConfig c = llama().resolved();
     const Transformer model(c, compute);
     const int64_t B = 2, T = 16, N = B * T, L = kLayers, e = static_cast<int64_t>(size_bytes(compute));

@@ -115,7 +115,7 @@ TEST_P(ActivationOp, BiasGradientAccumulatesAndInputGradientOverwrites) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (DType dtype : {DType::f32, DType::bf16})
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (Activation kind : kKinds)
       for (int64_t F : {1, 31, 32, 33, 257})
         for (bool has_bias : {true, false}) all.push_back({dtype, F == 257 ? 67 : 3, F, kind, has_bias});
@@ -211,7 +211,7 @@ TEST_P(SwiGlu, BackwardMatchesCentralDifferencesAndMayBeInPlace) {
 
 std::vector<std::pair<DType, int64_t>> swiglu_cases() {
   std::vector<std::pair<DType, int64_t>> all;
-  for (DType dtype : {DType::f32, DType::bf16})
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t F : {1, 31, 32, 33, 257}) all.emplace_back(dtype, F);
   return all;
 }

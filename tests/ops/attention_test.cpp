@@ -173,7 +173,7 @@ TEST_P(Attention, ThreadsDoNotChangeABit) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (DType dtype : {DType::f32, DType::bf16}) {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const AttentionShape& s : std::initializer_list<AttentionShape>{{2, 1, 1, 3, 3, 8},
                                                                          {2, 31, 31, 2, 2, 33},
                                                                          {1, 32, 32, 4, 1, 32},
@@ -253,12 +253,8 @@ std::vector<Doubles> document(const Problem& p, int64_t begin, int64_t end) {
 
 void fill_rows(const Tensor& t, int64_t begin, int64_t end, float value) {
   const int64_t width = t.elements() / t.dim(1);  // B = 1
-  for (int64_t i = begin * width; i < end * width; ++i) {
-    if (t.dtype == DType::bf16)
-      t.as<bf16>()[i] = bf16(value);
-    else
-      t.as<float>()[i] = value;
-  }
+  for (int64_t i = begin * width; i < end * width; ++i)
+    set_element(t, static_cast<size_t>(i), static_cast<double>(value));
 }
 
 class Documents : public ::testing::TestWithParam<DType> {};
@@ -312,7 +308,7 @@ TEST_P(Documents, AreWhatTheyAreAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Documents, ::testing::Values(DType::f32, DType::bf16),
+INSTANTIATE_TEST_SUITE_P(Types, Documents, ::testing::Values(DType::f32, DType::bf16, DType::f16),
                          [](const auto& info) { return std::string(name(info.param)); });
 
 // Two micro-batches of one row each drop what the batch of both does.

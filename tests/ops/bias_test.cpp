@@ -54,7 +54,7 @@ TEST_P(Bias, BackwardIsDeterministic) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (DType dtype : {DType::f32, DType::bf16})
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t C : {1, 31, 32, 33, 257})
       for (int64_t N : {1, 3, 67}) all.push_back({dtype, N, C});
   return all;

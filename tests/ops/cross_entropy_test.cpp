@@ -135,12 +135,12 @@ TEST_P(CrossEntropy, HugeLogitsDoNotOverflow) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (DType gradient : {DType::f32, DType::bf16})
+  for (DType gradient : {DType::f32, DType::bf16, DType::f16})
     for (LogitCap cap : kCaps)
       for (int64_t vocab : {1, 31, 32, 33, 257})
         for (int64_t padding : {0, 7}) all.push_back({gradient, 7, vocab, padding, cap});
   all.push_back({DType::f32, 1, 2085, 5, LogitCap::kTanh});  // several blocks
-  for (DType gradient : {DType::f32, DType::bf16})
+  for (DType gradient : {DType::f32, DType::bf16, DType::f16})
     for (LogitCap cap : kCaps)
       for (float smoothing : {0.0f, 0.1f}) all.push_back({gradient, 7, 67, 7, cap, smoothing, 0.01f});
   all.push_back({DType::f32, 7, 257, 0, LogitCap::kNone, 0.1f, 0});

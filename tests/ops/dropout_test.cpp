@@ -86,7 +86,7 @@ TEST_P(Dropout, NothingIsDroppedWithoutProbability) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (DType dtype : {DType::f32, DType::bf16})
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t elements : {1, 31, 32, 33, 257, 40000})
       for (uint64_t first_index : {uint64_t{0}, uint64_t{5}, uint64_t{0x3fffffffe}})  // the block passes 2^32
         all.push_back({dtype, elements, first_index});

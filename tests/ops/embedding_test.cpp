@@ -116,7 +116,7 @@ TEST_P(Embedding, BackwardDoesNotDependOnTheNumberOfThreads) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (DType dtype : {DType::f32, DType::bf16})
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t C : {1, 31, 32, 33, 257})
       for (bool has_positions : {true, false}) all.push_back({dtype, C, has_positions});
   return all;

@@ -128,7 +128,7 @@ TEST_P(LayerNorm, ParameterGradientsAccumulateAndInputGradientOverwrites) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (DType dtype : {DType::f32, DType::bf16})
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t C : {1, 31, 32, 33, 257}) {
       const int64_t N = C == 32 ? 65 : 3;  // 65: several threads
       all.push_back({dtype, N, C, true, true});

@@ -11,8 +11,16 @@ namespace ingot::testing {
 namespace {
 
 constexpr HeadKind kKinds[] = {HeadKind::kDense, HeadKind::kChunked, HeadKind::kRecompute};
-constexpr HeadPrecision kPrecisions[] = {HeadPrecision::kF32, HeadPrecision::kBf16, HeadPrecision::kFp8};
+constexpr HeadPrecision kPrecisions[] = {HeadPrecision::kF32, HeadPrecision::kBf16, HeadPrecision::kF16,
+                                         HeadPrecision::kFp8};
 constexpr LogitCap kCaps[] = {LogitCap::kNone, LogitCap::kTanh, LogitCap::kSigmoid};
+
+// Of the products; of FP8's values.
+DType dtype_of(HeadPrecision precision) {
+  return precision == HeadPrecision::kF32   ? DType::f32
+         : precision == HeadPrecision::kF16 ? DType::f16
+                                            : DType::bf16;
+}
 
 // x (N, C) · w (Vp, C)ᵀ in double.
 Doubles logits_reference(const Doubles& x, const Doubles& w, int64_t C) {
@@ -49,7 +57,7 @@ struct Head {
       targets.push_back(n % 4 == 1 ? kIgnoreIndex : static_cast<int32_t>((5 * n + 3) % V));
   }
   void make_for(HeadPrecision precision, double w_scale) {
-    const DType dtype = precision == HeadPrecision::kF32 ? DType::f32 : DType::bf16;
+    const DType dtype = dtype_of(precision);
     make(dtype, precision == HeadPrecision::kFp8 ? DType::f32 : dtype, dtype, w_scale);
     config.precision = precision;
   }
@@ -102,7 +110,7 @@ void expect_losses_and_top1(const Head& head, const Doubles& xs, const Doubles& 
 // Central differences of the loss; the gradient of the logits and dx are rounded once each to the dtype.
 void expect_gradients(const Head& head, const Doubles& xs, const Doubles& ws) {
   const bool is_f32 = head.config.precision == HeadPrecision::kF32;
-  const double tolerance = is_f32 ? 1e-6 : 4 * unit_roundoff(DType::bf16);
+  const double tolerance = is_f32 ? 1e-6 : 4 * unit_roundoff(dtype_of(head.config.precision));
   const Doubles dx = central_differences([&](const Doubles& v) { return head.objective(v, ws); }, xs);
   Doubles dw = central_differences([&](const Doubles& v) { return head.objective(xs, v); }, ws);
   for (size_t i = 0; i < dw.size(); ++i) dw[i] += head.dw_before[i];
@@ -248,7 +256,7 @@ TEST(LinearCrossEntropy, KindsAgreeAtLargerSizes) {
       dw.push_back(to_doubles(head.dw));
     }
     // A gradient rounds the other way here and there; one step of e5m2 is a quarter of the value.
-    const double step = precision == HeadPrecision::kFp8 ? 0.25 : unit_roundoff(DType::bf16);
+    const double step = precision == HeadPrecision::kFp8 ? 0.25 : unit_roundoff(dtype_of(precision));
     const double tolerance = precision == HeadPrecision::kF32 ? 1e-6 : 2 * step / 70;
     for (size_t k : {1, 2})
       for (size_t i = 0; i < dw[0].size(); ++i) {

@@ -91,10 +91,11 @@ std::vector<Case> cases() {
                               {4, 300, 100}, {130, 600, 70}, {70, 40, 600}, {1, 500, 300}};
   for (MatmulForm form : {MatmulForm::kNT, MatmulForm::kNN, MatmulForm::kTN})
     for (const auto& s : sizes)
-      for (DType in : {DType::f32, DType::bf16}) {
+      for (DType in : {DType::f32, DType::bf16, DType::f16}) {
         all.push_back({form, in, DType::f32, false, s[0], s[1], s[2]});
         all.push_back({form, in, DType::f32, true, s[0], s[1], s[2]});
-        if (in == DType::bf16) all.push_back({form, in, in, false, s[0], s[1], s[2]});
+        if (in == DType::f32) continue;
+        for (DType out : {DType::bf16, DType::f16}) all.push_back({form, in, out, false, s[0], s[1], s[2]});
       }
   return all;
 }
@@ -142,7 +143,7 @@ TEST_P(AmxMatmul, SameBitsForEveryNumberOfThreads) {
 std::vector<Case> amx_cases() {
   std::vector<Case> all;
   for (const Case& c : cases())
-    if (c.in == DType::bf16) all.push_back(c);
+    if (c.in == DType::bf16 && c.out != DType::f16) all.push_back(c);
   // Over the engine's blocks of columns, of rows of sums and of rows, each with a rest; and a long sum.
   const int64_t sizes[][3] = {{40, 1070, 390}, {2090, 40, 420}, {300, 70, 800}, {20, 33, 2050}};
   for (MatmulForm form : {MatmulForm::kNT, MatmulForm::kNN, MatmulForm::kTN})
@@ -159,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AmxMatmul, ::testing::ValuesIn(amx_cases()), ca
 TEST(MatmulViews, ColumnsOfAWiderMatrix) {
   Stream stream;
   const int64_t M = 37, N = 24, K = 40, wide = 100;
-  for (DType dtype : {DType::f32, DType::bf16}) {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     Buffer a_wide = random_tensor(dtype, {M, wide}, 1), b = random_tensor(dtype, {N, K}, 2);
     Buffer packed(dtype, {M, K}), want(dtype, {M, N}), got_wide = zeros(dtype, {M, wide});
     const Tensor a = a_wide.tensor().columns(30, 30 + K), got = got_wide.tensor().columns(50, 50 + N);

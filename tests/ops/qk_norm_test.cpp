@@ -93,7 +93,7 @@ TEST_P(QkNorm, LeavesOtherColumnsAlone) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (DType dtype : {DType::f32, DType::bf16})
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const auto& [D, R] :
          {std::pair{1, 0}, {8, 8}, {31, 0}, {33, 32}, {64, 64}, {64, 0}, {80, 20}, {128, 128}})
       all.push_back({dtype, 2, D == 64 ? 5 : 2, 2, D, R});

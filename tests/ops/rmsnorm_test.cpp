@@ -110,7 +110,7 @@ TEST_P(RmsNorm, WeightGradientAccumulatesAndInputGradientOverwrites) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (DType dtype : {DType::f32, DType::bf16})
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t C : {1, 31, 32, 33, 257})
       for (bool has_weight : {true, false}) all.push_back({dtype, C == 32 ? 65 : 3, C, has_weight});
   return all;

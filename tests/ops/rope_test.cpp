@@ -60,7 +60,7 @@ TEST_P(Rope, BackwardIsTheInverseRotation) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (DType dtype : {DType::f32, DType::bf16})
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const auto& [D, R] : {std::pair{2, 2}, {8, 8}, {33, 32}, {64, 64}, {80, 20}, {128, 128}, {31, 30}})
       all.push_back({dtype, 2, D == 64 ? 65 : 3, 3, D, R});
   return all;

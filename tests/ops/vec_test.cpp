@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -48,6 +49,26 @@ TEST(Vec, Bf16RoundsLikeTheScalarType) {
       if (low == 0 && !std::isnan(x)) {
         ASSERT_EQ(stored[0].bits, high);
       }
+    }
+  }
+}
+
+// Every code reads as the scalar type reads it, and a register rounds as the scalar type does: at every code,
+// in the middle between two, and beside that.
+TEST(Vec, F16IsTheScalarType) {
+  for (uint32_t code = 0; code < 0x10000; ++code) {
+    const f16 x = std::bit_cast<f16>(static_cast<uint16_t>(code));
+    f16 row[vec::kLanes];
+    std::fill(row, row + vec::kLanes, x);
+    const float want = static_cast<float>(x);
+    ASSERT_EQ(std::bit_cast<uint32_t>(lane(vec::load(row))), std::bit_cast<uint32_t>(want)) << code;
+    ASSERT_EQ(std::bit_cast<uint32_t>(lane(vec::load_first(row, 1))), std::bit_cast<uint32_t>(want)) << code;
+    for (uint32_t low : {0x0000u, 0x0001u, 0x0fffu, 0x1000u, 0x1001u, 0x1fffu}) {
+      const float y = std::bit_cast<float>(std::bit_cast<uint32_t>(want) + low);
+      f16 stored[vec::kLanes];
+      vec::store(stored, vec::splat(y));
+      ASSERT_EQ(stored[vec::kLanes - 1].bits, stored[0].bits);
+      ASSERT_EQ(stored[0].bits, f16(y).bits) << std::hex << code << " " << low;
     }
   }
 }

@@ -13,7 +13,7 @@ inline Doubles gather(const Tensor& t) {
       for (int64_t h = 0; h < t.dim(2); ++h)
         for (int64_t d = 0; d < t.dim(3); ++d) {
           const int64_t at = b * t.strides[0] + i * t.strides[1] + h * t.strides[2] + d;
-          values.push_back(t.dtype == DType::bf16 ? static_cast<float>(t.as<bf16>()[at]) : t.as<float>()[at]);
+          values.push_back(element(t, static_cast<size_t>(at)));
         }
   return values;
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ingot/core/float16.h"
 #include "ingot/core/philox.h"
 #include "ingot/core/tensor.h"
 
@@ -31,21 +32,30 @@ class Buffer {
   Tensor tensor_;
 };
 
+inline double element(const Tensor& t, size_t i) {
+  if (t.dtype == DType::bf16) return static_cast<double>(static_cast<float>(t.as<bf16>()[i]));
+  if (t.dtype == DType::f16) return static_cast<double>(static_cast<float>(t.as<f16>()[i]));
+  return static_cast<double>(t.as<float>()[i]);
+}
+
+inline void set_element(const Tensor& t, size_t i, double value) {
+  if (t.dtype == DType::bf16)
+    t.as<bf16>()[i] = bf16(static_cast<float>(value));
+  else if (t.dtype == DType::f16)
+    t.as<f16>()[i] = f16(static_cast<float>(value));
+  else
+    t.as<float>()[i] = static_cast<float>(value);
+}
+
 inline Doubles to_doubles(const Tensor& t) {
   Doubles values(static_cast<size_t>(t.elements()));
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = t.dtype == DType::bf16 ? static_cast<float>(t.as<bf16>()[i]) : t.as<float>()[i];
+  for (size_t i = 0; i < values.size(); ++i) values[i] = element(t, i);
   return values;
 }
 
 inline void assign(const Tensor& t, const Doubles& values) {
   ASSERT_EQ(static_cast<size_t>(t.elements()), values.size());
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (t.dtype == DType::bf16)
-      t.as<bf16>()[i] = bf16(static_cast<float>(values[i]));
-    else
-      t.as<float>()[i] = static_cast<float>(values[i]);
-  }
+  for (size_t i = 0; i < values.size(); ++i) set_element(t, i, values[i]);
 }
 
 // Normal values with the given scale, rounded to the dtype. Different `stream`s are independent.
@@ -66,7 +76,9 @@ inline Buffer zeros(DType dtype, const Shape& shape) {
 }
 
 // Half the distance between 1 and the next number: the relative error of one rounding.
-inline double unit_roundoff(DType dtype) { return dtype == DType::bf16 ? 0x1p-8 : 0x1p-24; }
+inline double unit_roundoff(DType dtype) {
+  return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
+}
 
 // Every |got - want| <= tolerance * max(1, |want|), where max(1, .) is scaled by `magnitude`.
 inline void expect_close(const Tensor& got, const Doubles& want, double tolerance, const std::string& what,

@@ -25,7 +25,7 @@ struct Axis {
 
 // 20 steps move the loss by some 2 nats of 5.7; the rounding of a format moves it by a small part of one ulp
 // of the format, since many roundings of either sign add up.
-constexpr double kBf16 = 0x1p-8, kE4m3 = 0x1p-4 / 2;
+constexpr double kBf16 = 0x1p-8, kF16 = 0x1p-11, kE4m3 = 0x1p-4 / 2;
 
 const std::vector<Axis>& axes() {
   static const std::vector<Axis> all = {
@@ -59,7 +59,9 @@ const std::vector<Axis>& axes() {
         {{"schedule.kind=linear"}},
         {{"schedule.kind=wsd", "schedule.cooldown_curve=1-sqrt"}}},
        false},
-      {"compute", {{{"precision.compute=f32"}}, {{"precision.compute=bf16"}, kBf16}}, true},
+      {"compute",
+       {{{"precision.compute=f32"}}, {{"precision.compute=bf16"}, kBf16}, {{"precision.compute=f16"}, kF16}},
+       true},
       {"fp8 linears",
        {{{"precision.fp8=none"}},
         {{"precision.fp8=none"}},

@@ -45,7 +45,7 @@ std::vector<float> weights_after(const RunConfig& c, int steps, size_t* bytes = 
 }
 
 TEST(RecomputeTraining, EveryPolicyTrainsTheSameWeights) {
-  for (DType compute : {DType::f32, DType::bf16}) {
+  for (DType compute : {DType::f32, DType::bf16, DType::f16}) {
     RunConfig c = config(compute);
     c.activations.policy = RecomputePolicy::kNone;
     size_t all_bytes = 0;

@@ -99,13 +99,15 @@ TEST_F(RunFolderTest, SummaryHasItsFieldsInOrderAndTheMachine) {
                      .wall_s = 2,
                      .train_s = 1,
                      .peak_rss_bytes = 7,
+                     .non_finite_gradients = 2,
                      .config_hash = "00ff"});
   const auto json = nlohmann::ordered_json::parse(read_file(run.summary()));
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
-  EXPECT_THAT(keys,
-              testing::ElementsAre("machine", "status", "steps", "tokens", "val_loss", "val_bits_per_byte",
-                                   "wall_s", "train_s", "peak_rss_bytes", "config_hash"));
+  EXPECT_THAT(keys, testing::ElementsAre("machine", "status", "steps", "tokens", "val_loss",
+                                         "val_bits_per_byte", "wall_s", "train_s", "peak_rss_bytes",
+                                         "non_finite_gradients", "config_hash"));
+  EXPECT_EQ(json["non_finite_gradients"], 2);
   EXPECT_EQ(json["status"], "completed");
   EXPECT_EQ(json["val_loss"], 1.5);
   EXPECT_TRUE(json["val_bits_per_byte"].is_null());

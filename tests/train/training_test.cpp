@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST_F(TrainingTest, ARunInThreePartsIsTheRunInOne) {
-  for (DType compute : {DType::f32, DType::bf16}) {
+  for (DType compute : {DType::f32, DType::bf16, DType::f16}) {
     const fs::path whole = folder / fmt::format("whole-{}", name(compute));
     const fs::path parts = folder / fmt::format("parts-{}", name(compute));
     const TrainOutcome want = train(config(compute), whole);
@@ -278,10 +278,43 @@ TEST_F(TrainingTest, AccumulationIsTheBigBatch) {
   }
 }
 
+// What training evaluated with optimizer.ema can be evaluated and sampled from the checkpoint.
+TEST_F(TrainingTest, AveragesCanBeLoaded) {
+  RunConfig c = config(DType::f32);
+  c.train.steps = 12;
+  c.optimizer.ema = 0.9;
+  c.data.val = c.data.train;
+  const TrainOutcome trained = train(c, folder / "averaged");
+  EvalOptions options;
+  options.data = c.data.val;
+  const double plain = evaluate_checkpoint(trained.checkpoint, options).result.loss;
+  options.is_averaged = true;
+  const double averaged = evaluate_checkpoint(trained.checkpoint, options).result.loss;
+  EXPECT_NEAR(averaged, trained.final_eval.loss, 1e-5);
+  EXPECT_GT(std::abs(plain - averaged), 1e-3);
+  GenerateOptions sample;
+  sample.prompt = "the cat";
+  sample.is_averaged = true;
+  sample.tokens = 3;
+  std::string text;
+  generate_from_checkpoint(trained.checkpoint, sample, [&](std::string_view piece) { text += piece; });
+  EXPECT_GT(text.size(), sample.prompt.size());
+
+  c.optimizer.ema = 0;
+  const TrainOutcome without = train(c, folder / "plain");
+  try {
+    evaluate_checkpoint(without.checkpoint, options);
+    FAIL() << "there are no averages";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    EXPECT_NE(std::string(error.what()).find("leave out --ema"), std::string::npos) << error.what();
+  }
+}
+
 // With the document mask, the losses of one document are the same bits whatever the other holds; without,
 // not.
 TEST_F(TrainingTest, DocumentsDoNotLeak) {
-  for (DType compute : {DType::f32, DType::bf16})
+  for (DType compute : {DType::f32, DType::bf16, DType::f16})
     for (bool has_mask : {true, false}) {
       RunConfig c = config(compute);
       c.model.vocab = 64;

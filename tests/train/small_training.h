@@ -1,0 +1,65 @@
+// A trainer on a stream that a small model learns in a few steps.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "ingot/train/config_toml.h"
+#include "ingot/train/trainer.h"
+
+namespace ingot {
+
+// A learnable stream of 61 tokens: each follows from the one before.
+inline TokenSource chain() {
+  std::vector<uint16_t> tokens(4000);
+  for (size_t i = 1; i < tokens.size(); ++i)
+    tokens[i] = static_cast<uint16_t>((tokens[i - 1] * 5 + 3 + (i % 17 == 0)) % 61);
+  TokenSource source;
+  source.add(tokens);
+  return source;
+}
+
+// A model for it, with assignments as on the command line.
+inline RunConfig small_config(const std::vector<std::string>& assignments) {
+  ConfigBuilder builder;
+  for (const char* always : {"model.layers=1", "model.heads=2", "model.width=32", "model.context=32",
+                             "model.vocab=61", "data.tokenizer=char", "train.batch_size=8"})
+    builder.add_override(always);
+  for (const std::string& assignment : assignments) builder.add_override(assignment);
+  return builder.build();
+}
+
+struct SmallTraining {
+  explicit SmallTraining(const RunConfig& config)
+      : trainer(config),
+        sampler(SampleOrder::kRandom, 1, source.tokens(), config.model.context),
+        loader(source, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 2}) {
+    trainer.initialise();
+  }
+
+  StepResult steps(int n) {
+    StepResult last;
+    for (int i = 0; i < n; ++i) last = trainer.step(loader, {.lr = 3e-3});
+    return last;
+  }
+
+  TokenSource source = chain();
+  Trainer trainer;
+  Sampler sampler;
+  Loader loader;
+};
+
+// The text of the kUsage error that the assignments give; empty: none.
+inline std::string refusal(const std::vector<std::string>& assignments) {
+  try {
+    small_config(assignments);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace ingot
