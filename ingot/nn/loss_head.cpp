@@ -157,7 +157,7 @@ LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, co
   LinearCrossEntropyIn in{.x = l.x ? l.x : x, .w = l.w, .targets = targets};
   if (l.x) cast(l.x, x, ctx.stream);
   if (l.w)
-    cast(l.w, ctx.params.master(weight_), ctx.stream);
+    cast(l.w, ctx.params.best_weight(weight_), ctx.stream);
   else
     in.w = product_dtype(op.precision) == compute_ && op.precision != HeadPrecision::kFp8
                ? ctx.params.weight(weight_)

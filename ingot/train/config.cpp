@@ -98,6 +98,9 @@ void RunConfig::validate() const {
         "head.precision = f32 reads f32 masters, of which a rank has but a shard with parallel.fsdp above 1");
   if (precision.compute != DType::f32 && precision.compute != DType::bf16 && precision.compute != DType::f16)
     fail(ErrorKind::kUsage, "precision.compute must be f32, bf16 or f16");
+  if (precision.compute == DType::f16 && (parallel.fsdp > 1 || parallel.tp > 1))
+    fail(ErrorKind::kUsage,
+         "precision.compute = f16 needs parallel.fsdp = 1 and parallel.tp = 1; bf16 goes with all layouts");
   if (precision.loss_scale.constant && precision.compute != DType::f16)
     fail(ErrorKind::kUsage,
          "precision.loss_scale = {} is for precision.compute = f16; {} has the exponents of f32 and needs "
@@ -115,6 +118,8 @@ void RunConfig::validate() const {
     fail(ErrorKind::kUsage,
          "head.loss_dtype = \"bf16\" and \"bf16_logits\" show what a bf16 head can get wrong; set "
          "head.precision = bf16, or head.loss_dtype = f32");
+  if (head.loss_dtype != LossDtype::kF32 && parallel.tp > 1)
+    fail(ErrorKind::kUsage, "head.loss_dtype must be f32 with parallel.tp above 1");
   if (head.loss_dtype == LossDtype::kBf16 && model.cap.kind != CapKind::kNone)
     fail(ErrorKind::kUsage, "head.loss_dtype = \"bf16\" knows no logit cap; set model.cap = none");
   if (checkpoint.keep < 1)
