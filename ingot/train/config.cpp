@@ -126,9 +126,10 @@ void RunConfig::validate() const {
     fail(ErrorKind::kUsage, "checkpoint.keep must be at least 1, got {}", checkpoint.keep);
   if (train.steps < 1 || train.batch_size < 1 || train.grad_accum < 1 || train.log_every < 1)
     fail(ErrorKind::kUsage, "train.steps, batch_size, grad_accum and log_every must be at least 1");
-  RunPlan{*this};  // refuses a schedule or a batch ramp that does not fit the run
-  DataShare::of(train, parallel.dp * parallel.fsdp,
-                0);  // refuses ranks among which steps cannot be dealt out
+  // Refuses a schedule or a batch ramp that does not fit the run.
+  static_cast<void>(RunPlan{*this});
+  // Refuses ranks among which the sequences of a step cannot be dealt out.
+  static_cast<void>(DataShare::of(train, parallel.dp * parallel.fsdp, 0));
 }
 
 }  // namespace ingot
