@@ -2,7 +2,7 @@
 """Ingot beside PyTorch on this machine's CPU: the same model, data and dtype, by turns, in one run.
 
   python bench/compare_pytorch.py [--models gpt2-124m,shakespeare-char-cpu] [--dtypes f32,bf16] [--quick]
-                                  [--rounds N] [--tune] [--json FILE]
+                                  [--rounds N] [--tune] [--set KEY=VALUE]... [--json FILE]
   python bench/compare_pytorch.py --wall --data tinyshakespeare.txt [--seeds 1337] [--json FILE]
 
 Needs torch in the Python that runs it (pip install torch) and build/release/ingot. Run it on an idle machine;
@@ -17,6 +17,10 @@ Each measurement is a process of its own, so that peaks of memory are of it alon
 PyTorch, Ingot, PyTorch, ... A round's figure is the median over its steps, the row's the median over rounds, and
 ratio_tokens_per_s the median of the rounds' ratios (Ingot / PyTorch; more is better), ratio_peak_memory likewise
 (less is better). Wall time and peak memory of either side include the start of its process and its libraries.
+
+--set gives Ingot's side more of its configuration; the row records it. `--dtypes bf16 --set precision.master=bf16_tail
+--set activations.policy=block` is the leanest that computes the same numbers (exact masters in 32 bits altogether,
+each block's activations computed again).
 
 PyTorch's best environment: one OpenMP thread per core, an allocator that keeps its pages (glibc told so by
 MALLOC_MMAP_MAX_=0 and MALLOC_TRIM_THRESHOLD_, jemalloc where it is installed), fused AdamW, flash attention.
@@ -136,8 +140,8 @@ class Bench:
         spec = MODELS[name]
         settings = {**spec["set"], "precision.compute": dtype, "train.threads": self.args.threads}
         command = [self.args.ingot, "bench", "step", name]
-        for key, value in settings.items():
-            command += ["--set", f"{key}={value}"]
+        for setting in [f"{key}={value}" for key, value in settings.items()] + self.args.set:
+            command += ["--set", setting]
         return run_json(command + ["--steps", str(steps), "--json"], {"OMP_NUM_THREADS": str(self.args.threads)})
 
     def pytorch_step(self, name, dtype, steps, rival, model):
@@ -349,6 +353,7 @@ def parse():
     parser.add_argument("--wall-compile", action="store_true", help="PyTorch compiled (its compilation counts)")
     parser.add_argument("--data", help="tinyshakespeare.txt")
     parser.add_argument("--seeds", default="1337")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of Ingot's side")
     parser.add_argument("--json", type=Path, help="write {machine, rows} here")
     parser.add_argument("--enforce", action="store_true", help="exit 1 when a bar is missed")
     args = parser.parse_args()
@@ -389,7 +394,7 @@ def main():
             show(row)
         met &= judge(row, "avx512_bf16" in host["flags"])
     if args.json:
-        args.json.write_text(json.dumps({"machine": host, "rows": rows}, indent=1) + "\n")
+        args.json.write_text(json.dumps({"machine": host, "set": args.set, "rows": rows}, indent=1) + "\n")
     sys.exit(1 if args.enforce and not met else 0)
 
 
