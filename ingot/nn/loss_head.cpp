@@ -9,8 +9,9 @@ namespace ingot {
 namespace {
 
 constexpr int64_t kChunkBytes = int64_t{76} << 20;  // of the f32 logits of one chunk
-// In 16 bits: of the gradients of one chunk's logits, and tokens whose f32 logits exist at a time.
-constexpr int64_t kGradientBytes = int64_t{88} << 20, kLogitTokens = 128;
+// In 16 bits: of the gradients of one chunk's logits; columns of the f32 logits of all its tokens that exist
+// at a time, or, where exponentials are not kept, tokens of those of all columns.
+constexpr int64_t kGradientBytes = int64_t{100} << 20, kLogitColumns = 1024, kLogitTokens = 128;
 constexpr int64_t kLeastTokens = 128;  // of a chunk, or the products become slow
 constexpr int64_t kCheckRows = 1024;   // of bf16 weights that the check widens at a time
 constexpr int64_t kTileTokens = 512;   // of a tile that is computed again
@@ -100,6 +101,7 @@ LinearCrossEntropyConfig LossHead::op_config(int64_t N, float grad_scale) const 
   op.fp8_x_scale = static_cast<float>(config_.fp8_x_scale);
   op.fp8_w_scale = static_cast<float>(config_.fp8_w_scale);
   op.columns.count = share_.count;
+  if (keeps_exponentials(op)) op.tile_columns = kLogitColumns;
   return op;
 }
 

@@ -34,6 +34,17 @@ double exp_total(float* x, const Cap& cap, float z_max, int64_t n) {
   });
 }
 
+// The same sum; kept (n) = scale times those exponentials times cap'(x_j).
+template <typename Cap>
+double exp_total_kept(f16* kept, float scale, float* x, const Cap& cap, float z_max, int64_t n) {
+  return blocked_total(x, n, [&](float* block, auto load, auto store) {
+    const Capped c = cap(load(block));
+    const vec::Vec e = vec::exp(c.z - z_max);
+    store(kept + (block - x), e * (c.slope * scale));
+    return e;
+  });
+}
+
 // Sum of cap(x_j).
 template <typename Cap>
 double capped_total(float* x, const Cap& cap, int64_t n) {
@@ -66,6 +77,13 @@ struct GradientTerms {
         on_target(1 - static_cast<double>(config.label_smoothing)) {}
 };
 
+inline float target_gradient(const Capped& at_target, float lse, const GradientTerms& terms,
+                             float grad_scale) {
+  const double p = static_cast<double>(vec::exp(at_target.z - lse)[0]);
+  return static_cast<float>(static_cast<double>(grad_scale) * (p * terms.on_p - terms.off - terms.on_target) *
+                            static_cast<double>(at_target.slope[0]));
+}
+
 // d (n), which may be x's memory, = the gradient of columns [0, n) of a tile, the target at `target` (none
 // where that lies outside).
 template <typename D, typename Cap>
@@ -80,11 +98,7 @@ void gradient_from_lse(D* d, const float* x, int64_t n, const Cap& cap, float ls
     const Capped c = cap(load(x));
     store(d, (vec::exp(c.z - lse) * p_factor - off) * c.slope);
   });
-  if (!has_target) return;
-  const double p = static_cast<double>(vec::exp(at_target.z - lse)[0]);
-  d[target] = D(static_cast<float>(static_cast<double>(config.grad_scale) *
-                                   (p * terms.on_p - terms.off - terms.on_target) *
-                                   static_cast<double>(at_target.slope[0])));
+  if (has_target) d[target] = D(target_gradient(at_target, lse, terms, config.grad_scale));
 }
 
 // kInternal error for a config that does not fit Vp columns; kData error for a target outside the vocabulary,

@@ -4,6 +4,11 @@
 //
 //   begin(rows);  for each tile: fold(rows, tile);  finish(losses, lse, rows);
 //   for each tile, computed again: gradient(d_tile, tile, lse)
+//
+// or, with 16 bits of memory for each logit and no tile computed twice,
+//
+//   begin(rows);  for each tile: fold_and_keep(kept, rows, tile);  finish(losses, lse, rows);
+//   kept_gradient(d, kept, rows, lse)
 #pragma once
 
 #include "ingot/core/stream.h"
@@ -18,7 +23,7 @@ struct TileRow {
   double z_sum;    // of the capped logits; kept with label smoothing only
   float x_max;     // the largest logit so far, before the cap
   float z_max;     // and capped
-  float z_target;  // capped
+  float x_target;  // before the cap
   int32_t top;     // column of x_max, the lowest
 };
 
@@ -43,5 +48,29 @@ void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const 
 // d_tile (N, W) f32, bf16 or f16 = the gradient of a tile's logits; it may be the tile's memory (f32).
 void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64_t first, const Tensor& lse,
                                  const Tensor& targets, const CrossEntropyConfig& config, Stream& stream);
+
+// What is left of the logits of all tiles: cap'(x_j) * exp(z_j - reference), times kept_scale. Every tile but
+// the last is tile_columns wide. d may be the memory of values.
+struct KeptExponentials {
+  Tensor values;      // (N, W) f16
+  Tensor references;  // (tiles, N) f32: the row's largest capped logit up to and with a tile
+  int64_t tile_columns = 0;
+};
+
+// A power of two: the largest value kept is below f16's largest, and what is 2^39 times smaller does not
+// vanish.
+float kept_scale(const CrossEntropyConfig& config);
+
+// As fold; and keeps the exponentials of the tile, which begins at column tile * tile_columns of kept.
+void cross_entropy_fold_and_keep(const KeptExponentials& kept, int64_t tile_index, const Tensor& rows,
+                                 const Tensor& tile, int64_t first, const Tensor& targets,
+                                 const CrossEntropyConfig& config, Stream& stream);
+
+// d (N, W) bf16 or f16 = the gradient of all tiles' logits; first: the column of the logits that kept begins
+// with; rows and lse as finish took and gave them. With label smoothing there must be no cap: its slope is
+// not kept by itself.
+void cross_entropy_kept_gradient(const Tensor& d, const KeptExponentials& kept, int64_t first,
+                                 const Tensor& rows, const Tensor& lse, const Tensor& targets,
+                                 const CrossEntropyConfig& config, Stream& stream);
 
 }  // namespace ingot

@@ -143,13 +143,7 @@ class HeadPass {
 
   void run_chunk(int64_t begin, int64_t end) {
     const Tensor x = x_rows(begin, end);
-    const int64_t part = scratch_.logits.dim(0);
-    Tensor d = gradient_place(Tensor(scratch_.logits.data, DType::f32, {end - begin, Vp_}));
-    for (int64_t n = 0; n < end - begin; n += part) {
-      const int64_t n_end = std::min(n + part, end - begin);
-      run_logits(scratch_.logits.rows(0, n_end - n), d ? d.rows(n, n_end) : d, x.rows(n, n_end), begin + n,
-                 begin + n_end);
-    }
+    Tensor d = keeps_exponentials(config_) ? kept_losses(x, begin, end) : part_losses(x, begin, end);
     if (!has_grads()) return;
     if (is_fp8()) d = product_gradient(d);
     add_dx(out_.dx.rows(begin, end), d);
@@ -158,6 +152,47 @@ class HeadPass {
       const int64_t v_end = std::min(v + tile, Vp_);
       add_dw(d.columns(v, v_end), x, v, v_end);
     }
+  }
+
+  // The losses of a chunk and the gradient of its logits, part by part of its tokens.
+  Tensor part_losses(const Tensor& x, int64_t begin, int64_t end) {
+    const int64_t part = scratch_.logits.dim(0);
+    const Tensor d = gradient_place(Tensor(scratch_.logits.data, DType::f32, {end - begin, Vp_}));
+    for (int64_t n = 0; n < end - begin; n += part) {
+      const int64_t n_end = std::min(n + part, end - begin);
+      run_logits(scratch_.logits.rows(0, n_end - n), d ? d.rows(n, n_end) : d, x.rows(n, n_end), begin + n,
+                 begin + n_end);
+    }
+    return d;
+  }
+
+  // The same, tile by tile of the columns.
+  Tensor kept_losses(const Tensor& x, int64_t begin, int64_t end) {
+    const int64_t n = end - begin, tile = scratch_.logits.dim(1);
+    const Tensor targets = in_.targets.rows(begin, end), lse = scratch_.lse.rows(0, n),
+                 rows = scratch_.rows.rows(0, n);
+    const Tensor d = has_grads() ? scratch_.d_logits.rows(0, n) : Tensor{};
+    const KeptExponentials kept{
+        .values = Tensor(d.data, DType::f16, d.shape),
+        .references = Tensor(scratch_.references.data, DType::f32, {(Vp_ + tile - 1) / tile, n}),
+        .tile_columns = tile};
+    cross_entropy_begin(rows, stream_);
+    for (int64_t v = 0; v < Vp_; v += tile) {
+      const int64_t v_end = std::min(v + tile, Vp_), first = config_.columns.first + v;
+      const Tensor logits(scratch_.logits.data, DType::f32, {n, v_end - v});
+      matmul(logits, x, in_.w.rows(v, v_end), MatmulForm::kNT, false, stream_);
+      if (d)
+        cross_entropy_fold_and_keep(kept, v / tile, rows, logits, first, targets, loss_, stream_);
+      else
+        cross_entropy_fold(rows, logits, first, targets, loss_, stream_);
+    }
+    if (!config_.columns.is_whole())
+      merge_columns(scratch_.share.rows_of(0, n), targets, Vp_, config_.columns, stream_);
+    cross_entropy_finish(out_.losses.rows(begin, end),
+                         out_.is_correct ? out_.is_correct.rows(begin, end) : Tensor{}, lse, rows, targets,
+                         loss_, stream_);
+    if (d) cross_entropy_kept_gradient(d, kept, config_.columns.first, rows, lse, targets, loss_, stream_);
+    return d;
   }
 
   // dx = d · w
@@ -272,6 +307,12 @@ void check_operands(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn
 
 }  // namespace
 
+bool keeps_exponentials(const LinearCrossEntropyConfig& config) {
+  return config.kind == HeadKind::kChunked && is_half(config.precision) &&
+         config.loss_dtype == LossDtype::kF32 &&
+         (config.loss.label_smoothing == 0 || config.loss.cap == LogitCap::kNone);
+}
+
 float fp8_head_gradient_scale(const CrossEntropyConfig& loss) {
   return kHeadRoom / (loss.grad_scale * std::max(1.0f, max_slope(loss)));
 }
@@ -281,9 +322,10 @@ LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_
                                                             bool has_grads) {
   const bool is_fp8 = config.precision == HeadPrecision::kFp8,
              is_recompute = config.kind == HeadKind::kRecompute;
-  const bool is_split = config.kind == HeadKind::kChunked && is_half(config.precision);
+  const bool is_kept = keeps_exponentials(config);
+  const bool is_split = config.kind == HeadKind::kChunked && is_half(config.precision) && !is_kept;
   const int64_t chunk = chunk_tokens(config, N), tile = std::min(Vp, config.tile_columns);
-  const int64_t columns = is_recompute ? tile : Vp;
+  const int64_t columns = is_recompute || is_kept ? tile : Vp;
   LinearCrossEntropyScratch s;
   s.logits = arena.alloc(DType::f32, {is_split ? std::min(chunk, config.logit_tokens) : chunk, columns});
   if (is_fp8) {
@@ -292,21 +334,23 @@ LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_
     s.x_part = arena.alloc(DType::bf16, {chunk, C});
     s.w_part = arena.alloc(DType::bf16, {tile, C});
   }
-  if (is_recompute) {
-    s.rows = arena.alloc(DType::u8, {N, static_cast<int64_t>(sizeof(TileRow))});
-    s.lse = arena.alloc(DType::f32, {N});
+  if (is_recompute || is_kept) {
+    const int64_t tokens = is_recompute ? N : chunk;
+    s.rows = arena.alloc(DType::u8, {tokens, static_cast<int64_t>(sizeof(TileRow))});
+    s.lse = arena.alloc(DType::f32, {tokens});
   }
   if (!config.columns.is_whole()) {
-    if (is_recompute)
+    if (s.rows)
       s.share = {.rows = s.rows,
-                 .parts = arena.alloc(DType::u8, {config.columns.count, N, s.rows.dim(1)}),
+                 .parts = arena.alloc(DType::u8, {config.columns.count, s.rows.dim(0), s.rows.dim(1)}),
                  .lse = s.lse};
     else
       s.share = make_column_share_scratch(arena, s.logits.dim(0), config.columns.count);
   }
   if (!has_grads) return s;
   if (config.precision != HeadPrecision::kF32)
-    s.d_logits = arena.alloc(product_dtype(config.precision), {chunk, columns});
+    s.d_logits = arena.alloc(product_dtype(config.precision), {chunk, is_recompute ? tile : Vp});
+  if (is_kept) s.references = arena.alloc(DType::f32, {(Vp + tile - 1) / tile, chunk});
   if (is_recompute || is_fp8) s.dx_sum = arena.alloc(DType::f32, {is_recompute ? N : chunk, C});
   if (config.accumulation == HeadAccumulation::kKahan) {
     s.dw_part = arena.alloc(DType::f32, {tile, C});

@@ -41,17 +41,24 @@ struct LinearCrossEntropyConfig {
   LossDtype loss_dtype = LossDtype::kF32;  // another one: with kBf16 and without kRecompute
   HeadAccumulation accumulation = HeadAccumulation::kF32;
   int64_t chunk_tokens = 1024;  // kDense: not read
-  // kBf16 or kF16, and kChunked: f32 logits of so many tokens at a time; a chunk's gradients are collected in
-  // 16 bits, so that the products with them are of many tokens.
+  // kBf16 or kF16, and kChunked, unless keeps_exponentials: f32 logits of so many tokens at a time; a chunk's
+  // gradients are collected in 16 bits, so that the products with them are of many tokens.
   int64_t logit_tokens = 1024;
-  int64_t tile_columns = 4096;  // of kRecompute, and wherever a part of w or dw is worked on
-  float filter = 0;             // kRecompute: tiles whose every |d_logit| / grad_scale is below add nothing
+  // Of kRecompute, of keeps_exponentials, and wherever a part of w or dw is worked on.
+  int64_t tile_columns = 4096;
+  float filter = 0;  // kRecompute: tiles whose every |d_logit| / grad_scale is below add nothing
   Fp8HeadScaling fp8_scaling = Fp8HeadScaling::kStatic;
   float fp8_x_scale = 2, fp8_w_scale = 32;
   // Where ranks share the rows of w: w and dw below have this rank's, losses are those of all, and dx is this
   // rank's part of a sum. kRecompute scales the FP8 gradient of each of its tiles by itself.
   ColumnShare columns = {};
 };
+
+// Whether f32 logits exist tile by tile of a chunk's columns only: each is left as an exponential in 16 bits,
+// in the memory of its gradient, until the chunk's log-sum-exp is known (ops/cross_entropy_tile.h). So w is
+// read once for a whole chunk. kChunked does so in kBf16 and kF16, but under label smoothing together with a
+// cap.
+bool keeps_exponentials(const LinearCrossEntropyConfig& config);
 
 // The static scale of the logits' gradient: 2^13 / grad_scale, so 2^29 for the mean over 65,536 tokens, and
 // as far below e5m2's largest value for any other number of them. A cap steeper than 1 lowers it.
@@ -64,13 +71,14 @@ struct Fp8HeadStats {
 
 // Working memory of one call; absent members are not needed.
 struct LinearCrossEntropyScratch {
-  Tensor logits;             // (logit tokens, Vp), of kRecompute (chunk, tile): f32
+  Tensor logits;             // (logit tokens, Vp), or where there are tiles (chunk, tile): f32
   Tensor d_logits;           // (chunk, Vp or tile) bf16 or f16; in f32 the logits' memory serves
   Tensor x8, w8;             // (N, C), (Vp, C) e4m3
   Tensor x_part, w_part;     // (chunk, C), (tile, C) bf16: decoded
   Tensor dx_sum;             // (chunk, C), of kRecompute (N, C): f32
   Tensor dw_part, dw_lost;   // (tile, C), (Vp, C) f32: what is added, and what additions lost
-  Tensor rows, lse;          // (N, sizeof(TileRow)) u8, (N) f32
+  Tensor rows, lse;          // of kRecompute N, else chunk: (tokens, sizeof(TileRow)) u8, (tokens) f32
+  Tensor references;         // (tiles, chunk) f32, of the kept exponentials
   ColumnShareScratch share;  // of the tokens whose logits exist at a time
 };
 // dx_dtype: of the gradient to come; without gradients has_grads is false.

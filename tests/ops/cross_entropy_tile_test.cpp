@@ -58,6 +58,72 @@ TEST(CrossEntropyTile, TilesOfAnyWidthGiveTheWholeRow) {
     }
 }
 
+// The gradient from exponentials that were kept in 16 bits, in their own memory, against the whole rows. Kept
+// and gradient are rounded once each: 2^-11 of the value and 2^-9 (bf16) or 2^-11 (f16), and 2^-25 of f16's
+// subnormals.
+TEST(CrossEntropyTile, KeptExponentialsGiveTheGradientOfTheWholeRow) {
+  const int64_t N = 6, V = 75, Vp = 80;
+  Stream stream;
+  Buffer logits = random_tensor(DType::f32, {N, Vp}, 1, 6.0);
+  const std::vector<int32_t> ids = {0, 74, kIgnoreIndex, 33, 16, 5};
+  const Tensor targets(const_cast<int32_t*>(ids.data()), DType::i32, {N});
+  const Doubles values = to_doubles(logits);
+  const auto check = [&](const CrossEntropyConfig& config, DType dtype, int64_t width) {
+    std::vector<TileRow> row_memory(N);
+    const Tensor rows(row_memory.data(), DType::u8, {N, sizeof(TileRow)});
+    Buffer losses(DType::f32, {N}), lse(DType::f32, {N}), memory(dtype, {N, Vp});
+    Buffer references(DType::f32, {(Vp + width - 1) / width, N});
+    const KeptExponentials kept{.values = Tensor(memory.tensor().data, DType::f16, {N, Vp}),
+                                .references = references,
+                                .tile_columns = width};
+    cross_entropy_begin(rows, stream);
+    for (int64_t v = 0; v < Vp; v += width) {
+      Buffer tile(DType::f32, {N, std::min(width, Vp - v)});
+      Doubles part;
+      for (int64_t n = 0; n < N; ++n)
+        for (int64_t j = v; j < std::min(v + width, Vp); ++j)
+          part.push_back(values[static_cast<size_t>(n * Vp + j)]);
+      assign(tile, part);
+      cross_entropy_fold_and_keep(kept, v / width, rows, tile, v, targets, config, stream);
+    }
+    cross_entropy_finish(losses, {}, lse, rows, targets, config, stream);
+    expect_close(losses, cross_entropy_reference(values, ids, config), 4 * 32 * 0x1p-24, "loss");
+    cross_entropy_kept_gradient(memory, kept, 0, rows, lse, targets, config, stream);
+    const Doubles want = cross_entropy_gradient_reference(values, ids, config), got = to_doubles(memory);
+    const double scale = static_cast<double>(config.grad_scale);
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(got[i], scale * want[i],
+                  scale * ((0x1p-11 + unit_roundoff(dtype)) * std::abs(want[i]) + 0x1p-38) + 2e-6 + 0x1p-25)
+          << "width " << width << " at " << i;
+  };
+  for (LogitCap cap : {LogitCap::kNone, LogitCap::kTanh, LogitCap::kSigmoid})
+    for (DType dtype : {DType::bf16, DType::f16})
+      for (int64_t width : {1, 7, 16, 33, 80})
+        for (float smoothing : {0.0f, 0.05f}) {
+          if (smoothing > 0 && cap != LogitCap::kNone) continue;
+          CrossEntropyConfig config{.vocab = V, .cap = cap, .cap_a = 90, .cap_b = 5, .cap_c = 7.5f};
+          config.grad_scale = 0.5f;
+          config.label_smoothing = smoothing;
+          config.z_loss = 1e-3f;
+          check(config, dtype, width);
+        }
+}
+
+TEST(CrossEntropyTile, KeptExponentialsRefuseWhatTheyDoNotHold) {
+  Stream stream;
+  std::vector<TileRow> row_memory(2);
+  std::vector<int32_t> ids = {0, 1};
+  const Tensor rows(row_memory.data(), DType::u8, {2, sizeof(TileRow)}), targets(ids.data(), DType::i32, {2});
+  Buffer memory = zeros(DType::bf16, {2, 4}), references = zeros(DType::f32, {1, 2}),
+         lse = zeros(DType::f32, {2});
+  const KeptExponentials kept{.values = Tensor(memory.tensor().data, DType::f16, {2, 4}),
+                              .references = references,
+                              .tile_columns = 4};
+  CrossEntropyConfig config{.vocab = 4, .cap = LogitCap::kTanh, .cap_a = 15};
+  config.label_smoothing = 0.1f;
+  EXPECT_THROW(cross_entropy_kept_gradient(memory, kept, 0, rows, lse, targets, config, stream), Error);
+}
+
 // Ranks that saw a quarter of the columns each, the last of them padding alone, know together what one that
 // saw all does.
 TEST(CrossEntropyTile, PartsMergeIntoTheWholeRow) {
