@@ -14,7 +14,7 @@ struct Library {
 };
 
 constexpr Library kLibraries[] = {
-    {"cuBLASLt", "libcublasLt.so.13", "cublasLtGetVersion", true},
+    {"cuBLASLt", kCublasLt, "cublasLtGetVersion", true},
     {"cuDNN", "libcudnn.so.9", "cudnnGetVersion", true},
     {"NCCL", "libnccl.so.2", "ncclGetVersion", false},
 };
@@ -45,9 +45,7 @@ std::string cuda_version(int version) { return fmt::format("{}.{}", version / 10
                              fmt::format("{}, compute capability {}.{}, {} multiprocessors, {:.1f} GiB",
                                          device.name, device.major, device.minor, device.multiprocessors,
                                          static_cast<double>(device.memory_bytes) / (1 << 30)));
-  if (index == 0)
-    report.advice.push_back("no GPU can be used: " + cuda::no_device_reason() +
-                            ". With an NVIDIA GPU, install its driver (580 or newer for CUDA 13)");
+  if (index == 0) report.advice.push_back(no_cuda_reason().value_or(""));
 }
 
 [[maybe_unused]] void add_libraries(CudaReport& report) {
@@ -60,8 +58,7 @@ std::string cuda_version(int version) { return fmt::format("{}.{}", version / 10
       found += (found.empty() ? "" : ", ") + fmt::format("{} {}", library.name, version);
   }
   report.rows.emplace_back("cuda libraries", found.empty() ? "none" : found);
-  if (!missing.empty())
-    report.advice.push_back(missing + " cannot be loaded: put the folder with it in LD_LIBRARY_PATH");
+  if (!missing.empty()) report.advice.push_back(cannot_load(missing));
 }
 
 }  // namespace
@@ -72,8 +69,7 @@ CudaReport cuda_report() {
     add_devices(report);
     add_libraries(report);
   } else {
-    report.rows.emplace_back("cuda",
-                             "not built in (CUDA toolkit 13.0 or newer was not found, or INGOT_CUDA=OFF)");
+    report.rows.emplace_back("cuda", kNoCudaInBuild);
   }
   return report;
 }

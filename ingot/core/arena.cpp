@@ -22,7 +22,7 @@ Arena::Arena(std::string name, size_t size_bytes, Memory memory)
     if constexpr (kHasCuda)
       data_ = static_cast<char*>(cuda::allocate(cuda_kind(memory_), capacity_bytes_, name_));
     else
-      fail(ErrorKind::kUsage, "arena '{}': this build has no CUDA; `ingot doctor` says how to get it", name_);
+      fail(ErrorKind::kUsage, "arena '{}': {}", name_, kNoCudaInBuild);
     return;
   }
   void* block = mmap(nullptr, capacity_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -58,7 +58,7 @@ Tensor Arena::alloc(DType dtype, const Shape& shape) {
   char* place = is_measuring() ? nullptr : data_ + used_bytes_;
   used_bytes_ += padded;
   peak_bytes_ = std::max(peak_bytes_, used_bytes_);
-  return Tensor(place, dtype, shape, memory_ == Memory::kDevice ? Device::kCuda : Device::kCpu);
+  return Tensor(place, dtype, shape, device());
 }
 
 void Arena::release_to(Mark mark) {

@@ -17,6 +17,11 @@ namespace ingot {
 
 enum class Memory : uint8_t { kHost, kPinned, kDevice };
 
+// Where the tensors of a device lie.
+constexpr Memory memory_of(Device device) {
+  return device == Device::kCuda ? Memory::kDevice : Memory::kHost;
+}
+
 class Arena {
  public:
   static constexpr size_t kAlign = 64;  // bytes; a cache line, an AVX-512 register
@@ -42,6 +47,7 @@ class Arena {
   size_t capacity_bytes() const { return capacity_bytes_; }
   bool is_measuring() const { return data_ == nullptr; }
   Memory memory() const { return memory_; }
+  Device device() const { return memory_ == Memory::kDevice ? Device::kCuda : Device::kCpu; }
 
  private:
   std::string name_;

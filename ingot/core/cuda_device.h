@@ -1,10 +1,11 @@
 // What this build and this machine have of CUDA, and memory of a device. No CUDA type stands in this header.
 //
-// Everything in ingot::cuda but kHasCuda is defined in builds with CUDA only: call it from
+// What stands in ingot::cuda is defined in builds with CUDA only: call it from
 // `if constexpr (kHasCuda)`, whose branch is left out of other builds.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,15 @@ inline constexpr bool kHasCuda = true;
 #else
 inline constexpr bool kHasCuda = false;
 #endif
+
+inline constexpr const char* kNoCudaInBuild =
+    "this build has no CUDA (toolkit 13.0 or newer was not found, or INGOT_CUDA=OFF)";
+
+// In any build: why no CUDA device can train here, and the fix, in one sentence; nothing where one can.
+std::optional<std::string> no_cuda_reason();
+// "libx.so.1 cannot be loaded" and the fix.
+std::string cannot_load(const std::string& libraries);
+inline constexpr const char* kCublasLt = "libcublasLt.so.13";
 
 namespace cuda {
 

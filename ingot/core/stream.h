@@ -23,4 +23,7 @@ struct Stream {
   std::unique_ptr<StreamResource> matmul_panels;      // likewise
 };
 
+// A stream of the device. kUsage error where there is none, naming what is missing.
+Stream make_stream(Device device);
+
 }  // namespace ingot

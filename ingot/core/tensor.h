@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 
 #include "ingot/core/dtype.h"
 #include "ingot/core/error.h"
@@ -32,6 +33,8 @@ class Shape {
 };
 
 enum class Device : uint8_t { kCpu, kCuda };
+
+constexpr std::string_view name(Device device) { return device == Device::kCuda ? "cuda" : "cpu"; }
 
 struct Tensor {
   void* data = nullptr;  // borrowed

@@ -64,12 +64,14 @@ float* check_scratch(const Tensor& scratch, int64_t wanted, const char* op) {
 
 }  // namespace
 
-int64_t attention_forward_scratch(const AttentionShape& shape) {
+int64_t attention_forward_scratch(const AttentionShape& shape, Device device) {
+  if (device == Device::kCuda) return 0;
   return is_decoding(shape) ? cpu::attention_decode_scratch(shape)
                             : cpu::attention_forward_scratch(shape, num_threads());
 }
 
-int64_t attention_backward_scratch(const AttentionShape& shape) {
+int64_t attention_backward_scratch(const AttentionShape& shape, Device device) {
+  if (device == Device::kCuda) return shape.B * shape.H * shape.T;
   return cpu::attention_backward_scratch(shape, num_threads());
 }
 

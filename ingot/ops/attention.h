@@ -47,8 +47,8 @@ struct AttentionShape {
 
 // f32 elements of scratch that the calls below need with num_threads() threads; on a CUDA device backward
 // needs B * H * T, forward none.
-int64_t attention_forward_scratch(const AttentionShape& shape);
-int64_t attention_backward_scratch(const AttentionShape& shape);
+int64_t attention_forward_scratch(const AttentionShape& shape, Device device = Device::kCpu);
+int64_t attention_backward_scratch(const AttentionShape& shape, Device device = Device::kCpu);
 
 // out must not alias q, k or v. With lse absent, it is not kept (inference). With doc_start absent, there is
 // one document. scratch: f32, contiguous, attention_forward_scratch elements or more. A doc_start on a device

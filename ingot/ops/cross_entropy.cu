@@ -2,16 +2,16 @@
 
 #include <limits>
 
-#include "ingot/ops/cuda_kernel.h"
+#include "ingot/ops/cuda_softmax.h"
 #include "ingot/ops/logit_cap_rules.h"
 
 namespace ingot::cuda {
 namespace {
 
-using Math = ThreadMath<float>;
+using softmax::Math;
+using softmax::Part;
 
 constexpr int kRowThreads = 1024;
-constexpr float kLowest = std::numeric_limits<float>::lowest();
 
 template <typename D>
 struct Rows {
@@ -24,55 +24,6 @@ struct Rows {
   int V, Vp;
   float grad_scale, label_smoothing, z_loss;
 };
-
-// The softmax of a part of a row: largest logit with its lowest column, sum of exponentials above z_max.
-struct Part {
-  float x_max, z_max, total, z_sum;
-  int top;
-
-  static __device__ __forceinline__ Part none() {
-    return {kLowest, kLowest, 0, 0, std::numeric_limits<int>::max()};
-  }
-  template <typename Cap>
-  __device__ __forceinline__ void add(float x, int column, const Cap& cap, bool is_smoothed) {
-    const float z = cap(x).z;
-    if (x > x_max) {
-      total *= Math::exp(z_max - z);
-      x_max = x;
-      z_max = z;
-      top = column;
-    }
-    total += Math::exp(z - z_max);
-    if (is_smoothed) z_sum += z;
-  }
-  __device__ __forceinline__ void merge(const Part& other) {
-    const float z = other.z_max > z_max ? other.z_max : z_max;
-    total = total * Math::exp(z_max - z) + other.total * Math::exp(other.z_max - z);
-    z_sum += other.z_sum;
-    if (other.x_max > x_max || (other.x_max == x_max && other.top < top)) top = other.top;
-    x_max = other.x_max > x_max ? other.x_max : x_max;
-    z_max = z;
-  }
-  __device__ __forceinline__ Part from_lane(int mask) const {
-    return {__shfl_xor_sync(0xffffffffu, x_max, mask), __shfl_xor_sync(0xffffffffu, z_max, mask),
-            __shfl_xor_sync(0xffffffffu, total, mask), __shfl_xor_sync(0xffffffffu, z_sum, mask),
-            __shfl_xor_sync(0xffffffffu, top, mask)};
-  }
-};
-
-// The parts of all threads merged, in pairs: thread 0's result, in every thread.
-__device__ __forceinline__ Part merge_block(Part part) {
-  __shared__ Part of_warp[kRowThreads / kWarp];
-  for (int mask = 1; mask < kWarp; mask *= 2) part.merge(part.from_lane(mask));
-  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = part;
-  __syncthreads();
-  part = of_warp[threadIdx.x % (kRowThreads / kWarp)];
-  for (int mask = 1; mask < kRowThreads / kWarp; mask *= 2) part.merge(part.from_lane(mask));
-  __syncthreads();
-  if (threadIdx.x == 0) of_warp[0] = part;
-  __syncthreads();
-  return of_warp[0];
-}
 
 template <int W, typename D>
 __device__ __forceinline__ void fill_zero(D* row, int Vp) {
@@ -104,7 +55,7 @@ __global__ void __launch_bounds__(kRowThreads) rows_loss(Rows<D> a, Cap cap) {
     for (int i = 0; i < W; ++i)
       if (column + i < a.V) part.add(values.at[i], column + i, cap, is_smoothed);
   }
-  part = merge_block(part);
+  part = softmax::merge_block<kRowThreads>(part);
   const float log_total = std::log(part.total), lse = part.z_max + log_total;
   const float off = a.label_smoothing / static_cast<float>(a.V);
   if (threadIdx.x == 0) {

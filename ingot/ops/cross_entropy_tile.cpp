@@ -4,11 +4,20 @@
 #include <cmath>
 #include <limits>
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/cross_entropy_terms.h"
 #include "ingot/ops/dispatch.h"
 
 namespace ingot {
+
+namespace cuda {  // cross_entropy_tile.cu
+decltype(ingot::cross_entropy_begin) cross_entropy_begin;
+decltype(ingot::cross_entropy_fold) cross_entropy_fold;
+decltype(ingot::cross_entropy_finish) cross_entropy_finish;
+decltype(ingot::cross_entropy_tile_gradient) cross_entropy_tile_gradient;
+}  // namespace cuda
+
 namespace {
 
 TileRow* tile_rows(const Tensor& rows, int64_t N, const char* op) {
@@ -113,13 +122,20 @@ void kept_row_gradient(D* out, const KeptExponentials& kept, int64_t i, int64_t 
 void cross_entropy_begin(const Tensor& rows, Stream& stream) {
   const Span span(stream.trace, "loss");
   const int64_t N = rows.dim(0);
-  std::fill_n(tile_rows(rows, N, "cross_entropy_begin: rows"), N,
-              TileRow{.total = 0, .z_sum = 0, .x_max = 0, .z_max = 0, .x_target = 0, .top = -1});
+  TileRow* row = tile_rows(rows, N, "cross_entropy_begin: rows");
+  if constexpr (kHasCuda) {
+    if (rows.device == Device::kCuda) return cuda::cross_entropy_begin(rows, stream);
+  }
+  std::fill_n(row, N, TileRow{.total = 0, .z_sum = 0, .x_max = 0, .z_max = 0, .x_target = 0, .top = -1});
 }
 
 void cross_entropy_fold(const Tensor& rows, const Tensor& tile, int64_t first, const Tensor& targets,
                         const CrossEntropyConfig& config, Stream& stream) {
   const Span span(stream.trace, "loss");
+  if constexpr (kHasCuda) {
+    if (tile.device == Device::kCuda)
+      return cuda::cross_entropy_fold(rows, tile, first, targets, config, stream);
+  }
   fold_rows(rows, tile, first, targets, config,
             [](TileRow& row, int64_t, float* x, int64_t n, const auto& cap) {
               row.total += loss_terms::exp_total<false>(x, cap, row.z_max, n);
@@ -175,6 +191,10 @@ void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const 
   check_tensor(losses, DType::f32, {N}, "cross_entropy_finish: losses");
   check_tensor(lse, DType::f32, {N}, "cross_entropy_finish: lse");
   if (is_correct) check_tensor(is_correct, DType::u8, {N}, "cross_entropy_finish: is_correct");
+  if constexpr (kHasCuda) {
+    if (rows.device == Device::kCuda)
+      return cuda::cross_entropy_finish(losses, is_correct, lse, rows, targets, config, stream);
+  }
   loss_terms::check_targets(targets, config.vocab);
   const int32_t* target = targets.as<int32_t>();
   with_cap(config, [&](auto cap) {
@@ -198,6 +218,10 @@ void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64
   const int64_t N = tile.dim(0), W = tile.dim(1), n = valid_columns(config, first, W);
   check_tensor(d_tile, d_tile.dtype, {N, W}, "cross_entropy_tile_gradient: d_tile");
   check_tensor(lse, DType::f32, {N}, "cross_entropy_tile_gradient: lse");
+  if constexpr (kHasCuda) {
+    if (tile.device == Device::kCuda)
+      return cuda::cross_entropy_tile_gradient(d_tile, tile, first, lse, targets, config, stream);
+  }
   const int32_t* target = targets.as<int32_t>();
   INGOT_DISPATCH(d_tile.dtype, D, {
     with_cap(config, [&](auto cap) {

@@ -2,6 +2,8 @@
 // tiles are folded into a running log-sum-exp (online softmax: Milakov & Gimelshein 2018, arXiv:1805.02867),
 // and given that, each tile's gradient stands alone (as Wijmans et al. 2024 do, arXiv:2411.09009).
 //
+// Targets that are no class: as in ops/cross_entropy.h, on a CUDA device a NaN loss and no gradient.
+//
 //   begin(rows);  for each tile: fold(rows, tile);  finish(losses, lse, rows);
 //   for each tile, computed again: gradient(d_tile, tile, lse)
 //

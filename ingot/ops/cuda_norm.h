@@ -97,7 +97,7 @@ __device__ __forceinline__ void store_part(typename S::Tile& tile, float* parts,
 template <bool kCentred, typename S, typename T>
 __global__ void __launch_bounds__(S::kBlock) backward(BackwardRows<T> a) {
   const int lane = static_cast<int>(threadIdx.x) % S::kGroup;
-  const PartRows rows(a.N, blockIdx.x);
+  const PartRows rows(a.N, blockIdx.x, gridDim.x);
   const float count = static_cast<float>(a.C);
   typename S::Tile dw{}, db{};
   for (int64_t n = rows.begin + threadIdx.x / S::kGroup; n < rows.end; n += S::kRows) {
@@ -178,11 +178,12 @@ void run_backward(const NormBackward& t, const char* op, Stream& stream) {
                                  t.rstd.as<float>(),
                                  N,
                                  static_cast<int>(C)};
-      launch({stream, op, dim3(kRowParts), dim3(S::kBlock)}, backward<kCentred, S, T>, rows);
+      launch({stream, op, dim3(blocks_for(row_parts(N), 1)), dim3(S::kBlock)}, backward<kCentred, S, T>,
+             rows);
     });
   });
-  if (t.dw) add_row_parts(t.dw, dw_parts, kRowParts, stream);
-  if (t.db) add_row_parts(t.db, db_parts, kRowParts, stream);
+  if (t.dw) add_row_parts(t.dw, dw_parts, row_parts(N), stream);
+  if (t.db) add_row_parts(t.db, db_parts, row_parts(N), stream);
 }
 
 }  // namespace norm

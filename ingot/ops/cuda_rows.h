@@ -1,8 +1,8 @@
 // Kernels over rows of (N, C): what each thread keeps of a row, and sums over rows. For .cu files only.
 //
-// A parameter gradient is summed over rows in two steps of fixed order: each of kRowParts blocks adds its own
-// contiguous rows in registers and leaves one row of partial sums in scratch, then add_row_parts adds these.
-// The number of blocks does not depend on the device, so neither do the bits.
+// A parameter gradient is summed over rows in two steps of fixed order: each of up to kRowParts blocks adds
+// its own contiguous rows in registers and leaves one row of partial sums in scratch, then add_row_parts adds
+// these. The number of blocks does not depend on the device, so neither do the bits.
 #pragma once
 
 #include "ingot/ops/cuda_kernel.h"
@@ -80,15 +80,18 @@ inline float* row_scratch(const Tensor& scratch, int64_t sums, int64_t C, const 
   return scratch.as<float>();
 }
 
-// Rows [begin, end) that part `part` of kRowParts sums.
+// Parts of N rows: none is empty.
+inline int64_t row_parts(int64_t N) { return std::min(N, kRowParts); }
+
+// Rows [begin, end) that part `part` of `parts` sums.
 struct PartRows {
   int64_t begin, end;
-  __device__ __forceinline__ PartRows(int64_t N, int64_t part)
-      : begin(part * N / kRowParts), end((part + 1) * N / kRowParts) {}
+  __device__ __forceinline__ PartRows(int64_t N, int64_t part, int64_t parts)
+      : begin(part * N / parts), end((part + 1) * N / parts) {}
 };
 
 // Column sums: f(n, column, values) fills W values of row n from `column` on, and they are added up over the
-// rows of a part. Block: (kWarp columns of packs, kSumRows rows at a time); grid: (column blocks, kRowParts).
+// rows of a part. Block: (kWarp columns of packs, kSumRows rows at a time); grid: (column blocks, parts).
 inline constexpr int kSumRows = 8;
 
 template <int W, typename F>
@@ -97,7 +100,7 @@ __global__ void __launch_bounds__(kWarp* kSumRows)
   __shared__ float sums[kSumRows][kWarp * W];
   const int lane = static_cast<int>(threadIdx.x), way = static_cast<int>(threadIdx.y);
   const int64_t column = (int64_t{blockIdx.x} * kWarp + lane) * W;
-  const PartRows rows(N, blockIdx.y);
+  const PartRows rows(N, blockIdx.y, gridDim.y);
   Floats<W> total{};
   if (column < C)
     for (int64_t n = rows.begin + way; n < rows.end; n += kSumRows) {
@@ -121,9 +124,10 @@ template <int W, typename F>
 void launch_sum_columns(const Tensor& total, float* partials, int64_t N, const char* op, Stream& stream,
                         const F& f) {
   const int64_t C = total.elements();
-  launch({stream, op, dim3(blocks_for(C, kWarp * W), kRowParts), dim3(kWarp, kSumRows)}, sum_columns<W, F>,
-         partials, N, C, f);
-  add_row_parts(total, partials, kRowParts, stream);
+  const int64_t parts = row_parts(N);
+  launch({stream, op, dim3(blocks_for(C, kWarp * W), static_cast<unsigned>(parts)), dim3(kWarp, kSumRows)},
+         sum_columns<W, F>, partials, N, C, f);
+  add_row_parts(total, partials, parts, stream);
 }
 
 }  // namespace ingot::cuda

@@ -1,8 +1,13 @@
 #include "ingot/ops/kahan.h"
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 
 namespace ingot {
+
+namespace cuda {  // kahan.cu
+decltype(ingot::kahan_add) kahan_add;
+}  // namespace cuda
 
 void kahan_add(const Tensor& sum, const Tensor& lost, const Tensor& x, Stream& stream) {
   const Span span(stream.trace, "kahan");
@@ -10,6 +15,9 @@ void kahan_add(const Tensor& sum, const Tensor& lost, const Tensor& x, Stream& s
   check_tensor(x, DType::f32, sum.shape, "kahan_add: x");
   INGOT_CHECK(sum.is_contiguous() && lost.is_contiguous() && x.is_contiguous(), "kahan_add: {} is strided",
               sum.shape.to_string());
+  if constexpr (kHasCuda) {
+    if (sum.device == Device::kCuda) return cuda::kahan_add(sum, lost, x, stream);
+  }
   float *s = sum.as<float>(), *l = lost.as<float>();
   const float* terms = x.as<float>();
   parallel_for(sum.elements(), 1 << 14, [&](int64_t begin, int64_t end) {

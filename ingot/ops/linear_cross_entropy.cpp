@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "ingot/core/copy.h"
 #include "ingot/core/float8.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/cast.h"
@@ -27,6 +27,11 @@ bool is_half(HeadPrecision precision) {
   return precision == HeadPrecision::kBf16 || precision == HeadPrecision::kF16;
 }
 
+// A tensor that begins where another does.
+Tensor in_memory_of(const Tensor& t, DType dtype, const Shape& shape) {
+  return Tensor(t.data, dtype, shape, t.device);
+}
+
 int64_t chunk_tokens(const LinearCrossEntropyConfig& config, int64_t N) {
   return config.kind == HeadKind::kDense ? N : std::min(N, config.chunk_tokens);
 }
@@ -48,7 +53,7 @@ class HeadPass {
       quantise();
       loss_.grad_scale = 1;  // e5m2 takes the plain gradient times its scale
     }
-    if (scratch.dw_lost) std::memset(scratch.dw_lost.data, 0, scratch.dw_lost.bytes());
+    if (scratch.dw_lost) fill_zero(scratch.dw_lost, stream);
   }
 
   LinearCrossEntropyReport run() {
@@ -106,7 +111,7 @@ class HeadPass {
 
   // The gradient of `logits` (its memory) in the dtype of the products; sets d_scale_.
   Tensor product_gradient(const Tensor& logits) {
-    const Tensor d(scratch_.d_logits.data, DType::bf16, logits.shape);
+    const Tensor d = in_memory_of(scratch_.d_logits, DType::bf16, logits.shape);
     const bool is_current = config_.fp8_scaling == Fp8HeadScaling::kCurrent;
     const bool is_tile = config_.kind == HeadKind::kRecompute;
     const auto amax = [&] { return is_tile ? absolute_max(logits, stream_) : shared_max(logits); };
@@ -120,7 +125,7 @@ class HeadPass {
   Tensor gradient_place(const Tensor& logits) const {
     if (!has_grads()) return {};
     if (!is_half(config_.precision)) return logits;
-    return Tensor(scratch_.d_logits.data, product_dtype(config_.precision), logits.shape);
+    return in_memory_of(scratch_.d_logits, product_dtype(config_.precision), logits.shape);
   }
 
   // Losses of tokens [begin, end), their logits' gradient at gradient_place.
@@ -157,7 +162,7 @@ class HeadPass {
   // The losses of a chunk and the gradient of its logits, part by part of its tokens.
   Tensor part_losses(const Tensor& x, int64_t begin, int64_t end) {
     const int64_t part = scratch_.logits.dim(0);
-    const Tensor d = gradient_place(Tensor(scratch_.logits.data, DType::f32, {end - begin, Vp_}));
+    const Tensor d = gradient_place(in_memory_of(scratch_.logits, DType::f32, {end - begin, Vp_}));
     for (int64_t n = 0; n < end - begin; n += part) {
       const int64_t n_end = std::min(n + part, end - begin);
       run_logits(scratch_.logits.rows(0, n_end - n), d ? d.rows(n, n_end) : d, x.rows(n, n_end), begin + n,
@@ -173,13 +178,13 @@ class HeadPass {
                  rows = scratch_.rows.rows(0, n);
     const Tensor d = has_grads() ? scratch_.d_logits.rows(0, n) : Tensor{};
     const KeptExponentials kept{
-        .values = Tensor(d.data, DType::f16, d.shape),
-        .references = Tensor(scratch_.references.data, DType::f32, {(Vp_ + tile - 1) / tile, n}),
+        .values = in_memory_of(d, DType::f16, d.shape),
+        .references = in_memory_of(scratch_.references, DType::f32, {(Vp_ + tile - 1) / tile, n}),
         .tile_columns = tile};
     cross_entropy_begin(rows, stream_);
     for (int64_t v = 0; v < Vp_; v += tile) {
       const int64_t v_end = std::min(v + tile, Vp_), first = config_.columns.first + v;
-      const Tensor logits(scratch_.logits.data, DType::f32, {n, v_end - v});
+      const Tensor logits = in_memory_of(scratch_.logits, DType::f32, {n, v_end - v});
       matmul(logits, x, in_.w.rows(v, v_end), MatmulForm::kNT, false, stream_);
       if (d)
         cross_entropy_fold_and_keep(kept, v / tile, rows, logits, first, targets, loss_, stream_);
@@ -226,7 +231,7 @@ class HeadPass {
       const Tensor w = w_rows(v, v_end);
       for (int64_t n = 0; n < N_; n += chunk) {
         const int64_t n_end = std::min(n + chunk, N_);
-        const Tensor logits(scratch_.logits.data, DType::f32, {n_end - n, v_end - v});
+        const Tensor logits = in_memory_of(scratch_.logits, DType::f32, {n_end - n, v_end - v});
         const Tensor x = x_rows(n, n_end);
         scaled_matmul(logits, x, w, MatmulForm::kNT, logits_factor(), false, stream_);
         f(logits, x, w, v, Range{n, n_end});
@@ -249,7 +254,7 @@ class HeadPass {
   void tile_gradients() {
     const bool is_direct = out_.dx.dtype == DType::f32;
     const Tensor sum = is_direct ? out_.dx : scratch_.dx_sum;
-    std::memset(sum.data, 0, sum.bytes());
+    fill_zero(sum, stream_);
     const float limit = config_.filter * std::abs(loss_.grad_scale);
     for_each_tile([&](const Tensor& logits, const Tensor& x, const Tensor& w, int64_t v, Range n) {
       Tensor d = gradient_place(logits);
@@ -308,7 +313,7 @@ void check_operands(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn
 }  // namespace
 
 bool keeps_exponentials(const LinearCrossEntropyConfig& config) {
-  return config.kind == HeadKind::kChunked && is_half(config.precision) &&
+  return config.kind == HeadKind::kChunked && is_half(config.precision) && config.device == Device::kCpu &&
          config.loss_dtype == LossDtype::kF32 &&
          (config.loss.label_smoothing == 0 || config.loss.cap == LogitCap::kNone);
 }

@@ -52,12 +52,13 @@ struct LinearCrossEntropyConfig {
   // Where ranks share the rows of w: w and dw below have this rank's, losses are those of all, and dx is this
   // rank's part of a sum. kRecompute scales the FP8 gradient of each of its tiles by itself.
   ColumnShare columns = {};
+  Device device = Device::kCpu;  // of all tensors
 };
 
 // Whether f32 logits exist tile by tile of a chunk's columns only: each is left as an exponential in 16 bits,
 // in the memory of its gradient, until the chunk's log-sum-exp is known (ops/cross_entropy_tile.h). So w is
-// read once for a whole chunk. kChunked does so in kBf16 and kF16, but under label smoothing together with a
-// cap.
+// read once for a whole chunk. On the CPU kChunked does so in kBf16 and kF16, but under label smoothing
+// together with a cap.
 bool keeps_exponentials(const LinearCrossEntropyConfig& config);
 
 // The static scale of the logits' gradient: 2^13 / grad_scale, so 2^29 for the mean over 65,536 tokens, and

@@ -78,7 +78,8 @@ void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm
   portable::matmul(p, stream);
 }
 
-const char* matmul_engine(DType dtype) {
+const char* matmul_engine(DType dtype, Device device) {
+  if (device == Device::kCuda) return "cuBLASLt";
   if constexpr (kHasOneDnn) {
     if (onednn::is_fast(dtype)) return onednn::version();
   }

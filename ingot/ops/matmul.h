@@ -29,6 +29,6 @@ void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm
                    bool accumulate, Stream& stream);
 
 // "oneDNN 2.6.3 (avx2)", "portable": what computes products of this dtype here.
-const char* matmul_engine(DType dtype);
+const char* matmul_engine(DType dtype, Device device = Device::kCpu);
 
 }  // namespace ingot

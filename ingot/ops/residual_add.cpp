@@ -1,16 +1,24 @@
 #include "ingot/ops/residual_add.h"
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/dispatch.h"
 #include "ingot/ops/vec.h"
 
 namespace ingot {
 
+namespace cuda {  // residual_add.cu
+decltype(ingot::residual_add) residual_add;
+}  // namespace cuda
+
 void residual_add(const Tensor& sum, const Tensor& x, const Tensor& residual, Stream& stream) {
   const Span span(stream.trace, "norm");
   INGOT_CHECK(x.is_contiguous(), "residual_add: x must be contiguous, got {}", x.shape.to_string());
   check_tensor(sum, x.dtype, x.shape, "residual_add: sum");
   check_tensor(residual, x.dtype, x.shape, "residual_add: residual");
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda) return cuda::residual_add(sum, x, residual, stream);
+  }
   constexpr int64_t kGrain = 1 << 13;  // elements a thread takes at least
   INGOT_DISPATCH(x.dtype, T, {
     parallel_for(x.elements(), kGrain, [&](int64_t begin, int64_t end) {

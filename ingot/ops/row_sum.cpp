@@ -6,6 +6,8 @@
 
 namespace ingot {
 
+int64_t row_sum_parts(Device device) { return device == Device::kCuda ? kRowParts : num_threads(); }
+
 RowSum::RowSum(const Tensor& total, const Tensor& scratch) {
   if (!total) return;
   C_ = total.elements();

@@ -12,6 +12,9 @@ namespace ingot {
 // (ops/cuda_rows.h): two blocks for each of the 132 multiprocessors of a Hopper GPU, whatever the device.
 inline constexpr int64_t kRowParts = 264;
 
+// Rows of scratch that a sum over rows takes on the device: num_threads() on the CPU.
+int64_t row_sum_parts(Device device);
+
 class RowSum {
  public:
   // total: (C) f32, or absent (then nothing is summed). scratch: at least (num_threads(), C) f32.

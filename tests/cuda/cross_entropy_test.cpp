@@ -1,5 +1,6 @@
 #include "ingot/ops/cross_entropy.h"
 
+#include "ingot/ops/cross_entropy_tile.h"
 #include "tests/cuda/on_device.h"
 #include "tests/reference/cross_entropy.h"
 
@@ -53,6 +54,40 @@ TEST_P(CudaCrossEntropy, LossesAndGradient) {
     const auto row = x.begin() + n * c.Vp;
     const auto top = std::max_element(row, row + c.config.vocab) - row;
     EXPECT_EQ(correct.tensor().as<uint8_t>()[n] != 0, top == targets[static_cast<size_t>(n)]) << n;
+  }
+}
+
+// Tiles of some columns each, as a head that computes its logits again has them.
+TEST_P(CudaCrossEntropy, TileByTile) {
+  const int64_t W = std::min<int64_t>(c.Vp, 24);
+  const OnDevice rows = result(DType::u8, {c.N, static_cast<int64_t>(sizeof(TileRow))});
+  const OnDevice lse = result(DType::f32, {c.N});
+  const auto tile_of = [&](int64_t first, int64_t width) {
+    Buffer tile(DType::f32, {c.N, width});
+    for (int64_t n = 0; n < c.N; ++n)
+      std::copy_n(logits.tensor().as<float>() + n * c.Vp + first, width,
+                  tile.tensor().as<float>() + n * width);
+    return tile;
+  };
+  cross_entropy_begin(rows, stream);
+  for (int64_t v = 0; v < c.Vp; v += W) {
+    const OnDevice tile = put(tile_of(v, std::min(W, c.Vp - v)));
+    cross_entropy_fold(rows, tile, v, targets_there, c.config, stream);
+    synchronize(stream);
+  }
+  cross_entropy_finish(losses, is_correct, lse, rows, targets_there, c.config, stream);
+  expect_close(losses.to_host(), cross_entropy_reference(to_doubles(logits), targets, c.config), tolerance(),
+               "loss");
+  const double scale = static_cast<double>(c.config.grad_scale) * static_cast<double>(max_slope(c.config));
+  const Doubles want = want_gradient();
+  for (int64_t v = 0; v < c.Vp; v += W) {
+    const int64_t width = std::min(W, c.Vp - v);
+    const OnDevice tile = put(tile_of(v, width)), d_tile = result(c.gradient, {c.N, width});
+    cross_entropy_tile_gradient(d_tile, tile, v, lse, targets_there, c.config, stream);
+    Doubles part;
+    for (int64_t n = 0; n < c.N; ++n)
+      part.insert(part.end(), want.begin() + n * c.Vp + v, want.begin() + n * c.Vp + v + width);
+    expect_close(d_tile.to_host(), part, 2 * unit_roundoff(c.gradient) + tolerance(), "d_tile", scale);
   }
 }
 

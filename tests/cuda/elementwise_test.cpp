@@ -1,6 +1,12 @@
-// Casts and dropout on a device: bit for bit what the CPU makes of the same inputs.
+// Casts, dropout and additions on a device: bit for bit what the CPU makes of the same inputs.
+#include "ingot/ops/bf16_masters.h"
 #include "ingot/ops/cast.h"
+#include "ingot/ops/cross_entropy.h"
 #include "ingot/ops/dropout.h"
+#include "ingot/ops/kahan.h"
+#include "ingot/ops/loss_sums.h"
+#include "ingot/ops/residual_add.h"
+#include "ingot/ops/swap.h"
 #include "tests/cuda/on_device.h"
 
 namespace ingot::testing {
@@ -44,6 +50,86 @@ TEST(CudaDropout, DropsTheElementsThatTheCpuDrops) {
         dropout(want, x, 0.3f, key, first_index, cpu);
         expect_same_bits(y.to_host(), want, "y");
       }
+}
+
+TEST(CudaResidualAdd, AddsAsTheCpu) {
+  Stream stream = cuda::make_stream(), cpu;
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int64_t n : {1, 31, 2048}) {
+      const Buffer x = random_tensor(dtype, {n}, 1), residual = random_tensor(dtype, {n}, 2);
+      const OnDevice x_there(x, stream), residual_there(residual, stream), sum(dtype, {n}, stream);
+      Buffer want(dtype, {n});
+      residual_add(sum, x_there, residual_there, stream);
+      residual_add(want, x, residual, cpu);
+      expect_same_bits(sum.to_host(), want, "sum");
+    }
+}
+
+TEST(CudaKahan, KeepsWhatRoundingTakes) {
+  Stream stream = cuda::make_stream(), cpu;
+  for (int64_t n : {1, 2048}) {
+    Buffer sum = random_tensor(DType::f32, {n}, 1, 1e4), lost = zeros(DType::f32, {n});
+    const OnDevice sum_there(sum, stream), lost_there(lost, stream);
+    for (uint32_t i = 0; i < 3; ++i) {
+      const Buffer x = random_tensor(DType::f32, {n}, 2 + i, 1e-3);
+      const OnDevice x_there(x, stream);
+      kahan_add(sum_there, lost_there, x_there, stream);
+      kahan_add(sum, lost, x, cpu);
+      synchronize(stream);
+    }
+    expect_same_bits(sum_there.to_host(), sum, "sum");
+    expect_same_bits(lost_there.to_host(), lost, "lost");
+  }
+}
+
+TEST(CudaSwap, ChangesPlaces) {
+  Stream stream = cuda::make_stream();
+  const Buffer a = random_tensor(DType::f32, {1000}, 1), b = random_tensor(DType::f32, {1000}, 2);
+  const OnDevice a_there(a, stream), b_there(b, stream);
+  swap(a_there, b_there, stream);
+  expect_same_bits(a_there.to_host(), b, "a");
+  expect_same_bits(b_there.to_host(), a, "b");
+}
+
+TEST(CudaBf16Masters, ExpandsAndCollapsesAsTheCpu) {
+  Stream stream = cuda::make_stream(), cpu;
+  for (bool has_tail : {false, true}) {
+    Buffer numbers = random_tensor(DType::f32, {1000}, 1), w(DType::bf16, {1000}), tail(DType::u16, {1000});
+    const OnDevice numbers_there(numbers, stream), w_there(DType::bf16, {1000}, stream);
+    const OnDevice tail_there(DType::u16, {1000}, stream);
+    const auto optional_tail = [&](const Tensor& t) { return has_tail ? t : Tensor{}; };
+    collapse_masters(w_there, optional_tail(tail_there), numbers_there, stream);
+    collapse_masters(w, optional_tail(tail), numbers, cpu);
+    expect_same_bits(w_there.to_host(), w, "w");
+    if (has_tail) expect_same_bits(tail_there.to_host(), tail, "tail");
+    expect_same_bits(numbers_there.to_host(), numbers, "cleared");
+    expand_masters(numbers_there, w_there, optional_tail(tail_there), stream);
+    expand_masters(numbers, w, optional_tail(tail), cpu);
+    expect_same_bits(numbers_there.to_host(), numbers, "numbers");
+  }
+}
+
+TEST(CudaLossSums, AddsTheRowsThatCount) {
+  Stream stream = cuda::make_stream(), cpu;
+  for (int64_t n : {1, 255, 3000}) {
+    const Buffer losses = random_tensor(DType::f32, {n}, 1);
+    Buffer is_correct(DType::u8, {n}), targets(DType::i32, {n}), want(DType::u8, {kLossTotalsBytes});
+    for (int64_t i = 0; i < n; ++i) {
+      is_correct.tensor().as<uint8_t>()[i] = i % 3 == 0;
+      targets.tensor().as<int32_t>()[i] = i % 7 == 1 ? kIgnoreIndex : static_cast<int32_t>(i);
+    }
+    const OnDevice losses_there(losses, stream), targets_there(targets, stream);
+    const OnDevice correct_there(is_correct, stream), sums(DType::u8, {kLossTotalsBytes}, stream);
+    for (bool counts_correct : {true, false}) {
+      const auto flags = [&](const Tensor& t) { return counts_correct ? t : Tensor{}; };
+      loss_sums(sums, losses_there, flags(correct_there), targets_there, stream);
+      loss_sums(want, losses, flags(is_correct), targets, cpu);
+      const LossTotals got = read_loss_sums(sums.to_host()), expected = read_loss_sums(want);
+      EXPECT_NEAR(got.loss, expected.loss, 1e-12 * static_cast<double>(n));
+      EXPECT_EQ(got.counted, expected.counted);
+      EXPECT_EQ(got.correct, expected.correct);
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,182 @@
+#include "ingot/ops/cross_entropy_tile.h"
+
+#include <limits>
+
+#include "ingot/ops/cuda_elementwise.h"
+#include "ingot/ops/cuda_softmax.h"
+#include "ingot/ops/logit_cap_rules.h"
+
+namespace ingot::cuda {
+namespace {
+
+using softmax::Math;
+using softmax::Part;
+
+struct Begin {
+  TileRow* rows;
+
+  __device__ void operator()(int64_t i) const {
+    rows[i] = {.total = 0, .z_sum = 0, .x_max = 0, .z_max = 0, .x_target = 0, .top = -1};
+  }
+};
+
+struct Tile {
+  const float* x;
+  const int32_t* targets;
+  int W, classes;  // columns, and how many of them are classes
+  int64_t first;
+};
+
+// What a tile further to the right knows of a row is added to what is known of it.
+__device__ __forceinline__ void add_tile(TileRow& row, const Part& tile, int64_t first) {
+  const double gap = static_cast<double>(tile.z_max) - static_cast<double>(row.z_max);
+  const double total = static_cast<double>(tile.total);
+  row.z_sum += static_cast<double>(tile.z_sum);
+  if (row.top < 0 || tile.x_max > row.x_max) {
+    row.total = (row.top < 0 ? 0 : row.total * std::exp(-gap)) + total;
+    row.x_max = tile.x_max;
+    row.z_max = tile.z_max;
+    row.top = static_cast<int32_t>(first) + (tile.top < std::numeric_limits<int>::max() ? tile.top : 0);
+  } else {
+    row.total += total * std::exp(gap);
+  }
+}
+
+// A block owns a row of the tile and reads it once.
+template <int W, typename Cap>
+__global__ void __launch_bounds__(kThreads) fold(TileRow* rows, Tile tile, Cap cap, bool is_smoothed) {
+  const int64_t n = blockIdx.x;
+  const int target = tile.targets[n];
+  if (target < 0) return;
+  const float* x = tile.x + n * tile.W;
+  Part part = Part::none();
+  for (int column = static_cast<int>(threadIdx.x) * W; column < tile.classes; column += kThreads * W) {
+    const Floats<W> values = load<W>(x + column);
+#pragma unroll
+    for (int i = 0; i < W; ++i)
+      if (column + i < tile.classes) part.add(values.at[i], column + i, cap, is_smoothed);
+  }
+  part = softmax::merge_block<kThreads>(part);
+  if (threadIdx.x != 0) return;
+  TileRow row = rows[n];
+  add_tile(row, part, tile.first);
+  const int64_t own = target - tile.first;
+  if (own >= 0 && own < tile.classes) row.x_target = x[own];
+  rows[n] = row;
+}
+
+template <typename Cap>
+struct Finish {
+  float* losses;
+  uint8_t* is_correct;
+  float* lse;
+  const TileRow* rows;
+  const int32_t* targets;
+  int64_t vocab;
+  double label_smoothing, z_loss;
+  Cap cap;
+
+  __device__ void operator()(int64_t i) const {
+    const int target = targets[i];
+    lse[i] = 0;
+    if (is_correct) is_correct[i] = 0;
+    losses[i] = target == kIgnoreIndex ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+    if (target < 0 || target >= vocab) return;
+    const TileRow row = rows[i];
+    const double log_total = std::log(row.total), whole = static_cast<double>(row.z_max) + log_total;
+    const double z_target = static_cast<double>(cap(row.x_target).z);
+    double loss = log_total + (static_cast<double>(row.z_max) - z_target);
+    if (label_smoothing > 0) loss += label_smoothing * (z_target - row.z_sum / static_cast<double>(vocab));
+    losses[i] = static_cast<float>(loss + z_loss * whole * whole);
+    lse[i] = static_cast<float>(whole);
+    if (is_correct) is_correct[i] = row.top == target ? 1 : 0;
+  }
+};
+
+struct GradientTerms {
+  float grad_scale, label_smoothing, off, z_loss;
+  int64_t vocab;
+};
+
+// A block owns a row of the tile: reads it once, writes its gradient.
+template <int W, typename D, typename Cap>
+__global__ void __launch_bounds__(kThreads)
+    gradient(D* d_tile, Tile tile, const float* lse, Cap cap, GradientTerms terms) {
+  const int64_t n = blockIdx.x;
+  const int target = tile.targets[n];
+  const bool has_target = target >= 0 && target < terms.vocab;
+  const float* x = tile.x + n * tile.W;
+  D* d = d_tile + n * tile.W;
+  const float row_lse = lse[n], on_p = 1 + 2 * terms.z_loss * row_lse;
+  for (int column = static_cast<int>(threadIdx.x) * W; column < tile.W; column += kThreads * W) {
+    Floats<W> values = load<W>(x + column);
+#pragma unroll
+    for (int i = 0; i < W; ++i) {
+      const CapValue<Math> c = cap(values.at[i]);
+      const float on_target = tile.first + column + i == target ? 1 - terms.label_smoothing : 0.0f;
+      const float g = Math::exp(c.z - row_lse) * on_p - terms.off - on_target;
+      values.at[i] = has_target && column + i < tile.classes ? terms.grad_scale * g * c.slope : 0.0f;
+    }
+    store(d + column, values);
+  }
+}
+
+TileRow* tile_rows(const Tensor& rows) { return reinterpret_cast<TileRow*>(rows.as<uint8_t>()); }
+
+Tile make_tile(const Tensor& tile, int64_t first, const Tensor& targets, const CrossEntropyConfig& config) {
+  const int64_t W = tile.dim(1), classes = std::clamp<int64_t>(config.vocab - first, 0, W);
+  return {tile.as<float>(), targets.as<int32_t>(), static_cast<int>(W), static_cast<int>(classes), first};
+}
+
+}  // namespace
+
+void cross_entropy_begin(const Tensor& rows, Stream& stream) {
+  launch_elementwise<1>(rows.dim(0), "cross_entropy_begin", stream, Begin{tile_rows(rows)});
+}
+
+void cross_entropy_fold(const Tensor& rows, const Tensor& tile, int64_t first, const Tensor& targets,
+                        const CrossEntropyConfig& config, Stream& stream) {
+  const char* op = "cross_entropy_fold";
+  const Tile part = make_tile(tile, first, targets, config);
+  if (part.classes == 0) return;
+  with_width<float>(part.W % 4 == 0 && is_aligned(tile.data), [&](auto width) {
+    with_cap_rule<Math>(config, [&](auto cap) {
+      launch({stream, op, dim3(blocks_for(tile.dim(0), 1)), dim3(kThreads)},
+             fold<decltype(width)::value, decltype(cap)>, tile_rows(rows), part, cap,
+             config.label_smoothing > 0);
+    });
+  });
+}
+
+void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const Tensor& lse,
+                          const Tensor& rows, const Tensor& targets, const CrossEntropyConfig& config,
+                          Stream& stream) {
+  with_cap_rule<Math>(config, [&](auto cap) {
+    launch_elementwise<1>(rows.dim(0), "cross_entropy_finish", stream,
+                          Finish<decltype(cap)>{losses.as<float>(), optional<uint8_t>(is_correct),
+                                                lse.as<float>(), tile_rows(rows), targets.as<int32_t>(),
+                                                config.vocab, static_cast<double>(config.label_smoothing),
+                                                static_cast<double>(config.z_loss), cap});
+  });
+}
+
+void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64_t first, const Tensor& lse,
+                                 const Tensor& targets, const CrossEntropyConfig& config, Stream& stream) {
+  const char* op = "cross_entropy_tile_gradient";
+  const Tile part = make_tile(tile, first, targets, config);
+  const GradientTerms terms{config.grad_scale, config.label_smoothing,
+                            config.label_smoothing / static_cast<float>(config.vocab), config.z_loss,
+                            config.vocab};
+  with_dtype(d_tile.dtype, op, [&](auto value) {
+    using D = decltype(value);
+    with_width<float>(part.W % 4 == 0 && is_aligned(tile.data) && is_aligned(d_tile.data), [&](auto width) {
+      with_cap_rule<Math>(config, [&](auto cap) {
+        launch({stream, op, dim3(blocks_for(tile.dim(0), 1)), dim3(kThreads)},
+               gradient<decltype(width)::value, D, decltype(cap)>, d_tile.as<D>(), part, lse.as<float>(), cap,
+               terms);
+      });
+    });
+  });
+}
+
+}  // namespace ingot::cuda
