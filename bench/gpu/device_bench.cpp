@@ -230,17 +230,20 @@ void bench_updates(Bench& b) {
   const RuleStep step{.lr = 1e-3, .weight_decay = 0.1, .momentum = 0.9, .t = 10};
   const Tensor parts = b.tensor(DType::f32, {cuda::kSquareParts}), norm = b.tensor(DType::f32, {1});
   const Tensor factor = b.tensor(DType::f32, {1}, 1, 1);
+  const Tensor ranges = b.tensor(DType::u8, {1, static_cast<int64_t>(sizeof(cuda::SquareRange))});
+  const cuda::SquareRange range{p.param.g.as<float>(), kWeights};
+  copy(ranges, Tensor(const_cast<cuda::SquareRange*>(&range), DType::u8, ranges.shape), b.stream);
   b.time("global norm", bytes_of({p.param.g}), [&] {
-    cuda::add_squares(parts, p.param.g, b.stream);
+    cuda::sum_squares(parts, ranges, kWeights, b.stream);
     cuda::clip_factor(factor, norm, parts, 1, 1, b.stream);
   });
   b.time("adamw with clip and bf16 copy",
          2 * bytes_of({p.param.w, p.param.g, p.state[0], p.state[1]}) + bytes_of({p.param.compute}),
-         [&] { cuda::update_elementwise(p, AdamW({}, step), step, factor, b.stream); });
+         [&] { cuda::update_elementwise(p, AdamW({}, step), step, factor, {}, b.stream); });
   p.state.pop_back();
   b.time("lion with clip and bf16 copy",
          2 * bytes_of({p.param.w, p.param.g, p.state[0]}) + bytes_of({p.param.compute}),
-         [&] { cuda::update_elementwise(p, Lion({}, step), step, factor, b.stream); });
+         [&] { cuda::update_elementwise(p, Lion({}, step), step, factor, {}, b.stream); });
   b.release();
 }
 

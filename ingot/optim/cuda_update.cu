@@ -1,11 +1,15 @@
 #include "ingot/optim/cuda_update.h"
 
+#include <array>
+#include <limits>
 #include <utility>
 
+#include "ingot/core/copy.h"
 #include "ingot/ops/bf16_tail.h"
 #include "ingot/ops/cuda_kernel.h"
 #include "ingot/optim/adam.h"
 #include "ingot/optim/adamw.h"
+#include "ingot/optim/dynamic_map.h"
 #include "ingot/optim/lion.h"
 #include "ingot/optim/momentum.h"
 #include "ingot/optim/round_stochastically.h"
@@ -29,6 +33,7 @@ struct Pass {
   float* average;
   float average_part;
   const float* clip;
+  float* totals;
 };
 
 template <int W>
@@ -76,15 +81,34 @@ __device__ __forceinline__ void move(const Rule& rule, Floats<W>& w, const Float
   for (int k = 0; k < W; ++k) rule(w.at[k], g.at[k] * clip, state[S].at[k]...);
 }
 
+// Row blockIdx.x of the totals: |w|^2, |g|^2, |change|^2 and change . w of the block's elements, as
+// RangeTotals has them.
+template <int W>
+__device__ __forceinline__ void report_totals(float* totals, const Floats<W>& before, const Floats<W>& w,
+                                              const Floats<W>& g, float factor) {
+  float sums[4] = {};
+#pragma unroll
+  for (int k = 0; k < W; ++k) {
+    const float change = w.at[k] - before.at[k], gradient = g.at[k] * factor;
+    sums[0] += before.at[k] * before.at[k];
+    sums[1] += gradient * gradient;
+    sums[2] += change * change;
+    sums[3] += change * before.at[k];
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float sum = group_sum<kThreads>(sums[i]);
+    if (threadIdx.x == 0) totals[int64_t{blockIdx.x} * 4 + i] = sum;
+  }
+}
+
 // A thread owns W elements. Weights, gradient and state are read once and written once.
 template <int W, typename Rule>
-__global__ void __launch_bounds__(kThreads) update(Pass a, Rule rule) {
+__device__ __forceinline__ void move_pack(const Pass& a, const Rule& rule, int64_t i, const Floats<W>& g,
+                                          Floats<W>& w) {
   constexpr int kStates = static_cast<int>(Rule::kState.size());
   static_assert(kStates <= kMostStates);
-  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W;
-  if (i >= a.n) return;
-  Floats<W> w = read_weights<W>(a, i), state[kMostStates];
-  const Floats<W> g = load<W>(static_cast<const float*>(a.g + i));
+  Floats<W> state[kMostStates];
 #pragma unroll
   for (int s = 0; s < kStates; ++s) state[s] = load<W>(static_cast<const float*>(a.state[s] + i));
   move(rule, w, g, a.clip ? *a.clip : 1.0f, state, std::make_index_sequence<Rule::kState.size()>());
@@ -100,18 +124,97 @@ __global__ void __launch_bounds__(kThreads) update(Pass a, Rule rule) {
   write_weights(a, i, w);
 }
 
-// Block b adds packs b, b + kSquareParts, ... of kThreads * W elements.
-template <int W>
-__global__ void __launch_bounds__(kThreads) squares(float* parts, const float* x, int64_t n) {
+template <int W, typename Rule>
+__global__ void __launch_bounds__(kThreads) update(Pass a, Rule rule) {
+  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W;
+  Floats<W> before{}, w{}, g{};
+  if (i < a.n) {
+    w = before = read_weights<W>(a, i);
+    g = load<W>(static_cast<const float*>(a.g + i));
+    move_pack(a, rule, i, g, w);
+  }
+  if (a.totals) report_totals(a.totals, before, w, g, rule.grad_scale * (a.clip ? *a.clip : 1.0f));
+}
+
+// The values of all codes.
+struct Maps {
+  std::array<float, 256> with_sign, without_sign;
+};
+
+// The 8-bit state of a parameter.
+struct Codes {
+  uint8_t *m, *v;
+  float *m_absmax, *v_absmax;
+};
+
+// The largest of all threads' values, none of which is negative.
+__device__ __forceinline__ float block_max(float value) {
+  __shared__ float of_warp[kThreads / kWarp];
+  value = warp_max(value);
+  __syncthreads();  // whoever still reads the last one
+  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  for (int i = 0; i < kThreads / kWarp; ++i) value = value > of_warp[i] ? value : of_warp[i];
+  return value;
+}
+
+__device__ __forceinline__ float reciprocal(float scale) {
+  return scale >= std::numeric_limits<float>::min() ? 1 / scale : 0.0f;
+}
+
+// A block owns 256 elements that share a scale, a thread one of them. Moves 4 bytes of state.
+__global__ void __launch_bounds__(kThreads) update_codes(Pass a, AdamW rule, Codes codes, Maps maps) {
+  __shared__ float with_sign[kThreads], without_sign[kThreads];
+  with_sign[threadIdx.x] = maps.with_sign[threadIdx.x];
+  without_sign[threadIdx.x] = maps.without_sign[threadIdx.x];
+  __syncthreads();
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  Floats<1> before{}, w{}, g{};
+  float m = 0, v = 0;
+  if (i < a.n) {
+    w = before = read_weights<1>(a, i);
+    g.at[0] = a.g[i];
+    m = with_sign[codes.m[i]] * codes.m_absmax[blockIdx.x];
+    v = without_sign[codes.v[i]] * codes.v_absmax[blockIdx.x];
+    const float gradient = g.at[0] * rule.grad_scale;
+    if (gradient * gradient <= std::numeric_limits<float>::max()) rule(w.at[0], g.at[0], m, v);
+    a.g[i] = 0;
+    if (a.average) a.average[i] += (w.at[0] - a.average[i]) * a.average_part;
+    write_weights(a, i, w);
+  }
+  const float m_most = block_max(std::fabs(m)), v_most = block_max(v);
+  if (i < a.n) {
+    codes.m[i] = signed_code(m * reciprocal(m_most));
+    codes.v[i] = unsigned_code(v * reciprocal(v_most));
+  }
+  if (threadIdx.x == 0) {
+    codes.m_absmax[blockIdx.x] = m_most;
+    codes.v_absmax[blockIdx.x] = v_most;
+  }
+  if (a.totals) report_totals(a.totals, before, w, g, rule.grad_scale);
+}
+
+// Block b adds packs b, b + gridDim.x, ... of kThreads * 4 elements of each range in turn; what is left of
+// a range at its end is the first block's.
+__global__ void __launch_bounds__(kThreads) squares(float* parts, const SquareRange* ranges, int count) {
+  constexpr int W = 4;
   float sum = 0;
-  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W; i < n;
-       i += kSquareParts * kThreads * W) {
-    const Floats<W> v = load<W>(x + i);
+  for (int r = 0; r < count; ++r) {
+    const float* x = ranges[r].x;
+    const int64_t n = ranges[r].n, packed = n / W * W;
+    for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W; i < packed;
+         i += int64_t{gridDim.x} * kThreads * W) {
+      const Floats<W> v = load<W>(x + i);
 #pragma unroll
-    for (int k = 0; k < W; ++k) sum += v.at[k] * v.at[k];
+      for (int k = 0; k < W; ++k) sum += v.at[k] * v.at[k];
+    }
+    if (blockIdx.x == 0 && threadIdx.x < n - packed) {
+      const float last = x[packed + threadIdx.x];
+      sum += last * last;
+    }
   }
   sum = group_sum<kThreads>(sum);
-  if (threadIdx.x == 0) parts[blockIdx.x] += sum;
+  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
 __global__ void __launch_bounds__(kSquareParts)
@@ -131,14 +234,9 @@ bool is_wide(const ParamState& p) {
   return all;
 }
 
-}  // namespace
-
-template <typename Rule>
-void update_elementwise(const ParamState& p, const Rule& rule, const RuleStep& step, const Tensor& clip,
-                        Stream& stream) {
+// All but the state.
+Pass make_pass(const ParamState& p, const RuleStep& step, const Tensor& clip, const Tensor& totals) {
   const OptimParam& param = p.param;
-  INGOT_CHECK(p.state.size() == Rule::kState.size(), "update_elementwise: {}: {} states, want {}", param.name,
-              p.state.size(), Rule::kState.size());
   const bool is_f32 = param.w.dtype == DType::f32;
   Pass pass{.n = param.elements(),
             .w32 = is_f32 ? param.w.as<float>() : nullptr,
@@ -150,30 +248,71 @@ void update_elementwise(const ParamState& p, const Rule& rule, const RuleStep& s
             .state = {},
             .average = optional<float>(p.average),
             .average_part = step.average_part,
-            .clip = optional<float>(clip)};
+            .clip = optional<float>(clip),
+            .totals = optional<float>(totals)};
   pass.rounding.step = static_cast<uint64_t>(step.t);
+  return pass;
+}
+
+unsigned blocks_of(const Pass& pass, int width, const Tensor& totals) {
+  const unsigned blocks = blocks_for(pass.n, int64_t{kThreads} * width);
+  INGOT_CHECK(!totals || totals.elements() >= int64_t{blocks} * 4, "an update: totals of {} rows, {} blocks",
+              totals.elements() / 4, blocks);
+  return blocks;
+}
+
+}  // namespace
+
+template <typename Rule>
+void update_elementwise(const ParamState& p, const Rule& rule, const RuleStep& step, const Tensor& clip,
+                        const Tensor& totals, Stream& stream) {
+  INGOT_CHECK(p.state.size() == Rule::kState.size(), "update_elementwise: {}: {} states, want {}",
+              p.param.name, p.state.size(), Rule::kState.size());
+  Pass pass = make_pass(p, step, clip, totals);
   for (size_t s = 0; s < p.state.size(); ++s) pass.state[s] = p.state[s].as<float>();
   with_width<float>(is_wide(p), [&](auto width) {
     constexpr int W = decltype(width)::value;
-    launch({stream, "update_elementwise", dim3(blocks_for(pass.n, int64_t{kThreads} * W)), dim3(kThreads)},
-           update<W, Rule>, pass, rule);
+    const unsigned blocks = blocks_of(pass, W, totals);
+    if (totals) fill_zero(totals, stream);
+    launch({stream, "update_elementwise", dim3(blocks), dim3(kThreads)}, update<W, Rule>, pass, rule);
   });
 }
 
-template void update_elementwise(const ParamState&, const Sgd&, const RuleStep&, const Tensor&, Stream&);
-template void update_elementwise(const ParamState&, const Momentum&, const RuleStep&, const Tensor&, Stream&);
-template void update_elementwise(const ParamState&, const Adam&, const RuleStep&, const Tensor&, Stream&);
-template void update_elementwise(const ParamState&, const AdamW&, const RuleStep&, const Tensor&, Stream&);
-template void update_elementwise(const ParamState&, const Lion&, const RuleStep&, const Tensor&, Stream&);
+template void update_elementwise(const ParamState&, const Sgd&, const RuleStep&, const Tensor&, const Tensor&,
+                                 Stream&);
+template void update_elementwise(const ParamState&, const Momentum&, const RuleStep&, const Tensor&,
+                                 const Tensor&, Stream&);
+template void update_elementwise(const ParamState&, const Adam&, const RuleStep&, const Tensor&,
+                                 const Tensor&, Stream&);
+template void update_elementwise(const ParamState&, const AdamW&, const RuleStep&, const Tensor&,
+                                 const Tensor&, Stream&);
+template void update_elementwise(const ParamState&, const Lion&, const RuleStep&, const Tensor&,
+                                 const Tensor&, Stream&);
 
-void add_squares(const Tensor& parts, const Tensor& x, Stream& stream) {
-  check_tensor(parts, DType::f32, {kSquareParts}, "add_squares: parts");
-  check_tensor(x, DType::f32, x.shape, "add_squares: x");
-  const int64_t n = x.elements();
-  with_width<float>(n % 4 == 0 && is_aligned(x.data), [&](auto width) {
-    launch({stream, "add_squares", dim3(kSquareParts), dim3(kThreads)}, squares<decltype(width)::value>,
-           parts.as<float>(), x.as<float>(), n);
-  });
+void update_adamw_8bit(const ParamState& p, const AdamW& rule, const RuleStep& step, const Tensor& totals,
+                       Stream& stream) {
+  static_assert(kThreads == 256, "a thread for every element of a block that shares a scale");
+  INGOT_CHECK(p.state.size() == 4 && p.state[0].dtype == DType::u8, "update_adamw_8bit: {} has other states",
+              p.param.name);
+  const Pass pass = make_pass(p, step, {}, totals);
+  const Codes codes{p.state[0].as<uint8_t>(), p.state[1].as<uint8_t>(), p.state[2].as<float>(),
+                    p.state[3].as<float>()};
+  const Maps maps{dynamic_map(true), dynamic_map(false)};
+  launch({stream, "update_adamw_8bit", dim3(blocks_of(pass, 1, totals)), dim3(kThreads)}, update_codes, pass,
+         rule, codes, maps);
+}
+
+int64_t update_blocks(int64_t n) { return (n + kThreads - 1) / kThreads; }
+
+void sum_squares(const Tensor& parts, const Tensor& ranges, int64_t longest, Stream& stream) {
+  check_tensor(parts, DType::f32, {kSquareParts}, "sum_squares: parts");
+  check_tensor(ranges, DType::u8, {ranges.dim(0), static_cast<int64_t>(sizeof(SquareRange))},
+               "sum_squares: ranges");
+  const unsigned blocks = blocks_for(std::max<int64_t>(longest, 1), int64_t{kThreads} * 4);
+  fill_zero(parts, stream);
+  launch({stream, "sum_squares", dim3(std::min<unsigned>(blocks, kSquareParts)), dim3(kThreads)}, squares,
+         parts.as<float>(), reinterpret_cast<const SquareRange*>(ranges.as<uint8_t>()),
+         static_cast<int>(ranges.dim(0)));
 }
 
 void clip_factor(const Tensor& factor, const Tensor& norm, const Tensor& parts, float limit, float correction,

@@ -49,7 +49,7 @@ constexpr std::array<float, 7> decade_scales() {
 // Free of tables, so that a loop over it vectorises. Where a magnitude is within f32 rounding of the middle
 // of two values, either may come.
 template <int kCells>
-inline int dynamic_level(float magnitude) {
+constexpr int dynamic_level(float magnitude) {
   constexpr auto kStarts = dynamic_map_detail::decade_starts<kCells>();
   constexpr auto kScales = dynamic_map_detail::decade_scales<kCells>();
   float scale = kScales[0], cells = kCells;
@@ -67,12 +67,12 @@ inline int dynamic_level(float magnitude) {
 }
 
 // The code nearest to x in [-1, 1], or in [0, 1].
-inline uint8_t signed_code(float x) {
+constexpr uint8_t signed_code(float x) {
   const int level = dynamic_level<1>(x < 0 ? -x : x);
   const int below = kSignedZero - (level < 127 ? level : 127);
   return static_cast<uint8_t>(x < 0 ? below : kSignedZero + level);
 }
-inline uint8_t unsigned_code(float x) { return static_cast<uint8_t>(dynamic_level<2>(x)); }
+constexpr uint8_t unsigned_code(float x) { return static_cast<uint8_t>(dynamic_level<2>(x)); }
 
 // out[j] = map[codes[j]] * scale, j < n; map: dynamic_map's.
 void decode_dynamic(float* out, const uint8_t* codes, const float* map, float scale, int64_t n);

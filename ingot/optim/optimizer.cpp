@@ -75,6 +75,9 @@ std::vector<Optimizer::Member> Optimizer::make_members(const OptimizerConfig& co
   for (size_t i = 0; i < params.size(); ++i) {
     check_param(params[i]);
     const size_t group = assigned[i] < 0 ? groups_.size() - 1 : static_cast<size_t>(assigned[i]);
+    const RuleEntry& rule = rule_entry(groups_[group].kind);
+    if (params[i].w.device == Device::kCuda && !rule.update_on_device)
+      fail(ErrorKind::kUsage, "optimizer: {} has no kernel for a CUDA device", rule.name);
     if (params[i].is_piece() && groups_[group].rule->is_whole())
       fail(ErrorKind::kUsage,
            "optimizer: {} needs whole parameters, and with parallel.fsdp or parallel.tp a rank has pieces of "
@@ -90,10 +93,10 @@ size_t Optimizer::arena_bytes() const {
   size_t total = 0;
   for (const Member& member : members_)
     for (const StateSpec& spec : groups_[member.group].rule->state(member.memory.param))
-      total += static_cast<size_t>(spec.shape.elements()) * size_bytes(spec.dtype) + Arena::kAlign;
+      total += static_cast<size_t>(spec.shape.elements()) * size_bytes(spec.dtype) + Arena::kDeviceAlign;
   if (ema_ > 0)
     for (const Member& member : members_)
-      total += static_cast<size_t>(member.memory.param.elements()) * sizeof(float) + Arena::kAlign;
+      total += static_cast<size_t>(member.memory.param.elements()) * sizeof(float) + Arena::kDeviceAlign;
   return total;
 }
 
@@ -108,7 +111,8 @@ Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> para
     : ema_(config.ema),
       groups_(make_groups(config)),
       members_(make_members(config, std::move(params))),
-      arena_("optimizer", arena_bytes()),
+      arena_("optimizer", arena_bytes(),
+             memory_of(members_.empty() ? Device::kCpu : members_.front().memory.param.w.device)),
       scratch_("optimizer scratch", scratch_bytes()) {
   for (size_t i = 0; i < members_.size(); ++i) {
     add_states(i);
@@ -128,6 +132,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> para
   totals_.resize(blocks_.size());
   steps_.resize(members_.size());
   prepared_.resize(members_.size());
+  if (is_on_device()) plan_on_device();
 }
 
 void Optimizer::add_states(size_t i) {
@@ -152,6 +157,7 @@ void Optimizer::add_states(size_t i) {
 
 double Optimizer::grad_norm(Stream& stream) {
   const Span span(stream.trace, "optimizer");
+  if (is_on_device()) return norm_on_device(stream);
   parallel_for(std::ssize(blocks_), 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       const Block& block = blocks_[static_cast<size_t>(b)];
@@ -203,6 +209,7 @@ void Optimizer::step(const StepInputs& inputs, float grad_scale, Stream& stream)
               "Optimizer::step: momentum must lie in [0, 1), got {}", inputs.momentum.value_or(0));
   ++t_;
   for (size_t i = 0; i < members_.size(); ++i) steps_[i] = step_of(members_[i], inputs, grad_scale);
+  if (is_on_device()) return update_on_device(inputs.wants_stats, stream);
   update_blocks(free_blocks_);
   std::span<const size_t> whole = whole_blocks_;
   while (!whole.empty()) {

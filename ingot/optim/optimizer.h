@@ -43,14 +43,15 @@ struct ParamStats {
 
 class Optimizer {
  public:
-  // The parameters' memory is borrowed. kUsage error for a group that fits no parameter, or a rule that
-  // cannot take a parameter (Muon a vector, or a piece).
+  // The parameters' memory is borrowed; the state lies on the same device. kUsage error for a group that fits
+  // no parameter, or a rule that cannot take a parameter (Muon a vector, or a piece) or has no kernel for the
+  // device.
   Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params);
 
   // Of the groups that StepInputs::momentum drives, the first's; zero where no rule has a momentum.
   static MomentumRamp configured_momentum(const OptimizerConfig& config);
 
-  // Norm of all gradients, in an order that depends on the parameters' sizes only.
+  // Norm of all gradients, in an order that depends on the parameters' sizes only. Waits for the stream.
   double grad_norm(Stream& stream);
 
   // One update with g * grad_scale; leaves every g zero.
@@ -114,6 +115,22 @@ class Optimizer {
   void add_states(size_t param);
   void update_blocks(std::span<const size_t> blocks);
   void finish_step(bool wants_stats);
+  // On a CUDA device (optim/optimizer_device.cpp):
+  bool is_on_device() const { return arena_.memory() == Memory::kDevice; }
+  void plan_on_device();
+  double norm_on_device(Stream& stream);
+  void update_on_device(bool wants_stats, Stream& stream);
+
+  // What a device needs beside the state.
+  struct OnDevice {
+    Arena memory, pinned;
+    Tensor ranges = {}, host_ranges = {};    // of the gradients (params, sizeof(SquareRange)) u8
+    Tensor squares = {}, host_squares = {};  // (kSquareParts) f32
+    Tensor totals = {}, host_totals = {};    // rows of 4 f32
+    std::vector<int64_t> first_row = {};     // of the totals, per parameter
+    int64_t longest = 0;                     // parameter
+    bool has_ranges = false;                 // they have gone to the device
+  };
 
   double ema_;
   std::vector<Group> groups_;  // the base is the last
@@ -131,6 +148,7 @@ class Optimizer {
   std::vector<ParamStats> stats_;
   int64_t non_finite_ = 0;
   int64_t t_ = 0;
+  std::optional<OnDevice> on_device_;
 };
 
 }  // namespace ingot

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/error.h"
 #include "ingot/optim/adafactor.h"
 #include "ingot/optim/adam.h"
 #include "ingot/optim/adamw.h"
 #include "ingot/optim/adamw_8bit.h"
+#include "ingot/optim/cuda_update.h"
 #include "ingot/optim/elementwise_rule.h"
 #include "ingot/optim/lion.h"
 #include "ingot/optim/momentum.h"
@@ -21,26 +23,51 @@ std::unique_ptr<UpdateRule> make(const RuleParams& params) {
   return std::make_unique<Rule>(params);
 }
 
+template <typename Rule>
+void update_on_device([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleParams& params,
+                      [[maybe_unused]] const RuleStep& step, [[maybe_unused]] const Tensor& totals,
+                      [[maybe_unused]] Stream& stream) {
+  if constexpr (kHasCuda) cuda::update_elementwise(p, Rule(params, step), step, {}, totals, stream);
+}
+
+// Small parameters have f32 states.
+void update_8bit_on_device([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleParams& params,
+                           [[maybe_unused]] const RuleStep& step, [[maybe_unused]] const Tensor& totals,
+                           [[maybe_unused]] Stream& stream) {
+  if constexpr (kHasCuda) {
+    if (p.state.front().dtype != DType::u8) return update_on_device<AdamW>(p, params, step, totals, stream);
+    cuda::update_adamw_8bit(p, AdamW(params, step), step, totals, stream);
+  }
+}
+
 }  // namespace
 
 const std::vector<RuleEntry>& rules() {
   using enum OptimizerKind;
   using M = MomentumMeaning;
   static const std::vector<RuleEntry> table = {
-      {kSgd, "sgd", {"weight_decay"}, M::kNone, {}, make<ElementwiseRule<Sgd>>},
+      {kSgd, "sgd", {"weight_decay"}, M::kNone, {}, make<ElementwiseRule<Sgd>>, update_on_device<Sgd>},
       {kMomentum,
        "momentum",
        {"weight_decay", "momentum", "momentum_start", "momentum_warmup", "nesterov"},
        M::kMomentum,
        {},
-       make<ElementwiseRule<Momentum>>},
-      {kAdam, "adam", {"beta1", "beta2", "eps", "weight_decay"}, M::kBeta1, {}, make<ElementwiseRule<Adam>>},
+       make<ElementwiseRule<Momentum>>,
+       update_on_device<Momentum>},
+      {kAdam,
+       "adam",
+       {"beta1", "beta2", "eps", "weight_decay"},
+       M::kBeta1,
+       {},
+       make<ElementwiseRule<Adam>>,
+       update_on_device<Adam>},
       {kAdamW,
        "adamw",
        {"beta1", "beta2", "eps", "weight_decay"},
        M::kBeta1,
        {},
-       make<ElementwiseRule<AdamW>>},
+       make<ElementwiseRule<AdamW>>,
+       update_on_device<AdamW>},
       {kAdafactor,
        "adafactor",
        {"eps", "weight_decay", "relative_step", "update_clip"},
@@ -52,8 +79,15 @@ const std::vector<RuleEntry>& rules() {
        {"beta1", "beta2", "weight_decay"},
        M::kBeta1,
        {.beta2 = 0.99},
-       make<ElementwiseRule<Lion>>},
-      {kAdamW8bit, "adamw8bit", {"beta1", "beta2", "eps", "weight_decay"}, M::kBeta1, {}, make<AdamW8bit>},
+       make<ElementwiseRule<Lion>>,
+       update_on_device<Lion>},
+      {kAdamW8bit,
+       "adamw8bit",
+       {"beta1", "beta2", "eps", "weight_decay"},
+       M::kBeta1,
+       {},
+       make<AdamW8bit>,
+       update_8bit_on_device},
       {kMuon,
        "muon",
        {"beta2", "weight_decay", "momentum", "momentum_start", "momentum_warmup", "nesterov", "newton_schulz",

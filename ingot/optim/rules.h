@@ -19,6 +19,10 @@ struct RuleEntry {
   MomentumMeaning momentum;
   RuleParams defaults;
   std::unique_ptr<UpdateRule> (*make)(const RuleParams& params);
+  // The same update of a whole parameter on a CUDA device, with totals (optim/cuda_update.h) or without;
+  // null: there is no kernel. Called in builds with CUDA only.
+  void (*update_on_device)(const ParamState& p, const RuleParams& params, const RuleStep& step,
+                           const Tensor& totals, Stream& stream) = nullptr;
 };
 
 const std::vector<RuleEntry>& rules();

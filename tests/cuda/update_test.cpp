@@ -1,7 +1,11 @@
 // Update rules on a device: what the CPU's optimizer makes of the same parameters.
+#include <array>
+
 #include "ingot/optim/adam.h"
 #include "ingot/optim/adamw.h"
+#include "ingot/optim/adamw_8bit.h"
 #include "ingot/optim/cuda_update.h"
+#include "ingot/optim/dynamic_map.h"
 #include "ingot/optim/elementwise_rule.h"
 #include "ingot/optim/lion.h"
 #include "ingot/optim/momentum.h"
@@ -53,8 +57,25 @@ class Twin : protected OnCuda {
     Buffer factor(DType::f32, {1});
     assign(factor, {static_cast<double>(clip)});
     const OnDevice factor_there = put(factor);
-    cuda::update_elementwise(there_, Rule(params, step), step, factor_there, stream);
+    cuda::update_elementwise(there_, Rule(params, step), step, factor_there, {}, stream);
     synchronize(stream);
+  }
+
+  // Squares of weights, gradients and changes, and the product.
+  void expect_equal_totals(int64_t n) {
+    const RuleParams params;
+    const RuleStep step{.lr = 0.01, .momentum = 0.9, .t = 3, .grad_scale = 0.5f, .wants_totals = true};
+    const RangeTotals want = ElementwiseRule<Rule>(params).update(host_, {0, n}, step, {});
+    const OnDevice totals = result(DType::f32, {cuda::update_blocks(n), 4});
+    cuda::update_elementwise(there_, Rule(params, step), step, {}, totals, stream);
+    const std::vector<double> got = to_doubles(totals.to_host());
+    std::array<double, 4> sums{};
+    for (size_t i = 0; i < got.size(); ++i) sums[i % 4] += got[i];
+    EXPECT_NEAR(sums[0], want.weight_squares, 1e-5 * want.weight_squares);
+    EXPECT_NEAR(sums[1], want.grad_squares, 1e-5 * want.grad_squares);
+    EXPECT_NEAR(sums[2], want.update_squares, 1e-4 * want.update_squares);
+    const double size = std::sqrt(want.update_squares * want.weight_squares);
+    EXPECT_NEAR(sums[3], want.update_dot_weight, 1e-4 * size);
   }
 
   // Tensors in order of their making; f32 within k roundings, codes of 16 bits within one.
@@ -117,6 +138,58 @@ TYPED_TEST(CudaUpdate, RoundsStochasticallyByTheSameNumbers) {
   for (double g : to_doubles(twin.device(1))) ASSERT_EQ(g, 0);
 }
 
+TYPED_TEST(CudaUpdate, AddsUpWhatHappened) {
+  for (int64_t n : {1, 33, 2048}) {
+    Twin<TypeParam> twin(n, Weights::kF32, false);
+    twin.expect_equal_totals(n);
+  }
+}
+
+// Codes and scales follow from the same numbers; one on the brink of two codes may take the other.
+TEST(CudaAdamW8bit, MovesWeightsAndCodesAsTheCpu) {
+  Stream stream = cuda::make_stream();
+  constexpr int64_t n = 5000, kBlocks = (n + 255) / 256;
+  const RuleParams params;
+  const AdamW8bit rule(params);
+  ParamState host, there;
+  host.param.name = "w";
+  host.param.shape = {n};
+  Buffer w = random_tensor(DType::f32, {n}, 1), g = random_tensor(DType::f32, {n}, 2);
+  Buffer m8(DType::u8, {n}), v8(DType::u8, {n}), m = zeros(DType::f32, {kBlocks}),
+                                                 v = zeros(DType::f32, {kBlocks});
+  std::memset(m8.tensor().data, kSignedZero, static_cast<size_t>(n));
+  std::memset(v8.tensor().data, 0, static_cast<size_t>(n));
+  const OnDevice w_there(w, stream), m8_there(m8, stream), v8_there(v8, stream), m_there(m, stream),
+      v_there(v, stream);
+  host.state = {m8, v8, m, v};
+  there = host;
+  there.param.w = w_there;
+  there.state = {m8_there, v8_there, m_there, v_there};
+  host.param.w = w;
+  for (int64_t t = 1; t <= 3; ++t) {
+    g = random_tensor(DType::f32, {n}, static_cast<uint32_t>(10 + t));
+    const OnDevice g_there(g, stream);
+    host.param.g = g;
+    there.param.g = g_there;
+    const RuleStep step{.lr = 0.01, .weight_decay = 0.1, .momentum = 0.9, .t = t, .grad_scale = 0.5f};
+    rule.update(host, {0, n}, step, {});
+    cuda::update_adamw_8bit(there, AdamW(params, step), step, {}, stream);
+    for (double left : to_doubles(g_there.to_host())) ASSERT_EQ(left, 0);
+  }
+  expect_close(m_there.to_host(), to_doubles(m), 1e-6, "m_absmax");
+  expect_close(v_there.to_host(), to_doubles(v), 1e-6, "v_absmax");
+  int different = 0;
+  for (const auto& [got, want] :
+       {std::pair{m8_there.to_host(), m8.tensor()}, {v8_there.to_host(), v8.tensor()}})
+    for (int64_t i = 0; i < n; ++i)
+      different += got.tensor().as<uint8_t>()[i] != want.as<uint8_t>()[i] ? 1 : 0;
+  EXPECT_LE(different, 8);
+  const Doubles got = to_doubles(w_there.to_host()), want = to_doubles(w);
+  int apart = 0;
+  for (size_t i = 0; i < got.size(); ++i) apart += std::abs(got[i] - want[i]) > 1e-6 ? 1 : 0;
+  EXPECT_LE(apart, different);
+}
+
 TEST(CudaClip, NormOfSeveralTensorsAndItsFactor) {
   Stream stream = cuda::make_stream();
   const Buffer a = random_tensor(DType::f32, {100003}, 1), b = random_tensor(DType::f32, {4096}, 2);
@@ -124,11 +197,16 @@ TEST(CudaClip, NormOfSeveralTensorsAndItsFactor) {
   double squares = 0;
   for (double v : to_doubles(a)) squares += v * v;
   for (double v : to_doubles(b)) squares += v * v;
+  std::array<cuda::SquareRange, 3> ranges{{{a_there.tensor().as<float>(), 100003},
+                                           {b_there.tensor().as<float>(), 0},
+                                           {b_there.tensor().as<float>(), 4096}}};
+  Buffer table(DType::u8, {3, static_cast<int64_t>(sizeof(cuda::SquareRange))});
+  std::memcpy(table.tensor().data, ranges.data(), sizeof ranges);
+  const OnDevice table_there(table, stream);
   for (float limit : {0.0f, 1.0f, 1e6f}) {
-    const OnDevice parts(zeros(DType::f32, {cuda::kSquareParts}), stream);
+    const OnDevice parts(DType::f32, {cuda::kSquareParts}, stream);
     const OnDevice factor(DType::f32, {1}, stream), norm(DType::f32, {1}, stream);
-    cuda::add_squares(parts, a_there, stream);
-    cuda::add_squares(parts, b_there, stream);
+    cuda::sum_squares(parts, table_there, 100003, stream);
     cuda::clip_factor(factor, norm, parts, limit, 0.5f, stream);
     const double length = 0.5 * std::sqrt(squares);
     EXPECT_NEAR(to_doubles(norm.to_host())[0], length, 1e-5 * length);

@@ -1,0 +1,101 @@
+// The optimizer where parameters lie on a CUDA device: an update is a kernel per parameter, the norm two for
+// all of them.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "ingot/core/copy.h"
+#include "ingot/core/cuda_device.h"
+#include "ingot/core/error.h"
+#include "ingot/optim/cuda_update.h"
+#include "ingot/optim/optimizer.h"
+#include "ingot/optim/rules.h"
+
+namespace ingot {
+namespace {
+
+constexpr int64_t kTotals = 4;  // numbers in a row
+
+}  // namespace
+
+// Runs twice: on measuring arenas, then on those of that size.
+void Optimizer::plan_on_device() {
+  if constexpr (kHasCuda) {
+    const auto count = static_cast<int64_t>(members_.size());
+    int64_t rows = 0;
+    std::vector<int64_t> first_row;
+    for (const Member& member : members_) {
+      first_row.push_back(rows);
+      rows += cuda::update_blocks(member.memory.param.elements());
+    }
+    const Shape table{count, static_cast<int64_t>(sizeof(cuda::SquareRange))};
+    const auto lay_out = [&](OnDevice& d) {
+      d.ranges = d.memory.alloc(DType::u8, table);
+      d.host_ranges = d.pinned.alloc(DType::u8, table);
+      d.squares = d.memory.alloc(DType::f32, {cuda::kSquareParts});
+      d.host_squares = d.pinned.alloc(DType::f32, {cuda::kSquareParts});
+      d.totals = d.memory.alloc(DType::f32, {rows, kTotals});
+      d.host_totals = d.pinned.alloc(DType::f32, {rows, kTotals});
+    };
+    OnDevice plan{.memory = Arena("optimizer sums", Memory::kDevice),
+                  .pinned = Arena("optimizer sums of the host", Memory::kPinned)};
+    lay_out(plan);
+    on_device_.emplace(
+        OnDevice{.memory = Arena(plan.memory.name(), plan.memory.peak_bytes(), Memory::kDevice),
+                 .pinned = Arena(plan.pinned.name(), plan.pinned.peak_bytes(), Memory::kPinned)});
+    lay_out(*on_device_);
+    on_device_->first_row = std::move(first_row);
+    auto* range = reinterpret_cast<cuda::SquareRange*>(on_device_->host_ranges.as<uint8_t>());
+    for (const Member& member : members_) {
+      const OptimParam& param = member.memory.param;
+      const int64_t n = param.is_counted ? param.elements() : 0;
+      *range++ = {param.g.as<float>(), n};
+      on_device_->longest = std::max(on_device_->longest, n);
+    }
+  }
+}
+
+double Optimizer::norm_on_device([[maybe_unused]] Stream& stream) {
+  double total = 0;
+  if constexpr (kHasCuda) {
+    OnDevice& d = *on_device_;
+    if (!d.has_ranges) copy(d.ranges, d.host_ranges, stream);
+    d.has_ranges = true;
+    cuda::sum_squares(d.squares, d.ranges, d.longest, stream);
+    copy(d.host_squares, d.squares, stream);
+    synchronize(stream);
+    for (int64_t i = 0; i < d.host_squares.elements(); ++i)
+      total += static_cast<double>(d.host_squares.as<float>()[i]);
+  }
+  return std::sqrt(total);
+}
+
+void Optimizer::update_on_device(bool wants_stats, Stream& stream) {
+  OnDevice& d = *on_device_;
+  const auto rows_of = [&](size_t i) {
+    const int64_t end = i + 1 < members_.size() ? d.first_row[i + 1] : d.totals.dim(0);
+    return std::pair{d.first_row[i], end};
+  };
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const Group& group = groups_[members_[i].group];
+    const auto [begin, end] = rows_of(i);
+    rule_entry(group.kind)
+        .update_on_device(members_[i].memory, group.params, steps_[i],
+                          wants_stats ? d.totals.rows(begin, end) : Tensor{}, stream);
+  }
+  if (!wants_stats) return;
+  copy(d.host_totals, d.totals, stream);
+  synchronize(stream);
+  for (size_t i = 0; i < members_.size(); ++i) {
+    std::array<double, kTotals> sums{};
+    const auto [begin, end] = rows_of(i);
+    for (int64_t k = begin * kTotals; k < end * kTotals; ++k)
+      sums[static_cast<size_t>(k % kTotals)] += static_cast<double>(d.host_totals.as<float>()[k]);
+    stats_[i].weight_norm = std::sqrt(sums[0]);
+    stats_[i].grad_norm = std::sqrt(sums[1]);
+    stats_[i].update_norm = std::sqrt(sums[2]);
+    stats_[i].update_dot_weight = sums[3];
+  }
+}
+
+}  // namespace ingot
