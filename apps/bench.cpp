@@ -14,6 +14,7 @@
 #include "ingot/core/error.h"
 #include "ingot/train/config_toml.h"
 #include "ingot/train/console.h"
+#include "ingot/train/on_cuda.h"
 #include "ingot/train/run.h"
 
 namespace ingot {
@@ -70,6 +71,7 @@ RunConfig configure(const Arguments& arguments) {
   ConfigBuilder builder;
   builder.add_source(arguments.source);
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
+  require_device(builder.config().train.device);
   return builder.build();
 }
 

@@ -16,6 +16,7 @@
 #include "ingot/parallel/mesh_parts.h"
 #include "ingot/train/config_toml.h"
 #include "ingot/train/console.h"
+#include "ingot/train/on_cuda.h"
 #include "ingot/train/presets.h"
 #include "ingot/train/run.h"
 #include "ingot/train/run_folder.h"
@@ -95,6 +96,7 @@ void train(const Arguments& arguments) {
   if (config.data.train.empty())
     fail(ErrorKind::kUsage,
          "no text to train on: give --data FILE (or data.train), or start from the preset demo");
+  require_device(config.train.device);
   const std::string name = arguments.source.empty() ? config.preset : arguments.source;
   const std::string out =
       arguments.out.empty() ? "runs/" + default_run_name(name, std::time(nullptr)) : arguments.out;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "ingot/core/parallel.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/qk_norm.h"
 #include "ingot/ops/rope.h"
@@ -148,7 +147,7 @@ void AttentionLayer::plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType c
     arena.alloc(compute, {n, C_});
     plan_all_rows(arena, compute, n, N, C_);  // h
     plan_all_rows(arena, compute, n, N, C_);  // the result
-    arena.alloc(DType::f32, {attention_forward_scratch(shape)});
+    arena.alloc(DType::f32, {attention_forward_scratch(shape, arena.device())});
     qkv_.plan(arena, N);
     proj_.plan(arena, N);
   }
@@ -158,11 +157,11 @@ void AttentionLayer::plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType c
   arena.alloc(compute, {N, (H_ + 2 * K_) * D_});
   arena.alloc(compute, {n, C_});
   plan_all_rows(arena, compute, n, N, C_);
-  arena.alloc(DType::f32, {attention_backward_scratch(shape)});
+  arena.alloc(DType::f32, {attention_backward_scratch(shape, arena.device())});
   qkv_.plan(arena, N);
   proj_.plan(arena, N);
   norm_.plan(arena);
-  arena.alloc(DType::f32, {2, num_threads(), std::max(C_, (H_ + 2 * K_) * D_)});  // sums over rows
+  plan_sums(arena, 2 * std::max(C_, (H_ + 2 * K_) * D_));
   if (share_.has_partial_gradients()) arena.alloc(DType::f32, {C_});
 }
 
@@ -188,7 +187,8 @@ void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor
     heads.k = as_batch(cache->k, S);
     heads.v = as_batch(cache->v, S);
   }
-  const Tensor tiles = ctx.scratch.alloc(DType::f32, {attention_forward_scratch({B, T, S, H_, K_, D_})});
+  const Tensor tiles =
+      ctx.scratch.alloc(DType::f32, {attention_forward_scratch({B, T, S, H_, K_, D_}, ctx.scratch.device())});
   attention_forward(saved.out.reshape({B, T, H_, D_}), saved.lse, heads.q, heads.k, heads.v, doc_start,
                     config(ctx, T), tiles, ctx.stream);
   if (!out) return;
@@ -217,7 +217,8 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
     proj_.backward_bias(ctx, d_sum);
     proj_.backward_input(ctx, d_out, d_all);
     const Heads heads = split(saved.qkv, B, T), dheads = split(d_qkv, B, T);
-    const Tensor tiles = ctx.scratch.alloc(DType::f32, {attention_backward_scratch({B, T, T, H_, K_, D_})});
+    const Tensor tiles = ctx.scratch.alloc(
+        DType::f32, {attention_backward_scratch({B, T, T, H_, K_, D_}, ctx.scratch.device())});
     attention_backward(dheads.q, dheads.k, dheads.v, d_out.reshape({B, T, H_, D_}), heads.q, heads.k, heads.v,
                        saved.out.reshape({B, T, H_, D_}), saved.lse, doc_start, config(ctx, T), tiles,
                        ctx.stream);

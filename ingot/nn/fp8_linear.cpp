@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/error.h"
 #include "ingot/ops/cast_fp8.h"
+#include "ingot/ops/cuda_fp8.h"
 #include "ingot/ops/matmul.h"
 
 namespace ingot {
@@ -69,6 +71,27 @@ class Rounding {
   Stream& stream_;
 };
 
+// The same of a CUDA device's operands, of which a product wants the summed dim contiguous.
+class DeviceCast {
+ public:
+  DeviceCast(const Fp8Linear& linear, Fp8State& state, Arena& scratch, Stream& stream)
+      : linear_(linear), state_(state), scratch_(scratch), stream_(stream) {}
+
+  Fp8Device::Operand operator()(const Tensor& t, int which, DType format) {
+    const int index = linear_.first_tensor + which;
+    const bool is_delayed = linear_.recipe == Fp8Recipe::kDelayed;
+    state_[index].elements += t.elements();
+    return state_.device()->cast(index, t, format, is_delayed ? state_.delayed_scale(index, format) : 0,
+                                 scratch_, stream_);
+  }
+
+ private:
+  const Fp8Linear& linear_;
+  Fp8State& state_;
+  Arena& scratch_;
+  Stream& stream_;
+};
+
 bool is_rowwise(Fp8Recipe recipe) {
   return recipe == Fp8Recipe::kRowwise || recipe == Fp8Recipe::kRowwiseGwHp;
 }
@@ -108,6 +131,13 @@ bool matches_pattern(std::string_view text, std::string_view pattern) {
 
 void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& w, Fp8State& state, Arena& scratch,
                         Region& region, Stream& stream) const {
+  if constexpr (kHasCuda) {
+    if (y.device == Device::kCuda) {
+      DeviceCast cast(*this, state, scratch, stream);
+      const auto a = cast(x, kX, kE4m3), b = cast(w, kW, kE4m3);
+      return cuda::matmul_fp8(y, a.codes, b.codes, a.inverse, b.inverse, false, true, stream);
+    }
+  }
   Rounding round(*this, state, scratch, region, stream);
   if (is_rowwise(recipe))
     return matmul(y, round.rows(x, kX), round.rows(w, kW), MatmulForm::kNT, false, stream);
@@ -117,6 +147,13 @@ void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& w, Fp8St
 
 void Fp8Linear::backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w, Fp8State& state,
                                Arena& scratch, Region& region, Stream& stream) const {
+  if constexpr (kHasCuda) {
+    if (dx.device == Device::kCuda) {
+      DeviceCast cast(*this, state, scratch, stream);
+      const auto a = cast(dy, kDy, kE5m2), b = cast(w, kW, kE4m3);
+      return cuda::matmul_fp8(dx, a.codes, b.turned, a.inverse, b.inverse, false, false, stream);
+    }
+  }
   Rounding round(*this, state, scratch, region, stream);
   if (recipe == Fp8Recipe::kRowwise)
     return matmul(dx, round.rows(dy, kDy), round.columns(w, kW), MatmulForm::kNN, false, stream);
@@ -131,6 +168,13 @@ void Fp8Linear::backward_input(const Tensor& dx, const Tensor& dy, const Tensor&
 
 void Fp8Linear::backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, Fp8State& state,
                                 Arena& scratch, Region& region, Stream& stream) const {
+  if constexpr (kHasCuda) {
+    if (dw.device == Device::kCuda) {
+      DeviceCast cast(*this, state, scratch, stream);
+      const auto a = cast(dy, kDy, kE5m2), b = cast(x, kX, kE4m3);
+      return cuda::matmul_fp8(dw, a.turned, b.turned, a.inverse, b.inverse, true, false, stream);
+    }
+  }
   if (recipe == Fp8Recipe::kRowwiseGwHp) return matmul(dw, dy, x, MatmulForm::kTN, true, stream);
   Rounding round(*this, state, scratch, region, stream);
   if (recipe == Fp8Recipe::kRowwise)
@@ -141,6 +185,7 @@ void Fp8Linear::backward_weight(const Tensor& dw, const Tensor& dy, const Tensor
 
 void Fp8Linear::plan(Arena& arena, int64_t N, int64_t out, int64_t in) {
   const int64_t x = N * in, w = out * in, dy = N * out;
+  if (arena.device() == Device::kCuda) return Fp8Device::plan(arena, x + w + dy - std::min({x, w, dy}));
   const Arena::Mark mark = arena.mark();
   arena.alloc(DType::bf16, {x + w + dy - std::min({x, w, dy})});
   arena.alloc(DType::f32, {out + in + 64});  // amax of columns, and padding between tensors

@@ -38,4 +38,22 @@ void Fp8State::end_step() {
   }
 }
 
+void Fp8State::bring_to_device(Stream& stream) {
+  if (stream.device == Device::kCuda && !entries_.empty()) device_.emplace(std::ssize(entries_));
+}
+
+void Fp8State::begin_step(Stream& stream) {
+  begin_step();
+  if (device_) device_->begin_step(stream);
+}
+
+void Fp8State::bring_back(Stream& stream) {
+  if (device_) device_->bring_back(stream);
+}
+
+void Fp8State::receive() {
+  for (size_t t = 0; device_ && t < entries_.size(); ++t)
+    entries_[t].stats.add(device_->counted(static_cast<int>(t)));
+}
+
 }  // namespace ingot

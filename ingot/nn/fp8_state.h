@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ingot/core/float8.h"
+#include "ingot/nn/fp8_device.h"
 #include "ingot/ops/cast_fp8.h"
 
 namespace ingot {
@@ -33,6 +35,14 @@ class Fp8State {
   void begin_step();
   void end_step();
 
+  // Where a CUDA device does the casting: its part of the state, and what the step's casts did as soon as the
+  // stream has passed bring_back. On the CPU the last three do nothing.
+  void bring_to_device(Stream& stream);
+  void begin_step(Stream& stream);
+  void bring_back(Stream& stream);
+  void receive();
+  Fp8Device* device() { return device_ ? &*device_ : nullptr; }
+
   // The history, (tensors, history) oldest first, 0 where there is none yet; for checkpoints.
   std::vector<float>& amaxes() { return amaxes_; }
 
@@ -41,6 +51,7 @@ class Fp8State {
   int64_t history_;
   float margin_factor_;
   std::vector<float> amaxes_;
+  std::optional<Fp8Device> device_;
 };
 
 }  // namespace ingot

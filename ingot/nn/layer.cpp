@@ -1,13 +1,12 @@
 #include "ingot/nn/layer.h"
 
-#include <cstring>
-
-#include "ingot/core/parallel.h"
+#include "ingot/core/copy.h"
 #include "ingot/ops/bias.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/layernorm.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/ops/rmsnorm.h"
+#include "ingot/ops/row_sum.h"
 
 namespace ingot {
 
@@ -24,11 +23,17 @@ void plan_all_rows(Arena& arena, DType dtype, int64_t n, int64_t N, int64_t C) {
   if (n != N) arena.alloc(dtype, {N, C});
 }
 
+Tensor sums_scratch(LayerContext& ctx, int64_t C) {
+  return ctx.scratch.alloc(DType::f32, {row_sum_parts(ctx.scratch.device()), C});
+}
+
+void plan_sums(Arena& arena, int64_t C) { arena.alloc(DType::f32, {row_sum_parts(arena.device()), C}); }
+
 Tensor partial_gradient(LayerContext& ctx, int id, bool is_partial) {
   const Tensor grad = ctx.params.grad(id);
   if (!is_partial || id < 0) return grad;
   const Tensor partial = ctx.scratch.alloc(DType::f32, grad.shape);
-  std::memset(partial.data, 0, partial.bytes());
+  fill_zero(partial, ctx.stream);
   return partial;
 }
 
@@ -114,7 +119,7 @@ void Linear::backward_bias(LayerContext& ctx, const Tensor& dy) const {
   const ScratchScope scope(ctx.scratch);
   const bool is_partial = split_ == Split::kInputs && share_.has_partial_gradients();
   const Tensor db = partial_gradient(ctx, bias_, is_partial);
-  bias_backward(db, dy, ctx.scratch.alloc(DType::f32, {num_threads(), dy.dim(1)}), ctx.stream);
+  bias_backward(db, dy, sums_scratch(ctx, dy.dim(1)), ctx.stream);
   add_partial_gradient(ctx, bias_, db);
 }
 
@@ -193,18 +198,17 @@ void Norm::backward(LayerContext& ctx, const Tensor& d, const Tensor& dh, const 
   const Tensor dw = partial_gradient(ctx, weight_, has_partial_gradients_);
   const Tensor db = partial_gradient(ctx, bias_, has_partial_gradients_);
   if (kind_ == NormKind::kLayerNorm)
-    layernorm_backward(d, dw, db, dh, x, w, stats.mean, stats.rstd, d_residual,
-                       ctx.scratch.alloc(DType::f32, {2, num_threads(), C_}), ctx.stream);
+    layernorm_backward(d, dw, db, dh, x, w, stats.mean, stats.rstd, d_residual, sums_scratch(ctx, 2 * C_),
+                       ctx.stream);
   else
-    rmsnorm_backward(d, dw, dh, x, w, stats.rstd, d_residual,
-                     ctx.scratch.alloc(DType::f32, {num_threads(), C_}), ctx.stream);
+    rmsnorm_backward(d, dw, dh, x, w, stats.rstd, d_residual, sums_scratch(ctx, C_), ctx.stream);
   add_partial_gradient(ctx, weight_, dw);
   add_partial_gradient(ctx, bias_, db);
 }
 
 void Norm::plan(Arena& arena) const {
   const ScratchScope scope(arena);
-  arena.alloc(DType::f32, {2, num_threads(), C_});
+  plan_sums(arena, 2 * C_);
   if (!has_partial_gradients_) return;
   arena.alloc(DType::f32, {C_});
   arena.alloc(DType::f32, {C_});

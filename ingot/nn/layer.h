@@ -65,6 +65,10 @@ Tensor all_rows(Arena& scratch, const Tensor& own, int64_t N);
 // The same on a measuring arena.
 void plan_all_rows(Arena& arena, DType dtype, int64_t n, int64_t N, int64_t C);
 
+// Scratch for sums over rows of C columns in all (ops/row_sum.h), and the same on a measuring arena.
+Tensor sums_scratch(LayerContext& ctx, int64_t C);
+void plan_sums(Arena& arena, int64_t C);
+
 // The gradient of a parameter that all ranks have: itself, or where it is partial (of this rank's tokens)
 // zeroed scratch, which add_partial_gradient adds up over the ranks and then to it. id < 0: absent.
 Tensor partial_gradient(LayerContext& ctx, int id, bool is_partial);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ingot/core/copy.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/matmul.h"
 
@@ -15,6 +16,9 @@ constexpr int64_t kGradientBytes = int64_t{100} << 20, kLogitColumns = 1024, kLo
 constexpr int64_t kLeastTokens = 128;  // of a chunk, or the products become slow
 constexpr int64_t kCheckRows = 1024;   // of bf16 weights that the check widens at a time
 constexpr int64_t kTileTokens = 512;   // of a tile that is computed again
+// Of a GPU, whose products want many tokens: the f32 logits of one chunk, a tile that is computed again.
+constexpr int64_t kDeviceChunkBytes = int64_t{768} << 20;
+constexpr int64_t kDeviceTileTokens = 4096, kDeviceTileColumns = 16384;
 
 CrossEntropyConfig loss_config(const ModelConfig& model, const HeadConfig& head) {
   CrossEntropyConfig loss{.vocab = model.vocab};
@@ -74,28 +78,33 @@ LossHead::LossHead(const ModelConfig& model, const HeadConfig& config, DType com
       Vp_(share.part(model.vocab_padded())),
       weight_(weight) {}
 
-int64_t LossHead::chunk(int64_t N) const {
+int64_t LossHead::chunk(int64_t N, Device device) const {
   if (config_.kind == HeadKind::kDense) return N;
-  if (config_.kind == HeadKind::kRecompute) return std::min(N, kTileTokens);
+  if (config_.kind == HeadKind::kRecompute)
+    return std::min(N, device == Device::kCuda ? kDeviceTileTokens : kTileTokens);
   const HeadPrecision precision = product_precision(config_.precision, compute_);
   const bool is_half = precision == HeadPrecision::kBf16 || precision == HeadPrecision::kF16;
-  const int64_t fitting = is_half ? kGradientBytes / (Vp_ * 2) : kChunkBytes / (Vp_ * 4);
+  const int64_t fitting = device == Device::kCuda ? kDeviceChunkBytes / (Vp_ * 4)
+                          : is_half               ? kGradientBytes / (Vp_ * 2)
+                                                  : kChunkBytes / (Vp_ * 4);
   const int64_t chunk = std::clamp<int64_t>(fitting, std::min(kLeastTokens, N), N);
   const int64_t chunks = (N + chunk - 1) / chunk;
   return (N + chunks - 1) / chunks;
 }
 
-LinearCrossEntropyConfig LossHead::op_config(int64_t N, float grad_scale) const {
+LinearCrossEntropyConfig LossHead::op_config(int64_t N, float grad_scale, Device device) const {
   const bool is_training = grad_scale != 0;
   LinearCrossEntropyConfig op{.loss = loss_, .kind = config_.kind};
+  op.device = device;
   op.loss.grad_scale = grad_scale;
   if (!is_training) op.loss.label_smoothing = op.loss.z_loss = 0;
   const bool is_fp8 = config_.precision == HeadDtype::kFp8;
   op.precision = product_precision(is_fp8 && !is_training ? HeadDtype::kBf16 : config_.precision, compute_);
   op.accumulation = config_.accumulation;
   if (is_training) op.loss_dtype = config_.loss_dtype;
-  op.chunk_tokens = chunk(N);
-  op.logit_tokens = kLogitTokens * share_.count;
+  op.chunk_tokens = chunk(N, device);
+  op.logit_tokens = device == Device::kCuda ? op.chunk_tokens : kLogitTokens * share_.count;
+  if (device == Device::kCuda) op.tile_columns = kDeviceTileColumns;
   op.filter = static_cast<float>(config_.filter);
   op.fp8_scaling = config_.fp8_scaling;
   op.fp8_x_scale = static_cast<float>(config_.fp8_x_scale);
@@ -132,6 +141,7 @@ LossHead::CheckLayout LossHead::check_layout(Arena& arena, int64_t tokens) const
   l.logits = arena.alloc(DType::f32, {tokens, Vp_});
   l.targets = arena.alloc(DType::i32, {tokens});
   l.losses = arena.alloc(DType::f32, {tokens});
+  l.trained = arena.alloc(DType::f32, {tokens});
   if (compute_ != DType::f32) l.w_part = arena.alloc(DType::f32, {std::min(Vp_, kCheckRows), C_});
   if (share_.count > 1) l.share = make_column_share_scratch(arena, tokens, share_.count);
   return l;
@@ -141,7 +151,7 @@ void LossHead::plan(Arena& arena, int64_t N, bool is_training) const {
   for (const float grad_scale : {0.0f, 1.0f}) {
     if (grad_scale != 0 && !is_training) continue;
     const ScratchScope scope(arena);
-    layout(arena, N, op_config(N, grad_scale), grad_scale != 0);
+    layout(arena, N, op_config(N, grad_scale, arena.device()), grad_scale != 0);
   }
   if (!is_training || config_.raw_ce_every == 0) return;
   const ScratchScope scope(arena);
@@ -153,7 +163,7 @@ LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, co
   const Span span(ctx.stream.trace, "head");
   const ScratchScope scope(ctx.scratch);
   const bool has_grads = grad_scale != 0;
-  LinearCrossEntropyConfig op = op_config(x.dim(0), grad_scale);
+  LinearCrossEntropyConfig op = op_config(x.dim(0), grad_scale, ctx.scratch.device());
   op.columns = columns(ctx);
   const Layout l = layout(ctx.scratch, x.dim(0), op, has_grads);
   LinearCrossEntropyIn in{.x = l.x ? l.x : x, .w = l.w, .targets = targets};
@@ -179,8 +189,8 @@ LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, co
   return report;
 }
 
-RawLoss LossHead::check(LayerContext& ctx, const Tensor& losses, const Tensor& x, const Tensor& targets,
-                        int64_t tokens) const {
+void LossHead::check(LayerContext& ctx, const Tensor& sums, const Tensor& losses, const Tensor& x,
+                     const Tensor& targets, int64_t tokens) const {
   const Span span(ctx.stream.trace, "head check");
   const ScratchScope scope(ctx.scratch);
   const int64_t N = x.dim(0), k = std::min(tokens, N);
@@ -188,7 +198,8 @@ RawLoss LossHead::check(LayerContext& ctx, const Tensor& losses, const Tensor& x
   const auto row = [&](int64_t i) { return i * N / k; };
   for (int64_t i = 0; i < k; ++i) {
     cast(l.x.rows(i, i + 1), x.rows(row(i), row(i) + 1), ctx.stream);
-    l.targets.as<int32_t>()[i] = targets.as<int32_t>()[row(i)];
+    copy(l.targets.rows(i, i + 1), targets.rows(row(i), row(i) + 1), ctx.stream);
+    copy(l.trained.rows(i, i + 1), losses.rows(row(i), row(i) + 1), ctx.stream);
   }
   const Tensor w = ctx.params.best_weight(weight_);
   const int64_t step = w.dtype == DType::f32 ? Vp_ : l.w_part.dim(0);
@@ -199,31 +210,30 @@ RawLoss LossHead::check(LayerContext& ctx, const Tensor& losses, const Tensor& x
     matmul(l.logits.columns(v, v_end), l.x, part, MatmulForm::kNT, false, ctx.stream);
   }
 
-  RawLoss raw;
-  const auto sum_losses = [&](const CrossEntropyConfig& loss) {
+  const auto add_up = [&](int64_t row_of_sums, const CrossEntropyConfig& loss) {
     if (share_.count == 1)
       cross_entropy(l.losses, {}, {}, l.logits, l.targets, loss, ctx.stream);
     else
       shared_cross_entropy({.losses = l.losses, .is_correct = {}, .d_logits = {}}, l.logits, l.targets, loss,
                            columns(ctx), l.share, ctx.stream);
-    double total = 0;
-    for (int64_t i = 0; i < k; ++i) total += static_cast<double>(l.losses.as<float>()[i]);
-    return total;
+    loss_sums(sums_row(sums, row_of_sums), l.losses, {}, l.targets, ctx.stream);
   };
-  raw.objective = sum_losses(loss_);
   CrossEntropyConfig plain = loss_;
   plain.label_smoothing = plain.z_loss = 0;
-  raw.ce = sum_losses(plain);
-  for (int64_t i = 0; i < k; ++i) {
-    raw.trained += static_cast<double>(losses.as<float>()[row(i)]);
-    raw.tokens += l.targets.as<int32_t>()[i] != kIgnoreIndex;
-  }
-  if (raw.tokens == 0) return {};
-  const double counted = static_cast<double>(raw.tokens);
-  return {.ce = raw.ce / counted,
-          .objective = raw.objective / counted,
-          .trained = raw.trained / counted,
-          .tokens = raw.tokens};
+  add_up(0, loss_);
+  add_up(1, plain);
+  loss_sums(sums_row(sums, 2), l.trained, {}, l.targets, ctx.stream);
+}
+
+RawLoss read_raw_loss(const Tensor& sums) {
+  const LossTotals objective = read_loss_sums(sums_row(sums, 0)), plain = read_loss_sums(sums_row(sums, 1)),
+                   trained = read_loss_sums(sums_row(sums, 2));
+  if (trained.counted == 0) return {};
+  const double counted = static_cast<double>(trained.counted);
+  return {.ce = plain.loss / counted,
+          .objective = objective.loss / counted,
+          .trained = trained.loss / counted,
+          .tokens = trained.counted};
 }
 
 std::vector<std::string> LossHead::fp8_tensors() const {

@@ -10,6 +10,7 @@
 #include "ingot/nn/layer.h"
 #include "ingot/nn/tensor_share.h"
 #include "ingot/ops/linear_cross_entropy.h"
+#include "ingot/ops/loss_sums.h"
 
 namespace ingot {
 
@@ -42,6 +43,15 @@ struct RawLoss {
   int64_t tokens = 0;    // counted; 0: nothing was computed
 };
 
+// Row i of sums (n, kLossTotalsBytes), as loss_sums takes it.
+inline Tensor sums_row(const Tensor& sums, int64_t i) {
+  return sums.rows(i, i + 1).reshape({kLossTotalsBytes});
+}
+
+inline constexpr int64_t kCheckSums = 3;  // of the objective, of the plain loss, of what was trained on
+// Of a tensor that the host can read.
+RawLoss read_raw_loss(const Tensor& sums);
+
 class LossHead {
  public:
   LossHead() = default;
@@ -51,7 +61,7 @@ class LossHead {
            const TensorShare& share = {});
 
   // Tokens of one chunk, of a micro-batch of N.
-  int64_t chunk(int64_t N) const;
+  int64_t chunk(int64_t N, Device device = Device::kCpu) const;
   // The scratch that forward and check take, on a measuring arena.
   void plan(Arena& arena, int64_t N, bool is_training) const;
 
@@ -64,9 +74,10 @@ class LossHead {
   // evaluation alone. x (N, C) compute dtype; targets (N) i32.
   LinearCrossEntropyReport forward(LayerContext& ctx, const Out& out, const Tensor& x, const Tensor& targets,
                                    float grad_scale) const;
-  // About `tokens` rows of x, evenly spaced, beside the losses that forward gave.
-  RawLoss check(LayerContext& ctx, const Tensor& losses, const Tensor& x, const Tensor& targets,
-                int64_t tokens) const;
+  // About `tokens` rows of x, evenly spaced, beside the losses that forward gave: sums (kCheckSums,
+  // kLossTotalsBytes) for read_raw_loss.
+  void check(LayerContext& ctx, const Tensor& sums, const Tensor& losses, const Tensor& x,
+             const Tensor& targets, int64_t tokens) const;
 
   // The tensors that are cast to FP8, in the order in which forward counts them; none in other precisions.
   std::vector<std::string> fp8_tensors() const;
@@ -79,12 +90,13 @@ class LossHead {
     Tensor x, w, dx;  // in the dtype of the products; absent where the model's own serve
     LinearCrossEntropyScratch scratch;
   };
-  LinearCrossEntropyConfig op_config(int64_t N, float grad_scale) const;
+  LinearCrossEntropyConfig op_config(int64_t N, float grad_scale, Device device) const;
   ColumnShare columns(LayerContext& ctx) const;
   Layout layout(Arena& arena, int64_t N, const LinearCrossEntropyConfig& op, bool has_grads) const;
   struct CheckLayout {
-    Tensor x, logits, targets, losses;  // (k, C), (k, Vp), (k), (k)
-    Tensor w_part;                      // (rows, C) f32, for weights without an f32 master
+    Tensor x, logits;                 // (k, C), (k, Vp)
+    Tensor targets, losses, trained;  // (k)
+    Tensor w_part;                    // (rows, C) f32, for weights without an f32 master
     ColumnShareScratch share;
   };
   CheckLayout check_layout(Arena& arena, int64_t tokens) const;

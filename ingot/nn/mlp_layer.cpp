@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ingot/core/parallel.h"
 #include "ingot/ops/activation.h"
 
 namespace ingot {
@@ -91,7 +90,7 @@ void MlpLayer::plan(Arena& arena, int64_t N, DType compute, bool is_training) co
   up_.plan(arena, N);
   down_.plan(arena, N);
   norm_.plan(arena);
-  arena.alloc(DType::f32, {2, num_threads(), std::max(C_, in_width())});  // sums over rows
+  plan_sums(arena, 2 * std::max(C_, in_width()));
   if (share_.has_partial_gradients()) arena.alloc(DType::f32, {C_});
 }
 
@@ -144,8 +143,8 @@ void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) 
   } else {
     const ScratchScope inner(ctx.scratch);
     activation_backward(d_pre, ctx.params.grad(up_.bias_id()), d_act, saved.pre,
-                        ctx.params.weight(up_.bias_id()), activation_of(kind_),
-                        ctx.scratch.alloc(DType::f32, {num_threads(), F_}), ctx.stream);
+                        ctx.params.weight(up_.bias_id()), activation_of(kind_), sums_scratch(ctx, F_),
+                        ctx.stream);
   }
   const Tensor h = saved.h ? saved.h : dh;
   if (!saved.h) norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "ingot/core/parallel.h"
 #include "ingot/core/philox.h"
+#include "ingot/core/staging.h"
 #include "ingot/core/stream.h"
-#include "ingot/ops/bf16_tail.h"
+#include "ingot/ops/bf16_masters.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/random_normal.h"
 
@@ -75,7 +75,7 @@ namespace {
 
 size_t flat_bytes(const ParamList& list, DType dtype) {
   return static_cast<size_t>(list.elements()) * size_bytes(dtype) +
-         static_cast<size_t>(list.units()) * Arena::kAlign;
+         static_cast<size_t>(list.units()) * Arena::kDeviceAlign;
 }
 
 size_t params_bytes(const ParamList& list, DType compute, Masters masters) {
@@ -83,16 +83,17 @@ size_t params_bytes(const ParamList& list, DType compute, Masters masters) {
   if (masters == Masters::kF32) return flat_bytes(list, DType::f32) + copies;
   size_t vectors = 0;
   for (int u = 0; u < list.units(); ++u)
-    vectors += static_cast<size_t>(list.vector_elements(u)) * sizeof(float) + Arena::kAlign;
+    vectors += static_cast<size_t>(list.vector_elements(u)) * sizeof(float) + Arena::kDeviceAlign;
   return vectors + copies + (masters == Masters::kTail ? flat_bytes(list, DType::u16) : 0);
 }
 
 }  // namespace
 
-ResidentStore::ResidentStore(const ParamList& list, DType compute, bool has_grads, Masters masters)
+ResidentStore::ResidentStore(const ParamList& list, DType compute, bool has_grads, Masters masters,
+                             Device device)
     : TrainingStore(list, masters),
-      params_("parameters", params_bytes(list, compute, masters)),
-      grads_("gradients", has_grads ? flat_bytes(list, DType::f32) : 0) {
+      params_("parameters", params_bytes(list, compute, masters), memory_of(device)),
+      grads_("gradients", has_grads ? flat_bytes(list, DType::f32) : 0, memory_of(device)) {
   INGOT_CHECK(masters == Masters::kF32 || (compute == DType::bf16 && has_grads),
               "ResidentStore: weights without f32 masters need bf16 and gradients");
   for (int u = 0; u < list.units(); ++u) {
@@ -133,28 +134,13 @@ void ResidentStore::refresh_compute(Stream& stream) {
       if (unit.compute.data != unit.master.data) cast(unit.compute, unit.master, stream);
       continue;
     }
-    float* numbers = unit.grad.as<float>();
-    parallel_for(unit.grad.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
-      bf16* w = unit.compute.as<bf16>();
-      for (int64_t i = begin; i < end; ++i)
-        if (unit.tail)
-          split_tail(w[i], unit.tail.as<uint16_t>()[i], numbers[i]);
-        else
-          w[i] = bf16(numbers[i]);
-      std::fill(numbers + begin, numbers + end, 0.0f);
-    });
+    collapse_masters(unit.compute, unit.tail, unit.grad, stream);
   }
 }
 
-void ResidentStore::expand_masters() {
+void ResidentStore::expand_masters(Stream& stream) {
   if (masters() == Masters::kF32) return;
-  for (const UnitBuffers& unit : units_)
-    parallel_for(unit.grad.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
-      const bf16* w = unit.compute.as<bf16>();
-      float* numbers = unit.grad.as<float>();
-      for (int64_t i = begin; i < end; ++i)
-        numbers[i] = unit.tail ? join_tail(w[i], unit.tail.as<uint16_t>()[i]) : static_cast<float>(w[i]);
-    });
+  for (const UnitBuffers& unit : units_) ingot::expand_masters(unit.grad, unit.compute, unit.tail, stream);
 }
 
 void for_each_range(const ParamSpec& spec, const std::function<void(int64_t, int64_t, int64_t)>& f) {
@@ -195,12 +181,20 @@ void init_param(const Tensor& w, const ParamSpec& spec, int id, uint64_t seed) {
 }  // namespace
 
 void init_params(TrainingStore& store, uint64_t seed) {
+  Stream cpu;
+  init_params(store, seed, cpu);
+}
+
+void init_params(TrainingStore& store, uint64_t seed, Stream& stream) {
   std::vector<float> whole;  // one parameter at a time
+  Staging staging;
   for (const ParamPiece& piece : store.pieces()) {
     const ParamSpec& spec = store.list()[piece.id];
     const int64_t n = spec.elements();
     if (!store.is_sharded()) {
-      init_param(store.master(piece.id).reshape({n}), spec, piece.id, seed);
+      const Tensor master = store.master(piece.id).reshape({n});
+      init_param(staging.room(master), spec, piece.id, seed);
+      staging.write(master, stream);
     } else if (piece.elements() > 0) {
       whole.resize(static_cast<size_t>(n));
       init_param(Tensor(whole.data(), DType::f32, {n}), spec, piece.id, seed);

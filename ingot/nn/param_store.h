@@ -143,7 +143,7 @@ class TrainingStore : public ParamStore {
   virtual void refresh_compute(Stream& stream) = 0;
   // Makes master() of every parameter readable and writable, until refresh_compute. REQUIRES: all gradients
   // are zero.
-  virtual void expand_masters() = 0;
+  virtual void expand_masters(Stream& stream) = 0;
   // The whole of a tensor that is kept in pieces as parameter `id` is, a number per element or per 256: a
   // master, or state of the optimizer. shape: of the whole. Valid until the next call or micro-batch.
   virtual Tensor whole([[maybe_unused]] int id, const Tensor& piece, const Shape& shape) {
@@ -169,12 +169,13 @@ class ResidentStore : public TrainingStore {
  public:
   // without_grads: for evaluation and generation only.
   // REQUIRES: masters other than kF32 with a bf16 compute dtype and gradients.
-  ResidentStore(const ParamList& list, DType compute, bool has_grads = true, Masters masters = Masters::kF32);
+  ResidentStore(const ParamList& list, DType compute, bool has_grads = true, Masters masters = Masters::kF32,
+                Device device = Device::kCpu);
 
   const UnitBuffers& get(int unit) override { return units_[static_cast<size_t>(unit)]; }
   std::vector<ParamPiece> pieces() override;  // whole parameters
   void refresh_compute(Stream& stream) override;
-  void expand_masters() override;
+  void expand_masters(Stream& stream) override;
   const Arena& params_arena() const { return params_; }
   const Arena& grads_arena() const { return grads_; }
 
@@ -185,6 +186,7 @@ class ResidentStore : public TrainingStore {
 
 // Initial values into the masters: element i of the logical parameter p is a function of (seed, p, i) alone.
 // Without f32 masters: in the gradients' place, until refresh_compute.
-void init_params(TrainingStore& store, uint64_t seed);
+void init_params(TrainingStore& store, uint64_t seed, Stream& stream);
+void init_params(TrainingStore& store, uint64_t seed);  // on the CPU
 
 }  // namespace ingot

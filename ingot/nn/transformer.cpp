@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ingot/core/parallel.h"
+#include "ingot/core/copy.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/ops/residual_add.h"
 #include "ingot/ops/rope.h"
@@ -154,12 +154,21 @@ Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T, c
   saved.norm = final_norm_.make_stats(arena, n);
   saved.losses = arena.alloc(DType::f32, {N});
   saved.is_correct = arena.alloc(DType::u8, {N});
+  saved.sums = arena.alloc(DType::u8, {1 + kCheckSums, kLossTotalsBytes});
   return saved;
 }
 
-size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training) const {
+void Transformer::bring_to_device(Stream& stream) {
+  if (stream.device == Device::kCpu || !rope_table_) return;
+  device_tables_.emplace("rotary table", rope_table_.bytes() + Arena::kDeviceAlign, Memory::kDevice);
+  device_rope_table_ = device_tables_->alloc(DType::f32, rope_table_.shape);
+  copy(device_rope_table_, rope_table_, stream);
+  synchronize(stream);
+}
+
+size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training, Device device) const {
   const int64_t N = B * T, n = share_.rows(N), C = config_.width;
-  Arena arena("scratch plan");
+  Arena arena("scratch plan", memory_of(device));
   arena.alloc(compute_, {n, C});  // delta, or the final norm's result
   {
     const ScratchScope scope(arena);
@@ -203,8 +212,8 @@ void Transformer::run_units(LayerContext& ctx, const Tensor& tokens, const Tenso
   for (size_t l = 0; l < saved.attention.size(); ++l) {
     const int unit = block_unit(first_block(saved.units) + l);
     if (unit + 1 < saved.units.end) ctx.params.prefetch(unit + 1);
-    block(saved, l).attention.forward(ctx, saved.attention[l], h, base, delta, doc_start, rope_table_,
-                                      caches ? &(*caches)[l] : nullptr);
+    block(saved, l).attention.forward(ctx, saved.attention[l], h, base, delta, doc_start,
+                                      rope_table_on(ctx.stream), caches ? &(*caches)[l] : nullptr);
     block(saved, l).mlp.forward(ctx, saved.mlp[l], h, saved.attention[l].x, h);
     base = saved.mlp[l].x;
     delta = h;
@@ -214,6 +223,14 @@ void Transformer::run_units(LayerContext& ctx, const Tensor& tokens, const Tenso
     final_norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
   else if (delta)
     residual_add(saved.x, base, delta, ctx.stream);
+}
+
+LossSums read_sums(const Tensor& sums) {
+  const LossTotals all = read_loss_sums(sums_row(sums, 0));
+  return {.loss = all.loss,
+          .counted = all.counted,
+          .correct = all.correct,
+          .raw = read_raw_loss(sums.rows(1, 1 + kCheckSums))};
 }
 
 void LossSums::add(const LossSums& other) {
@@ -243,15 +260,14 @@ LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, Saved&
   const LinearCrossEntropyReport report = head_.forward(
       ctx, {.losses = saved.losses, .is_correct = saved.is_correct, .dx = dh}, h, all_targets, grad_scale);
   if (has_grads) ctx.region.enter_backward(saved.d, dh, ctx.stream);
-  LossSums sums{.head_tiles = report.tiles, .head_filtered = report.filtered_tiles, .raw = {}};
-  if (checked_tokens > 0) sums.raw = head_.check(ctx, saved.losses, h, all_targets, checked_tokens);
-  const int32_t* targets = batch.targets.as<int32_t>();
-  for (int64_t n = 0; n < N; ++n) {
-    if (targets[n] == kIgnoreIndex) continue;
-    sums.loss += static_cast<double>(saved.losses.as<float>()[n]);
-    sums.correct += saved.is_correct.as<uint8_t>()[n];
-    ++sums.counted;
-  }
+  fill_zero(saved.sums, ctx.stream);
+  loss_sums(sums_row(saved.sums, 0), saved.losses, saved.is_correct, all_targets, ctx.stream);
+  if (checked_tokens > 0)
+    head_.check(ctx, saved.sums.rows(1, 1 + kCheckSums), saved.losses, h, all_targets, checked_tokens);
+  LossSums sums;
+  if (saved.sums.device == Device::kCpu) sums = read_sums(saved.sums);
+  sums.head_tiles = report.tiles;
+  sums.head_filtered = report.filtered_tiles;
   return sums;
 }
 
@@ -270,7 +286,7 @@ void Transformer::recompute(LayerContext& ctx, const MicroBatch& batch, const Sa
     const AttentionLayer::Saved& attention = saved.attention[l];
     if (again.heads)
       block(saved, l).attention.forward(ctx, attention, again.residual ? h : Tensor{}, base, delta,
-                                        batch.doc_start, rope_table_, nullptr);
+                                        batch.doc_start, rope_table_on(ctx.stream), nullptr);
     base = again.residual ? attention.x : saved.mlp[l].x;
     delta = again.residual ? h : Tensor{};
     const bool goes_on = l + 1 < end;
@@ -293,7 +309,8 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
     if (unit > saved.units.first) ctx.params.prefetch(unit - 1);
     if (saved.plan.segment_end(l) == l + 1) recompute(ctx, batch, saved, saved.plan.segment_begin(l), l + 1);
     block(saved, l).mlp.backward(ctx, saved.mlp[l], saved.d);
-    block(saved, l).attention.backward(ctx, saved.attention[l], saved.d, batch.doc_start, rope_table_);
+    block(saved, l).attention.backward(ctx, saved.attention[l], saved.d, batch.doc_start,
+                                       rope_table_on(ctx.stream));
     ctx.params.release(unit);
     ctx.params.grad_ready(unit);
   }

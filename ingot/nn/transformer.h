@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ingot/nn/attention_layer.h"
@@ -13,10 +14,11 @@
 #include "ingot/nn/mlp_layer.h"
 #include "ingot/nn/param_store.h"
 #include "ingot/ops/embedding.h"
+#include "ingot/ops/loss_sums.h"
 
 namespace ingot {
 
-// One micro-batch. N = B*T.
+// One micro-batch, on the device of the stream. N = B*T.
 struct MicroBatch {
   Tensor tokens;     // (B, T) i32
   Tensor targets;    // (B, T) i32, kIgnoreIndex where nothing is predicted
@@ -32,6 +34,10 @@ struct LossSums {
 
   void add(const LossSums& other);
 };
+
+// What a Saved's sums say, of a tensor that the host can read; without what the host counts (the head's
+// tiles).
+LossSums read_sums(const Tensor& sums);
 
 // Consecutive units of a model, a pipeline stage: 0 the embedding, 1 .. layers the blocks, layers + 1 the
 // head.
@@ -54,6 +60,7 @@ class Transformer {
     Tensor d;           // (n, C) gradient of the residual stream, from the head (or what comes back) down
     Tensor losses;      // (N) f32
     Tensor is_correct;  // (N) u8
+    Tensor sums;        // (1 + kCheckSums, kLossTotalsBytes) u8
   };
 
   // config must be resolved, its vocab set. share: of tensor-parallel ranks, all of which call forward,
@@ -75,11 +82,15 @@ class Transformer {
   Saved make_saved(Arena& arena, int64_t B, int64_t T, const RecomputePlan& plan, UnitRange units) const;
   UnitRange all_units() const { return {0, head_unit() + 1}; }
   // Scratch bytes of forward and, when training, backward.
-  size_t scratch_bytes(int64_t B, int64_t T, bool is_training) const;
+  size_t scratch_bytes(int64_t B, int64_t T, bool is_training, Device device = Device::kCpu) const;
+  // Brings what the model itself keeps (the rotary table) to the stream's device. REQUIRED before it runs
+  // there.
+  void bring_to_device(Stream& stream);
 
   // Losses of the batch under the weights. With grad_scale != 0 also the head's gradients of
   // grad_scale * (sum of losses), and saved.d, from which backward goes on. checked_tokens > 0: so many
-  // losses are computed once more in f32.
+  // losses are computed once more in f32. On a CUDA stream the sums of losses are not known when it returns
+  // and are 0 in the result; saved.sums has them (read_sums).
   //
   // Of units without the embedding, forward goes on from stage_input (the x of the units before) and backward
   // leaves its gradient in saved.d; of units without the head, forward ends with saved.x, gives no losses,
@@ -99,7 +110,7 @@ class Transformer {
   BlockTimes time_block(ParamStore& params, int64_t B, int64_t T) const;
 
   // Tokens of one chunk of the head, of a micro-batch of N.
-  int64_t head_chunk(int64_t N) const { return head_.chunk(N); }
+  int64_t head_chunk(int64_t N, Device device = Device::kCpu) const { return head_.chunk(N, device); }
   // Names of the tensors that training casts to FP8, in the order of LayerContext::fp8.
   const std::vector<std::string>& fp8_tensors() const { return fp8_tensors_; }
 
@@ -130,6 +141,9 @@ class Transformer {
 
   // The rows of a (Vp, C) table that are here.
   TablePart table_part(const Tensor& rows) const { return {rows, share_.first(vocab_rows()), vocab_rows()}; }
+  const Tensor& rope_table_on(const Stream& stream) const {
+    return stream.device == Device::kCuda ? device_rope_table_ : rope_table_;
+  }
   int64_t vocab_rows() const { return config_.vocab_padded(); }
   ParamSpec table_spec(const char* name, Role role, int unit) const;
 
@@ -153,6 +167,8 @@ class Transformer {
   std::vector<std::string> fp8_tensors_;
   std::vector<float> rope_;  // (context, D); empty without rotary positions
   Tensor rope_table_;
+  std::optional<Arena> device_tables_;
+  Tensor device_rope_table_;
 };
 
 }  // namespace ingot

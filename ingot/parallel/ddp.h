@@ -45,7 +45,7 @@ class DdpStore : public TrainingStore {
   void finish_gradients() override;
   std::vector<ParamPiece> pieces() override { return store_.pieces(); }
   void refresh_compute(Stream& stream) override { store_.refresh_compute(stream); }
-  void expand_masters() override { store_.expand_masters(); }
+  void expand_masters(Stream& stream) override { store_.expand_masters(stream); }
 
   struct Bucket {
     int first_unit = 0, last_unit = 0;

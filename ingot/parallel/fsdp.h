@@ -45,7 +45,7 @@ class FsdpStore : public TrainingStore {
   void finish_gradients() override;
   std::vector<ParamPiece> pieces() override;
   void refresh_compute(Stream& stream) override;
-  void expand_masters() override {}
+  void expand_masters(Stream& /*stream*/) override {}
   Tensor whole(int id, const Tensor& piece, const Shape& shape) override;
 
   int64_t shard_elements(int unit) const { return units_[static_cast<size_t>(unit)].shard; }

@@ -85,7 +85,8 @@ TrainingStore& MeshParts::make_parts(const ParamList& list, const RunConfig& con
         FsdpConfig{.compute = config.precision.compute, .keeps_units = parallel.keeps_units}, stream);
     return *fsdp_;
   }
-  resident_ = std::make_unique<ResidentStore>(list, config.precision.compute, true, config.precision.master);
+  resident_ = std::make_unique<ResidentStore>(list, config.precision.compute, true, config.precision.master,
+                                              config.train.device);
   if (mesh_.dp->size() == 1) return *resident_;
   ddp_ = std::make_unique<DdpStore>(*resident_, *mesh_.dp,
                                     DdpConfig{.bucket_bytes = parallel.bucket_mb << 20,

@@ -24,7 +24,7 @@ class TensorStore : public TrainingStore {
   void finish_gradients() override { parts_.finish_gradients(); }
   std::vector<ParamPiece> pieces() override { return parts_.pieces(); }
   void refresh_compute(Stream& stream) override { parts_.refresh_compute(stream); }
-  void expand_masters() override { parts_.expand_masters(); }
+  void expand_masters(Stream& stream) override { parts_.expand_masters(stream); }
   // shape: of the logical tensor, a number per element.
   Tensor whole(int id, const Tensor& piece, const Shape& shape) override;
 

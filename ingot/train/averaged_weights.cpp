@@ -1,14 +1,13 @@
 #include "ingot/train/averaged_weights.h"
 
-#include <algorithm>
-
 #include "ingot/ops/cast.h"
+#include "ingot/ops/swap.h"
 
 namespace ingot {
 
 AveragedWeights::AveragedWeights(TrainingStore& params, const Optimizer& optimizer, Stream& stream)
     : params_(params), optimizer_(optimizer), stream_(stream) {
-  if (params_.masters() != Masters::kF32) params_.expand_masters();
+  if (params_.masters() != Masters::kF32) params_.expand_masters(stream_);
   swap_masters();
   if (params_.masters() == Masters::kF32) params_.refresh_compute(stream_);
   size_t i = 0;
@@ -27,9 +26,8 @@ AveragedWeights::~AveragedWeights() {
 void AveragedWeights::swap_masters() {
   size_t i = 0;
   for (const ParamPiece& piece : params_.pieces()) {
-    float* average = optimizer_.average(i++).as<float>();
-    if (piece.w.dtype == DType::f32)
-      std::swap_ranges(piece.w.as<float>(), piece.w.as<float>() + piece.elements(), average);
+    const Tensor average = optimizer_.average(i++);
+    if (piece.w.dtype == DType::f32) swap(piece.w, average, stream_);
   }
 }
 

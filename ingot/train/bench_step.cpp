@@ -1,6 +1,7 @@
 // bench_step: whole training steps on random tokens, and the same matrix products alone.
 #include <algorithm>
 
+#include "ingot/core/copy.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/train/bench_data.h"
 #include "ingot/train/machine.h"
@@ -34,7 +35,7 @@ std::vector<Product> step_products(const Transformer& model, const RunConfig& co
   add_linear(c.width, c.heads * c.head_dim, c.layers);
   add_linear(c.mlp_in_width(), c.width, c.layers);
   add_linear(c.width, c.ffn, c.layers);
-  const int64_t chunk = model.head_chunk(rows), chunks = (rows + chunk - 1) / chunk;
+  const int64_t chunk = model.head_chunk(rows, config.train.device), chunks = (rows + chunk - 1) / chunk;
   products.push_back({MatmulForm::kNT, chunk, c.vocab_padded(), c.width, chunks});
   products.push_back({MatmulForm::kNN, chunk, c.width, c.vocab_padded(), chunks});
   products.push_back({MatmulForm::kTN, c.vocab_padded(), c.width, chunk, chunks});
@@ -43,28 +44,29 @@ std::vector<Product> step_products(const Transformer& model, const RunConfig& co
 }
 
 // Milliseconds of the step's products on memory of their own, warm.
-double time_products(const std::vector<Product>& products, DType dtype) {
+double time_products(const std::vector<Product>& products, DType dtype, Device device) {
   size_t a_bytes = 0, b_bytes = 0, c_bytes = 0;
   for (const Product& p : products) {
     a_bytes = std::max(a_bytes, static_cast<size_t>(p.M * p.K) * 4);
     b_bytes = std::max(b_bytes, static_cast<size_t>(p.N * p.K) * 4);
     c_bytes = std::max(c_bytes, static_cast<size_t>(p.M * p.N) * 4);
   }
-  Arena arena("products", a_bytes + b_bytes + c_bytes + 3 * Arena::kAlign);
+  Arena arena("products", a_bytes + b_bytes + c_bytes + 3 * Arena::kDeviceAlign, memory_of(device));
   void* a = arena.alloc(DType::u8, {static_cast<int64_t>(a_bytes)}).data;
   void* b = arena.alloc(DType::u8, {static_cast<int64_t>(b_bytes)}).data;
   void* c = arena.alloc(DType::u8, {static_cast<int64_t>(c_bytes)}).data;
-  Stream stream;
+  Stream stream = make_stream(device);
   double total_ms = 0;
   for (const Product& p : products) {
     const bool is_weight_gradient = p.form == MatmulForm::kTN;
-    const Tensor ta(a, dtype, is_weight_gradient ? Shape{p.K, p.M} : Shape{p.M, p.K});
-    const Tensor tb(b, dtype, p.form == MatmulForm::kNT ? Shape{p.N, p.K} : Shape{p.K, p.N});
-    const Tensor tc(c, is_weight_gradient ? DType::f32 : dtype, {p.M, p.N});
+    const Tensor ta(a, dtype, is_weight_gradient ? Shape{p.K, p.M} : Shape{p.M, p.K}, device);
+    const Tensor tb(b, dtype, p.form == MatmulForm::kNT ? Shape{p.N, p.K} : Shape{p.K, p.N}, device);
+    const Tensor tc(c, is_weight_gradient ? DType::f32 : dtype, {p.M, p.N}, device);
     std::vector<double> times;
     for (int i = 0; i < 4; ++i) {
       const Clock::time_point start = Clock::now();
       matmul(tc, ta, tb, p.form, is_weight_gradient, stream);
+      synchronize(stream);
       if (i > 0) times.push_back(milliseconds_since(start));
     }
     total_ms += median(times) * static_cast<double>(p.count);
@@ -86,7 +88,7 @@ StepBench bench_step(const RunConfig& given, int64_t steps) {
   StepBench result;
   result.preset = config.preset;
   result.dtype = name(config.precision.compute);
-  result.engine = matmul_engine(config.precision.compute);
+  result.engine = matmul_engine(config.precision.compute, config.train.device);
   result.steps = steps;
   result.batch_size = config.train.batch_size * config.train.grad_accum;
   result.context = config.model.context;
@@ -101,6 +103,7 @@ StepBench bench_step(const RunConfig& given, int64_t steps) {
   for (int64_t i = 0; i < steps; ++i) {
     const Clock::time_point start = Clock::now();
     result.loss_last = trainer.step(loader, {.lr = config.optimizer.lr * 0.1}).loss;
+    synchronize(trainer.stream());
     times.push_back(milliseconds_since(start));
     const double matmul_now = trainer.trace().time_s("matmul");
     matmul_times.push_back((matmul_now - matmul_before) * 1e3);
@@ -113,8 +116,9 @@ StepBench bench_step(const RunConfig& given, int64_t steps) {
     result.phases_ms.emplace_back(phase.name, phase.time_s * 1e3 / static_cast<double>(steps));
   for (const Trainer::ArenaUse& use : trainer.arenas()) result.arena_bytes.emplace_back(use.name, use.bytes);
   result.peak_rss_bytes = peak_rss_bytes();
-  result.products_alone_ms = time_products(step_products(trainer.model(), config), config.precision.compute);
-  result.peak_gflops = measure_product_peak(config.precision.compute);
+  result.products_alone_ms =
+      time_products(step_products(trainer.model(), config), config.precision.compute, config.train.device);
+  result.peak_gflops = measure_product_peak(config.precision.compute, config.train.device);
   result.mfu = trainer.model().config().flops_per_token() * result.tokens_per_s / (result.peak_gflops * 1e9);
   return result;
 }

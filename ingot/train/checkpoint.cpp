@@ -6,6 +6,7 @@
 #include <span>
 
 #include "ingot/core/file.h"
+#include "ingot/core/staging.h"
 #include "ingot/train/config_toml.h"
 #include "ingot/train/hf_weights.h"
 #include "ingot/train/whole_tensors.h"
@@ -25,7 +26,9 @@ std::vector<Tensor> masters(ParamStore& params) {
 // All weights readable as f32 for as long as it lives, also when writing them fails.
 class ExpandedMasters {
  public:
-  explicit ExpandedMasters(Trainer& trainer) : trainer_(trainer) { trainer.params().expand_masters(); }
+  explicit ExpandedMasters(Trainer& trainer) : trainer_(trainer) {
+    trainer.params().expand_masters(trainer.stream());
+  }
   ~ExpandedMasters() {
     if (trainer_.params().masters() != Masters::kF32) trainer_.params().refresh_compute(trainer_.stream());
   }
@@ -117,7 +120,23 @@ void write_text(const fs::path& path, std::string_view text) {
   file.close();
 }
 
-void read_optimizer(const SafetensorsFile& file, const Optimizer& optimizer, const ParamList& params) {
+// One at a time, to a device.
+void read_weights(const SafetensorsFile& file, Trainer& trainer) {
+  TrainingStore& params = trainer.params();
+  const std::vector<Tensor> all = masters(params);
+  std::vector<Tensor> values(all.size());
+  Staging staging;
+  for (size_t id = 0; id < all.size(); ++id) {
+    values[id] = staging.room(all[id]);
+    read_hf_tensors(file, trainer.model(), values);
+    staging.write(all[id], trainer.stream());
+    values[id] = {};
+  }
+}
+
+void read_optimizer(const SafetensorsFile& file, const Optimizer& optimizer, const ParamList& params,
+                    Stream& stream) {
+  Staging staging;
   for (const Optimizer::State& state : optimizer.states()) {
     const SafetensorsEntry& entry = file.get(state.name);
     const Tensor& t = state.tensor;
@@ -125,8 +144,9 @@ void read_optimizer(const SafetensorsFile& file, const Optimizer& optimizer, con
     if (entry.dtype != t.dtype || entry.shape != dims_of(full))
       fail(ErrorKind::kData, "{}: tensor {} is {} {}, the optimizer asks for {} {}", file.label(), state.name,
            entry.dtype_name, entry.shape_text(), name(t.dtype), full.to_string());
-    copy_part(static_cast<std::byte*>(t.data), entry.bytes.data(), params[state.param], state.begin,
-              state.begin + t.elements(), size_bytes(t.dtype));
+    copy_part(static_cast<std::byte*>(staging.room(t).data), entry.bytes.data(), params[state.param],
+              state.begin, state.begin + t.elements(), size_bytes(t.dtype));
+    staging.write(t, stream);
   }
   if (file.tensors().size() != optimizer.states().size())
     fail(ErrorKind::kData,
@@ -285,9 +305,9 @@ TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
   if (trainer.params().is_sharded())
     read_pieces(weights, trainer);
   else
-    read_hf_tensors(weights, trainer.model(), masters(trainer.params()));
+    read_weights(weights, trainer);
   read_optimizer(SafetensorsFile(path / "optimizer.safetensors"), trainer.optimizer(),
-                 trainer.model().params());
+                 trainer.model().params(), trainer.stream());
   trainer.optimizer().set_t(field<int64_t>(json, "optimizer_t", state_path));
   read_fp8(path / "fp8.safetensors", trainer.fp8());
   const auto scaler = list_field<double>(json, "loss_scaler", state_path);

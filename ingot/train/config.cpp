@@ -4,6 +4,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/train/data_share.h"
+#include "ingot/train/on_cuda.h"
 #include "ingot/train/run_plan.h"
 
 namespace ingot {
@@ -89,6 +90,7 @@ void RunConfig::validate() const {
   validate_length(*this);
   validate_samples(sample);
   parallel.validate();
+  if (train.device == Device::kCuda) validate_on_cuda(*this);
   if (parallel.fsdp > 1 && precision.master != Masters::kF32)
     fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.fsdp above 1, whose shards are f32");
   if (parallel.tp > 1) validate_tensor_parallel(*this);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ingot/core/dtype.h"
+#include "ingot/core/tensor.h"
 #include "ingot/nn/config.h"
 #include "ingot/nn/loss_head.h"
 #include "ingot/nn/param_store.h"
@@ -43,6 +44,7 @@ struct TrainConfig {
   int64_t log_every = 10;     // steps between lines on the console; metrics.jsonl has every step
   int64_t stats_every = 100;  // steps between lines about every parameter in params.jsonl; 0: never
   int64_t threads = 0;        // 0: all cores
+  Device device = Device::kCpu;
 };
 
 struct PrecisionConfig {

@@ -130,6 +130,8 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
                        "steps between norms of every parameter in params.jsonl; 0: never", train,
                        &T::stats_every));
   keys.push_back(whole("train.threads", 0, 4096, "0: all cores", train, &T::threads));
+  keys.push_back(choice<Device>("train.device", {{"cpu", Device::kCpu}, {"cuda", Device::kCuda}},
+                                "where the model is trained", train, &T::device));
 }
 
 void add_precision_keys(std::vector<ConfigKey>& keys) {

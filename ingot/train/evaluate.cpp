@@ -6,7 +6,7 @@
 
 namespace ingot {
 
-EvalResult evaluate(const Transformer& model, LayerContext& ctx, Transformer::Saved& saved,
+EvalResult evaluate(const Transformer& model, LayerContext& ctx, DeviceFeed& feed, Transformer::Saved& saved,
                     const TokenSource& text, const EvalWalk& walk, Reducer& data) {
   const DataShare& share = walk.share;
   EvalWindows windows(text,
@@ -22,9 +22,9 @@ EvalResult evaluate(const Transformer& model, LayerContext& ctx, Transformer::Sa
   LossSums total;
   windows.end_at(wanted);
   while (const Batch* batch = windows.next()) {
-    const MicroBatch micro{.tokens = batch->tokens, .targets = batch->targets, .doc_start = batch->doc_start};
-    const LossSums sums = model.forward(ctx, micro, saved, 0);
-    total.add(sums);
+    total.add(model.forward(ctx, feed.send(*batch, ctx.stream), saved, 0));
+    feed.bring_back(saved.sums, ctx.stream);
+    for (const LossSums& sums : feed.receive(ctx.stream)) total.add(sums);
   }
   std::array<double, 3> all{total.loss, static_cast<double>(total.counted),
                             static_cast<double>(total.correct)};

@@ -4,6 +4,7 @@
 #include "ingot/data/loader.h"
 #include "ingot/nn/transformer.h"
 #include "ingot/train/data_share.h"
+#include "ingot/train/device_feed.h"
 #include "ingot/train/reduce.h"
 
 namespace ingot {
@@ -22,9 +23,9 @@ struct EvalWalk {
 };
 
 // Walks the text in consecutive windows of T tokens; every token but the first is predicted once. ctx:
-// without dropout; saved: of (share.batch_size, T), whose contents are lost. Called by all ranks of `data`,
-// each of which takes its share of the windows.
-EvalResult evaluate(const Transformer& model, LayerContext& ctx, Transformer::Saved& saved,
+// without dropout; feed: of its stream's device; saved: of (share.batch_size, T), whose contents are lost.
+// Called by all ranks of `data`, each of which takes its share of the windows.
+EvalResult evaluate(const Transformer& model, LayerContext& ctx, DeviceFeed& feed, Transformer::Saved& saved,
                     const TokenSource& text, const EvalWalk& walk, Reducer& data);
 
 }  // namespace ingot

@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "ingot/core/staging.h"
 #include "ingot/ops/dispatch.h"
 
 namespace ingot {
@@ -24,10 +25,27 @@ bool is_finite_range(const T* x, int64_t n) {
   return std::all_of(x, x + n, [](T value) { return std::isfinite(static_cast<float>(value)); });
 }
 
-std::optional<NonFinitePlace> bad_weight(TrainingStore& params, int unit) {
+// f32, bf16 or f16, any shape.
+class Finder {
+ public:
+  explicit Finder(Stream& stream) : stream_(stream) {}
+
+  bool is_all_finite(const Tensor& t) {
+    const Tensor x = staging_.read(t, stream_);
+    bool is_finite = true;
+    INGOT_DISPATCH(x.dtype, T, { is_finite = is_finite_range(x.as<T>(), x.elements()); });
+    return is_finite;
+  }
+
+ private:
+  Stream& stream_;
+  Staging staging_;
+};
+
+std::optional<NonFinitePlace> bad_weight(TrainingStore& params, int unit, Finder& finder) {
   for (const ParamPiece& piece : params.pieces()) {
     const ParamSpec& spec = params.list()[piece.id];
-    if (spec.unit == unit && !is_all_finite(piece.w))
+    if (spec.unit == unit && !finder.is_all_finite(piece.w))
       return NonFinitePlace{layer_name(params.list(), unit), fmt::format("weight {}", spec.name)};
   }
   return std::nullopt;
@@ -66,22 +84,18 @@ std::string NonFinite::text() const {
   return fmt::format("{} is not finite in {}: {}, {}", what, where, place.layer, place.tensor);
 }
 
-bool is_all_finite(const Tensor& x) {
-  bool is_finite = true;
-  INGOT_DISPATCH(x.dtype, T, { is_finite = is_finite_range(x.as<T>(), x.elements()); });
-  return is_finite;
-}
-
-std::optional<NonFinitePlace> first_non_finite(TrainingStore& params, const Transformer::Saved& saved) {
+std::optional<NonFinitePlace> first_non_finite(TrainingStore& params, const Transformer::Saved& saved,
+                                               Stream& stream) {
+  Finder finder(stream);
   const ParamList& list = params.list();
   std::optional<NonFinitePlace> found;
   int unseen = -1;  // the first unit whose result has been overwritten since the last that was looked at
   const auto look = [&](const Residual& residual) {
-    if (!found) found = bad_weight(params, residual.unit);
+    if (!found) found = bad_weight(params, residual.unit, finder);
     if (found) return;
     if (residual.is_overwritten) {
       if (unseen < 0) unseen = residual.unit;
-    } else if (is_all_finite(residual.x)) {
+    } else if (finder.is_all_finite(residual.x)) {
       unseen = -1;
     } else {
       const std::string layer = layer_name(list, residual.unit);
@@ -91,26 +105,28 @@ std::optional<NonFinitePlace> first_non_finite(TrainingStore& params, const Tran
   };
   for (const Residual& residual : residual_stream(saved)) look(residual);
   const int head = list.units() - 1;
-  if (!found) found = bad_weight(params, head);
-  if (!found && !is_all_finite(saved.losses)) found = NonFinitePlace{layer_name(list, head), "losses"};
+  if (!found) found = bad_weight(params, head, finder);
+  if (!found && !finder.is_all_finite(saved.losses)) found = NonFinitePlace{layer_name(list, head), "losses"};
   return found;
 }
 
-std::optional<NonFinitePlace> first_non_finite_gradient(TrainingStore& params) {
+std::optional<NonFinitePlace> first_non_finite_gradient(TrainingStore& params, Stream& stream) {
+  Finder finder(stream);
   const std::vector<ParamPiece> pieces = params.pieces();
   for (size_t p = pieces.size(); p-- > 0;) {
     const ParamSpec& spec = params.list()[pieces[p].id];
-    if (!is_all_finite(pieces[p].grad))
+    if (!finder.is_all_finite(pieces[p].grad))
       return NonFinitePlace{layer_name(params.list(), spec.unit), fmt::format("gradient of {}", spec.name)};
   }
   return std::nullopt;
 }
 
-NonFinitePlace largest_gradient(TrainingStore& params) {
+NonFinitePlace largest_gradient(TrainingStore& params, Stream& stream) {
+  Staging staging;
   NonFinitePlace place;
   float largest = -1;
   for (const ParamPiece& piece : params.pieces()) {
-    const float* g = piece.grad.as<float>();
+    const float* g = staging.read(piece.grad, stream).as<float>();
     float here = 0;
     for (int64_t i = 0; i < piece.elements(); ++i) here = std::max(here, std::abs(g[i]));
     if (here <= largest) continue;

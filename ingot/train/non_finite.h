@@ -25,17 +25,17 @@ struct NonFinite {
   std::string text() const;  // "loss not finite in micro-batch 1: block 3, output of attention"
 };
 
-bool is_all_finite(const Tensor& x);  // f32, bf16 or f16, any shape
-
 // In the order of forward: the weights of a unit that are kept on this rank, then the residual stream behind
 // each half of it, then the losses. saved: of the forward that went wrong. nullopt if all is finite.
-std::optional<NonFinitePlace> first_non_finite(TrainingStore& params, const Transformer::Saved& saved);
+// All of these wait for the stream.
+std::optional<NonFinitePlace> first_non_finite(TrainingStore& params, const Transformer::Saved& saved,
+                                               Stream& stream);
 
 // In the order of backward: from the head down to the embedding. nullopt if all is finite.
-std::optional<NonFinitePlace> first_non_finite_gradient(TrainingStore& params);
+std::optional<NonFinitePlace> first_non_finite_gradient(TrainingStore& params, Stream& stream);
 
 // The gradient with the largest value: for a norm that overflows though no gradient does.
-NonFinitePlace largest_gradient(TrainingStore& params);
+NonFinitePlace largest_gradient(TrainingStore& params, Stream& stream);
 
 // What the ranks have found, of the earliest micro-batch; nullopt if nobody has found anything. Called by all
 // ranks.

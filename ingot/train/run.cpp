@@ -38,10 +38,11 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
   LayerContext ctx{
       .params = *loaded.params, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
   Reducer alone;
+  DeviceFeed feed(Device::kCpu, {}, 0);
   const EvalWalk walk{.max_tokens = options.max_tokens,
                       .has_document_mask = false,
                       .share = {.ranks = 1, .rank = 0, .batch_size = B, .global_batch = B}};
-  return {.result = evaluate(model, ctx, saved, text, walk, alone), .context = T};
+  return {.result = evaluate(model, ctx, feed, saved, text, walk, alone), .context = T};
 }
 
 void generate_from_checkpoint(const std::filesystem::path& checkpoint, const GenerateOptions& options,

@@ -2,13 +2,32 @@
 
 #include <fmt/format.h>
 
+#include <memory>
+
+#include "ingot/core/copy.h"
 #include "ingot/train/generate.h"
 
 namespace ingot {
+namespace {
+
+// Text is generated on the CPU: a copy of weights that lie on a device; null where they do not.
+std::unique_ptr<ResidentStore> host_weights(Trainer& trainer) {
+  Stream& stream = trainer.stream();
+  if (stream.device == Device::kCpu) return nullptr;
+  auto host = std::make_unique<ResidentStore>(trainer.model().params(), trainer.model().compute(), false);
+  for (int id = 0; id < static_cast<int>(host->list().specs().size()); ++id)
+    copy(host->weight(id), trainer.params().weight(id), stream);
+  synchronize(stream);
+  return host;
+}
+
+}  // namespace
 
 std::string run_samples(const SamplesConfig& options, Trainer& trainer, const Tokenizer& tokenizer,
                         uint64_t seed, Console& console) {
-  Generator generator(trainer.model(), trainer.params(), trainer.region());
+  const std::unique_ptr<ResidentStore> host = host_weights(trainer);
+  Generator generator(trainer.model(), host ? static_cast<ParamStore&>(*host) : trainer.params(),
+                      trainer.region());
   std::string all;
   for (int64_t i = 0; i < options.count; ++i) {
     const std::string prompt =

@@ -16,11 +16,12 @@
 namespace ingot {
 namespace {
 
-// The checkpoint's own copy: where this part of the run is to stop, and on how many ranks it goes on, is no
+// The checkpoint's own copy: where this part of the run is to stop, and on what it goes on, is no
 // property of the model.
 std::string checkpoint_config(RunConfig config) {
   config.train.stop_at = 0;
   config.parallel = {};
+  config.train.device = Device::kCpu;
   return config_toml(config, ConfigDocs::kNone);
 }
 
@@ -76,7 +77,7 @@ Session::Session(const RunConfig& config, RunFolder& folder, bool is_resume, Con
       plan_(config_),
       guard_(config_.guard),
       log_(folder, first_step_again()),
-      peak_gflops_(sum_over(measure_product_peak(config.precision.compute), all_)) {
+      peak_gflops_(sum_over(measure_product_peak(config.precision.compute, config.train.device), all_)) {
   state_.data_hash = data_.train.content_hash();
   check_data_of_ranks();
   if (resumed_)
@@ -153,10 +154,10 @@ void Session::restore(const Checkpoint& checkpoint) {
 
 void Session::say_hello() {
   const ModelConfig& model = trainer_.model().config();
-  console_.line(fmt::format("model {} layers x {} wide, {} heads, context {}: {} parameters, {} in {}",
-                            model.layers, model.width, model.heads, model.context,
-                            format_count(static_cast<double>(model.parameters())),
-                            name(config_.precision.compute), matmul_engine(config_.precision.compute)));
+  console_.line(fmt::format(
+      "model {} layers x {} wide, {} heads, context {}: {} parameters, {} in {}", model.layers, model.width,
+      model.heads, model.context, format_count(static_cast<double>(model.parameters())),
+      name(config_.precision.compute), matmul_engine(config_.precision.compute, config_.train.device)));
   const DataShare& share = trainer_.share();
   if (all_.ranks() > 1)
     console_.line(fmt::format("ranks {}: {}; each computes {} of a step's {} x {} sequences, {} at a time",

@@ -5,15 +5,18 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <span>
 
+#include "ingot/core/copy.h"
 #include "ingot/core/error.h"
 #include "ingot/train/averaged_weights.h"
 
 namespace ingot {
 namespace {
 
-size_t activation_bytes(const Transformer& model, int64_t B, int64_t T, const RecomputePlan& plan) {
-  Arena arena("activations plan");
+size_t activation_bytes(const Transformer& model, int64_t B, int64_t T, const RecomputePlan& plan,
+                        Device device = Device::kCpu) {
+  Arena arena("activations plan", memory_of(device));
   model.make_saved(arena, B, T, plan);
   return arena.peak_bytes();
 }
@@ -103,16 +106,13 @@ void check_trained_loss(const RawLoss& raw, double limit, int64_t step) {
       step, raw.tokens, raw.trained, raw.objective, limit);
 }
 
-MicroBatch micro_batch(const Batch& batch) {
-  return {.tokens = batch.tokens, .targets = batch.targets, .doc_start = batch.doc_start};
-}
-
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
     : config_(config),
       parts_(std::move(parts)),
       share_(parts_->share(config.train)),
+      stream_(make_stream(config.train.device)),
       model_(config.model.resolved(), config.precision.compute, config.head, config.precision.fp8,
              parts_->tensor_share(config)),
       fp8_(model_.fp8_tensors(),
@@ -123,15 +123,21 @@ Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
       loss_scaler_(config.precision.compute == DType::f16 ? LossScaler(config.precision.loss_scale)
                                                           : LossScaler()),
       planned_(choose_recompute(config, model_, params_, share_.batch_size, reducers().all)),
-      activations_("activations",
-                   activation_bytes(model_, share_.batch_size, config.model.context, planned_)),
-      scratch_("scratch", model_.scratch_bytes(share_.batch_size, config.model.context, true)) {
+      activations_(
+          "activations",
+          activation_bytes(model_, share_.batch_size, config.model.context, planned_, stream_.device),
+          memory_of(stream_.device)),
+      scratch_("scratch", model_.scratch_bytes(share_.batch_size, config.model.context, true, stream_.device),
+               memory_of(stream_.device)),
+      feed_(stream_.device, batch_shape(), share_.micros(config.train.grad_accum)) {
   stream_.trace = &trace_;
+  model_.bring_to_device(stream_);
+  fp8_.bring_to_device(stream_);
   set_recompute(planned_);
 }
 
 void Trainer::initialise() {
-  init_params(params_, config_.train.seed);
+  init_params(params_, config_.train.seed, stream_);
   params_.refresh_compute(stream_);
 }
 
@@ -195,43 +201,63 @@ LossSums Trainer::run_micro_batches(Loader& loader, int64_t micros, StepResult& 
     schedule_ = accumulation_schedule(own);  // the ramp's next stage
   for (const MicroOp& op : schedule_) {
     if (op.kind == MicroOp::Kind::kForward) {
-      batch = micro_batch(loader.next());
+      batch = feed_.send(loader.next(), stream_);
       result.wait_s += loader.last_wait_s();
       params_.begin_micro(op.micro == own - 1);
     }
     const LossSums sums = run_micro(op, batch, micros);
     total.add(sums);
+    if (op.kind == MicroOp::Kind::kForward) feed_.bring_back(saved_.sums, stream_);
     if (std::isfinite(sums.loss) || result.non_finite) continue;
-    const auto place = first_non_finite(params_, saved_);
-    result.non_finite = NonFinite{NonFinite::Kind::kLoss, share_.number(op.micro),
-                                  place.value_or(NonFinitePlace{"head", "the sum of the losses"})};
+    result.non_finite = NonFinite{NonFinite::Kind::kLoss, share_.number(op.micro), bad_loss_place()};
   }
   params_.finish_gradients();
   return total;
 }
 
+NonFinitePlace Trainer::bad_loss_place() {
+  return first_non_finite(params_, saved_, stream_).value_or(NonFinitePlace{"head", "the sum of the losses"});
+}
+
+// From a device, with the first micro-batch whose loss is not finite: where in it, is found by computing it
+// again.
+void Trainer::receive_losses(Loader& loader, int64_t first_sample, int64_t micros, LossSums& total,
+                             StepResult& result) {
+  const std::span<const LossSums> sums = feed_.receive(stream_);
+  for (const LossSums& of_micro : sums) total.add(of_micro);
+  const auto bad =
+      std::ranges::find_if(sums, [](const LossSums& of_micro) { return !std::isfinite(of_micro.loss); });
+  if (bad == sums.end()) return;
+  const int64_t end = loader.position(), micro = bad - sums.begin();
+  loader.seek(first_sample);
+  for (int64_t i = 0; i < micro; ++i) loader.next();
+  run_micro({MicroOp::Kind::kForward, micro}, feed_.send(loader.next(), stream_), micros);
+  result.non_finite = NonFinite{NonFinite::Kind::kLoss, share_.number(micro), bad_loss_place()};
+  loader.seek(end);
+}
+
 // Each micro-batch alone, from gradients that are zero; on every rank its own.
 NonFinite Trainer::find_bad_gradient(Loader& loader, int64_t first_sample, int64_t micros) {
   NonFinite sum{NonFinite::Kind::kGradientNorm, -1, {}};
-  if (const auto place = first_non_finite_gradient(params_))
+  if (const auto place = first_non_finite_gradient(params_, stream_))
     sum = {NonFinite::Kind::kGradient, -1, *place};
   else
-    sum.place = largest_gradient(params_);
+    sum.place = largest_gradient(params_, stream_);
   std::optional<NonFinite> found;
   const int64_t end = loader.position();
   loader.seek(first_sample);
   for (int64_t micro = 0; micro < share_.micros(micros); ++micro) {
     discard();
-    const MicroBatch batch = micro_batch(loader.next());
+    const MicroBatch batch = feed_.send(loader.next(), stream_);
     params_.begin_micro(false);
     run_micro({MicroOp::Kind::kForward, micro}, batch, micros);
     run_micro({MicroOp::Kind::kBackward, micro}, batch, micros);
     params_.finish_gradients();
     if (found) continue;
-    if (const auto place = first_non_finite_gradient(params_))
+    if (const auto place = first_non_finite_gradient(params_, stream_))
       found = {NonFinite::Kind::kGradient, share_.number(micro), *place};
     else if (!std::isfinite(optimizer_.grad_norm(stream_)))
-      found = {NonFinite::Kind::kGradientNorm, share_.number(micro), largest_gradient(params_)};
+      found = {NonFinite::Kind::kGradientNorm, share_.number(micro), largest_gradient(params_, stream_)};
   }
   loader.seek(end);
   return first_of_ranks(found, reducers().all).value_or(sum);
@@ -271,14 +297,18 @@ double Trainer::grad_norm() {
 StepResult Trainer::gradients(Loader& loader, int64_t micros) {
   StepResult result;
   const int64_t first_sample = loader.position();
-  fp8_.begin_step();
+  fp8_.begin_step(stream_);
   LossSums sums = run_micro_batches(loader, micros, result);
+  fp8_.bring_back(stream_);
+  const double norm = grad_norm();  // a device's stream is waited for here, once in a step
+  fp8_.receive();
+  if (feed_.is_on_device()) receive_losses(loader, first_sample, micros, sums, result);
   add_up(sums, result);
   // The mean is over the tokens that were counted, whatever was expected.
   result.loss_scale = loss_scaler_.scale();
   result.grad_correction =
       expected_tokens(micros) / std::max(1.0, static_cast<double>(result.tokens)) / result.loss_scale;
-  result.grad_norm = grad_norm() * result.grad_correction;
+  result.grad_norm = norm * result.grad_correction;
   if (!std::isfinite(result.loss))
     result.non_finite = first_of_ranks(result.non_finite, reducers().all);
   else if (has_overflowed(result) && loss_scaler_.overflowed())
@@ -312,7 +342,7 @@ void Trainer::update(const StepResult& result, const StepInputs& inputs) {
 }
 
 void Trainer::discard() {
-  for (const ParamPiece& piece : params_.pieces()) std::memset(piece.grad.data, 0, piece.grad.bytes());
+  for (const ParamPiece& piece : params_.pieces()) fill_zero(piece.grad, stream_);
 }
 
 // Of a parameter that ranks keep in pieces: from the sums of squares over all of them.
@@ -359,7 +389,7 @@ EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens) {
   std::optional<AveragedWeights> averaged;
   if (config_.optimizer.ema > 0 && optimizer_.t() > 0) averaged.emplace(params_, optimizer_, stream_);
   return ingot::evaluate(
-      model_, ctx, saved_, text,
+      model_, ctx, feed_, saved_, text,
       {.max_tokens = max_tokens, .has_document_mask = config_.data.has_document_mask, .share = share_},
       reducers().data);
 }
@@ -369,6 +399,7 @@ std::vector<Trainer::ArenaUse> Trainer::arenas() const {
   std::vector<const Arena*> arenas = params_.arenas();
   for (const Arena* own : {&optimizer_.arena(), &optimizer_.scratch(), &activations_, &scratch_})
     arenas.push_back(own);
+  for (const Arena* arena : feed_.arenas()) arenas.push_back(arena);
   for (const Arena* arena : arenas) uses.push_back({arena->name(), arena->capacity_bytes()});
   return uses;
 }

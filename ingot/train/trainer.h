@@ -13,6 +13,7 @@
 #include "ingot/optim/loss_scaler.h"
 #include "ingot/optim/optimizer.h"
 #include "ingot/train/config.h"
+#include "ingot/train/device_feed.h"
 #include "ingot/train/evaluate.h"
 #include "ingot/train/non_finite.h"
 #include "ingot/train/schedule.h"
@@ -99,6 +100,9 @@ class Trainer {
   LayerContext context(float dropout_p, int64_t first_row);
   LossSums run_micro_batches(Loader& loader, int64_t micros, StepResult& result);
   LossSums run_micro(const MicroOp& op, const MicroBatch& batch, int64_t micros);
+  NonFinitePlace bad_loss_place();
+  void receive_losses(Loader& loader, int64_t first_sample, int64_t micros, LossSums& total,
+                      StepResult& result);
   void add_up(LossSums& sums, StepResult& result);
   double grad_norm();
   void share_amaxes();
@@ -119,6 +123,7 @@ class Trainer {
   RecomputePlan planned_;  // by the config's policy
   Arena activations_, scratch_;
   Transformer::Saved saved_;
+  DeviceFeed feed_;
   std::vector<MicroOp> schedule_;  // of this rank
   std::vector<double> amaxes_;     // of FP8 tensors, while ranks compare them
   int64_t steps_done_ = 0;

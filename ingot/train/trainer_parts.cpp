@@ -3,7 +3,8 @@
 namespace ingot {
 
 TrainingStore& TrainerParts::make_store(const ParamList& list, const RunConfig& config, Stream& /*stream*/) {
-  store_ = std::make_unique<ResidentStore>(list, config.precision.compute, true, config.precision.master);
+  store_ = std::make_unique<ResidentStore>(list, config.precision.compute, true, config.precision.master,
+                                           config.train.device);
   return *store_;
 }
 

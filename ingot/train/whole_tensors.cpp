@@ -39,10 +39,11 @@ Tensor WholeTensors::make(size_t number) {
   if (number < pieces_.size()) {
     const ParamPiece& piece = pieces_[number];
     return params.is_sharded() ? params.whole(piece.id, piece.w, params.list()[piece.id].full_shape())
-                               : params.master(piece.id);
+                               : staging_.read(params.master(piece.id), trainer_.stream());
   }
   const Optimizer::State& state = trainer_.optimizer().states()[number - pieces_.size()];
-  return params.whole(state.param, state.tensor, full_shape(params.list()[state.param], state.whole));
+  const Tensor piece = staging_.read(state.tensor, trainer_.stream());
+  return params.whole(state.param, piece, full_shape(params.list()[state.param], state.whole));
 }
 
 Tensor WholeTensors::ask(size_t number) {

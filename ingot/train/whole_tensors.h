@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "ingot/core/staging.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {
@@ -38,6 +39,7 @@ class WholeTensors {
   Tensor make(size_t number);
 
   Trainer& trainer_;
+  Staging staging_;
   std::vector<ParamPiece> pieces_;
 };
 

@@ -195,7 +195,8 @@ TEST(Recompute, TakesTheBytesOfTheFormula) {
     const int64_t heads = N * (c.heads + 2 * c.kv_heads) * c.head_dim * e + N * c.heads * c.head_dim * e +
                           N * c.heads * 4;  // qkv, out, lse
     const int64_t pre = N * 2 * c.ffn * e, act = N * c.ffn * e;
-    const int64_t fixed = 2 * row + (2 * L + 1) * N * 4 + N * 4 + 64;  // x, d; rstd; losses; is_correct
+    const int64_t fixed =
+        2 * row + (2 * L + 1) * N * 4 + N * 4 + 64 + 128;  // x, d; rstd; losses; is_correct; sums
     const int64_t kept = 2 * row + heads + pre, all = kept + 2 * row + act;
     const auto bytes = [&](const RecomputeConfig& config) {
       Arena arena("measure");

@@ -146,7 +146,7 @@ struct Training {
 inline std::vector<float> weights(Trainer& trainer) {
   TrainingStore& params = trainer.params();
   std::vector<float> all;
-  params.expand_masters();
+  params.expand_masters(trainer.stream());
   for (const ParamPiece& piece : params.pieces()) {
     const Shape& shape = params.list()[piece.id].full_shape();
     const Tensor w = params.is_sharded() ? params.whole(piece.id, piece.w, shape) : params.master(piece.id);

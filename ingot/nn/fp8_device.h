@@ -1,0 +1,46 @@
+// Fp8Device: where a CUDA device casts tensors to FP8 (ops/cuda_fp8.h), their scales and what the casts
+// count. Scales are made and used on the device; what it counts in a step is copied back behind it.
+#pragma once
+
+#include "ingot/core/arena.h"
+#include "ingot/core/stream.h"
+#include "ingot/core/tensor.h"
+#include "ingot/ops/cast_fp8.h"
+
+namespace ingot {
+
+class Fp8Device {
+ public:
+  explicit Fp8Device(int64_t tensors);
+
+  // What was counted becomes zero.
+  void begin_step(Stream& stream);
+
+  struct Operand {
+    Tensor codes, turned;  // (N, C), (C, N) of the format, in scratch
+    Tensor inverse;        // (1) f32, takes the scale out of a product
+  };
+  // Tensor `index` is cast in both layouts; scale 0: by fp8_scale of its own amax. x (N, C): f32 or bf16, N
+  // and C multiples of 16.
+  Operand cast(int index, const Tensor& x, DType format, float scale, Arena& scratch, Stream& stream);
+  // The scratch of casts of so many elements in all, of two tensors, on a measuring arena.
+  static void plan(Arena& arena, int64_t elements);
+
+  // Has the counts of the step copied to the host; they are there when the stream has passed.
+  void bring_back(Stream& stream);
+  // Of tensor `index`, but for the number of elements.
+  Fp8Stats counted(int index) const;
+
+ private:
+  struct Slots {
+    Arena arena;
+    Tensor scales = {}, inverses = {}, amaxes = {};  // (tensors, 4) f32, of which the first counts
+    Tensor fresh = {};                               // likewise: the amax of the cast at hand
+    Tensor counts = {};                              // (tensors, 4) u32: saturated, underflowed
+  };
+  static Slots make_slots(int64_t tensors, Memory memory);
+
+  Slots device_, host_;
+};
+
+}  // namespace ingot

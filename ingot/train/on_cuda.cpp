@@ -1,0 +1,65 @@
+#include "ingot/train/on_cuda.h"
+
+#include <algorithm>
+#include <string>
+
+#include "ingot/core/cuda_device.h"
+#include "ingot/core/error.h"
+#include "ingot/optim/rules.h"
+
+namespace ingot {
+namespace {
+
+constexpr const char* kWhere = "with train.device = \"cuda\"";
+
+[[noreturn]] void refuse(const std::string& key, const std::string& nearest, const std::string& got) {
+  fail(ErrorKind::kUsage, "{} must be {} {}, got {}", key, nearest, kWhere, got);
+}
+
+void validate_rule(const RuleConfig& rule, const std::string& key) {
+  if (!rule.kind || rule_entry(*rule.kind).update_on_device) return;
+  std::string names;
+  for (const RuleEntry& entry : rules())
+    if (entry.update_on_device) names += (names.empty() ? "" : ", ") + std::string(entry.name);
+  refuse(key, "one of " + names, std::string(rule_entry(*rule.kind).name));
+}
+
+void validate_head(const HeadConfig& head) {
+  if (head.filter > 0) refuse("head.filter", "0", fmt::format("{}", head.filter));
+  if (head.precision == HeadDtype::kFp8) refuse("head.precision", "bf16 or f32", "fp8");
+  if (head.loss_dtype != LossDtype::kF32) refuse("head.loss_dtype", "f32", "another one");
+}
+
+void validate_fp8(const RunConfig& config) {
+  const Fp8Recipe recipe = config.precision.fp8.recipe;
+  if (recipe == Fp8Recipe::kNone) return;
+  if (recipe != Fp8Recipe::kTensorwise && recipe != Fp8Recipe::kDelayed)
+    refuse("precision.fp8", "tensorwise or delayed", "a rowwise recipe");
+  constexpr int64_t kGranule = 16;  // of 8-bit products
+  const int64_t tokens = config.train.batch_size * config.model.context;
+  if (tokens % kGranule != 0)
+    refuse("train.batch_size * model.context", fmt::format("a multiple of {} for precision.fp8", kGranule),
+           fmt::format("{}", tokens));
+}
+
+}  // namespace
+
+void validate_on_cuda(const RunConfig& config) {
+  if (config.precision.compute == DType::f16) refuse("precision.compute", "bf16 or f32", "f16");
+  validate_fp8(config);
+  if (config.activations.policy == RecomputePolicy::kAuto)
+    refuse("activations.policy", "none, selective, block, every_k or sqrt", "auto");
+  validate_head(config.head);
+  validate_rule(config.optimizer.rule, "optimizer.kind");
+  for (size_t i = 0; i < config.optimizer.groups.size(); ++i)
+    validate_rule(config.optimizer.groups[i].rule, fmt::format("optimizer.group {}: kind", i + 1));
+  if (config.parallel.ranks() > 1) refuse("parallel", "one rank", config.parallel.to_string());
+}
+
+void require_device(Device device) {
+  if (device == Device::kCpu) return;
+  if (const auto reason = no_cuda_reason())
+    fail(ErrorKind::kUsage, "train.device = \"cuda\": {}; or train with train.device = \"cpu\"", *reason);
+}
+
+}  // namespace ingot

@@ -1,0 +1,15 @@
+// What of a configuration has no kernels on a CUDA device (train.device = "cuda").
+#pragma once
+
+#include "ingot/train/config.h"
+
+namespace ingot {
+
+// Throws a kUsage error that names the key, the value and the nearest valid one.
+void validate_on_cuda(const RunConfig& config);
+
+// The same unless this machine and build can train on the device, naming what is missing as `ingot doctor`
+// does.
+void require_device(Device device);
+
+}  // namespace ingot
