@@ -1,12 +1,17 @@
 #include "tests/simulated_cuda/cuda_runtime.h"
 
 #include <setjmp.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 uint3 threadIdx, blockIdx;
@@ -135,8 +140,9 @@ void run_block() {
 }  // namespace
 
 Order order() {
-  const char* wanted = std::getenv("INGOT_SIMULATED_ORDER");
-  return wanted && std::strcmp(wanted, "descending") == 0 ? Order::kDescending : Order::kAscending;
+  static const char* const wanted = std::getenv("INGOT_SIMULATED_ORDER");
+  static const bool is_descending = wanted && std::strcmp(wanted, "descending") == 0;
+  return is_descending ? Order::kDescending : Order::kAscending;
 }
 
 void run_grid(dim3 grid, dim3 block_size, const std::function<void()>& thread) {
@@ -191,45 +197,165 @@ cudaError_t cudaDriverGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
+
+namespace simulated_cuda {
+
+struct Stream {
+  std::deque<std::function<void()>> work;
+  uint64_t given = 0, done = 0;  // pieces of it
+};
+
+namespace {
+
+std::vector<Stream*> streams;
+std::map<char*, size_t> device_blocks;  // by address: bytes
+int open_count = 0;
+
+void set_access(int protection) {
+  for (const auto& [begin, size_bytes] : device_blocks) mprotect(begin, size_bytes, protection);
+}
+
+// While one lives, the device's memory can be read and written.
+struct DeviceWorks {
+  DeviceWorks() {
+    if (open_count++ == 0) set_access(PROT_READ | PROT_WRITE);
+  }
+  ~DeviceWorks() {
+    if (--open_count == 0) set_access(PROT_NONE);
+  }
+  DeviceWorks(const DeviceWorks&) = delete;
+  DeviceWorks& operator=(const DeviceWorks&) = delete;
+};
+
+void run_until(Stream& stream, uint64_t piece) {
+  const DeviceWorks works;
+  while (stream.done < piece) {
+    const std::function<void()> next = std::move(stream.work.front());
+    stream.work.pop_front();
+    next();
+    ++stream.done;
+  }
+}
+
+void run_all() {
+  for (Stream* stream : streams) run_until(*stream, stream->given);
+}
+
+void explain_fault(int /*signal*/, siginfo_t* info, void* /*context*/) {
+  const auto* at = static_cast<const char*>(info->si_addr);
+  for (const auto& [begin, size_bytes] : device_blocks)
+    if (begin <= at && at < begin + size_bytes)
+      std::fprintf(stderr, "simulated CUDA: the host touched device memory\n");
+  std::signal(SIGSEGV, SIG_DFL);
+}
+
+void watch_faults() {
+  struct sigaction action {};
+  action.sa_sigaction = explain_fault;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &action, nullptr);
+}
+
+}  // namespace
+
+void enqueue(Stream* stream, std::function<void()> work) {
+  stream->work.push_back(std::move(work));
+  ++stream->given;
+}
+
+}  // namespace simulated_cuda
+
+using simulated_cuda::enqueue;
+using simulated_cuda::run_until;
+
+struct SimulatedEvent {
+  cudaStream_t stream = nullptr;
+  uint64_t piece = 0;  // of the stream's work, the last before the record
+};
+
 cudaError_t cudaMalloc(void** memory, size_t size_bytes) {
+  simulated_cuda::watch_faults();
+  simulated_cuda::run_all();
+  void* block = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (block == MAP_FAILED) return cudaErrorMemoryAllocation;
+  std::memset(block, 0xa5, size_bytes);
+  mprotect(block, size_bytes, PROT_NONE);
+  simulated_cuda::device_blocks[static_cast<char*>(block)] = size_bytes;
+  *memory = block;
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** memory, size_t size_bytes, unsigned) {
   *memory = std::aligned_alloc(256, (size_bytes + 255) / 256 * 256);
   if (*memory) std::memset(*memory, 0xa5, size_bytes);
   return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
 }
-cudaError_t cudaHostAlloc(void** memory, size_t size_bytes, unsigned) {
-  return cudaMalloc(memory, size_bytes);
-}
 cudaError_t cudaFree(void* memory) {
+  simulated_cuda::run_all();
+  const auto found = simulated_cuda::device_blocks.find(static_cast<char*>(memory));
+  if (found == simulated_cuda::device_blocks.end()) return cudaErrorInvalidValue;
+  munmap(found->first, found->second);
+  simulated_cuda::device_blocks.erase(found);
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* memory) {
+  simulated_cuda::run_all();
   std::free(memory);
   return cudaSuccess;
 }
-cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
 cudaError_t cudaMemset(void* memory, int value, size_t size_bytes) {
+  simulated_cuda::run_all();
+  const simulated_cuda::DeviceWorks works;
   std::memset(memory, value, size_bytes);
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* memory, int value, size_t size_bytes, cudaStream_t) {
-  return cudaMemset(memory, value, size_bytes);
-}
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind, cudaStream_t) {
-  std::memcpy(to, from, size_bytes);
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t size_bytes, cudaStream_t stream) {
+  enqueue(stream, [=] { std::memset(memory, value, size_bytes); });
   return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  enqueue(stream, [=] { std::memcpy(to, from, size_bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  simulated_cuda::run_all();
+  return cudaSuccess;
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = nullptr;
+  *stream = new simulated_cuda::Stream;
+  simulated_cuda::streams.push_back(*stream);
   return cudaSuccess;
 }
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  run_until(*stream, stream->given);
+  std::erase(simulated_cuda::streams, stream);
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  run_until(*stream, stream->given);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  enqueue(stream, [other = event->stream, piece = event->piece] { run_until(*other, piece); });
+  return cudaSuccess;
+}
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  *event = nullptr;
+  *event = new SimulatedEvent;
   return cudaSuccess;
 }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  *event = {stream, stream->given};
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  run_until(*event->stream, event->piece);
+  return cudaSuccess;
+}
 cudaError_t cudaEventElapsedTime(float* time_ms, cudaEvent_t, cudaEvent_t) {
   *time_ms = 0;
   return cudaSuccess;

@@ -4,14 +4,18 @@
 //
 // What it finds: wrong index arithmetic, wrong reductions, a barrier that not all threads reach, an exchange
 // that not all lanes of a warp join, and a missing barrier: each warp of a block runs on to its next barrier
-// before the next warp begins, in both orders of the warps. Device memory is host memory, poisoned, so an
-// address sanitizer watches it.
+// before the next warp begins, in both orders of the warps.
+//
+// A stream does nothing until somebody waits for it: what reads a result too early, or changes host memory
+// that a copy has still to read, is found. Device memory is poisoned at first, and the host cannot touch it
+// but while a stream works.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <tuple>
 
 #define __global__
 #define __device__
@@ -54,6 +58,10 @@ uint64_t exchange(uint64_t value, int lane);
 uint32_t ballot(bool predicate);
 int lane();
 
+struct Stream;
+// Appends to the stream.
+void enqueue(Stream* stream, std::function<void()> work);
+
 template <typename T>
 T exchanged(T value, int from) {
   static_assert(sizeof(T) <= 8);
@@ -94,7 +102,7 @@ T atomicMax(T* place, T value) {
 // The part of the runtime that core/cuda_device.cu speaks to.
 enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorInvalidValue = 1 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
-using cudaStream_t = struct SimulatedStream*;
+using cudaStream_t = simulated_cuda::Stream*;
 using cudaEvent_t = struct SimulatedEvent*;
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0;
 
@@ -139,6 +147,9 @@ template <typename... Params, typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), Args&&... args) {
   if (config->blockDim.x * config->blockDim.y > 1024) return cudaErrorInvalidValue;
   if (config->gridDim.y > 65535 || config->gridDim.z > 65535) return cudaErrorInvalidValue;
-  simulated_cuda::run_grid(config->gridDim, config->blockDim, [&] { kernel(static_cast<Params>(args)...); });
+  simulated_cuda::enqueue(config->stream, [grid = config->gridDim, block = config->blockDim, kernel,
+                                           values = std::tuple<Params...>(static_cast<Params>(args)...)] {
+    simulated_cuda::run_grid(grid, block, [&] { std::apply(kernel, values); });
+  });
   return cudaSuccess;
 }

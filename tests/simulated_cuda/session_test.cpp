@@ -1,0 +1,65 @@
+// Runs on a CUDA device, simulated: what they leave behind is what runs on the CPU go on from, and the other
+// way.
+#include <gmock/gmock.h>
+
+#include "ingot/train/checkpoint.h"
+#include "tests/train/training_fixture.h"
+
+namespace ingot {
+namespace {
+
+class SimulatedRun : public TrainingTest {
+ protected:
+  RunConfig on(Device device, int64_t stop_at) const {
+    RunConfig c = config(DType::f32);
+    c.model.context = 8;
+    c.model.width = 16;
+    c.model.heads = 2;
+    c.model.kv_heads = 0;
+    c.data.tokenizer = "char";
+    c.train.batch_size = 2;
+    c.train.steps = 12;
+    c.train.stop_at = stop_at;
+    c.train.stats_every = 5;
+    c.eval.every = 4;
+    c.eval.max_tokens = 64;
+    c.checkpoint.every = 4;
+    c.checkpoint.keep = 8;
+    c.sample.count = 1;
+    c.sample.tokens = 8;
+    c.train.device = device;
+    return c;
+  }
+  double final_loss(const RunConfig& c, const std::filesystem::path& out, bool is_resume) {
+    return train(c, out, is_resume).final_eval.loss;
+  }
+};
+
+// From the CPU to the device and back, against the CPU all the way.
+TEST_F(SimulatedRun, HandsCheckpointsOverBothWays) {
+  const double want = final_loss(on(Device::kCpu, 0), folder / "cpu", false);
+  final_loss(on(Device::kCpu, 4), folder / "both", false);
+  final_loss(on(Device::kCuda, 8), folder / "both", true);
+  const double got = final_loss(on(Device::kCpu, 0), folder / "both", true);
+  EXPECT_NEAR(got, want, 1e-4 * want);
+  EXPECT_THAT(said, ::testing::HasSubstr("--- sample 1 of 1"));
+}
+
+// A checkpoint that a device has loaded and saves again is the same bytes.
+TEST_F(SimulatedRun, SavesWhatItLoads) {
+  final_loss(on(Device::kCpu, 4), folder / "cpu", false);
+  const std::filesystem::path path = folder / "cpu/checkpoints/step-000000004";
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(path / "tokenizer.json");
+  RunConfig c = on(Device::kCuda, 0);
+  c.model.vocab = tokenizer->vocab_size();
+  Trainer trainer(c);
+  const TrainerState state = load_checkpoint(path, trainer);
+  CheckpointStore store(folder / "again");
+  const std::filesystem::path again =
+      save_checkpoint(store, trainer, *tokenizer, read_file(path / "config.toml"), state);
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "trainer.json", "config.json"})
+    EXPECT_TRUE(read_file(path / name) == read_file(again / name)) << name;
+}
+
+}  // namespace
+}  // namespace ingot

@@ -1,0 +1,206 @@
+// The whole trainer on a CUDA device, simulated (cuda_runtime.h): it goes the way that the CPU goes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "ingot/core/copy.h"
+#include "ingot/core/staging.h"
+#include "tests/reference/numeric.h"
+#include "tests/train/small_training.h"
+
+namespace ingot::testing {
+namespace {
+
+using Keys = std::vector<std::string>;
+
+Keys operator+(Keys a, const Keys& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// Both small enough for fibers, and with every part.
+const Keys kLlama = {"model.layers=2",      "model.width=32",         "model.heads=4",
+                     "model.kv_heads=2",    "model.context=8",        "model.vocab=61",
+                     "data.tokenizer=char", "model.vocab_multiple=8", "train.batch_size=1",
+                     "head.raw_ce_every=4", "head.raw_ce_tokens=8"};
+const Keys kGpt2 = kLlama + Keys{"model.kv_heads=0", "model.norm=layernorm", "model.positions=learned",
+                                 "model.mlp=gelu_tanh", "model.bias=true"};
+const Keys kOnDevice = {"train.device=cuda"};
+
+RunConfig configured(const Keys& keys) {
+  ConfigBuilder builder;
+  for (const std::string& key : keys) builder.add_override(key);
+  return builder.build();
+}
+
+struct Course {
+  std::vector<double> losses, norms, top1;
+  RawLoss raw;  // the last that was computed
+  std::vector<ParamStats> stats;
+  double evaluated = 0;
+};
+
+Course train(const Keys& keys, int steps) {
+  const RunConfig config = configured(keys);
+  SmallTraining training(config);
+  Course course;
+  for (int i = 0; i < steps; ++i) {
+    const StepResult result =
+        training.trainer.step(training.loader, {.lr = 3e-3, .wants_stats = i + 1 == steps});
+    course.losses.push_back(result.loss);
+    course.norms.push_back(result.grad_norm);
+    course.top1.push_back(result.top1);
+    if (result.raw.tokens > 0) course.raw = result.raw;
+  }
+  course.stats = training.trainer.stats();
+  course.evaluated = training.trainer.evaluate(training.source, 100).loss;
+  return course;
+}
+
+void expect_near(double got, double want, double relative, const std::string& what) {
+  EXPECT_NEAR(got, want, relative * std::max(1e-3, std::abs(want))) << what;
+}
+
+// Both devices' courses of the same configuration, within a relative difference.
+void expect_same_course(const Keys& keys, int steps, double relative, const std::string& name) {
+  const Course want = train(keys, steps), got = train(keys + kOnDevice, steps);
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    expect_near(got.losses[i], want.losses[i], relative, fmt::format("{}: loss of step {}", name, i + 1));
+    expect_near(got.norms[i], want.norms[i], 20 * relative, fmt::format("{}: norm of step {}", name, i + 1));
+    EXPECT_NEAR(got.top1[i], want.top1[i], relative > 1e-3 ? 0.26 : 0.07) << name;
+  }
+  EXPECT_EQ(got.raw.tokens, want.raw.tokens) << name;
+  expect_near(got.raw.ce, want.raw.ce, relative, name + ": checked loss");
+  expect_near(got.raw.objective, want.raw.objective, relative, name + ": checked objective");
+  expect_near(got.raw.trained, want.raw.trained, relative, name + ": checked loss as trained");
+  expect_near(got.evaluated, want.evaluated, relative, name + ": evaluation");
+  ASSERT_EQ(got.stats.size(), want.stats.size());
+  for (size_t i = 0; i < want.stats.size(); ++i) {
+    expect_near(got.stats[i].weight_norm, want.stats[i].weight_norm, 4 * relative, want.stats[i].name);
+    expect_near(got.stats[i].grad_norm, want.stats[i].grad_norm, 100 * relative, want.stats[i].name);
+    expect_near(got.stats[i].update_norm, want.stats[i].update_norm, 100 * relative, want.stats[i].name);
+  }
+}
+
+// What 20 steps of sums in another order, each off by a few units in the last place, come to.
+constexpr double kF32 = 1e-4;
+// bf16 results that round the other way move a loss by parts of 2^-8.
+constexpr double kBf16 = 8 * 0x1p-8;
+constexpr double kFp8 = 2 * kBf16;  // and codes that round the other way, by parts of 2^-3, many of them
+
+TEST(SimulatedTrainer, LlamaInF32) { expect_same_course(kLlama, 20, kF32, "llama"); }
+TEST(SimulatedTrainer, Gpt2InF32) { expect_same_course(kGpt2, 20, kF32, "gpt-2"); }
+TEST(SimulatedTrainer, LlamaInBf16) {
+  expect_same_course(kLlama + Keys{"precision.compute=bf16"}, 5, kBf16, "llama in bf16");
+}
+TEST(SimulatedTrainer, Gpt2InBf16) {
+  expect_same_course(kGpt2 + Keys{"precision.compute=bf16"}, 5, kBf16, "gpt-2 in bf16");
+}
+
+struct Variant {
+  std::string name;
+  Keys keys;
+  double relative = kF32;
+};
+
+class SimulatedVariants : public ::testing::TestWithParam<Variant> {};
+TEST_P(SimulatedVariants, GoAsOnTheCpu) {
+  expect_same_course(kLlama + Keys{"model.layers=1"} + GetParam().keys, 3, GetParam().relative,
+                     GetParam().name);
+}
+
+const Variant kVariants[] = {
+    {"dense_head", {"head.kind=dense"}},
+    {"recompute_head", {"head.kind=recompute", "head.z_loss=1e-3", "head.label_smoothing=0.1"}},
+    {"capped_recompute_head", {"head.kind=recompute", "model.cap=tanh", "precision.compute=bf16"}, kBf16},
+    {"kahan", {"head.accumulation=kahan"}},
+    {"objective", {"head.z_loss=1e-3", "head.label_smoothing=0.1"}},
+    {"tanh_cap", {"model.cap=tanh"}},
+    {"sigmoid_cap", {"model.cap=sigmoid", "model.cap_a=20"}},
+    {"f32_head", {"precision.compute=bf16", "head.precision=f32"}, kBf16},
+    {"untied", {"model.tied=false", "model.projection_init=zero"}},
+    {"qk_norm", {"model.qk_norm=true", "model.norm=rmsnorm_weightless", "model.mlp=relu2"}},
+    {"gelu", {"model.mlp=gelu_exact", "model.bias=true", "model.norm=layernorm"}},
+    {"fp8", {"precision.compute=bf16", "precision.fp8=tensorwise", "train.batch_size=2"}, kFp8},
+    {"fp8_delayed",
+     {"precision.compute=bf16", "precision.fp8=delayed", "train.batch_size=2",
+      "precision.fp8_amax_history=2"},
+     kFp8},
+    {"dropout", {"model.dropout=0.2"}},
+    {"accumulation", {"train.grad_accum=3", "optimizer.grad_clip=0.1"}},
+    {"documents", {"data.document_mask=true"}},
+    {"keep_all", {"activations.policy=none"}},
+    {"block", {"activations.policy=block", "model.layers=2"}},
+    {"sqrt",
+     {"activations.policy=sqrt", "model.layers=3",
+      "activations.parts=['norms', 'activation', 'mlp', 'attention']"}},
+    {"sgd", {"optimizer.kind=sgd"}},
+    {"momentum", {"optimizer.kind=momentum"}},
+    {"adam", {"optimizer.kind=adam"}},
+    {"lion", {"optimizer.kind=lion"}},
+    {"adamw8bit", {"optimizer.kind=adamw8bit", "model.ffn=256"}, 4 * kF32},
+    {"average", {"optimizer.ema=0.9"}},
+    {"tail", {"precision.compute=bf16", "precision.master=bf16_tail"}, kBf16},
+    {"stochastic", {"precision.compute=bf16", "precision.master=bf16_stochastic"}, kBf16},
+};
+INSTANTIATE_TEST_SUITE_P(All, SimulatedVariants, ::testing::ValuesIn(kVariants),
+                         [](const auto& info) { return info.param.name; });
+
+// Weights that are the same bits on both devices, and the same gradients' place.
+TEST(SimulatedTrainer, BeginsFromTheSameWeights) {
+  SmallTraining host(configured(kLlama)), device(configured(kLlama + kOnDevice));
+  Staging staging;
+  for (int id = 0; id < static_cast<int>(host.trainer.model().params().specs().size()); ++id) {
+    const Tensor want = host.trainer.params().master(id);
+    const Tensor got = staging.read(device.trainer.params().master(id), device.trainer.stream());
+    EXPECT_EQ(std::memcmp(got.data, want.data, want.bytes()), 0) << id;
+  }
+}
+
+// A weight that is not a number is found where the CPU finds it, and nothing is updated.
+TEST(SimulatedTrainer, FindsWhatIsNotFinite) {
+  for (const char* parameter : {"blocks.1.mlp.down.weight", "embedding.weight"}) {
+    std::vector<std::string> said;
+    for (const Keys& where : {Keys{}, kOnDevice}) {
+      SmallTraining training(configured(kGpt2 + Keys{"train.grad_accum=2"} + where));
+      Trainer& trainer = training.trainer;
+      Staging staging;
+      const auto& specs = trainer.model().params().specs();
+      for (size_t id = 0; id < specs.size(); ++id) {
+        if (specs[id].name != parameter) continue;
+        const Tensor w = trainer.params().master(static_cast<int>(id));
+        const Tensor host = staging.read(w, trainer.stream());
+        host.as<float>()[0] = std::numeric_limits<float>::infinity();
+        copy(w, host, trainer.stream());
+        synchronize(trainer.stream());
+      }
+      const StepResult result = trainer.gradients(training.loader, 2);
+      ASSERT_TRUE(result.non_finite);
+      said.push_back(result.non_finite->text());
+      trainer.discard();
+    }
+    EXPECT_EQ(said[0], said[1]);
+  }
+}
+
+TEST(SimulatedTrainer, RefusesWhatHasNoKernel) {
+  const auto said = [](const Keys& keys) { return refusal(kLlama + kOnDevice + keys); };
+  using ::testing::HasSubstr;
+  EXPECT_EQ(said({}), "");
+  EXPECT_THAT(said({"precision.compute=f16"}), HasSubstr("precision.compute must be bf16 or f32"));
+  EXPECT_THAT(said({"optimizer.kind=muon"}), HasSubstr("optimizer.kind must be one of sgd, momentum, adam"));
+  EXPECT_THAT(said({"optimizer.kind=adafactor"}), HasSubstr("got adafactor"));
+  EXPECT_THAT(said({"head.loss_dtype=bf16", "head.precision=bf16"}),
+              HasSubstr("head.loss_dtype must be f32"));
+  EXPECT_THAT(said({"activations.policy=auto", "activations.budget=1000000"}),
+              HasSubstr("activations.policy must be none"));
+  EXPECT_THAT(said({"parallel.dp=2"}), HasSubstr("parallel must be one rank"));
+}
+
+}  // namespace
+}  // namespace ingot::testing
