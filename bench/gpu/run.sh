@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go of under ten minutes, from a folder that bench/gpu/pack.sh made:
 #   FOLDER/run.sh [OUT]     logs and JSON go to OUT (default: gpu-results)
-# Runs the device tests, the memory and race checkers on the small ones, the bandwidth of every kernel beside a copy
-# of memory, and the PyTorch baseline. Ends with a table; 1 if a test or a checker failed. It changes no setting of
-# the card.
+# Runs the device tests, 200 steps of small models beside the CPU's, the trainer's speed beside PyTorch's, the bandwidth
+# of every kernel beside a copy of memory, and in what time is left the memory and race checkers on the small tests.
+# Ends with a table; 1 if a test, the comparison or a checker failed, 77 without a GPU. It changes no setting of the card.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-gpu-results}
-mkdir -p "$out"
+limit_s=590
 python=$(command -v python3 || true)
 
 # CUDA's libraries: the toolkit's, else those of Python packages.
@@ -25,39 +25,61 @@ PY
 fi
 export LD_LIBRARY_PATH=$folders${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
+if ! said=$("$here/ingot_cuda_tests" --gtest_filter=-'*' 2>&1); then
+  printf 'run.sh: nothing was run: %s\n' "$said" >&2
+  exit 77
+fi
+mkdir -p "$out"
+
 summary=()
 failed=0
-# step NAME LIMIT_S COMMAND...: the log goes to OUT/NAME.log.
+# step NAME LIMIT_S COMMAND...: the log goes to OUT/NAME.log. No longer than what is left of all the time.
 step() {
-  local name=$1 limit_s=$2 start=$SECONDS status
+  local name=$1 limit=$2 start=$SECONDS status
   shift 2
+  ((limit > limit_s - SECONDS)) && limit=$((limit_s - SECONDS))
+  if ((limit < 5)); then
+    summary+=("$(printf '%-22s SKIPPED  (no time left)' "$name")")
+    return
+  fi
   printf '\n=== %s\n' "$name"
-  timeout "$limit_s" "$@" 2>&1 | tee "$out/$name.log" | tail -n 60
+  timeout "$limit" "$@" 2>&1 | tee "$out/$name.log" | tail -n 60
   status=${PIPESTATUS[0]}
   case $status in
     0) summary+=("$(printf '%-22s passed   %4ss' "$name" $((SECONDS - start)))") ;;
     77) summary+=("$(printf '%-22s SKIPPED  %4ss' "$name" $((SECONDS - start)))") ;;
+    124) summary+=("$(printf '%-22s TOO LONG %4ss' "$name" $((SECONDS - start)))"); failed=1 ;;
     *) summary+=("$(printf '%-22s FAILED   %4ss (status %s)' "$name" $((SECONDS - start)) "$status")"); failed=1 ;;
   esac
 }
 
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>&1 | tee "$out/device.log"
+"$here/ingot" doctor | tee "$out/doctor.log"
 step tests 120 "$here/ingot_cuda_tests" --gtest_brief=1
+if [[ -n $python ]]; then
+  step parity 120 "$python" "$here/parity.py" "$here/ingot" --json "$out/parity.json" --out "$out/parity"
+else
+  summary+=("$(printf '%-22s SKIPPED  (no python3)' parity)")
+fi
+for model in gpt2-124m llama-350m llama-1.3b; do
+  step "ingot-$model" 60 "$here/ingot" bench step "$here/$model.toml" --steps 8
+done
+step kernels 90 "$here/device_bench" "$out/kernels.json"
+if [[ -n $python ]]; then step torch 240 "$python" "$here/torch_baseline.py" --json "$out/torch.json"; fi
 if command -v compute-sanitizer >/dev/null; then
   # A few of every kernel: the checkers slow a kernel down tenfold and more.
   small='Sizes/CudaNorm.*/*_5x257_*:Sizes/CudaNorm.*/*_5x768_*:Sizes/CudaActivation.*/bf16_2x520:Shapes/CudaHeads.*'
   small+=':Sizes/CudaEmbedding.*/f32_2x5*:Shapes/CudaAttention.*:CudaDropout.*:CudaCast.*:Kinds/CudaCrossEntropy.*:Formats/CudaFp8.*:CudaUpdate/*'
+  small+=':CudaResidualAdd.*:CudaKahan.*:CudaSwap.*:CudaBf16Masters.*:CudaLossSums.*:CudaClip.*'
   for tool in memcheck racecheck initcheck synccheck; do
-    step "$tool" 100 compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/ingot_cuda_tests" --gtest_brief=1 \
+    step "$tool" 60 compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/ingot_cuda_tests" --gtest_brief=1 \
       --gtest_filter="$small"
   done
 else
   summary+=("$(printf '%-22s SKIPPED  (no compute-sanitizer)' checkers)")
 fi
-step kernels 90 "$here/device_bench" "$out/kernels.json"
-if [[ -n $python ]]; then step torch 240 "$python" "$here/torch_baseline.py" --json "$out/torch.json"; fi
 
 printf '\n=== summary on %s\n' "$(head -1 "$out/device.log")"
-grep -hE '% of the copy|TFLOP/s|tokens/s' "$out"/*.log || true
+grep -hE '^parity|% of the copy|TFLOP/s|tok/s|tokens/s' "$out"/*.log || true
 printf '%s\n' "${summary[@]}" | tee "$out/summary.txt"
 exit $failed
