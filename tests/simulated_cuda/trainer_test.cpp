@@ -58,7 +58,7 @@ Course train(const Keys& keys, int steps) {
     if (result.raw.tokens > 0) course.raw = result.raw;
   }
   course.stats = training.trainer.stats();
-  course.evaluated = training.trainer.evaluate(training.source, 100).loss;
+  course.evaluated = training.trainer.evaluate(training.source, 16).loss;
   return course;
 }
 
