@@ -75,6 +75,13 @@ Pending Communicator::start_reduce_scatter(std::string_view name, const Tensor& 
   return begin({.kind = CommOperation::Kind::kReduceScatter, .name = name, .out = out, .in = in, .op = op});
 }
 
+Pending Communicator::start_all_to_all(std::string_view name, const Tensor& out, const Tensor& in) {
+  INGOT_CHECK(out.dtype == in.dtype && out.elements() == in.elements() && in.elements() % size_ == 0,
+              "all_to_all {}: out and in must be equal and {} parts, got {} {} and {} {}", name, size_,
+              ingot::name(out.dtype), out.shape.to_string(), ingot::name(in.dtype), in.shape.to_string());
+  return begin({.kind = CommOperation::Kind::kAllToAll, .name = name, .out = out, .in = in});
+}
+
 Pending Communicator::start_broadcast(std::string_view name, const Tensor& t, int root) {
   INGOT_CHECK(root >= 0 && root < size_, "broadcast {}: root {} is not in a group of {}", name, root, size_);
   return begin({.kind = CommOperation::Kind::kBroadcast, .name = name, .out = t, .in = t, .peer = root});

@@ -26,7 +26,16 @@ namespace ingot {
 enum class ReduceOp { kSum, kMax, kMin };
 
 struct CommOperation {
-  enum class Kind { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kBarrier, kSend, kReceive };
+  enum class Kind {
+    kAllReduce,
+    kAllGather,
+    kReduceScatter,
+    kAllToAll,
+    kBroadcast,
+    kBarrier,
+    kSend,
+    kReceive
+  };
   Kind kind = Kind::kBarrier;
   std::string_view name;
   Tensor out, in;  // what is written, what is read; of all_reduce and broadcast the same
@@ -68,6 +77,8 @@ class Communicator {
   // f32, and is then not rounded. out may lie at its place in in.
   Pending start_reduce_scatter(std::string_view name, const Tensor& out, const Tensor& in,
                                ReduceOp op = ReduceOp::kSum);
+  // Part r of out (size * n) = part `rank` of rank r's in (size * n). Any dtype. out is not in.
+  Pending start_all_to_all(std::string_view name, const Tensor& out, const Tensor& in);
   // t = the root's t. Any dtype.
   Pending start_broadcast(std::string_view name, const Tensor& t, int root);
   // Any dtype; the receiver's t has the sender's size.

@@ -32,6 +32,8 @@ const char* kind_name(Kind kind) {
       return "all_gather_into";
     case Kind::kReduceScatter:
       return "reduce_scatter";
+    case Kind::kAllToAll:
+      return "all_to_all";
     case Kind::kBroadcast:
       return "broadcast";
     case Kind::kBarrier:
@@ -214,6 +216,9 @@ class MpiCommunicator : public Communicator {
       case Kind::kReduceScatter:
         reduce_scatter(o);
         break;
+      case Kind::kAllToAll:
+        all_to_all(o.out, o.in);
+        break;
       case Kind::kBroadcast:
         finish("MPI_Ibcast", [&](MPI_Request* r) {
           return MPI_Ibcast(o.out.data, count_of(o.out.elements()), carrier(o.out.dtype), o.peer, comm_, r);
@@ -279,6 +284,13 @@ class MpiCommunicator : public Communicator {
       return MPI_Ialltoall(o.in.data, count_of(n), type, parts, count_of(n), type, comm_, r);
     });
     reduce_in_rank_order(o.out.data, o.out.dtype, parts, o.in.dtype, size(), n, o.op);
+  }
+
+  void all_to_all(const Tensor& out, const Tensor& in) {
+    const int n = count_of(in.elements() / size());
+    MPI_Datatype type = carrier(in.dtype);
+    finish("MPI_Ialltoall",
+           [&](MPI_Request* r) { return MPI_Ialltoall(in.data, n, type, out.data, n, type, comm_, r); });
   }
 
   // The ranks tell each other what they call; if it is not the same everywhere, the job ends.

@@ -99,6 +99,22 @@ TEST(Ranks, ReduceScatterGivesEveryRankItsPart) {
   ASSERT_EQ(part.as<float>()[5], sum_of_inputs<float>(*world, world->rank() * n + 5, all));
 }
 
+TEST(Ranks, AllToAllGivesEveryoneTheirParts) {
+  for (const int64_t n : {int64_t{1}, int64_t{3001}}) {
+    std::vector<float> in = inputs<float>(world->rank(), n * world->size()), out(in.size());
+    world->start_all_to_all("test", view(out), view(in)).wait();
+    for (int r = 0; r < world->size(); ++r) {
+      const std::vector<float> theirs = inputs<float>(r, n * world->size());
+      for (int64_t i = 0; i < n; ++i)
+        ASSERT_EQ(out[static_cast<size_t>(r * n + i)], theirs[static_cast<size_t>(world->rank() * n + i)]);
+    }
+  }
+  std::vector<float> uneven(static_cast<size_t>(world->size()) + 1);
+  if (world->size() > 1) {
+    EXPECT_THROW(static_cast<void>(world->start_all_to_all("uneven", view(uneven), view(uneven))), Error);
+  }
+}
+
 TEST(Ranks, BroadcastComesFromItsRoot) {
   for (int root = 0; root < world->size(); ++root) {
     std::vector<float> t = inputs<float>(world->rank(), 10'000);
