@@ -14,6 +14,11 @@
 
 namespace ingot {
 namespace fs = std::filesystem;
+namespace {
+
+constexpr size_t kWaitingBytes = size_t{1} << 20;  // of a RangeFile, at most
+
+}  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -101,6 +106,68 @@ void OutputFile::close() {
   remove_if_regular(path_);
   fail(ErrorKind::kDisk, "{}: flushing to disk failed: {}; free some space and try again", path_.string(),
        std::strerror(error));
+}
+
+void RangeFile::create(const fs::path& path, uint64_t file_bytes) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0)
+    fail(ErrorKind::kDisk, "{}: cannot be written: {}; choose a folder you may write to", path.string(),
+         std::strerror(errno));
+  const auto size = static_cast<off_t>(file_bytes);
+  bool is_made = ::ftruncate(fd, size) == 0;
+  if (is_made && size > 0) is_made = ::fallocate(fd, 0, 0, size) == 0 || errno == EOPNOTSUPP;
+  const int error = errno;
+  ::close(fd);
+  if (!is_made)
+    fail(ErrorKind::kDisk, "{}: {} bytes cannot be taken: {}; free some space and try again", path.string(),
+         file_bytes, std::strerror(error));
+}
+
+RangeFile::RangeFile(const fs::path& path) : path_(path) {
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd_ < 0)
+    fail(ErrorKind::kDisk, "{}: cannot be opened: {}; all ranks must see the folder", path.string(),
+         std::strerror(errno));
+  waiting_.reserve(kWaitingBytes);
+}
+
+RangeFile::~RangeFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void RangeFile::write(uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    if (offset != begin_ + waiting_.size() || waiting_.size() == kWaitingBytes) flush();
+    if (waiting_.empty()) begin_ = offset;
+    const size_t n = std::min(bytes.size(), kWaitingBytes - waiting_.size());
+    waiting_.insert(waiting_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n));
+    bytes = bytes.subspan(n);
+    offset += n;
+  }
+}
+
+void RangeFile::flush() {
+  std::span<const std::byte> rest = waiting_;
+  while (!rest.empty()) {
+    const ssize_t n = ::pwrite(fd_, rest.data(), rest.size(), static_cast<off_t>(begin_));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0)
+      fail(ErrorKind::kDisk, "{}: writing at byte {} failed: {}; free some space and try again",
+           path_.string(), begin_, n < 0 ? std::strerror(errno) : "nothing was written");
+    rest = rest.subspan(static_cast<size_t>(n));
+    begin_ += static_cast<uint64_t>(n);
+  }
+  waiting_.clear();
+}
+
+void RangeFile::close() {
+  flush();
+  const bool is_synced = ::fsync(fd_) == 0;
+  const int sync_error = errno;
+  const bool is_closed = ::close(std::exchange(fd_, -1)) == 0;
+  if (!is_synced || !is_closed)
+    fail(ErrorKind::kDisk, "{}: flushing to disk failed: {}; free some space and try again", path_.string(),
+         std::strerror(is_synced ? errno : sync_error));
 }
 
 void write_file(const fs::path& path, std::string_view text) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ingot {
 
@@ -51,6 +52,31 @@ class OutputFile {
   std::filesystem::path path_;
   int fd_ = -1;
   uint64_t written_bytes_ = 0;
+};
+
+// A file of a known size that several processes fill, each with its own ranges. kDisk errors name the path.
+class RangeFile {
+ public:
+  // A file of zeros, for which the space is taken where the file system can. One process, before any opens
+  // it.
+  static void create(const std::filesystem::path& path, uint64_t file_bytes);
+
+  explicit RangeFile(const std::filesystem::path& path);
+  ~RangeFile();
+  RangeFile(const RangeFile&) = delete;
+  RangeFile& operator=(const RangeFile&) = delete;
+
+  // Ranges that follow each other are put to the disk as one.
+  void write(uint64_t offset, std::span<const std::byte> bytes);
+  void close();  // flushes to the disk
+
+ private:
+  void flush();
+
+  std::filesystem::path path_;
+  int fd_ = -1;
+  uint64_t begin_ = 0;  // of what waits
+  std::vector<std::byte> waiting_;
 };
 
 // Replaces path by the text in one step: temporary file beside it, fsync, rename, fsync of the folder.

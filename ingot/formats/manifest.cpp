@@ -17,6 +17,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "ingot/formats/xxh3.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
@@ -114,23 +115,18 @@ std::string type_fault(const fs::path& path) {
                                   : "is a device or socket";
 }
 
-struct HashDeleter {
-  void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-};
-
 // Size and hash by read(), so that a disk error is an error and not a signal.
 ManifestFile hash_file(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) fail(ErrorKind::kData, "{}: cannot be read: {}", path.string(), std::strerror(errno));
-  const std::unique_ptr<XXH3_state_t, HashDeleter> state(XXH3_createState());
-  XXH3_64bits_reset(state.get());
+  Xxh3 hash;
   constexpr size_t kBufferBytes = size_t{1} << 20;
-  const auto buffer = std::make_unique_for_overwrite<char[]>(kBufferBytes);
+  const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kBufferBytes);
   uint64_t size_bytes = 0;
   ssize_t n = 0;
   while ((n = ::read(fd, buffer.get(), kBufferBytes)) > 0 || (n < 0 && errno == EINTR)) {
     if (n < 0) continue;
-    XXH3_64bits_update(state.get(), buffer.get(), static_cast<size_t>(n));
+    hash.add({buffer.get(), static_cast<size_t>(n)});
     size_bytes += static_cast<uint64_t>(n);
   }
   const int error = errno;
@@ -138,7 +134,7 @@ ManifestFile hash_file(const fs::path& path) {
   if (n < 0)
     fail(ErrorKind::kData, "{}: reading failed after {} bytes: {}", path.string(), size_bytes,
          std::strerror(error));
-  return {path.filename().string(), size_bytes, XXH3_64bits_digest(state.get())};
+  return {path.filename().string(), size_bytes, hash.value()};
 }
 
 // The names in a folder but the manifest's, sorted.

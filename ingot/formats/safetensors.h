@@ -95,4 +95,13 @@ SafetensorsWritten write_safetensors(const std::filesystem::path& path,
                                      std::span<const SafetensorsSource> tensors,
                                      const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
+// Where write_safetensors would put what; bytes and stream are not looked at.
+struct SafetensorsLayout {
+  std::string header;             // the file's first bytes
+  std::vector<uint64_t> offsets;  // of the tensors as they were given, from the start of the file
+  uint64_t file_bytes = 0;
+};
+SafetensorsLayout safetensors_layout(std::span<const SafetensorsSource> tensors,
+                                     const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+
 }  // namespace ingot

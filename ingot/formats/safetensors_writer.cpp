@@ -1,12 +1,10 @@
-#include <xxhash.h>
-
 #include <algorithm>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "ingot/core/error.h"
 #include "ingot/formats/safetensors.h"
 #include "ingot/formats/safetensors_detail.h"
+#include "ingot/formats/xxh3.h"
 
 namespace ingot {
 namespace {
@@ -33,25 +31,6 @@ std::string quoted(const std::string& text) {
     fail(ErrorKind::kInternal, "write_safetensors: {:?} is not UTF-8", text);
   }
 }
-
-struct HashDeleter {
-  void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-};
-
-// XXH3-64 of a stream.
-class Hash {
- public:
-  Hash() : state_(XXH3_createState()) {
-    INGOT_CHECK(state_ != nullptr, "out of memory for a hash state");
-    reset();
-  }
-  void reset() { XXH3_64bits_reset(state_.get()); }
-  void add(std::span<const std::byte> bytes) { XXH3_64bits_update(state_.get(), bytes.data(), bytes.size()); }
-  uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
-
- private:
-  std::unique_ptr<XXH3_state_t, HashDeleter> state_;
-};
 
 uint64_t checked_bytes(const SafetensorsSource& tensor) {
   const std::optional<uint64_t> bytes = tensor_bytes(tensor.shape, 8 * size_bytes(tensor.dtype));
@@ -103,24 +82,42 @@ std::string make_header(std::span<const SafetensorsSource* const> order,
   return header;
 }
 
+std::string header_bytes(std::span<const SafetensorsSource* const> order,
+                         const std::map<std::string, std::string>& metadata) {
+  const std::string text = make_header(order, metadata);
+  const uint64_t length = text.size();
+  INGOT_CHECK(length <= kMaxHeaderBytes, "write_safetensors: {} tensors need a header above 100 MB",
+              order.size());
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
+}
+
 }  // namespace
+
+SafetensorsLayout safetensors_layout(std::span<const SafetensorsSource> tensors,
+                                     const std::map<std::string, std::string>& metadata) {
+  const std::vector<const SafetensorsSource*> order = ordered(tensors);
+  SafetensorsLayout layout;
+  layout.header = header_bytes(order, metadata);
+  layout.offsets.resize(tensors.size());
+  layout.file_bytes = layout.header.size();
+  for (const SafetensorsSource* tensor : order) {
+    layout.offsets[static_cast<size_t>(tensor - tensors.data())] = layout.file_bytes;
+    layout.file_bytes += checked_bytes(*tensor);
+  }
+  return layout;
+}
 
 SafetensorsWritten write_safetensors(const std::filesystem::path& path,
                                      std::span<const SafetensorsSource> tensors,
                                      const std::map<std::string, std::string>& metadata) {
   const std::vector<const SafetensorsSource*> order = ordered(tensors);
-  const std::string header = make_header(order, metadata);
-  const uint64_t header_bytes = header.size();
-  INGOT_CHECK(header_bytes <= kMaxHeaderBytes, "write_safetensors: {} tensors need a header above 100 MB",
-              tensors.size());
-
+  const std::string header = header_bytes(order, metadata);
   OutputFile file(path);
-  Hash file_hash, tensor_hash;
+  Xxh3 file_hash, tensor_hash;
   const auto write = [&](std::span<const std::byte> piece) {
     file_hash.add(piece);
     file.write(piece);
   };
-  write(std::as_bytes(std::span(&header_bytes, 1)));
   write(std::as_bytes(std::span(header)));
   SafetensorsWritten written;
   for (const SafetensorsSource* tensor : order) {
