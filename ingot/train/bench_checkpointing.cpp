@@ -34,6 +34,7 @@ std::vector<Contender> contenders(int64_t layers) {
 }  // namespace
 
 CheckpointingBench bench_checkpointing(const RunConfig& given, int64_t rounds) {
+  bench::require_one_rank(given);
   RunConfig config = bench::runnable(given);
   config.activations = {.policy = Policy::kNone};
   Trainer trainer(config);

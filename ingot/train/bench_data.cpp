@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
 #include "ingot/core/philox.h"
 
@@ -27,6 +28,14 @@ int64_t usual_vocab(const DataConfig& data) {
 }
 
 }  // namespace
+
+void require_one_rank(const RunConfig& config) {
+  if (config.parallel.ranks() == 1) return;
+  fail(ErrorKind::kUsage,
+       "ingot bench times the steps of one rank here, and parallel: {} is {} ranks; leave parallel out, or "
+       "train some steps and read step_ms and the bytes_ of metrics.jsonl",
+       config.parallel.to_string(), config.parallel.ranks());
+}
 
 RunConfig runnable(RunConfig config) {
   if (config.train.threads > 0) set_num_threads(static_cast<int>(config.train.threads));

@@ -15,6 +15,8 @@ double median(std::vector<double> values);  // 0 of none; the upper one of an ev
 
 // Threads set, and a vocabulary where the config leaves it to a tokenizer.
 RunConfig runnable(RunConfig config);
+// kUsage error for a config of several ranks.
+void require_one_rank(const RunConfig& config);
 
 // Enough for a few batches. REQUIRES: the config's vocab is set.
 TokenSource random_tokens(const RunConfig& config);

@@ -78,6 +78,7 @@ double time_products(const std::vector<Product>& products, DType dtype, Device d
 
 StepBench bench_step(const RunConfig& given, int64_t steps) {
   const Clock::time_point entered = Clock::now();
+  bench::require_one_rank(given);
   const RunConfig config = bench::runnable(given);
   Trainer trainer(config);
   trainer.initialise();

@@ -84,6 +84,8 @@ TEST_F(ProgramTest, UsageErrorsExitWith2AndNameTheMistake) {
       {"train tiny-llama --set precision.compute=fp8", "one of f32, bf16"},
       {"train tiny-llama --set activations.policy=auto", "needs activations.budget"},
       {"bench checkpointing tiny-llama --steps 0", "--steps"},
+      {"bench step tiny-llama --set parallel.dp=2", "times the steps of one rank here"},
+      {"bench checkpointing tiny-llama --set parallel.tp=2", "parallel: tp=2 is 2 ranks; leave parallel out"},
       {"train --resume", "--out"},
       {"train --resume --out " + path("none"), path("none")},
       {"generate x --prompt a --top-p 2", "top"},
