@@ -160,6 +160,40 @@ void for_each_range(const ParamSpec& spec, const std::function<void(int64_t, int
 
 namespace {
 
+// Elements [begin, end) of rows from `row` on, which have `columns` numbers from `column` on.
+void add_boxes(std::vector<Box>& boxes, int64_t row, int64_t column, int64_t columns, int64_t begin,
+               int64_t end) {
+  while (begin < end) {
+    const int64_t first = begin % columns, rest = end - begin;
+    const bool is_full = first == 0 && rest >= columns;
+    const Box box = is_full ? Box{row + begin / columns, rest / columns, column, columns}
+                            : Box{row + begin / columns, 1, column + first, std::min(columns - first, rest)};
+    boxes.push_back(box);
+    begin += box.elements();
+  }
+}
+
+}  // namespace
+
+std::vector<Box> boxes_of(const ParamSpec& spec, int64_t begin, int64_t end) {
+  const int64_t columns = spec.is_vector() ? 1 : spec.shape[1];
+  std::vector<Box> boxes;
+  if (!spec.is_sharded()) {
+    add_boxes(boxes, 0, 0, columns, begin, end);
+    return boxes;
+  }
+  int64_t here = 0;
+  for (const ParamPart::Rows& rows : spec.part.rows) {
+    const int64_t size = rows.count * columns;
+    add_boxes(boxes, rows.first, spec.part.first_column, columns, std::max<int64_t>(begin - here, 0),
+              std::min(end - here, size));
+    here += size;
+  }
+  return boxes;
+}
+
+namespace {
+
 // Parameter `id` into w (n) f32.
 void init_param(const Tensor& w, const ParamSpec& spec, int id, uint64_t seed) {
   const Shape& full_shape = spec.full_shape();

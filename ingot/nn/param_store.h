@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ingot/core/arena.h"
+#include "ingot/core/box.h"
 #include "ingot/core/stream.h"
 #include "ingot/core/tensor.h"
 
@@ -57,6 +58,10 @@ struct ParamSpec {
 // Calls f(here, full, count) for the ranges of `count` elements that lie side by side both here, from element
 // `here` on, and in the logical tensor, from `full` on; in order of `here`.
 void for_each_range(const ParamSpec& spec, const std::function<void(int64_t, int64_t, int64_t)>& f);
+
+// Where elements [begin, end) of what this rank has of a parameter lie in the logical tensor: boxes in the
+// order of the elements, each row by row.
+std::vector<Box> boxes_of(const ParamSpec& spec, int64_t begin, int64_t end);
 
 // All parameters of a model, in order of declaration; a parameter's index is its id.
 class ParamList {
@@ -125,6 +130,11 @@ struct ParamPiece {
   int64_t elements() const { return end - begin; }
 };
 
+// How many ranks hold the same numbers, and which of them this one is. None: they are others' to write down.
+struct Holders {
+  int64_t count = 1, index = 0;
+};
+
 // Seam: the weights of a training, on one rank or shared by several. Where they are shared, all ranks call
 // everything but pieces() in the same order.
 class TrainingStore : public ParamStore {
@@ -144,11 +154,9 @@ class TrainingStore : public ParamStore {
   // Makes master() of every parameter readable and writable, until refresh_compute. REQUIRES: all gradients
   // are zero.
   virtual void expand_masters(Stream& stream) = 0;
-  // The whole of a tensor that is kept in pieces as parameter `id` is, a number per element or per 256: a
-  // master, or state of the optimizer. shape: of the whole. Valid until the next call or micro-batch.
-  virtual Tensor whole([[maybe_unused]] int id, const Tensor& piece, const Shape& shape) {
-    return piece.reshape(shape);
-  }
+  // The ranks with the same piece of a parameter as this one, and those with any piece of it.
+  virtual Holders copies([[maybe_unused]] int id) const { return {}; }
+  virtual Holders sharers([[maybe_unused]] int id) const { return {}; }
 
   // Whether ranks keep different pieces. master() is then for nobody.
   bool is_sharded() const { return is_sharded_; }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ingot/core/parallel.h"
+#include "ingot/optim/piece_rows.h"
 #include "ingot/optim/sum_of_squares.h"
 #include "ingot/optim/weight_pass.h"
 
@@ -94,24 +95,7 @@ void move_matrix_state(const ParamState& p, const RuleStep& step, float b, const
   });
 }
 
-void move_vector_state(const ParamState& p, const RuleStep& step, float b, const Strips& strips,
-                       const StripSums& sums) {
-  const float* g = p.param.g.as<float>();
-  float* v = p.state[0].as<float>();
-  parallel_for(strips.count, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t s = begin; s < end; ++s) {
-      const Range range = strips.range(s);
-#pragma omp simd
-      for (int64_t i = range.begin; i < range.end; ++i) {
-        const float gradient = g[i] * step.grad_scale;
-        v[i] += (gradient * gradient - v[i]) * b;
-      }
-      sums.weights[s] = weight_squares(p.param, range.begin, range.end);
-    }
-  });
-}
-
-// U of elements [i, i + n) of a parameter: body(j, u) with j from 0.
+// U of elements [i, i + n) of a parameter or piece: body(j, u) with j from 0.
 template <typename Body>
 void for_each_update(const ParamState& p, int64_t i, int64_t n, float grad_scale, float divisor,
                      float smallest, Body&& body) {
@@ -122,69 +106,172 @@ void for_each_update(const ParamState& p, int64_t i, int64_t n, float grad_scale
     for (int64_t j = 0; j < n; ++j) body(j, g[j] * grad_scale / std::sqrt(std::max(v[j], smallest)));
     return;
   }
-  const int64_t C = p.param.shape[1];
-  const float* col = p.state[1].as<float>();
-  for (int64_t j = 0; j < n;) {
-    const int64_t r = (i + j) / C, c = (i + j) % C, end = std::min(n, j + C - c);
-    const float row = p.state[0].as<float>()[r] / divisor;
-    const int64_t shift = c - j;
+  const float *rows = p.state[0].as<float>(), *columns = p.state[1].as<float>();
+  for_each_run(p.param, i, n, [&](int64_t begin, int64_t r, int64_t c, int64_t count) {
+    const float row = rows[r] / divisor;
+    const float *col = columns + c - begin, *gradient = g;
 #pragma omp simd
-    for (int64_t k = j; k < end; ++k)
-      body(k, g[k] * grad_scale / std::sqrt(std::max(row * col[k + shift], smallest)));
-    j = end;
+    for (int64_t j = begin; j < begin + count; ++j)
+      body(j, gradient[j] * grad_scale / std::sqrt(std::max(row * col[j], smallest)));
+  });
+}
+
+// Of U^2 over elements [first, last).
+double update_squares(const ParamState& p, int64_t first, int64_t last, float grad_scale, float divisor,
+                      float smallest) {
+  double total = 0;
+  for (int64_t i = first; i < last; i += kPieceElements) {
+    const int64_t size = std::min(kPieceElements, last - i);
+    float u[kPieceElements];
+    for_each_update(p, i, size, grad_scale, divisor, smallest,
+                    [&](int64_t j, float update) { u[j] = update; });
+    total += sum_of_squares(u, size);
   }
+  return total;
+}
+
+float decay_of(const RuleStep& step) {
+  return static_cast<float>(std::pow(static_cast<double>(step.t), kDecayExponent));
+}
+
+void move_vector(const ParamState& p, const RuleStep& step, Range range) {
+  const float *g = p.param.g.as<float>(), b = decay_of(step);
+  float* v = p.state[0].as<float>();
+#pragma omp simd
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    const float gradient = g[i] * step.grad_scale;
+    v[i] += (gradient * gradient - v[i]) * b;
+  }
+}
+
+void move_vector_state(const ParamState& p, const RuleStep& step, const Strips& strips,
+                       const StripSums& sums) {
+  parallel_for(strips.count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t s = begin; s < end; ++s) {
+      const Range range = strips.range(s);
+      move_vector(p, step, range);
+      sums.weights[s] = weight_squares(p.param, range.begin, range.end);
+    }
+  });
+}
+
+// Adds the squared gradients of a box, g its first, to the sums of its rows and columns.
+void add_box(float* rows, float* columns, const Box& box, const float* g, float grad_scale) {
+  parallel_for(box.rows, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      float sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t c = 0; c < box.columns; ++c) {
+        const float gradient = g[r * box.columns + c] * grad_scale;
+        sum += gradient * gradient;
+      }
+      rows[box.row + r] += sum;
+    }
+  });
+  parallel_for(box.columns, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t r = 0; r < box.rows; ++r)
+#pragma omp simd
+      for (int64_t c = begin; c < end; ++c) {
+        const float gradient = g[r * box.columns + c] * grad_scale;
+        columns[box.column + c] += gradient * gradient;
+      }
+  });
+}
+
+// row or col one step on, from the sums over what is `count` elements of each.
+void move_means(const Tensor& means, const float* sums, int64_t count, float b) {
+  float* mean = means.as<float>();
+  for (int64_t i = 0; i < means.elements(); ++i)
+    mean[i] += (sums[i] / static_cast<float>(count) - mean[i]) * b;
 }
 
 }  // namespace
 
 std::vector<StateSpec> Adafactor::state(const OptimParam& param) const {
   if (!param.is_matrix()) return {{"v", DType::f32, {param.elements()}}};
-  return {{"row", DType::f32, {param.shape[0]}}, {"col", DType::f32, {param.shape[1]}}};
+  return {{"row", DType::f32, {param.whole()[0]}, StateScope::kWhole},
+          {"col", DType::f32, {param.whole()[1]}, StateScope::kWhole}};
 }
 
-size_t Adafactor::scratch_bytes(const OptimParam& param) const {
+RuleNeeds Adafactor::needs(const OptimParam& param) const {
+  if (param.is_piece())
+    return {.is_whole = true,
+            .shared = {1 + (param.is_matrix() ? param.logical[0] + param.logical[1] : 0), 1}};
   Arena arena("adafactor plan");
   const StripSums sums(Strips(param.shape), param.is_matrix(), arena);
-  return arena.peak_bytes();
+  return {.is_whole = true, .scratch_bytes = arena.peak_bytes()};
 }
 
-Prepared Adafactor::prepare(const ParamState& p, const RuleStep& step, Arena& scratch,
-                            Stream& /*stream*/) const {
-  const Strips strips(p.param.shape);
-  const StripSums sums(strips, p.param.is_matrix(), scratch);
-  const double t = static_cast<double>(step.t), n = static_cast<double>(p.param.elements());
-  const auto b = static_cast<float>(std::pow(t, kDecayExponent));
-  Prepared prepared;
-  if (p.param.is_matrix()) {
-    move_matrix_state(p, step, b, strips, sums);
-    double mean = 0;
-    for (int64_t r = 0; r < strips.rows; ++r) mean += static_cast<double>(p.state[0].as<float>()[r]);
-    prepared.divisor = std::max(mean / static_cast<double>(strips.rows), params_.eps);
-  } else {
-    move_vector_state(p, step, b, strips, sums);
-  }
-  const auto smallest = static_cast<float>(params_.eps * params_.eps);
-  parallel_for(strips.count, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t s = begin; s < end; ++s) {
-      const int64_t first = strips.range(s).begin * strips.columns,
-                    last = strips.range(s).end * strips.columns;
-      double total = 0;
-      for (int64_t i = first; i < last; i += kPieceElements) {
-        const int64_t size = std::min(kPieceElements, last - i);
-        float u[kPieceElements];
-        for_each_update(p, i, size, step.grad_scale, static_cast<float>(prepared.divisor), smallest,
-                        [&](int64_t j, float update) { u[j] = update; });
-        total += sum_of_squares(u, size);
-      }
-      sums.updates[s] = total;
-    }
-  });
-  const double weight_rms = std::sqrt(in_order(sums.weights, strips.count) / n);
-  const double update_rms = std::sqrt(in_order(sums.updates, strips.count) / n);
+double Adafactor::divisor(const ParamState& p) const {
+  if (!p.param.is_matrix()) return 1;
+  const int64_t R = p.param.whole()[0];
+  double sum = 0;
+  for (int64_t r = 0; r < R; ++r) sum += static_cast<double>(p.state[0].as<float>()[r]);
+  return std::max(sum / static_cast<double>(R), params_.eps);
+}
+
+double Adafactor::factor(const OptimParam& param, const RuleStep& step, double weights,
+                         double updates) const {
+  const double t = static_cast<double>(step.t), n = static_cast<double>(param.whole_elements());
+  const double weight_rms = std::sqrt(weights / n), update_rms = std::sqrt(updates / n);
   const double alpha = params_.has_relative_step
                            ? std::max(kSmallestScale, weight_rms) * std::min(step.lr, 1 / std::sqrt(t))
                            : step.lr;
-  prepared.factor = alpha / std::max(1.0, update_rms / params_.update_clip);
+  return alpha / std::max(1.0, update_rms / params_.update_clip);
+}
+
+void Adafactor::measure(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
+                        int turn) const {
+  const OptimParam& param = p.param;
+  const int64_t n = param.elements(), R = param.logical[0], C = param.columns();
+  float* first = numbers[0].as<float>();
+  float& of_weights = first[numbers[0].elements() - 1];
+  if (turn == 1) {
+    if (param.is_matrix()) {
+      move_means(p.state[0], first, C, decay_of(step));
+      move_means(p.state[1], first + R, R, decay_of(step));
+    }
+    if (param.is_counted)
+      numbers[1].as<float>()[0] = static_cast<float>(
+          update_squares(p, 0, n, step.grad_scale, static_cast<float>(divisor(p)), smallest()));
+    return;
+  }
+  if (!param.is_matrix()) move_vector(p, step, {0, n});
+  if (!param.is_counted) return;
+  of_weights = static_cast<float>(weight_squares(param, 0, n));
+  if (!param.is_matrix()) return;
+  const float* g = param.g.as<float>();
+  for (const Box& box : param.boxes) {
+    add_box(first, first + R, box, g, step.grad_scale);
+    g += box.elements();
+  }
+}
+
+Prepared Adafactor::prepare(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
+                            Arena& scratch) const {
+  Prepared prepared;
+  if (p.param.is_piece()) {
+    prepared.divisor = divisor(p);
+    prepared.factor =
+        factor(p.param, step, static_cast<double>(numbers[0].as<float>()[numbers[0].elements() - 1]),
+               static_cast<double>(numbers[1].as<float>()[0]));
+    return prepared;
+  }
+  const Strips strips(p.param.shape);
+  const StripSums sums(strips, p.param.is_matrix(), scratch);
+  if (p.param.is_matrix())
+    move_matrix_state(p, step, decay_of(step), strips, sums);
+  else
+    move_vector_state(p, step, strips, sums);
+  prepared.divisor = divisor(p);
+  parallel_for(strips.count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t s = begin; s < end; ++s)
+      sums.updates[s] =
+          update_squares(p, strips.range(s).begin * strips.columns, strips.range(s).end * strips.columns,
+                         step.grad_scale, static_cast<float>(prepared.divisor), smallest());
+  });
+  prepared.factor =
+      factor(p.param, step, in_order(sums.weights, strips.count), in_order(sums.updates, strips.count));
   return prepared;
 }
 
@@ -192,9 +279,8 @@ RangeTotals Adafactor::update(const ParamState& p, Range range, const RuleStep& 
                               const Prepared& prepared) const {
   const auto decay = static_cast<float>(1 - step.lr * step.weight_decay);
   const auto factor = static_cast<float>(prepared.factor), divisor = static_cast<float>(prepared.divisor);
-  const auto smallest = static_cast<float>(params_.eps * params_.eps);
   return for_each_piece(p, range, step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
-    for_each_update(p, i, n, step.grad_scale, divisor, smallest,
+    for_each_update(p, i, n, step.grad_scale, divisor, smallest(),
                     [&](int64_t j, float update) { w[j] = w[j] * decay - factor * update; });
   });
 }

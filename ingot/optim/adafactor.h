@@ -7,7 +7,8 @@
 //   U = g' / sqrt(max(V, eps^2))
 //   w = w - alpha / max(1, RMS(U) / update_clip) * U
 //   alpha = max(1e-3, RMS(w before the step)) * min(lr, 1 / sqrt(t)), or lr without relative_step
-// State: row (R), col (C) of a matrix; v (n) of a vector.
+// Ranks with pieces of a matrix add up their parts of the sums over rows, columns and all elements, and each
+// keeps all of row and col. State: row (R), col (C) of a matrix; v (n) of a vector.
 #pragma once
 
 #include "ingot/optim/rule.h"
@@ -19,14 +20,24 @@ class Adafactor final : public UpdateRule {
   explicit Adafactor(const RuleParams& params) : params_(params) {}
 
   std::vector<StateSpec> state(const OptimParam& param) const override;
-  bool is_whole() const override { return true; }
-  size_t scratch_bytes(const OptimParam& param) const override;
-  // Moves the state on; factor is alpha / max(1, RMS(U) / update_clip), divisor max(mean(row), eps).
-  Prepared prepare(const ParamState& p, const RuleStep& step, Arena& scratch, Stream& stream) const override;
+  RuleNeeds needs(const OptimParam& param) const override;
+  // Of a piece: turn 0 the sums of g'^2 by row (R) and column (C), and of w^2; turn 1 moves row and col, and
+  // has the sum of U^2.
+  void measure(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
+               int turn) const override;
+  // Moves the state of a whole parameter on; factor is alpha / max(1, RMS(U) / update_clip), divisor
+  // max(mean(row), eps).
+  Prepared prepare(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
+                   Arena& scratch) const override;
   RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
                      const Prepared& prepared) const override;
 
  private:
+  double divisor(const ParamState& p) const;
+  float smallest() const { return static_cast<float>(params_.eps * params_.eps); }
+  // From the sums of w^2 and U^2 over the whole parameter.
+  double factor(const OptimParam& param, const RuleStep& step, double weights, double updates) const;
+
   RuleParams params_;
 };
 

@@ -8,6 +8,9 @@
 // A gradient that is not finite, or whose square is not, leaves its element's weight as it was and its
 // moments to be rounded again, and is counted (Optimizer::non_finite_gradients).
 //
+// Of a scattered piece (tensor-parallel ranks) a block may lie on several ranks: they tell each other its
+// largest magnitudes first, for which m and v are moved twice, and every rank keeps the scales of all blocks.
+//
 // State: m8, v8 (n) u8, m_absmax, v_absmax (n / 256, rounded up) f32; 2 + 8 / 256 bytes per parameter.
 #pragma once
 
@@ -26,10 +29,18 @@ class AdamW8bit final : public UpdateRule {
   explicit AdamW8bit(const RuleParams& params);
 
   std::vector<StateSpec> state(const OptimParam& param) const override;
+  RuleNeeds needs(const OptimParam& param) const override;
+  void measure(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
+               int turn) const override;
+  Prepared prepare(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
+                   Arena& scratch) const override;
   RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
                      const Prepared& prepared) const override;
 
  private:
+  RangeTotals update_scattered(const ParamState& p, Range range, const RuleStep& step,
+                               const Prepared& prepared) const;
+
   RuleParams params_;
   ElementwiseRule<AdamW> small_;
   std::array<float, 256> signed_map_, unsigned_map_;

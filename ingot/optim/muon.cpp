@@ -27,7 +27,7 @@ struct Part {
 // Calls f(part) for each matrix of the parameter, in order of rows.
 template <typename F>
 void for_each_part(const OptimParam& param, bool splits_fused, F&& f) {
-  Part part{0, param.shape[0], param.shape[1], 0};
+  Part part{0, param.whole()[0], param.whole()[1], 0};
   if (!splits_fused || param.row_parts.empty()) return f(part);
   for (int64_t rows : param.row_parts) {
     part.rows = rows;
@@ -35,22 +35,6 @@ void for_each_part(const OptimParam& param, bool splits_fused, F&& f) {
     part.begin += rows;
     part.second += part.lanes();
   }
-}
-
-// m one step on, direction = U.
-void move_momentum(const ParamState& p, const Tensor& direction, const RuleStep& step, bool has_nesterov) {
-  const float *g = p.param.g.as<float>(), scale = step.grad_scale;
-  float *m = p.state[0].as<float>(), *u = direction.as<float>();
-  const auto mu = static_cast<float>(step.momentum);
-  const float of_m = has_nesterov ? mu : 1.0f;
-  parallel_for(p.param.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
-#pragma omp simd
-    for (int64_t i = begin; i < end; ++i) {
-      const float gradient = g[i] * scale;
-      m[i] += (gradient - m[i]) * (1 - mu);
-      u[i] = gradient + (m[i] - gradient) * of_m;
-    }
-  });
 }
 
 // Mean of squares of each row of o (R, C), or of each column where it is wide.
@@ -102,6 +86,20 @@ void reduce_variance(float* o, float* second, float* scale, const Part& part, fl
   });
 }
 
+void widen(float* to, const bf16* from, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(from[i]);
+}
+
+void multiply(const Tensor& x, float factor) {
+  if (factor == 1) return;
+  float* numbers = x.as<float>();
+  parallel_for(x.elements(), 1 << 14, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) numbers[i] *= factor;
+  });
+}
+
 }  // namespace
 
 std::vector<StateSpec> Muon::state(const OptimParam& param) const {
@@ -114,13 +112,11 @@ std::vector<StateSpec> Muon::state(const OptimParam& param) const {
   std::vector<StateSpec> specs{{"momentum", DType::f32, {param.elements()}}};
   int64_t lanes = 0;
   for_each_part(param, params_.splits_fused, [&](const Part& part) { lanes += part.lanes(); });
-  if (params_.has_variance_reduction) specs.push_back({"second", DType::f32, {lanes}});
+  if (params_.has_variance_reduction) specs.push_back({"second", DType::f32, {lanes}, StateScope::kWhole});
   return specs;
 }
 
-size_t Muon::scratch_bytes(const OptimParam& param) const {
-  Arena arena("muon plan");
-  arena.alloc(DType::f32, {param.elements()});
+RuleNeeds Muon::needs(const OptimParam& param) const {
   size_t most = 0;
   for_each_part(param, params_.splits_fused, [&](const Part& part) {
     Arena lanes("muon lanes plan");
@@ -128,24 +124,46 @@ size_t Muon::scratch_bytes(const OptimParam& param) const {
     most = std::max({most, lanes.peak_bytes(),
                      newton_schulz_scratch_bytes(part.rows, part.columns, params_.newton_schulz_dtype)});
   });
-  return arena.peak_bytes() + most;
+  return {.is_matrix = true, .scratch_bytes = most};
 }
 
-Prepared Muon::prepare(const ParamState& p, const RuleStep& step, Arena& scratch, Stream& stream) const {
-  Prepared prepared;
-  prepared.direction = scratch.alloc(DType::f32, {p.param.elements()});
-  move_momentum(p, prepared.direction, step, params_.has_nesterov);
-  for_each_part(p.param, params_.splits_fused, [&](const Part& part) {
-    const Tensor o = prepared.direction.rows(part.first(), part.end()).reshape({part.rows, part.columns});
-    newton_schulz(o, params_.newton_schulz, params_.newton_schulz_dtype, scratch, stream);
-    if (!params_.has_variance_reduction) return;
-    const Arena::Mark mark = scratch.mark();
-    const Tensor scale = scratch.alloc(DType::f32, {part.lanes()});
-    reduce_variance(o.as<float>(), p.state[1].as<float>() + part.second, scale.as<float>(), part,
-                    static_cast<float>(params_.beta2));
-    scratch.release_to(mark);
+double Muon::flops(const OptimParam& param) const {
+  double total = 0;
+  for_each_part(param, params_.splits_fused,
+                [&](const Part& part) { total += newton_schulz_flops(part.rows, part.columns); });
+  return total;
+}
+
+void Muon::move_momentum(const ParamState& p, const RuleStep& step, const Tensor& direction) const {
+  const float *g = p.param.g.as<float>(), scale = step.grad_scale;
+  float *m = p.state[0].as<float>(), *u = direction.as<float>();
+  const auto mu = static_cast<float>(step.momentum);
+  const float of_m = params_.has_nesterov ? mu : 1.0f;
+  parallel_for(p.param.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      const float gradient = g[i] * scale;
+      m[i] += (gradient - m[i]) * (1 - mu);
+      u[i] = gradient + (m[i] - gradient) * of_m;
+    }
   });
-  return prepared;
+}
+
+void Muon::orthogonalise(const OptimParam& param, const Tensor& u, const Tensor& second, Arena& scratch,
+                         Stream& stream) const {
+  const Tensor flat = u.reshape({u.elements()});
+  for_each_part(param, params_.splits_fused, [&](const Part& part) {
+    const Tensor o = flat.rows(part.first(), part.end()).reshape({part.rows, part.columns});
+    newton_schulz(o, params_.newton_schulz, params_.newton_schulz_dtype, scratch, stream);
+    if (params_.has_variance_reduction) {
+      const Arena::Mark mark = scratch.mark();
+      const Tensor scale = scratch.alloc(DType::f32, {part.lanes()});
+      reduce_variance(o.as<float>(), second.as<float>() + part.second, scale.as<float>(), part,
+                      static_cast<float>(params_.beta2));
+      scratch.release_to(mark);
+    }
+    multiply(o, part.shape_factor());
+  });
 }
 
 RangeTotals Muon::update(const ParamState& p, Range range, const RuleStep& step,
@@ -153,17 +171,17 @@ RangeTotals Muon::update(const ParamState& p, Range range, const RuleStep& step,
   const auto lr = static_cast<float>(step.lr), decay = static_cast<float>(step.lr * step.weight_decay);
   const bool is_cautious = params_.has_cautious_decay;
   return for_each_piece(p, range, step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
-    for_each_part(p.param, params_.splits_fused, [&](const Part& part) {
-      const int64_t first = std::max(i, part.first()), end = std::min(i + n, part.end());
-      const float* o = prepared.direction.as<float>();
-      const float rate = lr * part.shape_factor();
+    float rounded[kPieceElements];
+    const float* o = rounded;
+    if (prepared.direction.dtype == DType::f32)
+      o = prepared.direction.as<float>() + i;
+    else
+      widen(rounded, prepared.direction.as<bf16>() + i, n);
 #pragma omp simd
-      for (int64_t k = first; k < end; ++k) {
-        const float weight = w[k - i];
-        const bool decays = !is_cautious || o[k] * weight >= 0;
-        w[k - i] = weight - (decays ? decay : 0.0f) * weight - rate * o[k];
-      }
-    });
+    for (int64_t k = 0; k < n; ++k) {
+      const bool decays = !is_cautious || o[k] * w[k] >= 0;
+      w[k] = w[k] - (decays ? decay : 0.0f) * w[k] - lr * o[k];
+    }
   });
 }
 

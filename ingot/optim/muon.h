@@ -1,8 +1,8 @@
 // Muon (Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks"): the momentum's
 // matrix, orthogonalised. For w (R, C), g' = g * grad_scale, mu = the step's momentum:
 //   m = lerp(m, g', 1 - mu);  U = lerp(g', m, mu) with Nesterov, else m
-//   O = newton_schulz(U)                                                       (optim/newton_schulz.h)
-//   w = w * (1 - lr * weight_decay) - lr * sqrt(max(1, R / C)) * O
+//   O = sqrt(max(1, R / C)) * newton_schulz(U)                                 (optim/newton_schulz.h)
+//   w = w * (1 - lr * weight_decay) - lr * O
 // The EMA form of the momentum differs from mu * m + g' by a factor that the normalisation removes. mu rises
 // linearly from momentum_start over the first momentum_warmup steps. A zero U gives a zero update.
 //
@@ -26,12 +26,17 @@ class Muon final : public UpdateRule {
 
   // kUsage error for a parameter that is no matrix.
   std::vector<StateSpec> state(const OptimParam& param) const override;
-  bool is_whole() const override { return true; }
-  size_t scratch_bytes(const OptimParam& param) const override;
-  // Moves the momentum on; direction is O.
-  Prepared prepare(const ParamState& p, const RuleStep& step, Arena& scratch, Stream& stream) const override;
+  RuleNeeds needs(const OptimParam& param) const override;  // scratch_bytes: of orthogonalise
   RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
                      const Prepared& prepared) const override;
+
+  // Moves the momentum on; u (n) f32 = U. Of a piece or the whole.
+  void move_momentum(const ParamState& p, const RuleStep& step, const Tensor& u) const;
+  // u (R, C) f32, the whole U, becomes O; second: the state of that name, absent without normuon.
+  void orthogonalise(const OptimParam& param, const Tensor& u, const Tensor& second, Arena& scratch,
+                     Stream& stream) const;
+  // Multiplications and additions of orthogonalise.
+  double flops(const OptimParam& param) const;
 
  private:
   RuleParams params_;

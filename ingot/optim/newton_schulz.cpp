@@ -130,6 +130,11 @@ void newton_schulz(const Tensor& x, NewtonSchulzKind kind, DType iteration, Aren
   scratch.release_to(mark);
 }
 
+double newton_schulz_flops(int64_t R, int64_t C) {
+  const auto small = static_cast<double>(std::min(R, C)), large = static_cast<double>(std::max(R, C));
+  return kNewtonSchulzSteps * (4 * small * small * large + 2 * small * small * small);
+}
+
 size_t newton_schulz_scratch_bytes(int64_t R, int64_t C, DType iteration) {
   Arena arena("newton_schulz plan");
   const Iterates m(R, C, iteration, arena);

@@ -31,4 +31,8 @@ std::span<const NewtonSchulzStep, kNewtonSchulzSteps> newton_schulz_steps(Newton
 void newton_schulz(const Tensor& x, NewtonSchulzKind kind, DType iteration, Arena& scratch, Stream& stream);
 size_t newton_schulz_scratch_bytes(int64_t R, int64_t C, DType iteration);
 
+// Multiplications and additions of all its products: 5 * (4 S² L + 2 S³), S the smaller of R and C, L the
+// larger.
+double newton_schulz_flops(int64_t R, int64_t C);
+
 }  // namespace ingot

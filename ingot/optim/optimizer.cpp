@@ -5,6 +5,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
+#include "ingot/optim/muon.h"
 #include "ingot/optim/parameter_groups.h"
 #include "ingot/optim/rules.h"
 #include "ingot/optim/sum_of_squares.h"
@@ -27,9 +28,13 @@ void check_param(const OptimParam& p) {
                  "Optimizer: compute");
   int64_t rows = 0;
   for (int64_t part : p.row_parts) rows += part;
-  INGOT_CHECK(p.begin % kPieceGranule == 0, "Optimizer: a piece of {} begins at {}, no multiple of {}",
-              p.name, p.begin, kPieceGranule);
-  INGOT_CHECK(p.row_parts.empty() || (p.is_matrix() && rows == p.shape[0]),
+  INGOT_CHECK(p.is_scattered || p.begin() % kPieceGranule == 0,
+              "Optimizer: a piece of {} begins at {}, no multiple of {}", p.name, p.begin(), kPieceGranule);
+  int64_t in_boxes = 0;
+  for (const Box& box : p.boxes) in_boxes += box.elements();
+  INGOT_CHECK(!p.is_piece() || in_boxes == n, "Optimizer: {}: boxes of {} elements, the piece has {}", p.name,
+              in_boxes, n);
+  INGOT_CHECK(p.row_parts.empty() || (p.is_matrix() && rows == p.whole()[0]),
               "Optimizer: row_parts of {} must sum to its rows, got {}", p.name, rows);
 }
 
@@ -78,21 +83,50 @@ std::vector<Optimizer::Member> Optimizer::make_members(const OptimizerConfig& co
     const RuleEntry& rule = rule_entry(groups_[group].kind);
     if (params[i].w.device == Device::kCuda && !rule.update_on_device)
       fail(ErrorKind::kUsage, "optimizer: {} has no kernel for a CUDA device", rule.name);
-    if (params[i].is_piece() && groups_[group].rule->is_whole())
-      fail(ErrorKind::kUsage,
-           "optimizer: {} needs whole parameters, and with parallel.fsdp or parallel.tp a rank has pieces of "
-           "{}; use "
-           "parallel.dp, or another kind",
-           rule_entry(groups_[group].kind).name, params[i].name);
-    members.push_back({{std::move(params[i]), {}}, group, 0, 0});
+    const RuleNeeds needs = groups_[group].rule->needs(params[i]);
+    members.push_back({{std::move(params[i]), {}}, group, 0, 0, needs, {}, {}});
   }
   return members;
+}
+
+const Muon& Optimizer::muon_of(size_t task) const {
+  return static_cast<const Muon&>(rule_of(members_[matrices_[task]]));
+}
+
+SharedUpdate& Optimizer::plan_matrices(SharedUpdate* share) {
+  if (!share) own_ = std::make_unique<OwnUpdate>();
+  SharedUpdate& found = share ? *share : *own_;
+  std::vector<MatrixTask> tasks;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (!members_[i].needs.is_matrix) continue;
+    const OptimParam& param = members_[i].memory.param;
+    static_cast<void>(rule_of(members_[i]).state(param));  // refuses a vector
+    matrices_.push_back(i);
+    tasks.push_back(
+        {.name = param.name,
+         .shape = param.whole(),
+         .boxes = param.is_piece() ? param.boxes : std::vector<Box>{{0, param.shape[0], 0, param.shape[1]}},
+         .is_counted = param.is_counted,
+         .flops = muon_of(matrices_.size() - 1).flops(param)});
+  }
+  const std::vector<SharedUpdate::Keeps> keeps = found.plan(std::move(tasks));
+  for (size_t t = 0; t < matrices_.size(); ++t) members_[matrices_[t]].keeps = keeps[t];
+  return found;
+}
+
+std::vector<StateSpec> Optimizer::kept_state(const Member& member) const {
+  std::vector<StateSpec> specs = rule_of(member).state(member.memory.param);
+  for (StateSpec& spec : specs) {
+    const bool is_kept = spec.scope == StateScope::kWhole ? member.keeps.whole : member.keeps.elements;
+    if (!is_kept) spec.shape = {0};
+  }
+  return specs;
 }
 
 size_t Optimizer::arena_bytes() const {
   size_t total = 0;
   for (const Member& member : members_)
-    for (const StateSpec& spec : groups_[member.group].rule->state(member.memory.param))
+    for (const StateSpec& spec : kept_state(member))
       total += static_cast<size_t>(spec.shape.elements()) * size_bytes(spec.dtype) + Arena::kDeviceAlign;
   if (ema_ > 0)
     for (const Member& member : members_)
@@ -101,16 +135,24 @@ size_t Optimizer::arena_bytes() const {
 }
 
 size_t Optimizer::scratch_bytes() const {
-  size_t most = 0;
-  for (const Member& member : members_)
-    most = std::max(most, groups_[member.group].rule->scratch_bytes(member.memory.param));
-  return most;
+  size_t most = 0, of_matrices = 0, numbers = 0;
+  for (const Member& member : members_) {
+    size_t& largest = member.needs.is_matrix ? of_matrices : most;
+    largest = std::max(largest, member.needs.scratch_bytes);
+  }
+  for (const auto& counts : number_counts_)
+    for (const int64_t n : counts)
+      if (n > 0) numbers += static_cast<size_t>(n) * sizeof(float) + Arena::kAlign;
+  if (!matrices_.empty()) most = std::max(most, of_matrices + share_.scratch_bytes());
+  return numbers + most;
 }
 
-Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params)
+Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params, SharedUpdate* share)
     : ema_(config.ema),
       groups_(make_groups(config)),
       members_(make_members(config, std::move(params))),
+      share_(plan_matrices(share)),
+      number_counts_(count_numbers()),
       arena_("optimizer", arena_bytes(),
              memory_of(members_.empty() ? Device::kCpu : members_.front().memory.param.w.device)),
       scratch_("optimizer scratch", scratch_bytes()) {
@@ -118,11 +160,12 @@ Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> para
     add_states(i);
     Member& member = members_[i];
     const OptimParam& param = member.memory.param;
-    const UpdateRule& rule = *groups_[member.group].rule;
+    const bool is_free = !member.needs.is_whole && !member.needs.is_matrix;
     const int64_t n = param.elements();
     member.block_begin = blocks_.size();
     for (int64_t k = 0; k < n; k += kBlockElements) {
-      (rule.is_whole() ? whole_blocks_ : free_blocks_).push_back(blocks_.size());
+      if (is_free) free_blocks_.push_back(blocks_.size());
+      all_blocks_.push_back(blocks_.size());
       blocks_.push_back({i, {k, std::min(k + kBlockElements, n)}});
     }
     member.block_end = blocks_.size();
@@ -138,21 +181,31 @@ Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> para
 void Optimizer::add_states(size_t i) {
   ParamState& memory = members_[i].memory;
   const OptimParam& param = memory.param;
-  const UpdateRule& rule = *groups_[members_[i].group].rule;
   OptimParam whole = param;
-  if (param.is_piece()) whole.shape = param.whole;
-  const std::vector<StateSpec> specs = rule.state(param), whole_specs = rule.state(whole);
+  whole.shape = param.whole();
+  whole.logical = {};
+  const std::vector<StateSpec> specs = kept_state(members_[i]),
+                               whole_specs = rule_of(members_[i]).state(whole);
   const int id = static_cast<int>(i);
   for (size_t k = 0; k < specs.size(); ++k) {
     const StateSpec& spec = specs[k];
-    const Shape& shape = whole_specs[k].shape;
     memory.state.push_back(arena_.alloc(spec.dtype, spec.shape));
-    const int64_t granule = shape.elements() == param.whole_elements() ? 1 : kPieceGranule;
-    states_.push_back({spec.name + "." + param.name, memory.state.back(), id, shape, param.begin / granule});
+    State state{.name = spec.name + "." + param.name,
+                .tensor = memory.state.back(),
+                .param = id,
+                .whole = whole_specs[k].shape};
+    state.is_per_element = spec.scope == StateScope::kElement;
+    if (spec.scope == StateScope::kBlock) state.begin = param.begin() / kPieceGranule;
+    if (spec.scope == StateScope::kWhole) state.keepers = Keepers::kSharers;
+    if (members_[i].needs.is_matrix) state.keepers = Keepers::kNone;
+    states_.push_back(std::move(state));
   }
   if (ema_ == 0) return;
   memory.average = arena_.alloc(DType::f32, {param.elements()});
-  states_.push_back({"ema." + param.name, memory.average, id, {param.whole_elements()}, param.begin});
+  states_.push_back({.name = "ema." + param.name,
+                     .tensor = memory.average,
+                     .param = id,
+                     .whole = {param.whole_elements()}});
 }
 
 double Optimizer::grad_norm(Stream& stream) {
@@ -203,24 +256,87 @@ void Optimizer::update_blocks(std::span<const size_t> blocks) {
   });
 }
 
+std::array<std::array<int64_t, 2>, 2> Optimizer::count_numbers() const {
+  std::array<std::array<int64_t, 2>, 2> counts{};
+  for (const Member& member : members_)
+    for (size_t turn : {0, 1}) counts[member.needs.takes_maxima][turn] += member.needs.shared[turn];
+  return counts;
+}
+
+// Zero, and each member's part of them.
+void Optimizer::make_numbers() {
+  for (size_t kind : {0, 1})
+    for (size_t turn : {0, 1}) {
+      const int64_t count = number_counts_[kind][turn];
+      if (count == 0) continue;
+      const Tensor all = scratch_.alloc(DType::f32, {count});
+      std::fill_n(all.as<float>(), count, 0.0f);
+      numbers_[kind][turn] = all;
+      int64_t begin = 0;
+      for (Member& member : members_) {
+        const int64_t n = member.needs.shared[turn];
+        if (member.needs.takes_maxima != (kind == 1) || n == 0) continue;
+        member.numbers[turn] = all.rows(begin, begin + n);
+        begin += n;
+      }
+    }
+}
+
+void Optimizer::share_numbers() {
+  make_numbers();
+  for (int turn : {0, 1}) {
+    const auto t = static_cast<size_t>(turn);
+    for (size_t i = 0; i < members_.size(); ++i) {
+      const Member& member = members_[i];
+      if (member.needs.shared[t] > 0) rule_of(member).measure(member.memory, steps_[i], member.numbers, turn);
+    }
+    if (number_counts_[0][t] > 0) share_.sum(numbers_[0][t]);
+    if (number_counts_[1][t] > 0) share_.max(numbers_[1][t]);
+  }
+}
+
+void Optimizer::update_param(size_t param) {
+  const Member& member = members_[param];
+  update_blocks(std::span(all_blocks_).subspan(member.block_begin, member.block_end - member.block_begin));
+}
+
+void Optimizer::prepare(size_t task, const Tensor& u) {
+  const size_t param = matrices_[task];
+  muon_of(task).move_momentum(members_[param].memory, steps_[param], u);
+}
+
+void Optimizer::compute(size_t task, const Tensor& u) {
+  const ParamState& memory = members_[matrices_[task]].memory;
+  const Tensor second = memory.state.size() > 1 ? memory.state[1] : Tensor{};
+  muon_of(task).orthogonalise(memory.param, u, second, scratch_, *stream_);
+}
+
+void Optimizer::apply(size_t task, const Tensor& direction) {
+  const size_t param = matrices_[task];
+  prepared_[param].direction = direction;
+  update_param(param);
+}
+
 void Optimizer::step(const StepInputs& inputs, float grad_scale, Stream& stream) {
   const Span span(stream.trace, "optimizer");
   INGOT_CHECK(!inputs.momentum || (*inputs.momentum >= 0 && *inputs.momentum < 1),
               "Optimizer::step: momentum must lie in [0, 1), got {}", inputs.momentum.value_or(0));
   ++t_;
+  stream_ = &stream;
   for (size_t i = 0; i < members_.size(); ++i) steps_[i] = step_of(members_[i], inputs, grad_scale);
   if (is_on_device()) return update_on_device(inputs.wants_stats, stream);
   update_blocks(free_blocks_);
-  std::span<const size_t> whole = whole_blocks_;
-  while (!whole.empty()) {
-    const size_t param = blocks_[whole.front()].param;
-    const Member& member = members_[param];
-    prepared_[param] = groups_[member.group].rule->prepare(member.memory, steps_[param], scratch_, stream);
-    const size_t count = member.block_end - member.block_begin;
-    update_blocks(whole.first(count));
-    scratch_.release_to(0);
-    whole = whole.subspan(count);
+  share_numbers();
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const Member& member = members_[i];
+    if (!member.needs.is_whole) continue;
+    const Arena::Mark mark = scratch_.mark();
+    prepared_[i] = rule_of(member).prepare(member.memory, steps_[i], member.numbers, scratch_);
+    update_param(i);
+    scratch_.release_to(mark);
   }
+  if (!matrices_.empty()) share_.run(*this, scratch_, stream);
+  scratch_.release_to(0);
   finish_step(inputs.wants_stats);
 }
 

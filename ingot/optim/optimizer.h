@@ -2,6 +2,7 @@
 // and one pass over memory per step.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "ingot/core/stream.h"
 #include "ingot/optim/optimizer_config.h"
 #include "ingot/optim/rule.h"
+#include "ingot/optim/shared_update.h"
 
 namespace ingot {
 
@@ -41,12 +43,15 @@ struct ParamStats {
   double update_dot_weight = 0;  // <change of w, w before it>
 };
 
-class Optimizer {
+class Muon;
+
+class Optimizer : private MatrixWork {
  public:
   // The parameters' memory is borrowed; the state lies on the same device. kUsage error for a group that fits
-  // no parameter, or a rule that cannot take a parameter (Muon a vector, or a piece) or has no kernel for the
-  // device.
-  Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params);
+  // no parameter, or a rule that cannot take a parameter (Muon a vector) or has no kernel for the device.
+  // share (borrowed): with whom updates are made; absent: alone. Where there are several ranks, all of them
+  // call this and step together.
+  Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params, SharedUpdate* share = nullptr);
 
   // Of the groups that StepInputs::momentum drives, the first's; zero where no rule has a momentum.
   static MomentumRamp configured_momentum(const OptimizerConfig& config);
@@ -64,12 +69,19 @@ class Optimizer {
   // through into the weights.
   int64_t non_finite_gradients() const { return non_finite_; }
 
+  // Who else has the same numbers of a state: no rank, those with the same piece of the parameter, or all
+  // with any piece of it.
+  enum class Keepers { kNone, kCopies, kSharers };
   struct State {
     std::string name;  // "m.blocks.0.attention.qkv.weight"
-    Tensor tensor;     // of the dtype and shape that the rule declared
+    Tensor tensor;  // of the dtype and shape that the rule declared; of 0 elements where it is not kept here
     int param = 0;
-    Shape whole;        // of a piece: the shape that the rule declares for the whole parameter; else tensor's
-    int64_t begin = 0;  // of a piece: its first number in that
+    Shape whole;  // the shape that the rule declares for the whole parameter
+    // A number for each element of this rank's piece (OptimParam::boxes), or those
+    // of the whole from `begin` on.
+    bool is_per_element = true;
+    int64_t begin = 0;
+    Keepers keepers = Keepers::kCopies;
   };
   const std::vector<State>& states() const { return states_; }  // in order of the parameters
   // The moving averages of the weights (n) f32, with config.ema, by parameter; they are among the states as
@@ -99,6 +111,9 @@ class Optimizer {
     ParamState memory;
     size_t group;
     size_t block_begin, block_end;
+    RuleNeeds needs;
+    SharedUpdate::Keeps keeps;  // of a matrix
+    SharedNumbers numbers;      // of the step that runs
   };
   // A piece of one parameter: what a thread takes at a time.
   struct Block {
@@ -109,11 +124,20 @@ class Optimizer {
   static Group make_group(const OptimizerConfig& config, const GroupConfig* given);
   static std::vector<Group> make_groups(const OptimizerConfig& config);
   std::vector<Member> make_members(const OptimizerConfig& config, std::vector<OptimParam> params) const;
+  SharedUpdate& plan_matrices(SharedUpdate* share);
+  const UpdateRule& rule_of(const Member& member) const { return *groups_[member.group].rule; }
+  const Muon& muon_of(size_t task) const;
+  // The state of a member, of which matrices may be kept elsewhere.
+  std::vector<StateSpec> kept_state(const Member& member) const;
   size_t arena_bytes() const;
   size_t scratch_bytes() const;
   RuleStep step_of(const Member& member, const StepInputs& inputs, float grad_scale) const;
   void add_states(size_t param);
   void update_blocks(std::span<const size_t> blocks);
+  void update_param(size_t param);
+  std::array<std::array<int64_t, 2>, 2> count_numbers() const;
+  void make_numbers();
+  void share_numbers();
   void finish_step(bool wants_stats);
   // On a CUDA device (optim/optimizer_device.cpp):
   bool is_on_device() const { return arena_.memory() == Memory::kDevice; }
@@ -132,19 +156,29 @@ class Optimizer {
     bool has_ranges = false;                 // they have gone to the device
   };
 
+  void prepare(size_t task, const Tensor& u) override;
+  void compute(size_t task, const Tensor& u) override;
+  void apply(size_t task, const Tensor& direction) override;
+
   double ema_;
   std::vector<Group> groups_;  // the base is the last
   std::vector<Member> members_;
+  std::vector<size_t> matrices_;  // the members whose rule is Muon: the tasks
+  std::unique_ptr<SharedUpdate> own_;
+  SharedUpdate& share_;
+  std::array<std::array<int64_t, 2>, 2> number_counts_;  // that ranks combine, [takes_maxima][turn]
   Arena arena_, scratch_;
   std::vector<State> states_;
   std::vector<Block> blocks_;
-  std::vector<size_t> free_blocks_;   // of rules that need no preparation
-  std::vector<size_t> whole_blocks_;  // of those that do, parameter by parameter
+  std::vector<size_t> all_blocks_;   // their numbers
+  std::vector<size_t> free_blocks_;  // of rules that need no preparation
   // Of the step that runs:
-  std::vector<RuleStep> steps_;      // per parameter
-  std::vector<Prepared> prepared_;   // per parameter
-  std::vector<RangeTotals> totals_;  // per block
-  std::vector<double> squares_;      // per block
+  Stream* stream_ = nullptr;
+  std::array<SharedNumbers, 2> numbers_;  // of all members, [takes_maxima][turn]
+  std::vector<RuleStep> steps_;           // per parameter
+  std::vector<Prepared> prepared_;        // per parameter
+  std::vector<RangeTotals> totals_;       // per block
+  std::vector<double> squares_;           // per block
   std::vector<ParamStats> stats_;
   int64_t non_finite_ = 0;
   int64_t t_ = 0;

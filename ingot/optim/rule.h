@@ -2,11 +2,13 @@
 // how the elements of one parameter move. It declares its state, and keeps none of its own.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "ingot/core/arena.h"
+#include "ingot/core/box.h"
 #include "ingot/core/parallel.h"
 #include "ingot/core/philox.h"
 #include "ingot/core/stream.h"
@@ -26,9 +28,12 @@ enum class ParamRole { kEmbedding, kPosition, kMatrix, kHead, kNorm, kBias };
 struct OptimParam {
   std::string name = {};
   ParamRole role = ParamRole::kMatrix;
-  Shape shape = {};                     // (out features, in features) of a matrix, (n) of a vector
-  Shape whole = {};                     // of a piece: the parameter's; the piece has the shape (1, n) or (n)
-  int64_t begin = 0;                    // of a piece: its first element, a multiple of 256
+  Shape shape = {};             // (out features, in features) of a matrix, (n) of a vector
+  Shape logical = {};           // of a piece: the parameter's; the piece has the shape (1, n) or (n)
+  std::vector<Box> boxes = {};  // of a piece: where its elements lie in that, in their order
+  // Of a piece: its blocks of 256 elements of the parameter may be shared with other ranks. If not, it is a
+  // range of the parameter that begins at a multiple of 256.
+  bool is_scattered = false;
   std::vector<int64_t> row_parts = {};  // rows of each, where matrices share one tensor (q, k, v); empty: one
   Tensor w = {};                        // (n) f32, updated; or bf16, then the next two say how it is rounded
   Tensor tail = {};                     // (n) u16: with a bf16 w an exact f32 number (ops/bf16_tail.h)
@@ -38,9 +43,13 @@ struct OptimParam {
   bool is_counted = true;  // in norms over ranks; false where another one has the same numbers
 
   bool is_matrix() const { return shape.rank() == 2; }
-  bool is_piece() const { return whole.rank() > 0; }
+  bool is_piece() const { return logical.rank() > 0; }
+  const Shape& whole() const { return is_piece() ? logical : shape; }
   int64_t elements() const { return shape.elements(); }
-  int64_t whole_elements() const { return is_piece() ? whole.elements() : elements(); }
+  int64_t whole_elements() const { return whole().elements(); }
+  int64_t columns() const { return is_matrix() ? whole()[1] : 1; }  // of the whole
+  // The first element of a piece that is a range, in the whole.
+  int64_t begin() const { return boxes.empty() ? 0 : boxes[0].row * columns() + boxes[0].column; }
 };
 
 // The numbers of a rule; each reads its own. The defaults are the rule's (optim/rules.h).
@@ -72,11 +81,16 @@ struct RuleStep {
   bool wants_totals = false;
 };
 
+// What the numbers of a state belong to. Of a piece, a rank has those of its elements or blocks; those of the
+// whole parameter every rank has.
+enum class StateScope { kElement, kBlock, kWhole };
+
 // A tensor of a rule's state for one parameter, zero before the first step.
 struct StateSpec {
   std::string name = {};  // "m"
   DType dtype = DType::f32;
   Shape shape = {};
+  StateScope scope = StateScope::kElement;
 };
 
 // A parameter with the state that its rule declared, in that order.
@@ -97,24 +111,40 @@ struct RangeTotals {
 
 // What a rule worked out about a whole parameter before its elements may change.
 struct Prepared {
-  Tensor direction;  // (n) f32 in scratch; Muon
+  Tensor direction;  // (n) f32 or bf16; Muon
+  Tensor before;     // f32, what the state was; 8-bit rules on scattered pieces
   double factor = 0;
   double divisor = 1;
 };
+
+// What a rule must know of a parameter before it may change it.
+struct RuleNeeds {
+  bool is_matrix = false;    // a direction made from the whole matrix; such a rule is Muon
+  bool is_whole = false;     // prepare must have seen all elements that are here
+  size_t scratch_bytes = 0;  // of prepare
+  // Of a piece, numbers that the ranks with pieces of the parameter combine, in two turns.
+  std::array<int64_t, 2> shared{};
+  bool takes_maxima = false;  // combine: the maximum, else the sum
+};
+
+// The combined numbers (shared[0]) and (shared[1]) f32; absent before their turn.
+using SharedNumbers = std::array<Tensor, 2>;
 
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
 
   virtual std::vector<StateSpec> state(const OptimParam& param) const = 0;
-  // True: prepare must have seen the whole parameter before update changes any of it. Such a rule takes no
-  // pieces.
-  virtual bool is_whole() const { return false; }
-  virtual size_t scratch_bytes([[maybe_unused]] const OptimParam& param) const { return 0; }
+  virtual RuleNeeds needs([[maybe_unused]] const OptimParam& param) const { return {}; }
+  // Turn 0, then 1, as far as needs says: numbers[turn] is zero, and becomes this rank's part of what is
+  // combined. May change the state.
+  virtual void measure([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
+                       [[maybe_unused]] const SharedNumbers& numbers, [[maybe_unused]] int turn) const {}
   // Called from the thread that drives the stream. May change the state; what it takes from scratch stays
   // taken until the parameter is updated.
   virtual Prepared prepare([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
-                           [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) const {
+                           [[maybe_unused]] const SharedNumbers& numbers,
+                           [[maybe_unused]] Arena& scratch) const {
     return {};
   }
   // Updates elements of the range; called from any thread, for disjoint ranges that begin at a multiple of

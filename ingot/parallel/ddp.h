@@ -46,6 +46,8 @@ class DdpStore : public TrainingStore {
   std::vector<ParamPiece> pieces() override { return store_.pieces(); }
   void refresh_compute(Stream& stream) override { store_.refresh_compute(stream); }
   void expand_masters(Stream& stream) override { store_.expand_masters(stream); }
+  Holders copies(int /*id*/) const override { return {group_.size(), group_.rank()}; }
+  Holders sharers(int id) const override { return copies(id); }
 
   struct Bucket {
     int first_unit = 0, last_unit = 0;

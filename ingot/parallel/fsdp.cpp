@@ -153,10 +153,7 @@ const UnitBuffers& FsdpStore::get(int u) {
   return unit.buffers;
 }
 
-void FsdpStore::begin_micro(bool is_last) {
-  is_last_micro_ = is_last;
-  if (!received_.empty()) sent_ = received_ = {};  // a checkpoint's
-}
+void FsdpStore::begin_micro(bool is_last) { is_last_micro_ = is_last; }
 
 void FsdpStore::grad_ready(int u) {
   const Unit& unit = units_[static_cast<size_t>(u)];
@@ -244,32 +241,6 @@ std::vector<ParamPiece> FsdpStore::pieces() {
                       .grad = unit.grad.rows(first, end)});
   }
   return pieces;
-}
-
-// Every rank sends as much as the longest piece has.
-Tensor FsdpStore::whole(int id, const Tensor& piece, const Shape& shape) {
-  const int64_t n = list()[id].elements(), granule = shape.elements() == n ? 1 : ParamList::kAlign;
-  const size_t size = size_bytes(piece.dtype);
-  const auto range = [&](int rank) {  // of the whole tensor, in bytes
-    const Part part = part_of(id, rank);
-    const auto bytes = [&](int64_t i) { return static_cast<size_t>((i + granule - 1) / granule) * size; };
-    return std::pair{bytes(part.begin), bytes(part.end)};
-  };
-  size_t most = 0;
-  for (int r = 0; r < shard_.size(); ++r) most = std::max(most, range(r).second - range(r).first);
-  sent_.resize(most);
-  received_.resize((static_cast<size_t>(shard_.size()) + 1) * most +
-                   static_cast<size_t>(shape.elements()) * size);
-  std::memcpy(sent_.data(), piece.data, piece.bytes());
-  std::byte* parts = received_.data() + static_cast<size_t>(shape.elements()) * size;
-  const auto length = static_cast<int64_t>(most);
-  shard_.all_gather_into("whole tensor", Tensor(parts, DType::u8, {shard_.size() * length}),
-                         Tensor(sent_.data(), DType::u8, {length}));
-  for (int r = 0; r < shard_.size(); ++r) {
-    const auto [begin, end] = range(r);
-    std::memcpy(received_.data() + begin, parts + static_cast<size_t>(r) * most, end - begin);
-  }
-  return Tensor(received_.data(), piece.dtype, shape);
 }
 
 }  // namespace ingot

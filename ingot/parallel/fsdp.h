@@ -46,7 +46,10 @@ class FsdpStore : public TrainingStore {
   std::vector<ParamPiece> pieces() override;
   void refresh_compute(Stream& stream) override;
   void expand_masters(Stream& /*stream*/) override {}
-  Tensor whole(int id, const Tensor& piece, const Shape& shape) override;
+  Holders copies(int /*id*/) const override { return {replicate_.size(), replicate_.rank()}; }
+  Holders sharers(int /*id*/) const override {
+    return {shard_.size() * replicate_.size(), shard_.rank() * replicate_.size() + replicate_.rank()};
+  }
 
   int64_t shard_elements(int unit) const { return units_[static_cast<size_t>(unit)].shard; }
 
@@ -93,7 +96,6 @@ class FsdpStore : public TrainingStore {
   Arena shards_, grads_, vectors_, copies_, full_grads_;
   std::vector<Slot> slots_;
   std::vector<GradSlot> grad_slots_;
-  std::vector<std::byte> sent_, received_;  // of whole()
   bool is_stale_ = true, is_last_micro_ = true;
 };
 

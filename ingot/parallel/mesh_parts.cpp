@@ -51,6 +51,8 @@ MeshParts::MeshParts(Communicator& world, Mesh& mesh)
     : mesh_(mesh),
       weights_group_(world.split(mesh.place.stage * mesh.shape.dp_replicate + mesh.place.replica,
                                  world.rank(), "weights")),
+      update_group_(world.split(mesh.place.stage * mesh.shape.dp_replicate + mesh.place.replica, world.rank(),
+                                "update")),
       all_(world),
       data_(*mesh.dp),
       weights_(*weights_group_) {
@@ -74,6 +76,12 @@ TrainingStore& MeshParts::make_store(const ParamList& list, const RunConfig& con
   if (!tensor_) return parts;
   tensor_store_ = std::make_unique<TensorStore>(parts, *mesh_.tp);
   return *tensor_store_;
+}
+
+SharedUpdate* MeshParts::shared_update(const RunConfig& config) {
+  if (update_group_->size() * mesh_.replicate->size() == 1) return nullptr;
+  update_ = std::make_unique<MeshUpdate>(*update_group_, *mesh_.replicate, config.parallel.muon_payload);
+  return update_.get();
 }
 
 // What this rank has of every product.

@@ -8,6 +8,7 @@
 #include "ingot/parallel/comm_reducer.h"
 #include "ingot/parallel/ddp.h"
 #include "ingot/parallel/fsdp.h"
+#include "ingot/parallel/mesh_update.h"
 #include "ingot/parallel/tensor.h"
 #include "ingot/parallel/tensor_store.h"
 #include "ingot/train/trainer_parts.h"
@@ -24,6 +25,7 @@ class MeshParts : public TrainerParts {
   MeshParts(Communicator& world, Mesh& mesh);
 
   TrainingStore& make_store(const ParamList& list, const RunConfig& config, Stream& stream) override;
+  SharedUpdate* shared_update(const RunConfig& config) override;
   Reducers reducers() override { return {all_, data_, weights_}; }
   Region& region() override { return tensor_ ? *tensor_ : TrainerParts::region(); }
   TensorShare tensor_share(const RunConfig& config) override;
@@ -36,12 +38,14 @@ class MeshParts : public TrainerParts {
 
   Mesh& mesh_;
   std::unique_ptr<Communicator> weights_group_;  // shards and tensor-parallel ranks
+  std::unique_ptr<Communicator> update_group_;   // those of one stage
   CommReducer all_, data_, weights_;
   std::unique_ptr<TensorRegion> tensor_;  // with more than one tensor-parallel rank
   std::unique_ptr<TensorStore> tensor_store_;
   std::unique_ptr<ResidentStore> resident_;
   std::unique_ptr<DdpStore> ddp_;
   std::unique_ptr<FsdpStore> fsdp_;
+  std::unique_ptr<MeshUpdate> update_;
 };
 
 }  // namespace ingot

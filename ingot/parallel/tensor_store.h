@@ -1,8 +1,7 @@
-// The weights of a training whose products several ranks share: a store of this rank's parts, which for
-// checkpoints are put together with those of the others.
+// The weights of a training whose products several ranks share: a store of this rank's parts that knows who
+// else has them.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "ingot/comm/communicator.h"
@@ -25,13 +24,12 @@ class TensorStore : public TrainingStore {
   std::vector<ParamPiece> pieces() override { return parts_.pieces(); }
   void refresh_compute(Stream& stream) override { parts_.refresh_compute(stream); }
   void expand_masters(Stream& stream) override { parts_.expand_masters(stream); }
-  // shape: of the logical tensor, a number per element.
-  Tensor whole(int id, const Tensor& piece, const Shape& shape) override;
+  Holders copies(int id) const override;
+  Holders sharers(int id) const override;
 
  private:
   TrainingStore& parts_;
   Communicator& group_;
-  std::vector<int32_t> bits_;  // of the last whole tensor
 };
 
 }  // namespace ingot

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -9,7 +10,7 @@
 #include "ingot/core/staging.h"
 #include "ingot/train/config_toml.h"
 #include "ingot/train/hf_weights.h"
-#include "ingot/train/whole_tensors.h"
+#include "ingot/train/rank_tensors.h"
 
 namespace ingot {
 namespace {
@@ -39,45 +40,22 @@ class ExpandedMasters {
   Trainer& trainer_;
 };
 
-std::vector<int64_t> dims_of(const Shape& shape) {
-  std::vector<int64_t> dims;
-  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
-  return dims;
-}
-
-std::vector<SafetensorsSource> optimizer_sources(const Optimizer& optimizer, const ParamList& params,
-                                                 WholeTensors& whole) {
-  std::vector<SafetensorsSource> sources;
-  for (size_t k = 0; k < optimizer.states().size(); ++k) {
-    const Optimizer::State& state = optimizer.states()[k];
-    sources.push_back({.name = state.name,
-                       .dtype = state.tensor.dtype,
-                       .shape = dims_of(full_shape(params[state.param], state.whole)),
-                       .bytes = {},
-                       .stream = [&whole, k](const ByteSink& sink) {
-                         const Tensor t = whole.state(k);
-                         sink({static_cast<const std::byte*>(t.data), t.bytes()});
-                       }});
-  }
-  return sources;
-}
-
-// One parameter at a time, of which this rank keeps its piece.
-void read_pieces(const SafetensorsFile& file, Trainer& trainer) {
+// The two large files of one rank alone, hashed as they are written.
+std::map<std::string, uint64_t> write_own_tensors(const fs::path& folder, Trainer& trainer) {
   TrainingStore& params = trainer.params();
-  std::vector<Tensor> values(params.list().specs().size());
-  std::vector<float> whole;
-  for (const ParamPiece& piece : params.pieces()) {
-    if (piece.elements() == 0) continue;
-    const ParamSpec& spec = params.list()[piece.id];
-    Tensor& value = values[static_cast<size_t>(piece.id)];
-    whole.resize(static_cast<size_t>(spec.full_shape().elements()));
-    value = Tensor(whole.data(), DType::f32, spec.full_shape());
-    read_hf_tensors(file, trainer.model(), values);
-    copy_part(static_cast<std::byte*>(piece.w.data), reinterpret_cast<const std::byte*>(whole.data()), spec,
-              piece.begin, piece.end, sizeof(float));
-    value = {};
-  }
+  Staging staging;
+  const auto read = [&](const Tensor& t) { return staging.read(t, trainer.stream()); };
+  std::vector<SafetensorsSource> states = optimizer_tensors(trainer.optimizer());
+  for (size_t k = 0; k < states.size(); ++k)
+    states[k].stream = [&read, &t = trainer.optimizer().states()[k].tensor](const ByteSink& sink) {
+      const Tensor numbers = read(t);
+      sink({static_cast<const std::byte*>(numbers.data), numbers.bytes()});
+    };
+  const auto weights =
+      write_safetensors(folder / "model.safetensors",
+                        hf_sources(trainer.model(), [&](int id) { return read(params.master(id)); }));
+  const auto moments = write_safetensors(folder / "optimizer.safetensors", states);
+  return {{"model.safetensors", weights.xxh3_64}, {"optimizer.safetensors", moments.xxh3_64}};
 }
 
 // The amax history of delayed scaling: one row of `steps` for each tensor.
@@ -118,41 +96,6 @@ void write_text(const fs::path& path, std::string_view text) {
   OutputFile file(path);
   file.write(text);
   file.close();
-}
-
-// One at a time, to a device.
-void read_weights(const SafetensorsFile& file, Trainer& trainer) {
-  TrainingStore& params = trainer.params();
-  const std::vector<Tensor> all = masters(params);
-  std::vector<Tensor> values(all.size());
-  Staging staging;
-  for (size_t id = 0; id < all.size(); ++id) {
-    values[id] = staging.room(all[id]);
-    read_hf_tensors(file, trainer.model(), values);
-    staging.write(all[id], trainer.stream());
-    values[id] = {};
-  }
-}
-
-void read_optimizer(const SafetensorsFile& file, const Optimizer& optimizer, const ParamList& params,
-                    Stream& stream) {
-  Staging staging;
-  for (const Optimizer::State& state : optimizer.states()) {
-    const SafetensorsEntry& entry = file.get(state.name);
-    const Tensor& t = state.tensor;
-    const Shape full = full_shape(params[state.param], state.whole);
-    if (entry.dtype != t.dtype || entry.shape != dims_of(full))
-      fail(ErrorKind::kData, "{}: tensor {} is {} {}, the optimizer asks for {} {}", file.label(), state.name,
-           entry.dtype_name, entry.shape_text(), name(t.dtype), full.to_string());
-    copy_part(static_cast<std::byte*>(staging.room(t).data), entry.bytes.data(), params[state.param],
-              state.begin, state.begin + t.elements(), size_bytes(t.dtype));
-    staging.write(t, stream);
-  }
-  if (file.tensors().size() != optimizer.states().size())
-    fail(ErrorKind::kData,
-         "{}: holds {} tensors, the optimizer's state is {}; resume with the optimizer it was "
-         "saved with",
-         file.label(), file.tensors().size(), optimizer.states().size());
 }
 
 Json read_json(const fs::path& path) {
@@ -254,14 +197,14 @@ fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokeniz
     state_bytes += static_cast<uint64_t>(state.whole.elements()) * size_bytes(state.tensor.dtype);
   store.require_space(weights_bytes + state_bytes + (4 << 20));
   const fs::path folder = store.begin(state.step);
-  const ExpandedMasters expanded(trainer);
-  WholeTensors whole(trainer);
-  const auto weights = write_safetensors(folder / "model.safetensors",
-                                         hf_sources(model, [&](int id) { return whole.master(id); }));
-  const auto moments = write_safetensors(folder / "optimizer.safetensors",
-                                         optimizer_sources(trainer.optimizer(), model.params(), whole));
-  whole.finish();
-
+  Reducer& all = trainer.reducers().all;
+  std::string shared_folder = folder.string();
+  all.broadcast(shared_folder, 0);
+  std::map<std::string, uint64_t> hashes;
+  {
+    const ExpandedMasters expanded(trainer);
+    hashes = all.ranks() == 1 ? write_own_tensors(folder, trainer) : write_rank_tensors(folder, trainer);
+  }
   write_fp8(folder / "fp8.safetensors", trainer.fp8());
 
   const HfModelConfig hf = to_hf_config(model.config(), tokenizer);
@@ -284,11 +227,17 @@ fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokeniz
                {"excluded_samples", state.excluded_samples}};
   if (trainer.loss_scaler().is_dynamic()) json["loss_scaler"] = scaler_numbers(trainer.loss_scaler());
   write_text(folder / "trainer.json", json.dump(1) + "\n");
-  return store.commit({{"tokens", state.tokens}},
-                      {{"model.safetensors", weights.xxh3_64}, {"optimizer.safetensors", moments.xxh3_64}});
+  return store.commit({{"tokens", state.tokens}}, hashes);
 }
 
-void help_save_checkpoint(Trainer& trainer) { WholeTensors(trainer).answer(); }
+void help_save_checkpoint(Trainer& trainer) {
+  Reducer& all = trainer.reducers().all;
+  if (all.ranks() == 1) return;
+  std::string folder;
+  all.broadcast(folder, 0);
+  const ExpandedMasters expanded(trainer);
+  write_rank_tensors(folder, trainer);
+}
 
 TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
   const fs::path state_path = path / "trainer.json";
@@ -302,12 +251,8 @@ TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
       .recent_losses = list_field<double>(json, "recent_losses", state_path),
       .excluded_samples = list_field<std::array<int64_t, 2>>(json, "excluded_samples", state_path)};
   const SafetensorsFile weights(path / "model.safetensors");
-  if (trainer.params().is_sharded())
-    read_pieces(weights, trainer);
-  else
-    read_weights(weights, trainer);
-  read_optimizer(SafetensorsFile(path / "optimizer.safetensors"), trainer.optimizer(),
-                 trainer.model().params(), trainer.stream());
+  read_rank_masters(weights, trainer);
+  read_rank_states(SafetensorsFile(path / "optimizer.safetensors"), trainer);
   trainer.optimizer().set_t(field<int64_t>(json, "optimizer_t", state_path));
   read_fp8(path / "fp8.safetensors", trainer.fp8());
   const auto scaler = list_field<double>(json, "loss_scaler", state_path);

@@ -41,7 +41,9 @@ struct TrainerState {
 };
 
 // Writes and commits one; returns its path. config_text is kept as config.toml. Rank 0 calls it, and all
-// other ranks call help_save_checkpoint, in which those that keep pieces of the weights hand them over.
+// other ranks call help_save_checkpoint: each writes what it keeps of weights and state into the same files,
+// flushes it, and rank 0 commits when all are done. If a rank ends before that, nothing is committed and
+// older ones stay.
 std::filesystem::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokenizer& tokenizer,
                                       const std::string& config_text, const TrainerState& state);
 

@@ -59,24 +59,6 @@ void validate_samples(const SamplesConfig& sample) {
 
 }  // namespace
 
-namespace {
-
-// What works on parts of parameters that lie here and there.
-void validate_tensor_parallel(const RunConfig& config) {
-  if (config.precision.master != Masters::kF32)
-    fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.tp above 1");
-  std::vector<RuleConfig> rules = {config.optimizer.rule};
-  for (const GroupConfig& group : config.optimizer.groups) rules.push_back(group.rule);
-  for (const RuleConfig& rule : rules)
-    if (rule.kind == OptimizerKind::kAdamW8bit)
-      fail(ErrorKind::kUsage,
-           "optimizer.kind = \"adamw_8bit\" needs whole rows, and with parallel.tp above 1 a rank has parts "
-           "of "
-           "them; use \"adamw\"");
-}
-
-}  // namespace
-
 void RunConfig::validate() const {
   model.validate();
   optimizer.validate();
@@ -93,7 +75,8 @@ void RunConfig::validate() const {
   if (train.device == Device::kCuda) validate_on_cuda(*this);
   if (parallel.fsdp > 1 && precision.master != Masters::kF32)
     fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.fsdp above 1, whose shards are f32");
-  if (parallel.tp > 1) validate_tensor_parallel(*this);
+  if (parallel.tp > 1 && precision.master != Masters::kF32)
+    fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.tp above 1");
   if (parallel.fsdp > 1 && precision.compute != DType::f32 && head.precision == HeadDtype::kF32)
     fail(
         ErrorKind::kUsage,

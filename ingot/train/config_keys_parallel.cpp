@@ -27,6 +27,9 @@ void add_parallel_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(choice<bool>("parallel.fsdp_shards", {{"all", false}, {"gradients", true}},
                               "all: weights too, gathered again for backward; gradients: and optimizer state",
                               parallel, &P::keeps_units));
+  keys.push_back(choice<DType>("parallel.muon_payload", {{"bf16", DType::bf16}, {"f32", DType::f32}},
+                               "dtype in which Muon's directions travel from the ranks that make them",
+                               parallel, &P::muon_payload));
   keys.push_back(duration("parallel.timeout", "of an operation between ranks; a later one ends the run",
                           parallel, &P::timeout_s));
 }

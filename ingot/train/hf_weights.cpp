@@ -184,21 +184,53 @@ void read_hf_tensors(const SafetensorsFile& file, const Transformer& model, cons
     if (value) std::memset(value.data, 0, value.bytes());
   for (const HfTensor& t : hf_tensors(model)) {
     if (t.param < 0 || !values[static_cast<size_t>(t.param)]) continue;
-    const SafetensorsEntry* entry = find_tensor(file, prefix, t);
-    if (!entry) entry = &file.get(prefix + t.name);  // the error names file and tensor
-    if (entry->shape != t.shape)
-      fail(ErrorKind::kData, "{}: tensor {} is {}, the model's config asks for {}", file.label(), entry->name,
-           entry->shape_text(), shape_text(t.shape));
-    if (!entry->dtype ||
-        (*entry->dtype != DType::f32 && *entry->dtype != DType::bf16 && *entry->dtype != DType::f16))
-      fail(ErrorKind::kData, "{}: tensor {} is {}; F32, BF16 and F16 can be read", file.label(), entry->name,
-           entry->dtype_name);
     const Tensor& value = values[static_cast<size_t>(t.param)];
-    const int64_t width = value.rank() == 2 ? value.dim(1) : 1, rows = t.row_end - t.row_begin;
-    float* out = value.as<float>() + t.row_begin * width;
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t i = 0; i < width; ++i)
-        out[r * width + i] = element(*entry, t.is_transposed ? i * rows + r : r * width + i);
+    read_hf_box(value.as<float>(), file, t, {0, value.dim(0), 0, value.rank() == 2 ? value.dim(1) : 1},
+                prefix);
+  }
+}
+
+void write_hf_box(SafetensorsRanges& file, size_t tensor, const HfTensor& t, const Box& box,
+                  const float* values) {
+  const int64_t begin = std::max(box.row, t.row_begin), end = std::min(box.row + box.rows, t.row_end);
+  if (begin >= end) return;
+  const float* first = values + (begin - box.row) * box.columns;
+  const auto write = [&](int64_t element, const float* x, int64_t n) {
+    file.write(tensor, element, std::as_bytes(std::span(x, static_cast<size_t>(n))));
+  };
+  const int64_t rows = end - begin, stored_row = begin - t.row_begin;
+  if (!t.is_transposed) {
+    const int64_t width = t.shape.size() == 2 ? t.shape[1] : 1;
+    const int64_t step = box.columns == width ? rows : 1;  // rows that lie side by side
+    for (int64_t r = 0; r < rows; r += step)
+      write((stored_row + r) * width + box.column, first + r * box.columns, step * box.columns);
+    return;
+  }
+  std::vector<float> column(static_cast<size_t>(rows));
+  for (int64_t c = 0; c < box.columns; ++c) {
+    for (int64_t r = 0; r < rows; ++r) column[static_cast<size_t>(r)] = first[r * box.columns + c];
+    write((box.column + c) * t.shape[1] + stored_row, column.data(), rows);
+  }
+}
+
+void read_hf_box(float* values, const SafetensorsFile& file, const HfTensor& t, const Box& box,
+                 const std::string& prefix) {
+  const SafetensorsEntry* entry = find_tensor(file, prefix, t);
+  if (!entry) entry = &file.get(prefix + t.name);  // the error names file and tensor
+  if (entry->shape != t.shape)
+    fail(ErrorKind::kData, "{}: tensor {} is {}, the model's config asks for {}", file.label(), entry->name,
+         entry->shape_text(), shape_text(t.shape));
+  if (!entry->dtype ||
+      (*entry->dtype != DType::f32 && *entry->dtype != DType::bf16 && *entry->dtype != DType::f16))
+    fail(ErrorKind::kData, "{}: tensor {} is {}; F32, BF16 and F16 can be read", file.label(), entry->name,
+         entry->dtype_name);
+  const int64_t width = t.shape.size() == 2 ? t.shape[1] : 1;  // as stored
+  const int64_t begin = std::max(box.row, t.row_begin), end = std::min(box.row + box.rows, t.row_end);
+  for (int64_t row = begin; row < end; ++row) {
+    float* out = values + (row - box.row) * box.columns;
+    const int64_t r = row - t.row_begin;
+    for (int64_t c = 0; c < box.columns; ++c)
+      out[c] = element(*entry, t.is_transposed ? (box.column + c) * width + r : r * width + box.column + c);
   }
 }
 

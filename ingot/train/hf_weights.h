@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "ingot/core/box.h"
 #include "ingot/formats/safetensors.h"
+#include "ingot/formats/safetensors_ranges.h"
 #include "ingot/nn/transformer.h"
 
 namespace ingot {
@@ -27,7 +29,7 @@ struct HfTensor {
 std::vector<HfTensor> hf_tensors(const Transformer& model);
 
 // Tensors to write. value(id): the f32 values of a parameter in its shape, asked for when they are written
-// and used until the next are.
+// and used until the next are; it may be empty where they are not written.
 std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::function<Tensor(int)>& value,
                                           const std::string& prefix = "");
 
@@ -36,5 +38,12 @@ std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::f
 // files are accepted. kData error naming file and tensor for a missing one or a wrong shape.
 void read_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::vector<Tensor>& values,
                      const std::string& prefix = "");
+
+// What of a box of tensor t's parameter lies in it, to and from a file; values: the box, row by row. tensor:
+// t's place in hf_tensors.
+void write_hf_box(SafetensorsRanges& file, size_t tensor, const HfTensor& t, const Box& box,
+                  const float* values);
+void read_hf_box(float* values, const SafetensorsFile& file, const HfTensor& t, const Box& box,
+                 const std::string& prefix = "");
 
 }  // namespace ingot

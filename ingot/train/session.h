@@ -2,8 +2,8 @@
 // the trainer's steps, and everything that it leaves behind. For run_training (train/run.h) only.
 //
 // Where several ranks train, each has its session, and all go through the same steps: whatever one of them
-// alone could know (a signal, the clock, the newest good checkpoint) is agreed upon first. Rank 0 writes the
-// checkpoints, samples and report.
+// alone could know (a signal, the clock, the newest good checkpoint) is agreed upon first. All write a
+// checkpoint together, rank 0 samples and report.
 #pragma once
 
 #include <atomic>

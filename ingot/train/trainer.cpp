@@ -69,15 +69,18 @@ std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, co
     const ParamSpec& spec = store.list()[piece.id];
     const int64_t n = piece.elements();
     const bool is_piece = store.is_sharded();
+    std::vector<int64_t> row_parts = spec.row_parts;  // of the logical tensor
+    for (int64_t& rows : row_parts) rows *= spec.full_shape()[0] / spec.shape[0];
     params.push_back(
         {.name = spec.name,
          .role = optimizer_role(spec.role),
          .shape = !is_piece          ? spec.shape
                   : spec.is_vector() ? Shape{n}
                                      : Shape{1, n},
-         .whole = is_piece ? spec.shape : Shape{},
-         .begin = piece.begin,
-         .row_parts = is_piece ? std::vector<int64_t>{} : spec.row_parts,
+         .logical = is_piece ? spec.full_shape() : Shape{},
+         .boxes = is_piece ? boxes_of(spec, piece.begin, piece.end) : std::vector<Box>{},
+         .is_scattered = spec.is_sharded(),
+         .row_parts = row_parts,
          .w = piece.w,
          .tail = piece.tail,
          .rounding = {.seed = seed, .purpose = Purpose::kRounding, .stream = static_cast<uint32_t>(piece.id)},
@@ -119,7 +122,8 @@ Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
            config.precision.fp8.recipe == Fp8Recipe::kDelayed ? config.precision.fp8.amax_history : 0,
            config.precision.fp8.margin),
       params_(parts_->make_store(model_.params(), config, stream_)),
-      optimizer_(config.optimizer, optimizer_params(params_, config.train.seed, model_.share())),
+      optimizer_(config.optimizer, optimizer_params(params_, config.train.seed, model_.share()),
+                 parts_->shared_update(config)),
       loss_scaler_(config.precision.compute == DType::f16 ? LossScaler(config.precision.loss_scale)
                                                           : LossScaler()),
       planned_(choose_recompute(config, model_, params_, share_.batch_size, reducers().all)),

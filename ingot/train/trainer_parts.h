@@ -7,6 +7,7 @@
 #include "ingot/nn/param_store.h"
 #include "ingot/nn/region.h"
 #include "ingot/nn/tensor_share.h"
+#include "ingot/optim/shared_update.h"
 #include "ingot/train/config.h"
 #include "ingot/train/data_share.h"
 #include "ingot/train/reduce.h"
@@ -25,6 +26,8 @@ class TrainerParts {
 
   // Called once, before anything else of the weights; it lives as long as the parts. stream: outlives it.
   virtual TrainingStore& make_store(const ParamList& list, const RunConfig& config, Stream& stream);
+  // With whom updates are made; none: alone. Called once, after make_store; lives as long as the parts.
+  virtual SharedUpdate* shared_update([[maybe_unused]] const RunConfig& config) { return nullptr; }
   virtual Reducers reducers() { return {alone_, alone_, alone_}; }
   virtual Region& region() { return region_; }
   // This rank's share of every product. kUsage error for a config whose products cannot be shared.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -65,6 +66,16 @@ inline RunConfig with_muon(RunConfig c, DType iteration) {
   matrices.rule.newton_schulz_dtype = iteration;
   matrices.lr = 0.01;
   c.optimizer.groups = {matrices};
+  return c;
+}
+
+// One rule for all parameters, at a rate at which the losses fall.
+inline RunConfig with_rule(RunConfig c, OptimizerKind kind) {
+  c.optimizer.rule.kind = kind;
+  if (kind == OptimizerKind::kSgd) c.optimizer.lr = 0.5;
+  if (kind == OptimizerKind::kMomentum) c.optimizer.lr = 0.05;
+  if (kind == OptimizerKind::kLion) c.optimizer.lr = 1e-3;
+  if (kind == OptimizerKind::kAdafactor) c.optimizer.rule.relative_step = false;
   return c;
 }
 
@@ -142,22 +153,42 @@ struct Training {
   Loader loader;
 };
 
+// The whole of what this rank has a piece of: every element's bits come from the one rank that keeps it
+// first.
+inline std::vector<float> assembled(const TrainingStore& params, const ParamPiece& piece) {
+  const ParamSpec& spec = params.list()[piece.id];
+  std::vector<int32_t> bits(static_cast<size_t>(spec.full_shape().elements()));
+  const int64_t C = spec.is_vector() ? 1 : spec.full_shape()[1];
+  const float* from = piece.w.as<float>();
+  const bool is_first = params.copies(piece.id).index == 0;
+  for (const Box& box : boxes_of(spec, piece.begin, piece.end))
+    for (int64_t r = 0; r < box.rows; ++r, from += box.columns)
+      if (is_first)
+        std::memcpy(bits.data() + (box.row + r) * C + box.column, from,
+                    static_cast<size_t>(box.columns) * sizeof(float));
+  world->all_reduce("whole tensor", Tensor(bits.data(), DType::i32, {std::ssize(bits)}));
+  std::vector<float> whole(bits.size());
+  std::memcpy(whole.data(), bits.data(), bits.size() * sizeof(float));
+  return whole;
+}
+
 // All masters, on every rank.
 inline std::vector<float> weights(Trainer& trainer) {
   TrainingStore& params = trainer.params();
   std::vector<float> all;
   params.expand_masters(trainer.stream());
   for (const ParamPiece& piece : params.pieces()) {
-    const Shape& shape = params.list()[piece.id].full_shape();
-    const Tensor w = params.is_sharded() ? params.whole(piece.id, piece.w, shape) : params.master(piece.id);
-    all.insert(all.end(), w.as<float>(), w.as<float>() + w.elements());
+    const Tensor w = params.is_sharded() ? Tensor{} : params.master(piece.id);
+    const std::vector<float> whole =
+        w ? std::vector<float>(w.as<float>(), w.as<float>() + w.elements()) : assembled(params, piece);
+    all.insert(all.end(), whole.begin(), whole.end());
   }
   params.refresh_compute(trainer.stream());
   return all;
 }
 
-inline int run_on_ranks(int argc, char** argv) {
-  MpiJob job({.timeout_s = 250, .message_delay_s = 0, .verifies = true});
+inline int run_on_ranks(int argc, char** argv, double message_delay_s = 0) {
+  MpiJob job({.timeout_s = 250, .message_delay_s = message_delay_s, .verifies = true});
   world = &job.world();
   if (world->rank() > 0) GTEST_FLAG_SET(brief, true);
   testing::InitGoogleTest(&argc, argv);

@@ -1,0 +1,87 @@
+// A training that goes on in other layouts from its checkpoints, against the same without a break.
+#pragma once
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "ingot/core/file.h"
+#include "ingot/data/tokenizer.h"
+#include "ingot/train/checkpoint.h"
+#include "tests/parallel/mpi/ranks_fixture.h"
+
+namespace ingot {
+
+namespace fs = std::filesystem;
+
+inline constexpr int kPart = 10;  // steps in one layout
+
+// A folder that all ranks share and that goes with the test.
+class SharedFolder {
+ public:
+  SharedFolder() {
+    std::string name = fmt::format("ingot-elastic-{}", ::getpid());
+    CommReducer(*world).broadcast(name, 0);
+    path = fs::temp_directory_path() / name;
+    if (world->rank() == 0) make_folders(path);
+    world->barrier("folder");
+  }
+  ~SharedFolder() {
+    world->barrier("folder");
+    if (world->rank() == 0) fs::remove_all(path);
+  }
+  fs::path path;
+};
+
+// By all ranks of a layout; or by rank 0 of a run that is alone, while the others wait.
+inline fs::path save(Training& run, const fs::path& folder, int64_t step) {
+  std::string path;
+  if (world->rank() == 0) {
+    CheckpointStore store(folder);
+    TrainerState state;
+    state.step = step;
+    state.sample_position = run.loader.position();
+    path = save_checkpoint(store, run.trainer, *make_byte_tokenizer(), "", state).string();
+  } else {
+    help_save_checkpoint(run.trainer);
+  }
+  CommReducer(*world).broadcast(path, 0);
+  return path;
+}
+
+inline void resume(Training& run, const fs::path& checkpoint) {
+  const TrainerState state = load_checkpoint(checkpoint, run.trainer);
+  run.loader.seek(state.sample_position);
+}
+
+// Trains a part in each layout (a layout of one rank: every rank alone), handing over by checkpoints.
+inline void expect_undisturbed(const RunConfig& config, const std::vector<ParallelConfig>& layouts,
+                               double tolerance = 1e-6) {
+  const SharedFolder folder;
+  Training undisturbed(config);
+  std::vector<double> got;
+  fs::path checkpoint;
+  int64_t step = 0;
+  for (const ParallelConfig& layout : layouts) {
+    RunConfig here = config;
+    here.parallel = layout;
+    const bool is_alone = layout.ranks() == 1;
+    Mesh mesh = Mesh::make(*world, is_alone ? mesh_shape(replicas()) : mesh_shape(layout));
+    Training run(here,
+                 is_alone ? std::make_unique<TrainerParts>() : std::make_unique<MeshParts>(*world, mesh));
+    if (step > 0) {
+      resume(run, checkpoint);
+      const fs::path again = save(run, folder.path / fmt::format("again-{}", step), step);
+      for (const char* file : {"model.safetensors", "optimizer.safetensors", "trainer.json"})
+        EXPECT_EQ(read_file(again / file), read_file(checkpoint / file)) << file << " at step " << step;
+    }
+    for (const double loss : run.losses(kPart)) got.push_back(loss);
+    step += kPart;
+    checkpoint = save(run, folder.path / "checkpoints", step);
+  }
+  const std::vector<double> want = undisturbed.losses(static_cast<int>(step));
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], tolerance * want[i]) << "step " << i;
+}
+
+}  // namespace ingot

@@ -1,0 +1,135 @@
+// Every update rule in the layouts that cut parameters into pieces: the losses of one rank, and checkpoints
+// that any other layout goes on from.
+#include "tests/parallel/mpi/hand_over.h"
+#include "tests/parallel/mpi/one_rank_curve.h"
+
+namespace ingot {
+namespace {
+
+// A step is one micro-batch, which ranks share by rows.
+RunConfig small(RunConfig c) {
+  c = with_many_heads(std::move(c));
+  c.model.layers = 2;
+  c.train.batch_size = 8;
+  c.train.grad_accum = 1;
+  return c;
+}
+
+// NorMuon, cautious decay and the f32 that lets layouts be compared to the last bits.
+RunConfig with_every_muon_option(RunConfig c) {
+  c = with_muon(std::move(c), DType::f32);
+  c.optimizer.groups[0].rule.normuon = true;
+  c.optimizer.groups[0].rule.cautious_decay = true;
+  c.parallel.muon_payload = DType::f32;
+  return c;
+}
+
+ParallelConfig with_payload(ParallelConfig layout, DType payload) {
+  layout.muon_payload = payload;
+  return layout;
+}
+
+TEST(Rules, ShardsHaveTheLossesOfOneRank) {
+  using enum OptimizerKind;
+  for (const OptimizerKind kind : {kSgd, kMomentum, kAdam, kLion, kAdafactor}) {
+    RunConfig config = with_rule(small(gpt2()), kind);
+    for (const ParallelConfig& layout : {shards(), sharing_of_shards()}) {
+      config.parallel = layout;
+      expect_one_rank_curve(config, kF32);
+    }
+  }
+}
+
+TEST(Rules, AdafactorWithRelativeSteps) {
+  RunConfig config = with_rule(small(llama()), OptimizerKind::kAdafactor);
+  config.optimizer.rule.relative_step = true;
+  config.optimizer.lr = 0.2;
+  config.parallel = sharing(8);
+  expect_one_rank_curve(config, kF32);
+}
+
+TEST(Rules, EightBitStatesOfSharedProducts) {
+  for (const ParallelConfig& layout : {sharing(8), sharing_of_shards()}) {
+    RunConfig config = with_8bit(small(gpt2()));
+    config.model.width = 64;
+    config.parallel = layout;
+    expect_one_rank_curve(config, kEdge);
+  }
+}
+
+TEST(Rules, MuonHasTheLossesOfOneRankInEveryLayout) {
+  for (const ParallelConfig& layout :
+       {replicas(), shards(), replicas_of_shards(), sharing(8), sharing_of_shards()}) {
+    RunConfig config = with_muon(small(layout.tp > 1 ? gpt2() : llama()), DType::f32);
+    config.parallel = with_payload(layout, DType::f32);
+    expect_one_rank_curve(config, kF32);
+  }
+  RunConfig config = with_every_muon_option(small(llama()));
+  config.parallel = with_payload(replicas_of_shards(), DType::f32);
+  expect_one_rank_curve(config, kF32);
+}
+
+// A direction is rounded once on its way, 2^-9 of each number (kEdge says what that moves).
+TEST(Rules, MuonWithDirectionsInBf16) {
+  for (const ParallelConfig& layout : {replicas(), shards(), sharing(2)}) {
+    RunConfig config = with_muon(small(llama()), DType::bf16);
+    config.parallel = with_payload(layout, DType::bf16);
+    expect_one_rank_curve(config, kEdge);
+  }
+}
+
+// Of replicas, the owner of a matrix alone keeps its momentum; of shards, everyone that of its pieces.
+TEST(Rules, TheMomentumIsKeptOnce) {
+  RunConfig config = with_every_muon_option(small(llama()));
+  double wanted = 0;
+  {
+    Training alone(config);
+    for (const Optimizer::State& state : alone.trainer.optimizer().states())
+      if (state.name.starts_with("momentum.") || state.name.starts_with("second."))
+        wanted += static_cast<double>(state.tensor.elements());
+  }
+  for (const ParallelConfig& layout : {replicas(), shards(), replicas_of_shards()}) {
+    config.parallel = layout;
+    Mesh mesh = Mesh::make(*world, mesh_shape(layout));
+    Training shared(config, mesh);
+    std::vector<double> kept{0};
+    for (const Optimizer::State& state : shared.trainer.optimizer().states())
+      if (state.keepers == Optimizer::Keepers::kNone) kept[0] += static_cast<double>(state.tensor.elements());
+    CommReducer(*world).sum(kept);
+    EXPECT_EQ(kept[0], wanted) << layout.to_string();
+  }
+}
+
+TEST(Rules, ElementwiseStatesGoOnInAnyLayout) {
+  const ParallelConfig one;
+  expect_undisturbed(with_rule(small(gpt2()), OptimizerKind::kLion), {shards(), sharing(2), shards()});
+  expect_undisturbed(with_rule(small(gpt2()), OptimizerKind::kMomentum),
+                     {sharing_of_shards(), one, shards()});
+}
+
+TEST(Rules, FactoredStatesGoOnInAnyLayout) {
+  const ParallelConfig one;
+  const RunConfig config = with_rule(small(gpt2()), OptimizerKind::kAdafactor);
+  expect_undisturbed(config, {shards(), replicas(), shards()});
+  expect_undisturbed(config, {sharing(8), one, sharing_of_shards()});
+}
+
+TEST(Rules, EightBitStatesGoOnInAnyLayout) {
+  RunConfig config = with_8bit(small(gpt2()));
+  config.model.width = 64;
+  expect_undisturbed(config, {shards(), sharing_of_shards(), shards()}, kEdge);
+}
+
+TEST(Rules, MuonGoesOnInAnyLayout) {
+  const ParallelConfig one;
+  const auto in_f32 = [](ParallelConfig layout) { return with_payload(layout, DType::f32); };
+  const RunConfig config = with_every_muon_option(small(llama()));
+  expect_undisturbed(config, {in_f32(replicas()), in_f32(shards()), in_f32(replicas())});
+  expect_undisturbed(config, {one, in_f32(replicas_of_shards()), in_f32(replicas()), one});
+  expect_undisturbed(config, {in_f32(sharing_of_shards()), in_f32(shards()), in_f32(sharing_of_shards())});
+}
+
+}  // namespace
+}  // namespace ingot
+
+int main(int argc, char** argv) { return ingot::run_on_ranks(argc, argv); }

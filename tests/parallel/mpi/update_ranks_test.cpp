@@ -1,0 +1,322 @@
+// MeshUpdate on as many ranks as mpirun starts: parameters in pieces, updated by every rule, are those that
+// one rank updates whole; and the order in which the distributed Muon computes and sends. Every message takes
+// a while.
+#include <algorithm>
+#include <deque>
+
+#include "ingot/comm/communicator.h"
+#include "ingot/parallel/mesh_update.h"
+#include "tests/parallel/mpi/ranks_fixture.h"
+
+namespace ingot {
+namespace {
+
+constexpr int kUpdates = 4;
+constexpr double kLr = 0.02;
+
+struct Given {
+  const char* name;
+  Shape shape;
+  std::vector<int64_t> row_parts = {};
+};
+// The second has blocks of 256 elements that end within rows; 8-bit rules keep f32 states of the last two.
+const std::vector<Given>& given() {
+  static const std::vector<Given> all = {{"wide", {64, 80}},
+                                         {"tall", {96, 56}},
+                                         {"fused", {96, 64}, {32, 32, 32}},
+                                         {"small", {24, 16}},
+                                         {"v", {300}}};
+  return all;
+}
+
+std::vector<float> numbers(size_t param, int t) {
+  std::vector<float> x(static_cast<size_t>(given()[param].shape.elements()));
+  const RandomKey key{.seed = 9,
+                      .purpose = Purpose::kSample,
+                      .stream = static_cast<uint32_t>(param),
+                      .step = static_cast<uint64_t>(t)};
+  for (size_t i = 0; i < x.size(); ++i) x[i] = random_normal(key, i);
+  return x;
+}
+
+// How a rank's pieces lie.
+enum class Cut { kWhole, kShards, kRows, kColumns };
+
+std::vector<Box> boxes_here(const Given& g, Cut cut, int rank, int ranks) {
+  const int64_t R = g.shape[0], C = g.shape.rank() == 2 ? g.shape[1] : 1;
+  ParamSpec spec{.name = g.name, .shape = g.shape};
+  if (cut == Cut::kWhole) return boxes_of(spec, 0, R * C);
+  if (cut == Cut::kShards) {
+    const int64_t blocks = (R * C + 255) / 256;
+    const Range range = split_range(blocks, ranks, rank);
+    return boxes_of(spec, std::min(R * C, range.begin * 256), std::min(R * C, range.end * 256));
+  }
+  if (cut == Cut::kColumns && g.shape.rank() == 2)
+    return {{.row = 0, .rows = R, .column = rank * C / ranks, .columns = C / ranks}};
+  if (g.shape.rank() == 1) return boxes_of(spec, 0, R);  // all have all
+  std::vector<Box> boxes;
+  int64_t begin = 0;
+  for (const int64_t rows : g.row_parts.empty() ? std::vector<int64_t>{R} : g.row_parts) {
+    boxes.push_back({.row = begin + rank * rows / ranks, .rows = rows / ranks, .column = 0, .columns = C});
+    begin += rows;
+  }
+  return boxes;
+}
+
+// Parameters cut for one rank, with memory of their own.
+class Pieces {
+ public:
+  Pieces(Cut cut, int rank, int ranks) {
+    for (size_t p = 0; p < given().size(); ++p) {
+      const Given& g = given()[p];
+      boxes_.push_back(boxes_here(g, cut, rank, ranks));
+      int64_t n = 0;
+      for (const Box& box : boxes_.back()) n += box.elements();
+      const bool is_matrix = g.shape.rank() == 2, is_piece = cut != Cut::kWhole;
+      const bool is_shared = cut == Cut::kRows || cut == Cut::kColumns;
+      list.push_back({.name = g.name,
+                      .role = is_matrix ? ParamRole::kMatrix : ParamRole::kNorm,
+                      .shape = !is_piece   ? g.shape
+                               : is_matrix ? Shape{1, n}
+                                           : Shape{n},
+                      .logical = is_piece ? g.shape : Shape{},
+                      .boxes = is_piece ? boxes_.back() : std::vector<Box>{},
+                      .is_scattered = is_shared && is_matrix,
+                      .row_parts = g.row_parts,
+                      .w = take(n),
+                      .g = take(n),
+                      .is_counted = !is_shared || is_matrix || rank == 0});
+      fill(list.back().w, p, 0);
+    }
+  }
+  void draw_gradients(int t) {
+    for (size_t p = 0; p < list.size(); ++p) fill(list[p].g, p, t);
+  }
+  const std::vector<Box>& boxes(size_t p) const { return boxes_[p]; }
+
+  std::vector<OptimParam> list;
+
+ private:
+  Tensor take(int64_t n) {
+    memory_.emplace_back(static_cast<size_t>(std::max<int64_t>(n, 1)));
+    return Tensor(memory_.back().data(), DType::f32, {n});
+  }
+  void fill(const Tensor& piece, size_t p, int t) {
+    const std::vector<float> whole = numbers(p, t);
+    const int64_t C = given()[p].shape.rank() == 2 ? given()[p].shape[1] : 1;
+    float* to = piece.as<float>();
+    for (const Box& box : boxes_[p])
+      for (int64_t r = 0; r < box.rows; ++r, to += box.columns)
+        std::copy_n(whole.data() + (box.row + r) * C + box.column, box.columns, to);
+  }
+
+  std::vector<std::vector<Box>> boxes_;
+  std::deque<std::vector<float>> memory_;
+};
+
+OptimizerConfig config_of(OptimizerKind kind) {
+  OptimizerConfig config{.lr = kLr, .rule = {.kind = kind}};
+  if (kind != OptimizerKind::kMuon) return config;
+  config.rule.kind = OptimizerKind::kAdamW;
+  GroupConfig matrices{.roles = {ParamRole::kMatrix}};
+  matrices.rule = {.kind = kind, .newton_schulz_dtype = DType::f32, .normuon = true, .cautious_decay = true};
+  config.groups = {matrices};
+  return config;
+}
+
+// A mesh of replicas and ranks that share the weights.
+struct Groups {
+  std::unique_ptr<Communicator> weights, replicas;
+
+  explicit Groups(int sharing)
+      : weights(world->split(world->rank() / sharing, world->rank(), "weights")),
+        replicas(world->split(world->rank() % sharing, world->rank(), "replicate")) {}
+};
+
+// The largest difference, of each weight here, from what one rank makes of the whole parameters.
+double difference_from_whole(OptimizerKind kind, Cut cut, int sharing, DType payload) {
+  const Groups groups(sharing);
+  MeshUpdate update(*groups.weights, *groups.replicas, payload);
+  const bool is_cut = sharing > 1;
+  Pieces own(is_cut ? cut : Cut::kWhole, groups.weights->rank(), sharing), whole(Cut::kWhole, 0, 1);
+  Optimizer shared(config_of(kind), own.list, world->size() > 1 ? &update : nullptr);
+  Optimizer alone(config_of(kind), whole.list);
+  Stream stream;
+  for (int t = 1; t <= kUpdates; ++t) {
+    own.draw_gradients(t);
+    whole.draw_gradients(t);
+    shared.step({.lr = kLr}, 0.5f, stream);
+    alone.step({.lr = kLr}, 0.5f, stream);
+  }
+  double most = 0;
+  for (size_t p = 0; p < given().size(); ++p) {
+    const int64_t C = given()[p].shape.rank() == 2 ? given()[p].shape[1] : 1;
+    const float *w = own.list[p].w.as<float>(), *want = whole.list[p].w.as<float>();
+    for (const Box& box : boxes_here(given()[p], is_cut ? cut : Cut::kWhole, groups.weights->rank(), sharing))
+      for (int64_t r = 0; r < box.rows; ++r)
+        for (int64_t c = 0; c < box.columns; ++c)
+          most = std::max(most, std::abs(static_cast<double>(*w++) -
+                                         static_cast<double>(want[(box.row + r) * C + box.column + c])));
+  }
+  return most;
+}
+
+std::vector<int> sharings() {
+  std::vector<int> all;
+  for (int sharing = 1; sharing <= world->size(); sharing *= 2) all.push_back(sharing);
+  return all;
+}
+
+// Elements move by themselves, 8-bit blocks by their own maximum, and matrices are orthogonalised whole.
+TEST(MeshUpdate, PiecesMoveByTheBitAsTheWhole) {
+  using enum OptimizerKind;
+  for (const OptimizerKind kind : {kSgd, kMomentum, kAdam, kAdamW, kLion, kAdamW8bit, kMuon})
+    for (const int sharing : sharings())
+      for (const Cut cut : {Cut::kShards, Cut::kRows, Cut::kColumns})
+        EXPECT_EQ(difference_from_whole(kind, cut, sharing, DType::f32), 0)
+            << static_cast<int>(kind) << ", " << sharing << " share, cut " << static_cast<int>(cut);
+}
+
+// Sums of up to 96 * 80 squares in another order, which the largest update, lr * |U| of some 10, carries on.
+TEST(MeshUpdate, AdafactorOfPieces) {
+  const double tolerance = kUpdates * kLr * 10 * std::sqrt(96.0 * 80) * 0x1p-24;
+  for (const int sharing : sharings())
+    for (const Cut cut : {Cut::kShards, Cut::kRows, Cut::kColumns})
+      EXPECT_LE(difference_from_whole(OptimizerKind::kAdafactor, cut, sharing, DType::f32), tolerance)
+          << sharing << " share, cut " << static_cast<int>(cut);
+}
+
+// Numbers of at most 1.21 * sqrt(R / C) * sqrt(R) (NorMuon may make a row all that the matrix has) are
+// rounded to 2^-9 of themselves in every update.
+TEST(MeshUpdate, DirectionsInBf16AreRoundedOnce) {
+  if (world->size() == 1) return;
+  const double most = 1.21 * std::sqrt(96.0 / 56) * std::sqrt(96.0);
+  for (const int sharing : sharings())
+    EXPECT_LE(difference_from_whole(OptimizerKind::kMuon, Cut::kShards, sharing, DType::bf16),
+              kUpdates * kLr * most * 0x1p-9);
+  EXPECT_GT(difference_from_whole(OptimizerKind::kMuon, Cut::kShards, 1, DType::bf16), 0);
+}
+
+// ---- the order of things ----
+
+std::vector<std::string> events;
+
+// Writes down when a group's operations are started, and when they have been waited for.
+class Recorder : public Communicator {
+ public:
+  explicit Recorder(Communicator& group)
+      : Communicator(group.name(), group.rank(), group.size()), group_(group) {}
+  std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
+    return group_.split(color, key, std::move(name));
+  }
+
+ private:
+  uint64_t start(const CommOperation& o) override {
+    names_.emplace_back(o.name);
+    events.push_back("start " + names_.back());
+    switch (o.kind) {
+      case CommOperation::Kind::kAllGather:
+        pending_.push_back(group_.start_all_gather_into(o.name, o.out, o.in));
+        break;
+      case CommOperation::Kind::kAllToAll:
+        pending_.push_back(group_.start_all_to_all(o.name, o.out, o.in));
+        break;
+      default:
+        pending_.push_back(group_.start_all_reduce(o.name, o.out, o.op));
+    }
+    return pending_.size() - 1;
+  }
+  bool is_done(uint64_t ticket) override { return pending_[ticket].is_done(); }
+  void wait(uint64_t ticket) override {
+    events.push_back("wait for " + names_[ticket]);
+    pending_[ticket].wait();
+  }
+
+  Communicator& group_;
+  std::vector<Pending> pending_;
+  std::vector<std::string> names_;
+};
+
+// Computes nothing, and writes down that it does.
+class RecordedWork : public MatrixWork {
+ public:
+  void prepare(size_t, const Tensor& u) override { std::fill_n(u.as<float>(), u.elements(), 1.0f); }
+  void compute(size_t, const Tensor&) override { events.push_back(fmt::format("compute {}", computed_++)); }
+  void apply(size_t, const Tensor&) override { ++applied; }
+  int applied = 0;
+
+ private:
+  int computed_ = 0;
+};
+
+int64_t when(const std::string& event) {
+  const auto found = std::ranges::find(events, event);
+  EXPECT_NE(found, events.end()) << event;
+  return found - events.begin();
+}
+
+// Sixteen equal matrices, as many rounds on each rank.
+int run_rounds(int sharing) {
+  const int rounds = 16 / world->size();
+  const Groups groups(sharing);
+  Recorder weights(*groups.weights), replicas(*groups.replicas);
+  MeshUpdate update(weights, replicas, DType::bf16);
+  std::vector<MatrixTask> tasks;
+  const ParamSpec spec{.name = "w", .shape = {32, 32}};
+  const Range own = split_range(1024, sharing, groups.weights->rank());
+  for (int t = 0; t < 16; ++t)
+    tasks.push_back(
+        {.name = "w", .shape = {32, 32}, .boxes = boxes_of(spec, own.begin, own.end), .flops = 1});
+  update.plan(tasks);
+  events.clear();
+  Arena scratch("scratch", update.scratch_bytes());
+  Stream stream;
+  RecordedWork work;
+  update.run(work, scratch, stream);
+  EXPECT_EQ(work.applied, 16);
+  EXPECT_EQ(std::ssize(update.waits_s()), rounds);
+  EXPECT_EQ(update.imbalance(), 1);
+  return rounds;
+}
+
+// Round k's messages are under way, and nobody waits for them, while round k + 1 computes.
+void expect_overlap(const std::string& what, int rounds) {
+  for (int k = 0; k + 1 < rounds; ++k) {
+    const std::string message = fmt::format("muon {} {}", what, k);
+    EXPECT_LT(when(fmt::format("compute {}", k)), when("start " + message));
+    EXPECT_LT(when("start " + message), when(fmt::format("compute {}", k + 1)));
+    EXPECT_LT(when(fmt::format("compute {}", k + 1)), when("wait for " + message));
+  }
+}
+
+TEST(MeshUpdate, ReplicasGatherWhileTheNextRoundComputes) {
+  if (world->size() == 1) return;
+  expect_overlap("gather", run_rounds(1));
+}
+
+TEST(MeshUpdate, ShardsReturnAndCollectWhileARoundComputes) {
+  if (world->size() == 1) return;
+  const int rounds = run_rounds(world->size());
+  expect_overlap("return", rounds);
+  for (int k = 0; k + 1 < rounds; ++k) {
+    const std::string next = fmt::format("muon collect {}", k + 1);
+    EXPECT_LT(when("start " + next), when(fmt::format("compute {}", k)));
+    EXPECT_LT(when(fmt::format("compute {}", k)), when("wait for " + next));
+  }
+}
+
+TEST(MeshUpdate, ReplicasOfShardsDoBoth) {
+  if (world->size() < 4) return;
+  const int rounds = run_rounds(2);
+  expect_overlap("return", rounds);
+  for (int k = 0; k + 2 < rounds; ++k) {
+    const std::string gather = fmt::format("muon gather {}", k);
+    EXPECT_LT(when("start " + gather), when(fmt::format("compute {}", k + 2)));
+    EXPECT_LT(when(fmt::format("compute {}", k + 2)), when("wait for " + gather));
+  }
+}
+
+}  // namespace
+}  // namespace ingot
+
+int main(int argc, char** argv) { return ingot::run_on_ranks(argc, argv, 0.002); }
