@@ -10,6 +10,7 @@
 #include "apps/bench_checkpointing.h"
 #include "apps/bench_head.h"
 #include "apps/bench_ops.h"
+#include "apps/bench_parallel.h"
 #include "apps/commands.h"
 #include "ingot/core/error.h"
 #include "ingot/train/config_toml.h"
@@ -123,6 +124,15 @@ void add_bench_command(CLI::App& app) {
       ->callback([arguments] {
         print_checkpointing(bench_checkpointing(configure(*arguments), arguments->steps), arguments->is_json);
       });
+  auto parallel = std::make_shared<ParallelBenchOptions>();
+  CLI::App* ranks = add_preset_command(
+      *command, "parallel", "Under mpirun: what ranks tell each other, and how much of it is hidden",
+      *arguments);
+  ranks->add_option("--trace", parallel->trace, "Write a Chrome trace of all ranks")->type_name("FILE.json");
+  ranks->callback([arguments, parallel] {
+    parallel->steps = arguments->steps;
+    bench_parallel(configure(*arguments), *parallel);
+  });
   add_head_bench(*command);
   add_precision_bench(*command);
 }

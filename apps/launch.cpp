@@ -30,10 +30,15 @@ void choose_threads(const RunConfig& config, const MpiJob& job) {
 
 }  // namespace
 
-void launch(const RunConfig& config, const std::function<void(Communicator& world, Mesh& mesh)>& body) {
+void launch(const RunConfig& config, [[maybe_unused]] const std::atomic<bool>& is_told_to_end,
+            const std::function<void(Communicator& world, Mesh& mesh)>& body, [[maybe_unused]] CommLog* log) {
 #ifdef INGOT_WITH_MPI
   if (is_mpi_process()) {
-    MpiJob job({.timeout_s = config.parallel.timeout_s, .message_delay_s = 0, .verifies = false});
+    MpiJob job({.timeout_s = config.parallel.timeout_s,
+                .message_delay_s = config.parallel.delay_s,
+                .verifies = config.parallel.verifies,
+                .is_told_to_end = &is_told_to_end,
+                .log = log});
     std::optional<Mesh> mesh;  // still there when an error has passed: others may be talking to this rank
     try {
       check_layout(config, job.world().size());

@@ -101,7 +101,7 @@ void train(const Arguments& arguments) {
   const std::string out =
       arguments.out.empty() ? "runs/" + default_run_name(name, std::time(nullptr)) : arguments.out;
   bool is_saved = false;
-  launch(config, [&](Communicator& world, Mesh& mesh) {
+  launch(config, is_interrupted, [&](Communicator& world, Mesh& mesh) {
     is_saved = train_on(world, mesh, config, out, arguments.is_resume);
   });
   if (is_saved) throw CLI::RuntimeError(kExitInterrupted);

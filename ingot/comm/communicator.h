@@ -69,12 +69,12 @@ class Communicator {
   int rank() const { return rank_; }                 // within the group
   int size() const { return size_; }
 
-  // t = op over the ranks' t. f32, bf16, i32 or i64.
+  // t = op over the ranks' t. f32, bf16, f16, i32 or i64.
   Pending start_all_reduce(std::string_view name, const Tensor& t, ReduceOp op = ReduceOp::kSum);
   // out (size * n) = the ranks' in (n), in order of the ranks. Any dtype. in may lie at its place in out.
   Pending start_all_gather_into(std::string_view name, const Tensor& out, const Tensor& in);
-  // out (n) = op over the ranks' in (size * n), part `rank`. f32, bf16, i32 or i64; out of a bf16 in may be
-  // f32, and is then not rounded. out may lie at its place in in.
+  // out (n) = op over the ranks' in (size * n), part `rank`. f32, bf16, f16, i32 or i64; out of a bf16 in may
+  // be f32, and is then not rounded. out may lie at its place in in.
   Pending start_reduce_scatter(std::string_view name, const Tensor& out, const Tensor& in,
                                ReduceOp op = ReduceOp::kSum);
   // Part r of out (size * n) = part `rank` of rank r's in (size * n). Any dtype. out is not in.

@@ -8,6 +8,7 @@
 #include <climits>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <thread>
 
 #include "ingot/comm/rank_order.h"
@@ -19,8 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Kind = CommOperation::Kind;
 
-constexpr size_t kQueue = 64;     // collectives that may be under way
-constexpr size_t kMessages = 64;  // and messages
+constexpr size_t kQueue = 64;  // collectives that may be under way
 constexpr uint64_t kMessageTicket = uint64_t{1} << 63;
 constexpr int64_t kSmallBytes = 16 << 10;  // an all_reduce up to this size goes in one round
 
@@ -127,6 +127,7 @@ class MpiCommunicator : public Communicator {
     std::copy_n(operation.name.data(), std::min(operation.name.size(), slot.name.size() - 1),
                 slot.name.data());
     const uint64_t ticket = ++started_;
+    if (CommLog* log = context_.options.log) log->started(this, ticket, name(), slot.name.data());
     lock.unlock();
     changed_.notify_all();
     return ticket;
@@ -139,16 +140,21 @@ class MpiCommunicator : public Communicator {
   }
 
   void wait(uint64_t ticket) override {
-    if (ticket & kMessageTicket) return wait_for_message(ticket);
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return completed_ >= ticket; });
+    const Clock::time_point begin = Clock::now();
+    if (ticket & kMessageTicket) {
+      wait_for_message(ticket);
+    } else {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return completed_ >= ticket; });
+    }
+    if (CommLog* log = context_.options.log) log->waited(this, ticket, begin);
   }
 
   // ---- messages: posted at once by the caller's thread ----
 
   uint64_t start_message(const CommOperation& o) {
-    const auto free = std::ranges::find_if(messages_, [](const Message& m) { return !m.is_used; });
-    INGOT_CHECK(free != messages_.end(), "group {}: more than {} messages under way", name(), kMessages);
+    auto free = std::ranges::find_if(messages_, [](const Message& m) { return !m.is_used; });
+    if (free == messages_.end()) free = messages_.emplace(free);
     const Tensor& t = o.out;
     const int count = count_of(t.elements());
     free->started = Clock::now();
@@ -159,7 +165,9 @@ class MpiCommunicator : public Communicator {
     check(is_send ? MPI_Isend(t.data, count, carrier(t.dtype), o.peer, 0, comm_, &free->request)
                   : MPI_Irecv(t.data, count, carrier(t.dtype), o.peer, 0, comm_, &free->request),
           is_send ? "MPI_Isend" : "MPI_Irecv");
-    return kMessageTicket | static_cast<uint64_t>(free - messages_.begin());
+    const uint64_t ticket = kMessageTicket | static_cast<uint64_t>(free - messages_.begin());
+    if (CommLog* log = context_.options.log) log->started(this, ticket, name(), free->text);
+    return ticket;
   }
 
   bool test_message(uint64_t ticket) {
@@ -185,7 +193,10 @@ class MpiCommunicator : public Communicator {
       changed_.wait(lock, [&] { return is_ending_ || completed_ < started_; });
       if (completed_ == started_) return;
       const Operation operation = queue_[completed_ % kQueue];
+      const uint64_t ticket = completed_ + 1;
       lock.unlock();
+      CommLog* log = context_.options.log;
+      if (log) log->begun(this, ticket);
       const Clock::time_point begin = Clock::now();
       try {
         run(operation);
@@ -196,6 +207,7 @@ class MpiCommunicator : public Communicator {
                   1);
       }
       std::this_thread::sleep_until(begin + delay());
+      if (log) log->ended(this, ticket);
       lock.lock();
       ++completed_;
       changed_.notify_all();
@@ -354,7 +366,7 @@ class MpiCommunicator : public Communicator {
   Board board_;
   std::vector<int> counts_, offsets_, own_counts_, own_offsets_;
   std::vector<std::byte> scratch_;
-  std::array<Message, kMessages> messages_;
+  std::deque<Message> messages_;  // as many as were ever under way at once
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -2,9 +2,11 @@
 // This file and mpi_job.cpp are the only ones that know MPI; compiled where it is found.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
+#include "ingot/comm/comm_log.h"
 #include "ingot/comm/communicator.h"
 
 namespace ingot {
@@ -13,6 +15,10 @@ struct MpiOptions {
   double timeout_s = 600;  // an operation that takes longer ends the job, with every rank's last ones named
   double message_delay_s = 0;  // every operation takes at least so long: for measuring what overlap hides
   bool verifies = false;       // before each collective, ranks compare its kind, name and size
+  // Set by a signal that asks this process to end. What it is then stuck in is said on stderr: mpirun sends
+  // one before it kills the others of a rank that has died, and they alone know what they waited for.
+  const std::atomic<bool>* is_told_to_end = nullptr;
+  CommLog* log = nullptr;  // borrowed; null: nothing is kept
 };
 
 // True in a process that mpirun or srun started, alone or with others.

@@ -3,6 +3,7 @@
 #include "ingot/comm/mpi_watchdog.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <vector>
 
 namespace ingot::mpi {
@@ -12,6 +13,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kQuestion = 1, kAnswer = 2;  // tags
 constexpr auto kPeriod = std::chrono::milliseconds(10);
+constexpr double kStuck_s = 0.2;                     // that mpirun's next signal leaves time for
 constexpr auto kPatience = std::chrono::seconds(3);  // for the answers
 
 }  // namespace
@@ -32,7 +34,8 @@ void Watchdog::watch() {
   while (!is_ending_) {
     while (answer()) {
     }
-    if (is_late()) {
+    tell_if_stuck();
+    if (is_late(context_.options.timeout_s)) {
       const std::string all = ask_all();
       abort_job(context_,
                 fmt::format("an operation is late (more than {:g} s); every rank's last ones:\n{}",
@@ -54,10 +57,19 @@ bool Watchdog::answer() {
   return true;
 }
 
-bool Watchdog::is_late() const {
+bool Watchdog::is_late(double limit_s) const {
   const std::lock_guard lock(context_.boards_mutex);
-  return std::ranges::any_of(context_.boards,
-                             [&](const Board* b) { return b->age_s() > context_.options.timeout_s; });
+  return std::ranges::any_of(context_.boards, [&](const Board* b) { return b->age_s() > limit_s; });
+}
+
+// Once, and in one write, as the end may be near.
+void Watchdog::tell_if_stuck() {
+  const std::atomic<bool>* told = context_.options.is_told_to_end;
+  if (has_told_ || !told || !*told || !is_late(kStuck_s)) return;
+  has_told_ = true;
+  fmt::print(stderr, "ingot: rank {} of {}: told to end, and waits for other ranks: {}\n", context_.rank,
+             context_.size, own_text());
+  std::fflush(stderr);
 }
 
 std::string Watchdog::own_text() const {

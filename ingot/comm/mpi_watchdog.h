@@ -23,7 +23,8 @@ class Watchdog {
  private:
   void watch();
   bool answer();  // a question, if one came
-  bool is_late() const;
+  bool is_late(double limit_s) const;
+  void tell_if_stuck();
   std::string own_text() const;
   // What every rank is at, one line each; ranks that do not answer in time are said not to.
   std::string ask_all();
@@ -31,6 +32,7 @@ class Watchdog {
   JobContext& context_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::atomic<bool> is_ending_ = false;
+  bool has_told_ = false;
   std::thread thread_;
 };
 

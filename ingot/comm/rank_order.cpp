@@ -3,6 +3,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "ingot/core/float16.h"
+
 namespace ingot {
 namespace {
 
@@ -29,7 +31,7 @@ Sum combine(Sum a, Sum b, ReduceOp op) {
 // T is what is stored, Sum what is added.
 template <typename Out, typename T>
 void reduce(Out* out, const T* parts, int ranks, int64_t n, ReduceOp op) {
-  using Sum = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
+  using Sum = std::conditional_t<std::is_same_v<T, bf16> || std::is_same_v<T, f16>, float, T>;
   for (int64_t i = 0; i < n; ++i) {
     Sum total = static_cast<Sum>(parts[i]);
     for (int r = 1; r < ranks; ++r) total = combine(total, static_cast<Sum>(parts[r * n + i]), op);
@@ -48,6 +50,8 @@ void reduce_in_rank_order(void* out, DType out_dtype, const void* parts, DType i
       return reduce(static_cast<int32_t*>(out), static_cast<const int32_t*>(parts), ranks, n, op);
     case DType::i64:
       return reduce(static_cast<int64_t*>(out), static_cast<const int64_t*>(parts), ranks, n, op);
+    case DType::f16:
+      return reduce(static_cast<f16*>(out), static_cast<const f16*>(parts), ranks, n, op);
     case DType::bf16:
       if (out_dtype == DType::f32)
         return reduce(static_cast<float*>(out), static_cast<const bf16*>(parts), ranks, n, op);

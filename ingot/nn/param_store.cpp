@@ -38,6 +38,20 @@ int64_t ParamList::elements() const {
   return total;
 }
 
+ParamList ParamList::keeping(const std::function<bool(int unit)>& keeps) const {
+  ParamList part = *this;
+  for (ParamSpec& spec : part.specs_) {
+    if (keeps(spec.unit)) continue;
+    spec.shape[0] = 0;
+    spec.part = {};
+    spec.row_parts = {};
+    spec.padding_rows = spec.offset = spec.vector_offset = 0;
+    part.unit_elements_[static_cast<size_t>(spec.unit)] = 0;
+    part.vector_elements_[static_cast<size_t>(spec.unit)] = 0;
+  }
+  return part;
+}
+
 namespace {
 
 // The range of a unit's flat buffer that is this parameter.

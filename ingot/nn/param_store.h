@@ -79,6 +79,9 @@ class ParamList {
   int64_t elements() const;  // with the padding between parameters
   int64_t vector_elements(int unit) const { return vector_elements_[static_cast<size_t>(unit)]; }
 
+  // The same parameters under the same ids, of which those of units that are not kept have no elements.
+  ParamList keeping(const std::function<bool(int unit)>& keeps) const;
+
  private:
   std::vector<ParamSpec> specs_;
   std::vector<int64_t> unit_elements_, vector_elements_;
@@ -122,10 +125,11 @@ class ParamStore {
 struct ParamPiece {
   int id = 0;
   int64_t begin = 0, end = 0;
-  Tensor w;        // (n) f32; bf16 where there is no f32 master
-  Tensor tail;     // (n) u16, with Masters::kTail
-  Tensor compute;  // (n) bf16, the copy that layers read; absent where w is read
-  Tensor grad;     // (n) f32
+  Tensor w;                // (n) f32; bf16 where there is no f32 master
+  Tensor tail;             // (n) u16, with Masters::kTail
+  Tensor compute;          // (n) bf16, the copy that layers read; absent where w is read
+  Tensor grad;             // (n) f32
+  bool is_counted = true;  // in norms over ranks; false where another one has the same numbers
 
   int64_t elements() const { return end - begin; }
 };

@@ -213,7 +213,8 @@ void Transformer::run_units(LayerContext& ctx, const Tensor& tokens, const Tenso
     const int unit = block_unit(first_block(saved.units) + l);
     if (unit + 1 < saved.units.end) ctx.params.prefetch(unit + 1);
     block(saved, l).attention.forward(ctx, saved.attention[l], h, base, delta, doc_start,
-                                      rope_table_on(ctx.stream), caches ? &(*caches)[l] : nullptr);
+                                      rope_table_on(ctx.stream),
+                                      caches ? &(*caches)[first_block(saved.units) + l] : nullptr);
     block(saved, l).mlp.forward(ctx, saved.mlp[l], h, saved.attention[l].x, h);
     base = saved.mlp[l].x;
     delta = h;
@@ -315,8 +316,9 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
     ctx.params.grad_ready(unit);
   }
   if (!has_embedding(saved.units)) {
-    const bool has_tied_table = has_head(saved.units) && head_weight() == wte_;
-    if (has_tied_table) ctx.params.grad_ready(embedding_unit());
+    if (!has_head(saved.units) || head_weight() != wte_) return;
+    ctx.params.get(embedding_unit());  // the head's forward, which added to it, may have been long ago
+    ctx.params.grad_ready(embedding_unit());
     return;
   }
   const ScratchScope scope(ctx.scratch);
@@ -346,6 +348,7 @@ size_t Transformer::infer_scratch_bytes(int64_t n, int64_t positions) const {
     make_saved(arena, 1, tokens, forward_only_plan(config_.layers));
     arena.alloc(compute_, {tokens, config_.width});
     arena.alloc(compute_, {tokens, config_.width});
+    arena.alloc(compute_, {tokens, config_.width});  // from one stage to the next
     plan_all_rows(arena, compute_, share_.rows(tokens), tokens, config_.width);
     blocks_.front().attention.plan(arena, 1, tokens, positions, compute_, false);
     blocks_.front().mlp.plan(arena, tokens, compute_, false);
@@ -356,15 +359,23 @@ size_t Transformer::infer_scratch_bytes(int64_t n, int64_t positions) const {
 
 void Transformer::infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
                         const Tensor& logits) const {
+  infer_units(ctx, tokens, all_units(), {}, caches, logits);
+  for (KvCache& cache : caches) cache.length += tokens.elements();
+}
+
+void Transformer::infer_units(LayerContext& ctx, const Tensor& tokens, UnitRange units, const Tensor& x,
+                              std::vector<KvCache>& caches, const Tensor& logits) const {
   const int64_t n = tokens.elements();
   INGOT_CHECK(n >= 1 && caches.size() == blocks_.size(), "Transformer::infer: {} tokens, {} caches", n,
               caches.size());
   check_tensor(logits, DType::f32, {config_.vocab_padded()}, "Transformer::infer: logits");
   const ScratchScope scope(ctx.scratch);
-  Saved saved = make_saved(ctx.scratch, 1, n, forward_only_plan(config_.layers));
+  const auto layers = static_cast<int64_t>(block_count(units));
+  Saved saved = make_saved(ctx.scratch, 1, n, forward_only_plan(layers), units);
   const Tensor own = ctx.scratch.alloc(compute_, saved.x.shape);
+  if (!has_embedding(units)) copy(stage_input(saved), x, ctx.stream);
   run_units(ctx, tokens.reshape({1, n}), {}, saved, own, &caches);
-  for (KvCache& cache : caches) cache.length += n;
+  if (!has_head(units)) return copy(x, saved.x, ctx.stream);
   const Tensor h = all_rows(ctx.scratch, own, n);
   ctx.region.enter(h, own, ctx.stream);
   const int64_t first = share_.first(vocab_rows()), part = share_.part(vocab_rows());

@@ -119,6 +119,10 @@ class Transformer {
   std::vector<KvCache> make_caches(Arena& arena, int64_t positions) const;
   void infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
              const Tensor& logits) const;
+  // Of some units, the caches' lengths left as they are. Without the embedding it goes on from x, without the
+  // head it leaves in x what the units give, and no logits. x (n, C) compute dtype: this rank's rows.
+  void infer_units(LayerContext& ctx, const Tensor& tokens, UnitRange units, const Tensor& x,
+                   std::vector<KvCache>& caches, const Tensor& logits) const;
   size_t infer_scratch_bytes(int64_t n, int64_t positions) const;
 
  private:

@@ -231,13 +231,13 @@ void Adafactor::measure(const ParamState& p, const RuleStep& step, const SharedN
       move_means(p.state[0], first, C, decay_of(step));
       move_means(p.state[1], first + R, R, decay_of(step));
     }
-    if (param.is_counted)
+    if (param.is_added)
       numbers[1].as<float>()[0] = static_cast<float>(
           update_squares(p, 0, n, step.grad_scale, static_cast<float>(divisor(p)), smallest()));
     return;
   }
   if (!param.is_matrix()) move_vector(p, step, {0, n});
-  if (!param.is_counted) return;
+  if (!param.is_added) return;
   of_weights = static_cast<float>(weight_squares(param, 0, n));
   if (!param.is_matrix()) return;
   const float* g = param.g.as<float>();

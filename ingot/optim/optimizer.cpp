@@ -106,7 +106,7 @@ SharedUpdate& Optimizer::plan_matrices(SharedUpdate* share) {
         {.name = param.name,
          .shape = param.whole(),
          .boxes = param.is_piece() ? param.boxes : std::vector<Box>{{0, param.shape[0], 0, param.shape[1]}},
-         .is_counted = param.is_counted,
+         .is_counted = param.is_added,
          .flops = muon_of(matrices_.size() - 1).flops(param)});
   }
   const std::vector<SharedUpdate::Keeps> keeps = found.plan(std::move(tasks));

@@ -89,6 +89,7 @@ class Optimizer : private MatrixWork {
   Tensor average(size_t param) const { return members_[param].memory.average; }
   size_t state_bytes() const;
   size_t state_bytes(size_t param) const;
+  bool is_counted(size_t param) const { return members_[param].memory.param.is_counted; }
 
   // "adamw for 5 tensors, muon for 8, 1.2 MB of state": the rules and what they take.
   std::string summary() const;

@@ -38,9 +38,11 @@ struct OptimParam {
   Tensor w = {};                        // (n) f32, updated; or bf16, then the next two say how it is rounded
   Tensor tail = {};                     // (n) u16: with a bf16 w an exact f32 number (ops/bf16_tail.h)
   RandomKey rounding = {};              // of a bf16 w without tail: stochastic, step by step
-  Tensor compute = {};     // (n) bf16 or f16, set to the new w rounded to nearest even; or absent
-  Tensor g = {};           // (n) f32, read and set to zero
-  bool is_counted = true;  // in norms over ranks; false where another one has the same numbers
+  Tensor compute = {};  // (n) bf16 or f16, set to the new w rounded to nearest even; or absent
+  Tensor g = {};        // (n) f32, read and set to zero
+  // False where another rank has the same numbers: in norms over all ranks, and in what the ranks that share
+  // an update (optim/shared_update.h) add up.
+  bool is_counted = true, is_added = true;
 
   bool is_matrix() const { return shape.rank() == 2; }
   bool is_piece() const { return logical.rank() > 0; }

@@ -75,12 +75,14 @@ DdpStore::~DdpStore() {
 void DdpStore::make_buckets(const DdpConfig& config) {
   bucket_of_.resize(static_cast<size_t>(list().units()));
   for (int unit = list().units() - 1; unit >= 0; --unit) {
+    if (list().unit_elements(unit) == 0) continue;  // another pipeline stage's
     const Tensor grad = store_.get(unit).grad;
     const bool joins = !buckets_.empty() &&
                        distance(grad, store_.get(buckets_.back().last_unit).grad) * 4 <= config.bucket_bytes;
     if (!joins)
       buckets_.push_back({.first_unit = unit, .last_unit = unit, .grad = {}, .payload = {}, .residual = {}});
     buckets_.back().first_unit = unit;
+    ++buckets_.back().units;
     bucket_of_[static_cast<size_t>(unit)] = buckets_.size() - 1;
   }
   for (Bucket& b : buckets_) {
@@ -90,7 +92,7 @@ void DdpStore::make_buckets(const DdpConfig& config) {
     b.grad = Tensor(first.data, DType::f32, shape);
     if (config.payload == DType::bf16) b.payload = arena_.alloc(DType::bf16, shape);
     if (config.has_error_feedback) b.residual = arena_.alloc(DType::f32, shape);
-    missing_.push_back(b.last_unit - b.first_unit + 1);
+    missing_.push_back(b.units);
   }
   pending_.resize(buckets_.size());
 }
@@ -125,7 +127,7 @@ void DdpStore::finish_gradients() {
     pending_[i].wait();
     exposed_s_ += std::chrono::duration<double>(Clock::now() - begin).count();
     if (b.payload) cast(b.grad, b.payload, stream_);
-    missing_[i] = b.last_unit - b.first_unit + 1;
+    missing_[i] = b.units;
   }
 }
 

@@ -51,6 +51,7 @@ class DdpStore : public TrainingStore {
 
   struct Bucket {
     int first_unit = 0, last_unit = 0;
+    int units = 0;    // that are here
     Tensor grad;      // (n) f32, in the units' memory
     Tensor payload;   // (n) bf16, or absent
     Tensor residual;  // (n) f32, or absent

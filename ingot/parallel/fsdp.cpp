@@ -73,8 +73,6 @@ FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, Communicator& r
                               : arena_bytes(sum_of_vectors(list), DType::f32, list.units())),
       copies_("gathered units", slot_bytes(list, shard.size(), config.compute, !config.keeps_units)),
       full_grads_("gathered gradients", slot_bytes(list, shard.size(), DType::f32, true)) {
-  INGOT_CHECK(config.compute == DType::f32 || config.compute == DType::bf16,
-              "FsdpStore: compute must be f32 or bf16");
   is_sharded_ = shard.size() > 1;
   cut_units();
   make_slots();

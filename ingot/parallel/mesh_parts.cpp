@@ -29,6 +29,21 @@ std::string nearest_layouts(const RunConfig& config, int ranks) {
   return text.empty() ? "" : fmt::format("; what fits {} is {}", ranks, text);
 }
 
+PipelineShape pipeline_shape(const ParallelConfig& config, int64_t micros) {
+  return {
+      .kind = config.schedule, .ranks = degree(config.pp), .chunks = degree(config.chunks), .micros = micros};
+}
+
+void check_pipeline(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  if (parallel.pp == 1) return;
+  const DataShare share = DataShare::of(config.train, parallel.dp * parallel.fsdp, 0);
+  pipeline_shape(parallel, share.micros(config.train.grad_accum)).validate();
+  for (const BatchStage& stage : config.train.batch_ramp)
+    pipeline_shape(parallel, share.micros(stage.micro_batches)).validate();
+  plan_stages(config.model, parallel, {1, 1, 1});
+}
+
 }  // namespace
 
 MeshShape mesh_shape(const ParallelConfig& config) {
@@ -40,7 +55,7 @@ MeshShape mesh_shape(const ParallelConfig& config) {
 
 void check_layout(const RunConfig& config, int ranks) {
   const ParallelConfig& wanted = config.parallel;
-  if (wanted.ranks() == ranks) return;
+  if (wanted.ranks() == ranks) return check_pipeline(config);
   fail(ErrorKind::kUsage,
        "parallel: {} needs {} rank{}, but {} {} started; start it with mpirun -n {} (or srun){}",
        wanted.to_string(), wanted.ranks(), wanted.ranks() == 1 ? "" : "s", ranks, ranks == 1 ? "was" : "were",
@@ -48,13 +63,14 @@ void check_layout(const RunConfig& config, int ranks) {
 }
 
 MeshParts::MeshParts(Communicator& world, Mesh& mesh)
-    : mesh_(mesh),
-      weights_group_(world.split(mesh.place.stage * mesh.shape.dp_replicate + mesh.place.replica,
-                                 world.rank(), "weights")),
+    : world_(world),
+      mesh_(mesh),
+      data_group_(world.split(mesh.place.tp_rank, world.rank(), "data")),
+      weights_group_(world.split(mesh.place.replica, world.rank(), "weights")),
       update_group_(world.split(mesh.place.stage * mesh.shape.dp_replicate + mesh.place.replica, world.rank(),
                                 "update")),
       all_(world),
-      data_(*mesh.dp),
+      data_(*data_group_),
       weights_(*weights_group_) {
   if (mesh.tp->size() > 1) tensor_ = std::make_unique<TensorRegion>(*mesh.tp);
 }
@@ -72,10 +88,43 @@ TensorShare MeshParts::tensor_share(const RunConfig& config) {
 }
 
 TrainingStore& MeshParts::make_store(const ParamList& list, const RunConfig& config, Stream& stream) {
-  TrainingStore& parts = make_parts(list, config, stream);
-  if (!tensor_) return parts;
-  tensor_store_ = std::make_unique<TensorStore>(parts, *mesh_.tp);
-  return *tensor_store_;
+  const bool is_staged = mesh_.pp->size() > 1;
+  if (is_staged) {
+    plan_ = plan_stages(config);
+    own_list_ = list.keeping([&](int unit) { return plan_.keeps(mesh_.pp->rank(), unit); });
+  }
+  TrainingStore* store = &make_parts(is_staged ? own_list_ : list, config, stream);
+  if (tensor_) {
+    tensor_store_ = std::make_unique<TensorStore>(*store, *mesh_.tp);
+    store = tensor_store_.get();
+  }
+  if (!is_staged) return *store;
+  pipeline_store_ = std::make_unique<PipelineStore>(list, *store, plan_, *mesh_.pp);
+  return *pipeline_store_;
+}
+
+// By what units cost on rank 0: one plan for all.
+StagePlan MeshParts::plan_stages(const RunConfig& config) {
+  const ModelConfig model = config.model.resolved();
+  std::vector<double> costs(3);
+  if (world_.rank() == 0)
+    costs = measure_unit_costs(config, model, share(config.train).batch_size, mesh_.tp->size());
+  all_.sum(costs);
+  return ingot::plan_stages(model, config.parallel, costs);
+}
+
+Stages* MeshParts::make_stages(const Transformer& model, const RunConfig& config) {
+  if (!pipeline_store_) return nullptr;
+  const DataShare data = share(config.train);
+  pipeline_ = std::make_unique<Pipeline>(
+      model,
+      PipelineConfig{.shape = pipeline_shape(config.parallel, data.micros(config.train.grad_accum)),
+                     .plan = plan_,
+                     .recompute = config.activations,
+                     .B = data.batch_size,
+                     .T = config.model.context},
+      *mesh_.pp);
+  return pipeline_.get();
 }
 
 SharedUpdate* MeshParts::shared_update(const RunConfig& config) {

@@ -9,13 +9,16 @@
 #include "ingot/parallel/ddp.h"
 #include "ingot/parallel/fsdp.h"
 #include "ingot/parallel/mesh_update.h"
+#include "ingot/parallel/pipeline.h"
+#include "ingot/parallel/pipeline_store.h"
 #include "ingot/parallel/tensor.h"
 #include "ingot/parallel/tensor_store.h"
 #include "ingot/train/trainer_parts.h"
 
 namespace ingot {
 
-// kUsage error naming the nearest layouts unless the config's degrees make `ranks` ranks.
+// kUsage error naming the nearest layouts unless the config's degrees make `ranks` ranks, and the model's
+// units and the step's micro-batches a pipeline.
 void check_layout(const RunConfig& config, int ranks);
 MeshShape mesh_shape(const ParallelConfig& config);
 
@@ -32,19 +35,27 @@ class MeshParts : public TrainerParts {
   DataShare share(const TrainConfig& config) override {
     return DataShare::of(config, mesh_.dp->size(), mesh_.dp->rank());
   }
+  Stages* make_stages(const Transformer& model, const RunConfig& config) override;
 
  private:
   TrainingStore& make_parts(const ParamList& list, const RunConfig& config, Stream& stream);
+  StagePlan plan_stages(const RunConfig& config);
 
+  Communicator& world_;
   Mesh& mesh_;
-  std::unique_ptr<Communicator> weights_group_;  // shards and tensor-parallel ranks
-  std::unique_ptr<Communicator> update_group_;   // those of one stage
+  std::unique_ptr<Communicator> data_group_;     // replicas, shards and stages
+  std::unique_ptr<Communicator> weights_group_;  // shards, stages and tensor-parallel ranks
+  std::unique_ptr<Communicator> update_group_;   // shards and tensor-parallel ranks of one stage
   CommReducer all_, data_, weights_;
   std::unique_ptr<TensorRegion> tensor_;  // with more than one tensor-parallel rank
+  StagePlan plan_;                        // with more than one stage
+  ParamList own_list_;                    // of this rank's units
   std::unique_ptr<TensorStore> tensor_store_;
   std::unique_ptr<ResidentStore> resident_;
   std::unique_ptr<DdpStore> ddp_;
   std::unique_ptr<FsdpStore> fsdp_;
+  std::unique_ptr<PipelineStore> pipeline_store_;
+  std::unique_ptr<Pipeline> pipeline_;
   std::unique_ptr<MeshUpdate> update_;
 };
 

@@ -1,7 +1,11 @@
 #include "ingot/parallel/pipeline.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <exception>
 
+#include "ingot/core/copy.h"
 #include "ingot/core/error.h"
 
 namespace ingot {
@@ -18,117 +22,241 @@ int64_t blocks_of(UnitRange units, int head_unit) {
   return std::min(units.end, head_unit) - std::max(units.first, 1);
 }
 
+const char* kind_name(PipelineKind kind) {
+  switch (kind) {
+    case PipelineKind::kGpipe:
+      return "gpipe";
+    case PipelineKind::kOneFOneB:
+      return "1f1b";
+    case PipelineKind::kInterleaved:
+      return "interleaved";
+  }
+  return "";
+}
+
 }  // namespace
 
 Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Communicator& group)
-    : model_(model), config_(config), group_rank_(group.rank()) {
+    : model_(model), config_(config), group_(group), rank_(group.rank()) {
   const PipelineShape& shape = config.shape;
   shape.validate();
-  INGOT_CHECK(group.size() == shape.ranks && std::ssize(config.first_units) == shape.stages() + 1,
-              "Pipeline: {} ranks and {} stages for a shape of {} and {}", group.size(),
-              config.first_units.size(), shape.ranks, shape.stages());
+  INGOT_CHECK(group.size() == shape.ranks && config.plan.ranks == shape.ranks &&
+                  config.plan.stages() == shape.stages(),
+              "Pipeline: {} ranks and {} stages for a shape of {} and {}", group.size(), config.plan.stages(),
+              shape.ranks, shape.stages());
   if (config.recompute.policy == RecomputePolicy::kAuto)
-    fail(ErrorKind::kUsage, "activations.policy must not be \"auto\" where parallel.pp = {}", shape.ranks);
-  const bool is_end = group_rank_ == 0 || group_rank_ == shape.ranks - 1;
-  activations_ = group.split(0, group_rank_, "pp activations");
-  gradients_ = group.split(0, group_rank_, "pp gradients");
-  tied_ = group.split(is_end ? 0 : 1, group_rank_, "pp tied");
-  list_ = pipeline_schedule(shape, group_rank_);
+    fail(ErrorKind::kUsage, "activations.policy must not be \"auto\" with parallel.pp = {}", shape.ranks);
+  activations_ = group.split(0, rank_, "pp activations");
+  gradients_ = group.split(0, rank_, "pp gradients");
+  list_ = pipeline_schedule(shape, rank_);
   Arena measure("pipeline plan");
-  make_slots(measure);
+  make_memory(measure);
   arena_ = std::make_unique<Arena>("activations", measure.peak_bytes());
-  slots_ = make_slots(*arena_);
+  memory_ = make_memory(*arena_);
+  activation_inbox_ = {
+      .group = activations_.get(), .from = previous(), .memory = memory_.activation, .pending = {}};
+  gradient_inbox_ = {.group = gradients_.get(), .from = next(), .memory = memory_.gradient, .pending = {}};
+  report_ = {.layout = fmt::format("{}, {}", kind_name(shape.kind), config.plan.to_string()),
+             .ideal_bubble = shape.bubble()};
 }
 
-UnitRange Pipeline::units(int chunk) const {
-  const int number = chunk * config_.shape.ranks + group_rank_;
-  const auto stage = static_cast<size_t>(number);
-  return {config_.first_units[stage], config_.first_units[stage + 1]};
+// While an error passes by, nobody may be there to receive.
+Pipeline::~Pipeline() {
+  if (std::uncaught_exceptions() == 0) wait_for_sends();
 }
 
-bool Pipeline::needs(int unit) const {
-  const bool is_last = group_rank_ == config_.shape.ranks - 1;
-  if (unit == 0 && is_last && model_.config().is_tied) return true;
-  for (int chunk = 0; chunk < config_.shape.chunks; ++chunk)
-    if (units(chunk).first <= unit && unit < units(chunk).end) return true;
-  return false;
-}
-
-std::vector<std::vector<Pipeline::Slot>> Pipeline::make_slots(Arena& arena) const {
-  std::vector<std::vector<Slot>> slots;
+Pipeline::Memory Pipeline::make_memory(Arena& arena) const {
+  Memory memory;
   const std::vector<int64_t> in_flight = micros_in_flight(list_, config_.shape.chunks);
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
     const UnitRange range = units(chunk);
     RecomputePlan plan = recompute_plan(config_.recompute, blocks_of(range, model_.all_units().end - 1));
     if (range.first > 0) plan.keeps_embedding = true;
-    std::vector<Slot>& own = slots.emplace_back();
+    std::vector<Slot>& own = memory.slots.emplace_back();
     for (int64_t i = 0; i < in_flight[static_cast<size_t>(chunk)]; ++i) {
       own.emplace_back();
       own.back().saved = model_.make_saved(arena, config_.B, config_.T, plan, range);
     }
   }
-  return slots;
+  const Shape shape{config_.B, config_.T};
+  for (int64_t micro = 0; micro < config_.shape.micros; ++micro)
+    memory.batches.push_back({.tokens = arena.alloc(DType::i32, shape),
+                              .targets = arena.alloc(DType::i32, shape),
+                              .doc_start = arena.alloc(DType::i32, shape)});
+  const Transformer::Saved& any = memory.slots.front().front().saved;
+  memory.activation = arena.alloc(any.x.dtype, any.x.shape);
+  memory.gradient = arena.alloc(any.d.dtype, any.d.shape);
+  return memory;
 }
 
 // The micro-batches of a chunk that are in flight follow each other.
 Pipeline::Slot& Pipeline::slot(const PipelineOp& op) {
-  std::vector<Slot>& own = slots_[static_cast<size_t>(op.chunk)];
+  std::vector<Slot>& own = memory_.slots[static_cast<size_t>(op.chunk)];
   return own[static_cast<size_t>(op.micro) % own.size()];
 }
 
-void Pipeline::receive(Communicator& from_group, const Tensor& t, int from) {
-  const auto start = Clock::now();
-  from_group.receive(from_group.name(), t, from);
-  wait_s_ += seconds_since(start);
+// Read when a pass first needs it, and kept for the others.
+MicroBatch Pipeline::batch(const StagedStep& step, int64_t micro) {
+  for (; read_ <= micro; ++read_) {
+    const MicroBatch& kept = memory_.batches[static_cast<size_t>(read_)];
+    const MicroBatch from = step.next();
+    copy(kept.tokens, from.tokens, step.stream);
+    copy(kept.targets, from.targets, step.stream);
+    has_documents_ = static_cast<bool>(from.doc_start);
+    if (has_documents_) copy(kept.doc_start, from.doc_start, step.stream);
+  }
+  MicroBatch batch = memory_.batches[static_cast<size_t>(micro)];
+  if (!has_documents_) batch.doc_start = {};
+  return batch;
 }
 
-LossSums Pipeline::run(const std::function<LayerContext(int64_t micro)>& context,
-                       std::span<const MicroBatch> batches, float grad_scale) {
-  INGOT_CHECK(std::ssize(batches) == config_.shape.micros, "Pipeline::run: {} micro-batches for {}",
-              batches.size(), config_.shape.micros);
+void Pipeline::expect(Inbox& inbox, Kind kind, const std::vector<PipelineOp>& list) {
+  inbox.left = std::ranges::count(list, kind, &PipelineOp::kind);
+  post(inbox);
+}
+
+void Pipeline::post(Inbox& inbox) {
+  if (inbox.left == 0) return;
+  --inbox.left;
+  inbox.pending = inbox.group->start_receive(inbox.group->name(), inbox.memory, inbox.from);
+}
+
+void Pipeline::take(Inbox& inbox, const Tensor& t, Stream& stream) {
+  const Span span(stream.trace, "communication");
   const auto start = Clock::now();
-  wait_s_ = 0;
-  LossSums sums;
-  for (const PipelineOp& op : list_) {
-    Slot& own = slot(op);
-    const MicroBatch& batch = batches[static_cast<size_t>(op.micro)];
-    switch (op.kind) {
-      case Kind::kReceiveActivation:
-        own.gradient.wait();
-        receive(*activations_, model_.stage_input(own.saved), previous());
-        break;
-      case Kind::kForward: {
-        LayerContext ctx = context(op.micro);
-        sums.add(model_.forward(ctx, batch, own.saved, grad_scale));
-        break;
-      }
-      case Kind::kSendActivation:
-        own.activation = activations_->start_send(activations_->name(), own.saved.x, next());
-        break;
-      case Kind::kReceiveGradient:
-        receive(*gradients_, own.saved.d, next());
-        break;
-      case Kind::kBackward: {
-        own.activation.wait();
-        LayerContext ctx = context(op.micro);
-        model_.backward(ctx, batch, own.saved);
-        break;
-      }
-      case Kind::kSendGradient:
-        own.gradient = gradients_->start_send(gradients_->name(), own.saved.d, previous());
-        break;
-    }
-  }
-  for (std::vector<Slot>& chunk : slots_)
-    for (Slot& own : chunk) own.gradient.wait();
-  step_s_ = seconds_since(start);
+  inbox.pending.wait();
+  report_.wait_s += seconds_since(start);
+  copy(t, inbox.memory, stream);
+  post(inbox);
+}
+
+LossSums Pipeline::forward_pass(const PipelineOp& op, const StagedStep& step) {
+  Slot& own = slot(op);
+  const MicroBatch micro = batch(step, op.micro);
+  LayerContext ctx = step.context(op.micro);
+  const Span span(ctx.stream.trace, "forward");
+  own.activation.wait();
+  const LossSums sums =
+      model_.forward(ctx, micro, own.saved, step.grad_scale, op.micro == 0 ? step.checked_tokens : 0);
+  if (step.seen) step.seen(own.saved);
   return sums;
 }
 
-void Pipeline::add_tied_gradients(ParamStore& params) {
-  const bool is_end = group_rank_ == 0 || group_rank_ == config_.shape.ranks - 1;
-  if (!model_.config().is_tied || config_.shape.ranks == 1 || !is_end) return;
-  tied_->all_reduce("tied gradients", params.get(0).grad);
+void Pipeline::backward_pass(const PipelineOp& op, const StagedStep& step) {
+  Slot& own = slot(op);
+  LayerContext ctx = step.context(op.micro);
+  const Span span(ctx.stream.trace, "backward");
+  own.activation.wait();
+  step.params.begin_micro(step.only < 0 && op.micro == step.micros - 1);
+  model_.backward(ctx, batch(step, op.micro), own.saved);
+}
+
+LossSums Pipeline::perform(const PipelineOp& op, const StagedStep& step) {
+  Slot& own = slot(op);
+  switch (op.kind) {
+    case Kind::kReceiveActivation:
+      own.gradient.wait();
+      take(activation_inbox_, model_.stage_input(own.saved), step.stream);
+      break;
+    case Kind::kForward:
+      return forward_pass(op, step);
+    case Kind::kSendActivation:
+      own.activation = activations_->start_send(activations_->name(), own.saved.x, next());
+      break;
+    case Kind::kReceiveGradient:
+      take(gradient_inbox_, own.saved.d, step.stream);
+      break;
+    case Kind::kBackward:
+      backward_pass(op, step);
+      break;
+    case Kind::kSendGradient:
+      own.gradient = gradients_->start_send(gradients_->name(), own.saved.d, previous());
+      break;
+  }
+  return {};
+}
+
+// Made anew only where the number of micro-batches changes (a batch ramp), and for one of them alone.
+const std::vector<PipelineOp>& Pipeline::list_for(const StagedStep& step) {
+  PipelineShape shape = config_.shape;
+  shape.micros = step.micros;
+  report_.ideal_bubble = shape.bubble();
+  if (step.only >= 0) {
+    other_list_ = lone_micro_schedule(shape, rank_, step.only);
+    other_micros_ = 0;
+    return other_list_;
+  }
+  if (step.micros == config_.shape.micros) return list_;
+  if (step.micros != other_micros_) other_list_ = pipeline_schedule(shape, rank_);
+  other_micros_ = step.micros;
+  return other_list_;
+}
+
+LossSums Pipeline::run(const StagedStep& step) {
+  INGOT_CHECK(step.micros <= config_.shape.micros && step.only < step.micros && step.grad_scale != 0,
+              "Pipeline::run: {} micro-batches, at most {}", step.micros, config_.shape.micros);
+  const std::vector<PipelineOp>& list = list_for(step);
+  const auto start = Clock::now();
+  report_.wait_s = 0;
+  read_ = std::max<int64_t>(0, step.only);
+  expect(activation_inbox_, Kind::kReceiveActivation, list);
+  expect(gradient_inbox_, Kind::kReceiveGradient, list);
+  LossSums sums;
+  for (const PipelineOp& op : list) sums.add(perform(op, step));
+  wait_for_sends();
+  report_.step_s = seconds_since(start);
+  if (step.checked_tokens > 0 && step.only < 0) share_checked_loss(sums);
+  return sums;
+}
+
+void Pipeline::wait_for_sends() {
+  for (std::vector<Slot>& chunk : memory_.slots)
+    for (Slot& own : chunk) {
+      own.activation.wait();
+      own.gradient.wait();
+    }
+}
+
+// The last rank has the head, which made it.
+void Pipeline::share_checked_loss(LossSums& sums) {
+  std::array<double, 4> numbers{sums.raw.ce, sums.raw.objective, sums.raw.trained,
+                                static_cast<double>(sums.raw.tokens)};
+  group_.broadcast("checked loss", Tensor(numbers.data(), DType::i64, {std::ssize(numbers)}),
+                   config_.shape.ranks - 1);
+  sums.raw = {.ce = numbers[0],
+              .objective = numbers[1],
+              .trained = numbers[2],
+              .tokens = static_cast<int64_t>(numbers[3])};
+}
+
+// The next micro-batch may begin in a stage while this one is in the next.
+LossSums Pipeline::forward(LayerContext& ctx, const MicroBatch& micro) {
+  LossSums sums;
+  for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
+    Slot& own = slot({.kind = Kind::kForward, .micro = evaluated_, .chunk = chunk});
+    if (stage(chunk) > 0)
+      activations_->receive(activations_->name(), model_.stage_input(own.saved), previous());
+    own.activation.wait();
+    sums.add(model_.forward(ctx, micro, own.saved, 0));
+    if (!is_last(stage(chunk)))
+      own.activation = activations_->start_send(activations_->name(), own.saved.x, next());
+  }
+  ++evaluated_;
+  return sums;
+}
+
+void Pipeline::infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
+                     const Tensor& logits) {
+  const int64_t n = tokens.elements();
+  const ScratchScope scope(ctx.scratch);
+  const Tensor x = ctx.scratch.alloc(model_.compute(), {model_.share().rows(n), model_.config().width});
+  for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
+    if (stage(chunk) > 0) activations_->receive(activations_->name(), x, previous());
+    model_.infer_units(ctx, tokens, units(chunk), x, caches, logits);
+    if (!is_last(stage(chunk))) activations_->send(activations_->name(), x, next());
+  }
+  for (KvCache& cache : caches) cache.length += n;
+  group_.broadcast("logits", logits, config_.shape.ranks - 1);
 }
 
 }  // namespace ingot

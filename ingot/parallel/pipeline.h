@@ -1,74 +1,98 @@
-// Pipeline parallelism: runs the lists of pipeline_schedule.h. Each rank has the units of its stages
-// (chunks), and of a tied model the first and the last rank have the embedding's table both; their gradients
-// of it are added up after the step.
+// Pipeline parallelism: runs the lists of pipeline_schedule.h, each rank with the units of its stages
+// (stage_plan.h).
 //
 // The model's own forward and backward do a stage's work; what is here are the messages and the memory: as
-// many micro-batches' activations per chunk as the list has in flight.
+// many micro-batches' activations per chunk as the list has in flight. What comes from other stages is
+// received beside the work, one message of each kind ahead, into memory of its own.
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "ingot/comm/communicator.h"
-#include "ingot/nn/transformer.h"
 #include "ingot/parallel/pipeline_schedule.h"
+#include "ingot/parallel/stage_plan.h"
+#include "ingot/train/stages.h"
 
 namespace ingot {
 
 struct PipelineConfig {
-  PipelineShape shape;
-  std::vector<int> first_units;  // of split_units, of shape.stages() stages
+  PipelineShape shape;  // micros: the most of a step
+  StagePlan plan;
   RecomputeConfig recompute = {};
   int64_t B = 1, T = 1;  // of a micro-batch
 };
 
-class Pipeline {
+class Pipeline : public Stages {
  public:
-  // Called by all ranks of the group, which is of shape.ranks. Borrows the model. kUsage error for a shape or
-  // a recompute policy that does not fit.
+  // Called by all ranks of the group, which is of shape.ranks. Borrows both. kUsage error for a shape or a
+  // recompute policy that does not fit.
   Pipeline(const Transformer& model, const PipelineConfig& config, Communicator& group);
+  ~Pipeline() override;  // waits for what is under way
 
-  // Units [first, end) of this rank's chunk.
-  UnitRange units(int chunk) const;
-  // Whether this rank reads or changes the parameters of a unit.
-  bool needs(int unit) const;
+  LossSums run(const StagedStep& step) override;
+  LossSums forward(LayerContext& ctx, const MicroBatch& batch) override;
+  void infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
+             const Tensor& logits) override;
+  const StagesReport& report() const override { return report_; }
+  const Arena& arena() const override { return *arena_; }
 
-  // One step: gradients of grad_scale * (sum of losses) over batches[0 .. micros), one per micro-batch, every
-  // rank having all of them. context(micro) is called for each pass. The losses are those that this rank
-  // computed: all on the last, none elsewhere.
-  LossSums run(const std::function<LayerContext(int64_t micro)>& context, std::span<const MicroBatch> batches,
-               float grad_scale);
-  // The embedding's gradient of a tied model: the sum over the two ranks that have it. After run, by all
-  // ranks.
-  void add_tied_gradients(ParamStore& params);
-
-  // Of the last step: the fraction of it that this rank waited for messages.
-  double measured_bubble() const { return step_s_ > 0 ? wait_s_ / step_s_ : 0; }
+  // Of a step of the most micro-batches.
   const std::vector<PipelineOp>& list() const { return list_; }
-  const Arena& arena() const { return *arena_; }
 
  private:
   struct Slot {
     Transformer::Saved saved;
     Pending activation, gradient;  // on their way from here
   };
-  std::vector<std::vector<Slot>> make_slots(Arena& arena) const;
+  // What arrives from another stage, one message at a time.
+  struct Inbox {
+    Communicator* group = nullptr;
+    int from = 0;
+    Tensor memory;  // (n, C)
+    int64_t left = 0;
+    Pending pending;
+  };
+  struct Memory {
+    std::vector<std::vector<Slot>> slots;  // per chunk
+    std::vector<MicroBatch> batches;       // copies, per micro-batch of a step
+    Tensor activation, gradient;           // of the inboxes
+  };
+  Memory make_memory(Arena& arena) const;
+
+  int stage(int chunk) const { return chunk * config_.shape.ranks + rank_; }
+  bool is_last(int stage) const { return stage + 1 == config_.shape.stages(); }
+  int next() const { return (rank_ + 1) % config_.shape.ranks; }
+  int previous() const { return (rank_ + config_.shape.ranks - 1) % config_.shape.ranks; }
+  UnitRange units(int chunk) const { return config_.plan.units(rank_, chunk); }
   Slot& slot(const PipelineOp& op);
-  void receive(Communicator& from_group, const Tensor& t, int from);
-  int next() const { return (group_rank_ + 1) % config_.shape.ranks; }
-  int previous() const { return (group_rank_ + config_.shape.ranks - 1) % config_.shape.ranks; }
+  MicroBatch batch(const StagedStep& step, int64_t micro);
+  const std::vector<PipelineOp>& list_for(const StagedStep& step);
+
+  void expect(Inbox& inbox, PipelineOp::Kind kind, const std::vector<PipelineOp>& list);
+  void post(Inbox& inbox);
+  void take(Inbox& inbox, const Tensor& t, Stream& stream);
+  LossSums perform(const PipelineOp& op, const StagedStep& step);
+  LossSums forward_pass(const PipelineOp& op, const StagedStep& step);
+  void backward_pass(const PipelineOp& op, const StagedStep& step);
+  void share_checked_loss(LossSums& sums);
+  void wait_for_sends();
 
   const Transformer& model_;
   PipelineConfig config_;
-  int group_rank_;
-  // Activations, gradients: two groups of the same ranks, as messages of one keep their order.
-  std::unique_ptr<Communicator> activations_, gradients_, tied_;
-  std::vector<PipelineOp> list_;
+  Communicator& group_;
+  int rank_;
+  // Two more groups of the same ranks, as messages of one keep their order.
+  std::unique_ptr<Communicator> activations_, gradients_;
+  std::vector<PipelineOp> list_, other_list_;
+  int64_t other_micros_ = 0;  // that other_list_ is of
   std::unique_ptr<Arena> arena_;
-  std::vector<std::vector<Slot>> slots_;  // per chunk
-  double wait_s_ = 0, step_s_ = 0;
+  Memory memory_;
+  Inbox activation_inbox_, gradient_inbox_;
+  int64_t read_ = 0;  // micro-batches of the step
+  bool has_documents_ = false;
+  int64_t evaluated_ = 0;  // micro-batches, ever
+  StagesReport report_;
 };
 
 }  // namespace ingot

@@ -72,22 +72,21 @@ void PipelineShape::validate() const {
   if (micros < 1) fail(ErrorKind::kUsage, "train.grad_accum must be at least 1, got {}", micros);
   if (kind != PipelineKind::kInterleaved) {
     if (chunks != 1)
-      fail(ErrorKind::kUsage,
-           "parallel.pp_chunks must be 1 unless parallel.pp_schedule = \"interleaved\", got {}", chunks);
+      fail(ErrorKind::kUsage, "parallel.chunks must be 1 unless parallel.schedule = \"interleaved\", got {}",
+           chunks);
     return;
   }
   if (ranks < 2)
-    fail(ErrorKind::kUsage,
-         "parallel.pp must be at least 2 for parallel.pp_schedule = \"interleaved\", got {}", ranks);
+    fail(ErrorKind::kUsage, "parallel.pp must be at least 2 for parallel.schedule = \"interleaved\", got {}",
+         ranks);
   if (chunks < 2)
     fail(ErrorKind::kUsage,
-         "parallel.pp_chunks must be at least 2 for parallel.pp_schedule = \"interleaved\", got {}", chunks);
+         "parallel.chunks must be at least 2 for parallel.schedule = \"interleaved\", got {}", chunks);
   if (micros % ranks != 0)
-    fail(
-        ErrorKind::kUsage,
-        "train.grad_accum must be a multiple of parallel.pp = {} for parallel.pp_schedule = \"interleaved\", "
-        "got {}; the nearest valid value is {}",
-        ranks, micros, std::max<int64_t>(1, (micros + ranks / 2) / ranks) * ranks);
+    fail(ErrorKind::kUsage,
+         "train.grad_accum must be a multiple of parallel.pp = {} for parallel.schedule = \"interleaved\", "
+         "got {}; the nearest valid value is {}",
+         ranks, micros, std::max<int64_t>(1, (micros + ranks / 2) / ranks) * ranks);
 }
 
 int64_t PipelineShape::in_flight(int rank) const {
@@ -113,6 +112,13 @@ std::vector<PipelineOp> pipeline_schedule(const PipelineShape& shape, int rank) 
   return list.take();
 }
 
+std::vector<PipelineOp> lone_micro_schedule(const PipelineShape& shape, int rank, int64_t micro) {
+  List list(shape, rank);
+  for (int chunk = 0; chunk < shape.chunks; ++chunk) list.forward({micro, chunk});
+  for (int chunk = shape.chunks; chunk-- > 0;) list.backward({micro, chunk});
+  return list.take();
+}
+
 std::vector<int64_t> micros_in_flight(const std::vector<PipelineOp>& list, int chunks) {
   std::vector<int64_t> now(static_cast<size_t>(chunks)), most(now);
   for (const PipelineOp& op : list) {
@@ -127,7 +133,7 @@ std::vector<int> split_units(std::span<const double> costs, int stages) {
   const int units = static_cast<int>(costs.size());
   if (stages < 1 || units < stages)
     fail(ErrorKind::kUsage,
-         "parallel.pp times parallel.pp_chunks must lie in 1 .. {}, the units of the model (embedding, "
+         "parallel.pp times parallel.chunks must lie in 1 .. {}, the units of the model (embedding, "
          "blocks, "
          "head), got {}; the nearest valid value is {}",
          units, stages, std::clamp(stages, 1, std::max(1, units)));

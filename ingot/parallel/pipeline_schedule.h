@@ -5,10 +5,9 @@
 // s + 1 and gradients back to s - 1. On every stage micro-batches go forward, and go backward, in order
 // 0 .. m - 1, so gradients add up as they do on one rank.
 //
-//   kGpipe        all forward, then all backward (Huang et al. 2019, arXiv:1811.06965); m micro-batches in
-//   flight kOneFOneB     rank r runs p - 1 - r forward, then one forward and one backward in turn (Narayanan
-//   et al.
-//                 2021, arXiv:2104.04473); p - r in flight
+//   kGpipe        all forward, then all backward (Huang et al. 2019, arXiv:1811.06965); m in flight
+//   kOneFOneB     rank r runs p - 1 - r forward, then one forward and one backward in turn
+//                 (Narayanan et al. 2021, arXiv:2104.04473); p - r in flight
 //   kInterleaved  the same with v chunks, p micro-batches through a chunk before the next one's turn; 1/v of
 //                 the bubble, v times the messages, 2 (p - r - 1) + (v - 1) p + 1 chunks in flight
 //
@@ -19,9 +18,9 @@
 #include <span>
 #include <vector>
 
-namespace ingot {
+#include "ingot/train/parallel_config.h"
 
-enum class PipelineKind { kGpipe, kOneFOneB, kInterleaved };
+namespace ingot {
 
 struct PipelineShape {
   PipelineKind kind = PipelineKind::kOneFOneB;
@@ -56,6 +55,9 @@ struct PipelineOp {
 
 // The step of one rank. REQUIRES: shape valid, 0 <= rank < shape.ranks.
 std::vector<PipelineOp> pipeline_schedule(const PipelineShape& shape, int rank);
+
+// What one rank does with micro-batch `micro` if that passes through all stages alone.
+std::vector<PipelineOp> lone_micro_schedule(const PipelineShape& shape, int rank, int64_t micro);
 
 // Micro-batches that each chunk of a rank has in flight at most.
 std::vector<int64_t> micros_in_flight(const std::vector<PipelineOp>& list, int chunks);

@@ -77,15 +77,16 @@ void RunConfig::validate() const {
     fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.fsdp above 1, whose shards are f32");
   if (parallel.tp > 1 && precision.master != Masters::kF32)
     fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.tp above 1");
+  if (parallel.pp > 1 && precision.master != Masters::kF32)
+    fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.pp above 1");
+  if (parallel.pp > 1 && activations.policy == RecomputePolicy::kAuto)
+    fail(ErrorKind::kUsage, "activations.policy must not be \"auto\" with parallel.pp above 1");
   if (parallel.fsdp > 1 && precision.compute != DType::f32 && head.precision == HeadDtype::kF32)
     fail(
         ErrorKind::kUsage,
         "head.precision = f32 reads f32 masters, of which a rank has but a shard with parallel.fsdp above 1");
   if (precision.compute != DType::f32 && precision.compute != DType::bf16 && precision.compute != DType::f16)
     fail(ErrorKind::kUsage, "precision.compute must be f32, bf16 or f16");
-  if (precision.compute == DType::f16 && (parallel.fsdp > 1 || parallel.tp > 1))
-    fail(ErrorKind::kUsage,
-         "precision.compute = f16 needs parallel.fsdp = 1 and parallel.tp = 1; bf16 goes with all layouts");
   if (precision.loss_scale.constant && precision.compute != DType::f16)
     fail(ErrorKind::kUsage,
          "precision.loss_scale = {} is for precision.compute = f16; {} has the exponents of f32 and needs "

@@ -16,7 +16,16 @@ void add_parallel_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(flag("parallel.sequence_parallel",
                       "these ranks split the tokens of norms and the residual stream too", parallel,
                       &P::splits_tokens));
-  keys.push_back(whole("parallel.pp", 1, kMost, "stages of the model, a rank each", parallel, &P::pp));
+  keys.push_back(whole("parallel.pp", 1, kMost,
+                       "ranks that have the model's units in stages, which micro-batches pass in turn",
+                       parallel, &P::pp));
+  keys.push_back(choice<PipelineKind>("parallel.schedule",
+                                      {{"gpipe", PipelineKind::kGpipe},
+                                       {"1f1b", PipelineKind::kOneFOneB},
+                                       {"interleaved", PipelineKind::kInterleaved}},
+                                      "order of micro-batches in the stages", parallel, &P::schedule));
+  keys.push_back(
+      whole("parallel.chunks", 1, kMost, "interleaved: stages of each rank", parallel, &P::chunks));
   keys.push_back(whole("parallel.bucket_mb", 1, 1 << 20, "megabytes of gradients that travel together",
                        parallel, &P::bucket_mb));
   keys.push_back(choice<DType>("parallel.payload", {{"f32", DType::f32}, {"bf16", DType::bf16}},
@@ -32,6 +41,10 @@ void add_parallel_keys(std::vector<ConfigKey>& keys) {
                                parallel, &P::muon_payload));
   keys.push_back(duration("parallel.timeout", "of an operation between ranks; a later one ends the run",
                           parallel, &P::timeout_s));
+  keys.push_back(duration("parallel.delay", "that each of them takes at least; shows what overlap hides",
+                          parallel, &P::delay_s));
+  keys.push_back(flag("parallel.verify", "before each of them, ranks compare its kind, name and size",
+                      parallel, &P::verifies));
 }
 
 }  // namespace ingot::key_kinds

@@ -7,22 +7,28 @@
 namespace ingot {
 
 EvalResult evaluate(const Transformer& model, LayerContext& ctx, DeviceFeed& feed, Transformer::Saved& saved,
-                    const TokenSource& text, const EvalWalk& walk, Reducer& data) {
+                    const TokenSource& text, const EvalWalk& walk, Reducer& data, Stages* stages) {
   const DataShare& share = walk.share;
+  const int64_t T = model.config().context;
   EvalWindows windows(text,
-                      {.batch = saved.B,
-                       .context = saved.T,
+                      {.batch = share.batch_size,
+                       .context = T,
                        .vocab_size = model.config().vocab,
                        .document_mask = walk.has_document_mask},
                       share.ranks, share.rank);
-  const int64_t step_tokens = share.global_batch * saved.T;
+  const int64_t step_tokens = share.global_batch * T;
   const int64_t wanted = walk.max_tokens > 0
                              ? (walk.max_tokens + step_tokens - 1) / step_tokens * share.global_batch
                              : windows.windows();
   LossSums total;
   windows.end_at(wanted);
   while (const Batch* batch = windows.next()) {
-    total.add(model.forward(ctx, feed.send(*batch, ctx.stream), saved, 0));
+    const MicroBatch micro = feed.send(*batch, ctx.stream);
+    if (stages) {
+      total.add(stages->forward(ctx, micro));
+      continue;
+    }
+    total.add(model.forward(ctx, micro, saved, 0));
     feed.bring_back(saved.sums, ctx.stream);
     for (const LossSums& sums : feed.receive(ctx.stream)) total.add(sums);
   }

@@ -6,6 +6,7 @@
 #include "ingot/train/data_share.h"
 #include "ingot/train/device_feed.h"
 #include "ingot/train/reduce.h"
+#include "ingot/train/stages.h"
 
 namespace ingot {
 
@@ -24,8 +25,9 @@ struct EvalWalk {
 
 // Walks the text in consecutive windows of T tokens; every token but the first is predicted once. ctx:
 // without dropout; feed: of its stream's device; saved: of (share.batch_size, T), whose contents are lost.
-// Called by all ranks of `data`, each of which takes its share of the windows.
+// Called by all ranks of `data`, each of which takes its share of the windows. stages: where the model lies
+// in such (saved is not used).
 EvalResult evaluate(const Transformer& model, LayerContext& ctx, DeviceFeed& feed, Transformer::Saved& saved,
-                    const TokenSource& text, const EvalWalk& walk, Reducer& data);
+                    const TokenSource& text, const EvalWalk& walk, Reducer& data, Stages* stages = nullptr);
 
 }  // namespace ingot

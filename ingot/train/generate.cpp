@@ -15,10 +15,11 @@ size_t cache_bytes(const Transformer& model) {
 
 }  // namespace
 
-Generator::Generator(const Transformer& model, ParamStore& params, Region& region)
+Generator::Generator(const Transformer& model, ParamStore& params, Region& region, Stages* stages)
     : model_(model),
       params_(params),
       region_(region),
+      stages_(stages),
       caches_arena_("key-value cache", cache_bytes(model)),
       scratch_("inference", model.infer_scratch_bytes(std::min(kPrefillTokens, model.config().context),
                                                       model.config().context)),
@@ -38,8 +39,11 @@ void Generator::append(std::span<const int32_t> tokens) {
   const int64_t limit = std::min(kPrefillTokens, model_.config().context);
   while (!tokens.empty()) {
     const auto piece = tokens.first(std::min<size_t>(tokens.size(), static_cast<size_t>(limit)));
-    model_.infer(ctx, Tensor(const_cast<int32_t*>(piece.data()), DType::i32, {std::ssize(piece)}), caches_,
-                 logits);
+    const Tensor ids(const_cast<int32_t*>(piece.data()), DType::i32, {std::ssize(piece)});
+    if (stages_)
+      stages_->infer(ctx, ids, caches_, logits);
+    else
+      model_.infer(ctx, ids, caches_, logits);
     tokens = tokens.subspan(piece.size());
   }
 }

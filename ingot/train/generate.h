@@ -9,13 +9,15 @@
 #include "ingot/data/tokenizer.h"
 #include "ingot/nn/transformer.h"
 #include "ingot/ops/sample.h"
+#include "ingot/train/stages.h"
 
 namespace ingot {
 
 class Generator {
  public:
-  // Borrows all three. Takes the memory for `context` positions.
-  Generator(const Transformer& model, ParamStore& params, Region& region);
+  // Borrows all. Takes the memory for `context` positions. stages: where the model lies in such; all their
+  // ranks then generate the same.
+  Generator(const Transformer& model, ParamStore& params, Region& region, Stages* stages = nullptr);
 
   // Forgets the sequence.
   void reset();
@@ -34,6 +36,7 @@ class Generator {
   const Transformer& model_;
   ParamStore& params_;
   Region& region_;
+  Stages* stages_;
   Stream stream_;
   Arena caches_arena_, scratch_;
   std::vector<KvCache> caches_;

@@ -60,9 +60,12 @@ struct Residual {
 };
 
 std::vector<Residual> residual_stream(const Transformer::Saved& saved) {
-  std::vector<Residual> all = {{saved.attention.front().x, 0, "output of the embedding"}};
+  std::vector<Residual> all;
+  if (saved.units.first == 0)
+    all.push_back(
+        {saved.attention.empty() ? saved.x : saved.attention.front().x, 0, "output of the embedding"});
   for (size_t l = 0; l < saved.attention.size(); ++l) {
-    const int unit = static_cast<int>(l) + 1;
+    const int unit = std::max(saved.units.first, 1) + static_cast<int>(l);
     const bool is_last = l + 1 == saved.attention.size();
     all.push_back({saved.mlp[l].x, unit, "output of attention"});
     all.push_back({is_last ? saved.x : saved.attention[l + 1].x, unit, "output of the MLP"});
@@ -105,6 +108,7 @@ std::optional<NonFinitePlace> first_non_finite(TrainingStore& params, const Tran
   };
   for (const Residual& residual : residual_stream(saved)) look(residual);
   const int head = list.units() - 1;
+  if (saved.units.end <= head) return found;
   if (!found) found = bad_weight(params, head, finder);
   if (!found && !finder.is_all_finite(saved.losses)) found = NonFinitePlace{layer_name(list, head), "losses"};
   return found;
@@ -145,13 +149,13 @@ std::optional<NonFinite> first_of_ranks(const std::optional<NonFinite>& found, R
   const double own = best[0];
   all.max(best);
   if (best[0] == kNothing) return std::nullopt;
-  // Of ranks with the same micro-batch the last one speaks.
-  std::array<double, 1> speaker{own == best[0] ? static_cast<double>(all.rank()) : -1.0};
+  const double place = found && found->kind == NonFinite::Kind::kLoss ? -all.rank() : all.rank();
+  std::array<double, 1> speaker{own == best[0] ? place : kNothing};
   all.max(speaker);
   std::string text;
   if (found)
     text = fmt::format("{}\n{}\n{}", static_cast<int>(found->kind), found->place.layer, found->place.tensor);
-  all.broadcast(text, static_cast<int>(speaker[0]));
+  all.broadcast(text, static_cast<int>(std::abs(speaker[0])));
   const size_t first = text.find('\n'), second = text.find('\n', first + 1);
   return NonFinite{static_cast<NonFinite::Kind>(std::stoi(text.substr(0, first))),
                    -static_cast<int64_t>(best[0]),

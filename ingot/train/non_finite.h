@@ -25,9 +25,9 @@ struct NonFinite {
   std::string text() const;  // "loss not finite in micro-batch 1: block 3, output of attention"
 };
 
-// In the order of forward: the weights of a unit that are kept on this rank, then the residual stream behind
-// each half of it, then the losses. saved: of the forward that went wrong. nullopt if all is finite.
-// All of these wait for the stream.
+// In the order of forward, of the units that `saved` is of: the weights of a unit that are kept on this rank,
+// then the residual stream behind each half of it, then the losses. saved: of the forward that went wrong.
+// nullopt if all is finite. All of these wait for the stream.
 std::optional<NonFinitePlace> first_non_finite(TrainingStore& params, const Transformer::Saved& saved,
                                                Stream& stream);
 
@@ -37,8 +37,9 @@ std::optional<NonFinitePlace> first_non_finite_gradient(TrainingStore& params, S
 // The gradient with the largest value: for a norm that overflows though no gradient does.
 NonFinitePlace largest_gradient(TrainingStore& params, Stream& stream);
 
-// What the ranks have found, of the earliest micro-batch; nullopt if nobody has found anything. Called by all
-// ranks.
+// What the ranks have found, of the earliest micro-batch; of that, what the first rank has found of a loss,
+// the last of a gradient (stages of a model lie in order of the ranks). nullopt if nobody has found anything.
+// Called by all ranks.
 std::optional<NonFinite> first_of_ranks(const std::optional<NonFinite>& found, Reducer& all);
 
 }  // namespace ingot

@@ -11,11 +11,13 @@ std::string ParallelConfig::to_string() const {
   std::string text;
   for (const auto& [name, degree] : degrees)
     if (degree != 1) text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, degree);
+  if (chunks != 1) text += fmt::format(" chunks={}", chunks);
   return text.empty() ? "dp=1" : text;
 }
 
 void ParallelConfig::validate() const {
-  if (pp != 1) fail(ErrorKind::kUsage, "parallel.pp is not supported yet: it must be 1, got {}", pp);
+  if (pp == 1 && chunks != 1)
+    fail(ErrorKind::kUsage, "parallel.chunks must be 1 with parallel.pp = 1, got {}", chunks);
   if (has_error_feedback && payload == DType::f32)
     fail(ErrorKind::kUsage, "parallel.error_feedback needs parallel.payload = \"bf16\": f32 loses nothing");
   if (fsdp > 1 && payload != DType::f32)

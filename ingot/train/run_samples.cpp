@@ -27,7 +27,7 @@ std::string run_samples(const SamplesConfig& options, Trainer& trainer, const To
                         uint64_t seed, Console& console) {
   const std::unique_ptr<ResidentStore> host = host_weights(trainer);
   Generator generator(trainer.model(), host ? static_cast<ParamStore&>(*host) : trainer.params(),
-                      trainer.region());
+                      trainer.region(), trainer.stages());
   std::string all;
   for (int64_t i = 0; i < options.count; ++i) {
     const std::string prompt =

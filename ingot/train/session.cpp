@@ -164,6 +164,7 @@ void Session::say_hello() {
                               all_.ranks(), config_.parallel.to_string(),
                               share.micros(config_.train.grad_accum) * share.batch_size,
                               config_.train.grad_accum, config_.train.batch_size, share.batch_size));
+  if (const Stages* stages = trainer_.stages()) console_.line("stages " + stages->report().layout);
   console_.line("data " + data_.summary);
   console_.line("optimizer " + trainer_.optimizer().summary());
   std::string memory;
@@ -321,6 +322,7 @@ TrainOutcome Session::run() {
                        : outcome.status == TrainOutcome::Status::kStopped ? "stopped"
                                                                           : "completed";
   if (outcome.status == TrainOutcome::Status::kCompleted) sample();
+  report_bubble();
   write_summary(status);
   if (!is_interrupted && is_lead()) write_run_report(folder_, config_, data_.val_documents, console_);
   outcome.steps = trainer_.steps_done();

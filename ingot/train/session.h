@@ -61,6 +61,7 @@ class Session {
   void roll_back(const Verdict& verdict, const RunPosition& at);
   void log_event(const std::string& event, const std::string& reason, int64_t step, const RunPosition& at);
   void report_step(const StepResult& result, const RunPosition& at, double step_s);
+  void report_bubble();
   void evaluate();
   void sample();
   void save();
@@ -84,9 +85,10 @@ class Session {
   double peak_gflops_;
   TrainerState state_;
   Clock::time_point training_start_;
-  double progress_before_ = 0;  // of this part of the run
-  double spent_before_s_ = 0;   // of the time budget, in earlier parts of the run
-  double train_s_ = 0;          // in steps
+  double progress_before_ = 0;               // of this part of the run
+  double spent_before_s_ = 0;                // of the time budget, in earlier parts of the run
+  double train_s_ = 0;                       // in steps
+  double stages_wait_s_ = 0, stages_s_ = 0;  // of a pipeline: for messages, and in all
   std::optional<EvalResult> last_eval_;
   int64_t last_eval_step_ = -1, last_save_step_ = -1, last_sample_step_ = -1;
   int64_t non_finite_gradients_ = 0;  // that the optimizer passed over

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "ingot/core/error.h"
 #include "ingot/train/session.h"
@@ -72,6 +73,18 @@ void Session::roll_back(const Verdict& verdict, const RunPosition& at) {
   console_.line(fmt::format("rolled back to {}", checkpoint->path.string()));
 }
 
+// The mean over all ranks.
+void Session::report_bubble() {
+  const Stages* stages = trainer_.stages();
+  if (!stages) return;
+  std::array<double, 2> times_s{stages_wait_s_, stages_s_};
+  all_.sum(times_s);
+  if (times_s[1] == 0) return;
+  console_.line(
+      fmt::format("pipeline: ranks waited for stages for {:.1f}% of the steps; (p-1)/(vm+p-1) = {:.1f}%",
+                  100 * times_s[0] / times_s[1], 100 * stages->report().ideal_bubble));
+}
+
 void Session::report_step(const StepResult& result, const RunPosition& at, double step_s) {
   train_s_ += step_s;
   state_.tokens += result.tokens;
@@ -104,6 +117,11 @@ void Session::report_step(const StepResult& result, const RunPosition& at, doubl
                                       {"tokens_per_s", report.tokens_per_s},
                                       {"mfu", *report.mfu},
                                       {"loader_wait_ms", result.wait_s * 1e3}};
+  if (const Stages* stages = trainer_.stages()) {
+    stages_wait_s_ += stages->report().wait_s;
+    stages_s_ += stages->report().step_s;
+    fields.emplace_back("bubble", stages->report().wait_s / stages->report().step_s);
+  }
   if (config_.precision.compute == DType::f16) fields.emplace_back("loss_scale", result.loss_scale);
   if (const int64_t passed_over = trainer_.optimizer().non_finite_gradients(); passed_over > 0) {
     non_finite_gradients_ += passed_over;

@@ -68,7 +68,7 @@ std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, co
   for (const ParamPiece& piece : store.pieces()) {
     const ParamSpec& spec = store.list()[piece.id];
     const int64_t n = piece.elements();
-    const bool is_piece = store.is_sharded();
+    const bool is_piece = store.is_sharded(), is_first = spec.is_sharded() || share.rank == 0;
     std::vector<int64_t> row_parts = spec.row_parts;  // of the logical tensor
     for (int64_t& rows : row_parts) rows *= spec.full_shape()[0] / spec.shape[0];
     params.push_back(
@@ -86,15 +86,10 @@ std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, co
          .rounding = {.seed = seed, .purpose = Purpose::kRounding, .stream = static_cast<uint32_t>(piece.id)},
          .compute = piece.compute,
          .g = piece.grad,
-         .is_counted = spec.is_sharded() || share.rank == 0});
+         .is_counted = piece.is_counted && is_first,
+         .is_added = is_first});
   }
   return params;
-}
-
-// Tokens whose loss is checked in the step after `steps_done`.
-int64_t checked_tokens(const HeadConfig& head, int64_t steps_done) {
-  const bool is_due = head.raw_ce_every > 0 && (steps_done == 0 || (steps_done + 1) % head.raw_ce_every == 0);
-  return is_due ? head.raw_ce_tokens : 0;
 }
 
 // The loss that is trained on must be the loss: a lower precision may blur it, not move it.
@@ -122,22 +117,24 @@ Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
            config.precision.fp8.recipe == Fp8Recipe::kDelayed ? config.precision.fp8.amax_history : 0,
            config.precision.fp8.margin),
       params_(parts_->make_store(model_.params(), config, stream_)),
+      stages_(parts_->make_stages(model_, config)),
       optimizer_(config.optimizer, optimizer_params(params_, config.train.seed, model_.share()),
                  parts_->shared_update(config)),
       loss_scaler_(config.precision.compute == DType::f16 ? LossScaler(config.precision.loss_scale)
                                                           : LossScaler()),
       planned_(choose_recompute(config, model_, params_, share_.batch_size, reducers().all)),
-      activations_(
-          "activations",
-          activation_bytes(model_, share_.batch_size, config.model.context, planned_, stream_.device),
-          memory_of(stream_.device)),
+      activations_("activations",
+                   stages_ ? 0
+                           : activation_bytes(model_, share_.batch_size, config.model.context, planned_,
+                                              stream_.device),
+                   memory_of(stream_.device)),
       scratch_("scratch", model_.scratch_bytes(share_.batch_size, config.model.context, true, stream_.device),
                memory_of(stream_.device)),
       feed_(stream_.device, batch_shape(), share_.micros(config.train.grad_accum)) {
   stream_.trace = &trace_;
   model_.bring_to_device(stream_);
   fp8_.bring_to_device(stream_);
-  set_recompute(planned_);
+  if (!stages_) set_recompute(planned_);
 }
 
 void Trainer::initialise() {
@@ -172,6 +169,14 @@ double Trainer::expected_tokens(int64_t micros) const {
   return static_cast<double>(micros * config_.train.batch_size * model_.config().context);
 }
 
+// Tokens whose loss is checked in the next step.
+int64_t Trainer::checked_tokens() const {
+  const HeadConfig& head = config_.head;
+  const bool is_due =
+      head.raw_ce_every > 0 && (steps_done_ == 0 || (steps_done_ + 1) % head.raw_ce_every == 0);
+  return is_due ? head.raw_ce_tokens : 0;
+}
+
 // On any rank. A cast to FP8 clamps infinities, so what it saw counts beside what came of it.
 bool Trainer::has_overflowed(const StepResult& result) {
   if (!loss_scaler_.is_dynamic()) return false;
@@ -190,7 +195,7 @@ LossSums Trainer::run_micro(const MicroOp& op, const MicroBatch& batch, int64_t 
     const Span span(&trace_, "forward");
     return model_.forward(ctx, batch, saved_,
                           static_cast<float>(loss_scaler_.scale() / expected_tokens(micros)),
-                          op.micro == 0 ? checked_tokens(config_.head, steps_done_) : 0);
+                          op.micro == 0 ? checked_tokens() : 0);
   }
   const Span span(&trace_, "backward");
   model_.backward(ctx, batch, saved_);
@@ -198,6 +203,7 @@ LossSums Trainer::run_micro(const MicroOp& op, const MicroBatch& batch, int64_t 
 }
 
 LossSums Trainer::run_micro_batches(Loader& loader, int64_t micros, StepResult& result) {
+  if (stages_) return run_stages(loader, micros, result);
   LossSums total;
   MicroBatch batch;
   const int64_t own = share_.micros(micros);
@@ -240,6 +246,19 @@ void Trainer::receive_losses(Loader& loader, int64_t first_sample, int64_t micro
   loader.seek(end);
 }
 
+void Trainer::run_lone_micro(Loader& loader, int64_t micro, int64_t micros) {
+  if (stages_) {
+    StagedStep step = staged_step(loader, micros);
+    step.only = micro;
+    stages_->run(step);
+    return;
+  }
+  const MicroBatch batch = feed_.send(loader.next(), stream_);
+  params_.begin_micro(false);
+  run_micro({MicroOp::Kind::kForward, micro}, batch, micros);
+  run_micro({MicroOp::Kind::kBackward, micro}, batch, micros);
+}
+
 // Each micro-batch alone, from gradients that are zero; on every rank its own.
 NonFinite Trainer::find_bad_gradient(Loader& loader, int64_t first_sample, int64_t micros) {
   NonFinite sum{NonFinite::Kind::kGradientNorm, -1, {}};
@@ -252,10 +271,7 @@ NonFinite Trainer::find_bad_gradient(Loader& loader, int64_t first_sample, int64
   loader.seek(first_sample);
   for (int64_t micro = 0; micro < share_.micros(micros); ++micro) {
     discard();
-    const MicroBatch batch = feed_.send(loader.next(), stream_);
-    params_.begin_micro(false);
-    run_micro({MicroOp::Kind::kForward, micro}, batch, micros);
-    run_micro({MicroOp::Kind::kBackward, micro}, batch, micros);
+    run_lone_micro(loader, micro, micros);
     params_.finish_gradients();
     if (found) continue;
     if (const auto place = first_non_finite_gradient(params_, stream_))
@@ -264,7 +280,13 @@ NonFinite Trainer::find_bad_gradient(Loader& loader, int64_t first_sample, int64
       found = {NonFinite::Kind::kGradientNorm, share_.number(micro), largest_gradient(params_, stream_)};
   }
   loader.seek(end);
-  return first_of_ranks(found, reducers().all).value_or(sum);
+  // Of a sum, whoever has a gradient that is not finite knows most.
+  Reducer& all = reducers().all;
+  const bool is_here = sum.kind == NonFinite::Kind::kGradient;
+  std::optional<NonFinite> first = first_of_ranks(found, all);
+  if (!first) first = first_of_ranks(is_here ? std::optional(sum) : std::nullopt, all);
+  if (!first) first = first_of_ranks(sum, all);
+  return *first;
 }
 
 // This rank's sums become those of all.
@@ -314,7 +336,8 @@ StepResult Trainer::gradients(Loader& loader, int64_t micros) {
       expected_tokens(micros) / std::max(1.0, static_cast<double>(result.tokens)) / result.loss_scale;
   result.grad_norm = norm * result.grad_correction;
   if (!std::isfinite(result.loss))
-    result.non_finite = first_of_ranks(result.non_finite, reducers().all);
+    result.non_finite = stages_ ? find_bad_loss(loader, first_sample, micros)
+                                : first_of_ranks(result.non_finite, reducers().all);
   else if (has_overflowed(result) && loss_scaler_.overflowed())
     result.lowered_scale = loss_scaler_.scale();
   else if (!std::isfinite(result.grad_norm))
@@ -356,8 +379,7 @@ std::vector<ParamStats> Trainer::stats() {
   std::vector<double> sums;
   for (size_t p = 0; p < stats.size(); ++p) {
     const ParamStats& s = stats[p];
-    const double count =
-        model_.share().rank == 0 || model_.params()[static_cast<int>(p)].is_sharded() ? 1 : 0;
+    const double count = optimizer_.is_counted(p) ? 1 : 0;
     for (double sum : {s.weight_norm * s.weight_norm, s.grad_norm * s.grad_norm,
                        s.update_norm * s.update_norm, s.update_dot_weight})
       sums.push_back(count * sum);
@@ -395,13 +417,14 @@ EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens) {
   return ingot::evaluate(
       model_, ctx, feed_, saved_, text,
       {.max_tokens = max_tokens, .has_document_mask = config_.data.has_document_mask, .share = share_},
-      reducers().data);
+      reducers().data, stages_);
 }
 
 std::vector<Trainer::ArenaUse> Trainer::arenas() const {
   std::vector<ArenaUse> uses;
   std::vector<const Arena*> arenas = params_.arenas();
-  for (const Arena* own : {&optimizer_.arena(), &optimizer_.scratch(), &activations_, &scratch_})
+  const Arena* activations = stages_ ? &stages_->arena() : &activations_;
+  for (const Arena* own : {&optimizer_.arena(), &optimizer_.scratch(), activations, &scratch_})
     arenas.push_back(own);
   for (const Arena* arena : feed_.arenas()) arenas.push_back(arena);
   for (const Arena* arena : arenas) uses.push_back({arena->name(), arena->capacity_bytes()});

@@ -84,6 +84,7 @@ class Trainer {
   Reducers reducers() { return parts_->reducers(); }
   Region& region() { return parts_->region(); }
   const DataShare& share() const { return share_; }
+  Stages* stages() { return stages_; }  // null: the whole model is here
   Stream& stream() { return stream_; }
   Trace& trace() { return trace_; }
   int64_t steps_done() const { return steps_done_; }
@@ -103,12 +104,18 @@ class Trainer {
   NonFinitePlace bad_loss_place();
   void receive_losses(Loader& loader, int64_t first_sample, int64_t micros, LossSums& total,
                       StepResult& result);
+  void run_lone_micro(Loader& loader, int64_t micro, int64_t micros);
   void add_up(LossSums& sums, StepResult& result);
   double grad_norm();
   void share_amaxes();
   double expected_tokens(int64_t micros) const;
+  int64_t checked_tokens() const;
   bool has_overflowed(const StepResult& result);
   NonFinite find_bad_gradient(Loader& loader, int64_t first_sample, int64_t micros);
+  // Where the model lies in stages on several ranks (trainer_stages.cpp):
+  StagedStep staged_step(Loader& loader, int64_t micros);
+  LossSums run_stages(Loader& loader, int64_t micros, StepResult& result);
+  NonFinite find_bad_loss(Loader& loader, int64_t first_sample, int64_t micros);
 
   RunConfig config_;
   std::unique_ptr<TrainerParts> parts_;
@@ -118,6 +125,7 @@ class Trainer {
   Transformer model_;
   Fp8State fp8_;
   TrainingStore& params_;
+  Stages* stages_;
   Optimizer optimizer_;
   LossScaler loss_scaler_;
   RecomputePlan planned_;  // by the config's policy

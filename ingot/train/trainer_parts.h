@@ -11,6 +11,7 @@
 #include "ingot/train/config.h"
 #include "ingot/train/data_share.h"
 #include "ingot/train/reduce.h"
+#include "ingot/train/stages.h"
 
 namespace ingot {
 
@@ -33,6 +34,11 @@ class TrainerParts {
   // This rank's share of every product. kUsage error for a config whose products cannot be shared.
   virtual TensorShare tensor_share([[maybe_unused]] const RunConfig& config) { return {}; }
   virtual DataShare share(const TrainConfig& config) { return DataShare::of(config, 1, 0); }
+  // Called once, after make_store; it lives as long as the parts. Null: the whole model is here.
+  virtual Stages* make_stages([[maybe_unused]] const Transformer& model,
+                              [[maybe_unused]] const RunConfig& config) {
+    return nullptr;
+  }
 
  private:
   std::unique_ptr<ResidentStore> store_;

@@ -178,12 +178,24 @@ TEST(PipelineShape, AShapeThatDoesNotFitIsRefused) {
               ::testing::HasSubstr("train.grad_accum must be a multiple of parallel.pp = 4"));
   EXPECT_THAT(refusal({.kind = interleaved, .ranks = 4, .chunks = 2, .micros = 6}),
               ::testing::HasSubstr("got 6; the nearest valid value is 8"));
-  EXPECT_THAT(refusal({.kind = interleaved, .ranks = 4, .micros = 8}), ::testing::HasSubstr("pp_chunks"));
+  EXPECT_THAT(refusal({.kind = interleaved, .ranks = 4, .micros = 8}),
+              ::testing::HasSubstr("parallel.chunks"));
   EXPECT_THAT(refusal({.kind = interleaved, .chunks = 2, .micros = 8}),
               ::testing::HasSubstr("parallel.pp must be at least 2"));
-  EXPECT_THAT(refusal({.ranks = 4, .chunks = 2, .micros = 8}), ::testing::HasSubstr("pp_chunks"));
+  EXPECT_THAT(refusal({.ranks = 4, .chunks = 2, .micros = 8}), ::testing::HasSubstr("parallel.chunks"));
   EXPECT_THAT(refusal({.ranks = 0, .micros = 8}), ::testing::HasSubstr("parallel.pp"));
   EXPECT_THAT(refusal({.ranks = 2, .micros = 0}), ::testing::HasSubstr("grad_accum"));
+}
+
+TEST(PipelineSchedule, ALoneMicroBatchPassesAllStagesOnceEachWay) {
+  const PipelineShape shape{.kind = PipelineKind::kInterleaved, .ranks = 2, .chunks = 2, .micros = 4};
+  EXPECT_THAT(lone_micro_schedule(shape, 0, 3),
+              ::testing::ElementsAre(
+                  PipelineOp{Kind::kForward, 3, 0}, PipelineOp{Kind::kSendActivation, 3, 0},
+                  PipelineOp{Kind::kReceiveActivation, 3, 1}, PipelineOp{Kind::kForward, 3, 1},
+                  PipelineOp{Kind::kSendActivation, 3, 1}, PipelineOp{Kind::kReceiveGradient, 3, 1},
+                  PipelineOp{Kind::kBackward, 3, 1}, PipelineOp{Kind::kSendGradient, 3, 1},
+                  PipelineOp{Kind::kReceiveGradient, 3, 0}, PipelineOp{Kind::kBackward, 3, 0}));
 }
 
 double dearest(const std::vector<double>& costs, const std::vector<int>& firsts) {

@@ -136,7 +136,6 @@ TEST(LossScaleTraining, ConfigErrorsNameTheKey) {
   EXPECT_THAT(refusal(in_f16({"precision.loss_scale=often"})),
               ::testing::HasSubstr("precision.loss_scale must be a number"));
   EXPECT_THAT(refusal(in_f16({"precision.master=bf16_tail"})), ::testing::HasSubstr("precision.master"));
-  EXPECT_THAT(refusal(in_f16({"parallel.fsdp=2"})), ::testing::HasSubstr("parallel.fsdp = 1"));
   EXPECT_EQ(refusal(in_f16({"precision.loss_scale=dynamic"})), "");
   EXPECT_FALSE(small_config(in_f16({"precision.loss_scale=dynamic"})).precision.loss_scale.constant);
 }

@@ -10,6 +10,7 @@
 
 #include "ingot/comm/mesh.h"
 #include "ingot/comm/mpi_job.h"
+#include "ingot/core/float16.h"
 #include "ingot/core/philox.h"
 
 namespace ingot {
@@ -58,6 +59,7 @@ TEST(Ranks, AllReduceAddsInOrderOfTheRanks) {
   for (int64_t n : {1, 7, 64, 5000, 20'011}) {  // in one round, and by pieces
     expect_all_reduce<float>(n);
     expect_all_reduce<bf16>(n);
+    expect_all_reduce<f16>(n);
   }
   std::vector<int64_t> largest = {world->rank(), -world->rank()};
   world->all_reduce("largest", view(largest), ReduceOp::kMax);
@@ -208,7 +210,7 @@ void call_something_else() {
 int main(int argc, char** argv) {
   using namespace ingot;
   const std::string mode = argc > 1 ? argv[1] : "";
-  MpiJob job({.timeout_s = mode == "--late" ? 1.0 : 100.0, .message_delay_s = 0, .verifies = true});
+  MpiJob job({.timeout_s = mode == "--late" ? 1.0 : 100.0, .verifies = true});
   world = &job.world();
   if (world->rank() > 0) GTEST_FLAG_SET(brief, true);  // one full report is enough
   testing::InitGoogleTest(&argc, argv);

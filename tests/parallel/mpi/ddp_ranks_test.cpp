@@ -207,7 +207,7 @@ TEST(Ddp, AMissingUnitIsAnError) {
 
 int main(int argc, char** argv) {
   using namespace ingot;
-  MpiJob job({.timeout_s = 100, .message_delay_s = 0, .verifies = true});
+  MpiJob job({.timeout_s = 100, .verifies = true});
   world = &job.world();
   if (world->rank() > 0) GTEST_FLAG_SET(brief, true);
   testing::InitGoogleTest(&argc, argv);

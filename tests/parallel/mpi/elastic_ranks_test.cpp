@@ -22,6 +22,20 @@ TEST(Elastic, IntoSharedProductsAndBack) {
   expect_undisturbed(config, {replicas(), sharing(2), shards(), sharing(2, false)});
 }
 
+TEST(Elastic, IntoStagesAndBack) {
+  const PipelineKind kOneFOneB = PipelineKind::kOneFOneB;
+  const ParallelConfig one;
+  ParallelConfig stages_of_shards = stages(2, kOneFOneB);
+  std::swap(stages_of_shards.dp, stages_of_shards.fsdp);
+  RunConfig config = for_stages(gpt2());
+  expect_undisturbed(config, {stages(8, kOneFOneB), one, stages(2, PipelineKind::kGpipe), shards()});
+  config = for_stages(llama());
+  config.model.is_tied = false;
+  config.optimizer.ema = 0.9;
+  expect_undisturbed(config, {sharing(2), stages(2, PipelineKind::kInterleaved, 2, 2), stages_of_shards,
+                              stages(4, kOneFOneB)});
+}
+
 TEST(Elastic, AveragesGoOnToo) {
   RunConfig config = llama();
   config.optimizer.ema = 0.9;

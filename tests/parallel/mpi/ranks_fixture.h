@@ -120,8 +120,28 @@ inline ParallelConfig sharing_of_shards() {
   return c;
 }
 
+// Stages of the model on pp ranks, of tp each; what is left are replicas.
+inline ParallelConfig stages(int pp, PipelineKind schedule, int chunks = 1, int tp = 1) {
+  ParallelConfig c;
+  c.pp = std::min(pp, world->size());
+  c.tp = std::min(tp, world->size() / static_cast<int>(c.pp));
+  c.dp = world->size() / static_cast<int>(c.pp * c.tp);
+  c.schedule = schedule;
+  if (c.pp > 1) c.chunks = chunks;
+  return c;
+}
+
 inline RunConfig with_many_heads(RunConfig c) {
   c.model.heads = c.model.kv_heads = 8;
+  return c;
+}
+
+// Eight units for as many stages, and micro-batches for every schedule.
+inline RunConfig for_stages(RunConfig c) {
+  c = with_many_heads(c);
+  c.model.layers = 6;
+  c.train.batch_size = 2;
+  c.train.grad_accum = 8;
   return c;
 }
 
@@ -160,7 +180,8 @@ inline std::vector<float> assembled(const TrainingStore& params, const ParamPiec
   std::vector<int32_t> bits(static_cast<size_t>(spec.full_shape().elements()));
   const int64_t C = spec.is_vector() ? 1 : spec.full_shape()[1];
   const float* from = piece.w.as<float>();
-  const bool is_first = params.copies(piece.id).index == 0;
+  const Holders holders = params.copies(piece.id);
+  const bool is_first = holders.count > 0 && holders.index == 0;
   for (const Box& box : boxes_of(spec, piece.begin, piece.end))
     for (int64_t r = 0; r < box.rows; ++r, from += box.columns)
       if (is_first)

@@ -366,7 +366,7 @@ TEST(Tensor, Fp8LinearsHaveTheScalesOfOneRank) {
 }  // namespace ingot
 
 int main(int argc, char** argv) {
-  ingot::MpiJob job({.timeout_s = 100, .message_delay_s = 0, .verifies = true});
+  ingot::MpiJob job({.timeout_s = 100, .verifies = true});
   ingot::world = &job.world();
   if (ingot::world->rank() > 0) GTEST_FLAG_SET(brief, true);
   testing::InitGoogleTest(&argc, argv);

@@ -85,7 +85,7 @@ class Pieces {
                       .row_parts = g.row_parts,
                       .w = take(n),
                       .g = take(n),
-                      .is_counted = !is_shared || is_matrix || rank == 0});
+                      .is_added = !is_shared || is_matrix || rank == 0});
       fill(list.back().w, p, 0);
     }
   }

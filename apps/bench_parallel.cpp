@@ -1,0 +1,128 @@
+#include "apps/bench_parallel.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "apps/launch.h"
+#include "ingot/core/file.h"
+#include "ingot/parallel/mesh_parts.h"
+#include "ingot/parallel/overlap.h"
+#include "ingot/train/bench_data.h"
+#include "ingot/train/trainer.h"
+
+namespace ingot {
+namespace {
+
+// A training on random tokens, as one rank of a mesh.
+struct Steps {
+  Trainer trainer;
+  TokenSource tokens;
+  Sampler sampler;
+  Loader loader;
+  double lr;
+  double stages_wait_s = 0, stages_s = 0;
+
+  Steps(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
+      : trainer(config, std::move(parts)),
+        tokens(bench::random_tokens(config)),
+        sampler(SampleOrder::kRandom, config.train.seed, tokens.tokens(), config.model.context),
+        loader(tokens, sampler,
+               {.shape = trainer.batch_shape(),
+                .readers = trainer.share().ranks,
+                .reader = trainer.share().rank,
+                .ring = 4}),
+        lr(config.optimizer.lr * 0.1) {
+    trainer.initialise();
+  }
+  void run(int64_t steps) {
+    for (int64_t i = 0; i < steps; ++i) {
+      trainer.step(loader, {.lr = lr});
+      if (!trainer.stages()) continue;
+      stages_wait_s += trainer.stages()->report().wait_s;
+      stages_s += trainer.stages()->report().step_s;
+    }
+  }
+};
+
+void write_trace(const std::string& path, const std::string& own, Communicator& world) {
+  std::string all = "[\n";
+  for (int rank = 0; rank < world.size(); ++rank) {
+    std::string lines = rank == world.rank() ? own : std::string();
+    CommReducer(world).broadcast(lines, rank);
+    all += lines;
+  }
+  all.resize(all.size() - 2);  // the last comma
+  if (world.rank() == 0) write_file(path, all + "\n]\n");
+}
+
+void print(const RunConfig& config, const Overlap& worst, double step_s,
+           const ParallelBenchOptions& options) {
+  fmt::print("{}, {:.1f} ms per operation at the least, {} steps of {:.1f} ms\n", config.parallel.to_string(),
+             1e3 * config.parallel.delay_s, options.steps, 1e3 * step_s);
+  const double steps = static_cast<double>(options.steps);
+  fmt::print("per step: {} operations of {:.1f} ms in all, {:.1f} ms exposed\n",
+             worst.operations / options.steps, 1e3 * worst.ran_s / steps, 1e3 * worst.waited_s / steps);
+  // Products that ranks share wait for each other, and stages for messages: what overlap is to hide is the
+  // rest.
+  if (config.parallel.tp == 1 && config.parallel.pp == 1)
+    fmt::print("{:.1f} ms of them nothing can hide; of the others {:.1f}% are hidden\n",
+               1e3 * worst.unhideable_s / steps, 100 * worst.hidden());
+}
+
+void measure(Communicator& world, Mesh& mesh, const RunConfig& config, const ParallelBenchOptions& options,
+             CommLog& log) {
+  Steps steps(config, std::make_unique<MeshParts>(world, mesh));
+  steps.run(2);  // memory, primitives and caches are warm after two
+  world.barrier("start");
+  log.take();
+  const auto start = CommLog::Clock::now();
+  steps.stages_wait_s = steps.stages_s = 0;
+  steps.run(options.steps);
+  const double step_s = std::chrono::duration<double>(CommLog::Clock::now() - start).count() /
+                        static_cast<double>(options.steps);
+  const std::vector<CommLog::Event> events = log.take();
+  Overlap own = measure_overlap(events, config.parallel, options.steps);
+  // The rank that hides least speaks.
+  CommReducer all(world);
+  std::array<double, 1> least{-own.hidden()};
+  all.max(least);
+  std::array<double, 1> speaker{-own.hidden() == least[0] ? static_cast<double>(world.rank()) : -1.0};
+  all.max(speaker);
+  std::array<double, 4> numbers{own.ran_s, own.waited_s, own.unhideable_s,
+                                static_cast<double>(own.operations)};
+  const bool speaks = static_cast<int>(speaker[0]) == world.rank();
+  if (!speaks) numbers = {};
+  all.sum(numbers);
+  std::array<double, 2> stages{steps.stages_wait_s, steps.stages_s};
+  all.sum(stages);
+  if (world.rank() == 0) {
+    print(config,
+          {.operations = static_cast<int64_t>(numbers[3]),
+           .ran_s = numbers[0],
+           .waited_s = numbers[1],
+           .unhideable_s = numbers[2]},
+          step_s, options);
+    if (Stages* pipeline = steps.trainer.stages())
+      fmt::print("pipeline {}: waits for stages {:.1f}% of a step, (p-1)/(vm+p-1) = {:.1f}%\n",
+                 pipeline->report().layout, 100 * stages[0] / stages[1],
+                 100 * pipeline->report().ideal_bubble);
+  }
+  if (options.trace.empty()) return;
+  write_trace(options.trace, chrome_trace(events, start, world.rank()), world);
+}
+
+}  // namespace
+
+void bench_parallel(const RunConfig& given, const ParallelBenchOptions& options) {
+  const RunConfig config = bench::runnable(given);
+  CommLog log;
+  const std::atomic<bool> is_told_to_end{false};
+  launch(
+      config, is_told_to_end,
+      [&](Communicator& world, Mesh& mesh) { measure(world, mesh, config, options, log); }, &log);
+}
+
+}  // namespace ingot

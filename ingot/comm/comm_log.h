@@ -1,0 +1,41 @@
+// CommLog: when the operations between ranks were started, ran and were waited for, on this rank; for
+// measurements and traces. Any thread may write; read it while no operation is under way.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ingot {
+
+class CommLog {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Event {
+    std::string group, name;
+    Clock::time_point started, begun, ended;   // by the caller; by the group (a message begins at once)
+    Clock::time_point wait_begun, wait_ended;  // of the caller
+    double ran_s() const { return std::chrono::duration<double>(ended - begun).count(); }
+    double waited_s() const { return std::chrono::duration<double>(wait_ended - wait_begun).count(); }
+  };
+
+  // Operation `ticket` of a group.
+  void started(const void* group, uint64_t ticket, const std::string& group_name, const std::string& name);
+  void begun(const void* group, uint64_t ticket);
+  void ended(const void* group, uint64_t ticket);
+  void waited(const void* group, uint64_t ticket, Clock::time_point since);
+
+  // What has been waited for since the last call, in order of that.
+  std::vector<Event> take();
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<const void*, uint64_t>, Event> running_;
+  std::vector<Event> done_;
+};
+
+}  // namespace ingot

@@ -1,0 +1,124 @@
+#include "ingot/parallel/stage_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+
+#include "ingot/parallel/pipeline_schedule.h"
+
+namespace ingot {
+
+UnitRange StagePlan::units(int rank, int chunk) const {
+  const auto stage = static_cast<size_t>(chunk * ranks + rank);
+  return {first_units[stage], first_units[stage + 1]};
+}
+
+int StagePlan::owner(int unit) const {
+  int stage = 0;
+  while (first_units[static_cast<size_t>(stage) + 1] <= unit) ++stage;
+  return stage % ranks;
+}
+
+bool StagePlan::keeps(int rank, int unit) const {
+  return owner(unit) == rank || (is_shared(unit) && rank == ranks - 1);
+}
+
+std::string StagePlan::to_string() const {
+  std::string text = "units ";
+  for (size_t s = 0; s + 1 < first_units.size(); ++s) {
+    const int first = first_units[s], last = first_units[s + 1] - 1;
+    text += fmt::format("{}{}", s > 0 ? " | " : "", first);
+    if (last > first) text += fmt::format("-{}", last);
+  }
+  return text;
+}
+
+StagePlan plan_stages(const ModelConfig& model, const ParallelConfig& parallel,
+                      const std::vector<double>& costs) {
+  INGOT_CHECK(costs.size() == 3, "plan_stages: costs of {} kinds of units", costs.size());
+  std::vector<double> all(static_cast<size_t>(model.layers) + 2, costs[1]);
+  all.front() = costs[0];
+  all.back() = costs[2];
+  return {.first_units = split_units(all, static_cast<int>(parallel.pp * parallel.chunks)),
+          .ranks = static_cast<int>(parallel.pp),
+          .is_tied = model.is_tied};
+}
+
+namespace {
+
+// A model of one block, and what its units work on.
+struct Sample {
+  static constexpr int kUnits = 3;
+  Transformer model;
+  ResidentStore params;
+  Fp8State fp8;
+  std::vector<Transformer::Saved> saved;  // per unit
+  MicroBatch batch;                       // all tokens 0
+  Arena scratch, activations;
+
+  Sample(const RunConfig& run, const ModelConfig& config, int64_t B, const TensorShare& share)
+      : model(config, run.precision.compute, run.head, {}, share),
+        params(model.params(), run.precision.compute),
+        fp8(model.fp8_tensors(), 0, 0),
+        scratch("scratch", model.scratch_bytes(B, config.context, true)),
+        activations("activations", activation_bytes(B)) {
+    make(activations, B);
+    Stream stream;
+    init_params(params, run.train.seed);
+    params.refresh_compute(stream);
+  }
+
+  void make(Arena& arena, int64_t B) {
+    const int64_t T = model.config().context;
+    saved.clear();
+    for (int unit = 0; unit < kUnits; ++unit)
+      saved.push_back(model.make_saved(arena, B, T, recompute_plan({}, unit == 1 ? 1 : 0), {unit, unit + 1}));
+    batch = {.tokens = arena.alloc(DType::i32, {B, T}),
+             .targets = arena.alloc(DType::i32, {B, T}),
+             .doc_start = {}};
+  }
+  size_t activation_bytes(int64_t B) {
+    Arena measure("activations plan");
+    make(measure, B);
+    return measure.peak_bytes();
+  }
+  void run(int unit) {
+    Region alone;
+    Stream stream;
+    LayerContext ctx{
+        .params = params, .region = alone, .scratch = scratch, .stream = stream, .dropout = {}, .fp8 = &fp8};
+    model.forward(ctx, batch, saved[static_cast<size_t>(unit)], 1.0f);
+    model.backward(ctx, batch, saved[static_cast<size_t>(unit)]);
+  }
+};
+
+// Median of three calls, after one that pays for first use.
+double median_s(const std::function<void()>& call) {
+  using Clock = std::chrono::steady_clock;
+  call();
+  std::array<double, 3> times_s;
+  for (double& time_s : times_s) {
+    const auto start = Clock::now();
+    call();
+    time_s = std::chrono::duration<double>(Clock::now() - start).count();
+  }
+  std::sort(times_s.begin(), times_s.end());
+  return times_s[1];
+}
+
+}  // namespace
+
+std::vector<double> measure_unit_costs(const RunConfig& config, const ModelConfig& model, int64_t B, int tp) {
+  ModelConfig one = model;
+  one.layers = 1;
+  one.dropout = 0;
+  Sample sample(config, one, B, {.rank = 0, .count = tp, .splits_tokens = false});
+  std::vector<double> costs;
+  for (int unit = 0; unit < Sample::kUnits; ++unit) costs.push_back(median_s([&] { sample.run(unit); }));
+  return costs;
+}
+
+}  // namespace ingot

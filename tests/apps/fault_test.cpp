@@ -1,0 +1,101 @@
+// What becomes of a run when one of its ranks dies, goes, hangs or calls something else: it ends soon, says
+// which rank and in what, and goes on from its checkpoint.
+#include "tests/apps/launch_fixture.h"
+
+namespace ingot {
+namespace {
+
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+// Far above what any of these takes, and below what a run that does not notice would.
+constexpr int kMost_s = 30;
+
+class FaultTest : public LaunchTest {
+ protected:
+  std::string long_run(const std::string& layout) const {
+    return train("run", "--set train.steps=100000 --set checkpoint.every=5 --set parallel." + layout + "=2 ");
+  }
+  void expect_ended(const Outcome& outcome) const {
+    EXPECT_NE(outcome.exit_code, 0) << outcome.output;
+    const size_t place = outcome.output.find("took ");
+    ASSERT_NE(place, std::string::npos) << outcome.output;
+    EXPECT_LT(std::stoi(outcome.output.substr(place + 5)), kMost_s) << outcome.output;
+  }
+  // The checkpoint is good, and a run on one rank goes on with it.
+  void expect_goes_on() {
+    const Outcome resumed = bash(
+        "last=$(ls " + path("run/checkpoints") + " | grep ^step- | sort | tail -1); last=${last#step-}\n" +
+        "ingot_steps=$((10#$last + 3))\n" + INGOT_PROGRAM + " train --resume --out " + path("run") +
+        " --set parallel.dp=1 --set parallel.fsdp=1 --set parallel.pp=1 --set train.stop_at=$ingot_steps");
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+    EXPECT_THAT(resumed.output, HasSubstr("resumed "));
+  }
+};
+
+TEST_F(FaultTest, AKilledRank) {
+  for (const std::string layout : {"dp", "pp"}) {
+    const Outcome outcome = bash(disturbed(long_run(layout), path("run"), "kill -KILL $rank"));
+    expect_ended(outcome);
+    EXPECT_THAT(outcome.output,
+                AllOf(ContainsRegex("process rank 1 .*signal 9"),
+                      ContainsRegex("rank 0 of 2: told to end, and waits for other ranks: "
+                                    ".*in (all_reduce|all_gather_into|broadcast|receive|barrier) '")));
+    expect_goes_on();
+    std::filesystem::remove_all(folder_ / "run");
+  }
+}
+
+// Rank 1 may not write beyond its first 64 KB: the kernel kills it in the middle of the next checkpoint's
+// weights.
+TEST_F(FaultTest, ARankKilledWhileItWrites) {
+  for (const std::string layout : {"dp", "fsdp"}) {
+    const Outcome outcome =
+        bash(disturbed(long_run(layout), path("run"), "prlimit --pid $rank --fsize=65536:65536"));
+    expect_ended(outcome);
+    EXPECT_THAT(outcome.output, HasSubstr("signal 25"));  // SIGXFSZ
+    bool has_unfinished = false;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "run" / "checkpoints"))
+      has_unfinished |= entry.path().filename().string().starts_with("tmp.");
+    EXPECT_TRUE(has_unfinished);
+    expect_goes_on();
+    std::filesystem::remove_all(folder_ / "run");
+  }
+}
+
+TEST_F(FaultTest, AStoppedRank) {
+  for (const std::string layout : {"dp", "pp"}) {
+    const Outcome outcome =
+        bash(disturbed(long_run(layout) + "--set parallel.timeout=2s", path("run"), "kill -STOP $rank"));
+    expect_ended(outcome);
+    EXPECT_THAT(outcome.output,
+                AllOf(HasSubstr("an operation is late (more than 2 s)"),
+                      ContainsRegex("rank 0: .*in (all_reduce|all_gather_into|broadcast|receive|barrier) '"),
+                      HasSubstr("rank 1: does not answer")));
+    expect_goes_on();
+    std::filesystem::remove_all(folder_ / "run");
+  }
+}
+
+// The same run in a program whose rank 1 misbehaves after the first checkpoint
+// (tests/apps/mpi/fault_ranks.cpp).
+TEST_F(FaultTest, ARankThatLeaves) {
+  const Outcome outcome = bash(faulty("exit"));
+  expect_ended(outcome);
+  EXPECT_THAT(outcome.output,
+              AllOf(ContainsRegex("rank 1 "), ContainsRegex("rank 0 of 2: told to end, and waits")));
+  expect_goes_on();
+}
+
+TEST_F(FaultTest, ARankThatCallsSomethingElse) {
+  const Outcome outcome = bash(faulty("mismatch"));
+  expect_ended(outcome);
+  EXPECT_THAT(outcome.output,
+              ContainsRegex("rank 0 of the group calls all_gather_into 'sum' of [0-9]+ bytes, rank 1 calls "
+                            "all_gather_into 'max' of [0-9]+ bytes"));
+  expect_goes_on();
+}
+
+}  // namespace
+}  // namespace ingot

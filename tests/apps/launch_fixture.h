@@ -1,0 +1,98 @@
+// What tests of the program on several ranks share: scripts, a short run, its losses.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ingot/core/file.h"
+#include "ingot/formats/metrics_log.h"
+
+namespace ingot {
+
+struct Outcome {
+  int exit_code = -1;
+  std::string output;  // both streams
+};
+
+class LaunchTest : public testing::Test {
+ protected:
+  LaunchTest()
+      : folder_(std::filesystem::temp_directory_path() / ("ingot_launch_" + std::to_string(getpid()))) {
+    std::filesystem::remove_all(folder_);
+    make_folders(folder_);
+    std::string text;
+    for (int i = 0; i < 2000; ++i) text += i % 7 < 3 ? "the cat sat on the mat. " : "a dog ran. ";
+    write_file(folder_ / "text.txt", text);
+  }
+  ~LaunchTest() override { std::filesystem::remove_all(folder_); }
+
+  void SetUp() override {
+    if (std::string(INGOT_MPIRUN).empty()) GTEST_SKIP() << "built without MPI";
+  }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  // Runs a script; `run N ARGUMENTS` in it is `mpirun -n N ingot ARGUMENTS`.
+  Outcome bash(const std::string& script) const {
+    const std::string program = INGOT_PROGRAM, mpirun = INGOT_MPIRUN;
+    write_file(folder_ / "script.sh",
+               "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1\n"
+               "export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none\n"
+               "export OMP_WAIT_POLICY=passive\n"
+               "program=" +
+                   program + "\nrun() { n=$1; shift; exec " + mpirun + " -n $n $program \"$@\"; }\n" +
+                   script);
+    Outcome outcome;
+    std::FILE* pipe = popen(("bash " + path("script.sh") + " 2>&1").c_str(), "r");
+    if (!pipe) return outcome;
+    std::array<char, 4096> buffer;
+    while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
+      outcome.output.append(buffer.data(), n);
+    const int status = pclose(pipe);
+    outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return outcome;
+  }
+  // Arguments of a short run into folder `out`.
+  std::string train(const std::string& out, const std::string& more) const {
+    return "train tiny-llama --data " + path("text.txt") + " --out " + path(out) +
+           " --set data.tokenizer=byte --set train.batch_size=4 --set train.grad_accum=2"
+           " --set model.context=32 --set sample.count=0 " +
+           more;
+  }
+  // The same in a program whose rank 1 misbehaves (tests/apps/mpi/fault_ranks.cpp), in folder "run".
+  std::string faulty(const std::string& fault) const {
+    return "start=$SECONDS\n(program=" INGOT_FAULT_PROGRAM "; run 2 " + fault + " " + path("run") + " " +
+           path("text.txt") +
+           " data.tokenizer=byte train.batch_size=4 train.grad_accum=2 model.context=32 sample.count=0"
+           " train.steps=100000 checkpoint.every=5 parallel.dp=2 parallel.verify=true)\n"
+           "code=$?\necho took $((SECONDS - start)) s\nexit $code\n";
+  }
+  std::vector<double> losses(const std::string& out) const {
+    std::vector<double> all;
+    for (const MetricsRow& row : read_metrics(folder_ / out / "metrics.jsonl"))
+      if (const auto loss = row.number("loss")) all.push_back(*loss);
+    return all;
+  }
+
+  std::filesystem::path folder_;
+};
+
+// A script that starts a run on two ranks, waits for its first checkpoint, does something to it (its process
+// is $job, its second rank $rank) and ends with the run's exit code.
+inline std::string disturbed(const std::string& command, const std::string& out,
+                             const std::string& disturbance) {
+  return "(run 2 " + command + ") & job=$!\nfor i in $(seq 600); do ls -d " + out +
+         "/checkpoints/step-* >/dev/null 2>&1 && break; sleep 0.1; done\n"
+         "rank=$(pgrep -P $job | tail -1)\n" +
+         disturbance + "\nstart=$SECONDS\nwait $job\ncode=$?\necho took $((SECONDS - start)) s\nexit $code\n";
+}
+
+}  // namespace ingot
