@@ -181,7 +181,10 @@ struct MeshUpdate::Step {
   bool has_shards() const { return update.ranks() > 1; }
   bool has_replicas() const { return update.replicas_.size() > 1; }
   const Round& round(int k) const { return update.rounds_[static_cast<size_t>(k)]; }
-  const std::string& name(int k, int what) const { return update.names_[static_cast<size_t>(3 * k + what)]; }
+  const std::string& name(int k, int what) const {
+    const int number = 3 * k + what;
+    return update.names_[static_cast<size_t>(number)];
+  }
   Tensor part(const Tensor& buffer, int rank, int64_t piece, int64_t n) const {
     return buffer.rows(rank * piece, rank * piece + n);
   }

@@ -77,7 +77,8 @@ class MeshUpdate final : public SharedUpdate {
 
   int ranks() const { return weights_.size(); }
   int task_of(const Round& round, int replica, int rank) const {
-    return round.tasks[static_cast<size_t>(replica * ranks() + rank)];
+    const int owner = replica * ranks() + rank;
+    return round.tasks[static_cast<size_t>(owner)];
   }
   void exchange_pieces();
   void make_rounds();

@@ -12,7 +12,8 @@
 namespace ingot {
 
 UnitRange StagePlan::units(int rank, int chunk) const {
-  const auto stage = static_cast<size_t>(chunk * ranks + rank);
+  const int number = chunk * ranks + rank;
+  const auto stage = static_cast<size_t>(number);
   return {first_units[stage], first_units[stage + 1]};
 }
 
