@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "ingot/core/float16.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/cast.h"
 
@@ -11,16 +12,17 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 14;  // elements a thread takes at least
 
-// payload = bf16(grad + residual), and residual what that rounding took away.
+// payload = T(grad + residual), and residual what that rounding took away.
+template <typename T>
 void round_with_feedback(const Tensor& payload, const Tensor& grad, const Tensor& residual) {
   parallel_for(grad.elements(), kGrain, [&](int64_t begin, int64_t end) {
     const float* g = grad.as<float>();
     float* r = residual.as<float>();
-    bf16* p = payload.as<bf16>();
+    T* p = payload.as<T>();
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) {
       const float wanted = g[i] + r[i];
-      p[i] = bf16(wanted);
+      p[i] = T(wanted);
       r[i] = wanted - static_cast<float>(p[i]);
     }
   });
@@ -33,7 +35,7 @@ int64_t distance(const Tensor& first, const Tensor& last) {
 
 // Extra bytes per element of a bucket.
 size_t extra_bytes_per_element(const DdpConfig& config) {
-  if (config.payload == DType::f32) return 0;
+  if (config.payload == DType::f32 && config.payload_ends == DType::f32) return 0;
   return size_bytes(DType::bf16) + (config.has_error_feedback ? size_bytes(DType::f32) : 0);
 }
 
@@ -47,12 +49,14 @@ size_t arena_bytes(const ResidentStore& store, const DdpConfig& config) {
 }  // namespace
 
 void DdpConfig::validate() const {
-  if (payload != DType::f32 && payload != DType::bf16)
-    fail(ErrorKind::kUsage, "parallel.payload must be f32 or bf16, got {}", name(payload));
+  for (const auto& [key, dtype] : {std::pair{"payload", payload}, {"payload_ends", payload_ends}})
+    if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16)
+      fail(ErrorKind::kUsage, "parallel.{} must be f32, bf16 or f16, got {}", key, name(dtype));
   if (bucket_bytes < 1)
     fail(ErrorKind::kUsage, "parallel.bucket_mb must be above 0 bytes, got {}", bucket_bytes);
   if (has_error_feedback && payload == DType::f32)
-    fail(ErrorKind::kUsage, "parallel.error_feedback needs parallel.payload = \"bf16\": f32 loses nothing");
+    fail(ErrorKind::kUsage,
+         "parallel.error_feedback needs parallel.payload = \"bf16\" or \"f16\": f32 loses nothing");
 }
 
 DdpStore::DdpStore(ResidentStore& store, Communicator& group, const DdpConfig& config, Stream& stream)
@@ -71,6 +75,10 @@ DdpStore::~DdpStore() {
   for (Pending& pending : pending_) pending.wait();
 }
 
+DType DdpStore::payload_of(int unit, const DdpConfig& config) const {
+  return unit == 0 || unit + 1 == list().units() ? config.payload_ends : config.payload;
+}
+
 // From the head down, as backward comes to them.
 void DdpStore::make_buckets(const DdpConfig& config) {
   bucket_of_.resize(static_cast<size_t>(list().units()));
@@ -78,6 +86,7 @@ void DdpStore::make_buckets(const DdpConfig& config) {
     if (list().unit_elements(unit) == 0) continue;  // another pipeline stage's
     const Tensor grad = store_.get(unit).grad;
     const bool joins = !buckets_.empty() &&
+                       payload_of(unit, config) == payload_of(buckets_.back().first_unit, config) &&
                        distance(grad, store_.get(buckets_.back().last_unit).grad) * 4 <= config.bucket_bytes;
     if (!joins)
       buckets_.push_back({.first_unit = unit, .last_unit = unit, .grad = {}, .payload = {}, .residual = {}});
@@ -90,8 +99,9 @@ void DdpStore::make_buckets(const DdpConfig& config) {
     const Shape shape{distance(first, store_.get(b.last_unit).grad)};
     b.name = fmt::format("gradients {}", &b - buckets_.data());
     b.grad = Tensor(first.data, DType::f32, shape);
-    if (config.payload == DType::bf16) b.payload = arena_.alloc(DType::bf16, shape);
-    if (config.has_error_feedback) b.residual = arena_.alloc(DType::f32, shape);
+    const DType payload = payload_of(b.first_unit, config);
+    if (payload != DType::f32) b.payload = arena_.alloc(payload, shape);
+    if (config.has_error_feedback && b.payload) b.residual = arena_.alloc(DType::f32, shape);
     missing_.push_back(b.units);
   }
   pending_.resize(buckets_.size());
@@ -107,8 +117,10 @@ void DdpStore::grad_ready(int unit) {
 
 void DdpStore::start(size_t bucket) {
   const Bucket& b = buckets_[bucket];
-  if (b.residual)
-    round_with_feedback(b.payload, b.grad, b.residual);
+  if (b.residual && b.payload.dtype == DType::bf16)
+    round_with_feedback<bf16>(b.payload, b.grad, b.residual);
+  else if (b.residual)
+    round_with_feedback<f16>(b.payload, b.grad, b.residual);
   else if (b.payload)
     cast(b.payload, b.grad, stream_);
   pending_[bucket] = group_.start_all_reduce(b.name, b.payload ? b.payload : b.grad);

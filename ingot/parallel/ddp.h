@@ -19,8 +19,11 @@ namespace ingot {
 
 struct DdpConfig {
   int64_t bucket_bytes = int64_t{25} << 20;  // of f32 gradients; a unit alone may be more
-  // bf16: gradients travel rounded to bf16 (half the bytes; still added in f32). f32: as they are.
+  // bf16, f16: gradients travel rounded to that (half the bytes; still added in f32). f32: as they are. f16
+  // has three bits more, and none for what is below 6e-8 or above 65504, which becomes infinite and is
+  // reported.
   DType payload = DType::f32;
+  DType payload_ends = DType::f32;  // of the units of embedding and head, whose rows few tokens see
   // What rounding took from a gradient is added to it in the next step (Seide et al. 2014). 4 bytes per
   // parameter.
   bool has_error_feedback = false;
@@ -53,7 +56,7 @@ class DdpStore : public TrainingStore {
     int first_unit = 0, last_unit = 0;
     int units = 0;    // that are here
     Tensor grad;      // (n) f32, in the units' memory
-    Tensor payload;   // (n) bf16, or absent
+    Tensor payload;   // (n) bf16 or f16, or absent
     Tensor residual;  // (n) f32, or absent
     std::string name = {};
   };
@@ -63,6 +66,7 @@ class DdpStore : public TrainingStore {
   size_t extra_bytes() const { return arena_.capacity_bytes(); }
 
  private:
+  DType payload_of(int unit, const DdpConfig& config) const;
   void make_buckets(const DdpConfig& config);
   void start(size_t bucket);
 

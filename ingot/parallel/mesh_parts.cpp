@@ -145,11 +145,13 @@ TrainingStore& MeshParts::make_parts(const ParamList& list, const RunConfig& con
   resident_ = std::make_unique<ResidentStore>(list, config.precision.compute, true, config.precision.master,
                                               config.train.device);
   if (mesh_.dp->size() == 1) return *resident_;
-  ddp_ = std::make_unique<DdpStore>(*resident_, *mesh_.dp,
-                                    DdpConfig{.bucket_bytes = parallel.bucket_mb << 20,
-                                              .payload = parallel.payload,
-                                              .has_error_feedback = parallel.has_error_feedback},
-                                    stream);
+  ddp_ =
+      std::make_unique<DdpStore>(*resident_, *mesh_.dp,
+                                 DdpConfig{.bucket_bytes = parallel.bucket_mb << 20,
+                                           .payload = parallel.payload,
+                                           .payload_ends = parallel.payload_ends.value_or(parallel.payload),
+                                           .has_error_feedback = parallel.has_error_feedback},
+                                 stream);
   return *ddp_;
 }
 

@@ -28,10 +28,14 @@ void add_parallel_keys(std::vector<ConfigKey>& keys) {
       whole("parallel.chunks", 1, kMost, "interleaved: stages of each rank", parallel, &P::chunks));
   keys.push_back(whole("parallel.bucket_mb", 1, 1 << 20, "megabytes of gradients that travel together",
                        parallel, &P::bucket_mb));
-  keys.push_back(choice<DType>("parallel.payload", {{"f32", DType::f32}, {"bf16", DType::bf16}},
-                               "dtype in which gradients travel; they are added in f32", parallel,
-                               &P::payload));
-  keys.push_back(flag("parallel.error_feedback", "what bf16 took from a gradient is sent a step later",
+  keys.push_back(
+      choice<DType>("parallel.payload", {{"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}},
+                    "dtype in which gradients travel; they are added in f32", parallel, &P::payload));
+  keys.push_back(choice<std::optional<DType>>(
+      "parallel.payload_ends",
+      {{"same", std::nullopt}, {"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}},
+      "the same for the gradients of embedding and head", parallel, &P::payload_ends));
+  keys.push_back(flag("parallel.error_feedback", "what rounding took from a gradient is sent a step later",
                       parallel, &P::has_error_feedback));
   keys.push_back(choice<bool>("parallel.fsdp_shards", {{"all", false}, {"gradients", true}},
                               "all: weights too, gathered again for backward; gradients: and optimizer state",

@@ -19,8 +19,9 @@ void ParallelConfig::validate() const {
   if (pp == 1 && chunks != 1)
     fail(ErrorKind::kUsage, "parallel.chunks must be 1 with parallel.pp = 1, got {}", chunks);
   if (has_error_feedback && payload == DType::f32)
-    fail(ErrorKind::kUsage, "parallel.error_feedback needs parallel.payload = \"bf16\": f32 loses nothing");
-  if (fsdp > 1 && payload != DType::f32)
+    fail(ErrorKind::kUsage,
+         "parallel.error_feedback needs parallel.payload = \"bf16\" or \"f16\": f32 loses nothing");
+  if (fsdp > 1 && (payload != DType::f32 || payload_ends.value_or(DType::f32) != DType::f32))
     fail(ErrorKind::kUsage,
          "parallel.payload must be f32 with parallel.fsdp above 1: shards are summed in f32");
   if (!(timeout_s > 0)) fail(ErrorKind::kUsage, "parallel.timeout must be above 0s, got {}s", timeout_s);

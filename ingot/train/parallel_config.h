@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "ingot/core/dtype.h"
@@ -18,10 +19,11 @@ struct ParallelConfig {
   bool splits_tokens = true;  // tp: these ranks split the tokens of norms and the residual stream too
   int64_t pp = 1;             // ranks that have a replica's units in stages between them
   PipelineKind schedule = PipelineKind::kOneFOneB;
-  int64_t chunks = 1;                // pp: stages of each of these ranks; above 1: interleaved
-  int64_t bucket_mb = 25;            // of f32 gradients that travel together
-  DType payload = DType::f32;        // in which gradients travel: f32 or bf16; they are added in f32
-  bool has_error_feedback = false;   // what rounding to bf16 took away is sent a step later
+  int64_t chunks = 1;          // pp: stages of each of these ranks; above 1: interleaved
+  int64_t bucket_mb = 25;      // of f32 gradients that travel together
+  DType payload = DType::f32;  // in which gradients travel: f32, bf16 or f16; they are added in f32
+  std::optional<DType> payload_ends = {};  // of those of embedding and head; none: the same
+  bool has_error_feedback = false;         // what rounding them took away is sent a step later
   bool keeps_units = false;          // fsdp: weights are gathered once a step, and not given up after use
   DType muon_payload = DType::bf16;  // in which Muon's directions travel: bf16 or f32
   double timeout_s = 600;            // of an operation between ranks; a later one ends the run

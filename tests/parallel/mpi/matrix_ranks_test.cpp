@@ -1,0 +1,88 @@
+// Every layout with every kind of model, rule and precision that layouts treat differently: initial weights
+// of one rank by the bit, its losses, its samples, and the same weights on all ranks in the end.
+#include <vector>
+
+#include "tests/parallel/mpi/one_rank_curve.h"
+
+namespace ingot {
+namespace {
+
+// Units for four stages, or eight; heads that four ranks can share, the LLaMA's in pairs that share keys and
+// values.
+RunConfig matrix_model(bool is_llama, const ParallelConfig& layout) {
+  RunConfig c = is_llama ? llama() : gpt2();
+  c.model.layers = 2;
+  c = layout.pp * layout.chunks > 4 ? for_stages(c) : with_many_heads(c);
+  c.model.is_tied = !is_llama;
+  if (is_llama) c.model.kv_heads = 4;
+  return c;
+}
+
+enum class Rule { kAdamW, kMuon, kEightBit };
+
+// Of one layout, which says how far rounding may carry.
+void expect_all(const ParallelConfig& layout, double f32_tolerance = kF32) {
+  for (const bool is_llama : {false, true})
+    for (const Rule rule : {Rule::kAdamW, Rule::kMuon, Rule::kEightBit})
+      for (const DType compute : {DType::f32, DType::bf16}) {
+        RunConfig config = matrix_model(is_llama, layout);
+        if (rule == Rule::kMuon) config = with_muon(config, compute);
+        if (rule == Rule::kEightBit) config = with_8bit(config);
+        config.precision.compute = compute;
+        config.parallel = layout;
+        config.parallel.muon_payload = compute;
+        const bool has_rounded_sums = layout.tp > 1 && compute == DType::bf16;
+        double tolerance = std::max(f32_tolerance, rule == Rule::kEightBit ? kEdge : kF32);
+        if (compute == DType::bf16) tolerance = std::max(f32_tolerance, has_rounded_sums ? 2 * kBf16 : kBf16);
+        expect_one_rank_curve(config, tolerance,
+                              fmt::format("{}, rule {}, {}", is_llama ? "LLaMA" : "GPT-2",
+                                          static_cast<int>(rule), name(compute)));
+        if (testing::Test::HasFatalFailure()) return;
+      }
+}
+
+constexpr PipelineKind kGpipe = PipelineKind::kGpipe, kOneFOneB = PipelineKind::kOneFOneB,
+                       kInterleaved = PipelineKind::kInterleaved;
+
+TEST(Matrix, Replicas) { expect_all(replicas()); }
+
+TEST(Matrix, ReplicasCompressed) {
+  ParallelConfig layout = replicas();
+  layout.payload = DType::bf16;
+  expect_all(layout, kCompressed);
+}
+
+TEST(Matrix, Shards) { expect_all(shards()); }
+
+TEST(Matrix, ReplicasOfShards) {
+  if (world->size() >= 4) expect_all(replicas_of_shards());
+}
+
+TEST(Matrix, SharedProducts) {
+  expect_all(sharing(4, false));
+  expect_all(sharing(4, true));
+}
+
+TEST(Matrix, Stages) {
+  if (world->size() == 1) return;
+  expect_all(stages(8, kGpipe));
+  expect_all(stages(8, kOneFOneB));
+  expect_all(stages(std::min(4, world->size()), kInterleaved, 2));
+}
+
+TEST(Matrix, StagesOfSharedProducts) {
+  if (world->size() >= 4) expect_all(stages(world->size() / 2, kOneFOneB, 1, 2));
+}
+
+TEST(Matrix, AllThree) {
+  if (world->size() >= 8) expect_all(stages(2, kInterleaved, 2, 2));
+}
+
+TEST(Matrix, SharedProductsOfShards) {
+  if (world->size() >= 4) expect_all(sharing_of_shards());
+}
+
+}  // namespace
+}  // namespace ingot
+
+int main(int argc, char** argv) { return ingot::run_on_ranks(argc, argv); }
