@@ -43,8 +43,10 @@ Overlap measure_overlap(const std::vector<CommLog::Event>& events, const Paralle
   }
   if (overlap.operations == 0) return overlap;
   // Shards: the first gather and the last scatter; their replicas' sum comes behind that. Replicas: the last
-  // bucket.
-  const int64_t unhideable = (layout.fsdp > 1 ? 2 : 0) + (layout.dp > 1 ? 1 : 0);
+  // bucket. Muon: the first round has nothing before it, and the last one nothing behind.
+  int64_t unhideable = (layout.fsdp > 1 ? 2 : 0) + (layout.dp > 1 ? 1 : 0);
+  for (const std::string_view first : {"muon collect 0", "muon return 0", "muon gather 0"})
+    if (std::ranges::find(events, first, &CommLog::Event::name) != events.end()) ++unhideable;
   overlap.unhideable_s =
       static_cast<double>(unhideable * steps) * overlap.ran_s / static_cast<double>(overlap.operations);
   return overlap;

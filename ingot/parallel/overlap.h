@@ -2,9 +2,9 @@
 // training steps (comm/comm_log.h).
 //
 // Some of it nothing can hide, whatever the order: sums that decide how the step goes on (loss, norm), the
-// gather that a step of shards begins with, and the last gradients that backward makes. The rest can be. Of
-// operations that take t each in all, of which the caller waited for w:  hidden = 1 - (w - u) / (t - u),  u
-// the time of those that nothing can hide.
+// gather that a step of shards begins with, the last gradients that backward makes, and the first and last
+// round of a distributed Muon. The rest can be. Of operations that take t each in all, of which the caller
+// waited for w:  hidden = 1 - (w - u) / (t - u),  u the time of those that nothing can hide.
 #pragma once
 
 #include <cstdint>

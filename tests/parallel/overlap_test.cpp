@@ -54,6 +54,17 @@ TEST(Overlap, NothingHiddenIsZeroAndNothingToHideIsOne) {
   EXPECT_EQ(measure_overlap({}, shards, 1).hidden(), 1);
 }
 
+// Of replicas the last bucket, and the directions of the last round; nothing else was waited for.
+TEST(Overlap, MuonsLastRoundIsWaitedForByAll) {
+  ParallelConfig layout;
+  layout.dp = 2;
+  const std::vector<CommLog::Event> events = {
+      event("gradients 0", 0, 10, 0), event("muon gather 0", 20, 30, 40), event("muon gather 1", 40, 50, 40)};
+  const Overlap overlap = measure_overlap(events, layout, 1);
+  EXPECT_NEAR(overlap.unhideable_s, 0.020, 1e-9);
+  EXPECT_EQ(overlap.hidden(), 1);
+}
+
 TEST(Overlap, TheTraceIsJson) {
   const std::string lines = chrome_trace({event("gradients 0", 0, 10, 5)}, kStart, 1);
   const auto json = nlohmann::json::parse(fmt::format("[{}]", lines.substr(0, lines.size() - 2)));
