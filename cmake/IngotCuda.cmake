@@ -19,6 +19,16 @@ if(NOT INGOT_CUDA STREQUAL "OFF")
   endif()
 endif()
 
+# Their headers are enough: the libraries are loaded where they are used.
+set(INGOT_HAS_CUDNN OFF)
+if(INGOT_HAS_CUDA)
+  find_path(CUDNN_INCLUDE_DIR cudnn_backend.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  if(CUDNN_INCLUDE_DIR)
+    set(INGOT_HAS_CUDNN ON)
+  endif()
+  message(STATUS "cuDNN: ${CUDNN_INCLUDE_DIR}")
+endif()
+
 # fmt 9 takes nvcc for a compiler without constexpr, and then fails on its own consteval.
 set(INGOT_NVCC_FLAGS -std=c++20 -O3 -DFMT_USE_CONSTEXPR=1 --expt-relaxed-constexpr --Werror all-warnings -lineinfo
     -Xcompiler=-fPIC -DINGOT_WITH_CUDA=1 -I${PROJECT_SOURCE_DIR})

@@ -1,6 +1,10 @@
 #include "ingot/ops/attention.h"
 
+#include <algorithm>
+
 #include "ingot/core/cuda_device.h"
+#include "ingot/ops/attention_cudnn.h"
+#include "ingot/ops/attention_graph.h"
 #include "ingot/ops/attention_kernels.h"
 #include "ingot/ops/dispatch.h"
 
@@ -62,16 +66,28 @@ float* check_scratch(const Tensor& scratch, int64_t wanted, const char* op) {
   return scratch.as<float>();
 }
 
+bool has_cudnn() {
+  if constexpr (kHasCudnn) return cudnn::is_available();
+  return false;
+}
+
+int64_t elements_of(size_t bytes) {
+  return static_cast<int64_t>((bytes + sizeof(float) - 1) / sizeof(float));
+}
+
 }  // namespace
 
 int64_t attention_forward_scratch(const AttentionShape& shape, Device device) {
-  if (device == Device::kCuda) return 0;
+  if (device == Device::kCuda) return elements_of(has_cudnn() ? fused_forward_bytes() : 0);
   return is_decoding(shape) ? cpu::attention_decode_scratch(shape)
                             : cpu::attention_forward_scratch(shape, num_threads());
 }
 
 int64_t attention_backward_scratch(const AttentionShape& shape, Device device) {
-  if (device == Device::kCuda) return shape.B * shape.H * shape.T;
+  if (device == Device::kCuda) {
+    const int64_t own = shape.B * shape.H * shape.T;
+    return has_cudnn() ? std::max(own, elements_of(fused_backward_bytes(shape))) : own;
+  }
   return cpu::attention_backward_scratch(shape, num_threads());
 }
 
@@ -86,6 +102,11 @@ void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
   const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
   if (out.elements() == 0) return;
   if constexpr (kHasCuda) {
+    if constexpr (kHasCudnn) {
+      if (q.device == Device::kCuda &&
+          cudnn::attention_forward(out, lse, q, k, v, doc_start, config, scratch, stream))
+        return;
+    }
     if (q.device == Device::kCuda)
       return cuda::attention_forward(out, lse, q, k, v, doc_start, config, scratch, stream);
   }
@@ -113,6 +134,11 @@ void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
   if (shape.B * shape.K == 0) return;
   if constexpr (kHasCuda) {
+    if constexpr (kHasCudnn) {
+      if (q.device == Device::kCuda &&
+          cudnn::attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, doc_start, config, scratch, stream))
+        return;
+    }
     if (q.device == Device::kCuda)
       return cuda::attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, doc_start, config, scratch,
                                       stream);

@@ -21,6 +21,7 @@
 #include "ingot/core/cuda_device.h"
 #include "ingot/core/cuda_launch.h"
 #include "ingot/ops/cuda_fp8.h"
+#include "ingot/ops/cuda_libraries.h"
 #include "ingot/ops/matmul_engines.h"
 
 namespace ingot::cuda {
@@ -280,8 +281,9 @@ class Products final : public StreamResource {
 };
 
 Products& products_of(Stream& stream) {
-  if (!stream.matmul_primitives) stream.matmul_primitives = std::make_unique<Products>(stream);
-  return static_cast<Products&>(*stream.matmul_primitives);
+  std::unique_ptr<StreamResource>& place = libraries_of(stream).products;
+  if (!place) place = std::make_unique<Products>(stream);
+  return static_cast<Products&>(*place);
 }
 
 }  // namespace

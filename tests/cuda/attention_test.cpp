@@ -109,6 +109,41 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaAttention,
                                            Case{"dropout", DType::f32, {1, 35, 35, 2, 1, 32}, true, 0, 0.3f}),
                          case_name);
 
+// With scratch for it, a device with cuDNN takes its kernels: probabilities and their gradients are rounded
+// to the dtype there before they are multiplied.
+class CudaFusedAttention : public CudaAttention {
+ protected:
+  OnDevice forward_scratch =
+      result(DType::f32, {std::max<int64_t>(1, attention_forward_scratch(s, Device::kCuda))});
+  OnDevice backward_scratch = result(DType::f32, {attention_backward_scratch(s, Device::kCuda)});
+};
+
+TEST_P(CudaFusedAttention, ForwardAndBackward) {
+  attention_forward(out, lse, queries(q_there), keys(kv_there), values(kv_there), doc_start, config,
+                    forward_scratch, stream);
+  const Doubles q = gather(queries(q_rows)), k = gather(keys(kv_rows)), v = gather(values(kv_rows));
+  const AttentionResult want = attention_reference(reference(), q, k, v);
+  const double rounded = tolerance() + 2 * unit_roundoff(c.dtype);
+  expect_close(out.to_host(), want.out, rounded, "out");
+  expect_close(lse.to_host(), want.lse, 64 * unit_roundoff(DType::f32), "lse");
+  const OnDevice dq = put(q_rows), d_kv = put(kv_rows);
+  attention_backward(queries(dq), keys(d_kv), values(d_kv), d_out_there, queries(q_there), keys(kv_there),
+                     values(kv_there), out, lse, doc_start, config, backward_scratch, stream);
+  const AttentionGradient grads = attention_gradient_reference(reference(), q, k, v, gather(d_out));
+  const double bound = 8 * rounded * std::sqrt(static_cast<double>(s.H / s.K));
+  const Buffer dq_got = dq.to_host(), d_kv_got = d_kv.to_host();
+  expect_near(queries(dq_got), grads.dq, bound, "dq");
+  expect_near(keys(d_kv_got), grads.dk, bound, "dk");
+  expect_near(values(d_kv_got), grads.dv, bound, "dv");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaFusedAttention,
+                         ::testing::Values(Case{"causal", DType::bf16, {2, 64, 64, 2, 2, 64}},
+                                           Case{"causal", DType::bf16, {1, 70, 70, 4, 2, 128}},
+                                           Case{"causal", DType::bf16, {1, 40, 40, 1, 1, 256}},
+                                           Case{"documents", DType::bf16, {2, 90, 90, 2, 1, 64}, true, 37}),
+                         case_name);
+
 // Keys that a query may not see are not read for it: NaN among them must not reach it.
 TEST(CudaAttentionMask, NanBehindTheMaskStaysThere) {
   Stream stream = cuda::make_stream();

@@ -1,0 +1,21 @@
+// What CUDA's libraries keep with a stream: handles, workspaces, plans. Internal to ops.
+#pragma once
+
+#include <memory>
+
+#include "ingot/core/stream.h"
+
+namespace ingot::cuda {
+
+struct Libraries : StreamResource {
+  std::unique_ptr<StreamResource> products;   // cuBLASLt
+  std::unique_ptr<StreamResource> attention;  // cuDNN
+};
+
+// Made at first use; it lives as long as the stream.
+inline Libraries& libraries_of(Stream& stream) {
+  if (!stream.matmul_primitives) stream.matmul_primitives = std::make_unique<Libraries>();
+  return static_cast<Libraries&>(*stream.matmul_primitives);
+}
+
+}  // namespace ingot::cuda

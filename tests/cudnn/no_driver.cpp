@@ -1,0 +1,84 @@
+// libcuda.so.1 for machines without a GPU: cuDNN makes plans for the description of a device, and asks the
+// driver for no more than to take what it compiled. All of it succeeds and does nothing.
+#include <cuda.h>
+
+// The library asks for these by their first names.
+#undef cuCtxPopCurrent
+#undef cuCtxPushCurrent
+#undef cuLinkCreate
+#undef cuLinkAddData
+
+namespace {
+
+int something = 0;
+
+// Where a call is to leave a handle, one that is not null.
+template <typename Handle>
+CUresult give(Handle* handle) {
+  *handle = reinterpret_cast<Handle>(&something);
+  return CUDA_SUCCESS;
+}
+CUresult give(int* value, int what) {
+  *value = what;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+#define NOTHING(name, ...) \
+  CUresult name(__VA_ARGS__) { return CUDA_SUCCESS; }
+
+extern "C" {
+
+NOTHING(cuInit, unsigned)
+// The compiler's cache, which it can do without.
+CUresult cuGetExportTable(const void** table, const CUuuid*) {
+  *table = nullptr;
+  return CUDA_ERROR_NOT_FOUND;
+}
+CUresult cuDriverGetVersion(int* version) { return give(version, CUDA_VERSION); }
+CUresult cuDeviceGetCount(int* count) { return give(count, 1); }
+CUresult cuDeviceGet(CUdevice* device, int) { return give(device, 0); }
+CUresult cuGetErrorName(CUresult, const char** name) {
+  *name = "none";
+  return CUDA_SUCCESS;
+}
+CUresult cuGetErrorString(CUresult, const char** text) {
+  *text = "none";
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(CUcontext* context) { return give(context); }
+CUresult cuCtxPopCurrent(CUcontext* context) { return give(context); }
+NOTHING(cuCtxPushCurrent, CUcontext)
+NOTHING(cuCtxGetLimit, size_t*, CUlimit)
+CUresult cuStreamGetCtx(CUstream, CUcontext* context) { return give(context); }
+
+CUresult cuLibraryLoadData(CUlibrary* library, const void*, CUjit_option*, void**, unsigned, CUlibraryOption*,
+                           void**, unsigned) {
+  return give(library);
+}
+CUresult cuLibraryLoadFromFile(CUlibrary* library, const char*, CUjit_option*, void**, unsigned,
+                               CUlibraryOption*, void**, unsigned) {
+  return give(library);
+}
+NOTHING(cuLibraryUnload, CUlibrary)
+CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary, const char*) { return give(kernel); }
+NOTHING(cuKernelSetAttribute, CUfunction_attribute, int, CUkernel, CUdevice)
+CUresult cuKernelGetAttribute(int* value, CUfunction_attribute, CUkernel, CUdevice) { return give(value, 0); }
+CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction, const CUlaunchConfig*) {
+  return give(size, 1);
+}
+
+NOTHING(cuLinkCreate, unsigned, CUjit_option*, void**, CUlinkState*)
+NOTHING(cuLinkAddData, CUlinkState, CUjitInputType, void*, size_t, const char*, unsigned, CUjit_option*,
+        void**)
+NOTHING(cuLinkComplete, CUlinkState, void**, size_t*)
+NOTHING(cuLinkDestroy, CUlinkState)
+NOTHING(cuLaunchKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+        CUstream, void**, void**)
+NOTHING(cuLaunchCooperativeKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+        unsigned, CUstream, void**)
+NOTHING(cuLaunchKernelEx, const CUlaunchConfig*, CUfunction, void**, void**)
+
+}  // extern "C"

@@ -1,0 +1,103 @@
+// That cuDNN makes plans for the graphs of attention, for a Hopper GPU that is described to it: no GPU is
+// needed. Skipped, by name, where the library cannot be loaded.
+#include "ingot/ops/plan_cudnn.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "ingot/ops/attention_graph.h"
+
+namespace ingot::testing {
+namespace {
+
+struct Case {
+  const char* name;
+  AttentionShape s;
+  DType dtype = DType::bf16;
+  bool has_documents = false;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class CudnnPlans : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (!library) GTEST_SKIP() << cudnn::kLibrary << " cannot be loaded";
+    std::ifstream file(INGOT_SOURCE_DIR "/tests/cudnn/h200.json");
+    std::stringstream text;
+    text << file.rdbuf();
+    target.description = text.str();
+  }
+
+  // As the layers call it: q, k and v in one (B,T,(H+2K)*D) buffer, and their gradients in another.
+  FusedAttention problem() const {
+    const auto& s = GetParam().s;
+    const int64_t width = (s.H + 2 * s.K) * s.D, flat = s.H * s.D;
+    const FusedAttention::Strides packed{s.T * width, width, s.D}, alone{s.T * flat, flat, s.D};
+    FusedAttention p;
+    p.dtype = GetParam().dtype;
+    p.B = s.B, p.T = s.T, p.H = s.H, p.K = s.K, p.D = s.D;
+    p.scale = 0.125f;
+    p.has_documents = GetParam().has_documents;
+    p.q = p.k = p.v = p.dq = p.dk = p.dv = packed;
+    p.out = p.d_out = alone;
+    return p;
+  }
+
+  std::unique_ptr<cudnn::Library> library = cudnn::Library::load();
+  cudnn::Target target;
+};
+
+TEST_P(CudnnPlans, ForwardAndBackwardFitTheirScratch) {
+  const AttentionGraph forward = attention_forward_graph(problem());
+  const auto plan = cudnn::Plan::make(*library, forward.graph, target, fused_forward_bytes());
+  EXPECT_TRUE(plan.has_value()) << "forward";
+
+  const AttentionGraph backward = attention_backward_graph(problem());
+  const auto& s = GetParam().s;
+  const size_t rows = static_cast<size_t>(s.B * s.H * s.T);
+  const size_t own_bytes = rows * sizeof(float) * static_cast<size_t>(1 + s.D) + 1024;
+  const auto back = cudnn::Plan::make(*library, backward.graph, target, fused_backward_bytes(s) - own_bytes);
+  ASSERT_TRUE(back.has_value()) << "backward";
+  // Never a buffer of scores: were T twice as long, so would the scratch be.
+  EXPECT_LT(back->workspace_bytes(), rows * static_cast<size_t>(s.D) * 8 + (1 << 20));
+}
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudnnPlans,
+                         ::testing::Values(Case{"gpt2_124m", {4, 1024, 1024, 12, 12, 64}},
+                                           Case{"odd_length", {2, 1000, 1000, 4, 4, 80}, DType::f16},
+                                           Case{"widest", {2, 512, 512, 4, 2, 256}},
+                                           Case{"short", {1, 7, 7, 2, 1, 8}},
+                                           Case{"documents", {2, 512, 512, 8, 2, 128}, DType::bf16, true}),
+                         case_name);
+
+// The models of bench/gpu, and every width between.
+INSTANTIATE_TEST_SUITE_P(SlowShapes, CudnnPlans,
+                         ::testing::Values(Case{"llama_350m", {16, 2048, 2048, 16, 16, 64}},
+                                           Case{"llama_1_3b", {4, 2048, 2048, 16, 16, 128}},
+                                           Case{"long", {1, 16384, 16384, 32, 8, 128}},
+                                           Case{"d16", {2, 512, 512, 4, 4, 16}},
+                                           Case{"d24", {2, 512, 512, 4, 4, 24}, DType::bf16, true},
+                                           Case{"d96", {2, 512, 512, 4, 1, 96}},
+                                           Case{"d128_f16", {2, 512, 512, 8, 8, 128}, DType::f16, true},
+                                           Case{"d160", {2, 512, 512, 4, 4, 160}},
+                                           Case{"d192", {2, 512, 512, 4, 4, 192}, DType::bf16, true},
+                                           Case{"d256", {2, 512, 512, 4, 4, 256}, DType::f16}),
+                         case_name);
+
+// cuDNN matches graphs by their nodes: 14 forward, 22 backward, and what a document mask and shared keys add.
+TEST(CudnnGraphs, HaveTheNodesThatCudnnMatches) {
+  FusedAttention p{.dtype = DType::bf16, .B = 1, .T = 64, .H = 4, .K = 4, .D = 64, .scale = 1};
+  EXPECT_EQ(attention_forward_graph(p).graph.operations.size(), 14u);
+  EXPECT_EQ(attention_backward_graph(p).graph.operations.size(), 22u);
+  p.has_documents = true;
+  EXPECT_EQ(attention_forward_graph(p).graph.operations.size(), 16u);
+  p.K = 2;
+  EXPECT_EQ(attention_backward_graph(p).graph.operations.size(), 26u);
+}
+
+}  // namespace
+}  // namespace ingot::testing

@@ -1,0 +1,142 @@
+// The graphs that cuDNN makes kernels of, computed in fp64 and compared with attention's reference.
+#include "ingot/ops/attention_graph.h"
+
+#include "tests/reference/attention.h"
+#include "tests/reference/head_tensor.h"
+#include "tests/reference/op_graph.h"
+
+namespace ingot::testing {
+namespace {
+
+struct Case {
+  const char* name;
+  AttentionShape s;
+  int64_t document = 0;  // length of every document but the last; 0: one document
+};
+
+class AttentionGraphs : public ::testing::TestWithParam<Case> {
+ protected:
+  AttentionShape s = GetParam().s;
+  int64_t width = (s.H + 2 * s.K) * s.D;
+  AttentionConfig config{.scale = 0.3f};
+  Buffer packed = random_tensor(DType::bf16, {s.B, s.T, width}, 1, 2.0);
+  Buffer d_out = random_tensor(DType::bf16, {s.B, s.T, s.H, s.D}, 2);
+  Buffer out = zeros(DType::bf16, {s.B, s.T, s.H, s.D}), d_packed = zeros(DType::bf16, {s.B, s.T, width});
+  std::vector<int32_t> starts = [this] {
+    std::vector<int32_t> values;
+    for (int64_t i = 0; GetParam().document > 0 && i < s.B * s.T; ++i)
+      values.push_back(static_cast<int32_t>(i % s.T / GetParam().document * GetParam().document));
+    return values;
+  }();
+  Tensor doc_start = starts.empty() ? Tensor{} : Tensor(starts.data(), DType::i32, {s.B, s.T});
+
+  Tensor part(const Tensor& t, int64_t first, int64_t heads) const {
+    return t.columns(first * s.D, (first + heads) * s.D).split_last(heads, s.D);
+  }
+  Tensor q(const Tensor& t) const { return part(t, 0, s.H); }
+  Tensor k(const Tensor& t) const { return part(t, s.H, s.K); }
+  Tensor v(const Tensor& t) const { return part(t, s.H + s.K, s.K); }
+  FusedAttention problem() const {
+    auto found = fused_attention(q(packed), k(packed), v(packed), out, doc_start, config);
+    EXPECT_TRUE(found && add_gradients(*found, q(d_packed), k(d_packed), v(d_packed), d_out));
+    return found.value_or(FusedAttention{});
+  }
+  AttentionCase reference() const {
+    return {s, true, starts, static_cast<double>(config.scale), config.dropout};
+  }
+
+  // The memory of a view as the graph sees it, from its first element on.
+  static Doubles memory_of(const Tensor& t) {
+    Doubles values;
+    const int64_t last = (t.dim(0) - 1) * t.strides[0] + (t.dim(1) - 1) * t.strides[1] +
+                         (t.dim(2) - 1) * t.strides[2] + t.dim(3);
+    for (int64_t i = 0; i < last; ++i) values.push_back(element(t, static_cast<size_t>(i)));
+    return values;
+  }
+  // The view's elements of such memory.
+  static Doubles elements(const Doubles& memory, const Tensor& like) {
+    Doubles values;
+    for (int64_t b = 0; b < like.dim(0); ++b)
+      for (int64_t t = 0; t < like.dim(1); ++t)
+        for (int64_t h = 0; h < like.dim(2); ++h)
+          for (int64_t d = 0; d < like.dim(3); ++d)
+            values.push_back(memory.at(
+                static_cast<size_t>(b * like.strides[0] + t * like.strides[1] + h * like.strides[2] + d)));
+    return values;
+  }
+  GraphMemory inputs(const AttentionGraph& g) const {
+    GraphMemory memory{{g.q, memory_of(q(packed))}, {g.k, memory_of(k(packed))}, {g.v, memory_of(v(packed))}};
+    if (doc_start) memory[g.doc_start] = Doubles(starts.begin(), starts.end());
+    return memory;
+  }
+};
+
+void expect_equal(const Doubles& got, const Doubles& want, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (size_t i = 0; i < want.size(); ++i)  // fp64 in another order
+    ASSERT_NEAR(got[i], want[i], 1e-11 * std::max(1.0, std::abs(want[i]))) << what << "[" << i << "]";
+}
+
+TEST_P(AttentionGraphs, ComputeTheFormula) {
+  const Doubles qs = gather(q(packed)), ks = gather(k(packed)), vs = gather(v(packed));
+  const AttentionResult want = attention_reference(reference(), qs, ks, vs);
+  const auto rows = static_cast<size_t>(s.B * s.H * s.T);
+
+  const AttentionGraph f = attention_forward_graph(problem());
+  GraphMemory memory = inputs(f);
+  memory[f.out] = memory_of(out);
+  memory[f.lse] = Doubles(rows);
+  GraphReference(f.graph, memory);
+  expect_equal(elements(memory[f.out], out), want.out, "out");
+  expect_equal(memory[f.lse], want.lse, "lse");
+
+  const AttentionGraph b = attention_backward_graph(problem());
+  GraphMemory back = inputs(b);
+  back[b.out] = want.out;
+  back[b.lse] = want.lse;
+  back[b.d_out] = memory_of(d_out);
+  back[b.dq] = memory_of(q(d_packed));
+  back[b.dk] = memory_of(k(d_packed));
+  back[b.dv] = memory_of(v(d_packed));
+  back[b.delta] = Doubles(rows);
+  back[b.dq_sum] = Doubles(rows * static_cast<size_t>(s.D));
+  GraphReference(b.graph, back);
+  const AttentionGradient grads = attention_gradient_reference(reference(), qs, ks, vs, gather(d_out));
+  expect_equal(elements(back[b.dq], q(d_packed)), grads.dq, "dq");
+  expect_equal(elements(back[b.dk], k(d_packed)), grads.dk, "dk");
+  expect_equal(elements(back[b.dv], v(d_packed)), grads.dv, "dv");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionGraphs,
+                         ::testing::Values(Case{"one_head", {1, 7, 7, 1, 1, 8}},
+                                           Case{"heads", {2, 9, 9, 3, 3, 16}},
+                                           Case{"shared_keys", {2, 11, 11, 4, 2, 8}},
+                                           Case{"documents", {2, 12, 12, 2, 1, 8}, 5}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// What cuDNN has no kernel for, or would compute otherwise.
+TEST(FusedAttention, TakesOnlyWhatCudnnHas) {
+  const auto is_taken = [](DType dtype, const AttentionShape& s, const AttentionConfig& config) {
+    const Buffer q(dtype, {s.B, s.T, s.H, s.D}), k(dtype, {s.B, s.S, s.K, s.D});
+    return fused_attention(q, k, k, q, {}, config).has_value();
+  };
+  const AttentionConfig plain{.scale = 1};
+  AttentionConfig dropping = plain, full = plain;
+  dropping.dropout.p = 0.1f;
+  full.is_causal = false;
+  EXPECT_TRUE(is_taken(DType::bf16, {1, 16, 16, 2, 1, 64}, plain));
+  EXPECT_TRUE(is_taken(DType::f16, {1, 7, 7, 2, 2, 256}, plain));
+  EXPECT_FALSE(is_taken(DType::f32, {1, 16, 16, 2, 1, 64}, plain));
+  EXPECT_FALSE(is_taken(DType::bf16, {1, 16, 16, 2, 1, 64}, dropping));
+  EXPECT_FALSE(is_taken(DType::bf16, {1, 16, 16, 2, 1, 64}, full));
+  EXPECT_FALSE(is_taken(DType::bf16, {1, 1, 16, 2, 1, 64}, plain));
+  EXPECT_FALSE(is_taken(DType::bf16, {1, 16, 16, 2, 1, 60}, plain));
+  EXPECT_FALSE(is_taken(DType::bf16, {1, 16, 16, 2, 1, 264}, plain));
+  // A row that begins between 16-byte words.
+  const Buffer rows(DType::bf16, {1, 4, 72});
+  const Tensor shifted = rows.tensor().columns(4, 68).split_last(1, 64);
+  EXPECT_FALSE(fused_attention(shifted, shifted, shifted, shifted, {}, plain));
+}
+
+}  // namespace
+}  // namespace ingot::testing

@@ -1,0 +1,127 @@
+// An OpGraph computed in double precision, operation by operation, straight from their definitions.
+#pragma once
+
+#include <map>
+
+#include "ingot/ops/op_graph.h"
+#include "tests/reference/numeric.h"
+
+namespace ingot::testing {
+
+// What lies in the memory of a graph's tensors, placed by their strides.
+using GraphMemory = std::map<OpGraph::Value, Doubles>;
+
+class GraphReference {
+ public:
+  // Reads and writes `memory`.
+  GraphReference(const OpGraph& graph, GraphMemory& memory) : graph_(graph), values_(graph.tensors.size()) {
+    for (const OpGraph::Operation& o : graph.operations) run(o, memory);
+  }
+
+ private:
+  using Value = OpGraph::Value;
+  using Op = OpGraph::Op;
+
+  template <typename F>
+  static void for_each(const Extent4& shape, F&& f) {
+    Extent4 at{};
+    for (at[0] = 0; at[0] < shape[0]; ++at[0])
+      for (at[1] = 0; at[1] < shape[1]; ++at[1])
+        for (at[2] = 0; at[2] < shape[2]; ++at[2])
+          for (at[3] = 0; at[3] < shape[3]; ++at[3]) f(at);
+  }
+  static size_t offset(const Extent4& at, const Extent4& strides) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < 4; ++i) sum += at[i] * strides[i];
+    return static_cast<size_t>(sum);
+  }
+
+  // Element `at` of a tensor, whose dims of one element repeat.
+  double get(Value v, Extent4 at, const GraphMemory& memory) const {
+    const OpGraph::Tensor& t = graph_.at(v);
+    if (t.place == OpGraph::Place::kConstant) return static_cast<double>(t.constant);
+    for (size_t i = 0; i < 4; ++i)
+      if (t.shape[i] == 1) at[i] = 0;
+    const auto kept = memory.find(v);
+    if (kept != memory.end()) return kept->second.at(offset(at, t.strides));
+    return values_[static_cast<size_t>(v)].at(offset(at, row_major(t.shape)));
+  }
+  void put(Value v, const Extent4& at, double value, GraphMemory& memory) {
+    const OpGraph::Tensor& t = graph_.at(v);
+    if (t.place == OpGraph::Place::kMemory) {
+      memory.at(v).at(offset(at, t.strides)) = value;
+      return;
+    }
+    Doubles& kept = values_[static_cast<size_t>(v)];
+    kept.resize(static_cast<size_t>(t.shape[0] * t.shape[1] * t.shape[2] * t.shape[3]));
+    kept[offset(at, row_major(t.shape))] = value;
+  }
+
+  double elementwise(const OpGraph::Operation& o, const Extent4& at, const GraphMemory& memory) const {
+    const auto in = [&](size_t i) { return get(o.in[i], at, memory); };
+    switch (o.op) {
+      case Op::kMultiply:
+        return in(0) * in(1);
+      case Op::kAdd:
+        return in(0) + in(1);
+      case Op::kSubtract:
+        return in(0) - in(1);
+      case Op::kDivide:
+        return in(0) / in(1);
+      case Op::kExp:
+        return std::exp(in(0));
+      case Op::kLog:
+        return std::log(in(0));
+      case Op::kCopy:
+        return in(0);
+      case Op::kIsAtLeast:
+        return in(0) >= in(1) ? 1 : 0;
+      case Op::kSelect:
+        return in(2) != 0 ? in(0) : in(1);
+      default:
+        return static_cast<double>(at[static_cast<size_t>(o.axis)]);
+    }
+  }
+
+  // Over the axes where out has one element, or, of the heads, one for several.
+  void reduce(const OpGraph::Operation& o, GraphMemory& memory) {
+    const Extent4 &from = graph_.at(o.in[0]).shape, &to = graph_.at(o.out).shape;
+    std::map<Extent4, double> found;
+    for_each(from, [&](const Extent4& at) {
+      Extent4 place = at;
+      for (size_t i = 0; i < 4; ++i) place[i] = at[i] / (from[i] / to[i]);
+      const double value = get(o.in[0], at, memory);
+      const auto [entry, is_first] = found.emplace(place, value);
+      if (!is_first)
+        entry->second = o.op == Op::kSum ? entry->second + value : std::max(entry->second, value);
+    });
+    for (const auto& [at, value] : found) put(o.out, at, value, memory);
+  }
+
+  void multiply(const OpGraph::Operation& o, GraphMemory& memory) {
+    const Extent4 &a = graph_.at(o.in[0]).shape, &b = graph_.at(o.in[1]).shape;
+    for_each({a[0], a[1], a[2], b[3]}, [&](const Extent4& at) {
+      double sum = 0;
+      for (int64_t k = 0; k < a[3]; ++k)
+        sum += get(o.in[0], {at[0], at[1], at[2], k}, memory) *
+               get(o.in[1], {at[0], at[1] / (a[1] / b[1]), k, at[3]}, memory);
+      put(o.out, at, sum, memory);
+    });
+  }
+
+  void run(const OpGraph::Operation& o, GraphMemory& memory) {
+    if (o.op == Op::kMatrixProduct) return multiply(o, memory);
+    if (o.op == Op::kSum || o.op == Op::kMax) return reduce(o, memory);
+    if (o.op == Op::kReshape)  // the only ones made are transpositions of the last two dims
+      return for_each(graph_.at(o.out).shape, [&](const Extent4& at) {
+        put(o.out, at, get(o.in[0], {at[0], at[1], at[3], at[2]}, memory), memory);
+      });
+    for_each(graph_.at(o.out).shape,
+             [&](const Extent4& at) { put(o.out, at, elementwise(o, at, memory), memory); });
+  }
+
+  const OpGraph& graph_;
+  std::vector<Doubles> values_;
+};
+
+}  // namespace ingot::testing
