@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/parallel/mesh_parts.h"
 
@@ -25,6 +26,14 @@ void choose_threads(const RunConfig& config, const MpiJob& job) {
   if (config.train.threads > 0 || std::getenv("OMP_NUM_THREADS")) return;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   set_num_threads(std::clamp(cores / job.ranks_on_node(), 1, num_threads()));
+}
+// The ranks of a machine take its devices in turn.
+void choose_device([[maybe_unused]] const RunConfig& config, [[maybe_unused]] const MpiJob& job) {
+  if constexpr (kHasCuda) {
+    if (config.train.device != Device::kCuda) return;
+    const auto devices = static_cast<int>(cuda::devices().size());
+    cuda::use_device(job.rank_on_node() % devices);
+  }
 }
 #endif
 
@@ -43,6 +52,7 @@ void launch(const RunConfig& config, [[maybe_unused]] const std::atomic<bool>& i
     try {
       check_layout(config, job.world().size());
       choose_threads(config, job);
+      choose_device(config, job);
       mesh.emplace(Mesh::make(job.world(), mesh_shape(config.parallel)));
       body(job.world(), *mesh);
       return;

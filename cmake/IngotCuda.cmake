@@ -21,12 +21,17 @@ endif()
 
 # Their headers are enough: the libraries are loaded where they are used.
 set(INGOT_HAS_CUDNN OFF)
+set(INGOT_HAS_NCCL OFF)
 if(INGOT_HAS_CUDA)
   find_path(CUDNN_INCLUDE_DIR cudnn_backend.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   if(CUDNN_INCLUDE_DIR)
     set(INGOT_HAS_CUDNN ON)
   endif()
-  message(STATUS "cuDNN: ${CUDNN_INCLUDE_DIR}")
+  if(NCCL_INCLUDE_DIR)
+    set(INGOT_HAS_NCCL ON)
+  endif()
+  message(STATUS "cuDNN: ${CUDNN_INCLUDE_DIR}, NCCL: ${NCCL_INCLUDE_DIR}")
 endif()
 
 # fmt 9 takes nvcc for a compiler without constexpr, and then fails on its own consteval.

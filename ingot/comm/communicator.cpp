@@ -35,6 +35,29 @@ class SelfCommunicator : public Communicator {
 
 }  // namespace
 
+const char* kind_name(CommOperation::Kind kind) {
+  using Kind = CommOperation::Kind;
+  switch (kind) {
+    case Kind::kAllReduce:
+      return "all_reduce";
+    case Kind::kAllGather:
+      return "all_gather_into";
+    case Kind::kReduceScatter:
+      return "reduce_scatter";
+    case Kind::kAllToAll:
+      return "all_to_all";
+    case Kind::kBroadcast:
+      return "broadcast";
+    case Kind::kBarrier:
+      return "barrier";
+    case Kind::kSend:
+      return "send";
+    case Kind::kReceive:
+      return "receive";
+  }
+  return "?";
+}
+
 bool Pending::is_done() const { return !comm_ || comm_->is_done(ticket_); }
 
 void Pending::wait() {
@@ -44,9 +67,11 @@ void Pending::wait() {
 
 Pending Communicator::begin(const CommOperation& o) {
   for (const Tensor* t : {&o.out, &o.in})
-    INGOT_CHECK(t->is_contiguous() && t->device == Device::kCpu,
-                "{} of group {}: tensors must be contiguous and on the host, got {}", o.name, name_,
-                t->shape.to_string());
+    INGOT_CHECK(t->is_contiguous() && (t->device == Device::kCpu || t->device == reach_),
+                "{} of group {}: tensors must be contiguous and on the {}, got {} on {}", o.name, name_,
+                reach_ == Device::kCpu ? "host" : "host or the device", t->shape.to_string(),
+                ingot::name(t->device));
+  INGOT_CHECK(o.out.device == o.in.device, "{} of group {}: tensors on two devices", o.name, name_);
   return Pending(*this, start(o));
 }
 

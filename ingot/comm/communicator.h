@@ -9,6 +9,10 @@
 // Sums are taken in order of the ranks, of 16-bit floats in f32 and rounded once: every rank gets the same
 // bits, and the bits do not depend on the transport.
 //
+// Tensors lie on the host; or, where a group is made for a device (comm/device_group.h), on that device too.
+// Such an operation reads what was given to the device's stream before it was started, and what is given to
+// it after wait() sees the result.
+//
 // The name of an operation (at most 47 bytes are kept) is what traces and the watchdog call it. A transport
 // that fails, or a rank that does not come within the time limit, ends the job on all ranks. One thread at a
 // time starts and waits.
@@ -43,6 +47,8 @@ struct CommOperation {
   int peer = 0;  // root of a broadcast, the other end of a message
 };
 
+const char* kind_name(CommOperation::Kind kind);  // "all_reduce"
+
 class Communicator;
 
 // An operation under way. It must be waited for before it is forgotten.
@@ -58,9 +64,19 @@ class [[nodiscard]] Pending {
   uint64_t ticket_ = 0;
 };
 
+// What a watchdog is told of the operations of a group that run on a device, one after the other. Any thread.
+class OperationNotes {
+ public:
+  virtual ~OperationNotes() = default;
+  virtual void begin(const char* kind, const std::string& name) = 0;
+  virtual void end() = 0;
+};
+
 class Communicator {
  public:
-  Communicator(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {}
+  // reach: the device, beside the host, whose tensors can be operands.
+  Communicator(std::string name, int rank, int size, Device reach = Device::kCpu)
+      : name_(std::move(name)), rank_(rank), size_(size), reach_(reach) {}
   virtual ~Communicator() = default;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -104,6 +120,9 @@ class Communicator {
   // one.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string name) = 0;
 
+  // Notes for another group of the same ranks; null where nobody watches.
+  virtual std::unique_ptr<OperationNotes> notes([[maybe_unused]] std::string group) { return nullptr; }
+
  protected:
   friend class Pending;
   // The operation is checked. The ticket is what wait and is_done are asked about.
@@ -116,6 +135,7 @@ class Communicator {
 
   std::string name_;
   int rank_, size_;
+  Device reach_;
 };
 
 // A group of one: everything is done when it is started.

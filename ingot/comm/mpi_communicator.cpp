@@ -24,28 +24,6 @@ constexpr size_t kQueue = 64;  // collectives that may be under way
 constexpr uint64_t kMessageTicket = uint64_t{1} << 63;
 constexpr int64_t kSmallBytes = 16 << 10;  // an all_reduce up to this size goes in one round
 
-const char* kind_name(Kind kind) {
-  switch (kind) {
-    case Kind::kAllReduce:
-      return "all_reduce";
-    case Kind::kAllGather:
-      return "all_gather_into";
-    case Kind::kReduceScatter:
-      return "reduce_scatter";
-    case Kind::kAllToAll:
-      return "all_to_all";
-    case Kind::kBroadcast:
-      return "broadcast";
-    case Kind::kBarrier:
-      return "barrier";
-    case Kind::kSend:
-      return "send";
-    case Kind::kReceive:
-      return "receive";
-  }
-  return "?";
-}
-
 // A type to carry elements of that size in.
 MPI_Datatype carrier(DType dtype) {
   switch (size_bytes(dtype)) {
@@ -74,6 +52,17 @@ struct Signature {
 struct Operation {
   CommOperation what;
   std::array<char, 48> name{};
+};
+
+// A board of its own in what the watchdog reports.
+class BoardNotes final : public OperationNotes {
+ public:
+  BoardNotes(JobContext& context, std::string group) : board_(context, std::move(group)) {}
+  void begin(const char* kind, const std::string& name) override { board_.begin(kind, name); }
+  void end() override { board_.end(); }
+
+ private:
+  Board board_;
 };
 
 struct Message {
@@ -113,6 +102,10 @@ class MpiCommunicator : public Communicator {
     MPI_Comm part = MPI_COMM_NULL;
     check(MPI_Comm_split(comm_, color, key, &part), "MPI_Comm_split");
     return make_communicator(context_, part, std::move(name));
+  }
+
+  std::unique_ptr<OperationNotes> notes(std::string group) override {
+    return std::make_unique<BoardNotes>(context_, std::move(group));
   }
 
  private:

@@ -21,7 +21,7 @@ bool is_mpi_process() {
 
 struct MpiJob::State {
   mpi::JobContext context;
-  int ranks_on_node = 1;
+  int ranks_on_node = 1, rank_on_node = 0;
   std::unique_ptr<mpi::Watchdog> watchdog;
   std::unique_ptr<Communicator> world;
 };
@@ -41,6 +41,7 @@ MpiJob::MpiJob(const MpiOptions& options) {
   MPI_Comm node = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
   MPI_Comm_size(node, &state_->ranks_on_node);
+  MPI_Comm_rank(node, &state_->rank_on_node);
   MPI_Comm_free(&node);
   state_->watchdog = std::make_unique<mpi::Watchdog>(state_->context);
   MPI_Comm copy = MPI_COMM_NULL;
@@ -57,6 +58,7 @@ MpiJob::~MpiJob() {
 }
 
 int MpiJob::ranks_on_node() const { return state_->ranks_on_node; }
+int MpiJob::rank_on_node() const { return state_->rank_on_node; }
 
 Communicator& MpiJob::world() { return *state_->world; }
 

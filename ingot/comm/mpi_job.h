@@ -33,8 +33,9 @@ class MpiJob {
   MpiJob(const MpiJob&) = delete;
   MpiJob& operator=(const MpiJob&) = delete;
 
-  // How many of the ranks run on this machine, this one included.
+  // How many of the ranks run on this machine, this one included, and which of them it is.
   int ranks_on_node() const;
+  int rank_on_node() const;
 
   // All ranks. It and all groups split from it must be gone, but for the world itself, before the job.
   Communicator& world();

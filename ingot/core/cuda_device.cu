@@ -58,6 +58,8 @@ std::string no_device_reason() {
   return error == cudaSuccess ? "no device is visible" : cudaGetErrorString(error);
 }
 
+void use_device(int index) { INGOT_CUDA_CHECK(cudaSetDevice(index)); }
+
 int driver_version() {
   int version = 0;
   return cudaDriverGetVersion(&version) == cudaSuccess ? version : 0;

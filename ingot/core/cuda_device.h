@@ -40,6 +40,8 @@ struct DeviceInfo {
 // The devices that the driver shows; empty where there is none, and no_device_reason() then says why.
 std::vector<DeviceInfo> devices();
 std::string no_device_reason();
+// What this thread does goes to the device from here on; it is the first at first.
+void use_device(int index);
 
 // 13000 for CUDA 13.0; driver_version() is 0 where no driver is installed.
 int driver_version();

@@ -43,7 +43,7 @@ size_t extra_bytes_per_element(const DdpConfig& config) {
 size_t arena_bytes(const ResidentStore& store, const DdpConfig& config) {
   const size_t elements = store.grads_arena().capacity_bytes() / sizeof(float);
   return elements * extra_bytes_per_element(config) +
-         static_cast<size_t>(store.list().units()) * 2 * Arena::kAlign;
+         static_cast<size_t>(store.list().units()) * 2 * Arena::kDeviceAlign;
 }
 
 }  // namespace
@@ -64,8 +64,10 @@ DdpStore::DdpStore(ResidentStore& store, Communicator& group, const DdpConfig& c
       store_(store),
       group_(group),
       stream_(stream),
-      arena_("ddp payload", arena_bytes(store, config)) {
+      arena_("ddp payload", arena_bytes(store, config), memory_of(stream.device)) {
   config.validate();
+  INGOT_CHECK(!config.has_error_feedback || stream.device == Device::kCpu,
+              "DdpStore: error feedback has no kernel on a CUDA device");
   make_buckets(config);
   arenas_ = store.arenas();
   arenas_.push_back(&arena_);
@@ -98,7 +100,7 @@ void DdpStore::make_buckets(const DdpConfig& config) {
     const Tensor first = store_.get(b.first_unit).grad;
     const Shape shape{distance(first, store_.get(b.last_unit).grad)};
     b.name = fmt::format("gradients {}", &b - buckets_.data());
-    b.grad = Tensor(first.data, DType::f32, shape);
+    b.grad = Tensor(first.data, DType::f32, shape, first.device);
     const DType payload = payload_of(b.first_unit, config);
     if (payload != DType::f32) b.payload = arena_.alloc(payload, shape);
     if (config.has_error_feedback && b.payload) b.residual = arena_.alloc(DType::f32, shape);

@@ -33,7 +33,8 @@ struct DdpConfig {
 
 class DdpStore : public TrainingStore {
  public:
-  // Borrows all three. The ranks of `group` hold the same parameters. REQUIRES: store has gradients.
+  // Borrows all three. The ranks of `group` hold the same parameters. REQUIRES: store has gradients; group
+  // carries tensors of the stream's device.
   DdpStore(ResidentStore& store, Communicator& group, const DdpConfig& config, Stream& stream);
 
   ~DdpStore() override;  // waits for what is under way

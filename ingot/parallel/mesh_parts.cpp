@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "ingot/comm/device_group.h"
+
 namespace ingot {
 namespace {
 
@@ -128,9 +130,16 @@ Stages* MeshParts::make_stages(const Transformer& model, const RunConfig& config
 }
 
 SharedUpdate* MeshParts::shared_update(const RunConfig& config) {
-  if (update_group_->size() * mesh_.replicate->size() == 1) return nullptr;
+  const bool is_on_device = config.train.device == Device::kCuda;  // where every replica makes every update
+  if (is_on_device || update_group_->size() * mesh_.replicate->size() == 1) return nullptr;
   update_ = std::make_unique<MeshUpdate>(*update_group_, *mesh_.replicate, config.parallel.muon_payload);
   return update_.get();
+}
+
+Communicator& MeshParts::gradient_group(Stream& stream) {
+  if (stream.device == Device::kCpu) return *mesh_.dp;
+  device_dp_ = device_group(*mesh_.dp, stream);
+  return *device_dp_;
 }
 
 // What this rank has of every product.
@@ -146,7 +155,7 @@ TrainingStore& MeshParts::make_parts(const ParamList& list, const RunConfig& con
                                               config.train.device);
   if (mesh_.dp->size() == 1) return *resident_;
   ddp_ =
-      std::make_unique<DdpStore>(*resident_, *mesh_.dp,
+      std::make_unique<DdpStore>(*resident_, gradient_group(stream),
                                  DdpConfig{.bucket_bytes = parallel.bucket_mb << 20,
                                            .payload = parallel.payload,
                                            .payload_ends = parallel.payload_ends.value_or(parallel.payload),

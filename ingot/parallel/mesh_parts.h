@@ -40,6 +40,7 @@ class MeshParts : public TrainerParts {
  private:
   TrainingStore& make_parts(const ParamList& list, const RunConfig& config, Stream& stream);
   StagePlan plan_stages(const RunConfig& config);
+  Communicator& gradient_group(Stream& stream);  // the data-parallel ranks, for where gradients lie
 
   Communicator& world_;
   Mesh& mesh_;
@@ -52,6 +53,7 @@ class MeshParts : public TrainerParts {
   ParamList own_list_;                    // of this rank's units
   std::unique_ptr<TensorStore> tensor_store_;
   std::unique_ptr<ResidentStore> resident_;
+  std::unique_ptr<Communicator> device_dp_;  // mesh_.dp, for tensors of a device
   std::unique_ptr<DdpStore> ddp_;
   std::unique_ptr<FsdpStore> fsdp_;
   std::unique_ptr<PipelineStore> pipeline_store_;

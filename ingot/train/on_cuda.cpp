@@ -42,6 +42,13 @@ void validate_fp8(const RunConfig& config) {
            fmt::format("{}", tokens));
 }
 
+void validate_ranks(const ParallelConfig& parallel) {
+  if (parallel.ranks() != parallel.dp) refuse("parallel", "replicas (parallel.dp)", parallel.to_string());
+  for (const DType payload : {parallel.payload, parallel.payload_ends.value_or(parallel.payload)})
+    if (payload == DType::f16) refuse("parallel.payload", "f32 or bf16", "f16");
+  if (parallel.has_error_feedback) refuse("parallel.error_feedback", "false", "true");
+}
+
 }  // namespace
 
 void validate_on_cuda(const RunConfig& config) {
@@ -53,7 +60,7 @@ void validate_on_cuda(const RunConfig& config) {
   validate_rule(config.optimizer.rule, "optimizer.kind");
   for (size_t i = 0; i < config.optimizer.groups.size(); ++i)
     validate_rule(config.optimizer.groups[i].rule, fmt::format("optimizer.group {}: kind", i + 1));
-  if (config.parallel.ranks() > 1) refuse("parallel", "one rank", config.parallel.to_string());
+  validate_ranks(config.parallel);
 }
 
 void require_device(Device device) {

@@ -108,9 +108,9 @@ void check_trained_loss(const RawLoss& raw, double limit, int64_t step) {
 
 Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
     : config_(config),
+      stream_(make_stream(config.train.device)),
       parts_(std::move(parts)),
       share_(parts_->share(config.train)),
-      stream_(make_stream(config.train.device)),
       model_(config.model.resolved(), config.precision.compute, config.head, config.precision.fp8,
              parts_->tensor_share(config)),
       fp8_(model_.fp8_tensors(),

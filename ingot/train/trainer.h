@@ -118,10 +118,10 @@ class Trainer {
   NonFinite find_bad_loss(Loader& loader, int64_t first_sample, int64_t micros);
 
   RunConfig config_;
-  std::unique_ptr<TrainerParts> parts_;
-  DataShare share_;
   Trace trace_;
   Stream stream_;
+  std::unique_ptr<TrainerParts> parts_;
+  DataShare share_;
   Transformer model_;
   Fp8State fp8_;
   TrainingStore& params_;

@@ -188,6 +188,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
   return cudaSuccess;
 }
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {"simulated on the host", 9, 0, 4, 1 << 20, size_t{1} << 30};
   return cudaSuccess;

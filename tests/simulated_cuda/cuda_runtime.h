@@ -116,6 +116,7 @@ inline const char* cudaGetErrorString(cudaError_t) { return "simulated error"; }
 inline const char* cudaGetErrorName(cudaError_t) { return "simulatedError"; }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);

@@ -1,0 +1,136 @@
+#include "ingot/comm/device_group.h"
+
+#include <optional>
+#include <vector>
+
+#include "ingot/comm/nccl_group.h"
+#include "ingot/core/arena.h"
+#include "ingot/core/copy.h"
+#include "ingot/core/cuda_device.h"
+
+namespace ingot {
+namespace {
+
+using Kind = CommOperation::Kind;
+
+// Pinned memory of one operation.
+class Place {
+ public:
+  // One tensor, or, where out is not in, two.
+  CommOperation on_host(const CommOperation& o) {
+    const bool is_one =
+        o.kind != Kind::kAllGather && o.kind != Kind::kReduceScatter && o.kind != Kind::kAllToAll;
+    const size_t wanted = o.out.bytes() + (is_one ? 0 : o.in.bytes()) + 2 * Arena::kDeviceAlign;
+    if (!arena_ || arena_->capacity_bytes() < wanted) arena_.emplace("staged", wanted, Memory::kPinned);
+    arena_->release_to(0);
+    CommOperation there = o;
+    there.out = arena_->alloc(o.out.dtype, o.out.shape);
+    there.in = is_one ? there.out : arena_->alloc(o.in.dtype, o.in.shape);
+    return there;
+  }
+
+ private:
+  std::optional<Arena> arena_;
+};
+
+class StagedGroup final : public Communicator {
+ public:
+  StagedGroup(Communicator& host, Stream& stream)
+      : Communicator(host.name(), host.rank(), host.size(), stream.device), host_(host), stream_(stream) {}
+  StagedGroup(std::unique_ptr<Communicator> host, Stream& stream) : StagedGroup(*host, stream) {
+    owned_ = std::move(host);
+  }
+
+  std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
+    return std::make_unique<StagedGroup>(host_.split(color, key, std::move(name)), stream_);
+  }
+  std::unique_ptr<OperationNotes> notes(std::string group) override { return host_.notes(std::move(group)); }
+
+ private:
+  struct Slot {
+    bool is_used = false;
+    Pending pending;
+    Tensor there, result;  // on the host, and where it goes on the device; absent if it goes nowhere
+    Place place;
+  };
+
+  uint64_t start(const CommOperation& o) override {
+    const size_t index = free_slot();
+    Slot& slot = slots_[index];
+    slot.is_used = true;
+    slot.there = slot.result = {};
+    if (o.in.device == Device::kCpu) {
+      slot.pending = relay(host_, o);
+      return index;
+    }
+    // What waits for the stream below is also what made the slot's last result leave its memory.
+    synchronize(stream_);
+    const CommOperation there = slot.place.on_host(o);
+    if (o.kind != Kind::kReceive) copy(there.in, o.in, stream_);
+    synchronize(stream_);
+    if (o.kind != Kind::kSend) slot.there = there.out, slot.result = o.out;
+    slot.pending = relay(host_, there);
+    return index;
+  }
+
+  bool is_done(uint64_t ticket) override { return slots_[ticket].pending.is_done(); }
+
+  void wait(uint64_t ticket) override {
+    Slot& slot = slots_[ticket];
+    slot.pending.wait();
+    if (slot.result) copy(slot.result, slot.there, stream_);
+    slot.is_used = false;
+  }
+
+  size_t free_slot() {
+    for (size_t i = 0; i < slots_.size(); ++i)
+      if (!slots_[i].is_used) return i;
+    slots_.emplace_back();
+    return slots_.size() - 1;
+  }
+
+  Communicator& host_;
+  Stream& stream_;
+  std::unique_ptr<Communicator> owned_;  // host_, where a split made it
+  std::vector<Slot> slots_;
+};
+
+}  // namespace
+
+Pending relay(Communicator& group, const CommOperation& o) {
+  switch (o.kind) {
+    case Kind::kAllReduce:
+      return group.start_all_reduce(o.name, o.out, o.op);
+    case Kind::kAllGather:
+      return group.start_all_gather_into(o.name, o.out, o.in);
+    case Kind::kReduceScatter:
+      return group.start_reduce_scatter(o.name, o.out, o.in, o.op);
+    case Kind::kAllToAll:
+      return group.start_all_to_all(o.name, o.out, o.in);
+    case Kind::kBroadcast:
+      return group.start_broadcast(o.name, o.out, o.peer);
+    case Kind::kSend:
+      return group.start_send(o.name, o.out, o.peer);
+    case Kind::kReceive:
+      return group.start_receive(o.name, o.out, o.peer);
+    case Kind::kBarrier:
+      group.barrier(o.name);
+  }
+  return {};
+}
+
+std::unique_ptr<Communicator> staged_group(Communicator& host, Stream& stream) {
+  return std::make_unique<StagedGroup>(host, stream);
+}
+
+std::unique_ptr<Communicator> device_group(Communicator& host, Stream& stream) {
+  if constexpr (kHasCuda) {
+    if constexpr (kHasNccl) {
+      if (stream.device == Device::kCuda)
+        if (auto group = nccl::make_group(host, stream)) return group;
+    }
+  }
+  return staged_group(host, stream);
+}
+
+}  // namespace ingot

@@ -1,0 +1,139 @@
+// Several ranks with one simulated CUDA device each: tensors that pass through the host, and replicas of a
+// model.
+#include <cstring>
+
+#include "ingot/comm/device_group.h"
+#include "ingot/core/copy.h"
+#include "ingot/core/staging.h"
+#include "tests/parallel/mpi/ranks_fixture.h"
+
+namespace ingot {
+namespace {
+
+// Numbers that depend on who has them, as f32 on the device.
+class OnDevice {
+ public:
+  OnDevice(int64_t n, Stream& stream, int salt)
+      : arena_("test", static_cast<size_t>(n) * sizeof(float) + 256, Memory::kDevice),
+        t_(arena_.alloc(DType::f32, {n})),
+        stream_(stream) {
+    Staging staging;
+    const Tensor host = staging.room(t_);
+    for (int64_t i = 0; i < n; ++i) host.as<float>()[i] = static_cast<float>(salt * 100 + i);
+    staging.write(t_, stream);
+  }
+  const Tensor& tensor() const { return t_; }
+  std::vector<float> read() const {
+    Staging staging;
+    const Tensor host = staging.read(t_, stream_);
+    return {host.as<float>(), host.as<float>() + host.elements()};
+  }
+
+ private:
+  Arena arena_;
+  Tensor t_;
+  Stream& stream_;
+};
+
+class StagedGroup : public ::testing::Test {
+ protected:
+  Stream stream = make_stream(Device::kCuda);
+  std::unique_ptr<Communicator> group = device_group(*world, stream);
+  int rank = world->rank(), size = world->size();
+  // The sum of all ranks' salts.
+  float salts = static_cast<float>(size * (size - 1) / 2 * 100);
+};
+
+TEST_F(StagedGroup, CollectivesAreThoseOfTheHost) {
+  const OnDevice sum(5, stream, rank), top(3, stream, rank), mine(2, stream, rank);
+  const OnDevice all(2 * size, stream, -1), part(2, stream, -1), wide(2 * size, stream, rank);
+  const OnDevice told(4, stream, rank);
+  Pending first = group->start_all_reduce("sum", sum.tensor());
+  Pending second = group->start_all_reduce("top", top.tensor(), ReduceOp::kMax);
+  first.wait();
+  second.wait();
+  group->all_gather_into("all", all.tensor(), mine.tensor());
+  group->reduce_scatter("part", part.tensor(), wide.tensor());
+  const OnDevice given(size, stream, rank), taken(size, stream, -1);
+  group->start_all_to_all("exchange", taken.tensor(), given.tensor()).wait();
+  group->broadcast("told", told.tensor(), size - 1);
+  group->barrier("between");
+  for (int64_t i = 0; i < 5; ++i)
+    EXPECT_EQ(sum.read()[static_cast<size_t>(i)], salts + static_cast<float>(size * i));
+  EXPECT_EQ(top.read()[2], static_cast<float>((size - 1) * 100 + 2));
+  for (int r = 0; r < size; ++r)
+    EXPECT_EQ(all.read()[static_cast<size_t>(2 * r)], static_cast<float>(r * 100));
+  EXPECT_EQ(part.read()[1], salts + static_cast<float>(size * (2 * rank + 1)));
+  for (int r = 0; r < size; ++r)
+    EXPECT_EQ(taken.read()[static_cast<size_t>(r)], static_cast<float>(r * 100 + rank));
+  EXPECT_EQ(told.read()[3], static_cast<float>((size - 1) * 100 + 3));
+}
+
+TEST_F(StagedGroup, CarriesMessagesAndTensorsOfTheHost) {
+  const OnDevice mine(3, stream, rank), got(3, stream, -1);
+  std::vector<int64_t> count = {rank + 1};
+  const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+  if (size > 1) {
+    Pending received = group->start_receive("ring", got.tensor(), previous);
+    group->send("ring", mine.tensor(), next);
+    received.wait();
+    EXPECT_EQ(got.read()[1], static_cast<float>(previous * 100 + 1));
+  }
+  group->all_reduce("count", Tensor(count.data(), DType::i64, {1}));
+  EXPECT_EQ(count[0], size * (size + 1) / 2);
+}
+
+// A gradient that a kernel is still to write when its sum is started.
+TEST_F(StagedGroup, ReadsWhatTheStreamHasStillToDo) {
+  const OnDevice from(4, stream, rank), to(4, stream, -1);
+  copy(to.tensor(), from.tensor(), stream);
+  group->all_reduce("late", to.tensor());
+  EXPECT_EQ(to.read()[0], salts);
+}
+
+TEST_F(StagedGroup, SplitsAsTheHostDoes) {
+  const std::unique_ptr<Communicator> half = group->split(rank % 2, rank, "half");
+  const OnDevice one(1, stream, rank);
+  half->all_reduce("one", one.tensor());
+  float want = 0;
+  for (int r = rank % 2; r < size; r += 2) want += static_cast<float>(r * 100);
+  EXPECT_EQ(one.read()[0], want);
+}
+
+RunConfig small(RunConfig c) {
+  c.model.context = 8;
+  c.model.width = 16;
+  c.model.layers = 1;
+  c.model.vocab = 128;
+  c.model.dropout = 0;
+  c.train.batch_size = 2;
+  c.train.grad_accum = 2;
+  return c;
+}
+
+void expect_losses_of_one_rank(RunConfig c, double tolerance, const std::string& name) {
+  constexpr int kFew = 4;
+  Training alone(c);  // on the CPU
+  const std::vector<double> want = alone.losses(kFew);
+  c.train.device = Device::kCuda;
+  c.parallel.dp = world->size();
+  Mesh mesh = Mesh::make(*world, mesh_shape(c.parallel));
+  Training together(c, mesh);
+  const std::vector<double> got = together.losses(kFew);
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(got[i], want[i], tolerance * want[i]) << name << " " << i;
+}
+
+TEST(SimulatedReplicas, LoseWhatOneRankLoses) {
+  RunConfig c = small(llama());
+  expect_losses_of_one_rank(c, 1e-5, "f32");
+  c.parallel.bucket_mb = 1;
+  c.parallel.payload = DType::bf16;
+  expect_losses_of_one_rank(c, 1e-3, "bf16 payload");
+  expect_losses_of_one_rank(small(gpt2()), 1e-5, "gpt2");
+}
+
+}  // namespace
+}  // namespace ingot
+
+int main(int argc, char** argv) { return ingot::run_on_ranks(argc, argv); }
