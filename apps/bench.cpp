@@ -13,6 +13,7 @@
 #include "apps/bench_parallel.h"
 #include "apps/commands.h"
 #include "ingot/core/error.h"
+#include "ingot/core/file.h"
 #include "ingot/train/config_toml.h"
 #include "ingot/train/console.h"
 #include "ingot/train/on_cuda.h"
@@ -25,6 +26,7 @@ struct Arguments {
   std::string source;
   std::vector<std::string> overrides;
   int64_t steps = 20;
+  std::string trace;  // a file for a Chrome trace; empty: none
   bool is_json = false;
 };
 
@@ -77,7 +79,8 @@ RunConfig configure(const Arguments& arguments) {
 }
 
 void bench_step_command(const Arguments& arguments) {
-  const StepBench result = bench_step(configure(arguments), arguments.steps);
+  const StepBench result = bench_step(configure(arguments), arguments.steps, !arguments.trace.empty());
+  if (!arguments.trace.empty()) write_file(arguments.trace, result.trace);
   arguments.is_json ? print_json(result) : print_text(result);
 }
 
@@ -117,8 +120,11 @@ void add_bench_command(CLI::App& app) {
   CLI::App* ops = command->add_subcommand("ops", "Products and memory-bound ops, each alone");
   ops->add_flag("--json", arguments->is_json, "One JSON object");
   ops->callback([arguments] { bench_ops(arguments->is_json); });
-  add_preset_command(*command, "step", "Whole training steps of a preset, on random tokens", *arguments)
-      ->callback([arguments] { bench_step_command(*arguments); });
+  CLI::App* step =
+      add_preset_command(*command, "step", "Whole training steps of a preset, on random tokens", *arguments);
+  step->add_option("--trace", arguments->trace, "Write a Chrome trace of one more step")
+      ->type_name("FILE.json");
+  step->callback([arguments] { bench_step_command(*arguments); });
   add_preset_command(*command, "checkpointing",
                      "Steps under every policy of activation checkpointing, by turns", *arguments)
       ->callback([arguments] {

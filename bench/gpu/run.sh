@@ -62,7 +62,7 @@ else
   summary+=("$(printf '%-22s SKIPPED  (no python3)' parity)")
 fi
 for model in gpt2-124m llama-350m llama-1.3b; do
-  step "ingot-$model" 60 "$here/ingot" bench step "$here/$model.toml" --steps 8
+  step "ingot-$model" 60 "$here/ingot" bench step "$here/$model.toml" --steps 8 --trace "$out/$model-trace.json"
 done
 step kernels 90 "$here/device_bench" "$out/kernels.json"
 if [[ -n $python ]]; then step torch 240 "$python" "$here/torch_baseline.py" --json "$out/torch.json"; fi

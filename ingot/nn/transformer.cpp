@@ -212,6 +212,7 @@ void Transformer::run_units(LayerContext& ctx, const Tensor& tokens, const Tenso
   for (size_t l = 0; l < saved.attention.size(); ++l) {
     const int unit = block_unit(first_block(saved.units) + l);
     if (unit + 1 < saved.units.end) ctx.params.prefetch(unit + 1);
+    const NamedRange range(ctx.stream.trace, "block", first_block(saved.units) + l);
     block(saved, l).attention.forward(ctx, saved.attention[l], h, base, delta, doc_start,
                                       rope_table_on(ctx.stream),
                                       caches ? &(*caches)[first_block(saved.units) + l] : nullptr);
@@ -307,6 +308,7 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
   }
   for (size_t l = saved.attention.size(); l-- > 0;) {
     const int unit = block_unit(first_block(saved.units) + l);
+    const NamedRange range(ctx.stream.trace, "block", first_block(saved.units) + l);
     if (unit > saved.units.first) ctx.params.prefetch(unit - 1);
     if (saved.plan.segment_end(l) == l + 1) recompute(ctx, batch, saved, saved.plan.segment_begin(l), l + 1);
     block(saved, l).mlp.backward(ctx, saved.mlp[l], saved.d);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ingot/core/copy.h"
+#include "ingot/core/timeline.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/train/bench_data.h"
 #include "ingot/train/machine.h"
@@ -74,9 +75,18 @@ double time_products(const std::vector<Product>& products, DType dtype, Device d
   return total_ms;
 }
 
+std::string traced_step(Trainer& trainer, Loader& loader, double lr) {
+  SpanListener* const usual = trainer.trace().listener();
+  Timeline timeline(trainer.stream());
+  trainer.trace().set_listener(&timeline);
+  trainer.step(loader, {.lr = lr});
+  trainer.trace().set_listener(usual);
+  return timeline.chrome_trace("step");
+}
+
 }  // namespace
 
-StepBench bench_step(const RunConfig& given, int64_t steps) {
+StepBench bench_step(const RunConfig& given, int64_t steps, bool wants_trace) {
   const Clock::time_point entered = Clock::now();
   bench::require_one_rank(given);
   const RunConfig config = bench::runnable(given);
@@ -115,6 +125,7 @@ StepBench bench_step(const RunConfig& given, int64_t steps) {
   result.tokens_per_s = static_cast<double>(result.batch_size * result.context) / result.step_ms * 1e3;
   for (const Trace::Phase& phase : trainer.trace().phases())
     result.phases_ms.emplace_back(phase.name, phase.time_s * 1e3 / static_cast<double>(steps));
+  if (wants_trace) result.trace = traced_step(trainer, loader, config.optimizer.lr * 0.1);
   for (const Trainer::ArenaUse& use : trainer.arenas()) result.arena_bytes.emplace_back(use.name, use.bytes);
   result.peak_rss_bytes = peak_rss_bytes();
   result.products_alone_ms =

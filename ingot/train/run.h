@@ -79,8 +79,9 @@ struct StepBench {
   uint64_t peak_rss_bytes = 0;
   std::vector<std::pair<std::string, double>> phases_ms;  // mean per step; nested phases are in both
   std::vector<std::pair<std::string, uint64_t>> arena_bytes;
+  std::string trace;  // one more step's, where it was asked for: a Chrome trace (core/timeline.h)
 };
-StepBench bench_step(const RunConfig& config, int64_t steps);
+StepBench bench_step(const RunConfig& config, int64_t steps, bool wants_trace = false);
 
 // Whole steps on random tokens under every policy of activation checkpointing, one step of each by turns.
 struct CheckpointingBench {

@@ -9,6 +9,7 @@
 
 #include "ingot/core/copy.h"
 #include "ingot/core/error.h"
+#include "ingot/core/nvtx.h"
 #include "ingot/train/averaged_weights.h"
 
 namespace ingot {
@@ -132,6 +133,8 @@ Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
                memory_of(stream_.device)),
       feed_(stream_.device, batch_shape(), share_.micros(config.train.grad_accum)) {
   stream_.trace = &trace_;
+  if (stream_.device == Device::kCuda) nvtx_ = nvtx_listener();
+  trace_.set_listener(nvtx_.get());
   model_.bring_to_device(stream_);
   fp8_.bring_to_device(stream_);
   if (!stages_) set_recompute(planned_);

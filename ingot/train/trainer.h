@@ -119,6 +119,7 @@ class Trainer {
 
   RunConfig config_;
   Trace trace_;
+  std::unique_ptr<SpanListener> nvtx_;  // on a device
   Stream stream_;
   std::unique_ptr<TrainerParts> parts_;
   DataShare share_;

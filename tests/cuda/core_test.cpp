@@ -1,3 +1,4 @@
+#include "ingot/core/timeline.h"
 #include "tests/cuda/on_device.h"
 
 namespace ingot::testing {
@@ -65,6 +66,25 @@ TEST(CudaEvent, OrdersTwoStreams) {
   expect_same_bits(back, values, "copied by two streams");
   done.synchronize();
   EXPECT_GE(done.seconds_since(begin), 0);
+}
+
+// Times are the device's own, of what was given to the stream within a span.
+TEST(CudaTimeline, TimesSpansOnTheStream) {
+  Stream stream = cuda::make_stream();
+  Arena arena("a", 1 << 20, Memory::kDevice);
+  const Tensor t = arena.alloc(DType::u8, {1 << 19});
+  Timeline timeline(stream);
+  timeline.begin("outer");
+  fill_zero(t, stream);
+  timeline.begin("inner");
+  fill_zero(t, stream);
+  timeline.end();
+  timeline.end();
+  const auto rows = timeline.rows();
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_LE(rows[0].begin_s, rows[1].begin_s);
+  EXPECT_LE(rows[1].begin_s, rows[1].end_s);
+  EXPECT_LE(rows[1].end_s, rows[0].end_s);
 }
 
 }  // namespace

@@ -1,0 +1,74 @@
+#include "ingot/core/timeline.h"
+
+#include "ingot/core/copy.h"
+#include "ingot/core/cuda_device.h"
+
+namespace ingot {
+
+class Timeline::Clock {
+ public:
+  explicit Clock(Stream& stream) : stream_(stream) { note(); }
+
+  // A point in time, numbered from 0.
+  size_t note() {
+    if constexpr (kHasCuda) {
+      if (stream_.device == Device::kCuda) {
+        events_.push_back(std::make_shared<cuda::Event>());
+        events_.back()->record(stream_);
+        return events_.size() - 1;
+      }
+    }
+    moments_.push_back(std::chrono::steady_clock::now());
+    return moments_.size() - 1;
+  }
+  void finish() const { synchronize(stream_); }
+  // Since the first point. REQUIRES: finish().
+  double seconds(size_t point) const {
+    if constexpr (kHasCuda) {
+      if (stream_.device == Device::kCuda) return events_[point]->seconds_since(*events_.front());
+    }
+    return std::chrono::duration<double>(moments_[point] - moments_.front()).count();
+  }
+
+ private:
+  Stream& stream_;
+  std::vector<std::chrono::steady_clock::time_point> moments_;
+  std::vector<std::shared_ptr<cuda::Event>> events_;  // shared: builds without CUDA cannot destroy one
+};
+
+Timeline::Timeline(Stream& stream) : clock_(std::make_unique<Clock>(stream)) {}
+Timeline::~Timeline() = default;
+
+void Timeline::begin(std::string_view name) {
+  rows_.push_back({.name = std::string(name), .depth = static_cast<int>(open_.size())});
+  open_.push_back(rows_.size() - 1);
+  points_.emplace_back(clock_->note(), 0);
+}
+
+void Timeline::end() {
+  INGOT_CHECK(!open_.empty(), "Timeline: a span ends that has not begun");
+  points_[open_.back()].second = clock_->note();
+  open_.pop_back();
+}
+
+std::vector<Timeline::Row> Timeline::rows() const {
+  INGOT_CHECK(open_.empty(), "Timeline: {} is open", rows_[open_.back()].name);
+  clock_->finish();
+  std::vector<Row> rows = rows_;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].begin_s = clock_->seconds(points_[i].first);
+    rows[i].end_s = clock_->seconds(points_[i].second);
+  }
+  return rows;
+}
+
+std::string Timeline::chrome_trace(const std::string& track) const {
+  std::string lines = fmt::format(
+      R"([{{"name": "thread_name", "ph": "M", "pid": 0, "tid": 0, "args": {{"name": "{}"}}}})", track);
+  for (const Row& row : rows())
+    lines += fmt::format(R"(,{}{{"name": "{}", "ph": "X", "pid": 0, "tid": 0, "ts": {:.3f}, "dur": {:.3f}}})",
+                         "\n", row.name, row.begin_s * 1e6, (row.end_s - row.begin_s) * 1e6);
+  return lines + "]\n";
+}
+
+}  // namespace ingot
