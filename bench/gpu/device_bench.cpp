@@ -15,6 +15,7 @@
 #include "ingot/core/cuda_device.h"
 #include "ingot/core/philox.h"
 #include "ingot/ops/activation.h"
+#include "ingot/ops/attention.h"
 #include "ingot/ops/bias.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/cross_entropy.h"
@@ -270,6 +271,43 @@ void bench_products(Bench& b) {
   b.release();
 }
 
+// As the layers call it, on views of one packed buffer; by cuDNN, where there is scratch for it, and by our
+// own kernel. Operations are those below the diagonal.
+void bench_attention(Bench& b, const AttentionShape& s, bool has_documents) {
+  const int64_t width = (s.H + 2 * s.K) * s.D;
+  const auto part = [&](const Tensor& t, int64_t first, int64_t heads) {
+    return t.columns(first * s.D, (first + heads) * s.D).split_last(heads, s.D);
+  };
+  const Tensor packed = b.tensor(DType::bf16, {s.B, s.T, width}),
+               d = b.tensor(DType::bf16, {s.B, s.T, width});
+  const Tensor out = b.tensor(DType::bf16, {s.B, s.T, s.H, s.D});
+  const Tensor d_out = b.tensor(DType::bf16, {s.B, s.T, s.H, s.D});
+  const Tensor lse = b.tensor(DType::f32, {s.B, s.H, s.T});
+  const Tensor starts = has_documents ? b.tensor(DType::i32, {s.B, s.T}, 0, 0) : Tensor{};
+  const auto scratch = [&](int64_t elements) {
+    return b.tensor(DType::f32, {std::max<int64_t>(1, elements)});
+  };
+  const Tensor forward = scratch(attention_forward_scratch(s, Device::kCuda));
+  const Tensor backward = scratch(attention_backward_scratch(s, Device::kCuda));
+  const Tensor own_forward, own_backward = scratch(s.B * s.H * s.T);
+  const AttentionConfig config{.scale = 0.1f};
+  const Tensor q = part(packed, 0, s.H), k = part(packed, s.H, s.K), v = part(packed, s.H + s.K, s.K);
+  const Tensor dq = part(d, 0, s.H), dk = part(d, s.H, s.K), dv = part(d, s.H + s.K, s.K);
+  const double flops = 2.0 * static_cast<double>(s.B * s.H * s.T) * static_cast<double>(s.T * s.D);
+  for (bool is_own : {false, true}) {
+    const std::string what = fmt::format("{} d{} T{}{}", is_own ? "own attention" : "attention", s.D, s.T,
+                                         has_documents ? " docs" : "");
+    b.time_product(what, flops, [&] {
+      attention_forward(out, lse, q, k, v, starts, config, is_own ? own_forward : forward, b.stream);
+    });
+    b.time_product(what + " backward", 2.5 * flops, [&] {
+      attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, starts, config,
+                         is_own ? own_backward : backward, b.stream);
+    });
+  }
+  b.release();
+}
+
 void write_json(const char* path, const Bench& b) {
   std::ofstream out(path);
   out << fmt::format("{{\"device\": \"{}\", \"copy_gb_s\": {:.1f}, \"kernels\": [\n",
@@ -304,6 +342,9 @@ int main(int argc, char** argv) {
     ingot::bench_casts(bench);
     ingot::bench_updates(bench);
     ingot::bench_products(bench);
+    ingot::bench_attention(bench, {16, 1024, 1024, 12, 12, 64}, false);
+    ingot::bench_attention(bench, {4, 2048, 2048, 16, 16, 128}, false);
+    ingot::bench_attention(bench, {4, 2048, 2048, 16, 4, 128}, true);
     if (argc > 1) ingot::write_json(argv[1], bench);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "device_bench: %s\n", error.what());

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go of under ten minutes, from a folder that bench/gpu/pack.sh made:
-#   FOLDER/run.sh [OUT]     logs and JSON go to OUT (default: gpu-results)
+#   FOLDER/run.sh [OUT]     the log, a summary and JSON go to OUT (default: gpu-results)
 # Runs the device tests, 200 steps of small models beside the CPU's, the trainer's speed beside PyTorch's, the bandwidth
 # of every kernel beside a copy of memory, and in what time is left the memory and race checkers on the small tests.
 # Ends with a table; 1 if a test, the comparison or a checker failed, 77 without a GPU. It changes no setting of the card.
@@ -23,49 +23,63 @@ for root in roots:
 PY
 )
 fi
-export LD_LIBRARY_PATH=$folders${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+given=${LD_LIBRARY_PATH-}  # PyTorch finds its own
+export LD_LIBRARY_PATH=$folders${given:+:$given}
 
 if ! said=$("$here/ingot_cuda_tests" --gtest_filter=-'*' 2>&1); then
   printf 'run.sh: nothing was run: %s\n' "$said" >&2
   exit 77
 fi
+# Few files in OUT, written as they come: what fetches them may take no more than eight, and may end this script.
 mkdir -p "$out"
+log=$out/log.txt
+: >"$log"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
 summary=()
 failed=0
-# step NAME LIMIT_S COMMAND...: the log goes to OUT/NAME.log. No longer than what is left of all the time.
+# note NAME WORDS...: a line of the summary.
+note() {
+  summary+=("$(printf '%-22s %s' "$1" "${*:2}")")
+  printf '%s\n' "${summary[@]}" >"$out/summary.txt"
+}
+# step NAME LIMIT_S COMMAND...: what it says goes to the log. No longer than what is left of all the time.
 step() {
   local name=$1 limit=$2 start=$SECONDS status
   shift 2
   ((limit > limit_s - SECONDS)) && limit=$((limit_s - SECONDS))
   if ((limit < 5)); then
-    summary+=("$(printf '%-22s SKIPPED  (no time left)' "$name")")
+    note "$name" "SKIPPED  (no time left)"
     return
   fi
-  printf '\n=== %s\n' "$name"
-  timeout "$limit" "$@" 2>&1 | tee "$out/$name.log" | tail -n 60
+  printf '\n=== %s\n' "$name" | tee -a "$log"
+  timeout "$limit" "$@" 2>&1 | tee -a "$log" | tail -n 60
   status=${PIPESTATUS[0]}
+  local took=$((SECONDS - start))
   case $status in
-    0) summary+=("$(printf '%-22s passed   %4ss' "$name" $((SECONDS - start)))") ;;
-    77) summary+=("$(printf '%-22s SKIPPED  %4ss' "$name" $((SECONDS - start)))") ;;
-    124) summary+=("$(printf '%-22s TOO LONG %4ss' "$name" $((SECONDS - start)))"); failed=1 ;;
-    *) summary+=("$(printf '%-22s FAILED   %4ss (status %s)' "$name" $((SECONDS - start)) "$status")"); failed=1 ;;
+    0) note "$name" "passed   ${took}s" ;;
+    77) note "$name" "SKIPPED  ${took}s" ;;
+    124) note "$name" "TOO LONG ${took}s"; failed=1 ;;
+    *) note "$name" "FAILED   ${took}s (status $status)"; failed=1 ;;
   esac
 }
 
-nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>&1 | tee "$out/device.log"
-"$here/ingot" doctor | tee "$out/doctor.log"
+device=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>&1 | head -1)
+printf '%s\n' "$device" | tee -a "$log"
+"$here/ingot" doctor | tee -a "$log"
 step tests 120 "$here/ingot_cuda_tests" --gtest_brief=1
 if [[ -n $python ]]; then
-  step parity 120 "$python" "$here/parity.py" "$here/ingot" --json "$out/parity.json" --out "$out/parity"
+  step parity 120 "$python" "$here/parity.py" "$here/ingot" --json "$out/parity.json" --out "$work/parity"
 else
-  summary+=("$(printf '%-22s SKIPPED  (no python3)' parity)")
+  note parity "SKIPPED  (no python3)"
 fi
 for model in gpt2-124m llama-350m llama-1.3b; do
-  step "ingot-$model" 60 "$here/ingot" bench step "$here/$model.toml" --steps 8 --trace "$out/$model-trace.json"
+  step "ingot-$model" 60 "$here/ingot" bench step "$here/$model.toml" --steps 8 --trace "$work/$model-trace.json"
 done
+(cd "$work" && tar -czf traces.tar.gz ./*-trace.json 2>/dev/null) && cp "$work/traces.tar.gz" "$out/"
 step kernels 90 "$here/device_bench" "$out/kernels.json"
-if [[ -n $python ]]; then step torch 240 "$python" "$here/torch_baseline.py" --json "$out/torch.json"; fi
+if [[ -n $python ]]; then step torch 240 env LD_LIBRARY_PATH="$given" "$python" "$here/torch_baseline.py" --json "$out/torch.json"; fi
 if command -v compute-sanitizer >/dev/null; then
   # A few of every kernel: the checkers slow a kernel down tenfold and more.
   small='Sizes/CudaNorm.*/*_5x257_*:Sizes/CudaNorm.*/*_5x768_*:Sizes/CudaActivation.*/bf16_2x520:Shapes/CudaHeads.*'
@@ -76,10 +90,10 @@ if command -v compute-sanitizer >/dev/null; then
       --gtest_filter="$small"
   done
 else
-  summary+=("$(printf '%-22s SKIPPED  (no compute-sanitizer)' checkers)")
+  note checkers "SKIPPED  (no compute-sanitizer)"
 fi
 
-printf '\n=== summary on %s\n' "$(head -1 "$out/device.log")"
-grep -hE '^parity|% of the copy|TFLOP/s|tok/s|tokens/s' "$out"/*.log || true
-printf '%s\n' "${summary[@]}" | tee "$out/summary.txt"
+printf '\n=== summary on %s\n' "$device"
+grep -hE '^parity|% of the copy|TFLOP/s|tok/s|tokens/s' "$log" || true
+cat "$out/summary.txt"
 exit $failed

@@ -32,28 +32,29 @@ class Plans final : public StreamResource {
     AttentionGraph graph;
     std::optional<Plan> plan;  // none where cuDNN has none
   };
-  // Null without cuDNN.
-  const Entry* forward(const FusedAttention& problem, size_t max_workspace_bytes) {
-    return find(forward_, problem, attention_forward_graph, max_workspace_bytes);
+  // With a workspace of so many bytes; null where there is none.
+  const Entry* forward(const FusedAttention& problem, size_t workspace_bytes) {
+    return find(forward_, problem, attention_forward_graph, workspace_bytes);
   }
-  const Entry* backward(const FusedAttention& problem, size_t max_workspace_bytes) {
-    return find(backward_, problem, attention_backward_graph, max_workspace_bytes);
+  const Entry* backward(const FusedAttention& problem, size_t workspace_bytes) {
+    return find(backward_, problem, attention_backward_graph, workspace_bytes);
   }
   cudnnHandle_t device() const { return device_; }
 
  private:
   using Cache = std::map<FusedAttention, Entry>;
   const Entry* find(Cache& cache, const FusedAttention& problem,
-                    AttentionGraph (*make)(const FusedAttention&), size_t max_workspace_bytes) {
+                    AttentionGraph (*make)(const FusedAttention&), size_t workspace_bytes) {
     if (!library_) return nullptr;
     auto found = cache.find(problem);
     if (found == cache.end()) {
       Entry entry{make(problem), std::nullopt};
-      if (auto plan = Plan::make(*library_, entry.graph.graph, {.device = device_}, max_workspace_bytes))
+      if (auto plan = Plan::make(*library_, entry.graph.graph, {.device = device_}, workspace_bytes))
         entry.plan.emplace(std::move(*plan));
       found = cache.emplace(problem, std::move(entry)).first;
     }
-    return found->second.plan ? &found->second : nullptr;
+    const std::optional<Plan>& plan = found->second.plan;
+    return plan && plan->workspace_bytes() <= workspace_bytes ? &found->second : nullptr;
   }
 
   std::unique_ptr<Library> library_;
@@ -74,9 +75,8 @@ class Scratch {
       : next_(static_cast<char*>(t.data)), end_(t ? static_cast<char*>(t.data) + t.bytes() : next_) {
     align();
   }
-  // Null where there is not enough.
   void* take(size_t bytes) {
-    if (static_cast<size_t>(end_ - next_) < bytes) return nullptr;
+    INGOT_CHECK(left_bytes() >= bytes, "attention: {} bytes of scratch, {} wanted", left_bytes(), bytes);
     char* piece = next_;
     next_ += bytes;
     align();
@@ -105,7 +105,7 @@ bool attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
                        const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
                        const Tensor& scratch, Stream& stream) {
   const auto problem = fused_attention(q, k, v, out, doc_start, config);
-  if (!problem || !lse) return false;
+  if (!problem || !lse || !scratch || scratch.bytes() < fused_forward_bytes()) return false;
   const Scratch place(scratch);
   Plans& plans = plans_of(stream);
   const Plans::Entry* entry = plans.forward(*problem, place.left_bytes());
@@ -125,11 +125,12 @@ bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
                         const Tensor& scratch, Stream& stream) {
   auto problem = fused_attention(q, k, v, out, doc_start, config);
   if (!problem || !add_gradients(*problem, dq, dk, dv, d_out)) return false;
+  const AttentionShape shape{problem->B, problem->T, problem->T, problem->H, problem->K, problem->D};
+  if (scratch.bytes() < fused_backward_bytes(shape)) return false;
   Scratch place(scratch);
   const auto rows = static_cast<size_t>(lse.elements()), dims = static_cast<size_t>(problem->D);
   void* delta = place.take(rows * sizeof(float));
   void* dq_sum = place.take(rows * dims * sizeof(float));
-  if (!delta || !dq_sum) return false;
   Plans& plans = plans_of(stream);
   const Plans::Entry* entry = plans.backward(*problem, place.left_bytes());
   if (!entry) return false;

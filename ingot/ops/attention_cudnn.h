@@ -20,8 +20,9 @@ namespace cudnn {
 // Whether the library can be loaded.
 bool is_available();
 
-// As ops/attention's, but for: false where cuDNN is missing or has no kernel for it that makes do with the
-// scratch, nothing being done then. The first call with new shapes or strides takes about a second.
+// As ops/attention's, but for: false where cuDNN is missing or has no kernel for it, or the scratch is less
+// than ops/attention asks for where it has; nothing is done then. The first call with new shapes or strides
+// takes about a second.
 bool attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                        const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
                        const Tensor& scratch, Stream& stream);

@@ -199,9 +199,10 @@ TEST(SimulatedTrainer, RefusesWhatHasNoKernel) {
               HasSubstr("head.loss_dtype must be f32"));
   EXPECT_THAT(said({"activations.policy=auto", "activations.budget=1000000"}),
               HasSubstr("activations.policy must be none"));
-  EXPECT_EQ(said({"parallel.dp=2"}), "");
-  EXPECT_THAT(said({"parallel.fsdp=2"}), HasSubstr("parallel must be replicas (parallel.dp)"));
-  EXPECT_THAT(said({"parallel.dp=2", "parallel.payload=bf16", "parallel.error_feedback=true"}),
+  const Keys two = {"train.grad_accum=2"};
+  EXPECT_EQ(said(two + Keys{"parallel.dp=2"}), "");
+  EXPECT_THAT(said(two + Keys{"parallel.fsdp=2"}), HasSubstr("parallel must be replicas (parallel.dp)"));
+  EXPECT_THAT(said(two + Keys{"parallel.dp=2", "parallel.payload=bf16", "parallel.error_feedback=true"}),
               HasSubstr("parallel.error_feedback must be false"));
 }
 

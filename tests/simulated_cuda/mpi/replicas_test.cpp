@@ -1,10 +1,14 @@
 // Several ranks with one simulated CUDA device each: tensors that pass through the host, and replicas of a
 // model.
-#include <cstring>
+#include <unistd.h>
+
+#include <filesystem>
 
 #include "ingot/comm/device_group.h"
 #include "ingot/core/copy.h"
 #include "ingot/core/staging.h"
+#include "ingot/data/tokenizer.h"
+#include "ingot/train/checkpoint.h"
 #include "tests/parallel/mpi/ranks_fixture.h"
 
 namespace ingot {
@@ -131,6 +135,41 @@ TEST(SimulatedReplicas, LoseWhatOneRankLoses) {
   c.parallel.payload = DType::bf16;
   expect_losses_of_one_rank(c, 1e-3, "bf16 payload");
   expect_losses_of_one_rank(small(gpt2()), 1e-5, "gpt2");
+}
+
+// Saved by all ranks from their devices, and taken up by one rank on the CPU.
+TEST(SimulatedReplicas, HandTheirCheckpointOver) {
+  RunConfig c = small(llama());
+  Training alone(c);
+  const std::vector<double> want = alone.losses(4);
+  std::string folder =
+      (std::filesystem::temp_directory_path() / fmt::format("ingot-replicas-{}", ::getpid())).string();
+  CommReducer(*world).broadcast(folder, 0);
+  std::string path;
+  {
+    RunConfig there = c;
+    there.train.device = Device::kCuda;
+    there.parallel.dp = world->size();
+    Mesh mesh = Mesh::make(*world, mesh_shape(there.parallel));
+    Training together(there, mesh);
+    together.losses(2);
+    if (world->rank() == 0) {
+      CheckpointStore store(folder);
+      TrainerState state;
+      state.step = 2;
+      state.sample_position = together.loader.position();
+      path = save_checkpoint(store, together.trainer, *make_byte_tokenizer(), "", state).string();
+    } else {
+      help_save_checkpoint(together.trainer);
+    }
+  }
+  CommReducer(*world).broadcast(path, 0);
+  Training after(c);
+  after.loader.seek(load_checkpoint(path, after.trainer).sample_position);
+  const std::vector<double> got = after.losses(2);
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i + 2], 1e-5 * want[i + 2]) << i;
+  world->barrier("read");
+  if (world->rank() == 0) std::filesystem::remove_all(folder);
 }
 
 }  // namespace
