@@ -14,9 +14,10 @@ mkdir -p "$folder/lib"
 for program in ingot tests/ingot_cuda_tests bench/device_bench; do
   cp "build/cuda-carry/$program" "$folder/"
   strip "$folder/$(basename "$program")"
-  # What no plain system has. The C runtime and CUDA's libraries are that machine's own; C++'s is linked in.
+  # What no plain system has, and C++'s runtime. C's is that machine's own, and CUDA's libraries, which are loaded
+  # where they are used.
   ldd "build/cuda-carry/$program" | awk '$3 ~ /^\// {print $3}' |
-    { grep -vE '/lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|cuda|cublas|cublasLt|cudnn|nccl)\.so' || true; } |
+    { grep -vE '/lib(c|m|dl|rt|pthread)\.so' || true; } |
     while read -r library; do cp -L "$library" "$folder/lib/"; done
 done
 cp bench/gpu/run.sh bench/gpu/*.py bench/gpu/*.toml bench/pytorch_model.py "$folder/"

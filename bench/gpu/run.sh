@@ -10,8 +10,8 @@ out=${1:-gpu-results}
 limit_s=590
 python=$(command -v python3 || true)
 
-# CUDA's libraries: the toolkit's, else those of Python packages.
-folders=$here/lib
+# CUDA's libraries: the toolkit's, else those of Python packages. The programs know where the others are.
+folders=
 for folder in /usr/local/cuda/lib64 /usr/local/cuda/lib; do [[ -d $folder ]] && folders+=:$folder; done
 if [[ -n $python ]]; then
   folders+=$("$python" - <<'PY'
@@ -24,7 +24,7 @@ PY
 )
 fi
 given=${LD_LIBRARY_PATH-}  # PyTorch finds its own
-export LD_LIBRARY_PATH=$folders${given:+:$given}
+export LD_LIBRARY_PATH=${folders#:}${given:+:$given}
 
 if ! said=$("$here/ingot_cuda_tests" --gtest_filter=-'*' 2>&1); then
   printf 'run.sh: nothing was run: %s\n' "$said" >&2

@@ -39,6 +39,7 @@ struct Library {
   decltype(&ncclGetVersion) version = nullptr;
   decltype(&ncclGetUniqueId) unique_id = nullptr;
   decltype(&ncclCommInitRankConfig) init = nullptr;
+  decltype(&ncclCommFinalize) finalize = nullptr;
   decltype(&ncclCommDestroy) destroy = nullptr;
   decltype(&ncclCommAbort) abort = nullptr;
   decltype(&ncclCommGetAsyncError) async_error = nullptr;
@@ -61,6 +62,7 @@ struct Library {
     find(version, "ncclGetVersion");
     find(unique_id, "ncclGetUniqueId");
     find(init, "ncclCommInitRankConfig");
+    find(finalize, "ncclCommFinalize");
     find(destroy, "ncclCommDestroy");
     find(abort, "ncclCommAbort");
     find(async_error, "ncclCommGetAsyncError");
@@ -112,12 +114,15 @@ class NcclGroup final : public Communicator {
     watcher_.join();
     for (const Running& running : running_) cudaEventDestroy(running.end);
     for (cudaEvent_t event : free_) cudaEventDestroy(event);
-    if (comm_ && !has_failed_) library_.destroy(comm_);
+    if (!comm_ || has_failed_) return;
+    ncclResult_t result = library_.finalize(comm_);
+    while (result == ncclInProgress && library_.async_error(comm_, &result) == ncclSuccess)
+      std::this_thread::yield();
+    library_.destroy(comm_);
   }
 
-  // A part of the group makes its own choice: NCCL again.
   std::unique_ptr<Communicator> split(int, int, std::string) override {
-    fail(ErrorKind::kInternal, "NCCL: group {} is split where its host's group is", name());
+    fail(ErrorKind::kInternal, "NCCL: split the host's group {}, and make a device's of the part", name());
   }
   std::unique_ptr<OperationNotes> notes(std::string group) override { return host_.notes(std::move(group)); }
 
