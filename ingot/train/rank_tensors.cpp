@@ -29,6 +29,7 @@ void write_masters(SafetensorsRanges& file, Trainer& trainer) {
   TrainingStore& params = trainer.params();
   const std::vector<HfTensor> tensors = hf_tensors(trainer.model());
   const std::vector<ParamPiece> pieces = params.pieces();
+  Staging staging;
   for (size_t t = 0; t < tensors.size(); ++t) {
     const HfTensor& tensor = tensors[t];
     if (tensor.param < 0) {
@@ -38,9 +39,10 @@ void write_masters(SafetensorsRanges& file, Trainer& trainer) {
       continue;
     }
     const ParamPiece& piece = pieces[static_cast<size_t>(tensor.param)];
-    const Tensor w = params.is_sharded() ? piece.w : params.master(piece.id).reshape({piece.elements()});
+    const Tensor all = params.is_sharded() ? piece.w : params.master(piece.id).reshape({piece.elements()});
     const Range part = part_of(piece.elements(), params.copies(piece.id));
-    int64_t here = part.begin;
+    const Tensor w = staging.read(all.rows(part.begin, part.end), trainer.stream());
+    int64_t here = 0;
     for (const Box& box :
          boxes_of(params.list()[piece.id], piece.begin + part.begin, piece.begin + part.end)) {
       write_hf_box(file, t, tensor, box, w.as<float>() + here);
@@ -83,17 +85,20 @@ void write_states(SafetensorsRanges& file, Trainer& trainer) {
   TrainingStore& params = trainer.params();
   const std::vector<ParamPiece> pieces = params.pieces();
   const std::vector<Optimizer::State>& states = trainer.optimizer().states();
+  Staging staging;
   for (size_t k = 0; k < states.size(); ++k) {
     const Optimizer::State& state = states[k];
     const size_t size = size_bytes(state.tensor.dtype);
-    const auto* numbers = static_cast<const std::byte*>(state.tensor.data);
-    for_each_state_range(
-        state, params.list()[state.param], pieces[static_cast<size_t>(state.param)],
-        part_of(state.tensor.elements(), holders_of(state, params)),
-        [&](int64_t number, int64_t first, int64_t count) {
-          file.write(k, first,
-                     {numbers + static_cast<size_t>(number) * size, static_cast<size_t>(count) * size});
-        });
+    const int64_t n = state.tensor.elements();
+    const Range part = part_of(n, holders_of(state, params));
+    const Tensor own = staging.read(state.tensor.reshape({n}).rows(part.begin, part.end), trainer.stream());
+    const auto* numbers = static_cast<const std::byte*>(own.data);
+    for_each_state_range(state, params.list()[state.param], pieces[static_cast<size_t>(state.param)], part,
+                         [&](int64_t number, int64_t first, int64_t count) {
+                           file.write(k, first,
+                                      {numbers + static_cast<size_t>(number - part.begin) * size,
+                                       static_cast<size_t>(count) * size});
+                         });
   }
 }
 
