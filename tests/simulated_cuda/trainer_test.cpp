@@ -202,6 +202,8 @@ TEST(SimulatedTrainer, RefusesWhatHasNoKernel) {
   const Keys two = {"train.grad_accum=2"};
   EXPECT_EQ(said(two + Keys{"parallel.dp=2"}), "");
   EXPECT_THAT(said(two + Keys{"parallel.fsdp=2"}), HasSubstr("parallel must be replicas (parallel.dp)"));
+  EXPECT_THAT(said(two + Keys{"parallel.dp=2", "parallel.payload=f16"}),
+              HasSubstr("parallel.payload must be f32 or bf16"));
   EXPECT_THAT(said(two + Keys{"parallel.dp=2", "parallel.payload=bf16", "parallel.error_feedback=true"}),
               HasSubstr("parallel.error_feedback must be false"));
 }
