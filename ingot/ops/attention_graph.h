@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <tuple>
 
 #include "ingot/core/tensor.h"
 #include "ingot/ops/attention.h"
@@ -21,7 +22,10 @@ struct FusedAttention {
   Strides q = {}, k = {}, v = {}, out = {};
   Strides dq = {}, dk = {}, dv = {}, d_out = {};  // of backward
 
-  auto operator<=>(const FusedAttention&) const = default;
+  auto fields() const {
+    return std::tie(dtype, B, T, H, K, D, scale, has_documents, q, k, v, out, dq, dk, dv, d_out);
+  }
+  bool operator<(const FusedAttention& other) const { return fields() < other.fields(); }  // of a map's key
 };
 
 // Whether there are such kernels: bf16 or f16, causal, S = T, heads of at most 256 dims and a multiple of 8,
