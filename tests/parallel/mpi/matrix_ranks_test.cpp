@@ -82,6 +82,22 @@ TEST(Matrix, SharedProductsOfShards) {
   if (world->size() >= 4) expect_all(sharing_of_shards());
 }
 
+// The first steps overflow, on whatever rank: all skip the update, and go on with the same, lower scale. f16
+// rounds eight times finer than bf16.
+TEST(Matrix, LossScalingInF16) {
+  std::vector<ParallelConfig> layouts{replicas(), shards(), sharing(2), stages(4, kOneFOneB)};
+  if (world->size() >= 8) layouts.push_back(stages(2, kInterleaved, 2, 2));
+  for (const bool is_llama : {false, true})
+    for (const ParallelConfig& layout : layouts) {
+      RunConfig config = matrix_model(is_llama, layout);
+      config.precision.compute = DType::f16;
+      config.precision.loss_scale.init = 0x1p30;
+      config.parallel = layout;
+      EXPECT_LT(one_rank_curve(config).scales.back(), 0x1p29) << "nothing overflowed";
+      expect_one_rank_curve(config, kBf16 / 8);
+    }
+}
+
 }  // namespace
 }  // namespace ingot
 
