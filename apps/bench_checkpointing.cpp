@@ -1,7 +1,7 @@
 // ingot bench checkpointing: time and activation memory of every policy beside keeping everything.
 #include "apps/bench_checkpointing.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 

@@ -1,7 +1,7 @@
 // ingot bench head: time and working memory of the dense, chunked and recomputing heads.
 #include "apps/bench_head.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,7 @@
 // ingot bench ops: products in GFLOP/s, memory-bound ops in GB/s beside a copy of memory.
 #include "apps/bench_ops.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

@@ -1,6 +1,6 @@
 #include "apps/bench_parallel.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <atomic>

@@ -1,7 +1,7 @@
 #include "apps/doctor_cuda.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ingot/core/cuda_device.h"
 

@@ -2,7 +2,7 @@
 // the products' operations per second. Bytes are counted once read and once written. Tensors are several
 // times the L2 cache.
 //   device_bench [OUT.json]
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdio>

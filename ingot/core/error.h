@@ -4,11 +4,10 @@
 //   "rmsnorm_forward: w must be (C)=768, got (512)".
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 namespace ingot {
 
@@ -52,10 +51,13 @@ constexpr int exit_code(ErrorKind kind) {
   return 1;
 }
 
+// What every fail() below comes to; it is instantiated some hundred times, this is compiled once.
+[[noreturn]] void fail_formatted(ErrorKind kind, fmt::string_view format, fmt::format_args args);
+
 // Throws Error(kind) with a formatted message.
 template <typename... Args>
 [[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(fmt::format(format, std::forward<Args>(args)...), kind);
+  fail_formatted(kind, format, fmt::make_format_args(args...));
 }
 
 }  // namespace ingot

@@ -1,6 +1,6 @@
 #include "ingot/formats/html_report.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string_view>
 

@@ -4,7 +4,7 @@
 // matmul primitive, cached per shape; bf16 with an f32 result (weight gradients) to dnnl_gemm_bf16bf16f32,
 // which the library exports without declaring it, where the build found it.
 #ifdef INGOT_WITH_ONEDNN
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <oneapi/dnnl/dnnl.h>
 
 #include <map>

@@ -1,6 +1,6 @@
 #include "ingot/parallel/stage_plan.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 // of member pointers to its place in RunConfig. For config_keys.cpp only.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

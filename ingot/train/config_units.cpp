@@ -1,6 +1,6 @@
 #include "ingot/train/config_units.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <charconv>

@@ -1,6 +1,6 @@
 #include "ingot/train/guard.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ingot/core/error.h"
 #include "ingot/train/trainer.h"

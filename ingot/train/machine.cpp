@@ -1,6 +1,6 @@
 #include "ingot/train/machine.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>

@@ -1,6 +1,6 @@
 #include "ingot/train/non_finite.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,13 +1,14 @@
 #include "ingot/train/run_folder.h"
 
 #include <fcntl.h>
-#include <fmt/chrono.h>
+#include <fmt/core.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -113,7 +114,11 @@ void RunFolder::write_summary(const RunSummary& run) const {
 
 std::string default_run_name(const std::string& name, std::time_t now) {
   const std::string stem = std::filesystem::path(name).stem().string();
-  return fmt::format("{}-{:%Y%m%d-%H%M%S}", stem.empty() ? "run" : stem, fmt::localtime(now));
+  std::tm local{};
+  localtime_r(&now, &local);
+  char time[32];
+  std::strftime(time, sizeof time, "%Y%m%d-%H%M%S", &local);
+  return fmt::format("{}-{}", stem.empty() ? "run" : stem, time);
 }
 
 }  // namespace ingot

@@ -1,6 +1,6 @@
 #include "ingot/train/run_samples.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 

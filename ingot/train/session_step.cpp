@@ -1,5 +1,5 @@
 // A step of a Session: gradients, the guard's verdict, the update, and what is written down about it.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
