@@ -1,7 +1,6 @@
 // ingot bench: the speed of single ops and of a whole training step on this machine.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,6 +10,7 @@
 #include "apps/bench_head.h"
 #include "apps/bench_ops.h"
 #include "apps/bench_parallel.h"
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
@@ -85,23 +85,22 @@ void bench_step_command(const Arguments& arguments) {
 }
 
 // A subcommand that times steps of a preset.
-CLI::App* add_preset_command(CLI::App& parent, const char* name, const char* doc, Arguments& arguments) {
-  CLI::App* command = parent.add_subcommand(name, doc);
+Command* add_preset_command(Command& parent, const char* name, const char* doc, Arguments& arguments) {
+  Command* command = parent.add_subcommand(name, doc);
   command->add_option("config", arguments.source, "A preset, or a TOML file's path")
       ->type_name("PRESET|FILE.toml")
       ->required();
   command->add_option("--set", arguments.overrides, "Override a key; may be repeated")
       ->type_name("key=value")
-      ->expected(1)
-      ->take_all();
+      ->repeated();
   command->add_option("--steps", arguments.steps, "Steps to time")->capture_default_str();
   command->add_flag("--json", arguments.is_json, "One JSON object");
   return command;
 }
 
-void add_head_bench(CLI::App& command) {
+void add_head_bench(Command& command) {
   auto options = std::make_shared<HeadBenchOptions>();
-  CLI::App* head = command.add_subcommand("head", "The loss head's kinds: time and working memory");
+  Command* head = command.add_subcommand("head", "The loss head's kinds: time and working memory");
   head->add_option("--tokens", options->tokens, "Of the micro-batch")->capture_default_str();
   head->add_option("--vocab", options->vocab, "Rows of the head's weights")->capture_default_str();
   head->add_option("--width", options->width, "Columns of the head's weights")->capture_default_str();
@@ -113,14 +112,14 @@ void add_head_bench(CLI::App& command) {
 
 }  // namespace
 
-void add_bench_command(CLI::App& app) {
+void add_bench_command(Command& app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("bench", "Measure this machine's speed");
-  command->require_subcommand(1);
-  CLI::App* ops = command->add_subcommand("ops", "Products and memory-bound ops, each alone");
+  Command* command = app.add_subcommand("bench", "Measure this machine's speed");
+  command->require_subcommand();
+  Command* ops = command->add_subcommand("ops", "Products and memory-bound ops, each alone");
   ops->add_flag("--json", arguments->is_json, "One JSON object");
   ops->callback([arguments] { bench_ops(arguments->is_json); });
-  CLI::App* step =
+  Command* step =
       add_preset_command(*command, "step", "Whole training steps of a preset, on random tokens", *arguments);
   step->add_option("--trace", arguments->trace, "Write a Chrome trace of one more step")
       ->type_name("FILE.json");
@@ -131,7 +130,7 @@ void add_bench_command(CLI::App& app) {
         print_checkpointing(bench_checkpointing(configure(*arguments), arguments->steps), arguments->is_json);
       });
   auto parallel = std::make_shared<ParallelBenchOptions>();
-  CLI::App* ranks = add_preset_command(
+  Command* ranks = add_preset_command(
       *command, "parallel", "Under mpirun: what ranks tell each other, and how much of it is hidden",
       *arguments);
   ranks->add_option("--trace", parallel->trace, "Write a Chrome trace of all ranks")->type_name("FILE.json");

@@ -1,11 +1,11 @@
 // ingot bench precision: one small model in every precision, side by side.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "ingot/core/error.h"
 #include "ingot/train/bench_precision.h"
@@ -67,9 +67,9 @@ void bench_precision_command(const Arguments& arguments) {
 
 }  // namespace
 
-void add_precision_bench(CLI::App& bench) {
+void add_precision_bench(Command& bench) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = bench.add_subcommand("precision", "A small model in every precision, side by side");
+  Command* command = bench.add_subcommand("precision", "A small model in every precision, side by side");
   command->add_option("--data", arguments->options.data, "As in ingot train")->capture_default_str();
   command->add_option("--steps", arguments->options.steps, "Of each run")->capture_default_str();
   command->add_option("--seeds", arguments->options.seeds, "Runs of each precision")->capture_default_str();

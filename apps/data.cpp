@@ -1,12 +1,12 @@
 // ingot data prepare|inspect
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "ingot/core/error.h"
 #include "ingot/data/builtin_corpus.h"
@@ -119,14 +119,14 @@ void inspect(const Options& options) {
 
 }  // namespace
 
-void add_data_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("data", "Prepare and inspect training data");
-  command->require_subcommand(1);
+void add_data_command(Command& app) {
+  Command* command = app.add_subcommand("data", "Prepare and inspect training data");
+  command->require_subcommand();
   auto options = std::make_shared<Options>();
   Options& o = *options;
   constexpr const char* kTokenizerHelp = "tokenizer.json, .tiktoken, encoder.json or a folder";
 
-  CLI::App* action = command->add_subcommand("prepare", "Text to token shards (llm.c's .bin format)");
+  Command* action = command->add_subcommand("prepare", "Text to token shards (llm.c's .bin format)");
   action->add_option("--tokenizer", o.tokenizer, kTokenizerHelp)->required();
   action->add_option("--data", o.data, "Text files, folders, patterns, .jsonl, builtin:cpp-headers")
       ->required();

@@ -1,14 +1,15 @@
 // ingot doctor: what this machine has, what Ingot found of it, and what would make it better.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <toml++/toml.h>
 #include <xxhash.h>
 
-#include <CLI/CLI.hpp>
+#include <CLI/Version.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/doctor_cuda.h"
 #include "ingot/core/parallel.h"
@@ -92,8 +93,8 @@ void doctor() {
 
 }  // namespace
 
-void add_doctor_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("doctor", "What this machine has, what is missing, and the fix");
+void add_doctor_command(Command& app) {
+  Command* command = app.add_subcommand("doctor", "What this machine has, what is missing, and the fix");
   command->callback(doctor);
 }
 

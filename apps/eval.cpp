@@ -1,12 +1,12 @@
 // ingot eval: the loss of a checkpoint on text.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "ingot/core/error.h"
 #include "ingot/train/run.h"
@@ -42,9 +42,9 @@ void eval(const Arguments& arguments) {
 
 }  // namespace
 
-void add_eval_command(CLI::App& app) {
+void add_eval_command(Command& app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("eval", "Loss, bits per byte and top-1 of a checkpoint on text");
+  Command* command = app.add_subcommand("eval", "Loss, bits per byte and top-1 of a checkpoint on text");
   command->add_option("checkpoint", arguments->checkpoint, "A checkpoint's folder, or a run's")->required();
   EvalOptions& o = arguments->options;
   command->add_option("--data", o.data, "Text: files, folders, globs, .bin shards, .jsonl")

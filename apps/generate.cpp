@@ -1,9 +1,9 @@
 // ingot generate: text from a checkpoint, streamed.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <string>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "ingot/core/error.h"
 #include "ingot/train/run.h"
@@ -29,10 +29,10 @@ void generate(const Arguments& arguments) {
 
 }  // namespace
 
-void add_generate_command(CLI::App& app) {
+void add_generate_command(Command& app) {
   auto arguments = std::make_shared<Arguments>();
   GenerateOptions& o = arguments->options;
-  CLI::App* command = app.add_subcommand("generate", "Continue a prompt");
+  Command* command = app.add_subcommand("generate", "Continue a prompt");
   command->add_option("checkpoint", arguments->checkpoint, "A checkpoint's folder, or a run's")->required();
   command->add_option("--prompt", o.prompt, "Text to go on from");
   command->add_flag("--ema", o.is_averaged, "From the moving averages of the weights (optimizer.ema)");

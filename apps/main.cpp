@@ -1,18 +1,14 @@
 // The `ingot` program. Exit codes: 0 done, 75 interrupted and saved, otherwise as ingot/core/error.h.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
-#include <string>
-#include <vector>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/launch.h"
 #include "ingot/core/error.h"
-#include "ingot/train/nearest.h"
 
 namespace ingot {
 namespace {
@@ -24,22 +20,9 @@ int refuse(const char* message, ErrorKind kind) {
   return exit_code(kind);
 }
 
-// CLI11 says of a misspelt command only that one is required.
-void check_command(const CLI::App& app, const std::string& given) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  if (given.starts_with("-") || std::ranges::find(names, given) != names.end()) return;
-  fail(ErrorKind::kUsage, "{}: unknown command{}; the commands are {}", given,
-       did_you_mean(nearest_names(given, names)), list_names(names));
-}
-
 int run(int argc, char** argv) {
-  CLI::App app("Ingot trains language models from scratch", "ingot");
-  app.set_version_flag("--version", std::string("ingot ") + INGOT_VERSION);
-  app.require_subcommand(1);
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return fmt::format("ingot: {}\nTry --help.\n", error.what());
-  });
+  CommandLine line("ingot", "Ingot trains language models from scratch", "ingot " INGOT_VERSION);
+  Command& app = line.root();
   add_train_command(app);
   add_eval_command(app);
   add_generate_command(app);
@@ -48,15 +31,7 @@ int run(int argc, char** argv) {
   add_data_command(app);
   add_schedule_command(app);
   add_doctor_command(app);
-  if (argc > 1) check_command(app, argv[1]);
-  try {
-    app.parse(argc, argv);
-    return 0;
-  } catch (const CLI::RuntimeError& error) {
-    return error.get_exit_code();
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : exit_code(ErrorKind::kUsage);
-  }
+  return line.run(argc, argv);
 }
 
 }  // namespace

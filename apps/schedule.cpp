@@ -1,11 +1,11 @@
 // ingot schedule: learning rate, momentum and batch size of a configuration over its run.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "ingot/core/file.h"
 #include "ingot/formats/text_plot.h"
@@ -56,22 +56,21 @@ void draw_schedule(const Arguments& arguments) {
 
 }  // namespace
 
-void add_schedule_command(CLI::App& app) {
+void add_schedule_command(Command& app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("schedule", "Draw learning rate, momentum and batch size of a run");
+  Command* command = app.add_subcommand("schedule", "Draw learning rate, momentum and batch size of a run");
   command->add_option("config", arguments->source, "A preset, or a TOML file's path")
       ->type_name("PRESET|FILE.toml")
       ->required();
   command->add_option("--set", arguments->overrides, "Override a key; may be repeated")
       ->type_name("key=value")
-      ->expected(1)
-      ->take_all();
+      ->repeated();
   command->add_option("--out", arguments->out, "Write the curves as one picture too")->type_name("FILE.svg");
   command->add_option("--columns", arguments->columns, "Width of the drawing in characters")
-      ->check(CLI::Range(16, 400))
+      ->in_range(16, 400)
       ->capture_default_str();
   command->add_option("--rows", arguments->rows, "Height of each curve in lines")
-      ->check(CLI::Range(4, 100))
+      ->in_range(4, 100)
       ->capture_default_str();
   command->callback([arguments] { draw_schedule(*arguments); });
 }

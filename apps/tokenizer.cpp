@@ -1,13 +1,13 @@
 // ingot tokenizer train|encode|decode|import|export
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
@@ -81,24 +81,24 @@ TokenizerFormat parse_format(const Options& options) {
 
 using Run = void (*)(const Options&);
 
-CLI::App* add_action(CLI::App& parent, const std::shared_ptr<Options>& options, const char* name,
-                     const char* description, Run run) {
-  CLI::App* action = parent.add_subcommand(name, description);
+Command* add_action(Command& parent, const std::shared_ptr<Options>& options, const char* name,
+                    const char* description, Run run) {
+  Command* action = parent.add_subcommand(name, description);
   action->callback([options, run] { run(*options); });
   return action;
 }
 
 }  // namespace
 
-void add_tokenizer_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("tokenizer", "Train, apply and convert tokenizers");
-  command->require_subcommand(1);
+void add_tokenizer_command(Command& app) {
+  Command* command = app.add_subcommand("tokenizer", "Train, apply and convert tokenizers");
+  command->require_subcommand();
   auto options = std::make_shared<Options>();
   Options& o = *options;
   constexpr const char* kTokenizerHelp = "tokenizer.json, .tiktoken, encoder.json or a folder";
   constexpr const char* kPatternHelp = "gpt2, cl100k, o200k, llama3, qwen2 or a regular expression";
 
-  CLI::App* action = add_action(*command, options, "train", "Train a byte-level BPE on text files", train);
+  Command* action = add_action(*command, options, "train", "Train a byte-level BPE on text files", train);
   action->add_option("--data", o.data, "Text files; each is a document")->required();
   action->add_option("--vocab-size", o.vocab_size, "Tokens, e.g. 4096 or 4k")->capture_default_str();
   action->add_option("--pattern", o.pattern, kPatternHelp)->default_str("gpt2");

@@ -1,7 +1,6 @@
 // ingot train: from a configuration to a trained model in a run folder.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <csignal>
 #include <ctime>
@@ -10,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/launch.h"
 #include "ingot/core/error.h"
@@ -104,7 +104,7 @@ void train(const Arguments& arguments) {
   launch(config, is_interrupted, [&](Communicator& world, Mesh& mesh) {
     is_saved = train_on(world, mesh, config, out, arguments.is_resume);
   });
-  if (is_saved) throw CLI::RuntimeError(kExitInterrupted);
+  if (is_saved) throw Exit{kExitInterrupted};
 }
 
 std::string footer() {
@@ -116,9 +116,9 @@ std::string footer() {
 
 }  // namespace
 
-void add_train_command(CLI::App& app) {
+void add_train_command(Command& app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("train", "Train a model");
+  Command* command = app.add_subcommand("train", "Train a model");
   command->add_option("config", arguments->source, "A preset, or a TOML file's path")
       ->type_name("PRESET|FILE.toml");
   command
@@ -126,8 +126,7 @@ void add_train_command(CLI::App& app) {
       ->type_name("PATH");
   command->add_option("--set", arguments->overrides, "Override a key; may be repeated")
       ->type_name("key=value")
-      ->expected(1)
-      ->take_all();
+      ->repeated();
   command->add_option("--out", arguments->out, "Run folder; default runs/<preset>-<date>-<time>")
       ->type_name("DIR");
   command->add_flag("--resume", arguments->is_resume, "Go on from the newest checkpoint in --out");

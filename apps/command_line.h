@@ -1,0 +1,77 @@
+// The command line: commands, their subcommands and options. What the commands need of CLI11, which itself
+// stays in command_line.cpp: all of it is templates and inline functions, and a file that includes it takes
+// ten times as long to compile.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace ingot {
+
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+
+  Option* required();
+  Option* type_name(const std::string& name);  // in the help, in place of TEXT
+  Option* default_str(const std::string& text);
+  Option* capture_default_str();        // the help shows the target's value of now
+  Option* repeated();                   // one value each time; all of them are kept
+  Option* in_range(int low, int high);  // anything else is a usage error
+
+ private:
+  CLI::Option* option_;
+};
+
+// Pointers to subcommands and options are valid as long as their command.
+class Command {
+ public:
+  explicit Command(CLI::App* app) : app_(app) {}
+
+  Command* add_subcommand(const std::string& name, const std::string& description);
+  // A name without dashes is a position. T is std::string, std::vector<std::string>, int, int64_t, uint64_t,
+  // float or double; the target outlives the parsing.
+  template <typename T>
+  Option* add_option(const std::string& name, T& target, const std::string& description);
+  Option* add_flag(const std::string& name, bool& target, const std::string& description);
+  void require_subcommand();
+  void footer(const std::function<std::string()>& text);  // of the help
+  void callback(const std::function<void()>& run);        // when it was given, after parsing
+
+ private:
+  CLI::App* app_;
+  std::list<Command> subcommands_;
+  std::list<Option> options_;
+};
+
+// A callback throws it to end the program with this code, silently.
+struct Exit {
+  int code;
+};
+
+// The whole line.
+class CommandLine {
+ public:
+  CommandLine(const std::string& program, const std::string& description, const std::string& version);
+  ~CommandLine();
+  Command& root() { return root_; }
+
+  // Parses, and calls what was given. Returns the exit code; says on stderr what is wrong with the line.
+  // kUsage error for an unknown command; errors of callbacks pass through.
+  int run(int argc, char** argv);
+
+ private:
+  void check_command(const std::string& given) const;
+
+  std::unique_ptr<CLI::App> app_;
+  Command root_;
+};
+
+}  // namespace ingot
