@@ -107,7 +107,9 @@ TEST_F(Tokenize, OneDocumentIsItsTokens) {
 TEST_F(Tokenize, ManyDocumentsBeginWithEndOfTextForAnyNumberOfThreads) {
   const int threads = num_threads();
   Documents mixed = make_documents(50, 300);
-  mixed.add("long", std::string(3 << 20, 'x') + "y");
+  std::string letters(3 << 20, 'x');
+  letters += 'y';
+  mixed.add("long", letters);
   for (int i = 0; i < 7; ++i) mixed.add("short", "ab");
   for (const int n : {1, 2, 3, 8}) {
     set_num_threads(n);
