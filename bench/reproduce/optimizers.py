@@ -1,35 +1,58 @@
 #!/usr/bin/env python3
-"""Optimizers side by side: the same model, data, schedule and seeds; validation loss and bytes of state."""
+"""Optimizers side by side: the same model, data, schedule and seeds; validation loss and bytes of state.
+
+--tune tries a third and three times each learning rate on the first seed, prints what they gave, and writes nothing.
+"""
+
+import sys
 
 import runs
 
+IS_TUNING = "--tune" in sys.argv
+if IS_TUNING:
+    sys.argv.remove("--tune")
 args = runs.arguments(__doc__)
-# Learning rates: SGD's and momentum's the best of three tried on seed 1337, factors of 3 apart; the others customary.
-ADAMW = {"optimizer.kind": "adamw", "optimizer.lr": 3e-3}
+STEPS = {} if args.full else {"train.steps": 250}  # fewer than other scripts train: twenty-four runs
+MUON = {"roles": ["matrix"], "kind": "muon", "weight_decay": 0.0}
+# Rule -> (learning rate, settings). The rates are the best of --tune.
 RULES = {
-    "sgd": {"optimizer.kind": "sgd", "optimizer.lr": 1.0, "optimizer.weight_decay": 0.0},
-    "momentum 0.9": {"optimizer.kind": "momentum", "optimizer.lr": 0.3, "optimizer.weight_decay": 0.0},
-    "adam (L2)": {"optimizer.kind": "adam", "optimizer.lr": 3e-3, "optimizer.weight_decay": 0.0},
-    "adamw": ADAMW,
-    "adamw8bit": {**ADAMW, "optimizer.kind": "adamw8bit"},
-    "adafactor": {"optimizer.kind": "adafactor", "optimizer.lr": 1e-2, "optimizer.relative_step": False},
-    "lion": {"optimizer.kind": "lion", "optimizer.lr": 5e-4, "optimizer.weight_decay": 0.3},
-    "muon + adamw": {**ADAMW, "optimizer.group": [{"roles": ["matrix"], "kind": "muon", "lr": 0.03,
-                                                     "weight_decay": 0.0}]},
+    "sgd": (1.0, {"optimizer.kind": "sgd", "optimizer.weight_decay": 0.0}),
+    "momentum 0.9": (0.3, {"optimizer.kind": "momentum", "optimizer.weight_decay": 0.0}),
+    "adam (L2)": (3e-3, {"optimizer.kind": "adam", "optimizer.weight_decay": 0.0}),
+    "adamw": (3e-3, {"optimizer.kind": "adamw"}),
+    "adamw8bit": (3e-3, {"optimizer.kind": "adamw8bit"}),
+    "adafactor": (1e-2, {"optimizer.kind": "adafactor", "optimizer.relative_step": False}),
+    "lion": (5e-4, {"optimizer.kind": "lion", "optimizer.weight_decay": 0.3}),
+    "muon + adamw": (0.03, {"optimizer.kind": "adamw", "optimizer.lr": 3e-3}),  # the rate is Muon's
 }
 
+
+def settings(name, lr):
+    own = RULES[name][1]
+    rate = {"optimizer.group": [{**MUON, "lr": lr}]} if name.startswith("muon") else {"optimizer.lr": lr}
+    return {**STEPS, **own, **rate}
+
+
+if IS_TUNING:
+    for name, (lr, _) in RULES.items():
+        for rate in (lr / 3, lr, 3 * lr):
+            result = runs.train(args, {**settings(name, rate), "train.seed": args.seeds[0]}, may_fail=True)
+            print(f"{name} at {rate:.1g}: {result.error or result.val_loss}", flush=True)
+    sys.exit()
+
 rows, losses = [], {}
-for name, settings in RULES.items():
+for name, (lr, _) in RULES.items():
     print(name, flush=True)
-    results = runs.over_seeds(args, settings)
+    results = runs.over_seeds(args, settings(name, lr))
     losses[name] = [r.val_loss for r in results]
-    rows.append([name, settings["optimizer.lr"], runs.mean_and_spread(losses[name]),
-                 f"{runs.mean([runs.mean(r.series('step_ms')) for r in results]):.0f} ms"])
+    arenas = results[0].metrics[0]
+    state = 4 * arenas["bytes_optimizer"] / arenas["bytes_gradients"]  # gradients are f32
+    rows.append([name, lr, runs.mean_and_spread(losses[name]), f"{state:.2f}"])
 eight_bit_same = not runs.is_beyond_noise(losses["adamw"], losses["adamw8bit"])
 order = runs.mean(losses["adamw"]) < runs.mean(losses["momentum 0.9"]) < runs.mean(losses["sgd"])
 runs.write_section(
     args, "Optimizers side by side",
     "SGD fails on transformers and needs momentum, the adaptive rules train them well; 8-bit states cost nothing.",
-    runs.table(["rule", "learning rate", "validation loss", "step"], rows),
+    runs.table(["rule", "learning rate", "validation loss", "bytes of state per parameter"], rows),
     "holds" if eight_bit_same and order else "holds in part",
     "Same model, data, schedule and seeds; one short run each, so the order of the adaptive rules may change with length and tuning.")

@@ -4,6 +4,7 @@
 import runs
 
 args = runs.arguments(__doc__)
+STEPS = {} if args.full else {"train.steps": 250}  # fewer than other scripts train: twenty-one runs
 WSD = {"schedule.kind": "wsd", "schedule.cooldown_frac": 0.2, "schedule.floor": 0.0}
 SHAPES = {
     "constant": {"schedule.kind": "constant"},
@@ -19,7 +20,7 @@ SHAPES = {
 rows, losses = [], {}
 for name, settings in SHAPES.items():
     print(name, flush=True)
-    losses[name] = [r.val_loss for r in runs.over_seeds(args, settings)]
+    losses[name] = [r.val_loss for r in runs.over_seeds(args, {**STEPS, **settings})]
     rows.append([name, runs.mean_and_spread(losses[name])])
 constant = losses["constant"]
 decays = [name for name in SHAPES if name != "constant"]

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <ostream>
 
 #include "ingot/core/file.h"
 #include "ingot/data/tokenizer.h"
@@ -54,6 +55,10 @@ struct Published {
   const char* name;  // in the golden files
   const char* file;
 };
+
+void PrintTo(const Published& published, std::ostream* out) {
+  *out << published.name << " from " << published.file;
+}
 
 class PublishedVocabulary : public ::testing::TestWithParam<Published> {
  protected:
