@@ -9,14 +9,12 @@
 #include <vector>
 
 #include "ingot/comm/mesh.h"
-#include "ingot/comm/mpi_job.h"
 #include "ingot/core/float16.h"
 #include "ingot/core/philox.h"
+#include "tests/comm/mpi/ranks_main.h"
 
 namespace ingot {
 namespace {
-
-Communicator* world = nullptr;
 
 template <typename T>
 Tensor view(std::vector<T>& v) {
@@ -212,16 +210,11 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   MpiJob job({.timeout_s = mode == "--late" ? 1.0 : 100.0, .verifies = true});
   world = &job.world();
-  if (world->rank() > 0) GTEST_FLAG_SET(brief, true);  // one full report is enough
-  testing::InitGoogleTest(&argc, argv);
   if (mode == "--late") be_late();
   if (mode == "--mismatch") call_something_else();
   if (mode == "--error") {
     if (world->rank() == 1) job.abort("step 7: the loss is not finite", 5);
     world->barrier("never");
   }
-  std::vector<int64_t> failed = {RUN_ALL_TESTS()};
-  if (failed[0]) std::fprintf(stderr, "rank %d has failed tests\n", world->rank());
-  world->all_reduce("failed", Tensor(failed.data(), DType::i64, {1}), ReduceOp::kMax);
-  return static_cast<int>(failed[0]);
+  return run_tests_on(job, argc, argv);
 }

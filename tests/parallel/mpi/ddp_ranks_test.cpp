@@ -5,15 +5,13 @@
 #include <cmath>
 #include <vector>
 
-#include "ingot/comm/mpi_job.h"
 #include "ingot/core/philox.h"
 #include "ingot/nn/transformer.h"
 #include "ingot/parallel/ddp.h"
+#include "tests/comm/mpi/ranks_main.h"
 
 namespace ingot {
 namespace {
-
-Communicator* world = nullptr;
 
 constexpr int64_t kBatch = 8;  // sequences of a step, over all ranks
 
@@ -234,14 +232,4 @@ TEST(Ddp, AMissingUnitIsAnError) {
 }  // namespace
 }  // namespace ingot
 
-int main(int argc, char** argv) {
-  using namespace ingot;
-  MpiJob job({.timeout_s = 100, .verifies = true});
-  world = &job.world();
-  if (world->rank() > 0) GTEST_FLAG_SET(brief, true);
-  testing::InitGoogleTest(&argc, argv);
-  std::vector<int64_t> failed = {RUN_ALL_TESTS()};
-  if (failed[0]) std::fprintf(stderr, "rank %d has failed tests\n", world->rank());
-  world->all_reduce("failed", Tensor(failed.data(), DType::i64, {1}), ReduceOp::kMax);
-  return static_cast<int>(failed[0]);
-}
+int main(int argc, char** argv) { return ingot::run_on_ranks(argc, argv); }

@@ -5,15 +5,13 @@
 #include <cmath>
 #include <vector>
 
-#include "ingot/comm/mpi_job.h"
 #include "ingot/core/philox.h"
 #include "ingot/parallel/pipeline.h"
 #include "ingot/parallel/pipeline_store.h"
+#include "tests/comm/mpi/ranks_main.h"
 
 namespace ingot {
 namespace {
-
-Communicator* world = nullptr;
 
 constexpr int64_t kB = 2, kT = 12, kMicros = 8, kVocab = 61;
 
@@ -209,13 +207,4 @@ TEST(Pipeline, KeepsTheActivationsOfItsSchedule) {
 }  // namespace
 }  // namespace ingot
 
-int main(int argc, char** argv) {
-  ingot::MpiJob job({.timeout_s = 100, .verifies = true});
-  ingot::world = &job.world();
-  if (ingot::world->rank() > 0) GTEST_FLAG_SET(brief, true);
-  testing::InitGoogleTest(&argc, argv);
-  int64_t failed = RUN_ALL_TESTS();
-  if (failed) std::fprintf(stderr, "rank %d has failed tests\n", ingot::world->rank());
-  ingot::world->all_reduce("failed", ingot::Tensor(&failed, ingot::DType::i64, {1}), ingot::ReduceOp::kMax);
-  return static_cast<int>(failed);
-}
+int main(int argc, char** argv) { return ingot::run_on_ranks(argc, argv); }

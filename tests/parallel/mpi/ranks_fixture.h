@@ -1,7 +1,5 @@
-// What tests of training on several ranks share: a small task, models, layouts, and a main.
+// What tests of training on several ranks share: a small task, models and layouts.
 #pragma once
-
-#include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
@@ -9,14 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "ingot/comm/mpi_job.h"
 #include "ingot/core/philox.h"
 #include "ingot/parallel/mesh_parts.h"
 #include "ingot/train/trainer.h"
+#include "tests/comm/mpi/ranks_main.h"
 
 namespace ingot {
-
-inline Communicator* world = nullptr;
 
 inline constexpr int kSteps = 30;
 inline constexpr size_t kTokens = 6000, kPlace = 1234;
@@ -206,17 +202,6 @@ inline std::vector<float> weights(Trainer& trainer) {
   }
   params.refresh_compute(trainer.stream());
   return all;
-}
-
-inline int run_on_ranks(int argc, char** argv, double message_delay_s = 0) {
-  MpiJob job({.timeout_s = 250, .message_delay_s = message_delay_s, .verifies = true});
-  world = &job.world();
-  if (world->rank() > 0) GTEST_FLAG_SET(brief, true);
-  testing::InitGoogleTest(&argc, argv);
-  std::vector<int64_t> failed = {RUN_ALL_TESTS()};
-  if (failed[0]) std::fprintf(stderr, "rank %d has failed tests\n", world->rank());
-  world->all_reduce("failed", Tensor(failed.data(), DType::i64, {1}), ReduceOp::kMax);
-  return static_cast<int>(failed[0]);
 }
 
 }  // namespace ingot
