@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kSlot = 4;  // numbers, so that each tensor's begin at a multiple of 16 bytes
 
-[[maybe_unused]] Tensor one(const Tensor& slots, int64_t index, int64_t numbers = 1) {
+Tensor one(const Tensor& slots, int64_t index, int64_t numbers = 1) {
   return slots.rows(index, index + 1).reshape({kSlot}).rows(0, numbers);
 }
 
@@ -44,21 +44,28 @@ Fp8Device::Operand Fp8Device::cast([[maybe_unused]] int index, const Tensor& x, 
                   .turned = scratch.alloc(format, {x.dim(1), x.dim(0)}),
                   .inverse = one(device_.inverses, index)};
   if constexpr (kHasCuda) {
-    const Tensor own = one(device_.scales, index), fresh = one(device_.fresh, index);
+    const Fp8Place at = place(index);
     if (scale > 0) {  // the same in every cast of a step
       one(host_.scales, index).as<float>()[0] = scale;
       one(host_.inverses, index).as<float>()[0] = 1 / scale;
-      copy(own, one(host_.scales, index), stream);
-      copy(operand.inverse, one(host_.inverses, index), stream);
+      copy(at.scale, one(host_.scales, index), stream);
+      copy(at.inverse, one(host_.inverses, index), stream);
     } else {
-      fill_zero(fresh, stream);
-      cuda::raise_amax(fresh, x, stream);
-      cuda::set_fp8_scale(own, operand.inverse, fresh, format, Fp8ScaleFloor::kExact, stream);
+      fill_zero(at.fresh, stream);
+      cuda::raise_amax(at.fresh, x, stream);
+      cuda::set_fp8_scale(at.scale, at.inverse, at.fresh, format, Fp8ScaleFloor::kExact, stream);
     }
-    cuda::cast_to_fp8_both_ways(operand.codes, operand.turned, x, own,
-                                {one(device_.amaxes, index), one(device_.counts, index, 2)}, stream);
+    cuda::cast_to_fp8_both_ways(operand.codes, operand.turned, x, at.scale, {at.amax, at.counts}, stream);
   }
   return operand;
+}
+
+Fp8Place Fp8Device::place(int index) const {
+  return {.scale = one(device_.scales, index),
+          .inverse = one(device_.inverses, index),
+          .fresh = one(device_.fresh, index),
+          .amax = one(device_.amaxes, index),
+          .counts = one(device_.counts, index, 2)};
 }
 
 void Fp8Device::plan(Arena& arena, int64_t elements) {

@@ -26,6 +26,9 @@ class Fp8Device {
   // The scratch of casts of so many elements in all, of two tensors, on a measuring arena.
   static void plan(Arena& arena, int64_t elements);
 
+  // For casts that others make of tensor `index`.
+  Fp8Place place(int index) const;
+
   // Has the counts of the step copied to the host; they are there when the stream has passed.
   void bring_back(Stream& stream);
   // Of tensor `index`, but for the number of elements.

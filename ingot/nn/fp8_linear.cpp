@@ -135,7 +135,7 @@ void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& w, Fp8St
     if (y.device == Device::kCuda) {
       DeviceCast cast(*this, state, scratch, stream);
       const auto a = cast(x, kX, kE4m3), b = cast(w, kW, kE4m3);
-      return cuda::matmul_fp8(y, a.codes, b.codes, a.inverse, b.inverse, false, true, stream);
+      return cuda::matmul_fp8(y, {a.codes, a.inverse}, {b.codes, b.inverse}, {.is_fast = true}, stream);
     }
   }
   Rounding round(*this, state, scratch, region, stream);
@@ -151,7 +151,7 @@ void Fp8Linear::backward_input(const Tensor& dx, const Tensor& dy, const Tensor&
     if (dx.device == Device::kCuda) {
       DeviceCast cast(*this, state, scratch, stream);
       const auto a = cast(dy, kDy, kE5m2), b = cast(w, kW, kE4m3);
-      return cuda::matmul_fp8(dx, a.codes, b.turned, a.inverse, b.inverse, false, false, stream);
+      return cuda::matmul_fp8(dx, {a.codes, a.inverse}, {b.turned, b.inverse}, {}, stream);
     }
   }
   Rounding round(*this, state, scratch, region, stream);
@@ -172,7 +172,7 @@ void Fp8Linear::backward_weight(const Tensor& dw, const Tensor& dy, const Tensor
     if (dw.device == Device::kCuda) {
       DeviceCast cast(*this, state, scratch, stream);
       const auto a = cast(dy, kDy, kE5m2), b = cast(x, kX, kE4m3);
-      return cuda::matmul_fp8(dw, a.turned, b.turned, a.inverse, b.inverse, true, false, stream);
+      return cuda::matmul_fp8(dw, {a.turned, a.inverse}, {b.turned, b.inverse}, {.accumulate = true}, stream);
     }
   }
   if (recipe == Fp8Recipe::kRowwiseGwHp) return matmul(dw, dy, x, MatmulForm::kTN, true, stream);

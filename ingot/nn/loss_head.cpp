@@ -18,6 +18,7 @@ constexpr int64_t kCheckRows = 1024;   // of bf16 weights that the check widens 
 constexpr int64_t kTileTokens = 512;   // of a tile that is computed again
 // Of a GPU, whose products want many tokens: the f32 logits of one chunk, a tile that is computed again.
 constexpr int64_t kDeviceChunkBytes = int64_t{768} << 20;
+constexpr int64_t kFp8Granule = 16;  // of the tokens of a GPU's 8-bit products
 constexpr int64_t kDeviceTileTokens = 4096, kDeviceTileColumns = 16384;
 
 CrossEntropyConfig loss_config(const ModelConfig& model, const HeadConfig& head) {
@@ -88,8 +89,9 @@ int64_t LossHead::chunk(int64_t N, Device device) const {
                           : is_half               ? kGradientBytes / (Vp_ * 2)
                                                   : kChunkBytes / (Vp_ * 4);
   const int64_t chunk = std::clamp<int64_t>(fitting, std::min(kLeastTokens, N), N);
-  const int64_t chunks = (N + chunk - 1) / chunk;
-  return (N + chunks - 1) / chunks;
+  const int64_t chunks = (N + chunk - 1) / chunk, even = (N + chunks - 1) / chunks;
+  if (precision != HeadPrecision::kFp8 || device == Device::kCpu) return even;
+  return std::min(N, (even + kFp8Granule - 1) / kFp8Granule * kFp8Granule);
 }
 
 LinearCrossEntropyConfig LossHead::op_config(int64_t N, float grad_scale, Device device) const {
@@ -165,15 +167,17 @@ LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, co
   const bool has_grads = grad_scale != 0;
   LinearCrossEntropyConfig op = op_config(x.dim(0), grad_scale, ctx.scratch.device());
   op.columns = columns(ctx);
-  const Layout l = layout(ctx.scratch, x.dim(0), op, has_grads);
+  Layout l = layout(ctx.scratch, x.dim(0), op, has_grads);
+  const bool is_fp8 = op.precision == HeadPrecision::kFp8;
+  if (Fp8Device* device = is_fp8 && ctx.fp8 ? ctx.fp8->device() : nullptr)
+    for (int i = 0; i < 3; ++i) l.scratch.fp8[static_cast<size_t>(i)] = device->place(first_counter_ + i);
   LinearCrossEntropyIn in{.x = l.x ? l.x : x, .w = l.w, .targets = targets};
   if (l.x) cast(l.x, x, ctx.stream);
   if (l.w)
     cast(l.w, ctx.params.best_weight(weight_), ctx.stream);
   else
-    in.w = product_dtype(op.precision) == compute_ && op.precision != HeadPrecision::kFp8
-               ? ctx.params.weight(weight_)
-               : ctx.params.best_weight(weight_);
+    in.w = product_dtype(op.precision) == compute_ && !is_fp8 ? ctx.params.weight(weight_)
+                                                              : ctx.params.best_weight(weight_);
   LinearCrossEntropyOut result{.losses = out.losses, .is_correct = out.is_correct, .dx = {}, .dw = {}};
   if (has_grads) {
     result.dx = l.dx ? l.dx : out.dx;
@@ -181,7 +185,7 @@ LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, co
   }
   const LinearCrossEntropyReport report = linear_cross_entropy(result, in, op, l.scratch, ctx.stream);
   if (l.dx) cast(out.dx, l.dx, ctx.stream);
-  if (ctx.fp8 && op.precision == HeadPrecision::kFp8) {
+  if (ctx.fp8 && is_fp8) {
     (*ctx.fp8)[first_counter_].add(report.fp8.x);
     (*ctx.fp8)[first_counter_ + 1].add(report.fp8.w);
     (*ctx.fp8)[first_counter_ + 2].add(report.fp8.d_logits);

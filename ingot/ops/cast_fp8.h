@@ -23,6 +23,13 @@ struct Fp8Stats {
   void add(const Fp8Stats& other);
 };
 
+// What a CUDA device keeps of a tensor that is cast there (ops/cuda_fp8.h).
+struct Fp8Place {
+  Tensor scale, inverse;  // (1) f32, of the last cast
+  Tensor fresh;           // (1) f32: the amax that a scale is made of
+  Tensor amax, counts;    // (1) f32, (2) u32: what the casts of a step did
+};
+
 enum class Fp8ScaleFloor { kExact, kPowerOfTwo };
 
 // max(format) / max(amax, 1e-12), worked out in double; kPowerOfTwo: rounded down to a power of two.

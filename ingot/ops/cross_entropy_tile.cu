@@ -3,12 +3,13 @@
 #include <limits>
 
 #include "ingot/ops/cuda_elementwise.h"
-#include "ingot/ops/cuda_softmax.h"
-#include "ingot/ops/logit_cap_rules.h"
+#include "ingot/ops/cuda_tile_gradient.h"
 
 namespace ingot::cuda {
 namespace {
 
+using loss::make_tile;
+using loss::Tile;
 using softmax::Math;
 using softmax::Part;
 
@@ -18,13 +19,6 @@ struct Begin {
   __device__ void operator()(int64_t i) const {
     rows[i] = {.total = 0, .z_sum = 0, .x_max = 0, .z_max = 0, .x_target = 0, .top = -1};
   }
-};
-
-struct Tile {
-  const float* x;
-  const int32_t* targets;
-  int W, classes;  // columns, and how many of them are classes
-  int64_t first;
 };
 
 // What a tile further to the right knows of a row is added to what is known of it.
@@ -93,40 +87,17 @@ struct Finish {
   }
 };
 
-struct GradientTerms {
-  float grad_scale, label_smoothing, off, z_loss;
-  int64_t vocab;
-};
-
 // A block owns a row of the tile: reads it once, writes its gradient.
 template <int W, typename D, typename Cap>
-__global__ void __launch_bounds__(kThreads)
-    gradient(D* d_tile, Tile tile, const float* lse, Cap cap, GradientTerms terms) {
+__global__ void __launch_bounds__(kThreads) gradient(D* d_tile, loss::TileGradient<Cap> of) {
   const int64_t n = blockIdx.x;
-  const int target = tile.targets[n];
-  const bool has_target = target >= 0 && target < terms.vocab;
-  const float* x = tile.x + n * tile.W;
-  D* d = d_tile + n * tile.W;
-  const float row_lse = lse[n], on_p = 1 + 2 * terms.z_loss * row_lse;
-  for (int column = static_cast<int>(threadIdx.x) * W; column < tile.W; column += kThreads * W) {
-    Floats<W> values = load<W>(x + column);
-#pragma unroll
-    for (int i = 0; i < W; ++i) {
-      const CapValue<Math> c = cap(values.at[i]);
-      const float on_target = tile.first + column + i == target ? 1 - terms.label_smoothing : 0.0f;
-      const float g = Math::exp(c.z - row_lse) * on_p - terms.off - on_target;
-      values.at[i] = has_target && column + i < tile.classes ? terms.grad_scale * g * c.slope : 0.0f;
-    }
-    store(d + column, values);
-  }
+  const auto row = of.row(n);
+  D* d = d_tile + n * of.tile.W;
+  for (int column = static_cast<int>(threadIdx.x) * W; column < of.tile.W; column += kThreads * W)
+    store(d + column, of.template at<W>(row, column));
 }
 
 TileRow* tile_rows(const Tensor& rows) { return reinterpret_cast<TileRow*>(rows.as<uint8_t>()); }
-
-Tile make_tile(const Tensor& tile, int64_t first, const Tensor& targets, const CrossEntropyConfig& config) {
-  const int64_t W = tile.dim(1), classes = std::clamp<int64_t>(config.vocab - first, 0, W);
-  return {tile.as<float>(), targets.as<int32_t>(), static_cast<int>(W), static_cast<int>(classes), first};
-}
 
 }  // namespace
 
@@ -164,16 +135,13 @@ void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64
                                  const Tensor& targets, const CrossEntropyConfig& config, Stream& stream) {
   const char* op = "cross_entropy_tile_gradient";
   const Tile part = make_tile(tile, first, targets, config);
-  const GradientTerms terms{config.grad_scale, config.label_smoothing,
-                            config.label_smoothing / static_cast<float>(config.vocab), config.z_loss,
-                            config.vocab};
   with_dtype(d_tile.dtype, op, [&](auto value) {
     using D = decltype(value);
     with_width<float>(part.W % 4 == 0 && is_aligned(tile.data) && is_aligned(d_tile.data), [&](auto width) {
       with_cap_rule<Math>(config, [&](auto cap) {
         launch({stream, op, dim3(blocks_for(tile.dim(0), 1)), dim3(kThreads)},
-               gradient<decltype(width)::value, D, decltype(cap)>, d_tile.as<D>(), part, lse.as<float>(), cap,
-               terms);
+               gradient<decltype(width)::value, D, decltype(cap)>, d_tile.as<D>(),
+               loss::TileGradient<decltype(cap)>{part, lse.as<float>(), cap, loss::make_terms(config)});
       });
     });
   });

@@ -20,6 +20,9 @@ void raise_amax(const Tensor& amax, const Tensor& x, Stream& stream);
 void set_fp8_scale(const Tensor& scale, const Tensor& inverse, const Tensor& amax, DType format,
                    Fp8ScaleFloor floor, Stream& stream);
 
+// scale (1) f32 = value, inverse (1) f32 = 1 / value.
+void put_fp8_scale(const Tensor& scale, const Tensor& inverse, float value, Stream& stream);
+
 // to (f8e4m3 or f8e5m2, x's shape) = fp8(x * scale), scale (1) f32. The meter's amax is raised to x's, which
 // a delayed scale is made of at the next step.
 void cast_to_fp8(const Tensor& to, const Tensor& x, const Tensor& scale, const Fp8Meter& meter,
@@ -29,10 +32,21 @@ void cast_to_fp8(const Tensor& to, const Tensor& x, const Tensor& scale, const F
 void cast_to_fp8_both_ways(const Tensor& to, const Tensor& transposed, const Tensor& x, const Tensor& scale,
                            const Fp8Meter& meter, Stream& stream);
 
-// c (M, N) bf16 or f32 = a (M, K) bᵀ, b (N, K), or c += (f32): 8-bit codes times what their scales were,
-// a_inverse and b_inverse (1) f32. Not both may be e5m2. is_fast sums with about 14 bits between corrections,
-// for forward products only. REQUIRES: K and N multiples of 16, rows contiguous and aligned to 16 bytes.
-void matmul_fp8(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& a_inverse,
-                const Tensor& b_inverse, bool accumulate, bool is_fast, Stream& stream);
+// One operand of a product, the summed dim contiguous.
+struct Fp8Operand {
+  Tensor codes;    // (rows, K) f8e4m3 or f8e5m2
+  Tensor inverse;  // (1) f32: what its decoded values are multiplied by
+};
+
+struct Fp8ProductMode {
+  bool accumulate = false;  // c +=
+  bool is_fast = false;     // sums with about 14 bits between corrections, for forward products only
+  float alpha = 1;          // factor of the product
+};
+
+// c (M, N) bf16 or f32 = alpha a (M, K) bᵀ, b (N, K), or c += (f32). Not both may be e5m2. REQUIRES: K and N
+// multiples of 16, rows contiguous and aligned to 16 bytes.
+void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const Fp8ProductMode& mode,
+                Stream& stream);
 
 }  // namespace ingot::cuda

@@ -4,11 +4,13 @@
 #include <cmath>
 
 #include "ingot/core/copy.h"
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/float8.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/cross_entropy_tile.h"
 #include "ingot/ops/kahan.h"
+#include "ingot/ops/linear_cross_entropy_fp8.h"
 #include "ingot/ops/matmul.h"
 
 namespace ingot {
@@ -322,6 +324,39 @@ float fp8_head_gradient_scale(const CrossEntropyConfig& loss) {
   return kHeadRoom / (loss.grad_scale * std::max(1.0f, max_slope(loss)));
 }
 
+namespace {
+
+struct HeadDims {
+  int64_t N, C, Vp;
+};
+
+LinearCrossEntropyScratch make_device_fp8_scratch(Arena& arena, const HeadDims& dims,
+                                                  const LinearCrossEntropyConfig& config, bool has_grads) {
+  const auto [N, C, Vp] = dims;
+  const bool is_recompute = config.kind == HeadKind::kRecompute;
+  const int64_t chunk = chunk_tokens(config, N), tile = std::min(Vp, config.tile_columns);
+  const int64_t columns = is_recompute ? tile : Vp, known = is_recompute ? N : chunk;
+  LinearCrossEntropyScratch s;
+  s.logits = arena.alloc(DType::f32, {chunk, columns});
+  s.x8 = arena.alloc(DType::f8e4m3, {N, C});
+  s.w8 = arena.alloc(DType::f8e4m3, {Vp, C});
+  s.rows = arena.alloc(DType::u8, {known, static_cast<int64_t>(sizeof(TileRow))});
+  s.lse = arena.alloc(DType::f32, {known});
+  if (!has_grads) return s;
+  s.x8_turned = arena.alloc(DType::f8e4m3, {C, N});
+  s.w8_turned = arena.alloc(DType::f8e4m3, {C, Vp});
+  s.d_logits = arena.alloc(DType::f8e5m2, {chunk, columns});
+  s.d_turned = arena.alloc(DType::f8e5m2, {columns, chunk});
+  if (is_recompute) s.dx_sum = arena.alloc(DType::f32, {N, C});
+  if (config.accumulation == HeadAccumulation::kKahan) {
+    s.dw_part = arena.alloc(DType::f32, {tile, C});
+    s.dw_lost = arena.alloc(DType::f32, {Vp, C});
+  }
+  return s;
+}
+
+}  // namespace
+
 LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_t N, int64_t C, int64_t Vp,
                                                             const LinearCrossEntropyConfig& config,
                                                             bool has_grads) {
@@ -331,6 +366,8 @@ LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_
   const bool is_split = config.kind == HeadKind::kChunked && is_half(config.precision) && !is_kept;
   const int64_t chunk = chunk_tokens(config, N), tile = std::min(Vp, config.tile_columns);
   const int64_t columns = is_recompute || is_kept ? tile : Vp;
+  if (is_fp8 && config.device == Device::kCuda)
+    return make_device_fp8_scratch(arena, {N, C, Vp}, config, has_grads);
   LinearCrossEntropyScratch s;
   s.logits = arena.alloc(DType::f32, {is_split ? std::min(chunk, config.logit_tokens) : chunk, columns});
   if (is_fp8) {
@@ -369,6 +406,10 @@ LinearCrossEntropyReport linear_cross_entropy(const LinearCrossEntropyOut& out,
                                               const LinearCrossEntropyConfig& config,
                                               const LinearCrossEntropyScratch& scratch, Stream& stream) {
   check_operands(out, in, config, scratch);
+  if constexpr (kHasCuda) {
+    if (config.precision == HeadPrecision::kFp8 && in.x.device == Device::kCuda)
+      return cuda::linear_cross_entropy_fp8(out, in, config, scratch, stream);
+  }
   return HeadPass(out, in, config, scratch, stream).run();
 }
 

@@ -16,6 +16,8 @@
 // loss_dtype rounds on purpose.
 #pragma once
 
+#include <array>
+
 #include "ingot/core/arena.h"
 #include "ingot/core/stream.h"
 #include "ingot/core/tensor.h"
@@ -65,16 +67,20 @@ bool keeps_exponentials(const LinearCrossEntropyConfig& config);
 // as far below e5m2's largest value for any other number of them. A cap steeper than 1 lowers it.
 float fp8_head_gradient_scale(const CrossEntropyConfig& loss);
 
-// What the casts of one call did.
+// What the casts of one call did; on a CUDA device the numbers of elements, and scratch.fp8 has the rest.
 struct Fp8HeadStats {
   Fp8Stats x, w, d_logits;
 };
 
 // Working memory of one call; absent members are not needed.
 struct LinearCrossEntropyScratch {
-  Tensor logits;             // (logit tokens, Vp), or where there are tiles (chunk, tile): f32
-  Tensor d_logits;           // (chunk, Vp or tile) bf16 or f16; in f32 the logits' memory serves
-  Tensor x8, w8;             // (N, C), (Vp, C) e4m3
+  Tensor logits;    // (logit tokens, Vp), or where there are tiles (chunk, tile): f32
+  Tensor d_logits;  // (chunk, Vp or tile) bf16 or f16; in f32 the logits' memory serves
+  Tensor x8, w8;    // (N, C), (Vp, C) e4m3
+  // Of kFp8 on a CUDA device: (C, N), (C, Vp) e4m3; (Vp or tile, chunk) e5m2, beside a d_logits of e5m2; and
+  // places of x, w and the gradient of the logits, which the caller puts here.
+  Tensor x8_turned, w8_turned, d_turned;
+  std::array<Fp8Place, 3> fp8;
   Tensor x_part, w_part;     // (chunk, C), (tile, C) bf16: decoded
   Tensor dx_sum;             // (chunk, C), of kRecompute (N, C): f32
   Tensor dw_part, dw_lost;   // (tile, C), (Vp, C) f32: what is added, and what additions lost

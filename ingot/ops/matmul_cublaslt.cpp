@@ -290,17 +290,18 @@ Products& products_of(Stream& stream) {
 
 void matmul(const MatmulProblem& p, Stream& stream) { products_of(stream).run({p, p.in, p.in, {}}); }
 
-void matmul_fp8(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& a_inverse,
-                const Tensor& b_inverse, bool accumulate, bool is_fast, Stream& stream) {
+void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const Fp8ProductMode& mode,
+                Stream& stream) {
+  const Tensor &x = a.codes, &w = b.codes;
   INGOT_CHECK(
-      a.rank() == 2 && b.rank() == 2 && a.dim(1) == b.dim(1) && c.dim(0) == a.dim(0) && c.dim(1) == b.dim(0),
+      x.rank() == 2 && w.rank() == 2 && x.dim(1) == w.dim(1) && c.dim(0) == x.dim(0) && c.dim(1) == w.dim(0),
       "matmul_fp8: c (M, N), a (M, K) and b (N, K) must agree, got {}, {} and {}", c.shape.to_string(),
-      a.shape.to_string(), b.shape.to_string());
-  const MatmulProblem problem{MatmulForm::kNT, accumulate,   a.dtype,     c.dtype, c.dim(0),
-                              c.dim(1),        a.dim(1),     a.data,      b.data,  c.data,
-                              a.strides[0],    b.strides[0], c.strides[0]};
+      x.shape.to_string(), w.shape.to_string());
+  const MatmulProblem problem{MatmulForm::kNT, mode.accumulate, x.dtype,      c.dtype,   c.dim(0),
+                              c.dim(1),        x.dim(1),        x.data,       w.data,    c.data,
+                              x.strides[0],    w.strides[0],    c.strides[0], mode.alpha};
   products_of(stream).run(
-      {problem, a.dtype, b.dtype, {a_inverse.as<float>(), b_inverse.as<float>(), is_fast}});
+      {problem, x.dtype, w.dtype, {a.inverse.as<float>(), b.inverse.as<float>(), mode.is_fast}});
 }
 
 }  // namespace ingot::cuda

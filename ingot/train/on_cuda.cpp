@@ -26,20 +26,28 @@ void validate_rule(const RuleConfig& rule, const std::string& key) {
 
 void validate_head(const HeadConfig& head) {
   if (head.filter > 0) refuse("head.filter", "0", fmt::format("{}", head.filter));
-  if (head.precision == HeadDtype::kFp8) refuse("head.precision", "bf16 or f32", "fp8");
   if (head.loss_dtype != LossDtype::kF32) refuse("head.loss_dtype", "f32", "another one");
+}
+
+constexpr int64_t kGranule = 16;  // of the dims of 8-bit products
+
+// of: "head.precision" or "precision.fp8"
+void require_granule(const char* key, int64_t value, const char* of) {
+  if (value % kGranule != 0)
+    refuse(key, fmt::format("a multiple of {} for {}", kGranule, of), fmt::format("{}", value));
 }
 
 void validate_fp8(const RunConfig& config) {
   const Fp8Recipe recipe = config.precision.fp8.recipe;
-  if (recipe == Fp8Recipe::kNone) return;
-  if (recipe != Fp8Recipe::kTensorwise && recipe != Fp8Recipe::kDelayed)
+  const bool is_head = config.head.precision == HeadDtype::kFp8;
+  if (recipe == Fp8Recipe::kRowwise || recipe == Fp8Recipe::kRowwiseGwHp)
     refuse("precision.fp8", "tensorwise or delayed", "a rowwise recipe");
-  constexpr int64_t kGranule = 16;  // of 8-bit products
-  const int64_t tokens = config.train.batch_size * config.model.context;
-  if (tokens % kGranule != 0)
-    refuse("train.batch_size * model.context", fmt::format("a multiple of {} for precision.fp8", kGranule),
-           fmt::format("{}", tokens));
+  if (is_head || recipe != Fp8Recipe::kNone)
+    require_granule("train.batch_size * model.context", config.train.batch_size * config.model.context,
+                    is_head ? "head.precision = \"fp8\"" : "precision.fp8");
+  if (!is_head) return;
+  require_granule("model.width", config.model.width, "head.precision = \"fp8\"");
+  require_granule("model.vocab_multiple", config.model.vocab_multiple, "head.precision = \"fp8\"");
 }
 
 void validate_ranks(const ParallelConfig& parallel) {

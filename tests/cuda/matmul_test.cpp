@@ -86,8 +86,8 @@ TEST(CudaMatmulFp8, DecodedCodesTimesTheirInverseScales) {
     for (double& v : want) v /= 16 * 32;
     for (DType out : {DType::bf16, DType::f32}) {
       const OnDevice to(out, {c.M, c.N}, stream);
-      cuda::matmul_fp8(to, a_there, b_there, scales.tensor().rows(0, 1), scales.tensor().rows(1, 2), false,
-                       false, stream);
+      const Tensor a_inverse = scales.tensor().rows(0, 1), b_inverse = scales.tensor().rows(1, 2);
+      cuda::matmul_fp8(to, {a_there, a_inverse}, {b_there, b_inverse}, {}, stream);
       const double spread = std::sqrt(static_cast<double>(c.K));
       expect_close(to.to_host(), want, 2 * unit_roundoff(out) + 0x1p-16 * spread, "c", spread);
     }

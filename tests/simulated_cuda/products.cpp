@@ -8,23 +8,22 @@
 namespace ingot::cuda {
 namespace {
 
-void multiply(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& a_inverse,
-              const Tensor& b_inverse, bool accumulate) {
+void multiply(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const Fp8ProductMode& mode) {
   const auto value = [](const Tensor& t, int64_t row, int64_t k) {
     const int64_t at = row * t.strides[0] + k;
     return t.dtype == DType::f8e5m2 ? static_cast<float>(t.as<f8e5m2>()[at])
                                     : static_cast<float>(t.as<f8e4m3>()[at]);
   };
-  const float factor = a_inverse.as<float>()[0] * b_inverse.as<float>()[0];
+  const float factor = a.inverse.as<float>()[0] * b.inverse.as<float>()[0] * mode.alpha;
   for (int64_t m = 0; m < c.dim(0); ++m)
     for (int64_t n = 0; n < c.dim(1); ++n) {
       float sum = 0;
-      for (int64_t k = 0; k < a.dim(1); ++k) sum += value(a, m, k) * value(b, n, k);
+      for (int64_t k = 0; k < a.codes.dim(1); ++k) sum += value(a.codes, m, k) * value(b.codes, n, k);
       const int64_t at = m * c.strides[0] + n;
       if (c.dtype == DType::bf16)
         c.as<bf16>()[at] = bf16(sum * factor);
       else
-        c.as<float>()[at] = sum * factor + (accumulate ? c.as<float>()[at] : 0.0f);
+        c.as<float>()[at] = sum * factor + (mode.accumulate ? c.as<float>()[at] : 0.0f);
     }
 }
 
@@ -37,9 +36,21 @@ void matmul(const MatmulProblem& p, Stream& stream) {
   });
 }
 
-void matmul_fp8(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& a_inverse,
-                const Tensor& b_inverse, bool accumulate, bool /*is_fast*/, Stream& stream) {
-  simulated_cuda::enqueue(queue_of(stream), [=] { multiply(c, a, b, a_inverse, b_inverse, accumulate); });
+// As the library does, it takes only dims and places of whole 16 bytes, and not two operands of e5m2.
+void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const Fp8ProductMode& mode,
+                Stream& stream) {
+  INGOT_CHECK(a.codes.dim(1) == b.codes.dim(1) && c.dim(0) == a.codes.dim(0) && c.dim(1) == b.codes.dim(0),
+              "matmul_fp8: {} from {} and {}", c.shape.to_string(), a.codes.shape.to_string(),
+              b.codes.shape.to_string());
+  const auto is_whole = [](int64_t n) { return n % 16 == 0; };
+  for (const Tensor* t : {&a.codes, &b.codes})
+    INGOT_CHECK(is_whole(t->dim(1)) && is_whole(t->strides[0]) &&
+                    is_whole(static_cast<int64_t>(reinterpret_cast<uintptr_t>(t->data))),
+                "matmul_fp8: an operand {} with rows of {} is not aligned", t->shape.to_string(),
+                t->strides[0]);
+  INGOT_CHECK(is_whole(c.dim(1)) && (a.codes.dtype == DType::f8e4m3 || b.codes.dtype == DType::f8e4m3),
+              "matmul_fp8: N {}, or two operands of e5m2", c.dim(1));
+  simulated_cuda::enqueue(queue_of(stream), [=] { multiply(c, a, b, mode); });
 }
 
 }  // namespace ingot::cuda

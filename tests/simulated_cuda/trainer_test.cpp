@@ -131,6 +131,17 @@ const Variant kVariants[] = {
      {"precision.compute=bf16", "precision.fp8=delayed", "train.batch_size=2",
       "precision.fp8_amax_history=2"},
      kFp8},
+    {"fp8_head",
+     {"precision.compute=bf16", "head.precision=fp8", "train.batch_size=2", "model.vocab_multiple=16"},
+     kFp8},
+    {"fp8_recompute_head",
+     {"precision.compute=bf16", "head.precision=fp8", "head.kind=recompute", "head.fp8_scaling=current",
+      "model.cap=tanh", "train.batch_size=2", "model.vocab_multiple=16"},
+     kFp8},
+    {"fp8_all",
+     {"precision.compute=bf16", "precision.fp8=tensorwise", "head.precision=fp8", "model.cap=sigmoid",
+      "head.accumulation=kahan", "train.batch_size=2", "train.grad_accum=2", "model.vocab_multiple=16"},
+     kFp8},
     {"dropout", {"model.dropout=0.2"}},
     {"accumulation", {"train.grad_accum=3", "optimizer.grad_clip=0.1"}},
     {"documents", {"data.document_mask=true"}},
@@ -197,6 +208,10 @@ TEST(SimulatedTrainer, RefusesWhatHasNoKernel) {
   EXPECT_THAT(said({"optimizer.kind=adafactor"}), HasSubstr("got adafactor"));
   EXPECT_THAT(said({"head.loss_dtype=bf16", "head.precision=bf16"}),
               HasSubstr("head.loss_dtype must be f32"));
+  EXPECT_THAT(said({"head.precision=fp8", "model.vocab_multiple=16"}),
+              HasSubstr("train.batch_size * model.context must be a multiple of 16 for head.precision"));
+  EXPECT_THAT(said({"head.precision=fp8", "train.batch_size=2"}),
+              HasSubstr("model.vocab_multiple must be a multiple of 16"));
   EXPECT_THAT(said({"activations.policy=auto", "activations.budget=1000000"}),
               HasSubstr("activations.policy must be none"));
   const Keys two = {"train.grad_accum=2"};
