@@ -60,6 +60,32 @@ Fp8Device::Operand Fp8Device::cast([[maybe_unused]] int index, const Tensor& x, 
   return operand;
 }
 
+Fp8Device::Operand Fp8Device::rows([[maybe_unused]] int index, const Tensor& x, Arena& scratch,
+                                   [[maybe_unused]] Stream& stream) {
+  Operand operand{.codes = scratch.alloc(DType::f8e4m3, x.shape),
+                  .inverse = scratch.alloc(DType::f32, {x.dim(0)})};
+  if constexpr (kHasCuda) {
+    const Fp8Place at = place(index);
+    cuda::cast_rows_to_fp8({operand.codes, operand.inverse}, x, {at.amax, at.counts}, stream);
+  }
+  return operand;
+}
+
+Fp8Device::Operand Fp8Device::columns([[maybe_unused]] int index, const Tensor& x,
+                                      [[maybe_unused]] bool is_one_scale, Arena& scratch,
+                                      [[maybe_unused]] Stream& stream) {
+  Operand operand{.turned = scratch.alloc(DType::f8e4m3, {x.dim(1), x.dim(0)}),
+                  .inverse = scratch.alloc(DType::f32, {x.dim(1)})};
+  [[maybe_unused]] const Tensor scales = scratch.alloc(DType::f32, {x.dim(1)});
+  if constexpr (kHasCuda) {
+    const Fp8Place at = place(index);
+    cuda::cast_columns_to_fp8({operand.turned, operand.inverse}, x, scales,
+                              is_one_scale ? cuda::Fp8ColumnScales::kOne : cuda::Fp8ColumnScales::kEach,
+                              {at.amax, at.counts}, stream);
+  }
+  return operand;
+}
+
 Fp8Place Fp8Device::place(int index) const {
   return {.scale = one(device_.scales, index),
           .inverse = one(device_.inverses, index),
@@ -68,9 +94,11 @@ Fp8Place Fp8Device::place(int index) const {
           .counts = one(device_.counts, index, 2)};
 }
 
-void Fp8Device::plan(Arena& arena, int64_t elements) {
+void Fp8Device::plan(Arena& arena, int64_t elements, int64_t lines) {
+  constexpr int64_t kTensors = 6;
   const Arena::Mark mark = arena.mark();
-  arena.alloc(DType::u8, {2 * elements + 4 * static_cast<int64_t>(Arena::kDeviceAlign)});
+  arena.alloc(DType::u8, {2 * elements + 2 * lines * static_cast<int64_t>(sizeof(float)) +
+                          kTensors * static_cast<int64_t>(Arena::kDeviceAlign)});
   arena.release_to(mark);
 }
 

@@ -17,14 +17,18 @@ class Fp8Device {
   void begin_step(Stream& stream);
 
   struct Operand {
-    Tensor codes, turned;  // (N, C), (C, N) of the format, in scratch
-    Tensor inverse;        // (1) f32, takes the scale out of a product
+    Tensor codes = {}, turned = {};  // (N, C), (C, N) of the format, in scratch
+    Tensor inverse = {};             // (1) f32, takes the scale out of a product
   };
   // Tensor `index` is cast in both layouts; scale 0: by fp8_scale of its own amax. x (N, C): f32 or bf16, N
   // and C multiples of 16.
   Operand cast(int index, const Tensor& x, DType format, float scale, Arena& scratch, Stream& stream);
-  // The scratch of casts of so many elements in all, of two tensors, on a measuring arena.
-  static void plan(Arena& arena, int64_t elements);
+  // The same with a scale for each row, a power of two: codes alone, and inverse (N); or for each column, or
+  // one for all of them: turned alone, and inverse (C). e4m3.
+  Operand rows(int index, const Tensor& x, Arena& scratch, Stream& stream);
+  Operand columns(int index, const Tensor& x, bool is_one_scale, Arena& scratch, Stream& stream);
+  // The scratch of casts of so many elements and lines in all, of two tensors, on a measuring arena.
+  static void plan(Arena& arena, int64_t elements, int64_t lines);
 
   // For casts that others make of tensor `index`.
   Fp8Place place(int index) const;

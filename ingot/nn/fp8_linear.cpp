@@ -78,14 +78,26 @@ class DeviceCast {
       : linear_(linear), state_(state), scratch_(scratch), stream_(stream) {}
 
   Fp8Device::Operand operator()(const Tensor& t, int which, DType format) {
-    const int index = linear_.first_tensor + which;
+    const int index = count(t, which);
     const bool is_delayed = linear_.recipe == Fp8Recipe::kDelayed;
-    state_[index].elements += t.elements();
     return state_.device()->cast(index, t, format, is_delayed ? state_.delayed_scale(index, format) : 0,
                                  scratch_, stream_);
   }
+  Fp8Device::Operand rows(const Tensor& t, int which) {
+    return state_.device()->rows(count(t, which), t, scratch_, stream_);
+  }
+  Fp8Device::Operand columns(const Tensor& t, int which, bool is_one_scale = false) {
+    return state_.device()->columns(count(t, which), t, is_one_scale, scratch_, stream_);
+  }
 
  private:
+  // The tensor's index; its elements count as cast.
+  int count(const Tensor& t, int which) {
+    const int index = linear_.first_tensor + which;
+    state_[index].elements += t.elements();
+    return index;
+  }
+
   const Fp8Linear& linear_;
   Fp8State& state_;
   Arena& scratch_;
@@ -134,7 +146,9 @@ void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& w, Fp8St
   if constexpr (kHasCuda) {
     if (y.device == Device::kCuda) {
       DeviceCast cast(*this, state, scratch, stream);
-      const auto a = cast(x, kX, kE4m3), b = cast(w, kW, kE4m3);
+      const bool by_row = is_rowwise(recipe);
+      const auto a = by_row ? cast.rows(x, kX) : cast(x, kX, kE4m3);
+      const auto b = by_row ? cast.rows(w, kW) : cast(w, kW, kE4m3);
       return cuda::matmul_fp8(y, {a.codes, a.inverse}, {b.codes, b.inverse}, {.is_fast = true}, stream);
     }
   }
@@ -150,7 +164,9 @@ void Fp8Linear::backward_input(const Tensor& dx, const Tensor& dy, const Tensor&
   if constexpr (kHasCuda) {
     if (dx.device == Device::kCuda) {
       DeviceCast cast(*this, state, scratch, stream);
-      const auto a = cast(dy, kDy, kE5m2), b = cast(w, kW, kE4m3);
+      const bool by_row = is_rowwise(recipe);
+      const auto a = by_row ? cast.rows(dy, kDy) : cast(dy, kDy, kE5m2);
+      const auto b = by_row ? cast.columns(w, kW, recipe == Fp8Recipe::kRowwiseGwHp) : cast(w, kW, kE4m3);
       return cuda::matmul_fp8(dx, {a.codes, a.inverse}, {b.turned, b.inverse}, {}, stream);
     }
   }
@@ -168,14 +184,16 @@ void Fp8Linear::backward_input(const Tensor& dx, const Tensor& dy, const Tensor&
 
 void Fp8Linear::backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, Fp8State& state,
                                 Arena& scratch, Region& region, Stream& stream) const {
+  if (recipe == Fp8Recipe::kRowwiseGwHp) return matmul(dw, dy, x, MatmulForm::kTN, true, stream);
   if constexpr (kHasCuda) {
     if (dw.device == Device::kCuda) {
       DeviceCast cast(*this, state, scratch, stream);
-      const auto a = cast(dy, kDy, kE5m2), b = cast(x, kX, kE4m3);
+      const bool by_row = recipe == Fp8Recipe::kRowwise;
+      const auto a = by_row ? cast.columns(dy, kDy) : cast(dy, kDy, kE5m2);
+      const auto b = by_row ? cast.columns(x, kX) : cast(x, kX, kE4m3);
       return cuda::matmul_fp8(dw, {a.turned, a.inverse}, {b.turned, b.inverse}, {.accumulate = true}, stream);
     }
   }
-  if (recipe == Fp8Recipe::kRowwiseGwHp) return matmul(dw, dy, x, MatmulForm::kTN, true, stream);
   Rounding round(*this, state, scratch, region, stream);
   if (recipe == Fp8Recipe::kRowwise)
     return matmul(dw, round.columns(dy, kDy), round.columns(x, kX), MatmulForm::kTN, true, stream);
@@ -185,7 +203,8 @@ void Fp8Linear::backward_weight(const Tensor& dw, const Tensor& dy, const Tensor
 
 void Fp8Linear::plan(Arena& arena, int64_t N, int64_t out, int64_t in) {
   const int64_t x = N * in, w = out * in, dy = N * out;
-  if (arena.device() == Device::kCuda) return Fp8Device::plan(arena, x + w + dy - std::min({x, w, dy}));
+  if (arena.device() == Device::kCuda)
+    return Fp8Device::plan(arena, x + w + dy - std::min({x, w, dy}), N + out + in);
   const Arena::Mark mark = arena.mark();
   arena.alloc(DType::bf16, {x + w + dy - std::min({x, w, dy})});
   arena.alloc(DType::f32, {out + in + 64});  // amax of columns, and padding between tensors

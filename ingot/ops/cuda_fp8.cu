@@ -60,12 +60,9 @@ __global__ void put_scale(float* scale, float* inverse, float value) {
   *inverse = 1.0f / value;
 }
 
-// fp8_scale of ops/cast_fp8.h. A power of two below a double has that double's exponent.
 __global__ void make_scale(float* scale, float* inverse, const float* amax, double most,
                            bool is_power_of_two) {
-  const double exact = most / std::fmax(static_cast<double>(*amax), 1e-12);
-  const uint64_t floor = std::bit_cast<uint64_t>(exact) & 0x7ff0000000000000u;
-  *scale = static_cast<float>(is_power_of_two ? std::bit_cast<double>(floor) : exact);
+  *scale = fp8::scale_of(*amax, most, is_power_of_two);
   *inverse = 1.0f / *scale;
 }
 

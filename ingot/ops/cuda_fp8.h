@@ -35,8 +35,18 @@ void cast_to_fp8_both_ways(const Tensor& to, const Tensor& transposed, const Ten
 // One operand of a product, the summed dim contiguous.
 struct Fp8Operand {
   Tensor codes;    // (rows, K) f8e4m3 or f8e5m2
-  Tensor inverse;  // (1) f32: what its decoded values are multiplied by
+  Tensor inverse;  // (1) f32: what its decoded values are multiplied by; or (rows), one for each
 };
+
+// Rows of x (N, C) with a scale of its own for each, a power of two from its amax (fp8_scale): to.codes (N,
+// C) f8e4m3, to.inverse (N) = 1 / the scales. C a multiple of 8.
+void cast_rows_to_fp8(const Fp8Operand& to, const Tensor& x, const Fp8Meter& meter, Stream& stream);
+
+enum class Fp8ColumnScales { kEach, kOne };  // kOne: of the whole tensor's amax
+// The same of columns, transposed: to.codes (C, N), to.inverse (C). scales: scratch (C) f32. N and C
+// multiples of 8.
+void cast_columns_to_fp8(const Fp8Operand& to, const Tensor& x, const Tensor& scales, Fp8ColumnScales which,
+                         const Fp8Meter& meter, Stream& stream);
 
 struct Fp8ProductMode {
   bool accumulate = false;  // c +=
@@ -44,8 +54,9 @@ struct Fp8ProductMode {
   float alpha = 1;          // factor of the product
 };
 
-// c (M, N) bf16 or f32 = alpha a (M, K) bᵀ, b (N, K), or c += (f32). Not both may be e5m2. REQUIRES: K and N
-// multiples of 16, rows contiguous and aligned to 16 bytes.
+// c (M, N) bf16 or f32 = alpha a (M, K) bᵀ, b (N, K), or c += (f32). Not both may be e5m2. Both operands have
+// one scale, or both one for each row. REQUIRES: K and N multiples of 16, rows contiguous and aligned to 16
+// bytes.
 void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const Fp8ProductMode& mode,
                 Stream& stream);
 

@@ -47,6 +47,13 @@ __device__ __forceinline__ void report(const Meter& meter, const Tally& tally) {
   if (underflowed > 0) atomicAdd(meter.counts + 1, underflowed);
 }
 
+// fp8_scale of ops/cast_fp8.h. A power of two below a double has that double's exponent.
+__device__ __forceinline__ float scale_of(float amax, double most, bool is_power_of_two) {
+  const double exact = most / std::fmax(static_cast<double>(amax), 1e-12);
+  const uint64_t floor = std::bit_cast<uint64_t>(exact) & 0x7ff0000000000000u;
+  return static_cast<float>(is_power_of_two ? std::bit_cast<double>(floor) : exact);
+}
+
 inline Meter meter_of(const Fp8Meter& meter, const char* op) {
   check_tensor(meter.amax, DType::f32, {1}, op);
   check_tensor(meter.counts, DType::u32, {2}, op);

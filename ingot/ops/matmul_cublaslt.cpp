@@ -88,7 +88,8 @@ uint32_t alignment(const void* p) {
 
 // What FP8 products say beside their problem.
 struct Fp8Scales {
-  const float *a = nullptr, *b = nullptr;  // on the device: what decoded values are multiplied by
+  const float *a = nullptr, *b = nullptr;  // on the device: what decoded values are multiplied by,
+  bool is_by_row = false;                  // row by row of both, or all of them
   bool is_fast = false;
 };
 
@@ -100,9 +101,10 @@ struct Product {
   // Everything the choice of a kernel may depend on.
   std::string key() const {
     const MatmulProblem& p = problem;
-    return fmt::format("{}.{}.{}.{}.{}.{}x{}x{}.{}.{}.{}.{}.{}.{}.{}", static_cast<int>(p.form), name(a),
+    return fmt::format("{}.{}.{}.{}.{}.{}x{}x{}.{}.{}.{}.{}.{}.{}.{}{}", static_cast<int>(p.form), name(a),
                        name(b), name(p.out), p.accumulate ? 1 : 0, p.M, p.N, p.K, p.lda, p.ldb, p.ldc,
-                       alignment(p.a), alignment(p.b), alignment(p.c), fp8.is_fast ? 1 : 0);
+                       alignment(p.a), alignment(p.b), alignment(p.c), fp8.is_fast ? 1 : 0,
+                       fp8.is_by_row ? "r" : "");
   }
 };
 
@@ -141,6 +143,10 @@ struct Description {
     if (product.fp8.a) {
       set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, product.fp8.b);
       set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, product.fp8.a);
+      if (product.fp8.is_by_row) {
+        set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+        set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+      }
       set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(product.fp8.is_fast ? 1 : 0));
     }
     const auto init = [&](cublasLtMatrixLayoutOpaque_t& layout, DType dtype, int64_t rows, int64_t columns,
@@ -301,7 +307,7 @@ void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const
                               c.dim(1),        x.dim(1),        x.data,       w.data,    c.data,
                               x.strides[0],    w.strides[0],    c.strides[0], mode.alpha};
   products_of(stream).run(
-      {problem, x.dtype, w.dtype, {a.inverse.as<float>(), b.inverse.as<float>(), mode.is_fast}});
+      {problem, x.dtype, w.dtype, {a.inverse.as<float>(), b.inverse.as<float>(), is_by_row, mode.is_fast}});
 }
 
 }  // namespace ingot::cuda

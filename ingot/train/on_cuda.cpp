@@ -40,8 +40,6 @@ void require_granule(const char* key, int64_t value, const char* of) {
 void validate_fp8(const RunConfig& config) {
   const Fp8Recipe recipe = config.precision.fp8.recipe;
   const bool is_head = config.head.precision == HeadDtype::kFp8;
-  if (recipe == Fp8Recipe::kRowwise || recipe == Fp8Recipe::kRowwiseGwHp)
-    refuse("precision.fp8", "tensorwise or delayed", "a rowwise recipe");
   if (is_head || recipe != Fp8Recipe::kNone)
     require_granule("train.batch_size * model.context", config.train.batch_size * config.model.context,
                     is_head ? "head.precision = \"fp8\"" : "precision.fp8");

@@ -98,6 +98,70 @@ TEST_P(CudaFp8, AmaxOnlyRisesAndPassesOverNan) {
   EXPECT_EQ(to_doubles(amax.to_host())[0], 64);
 }
 
+// A scale for each row, and for each column of the transposed copy: values, scales and counts of the CPU.
+TEST_P(CudaFp8, LinesWithScalesOfTheirOwn) {
+  if (format != DType::f8e4m3) return;
+  for (const Shape& shape : {Shape{72, 136}, Shape{8, 1024}, Shape{520, 8}}) {
+    const int64_t N = shape[0], C = shape[1];
+    Buffer x = random_tensor(dtype, shape, 1);
+    Doubles values = to_doubles(x);
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] *=
+          std::ldexp(1.0, static_cast<int>(i % 5) - 4 * static_cast<int>(i / static_cast<size_t>(C) % 7));
+    for (int64_t c = 0; c < C; ++c) values[static_cast<size_t>(c)] = 0;  // a row of zeros
+    assign(x, values);
+    const OnDevice there = put(x);
+    Buffer want(DType::bf16, shape), column_amax(DType::f32, {C});
+    for (const bool is_rows : {true, false}) {
+      const int64_t lines = is_rows ? N : C;
+      const OnDevice codes = result(format, is_rows ? shape : Shape{C, N}),
+                     inverse = result(DType::f32, {lines});
+      const OnDevice own_amax = put(scalar(0)), own_counts = put(unsigned_zeros(2)),
+                     scales = result(DType::f32, {C});
+      Fp8Stats stats;
+      if (is_rows) {
+        cuda::cast_rows_to_fp8({codes, inverse}, there, {own_amax, own_counts}, stream);
+        round_rows_to_fp8(want, x, format, stats, cpu);
+      } else {
+        cuda::cast_columns_to_fp8({codes, inverse}, there, scales, cuda::Fp8ColumnScales::kEach,
+                                  {own_amax, own_counts}, stream);
+        round_columns_to_fp8(want, x, format, column_amax, stats, cpu);
+      }
+      const Buffer got = codes.to_host(), factors = inverse.to_host();
+      const Doubles rounded = to_doubles(want);
+      for (int64_t n = 0; n < N; ++n)
+        for (int64_t c = 0; c < C; ++c) {
+          const f8e4m3 code = got.tensor().as<f8e4m3>()[is_rows ? n * C + c : c * N + n];
+          const float value = static_cast<float>(code) * factors.tensor().as<float>()[is_rows ? n : c];
+          ASSERT_EQ(static_cast<double>(value), rounded[static_cast<size_t>(n * C + c)]) << n << ", " << c;
+        }
+      EXPECT_EQ(to_doubles(own_amax.to_host())[0], static_cast<double>(stats.amax));
+      EXPECT_EQ(own_counts.to_host().tensor().as<uint32_t>()[0], stats.saturated);
+      EXPECT_EQ(own_counts.to_host().tensor().as<uint32_t>()[1], stats.underflowed);
+    }
+  }
+}
+
+TEST_P(CudaFp8, ColumnsWithOneScale) {
+  if (format != DType::f8e4m3) return;
+  const int64_t N = 24, C = 40;
+  const Buffer x = random_tensor(dtype, {N, C}, 1);
+  const OnDevice codes = result(format, {C, N}), inverse = result(DType::f32, {C}),
+                 scales = result(DType::f32, {C});
+  cuda::cast_columns_to_fp8({codes, inverse}, put(x), scales, cuda::Fp8ColumnScales::kOne, {amax, counts},
+                            stream);
+  const float whole = fp8_scale(format, absolute_max(x, cpu), Fp8ScaleFloor::kPowerOfTwo);
+  Buffer want(format, {N, C});
+  Fp8Stats stats;
+  cast_to_fp8(want, x, whole, stats, cpu);
+  for (double v : to_doubles(inverse.to_host())) EXPECT_EQ(v, static_cast<double>(1 / whole));
+  const Buffer got = codes.to_host();
+  for (int64_t n = 0; n < N; ++n)
+    for (int64_t c = 0; c < C; ++c)
+      ASSERT_EQ(got.tensor().as<f8e4m3>()[c * N + n].bits, want.tensor().as<f8e4m3>()[n * C + c].bits);
+  expect_meter(stats);
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, CudaFp8,
                          ::testing::Combine(::testing::Values(DType::f32, DType::bf16),
                                             ::testing::Values(DType::f8e4m3, DType::f8e5m2)),

@@ -69,6 +69,34 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Forms, CudaMatmul, ::testing::ValuesIn(cases()), case_name);
 
+// A scale for each row of each operand.
+TEST(CudaMatmulFp8, RowsWithScalesOfTheirOwn) {
+  Stream stream = cuda::make_stream(), cpu;
+  const Case c{DType::f8e4m3, DType::bf16, MatmulForm::kNT, 48, 64, 96, false};
+  Buffer a8(c.in, {c.M, c.K}), b8(c.in, {c.N, c.K}), a(DType::f32, {c.M, c.K}), b(DType::f32, {c.N, c.K});
+  Fp8Stats stats;
+  cast_to_fp8(a8, random_tensor(DType::f32, {c.M, c.K}, 1), 16, stats, cpu);
+  cast_to_fp8(b8, random_tensor(DType::f32, {c.N, c.K}, 2), 32, stats, cpu);
+  cast_from_fp8(a, a8, cpu);
+  cast_from_fp8(b, b8, cpu);
+  Doubles want = product(to_doubles(a), to_doubles(b), c);
+  Doubles a_inverses, b_inverses;
+  for (int64_t m = 0; m < c.M; ++m) a_inverses.push_back(std::ldexp(1.0, -static_cast<int>(m % 5)) / 16);
+  for (int64_t n = 0; n < c.N; ++n) b_inverses.push_back(std::ldexp(1.0, -static_cast<int>(n % 3)) / 32);
+  for (size_t i = 0; i < want.size(); ++i)
+    want[i] *= a_inverses[i / static_cast<size_t>(c.N)] * b_inverses[i % static_cast<size_t>(c.N)];
+  Buffer a_inverse(DType::f32, {c.M}), b_inverse(DType::f32, {c.N});
+  assign(a_inverse, a_inverses);
+  assign(b_inverse, b_inverses);
+  const OnDevice a_there(a8, stream), b_there(b8, stream), of_a(a_inverse, stream), of_b(b_inverse, stream);
+  for (DType out : {DType::bf16, DType::f32}) {
+    const OnDevice to(out, {c.M, c.N}, stream);
+    cuda::matmul_fp8(to, {a_there, of_a}, {b_there, of_b}, {}, stream);
+    const double spread = std::sqrt(static_cast<double>(c.K));
+    expect_close(to.to_host(), want, 2 * unit_roundoff(out) + 0x1p-16 * spread, "c", spread);
+  }
+}
+
 TEST(CudaMatmulFp8, DecodedCodesTimesTheirInverseScales) {
   Stream stream = cuda::make_stream(), cpu;
   const Case c{DType::f8e4m3, DType::bf16, MatmulForm::kNT, 48, 64, 96, false};

@@ -14,11 +14,15 @@ void multiply(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const F
     return t.dtype == DType::f8e5m2 ? static_cast<float>(t.as<f8e5m2>()[at])
                                     : static_cast<float>(t.as<f8e4m3>()[at]);
   };
-  const float factor = a.inverse.as<float>()[0] * b.inverse.as<float>()[0] * mode.alpha;
+  // One for the operand, or one for the row.
+  const auto inverse = [](const Fp8Operand& of, int64_t row) {
+    return of.inverse.as<float>()[of.inverse.elements() == 1 ? 0 : row];
+  };
   for (int64_t m = 0; m < c.dim(0); ++m)
     for (int64_t n = 0; n < c.dim(1); ++n) {
       float sum = 0;
       for (int64_t k = 0; k < a.codes.dim(1); ++k) sum += value(a.codes, m, k) * value(b.codes, n, k);
+      const float factor = inverse(a, m) * inverse(b, n) * mode.alpha;
       const int64_t at = m * c.strides[0] + n;
       if (c.dtype == DType::bf16)
         c.as<bf16>()[at] = bf16(sum * factor);
@@ -50,6 +54,10 @@ void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const
                 t->strides[0]);
   INGOT_CHECK(is_whole(c.dim(1)) && (a.codes.dtype == DType::f8e4m3 || b.codes.dtype == DType::f8e4m3),
               "matmul_fp8: N {}, or two operands of e5m2", c.dim(1));
+  const bool is_by_row = a.inverse.elements() > 1 || b.inverse.elements() > 1;
+  INGOT_CHECK(a.inverse.elements() == (is_by_row ? c.dim(0) : 1) &&
+                  b.inverse.elements() == (is_by_row ? c.dim(1) : 1),
+              "matmul_fp8: {} and {} scales", a.inverse.elements(), b.inverse.elements());
   simulated_cuda::enqueue(queue_of(stream), [=] { multiply(c, a, b, mode); });
 }
 
