@@ -4,41 +4,15 @@
 #include <cmath>
 
 #include "ingot/core/error.h"
+#include "ingot/optim/muon_parts.h"
 #include "ingot/optim/newton_schulz.h"
 #include "ingot/optim/weight_pass.h"
 
 namespace ingot {
 namespace {
 
-// A matrix within a parameter: rows [begin, begin + rows) of it, and where its numbers in `second` start.
-struct Part {
-  int64_t begin, rows, columns, second;
-
-  bool is_wide() const { return rows < columns; }
-  int64_t lanes() const { return is_wide() ? columns : rows; }  // that NorMuon scales one by one
-  int64_t first() const { return begin * columns; }             // element
-  int64_t end() const { return (begin + rows) * columns; }
-  float shape_factor() const {
-    return static_cast<float>(
-        std::sqrt(std::max(1.0, static_cast<double>(rows) / static_cast<double>(columns))));
-  }
-};
-
-// Calls f(part) for each matrix of the parameter, in order of rows.
-template <typename F>
-void for_each_part(const OptimParam& param, bool splits_fused, F&& f) {
-  Part part{0, param.whole()[0], param.whole()[1], 0};
-  if (!splits_fused || param.row_parts.empty()) return f(part);
-  for (int64_t rows : param.row_parts) {
-    part.rows = rows;
-    f(part);
-    part.begin += rows;
-    part.second += part.lanes();
-  }
-}
-
 // Mean of squares of each row of o (R, C), or of each column where it is wide.
-void mean_squares(float* mean, const float* o, const Part& part) {
+void mean_squares(float* mean, const float* o, const MuonPart& part) {
   const int64_t R = part.rows, C = part.columns;
   parallel_for(part.lanes(), part.is_wide() ? 64 : 1, [&](int64_t begin, int64_t end) {
     if (!part.is_wide()) {
@@ -59,7 +33,7 @@ void mean_squares(float* mean, const float* o, const Part& part) {
 }
 
 // NorMuon on one matrix. second and scale: one number per lane; scale is scratch.
-void reduce_variance(float* o, float* second, float* scale, const Part& part, float beta2) {
+void reduce_variance(float* o, float* second, float* scale, const MuonPart& part, float beta2) {
   mean_squares(scale, o, part);
   double before = 0, after = 0;
   for (int64_t k = 0; k < part.lanes(); ++k) {
@@ -111,14 +85,14 @@ std::vector<StateSpec> Muon::state(const OptimParam& param) const {
          param.name);
   std::vector<StateSpec> specs{{"momentum", DType::f32, {param.elements()}}};
   int64_t lanes = 0;
-  for_each_part(param, params_.splits_fused, [&](const Part& part) { lanes += part.lanes(); });
+  for_each_part(param, params_.splits_fused, [&](const MuonPart& part) { lanes += part.lanes(); });
   if (params_.has_variance_reduction) specs.push_back({"second", DType::f32, {lanes}, StateScope::kWhole});
   return specs;
 }
 
 RuleNeeds Muon::needs(const OptimParam& param) const {
   size_t most = 0;
-  for_each_part(param, params_.splits_fused, [&](const Part& part) {
+  for_each_part(param, params_.splits_fused, [&](const MuonPart& part) {
     Arena lanes("muon lanes plan");
     lanes.alloc(DType::f32, {part.lanes()});
     most = std::max({most, lanes.peak_bytes(),
@@ -130,7 +104,7 @@ RuleNeeds Muon::needs(const OptimParam& param) const {
 double Muon::flops(const OptimParam& param) const {
   double total = 0;
   for_each_part(param, params_.splits_fused,
-                [&](const Part& part) { total += newton_schulz_flops(part.rows, part.columns); });
+                [&](const MuonPart& part) { total += newton_schulz_flops(part.rows, part.columns); });
   return total;
 }
 
@@ -152,7 +126,7 @@ void Muon::move_momentum(const ParamState& p, const RuleStep& step, const Tensor
 void Muon::orthogonalise(const OptimParam& param, const Tensor& u, const Tensor& second, Arena& scratch,
                          Stream& stream) const {
   const Tensor flat = u.reshape({u.elements()});
-  for_each_part(param, params_.splits_fused, [&](const Part& part) {
+  for_each_part(param, params_.splits_fused, [&](const MuonPart& part) {
     const Tensor o = flat.rows(part.first(), part.end()).reshape({part.rows, part.columns});
     newton_schulz(o, params_.newton_schulz, params_.newton_schulz_dtype, scratch, stream);
     if (params_.has_variance_reduction) {
@@ -168,9 +142,8 @@ void Muon::orthogonalise(const OptimParam& param, const Tensor& u, const Tensor&
 
 RangeTotals Muon::update(const ParamState& p, Range range, const RuleStep& step,
                          const Prepared& prepared) const {
-  const auto lr = static_cast<float>(step.lr), decay = static_cast<float>(step.lr * step.weight_decay);
-  const bool is_cautious = params_.has_cautious_decay;
   return for_each_piece(p, range, step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
+    const MuonMove move(params_, step);
     float rounded[kPieceElements];
     const float* o = rounded;
     if (prepared.direction.dtype == DType::f32)
@@ -178,10 +151,7 @@ RangeTotals Muon::update(const ParamState& p, Range range, const RuleStep& step,
     else
       widen(rounded, prepared.direction.as<bf16>() + i, n);
 #pragma omp simd
-    for (int64_t k = 0; k < n; ++k) {
-      const bool decays = !is_cautious || o[k] * w[k] >= 0;
-      w[k] = w[k] - (decays ? decay : 0.0f) * w[k] - lr * o[k];
-    }
+    for (int64_t k = 0; k < n; ++k) move(w[k], o[k]);
   });
 }
 

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/dispatch.h"
 #include "ingot/ops/matmul.h"
+#include "ingot/optim/cuda_muon.h"
+#include "ingot/optim/cuda_update.h"
 #include "ingot/optim/sum_of_squares.h"
 
 namespace ingot {
@@ -19,7 +22,7 @@ struct Iterates {
   Tensor a, b;      // (S, S) in the iteration's dtype
   Tensor squared;   // (S, S) f32: A²
   Tensor next;      // (R, C) f32; bf16: absent, it is the result's place
-  Tensor partials;  // f64
+  Tensor partials;  // f64; on a CUDA device f32, and the factor made of them
 
   Iterates(int64_t R, int64_t C, DType iteration, Arena& arena) {
     const int64_t S = std::min(R, C);
@@ -29,7 +32,8 @@ struct Iterates {
     b = is_f32 ? Tensor{} : arena.alloc(iteration, {S, S});
     squared = arena.alloc(DType::f32, {S, S});
     if (is_f32) next = arena.alloc(DType::f32, {R, C});
-    partials = arena.alloc(DType::i64, {sum_of_squares_parts(R * C)});
+    partials = arena.device() == Device::kCuda ? arena.alloc(DType::f32, {cuda::kSquareParts + 1})
+                                               : arena.alloc(DType::i64, {sum_of_squares_parts(R * C)});
   }
 };
 
@@ -49,7 +53,10 @@ void scale_elements(To* to, const From* from, float scale, int64_t n) {
 }
 
 // to = scale * from, element by element; each f32, bf16 or f16.
-void scale_into(const Tensor& to, const Tensor& from, float scale) {
+void scale_into(const Tensor& to, const Tensor& from, float scale, [[maybe_unused]] Stream& stream) {
+  if constexpr (kHasCuda) {
+    if (to.device == Device::kCuda) return cuda::scale_into(to, from, scale, stream);
+  }
   INGOT_DISPATCH(from.dtype, From, {
     INGOT_DISPATCH(to.dtype, To, { scale_elements(to.as<To>(), from.as<From>(), scale, to.elements()); });
   });
@@ -66,9 +73,32 @@ void combine_elements(T* b, const T* a, const float* squared, const NewtonSchulz
 }
 
 // b = step.b * a + step.c * squared; b may be squared.
-void combine(const Tensor& b, const Tensor& a, const Tensor& squared, const NewtonSchulzStep& step) {
+void combine(const Tensor& b, const Tensor& a, const Tensor& squared, const NewtonSchulzStep& step,
+             [[maybe_unused]] Stream& stream) {
+  if constexpr (kHasCuda) {
+    if (b.device == Device::kCuda)
+      return cuda::combine(b, a, squared, static_cast<float>(step.b), static_cast<float>(step.c), stream);
+  }
   INGOT_DISPATCH(a.dtype, T,
                  { combine_elements(b.as<T>(), a.as<T>(), squared.as<float>(), step, a.elements()); });
+}
+
+struct NormFactor {
+  double of_norm, eps;
+};
+
+// to = x / (of_norm * |x|_F + eps); to may be x.
+void normalise(const Tensor& to, const Tensor& x, const NormFactor& by, const Tensor& partials,
+               Stream& stream) {
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda)
+      return cuda::normalise(to, x, {static_cast<float>(by.of_norm), static_cast<float>(by.eps)}, partials,
+                             stream);
+  }
+  const double norm = std::sqrt(
+      parallel_sum_of_squares(x.as<float>(), x.elements(),
+                              {static_cast<double*>(partials.data), static_cast<size_t>(partials.dim(0))}));
+  scale_into(to, x, static_cast<float>(1 / (by.of_norm * norm + by.eps)), stream);
 }
 
 // next (f32) = step.a * x + B x, or + x B where x is tall.
@@ -78,8 +108,8 @@ void iterate(const Tensor& next, const Tensor& x, const Iterates& m, const Newto
   const Tensor b = m.b ? m.b : m.squared;
   matmul(m.a, x, x, is_tall ? MatmulForm::kTN : MatmulForm::kNT, false, stream);
   matmul(m.squared, m.a, m.a, MatmulForm::kNT, false, stream);  // A is symmetric
-  combine(b, m.a, m.squared, step);
-  scale_into(next, x, static_cast<float>(step.a));
+  combine(b, m.a, m.squared, step, stream);
+  scale_into(next, x, static_cast<float>(step.a), stream);
   if (is_tall)
     matmul(next, x, b, MatmulForm::kNN, true, stream);
   else
@@ -107,24 +137,20 @@ void newton_schulz(const Tensor& x, NewtonSchulzKind kind, DType iteration, Aren
               x.shape.to_string());
   const Arena::Mark mark = scratch.mark();
   const Iterates m(x.dim(0), x.dim(1), iteration, scratch);
-  const double norm = std::sqrt(parallel_sum_of_squares(
-      x.as<float>(), x.elements(),
-      {static_cast<double*>(m.partials.data), static_cast<size_t>(m.partials.dim(0))}));
-  const double divisor = kind == NewtonSchulzKind::kQuintic ? norm + 1e-7 : 1.02 * norm + 1e-6;
-  const auto scale = static_cast<float>(1 / divisor);
+  const NormFactor by = kind == NewtonSchulzKind::kQuintic ? NormFactor{1, 1e-7} : NormFactor{1.02, 1e-6};
   if (iteration == DType::f32) {
     Tensor current = x, next = m.next;
-    scale_into(current, x, scale);
+    normalise(current, x, by, m.partials, stream);
     for (const NewtonSchulzStep& step : newton_schulz_steps(kind)) {
       iterate(next, current, m, step, stream);
       std::swap(current, next);
     }
-    scale_into(x, current, 1);  // an odd number of steps ends in scratch
+    scale_into(x, current, 1, stream);  // an odd number of steps ends in scratch
   } else {
-    scale_into(m.x, x, scale);
+    normalise(m.x, x, by, m.partials, stream);
     for (const NewtonSchulzStep& step : newton_schulz_steps(kind)) {
       iterate(x, m.x, m, step, stream);
-      scale_into(m.x, x, 1);
+      scale_into(m.x, x, 1, stream);
     }
   }
   scratch.release_to(mark);
@@ -135,8 +161,8 @@ double newton_schulz_flops(int64_t R, int64_t C) {
   return kNewtonSchulzSteps * (4 * small * small * large + 2 * small * small * small);
 }
 
-size_t newton_schulz_scratch_bytes(int64_t R, int64_t C, DType iteration) {
-  Arena arena("newton_schulz plan");
+size_t newton_schulz_scratch_bytes(int64_t R, int64_t C, DType iteration, Device device) {
+  Arena arena("newton_schulz plan", memory_of(device));
   const Iterates m(R, C, iteration, arena);
   return arena.peak_bytes();
 }

@@ -29,7 +29,7 @@ std::span<const NewtonSchulzStep, kNewtonSchulzSteps> newton_schulz_steps(Newton
 // x (R, C) f32, contiguous, in place. All zeros stay zeros. iteration: dtype of X, A and B between the
 // products, bf16 or f32; products accumulate in f32, the result is not rounded to bf16.
 void newton_schulz(const Tensor& x, NewtonSchulzKind kind, DType iteration, Arena& scratch, Stream& stream);
-size_t newton_schulz_scratch_bytes(int64_t R, int64_t C, DType iteration);
+size_t newton_schulz_scratch_bytes(int64_t R, int64_t C, DType iteration, Device device = Device::kCpu);
 
 // Multiplications and additions of all its products: 5 * (4 S² L + 2 S³), S the smaller of R and C, L the
 // larger.

@@ -135,6 +135,7 @@ size_t Optimizer::arena_bytes() const {
 }
 
 size_t Optimizer::scratch_bytes() const {
+  if (is_on_device()) return 0;  // OnDevice has it
   size_t most = 0, of_matrices = 0, numbers = 0;
   for (const Member& member : members_) {
     size_t& largest = member.needs.is_matrix ? of_matrices : most;

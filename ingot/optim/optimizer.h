@@ -148,7 +148,7 @@ class Optimizer : private MatrixWork {
 
   // What a device needs beside the state.
   struct OnDevice {
-    Arena memory, pinned;
+    Arena memory, pinned, scratch;
     Tensor ranges = {}, host_ranges = {};    // of the gradients (params, sizeof(SquareRange)) u8
     Tensor squares = {}, host_squares = {};  // (kSquareParts) f32
     Tensor totals = {}, host_totals = {};    // rows of 4 f32

@@ -1,5 +1,5 @@
-// The optimizer where parameters lie on a CUDA device: an update is a kernel per parameter, the norm two for
-// all of them.
+// The optimizer where parameters lie on a CUDA device: an update is a kernel per parameter (Muon's and
+// Adafactor's are some more), the norm two for all of them.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -23,10 +23,14 @@ void Optimizer::plan_on_device() {
   if constexpr (kHasCuda) {
     const auto count = static_cast<int64_t>(members_.size());
     int64_t rows = 0;
+    size_t scratch_bytes = 0;
     std::vector<int64_t> first_row;
     for (const Member& member : members_) {
       first_row.push_back(rows);
       rows += cuda::update_blocks(member.memory.param.elements());
+      const Group& group = groups_[member.group];
+      if (const auto bytes_of = rule_entry(group.kind).device_scratch_bytes)
+        scratch_bytes = std::max(scratch_bytes, bytes_of(member.memory.param, group.params));
     }
     const Shape table{count, static_cast<int64_t>(sizeof(cuda::SquareRange))};
     const auto lay_out = [&](OnDevice& d) {
@@ -38,11 +42,13 @@ void Optimizer::plan_on_device() {
       d.host_totals = d.pinned.alloc(DType::f32, {rows, kTotals});
     };
     OnDevice plan{.memory = Arena("optimizer sums", Memory::kDevice),
-                  .pinned = Arena("optimizer sums of the host", Memory::kPinned)};
+                  .pinned = Arena("optimizer sums of the host", Memory::kPinned),
+                  .scratch = Arena("optimizer scratch", Memory::kDevice)};
     lay_out(plan);
     on_device_.emplace(
         OnDevice{.memory = Arena(plan.memory.name(), plan.memory.peak_bytes(), Memory::kDevice),
-                 .pinned = Arena(plan.pinned.name(), plan.pinned.peak_bytes(), Memory::kPinned)});
+                 .pinned = Arena(plan.pinned.name(), plan.pinned.peak_bytes(), Memory::kPinned),
+                 .scratch = Arena(plan.scratch.name(), scratch_bytes, Memory::kDevice)});
     lay_out(*on_device_);
     on_device_->first_row = std::move(first_row);
     auto* range = reinterpret_cast<cuda::SquareRange*>(on_device_->host_ranges.as<uint8_t>());
@@ -81,7 +87,8 @@ void Optimizer::update_on_device(bool wants_stats, Stream& stream) {
     const auto [begin, end] = rows_of(i);
     rule_entry(group.kind)
         .update_on_device(members_[i].memory, group.params, steps_[i],
-                          wants_stats ? d.totals.rows(begin, end) : Tensor{}, stream);
+                          wants_stats ? d.totals.rows(begin, end) : Tensor{}, d.scratch, stream);
+    d.scratch.release_to(0);
   }
   if (!wants_stats) return;
   copy(d.host_totals, d.totals, stream);

@@ -8,6 +8,7 @@
 #include "ingot/optim/adam.h"
 #include "ingot/optim/adamw.h"
 #include "ingot/optim/adamw_8bit.h"
+#include "ingot/optim/cuda_muon.h"
 #include "ingot/optim/cuda_update.h"
 #include "ingot/optim/elementwise_rule.h"
 #include "ingot/optim/lion.h"
@@ -26,18 +27,31 @@ std::unique_ptr<UpdateRule> make(const RuleParams& params) {
 template <typename Rule>
 void update_on_device([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleParams& params,
                       [[maybe_unused]] const RuleStep& step, [[maybe_unused]] const Tensor& totals,
-                      [[maybe_unused]] Stream& stream) {
+                      Arena& /*scratch*/, [[maybe_unused]] Stream& stream) {
   if constexpr (kHasCuda) cuda::update_elementwise(p, Rule(params, step), step, {}, totals, stream);
 }
 
 // Small parameters have f32 states.
 void update_8bit_on_device([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleParams& params,
                            [[maybe_unused]] const RuleStep& step, [[maybe_unused]] const Tensor& totals,
-                           [[maybe_unused]] Stream& stream) {
+                           [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) {
   if constexpr (kHasCuda) {
-    if (p.state.front().dtype != DType::u8) return update_on_device<AdamW>(p, params, step, totals, stream);
+    if (p.state.front().dtype != DType::u8)
+      return update_on_device<AdamW>(p, params, step, totals, scratch, stream);
     cuda::update_adamw_8bit(p, AdamW(params, step), step, totals, stream);
   }
+}
+
+void update_muon_on_device([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleParams& params,
+                           [[maybe_unused]] const RuleStep& step, [[maybe_unused]] const Tensor& totals,
+                           [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) {
+  if constexpr (kHasCuda) cuda::update_muon(p, params, step, totals, scratch, stream);
+}
+
+size_t muon_scratch_on_device([[maybe_unused]] const OptimParam& param,
+                              [[maybe_unused]] const RuleParams& params) {
+  if constexpr (kHasCuda) return cuda::muon_scratch_bytes(param, params);
+  return 0;
 }
 
 }  // namespace
@@ -94,7 +108,9 @@ const std::vector<RuleEntry>& rules() {
         "newton_schulz_dtype", "normuon", "cautious_decay", "split_fused"},
        M::kMomentum,
        {.beta2 = 0.9, .momentum = 0.95, .momentum_start = 0.85, .momentum_warmup = 300, .has_nesterov = true},
-       make<Muon>},
+       make<Muon>,
+       update_muon_on_device,
+       muon_scratch_on_device},
   };
   return table;
 }

@@ -20,9 +20,11 @@ struct RuleEntry {
   RuleParams defaults;
   std::unique_ptr<UpdateRule> (*make)(const RuleParams& params);
   // The same update of a whole parameter on a CUDA device, with totals (optim/cuda_update.h) or without;
-  // null: there is no kernel. Called in builds with CUDA only.
+  // null: there is no kernel. scratch has what device_scratch_bytes says, null: nothing. Called in builds
+  // with CUDA only.
   void (*update_on_device)(const ParamState& p, const RuleParams& params, const RuleStep& step,
-                           const Tensor& totals, Stream& stream) = nullptr;
+                           const Tensor& totals, Arena& scratch, Stream& stream) = nullptr;
+  size_t (*device_scratch_bytes)(const OptimParam& param, const RuleParams& params) = nullptr;
 };
 
 const std::vector<RuleEntry>& rules();

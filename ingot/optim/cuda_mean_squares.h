@@ -1,0 +1,20 @@
+// Means of squares over the rows or the columns of a matrix on a CUDA device: what NorMuon and Adafactor
+// keep. Sums are made in an order that follows from the shape alone. Defined in builds with CUDA.
+#pragma once
+
+#include "ingot/core/stream.h"
+#include "ingot/core/tensor.h"
+
+namespace ingot::cuda {
+
+// means (R) f32 = mean over each row of (x * scale)^2. x (R, C) f32, contiguous.
+void row_mean_squares(const Tensor& means, const Tensor& x, float scale, Stream& stream);
+
+// means (C) f32 = the same over each column. parts: scratch (kRowParts, C) f32 (ops/row_sum.h).
+void column_mean_squares(const Tensor& means, const Tensor& x, float scale, const Tensor& parts,
+                         Stream& stream);
+
+// parts (kSquareParts of optim/cuda_update.h) f32: partial sums of the squares of x (n) f32.
+void sum_squares_of(const Tensor& parts, const Tensor& x, Stream& stream);
+
+}  // namespace ingot::cuda

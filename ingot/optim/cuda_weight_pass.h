@@ -1,0 +1,167 @@
+// The one pass over a parameter's memory on a CUDA device (the CPU's: optim/weight_pass.h): weights, gradient
+// and average are read once and written once, and the rule's move stands between. For .cu files only.
+#pragma once
+
+#include "ingot/core/copy.h"
+#include "ingot/ops/bf16_tail.h"
+#include "ingot/ops/cuda_kernel.h"
+#include "ingot/optim/round_stochastically.h"
+#include "ingot/optim/rule.h"
+
+namespace ingot::cuda::weights {
+
+// One of w32; w16 and tail; w16 and rounding.
+struct Pass {
+  int64_t n;
+  float* w32;
+  bf16* w16;
+  uint16_t* tail;
+  RandomKey rounding;
+  bf16* compute;
+  float* g;
+  float* average;
+  float average_part;
+  float grad_scale;
+  const float* clip;
+  float* totals;
+};
+
+// What gradients are multiplied by.
+__device__ __forceinline__ float grad_factor(const Pass& a) {
+  return a.grad_scale * (a.clip ? *a.clip : 1.0f);
+}
+
+template <int W>
+__device__ __forceinline__ Floats<W> read_weights(const Pass& a, int64_t i) {
+  if (a.w32) return load<W>(static_cast<const float*>(a.w32 + i));
+  if (!a.tail) return load<W>(static_cast<const bf16*>(a.w16 + i));
+  const Raw<bf16, W> high = *reinterpret_cast<const Raw<bf16, W>*>(a.w16 + i);
+  const Raw<uint16_t, W> low = *reinterpret_cast<const Raw<uint16_t, W>*>(a.tail + i);
+  Floats<W> w;
+#pragma unroll
+  for (int k = 0; k < W; ++k) w.at[k] = join_tail(high.at[k], low.at[k]);
+  return w;
+}
+
+template <int W>
+__device__ __forceinline__ void write_weights(const Pass& a, int64_t i, const Floats<W>& w) {
+  if (a.w32) {
+    store(a.w32 + i, w);
+    if (a.compute) store(a.compute + i, w);
+    return;
+  }
+  Raw<bf16, W> high;
+  Raw<uint16_t, W> low;
+  if (a.tail) {
+#pragma unroll
+    for (int k = 0; k < W; ++k) split_tail(high.at[k], low.at[k], w.at[k]);
+    *reinterpret_cast<Raw<uint16_t, W>*>(a.tail + i) = low;
+  } else {
+    static_assert(8 % W == 0, "the half-words of W elements are of one block of random words");
+    const Philox4 words = random_block(a.rounding, static_cast<uint64_t>(i) / 8);
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      const int half = static_cast<int>((i + k) % 8);
+      high.at[k] =
+          round_stochastically(w.at[k], static_cast<uint16_t>(words[half / 2] >> (half % 2 == 0 ? 0 : 16)));
+    }
+  }
+  *reinterpret_cast<Raw<bf16, W>*>(a.w16 + i) = high;
+}
+
+// Row blockIdx.x of the totals: |w|^2, |g|^2, |change|^2 and change . w of the block's elements, as
+// RangeTotals has them.
+template <int W>
+__device__ __forceinline__ void report_totals(float* totals, const Floats<W>& before, const Floats<W>& w,
+                                              const Floats<W>& g, float factor) {
+  float sums[4] = {};
+#pragma unroll
+  for (int k = 0; k < W; ++k) {
+    const float change = w.at[k] - before.at[k], gradient = g.at[k] * factor;
+    sums[0] += before.at[k] * before.at[k];
+    sums[1] += gradient * gradient;
+    sums[2] += change * change;
+    sums[3] += change * before.at[k];
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float sum = group_sum<kThreads>(sums[i]);
+    if (threadIdx.x == 0) totals[int64_t{blockIdx.x} * 4 + i] = sum;
+  }
+}
+
+// What follows the move of W elements.
+template <int W>
+__device__ __forceinline__ void finish_pack(const Pass& a, int64_t i, const Floats<W>& w) {
+  store(a.g + i, Floats<W>{});
+  if (a.average) {
+    Floats<W> average = load<W>(static_cast<const float*>(a.average + i));
+#pragma unroll
+    for (int k = 0; k < W; ++k) average.at[k] += (w.at[k] - average.at[k]) * a.average_part;
+    store(a.average + i, average);
+  }
+  write_weights(a, i, w);
+}
+
+// A thread owns W elements, which move.at<W>(pass, i, w, g) changes; i: the first. A move that does not look
+// at g says so in kReadsGradient.
+template <int W, typename Move>
+__global__ void __launch_bounds__(kThreads) update(Pass a, Move move) {
+  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W;
+  Floats<W> before{}, w{}, g{};
+  if (i < a.n) {
+    w = before = read_weights<W>(a, i);
+    if (Move::kReadsGradient || a.totals) g = load<W>(static_cast<const float*>(a.g + i));
+    move.template at<W>(a, i, w, g);
+    finish_pack(a, i, w);
+  }
+  if (a.totals) report_totals(a.totals, before, w, g, grad_factor(a));
+}
+
+inline bool is_wide(const ParamState& p) {
+  const OptimParam& param = p.param;
+  bool all = param.elements() % 4 == 0 && is_aligned(param.w.data) && is_aligned(param.tail.data) &&
+             is_aligned(param.compute.data) && is_aligned(param.g.data) && is_aligned(p.average.data);
+  for (const Tensor& s : p.state) all = all && is_aligned(s.data);
+  return all;
+}
+
+inline Pass make_pass(const ParamState& p, const RuleStep& step, const Tensor& clip, const Tensor& totals) {
+  const OptimParam& param = p.param;
+  const bool is_f32 = param.w.dtype == DType::f32;
+  Pass pass{.n = param.elements(),
+            .w32 = is_f32 ? param.w.as<float>() : nullptr,
+            .w16 = is_f32 ? nullptr : param.w.as<bf16>(),
+            .tail = optional<uint16_t>(param.tail),
+            .rounding = param.rounding,
+            .compute = optional<bf16>(param.compute),
+            .g = param.g.as<float>(),
+            .average = optional<float>(p.average),
+            .average_part = step.average_part,
+            .grad_scale = step.grad_scale,
+            .clip = optional<float>(clip),
+            .totals = optional<float>(totals)};
+  pass.rounding.step = static_cast<uint64_t>(step.t);
+  return pass;
+}
+
+inline unsigned blocks_of(const Pass& pass, int width, const Tensor& totals) {
+  const unsigned blocks = blocks_for(pass.n, int64_t{kThreads} * width);
+  INGOT_CHECK(!totals || totals.elements() >= int64_t{blocks} * 4, "an update: totals of {} rows, {} blocks",
+              totals.elements() / 4, blocks);
+  return blocks;
+}
+
+// is_wide: packs of 4 elements are aligned, and the move takes them.
+template <typename Move>
+void launch_update(const Pass& pass, bool is_wide, const Move& move, const Tensor& totals, const char* op,
+                   Stream& stream) {
+  with_width<float>(is_wide, [&](auto width) {
+    constexpr int W = decltype(width)::value;
+    const unsigned blocks = blocks_of(pass, W, totals);
+    if (totals) fill_zero(totals, stream);
+    launch({stream, op, dim3(blocks), dim3(kThreads)}, update<W, Move>, pass, move);
+  });
+}
+
+}  // namespace ingot::cuda::weights

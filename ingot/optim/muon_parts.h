@@ -1,0 +1,55 @@
+// The matrices of a parameter that Muon makes orthogonal one by one, and the move of an element along what
+// came of them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "ingot/optim/rule.h"
+
+namespace ingot {
+
+// A matrix within a parameter: rows [begin, begin + rows) of it, and where its numbers in `second` start.
+struct MuonPart {
+  int64_t begin, rows, columns, second;
+
+  bool is_wide() const { return rows < columns; }
+  int64_t lanes() const { return is_wide() ? columns : rows; }  // that NorMuon scales one by one
+  int64_t first() const { return begin * columns; }             // element
+  int64_t end() const { return (begin + rows) * columns; }
+  float shape_factor() const {
+    return static_cast<float>(
+        std::sqrt(std::max(1.0, static_cast<double>(rows) / static_cast<double>(columns))));
+  }
+};
+
+// Calls f(part) for each matrix of the parameter, in order of rows.
+template <typename F>
+void for_each_part(const OptimParam& param, bool splits_fused, F&& f) {
+  MuonPart part{0, param.whole()[0], param.whole()[1], 0};
+  if (!splits_fused || param.row_parts.empty()) return f(part);
+  for (int64_t rows : param.row_parts) {
+    part.rows = rows;
+    f(part);
+    part.begin += rows;
+    part.second += part.lanes();
+  }
+}
+
+// w moves along o, which has the shape factor in it.
+struct MuonMove {
+  float lr, decay;
+  bool is_cautious;
+
+  MuonMove(const RuleParams& params, const RuleStep& step)
+      : lr(static_cast<float>(step.lr)),
+        decay(static_cast<float>(step.lr * step.weight_decay)),
+        is_cautious(params.has_cautious_decay) {}
+
+  constexpr void operator()(float& w, float o) const {
+    const bool decays = !is_cautious || o * w >= 0;
+    w = w - (decays ? decay : 0.0f) * w - lr * o;
+  }
+};
+
+}  // namespace ingot

@@ -1,0 +1,236 @@
+// Rules that look at a whole matrix, on a device: the optimizer there against the one on the CPU, and the
+// iteration of Muon against its polynomial.
+#include <cmath>
+#include <deque>
+#include <optional>
+
+#include "ingot/ops/row_sum.h"
+#include "ingot/optim/cuda_mean_squares.h"
+#include "ingot/optim/cuda_muon.h"
+#include "ingot/optim/cuda_update.h"
+#include "ingot/optim/newton_schulz.h"
+#include "ingot/optim/optimizer.h"
+#include "tests/cuda/on_device.h"
+#include "tests/reference/optimizers.h"
+
+namespace ingot::testing {
+namespace {
+
+struct Case {
+  const char* name;
+  RuleConfig rule;
+  double relative = 0x1p-16;  // of the CPU's numbers
+};
+
+struct ParamShape {
+  Shape shape;
+  std::vector<int64_t> row_parts = {};
+};
+
+// The same parameters on the host and on the device, with an optimizer for each.
+class TwoOptimizers : protected OnCuda {
+ public:
+  TwoOptimizers(const RuleConfig& rule, const std::vector<ParamShape>& shapes) {
+    uint32_t seed = 1;
+    for (const ParamShape& s : shapes) {
+      OptimParam host{.name = fmt::format("w{}", seed), .shape = s.shape, .row_parts = s.row_parts};
+      const int64_t n = s.shape.elements();
+      OptimParam there = host;
+      for (const auto& [place, buffer] : {std::pair{&OptimParam::w, random_tensor(DType::f32, {n}, seed)},
+                                          {&OptimParam::g, random_tensor(DType::f32, {n}, seed + 1)},
+                                          {&OptimParam::compute, zeros(DType::bf16, {n})}}) {
+        hosts_.push_back(buffer);
+        devices_.emplace_back(buffer, stream);
+        host.*place = hosts_.back();
+        there.*place = devices_.back();
+      }
+      hosts.push_back(host);
+      theres.push_back(there);
+      seed += 2;
+    }
+    const OptimizerConfig config{.lr = 0.02, .rule = rule};
+    on_host.emplace(config, hosts);
+    on_device.emplace(config, theres);
+  }
+
+  void set_gradients(uint32_t seed, double scale) {
+    for (size_t i = 0; i < hosts.size(); ++i) {
+      const Buffer g =
+          random_tensor(DType::f32, {hosts[i].elements()}, seed + static_cast<uint32_t>(i), scale);
+      std::memcpy(hosts[i].g.data, g.tensor().data, g.tensor().bytes());
+      copy(theres[i].g, g, stream);
+      synchronize(stream);
+    }
+  }
+  void step(bool wants_stats) {
+    Stream cpu;
+    on_host->step({.lr = 0.02, .wants_stats = wants_stats}, 0.5f, cpu);
+    on_device->step({.lr = 0.02, .wants_stats = wants_stats}, 0.5f, stream);
+    synchronize(stream);
+  }
+  Doubles read(const Tensor& there) {
+    Buffer host(there.dtype, there.shape);
+    copy(host, there, stream);
+    synchronize(stream);
+    return to_doubles(host);
+  }
+
+  std::vector<OptimParam> hosts, theres;
+  std::optional<Optimizer> on_host, on_device;
+
+ private:
+  std::deque<Buffer> hosts_;
+  std::deque<OnDevice> devices_;
+};
+
+const std::vector<ParamShape> kMatrices = {
+    {{24, 40}}, {{40, 24}}, {{5, 33}}, {{48, 16}, {24, 8, 16}}, {{600, 8}}};
+
+class CudaWholeRules : public ::testing::TestWithParam<Case> {
+ protected:
+  bool takes_vectors() const { return GetParam().rule.kind == OptimizerKind::kAdafactor; }
+  std::vector<ParamShape> shapes() const {
+    std::vector<ParamShape> all = kMatrices;
+    if (takes_vectors()) all.push_back({{37}});
+    return all;
+  }
+};
+
+TEST_P(CudaWholeRules, MoveWeightsAndStateAsTheCpu) {
+  TwoOptimizers both(GetParam().rule, shapes());
+  for (uint32_t t = 1; t <= 3; ++t) {
+    both.set_gradients(100 * t, t == 2 ? 1e-3 : 1.0);
+    both.step(t == 3);
+  }
+  const double relative = GetParam().relative;
+  for (size_t i = 0; i < both.hosts.size(); ++i) {
+    const OptimParam &want = both.hosts[i], &got = both.theres[i];
+    const auto close = [&](const Doubles& a, const Tensor& b, double tolerance, const char* what) {
+      const Doubles reference = to_doubles(b);
+      for (size_t k = 0; k < a.size(); ++k)
+        ASSERT_NEAR(a[k], reference[k], tolerance * std::max(1.0, std::abs(reference[k])))
+            << what << " of " << want.name << " at " << k;
+    };
+    close(both.read(got.w), want.w, 0.02 * 3 * 8 * relative + 0x1p-22, "weight");
+    close(both.read(got.compute), want.compute, 0.02 * 3 * 8 * relative + 0x1p-8, "copy");
+    for (double g : both.read(got.g)) ASSERT_EQ(g, 0);
+    const ParamStats &a = both.on_device->stats()[i], &b = both.on_host->stats()[i];
+    EXPECT_NEAR(a.weight_norm, b.weight_norm, 1e-5 * b.weight_norm);
+    EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-5 * b.grad_norm);
+    EXPECT_NEAR(a.update_norm, b.update_norm, (8 * relative + 1e-4) * b.update_norm);
+  }
+  for (size_t s = 0; s < both.on_host->states().size(); ++s) {
+    const Doubles got = both.read(both.on_device->states()[s].tensor);
+    const Doubles want = to_doubles(both.on_host->states()[s].tensor);
+    for (size_t k = 0; k < got.size(); ++k)
+      ASSERT_NEAR(got[k], want[k], 16 * relative * std::max(1e-3, std::abs(want[k])))
+          << both.on_host->states()[s].name << " at " << k;
+  }
+}
+
+TEST_P(CudaWholeRules, AZeroGradientMovesNothing) {
+  RuleConfig rule = GetParam().rule;
+  rule.weight_decay = 0.0;
+  TwoOptimizers both(rule, shapes());
+  std::vector<Doubles> before;
+  for (const OptimParam& p : both.theres) before.push_back(both.read(p.w));
+  both.set_gradients(1, 0);
+  both.step(false);
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(both.read(both.theres[i].w) == before[i]) << i;
+}
+
+// Two runs give the same bits.
+TEST_P(CudaWholeRules, AreTheSameTwice) {
+  std::vector<Doubles> runs[2];
+  for (auto& run : runs) {
+    TwoOptimizers both(GetParam().rule, shapes());
+    both.set_gradients(1, 1);
+    both.step(false);
+    for (const OptimParam& p : both.theres) run.push_back(both.read(p.w));
+  }
+  EXPECT_TRUE(runs[0] == runs[1]);
+}
+
+// bf16 iterates round the other way here and there: 2^-9 each, in 15 products of independent directions.
+constexpr double kBf16 = 15 * 0x1p-9;
+// f32 ones by the last bits, which the iteration's slope at 0 makes up to 1000 times larger.
+constexpr double kF32 = 1000 * 15 * 0x1p-24;
+
+INSTANTIATE_TEST_SUITE_P(
+    Rules, CudaWholeRules,
+    ::testing::Values(
+        Case{"muon", {.kind = OptimizerKind::kMuon, .newton_schulz_dtype = DType::bf16}, kBf16},
+        Case{"muon_f32", {.kind = OptimizerKind::kMuon, .newton_schulz_dtype = DType::f32}, kF32},
+        Case{"muon_fused",
+             {.kind = OptimizerKind::kMuon,
+              .nesterov = false,
+              .newton_schulz = NewtonSchulzKind::kPolarExpress,
+              .newton_schulz_dtype = DType::f32,
+              .split_fused = false},
+             kF32},
+        Case{"normuon",
+             {.kind = OptimizerKind::kMuon,
+              .newton_schulz = NewtonSchulzKind::kPolarExpress,
+              .newton_schulz_dtype = DType::f32,
+              .normuon = true,
+              .cautious_decay = true},
+             kF32}),
+    [](const auto& info) { return info.param.name; });
+
+// Singular values move as the scalar polynomial says.
+TEST(CudaNewtonSchulz, MovesSingularValuesByThePolynomial) {
+  Stream stream = cuda::make_stream();
+  for (const Shape& shape : {Shape{12, 40}, Shape{40, 12}, Shape{1, 33}}) {
+    const Buffer x = random_tensor(DType::f32, shape, 7);
+    const auto R = static_cast<size_t>(shape[0]), C = static_cast<size_t>(shape[1]);
+    double squares = 0;
+    for (double v : to_doubles(x)) squares += v * v;
+    Doubles want = singular_values(to_doubles(x), R, C);
+    for (double& s : want) {
+      s /= std::sqrt(squares) + 1e-7;
+      for (const auto& [a, b, c] : newton_schulz_steps(NewtonSchulzKind::kQuintic))
+        s = a * s + b * s * s * s + c * s * s * s * s * s;
+    }
+    std::sort(want.rbegin(), want.rend());
+    const OnDevice there(x, stream);
+    Arena scratch("scratch", newton_schulz_scratch_bytes(shape[0], shape[1], DType::f32, Device::kCuda),
+                  Memory::kDevice);
+    newton_schulz(there, NewtonSchulzKind::kQuintic, DType::f32, scratch, stream);
+    EXPECT_EQ(scratch.used_bytes(), 0u);
+    const Doubles got = singular_values(to_doubles(there.to_host()), R, C);
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], kF32 * 6) << i;
+  }
+}
+
+TEST(CudaMeanSquares, OfRowsAndColumns) {
+  Stream stream = cuda::make_stream();
+  for (const Shape& shape : {Shape{1, 1}, Shape{3, 257}, Shape{1100, 40}, Shape{40, 1000}}) {
+    const int64_t R = shape[0], C = shape[1];
+    const Buffer x = random_tensor(DType::f32, shape, 3);
+    const Doubles values = to_doubles(x);
+    Doubles rows(static_cast<size_t>(R)), columns(static_cast<size_t>(C));
+    double all = 0;
+    for (int64_t r = 0; r < R; ++r)
+      for (int64_t c = 0; c < C; ++c) {
+        const double square = std::pow(0.5 * values[static_cast<size_t>(r * C + c)], 2);
+        rows[static_cast<size_t>(r)] += square / static_cast<double>(C);
+        columns[static_cast<size_t>(c)] += square / static_cast<double>(R);
+        all += 4 * square;
+      }
+    const OnDevice there(x, stream), row_means(DType::f32, {R}, stream),
+        column_means(DType::f32, {C}, stream);
+    const OnDevice parts(DType::f32, {kRowParts, C}, stream);
+    const OnDevice squares(DType::f32, {cuda::kSquareParts}, stream);
+    cuda::row_mean_squares(row_means, there, 0.5f, stream);
+    cuda::column_mean_squares(column_means, there, 0.5f, parts, stream);
+    cuda::sum_squares_of(squares, there, stream);
+    expect_close(row_means.to_host(), rows, 64 * unit_roundoff(DType::f32), "rows");
+    expect_close(column_means.to_host(), columns, 64 * unit_roundoff(DType::f32), "columns");
+    double total = 0;
+    for (double part : to_doubles(squares.to_host())) total += part;
+    EXPECT_NEAR(total, all, 64 * unit_roundoff(DType::f32) * all);
+  }
+}
+
+}  // namespace
+}  // namespace ingot::testing
