@@ -303,6 +303,11 @@ void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const
       x.rank() == 2 && w.rank() == 2 && x.dim(1) == w.dim(1) && c.dim(0) == x.dim(0) && c.dim(1) == w.dim(0),
       "matmul_fp8: c (M, N), a (M, K) and b (N, K) must agree, got {}, {} and {}", c.shape.to_string(),
       x.shape.to_string(), w.shape.to_string());
+  const int64_t a_scales = a.inverse.elements(), b_scales = b.inverse.elements();
+  const bool is_by_row = a_scales > 1 || b_scales > 1;
+  INGOT_CHECK(a_scales == (is_by_row ? c.dim(0) : 1) && b_scales == (is_by_row ? c.dim(1) : 1),
+              "matmul_fp8: one scale for each operand, or one for each of their rows, got {} and {}",
+              a_scales, b_scales);
   const MatmulProblem problem{MatmulForm::kNT, mode.accumulate, x.dtype,      c.dtype,   c.dim(0),
                               c.dim(1),        x.dim(1),        x.data,       w.data,    c.data,
                               x.strides[0],    w.strides[0],    c.strides[0], mode.alpha};

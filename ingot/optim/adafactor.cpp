@@ -11,8 +11,6 @@
 namespace ingot {
 namespace {
 
-constexpr double kDecayExponent = -0.8, kSmallestScale = 1e-3;
-
 // Rows are taken in strips whose number depends on the shape alone; a vector is a row per element.
 struct Strips {
   static constexpr int64_t kMost = 32, kElements = 1 << 14;
@@ -131,7 +129,7 @@ double update_squares(const ParamState& p, int64_t first, int64_t last, float gr
 }
 
 float decay_of(const RuleStep& step) {
-  return static_cast<float>(std::pow(static_cast<double>(step.t), kDecayExponent));
+  return static_cast<float>(std::pow(static_cast<double>(step.t), Adafactor::kDecayExponent));
 }
 
 void move_vector(const ParamState& p, const RuleStep& step, Range range) {

@@ -17,6 +17,8 @@ namespace ingot {
 
 class Adafactor final : public UpdateRule {
  public:
+  static constexpr double kDecayExponent = -0.8, kSmallestScale = 1e-3;
+
   explicit Adafactor(const RuleParams& params) : params_(params) {}
 
   std::vector<StateSpec> state(const OptimParam& param) const override;

@@ -80,9 +80,6 @@ std::vector<Optimizer::Member> Optimizer::make_members(const OptimizerConfig& co
   for (size_t i = 0; i < params.size(); ++i) {
     check_param(params[i]);
     const size_t group = assigned[i] < 0 ? groups_.size() - 1 : static_cast<size_t>(assigned[i]);
-    const RuleEntry& rule = rule_entry(groups_[group].kind);
-    if (params[i].w.device == Device::kCuda && !rule.update_on_device)
-      fail(ErrorKind::kUsage, "optimizer: {} has no kernel for a CUDA device", rule.name);
     const RuleNeeds needs = groups_[group].rule->needs(params[i]);
     members.push_back({{std::move(params[i]), {}}, group, 0, 0, needs, {}, {}});
   }

@@ -48,7 +48,7 @@ class Muon;
 class Optimizer : private MatrixWork {
  public:
   // The parameters' memory is borrowed; the state lies on the same device. kUsage error for a group that fits
-  // no parameter, or a rule that cannot take a parameter (Muon a vector) or has no kernel for the device.
+  // no parameter, or a rule that cannot take a parameter (Muon a vector).
   // share (borrowed): with whom updates are made; absent: alone. Where there are several ranks, all of them
   // call this and step together.
   Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params, SharedUpdate* share = nullptr);

@@ -8,6 +8,7 @@
 #include "ingot/optim/adam.h"
 #include "ingot/optim/adamw.h"
 #include "ingot/optim/adamw_8bit.h"
+#include "ingot/optim/cuda_adafactor.h"
 #include "ingot/optim/cuda_muon.h"
 #include "ingot/optim/cuda_update.h"
 #include "ingot/optim/elementwise_rule.h"
@@ -46,6 +47,18 @@ void update_muon_on_device([[maybe_unused]] const ParamState& p, [[maybe_unused]
                            [[maybe_unused]] const RuleStep& step, [[maybe_unused]] const Tensor& totals,
                            [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) {
   if constexpr (kHasCuda) cuda::update_muon(p, params, step, totals, scratch, stream);
+}
+
+void update_adafactor_on_device([[maybe_unused]] const ParamState& p,
+                                [[maybe_unused]] const RuleParams& params,
+                                [[maybe_unused]] const RuleStep& step, [[maybe_unused]] const Tensor& totals,
+                                [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) {
+  if constexpr (kHasCuda) cuda::update_adafactor(p, params, step, totals, scratch, stream);
+}
+
+size_t adafactor_scratch_on_device([[maybe_unused]] const OptimParam& param, const RuleParams& /*params*/) {
+  if constexpr (kHasCuda) return cuda::adafactor_scratch_bytes(param);
+  return 0;
 }
 
 size_t muon_scratch_on_device([[maybe_unused]] const OptimParam& param,
@@ -87,7 +100,9 @@ const std::vector<RuleEntry>& rules() {
        {"eps", "weight_decay", "relative_step", "update_clip"},
        M::kNone,
        {.eps = 0x1p-23},
-       make<Adafactor>},
+       make<Adafactor>,
+       update_adafactor_on_device,
+       adafactor_scratch_on_device},
       {kLion,
        "lion",
        {"beta1", "beta2", "weight_decay"},

@@ -19,11 +19,10 @@ struct RuleEntry {
   MomentumMeaning momentum;
   RuleParams defaults;
   std::unique_ptr<UpdateRule> (*make)(const RuleParams& params);
-  // The same update of a whole parameter on a CUDA device, with totals (optim/cuda_update.h) or without;
-  // null: there is no kernel. scratch has what device_scratch_bytes says, null: nothing. Called in builds
-  // with CUDA only.
+  // The same update of a whole parameter on a CUDA device, with totals (optim/cuda_update.h) or without; in
+  // builds with CUDA. scratch has what device_scratch_bytes says, null: nothing.
   void (*update_on_device)(const ParamState& p, const RuleParams& params, const RuleStep& step,
-                           const Tensor& totals, Arena& scratch, Stream& stream) = nullptr;
+                           const Tensor& totals, Arena& scratch, Stream& stream);
   size_t (*device_scratch_bytes)(const OptimParam& param, const RuleParams& params) = nullptr;
 };
 

@@ -5,7 +5,6 @@
 
 #include "ingot/core/cuda_device.h"
 #include "ingot/core/error.h"
-#include "ingot/optim/rules.h"
 
 namespace ingot {
 namespace {
@@ -14,14 +13,6 @@ constexpr const char* kWhere = "with train.device = \"cuda\"";
 
 [[noreturn]] void refuse(const std::string& key, const std::string& nearest, const std::string& got) {
   fail(ErrorKind::kUsage, "{} must be {} {}, got {}", key, nearest, kWhere, got);
-}
-
-void validate_rule(const RuleConfig& rule, const std::string& key) {
-  if (!rule.kind || rule_entry(*rule.kind).update_on_device) return;
-  std::string names;
-  for (const RuleEntry& entry : rules())
-    if (entry.update_on_device) names += (names.empty() ? "" : ", ") + std::string(entry.name);
-  refuse(key, "one of " + names, std::string(rule_entry(*rule.kind).name));
 }
 
 void validate_head(const HeadConfig& head) {
@@ -48,11 +39,21 @@ void validate_fp8(const RunConfig& config) {
   require_granule("model.vocab_multiple", config.model.vocab_multiple, "head.precision = \"fp8\"");
 }
 
-void validate_ranks(const ParallelConfig& parallel) {
+bool uses_muon(const OptimizerConfig& optimizer) {
+  const auto is_muon = [](const RuleConfig& rule) { return rule.kind == OptimizerKind::kMuon; };
+  return is_muon(optimizer.rule) ||
+         std::any_of(optimizer.groups.begin(), optimizer.groups.end(),
+                     [&](const GroupConfig& group) { return is_muon(group.rule); });
+}
+
+void validate_ranks(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
   if (parallel.ranks() != parallel.dp) refuse("parallel", "replicas (parallel.dp)", parallel.to_string());
   for (const DType payload : {parallel.payload, parallel.payload_ends.value_or(parallel.payload)})
     if (payload == DType::f16) refuse("parallel.payload", "f32 or bf16", "f16");
   if (parallel.has_error_feedback) refuse("parallel.error_feedback", "false", "true");
+  if (parallel.dp > 1 && uses_muon(config.optimizer))
+    refuse("parallel.dp", "1 for the optimizer muon", fmt::format("{}", parallel.dp));
 }
 
 }  // namespace
@@ -63,10 +64,7 @@ void validate_on_cuda(const RunConfig& config) {
   if (config.activations.policy == RecomputePolicy::kAuto)
     refuse("activations.policy", "none, selective, block, every_k or sqrt", "auto");
   validate_head(config.head);
-  validate_rule(config.optimizer.rule, "optimizer.kind");
-  for (size_t i = 0; i < config.optimizer.groups.size(); ++i)
-    validate_rule(config.optimizer.groups[i].rule, fmt::format("optimizer.group {}: kind", i + 1));
-  validate_ranks(config.parallel);
+  validate_ranks(config);
 }
 
 void require_device(Device device) {

@@ -36,14 +36,15 @@ class TwoOptimizers : protected OnCuda {
       OptimParam host{.name = fmt::format("w{}", seed), .shape = s.shape, .row_parts = s.row_parts};
       const int64_t n = s.shape.elements();
       OptimParam there = host;
-      for (const auto& [place, buffer] : {std::pair{&OptimParam::w, random_tensor(DType::f32, {n}, seed)},
-                                          {&OptimParam::g, random_tensor(DType::f32, {n}, seed + 1)},
-                                          {&OptimParam::compute, zeros(DType::bf16, {n})}}) {
-        hosts_.push_back(buffer);
+      const auto add = [&](Tensor OptimParam::*place, Buffer&& buffer) {
         devices_.emplace_back(buffer, stream);
+        hosts_.push_back(std::move(buffer));
         host.*place = hosts_.back();
         there.*place = devices_.back();
-      }
+      };
+      add(&OptimParam::w, random_tensor(DType::f32, {n}, seed));
+      add(&OptimParam::g, random_tensor(DType::f32, {n}, seed + 1));
+      add(&OptimParam::compute, zeros(DType::bf16, {n}));
       hosts.push_back(host);
       theres.push_back(there);
       seed += 2;
@@ -174,7 +175,10 @@ INSTANTIATE_TEST_SUITE_P(
               .newton_schulz_dtype = DType::f32,
               .normuon = true,
               .cautious_decay = true},
-             kF32}),
+             kF32},
+        Case{"adafactor", {.kind = OptimizerKind::kAdafactor}},
+        Case{"adafactor_of_lr",
+             {.kind = OptimizerKind::kAdafactor, .relative_step = false, .update_clip = 0.5}}),
     [](const auto& info) { return info.param.name; });
 
 // Singular values move as the scalar polynomial says.
