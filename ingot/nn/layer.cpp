@@ -4,6 +4,7 @@
 #include "ingot/ops/bias.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/layernorm.h"
+#include "ingot/ops/linear_fused.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/ops/rmsnorm.h"
 #include "ingot/ops/row_sum.h"
@@ -66,7 +67,8 @@ std::vector<ParamPart::Rows> shared_rows(const LinearSpec& spec, const TensorSha
 }  // namespace
 
 Linear::Linear(ParamList& params, const LinearSpec& spec, const TensorShare& share)
-    : out_(spec.split == Split::kOutputs ? share.part(spec.out) : spec.out),
+    : is_bias_activated_(spec.is_bias_activated),
+      out_(spec.split == Split::kOutputs ? share.part(spec.out) : spec.out),
       in_(spec.split == Split::kInputs ? share.part(spec.in) : spec.in),
       split_(spec.split),
       share_(share) {
@@ -98,16 +100,19 @@ Linear::Linear(ParamList& params, const LinearSpec& spec, const TensorShare& sha
 
 void Linear::forward(LayerContext& ctx, const Tensor& y, const Tensor& x) const {
   const Tensor w = ctx.params.weight(weight_);
-  if (!is_fp8(ctx)) return matmul(y, x, w, MatmulForm::kNT, false, ctx.stream);
   const ScratchScope scope(ctx.scratch);
+  if (fuses_bias(ctx))
+    return linear_bias(y, x, w, ctx.params.weight(bias_), ctx.scratch.alloc(y.dtype, {out_}), ctx.stream);
+  if (!is_fp8(ctx)) return matmul(y, x, w, MatmulForm::kNT, false, ctx.stream);
   fp8_.forward(y, x, w, *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
 }
 
 void Linear::add_bias(LayerContext& ctx, const Tensor& y) const {
-  if (bias_ >= 0) bias_forward(y, ctx.params.weight(bias_), ctx.stream);
+  if (bias_ >= 0 && !fuses_bias(ctx)) bias_forward(y, ctx.params.weight(bias_), ctx.stream);
 }
 
 void Linear::backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& x) const {
+  if (fuses_bias(ctx)) return backward_weight_and_bias(ctx, dy, x);
   const Tensor dw = ctx.params.grad(weight_);
   if (!is_fp8(ctx)) return matmul(dw, dy, x, MatmulForm::kTN, true, ctx.stream);
   const ScratchScope scope(ctx.scratch);
@@ -115,7 +120,7 @@ void Linear::backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& 
 }
 
 void Linear::backward_bias(LayerContext& ctx, const Tensor& dy) const {
-  if (bias_ < 0) return;
+  if (bias_ < 0 || fuses_bias(ctx)) return;
   const ScratchScope scope(ctx.scratch);
   const bool is_partial = split_ == Split::kInputs && share_.has_partial_gradients();
   const Tensor db = partial_gradient(ctx, bias_, is_partial);
@@ -128,6 +133,23 @@ void Linear::backward_input(LayerContext& ctx, const Tensor& dx, const Tensor& d
   if (!is_fp8(ctx)) return matmul(dx, dy, w, MatmulForm::kNN, false, ctx.stream);
   const ScratchScope scope(ctx.scratch);
   fp8_.backward_input(dx, dy, w, *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
+}
+
+void Linear::forward_gelu(LayerContext& ctx, const Tensor& act, const Tensor& pre, const Tensor& x) const {
+  const ScratchScope scope(ctx.scratch);
+  linear_gelu(act, pre, x, ctx.params.weight(weight_), ctx.params.weight(bias_),
+              ctx.scratch.alloc(act.dtype, {out_}), ctx.stream);
+}
+
+void Linear::backward_weight_and_bias(LayerContext& ctx, const Tensor& dy, const Tensor& x) const {
+  const ScratchScope scope(ctx.scratch);
+  linear_weight_gradients(ctx.params.grad(weight_), ctx.params.grad(bias_), dy, x, sums_scratch(ctx, out_),
+                          ctx.stream);
+}
+
+void Linear::backward_input_gelu(LayerContext& ctx, const Tensor& d_pre, const Tensor& dy,
+                                 const Tensor& pre) const {
+  linear_gelu_backward(d_pre, dy, ctx.params.weight(weight_), pre, ctx.stream);
 }
 
 void Linear::use_fp8(const ParamList& params, const Fp8LinearConfig& config,
@@ -145,6 +167,9 @@ void Linear::use_fp8(const ParamList& params, const Fp8LinearConfig& config,
 
 void Linear::plan(Arena& arena, int64_t N) const {
   if (fp8_.recipe != Fp8Recipe::kNone) Fp8Linear::plan(arena, N, out_, in_);
+  if (bias_ < 0 || arena.device() == Device::kCpu) return;
+  const ScratchScope scope(arena);
+  plan_sums(arena, out_);
 }
 
 Norm::Norm(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,

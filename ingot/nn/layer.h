@@ -86,6 +86,7 @@ struct LinearSpec {
   Init init = Init::kNormal;
   double std = 0;
   bool has_bias = false;
+  bool is_bias_activated = false;  // an activation adds it to what forward gives, and adds up its gradient
 };
 
 // y (N, out) = x (N, in) · wᵀ + b, with out or in this rank's part.
@@ -107,6 +108,19 @@ class Linear {
   // dx = dy · w; of split outputs this rank's part of that sum.
   void backward_input(LayerContext& ctx, const Tensor& dx, const Tensor& dy) const;
 
+  // Whether a device's products do what else the linear does (ops/linear_fused.h): forward and
+  // backward_weight have then done what add_bias and backward_bias are for.
+  bool is_fused(const LayerContext& ctx) const {
+    return ctx.stream.device == Device::kCuda && share_.count == 1 && !is_fp8(ctx);
+  }
+  // With a bias that is activated, by GELU (kGeluTanh). REQUIRES: is_fused(ctx), a bias.
+  //   act (N, out) = gelu(pre), pre = x · wᵀ + b
+  void forward_gelu(LayerContext& ctx, const Tensor& act, const Tensor& pre, const Tensor& x) const;
+  //   dw += dyᵀ · x, db += column sums of dy
+  void backward_weight_and_bias(LayerContext& ctx, const Tensor& dy, const Tensor& x) const;
+  // d_pre = (dy · w) gelu'(pre), of the linear before this one. REQUIRES: is_fused(ctx).
+  void backward_input_gelu(LayerContext& ctx, const Tensor& d_pre, const Tensor& dy, const Tensor& pre) const;
+
   // Trains in FP8 from now on if the config converts this linear; its tensors are appended to `tensors`.
   void use_fp8(const ParamList& params, const Fp8LinearConfig& config, std::vector<std::string>& tensors);
   // The scratch that the products take in FP8, on a measuring arena.
@@ -116,8 +130,12 @@ class Linear {
 
  private:
   bool is_fp8(const LayerContext& ctx) const { return ctx.fp8 && fp8_.recipe != Fp8Recipe::kNone; }
+  bool fuses_bias(const LayerContext& ctx) const {
+    return bias_ >= 0 && !is_bias_activated_ && is_fused(ctx);
+  }
 
   int weight_ = -1, bias_ = -1;
+  bool is_bias_activated_ = false;
   int64_t out_ = 0, in_ = 0;  // here
   Split split_ = Split::kOutputs;
   TensorShare share_;

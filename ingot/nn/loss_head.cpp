@@ -5,6 +5,7 @@
 #include "ingot/core/copy.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/matmul.h"
+#include "ingot/ops/tf32.h"
 
 namespace ingot {
 namespace {
@@ -196,6 +197,7 @@ LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, co
 void LossHead::check(LayerContext& ctx, const Tensor& sums, const Tensor& losses, const Tensor& x,
                      const Tensor& targets, int64_t tokens) const {
   const Span span(ctx.stream.trace, "head check");
+  const ExactProducts exact(ctx.stream);
   const ScratchScope scope(ctx.scratch);
   const int64_t N = x.dim(0), k = std::min(tokens, N);
   const CheckLayout l = check_layout(ctx.scratch, k);

@@ -39,7 +39,8 @@ MlpLayer::MlpLayer(ParamList& params, int unit, const std::string& prefix, const
                 .in = C_,
                 .split = Split::kOutputs,
                 .std = config.init_std,
-                .has_bias = config.has_bias};
+                .has_bias = config.has_bias,
+                .is_bias_activated = !is_swiglu()};
   if (is_swiglu()) up.row_parts = {config.ffn, config.ffn};
   up_ = Linear(params, up, share);
   down_ = Linear(params,
@@ -98,7 +99,8 @@ void MlpLayer::activate(LayerContext& ctx, const Tensor& act, const Tensor& pre)
   if (is_swiglu())
     swiglu_forward(act, pre, ctx.stream);
   else
-    activation_forward(act, pre, ctx.params.weight(up_.bias_id()), activation_of(kind_), ctx.stream);
+    activation_forward(act, pre, is_fused(ctx) ? Tensor{} : ctx.params.weight(up_.bias_id()),
+                       activation_of(kind_), ctx.stream);
 }
 
 void MlpLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
@@ -109,17 +111,30 @@ void MlpLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out,
   norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
   const Tensor h_all = all_rows(ctx.scratch, h, N);
   ctx.region.enter(h_all, h, ctx.stream);
-  up_.forward(ctx, saved.pre, h_all);
+  if (!is_fused(ctx)) up_.forward(ctx, saved.pre, h_all);
   if (is_swiglu()) up_.add_bias(ctx, saved.pre);
-  if (!out && !saved.act) return;
+  if (!out && !saved.act && !is_fused(ctx)) return;
   const Tensor act = saved.act ? saved.act : ctx.scratch.alloc(saved.x.dtype, {N, F_});
-  activate(ctx, act, saved.pre);
+  if (is_fused(ctx))
+    up_.forward_gelu(ctx, act, saved.pre, h_all);
+  else
+    activate(ctx, act, saved.pre);
   if (!out) return;
   const Tensor partial = all_rows(ctx.scratch, out, N);
   down_.forward(ctx, partial, act);
   ctx.region.leave(out, partial, ctx.stream);
   down_.add_bias(ctx, out);
   apply_dropout(ctx, out, dropout_site_, share_.first_row(N));
+}
+
+// d_pre from the gradient of what W_down gives; d_act is scratch.
+void MlpLayer::backward_activated(LayerContext& ctx, const Tensor& d_pre, const Tensor& d_act,
+                                  const Tensor& d, const Tensor& pre) const {
+  down_.backward_input(ctx, d_act, d);
+  if (is_swiglu()) return swiglu_backward(d_pre, d_act, pre, ctx.stream);
+  const ScratchScope scope(ctx.scratch);
+  activation_backward(d_pre, ctx.params.grad(up_.bias_id()), d_act, pre, ctx.params.weight(up_.bias_id()),
+                      activation_of(kind_), sums_scratch(ctx, F_), ctx.stream);
 }
 
 void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) const {
@@ -137,20 +152,18 @@ void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) 
   if (!saved.act) activate(ctx, act, saved.pre);
   down_.backward_weight(ctx, d_all, act);
   down_.backward_bias(ctx, d_sum);
-  down_.backward_input(ctx, d_act, d_all);
-  if (is_swiglu()) {
-    swiglu_backward(d_pre, d_act, saved.pre, ctx.stream);
-  } else {
-    const ScratchScope inner(ctx.scratch);
-    activation_backward(d_pre, ctx.params.grad(up_.bias_id()), d_act, saved.pre,
-                        ctx.params.weight(up_.bias_id()), activation_of(kind_), sums_scratch(ctx, F_),
-                        ctx.stream);
-  }
+  if (is_fused(ctx))
+    down_.backward_input_gelu(ctx, d_pre, d_all, saved.pre);
+  else
+    backward_activated(ctx, d_pre, d_act, d_all, saved.pre);
   const Tensor h = saved.h ? saved.h : dh;
   if (!saved.h) norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
   const Tensor h_all = h.dim(0) == N ? h : dh_all;
   ctx.region.enter(h_all, h, ctx.stream);
-  up_.backward_weight(ctx, d_pre, h_all);
+  if (is_fused(ctx))
+    up_.backward_weight_and_bias(ctx, d_pre, h_all);
+  else
+    up_.backward_weight(ctx, d_pre, h_all);
   if (is_swiglu()) up_.backward_bias(ctx, d_pre);
   up_.backward_input(ctx, dh_all, d_pre);
   ctx.region.enter_backward(dh, dh_all, ctx.stream);

@@ -14,8 +14,9 @@ class MlpLayer {
     Tensor x;        // (n, C) the residual stream, normalised input
     NormStats norm;  // of x
     Tensor h;        // (n, C) x normalised; absent: backward normalises again
-    Tensor pre;      // (N, F), for SwiGLU (N, 2F): gate, up; without a bias that the activation adds
-    Tensor act;      // (N, F) the activation's result; absent: backward activates again
+    Tensor pre;  // (N, F), for SwiGLU (N, 2F): gate, up; without a bias that the activation adds, unless a
+                 // device's product has added it
+    Tensor act;  // (N, F) the activation's result; absent: backward activates again
   };
 
   MlpLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
@@ -41,9 +42,15 @@ class MlpLayer {
 
  private:
   bool is_swiglu() const { return kind_ == MlpKind::kSwiglu; }
+  // Whether bias and GELU are part of a device's products, and pre has the bias in it.
+  bool is_fused(const LayerContext& ctx) const {
+    return kind_ == MlpKind::kGeluTanh && up_.bias_id() >= 0 && up_.is_fused(ctx) && down_.is_fused(ctx);
+  }
   int64_t in_width() const { return is_swiglu() ? 2 * F_ : F_; }
   // act (N, F) from pre.
   void activate(LayerContext& ctx, const Tensor& act, const Tensor& pre) const;
+  void backward_activated(LayerContext& ctx, const Tensor& d_pre, const Tensor& d_act, const Tensor& d,
+                          const Tensor& pre) const;
 
   TensorShare share_;
   MlpKind kind_;

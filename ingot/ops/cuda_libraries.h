@@ -10,6 +10,7 @@ namespace ingot::cuda {
 struct Libraries : StreamResource {
   std::unique_ptr<StreamResource> products;   // cuBLASLt
   std::unique_ptr<StreamResource> attention;  // cuDNN
+  bool allows_tf32 = false;                   // ops/tf32.h
 };
 
 // Made at first use; it lives as long as the stream.

@@ -56,6 +56,11 @@ MatmulProblem make_problem(const Tensor& c, const Tensor& a, const Tensor& b, Ma
 
 }  // namespace
 
+MatmulProblem matmul_problem(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form,
+                             bool accumulate) {
+  return make_problem(c, a, b, form, 1.0f, accumulate);
+}
+
 void matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, bool accumulate,
             Stream& stream) {
   scaled_matmul(c, a, b, form, 1.0f, accumulate, stream);

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "ingot/core/arena.h"
@@ -96,15 +97,24 @@ struct Fp8Scales {
 struct Product {
   MatmulProblem problem;
   DType a, b;
-  Fp8Scales fp8;
+  Fp8Scales fp8 = {};
+  MatmulEpilogue epilogue = {};
+  bool is_tf32 = false;
 
   // Everything the choice of a kernel may depend on.
   std::string key() const {
     const MatmulProblem& p = problem;
-    return fmt::format("{}.{}.{}.{}.{}.{}x{}x{}.{}.{}.{}.{}.{}.{}.{}{}", static_cast<int>(p.form), name(a),
-                       name(b), name(p.out), p.accumulate ? 1 : 0, p.M, p.N, p.K, p.lda, p.ldb, p.ldc,
-                       alignment(p.a), alignment(p.b), alignment(p.c), fp8.is_fast ? 1 : 0,
-                       fp8.is_by_row ? "r" : "");
+    return fmt::format("{}.{}.{}.{}.{}.{}x{}x{}.{}.{}.{}.{}.{}.{}.{}{}{}{}", static_cast<int>(p.form),
+                       name(a), name(b), name(p.out), p.accumulate ? 1 : 0, p.M, p.N, p.K, p.lda, p.ldb,
+                       p.ldc, alignment(p.a), alignment(p.b), alignment(p.c), fp8.is_fast ? 1 : 0,
+                       fp8.is_by_row ? "r" : "", is_tf32 ? "t" : "", epilogue_key());
+  }
+
+ private:
+  std::string epilogue_key() const {
+    if (epilogue.kind == MatmulEpilogue::Kind::kNone) return "";
+    return fmt::format(".e{}.{}.{}.{}", static_cast<int>(epilogue.kind), alignment(epilogue.bias),
+                       epilogue.aux_ld, alignment(epilogue.aux));
   }
 };
 
@@ -125,6 +135,23 @@ cudaDataType_t blas_type(DType dtype) {
   }
 }
 
+// cuBLASLt's D has our N for rows and our a for B.
+cublasLtEpilogue_t blas_epilogue(const MatmulEpilogue& epilogue) {
+  using Kind = MatmulEpilogue::Kind;
+  switch (epilogue.kind) {
+    case Kind::kBias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Kind::kGelu:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Kind::kGeluBackward:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Kind::kBiasGradient:
+      return CUBLASLT_EPILOGUE_BGRADB;
+    default:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
 // The descriptors of one product; cuBLASLt's A is our b.
 struct Description {
   cublasLtMatmulDescOpaque_t operation;
@@ -132,7 +159,9 @@ struct Description {
 
   Description(const Library& library, const Product& product) {
     const MatmulProblem& p = product.problem;
-    library.check(library.init_operation(&operation, sizeof operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+    library.check(library.init_operation(&operation, sizeof operation,
+                                         product.is_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                         CUDA_R_32F),
                   "MatmulDescInit");
     const bool turns_a = p.form == MatmulForm::kNT, turns_b = p.form == MatmulForm::kTN;
     const auto set = [&](cublasLtMatmulDescAttributes_t what, auto value) {
@@ -148,6 +177,14 @@ struct Description {
         set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
       }
       set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(product.fp8.is_fast ? 1 : 0));
+    }
+    const MatmulEpilogue& epilogue = product.epilogue;
+    if (epilogue.kind != MatmulEpilogue::Kind::kNone)
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, blas_epilogue(epilogue));
+    if (epilogue.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, epilogue.bias);
+    if (epilogue.aux) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, epilogue.aux);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, epilogue.aux_ld);
     }
     const auto init = [&](cublasLtMatrixLayoutOpaque_t& layout, DType dtype, int64_t rows, int64_t columns,
                           int64_t ld) {
@@ -175,15 +212,23 @@ class Products final : public StreamResource {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  void run(const Product& product) {
-    Description description(library_, product);
+  // False, and nothing done, where the library has no kernel.
+  bool run(const Product& product) {
     const std::string key = product.key();
+    if (lacking_.contains(key)) return false;
+    Description description(library_, product);
     auto found = choices_.find(key);
     if (found == choices_.end()) {
-      found = choices_.emplace(key, choose(product, description)).first;
+      const auto choice = choose(product, description);
+      if (!choice) {
+        lacking_.insert(key);
+        return false;
+      }
+      found = choices_.emplace(key, *choice).first;
       keep_choice(key, found->second);
     }
     library_.check(compute(product, description, found->second, product.problem.c), "Matmul");
+    return true;
   }
 
  private:
@@ -195,8 +240,9 @@ class Products final : public StreamResource {
                              &what.d, c, &what.d, &algorithm, memory_, kWorkspaceBytes, queue_of(stream_));
   }
 
-  // The fastest of what the library proposes. What accumulates is timed on memory of its own.
-  cublasLtMatmulAlgo_t choose(const Product& product, Description& what) {
+  // The fastest of what the library proposes, if it does. What accumulates is timed on memory of its own;
+  // what an epilogue writes it writes anew each time.
+  std::optional<cublasLtMatmulAlgo_t> choose(const Product& product, Description& what) {
     const MatmulProblem& p = product.problem;
     cublasLtMatmulPreferenceOpaque_t preference;
     library_.check(library_.init_preference(&preference, sizeof preference), "MatmulPreferenceInit");
@@ -214,10 +260,12 @@ class Products final : public StreamResource {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p.c));
     std::vector<cublasLtMatmulHeuristicResult_t> proposed(kCandidates);
     int count = 0;
-    library_.check(library_.propose(handle_, &what.operation, &what.a, &what.b, &what.d, &what.d, &preference,
-                                    kCandidates, proposed.data(), &count),
-                   "MatmulAlgoGetHeuristic");
-    if (count == 0) fail(ErrorKind::kInternal, "cuBLASLt has no kernel for {}", product.key());
+    const cublasStatus_t status =
+        library_.propose(handle_, &what.operation, &what.a, &what.b, &what.d, &what.d, &preference,
+                         kCandidates, proposed.data(), &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return std::nullopt;
+    library_.check(status, "MatmulAlgoGetHeuristic");
+    if (count == 0) return std::nullopt;
     std::optional<Arena> own;
     void* c = p.c;
     if (p.accumulate) {
@@ -230,6 +278,7 @@ class Products final : public StreamResource {
       const double time_s = time_of(product, what, proposed[static_cast<size_t>(i)].algo, c);
       if (time_s < best_s) best = i, best_s = time_s;
     }
+    if (best_s == std::numeric_limits<double>::infinity()) return std::nullopt;
     return proposed[static_cast<size_t>(best)].algo;
   }
 
@@ -284,6 +333,7 @@ class Products final : public StreamResource {
   void* memory_ = nullptr;
   std::filesystem::path file_;
   std::map<std::string, cublasLtMatmulAlgo_t> choices_;
+  std::set<std::string> lacking_;  // products that the library has no kernel for
 };
 
 Products& products_of(Stream& stream) {
@@ -294,7 +344,16 @@ Products& products_of(Stream& stream) {
 
 }  // namespace
 
-void matmul(const MatmulProblem& p, Stream& stream) { products_of(stream).run({p, p.in, p.in, {}}); }
+bool matmul_with(const MatmulProblem& p, const MatmulEpilogue& epilogue, Stream& stream) {
+  const bool is_tf32 = p.in == DType::f32 && libraries_of(stream).allows_tf32;
+  return products_of(stream).run({p, p.in, p.in, {}, epilogue, is_tf32});
+}
+
+void matmul(const MatmulProblem& p, Stream& stream) {
+  if (!matmul_with(p, {}, stream))
+    fail(ErrorKind::kInternal, "cuBLASLt has no kernel for a product of {}, {} x {} x {}", name(p.in), p.M,
+         p.N, p.K);
+}
 
 void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const Fp8ProductMode& mode,
                 Stream& stream) {
@@ -311,8 +370,10 @@ void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const
   const MatmulProblem problem{MatmulForm::kNT, mode.accumulate, x.dtype,      c.dtype,   c.dim(0),
                               c.dim(1),        x.dim(1),        x.data,       w.data,    c.data,
                               x.strides[0],    w.strides[0],    c.strides[0], mode.alpha};
-  products_of(stream).run(
-      {problem, x.dtype, w.dtype, {a.inverse.as<float>(), b.inverse.as<float>(), is_by_row, mode.is_fast}});
+  const Fp8Scales scales{a.inverse.as<float>(), b.inverse.as<float>(), is_by_row, mode.is_fast};
+  if (!products_of(stream).run({problem, x.dtype, w.dtype, scales}))
+    fail(ErrorKind::kInternal, "cuBLASLt has no kernel for a product of {} and {}, {} x {} x {}",
+         name(x.dtype), name(w.dtype), problem.M, problem.N, problem.K);
 }
 
 }  // namespace ingot::cuda

@@ -20,6 +20,19 @@ struct MatmulProblem {
   float alpha = 1;  // factor of the product
 };
 
+// Operands that are checked, with a factor of 1.
+MatmulProblem matmul_problem(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form,
+                             bool accumulate);
+
+// What a product of cuBLASLt does beside it (ops/linear_fused.h).
+struct MatmulEpilogue {
+  enum class Kind { kNone, kBias, kGelu, kGeluBackward, kBiasGradient };
+  Kind kind = Kind::kNone;
+  void* bias = nullptr;  // (N) of c's dtype, added; or of kBiasGradient (M) f32 = the column sums of a (K, M)
+  void* aux = nullptr;   // (M, N) of c's dtype: of kGelu what GELU is of, written; of kGeluBackward read
+  int64_t aux_ld = 0;
+};
+
 // What the engines that pack keep with a stream: a buffer for every thread, made once.
 struct MatmulPanels : StreamResource {
   std::unique_ptr<StreamResource> portable, amx;
@@ -49,8 +62,10 @@ const char* version();
 }  // namespace onednn
 
 namespace cuda {
-// By cuBLASLt. REQUIRES: K > 0. Products of f32 are of f32, not of tf32.
+// By cuBLASLt. REQUIRES: K > 0. Products of f32 are of f32, or of tf32 where the stream allows it (ops/tf32.h).
 void matmul(const MatmulProblem& p, Stream& stream);
+// With an epilogue; false, and nothing done, where the library has no kernel with it.
+bool matmul_with(const MatmulProblem& p, const MatmulEpilogue& epilogue, Stream& stream);
 }  // namespace cuda
 
 }  // namespace ingot

@@ -1,9 +1,15 @@
 // Stand-ins for the products of cuBLASLt, which needs a device: the host's, so that what is around them can
 // run.
+#include <bit>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
 #include "ingot/core/cuda_launch.h"
 #include "ingot/core/float8.h"
 #include "ingot/ops/cuda_fp8.h"
 #include "ingot/ops/matmul_engines.h"
+#include "ingot/ops/tf32.h"
 
 namespace ingot::cuda {
 namespace {
@@ -31,13 +37,98 @@ void multiply(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const F
     }
 }
 
+// An f32 operand rounded to the 10 bits that tf32 keeps, to even; empty: the product is of other numbers.
+std::vector<float> tf32(const MatmulProblem& p, const void* operand, bool is_wanted) {
+  if (!is_wanted || p.in != DType::f32) return {};
+  const bool is_a = operand == p.a;
+  const int64_t rows =
+      is_a ? (p.form == MatmulForm::kTN ? p.K : p.M) : (p.form == MatmulForm::kNT ? p.N : p.K);
+  std::vector<float> rounded(static_cast<size_t>(rows * (is_a ? p.lda : p.ldb)));
+  const auto* values = static_cast<const float*>(operand);
+  for (size_t i = 0; i < rounded.size(); ++i) {
+    const auto bits = std::bit_cast<uint32_t>(values[i]);
+    rounded[i] = std::bit_cast<float>((bits + 0xfffu + ((bits >> 13) & 1u)) & ~0x1fffu);
+  }
+  return rounded;
+}
+
+void multiply(const MatmulProblem& p, bool is_tf32) {
+  const std::vector<float> a = tf32(p, p.a, is_tf32), b = tf32(p, p.b, is_tf32);
+  MatmulProblem rounded = p;
+  if (!a.empty()) {
+    rounded.a = a.data();
+    rounded.b = b.data();
+  }
+  static Stream host;  // with the panels of the host's products
+  portable::matmul(rounded, host);
+}
+
+float read(const void* place, DType dtype, int64_t at) {
+  return dtype == DType::f32 ? static_cast<const float*>(place)[at]
+                             : static_cast<float>(static_cast<const bf16*>(place)[at]);
+}
+
+void write(void* place, DType dtype, int64_t at, float value) {
+  if (dtype == DType::f32)
+    static_cast<float*>(place)[at] = value;
+  else
+    static_cast<bf16*>(place)[at] = bf16(value);
+}
+
+double gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+double gelu_slope(double x) {
+  constexpr double kStep = 1e-5;
+  return (gelu(x + kStep) - gelu(x - kStep)) / (2 * kStep);
+}
+
+// c and what else the epilogue writes, from the product's sums.
+void finish(const MatmulProblem& p, const MatmulEpilogue& epilogue, const std::vector<float>& sums) {
+  using Kind = MatmulEpilogue::Kind;
+  for (int64_t m = 0; m < p.M; ++m)
+    for (int64_t n = 0; n < p.N; ++n) {
+      const int64_t at = m * p.ldc + n, aux_at = m * epilogue.aux_ld + n;
+      float value = sums[static_cast<size_t>(m * p.N + n)];
+      if (p.accumulate) value += static_cast<float*>(p.c)[at];
+      if (epilogue.kind == Kind::kBias || epilogue.kind == Kind::kGelu)
+        value += read(epilogue.bias, p.out, n);
+      if (epilogue.kind == Kind::kGelu) {
+        write(epilogue.aux, p.out, aux_at, value);
+        value = static_cast<float>(gelu(static_cast<double>(value)));
+      }
+      if (epilogue.kind == Kind::kGeluBackward)
+        value *= static_cast<float>(gelu_slope(static_cast<double>(read(epilogue.aux, p.out, aux_at))));
+      write(p.c, p.out, at, value);
+    }
+  if (epilogue.kind != Kind::kBiasGradient) return;
+  for (int64_t m = 0; m < p.M; ++m) {
+    float sum = 0;
+    for (int64_t k = 0; k < p.K; ++k) sum += read(p.a, p.in, k * p.lda + m);
+    static_cast<float*>(epilogue.bias)[m] = sum;
+  }
+}
+
 }  // namespace
 
 void matmul(const MatmulProblem& p, Stream& stream) {
-  simulated_cuda::enqueue(queue_of(stream), [p] {
-    static Stream host;  // with the panels of the host's products
-    portable::matmul(p, host);
+  simulated_cuda::enqueue(queue_of(stream), [p, is_tf32 = allows_tf32(stream)] { multiply(p, is_tf32); });
+}
+
+// As the library does, it takes only rows of whole 16 bytes with an epilogue that has a second matrix.
+bool matmul_with(const MatmulProblem& p, const MatmulEpilogue& epilogue, Stream& stream) {
+  if (epilogue.aux && epilogue.aux_ld % 8 != 0) return false;
+  simulated_cuda::enqueue(queue_of(stream), [p, epilogue, is_tf32 = allows_tf32(stream)] {
+    std::vector<float> sums(static_cast<size_t>(p.M * p.N));
+    MatmulProblem plain = p;
+    plain.accumulate = false;
+    plain.out = DType::f32;
+    plain.c = sums.data();
+    plain.ldc = p.N;
+    multiply(plain, is_tf32);
+    finish(p, epilogue, sums);
   });
+  return true;
 }
 
 // As the library does, it takes only dims and places of whole 16 bytes, and not two operands of e5m2.

@@ -1,0 +1,156 @@
+// Products with bias, GELU and the bias' gradient in them, on either device, against sums in double of the
+// same operands.
+#include "ingot/ops/linear_fused.h"
+
+#include "ingot/ops/matmul.h"
+#include "ingot/ops/row_sum.h"
+#include "ingot/ops/tf32.h"
+#include "tests/cuda/on_device.h"
+
+namespace ingot::testing {
+namespace {
+
+struct Case {
+  DType dtype;
+  int64_t M, N,
+      K;  // rows of 20 elements are not whole 16 bytes of bf16: there is no such product with a second matrix
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  return fmt::format("{}_{}x{}x{}", name(info.param.dtype), info.param.M, info.param.N, info.param.K);
+}
+
+double at(const Doubles& x, int64_t i) { return x[static_cast<size_t>(i)]; }
+
+double gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+}
+double gelu_slope(double x) { return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5; }
+
+class CudaLinearFused : public ::testing::TestWithParam<Case>, protected OnCuda {
+ protected:
+  // Sums over K (or of the gradient over M) of products of numbers about 1, and two roundings of the result.
+  double tolerance(int64_t terms) const {
+    return 4 * unit_roundoff(c.dtype) + 8 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(terms));
+  }
+  void expect_near_sum(const OnDevice& got, const Doubles& want, int64_t terms, const char* what) const {
+    const double spread = std::sqrt(static_cast<double>(terms));
+    expect_close(got.to_host(), want, tolerance(terms), what, spread);
+  }
+  Doubles with_bias() const {
+    Doubles want(static_cast<size_t>(c.M * c.N));
+    const Doubles xs = to_doubles(x), ws = to_doubles(w), bs = to_doubles(b);
+    for (int64_t m = 0; m < c.M; ++m)
+      for (int64_t n = 0; n < c.N; ++n) {
+        double sum = at(bs, n);
+        for (int64_t k = 0; k < c.K; ++k) sum += at(xs, m * c.K + k) * at(ws, n * c.K + k);
+        want[static_cast<size_t>(m * c.N + n)] = sum;
+      }
+    return want;
+  }
+
+  Case c = GetParam();
+  Buffer x = random_tensor(c.dtype, {c.M, c.K}, 1), w = random_tensor(c.dtype, {c.N, c.K}, 2);
+  Buffer b = random_tensor(DType::f32, {c.N}, 3), dy = random_tensor(c.dtype, {c.M, c.N}, 4);
+  OnDevice x_there = put(x), w_there = put(w), b_there = put(b), dy_there = put(dy);
+};
+
+TEST_P(CudaLinearFused, Bias) {
+  const OnDevice y = result(c.dtype, {c.M, c.N}), rounded = result(c.dtype, {c.N});
+  linear_bias(y, x_there, w_there, b_there, rounded, stream);
+  expect_near_sum(y, with_bias(), c.K, "y");
+}
+
+TEST_P(CudaLinearFused, Gelu) {
+  const OnDevice act = result(c.dtype, {c.M, c.N}), pre = result(c.dtype, {c.M, c.N});
+  const OnDevice rounded = result(c.dtype, {c.N});
+  linear_gelu(act, pre, x_there, w_there, b_there, rounded, stream);
+  Doubles want = with_bias();
+  expect_near_sum(pre, want, c.K, "pre");
+  for (double& v : want) v = gelu(v);
+  expect_near_sum(act, want, c.K, "act");
+}
+
+TEST_P(CudaLinearFused, GradientThroughGelu) {
+  const Buffer pre = random_tensor(c.dtype, {c.M, c.K}, 5);
+  const OnDevice pre_there = put(pre), d_pre = result(c.dtype, {c.M, c.K});
+  linear_gelu_backward(d_pre, dy_there, w_there, pre_there, stream);
+  Doubles want(static_cast<size_t>(c.M * c.K));
+  const Doubles dys = to_doubles(dy), ws = to_doubles(w), pres = to_doubles(pre);
+  for (int64_t m = 0; m < c.M; ++m)
+    for (int64_t k = 0; k < c.K; ++k) {
+      double sum = 0;
+      for (int64_t n = 0; n < c.N; ++n) sum += at(dys, m * c.N + n) * at(ws, n * c.K + k);
+      want[static_cast<size_t>(m * c.K + k)] = sum * gelu_slope(at(pres, m * c.K + k));
+    }
+  expect_near_sum(d_pre, want, c.N, "d_pre");
+}
+
+TEST_P(CudaLinearFused, GradientsOfWeightAndBias) {
+  const Buffer dw = random_tensor(DType::f32, {c.N, c.K}, 6), db = random_tensor(DType::f32, {c.N}, 7);
+  const OnDevice dw_there = put(dw), db_there = put(db);
+  const OnDevice sums = result(DType::f32, {row_sum_parts(Device::kCuda), c.N});
+  linear_weight_gradients(dw_there, db_there, dy_there, x_there, sums, stream);
+  Doubles want_dw = to_doubles(dw), want_db = to_doubles(db);
+  const Doubles dys = to_doubles(dy), xs = to_doubles(x);
+  for (int64_t m = 0; m < c.M; ++m)
+    for (int64_t n = 0; n < c.N; ++n) {
+      want_db[static_cast<size_t>(n)] += at(dys, m * c.N + n);
+      for (int64_t k = 0; k < c.K; ++k)
+        want_dw[static_cast<size_t>(n * c.K + k)] += at(dys, m * c.N + n) * at(xs, m * c.K + k);
+    }
+  const double spread = std::sqrt(static_cast<double>(c.M)), tight = 16 * unit_roundoff(DType::f32) * spread;
+  expect_close(dw_there.to_host(), want_dw, tight, "dw", spread);
+  expect_close(db_there.to_host(), want_db, tight, "db", spread);
+}
+
+// On the CPU the same by the ops that it consists of.
+TEST_P(CudaLinearFused, IsTheCpusBesides) {
+  Stream cpu;
+  Buffer pre(c.dtype, {c.M, c.N}), act(c.dtype, {c.M, c.N});
+  linear_gelu(act, pre, x, w, b, {}, cpu);
+  const Doubles want = with_bias();
+  const double spread = std::sqrt(static_cast<double>(c.K));
+  expect_close(pre, want, tolerance(c.K), "pre", spread);
+  Buffer y(c.dtype, {c.M, c.N});
+  linear_bias(y, x, w, b, {}, cpu);
+  expect_same_bits(y, pre, "y");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaLinearFused,
+                         ::testing::Values(Case{DType::f32, 24, 40, 72}, Case{DType::bf16, 24, 40, 72},
+                                           Case{DType::bf16, 17, 20, 36}, Case{DType::f32, 5, 33, 7}),
+                         case_name);
+
+// tf32 keeps 10 bits of an operand: results differ from f32's by about 2^-11, and only where the stream
+// allows it.
+TEST(CudaTf32, RoundsTheOperandsOfF32WhereItIsAllowed) {
+  Stream stream = cuda::make_stream();
+  constexpr int64_t kSize = 64;
+  const Buffer a = random_tensor(DType::f32, {kSize, kSize}, 1),
+               b = random_tensor(DType::f32, {kSize, kSize}, 2);
+  const OnDevice a_there(a, stream), b_there(b, stream);
+  const Doubles as = to_doubles(a), bs = to_doubles(b);
+  Doubles want(static_cast<size_t>(kSize * kSize));
+  for (int64_t m = 0; m < kSize; ++m)
+    for (int64_t n = 0; n < kSize; ++n)
+      for (int64_t k = 0; k < kSize; ++k)
+        want[static_cast<size_t>(m * kSize + n)] += at(as, m * kSize + k) * at(bs, n * kSize + k);
+  const double spread = std::sqrt(static_cast<double>(kSize));
+  for (const bool is_allowed : {false, true}) {
+    allow_tf32(stream, is_allowed);
+    const OnDevice c(DType::f32, {kSize, kSize}, stream);
+    matmul(c, a_there, b_there, MatmulForm::kNT, false, stream);
+    const Doubles got = to_doubles(c.to_host());
+    double largest = 0;
+    for (size_t i = 0; i < want.size(); ++i) largest = std::max(largest, std::abs(got[i] - want[i]));
+    constexpr double kTf32 = 0x1p-11;  // of one operand
+    EXPECT_LE(largest, is_allowed ? 8 * kTf32 * spread : 8 * unit_roundoff(DType::f32) * spread);
+    if (is_allowed) {
+      EXPECT_GT(largest, 0.1 * kTf32);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ingot::testing
