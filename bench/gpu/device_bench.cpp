@@ -23,6 +23,7 @@
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/embedding.h"
 #include "ingot/ops/layernorm.h"
+#include "ingot/ops/loss_sums.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/ops/qk_norm.h"
 #include "ingot/ops/rmsnorm.h"
@@ -30,6 +31,7 @@
 #include "ingot/ops/row_sum.h"
 #include "ingot/optim/adamw.h"
 #include "ingot/optim/cuda_update.h"
+#include "ingot/optim/cuda_verdict.h"
 #include "ingot/optim/lion.h"
 
 namespace ingot {
@@ -228,23 +230,27 @@ void bench_updates(Bench& b) {
   p.param.shape = {kWeights};
   p.param.w = floats(-1), p.param.g = floats(-1), p.param.compute = b.tensor(DType::bf16, {kWeights});
   p.state = {floats(-1), floats(0)};
-  const RuleStep step{.lr = 1e-3, .weight_decay = 0.1, .momentum = 0.9, .t = 10};
-  const Tensor parts = b.tensor(DType::f32, {cuda::kSquareParts}), norm = b.tensor(DType::f32, {1});
-  const Tensor factor = b.tensor(DType::f32, {1}, 1, 1);
+  RuleStep step{.lr = 1e-3, .weight_decay = 0.1, .momentum = 0.9, .t = 10};
+  const Tensor parts = b.tensor(DType::f32, {cuda::kSquareParts});
+  const Tensor verdict = b.tensor(DType::u8, {cuda::kStepVerdictBytes}),
+               sums = b.tensor(DType::u8, {1, kLossTotalsBytes});
+  fill_zero(verdict, b.stream);
+  fill_zero(sums, b.stream);
+  step.factor = b.tensor(DType::f32, {1}, 1, 1);
   const Tensor ranges = b.tensor(DType::u8, {1, static_cast<int64_t>(sizeof(cuda::SquareRange))});
   const cuda::SquareRange range{p.param.g.as<float>(), kWeights};
   copy(ranges, Tensor(const_cast<cuda::SquareRange*>(&range), DType::u8, ranges.shape), b.stream);
   b.time("global norm", bytes_of({p.param.g}), [&] {
     cuda::sum_squares(parts, ranges, kWeights, b.stream);
-    cuda::clip_factor(factor, norm, parts, 1, 1, b.stream);
+    cuda::judge_step(verdict, parts, sums, 1, 1, b.stream);
   });
   b.time("adamw with clip and bf16 copy",
          2 * bytes_of({p.param.w, p.param.g, p.state[0], p.state[1]}) + bytes_of({p.param.compute}),
-         [&] { cuda::update_elementwise(p, AdamW({}, step), step, factor, {}, b.stream); });
+         [&] { cuda::update_elementwise(p, AdamW({}, step), step, {}, b.stream); });
   p.state.pop_back();
   b.time("lion with clip and bf16 copy",
          2 * bytes_of({p.param.w, p.param.g, p.state[0]}) + bytes_of({p.param.compute}),
-         [&] { cuda::update_elementwise(p, Lion({}, step), step, factor, {}, b.stream); });
+         [&] { cuda::update_elementwise(p, Lion({}, step), step, {}, b.stream); });
   b.release();
 }
 

@@ -77,6 +77,9 @@ fi
 for model in gpt2-124m llama-350m llama-1.3b; do
   step "ingot-$model" 60 "$here/ingot" bench step "$here/$model.toml" --steps 8 --trace "$work/$model-trace.json"
 done
+for model in gpt2-124m llama-350m; do  # the same steps as a CUDA graph
+  step "graph-$model" 30 "$here/ingot" bench step "$here/$model.toml" --steps 8 --set train.graph=true
+done
 (cd "$work" && tar -czf traces.tar.gz ./*-trace.json 2>/dev/null) && cp "$work/traces.tar.gz" "$out/"
 step kernels 90 "$here/device_bench" "$out/kernels.json"
 if [[ -n $python ]]; then step torch 240 env LD_LIBRARY_PATH="$given" "$python" "$here/torch_baseline.py" --json "$out/torch.json"; fi
@@ -84,7 +87,7 @@ if command -v compute-sanitizer >/dev/null; then
   # A few of every kernel: the checkers slow a kernel down tenfold and more.
   small='Sizes/CudaNorm.*/*_5x257_*:Sizes/CudaNorm.*/*_5x768_*:Sizes/CudaActivation.*/bf16_2x520:Shapes/CudaHeads.*'
   small+=':Sizes/CudaEmbedding.*/f32_2x5*:Shapes/CudaAttention.*:CudaDropout.*:CudaCast.*:Kinds/CudaCrossEntropy.*:Formats/CudaFp8.*:CudaUpdate/*'
-  small+=':CudaResidualAdd.*:CudaKahan.*:CudaSwap.*:CudaBf16Masters.*:CudaLossSums.*:CudaClip.*'
+  small+=':CudaResidualAdd.*:CudaKahan.*:CudaSwap.*:CudaBf16Masters.*:CudaLossSums.*:CudaVerdict.*:CudaGraph.*'
   for tool in memcheck racecheck initcheck synccheck; do
     step "$tool" 60 compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/ingot_cuda_tests" --gtest_brief=1 \
       --gtest_filter="$small"

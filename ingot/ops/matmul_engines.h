@@ -62,7 +62,8 @@ const char* version();
 }  // namespace onednn
 
 namespace cuda {
-// By cuBLASLt. REQUIRES: K > 0. Products of f32 are of f32, or of tf32 where the stream allows it (ops/tf32.h).
+// By cuBLASLt. REQUIRES: K > 0. Products of f32 are of f32, or of tf32 where the stream allows it
+// (ops/tf32.h).
 void matmul(const MatmulProblem& p, Stream& stream);
 // With an epilogue; false, and nothing done, where the library has no kernel with it.
 bool matmul_with(const MatmulProblem& p, const MatmulEpilogue& epilogue, Stream& stream);

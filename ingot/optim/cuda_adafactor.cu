@@ -174,7 +174,7 @@ void update_adafactor(const ParamState& p, const RuleParams& params, const RuleS
   const Updates updates{p.state[0].as<float>(), param.is_matrix() ? p.state[1].as<float>() : nullptr,
                         own.device_factors(), static_cast<float>(params.eps * params.eps),
                         row_length(n / C, C, op)};
-  const weights::Pass pass = weights::make_pass(p, step, {}, totals);
+  const weights::Pass pass = weights::make_pass(p, step, totals);
   const bool is_wide = weights::is_wide(p) && (!param.is_matrix() || C % 4 == 0);
   with_width<float>(is_wide, [&](auto width) {
     constexpr int W = decltype(width)::value;

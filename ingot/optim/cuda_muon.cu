@@ -219,7 +219,7 @@ void update_muon(const ParamState& p, const RuleParams& params, const RuleStep& 
     else if (part.shape_factor() != 1)
       scale_into(o, o, part.shape_factor(), stream);
   });
-  weights::launch_update(weights::make_pass(p, step, {}, totals), weights::is_wide(p),
+  weights::launch_update(weights::make_pass(p, step, totals), weights::is_wide(p),
                          Direction{u.as<float>(), MuonMove(params, step)}, totals, "update_muon", stream);
 }
 

@@ -87,9 +87,13 @@ __global__ void __launch_bounds__(kThreads) update_codes(Pass a, AdamW rule, Cod
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   Floats<1> before{}, w{}, g{};
   float m = 0, v = 0;
+  if (weights::is_left_out(a)) {
+    if (i < a.n) a.g[i] = 0;
+    return;
+  }
   if (i < a.n) {
     w = before = read_weights<1>(a, i);
-    g.at[0] = a.g[i];
+    g.at[0] = a.clip ? a.g[i] * *a.clip : a.g[i];
     m = with_sign[codes.m[i]] * codes.m_absmax[blockIdx.x];
     v = without_sign[codes.v[i]] * codes.v_absmax[blockIdx.x];
     const float gradient = g.at[0] * rule.grad_scale;
@@ -133,45 +137,31 @@ __global__ void __launch_bounds__(kThreads) squares(float* parts, const SquareRa
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
-__global__ void __launch_bounds__(kSquareParts)
-    clip(float* factor, float* norm, const float* parts, float limit, float correction) {
-  const float total = group_sum<kSquareParts>(parts[threadIdx.x]);
-  if (threadIdx.x != 0) return;
-  const float length = std::sqrt(total) * correction;
-  *norm = length;
-  *factor = correction * (limit > 0 ? std::fmin(1.0f, limit / (length + 1e-6f)) : 1.0f);
-}
-
 }  // namespace
 
 template <typename Rule>
-void update_elementwise(const ParamState& p, const Rule& rule, const RuleStep& step, const Tensor& clip,
-                        const Tensor& totals, Stream& stream) {
+void update_elementwise(const ParamState& p, const Rule& rule, const RuleStep& step, const Tensor& totals,
+                        Stream& stream) {
   INGOT_CHECK(p.state.size() == Rule::kState.size(), "update_elementwise: {}: {} states, want {}",
               p.param.name, p.state.size(), Rule::kState.size());
   RuleMove<Rule> move{rule, {}};
   for (size_t s = 0; s < p.state.size(); ++s) move.state[s] = p.state[s].as<float>();
-  weights::launch_update(make_pass(p, step, clip, totals), weights::is_wide(p), move, totals,
-                         "update_elementwise", stream);
+  weights::launch_update(make_pass(p, step, totals), weights::is_wide(p), move, totals, "update_elementwise",
+                         stream);
 }
 
-template void update_elementwise(const ParamState&, const Sgd&, const RuleStep&, const Tensor&, const Tensor&,
-                                 Stream&);
-template void update_elementwise(const ParamState&, const Momentum&, const RuleStep&, const Tensor&,
-                                 const Tensor&, Stream&);
-template void update_elementwise(const ParamState&, const Adam&, const RuleStep&, const Tensor&,
-                                 const Tensor&, Stream&);
-template void update_elementwise(const ParamState&, const AdamW&, const RuleStep&, const Tensor&,
-                                 const Tensor&, Stream&);
-template void update_elementwise(const ParamState&, const Lion&, const RuleStep&, const Tensor&,
-                                 const Tensor&, Stream&);
+template void update_elementwise(const ParamState&, const Sgd&, const RuleStep&, const Tensor&, Stream&);
+template void update_elementwise(const ParamState&, const Momentum&, const RuleStep&, const Tensor&, Stream&);
+template void update_elementwise(const ParamState&, const Adam&, const RuleStep&, const Tensor&, Stream&);
+template void update_elementwise(const ParamState&, const AdamW&, const RuleStep&, const Tensor&, Stream&);
+template void update_elementwise(const ParamState&, const Lion&, const RuleStep&, const Tensor&, Stream&);
 
 void update_adamw_8bit(const ParamState& p, const AdamW& rule, const RuleStep& step, const Tensor& totals,
                        Stream& stream) {
   static_assert(kThreads == 256, "a thread for every element of a block that shares a scale");
   INGOT_CHECK(p.state.size() == 4 && p.state[0].dtype == DType::u8, "update_adamw_8bit: {} has other states",
               p.param.name);
-  const Pass pass = make_pass(p, step, {}, totals);
+  const Pass pass = make_pass(p, step, totals);
   const Codes codes{p.state[0].as<uint8_t>(), p.state[1].as<uint8_t>(), p.state[2].as<float>(),
                     p.state[3].as<float>()};
   const Maps maps{dynamic_map(true), dynamic_map(false)};
@@ -190,15 +180,6 @@ void sum_squares(const Tensor& parts, const Tensor& ranges, int64_t longest, Str
   launch({stream, "sum_squares", dim3(std::min<unsigned>(blocks, kSquareParts)), dim3(kThreads)}, squares,
          parts.as<float>(), reinterpret_cast<const SquareRange*>(ranges.as<uint8_t>()),
          static_cast<int>(ranges.dim(0)));
-}
-
-void clip_factor(const Tensor& factor, const Tensor& norm, const Tensor& parts, float limit, float correction,
-                 Stream& stream) {
-  check_tensor(factor, DType::f32, {1}, "clip_factor: factor");
-  check_tensor(norm, DType::f32, {1}, "clip_factor: norm");
-  check_tensor(parts, DType::f32, {kSquareParts}, "clip_factor: parts");
-  launch({stream, "clip_factor", dim3(1), dim3(kSquareParts)}, clip, factor.as<float>(), norm.as<float>(),
-         parts.as<float>(), limit, correction);
 }
 
 }  // namespace ingot::cuda

@@ -1,5 +1,5 @@
 // One update of one parameter on a CUDA device by an elementwise rule (optim/elementwise_rule.h), and the
-// global norm that clips it; nothing waits for the device. Defined in builds with CUDA.
+// global norm's squares; nothing waits for the device. Defined in builds with CUDA.
 #pragma once
 
 #include "ingot/optim/adamw.h"
@@ -9,12 +9,12 @@ namespace ingot::cuda {
 
 // Updates p, all of whose tensors are on the device, as ElementwiseRule<Rule> does on the CPU: weights (f32
 // with their bf16 copy, bf16 with a tail, or bf16 rounded stochastically by the same random numbers), state
-// and average in one pass; leaves g zero. clip: (1) f32 on the device, multiplies g before everything else;
-// absent: 1. totals: (update_blocks(n), 4) f32 = sums of RangeTotals' squares and product, a row for each
-// block of elements; absent: not wanted. Rule: Sgd, Momentum, Adam, AdamW or Lion.
+// and average in one pass; leaves g zero. totals: (update_blocks(n), 4) f32 = sums of RangeTotals' squares
+// and product, a row for each block of elements; absent: not wanted. Rule: Sgd, Momentum, Adam, AdamW or
+// Lion.
 template <typename Rule>
-void update_elementwise(const ParamState& p, const Rule& rule, const RuleStep& step, const Tensor& clip,
-                        const Tensor& totals, Stream& stream);
+void update_elementwise(const ParamState& p, const Rule& rule, const RuleStep& step, const Tensor& totals,
+                        Stream& stream);
 
 // The same as AdamW8bit on the CPU (optim/adamw_8bit.h) of a parameter whose state it keeps in 8 bits.
 // Gradients that it passes over are not counted: they make the norm infinite, and no update follows.
@@ -37,10 +37,5 @@ struct SquareRange {
 // parts (kSquareParts) f32 = the squares of all elements of the ranges. ranges: (count, sizeof(SquareRange))
 // u8 on the device; longest: elements of the longest one.
 void sum_squares(const Tensor& parts, const Tensor& ranges, int64_t longest, Stream& stream);
-
-// norm = correction * sqrt(sum of parts);  factor = correction * min(1, limit / (norm + 1e-6)), limit 0: no
-// clipping. factor and norm (1) f32.
-void clip_factor(const Tensor& factor, const Tensor& norm, const Tensor& parts, float limit, float correction,
-                 Stream& stream);
 
 }  // namespace ingot::cuda

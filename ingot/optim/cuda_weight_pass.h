@@ -31,6 +31,9 @@ __device__ __forceinline__ float grad_factor(const Pass& a) {
   return a.grad_scale * (a.clip ? *a.clip : 1.0f);
 }
 
+// Whether the step is left out (RuleStep::factor).
+__device__ __forceinline__ bool is_left_out(const Pass& a) { return a.clip && *a.clip != *a.clip; }
+
 template <int W>
 __device__ __forceinline__ Floats<W> read_weights(const Pass& a, int64_t i) {
   if (a.w32) return load<W>(static_cast<const float*>(a.w32 + i));
@@ -109,6 +112,10 @@ template <int W, typename Move>
 __global__ void __launch_bounds__(kThreads) update(Pass a, Move move) {
   const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W;
   Floats<W> before{}, w{}, g{};
+  if (is_left_out(a)) {
+    if (i < a.n) store(a.g + i, g);
+    return;
+  }
   if (i < a.n) {
     w = before = read_weights<W>(a, i);
     if (Move::kReadsGradient || a.totals) g = load<W>(static_cast<const float*>(a.g + i));
@@ -126,7 +133,7 @@ inline bool is_wide(const ParamState& p) {
   return all;
 }
 
-inline Pass make_pass(const ParamState& p, const RuleStep& step, const Tensor& clip, const Tensor& totals) {
+inline Pass make_pass(const ParamState& p, const RuleStep& step, const Tensor& totals) {
   const OptimParam& param = p.param;
   const bool is_f32 = param.w.dtype == DType::f32;
   Pass pass{.n = param.elements(),
@@ -139,7 +146,7 @@ inline Pass make_pass(const ParamState& p, const RuleStep& step, const Tensor& c
             .average = optional<float>(p.average),
             .average_part = step.average_part,
             .grad_scale = step.grad_scale,
-            .clip = optional<float>(clip),
+            .clip = optional<float>(step.factor),
             .totals = optional<float>(totals)};
   pass.rounding.step = static_cast<uint64_t>(step.t);
   return pass;

@@ -315,13 +315,17 @@ void Optimizer::apply(size_t task, const Tensor& direction) {
   update_param(param);
 }
 
-void Optimizer::step(const StepInputs& inputs, float grad_scale, Stream& stream) {
-  const Span span(stream.trace, "optimizer");
+void Optimizer::begin_step(const StepInputs& inputs, float grad_scale) {
   INGOT_CHECK(!inputs.momentum || (*inputs.momentum >= 0 && *inputs.momentum < 1),
               "Optimizer::step: momentum must lie in [0, 1), got {}", inputs.momentum.value_or(0));
   ++t_;
-  stream_ = &stream;
   for (size_t i = 0; i < members_.size(); ++i) steps_[i] = step_of(members_[i], inputs, grad_scale);
+}
+
+void Optimizer::step(const StepInputs& inputs, float grad_scale, Stream& stream) {
+  const Span span(stream.trace, "optimizer");
+  begin_step(inputs, grad_scale);
+  stream_ = &stream;
   if (is_on_device()) return update_on_device(inputs.wants_stats, stream);
   update_blocks(free_blocks_);
   share_numbers();

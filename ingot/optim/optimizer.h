@@ -62,6 +62,13 @@ class Optimizer : private MatrixWork {
   // One update with g * grad_scale; leaves every g zero.
   void step(const StepInputs& inputs, float grad_scale, Stream& stream);
 
+  // Where a device judges the step (optim/cuda_verdict.h), nobody waits for it: the sums of squares that a
+  // norm is made of, and an update with the factor (1) f32 that it made, or none (RuleStep::factor).
+  // REQUIRES: takes_factor(), which says that all rules are of that kind and on a device; no stats.
+  bool takes_factor() const;
+  Tensor squares_on_device(Stream& stream);
+  void step_by_factor(const StepInputs& inputs, const Tensor& factor, Stream& stream);
+
   // Of the last step that wanted them, in order of the parameters; zeros before there was one.
   std::span<const ParamStats> stats() const { return stats_; }
   // Gradients of the last step that were not finite and that a rule passed over, weight and state unchanged:
@@ -133,6 +140,7 @@ class Optimizer : private MatrixWork {
   size_t arena_bytes() const;
   size_t scratch_bytes() const;
   RuleStep step_of(const Member& member, const StepInputs& inputs, float grad_scale) const;
+  void begin_step(const StepInputs& inputs, float grad_scale);
   void add_states(size_t param);
   void update_blocks(std::span<const size_t> blocks);
   void update_param(size_t param);

@@ -8,6 +8,7 @@
 #include "ingot/core/cuda_device.h"
 #include "ingot/core/error.h"
 #include "ingot/optim/cuda_update.h"
+#include "ingot/optim/cuda_verdict.h"
 #include "ingot/optim/optimizer.h"
 #include "ingot/optim/rules.h"
 
@@ -61,19 +62,37 @@ void Optimizer::plan_on_device() {
   }
 }
 
-double Optimizer::norm_on_device([[maybe_unused]] Stream& stream) {
-  double total = 0;
+bool Optimizer::takes_factor() const {
+  return is_on_device() &&
+         std::ranges::all_of(groups_, [](const Group& group) { return rule_entry(group.kind).takes_factor; });
+}
+
+Tensor Optimizer::squares_on_device([[maybe_unused]] Stream& stream) {
+  OnDevice& d = *on_device_;
   if constexpr (kHasCuda) {
-    OnDevice& d = *on_device_;
     if (!d.has_ranges) copy(d.ranges, d.host_ranges, stream);
     d.has_ranges = true;
     cuda::sum_squares(d.squares, d.ranges, d.longest, stream);
-    copy(d.host_squares, d.squares, stream);
-    synchronize(stream);
-    for (int64_t i = 0; i < d.host_squares.elements(); ++i)
-      total += static_cast<double>(d.host_squares.as<float>()[i]);
   }
-  return std::sqrt(total);
+  return d.squares;
+}
+
+double Optimizer::norm_on_device(Stream& stream) {
+  OnDevice& d = *on_device_;
+  copy(d.host_squares, squares_on_device(stream), stream);
+  synchronize(stream);
+  std::array<double, cuda::kSquareParts> sums;
+  std::copy_n(d.host_squares.as<float>(), sums.size(), sums.begin());
+  if constexpr (kHasCuda) return std::sqrt(cuda::sum_of_parts(sums.data()));
+  return 0;
+}
+
+void Optimizer::step_by_factor(const StepInputs& inputs, const Tensor& factor, Stream& stream) {
+  const Span span(stream.trace, "optimizer");
+  INGOT_CHECK(takes_factor() && !inputs.wants_stats, "Optimizer::step_by_factor: a rule takes no factor");
+  begin_step(inputs, 1);
+  for (RuleStep& step : steps_) step.factor = factor;
+  update_on_device(false, stream);
 }
 
 void Optimizer::update_on_device(bool wants_stats, Stream& stream) {

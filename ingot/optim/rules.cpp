@@ -29,7 +29,7 @@ template <typename Rule>
 void update_on_device([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleParams& params,
                       [[maybe_unused]] const RuleStep& step, [[maybe_unused]] const Tensor& totals,
                       Arena& /*scratch*/, [[maybe_unused]] Stream& stream) {
-  if constexpr (kHasCuda) cuda::update_elementwise(p, Rule(params, step), step, {}, totals, stream);
+  if constexpr (kHasCuda) cuda::update_elementwise(p, Rule(params, step), step, totals, stream);
 }
 
 // Small parameters have f32 states.
@@ -102,7 +102,8 @@ const std::vector<RuleEntry>& rules() {
        {.eps = 0x1p-23},
        make<Adafactor>,
        update_adafactor_on_device,
-       adafactor_scratch_on_device},
+       adafactor_scratch_on_device,
+       false},
       {kLion,
        "lion",
        {"beta1", "beta2", "weight_decay"},
@@ -125,7 +126,8 @@ const std::vector<RuleEntry>& rules() {
        {.beta2 = 0.9, .momentum = 0.95, .momentum_start = 0.85, .momentum_warmup = 300, .has_nesterov = true},
        make<Muon>,
        update_muon_on_device,
-       muon_scratch_on_device},
+       muon_scratch_on_device,
+       false},
   };
   return table;
 }

@@ -4,6 +4,7 @@
 #include "ingot/core/copy.h"
 #include "ingot/core/timeline.h"
 #include "ingot/ops/matmul.h"
+#include "ingot/ops/tf32.h"
 #include "ingot/train/bench_data.h"
 #include "ingot/train/machine.h"
 #include "ingot/train/peak.h"
@@ -45,7 +46,9 @@ std::vector<Product> step_products(const Transformer& model, const RunConfig& co
 }
 
 // Milliseconds of the step's products on memory of their own, warm.
-double time_products(const std::vector<Product>& products, DType dtype, Device device) {
+double time_products(const std::vector<Product>& products, const RunConfig& config) {
+  const DType dtype = config.precision.compute;
+  const Device device = config.train.device;
   size_t a_bytes = 0, b_bytes = 0, c_bytes = 0;
   for (const Product& p : products) {
     a_bytes = std::max(a_bytes, static_cast<size_t>(p.M * p.K) * 4);
@@ -57,6 +60,7 @@ double time_products(const std::vector<Product>& products, DType dtype, Device d
   void* b = arena.alloc(DType::u8, {static_cast<int64_t>(b_bytes)}).data;
   void* c = arena.alloc(DType::u8, {static_cast<int64_t>(c_bytes)}).data;
   Stream stream = make_stream(device);
+  allow_tf32(stream, config.precision.allows_tf32);
   double total_ms = 0;
   for (const Product& p : products) {
     const bool is_weight_gradient = p.form == MatmulForm::kTN;
@@ -74,6 +78,56 @@ double time_products(const std::vector<Product>& products, DType dtype, Device d
   }
   return total_ms;
 }
+
+// The steps of a run: on a device each is read when the next has been given, where that can be.
+class Steps {
+ public:
+  Steps(Trainer& trainer, Loader& loader, const RunConfig& config)
+      : trainer_(trainer),
+        loader_(loader),
+        micros_(config.train.grad_accum),
+        inputs_{.lr = config.optimizer.lr * 0.1} {}
+
+  void make(int64_t steps) {
+    last_ = Clock::now();
+    for (int64_t i = 0; i < steps; ++i) {
+      if (!trainer_.can_give(inputs_)) {
+        finish();
+        note(trainer_.step(loader_, inputs_).loss);
+        continue;
+      }
+      trainer_.give(loader_, micros_, inputs_);
+      if (trainer_.steps_given() == LateSteps::kUnderWay) read();
+    }
+    finish();
+  }
+  double loss() const { return loss_; }
+  const std::vector<double>& times_ms() const { return times_ms_; }  // from one to the next
+
+ private:
+  void finish() {
+    while (trainer_.steps_given() > 0) read();
+  }
+  void read() {
+    const std::optional<StepResult> result = trainer_.read_given(loader_);
+    if (!result) fail(ErrorKind::kNumerics, "a step is not finite");
+    note(result->loss);
+  }
+  void note(double loss) {
+    if (trainer_.steps_given() == 0) synchronize(trainer_.stream());  // for the update, too
+    loss_ = loss;
+    times_ms_.push_back(milliseconds_since(last_));
+    last_ = Clock::now();
+  }
+
+  Trainer& trainer_;
+  Loader& loader_;
+  int64_t micros_;
+  StepInputs inputs_;
+  Clock::time_point last_;
+  double loss_ = 0;
+  std::vector<double> times_ms_;
+};
 
 std::string traced_step(Trainer& trainer, Loader& loader, double lr) {
   SpanListener* const usual = trainer.trace().listener();
@@ -105,32 +159,24 @@ StepBench bench_step(const RunConfig& given, int64_t steps, bool wants_trace) {
   result.context = config.model.context;
   result.parameters = trainer.model().config().parameters();
   result.start_s = milliseconds_since(entered) * 1e-3;
-  result.loss_first = trainer.step(loader, {.lr = config.optimizer.lr * 0.1}).loss;
-  trainer.step(loader,
-               {.lr = config.optimizer.lr * 0.1});  // memory, primitives and caches are warm after two
+  Steps warm(trainer, loader, config), timed(trainer, loader, config);
+  warm.make(1);
+  result.loss_first = warm.loss();
+  warm.make(1);  // memory, primitives, caches and graphs are there after two
   trainer.trace().reset();
-  std::vector<double> times, matmul_times;
-  double matmul_before = 0;
-  for (int64_t i = 0; i < steps; ++i) {
-    const Clock::time_point start = Clock::now();
-    result.loss_last = trainer.step(loader, {.lr = config.optimizer.lr * 0.1}).loss;
-    synchronize(trainer.stream());
-    times.push_back(milliseconds_since(start));
-    const double matmul_now = trainer.trace().time_s("matmul");
-    matmul_times.push_back((matmul_now - matmul_before) * 1e3);
-    matmul_before = matmul_now;
-  }
-  result.step_ms = median(times);
-  result.matmul_ms = median(matmul_times);
+  timed.make(steps);
+  result.loss_last = timed.loss();
+  result.step_ms = median(timed.times_ms());
+  result.matmul_ms = trainer.trace().time_s("matmul") * 1e3 / static_cast<double>(steps);
   result.tokens_per_s = static_cast<double>(result.batch_size * result.context) / result.step_ms * 1e3;
   for (const Trace::Phase& phase : trainer.trace().phases())
     result.phases_ms.emplace_back(phase.name, phase.time_s * 1e3 / static_cast<double>(steps));
   if (wants_trace) result.trace = traced_step(trainer, loader, config.optimizer.lr * 0.1);
   for (const Trainer::ArenaUse& use : trainer.arenas()) result.arena_bytes.emplace_back(use.name, use.bytes);
   result.peak_rss_bytes = peak_rss_bytes();
-  result.products_alone_ms =
-      time_products(step_products(trainer.model(), config), config.precision.compute, config.train.device);
-  result.peak_gflops = measure_product_peak(config.precision.compute, config.train.device);
+  result.products_alone_ms = time_products(step_products(trainer.model(), config), config);
+  result.peak_gflops =
+      measure_product_peak(config.precision.compute, config.train.device, config.precision.allows_tf32);
   result.mfu = trainer.model().config().flops_per_token() * result.tokens_per_s / (result.peak_gflops * 1e9);
   return result;
 }

@@ -73,6 +73,9 @@ void RunConfig::validate() const {
   validate_samples(sample);
   parallel.validate();
   if (train.device == Device::kCuda) validate_on_cuda(*this);
+  if (train.has_graph) validate_graph(*this);
+  if (precision.allows_tf32 && train.device != Device::kCuda)
+    fail(ErrorKind::kUsage, "precision.tf32 = true is for train.device = cuda; no processor has tf32");
   if (parallel.fsdp > 1 && precision.master != Masters::kF32)
     fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.fsdp above 1, whose shards are f32");
   if (parallel.tp > 1 && precision.master != Masters::kF32)

@@ -45,10 +45,12 @@ struct TrainConfig {
   int64_t stats_every = 100;  // steps between lines about every parameter in params.jsonl; 0: never
   int64_t threads = 0;        // 0: all cores
   Device device = Device::kCpu;
+  bool has_graph = false;  // on a GPU
 };
 
 struct PrecisionConfig {
   DType compute = DType::f32;        // f32, bf16 or f16
+  bool allows_tf32 = false;          // in products of f32 on a GPU
   Masters master = Masters::kF32;    // behind bf16 matrices
   Fp8LinearConfig fp8 = {};          // of the blocks' linears, while training
   LossScalerConfig loss_scale = {};  // of f16

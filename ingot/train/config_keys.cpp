@@ -132,12 +132,16 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(whole("train.threads", 0, 4096, "0: all cores", train, &T::threads));
   keys.push_back(choice<Device>("train.device", {{"cpu", Device::kCpu}, {"cuda", Device::kCuda}},
                                 "where the model is trained", train, &T::device));
+  keys.push_back(flag("train.graph", "on a GPU: forward and backward of a micro-batch as one CUDA graph",
+                      train, &T::has_graph));
 }
 
 void add_precision_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(
       choice<DType>("precision.compute", {{"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}},
                     "dtype of products and activations", &R::precision, &PrecisionConfig::compute));
+  keys.push_back(flag("precision.tf32", "on a GPU: products of f32 round their operands to tf32",
+                      &R::precision, &PrecisionConfig::allows_tf32));
   keys.push_back(choice<Masters>(
       "precision.master",
       {{"f32", Masters::kF32}, {"bf16_stochastic", Masters::kNone}, {"bf16_tail", Masters::kTail}},

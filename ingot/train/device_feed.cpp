@@ -21,10 +21,9 @@ void DeviceFeed::lay_out(Buffers& buffers, const BatchShape& shape, int64_t micr
   buffers.there = make_batch(buffers.device, shape);
   buffers.batches.clear();
   buffers.sums.clear();
-  for (int64_t i = 0; i < micros; ++i) {
-    buffers.batches.push_back(make_batch(buffers.pinned, shape));
+  for (int64_t i = 0; i < 2 * micros; ++i) buffers.batches.push_back(make_batch(buffers.pinned, shape));
+  for (int64_t i = 0; i < micros; ++i)
     buffers.sums.push_back(buffers.pinned.alloc(DType::u8, {1 + kCheckSums, kLossTotalsBytes}));
-  }
 }
 
 DeviceFeed::DeviceFeed(Device device, const BatchShape& shape, int64_t micros) : device_(device) {
@@ -40,11 +39,11 @@ DeviceFeed::DeviceFeed(Device device, const BatchShape& shape, int64_t micros) :
 
 MicroBatch DeviceFeed::send(const Batch& batch, Stream& stream) {
   if (!is_on_device()) return {batch.tokens, batch.targets, batch.doc_start};
-  if (sent_ == buffers_->batches.size()) {  // no slot is free before the copies are done
+  if (sent_ - passed_ == buffers_->batches.size()) {  // no slot is free before the copies are done
     synchronize(stream);
-    sent_ = 0;
+    passed_ = sent_;
   }
-  const MicroBatch& slot = buffers_->batches[sent_++];
+  const MicroBatch& slot = buffers_->batches[sent_++ % buffers_->batches.size()];
   const auto pass = [&](const Tensor& to, const Tensor& through, const Tensor& from) {
     if (!to) return;
     std::memcpy(through.data, from.data, from.bytes());
@@ -67,7 +66,8 @@ std::span<const LossSums> DeviceFeed::receive(Stream& stream) {
   if (!is_on_device()) return received_;
   synchronize(stream);
   for (size_t i = 0; i < brought_; ++i) received_.push_back(read_sums(buffers_->sums[i]));
-  sent_ = brought_ = 0;
+  passed_ = sent_;
+  brought_ = 0;
   return received_;
 }
 

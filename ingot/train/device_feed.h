@@ -16,11 +16,15 @@ namespace ingot {
 
 class DeviceFeed {
  public:
-  // micros: micro-batches that may be under way at a time.
+  // micros: micro-batches of a step.
   DeviceFeed(Device device, const BatchShape& shape, int64_t micros);
 
   // The batch where the stream works, until the next call; the loader's memory is free again.
   MicroBatch send(const Batch& batch, Stream& stream);
+
+  // Batches sent so far; and that the stream has passed so many of them, as somebody who waited knows.
+  size_t sent() const { return sent_; }
+  void set_passed(size_t batches) { passed_ = batches; }
 
   // Has the sums of the last micro-batch (Transformer::Saved) brought back.
   void bring_back(const Tensor& sums, Stream& stream);
@@ -34,15 +38,16 @@ class DeviceFeed {
   struct Buffers {
     Arena device, pinned;
     MicroBatch there = {};
-    std::vector<MicroBatch> batches = {};  // pinned, a slot for each micro-batch
-    std::vector<Tensor> sums = {};         // pinned, likewise
+    std::vector<MicroBatch> batches = {};  // pinned, slots taken by turns: twice as many as are under way
+    std::vector<Tensor> sums = {};         // pinned, a slot for each micro-batch
   };
   static void lay_out(Buffers& buffers, const BatchShape& shape, int64_t micros);
 
   Device device_;
   std::optional<Buffers> buffers_;
   std::vector<LossSums> received_;
-  size_t sent_ = 0, brought_ = 0;  // slots in use
+  size_t sent_ = 0, passed_ = 0;  // batches
+  size_t brought_ = 0;            // slots of sums in use
 };
 
 }  // namespace ingot

@@ -5,6 +5,7 @@
 
 #include "ingot/core/cuda_device.h"
 #include "ingot/core/error.h"
+#include "ingot/optim/rules.h"
 
 namespace ingot {
 namespace {
@@ -65,6 +66,29 @@ void validate_on_cuda(const RunConfig& config) {
     refuse("activations.policy", "none, selective, block, every_k or sqrt", "auto");
   validate_head(config.head);
   validate_ranks(config);
+}
+
+void validate_graph(const RunConfig& config) {
+  constexpr const char* kGraph = "with train.graph = true";
+  const auto require = [&](bool is_right, const char* key, const char* nearest) {
+    if (!is_right) fail(ErrorKind::kUsage, "{} must be {} {}", key, nearest, kGraph);
+  };
+  require(config.train.device == Device::kCuda, "train.device", "cuda");
+  require(config.model.dropout == 0, "model.dropout", "0");
+  require(config.parallel.ranks() == 1, "parallel", "one rank");
+  require(config.precision.compute != DType::f16, "precision.compute", "bf16 or f32");
+  require(config.precision.fp8.recipe == Fp8Recipe::kNone, "precision.fp8", "none");
+  require(config.head.precision != HeadDtype::kFp8, "head.precision", "bf16 or f32");
+  require(config.head.filter == 0, "head.filter", "0");
+  require(config.guard.spike == GuardPolicy::kReport, "guard.spike", "report");
+  const auto takes_factor = [](const RuleConfig& rule) {
+    return !rule.kind || rule_entry(*rule.kind).takes_factor;
+  };
+  require(takes_factor(config.optimizer.rule), "optimizer.kind",
+          "one of sgd, momentum, adam, adamw, adamw8bit, lion");
+  for (const GroupConfig& group : config.optimizer.groups)
+    require(takes_factor(group.rule), "optimizer.group: kind",
+            "one of sgd, momentum, adam, adamw, adamw8bit, lion");
 }
 
 void require_device(Device device) {

@@ -7,6 +7,7 @@
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda_device.h"
 #include "ingot/ops/matmul.h"
+#include "ingot/ops/tf32.h"
 
 namespace ingot {
 namespace {
@@ -21,7 +22,7 @@ int64_t product_size([[maybe_unused]] Device device) {
 
 }  // namespace
 
-double measure_product_peak(DType dtype, Device device) {
+double measure_product_peak(DType dtype, Device device, bool is_tf32) {
   constexpr int kTries = 8;
   const int64_t size = product_size(device);
   const auto bytes = static_cast<size_t>(size * size) * sizeof(float) + Arena::kDeviceAlign;
@@ -29,6 +30,7 @@ double measure_product_peak(DType dtype, Device device) {
   const Tensor a = arena.alloc(dtype, {size, size}), b = arena.alloc(dtype, {size, size});
   const Tensor c = arena.alloc(dtype, {size, size});
   Stream stream = make_stream(device);
+  allow_tf32(stream, is_tf32);
   double best_s = 1e9;
   for (int i = 0; i < kTries; ++i) {
     const auto start = std::chrono::steady_clock::now();

@@ -71,7 +71,7 @@ struct StepBench {
   double start_s = 0;            // from entering to the first step's beginning
   double step_ms = 0;            // median
   double tokens_per_s = 0;       // at the median
-  double matmul_ms = 0;          // of the median step, as traced inside the step
+  double matmul_ms = 0;          // of a step on average, as traced inside the steps
   double products_alone_ms = 0;  // the same products, timed alone in this run (median)
   double peak_gflops = 0;        // of a large product, measured in this run
   double mfu = 0;                // model FLOPs per second / peak

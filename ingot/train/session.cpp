@@ -22,6 +22,8 @@ std::string checkpoint_config(RunConfig config) {
   config.train.stop_at = 0;
   config.parallel = {};
   config.train.device = Device::kCpu;
+  config.train.has_graph = false;
+  config.precision.allows_tf32 = false;
   return config_toml(config, ConfigDocs::kNone);
 }
 
@@ -77,7 +79,9 @@ Session::Session(const RunConfig& config, RunFolder& folder, bool is_resume, Con
       plan_(config_),
       guard_(config_.guard),
       log_(folder, first_step_again()),
-      peak_gflops_(sum_over(measure_product_peak(config.precision.compute, config.train.device), all_)) {
+      peak_gflops_(sum_over(
+          measure_product_peak(config.precision.compute, config.train.device, config.precision.allows_tf32),
+          all_)) {
   state_.data_hash = data_.train.content_hash();
   check_data_of_ranks();
   if (resumed_)
@@ -294,6 +298,20 @@ void Session::record_failure() noexcept {
   }
 }
 
+// None: there is a step to come.
+std::optional<TrainOutcome::Status> Session::reason_to_end() {
+  using enum TrainOutcome::Status;
+  if (is_finished()) return kCompleted;
+  if (is_asked_to_stop()) return kInterrupted;
+  const int64_t stop_at = config_.train.stop_at;
+  if (stop_at > 0 && trainer_.steps_done() >= stop_at) return kStopped;
+  return std::nullopt;
+}
+
+bool Session::is_anything_due() const {
+  return is_due(config_.eval.every) || is_due(config_.sample.every) || is_due(config_.checkpoint.every);
+}
+
 TrainOutcome Session::run() {
   if (is_lead()) folder_.write_config(config_);
   write_summary("running");
@@ -303,13 +321,13 @@ TrainOutcome Session::run() {
   progress_before_ = plan_.progress(position());
   if (rolls_back(config_.guard) && !resumed_) save();
   TrainOutcome outcome;
-  while (!is_finished()) {
-    const int64_t stop_at = config_.train.stop_at;
-    if (stop_at > 0 && trainer_.steps_done() >= stop_at) outcome.status = TrainOutcome::Status::kStopped;
-    if (is_asked_to_stop()) outcome.status = TrainOutcome::Status::kInterrupted;
-    if (outcome.status != TrainOutcome::Status::kCompleted) break;
-    if (!step()) continue;
-    if (is_finished()) break;
+  while (true) {
+    if (const auto status = reason_to_end()) {
+      if (!settle()) continue;
+      outcome.status = *status;
+      break;
+    }
+    if (!step() || is_finished() || !is_anything_due() || !settle()) continue;
     if (is_due(config_.eval.every)) evaluate();
     if (is_due(config_.sample.every)) sample();
     if (is_due(config_.checkpoint.every)) save();

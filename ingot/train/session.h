@@ -55,12 +55,26 @@ class Session {
   RunPosition position() const;
   bool is_finished() const { return plan_.is_finished(position()); }
   bool is_due(int64_t every) const { return every > 0 && trainer_.steps_done() % every == 0; }
+  // A step as its line says it.
+  struct StepLine {
+    RunPosition at, after;  // before and after it
+    Clock::time_point begin;
+    std::vector<MetricsField> phases = {};
+  };
+  std::optional<TrainOutcome::Status> reason_to_end();
+  bool is_anything_due() const;
   bool step();
+  // Steps that a device judges by itself (Trainer::give). False: one was not finite, and the run is back
+  // before it.
+  bool give_step(StepLine line, const StepInputs& inputs);
+  bool read_given();
+  bool settle();
+  void end_line(StepLine& line);
   void pass_excluded_samples();
   void reject(const Verdict& verdict, const RunPosition& at);
   void roll_back(const Verdict& verdict, const RunPosition& at);
   void log_event(const std::string& event, const std::string& reason, int64_t step, const RunPosition& at);
-  void report_step(const StepResult& result, const RunPosition& at, double step_s);
+  void report_step(const StepResult& result, const StepLine& line);
   void report_bubble();
   void evaluate();
   void sample();
@@ -85,6 +99,9 @@ class Session {
   double peak_gflops_;
   TrainerState state_;
   Clock::time_point training_start_;
+  Clock::time_point last_report_;            // of a step
+  std::vector<StepLine> given_;              // of the steps that the trainer has been given and not yet read
+  bool is_next_judged_here_ = false;         // one step after what a device has found
   double progress_before_ = 0;               // of this part of the run
   double spent_before_s_ = 0;                // of the time budget, in earlier parts of the run
   double train_s_ = 0;                       // in steps

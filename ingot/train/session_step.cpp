@@ -9,25 +9,70 @@
 
 namespace ingot {
 
-// False: the batch was left out, and nothing is due.
+// False: the batch was left out, or the run is back before an earlier step; nothing is due.
 bool Session::step() {
   pass_excluded_samples();
-  const RunPosition at = position();
+  StepLine line{.at = position(), .after = {}, .begin = Clock::now()};
+  StepInputs inputs = plan_.inputs(line.at);
+  inputs.wants_stats = config_.train.stats_every > 0 && (line.at.step + 1) % config_.train.stats_every == 0;
+  // What the guard may refuse has to be seen before its update.
+  const bool is_for_device = !is_next_judged_here_ && config_.guard.spike == GuardPolicy::kReport;
+  if (is_for_device && trainer_.can_give(inputs)) return give_step(std::move(line), inputs);
+  if (!settle()) return false;
+  is_next_judged_here_ = false;
   log_.begin_step(trainer_.trace());
-  const Clock::time_point begin = Clock::now();
-  const StepResult result = trainer_.gradients(loader_, plan_.micro_batches(at));
+  const StepResult result = trainer_.gradients(loader_, plan_.micro_batches(line.at));
   const Verdict verdict = guard_.judge(result);
-  if (!verdict.event.empty()) log_event(verdict.event, verdict.reason, at.step + 1, at);
+  if (!verdict.event.empty()) log_event(verdict.event, verdict.reason, line.at.step + 1, line.at);
   if (!verdict.is_accepted()) {
-    reject(verdict, at);
+    reject(verdict, line.at);
     return false;
   }
-  if (!verdict.event.empty()) console_.warning(fmt::format("step {}: {}", at.step + 1, verdict.reason));
-  StepInputs inputs = plan_.inputs(at);
-  inputs.wants_stats = config_.train.stats_every > 0 && (at.step + 1) % config_.train.stats_every == 0;
+  if (!verdict.event.empty()) console_.warning(fmt::format("step {}: {}", line.at.step + 1, verdict.reason));
   trainer_.update(result, inputs);
-  report_step(result, at, seconds_since(begin));
+  end_line(line);
+  report_step(result, line);
   if (inputs.wants_stats) log_.write_params(trainer_.steps_done(), trainer_.stats());
+  return true;
+}
+
+void Session::end_line(StepLine& line) {
+  line.after = position();
+  log_.add_phases(trainer_.trace(), line.phases);
+}
+
+bool Session::give_step(StepLine line, const StepInputs& inputs) {
+  log_.begin_step(trainer_.trace());
+  trainer_.give(loader_, plan_.micro_batches(line.at), inputs);
+  end_line(line);
+  given_.push_back(std::move(line));
+  return given_.size() < LateSteps::kUnderWay || read_given();
+}
+
+bool Session::read_given() {
+  const StepLine line = std::move(given_.front());
+  given_.erase(given_.begin());
+  const std::optional<StepResult> result = trainer_.read_given(loader_);
+  if (!result) {
+    console_.warning(
+        fmt::format("step {}: its losses or gradients are not finite{}; it changed nothing and is made again",
+                    line.at.step + 1, given_.empty() ? "" : " (read one step later)"));
+    given_.clear();
+    is_next_judged_here_ = true;
+    return false;
+  }
+  const Verdict verdict = guard_.judge(*result);
+  if (!verdict.event.empty()) {
+    log_event(verdict.event, verdict.reason, line.at.step + 1, line.at);
+    console_.warning(fmt::format("step {}: {}", line.at.step + 1, verdict.reason));
+  }
+  report_step(*result, line);
+  return true;
+}
+
+bool Session::settle() {
+  while (!given_.empty())
+    if (!read_given()) return false;
   return true;
 }
 
@@ -85,14 +130,17 @@ void Session::report_bubble() {
                   100 * times_s[0] / times_s[1], 100 * stages->report().ideal_bubble));
 }
 
-void Session::report_step(const StepResult& result, const RunPosition& at, double step_s) {
+void Session::report_step(const StepResult& result, const StepLine& line) {
+  const RunPosition& at = line.at;
+  const double step_s = seconds_since(std::max(line.begin, last_report_));
+  last_report_ = Clock::now();
   train_s_ += step_s;
   state_.tokens += result.tokens;
-  const int64_t step = trainer_.steps_done();
+  const int64_t step = at.step + 1;
   const bool counts_steps = plan_.length().unit == RunUnit::kSteps;
   StepReport report{.step = step,
                     .steps = counts_steps ? config_.train.steps : 0,
-                    .progress = plan_.progress(position()),
+                    .progress = plan_.progress(line.after),
                     .loss = result.loss,
                     .grad_norm = result.grad_norm,
                     .lr = plan_.lr(at),
@@ -104,7 +152,7 @@ void Session::report_step(const StepResult& result, const RunPosition& at, doubl
   if (progress_before_ < report.progress)
     report.eta_s =
         seconds_since(training_start_) * (1 - report.progress) / (report.progress - progress_before_);
-  const bool is_logged = step == 1 || is_due(config_.train.log_every) || is_finished();
+  const bool is_logged = step == 1 || step % config_.train.log_every == 0 || plan_.is_finished(line.after);
   console_.step(report, is_logged);
   std::vector<MetricsField> fields = {{"tokens", state_.tokens},
                                       {"loss", result.loss},
@@ -137,7 +185,7 @@ void Session::report_step(const StepResult& result, const RunPosition& at, doubl
     fields.emplace_back("fp8_saturated", static_cast<double>(result.fp8.saturated) / elements);
     fields.emplace_back("fp8_underflowed", static_cast<double>(result.fp8.underflowed) / elements);
   }
-  log_.add_phases(trainer_.trace(), fields);
+  fields.insert(fields.end(), line.phases.begin(), line.phases.end());
   log_.write(step, fields, is_logged);
   if (is_logged) log_.write_fp8(step, trainer_.fp8());
 }

@@ -10,6 +10,7 @@
 #include "ingot/core/copy.h"
 #include "ingot/core/error.h"
 #include "ingot/core/nvtx.h"
+#include "ingot/ops/tf32.h"
 #include "ingot/train/averaged_weights.h"
 
 namespace ingot {
@@ -133,11 +134,13 @@ Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
                memory_of(stream_.device)),
       feed_(stream_.device, batch_shape(), share_.micros(config.train.grad_accum)) {
   stream_.trace = &trace_;
+  allow_tf32(stream_, config.precision.allows_tf32);
   if (stream_.device == Device::kCuda) nvtx_ = nvtx_listener();
   trace_.set_listener(nvtx_.get());
   model_.bring_to_device(stream_);
   fp8_.bring_to_device(stream_);
   if (!stages_) set_recompute(planned_);
+  if (is_judged_on_device()) late_.emplace(share_.micros(config.train.grad_accum));
 }
 
 void Trainer::initialise() {
@@ -147,6 +150,8 @@ void Trainer::initialise() {
 
 void Trainer::set_recompute(const RecomputePlan& plan) {
   activations_.release_to(0);
+  is_warm_ = false;
+  graph_micros_ = 0;
   saved_ = model_.make_saved(activations_, share_.batch_size, model_.config().context, plan);
 }
 
@@ -202,6 +207,7 @@ LossSums Trainer::run_micro(const MicroOp& op, const MicroBatch& batch, int64_t 
   }
   const Span span(&trace_, "backward");
   model_.backward(ctx, batch, saved_);
+  is_warm_ = true;
   return {};
 }
 
@@ -324,6 +330,7 @@ double Trainer::grad_norm() {
 }
 
 StepResult Trainer::gradients(Loader& loader, int64_t micros) {
+  INGOT_CHECK(given_.empty(), "Trainer::gradients: {} steps are under way", given_.size());
   StepResult result;
   const int64_t first_sample = loader.position();
   fp8_.begin_step(stream_);
@@ -430,6 +437,8 @@ std::vector<Trainer::ArenaUse> Trainer::arenas() const {
   for (const Arena* own : {&optimizer_.arena(), &optimizer_.scratch(), activations, &scratch_})
     arenas.push_back(own);
   for (const Arena* arena : feed_.arenas()) arenas.push_back(arena);
+  if (late_)
+    for (const Arena* arena : late_->arenas()) arenas.push_back(arena);
   for (const Arena* arena : arenas) uses.push_back({arena->name(), arena->capacity_bytes()});
   return uses;
 }

@@ -15,11 +15,16 @@
 #include "ingot/train/config.h"
 #include "ingot/train/device_feed.h"
 #include "ingot/train/evaluate.h"
+#include "ingot/train/late_steps.h"
 #include "ingot/train/non_finite.h"
 #include "ingot/train/schedule.h"
 #include "ingot/train/trainer_parts.h"
 
 namespace ingot {
+
+namespace cuda {
+class Graph;
+}  // namespace cuda
 
 struct StepResult {
   double loss = 0;       // mean over the counted tokens of the global batch, nats
@@ -58,6 +63,18 @@ class Trainer {
   void update(const StepResult& result, const StepInputs& inputs);
   // Forgets them: weights, optimizer and step count stay.
   void discard();
+
+  // Gradients and update in one that nobody waits for (trainer_late.cpp), where a device judges by itself
+  // whether they are finite and an update is made. Not on the CPU, with several ranks, f16, FP8, head.filter,
+  // or a rule that takes no factor (optim/rules.h), and not for a step with stats or checked losses.
+  bool can_give(const StepInputs& inputs) const;
+  // Gives the next step to the device; it counts as done. REQUIRES: can_give; fewer than LateSteps::kUnderWay
+  // are.
+  void give(Loader& loader, int64_t micros, const StepInputs& inputs);
+  size_t steps_given() const { return given_.size(); }
+  // What came of the oldest, waiting for it. Nothing: it was not finite, and neither it nor those given after
+  // it changed anything; trainer and loader stand where it began, and gradients() says what was not finite.
+  std::optional<StepResult> read_given(Loader& loader);
 
   // What the last update that wanted them knows of every parameter.
   std::vector<ParamStats> stats();
@@ -112,6 +129,8 @@ class Trainer {
   int64_t checked_tokens() const;
   bool has_overflowed(const StepResult& result);
   NonFinite find_bad_gradient(Loader& loader, int64_t first_sample, int64_t micros);
+  bool is_judged_on_device() const;
+  void give_micro(int64_t micro, const MicroBatch& batch, int64_t micros);
   // Where the model lies in stages on several ranks (trainer_stages.cpp):
   StagedStep staged_step(Loader& loader, int64_t micros);
   LossSums run_stages(Loader& loader, int64_t micros, StepResult& result);
@@ -135,6 +154,18 @@ class Trainer {
   DeviceFeed feed_;
   std::vector<MicroOp> schedule_;  // of this rank
   std::vector<double> amaxes_;     // of FP8 tensors, while ranks compare them
+  struct Given {
+    int64_t first_sample = 0, micros = 0;
+    size_t batches_sent = 0;  // with its own
+    double wait_s = 0;
+  };
+  // Forward and backward of a micro-batch for steps of so many (0: none yet); shared: builds without CUDA
+  // cannot destroy one.
+  std::shared_ptr<cuda::Graph> graph_;
+  int64_t graph_micros_ = 0;
+  bool is_warm_ = false;  // backward has run once by the plan that is saved_'s
+  std::optional<LateSteps> late_;
+  std::vector<Given> given_;
   int64_t steps_done_ = 0;
 };
 

@@ -1,3 +1,4 @@
+#include "ingot/core/cuda_graph.h"
 #include "ingot/core/timeline.h"
 #include "tests/cuda/on_device.h"
 
@@ -66,6 +67,35 @@ TEST(CudaEvent, OrdersTwoStreams) {
   expect_same_bits(back, values, "copied by two streams");
   done.synchronize();
   EXPECT_GE(done.seconds_since(begin), 0);
+}
+
+TEST(CudaGraph, DoesItsWorkAgainOnWhatTheMemoryHolds) {
+  Stream stream = cuda::make_stream();
+  Arena device("d", 4096, Memory::kDevice);
+  const Tensor from = device.alloc(DType::f32, {8}), to = device.alloc(DType::f32, {8});
+  const cuda::Graph graph(stream, [&] { copy(to, from, stream); });
+  Buffer back(DType::f32, {8});
+  for (uint32_t i = 1; i <= 3; ++i) {
+    const Buffer values = random_tensor(DType::f32, {8}, i);
+    copy(from, values, stream);
+    graph.launch(stream);
+    copy(back, to, stream);
+    synchronize(stream);
+    expect_same_bits(back, values, "copied by a graph");
+  }
+}
+
+TEST(CudaGraph, DoesNothingWhileItIsMadeAndMustNotWait) {
+  Stream stream = cuda::make_stream();
+  Arena device("d", 4096, Memory::kDevice);
+  const Tensor there = device.alloc(DType::f32, {8});
+  const Buffer values = random_tensor(DType::f32, {8}, 1);
+  const cuda::Graph unused(stream, [&] { copy(there, values, stream); });
+  EXPECT_THROW(cuda::Graph(stream, [&] { synchronize(stream); }), Error);
+  Buffer back(DType::f32, {8});
+  copy(back, there, stream);
+  synchronize(stream);
+  EXPECT_EQ(to_doubles(back), Doubles(8, 0.0)) << "and the stream goes on";
 }
 
 // Times are the device's own, of what was given to the stream within a span.

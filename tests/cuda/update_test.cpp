@@ -1,10 +1,13 @@
 // Update rules on a device: what the CPU's optimizer makes of the same parameters.
 #include <array>
+#include <limits>
 
+#include "ingot/ops/loss_sums.h"
 #include "ingot/optim/adam.h"
 #include "ingot/optim/adamw.h"
 #include "ingot/optim/adamw_8bit.h"
 #include "ingot/optim/cuda_update.h"
+#include "ingot/optim/cuda_verdict.h"
 #include "ingot/optim/dynamic_map.h"
 #include "ingot/optim/elementwise_rule.h"
 #include "ingot/optim/lion.h"
@@ -57,8 +60,26 @@ class Twin : protected OnCuda {
     Buffer factor(DType::f32, {1});
     assign(factor, {static_cast<double>(clip)});
     const OnDevice factor_there = put(factor);
-    cuda::update_elementwise(there_, Rule(params, step), step, factor_there, {}, stream);
+    step.factor = factor_there;
+    cuda::update_elementwise(there_, Rule(params, step), step, {}, stream);
     synchronize(stream);
+  }
+
+  void leave_out() {
+    const RuleParams params;
+    Buffer factor(DType::f32, {1});
+    assign(factor, {std::numeric_limits<double>::quiet_NaN()});
+    const OnDevice factor_there = put(factor);
+    RuleStep step{.lr = 0.01, .weight_decay = 0.1, .momentum = 0.9, .t = 3, .average_part = 0.25f};
+    step.factor = factor_there;
+    cuda::update_elementwise(there_, Rule(params, step), step, {}, stream);
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+      const Buffer got = devices_[i].to_host();
+      if (there_.param.g.data == devices_[i].tensor().data)
+        for (double left : to_doubles(got)) ASSERT_EQ(left, 0);
+      else
+        expect_same_bits(got, hosts_[i], fmt::format("tensor {}", i));
+    }
   }
 
   // Squares of weights, gradients and changes, and the product.
@@ -67,7 +88,7 @@ class Twin : protected OnCuda {
     const RuleStep step{.lr = 0.01, .momentum = 0.9, .t = 3, .grad_scale = 0.5f, .wants_totals = true};
     const RangeTotals want = ElementwiseRule<Rule>(params).update(host_, {0, n}, step, {});
     const OnDevice totals = result(DType::f32, {cuda::update_blocks(n), 4});
-    cuda::update_elementwise(there_, Rule(params, step), step, {}, totals, stream);
+    cuda::update_elementwise(there_, Rule(params, step), step, totals, stream);
     const std::vector<double> got = to_doubles(totals.to_host());
     std::array<double, 4> sums{};
     for (size_t i = 0; i < got.size(); ++i) sums[i % 4] += got[i];
@@ -138,6 +159,14 @@ TYPED_TEST(CudaUpdate, RoundsStochasticallyByTheSameNumbers) {
   for (double g : to_doubles(twin.device(1))) ASSERT_EQ(g, 0);
 }
 
+// A factor that is NaN: of everything only the gradient changes, and is zero.
+TYPED_TEST(CudaUpdate, IsLeftOutWhereTheDeviceSaysSo) {
+  for (Weights kind : {Weights::kF32WithCopy, Weights::kTail, Weights::kStochastic}) {
+    Twin<TypeParam> twin(2048, kind, true);
+    twin.leave_out();
+  }
+}
+
 TYPED_TEST(CudaUpdate, AddsUpWhatHappened) {
   for (int64_t n : {1, 33, 2048}) {
     Twin<TypeParam> twin(n, Weights::kF32, false);
@@ -190,7 +219,25 @@ TEST(CudaAdamW8bit, MovesWeightsAndCodesAsTheCpu) {
   EXPECT_LE(apart, different);
 }
 
-TEST(CudaClip, NormOfSeveralTensorsAndItsFactor) {
+Buffer loss_totals(const std::vector<LossTotals>& rows) {
+  Buffer sums(DType::u8, {static_cast<int64_t>(rows.size()), kLossTotalsBytes});
+  std::memcpy(sums.tensor().data, rows.data(), rows.size() * sizeof(LossTotals));
+  return sums;
+}
+
+OnDevice no_verdict(Stream& stream) {
+  Buffer none(DType::u8, {cuda::kStepVerdictBytes});
+  std::memset(none.tensor().data, 0, none.tensor().bytes());
+  return {none, stream};
+}
+
+cuda::StepVerdict read_verdict(const OnDevice& verdict) {
+  cuda::StepVerdict read{};
+  std::memcpy(&read, verdict.to_host().tensor().data, sizeof read);
+  return read;
+}
+
+TEST(CudaVerdict, NormOfSeveralTensorsAndItsFactor) {
   Stream stream = cuda::make_stream();
   const Buffer a = random_tensor(DType::f32, {100003}, 1), b = random_tensor(DType::f32, {4096}, 2);
   const OnDevice a_there(a, stream), b_there(b, stream);
@@ -203,15 +250,42 @@ TEST(CudaClip, NormOfSeveralTensorsAndItsFactor) {
   Buffer table(DType::u8, {3, static_cast<int64_t>(sizeof(cuda::SquareRange))});
   std::memcpy(table.tensor().data, ranges.data(), sizeof ranges);
   const OnDevice table_there(table, stream);
-  for (float limit : {0.0f, 1.0f, 1e6f}) {
+  constexpr double kExpected = 60;  // tokens, of which 10 + 20 are counted
+  for (double limit : {0.0, 1.0, 1e6}) {
     const OnDevice parts(DType::f32, {cuda::kSquareParts}, stream);
-    const OnDevice factor(DType::f32, {1}, stream), norm(DType::f32, {1}, stream);
     cuda::sum_squares(parts, table_there, 100003, stream);
-    cuda::clip_factor(factor, norm, parts, limit, 0.5f, stream);
-    const double length = 0.5 * std::sqrt(squares);
-    EXPECT_NEAR(to_doubles(norm.to_host())[0], length, 1e-5 * length);
-    const double want = limit == 1.0f ? 0.5 / (length + 1e-6) : 0.5;
-    EXPECT_NEAR(to_doubles(factor.to_host())[0], want, 1e-5 * want);
+    const OnDevice sums(loss_totals({{2.5, 10, 1}, {3.5, 20, 2}}), stream), verdict = no_verdict(stream);
+    cuda::judge_step(verdict, parts, sums, kExpected, limit, stream);
+    const double length = 2 * std::sqrt(squares);
+    const cuda::StepVerdict got = read_verdict(verdict);
+    EXPECT_NEAR(got.norm, length, 1e-5 * length);
+    EXPECT_NEAR(got.factor, limit == 1.0 ? 2 / (length + 1e-6) : 2.0, 1e-5);
+    EXPECT_EQ(got.is_bad, 0);
+    std::vector<double> host_parts = to_doubles(parts.to_host());
+    EXPECT_EQ(got.norm, 2 * std::sqrt(cuda::sum_of_parts(host_parts.data())))
+        << "the host's order of the sum";
+  }
+}
+
+// What is not finite, in a loss or a gradient, is kept until somebody has seen it.
+TEST(CudaVerdict, StaysBadOnceItWas) {
+  Stream stream = cuda::make_stream();
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  Buffer fine = zeros(DType::f32, {cuda::kSquareParts}), overflowed = zeros(DType::f32, {cuda::kSquareParts});
+  fine.tensor().as<float>()[3] = 4;
+  overflowed.tensor().as<float>()[7] = std::numeric_limits<float>::infinity();
+  const OnDevice good(fine, stream), bad(overflowed, stream);
+  const OnDevice losses(loss_totals({{1, 4, 0}}), stream), bad_losses(loss_totals({{kNaN, 4, 0}}), stream);
+  for (const auto& [parts, sums] : {std::pair{&bad, &losses}, {&good, &bad_losses}}) {
+    const OnDevice verdict = no_verdict(stream);
+    cuda::judge_step(verdict, good, losses, 4, 1, stream);
+    EXPECT_EQ(read_verdict(verdict).factor, static_cast<float>(1 / (2 + 1e-6)));
+    cuda::judge_step(verdict, *parts, *sums, 4, 1, stream);
+    EXPECT_EQ(read_verdict(verdict).is_bad, 1);
+    cuda::judge_step(verdict, good, losses, 4, 1, stream);
+    EXPECT_EQ(read_verdict(verdict).is_bad, 1);
+    EXPECT_TRUE(std::isnan(read_verdict(verdict).factor));
+    EXPECT_EQ(read_verdict(verdict).norm, 2);
   }
 }
 

@@ -199,11 +199,17 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
 
+struct SimulatedGraph {
+  std::vector<std::function<void()>> work;
+  bool is_spoilt = false;
+};
+
 namespace simulated_cuda {
 
 struct Stream {
   std::deque<std::function<void()>> work;
   uint64_t given = 0, done = 0;  // pieces of it
+  SimulatedGraph* captured = nullptr;
 };
 
 namespace {
@@ -242,6 +248,14 @@ void run_all() {
   for (Stream* stream : streams) run_until(*stream, stream->given);
 }
 
+// Whether a stream is captured, which what is called now spoils.
+bool spoils_capture() {
+  bool any = false;
+  for (Stream* stream : streams)
+    if (stream->captured) any = stream->captured->is_spoilt = true;
+  return any;
+}
+
 void explain_fault(int /*signal*/, siginfo_t* info, void* /*context*/) {
   const auto* at = static_cast<const char*>(info->si_addr);
   for (const auto& [begin, size_bytes] : device_blocks)
@@ -260,6 +274,7 @@ void watch_faults() {
 }  // namespace
 
 void enqueue(Stream* stream, std::function<void()> work) {
+  if (stream->captured) return stream->captured->work.push_back(std::move(work));
   stream->work.push_back(std::move(work));
   ++stream->given;
 }
@@ -275,6 +290,7 @@ struct SimulatedEvent {
 };
 
 cudaError_t cudaMalloc(void** memory, size_t size_bytes) {
+  if (simulated_cuda::spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   simulated_cuda::watch_faults();
   simulated_cuda::run_all();
   void* block = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -319,6 +335,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaM
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
+  if (simulated_cuda::spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   simulated_cuda::run_all();
   return cudaSuccess;
 }
@@ -334,6 +351,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (simulated_cuda::spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   run_until(*stream, stream->given);
   return cudaSuccess;
 }
@@ -354,6 +372,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (simulated_cuda::spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   run_until(*event->stream, event->piece);
   return cudaSuccess;
 }
@@ -361,3 +380,28 @@ cudaError_t cudaEventElapsedTime(float* time_ms, cudaEvent_t, cudaEvent_t) {
   *time_ms = 0;
   return cudaSuccess;
 }
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream->captured) return cudaErrorInvalidValue;
+  stream->captured = new SimulatedGraph;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = std::exchange(stream->captured, nullptr);
+  if (!*graph) return cudaErrorInvalidValue;
+  if (!(*graph)->is_spoilt) return cudaSuccess;
+  cudaGraphDestroy(std::exchange(*graph, nullptr));
+  return cudaErrorStreamCaptureInvalidated;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long) {
+  *ready = new SimulatedGraph(*graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  for (const std::function<void()>& work : graph->work) enqueue(stream, work);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return cudaGraphDestroy(graph); }

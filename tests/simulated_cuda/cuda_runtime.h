@@ -8,7 +8,8 @@
 //
 // A stream does nothing until somebody waits for it: what reads a result too early, or changes host memory
 // that a copy has still to read, is found. Device memory is poisoned at first, and the host cannot touch it
-// but while a stream works.
+// but while a stream works. While a stream is captured into a graph, to wait or allocate is an error, and
+// spoils the graph.
 #pragma once
 
 #include <cstddef>
@@ -100,10 +101,19 @@ T atomicMax(T* place, T value) {
 }
 
 // The part of the runtime that core/cuda_device.cu speaks to.
-enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorInvalidValue = 1 };
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901
+};
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 using cudaStream_t = simulated_cuda::Stream*;
 using cudaEvent_t = struct SimulatedEvent*;
+using cudaGraph_t = struct SimulatedGraph*;
+using cudaGraphExec_t = cudaGraph_t;
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0;
 
 struct cudaDeviceProp {
@@ -138,6 +148,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* time_ms, cudaEvent_t begin, cudaEvent_t end);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
 
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;

@@ -1,0 +1,27 @@
+// CUDA graphs. Defined in builds with CUDA.
+#pragma once
+
+#include <functional>
+
+#include "ingot/core/stream.h"
+
+namespace ingot::cuda {
+
+// Work that is given to a stream again and again as one: the kernels, copies and fills that `give` gave it,
+// with the arguments that they had, on the same memory.
+class Graph {
+ public:
+  // Calls give(), of which nothing runs yet. It must not wait for the device or allocate; what it throws is
+  // passed on.
+  Graph(Stream& stream, const std::function<void()>& give);
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  void launch(Stream& stream) const;
+
+ private:
+  void* graph_ = nullptr;  // ready to run
+};
+
+}  // namespace ingot::cuda

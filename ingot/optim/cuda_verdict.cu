@@ -1,0 +1,62 @@
+#include "ingot/optim/cuda_verdict.h"
+
+#include <limits>
+
+#include "ingot/ops/cuda_kernel.h"
+#include "ingot/ops/loss_sums.h"
+#include "ingot/optim/cuda_update.h"
+
+namespace ingot::cuda {
+namespace {
+
+__device__ __forceinline__ bool is_finite(double x) {
+  return std::fabs(x) <= std::numeric_limits<double>::max();
+}
+
+// One block, a thread for each part.
+__global__ void __launch_bounds__(kSquareParts)
+    judge(StepVerdict* verdict, const float* parts, const LossTotals* sums, int64_t micros,
+          double expected_tokens, double limit) {
+  __shared__ double of_thread[kSquareParts];
+  const unsigned thread = threadIdx.x;
+  of_thread[thread] = static_cast<double>(parts[thread]);
+  __syncthreads();
+  for (unsigned half = kSquareParts / 2; half > 0; half /= 2) {
+    if (thread < half) of_thread[thread] += of_thread[thread + half];
+    __syncthreads();
+  }
+  if (thread != 0) return;
+  double loss = 0;
+  int64_t counted = 0;
+  for (int64_t i = 0; i < micros; ++i) {
+    loss += sums[i].loss;
+    counted += sums[i].counted;
+  }
+  const double correction = expected_tokens / static_cast<double>(counted > 1 ? counted : 1);
+  const double norm = std::sqrt(of_thread[0]) * correction, allowed = limit / (norm + 1e-6);
+  if (!is_finite(loss) || !is_finite(norm)) verdict->is_bad = 1;
+  verdict->norm = norm;
+  verdict->factor = verdict->is_bad
+                        ? std::numeric_limits<float>::quiet_NaN()
+                        : static_cast<float>(correction * (limit > 0 && allowed < 1 ? allowed : 1.0));
+}
+
+}  // namespace
+
+void judge_step(const Tensor& verdict, const Tensor& parts, const Tensor& sums, double expected_tokens,
+                double limit, Stream& stream) {
+  check_tensor(verdict, DType::u8, {kStepVerdictBytes}, "judge_step: verdict");
+  check_tensor(parts, DType::f32, {kSquareParts}, "judge_step: parts");
+  check_tensor(sums, DType::u8, {sums.dim(0), kLossTotalsBytes}, "judge_step: sums");
+  launch({stream, "judge_step", dim3(1), dim3(kSquareParts)}, judge,
+         reinterpret_cast<StepVerdict*>(verdict.as<uint8_t>()), parts.as<float>(),
+         reinterpret_cast<const LossTotals*>(sums.as<uint8_t>()), sums.dim(0), expected_tokens, limit);
+}
+
+double sum_of_parts(double* parts) {
+  for (int64_t half = kSquareParts / 2; half > 0; half /= 2)
+    for (int64_t i = 0; i < half; ++i) parts[i] += parts[i + half];
+  return parts[0];
+}
+
+}  // namespace ingot::cuda

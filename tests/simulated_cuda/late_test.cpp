@@ -1,0 +1,289 @@
+// Steps that a device judges by itself, read one step late: nothing that is reported or kept differs from
+// steps that the host waits for.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "ingot/core/copy.h"
+#include "ingot/core/staging.h"
+#include "ingot/formats/metrics_log.h"
+#include "ingot/train/checkpoint.h"
+#include "tests/train/small_training.h"
+#include "tests/train/training_fixture.h"
+
+namespace ingot {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+RunConfig on_device(const std::vector<std::string>& keys) {
+  std::vector<std::string> all = {"train.device=cuda", "model.context=8", "train.batch_size=2",
+                                  "head.raw_ce_every=0", "optimizer.grad_clip=0.5"};
+  all.insert(all.end(), keys.begin(), keys.end());
+  return small_config(all);
+}
+
+std::vector<char> bytes_of(Trainer& trainer) {
+  Staging staging;
+  std::vector<char> bytes;
+  const auto add = [&](const Tensor& t) {
+    const Tensor host = staging.read(t, trainer.stream());
+    bytes.insert(bytes.end(), static_cast<char*>(host.data), static_cast<char*>(host.data) + host.bytes());
+  };
+  for (const ParamPiece& piece : trainer.params().pieces())
+    for (const Tensor& t : {piece.w, piece.tail, piece.compute, piece.grad})
+      if (t) add(t);
+  for (const Optimizer::State& state : trainer.optimizer().states()) add(state.tensor);
+  return bytes;
+}
+
+void expect_same_step(const StepResult& got, const StepResult& want, int step) {
+  EXPECT_EQ(got.loss, want.loss) << step;
+  EXPECT_EQ(got.top1, want.top1) << step;
+  EXPECT_EQ(got.grad_norm, want.grad_norm) << step;
+  EXPECT_EQ(got.clip, want.clip) << step;
+  EXPECT_EQ(got.tokens, want.tokens) << step;
+  EXPECT_EQ(got.grad_correction, want.grad_correction) << step;
+}
+
+// Of the steps of a batch that grows.
+constexpr int kSteps = 6;
+int64_t micros_of(int step) { return step < 2 ? 1 : 2; }
+StepInputs inputs_of(int step) { return {.lr = 3e-3 / (step + 1)}; }
+
+// Always with the next given before one is read.
+std::vector<StepResult> read_late(SmallTraining& training) {
+  Trainer& trainer = training.trainer;
+  std::vector<StepResult> results;
+  for (int i = 0; i < kSteps; ++i) {
+    trainer.give(training.loader, micros_of(i), inputs_of(i));
+    if (trainer.steps_given() == LateSteps::kUnderWay)
+      results.push_back(*trainer.read_given(training.loader));
+  }
+  while (trainer.steps_given() > 0) results.push_back(*trainer.read_given(training.loader));
+  return results;
+}
+
+// Against steps that are waited for and given kernel by kernel.
+void expect_same_course(const std::vector<std::string>& keys, const std::vector<std::string>& late_keys) {
+  std::vector<std::string> all = keys;
+  all.push_back("train.grad_accum=2");
+  SmallTraining waiting(on_device(all));
+  all.insert(all.end(), late_keys.begin(), late_keys.end());
+  SmallTraining late(on_device(all));
+  const std::vector<StepResult> got = read_late(late);
+  ASSERT_EQ(got.size(), kSteps);
+  for (int i = 0; i < kSteps; ++i) {
+    const StepResult want = waiting.trainer.gradients(waiting.loader, micros_of(i));
+    waiting.trainer.update(want, inputs_of(i));
+    expect_same_step(got[static_cast<size_t>(i)], want, i);
+  }
+  EXPECT_EQ(late.trainer.steps_done(), kSteps);
+  EXPECT_EQ(late.loader.position(), waiting.loader.position());
+  EXPECT_TRUE(bytes_of(late.trainer) == bytes_of(waiting.trainer));
+}
+
+using Keys = std::vector<std::string>;
+class LateVariants : public ::testing::TestWithParam<Keys> {};
+TEST_P(LateVariants, AreTheStepsThatAreWaitedFor) { expect_same_course(GetParam(), {}); }
+INSTANTIATE_TEST_SUITE_P(All, LateVariants,
+                         ::testing::Values(Keys{"model.dropout=0.2", "data.document_mask=true"},
+                                           Keys{"optimizer.kind=lion", "optimizer.grad_clip=0"},
+                                           Keys{"optimizer.kind=adamw8bit", "model.ffn=256"}));
+
+class GraphVariants : public ::testing::TestWithParam<Keys> {};
+TEST_P(GraphVariants, AreTheStepsThatAreGivenKernelByKernel) {
+  expect_same_course(GetParam(), {"train.graph=true"});
+}
+INSTANTIATE_TEST_SUITE_P(All, GraphVariants,
+                         ::testing::Values(Keys{"optimizer.ema=0.9"},
+                                           Keys{"data.document_mask=true", "activations.policy=block"},
+                                           Keys{"precision.compute=bf16", "precision.master=bf16_stochastic",
+                                                "head.kind=recompute"},
+                                           Keys{"model.kv_heads=0", "model.norm=layernorm",
+                                                "model.positions=learned", "model.mlp=gelu_tanh",
+                                                "model.bias=true", "precision.compute=bf16"}));
+
+TEST(Graphs, AreRefusedWhereStepsAreNotAlike) {
+  const auto said = [](Keys keys) {
+    keys.insert(keys.end(), {"train.device=cuda", "train.graph=true"});
+    return refusal(keys);
+  };
+  using ::testing::HasSubstr;
+  EXPECT_EQ(said({}), "");
+  EXPECT_THAT(refusal({"train.graph=true"}), HasSubstr("train.device must be cuda with train.graph = true"));
+  EXPECT_THAT(said({"model.dropout=0.1"}), HasSubstr("model.dropout must be 0"));
+  EXPECT_THAT(said({"guard.spike=skip"}), HasSubstr("guard.spike must be report"));
+  EXPECT_THAT(said({"optimizer.kind=muon"}), HasSubstr("optimizer.kind must be one of"));
+  EXPECT_THAT(said({"train.grad_accum=2", "parallel.dp=2"}), HasSubstr("parallel must be one rank"));
+  EXPECT_THAT(said({"precision.compute=bf16", "precision.fp8=tensorwise"}),
+              HasSubstr("precision.fp8 must be none"));
+  EXPECT_THAT(refusal({"precision.tf32=true"}),
+              HasSubstr("precision.tf32 = true is for train.device = cuda"));
+}
+
+TEST(LateSteps, AreNotForEverything) {
+  const auto can = [](const std::vector<std::string>& keys, const StepInputs& inputs) {
+    return SmallTraining(on_device(keys)).trainer.can_give(inputs);
+  };
+  EXPECT_TRUE(can({}, {}));
+  EXPECT_FALSE(can({}, {.wants_stats = true}));
+  EXPECT_FALSE(can({"head.raw_ce_every=1"}, {}));
+  EXPECT_FALSE(can({"optimizer.kind=adafactor"}, {}));
+  EXPECT_FALSE(can({"precision.compute=bf16", "precision.fp8=tensorwise"}, {}));
+  EXPECT_FALSE(SmallTraining(small_config({"head.raw_ce_every=0"})).trainer.can_give({}));
+}
+
+// A gradient that overflows: the device leaves out its update and the next step's, and all is as before both.
+TEST(LateSteps, ThatAreNotFiniteChangeNothing) {
+  SmallTraining training(on_device({"optimizer.ema=0.9"}));
+  Trainer& trainer = training.trainer;
+  training.steps(2);
+  const std::vector<char> before = bytes_of(trainer);
+  const int64_t position = training.loader.position();
+  Staging staging;
+  const Tensor grad = trainer.params().pieces().back().grad;
+  const Tensor host = staging.read(grad, trainer.stream());
+  host.as<float>()[0] = kNaN;
+  copy(grad, host, trainer.stream());
+  synchronize(trainer.stream());
+  trainer.give(training.loader, 1, {.lr = 1e-3});
+  trainer.give(training.loader, 1, {.lr = 1e-3});
+  EXPECT_EQ(trainer.steps_done(), 4);
+  EXPECT_FALSE(trainer.read_given(training.loader));
+  EXPECT_EQ(trainer.steps_given(), 0u);
+  EXPECT_EQ(trainer.steps_done(), 2);
+  EXPECT_EQ(trainer.optimizer().t(), 2);
+  EXPECT_EQ(training.loader.position(), position);
+  EXPECT_TRUE(bytes_of(trainer) == before);
+  // It was a flaw of memory: what is made again is as if nothing had been.
+  SmallTraining calm(on_device({"optimizer.ema=0.9"}));
+  const StepResult want = calm.steps(3);
+  trainer.give(training.loader, 1, {.lr = 3e-3});
+  expect_same_step(*trainer.read_given(training.loader), want, 3);
+}
+
+// Whole runs, in which the host waits for some steps (stats, checked losses) and not for others.
+class LateRun : public TrainingTest {
+ protected:
+  void SetUp() override {
+    TrainingTest::SetUp();
+    std::string words = read_file(text);
+    for (size_t i = 1; i <= 450; ++i) words[i * words.size() / 451] = 'Z';
+    write_file(text, words);
+  }
+  RunConfig on(Device device) const {
+    RunConfig c = config(DType::f32);
+    c.model = {.layers = 1, .heads = 2, .width = 16, .context = 8, .is_tied = false};
+    c.data.tokenizer = "char";
+    c.train.batch_size = 2;
+    c.train.grad_accum = 1;
+    c.train.steps = 18;
+    c.train.log_every = 5;
+    c.train.stats_every = 7;
+    c.head.raw_ce_every = 11;
+    c.eval.every = 8;
+    c.eval.max_tokens = 32;
+    c.checkpoint.every = 5;
+    c.guard.max_skips = 20;
+    c.train.device = device;
+    return c;
+  }
+  // The lines' kinds and steps in their order, and the losses.
+  struct Told {
+    std::vector<std::string> lines;
+    std::vector<double> losses, tokens, norms;
+  };
+  static Told told(const std::filesystem::path& run) {
+    Told all;
+    for (const MetricsRow& row : read_metrics(run / "metrics.jsonl")) {
+      const std::string step = fmt::format("{}", row.number("step").value_or(-1));
+      std::string event;
+      for (const auto& [key, value] : row.fields)
+        if (key == "event") event = std::get<std::string>(value);
+      const bool is_step = row.number("grad_norm").has_value();
+      all.lines.push_back(fmt::format("{} {}", step,
+                                      is_step                  ? "step"
+                                      : row.number("val_loss") ? "eval"
+                                                               : event));
+      if (!is_step) continue;
+      all.losses.push_back(*row.number("loss"));
+      all.norms.push_back(*row.number("grad_norm"));
+      all.tokens.push_back(*row.number("tokens"));
+    }
+    return all;
+  }
+  void expect_same(const std::string& got, const std::string& want) {
+    const Told a = told(folder / got), b = told(folder / want);
+    EXPECT_EQ(a.lines, b.lines);
+    EXPECT_EQ(a.tokens, b.tokens);
+    ASSERT_EQ(a.losses.size(), b.losses.size());
+    for (size_t i = 0; i < a.losses.size(); ++i) {
+      EXPECT_NEAR(a.losses[i], b.losses[i], 1e-4 * b.losses[i]) << i;
+      EXPECT_NEAR(a.norms[i], b.norms[i], 2e-3 * b.norms[i]) << i;
+    }
+  }
+  // The embedding of Z in the newest checkpoint is NaN.
+  void poison(RunConfig c, const TrainOutcome& outcome, const std::filesystem::path& run) {
+    const auto tokenizer = load_tokenizer(outcome.checkpoint / "tokenizer.json");
+    c.model.vocab = tokenizer->vocab_size();
+    Trainer trainer(c);
+    const TrainerState state = load_checkpoint(outcome.checkpoint, trainer);
+    trainer.params().master(0).as<float>()[encode(*tokenizer, "Z").front() * c.model.width] = kNaN;
+    CheckpointStore store(run / "checkpoints");
+    save_checkpoint(store, trainer, *tokenizer, read_file(outcome.checkpoint / "config.toml"), state);
+  }
+};
+
+TEST_F(LateRun, ReportsEveryStepUnderItsOwnNumber) {
+  for (const Device device : {Device::kCpu, Device::kCuda}) {
+    RunConfig c = on(device);
+    const std::filesystem::path run = folder / (device == Device::kCpu ? "cpu" : "device");
+    c.train.stop_at = 10;
+    EXPECT_EQ(train(c, run).status, TrainOutcome::Status::kStopped);
+    EXPECT_EQ(told(run).losses.size(), 10u);
+    c.train.stop_at = 0;
+    EXPECT_EQ(train(c, run, true).steps, 18);
+  }
+  expect_same("device", "cpu");
+  EXPECT_EQ(told(folder / "device").losses.size(), 18u);
+}
+
+TEST_F(LateRun, FindsWhatIsNotFiniteAndLeavesItOut) {
+  RunConfig c = on(Device::kCpu);
+  c.train.stop_at = 5;
+  const TrainOutcome five = train(c, folder / "cpu");
+  poison(c, five, folder / "cpu");
+  std::string want, warned;  // the CPU's last error; all that the device's runs said
+  for (const char* policy : {"stop", "skip", "rollback"})
+    for (const Device device : {Device::kCpu, Device::kCuda}) {
+      const std::string name = fmt::format("{}-{}", policy, device == Device::kCpu ? "cpu" : "device");
+      std::filesystem::copy(folder / "cpu", folder / name, std::filesystem::copy_options::recursive);
+      RunConfig go_on = on(device);
+      go_on.guard.non_finite = std::string(policy) == "stop"   ? GuardPolicy::kStop
+                               : std::string(policy) == "skip" ? GuardPolicy::kSkip
+                                                               : GuardPolicy::kRollback;
+      said.clear();
+      std::string error;
+      try {
+        train(go_on, folder / name, true);
+      } catch (const Error& thrown) {
+        error = thrown.what();
+      }
+      EXPECT_EQ(error.empty(), std::string(policy) != "stop") << name << ": " << error;
+      if (device == Device::kCpu) {
+        want = error;
+        continue;
+      }
+      EXPECT_EQ(error, want);
+      warned += said;
+    }
+  EXPECT_THAT(warned, ::testing::HasSubstr("are not finite (read one step later); it changed nothing"));
+  for (const std::string policy : {"stop", "skip", "rollback"})
+    expect_same(policy + "-device", policy + "-cpu");
+}
+
+}  // namespace
+}  // namespace ingot
