@@ -225,9 +225,7 @@ void bench_casts(Bench& b) {
 
 void bench_updates(Bench& b) {
   const auto floats = [&](double low) { return b.tensor(DType::f32, {kWeights}, low, 1); };
-  ParamState p;
-  p.param.name = "w";
-  p.param.shape = {kWeights};
+  ParamState p{.param = {.name = "w", .shape = {kWeights}}, .state = {}};
   p.param.w = floats(-1), p.param.g = floats(-1), p.param.compute = b.tensor(DType::bf16, {kWeights});
   p.state = {floats(-1), floats(0)};
   RuleStep step{.lr = 1e-3, .weight_decay = 0.1, .momentum = 0.9, .t = 10};
