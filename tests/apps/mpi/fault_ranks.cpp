@@ -21,33 +21,35 @@ namespace {
 
 std::atomic<bool> is_interrupted{false};
 
-// Sums that are maxima from some moment on.
-class ConfusedReducer : public CommReducer {
+enum class Fault { kNone, kExit, kMismatch };
+
+// From some moment on its sums are maxima, or the end.
+class FaultyReducer : public CommReducer {
  public:
-  ConfusedReducer(Communicator& group, const std::atomic<bool>& is_confused)
-      : CommReducer(group), is_confused_(is_confused) {}
+  FaultyReducer(Communicator& group, const std::atomic<Fault>& fault) : CommReducer(group), fault_(fault) {}
   void sum(std::span<double> values) override {
-    if (is_confused_)
+    if (fault_ == Fault::kExit) std::exit(0);
+    if (fault_ == Fault::kMismatch)
       max(values);
     else
       CommReducer::sum(values);
   }
 
  private:
-  const std::atomic<bool>& is_confused_;
+  const std::atomic<Fault>& fault_;
 };
 
 class FaultyParts : public MeshParts {
  public:
-  FaultyParts(Communicator& world, Mesh& mesh, const std::atomic<bool>& is_confused)
-      : MeshParts(world, mesh), confused_(*mesh.dp, is_confused) {}
+  FaultyParts(Communicator& world, Mesh& mesh, const std::atomic<Fault>& fault)
+      : MeshParts(world, mesh), faulty_(*mesh.dp, fault) {}
   Reducers reducers() override {
     Reducers reducers = MeshParts::reducers();
-    return {reducers.all, confused_, reducers.weights};
+    return {reducers.all, faulty_, reducers.weights};
   }
 
  private:
-  ConfusedReducer confused_;
+  FaultyReducer faulty_;
 };
 
 void run(Communicator& world, Mesh& mesh, const RunConfig& config, const std::string& fault,
@@ -57,17 +59,16 @@ void run(Communicator& world, Mesh& mesh, const RunConfig& config, const std::st
   if (world.rank() == 0) folder = std::make_unique<RunFolder>(out, false);
   world.barrier("run folder");
   if (world.rank() > 0) folder = RunFolder::of_rank(out, world.rank());
-  std::atomic<bool> is_confused = false;
+  std::atomic<Fault> now = Fault::kNone;
   std::thread trouble([&] {
     if (world.rank() != 1) return;
     while (list_checkpoints(out + "/checkpoints").empty())
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    if (fault == "exit") std::exit(0);
-    is_confused = true;
+    now = fault == "exit" ? Fault::kExit : Fault::kMismatch;
   });
   Console quiet([](std::string_view) {}, 0);
   run_training(config, *folder, false, quiet, is_interrupted,
-               std::make_unique<FaultyParts>(world, mesh, is_confused));
+               std::make_unique<FaultyParts>(world, mesh, now));
   trouble.join();
 }
 
