@@ -14,7 +14,8 @@ if IS_TUNING:
 args = runs.arguments(__doc__)
 STEPS = {} if args.full else {"train.steps": 250}  # fewer than other scripts train: twenty-four runs
 MUON = {"roles": ["matrix"], "kind": "muon", "weight_decay": 0.0}
-# Rule -> (learning rate, settings). The rates are the best of --tune.
+# Rule -> (learning rate, settings). SGD's and momentum's rates are the best of three tried on seed 1337, factors of 3
+# apart; the others are customary.
 RULES = {
     "sgd": (1.0, {"optimizer.kind": "sgd", "optimizer.weight_decay": 0.0}),
     "momentum 0.9": (0.3, {"optimizer.kind": "momentum", "optimizer.weight_decay": 0.0}),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The tiny twin of every published recipe (configs/*-tiny.toml), trained to its end: 4 layers, 256 wide, two million tokens.
 
-The first seed only, about two minutes a recipe. --full means nothing here.
+The first seed only, minutes a recipe. --full means nothing here.
 """
 
 import re
