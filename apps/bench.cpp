@@ -22,7 +22,7 @@
 namespace ingot {
 namespace {
 
-struct Arguments {
+struct BenchArguments {
   std::string source;
   std::vector<std::string> overrides;
   int64_t steps = 20;
@@ -69,7 +69,7 @@ void print_text(const StepBench& b) {
     fmt::print("  {:<24} {}\n", name, format_bytes(static_cast<double>(bytes)));
 }
 
-RunConfig configure(const Arguments& arguments) {
+RunConfig configure(const BenchArguments& arguments) {
   if (arguments.steps < 1) fail(ErrorKind::kUsage, "--steps must be at least 1, got {}", arguments.steps);
   ConfigBuilder builder;
   builder.add_source(arguments.source);
@@ -78,14 +78,14 @@ RunConfig configure(const Arguments& arguments) {
   return builder.build();
 }
 
-void bench_step_command(const Arguments& arguments) {
+void bench_step_command(const BenchArguments& arguments) {
   const StepBench result = bench_step(configure(arguments), arguments.steps, !arguments.trace.empty());
   if (!arguments.trace.empty()) write_file(arguments.trace, result.trace);
   arguments.is_json ? print_json(result) : print_text(result);
 }
 
 // A subcommand that times steps of a preset.
-Command* add_preset_command(Command& parent, const char* name, const char* doc, Arguments& arguments) {
+Command* add_preset_command(Command& parent, const char* name, const char* doc, BenchArguments& arguments) {
   Command* command = parent.add_subcommand(name, doc);
   command->add_option("config", arguments.source, "A preset, or a TOML file's path")
       ->type_name("PRESET|FILE.toml")
@@ -113,7 +113,7 @@ void add_head_bench(Command& command) {
 }  // namespace
 
 void add_bench_command(Command& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<BenchArguments>();
   Command* command = app.add_subcommand("bench", "Measure this machine's speed");
   command->require_subcommand();
   Command* ops = command->add_subcommand("ops", "Products and memory-bound ops, each alone");

@@ -14,7 +14,7 @@
 namespace ingot {
 namespace {
 
-struct Arguments {
+struct PrecisionArguments {
   PrecisionBenchOptions options;
   bool is_json = false;
 };
@@ -39,7 +39,7 @@ void print_row(const PrecisionBenchRow& row) {
              format_bytes(static_cast<double>(row.bytes)), row.step_ms);
 }
 
-void bench_precision_command(const Arguments& arguments) {
+void bench_precision_command(const PrecisionArguments& arguments) {
   const PrecisionBenchOptions& o = arguments.options;
   if (o.steps < 1 || o.seeds < 1) fail(ErrorKind::kUsage, "--steps and --seeds must be at least 1");
   if (!arguments.is_json) {
@@ -68,7 +68,7 @@ void bench_precision_command(const Arguments& arguments) {
 }  // namespace
 
 void add_precision_bench(Command& bench) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PrecisionArguments>();
   Command* command = bench.add_subcommand("precision", "A small model in every precision, side by side");
   command->add_option("--data", arguments->options.data, "As in ingot train")->capture_default_str();
   command->add_option("--steps", arguments->options.steps, "Of each run")->capture_default_str();

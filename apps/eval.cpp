@@ -14,13 +14,13 @@
 namespace ingot {
 namespace {
 
-struct Arguments {
+struct EvalArguments {
   std::string checkpoint;
   EvalOptions options;
   bool is_json = false;
 };
 
-void eval(const Arguments& arguments) {
+void eval(const EvalArguments& arguments) {
   const EvalOptions& o = arguments.options;
   if (!o.compute.empty() && o.compute != "f32" && o.compute != "bf16" && o.compute != "f16")
     fail(ErrorKind::kUsage, "--compute must be f32, bf16 or f16, got {}", o.compute);
@@ -43,7 +43,7 @@ void eval(const Arguments& arguments) {
 }  // namespace
 
 void add_eval_command(Command& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<EvalArguments>();
   Command* command = app.add_subcommand("eval", "Loss, bits per byte and top-1 of a checkpoint on text");
   command->add_option("checkpoint", arguments->checkpoint, "A checkpoint's folder, or a run's")->required();
   EvalOptions& o = arguments->options;

@@ -11,12 +11,12 @@
 namespace ingot {
 namespace {
 
-struct Arguments {
+struct GenerateArguments {
   std::string checkpoint;
   GenerateOptions options;
 };
 
-void generate(const Arguments& arguments) {
+void generate(const GenerateArguments& arguments) {
   const GenerateOptions& o = arguments.options;
   if (o.tokens < 1) fail(ErrorKind::kUsage, "--tokens must be at least 1, got {}", o.tokens);
   o.sample.validate();
@@ -30,7 +30,7 @@ void generate(const Arguments& arguments) {
 }  // namespace
 
 void add_generate_command(Command& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<GenerateArguments>();
   GenerateOptions& o = arguments->options;
   Command* command = app.add_subcommand("generate", "Continue a prompt");
   command->add_option("checkpoint", arguments->checkpoint, "A checkpoint's folder, or a run's")->required();

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kPoints = 600;
 
-struct Arguments {
+struct ScheduleArguments {
   std::string source;
   std::vector<std::string> overrides;
   std::string out;
@@ -41,7 +41,7 @@ std::string length_text(const RunConfig& config, const RunPlan& plan) {
   return "";
 }
 
-void draw_schedule(const Arguments& arguments) {
+void draw_schedule(const ScheduleArguments& arguments) {
   ConfigBuilder builder;
   builder.add_source(arguments.source);
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
@@ -57,7 +57,7 @@ void draw_schedule(const Arguments& arguments) {
 }  // namespace
 
 void add_schedule_command(Command& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ScheduleArguments>();
   Command* command = app.add_subcommand("schedule", "Draw learning rate, momentum and batch size of a run");
   command->add_option("config", arguments->source, "A preset, or a TOML file's path")
       ->type_name("PRESET|FILE.toml")

@@ -38,7 +38,7 @@ void stop_on_signals() {
   sigaction(SIGUSR1, &action, nullptr);  // which mpirun passes on to all ranks
 }
 
-struct Arguments {
+struct TrainArguments {
   std::string source;  // preset or file
   std::vector<std::string> data, overrides;
   std::string out;
@@ -46,7 +46,7 @@ struct Arguments {
   bool prints_config = false;
 };
 
-RunConfig configure(const Arguments& arguments) {
+RunConfig configure(const TrainArguments& arguments) {
   ConfigBuilder builder;
   if (!arguments.source.empty()) builder.add_source(arguments.source);
   if (arguments.source.empty() && arguments.is_resume) {
@@ -85,7 +85,7 @@ bool train_on(Communicator& world, Mesh& mesh, const RunConfig& config, std::str
   return true;
 }
 
-void train(const Arguments& arguments) {
+void train(const TrainArguments& arguments) {
   if (arguments.is_resume && arguments.out.empty())
     fail(ErrorKind::kUsage, "--resume needs the run folder: --out DIR");
   const RunConfig config = configure(arguments);
@@ -117,7 +117,7 @@ std::string footer() {
 }  // namespace
 
 void add_train_command(Command& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TrainArguments>();
   Command* command = app.add_subcommand("train", "Train a model");
   command->add_option("config", arguments->source, "A preset, or a TOML file's path")
       ->type_name("PRESET|FILE.toml");

@@ -1,3 +1,17 @@
+# ingot_device_twins(VARIABLE sources...): of those sources the ones that tests/simulated_cuda compiles once more.
+# Where the libraries have CUDA they serve it as they are, but for the files that would ask for cuDNN or NCCL.
+function(ingot_device_twins variable)
+  set(twins "")
+  foreach(source ${ARGN})
+    file(STRINGS ${source} calls_kernels REGEX "constexpr \\(kHasCuda\\)" LIMIT_COUNT 1)
+    file(STRINGS ${source} asks_libraries REGEX "include .*(attention_cudnn|nccl_group)\\.h" LIMIT_COUNT 1)
+    if(calls_kernels AND (asks_libraries OR NOT INGOT_HAS_CUDA))
+      list(APPEND twins ${source})
+    endif()
+  endforeach()
+  set(${variable} ${twins} PARENT_SCOPE)
+endfunction()
+
 # ingot_library(NAME [DEPENDS folders...] [LINK_PUBLIC libs...] [LINK_PRIVATE libs...])
 # The static library of the folder ingot/NAME, as target ingot_NAME and ingot::NAME.
 function(ingot_library name)
@@ -15,6 +29,12 @@ function(ingot_library name)
   add_library(ingot_${name} STATIC ${sources})
   add_library(ingot::${name} ALIAS ingot_${name})
   set_target_properties(ingot_${name} PROPERTIES EXPORT_NAME ${name})
+  # Files of ops use the same names for different things; those of comm are linked one by one.
+  if(NOT name MATCHES "^(comm|ops)$")
+    set_target_properties(ingot_${name} PROPERTIES UNITY_BUILD ${INGOT_UNITY})
+    ingot_device_twins(twins ${sources})
+    set_source_files_properties(${twins} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
   target_include_directories(ingot_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
   list(TRANSFORM arg_DEPENDS PREPEND ingot_)

@@ -22,6 +22,9 @@ int num_threads();
 // REQUIRES: n >= 1. Not while a parallel_for runs.
 void set_num_threads(int n);
 
+// Elements of cheap work that a thread takes at least.
+inline constexpr int64_t kGrain = 1 << 14;
+
 // Range i of n elements cut into `parts` nearly equal contiguous ranges.
 struct Range {
   int64_t begin, end;

@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
 
-std::string dump(const ordered_json& value) {
+std::string pretty(const ordered_json& value) {
   return value.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -251,7 +251,7 @@ std::string hf_config_text(const HfModelConfig& c) {
     INGOT_CHECK(own.is_object(), "hf_config_text: own_json must be a JSON object");
     out["ingot"] = own;
   }
-  return dump(out);
+  return pretty(out);
 }
 
 HfModelConfig parse_hf_config(std::string_view text, const std::string& label) {
@@ -280,7 +280,7 @@ std::string hf_generation_config_text(const HfModelConfig& config) {
   if (config.bos_id) out["bos_token_id"] = *config.bos_id;
   if (config.eos_id) out["eos_token_id"] = *config.eos_id;
   if (config.eos_id) out["pad_token_id"] = *config.eos_id;
-  return dump(out);
+  return pretty(out);
 }
 
 std::string hf_tokenizer_config_text(const HfTokenizerConfig& config) {
@@ -289,9 +289,9 @@ std::string hf_tokenizer_config_text(const HfTokenizerConfig& config) {
   out["clean_up_tokenization_spaces"] = false;
   if (config.context > 0) out["model_max_length"] = config.context;
   out["tokenizer_class"] = "PreTrainedTokenizerFast";
-  return dump(out);
+  return pretty(out);
 }
 
-std::string hf_special_tokens_map_text(const HfTokenizerConfig& config) { return dump(tokens_of(config)); }
+std::string hf_special_tokens_map_text(const HfTokenizerConfig& config) { return pretty(tokens_of(config)); }
 
 }  // namespace ingot

@@ -52,7 +52,7 @@ std::string name_fault(std::string_view name) {
   return "";
 }
 
-std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string compact(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 [[noreturn]] void refuse(const std::string& label, const std::string& what) {
   fail(ErrorKind::kData, "{}: {}; use another checkpoint", label, what);
@@ -176,8 +176,8 @@ std::string manifest_text(const Manifest& manifest) {
     INGOT_CHECK(!number || std::isfinite(*number), "manifest_text: metadata {} is not finite", key);
     std::visit([&, &k = key](const auto& v) { metadata[k] = v; }, value);
   }
-  std::string body =
-      fmt::format("{{\n\"format\": {},\n\"metadata\": {},\n\"files\": [", dump(kFormat), dump(metadata));
+  std::string body = fmt::format("{{\n\"format\": {},\n\"metadata\": {},\n\"files\": [", compact(kFormat),
+                                 compact(metadata));
   const ManifestFile* previous = nullptr;
   for (const ManifestFile& file : manifest.files) {
     const std::string fault = name_fault(file.name);
@@ -185,7 +185,7 @@ std::string manifest_text(const Manifest& manifest) {
     INGOT_CHECK(!previous || previous->name < file.name,
                 "manifest_text: file {} is given twice or out of order", file.name);
     body += fmt::format("{}\n{{\"name\": {}, \"size_bytes\": {}, \"xxh3_64\": \"{}\"}}", previous ? "," : "",
-                        dump(file.name), file.size_bytes, hex(file.xxh3_64));
+                        compact(file.name), file.size_bytes, hex(file.xxh3_64));
     previous = &file;
   }
   body += "\n],\n";

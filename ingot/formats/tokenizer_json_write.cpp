@@ -11,7 +11,7 @@ namespace ingot {
 namespace {
 
 // A JSON string of UTF-8 text.
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') {
@@ -41,7 +41,7 @@ std::string vocab_object(const TokenizerSpec& spec) {
   std::sort(entries.begin(), entries.end());
   std::string out = "{";
   for (const auto& [id, text] : entries)
-    fmt::format_to(std::back_inserter(out), "{}{}:{}", out.size() > 1 ? "," : "", quoted(text), id);
+    fmt::format_to(std::back_inserter(out), "{}{}:{}", out.size() > 1 ? "," : "", json_string(text), id);
   return out + "}";
 }
 
@@ -57,14 +57,14 @@ std::string pre_tokenizer(const TokenizerSpec& spec, bool is_gpt2_pattern) {
   if (is_gpt2_pattern || spec.pattern.empty()) return byte_level(is_gpt2_pattern);
   return fmt::format(R"({{"type":"Sequence","pretokenizers":[{{"type":"Split","pattern":{{"Regex":{}}},)"
                      R"("behavior":"Isolated","invert":false}},{}]}})",
-                     quoted(spec.pattern), byte_level(false));
+                     json_string(spec.pattern), byte_level(false));
 }
 
 std::string added_token(const AddedToken& token) {
   return fmt::format(
       R"({{"id":{},"content":{},"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,)"
       R"("special":{}}})",
-      token.id, quoted(token.content), bool_name(token.is_special));
+      token.id, json_string(token.content), bool_name(token.is_special));
 }
 
 }  // namespace
@@ -83,7 +83,7 @@ std::string write_tokenizer_json(const TokenizerSpec& spec, bool is_gpt2_pattern
   for (size_t i = 0; i < spec.merges.size(); ++i) {
     const TokenizerMerge& merge = spec.merges[i];
     const std::string pair = spelling(spec, merge.left) + ' ' + spelling(spec, merge.right);
-    fmt::format_to(std::back_inserter(out), "{}{}", i ? "," : "", quoted(pair));
+    fmt::format_to(std::back_inserter(out), "{}{}", i ? "," : "", json_string(pair));
   }
   return out + "]}}\n";
 }
@@ -103,8 +103,8 @@ std::string write_tokenizer_config_json(const TokenizerSpec& spec, const std::st
     added += fmt::format(
         R"({}"{}":{{"content":{},"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,)"
         R"("special":{}}})",
-        added.empty() ? "" : ",", token.id, quoted(token.content), bool_name(token.is_special));
-  const std::string token = end_of_text.empty() ? "null" : quoted(end_of_text);
+        added.empty() ? "" : ",", token.id, json_string(token.content), bool_name(token.is_special));
+  const std::string token = end_of_text.empty() ? "null" : json_string(end_of_text);
   return fmt::format(
       R"({{"tokenizer_class":"PreTrainedTokenizerFast","added_tokens_decoder":{{{}}},"bos_token":{},)"
       R"("eos_token":{},"unk_token":{},"clean_up_tokenization_spaces":false,"add_prefix_space":false}})"
@@ -114,7 +114,7 @@ std::string write_tokenizer_config_json(const TokenizerSpec& spec, const std::st
 
 std::string write_special_tokens_map_json(const std::string& end_of_text) {
   if (end_of_text.empty()) return "{}\n";
-  const std::string token = quoted(end_of_text);
+  const std::string token = json_string(end_of_text);
   return fmt::format(R"({{"bos_token":{},"eos_token":{},"unk_token":{}}})"
                      "\n",
                      token, token, token);

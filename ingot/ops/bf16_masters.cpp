@@ -29,7 +29,7 @@ void expand_masters(const Tensor& numbers, const Tensor& w, const Tensor& tail,
   if constexpr (kHasCuda) {
     if (w.device == Device::kCuda) return cuda::expand_masters(numbers, w, tail, stream);
   }
-  parallel_for(w.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
+  parallel_for(w.elements(), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const bf16 high = w.as<bf16>()[i];
       numbers.as<float>()[i] = tail ? join_tail(high, tail.as<uint16_t>()[i]) : static_cast<float>(high);
@@ -43,7 +43,7 @@ void collapse_masters(const Tensor& w, const Tensor& tail, const Tensor& numbers
   if constexpr (kHasCuda) {
     if (w.device == Device::kCuda) return cuda::collapse_masters(w, tail, numbers, stream);
   }
-  parallel_for(w.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
+  parallel_for(w.elements(), kGrain, [&](int64_t begin, int64_t end) {
     float* x = numbers.as<float>();
     for (int64_t i = begin; i < end; ++i)
       if (tail)

@@ -22,7 +22,7 @@ struct AddBias {
 };
 
 template <int W, typename T>
-struct Rows {
+struct BiasRows {
   const T* dy;
   int64_t C;
 
@@ -51,7 +51,7 @@ void bias_backward(const Tensor& db, const Tensor& dy, const Tensor& scratch, St
     using T = decltype(value);
     with_width<T>(allows_wide(C, dy), [&](auto width) {
       constexpr int W = decltype(width)::value;
-      launch_sum_columns<W>(db, row_scratch(scratch, 1, C, op), N, op, stream, Rows<W, T>{dy.as<T>(), C});
+      launch_sum_columns<W>(db, row_scratch(scratch, 1, C, op), N, op, stream, BiasRows<W, T>{dy.as<T>(), C});
     });
   });
 }

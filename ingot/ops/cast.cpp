@@ -39,7 +39,7 @@ void cast(const Tensor& to, const Tensor& from, Stream& stream) {
   }
   INGOT_DISPATCH(from.dtype, From, {
     INGOT_DISPATCH(to.dtype, To, {
-      parallel_for(to.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
+      parallel_for(to.elements(), kGrain, [&](int64_t begin, int64_t end) {
         convert(to.as<To>() + begin, from.as<From>() + begin, end - begin);
       });
     });

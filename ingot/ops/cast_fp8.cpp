@@ -11,8 +11,7 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements a thread takes at least
-constexpr int64_t kBlock = 4096;     // elements whose counts fit in 32 bits, and that stay in the first cache
+constexpr int64_t kBlock = 4096;  // elements whose counts fit in 32 bits, and that stay in the first cache
 
 // Calls f with a value of the format's type.
 template <typename F>

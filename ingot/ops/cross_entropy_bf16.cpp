@@ -38,7 +38,7 @@ float row_loss(bf16* d, float* x, int64_t target, const CrossEntropyConfig& conf
 void round_to_bf16(const Tensor& x, Stream& stream) {
   const Span span(stream.trace, "loss");
   check_tensor(x, DType::f32, x.shape, "round_to_bf16: x");
-  parallel_for(x.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
+  parallel_for(x.elements(), kGrain, [&](int64_t begin, int64_t end) {
     float* part = x.as<float>() + begin;
     vec::for_each(end - begin, [&](auto load, auto store) { store(part, rounded(load(part))); });
   });

@@ -20,7 +20,7 @@ void kahan_add(const Tensor& sum, const Tensor& lost, const Tensor& x, Stream& s
   }
   float *s = sum.as<float>(), *l = lost.as<float>();
   const float* terms = x.as<float>();
-  parallel_for(sum.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
+  parallel_for(sum.elements(), kGrain, [&](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) {
       const float y = terms[i] - l[i], total = s[i] + y;

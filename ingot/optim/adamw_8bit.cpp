@@ -134,7 +134,7 @@ void AdamW8bit::measure(const ParamState& p, const RuleStep& step, const SharedN
   const Maps maps{signed_map_.data(), unsigned_map_.data()};
   float* most = numbers[0].as<float>();
   const int64_t blocks = numbers[0].elements() / 2;
-  parallel_for(p.param.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
+  parallel_for(p.param.elements(), kGrain, [&](int64_t begin, int64_t end) {
     for_each_block(p.param, begin, end - begin, [&](int64_t j, int64_t block, int64_t n) {
       const int64_t i = begin + j;
       const BlockState state{p.state[0].as<uint8_t>() + i, p.state[1].as<uint8_t>() + i,

@@ -45,7 +45,7 @@ void reduce_variance(float* o, float* second, float* scale, const MuonPart& part
   }
   const auto back = static_cast<float>(after > 0 ? std::sqrt(before / after) : 0.0);
   const int64_t C = part.columns;
-  parallel_for(part.rows, std::max<int64_t>(1, (1 << 14) / C), [&](int64_t begin, int64_t end) {
+  parallel_for(part.rows, std::max<int64_t>(1, kGrain / C), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float* row = o + r * C;
       if (part.is_wide()) {
@@ -68,7 +68,7 @@ void widen(float* to, const bf16* from, int64_t n) {
 void multiply(const Tensor& x, float factor) {
   if (factor == 1) return;
   float* numbers = x.as<float>();
-  parallel_for(x.elements(), 1 << 14, [=](int64_t begin, int64_t end) {
+  parallel_for(x.elements(), kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) numbers[i] *= factor;
   });
@@ -113,7 +113,7 @@ void Muon::move_momentum(const ParamState& p, const RuleStep& step, const Tensor
   float *m = p.state[0].as<float>(), *u = direction.as<float>();
   const auto mu = static_cast<float>(step.momentum);
   const float of_m = params_.has_nesterov ? mu : 1.0f;
-  parallel_for(p.param.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
+  parallel_for(p.param.elements(), kGrain, [&](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) {
       const float gradient = g[i] * scale;

@@ -14,8 +14,6 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;
-
 // Memory of an iteration on x (R, C); S is the smaller of R and C.
 struct Iterates {
   Tensor x;         // (R, C) in the iteration's dtype; f32: absent, it is the result's place

@@ -10,8 +10,6 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements a thread takes at least
-
 // payload = T(grad + residual), and residual what that rounding took away.
 template <typename T>
 void round_with_feedback(const Tensor& payload, const Tensor& grad, const Tensor& residual) {

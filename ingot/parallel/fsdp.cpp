@@ -9,8 +9,6 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements a thread takes at least
-
 int64_t shard_of(int64_t elements, int ranks) {
   const int64_t pieces = (elements + ParamList::kAlign - 1) / ParamList::kAlign;
   return (pieces + ranks - 1) / ranks * ParamList::kAlign;

@@ -11,8 +11,6 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements a thread takes at least
-
 int64_t elements_of(std::span<const Box> boxes) {
   int64_t total = 0;
   for (const Box& box : boxes) total += box.elements();

@@ -12,8 +12,8 @@ namespace ingot {
 namespace {
 
 using nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // A config.json that transformers wrote (tests/golden/formats/make_formats.py).
 json golden(const std::string& name) {
@@ -21,7 +21,7 @@ json golden(const std::string& name) {
 }
 HfModelConfig parsed(const json& config) { return parse_hf_config(config.dump(), "x/config.json"); }
 
-std::string refusal(const std::string& text) {
+std::string config_refusal(const std::string& text) {
   try {
     parse_hf_config(text, "x/config.json");
     return "accepted";
@@ -34,7 +34,7 @@ std::string refusal(const std::string& text) {
 // The error after the key has got this value.
 std::string refusal_with(json config, const std::string& key, const json& value) {
   config[key] = value;
-  return refusal(config.dump());
+  return config_refusal(config.dump());
 }
 
 HfModelConfig gpt2() {
@@ -150,13 +150,13 @@ TEST(HfConfig, WriterRefusesMistakes) {
 
 TEST(HfConfig, RefusesWhatItCannotMeanAndSaysWhy) {
   const json g = golden("hf_gpt2.json"), l = golden("hf_llama.json");
-  EXPECT_THAT(refusal(""), HasSubstr("not JSON"));
-  EXPECT_THAT(refusal("{\"a\":\"\xff\"}"), HasSubstr("not JSON"));
-  EXPECT_THAT(refusal("[]"), HasSubstr("no JSON object"));
-  EXPECT_THAT(refusal(std::string(100'000, '[')), HasSubstr("not JSON"));
-  EXPECT_THAT(refusal(R"({"n_head":1,"n_head":2})"), HasSubstr("\"n_head\" is given twice"));
-  EXPECT_THAT(refusal(std::string((4 << 20) + 1, ' ')), HasSubstr("too many"));
-  EXPECT_THAT(refusal("{}"), HasSubstr("model_type \"\" is not supported"));
+  EXPECT_THAT(config_refusal(""), HasSubstr("not JSON"));
+  EXPECT_THAT(config_refusal("{\"a\":\"\xff\"}"), HasSubstr("not JSON"));
+  EXPECT_THAT(config_refusal("[]"), HasSubstr("no JSON object"));
+  EXPECT_THAT(config_refusal(std::string(100'000, '[')), HasSubstr("not JSON"));
+  EXPECT_THAT(config_refusal(R"({"n_head":1,"n_head":2})"), HasSubstr("\"n_head\" is given twice"));
+  EXPECT_THAT(config_refusal(std::string((4 << 20) + 1, ' ')), HasSubstr("too many"));
+  EXPECT_THAT(config_refusal("{}"), HasSubstr("model_type \"\" is not supported"));
   EXPECT_THAT(refusal_with(g, "model_type", "bert"), AllOf(HasSubstr("\"bert\""), HasSubstr("gpt2, llama")));
   EXPECT_THAT(refusal_with(g, "model_type", 7), HasSubstr("model_type must be a string, got 7"));
   EXPECT_THAT(refusal_with(g, "vocab_size", nullptr), HasSubstr("\"vocab_size\" is missing"));

@@ -7,8 +7,8 @@
 namespace ingot {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 Report full() {
   Report report;
@@ -44,7 +44,7 @@ bool is_balanced(const std::string& html) {
 
 TEST(HtmlReport, HoldsEveryPartEscaped) {
   const std::string html = render_html(full());
-  EXPECT_THAT(html, testing::StartsWith("<!DOCTYPE html>"));
+  EXPECT_THAT(html, ::testing::StartsWith("<!DOCTYPE html>"));
   EXPECT_TRUE(is_balanced(html));
   for (const char* text :
        {"<title>run &lt;1&gt;</title>", "LLaMA &amp; co", "1.234", "<svg", "<b>Once</b> upon &lt;script&gt;",

@@ -17,9 +17,9 @@ namespace ingot {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class ManifestTest : public testing::Test {
+class ManifestTest : public ::testing::Test {
  protected:
   ManifestTest() {
     fs::create_directories(folder_);
@@ -50,7 +50,7 @@ std::string sealed(const std::string& body) {
   return fmt::format("{}\"self_xxh3_64\": \"{:016x}\"}}\n", body, XXH3_64bits(body.data(), body.size()));
 }
 
-std::string refusal(const std::string& text) {
+std::string manifest_refusal(const std::string& text) {
   try {
     parse_manifest(text, "x/MANIFEST.json");
     return "accepted";
@@ -132,15 +132,15 @@ TEST_F(ManifestTest, AMissingOrForeignManifestIsNamed) {
 TEST_F(ManifestTest, EveryBitAndEveryLengthOfTheManifestIsGuarded) {
   write_manifest(folder_, metadata_);
   const std::string good = read_file(folder_ / kManifestName);
-  EXPECT_EQ(refusal(good), "accepted");
+  EXPECT_EQ(manifest_refusal(good), "accepted");
   for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
     std::string text = good;
     text[bit / 8] = static_cast<char>(text[bit / 8] ^ (1 << (bit % 8)));
-    ASSERT_NE(refusal(text), "accepted") << "bit " << bit;
+    ASSERT_NE(manifest_refusal(text), "accepted") << "bit " << bit;
   }
-  for (size_t n = 0; n < good.size(); ++n) ASSERT_NE(refusal(good.substr(0, n)), "accepted") << n;
-  EXPECT_NE(refusal(good + "\n"), "accepted");
-  EXPECT_NE(refusal("\n" + good), "accepted");
+  for (size_t n = 0; n < good.size(); ++n) ASSERT_NE(manifest_refusal(good.substr(0, n)), "accepted") << n;
+  EXPECT_NE(manifest_refusal(good + "\n"), "accepted");
+  EXPECT_NE(manifest_refusal("\n" + good), "accepted");
 }
 
 TEST_F(ManifestTest, EveryDamageToAFileIsFound) {
@@ -153,12 +153,12 @@ TEST_F(ManifestTest, EveryDamageToAFileIsFound) {
       const size_t bit = random() % (8 * good.size());
       text[bit / 8] = static_cast<char>(text[bit / 8] ^ (1 << (bit % 8)));
       put(name, text);
-      ASSERT_THAT(problems(), testing::StartsWith(name + " has hash ")) << bit;
+      ASSERT_THAT(problems(), ::testing::StartsWith(name + " has hash ")) << bit;
     }
     for (size_t n = 0; n < good.size(); n += 1 + good.size() / 300) {
       put(name, good.substr(0, n));
-      ASSERT_THAT(problems(), testing::StartsWith(fmt::format("{} has {} bytes, the manifest says {}", name,
-                                                              n, good.size())));
+      ASSERT_THAT(problems(), ::testing::StartsWith(fmt::format("{} has {} bytes, the manifest says {}", name,
+                                                                n, good.size())));
     }
     put(name, good);
     ASSERT_EQ(problems(), "");
@@ -172,38 +172,42 @@ TEST(Manifest, HostileButSealedTextIsRefused) {
     return with_file(
         fmt::format(R"({{"name": "{}", "size_bytes": 1, "xxh3_64": "0123456789abcdef"}})", name));
   };
-  EXPECT_EQ(refusal(named("ok")), "accepted");
-  EXPECT_EQ(refusal(sealed(head + "\n],\n")), "accepted");
+  EXPECT_EQ(manifest_refusal(named("ok")), "accepted");
+  EXPECT_EQ(manifest_refusal(sealed(head + "\n],\n")), "accepted");
   for (const char* name :
        {"", ".", "..", "../x", "/etc/passwd", "a/b", "MANIFEST.json", "a\\nb", "a\\u0000b", "\\u001b"})
-    EXPECT_THAT(refusal(named(name)), HasSubstr("file name")) << name;
-  EXPECT_THAT(refusal(named(std::string(256, 'n'))), HasSubstr("longer than 255"));
+    EXPECT_THAT(manifest_refusal(named(name)), HasSubstr("file name")) << name;
+  EXPECT_THAT(manifest_refusal(named(std::string(256, 'n'))), HasSubstr("longer than 255"));
 
   const std::string a = R"({"name": "a", "size_bytes": 1, "xxh3_64": "0123456789abcdef"})";
-  EXPECT_THAT(refusal(with_file(a + ",\n" + a)), HasSubstr("given twice"));
-  EXPECT_THAT(refusal(with_file(R"({"name": "a", "size_bytes": -1, "xxh3_64": "0123456789abcdef"})")),
-              HasSubstr("wrong type"));
-  EXPECT_THAT(refusal(with_file(R"({"name": "a", "size_bytes": 1e3, "xxh3_64": "0123456789abcdef"})")),
-              HasSubstr("wrong type"));
-  EXPECT_THAT(refusal(with_file(R"({"name": "a", "size_bytes": 1, "xxh3_64": "0123456789ABCDEF"})")),
+  EXPECT_THAT(manifest_refusal(with_file(a + ",\n" + a)), HasSubstr("given twice"));
+  EXPECT_THAT(
+      manifest_refusal(with_file(R"({"name": "a", "size_bytes": -1, "xxh3_64": "0123456789abcdef"})")),
+      HasSubstr("wrong type"));
+  EXPECT_THAT(
+      manifest_refusal(with_file(R"({"name": "a", "size_bytes": 1e3, "xxh3_64": "0123456789abcdef"})")),
+      HasSubstr("wrong type"));
+  EXPECT_THAT(manifest_refusal(with_file(R"({"name": "a", "size_bytes": 1, "xxh3_64": "0123456789ABCDEF"})")),
               HasSubstr("16 hex digits"));
-  EXPECT_THAT(refusal(with_file(R"({"name": "a", "size_bytes": 1})")), HasSubstr("xxh3_64 is missing"));
-  EXPECT_THAT(refusal(with_file("7")), HasSubstr("no object"));
+  EXPECT_THAT(manifest_refusal(with_file(R"({"name": "a", "size_bytes": 1})")),
+              HasSubstr("xxh3_64 is missing"));
+  EXPECT_THAT(manifest_refusal(with_file("7")), HasSubstr("no object"));
   // Right in meaning, but not the canonical text: a second key of the same name, an unknown key, other
   // spacing.
-  EXPECT_THAT(
-      refusal(with_file(R"({"name": "a", "name": "a", "size_bytes": 1, "xxh3_64": "0123456789abcdef"})")),
-      HasSubstr("not as Ingot writes it"));
-  EXPECT_THAT(refusal(with_file(R"({"name": "a", "size_bytes": 1, "x": 1, "xxh3_64": "0123456789abcdef"})")),
+  EXPECT_THAT(manifest_refusal(
+                  with_file(R"({"name": "a", "name": "a", "size_bytes": 1, "xxh3_64": "0123456789abcdef"})")),
               HasSubstr("not as Ingot writes it"));
-  EXPECT_THAT(refusal(sealed(head + "],\n")), HasSubstr("not as Ingot writes it"));
+  EXPECT_THAT(
+      manifest_refusal(with_file(R"({"name": "a", "size_bytes": 1, "x": 1, "xxh3_64": "0123456789abcdef"})")),
+      HasSubstr("not as Ingot writes it"));
+  EXPECT_THAT(manifest_refusal(sealed(head + "],\n")), HasSubstr("not as Ingot writes it"));
 
-  EXPECT_THAT(refusal(sealed("{\n\"format\": \"other\",\n\"metadata\": {},\n\"files\": [\n],\n")),
+  EXPECT_THAT(manifest_refusal(sealed("{\n\"format\": \"other\",\n\"metadata\": {},\n\"files\": [\n],\n")),
               HasSubstr("format"));
-  EXPECT_THAT(refusal(sealed("[" + std::string(100'000, '['))), HasSubstr("not an object"));
-  EXPECT_THAT(refusal(sealed("")), HasSubstr("not an object"));
-  EXPECT_THAT(refusal(""), HasSubstr("too few"));
-  EXPECT_THAT(refusal(std::string((16 << 20) + 1, ' ')), HasSubstr("too many"));
+  EXPECT_THAT(manifest_refusal(sealed("[" + std::string(100'000, '['))), HasSubstr("not an object"));
+  EXPECT_THAT(manifest_refusal(sealed("")), HasSubstr("not an object"));
+  EXPECT_THAT(manifest_refusal(""), HasSubstr("too few"));
+  EXPECT_THAT(manifest_refusal(std::string((16 << 20) + 1, ' ')), HasSubstr("too many"));
 }
 
 TEST(Manifest, MistakesOfTheWriterAreRefused) {
@@ -211,7 +215,8 @@ TEST(Manifest, MistakesOfTheWriterAreRefused) {
   EXPECT_THROW(text_of({{"a/b", 1, 1}}), Error);
   EXPECT_THROW(text_of({{"a", 1, 1}, {"a", 1, 1}}), Error);
   EXPECT_THROW(manifest_text({{{"loss", std::nan("")}}, {}}), Error);
-  EXPECT_EQ(refusal(manifest_text({{{"text", "bytes \xff"}}, {{"name \xc3\xa9", 1, 1}}})), "accepted");
+  EXPECT_EQ(manifest_refusal(manifest_text({{{"text", "bytes \xff"}}, {{"name \xc3\xa9", 1, 1}}})),
+            "accepted");
 }
 
 }  // namespace

@@ -18,10 +18,10 @@ namespace ingot {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-class MetricsLogTest : public testing::Test {
+class MetricsLogTest : public ::testing::Test {
  protected:
   MetricsLogTest() { fs::create_directories(folder_); }
   ~MetricsLogTest() override { fs::remove_all(folder_); }
@@ -37,7 +37,7 @@ TEST_F(MetricsLogTest, WritesOneObjectPerLineInTheGivenOrder) {
   EXPECT_EQ(read_file(path_), R"({"step":1,"loss":2.5,"is_best":true,"note":"a\"b\n"})"
                               "\n");
   log.write({{"step", int64_t{2}}});
-  EXPECT_THAT(read_file(path_), testing::EndsWith("\n{\"step\":2}\n"));
+  EXPECT_THAT(read_file(path_), ::testing::EndsWith("\n{\"step\":2}\n"));
 }
 
 TEST_F(MetricsLogTest, NumbersComeBackExactly) {
@@ -79,7 +79,7 @@ TEST_F(MetricsLogTest, AResumedRunHasNoStepTwice) {
   for (size_t i = 0; i < curve.x.size(); ++i) EXPECT_EQ(curve.x[i], static_cast<double>(i + 1));
   EXPECT_EQ(curve.y[19], 0.05);
   EXPECT_EQ(curve.y[20], 0.5);
-  EXPECT_THAT(read_file(path_), testing::StartsWith("{\"run\":\"first\"}\n"));
+  EXPECT_THAT(read_file(path_), ::testing::StartsWith("{\"run\":\"first\"}\n"));
 }
 
 TEST_F(MetricsLogTest, ATornLastLineIsCutOffOnOpeningAndPassedOverByTheReader) {

@@ -11,9 +11,9 @@ namespace ingot {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class SafetensorsRangesTest : public testing::Test {
+class SafetensorsRangesTest : public ::testing::Test {
  protected:
   SafetensorsRangesTest() {
     fs::create_directories(folder_);

@@ -17,13 +17,13 @@ namespace ingot {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 const fs::path kGolden = fs::path(INGOT_TEST_DATA) / "formats" / "mixed.safetensors";
 
-class SafetensorsTest : public testing::Test {
+class SafetensorsTest : public ::testing::Test {
  protected:
   SafetensorsTest() { fs::create_directories(folder_); }
   ~SafetensorsTest() override { fs::remove_all(folder_); }
@@ -46,7 +46,7 @@ std::string file_with_length(uint64_t header_bytes, const std::string& rest) {
 }
 
 // The error's text, or "accepted".
-std::string refusal(const std::string& file) {
+std::string file_refusal(const std::string& file) {
   try {
     const SafetensorsFile parsed(as_span(file), "x.safetensors");
     return "accepted";
@@ -169,19 +169,20 @@ TEST_F(SafetensorsTest, WritingThatFailsIsADiskErrorThatNamesThePathAndLeavesNoF
 }
 
 TEST(Safetensors, AcceptsWhatTheFormatAllows) {
-  EXPECT_EQ(refusal(file_of("{}", 0)), "accepted");
-  EXPECT_EQ(refusal(file_of("{}      ", 0)), "accepted");
-  EXPECT_EQ(refusal(file_of(R"({"__metadata__":{}})", 0)), "accepted");
-  EXPECT_EQ(refusal(file_of(R"({"a":{"shape":[],"data_offsets":[0,8],"dtype":"F64"}})", 8)), "accepted");
-  EXPECT_EQ(refusal(file_of(R"({"a":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}})", 3)), "accepted");
-  EXPECT_EQ(refusal(file_of(R"({"a":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}})", 1)), "accepted");
+  EXPECT_EQ(file_refusal(file_of("{}", 0)), "accepted");
+  EXPECT_EQ(file_refusal(file_of("{}      ", 0)), "accepted");
+  EXPECT_EQ(file_refusal(file_of(R"({"__metadata__":{}})", 0)), "accepted");
+  EXPECT_EQ(file_refusal(file_of(R"({"a":{"shape":[],"data_offsets":[0,8],"dtype":"F64"}})", 8)), "accepted");
+  EXPECT_EQ(file_refusal(file_of(R"({"a":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}})", 3)),
+            "accepted");
+  EXPECT_EQ(file_refusal(file_of(R"({"a":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}})", 1)), "accepted");
   // Empty tensors share an offset: between tensors, at both ends.
-  EXPECT_EQ(refusal(file_of(R"({"e":{"dtype":"U8","shape":[0],"data_offsets":[1,1]},)"
-                            R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
-                            R"("f":{"dtype":"U8","shape":[0,7],"data_offsets":[1,1]},)"
-                            R"("g":{"dtype":"U8","shape":[0],"data_offsets":[2,2]},)"
-                            R"("b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
-                            2)),
+  EXPECT_EQ(file_refusal(file_of(R"({"e":{"dtype":"U8","shape":[0],"data_offsets":[1,1]},)"
+                                 R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                                 R"("f":{"dtype":"U8","shape":[0,7],"data_offsets":[1,1]},)"
+                                 R"("g":{"dtype":"U8","shape":[0],"data_offsets":[2,2]},)"
+                                 R"("b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+                                 2)),
             "accepted");
 }
 
@@ -302,15 +303,16 @@ TEST(Safetensors, RefusesHostileFilesAndSaysWhy) {
   EXPECT_GE(corpus.size(), 60u);
   for (const Hostile& hostile : corpus) {
     const std::string shown = hostile.file.substr(0, 200);
-    EXPECT_THAT(refusal(hostile.file), AllOf(HasSubstr("x.safetensors"), HasSubstr(hostile.why))) << shown;
+    EXPECT_THAT(file_refusal(hostile.file), AllOf(HasSubstr("x.safetensors"), HasSubstr(hostile.why)))
+        << shown;
   }
 }
 
 TEST(Safetensors, NamesTheTensorWithoutControlCharacters) {
-  const std::string text = refusal(file_of(R"({"\u001b[2J":{"dtype":"F31"}})", 0));
+  const std::string text = file_refusal(file_of(R"({"\u001b[2J":{"dtype":"F31"}})", 0));
   EXPECT_THAT(text, HasSubstr("\\x1b[2J"));
   EXPECT_EQ(text.find('\x1b'), text.npos);
-  EXPECT_LT(refusal(file_of("{\"" + std::string(1 << 20, 'n') + "\":{\"x\":1}}", 0)).size(), 1000u);
+  EXPECT_LT(file_refusal(file_of("{\"" + std::string(1 << 20, 'n') + "\":{\"x\":1}}", 0)).size(), 1000u);
 }
 
 TEST(Safetensors, AMillionEmptyTensorsAreRefusedInBoundedTime) {
@@ -320,14 +322,14 @@ TEST(Safetensors, AMillionEmptyTensorsAreRefusedInBoundedTime) {
   header.back() = '}';
   const std::string file = file_of(header, 0);
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_THAT(refusal(file), HasSubstr("more than 200000 tensors"));
+  EXPECT_THAT(file_refusal(file), HasSubstr("more than 200000 tensors"));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
 TEST(Safetensors, EveryTruncationOfAFileIsRefused) {
   const std::string golden = read_file(kGolden);
-  for (size_t n = 0; n < golden.size(); ++n) EXPECT_NE(refusal(golden.substr(0, n)), "accepted") << n;
-  EXPECT_NE(refusal(golden + '\0'), "accepted");
+  for (size_t n = 0; n < golden.size(); ++n) EXPECT_NE(file_refusal(golden.substr(0, n)), "accepted") << n;
+  EXPECT_NE(file_refusal(golden + '\0'), "accepted");
 }
 
 // Any flipped header bit is refused or leaves tensors that stay inside the file (checked by the sanitizers).

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class TensorboardTest : public testing::Test {
+class TensorboardTest : public ::testing::Test {
  protected:
   ~TensorboardTest() override { fs::remove_all(folder_); }
   fs::path folder_ = fs::temp_directory_path() / ("ingot_tensorboard_" + std::to_string(::getpid()));
@@ -149,7 +149,7 @@ TEST_F(TensorboardTest, AnUnwritableFolderIsADiskError) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kDisk);
-    EXPECT_THAT(error.what(), testing::HasSubstr("file"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("file"));
   }
 }
 

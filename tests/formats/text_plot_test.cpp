@@ -39,7 +39,7 @@ TEST(TextPlot, DrawsALineFromCornerToCorner) {
   EXPECT_EQ(lines[1].back(), '*');
   EXPECT_EQ(lines[5].substr(0, 6), "  0 |*");
   EXPECT_EQ(lines[6], "    +--------------------");
-  EXPECT_THAT(lines[7], testing::AllOf(testing::HasSubstr("0"), testing::EndsWith("100 step")));
+  EXPECT_THAT(lines[7], ::testing::AllOf(::testing::HasSubstr("0"), ::testing::EndsWith("100 step")));
   for (size_t column = 0; column < 20; ++column) {
     int marks = 0;
     for (size_t row = 1; row <= 5; ++row)
@@ -64,18 +64,18 @@ TEST(TextPlot, SpansTheDataAndZeroWhereAsked) {
 }
 
 TEST(TextPlot, CopesWithNothingAConstantAndHoles) {
-  EXPECT_THAT(render_text(line({}, {}), 20, 5), testing::HasSubstr("no data yet"));
-  EXPECT_THAT(render_text(line({1, 2}, {NAN, INFINITY}), 20, 5), testing::HasSubstr("no data yet"));
-  EXPECT_THAT(render_text(line({1, 2, 3}, {5, NAN, 5}), 20, 5), testing::HasSubstr("5 |"));
+  EXPECT_THAT(render_text(line({}, {}), 20, 5), ::testing::HasSubstr("no data yet"));
+  EXPECT_THAT(render_text(line({1, 2}, {NAN, INFINITY}), 20, 5), ::testing::HasSubstr("no data yet"));
+  EXPECT_THAT(render_text(line({1, 2, 3}, {5, NAN, 5}), 20, 5), ::testing::HasSubstr("5 |"));
   EXPECT_THROW(render_text(line({1}, {1}), 3, 3), Error);
 }
 
 TEST(SvgColumn, HoldsEachPlotBelowTheOther) {
   const std::vector<LinePlot> plots = {line({0, 1}, {0, 1}), line({0, 1}, {1, 0})};
   const std::string svg = render_svg_column(plots);
-  EXPECT_THAT(svg,
-              testing::StartsWith("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"840\""));
-  EXPECT_THAT(svg, testing::HasSubstr("translate(0 420)"));
+  EXPECT_THAT(
+      svg, ::testing::StartsWith("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"840\""));
+  EXPECT_THAT(svg, ::testing::HasSubstr("translate(0 420)"));
   size_t charts = 0;
   for (size_t at = 0; (at = svg.find("class=\"ip\"", at)) != std::string::npos; ++at) ++charts;
   EXPECT_EQ(charts, 2u);

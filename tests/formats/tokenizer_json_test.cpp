@@ -30,7 +30,7 @@ json small() {
 
 TokenizerSpec read(const json& document) { return read_tokenizer_json(document.dump(), "t.json"); }
 
-std::string error_of(const std::string& text) {
+std::string json_error_of(const std::string& text) {
   try {
     read_tokenizer_json(text, "t.json");
   } catch (const Error& error) {
@@ -39,14 +39,14 @@ std::string error_of(const std::string& text) {
   }
   return "no error";
 }
-std::string error_of(const json& document) {
-  return error_of(document.dump(-1, ' ', false, json::error_handler_t::ignore));
+std::string json_error_of(const json& document) {
+  return json_error_of(document.dump(-1, ' ', false, json::error_handler_t::ignore));
 }
 // After setting the value at a JSON pointer.
 std::string error_with(const char* pointer, const json& value) {
   json document = small();
   document[json::json_pointer(pointer)] = value;
-  return error_of(document);
+  return json_error_of(document);
 }
 
 TEST(TokenizerJsonRead, SmallDocument) {
@@ -86,7 +86,7 @@ TEST(TokenizerJsonRead, AnAddedTokenMayStandInTheVocabularyToo) {
   document["model"]["vocab"]["<|endoftext|>"] = 258;
   EXPECT_EQ(read(document).tokens.size(), 258u);
   document["model"]["vocab"]["<|endoftext|>"] = 259;
-  EXPECT_THAT(error_of(document), HasSubstr("added token '<|endoftext|>' has id 258, but 259"));
+  EXPECT_THAT(json_error_of(document), HasSubstr("added token '<|endoftext|>' has id 258, but 259"));
 }
 
 TEST(TokenizerJsonRead, WritesWhatItReads) {
@@ -99,15 +99,15 @@ TEST(TokenizerJsonRead, WritesWhatItReads) {
 }
 
 TEST(TokenizerJsonRead, RefusesBrokenJsonWithItsLine) {
-  EXPECT_THAT(error_of(std::string()), HasSubstr("t.json:1: not valid JSON"));
-  EXPECT_THAT(error_of(std::string("{\n\"model\":\n")), HasSubstr("t.json:3: not valid JSON"));
-  EXPECT_THAT(error_of(std::string("{\"a\":\"\xFF\"}")), HasSubstr("t.json:1: not valid JSON"));
-  EXPECT_THAT(error_of(std::string("[1]")), HasSubstr("expected a JSON object"));
-  EXPECT_THAT(error_of(std::string("{}")), HasSubstr("t.json: model: expected an object"));
-  EXPECT_THAT(error_of(std::string("{\"model\":1,\"model\":2}")), HasSubstr("'model' occurs twice"));
+  EXPECT_THAT(json_error_of(std::string()), HasSubstr("t.json:1: not valid JSON"));
+  EXPECT_THAT(json_error_of(std::string("{\n\"model\":\n")), HasSubstr("t.json:3: not valid JSON"));
+  EXPECT_THAT(json_error_of(std::string("{\"a\":\"\xFF\"}")), HasSubstr("t.json:1: not valid JSON"));
+  EXPECT_THAT(json_error_of(std::string("[1]")), HasSubstr("expected a JSON object"));
+  EXPECT_THAT(json_error_of(std::string("{}")), HasSubstr("t.json: model: expected an object"));
+  EXPECT_THAT(json_error_of(std::string("{\"model\":1,\"model\":2}")), HasSubstr("'model' occurs twice"));
   const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
-  EXPECT_THAT(error_of("{\"x\":" + deep + "}"), HasSubstr("nested deeper than 64"));
-  EXPECT_THAT(error_of(std::string(100'000, '[')), HasSubstr("nested deeper than 64"));
+  EXPECT_THAT(json_error_of("{\"x\":" + deep + "}"), HasSubstr("nested deeper than 64"));
+  EXPECT_THAT(json_error_of(std::string(100'000, '[')), HasSubstr("nested deeper than 64"));
 }
 
 TEST(TokenizerJsonRead, RefusesWhatItCannotEncodeWith) {
@@ -137,7 +137,7 @@ TEST(TokenizerJsonRead, RefusesAVocabularyThatIsWrong) {
   EXPECT_THAT(error_with("/model/vocab/\u4e2d", 300), HasSubstr("(id 300) is not spelled"));
   json document = small();
   document["model"]["vocab"].erase("z");
-  EXPECT_THAT(error_of(document), HasSubstr("lacks a token for byte 0x7a"));
+  EXPECT_THAT(json_error_of(document), HasSubstr("lacks a token for byte 0x7a"));
 }
 
 TEST(TokenizerJsonRead, RefusesMergesThatAreWrong) {
@@ -160,7 +160,7 @@ TEST(TokenizerJsonRead, RefusesAddedTokensThatAreWrong) {
   EXPECT_THAT(error_with("/added_tokens/0/id", 5), HasSubstr("has id 5, which is the id of"));
   json document = small();
   document["added_tokens"].push_back({{"id", 258}, {"content", "<x>"}});
-  EXPECT_THAT(error_of(document), HasSubstr("have the same id 258"));
+  EXPECT_THAT(json_error_of(document), HasSubstr("have the same id 258"));
 }
 
 TEST(Gpt2Vocab, ReadsThePairAndNamesWhatIsWrong) {

@@ -5,7 +5,7 @@
 namespace ingot {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 ParamSpec whole_matrix() { return {.name = "w", .shape = {6, 10}}; }
 

@@ -31,7 +31,7 @@ TEST(ParameterGroups, TheFirstThatTakesAParameterHasIt) {
   const std::vector<GroupConfig> groups{{.roles = {ParamRole::kMatrix}, .match = {"*.b.*", "head.*"}},
                                         {.match = {"blocks.*"}},
                                         {.roles = {ParamRole::kEmbedding, ParamRole::kMatrix}}};
-  EXPECT_THAT(assign_groups(groups, params), testing::ElementsAre(2, 1, 0, -1));
+  EXPECT_THAT(assign_groups(groups, params), ::testing::ElementsAre(2, 1, 0, -1));
 }
 
 }  // namespace

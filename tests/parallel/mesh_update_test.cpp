@@ -10,7 +10,7 @@
 namespace ingot {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST(AssignByCost, TheDearestFirstToWhoHasLeast) {
   const std::vector<double> costs = {1, 5, 2, 4, 3};

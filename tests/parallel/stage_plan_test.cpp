@@ -10,8 +10,8 @@
 namespace ingot {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 ModelConfig six_layers(bool is_tied) {
   ModelConfig model{.layers = 6, .heads = 2, .width = 32, .context = 16, .vocab = 64};

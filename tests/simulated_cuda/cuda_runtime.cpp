@@ -25,15 +25,19 @@ constexpr int kWarp = 32;
 
 enum class State { kReady, kAtBarrier, kAtExchange, kDone };
 
-// A stack of its own, entered once by its context and then left and taken up by jumps, which cost no system
-// call.
+// A stack that threads run on, entered once by its context and then left and taken up by jumps, which cost no
+// system call.
 struct Fiber {
   ucontext_t context{};
   jmp_buf place{};
   bool is_entered = false;
   std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStackBytes);
-  State state = State::kDone;
-  uint64_t offered = 0;  // at an exchange
+};
+
+struct Thread {
+  State state = State::kReady;
+  uint64_t offered = 0;    // at an exchange
+  Fiber* fiber = nullptr;  // from its begin to its end
 };
 
 [[noreturn]] void give_up(const char* what, unsigned thread) {
@@ -43,39 +47,72 @@ struct Fiber {
 }
 
 struct Block {
-  std::vector<std::unique_ptr<Fiber>> fibers;
+  std::vector<Thread> threads;
   std::vector<uint64_t> settled;  // what the lanes of each warp offered, once all had
+  std::vector<std::unique_ptr<Fiber>> fibers;
+  std::vector<Fiber*> idle;
   jmp_buf scheduler{};
-  unsigned running = 0, threads = 0;
+  unsigned running = 0;                     // a thread
+  unsigned first = 0, lanes = 0, turn = 0;  // of the warp that runs: its next lane, by the order
   const std::function<void()>* body = nullptr;
 };
 Block block;
 
-void set_thread(unsigned index) {
-  block.running = index;
-  threadIdx = {index % blockDim.x, index / blockDim.x, 0};
-}
+unsigned in_order(unsigned i, unsigned count) { return order() == Order::kAscending ? i : count - 1 - i; }
 
-void leave(Fiber& fiber, State state) {
-  fiber.state = state;
-  if (_setjmp(fiber.place) == 0) _longjmp(block.scheduler, 1);
-}
-
-void enter() {
-  while (true) {
-    (*block.body)();
-    leave(*block.fibers[block.running], State::kDone);
+// Makes the warp's next thread that can go on the running one; false after the last.
+bool next_thread() {
+  while (block.turn < block.lanes) {
+    const unsigned index = block.first + in_order(block.turn++, block.lanes);
+    if (block.threads[index].state != State::kReady) continue;
+    block.running = index;
+    threadIdx = {index % blockDim.x, index / blockDim.x, 0};
+    return true;
   }
+  return false;
 }
 
-void take_up(Fiber& fiber) {
-  if (_setjmp(block.scheduler) != 0) return;
+[[noreturn]] void take_up(Fiber& fiber) {
   if (fiber.is_entered) _longjmp(fiber.place, 1);
   fiber.is_entered = true;
   setcontext(&fiber.context);
+  std::abort();  // it does not return
 }
 
-void yield(State state) { leave(*block.fibers[block.running], state); }
+// To the next thread, or out of the warp.
+[[noreturn]] void go_on() {
+  if (!next_thread()) _longjmp(block.scheduler, 1);
+  Fiber*& fiber = block.threads[block.running].fiber;
+  if (!fiber) {
+    fiber = block.idle.back();
+    block.idle.pop_back();
+  }
+  take_up(*fiber);
+}
+
+// Threads one after the other: where one never waited, the next begins on its stack.
+void enter() {
+  while (true) {
+    (*block.body)();
+    block.threads[block.running].state = State::kDone;
+    Fiber* const fiber = std::exchange(block.threads[block.running].fiber, nullptr);
+    const bool has_next = next_thread();
+    if (has_next && !block.threads[block.running].fiber) {
+      block.threads[block.running].fiber = fiber;
+      continue;
+    }
+    block.idle.push_back(fiber);
+    if (_setjmp(fiber->place) != 0) continue;
+    if (!has_next) _longjmp(block.scheduler, 1);
+    take_up(*block.threads[block.running].fiber);
+  }
+}
+
+void yield(State state) {
+  Thread& self = block.threads[block.running];
+  self.state = state;
+  if (_setjmp(self.fiber->place) == 0) go_on();
+}
 
 std::unique_ptr<Fiber> make_fiber() {
   auto fiber = std::make_unique<Fiber>();
@@ -86,40 +123,35 @@ std::unique_ptr<Fiber> make_fiber() {
   return fiber;
 }
 
-unsigned in_order(unsigned i, unsigned count) { return order() == Order::kAscending ? i : count - 1 - i; }
+// Every lane that can go on does, once.
+void run_lanes() {
+  block.turn = 0;
+  if (_setjmp(block.scheduler) == 0) go_on();
+}
 
-// Runs the threads [first, end) of a warp until none can go on without another warp.
-void run_warp(unsigned first, unsigned end) {
-  bool any = true;
-  while (any) {
-    any = false;
-    for (unsigned i = 0; i < end - first; ++i) {
-      const unsigned index = first + in_order(i, end - first);
-      if (block.fibers[index]->state != State::kReady) continue;
-      set_thread(index);
-      take_up(*block.fibers[index]);
-      any = true;
-    }
-    for (unsigned i = first; i < end; ++i)
-      if (block.fibers[i]->state != State::kAtExchange) any = false;
-    for (unsigned i = first; any && i < end; ++i) {
-      block.settled[i] = block.fibers[i]->offered;
-      block.fibers[i]->state = State::kReady;
-    }
+// Whether all lanes of the warp stood at an exchange, which is made.
+bool settle_exchange() {
+  Thread* const lanes = &block.threads[block.first];
+  for (unsigned i = 0; i < block.lanes; ++i)
+    if (lanes[i].state != State::kAtExchange) return false;
+  for (unsigned i = 0; i < block.lanes; ++i) {
+    block.settled[block.first + i] = lanes[i].offered;
+    lanes[i].state = State::kReady;
   }
+  return true;
 }
 
 // Lets all go once every thread that still runs stands at the barrier; whether it did.
 bool settle_barrier() {
   bool any = false;
-  for (unsigned i = 0; i < block.threads; ++i) {
-    const State state = block.fibers[i]->state;
+  for (unsigned i = 0; i < block.threads.size(); ++i) {
+    const State state = block.threads[i].state;
     if (state == State::kAtExchange) give_up("a lane waits for lanes that left or are at a barrier", i);
     any = any || state == State::kAtBarrier;
   }
-  for (unsigned i = 0; any && i < block.threads; ++i)
-    if (block.fibers[i]->state == State::kAtBarrier)
-      block.fibers[i]->state = State::kReady;
+  for (unsigned i = 0; any && i < block.threads.size(); ++i)
+    if (block.threads[i].state == State::kAtBarrier)
+      block.threads[i].state = State::kReady;
     else
       give_up("left before a barrier that others reach", i);
   return any;
@@ -127,12 +159,15 @@ bool settle_barrier() {
 
 // One warp goes as far as it can before the next begins, so that a barrier that is missing is missed.
 void run_block() {
-  for (unsigned i = 0; i < block.threads; ++i) block.fibers[i]->state = State::kReady;
-  const unsigned warps = (block.threads + kWarp - 1) / kWarp;
+  const auto count = static_cast<unsigned>(block.threads.size());
+  for (Thread& thread : block.threads) thread.state = State::kReady;
+  const unsigned warps = (count + kWarp - 1) / kWarp;
   do {
     for (unsigned i = 0; i < warps; ++i) {
-      const unsigned first = in_order(i, warps) * kWarp;
-      run_warp(first, std::min<unsigned>(first + kWarp, block.threads));
+      block.first = in_order(i, warps) * kWarp;
+      block.lanes = std::min<unsigned>(kWarp, count - block.first);
+      do run_lanes();
+      while (settle_exchange());
     }
   } while (settle_barrier());
 }
@@ -148,10 +183,13 @@ Order order() {
 void run_grid(dim3 grid, dim3 block_size, const std::function<void()>& thread) {
   gridDim = grid;
   blockDim = block_size;
-  block.threads = block_size.x * block_size.y;
+  block.threads.assign(block_size.x * block_size.y, {});
+  block.settled.resize(block.threads.size());
   block.body = &thread;
-  while (block.fibers.size() < block.threads) block.fibers.push_back(make_fiber());
-  block.settled.resize(block.fibers.size());
+  while (block.fibers.size() < block.threads.size()) {
+    block.fibers.push_back(make_fiber());
+    block.idle.push_back(block.fibers.back().get());
+  }
   for (unsigned y = 0; y < grid.y; ++y)
     for (unsigned x = 0; x < grid.x; ++x) {
       blockIdx = {x, y, 0};
@@ -163,19 +201,19 @@ void block_barrier() { yield(State::kAtBarrier); }
 
 uint64_t exchange(uint64_t value, int lane) {
   const unsigned self = block.running;
-  block.fibers[self]->offered = value;
+  block.threads[self].offered = value;
   yield(State::kAtExchange);
   const unsigned from = self / kWarp * kWarp + static_cast<unsigned>(lane);
-  if (from >= block.threads) give_up("an exchange with a lane that is not there", self);
+  if (from >= block.threads.size()) give_up("an exchange with a lane that is not there", self);
   return block.settled[from];
 }
 
 uint32_t ballot(bool predicate) {
   const unsigned self = block.running, first = self / kWarp * kWarp;
-  block.fibers[self]->offered = predicate ? 1 : 0;
+  block.threads[self].offered = predicate ? 1 : 0;
   yield(State::kAtExchange);
   uint32_t bits = 0;
-  for (unsigned i = first; i < std::min<unsigned>(first + kWarp, block.threads); ++i)
+  for (unsigned i = first; i < std::min<size_t>(first + kWarp, block.threads.size()); ++i)
     bits |= static_cast<uint32_t>(block.settled[i]) << (i - first);
   return bits;
 }

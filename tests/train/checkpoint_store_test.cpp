@@ -18,7 +18,7 @@ namespace ingot {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 const DamageReport kNoDamage = [](const fs::path& path, const std::string& what) {
   ADD_FAILURE() << path << ": " << what;
@@ -38,7 +38,7 @@ void save(CheckpointStore& store, int64_t step) {
   store.commit({{"config_hash", "c0ffee"}});
 }
 
-class CheckpointStoreTest : public testing::Test {
+class CheckpointStoreTest : public ::testing::Test {
  protected:
   CheckpointStoreTest() { fs::create_directories(root_); }
   ~CheckpointStoreTest() override { fs::remove_all(root_); }
@@ -73,8 +73,8 @@ TEST_F(CheckpointStoreTest, CommitsListsAndFindsTheNewest) {
   EXPECT_TRUE(store.list().empty());
   EXPECT_EQ(store.newest_good(kNoDamage), std::nullopt);
   for (const int64_t step : {100, 9, 1'000'000'000}) save(store, step);
-  EXPECT_THAT(steps(), testing::ElementsAre(1'000'000'000, 100, 9));
-  EXPECT_THAT(names(), testing::ElementsAre("step-000000009", "step-000000100", "step-1000000000"));
+  EXPECT_THAT(steps(), ::testing::ElementsAre(1'000'000'000, 100, 9));
+  EXPECT_THAT(names(), ::testing::ElementsAre("step-000000009", "step-000000100", "step-1000000000"));
   const std::optional<Checkpoint> newest = store.newest_good(kNoDamage);
   ASSERT_TRUE(newest.has_value());
   EXPECT_EQ(newest->step, 1'000'000'000);
@@ -93,7 +93,7 @@ TEST_F(CheckpointStoreTest, OtherNamesAreNoCheckpoints) {
     fs::create_directories(folder_ / name);
   fs::create_symlink("step-000000005", folder_ / "step-000000006");
   put(folder_ / "step-000000007", "a file");
-  EXPECT_THAT(steps(), testing::ElementsAre(5));
+  EXPECT_THAT(steps(), ::testing::ElementsAre(5));
 }
 
 TEST_F(CheckpointStoreTest, AnUncommittedCheckpointLeavesNothing) {
@@ -125,7 +125,7 @@ TEST_F(CheckpointStoreTest, StartUpRemovesDeadLeftoversAndOnlyThose) {
   EXPECT_FALSE(fs::exists(folder_ / "tmp.000000007.AbC123"));
   EXPECT_TRUE(fs::exists(root_ / "elsewhere"));
   living.commit();
-  EXPECT_THAT(steps(), testing::ElementsAre(3));
+  EXPECT_THAT(steps(), ::testing::ElementsAre(3));
 }
 
 TEST_F(CheckpointStoreTest, TheSameStepIsReplacedWhole) {
@@ -135,7 +135,7 @@ TEST_F(CheckpointStoreTest, TheSameStepIsReplacedWhole) {
   EXPECT_EQ(newest(), -1);
   save(store, 5);
   EXPECT_EQ(newest(), 5);
-  EXPECT_THAT(names(), testing::ElementsAre("step-000000005"));
+  EXPECT_THAT(names(), ::testing::ElementsAre("step-000000005"));
 }
 
 TEST_F(CheckpointStoreTest, DamageIsNamedAndTheNewestGoodOneIsUsed) {
@@ -152,7 +152,7 @@ TEST_F(CheckpointStoreTest, DamageIsNamedAndTheNewestGoodOneIsUsed) {
   EXPECT_EQ(found->step, 20);
   EXPECT_THAT(report, HasSubstr("step-000000040: state.json has hash"));
   EXPECT_THAT(report, HasSubstr("step-000000030: MANIFEST.json"));
-  EXPECT_THAT(report, testing::Not(HasSubstr("step-000000020")));
+  EXPECT_THAT(report, ::testing::Not(HasSubstr("step-000000020")));
 }
 
 TEST_F(CheckpointStoreTest, EveryFlippedBitAndEveryTruncationIsDetected) {
@@ -183,18 +183,18 @@ TEST_F(CheckpointStoreTest, PruneKeepsTheNewestAndWaitsForItToBeGood) {
   for (const int64_t step : {10, 20, 30, 40}) save(store, step);
   EXPECT_EQ(store.prune(10, kNoDamage), 0);
   EXPECT_EQ(store.prune(3, kNoDamage), 1);
-  EXPECT_THAT(steps(), testing::ElementsAre(40, 30, 20));
+  EXPECT_THAT(steps(), ::testing::ElementsAre(40, 30, 20));
 
   const std::string good = read_file(folder_ / "step-000000040" / "state.json");
   put(folder_ / "step-000000040" / "state.json", "damaged");
   std::string report;
   EXPECT_EQ(store.prune(1, [&](const fs::path&, const std::string& what) { report += what; }), 0);
   EXPECT_THAT(report, HasSubstr("state.json"));
-  EXPECT_THAT(steps(), testing::ElementsAre(40, 30, 20));
+  EXPECT_THAT(steps(), ::testing::ElementsAre(40, 30, 20));
 
   put(folder_ / "step-000000040" / "state.json", good);
   EXPECT_EQ(store.prune(0, kNoDamage), 2);  // never the last
-  EXPECT_THAT(names(), testing::ElementsAre("step-000000040"));
+  EXPECT_THAT(names(), ::testing::ElementsAre("step-000000040"));
 }
 
 TEST_F(CheckpointStoreTest, TooLittleSpaceIsSaidBeforehandWithBothFigures) {
@@ -205,8 +205,9 @@ TEST_F(CheckpointStoreTest, TooLittleSpaceIsSaidBeforehandWithBothFigures) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kDisk);
-    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr(folder_.string()),
-                                             HasSubstr("4611686018427387904 bytes"), HasSubstr("are free")));
+    EXPECT_THAT(error.what(),
+                ::testing::AllOf(HasSubstr(folder_.string()), HasSubstr("4611686018427387904 bytes"),
+                                 HasSubstr("are free")));
   }
 }
 
@@ -236,7 +237,7 @@ TEST_F(CheckpointStoreTest, AFullDiskLeavesThePreviousCheckpoint) {
       ADD_FAILURE() << "64 kB took three checkpoints of 20 kB and their rest";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kDisk);
-      EXPECT_THAT(error.what(), testing::AllOf(HasSubstr(disk.string()), HasSubstr("No space left")));
+      EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr(disk.string()), HasSubstr("No space left")));
     }
     EXPECT_EQ(newest(), 2);
     EXPECT_THROW(store.require_space(30'000), Error);
@@ -283,7 +284,7 @@ TEST_F(CheckpointStoreTest, KillingAtEverySystemCallLosesNothing) {
     ASSERT_TRUE(found == 2 || (found == 1 && !is_acknowledged))
         << "call " << n << " of " << child.calls.size();
     CheckpointStore next(folder_);  // the next start cleans up and saves
-    for (const std::string& name : names()) ASSERT_THAT(name, testing::StartsWith("step-"));
+    for (const std::string& name : names()) ASSERT_THAT(name, ::testing::StartsWith("step-"));
     save(next, 3);
     ASSERT_EQ(newest(), 3);
     if (child.has_finished) break;
@@ -307,7 +308,7 @@ TEST_F(CheckpointStoreTest, KillingAReplacementAtEverySystemCallLosesNothing) {
     ASSERT_EQ(child.report.find_first_of("EX"), child.report.npos);
     ASSERT_EQ(newest(), 1) << "call " << n << " of " << child.calls.size();
     CheckpointStore next(folder_);
-    ASSERT_THAT(names(), testing::ElementsAre("step-000000001"));
+    ASSERT_THAT(names(), ::testing::ElementsAre("step-000000001"));
     if (!child.has_finished) continue;
     EXPECT_GT(n, 40);
     break;

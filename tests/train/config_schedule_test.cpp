@@ -9,7 +9,7 @@
 namespace ingot {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr const char* kCourse = R"(
 [train]

@@ -14,8 +14,8 @@
 namespace ingot {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // The message of the kUsage error that f throws; "" if it throws none.
 template <typename F>
@@ -145,7 +145,7 @@ TEST(ConfigToml, RefusalsNamePlaceRuleAndNearest) {
 
 TEST(ConfigToml, FilesThatAreNotTomlAreNamedWithTheirLine) {
   EXPECT_THAT(toml_refusal("[train]\nsteps = 512k"),
-              testing::AllOf(HasSubstr("run.toml:2: not TOML"), HasSubstr("stands in quotes: \"512k\"")));
+              ::testing::AllOf(HasSubstr("run.toml:2: not TOML"), HasSubstr("stands in quotes: \"512k\"")));
   EXPECT_THAT(toml_refusal("[train]\nsteps = 1\nsteps = 2"), HasSubstr("run.toml:3: not TOML"));
   EXPECT_THAT(toml_refusal("[train\n"), HasSubstr("run.toml:1: not TOML"));
   EXPECT_THAT(refusal([] { ConfigBuilder().add_source("no/such.toml"); }), HasSubstr("no/such.toml"));
@@ -158,9 +158,9 @@ TEST(ConfigToml, FilesThatAreNotTomlAreNamedWithTheirLine) {
 TEST(ConfigToml, ImpossibleCombinationsAreTaggedWithTheKeysPlace) {
   EXPECT_THAT(
       toml_refusal("[model]\nheads = 6\n\nkv_heads = 4\nwidth = 96"),
-      testing::AllOf(HasSubstr("run.toml:4: model.kv_heads must divide"), HasSubstr("valid value is 3")));
+      ::testing::AllOf(HasSubstr("run.toml:4: model.kv_heads must divide"), HasSubstr("valid value is 3")));
   EXPECT_THAT(toml_refusal("[train]\nsteps = 10\n[schedule]\nwarmup_steps = 11"),
-              testing::AllOf(HasSubstr("run.toml:4: "), HasSubstr("nearest valid value is 10")));
+              ::testing::AllOf(HasSubstr("run.toml:4: "), HasSubstr("nearest valid value is 10")));
   EXPECT_THAT(set_refusal("optimizer.lr=-1"), HasSubstr("--set: optimizer.lr must be above 0"));
   EXPECT_THAT(set_refusal("train.stop_at=2000"), HasSubstr("--set: train.stop_at must be at most"));
   EXPECT_THAT(set_refusal("sample.top_p=0"), HasSubstr("--set: sample.top_p must lie in (0, 1]"));
@@ -288,8 +288,8 @@ TEST(ConfigGroups, RefusalsNamePlaceAndNearest) {
   EXPECT_THAT(toml_refusal("[[optimizer.group]]\nroles = [\"norm\"]\nkind = \"moun\""),
               HasSubstr("run.toml:3: optimizer.group.kind must be one of"));
   EXPECT_THAT(toml_refusal("[[optimizer.group]]\nroles = [\"matrx\"]"),
-              testing::AllOf(HasSubstr("run.toml:2: optimizer.group.roles must be a list of embedding"),
-                             HasSubstr("did you mean matrix?")));
+              ::testing::AllOf(HasSubstr("run.toml:2: optimizer.group.roles must be a list of embedding"),
+                               HasSubstr("did you mean matrix?")));
   EXPECT_THAT(toml_refusal("[optimizer]\ngroup = 3"), HasSubstr("run.toml:2: a group of the optimizer is"));
   EXPECT_THAT(toml_refusal("\n[[optimizer.group]]\nlr = 1"),
               HasSubstr("run.toml:2: optimizer.group 1: roles or match must say"));
@@ -355,7 +355,7 @@ TEST(ConfigActivations, ErrorsNameTheRule) {
   ConfigBuilder builder;
   builder.add_toml("[model]\nlayers = 4\n[activations]\npolicy = \"every_k\"\nk = 5\n", "run.toml");
   EXPECT_THAT(refusal([&] { builder.build(); }),
-              testing::AllOf(HasSubstr("run.toml"), HasSubstr("at most model.layers = 4, got 5")));
+              ::testing::AllOf(HasSubstr("run.toml"), HasSubstr("at most model.layers = 4, got 5")));
 }
 
 std::vector<std::string> one_edit_mutations(const std::string& name) {

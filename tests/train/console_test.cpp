@@ -11,8 +11,8 @@
 namespace ingot {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 StepReport report(int64_t step) {
   return {.step = step,
@@ -84,7 +84,7 @@ TEST(ConsoleFormat, Units) {
   EXPECT_EQ(format_bytes(2.35e9), "2.4 GB");
 }
 
-class ConsoleTest : public testing::Test {
+class ConsoleTest : public ::testing::Test {
  protected:
   Console::Sink sink() {
     return [this](std::string_view text) { out_ += text; };

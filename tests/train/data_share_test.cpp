@@ -11,7 +11,7 @@
 namespace ingot {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TrainConfig config(int64_t batch_size, int64_t grad_accum) {
   TrainConfig c;

@@ -12,20 +12,20 @@ namespace {
 
 constexpr const char* kRecipes[] = {"tensorwise", "rowwise", "rowwise_gw_hp", "delayed"};
 
-RunConfig config_with(std::vector<std::string> assignments) {
+RunConfig two_layers(std::vector<std::string> assignments) {
   assignments.insert(assignments.begin(), "model.layers=2");
   return small_config(assignments);
 }
 
 TEST(Fp8Training, EveryRecipeLearnsTheSame) {
-  const double want = SmallTraining(config_with({})).steps(40).loss;
+  const double want = SmallTraining(two_layers({})).steps(40).loss;
   EXPECT_LT(want, 0.8 * std::log(61.0));
   for (const char* compute : {"f32", "bf16", "f16"})
     for (const std::string recipe : kRecipes)
       for (const char* head : {"compute", "fp8"}) {
         if (compute == std::string("f32") && head == std::string("fp8")) continue;
-        SmallTraining run(config_with({"precision.fp8=" + recipe, std::string("precision.compute=") + compute,
-                                       std::string("head.precision=") + head}));
+        SmallTraining run(two_layers({"precision.fp8=" + recipe, std::string("precision.compute=") + compute,
+                                      std::string("head.precision=") + head}));
         const StepResult last = run.steps(40);
         EXPECT_NEAR(last.loss, want, 0.1 * want) << compute << " " << recipe << " " << head;
         EXPECT_GT(last.fp8.elements, 0);
@@ -35,8 +35,8 @@ TEST(Fp8Training, EveryRecipeLearnsTheSame) {
 
 TEST(Fp8Training, EvaluationIsNotInFp8) {
   for (const char* recipe : kRecipes) {
-    SmallTraining fp8(config_with({"precision.compute=bf16", std::string("precision.fp8=") + recipe}));
-    SmallTraining plain(config_with({"precision.compute=bf16"}));
+    SmallTraining fp8(two_layers({"precision.compute=bf16", std::string("precision.fp8=") + recipe}));
+    SmallTraining plain(two_layers({"precision.compute=bf16"}));
     const double before = fp8.trainer.evaluate(fp8.source, 0).loss;
     EXPECT_EQ(before, plain.trainer.evaluate(plain.source, 0).loss) << "the same initial weights";
     EXPECT_NE(fp8.steps(1).loss, plain.steps(1).loss);
@@ -44,7 +44,7 @@ TEST(Fp8Training, EvaluationIsNotInFp8) {
 }
 
 TEST(Fp8Training, TheFilterChoosesLinears) {
-  SmallTraining run(config_with({"precision.fp8=rowwise", "precision.fp8_layers=[\"blocks.1.mlp.*\"]"}));
+  SmallTraining run(two_layers({"precision.fp8=rowwise", "precision.fp8_layers=[\"blocks.1.mlp.*\"]"}));
   run.steps(1);
   std::vector<std::string> names;
   for (const Fp8State::Entry& entry : run.trainer.fp8().entries()) {
@@ -56,7 +56,7 @@ TEST(Fp8Training, TheFilterChoosesLinears) {
               ::testing::ElementsAre("blocks.1.mlp.up.x", "blocks.1.mlp.up.w", "blocks.1.mlp.up.dy",
                                      "blocks.1.mlp.down.x", "blocks.1.mlp.down.w", "blocks.1.mlp.down.dy"));
   try {
-    SmallTraining none(config_with({"precision.fp8=rowwise", "precision.fp8_layers=[\"block.*\"]"}));
+    SmallTraining none(two_layers({"precision.fp8=rowwise", "precision.fp8_layers=[\"block.*\"]"}));
     FAIL() << "no linear matches";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUsage);

@@ -9,20 +9,20 @@
 namespace ingot {
 namespace {
 
-RunConfig config_with(std::vector<std::string> assignments) {
+RunConfig head_config(std::vector<std::string> assignments) {
   assignments.insert(assignments.begin(),
                      {"model.tied=false", "train.batch_size=4", "train.grad_accum=2", "head.raw_ce_every=1"});
   return small_config(assignments);
 }
 
 TEST(HeadTraining, EveryHeadLearnsTheSame) {
-  const double want = SmallTraining(config_with({})).steps(40).loss;
+  const double want = SmallTraining(head_config({})).steps(40).loss;
   EXPECT_LT(want, 0.8 * std::log(61.0));
   for (const char* compute : {"f32", "bf16", "f16"})
     for (const char* kind : {"dense", "chunked", "recompute"})
       for (const char* precision : {"compute", "f32", "bf16", "fp8"}) {
         SmallTraining run(
-            config_with({std::string("precision.compute=") + compute, std::string("head.kind=") + kind,
+            head_config({std::string("precision.compute=") + compute, std::string("head.kind=") + kind,
                          std::string("head.precision=") + precision}));
         const StepResult last = run.steps(40);
         EXPECT_NEAR(last.loss, want, 0.1 * want) << compute << " " << kind << " " << precision;
@@ -32,28 +32,28 @@ TEST(HeadTraining, EveryHeadLearnsTheSame) {
 }
 
 TEST(HeadTraining, EveryOptionTrains) {
-  const double want = SmallTraining(config_with({})).steps(40).loss;
+  const double want = SmallTraining(head_config({})).steps(40).loss;
   for (const char* option : {"head.z_loss=1e-4", "head.label_smoothing=0.01", "head.accumulation=kahan",
                              "model.cap=tanh", "model.cap=sigmoid", "head.fp8_scaling=current"}) {
-    SmallTraining run(config_with({"head.precision=fp8", "model.cap_a=30", option}));
+    SmallTraining run(head_config({"head.precision=fp8", "model.cap_a=30", option}));
     EXPECT_NEAR(run.steps(40).loss, want, 0.15 * want) << option;
   }
-  SmallTraining filtered(config_with({"head.kind=recompute", "head.filter=1e-5"}));
+  SmallTraining filtered(head_config({"head.kind=recompute", "head.filter=1e-5"}));
   EXPECT_NEAR(filtered.steps(40).loss, want, 0.1 * want);
 }
 
 TEST(HeadTraining, WeightsWithoutF32Masters) {
-  const double want = SmallTraining(config_with({})).steps(40).loss;
+  const double want = SmallTraining(head_config({})).steps(40).loss;
   for (const char* master : {"bf16_stochastic", "bf16_tail"})
     for (const char* precision : {"compute", "fp8"}) {
-      SmallTraining run(config_with({"precision.compute=bf16", std::string("precision.master=") + master,
+      SmallTraining run(head_config({"precision.compute=bf16", std::string("precision.master=") + master,
                                      std::string("head.precision=") + precision}));
       EXPECT_NEAR(run.steps(40).loss, want, 0.15 * want) << master << " " << precision;
     }
 }
 
 TEST(HeadTraining, ALossThatIsNotTheLossStopsTheRun) {
-  SmallTraining run(config_with({"precision.compute=bf16"}));
+  SmallTraining run(head_config({"precision.compute=bf16"}));
   run.steps(20);
   // The copies that products read are no longer what the optimizer keeps.
   const auto& specs = run.trainer.model().params().specs();
@@ -77,7 +77,7 @@ TEST(HeadTraining, ALossThatIsNotTheLossStopsTheRun) {
 TEST(HeadTraining, ALossInBf16IsFoundAtTheFirstStep) {
   for (const char* kind : {"dense", "chunked"}) {
     const auto settings = [&](const char* dtype) {
-      return config_with({"precision.compute=bf16", "model.vocab=4096", std::string("head.kind=") + kind,
+      return head_config({"precision.compute=bf16", "model.vocab=4096", std::string("head.kind=") + kind,
                           std::string("head.loss_dtype=") + dtype});
     };
     SmallTraining wrong(settings("bf16"));
@@ -98,7 +98,7 @@ TEST(HeadTraining, ConfigErrorsNameTheKey) {
   EXPECT_EQ(refusal({"head.filter=0.5"}),
             "--set: head.filter must be 0 unless head.kind = \"recompute\", got 0.5");
   EXPECT_EQ(refusal({"head.label_smoothing=1"}), "--set: head.label_smoothing must lie in [0, 1), got 1");
-  EXPECT_THROW(config_with({"precision.compute=bf16", "precision.master=bf16_tail", "head.precision=f32"}),
+  EXPECT_THROW(head_config({"precision.compute=bf16", "precision.master=bf16_tail", "head.precision=f32"}),
                Error);
   EXPECT_THAT(refusal({"head.loss_dtype=bf16"}), ::testing::HasSubstr("set head.precision = bf16"));
   EXPECT_THAT(refusal({"head.precision=bf16", "head.loss_dtype=bf16_logits", "head.kind=recompute"}),

@@ -6,17 +6,10 @@
 #include <algorithm>
 
 #include "ingot/core/error.h"
-#include "ingot/train/config_toml.h"
-#include "ingot/train/trainer.h"
+#include "tests/train/small_training.h"
 
 namespace ingot {
 namespace {
-
-RunConfig preset(const std::string& name) {
-  ConfigBuilder builder;
-  builder.add_source(name);
-  return builder.build();
-}
 
 TEST(Presets, AreValidAndSayWhatTheyAreFor) {
   EXPECT_GE(presets().size(), 6u);
@@ -89,7 +82,7 @@ TEST(Presets, FusedMatricesReachMuonInParts) {
 
 TEST(Presets, DemoNeedsNoData) {
   const RunConfig config = preset("demo");
-  EXPECT_THAT(config.data.train, testing::ElementsAre("builtin:cpp-headers"));
+  EXPECT_THAT(config.data.train, ::testing::ElementsAre("builtin:cpp-headers"));
   EXPECT_EQ(config.precision.compute, DType::bf16);
   EXPECT_EQ(config.train.max_time_s, 120);
   EXPECT_EQ(config.data.tokenizer_vocab, 4096);

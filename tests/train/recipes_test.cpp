@@ -7,17 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "ingot/train/config_toml.h"
 #include "ingot/train/run_plan.h"
+#include "tests/train/small_training.h"
 
 namespace ingot {
 namespace {
-
-RunConfig preset(const std::string& name) {
-  ConfigBuilder builder;
-  builder.add_source(name);
-  return builder.build();
-}
 
 int64_t full_batch_tokens(const RunConfig& c) {
   return c.train.batch_size * c.train.grad_accum * c.model.context;

@@ -17,9 +17,9 @@
 namespace ingot {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class RunFolderTest : public testing::Test {
+class RunFolderTest : public ::testing::Test {
  protected:
   RunFolderTest()
       : folder_(std::filesystem::temp_directory_path() / fmt::format("ingot_run_folder_{}", getpid())) {
@@ -45,7 +45,7 @@ TEST_F(RunFolderTest, AUsedFolderIsOnlyOpenedToResume) {
     const RunFolder run(folder_, false);
     run.write_config(RunConfig());
   }
-  EXPECT_THAT(refusal(false), testing::AllOf(HasSubstr(folder_.string()), HasSubstr("--resume")));
+  EXPECT_THAT(refusal(false), ::testing::AllOf(HasSubstr(folder_.string()), HasSubstr("--resume")));
   EXPECT_EQ(refusal(true), "");
 }
 
@@ -104,9 +104,9 @@ TEST_F(RunFolderTest, SummaryHasItsFieldsInOrderAndTheMachine) {
   const auto json = nlohmann::ordered_json::parse(read_file(run.summary()));
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
-  EXPECT_THAT(keys, testing::ElementsAre("machine", "status", "steps", "tokens", "val_loss",
-                                         "val_bits_per_byte", "wall_s", "train_s", "peak_rss_bytes",
-                                         "non_finite_gradients", "config_hash"));
+  EXPECT_THAT(keys, ::testing::ElementsAre("machine", "status", "steps", "tokens", "val_loss",
+                                           "val_bits_per_byte", "wall_s", "train_s", "peak_rss_bytes",
+                                           "non_finite_gradients", "config_hash"));
   EXPECT_EQ(json["non_finite_gradients"], 2);
   EXPECT_EQ(json["status"], "completed");
   EXPECT_EQ(json["val_loss"], 1.5);

@@ -31,6 +31,12 @@ inline RunConfig small_config(const std::vector<std::string>& assignments) {
   return builder.build();
 }
 
+inline RunConfig preset(const std::string& name) {
+  ConfigBuilder builder;
+  builder.add_source(name);
+  return builder.build();
+}
+
 struct SmallTraining {
   explicit SmallTraining(const RunConfig& config)
       : trainer(config),

@@ -13,7 +13,7 @@ namespace ingot {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr int32_t kRare = 250;  // a token that occurs once
