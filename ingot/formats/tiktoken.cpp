@@ -111,8 +111,7 @@ std::vector<std::string> read_tiktoken(std::string_view text, const std::string&
 std::string write_tiktoken(const std::vector<std::string>& tokens) {
   std::string text;
   for (size_t rank = 0; rank < tokens.size(); ++rank)
-    if (!tokens[rank].empty())
-      fmt::format_to(std::back_inserter(text), "{} {}\n", encode_base64(tokens[rank]), rank);
+    if (!tokens[rank].empty()) text += fmt::format("{} {}\n", encode_base64(tokens[rank]), rank);
   return text;
 }
 

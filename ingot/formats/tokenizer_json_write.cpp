@@ -41,7 +41,7 @@ std::string vocab_object(const TokenizerSpec& spec) {
   std::sort(entries.begin(), entries.end());
   std::string out = "{";
   for (const auto& [id, text] : entries)
-    fmt::format_to(std::back_inserter(out), "{}{}:{}", out.size() > 1 ? "," : "", json_string(text), id);
+    out += fmt::format("{}{}:{}", out.size() > 1 ? "," : "", json_string(text), id);
   return out + "}";
 }
 
@@ -73,7 +73,7 @@ std::string write_tokenizer_json(const TokenizerSpec& spec, bool is_gpt2_pattern
   const bool is_bytes = spec.kind == TokenizerSpec::Kind::kByteBpe;
   std::string out = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)";
   for (size_t i = 0; i < spec.added.size(); ++i)
-    fmt::format_to(std::back_inserter(out), "{}{}", i ? "," : "", added_token(spec.added[i]));
+    out += fmt::format("{}{}", i ? "," : "", added_token(spec.added[i]));
   out += R"(],"normalizer":null,"pre_tokenizer":)" + pre_tokenizer(spec, is_gpt2_pattern);
   out += R"(,"post_processor":null,"decoder":)" + (is_bytes ? byte_level(true) : R"({"type":"Fuse"})");
   out += R"(,"model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,)"
@@ -83,7 +83,7 @@ std::string write_tokenizer_json(const TokenizerSpec& spec, bool is_gpt2_pattern
   for (size_t i = 0; i < spec.merges.size(); ++i) {
     const TokenizerMerge& merge = spec.merges[i];
     const std::string pair = spelling(spec, merge.left) + ' ' + spelling(spec, merge.right);
-    fmt::format_to(std::back_inserter(out), "{}{}", i ? "," : "", json_string(pair));
+    out += fmt::format("{}{}", i ? "," : "", json_string(pair));
   }
   return out + "]}}\n";
 }

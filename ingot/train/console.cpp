@@ -50,7 +50,7 @@ std::string format_rate(double learning_rate) {
 }
 
 std::string format_step(const StepReport& r) {
-  const int width = static_cast<int>(fmt::formatted_size("{}", r.steps));
+  const int width = static_cast<int>(fmt::format("{}", r.steps).size());
   const std::string count =
       r.steps > 0 ? fmt::format("{:>{}}/{}", r.step, width, r.steps) : fmt::format("{:>6}", r.step);
   std::string line =
