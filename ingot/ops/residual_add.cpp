@@ -19,9 +19,9 @@ void residual_add(const Tensor& sum, const Tensor& x, const Tensor& residual, St
   if constexpr (kHasCuda) {
     if (x.device == Device::kCuda) return cuda::residual_add(sum, x, residual, stream);
   }
-  constexpr int64_t kGrain = 1 << 13;  // elements a thread takes at least
+  constexpr int64_t kGrainElements = 1 << 13;  // elements a thread takes at least
   INGOT_DISPATCH(x.dtype, T, {
-    parallel_for(x.elements(), kGrain, [&](int64_t begin, int64_t end) {
+    parallel_for(x.elements(), kGrainElements, [&](int64_t begin, int64_t end) {
       T* s = sum.as<T>() + begin;
       const T *a = x.as<T>() + begin, *b = residual.as<T>() + begin;
       vec::for_each(end - begin, [&](auto load, auto store) { store(s, load(a) + load(b)); });
