@@ -1,26 +1,41 @@
 // Transformer::time_block: what the parts of a block cost on this machine.
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <functional>
+#include <utility>
+#include <vector>
 
+#include "ingot/core/copy.h"
+#include "ingot/core/timeline.h"
 #include "ingot/nn/transformer.h"
 
 namespace ingot {
 namespace {
 
-// Median of three calls, after one that pays for first use.
-double median_s(const std::function<void()>& call) {
-  using Clock = std::chrono::steady_clock;
-  call();
-  std::array<double, 3> times_s;
-  for (double& time_s : times_s) {
-    const auto start = Clock::now();
-    call();
-    time_s = std::chrono::duration<double>(Clock::now() - start).count();
+constexpr int kCalls = 4;  // of each part; the first pays for first use
+
+void call_part(Trace& trace, const char* part, const std::function<void()>& work) {
+  for (int i = 0; i < kCalls; ++i) {
+    const Span span(&trace, part);
+    work();
   }
-  std::sort(times_s.begin(), times_s.end());
-  return times_s[1];
+}
+
+// Median over the calls of a part but the first: their time, or that of the spans `inner` within them.
+double median_s(const std::vector<Timeline::Row>& rows, std::string_view part, std::string_view inner = {}) {
+  std::vector<double> times_s;
+  bool is_inside = false;
+  for (const Timeline::Row& row : rows) {
+    const double time_s = row.end_s - row.begin_s;
+    if (row.depth == 0) {
+      is_inside = row.name == part;
+      if (is_inside) times_s.push_back(inner.empty() ? time_s : 0);
+    } else if (is_inside && row.name == inner) {
+      times_s.back() += time_s;
+    }
+  }
+  const auto first = times_s.begin() + 1, middle = first + (kCalls - 1) / 2;
+  std::nth_element(first, middle, times_s.end());
+  return *middle;
 }
 
 // What one block's forward works on. The activation's result is left to scratch, so that the MLP can stop
@@ -46,31 +61,41 @@ struct BlockMemory {
 
 }  // namespace
 
-BlockTimes Transformer::time_block(ParamStore& params, int64_t B, int64_t T) const {
+BlockTimes Transformer::time_block(ParamStore& params, int64_t B, int64_t T, Stream& stream) const {
   const Block& block = blocks_.front();
-  Arena measure("block times plan");
+  const Memory place = memory_of(stream.device);
+  Arena measure("block times plan", place);
   BlockMemory(measure, block.attention, block.mlp, B, T, compute_);
-  Arena arena("block times", measure.peak_bytes()), scratch("scratch", scratch_bytes(B, T, false));
+  Arena arena("block times", measure.peak_bytes(), place),
+      scratch("scratch", scratch_bytes(B, T, false, stream.device), place);
   const BlockMemory memory(arena, block.attention, block.mlp, B, T, compute_);
+  fill_zero(memory.tokens, stream);
   Region region;
-  Trace trace;
-  Stream stream;
   LayerContext ctx{.params = params, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
   const auto attend = [&](const Tensor& out) {
-    block.attention.forward(ctx, memory.attention, out, memory.attention.x, {}, {}, rope_table_, nullptr);
+    block.attention.forward(ctx, memory.attention, out, memory.attention.x, {}, {}, rope_table_on(stream),
+                            nullptr);
   };
   const auto feed = [&](const Tensor& out) { block.mlp.forward(ctx, memory.mlp, out, memory.mlp.x, {}); };
+  Trace trace;
+  Timeline timeline(stream);
+  trace.set_listener(&timeline);
+  Trace* const before = std::exchange(stream.trace, &trace);
+  call_part(trace, "time embedding", [&] { embed(ctx, memory.tokens, memory.out, 0); });
+  call_part(trace, "time heads", [&] { attend({}); });
+  call_part(trace, "time attention", [&] { attend(memory.out); });
+  call_part(trace, "time pre", [&] { feed({}); });
+  call_part(trace, "time mlp", [&] { feed(memory.out); });
+  stream.trace = before;
+  const std::vector<Timeline::Row> rows = timeline.rows();
   BlockTimes times;
-  times.embedding_s = median_s([&] { embed(ctx, memory.tokens, memory.out, 0); });
-  times.heads_s = median_s([&] { attend({}); });
-  times.proj_s = std::max(0.0, median_s([&] { attend(memory.out); }) - times.heads_s);
-  times.pre_s = median_s([&] { feed({}); });
-  stream.trace = &trace;
-  const double mlp_s = median_s([&] { feed(memory.out); });
-  constexpr double kCalls = 4;  // of median_s
-  times.norm_s = trace.time_s("norm") / kCalls;
-  times.activation_s = trace.time_s("activation") / kCalls;
-  times.down_s = std::max(0.0, mlp_s - times.pre_s - times.activation_s);
+  times.embedding_s = median_s(rows, "time embedding");
+  times.heads_s = median_s(rows, "time heads");
+  times.proj_s = std::max(0.0, median_s(rows, "time attention") - times.heads_s);
+  times.pre_s = median_s(rows, "time pre");
+  times.norm_s = median_s(rows, "time mlp", "norm");
+  times.activation_s = median_s(rows, "time mlp", "activation");
+  times.down_s = std::max(0.0, median_s(rows, "time mlp") - times.pre_s - times.activation_s);
   return times;
 }
 

@@ -159,7 +159,7 @@ Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T, c
 }
 
 void Transformer::bring_to_device(Stream& stream) {
-  if (stream.device == Device::kCpu || !rope_table_) return;
+  if (stream.device == Device::kCpu || !rope_table_ || device_tables_) return;
   device_tables_.emplace("rotary table", rope_table_.bytes() + Arena::kDeviceAlign, Memory::kDevice);
   device_rope_table_ = device_tables_->alloc(DType::f32, rope_table_.shape);
   copy(device_rope_table_, rope_table_, stream);

@@ -106,8 +106,9 @@ class Transformer {
   }
 
   // Times of block 0's parts and of the embedding for B sequences of T tokens, each the median of three on
-  // memory of its own. REQUIRES: the weights' memory has been written.
-  BlockTimes time_block(ParamStore& params, int64_t B, int64_t T) const;
+  // memory of its own, by the clock of the stream's device. REQUIRES: the weights' memory has been written;
+  // bring_to_device.
+  BlockTimes time_block(ParamStore& params, int64_t B, int64_t T, Stream& stream) const;
 
   // Tokens of one chunk of the head, of a micro-batch of N.
   int64_t head_chunk(int64_t N, Device device = Device::kCpu) const { return head_.chunk(N, device); }

@@ -62,8 +62,6 @@ void validate_ranks(const RunConfig& config) {
 void validate_on_cuda(const RunConfig& config) {
   if (config.precision.compute == DType::f16) refuse("precision.compute", "bf16 or f32", "f16");
   validate_fp8(config);
-  if (config.activations.policy == RecomputePolicy::kAuto)
-    refuse("activations.policy", "none, selective, block, every_k or sqrt", "auto");
   validate_head(config.head);
   validate_ranks(config);
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <span>
 
@@ -17,7 +16,7 @@ namespace ingot {
 namespace {
 
 size_t activation_bytes(const Transformer& model, int64_t B, int64_t T, const RecomputePlan& plan,
-                        Device device = Device::kCpu) {
+                        Device device) {
   Arena arena("activations plan", memory_of(device));
   model.make_saved(arena, B, T, plan);
   return arena.peak_bytes();
@@ -35,16 +34,18 @@ BlockTimes agreed(BlockTimes times, Reducer& all) {
 }
 
 // By the config's policy; kAuto is decided by measuring the first block here and now.
-RecomputePlan choose_recompute(const RunConfig& config, const Transformer& model, ParamStore& params,
-                               int64_t B, Reducer& all) {
+RecomputePlan choose_recompute(const RunConfig& config, Transformer& model, ParamStore& params, int64_t B,
+                               Reducer& all, Stream& stream) {
   const int64_t layers = model.config().layers, T = config.model.context;
   if (config.activations.policy != RecomputePolicy::kAuto) return recompute_plan(config.activations, layers);
+  model.bring_to_device(stream);
   // Pages that nobody has written are all one page of zeros, from which products would read too fast.
   const UnitBuffers& block = params.get(1);
-  for (const Tensor& weights : {block.master, block.compute}) std::memset(weights.data, 0, weights.bytes());
-  return fastest_plan(layers, agreed(model.time_block(params, B, T), all),
-                      static_cast<size_t>(config.activations.budget_bytes),
-                      [&](const RecomputePlan& plan) { return activation_bytes(model, B, T, plan); });
+  for (const Tensor& weights : {block.master, block.compute}) fill_zero(weights, stream);
+  const BlockTimes times = agreed(model.time_block(params, B, T, stream), all);
+  return fastest_plan(
+      layers, times, static_cast<size_t>(config.activations.budget_bytes),
+      [&](const RecomputePlan& plan) { return activation_bytes(model, B, T, plan, stream.device); });
 }
 
 ParamRole optimizer_role(Role role) {
@@ -124,7 +125,7 @@ Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
                  parts_->shared_update(config)),
       loss_scaler_(config.precision.compute == DType::f16 ? LossScaler(config.precision.loss_scale)
                                                           : LossScaler()),
-      planned_(choose_recompute(config, model_, params_, share_.batch_size, reducers().all)),
+      planned_(choose_recompute(config, model_, params_, share_.batch_size, reducers().all, stream_)),
       activations_("activations",
                    stages_ ? 0
                            : activation_bytes(model_, share_.batch_size, config.model.context, planned_,

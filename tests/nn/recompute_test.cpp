@@ -315,7 +315,8 @@ TEST(BlockTimes, AreMeasured) {
   const Transformer model(llama().resolved(), DType::bf16);
   ResidentStore store(model.params(), DType::bf16, false);
   init_params(store, 1);
-  const BlockTimes times = model.time_block(store, 2, 16);
+  Stream stream;
+  const BlockTimes times = model.time_block(store, 2, 16, stream);
   for (double time_s : {times.norm_s, times.activation_s, times.heads_s, times.pre_s, times.embedding_s})
     EXPECT_GT(time_s, 0);
   EXPECT_GE(times.proj_s, 0);

@@ -5,6 +5,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -324,7 +325,8 @@ using simulated_cuda::run_until;
 
 struct SimulatedEvent {
   cudaStream_t stream = nullptr;
-  uint64_t piece = 0;  // of the stream's work, the last before the record
+  uint64_t piece = 0;  // of the stream's work: the record itself
+  std::shared_ptr<std::chrono::steady_clock::time_point> time = {};  // of the record
 };
 
 cudaError_t cudaMalloc(void** memory, size_t size_bytes) {
@@ -406,7 +408,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  *event = {stream, stream->given};
+  const auto time = std::make_shared<std::chrono::steady_clock::time_point>();
+  simulated_cuda::enqueue(stream, [time] { *time = std::chrono::steady_clock::now(); });
+  *event = {stream, stream->given, time};
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -414,8 +418,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   run_until(*event->stream, event->piece);
   return cudaSuccess;
 }
-cudaError_t cudaEventElapsedTime(float* time_ms, cudaEvent_t, cudaEvent_t) {
-  *time_ms = 0;
+cudaError_t cudaEventElapsedTime(float* time_ms, cudaEvent_t begin, cudaEvent_t end) {
+  *time_ms = std::chrono::duration<float, std::milli>(*end->time - *begin->time).count();
   return cudaSuccess;
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
