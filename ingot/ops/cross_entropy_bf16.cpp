@@ -3,10 +3,19 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ingot/core/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/cross_entropy_terms.h"
 
 namespace ingot {
+
+namespace cuda {  // cross_entropy_bf16.cu
+decltype(ingot::round_to_bf16) round_to_bf16;
+// Losses of rows without a target stay.
+void cross_entropy_in_bf16(const Tensor& losses, const Tensor& d_logits, const Tensor& logits,
+                           const Tensor& targets, const CrossEntropyConfig& config, Stream& stream);
+}  // namespace cuda
+
 namespace {
 
 float rounded(float x) { return static_cast<float>(bf16(x)); }
@@ -38,6 +47,9 @@ float row_loss(bf16* d, float* x, int64_t target, const CrossEntropyConfig& conf
 void round_to_bf16(const Tensor& x, Stream& stream) {
   const Span span(stream.trace, "loss");
   check_tensor(x, DType::f32, x.shape, "round_to_bf16: x");
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda) return cuda::round_to_bf16(x, stream);
+  }
   parallel_for(x.elements(), kGrain, [&](int64_t begin, int64_t end) {
     float* part = x.as<float>() + begin;
     vec::for_each(end - begin, [&](auto load, auto store) { store(part, rounded(load(part))); });
@@ -55,6 +67,10 @@ void cross_entropy_in_bf16(const Tensor& losses, const Tensor& is_correct, const
   // The ordinary loss checks shapes and targets, and knows which rows are correct.
   cross_entropy(losses, is_correct, {}, logits, targets, config, stream);
   if (d_logits) check_tensor(d_logits, DType::bf16, {N, Vp}, "cross_entropy_in_bf16: d_logits");
+  if constexpr (kHasCuda) {
+    if (logits.device == Device::kCuda)
+      return cuda::cross_entropy_in_bf16(losses, d_logits, logits, targets, config, stream);
+  }
   const int32_t* target = targets.as<int32_t>();
   parallel_for(N, 1, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {

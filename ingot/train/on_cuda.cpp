@@ -16,11 +16,6 @@ constexpr const char* kWhere = "with train.device = \"cuda\"";
   fail(ErrorKind::kUsage, "{} must be {} {}, got {}", key, nearest, kWhere, got);
 }
 
-void validate_head(const HeadConfig& head) {
-  if (head.filter > 0) refuse("head.filter", "0", fmt::format("{}", head.filter));
-  if (head.loss_dtype != LossDtype::kF32) refuse("head.loss_dtype", "f32", "another one");
-}
-
 constexpr int64_t kGranule = 16;  // of the dims of 8-bit products
 
 // of: "head.precision" or "precision.fp8"
@@ -62,7 +57,7 @@ void validate_ranks(const RunConfig& config) {
 void validate_on_cuda(const RunConfig& config) {
   if (config.precision.compute == DType::f16) refuse("precision.compute", "bf16 or f32", "f16");
   validate_fp8(config);
-  validate_head(config.head);
+  if (config.head.filter > 0) refuse("head.filter", "0", fmt::format("{}", config.head.filter));
   validate_ranks(config);
 }
 

@@ -129,6 +129,8 @@ const Variant kVariants[] = {
     {"untied", {"model.tied=false", "model.projection_init=zero"}},
     {"qk_norm", {"model.qk_norm=true", "model.norm=rmsnorm_weightless", "model.mlp=relu2"}},
     {"gelu", {"model.mlp=gelu_exact", "model.bias=true", "model.norm=layernorm"}},
+    {"bf16_loss", {"precision.compute=bf16", "head.loss_dtype=bf16", "head.raw_ce_every=0"}, kBf16},
+    {"bf16_logits", {"precision.compute=bf16", "head.loss_dtype=bf16_logits", "head.kind=dense"}, kBf16},
     {"fp8", {"precision.compute=bf16", "precision.fp8=tensorwise", "train.batch_size=2"}, kFp8},
     {"fp8_delayed",
      {"precision.compute=bf16", "precision.fp8=delayed", "train.batch_size=2",
@@ -238,8 +240,7 @@ TEST(SimulatedTrainer, RefusesWhatHasNoKernel) {
   using ::testing::HasSubstr;
   EXPECT_EQ(said({}), "");
   EXPECT_THAT(said({"precision.compute=f16"}), HasSubstr("precision.compute must be bf16 or f32"));
-  EXPECT_THAT(said({"head.loss_dtype=bf16", "head.precision=bf16"}),
-              HasSubstr("head.loss_dtype must be f32"));
+  EXPECT_THAT(said({"head.kind=recompute", "head.filter=1e-4"}), HasSubstr("head.filter must be 0"));
   EXPECT_THAT(said({"head.precision=fp8", "model.vocab_multiple=16"}),
               HasSubstr("train.batch_size * model.context must be a multiple of 16 for head.precision"));
   EXPECT_THAT(said({"head.precision=fp8", "train.batch_size=2"}),
