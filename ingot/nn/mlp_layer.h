@@ -34,6 +34,10 @@ class MlpLayer {
   // d (n, C): the gradient of (x + out) becomes that of x.
   void backward(LayerContext& ctx, const Saved& saved, const Tensor& d) const;
 
+  // act (N, hidden()) from pre as forward left it: what backward does where act was not saved.
+  void activate(LayerContext& ctx, const Tensor& act, const Tensor& pre) const;
+  int64_t hidden() const { return F_; }  // of this rank
+
   // Trains its linears in FP8 where the config says so; their tensors are appended to `tensors`.
   void use_fp8(const ParamList& params, const Fp8LinearConfig& config, std::vector<std::string>& tensors);
 
@@ -47,8 +51,6 @@ class MlpLayer {
     return kind_ == MlpKind::kGeluTanh && up_.bias_id() >= 0 && up_.is_fused(ctx) && down_.is_fused(ctx);
   }
   int64_t in_width() const { return is_swiglu() ? 2 * F_ : F_; }
-  // act (N, F) from pre.
-  void activate(LayerContext& ctx, const Tensor& act, const Tensor& pre) const;
   void backward_activated(LayerContext& ctx, const Tensor& d_pre, const Tensor& d_act, const Tensor& d,
                           const Tensor& pre) const;
 
