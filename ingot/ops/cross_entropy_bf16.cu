@@ -45,15 +45,6 @@ __device__ __forceinline__ float running_sum(const float* x, int n) {
   return total;
 }
 
-__device__ __forceinline__ float block_max(float value) {
-  __shared__ float of_warp[kThreads / kWarp];
-  value = warp_max(value);
-  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
-  __syncthreads();
-  for (int i = 0; i < kThreads / kWarp; ++i) value = of_warp[i] > value ? of_warp[i] : value;
-  return value;
-}
-
 // A block owns a row, whose logits it replaces by their exponentials.
 __global__ void __launch_bounds__(kThreads) rows_loss(Bf16Rows a) {
   const int64_t n = blockIdx.x;
@@ -68,7 +59,7 @@ __global__ void __launch_bounds__(kThreads) rows_loss(Bf16Rows a) {
   const float x_target = x[target];
   float x_max = x[0];
   for (int j = first; j < a.V; j += kThreads) x_max = x[j] > x_max ? x[j] : x_max;
-  x_max = block_max(x_max);
+  x_max = group_max<kThreads>(x_max);
   for (int j = first; j < a.V; j += kThreads) x[j] = rounded<bf16>(std::exp(rounded<bf16>(x[j] - x_max)));
   __syncthreads();
   const float sum = running_sum(x, a.V);

@@ -13,7 +13,7 @@ struct Fp8Meter {
   Tensor counts;  // (2) u32: values that saturated, values that underflowed
 };
 
-// amax (1) f32 = the larger of it and the largest |x|. x: f32 or bf16, contiguous.
+// amax (1) f32 = the larger of it and the largest |x|. x: f32, bf16 or f16, contiguous.
 void raise_amax(const Tensor& amax, const Tensor& x, Stream& stream);
 
 // scale (1) f32 = fp8_scale(format, amax, floor), inverse (1) f32 = 1 / scale, for the products.
@@ -54,9 +54,9 @@ struct Fp8ProductMode {
   float alpha = 1;          // factor of the product
 };
 
-// c (M, N) bf16 or f32 = alpha a (M, K) bᵀ, b (N, K), or c += (f32). Not both may be e5m2. Both operands have
-// one scale, or both one for each row. REQUIRES: K and N multiples of 16, rows contiguous and aligned to 16
-// bytes.
+// c (M, N) bf16, f16 or f32 = alpha a (M, K) bᵀ, b (N, K), or c += (f32). Not both may be e5m2. Both operands
+// have one scale, or both one for each row. REQUIRES: K and N multiples of 16, rows contiguous and aligned to
+// 16 bytes.
 void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const Fp8ProductMode& mode,
                 Stream& stream);
 

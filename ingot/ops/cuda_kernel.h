@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "ingot/core/cuda_launch.h"
+#include "ingot/core/float16.h"
 #include "ingot/core/float8.h"
 #include "ingot/core/tensor.h"
 
@@ -32,13 +33,26 @@ struct alignas(sizeof(T) * W >= 16 ? 16 : sizeof(T) * W) Raw {
   T at[W];
 };
 
+// x in f32.
+template <typename T>
+__device__ __forceinline__ float widened(T x) {
+#ifdef __CUDA_ARCH__
+  if constexpr (std::is_same_v<T, f16>) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x.bits));
+    return value;
+  }
+#endif
+  return static_cast<float>(x);
+}
+
 // p[0 .. W) as f32. REQUIRES: p aligned to min(16, W * sizeof(T)) bytes.
 template <int W, typename T>
 __device__ __forceinline__ Floats<W> load(const T* p) {
   const Raw<T, W> raw = *reinterpret_cast<const Raw<T, W>*>(p);
   Floats<W> values;
 #pragma unroll
-  for (int i = 0; i < W; ++i) values.at[i] = static_cast<float>(raw.at[i]);
+  for (int i = 0; i < W; ++i) values.at[i] = widened(raw.at[i]);
   return values;
 }
 
@@ -53,10 +67,32 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
 #endif
 }
 
+// The same as f16.
+__device__ __forceinline__ uint32_t pack_f16(float low, float high) {
+#ifdef __CUDA_ARCH__
+  uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+#else
+  return f16(low).bits | static_cast<uint32_t>(f16(high).bits) << 16;
+#endif
+}
+
+// Of two numbers, the first in the low half.
+template <typename T>
+__device__ __forceinline__ uint32_t pack_half(float low, float high) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return pack_bf16(low, high);
+  else
+    return pack_f16(low, high);
+}
+
 // x as T has it, in f32.
 template <typename T>
 __device__ __forceinline__ float rounded(float x) {
   if constexpr (std::is_same_v<T, bf16>) return std::bit_cast<float>(pack_bf16(0.0f, x) & 0xffff0000u);
+  if constexpr (std::is_same_v<T, f16>)
+    return widened(std::bit_cast<f16>(static_cast<uint16_t>(pack_f16(x, 0.0f))));
   return static_cast<float>(T(x));
 }
 
@@ -79,10 +115,10 @@ __device__ __forceinline__ uint16_t pack_fp8(float low, float high) {
 // p[0 .. W) = values, rounded to T. REQUIRES: as load.
 template <int W, typename T>
 __device__ __forceinline__ void store(T* p, const Floats<W>& values) {
-  if constexpr (std::is_same_v<T, bf16> && W % 2 == 0) {
+  if constexpr ((std::is_same_v<T, bf16> || std::is_same_v<T, f16>)&&W % 2 == 0) {
     Raw<uint32_t, W / 2> words;
 #pragma unroll
-    for (int i = 0; i < W / 2; ++i) words.at[i] = pack_bf16(values.at[2 * i], values.at[2 * i + 1]);
+    for (int i = 0; i < W / 2; ++i) words.at[i] = pack_half<T>(values.at[2 * i], values.at[2 * i + 1]);
     *reinterpret_cast<Raw<uint32_t, W / 2>*>(p) = words;
   } else if constexpr (sizeof(T) == 1 && W % 2 == 0) {
     Raw<uint16_t, W / 2> words;
@@ -129,8 +165,23 @@ __device__ __forceinline__ float group_sum(float value) {
   return value;
 }
 
+// Their largest, where no value is a NaN.
+template <int kThreads>
+__device__ __forceinline__ float group_max(float value) {
+  value = warp_max(value);
+  if constexpr (kThreads > kWarp) {
+    __shared__ float of_warp[kThreads / kWarp];
+    __syncthreads();  // whoever still reads the last one
+    if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kThreads / kWarp; ++i) value = of_warp[i] > value ? of_warp[i] : value;
+  }
+  return value;
+}
+
 // The Math of ops/activation_rules.h for one thread: exact to a few ulp for f32, by the special function
-// units for bf16, where the error of 2^-21 vanishes in the rounding.
+// units for bf16 and f16, where the error of 2^-21 vanishes in the rounding.
 template <typename T>
 struct ThreadMath {
   using V = float;
@@ -177,8 +228,11 @@ void with_dtype(DType dtype, const char* op, F&& f) {
       return f(float{});
     case DType::bf16:
       return f(bf16{});
+    case DType::f16:
+      return f(f16{});
     default:
-      fail(ErrorKind::kInternal, "{}: compute dtype f32 or bf16 on a CUDA device, got {}", op, name(dtype));
+      fail(ErrorKind::kInternal, "{}: compute dtype f32, bf16 or f16 on a CUDA device, got {}", op,
+           name(dtype));
   }
 }
 

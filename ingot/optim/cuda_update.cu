@@ -63,17 +63,6 @@ struct Codes {
   float *m_absmax, *v_absmax;
 };
 
-// The largest of all threads' values, none of which is negative.
-__device__ __forceinline__ float block_max(float value) {
-  __shared__ float of_warp[kThreads / kWarp];
-  value = warp_max(value);
-  __syncthreads();  // whoever still reads the last one
-  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
-  __syncthreads();
-  for (int i = 0; i < kThreads / kWarp; ++i) value = value > of_warp[i] ? value : of_warp[i];
-  return value;
-}
-
 __device__ __forceinline__ float reciprocal(float scale) {
   return scale >= std::numeric_limits<float>::min() ? 1 / scale : 0.0f;
 }
@@ -102,7 +91,7 @@ __global__ void __launch_bounds__(kThreads) update_codes(Pass a, AdamW rule, Cod
     if (a.average) a.average[i] += (w.at[0] - a.average[i]) * a.average_part;
     write_weights(a, i, w);
   }
-  const float m_most = block_max(std::fabs(m)), v_most = block_max(v);
+  const float m_most = group_max<kThreads>(std::fabs(m)), v_most = group_max<kThreads>(v);
   if (i < a.n) {
     codes.m[i] = signed_code(m * reciprocal(m_most));
     codes.v[i] = unsigned_code(v * reciprocal(v_most));

@@ -8,10 +8,10 @@
 namespace ingot::cuda {
 
 // Updates p, all of whose tensors are on the device, as ElementwiseRule<Rule> does on the CPU: weights (f32
-// with their bf16 copy, bf16 with a tail, or bf16 rounded stochastically by the same random numbers), state
-// and average in one pass; leaves g zero. totals: (update_blocks(n), 4) f32 = sums of RangeTotals' squares
-// and product, a row for each block of elements; absent: not wanted. Rule: Sgd, Momentum, Adam, AdamW or
-// Lion.
+// with their bf16 or f16 copy, bf16 with a tail, or bf16 rounded stochastically by the same random numbers),
+// state and average in one pass; leaves g zero. totals: (update_blocks(n), 4) f32 = sums of RangeTotals'
+// squares and product, a row for each block of elements; absent: not wanted. Rule: Sgd, Momentum, Adam, AdamW
+// or Lion.
 template <typename Rule>
 void update_elementwise(const ParamState& p, const Rule& rule, const RuleStep& step, const Tensor& totals,
                         Stream& stream);

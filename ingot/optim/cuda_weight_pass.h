@@ -18,6 +18,7 @@ struct Pass {
   uint16_t* tail;
   RandomKey rounding;
   bf16* compute;
+  f16* compute_f16;
   float* g;
   float* average;
   float average_part;
@@ -51,6 +52,7 @@ __device__ __forceinline__ void write_weights(const Pass& a, int64_t i, const Fl
   if (a.w32) {
     store(a.w32 + i, w);
     if (a.compute) store(a.compute + i, w);
+    if (a.compute_f16) store(a.compute_f16 + i, w);
     return;
   }
   Raw<bf16, W> high;
@@ -135,13 +137,15 @@ inline bool is_wide(const ParamState& p) {
 
 inline Pass make_pass(const ParamState& p, const RuleStep& step, const Tensor& totals) {
   const OptimParam& param = p.param;
-  const bool is_f32 = param.w.dtype == DType::f32;
+  const bool is_f32 = param.w.dtype == DType::f32,
+             is_f16 = param.compute && param.compute.dtype == DType::f16;
   Pass pass{.n = param.elements(),
             .w32 = is_f32 ? param.w.as<float>() : nullptr,
             .w16 = is_f32 ? nullptr : param.w.as<bf16>(),
             .tail = optional<uint16_t>(param.tail),
             .rounding = param.rounding,
-            .compute = optional<bf16>(param.compute),
+            .compute = is_f16 ? nullptr : optional<bf16>(param.compute),
+            .compute_f16 = is_f16 ? param.compute.as<f16>() : nullptr,
             .g = param.g.as<float>(),
             .average = optional<float>(p.average),
             .average_part = step.average_part,

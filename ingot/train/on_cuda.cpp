@@ -55,7 +55,6 @@ void validate_ranks(const RunConfig& config) {
 }  // namespace
 
 void validate_on_cuda(const RunConfig& config) {
-  if (config.precision.compute == DType::f16) refuse("precision.compute", "bf16 or f32", "f16");
   validate_fp8(config);
   if (config.head.filter > 0) refuse("head.filter", "0", fmt::format("{}", config.head.filter));
   validate_ranks(config);

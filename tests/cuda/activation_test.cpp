@@ -100,13 +100,14 @@ TEST_P(CudaActivation, Bias) {
 INSTANTIATE_TEST_SUITE_P(Sizes, CudaActivation,
                          ::testing::Values(Case{DType::f32, 3, 1}, Case{DType::f32, 3, 33},
                                            Case{DType::f32, 5, 264}, Case{DType::bf16, 3, 31},
-                                           Case{DType::bf16, 2, 520}, Case{DType::bf16, 300, 8}),
+                                           Case{DType::bf16, 2, 520}, Case{DType::bf16, 300, 8},
+                                           Case{DType::f16, 3, 40}),
                          case_name);
 
 TEST(CudaActivationRules, SaturateAndPassNan) {
   Stream stream = cuda::make_stream();
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  for (DType dtype : {DType::f32, DType::bf16}) {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     Buffer x(dtype, {1, 8});
     assign(x, {100, -100, 1e30, -1e30, 0, -0.0, 40, -40});
     const OnDevice there(x, stream), y(dtype, {1, 8}, stream);

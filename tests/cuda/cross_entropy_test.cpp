@@ -109,6 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
     Kinds, CudaCrossEntropy,
     ::testing::Values(
         Case{"plain", DType::f32, 3, 33, {.vocab = 33}}, Case{"plain", DType::bf16, 3, 1, {.vocab = 1}},
+        Case{"half", DType::f16, 3, 40, {.vocab = 39, .grad_scale = 64}},
         Case{"padded", DType::f32, 4, 5000, {.vocab = 4997, .grad_scale = 0.25f}},
         Case{"padded", DType::bf16, 3, 5000, {.vocab = 4097, .grad_scale = 0.125f}},
         Case{"tanh", DType::f32, 3, 132, {.vocab = 130, .cap = LogitCap::kTanh, .cap_a = 15}},

@@ -14,12 +14,14 @@ namespace {
 
 TEST(CudaCast, RoundsAsTheCpu) {
   Stream stream = cuda::make_stream(), cpu;
-  for (DType from : {DType::f32, DType::bf16})
-    for (DType to : {DType::f32, DType::bf16})
+  for (DType from : {DType::f32, DType::bf16, DType::f16})
+    for (DType to : {DType::f32, DType::bf16, DType::f16})
       for (int64_t n : {1, 31, 4096}) {
         Buffer x = random_tensor(from, {n}, 1);
-        if (n > 1)
-          assign(x.tensor().rows(0, 4), {1 + 0x1p-8, 1 + 3 * 0x1p-8, 1e-40, -1e30});  // ties, a subnormal
+        if (n > 1)  // ties and subnormals of both, f16's largest, what becomes an infinity
+          assign(x.tensor().rows(0, 12),
+                 {1 + 0x1p-8, 1 + 3 * 0x1p-8, 1e-40, -1e30, 1 + 0x1p-11, 1 + 3 * 0x1p-11, 0x1p-25,
+                  3 * 0x1p-25, -0x1.8p-16, 65504, 65519, -65520});
         const OnDevice there(x, stream), y(to, {n}, stream);
         Buffer want(to, {n});
         cast(y, there, stream);
@@ -32,15 +34,19 @@ TEST(CudaCast, NanStaysNan) {
   Stream stream = cuda::make_stream();
   Buffer x(DType::f32, {8});
   assign(x, Doubles(8, std::numeric_limits<double>::quiet_NaN()));
-  const OnDevice there(x, stream), y(DType::bf16, {8}, stream);
-  cast(y, there, stream);
-  for (double v : to_doubles(y.to_host())) EXPECT_TRUE(std::isnan(v));
+  for (DType to : {DType::bf16, DType::f16}) {
+    const OnDevice there(x, stream), y(to, {8}, stream), back(DType::f32, {8}, stream);
+    cast(y, there, stream);
+    cast(back, y, stream);
+    for (const OnDevice* nans : {&y, &back})
+      for (double v : to_doubles(nans->to_host())) EXPECT_TRUE(std::isnan(v));
+  }
 }
 
 TEST(CudaDropout, DropsTheElementsThatTheCpuDrops) {
   Stream stream = cuda::make_stream(), cpu;
   const RandomKey key{.seed = 7, .purpose = Purpose::kDropout, .stream = 3, .step = 11};
-  for (DType dtype : {DType::f32, DType::bf16})
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (uint64_t first_index : {uint64_t{0}, uint64_t{5}, (uint64_t{1} << 34) + 4})
       for (int64_t n : {1, 33, 2048}) {
         const Buffer x = random_tensor(dtype, {n}, 1);
@@ -54,7 +60,7 @@ TEST(CudaDropout, DropsTheElementsThatTheCpuDrops) {
 
 TEST(CudaResidualAdd, AddsAsTheCpu) {
   Stream stream = cuda::make_stream(), cpu;
-  for (DType dtype : {DType::f32, DType::bf16})
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t n : {1, 31, 2048}) {
       const Buffer x = random_tensor(dtype, {n}, 1), residual = random_tensor(dtype, {n}, 2);
       const OnDevice x_there(x, stream), residual_there(residual, stream), sum(dtype, {n}, stream);

@@ -79,7 +79,7 @@ TEST_P(CudaEmbedding, PartOfTheTableAsOnTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Sizes, CudaEmbedding,
                          ::testing::Values(Case{DType::f32, 2, 5, 33, 7}, Case{DType::f32, 3, 100, 40, 600},
                                            Case{DType::bf16, 4, 300, 264, 1000},
-                                           Case{DType::bf16, 1, 3, 8, 5}),
+                                           Case{DType::bf16, 1, 3, 8, 5}, Case{DType::f16, 2, 40, 24, 11}),
                          case_name);
 
 TEST(CudaEmbeddingTokens, OutsideTheVocabularyGiveNanAndNoGradient) {

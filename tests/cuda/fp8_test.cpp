@@ -163,7 +163,7 @@ TEST_P(CudaFp8, ColumnsWithOneScale) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, CudaFp8,
-                         ::testing::Combine(::testing::Values(DType::f32, DType::bf16),
+                         ::testing::Combine(::testing::Values(DType::f32, DType::bf16, DType::f16),
                                             ::testing::Values(DType::f8e4m3, DType::f8e5m2)),
                          [](const auto& info) {
                            return fmt::format("{}_{}", name(std::get<0>(info.param)),

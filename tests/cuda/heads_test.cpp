@@ -95,7 +95,8 @@ INSTANTIATE_TEST_SUITE_P(
     Shapes, CudaHeads,
     ::testing::Values(Case{DType::f32, 2, 3, 2, 16, 16, 0}, Case{DType::f32, 1, 5, 1, 64, 32, 2},
                       Case{DType::f32, 1, 2, 1, 7, 6, 0}, Case{DType::bf16, 1, 9, 2, 32, 32, 1},
-                      Case{DType::bf16, 1, 2, 1, 192, 192, 0}, Case{DType::bf16, 1, 3, 1, 160, 8, 0}),
+                      Case{DType::bf16, 1, 2, 1, 192, 192, 0}, Case{DType::bf16, 1, 3, 1, 160, 8, 0},
+                      Case{DType::f16, 1, 4, 2, 16, 16, 1}),
     case_name);
 
 }  // namespace

@@ -59,7 +59,7 @@ TEST_P(CudaMatmul, ProductWithAFactor) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (DType in : {DType::f32, DType::bf16})
+  for (DType in : {DType::f32, DType::bf16, DType::f16})
     for (MatmulForm form : {MatmulForm::kNT, MatmulForm::kNN, MatmulForm::kTN}) {
       all.push_back({in, in, form, 24, 40, 72, false});
       all.push_back({in, DType::f32, form, 17, 33, 5, true});
@@ -89,7 +89,7 @@ TEST(CudaMatmulFp8, RowsWithScalesOfTheirOwn) {
   assign(a_inverse, a_inverses);
   assign(b_inverse, b_inverses);
   const OnDevice a_there(a8, stream), b_there(b8, stream), of_a(a_inverse, stream), of_b(b_inverse, stream);
-  for (DType out : {DType::bf16, DType::f32}) {
+  for (DType out : {DType::bf16, DType::f16, DType::f32}) {
     const OnDevice to(out, {c.M, c.N}, stream);
     cuda::matmul_fp8(to, {a_there, of_a}, {b_there, of_b}, {}, stream);
     const double spread = std::sqrt(static_cast<double>(c.K));
@@ -112,7 +112,7 @@ TEST(CudaMatmulFp8, DecodedCodesTimesTheirInverseScales) {
     const OnDevice a_there(a8, stream), b_there(b8, stream), scales(inverse, stream);
     Doubles want = product(to_doubles(a), to_doubles(b), c);
     for (double& v : want) v /= 16 * 32;
-    for (DType out : {DType::bf16, DType::f32}) {
+    for (DType out : {DType::bf16, DType::f16, DType::f32}) {
       const OnDevice to(out, {c.M, c.N}, stream);
       const Tensor a_inverse = scales.tensor().rows(0, 1), b_inverse = scales.tensor().rows(1, 2);
       cuda::matmul_fp8(to, {a_there, a_inverse}, {b_there, b_inverse}, {}, stream);

@@ -148,6 +148,7 @@ std::vector<Case> cases() {
   for (DType dtype : {DType::f32, DType::bf16})
     for (int64_t C : {1, 31, 32, 33, 257, 768, 1032}) all.push_back({dtype, C == 32 ? 600 : 5, C, true});
   all.push_back({DType::bf16, 3, 768, false});
+  all.push_back({DType::f16, 5, 264, true});
   all.push_back({DType::f32, 3, 33, false});
   all.push_back({DType::f32, 2, 4104, true});
   return all;

@@ -18,14 +18,14 @@
 namespace ingot::testing {
 namespace {
 
-enum class Weights { kF32, kF32WithCopy, kTail, kStochastic };
+enum class Weights { kF32, kF32WithCopy, kF32WithF16, kTail, kStochastic };
 
 // One parameter with everything that a rule may touch, on the host and the same on the device.
 template <typename Rule>
 class Twin : protected OnCuda {
  public:
   Twin(int64_t n, Weights kind, bool has_average) : n_(n) {
-    const bool is_f32 = kind == Weights::kF32 || kind == Weights::kF32WithCopy;
+    const bool is_f32 = kind != Weights::kTail && kind != Weights::kStochastic;
     host_.param.name = "w";
     host_.param.shape = {n};
     host_.param.rounding = {.seed = 5, .purpose = Purpose::kRounding, .stream = 2, .step = 0};
@@ -34,6 +34,7 @@ class Twin : protected OnCuda {
     add(&OptimParam::g, random_tensor(DType::f32, {n}, 2));
     if (kind == Weights::kTail) add(&OptimParam::tail, tails());
     if (kind == Weights::kF32WithCopy) add(&OptimParam::compute, zeros(DType::bf16, {n}));
+    if (kind == Weights::kF32WithF16) add(&OptimParam::compute, zeros(DType::f16, {n}));
     for (size_t s = 0; s < Rule::kState.size(); ++s) {
       Buffer state = random_tensor(DType::f32, {n}, static_cast<uint32_t>(3 + s), 0.1);
       for (int64_t i = 0; i < n; ++i)
@@ -105,7 +106,7 @@ class Twin : protected OnCuda {
       const Buffer got = devices_[i].to_host();
       const Tensor& want = hosts_[i];
       if (want.dtype == DType::u16) continue;  // of a weight that is compared by its sum below
-      const double tolerance = want.dtype == DType::bf16 ? 2 * unit_roundoff(DType::bf16) : 0x1p-20;
+      const double tolerance = want.dtype == DType::f32 ? 0x1p-20 : 2 * unit_roundoff(want.dtype);
       expect_close(got, to_doubles(want), tolerance, fmt::format("tensor {}", i));
     }
   }
@@ -141,7 +142,7 @@ TYPED_TEST_SUITE(CudaUpdate, Rules);
 
 TYPED_TEST(CudaUpdate, MovesWeightsStateAndAverageAsTheCpu) {
   for (int64_t n : {1, 33, 2048})
-    for (Weights kind : {Weights::kF32, Weights::kF32WithCopy, Weights::kTail}) {
+    for (Weights kind : {Weights::kF32, Weights::kF32WithCopy, Weights::kF32WithF16, Weights::kTail}) {
       Twin<TypeParam> twin(n, kind, true);
       twin.step_both(0.75f);
       twin.expect_equal();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ingot/core/cuda_launch.h"
+#include "ingot/core/float16.h"
 #include "ingot/core/float8.h"
 #include "ingot/ops/cuda_fp8.h"
 #include "ingot/ops/matmul_engines.h"
@@ -32,6 +33,8 @@ void multiply(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const F
       const int64_t at = m * c.strides[0] + n;
       if (c.dtype == DType::bf16)
         c.as<bf16>()[at] = bf16(sum * factor);
+      else if (c.dtype == DType::f16)
+        c.as<f16>()[at] = f16(sum * factor);
       else
         c.as<float>()[at] = sum * factor + (mode.accumulate ? c.as<float>()[at] : 0.0f);
     }

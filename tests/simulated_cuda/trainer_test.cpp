@@ -94,12 +94,16 @@ void expect_same_course(const Keys& keys, int steps, double relative, const std:
 constexpr double kF32 = 1e-4;
 // bf16 results that round the other way move a loss by parts of 2^-8.
 constexpr double kBf16 = 8 * 0x1p-8;
-constexpr double kFp8 = 2 * kBf16;  // and codes that round the other way, by parts of 2^-3, many of them
+constexpr double kF16 = 8 * 0x1p-11;  // the same of f16
+constexpr double kFp8 = 2 * kBf16;    // and codes that round the other way, by parts of 2^-3, many of them
 
 TEST(SimulatedTrainer, LlamaInF32) { expect_same_course(kLlama, 20, kF32, "llama"); }
 TEST(SimulatedTrainer, Gpt2InF32) { expect_same_course(kGpt2, 20, kF32, "gpt-2"); }
 TEST(SimulatedTrainer, LlamaInBf16) {
   expect_same_course(kLlama + Keys{"precision.compute=bf16"}, 5, kBf16, "llama in bf16");
+}
+TEST(SimulatedTrainer, LlamaInF16) {
+  expect_same_course(kLlama + Keys{"precision.compute=f16", "train.grad_accum=2"}, 5, kF16, "llama in f16");
 }
 TEST(SimulatedTrainer, Gpt2InBf16) {
   expect_same_course(kGpt2 + Keys{"precision.compute=bf16"}, 5, kBf16, "gpt-2 in bf16");
@@ -129,6 +133,12 @@ const Variant kVariants[] = {
     {"untied", {"model.tied=false", "model.projection_init=zero"}},
     {"qk_norm", {"model.qk_norm=true", "model.norm=rmsnorm_weightless", "model.mlp=relu2"}},
     {"gelu", {"model.mlp=gelu_exact", "model.bias=true", "model.norm=layernorm"}},
+    {"f16", {"precision.compute=f16", "model.mlp=gelu_tanh", "model.bias=true", "model.cap=tanh"}, kF16},
+    {"f16_recompute_head", {"precision.compute=f16", "head.kind=recompute", "model.qk_norm=true"}, kF16},
+    {"f16_fp8",
+     {"precision.compute=f16", "precision.fp8=tensorwise", "head.precision=fp8", "train.batch_size=2",
+      "model.vocab_multiple=16"},
+     kFp8},
     {"bf16_loss", {"precision.compute=bf16", "head.loss_dtype=bf16", "head.raw_ce_every=0"}, kBf16},
     {"bf16_logits", {"precision.compute=bf16", "head.loss_dtype=bf16_logits", "head.kind=dense"}, kBf16},
     {"fp8", {"precision.compute=bf16", "precision.fp8=tensorwise", "train.batch_size=2"}, kFp8},
@@ -216,6 +226,36 @@ TEST(SimulatedTrainer, FindsWhatIsNotFinite) {
   }
 }
 
+// The scale falls until the gradients fit, by the same steps on both devices; what overflowed is not counted
+// as a step and changes no weight.
+TEST(SimulatedTrainer, AnOverflowInF16LowersTheScaleAlone) {
+  const Keys keys = kLlama + Keys{"precision.compute=f16", "train.grad_accum=2", "optimizer.ema=0.9",
+                                  "precision.loss_scale_init=268435456", "precision.loss_scale_interval=2"};
+  SmallTraining host(configured(keys)), device(configured(keys + kOnDevice));
+  Staging staging;
+  const auto first_weights = [&] {
+    const Tensor w = staging.read(device.trainer.params().master(0), device.trainer.stream());
+    return std::vector<float>(w.as<float>(), w.as<float>() + w.elements());
+  };
+  const std::vector<float> before = first_weights();
+  int overflows = 0;
+  for (int i = 0; i < 24; ++i) {
+    const StepResult want = host.steps(1), got = device.steps(1);
+    ASSERT_EQ(got.loss_scale, want.loss_scale) << i;
+    ASSERT_EQ(got.lowered_scale, want.lowered_scale) << i;
+    if (got.lowered_scale) ++overflows;
+    if (overflows == i + 1) {  // none has fitted yet
+      EXPECT_EQ(first_weights(), before);
+    }
+    EXPECT_EQ(device.trainer.steps_done(), i + 1 - overflows);
+    EXPECT_EQ(device.trainer.optimizer().t(), i + 1 - overflows);
+    expect_near(got.loss, want.loss, kF16, fmt::format("loss {}", i));
+    EXPECT_EQ(device.trainer.loss_scaler().state().good_steps, host.trainer.loss_scaler().state().good_steps);
+  }
+  EXPECT_GT(overflows, 2);
+  EXPECT_LT(overflows, 20);
+}
+
 // The device measures its own block; whatever it chooses fits, and computes the same.
 TEST(SimulatedTrainer, MeasuresWhatToRecompute) {
   const auto bytes = [](const Keys& keys) {
@@ -239,7 +279,6 @@ TEST(SimulatedTrainer, RefusesWhatHasNoKernel) {
   const auto said = [](const Keys& keys) { return refusal(kLlama + kOnDevice + keys); };
   using ::testing::HasSubstr;
   EXPECT_EQ(said({}), "");
-  EXPECT_THAT(said({"precision.compute=f16"}), HasSubstr("precision.compute must be bf16 or f32"));
   EXPECT_THAT(said({"head.kind=recompute", "head.filter=1e-4"}), HasSubstr("head.filter must be 0"));
   EXPECT_THAT(said({"head.precision=fp8", "model.vocab_multiple=16"}),
               HasSubstr("train.batch_size * model.context must be a multiple of 16 for head.precision"));
