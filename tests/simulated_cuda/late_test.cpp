@@ -251,6 +251,32 @@ TEST_F(LateRun, ReportsEveryStepUnderItsOwnNumber) {
   EXPECT_EQ(told(folder / "device").losses.size(), 18u);
 }
 
+TEST_F(LateRun, ASignalEndsItAfterTheStepsUnderWay) {
+  RunConfig c = on(Device::kCuda);
+  c.train.steps = 8;
+  c.train.log_every = 1;
+  c.train.stats_every = 100;
+  c.head.raw_ce_every = 0;
+  c.eval.every = c.checkpoint.every = 100;
+  TrainOutcome cut;
+  {
+    RunFolder run(folder / "cut", false);
+    std::atomic<bool> is_interrupted = false;
+    int steps_told = 0;
+    Console console(
+        [&](std::string_view line) {
+          if (line.find("loss") != line.npos) is_interrupted = ++steps_told >= 3;
+        },
+        0);
+    cut = run_training(c, run, false, console, is_interrupted);
+  }
+  EXPECT_EQ(cut.status, TrainOutcome::Status::kInterrupted);
+  EXPECT_EQ(cut.steps, 4);  // one more was under way
+  EXPECT_EQ(told(folder / "cut").losses.size(), 4u);
+  const TrainOutcome whole = train(c, folder / "whole");
+  expect_equal_files(train(c, folder / "cut", true).checkpoint, whole.checkpoint);
+}
+
 TEST_F(LateRun, FindsWhatIsNotFiniteAndLeavesItOut) {
   RunConfig c = on(Device::kCpu);
   c.train.stop_at = 5;
