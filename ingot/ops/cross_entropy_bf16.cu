@@ -46,7 +46,7 @@ __device__ __forceinline__ float running_sum(const float* x, int n) {
 }
 
 // A block owns a row, whose logits it replaces by their exponentials.
-__global__ void __launch_bounds__(kThreads) rows_loss(Bf16Rows a) {
+__global__ void __launch_bounds__(kThreads) bf16_rows_loss(Bf16Rows a) {
   const int64_t n = blockIdx.x;
   float* x = a.logits + n * a.Vp;
   bf16* d = a.d_logits ? a.d_logits + n * a.Vp : nullptr;
@@ -90,7 +90,7 @@ void cross_entropy_in_bf16(const Tensor& losses, const Tensor& d_logits, const T
   const Bf16Rows rows{losses.as<float>(),    optional<bf16>(d_logits),       logits.as<float>(),
                   targets.as<int32_t>(), static_cast<int>(config.vocab), static_cast<int>(logits.dim(1)),
                   config.grad_scale};
-  launch({stream, "cross_entropy_in_bf16", dim3(blocks_for(logits.dim(0), 1)), dim3(kThreads)}, rows_loss,
+  launch({stream, "cross_entropy_in_bf16", dim3(blocks_for(logits.dim(0), 1)), dim3(kThreads)}, bf16_rows_loss,
          rows);
 }
 
