@@ -5,6 +5,7 @@
 #include "ingot/core/cuda_launch.h"
 #include "ingot/ops/attention_graph.h"
 #include "ingot/ops/cuda_libraries.h"
+#include "ingot/ops/deterministic.h"
 #include "ingot/ops/plan_cudnn.h"
 
 namespace ingot::cudnn {
@@ -123,6 +124,7 @@ bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
                         const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
                         const Tensor& lse, const Tensor& doc_start, const AttentionConfig& config,
                         const Tensor& scratch, Stream& stream) {
+  if (is_deterministic(stream)) return false;
   auto problem = fused_attention(q, k, v, out, doc_start, config);
   if (!problem || !add_gradients(*problem, dq, dk, dv, d_out)) return false;
   const AttentionShape shape{problem->B, problem->T, problem->T, problem->H, problem->K, problem->D};

@@ -1,8 +1,9 @@
 // Attention on a CUDA device by cuDNN's flash kernels, with tensor cores. Internal to ops: ops/attention asks
 // here first, where it is compiled with cuDNN (kHasCudnn).
 //
-// dq is added up by atomics, so its last bits differ from run to run. Keys behind the mask are multiplied by
-// a probability of 0: NaN among them is not kept out.
+// dq is added up by atomics, so its last bits differ from run to run: not for a deterministic stream
+// (ops/deterministic.h). Keys behind the mask are multiplied by a probability of 0: NaN among them is not
+// kept out.
 #pragma once
 
 #include "ingot/ops/attention.h"
@@ -20,9 +21,9 @@ namespace cudnn {
 // Whether the library can be loaded.
 bool is_available();
 
-// As ops/attention's, but for: false where cuDNN is missing or has no kernel for it, or the scratch is less
-// than ops/attention asks for where it has; nothing is done then. The first call with new shapes or strides
-// takes about a second.
+// As ops/attention's, but for: false where cuDNN is missing or has no kernel for it, where backward's stream
+// is deterministic, or where the scratch is less than ops/attention asks for where cuDNN has a kernel;
+// nothing is done then. The first call with new shapes or strides takes about a second.
 bool attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                        const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
                        const Tensor& scratch, Stream& stream);

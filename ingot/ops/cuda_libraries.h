@@ -11,6 +11,7 @@ struct Libraries : StreamResource {
   std::unique_ptr<StreamResource> products;   // cuBLASLt
   std::unique_ptr<StreamResource> attention;  // cuDNN
   bool allows_tf32 = false;                   // ops/tf32.h
+  bool is_deterministic = false;              // ops/deterministic.h
 };
 
 // Made at first use; it lives as long as the stream.

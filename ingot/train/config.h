@@ -45,7 +45,8 @@ struct TrainConfig {
   int64_t stats_every = 100;  // steps between lines about every parameter in params.jsonl; 0: never
   int64_t threads = 0;        // 0: all cores
   Device device = Device::kCpu;
-  bool has_graph = false;  // on a GPU
+  bool has_graph = false;         // on a GPU
+  bool is_deterministic = false;  // on a GPU; the CPU always is
 };
 
 struct PrecisionConfig {

@@ -134,6 +134,8 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
                                 "where the model is trained", train, &T::device));
   keys.push_back(flag("train.graph", "on a GPU: forward and backward of a micro-batch as one CUDA graph",
                       train, &T::has_graph));
+  keys.push_back(flag("train.deterministic", "on a GPU: the same bits every time, also where that is slower",
+                      train, &T::is_deterministic));
 }
 
 void add_precision_keys(std::vector<ConfigKey>& keys) {

@@ -9,6 +9,7 @@
 #include "ingot/core/copy.h"
 #include "ingot/core/error.h"
 #include "ingot/core/nvtx.h"
+#include "ingot/ops/deterministic.h"
 #include "ingot/ops/tf32.h"
 #include "ingot/train/averaged_weights.h"
 
@@ -136,6 +137,7 @@ Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
       feed_(stream_.device, batch_shape(), share_.micros(config.train.grad_accum)) {
   stream_.trace = &trace_;
   allow_tf32(stream_, config.precision.allows_tf32);
+  set_deterministic(stream_, config.train.is_deterministic);
   if (stream_.device == Device::kCuda) nvtx_ = nvtx_listener();
   trace_.set_listener(nvtx_.get());
   model_.bring_to_device(stream_);

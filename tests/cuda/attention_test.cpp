@@ -1,6 +1,7 @@
 // Attention on a device against the fp64 reference, on views of one packed (B,T,(H+2K)D) buffer.
 #include "ingot/ops/attention.h"
 
+#include "ingot/ops/deterministic.h"
 #include "tests/cuda/on_device.h"
 #include "tests/reference/attention.h"
 #include "tests/reference/head_tensor.h"
@@ -128,14 +129,26 @@ TEST_P(CudaFusedAttention, ForwardAndBackward) {
   expect_close(out.to_host(), want.out, rounded, "out");
   expect_close(lse.to_host(), want.lse, 64 * unit_roundoff(DType::f32), "lse");
   const OnDevice dq = put(q_rows), d_kv = put(kv_rows);
-  attention_backward(queries(dq), keys(d_kv), values(d_kv), d_out_there, queries(q_there), keys(kv_there),
-                     values(kv_there), out, lse, doc_start, config, backward_scratch, stream);
+  const auto backward = [&] {
+    attention_backward(queries(dq), keys(d_kv), values(d_kv), d_out_there, queries(q_there), keys(kv_there),
+                       values(kv_there), out, lse, doc_start, config, backward_scratch, stream);
+  };
+  backward();
   const AttentionGradient grads = attention_gradient_reference(reference(), q, k, v, gather(d_out));
   const double bound = 8 * rounded * std::sqrt(static_cast<double>(s.H / s.K));
-  const Buffer dq_got = dq.to_host(), d_kv_got = d_kv.to_host();
-  expect_near(queries(dq_got), grads.dq, bound, "dq");
-  expect_near(keys(d_kv_got), grads.dk, bound, "dk");
-  expect_near(values(d_kv_got), grads.dv, bound, "dv");
+  const auto expect_gradients = [&] {
+    const Buffer dq_got = dq.to_host(), d_kv_got = d_kv.to_host();
+    expect_near(queries(dq_got), grads.dq, bound, "dq");
+    expect_near(keys(d_kv_got), grads.dk, bound, "dk");
+    expect_near(values(d_kv_got), grads.dv, bound, "dv");
+  };
+  expect_gradients();
+  set_deterministic(stream, true);
+  backward();
+  expect_gradients();
+  const Buffer first = dq.to_host();
+  backward();
+  expect_same_bits(dq.to_host(), first, "dq again");
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaFusedAttention,

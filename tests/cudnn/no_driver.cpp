@@ -64,6 +64,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char*, CUjit_option*, v
 }
 NOTHING(cuLibraryUnload, CUlibrary)
 CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary, const char*) { return give(kernel); }
+CUresult cuKernelGetFunction(CUfunction* function, CUkernel) { return give(function); }
 NOTHING(cuKernelSetAttribute, CUfunction_attribute, int, CUkernel, CUdevice)
 CUresult cuKernelGetAttribute(int* value, CUfunction_attribute, CUkernel, CUdevice) { return give(value, 0); }
 CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction, const CUlaunchConfig*) {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "ingot/core/cuda_launch.h"
-#include "ingot/core/float16.h"
 #include "ingot/core/float8.h"
 #include "ingot/ops/cuda_fp8.h"
+#include "ingot/ops/dispatch.h"
 #include "ingot/ops/matmul_engines.h"
 #include "ingot/ops/tf32.h"
 
@@ -67,15 +67,13 @@ void multiply(const MatmulProblem& p, bool is_tf32) {
 }
 
 float read(const void* place, DType dtype, int64_t at) {
-  return dtype == DType::f32 ? static_cast<const float*>(place)[at]
-                             : static_cast<float>(static_cast<const bf16*>(place)[at]);
+  float value = 0;
+  INGOT_DISPATCH(dtype, T, { value = static_cast<float>(static_cast<const T*>(place)[at]); });
+  return value;
 }
 
 void write(void* place, DType dtype, int64_t at, float value) {
-  if (dtype == DType::f32)
-    static_cast<float*>(place)[at] = value;
-  else
-    static_cast<bf16*>(place)[at] = bf16(value);
+  INGOT_DISPATCH(dtype, T, { static_cast<T*>(place)[at] = T(value); });
 }
 
 double gelu(double x) {
