@@ -88,10 +88,10 @@ void round_to_bf16(const Tensor& x, Stream& stream) {
 void cross_entropy_in_bf16(const Tensor& losses, const Tensor& d_logits, const Tensor& logits,
                            const Tensor& targets, const CrossEntropyConfig& config, Stream& stream) {
   const Bf16Rows rows{losses.as<float>(),    optional<bf16>(d_logits),       logits.as<float>(),
-                  targets.as<int32_t>(), static_cast<int>(config.vocab), static_cast<int>(logits.dim(1)),
-                  config.grad_scale};
-  launch({stream, "cross_entropy_in_bf16", dim3(blocks_for(logits.dim(0), 1)), dim3(kThreads)}, bf16_rows_loss,
-         rows);
+                      targets.as<int32_t>(), static_cast<int>(config.vocab), static_cast<int>(logits.dim(1)),
+                      config.grad_scale};
+  launch({stream, "cross_entropy_in_bf16", dim3(blocks_for(logits.dim(0), 1)), dim3(kThreads)},
+         bf16_rows_loss, rows);
 }
 
 }  // namespace ingot::cuda
