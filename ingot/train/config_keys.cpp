@@ -132,7 +132,8 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(whole("train.threads", 0, 4096, "0: all cores", train, &T::threads));
   keys.push_back(choice<Device>("train.device", {{"cpu", Device::kCpu}, {"cuda", Device::kCuda}},
                                 "where the model is trained", train, &T::device));
-  keys.push_back(flag("train.graph", "on a GPU: forward and backward of a micro-batch as one CUDA graph",
+  keys.push_back(flag("train.graph",
+                      "on a GPU: forward and backward of a micro-batch as one CUDA graph, the update as one",
                       train, &T::has_graph));
   keys.push_back(flag("train.deterministic", "on a GPU: the same bits every time, also where that is slower",
                       train, &T::is_deterministic));

@@ -130,6 +130,7 @@ class Trainer {
   bool has_overflowed(const StepResult& result);
   NonFinite find_bad_gradient(Loader& loader, int64_t first_sample, int64_t micros);
   bool is_judged_on_device() const;
+  void give_update(const StepInputs& inputs, const Tensor& factor);
   void give_micro(int64_t micro, const MicroBatch& batch, int64_t micros);
   // Where the model lies in stages on several ranks (trainer_stages.cpp):
   StagedStep staged_step(Loader& loader, int64_t micros);
@@ -159,9 +160,9 @@ class Trainer {
     size_t batches_sent = 0;  // with its own
     double wait_s = 0;
   };
-  // Forward and backward of a micro-batch for steps of so many (0: none yet); shared: builds without CUDA
-  // cannot destroy one.
-  std::shared_ptr<cuda::Graph> graph_;
+  // Forward and backward of a micro-batch for steps of so many (0: none yet), and the update, whose arguments
+  // every step replaces; shared: builds without CUDA cannot destroy one.
+  std::shared_ptr<cuda::Graph> graph_, update_graph_;
   int64_t graph_micros_ = 0;
   bool is_warm_ = false;  // backward has run once by the plan that is saved_'s
   std::optional<LateSteps> late_;

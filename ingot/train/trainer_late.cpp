@@ -39,6 +39,22 @@ void Trainer::give_micro(int64_t micro, [[maybe_unused]] const MicroBatch& batch
   give();
 }
 
+// Its kernels are the same in every step, but learning rate, momentum and step number are their arguments.
+void Trainer::give_update(const StepInputs& inputs, const Tensor& factor) {
+  const auto give = [&] { optimizer_.step_by_factor(inputs, factor, stream_); };
+  if constexpr (kHasCuda) {
+    if (config_.train.has_graph) {
+      const Span span(&trace_, "graph");
+      if (update_graph_)
+        update_graph_->replace(stream_, give);
+      else
+        update_graph_ = std::make_shared<cuda::Graph>(stream_, give);
+      return update_graph_->launch(stream_);
+    }
+  }
+  give();
+}
+
 void Trainer::give(Loader& loader, int64_t micros, const StepInputs& inputs) {
   INGOT_CHECK(can_give(inputs), "Trainer::give: not such a step");
   Given step{.first_sample = loader.position(), .micros = micros};
@@ -52,7 +68,7 @@ void Trainer::give(Loader& loader, int64_t micros, const StepInputs& inputs) {
   params_.finish_gradients();
   const Tensor factor = late_->judge(optimizer_.squares_on_device(stream_), expected_tokens(micros),
                                      config_.optimizer.grad_clip, stream_);
-  optimizer_.step_by_factor(inputs, factor, stream_);
+  give_update(inputs, factor);
   ++steps_done_;
   step.batches_sent = feed_.sent();
   given_.push_back(step);

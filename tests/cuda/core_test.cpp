@@ -85,6 +85,37 @@ TEST(CudaGraph, DoesItsWorkAgainOnWhatTheMemoryHolds) {
   }
 }
 
+TEST(CudaGraph, TakesOtherArgumentsAndOtherWork) {
+  Stream stream = cuda::make_stream();
+  Arena device("d", 4096, Memory::kDevice);
+  const Tensor first = device.alloc(DType::f32, {8}), second = device.alloc(DType::f32, {8}),
+               to = device.alloc(DType::f32, {8});
+  const Buffer a = random_tensor(DType::f32, {8}, 1), b = random_tensor(DType::f32, {8}, 2);
+  copy(first, a, stream);
+  copy(second, b, stream);
+  cuda::Graph graph(stream, [&] { copy(to, first, stream); });
+  Buffer back(DType::f32, {8});
+  const auto run = [&] {
+    graph.launch(stream);
+    copy(back, to, stream);
+  };
+  run();
+  graph.replace(stream, [&] { copy(to, second, stream); });  // the launch under way keeps its own
+  synchronize(stream);
+  expect_same_bits(back, a, "before");
+  run();
+  synchronize(stream);
+  expect_same_bits(back, b, "another argument");
+  graph.replace(stream, [&] {
+    copy(to, first, stream);
+    fill_zero(to.rows(0, 4), stream);
+  });
+  run();
+  synchronize(stream);
+  for (int64_t i = 0; i < 8; ++i)
+    EXPECT_EQ(back.tensor().as<float>()[i], i < 4 ? 0.0f : a.tensor().as<float>()[i]) << i;
+}
+
 TEST(CudaGraph, DoesNothingWhileItIsMadeAndMustNotWait) {
   Stream stream = cuda::make_stream();
   Arena device("d", 4096, Memory::kDevice);

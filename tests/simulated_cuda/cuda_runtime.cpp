@@ -438,6 +438,11 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsi
   *ready = new SimulatedGraph(*graph);
   return cudaSuccess;
 }
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t ready, cudaGraph_t graph, cudaGraphExecUpdateResultInfo*) {
+  if (ready->work.size() != graph->work.size()) return cudaErrorGraphExecUpdateFailure;
+  ready->work = graph->work;
+  return cudaSuccess;
+}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   for (const std::function<void()>& work : graph->work) enqueue(stream, work);
   return cudaSuccess;

@@ -106,7 +106,8 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorStreamCaptureUnsupported = 900,
-  cudaErrorStreamCaptureInvalidated = 901
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorGraphExecUpdateFailure = 910
 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
@@ -151,6 +152,10 @@ cudaError_t cudaEventElapsedTime(float* time_ms, cudaEvent_t begin, cudaEvent_t 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long flags);
+struct cudaGraphExecUpdateResultInfo {};
+// Refuses, as the runtime does, what is not the same number of pieces.
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t ready, cudaGraph_t graph,
+                                cudaGraphExecUpdateResultInfo* result);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
