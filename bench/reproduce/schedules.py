@@ -31,4 +31,5 @@ runs.write_section(
     runs.table(["schedule", "validation loss"], rows),
     "holds" if len(better) == len(decays) and runs.mean(losses["constant, then to 0.1 over 40 %"]) <
     runs.mean(losses["WSD, linear, 20 %"]) else "holds in part" if better else "refuted",
-    f"{len(better)} of {len(decays)} decays end below the constant rate. Peak rate and warm-up are the same for all.")
+    f"{len(better)} of {len(decays)} decays end below the constant rate. Peak rate and warm-up are the same for all: in so short a "
+    "run a rate that falls from early on loses more than its low end gains.")
