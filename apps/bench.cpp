@@ -99,15 +99,17 @@ Command* add_preset_command(Command& parent, const char* name, const char* doc, 
 }
 
 void add_head_bench(Command& command) {
-  auto options = std::make_shared<HeadBenchOptions>();
+  auto a = std::make_shared<HeadBenchArguments>();
+  HeadBenchOptions& options = a->options;
   Command* head = command.add_subcommand("head", "The loss head's kinds: time and working memory");
-  head->add_option("--tokens", options->tokens, "Of the micro-batch")->capture_default_str();
-  head->add_option("--vocab", options->vocab, "Rows of the head's weights")->capture_default_str();
-  head->add_option("--width", options->width, "Columns of the head's weights")->capture_default_str();
-  head->add_option("--precision", options->precision, "f32, bf16 or fp8")->capture_default_str();
-  head->add_option("--repetitions", options->repetitions, "Rounds to time")->capture_default_str();
-  head->add_flag("--json", options->is_json, "One JSON object");
-  head->callback([options] { bench_head(*options); });
+  head->add_option("--tokens", options.tokens, "Of the micro-batch")->capture_default_str();
+  head->add_option("--vocab", options.vocab, "Rows of the head's weights")->capture_default_str();
+  head->add_option("--width", options.width, "Columns of the head's weights")->capture_default_str();
+  head->add_option("--precision", a->precision, "f32, bf16 or fp8")->capture_default_str();
+  head->add_option("--device", a->device, "cpu or cuda")->capture_default_str();
+  head->add_option("--repetitions", options.repetitions, "Rounds to time")->capture_default_str();
+  head->add_flag("--json", a->is_json, "One JSON object");
+  head->callback([a] { print_head_bench(*a); });
 }
 
 }  // namespace

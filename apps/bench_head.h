@@ -1,21 +1,21 @@
-// Times and sizes the loss head in each of its kinds, side by side in one run.
+// `ingot bench head`: the loss head in each of its kinds (train/bench_head.h) as a table or JSON.
 #pragma once
 
-#include <cstdint>
 #include <string>
+
+#include "ingot/train/bench_head.h"
 
 namespace ingot {
 
-struct HeadBenchOptions {
-  int64_t tokens = 8192, vocab = 50304, width = 768;
+struct HeadBenchArguments {
+  HeadBenchOptions options;
   std::string precision = "bf16";  // f32, bf16 or fp8
-  int64_t repetitions = 5;
+  std::string device = "cpu";      // cpu or cuda
   bool is_json = false;
 };
 
-// Prints a table, or one JSON object {tokens, vocab, width, precision, threads, rows: [{kind, scratch_bytes,
-// scratch_ratio, ms, time_ratio, loss}]}; ratios are to the dense head. Losses and gradients, one
-// micro-batch.
-void bench_head(const HeadBenchOptions& options);
+// Prints a table, or one JSON object {tokens, vocab, width, precision, device, threads, rows: [{kind,
+// scratch_bytes, scratch_ratio, ms, time_ratio, loss}]}; ratios are to the dense head.
+void print_head_bench(const HeadBenchArguments& arguments);
 
 }  // namespace ingot

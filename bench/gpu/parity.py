@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """Trains small models on the CPU and on the GPU, from the same seed on the same text, and compares the losses of every
-step: in f32 to 1e-4 of the loss, in bf16 to 2e-2. Needs the `ingot` program and nothing else.
+step: in f32 to 1e-4 of the loss, in bf16 to 2e-2. And on the GPU FP8 (linears and head) with bf16: the mean loss of the
+last tenth of the steps to 1e-2. Needs the `ingot` program and nothing else.
 
   python3 bench/gpu/parity.py INGOT [--steps 200] [--devices cpu cuda] [--out FOLDER] [--json OUT.json]"""
 import argparse
 import json
 import pathlib
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
 
 MODELS = ("tiny-llama", "tiny-gpt2")
 LIMITS = {"f32": 1e-4, "bf16": 2e-2}
+FP8_LIMIT = 1e-2
+FP8 = {"precision.fp8": "tensorwise", "head.precision": "fp8", "model.vocab_multiple": 16}
 
 
 def write_text(path):
@@ -21,10 +25,10 @@ def write_text(path):
     path.write_text("\n".join(" ".join(words.choices(vocabulary, k=12)) + "." for _ in range(6000)))
 
 
-def losses(program, model, compute, device, steps, text, out):
+def losses(program, model, compute, device, steps, text, out, more=None):
     command = [program, "train", model, "--data", str(text), "--out", str(out)]
     for key, value in {"train.steps": steps, "train.device": device, "precision.compute": compute, "optimizer.lr": 1e-3,
-                       "eval.every": 0, "sample.count": 0}.items():
+                       "eval.every": 0, "sample.count": 0, **(more or {})}.items():
         command += ["--set", f"{key}={value}"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -57,6 +61,15 @@ def main():
             print(f"parity {model:<12} {compute:<5} {options.steps} steps: losses within {apart:.1e} of each other "
                   f"(limit {limit:.0e}), last {one[-1]:.4f} and {other[-1]:.4f}"
                   f"{'' if apart <= limit else '  TOO FAR'}", flush=True)
+        device, last = options.devices[1], max(1, options.steps // 10)
+        fp8 = losses(options.program, model, "bf16", device, options.steps, text, folder / f"{model}-fp8-{device}", FP8)
+        want, got = (statistics.fmean(course[-last:]) for course in (other, fp8))
+        apart = abs(got - want) / want
+        failed |= not apart <= FP8_LIMIT
+        rows.append({"model": model, "compute": "fp8", "steps": options.steps, "apart": apart, "limit": FP8_LIMIT,
+                     "last": [want, got]})
+        print(f"parity {model:<12} fp8   {options.steps} steps on {device}: mean of the last {last} losses within {apart:.1e} "
+              f"of bf16's (limit {FP8_LIMIT:.0e}), {want:.4f} and {got:.4f}{'' if apart <= FP8_LIMIT else '  TOO FAR'}", flush=True)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(rows, indent=1) + "\n")
     return 1 if failed else 0

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go of under ten minutes, from a folder that bench/gpu/pack.sh made:
 #   FOLDER/run.sh [OUT]     the log, a summary and JSON go to OUT (default: gpu-results)
-# Runs the device tests, 200 steps of small models beside the CPU's, the trainer's speed beside PyTorch's, the bandwidth
-# of every kernel beside a copy of memory, and in what time is left the memory and race checkers on the small tests.
+# Runs the device tests, 200 steps of small models beside the CPU's, the trainer's speed beside PyTorch's, with FP8 linears and
+# as CUDA graphs too, the heads, the bandwidth of every kernel beside a copy of memory, and in what time is left the memory and race checkers on the small tests.
 # Ends with a table; 1 if a test, the comparison or a checker failed, 77 without a GPU. It changes no setting of the card.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -83,6 +83,11 @@ done
 (cd "$work" && tar -czf traces.tar.gz ./*-trace.json 2>/dev/null) && cp "$work/traces.tar.gz" "$out/"
 step kernels 90 "$here/device_bench" "$out/kernels.json"
 if [[ -n $python ]]; then step torch 240 env LD_LIBRARY_PATH="$given" "$python" "$here/torch_baseline.py" --json "$out/torch.json"; fi
+step fp8-llama-1.3b 45 "$here/ingot" bench step "$here/llama-1.3b.toml" --steps 8 --set precision.fp8=tensorwise
+step deterministic 30 "$here/ingot" bench step "$here/gpt2-124m.toml" --steps 8 --set train.deterministic=true
+for precision in bf16 fp8; do  # dense, chunked and recomputed
+  step "head-$precision" 30 "$here/ingot" bench head --device cuda --tokens 32768 --precision "$precision"
+done
 if command -v compute-sanitizer >/dev/null; then
   # A few of every kernel: the checkers slow a kernel down tenfold and more.
   small='Sizes/CudaNorm.*/*_5x257_*:Sizes/CudaNorm.*/*_5x768_*:Sizes/CudaActivation.*/bf16_2x520:Shapes/CudaHeads.*'
@@ -97,6 +102,6 @@ else
 fi
 
 printf '\n=== summary on %s\n' "$device"
-grep -hE '^parity|% of the copy|TFLOP/s|tok/s|tokens/s' "$log" || true
+grep -hE '^parity|% of the copy|TFLOP/s|tok/s|tokens/s|^(dense|chunked|recompute) ' "$log" || true
 cat "$out/summary.txt"
 exit $failed

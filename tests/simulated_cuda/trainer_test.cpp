@@ -10,6 +10,7 @@
 
 #include "ingot/core/copy.h"
 #include "ingot/core/staging.h"
+#include "ingot/train/bench_head.h"
 #include "tests/reference/numeric.h"
 #include "tests/train/small_training.h"
 
@@ -272,6 +273,24 @@ TEST(SimulatedTrainer, MeasuresWhatToRecompute) {
     EXPECT_LE(bytes(automatic + kOnDevice), budget);
     const Course want = train(three, 3), got = train(automatic + kOnDevice, 3);
     for (size_t i = 0; i < want.losses.size(); ++i) expect_near(got.losses[i], want.losses[i], kF32, "loss");
+  }
+}
+
+// Of every kind and precision the loss that the CPU gives.
+TEST(SimulatedTrainer, TimesItsHeads) {
+  for (const HeadDtype precision : {HeadDtype::kF32, HeadDtype::kBf16, HeadDtype::kFp8}) {
+    HeadBenchOptions options{
+        .tokens = 32, .vocab = 64, .width = 16, .precision = precision, .repetitions = 1};
+    const std::vector<HeadBenchRow> want = bench_head(options);
+    options.device = Device::kCuda;
+    const std::vector<HeadBenchRow> got = bench_head(options);
+    ASSERT_EQ(got.size(), 3u);
+    for (size_t i = 0; i < got.size(); ++i) {
+      expect_near(got[i].loss, want[i].loss, kBf16,
+                  fmt::format("{} {}", got[i].kind, static_cast<int>(precision)));
+      EXPECT_GT(got[i].ms, 0);
+      EXPECT_GT(got[i].scratch_bytes, 0u);
+    }
   }
 }
 
