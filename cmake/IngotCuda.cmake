@@ -36,7 +36,7 @@ endif()
 
 # fmt 9 takes nvcc for a compiler without constexpr, and then fails on its own consteval.
 set(INGOT_NVCC_FLAGS -std=c++20 -O3 -DFMT_USE_CONSTEXPR=1 --expt-relaxed-constexpr --Werror all-warnings -lineinfo
-    -Xcompiler=-fPIC -DINGOT_WITH_CUDA=1 -I${PROJECT_SOURCE_DIR})
+    --compress-mode=size -Xcompiler=-fPIC -DINGOT_WITH_CUDA=1 -I${PROJECT_SOURCE_DIR})
 foreach(architecture ${INGOT_CUDA_ARCHITECTURES})
   if(architecture MATCHES "^([0-9]+[a-z]?)-ptx$")
     list(APPEND INGOT_NVCC_FLAGS -gencode=arch=compute_${CMAKE_MATCH_1},code=compute_${CMAKE_MATCH_1})
