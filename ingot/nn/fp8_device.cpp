@@ -13,28 +13,28 @@ Tensor one(const Tensor& slots, int64_t index, int64_t numbers = 1) {
   return slots.rows(index, index + 1).reshape({kSlot}).rows(0, numbers);
 }
 
-}  // namespace
-
-Fp8Device::Slots Fp8Device::make_slots(int64_t tensors, Memory memory) {
-  const auto lay_out = [&](Slots& slots) {
-    const Shape shape{tensors, kSlot};
-    for (Tensor* t : {&slots.scales, &slots.inverses, &slots.amaxes, &slots.fresh})
-      *t = slots.arena.alloc(DType::f32, shape);
-    slots.counts = slots.arena.alloc(DType::u32, shape);
-  };
-  Slots plan{.arena = Arena("fp8 scales", memory)};
-  lay_out(plan);
-  Slots slots{.arena = Arena("fp8 scales", plan.arena.peak_bytes(), memory)};
-  lay_out(slots);
-  return slots;
+// A table of (tensors, kSlot) numbers, and what its alignment may take.
+size_t table_bytes(int64_t tensors) {
+  return static_cast<size_t>(tensors * kSlot) * sizeof(float) + Arena::kDeviceAlign;
 }
 
+}  // namespace
+
 Fp8Device::Fp8Device(int64_t tensors)
-    : device_(make_slots(tensors, Memory::kDevice)), host_(make_slots(tensors, Memory::kPinned)) {}
+    : device_("fp8 scales", 5 * table_bytes(tensors), Memory::kDevice),
+      pinned_("fp8 counts of the host", 4 * table_bytes(tensors), Memory::kPinned) {
+  const Shape shape{tensors, kSlot};
+  for (Tensor* t : {&scales_, &inverses_, &fresh_}) *t = device_.alloc(DType::f32, shape);
+  const auto alloc = [&](Arena& arena) {
+    return Counted{.amaxes = arena.alloc(DType::f32, shape), .counts = arena.alloc(DType::u32, shape)};
+  };
+  counted_ = alloc(device_);
+  for (Counted& counted : brought_) counted = alloc(pinned_);
+}
 
 void Fp8Device::begin_step(Stream& stream) {
-  fill_zero(device_.amaxes, stream);
-  fill_zero(device_.counts, stream);
+  fill_zero(counted_.amaxes, stream);
+  fill_zero(counted_.counts, stream);
 }
 
 Fp8Device::Operand Fp8Device::cast([[maybe_unused]] int index, const Tensor& x, DType format,
@@ -42,14 +42,11 @@ Fp8Device::Operand Fp8Device::cast([[maybe_unused]] int index, const Tensor& x, 
                                    [[maybe_unused]] Stream& stream) {
   Operand operand{.codes = scratch.alloc(format, x.shape),
                   .turned = scratch.alloc(format, {x.dim(1), x.dim(0)}),
-                  .inverse = one(device_.inverses, index)};
+                  .inverse = one(inverses_, index)};
   if constexpr (kHasCuda) {
     const Fp8Place at = place(index);
-    if (scale > 0) {  // the same in every cast of a step
-      one(host_.scales, index).as<float>()[0] = scale;
-      one(host_.inverses, index).as<float>()[0] = 1 / scale;
-      copy(at.scale, one(host_.scales, index), stream);
-      copy(at.inverse, one(host_.inverses, index), stream);
+    if (scale > 0) {
+      cuda::put_fp8_scale(at.scale, at.inverse, scale, stream);
     } else {
       fill_zero(at.fresh, stream);
       cuda::raise_amax(at.fresh, x, stream);
@@ -87,11 +84,11 @@ Fp8Device::Operand Fp8Device::columns([[maybe_unused]] int index, const Tensor& 
 }
 
 Fp8Place Fp8Device::place(int index) const {
-  return {.scale = one(device_.scales, index),
-          .inverse = one(device_.inverses, index),
-          .fresh = one(device_.fresh, index),
-          .amax = one(device_.amaxes, index),
-          .counts = one(device_.counts, index, 2)};
+  return {.scale = one(scales_, index),
+          .inverse = one(inverses_, index),
+          .fresh = one(fresh_, index),
+          .amax = one(counted_.amaxes, index),
+          .counts = one(counted_.counts, index, 2)};
 }
 
 void Fp8Device::plan(Arena& arena, int64_t elements, int64_t lines) {
@@ -102,17 +99,19 @@ void Fp8Device::plan(Arena& arena, int64_t elements, int64_t lines) {
   arena.release_to(mark);
 }
 
-void Fp8Device::bring_back(Stream& stream) {
-  copy(host_.amaxes, device_.amaxes, stream);
-  copy(host_.counts, device_.counts, stream);
+size_t Fp8Device::bring_back(Stream& stream) {
+  const size_t slot = steps_brought_++ % brought_.size();
+  copy(brought_[slot].amaxes, counted_.amaxes, stream);
+  copy(brought_[slot].counts, counted_.counts, stream);
+  return slot;
 }
 
-Fp8Stats Fp8Device::counted(int index) const {
-  const uint32_t* counts = one(host_.counts, index, 2).as<uint32_t>();
+Fp8Stats Fp8Device::counted(size_t slot, int index) const {
+  const uint32_t* counts = one(brought_[slot].counts, index, 2).as<uint32_t>();
   return {.elements = 0,
           .saturated = counts[0],
           .underflowed = counts[1],
-          .amax = one(host_.amaxes, index).as<float>()[0]};
+          .amax = one(brought_[slot].amaxes, index).as<float>()[0]};
 }
 
 }  // namespace ingot

@@ -1,6 +1,10 @@
 // Fp8Device: where a CUDA device casts tensors to FP8 (ops/cuda_fp8.h), their scales and what the casts
-// count. Scales are made and used on the device; what it counts in a step is copied back behind it.
+// count. Scales are made and used on the device; what it counts in a step is copied back behind it, and the
+// host may read it when the next step has been given.
 #pragma once
+
+#include <array>
+#include <cstddef>
 
 #include "ingot/core/arena.h"
 #include "ingot/core/stream.h"
@@ -33,21 +37,23 @@ class Fp8Device {
   // For casts that others make of tensor `index`.
   Fp8Place place(int index) const;
 
-  // Has the counts of the step copied to the host; they are there when the stream has passed.
-  void bring_back(Stream& stream);
-  // Of tensor `index`, but for the number of elements.
-  Fp8Stats counted(int index) const;
+  // Has the counts of the step copied to the host; they are there when the stream has passed, until two more
+  // steps have been brought back. `slot`: of that step.
+  size_t bring_back(Stream& stream);
+  // Of tensor `index` in that step, but for the number of elements.
+  Fp8Stats counted(size_t slot, int index) const;
 
  private:
-  struct Slots {
-    Arena arena;
-    Tensor scales = {}, inverses = {}, amaxes = {};  // (tensors, 4) f32, of which the first counts
-    Tensor fresh = {};                               // likewise: the amax of the cast at hand
-    Tensor counts = {};                              // (tensors, 4) u32: saturated, underflowed
+  struct Counted {
+    Tensor amaxes = {};  // (tensors, 4) f32, of which the first counts
+    Tensor counts = {};  // (tensors, 4) u32: saturated, underflowed
   };
-  static Slots make_slots(int64_t tensors, Memory memory);
-
-  Slots device_, host_;
+  Arena device_, pinned_;
+  Tensor scales_ = {}, inverses_ = {};  // (tensors, 4) f32, of which the first counts
+  Tensor fresh_ = {};                   // likewise: the amax of the cast at hand
+  Counted counted_;
+  std::array<Counted, 2> brought_;  // pinned, taken by turns
+  size_t steps_brought_ = 0;
 };
 
 }  // namespace ingot

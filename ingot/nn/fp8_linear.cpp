@@ -94,7 +94,7 @@ class DeviceCast {
   // The tensor's index; its elements count as cast.
   int count(const Tensor& t, int which) {
     const int index = linear_.first_tensor + which;
-    state_[index].elements += t.elements();
+    state_.add(index, {.elements = t.elements()});
     return index;
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ingot/core/error.h"
 #include "ingot/core/float8.h"
 
 namespace ingot {
@@ -38,22 +39,44 @@ void Fp8State::end_step() {
   }
 }
 
+void Fp8State::add(int tensor, const Fp8Stats& stats) {
+  if (device_)
+    elements_[static_cast<size_t>(tensor)] += stats.elements;
+  else
+    (*this)[tensor].add(stats);
+}
+
 void Fp8State::bring_to_device(Stream& stream) {
-  if (stream.device == Device::kCuda && !entries_.empty()) device_.emplace(std::ssize(entries_));
+  if (stream.device != Device::kCuda || entries_.empty()) return;
+  device_.emplace(std::ssize(entries_));
+  elements_.resize(entries_.size());
 }
 
 void Fp8State::begin_step(Stream& stream) {
-  begin_step();
-  if (device_) device_->begin_step(stream);
+  if (!device_) return begin_step();
+  std::ranges::fill(elements_, 0);
+  device_->begin_step(stream);
 }
 
 void Fp8State::bring_back(Stream& stream) {
-  if (device_) device_->bring_back(stream);
+  if (device_) brought_.push_back({device_->bring_back(stream), elements_});
 }
 
 void Fp8State::receive() {
-  for (size_t t = 0; device_ && t < entries_.size(); ++t)
-    entries_[t].stats.add(device_->counted(static_cast<int>(t)));
+  if (!device_) return;
+  INGOT_CHECK(!brought_.empty(), "Fp8State: no step was brought back");
+  const Brought& oldest = brought_.front();
+  for (size_t t = 0; t < entries_.size(); ++t) {
+    entries_[t].stats = device_->counted(oldest.slot, static_cast<int>(t));
+    entries_[t].stats.elements = oldest.elements[t];
+  }
+  brought_.erase(brought_.begin());
+}
+
+void Fp8State::add_elements(const std::vector<int64_t>& elements) {
+  INGOT_CHECK(elements.size() == elements_.size(), "Fp8State: elements of {} tensors, not {}",
+              elements.size(), elements_.size());
+  for (size_t t = 0; t < elements.size(); ++t) elements_[t] += elements[t];
 }
 
 }  // namespace ingot

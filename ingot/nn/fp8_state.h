@@ -24,7 +24,10 @@ class Fp8State {
   // history: steps that delayed scaling looks back on (0: nothing is kept); margin: octaves it leaves.
   Fp8State(const std::vector<std::string>& names, int64_t history, int64_t margin);
 
+  // On the CPU, casts add to it.
   Fp8Stats& operator[](int tensor) { return entries_[static_cast<size_t>(tensor)].stats; }
+  // What a cast did, as far as the host knows: of a device's, the number of elements.
+  void add(int tensor, const Fp8Stats& stats);
   const std::vector<Entry>& entries() const { return entries_; }
   Fp8Stats total() const;
 
@@ -35,13 +38,19 @@ class Fp8State {
   void begin_step();
   void end_step();
 
-  // Where a CUDA device does the casting: its part of the state, and what the step's casts did as soon as the
-  // stream has passed bring_back. On the CPU the last three do nothing.
+  // Where a CUDA device does the casting: its part of the state. On the CPU the next four do nothing more.
   void bring_to_device(Stream& stream);
   void begin_step(Stream& stream);
+  // bring_back ends the step at hand. receive: of up to two such steps the oldest becomes what entries() say;
+  // REQUIRES: the stream has passed it. forget: none of them will.
   void bring_back(Stream& stream);
   void receive();
+  void forget() { brought_.clear(); }
   Fp8Device* device() { return device_ ? &*device_ : nullptr; }
+  // Elements that the step at hand has cast so far, by tensor, on a device; kernels that are launched as a
+  // graph are casts that nobody adds.
+  const std::vector<int64_t>& elements() const { return elements_; }
+  void add_elements(const std::vector<int64_t>& elements);
 
   // The history, (tensors, history) oldest first, 0 where there is none yet; for checkpoints.
   std::vector<float>& amaxes() { return amaxes_; }
@@ -52,6 +61,12 @@ class Fp8State {
   float margin_factor_;
   std::vector<float> amaxes_;
   std::optional<Fp8Device> device_;
+  std::vector<int64_t> elements_;
+  struct Brought {
+    size_t slot;
+    std::vector<int64_t> elements;
+  };
+  std::vector<Brought> brought_;
 };
 
 }  // namespace ingot

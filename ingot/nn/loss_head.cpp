@@ -187,9 +187,9 @@ LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, co
   const LinearCrossEntropyReport report = linear_cross_entropy(result, in, op, l.scratch, ctx.stream);
   if (l.dx) cast(out.dx, l.dx, ctx.stream);
   if (ctx.fp8 && is_fp8) {
-    (*ctx.fp8)[first_counter_].add(report.fp8.x);
-    (*ctx.fp8)[first_counter_ + 1].add(report.fp8.w);
-    (*ctx.fp8)[first_counter_ + 2].add(report.fp8.d_logits);
+    ctx.fp8->add(first_counter_, report.fp8.x);
+    ctx.fp8->add(first_counter_ + 1, report.fp8.w);
+    ctx.fp8->add(first_counter_ + 2, report.fp8.d_logits);
   }
   return report;
 }

@@ -22,18 +22,23 @@ struct Factors {
 struct MoveMeans {
   float* means;
   const float* fresh;
+  StepFactor factor;
   float b;
 
-  __device__ void operator()(int64_t i) const { means[i] += (fresh[i] - means[i]) * b; }
+  __device__ void operator()(int64_t i) const {
+    if (!factor.leaves_out()) means[i] += (fresh[i] - means[i]) * b;
+  }
 };
 
 struct MoveVector {
   float* v;
   const float* g;
-  float grad_scale, b;
+  StepFactor factor;
+  float b;
 
   __device__ void operator()(int64_t i) const {
-    const float gradient = g[i] * grad_scale;
+    if (factor.leaves_out()) return;
+    const float gradient = g[i] * factor.value();
     v[i] += (gradient * gradient - v[i]) * b;
   }
 };
@@ -54,7 +59,7 @@ struct Updates {
   uint32_t C;
 
   template <int W>
-  __device__ __forceinline__ Floats<W> at(int64_t i, const Floats<W>& g, float grad_factor) const {
+  __device__ __forceinline__ Floats<W> at(int64_t i, const Floats<W>& g, float factor) const {
     Floats<W> u, v;
     if (col) {
       const RowColumn place(i, C);
@@ -66,7 +71,7 @@ struct Updates {
       v = load<W>(row + i);
     }
 #pragma unroll
-    for (int k = 0; k < W; ++k) u.at[k] = g.at[k] * grad_factor / std::sqrt(std::fmax(v.at[k], smallest));
+    for (int k = 0; k < W; ++k) u.at[k] = g.at[k] * factor / std::sqrt(std::fmax(v.at[k], smallest));
     return u;
   }
 };
@@ -78,8 +83,7 @@ __global__ void __launch_bounds__(kThreads) add_squares(float* parts, weights::P
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W; i < a.n;
        i += int64_t{gridDim.x} * kThreads * W) {
     const Floats<W> w = weights::read_weights<W>(a, i);
-    const Floats<W> u =
-        updates.at<W>(i, load<W>(static_cast<const float*>(a.g + i)), weights::grad_factor(a));
+    const Floats<W> u = updates.at<W>(i, load<W>(static_cast<const float*>(a.g + i)), a.factor.value());
 #pragma unroll
     for (int k = 0; k < W; ++k) {
       of_weights += w.at[k] * w.at[k];
@@ -122,7 +126,7 @@ struct Move {
   template <int W>
   __device__ __forceinline__ void at(const weights::Pass& a, int64_t i, Floats<W>& w,
                                      const Floats<W>& g) const {
-    const Floats<W> u = updates.at<W>(i, g, weights::grad_factor(a));
+    const Floats<W> u = updates.at<W>(i, g, a.factor.value());
     const float rate = updates.factors->rate;
 #pragma unroll
     for (int k = 0; k < W; ++k) w.at[k] = w.at[k] * decay - rate * u.at[k];
@@ -149,15 +153,16 @@ void move_state(const ParamState& p, const RuleParams& params, const RuleStep& s
   const char* op = "update_adafactor";
   const auto b = static_cast<float>(std::pow(static_cast<double>(step.t), Adafactor::kDecayExponent));
   const OptimParam& param = p.param;
+  const StepFactor factor = step_factor(step.grad_scale, step.factor);
   if (!param.is_matrix())
     return launch_elementwise<1>(param.elements(), op, stream,
-                                 MoveVector{p.state[0].as<float>(), param.g.as<float>(), step.grad_scale, b});
+                                 MoveVector{p.state[0].as<float>(), param.g.as<float>(), factor, b});
   const int64_t R = param.shape[0], C = param.shape[1];
   const Tensor g = param.g.reshape({R, C}), rows = scratch.rows.rows(0, R), columns = scratch.rows.rows(0, C);
-  row_mean_squares(rows, g, step.grad_scale, stream);
-  launch_elementwise<1>(R, op, stream, MoveMeans{p.state[0].as<float>(), rows.as<float>(), b});
-  column_mean_squares(columns, g, step.grad_scale, scratch.strips, stream);
-  launch_elementwise<1>(C, op, stream, MoveMeans{p.state[1].as<float>(), columns.as<float>(), b});
+  row_mean_squares(rows, g, step.grad_scale, step.factor, stream);
+  launch_elementwise<1>(R, op, stream, MoveMeans{p.state[0].as<float>(), rows.as<float>(), factor, b});
+  column_mean_squares(columns, g, step.grad_scale, step.factor, scratch.strips, stream);
+  launch_elementwise<1>(C, op, stream, MoveMeans{p.state[1].as<float>(), columns.as<float>(), factor, b});
   launch({stream, op, dim3(1), dim3(kSquareParts)}, divisor_of_rows, scratch.device_factors(),
          static_cast<const float*>(p.state[0].as<float>()), R, static_cast<float>(params.eps));
 }

@@ -2,6 +2,7 @@
 
 #include "ingot/core/copy.h"
 #include "ingot/ops/cuda_rows.h"
+#include "ingot/optim/cuda_step_factor.h"
 #include "ingot/optim/cuda_update.h"
 
 namespace ingot::cuda {
@@ -10,7 +11,8 @@ namespace {
 // A block owns a row.
 template <int W>
 __global__ void __launch_bounds__(kThreads)
-    rows_of_squares(float* means, const float* x, int64_t C, float scale) {
+    rows_of_squares(float* means, const float* x, int64_t C, StepFactor by) {
+  const float scale = by.value();
   const float* row = x + int64_t{blockIdx.x} * C;
   float sum = 0;
   for (int64_t c = int64_t{threadIdx.x} * W; c < C; c += int64_t{kThreads} * W) {
@@ -30,9 +32,11 @@ template <int W>
 struct ColumnSquares {
   const float* x;
   int64_t C;
-  float scale, part;
+  StepFactor by;
+  float part;
 
   __device__ Floats<W> operator()(int64_t r, int64_t column) const {
+    const float scale = by.value();
     Floats<W> v = load<W>(x + r * C + column);
 #pragma unroll
     for (int k = 0; k < W; ++k) {
@@ -70,19 +74,20 @@ void check_matrix(const Tensor& x, const char* op) {
 
 }  // namespace
 
-void row_mean_squares(const Tensor& means, const Tensor& x, float scale, Stream& stream) {
+void row_mean_squares(const Tensor& means, const Tensor& x, float scale, const Tensor& factor,
+                      Stream& stream) {
   const char* op = "row_mean_squares";
   check_matrix(x, op);
   const int64_t R = x.dim(0), C = x.dim(1);
   check_tensor(means, DType::f32, {R}, op);
   with_width<float>(C % 4 == 0 && is_aligned(x.data), [&](auto width) {
     launch({stream, op, dim3(blocks_for(R, 1)), dim3(kThreads)}, rows_of_squares<decltype(width)::value>,
-           means.as<float>(), static_cast<const float*>(x.as<float>()), C, scale);
+           means.as<float>(), static_cast<const float*>(x.as<float>()), C, step_factor(scale, factor));
   });
 }
 
-void column_mean_squares(const Tensor& means, const Tensor& x, float scale, const Tensor& parts,
-                         Stream& stream) {
+void column_mean_squares(const Tensor& means, const Tensor& x, float scale, const Tensor& factor,
+                         const Tensor& parts, Stream& stream) {
   const char* op = "column_mean_squares";
   check_matrix(x, op);
   const int64_t R = x.dim(0), C = x.dim(1);
@@ -90,8 +95,9 @@ void column_mean_squares(const Tensor& means, const Tensor& x, float scale, cons
   fill_zero(means, stream);
   with_width<float>(C % 4 == 0 && is_aligned(x.data), [&](auto width) {
     constexpr int W = decltype(width)::value;
-    launch_sum_columns<W>(means, row_scratch(parts, 1, C, op), R, op, stream,
-                          ColumnSquares<W>{x.as<float>(), C, scale, 1 / static_cast<float>(R)});
+    launch_sum_columns<W>(
+        means, row_scratch(parts, 1, C, op), R, op, stream,
+        ColumnSquares<W>{x.as<float>(), C, step_factor(scale, factor), 1 / static_cast<float>(R)});
   });
 }
 

@@ -7,12 +7,14 @@
 
 namespace ingot::cuda {
 
-// means (R) f32 = mean over each row of (x * scale)^2. x (R, C) f32, contiguous.
-void row_mean_squares(const Tensor& means, const Tensor& x, float scale, Stream& stream);
+// means (R) f32 = mean over each row of (x * scale * factor)^2. x (R, C) f32, contiguous; factor (1) f32, or
+// absent and then 1.
+void row_mean_squares(const Tensor& means, const Tensor& x, float scale, const Tensor& factor,
+                      Stream& stream);
 
 // means (C) f32 = the same over each column. parts: scratch (kRowParts, C) f32 (ops/row_sum.h).
-void column_mean_squares(const Tensor& means, const Tensor& x, float scale, const Tensor& parts,
-                         Stream& stream);
+void column_mean_squares(const Tensor& means, const Tensor& x, float scale, const Tensor& factor,
+                         const Tensor& parts, Stream& stream);
 
 // parts (kSquareParts of optim/cuda_update.h) f32: partial sums of the squares of x (n) f32.
 void sum_squares_of(const Tensor& parts, const Tensor& x, Stream& stream);

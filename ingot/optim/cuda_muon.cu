@@ -17,14 +17,17 @@ template <int W>
 struct MoveMomentum {
   float *m, *u;
   const float* g;
-  float grad_scale, mu, of_m;
+  StepFactor factor;
+  float mu, of_m;
 
   __device__ void operator()(int64_t i) const {
+    if (factor.leaves_out()) return;
+    const float scale = factor.value();
     const Floats<W> gradients = load<W>(g + i);
     Floats<W> moments = load<W>(static_cast<const float*>(m + i)), direction;
 #pragma unroll
     for (int k = 0; k < W; ++k) {
-      const float gradient = gradients.at[k] * grad_scale;
+      const float gradient = gradients.at[k] * scale;
       moments.at[k] += (gradient - moments.at[k]) * (1 - mu);
       direction.at[k] = gradient + (moments.at[k] - gradient) * of_m;
     }
@@ -75,15 +78,17 @@ __global__ void __launch_bounds__(kSquareParts)
 // NorMuon's factors of the lanes: a thread owns every kLaneThreads-th of them. scale: the means of squares,
 // then the factors.
 __global__ void __launch_bounds__(kLaneThreads)
-    reduce_lanes(float* scale, float* second, int64_t lanes, float beta2, float shape_factor) {
+    reduce_lanes(float* scale, float* second, int64_t lanes, float beta2, float shape_factor,
+                 StepFactor factor) {
+  if (factor.leaves_out()) return;
   float before = 0, after = 0;
   for (int64_t k = threadIdx.x; k < lanes; k += kLaneThreads) {
     const float mean = scale[k], moved = second[k] + (mean - second[k]) * (1 - beta2);
-    const float factor = 1 / std::sqrt(std::fmax(moved, 1e-10f));
+    const float inverse = 1 / std::sqrt(std::fmax(moved, 1e-10f));
     second[k] = moved;
-    scale[k] = factor;
+    scale[k] = inverse;
     before += mean;
-    after += mean * factor * factor;
+    after += mean * inverse * inverse;
   }
   before = group_sum<kLaneThreads>(before);
   after = group_sum<kLaneThreads>(after);
@@ -124,9 +129,10 @@ void move_momentum(const Tensor& u, const ParamState& p, const RuleStep& step, b
   const auto mu = static_cast<float>(step.momentum);
   with_width<float>(n % 4 == 0 && is_aligned(m.data) && is_aligned(g.data), [&](auto width) {
     constexpr int W = decltype(width)::value;
-    launch_elementwise<W>(n, "muon momentum", stream,
-                          MoveMomentum<W>{m.as<float>(), u.as<float>(), g.as<float>(), step.grad_scale, mu,
-                                          has_nesterov ? mu : 1.0f});
+    launch_elementwise<W>(
+        n, "muon momentum", stream,
+        MoveMomentum<W>{m.as<float>(), u.as<float>(), g.as<float>(),
+                        step_factor(step.grad_scale, step.factor), mu, has_nesterov ? mu : 1.0f});
   });
 }
 
@@ -158,16 +164,17 @@ struct LaneScratch {
 };
 
 // o (R, C) as NorMuon scales it, times the shape factor.
-void reduce_variance(const Tensor& o, const Tensor& second, const MuonPart& part, float beta2, Arena& scratch,
-                     Stream& stream) {
+void reduce_variance(const Tensor& o, const Tensor& second, const MuonPart& part, float beta2,
+                     const RuleStep& step, Arena& scratch, Stream& stream) {
   const Arena::Mark mark = scratch.mark();
   const LaneScratch lanes(part, scratch);
   if (part.is_wide())
-    column_mean_squares(lanes.scale, o, 1, lanes.parts, stream);
+    column_mean_squares(lanes.scale, o, 1, {}, lanes.parts, stream);
   else
-    row_mean_squares(lanes.scale, o, 1, stream);
+    row_mean_squares(lanes.scale, o, 1, {}, stream);
   launch({stream, "normuon", dim3(1), dim3(kLaneThreads)}, reduce_lanes, lanes.scale.as<float>(),
-         second.as<float>() + part.second, part.lanes(), beta2, part.shape_factor());
+         second.as<float>() + part.second, part.lanes(), beta2, part.shape_factor(),
+         step_factor(1, step.factor));
   launch_elementwise<1>(o.elements(), "normuon", stream,
                         ScaleLanes{o.as<float>(), lanes.scale.as<float>(),
                                    row_length(part.rows, part.columns, "normuon"), part.is_wide()});
@@ -215,7 +222,7 @@ void update_muon(const ParamState& p, const RuleParams& params, const RuleStep& 
     const Tensor o = u.rows(part.first(), part.end()).reshape({part.rows, part.columns});
     newton_schulz(o, params.newton_schulz, params.newton_schulz_dtype, scratch, stream);
     if (params.has_variance_reduction)
-      reduce_variance(o, p.state[1], part, static_cast<float>(params.beta2), scratch, stream);
+      reduce_variance(o, p.state[1], part, static_cast<float>(params.beta2), step, scratch, stream);
     else if (part.shape_factor() != 1)
       scale_into(o, o, part.shape_factor(), stream);
   });

@@ -38,17 +38,17 @@ struct RuleMove {
     Floats<W> values[kMostStates];
 #pragma unroll
     for (int s = 0; s < kStates; ++s) values[s] = load<W>(static_cast<const float*>(state[s] + i));
-    move(w, g, a.clip ? *a.clip : 1.0f, values, std::make_index_sequence<Rule::kState.size()>());
+    move(w, g, a.factor.of_device(), values, std::make_index_sequence<Rule::kState.size()>());
 #pragma unroll
     for (int s = 0; s < kStates; ++s) store(state[s] + i, values[s]);
   }
 
  private:
   template <int W, size_t... S>
-  __device__ __forceinline__ void move(Floats<W>& w, const Floats<W>& g, float clip, Floats<W>* values,
+  __device__ __forceinline__ void move(Floats<W>& w, const Floats<W>& g, float factor, Floats<W>* values,
                                        std::index_sequence<S...>) const {
 #pragma unroll
-    for (int k = 0; k < W; ++k) rule(w.at[k], g.at[k] * clip, values[S].at[k]...);
+    for (int k = 0; k < W; ++k) rule(w.at[k], g.at[k] * factor, values[S].at[k]...);
   }
 };
 
@@ -76,13 +76,13 @@ __global__ void __launch_bounds__(kThreads) update_codes(Pass a, AdamW rule, Cod
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   Floats<1> before{}, w{}, g{};
   float m = 0, v = 0;
-  if (weights::is_left_out(a)) {
+  if (a.factor.leaves_out()) {
     if (i < a.n) a.g[i] = 0;
     return;
   }
   if (i < a.n) {
     w = before = read_weights<1>(a, i);
-    g.at[0] = a.clip ? a.g[i] * *a.clip : a.g[i];
+    g.at[0] = a.g[i] * a.factor.of_device();
     m = with_sign[codes.m[i]] * codes.m_absmax[blockIdx.x];
     v = without_sign[codes.v[i]] * codes.v_absmax[blockIdx.x];
     const float gradient = g.at[0] * rule.grad_scale;

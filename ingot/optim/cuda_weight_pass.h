@@ -5,6 +5,7 @@
 #include "ingot/core/copy.h"
 #include "ingot/ops/bf16_tail.h"
 #include "ingot/ops/cuda_kernel.h"
+#include "ingot/optim/cuda_step_factor.h"
 #include "ingot/optim/round_stochastically.h"
 #include "ingot/optim/rule.h"
 
@@ -22,18 +23,9 @@ struct Pass {
   float* g;
   float* average;
   float average_part;
-  float grad_scale;
-  const float* clip;
+  StepFactor factor;
   float* totals;
 };
-
-// What gradients are multiplied by.
-__device__ __forceinline__ float grad_factor(const Pass& a) {
-  return a.grad_scale * (a.clip ? *a.clip : 1.0f);
-}
-
-// Whether the step is left out (RuleStep::factor).
-__device__ __forceinline__ bool is_left_out(const Pass& a) { return a.clip && *a.clip != *a.clip; }
 
 template <int W>
 __device__ __forceinline__ Floats<W> read_weights(const Pass& a, int64_t i) {
@@ -114,7 +106,7 @@ template <int W, typename Move>
 __global__ void __launch_bounds__(kThreads) update(Pass a, Move move) {
   const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W;
   Floats<W> before{}, w{}, g{};
-  if (is_left_out(a)) {
+  if (a.factor.leaves_out()) {
     if (i < a.n) store(a.g + i, g);
     return;
   }
@@ -124,7 +116,7 @@ __global__ void __launch_bounds__(kThreads) update(Pass a, Move move) {
     move.template at<W>(a, i, w, g);
     finish_pack(a, i, w);
   }
-  if (a.totals) report_totals(a.totals, before, w, g, grad_factor(a));
+  if (a.totals) report_totals(a.totals, before, w, g, a.factor.value());
 }
 
 inline bool is_wide(const ParamState& p) {
@@ -149,8 +141,7 @@ inline Pass make_pass(const ParamState& p, const RuleStep& step, const Tensor& t
             .g = param.g.as<float>(),
             .average = optional<float>(p.average),
             .average_part = step.average_part,
-            .grad_scale = step.grad_scale,
-            .clip = optional<float>(step.factor),
+            .factor = step_factor(step.grad_scale, step.factor),
             .totals = optional<float>(totals)};
   pass.rounding.step = static_cast<uint64_t>(step.t);
   return pass;

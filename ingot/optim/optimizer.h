@@ -64,8 +64,7 @@ class Optimizer : private MatrixWork {
 
   // Where a device judges the step (optim/cuda_verdict.h), nobody waits for it: the sums of squares that a
   // norm is made of, and an update with the factor (1) f32 that it made, or none (RuleStep::factor).
-  // REQUIRES: takes_factor(), which says that all rules are of that kind and on a device; no stats.
-  bool takes_factor() const;
+  // REQUIRES: parameters on a device; no stats.
   Tensor squares_on_device(Stream& stream);
   void step_by_factor(const StepInputs& inputs, const Tensor& factor, Stream& stream);
 

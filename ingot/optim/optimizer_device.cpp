@@ -62,11 +62,6 @@ void Optimizer::plan_on_device() {
   }
 }
 
-bool Optimizer::takes_factor() const {
-  return is_on_device() &&
-         std::ranges::all_of(groups_, [](const Group& group) { return rule_entry(group.kind).takes_factor; });
-}
-
 Tensor Optimizer::squares_on_device([[maybe_unused]] Stream& stream) {
   OnDevice& d = *on_device_;
   if constexpr (kHasCuda) {
@@ -89,7 +84,7 @@ double Optimizer::norm_on_device(Stream& stream) {
 
 void Optimizer::step_by_factor(const StepInputs& inputs, const Tensor& factor, Stream& stream) {
   const Span span(stream.trace, "optimizer");
-  INGOT_CHECK(takes_factor() && !inputs.wants_stats, "Optimizer::step_by_factor: a rule takes no factor");
+  INGOT_CHECK(is_on_device() && !inputs.wants_stats, "Optimizer::step_by_factor: not on a device, or stats");
   begin_step(inputs, 1);
   for (RuleStep& step : steps_) step.factor = factor;
   update_on_device(false, stream);

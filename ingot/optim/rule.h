@@ -79,8 +79,8 @@ struct RuleStep {
   double momentum = 0;  // the rule's momentum, or its beta1
   int64_t t = 1;        // 1 at the first update
   float grad_scale = 1;
-  // (1) f32 on a CUDA device, by rules that take it (RuleEntry): multiplies g before grad_scale does, and if
-  // it is NaN the update only sets g to zero.
+  // (1) f32 on a CUDA device, or absent: multiplies g before grad_scale does, and if it is NaN the update
+  // only sets g to zero.
   Tensor factor = {};
   float average_part = 0;  // of the new w in its moving average
   bool wants_totals = false;

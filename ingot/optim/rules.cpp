@@ -102,8 +102,7 @@ const std::vector<RuleEntry>& rules() {
        {.eps = 0x1p-23},
        make<Adafactor>,
        update_adafactor_on_device,
-       adafactor_scratch_on_device,
-       false},
+       adafactor_scratch_on_device},
       {kLion,
        "lion",
        {"beta1", "beta2", "weight_decay"},
@@ -126,8 +125,7 @@ const std::vector<RuleEntry>& rules() {
        {.beta2 = 0.9, .momentum = 0.95, .momentum_start = 0.85, .momentum_warmup = 300, .has_nesterov = true},
        make<Muon>,
        update_muon_on_device,
-       muon_scratch_on_device,
-       false},
+       muon_scratch_on_device},
   };
   return table;
 }

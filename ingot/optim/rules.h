@@ -24,7 +24,6 @@ struct RuleEntry {
   void (*update_on_device)(const ParamState& p, const RuleParams& params, const RuleStep& step,
                            const Tensor& totals, Arena& scratch, Stream& stream);
   size_t (*device_scratch_bytes)(const OptimParam& param, const RuleParams& params) = nullptr;
-  bool takes_factor = true;  // RuleStep::factor
 };
 
 const std::vector<RuleEntry>& rules();

@@ -52,6 +52,11 @@ void validate_ranks(const RunConfig& config) {
     refuse("parallel.dp", "1 for the optimizer muon", fmt::format("{}", parallel.dp));
 }
 
+bool has_f16_with_fp8(const RunConfig& config) {
+  return config.precision.compute == DType::f16 &&
+         (config.precision.fp8.recipe != Fp8Recipe::kNone || config.head.precision == HeadDtype::kFp8);
+}
+
 }  // namespace
 
 void validate_on_cuda(const RunConfig& config) {
@@ -68,19 +73,10 @@ void validate_graph(const RunConfig& config) {
   require(config.train.device == Device::kCuda, "train.device", "cuda");
   require(config.model.dropout == 0, "model.dropout", "0");
   require(config.parallel.ranks() == 1, "parallel", "one rank");
-  require(config.precision.compute != DType::f16, "precision.compute", "bf16 or f32");
-  require(config.precision.fp8.recipe == Fp8Recipe::kNone, "precision.fp8", "none");
-  require(config.head.precision != HeadDtype::kFp8, "head.precision", "bf16 or f32");
+  require(config.precision.fp8.recipe != Fp8Recipe::kDelayed, "precision.fp8", "none, tensorwise or rowwise");
+  require(!has_f16_with_fp8(config), "precision.compute", "bf16 beside FP8");
   require(config.head.filter == 0, "head.filter", "0");
   require(config.guard.spike == GuardPolicy::kReport, "guard.spike", "report");
-  const auto takes_factor = [](const RuleConfig& rule) {
-    return !rule.kind || rule_entry(*rule.kind).takes_factor;
-  };
-  require(takes_factor(config.optimizer.rule), "optimizer.kind",
-          "one of sgd, momentum, adam, adamw, adamw8bit, lion");
-  for (const GroupConfig& group : config.optimizer.groups)
-    require(takes_factor(group.rule), "optimizer.group: kind",
-            "one of sgd, momentum, adam, adamw, adamw8bit, lion");
 }
 
 void require_device(Device device) {

@@ -54,9 +54,11 @@ bool Session::read_given() {
   given_.erase(given_.begin());
   const std::optional<StepResult> result = trainer_.read_given(loader_);
   if (!result) {
-    console_.warning(
-        fmt::format("step {}: its losses or gradients are not finite{}; it changed nothing and is made again",
-                    line.at.step + 1, given_.empty() ? "" : " (read one step later)"));
+    // In f16 that is how the loss scale falls, which the step says that is made again.
+    if (config_.precision.compute != DType::f16)
+      console_.warning(fmt::format(
+          "step {}: its losses or gradients are not finite{}; it changed nothing and is made again",
+          line.at.step + 1, given_.empty() ? "" : " (read one step later)"));
     given_.clear();
     is_next_judged_here_ = true;
     return false;

@@ -154,7 +154,7 @@ void Trainer::initialise() {
 void Trainer::set_recompute(const RecomputePlan& plan) {
   activations_.release_to(0);
   is_warm_ = false;
-  graph_micros_ = 0;
+  graph_is_of_ = {};
   saved_ = model_.make_saved(activations_, share_.batch_size, model_.config().context, plan);
 }
 
@@ -346,7 +346,7 @@ StepResult Trainer::gradients(Loader& loader, int64_t micros) {
   // The mean is over the tokens that were counted, whatever was expected.
   result.loss_scale = loss_scaler_.scale();
   result.grad_correction =
-      expected_tokens(micros) / std::max(1.0, static_cast<double>(result.tokens)) / result.loss_scale;
+      expected_tokens(micros) / result.loss_scale / std::max(1.0, static_cast<double>(result.tokens));
   result.grad_norm = norm * result.grad_correction;
   if (!std::isfinite(result.loss))
     result.non_finite = stages_ ? find_bad_loss(loader, first_sample, micros)
@@ -378,6 +378,7 @@ void Trainer::update(const StepResult& result, const StepInputs& inputs) {
   if (!fp8_.amaxes().empty()) share_amaxes();
   fp8_.end_step();
   loss_scaler_.step_made();
+  has_updated_ = true;
   ++steps_done_;
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "ingot/core/arena.h"
@@ -65,15 +66,16 @@ class Trainer {
   void discard();
 
   // Gradients and update in one that nobody waits for (trainer_late.cpp), where a device judges by itself
-  // whether they are finite and an update is made. Not on the CPU, with several ranks, f16, FP8, head.filter,
-  // or a rule that takes no factor (optim/rules.h), and not for a step with stats or checked losses.
+  // whether they are finite and an update is made. Not on the CPU, with several ranks, FP8 with delayed
+  // scales or beside f16, or head.filter, and not for a step with stats or checked losses.
   bool can_give(const StepInputs& inputs) const;
   // Gives the next step to the device; it counts as done. REQUIRES: can_give; fewer than LateSteps::kUnderWay
   // are.
   void give(Loader& loader, int64_t micros, const StepInputs& inputs);
   size_t steps_given() const { return given_.size(); }
-  // What came of the oldest, waiting for it. Nothing: it was not finite, and neither it nor those given after
-  // it changed anything; trainer and loader stand where it began, and gradients() says what was not finite.
+  // What came of the oldest, waiting for it. Nothing: it was not finite (in f16: has overflowed), and neither
+  // it nor those given after it changed anything; trainer and loader stand where it began, and gradients()
+  // says what was not finite.
   std::optional<StepResult> read_given(Loader& loader);
 
   // What the last update that wanted them knows of every parameter.
@@ -157,14 +159,17 @@ class Trainer {
   std::vector<double> amaxes_;     // of FP8 tensors, while ranks compare them
   struct Given {
     int64_t first_sample = 0, micros = 0;
-    size_t batches_sent = 0;  // with its own
+    LossScaler::State scaler = {};  // before it
+    size_t batches_sent = 0;        // with its own
     double wait_s = 0;
   };
-  // Forward and backward of a micro-batch for steps of so many (0: none yet), and the update, whose arguments
-  // every step replaces; shared: builds without CUDA cannot destroy one.
+  // Forward and backward of a micro-batch, and the update, whose arguments every step replaces; shared:
+  // builds without CUDA cannot destroy one.
   std::shared_ptr<cuda::Graph> graph_, update_graph_;
-  int64_t graph_micros_ = 0;
-  bool is_warm_ = false;  // backward has run once by the plan that is saved_'s
+  std::pair<int64_t, double> graph_is_of_;  // micro-batches of a step (0: none yet), loss scale
+  std::vector<int64_t> graph_elements_;     // that it casts to FP8, by tensor
+  bool is_warm_ = false;                    // backward has run once by the plan that is saved_'s
+  bool has_updated_ = false;
   std::optional<LateSteps> late_;
   std::vector<Given> given_;
   int64_t steps_done_ = 0;

@@ -225,8 +225,8 @@ TEST(CudaMeanSquares, OfRowsAndColumns) {
         column_means(DType::f32, {C}, stream);
     const OnDevice parts(DType::f32, {kRowParts, C}, stream);
     const OnDevice squares(DType::f32, {cuda::kSquareParts}, stream);
-    cuda::row_mean_squares(row_means, there, 0.5f, stream);
-    cuda::column_mean_squares(column_means, there, 0.5f, parts, stream);
+    cuda::row_mean_squares(row_means, there, 0.5f, {}, stream);
+    cuda::column_mean_squares(column_means, there, 0.5f, {}, parts, stream);
     cuda::sum_squares_of(squares, there, stream);
     expect_close(row_means.to_host(), rows, 64 * unit_roundoff(DType::f32), "rows");
     expect_close(column_means.to_host(), columns, 64 * unit_roundoff(DType::f32), "columns");

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <limits>
 
 #include "ingot/core/copy.h"
@@ -46,6 +48,11 @@ void expect_same_step(const StepResult& got, const StepResult& want, int step) {
   EXPECT_EQ(got.clip, want.clip) << step;
   EXPECT_EQ(got.tokens, want.tokens) << step;
   EXPECT_EQ(got.grad_correction, want.grad_correction) << step;
+  EXPECT_EQ(got.loss_scale, want.loss_scale) << step;
+  EXPECT_EQ(got.fp8.elements, want.fp8.elements) << step;
+  EXPECT_EQ(got.fp8.saturated, want.fp8.saturated) << step;
+  EXPECT_EQ(got.fp8.underflowed, want.fp8.underflowed) << step;
+  EXPECT_EQ(got.fp8.amax, want.fp8.amax) << step;
 }
 
 // Of the steps of a batch that grows.
@@ -86,12 +93,24 @@ void expect_same_course(const std::vector<std::string>& keys, const std::vector<
 }
 
 using Keys = std::vector<std::string>;
+const Keys kMuon = {
+    R"(optimizer.group=[{roles = ["matrix"], kind = "muon", normuon = true, cautious_decay = true}])",
+    "optimizer.grad_clip=0.2"};
+const Keys kAdafactor = {"optimizer.kind=adafactor", "optimizer.grad_clip=0.2"};
+// The scale grows after two steps and after four.
+const Keys kF16 = {"precision.compute=f16", "precision.loss_scale_init=1024",
+                   "precision.loss_scale_interval=2"};
+const Keys kFp8 = {"precision.compute=bf16", "precision.fp8=tensorwise", "head.precision=fp8",
+                   "model.vocab_multiple=16"};
+const Keys kFp8Rowwise = {"precision.compute=bf16", "precision.fp8=rowwise", "head.precision=fp8",
+                          "head.fp8_scaling=current", "model.vocab_multiple=16"};
 class LateVariants : public ::testing::TestWithParam<Keys> {};
 TEST_P(LateVariants, AreTheStepsThatAreWaitedFor) { expect_same_course(GetParam(), {}); }
 INSTANTIATE_TEST_SUITE_P(All, LateVariants,
                          ::testing::Values(Keys{"model.dropout=0.2", "data.document_mask=true"},
                                            Keys{"optimizer.kind=lion", "optimizer.grad_clip=0"},
-                                           Keys{"optimizer.kind=adamw8bit", "model.ffn=256"}));
+                                           Keys{"optimizer.kind=adamw8bit", "model.ffn=256"}, kMuon,
+                                           kAdafactor, kF16, kFp8, kFp8Rowwise));
 
 class GraphVariants : public ::testing::TestWithParam<Keys> {};
 TEST_P(GraphVariants, AreTheStepsThatAreGivenKernelByKernel) {
@@ -104,7 +123,8 @@ INSTANTIATE_TEST_SUITE_P(All, GraphVariants,
                                                 "head.kind=recompute"},
                                            Keys{"model.kv_heads=0", "model.norm=layernorm",
                                                 "model.positions=learned", "model.mlp=gelu_tanh",
-                                                "model.bias=true", "precision.compute=bf16"}));
+                                                "model.bias=true", "precision.compute=bf16"},
+                                           kMuon, kAdafactor, kF16, kFp8, kFp8Rowwise));
 
 TEST(Graphs, AreRefusedWhereStepsAreNotAlike) {
   const auto said = [](Keys keys) {
@@ -116,10 +136,11 @@ TEST(Graphs, AreRefusedWhereStepsAreNotAlike) {
   EXPECT_THAT(refusal({"train.graph=true"}), HasSubstr("train.device must be cuda with train.graph = true"));
   EXPECT_THAT(said({"model.dropout=0.1"}), HasSubstr("model.dropout must be 0"));
   EXPECT_THAT(said({"guard.spike=skip"}), HasSubstr("guard.spike must be report"));
-  EXPECT_THAT(said({"optimizer.kind=muon"}), HasSubstr("optimizer.kind must be one of"));
   EXPECT_THAT(said({"train.grad_accum=2", "parallel.dp=2"}), HasSubstr("parallel must be one rank"));
-  EXPECT_THAT(said({"precision.compute=bf16", "precision.fp8=tensorwise"}),
-              HasSubstr("precision.fp8 must be none"));
+  EXPECT_THAT(said({"precision.compute=bf16", "precision.fp8=delayed"}),
+              HasSubstr("precision.fp8 must be none, tensorwise or rowwise"));
+  EXPECT_THAT(said({"precision.compute=f16", "precision.fp8=tensorwise"}),
+              HasSubstr("precision.compute must be bf16 beside FP8"));
   EXPECT_THAT(refusal({"precision.tf32=true"}),
               HasSubstr("precision.tf32 = true is for train.device = cuda"));
 }
@@ -131,8 +152,10 @@ TEST(LateSteps, AreNotForEverything) {
   EXPECT_TRUE(can({}, {}));
   EXPECT_FALSE(can({}, {.wants_stats = true}));
   EXPECT_FALSE(can({"head.raw_ce_every=1"}, {}));
-  EXPECT_FALSE(can({"optimizer.kind=adafactor"}, {}));
-  EXPECT_FALSE(can({"precision.compute=bf16", "precision.fp8=tensorwise"}, {}));
+  EXPECT_TRUE(can({"optimizer.kind=adafactor"}, {}));
+  EXPECT_TRUE(can({"precision.compute=bf16", "precision.fp8=tensorwise"}, {}));
+  EXPECT_FALSE(can({"precision.compute=bf16", "precision.fp8=delayed"}, {}));
+  EXPECT_FALSE(can({"precision.compute=f16", "precision.fp8=tensorwise"}, {}));
   EXPECT_FALSE(SmallTraining(small_config({"head.raw_ce_every=0"})).trainer.can_give({}));
 }
 
@@ -163,6 +186,59 @@ TEST(LateSteps, ThatAreNotFiniteChangeNothing) {
   const StepResult want = calm.steps(3);
   trainer.give(training.loader, 1, {.lr = 3e-3});
   expect_same_step(*trainer.read_given(training.loader), want, 3);
+}
+
+// A gradient that is not finite when the device begins, as in ThatAreNotFiniteChangeNothing: no rule may let
+// it into its state.
+TEST(LateSteps, ThatAreNotFiniteLeaveNoTraceInAnyState) {
+  for (const Keys& keys : {kMuon, kAdafactor, kFp8}) {
+    SmallTraining training(on_device(keys));
+    Trainer& trainer = training.trainer;
+    training.steps(2);
+    const std::vector<char> before = bytes_of(trainer);
+    Staging staging;
+    for (const ParamPiece& piece : trainer.params().pieces()) {
+      const Tensor host = staging.read(piece.grad, trainer.stream());
+      host.as<float>()[0] = kNaN;
+      copy(piece.grad, host, trainer.stream());
+      synchronize(trainer.stream());
+    }
+    trainer.give(training.loader, 1, {.lr = 1e-3});
+    EXPECT_FALSE(trainer.read_given(training.loader));
+    EXPECT_TRUE(bytes_of(trainer) == before) << keys.front();
+    SmallTraining calm(on_device(keys));
+    calm.steps(2);
+    for (int step = 3; step <= 4; ++step) {
+      trainer.give(training.loader, 1, {.lr = 3e-3});
+      expect_same_step(*trainer.read_given(training.loader), calm.steps(1), step);
+    }
+  }
+}
+
+// Steps whose gradients overflow in f16 are undone with those after them, and made again by a host that
+// waits: the scale takes the same course, and so do the weights.
+TEST(LateSteps, ThatOverflowAreMadeAgainWithALowerScale) {
+  const auto config = on_device(
+      {"precision.compute=f16", "precision.loss_scale_init=1073741824", "precision.loss_scale_interval=3"});
+  SmallTraining waiting(config), late(config);
+  std::vector<double> want, got;
+  while (waiting.trainer.steps_done() < 12) want.push_back(waiting.steps(1).loss_scale);
+  Trainer& trainer = late.trainer;
+  int undone = 0;
+  while (trainer.steps_done() < 12 || trainer.steps_given() > 0) {
+    if (trainer.steps_done() < 12) trainer.give(late.loader, 1, {.lr = 3e-3});
+    if (trainer.steps_given() < LateSteps::kUnderWay && trainer.steps_done() < 12) continue;
+    if (const auto result = trainer.read_given(late.loader)) {
+      got.push_back(result->loss_scale);
+      continue;
+    }
+    ++undone;
+    got.push_back(late.steps(1).loss_scale);
+  }
+  EXPECT_EQ(got, want);
+  EXPECT_GT(undone, 1);
+  EXPECT_NE(std::ranges::adjacent_find(want, std::less{}), want.end());  // and grows again
+  EXPECT_TRUE(bytes_of(trainer) == bytes_of(waiting.trainer));
 }
 
 // Whole runs, in which the host waits for some steps (stats, checked losses) and not for others.
@@ -249,6 +325,23 @@ TEST_F(LateRun, ReportsEveryStepUnderItsOwnNumber) {
   }
   expect_same("device", "cpu");
   EXPECT_EQ(told(folder / "device").losses.size(), 18u);
+}
+
+TEST_F(LateRun, FindsALossScaleAndCountsNoStepThatOverflows) {
+  Told told_of[2];
+  for (const Device device : {Device::kCpu, Device::kCuda}) {
+    RunConfig c = on(device);
+    c.precision.compute = DType::f16;
+    c.precision.loss_scale.init = 0x1p26;
+    c.precision.loss_scale.growth_interval = 5;
+    said.clear();
+    const std::filesystem::path run = folder / (device == Device::kCpu ? "cpu" : "device");
+    EXPECT_EQ(train(c, run).steps, 18);
+    told_of[device == Device::kCpu ? 0 : 1] = told(run);
+    EXPECT_THAT(said, ::testing::Not(::testing::HasSubstr("made again")));
+  }
+  EXPECT_EQ(told_of[1].lines, told_of[0].lines);
+  EXPECT_GT(told_of[0].lines.size(), 18u + 3u);  // steps, evaluations, overflows
 }
 
 TEST_F(LateRun, ASignalEndsItAfterTheStepsUnderWay) {
