@@ -43,7 +43,7 @@ void bench_precision_command(const PrecisionArguments& arguments) {
   const PrecisionBenchOptions& o = arguments.options;
   if (o.steps < 1 || o.seeds < 1) fail(ErrorKind::kUsage, "--steps and --seeds must be at least 1");
   if (!arguments.is_json) {
-    fmt::print("4 layers x 128, bytes, {} steps of 1024 tokens, {} seeds; gradients against f32\n", o.steps,
+    fmt::print("4 layers x 128, bytes, {} steps of 1024 tokens, {} seeds; gradients against f64\n", o.steps,
                o.seeds);
     fmt::print("{:<24} {:>8} {:>8} {:>10} {:>10} {:>11} {:>9} {:>8}\n", "precision", "val loss", "+-",
                "gradient", "saturated", "underflowed", "memory", "ms/step");

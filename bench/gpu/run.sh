@@ -85,6 +85,10 @@ step kernels 90 "$here/device_bench" "$out/kernels.json"
 if [[ -n $python ]]; then step torch 240 env LD_LIBRARY_PATH="$given" "$python" "$here/torch_baseline.py" --json "$out/torch.json"; fi
 step fp8-llama-1.3b 45 "$here/ingot" bench step "$here/llama-1.3b.toml" --steps 8 --set precision.fp8=tensorwise
 step deterministic 30 "$here/ingot" bench step "$here/gpt2-124m.toml" --steps 8 --set train.deterministic=true
+for graph in false true; do  # Muon and an FP8 head
+  step "hybrid-124m-graph-$graph" 40 "$here/ingot" bench step hybrid-124m --steps 6 --set train.device=cuda \
+    --set train.batch_size=16 --set train.grad_accum=4 --set train.graph=$graph
+done
 for precision in bf16 fp8; do  # dense, chunked and recomputed
   step "head-$precision" 30 "$here/ingot" bench head --device cuda --tokens 32768 --precision "$precision"
 done

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ingot/nn/llama_f64.h"
 #include "ingot/train/config_toml.h"
 #include "ingot/train/run_data.h"
 #include "ingot/train/trainer.h"
@@ -52,7 +53,7 @@ RunConfig recipe_config(const Recipe& recipe, const PrecisionBenchOptions& optio
 }
 
 // Gradient of one batch at given f32 weights. Two passes, so that delayed scaling has seen its tensors.
-std::vector<float> gradient_at(const RunConfig& config, ParamStore& weights, const MicroBatch& batch) {
+std::vector<double> gradient_at(const RunConfig& config, ParamStore& weights, const MicroBatch& batch) {
   const Transformer model(config.model.resolved(), config.precision.compute, config.head,
                           config.precision.fp8);
   ResidentStore store(model.params(), config.precision.compute);
@@ -76,7 +77,6 @@ std::vector<float> gradient_at(const RunConfig& config, ParamStore& weights, con
   const LossScaler scaler =
       config.precision.compute == DType::f16 ? LossScaler(config.precision.loss_scale) : LossScaler();
   const double loss_factor = scaler.scale() / static_cast<double>(B * T);
-  std::vector<float> gradient;
   for (int pass = 0; pass < 2; ++pass) {
     for (int unit = 0; unit < model.params().units(); ++unit)
       std::memset(store.get(unit).grad.data, 0, store.get(unit).grad.bytes());
@@ -85,20 +85,30 @@ std::vector<float> gradient_at(const RunConfig& config, ParamStore& weights, con
     model.backward(ctx, batch, saved);
     fp8.end_step();
   }
-  for (int unit = 0; unit < model.params().units(); ++unit) {
-    const Tensor& g = store.get(unit).grad;
-    gradient.insert(gradient.end(), g.as<float>(), g.as<float>() + g.elements());
+  std::vector<double> gradient;
+  for (size_t id = 0; id < model.params().specs().size(); ++id) {
+    const Tensor g = store.grad(static_cast<int>(id));
+    for (int64_t i = 0; i < g.elements(); ++i)
+      gradient.push_back(static_cast<double>(g.as<float>()[i]) / scaler.scale());
   }
-  for (float& g : gradient) g = static_cast<float>(static_cast<double>(g) / scaler.scale());
   return gradient;
 }
 
-double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
+std::vector<double> gradient_in_f64(Trainer& trainer, const MicroBatch& batch) {
+  std::vector<Tensor> weights;
+  for (size_t id = 0; id < trainer.model().params().specs().size(); ++id)
+    weights.push_back(trainer.params().master(static_cast<int>(id)));
+  std::vector<double> gradient;
+  for (const std::vector<double>& part : llama_f64_gradients(trainer.model(), weights, batch).of)
+    gradient.insert(gradient.end(), part.begin(), part.end());
+  return gradient;
+}
+
+double relative_distance(const std::vector<double>& a, const std::vector<double>& b) {
   double difference = 0, size = 0;
   for (size_t i = 0; i < a.size(); ++i) {
-    const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
-    difference += d * d;
-    size += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    size += b[i] * b[i];
   }
   return std::sqrt(difference / size);
 }
@@ -138,7 +148,7 @@ std::vector<PrecisionBenchRow> bench_precision(const PrecisionBenchOptions& opti
   const RunConfig first = recipe_config(recipes().front(), options, 1);
   const RunData data = load_run_data(first.data, std::nullopt);
   std::unique_ptr<Trainer> reference;  // f32, seed 1, trained
-  std::vector<float> reference_gradient;
+  std::vector<double> reference_gradient;
   const Sampler sampler(SampleOrder::kRandom, 0, data.train.tokens(), first.model.context);
   std::vector<PrecisionBenchRow> rows;
   for (const Recipe& recipe : recipes()) {
@@ -152,12 +162,11 @@ std::vector<PrecisionBenchRow> bench_precision(const PrecisionBenchOptions& opti
     }
     Loader loader(data.train, sampler,
                   {.shape = reference->batch_shape(), .readers = 1, .reader = 0, .ring = 2});
-    const Batch& batch = loader.next();
-    std::vector<float> gradient =
-        gradient_at(recipe_config(recipe, options, 1), reference->params(),
-                    {.tokens = batch.tokens, .targets = batch.targets, .doc_start = batch.doc_start});
-    if (reference_gradient.empty()) reference_gradient = gradient;
-    row.gradient_error = relative_distance(gradient, reference_gradient);
+    const Batch& taken = loader.next();
+    const MicroBatch batch{.tokens = taken.tokens, .targets = taken.targets, .doc_start = taken.doc_start};
+    if (reference_gradient.empty()) reference_gradient = gradient_in_f64(*reference, batch);
+    row.gradient_error = relative_distance(
+        gradient_at(recipe_config(recipe, options, 1), reference->params(), batch), reference_gradient);
     report(row);
     rows.push_back(std::move(row));
   }

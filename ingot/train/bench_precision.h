@@ -20,14 +20,14 @@ struct PrecisionBenchOptions {
 struct PrecisionBenchRow {
   std::string recipe;          // "bf16 + fp8 head"
   std::vector<double> losses;  // of validation text at the end, one per seed
-  double gradient_error = 0;   // |g - g_f32| / |g_f32| at the f32 run's final weights, same batch
+  double gradient_error = 0;   // |g - g_f64| / |g_f64| at the f32 run's final weights, same batch
   double saturated = 0;        // fraction of the values cast to FP8, in the last step of the first seed
   double underflowed = 0;      // likewise
   uint64_t bytes = 0;          // of all arenas
   double step_ms = 0;          // median of the first seed's steps
 };
 
-// Calls `report` after each recipe. The gradients' reference is f32: no model here computes in f64.
+// Calls `report` after each recipe. The gradients' reference is nn/llama_f64.h.
 std::vector<PrecisionBenchRow> bench_precision(const PrecisionBenchOptions& options,
                                                const std::function<void(const PrecisionBenchRow&)>& report);
 

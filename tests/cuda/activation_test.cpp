@@ -8,23 +8,23 @@
 namespace ingot::testing {
 namespace {
 
-struct Case {
+struct ActivationCase {
   DType dtype;
   int64_t N, F;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+std::string activation_case_name(const ::testing::TestParamInfo<ActivationCase>& info) {
   return fmt::format("{}_{}x{}", name(info.param.dtype), info.param.N, info.param.F);
 }
 
 // One rounding to the dtype, and a rule that is good to 2^-21.
-double tolerance(const Case& c) { return 2 * unit_roundoff(c.dtype) + 0x1p-20; }
+double tolerance(const ActivationCase& c) { return 2 * unit_roundoff(c.dtype) + 0x1p-20; }
 
 constexpr Activation kKinds[] = {Activation::kGeluTanh, Activation::kGeluExact, Activation::kRelu2};
 
-class CudaActivation : public ::testing::TestWithParam<Case>, protected OnCuda {
+class CudaActivation : public ::testing::TestWithParam<ActivationCase>, protected OnCuda {
  protected:
-  Case c = GetParam();
+  ActivationCase c = GetParam();
   size_t width = static_cast<size_t>(c.F);
   Buffer x = random_tensor(c.dtype, {c.N, c.F}, 1, 2.0), dy = random_tensor(c.dtype, {c.N, c.F}, 2);
   Buffer bias = random_tensor(DType::f32, {c.F}, 3);
@@ -97,12 +97,13 @@ TEST_P(CudaActivation, Bias) {
   expect_close(db.to_host(), want_db, 8 * spread * unit_roundoff(DType::f32), "db", spread);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, CudaActivation,
-                         ::testing::Values(Case{DType::f32, 3, 1}, Case{DType::f32, 3, 33},
-                                           Case{DType::f32, 5, 264}, Case{DType::bf16, 3, 31},
-                                           Case{DType::bf16, 2, 520}, Case{DType::bf16, 300, 8},
-                                           Case{DType::f16, 3, 40}),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, CudaActivation,
+    ::testing::Values(ActivationCase{DType::f32, 3, 1}, ActivationCase{DType::f32, 3, 33},
+                      ActivationCase{DType::f32, 5, 264}, ActivationCase{DType::bf16, 3, 31},
+                      ActivationCase{DType::bf16, 2, 520}, ActivationCase{DType::bf16, 300, 8},
+                      ActivationCase{DType::f16, 3, 40}),
+    activation_case_name);
 
 TEST(CudaActivationRules, SaturateAndPassNan) {
   Stream stream = cuda::make_stream();

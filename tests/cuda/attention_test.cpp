@@ -9,7 +9,7 @@
 namespace ingot::testing {
 namespace {
 
-struct Case {
+struct SizedCase {
   const char* name;
   DType dtype;
   AttentionShape s;
@@ -18,15 +18,15 @@ struct Case {
   float dropout = 0;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+std::string attention_case_name(const ::testing::TestParamInfo<SizedCase>& info) {
   const auto& s = info.param.s;
   return fmt::format("{}_{}_B{}_T{}_S{}_H{}_K{}_D{}", info.param.name, name(info.param.dtype), s.B, s.T, s.S,
                      s.H, s.K, s.D);
 }
 
-class CudaAttention : public ::testing::TestWithParam<Case>, protected OnCuda {
+class CudaAttention : public ::testing::TestWithParam<SizedCase>, protected OnCuda {
  protected:
-  Case c = GetParam();
+  SizedCase c = GetParam();
   AttentionShape s = c.s;
   AttentionConfig config{
       .scale = 1 / std::sqrt(static_cast<float>(s.D)),
@@ -95,21 +95,22 @@ TEST_P(CudaAttention, BackwardAndEqualBits) {
   expect_same_bits(d_kv.to_host(), d_kv_got, "dk and dv again");
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, CudaAttention,
-                         ::testing::Values(Case{"causal", DType::f32, {1, 9, 9, 2, 1, 8}},
-                                           Case{"causal", DType::f32, {1, 70, 70, 1, 1, 64}},
-                                           Case{"causal", DType::bf16, {2, 33, 33, 4, 2, 16}},
-                                           Case{"causal", DType::bf16, {1, 140, 140, 1, 1, 24}},
-                                           Case{"causal", DType::bf16, {1, 40, 40, 2, 2, 128}},
-                                           Case{"causal", DType::f16, {1, 33, 33, 2, 1, 32}},
-                                           Case{"causal", DType::f32, {1, 20, 20, 1, 1, 250}},
-                                           Case{"longer_keys", DType::f32, {1, 5, 50, 2, 1, 40}},
-                                           Case{"one_query", DType::f32, {2, 1, 37, 2, 1, 33}},
-                                           Case{"full", DType::f32, {1, 17, 29, 2, 1, 32}, false},
-                                           Case{"documents", DType::f32, {2, 90, 90, 1, 1, 64}, true, 37},
-                                           Case{"documents", DType::bf16, {1, 150, 150, 2, 1, 32}, true, 5},
-                                           Case{"dropout", DType::f32, {1, 35, 35, 2, 1, 32}, true, 0, 0.3f}),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaAttention,
+    ::testing::Values(SizedCase{"causal", DType::f32, {1, 9, 9, 2, 1, 8}},
+                      SizedCase{"causal", DType::f32, {1, 70, 70, 1, 1, 64}},
+                      SizedCase{"causal", DType::bf16, {2, 33, 33, 4, 2, 16}},
+                      SizedCase{"causal", DType::bf16, {1, 140, 140, 1, 1, 24}},
+                      SizedCase{"causal", DType::bf16, {1, 40, 40, 2, 2, 128}},
+                      SizedCase{"causal", DType::f16, {1, 33, 33, 2, 1, 32}},
+                      SizedCase{"causal", DType::f32, {1, 20, 20, 1, 1, 250}},
+                      SizedCase{"longer_keys", DType::f32, {1, 5, 50, 2, 1, 40}},
+                      SizedCase{"one_query", DType::f32, {2, 1, 37, 2, 1, 33}},
+                      SizedCase{"full", DType::f32, {1, 17, 29, 2, 1, 32}, false},
+                      SizedCase{"documents", DType::f32, {2, 90, 90, 1, 1, 64}, true, 37},
+                      SizedCase{"documents", DType::bf16, {1, 150, 150, 2, 1, 32}, true, 5},
+                      SizedCase{"dropout", DType::f32, {1, 35, 35, 2, 1, 32}, true, 0, 0.3f}),
+    attention_case_name);
 
 // With scratch for it, a device with cuDNN takes its kernels: probabilities and their gradients are rounded
 // to the dtype there before they are multiplied.
@@ -152,12 +153,13 @@ TEST_P(CudaFusedAttention, ForwardAndBackward) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaFusedAttention,
-                         ::testing::Values(Case{"causal", DType::bf16, {2, 64, 64, 2, 2, 64}},
-                                           Case{"causal", DType::bf16, {1, 70, 70, 4, 2, 128}},
-                                           Case{"causal", DType::bf16, {1, 40, 40, 1, 1, 256}},
-                                           Case{"causal", DType::f16, {1, 64, 64, 2, 1, 64}},
-                                           Case{"documents", DType::bf16, {2, 90, 90, 2, 1, 64}, true, 37}),
-                         case_name);
+                         ::testing::Values(SizedCase{"causal", DType::bf16, {2, 64, 64, 2, 2, 64}},
+                                           SizedCase{"causal", DType::bf16, {1, 70, 70, 4, 2, 128}},
+                                           SizedCase{"causal", DType::bf16, {1, 40, 40, 1, 1, 256}},
+                                           SizedCase{"causal", DType::f16, {1, 64, 64, 2, 1, 64}},
+                                           SizedCase{
+                                               "documents", DType::bf16, {2, 90, 90, 2, 1, 64}, true, 37}),
+                         attention_case_name);
 
 // Keys that a query may not see are not read for it: NaN among them must not reach it.
 TEST(CudaAttentionMask, NanBehindTheMaskStaysThere) {

@@ -7,20 +7,20 @@
 namespace ingot::testing {
 namespace {
 
-struct Case {
+struct CrossEntropyCase {
   const char* name;
   DType gradient;
   int64_t N, Vp;
   CrossEntropyConfig config;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+std::string cross_entropy_case_name(const ::testing::TestParamInfo<CrossEntropyCase>& info) {
   return fmt::format("{}_{}_{}x{}", info.param.name, name(info.param.gradient), info.param.N, info.param.Vp);
 }
 
-class CudaCrossEntropy : public ::testing::TestWithParam<Case>, protected OnCuda {
+class CudaCrossEntropy : public ::testing::TestWithParam<CrossEntropyCase>, protected OnCuda {
  protected:
-  Case c = GetParam();
+  CrossEntropyCase c = GetParam();
   Buffer logits = random_tensor(DType::f32, {c.N, c.Vp}, 1, 4.0);
   std::vector<int32_t> targets = [this] {
     std::vector<int32_t> values;
@@ -108,18 +108,20 @@ TEST_P(CudaCrossEntropy, WithoutGradientTheLogitsStay) {
 INSTANTIATE_TEST_SUITE_P(
     Kinds, CudaCrossEntropy,
     ::testing::Values(
-        Case{"plain", DType::f32, 3, 33, {.vocab = 33}}, Case{"plain", DType::bf16, 3, 1, {.vocab = 1}},
-        Case{"half", DType::f16, 3, 40, {.vocab = 39, .grad_scale = 64}},
-        Case{"padded", DType::f32, 4, 5000, {.vocab = 4997, .grad_scale = 0.25f}},
-        Case{"padded", DType::bf16, 3, 5000, {.vocab = 4097, .grad_scale = 0.125f}},
-        Case{"tanh", DType::f32, 3, 132, {.vocab = 130, .cap = LogitCap::kTanh, .cap_a = 15}},
-        Case{"sigmoid",
-             DType::bf16,
-             3,
-             132,
-             {.vocab = 132, .cap = LogitCap::kSigmoid, .cap_a = 23, .cap_b = 5, .cap_c = 7.5f}},
-        Case{"smoothed", DType::f32, 3, 260, {.vocab = 257, .label_smoothing = 0.1f, .z_loss = 1e-3f}}),
-    case_name);
+        CrossEntropyCase{"plain", DType::f32, 3, 33, {.vocab = 33}},
+        CrossEntropyCase{"plain", DType::bf16, 3, 1, {.vocab = 1}},
+        CrossEntropyCase{"half", DType::f16, 3, 40, {.vocab = 39, .grad_scale = 64}},
+        CrossEntropyCase{"padded", DType::f32, 4, 5000, {.vocab = 4997, .grad_scale = 0.25f}},
+        CrossEntropyCase{"padded", DType::bf16, 3, 5000, {.vocab = 4097, .grad_scale = 0.125f}},
+        CrossEntropyCase{"tanh", DType::f32, 3, 132, {.vocab = 130, .cap = LogitCap::kTanh, .cap_a = 15}},
+        CrossEntropyCase{"sigmoid",
+                         DType::bf16,
+                         3,
+                         132,
+                         {.vocab = 132, .cap = LogitCap::kSigmoid, .cap_a = 23, .cap_b = 5, .cap_c = 7.5f}},
+        CrossEntropyCase{
+            "smoothed", DType::f32, 3, 260, {.vocab = 257, .label_smoothing = 0.1f, .z_loss = 1e-3f}}),
+    cross_entropy_case_name);
 
 TEST(CudaCrossEntropyEdges, InfinitiesNanTiesAndTargetsOutside) {
   Stream stream = cuda::make_stream();

@@ -6,19 +6,19 @@
 namespace ingot::testing {
 namespace {
 
-struct Case {
+struct EmbeddingCase {
   DType dtype;
   int64_t sequences, T, C, V;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
+std::string embedding_case_name(const ::testing::TestParamInfo<EmbeddingCase>& info) {
+  const EmbeddingCase& c = info.param;
   return fmt::format("{}_{}x{}_C{}_V{}", name(c.dtype), c.sequences, c.T, c.C, c.V);
 }
 
-class CudaEmbedding : public ::testing::TestWithParam<Case>, protected OnCuda {
+class CudaEmbedding : public ::testing::TestWithParam<EmbeddingCase>, protected OnCuda {
  protected:
-  Case c = GetParam();
+  EmbeddingCase c = GetParam();
   int64_t N = c.sequences * c.T;
   // Half of the rows are one token, as the space is in text; the last two rows of the vocabulary occur.
   std::vector<int32_t> tokens = [this] {
@@ -77,10 +77,12 @@ TEST_P(CudaEmbedding, PartOfTheTableAsOnTheCpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, CudaEmbedding,
-                         ::testing::Values(Case{DType::f32, 2, 5, 33, 7}, Case{DType::f32, 3, 100, 40, 600},
-                                           Case{DType::bf16, 4, 300, 264, 1000},
-                                           Case{DType::bf16, 1, 3, 8, 5}, Case{DType::f16, 2, 40, 24, 11}),
-                         case_name);
+                         ::testing::Values(EmbeddingCase{DType::f32, 2, 5, 33, 7},
+                                           EmbeddingCase{DType::f32, 3, 100, 40, 600},
+                                           EmbeddingCase{DType::bf16, 4, 300, 264, 1000},
+                                           EmbeddingCase{DType::bf16, 1, 3, 8, 5},
+                                           EmbeddingCase{DType::f16, 2, 40, 24, 11}),
+                         embedding_case_name);
 
 TEST(CudaEmbeddingTokens, OutsideTheVocabularyGiveNanAndNoGradient) {
   Stream stream = cuda::make_stream();

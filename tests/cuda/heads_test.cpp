@@ -11,19 +11,19 @@ namespace {
 
 constexpr float kEps = 1e-6f;
 
-struct Case {
+struct HeadsCase {
   DType dtype;
   int64_t B, T, H, D, R, offset;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
+std::string heads_case_name(const ::testing::TestParamInfo<HeadsCase>& info) {
+  const HeadsCase& c = info.param;
   return fmt::format("{}_T{}_H{}_D{}_R{}", name(c.dtype), c.T, c.H, c.D, c.R);
 }
 
-class CudaHeads : public ::testing::TestWithParam<Case>, protected OnCuda {
+class CudaHeads : public ::testing::TestWithParam<HeadsCase>, protected OnCuda {
  protected:
-  Case c = GetParam();
+  HeadsCase c = GetParam();
   int64_t packed = (c.H + 2) * c.D;
   Buffer qkv = random_tensor(c.dtype, {c.B, c.T, packed}, 1),
          d_qkv = random_tensor(c.dtype, {c.B, c.T, packed}, 2);
@@ -93,11 +93,11 @@ TEST_P(CudaHeads, NormalisesAndRotates) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, CudaHeads,
-    ::testing::Values(Case{DType::f32, 2, 3, 2, 16, 16, 0}, Case{DType::f32, 1, 5, 1, 64, 32, 2},
-                      Case{DType::f32, 1, 2, 1, 7, 6, 0}, Case{DType::bf16, 1, 9, 2, 32, 32, 1},
-                      Case{DType::bf16, 1, 2, 1, 192, 192, 0}, Case{DType::bf16, 1, 3, 1, 160, 8, 0},
-                      Case{DType::f16, 1, 4, 2, 16, 16, 1}),
-    case_name);
+    ::testing::Values(HeadsCase{DType::f32, 2, 3, 2, 16, 16, 0}, HeadsCase{DType::f32, 1, 5, 1, 64, 32, 2},
+                      HeadsCase{DType::f32, 1, 2, 1, 7, 6, 0}, HeadsCase{DType::bf16, 1, 9, 2, 32, 32, 1},
+                      HeadsCase{DType::bf16, 1, 2, 1, 192, 192, 0},
+                      HeadsCase{DType::bf16, 1, 3, 1, 160, 8, 0}, HeadsCase{DType::f16, 1, 4, 2, 16, 16, 1}),
+    heads_case_name);
 
 }  // namespace
 }  // namespace ingot::testing

@@ -94,7 +94,7 @@ TEST(CudaCrossEntropyFp8, CodesAreTheGradientRoundedOnce) {
   EXPECT_GT(places.counted(2).amax, 0.5);
 }
 
-struct Case {
+struct LinearCrossEntropyFp8Case {
   const char* name;
   LinearCrossEntropyConfig config;
   DType x = DType::bf16;
@@ -106,7 +106,7 @@ struct Result {
   std::array<Fp8Stats, 3> stats;
 };
 
-class CudaFp8Head : public ::testing::TestWithParam<Case> {
+class CudaFp8Head : public ::testing::TestWithParam<LinearCrossEntropyFp8Case> {
  protected:
   LinearCrossEntropyConfig config(Device device) const {
     LinearCrossEntropyConfig c = GetParam().config;
@@ -190,33 +190,36 @@ TEST_P(CudaFp8Head, WithoutGradientsGivesTheSameLosses) {
 INSTANTIATE_TEST_SUITE_P(
     Kinds, CudaFp8Head,
     ::testing::Values(
-        Case{"dense", {.loss = {}, .kind = HeadKind::kDense}},
-        Case{"chunked", {.loss = {}, .kind = HeadKind::kChunked, .chunk_tokens = 32}},
-        Case{"in_f32", {.loss = {}, .kind = HeadKind::kChunked, .chunk_tokens = 16}, DType::f32},
-        Case{"recompute",
-             {.loss = {.cap = LogitCap::kSigmoid, .cap_a = 30, .cap_b = 0, .cap_c = 7.5f},
-              .kind = HeadKind::kRecompute,
-              .chunk_tokens = 32,
-              .tile_columns = 32}},
-        Case{"recompute_current",
-             {.loss = {},
-              .kind = HeadKind::kRecompute,
-              .chunk_tokens = 32,
-              .tile_columns = 48,
-              .fp8_scaling = Fp8HeadScaling::kCurrent},
-             DType::f32},
-        Case{"kahan",
-             {.loss = {.label_smoothing = 0.1f, .z_loss = 1e-3f},
-              .kind = HeadKind::kChunked,
-              .accumulation = HeadAccumulation::kKahan,
-              .chunk_tokens = 32,
-              .tile_columns = 32}},
-        Case{"current",
-             {.loss = {.cap = LogitCap::kTanh, .cap_a = 15},
-              .kind = HeadKind::kChunked,
-              .chunk_tokens = 32,
-              .fp8_scaling = Fp8HeadScaling::kCurrent}},
-        Case{"saturating", {.loss = {}, .kind = HeadKind::kDense, .fp8_x_scale = 512, .fp8_w_scale = 4096}}),
+        LinearCrossEntropyFp8Case{"dense", {.loss = {}, .kind = HeadKind::kDense}},
+        LinearCrossEntropyFp8Case{"chunked", {.loss = {}, .kind = HeadKind::kChunked, .chunk_tokens = 32}},
+        LinearCrossEntropyFp8Case{
+            "in_f32", {.loss = {}, .kind = HeadKind::kChunked, .chunk_tokens = 16}, DType::f32},
+        LinearCrossEntropyFp8Case{
+            "recompute",
+            {.loss = {.cap = LogitCap::kSigmoid, .cap_a = 30, .cap_b = 0, .cap_c = 7.5f},
+             .kind = HeadKind::kRecompute,
+             .chunk_tokens = 32,
+             .tile_columns = 32}},
+        LinearCrossEntropyFp8Case{"recompute_current",
+                                  {.loss = {},
+                                   .kind = HeadKind::kRecompute,
+                                   .chunk_tokens = 32,
+                                   .tile_columns = 48,
+                                   .fp8_scaling = Fp8HeadScaling::kCurrent},
+                                  DType::f32},
+        LinearCrossEntropyFp8Case{"kahan",
+                                  {.loss = {.label_smoothing = 0.1f, .z_loss = 1e-3f},
+                                   .kind = HeadKind::kChunked,
+                                   .accumulation = HeadAccumulation::kKahan,
+                                   .chunk_tokens = 32,
+                                   .tile_columns = 32}},
+        LinearCrossEntropyFp8Case{"current",
+                                  {.loss = {.cap = LogitCap::kTanh, .cap_a = 15},
+                                   .kind = HeadKind::kChunked,
+                                   .chunk_tokens = 32,
+                                   .fp8_scaling = Fp8HeadScaling::kCurrent}},
+        LinearCrossEntropyFp8Case{
+            "saturating", {.loss = {}, .kind = HeadKind::kDense, .fp8_x_scale = 512, .fp8_w_scale = 4096}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

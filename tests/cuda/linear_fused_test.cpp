@@ -10,13 +10,13 @@
 namespace ingot::testing {
 namespace {
 
-struct Case {
+struct LinearFusedCase {
   DType dtype;
   int64_t M, N,
       K;  // rows of 20 elements are not whole 16 bytes of bf16: there is no such product with a second matrix
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+std::string linear_fused_case_name(const ::testing::TestParamInfo<LinearFusedCase>& info) {
   return fmt::format("{}_{}x{}x{}", name(info.param.dtype), info.param.M, info.param.N, info.param.K);
 }
 
@@ -27,7 +27,7 @@ double gelu(double x) {
 }
 double gelu_slope(double x) { return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5; }
 
-class CudaLinearFused : public ::testing::TestWithParam<Case>, protected OnCuda {
+class CudaLinearFused : public ::testing::TestWithParam<LinearFusedCase>, protected OnCuda {
  protected:
   // Sums over K (or of the gradient over M) of products of numbers about 1, and two roundings of the result.
   double tolerance(int64_t terms) const {
@@ -49,7 +49,7 @@ class CudaLinearFused : public ::testing::TestWithParam<Case>, protected OnCuda 
     return want;
   }
 
-  Case c = GetParam();
+  LinearFusedCase c = GetParam();
   Buffer x = random_tensor(c.dtype, {c.M, c.K}, 1), w = random_tensor(c.dtype, {c.N, c.K}, 2);
   Buffer b = random_tensor(DType::f32, {c.N}, 3), dy = random_tensor(c.dtype, {c.M, c.N}, 4);
   OnDevice x_there = put(x), w_there = put(w), b_there = put(b), dy_there = put(dy);
@@ -118,9 +118,11 @@ TEST_P(CudaLinearFused, IsTheCpusBesides) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaLinearFused,
-                         ::testing::Values(Case{DType::f32, 24, 40, 72}, Case{DType::bf16, 24, 40, 72},
-                                           Case{DType::bf16, 17, 20, 36}, Case{DType::f32, 5, 33, 7}),
-                         case_name);
+                         ::testing::Values(LinearFusedCase{DType::f32, 24, 40, 72},
+                                           LinearFusedCase{DType::bf16, 24, 40, 72},
+                                           LinearFusedCase{DType::bf16, 17, 20, 36},
+                                           LinearFusedCase{DType::f32, 5, 33, 7}),
+                         linear_fused_case_name);
 
 // tf32 keeps 10 bits of an operand: results differ from f32's by about 2^-11, and only where the stream
 // allows it.

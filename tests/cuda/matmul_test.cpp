@@ -9,15 +9,15 @@
 namespace ingot::testing {
 namespace {
 
-struct Case {
+struct MatmulCase {
   DType in, out;
   MatmulForm form;
   int64_t M, N, K;
   bool accumulate;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
+std::string matmul_case_name(const ::testing::TestParamInfo<MatmulCase>& info) {
+  const MatmulCase& c = info.param;
   return fmt::format("{}_{}_{}_{}x{}x{}{}", name(c.in), name(c.out),
                      c.form == MatmulForm::kNT   ? "NT"
                      : c.form == MatmulForm::kNN ? "NN"
@@ -25,7 +25,7 @@ std::string case_name(const ::testing::TestParamInfo<Case>& info) {
                      c.M, c.N, c.K, c.accumulate ? "_add" : "");
 }
 
-Doubles product(const Doubles& a, const Doubles& b, const Case& c) {
+Doubles product(const Doubles& a, const Doubles& b, const MatmulCase& c) {
   Doubles result(static_cast<size_t>(c.M * c.N));
   const auto at = [](const Doubles& x, int64_t i) { return x[static_cast<size_t>(i)]; };
   for (int64_t m = 0; m < c.M; ++m)
@@ -37,9 +37,9 @@ Doubles product(const Doubles& a, const Doubles& b, const Case& c) {
   return result;
 }
 
-class CudaMatmul : public ::testing::TestWithParam<Case>, protected OnCuda {
+class CudaMatmul : public ::testing::TestWithParam<MatmulCase>, protected OnCuda {
  protected:
-  Case c = GetParam();
+  MatmulCase c = GetParam();
   bool is_tn = c.form == MatmulForm::kTN, is_nt = c.form == MatmulForm::kNT;
   Buffer a = random_tensor(c.in, {is_tn ? c.K : c.M, is_tn ? c.M : c.K}, 1);
   Buffer b = random_tensor(c.in, {is_nt ? c.N : c.K, is_nt ? c.K : c.N}, 2);
@@ -57,8 +57,8 @@ TEST_P(CudaMatmul, ProductWithAFactor) {
                spread);
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<MatmulCase> matmul_cases() {
+  std::vector<MatmulCase> all;
   for (DType in : {DType::f32, DType::bf16, DType::f16})
     for (MatmulForm form : {MatmulForm::kNT, MatmulForm::kNN, MatmulForm::kTN}) {
       all.push_back({in, in, form, 24, 40, 72, false});
@@ -67,12 +67,12 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, CudaMatmul, ::testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Forms, CudaMatmul, ::testing::ValuesIn(matmul_cases()), matmul_case_name);
 
 // A scale for each row of each operand.
 TEST(CudaMatmulFp8, RowsWithScalesOfTheirOwn) {
   Stream stream = cuda::make_stream(), cpu;
-  const Case c{DType::f8e4m3, DType::bf16, MatmulForm::kNT, 48, 64, 96, false};
+  const MatmulCase c{DType::f8e4m3, DType::bf16, MatmulForm::kNT, 48, 64, 96, false};
   Buffer a8(c.in, {c.M, c.K}), b8(c.in, {c.N, c.K}), a(DType::f32, {c.M, c.K}), b(DType::f32, {c.N, c.K});
   Fp8Stats stats;
   cast_to_fp8(a8, random_tensor(DType::f32, {c.M, c.K}, 1), 16, stats, cpu);
@@ -99,7 +99,7 @@ TEST(CudaMatmulFp8, RowsWithScalesOfTheirOwn) {
 
 TEST(CudaMatmulFp8, DecodedCodesTimesTheirInverseScales) {
   Stream stream = cuda::make_stream(), cpu;
-  const Case c{DType::f8e4m3, DType::bf16, MatmulForm::kNT, 48, 64, 96, false};
+  const MatmulCase c{DType::f8e4m3, DType::bf16, MatmulForm::kNT, 48, 64, 96, false};
   for (DType a_format : {DType::f8e4m3, DType::f8e5m2}) {
     Buffer a8(a_format, {c.M, c.K}), b8(DType::f8e4m3, {c.N, c.K});
     Fp8Stats stats;

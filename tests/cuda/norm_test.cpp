@@ -11,19 +11,19 @@ namespace {
 
 constexpr float kEps = 1e-5f;
 
-struct Case {
+struct NormCase {
   DType dtype;
   int64_t N, C;
   bool has_weight;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
+std::string norm_case_name(const ::testing::TestParamInfo<NormCase>& info) {
+  const NormCase& c = info.param;
   return fmt::format("{}_{}x{}_{}", name(c.dtype), c.N, c.C, c.has_weight ? "weight" : "weightless");
 }
 
 // As for the CPU (tests/ops/rmsnorm_test.cpp): a sum of C rounded products, one rounding to the dtype.
-double tolerance(const Case& c) {
+double tolerance(const NormCase& c) {
   return 4 * unit_roundoff(c.dtype) + 4 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(c.C));
 }
 
@@ -57,9 +57,9 @@ Gradient reference_backward(const Doubles& x, const Doubles& dy, const Doubles& 
   return result;
 }
 
-class CudaNorm : public ::testing::TestWithParam<Case>, protected OnCuda {
+class CudaNorm : public ::testing::TestWithParam<NormCase>, protected OnCuda {
  protected:
-  Case c = GetParam();
+  NormCase c = GetParam();
   size_t width = static_cast<size_t>(c.C);
   Buffer x = random_tensor(c.dtype, {c.N, c.C}, 1, 2.0);
   Buffer dy = random_tensor(c.dtype, {c.N, c.C}, 2);
@@ -143,8 +143,8 @@ TEST_P(CudaNorm, EqualCallsGiveEqualBits) {
 }
 
 // Scalar, warp and block rows; 4104 f32 columns are for blocks of 1024.
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<NormCase> norm_cases() {
+  std::vector<NormCase> all;
   for (DType dtype : {DType::f32, DType::bf16})
     for (int64_t C : {1, 31, 32, 33, 257, 768, 1032}) all.push_back({dtype, C == 32 ? 600 : 5, C, true});
   all.push_back({DType::bf16, 3, 768, false});
@@ -154,7 +154,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, CudaNorm, ::testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Sizes, CudaNorm, ::testing::ValuesIn(norm_cases()), norm_case_name);
 
 TEST(CudaNormErrors, ScratchMustHoldTheParts) {
   Stream stream = cuda::make_stream();

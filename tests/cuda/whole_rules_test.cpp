@@ -16,7 +16,7 @@
 namespace ingot::testing {
 namespace {
 
-struct Case {
+struct WholeRulesCase {
   const char* name;
   RuleConfig rule;
   double relative = 0x1p-16;  // of the CPU's numbers
@@ -87,7 +87,7 @@ class TwoOptimizers : protected OnCuda {
 const std::vector<ParamShape> kMatrices = {
     {{24, 40}}, {{40, 24}}, {{5, 33}}, {{48, 16}, {24, 8, 16}}, {{600, 8}}};
 
-class CudaWholeRules : public ::testing::TestWithParam<Case> {
+class CudaWholeRules : public ::testing::TestWithParam<WholeRulesCase> {
  protected:
   bool takes_vectors() const { return GetParam().rule.kind == OptimizerKind::kAdafactor; }
   std::vector<ParamShape> shapes() const {
@@ -160,25 +160,25 @@ constexpr double kF32 = 1000 * 15 * 0x1p-24;
 INSTANTIATE_TEST_SUITE_P(
     Rules, CudaWholeRules,
     ::testing::Values(
-        Case{"muon", {.kind = OptimizerKind::kMuon, .newton_schulz_dtype = DType::bf16}, kBf16},
-        Case{"muon_f32", {.kind = OptimizerKind::kMuon, .newton_schulz_dtype = DType::f32}, kF32},
-        Case{"muon_fused",
-             {.kind = OptimizerKind::kMuon,
-              .nesterov = false,
-              .newton_schulz = NewtonSchulzKind::kPolarExpress,
-              .newton_schulz_dtype = DType::f32,
-              .split_fused = false},
-             kF32},
-        Case{"normuon",
-             {.kind = OptimizerKind::kMuon,
-              .newton_schulz = NewtonSchulzKind::kPolarExpress,
-              .newton_schulz_dtype = DType::f32,
-              .normuon = true,
-              .cautious_decay = true},
-             kF32},
-        Case{"adafactor", {.kind = OptimizerKind::kAdafactor}},
-        Case{"adafactor_of_lr",
-             {.kind = OptimizerKind::kAdafactor, .relative_step = false, .update_clip = 0.5}}),
+        WholeRulesCase{"muon", {.kind = OptimizerKind::kMuon, .newton_schulz_dtype = DType::bf16}, kBf16},
+        WholeRulesCase{"muon_f32", {.kind = OptimizerKind::kMuon, .newton_schulz_dtype = DType::f32}, kF32},
+        WholeRulesCase{"muon_fused",
+                       {.kind = OptimizerKind::kMuon,
+                        .nesterov = false,
+                        .newton_schulz = NewtonSchulzKind::kPolarExpress,
+                        .newton_schulz_dtype = DType::f32,
+                        .split_fused = false},
+                       kF32},
+        WholeRulesCase{"normuon",
+                       {.kind = OptimizerKind::kMuon,
+                        .newton_schulz = NewtonSchulzKind::kPolarExpress,
+                        .newton_schulz_dtype = DType::f32,
+                        .normuon = true,
+                        .cautious_decay = true},
+                       kF32},
+        WholeRulesCase{"adafactor", {.kind = OptimizerKind::kAdafactor}},
+        WholeRulesCase{"adafactor_of_lr",
+                       {.kind = OptimizerKind::kAdafactor, .relative_step = false, .update_clip = 0.5}}),
     [](const auto& info) { return info.param.name; });
 
 // Singular values move as the scalar polynomial says.

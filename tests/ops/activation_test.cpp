@@ -18,15 +18,15 @@ std::string kind_name(Activation kind) {
                                           : "relu2";
 }
 
-struct Case {
+struct ActivationCase {
   DType dtype;
   int64_t N, F;
   Activation kind;
   bool has_bias;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
+std::string activation_case_name(const ::testing::TestParamInfo<ActivationCase>& info) {
+  const ActivationCase& c = info.param;
   return fmt::format("{}_{}x{}_{}_{}", name(c.dtype), c.N, c.F, kind_name(c.kind),
                      c.has_bias ? "bias" : "plain");
 }
@@ -34,9 +34,9 @@ std::string case_name(const ::testing::TestParamInfo<Case>& info) {
 // A dozen f32 roundings, then one to the dtype.
 double tolerance(DType dtype) { return unit_roundoff(dtype) + 12 * unit_roundoff(DType::f32); }
 
-class ActivationOp : public ::testing::TestWithParam<Case> {
+class ActivationOp : public ::testing::TestWithParam<ActivationCase> {
  protected:
-  Case c = GetParam();
+  ActivationCase c = GetParam();
   Stream stream;
   Buffer x = random_tensor(c.dtype, {c.N, c.F}, 1, 2.0), dy = random_tensor(c.dtype, {c.N, c.F}, 2);
   Buffer bias_values = random_tensor(DType::f32, {c.F}, 3);
@@ -113,8 +113,8 @@ TEST_P(ActivationOp, BiasGradientAccumulatesAndInputGradientOverwrites) {
   EXPECT_EQ(to_doubles(dx), dx_once);
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<ActivationCase> activation_cases() {
+  std::vector<ActivationCase> all;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (Activation kind : kKinds)
       for (int64_t F : {1, 31, 32, 33, 257})
@@ -122,7 +122,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, ActivationOp, ::testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Sizes, ActivationOp, ::testing::ValuesIn(activation_cases()), activation_case_name);
 
 // |error| <= 2e-7 in value and derivative over the whole range where they are curved; relative beyond 1.
 template <typename Rule>

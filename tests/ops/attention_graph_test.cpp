@@ -8,13 +8,13 @@
 namespace ingot::testing {
 namespace {
 
-struct Case {
+struct AttentionGraphCase {
   const char* name;
   AttentionShape s;
   int64_t document = 0;  // length of every document but the last; 0: one document
 };
 
-class AttentionGraphs : public ::testing::TestWithParam<Case> {
+class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
  protected:
   AttentionShape s = GetParam().s;
   int64_t width = (s.H + 2 * s.K) * s.D;
@@ -108,10 +108,10 @@ TEST_P(AttentionGraphs, ComputeTheFormula) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionGraphs,
-                         ::testing::Values(Case{"one_head", {1, 7, 7, 1, 1, 8}},
-                                           Case{"heads", {2, 9, 9, 3, 3, 16}},
-                                           Case{"shared_keys", {2, 11, 11, 4, 2, 8}},
-                                           Case{"documents", {2, 12, 12, 2, 1, 8}, 5}),
+                         ::testing::Values(AttentionGraphCase{"one_head", {1, 7, 7, 1, 1, 8}},
+                                           AttentionGraphCase{"heads", {2, 9, 9, 3, 3, 16}},
+                                           AttentionGraphCase{"shared_keys", {2, 11, 11, 4, 2, 8}},
+                                           AttentionGraphCase{"documents", {2, 12, 12, 2, 1, 8}, 5}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // What cuDNN has no kernel for, or would compute otherwise.

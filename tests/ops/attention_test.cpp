@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kGap = 3;  // columns of a packed row that belong to nobody
 
-struct Case {
+struct SizedCase {
   DType dtype;
   AttentionShape shape;
   bool is_causal = true;
@@ -30,7 +30,7 @@ AttentionDropout dropout_of(float p, int64_t first_row = 3) {
           .first_row = first_row};
 }
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+std::string attention_case_name(const ::testing::TestParamInfo<SizedCase>& info) {
   const auto& [dtype, s, is_causal, docs, spread, dropout] = info.param;
   return fmt::format("{}_B{}_T{}_S{}_H{}_K{}_D{}{}{}{}{}", name(dtype), s.B, s.T, s.S, s.H, s.K, s.D,
                      is_causal ? "" : "_full", docs.empty() ? "" : "_docs", spread == 1 ? "" : "_sharp",
@@ -59,7 +59,7 @@ struct Problem {
   Stream stream;
   Buffer packed, d_packed, kv, d_kv, out, d_out, lse;
 
-  explicit Problem(const Case& c)
+  explicit Problem(const SizedCase& c)
       : dtype(c.dtype),
         s(c.shape),
         config{1 / std::sqrt(static_cast<float>(s.D)), c.is_causal, dropout_of(c.dropout)},
@@ -101,9 +101,9 @@ struct Problem {
   }
 };
 
-class Attention : public ::testing::TestWithParam<Case> {
+class Attention : public ::testing::TestWithParam<SizedCase> {
  protected:
-  Case c = GetParam();
+  SizedCase c = GetParam();
   Problem p{c};
   double n = static_cast<double>(c.shape.D + c.shape.S);
   // A score is a sum of D products and carries c.spread^2 of magnitude; its error is the relative error of a
@@ -171,8 +171,8 @@ TEST_P(Attention, ThreadsDoNotChangeABit) {
   EXPECT_EQ(results[0], results[2]);
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<SizedCase> attention_cases() {
+  std::vector<SizedCase> all;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const AttentionShape& s : std::initializer_list<AttentionShape>{{2, 1, 1, 3, 3, 8},
                                                                          {2, 31, 31, 2, 2, 33},
@@ -209,7 +209,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, Attention, ::testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Sizes, Attention, ::testing::ValuesIn(attention_cases()), attention_case_name);
 
 // The oracle of backward is itself checked, on sizes where central differences are affordable.
 TEST(AttentionReference, GradientMatchesCentralDifferences) {
@@ -262,7 +262,7 @@ class Documents : public ::testing::TestWithParam<DType> {};
 void expect_unmoved_documents(DType dtype, float dropout) {
   const std::vector<int64_t> lengths = {3, 70, 2, 45};
   const int64_t T = 120;
-  const Case c{dtype, {1, T, T, 4, 2, 40}, true, lengths, 1, dropout};
+  const SizedCase c{dtype, {1, T, T, 4, 2, 40}, true, lengths, 1, dropout};
   Problem clean(c);
   clean.forward();
   clean.backward();

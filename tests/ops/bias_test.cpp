@@ -8,18 +8,18 @@
 namespace ingot::testing {
 namespace {
 
-struct Case {
+struct BiasCase {
   DType dtype;
   int64_t N, C;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+std::string bias_case_name(const ::testing::TestParamInfo<BiasCase>& info) {
   return fmt::format("{}_{}x{}", name(info.param.dtype), info.param.N, info.param.C);
 }
 
-class Bias : public ::testing::TestWithParam<Case> {
+class Bias : public ::testing::TestWithParam<BiasCase> {
  protected:
-  Case c = GetParam();
+  BiasCase c = GetParam();
   Stream stream;
   Buffer y = random_tensor(c.dtype, {c.N, c.C}, 1), b = random_tensor(DType::f32, {c.C}, 2);
   Buffer db = random_tensor(DType::f32, {c.C}, 3), scratch{DType::f32, {num_threads(), c.C}};
@@ -52,15 +52,15 @@ TEST_P(Bias, BackwardIsDeterministic) {
   EXPECT_EQ(to_doubles(again), to_doubles(db));
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<BiasCase> bias_cases() {
+  std::vector<BiasCase> all;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t C : {1, 31, 32, 33, 257})
       for (int64_t N : {1, 3, 67}) all.push_back({dtype, N, C});
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, Bias, ::testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Sizes, Bias, ::testing::ValuesIn(bias_cases()), bias_case_name);
 
 TEST(BiasErrors, NameTheOperand) {
   Stream stream;

@@ -21,22 +21,22 @@ CrossEntropyConfig config_of(LogitCap cap, int64_t vocab) {
   }
 }
 
-struct Case {
+struct CrossEntropyCase {
   DType gradient;
   int64_t N, vocab, padding;
   LogitCap cap;
   float smoothing = 0, z_loss = 0;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
+std::string cross_entropy_case_name(const ::testing::TestParamInfo<CrossEntropyCase>& info) {
+  const CrossEntropyCase& c = info.param;
   const char* caps[] = {"none", "tanh", "sigmoid"};
   return fmt::format("{}_{}x{}_pad{}_{}{}{}", name(c.gradient), c.N, c.vocab, c.padding,
                      caps[static_cast<int>(c.cap)], c.smoothing > 0 ? "_smoothed" : "",
                      c.z_loss > 0 ? "_z_loss" : "");
 }
 
-class CrossEntropy : public ::testing::TestWithParam<Case> {
+class CrossEntropy : public ::testing::TestWithParam<CrossEntropyCase> {
  protected:
   CrossEntropy() {
     for (size_t n = 0; n < ids.size(); ++n)
@@ -48,7 +48,7 @@ class CrossEntropy : public ::testing::TestWithParam<Case> {
     config.z_loss = c.z_loss;
   }
 
-  Case c = GetParam();
+  CrossEntropyCase c = GetParam();
   int64_t Vp = c.vocab + c.padding;
   Stream stream;
   CrossEntropyConfig config = config_of(c.cap, c.vocab);
@@ -133,8 +133,8 @@ TEST_P(CrossEntropy, HugeLogitsDoNotOverflow) {
   for (double v : to_doubles(d_logits)) ASSERT_LE(std::abs(v), bound);
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<CrossEntropyCase> cross_entropy_cases() {
+  std::vector<CrossEntropyCase> all;
   for (DType gradient : {DType::f32, DType::bf16, DType::f16})
     for (LogitCap cap : kCaps)
       for (int64_t vocab : {1, 31, 32, 33, 257})
@@ -147,7 +147,8 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, CrossEntropy, ::testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Sizes, CrossEntropy, ::testing::ValuesIn(cross_entropy_cases()),
+                         cross_entropy_case_name);
 
 class CrossEntropyOnce : public ::testing::Test {
  protected:

@@ -20,19 +20,19 @@ Doubles dropout_reference(const Doubles& x, double p, const RandomKey& key, uint
   return y;
 }
 
-struct Case {
+struct DropoutCase {
   DType dtype;
   int64_t elements;
   uint64_t first_index;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+std::string dropout_case_name(const ::testing::TestParamInfo<DropoutCase>& info) {
   return fmt::format("{}_{}_from_{}", name(info.param.dtype), info.param.elements, info.param.first_index);
 }
 
-class Dropout : public ::testing::TestWithParam<Case> {
+class Dropout : public ::testing::TestWithParam<DropoutCase> {
  protected:
-  Case c = GetParam();
+  DropoutCase c = GetParam();
   Stream stream;
   Buffer x = random_tensor(c.dtype, {c.elements}, 1), y{c.dtype, {c.elements}};
   // The scale and the product are rounded to f32, the result to the dtype.
@@ -84,8 +84,8 @@ TEST_P(Dropout, NothingIsDroppedWithoutProbability) {
   EXPECT_EQ(to_doubles(x), before);
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<DropoutCase> dropout_cases() {
+  std::vector<DropoutCase> all;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t elements : {1, 31, 32, 33, 257, 40000})
       for (uint64_t first_index : {uint64_t{0}, uint64_t{5}, uint64_t{0x3fffffffe}})  // the block passes 2^32
@@ -93,7 +93,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, Dropout, ::testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Sizes, Dropout, ::testing::ValuesIn(dropout_cases()), dropout_case_name);
 
 class DropoutMask : public ::testing::Test {
  protected:

@@ -13,18 +13,18 @@ namespace {
 
 constexpr int64_t kV = 7, kB = 5, kT = 9, kPositions = 12, kFirst = 2, kN = kB * kT;  // every token repeats
 
-struct Case {
+struct EmbeddingCase {
   DType dtype;
   int64_t C;
   bool has_positions;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
+std::string embedding_case_name(const ::testing::TestParamInfo<EmbeddingCase>& info) {
+  const EmbeddingCase& c = info.param;
   return fmt::format("{}_{}_{}", name(c.dtype), c.C, c.has_positions ? "positions" : "tokens");
 }
 
-class Embedding : public ::testing::TestWithParam<Case> {
+class Embedding : public ::testing::TestWithParam<EmbeddingCase> {
  protected:
   Embedding() {
     for (int64_t n = 0; n < kN; ++n)
@@ -32,7 +32,7 @@ class Embedding : public ::testing::TestWithParam<Case> {
           static_cast<int32_t>(random_word({.purpose = Purpose::kSample}, static_cast<uint64_t>(n)) % kV);
   }
 
-  Case c = GetParam();
+  EmbeddingCase c = GetParam();
   Stream stream;
   std::vector<int32_t> ids = std::vector<int32_t>(kN);
   Tensor tokens{ids.data(), DType::i32, {kN}};
@@ -114,15 +114,15 @@ TEST_P(Embedding, BackwardDoesNotDependOnTheNumberOfThreads) {
   set_num_threads(threads);
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<EmbeddingCase> embedding_cases() {
+  std::vector<EmbeddingCase> all;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t C : {1, 31, 32, 33, 257})
       for (bool has_positions : {true, false}) all.push_back({dtype, C, has_positions});
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, Embedding, ::testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Sizes, Embedding, ::testing::ValuesIn(embedding_cases()), embedding_case_name);
 
 class EmbeddingErrors : public ::testing::Test {
  protected:

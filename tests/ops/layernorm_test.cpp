@@ -10,26 +10,26 @@ namespace {
 
 constexpr float kEps = 1e-5f;
 
-struct Case {
+struct LayernormCase {
   DType dtype;
   int64_t N, C;
   bool has_weight, has_bias;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
+std::string layernorm_case_name(const ::testing::TestParamInfo<LayernormCase>& info) {
+  const LayernormCase& c = info.param;
   return fmt::format("{}_{}x{}_{}_{}", name(c.dtype), c.N, c.C, c.has_weight ? "weight" : "weightless",
                      c.has_bias ? "bias" : "biasless");
 }
 
 // Two sums of C rounded terms in f32, then one rounding to the dtype.
-double tolerance(const Case& c) {
+double tolerance(const LayernormCase& c) {
   return 4 * unit_roundoff(c.dtype) + 8 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(c.C));
 }
 
-class LayerNorm : public ::testing::TestWithParam<Case> {
+class LayerNorm : public ::testing::TestWithParam<LayernormCase> {
  protected:
-  Case c = GetParam();
+  LayernormCase c = GetParam();
   Stream stream;
   Buffer x = random_tensor(c.dtype, {c.N, c.C}, 1, 2.0);
   Buffer dy = random_tensor(c.dtype, {c.N, c.C}, 2);
@@ -126,8 +126,8 @@ TEST_P(LayerNorm, ParameterGradientsAccumulateAndInputGradientOverwrites) {
   EXPECT_EQ(to_doubles(dx), dx_once);
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<LayernormCase> layernorm_cases() {
+  std::vector<LayernormCase> all;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t C : {1, 31, 32, 33, 257}) {
       const int64_t N = C == 32 ? 65 : 3;  // 65: several threads
@@ -139,7 +139,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, LayerNorm, ::testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Sizes, LayerNorm, ::testing::ValuesIn(layernorm_cases()), layernorm_case_name);
 
 // With x = 4096 + deviation, the f32 rounding of x^2 alone is as large as the variance: E[x^2] - E[x]^2 is
 // noise.

@@ -176,7 +176,7 @@ void expect_fp8_gradients(const Head& head, const Doubles& xs, const Doubles& ws
   expect_inside(head.dw, dw.low, dw.high, unit_roundoff(DType::f32), "dw");
 }
 
-struct Case {
+struct LinearCrossEntropyCase {
   HeadKind kind;
   HeadPrecision precision;
   LogitCap cap;
@@ -184,8 +184,8 @@ struct Case {
   int number;
 };
 
-std::vector<Case> all_cases() {
-  std::vector<Case> cases;
+std::vector<LinearCrossEntropyCase> all_cases() {
+  std::vector<LinearCrossEntropyCase> cases;
   for (HeadKind kind : kKinds)
     for (HeadPrecision precision : kPrecisions)
       for (LogitCap cap : kCaps)
@@ -195,7 +195,7 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-Head head_of(const Case& c) {
+Head head_of(const LinearCrossEntropyCase& c) {
   Head head;
   const int64_t chunks[] = {1, 2, 5, 40}, tiles[] = {4, 5, 16, 100};
   head.config.kind = c.kind;
@@ -216,7 +216,7 @@ Head head_of(const Case& c) {
 }
 
 TEST(LinearCrossEntropy, EveryCombinationMatchesTheReference) {
-  for (const Case& c : all_cases()) {
+  for (const LinearCrossEntropyCase& c : all_cases()) {
     SCOPED_TRACE(fmt::format("kind {} precision {} cap {} z {} smoothing {} kahan {}",
                              static_cast<int>(c.kind), static_cast<int>(c.precision), static_cast<int>(c.cap),
                              c.has_z_loss, c.is_smoothed, c.is_kahan));

@@ -9,22 +9,22 @@
 namespace ingot::testing {
 namespace {
 
-struct Case {
+struct MatmulCase {
   MatmulForm form;
   DType in, out;
   bool accumulate;
   int64_t M, N, K;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
+std::string matmul_case_name(const ::testing::TestParamInfo<MatmulCase>& info) {
+  const MatmulCase& c = info.param;
   const char* forms[] = {"NT", "NN", "TN"};
   return fmt::format("{}_{}_{}{}_{}x{}x{}", forms[static_cast<int>(c.form)], name(c.in), name(c.out),
                      c.accumulate ? "_accumulate" : "", c.M, c.N, c.K);
 }
 
 // c = op(a) · op(b) in double.
-Doubles reference(const Case& c, const Doubles& a, const Doubles& b) {
+Doubles reference(const MatmulCase& c, const Doubles& a, const Doubles& b) {
   Doubles out(static_cast<size_t>(c.M * c.N));
   for (int64_t m = 0; m < c.M; ++m)
     for (int64_t n = 0; n < c.N; ++n) {
@@ -39,9 +39,9 @@ Doubles reference(const Case& c, const Doubles& a, const Doubles& b) {
   return out;
 }
 
-class Matmul : public ::testing::TestWithParam<Case> {
+class Matmul : public ::testing::TestWithParam<MatmulCase> {
  protected:
-  Case c = GetParam();
+  MatmulCase c = GetParam();
   Stream stream;
   Shape a_shape = c.form == MatmulForm::kTN ? Shape{c.K, c.M} : Shape{c.M, c.K};
   Shape b_shape = c.form == MatmulForm::kNT ? Shape{c.N, c.K} : Shape{c.K, c.N};
@@ -85,8 +85,8 @@ TEST_P(Matmul, SameBitsEveryTime) {
   EXPECT_EQ(to_doubles(out), first);
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<MatmulCase> matmul_cases() {
+  std::vector<MatmulCase> all;
   const int64_t sizes[][3] = {{1, 1, 1},     {3, 31, 33},    {33, 17, 257}, {65, 129, 64},
                               {4, 300, 100}, {130, 600, 70}, {70, 40, 600}, {1, 500, 300}};
   for (MatmulForm form : {MatmulForm::kNT, MatmulForm::kNN, MatmulForm::kTN})
@@ -100,7 +100,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Matmul, ::testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Shapes, Matmul, ::testing::ValuesIn(matmul_cases()), matmul_case_name);
 
 #ifdef __AMX_BF16__
 class AmxMatmul : public Matmul {};
@@ -140,9 +140,9 @@ TEST_P(AmxMatmul, SameBitsForEveryNumberOfThreads) {
   }
   set_num_threads(threads);
 }
-std::vector<Case> amx_cases() {
-  std::vector<Case> all;
-  for (const Case& c : cases())
+std::vector<MatmulCase> amx_cases() {
+  std::vector<MatmulCase> all;
+  for (const MatmulCase& c : matmul_cases())
     if (c.in == DType::bf16 && c.out != DType::f16) all.push_back(c);
   // Over the engine's blocks of columns, of rows of sums and of rows, each with a rest; and a long sum.
   const int64_t sizes[][3] = {{40, 1070, 390}, {2090, 40, 420}, {300, 70, 800}, {20, 33, 2050}};
@@ -154,7 +154,7 @@ std::vector<Case> amx_cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, AmxMatmul, ::testing::ValuesIn(amx_cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Shapes, AmxMatmul, ::testing::ValuesIn(amx_cases()), matmul_case_name);
 #endif
 
 TEST(MatmulViews, ColumnsOfAWiderMatrix) {

@@ -9,20 +9,20 @@
 namespace ingot::testing {
 namespace {
 
-constexpr float kEps = 1e-5f;
+constexpr float kQkEps = 1e-5f;
 constexpr int64_t kOffset = 2;
 
-struct Case {
+struct QkNormCase {
   DType dtype;
   int64_t B, T, H, D, R;  // R = 0: no table
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
+std::string qk_norm_case_name(const ::testing::TestParamInfo<QkNormCase>& info) {
+  const QkNormCase& c = info.param;
   return fmt::format("{}_B{}_T{}_H{}_D{}_R{}", name(c.dtype), c.B, c.T, c.H, c.D, c.R);
 }
 
-class QkNorm : public ::testing::TestWithParam<Case> {
+class QkNorm : public ::testing::TestWithParam<QkNormCase> {
  protected:
   void SetUp() override {
     if (!c.R) return;
@@ -31,13 +31,13 @@ class QkNorm : public ::testing::TestWithParam<Case> {
     table_values = to_doubles(angles);
   }
   Doubles reference(const Doubles& values) const {
-    return qk_norm_reference(values, shape, table_values, static_cast<size_t>(c.R), kOffset, kEps);
+    return qk_norm_reference(values, shape, table_values, static_cast<size_t>(c.R), kOffset, kQkEps);
   }
   Tensor heads(const Tensor& packed) const {
     return packed.columns(c.D, (c.H + 1) * c.D).split_last(c.H, c.D);
   }
 
-  Case c = GetParam();
+  QkNormCase c = GetParam();
   Stream stream;
   Buffer angles{DType::f32, {c.T + kOffset, std::max<int64_t>(c.R, 2)}};
   Tensor table;
@@ -55,10 +55,10 @@ class QkNorm : public ::testing::TestWithParam<Case> {
 
 TEST_P(QkNorm, ForwardMatchesReference) {
   const Doubles want = reference(gather(x)), values = gather(x);
-  qk_norm_forward(x, rstd, table, kOffset, kEps, stream);
+  qk_norm_forward(x, rstd, table, kOffset, kQkEps, stream);
   expect_near(x, want, tolerance, "y");
   for (size_t head = 0; head < values.size() / shape.D; ++head) {
-    double mean_square = kEps;
+    double mean_square = kQkEps;
     for (size_t d = 0; d < shape.D; ++d)
       mean_square += values[head * shape.D + d] * values[head * shape.D + d] / static_cast<double>(c.D);
     ASSERT_NEAR(rstd.tensor().as<float>()[head] * std::sqrt(mean_square), 1, tolerance);
@@ -69,7 +69,7 @@ TEST_P(QkNorm, BackwardMatchesCentralDifferences) {
   const Doubles d_out = gather(dy);
   const Doubles want =
       central_differences([&](const Doubles& v) { return dot(reference(v), d_out); }, gather(x));
-  qk_norm_forward(x, rstd, table, kOffset, kEps, stream);
+  qk_norm_forward(x, rstd, table, kOffset, kQkEps, stream);
   qk_norm_backward(dy, x, rstd, table, kOffset, stream);
   double largest = 1;
   for (size_t i = 0; i < static_cast<size_t>(c.B * c.T * c.H); ++i)
@@ -79,8 +79,8 @@ TEST_P(QkNorm, BackwardMatchesCentralDifferences) {
 
 TEST_P(QkNorm, LeavesOtherColumnsAlone) {
   const Doubles before = to_doubles(packed), d_before = to_doubles(d_packed);
-  qk_norm_forward(x, {}, table, kOffset, kEps, stream);
-  qk_norm_forward(x, rstd, table, kOffset, kEps, stream);
+  qk_norm_forward(x, {}, table, kOffset, kQkEps, stream);
+  qk_norm_forward(x, rstd, table, kOffset, kQkEps, stream);
   qk_norm_backward(dy, x, rstd, table, kOffset, stream);
   const Doubles after = to_doubles(packed), d_after = to_doubles(d_packed);
   const size_t width = (shape.H + 2) * shape.D;
@@ -91,8 +91,8 @@ TEST_P(QkNorm, LeavesOtherColumnsAlone) {
     }
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<QkNormCase> qk_norm_cases() {
+  std::vector<QkNormCase> all;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const auto& [D, R] :
          {std::pair{1, 0}, {8, 8}, {31, 0}, {33, 32}, {64, 64}, {64, 0}, {80, 20}, {128, 128}})
@@ -100,7 +100,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, QkNorm, ::testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Sizes, QkNorm, ::testing::ValuesIn(qk_norm_cases()), qk_norm_case_name);
 
 TEST(QkNormEquals, NormThenRope) {
   Stream stream;
@@ -108,8 +108,8 @@ TEST(QkNormEquals, NormThenRope) {
   rope_table(table, 10000);
   Buffer fused = random_tensor(DType::f32, {1, 7, 3, 16}, 1),
          apart = random_tensor(DType::f32, {1, 7, 3, 16}, 1);
-  qk_norm_forward(fused, rstd, table, 0, kEps, stream);
-  qk_norm_forward(apart, rstd, {}, 0, kEps, stream);
+  qk_norm_forward(fused, rstd, table, 0, kQkEps, stream);
+  qk_norm_forward(apart, rstd, {}, 0, kQkEps, stream);
   rope_forward(apart, table, 0, stream);
   expect_close(fused, to_doubles(apart), 4 * unit_roundoff(DType::f32), "y");
 }

@@ -10,25 +10,25 @@ namespace {
 
 constexpr float kEps = 1e-5f;
 
-struct Case {
+struct RmsnormCase {
   DType dtype;
   int64_t N, C;
   bool has_weight;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
+std::string rmsnorm_case_name(const ::testing::TestParamInfo<RmsnormCase>& info) {
+  const RmsnormCase& c = info.param;
   return fmt::format("{}_{}x{}_{}", name(c.dtype), c.N, c.C, c.has_weight ? "weight" : "weightless");
 }
 
 // A sum of C rounded products in f32, then one rounding to the dtype.
-double tolerance(const Case& c) {
+double tolerance(const RmsnormCase& c) {
   return 4 * unit_roundoff(c.dtype) + 4 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(c.C));
 }
 
-class RmsNorm : public ::testing::TestWithParam<Case> {
+class RmsNorm : public ::testing::TestWithParam<RmsnormCase> {
  protected:
-  Case c = GetParam();
+  RmsnormCase c = GetParam();
   Stream stream;
   Buffer x = random_tensor(c.dtype, {c.N, c.C}, 1, 2.0);
   Buffer dy = random_tensor(c.dtype, {c.N, c.C}, 2);
@@ -108,15 +108,15 @@ TEST_P(RmsNorm, WeightGradientAccumulatesAndInputGradientOverwrites) {
   EXPECT_EQ(to_doubles(dx), dx_once);
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<RmsnormCase> rmsnorm_cases() {
+  std::vector<RmsnormCase> all;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t C : {1, 31, 32, 33, 257})
       for (bool has_weight : {true, false}) all.push_back({dtype, C == 32 ? 65 : 3, C, has_weight});
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, RmsNorm, ::testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Sizes, RmsNorm, ::testing::ValuesIn(rmsnorm_cases()), rmsnorm_case_name);
 
 TEST(RmsNormErrors, NamesTheOperand) {
   Stream stream;

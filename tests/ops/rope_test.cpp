@@ -13,21 +13,21 @@ namespace {
 
 constexpr int64_t kOffset = 5;
 
-struct Case {
+struct RopeCase {
   DType dtype;
   int64_t B, T, H, D, R;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
+std::string rope_case_name(const ::testing::TestParamInfo<RopeCase>& info) {
+  const RopeCase& c = info.param;
   return fmt::format("{}_B{}_T{}_H{}_D{}_R{}", name(c.dtype), c.B, c.T, c.H, c.D, c.R);
 }
 
-class Rope : public ::testing::TestWithParam<Case> {
+class Rope : public ::testing::TestWithParam<RopeCase> {
  protected:
   void SetUp() override { rope_table(table, 10000); }
 
-  Case c = GetParam();
+  RopeCase c = GetParam();
   Stream stream;
   Buffer table{DType::f32, {c.T + kOffset, c.R}};
   Buffer packed = random_tensor(c.dtype, {c.B, c.T, (c.H + 2) * c.D}, 1);
@@ -58,15 +58,15 @@ TEST_P(Rope, BackwardIsTheInverseRotation) {
   expect_near(x, want, tolerance, "dx");
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<RopeCase> rope_cases() {
+  std::vector<RopeCase> all;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const auto& [D, R] : {std::pair{2, 2}, {8, 8}, {33, 32}, {64, 64}, {80, 20}, {128, 128}, {31, 30}})
       all.push_back({dtype, 2, D == 64 ? 65 : 3, 3, D, R});
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, Rope, ::testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Sizes, Rope, ::testing::ValuesIn(rope_cases()), rope_case_name);
 
 TEST(RopeTable, MatchesTheFormulaWithinTheRoundingOfTheAngle) {
   const int64_t T = 300, R = 20;
