@@ -38,7 +38,8 @@ class Fp8State {
   void begin_step();
   void end_step();
 
-  // Where a CUDA device does the casting: its part of the state. On the CPU the next four do nothing more.
+  // Where a CUDA device does the casting, its part of the state. On the CPU begin_step is that without a
+  // stream, and the others do nothing.
   void bring_to_device(Stream& stream);
   void begin_step(Stream& stream);
   // bring_back ends the step at hand. receive: of up to two such steps the oldest becomes what entries() say;
