@@ -45,7 +45,7 @@ void print_json(const StepBench& b) {
                                  {"matmul_share", b.products_alone_ms / b.step_ms},
                                  {"matmul_in_step_ms", b.matmul_ms},
                                  {"peak_gflops", b.peak_gflops},
-                                 {"mfu", b.mfu},
+                                 {"mfu", b.mfu ? nlohmann::ordered_json(*b.mfu) : nullptr},
                                  {"loss_first", b.loss_first},
                                  {"loss_last", b.loss_last},
                                  {"peak_rss_bytes", b.peak_rss_bytes}};
@@ -57,10 +57,9 @@ void print_json(const StepBench& b) {
 void print_text(const StepBench& b) {
   fmt::print("{} {} on {}: {} parameters, batch {} x {}, {} steps\n", b.preset, b.dtype, b.engine,
              format_count(static_cast<double>(b.parameters)), b.batch_size, b.context, b.steps);
-  fmt::print(
-      "{:.2f} ms per step | {} tok/s | mfu {:.1f}% of {:.0f} GFLOP/s | start {:.2f} s | peak memory {}\n",
-      b.step_ms, format_count(b.tokens_per_s), 100 * b.mfu, b.peak_gflops, b.start_s,
-      format_bytes(static_cast<double>(b.peak_rss_bytes)));
+  fmt::print("{:.2f} ms per step | {} tok/s | mfu {} of {:.0f} GFLOP/s | start {:.2f} s | peak memory {}\n",
+             b.step_ms, format_count(b.tokens_per_s), b.mfu ? fmt::format("{:.1f}%", 100 * *b.mfu) : "n/a",
+             b.peak_gflops, b.start_s, format_bytes(static_cast<double>(b.peak_rss_bytes)));
   fmt::print("products: {:.2f} ms in the step, {:.2f} ms alone, {:.0f}% of the step\n", b.matmul_ms,
              b.products_alone_ms, 100 * b.products_alone_ms / b.step_ms);
   for (const auto& [name, ms] : b.phases_ms)
@@ -70,12 +69,13 @@ void print_text(const StepBench& b) {
 }
 
 RunConfig configure(const BenchArguments& arguments) {
-  if (arguments.steps < 1) fail(ErrorKind::kUsage, "--steps must be at least 1, got {}", arguments.steps);
   ConfigBuilder builder;
   builder.add_source(arguments.source);
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
   require_device(builder.config().train.device);
-  return builder.build();
+  const RunConfig& config = builder.build();
+  print_notes(builder.notes());
+  return config;
 }
 
 void bench_step_command(const BenchArguments& arguments) {
@@ -93,7 +93,7 @@ Command* add_preset_command(Command& parent, const char* name, const char* doc, 
   command->add_option("--set", arguments.overrides, "Override a key; may be repeated")
       ->type_name("key=value")
       ->repeated();
-  command->add_option("--steps", arguments.steps, "Steps to time")->capture_default_str();
+  command->add_option("--steps", arguments.steps, "Steps to time")->count(1)->capture_default_str();
   command->add_flag("--json", arguments.is_json, "One JSON object");
   return command;
 }
@@ -102,12 +102,14 @@ void add_head_bench(Command& command) {
   auto a = std::make_shared<HeadBenchArguments>();
   HeadBenchOptions& options = a->options;
   Command* head = command.add_subcommand("head", "The loss head's kinds: time and working memory");
-  head->add_option("--tokens", options.tokens, "Of the micro-batch")->capture_default_str();
-  head->add_option("--vocab", options.vocab, "Rows of the head's weights")->capture_default_str();
-  head->add_option("--width", options.width, "Columns of the head's weights")->capture_default_str();
+  head->add_option("--tokens", options.tokens, "Of the micro-batch")->count(1)->capture_default_str();
+  head->add_option("--vocab", options.vocab, "Rows of the head's weights")->count(1)->capture_default_str();
+  head->add_option("--width", options.width, "Columns of the head's weights")
+      ->count(1)
+      ->capture_default_str();
   head->add_option("--precision", a->precision, "f32, bf16 or fp8")->capture_default_str();
   head->add_option("--device", a->device, "cpu or cuda")->capture_default_str();
-  head->add_option("--repetitions", options.repetitions, "Rounds to time")->capture_default_str();
+  head->add_option("--repetitions", options.repetitions, "Rounds to time")->count(1)->capture_default_str();
   head->add_flag("--json", a->is_json, "One JSON object");
   head->callback([a] { print_head_bench(*a); });
 }

@@ -73,8 +73,10 @@ void add_precision_bench(Command& bench) {
   auto arguments = std::make_shared<PrecisionArguments>();
   Command* command = bench.add_subcommand("precision", "A small model in every precision, side by side");
   command->add_option("--data", arguments->options.data, "As in ingot train")->capture_default_str();
-  command->add_option("--steps", arguments->options.steps, "Of each run")->capture_default_str();
-  command->add_option("--seeds", arguments->options.seeds, "Runs of each precision")->capture_default_str();
+  command->add_option("--steps", arguments->options.steps, "Of each run")->count(1)->capture_default_str();
+  command->add_option("--seeds", arguments->options.seeds, "Runs of each precision")
+      ->count(1)
+      ->capture_default_str();
   command->add_flag("--json", arguments->is_json, "One JSON object");
   command->callback([arguments] { bench_precision_command(*arguments); });
 }

@@ -5,9 +5,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <sstream>
 #include <vector>
 
+#include "apps/unknown_words.h"
 #include "ingot/core/error.h"
+#include "ingot/core/visible_text.h"
+#include "ingot/train/config_units.h"
 #include "ingot/train/nearest.h"
 
 namespace ingot {
@@ -42,6 +47,23 @@ Option* Option::in_range(int low, int high) {
   return this;
 }
 
+Option* Option::count(int64_t low, int64_t high) {
+  const auto read = [low, high](std::string& text) -> std::string {
+    const std::optional<int64_t> count = parse_count(text);
+    if (!count || *count < low || *count > high) {
+      const std::string range = high == std::numeric_limits<int64_t>::max()
+                                    ? fmt::format("at least {}", low)
+                                    : fmt::format("in {} .. {}", low, high);
+      return fmt::format("must be a whole number {} like 4096, 4k or 4Ki, got {}{}", range, text,
+                         count ? "" : did_you_mean(nearest_counts(text)));
+    }
+    text = std::to_string(*count);
+    return "";
+  };
+  option_->transform(CLI::Validator(read, "", "count"))->type_name("COUNT");
+  return this;
+}
+
 Command* Command::add_subcommand(const std::string& name, const std::string& description) {
   return &subcommands_.emplace_back(app_->add_subcommand(name, description));
 }
@@ -73,29 +95,32 @@ CommandLine::CommandLine(const std::string& program, const std::string& descript
   app_->failure_message([program](const CLI::App*, const CLI::Error& error) {
     return fmt::format("{}: {}\nTry --help.\n", program, error.what());
   });
+  app_->footer("ingot help COMMAND shows the options of a command.");
   root_.require_subcommand();
 }
 
 CommandLine::~CommandLine() = default;
 
-// CLI11 says of a misspelt command only that one is required.
-void CommandLine::check_command(const std::string& given) const {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app_->get_subcommands({})) names.push_back(command->get_name());
-  if (given.starts_with("-") || std::ranges::find(names, given) != names.end()) return;
-  fail(ErrorKind::kUsage, "{}: unknown command{}; the commands are {}", given,
-       did_you_mean(nearest_names(given, names)), list_names(names));
-}
-
 int CommandLine::run(int argc, char** argv) {
-  if (argc > 1) check_command(argv[1]);
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (take_help(*app_, words))
+    if (const std::string message = unknown_word(*app_, words); !message.empty())
+      fail(ErrorKind::kUsage, "{}", message);
   try {
-    app_->parse(argc, argv);
+    std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 wants them
+    app_->parse(reversed);
     return 0;
   } catch (const Exit& end) {
     return end.code;
   } catch (const CLI::ParseError& error) {
-    return app_->exit(error) == 0 ? 0 : exit_code(ErrorKind::kUsage);
+    if (error.get_exit_code() == 0) return app_->exit(error);  // --help, --version
+    // CLI11 says of a misspelt command only that one is required, of an option only that it was not expected.
+    if (const std::string message = unknown_word(*app_, words); !message.empty())
+      fail(ErrorKind::kUsage, "{}", message);
+    std::ostringstream output, refusal;
+    app_->exit(error, output, refusal);
+    fmt::print(stderr, "{}", visible_text(refusal.str()));
+    return exit_code(ErrorKind::kUsage);
   }
 }
 

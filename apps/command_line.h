@@ -3,7 +3,9 @@
 // ten times as long to compile.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <list>
 #include <memory>
 #include <string>
@@ -25,6 +27,9 @@ class Option {
   Option* capture_default_str();        // the help shows the target's value of now
   Option* repeated();                   // one value each time; all of them are kept
   Option* in_range(int low, int high);  // anything else is a usage error
+  // A whole number as in the configuration (4096, 4k, 1Ki, 0.5M), in low .. high; anything else is a usage
+  // error.
+  Option* count(int64_t low, int64_t high = std::numeric_limits<int64_t>::max());
 
  private:
   CLI::Option* option_;
@@ -64,12 +69,11 @@ class CommandLine {
   Command& root() { return root_; }
 
   // Parses, and calls what was given. Returns the exit code; says on stderr what is wrong with the line.
-  // kUsage error for an unknown command; errors of callbacks pass through.
+  // kUsage error for an unknown command or option, which names the nearest; errors of callbacks pass through.
+  // `help COMMAND` is `COMMAND --help`.
   int run(int argc, char** argv);
 
  private:
-  void check_command(const std::string& given) const;
-
   std::unique_ptr<CLI::App> app_;
   Command root_;
 };

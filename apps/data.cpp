@@ -2,25 +2,32 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "apps/progress_line.h"
 #include "ingot/core/error.h"
 #include "ingot/data/builtin_corpus.h"
+#include "ingot/data/dataset_folder.h"
+#include "ingot/data/prepare.h"
 #include "ingot/data/token_source_shards.h"
 #include "ingot/data/token_source_text.h"
 #include "ingot/data/tokenizer.h"
 #include "ingot/train/config_units.h"
 
 namespace ingot {
+namespace fs = std::filesystem;
 namespace {
 
 struct Options {
   std::vector<std::string> data;
   std::string tokenizer, out, text_field = "text", shard_tokens = "100M", dtype = "auto";
+  std::string vocab_size = "4096", pattern = "cl100k";  // for a bpe trained here
   double val_fraction = 0.1;
 };
 
@@ -32,40 +39,39 @@ int64_t parse_shard_tokens(const std::string& text) {
   return *count;
 }
 
-DType parse_dtype(const std::string& text, int64_t vocab_size) {
-  if (text == "auto") return shard_dtype(vocab_size);
-  if (text == "uint32") return DType::u32;
-  if (text != "uint16") fail(ErrorKind::kUsage, "--dtype must be auto, uint16 or uint32, got '{}'", text);
-  if (shard_dtype(vocab_size) != DType::u16)
-    fail(ErrorKind::kUsage, "--dtype uint16 holds ids up to 65535, the vocabulary has {}; use uint32",
-         vocab_size);
-  return DType::u16;
-}
-
 double ratio(int64_t a, int64_t b) {
   return static_cast<double>(a) / static_cast<double>(std::max<int64_t>(1, b));
 }
 
-void write_part(const Documents& documents, const Tokenizer& tokenizer, ShardSetWriter writer) {
-  if (documents.empty()) return;
-  tokenize_pieces(documents, tokenizer, [&](TokenPiece piece) { writer.append(piece.tokens); });
-  writer.commit();
+void print_part(const DatasetPart& part) {
+  if (part.files.empty()) return;
   fmt::print("  {} files from {}: {} tokens, {} documents, {} bytes of text, {:.3f} bytes per token\n",
-             writer.files().size(), writer.files().front().filename().string(), writer.tokens(),
-             documents.size(), documents.size_bytes(), ratio(documents.size_bytes(), writer.tokens()));
+             part.files.size(), part.files.front(), part.tokens, part.documents, part.text_bytes,
+             ratio(part.text_bytes, part.tokens));
 }
 
 void prepare(const Options& options) {
-  const int64_t shard_tokens = parse_shard_tokens(options.shard_tokens);
-  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(options.tokenizer);
-  const DType dtype = parse_dtype(options.dtype, tokenizer->vocab_size());
-  const DocumentSplit parts = load_split(options.data, options.val_fraction, options.text_field);
-  StagedFolder out(options.out);
-  fmt::print("{}: {} ids, {} shards\n", options.out, tokenizer->vocab_size(),
-             dtype == DType::u16 ? "uint16" : "uint32");
-  write_part(parts.train, *tokenizer, ShardSetWriter(out.path(), "train", dtype, shard_tokens, 1));
-  write_part(parts.val, *tokenizer, ShardSetWriter(out.path(), "val", dtype, shard_tokens, 0));
-  out.commit();
+  const std::optional<int64_t> vocab_size = parse_count(options.vocab_size);
+  if (!vocab_size)
+    fail(ErrorKind::kUsage, "--vocab-size must be a count like 4096 or 32k, got '{}'", options.vocab_size);
+  const PrepareOptions prepared = {.data = options.data,
+                                   .tokenizer = options.tokenizer,
+                                   .tokenizer_vocab = *vocab_size,
+                                   .tokenizer_pattern = options.pattern,
+                                   .val_fraction = options.val_fraction,
+                                   .text_field = options.text_field,
+                                   .shard_tokens = parse_shard_tokens(options.shard_tokens),
+                                   .dtype = options.dtype,
+                                   .out = options.out};
+  ProgressLine line;
+  const Dataset dataset = prepare_dataset(
+      prepared, [&](std::string_view phase, int64_t done, int64_t total) { line.show(phase, done, total); });
+  line.end();
+  fmt::print("{}: {} ids, {} shards\n", options.out, dataset.vocab_size,
+             dataset.dtype == DType::u16 ? "uint16" : "uint32");
+  print_part(dataset.train);
+  print_part(dataset.val);
+  fmt::print("  train on it: ingot train tiny-llama --data {}\n", options.out);
 }
 
 // The beginning of the tokens as text, on one line.
@@ -91,9 +97,20 @@ void inspect_shards(const std::string& spec, const Tokenizer* tokenizer) {
              preview(source, *tokenizer));
 }
 
+void inspect_folder(const fs::path& folder) {
+  const Dataset dataset = read_dataset(folder);
+  const std::unique_ptr<Tokenizer> tokenizer = open_dataset_tokenizer(folder, dataset);
+  fmt::print("{}: a prepared folder, {} ids, {} shards, text hash {:016x}\n", folder.string(),
+             dataset.vocab_size, dataset.dtype == DType::u16 ? "uint16" : "uint32", dataset.text_hash);
+  for (const DatasetPart* part : {&dataset.train, &dataset.val}) {
+    open_dataset_part(folder, *part, *tokenizer);  // refuses what dataset.json does not say
+    print_part(*part);
+  }
+}
+
 void inspect_text(const std::string& spec, const std::string& text_field) {
   const Documents documents = load_documents(std::span(&spec, 1), text_field);
-  if (spec == kCppHeadersCorpus) fmt::print("{}\n", load_cpp_headers().describe());
+  if (spec == kCppHeadersCorpus || spec == kBibleCorpus) fmt::print("{}\n", describe_builtin(spec));
   fmt::print("{}: {} documents, {} bytes of UTF-8 text, hash {:016x}\n", spec, documents.size(),
              documents.size_bytes(), documents.content_hash());
 }
@@ -104,7 +121,9 @@ void inspect(const Options& options) {
   size_t bad = 0;
   for (const std::string& spec : options.data) {
     try {
-      if (names_shards(std::span(&spec, 1)))
+      if (const auto folder = prepared_folder(std::span(&spec, 1)))
+        inspect_folder(*folder);
+      else if (names_shards(std::span(&spec, 1)))
         inspect_shards(spec, tokenizer.get());
       else
         inspect_text(spec, options.text_field);
@@ -126,12 +145,22 @@ void add_data_command(Command& app) {
   Options& o = *options;
   constexpr const char* kTokenizerHelp = "tokenizer.json, .tiktoken, encoder.json or a folder";
 
-  Command* action = command->add_subcommand("prepare", "Text to token shards (llm.c's .bin format)");
-  action->add_option("--tokenizer", o.tokenizer, kTokenizerHelp)->required();
-  action->add_option("--data", o.data, "Text files, folders, patterns, .jsonl, builtin:cpp-headers")
+  Command* action = command->add_subcommand(
+      "prepare", "Text to a folder for `ingot train --data`: token shards and tokenizer");
+  action
+      ->add_option("--tokenizer", o.tokenizer,
+                   kTokenizerHelp + std::string("; or bpe, char (trained on the text), byte"))
       ->required();
-  action->add_option("--out", o.out, "New folder for train_000001.bin ... and val_000000.bin ...")
+  action
+      ->add_option("--data", o.data,
+                   "Text files, folders, patterns, .jsonl, builtin:bible, builtin:cpp-headers")
       ->required();
+  action
+      ->add_option("--out", o.out,
+                   "New folder: train_000001.bin ..., val_000000.bin ..., tokenizer.json, dataset.json")
+      ->required();
+  action->add_option("--vocab-size", o.vocab_size, "Tokens of a trained bpe")->capture_default_str();
+  action->add_option("--pattern", o.pattern, "How a trained bpe splits text")->capture_default_str();
   action->add_option("--val-fraction", o.val_fraction, "Last part, kept for validation")
       ->capture_default_str();
   action->add_option("--shard-tokens", o.shard_tokens, "Tokens of a file at most")->capture_default_str();
@@ -140,7 +169,8 @@ void add_data_command(Command& app) {
   action->callback([options] { prepare(*options); });
 
   action = command->add_subcommand("inspect", "What data files hold, and whether they are valid");
-  action->add_option("data", o.data, "Shards (nanogpt:FILE if without header) or text")->required();
+  action->add_option("data", o.data, "A prepared folder, shards (nanogpt:FILE if without header) or text")
+      ->required();
   action->add_option("--tokenizer", o.tokenizer, kTokenizerHelp);
   action->add_option("--text-field", o.text_field, "Field of .jsonl lines")->capture_default_str();
   action->callback([options] { inspect(*options); });

@@ -9,11 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "apps/build_info.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/doctor_cuda.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/matmul.h"
+#include "ingot/ops/matmul_signals.h"
 #include "ingot/train/console.h"
 #include "ingot/train/machine.h"
 
@@ -47,6 +49,13 @@ std::vector<std::string> advice(const MachineInfo& machine, uint64_t disk_bytes)
     found.emplace_back(
         "oneDNN is not built in, products run on Ingot's portable kernel: install libdnnl-dev "
         "and configure again");
+  if (products_move_stack_pointer())
+    found.push_back(fmt::format(
+        "{} moves the stack pointer into the heap during f32 products (fixed in oneDNN 3.11.2): the handler "
+        "of a signal would destroy memory. Ingot blocks the signals that end a run, and gives computing "
+        "threads "
+        "an alternate stack; a profiler must install its handler with SA_ONSTACK",
+        matmul_engine(DType::f32)));
   if (!has("avx2")) found.emplace_back("the processor has no AVX2: everything works, slowly");
   if (!has("avx512_bf16") && !has("amx_bf16"))
     found.emplace_back(
@@ -65,7 +74,7 @@ std::vector<std::string> advice(const MachineInfo& machine, uint64_t disk_bytes)
 void doctor() {
   const MachineInfo machine = machine_info();
   const uint64_t disk_bytes = free_disk_bytes("runs");
-  fmt::print("ingot {}\n", INGOT_VERSION);
+  fmt::print("ingot {}\n", program_build().text());
   row("processor", machine.cpu.empty() ? "unknown" : machine.cpu);
   row("cores", fmt::format("{} usable, {} threads by default", machine.cores, num_threads()));
   row("instructions", joined(machine.instructions));

@@ -19,9 +19,10 @@ constexpr Library kLibraries[] = {
     {"NCCL", "libnccl.so.2", "ncclGetVersion", false},
 };
 
-// 130100 -> "13.1.0", as all three write them; empty where the library cannot be loaded.
-std::string version_of(const Library& library) {
-  void* handle = dlopen(library.file, RTLD_LAZY | RTLD_LOCAL);
+// 130100 -> "13.1.0", as all three write them; empty where the library cannot be loaded, or with RTLD_NOLOAD
+// among the flags is not loaded by now.
+std::string version_of(const Library& library, int flags = 0) {
+  void* handle = dlopen(library.file, RTLD_LAZY | RTLD_LOCAL | flags);
   if (!handle) return "";
   void* symbol = dlsym(handle, library.version_symbol);
   int version = 0;
@@ -62,6 +63,17 @@ std::string cuda_version(int version) { return fmt::format("{}.{}", version / 10
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> loaded_cuda_libraries() {
+  std::vector<std::pair<std::string, std::string>> found;
+  if constexpr (kHasCuda) {
+    for (const Library& library : kLibraries)
+      if (std::string version = version_of(library, RTLD_NOLOAD); !version.empty())
+        found.emplace_back(library.name, std::move(version));
+    if (!found.empty()) found.insert(found.begin(), {"CUDA", cuda_version(cuda::runtime_version())});
+  }
+  return found;
+}
 
 CudaReport cuda_report() {
   CudaReport report;

@@ -14,4 +14,7 @@ struct CudaReport {
 
 CudaReport cuda_report();
 
+// CUDA's libraries that this process has loaded by now, with their versions; none without CUDA.
+std::vector<std::pair<std::string, std::string>> loaded_cuda_libraries();
+
 }  // namespace ingot

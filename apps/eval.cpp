@@ -1,14 +1,20 @@
 // ingot eval: the loss of a checkpoint on text.
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "apps/run_note.h"
 #include "ingot/core/error.h"
+#include "ingot/train/console.h"
+#include "ingot/train/eval_watch.h"
 #include "ingot/train/run.h"
 
 namespace ingot {
@@ -20,13 +26,29 @@ struct EvalArguments {
   bool is_json = false;
 };
 
+// Shows how far it is on standard error.
+CheckpointEval evaluate_with_progress(const std::string& checkpoint, EvalOptions options) {
+  Console console(std::make_unique<Terminal>(Terminal::Options{.fd = STDERR_FILENO}));
+  Reducer alone;
+  const auto time_s = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
+  std::optional<EvalWatch> watch;  // its time begins when the model and the text are there
+  options.goes_on = [&](int64_t tokens, int64_t all) {
+    if (!watch)
+      watch.emplace(
+          console, alone, [] { return false; }, time_s);
+    return watch->go_on(tokens, all);
+  };
+  return evaluate_checkpoint(checkpoint, options);
+}
+
 void eval(const EvalArguments& arguments) {
   const EvalOptions& o = arguments.options;
   if (!o.compute.empty() && o.compute != "f32" && o.compute != "bf16" && o.compute != "f16")
     fail(ErrorKind::kUsage, "--compute must be f32, bf16 or f16, got {}", o.compute);
-  if (o.batch_size < 1) fail(ErrorKind::kUsage, "--batch-size must be at least 1, got {}", o.batch_size);
-  if (o.max_tokens < 0) fail(ErrorKind::kUsage, "--max-tokens must not be negative, got {}", o.max_tokens);
-  const auto [result, context] = evaluate_checkpoint(arguments.checkpoint, arguments.options);
+  note_on_run(arguments.checkpoint);
+  const auto [result, context] = evaluate_with_progress(arguments.checkpoint, arguments.options);
   if (!arguments.is_json) {
     fmt::print("loss {:.4f} | {:.4f} bits/byte | top-1 {:.1f}% | {} tokens in windows of {}\n", result.loss,
                result.bits_per_byte, 100 * result.top1, result.tokens, context);
@@ -54,8 +76,8 @@ void add_eval_command(Command& app) {
       ->capture_default_str();
   command->add_option("--compute", o.compute, "f32, bf16 or f16; default as it was trained");
   command->add_flag("--ema", o.is_averaged, "The moving averages of the weights (optimizer.ema)");
-  command->add_option("--batch-size", o.batch_size, "Windows at once")->capture_default_str();
-  command->add_option("--max-tokens", o.max_tokens, "Stop after about so many tokens; 0: all");
+  command->add_option("--batch-size", o.batch_size, "Windows at once")->count(1)->capture_default_str();
+  command->add_option("--max-tokens", o.max_tokens, "Stop after about so many tokens; 0: all")->count(0);
   command->add_flag("--json", arguments->is_json,
                     "One JSON object: loss, tokens, bits_per_byte, top1, context");
   command->callback([arguments] { eval(*arguments); });

@@ -1,11 +1,16 @@
-// ingot generate: text from a checkpoint, streamed.
+// ingot generate: text from a checkpoint, streamed. A terminal gets escapes for control characters, a pipe or
+// file the text as it is.
+#include <unistd.h>
+
 #include <cstdio>
 #include <memory>
 #include <string>
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "apps/run_note.h"
 #include "ingot/core/error.h"
+#include "ingot/core/visible_text.h"
 #include "ingot/train/run.h"
 
 namespace ingot {
@@ -18,10 +23,12 @@ struct GenerateArguments {
 
 void generate(const GenerateArguments& arguments) {
   const GenerateOptions& o = arguments.options;
-  if (o.tokens < 1) fail(ErrorKind::kUsage, "--tokens must be at least 1, got {}", o.tokens);
   o.sample.validate();
-  generate_from_checkpoint(arguments.checkpoint, o, [](std::string_view piece) {
-    std::fwrite(piece.data(), 1, piece.size(), stdout);
+  note_on_run(arguments.checkpoint);
+  const bool is_terminal = isatty(STDOUT_FILENO) != 0;
+  generate_from_checkpoint(arguments.checkpoint, o, [&](std::string_view piece) {
+    const std::string shown = is_terminal ? visible_text(piece) : std::string(piece);
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
     std::fflush(stdout);
   });
   std::fputc('\n', stdout);
@@ -36,10 +43,11 @@ void add_generate_command(Command& app) {
   command->add_option("checkpoint", arguments->checkpoint, "A checkpoint's folder, or a run's")->required();
   command->add_option("--prompt", o.prompt, "Text to go on from");
   command->add_flag("--ema", o.is_averaged, "From the moving averages of the weights (optimizer.ema)");
-  command->add_option("--tokens", o.tokens, "Tokens to make")->capture_default_str();
+  command->add_option("--tokens", o.tokens, "Tokens to make")->count(1)->capture_default_str();
   command->add_option("--temperature", o.sample.temperature, "0: always the likeliest token")
       ->capture_default_str();
   command->add_option("--top-k", o.sample.top_k, "From the k likeliest tokens; 0: all")
+      ->count(0)
       ->capture_default_str();
   command->add_option("--top-p", o.sample.top_p, "From the likeliest tokens of this total probability")
       ->capture_default_str();

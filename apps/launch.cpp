@@ -37,6 +37,13 @@ void choose_device([[maybe_unused]] const RunConfig& config, [[maybe_unused]] co
 }
 #endif
 
+// The number that mpirun or srun gave this process; null if neither started it.
+const char* rank_of_launcher() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
+    if (const char* rank = std::getenv(name)) return rank;
+  return nullptr;
+}
+
 }  // namespace
 
 void launch(const RunConfig& config, [[maybe_unused]] const std::atomic<bool>& is_told_to_end,
@@ -72,13 +79,15 @@ void launch(const RunConfig& config, [[maybe_unused]] const std::atomic<bool>& i
   body(*alone, mesh);
 }
 
+bool is_launched() { return rank_of_launcher() != nullptr; }
+
+bool is_first_rank() {
+  const char* rank = rank_of_launcher();
+  return !rank || std::strcmp(rank, "0") == 0;
+}
+
 void let_first_process_speak() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
-    const char* rank = std::getenv(name);
-    if (!rank) continue;
-    if (std::strcmp(rank, "0") != 0) std::this_thread::sleep_for(std::chrono::seconds(1));
-    return;
-  }
+  if (!is_first_rank()) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
 }  // namespace ingot

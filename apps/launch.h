@@ -18,6 +18,11 @@ namespace ingot {
 void launch(const RunConfig& config, const std::atomic<bool>& is_told_to_end,
             const std::function<void(Communicator& world, Mesh& mesh)>& body, CommLog* log = nullptr);
 
+// True in a process that mpirun or srun started: they relay its output.
+bool is_launched();
+// True in the first of them, and in a process that was started alone.
+bool is_first_rank();
+
 // In a process that mpirun or srun started, but not as the first: waits a moment, so that of an error that
 // all of them have met the first one's message is the one that is read.
 void let_first_process_speak();

@@ -1,14 +1,21 @@
 // The `ingot` program. Exit codes: 0 done, 75 interrupted and saved, otherwise as ingot/core/error.h.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
+#include <vector>
 
+#include "apps/build_info.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/launch.h"
 #include "ingot/core/error.h"
+#include "ingot/core/shrunken_file.h"
+#include "ingot/core/visible_text.h"
+#include "ingot/train/colour.h"
 
 namespace ingot {
 namespace {
@@ -16,29 +23,37 @@ namespace {
 int refuse(const char* message, ErrorKind kind) {
   let_first_process_speak();
   std::fflush(stdout);
-  fmt::print(stderr, "ingot: {}\n", message);
+  const std::string label = wants_colour(isatty(STDERR_FILENO)) ? painted("ingot:", Colour::kRed) : "ingot:";
+  fmt::print(stderr, "{} {}\n", label, visible_text(message));
   return exit_code(kind);
 }
 
 int run(int argc, char** argv) {
-  CommandLine line("ingot", "Ingot trains language models from scratch", "ingot " INGOT_VERSION);
+  CommandLine line("ingot", "Ingot trains language models from scratch", "ingot " + program_build().text());
   Command& app = line.root();
-  add_train_command(app);
+  add_train_command(app, std::vector<std::string>(argv, argv + argc));
   add_eval_command(app);
   add_generate_command(app);
   add_tokenizer_command(app);
   add_bench_command(app);
   add_data_command(app);
   add_schedule_command(app);
+  add_status_command(app);
   add_doctor_command(app);
   return line.run(argc, argv);
 }
 
 }  // namespace
+
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);
+}
+
 }  // namespace ingot
 
 int main(int argc, char** argv) {
   using ingot::ErrorKind;
+  ingot::explain_shrunken_files();
   try {
     return ingot::run(argc, argv);
   } catch (const ingot::Error& error) {

@@ -46,6 +46,7 @@ void draw_schedule(const ScheduleArguments& arguments) {
   builder.add_source(arguments.source);
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
   const RunConfig& config = builder.build();
+  print_notes(builder.notes());
   fmt::print("{}: {}\n", arguments.source, length_text(config, RunPlan(config)));
   const std::vector<LinePlot> plots = schedule_plots(config, kPoints);
   for (const LinePlot& plot : plots) fmt::print("\n{}", render_text(plot, arguments.columns, arguments.rows));

@@ -1,7 +1,7 @@
 // ingot tokenizer train|encode|decode|import|export
 #include <fmt/core.h>
 
-#include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -11,6 +11,7 @@
 #include "apps/commands.h"
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "ingot/data/corpus.h"
 #include "ingot/data/tokenizer.h"
 #include "ingot/data/tokenizer_export.h"
 
@@ -18,29 +19,18 @@ namespace ingot {
 namespace {
 
 struct Options {
-  std::string tokenizer, in, out, pattern, format, vocab_size = "4k";
+  int64_t vocab_size = 4096;
+  std::string tokenizer, in, out, pattern, format, text_field = "text";
   std::vector<std::string> data;
 };
 
-// 4096 or 4k.
-int64_t parse_count(std::string_view text) {
-  int64_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
-  if (error != std::errc() || !(unit.empty() || unit == "k" || unit == "K") || count < 0 || count > 1 << 24)
-    fail(ErrorKind::kUsage, "--vocab-size must be a count like 4096 or 4k (4 x 1024), got '{}'", text);
-  return unit.empty() ? count : count * 1024;
-}
-
 void train(const Options& options) {
-  std::vector<MappedFile> files;
-  std::vector<std::string_view> documents;
-  for (const std::string& path : options.data) files.emplace_back(path);
-  for (const MappedFile& file : files) documents.push_back(file.text());
+  const Documents documents = load_documents(options.data, options.text_field);
+  const std::vector<std::string_view> texts = documents.texts();
   BpeTrainConfig config;
-  config.vocab_size = parse_count(options.vocab_size);
+  config.vocab_size = options.vocab_size;
   if (!options.pattern.empty()) config.pattern = options.pattern;
-  const std::unique_ptr<Tokenizer> tokenizer = train_bpe(documents, config);
+  const std::unique_ptr<Tokenizer> tokenizer = train_bpe(texts, config);
   write_file(options.out, tokenizer->to_json());
   fmt::print("{}: {} tokens\n", options.out, tokenizer->vocab_size());
   if (tokenizer->vocab_size() < config.vocab_size)
@@ -99,8 +89,9 @@ void add_tokenizer_command(Command& app) {
   constexpr const char* kPatternHelp = "gpt2, cl100k, o200k, llama3, qwen2 or a regular expression";
 
   Command* action = add_action(*command, options, "train", "Train a byte-level BPE on text files", train);
-  action->add_option("--data", o.data, "Text files; each is a document")->required();
-  action->add_option("--vocab-size", o.vocab_size, "Tokens, e.g. 4096 or 4k")->capture_default_str();
+  action->add_option("--data", o.data, "Text files, folders, patterns, .jsonl")->required();
+  action->add_option("--text-field", o.text_field, "Field of .jsonl lines")->capture_default_str();
+  action->add_option("--vocab-size", o.vocab_size, "Tokens")->count(1, 1 << 24)->capture_default_str();
   action->add_option("--pattern", o.pattern, kPatternHelp)->default_str("gpt2");
   action->add_option("--out", o.out, "tokenizer.json to write")->required();
 

@@ -42,6 +42,7 @@ clipping, AdamW; after at least two untimed ones.
             startup_s (process start to the first step), mfu, phases {name: ms},
             model {the resolved [model] table, keys and values as in TOML}: PyTorch then builds this very model
   ingot train shakespeare-char-cpu --data FILE --out DIR --set train.seed=N --set precision.compute=DTYPE
+              --set eval.max_tokens=0
 writes DIR/run.json with val_loss (the whole last tenth), wall_s, train_s, peak_rss_bytes.
 """
 
@@ -309,7 +310,8 @@ def wall_row(bench, dtype):
         if not args.pytorch_only:
             with tempfile.TemporaryDirectory() as folder:
                 command = [args.ingot, "train", "shakespeare-char-cpu", "--data", args.data, "--out", f"{folder}/run"]
-                for key, value in (("train.seed", seed), ("precision.compute", dtype), ("train.threads", args.threads)):
+                for key, value in (("train.seed", seed), ("precision.compute", dtype), ("train.threads", args.threads),
+                                   ("eval.max_tokens", 0)):
                     command += ["--set", f"{key}={value}"]
                 start = time.perf_counter()
                 subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

@@ -7,7 +7,7 @@ Prints one JSON object {loss, tokens, bits_per_byte, top1, context, model, token
 they mean in `ingot eval CHECKPOINT --data FILE --json`: the whole text as one row of tokens with no special token
 added, walked in consecutive windows of the model's context, so that every token but the first is predicted
 exactly once (the last window may be shorter); `tokens` counts the predicted ones, `bits_per_byte` is their summed
-loss over ln 2 and over the bytes of their text. Products in float32 whatever the checkpoint's dtype.
+loss over ln 2 and over the bytes of the whole text. Products in float32 whatever the checkpoint's dtype.
 
 Exits 1 with one line that says what is wrong when the folder does not load as it stands: a missing or unexpected
 tensor counts (transformers alone would fill a missing one at random), so does a tokenizer whose decoding of the
@@ -61,7 +61,7 @@ def first_line(error):
 
 
 def encode(folder, tokenizer, path):
-    """Token ids (n) and the bytes that ids[1:] stand for."""
+    """Token ids (n) and the bytes of the text."""
     try:
         text = Path(path).read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -71,8 +71,7 @@ def encode(folder, tokenizer, path):
         fail(f"{folder}: the tokenizer's decoding of {path} is not its text")
     if len(ids) < 2:
         fail(f"{path}: {len(ids)} tokens, at least 2 are needed")
-    first = tokenizer.decode(ids[:1], clean_up_tokenization_spaces=False)
-    return torch.tensor(ids), len(text.encode()) - len(first.encode())
+    return torch.tensor(ids), len(text.encode())
 
 
 @torch.no_grad()

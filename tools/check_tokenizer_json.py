@@ -33,7 +33,7 @@ def main(ingot, text_file, *tokenizers):
     files = {}
     for pattern in ("gpt2", "cl100k", "o200k", "llama3", "qwen2"):
         files[f"trained {pattern}"] = folder / f"{pattern}.json"
-        run("train", "--data", text_file, "--vocab-size", "4k", "--pattern", pattern, "--out", folder / f"{pattern}.json")
+        run("train", "--data", text_file, "--vocab-size", "4096", "--pattern", pattern, "--out", folder / f"{pattern}.json")
     for i, path in enumerate(tokenizers):
         files[path] = folder / f"imported{i}.json"
         run("import", path, "--out", folder / f"imported{i}.json")

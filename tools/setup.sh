@@ -8,7 +8,9 @@ set -euo pipefail
 packages=(g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
           libpcre2-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev libdnnl-dev
           libopenmpi-dev openmpi-bin ccache xz-utils gzip)
-[[ "${1:-}" == "--ci" ]] && packages+=(clang clang-format clang-tidy libclang-rt-14-dev python3)
+# Prose for ./demo and some tests. Without it ./demo trains on C++ headers and those tests are skipped.
+optional=(bible-kjv)
+[[ "${1:-}" == "--ci" ]] && packages+=(clang clang-format clang-tidy libclang-rt-14-dev python3 python3-venv)
 
 say() { printf 'setup: %s\n' "$*"; }
 
@@ -25,7 +27,9 @@ is_known() { apt-cache show "$1" >/dev/null 2>&1; }
 
 missing=()
 for package in "${packages[@]}"; do is_installed "$package" || missing+=("$package"); done
-if [[ ${#missing[@]} -eq 0 ]]; then
+wished=()
+for package in "${optional[@]}"; do is_installed "$package" || wished+=("$package"); done
+if [[ ${#missing[@]} -eq 0 && ${#wished[@]} -eq 0 ]]; then
   say "every package is there"
   exit 0
 fi
@@ -34,15 +38,18 @@ if [[ $EUID -eq 0 ]]; then
   as_root=(env DEBIAN_FRONTEND=noninteractive)
 elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
   as_root=(sudo -n env DEBIAN_FRONTEND=noninteractive)
+elif [[ ${#missing[@]} -eq 0 ]]; then
+  say "every package that is needed is there; ${wished[*]} would be good too, and installing it needs root"
+  exit 0
 else
   say "these packages are missing, and installing them needs root. Run this line, then try again:"
-  echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}"
+  echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]} ${wished[*]}"
   exit 1
 fi
 
 if ! is_known libtomlplusplus-dev; then
   say "reading the package lists (apt-get update)"
-  "${as_root[@]}" apt-get update -q
+  "${as_root[@]}" apt-get update -q || [[ ${#missing[@]} -eq 0 ]]
 fi
 wanted=()
 for package in "${missing[@]}"; do
@@ -50,11 +57,17 @@ for package in "${missing[@]}"; do
   if [[ "$package" == libclang-rt-* ]] && ! is_known "$package"; then continue; fi
   wanted+=("$package")
 done
-[[ ${#wanted[@]} -eq 0 ]] && exit 0
-say "installing ${wanted[*]}"
-if ! "${as_root[@]}" apt-get install -y -q --no-install-recommends "${wanted[@]}"; then
-  say "apt-get failed; reading the package lists and trying once more"
-  "${as_root[@]}" apt-get update -q
-  "${as_root[@]}" apt-get install -y -q --no-install-recommends "${wanted[@]}"
+if [[ ${#wanted[@]} -gt 0 ]]; then
+  say "installing ${wanted[*]}"
+  if ! "${as_root[@]}" apt-get install -y -q --no-install-recommends "${wanted[@]}"; then
+    say "apt-get failed; reading the package lists and trying once more"
+    "${as_root[@]}" apt-get update -q
+    "${as_root[@]}" apt-get install -y -q --no-install-recommends "${wanted[@]}"
+  fi
 fi
+for package in "${wished[@]}"; do
+  say "installing $package"
+  "${as_root[@]}" apt-get install -y -q --no-install-recommends "$package" ||
+    say "$package could not be installed; going on without it"
+done
 say "done"

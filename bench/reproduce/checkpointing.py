@@ -47,29 +47,64 @@ def percent(fraction):
     return f"{100 * fraction:+.1f} %"
 
 
+def interval(policy):
+    """The 95 % interval of the change of time, wider by what the null arm, which changes nothing, seems to change."""
+    null = abs(time("none again"))
+    return rows[policy]["time_change_low"] - null, rows[policy]["time_change_high"] + null
+
+
+def time_is(policy, low, high):
+    """Whether the change of time lies in [low, high]: True, False, or None where the interval allows both."""
+    least, most = interval(policy)
+    if low <= least and most <= high:
+        return True
+    return False if most < low or high < least else None
+
+
+def all_of(*answers):
+    return False if False in answers else None if None in answers else True
+
+
+def is_cheaper(a, b):
+    """Whether a costs less time than b, for shares of the time in the same unit; as time_is."""
+    return True if a[1] < b[0] else False if b[1] < a[0] else None
+
+
+def per_byte(policy):
+    least, most = interval(policy)
+    return max(least, 1e-3) / saved(policy), max(most, 1e-3) / saved(policy)
+
+
 def changes(policy):
-    return [percent(rows[policy]["time_change"]), percent(rows[policy]["bytes_change"])]
+    least, most = interval(policy)
+    return [f"{percent(time(policy))} ({100 * least:+.1f} to {100 * most:+.1f})", percent(rows[policy]["bytes_change"])]
+
+
+WORDS = {True: "holds", False: "refuted", None: "not told apart"}
 
 
 def verdict(claims):
-    held = sum(claims.values())
-    return "holds" if held == len(claims) else "holds in part" if held else "refuted"
+    held = list(claims.values())
+    return ("holds" if all(held) else "holds in part" if True in held else "refuted" if set(held) == {False}
+            else "not told apart")
 
 
 def judged(claims):
-    return runs.table(["claim", "here"], [[claim, "holds" if held else "refuted"] for claim, held in claims.items()])
+    return runs.table(["claim", "here"], [[claim, WORDS[held]] for claim, held in claims.items()])
 
 
 setting = (f"{layers} layers of a LLaMA-style model in {result['dtype']}, batch {result['batch_size']} × "
            f"{result['context']}, whole optimizer steps, medians of {result['rounds']} rounds in which every policy has "
-           "its turn; changes are against keeping everything.")
+           "its turn; changes are against keeping everything, in parentheses their 95 % interval, widened by what the null arm "
+           f"(keeping everything, once more) seems to change: {percent(time('none again'))}.")
 
+ALWAYS = float("inf")
 by_part = {
-    "embedding and norms cost nothing to compute again": max(time("embedding"), time("norms")) < 0.02,
+    "embedding and norms cost nothing to compute again (under 2 %)":
+        all_of(time_is("embedding", -ALWAYS, 0.02), time_is("norms", -ALWAYS, 0.02)),
     "SwiGLU saves at least twice what attention does": saved("mlp") > 2 * saved("attention"),
-    "SwiGLU saves most bytes per time of the parts with products":
-        saved("mlp") / max(time("mlp"), 1e-3) > saved("attention") / max(time("attention"), 1e-3),
-    "a whole block costs about half the theoretical third of a step": time("block") < 0.22,
+    "SwiGLU costs less time per byte saved than attention": is_cheaper(per_byte("mlp"), per_byte("attention")),
+    "a whole block costs about half the theoretical third of a step (under 22 %)": time_is("block", -ALWAYS, 0.22),
 }
 runs.write_section(
     args, "Activation checkpointing, part by part",
@@ -83,15 +118,14 @@ runs.write_section(
                  f"{row['activation_bytes'] / 2**20:.1f} MiB", percent(row["bytes_change"])]
                 for name, row in rows.items()]),
     verdict(by_part),
-    "The order of the parts is a property of their shapes: SwiGLU holds most of a block's numbers. What it costs depends on "
-    "how much of a step is products: on a processor nearly all, on a GPU much is waiting for memory and costs no more. "
-    "The embedding's row is the noise of the others: looking its rows up once more is next to no work.")
+    "The bytes follow from the shapes: SwiGLU holds most of a block's numbers. The times are this processor's.")
 
+half_as_much = is_cheaper(tuple(interval("sqrt")), tuple(0.67 * x for x in interval("block")))
 by_depth = {
-    "every layer: 30 to 40 % more time in practice": 0.28 <= time("block") <= 0.42,
-    "every layer: about twice the total compute": time("block") > 0.8,
+    "every layer: 30 to 40 % more time in practice": time_is("block", 0.28, 0.42),
+    "every layer: about twice the total compute": time_is("block", 0.8, ALWAYS),
     f"every √n layers ({segments} segments): less memory than every layer": saved("sqrt") > saved("block"),
-    "every √n layers: half the overhead of every layer": time("sqrt") < 0.67 * time("block"),
+    "every √n layers: half the overhead of every layer": half_as_much,
 }
 runs.write_section(
     args, "Activation checkpointing, by depth",

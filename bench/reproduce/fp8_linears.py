@@ -14,23 +14,20 @@ for name, settings in RECIPES.items():
     print(name, flush=True)
     results = runs.over_seeds(args, {**({} if args.full else STEPS), **settings})
     losses[name] = [r.val_loss for r in results]
-    change, error = runs.difference(losses["bf16"], losses[name])
+    change, half = runs.difference(losses["bf16"], losses[name])
     share = lambda key: f"{100 * runs.mean([runs.mean(r.series(key)) for r in results]):.3f} %"  # noqa: E731
     rows.append([name, runs.mean_and_spread(losses[name]),
-                 "" if name == "bf16" else f"{change:+.4f} ± {error:.4f}",
+                 "" if name == "bf16" else f"{change:+.4f} ± {half:.4f}",
                  "" if name == "bf16" else share("fp8_saturated"), "" if name == "bf16" else share("fp8_underflowed")])
 
-between_seeds = max(losses["bf16"]) - min(losses["bf16"])
-costs = {name: runs.difference(losses["bf16"], losses[name])[0] for name in RECIPES if name != "bf16"}
-is_as_good = {name: cost <= max(between_seeds, 0.01 * runs.mean(losses["bf16"])) for name, cost in costs.items()}
+is_as_good = {name: runs.is_as_low(losses["bf16"], losses[name]) for name in RECIPES if name != "bf16"}
+is_finer = runs.told_apart(losses["tensorwise"], losses["rowwise"])
 finer = runs.difference(losses["tensorwise"], losses["rowwise"])
-order = ("rowwise ends below tensorwise" if finer[0] < -2 * finer[1] else "rowwise ends above tensorwise"
-         if finer[0] > 2 * finer[1] else "rowwise and tensorwise cannot be told apart")
 runs.write_section(
     args, "FP8 linears",
     "models train in FP8 as they do in 16 bits: tensorwise scaling works, rowwise may converge a little better.",
     runs.table(["linears of the blocks", "validation loss", "less bf16's, seed by seed", "saturated", "underflowed"], rows),
-    "holds" if all(is_as_good.values()) and finer[0] < -2 * finer[1] else
-    "holds in part" if any(is_as_good.values()) else "refuted",
-    f"bf16's seeds lie {between_seeds:.4f} apart. {sum(is_as_good.values())} of {len(costs)} recipes end within that or 1 % of "
-    f"bf16; {order} ({finer[0]:+.4f} ± {finer[1]:.4f}). Saturated and underflowed are of all values cast.")
+    "holds" if all(is_as_good.values()) and is_finer == "lower" else
+    "holds in part" if any(is_as_good.values()) else "not told apart",
+    f"For {sum(is_as_good.values())} of {len(is_as_good)} recipes the 95 % interval excludes a loss 1 % above bf16's. Rowwise against "
+    f"tensorwise: {is_finer} ({finer[0]:+.4f} ± {finer[1]:.4f}). Saturated and underflowed are fractions of all values cast.")

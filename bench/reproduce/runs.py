@@ -1,7 +1,8 @@
 """What every script of this folder shares: training runs of `ingot`, and sections of docs/reproductions.md.
 
 A script states a published claim, trains the variants that the claim compares, and writes its section: the claim,
-the table, the verdict (holds, holds in part, refuted), the command, machine and date. Only Python's own library is
+the table, the verdict (holds, holds in part, refuted, not told apart), the command, machine and date. Variants are
+compared seed by seed, by the 95 % t-interval of the difference. Only Python's own library is
 needed, and build/release/ingot (tools/build.sh release ingot).
 
   options of every script
@@ -27,7 +28,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "reproductions.md"
-VERDICTS = ("holds", "holds in part", "refuted")
+VERDICTS = ("holds", "holds in part", "refuted", "not told apart")
+# 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom; the last serves beyond.
+T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 # The model that the scripts train unless they say otherwise: a LLaMA of 1.3M parameters with a 4k BPE.
 SMALL = {
@@ -174,12 +177,21 @@ def write_section(args, title, claim, body, verdict, meaning):
 
 
 def difference(a, b):
-    """Mean of b - a over equal seeds, and its standard error."""
+    """Mean of b - a over equal seeds, and half the width of its 95 % interval (infinite for one seed)."""
     pairs = [y - x for x, y in zip(a, b)]
-    return mean(pairs), spread(pairs) / math.sqrt(len(pairs))
+    if len(pairs) < 2:
+        return mean(pairs), math.inf
+    t = T_975[min(len(pairs) - 1, len(T_975)) - 1]
+    return mean(pairs), t * spread(pairs) / math.sqrt(len(pairs))
 
 
-def is_beyond_noise(a, b):
-    """Whether b - a, seed by seed, is more than two standard errors from nothing."""
-    change, error = difference(a, b)
-    return abs(change) > 2 * error
+def told_apart(a, b):
+    """"lower" or "higher" if all of the interval of b - a lies on that side of nothing, otherwise "not told apart"."""
+    change, half = difference(a, b)
+    return "lower" if change + half < 0 else "higher" if change - half > 0 else "not told apart"
+
+
+def is_as_low(a, b, margin=0.01):
+    """Whether the interval of b - a excludes that b is higher than a by more than the margin, relative to a's mean."""
+    change, half = difference(a, b)
+    return change + half <= margin * mean(a)

@@ -1,5 +1,6 @@
 #include "ingot/comm/communicator.h"
 
+#include <cstddef>
 #include <cstring>
 
 namespace ingot {
@@ -26,6 +27,27 @@ class SelfCommunicator : public Communicator {
     } else {  // a reduce_scatter of bf16 into f32
       for (int64_t i = 0; i < o.in.elements(); ++i)
         o.out.as<float>()[i] = static_cast<float>(o.in.as<bf16>()[i]);
+    }
+    return 0;
+  }
+  bool is_done(uint64_t) override { return true; }
+  void wait(uint64_t) override {}
+};
+
+class PlannedCommunicator : public Communicator {
+ public:
+  using Communicator::Communicator;
+
+  std::unique_ptr<Communicator> split(int, int, std::string name) override {
+    return planned_communicator(std::move(name), rank(), size());
+  }
+
+ private:
+  uint64_t start(const CommOperation& o) override {
+    if (o.kind != CommOperation::Kind::kAllGather) return 0;
+    for (int r = 0; r < size(); ++r) {
+      std::byte* place = static_cast<std::byte*>(o.out.data) + static_cast<size_t>(r) * o.in.bytes();
+      if (place != o.in.data) std::memcpy(place, o.in.data, o.in.bytes());
     }
     return 0;
   }
@@ -131,6 +153,10 @@ void Communicator::barrier(std::string_view name) {
 
 std::unique_ptr<Communicator> self_communicator(std::string name) {
   return std::make_unique<SelfCommunicator>(std::move(name));
+}
+
+std::unique_ptr<Communicator> planned_communicator(std::string name, int rank, int size) {
+  return std::make_unique<PlannedCommunicator>(std::move(name), rank, size);
 }
 
 }  // namespace ingot

@@ -24,6 +24,7 @@
 #include <string_view>
 
 #include "ingot/core/tensor.h"
+#include "ingot/core/time_limit.h"
 
 namespace ingot {
 
@@ -122,6 +123,8 @@ class Communicator {
 
   // Notes for another group of the same ranks; null where nobody watches.
   virtual std::unique_ptr<OperationNotes> notes([[maybe_unused]] std::string group) { return nullptr; }
+  // How long an operation of this rank may take before the job ends; null where no operation is watched.
+  virtual TimeLimit* time_limit() { return nullptr; }
 
  protected:
   friend class Pending;
@@ -140,5 +143,10 @@ class Communicator {
 
 // A group of one: everything is done when it is started.
 std::unique_ptr<Communicator> self_communicator(std::string name = "self");
+
+// A group of `size` ranks as a plan of memory needs it: it has a rank and a size, and no other rank is there.
+// Gathering finds this rank's numbers in every rank's place; other collectives leave what they were given.
+// split gives a group of the same size.
+std::unique_ptr<Communicator> planned_communicator(std::string name, int rank, int size);
 
 }  // namespace ingot

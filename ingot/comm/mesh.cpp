@@ -84,4 +84,16 @@ Mesh Mesh::make(Communicator& world, const MeshShape& shape) {
   return mesh;
 }
 
+Mesh Mesh::planned(const MeshShape& shape, int rank) {
+  const MeshPlace at = place_of(shape, rank);
+  return {.shape = shape,
+          .place = at,
+          .pp = planned_communicator("pp", at.stage, shape.pp),
+          .replicate = planned_communicator("replicate", at.replica, shape.dp_replicate),
+          .shard = planned_communicator("shard", at.shard, shape.dp_shard),
+          .tp = planned_communicator("tp", at.tp_rank, shape.tp),
+          .dp = planned_communicator("dp", at.replica * shape.dp_shard + at.shard,
+                                     shape.dp_replicate * shape.dp_shard)};
+}
+
 }  // namespace ingot

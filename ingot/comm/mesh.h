@@ -42,6 +42,8 @@ struct Mesh {
   // Called by all ranks of the world. kUsage error naming the nearest shapes unless shape.size() is the
   // world's.
   static Mesh make(Communicator& world, const MeshShape& shape);
+  // The groups of one rank for a plan of memory (planned_communicator).
+  static Mesh planned(const MeshShape& shape, int rank);
 };
 
 }  // namespace ingot

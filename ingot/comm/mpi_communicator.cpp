@@ -13,6 +13,7 @@
 
 #include "ingot/comm/rank_order.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/visible_text.h"
 
 namespace ingot::mpi {
 namespace {
@@ -107,6 +108,8 @@ class MpiCommunicator : public Communicator {
   std::unique_ptr<OperationNotes> notes(std::string group) override {
     return std::make_unique<BoardNotes>(context_, std::move(group));
   }
+
+  TimeLimit* time_limit() override { return &context_.limit; }
 
  private:
   uint64_t start(const CommOperation& operation) override {
@@ -432,7 +435,7 @@ std::unique_ptr<Communicator> make_communicator(JobContext& context, MPI_Comm co
 }
 
 void abort_job(JobContext& context, const std::string& cause, int exit_code) {
-  fmt::print(stderr, "ingot: rank {} of {}: {}\n", context.rank, context.size, cause);
+  fmt::print(stderr, "ingot: rank {} of {}: {}\n", context.rank, context.size, visible_text(cause));
   std::fflush(stderr);
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);

@@ -17,7 +17,9 @@ class Board;
 
 // What all groups of a process share.
 struct JobContext {
+  explicit JobContext(const MpiOptions& of_job) : options(of_job), limit(of_job.timeout_s) {}
   MpiOptions options;
+  TimeLimit limit;
   int rank = 0, size = 1;  // in the world
   std::mutex boards_mutex;
   std::vector<Board*> boards;  // of the groups that live

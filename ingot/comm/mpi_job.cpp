@@ -4,9 +4,11 @@
 
 #include <mpi.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <string_view>
 
 #include "ingot/comm/mpi_communicator.h"
 #include "ingot/comm/mpi_watchdog.h"
@@ -19,7 +21,16 @@ bool is_mpi_process() {
   return false;
 }
 
+std::string mpi_library() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int size = 0;
+  if (MPI_Get_library_version(text.data(), &size) != MPI_SUCCESS) return "unknown";
+  const std::string_view all(text.data());
+  return std::string(all.substr(0, all.find_first_of(",\n")));
+}
+
 struct MpiJob::State {
+  explicit State(const MpiOptions& options) : context(options) {}
   mpi::JobContext context;
   int ranks_on_node = 1, rank_on_node = 0;
   std::unique_ptr<mpi::Watchdog> watchdog;
@@ -33,8 +44,7 @@ MpiJob::MpiJob(const MpiOptions& options) {
   if (level < MPI_THREAD_MULTIPLE)
     fail(ErrorKind::kInternal, "this MPI library does not let several threads call it (level {} of {})",
          level, MPI_THREAD_MULTIPLE);
-  state_ = std::make_unique<State>();
-  state_->context.options = options;
+  state_ = std::make_unique<State>(options);
   MPI_Comm_rank(MPI_COMM_WORLD, &state_->context.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &state_->context.size);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ingot/comm/comm_log.h"
@@ -12,7 +13,9 @@
 namespace ingot {
 
 struct MpiOptions {
-  double timeout_s = 600;  // an operation that takes longer ends the job, with every rank's last ones named
+  // An operation that takes longer ends the job, with every rank's last ones named; absent: what the session
+  // says through Communicator::time_limit decides.
+  std::optional<double> timeout_s = {};
   double message_delay_s = 0;  // every operation takes at least so long: for measuring what overlap hides
   bool verifies = false;       // before each collective, ranks compare its kind, name and size
   // Set by a signal that asks this process to end. What it is then stuck in is said on stderr: mpirun sends
@@ -23,6 +26,9 @@ struct MpiOptions {
 
 // True in a process that mpirun or srun started, alone or with others.
 bool is_mpi_process();
+
+// The library's name and version, "Open MPI v4.1.4"; may be asked at any time.
+std::string mpi_library();
 
 class MpiJob {
  public:

@@ -14,11 +14,13 @@ using Clock = std::chrono::steady_clock;
 constexpr int kQuestion = 1, kAnswer = 2;  // tags
 constexpr auto kPeriod = std::chrono::milliseconds(10);
 constexpr double kStuck_s = 0.2;                     // that mpirun's next signal leaves time for
+constexpr auto kSleep = std::chrono::seconds(1);     // that a period lasts if this process was stopped
 constexpr auto kPatience = std::chrono::seconds(3);  // for the answers
 
 }  // namespace
 
-Watchdog::Watchdog(JobContext& context) : context_(context) {
+Watchdog::Watchdog(JobContext& context)
+    : context_(context), last_look_(Clock::now()), awake_since_(last_look_) {
   MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
   thread_ = std::thread([this] { watch(); });
 }
@@ -35,12 +37,15 @@ void Watchdog::watch() {
     while (answer()) {
     }
     tell_if_stuck();
-    if (is_late(context_.options.timeout_s)) {
+    note_sleep();
+    const double limit_s = context_.limit.seconds();
+    if (is_late(limit_s)) {
       const std::string all = ask_all();
-      abort_job(context_,
-                fmt::format("an operation is late (more than {:g} s); every rank's last ones:\n{}",
-                            context_.options.timeout_s, all),
-                1);
+      abort_job(
+          context_,
+          fmt::format("an operation is late (more than {:.3g} s{}); every rank's last ones:\n{}", limit_s,
+                      context_.limit.is_fixed() ? "" : ", by parallel.timeout = \"auto\"", all),
+          1);
     }
     std::this_thread::sleep_for(kPeriod);
   }
@@ -57,7 +62,16 @@ bool Watchdog::answer() {
   return true;
 }
 
+// A process that was stopped (Ctrl-Z, a frozen container) finds its operations old when it goes on, and the
+// other ranks may have been stopped with it: the time before does not count.
+void Watchdog::note_sleep() {
+  const Clock::time_point now = Clock::now();
+  if (now - last_look_ > kSleep) awake_since_ = now;
+  last_look_ = now;
+}
+
 bool Watchdog::is_late(double limit_s) const {
+  if (std::chrono::duration<double>(Clock::now() - awake_since_).count() <= limit_s) return false;
   const std::lock_guard lock(context_.boards_mutex);
   return std::ranges::any_of(context_.boards, [&](const Board* b) { return b->age_s() > limit_s; });
 }

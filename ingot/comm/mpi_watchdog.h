@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <atomic>
+#include <chrono>
 #include <string>
 #include <thread>
 
@@ -23,6 +24,7 @@ class Watchdog {
  private:
   void watch();
   bool answer();  // a question, if one came
+  void note_sleep();
   bool is_late(double limit_s) const;
   void tell_if_stuck();
   std::string own_text() const;
@@ -33,6 +35,7 @@ class Watchdog {
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::atomic<bool> is_ending_ = false;
   bool has_told_ = false;
+  std::chrono::steady_clock::time_point last_look_, awake_since_;
   std::thread thread_;
 };
 

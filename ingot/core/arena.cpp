@@ -16,34 +16,41 @@ namespace {
 
 }  // namespace
 
-Arena::Arena(std::string name, size_t size_bytes, Memory memory)
-    : name_(std::move(name)), memory_(memory), capacity_bytes_(std::max(size_bytes, kDeviceAlign)) {
-  if (memory_ != Memory::kHost) {
+Arena::Arena(std::string name, size_t size_bytes, Memory memory, Backing backing)
+    : name_(std::move(name)),
+      memory_(memory),
+      backing_(backing),
+      capacity_bytes_(std::max(size_bytes, kDeviceAlign)) {
+  const bool has_memory = backing_ == Backing::kMemory;
+  if (memory_ != Memory::kHost && has_memory) {
     if constexpr (kHasCuda)
       data_ = static_cast<char*>(cuda::allocate(cuda_kind(memory_), capacity_bytes_, name_));
     else
       fail(ErrorKind::kUsage, "arena '{}': {}", name_, kNoCudaInBuild);
     return;
   }
-  void* block = mmap(nullptr, capacity_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* block = mmap(nullptr, capacity_bytes_, has_memory ? PROT_READ | PROT_WRITE : PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | (has_memory ? 0 : MAP_NORESERVE), -1, 0);
   if (block == MAP_FAILED)
     fail(ErrorKind::kMemory, "arena '{}': the system refused {:.2f} GiB; use a smaller batch or model", name_,
          static_cast<double>(capacity_bytes_) / (1 << 30));
-  madvise(block, capacity_bytes_, MADV_HUGEPAGE);  // fewer page faults; refusal is harmless
+  if (has_memory) madvise(block, capacity_bytes_, MADV_HUGEPAGE);  // fewer page faults; refusal is harmless
   data_ = static_cast<char*>(block);
 }
 
 Arena::~Arena() {
   if (!data_) return;
+  const bool is_mapped = memory_ == Memory::kHost || backing_ == Backing::kAddresses;
   if constexpr (kHasCuda) {
-    if (memory_ != Memory::kHost) cuda::release(cuda_kind(memory_), data_);
+    if (!is_mapped) cuda::release(cuda_kind(memory_), data_);
   }
-  if (memory_ == Memory::kHost) munmap(data_, capacity_bytes_);
+  if (is_mapped) munmap(data_, capacity_bytes_);
 }
 
 Arena::Arena(Arena&& other) noexcept
     : name_(std::move(other.name_)),
       memory_(other.memory_),
+      backing_(other.backing_),
       data_(std::exchange(other.data_, nullptr)),
       capacity_bytes_(std::exchange(other.capacity_bytes_, 0)),
       used_bytes_(std::exchange(other.used_bytes_, 0)),

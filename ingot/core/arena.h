@@ -4,7 +4,7 @@
 // without data, then on one of that size. Nothing is freed alone; release_to() drops everything after a mark.
 //
 // The memory is the host's, or a CUDA device's, or host memory that a device copies from and to by itself
-// (pinned).
+// (pinned). An arena of a plan has addresses alone.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +22,10 @@ constexpr Memory memory_of(Device device) {
   return device == Device::kCuda ? Memory::kDevice : Memory::kHost;
 }
 
+// What stands behind an arena's tensors. kAddresses: address space that cannot be read or written and takes
+// no memory; a plan of memory (train/memory_plan.h) is made of it.
+enum class Backing : uint8_t { kMemory, kAddresses };
+
 class Arena {
  public:
   static constexpr size_t kAlign = 64;  // bytes; a cache line, an AVX-512 register
@@ -29,8 +33,9 @@ class Arena {
 
   // A measuring arena: unlimited, without memory.
   explicit Arena(std::string name, Memory memory = Memory::kHost) : name_(std::move(name)), memory_(memory) {}
-  // Zero-filled memory of size_bytes (kMemory error if the system refuses).
-  Arena(std::string name, size_t size_bytes, Memory memory = Memory::kHost);
+  // Zero-filled memory of size_bytes (kMemory error if the system refuses), or addresses for so many bytes.
+  Arena(std::string name, size_t size_bytes, Memory memory = Memory::kHost,
+        Backing backing = Backing::kMemory);
   ~Arena();
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&&) = delete;
@@ -52,6 +57,7 @@ class Arena {
  private:
   std::string name_;
   Memory memory_;
+  Backing backing_ = Backing::kMemory;
   char* data_ = nullptr;
   size_t capacity_bytes_ = 0;
   size_t used_bytes_ = 0;

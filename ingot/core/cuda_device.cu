@@ -60,6 +60,18 @@ std::string no_device_reason() {
 
 void use_device(int index) { INGOT_CUDA_CHECK(cudaSetDevice(index)); }
 
+size_t free_memory_bytes() {
+  size_t free = 0, total = 0;
+  INGOT_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return free;
+}
+
+int current_device() {
+  int index = 0;
+  INGOT_CUDA_CHECK(cudaGetDevice(&index));
+  return index;
+}
+
 int driver_version() {
   int version = 0;
   return cudaDriverGetVersion(&version) == cudaSuccess ? version : 0;

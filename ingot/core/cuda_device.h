@@ -42,6 +42,10 @@ std::vector<DeviceInfo> devices();
 std::string no_device_reason();
 // What this thread does goes to the device from here on; it is the first at first.
 void use_device(int index);
+int current_device();
+
+// The figures are the current device's and count all processes.
+size_t free_memory_bytes();
 
 // 13000 for CUDA 13.0; driver_version() is 0 where no driver is installed.
 int driver_version();

@@ -11,12 +11,24 @@
 #include <utility>
 
 #include "ingot/core/error.h"
+#include "ingot/core/output.h"
+#include "ingot/core/shrunken_file.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kWaitingBytes = size_t{1} << 20;  // of a RangeFile, at most
+
+// Opens a regular file, no link, for writing; -1 and errno otherwise. O_NONBLOCK: a FIFO does not hold it up.
+int open_ranges(const fs::path& path, int flags) {
+  const int fd = ::open(path.c_str(), flags | O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+  if (fd < 0) return -1;
+  struct stat info {};
+  if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) return fd;
+  ::close(fd);
+  return errno = EINVAL, -1;
+}
 
 }  // namespace
 
@@ -42,38 +54,48 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
     data_ = memory;
   }
   ::close(fd);
+  if (data_) range_ = add_mapped_range(data_, size_bytes_, path_.string());
 }
 
 MappedFile::~MappedFile() {
+  remove_mapped_range(range_);
   if (data_) ::munmap(const_cast<void*>(data_), size_bytes_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       data_(std::exchange(other.data_, nullptr)),
-      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+      size_bytes_(std::exchange(other.size_bytes_, 0)),
+      range_(std::exchange(other.range_, nullptr)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_bytes_, other.size_bytes_);
+  std::swap(range_, other.range_);
   return *this;
 }
 
 std::string read_file(const fs::path& path) { return std::string(MappedFile(path).text()); }
 
-namespace {
-
-// Removes what writing left behind; never a device or pipe that was given as the path.
-void remove_if_regular(const fs::path& path) {
-  struct stat info {};
-  if (::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) ::unlink(path.c_str());
+bool path_exists(const fs::path& path) {
+  std::error_code error;
+  const bool is_there = fs::exists(path, error);
+  if (error)
+    fail(ErrorKind::kData, "{}: cannot be read: {}; check the path and its permissions", path.string(),
+         error.message());
+  return is_there;
 }
 
-}  // namespace
-
 OutputFile::OutputFile(const fs::path& path) : path_(path) {
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const OutputPlace place = find_output(path);
+  is_through_ = place.is_written_through();
+  if (is_through_) {
+    fd_ = open_through(place);
+    return;
+  }
+  path_ = place.path;
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (fd_ < 0)
     fail(ErrorKind::kDisk, "{}: cannot be written: {}; choose a folder you may write to", path.string(),
          std::strerror(errno));
@@ -82,7 +104,11 @@ OutputFile::OutputFile(const fs::path& path) : path_(path) {
 OutputFile::~OutputFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  remove_if_regular(path_);
+  discard();
+}
+
+void OutputFile::discard() {
+  if (!is_through_) ::unlink(path_.c_str());
 }
 
 void OutputFile::write(std::span<const std::byte> bytes) {
@@ -98,18 +124,18 @@ void OutputFile::write(std::span<const std::byte> bytes) {
 }
 
 void OutputFile::close() {
-  const bool is_synced = ::fsync(fd_) == 0;
+  const bool is_synced = is_through_ || ::fsync(fd_) == 0;  // a device or pipe has nothing to flush
   const int sync_error = errno;
   const bool is_closed = ::close(std::exchange(fd_, -1)) == 0;
   if (is_synced && is_closed) return;
   const int error = is_synced ? errno : sync_error;
-  remove_if_regular(path_);
+  discard();
   fail(ErrorKind::kDisk, "{}: flushing to disk failed: {}; free some space and try again", path_.string(),
        std::strerror(error));
 }
 
 void RangeFile::create(const fs::path& path, uint64_t file_bytes) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd = open_ranges(path, O_CREAT | O_TRUNC);
   if (fd < 0)
     fail(ErrorKind::kDisk, "{}: cannot be written: {}; choose a folder you may write to", path.string(),
          std::strerror(errno));
@@ -124,7 +150,7 @@ void RangeFile::create(const fs::path& path, uint64_t file_bytes) {
 }
 
 RangeFile::RangeFile(const fs::path& path) : path_(path) {
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+  fd_ = open_ranges(path, 0);
   if (fd_ < 0)
     fail(ErrorKind::kDisk, "{}: cannot be opened: {}; all ranks must see the folder", path.string(),
          std::strerror(errno));
@@ -171,16 +197,9 @@ void RangeFile::close() {
 }
 
 void write_file(const fs::path& path, std::string_view text) {
-  const fs::path temporary = path.string() + fmt::format(".tmp.{}", ::getpid());
-  OutputFile file(temporary);
+  ReplacedFile file(path);
   file.write(text);
-  file.close();
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(temporary.c_str());
-    fail(ErrorKind::kDisk, "{}: cannot be replaced: {}", path.string(), std::strerror(error));
-  }
-  sync_folder(path.has_parent_path() ? path.parent_path() : fs::path("."));
+  file.commit();
 }
 
 void sync_folder(const fs::path& folder) {

@@ -11,7 +11,11 @@
 
 namespace ingot {
 
-// A regular file mapped read-only. kData error if it is missing, unreadable or not a regular file.
+struct MappedRange;  // core/shrunken_file.h
+
+// A regular file mapped read-only. kData error if it is missing, unreadable or not a regular file. If it
+// becomes shorter while it is mapped, reading beyond its end is a SIGBUS, which core/shrunken_file.h
+// explains.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -29,13 +33,20 @@ class MappedFile {
   std::filesystem::path path_;
   const void* data_ = nullptr;
   size_t size_bytes_ = 0;
+  MappedRange* range_ = nullptr;
 };
 
 // The whole file. kData error as above.
 std::string read_file(const std::filesystem::path& path);
 
-// A file being written: append, then close(), which flushes to the disk (fsync). A file that is not closed
-// is removed. Errors (full disk, no permission) are of kind kDisk and name the path.
+// True if the path, its links followed, names something. kData error if that cannot be told: a loop of links,
+// a folder without permission.
+bool path_exists(const std::filesystem::path& path);
+
+// A file being written in place: append, then close(), which flushes to the disk (fsync). A file that is not
+// closed is removed. A link leads to its target; a device, FIFO or socket is written to and never removed.
+// ReplacedFile (core/output.h) is the one for a path that a user gives. Errors (full disk, no permission) are
+// of kind kDisk and name the path.
 class OutputFile {
  public:
   explicit OutputFile(const std::filesystem::path& path);
@@ -49,7 +60,10 @@ class OutputFile {
   uint64_t written_bytes() const { return written_bytes_; }
 
  private:
+  void discard();
+
   std::filesystem::path path_;
+  bool is_through_ = false;  // no regular file
   int fd_ = -1;
   uint64_t written_bytes_ = 0;
 };
@@ -58,7 +72,7 @@ class OutputFile {
 class RangeFile {
  public:
   // A file of zeros, for which the space is taken where the file system can. One process, before any opens
-  // it.
+  // it. What is there already must be a regular file, and no link.
   static void create(const std::filesystem::path& path, uint64_t file_bytes);
 
   explicit RangeFile(const std::filesystem::path& path);
@@ -79,7 +93,8 @@ class RangeFile {
   std::vector<std::byte> waiting_;
 };
 
-// Replaces path by the text in one step: temporary file beside it, fsync, rename, fsync of the folder.
+// Replaces the file at path by the text in one step, as ReplacedFile (core/output.h) says: a link's target is
+// what is replaced; a device, FIFO or open descriptor (/dev/null, /dev/stdout) gets the text and stays.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
 // Flushes a folder's entries to the disk.

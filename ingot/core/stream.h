@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "ingot/core/arena.h"
 #include "ingot/core/tensor.h"
 #include "ingot/core/trace.h"
 
@@ -17,8 +18,9 @@ class StreamResource {
 
 struct Stream {
   Device device = Device::kCpu;
-  Trace* trace = nullptr;                             // borrowed; null: not traced
-  std::unique_ptr<StreamResource> queue;              // of a CUDA device (core/cuda_device.h)
+  Backing backing = Backing::kMemory;     // for arenas of this stream; with kAddresses nothing may run on it
+  Trace* trace = nullptr;                 // borrowed; null: not traced
+  std::unique_ptr<StreamResource> queue;  // the CUDA stream (core/cuda_device.h)
   std::unique_ptr<StreamResource> matmul_primitives;  // made by ops/matmul at first use
   std::unique_ptr<StreamResource> matmul_panels;      // likewise
 };

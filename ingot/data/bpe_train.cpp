@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "ingot/core/error.h"
+#include "ingot/data/bpe_trainer.h"
 #include "ingot/data/bpe_words.h"
 #include "ingot/data/pretokenize.h"
 #include "ingot/data/tokenizer.h"
@@ -166,10 +167,10 @@ void BpeTrainConfig::validate() const {
       fail(ErrorKind::kUsage, "special tokens must be distinct and not empty, got '{}'", token);
 }
 
-std::unique_ptr<Tokenizer> train_bpe(std::span<const std::string_view> documents,
-                                     const BpeTrainConfig& config) {
-  config.validate();
-  const Pretokenizer pretokenizer(config.pattern);
+namespace {
+
+std::unique_ptr<Tokenizer> merge_words(const std::vector<WordCount>& words, const Pretokenizer& pretokenizer,
+                                       const BpeTrainConfig& config) {
   TokenizerSpec spec;
   spec.pattern = pretokenizer.expression();
   std::array<uint32_t, 256> byte_ids{};
@@ -178,7 +179,7 @@ std::unique_ptr<Tokenizer> train_bpe(std::span<const std::string_view> documents
     spec.tokens.emplace_back(1, static_cast<char>(byte));
   }
   const size_t full = static_cast<size_t>(config.vocab_size) - config.special_tokens.size();
-  MergeRun run(count_words(documents, pretokenizer), byte_ids);
+  MergeRun run(words, byte_ids);
   std::unordered_map<std::string, uint32_t> id_of;  // two merges may spell one token
   while (spec.tokens.size() < full) {
     const MergeRun::Best best = run.best();
@@ -193,6 +194,31 @@ std::unique_ptr<Tokenizer> train_bpe(std::span<const std::string_view> documents
     spec.added.push_back({static_cast<uint32_t>(spec.tokens.size() + spec.added.size()), token, true});
   check_spec(spec, "trained tokenizer");
   return make_tokenizer(std::move(spec));
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> train_bpe(std::span<const std::string_view> documents,
+                                     const BpeTrainConfig& config) {
+  config.validate();
+  const Pretokenizer pretokenizer(config.pattern);
+  return merge_words(count_words(documents, pretokenizer), pretokenizer, config);
+}
+
+BpeTrainer::BpeTrainer(BpeTrainConfig config) : config_(std::move(config)), pretokenizer_(config_.pattern) {
+  config_.validate();
+}
+
+void BpeTrainer::add(std::span<const std::string_view> documents) {
+  for (const WordCount& word : count_words(documents, pretokenizer_))
+    counts_[std::string(word.bytes)] += word.count;
+}
+
+std::unique_ptr<Tokenizer> BpeTrainer::train() const {
+  std::vector<WordCount> words;
+  words.reserve(counts_.size());
+  for (const auto& [bytes, count] : counts_) words.push_back({bytes, count});
+  return merge_words(words, pretokenizer_, config_);
 }
 
 }  // namespace ingot

@@ -156,16 +156,30 @@ std::string BuiltinCorpus::describe() const {
                      static_cast<double>(val.size_bytes()) * 1e-6, hash);
 }
 
-Documents builtin_documents(std::string_view spec) {
-  std::string_view part = spec.starts_with(kCppHeadersCorpus) ? spec.substr(kCppHeadersCorpus.size()) : "?";
-  if (!part.empty() && part != ":train" && part != ":val")
-    fail(ErrorKind::kUsage, "{}: is no built-in corpus; there are {}, {}:train and {}:val", spec,
-         kCppHeadersCorpus, kCppHeadersCorpus, kCppHeadersCorpus);
+DocumentSplit builtin_split(std::string_view spec) {
+  if (spec == kBibleCorpus) {
+    BibleCorpus corpus = load_bible();
+    return {std::move(corpus.train), std::move(corpus.val)};
+  }
   BuiltinCorpus corpus = load_cpp_headers();
-  if (part == ":train") return corpus.train;
-  if (part == ":val") return corpus.val;
-  for (const Document& document : corpus.val) corpus.train.add(document.name, std::string(document.text));
-  return corpus.train;
+  return {std::move(corpus.train), std::move(corpus.val)};
+}
+
+std::string describe_builtin(std::string_view spec) {
+  return spec == kBibleCorpus ? load_bible().describe() : load_cpp_headers().describe();
+}
+
+Documents builtin_documents(std::string_view spec) {
+  const std::string_view corpus = spec.starts_with(kBibleCorpus) ? kBibleCorpus : kCppHeadersCorpus;
+  const std::string_view part = spec.starts_with(corpus) ? spec.substr(corpus.size()) : "?";
+  if (!part.empty() && part != ":train" && part != ":val")
+    fail(ErrorKind::kUsage, "{}: is no built-in corpus; there are {} and {}, each also with :train or :val",
+         spec, kBibleCorpus, kCppHeadersCorpus);
+  DocumentSplit parts = builtin_split(corpus);
+  if (part == ":train") return parts.train;
+  if (part == ":val") return parts.val;
+  for (const Document& document : parts.val) parts.train.add(document.name, std::string(document.text));
+  return parts.train;
 }
 
 }  // namespace ingot

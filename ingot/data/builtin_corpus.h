@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ingot/data/builtin_bible.h"
 #include "ingot/data/corpus.h"
 
 namespace ingot {
@@ -42,8 +43,14 @@ BuiltinCorpus load_cpp_headers(const std::string& compiler = {});
 // The rules alone, on the headers in a folder; what load_cpp_headers does once it knows where they are.
 BuiltinCorpus collect_cpp_headers(const std::filesystem::path& folder);
 
-// "builtin:cpp-headers": training documents, then validation; with ":train" or ":val" appended, that part.
-// kUsage error for any other name.
+// The parts of "builtin:cpp-headers" or "builtin:bible" (builtin_bible.h).
+DocumentSplit builtin_split(std::string_view spec);
+
+// What it is, in one line. REQUIRES: one of the two names.
+std::string describe_builtin(std::string_view spec);
+
+// A built-in corpus by its name: training documents, then validation; with ":train" or ":val" appended, that
+// part. kUsage error for any other name.
 Documents builtin_documents(std::string_view spec);
 
 // The text without comment blocks (consecutive // lines, or /* */) that speak of licence, copyright or
@@ -57,7 +64,12 @@ struct Yardstick {
   double bits_per_byte;
 };
 
-// Of each of gzip and xz that is installed; none is no error.
-std::vector<Yardstick> compression_yardsticks(const Documents& documents);
+struct Yardsticks {
+  std::vector<Yardstick> measured;
+  std::string missing;  // what could not be measured, and why; empty if nothing
+};
+
+// Measures gzip and xz. It writes nothing to a disk, and nothing that goes wrong is an error.
+Yardsticks compression_yardsticks(const Documents& documents);
 
 }  // namespace ingot

@@ -1,37 +1,31 @@
 // What of the built-in corpus runs other programs: the compiler, gzip and xz.
-#include <sys/wait.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <future>
 #include <memory>
 #include <optional>
 
+#include "ingot/core/child_process.h"
 #include "ingot/core/error.h"
-#include "ingot/core/file.h"
 #include "ingot/data/builtin_corpus.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-std::string shell_quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) c == '\'' ? quoted += "'\\''" : quoted += c;
-  return quoted + "'";
-}
-
 // Calls take(bytes) for what the shell command prints; false if it cannot be run or fails.
 template <typename Take>
 bool run_command(const std::string& command, Take take) {
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (!pipe) return false;
+  ChildProcess child(command);
+  if (!child.output()) return false;
   std::array<char, 65536> buffer;
-  for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+  for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), child.output())) > 0;)
     take(std::string_view(buffer.data(), n));
-  const int status = ::pclose(pipe);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  return child.wait();
 }
 
 struct CompilerReport {
@@ -70,25 +64,38 @@ std::optional<int64_t> piped_bytes(const std::string& command) {
   return count;
 }
 
-// A file in the system's folder for such, gone with this object.
-class TemporaryText {
+// The documents' bytes in memory that other programs read as a file.
+class TextInMemory {
  public:
-  explicit TemporaryText(const Documents& documents)
-      : path_(fs::temp_directory_path() / fmt::format("ingot-yardstick-{}.txt", ::getpid())) {
-    OutputFile file(path_);
-    for (const Document& document : documents) file.write(document.text);
-    file.close();
+  explicit TextInMemory(const Documents& documents) : fd_(::memfd_create("ingot-yardstick", MFD_CLOEXEC)) {
+    for (const Document& document : documents)
+      if (!write(document.text)) return;
+    is_whole_ = fd_ >= 0;
   }
-  ~TemporaryText() {
-    std::error_code ignored;
-    fs::remove(path_, ignored);
+  ~TextInMemory() {
+    if (fd_ >= 0) ::close(fd_);
   }
-  TemporaryText(const TemporaryText&) = delete;
-  TemporaryText& operator=(const TemporaryText&) = delete;
-  std::string quoted_path() const { return shell_quoted(path_.string()); }
+  TextInMemory(const TextInMemory&) = delete;
+  TextInMemory& operator=(const TextInMemory&) = delete;
+  // Where a program that this one starts can open it; empty if there is no such place.
+  std::string path() const {
+    const std::string path = fmt::format("/proc/{}/fd/{}", ::getpid(), fd_);
+    return is_whole_ && ::access(path.c_str(), R_OK) == 0 ? path : "";
+  }
 
  private:
-  fs::path path_;
+  bool write(std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t n = ::write(fd_, text.data(), text.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return false;
+      text.remove_prefix(static_cast<size_t>(n));
+    }
+    return true;
+  }
+
+  int fd_;
+  bool is_whole_ = false;
 };
 
 }  // namespace
@@ -116,21 +123,27 @@ BuiltinCorpus load_cpp_headers(const std::string& compiler) {
        kCppHeadersCorpus, tried);
 }
 
-std::vector<Yardstick> compression_yardsticks(const Documents& documents) {
+Yardsticks compression_yardsticks(const Documents& documents) {
   const auto bytes = static_cast<double>(documents.size_bytes());
   if (bytes == 0) return {};
-  const TemporaryText text(documents);
-  const auto measure = [&](const std::string& program) {
-    return std::async(std::launch::async, [&text, program] {
-      return piped_bytes(program + " -c " + text.quoted_path() + " 2>/dev/null");
-    });
-  };
-  std::vector<std::pair<std::string, std::future<std::optional<int64_t>>>> running;
-  for (const char* program : {"gzip -9", "xz -9e"}) running.emplace_back(program, measure(program));
-  std::vector<Yardstick> yardsticks;
-  for (auto& [name, result] : running)
-    if (const std::optional<int64_t> compressed = result.get())
-      yardsticks.push_back({name, *compressed, 8 * static_cast<double>(*compressed) / bytes});
+  const TextInMemory text(documents);
+  const std::string path = text.path();
+  if (path.empty()) return {{}, "gzip and xz: the text cannot be handed to them (no memory, or no /proc)"};
+  using Size = std::optional<int64_t>;
+  std::vector<std::pair<std::string, std::future<Size>>> running;
+  for (const std::string program : {"gzip -9", "xz -9e"})
+    running.emplace_back(program, std::async(std::launch::async, [&path, program] {
+                           return piped_bytes(program + " -c < " + path + " 2>/dev/null");
+                         }));
+  Yardsticks yardsticks;
+  for (auto& [name, result] : running) {
+    const Size compressed = result.get();
+    if (compressed)
+      yardsticks.measured.push_back({name, *compressed, 8 * static_cast<double>(*compressed) / bytes});
+    else
+      yardsticks.missing += (yardsticks.missing.empty() ? "" : ", ") + name;
+  }
+  if (!yardsticks.missing.empty()) yardsticks.missing += ": cannot be run; install it to compare";
   return yardsticks;
 }
 

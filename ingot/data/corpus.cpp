@@ -5,18 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "ingot/core/error.h"
 #include "ingot/data/builtin_corpus.h"
-#include "ingot/data/unicode.h"
-#include "ingot/formats/jsonl.h"
+#include "ingot/data/corpus_reader.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
 namespace {
-
-bool is_jsonl(const fs::path& path) { return path.extension() == ".jsonl" || path.extension() == ".ndjson"; }
 
 bool is_hidden(const fs::path& path) { return path.filename().native().starts_with('.'); }
 
@@ -56,52 +52,6 @@ void add_pattern(const std::string& pattern, std::vector<fs::path>& files) {
   if (paths.empty()) fail(ErrorKind::kData, "{}: no file matches; check the pattern", pattern);
   std::sort(paths.begin(), paths.end());
   for (const std::string& path : paths) add_path(path, files);
-}
-
-std::string_view compression_of(std::string_view text) {
-  if (text.starts_with("\x1f\x8b")) return "gzip";
-  if (text.starts_with("\x28\xb5\x2f\xfd")) return "zstd";
-  if (text.starts_with(std::string_view("\xfd\x37zXZ", 5))) return "xz";
-  if (text.starts_with("BZh")) return "bzip2";
-  return {};
-}
-
-// Refuses what cannot be a document.
-void check_text(std::string_view text, const std::string& file) {
-  if (text.empty()) fail(ErrorKind::kData, "{}: is empty; give a file with text", file);
-  if (const std::string_view kind = compression_of(text);
-      !kind.empty() && text.find('\0') != std::string_view::npos)
-    fail(ErrorKind::kData, "{}: is {}-compressed; decompress it first", file, kind);
-  if (const void* nul = std::memchr(text.data(), 0, text.size()))
-    fail(ErrorKind::kData,
-         "{}: does not look like text: NUL byte at offset {}; give UTF-8 text, JSON Lines (.jsonl) or token "
-         "shards (.bin)",
-         file, static_cast<const char*>(nul) - text.data());
-  const size_t bad = valid_utf8_end(text, 0);
-  if (bad < text.size())
-    fail(ErrorKind::kData,
-         "{}:{}: is not UTF-8: byte 0x{:02x} at offset {}; convert the file, e.g. iconv -f LATIN1 -t UTF-8",
-         file, 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bad), '\n'),
-         static_cast<uint8_t>(text[bad]), bad);
-}
-
-void add_file(const fs::path& path, const std::string& jsonl_field, Documents& documents) {
-  if (path.extension() == ".bin")
-    fail(ErrorKind::kData,
-         "{}: is a token shard by its name, text was expected; name shards themselves, e.g. train_*.bin",
-         path.string());
-  if (!is_jsonl(path)) {
-    MappedFile file(path);
-    check_text(file.text(), path.string());
-    documents.add(std::move(file));
-    return;
-  }
-  const size_t before = documents.size();
-  JsonlReader reader(path, jsonl_field);
-  for (std::string text; reader.next(text);)
-    if (!text.empty()) documents.add(fmt::format("{}:{}", path.string(), reader.line()), std::move(text));
-  if (documents.size() == before)
-    fail(ErrorKind::kData, "{}: holds no text; give a file with documents", path.string());
 }
 
 // Offset of code point `n` of valid UTF-8.
@@ -179,38 +129,50 @@ std::vector<fs::path> expand_paths(std::span<const std::string> specs) {
     else if (spec.find_first_of("*?[") != std::string::npos)
       add_pattern(spec, files);
     else
-      fail(ErrorKind::kData, "{}: does not exist; give a file, a folder, a pattern or {}", spec,
-           kCppHeadersCorpus);
+      fail(ErrorKind::kData, "{}: does not exist; give a file, a folder, a pattern, {} or {}", spec,
+           kBibleCorpus, kCppHeadersCorpus);
   }
   return files;
 }
 
 Documents load_documents(std::span<const std::string> specs, const std::string& jsonl_field) {
   Documents documents;
-  for (const std::string& spec : specs) {
-    if (spec.starts_with("builtin:")) {
-      for (const Document& document : builtin_documents(spec))
-        documents.add(document.name, std::string(document.text));
-      continue;
+  CorpusReader reader(specs, jsonl_field);
+  for (std::vector<ReadDocument> batch; reader.next(batch);) {
+    for (ReadDocument& document : batch) {
+      if (document.file)
+        documents.add(std::move(*document.file));
+      else
+        documents.add(std::move(document.name), std::move(document.text));
     }
-    for (const fs::path& file : expand_paths(std::span(&spec, 1))) add_file(file, jsonl_field, documents);
   }
-  if (documents.empty())
-    fail(ErrorKind::kData, "no text was given; name a file, a folder, a pattern or {}", kCppHeadersCorpus);
+  if (documents.empty()) fail_no_text();
   return documents;
 }
 
 DocumentSplit load_split(std::span<const std::string> specs, double val_fraction,
                          const std::string& jsonl_field) {
-  if (specs.size() != 1 || specs[0] != kCppHeadersCorpus || val_fraction == 0)
-    return split(load_documents(specs, jsonl_field), val_fraction);
-  BuiltinCorpus corpus = load_cpp_headers();
-  return {std::move(corpus.train), std::move(corpus.val)};
+  return has_own_split(specs, val_fraction) ? builtin_split(specs[0])
+                                            : split(load_documents(specs, jsonl_field), val_fraction);
+}
+
+bool has_own_split(std::span<const std::string> specs, double val_fraction) {
+  return val_fraction != 0 && specs.size() == 1 &&
+         (specs[0] == kCppHeadersCorpus || specs[0] == kBibleCorpus);
+}
+
+void check_val_fraction(double val_fraction) {
+  if (!(val_fraction >= 0 && val_fraction < 1))
+    fail(ErrorKind::kUsage, "the validation fraction must be at least 0 and below 1, got {}", val_fraction);
+}
+
+void fail_no_text() {
+  fail(ErrorKind::kData, "no text was given; name a file, a folder, a pattern, {} or {}", kBibleCorpus,
+       kCppHeadersCorpus);
 }
 
 DocumentSplit split(const Documents& documents, double val_fraction) {
-  if (!(val_fraction >= 0 && val_fraction < 1))
-    fail(ErrorKind::kUsage, "the validation fraction must be at least 0 and below 1, got {}", val_fraction);
+  check_val_fraction(val_fraction);
   DocumentSplit parts{documents, documents};
   parts.val.documents_.clear();
   if (documents.empty() || val_fraction == 0) return parts;

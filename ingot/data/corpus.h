@@ -55,10 +55,10 @@ class Documents {
 // nothing.
 std::vector<std::filesystem::path> expand_paths(std::span<const std::string> specs);
 
-// The documents of `specs` (as expand_paths, or "builtin:cpp-headers", see builtin_corpus.h). A .jsonl or
-// .ndjson file has one document per line, the text in `jsonl_field`; any other file is one document.
+// The documents of `specs` (as expand_paths, or a built-in corpus, see builtin_corpus.h). A file of JSON
+// Lines has one document per line, the text in `jsonl_field`; any other file is one document (text_format.h).
 // Documents without text are left out. kData error, by file and place, for: nothing there, unreadable, empty,
-// not text (NUL bytes, compressed), not UTF-8, token shards.
+// not text (NUL bytes, compressed, tables, JSON arrays ...), not UTF-8, token shards.
 Documents load_documents(std::span<const std::string> specs, const std::string& jsonl_field = "text");
 
 struct DocumentSplit {
@@ -71,9 +71,18 @@ struct DocumentSplit {
 // kUsage error unless 0 <= val_fraction < 1.
 DocumentSplit split(const Documents& documents, double val_fraction);
 
-// load_documents and split; the built-in corpus, alone, brings its own split and ignores val_fraction unless
-// it is 0.
+// load_documents and split; a built-in corpus, alone, brings its own split and ignores val_fraction unless it
+// is 0.
 DocumentSplit load_split(std::span<const std::string> specs, double val_fraction,
                          const std::string& jsonl_field = "text");
+
+// Whether load_split takes the split that a built-in corpus brings.
+bool has_own_split(std::span<const std::string> specs, double val_fraction);
+
+// kUsage error unless 0 <= val_fraction < 1.
+void check_val_fraction(double val_fraction);
+
+// The kData error of a corpus without text.
+[[noreturn]] void fail_no_text();
 
 }  // namespace ingot

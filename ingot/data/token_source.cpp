@@ -10,6 +10,7 @@
 namespace ingot {
 namespace {
 constexpr int64_t kHashChunkTokens = 65536;
+constexpr int64_t kReleaseTokens = int64_t{4} << 20;  // hashed before their pages are released
 
 template <typename T>
 void copy_tokens(const std::vector<T>& tokens, int64_t begin, std::span<uint32_t> out) {
@@ -25,18 +26,25 @@ void hash_tokens(XXH3_state_t* state, const TokenSource& source, int64_t begin, 
     chunk.resize(static_cast<size_t>(std::min(kHashChunkTokens, end - begin)));
     source.read(begin, chunk);
     XXH3_64bits_update(state, chunk.data(), chunk.size() * sizeof(uint32_t));
+    if ((begin / kHashChunkTokens) % (kReleaseTokens / kHashChunkTokens) == 0) source.release();
   }
 }
 }  // namespace
 
 template <typename Owner>
-void TokenSource::add_segment(Owner owner, int64_t tokens) {
-  if (tokens > 0) segments_.push_back({std::move(owner), this->tokens(), tokens});
+void TokenSource::add_segment(Owner owner, int64_t tokens, int64_t skipped) {
+  if (tokens > 0) segments_.push_back({std::move(owner), this->tokens(), tokens, skipped});
 }
 
 void TokenSource::add(TokenShard shard) {
   const int64_t tokens = shard.tokens();
   add_segment(std::move(shard), tokens);
+}
+void TokenSource::add(TokenShard shard, int64_t begin, int64_t count) {
+  INGOT_CHECK(begin >= 0 && count >= 0 && begin + count <= shard.tokens(),
+              "TokenSource::add: tokens [{}, {}) asked for, {} has {}", begin, begin + count,
+              shard.path().string(), shard.tokens());
+  add_segment(std::move(shard), count, begin);
 }
 void TokenSource::add(std::vector<uint16_t> tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
@@ -62,7 +70,8 @@ void TokenSource::read(int64_t begin, std::span<uint32_t> out) const {
     const int64_t from = begin - segment.begin;
     const auto count =
         static_cast<size_t>(std::min<int64_t>(segment.tokens - from, static_cast<int64_t>(out.size())));
-    std::visit([&](const auto& owner) { copy_tokens(owner, from, out.first(count)); }, segment.owner);
+    std::visit([&](const auto& owner) { copy_tokens(owner, from + segment.skipped, out.first(count)); },
+               segment.owner);
     out = out.subspan(count);
     begin += static_cast<int64_t>(count);
   }
@@ -107,7 +116,13 @@ uint64_t TokenSource::content_hash(int64_t full_tokens) const {
       hash_tokens(state.get(), *this, begin, begin + block);
     }
   }
+  release();
   return XXH3_64bits_digest(state.get());
+}
+
+void TokenSource::release() const {
+  for (const Segment& segment : segments_)
+    if (const auto* shard = std::get_if<TokenShard>(&segment.owner)) shard->release();
 }
 
 std::string TokenSource::place(int64_t position) const {
@@ -115,7 +130,7 @@ std::string TokenSource::place(int64_t position) const {
   const Segment& segment = segments_[segment_of(position)];
   const auto* shard = std::get_if<TokenShard>(&segment.owner);
   return fmt::format("{}, token {}", shard ? shard->path().string() : "tokenized text",
-                     shard ? position - segment.begin : position);
+                     shard ? position - segment.begin + segment.skipped : position);
 }
 
 }  // namespace ingot

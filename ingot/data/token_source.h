@@ -28,6 +28,8 @@ class TokenSource {
 
   // Appends a segment to the stream. Ids are not checked here but by who reads them (Loader).
   void add(TokenShard shard);
+  // A range of the shard's tokens. REQUIRES: it lies in the shard.
+  void add(TokenShard shard, int64_t begin, int64_t count);
   void add(std::vector<uint16_t> tokens);
   void add(std::vector<uint32_t> tokens);
   void set_documents(DocumentStarts documents) { documents_ = std::move(documents); }
@@ -52,6 +54,9 @@ class TokenSource {
   uint64_t content_hash(int64_t full_tokens = int64_t{1} << 28) const;
   static constexpr int64_t kHashBlocks = 4096;
 
+  // Lets go of the memory that mapped shards took by being read (TokenShard::release).
+  void release() const;
+
   // "FILE, token i" for messages: where token `position` of the stream comes from.
   std::string place(int64_t position) const;
 
@@ -60,9 +65,10 @@ class TokenSource {
     std::variant<TokenShard, std::vector<uint16_t>, std::vector<uint32_t>> owner;
     int64_t begin;  // position of the first token in the stream
     int64_t tokens;
+    int64_t skipped;  // tokens of the owner before the first
   };
   template <typename Owner>
-  void add_segment(Owner owner, int64_t tokens);
+  void add_segment(Owner owner, int64_t tokens, int64_t skipped = 0);
   // The segment that holds token `position`.
   size_t segment_of(int64_t position) const;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ingot/core/error.h"
+#include "ingot/core/output.h"
 #include "ingot/data/corpus.h"
 
 namespace ingot {
@@ -14,6 +15,24 @@ constexpr std::string_view kHeaderlessPrefix = "nanogpt:";
 
 bool names_shard(const std::string& spec) {
   return spec.ends_with(".bin") || spec.starts_with(kHeaderlessPrefix);
+}
+
+// All shards of the specs, which hold at least one token.
+std::vector<TokenShard> open_each(std::span<const std::string> specs) {
+  std::vector<TokenShard> shards;
+  int64_t tokens = 0;
+  for (const std::string& spec : specs) {
+    const bool is_headerless = spec.starts_with(kHeaderlessPrefix);
+    const std::string pattern = is_headerless ? spec.substr(kHeaderlessPrefix.size()) : spec;
+    for (const fs::path& file : expand_paths(std::span(&pattern, 1))) {
+      shards.emplace_back(file, is_headerless ? ShardLayout::kHeaderlessU16 : ShardLayout::kHeader);
+      tokens += shards.back().tokens();
+    }
+  }
+  if (tokens == 0)
+    fail(ErrorKind::kData, "{}: the shards hold no tokens; make them again with `ingot data prepare`",
+         specs.empty() ? "no shard was given" : specs.front());
+  return shards;
 }
 }  // namespace
 
@@ -29,17 +48,35 @@ bool names_shards(std::span<const std::string> specs) {
 
 TokenSource open_shards(std::span<const std::string> specs, std::optional<uint32_t> end_of_text) {
   TokenSource source;
-  for (const std::string& spec : specs) {
-    const bool is_headerless = spec.starts_with(kHeaderlessPrefix);
-    const std::string pattern = is_headerless ? spec.substr(kHeaderlessPrefix.size()) : spec;
-    for (const fs::path& file : expand_paths(std::span(&pattern, 1)))
-      source.add(TokenShard(file, is_headerless ? ShardLayout::kHeaderlessU16 : ShardLayout::kHeader));
-  }
-  if (source.tokens() == 0)
-    fail(ErrorKind::kData, "{}: the shards hold no tokens; make them again with `ingot data prepare`",
-         specs.empty() ? "no shard was given" : specs.front());
+  for (TokenShard& shard : open_each(specs)) source.add(std::move(shard));
   source.set_documents({.end_of_text = end_of_text, .positions = {}});
   return source;
+}
+
+TokenSplit split_shards(std::span<const std::string> specs, std::optional<uint32_t> end_of_text,
+                        double val_fraction) {
+  if (!(val_fraction > 0 && val_fraction < 1))
+    fail(ErrorKind::kUsage, "the validation fraction of token shards must be above 0 and below 1, got {}",
+         val_fraction);
+  std::vector<TokenShard> train = open_each(specs), val = open_each(specs);
+  int64_t total = 0;
+  for (const TokenShard& shard : train) total += shard.tokens();
+  if (total < 2)
+    fail(ErrorKind::kData, "{}: one token cannot be split into training and validation; give more",
+         specs.front());
+  const auto wanted = static_cast<int64_t>(static_cast<double>(total) * (1 - val_fraction));
+  const int64_t cut = std::clamp<int64_t>(wanted, 1, total - 1);
+  TokenSplit parts;
+  int64_t begin = 0;
+  for (size_t i = 0; i < train.size(); ++i) {
+    const int64_t tokens = train[i].tokens(), before = std::clamp<int64_t>(cut - begin, 0, tokens);
+    parts.train.add(std::move(train[i]), 0, before);
+    parts.val.add(std::move(val[i]), before, tokens - before);
+    begin += tokens;
+  }
+  for (TokenSource* part : {&parts.train, &parts.val})
+    part->set_documents({.end_of_text = end_of_text, .positions = {}});
+  return parts;
 }
 
 TokenSummary summarize(const TokenSource& source) {
@@ -59,11 +96,14 @@ TokenSummary summarize(const TokenSource& source) {
 
 StagedFolder::StagedFolder(const fs::path& target) : target_(target) {
   if (!target_.has_filename()) target_ = target_.parent_path();  // "dir/"
+  target_ = follow_links(target_);
   staged_ = target_.string() + fmt::format(".tmp.{}", ::getpid());
   std::error_code error;
   if (fs::exists(target_, error) && !(fs::is_directory(target_, error) && fs::is_empty(target_, error)))
     fail(ErrorKind::kUsage, "{}: exists and is not an empty folder; give a new one", target_.string());
-  fs::remove_all(staged_, error);  // of a process that died with our number
+  const fs::path beside = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
+  for (const fs::path& dead : dead_temporaries(beside))
+    if (dead.stem().stem() == target_.filename()) fs::remove_all(dead, error);
   make_folders(staged_);
 }
 

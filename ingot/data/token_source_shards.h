@@ -21,6 +21,14 @@ bool names_shards(std::span<const std::string> specs);
 // end_of_text present, documents begin at it. kData error for a bad or absent file, or for no tokens at all.
 TokenSource open_shards(std::span<const std::string> specs, std::optional<uint32_t> end_of_text);
 
+// The same stream in two: validation is the last val_fraction of its tokens (at least one on either side).
+// kUsage error unless 0 < val_fraction < 1.
+struct TokenSplit {
+  TokenSource train, val;
+};
+TokenSplit split_shards(std::span<const std::string> specs, std::optional<uint32_t> end_of_text,
+                        double val_fraction);
+
 // What a look at every token of a stream finds.
 struct TokenSummary {
   uint32_t lowest_id = UINT32_MAX, highest_id = 0;

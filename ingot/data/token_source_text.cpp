@@ -9,41 +9,39 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/core/parallel.h"
+#include "ingot/data/corpus_reader.h"
 #include "ingot/data/token_source_shards.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kLongDocumentBytes = size_t{1} << 20;  // from here on encode() fills the threads by itself
-constexpr size_t kBatchBytes = size_t{64} << 20;        // short documents tokenized at a time
 constexpr int64_t kCacheShardTokens = 100'000'000;
 constexpr std::string_view kCacheFormat = "ingot-token-cache-1";
 
-void append_document(const Document& document, const Tokenizer& tokenizer, bool is_separated,
-                     TokenPiece& piece) {
-  piece.document_begins.push_back(static_cast<int64_t>(piece.tokens.size()));
-  if (is_separated && tokenizer.end_of_text()) piece.tokens.push_back(*tokenizer.end_of_text());
-  tokenizer.encode(document.text, piece.tokens);
+void append_piece(const TextPiece& text, const Tokenizer& tokenizer, bool is_separated, TokenPiece& piece) {
+  if (text.begins_document) {
+    piece.document_begins.push_back(static_cast<int64_t>(piece.tokens.size()));
+    if (is_separated && tokenizer.end_of_text()) piece.tokens.push_back(*tokenizer.end_of_text());
+  }
+  tokenizer.encode(text.text, piece.tokens);
 }
 
-// Documents [begin, end) into one piece per thread, cut where the bytes are nearly equal.
-std::vector<TokenPiece> tokenize_short(const Documents& documents, size_t begin, size_t end,
-                                       const Tokenizer& tokenizer) {
+// Short texts into one piece per thread, cut where the bytes are nearly equal.
+std::vector<TokenPiece> tokenize_short(std::span<const TextPiece> texts, const Tokenizer& tokenizer) {
   std::vector<size_t> bytes_before = {0};
-  for (size_t i = begin; i < end; ++i) bytes_before.push_back(bytes_before.back() + documents[i].text.size());
+  for (const TextPiece& text : texts) bytes_before.push_back(bytes_before.back() + text.text.size());
   const auto parts = static_cast<size_t>(num_threads());
   const auto cut = [&](size_t part) {
     const size_t target = bytes_before.back() * part / parts;
-    return begin +
-           static_cast<size_t>(std::lower_bound(bytes_before.begin(), bytes_before.end() - 1, target) -
+    return static_cast<size_t>(std::lower_bound(bytes_before.begin(), bytes_before.end() - 1, target) -
                                bytes_before.begin());
   };
   std::vector<TokenPiece> pieces(parts);
   parallel_for(static_cast<int64_t>(parts), 1, [&](int64_t first, int64_t last) {
     for (auto part = static_cast<size_t>(first); part < static_cast<size_t>(last); ++part)
-      for (size_t i = cut(part); i < (part + 1 == parts ? end : cut(part + 1)); ++i)
-        append_document(documents[i], tokenizer, true, pieces[part]);
+      for (size_t i = cut(part); i < (part + 1 == parts ? texts.size() : cut(part + 1)); ++i)
+        append_piece(texts[i], tokenizer, true, pieces[part]);
   });
   return pieces;
 }
@@ -95,23 +93,32 @@ TokenSource open_cache(const fs::path& folder, const Tokenizer& tokenizer) {
 
 }  // namespace
 
-void tokenize_pieces(const Documents& documents, const Tokenizer& tokenizer,
-                     const std::function<void(TokenPiece)>& take) {
-  const bool is_separated = documents.size() > 1;
-  for (size_t i = 0; i < documents.size();) {
-    if (!is_separated || documents[i].text.size() >= kLongDocumentBytes) {
+void tokenize_batch(const TextBatch& batch, const Tokenizer& tokenizer,
+                    const std::function<void(TokenPiece)>& take) {
+  const std::span<const TextPiece> texts = batch.pieces;
+  for (size_t i = 0; i < texts.size();) {
+    // From kLongDocumentBytes on encode() fills the threads by itself.
+    if (!batch.is_separated || texts[i].text.size() >= kLongDocumentBytes) {
       TokenPiece piece;
-      append_document(documents[i++], tokenizer, is_separated, piece);
+      append_piece(texts[i++], tokenizer, batch.is_separated, piece);
       take(std::move(piece));
       continue;
     }
-    size_t end = i, batch_bytes = 0;
-    while (end < documents.size() && documents[end].text.size() < kLongDocumentBytes &&
-           batch_bytes < kBatchBytes)
-      batch_bytes += documents[end++].text.size();
-    for (TokenPiece& piece : tokenize_short(documents, i, end, tokenizer)) take(std::move(piece));
-    i = end;
+    const size_t begin = i;
+    for (size_t bytes = 0;
+         i < texts.size() && texts[i].text.size() < kLongDocumentBytes && bytes < kBatchBytes;)
+      bytes += texts[i++].text.size();
+    for (TokenPiece& piece : tokenize_short(texts.subspan(begin, i - begin), tokenizer))
+      take(std::move(piece));
   }
+}
+
+void tokenize_pieces(const Documents& documents, const Tokenizer& tokenizer,
+                     const std::function<void(TokenPiece)>& take) {
+  std::vector<TextPiece> texts;
+  texts.reserve(documents.size());
+  for (const Document& document : documents) texts.push_back({document.text, true});
+  tokenize_batch({.is_val = false, .is_separated = documents.size() > 1, .pieces = texts}, tokenizer, take);
 }
 
 TokenSource tokenize(const Documents& documents, const Tokenizer& tokenizer) {

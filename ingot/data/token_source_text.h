@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ingot/data/corpus.h"
+#include "ingot/data/corpus_stream.h"
 #include "ingot/data/token_source.h"
 #include "ingot/data/tokenizer.h"
 
@@ -25,6 +26,9 @@ struct TokenPiece {
 };
 void tokenize_pieces(const Documents& documents, const Tokenizer& tokenizer,
                      const std::function<void(TokenPiece)>& take);
+// The same for the pieces of one part of a streamed corpus.
+void tokenize_batch(const TextBatch& batch, const Tokenizer& tokenizer,
+                    const std::function<void(TokenPiece)>& take);
 
 // The stream in memory, uint16 where the vocabulary allows it, with documents() and text_bytes() set. The
 // tokens are the same for any number of threads.

@@ -27,6 +27,10 @@ class Tokenizer {
   // tokenizer can meet what it has no id for (kData error naming the character and its place).
   virtual void encode(std::string_view text, std::vector<TokenId>& out) const = 0;
 
+  // The first position in [from, text.size()) where the text may be cut into two that are encoded one after
+  // the other with the same ids; text.size() if none is known.
+  virtual size_t find_cut(std::string_view text, size_t /*from*/) const { return text.size(); }
+
   // Appends the bytes of one token; one token may be a part of a UTF-8 character. kData error for an id
   // that has no token.
   virtual void append_bytes(TokenId id, std::string& out) const = 0;

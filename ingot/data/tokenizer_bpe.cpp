@@ -68,6 +68,12 @@ class BpeTokenizer final : public Tokenizer {
     }
   }
 
+  size_t find_cut(std::string_view text, size_t from) const override {
+    // Without merges every byte is a token of its own.
+    if (spec_.merges.empty() && !spec_.takes_whole_pieces) return std::min(from, text.size());
+    return pretokenizer_.find_cut(text, from);
+  }
+
   void append_bytes(TokenId id, std::string& out) const override { vocab_.append_bytes(id, out); }
   int64_t vocab_size() const override { return vocab_.size(); }
   std::optional<TokenId> end_of_text() const override { return vocab_.end_of_text(); }

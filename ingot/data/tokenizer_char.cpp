@@ -2,6 +2,7 @@
 #include <unordered_map>
 
 #include "ingot/core/error.h"
+#include "ingot/data/corpus_reader.h"
 #include "ingot/data/tokenizer_build.h"
 #include "ingot/data/unicode.h"
 #include "ingot/formats/tokenizer_json.h"
@@ -26,6 +27,8 @@ class CharacterTokenizer final : public Tokenizer {
       i += c.length_bytes;
     }
   }
+
+  size_t find_cut(std::string_view text, size_t from) const override { return character_begin(text, from); }
 
   void append_bytes(TokenId id, std::string& out) const override { vocab_.append_bytes(id, out); }
   int64_t vocab_size() const override { return vocab_.size(); }

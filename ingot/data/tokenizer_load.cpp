@@ -71,7 +71,7 @@ std::unique_ptr<Tokenizer> load_gpt2_pair(const fs::path& vocab_path) {
   const std::array names = {"vocab.bpe", "merges.txt"};
   for (const char* name : names) {
     const fs::path merges_path = vocab_path.parent_path() / name;
-    if (!fs::exists(merges_path)) continue;
+    if (!path_exists(merges_path)) continue;
     const MappedFile vocab(vocab_path), merges(merges_path);
     return make_tokenizer(
         read_gpt2_vocab(vocab.text(), vocab_path.string(), merges.text(), merges_path.string()));
@@ -83,7 +83,7 @@ std::unique_ptr<Tokenizer> load_gpt2_pair(const fs::path& vocab_path) {
 // The tokenizer file of a folder.
 fs::path find_in_folder(const fs::path& folder) {
   for (const char* name : {"tokenizer.json", "encoder.json", "vocab.json"})
-    if (fs::exists(folder / name)) return folder / name;
+    if (path_exists(folder / name)) return folder / name;
   std::vector<fs::path> tables;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))

@@ -15,6 +15,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
+constexpr int kMaxDepth = 256;
 constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
 
 std::string pretty(const ordered_json& value) {
@@ -148,6 +149,8 @@ json parse_object(std::string_view text, const std::string& label) {
   std::set<std::string> keys;  // of the outermost object
   std::string twice;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (depth > kMaxDepth)
+      fail(ErrorKind::kData, "{}: is nested deeper than {} levels; give a config.json", label, kMaxDepth);
     if (event == json::parse_event_t::key && depth == 1 && !keys.insert(parsed.get<std::string>()).second)
       twice = parsed.get<std::string>();
     return true;

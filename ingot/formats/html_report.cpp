@@ -18,6 +18,7 @@ main{max-width:52rem;margin:0 auto;padding:2.2rem 1.2rem 3rem}
 h1{font-size:1.75rem;line-height:1.2;margin:0;overflow-wrap:anywhere}
 h2{font-size:1.1rem;margin:2.4rem 0 .8rem}
 .sub{color:var(--soft);margin:.4rem 0 0}
+.notice{border:1px solid #c2410c;border-left-width:.35rem;border-radius:.6rem;padding:.7rem .9rem;margin:1.2rem 0 0;white-space:pre-wrap;overflow-wrap:anywhere}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.7rem;margin:1.6rem 0 0;padding:0}
 .tiles div{background:var(--card);border:1px solid var(--line);border-radius:.6rem;padding:.8rem .9rem}
 .tiles dt{color:var(--soft);font-size:.82rem}
@@ -100,11 +101,14 @@ std::string render_html(const Report& report) {
       escape_markup(report.title), kStyle);
   if (!report.subtitle.empty())
     html += fmt::format("<p class=\"sub\">{}</p>\n", escape_markup(report.subtitle));
+  if (!report.notice.empty())
+    html += fmt::format("<p class=\"notice\" role=\"status\">{}</p>\n", escape_markup(report.notice));
   html += highlights(report.highlights);
   html += section("Curves", curves(report.curves));
   html += section("Samples", samples(report.samples));
   html += section("Summary", table(report.summary));
   html += section("Machine", table(report.machine));
+  html += section("Provenance", table(report.provenance));
   html += section("Try next", preformatted("commands", commands));
   html += section("Configuration", preformatted("config", report.config));
   return html + "</main>\n</body>\n</html>\n";

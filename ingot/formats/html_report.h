@@ -20,12 +20,14 @@ struct ReportSample {
 // Plain text everywhere: any bytes may stand in it. Empty parts are left out.
 struct Report {
   std::string title = {}, subtitle = {};
+  std::string notice = {};                 // at the top: how a run ended that was not completed
   std::vector<ReportRow> highlights = {};  // two to five large figures
   std::vector<LinePlot> curves = {};       // their sizes are set by the report
   std::vector<ReportSample> samples = {};
   std::vector<ReportRow> summary = {};
   std::string config = {};  // the resolved TOML
   std::vector<ReportRow> machine = {};
+  std::vector<ReportRow> provenance = {};
   std::vector<std::string> commands = {};  // to try next
 };
 

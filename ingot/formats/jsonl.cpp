@@ -99,17 +99,22 @@ JsonlReader::JsonlReader(const std::filesystem::path& path, std::string field)
   if (rest_.starts_with("\xef\xbb\xbf")) rest_.remove_prefix(3);
 }
 
-bool JsonlReader::next(std::string& text) {
+bool JsonlReader::next_line(std::string_view& line) {
   while (!rest_.empty()) {
     const size_t end = rest_.find('\n');
-    const std::string_view line = rest_.substr(0, end);
+    line = rest_.substr(0, end);
     rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
     ++line_;
-    if (is_blank(line)) continue;
-    text = parse_jsonl_line(line, field_, file_.path().native(), line_);
-    return true;
+    if (!is_blank(line)) return true;
   }
   return false;
+}
+
+bool JsonlReader::next(std::string& text) {
+  std::string_view line;
+  if (!next_line(line)) return false;
+  text = parse_jsonl_line(line, field_, file_.path().native(), line_);
+  return true;
 }
 
 }  // namespace ingot

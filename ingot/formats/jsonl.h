@@ -26,6 +26,9 @@ class JsonlReader {
 
   // Puts the next document into `text`; false at the end. Blank lines are passed over.
   bool next(std::string& text);
+  // The next line that is not blank, not yet parsed: a view of the mapped file, without its newline.
+  bool next_line(std::string_view& line);
+  const std::filesystem::path& path() const { return file_.path(); }
   // Number of the line that was read last, from 1.
   int64_t line() const { return line_; }
 

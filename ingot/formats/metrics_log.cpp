@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "ingot/core/error.h"
@@ -131,10 +132,19 @@ std::optional<double> MetricsRow::number(std::string_view key) const {
 }
 
 std::vector<MetricsRow> read_metrics(const fs::path& path) {
+  return read_metrics_tail(path, std::numeric_limits<size_t>::max());
+}
+
+std::vector<MetricsRow> read_metrics_tail(const fs::path& path, size_t tail_bytes) {
   std::vector<MetricsRow> rows;
-  if (!fs::exists(path)) return rows;
+  if (!path_exists(path)) return rows;
   const MappedFile file(path);
-  for_each_line(file.text(), [&](std::string_view line) {
+  std::string_view text = file.text();
+  if (text.size() > tail_bytes) {
+    text.remove_prefix(text.size() - tail_bytes - 1);
+    text = text.substr(std::min(text.find('\n'), text.size() - 1) + 1);  // the rest of a line
+  }
+  for_each_line(text, [&](std::string_view line) {
     const std::optional<ordered_json> object = parse_line(line);
     if (!object) return;
     MetricsRow& row = rows.emplace_back();

@@ -59,6 +59,8 @@ struct MetricsRow {
 // Every line that is a JSON object, in file order; torn, empty and foreign lines are passed over. An absent
 // file has no lines. kData error if the path is no readable file.
 std::vector<MetricsRow> read_metrics(const std::filesystem::path& path);
+// The same of the lines that lie wholly in the last `tail_bytes` of the file: its end, however long it is.
+std::vector<MetricsRow> read_metrics_tail(const std::filesystem::path& path, size_t tail_bytes);
 
 // Points (x, y) of the rows that have both keys: what a curve of the report is drawn from.
 struct MetricsCurve {

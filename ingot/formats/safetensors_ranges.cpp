@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "ingot/core/error.h"
+#include "ingot/core/finite.h"
 #include "ingot/formats/xxh3.h"
 
 namespace ingot {
@@ -45,12 +46,12 @@ uint64_t element_sum(int64_t first, std::span<const std::byte> bytes, size_t ele
 }  // namespace
 
 SafetensorsRanges::SafetensorsRanges(std::filesystem::path path, std::span<const SafetensorsSource> tensors)
-    : path_(std::move(path)), layout_(safetensors_layout(tensors)) {
+    : path_(std::move(path)), file_name_(path_.filename().string()), layout_(safetensors_layout(tensors)) {
   for (size_t t = 0; t < tensors.size(); ++t) {
     const SafetensorsSource& tensor = tensors[t];
     const int64_t elements =
         std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1}, std::multiplies<>());
-    tensors_.push_back({tensor.name, layout_.offsets[t], elements, size_bytes(tensor.dtype)});
+    tensors_.push_back({tensor.name, tensor.dtype, layout_.offsets[t], elements, size_bytes(tensor.dtype)});
   }
   sums_.resize(tensors_.size());
 }
@@ -70,6 +71,7 @@ void SafetensorsRanges::write(size_t tensor, int64_t element, std::span<const st
   INGOT_CHECK(element >= 0 && element + n <= place.elements,
               "SafetensorsRanges: {} has {} elements, [{}, {}) was given", place.name, place.elements,
               element, element + n);
+  require_finite(file_name_, place.name, place.dtype, element, bytes);
   sums_[tensor] += element_sum(element, bytes, place.element_bytes);
   file_->write(place.offset + static_cast<uint64_t>(element) * place.element_bytes, bytes);
 }

@@ -25,7 +25,8 @@ class SafetensorsRanges {
 
   void create() const;  // kDisk error where there is no space
   void open();
-  // Elements from `element` on of a tensor, by its place in the constructor's list. REQUIRES: they lie in it.
+  // Elements from `element` on of a tensor, by its place in the constructor's list. kNumerics error naming
+  // the tensor and the element for a number that is not finite. REQUIRES: they lie in it.
   void write(size_t tensor, int64_t element, std::span<const std::byte> bytes);
   // Flushes to the disk. The sums, one per tensor.
   const std::vector<uint64_t>& close();
@@ -39,6 +40,7 @@ class SafetensorsRanges {
  private:
   struct Place {
     std::string name;
+    DType dtype = DType::f32;
     uint64_t offset = 0;  // in the file
     int64_t elements = 0;
     size_t element_bytes = 0;
@@ -47,6 +49,7 @@ class SafetensorsRanges {
   };
 
   std::filesystem::path path_;
+  std::string file_name_;
   SafetensorsLayout layout_;
   std::vector<Place> tensors_;
   std::vector<uint64_t> sums_;

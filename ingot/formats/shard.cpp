@@ -1,12 +1,10 @@
 #include "ingot/formats/shard.h"
 
-#include <fcntl.h>
-#include <unistd.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <string>
 
@@ -110,11 +108,16 @@ void TokenShard::read(int64_t begin, std::span<uint32_t> out) const {
   info_.dtype == DType::u16 ? widen<uint16_t>(data(), begin, out) : widen<uint32_t>(data(), begin, out);
 }
 
-ShardWriter::ShardWriter(const std::filesystem::path& path, DType dtype)
-    : path_(path), temporary_(path.string() + fmt::format(".tmp.{}", ::getpid())), dtype_(dtype) {
+void TokenShard::release() const {
+  // The mapping is private and only read, so nothing is lost.
+  if (!file_.bytes().empty())
+    ::madvise(const_cast<std::byte*>(file_.bytes().data()), file_.bytes().size(), MADV_DONTNEED);
+}
+
+ShardWriter::ShardWriter(const std::filesystem::path& path, DType dtype) : path_(path), dtype_(dtype) {
   INGOT_CHECK(dtype == DType::u16 || dtype == DType::u32, "ShardWriter: dtype must be u16 or u32, got {}",
               name(dtype));
-  file_ = std::make_unique<OutputFile>(temporary_);
+  file_ = std::make_unique<ReplacedFile>(path);
   buffer_.reserve(kBufferBytes);
   buffer_.resize(kShardHeaderBytes);  // zeros until commit()
 }
@@ -147,27 +150,13 @@ void ShardWriter::flush() {
 void ShardWriter::commit() {
   INGOT_CHECK(file_ != nullptr, "ShardWriter::commit: {} is already committed", path_.string());
   flush();
-  file_->close();
-  file_.reset();
   std::array<int32_t, kShardHeaderBytes / 4> header{};
   header[0] = dtype_ == DType::u16 ? kMagicU16 : kMagicU32;
   header[1] = dtype_ == DType::u16 ? kVersionU16 : kVersionU32;
   header[2] = static_cast<int32_t>(tokens_);
-  const int fd = ::open(temporary_.c_str(), O_WRONLY | O_CLOEXEC);
-  bool is_done =
-      fd >= 0 && ::pwrite(fd, header.data(), sizeof header, 0) == ssize_t{sizeof header} && ::fsync(fd) == 0;
-  int error = errno;
-  if (fd >= 0) ::close(fd);
-  if (is_done) {
-    is_done = ::rename(temporary_.c_str(), path_.c_str()) == 0;
-    error = errno;
-  }
-  if (!is_done) {
-    ::unlink(temporary_.c_str());
-    fail(ErrorKind::kDisk, "{}: cannot be completed: {}; free some space and try again", path_.string(),
-         std::strerror(error));
-  }
-  sync_folder(path_.has_parent_path() ? path_.parent_path() : std::filesystem::path("."));
+  file_->write_at(0, std::as_bytes(std::span(header)));
+  file_->commit();
+  file_.reset();
 }
 
 }  // namespace ingot

@@ -16,6 +16,7 @@
 
 #include "ingot/core/dtype.h"
 #include "ingot/core/file.h"
+#include "ingot/core/output.h"
 
 namespace ingot {
 
@@ -52,15 +53,16 @@ class TokenShard {
   const std::byte* data() const { return file_.bytes().data() + info_.offset_bytes; }
   // out[i] = token begin + i. REQUIRES: [begin, begin + out.size()) lies in [0, tokens()).
   void read(int64_t begin, std::span<uint32_t> out) const;
+  // Lets go of the memory that reading took; the next read takes it from the file again. Thread-safe.
+  void release() const;
 
  private:
   MappedFile file_;
   ShardInfo info_;
 };
 
-// Writes one shard with a header. The tokens go to a temporary file beside `path`; commit() writes the
-// header, flushes to the disk and renames, so that `path` is either absent (or as before) or whole. Without
-// commit() the temporary file is removed. kDisk errors name the file.
+// Writes one shard with a header, by a ReplacedFile (core/output.h): `path` is either absent (or as before)
+// or whole, and becomes whole with commit(). kDisk errors name the file.
 class ShardWriter {
  public:
   // dtype: u16 or u32.
@@ -75,9 +77,9 @@ class ShardWriter {
  private:
   void flush();
 
-  std::filesystem::path path_, temporary_;
+  std::filesystem::path path_;
   DType dtype_;
-  std::unique_ptr<OutputFile> file_;
+  std::unique_ptr<ReplacedFile> file_;
   std::vector<std::byte> buffer_;
   int64_t tokens_ = 0;
 };

@@ -304,21 +304,6 @@ std::vector<double> nice_ticks(double low, double high, int wanted, bool is_log)
   return ticks;
 }
 
-std::vector<double> smoothed(std::span<const double> y, double half_life_points) {
-  const double keep = std::exp2(-1 / std::max(half_life_points, 1e-6));
-  std::vector<double> out;
-  out.reserve(y.size());
-  double sum = 0, weight = 0;
-  for (const double v : y) {
-    if (std::isfinite(v)) {
-      sum = keep * sum + (1 - keep) * v;
-      weight = keep * weight + (1 - keep);
-    }
-    out.push_back(std::isfinite(v) ? sum / weight : v);
-  }
-  return out;
-}
-
 std::string render_svg(const LinePlot& plot) {
   INGOT_CHECK(plot.width_px >= 240 && plot.height_px >= 160, "render_svg: {} x {} px is below 240 x 160",
               plot.width_px, plot.height_px);

@@ -37,9 +37,11 @@ std::string render_svg(const LinePlot& plot);
 // Several charts one below the other, as one picture.
 std::string render_svg_column(std::span<const LinePlot> plots);
 
-// Exponential moving average of half life `half_life_points`, corrected for its start; passes over what is
-// not finite.
-std::vector<double> smoothed(std::span<const double> y, double half_life_points);
+// The moving average over `half_width_points` on either side, without a lag: a straight line stays as it is
+// up to both ends. Near the beginning, where a loss falls steeply, the window is narrower (a quarter of the
+// points before it, on either side); at the end a line fitted to the last points stands in for the missing
+// half. Values that are not finite stay as they are and enter no average.
+std::vector<double> smoothed(std::span<const double> y, double half_width_points);
 
 // About `wanted` round values (1, 2 or 5 times a power of ten, or all decades and their 2 and 5 on a log
 // axis) in [low, high]. REQUIRES: low < high, both finite; positive on a log axis.

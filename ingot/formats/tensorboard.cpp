@@ -11,16 +11,29 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "ingot/formats/protobuf_wire.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
+using protobuf::kFixed32;
+using protobuf::message;
+using protobuf::put_bytes;
+using protobuf::put_double;
+using protobuf::put_fixed;
+using protobuf::put_key;
+using protobuf::put_number;
+
 // Field numbers of the messages.
 constexpr int kEventTime = 1, kEventStep = 2, kEventVersion = 3, kEventSummary = 5, kEventSession = 7;
 constexpr int kSummaryValue = 1, kValueTag = 1, kValueNumber = 2, kValueTensor = 8, kValueMetadata = 9;
 constexpr int kTensorType = 1, kTensorShape = 2, kTensorStrings = 8;
-constexpr uint64_t kTypeString = 7, kSessionStart = 1;
+constexpr uint64_t kTypeFloat = 1, kTypeString = 7, kSessionStart = 1, kEndedWell = 1;
+// These follow tensorboard/plugins/hparams/plugin_data.proto and google.protobuf.Value.
+constexpr int kHparamsStart = 3, kHparamsEnd = 4, kStartHparams = 1, kStartTime = 5, kEndStatus = 1,
+              kEndTime = 2;
+constexpr int kMapKey = 1, kMapValue = 2, kNumberValue = 2, kStringValue = 3, kBoolValue = 4;
 
 constexpr std::array<uint32_t, 256> make_crc_table() {
   std::array<uint32_t, 256> table{};
@@ -39,44 +52,11 @@ uint32_t masked_crc(std::string_view bytes) {
   return std::rotr(~crc, 15) + 0xa282ead8u;
 }
 
-// An unsigned number, lowest byte first.
-template <typename T>
-void put_fixed(std::string& out, T value) {
-  for (size_t i = 0; i < sizeof value; ++i) out += static_cast<char>(value >> (8 * i) & 0xff);
-}
-
-void put_varint(std::string& out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
-  out += static_cast<char>(value);
-}
-
-enum WireType : uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
-
-void put_key(std::string& out, int field, WireType type) {
-  put_varint(out, static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(type));
-}
-void put_number(std::string& out, int field, uint64_t value) {
-  put_key(out, field, kVarint);
-  put_varint(out, value);
-}
-void put_bytes(std::string& out, int field, std::string_view bytes) {
-  put_key(out, field, kBytes);
-  put_varint(out, bytes.size());
-  out += bytes;
-}
-
 std::string event_at(int64_t step, double time_s) {
   std::string event;
-  put_key(event, kEventTime, kFixed64);
-  put_fixed(event, std::bit_cast<uint64_t>(time_s));
+  put_double(event, kEventTime, time_s);
   put_number(event, kEventStep, static_cast<uint64_t>(step));
   return event;
-}
-
-std::string message(int field, std::string_view body) {
-  std::string out;
-  put_bytes(out, field, body);
-  return out;
 }
 
 }  // namespace
@@ -135,6 +115,44 @@ void TensorboardWriter::text(std::string_view tag, std::string_view text, int64_
   put_bytes(entry, kValueTensor, tensor);
   put_bytes(entry, kValueMetadata, message(1, message(1, "text")));  // plugin_data { plugin_name }
   std::string event = event_at(step, time_s);
+  put_bytes(event, kEventSummary, message(kSummaryValue, entry));
+  add_event(event);
+}
+
+void TensorboardWriter::hparams_start(std::span<const HyperParameter> values, double time_s) {
+  std::string start;
+  for (const auto& [key, value] : values) {
+    std::string held, entry;
+    if (const bool* flag = std::get_if<bool>(&value)) put_number(held, kBoolValue, *flag ? 1 : 0);
+    if (const double* number = std::get_if<double>(&value)) put_double(held, kNumberValue, *number);
+    if (const auto* text = std::get_if<std::string>(&value)) put_bytes(held, kStringValue, *text);
+    put_bytes(entry, kMapKey, key);
+    put_bytes(entry, kMapValue, held);
+    put_bytes(start, kStartHparams, entry);
+  }
+  put_double(start, kStartTime, time_s);
+  add_hparams("_hparams_/session_start_info", message(kHparamsStart, start), time_s);
+}
+
+void TensorboardWriter::hparams_end(double time_s) {
+  std::string end;
+  put_number(end, kEndStatus, kEndedWell);
+  put_double(end, kEndTime, time_s);
+  add_hparams("_hparams_/session_end_info", message(kHparamsEnd, end), time_s);
+}
+
+// The plugin reads the message from the summary's metadata; the tensor beside it has to be there, and is
+// empty.
+void TensorboardWriter::add_hparams(std::string_view tag, std::string_view content, double time_s) {
+  std::string plugin, tensor, entry;
+  put_bytes(plugin, 1, "hparams");
+  put_bytes(plugin, 2, content);
+  put_number(tensor, kTensorType, kTypeFloat);
+  put_bytes(tensor, kTensorShape, "");
+  put_bytes(entry, kValueTag, tag);
+  put_bytes(entry, kValueTensor, tensor);
+  put_bytes(entry, kValueMetadata, message(1, plugin));
+  std::string event = event_at(0, time_s);
   put_bytes(event, kEventSummary, message(kSummaryValue, entry));
   add_event(event);
 }

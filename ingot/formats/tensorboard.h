@@ -5,10 +5,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 
 namespace ingot {
+
+using HyperParameter = std::pair<std::string, std::variant<bool, double, std::string>>;  // name and value
 
 // One event file being appended to. Times are seconds since 1970. One thread.
 class TensorboardWriter {
@@ -29,11 +34,17 @@ class TensorboardWriter {
   // caller.
   void text(std::string_view tag, std::string_view text, int64_t step, double time_s);
 
+  // The run's row of the HPARAMS page: its values, which must be UTF-8, and that it was completed.
+  // TensorBoard takes the first of each that a folder holds.
+  void hparams_start(std::span<const HyperParameter> values, double time_s);
+  void hparams_end(double time_s);
+
   // Hands what was added to the operating system; kDisk error naming the path if that fails.
   void flush();
 
  private:
   void add_event(std::string_view event);
+  void add_hparams(std::string_view tag, std::string_view content, double time_s);
 
   std::filesystem::path path_;
   int fd_ = -1;

@@ -68,6 +68,8 @@ void HeadConfig::validate() const {
   require(fp8_x_scale > 0, "fp8_x_scale", "be above 0", fp8_x_scale);
   require(fp8_w_scale > 0, "fp8_w_scale", "be above 0", fp8_w_scale);
   require(raw_ce_limit > 0, "raw_ce_limit", "be above 0", raw_ce_limit);
+  require(raw_ce_bias_limit >= 0, "raw_ce_bias_limit", "not be negative (0 derives it from the formats)",
+          raw_ce_bias_limit);
 }
 
 LossHead::LossHead(const ModelConfig& model, const HeadConfig& config, DType compute, int weight,

@@ -30,6 +30,7 @@ struct HeadConfig {
   int64_t raw_ce_every = 10;                 // steps between checks of the loss; 0: never
   int64_t raw_ce_tokens = 64;                // of the step's first micro-batch
   double raw_ce_limit = 0.1;                 // allowed difference, relative to the loss or, below 1, absolute
+  double raw_ce_bias_limit = 0;              // the same of several checks in a row; 0: what rounding explains
 
   // Throws a kUsage error that names the key, the rule and the value.
   void validate() const;
@@ -41,6 +42,10 @@ struct RawLoss {
   double objective = 0;  // with z-loss and label smoothing, as trained
   double trained = 0;    // what the training path gave for the same tokens
   int64_t tokens = 0;    // counted; 0: nothing was computed
+  // For other tokens: the objective by a forward pass in f32 throughout, and what the training path gave for
+  // them.
+  double forward_objective = 0, forward_trained = 0;
+  int64_t forward_tokens = 0;  // counted; 0: nothing was computed
 };
 
 // Row i of sums (n, kLossTotalsBytes), as loss_sums takes it.

@@ -104,10 +104,10 @@ size_t params_bytes(const ParamList& list, DType compute, Masters masters) {
 }  // namespace
 
 ResidentStore::ResidentStore(const ParamList& list, DType compute, bool has_grads, Masters masters,
-                             Device device)
+                             Device device, Backing backing)
     : TrainingStore(list, masters),
-      params_("parameters", params_bytes(list, compute, masters), memory_of(device)),
-      grads_("gradients", has_grads ? flat_bytes(list, DType::f32) : 0, memory_of(device)) {
+      params_("parameters", params_bytes(list, compute, masters), memory_of(device), backing),
+      grads_("gradients", has_grads ? flat_bytes(list, DType::f32) : 0, memory_of(device), backing) {
   INGOT_CHECK(masters == Masters::kF32 || (compute == DType::bf16 && has_grads),
               "ResidentStore: weights without f32 masters need bf16 and gradients");
   for (int u = 0; u < list.units(); ++u) {

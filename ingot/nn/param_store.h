@@ -182,7 +182,7 @@ class ResidentStore : public TrainingStore {
   // without_grads: for evaluation and generation only.
   // REQUIRES: masters other than kF32 with a bf16 compute dtype and gradients.
   ResidentStore(const ParamList& list, DType compute, bool has_grads = true, Masters masters = Masters::kF32,
-                Device device = Device::kCpu);
+                Device device = Device::kCpu, Backing backing = Backing::kMemory);
 
   const UnitBuffers& get(int unit) override { return units_[static_cast<size_t>(unit)]; }
   std::vector<ParamPiece> pieces() override;  // whole parameters

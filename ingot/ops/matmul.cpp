@@ -2,6 +2,7 @@
 
 #include "ingot/core/cuda_device.h"
 #include "ingot/ops/matmul_engines.h"
+#include "ingot/ops/matmul_signals.h"
 
 namespace ingot {
 namespace {
@@ -81,6 +82,14 @@ void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm
     if (p.K > 0 && p.out != DType::f16 && onednn::is_fast(p.in)) return onednn::matmul(p, stream);
   }
   portable::matmul(p, stream);
+}
+
+bool products_move_stack_pointer() {
+#ifdef INGOT_WITH_ONEDNN
+  return onednn::moves_stack_pointer();
+#else
+  return false;
+#endif
 }
 
 const char* matmul_engine(DType dtype, Device device) {

@@ -59,6 +59,8 @@ namespace onednn {
 bool is_fast(DType in);
 void matmul(const MatmulProblem& p, Stream& stream);
 const char* version();
+// True if the library's f32 products use the stack pointer as an address in the heap (core/signal_stack.h).
+bool moves_stack_pointer();
 }  // namespace onednn
 
 namespace cuda {

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "ingot/core/signal_stack.h"
 #include "ingot/ops/matmul_engines.h"
 
 #ifdef INGOT_WITH_ONEDNN_BF16_GEMM
@@ -86,14 +87,25 @@ void run_primitive(const MatmulProblem& p, Stream& stream) {
   cache.stream.wait();
 }
 
+// What oneDNN says of a product that it did not make.
+[[noreturn]] void refuse(const MatmulProblem& p, dnnl_status_t status, const char* what) {
+  if (status == dnnl_out_of_memory)
+    fail(ErrorKind::kMemory,
+         "out of memory: oneDNN has no room to work in for a product of {}x{}x{} {}; lower train.batch_size, "
+         "model.context or model.width",
+         p.M, p.N, p.K, name(p.in));
+  fail(ErrorKind::kInternal, "oneDNN product {}x{}x{} {} failed with status {}: {}", p.M, p.N, p.K,
+       name(p.in), static_cast<int>(status), what);
+}
+
 void run_sgemm(const MatmulProblem& p) {
+  if (moves_stack_pointer()) use_signal_stacks_in_pool();
   const char transpose_a = p.form == MatmulForm::kTN ? 'T' : 'N';
   const char transpose_b = p.form == MatmulForm::kNT ? 'T' : 'N';
   const dnnl_status_t status = dnnl_sgemm(
       transpose_a, transpose_b, p.M, p.N, p.K, p.alpha, static_cast<const float*>(p.a), p.lda,
       static_cast<const float*>(p.b), p.ldb, p.accumulate ? 1.0f : 0.0f, static_cast<float*>(p.c), p.ldc);
-  INGOT_CHECK(status == dnnl_success, "dnnl_sgemm {}x{}x{} failed with status {}", p.M, p.N, p.K,
-              static_cast<int>(status));
+  if (status != dnnl_success) refuse(p, status, "dnnl_sgemm");
 }
 
 bool run_bf16_gemm([[maybe_unused]] const MatmulProblem& p) {
@@ -101,10 +113,11 @@ bool run_bf16_gemm([[maybe_unused]] const MatmulProblem& p) {
   if (p.out != DType::f32) return false;
   const char transpose_a = p.form == MatmulForm::kTN ? 'T' : 'N';
   const char transpose_b = p.form == MatmulForm::kNT ? 'T' : 'N';
-  return dnnl_gemm_bf16bf16f32(transpose_a, transpose_b, p.M, p.N, p.K, p.alpha,
-                               static_cast<const uint16_t*>(p.a), p.lda, static_cast<const uint16_t*>(p.b),
-                               p.ldb, p.accumulate ? 1.0f : 0.0f, static_cast<float*>(p.c),
-                               p.ldc) == dnnl_success;
+  const dnnl_status_t status = dnnl_gemm_bf16bf16f32(
+      transpose_a, transpose_b, p.M, p.N, p.K, p.alpha, static_cast<const uint16_t*>(p.a), p.lda,
+      static_cast<const uint16_t*>(p.b), p.ldb, p.accumulate ? 1.0f : 0.0f, static_cast<float*>(p.c), p.ldc);
+  if (status == dnnl_out_of_memory) refuse(p, status, "dnnl_gemm_bf16bf16f32");
+  return status == dnnl_success;  // otherwise the primitive does it
 #else
   return false;
 #endif
@@ -123,8 +136,21 @@ void matmul(const MatmulProblem& p, Stream& stream) {
   try {
     run_primitive(p, stream);
   } catch (const dnnl::error& error) {
-    fail(ErrorKind::kInternal, "oneDNN matmul {}x{}x{} {}: {}", p.M, p.N, p.K, name(p.in), error.what());
+    refuse(p, error.status, error.what());
   }
+}
+
+// uxlfoundation/oneDNN#4855 mends the AVX2 and the AVX-512 kernel; 3.11.2 has it.
+bool moves_stack_pointer() {
+#ifdef __x86_64__
+  static const bool is_old = [] {
+    const dnnl_version_t* v = dnnl_version();
+    return std::tuple(v->major, v->minor, v->patch) < std::tuple(3, 11, 2);
+  }();
+  return is_old && __builtin_cpu_supports("avx");
+#else
+  return false;
+#endif
 }
 
 const char* version() {

@@ -145,35 +145,39 @@ size_t Optimizer::scratch_bytes() const {
   return numbers + most;
 }
 
-Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params, SharedUpdate* share)
+Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params, SharedUpdate* share,
+                     Backing backing)
     : ema_(config.ema),
       groups_(make_groups(config)),
       members_(make_members(config, std::move(params))),
       share_(plan_matrices(share)),
       number_counts_(count_numbers()),
       arena_("optimizer", arena_bytes(),
-             memory_of(members_.empty() ? Device::kCpu : members_.front().memory.param.w.device)),
-      scratch_("optimizer scratch", scratch_bytes()) {
+             memory_of(members_.empty() ? Device::kCpu : members_.front().memory.param.w.device), backing),
+      scratch_("optimizer scratch", scratch_bytes(), Memory::kHost, backing) {
   for (size_t i = 0; i < members_.size(); ++i) {
     add_states(i);
-    Member& member = members_[i];
-    const OptimParam& param = member.memory.param;
-    const bool is_free = !member.needs.is_whole && !member.needs.is_matrix;
-    const int64_t n = param.elements();
-    member.block_begin = blocks_.size();
-    for (int64_t k = 0; k < n; k += kBlockElements) {
-      if (is_free) free_blocks_.push_back(blocks_.size());
-      all_blocks_.push_back(blocks_.size());
-      blocks_.push_back({i, {k, std::min(k + kBlockElements, n)}});
-    }
-    member.block_end = blocks_.size();
-    stats_.push_back({.name = param.name});
+    if (backing == Backing::kMemory) make_blocks(i);
+    stats_.push_back({.name = members_[i].memory.param.name});
   }
   squares_.resize(blocks_.size());
   totals_.resize(blocks_.size());
   steps_.resize(members_.size());
   prepared_.resize(members_.size());
-  if (is_on_device()) plan_on_device();
+  if (is_on_device()) plan_on_device(backing);
+}
+
+void Optimizer::make_blocks(size_t i) {
+  Member& member = members_[i];
+  const bool is_free = !member.needs.is_whole && !member.needs.is_matrix;
+  const int64_t n = member.memory.param.elements();
+  member.block_begin = blocks_.size();
+  for (int64_t k = 0; k < n; k += kBlockElements) {
+    if (is_free) free_blocks_.push_back(blocks_.size());
+    all_blocks_.push_back(blocks_.size());
+    blocks_.push_back({i, {k, std::min(k + kBlockElements, n)}});
+  }
+  member.block_end = blocks_.size();
 }
 
 void Optimizer::add_states(size_t i) {

@@ -38,7 +38,7 @@ struct MomentumRamp {
 struct ParamStats {
   std::string name = {};
   double weight_norm = 0;        // |w| before the update
-  double grad_norm = 0;          // |g * grad_scale|
+  double grad_norm = 0;          // |g * grad_scale|, so after clipping
   double update_norm = 0;        // |change of w|
   double update_dot_weight = 0;  // <change of w, w before it>
 };
@@ -50,8 +50,9 @@ class Optimizer : private MatrixWork {
   // The parameters' memory is borrowed; the state lies on the same device. kUsage error for a group that fits
   // no parameter, or a rule that cannot take a parameter (Muon a vector).
   // share (borrowed): with whom updates are made; absent: alone. Where there are several ranks, all of them
-  // call this and step together.
-  Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params, SharedUpdate* share = nullptr);
+  // call this and step together. backing: kAddresses for an optimizer that never steps (Stream::backing).
+  Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params, SharedUpdate* share = nullptr,
+            Backing backing = Backing::kMemory);
 
   // Of the groups that StepInputs::momentum drives, the first's; zero where no rule has a momentum.
   static MomentumRamp configured_momentum(const OptimizerConfig& config);
@@ -141,6 +142,7 @@ class Optimizer : private MatrixWork {
   RuleStep step_of(const Member& member, const StepInputs& inputs, float grad_scale) const;
   void begin_step(const StepInputs& inputs, float grad_scale);
   void add_states(size_t param);
+  void make_blocks(size_t param);
   void update_blocks(std::span<const size_t> blocks);
   void update_param(size_t param);
   std::array<std::array<int64_t, 2>, 2> count_numbers() const;
@@ -149,7 +151,7 @@ class Optimizer : private MatrixWork {
   void finish_step(bool wants_stats);
   // On a CUDA device (optim/optimizer_device.cpp):
   bool is_on_device() const { return arena_.memory() == Memory::kDevice; }
-  void plan_on_device();
+  void plan_on_device(Backing backing);
   double norm_on_device(Stream& stream);
   void update_on_device(bool wants_stats, Stream& stream);
 

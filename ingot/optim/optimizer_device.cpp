@@ -20,7 +20,7 @@ constexpr int64_t kTotals = 4;  // numbers in a row
 }  // namespace
 
 // Runs twice: on measuring arenas, then on those of that size.
-void Optimizer::plan_on_device() {
+void Optimizer::plan_on_device([[maybe_unused]] Backing backing) {
   if constexpr (kHasCuda) {
     const auto count = static_cast<int64_t>(members_.size());
     int64_t rows = 0;
@@ -47,9 +47,10 @@ void Optimizer::plan_on_device() {
                   .scratch = Arena("optimizer scratch", Memory::kDevice)};
     lay_out(plan);
     on_device_.emplace(
-        OnDevice{.memory = Arena(plan.memory.name(), plan.memory.peak_bytes(), Memory::kDevice),
-                 .pinned = Arena(plan.pinned.name(), plan.pinned.peak_bytes(), Memory::kPinned),
-                 .scratch = Arena(plan.scratch.name(), scratch_bytes, Memory::kDevice)});
+        OnDevice{.memory = Arena(plan.memory.name(), plan.memory.peak_bytes(), Memory::kDevice, backing),
+                 .pinned = Arena(plan.pinned.name(), plan.pinned.peak_bytes(), Memory::kPinned, backing),
+                 .scratch = Arena(plan.scratch.name(), scratch_bytes, Memory::kDevice, backing)});
+    if (backing == Backing::kAddresses) return;
     lay_out(*on_device_);
     on_device_->first_row = std::move(first_row);
     auto* range = reinterpret_cast<cuda::SquareRange*>(on_device_->host_ranges.as<uint8_t>());

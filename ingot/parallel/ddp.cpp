@@ -62,7 +62,7 @@ DdpStore::DdpStore(ResidentStore& store, Communicator& group, const DdpConfig& c
       store_(store),
       group_(group),
       stream_(stream),
-      arena_("ddp payload", arena_bytes(store, config), memory_of(stream.device)) {
+      arena_("ddp payload", arena_bytes(store, config), memory_of(stream.device), stream.backing) {
   config.validate();
   INGOT_CHECK(!config.has_error_feedback || stream.device == Device::kCpu,
               "DdpStore: error feedback has no kernel on a CUDA device");

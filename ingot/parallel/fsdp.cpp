@@ -64,13 +64,17 @@ FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, Communicator& r
       replicate_(replicate),
       config_(config),
       stream_(stream),
-      shards_("parameters", arena_bytes(sum_of_shards(list, shard.size()), DType::f32, list.units())),
-      grads_("gradients", arena_bytes(sum_of_shards(list, shard.size()), DType::f32, list.units())),
-      vectors_("vectors", config.compute == DType::f32
-                              ? 0
-                              : arena_bytes(sum_of_vectors(list), DType::f32, list.units())),
-      copies_("gathered units", slot_bytes(list, shard.size(), config.compute, !config.keeps_units)),
-      full_grads_("gathered gradients", slot_bytes(list, shard.size(), DType::f32, true)) {
+      shards_("parameters", arena_bytes(sum_of_shards(list, shard.size()), DType::f32, list.units()),
+              Memory::kHost, stream.backing),
+      grads_("gradients", arena_bytes(sum_of_shards(list, shard.size()), DType::f32, list.units()),
+             Memory::kHost, stream.backing),
+      vectors_("vectors",
+               config.compute == DType::f32 ? 0 : arena_bytes(sum_of_vectors(list), DType::f32, list.units()),
+               Memory::kHost, stream.backing),
+      copies_("gathered units", slot_bytes(list, shard.size(), config.compute, !config.keeps_units),
+              Memory::kHost, stream.backing),
+      full_grads_("gathered gradients", slot_bytes(list, shard.size(), DType::f32, true), Memory::kHost,
+                  stream.backing) {
   is_sharded_ = shard.size() > 1;
   cut_units();
   make_slots();

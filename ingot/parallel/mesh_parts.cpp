@@ -64,18 +64,47 @@ void check_layout(const RunConfig& config, int ranks) {
        wanted.ranks(), nearest_layouts(config, ranks));
 }
 
-MeshParts::MeshParts(Communicator& world, Mesh& mesh)
+MeshParts::Groups MeshParts::split_groups(Communicator& world, const Mesh& mesh) {
+  Groups groups;
+  groups.data = world.split(mesh.place.tp_rank, world.rank(), "data");
+  groups.weights = world.split(mesh.place.replica, world.rank(), "weights");
+  groups.update =
+      world.split(mesh.place.stage * mesh.shape.dp_replicate + mesh.place.replica, world.rank(), "update");
+  return groups;
+}
+
+MeshParts::MeshParts(Communicator& world, Mesh& mesh) : MeshParts(world, mesh, split_groups(world, mesh)) {}
+
+MeshParts::MeshParts(Communicator& world, Mesh& mesh, Groups groups)
     : world_(world),
       mesh_(mesh),
-      data_group_(world.split(mesh.place.tp_rank, world.rank(), "data")),
-      weights_group_(world.split(mesh.place.replica, world.rank(), "weights")),
-      update_group_(world.split(mesh.place.stage * mesh.shape.dp_replicate + mesh.place.replica, world.rank(),
-                                "update")),
+      groups_(std::move(groups)),
       all_(world),
-      data_(*data_group_),
-      weights_(*weights_group_) {
+      data_(*groups_.data),
+      weights_(*groups_.weights) {
   if (mesh.tp->size() > 1) tensor_ = std::make_unique<TensorRegion>(*mesh.tp);
 }
+
+TimeLimit& MeshParts::time_limit() {
+  TimeLimit* limit = world_.time_limit();
+  return limit ? *limit : TrainerParts::time_limit();
+}
+
+std::unique_ptr<TrainerParts> MeshParts::planned() const {
+  return std::make_unique<PlannedMeshParts>(mesh_.shape, world_.rank());
+}
+
+PlannedMeshParts::PlannedMeshParts(const MeshShape& shape, int rank)
+    : PlannedMesh(shape, rank), MeshParts(*world, mesh, [&] {
+        const auto [stage, replica, shard, tp_rank] = mesh.place;
+        Groups groups;
+        groups.data = planned_communicator("data", rank / shape.tp, shape.size() / shape.tp);
+        groups.weights =
+            planned_communicator("weights", (stage * shape.dp_shard + shard) * shape.tp + tp_rank,
+                                 shape.size() / shape.dp_replicate);
+        groups.update = planned_communicator("update", shard * shape.tp + tp_rank, shape.dp_shard * shape.tp);
+        return groups;
+      }()) {}
 
 TensorShare MeshParts::tensor_share(const RunConfig& config) {
   const TensorShare share = ingot::tensor_share(*mesh_.tp, config.parallel.splits_tokens);
@@ -90,6 +119,7 @@ TensorShare MeshParts::tensor_share(const RunConfig& config) {
 }
 
 TrainingStore& MeshParts::make_store(const ParamList& list, const RunConfig& config, Stream& stream) {
+  backing_ = stream.backing;
   const bool is_staged = mesh_.pp->size() > 1;
   if (is_staged) {
     plan_ = plan_stages(config);
@@ -108,6 +138,8 @@ TrainingStore& MeshParts::make_store(const ParamList& list, const RunConfig& con
 // By what units cost on rank 0: one plan for all.
 StagePlan MeshParts::plan_stages(const RunConfig& config) {
   const ModelConfig model = config.model.resolved();
+  if (backing_ == Backing::kAddresses)
+    return ingot::plan_stages(model, config.parallel, nominal_unit_costs(model));
   std::vector<double> costs(3);
   if (world_.rank() == 0)
     costs = measure_unit_costs(config, model, share(config.train).batch_size, mesh_.tp->size());
@@ -124,20 +156,21 @@ Stages* MeshParts::make_stages(const Transformer& model, const RunConfig& config
                      .plan = plan_,
                      .recompute = config.activations,
                      .B = data.batch_size,
-                     .T = config.model.context},
+                     .T = config.model.context,
+                     .backing = backing_},
       *mesh_.pp);
   return pipeline_.get();
 }
 
 SharedUpdate* MeshParts::shared_update(const RunConfig& config) {
   const bool is_on_device = config.train.device == Device::kCuda;  // where every replica makes every update
-  if (is_on_device || update_group_->size() * mesh_.replicate->size() == 1) return nullptr;
-  update_ = std::make_unique<MeshUpdate>(*update_group_, *mesh_.replicate, config.parallel.muon_payload);
+  if (is_on_device || groups_.update->size() * mesh_.replicate->size() == 1) return nullptr;
+  update_ = std::make_unique<MeshUpdate>(*groups_.update, *mesh_.replicate, config.parallel.muon_payload);
   return update_.get();
 }
 
 Communicator& MeshParts::gradient_group(Stream& stream) {
-  if (stream.device == Device::kCpu) return *mesh_.dp;
+  if (stream.device == Device::kCpu || stream.backing == Backing::kAddresses) return *mesh_.dp;
   device_dp_ = device_group(*mesh_.dp, stream);
   return *device_dp_;
 }
@@ -152,7 +185,7 @@ TrainingStore& MeshParts::make_parts(const ParamList& list, const RunConfig& con
     return *fsdp_;
   }
   resident_ = std::make_unique<ResidentStore>(list, config.precision.compute, true, config.precision.master,
-                                              config.train.device);
+                                              config.train.device, stream.backing);
   if (mesh_.dp->size() == 1) return *resident_;
   ddp_ =
       std::make_unique<DdpStore>(*resident_, gradient_group(stream),

@@ -36,17 +36,28 @@ class MeshParts : public TrainerParts {
     return DataShare::of(config, mesh_.dp->size(), mesh_.dp->rank());
   }
   Stages* make_stages(const Transformer& model, const RunConfig& config) override;
+  TimeLimit& time_limit() override;
+  std::unique_ptr<TrainerParts> planned() const override;
+
+ protected:
+  // The groups that are neither the world nor an axis of the mesh.
+  struct Groups {
+    std::unique_ptr<Communicator> data;     // replicas, shards and stages
+    std::unique_ptr<Communicator> weights;  // shards, stages and tensor-parallel ranks
+    std::unique_ptr<Communicator> update;   // shards and tensor-parallel ranks of one stage
+  };
+  MeshParts(Communicator& world, Mesh& mesh, Groups groups);
 
  private:
+  static Groups split_groups(Communicator& world, const Mesh& mesh);
   TrainingStore& make_parts(const ParamList& list, const RunConfig& config, Stream& stream);
   StagePlan plan_stages(const RunConfig& config);
   Communicator& gradient_group(Stream& stream);  // the data-parallel ranks, for where gradients lie
 
   Communicator& world_;
   Mesh& mesh_;
-  std::unique_ptr<Communicator> data_group_;     // replicas, shards and stages
-  std::unique_ptr<Communicator> weights_group_;  // shards, stages and tensor-parallel ranks
-  std::unique_ptr<Communicator> update_group_;   // shards and tensor-parallel ranks of one stage
+  Groups groups_;
+  Backing backing_ = Backing::kMemory;  // what new memory is made of
   CommReducer all_, data_, weights_;
   std::unique_ptr<TensorRegion> tensor_;  // with more than one tensor-parallel rank
   StagePlan plan_;                        // with more than one stage
@@ -59,6 +70,22 @@ class MeshParts : public TrainerParts {
   std::unique_ptr<PipelineStore> pipeline_store_;
   std::unique_ptr<Pipeline> pipeline_;
   std::unique_ptr<MeshUpdate> update_;
+};
+
+// What PlannedMeshParts borrow as MeshParts.
+struct PlannedMesh {
+  PlannedMesh(const MeshShape& shape, int rank)
+      : world(planned_communicator("world", rank, shape.size())), mesh(Mesh::planned(shape, rank)) {}
+  std::unique_ptr<Communicator> world;
+  Mesh mesh;
+};
+
+// The parts of one rank of a mesh for a plan of memory, on one process. Where stages or owners of matrices
+// follow from what only ranks together can measure or know, the plan takes nominal costs and this rank's
+// numbers for all.
+class PlannedMeshParts : private PlannedMesh, public MeshParts {
+ public:
+  PlannedMeshParts(const MeshShape& shape, int rank);
 };
 
 }  // namespace ingot

@@ -51,7 +51,7 @@ Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Commu
   list_ = pipeline_schedule(shape, rank_);
   Arena measure("pipeline plan");
   make_memory(measure);
-  arena_ = std::make_unique<Arena>("activations", measure.peak_bytes());
+  arena_ = std::make_unique<Arena>("activations", measure.peak_bytes(), ingot::Memory::kHost, config.backing);
   memory_ = make_memory(*arena_);
   activation_inbox_ = {
       .group = activations_.get(), .from = previous(), .memory = memory_.activation, .pending = {}};

@@ -20,7 +20,8 @@ struct PipelineConfig {
   PipelineShape shape;  // micros: the most of a step
   StagePlan plan;
   RecomputeConfig recompute = {};
-  int64_t B = 1, T = 1;  // of a micro-batch
+  int64_t B = 1, T = 1;                // shape of a micro-batch
+  Backing backing = Backing::kMemory;  // kAddresses: of a pipeline that never runs
 };
 
 class Pipeline : public Stages {

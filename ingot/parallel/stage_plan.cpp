@@ -122,4 +122,14 @@ std::vector<double> measure_unit_costs(const RunConfig& config, const ModelConfi
   return costs;
 }
 
+std::vector<double> nominal_unit_costs(const ModelConfig& model) {
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  const double C = number(model.width), heads = number(model.heads + 2 * model.kv_heads),
+               D = number(model.head_dim), T = number(model.context);
+  const double matrices = model.mlp == MlpKind::kSwiglu ? 3 : 2;
+  const double block = C * D * heads + C * D * number(model.heads) + matrices * C * number(model.ffn) +
+                       T * D * number(model.heads);
+  return {C, block, C * number(model.vocab_padded())};
+}
+
 }  // namespace ingot

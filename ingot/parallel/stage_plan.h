@@ -35,5 +35,7 @@ StagePlan plan_stages(const ModelConfig& model, const ParallelConfig& parallel,
 // the context, on this rank alone, each the median of three. tp: the size of the parts of products that it
 // computes.
 std::vector<double> measure_unit_costs(const RunConfig& config, const ModelConfig& model, int64_t B, int tp);
+// The same in multiply-adds per token, where nothing may be measured.
+std::vector<double> nominal_unit_costs(const ModelConfig& model);
 
 }  // namespace ingot

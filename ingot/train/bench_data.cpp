@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ingot/core/error.h"
-#include "ingot/core/parallel.h"
 #include "ingot/core/philox.h"
+#include "ingot/train/thread_count.h"
 
 namespace ingot::bench {
 
@@ -38,7 +38,7 @@ void require_one_rank(const RunConfig& config) {
 }
 
 RunConfig runnable(RunConfig config) {
-  if (config.train.threads > 0) set_num_threads(static_cast<int>(config.train.threads));
+  use_threads(config.train);
   if (config.model.vocab == 0) config.model.vocab = usual_vocab(config.data);
   return config;
 }

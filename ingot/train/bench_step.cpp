@@ -175,9 +175,12 @@ StepBench bench_step(const RunConfig& given, int64_t steps, bool wants_trace) {
   for (const Trainer::ArenaUse& use : trainer.arenas()) result.arena_bytes.emplace_back(use.name, use.bytes);
   result.peak_rss_bytes = peak_rss_bytes();
   result.products_alone_ms = time_products(step_products(trainer.model(), config), config);
-  result.peak_gflops =
-      measure_product_peak(config.precision.compute, config.train.device, config.precision.allows_tf32);
-  result.mfu = trainer.model().config().flops_per_token() * result.tokens_per_s / (result.peak_gflops * 1e9);
+  ProductPeak peak(config.precision.compute, config.train.device, config.precision.allows_tf32);
+  peak.measure(0.5);
+  const double gflops = trainer.model().config().flops_per_token() * result.tokens_per_s * 1e-9;
+  if (gflops > peak.gflops()) peak.measure(1);
+  result.peak_gflops = peak.gflops();
+  if (gflops <= peak.gflops()) result.mfu = gflops / peak.gflops();
   return result;
 }
 

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "ingot/core/file.h"
-#include "ingot/core/staging.h"
 #include "ingot/train/config_toml.h"
+#include "ingot/train/fp8_history.h"
 #include "ingot/train/hf_weights.h"
+#include "ingot/train/loaded_checks.h"
+#include "ingot/train/memory_check.h"
 #include "ingot/train/rank_tensors.h"
 
 namespace ingot {
@@ -22,80 +22,6 @@ std::vector<Tensor> masters(ParamStore& params) {
   std::vector<Tensor> all;
   for (size_t p = 0; p < params.list().specs().size(); ++p) all.push_back(params.master(static_cast<int>(p)));
   return all;
-}
-
-// All weights readable as f32 for as long as it lives, also when writing them fails.
-class ExpandedMasters {
- public:
-  explicit ExpandedMasters(Trainer& trainer) : trainer_(trainer) {
-    trainer.params().expand_masters(trainer.stream());
-  }
-  ~ExpandedMasters() {
-    if (trainer_.params().masters() != Masters::kF32) trainer_.params().refresh_compute(trainer_.stream());
-  }
-  ExpandedMasters(const ExpandedMasters&) = delete;
-  ExpandedMasters& operator=(const ExpandedMasters&) = delete;
-
- private:
-  Trainer& trainer_;
-};
-
-// The two large files of one rank alone, hashed as they are written.
-std::map<std::string, uint64_t> write_own_tensors(const fs::path& folder, Trainer& trainer) {
-  TrainingStore& params = trainer.params();
-  Staging staging;
-  const auto read = [&](const Tensor& t) { return staging.read(t, trainer.stream()); };
-  std::vector<SafetensorsSource> states = optimizer_tensors(trainer.optimizer());
-  for (size_t k = 0; k < states.size(); ++k)
-    states[k].stream = [&read, &t = trainer.optimizer().states()[k].tensor](const ByteSink& sink) {
-      const Tensor numbers = read(t);
-      sink({static_cast<const std::byte*>(numbers.data), numbers.bytes()});
-    };
-  const auto weights =
-      write_safetensors(folder / "model.safetensors",
-                        hf_sources(trainer.model(), [&](int id) { return read(params.master(id)); }));
-  const auto moments = write_safetensors(folder / "optimizer.safetensors", states);
-  return {{"model.safetensors", weights.xxh3_64}, {"optimizer.safetensors", moments.xxh3_64}};
-}
-
-// The amax history of delayed scaling: one row of `steps` for each tensor.
-std::span<float> fp8_history(Fp8State& fp8, size_t tensor) {
-  const size_t steps = fp8.amaxes().size() / fp8.entries().size();
-  return std::span(fp8.amaxes()).subspan(tensor * steps, steps);
-}
-
-void write_fp8(const fs::path& path, Fp8State& fp8) {
-  if (fp8.amaxes().empty()) return;
-  std::vector<SafetensorsSource> sources;
-  for (size_t t = 0; t < fp8.entries().size(); ++t) {
-    const std::span<float> history = fp8_history(fp8, t);
-    sources.push_back({.name = fp8.entries()[t].name + ".amax",
-                       .dtype = DType::f32,
-                       .shape = {std::ssize(history)},
-                       .bytes = std::as_bytes(history),
-                       .stream = {}});
-  }
-  write_safetensors(path, sources);
-}
-
-void read_fp8(const fs::path& path, Fp8State& fp8) {
-  if (fp8.amaxes().empty()) return;
-  const SafetensorsFile file(path);
-  for (size_t t = 0; t < fp8.entries().size(); ++t) {
-    const std::span<float> history = fp8_history(fp8, t);
-    const std::string name = fp8.entries()[t].name + ".amax";
-    const SafetensorsEntry& entry = file.get(name);
-    if (entry.dtype != DType::f32 || entry.bytes.size() != history.size_bytes())
-      fail(ErrorKind::kData, "{}: tensor {} is {} {}, precision.fp8_amax_history asks for F32 ({})",
-           file.label(), name, entry.dtype_name, entry.shape_text(), history.size());
-    std::memcpy(history.data(), entry.bytes.data(), history.size_bytes());
-  }
-}
-
-void write_text(const fs::path& path, std::string_view text) {
-  OutputFile file(path);
-  file.write(text);
-  file.close();
 }
 
 Json read_json(const fs::path& path) {
@@ -126,11 +52,6 @@ std::vector<T> list_field(const Json& json, const char* key, const fs::path& pat
   }
 }
 
-std::vector<double> scaler_numbers(const LossScaler& scaler) {
-  const LossScaler::State& s = scaler.state();
-  return {s.scale, static_cast<double>(s.good_steps), static_cast<double>(s.tolerated)};
-}
-
 // A run that has no dynamic scale any more leaves them alone.
 void restore_scaler(LossScaler& scaler, const std::vector<double>& numbers, const fs::path& path) {
   if (!scaler.is_dynamic()) return;
@@ -151,8 +72,9 @@ void read_averages(const fs::path& checkpoint, ParamStore& params) {
          "{}: holds no moving average of the weights; leave out --ema, or train with optimizer.ema",
          checkpoint.string());
   };
-  if (!fs::exists(path)) missing();
+  if (!path_exists(path)) missing();
   const SafetensorsFile file(path);
+  check_finite(file, "ema.");
   for (int id = 0; id < static_cast<int>(params.list().specs().size()); ++id) {
     const SafetensorsEntry* entry = file.find("ema." + params.list()[id].name);
     if (!entry) missing();
@@ -166,7 +88,7 @@ void read_averages(const fs::path& checkpoint, ParamStore& params) {
 
 // The checkpoint that a path means.
 fs::path resolve(const fs::path& path, const DamageReport& report) {
-  if (fs::exists(path / "config.json")) return path;
+  if (path_exists(path / "config.json")) return path;
   for (const fs::path& folder : {path / "checkpoints", path}) {
     if (list_checkpoints(folder).empty()) continue;
     if (const auto found = newest_good_checkpoint(folder, report)) return found->path;
@@ -178,66 +100,34 @@ fs::path resolve(const fs::path& path, const DamageReport& report) {
        path.string());
 }
 
+// A checkpoint's config.toml, whose faults are those of a file and not of a command line.
+RunConfig read_run_config(const fs::path& path) {
+  try {
+    ConfigBuilder builder;
+    builder.add_toml(read_file(path), path.string());
+    return builder.build();
+  } catch (const Error& error) {
+    throw Error(error.what(), ErrorKind::kData);
+  }
+}
+
 void verify(const fs::path& path) {
-  if (!fs::exists(path / kManifestName)) return;  // not one of ours
-  const std::vector<ManifestProblem> problems = verify_manifest(path);
+  if (!path_exists(path / kManifestName)) {
+    if (path_exists(path / "trainer.json"))
+      fail(ErrorKind::kData,
+           "{}: {} is missing, which a checkpoint with a trainer.json has: damage could not be found; use "
+           "another "
+           "checkpoint",
+           path.string(), kManifestName);
+    return;  // not one of ours
+  }
+  const std::vector<ManifestProblem> problems = verify_checkpoint(path);
   if (!problems.empty())
     fail(ErrorKind::kData, "{}: {} {}; use another checkpoint", path.string(), problems[0].file,
          problems[0].what);
 }
 
 }  // namespace
-
-fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokenizer& tokenizer,
-                         const std::string& config_text, const TrainerState& state) {
-  const Transformer& model = trainer.model();
-  const uint64_t weights_bytes = static_cast<uint64_t>(model.params().elements()) * 4;
-  uint64_t state_bytes = 0;
-  for (const Optimizer::State& state : trainer.optimizer().states())
-    state_bytes += static_cast<uint64_t>(state.whole.elements()) * size_bytes(state.tensor.dtype);
-  store.require_space(weights_bytes + state_bytes + (4 << 20));
-  const fs::path folder = store.begin(state.step);
-  Reducer& all = trainer.reducers().all;
-  std::string shared_folder = folder.string();
-  all.broadcast(shared_folder, 0);
-  std::map<std::string, uint64_t> hashes;
-  {
-    const ExpandedMasters expanded(trainer);
-    hashes = all.ranks() == 1 ? write_own_tensors(folder, trainer) : write_rank_tensors(folder, trainer);
-  }
-  write_fp8(folder / "fp8.safetensors", trainer.fp8());
-
-  const HfModelConfig hf = to_hf_config(model.config(), tokenizer);
-  write_text(folder / "config.json", hf_config_text(hf));
-  write_text(folder / "generation_config.json", hf_generation_config_text(hf));
-  write_text(folder / "tokenizer.json", tokenizer.to_json());
-  HfTokenizerConfig tokens{
-      .bos_token = {}, .eos_token = {}, .unk_token = {}, .context = model.config().context};
-  if (tokenizer.end_of_text()) tokenizer.append_bytes(*tokenizer.end_of_text(), tokens.eos_token);
-  write_text(folder / "tokenizer_config.json", hf_tokenizer_config_text(tokens));
-  write_text(folder / "config.toml", config_text);
-
-  Json json = {{"step", state.step},
-               {"tokens", state.tokens},
-               {"sample_position", state.sample_position},
-               {"optimizer_t", trainer.optimizer().t()},
-               {"spent_s", state.spent_s},
-               {"data_hash", state.data_hash},
-               {"recent_losses", state.recent_losses},
-               {"excluded_samples", state.excluded_samples}};
-  if (trainer.loss_scaler().is_dynamic()) json["loss_scaler"] = scaler_numbers(trainer.loss_scaler());
-  write_text(folder / "trainer.json", json.dump(1) + "\n");
-  return store.commit({{"tokens", state.tokens}}, hashes);
-}
-
-void help_save_checkpoint(Trainer& trainer) {
-  Reducer& all = trainer.reducers().all;
-  if (all.ranks() == 1) return;
-  std::string folder;
-  all.broadcast(folder, 0);
-  const ExpandedMasters expanded(trainer);
-  write_rank_tensors(folder, trainer);
-}
 
 TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
   const fs::path state_path = path / "trainer.json";
@@ -249,12 +139,14 @@ TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
       .spent_s = field<double>(json, "spent_s", state_path),
       .data_hash = field<uint64_t>(json, "data_hash", state_path),
       .recent_losses = list_field<double>(json, "recent_losses", state_path),
-      .excluded_samples = list_field<std::array<int64_t, 2>>(json, "excluded_samples", state_path)};
+      .excluded_samples = list_field<std::array<int64_t, 2>>(json, "excluded_samples", state_path),
+      .val_hash = {}};
   const SafetensorsFile weights(path / "model.safetensors");
   read_rank_masters(weights, trainer);
   read_rank_states(SafetensorsFile(path / "optimizer.safetensors"), trainer);
   trainer.optimizer().set_t(field<int64_t>(json, "optimizer_t", state_path));
-  read_fp8(path / "fp8.safetensors", trainer.fp8());
+  read_fp8_history(path / "fp8.safetensors", trainer.fp8());
+  if (json.contains("val_hash")) state.val_hash = field<uint64_t>(json, "val_hash", state_path);
   const auto scaler = list_field<double>(json, "loss_scaler", state_path);
   if (!scaler.empty()) restore_scaler(trainer.loss_scaler(), scaler, state_path);
   trainer.params().refresh_compute(trainer.stream());
@@ -270,23 +162,29 @@ LoadedModel load_model(const fs::path& given, const std::string& compute, Loaded
   DType dtype = DType::f32;
   LoadedModel loaded;
   loaded.tokenizer = load_tokenizer(path / "tokenizer.json");
-  if (fs::exists(path / "config.toml")) {
-    ConfigBuilder builder;
-    builder.add_toml(read_file(path / "config.toml"), (path / "config.toml").string());
-    const RunConfig run = builder.build();
+  const bool is_own = path_exists(path / "config.toml");
+  const fs::path config_path = path / (is_own ? "config.toml" : "config.json");
+  if (is_own) {
+    const RunConfig run = read_run_config(config_path);
     config = run.model;
     dtype = run.precision.compute;
     if (config.vocab == 0) config.vocab = loaded.tokenizer->vocab_size();
   } else {
-    config =
-        from_hf_config(parse_hf_config(read_file(path / "config.json"), (path / "config.json").string()));
+    config = from_hf_config(parse_hf_config(read_file(config_path), config_path.string()));
   }
+  const SafetensorsFile file(path / "model.safetensors");
+  check_sizes(config, file, config_path);
   if (compute == "f32") dtype = DType::f32;
   if (compute == "bf16") dtype = DType::bf16;
   if (compute == "f16") dtype = DType::f16;
   loaded.model = std::make_unique<Transformer>(config.resolved(), dtype);
+  check_hf_tensors(file, *loaded.model);
+  check_finite(file);
+  const ResidentStore planned(loaded.model->params(), dtype, false, Masters::kF32, Device::kCpu,
+                              Backing::kAddresses);
+  require_memory(planned.params_arena().capacity_bytes(), "the weights of " + path.string());
   loaded.params = std::make_unique<ResidentStore>(loaded.model->params(), dtype, false);
-  read_hf_tensors(SafetensorsFile(path / "model.safetensors"), *loaded.model, masters(*loaded.params));
+  read_hf_tensors(file, *loaded.model, masters(*loaded.params));
   if (weights == LoadedWeights::kAveraged) read_averages(path, *loaded.params);
   Stream stream;
   loaded.params->refresh_compute(stream);

@@ -6,10 +6,11 @@
 //   optimizer.safetensors   each rule's state as it declares it: m.NAME, v.NAME (n) f32 by our names
 //   fp8.safetensors         NAME.amax (steps) f32, oldest first: the history of delayed scaling, if any
 //   trainer.json            step, tokens, position in the data, samples left out, recent losses,
-//                           optimizer's t, hash of the data; in f16 the loss scale, its good steps and
+//                           optimizer's t, hashes of the data; in f16 the loss scale, its good steps and
 //                           tolerated overflows
 //   config.toml             the run's configuration
-//   MANIFEST.json           sizes and hashes of all of these
+//   MANIFEST.json           sizes and hashes of all of these; "finite": 1, as every number in them is
+//                           finite
 //
 // Nothing in it tells on how many ranks it was saved, or keeps it from being loaded on any other number.
 #pragma once
@@ -18,6 +19,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,12 +40,16 @@ struct TrainerState {
   std::vector<double> recent_losses;  // what the spike detector compares with, oldest first
   // [begin, end) of global samples that are never taken again, rising: what runs were rolled back from.
   std::vector<std::array<int64_t, 2>> excluded_samples;
+  // TokenSource::content_hash of the validation stream; absent in older checkpoints.
+  std::optional<uint64_t> val_hash = {};
 };
 
 // Writes and commits one; returns its path. config_text is kept as config.toml. Rank 0 calls it, and all
 // other ranks call help_save_checkpoint: each writes what it keeps of weights and state into the same files,
 // flushes it, and rank 0 commits when all are done. If a rank ends before that, nothing is committed and
-// older ones stay.
+// older ones stay. If the work of a rank fails, all ranks throw its error, nothing half-written stays, and it
+// may be tried again: kDisk or kData for what the file system refuses, kNumerics naming the tensor and the
+// element for a number that is not finite.
 std::filesystem::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokenizer& tokenizer,
                                       const std::string& config_text, const TrainerState& state);
 

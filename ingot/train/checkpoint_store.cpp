@@ -15,6 +15,8 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "ingot/core/finite.h"
+#include "ingot/formats/safetensors.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
@@ -127,10 +129,35 @@ bool rename_into_place(const fs::path& from, const fs::path& to) {
 
 // "12 is missing" lines of a checkpoint to the report; whether there was none.
 bool is_good(const Checkpoint& checkpoint, const DamageReport& report) {
-  const std::vector<ManifestProblem> problems = verify_manifest(checkpoint.path);
+  const std::vector<ManifestProblem> problems = verify_checkpoint(checkpoint.path);
   for (const ManifestProblem& problem : problems)
     if (report) report(checkpoint.path, fmt::format("{} {}", problem.file, problem.what));
   return problems.empty();
+}
+
+// Whether all numbers of its safetensors files are finite; tells the report of the first that is not.
+bool is_finite(const Checkpoint& checkpoint, const DamageReport& report) {
+  try {
+    for (const fs::directory_entry& entry : fs::directory_iterator(checkpoint.path)) {
+      if (entry.path().extension() != ".safetensors") continue;
+      const SafetensorsFile file(entry.path());
+      for (const SafetensorsEntry& tensor : file.tensors())
+        if (tensor.dtype)
+          require_finite(entry.path().filename().string(), tensor.name, *tensor.dtype, 0, tensor.bytes);
+    }
+    return true;
+  } catch (const Error& error) {
+    if (report) report(checkpoint.path, error.what());
+    return false;
+  }
+}
+
+// As is_finite, where the checkpoint does not say so itself. REQUIRES: is_good.
+bool is_known_finite(const Checkpoint& checkpoint, const DamageReport& report) {
+  const Manifest manifest = read_manifest(checkpoint.path);
+  const auto flag = manifest.metadata.find(std::string(kFiniteFlag));
+  const bool says_so = flag != manifest.metadata.end() && flag->second == ManifestValue(int64_t{1});
+  return says_so || is_finite(checkpoint, report);
 }
 
 std::string with_unit(uint64_t bytes) {
@@ -148,9 +175,35 @@ std::vector<Checkpoint> list_checkpoints(const fs::path& folder) {
   return out;
 }
 
+std::vector<ManifestProblem> verify_checkpoint(const fs::path& checkpoint) {
+  std::vector<ManifestProblem> problems = verify_manifest(checkpoint);
+  if (!problems.empty()) return problems;
+  std::error_code error;
+  const fs::path real = fs::canonical(checkpoint, error);
+  const std::optional<int64_t> named = parse_step_name(real.filename().string());
+  const ManifestMetadata metadata = read_manifest(checkpoint).metadata;
+  const auto saved = metadata.find("step");
+  const int64_t* step = saved == metadata.end() ? nullptr : std::get_if<int64_t>(&saved->second);
+  if (named && step && *step != *named)
+    problems.push_back(
+        {std::string(kManifestName),
+         fmt::format("was saved at step {}, which the folder's name {} contradicts: rename the "
+                     "folder to {}",
+                     *step, step_name(*named), step_name(*step))});
+  return problems;
+}
+
 std::optional<Checkpoint> newest_good_checkpoint(const fs::path& folder, const DamageReport& report) {
   for (const Checkpoint& checkpoint : list_checkpoints(folder))
     if (is_good(checkpoint, report)) return checkpoint;
+  return std::nullopt;
+}
+
+std::optional<Checkpoint> newest_healthy_checkpoint(const fs::path& folder, const DamageReport& report,
+                                                    int64_t before_step) {
+  for (const Checkpoint& checkpoint : list_checkpoints(folder))
+    if (checkpoint.step < before_step && is_good(checkpoint, report) && is_finite(checkpoint, report))
+      return checkpoint;
   return std::nullopt;
 }
 
@@ -210,7 +263,7 @@ void CheckpointStore::abandon() noexcept {
 int CheckpointStore::prune(int keep, const DamageReport& report) {
   const std::vector<Checkpoint> all = list();
   const size_t kept = static_cast<size_t>(std::max(keep, 1));
-  if (all.size() <= kept || !is_good(all.front(), report)) return 0;
+  if (all.size() <= kept || !is_good(all.front(), report) || !is_known_finite(all.front(), report)) return 0;
   for (size_t i = kept; i < all.size(); ++i) {
     const fs::path aside = make_unfinished(folder_, all[i].step);
     if (::rename(all[i].path.c_str(), aside.c_str()) != 0) {

@@ -11,14 +11,20 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ingot/formats/manifest.h"
 
 namespace ingot {
+
+// In the metadata of a manifest: 1 says that whoever wrote the checkpoint found all its numbers finite. Older
+// checkpoints lack it.
+inline constexpr std::string_view kFiniteFlag = "finite";
 
 struct Checkpoint {
   int64_t step = 0;
@@ -32,10 +38,20 @@ using DamageReport = std::function<void(const std::filesystem::path& checkpoint,
 // verified.
 std::vector<Checkpoint> list_checkpoints(const std::filesystem::path& folder);
 
+// What is wrong with a checkpoint's files (verify_manifest), or with its folder's name: one that is called
+// step-N must have been saved at step N.
+std::vector<ManifestProblem> verify_checkpoint(const std::filesystem::path& checkpoint);
+
 // The newest checkpoint whose every byte matches its manifest; newer damaged ones are reported and passed
 // over.
 std::optional<Checkpoint> newest_good_checkpoint(const std::filesystem::path& folder,
                                                  const DamageReport& report);
+
+// The same of a checkpoint whose numbers are all finite too, as read from its safetensors files: one that a
+// training may go on from. Only those of steps below before_step are looked at.
+std::optional<Checkpoint> newest_healthy_checkpoint(
+    const std::filesystem::path& folder, const DamageReport& report,
+    int64_t before_step = std::numeric_limits<int64_t>::max());
 
 class CheckpointStore {
  public:
@@ -67,9 +83,14 @@ class CheckpointStore {
   std::optional<Checkpoint> newest_good(const DamageReport& report) const {
     return newest_good_checkpoint(folder_, report);
   }
+  std::optional<Checkpoint> newest_healthy(const DamageReport& report,
+                                           int64_t before_step = std::numeric_limits<int64_t>::max()) const {
+    return newest_healthy_checkpoint(folder_, report, before_step);
+  }
 
   // Deletes all but the newest `keep` (at least 1) checkpoints, after reading the newest back and finding it
-  // good; otherwise reports the damage and deletes nothing. Returns how many were deleted. A deletion cut
+  // good and all its numbers finite (by its flag, or by looking where it has none); otherwise reports what is
+  // wrong and deletes nothing. Returns how many were deleted. A deletion cut
   // short leaves no half checkpoint: it is renamed to tmp.* first.
   int prune(int keep, const DamageReport& report);
 

@@ -57,6 +57,12 @@ void validate_samples(const SamplesConfig& sample) {
     fail(ErrorKind::kUsage, "sample.top_p must lie in (0, 1], got {}", sample.top_p);
 }
 
+void validate_checkpoints(const CheckpointConfig& checkpoint) {
+  if (!(checkpoint.every_minutes >= 0))
+    fail(ErrorKind::kUsage, "checkpoint.every_minutes must not be negative, got {}; 0 turns it off",
+         checkpoint.every_minutes);
+}
+
 }  // namespace
 
 void RunConfig::validate() const {
@@ -71,6 +77,7 @@ void RunConfig::validate() const {
   guard.validate();
   validate_length(*this);
   validate_samples(sample);
+  validate_checkpoints(checkpoint);
   parallel.validate();
   if (train.device == Device::kCuda) validate_on_cuda(*this);
   if (train.has_graph) validate_graph(*this);

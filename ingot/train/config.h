@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,10 @@ struct TrainConfig {
   int64_t grad_accum = 1;  // micro-batches per step
   std::vector<BatchStage> batch_ramp;  // fewer micro-batches at first
   uint64_t seed = 1337;
-  int64_t log_every = 10;     // steps between lines on the console; metrics.jsonl has every step
-  int64_t stats_every = 100;  // steps between lines about every parameter in params.jsonl; 0: never
-  int64_t threads = 0;        // 0: all cores
+  int64_t log_every = 10;         // steps between lines on the console; metrics.jsonl has every step
+  int64_t stats_every = 100;      // steps between lines about every parameter in params.jsonl; 0: never
+  int64_t threads = 0;            // 0: all cores
+  bool is_overcommitted = false;  // start although the run will not fit into memory
   Device device = Device::kCpu;
   bool has_graph = false;         // on a GPU
   bool is_deterministic = false;  // on a GPU; the CPU always is
@@ -58,13 +60,16 @@ struct PrecisionConfig {
 };
 
 struct EvalConfig {
-  int64_t every = 250;     // steps; 0: only at the end
-  int64_t max_tokens = 0;  // of the validation part per evaluation; 0: all
+  int64_t every = 250;  // steps; 0: only at the end
+  // Validation tokens per evaluation; 0: all; nullopt: as many as take a tenth of the training time at most
+  // (train/eval_tokens.h).
+  std::optional<int64_t> max_tokens = {};
 };
 
 struct CheckpointConfig {
-  int64_t every = 0;  // steps; 0: only at the end
-  int64_t keep = 2;   // newest kept; at least 1
+  int64_t every = 0;          // steps; 0: by time and at the end only
+  double every_minutes = 10;  // since the last one; 0: by steps and at the end only
+  int64_t keep = 2;           // newest kept; at least 1
 };
 
 struct SamplesConfig {

@@ -24,6 +24,11 @@ std::string float_text(double value) {
   return text;
 }
 
+std::string count_hint(const ConfigValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  return text ? did_you_mean(nearest_counts(*text)) : "";
+}
+
 bool is_toml_text(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const auto byte = [&](size_t k) {

@@ -17,6 +17,7 @@
 #include "ingot/core/error.h"
 #include "ingot/train/config_keys.h"
 #include "ingot/train/config_units.h"
+#include "ingot/train/known_names.h"
 #include "ingot/train/nearest.h"
 
 namespace ingot::key_kinds {
@@ -26,6 +27,9 @@ namespace ingot::key_kinds {
                          const std::string& hint = "");
 
 std::string float_text(double value);  // shortest decimal that reads back exactly, never like a whole number
+
+// "; did you mean 7G?" for the text "7B"; "" where there is no telling.
+std::string count_hint(const ConfigValue& value);
 
 // Valid UTF-8 without NUL, as TOML files hold.
 bool is_toml_text(std::string_view text);
@@ -64,7 +68,7 @@ ConfigKey whole(std::string name, int64_t low, int64_t high, std::string doc, Pa
             if (const auto* s = std::get_if<std::string>(&value)) n = parse_count(*s);
             if (const auto* d = std::get_if<double>(&value); d && *d == std::floor(*d) && std::abs(*d) < 9e15)
               n = static_cast<int64_t>(*d);
-            if (!n) refuse(name, rule, value);
+            if (!n) refuse(name, rule, value, count_hint(value));
             if (*n < low || *n > high)
               refuse(name, rule, value,
                      fmt::format("; the nearest valid value is {}", std::clamp(*n, low, high)));
@@ -107,7 +111,7 @@ ConfigKey duration(std::string name, std::string doc, Path... path) {
             member(config, path...) = *x;
           },
           [=](const RunConfig& config) {
-            const double seconds = member(config, path...);
+            const double seconds = plain(member(config, path...));
             return seconds == std::floor(seconds) ? toml_string(duration_text(seconds)) : float_text(seconds);
           }};
 }
@@ -184,7 +188,7 @@ ConfigKey choice(std::string name, std::vector<std::pair<std::string, Value>> va
               member(config, path...) = v;
               return;
             }
-            refuse(name, rule, value, s ? did_you_mean(nearest_names(*s, names)) : "");
+            refuse(name, rule, value, s ? did_you_mean(suggested_values(*s, names)) : "");
           },
           [=](const RunConfig& config) {
             for (const auto& [key, v] : values)
@@ -216,7 +220,8 @@ ConfigKey choices(std::string name, std::vector<std::pair<std::string, Value>> v
             for (const std::string& item : given) {
               const auto found = std::find_if(values.begin(), values.end(),
                                               [&](const auto& entry) { return entry.first == item; });
-              if (found == values.end()) refuse(name, rule, item, did_you_mean(nearest_names(item, names)));
+              if (found == values.end())
+                refuse(name, rule, item, did_you_mean(suggested_values(item, names)));
               chosen.push_back(found->second);
             }
             member(config, path...) = std::move(chosen);

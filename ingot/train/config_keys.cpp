@@ -8,6 +8,7 @@
 
 #include "ingot/train/config_key_kinds.h"
 #include "ingot/train/config_keys_schedule.h"
+#include "ingot/train/known_names.h"
 #include "ingot/train/nearest.h"
 #include "ingot/train/optimizer_keys.h"
 
@@ -20,6 +21,7 @@ using key_kinds::duration;
 using key_kinds::flag;
 using key_kinds::kMany;
 using key_kinds::number;
+using key_kinds::or_auto;
 using key_kinds::text;
 using key_kinds::texts;
 using key_kinds::whole;
@@ -88,8 +90,10 @@ void add_data_keys(std::vector<ConfigKey>& keys) {
   const auto data = &R::data;
   const std::vector<std::pair<std::string, std::string>> orders = {{"random", "random"},
                                                                    {"epochs", "epochs"}};
-  keys.push_back(texts("data.train", "files, folders, globs, .bin shards, .jsonl, or builtin:cpp-headers",
-                       data, &D::train));
+  keys.push_back(texts(
+      "data.train",
+      "files, folders, globs, .jsonl, .bin shards, a prepared folder, builtin:bible, builtin:cpp-headers",
+      data, &D::train));
   keys.push_back(
       texts("data.val", "the same for validation; empty: the last val_fraction of train", data, &D::val));
   keys.push_back(
@@ -130,6 +134,9 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
                        "steps between norms of every parameter in params.jsonl; 0: never", train,
                        &T::stats_every));
   keys.push_back(whole("train.threads", 0, 4096, "0: all cores", train, &T::threads));
+  keys.push_back(flag("train.overcommit",
+                      "start although the memory that the run will take is more than there is", train,
+                      &T::is_overcommitted));
   keys.push_back(choice<Device>("train.device", {{"cpu", Device::kCpu}, {"cuda", Device::kCuda}},
                                 "where the model is trained", train, &T::device));
   keys.push_back(flag("train.graph",
@@ -187,10 +194,19 @@ void add_rhythm_keys(std::vector<ConfigKey>& keys) {
   const auto sample = &R::sample;
   keys.push_back(whole("eval.every", 0, kMany, "steps between evaluations; 0: only at the end", &R::eval,
                        &EvalConfig::every));
-  keys.push_back(whole("eval.max_tokens", 0, kMany, "validation tokens per evaluation; 0: all", &R::eval,
-                       &EvalConfig::max_tokens));
-  keys.push_back(whole("checkpoint.every", 0, kMany, "steps between checkpoints; 0: only at the end",
+  keys.push_back(or_auto(
+      whole("eval.max_tokens", 0, kMany,
+            "validation tokens per evaluation; 0: all; auto: at most a tenth of the training time so far",
+            &R::eval, &EvalConfig::max_tokens),
+      &R::eval, &EvalConfig::max_tokens));
+  keys.push_back(whole("checkpoint.every", 0, kMany,
+                       "steps between checkpoints; 0: by checkpoint.every_minutes and at the end",
                        &R::checkpoint, &CheckpointConfig::every));
+  keys.push_back(
+      number("checkpoint.every_minutes",
+             "minutes after the last checkpoint that another is saved, beside checkpoint.every; 0: off, as "
+             "it is where guard rolls back",
+             &R::checkpoint, &CheckpointConfig::every_minutes));
   keys.push_back(whole("checkpoint.keep", 1, 1 << 20, "newest checkpoints kept", &R::checkpoint,
                        &CheckpointConfig::keep));
   keys.push_back(
@@ -237,19 +253,22 @@ const ConfigKey* find_config_key(std::string_view name) {
 }
 
 std::vector<std::string> nearest_config_keys(std::string_view name) {
+  const size_t dot = name.find('.');
+  const std::string_view leaf = dot == std::string_view::npos ? name : name.substr(dot + 1);
+  if (std::vector<std::string> known = keys_known_as(leaf); !known.empty()) return known;
   std::vector<std::string> names{"preset"};
   for (const ConfigKey& key : config_keys()) names.push_back(key.name);
   std::vector<std::string> nearest = nearest_names(name, names);
-  const size_t dot = name.find('.');
   const std::string_view section = name.substr(0, dot == std::string_view::npos ? 0 : dot);
   std::stable_partition(nearest.begin(), nearest.end(),
                         [&](const std::string& k) { return k.starts_with(section); });
-  if (!nearest.empty()) return nearest;
+  if (!nearest.empty() && edit_distance(name, nearest.front()) == 1) return nearest;
 
-  // The right name in the wrong section, or without one.
-  const std::string_view leaf = dot == std::string_view::npos ? name : name.substr(dot + 1);
+  // The right name in the wrong section, or without one, is likelier than two slips.
+  std::vector<std::string> elsewhere;
   for (const ConfigKey& key : config_keys())
-    if (key.leaf() == leaf) nearest.push_back(key.name);
+    if (key.leaf() == leaf) elsewhere.push_back(key.name);
+  if (!elsewhere.empty()) return elsewhere;
   if (!nearest.empty() || leaf.empty()) return nearest;
   std::vector<std::string> leaves;
   for (const ConfigKey& key : config_keys()) leaves.emplace_back(key.leaf());

@@ -35,8 +35,8 @@ const std::vector<ConfigKey>& config_keys();
 
 const ConfigKey* find_config_key(std::string_view name);  // null: no such key
 
-// The keys an unknown name may stand for, best first: a slip of the pen in the whole name, or the right name
-// in the wrong section.
+// The keys an unknown name may stand for, best first: the key that other trainers call so (known_names.h), a
+// slip of the pen in the whole name, or the right name in the wrong section.
 std::vector<std::string> nearest_config_keys(std::string_view name);
 
 // "text" as a TOML string, quoted and escaped.

@@ -87,6 +87,10 @@ void add_head_keys(std::vector<ConfigKey>& keys) {
       whole("head.raw_ce_tokens", 1, 1 << 20, "tokens whose loss is checked", head, &H::raw_ce_tokens));
   keys.push_back(number("head.raw_ce_limit", "allowed relative difference, beyond which the run stops", head,
                         &H::raw_ce_limit));
+  keys.push_back(
+      number("head.raw_ce_bias_limit",
+             "the same for three checks in a row to one side; 0: what the formats' rounding explains", head,
+             &H::raw_ce_bias_limit));
 }
 
 }  // namespace ingot::key_kinds

@@ -43,8 +43,12 @@ void add_parallel_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(choice<DType>("parallel.muon_payload", {{"bf16", DType::bf16}, {"f32", DType::f32}},
                                "dtype in which Muon's directions travel from the ranks that make them",
                                parallel, &P::muon_payload));
-  keys.push_back(duration("parallel.timeout", "of an operation between ranks; a later one ends the run",
-                          parallel, &P::timeout_s));
+  keys.push_back(or_auto(
+      duration("parallel.timeout",
+               "how long a rank waits for another before the run ends; auto: 5 times the median step and at "
+               "least 5 s, 10 minutes and more for the first step, evaluations, samples and checkpoints",
+               parallel, &P::timeout_s),
+      parallel, &P::timeout_s));
   keys.push_back(duration("parallel.delay", "that each of them takes at least; shows what overlap hides",
                           parallel, &P::delay_s));
   keys.push_back(flag("parallel.verify", "before each of them, ranks compare its kind, name and size",

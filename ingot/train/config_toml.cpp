@@ -10,9 +10,12 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/train/config_keys.h"
+#include "ingot/train/known_names.h"
 #include "ingot/train/nearest.h"
 #include "ingot/train/optimizer_keys.h"
+#include "ingot/train/preset_fit.h"
 #include "ingot/train/presets.h"
+#include "ingot/train/toml_depth.h"
 
 namespace ingot {
 namespace {
@@ -50,6 +53,8 @@ std::string unit_hint(std::string_view text, size_t line) {
 }
 
 toml::table parse_toml(std::string_view text, const std::string& name) {
+  if (const std::optional<int64_t> line = too_deep_toml_line(text))
+    fail(ErrorKind::kUsage, "{}:{}: is nested deeper than {} levels", name, *line, kMaxTomlDepth);
   try {
     return toml::parse(text, std::string_view(name));
   } catch (const toml::parse_error& error) {
@@ -67,7 +72,8 @@ toml::table parse_toml(std::string_view text, const std::string& name) {
   std::vector<std::string> sections;
   for (const ConfigKey& key : config_keys())
     if (sections.empty() || sections.back() != key.section()) sections.emplace_back(key.section());
-  std::string hint = did_you_mean(nearest_names(section, sections));
+  const std::vector<std::string> known = sections_known_as(section);
+  std::string hint = did_you_mean(known.empty() ? nearest_names(section, sections) : known);
   if (hint.empty()) hint = fmt::format("; sections are {}", list_names(sections));
   fail(ErrorKind::kUsage, "{}: [{}]: unknown section{}", where, section, hint);
 }
@@ -87,6 +93,16 @@ void set_key(RunConfig& config, const ConfigKey& key, const std::optional<Config
   }
 }
 
+std::vector<std::string> nearest_group_keys(const std::string& name) {
+  const std::vector<std::string> names = optimizer_group_key_names();
+  std::vector<std::string> known;  // optimizer.lr of other trainers' name is optimizer.group.lr here
+  for (const std::string& key : keys_known_as(name.substr(kOptimizerGroup.size() + 1))) {
+    const std::string own = fmt::format("{}.{}", kOptimizerGroup, key.substr(key.find('.') + 1));
+    if (key.starts_with("optimizer.") && find_optimizer_group_key(own)) known.push_back(own);
+  }
+  return known.empty() ? nearest_names(name, names) : known;
+}
+
 // The groups of the optimizer, in place of those that there were.
 void read_groups(RunConfig& config, const toml::node& node, const std::string& name) {
   const auto* tables = node.as_array();
@@ -102,8 +118,7 @@ void read_groups(RunConfig& config, const toml::node& node, const std::string& n
       const std::string full = fmt::format("{}.{}", kOptimizerGroup, leaf.str());
       const ConfigKey* key = find_optimizer_group_key(full);
       if (!key)
-        fail(ErrorKind::kUsage, "{}: {}: unknown key{}", where, full,
-             did_you_mean(nearest_names(full, optimizer_group_key_names())));
+        fail(ErrorKind::kUsage, "{}: {}: unknown key{}", where, full, did_you_mean(nearest_group_keys(full)));
       set_key(config, *key, value_of(value), where);
     }
   }
@@ -111,7 +126,7 @@ void read_groups(RunConfig& config, const toml::node& node, const std::string& n
 
 // The value of --set, read as TOML; a text where it is none.
 std::optional<ConfigValue> override_value(const std::string& text) {
-  if (text.find('\n') != std::string::npos) return ConfigValue(text);
+  if (text.find('\n') != std::string::npos || too_deep_toml_line(text)) return ConfigValue(text);
   try {
     const toml::table table = toml::parse("v = " + text);
     const toml::node* node = table.get("v");
@@ -122,11 +137,24 @@ std::optional<ConfigValue> override_value(const std::string& text) {
   return ConfigValue(text);
 }
 
+// True if the text has sections and comments at most.
+bool toml_is_empty(std::string_view text, const std::string& name) {
+  const toml::table table = parse_toml(text, name);
+  return std::all_of(table.begin(), table.end(), [](const auto& entry) {
+    const toml::table* section = entry.second.as_table();
+    return section && section->empty();
+  });
+}
+
 bool is_name_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
 }
 
 }  // namespace
+
+void ConfigBuilder::set_origin(const std::string& key, const std::string& where, bool is_preset) {
+  origins_[key] = {.where = where, .is_preset = is_preset};
+}
 
 void ConfigBuilder::add_source(const std::string& preset_or_file) {
   const bool is_file = preset_or_file.ends_with(".toml") || preset_or_file.find('/') != std::string::npos;
@@ -137,6 +165,10 @@ void ConfigBuilder::add_source(const std::string& preset_or_file) {
   } catch (const Error& error) {
     throw Error(error.what(), ErrorKind::kUsage);
   }
+  if (origins_.empty() && toml_is_empty(text, preset_or_file))
+    fail(ErrorKind::kUsage,
+         "{}: sets no key; start from a preset, with preset = \"tiny-llama\" on its first line",
+         preset_or_file);
   add_toml(text, preset_or_file);
 }
 
@@ -150,6 +182,7 @@ void ConfigBuilder::add_preset(const std::string& name, const std::string& where
   }
   add_toml_of(preset->toml, "preset " + name, true);
   config_.preset = name;
+  preset_ = config_;
 }
 
 void ConfigBuilder::add_toml(std::string_view text, const std::string& name) {
@@ -180,7 +213,7 @@ void ConfigBuilder::add_toml_of(std::string_view text, const std::string& name, 
     if (!is_section(section_name)) refuse_section(where(section), section_name);
     for (const auto& [leaf, value] : *keys) {
       const std::string full = section_name + "." + std::string(leaf.str());
-      origins_[full] = where(leaf);
+      set_origin(full, where(leaf), is_preset);
       if (full == kOptimizerGroup) {
         read_groups(config_, value, name);
         continue;
@@ -203,7 +236,7 @@ void ConfigBuilder::add_override(std::string_view assignment) {
     const toml::table table = parse_toml("v = " + text, "--set");
     if (table.size() != 1) fail(ErrorKind::kUsage, "--set: wanted key=value, got \"{}\"", assignment);
     read_groups(config_, *table.get("v"), "--set");
-    origins_[name] = "--set";
+    set_origin(name, "--set", false);
     return;
   }
   const ConfigKey* key = find_config_key(name);
@@ -214,7 +247,7 @@ void ConfigBuilder::add_override(std::string_view assignment) {
                                  std::holds_alternative<std::vector<std::string>>(*value));
   if (key->takes_text && !is_text) value = text;
   set_key(config_, *key, value, "--set");
-  origins_[name] = "--set";
+  set_origin(name, "--set", false);
 }
 
 void ConfigBuilder::add_texts(const std::string& key, const std::vector<std::string>& values,
@@ -222,11 +255,12 @@ void ConfigBuilder::add_texts(const std::string& key, const std::vector<std::str
   const ConfigKey* found = find_config_key(key);
   INGOT_CHECK(found, "ConfigBuilder::add_texts: no key is called {}", key);
   set_key(config_, *found, ConfigValue(values), flag);
-  origins_[key] = flag;
+  set_origin(key, flag, false);
 }
 
-const RunConfig& ConfigBuilder::build() const {
+const RunConfig& ConfigBuilder::build() {
   try {
+    fit_to_run();
     config_.validate();
   } catch (const Error& error) {
     // Where the first key that the message names, and that was set anywhere, was set.
@@ -239,11 +273,23 @@ const RunConfig& ConfigBuilder::build() const {
                             (at + key.size() == message.size() || !is_name_char(message[at + key.size()]));
       if (!is_whole || at >= first) continue;
       first = at;
-      where = origin + ": ";
+      where = origin.where + ": ";
     }
     throw Error(where + error.what(), error.kind());
   }
   return config_;
+}
+
+void ConfigBuilder::fit_to_run() {
+  if (preset_.preset.empty()) return;
+  const auto is_from = [&](std::string_view key, bool preset) {
+    const auto origin = origins_.find(key);
+    return origin != origins_.end() && origin->second.is_preset == preset;
+  };
+  const std::vector<std::string> notes = fit_preset(
+      config_, preset_, [&](std::string_view key) { return is_from(key, true); },
+      [&](std::string_view key) { return is_from(key, false); });
+  notes_.insert(notes_.end(), notes.begin(), notes.end());
 }
 
 std::string config_toml(const RunConfig& config, ConfigDocs docs) {

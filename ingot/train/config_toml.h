@@ -33,8 +33,12 @@ class ConfigBuilder {
   // A member that a flag of its own sets (--data): texts, by key. `flag` stands for the file in errors.
   void add_texts(const std::string& key, const std::vector<std::string>& values, const std::string& flag);
 
-  // The validated result. An error names where the key it is about was set.
-  const RunConfig& build() const;
+  // The validated result. What a preset gave follows the run's length that the user gave (preset_fit.h). An
+  // error names where the key it is about was set.
+  const RunConfig& build();
+
+  // What build() changed of the preset's values, a sentence each.
+  const std::vector<std::string>& notes() const { return notes_; }
 
   // Not validated; keys may still change.
   RunConfig& config() { return config_; }
@@ -43,8 +47,17 @@ class ConfigBuilder {
   void add_preset(const std::string& name, const std::string& where);
   void add_toml_of(std::string_view text, const std::string& name, bool is_preset);
 
+  struct Origin {
+    std::string where;
+    bool is_preset = false;
+  };
+  void set_origin(const std::string& key, const std::string& where, bool is_preset);
+  void fit_to_run();
+
   RunConfig config_;
-  std::map<std::string, std::string, std::less<>> origins_;  // key -> where
+  RunConfig preset_;  // as the preset left it; its preset is empty if there is none
+  std::vector<std::string> notes_;
+  std::map<std::string, Origin, std::less<>> origins_;  // key -> who set it last
 };
 
 // The resolved configuration as TOML, every key written. With docs, each line ends in a comment that says

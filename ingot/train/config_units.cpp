@@ -50,9 +50,9 @@ std::optional<int64_t> parse_count(std::string_view text) {
   const std::optional<double> number = take_number(text);
   if (!number) return std::nullopt;
   double scale = 1;
-  if (!text.empty() && text != "B") {
+  if (!text.empty()) {
     const double base = text.size() >= 2 && text[1] == 'i' ? 1024 : 1000;
-    const size_t power = std::string_view("kMG").find(text[0] == 'K' ? 'k' : text[0]);
+    const size_t power = std::string_view("kMGT").find(text[0] == 'K' ? 'k' : text[0]);
     if (power == std::string_view::npos) return std::nullopt;
     scale = std::pow(base, static_cast<double>(power + 1));
     text.remove_prefix(base == 1024 ? 2 : 1);
@@ -63,6 +63,25 @@ std::optional<int64_t> parse_count(std::string_view text) {
   if (whole > kLargestCount || std::abs(value - whole) > 1e-9 * std::max(1.0, whole)) return std::nullopt;
   if (scale == 1 && value != whole) return std::nullopt;
   return static_cast<int64_t>(whole);
+}
+
+std::vector<std::string> nearest_counts(std::string_view text) {
+  constexpr std::array<std::pair<std::string_view, char>, 9> kMeant{{{"B", 'G'},
+                                                                     {"b", 'G'},
+                                                                     {"bn", 'G'},
+                                                                     {"g", 'G'},
+                                                                     {"m", 'M'},
+                                                                     {"mn", 'M'},
+                                                                     {"mio", 'M'},
+                                                                     {"t", 'T'},
+                                                                     {"tn", 'T'}}};
+  const size_t digits = std::min(text.find_first_not_of("0123456789._"), text.size());
+  for (const auto& [unit, meant] : kMeant) {
+    if (text.substr(digits) != unit) continue;
+    std::string count = std::string(text.substr(0, digits)) + meant;
+    if (parse_count(count)) return {std::move(count)};
+  }
+  return {};
 }
 
 std::optional<double> parse_duration_s(std::string_view text) {

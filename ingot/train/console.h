@@ -1,8 +1,9 @@
 // What a run says: one line per logged step, evaluations, warnings, samples. On a terminal the steps share
-// one live line; elsewhere, and in train.log, every line is plain text of its own. No colours, no escape
-// codes.
+// one live line, which fits the terminal's width at that moment; elsewhere, and in train.log, every line is
+// plain text of its own, without colours and escape sequences.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -11,6 +12,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "ingot/train/terminal.h"
 
 namespace ingot {
 
@@ -32,6 +36,8 @@ struct EvalReport {
   double loss = 0;           // nats per token
   double bits_per_byte = 0;  // 0: not known
   double top1 = 0;           // fraction of tokens
+  int64_t tokens = 0;        // predicted
+  int64_t text_tokens = 0;   // that the whole validation text has to predict
   bool is_best = false;
 };
 
@@ -47,8 +53,10 @@ struct RunReport {
 
 // "step 120/2000 6.0% | loss 2.3145 | norm 0.91 | lr 3.0e-4 | 118 ms | 138.9k tok/s | mfu 41.2% | eta 3m41s".
 // The first column has one width throughout a run.
+std::string format_progress(const StepReport& report);  // " 120/2000   6.0%"
 std::string format_step(const StepReport& report);
-// "val step 250 | loss 2.1034 | 1.512 bits/byte | top-1 38.1% | best".
+// "val step 250 | loss 2.1034 | 1.512 bits/byte | top-1 38.1% | 20.5k of 1.10M tokens | best". The tokens
+// stand there if they are not all.
 std::string format_eval(const EvalReport& report);
 // "completed 2000 steps | 1.54M tokens | val loss 1.8761 | 2.707 bits/byte | 45s (training 41s) | peak 310
 // MB".
@@ -59,20 +67,25 @@ std::string format_bytes(double bytes);         // 512 B, 310 MB, 23.1 GB
 std::string format_time(double seconds);        // 0.4s, 41s, 3m41s, 2h05m
 std::string format_rate(double learning_rate);  // 3.0e-4
 
-// One thread. Whole lines are flushed as they are written.
+// One thread. Whole lines are flushed as they are written. Control characters of samples, prompts and file
+// names are shown as escapes (core/visible_text.h), on the terminal and in the log.
 class Console {
  public:
   using Sink = std::function<void(std::string_view)>;
+  using Width = std::function<int()>;
 
-  // Output to the sink; live lines of `columns` characters if above 0, none if 0.
-  Console(Sink sink, int columns);
+  // Output to the sink. `columns` is asked anew for each live line: the terminal's width, or 0 for none.
+  Console(Sink sink, Width columns, bool has_colour = false);
+  Console(Sink sink, int columns) : Console(std::move(sink), [columns] { return columns; }) {}
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  // On standard output: live if that is a terminal that can return to the start of a line (TERM is set and
-  // not "dumb"), plain otherwise.
-  static std::unique_ptr<Console> standard();
+  // On a terminal: live if it is (Terminal::is_live), plain otherwise; coloured by wants_colour
+  // (train/colour.h). Where its reader goes away, the log says so and has the rest.
+  explicit Console(std::unique_ptr<Terminal> terminal);
+  // On standard output.
+  static std::unique_ptr<Console> standard(const Terminal::Options& options = {});
 
   // From now on every line goes to this file too (appended). kDisk error if it cannot be opened. Writing to
   // it never fails a run.
@@ -84,18 +97,29 @@ class Console {
   void step(const StepReport& report, bool is_logged);
   void eval(const EvalReport& report);
   void run(const RunReport& report);
-  // What goes on outside of steps, on the live line only: "evaluating 40%".
+  // What goes on outside of steps, on the live line only: "evaluating 40% | eta 12s". Fields that do not fit
+  // are left out from the end.
   void live(std::string_view text);
-  // A piece of streamed text, as it is; line() after it starts on a new line.
+  bool is_live() const { return columns_() > 0; }
+  // A piece of streamed text; line() after it starts on a new line.
   void stream(std::string_view text);
 
  private:
   void clear_live();
+  void show_live(const std::string& text);
+  void fields(const std::string& text);
+  void write_line(std::string_view shown, std::string_view logged);
+  void write(std::string_view text);
   void write_log(std::string_view text);
 
+  std::unique_ptr<Terminal> terminal_;  // null: the sink is the caller's
+  bool has_lost_terminal_ = false;
   Sink sink_;
-  int columns_;
-  size_t live_size_ = 0;  // characters on the live line
+  Width columns_;
+  bool has_colour_;
+  bool has_live_ = false;  // a live line stands there, with the cursor at its start
+  std::chrono::steady_clock::time_point last_step_ = {};  // drawn
+  int last_columns_ = 0;                                  // then
   bool is_at_line_start_ = true;
   std::FILE* log_ = nullptr;
 };

@@ -26,13 +26,15 @@ void DeviceFeed::lay_out(Buffers& buffers, const BatchShape& shape, int64_t micr
     buffers.sums.push_back(buffers.pinned.alloc(DType::u8, {1 + kCheckSums, kLossTotalsBytes}));
 }
 
-DeviceFeed::DeviceFeed(Device device, const BatchShape& shape, int64_t micros) : device_(device) {
+DeviceFeed::DeviceFeed(Device device, const BatchShape& shape, int64_t micros, Backing backing)
+    : device_(device) {
   if (!is_on_device()) return;
   Buffers plan{.device = Arena("batch", Memory::kDevice),
                .pinned = Arena("batches of the host", Memory::kPinned)};
   lay_out(plan, shape, micros);
-  buffers_.emplace(Buffers{.device = Arena(plan.device.name(), plan.device.peak_bytes(), Memory::kDevice),
-                           .pinned = Arena(plan.pinned.name(), plan.pinned.peak_bytes(), Memory::kPinned)});
+  buffers_.emplace(
+      Buffers{.device = Arena(plan.device.name(), plan.device.peak_bytes(), Memory::kDevice, backing),
+              .pinned = Arena(plan.pinned.name(), plan.pinned.peak_bytes(), Memory::kPinned, backing)});
   lay_out(*buffers_, shape, micros);
   received_.reserve(static_cast<size_t>(micros));
 }

@@ -17,7 +17,7 @@ namespace ingot {
 class DeviceFeed {
  public:
   // micros: micro-batches of a step.
-  DeviceFeed(Device device, const BatchShape& shape, int64_t micros);
+  DeviceFeed(Device device, const BatchShape& shape, int64_t micros, Backing backing = Backing::kMemory);
 
   // The batch where the stream works, until the next call; the loader's memory is free again.
   MicroBatch send(const Batch& batch, Stream& stream);

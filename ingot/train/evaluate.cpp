@@ -22,15 +22,20 @@ EvalResult evaluate(const Transformer& model, LayerContext& ctx, DeviceFeed& fee
                              : windows.windows();
   LossSums total;
   windows.end_at(wanted);
-  while (const Batch* batch = windows.next()) {
+  const int64_t all_tokens = std::min(wanted * T, windows.targets());
+  int64_t walked = 0;
+  bool goes_on = true;
+  while (const Batch* batch = goes_on ? windows.next() : nullptr) {
     const MicroBatch micro = feed.send(*batch, ctx.stream);
     if (stages) {
       total.add(stages->forward(ctx, micro));
-      continue;
+    } else {
+      total.add(model.forward(ctx, micro, saved, 0));
+      feed.bring_back(saved.sums, ctx.stream);
+      for (const LossSums& sums : feed.receive(ctx.stream)) total.add(sums);
     }
-    total.add(model.forward(ctx, micro, saved, 0));
-    feed.bring_back(saved.sums, ctx.stream);
-    for (const LossSums& sums : feed.receive(ctx.stream)) total.add(sums);
+    walked = std::min(walked + share.ranks * share.batch_size * T, all_tokens);
+    if (walk.goes_on) goes_on = walk.goes_on(walked, all_tokens);
   }
   std::array<double, 3> all{total.loss, static_cast<double>(total.counted),
                             static_cast<double>(total.correct)};
@@ -39,7 +44,9 @@ EvalResult evaluate(const Transformer& model, LayerContext& ctx, DeviceFeed& fee
   EvalResult result{.loss = all[0] / counted,
                     .top1 = all[2] / counted,
                     .tokens = static_cast<int64_t>(all[1]),
-                    .bits_per_byte = 0};
+                    .text_tokens = windows.targets(),
+                    .bits_per_byte = 0,
+                    .is_complete = goes_on};
   if (text.text_bytes() && result.tokens > 0) {
     const double part = counted / static_cast<double>(windows.targets());  // of the text, when stopped early
     result.bits_per_byte = all[0] / std::numbers::ln2 / (static_cast<double>(*text.text_bytes()) * part);

@@ -13,7 +13,17 @@ size_t cache_bytes(const Transformer& model) {
   return arena.peak_bytes();
 }
 
+size_t inference_bytes(const Transformer& model) {
+  const int64_t context = model.config().context;
+  return model.infer_scratch_bytes(std::min(kPrefillTokens, context), context);
+}
+
 }  // namespace
+
+size_t Generator::planned_bytes(const Transformer& model) {
+  return cache_bytes(model) + inference_bytes(model) +
+         static_cast<size_t>(2 * model.config().vocab_padded()) * sizeof(float);
+}
 
 Generator::Generator(const Transformer& model, ParamStore& params, Region& region, Stages* stages)
     : model_(model),
@@ -21,8 +31,7 @@ Generator::Generator(const Transformer& model, ParamStore& params, Region& regio
       region_(region),
       stages_(stages),
       caches_arena_("key-value cache", cache_bytes(model)),
-      scratch_("inference", model.infer_scratch_bytes(std::min(kPrefillTokens, model.config().context),
-                                                      model.config().context)),
+      scratch_("inference", inference_bytes(model)),
       caches_(model.make_caches(caches_arena_, model.config().context)),
       logits_(static_cast<size_t>(model.config().vocab_padded())),
       sample_scratch_(static_cast<size_t>(model.config().vocab)) {}

@@ -19,6 +19,9 @@ class Generator {
   // ranks then generate the same.
   Generator(const Transformer& model, ParamStore& params, Region& region, Stages* stages = nullptr);
 
+  // What it takes for a model, known without one.
+  static size_t planned_bytes(const Transformer& model);
+
   // Forgets the sequence.
   void reset();
 

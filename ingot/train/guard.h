@@ -25,7 +25,8 @@ struct GuardConfig {
   int64_t max_skips = 3;        // batches skipped without an accepted one or, rolling back, a new checkpoint
   int64_t spike_window = 64;    // steps
   double spike_threshold = 10;  // robust deviations
-  void validate() const;        // kUsage error
+  bool rolls_back() const { return non_finite == GuardPolicy::kRollback || spike == GuardPolicy::kRollback; }
+  void validate() const;  // kUsage error
 };
 
 struct Verdict {

@@ -155,6 +155,21 @@ const SafetensorsEntry* find_tensor(const SafetensorsFile& file, const std::stri
   return t.name.starts_with(kGpt2) ? file.find(prefix + t.name.substr(kGpt2.size())) : nullptr;
 }
 
+// The tensor, once its shape and dtype are what can be read.
+const SafetensorsEntry& readable_tensor(const SafetensorsFile& file, const std::string& prefix,
+                                        const HfTensor& t) {
+  const SafetensorsEntry* entry = find_tensor(file, prefix, t);
+  if (!entry) entry = &file.get(prefix + t.name);  // the error names file and tensor
+  if (entry->shape != t.shape)
+    fail(ErrorKind::kData, "{}: tensor {} is {}, the model's config asks for {}", file.label(), entry->name,
+         entry->shape_text(), shape_text(t.shape));
+  if (!entry->dtype ||
+      (*entry->dtype != DType::f32 && *entry->dtype != DType::bf16 && *entry->dtype != DType::f16))
+    fail(ErrorKind::kData, "{}: tensor {} is {}; F32, BF16 and F16 can be read", file.label(), entry->name,
+         entry->dtype_name);
+  return *entry;
+}
+
 }  // namespace
 
 std::vector<HfTensor> hf_tensors(const Transformer& model) {
@@ -176,6 +191,11 @@ std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::f
     sources.push_back(std::move(source));
   }
   return sources;
+}
+
+void check_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::string& prefix) {
+  for (const HfTensor& t : hf_tensors(model))
+    if (t.param >= 0) readable_tensor(file, prefix, t);
 }
 
 void read_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::vector<Tensor>& values,
@@ -215,22 +235,14 @@ void write_hf_box(SafetensorsRanges& file, size_t tensor, const HfTensor& t, con
 
 void read_hf_box(float* values, const SafetensorsFile& file, const HfTensor& t, const Box& box,
                  const std::string& prefix) {
-  const SafetensorsEntry* entry = find_tensor(file, prefix, t);
-  if (!entry) entry = &file.get(prefix + t.name);  // the error names file and tensor
-  if (entry->shape != t.shape)
-    fail(ErrorKind::kData, "{}: tensor {} is {}, the model's config asks for {}", file.label(), entry->name,
-         entry->shape_text(), shape_text(t.shape));
-  if (!entry->dtype ||
-      (*entry->dtype != DType::f32 && *entry->dtype != DType::bf16 && *entry->dtype != DType::f16))
-    fail(ErrorKind::kData, "{}: tensor {} is {}; F32, BF16 and F16 can be read", file.label(), entry->name,
-         entry->dtype_name);
+  const SafetensorsEntry& entry = readable_tensor(file, prefix, t);
   const int64_t width = t.shape.size() == 2 ? t.shape[1] : 1;  // as stored
   const int64_t begin = std::max(box.row, t.row_begin), end = std::min(box.row + box.rows, t.row_end);
   for (int64_t row = begin; row < end; ++row) {
     float* out = values + (row - box.row) * box.columns;
     const int64_t r = row - t.row_begin;
     for (int64_t c = 0; c < box.columns; ++c)
-      out[c] = element(*entry, t.is_transposed ? (box.column + c) * width + r : r * width + box.column + c);
+      out[c] = element(entry, t.is_transposed ? (box.column + c) * width + r : r * width + box.column + c);
   }
 }
 

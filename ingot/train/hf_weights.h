@@ -33,6 +33,10 @@ std::vector<HfTensor> hf_tensors(const Transformer& model);
 std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::function<Tensor(int)>& value,
                                           const std::string& prefix = "");
 
+// kData error naming file and tensor for the first that read_hf_tensors could not read: missing, of another
+// shape or dtype. No number is looked at.
+void check_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::string& prefix = "");
+
 // Reads every tensor into the values (f32, one per parameter id; absent ones are passed over); padding rows
 // become zero. f32, bf16 and f16
 // files are accepted. kData error naming file and tensor for a missing one or a wrong shape.

@@ -19,10 +19,11 @@ size_t slot_bytes(int64_t micros) {
 
 }  // namespace
 
-LateSteps::LateSteps(int64_t micros)
+LateSteps::LateSteps(int64_t micros, Backing backing)
     : micros_(micros),
-      device_("late steps", slot_bytes(micros), Memory::kDevice),
-      pinned_("late steps of the host", kUnderWay * slot_bytes(micros), Memory::kPinned) {
+      device_("late steps", slot_bytes(micros), Memory::kDevice, backing),
+      pinned_("late steps of the host", kUnderWay * slot_bytes(micros), Memory::kPinned, backing) {
+  if (backing == Backing::kAddresses) return;
   const Shape sums{micros_, kLossTotalsBytes}, verdict{cuda::kStepVerdictBytes};
   sums_ = device_.alloc(DType::u8, sums);
   verdict_ = device_.alloc(DType::u8, verdict);

@@ -24,7 +24,7 @@ class LateSteps {
   static constexpr size_t kUnderWay = 2;
 
   // Of up to `micros` micro-batches. REQUIRES: a build with CUDA and a device.
-  explicit LateSteps(int64_t micros);
+  explicit LateSteps(int64_t micros, Backing backing = Backing::kMemory);
 
   // Of the step that begins: the sums of its micro-batches (Transformer::Saved::sums) in their order.
   void add(const Tensor& sums, Stream& stream);

@@ -24,7 +24,8 @@ void ParallelConfig::validate() const {
   if (fsdp > 1 && (payload != DType::f32 || payload_ends.value_or(DType::f32) != DType::f32))
     fail(ErrorKind::kUsage,
          "parallel.payload must be f32 with parallel.fsdp above 1: shards are summed in f32");
-  if (!(timeout_s > 0)) fail(ErrorKind::kUsage, "parallel.timeout must be above 0s, got {}s", timeout_s);
+  if (timeout_s && !(*timeout_s > 0))
+    fail(ErrorKind::kUsage, "parallel.timeout must be above 0s or auto, got {}s", *timeout_s);
 }
 
 }  // namespace ingot

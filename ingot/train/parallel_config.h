@@ -26,9 +26,11 @@ struct ParallelConfig {
   bool has_error_feedback = false;         // what rounding them took away is sent a step later
   bool keeps_units = false;          // fsdp: weights are gathered once a step, and not given up after use
   DType muon_payload = DType::bf16;  // in which Muon's directions travel: bf16 or f32
-  double timeout_s = 600;            // of an operation between ranks; a later one ends the run
-  double delay_s = 0;                // that each of them takes at least: shows what overlap hides
-  bool verifies = false;             // ranks compare what they are about to do together
+  // The limit of an operation between ranks; a later one ends the run. Absent: it follows what the run does
+  // (core/time_limit.h).
+  std::optional<double> timeout_s = {};
+  double delay_s = 0;     // that each of them takes at least: shows what overlap hides
+  bool verifies = false;  // ranks compare what they are about to do together
 
   int64_t ranks() const { return dp * fsdp * tp * pp; }
   std::string to_string() const;  // "dp=4", "dp=2 fsdp=2": what is not 1; "dp=1"

@@ -7,6 +7,7 @@
 #include "ingot/core/parallel.h"
 #include "ingot/core/staging.h"
 #include "ingot/formats/safetensors_ranges.h"
+#include "ingot/train/agree.h"
 #include "ingot/train/hf_weights.h"
 
 namespace ingot {
@@ -102,7 +103,7 @@ void write_states(SafetensorsRanges& file, Trainer& trainer) {
   }
 }
 
-// Sums modulo 2^64 over the ranks, by quarters that are exact as doubles. Returns when all ranks have come.
+// Sums modulo 2^64 over the ranks, by quarters that are exact as doubles.
 std::vector<uint64_t> add_up(const std::vector<uint64_t>& sums, Reducer& all) {
   std::vector<double> quarters;
   for (const uint64_t sum : sums)
@@ -152,19 +153,23 @@ std::map<std::string, uint64_t> write_rank_tensors(const fs::path& folder, Train
   files.push_back({{folder / "model.safetensors", hf_sources(trainer.model(), {})}, write_masters, {}});
   files.push_back(
       {{folder / "optimizer.safetensors", optimizer_tensors(trainer.optimizer())}, write_states, {}});
-  if (all.rank() == 0)
-    for (const File& file : files) file.ranges.create();
-  static_cast<void>(add_up({0}, all));  // they are there
-  for (File& file : files) {
-    file.ranges.open();
-    file.write(file.ranges, trainer);
-    file.sums = file.ranges.close();
-  }
+  agree(all, [&] {
+    if (all.rank() == 0)
+      for (const File& file : files) file.ranges.create();
+  });
+  agree(all, [&] {
+    for (File& file : files) {
+      file.ranges.open();
+      file.write(file.ranges, trainer);
+      file.sums = file.ranges.close();
+    }
+  });
+  for (File& file : files) file.sums = add_up(file.sums, all);
   std::map<std::string, uint64_t> hashes;
-  for (File& file : files) {
-    const std::vector<uint64_t> sums = add_up(file.sums, all);
-    if (all.rank() == 0) hashes[file.ranges.path().filename()] = file.ranges.verify(sums);
-  }
+  agree(all, [&] {
+    if (all.rank() == 0)
+      for (const File& file : files) hashes[file.ranges.path().filename()] = file.ranges.verify(file.sums);
+  });
   return hashes;
 }
 

@@ -18,7 +18,8 @@ std::vector<SafetensorsSource> optimizer_tensors(const Optimizer& optimizer);
 
 // model.safetensors and optimizer.safetensors into a folder that all ranks see, byte for byte what one rank
 // would write. Numbers that several ranks keep are dealt out among them. Called by all ranks; returns when
-// all have flushed theirs and rank 0 has read the files back. On rank 0: XXH3-64 by name. REQUIRES:
+// all have flushed theirs and rank 0 has read the files back. On rank 0: XXH3-64 by name. If one rank fails,
+// all throw its error: kDisk, or kNumerics for a number that is not finite. REQUIRES:
 // TrainingStore::expand_masters.
 std::map<std::string, uint64_t> write_rank_tensors(const std::filesystem::path& folder, Trainer& trainer);
 

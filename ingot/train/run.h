@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,12 +15,15 @@
 #include "ingot/core/dtype.h"
 #include "ingot/ops/sample.h"
 #include "ingot/train/config.h"
+#include "ingot/train/resume_check.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {
 
 class Console;    // train/console.h
 class RunFolder;  // train/run_folder.h
+
+constexpr int kExitInterrupted = 75;  // the process has saved, and --resume goes on
 
 struct TrainOutcome {
   enum class Status { kCompleted, kStopped, kInterrupted };  // kStopped: train.stop_at was reached
@@ -31,11 +35,13 @@ struct TrainOutcome {
 
 // Trains until train.steps, train.stop_at, train.max_time or `is_interrupted`; in every case a checkpoint is
 // saved before it returns. The folder is open and locked by the caller; with is_resume, the newest good
-// checkpoint in it is continued (kUsage error if there is none). Where parts are shared by ranks, all of them
-// call it, each with the folder of its rank; an interruption of one of them is one of all.
+// checkpoint in it is continued (kUsage error if there is none, or if the configuration is one that it cannot
+// go on with; other text must be accepted: train/resume_check.h). Where parts are shared by ranks, all of
+// them call it, each with the folder of its rank; an interruption of one of them is one of all.
 TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_resume, Console& console,
                           const std::atomic<bool>& is_interrupted,
-                          std::unique_ptr<TrainerParts> parts = std::make_unique<TrainerParts>());
+                          std::unique_ptr<TrainerParts> parts = std::make_unique<TrainerParts>(),
+                          OtherText other_text = OtherText::kRefused);
 
 // A checkpoint: a folder that Ingot or Hugging Face transformers wrote, a run's folder (its newest good
 // checkpoint), or its checkpoints/.
@@ -46,6 +52,7 @@ struct EvalOptions {
   bool is_averaged = false;  // the moving averages of the weights (optimizer.ema) in their place
   int64_t batch_size = 8;    // windows at once
   int64_t max_tokens = 0;    // 0: all
+  EvalProgress goes_on = {};
 };
 struct CheckpointEval {
   EvalResult result;
@@ -74,7 +81,7 @@ struct StepBench {
   double matmul_ms = 0;          // of a step on average, as traced inside the steps
   double products_alone_ms = 0;  // the same products, timed alone in this run (median)
   double peak_gflops = 0;        // of a large product, measured in this run
-  double mfu = 0;                // model FLOPs per second / peak
+  std::optional<double> mfu;  // model FLOPs per second / peak; nullopt if the steps were faster than the peak
   double loss_first = 0, loss_last = 0;
   uint64_t peak_rss_bytes = 0;
   std::vector<std::pair<std::string, double>> phases_ms;  // mean per step; nested phases are in both
@@ -90,8 +97,9 @@ struct CheckpointingBench {
     uint64_t activation_bytes = 0;  // of the arena, for one micro-batch
     double step_ms = 0;             // median
     double recompute_ms = 0;        // of it in products, attention and norms done again (median)
-    double time_change = 0;   // of the step against that of the same round where everything is kept (median)
-    double bytes_change = 0;  // likewise of the activations
+    double time_change = 0;  // of the step against that of the same round where everything is kept (median)
+    double time_change_low = 0, time_change_high = 0;  // 95 % interval of that median
+    double bytes_change = 0;                           // likewise of the activations
   };
   std::string preset, dtype;
   int64_t rounds = 0, layers = 0, batch_size = 0, context = 0;

@@ -1,7 +1,7 @@
-// The folder of a run: runs/<name>/{config.toml, run.json, train.log, metrics.jsonl, params.jsonl, tb/,
-// loss.svg, report.html, samples/, checkpoints/}. One process writes to it at a time. Where several ranks
-// train, it belongs to rank 0, and ranks/<rank> in it to each of the others: {run.json, train.log,
-// metrics.jsonl, params.jsonl}.
+// The folder of a run: runs/<name>/{config.toml, run.json, heartbeat.json, train.log, metrics.jsonl,
+// params.jsonl, tb/, loss.svg, report.html, samples/, checkpoints/}. One process writes to it at a time.
+// Where several ranks train, it belongs to rank 0, and ranks/<rank> in it to each of the others: {run.json,
+// train.log, metrics.jsonl, params.jsonl, heartbeat.json}.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ingot/train/config.h"
+#include "ingot/train/run_record.h"
 
 namespace ingot {
 
@@ -22,26 +24,38 @@ struct RunSummary {
   int64_t tokens = 0;  // trained on
   std::optional<double> val_loss;
   std::optional<double> val_bits_per_byte;
+  std::optional<int64_t> eval_tokens = {};  // that this evaluation predicted
   double wall_s = 0, train_s = 0;
   uint64_t peak_rss_bytes = 0;
   int64_t non_finite_gradients = 0;  // that an 8-bit optimizer passed over, in this part of the run
   std::string config_hash;
+  std::optional<double> product_peak_gflops = {};  // that MFU is a fraction of
+  int exit_code = 0;                               // the process's, for a failed run
+  std::string error = {};                          // that a failed run ended in
 };
 
 class RunFolder {
  public:
   // Makes the folder, or with is_resume opens one that holds a run. Locks it until the object or the process
-  // ends. kUsage error if it is not empty (not is_resume), holds no run (is_resume), or another process has
-  // the lock; kDisk error if it cannot be written.
+  // ends. Without is_resume, what an earlier start left there before its first step is removed. kUsage error
+  // if the folder is not empty then (not is_resume), holds no run (is_resume), or another process has the
+  // lock; kDisk error if it cannot be written.
   RunFolder(const std::filesystem::path& folder, bool is_resume);
+  // Makes a folder that nobody else has: `folder`, or if there is one already folder-2, folder-3 and so on.
+  static std::unique_ptr<RunFolder> make_new(const std::filesystem::path& folder);
   // Of a rank above 0, in the run's folder, which rank 0 has opened. kUsage or kDisk error as above.
   static std::unique_ptr<RunFolder> of_rank(const std::filesystem::path& folder, int rank);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
+  // Removes what this start made, if no step was made in it; of a resumed run, and in the folder of a rank
+  // above 0, does nothing. Never throws. Nothing else may be called afterwards.
+  void remove_failed_start() noexcept;
+
   const std::filesystem::path& path() const { return folder_; }
-  bool is_lead() const { return folder_ == run_; }  // rank 0's
+  const std::filesystem::path& run() const { return run_; }  // rank 0's
+  bool is_lead() const { return folder_ == run_; }           // rank 0's
   std::filesystem::path config() const { return folder_ / "config.toml"; }
   std::filesystem::path summary() const { return folder_ / "run.json"; }
   std::filesystem::path log() const { return folder_ / "train.log"; }
@@ -55,14 +69,19 @@ class RunFolder {
 
   // config.toml: the resolved configuration with its documentation. Atomic.
   void write_config(const RunConfig& run) const;
-  // run.json: the machine, then the summary's fields. Atomic. NaN and absent values are null.
-  void write_summary(const RunSummary& run) const;
+  // run.json: where the run comes from, then the summary's fields. Atomic. NaN and absent values are null.
+  void write_summary(const RunSummary& run) const { record_->write(run); }
+  // What run.json says beside the summary; how the part before this one ended.
+  RunRecord& record() const { return *record_; }
 
  private:
   RunFolder(std::filesystem::path folder, std::filesystem::path run);
 
   std::filesystem::path folder_, run_;
-  int lock_ = -1;  // file descriptor
+  std::vector<std::filesystem::path> made_;  // folders that this start made, the innermost first
+  bool is_new_ = false;                      // rank 0's, and not resumed
+  int lock_ = -1;                            // file descriptor
+  std::unique_ptr<RunRecord> record_;
 };
 
 // "demo-20261121-031500" of a preset's or file's name and a time, in local time; "run-..." without a name.

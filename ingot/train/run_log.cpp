@@ -5,6 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <utility>
+
+#include "ingot/core/error.h"
+#include "ingot/train/config_toml.h"
+#include "ingot/train/tensorboard_tags.h"
 
 namespace ingot {
 namespace {
@@ -23,12 +28,47 @@ RunLog::RunLog(const RunFolder& folder, std::optional<int64_t> first_step_again)
 void RunLog::write(int64_t step, const std::vector<MetricsField>& fields, bool to_tensorboard) {
   std::vector<MetricsField> line = {{"step", step}};
   line.insert(line.end(), fields.begin(), fields.end());
-  metrics_.write(line);
+  metrics_.write(std::move(line));
   if (!to_tensorboard || !tensorboard_) return;
   for (const auto& [key, value] : fields)
     if (const double* number = std::get_if<double>(&value))
-      tensorboard_->scalar(key, *number, step, unix_time_s());
-  tensorboard_->flush();
+      tensorboard_->scalar(tensorboard_tag(key), *number, step, unix_time_s());
+    else if (const int64_t* whole = std::get_if<int64_t>(&value))
+      tensorboard_->scalar(tensorboard_tag(key), static_cast<double>(*whole), step, unix_time_s());
+  flush_tensorboard();
+}
+
+// What cannot be written stays in the writer's memory until it can.
+void RunLog::flush_tensorboard() {
+  try {
+    if (tensorboard_) tensorboard_->flush();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDisk) throw;
+  }
+}
+
+std::optional<std::string> RunLog::take_trouble() {
+  const std::optional<std::string> metrics = metrics_.take_trouble(), params = params_.take_trouble();
+  return metrics ? metrics : params;
+}
+
+void RunLog::write_config(const RunConfig& config) {
+  if (!tensorboard_) return;
+  tensorboard_->text("config", verbatim_markdown(config_toml(config, ConfigDocs::kNone)), 0, unix_time_s());
+  tensorboard_->hparams_start(hyper_parameters(config), unix_time_s());
+  flush_tensorboard();
+}
+
+void RunLog::write_completed() {
+  if (!tensorboard_) return;
+  tensorboard_->hparams_end(unix_time_s());
+  flush_tensorboard();
+}
+
+void RunLog::write_samples(int64_t step, const std::string& text) {
+  if (!tensorboard_) return;
+  tensorboard_->text("samples", verbatim_markdown(text), step, unix_time_s());
+  flush_tensorboard();
 }
 
 void RunLog::begin_step(const Trace& trace) {
@@ -40,7 +80,9 @@ void RunLog::add_phases(const Trace& trace, std::vector<MetricsField>& fields) c
   const std::vector<Trace::Phase>& phases = trace.phases();
   for (size_t i = 0; i < phases.size(); ++i) {
     const double before = i < phase_s_.size() ? phase_s_[i] : 0;
-    fields.emplace_back("ms_" + phases[i].name, (phases[i].time_s - before) * 1e3);
+    std::string key = "ms_" + phases[i].name;
+    std::ranges::replace(key, ' ', '_');
+    fields.emplace_back(std::move(key), (phases[i].time_s - before) * 1e3);
   }
 }
 
@@ -56,11 +98,11 @@ void RunLog::write_params(int64_t step, std::span<const ParamStats> stats) {
     std::vector<MetricsField> line = {{"step", step}, {"param", p.name}};
     for (const auto& [key, value] : numbers) {
       line.emplace_back(key, value);
-      if (tensorboard_) tensorboard_->scalar(fmt::format("{}/{}", key, p.name), value, step, unix_time_s());
+      if (tensorboard_) tensorboard_->scalar(tensorboard_param_tag(key, p.name), value, step, unix_time_s());
     }
-    params_.write(line);
+    params_.write(std::move(line));
   }
-  if (tensorboard_) tensorboard_->flush();
+  flush_tensorboard();
 }
 
 void RunLog::write_fp8(int64_t step, const Fp8State& fp8) {
@@ -74,13 +116,17 @@ void RunLog::write_fp8(int64_t step, const Fp8State& fp8) {
   write(step, fields, false);
 }
 
-double RunLog::truncate_after(int64_t step) {
+RunLog::Evaluations RunLog::truncate_after(int64_t step) {
   metrics_.truncate_after(step);
   params_.truncate_after(step);
-  double best = std::numeric_limits<double>::infinity();
-  for (const MetricsRow& row : read_metrics(path_))
-    best = std::min(best, row.number("val_loss").value_or(best));
-  return best;
+  Evaluations left;
+  for (const MetricsRow& row : read_metrics(path_)) {
+    const std::optional<double> loss = row.number("val_loss");
+    if (!loss) continue;
+    left.best_loss = std::min(left.best_loss, *loss);
+    left.last_step = static_cast<int64_t>(row.number("step").value_or(-1));
+  }
+  return left;
 }
 
 }  // namespace ingot

@@ -1,6 +1,7 @@
 #include "ingot/train/run_report.h"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 
 #include "ingot/core/file.h"
@@ -8,8 +9,10 @@
 #include "ingot/formats/html_report.h"
 #include "ingot/formats/metrics_log.h"
 #include "ingot/formats/svg_plot.h"
+#include "ingot/train/closing_words.h"
 #include "ingot/train/config_toml.h"
 #include "ingot/train/machine.h"
+#include "ingot/train/report_provenance.h"
 
 namespace ingot {
 namespace {
@@ -22,10 +25,15 @@ PlotSeries series(const std::string& name, MetricsCurve curve, PlotStyle style, 
   return {.name = name, .x = std::move(curve.x), .y = std::move(curve.y), .style = style, .color = color};
 }
 
+// Points on either side: a line that still shows what happens, of however many steps.
+double smoothing_width(const std::vector<double>& y) {
+  return std::max(2.0, static_cast<double>(y.size()) / 40);
+}
+
 LinePlot loss_plot(const std::vector<MetricsRow>& rows) {
   MetricsCurve train = metrics_curve(rows, "step", "loss");
   MetricsCurve smooth = train;
-  smooth.y = smoothed(train.y, std::max(2.0, static_cast<double>(train.y.size()) / 50));
+  smooth.y = smoothed(train.y, smoothing_width(train.y));
   LinePlot plot;
   plot.title = "Loss";
   plot.x_label = "step";
@@ -68,7 +76,7 @@ LinePlot phases_plot(const std::vector<MetricsRow>& rows) {
   plot.y_label = "milliseconds";
   for (const char* phase : {"forward", "backward", "optimizer"}) {
     MetricsCurve curve = metrics_curve(rows, "step", fmt::format("ms_{}", phase));
-    curve.y = smoothed(curve.y, std::max(2.0, static_cast<double>(curve.y.size()) / 50));
+    curve.y = smoothed(curve.y, smoothing_width(curve.y));
     plot.series.push_back(series(phase, std::move(curve), PlotStyle::kLine, -1));
   }
   plot.series.push_back(
@@ -108,11 +116,27 @@ LinePlot params_plot(const std::vector<MetricsRow>& rows, const char* title, con
   return plot;
 }
 
+// The loss of the checked tokens in f32, and what the training path gave for the same tokens.
+LinePlot checked_loss_plot(const std::vector<MetricsRow>& rows) {
+  LinePlot plot;
+  plot.title = "Loss checked in f32";
+  plot.x_label = "step";
+  plot.y_label = "nats per token";
+  MetricsCurve exact = metrics_curve(rows, "step", "raw_ce_fp32");
+  MetricsCurve trained = exact;
+  const MetricsCurve gap = metrics_curve(rows, "step", "raw_ce_gap");
+  for (size_t i = 0; i < std::min(trained.y.size(), gap.y.size()); ++i) trained.y[i] += gap.y[i];
+  plot.series.push_back(series("raw_ce_fp32", std::move(exact), PlotStyle::kLine, 0));
+  plot.series.push_back(series("trained", std::move(trained), PlotStyle::kPoints, 1));
+  return plot;
+}
+
 std::vector<LinePlot> run_curves(const std::vector<MetricsRow>& rows) {
   std::vector<LinePlot> curves = {loss_plot(rows),
                                   plain_plot(rows, "Top-1", "top1", "fraction of tokens", false),
                                   plain_plot(rows, "Gradient norm", "grad_norm", "before clipping", true),
                                   plain_plot(rows, "Learning rate", "lr", "", false)};
+  if (!metrics_curve(rows, "step", "raw_ce_fp32").y.empty()) curves.push_back(checked_loss_plot(rows));
   if (varies(rows, "momentum")) curves.push_back(plain_plot(rows, "Momentum", "momentum", "", false));
   if (varies(rows, "step_tokens"))
     curves.push_back(plain_plot(rows, "Tokens per step", "step_tokens", "", false));
@@ -160,16 +184,12 @@ std::vector<ReportRow> machine_rows() {
           {"compiler", machine.compiler}};
 }
 
-}  // namespace
-
-void write_loss_plot(const RunFolder& folder) {
-  write_file(folder.loss_plot(), render_svg(loss_plot(read_metrics(folder.metrics()))));
-}
-
-void write_run_report(const RunFolder& folder, const RunConfig& config, const Documents& val_documents,
-                      Console& console) {
+void write_report(const RunFolder& folder, const RunConfig& config, const RunEnd& end, Console& console) {
   const std::vector<MetricsRow> rows = read_metrics(folder.metrics());
   Report report;
+  if (end.status != "completed")
+    report.notice =
+        "This run " + (end.error.empty() ? "was " + end.status + "." : end.status + ": " + end.error);
   report.title = folder.path().filename().string();
   report.subtitle =
       fmt::format("{} layers x {} wide, {} parameters, {}", config.model.layers, config.model.width,
@@ -188,32 +208,58 @@ void write_run_report(const RunFolder& folder, const RunConfig& config, const Do
   add(report.summary, "training loss", "loss", "{:.4f}");
   add(report.summary, "step", "step_ms", "{:.1f} ms");
   add(report.summary, "MFU", "mfu", "{:.3f}");
-  if (!val_documents.empty() && val_documents.size_bytes() <= kYardstickBytes) {
-    for (const Yardstick& yardstick : compression_yardsticks(val_documents)) {
+  std::string verdict;
+  if (end.val_documents && !end.val_documents->empty() &&
+      end.val_documents->size_bytes() <= kYardstickBytes) {
+    const Yardsticks yardsticks = compression_yardsticks(*end.val_documents);
+    verdict = compression_verdict(last(rows, "val_bits_per_byte").value_or(0), yardsticks.measured);
+    for (const Yardstick& yardstick : yardsticks.measured) {
       const std::string text = fmt::format("{:.3f} bits per byte", yardstick.bits_per_byte);
       report.summary.push_back({yardstick.name + " of the same text", text});
       console.line(fmt::format("{:<8} of the validation text: {}", yardstick.name, text));
     }
+    if (!yardsticks.missing.empty()) console.line(yardsticks.missing);
   }
   for (ReportRow& row : event_rows(rows)) report.summary.push_back(std::move(row));
   report.curves = run_curves(rows);
   if (const std::vector<MetricsRow> params = read_metrics(folder.params()); !params.empty()) {
+    report.curves.push_back(
+        params_plot(params, "Gradient norm by parameter, before clipping", "grad_norm", true));
     report.curves.push_back(params_plot(params, "Update / weight", "update_ratio", true));
     report.curves.push_back(params_plot(params, "Weight norm", "weight_norm", false));
   }
   report.samples = newest_samples(folder.samples());
   report.config = config_toml(config, ConfigDocs::kNone);
   report.machine = machine_rows();
-  const std::string run = folder.path().string();
-  report.commands = {fmt::format("ingot generate {} --prompt \"...\"", run),
-                     fmt::format("ingot eval {} --data FILE", run),
-                     fmt::format("ingot train --resume --out {} --set train.steps=...", run)};
+  report.provenance = provenance_rows(folder.summary());
+  report.commands = next_commands(folder.path(), config);
   write_file(folder.report(), render_html(report));
   console.line(
       fmt::format("curves and samples: {} and {}", folder.loss_plot().string(), folder.report().string()));
-  console.line("next:");
-  for (const std::string& command : report.commands) console.line("  " + command);
+  if (!verdict.empty()) console.line(verdict);
+  if (end.status == "completed" || end.status == "stopped") {
+    console.line("next:");
+    for (const std::string& command : report.commands) console.line("  " + command);
+  }
   write_loss_plot(folder);
+}
+
+}  // namespace
+
+void write_loss_plot(const RunFolder& folder) {
+  write_file(folder.loss_plot(), render_svg(loss_plot(read_metrics(folder.metrics()))));
+}
+
+void write_run_report(const RunFolder& folder, const RunConfig& config, const RunEnd& end,
+                      Console& console) noexcept {
+  try {
+    write_report(folder, config, end, console);
+  } catch (const std::exception& error) {
+    try {
+      console.warning(fmt::format("there is no report of this run: {}", error.what()));
+    } catch (...) {  // not even that can be said
+    }
+  }
 }
 
 }  // namespace ingot

@@ -4,28 +4,19 @@
 #include <cmath>
 
 #include "ingot/core/file.h"
-#include "ingot/core/parallel.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/train/config_toml.h"
+#include "ingot/train/eval_tokens.h"
+#include "ingot/train/eval_watch.h"
 #include "ingot/train/machine.h"
-#include "ingot/train/peak.h"
 #include "ingot/train/run_report.h"
 #include "ingot/train/run_samples.h"
 #include "ingot/train/session.h"
+#include "ingot/train/start_debris.h"
+#include "ingot/train/thread_count.h"
 
 namespace ingot {
 namespace {
-
-// The checkpoint's own copy: where this part of the run is to stop, and on what it goes on, is no
-// property of the model.
-std::string checkpoint_config(RunConfig config) {
-  config.train.stop_at = 0;
-  config.parallel = {};
-  config.train.device = Device::kCpu;
-  config.train.has_graph = false;
-  config.precision.allows_tf32 = false;
-  return config_toml(config, ConfigDocs::kNone);
-}
 
 RunConfig with_vocab(RunConfig config, const Tokenizer& tokenizer) {
   const int64_t wanted = tokenizer.vocab_size();
@@ -46,43 +37,38 @@ std::vector<MetricsField> arena_fields(const Trainer& trainer) {
   return fields;
 }
 
-double sum_over(double value, Reducer& ranks) {
-  std::array<double, 1> sum{value};
-  ranks.sum(sum);
-  return sum[0];
-}
-
-bool rolls_back(const GuardConfig& guard) {
-  return guard.non_finite == GuardPolicy::kRollback || guard.spike == GuardPolicy::kRollback;
-}
-
 }  // namespace
 
 Session::Session(const RunConfig& config, RunFolder& folder, bool is_resume, Console& console,
-                 const std::atomic<bool>& is_interrupted, std::unique_ptr<TrainerParts> parts)
+                 const std::atomic<bool>& is_interrupted, std::unique_ptr<TrainerParts> parts,
+                 OtherText other_text)
     : folder_(folder),
       console_(console),
       is_interrupted_(is_interrupted),
       all_(parts->reducers().all),
+      time_limit_(parts->time_limit()),
       store_(folder.checkpoints()),
       resumed_(find_resume_point(is_resume)),
+      changes_(check_changes(config, other_text)),
       data_(load_run_data(config.data, resumed_tokenizer())),
-      config_(with_vocab(config, *data_.tokenizer)),
+      config_(changes_ ? changes_->with_vocab(config, *data_.tokenizer)
+                       : with_vocab(config, *data_.tokenizer)),
       trainer_(config_, std::move(parts)),
       sampler_(config.data.order == "epochs" ? SampleOrder::kEpochs : SampleOrder::kRandom, config.train.seed,
                data_.train.tokens(), config.model.context),
       loader_(data_.train, sampler_,
               {.shape = trainer_.batch_shape(),
                .readers = trainer_.share().ranks,
-               .reader = trainer_.share().rank,
-               .ring = 4}),
+               .reader = trainer_.share().rank}),
       plan_(config_),
       guard_(config_.guard),
+      saves_(save_schedule(config_)),
       log_(folder, first_step_again()),
-      peak_gflops_(sum_over(
-          measure_product_peak(config.precision.compute, config.train.device, config.precision.allows_tf32),
-          all_)) {
-  state_.data_hash = data_.train.content_hash();
+      mfu_(config.precision.compute, config.train.device, config.precision.allows_tf32, all_) {
+  folder_.record().inputs = hashes_of(data_);
+  text_ = {.train = folder_.record().inputs->train_hash, .val = folder_.record().inputs->val_hash};
+  state_.data_hash = text_.train;
+  state_.val_hash = text_.val;
   check_data_of_ranks();
   if (resumed_)
     resume();
@@ -99,32 +85,27 @@ void Session::check_data_of_ranks() {
          lead);
 }
 
-// What rank 0 finds: it alone reads every byte.
-std::optional<Checkpoint> Session::newest_good() {
-  std::string found;
-  if (is_lead()) {
-    const auto checkpoint =
-        store_.newest_good([&](const std::filesystem::path& path, const std::string& what) {
-          console_.warning(fmt::format("{}: {}; passed over", path.string(), what));
-        });
-    if (checkpoint) found = fmt::format("{} {}", checkpoint->step, checkpoint->path.string());
-  }
-  all_.broadcast(found, 0);
-  if (found.empty()) return std::nullopt;
-  return Checkpoint{.step = std::stoll(found), .path = found.substr(found.find(' ') + 1)};
-}
-
 std::optional<Checkpoint> Session::find_resume_point(bool is_resume) {
   if (!is_resume) return std::nullopt;
-  const auto found = newest_good();
+  const auto found = newest_healthy();
   if (!found)
-    fail(ErrorKind::kUsage, "{}: there is no good checkpoint to resume; start again into a new folder",
-         store_.folder().string());
+    fail(ErrorKind::kUsage, "{}: there is no healthy checkpoint to resume; {}", store_.folder().string(),
+         is_start_debris(folder_.run())
+             ? "the run ended before its first step: start it again without --resume, into the same folder"
+             : "start again into a new folder");
   return found;
 }
 
-std::optional<std::string> Session::resumed_tokenizer() const {
+// Rank 0's list has the changes of the layout too: the run's config.toml is its own.
+std::optional<ResumeCheck> Session::check_changes(const RunConfig& config, OtherText other_text) const {
   if (!resumed_) return std::nullopt;
+  std::optional<std::filesystem::path> run_config;
+  if (is_lead()) run_config = folder_.config();
+  return ResumeCheck(resumed_->path, run_config, config, other_text);
+}
+
+std::optional<std::string> Session::resumed_tokenizer() const {
+  if (!resumed_ || !changes_->keeps_tokenizer()) return std::nullopt;
   return read_file(resumed_->path / "tokenizer.json");
 }
 
@@ -133,27 +114,36 @@ std::optional<int64_t> Session::first_step_again() const {
 }
 
 void Session::resume() {
-  const uint64_t data_hash = state_.data_hash;
-  restore(*resumed_);
-  if (state_.data_hash != data_hash)
-    fail(ErrorKind::kData,
-         "the training data is not what {} was trained on (hash {:016x}, now {:016x}); give the same data, "
-         "or start a "
-         "new run",
-         resumed_->path.string(), state_.data_hash, data_hash);
+  changes_->require_state(trainer_);
+  const TextHashes before = restore(*resumed_);
+  changes_->require_text(before, text_);
   spent_before_s_ = state_.spent_s;
+  newest_ = Newest::kSaved;
+  if (const std::string& death = folder_.record().death_before(); !death.empty()) console_.line(death);
   console_.line(fmt::format("resumed {} at step {}", resumed_->path.string(), state_.step));
+  if (!before.val)
+    console_.line(
+        "note: the checkpoint does not say what text it was evaluated on; it is taken to be the same");
+  if (const std::string changes = changes_->text(); !changes.empty()) console_.line(changes);
 }
 
-// Everything back to where the checkpoint was saved, but for the clock.
-void Session::restore(const Checkpoint& checkpoint) {
+// Everything back to where the checkpoint was saved, but for the clock. Returns what it says of the text.
+TextHashes Session::restore(const Checkpoint& checkpoint) {
   state_ = load_checkpoint(checkpoint.path, trainer_);
+  const TextHashes before{.train = state_.data_hash, .val = state_.val_hash};
+  state_.data_hash = text_.train;
+  state_.val_hash = text_.val;
   loader_.seek(state_.sample_position);
   guard_.losses().set_values(state_.recent_losses);
-  best_val_loss_ = log_.truncate_after(state_.step);
+  const RunLog::Evaluations earlier = log_.truncate_after(state_.step);
+  best_val_loss_ = earlier.best_loss;
+  std::string last_eval = fmt::format("{}", earlier.last_step);
+  all_.broadcast(last_eval, 0);  // the logs of other ranks may be younger than the run
+  is_eval_missing_ = std::stoll(last_eval) != state_.step;
   last_checkpoint_ = checkpoint.path;
   last_save_step_ = state_.step;
   last_eval_step_ = last_sample_step_ = -1;
+  return before;
 }
 
 void Session::say_hello() {
@@ -181,13 +171,15 @@ void Session::say_hello() {
   console_.line(fmt::format("memory {}: {}", format_bytes(total), memory));
   if (config_.activations.policy == RecomputePolicy::kAuto)
     console_.line("computed again in backward: " + trainer_.recompute().summary());
-  console_.line(fmt::format("ready after {} | {:.0f} GFLOP/s of products measured | run folder {}",
-                            format_time(seconds_since(start_)), peak_gflops_, folder_.path().string()));
+  console_.line(fmt::format("ready after {} | run folder {}", format_time(seconds_since(start_)),
+                            folder_.path().string()));
 }
 
-bool Session::is_asked_to_stop() const {
-  std::array<double, 1> asked{is_interrupted_.load() ? 1.0 : 0.0};
+bool Session::is_asked_to_stop() {
+  constexpr double kLong_s = 0.25;  // a step that takes longer is abandoned between two micro-batches
+  std::array<double, 2> asked{is_interrupted_.load() ? 1.0 : 0.0, last_step_s_};
   all_.max(asked);
+  is_step_long_ = asked[1] > kLong_s;
   return asked[0] > 0;
 }
 
@@ -203,11 +195,28 @@ RunPosition Session::position() const {
   return plan_.position(trainer_.steps_done(), loader_.position() * config_.model.context, spent_s());
 }
 
-void Session::evaluate() {
+// 0: all.
+int64_t Session::eval_tokens() const {
+  if (config_.eval.max_tokens) return *config_.eval.max_tokens;
+  const int64_t context = config_.model.context;
+  return auto_eval_tokens(
+      {.first_tokens = plan_.ramp().tokens_before(std::min(config_.eval.every, trainer_.steps_done())),
+       .trained_tokens = loader_.position() * context,
+       .flops_per_token = trainer_.model().config().flops_per_token(),
+       .batch_tokens = config_.train.batch_size * context,
+       .text_tokens = data_.val.tokens() - 1});
+}
+
+// False: an interruption has ended it without a result.
+bool Session::evaluate() {
   const int64_t step = trainer_.steps_done();
-  if (last_eval_step_ == step) return;
-  console_.live("evaluating");
-  const EvalResult result = trainer_.evaluate(data_.val, config_.eval.max_tokens);
+  if (last_eval_step_ == step) return true;
+  const TimedPhase phase(time_limit_, TimeLimit::Phase::kEvaluation);
+  EvalWatch watch(
+      console_, all_, [this] { return is_interrupted_.load(); }, [this] { return seconds_since(start_); });
+  const EvalResult result = trainer_.evaluate(
+      data_.val, eval_tokens(), [&](int64_t tokens, int64_t all) { return watch.go_on(tokens, all); });
+  if (!result.is_complete) return false;
   last_eval_step_ = step;
   const bool is_best = result.loss < best_val_loss_;
   best_val_loss_ = std::min(best_val_loss_, result.loss);
@@ -216,12 +225,17 @@ void Session::evaluate() {
                  .loss = result.loss,
                  .bits_per_byte = result.bits_per_byte,
                  .top1 = result.top1,
+                 .tokens = result.tokens,
+                 .text_tokens = result.text_tokens,
                  .is_best = is_best});
-  log_.write(
-      step,
-      {{"val_loss", result.loss}, {"val_bits_per_byte", result.bits_per_byte}, {"val_top1", result.top1}},
-      true);
-  if (is_lead()) write_loss_plot(folder_);
+  log_.write(step,
+             {{"val_loss", result.loss},
+              {"val_bits_per_byte", result.bits_per_byte},
+              {"val_top1", result.top1},
+              {"val_tokens", result.tokens}},
+             true);
+  write_aside([&] { write_loss_plot(folder_); });
+  return true;
 }
 
 void Session::sample() {
@@ -229,39 +243,28 @@ void Session::sample() {
   const SamplesConfig& options = config_.sample;
   if (last_sample_step_ == step || options.count == 0) return;
   last_sample_step_ = step;
+  const TimedPhase phase(time_limit_, TimeLimit::Phase::kSampling);
   if (!is_lead() && !trainer_.params().is_sharded()) return;
   const std::string text = run_samples(options, trainer_, *data_.tokenizer, config_.train.seed, console_);
-  if (!is_lead()) return;
-  make_folders(folder_.samples());
-  write_file(folder_.samples() / fmt::format("step-{:09}.txt", step), text);
+  write_aside([&] {
+    make_folders(folder_.samples());
+    write_file(folder_.samples() / fmt::format("step-{:09}.txt", step), text);
+    log_.write_samples(step, text);
+  });
 }
 
-void Session::save() {
-  const int64_t step = trainer_.steps_done();
-  if (last_save_step_ == step) return;
-  console_.live("saving");
-  state_.step = step;
-  state_.sample_position = loader_.position();
-  state_.spent_s = position().time_s;
-  state_.recent_losses = guard_.losses().values();
-  log_.sync();
-  std::string path;
-  if (is_lead())
-    path = save_checkpoint(store_, trainer_, *data_.tokenizer, checkpoint_config(config_), state_).string();
-  else
-    help_save_checkpoint(trainer_);
-  all_.broadcast(path, 0);
-  last_checkpoint_ = path;
-  last_save_step_ = step;
-  guard_.checkpoint_saved();
+// Rank 0 writes it. What cannot be written is missing, and the run goes on.
+void Session::write_aside(const std::function<void()>& write) {
   if (!is_lead()) return;
-  store_.prune(static_cast<int>(config_.checkpoint.keep),
-               [&](const std::filesystem::path& path, const std::string& what) {
-                 console_.warning(fmt::format("{}: {}; older checkpoints are kept", path.string(), what));
-               });
+  try {
+    write();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDisk) throw;
+    console_.warning(error.what());
+  }
 }
 
-void Session::write_summary(const std::string& status) {
+void Session::write_summary(const std::string& status, const std::string& error, int exit_code) {
   RunSummary summary{.status = status,
                      .steps = trainer_.steps_done(),
                      .tokens = state_.tokens,
@@ -271,10 +274,14 @@ void Session::write_summary(const std::string& status) {
                      .train_s = train_s_,
                      .peak_rss_bytes = peak_rss_bytes(),
                      .non_finite_gradients = non_finite_gradients_,
-                     .config_hash = config_hash(config_)};
+                     .config_hash = config_hash(config_),
+                     .product_peak_gflops = mfu_.peak_gflops(),
+                     .exit_code = exit_code,
+                     .error = error};
   if (last_eval_) {
     summary.val_loss = last_eval_->loss;
     summary.val_bits_per_byte = last_eval_->bits_per_byte;
+    summary.eval_tokens = last_eval_->tokens;
   }
   folder_.write_summary(summary);
   if (status != "running")
@@ -289,13 +296,17 @@ void Session::write_summary(const std::string& status) {
 }
 
 // Where even that cannot be written, the error under way says why.
-void Session::record_failure() noexcept {
+void Session::record_failure(const std::string& error, int exit_code) noexcept {
   try {
     log_.sync();
-    write_summary("failed");
+  } catch (...) {  // run.json may still be written
+  }
+  try {
+    write_summary("failed", error, exit_code);
   } catch (...) {
     return;
   }
+  if (is_lead()) write_run_report(folder_, config_, {.status = "failed", .error = error}, console_);
 }
 
 // None: there is a step to come.
@@ -308,18 +319,16 @@ std::optional<TrainOutcome::Status> Session::reason_to_end() {
   return std::nullopt;
 }
 
-bool Session::is_anything_due() const {
-  return is_due(config_.eval.every) || is_due(config_.sample.every) || is_due(config_.checkpoint.every);
-}
-
 TrainOutcome Session::run() {
   if (is_lead()) folder_.write_config(config_);
+  log_.write_config(config_);
+  folder_.record().beat(trainer_.steps_done());
   write_summary("running");
   say_hello();
   log_.write(trainer_.steps_done(), arena_fields(trainer_), true);
   training_start_ = Clock::now();
-  progress_before_ = plan_.progress(position());
-  if (rolls_back(config_.guard) && !resumed_) save();
+  if (config_.guard.rolls_back() && !resumed_) save();
+  if (is_eval_missing_ && is_due(config_.eval.every)) evaluate();
   TrainOutcome outcome;
   while (true) {
     if (const auto status = reason_to_end()) {
@@ -327,22 +336,32 @@ TrainOutcome Session::run() {
       outcome.status = *status;
       break;
     }
-    if (!step() || is_finished() || !is_anything_due() || !settle()) continue;
-    if (is_due(config_.eval.every)) evaluate();
+    const bool is_made = step();
+    prune();
+    if (!is_made || is_finished()) continue;
+    const bool saves = is_save_due();
+    if (!(saves || is_due(config_.eval.every) || is_due(config_.sample.every)) || !settle()) continue;
+    if (is_due(config_.eval.every) && !evaluate()) continue;
     if (is_due(config_.sample.every)) sample();
-    if (is_due(config_.checkpoint.every)) save();
+    if (saves) save();
   }
+  save_at_end();  // first of all
+  if (outcome.status != TrainOutcome::Status::kInterrupted && !evaluate())
+    outcome.status = TrainOutcome::Status::kInterrupted;
+  finish_save();
   const bool is_interrupted = outcome.status == TrainOutcome::Status::kInterrupted;
-  if (is_interrupted) save();  // first of all
-  if (!is_interrupted) evaluate();
-  save();
   const char* status = is_interrupted                                     ? "interrupted"
                        : outcome.status == TrainOutcome::Status::kStopped ? "stopped"
                                                                           : "completed";
   if (outcome.status == TrainOutcome::Status::kCompleted) sample();
+  time_limit_.begin(TimeLimit::Phase::kEnd);
   report_bubble();
   write_summary(status);
-  if (!is_interrupted && is_lead()) write_run_report(folder_, config_, data_.val_documents, console_);
+  const bool is_completed = outcome.status == TrainOutcome::Status::kCompleted;
+  if (is_completed) log_.write_completed();
+  const Documents* yardstick = is_completed ? &data_.val_documents : nullptr;
+  write_aside(
+      [&] { write_run_report(folder_, config_, {.status = status, .val_documents = yardstick}, console_); });
   outcome.steps = trainer_.steps_done();
   outcome.tokens = state_.tokens;
   outcome.final_eval = last_eval_.value_or(EvalResult{});
@@ -351,19 +370,24 @@ TrainOutcome Session::run() {
 }
 
 TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_resume, Console& console,
-                          const std::atomic<bool>& is_interrupted, std::unique_ptr<TrainerParts> parts) {
-  if (config.train.threads > 0) set_num_threads(static_cast<int>(config.train.threads));
+                          const std::atomic<bool>& is_interrupted, std::unique_ptr<TrainerParts> parts,
+                          OtherText other_text) {
+  use_threads(config.train);
+  if (!is_resume && folder.is_lead()) folder.write_config(config);  // first: what there is can be told by it
   console.open_log(folder.log());
   const bool is_alone = parts->reducers().all.ranks() == 1;
-  Session session(config, folder, is_resume, console, is_interrupted, std::move(parts));
+  Session session(config, folder, is_resume, console, is_interrupted, std::move(parts), other_text);
   try {
     return session.run();
   } catch (const Error& error) {
-    session.record_failure();
+    session.record_failure(error.what(), exit_code(error.kind()));
     if (is_alone) throw;
     throw Error(fmt::format("after step {}: {}", session.steps_done(), error.what()), error.kind());
-  } catch (...) {
-    session.record_failure();
+  } catch (const std::bad_alloc&) {
+    session.record_failure("out of memory", exit_code(ErrorKind::kMemory));
+    throw;
+  } catch (const std::exception& error) {
+    session.record_failure(error.what(), exit_code(ErrorKind::kInternal));
     throw;
   }
 }

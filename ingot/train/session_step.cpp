@@ -9,6 +9,16 @@
 
 namespace ingot {
 
+// Until a step begins, ranks may have waited long for one that saved or sampled alone; only when all have
+// come here does a step's limit hold.
+void Session::begin_step_limit(int64_t micro_batches) {
+  if (time_limit_.is_paused()) {
+    std::array<double, 1> arrived{1};
+    all_.max(arrived);
+  }
+  time_limit_.begin(TimeLimit::Phase::kStep, micro_batches);
+}
+
 // False: the batch was left out, or the run is back before an earlier step; nothing is due.
 bool Session::step() {
   pass_excluded_samples();
@@ -20,8 +30,15 @@ bool Session::step() {
   if (is_for_device && trainer_.can_give(inputs)) return give_step(std::move(line), inputs);
   if (!settle()) return false;
   is_next_judged_here_ = false;
+  begin_step_limit(plan_.micro_batches(line.at));
+  const Clock::time_point begin = Clock::now();
   log_.begin_step(trainer_.trace());
-  const StepResult result = trainer_.gradients(loader_, plan_.micro_batches(line.at));
+  const StepResult result =
+      trainer_.gradients(loader_, plan_.micro_batches(line.at), is_step_long_ ? &is_interrupted_ : nullptr);
+  if (result.is_abandoned) {
+    console_.line(fmt::format("step {} was abandoned before its update", line.at.step + 1));
+    return false;
+  }
   const Verdict verdict = guard_.judge(result);
   if (!verdict.event.empty()) log_event(verdict.event, verdict.reason, line.at.step + 1, line.at);
   if (!verdict.is_accepted()) {
@@ -30,6 +47,7 @@ bool Session::step() {
   }
   if (!verdict.event.empty()) console_.warning(fmt::format("step {}: {}", line.at.step + 1, verdict.reason));
   trainer_.update(result, inputs);
+  time_limit_.end(seconds_since(begin));
   end_line(line);
   report_step(result, line);
   if (inputs.wants_stats) log_.write_params(trainer_.steps_done(), trainer_.stats());
@@ -108,9 +126,11 @@ void Session::reject(const Verdict& verdict, const RunPosition& at) {
 
 // To the newest good checkpoint. The batch just taken is left out from now on.
 void Session::roll_back(const Verdict& verdict, const RunPosition& at) {
-  const auto checkpoint = newest_good();
+  const TimedPhase phase(time_limit_, TimeLimit::Phase::kSaving);  // a checkpoint is read, and verified first
+  const auto checkpoint = newest_healthy();
   if (!checkpoint)
-    fail(ErrorKind::kNumerics, "{}: there is no good checkpoint to roll back to", store_.folder().string());
+    fail(ErrorKind::kNumerics, "{}: there is no healthy checkpoint to roll back to",
+         store_.folder().string());
   auto excluded = state_.excluded_samples;
   excluded.push_back({at.tokens / config_.model.context, loader_.position()});
   std::ranges::sort(excluded);
@@ -132,13 +152,25 @@ void Session::report_bubble() {
                   100 * times_s[0] / times_s[1], 100 * stages->report().ideal_bubble));
 }
 
+// To the end of the run, or to where it is to stop.
+std::optional<double> Session::seconds_left(const RunPosition& position) const {
+  const RunLength& length = plan_.length();
+  if (length.unit == RunUnit::kTime) return std::max(0.0, length.total - position.time_s);
+  double end = 1;
+  if (config_.train.stop_at > 0 && length.unit == RunUnit::kSteps)
+    end = static_cast<double>(config_.train.stop_at) / length.total;
+  return eta_.seconds_for(end - plan_.progress(position));
+}
+
 void Session::report_step(const StepResult& result, const StepLine& line) {
   const RunPosition& at = line.at;
   const double step_s = seconds_since(std::max(line.begin, last_report_));
   last_report_ = Clock::now();
   train_s_ += step_s;
+  last_step_s_ = step_s;
   state_.tokens += result.tokens;
   const int64_t step = at.step + 1;
+  folder_.record().beat(step);
   const bool counts_steps = plan_.length().unit == RunUnit::kSteps;
   StepReport report{.step = step,
                     .steps = counts_steps ? config_.train.steps : 0,
@@ -150,10 +182,9 @@ void Session::report_step(const StepResult& result, const StepLine& line) {
                     .tokens_per_s = static_cast<double>(result.tokens) / step_s,
                     .mfu = {},
                     .eta_s = {}};
-  report.mfu = trainer_.model().config().flops_per_token() * report.tokens_per_s / (peak_gflops_ * 1e9);
-  if (progress_before_ < report.progress)
-    report.eta_s =
-        seconds_since(training_start_) * (1 - report.progress) / (report.progress - progress_before_);
+  report.mfu = mfu_.of_step(trainer_.model().config().flops_per_token() * report.tokens_per_s, train_s_);
+  eta_.add_step(step_s, report.progress - plan_.progress(at), seconds_since(training_start_));
+  report.eta_s = seconds_left(line.after);
   const bool is_logged = step == 1 || step % config_.train.log_every == 0 || plan_.is_finished(line.after);
   console_.step(report, is_logged);
   std::vector<MetricsField> fields = {{"tokens", state_.tokens},
@@ -165,8 +196,8 @@ void Session::report_step(const StepResult& result, const StepLine& line) {
                                       {"step_tokens", at.step_tokens},
                                       {"step_ms", report.step_ms},
                                       {"tokens_per_s", report.tokens_per_s},
-                                      {"mfu", *report.mfu},
                                       {"loader_wait_ms", result.wait_s * 1e3}};
+  if (report.mfu) fields.emplace_back("mfu", *report.mfu);
   if (const Stages* stages = trainer_.stages()) {
     stages_wait_s_ += stages->report().wait_s;
     stages_s_ += stages->report().step_s;
@@ -180,6 +211,8 @@ void Session::report_step(const StepResult& result, const StepLine& line) {
   if (result.raw.tokens > 0) {
     fields.emplace_back("raw_ce_fp32", result.raw.ce);
     fields.emplace_back("raw_ce_gap", result.raw.trained - result.raw.objective);
+    if (result.raw.forward_tokens > 0)
+      fields.emplace_back("raw_forward_gap", result.raw.forward_trained - result.raw.forward_objective);
   }
   if (config_.head.filter > 0) fields.emplace_back("head_filtered", result.head_filtered);
   if (result.fp8.elements > 0) {
@@ -188,8 +221,11 @@ void Session::report_step(const StepResult& result, const StepLine& line) {
     fields.emplace_back("fp8_underflowed", static_cast<double>(result.fp8.underflowed) / elements);
   }
   fields.insert(fields.end(), line.phases.begin(), line.phases.end());
+  if (newest_ == Newest::kSaved && at.step >= last_save_step_) newest_ = Newest::kUsed;
   log_.write(step, fields, is_logged);
   if (is_logged) log_.write_fp8(step, trainer_.fp8());
+  if (const auto trouble = log_.take_trouble())
+    console_.warning(fmt::format("{}; its lines wait in memory", *trouble));
 }
 
 }  // namespace ingot

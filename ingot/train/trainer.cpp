@@ -12,42 +12,10 @@
 #include "ingot/ops/deterministic.h"
 #include "ingot/ops/tf32.h"
 #include "ingot/train/averaged_weights.h"
+#include "ingot/train/recompute_choice.h"
 
 namespace ingot {
 namespace {
-
-size_t activation_bytes(const Transformer& model, int64_t B, int64_t T, const RecomputePlan& plan,
-                        Device device) {
-  Arena arena("activations plan", memory_of(device));
-  model.make_saved(arena, B, T, plan);
-  return arena.peak_bytes();
-}
-
-// The slowest rank's, so that all choose the same.
-BlockTimes agreed(BlockTimes times, Reducer& all) {
-  double* const parts[] = {&times.norm_s, &times.activation_s, &times.heads_s,    &times.proj_s,
-                           &times.pre_s,  &times.down_s,       &times.embedding_s};
-  std::array<double, std::size(parts)> values;
-  for (size_t i = 0; i < values.size(); ++i) values[i] = *parts[i];
-  all.max(values);
-  for (size_t i = 0; i < values.size(); ++i) *parts[i] = values[i];
-  return times;
-}
-
-// By the config's policy; kAuto is decided by measuring the first block here and now.
-RecomputePlan choose_recompute(const RunConfig& config, Transformer& model, ParamStore& params, int64_t B,
-                               Reducer& all, Stream& stream) {
-  const int64_t layers = model.config().layers, T = config.model.context;
-  if (config.activations.policy != RecomputePolicy::kAuto) return recompute_plan(config.activations, layers);
-  model.bring_to_device(stream);
-  // Pages that nobody has written are all one page of zeros, from which products would read too fast.
-  const UnitBuffers& block = params.get(1);
-  for (const Tensor& weights : {block.master, block.compute}) fill_zero(weights, stream);
-  const BlockTimes times = agreed(model.time_block(params, B, T, stream), all);
-  return fastest_plan(
-      layers, times, static_cast<size_t>(config.activations.budget_bytes),
-      [&](const RecomputePlan& plan) { return activation_bytes(model, B, T, plan, stream.device); });
-}
 
 ParamRole optimizer_role(Role role) {
   switch (role) {
@@ -96,23 +64,20 @@ std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, co
   return params;
 }
 
-// The loss that is trained on must be the loss: a lower precision may blur it, not move it.
-void check_trained_loss(const RawLoss& raw, double limit, int64_t step) {
-  const double gap = std::abs(raw.trained - raw.objective);
-  if (raw.tokens == 0 || gap <= limit * std::max(1.0, raw.objective)) return;
-  fail(
-      ErrorKind::kNumerics,
-      "step {}: the training path gives {} tokens a loss of {:.4f}, but in f32 from the master weights it is "
-      "{:.4f}; what is trained on is not the loss any more, and the update was not made. Set head.precision "
-      "or precision.compute to f32 to find the cause; head.raw_ce_limit = {} is the difference allowed",
-      step, raw.tokens, raw.trained, raw.objective, limit);
+// A plan's stream has no device behind it.
+Stream trainer_stream(Device device, Backing backing) {
+  if (backing == Backing::kMemory) return make_stream(device);
+  Stream stream;
+  stream.device = device;
+  stream.backing = backing;
+  return stream;
 }
 
 }  // namespace
 
-Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
+Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts, Backing backing)
     : config_(config),
-      stream_(make_stream(config.train.device)),
+      stream_(trainer_stream(config.train.device, backing)),
       parts_(std::move(parts)),
       share_(parts_->share(config.train)),
       model_(config.model.resolved(), config.precision.compute, config.head, config.precision.fp8,
@@ -123,7 +88,7 @@ Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
       params_(parts_->make_store(model_.params(), config, stream_)),
       stages_(parts_->make_stages(model_, config)),
       optimizer_(config.optimizer, optimizer_params(params_, config.train.seed, model_.share()),
-                 parts_->shared_update(config)),
+                 parts_->shared_update(config), backing),
       loss_scaler_(config.precision.compute == DType::f16 ? LossScaler(config.precision.loss_scale)
                                                           : LossScaler()),
       planned_(choose_recompute(config, model_, params_, share_.batch_size, reducers().all, stream_)),
@@ -131,10 +96,16 @@ Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
                    stages_ ? 0
                            : activation_bytes(model_, share_.batch_size, config.model.context, planned_,
                                               stream_.device),
-                   memory_of(stream_.device)),
-      scratch_("scratch", model_.scratch_bytes(share_.batch_size, config.model.context, true, stream_.device),
-               memory_of(stream_.device)),
-      feed_(stream_.device, batch_shape(), share_.micros(config.train.grad_accum)) {
+                   memory_of(stream_.device), backing),
+      forward_check_(ForwardCheck::make(config, params_, model_, batch_shape())),
+      scratch_("scratch",
+               std::max(model_.scratch_bytes(share_.batch_size, config.model.context, true, stream_.device),
+                        forward_check_ ? forward_check_->scratch_bytes() : 0),
+               memory_of(stream_.device), backing),
+      feed_(stream_.device, batch_shape(), share_.micros(config.train.grad_accum), backing),
+      loss_watch_(config) {
+  if (is_judged_on_device()) late_.emplace(share_.micros(config.train.grad_accum), backing);
+  if (backing == Backing::kAddresses) return;
   stream_.trace = &trace_;
   allow_tf32(stream_, config.precision.allows_tf32);
   set_deterministic(stream_, config.train.is_deterministic);
@@ -143,7 +114,6 @@ Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
   model_.bring_to_device(stream_);
   fp8_.bring_to_device(stream_);
   if (!stages_) set_recompute(planned_);
-  if (is_judged_on_device()) late_.emplace(share_.micros(config.train.grad_accum));
 }
 
 void Trainer::initialise() {
@@ -204,9 +174,11 @@ LossSums Trainer::run_micro(const MicroOp& op, const MicroBatch& batch, int64_t 
   ctx.fp8 = &fp8_;
   if (op.kind == MicroOp::Kind::kForward) {
     const Span span(&trace_, "forward");
-    return model_.forward(ctx, batch, saved_,
-                          static_cast<float>(loss_scaler_.scale() / expected_tokens(micros)),
-                          op.micro == 0 ? checked_tokens() : 0);
+    const int64_t checked = op.micro == 0 ? checked_tokens() : 0;
+    LossSums sums = model_.forward(
+        ctx, batch, saved_, static_cast<float>(loss_scaler_.scale() / expected_tokens(micros)), checked);
+    if (checked > 0 && forward_check_) forward_check_->compare(sums.raw, saved_.losses, batch, ctx);
+    return sums;
   }
   const Span span(&trace_, "backward");
   model_.backward(ctx, batch, saved_);
@@ -214,7 +186,15 @@ LossSums Trainer::run_micro(const MicroOp& op, const MicroBatch& batch, int64_t 
   return {};
 }
 
-LossSums Trainer::run_micro_batches(Loader& loader, int64_t micros, StepResult& result) {
+bool Trainer::is_any_rank_told(const std::atomic<bool>* is_told_to_end) {
+  if (!is_told_to_end || feed_.is_on_device()) return false;
+  std::array<double, 1> told{is_told_to_end->load() ? 1.0 : 0.0};
+  reducers().all.max(told);
+  return told[0] > 0;
+}
+
+LossSums Trainer::run_micro_batches(Loader& loader, int64_t micros, const std::atomic<bool>* is_told_to_end,
+                                    StepResult& result) {
   if (stages_) return run_stages(loader, micros, result);
   LossSums total;
   MicroBatch batch;
@@ -223,6 +203,8 @@ LossSums Trainer::run_micro_batches(Loader& loader, int64_t micros, StepResult& 
     schedule_ = accumulation_schedule(own);  // the ramp's next stage
   for (const MicroOp& op : schedule_) {
     if (op.kind == MicroOp::Kind::kForward) {
+      result.is_abandoned = op.micro > 0 && is_any_rank_told(is_told_to_end);
+      if (result.is_abandoned) break;
       batch = feed_.send(loader.next(), stream_);
       result.wait_s += loader.last_wait_s();
       params_.begin_micro(op.micro == own - 1);
@@ -235,70 +217,6 @@ LossSums Trainer::run_micro_batches(Loader& loader, int64_t micros, StepResult& 
   }
   params_.finish_gradients();
   return total;
-}
-
-NonFinitePlace Trainer::bad_loss_place() {
-  return first_non_finite(params_, saved_, stream_).value_or(NonFinitePlace{"head", "the sum of the losses"});
-}
-
-// From a device, with the first micro-batch whose loss is not finite: where in it, is found by computing it
-// again.
-void Trainer::receive_losses(Loader& loader, int64_t first_sample, int64_t micros, LossSums& total,
-                             StepResult& result) {
-  const std::span<const LossSums> sums = feed_.receive(stream_);
-  for (const LossSums& of_micro : sums) total.add(of_micro);
-  const auto bad =
-      std::ranges::find_if(sums, [](const LossSums& of_micro) { return !std::isfinite(of_micro.loss); });
-  if (bad == sums.end()) return;
-  const int64_t end = loader.position(), micro = bad - sums.begin();
-  loader.seek(first_sample);
-  for (int64_t i = 0; i < micro; ++i) loader.next();
-  run_micro({MicroOp::Kind::kForward, micro}, feed_.send(loader.next(), stream_), micros);
-  result.non_finite = NonFinite{NonFinite::Kind::kLoss, share_.number(micro), bad_loss_place()};
-  loader.seek(end);
-}
-
-void Trainer::run_lone_micro(Loader& loader, int64_t micro, int64_t micros) {
-  if (stages_) {
-    StagedStep step = staged_step(loader, micros);
-    step.only = micro;
-    stages_->run(step);
-    return;
-  }
-  const MicroBatch batch = feed_.send(loader.next(), stream_);
-  params_.begin_micro(false);
-  run_micro({MicroOp::Kind::kForward, micro}, batch, micros);
-  run_micro({MicroOp::Kind::kBackward, micro}, batch, micros);
-}
-
-// Each micro-batch alone, from gradients that are zero; on every rank its own.
-NonFinite Trainer::find_bad_gradient(Loader& loader, int64_t first_sample, int64_t micros) {
-  NonFinite sum{NonFinite::Kind::kGradientNorm, -1, {}};
-  if (const auto place = first_non_finite_gradient(params_, stream_))
-    sum = {NonFinite::Kind::kGradient, -1, *place};
-  else
-    sum.place = largest_gradient(params_, stream_);
-  std::optional<NonFinite> found;
-  const int64_t end = loader.position();
-  loader.seek(first_sample);
-  for (int64_t micro = 0; micro < share_.micros(micros); ++micro) {
-    discard();
-    run_lone_micro(loader, micro, micros);
-    params_.finish_gradients();
-    if (found) continue;
-    if (const auto place = first_non_finite_gradient(params_, stream_))
-      found = {NonFinite::Kind::kGradient, share_.number(micro), *place};
-    else if (!std::isfinite(optimizer_.grad_norm(stream_)))
-      found = {NonFinite::Kind::kGradientNorm, share_.number(micro), largest_gradient(params_, stream_)};
-  }
-  loader.seek(end);
-  // Of a sum, whoever has a gradient that is not finite knows most.
-  Reducer& all = reducers().all;
-  const bool is_here = sum.kind == NonFinite::Kind::kGradient;
-  std::optional<NonFinite> first = first_of_ranks(found, all);
-  if (!first) first = first_of_ranks(is_here ? std::optional(sum) : std::nullopt, all);
-  if (!first) first = first_of_ranks(sum, all);
-  return *first;
 }
 
 // This rank's sums become those of all.
@@ -332,12 +250,17 @@ double Trainer::grad_norm() {
   return std::sqrt(squares[0]);
 }
 
-StepResult Trainer::gradients(Loader& loader, int64_t micros) {
+StepResult Trainer::gradients(Loader& loader, int64_t micros, const std::atomic<bool>* is_told_to_end) {
   INGOT_CHECK(given_.empty(), "Trainer::gradients: {} steps are under way", given_.size());
   StepResult result;
   const int64_t first_sample = loader.position();
   fp8_.begin_step(stream_);
-  LossSums sums = run_micro_batches(loader, micros, result);
+  LossSums sums = run_micro_batches(loader, micros, is_told_to_end, result);
+  if (result.is_abandoned) {
+    discard();
+    loader.seek(first_sample);
+    return result;
+  }
   fp8_.bring_back(stream_);
   const double norm = grad_norm();  // a device's stream is waited for here, once in a step
   fp8_.receive();
@@ -356,7 +279,7 @@ StepResult Trainer::gradients(Loader& loader, int64_t micros) {
   else if (!std::isfinite(result.grad_norm))
     result.non_finite = find_bad_gradient(loader, first_sample, micros);
   result.raw = sums.raw;
-  if (!result.non_finite) check_trained_loss(sums.raw, config_.head.raw_ce_limit, steps_done_ + 1);
+  if (!result.non_finite) loss_watch_.check(sums.raw, steps_done_ + 1);
   const double limit = config_.optimizer.grad_clip;
   result.clip = limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0;
   return result;
@@ -375,6 +298,7 @@ void Trainer::update(const StepResult& result, const StepInputs& inputs) {
   INGOT_CHECK(!result.non_finite && !result.lowered_scale && std::isfinite(result.grad_norm),
               "Trainer::update: {} is not finite", result.grad_norm);
   optimizer_.step(inputs, static_cast<float>(result.grad_correction * result.clip), stream_);
+  clip_ = result.clip;
   if (!fp8_.amaxes().empty()) share_amaxes();
   fp8_.end_step();
   loss_scaler_.step_made();
@@ -384,28 +308,6 @@ void Trainer::update(const StepResult& result, const StepInputs& inputs) {
 
 void Trainer::discard() {
   for (const ParamPiece& piece : params_.pieces()) fill_zero(piece.grad, stream_);
-}
-
-// Of a parameter that ranks keep in pieces: from the sums of squares over all of them.
-std::vector<ParamStats> Trainer::stats() {
-  std::vector<ParamStats> stats(optimizer_.stats().begin(), optimizer_.stats().end());
-  if (!params_.is_sharded()) return stats;
-  std::vector<double> sums;
-  for (size_t p = 0; p < stats.size(); ++p) {
-    const ParamStats& s = stats[p];
-    const double count = optimizer_.is_counted(p) ? 1 : 0;
-    for (double sum : {s.weight_norm * s.weight_norm, s.grad_norm * s.grad_norm,
-                       s.update_norm * s.update_norm, s.update_dot_weight})
-      sums.push_back(count * sum);
-  }
-  reducers().weights.sum(sums);
-  for (size_t p = 0; p < stats.size(); ++p)
-    stats[p] = {.name = stats[p].name,
-                .weight_norm = std::sqrt(sums[4 * p]),
-                .grad_norm = std::sqrt(sums[4 * p + 1]),
-                .update_norm = std::sqrt(sums[4 * p + 2]),
-                .update_dot_weight = sums[4 * p + 3]};
-  return stats;
 }
 
 StepResult Trainer::step(Loader& loader, const StepInputs& inputs) {
@@ -423,28 +325,13 @@ StepResult Trainer::step(Loader& loader, const StepInputs& inputs) {
   return result;
 }
 
-EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens) {
+EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens, const EvalProgress& goes_on) {
   const Span span(&trace_, "evaluation");
   LayerContext ctx = context(0, 0);
   std::optional<AveragedWeights> averaged;
   if (config_.optimizer.ema > 0 && optimizer_.t() > 0) averaged.emplace(params_, optimizer_, stream_);
-  return ingot::evaluate(
-      model_, ctx, feed_, saved_, text,
-      {.max_tokens = max_tokens, .has_document_mask = config_.data.has_document_mask, .share = share_},
-      reducers().data, stages_);
-}
-
-std::vector<Trainer::ArenaUse> Trainer::arenas() const {
-  std::vector<ArenaUse> uses;
-  std::vector<const Arena*> arenas = params_.arenas();
-  const Arena* activations = stages_ ? &stages_->arena() : &activations_;
-  for (const Arena* own : {&optimizer_.arena(), &optimizer_.scratch(), activations, &scratch_})
-    arenas.push_back(own);
-  for (const Arena* arena : feed_.arenas()) arenas.push_back(arena);
-  if (late_)
-    for (const Arena* arena : late_->arenas()) arenas.push_back(arena);
-  for (const Arena* arena : arenas) uses.push_back({arena->name(), arena->capacity_bytes()});
-  return uses;
+  const EvalWalk walk{max_tokens, config_.data.has_document_mask, share_, goes_on};
+  return ingot::evaluate(model_, ctx, feed_, saved_, text, walk, reducers().data, stages_);
 }
 
 }  // namespace ingot

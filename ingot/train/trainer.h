@@ -1,6 +1,7 @@
 // Trainer: a model, its optimizer and its memory; one step at a time.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -16,7 +17,9 @@
 #include "ingot/train/config.h"
 #include "ingot/train/device_feed.h"
 #include "ingot/train/evaluate.h"
+#include "ingot/train/forward_check.h"
 #include "ingot/train/late_steps.h"
+#include "ingot/train/loss_watch.h"
 #include "ingot/train/non_finite.h"
 #include "ingot/train/schedule.h"
 #include "ingot/train/trainer_parts.h"
@@ -39,17 +42,21 @@ struct StepResult {
   double loss_scale = 1;  // that they were computed with
   std::optional<double> lowered_scale;  // of the next step: these overflowed, and make no update
   std::optional<NonFinite> non_finite;
-  RawLoss raw;               // of the tokens whose loss was checked in this step
-  Fp8Stats fp8;              // of all casts to FP8
-  double head_filtered = 0;  // fraction of the head's tiles that were left out
+  bool is_abandoned = false;  // told to end between two micro-batches; nothing else here is meaningful then
+  RawLoss raw;                // of the tokens whose loss was checked in this step
+  Fp8Stats fp8;               // of all casts to FP8
+  double head_filtered = 0;   // fraction of the head's tiles that were left out
 };
 
 class Trainer {
  public:
   // config is valid and its model's vocab set. All memory of a step is taken here. Where parts are shared by
   // ranks, all of them call everything but the accessors in the same order.
+  // backing: kAddresses for a trainer that only arenas() may be called of; no device is needed, and nothing
+  // is computed.
   explicit Trainer(const RunConfig& config,
-                   std::unique_ptr<TrainerParts> parts = std::make_unique<TrainerParts>());
+                   std::unique_ptr<TrainerParts> parts = std::make_unique<TrainerParts>(),
+                   Backing backing = Backing::kMemory);
 
   // Initial weights: a function of the seed alone.
   void initialise();
@@ -58,7 +65,10 @@ class Trainer {
   // share. If one of them is not finite, result.non_finite says where, found by computing the micro-batches
   // again one by one; the loader has then gone on as ever. In f16, gradients that are not finite lower the
   // loss scale instead, while that is possible.
-  StepResult gradients(Loader& loader, int64_t micros);
+  // is_told_to_end: if set on any rank between two micro-batches, the step is abandoned: the gradients are
+  // zero again, trainer and loader stand where it began, and result.is_abandoned is true. Not looked at on a
+  // device and in a pipeline; null on all ranks or on none.
+  StepResult gradients(Loader& loader, int64_t micros, const std::atomic<bool>* is_told_to_end = nullptr);
   // The optimizer's update with those gradients, clipped by result.clip. REQUIRES: they are finite and have
   // not overflowed.
   void update(const StepResult& result, const StepInputs& inputs);
@@ -78,7 +88,7 @@ class Trainer {
   // says what was not finite.
   std::optional<StepResult> read_given(Loader& loader);
 
-  // What the last update that wanted them knows of every parameter.
+  // The norms of every parameter in the last update with inputs.wants_stats; grad_norm is before clipping.
   std::vector<ParamStats> stats();
 
   // Gradients and update in one, on grad_accum batches. kNumerics error, and nothing changed, if the loss or
@@ -86,9 +96,9 @@ class Trainer {
   StepResult step(Loader& loader, const StepInputs& inputs);
 
   // Walks the text in consecutive windows of the context; every token but the first is predicted once.
-  // max_tokens > 0 stops after about so many. Without dropout, weights untouched; with optimizer.ema the
-  // moving averages stand in for them.
-  EvalResult evaluate(const TokenSource& text, int64_t max_tokens);
+  // max_tokens > 0 stops after about so many, goes_on (if given) whenever it returns false. Without dropout,
+  // weights untouched; with optimizer.ema the moving averages stand in for them.
+  EvalResult evaluate(const TokenSource& text, int64_t max_tokens, const EvalProgress& goes_on = {});
 
   // What forward keeps for backward from now on. REQUIRES: it fits the arena that the config's policy filled.
   void set_recompute(const RecomputePlan& plan);
@@ -113,12 +123,15 @@ class Trainer {
   struct ArenaUse {
     std::string name;
     size_t bytes;
+    Memory memory;
   };
   std::vector<ArenaUse> arenas() const;
 
  private:
   LayerContext context(float dropout_p, int64_t first_row);
-  LossSums run_micro_batches(Loader& loader, int64_t micros, StepResult& result);
+  LossSums run_micro_batches(Loader& loader, int64_t micros, const std::atomic<bool>* is_told_to_end,
+                             StepResult& result);
+  bool is_any_rank_told(const std::atomic<bool>* is_told_to_end);
   LossSums run_micro(const MicroOp& op, const MicroBatch& batch, int64_t micros);
   NonFinitePlace bad_loss_place();
   void receive_losses(Loader& loader, int64_t first_sample, int64_t micros, LossSums& total,
@@ -152,9 +165,13 @@ class Trainer {
   Optimizer optimizer_;
   LossScaler loss_scaler_;
   RecomputePlan planned_;  // by the config's policy
-  Arena activations_, scratch_;
+  Arena activations_;
+  std::unique_ptr<ForwardCheck> forward_check_;  // null where it does not apply
+  Arena scratch_;
   Transformer::Saved saved_;
   DeviceFeed feed_;
+  LossWatch loss_watch_;
+  double clip_ = 1;                // the factor that clipping applied in the last update
   std::vector<MicroOp> schedule_;  // of this rank
   std::vector<double> amaxes_;     // of FP8 tensors, while ranks compare them
   struct Given {

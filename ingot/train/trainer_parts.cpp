@@ -2,9 +2,9 @@
 
 namespace ingot {
 
-TrainingStore& TrainerParts::make_store(const ParamList& list, const RunConfig& config, Stream& /*stream*/) {
+TrainingStore& TrainerParts::make_store(const ParamList& list, const RunConfig& config, Stream& stream) {
   store_ = std::make_unique<ResidentStore>(list, config.precision.compute, true, config.precision.master,
-                                           config.train.device);
+                                           config.train.device, stream.backing);
   return *store_;
 }
 

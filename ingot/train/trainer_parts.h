@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "ingot/core/time_limit.h"
 #include "ingot/nn/param_store.h"
 #include "ingot/nn/region.h"
 #include "ingot/nn/tensor_share.h"
@@ -39,11 +40,17 @@ class TrainerParts {
                               [[maybe_unused]] const RunConfig& config) {
     return nullptr;
   }
+  // For how long ranks wait for each other; the session says what they are at.
+  virtual TimeLimit& time_limit() { return time_limit_; }
+  // The same parts for a plan of memory (train/memory_plan.h): their arenas have addresses alone, and what
+  // they do with other ranks stays here.
+  virtual std::unique_ptr<TrainerParts> planned() const { return std::make_unique<TrainerParts>(); }
 
  private:
   std::unique_ptr<ResidentStore> store_;
   Reducer alone_;
   Region region_;
+  TimeLimit time_limit_;
 };
 
 }  // namespace ingot

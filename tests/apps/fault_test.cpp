@@ -17,6 +17,14 @@ class FaultTest : public LaunchTest {
   std::string long_run(const std::string& layout) const {
     return train("run", "--set train.steps=100000 --set checkpoint.every=5 --set parallel." + layout + "=2 ");
   }
+  // A short run in a program whose rank 1 misbehaves (tests/apps/mpi/fault_ranks.cpp), in folder "run".
+  std::string faulty(const std::string& fault) const {
+    return "start=$SECONDS\n(program=" INGOT_FAULT_PROGRAM "; run 2 " + fault + " " + path("run") + " " +
+           path("text.txt") +
+           " data.tokenizer=byte train.batch_size=4 train.grad_accum=2 model.context=32 sample.count=0"
+           " train.steps=100000 checkpoint.every=5 parallel.dp=2 parallel.verify=true)\n"
+           "code=$?\necho took $((SECONDS - start)) s\nexit $code\n";
+  }
   void expect_ended(const Outcome& outcome) const {
     EXPECT_NE(outcome.exit_code, 0) << outcome.output;
     const size_t place = outcome.output.find("took ");
@@ -76,6 +84,22 @@ TEST_F(FaultTest, AStoppedRank) {
     expect_goes_on();
     std::filesystem::remove_all(folder_ / "run");
   }
+}
+
+// Under default keys a rank that hangs in a step is named after a few seconds; it took ten minutes.
+TEST_F(FaultTest, AStoppedRankUnderDefaultKeys) {
+  const std::string run = path("run");
+  const Outcome outcome =
+      bash("(run 2 " + train("run", "--set train.steps=100000 --set eval.every=0 --set parallel.dp=2 ") +
+           ") & job=$!\nfor i in $(seq 600); do [ $(cat " + run +
+           "/metrics.jsonl 2>/dev/null | wc -l) -gt 20 ] && break; sleep 0.1; done\n"
+           "rank=$(pgrep -P $job | tail -1)\nkill -STOP $rank\nstart=$SECONDS\nwait $job\ncode=$?\n"
+           "echo took $((SECONDS - start)) s\nexit $code\n");
+  expect_ended(outcome);
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("an operation is late (more than 5 s, by parallel.timeout = \"auto\")"),
+                    ContainsRegex("rank 0: .*in (all_reduce|all_gather_into|broadcast|barrier) '"),
+                    HasSubstr("rank 1: does not answer")));
 }
 
 // The same run in a program whose rank 1 misbehaves after the first checkpoint

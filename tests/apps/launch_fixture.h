@@ -67,14 +67,6 @@ class LaunchTest : public testing::Test {
            " --set model.context=32 --set sample.count=0 " +
            more;
   }
-  // The same in a program whose rank 1 misbehaves (tests/apps/mpi/fault_ranks.cpp), in folder "run".
-  std::string faulty(const std::string& fault) const {
-    return "start=$SECONDS\n(program=" INGOT_FAULT_PROGRAM "; run 2 " + fault + " " + path("run") + " " +
-           path("text.txt") +
-           " data.tokenizer=byte train.batch_size=4 train.grad_accum=2 model.context=32 sample.count=0"
-           " train.steps=100000 checkpoint.every=5 parallel.dp=2 parallel.verify=true)\n"
-           "code=$?\necho took $((SECONDS - start)) s\nexit $code\n";
-  }
   std::vector<double> losses(const std::string& out) const {
     std::vector<double> all;
     for (const MetricsRow& row : read_metrics(folder_ / out / "metrics.jsonl"))

@@ -62,7 +62,8 @@ TEST_F(ProgramTest, DoctorDescribesTheMachine) {
 TEST_F(ProgramTest, HelpOfEveryCommand) {
   const Outcome top = ingot("--help");
   EXPECT_EQ(top.exit_code, 0);
-  for (const char* command : {"train", "eval", "generate", "tokenizer", "bench", "schedule", "doctor"}) {
+  for (const char* command :
+       {"train", "eval", "generate", "tokenizer", "bench", "schedule", "status", "doctor"}) {
     EXPECT_THAT(top.output, HasSubstr(command));
     EXPECT_EQ(ingot(std::string(command) + " --help").exit_code, 0) << command;
   }
@@ -125,8 +126,8 @@ TEST_F(ProgramTest, PrintConfigResolvesAndReadsBack) {
   EXPECT_EQ(ingot("train " + path("again.toml") + " --print-config").output, first.output);
 }
 
-// A disk that fills while a run goes on: a clear error, the last checkpoint whole, and with room again the
-// run goes on to the weights of a run that had room all along.
+// A disk that fills while a run goes on: saving is tried again until the end, where it is an error; the last
+// checkpoint is whole, and with room again the run goes on to the weights of a run that had room all along.
 TEST_F(ProgramTest, AFullDiskLosesNothing) {
   const std::filesystem::path disk = folder_ / "disk";
   make_folders(disk);
@@ -144,7 +145,10 @@ TEST_F(ProgramTest, AFullDiskLosesNothing) {
   write_file((disk / "filler").string(), std::string(11'900'000, 'x'));
   const Outcome full = ingot(arguments + run);
   EXPECT_EQ(full.exit_code, 6) << full.output;
-  EXPECT_THAT(full.output, AllOf(HasSubstr("are free; free some space or keep fewer"), HasSubstr(run)));
+  EXPECT_THAT(full.output, AllOf(HasSubstr("are free; free some space or keep fewer"), HasSubstr(run),
+                                 HasSubstr("step 40: the checkpoint could not be saved: "),
+                                 HasSubstr("the run goes on and tries again in 30s"),
+                                 HasSubstr("step 60: the checkpoint could not be saved: ")));
   EXPECT_THAT(read_file(run + "/run.json"), HasSubstr("\"status\": \"failed\""));
 
   std::filesystem::remove(disk / "filler");

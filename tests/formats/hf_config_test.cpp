@@ -153,7 +153,8 @@ TEST(HfConfig, RefusesWhatItCannotMeanAndSaysWhy) {
   EXPECT_THAT(config_refusal(""), HasSubstr("not JSON"));
   EXPECT_THAT(config_refusal("{\"a\":\"\xff\"}"), HasSubstr("not JSON"));
   EXPECT_THAT(config_refusal("[]"), HasSubstr("no JSON object"));
-  EXPECT_THAT(config_refusal(std::string(100'000, '[')), HasSubstr("not JSON"));
+  EXPECT_THAT(config_refusal(std::string(100'000, '[')), HasSubstr("nested deeper than 256 levels"));
+  EXPECT_THAT(config_refusal(std::string(200, '[')), HasSubstr("not JSON"));
   EXPECT_THAT(config_refusal(R"({"n_head":1,"n_head":2})"), HasSubstr("\"n_head\" is given twice"));
   EXPECT_THAT(config_refusal(std::string((4 << 20) + 1, ' ')), HasSubstr("too many"));
   EXPECT_THAT(config_refusal("{}"), HasSubstr("model_type \"\" is not supported"));

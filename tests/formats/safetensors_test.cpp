@@ -323,7 +323,8 @@ TEST(Safetensors, AMillionEmptyTensorsAreRefusedInBoundedTime) {
   const std::string file = file_of(header, 0);
   const auto start = std::chrono::steady_clock::now();
   EXPECT_THAT(file_refusal(file), HasSubstr("more than 200000 tensors"));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - start,
+            std::chrono::seconds(30));  // what grows with the square takes minutes
 }
 
 TEST(Safetensors, EveryTruncationOfAFileIsRefused) {

@@ -90,19 +90,25 @@ TEST(NiceTicks, AreRoundAndInside) {
   EXPECT_THROW(nice_ticks(0, kInf, 5), Error);
 }
 
-TEST(Smoothed, StartsAtTheFirstValueAndHalvesByTheHalfLife) {
+TEST(Smoothed, IsTheMeanOfTheWindowAndLeavesALineAsItIs) {
   std::vector<double> y(101, 0.0);
-  y[0] = 1;
+  y[50] = 1;
   const std::vector<double> s = smoothed(y, 10);
-  EXPECT_DOUBLE_EQ(s[0], 1);
-  // The weighted mean of 1 followed by zeros: keep^n (1 - keep) / (1 - keep^(n+1)).
-  const double keep = std::exp2(-0.1);
-  for (const size_t n : {1u, 10u, 100u})
-    EXPECT_NEAR(s[n], std::pow(keep, n) * (1 - keep) / (1 - std::pow(keep, n + 1)), 1e-12);
-  const std::vector<double> holes{2, kNan, 4};
-  const std::vector<double> out = smoothed(holes, 1);
-  EXPECT_TRUE(std::isnan(out[1]));
-  EXPECT_DOUBLE_EQ(out[2], (2 * 0.5 + 4) / 1.5);
+  for (size_t i = 0; i < 90; ++i) EXPECT_NEAR(s[i], i < 40 || i > 60 ? 0 : 1.0 / 21, 1e-12) << i;
+  for (size_t i = 0; i < y.size(); ++i) y[i] = 3 - 0.25 * static_cast<double>(i);
+  for (const double half_width : {0.0, 1.0, 7.5, 1e9}) {
+    const std::vector<double> line = smoothed(y, half_width);
+    for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(line[i], y[i], 1e-9) << half_width << " at " << i;
+  }
+}
+
+TEST(Smoothed, PassesOverWhatIsNotFinite) {
+  const std::vector<double> out = smoothed(std::vector<double>{2, kNan, 4, 6, 8, kNan}, 2);
+  EXPECT_TRUE(std::isnan(out[1]) && std::isnan(out[5]));
+  EXPECT_DOUBLE_EQ(out[0], 2);
+  EXPECT_DOUBLE_EQ(out[2], 5);  // of 4 and 6; the third is not there
+  EXPECT_DOUBLE_EQ(out[4], 7);  // of 6 and 8
+  EXPECT_TRUE(smoothed({}, 3).empty());
 }
 
 TEST(SvgPlot, DrawsARampFromCornerToCorner) {

@@ -4,12 +4,11 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstring>
-#include <map>
 #include <vector>
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "tests/formats/tensorboard_events.h"
 
 namespace ingot {
 namespace {
@@ -21,66 +20,6 @@ class TensorboardTest : public ::testing::Test {
   ~TensorboardTest() override { fs::remove_all(folder_); }
   fs::path folder_ = fs::temp_directory_path() / ("ingot_tensorboard_" + std::to_string(::getpid()));
 };
-
-// CRC-32C bit by bit; the writer's is by table.
-uint32_t crc32c(std::string_view bytes) {
-  uint32_t crc = 0xffffffffu;
-  for (const char c : bytes) {
-    crc ^= static_cast<unsigned char>(c);
-    for (int i = 0; i < 8; ++i) crc = crc & 1 ? (crc >> 1) ^ 0x82f63b78u : crc >> 1;
-  }
-  return ~crc;
-}
-uint32_t masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
-
-template <typename T>
-T fixed(std::string_view bytes, size_t at) {
-  T value;
-  std::memcpy(&value, bytes.data() + at, sizeof value);
-  return value;
-}
-
-// The payloads of a file, both checksums of each compared.
-std::vector<std::string> records(const std::string& file) {
-  std::vector<std::string> out;
-  for (size_t at = 0; at < file.size();) {
-    const auto length = fixed<uint64_t>(file, at);
-    EXPECT_EQ(fixed<uint32_t>(file, at + 8), masked(crc32c(file.substr(at, 8))));
-    out.push_back(file.substr(at + 12, length));
-    EXPECT_EQ(fixed<uint32_t>(file, at + 12 + length), masked(crc32c(out.back())));
-    at += 16 + length;
-  }
-  return out;
-}
-
-// The fields of a protocol buffer message: number -> raw bytes (a varint as 8 bytes).
-std::map<int, std::string> fields(std::string_view in) {
-  std::map<int, std::string> out;
-  size_t at = 0;
-  const auto varint = [&] {
-    uint64_t value = 0;
-    for (int shift = 0;; shift += 7) {
-      const auto byte = static_cast<unsigned char>(in.at(at++));
-      value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-      if (byte < 0x80) return value;
-    }
-  };
-  while (at < in.size()) {
-    const uint64_t key = varint();
-    std::string& field = out[static_cast<int>(key >> 3)];
-    EXPECT_TRUE(field.empty()) << "repeated field";
-    const uint64_t type = key & 7;
-    if (type == 0) {
-      const uint64_t value = varint();
-      field.assign(reinterpret_cast<const char*>(&value), sizeof value);
-      continue;
-    }
-    const size_t length = type == 1 ? 8 : type == 5 ? 4 : varint();
-    field = std::string(in.substr(at, length));
-    at += length;
-  }
-  return out;
-}
 
 TEST_F(TensorboardTest, ChecksumIsTheStandardOne) {
   EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
@@ -131,6 +70,35 @@ TEST_F(TensorboardTest, AResumedRunStartsANewFileThatDiscardsTheRepeatedSteps) {
   auto event = fields(all[1]);
   EXPECT_EQ(fixed<int64_t>(event[2], 0), 201);
   EXPECT_EQ(fixed<uint64_t>(fields(event[7])[1], 0), 1u);
+}
+
+TEST_F(TensorboardTest, HyperParametersAreTheMessagesOfThePlugin) {
+  TensorboardWriter writer(folder_, 1.7e9);
+  const HyperParameter values[] = {{"lr", 0.25}, {"is_tied", true}, {"norm", std::string("rmsnorm")}};
+  writer.hparams_start(values, 1.7e9 + 1);
+  writer.hparams_end(1.7e9 + 2);
+  writer.flush();
+  const std::vector<std::string> all = records(read_file(writer.path()));
+  ASSERT_EQ(all.size(), 3u);
+  const auto content = [&](const std::string& event, const std::string& tag) {
+    auto value = fields(fields(fields(event)[5])[1]);
+    EXPECT_EQ(value[1], tag);
+    EXPECT_EQ(fixed<uint64_t>(fields(value[8])[1], 0), 1u);  // the tensor is of floats
+    auto plugin = fields(fields(value[9])[1]);
+    EXPECT_EQ(plugin[1], "hparams");
+    return fields(plugin[2]);
+  };
+  const std::string start = content(all[1], "_hparams_/session_start_info")[3];
+  const std::vector<std::string> entries = repeated(start, 1);
+  ASSERT_EQ(entries.size(), 3u);
+  EXPECT_EQ(fields(entries[0])[1], "lr");
+  EXPECT_EQ(fixed<double>(fields(fields(entries[0])[2])[2], 0), 0.25);
+  EXPECT_EQ(fixed<uint64_t>(fields(fields(entries[1])[2])[4], 0), 1u);
+  EXPECT_EQ(fields(fields(entries[2])[2])[3], "rmsnorm");
+  EXPECT_EQ(fixed<double>(repeated(start, 5).at(0), 0), 1.7e9 + 1);
+  auto end = fields(content(all[2], "_hparams_/session_end_info")[4]);
+  EXPECT_EQ(fixed<uint64_t>(end[1], 0), 1u);  // STATUS_SUCCESS
+  EXPECT_EQ(fixed<double>(end[2], 0), 1.7e9 + 2);
 }
 
 TEST_F(TensorboardTest, FlushMakesEventsVisible) {

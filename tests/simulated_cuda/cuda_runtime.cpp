@@ -329,6 +329,14 @@ struct SimulatedEvent {
   std::shared_ptr<std::chrono::steady_clock::time_point> time = {};  // of the record
 };
 
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *free = *total = size_t{1} << 40;
+  return cudaSuccess;
+}
 cudaError_t cudaMalloc(void** memory, size_t size_bytes) {
   if (simulated_cuda::spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   simulated_cuda::watch_faults();

@@ -131,6 +131,8 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaMalloc(void** memory, size_t size_bytes);
 cudaError_t cudaHostAlloc(void** memory, size_t size_bytes, unsigned flags);
 cudaError_t cudaFree(void* memory);

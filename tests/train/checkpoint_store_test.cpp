@@ -6,12 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <fstream>
 #include <random>
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "ingot/formats/safetensors.h"
 #include "tests/train/traced_child.h"
 
 namespace ingot {
@@ -35,7 +37,7 @@ void save(CheckpointStore& store, int64_t step) {
   const fs::path folder = store.begin(step);
   put(folder / "model.safetensors", fmt::format("weights of {} ", step) + std::string(20'000, 'w'));
   put(folder / "state.json", fmt::format("{{\"step\": {}}}", step));
-  store.commit({{"config_hash", "c0ffee"}});
+  store.commit({{"config_hash", "c0ffee"}, {std::string(kFiniteFlag), 1}});
 }
 
 class CheckpointStoreTest : public ::testing::Test {
@@ -195,6 +197,43 @@ TEST_F(CheckpointStoreTest, PruneKeepsTheNewestAndWaitsForItToBeGood) {
   put(folder_ / "step-000000040" / "state.json", good);
   EXPECT_EQ(store.prune(0, kNoDamage), 2);  // never the last
   EXPECT_THAT(names(), ::testing::ElementsAre("step-000000040"));
+}
+
+// A checkpoint with one tensor; `is_flagged`: with the word that its numbers are finite.
+void save_numbers(CheckpointStore& store, int64_t step, std::vector<float> numbers, bool is_flagged) {
+  const fs::path folder = store.begin(step);
+  const SafetensorsSource w{.name = "w",
+                            .dtype = DType::f32,
+                            .shape = {std::ssize(numbers)},
+                            .bytes = std::as_bytes(std::span(numbers)),
+                            .stream = {}};
+  write_safetensors(folder / "model.safetensors", std::span(&w, 1));
+  ManifestMetadata metadata;
+  if (is_flagged) metadata[std::string(kFiniteFlag)] = 1;
+  store.commit(metadata);
+}
+
+// An older program's checkpoint may hold NaN and says nothing of it.
+TEST_F(CheckpointStoreTest, PruneNeverLeavesOnlyAnUnhealthyCheckpoint) {
+  CheckpointStore store(folder_);
+  save_numbers(store, 10, {1, 2}, false);
+  save_numbers(store, 20, {1, 2}, true);
+  save_numbers(store, 30, {1, std::nanf("")}, false);
+  std::string report;
+  const auto listen = [&](const fs::path& path, const std::string& what) {
+    report += path.filename().string() + ": " + what;
+  };
+  EXPECT_EQ(store.prune(1, listen), 0);
+  EXPECT_EQ(report, "step-000000030: model.safetensors: tensor w, element 1 is nan");
+  EXPECT_THAT(steps(), ::testing::ElementsAre(30, 20, 10));
+  report.clear();
+  EXPECT_EQ(store.newest_good(listen)->step, 30) << "its bytes are what was written";
+  EXPECT_EQ(store.newest_healthy(listen)->step, 20);
+  EXPECT_THAT(report, HasSubstr("element 1 is nan"));
+
+  save_numbers(store, 40, {1, 2}, false);  // no flag, and healthy by inspection
+  EXPECT_EQ(store.prune(1, kNoDamage), 3);
+  EXPECT_THAT(steps(), ::testing::ElementsAre(40));
 }
 
 TEST_F(CheckpointStoreTest, TooLittleSpaceIsSaidBeforehandWithBothFigures) {

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "ingot/core/parallel.h"
+#include "ingot/formats/metrics_log.h"
 #include "ingot/train/config_toml.h"
+#include "ingot/train/loss_watch.h"
 #include "tests/train/training_fixture.h"
 
 namespace ingot {
@@ -107,7 +109,7 @@ class CompositionTest : public TrainingTest, public ::testing::WithParamInterfac
         "[model]\nlayers = 2\nheads = 4\nwidth = 32\nffn = 64\ncontext = 24\n"
         "[data]\ntokenizer = \"bpe\"\ntokenizer_vocab = 300\n"
         "[train]\nsteps = 20\nbatch_size = 4\nthreads = 2\n[schedule]\nwarmup_steps = 3\n"
-        "[eval]\nevery = 0\n[sample]\ncount = 0\n",
+        "[eval]\nevery = 0\n[sample]\ncount = 0\n[head]\nraw_ce_every = 1\n",
         "base");
     builder.add_texts("data.train", {text.string()}, "--data");
     for (const std::string& text : assignments) {
@@ -116,7 +118,23 @@ class CompositionTest : public TrainingTest, public ::testing::WithParamInterfac
       else
         builder.add_override(text);
     }
-    return train(builder.build(), folder / run).final_eval.loss;
+    const RunConfig config = builder.build();
+    const double loss = train(config, folder / run).final_eval.loss;
+    expect_no_alarm(config, folder / run);
+    return loss;
+  }
+
+  // The checks of the loss stay well inside what the watch explains by rounding.
+  static void expect_no_alarm(const RunConfig& config, const std::filesystem::path& run) {
+    const LossBiasLimits limits = loss_bias_limits(config);
+    int checks = 0;
+    for (const MetricsRow& row : read_metrics(run / "metrics.jsonl")) {
+      const double loss = std::max(1.0, row.number("raw_ce_fp32").value_or(1));
+      EXPECT_LT(std::abs(row.number("raw_ce_gap").value_or(0)), limits.head * loss / 2);
+      EXPECT_LT(std::abs(row.number("raw_forward_gap").value_or(0)), limits.forward * loss / 2);
+      checks += row.number("raw_ce_gap").has_value();
+    }
+    EXPECT_EQ(checks, config.train.steps);
   }
 };
 

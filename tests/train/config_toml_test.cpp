@@ -408,9 +408,10 @@ TEST(ConfigUnits, Counts) {
   EXPECT_EQ(parse_count("2G"), 2'000'000'000);
   EXPECT_EQ(parse_count("64KiB"), 65536);
   EXPECT_EQ(parse_count("1_000"), 1000);
-  EXPECT_EQ(parse_count("7B"), 7);
-  for (const char* bad :
-       {"", "k", "-1", "1.5", "0.0001k", "1kk", "1 k", "_1", "1__0", "1_", "1e3", "1.2.3k", "10000000000G"})
+  EXPECT_EQ(parse_count("7kB"), 7000);
+  EXPECT_EQ(parse_count("2T"), 2'000'000'000'000);
+  for (const char* bad : {"", "k", "7B", "-1", "1.5", "0.0001k", "1kk", "1 k", "_1", "1__0", "1_", "1e3",
+                          "1.2.3k", "10000000000G"})
     EXPECT_EQ(parse_count(bad), std::nullopt) << bad;
 }
 

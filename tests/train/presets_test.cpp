@@ -82,7 +82,8 @@ TEST(Presets, FusedMatricesReachMuonInParts) {
 
 TEST(Presets, DemoNeedsNoData) {
   const RunConfig config = preset("demo");
-  EXPECT_THAT(config.data.train, ::testing::ElementsAre("builtin:cpp-headers"));
+  EXPECT_THAT(config.data.train, ::testing::ElementsAre("builtin:bible"));
+  EXPECT_THAT(preset("demo-headers").data.train, ::testing::ElementsAre("builtin:cpp-headers"));
   EXPECT_EQ(config.precision.compute, DType::bf16);
   EXPECT_EQ(config.train.max_time_s, 120);
   EXPECT_EQ(config.data.tokenizer_vocab, 4096);

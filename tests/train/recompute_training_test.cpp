@@ -77,11 +77,17 @@ TEST(RecomputeTraining, ABudgetThatHoldsNothingIsRefused) {
 
 TEST(RecomputeBench, ComparesEveryPolicyWithKeepingAll) {
   const CheckpointingBench bench = bench_checkpointing(config(DType::bf16), 2);
-  ASSERT_EQ(bench.rows.size(), 11u);
+  ASSERT_EQ(bench.rows.size(), 12u);
   EXPECT_EQ(bench.rows[0].policy, "none");
   EXPECT_EQ(bench.rows[0].time_change, 0);
   EXPECT_EQ(bench.rows[0].recompute_ms, 0);
-  for (size_t i = 1; i < bench.rows.size(); ++i) {
+  EXPECT_EQ(bench.rows[1].policy, "none again");  // the null arm
+  EXPECT_EQ(bench.rows[1].bytes_change, 0);
+  for (const CheckpointingBench::Row& row : bench.rows) {
+    EXPECT_LE(row.time_change_low, row.time_change) << row.policy;
+    EXPECT_GE(row.time_change_high, row.time_change) << row.policy;
+  }
+  for (size_t i = 2; i < bench.rows.size(); ++i) {
     const CheckpointingBench::Row& row = bench.rows[i];
     EXPECT_LT(row.bytes_change, 0) << row.policy;
     EXPECT_GT(row.step_ms, 0) << row.policy;

@@ -44,6 +44,7 @@ TEST_F(RunFolderTest, AUsedFolderIsOnlyOpenedToResume) {
   {
     const RunFolder run(folder_, false);
     run.write_config(RunConfig());
+    write_file(run.metrics(), "{\"step\":1,\"loss\":2.5}\n");
   }
   EXPECT_THAT(refusal(false), ::testing::AllOf(HasSubstr(folder_.string()), HasSubstr("--resume")));
   EXPECT_EQ(refusal(true), "");
@@ -104,9 +105,11 @@ TEST_F(RunFolderTest, SummaryHasItsFieldsInOrderAndTheMachine) {
   const auto json = nlohmann::ordered_json::parse(read_file(run.summary()));
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
-  EXPECT_THAT(keys, ::testing::ElementsAre("machine", "status", "steps", "tokens", "val_loss",
-                                           "val_bits_per_byte", "wall_s", "train_s", "peak_rss_bytes",
-                                           "non_finite_gradients", "config_hash"));
+  EXPECT_THAT(keys,
+              ::testing::ElementsAre("program", "libraries", "threads", "machine", "process", "data", "begin",
+                                     "end", "status", "exit_code", "error", "steps", "tokens", "val_loss",
+                                     "val_bits_per_byte", "wall_s", "train_s", "product_peak_gflops",
+                                     "peak_rss_bytes", "non_finite_gradients", "config_hash", "parts"));
   EXPECT_EQ(json["non_finite_gradients"], 2);
   EXPECT_EQ(json["status"], "completed");
   EXPECT_EQ(json["val_loss"], 1.5);

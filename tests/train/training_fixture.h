@@ -6,8 +6,11 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 
 #include "ingot/core/file.h"
 #include "ingot/core/philox.h"
@@ -52,13 +55,20 @@ class TrainingTest : public ::testing::Test {
     return c;
   }
 
-  TrainOutcome train(const RunConfig& config, const std::filesystem::path& out, bool is_resume = false) {
+  TrainOutcome train(const RunConfig& config, const std::filesystem::path& out, bool is_resume = false,
+                     OtherText other_text = OtherText::kRefused) {
     RunFolder run(out, is_resume);
-    Console console([this](std::string_view line) { said += line; }, 0);
+    const auto sink = [this](std::string_view line) {
+      said += line;
+      if (on_line) on_line(line);
+    };
+    Console console(sink, 0);
     std::atomic<bool> is_interrupted = false;
-    return run_training(config, run, is_resume, console, is_interrupted);
+    return run_training(config, run, is_resume, console, is_interrupted, std::make_unique<TrainerParts>(),
+                        other_text);
   }
-  std::string said;  // on the console, by all runs
+  std::string said;                               // on the console, by all runs
+  std::function<void(std::string_view)> on_line;  // called with each line that a run says
 
   static std::map<std::string, std::string> contents(const std::filesystem::path& checkpoint) {
     std::map<std::string, std::string> files;

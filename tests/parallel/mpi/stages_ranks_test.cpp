@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ingot/train/generate.h"
+#include "ingot/train/memory_check.h"
 #include "tests/parallel/mpi/one_rank_curve.h"
 
 namespace ingot {
@@ -77,6 +78,61 @@ double bytes_of(const Training& training, const std::string& name) {
   for (const Trainer::ArenaUse& use : training.trainer.arenas())
     if (use.name == name) used = static_cast<double>(use.bytes);
   return used;
+}
+
+// What one process plans for a rank of any layout is what that rank takes. (Matrices' owners and stages
+// follow from what only the ranks together know: the plan of these is near.)
+TEST(Memory, APlanIsWhatEveryRankTakes) {
+  std::vector<ParallelConfig> layouts = {replicas(), shards(), shards(true)};
+  layouts.push_back(replicas());
+  layouts.back().payload = DType::bf16;
+  layouts.back().has_error_feedback = true;
+  if (world->size() % 2 == 0) layouts.push_back(sharing(2));
+  for (const ParallelConfig& layout : layouts)
+    for (const RunConfig& base : {untied_llama(), with_8bit(tied_gpt2())}) {
+      RunConfig config = base;
+      config.parallel = layout;
+      Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
+      const Training shared(config, mesh);
+      const MemoryPlan plan = plan_memory(config, MeshParts(*world, mesh));
+      const std::vector<Trainer::ArenaUse> arenas = shared.trainer.arenas();
+      for (size_t i = 0; i < arenas.size(); ++i) {
+        EXPECT_EQ(plan.items[i].name, arenas[i].name) << layout.to_string();
+        EXPECT_EQ(plan.items[i].bytes, arenas[i].bytes) << arenas[i].name << " of " << layout.to_string();
+      }
+    }
+}
+
+// What the ranks of a machine take is added up, and all of them are refused together.
+TEST(Memory, RanksOfOneMachineShareIt) {
+  RunConfig config = untied_llama();
+  config.parallel = replicas();
+  Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
+  MeshParts parts(*world, mesh);
+  const uint64_t each = plan_memory(config, parts).host_bytes();
+  const auto ranks = static_cast<uint64_t>(world->size());
+  MemoryLimits limits{.host = {.bytes = ranks * each, .source = "the test"},
+                      .device = {},
+                      .machine = "here",
+                      .device_name = {}};
+  EXPECT_EQ(check_memory(config, parts, limits), "");
+  limits.host.bytes -= 1;
+  try {
+    check_memory(config, parts, limits);
+    ADD_FAILURE() << "it fits";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kMemory);
+    if (ranks > 1) {
+      EXPECT_NE(std::string(error.what()).find(fmt::format("({} ranks together)", ranks)), std::string::npos)
+          << error.what();
+    }
+  }
+  limits.host.bytes = each;
+  limits.machine = fmt::format("machine {}", world->rank());
+  EXPECT_EQ(check_memory(config, parts, limits), "");
+  // One rank alone has too little: all end.
+  if (world->rank() == world->size() - 1) limits.host.bytes = each - 1;
+  EXPECT_THROW(check_memory(config, parts, limits), Error);
 }
 
 // Replicas are whole, on any number of ranks; in bf16 with the copies that layers read.

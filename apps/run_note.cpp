@@ -1,0 +1,16 @@
+#include "apps/run_note.h"
+
+#include <fmt/core.h>
+
+#include <cstdio>
+
+#include "ingot/train/run_status.h"
+
+namespace ingot {
+
+void note_on_run(const std::string& model) {
+  const std::string note = note_of_run(model);
+  if (!note.empty()) fmt::print(stderr, "note: {}\n", without_controls(note));
+}
+
+}  // namespace ingot

@@ -1,0 +1,59 @@
+// ingot status: how runs stand, a line for each.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "apps/command_line.h"
+#include "apps/commands.h"
+#include "ingot/core/error.h"
+#include "ingot/train/console.h"
+#include "ingot/train/run_status.h"
+#include "ingot/train/utc_time.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The runs in runs/, for a command without any.
+std::vector<std::string> default_runs() {
+  std::vector<std::string> runs;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("runs", error))
+    if (fs::exists(entry.path() / "run.json", error)) runs.push_back(entry.path().string());
+  std::ranges::sort(runs);
+  if (runs.empty()) fail(ErrorKind::kUsage, "there are no runs in runs/; name a run's folder");
+  return runs;
+}
+
+void print_status(const std::vector<std::string>& given) {
+  const std::vector<std::string> runs = given.empty() ? default_runs() : given;
+  size_t width = 3;
+  for (const std::string& run : runs) width = std::max(width, run.size());
+  fmt::print("{:<{}}  {:<15}  {:>8}  {:>8}  {:>11}\n", "run", width, "status", "step", "loss", "last sign");
+  for (const std::string& run : runs) {
+    const auto status = read_run_status(run);
+    if (!status) fail(ErrorKind::kUsage, "{} holds no run (no run.json); name a run's folder", run);
+    std::string line =
+        fmt::format("{:<{}}  {:<15}  {:>8}  {:>8}  {:>11}  {}", without_controls(run), width, status->status,
+                    status->steps, status->loss ? fmt::format("{:.4f}", *status->loss) : "-",
+                    last_sign_text(*status, unix_now_s()), remark_on(*status));
+    fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+  }
+}
+
+}  // namespace
+
+void add_status_command(Command& app) {
+  auto runs = std::make_shared<std::vector<std::string>>();
+  Command* command = app.add_subcommand("status", "How runs stand: running, ended, or died");
+  command->add_option("run", *runs, "Run folders; default: all in runs/")->type_name("DIR");
+  command->callback([runs] { print_status(*runs); });
+}
+
+}  // namespace ingot

@@ -1,0 +1,69 @@
+#include "ingot/core/stop_signals.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <utility>
+
+namespace ingot {
+namespace {
+
+constexpr int kWakeUp = SIGUSR1;  // from the destructor
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+const char* name_of(int signal) {
+  switch (signal) {
+    case SIGINT:
+      return "SIGINT";
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGHUP:
+      return "SIGHUP";
+    default:
+      return "SIGUSR1";
+  }
+}
+
+// Ends the program as the signal does by default.
+void end_by(int signal, const sigset_t& signals) {
+  std::signal(signal, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  raise(signal);
+  _exit(128 + signal);
+}
+
+}  // namespace
+
+StopSignals::StopSignals(std::function<void(const char* name)> acknowledge)
+    : acknowledge_(std::move(acknowledge)) {
+  sigemptyset(&signals_);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals_, signal);
+  // A blocked signal would wait here although it is ignored.
+  if (!is_ignored(SIGHUP)) sigaddset(&signals_, SIGHUP);
+  std::signal(SIGPIPE, SIG_IGN);
+  pthread_sigmask(SIG_BLOCK, &signals_, &old_mask_);
+  thread_ = std::thread([this] { wait(); });
+}
+
+StopSignals::~StopSignals() {
+  is_over_ = true;
+  pthread_kill(thread_.native_handle(), kWakeUp);
+  thread_.join();
+  pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
+}
+
+void StopSignals::wait() {
+  while (true) {
+    int signal = 0;
+    if (sigwait(&signals_, &signal) != 0) continue;
+    if (is_over_) return;
+    if (is_told_to_end_.exchange(true)) end_by(signal, signals_);
+    acknowledge_(name_of(signal));
+  }
+}
+
+}  // namespace ingot

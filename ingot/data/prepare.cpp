@@ -1,0 +1,158 @@
+#include "ingot/data/prepare.h"
+
+#include <xxhash.h>
+
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+#include "ingot/data/bpe_trainer.h"
+#include "ingot/data/corpus_reader.h"
+#include "ingot/data/corpus_stream.h"
+#include "ingot/data/token_source_shards.h"
+#include "ingot/data/token_source_text.h"
+#include "ingot/data/unicode.h"
+
+namespace ingot {
+namespace fs = std::filesystem;
+namespace {
+
+StreamedCorpus::Progress in_phase(const PrepareProgress& progress, std::string_view phase) {
+  if (!progress) return {};
+  return [&progress, phase](int64_t done, int64_t total) { progress(phase, done, total); };
+}
+
+std::unique_ptr<Tokenizer> train_bpe_on(const StreamedCorpus& corpus, const PrepareOptions& options,
+                                        const PrepareProgress& progress) {
+  BpeTrainConfig config;
+  config.vocab_size = options.tokenizer_vocab;
+  config.pattern = options.tokenizer_pattern;
+  BpeTrainer trainer(config);
+  std::vector<std::string_view> texts;
+  corpus.walk([&](std::string_view text, size_t from) { return trainer.find_cut(text, from); },
+              [&](const TextBatch& batch) {
+                if (batch.is_val) return;
+                texts.clear();
+                for (const TextPiece& piece : batch.pieces) texts.push_back(piece.text);
+                trainer.add(texts);
+              },
+              in_phase(progress, "training the tokenizer"));
+  return trainer.train();
+}
+
+std::unique_ptr<Tokenizer> make_char_tokenizer_on(const StreamedCorpus& corpus,
+                                                  const PrepareProgress& progress) {
+  std::vector<bool> is_present(0x110000);
+  std::string characters;
+  corpus.walk(
+      character_begin,
+      [&](const TextBatch& batch) {
+        for (const TextPiece& piece : batch.pieces)
+          for (size_t i = 0; i < piece.text.size();) {
+            const CodePoint c = decode_utf8(piece.text, i);
+            if (c.is_valid() && !is_present[c.value]) append_utf8(c.value, characters);
+            if (c.is_valid()) is_present[c.value] = true;
+            i += c.length_bytes;
+          }
+      },
+      in_phase(progress, "collecting characters"));
+  return make_char_tokenizer(characters);
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer_of(const PrepareOptions& options, const StreamedCorpus& corpus,
+                                             const PrepareProgress& progress) {
+  if (options.tokenizer == "byte") return make_byte_tokenizer();
+  if (options.tokenizer == "char") return make_char_tokenizer_on(corpus, progress);
+  return train_bpe_on(corpus, options, progress);
+}
+
+bool is_trained_kind(const std::string& tokenizer) {
+  return tokenizer == "bpe" || tokenizer == "byte" || tokenizer == "char";
+}
+
+DType shard_dtype_of(const std::string& text, int64_t vocab_size) {
+  if (text == "auto") return shard_dtype(vocab_size);
+  if (text == "uint32") return DType::u32;
+  if (text != "uint16") fail(ErrorKind::kUsage, "--dtype must be auto, uint16 or uint32, got '{}'", text);
+  if (shard_dtype(vocab_size) != DType::u16)
+    fail(ErrorKind::kUsage, "--dtype uint16 holds ids up to 65535, the vocabulary has {}; use uint32",
+         vocab_size);
+  return DType::u16;
+}
+
+// Writes one part's shards and counts what is in them.
+class PartWriter {
+ public:
+  PartWriter(const fs::path& folder, const char* prefix, DType dtype, int64_t shard_tokens, int first_number)
+      : shards_(folder, prefix, dtype, shard_tokens, first_number) {}
+
+  void add(const TextBatch& batch, const Tokenizer& tokenizer) {
+    is_used_ = true;
+    for (const TextPiece& piece : batch.pieces) {
+      part_.documents += piece.begins_document ? 1 : 0;
+      part_.text_bytes += static_cast<int64_t>(piece.text.size());
+    }
+    tokenize_batch(batch, tokenizer, [&](const TokenPiece& piece) { shards_.append(piece.tokens); });
+  }
+  DatasetPart finish() {
+    if (is_used_) shards_.commit();
+    part_.tokens = shards_.tokens();
+    TokenSource written;
+    for (const fs::path& file : shards_.files()) {
+      part_.files.push_back(file.filename().string());
+      written.add(TokenShard(file));
+    }
+    part_.hash = written.content_hash();
+    return part_;
+  }
+
+ private:
+  ShardSetWriter shards_;
+  DatasetPart part_;
+  bool is_used_ = false;
+};
+
+std::map<std::string, std::string> arguments_of(const PrepareOptions& options) {
+  std::string data;
+  for (const std::string& spec : options.data) data += (data.empty() ? "" : " ") + spec;
+  return {{"data", data},
+          {"tokenizer", options.tokenizer},
+          {"val_fraction", fmt::format("{}", options.val_fraction)},
+          {"text_field", options.text_field},
+          {"shard_tokens", fmt::format("{}", options.shard_tokens)},
+          {"dtype", options.dtype}};
+}
+
+}  // namespace
+
+Dataset prepare_dataset(const PrepareOptions& options, const PrepareProgress& progress) {
+  StagedFolder out(options.out);
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (!is_trained_kind(options.tokenizer)) {
+    tokenizer = load_tokenizer(options.tokenizer);
+    shard_dtype_of(options.dtype, tokenizer->vocab_size());
+  } else {
+    shard_dtype_of(options.dtype, 0);
+  }
+  const StreamedCorpus corpus(options.data, options.val_fraction, options.text_field,
+                              in_phase(progress, "reading"));
+  if (!tokenizer) tokenizer = make_tokenizer_of(options, corpus, progress);
+  Dataset dataset;
+  dataset.vocab_size = tokenizer->vocab_size();
+  dataset.dtype = shard_dtype_of(options.dtype, dataset.vocab_size);
+  dataset.text_hash = corpus.content_hash();
+  dataset.arguments = arguments_of(options);
+  PartWriter train(out.path(), "train", dataset.dtype, options.shard_tokens, 1);
+  PartWriter val(out.path(), "val", dataset.dtype, options.shard_tokens, 0);
+  corpus.walk([&](std::string_view text, size_t from) { return tokenizer->find_cut(text, from); },
+              [&](const TextBatch& batch) { (batch.is_val ? val : train).add(batch, *tokenizer); },
+              in_phase(progress, "tokenizing"));
+  dataset.train = train.finish();
+  dataset.val = val.finish();
+  const std::string json = tokenizer->to_json();
+  dataset.tokenizer_hash = XXH3_64bits(json.data(), json.size());
+  write_file(out.path() / kDatasetTokenizerName, json);
+  write_file(out.path() / kDatasetName, dataset_json(dataset));
+  out.commit();
+  return dataset;
+}
+
+}  // namespace ingot

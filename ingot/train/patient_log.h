@@ -1,0 +1,40 @@
+// PatientLog: a MetricsLog that a full disk does not stop. Lines that cannot be written wait in memory, in
+// order, and are written before the next one that can be.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ingot/formats/metrics_log.h"
+
+namespace ingot {
+
+class PatientLog {
+ public:
+  static constexpr size_t kMostWaiting = 20'000;  // lines; beyond these the oldest are lost
+
+  explicit PatientLog(const std::filesystem::path& path) : log_(path) {}
+
+  void write(std::vector<MetricsField> line);
+  // As MetricsLog's. sync throws a kDisk error while lines wait.
+  void truncate_after(int64_t step);
+  void sync();
+
+  // Why lines wait; said once for each time that they begin to.
+  std::optional<std::string> take_trouble();
+  size_t waiting() const { return waiting_.size(); }
+
+ private:
+  void flush();
+
+  MetricsLog log_;
+  std::deque<std::vector<MetricsField>> waiting_;
+  std::string cause_;         // why lines wait
+  bool has_said_it_ = false;  // take_trouble has handed the cause out
+};
+
+}  // namespace ingot

@@ -1,0 +1,51 @@
+#include "ingot/train/recompute_choice.h"
+
+#include <array>
+
+#include "ingot/core/copy.h"
+
+namespace ingot {
+namespace {
+
+// The slowest rank's, so that all choose the same.
+BlockTimes agreed(BlockTimes times, Reducer& all) {
+  double* const parts[] = {&times.norm_s, &times.activation_s, &times.heads_s,    &times.proj_s,
+                           &times.pre_s,  &times.down_s,       &times.embedding_s};
+  std::array<double, std::size(parts)> values;
+  for (size_t i = 0; i < values.size(); ++i) values[i] = *parts[i];
+  all.max(values);
+  for (size_t i = 0; i < values.size(); ++i) *parts[i] = values[i];
+  return times;
+}
+
+// What stands for the times of a block where nothing can be measured: about its shares of the products.
+constexpr BlockTimes kNominalTimes{
+    .norm_s = 1, .activation_s = 1, .heads_s = 8, .proj_s = 2, .pre_s = 8, .down_s = 4, .embedding_s = 1};
+
+}  // namespace
+
+size_t activation_bytes(const Transformer& model, int64_t B, int64_t T, const RecomputePlan& plan,
+                        Device device) {
+  Arena arena("activations plan", memory_of(device));
+  model.make_saved(arena, B, T, plan);
+  return arena.peak_bytes();
+}
+
+RecomputePlan choose_recompute(const RunConfig& config, Transformer& model, ParamStore& params, int64_t B,
+                               Reducer& all, Stream& stream) {
+  const int64_t layers = model.config().layers, T = config.model.context;
+  if (config.activations.policy != RecomputePolicy::kAuto) return recompute_plan(config.activations, layers);
+  BlockTimes times = kNominalTimes;
+  if (stream.backing == Backing::kMemory) {
+    model.bring_to_device(stream);
+    // Pages that nobody has written are all one page of zeros, from which products would read too fast.
+    const UnitBuffers& block = params.get(1);
+    for (const Tensor& weights : {block.master, block.compute}) fill_zero(weights, stream);
+    times = agreed(model.time_block(params, B, T, stream), all);
+  }
+  return fastest_plan(
+      layers, times, static_cast<size_t>(config.activations.budget_bytes),
+      [&](const RecomputePlan& plan) { return activation_bytes(model, B, T, plan, stream.device); });
+}
+
+}  // namespace ingot

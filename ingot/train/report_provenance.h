@@ -1,0 +1,15 @@
+// What report.html says of where a run comes from and how it ended: read from its run.json.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "ingot/formats/html_report.h"
+
+namespace ingot {
+
+// Program, commit, arguments, begin and end, host, libraries, hashes and the run's parts; none if the file
+// cannot be read.
+std::vector<ReportRow> provenance_rows(const std::filesystem::path& run_json);
+
+}  // namespace ingot

@@ -1,0 +1,48 @@
+// Saving on several ranks: what fails on one rank fails on all alike, and costs no run.
+#include "ingot/train/checkpoint_store.h"
+#include "tests/apps/launch_fixture.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class SaveRanksTest : public LaunchTest {};
+
+// The folder of checkpoints is gone for a while: all ranks go on, and all save when they are told to end.
+TEST_F(SaveRanksTest, AFailedSaveCostsNoRun) {
+  const std::string run_folder = path("run");
+  const std::string command =
+      train("run", "--set train.steps=100000 --set checkpoint.every=5 --set parallel.fsdp=2 ");
+  const Outcome outcome = bash(disturbed(
+      command, run_folder,
+      "cd " + run_folder + "\nmv checkpoints away; touch checkpoints\n" +
+          "for i in $(seq 300); do grep -q 'could not be saved' train.log && break; sleep 0.1; done\n" +
+          "sleep 0.3; rm checkpoints; mv away checkpoints; kill -TERM $rank"));
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("the checkpoint could not be saved: rank 0: "),
+                    HasSubstr("the run goes on and tries again in 30s"), HasSubstr("interrupted and saved")));
+  const auto newest = newest_healthy_checkpoint(folder_ / "run/checkpoints", {});
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->step, static_cast<int64_t>(losses("run").size()));
+  EXPECT_THAT(read_file(folder_ / "run/ranks/1/train.log"), HasSubstr("could not be saved"));
+}
+
+// Each rank looks at what it writes: the one that finds a NaN keeps all from committing.
+TEST_F(SaveRanksTest, AStateThatIsNotFiniteIsNeverCommitted) {
+  const Outcome outcome = bash("run 2 " + train("run",
+                                                "--set train.steps=50 --set checkpoint.every=1 "
+                                                "--set optimizer.lr=1e37 --set optimizer.weight_decay=100 "
+                                                "--set schedule.warmup_steps=0 --set parallel.fsdp=2"));
+  EXPECT_EQ(outcome.exit_code, 5) << outcome.output;
+  const fs::path checkpoints = folder_ / "run/checkpoints";
+  const std::vector<Checkpoint> all = list_checkpoints(checkpoints);
+  if (all.empty()) return;
+  EXPECT_EQ(newest_healthy_checkpoint(checkpoints, {})->step, all.front().step);
+}
+
+}  // namespace
+}  // namespace ingot

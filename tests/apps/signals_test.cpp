@@ -1,0 +1,319 @@
+// What signals do to a run of the program, and the end of whatever reads its output.
+#include <fcntl.h>
+
+#include <csignal>
+
+#include "tests/apps/launch_fixture.h"
+
+namespace ingot {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class SignalsTest : public LaunchTest {
+ protected:
+  void SetUp() override {}  // most need no MPI
+  void require_mpi() { LaunchTest::SetUp(); }
+
+  // A script in which `start ARGUMENTS` is the shell command `command`, `ready` waits until the run in folder
+  // "run" is ready, and `told SIGNAL FOLDER ROUND` sends a signal to the background job $p at a random moment
+  // after the ROUND-th time that its run has become ready. Of several ranks ($ranks is set) the last one gets
+  // it; SIGUSR1 goes to mpirun, which passes it on.
+  std::string script(const std::string& command, const std::string& lines) const {
+    return "cd " + folder_.string() + "\nstart() { " + command + "; }\n" + R"sh(
+ready() { until grep -qs '^ready after' run/train.log; do sleep 0.02; done; }
+told() {
+  until [ "$(grep -cs "^ready after" $2/train.log)" -ge $3 ] 2>/dev/null; do
+    kill -0 $p 2>/dev/null || return
+    sleep 0.01
+  done
+  sleep 0.$(printf %03d $((RANDOM % 150)))
+  to=$p; [ -n "$ranks" ] && [ $1 != USR1 ] && to=$(pgrep -P $p | tail -1)
+  kill -$1 $to 2>/dev/null
+}
+)sh" + lines;
+  }
+  std::string one_run(const std::string& keys, const std::string& lines) const {
+    return script("exec $program " + train("run", keys), lines);
+  }
+  // The undisturbed run in folder "want"; then `rounds` runs in "got", each told to end by every signal in
+  // turn and resumed until it has completed. Says how often it was interrupted; exit code 0 if all bytes are
+  // equal.
+  std::string rounds_of(int rounds, const std::string& compute, bool has_ranks) const {
+    const std::string keys = "--set train.steps=150 --set precision.compute=" + compute +
+                             (has_ranks ? " --set parallel.dp=2" : "");
+    const std::string names = "first='" + train("got", keys) + "'\nagain='train --resume --out got'\nwant='" +
+                              train("want", keys) + "'\nranks=" + (has_ranks ? "2" : "") +
+                              "\nrounds=" + std::to_string(rounds) + "\n";
+    return names + script(has_ranks ? "run 2 \"$@\"" : "exec $program \"$@\"", R"sh(
+rm -rf want; (start $want) >/dev/null || exit 1
+interrupted=0
+for round in $(seq $rounds); do
+  rm -rf got; begin=$first; n=0
+  for signal in INT TERM HUP USR1 none; do
+    n=$((n + 1))
+    start $begin >out.$n 2>&1 & p=$!
+    [ $signal = none ] || told $signal got $n
+    wait $p; code=$?
+    [ $code = 0 ] && break
+    [ $code = 75 ] || { echo "round $round: $signal ended with $code"; cat out.$n; exit 1; }
+    grep -q '"status": "interrupted"' got/run.json || { cat got/run.json; exit 1; }
+    grep -q 'SIG.*a second signal ends it at once' out.$n || [ -n "$ranks" ] || { cat out.$n; exit 1; }
+    interrupted=$((interrupted + 1)); begin=$again
+  done
+  [ $code = 0 ] || exit 1
+  for file in model.safetensors optimizer.safetensors; do
+    cmp {want,got}/checkpoints/step-000000150/$file || exit 1
+  done
+done
+echo interrupted $interrupted times
+)sh");
+  }
+  static int interruptions(const Outcome& outcome) {
+    const size_t place = outcome.output.find("interrupted ");
+    return place == std::string::npos ? 0 : std::stoi(outcome.output.substr(place + 12));
+  }
+};
+
+TEST_F(SignalsTest, EveryStopSignalSavesAndTheRunThatGoesOnHasTheSameBytes) {
+  const Outcome outcome = bash(rounds_of(1, "f32", false));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_GT(interruptions(outcome), 0) << outcome.output;
+}
+
+class LongSignalsTest : public SignalsTest {};
+class SlowSignalsTest : public SignalsTest {};
+
+TEST_F(LongSignalsTest, RanksAndBf16SaveAndGoOnWithTheSameBytesToo) {
+  const Outcome bf16 = bash(rounds_of(1, "bf16", false));
+  EXPECT_EQ(bf16.exit_code, 0) << bf16.output;
+  require_mpi();
+  if (IsSkipped()) return;
+  for (const char* compute : {"f32", "bf16"}) {
+    const Outcome outcome = bash(rounds_of(1, compute, true));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_GT(interruptions(outcome), 0) << outcome.output;
+  }
+}
+
+TEST_F(SlowSignalsTest, TwoHundredRandomMoments) {
+  require_mpi();
+  if (IsSkipped()) return;
+  int times = 0;
+  for (const char* compute : {"f32", "bf16"})
+    for (const bool has_ranks : {false, true}) {
+      const Outcome outcome = bash(rounds_of(14, compute, has_ranks));
+      EXPECT_EQ(outcome.exit_code, 0) << compute << outcome.output;
+      times += interruptions(outcome);
+      std::printf("%s %d: %s", compute, has_ranks ? 2 : 1, outcome.output.c_str());
+    }
+  EXPECT_GE(times, 200);  // of at most 224: some runs complete before the signal
+}
+
+// A handler in a computing thread is what destroyed f32 runs: all of them block the signals but the one that
+// waits for them.
+TEST_F(SignalsTest, OneThreadAloneTakesThem) {
+  const Outcome outcome = bash(one_run("--set train.steps=100000", R"sh(
+start >/dev/null 2>&1 & p=$!
+ready
+for task in /proc/$p/task/*; do
+  blocked=$((0x$(awk '/^SigBlk/ {print $2}' $task/status)))
+  bits=$((0x4203))  # HUP, INT, USR1 and TERM
+  [ $((blocked & bits)) = $bits ] && echo all blocked || echo open
+done
+kill -TERM $p; wait $p
+)sh"));
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  size_t open = 0;
+  for (size_t at = 0; (at = outcome.output.find("open\n", at)) != std::string::npos; ++at) ++open;
+  EXPECT_EQ(open, 1u) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("all blocked"));
+}
+
+// The step would take minutes.
+TEST_F(SignalsTest, ALongStepIsAbandonedBetweenTwoMicroBatches) {
+  const Outcome outcome = bash(one_run("--set train.steps=10 --set train.grad_accum=200000", R"sh(
+start 2>&1 & p=$!
+ready
+kill -TERM $p
+timeout 60 tail --pid=$p -f /dev/null || kill -KILL $p
+wait $p
+)sh"));
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("SIGTERM: the run ends and saves as soon as it can"),
+                                    HasSubstr("interrupted after 0 steps")));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run/checkpoints/step-000000000"));
+}
+
+// The program finds both when it goes on.
+TEST_F(SignalsTest, ASecondSignalEndsAtOnce) {
+  const Outcome outcome = bash(one_run("--set train.steps=100000", R"sh(
+start 2>&1 & p=$!
+ready
+kill -STOP $p; kill -TERM $p; kill -INT $p; kill -CONT $p
+wait $p
+)sh"));
+  EXPECT_THAT(outcome.exit_code, testing::AnyOf(128 + SIGTERM, 128 + SIGINT)) << outcome.output;
+}
+
+// nohup
+TEST_F(SignalsTest, SighupStaysIgnoredWhereItWas) {
+  const Outcome outcome = bash(one_run("--set train.steps=100000", R"sh(
+trap '' HUP
+start 2>&1 & p=$!
+ready
+kill -HUP $p; sleep 0.2; kill -TERM $p
+wait $p
+)sh"));
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("SIGTERM: "), Not(HasSubstr("SIGHUP: "))));
+}
+
+TEST_F(SignalsTest, AClosedStandardOutputIsNoEnd) {
+  const Outcome outcome = bash("$program " + train("run", "--set train.steps=30 --set train.log_every=1") +
+                               " | head -1\nexit ${PIPESTATUS[0]}\n");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(read_file(folder_ / "run/train.log"), AllOf(HasSubstr("standard output has gone (Broken pipe)"),
+                                                          HasSubstr("completed after 30 steps")));
+}
+
+// A program on a terminal of its own, which this test reads and types on.
+class PtyRun {
+ public:
+  explicit PtyRun(const std::string& command) {
+    fd_ = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (fd_ < 0 || ::grantpt(fd_) != 0 || ::unlockpt(fd_) != 0) return;
+    const std::string name = ::ptsname(fd_);
+    pid_ = ::fork();
+    if (pid_ > 0) return;
+    ::setsid();
+    const int slave = ::open(name.c_str(), O_RDWR);
+    for (int fd = 0; fd < 3; ++fd) ::dup2(slave, fd);
+    ::setenv("TERM", "xterm", 1);
+    ::execl("/bin/bash", "bash", "-c", command.c_str(), nullptr);
+    ::_exit(127);
+  }
+  ~PtyRun() {
+    if (pid_ > 0) ::kill(pid_, SIGKILL);
+    vanish();
+  }
+  bool is_started() const { return pid_ > 0; }
+  void vanish() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+  void send(int signal) const { ::kill(pid_, signal); }
+  void type(char key) const { EXPECT_EQ(::write(fd_, &key, 1), 1); }
+  // Reads until the text has come, or the other side has gone.
+  bool read_until(const std::string& text) {
+    std::array<char, 4096> buffer;
+    while (output_.find(text) == std::string::npos) {
+      const ssize_t n = ::read(fd_, buffer.data(), buffer.size());
+      if (n <= 0) return false;
+      output_.append(buffer.data(), static_cast<size_t>(n));
+    }
+    return true;
+  }
+  int wait() {
+    int status = 0;
+    if (fd_ >= 0) read_until("no program says this");
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  const std::string& output() const { return output_; }
+
+ private:
+  int fd_ = -1;
+  pid_t pid_ = -1;
+  std::string output_;
+};
+
+// The kernel sends SIGHUP when a terminal goes; where it is ignored, writing to it fails.
+TEST_F(SignalsTest, AVanishedTerminalSavesOrIsNoEnd) {
+  const std::string command = std::string(INGOT_PROGRAM) + " " + train("run", "--set train.steps=100000");
+  PtyRun run("exec " + command);
+  if (!run.is_started()) GTEST_SKIP() << "no pseudo-terminals here";
+  ASSERT_TRUE(run.read_until("loss ")) << run.output();
+  run.vanish();
+  EXPECT_EQ(run.wait(), 75) << run.output();
+  EXPECT_THAT(read_file(folder_ / "run/run.json"), HasSubstr("\"status\": \"interrupted\""));
+  std::filesystem::remove_all(folder_ / "run");
+  PtyRun ignoring("trap '' HUP; exec " + std::string(INGOT_PROGRAM) + " " +
+                  train("run", "--set train.steps=200 --set train.log_every=1"));
+  ASSERT_TRUE(ignoring.read_until("loss ")) << ignoring.output();
+  ignoring.vanish();
+  EXPECT_EQ(ignoring.wait(), 0);
+  EXPECT_THAT(read_file(folder_ / "run/train.log"),
+              AllOf(HasSubstr("standard output has gone (Input/output error)"),
+                    HasSubstr("completed after 200 steps")));
+}
+
+// mpirun reads no rank's output any more once it is told to end, and kills the ranks a second after its
+// SIGTERM: rank 0 waited for it to read and was killed before it had saved.
+class MpirunOnATerminal : public SignalsTest {
+ protected:
+  static constexpr const char* kLiveLine = "\rstep";  // under mpirun there is none
+
+  // How many of the rounds saved.
+  int saved(int rounds, bool is_typed) {
+    int saved = 0;
+    for (int round = 0; round < rounds; ++round) {
+      std::filesystem::remove_all(folder_ / "run");
+      PtyRun run(
+          "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1 "
+          "OMP_WAIT_POLICY=passive OMPI_MCA_rmaps_base_oversubscribe=1 "
+          "OMPI_MCA_btl_vader_single_copy_mechanism=none; exec " INGOT_MPIRUN " -n 2 " INGOT_PROGRAM " " +
+          train("run",
+                "--set train.steps=100000 --set train.log_every=1 --set eval.every=0 "
+                "--set parallel.dp=2"));
+      if (!run.is_started()) return -1;
+      EXPECT_TRUE(run.read_until(std::to_string(10 + 7 * round % 80) + "/100000")) << run.output();
+      if (is_typed)
+        run.type('\x03');
+      else
+        run.send(SIGTERM);
+      run.wait();
+      EXPECT_THAT(run.output(), Not(HasSubstr(kLiveLine)));
+      const Outcome found =
+          bash("cd " + folder_.string() +
+               "\ngrep -q '\"interrupted\"' run/run.json && ls -d run/checkpoints/step-*\n");
+      const bool is_saved = found.exit_code == 0;
+      if (!is_saved) ADD_FAILURE() << "round " << round << "\n" << run.output();
+      saved += is_saved ? 1 : 0;
+    }
+    return saved;
+  }
+};
+class LongMpirunOnATerminal : public MpirunOnATerminal {};
+class SlowMpirunOnATerminal : public MpirunOnATerminal {};
+
+TEST_F(LongMpirunOnATerminal, SigtermAndCtrlCSaveOnAllRanks) {
+  require_mpi();
+  if (IsSkipped()) return;
+  for (const bool is_typed : {false, true}) {
+    const int count = saved(2, is_typed);
+    if (count < 0) GTEST_SKIP() << "no pseudo-terminals here";
+    EXPECT_EQ(count, 2);
+  }
+}
+
+TEST_F(SlowMpirunOnATerminal, FiftyOfFifty) {
+  require_mpi();
+  if (IsSkipped()) return;
+  EXPECT_EQ(saved(25, false), 25);
+  EXPECT_EQ(saved(25, true), 25);
+}
+
+TEST_F(SignalsTest, DoctorNamesAnOldOneDnn) {
+  const Outcome outcome = bash("$program doctor");
+  EXPECT_EQ(outcome.exit_code, 0);
+  const bool is_old = outcome.output.find("oneDNN 2.") != std::string::npos;
+  EXPECT_EQ(outcome.output.find("moves the stack pointer into the heap") != std::string::npos, is_old)
+      << outcome.output;
+}
+
+}  // namespace
+}  // namespace ingot

@@ -1,0 +1,145 @@
+// The first commands of a new user: `ingot --verson` and `ingot tokenizer trian` said only "A subcommand is
+// required", `ingot help` was unknown, `train --data t.txt tiny-llama` took the preset for a path, `4k` was
+// 4096 in
+// --vocab-size and 4000 in train.steps, an empty configuration file trained on defaults, and
+// train.threads=4096 was accepted and then ended with 1.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "ingot/core/file.h"
+
+namespace ingot {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class FirstCommands : public testing::Test {
+ protected:
+  FirstCommands()
+      : folder_(std::filesystem::temp_directory_path() /
+                ("ingot_first_commands_" + std::to_string(getpid()))) {
+    std::filesystem::remove_all(folder_);
+    make_folders(folder_);
+    std::string text;
+    for (int i = 0; text.size() < 60'000; ++i) text += "line " + std::to_string(i * i) + " of a text\n";
+    write_file(folder_ / "t.txt", text);
+  }
+  ~FirstCommands() override { std::filesystem::remove_all(folder_); }
+
+  // The exit code of `ingot ARGUMENTS`, run in the folder; what it said is in said_.
+  int run_first(const std::string& arguments) {
+    const std::string command =
+        "cd " + folder_.string() + " && OMP_WAIT_POLICY=passive " INGOT_PROGRAM " " + arguments + " 2>&1";
+    said_.clear();
+    std::FILE* pipe = popen(command.c_str(), "r");
+    if (!pipe) return -1;
+    std::array<char, 4096> buffer;
+    while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) said_.append(buffer.data(), n);
+    const int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  std::filesystem::path folder_;
+  std::string said_;
+};
+
+TEST_F(FirstCommands, MisspeltCommandsAndOptionsNameTheNearest) {
+  const std::string cases[][2] = {
+      {"--verson", "ingot: --verson: unknown option; did you mean --version?"},
+      {"trian", "ingot: trian: unknown command; did you mean train?"},
+      {"tokenizer trian", "ingot tokenizer: trian: unknown command; did you mean train?"},
+      {"data prepar", "ingot data: prepar: unknown command; did you mean prepare?"},
+      {"bench steps", "did you mean step"},
+      {"tokenizer", "a subcommand must follow; they are train, encode"},
+      {"train --ot x", "ingot train: --ot: unknown option; did you mean --out?"},
+      {"train tiny-llama --output-dir x", "did you mean --out?"},
+      {"eval x --data t.txt --batch-sise 3", "did you mean --batch-size?"},
+      {"tokenizer train --vocabsize 300", "did you mean --vocab-size?"},
+      {"train tiny-llama --lr 1e-3", "did you mean --set optimizer.lr=VALUE?"},
+      {"train tiny-llama --n-layer=3", "did you mean --set model.layers=VALUE?"},
+      {"train --config a.toml", "config stands without dashes: ingot train PRESET|FILE.toml"},
+      {"train tiny-llama train.steps=5", "a key is set by --set train.steps=5"},
+      {"doctor --quick", "unknown option; the options are"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    EXPECT_EQ(run_first(arguments), 2) << arguments << "\n" << said_;
+    EXPECT_THAT(said_, HasSubstr(message)) << arguments;
+  }
+}
+
+TEST_F(FirstCommands, HelpIsACommand) {
+  EXPECT_EQ(run_first("help"), 0);
+  EXPECT_THAT(said_, AllOf(HasSubstr("tokenizer"), HasSubstr("ingot help COMMAND")));
+  EXPECT_EQ(run_first("help train"), 0);
+  EXPECT_THAT(said_, HasSubstr("--resume"));
+  EXPECT_EQ(run_first("help tokenizer train"), 0);
+  EXPECT_THAT(said_, HasSubstr("--vocab-size"));
+  EXPECT_EQ(run_first("tokenizer help train"), 0);
+  EXPECT_THAT(said_, HasSubstr("--vocab-size"));
+  EXPECT_EQ(run_first("help trian"), 2);
+  EXPECT_THAT(said_, HasSubstr("did you mean train?"));
+}
+
+TEST_F(FirstCommands, APresetMayStandAfterTheData) {
+  EXPECT_EQ(run_first("train --data t.txt tiny-llama --print-config"), 0) << said_;
+  EXPECT_THAT(said_, AllOf(HasSubstr("preset = \"tiny-llama\""), HasSubstr("train = [\"t.txt\"]")));
+  write_file(folder_ / "own.toml", "preset = \"tiny-gpt2\"\n");
+  EXPECT_EQ(run_first("train --data t.txt own.toml --print-config"), 0) << said_;
+  EXPECT_THAT(said_, HasSubstr("preset = \"tiny-gpt2\""));
+  EXPECT_EQ(run_first("train --data t.txt tiny-lama"), 2);
+  EXPECT_THAT(said_,
+              AllOf(HasSubstr("did you mean tiny-llama?"), HasSubstr("ingot train PRESET --data PATH")));
+  // Two texts are two texts.
+  EXPECT_EQ(run_first("train --data t.txt more.txt --print-config"), 0) << said_;
+  EXPECT_THAT(said_, HasSubstr("[\"t.txt\", \"more.txt\"]"));
+}
+
+TEST_F(FirstCommands, CountsMeanTheSameInEveryOption) {
+  EXPECT_EQ(run_first("tokenizer train --data t.txt --vocab-size 0.3k --out a.json"), 0) << said_;
+  EXPECT_THAT(said_, HasSubstr("a.json: 300 tokens"));
+  EXPECT_EQ(run_first("tokenizer train --data t.txt --vocab-size 4q --out b.json"), 2) << said_;
+  EXPECT_THAT(said_, HasSubstr("--vocab-size"));
+  EXPECT_EQ(run_first("train tiny-llama --data t.txt --set train.max_tokens=10B"), 2) << said_;
+  EXPECT_THAT(said_, HasSubstr("did you mean 10G?"));
+  EXPECT_EQ(run_first("generate nowhere --tokens 1k"), run_first("generate nowhere --tokens 1000"));
+  EXPECT_THAT(said_, Not(HasSubstr("--tokens")));
+  EXPECT_EQ(run_first("eval nowhere --data t.txt --max-tokens 2m"), 2) << said_;
+  EXPECT_THAT(said_, AllOf(HasSubstr("--max-tokens"), HasSubstr("did you mean 2M?")));
+}
+
+TEST_F(FirstCommands, AFileThatSetsNothingIsRefused) {
+  for (const char* text : {"", "# nothing yet\n", "[model]\n"}) {
+    write_file(folder_ / "empty.toml", text);
+    EXPECT_EQ(run_first("train empty.toml --data t.txt"), 2) << said_;
+    EXPECT_THAT(said_, HasSubstr("empty.toml: sets no key; start from a preset"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
+}
+
+TEST_F(FirstCommands, MoreThreadsThanTheMachineCanUseAreRefused) {
+  EXPECT_EQ(run_first("train tiny-llama --data t.txt --set train.threads=4096"), 2) << said_;
+  EXPECT_THAT(said_, HasSubstr("train.threads = 4096 is too many"));
+  EXPECT_EQ(run_first("bench step tiny-llama --set train.threads=4096"), 2) << said_;
+}
+
+TEST_F(FirstCommands, APresetFollowsAShorterRun) {
+  EXPECT_EQ(run_first("train tiny-llama --data t.txt --set train.steps=1 --set data.tokenizer=byte"
+                      " --set sample.count=0 --out run"),
+            0)
+      << said_;
+  EXPECT_THAT(said_, HasSubstr("note: schedule.warmup_steps = 10 of the preset tiny-llama"));
+  EXPECT_EQ(run_first("schedule gpt3-175b-tiny --set train.steps=3"), 0) << said_;
+  EXPECT_THAT(said_, AllOf(HasSubstr("3 steps"), HasSubstr("note: train.max_tokens")));
+}
+
+}  // namespace
+}  // namespace ingot

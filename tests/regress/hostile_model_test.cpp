@@ -1,0 +1,278 @@
+// Seen: config.toml nested 40,000 deep crashed `generate`; config.json with 10^7 layers took 4 GB before the
+// header of safetensors was compared; deleting MANIFEST.json switched verification off; a folder renamed to
+// another step was believed; a shrinking shard was a SIGBUS without a word; a model of NaN evaluated to "loss
+// -nan" with exit 0. Wanted: one clear error each, with the exit code of its kind.
+#include <fcntl.h>
+
+#include <cstring>
+#include <limits>
+#include <span>
+
+#include "ingot/core/error.h"
+#include "ingot/core/shrunken_file.h"
+#include "ingot/data/tokenizer.h"
+#include "ingot/formats/hf_config.h"
+#include "ingot/formats/jsonl.h"
+#include "ingot/formats/manifest.h"
+#include "ingot/formats/metrics_log.h"
+#include "ingot/formats/safetensors.h"
+#include "ingot/train/config_toml.h"
+#include "tests/regress/attack_fixture.h"
+#include "tests/regress/sanitizer.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int kHostileDepth = 200'000;
+
+std::string hostile_repeated(std::string_view text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+// The message of the error that f throws, and that it is of the kind.
+template <typename F>
+std::string hostile_message(ErrorKind kind, F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+class HostileModel : public AttackTest {
+ protected:
+  void SetUp() override {
+    const AttackOutcome outcome = bash("$ingot " + train("run"));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  }
+  // The checkpoint's files as a plain Hugging Face folder, which nothing verifies.
+  fs::path plain_copy(bool has_config_toml) const {
+    const fs::path copy = folder_ / "plain";
+    fs::copy(checkpoint(), copy);
+    for (const char* name : {"MANIFEST.json", "trainer.json", "optimizer.safetensors"})
+      fs::remove(copy / name);
+    if (!has_config_toml) fs::remove(copy / "config.toml");
+    return copy;
+  }
+  fs::path checkpoint() const { return folder_ / "run/checkpoints/step-000000004"; }
+  // A model may be large before it is refused, but not so large.
+  AttackOutcome generate(const fs::path& model) const {
+    const std::string limit = kHasAddressSanitizer ? "" : "ulimit -v 4000000; ";
+    return bash(limit + "timeout -s KILL 20 $ingot generate " + model.string() + " --prompt the --tokens 4");
+  }
+  AttackOutcome eval(const fs::path& model) const {
+    return bash("timeout -s KILL 20 $ingot eval " + model.string() + " --data text.txt");
+  }
+  // Overwrites numbers of the first tensor that is called so.
+  void spoil(const fs::path& file, const std::string& tensor, float value, size_t count) const {
+    size_t offset = 0;
+    {
+      const MappedFile mapped(file);
+      const SafetensorsFile tensors(mapped.bytes(), file.string());
+      offset = static_cast<size_t>(tensors.get(tensor).bytes.data() - mapped.bytes().data());
+      count = std::min(count, static_cast<size_t>(tensors.get(tensor).elements()));
+    }
+    const std::vector<float> values(count, value);
+    const int fd = ::open(file.c_str(), O_WRONLY);
+    ASSERT_GE(fd, 0);
+    EXPECT_EQ(::pwrite(fd, values.data(), values.size() * sizeof(float), static_cast<off_t>(offset)),
+              static_cast<ssize_t>(values.size() * sizeof(float)));
+    ::close(fd);
+  }
+};
+
+TEST(HostileNesting, TomlThatNestsTooDeepIsNamedWithItsLine) {
+  const std::string dotted = hostile_repeated("a.", kHostileDepth) + "a";
+  for (const std::string& text :
+       {"# one\n[" + dotted + "]\n", "# one\n" + dotted + " = 1\n", "# one\nx = {" + dotted + " = 1}\n",
+        "# one\nx = " + hostile_repeated("{a = ", kHostileDepth),
+        "# one\nx = " + hostile_repeated("[", kHostileDepth),
+        // Each by itself is allowed; together they are not.
+        "[" + hostile_repeated("a.", 200) + "a]\n" + hostile_repeated("b.", 200) + "b = 1\n"}) {
+    const std::string message = hostile_message(ErrorKind::kUsage, [&] {
+      ConfigBuilder builder;
+      builder.add_toml(text, "config.toml");
+    });
+    EXPECT_THAT(message, HasSubstr("config.toml:2: is nested deeper than 256 levels"));
+  }
+}
+
+TEST(HostileNesting, TomlWithDotsAndBracketsInTextsAndCommentsIsRead) {
+  const std::string dots = hostile_repeated(".[{", 1000);
+  ConfigBuilder builder;
+  builder.add_toml("# " + dots + "\n[data]\ntrain = [\"a" + dots + "\", 'b" + dots + "', \"\\\"" + dots +
+                       "\"] # " + dots + "\ntokenizer = \"\"\"\n" + dots + "\"\"\"\n[optimizer]\nlr = 0.5\n",
+                   "config.toml");
+  EXPECT_EQ(builder.config().optimizer.lr, 0.5);
+  EXPECT_EQ(builder.config().data.train.size(), 3u);
+}
+
+// A million levels: recursion anywhere, also in freeing what was parsed, would overflow the stack.
+TEST(HostileNesting, JsonThatNestsTooDeepIsRefusedOrPassedOver) {
+  const std::string deep = hostile_repeated("[", 1'000'000), whole = deep + hostile_repeated("]", 1'000'000);
+  for (const std::string& value : {deep, whole}) {
+    const std::string object = "{\"model_type\": \"llama\", \"vocab_size\": " + value + "}";
+    hostile_message(ErrorKind::kData, [&] { parse_hf_config(object, "config.json"); });
+    hostile_message(ErrorKind::kData, [&] { parse_tokenizer(object, "tokenizer.json"); });
+    hostile_message(ErrorKind::kData, [&] { parse_manifest(object, "MANIFEST.json"); });
+    hostile_message(ErrorKind::kData, [&] { parse_jsonl_line(object, "text", "a.jsonl", 1); });
+    std::string header = object;
+    header.resize((header.size() + 7) / 8 * 8, ' ');
+    const uint64_t size = header.size();
+    header.insert(0, reinterpret_cast<const char*>(&size), sizeof size);
+    hostile_message(ErrorKind::kData, [&] {
+      SafetensorsFile(std::as_bytes(std::span(header.data(), header.size())), "model.safetensors");
+    });
+  }
+  EXPECT_THAT(
+      hostile_message(ErrorKind::kData,
+                      [&] { parse_hf_config("{\"a\": " + hostile_repeated("[", 300), "config.json"); }),
+      HasSubstr("config.json: is nested deeper than 256 levels"));
+}
+
+TEST_F(HostileModel, ItsDeepFilesAreDataErrorsAndNoCrash) {
+  const fs::path model = plain_copy(true);
+  write_file(model / "config.toml", "[" + hostile_repeated("a.", 40'000) + "a]\n");
+  const AttackOutcome toml = generate(model);
+  EXPECT_EQ(toml.exit_code, 3) << toml.output;
+  EXPECT_THAT(toml.output, HasSubstr("config.toml:1: is nested deeper than 256 levels"));
+  fs::remove(model / "config.toml");
+  for (const char* name : {"config.json", "tokenizer.json"}) {
+    const std::string before = read_file(model / name);
+    write_file(model / name, "{\"vocab_size\": " + hostile_repeated("[", 1'000'000) +
+                                 hostile_repeated("]", 1'000'000) + ", \"model_type\": \"llama\"}");
+    const AttackOutcome outcome = generate(model);
+    EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
+    EXPECT_THAT(outcome.output, AllOf(HasSubstr(name), HasSubstr("nested deeper than")));
+    write_file(model / name, before);
+  }
+  fs::remove(model / "config.json");
+}
+
+TEST_F(HostileModel, SizesThatTheWeightsCannotHaveAreRefusedBeforeMemoryIsTaken) {
+  const fs::path model = plain_copy(false);
+  const std::string config = read_file(model / "config.json");
+  const auto with = [&](const std::string& key, const std::string& value) {
+    std::string changed = config;
+    const size_t at = changed.find("\"" + key + "\": ") + key.size() + 4;
+    changed.replace(at, changed.find_first_of(",\n", at) - at, value);
+    write_file(model / "config.json", changed);
+    return generate(model);
+  };
+  EXPECT_EQ(with("num_hidden_layers", "1").exit_code, 0);
+  const AttackOutcome layers = with("num_hidden_layers", "10000000");
+  EXPECT_EQ(layers.exit_code, 3) << layers.output;
+  EXPECT_THAT(layers.output,
+              AllOf(HasSubstr("describes 10000000 layers"), HasSubstr("model.safetensors holds")));
+  for (const auto& [key, words] :
+       {std::pair("vocab_size", "describes a vocabulary of 2000000000"),
+        std::pair("intermediate_size", "describes a feed-forward layer of 2000000000"),
+        std::pair("head_dim", "describes queries, keys and values of")}) {
+    const AttackOutcome outcome = with(key, "2000000000");
+    EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr(words));
+  }
+  // Small enough to be a model's, but not this one's: the tensor is named, and no memory is taken either.
+  const AttackOutcome two = with("num_hidden_layers", "2");
+  EXPECT_EQ(two.exit_code, 3) << two.output;
+  EXPECT_THAT(two.output, HasSubstr("tensor \"model.layers.1.input_layernorm.weight\" is missing"));
+  const AttackOutcome context = with("max_position_embeddings", "2147483647");
+  EXPECT_THAT(context.exit_code, testing::AnyOf(0, 4)) << context.output;
+}
+
+TEST_F(HostileModel, AMissingManifestBesideATrainerStateIsRefused) {
+  fs::remove(checkpoint() / "MANIFEST.json");
+  for (const AttackOutcome& outcome : {eval(checkpoint()), generate(checkpoint())}) {
+    EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
+    EXPECT_THAT(outcome.output,
+                HasSubstr("MANIFEST.json is missing, which a checkpoint with a trainer.json has"));
+  }
+  EXPECT_EQ(eval(plain_copy(false)).exit_code, 0) << "a folder of transformers' has neither";
+}
+
+TEST_F(HostileModel, ARenamedCheckpointIsNotBelieved) {
+  const fs::path renamed = folder_ / "run/checkpoints/step-000000060";
+  fs::rename(checkpoint(), renamed);
+  const std::string words = "was saved at step 4, which the folder's name step-000000060 contradicts";
+  const AttackOutcome direct = eval(renamed.string() + "/");
+  EXPECT_EQ(direct.exit_code, 3) << direct.output;
+  EXPECT_THAT(direct.output, HasSubstr(words));
+  const AttackOutcome resumed = bash("$ingot train --resume --out run --set train.steps=5");
+  EXPECT_NE(resumed.exit_code, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr(words));
+  fs::copy(renamed, folder_ / "best");
+  EXPECT_EQ(eval(folder_ / "best").exit_code, 0) << "a name without a step says nothing false";
+}
+
+TEST_F(HostileModel, WeightsThatAreNotFiniteEndEvalAndGenerateWith5) {
+  const fs::path model = plain_copy(true);
+  spoil(model / "model.safetensors", "model.norm.weight", std::numeric_limits<float>::quiet_NaN(), 1);
+  for (const AttackOutcome& outcome : {eval(model), generate(model)}) {
+    EXPECT_EQ(outcome.exit_code, 5) << outcome.output;
+    EXPECT_THAT(outcome.output,
+                AllOf(HasSubstr("model.safetensors: tensor model.norm.weight"), HasSubstr("nan")));
+  }
+}
+
+TEST_F(HostileModel, ALossThatIsNotFiniteEndsEvalWith5) {
+  const fs::path model = plain_copy(true);
+  spoil(model / "model.safetensors", "model.norm.weight", 3e38f, 100'000);
+  spoil(model / "model.safetensors", "lm_head.weight", 10.0f, 1'000'000);
+  const AttackOutcome outcome = eval(model);
+  EXPECT_EQ(outcome.exit_code, 5) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("the loss on the text is"));
+  EXPECT_EQ(generate(model).exit_code, 5);
+}
+
+TEST(HostileShrinking, AMappedFileThatShrinksIsNamed) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const fs::path path =
+      fs::temp_directory_path() / ("ingot_shrinking_" + std::to_string(::getpid()) + "\x1b");
+  write_file(path, std::string(100'000, 'x'));
+  EXPECT_EXIT(
+      {
+        explain_shrunken_files();
+        MappedFile first(path);
+        const MappedFile file = std::move(first);
+        fs::resize_file(path, 0);
+        volatile char sum = 0;
+        for (const char c : file.text()) sum = static_cast<char>(sum + c);
+      },
+      testing::ExitedWithCode(3), "ingot_shrinking_[0-9]+.x1b: a mapped file shrank");
+  EXPECT_EXIT(
+      {
+        explain_shrunken_files();
+        ::raise(SIGBUS);
+      },
+      testing::KilledBySignal(SIGBUS), "");
+  fs::remove(path);
+}
+
+// Token shards stay mapped for as long as a run reads them.
+TEST_F(AttackTest, ATrainingWhoseShardShrinksNamesIt) {
+  write_file(path("tokens.bin"), hostile_repeated(std::string("a\0b\0c\0", 6), 100'000));
+  std::string arguments = train("run", "--set data.val=nanogpt:val.bin --set train.steps=100000000");
+  arguments.replace(arguments.find("text.txt"), 8, "nanogpt:tokens.bin");
+  const AttackOutcome outcome = bash(
+      "cp tokens.bin val.bin; $ingot " + arguments +
+      " > log 2>&1 & job=$!\n"
+      "for i in $(seq 200); do grep -q '\"loss\"' run/metrics.jsonl 2>/dev/null && break; sleep 0.1; done\n"
+      "truncate -s 4096 tokens.bin\n"
+      "for i in $(seq 300); do kill -0 $job 2>/dev/null || break; sleep 0.1; done; kill -KILL $job "
+      "2>/dev/null\n"
+      "wait $job; code=$?; cat log; exit $code");
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("tokens.bin: a mapped file shrank"));
+}
+
+}  // namespace
+}  // namespace ingot

@@ -1,0 +1,315 @@
+// Seen: `ingot data prepare` wrote shards alone, and `ingot train --data FOLDER` refused them ("is a token
+// shard by its name"); shards without a validation part were refused, and each missing thing was named after
+// the last was mended. Wanted: the folder has its tokenizer and a manifest and is taken as it is, by train
+// and eval.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+#include "ingot/data/prepare.h"
+#include "ingot/data/token_source_text.h"
+#include "ingot/formats/shard.h"
+#include "ingot/train/run_data.h"
+
+namespace ingot {
+namespace {
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::vector<uint32_t> prepared_tokens(const TokenSource& source) {
+  std::vector<uint32_t> ids(static_cast<size_t>(source.tokens()));
+  source.read(0, ids);
+  return ids;
+}
+
+class PreparedFolder : public ::testing::Test {
+ protected:
+  fs::path folder = fs::temp_directory_path() /
+                    fmt::format("ingot-prepared-{}-{}", ::getpid(),
+                                ::testing::UnitTest::GetInstance()->current_test_info()->name());
+
+  int64_t shard_tokens = 5000;
+
+  void SetUp() override {
+    fs::remove_all(folder);
+    make_folders(folder);
+  }
+  void TearDown() override { fs::remove_all(folder); }
+
+  std::string path(const std::string& name) const { return (folder / name).string(); }
+  std::string write(const std::string& name, const std::string& text) const {
+    write_file(folder / name, text);
+    return path(name);
+  }
+  // Sentences that are not all alike, some with letters of two and three bytes.
+  static std::string prose(int sentences, int begin = 0) {
+    std::string text;
+    for (int i = begin; i < begin + sentences; ++i)
+      text += fmt::format("Sentence {} says {}: the cat{} sat. ", i, i * 7919 % 1000,
+                          i % 5 == 0 ? " café €" : "");
+    return text;
+  }
+  std::string jsonl(const std::string& name, int documents, int sentences) const {
+    std::string lines;
+    for (int i = 0; i < documents; ++i)
+      lines += fmt::format("{{\"id\": {}, \"text\": \"{}\\n\"}}\n", i, prose(1 + i * 31 % sentences, i));
+    return write(name, lines);
+  }
+  static DataConfig data_config(const std::vector<std::string>& train) {
+    DataConfig config;
+    config.train = train;
+    config.tokenizer_vocab = 300;
+    return config;
+  }
+  Dataset prepare(const std::vector<std::string>& data, const std::string& out, const std::string& tokenizer,
+                  double val_fraction = 0.1) const {
+    PrepareOptions options;
+    options.data = data;
+    options.tokenizer = tokenizer;
+    options.tokenizer_vocab = 300;
+    options.val_fraction = val_fraction;
+    options.shard_tokens = shard_tokens;
+    options.out = folder / out;
+    return prepare_dataset(options);
+  }
+  static void expect_error(ErrorKind kind, const std::function<void()>& action,
+                           const ::testing::Matcher<std::string>& text) {
+    try {
+      action();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), kind) << error.what();
+      EXPECT_THAT(std::string(error.what()), text);
+    }
+  }
+  // Runs the program in the test's folder.
+  std::string run(const std::string& arguments, int wanted_exit_code) const {
+    const std::string command =
+        "cd '" + folder.string() + "' && OMP_WAIT_POLICY=passive '" INGOT_PROGRAM "' " + arguments + " 2>&1";
+    FILE* pipe = ::popen(command.c_str(), "r");
+    std::string output;
+    for (int c; (c = std::fgetc(pipe)) != EOF;) output += static_cast<char>(c);
+    EXPECT_EQ(WEXITSTATUS(::pclose(pipe)), wanted_exit_code) << arguments << "\n" << output;
+    return output;
+  }
+};
+
+// Training on the folder sees what training on the text itself sees, with the tokenizer that it would train.
+TEST_F(PreparedFolder, HoldsTheTokensAndTheTokenizerOfTrainingOnTheText) {
+  const std::string text = write("t.txt", prose(2000));
+  for (const std::string tokenizer : {"bpe", "char", "byte"}) {
+    DataConfig config = data_config({text});
+    config.tokenizer = tokenizer;
+    const RunData direct = load_run_data(config, std::nullopt);
+    const Dataset dataset = prepare({text}, tokenizer, tokenizer);
+    const RunData data = load_run_data(data_config({path(tokenizer)}), std::nullopt);
+    EXPECT_EQ(data.tokenizer->to_json(), direct.tokenizer->to_json()) << tokenizer;
+    EXPECT_EQ(prepared_tokens(data.train), prepared_tokens(direct.train)) << tokenizer;
+    EXPECT_EQ(prepared_tokens(data.val), prepared_tokens(direct.val)) << tokenizer;
+    EXPECT_EQ(data.val.text_bytes(), direct.val.text_bytes()) << tokenizer;
+    EXPECT_EQ(data.val_documents.size_bytes(), direct.val_documents.size_bytes()) << tokenizer;
+    EXPECT_EQ(dataset.train.tokens, direct.train.tokens());
+    EXPECT_GT(dataset.train.files.size(), 2u);
+  }
+}
+
+TEST_F(PreparedFolder, IsTakenByTrainAndEvalAsItIs) {
+  write("t.txt", prose(600));
+  const std::string said = run("data prepare --tokenizer bpe --vocab-size 300 --data t.txt --out prep", 0);
+  EXPECT_THAT(said, HasSubstr("ingot train tiny-llama --data prep"));
+  run("train tiny-llama --data prep --out run --set train.steps=2 --set schedule.warmup_steps=1 "
+      "--set train.batch_size=1 --set model.context=16 --set sample.count=0",
+      0);
+  EXPECT_THAT(run("eval run --data prep", 0), HasSubstr("bits/byte"));
+  EXPECT_THAT(run("data inspect prep", 0), HasSubstr("a prepared folder, 300 ids"));
+  run("data prepare --tokenizer char --data t.txt --out other", 0);
+  EXPECT_THAT(run("eval run --data other", 3), HasSubstr("other: was prepared with another tokenizer"));
+  expect_error(
+      ErrorKind::kData,
+      [&] { load_run_data(data_config({path("other")}), read_file(folder / "prep/tokenizer.json")); },
+      HasSubstr("other: was prepared with another tokenizer"));
+}
+
+// Whatever the text is cut into, streaming writes the tokens of the path that holds everything in memory.
+class StreamedPreparedFolder : public PreparedFolder {
+ protected:
+  void expect_equal_tokens(const std::vector<std::string>& corpus, double fraction) {
+    shard_tokens = 1'000'000;
+    const Dataset dataset = prepare(corpus, "p", path("tokenizer.json"), fraction);
+    const auto tokenizer = load_tokenizer(path("tokenizer.json"));
+    const DocumentSplit parts = load_split(corpus, fraction);
+    const auto same = [&](const DatasetPart& part, const Documents& documents) {
+      const TokenSource written = open_dataset_part(path("p"), part, *tokenizer);
+      EXPECT_TRUE(prepared_tokens(written) == prepared_tokens(tokenize(documents, *tokenizer)))
+          << corpus.front() << " of " << corpus.size() << ", fraction " << fraction;
+      EXPECT_EQ(part.documents, static_cast<int64_t>(documents.size()));
+      EXPECT_EQ(part.text_bytes, documents.size_bytes());
+    };
+    same(dataset.train, parts.train);
+    same(dataset.val, parts.val);
+    EXPECT_EQ(dataset.text_hash, load_documents(corpus).content_hash());
+    fs::remove_all(path("p"));
+  }
+  void write_tokenizer() const {
+    const std::vector<std::string_view> text = {"Sentence 1 says 2: the cat sat. Sentence"};
+    write("tokenizer.json", train_bpe(text, {})->to_json());
+  }
+};
+
+TEST_F(StreamedPreparedFolder, HasTheTokensOfTheTextInMemory) {
+  write_tokenizer();
+  const std::string many = jsonl("many.jsonl", 300, 40), few = jsonl("few.jsonl", 2, 40);
+  const std::string big = write("big.txt", prose(30'000));  // a long document
+  const std::string one = jsonl("one.jsonl", 1, 40), tiny = write("tiny.txt", "x");
+  for (const std::vector<std::string>& corpus : std::vector<std::vector<std::string>>{
+           {many}, {few}, {big}, {one}, {tiny}, {big, many}, {many, tiny, big}, {tiny, few}, {many, one}})
+    for (const double fraction : {0.0, 0.1, 0.97}) expect_equal_tokens(corpus, fraction);
+}
+
+class LongStreamedPreparedFolder : public StreamedPreparedFolder {};
+
+// Documents of more than one batch are read in stretches, JSON Lines of more than one batch in several.
+TEST_F(LongStreamedPreparedFolder, HasTheTokensOfLongTextsInMemory) {
+  write_tokenizer();
+  const std::string big = write("big.txt", prose(480'000)), lines = jsonl("lines.jsonl", 24'000, 40);
+  ASSERT_GT(fs::file_size(big), size_t{18} << 20);
+  ASSERT_GT(fs::file_size(lines), size_t{18} << 20);
+  expect_equal_tokens({big}, 0.3);
+  expect_equal_tokens({lines}, 0.3);
+  expect_equal_tokens({lines, big}, 0.1);
+}
+
+TEST_F(PreparedFolder, DamageIsOneClearError) {
+  const std::string text = write("t.txt", prose(300));
+  const auto expect_damage = [&](const std::function<void(const fs::path&)>& damage,
+                                 const std::string& part) {
+    fs::remove_all(path("prep"));
+    prepare({text}, "prep", "bpe");
+    damage(path("prep"));
+    expect_error(
+        ErrorKind::kData, [&] { load_run_data(data_config({path("prep")}), std::nullopt); },
+        AllOf(HasSubstr(path("prep")), HasSubstr(part)));
+  };
+  expect_damage(
+      [](const fs::path& prep) {
+        std::string shard = read_file(prep / "val_000000.bin");
+        shard[kShardHeaderBytes] = static_cast<char>(shard[kShardHeaderBytes] ^ 1);
+        write_file(prep / "val_000000.bin", shard);
+      },
+      "are not those that dataset.json says");
+  expect_damage([](const fs::path& prep) { fs::remove(prep / "train_000001.bin"); }, "cannot be read");
+  expect_damage(
+      [](const fs::path& prep) {
+        fs::copy_file(prep / "val_000000.bin", prep / "train_000001.bin",
+                      fs::copy_options::overwrite_existing);
+      },
+      "copy the folder again");
+  expect_damage(
+      [](const fs::path& prep) { write_file(prep / "tokenizer.json", make_byte_tokenizer()->to_json()); },
+      "is not the tokenizer that made this folder's tokens");
+  expect_damage([](const fs::path& prep) { write_file(prep / "dataset.json", "[1"); },
+                "is not a JSON object");
+  expect_damage([](const fs::path& prep) { write_file(prep / "dataset.json", "{\"format\": 3}"); },
+                "\"format\" must be");
+  expect_damage(
+      [](const fs::path& prep) {
+        std::string json = read_file(prep / "dataset.json");
+        json.replace(json.find("train_000001"), 12, "../../secret");
+        write_file(prep / "dataset.json", json);
+      },
+      "names of .bin files in this folder");
+}
+
+TEST(DatasetJson, ReadsBackAndRefusesAnythingElse) {
+  Dataset dataset;
+  dataset.train = {
+      .files = {"train_000001.bin"}, .tokens = 5, .documents = 2, .text_bytes = 17, .hash = UINT64_MAX};
+  dataset.vocab_size = 300;
+  dataset.arguments = {{"data", "\xff \"quoted\""}};
+  const Dataset read = parse_dataset(dataset_json(dataset), "d.json");
+  EXPECT_EQ(read.train.files, dataset.train.files);
+  EXPECT_EQ(read.train.hash, dataset.train.hash);
+  EXPECT_EQ(read.train.text_bytes, 17);
+  EXPECT_EQ(read.vocab_size, 300);
+  const std::string json = dataset_json(dataset);
+  const auto refuses = [&](const std::string& from, const std::string& to) {
+    std::string text = json;
+    text.replace(text.find(from), from.size(), to);
+    try {
+      parse_dataset(text, "d.json");
+      ADD_FAILURE() << "accepted: " << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kData);
+      EXPECT_THAT(error.what(), HasSubstr("d.json"));
+    }
+  };
+  refuses("\"tokens\": 5", "\"tokens\": -5");
+  refuses("\"tokens\": 5", "\"tokens\": 1e999");
+  refuses("\"tokens\": 5", "\"tokens\": 99999999999999999999");
+  refuses("\"version\": 1", "\"version\": 2");
+  refuses("ffffffffffffffff", "0xff");
+  refuses("train_000001.bin", "/etc/passwd");
+  refuses("ingot-dataset", "other");
+  refuses("{", "");
+}
+
+TEST_F(PreparedFolder, AnotherTokenizerIsRefused) {
+  const std::string text = write("t.txt", prose(300));
+  prepare({text}, "prep", "bpe");
+  DataConfig config = data_config({path("prep")});
+  config.tokenizer = "byte";
+  expect_error(
+      ErrorKind::kUsage, [&] { load_run_data(config, std::nullopt); },
+      AllOf(HasSubstr("data.tokenizer"), HasSubstr("leave data.tokenizer out")));
+  config.tokenizer = path("prep/tokenizer.json");
+  EXPECT_GT(load_run_data(config, std::nullopt).train.tokens(), 0);
+  expect_error(
+      ErrorKind::kUsage,
+      [&] {
+        load_run_data(data_config({path("prep"), text}), std::nullopt);
+      },
+      HasSubstr("stands alone"));
+}
+
+TEST_F(PreparedFolder, ShardsWithoutValidationAreSplitAndWhatIsMissingIsNamedAtOnce) {
+  const std::string text = write("t.txt", prose(300));
+  prepare({text}, "prep", "bpe", 0);
+  EXPECT_EQ(load_run_data(data_config({path("prep")}), std::nullopt).val.tokens() > 0, true);
+  make_folders(folder / "alone");
+  fs::copy_file(folder / "prep/train_000001.bin", folder / "alone/corpus.bin");
+  DataConfig config = data_config({path("alone/corpus.bin")});
+  const auto missing_tokenizer =
+      AllOf(HasSubstr("corpus.bin"), HasSubstr("data.tokenizer=FILE"), HasSubstr("ingot data prepare"));
+  expect_error(
+      ErrorKind::kUsage, [&] { load_run_data(config, std::nullopt); }, missing_tokenizer);
+  config.val_fraction = 0;
+  expect_error(
+      ErrorKind::kUsage, [&] { load_run_data(config, std::nullopt); },
+      AllOf(missing_tokenizer, HasSubstr("and a validation part")));
+  config.val_fraction = 0.25;
+  config.tokenizer = path("prep/tokenizer.json");
+  const RunData data = load_run_data(config, std::nullopt);
+  const TokenShard whole(path("alone/corpus.bin"));
+  EXPECT_EQ(data.train.tokens(), whole.tokens() * 3 / 4);
+  std::vector<uint32_t> all(static_cast<size_t>(whole.tokens())), both = prepared_tokens(data.train);
+  whole.read(0, all);
+  const std::vector<uint32_t> val = prepared_tokens(data.val);
+  both.insert(both.end(), val.begin(), val.end());
+  EXPECT_EQ(both, all);
+  config.tokenizer = "bpe";  // a tokenizer beside the shards is theirs
+  fs::copy_file(folder / "prep/tokenizer.json", folder / "alone/tokenizer.json");
+  EXPECT_EQ(load_run_data(config, std::nullopt).train.tokens(), data.train.tokens());
+}
+
+}  // namespace
+}  // namespace ingot

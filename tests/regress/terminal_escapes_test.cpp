@@ -1,0 +1,84 @@
+// Seen: samples, `generate` and file names in error messages sent raw escape sequences to the terminal, so
+// that a model or a file's name could move the cursor, change the title or hide text. Wanted: they are shown
+// as \x1b; `generate` into a pipe or file writes the text as it is.
+#include <fcntl.h>
+#include <pty.h>
+
+#include "ingot/core/visible_text.h"
+#include "ingot/train/console.h"
+#include "tests/regress/attack_fixture.h"
+
+namespace ingot {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(TerminalEscapes, WhatSteersATerminalIsShownAndTextStays) {
+  EXPECT_EQ(visible_text("a\x1b[2J\a\r\b\x7f\n\tz"), "a\\x1b[2J\\x07\\x0d\\x08\\x7f\n\tz");
+  EXPECT_EQ(visible_text(std::string_view("\0", 1)), "\\x00");
+  EXPECT_EQ(visible_text("Grüße, 世界 🙂 e\u0301 \u200d"), "Grüße, 世界 🙂 e\u0301 \u200d");
+  EXPECT_EQ(visible_text("\xc2\x9b"
+                         "31m"),
+            "\\u009b31m");
+  EXPECT_EQ(visible_text("\xe2\x80\xae"
+                         "txt\xe2\x81\xa6"),
+            "\\u202etxt\\u2066");
+  // Bytes that are no UTF-8: alone, cut off, overlong, surrogates, beyond the last character.
+  EXPECT_EQ(visible_text("\x9b"
+                         "31m \xe4\xbd"),
+            "\\x9b31m \\xe4\\xbd");
+  EXPECT_EQ(visible_text("\xc0\x9b \xe0\x80\x9b \xed\xa0\x80 \xf4\x90\x80\x80"),
+            "\\xc0\\x9b \\xe0\\x80\\x9b \\xed\\xa0\\x80 \\xf4\\x90\\x80\\x80");
+  EXPECT_EQ(visible_text(""), "");
+}
+
+TEST(TerminalEscapes, TheConsoleShowsThoseOfSamplesAndNames) {
+  std::string shown;
+  Console console([&](std::string_view text) { shown += text; }, 80);
+  console.stream("sample \x1b]0;title\a");
+  console.line("resumed runs/\x1b[31m");
+  console.warning("runs/\x1b[1A: damaged");
+  EXPECT_THAT(shown,
+              AllOf(Not(HasSubstr("\x1b")), HasSubstr("sample \\x1b]0;title\\x07\n"),
+                    HasSubstr("resumed runs/\\x1b[31m\n"), HasSubstr("warning: runs/\\x1b[1A: damaged\n")));
+}
+
+class TerminalEscapesOfTheProgram : public AttackTest {};
+
+TEST_F(TerminalEscapesOfTheProgram, ErrorsShowThoseOfNames) {
+  for (const char* command :
+       {"train $'\\e[31m.toml' --data x", "eval $'\\e[31mnone' --data x", "data inspect $'\\e[31mnone'",
+        "train tiny-llama --set $'\\e[31mkey=1'", "$'\\e[31mtrian'", "eval x --data y $'--\\e[31m'"}) {
+    const AttackOutcome outcome = bash("$ingot " + std::string(command));
+    EXPECT_NE(outcome.exit_code, 0) << command;
+    EXPECT_THAT(outcome.output, AllOf(Not(HasSubstr("\x1b")), HasSubstr("[31m"))) << command;
+  }
+}
+
+TEST_F(TerminalEscapesOfTheProgram, GenerateShowsThemOnATerminalAndWritesThemToAPipe) {
+  ASSERT_EQ(bash("$ingot " + train("run")).exit_code, 0);
+  const std::string command = "$ingot generate run --tokens 1 --prompt $'the \\e[2J end'";
+  const AttackOutcome piped = bash(command);
+  EXPECT_THAT(piped.output, HasSubstr("the \x1b[2J end"));
+  int terminal = -1;
+  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child < 0) GTEST_SKIP() << "SKIPPED LOUDLY: there is no pseudo terminal here";
+  if (child == 0) {
+    ::execl("/bin/bash", "bash", path("script.sh").c_str(), nullptr);
+    ::_exit(127);
+  }
+  std::string shown;
+  std::array<char, 4096> buffer;
+  for (ssize_t n; (n = ::read(terminal, buffer.data(), buffer.size())) > 0;)
+    shown.append(buffer.data(), static_cast<size_t>(n));
+  ::close(terminal);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0) << shown;
+  EXPECT_THAT(shown, AllOf(Not(HasSubstr("\x1b")), HasSubstr("the \\x1b[2J end")));
+}
+
+}  // namespace
+}  // namespace ingot

@@ -1,0 +1,71 @@
+// Seen: a .json array and a .csv became one plain document each, silently; `tokenizer train` took JSON Lines
+// for prose. Wanted: what is no prose is refused with a command that converts it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+#include "ingot/data/corpus.h"
+
+namespace ingot {
+namespace {
+namespace fs = std::filesystem;
+using namespace std::string_literals;
+using ::testing::HasSubstr;
+
+class TextFormats : public ::testing::Test {
+ protected:
+  fs::path folder = fs::temp_directory_path() / fmt::format("ingot-formats-{}", ::getpid());
+  void SetUp() override { make_folders(folder); }
+  void TearDown() override { fs::remove_all(folder); }
+
+  Documents load(const std::string& name, const std::string& bytes) const {
+    write_file(folder / name, bytes);
+    return load_documents(std::vector<std::string>{(folder / name).string()});
+  }
+  void expect_refused(const std::string& name, const std::string& bytes, const std::string& part) const {
+    try {
+      const Documents documents = load(name, bytes);
+      ADD_FAILURE() << name << " was taken as " << documents.size() << " documents";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kData) << name;
+      EXPECT_THAT(error.what(), HasSubstr((folder / name).string()));
+      EXPECT_THAT(error.what(), HasSubstr(part)) << name;
+    }
+  }
+};
+
+TEST_F(TextFormats, JsonArraysAndTablesAreNeverProse) {
+  expect_refused("a.json", "\n [{\"text\": \"one\"}, {\"text\": \"two\"}]\n", "jq -c '.[]'");
+  expect_refused("b.json", "{\n  \"text\": \"one\"\n}\n", "jq -c .");
+  expect_refused("c.json", "\"text\"", "is not JSON with text");
+  expect_refused("d.csv", "text,label\nhello,1\n", "csv.DictReader");
+  expect_refused("e.TSV", "text\tlabel\nhello\t1\n", "csv.DictReader");
+}
+
+TEST_F(TextFormats, JsonWithOneObjectPerLineIsJsonLines) {
+  const Documents documents = load("lines.json", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
+  ASSERT_EQ(documents.size(), 2u);
+  EXPECT_EQ(documents[1].text, "two");
+}
+
+TEST_F(TextFormats, OtherFormatsAreNamed) {
+  expect_refused("a.parquet", "PAR1\x15\0\x15"s, "a Parquet table");
+  expect_refused("b.txt", "%PDF-1.7\nnot prose", "a PDF document");
+  expect_refused("c.arrow", "ARROW1\0\0"s, "an Arrow table");
+  expect_refused("d.txt", "\x89PNG\r\n\x1a\n", "an image");
+  expect_refused("e.jsonl.gz", "\x1f\x8b\x08\0"s, "gzip-compressed");
+  expect_refused("f.zst", "\x28\xb5\x2f\xfd", "zstd-compressed");
+  expect_refused("g", "PK\x03\x04\x14\0"s, "a zip archive");
+  expect_refused("h.txt", "text\0more"s, "NUL byte at offset 4");
+  EXPECT_EQ(load("prose.txt", "PK is a name, and BZh is none.").size(), 1u);
+  EXPECT_EQ(load("GGUF.md", "GGUF is a format of models.").size(), 1u);
+}
+
+}  // namespace
+}  // namespace ingot

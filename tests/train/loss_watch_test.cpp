@@ -1,0 +1,102 @@
+// The watch over the trained loss: what ends a run, what does not, and that it sees the blocks too.
+#include "ingot/train/loss_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/train/small_training.h"
+
+namespace ingot {
+namespace {
+
+RawLoss head_gap(double gap, int64_t tokens = 64) {
+  return {.ce = 4, .objective = 4, .trained = 4 + gap, .tokens = tokens};
+}
+
+// The number of the first of these checks that ends the run; 0 if none does.
+int first_alarm(const std::vector<std::string>& assignments, const std::vector<RawLoss>& checks) {
+  LossWatch watch(small_config(assignments));
+  for (size_t i = 0; i < checks.size(); ++i) try {
+      watch.check(checks[i], 1);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kNumerics);
+      return static_cast<int>(i) + 1;
+    }
+  return 0;
+}
+
+const std::vector<std::string> kInBf16 = {"precision.compute=bf16"};
+
+TEST(LossWatch, OneCheckFarOffEndsTheRun) {
+  EXPECT_EQ(first_alarm(kInBf16, {head_gap(0), head_gap(0.39), head_gap(-0.41)}), 3);
+}
+
+TEST(LossWatch, ThreeChecksBeyondRoundingToOneSideEndTheRun) {
+  const RawLoss bias = head_gap(-0.05);  // 2^-7 of 4 nats are 0.031
+  EXPECT_EQ(first_alarm(kInBf16, {head_gap(0), bias, bias, bias}), 4);
+  EXPECT_EQ(first_alarm(kInBf16, {bias, bias, head_gap(-0.02), bias, bias}), 0);
+  EXPECT_EQ(first_alarm(kInBf16, {bias, bias, head_gap(0.05), bias, bias, head_gap(0.05)}), 0);
+}
+
+TEST(LossWatch, StepsWithoutACheckChangeNothing) {
+  const RawLoss bias = head_gap(0.05);
+  EXPECT_EQ(first_alarm(kInBf16, {bias, {}, bias, {}, bias}), 5);
+}
+
+TEST(LossWatch, TheLimitFollowsTheFormats) {
+  const auto limits = [](std::vector<std::string> assignments) {
+    return loss_bias_limits(small_config(assignments));
+  };
+  EXPECT_LT(limits({}).head, limits({"precision.compute=f16"}).head);
+  EXPECT_LT(limits({"precision.compute=f16"}).head, limits(kInBf16).head);
+  EXPECT_LT(limits(kInBf16).head, limits({"precision.compute=bf16", "head.precision=fp8"}).head);
+  const LossBiasLimits f32_head = limits({"precision.compute=bf16", "head.precision=f32"});
+  EXPECT_LT(f32_head.head, f32_head.forward);
+  const LossBiasLimits set = limits({"head.raw_ce_bias_limit=0.5"});
+  EXPECT_EQ(set.head, 0.5);
+  EXPECT_EQ(set.forward, 0.5);
+}
+
+TEST(LossWatch, FewerTokensMayScatterMore) {
+  EXPECT_EQ(first_alarm(kInBf16, std::vector<RawLoss>(9, head_gap(0.05, 16))), 0);
+  EXPECT_EQ(first_alarm(kInBf16, std::vector<RawLoss>(9, head_gap(0.07, 16))), 3);
+}
+
+TEST(LossWatch, AForwardPassThatIsOffEndsTheRunToo) {
+  RawLoss off = head_gap(0);
+  off.forward_objective = 4;
+  off.forward_trained = 4.05;
+  off.forward_tokens = 64;
+  EXPECT_EQ(first_alarm(kInBf16, {off, off, off}), 3);
+}
+
+// The head alone is right: its input is what the blocks made of weights that are not the masters.
+TEST(LossWatch, BlocksThatReadOtherWeightsThanTheMastersAreFound) {
+  const auto run = [](bool is_broken) {
+    SmallTraining training(small_config({"precision.compute=bf16", "head.raw_ce_every=1"}));
+    training.steps(30);
+    const auto& specs = training.trainer.model().params().specs();
+    for (int step = 0; step < 6; ++step) {
+      for (size_t p = 0; is_broken && p < specs.size(); ++p) {
+        if (specs[p].role != Role::kMatrix) continue;
+        const Tensor w = training.trainer.params().weight(static_cast<int>(p));
+        for (int64_t i = 0; i < w.elements(); ++i) w.as<bf16>()[i] = bf16(0.0f);
+      }
+      training.steps(1);
+    }
+  };
+  EXPECT_NO_THROW(run(false));
+  try {
+    run(true);
+    FAIL() << "went on";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kNumerics);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("by a forward pass in f32"));
+  }
+}
+
+}  // namespace
+}  // namespace ingot
