@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "ingot/core/float16.h"
 #include "ingot/core/parallel.h"
@@ -10,7 +11,8 @@
 namespace ingot {
 namespace {
 
-// payload = T(grad + residual), and residual what that rounding took away.
+// payload = T(grad + residual); residual = the rounding error of that. Where the payload is not finite (a gradient
+// that overflowed, whose step is skipped) the residual is 0, so that the next step starts clean.
 template <typename T>
 void round_with_feedback(const Tensor& payload, const Tensor& grad, const Tensor& residual) {
   parallel_for(grad.elements(), kGrain, [&](int64_t begin, int64_t end) {
@@ -21,7 +23,8 @@ void round_with_feedback(const Tensor& payload, const Tensor& grad, const Tensor
     for (int64_t i = begin; i < end; ++i) {
       const float wanted = g[i] + r[i];
       p[i] = T(wanted);
-      r[i] = wanted - static_cast<float>(p[i]);
+      const float error = wanted - static_cast<float>(p[i]);
+      r[i] = std::isfinite(error) ? error : 0.0f;
     }
   });
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "ingot/core/philox.h"
@@ -219,6 +220,26 @@ TEST(Ddp, ErrorFeedbackMakesUpForRounding) {
   };
   for (const DType payload : {DType::bf16, DType::f16})
     EXPECT_LT(mean_error(payload, true), 0.75 * mean_error(payload, false)) << name(payload);
+}
+
+// A loss scale that is too large makes gradients infinite once; the step is skipped and the next one is right.
+TEST(Ddp, ErrorFeedbackForgetsGradientsThatOverflowed) {
+  const DdpConfig config = {.bucket_bytes = 20'000,
+                            .payload = DType::bf16,
+                            .payload_ends = DType::bf16,
+                            .has_error_feedback = true};
+  const auto step_from = [](Replica& own, DdpStore& ddp, float start) {
+    for (int unit = 0; unit < own.model.params().units(); ++unit) {
+      const Tensor g = own.store.get(unit).grad;
+      std::fill_n(g.as<float>(), g.elements(), start);
+    }
+    run_share(own, ddp, 1);
+    return own.grads();
+  };
+  Replica own(llama(), DType::f32, kBatch), fresh(llama(), DType::f32, kBatch);
+  DdpStore ddp(own.store, *world, config, own.stream), untouched(fresh.store, *world, config, fresh.stream);
+  step_from(own, ddp, std::numeric_limits<float>::infinity());
+  EXPECT_EQ(step_from(own, ddp, 0.0f), step_from(fresh, untouched, 0.0f));
 }
 
 TEST(Ddp, AMissingUnitIsAnError) {
