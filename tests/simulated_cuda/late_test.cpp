@@ -247,7 +247,8 @@ class LateRun : public TrainingTest {
   void SetUp() override {
     TrainingTest::SetUp();
     std::string words = read_file(text);
-    for (size_t i = 1; i <= 450; ++i) words[i * words.size() / 451] = 'Z';
+    // Nine tenths are trained on; validation stays finite.
+    for (size_t i = 1; i <= 450; ++i) words[i * words.size() / 510] = 'Z';
     write_file(text, words);
   }
   RunConfig on(Device device) const {
