@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""Shows that a change left every bit of training as it was.
+
+    tools/build.sh release ingot ingot_simulated_cuda && tools/same_bits.py --out before.txt      # before the change
+    tools/build.sh release ingot ingot_simulated_cuda && tools/same_bits.py --against before.txt  # after it
+
+Trains small runs of 20 steps: every preset in a tiny form, every optimizer, precision, head and recompute policy, every
+layout on 2 and 4 ranks (with mpirun), and the simulated device. Prints a line per run: its name, the SHA-256 of its
+metrics (losses, gradient norms, parameter norms) and that of its last checkpoint. The hashes depend on the processor
+and on oneDNN's version, so they are compared on one machine and are not kept in the repository.
+With --against, ends with 1 if a line differs or is missing. --only PATTERN takes the runs whose name has the pattern.
+"""
+import argparse
+import concurrent.futures
+import fnmatch
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# What makes a preset tiny.
+TINY = ["model.layers=2", "model.heads=4", "model.kv_heads=0", "model.head_dim=0", "model.width=32", "model.ffn=64",
+        "model.context=32", "model.vocab=0", "data.tokenizer=bpe", "data.tokenizer_vocab=384", "train.batch_size=2",
+        "train.grad_accum=2", "train.batch_ramp=[]", "train.max_time=0s", "train.max_tokens=0", "parallel.dp=1"]
+RUN = ["train.steps=20", "train.stop_at=0", "train.stats_every=7", "train.threads=1", "eval.every=10",
+       "eval.max_tokens=512", "checkpoint.every=10", "checkpoint.keep=1", "sample.count=0", "head.raw_ce_every=5",
+       "data.val=[]"]
+MUON = 'optimizer.group=[{roles = ["matrix"], kind = "muon"%s}]'
+
+# Variants of the LLaMA of tiny-llama and of the GPT-2 of tiny-gpt2.
+VARIANTS = {
+    "optimizer-sgd": ["optimizer.kind=sgd"],
+    "optimizer-momentum": ["optimizer.kind=momentum"],
+    "optimizer-nesterov": ["optimizer.kind=momentum", "optimizer.nesterov=true"],
+    "optimizer-adam": ["optimizer.kind=adam"],
+    "optimizer-adamw": ["optimizer.kind=adamw"],
+    "optimizer-adamw8bit": ["optimizer.kind=adamw8bit"],
+    "optimizer-adafactor": ["optimizer.kind=adafactor"],
+    "optimizer-lion": ["optimizer.kind=lion"],
+    "optimizer-muon": [MUON % ""],
+    "optimizer-normuon": [MUON % ", normuon = true, cautious_decay = true"],
+    "optimizer-polar-express": [MUON % ', newton_schulz = "polar_express", newton_schulz_dtype = "f32"'],
+    "optimizer-muon-fused": [MUON % ", split_fused = false"],
+    "optimizer-ema": ["optimizer.ema=0.9"],
+    "optimizer-clip-off": ["optimizer.grad_clip=0"],
+    "optimizer-clip-tight": ["optimizer.grad_clip=0.1"],
+    "precision-bf16": ["precision.compute=bf16"],
+    "precision-f16": ["precision.compute=f16", "precision.loss_scale_init=16777216", "precision.loss_scale_interval=4"],
+    "precision-bf16-stochastic": ["precision.compute=bf16", "precision.master=bf16_stochastic"],
+    "precision-bf16-tail": ["precision.compute=bf16", "precision.master=bf16_tail"],
+    "precision-tail-8bit": ["precision.compute=bf16", "precision.master=bf16_tail", "optimizer.kind=adamw8bit"],
+    "fp8-tensorwise": ["precision.compute=bf16", "precision.fp8=tensorwise"],
+    "fp8-rowwise": ["precision.compute=bf16", "precision.fp8=rowwise"],
+    "fp8-rowwise-gw-hp": ["precision.compute=bf16", "precision.fp8=rowwise_gw_hp"],
+    "fp8-delayed": ["precision.compute=bf16", "precision.fp8=delayed", "precision.fp8_amax_history=4"],
+    "head-chunked": ["head.kind=chunked"],
+    "head-kahan": ["head.kind=chunked", "head.accumulation=kahan"],
+    "head-recompute": ["head.kind=recompute"],
+    "head-filter": ["head.kind=recompute", "head.filter=0.01"],
+    "head-bf16": ["head.precision=bf16"],
+    "head-fp8-static": ["precision.compute=bf16", "head.precision=fp8"],
+    "head-fp8-current": ["precision.compute=bf16", "head.precision=fp8", "head.fp8_scaling=current"],
+    "head-z-loss": ["head.z_loss=0.001", "head.label_smoothing=0.1"],
+    "head-bf16-logits": ["precision.compute=bf16", "head.loss_dtype=bf16_logits"],
+    "head-tanh": ["model.cap=tanh", "model.cap_a=15"],
+    "recompute-none": ["activations.policy=none"],
+    "recompute-selective": ["activations.policy=selective", 'activations.parts=["norms", "activation", "attention"]'],
+    "recompute-mlp": ["activations.policy=selective", 'activations.parts=["mlp", "embedding"]'],
+    "recompute-block": ["activations.policy=block"],
+    "recompute-every-k": ["activations.policy=every_k", "activations.k=2"],
+    "recompute-sqrt": ["activations.policy=sqrt"],
+    "recompute-auto": ["activations.policy=auto", "activations.budget=300000"],
+    "schedule-wsd": ["schedule.kind=wsd", "schedule.floor=0.1"],
+    "batch-ramp": ['train.batch_ramp=["1 until 640"]'],
+    "dropout": ["model.dropout=0.1", "data.document_mask=true"],
+    "epochs": ["data.order=epochs"],
+    "tied": ["model.tied=true"],
+    "untied": ["model.tied=false"],
+    "guard-skip": ["guard.spike=skip", "guard.spike_window=16", "guard.spike_threshold=1.5", "guard.max_skips=1000"],
+    "guard-rollback": ["guard.non_finite=rollback", "guard.spike=rollback", "guard.spike_window=16",
+                       "guard.spike_threshold=6"],
+}
+# Layouts by the number of their ranks; each trains every variant of ON_RANKS.
+LAYOUTS = {
+    "2": {
+        "dp": ["parallel.dp=2"],
+        "dp-bf16": ["parallel.dp=2", "parallel.payload=bf16", "parallel.error_feedback=true"],
+        "fsdp": ["parallel.fsdp=2"],
+        "fsdp-gradients": ["parallel.fsdp=2", "parallel.fsdp_shards=gradients"],
+        "tp": ["parallel.tp=2", "parallel.sequence_parallel=false"],
+        "tp-sp": ["parallel.tp=2"],
+        "pp-gpipe": ["parallel.pp=2", "parallel.schedule=gpipe"],
+        "pp-1f1b": ["parallel.pp=2"],
+        "pp-interleaved": ["parallel.pp=2", "parallel.schedule=interleaved", "parallel.chunks=2"],
+    },
+    "4": {
+        "dp": ["parallel.dp=4"],
+        "hsdp": ["parallel.dp=2", "parallel.fsdp=2"],
+        "fsdp": ["parallel.fsdp=4"],
+        "tp": ["parallel.tp=4"],
+        "dp-tp": ["parallel.dp=2", "parallel.tp=2"],
+        "fsdp-tp": ["parallel.fsdp=2", "parallel.tp=2"],
+        "pp": ["parallel.pp=4"],
+        "dp-pp": ["parallel.dp=2", "parallel.pp=2"],
+        "fsdp-pp": ["parallel.fsdp=2", "parallel.pp=2", "parallel.schedule=gpipe"],
+        "tp-pp": ["parallel.tp=2", "parallel.pp=2", "parallel.schedule=interleaved", "parallel.chunks=2"],
+    },
+}
+ON_RANKS = {
+    "adamw": [],
+    "bf16-muon": ["precision.compute=bf16", MUON % ", normuon = true"],
+    "f16-8bit": ["precision.compute=f16", "optimizer.kind=adamw8bit", "precision.loss_scale_init=16777216",
+                 "precision.loss_scale_interval=4"],
+    "fp8": ["precision.compute=bf16", "precision.fp8=delayed", "head.precision=fp8", "activations.policy=block"],
+    "adafactor": ["precision.compute=bf16", "optimizer.kind=adafactor", "head.kind=chunked", "optimizer.ema=0.9"],
+    "tail": ["precision.compute=bf16", "precision.master=bf16_tail", "model.dropout=0.1"],  # replicas alone have it
+}
+ON_DEVICE = ["optimizer-adamw", "optimizer-adamw8bit", "optimizer-adafactor", "optimizer-lion", "optimizer-momentum",
+             "optimizer-normuon", "optimizer-ema", "precision-bf16", "precision-f16", "precision-bf16-stochastic",
+             "precision-bf16-tail", "fp8-tensorwise", "fp8-rowwise", "fp8-delayed", "head-chunked", "head-fp8-static",
+             "head-fp8-current", "head-z-loss", "recompute-selective", "recompute-block", "recompute-sqrt", "dropout",
+             "guard-skip"]
+
+
+def text() -> str:
+    """Sentences of invented words: the same on every machine."""
+    state = 1
+    def draw(n):
+        nonlocal state
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        return (state >> 33) % n
+    syllables = ["ka", "lo", "mi", "ne", "ru", "sta", "ve", "tor", "an", "el", "is", "om"]
+    words = ["".join(syllables[draw(12)] for _ in range(1 + draw(3))) for _ in range(300)]
+    lines = []
+    for _ in range(2500):
+        chosen = [words[min(draw(300), draw(300))] for _ in range(4 + draw(9))]
+        lines.append(" ".join(chosen).capitalize() + ".")
+    return "\n".join(lines) + "\n"
+
+
+def cases():
+    """Yields (name, preset, keys, ranks, on the simulated device)."""
+    for preset in sorted(p.stem for p in (ROOT / "configs").glob("*.toml")):
+        yield f"preset {preset}", preset, [], 1, False
+    for base in ("tiny-llama", "tiny-gpt2"):
+        for name, keys in VARIANTS.items():
+            yield f"1 rank {base} {name}", base, keys, 1, False
+        for ranks, layouts in LAYOUTS.items():
+            for layout, layout_keys in layouts.items():
+                for name, keys in ON_RANKS.items():
+                    yield (f"{ranks} ranks {base} {layout} {name}", base, keys + layout_keys + ["model.layers=4"],
+                           int(ranks), False)
+        for name in ON_DEVICE if base == "tiny-llama" else ON_DEVICE[:10:2]:
+            yield f"device {base} {name}", base, VARIANTS[name] + ["train.device=cuda"], 1, True
+    yield "device 2 ranks tiny-llama dp", "tiny-llama", ["train.device=cuda", "parallel.dp=2"], 2, True
+
+
+def metrics_hash(run: pathlib.Path) -> str:
+    """Of every number that training made; not of times, speeds and memory."""
+    kept = hashlib.sha256()
+    wanted = ["step", "loss", "grad_norm", "clip", "lr", "val_loss", "top1", "loss_scale", "raw_ce", "raw_ce_fp32",
+              "event", "tokens"]
+    for name in ("metrics.jsonl", "params.jsonl"):
+        for line in (run / name).read_text().splitlines():
+            row = json.loads(line)
+            if name == "metrics.jsonl":
+                row = {key: row[key] for key in wanted if key in row}
+            kept.update(json.dumps(row, sort_keys=True).encode())
+    return kept.hexdigest()
+
+
+def checkpoint_hash(run: pathlib.Path) -> str:
+    newest = sorted((run / "checkpoints").glob("step-*"))[-1]
+    kept = hashlib.sha256(newest.name.encode())
+    for file in sorted(newest.iterdir()):
+        if file.name in ("MANIFEST.json", "config.toml"):  # times, and keys that may be renamed
+            continue
+        kept.update(file.name.encode() + b"\0" + file.read_bytes())
+    return kept.hexdigest()
+
+
+def train(case, options, folder: pathlib.Path) -> str:
+    name, preset, keys, ranks, on_device = case
+    out = folder / name.replace(" ", "-")
+    program = options.simulated if on_device else options.program
+    command = [program, "train", preset, "--data", str(folder / "text.txt"), "--out", str(out)]
+    for key in TINY + RUN + keys:
+        command += ["--set", key]
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", INGOT_SIMULATED_ORDER="ascending")
+    if ranks > 1:
+        command = ["mpirun", "-n", str(ranks)] + command
+        environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                           OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_vader_single_copy_mechanism="none")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        # A combination that is refused must be refused with the same words.
+        message = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("ingot: ")]
+        return f"{name}: exit {done.returncode}: {message[0] if message else (done.stdout + done.stderr)[-300:]}"
+    line = f"{name}: metrics {metrics_hash(out)} checkpoint {checkpoint_hash(out)}"
+    shutil.rmtree(out)
+    return line
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", default=str(ROOT / "build/release/ingot"))
+    parser.add_argument("--simulated", default=str(ROOT / "build/release/tests/ingot_simulated_cuda"))
+    parser.add_argument("--only", default="", help="runs whose name has this pattern")
+    parser.add_argument("--out", type=pathlib.Path, help="write the lines here too")
+    parser.add_argument("--against", type=pathlib.Path, help="compare with the lines of this file")
+    parser.add_argument("-j", type=int, default=os.cpu_count(), help="runs at a time")
+    options = parser.parse_args()
+    chosen = [case for case in cases() if fnmatch.fnmatch(case[0], f"*{options.only}*")]
+    before = dict(line.split(": ", 1) for line in options.against.read_text().splitlines()) if options.against else None
+    lines, differences = [], 0
+    with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(options.j) as pool:
+        folder = pathlib.Path(name)
+        (folder / "text.txt").write_text(text())
+        for line in pool.map(lambda case: train(case, options, folder), chosen):
+            lines.append(line)
+            run, result = line.split(": ", 1)
+            if before is None:
+                print(line, flush=True)
+            elif before.get(run) != result:
+                differences += 1
+                print(f"DIFFERS {run}\n  before: {before.get(run, 'not there')}\n  now:    {result}", flush=True)
+    if options.out:
+        options.out.write_text("\n".join(lines) + "\n")
+    refused = sum(": exit " in line for line in lines)
+    print(f"same_bits: {len(lines)} runs, {refused} refused" +
+          ("" if before is None else f", {differences} differ from {options.against}"))
+    return 1 if differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
