@@ -12,12 +12,12 @@
 #include "apps/bench_parallel.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "ingot/config/config_toml.h"
+#include "ingot/config/device_support.h"
+#include "ingot/console/console.h"
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
-#include "ingot/train/config_toml.h"
-#include "ingot/train/console.h"
-#include "ingot/train/on_cuda.h"
-#include "ingot/train/run.h"
+#include "ingot/run/run.h"
 
 namespace ingot {
 namespace {

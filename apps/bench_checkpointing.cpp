@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ingot/train/console.h"
+#include "ingot/console/console.h"
 
 namespace ingot {
 

@@ -1,7 +1,7 @@
 // ingot bench checkpointing: its table.
 #pragma once
 
-#include "ingot/train/run.h"
+#include "ingot/run/run.h"
 
 namespace ingot {
 

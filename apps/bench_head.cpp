@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ingot/console/console.h"
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
-#include "ingot/train/console.h"
 
 namespace ingot {
 namespace {

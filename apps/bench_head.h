@@ -1,9 +1,9 @@
-// `ingot bench head`: the loss head in each of its kinds (train/bench_head.h) as a table or JSON.
+// `ingot bench head`: the loss head in each of its kinds (profile/bench_head.h) as a table or JSON.
 #pragma once
 
 #include <string>
 
-#include "ingot/train/bench_head.h"
+#include "ingot/profile/bench_head.h"
 
 namespace ingot {
 

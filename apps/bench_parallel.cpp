@@ -9,8 +9,8 @@
 #include "apps/launch.h"
 #include "ingot/core/file.h"
 #include "ingot/parallel/mesh_parts.h"
-#include "ingot/parallel/overlap.h"
-#include "ingot/train/bench_data.h"
+#include "ingot/profile/bench_data.h"
+#include "ingot/profile/overlap.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "ingot/train/config.h"
+#include "ingot/config/config.h"
 
 namespace ingot {
 

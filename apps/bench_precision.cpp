@@ -8,9 +8,9 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "ingot/console/console.h"
 #include "ingot/core/error.h"
-#include "ingot/train/bench_precision.h"
-#include "ingot/train/console.h"
+#include "ingot/profile/bench_precision.h"
 
 namespace ingot {
 namespace {

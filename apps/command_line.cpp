@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "apps/unknown_words.h"
+#include "ingot/config/config_units.h"
+#include "ingot/config/nearest.h"
 #include "ingot/core/error.h"
 #include "ingot/core/visible_text.h"
-#include "ingot/train/config_units.h"
-#include "ingot/train/nearest.h"
 
 namespace ingot {
 

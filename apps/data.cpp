@@ -11,14 +11,14 @@
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/progress_line.h"
+#include "ingot/config/config_units.h"
 #include "ingot/core/error.h"
 #include "ingot/data/builtin_corpus.h"
 #include "ingot/data/dataset_folder.h"
 #include "ingot/data/prepare.h"
 #include "ingot/data/token_source_shards.h"
 #include "ingot/data/token_source_text.h"
-#include "ingot/data/tokenizer.h"
-#include "ingot/train/config_units.h"
+#include "ingot/data/tokenizer/tokenizer.h"
 
 namespace ingot {
 namespace fs = std::filesystem;

@@ -13,11 +13,11 @@
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/doctor_cuda.h"
+#include "ingot/console/console.h"
+#include "ingot/core/machine.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/matmul.h"
-#include "ingot/ops/matmul_signals.h"
-#include "ingot/train/console.h"
-#include "ingot/train/machine.h"
+#include "ingot/ops/matmul/matmul_signals.h"
 
 namespace ingot {
 namespace {

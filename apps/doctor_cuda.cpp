@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
-#include "ingot/core/cuda_device.h"
+#include "ingot/core/cuda/cuda_device.h"
 
 namespace ingot {
 namespace {

@@ -12,10 +12,10 @@
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/run_note.h"
+#include "ingot/console/console.h"
 #include "ingot/core/error.h"
-#include "ingot/train/console.h"
-#include "ingot/train/eval_watch.h"
-#include "ingot/train/run.h"
+#include "ingot/run/eval_watch.h"
+#include "ingot/run/run.h"
 
 namespace ingot {
 namespace {

@@ -11,7 +11,7 @@
 #include "apps/run_note.h"
 #include "ingot/core/error.h"
 #include "ingot/core/visible_text.h"
-#include "ingot/train/run.h"
+#include "ingot/run/run.h"
 
 namespace ingot {
 namespace {

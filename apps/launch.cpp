@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "ingot/core/cuda_device.h"
+#include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/parallel/mesh_parts.h"
 

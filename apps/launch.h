@@ -6,7 +6,7 @@
 
 #include "ingot/comm/comm_log.h"
 #include "ingot/comm/mesh.h"
-#include "ingot/train/config.h"
+#include "ingot/config/config.h"
 
 namespace ingot {
 

@@ -12,10 +12,10 @@
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/launch.h"
+#include "ingot/console/colour.h"
 #include "ingot/core/error.h"
 #include "ingot/core/shrunken_file.h"
 #include "ingot/core/visible_text.h"
-#include "ingot/train/colour.h"
 
 namespace ingot {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "ingot/train/console.h"
+#include "ingot/console/console.h"
 
 namespace ingot {
 namespace {

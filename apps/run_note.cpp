@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "ingot/train/run_status.h"
+#include "ingot/run/record/run_status.h"
 
 namespace ingot {
 

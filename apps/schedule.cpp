@@ -7,12 +7,12 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "ingot/config/config_toml.h"
+#include "ingot/config/run_plan.h"
+#include "ingot/console/console.h"
 #include "ingot/core/file.h"
 #include "ingot/formats/text_plot.h"
-#include "ingot/train/config_toml.h"
-#include "ingot/train/console.h"
-#include "ingot/train/run_plan.h"
-#include "ingot/train/schedule_plot.h"
+#include "ingot/profile/schedule_plot.h"
 
 namespace ingot {
 namespace {

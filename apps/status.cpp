@@ -10,10 +10,10 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "ingot/console/console.h"
 #include "ingot/core/error.h"
-#include "ingot/train/console.h"
-#include "ingot/train/run_status.h"
-#include "ingot/train/utc_time.h"
+#include "ingot/run/record/run_status.h"
+#include "ingot/run/record/utc_time.h"
 
 namespace ingot {
 namespace {

@@ -12,8 +12,8 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/data/corpus.h"
-#include "ingot/data/tokenizer.h"
-#include "ingot/data/tokenizer_export.h"
+#include "ingot/data/tokenizer/tokenizer.h"
+#include "ingot/data/tokenizer/tokenizer_export.h"
 
 namespace ingot {
 namespace {

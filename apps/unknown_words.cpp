@@ -5,8 +5,8 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 
-#include "ingot/train/config_keys.h"
-#include "ingot/train/nearest.h"
+#include "ingot/config/config_keys.h"
+#include "ingot/config/nearest.h"
 
 namespace ingot {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "ingot/core/parallel.h"
 #include "ingot/ops/attention.h"
-#include "ingot/ops/vec.h"
+#include "ingot/ops/simd/vec.h"
 
 namespace ingot {
 namespace {

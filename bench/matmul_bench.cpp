@@ -5,7 +5,7 @@
 
 #include "ingot/core/parallel.h"
 #include "ingot/ops/matmul.h"
-#include "ingot/ops/matmul_engines.h"
+#include "ingot/ops/matmul/matmul_engines.h"
 
 namespace ingot {
 namespace {

@@ -10,7 +10,7 @@
 #include "ingot/core/arena.h"
 #include "ingot/core/parallel.h"
 #include "ingot/optim/optimizer.h"
-#include "ingot/optim/rules.h"
+#include "ingot/optim/rules/all_rules.h"
 
 namespace ingot {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "ingot/core/file.h"
 #include "ingot/core/philox.h"
-#include "ingot/data/pretokenize.h"
-#include "ingot/data/tokenizer.h"
+#include "ingot/data/tokenizer/pretokenize.h"
+#include "ingot/data/tokenizer/tokenizer.h"
 
 namespace {
 

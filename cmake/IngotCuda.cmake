@@ -48,7 +48,7 @@ endforeach()
 # The kernels of ingot/NAME, as files that include several each (INGOT_UNITY): of a kernel's compile time most
 # goes to headers. Attention's are a file of their own.
 function(ingot_kernel_batches variable name)
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ingot/${name}/*.cu)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ingot/${name}/*.cu)
   if(INGOT_UNITY)
     set(lonely ${sources})
     list(FILTER lonely INCLUDE REGEX "/attention\\.cu$")

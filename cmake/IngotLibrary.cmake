@@ -16,7 +16,7 @@ endfunction()
 # The static library of the folder ingot/NAME, as target ingot_NAME and ingot::NAME.
 function(ingot_library name)
   cmake_parse_arguments(arg "" "" "DEPENDS;LINK_PUBLIC;LINK_PRIVATE" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ingot/${name}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ingot/${name}/*.cpp)
   if(NOT INGOT_HAS_CUDA)
     list(FILTER sources EXCLUDE REGEX "_cublaslt\\.cpp$")
   endif()

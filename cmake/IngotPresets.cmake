@@ -1,4 +1,4 @@
-# Builds configs/*.toml into ingot_train: generates presets() of ingot/train/presets.h.
+# Builds configs/*.toml into ingot_config: generates presets() of ingot/config/presets.h.
 file(GLOB presets CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/configs/*.toml)
 list(SORT presets)
 set(rows "")
@@ -10,7 +10,7 @@ foreach(preset ${presets})
 endforeach()
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/presets_table.cpp @ONLY CONTENT
 "// Generated from configs/*.toml by cmake/IngotPresets.cmake.
-#include \"ingot/train/presets.h\"
+#include \"ingot/config/presets.h\"
 
 namespace ingot {
 
@@ -22,4 +22,4 @@ std::span<const Preset> presets() {
 
 }  // namespace ingot
 ")
-target_sources(ingot_train PRIVATE ${PROJECT_BINARY_DIR}/generated/presets_table.cpp)
+target_sources(ingot_config PRIVATE ${PROJECT_BINARY_DIR}/generated/presets_table.cpp)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks the dependency rule of docs/architecture.md: which folder of ingot/ may include which, heavy headers
-in .cpp files only, and that every quoted include names an existing file from the root. Prints what breaks it
-and ends with 1, or says how much it looked at."""
+in .cpp files only, that every quoted include names an existing file from the root, and that no folder has more than
+45 files. Prints what breaks it and ends with 1, or says how much it looked at."""
+import collections
 import pathlib
 import re
 import sys
@@ -14,13 +15,21 @@ MAY_INCLUDE = {
     "optim": ["ops", "core"],
     "formats": ["core"],
     "data": ["formats", "core"],
-    "train": ["nn", "optim", "data", "formats", "ops", "core"],
-    "parallel": ["train", "nn", "optim", "comm", "ops", "core"],
+    "console": ["core"],
+    "config": ["nn", "optim", "core"],
+    "train": ["config", "nn", "optim", "data", "formats", "ops", "core"],
+    "parallel": ["train", "config", "nn", "optim", "comm", "ops", "core"],
+    "memory": ["train", "config", "data", "formats", "console", "core"],
+    "checkpoint": ["memory", "train", "config", "nn", "data", "formats", "core"],
+    "run": ["checkpoint", "memory", "train", "config", "console", "nn", "optim", "data", "formats", "ops", "core"],
+    "profile": ["run", "checkpoint", "memory", "parallel", "train", "config", "console", "nn", "optim", "comm", "data",
+                "formats", "ops", "core"],
 }
+MOST_FILES = 45
 HEAVY = ("nlohmann/", "toml++/", "CLI/", "oneapi/", "pcre2", "mpi.h", "cuda_runtime.h", "cublasLt.h")
 # Headers that only .cpp files of their own folder include, wrappers of a library.
 WRAPPERS = {"ingot/comm/mpi_communicator.h": "mpi.h", "ingot/comm/mpi_watchdog.h": "mpi.h",
-            "ingot/core/cuda_launch.h": "cuda_runtime.h"}
+            "ingot/core/cuda/cuda_launch.h": "cuda_runtime.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -54,6 +63,9 @@ def main():
     unknown = {folder_of(f.relative_to(root).as_posix()) for f in files
                if f.relative_to(root).parts[0] == "ingot"} - MAY_INCLUDE.keys()
     found = [f"ingot/{folder} has no line in the table of tools/check_dependencies.py" for folder in unknown]
+    sizes = collections.Counter(f.parent.relative_to(root).as_posix() for f in files)
+    found += [f"{folder} has {count} files, at most {MOST_FILES}: make a sub-folder"
+              for folder, count in sizes.items() if count > MOST_FILES]
     for file in files:
         if not unknown:
             found += breaches(root, file)

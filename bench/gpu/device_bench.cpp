@@ -12,16 +12,16 @@
 
 #include "ingot/core/arena.h"
 #include "ingot/core/copy.h"
-#include "ingot/core/cuda_device.h"
+#include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/philox.h"
 #include "ingot/ops/activation.h"
 #include "ingot/ops/attention.h"
 #include "ingot/ops/bias.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/cross_entropy.h"
-#include "ingot/ops/cuda_fp8.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/embedding.h"
+#include "ingot/ops/fp8/cuda_fp8.h"
 #include "ingot/ops/layernorm.h"
 #include "ingot/ops/loss_sums.h"
 #include "ingot/ops/matmul.h"
@@ -29,10 +29,10 @@
 #include "ingot/ops/rmsnorm.h"
 #include "ingot/ops/rope.h"
 #include "ingot/ops/row_sum.h"
-#include "ingot/optim/adamw.h"
 #include "ingot/optim/cuda_update.h"
 #include "ingot/optim/cuda_verdict.h"
-#include "ingot/optim/lion.h"
+#include "ingot/optim/rules/adamw.h"
+#include "ingot/optim/rules/lion.h"
 
 namespace ingot {
 namespace {

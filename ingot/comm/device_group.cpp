@@ -6,7 +6,7 @@
 #include "ingot/comm/nccl_group.h"
 #include "ingot/core/arena.h"
 #include "ingot/core/copy.h"
-#include "ingot/core/cuda_device.h"
+#include "ingot/core/cuda/cuda_device.h"
 
 namespace ingot {
 namespace {

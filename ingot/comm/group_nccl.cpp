@@ -18,8 +18,8 @@
 
 #include "ingot/comm/device_group.h"
 #include "ingot/comm/nccl_group.h"
-#include "ingot/core/cuda_device.h"
-#include "ingot/core/cuda_launch.h"
+#include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/cuda/cuda_launch.h"
 
 namespace ingot::nccl {
 namespace {

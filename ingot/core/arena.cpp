@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ingot/core/cuda_device.h"
+#include "ingot/core/cuda/cuda_device.h"
 
 namespace ingot {
 namespace {

@@ -23,7 +23,7 @@ constexpr Memory memory_of(Device device) {
 }
 
 // What stands behind an arena's tensors. kAddresses: address space that cannot be read or written and takes
-// no memory; a plan of memory (train/memory_plan.h) is made of it.
+// no memory; a plan of memory (memory/memory_plan.h) is made of it.
 enum class Backing : uint8_t { kMemory, kAddresses };
 
 class Arena {

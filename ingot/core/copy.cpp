@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "ingot/core/cuda_device.h"
+#include "ingot/core/cuda/cuda_device.h"
 
 namespace ingot {
 

@@ -1,7 +1,7 @@
 // IEEE 754 binary16: 1 sign, 5 exponent (bias 15), 10 mantissa bits; largest 65504, smallest 2^-24. A value
 // becomes the nearest one, ties to even; what would round beyond the largest becomes an infinity with its
 // sign; NaN stays NaN, made quiet. The same bits as the processors' own conversions (F16C) give, without
-// branches, so that loops vectorise; ops/vec.h uses the instructions.
+// branches, so that loops vectorise; ops/simd/vec.h uses the instructions.
 #pragma once
 
 #include <bit>

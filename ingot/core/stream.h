@@ -20,7 +20,7 @@ struct Stream {
   Device device = Device::kCpu;
   Backing backing = Backing::kMemory;     // for arenas of this stream; with kAddresses nothing may run on it
   Trace* trace = nullptr;                 // borrowed; null: not traced
-  std::unique_ptr<StreamResource> queue;  // the CUDA stream (core/cuda_device.h)
+  std::unique_ptr<StreamResource> queue;  // the CUDA stream (core/cuda/cuda_device.h)
   std::unique_ptr<StreamResource> matmul_primitives;  // made by ops/matmul at first use
   std::unique_ptr<StreamResource> matmul_panels;      // likewise
 };

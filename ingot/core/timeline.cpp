@@ -1,7 +1,7 @@
 #include "ingot/core/timeline.h"
 
 #include "ingot/core/copy.h"
-#include "ingot/core/cuda_device.h"
+#include "ingot/core/cuda/cuda_device.h"
 
 namespace ingot {
 

@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include "ingot/core/error.h"
-#include "ingot/data/unicode.h"
+#include "ingot/data/tokenizer/unicode.h"
 
 namespace ingot {
 namespace fs = std::filesystem;

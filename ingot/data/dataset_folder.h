@@ -15,7 +15,7 @@
 
 #include "ingot/core/dtype.h"
 #include "ingot/data/token_source.h"
-#include "ingot/data/tokenizer.h"
+#include "ingot/data/tokenizer/tokenizer.h"
 
 namespace ingot {
 

@@ -4,12 +4,12 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
-#include "ingot/data/bpe_trainer.h"
 #include "ingot/data/corpus_reader.h"
 #include "ingot/data/corpus_stream.h"
 #include "ingot/data/token_source_shards.h"
 #include "ingot/data/token_source_text.h"
-#include "ingot/data/unicode.h"
+#include "ingot/data/tokenizer/bpe_trainer.h"
+#include "ingot/data/tokenizer/unicode.h"
 
 namespace ingot {
 namespace fs = std::filesystem;

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "ingot/core/error.h"
-#include "ingot/data/unicode.h"
+#include "ingot/data/tokenizer/unicode.h"
 
 namespace ingot {
 namespace fs = std::filesystem;

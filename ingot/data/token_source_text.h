@@ -14,7 +14,7 @@
 #include "ingot/data/corpus.h"
 #include "ingot/data/corpus_stream.h"
 #include "ingot/data/token_source.h"
-#include "ingot/data/tokenizer.h"
+#include "ingot/data/tokenizer/tokenizer.h"
 
 namespace ingot {
 

@@ -1,8 +1,8 @@
 #include "ingot/nn/fp8_device.h"
 
 #include "ingot/core/copy.h"
-#include "ingot/core/cuda_device.h"
-#include "ingot/ops/cuda_fp8.h"
+#include "ingot/core/cuda/cuda_device.h"
+#include "ingot/ops/fp8/cuda_fp8.h"
 
 namespace ingot {
 namespace {

@@ -1,4 +1,4 @@
-// Fp8Device: where a CUDA device casts tensors to FP8 (ops/cuda_fp8.h), their scales and what the casts
+// Fp8Device: where a CUDA device casts tensors to FP8 (ops/fp8/cuda_fp8.h), their scales and what the casts
 // count. Scales are made and used on the device; what it counts in a step is copied back behind it, and the
 // host may read it when the next step has been given.
 #pragma once

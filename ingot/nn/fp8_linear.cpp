@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "ingot/core/cuda_device.h"
+#include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
 #include "ingot/ops/cast_fp8.h"
-#include "ingot/ops/cuda_fp8.h"
+#include "ingot/ops/fp8/cuda_fp8.h"
 #include "ingot/ops/matmul.h"
 
 namespace ingot {

@@ -8,7 +8,7 @@
 //
 // Shapes: x, y, dx, dy (N, F), gate_up (N, 2F) with the gate in columns [0, F) and up in [F, 2F); f32 or
 // bf16, all of one dtype, contiguous; bias, dbias (F) f32. Computed in f32, rounded once. The rules
-// themselves are in ops/activation_rules.h.
+// themselves are in ops/elementwise/activation_rules.h.
 #pragma once
 
 #include "ingot/core/stream.h"

@@ -23,7 +23,7 @@ struct Fp8Stats {
   void add(const Fp8Stats& other);
 };
 
-// What a CUDA device keeps of a tensor that is cast there (ops/cuda_fp8.h).
+// What a CUDA device keeps of a tensor that is cast there (ops/fp8/cuda_fp8.h).
 struct Fp8Place {
   Tensor scale, inverse;  // (1) f32, of the last cast
   Tensor fresh;           // (1) f32: the amax that a scale is made of

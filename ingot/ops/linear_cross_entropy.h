@@ -23,8 +23,8 @@
 #include "ingot/core/tensor.h"
 #include "ingot/ops/cast_fp8.h"
 #include "ingot/ops/cross_entropy.h"
-#include "ingot/ops/cross_entropy_bf16.h"
-#include "ingot/ops/cross_entropy_share.h"
+#include "ingot/ops/loss/cross_entropy_bf16.h"
+#include "ingot/ops/loss/cross_entropy_share.h"
 
 namespace ingot {
 
@@ -58,7 +58,7 @@ struct LinearCrossEntropyConfig {
 };
 
 // Whether f32 logits exist tile by tile of a chunk's columns only: each is left as an exponential in 16 bits,
-// in the memory of its gradient, until the chunk's log-sum-exp is known (ops/cross_entropy_tile.h). So w is
+// in the memory of its gradient, until the chunk's log-sum-exp is known (ops/loss/cross_entropy_tile.h). So w is
 // read once for a whole chunk. On the CPU kChunked does so in kBf16 and kF16, but under label smoothing
 // together with a cap.
 bool keeps_exponentials(const LinearCrossEntropyConfig& config);

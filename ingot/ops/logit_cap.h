@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "ingot/ops/logit_cap_rules.h"
-#include "ingot/ops/vec_math.h"
+#include "ingot/ops/loss/logit_cap_rules.h"
+#include "ingot/ops/simd/vec_math.h"
 
 namespace ingot {
 

@@ -9,7 +9,7 @@
 namespace ingot {
 
 // Rows of scratch that such a sum takes on a CUDA device, which sums in another fixed order
-// (ops/cuda_rows.h): two blocks for each of the 132 multiprocessors of a Hopper GPU, whatever the device.
+// (ops/cuda/cuda_rows.h): two blocks for each of the 132 multiprocessors of a Hopper GPU, whatever the device.
 inline constexpr int64_t kRowParts = 264;
 
 // Rows of scratch that a sum over rows takes on the device: num_threads() on the CPU.

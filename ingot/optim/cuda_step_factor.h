@@ -2,7 +2,7 @@
 // have worked out itself (RuleStep). For .cu files only.
 #pragma once
 
-#include "ingot/ops/cuda_kernel.h"
+#include "ingot/ops/cuda/cuda_kernel.h"
 
 namespace ingot::cuda {
 

@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "ingot/core/copy.h"
-#include "ingot/optim/adam.h"
-#include "ingot/optim/adamw.h"
 #include "ingot/optim/cuda_weight_pass.h"
-#include "ingot/optim/dynamic_map.h"
-#include "ingot/optim/lion.h"
-#include "ingot/optim/momentum.h"
-#include "ingot/optim/sgd.h"
+#include "ingot/optim/rules/adam.h"
+#include "ingot/optim/rules/adamw.h"
+#include "ingot/optim/rules/dynamic_map.h"
+#include "ingot/optim/rules/lion.h"
+#include "ingot/optim/rules/momentum.h"
+#include "ingot/optim/rules/sgd.h"
 
 namespace ingot::cuda {
 namespace {
@@ -23,7 +23,7 @@ using weights::Pass;
 using weights::read_weights;
 using weights::write_weights;
 
-// A rule of optim/elementwise_rule.h and its state, of which each thread has its elements.
+// A rule of optim/rules/elementwise_rule.h and its state, of which each thread has its elements.
 template <typename Rule>
 struct RuleMove {
   static constexpr bool kReadsGradient = true;

@@ -1,9 +1,9 @@
-// One update of one parameter on a CUDA device by an elementwise rule (optim/elementwise_rule.h), and the
+// One update of one parameter on a CUDA device by an elementwise rule (optim/rules/elementwise_rule.h), and the
 // global norm's squares; nothing waits for the device. Defined in builds with CUDA.
 #pragma once
 
-#include "ingot/optim/adamw.h"
 #include "ingot/optim/rule.h"
+#include "ingot/optim/rules/adamw.h"
 
 namespace ingot::cuda {
 
@@ -16,7 +16,7 @@ template <typename Rule>
 void update_elementwise(const ParamState& p, const Rule& rule, const RuleStep& step, const Tensor& totals,
                         Stream& stream);
 
-// The same as AdamW8bit on the CPU (optim/adamw_8bit.h) of a parameter whose state it keeps in 8 bits.
+// The same as AdamW8bit on the CPU (optim/rules/adamw_8bit.h) of a parameter whose state it keeps in 8 bits.
 // Gradients that it passes over are not counted: they make the norm infinite, and no update follows.
 void update_adamw_8bit(const ParamState& p, const AdamW& rule, const RuleStep& step, const Tensor& totals,
                        Stream& stream);

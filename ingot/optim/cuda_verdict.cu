@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "ingot/ops/cuda_kernel.h"
+#include "ingot/ops/cuda/cuda_kernel.h"
 #include "ingot/ops/loss_sums.h"
 #include "ingot/optim/cuda_update.h"
 

@@ -4,7 +4,7 @@
 
 #include "ingot/core/copy.h"
 #include "ingot/ops/bf16_tail.h"
-#include "ingot/ops/cuda_kernel.h"
+#include "ingot/ops/cuda/cuda_kernel.h"
 #include "ingot/optim/cuda_step_factor.h"
 #include "ingot/optim/round_stochastically.h"
 #include "ingot/optim/rule.h"

@@ -5,9 +5,9 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
-#include "ingot/optim/muon.h"
 #include "ingot/optim/parameter_groups.h"
-#include "ingot/optim/rules.h"
+#include "ingot/optim/rules/all_rules.h"
+#include "ingot/optim/rules/muon.h"
 #include "ingot/optim/sum_of_squares.h"
 
 namespace ingot {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ingot/core/error.h"
-#include "ingot/optim/rules.h"
+#include "ingot/optim/rules/all_rules.h"
 
 namespace ingot {
 namespace {

@@ -1,5 +1,5 @@
 // What a configuration says about optimizers: the rule of all parameters, and groups of parameters that are
-// treated otherwise. Plain data; optim/rules.h knows each rule's defaults, optim/parameter_groups.h who is in
+// treated otherwise. Plain data; optim/rules/all_rules.h knows each rule's defaults, optim/parameter_groups.h who is in
 // which group.
 #pragma once
 

@@ -5,12 +5,12 @@
 #include <cmath>
 
 #include "ingot/core/copy.h"
-#include "ingot/core/cuda_device.h"
+#include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
 #include "ingot/optim/cuda_update.h"
 #include "ingot/optim/cuda_verdict.h"
 #include "ingot/optim/optimizer.h"
-#include "ingot/optim/rules.h"
+#include "ingot/optim/rules/all_rules.h"
 
 namespace ingot {
 namespace {

@@ -18,7 +18,7 @@ namespace ingot {
 
 enum class OptimizerKind { kSgd, kMomentum, kAdam, kAdamW, kAdafactor, kLion, kAdamW8bit, kMuon };
 
-// Coefficients of Muon's iteration (optim/newton_schulz.h).
+// Coefficients of Muon's iteration (optim/rules/newton_schulz.h).
 enum class NewtonSchulzKind { kQuintic, kPolarExpress };
 
 // What a parameter is in its model.
@@ -54,7 +54,7 @@ struct OptimParam {
   int64_t begin() const { return boxes.empty() ? 0 : boxes[0].row * columns() + boxes[0].column; }
 };
 
-// The numbers of a rule; each reads its own. The defaults are the rule's (optim/rules.h).
+// The numbers of a rule; each reads its own. The defaults are the rule's (optim/rules/all_rules.h).
 struct RuleParams {
   double beta1 = 0.9, beta2 = 0.95;
   double eps = 1e-8;

@@ -10,7 +10,7 @@
 
 #include "ingot/core/dtype.h"
 #include "ingot/core/philox.h"
-#include "ingot/ops/random_blocks.h"
+#include "ingot/ops/elementwise/random_blocks.h"
 #include "ingot/optim/round_stochastically.h"
 
 namespace ingot {

@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "ingot/train/parallel_config.h"
+#include "ingot/config/parallel_config.h"
 
 namespace ingot {
 

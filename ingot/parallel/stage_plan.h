@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "ingot/config/config.h"
 #include "ingot/nn/transformer.h"
-#include "ingot/train/config.h"
 
 namespace ingot {
 

@@ -1,7 +1,7 @@
 #include "ingot/train/averaged_weights.h"
 
 #include "ingot/ops/cast.h"
-#include "ingot/ops/swap.h"
+#include "ingot/ops/swap_tensors.h"
 
 namespace ingot {
 

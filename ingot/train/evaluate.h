@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <functional>
 
+#include "ingot/config/data_shard.h"
 #include "ingot/data/loader.h"
 #include "ingot/nn/transformer.h"
-#include "ingot/train/data_share.h"
 #include "ingot/train/device_feed.h"
 #include "ingot/train/reduce.h"
 #include "ingot/train/stages.h"

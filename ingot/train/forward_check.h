@@ -5,10 +5,10 @@
 
 #include <memory>
 
+#include "ingot/config/config.h"
 #include "ingot/core/arena.h"
 #include "ingot/data/loader.h"
 #include "ingot/nn/transformer.h"
-#include "ingot/train/config.h"
 
 namespace ingot {
 

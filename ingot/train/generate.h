@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "ingot/data/tokenizer.h"
+#include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/nn/transformer.h"
 #include "ingot/ops/sample.h"
 #include "ingot/train/stages.h"

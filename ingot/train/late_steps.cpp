@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "ingot/core/copy.h"
-#include "ingot/core/cuda_device.h"
+#include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
 #include "ingot/optim/cuda_verdict.h"
 

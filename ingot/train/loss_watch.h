@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
+#include "ingot/config/config.h"
 #include "ingot/nn/loss_head.h"
-#include "ingot/train/config.h"
 
 namespace ingot {
 

@@ -8,8 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "ingot/core/dispatch.h"
 #include "ingot/core/staging.h"
-#include "ingot/ops/dispatch.h"
 
 namespace ingot {
 namespace {

@@ -18,7 +18,7 @@ struct NonFinitePlace {
 struct NonFinite {
   enum class Kind { kLoss, kGradient, kGradientNorm };
   Kind kind = Kind::kLoss;
-  // Micro-batch of the step, counting all ranks' (train/data_share.h); -1: each alone is finite, their sum is
+  // Micro-batch of the step, counting all ranks' (config/data_shard.h); -1: each alone is finite, their sum is
   // not.
   int64_t micro = -1;
   NonFinitePlace place;

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ingot/config/config.h"
 #include "ingot/core/stream.h"
 #include "ingot/nn/recompute.h"
 #include "ingot/nn/transformer.h"
-#include "ingot/train/config.h"
 #include "ingot/train/reduce.h"
 
 namespace ingot {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ingot/config/config.h"
 #include "ingot/core/arena.h"
 #include "ingot/core/trace.h"
 #include "ingot/data/loader.h"
@@ -14,7 +15,6 @@
 #include "ingot/nn/transformer.h"
 #include "ingot/optim/loss_scaler.h"
 #include "ingot/optim/optimizer.h"
-#include "ingot/train/config.h"
 #include "ingot/train/device_feed.h"
 #include "ingot/train/evaluate.h"
 #include "ingot/train/forward_check.h"

@@ -2,8 +2,8 @@
 // it is made, and reads it when the next has been given.
 #include <algorithm>
 
-#include "ingot/core/cuda_device.h"
-#include "ingot/core/cuda_graph.h"
+#include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/cuda/cuda_graph.h"
 #include "ingot/core/error.h"
 #include "ingot/train/trainer.h"
 
@@ -23,7 +23,7 @@ bool Trainer::can_give(const StepInputs& inputs) const {
 
 // As a graph, it is captured once kernels and plans have been chosen for its shapes, by a micro-batch that
 // was given piece by piece. All micro-batches of a step share it: each lies in the same place, and without
-// dropout (train/on_cuda.h) only weights and loss scale tell one step from the next.
+// dropout (config/device_support.h) only weights and loss scale tell one step from the next.
 void Trainer::give_micro(int64_t micro, [[maybe_unused]] const MicroBatch& batch,
                          [[maybe_unused]] int64_t micros) {
   const auto give = [&] {

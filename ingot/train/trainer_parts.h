@@ -4,13 +4,13 @@
 
 #include <memory>
 
+#include "ingot/config/config.h"
+#include "ingot/config/data_shard.h"
 #include "ingot/core/time_limit.h"
 #include "ingot/nn/param_store.h"
 #include "ingot/nn/region.h"
 #include "ingot/nn/tensor_share.h"
 #include "ingot/optim/shared_update.h"
-#include "ingot/train/config.h"
-#include "ingot/train/data_share.h"
 #include "ingot/train/reduce.h"
 #include "ingot/train/stages.h"
 
@@ -42,7 +42,7 @@ class TrainerParts {
   }
   // For how long ranks wait for each other; the session says what they are at.
   virtual TimeLimit& time_limit() { return time_limit_; }
-  // The same parts for a plan of memory (train/memory_plan.h): their arenas have addresses alone, and what
+  // The same parts for a plan of memory (memory/memory_plan.h): their arenas have addresses alone, and what
   // they do with other ranks stays here.
   virtual std::unique_ptr<TrainerParts> planned() const { return std::make_unique<TrainerParts>(); }
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "ingot/core/file.h"
-#include "ingot/data/tokenizer.h"
+#include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/formats/shard.h"
 
 namespace ingot::testing {

@@ -1,5 +1,5 @@
 // Saving on several ranks: what fails on one rank fails on all alike, and costs no run.
-#include "ingot/train/checkpoint_store.h"
+#include "ingot/checkpoint/checkpoint_store.h"
 #include "tests/apps/launch_fixture.h"
 
 namespace ingot {

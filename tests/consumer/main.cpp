@@ -1,8 +1,8 @@
 // Configures a preset and prints its size: headers, libraries and built-in presets have arrived.
 #include <cstdio>
 
+#include "ingot/config/config_toml.h"
 #include "ingot/ops/matmul.h"
-#include "ingot/train/config_toml.h"
 
 int main() {
   ingot::ConfigBuilder builder;

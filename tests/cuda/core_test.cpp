@@ -1,4 +1,4 @@
-#include "ingot/core/cuda_graph.h"
+#include "ingot/core/cuda/cuda_graph.h"
 #include "ingot/core/timeline.h"
 #include "tests/cuda/on_device.h"
 

@@ -1,6 +1,6 @@
 #include "ingot/ops/cross_entropy.h"
 
-#include "ingot/ops/cross_entropy_tile.h"
+#include "ingot/ops/loss/cross_entropy_tile.h"
 #include "tests/cuda/on_device.h"
 #include "tests/reference/cross_entropy.h"
 

@@ -3,10 +3,10 @@
 #include "ingot/ops/cast.h"
 #include "ingot/ops/cross_entropy.h"
 #include "ingot/ops/dropout.h"
-#include "ingot/ops/kahan.h"
+#include "ingot/ops/loss/kahan.h"
 #include "ingot/ops/loss_sums.h"
 #include "ingot/ops/residual_add.h"
-#include "ingot/ops/swap.h"
+#include "ingot/ops/swap_tensors.h"
 #include "tests/cuda/on_device.h"
 
 namespace ingot::testing {

@@ -1,5 +1,5 @@
 // FP8 casts on a device: the codes, counts and scales of the CPU, bit for bit.
-#include "ingot/ops/cuda_fp8.h"
+#include "ingot/ops/fp8/cuda_fp8.h"
 
 #include "ingot/core/float8.h"
 #include "tests/cuda/on_device.h"

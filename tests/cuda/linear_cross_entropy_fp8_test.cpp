@@ -4,10 +4,10 @@
 #include <optional>
 
 #include "ingot/core/float8.h"
-#include "ingot/ops/cross_entropy_fp8.h"
-#include "ingot/ops/cross_entropy_tile.h"
-#include "ingot/ops/cuda_fp8.h"
+#include "ingot/ops/fp8/cuda_fp8.h"
 #include "ingot/ops/linear_cross_entropy.h"
+#include "ingot/ops/loss/cross_entropy_fp8.h"
+#include "ingot/ops/loss/cross_entropy_tile.h"
 #include "tests/cuda/on_device.h"
 #include "tests/reference/cross_entropy.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "ingot/core/cuda_device.h"
+#include "ingot/core/cuda/cuda_device.h"
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);

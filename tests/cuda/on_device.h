@@ -6,7 +6,7 @@
 
 #include "ingot/core/arena.h"
 #include "ingot/core/copy.h"
-#include "ingot/core/cuda_device.h"
+#include "ingot/core/cuda/cuda_device.h"
 #include "tests/reference/numeric.h"
 
 namespace ingot::testing {

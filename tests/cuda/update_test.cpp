@@ -3,16 +3,16 @@
 #include <limits>
 
 #include "ingot/ops/loss_sums.h"
-#include "ingot/optim/adam.h"
-#include "ingot/optim/adamw.h"
-#include "ingot/optim/adamw_8bit.h"
 #include "ingot/optim/cuda_update.h"
 #include "ingot/optim/cuda_verdict.h"
-#include "ingot/optim/dynamic_map.h"
-#include "ingot/optim/elementwise_rule.h"
-#include "ingot/optim/lion.h"
-#include "ingot/optim/momentum.h"
-#include "ingot/optim/sgd.h"
+#include "ingot/optim/rules/adam.h"
+#include "ingot/optim/rules/adamw.h"
+#include "ingot/optim/rules/adamw_8bit.h"
+#include "ingot/optim/rules/dynamic_map.h"
+#include "ingot/optim/rules/elementwise_rule.h"
+#include "ingot/optim/rules/lion.h"
+#include "ingot/optim/rules/momentum.h"
+#include "ingot/optim/rules/sgd.h"
 #include "tests/cuda/on_device.h"
 
 namespace ingot::testing {

@@ -5,11 +5,11 @@
 #include <optional>
 
 #include "ingot/ops/row_sum.h"
-#include "ingot/optim/cuda_mean_squares.h"
-#include "ingot/optim/cuda_muon.h"
 #include "ingot/optim/cuda_update.h"
-#include "ingot/optim/newton_schulz.h"
 #include "ingot/optim/optimizer.h"
+#include "ingot/optim/rules/cuda_mean_squares.h"
+#include "ingot/optim/rules/cuda_muon.h"
+#include "ingot/optim/rules/newton_schulz.h"
 #include "tests/cuda/on_device.h"
 #include "tests/reference/optimizers.h"
 

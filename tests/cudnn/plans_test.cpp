@@ -1,13 +1,13 @@
 // That cuDNN makes plans for the graphs of attention, for a Hopper GPU that is described to it: no GPU is
 // needed. Skipped, by name, where the library cannot be loaded.
-#include "ingot/ops/plan_cudnn.h"
+#include "ingot/ops/cuda/plan_cudnn.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <sstream>
 
-#include "ingot/ops/attention_graph.h"
+#include "ingot/ops/attention/attention_graph.h"
 
 namespace ingot::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "ingot/data/bpe_encoder.h"
+#include "ingot/data/tokenizer/bpe_encoder.h"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
-#include "ingot/data/pretokenize.h"
-#include "ingot/data/tokenizer.h"
+#include "ingot/data/tokenizer/pretokenize.h"
+#include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/formats/byte_chars.h"
 #include "tests/data/tokenizer_texts.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ingot/core/error.h"
-#include "ingot/data/unicode.h"
+#include "ingot/data/tokenizer/unicode.h"
 
 namespace ingot::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "ingot/data/pretokenize.h"
+#include "ingot/data/tokenizer/pretokenize.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <set>
 
 #include "ingot/core/error.h"
-#include "ingot/data/pretokenize_regex.h"
+#include "ingot/data/tokenizer/pretokenize_regex.h"
 #include "tests/data/tokenizer_texts.h"
 
 namespace ingot::testing {

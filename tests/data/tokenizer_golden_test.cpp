@@ -7,7 +7,7 @@
 #include <ostream>
 
 #include "ingot/core/file.h"
-#include "ingot/data/tokenizer.h"
+#include "ingot/data/tokenizer/tokenizer.h"
 #include "tests/reference/sha256.h"
 
 namespace ingot::testing {

@@ -1,4 +1,4 @@
-#include "ingot/data/tokenizer.h"
+#include "ingot/data/tokenizer/tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/core/parallel.h"
-#include "ingot/data/tokenizer_export.h"
+#include "ingot/data/tokenizer/tokenizer_export.h"
 #include "tests/data/tokenizer_texts.h"
 
 namespace ingot::testing {

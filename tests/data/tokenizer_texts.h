@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ingot/core/philox.h"
-#include "ingot/data/unicode.h"
+#include "ingot/data/tokenizer/unicode.h"
 
 namespace ingot::testing {
 

@@ -1,4 +1,4 @@
-#include "ingot/data/unicode.h"
+#include "ingot/data/tokenizer/unicode.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "ingot/config/config_toml.h"
 #include "ingot/core/error.h"
-#include "ingot/train/config_toml.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

@@ -1,7 +1,7 @@
 #include <array>
 #include <vector>
 
-#include "ingot/data/pretokenize.h"
+#include "ingot/data/tokenizer/pretokenize.h"
 
 // The pieces cover any bytes, and cutting does not change them.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 #include "ingot/core/error.h"
-#include "ingot/data/tokenizer.h"
+#include "ingot/data/tokenizer/tokenizer.h"
 
 // What is accepted must encode, decode and write itself.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -5,10 +5,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "ingot/nn/llama_f64.h"
+#include "ingot/checkpoint/hf_weights.h"
 #include "ingot/ops/cross_entropy.h"
 #include "ingot/optim/optimizer.h"
-#include "ingot/train/hf_weights.h"
+#include "ingot/profile/llama_f64.h"
 #include "tests/reference/numeric.h"
 
 namespace ingot::testing {

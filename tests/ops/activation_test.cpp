@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "ingot/core/parallel.h"
-#include "ingot/ops/activation_rules.h"
-#include "ingot/ops/vec_math.h"
+#include "ingot/ops/elementwise/activation_rules.h"
+#include "ingot/ops/simd/vec_math.h"
 #include "tests/reference/activation.h"
 
 namespace ingot::testing {

@@ -1,5 +1,5 @@
 // The graphs that cuDNN makes kernels of, computed in fp64 and compared with attention's reference.
-#include "ingot/ops/attention_graph.h"
+#include "ingot/ops/attention/attention_graph.h"
 
 #include "tests/reference/attention.h"
 #include "tests/reference/head_tensor.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "ingot/core/parallel.h"
-#include "ingot/ops/attention_softmax.h"
+#include "ingot/ops/attention/attention_softmax.h"
 #include "tests/reference/attention.h"
 #include "tests/reference/head_tensor.h"
 

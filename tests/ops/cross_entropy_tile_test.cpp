@@ -1,4 +1,4 @@
-#include "ingot/ops/cross_entropy_tile.h"
+#include "ingot/ops/loss/cross_entropy_tile.h"
 
 #include <gtest/gtest.h>
 

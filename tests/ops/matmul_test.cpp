@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ingot/core/parallel.h"
-#include "ingot/ops/matmul_engines.h"
+#include "ingot/ops/matmul/matmul_engines.h"
 #include "tests/reference/numeric.h"
 
 namespace ingot::testing {

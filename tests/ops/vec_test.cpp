@@ -1,4 +1,4 @@
-#include "ingot/ops/vec.h"
+#include "ingot/ops/simd/vec.h"
 
 #include <gtest/gtest.h>
 

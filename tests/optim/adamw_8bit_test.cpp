@@ -1,11 +1,11 @@
-#include "ingot/optim/adamw_8bit.h"
+#include "ingot/optim/rules/adamw_8bit.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "ingot/optim/dynamic_map.h"
+#include "ingot/optim/rules/dynamic_map.h"
 #include "tests/optim/optimizer_fixture.h"
 #include "tests/reference/optimizers.h"
 

@@ -7,7 +7,7 @@
 
 #include "ingot/core/parallel.h"
 #include "ingot/ops/bf16_tail.h"
-#include "ingot/optim/rules.h"
+#include "ingot/optim/rules/all_rules.h"
 #include "ingot/optim/stochastic_rounding.h"
 #include "tests/optim/optimizer_fixture.h"
 

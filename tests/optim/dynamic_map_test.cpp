@@ -1,4 +1,4 @@
-#include "ingot/optim/dynamic_map.h"
+#include "ingot/optim/rules/dynamic_map.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "ingot/optim/muon.h"
+#include "ingot/optim/rules/muon.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "ingot/optim/newton_schulz.h"
+#include "ingot/optim/rules/newton_schulz.h"
 #include "tests/optim/optimizer_fixture.h"
 #include "tests/reference/optimizers.h"
 

@@ -8,7 +8,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
-#include "ingot/optim/rules.h"
+#include "ingot/optim/rules/all_rules.h"
 #include "tests/optim/optimizer_fixture.h"
 #include "tests/reference/optimizers.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ingot/optim/newton_schulz.h"
+#include "ingot/optim/rules/newton_schulz.h"
 
 namespace ingot {
 namespace {

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ingot/config/config_toml.h"
 #include "ingot/core/error.h"
 #include "ingot/parallel/mesh_parts.h"
-#include "ingot/train/config_toml.h"
 
 namespace ingot {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "ingot/ops/op_graph.h"
+#include "ingot/ops/cuda/op_graph.h"
 #include "tests/reference/numeric.h"
 
 namespace ingot::testing {

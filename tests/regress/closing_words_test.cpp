@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ingot/train/closing_words.h"
+#include "ingot/run/record/closing_words.h"
 
 namespace ingot {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "ingot/formats/metrics_log.h"
 #include "tests/apps/launch_fixture.h"
-#include "tests/train/training_fixture.h"
+#include "tests/run/training_fixture.h"
 
 namespace ingot {
 namespace {

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "ingot/formats/metrics_log.h"
-#include "tests/train/training_fixture.h"
+#include "tests/run/training_fixture.h"
 
 namespace ingot {
 namespace {

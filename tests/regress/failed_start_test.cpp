@@ -14,8 +14,8 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
-#include "ingot/train/run_folder.h"
-#include "ingot/train/start_debris.h"
+#include "ingot/run/record/run_folder.h"
+#include "ingot/run/record/start_debris.h"
 
 namespace ingot {
 namespace {

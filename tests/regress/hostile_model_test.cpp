@@ -8,15 +8,15 @@
 #include <limits>
 #include <span>
 
+#include "ingot/config/config_toml.h"
 #include "ingot/core/error.h"
 #include "ingot/core/shrunken_file.h"
-#include "ingot/data/tokenizer.h"
+#include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/formats/hf_config.h"
 #include "ingot/formats/jsonl.h"
 #include "ingot/formats/manifest.h"
 #include "ingot/formats/metrics_log.h"
 #include "ingot/formats/safetensors.h"
-#include "ingot/train/config_toml.h"
 #include "tests/regress/attack_fixture.h"
 #include "tests/regress/sanitizer.h"
 

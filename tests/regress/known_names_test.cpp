@@ -2,7 +2,7 @@
 // learning_rate and were told "unknown key" without more, and train.device=gpu was answered with "did you
 // mean cpu?". Names that users know must be answered with Ingot's own, with a section in front or without,
 // and still be refused.
-#include "ingot/train/known_names.h"
+#include "ingot/config/known_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "ingot/config/config_keys.h"
+#include "ingot/config/config_toml.h"
 #include "ingot/core/error.h"
-#include "ingot/train/config_keys.h"
-#include "ingot/train/config_toml.h"
 
 namespace ingot {
 namespace {

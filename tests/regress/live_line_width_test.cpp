@@ -12,9 +12,9 @@
 #include <cstdlib>
 #include <memory>
 
-#include "ingot/train/console.h"
-#include "ingot/train/live_line.h"
-#include "tests/train/terminal_screen.h"
+#include "ingot/console/console.h"
+#include "ingot/console/live_line.h"
+#include "tests/console/terminal_screen.h"
 
 namespace ingot {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "ingot/core/file.h"
-#include "ingot/train/memory_limit.h"
+#include "ingot/memory/memory_limit.h"
 #include "tests/regress/sanitizer.h"
 
 namespace ingot {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ingot/train/mfu.h"
+#include "ingot/run/mfu.h"
 #include "tests/regress/run_program.h"
 
 namespace ingot {

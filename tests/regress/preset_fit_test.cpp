@@ -1,7 +1,7 @@
 // `--set train.steps=1` on a preset failed on the preset's own schedule.warmup_steps, and on a preset that
 // counts tokens it was silently ignored. What a preset gives must follow the run's length that the user
 // gives, with a note for every change; what the user gives himself and what contradicts it stays an error.
-#include "ingot/train/preset_fit.h"
+#include "ingot/config/preset_fit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "ingot/config/config_toml.h"
+#include "ingot/config/presets.h"
 #include "ingot/core/error.h"
-#include "ingot/train/config_toml.h"
-#include "ingot/train/presets.h"
 
 namespace ingot {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ingot/formats/manifest.h"
-#include "tests/train/training_fixture.h"
+#include "tests/run/training_fixture.h"
 
 namespace ingot {
 namespace {

@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "ingot/core/error.h"
-#include "ingot/train/process_identity.h"
-#include "ingot/train/run_folder.h"
-#include "ingot/train/run_record.h"
-#include "ingot/train/run_status.h"
-#include "ingot/train/utc_time.h"
+#include "ingot/run/record/process_identity.h"
+#include "ingot/run/record/run_folder.h"
+#include "ingot/run/record/run_record.h"
+#include "ingot/run/record/run_status.h"
+#include "ingot/run/record/utc_time.h"
 #include "tests/regress/run_program.h"
 
 namespace ingot {

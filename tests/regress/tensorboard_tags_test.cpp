@@ -7,7 +7,7 @@
 #include <set>
 
 #include "ingot/formats/metrics_log.h"
-#include "ingot/train/tensorboard_tags.h"
+#include "ingot/run/record/tensorboard_tags.h"
 #include "tests/formats/tensorboard_events.h"
 #include "tests/regress/run_program.h"
 

@@ -4,8 +4,8 @@
 #include <fcntl.h>
 #include <pty.h>
 
+#include "ingot/console/console.h"
 #include "ingot/core/visible_text.h"
-#include "ingot/train/console.h"
 #include "tests/regress/attack_fixture.h"
 
 namespace ingot {

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "ingot/checkpoint/checkpoint.h"
 #include "ingot/formats/manifest.h"
 #include "ingot/formats/safetensors.h"
-#include "ingot/train/checkpoint.h"
-#include "tests/train/training_fixture.h"
+#include "tests/run/training_fixture.h"
 
 namespace ingot {
 namespace {

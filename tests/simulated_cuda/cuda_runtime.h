@@ -100,7 +100,7 @@ T atomicMax(T* place, T value) {
   return old;
 }
 
-// The part of the runtime that core/cuda_device.cu speaks to.
+// The part of the runtime that core/cuda/cuda_device.cu speaks to.
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,

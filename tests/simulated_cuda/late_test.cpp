@@ -8,12 +8,12 @@
 #include <functional>
 #include <limits>
 
+#include "ingot/checkpoint/checkpoint.h"
 #include "ingot/core/copy.h"
 #include "ingot/core/staging.h"
 #include "ingot/formats/metrics_log.h"
-#include "ingot/train/checkpoint.h"
+#include "tests/run/training_fixture.h"
 #include "tests/train/small_training.h"
-#include "tests/train/training_fixture.h"
 
 namespace ingot {
 namespace {

@@ -5,11 +5,11 @@
 #include <numbers>
 #include <vector>
 
-#include "ingot/core/cuda_launch.h"
+#include "ingot/core/cuda/cuda_launch.h"
+#include "ingot/core/dispatch.h"
 #include "ingot/core/float8.h"
-#include "ingot/ops/cuda_fp8.h"
-#include "ingot/ops/dispatch.h"
-#include "ingot/ops/matmul_engines.h"
+#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/ops/matmul/matmul_engines.h"
 #include "ingot/ops/tf32.h"
 
 namespace ingot::cuda {

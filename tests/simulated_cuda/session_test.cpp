@@ -2,8 +2,8 @@
 // way.
 #include <gmock/gmock.h>
 
-#include "ingot/train/checkpoint.h"
-#include "tests/train/training_fixture.h"
+#include "ingot/checkpoint/checkpoint.h"
+#include "tests/run/training_fixture.h"
 
 namespace ingot {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "ingot/core/copy.h"
 #include "ingot/core/staging.h"
-#include "ingot/train/bench_head.h"
+#include "ingot/profile/bench_head.h"
 #include "tests/reference/numeric.h"
 #include "tests/train/small_training.h"
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "ingot/train/run.h"
+#include "ingot/run/run.h"
 
 namespace ingot {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ingot/train/config_toml.h"
+#include "ingot/config/config_toml.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {

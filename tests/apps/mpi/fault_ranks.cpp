@@ -8,13 +8,13 @@
 #include <thread>
 
 #include "apps/launch.h"
+#include "ingot/checkpoint/checkpoint_store.h"
+#include "ingot/config/config_toml.h"
+#include "ingot/console/console.h"
 #include "ingot/core/error.h"
 #include "ingot/parallel/mesh_parts.h"
-#include "ingot/train/checkpoint_store.h"
-#include "ingot/train/config_toml.h"
-#include "ingot/train/console.h"
-#include "ingot/train/run.h"
-#include "ingot/train/run_folder.h"
+#include "ingot/run/record/run_folder.h"
+#include "ingot/run/run.h"
 
 namespace ingot {
 namespace {

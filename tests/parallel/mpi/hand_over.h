@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <vector>
 
+#include "ingot/checkpoint/checkpoint.h"
 #include "ingot/core/file.h"
-#include "ingot/data/tokenizer.h"
-#include "ingot/train/checkpoint.h"
+#include "ingot/data/tokenizer/tokenizer.h"
 #include "tests/parallel/mpi/ranks_fixture.h"
 
 namespace ingot {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ingot/train/config_toml.h"
+#include "ingot/config/config_toml.h"
 #include "tests/parallel/mpi/ranks_fixture.h"
 
 namespace ingot {

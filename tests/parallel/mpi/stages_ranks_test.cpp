@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "ingot/memory/memory_check.h"
 #include "ingot/train/generate.h"
-#include "ingot/train/memory_check.h"
 #include "tests/parallel/mpi/one_rank_curve.h"
 
 namespace ingot {

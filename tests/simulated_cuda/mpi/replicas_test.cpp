@@ -4,11 +4,11 @@
 
 #include <filesystem>
 
+#include "ingot/checkpoint/checkpoint.h"
 #include "ingot/comm/device_group.h"
 #include "ingot/core/copy.h"
 #include "ingot/core/staging.h"
-#include "ingot/data/tokenizer.h"
-#include "ingot/train/checkpoint.h"
+#include "ingot/data/tokenizer/tokenizer.h"
 #include "tests/parallel/mpi/ranks_fixture.h"
 
 namespace ingot {

@@ -1,0 +1,253 @@
+#include "ingot/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "ingot/checkpoint/hf_weights.h"
+#include "ingot/checkpoint/loaded_checks.h"
+#include "ingot/checkpoint/rank_tensors.h"
+#include "ingot/config/config_toml.h"
+#include "ingot/core/file.h"
+#include "ingot/memory/memory_check.h"
+#include "ingot/train/fp8_history.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+std::vector<Tensor> masters(ParamStore& params) {
+  std::vector<Tensor> all;
+  for (size_t p = 0; p < params.list().specs().size(); ++p) all.push_back(params.master(static_cast<int>(p)));
+  return all;
+}
+
+Json read_json(const fs::path& path) {
+  const Json json = Json::parse(read_file(path), nullptr, false);
+  if (!json.is_object())
+    fail(ErrorKind::kData, "{}: is not a JSON object; use another checkpoint", path.string());
+  return json;
+}
+
+template <typename T>
+T field(const Json& json, const char* key, const fs::path& path) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_number())
+    fail(ErrorKind::kData, "{}: \"{}\" must be a number; use another checkpoint", path.string(), key);
+  return found->get<T>();
+}
+
+// Lists came later than the other fields: an absent one is empty.
+template <typename T>
+std::vector<T> list_field(const Json& json, const char* key, const fs::path& path) {
+  const auto found = json.find(key);
+  if (found == json.end()) return {};
+  try {
+    return found->template get<std::vector<T>>();
+  } catch (const Json::exception&) {
+    fail(ErrorKind::kData, "{}: \"{}\" must be a list of numbers; use another checkpoint", path.string(),
+         key);
+  }
+}
+
+// A run that has no dynamic scale any more leaves them alone.
+void restore_scaler(LossScaler& scaler, const std::vector<double>& numbers, const fs::path& path) {
+  if (!scaler.is_dynamic()) return;
+  if (numbers.size() != 3 || !(numbers[0] > 0))
+    fail(ErrorKind::kData,
+         "{}: \"loss_scaler\" must be a scale, good steps and tolerated overflows; use another checkpoint",
+         path.string());
+  scaler.set_state({.scale = numbers[0],
+                    .good_steps = static_cast<int64_t>(numbers[1]),
+                    .tolerated = static_cast<int64_t>(numbers[2])});
+}
+
+// The moving averages of the weights into the masters.
+void read_averages(const fs::path& checkpoint, ParamStore& params) {
+  const fs::path path = checkpoint / "optimizer.safetensors";
+  const auto missing = [&] {
+    fail(ErrorKind::kUsage,
+         "{}: holds no moving average of the weights; leave out --ema, or train with optimizer.ema",
+         checkpoint.string());
+  };
+  if (!path_exists(path)) missing();
+  const SafetensorsFile file(path);
+  check_finite(file, "ema.");
+  for (int id = 0; id < static_cast<int>(params.list().specs().size()); ++id) {
+    const SafetensorsEntry* entry = file.find("ema." + params.list()[id].name);
+    if (!entry) missing();
+    const Tensor w = params.master(id);
+    if (entry->dtype != DType::f32 || entry->bytes.size() != w.bytes())
+      fail(ErrorKind::kData, "{}: tensor {} is {} {}, the model has {} weights there", file.label(),
+           entry->name, entry->dtype_name, entry->shape_text(), w.elements());
+    std::memcpy(w.data, entry->bytes.data(), w.bytes());
+  }
+}
+
+// The checkpoint that a path means.
+fs::path resolve(const fs::path& path, const DamageReport& report) {
+  if (path_exists(path / "config.json")) return path;
+  for (const fs::path& folder : {path / "checkpoints", path}) {
+    if (list_checkpoints(folder).empty()) continue;
+    if (const auto found = newest_good_checkpoint(folder, report)) return found->path;
+    fail(ErrorKind::kData, "{}: every checkpoint in it is damaged", folder.string());
+  }
+  fail(ErrorKind::kData,
+       "{}: is no checkpoint (config.json is missing) and no run's folder; give a folder like "
+       "runs/NAME/checkpoints/step-000000100",
+       path.string());
+}
+
+// A checkpoint's config.toml, whose faults are those of a file and not of a command line.
+RunConfig read_run_config(const fs::path& path) {
+  try {
+    ConfigBuilder builder;
+    builder.add_toml(read_file(path), path.string());
+    return builder.build();
+  } catch (const Error& error) {
+    throw Error(error.what(), ErrorKind::kData);
+  }
+}
+
+void verify(const fs::path& path) {
+  if (!path_exists(path / kManifestName)) {
+    if (path_exists(path / "trainer.json"))
+      fail(ErrorKind::kData,
+           "{}: {} is missing, which a checkpoint with a trainer.json has: damage could not be found; use "
+           "another "
+           "checkpoint",
+           path.string(), kManifestName);
+    return;  // not one of ours
+  }
+  const std::vector<ManifestProblem> problems = verify_checkpoint(path);
+  if (!problems.empty())
+    fail(ErrorKind::kData, "{}: {} {}; use another checkpoint", path.string(), problems[0].file,
+         problems[0].what);
+}
+
+}  // namespace
+
+TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
+  const fs::path state_path = path / "trainer.json";
+  const Json json = read_json(state_path);
+  TrainerState state{
+      .step = field<int64_t>(json, "step", state_path),
+      .tokens = field<int64_t>(json, "tokens", state_path),
+      .sample_position = field<int64_t>(json, "sample_position", state_path),
+      .spent_s = field<double>(json, "spent_s", state_path),
+      .data_hash = field<uint64_t>(json, "data_hash", state_path),
+      .recent_losses = list_field<double>(json, "recent_losses", state_path),
+      .excluded_samples = list_field<std::array<int64_t, 2>>(json, "excluded_samples", state_path),
+      .val_hash = {}};
+  const SafetensorsFile weights(path / "model.safetensors");
+  read_rank_masters(weights, trainer);
+  read_rank_states(SafetensorsFile(path / "optimizer.safetensors"), trainer);
+  trainer.optimizer().set_t(field<int64_t>(json, "optimizer_t", state_path));
+  read_fp8_history(path / "fp8.safetensors", trainer.fp8());
+  if (json.contains("val_hash")) state.val_hash = field<uint64_t>(json, "val_hash", state_path);
+  const auto scaler = list_field<double>(json, "loss_scaler", state_path);
+  if (!scaler.empty()) restore_scaler(trainer.loss_scaler(), scaler, state_path);
+  trainer.params().refresh_compute(trainer.stream());
+  trainer.set_steps_done(state.step);
+  return state;
+}
+
+LoadedModel load_model(const fs::path& given, const std::string& compute, LoadedWeights weights,
+                       const DamageReport& report) {
+  const fs::path path = resolve(given, report);
+  verify(path);
+  ModelConfig config;
+  DType dtype = DType::f32;
+  LoadedModel loaded;
+  loaded.tokenizer = load_tokenizer(path / "tokenizer.json");
+  const bool is_own = path_exists(path / "config.toml");
+  const fs::path config_path = path / (is_own ? "config.toml" : "config.json");
+  if (is_own) {
+    const RunConfig run = read_run_config(config_path);
+    config = run.model;
+    dtype = run.precision.compute;
+    if (config.vocab == 0) config.vocab = loaded.tokenizer->vocab_size();
+  } else {
+    config = from_hf_config(parse_hf_config(read_file(config_path), config_path.string()));
+  }
+  const SafetensorsFile file(path / "model.safetensors");
+  check_sizes(config, file, config_path);
+  if (compute == "f32") dtype = DType::f32;
+  if (compute == "bf16") dtype = DType::bf16;
+  if (compute == "f16") dtype = DType::f16;
+  loaded.model = std::make_unique<Transformer>(config.resolved(), dtype);
+  check_hf_tensors(file, *loaded.model);
+  check_finite(file);
+  const ResidentStore planned(loaded.model->params(), dtype, false, Masters::kF32, Device::kCpu,
+                              Backing::kAddresses);
+  require_memory(planned.params_arena().capacity_bytes(), "the weights of " + path.string());
+  loaded.params = std::make_unique<ResidentStore>(loaded.model->params(), dtype, false);
+  read_hf_tensors(file, *loaded.model, masters(*loaded.params));
+  if (weights == LoadedWeights::kAveraged) read_averages(path, *loaded.params);
+  Stream stream;
+  loaded.params->refresh_compute(stream);
+  return loaded;
+}
+
+HfModelConfig to_hf_config(const ModelConfig& c, const Tokenizer& tokenizer) {
+  const bool is_plain = !c.has_qk_norm && c.cap.kind == CapKind::kNone;
+  const bool is_gpt2 = is_plain && c.norm == NormKind::kLayerNorm && c.positions == PositionKind::kLearned &&
+                       c.mlp != MlpKind::kSwiglu && c.mlp != MlpKind::kRelu2 && c.kv_heads == c.heads &&
+                       c.heads * c.head_dim == c.width;
+  const bool is_llama = is_plain && c.norm == NormKind::kRmsNorm && c.positions == PositionKind::kRope &&
+                        c.mlp == MlpKind::kSwiglu;
+  HfModelConfig hf;
+  hf.model_type = is_gpt2 ? "gpt2" : is_llama ? "llama" : "ingot";
+  hf.layers = c.layers;
+  hf.heads = c.heads;
+  hf.kv_heads = c.kv_heads;
+  hf.head_dim = c.head_dim;
+  hf.width = c.width;
+  hf.ffn = c.ffn;
+  hf.vocab = c.vocab;
+  hf.context = c.context;
+  hf.norm_eps = c.norm_eps;
+  hf.rope_theta = c.rope_theta;
+  hf.activation = c.mlp == MlpKind::kSwiglu      ? "silu"
+                  : c.mlp == MlpKind::kRelu2     ? "relu2"
+                  : c.mlp == MlpKind::kGeluExact ? "gelu"
+                                                 : "gelu_new";
+  hf.is_tied = c.is_tied;
+  hf.has_attention_bias = is_gpt2 || c.has_bias;
+  hf.has_mlp_bias = is_gpt2 || c.has_bias;
+  hf.dropout = c.dropout;
+  hf.init_std = c.init_std;
+  if (tokenizer.end_of_text()) hf.bos_id = hf.eos_id = *tokenizer.end_of_text();
+  return hf;
+}
+
+ModelConfig from_hf_config(const HfModelConfig& hf) {
+  if (hf.model_type == "ingot")
+    fail(ErrorKind::kData, "config.json: model_type \"ingot\" needs the config.toml that was saved with it");
+  const bool is_gpt2 = hf.model_type == "gpt2";
+  if (hf.has_attention_bias != hf.has_mlp_bias)
+    fail(ErrorKind::kData,
+         "config.json: attention_bias and mlp_bias must be equal, one alone is not supported");
+  ModelConfig c;
+  c.layers = hf.layers;
+  c.heads = hf.heads;
+  c.kv_heads = hf.kv_heads;
+  c.head_dim = hf.head_dim;
+  c.width = hf.width;
+  c.ffn = hf.ffn;
+  c.vocab = hf.vocab;
+  c.context = hf.context;
+  c.norm = is_gpt2 ? NormKind::kLayerNorm : NormKind::kRmsNorm;
+  c.positions = is_gpt2 ? PositionKind::kLearned : PositionKind::kRope;
+  c.mlp = !is_gpt2 ? MlpKind::kSwiglu : hf.activation == "gelu" ? MlpKind::kGeluExact : MlpKind::kGeluTanh;
+  c.has_bias = hf.has_attention_bias;
+  c.is_tied = hf.is_tied;
+  c.norm_eps = hf.norm_eps;
+  c.rope_theta = hf.rope_theta;
+  c.init_std = hf.init_std;
+  return c;
+}
+
+}  // namespace ingot

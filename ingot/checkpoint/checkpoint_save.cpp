@@ -1,0 +1,179 @@
+// Saving a checkpoint: what each rank writes, and what all ranks agree on before anything is committed.
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "ingot/checkpoint/checkpoint.h"
+#include "ingot/checkpoint/hf_weights.h"
+#include "ingot/checkpoint/rank_tensors.h"
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+#include "ingot/core/finite.h"
+#include "ingot/core/staging.h"
+#include "ingot/train/agree.h"
+#include "ingot/train/fp8_history.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// All weights readable as f32 for as long as it lives, also when writing them fails.
+class ExpandedMasters {
+ public:
+  explicit ExpandedMasters(Trainer& trainer) : trainer_(trainer) {
+    trainer.params().expand_masters(trainer.stream());
+  }
+  ~ExpandedMasters() {
+    if (trainer_.params().masters() != Masters::kF32) trainer_.params().refresh_compute(trainer_.stream());
+  }
+  ExpandedMasters(const ExpandedMasters&) = delete;
+  ExpandedMasters& operator=(const ExpandedMasters&) = delete;
+
+ private:
+  Trainer& trainer_;
+};
+
+// The sources, each of which throws a kNumerics error when a number that is not finite is to be written.
+std::vector<SafetensorsSource> checked(std::vector<SafetensorsSource> sources, const std::string& file) {
+  for (SafetensorsSource& source : sources)
+    source.stream = [file, name = source.name, dtype = source.dtype, bytes = source.bytes,
+                     stream = source.stream](const ByteSink& sink) {
+      int64_t element = 0;
+      const ByteSink look = [&](std::span<const std::byte> piece) {
+        require_finite(file, name, dtype, element, piece);
+        element += static_cast<int64_t>(piece.size() / size_bytes(dtype));
+        sink(piece);
+      };
+      stream ? stream(look) : look(bytes);
+    };
+  return sources;
+}
+
+// The two large files of one rank alone, hashed as they are written.
+std::map<std::string, uint64_t> write_own_tensors(const fs::path& folder, Trainer& trainer) {
+  TrainingStore& params = trainer.params();
+  Staging staging;
+  const auto read = [&](const Tensor& t) { return staging.read(t, trainer.stream()); };
+  std::vector<SafetensorsSource> states = optimizer_tensors(trainer.optimizer());
+  for (size_t k = 0; k < states.size(); ++k)
+    states[k].stream = [&read, &t = trainer.optimizer().states()[k].tensor](const ByteSink& sink) {
+      const Tensor numbers = read(t);
+      sink({static_cast<const std::byte*>(numbers.data), numbers.bytes()});
+    };
+  const auto weights =
+      write_safetensors(folder / "model.safetensors",
+                        checked(hf_sources(trainer.model(), [&](int id) { return read(params.master(id)); }),
+                                "model.safetensors"));
+  const auto moments = write_safetensors(folder / "optimizer.safetensors",
+                                         checked(std::move(states), "optimizer.safetensors"));
+  return {{"model.safetensors", weights.xxh3_64}, {"optimizer.safetensors", moments.xxh3_64}};
+}
+
+void write_text(const fs::path& path, std::string_view text) {
+  OutputFile file(path);
+  file.write(text);
+  file.close();
+}
+
+std::vector<double> scaler_numbers(const LossScaler& scaler) {
+  const LossScaler::State& s = scaler.state();
+  return {s.scale, static_cast<double>(s.good_steps), static_cast<double>(s.tolerated)};
+}
+
+// The weights and the optimizer state in a checkpoint.
+uint64_t tensor_bytes(Trainer& trainer) {
+  uint64_t bytes = static_cast<uint64_t>(trainer.model().params().elements()) * 4;
+  for (const Optimizer::State& state : trainer.optimizer().states())
+    bytes += static_cast<uint64_t>(state.whole.elements()) * size_bytes(state.tensor.dtype);
+  return bytes;
+}
+
+// kNumerics error for a number of trainer.json that is not finite: it would be written as null.
+void require_finite_state(const TrainerState& state, const LossScaler& scaler) {
+  const auto check = [](const char* key, double value) {
+    if (!std::isfinite(value)) fail(ErrorKind::kNumerics, "trainer.json: {} holds {}", key, value);
+  };
+  check("spent_s", state.spent_s);
+  for (const double loss : state.recent_losses) check("recent_losses", loss);
+  if (scaler.is_dynamic()) check("loss_scaler", scaler.state().scale);
+}
+
+std::string trainer_json(const TrainerState& state, Trainer& trainer) {
+  require_finite_state(state, trainer.loss_scaler());
+  Json json = {{"step", state.step},
+               {"tokens", state.tokens},
+               {"sample_position", state.sample_position},
+               {"optimizer_t", trainer.optimizer().t()},
+               {"spent_s", state.spent_s},
+               {"data_hash", state.data_hash},
+               {"recent_losses", state.recent_losses},
+               {"excluded_samples", state.excluded_samples}};
+  if (state.val_hash) json["val_hash"] = *state.val_hash;
+  if (trainer.loss_scaler().is_dynamic()) json["loss_scaler"] = scaler_numbers(trainer.loss_scaler());
+  return json.dump(1) + "\n";
+}
+
+// All but model.safetensors and optimizer.safetensors.
+void write_small_files(const fs::path& folder, Trainer& trainer, const Tokenizer& tokenizer,
+                       const std::string& config_text, const TrainerState& state) {
+  const Transformer& model = trainer.model();
+  write_fp8_history(folder / "fp8.safetensors", trainer.fp8());
+  const HfModelConfig hf = to_hf_config(model.config(), tokenizer);
+  write_text(folder / "config.json", hf_config_text(hf));
+  write_text(folder / "generation_config.json", hf_generation_config_text(hf));
+  write_text(folder / "tokenizer.json", tokenizer.to_json());
+  HfTokenizerConfig tokens{
+      .bos_token = {}, .eos_token = {}, .unk_token = {}, .context = model.config().context};
+  if (tokenizer.end_of_text()) tokenizer.append_bytes(*tokenizer.end_of_text(), tokens.eos_token);
+  write_text(folder / "tokenizer_config.json", hf_tokenizer_config_text(tokens));
+  write_text(folder / "config.toml", config_text);
+  write_text(folder / "trainer.json", trainer_json(state, trainer));
+}
+
+}  // namespace
+
+fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokenizer& tokenizer,
+                         const std::string& config_text, const TrainerState& state) {
+  Reducer& all = trainer.reducers().all;
+  try {
+    fs::path folder, path;
+    agree(all, [&] {
+      store.require_space(tensor_bytes(trainer) + (4 << 20));
+      folder = store.begin(state.step);
+    });
+    std::string shared_folder = folder.string();
+    all.broadcast(shared_folder, 0);
+    std::map<std::string, uint64_t> hashes;
+    {
+      const ExpandedMasters expanded(trainer);
+      hashes = all.ranks() == 1 ? write_own_tensors(folder, trainer) : write_rank_tensors(folder, trainer);
+    }
+    agree(all, [&] {
+      write_small_files(folder, trainer, tokenizer, config_text, state);
+      path = store.commit({{"tokens", state.tokens}, {std::string(kFiniteFlag), 1}}, hashes);
+    });
+    return path;
+  } catch (...) {
+    store.abandon();
+    throw;
+  }
+}
+
+void help_save_checkpoint(Trainer& trainer) {
+  Reducer& all = trainer.reducers().all;
+  if (all.ranks() == 1) return;
+  agree(all, [] {});
+  std::string folder;
+  all.broadcast(folder, 0);
+  {
+    const ExpandedMasters expanded(trainer);
+    write_rank_tensors(folder, trainer);
+  }
+  agree(all, [] {});
+}
+
+}  // namespace ingot

@@ -1,0 +1,282 @@
+#include "ingot/checkpoint/checkpoint_store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+#include "ingot/core/finite.h"
+#include "ingot/formats/safetensors.h"
+
+namespace ingot {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kDigits = "0123456789";
+constexpr std::string_view kNonceCharacters =
+    "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+std::string step_name(int64_t step) { return fmt::format("step-{:09}", step); }
+
+bool is_only(std::string_view text, std::string_view characters) {
+  return !text.empty() && text.find_first_not_of(characters) == text.npos;
+}
+
+// The step of "step-000000100"; nullopt for any other name.
+std::optional<int64_t> parse_step_name(std::string_view name) {
+  constexpr std::string_view kPrefix = "step-";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const std::string_view digits = name.substr(kPrefix.size());
+  if (digits.size() > 18 || !is_only(digits, kDigits)) return std::nullopt;
+  const int64_t step = std::stoll(std::string(digits));
+  return step_name(step) == name ? std::optional(step) : std::nullopt;
+}
+
+// Whether a name is one that make_unfinished gives: tmp.<step>.<six characters>.
+bool is_unfinished_name(std::string_view name) {
+  constexpr std::string_view kPrefix = "tmp.";
+  if (!name.starts_with(kPrefix)) return false;
+  name.remove_prefix(kPrefix.size());
+  const size_t dot = name.find('.');
+  return dot != name.npos && is_only(name.substr(0, dot), kDigits) && name.size() == dot + 7 &&
+         is_only(name.substr(dot + 1), kNonceCharacters);
+}
+
+std::vector<fs::path> subfolders(const fs::path& folder) {
+  std::vector<fs::path> out;
+  std::error_code error;
+  if (!fs::exists(folder, error)) return out;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code gone;
+    if (it->symlink_status(gone).type() == fs::file_type::directory) out.push_back(it->path());
+  }
+  if (error) fail(ErrorKind::kData, "{}: the folder cannot be read: {}", folder.string(), error.message());
+  return out;
+}
+
+// Opens and locks a folder; -1 if another process holds it, or it is gone.
+int lock_folder(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return -1;
+  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  ::close(fd);
+  return -1;
+}
+
+void remove_stale(const fs::path& folder) {
+  for (const fs::path& path : subfolders(folder)) {
+    if (!is_unfinished_name(path.filename().string())) continue;
+    const int fd = lock_folder(path);
+    if (fd < 0) continue;
+    std::error_code error;  // what cannot be removed stays, and is never read
+    fs::remove_all(path, error);
+    ::close(fd);
+  }
+}
+
+// A new empty folder tmp.<step>.<nonce>.
+fs::path make_unfinished(const fs::path& folder, int64_t step) {
+  std::string path = (folder / fmt::format("tmp.{:09}.XXXXXX", step)).string();
+  if (::mkdtemp(path.data()) == nullptr || ::chmod(path.c_str(), 0755) != 0)
+    fail(ErrorKind::kDisk,
+         "{}: the folder of a checkpoint cannot be made: {}; choose a folder you may write to", path,
+         std::strerror(errno));
+  return path;
+}
+
+void sync_file(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) fail(ErrorKind::kDisk, "{}: cannot be opened: {}", path.string(), std::strerror(errno));
+  const bool is_synced = ::fsync(fd) == 0;
+  const int error = errno;
+  ::close(fd);
+  if (!is_synced)
+    fail(ErrorKind::kDisk, "{}: flushing to disk failed: {}; free some space and try again", path.string(),
+         std::strerror(error));
+}
+
+// Puts `from` in the place of `to`. If `to` is there, the two exchange their names, so that one of them
+// always bears it; where the file system cannot, `to` is moved away first. Returns whether an old folder now
+// lies at `from`.
+bool rename_into_place(const fs::path& from, const fs::path& to) {
+  const auto refuse = [&](const fs::path& path) {
+    fail(ErrorKind::kDisk, "{}: cannot be renamed: {}; the checkpoint is not saved", path.string(),
+         std::strerror(errno));
+  };
+  struct stat info {};
+  if (::lstat(to.c_str(), &info) != 0) {
+    if (::rename(from.c_str(), to.c_str()) != 0) refuse(from);
+    return false;
+  }
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS) refuse(from);
+  const fs::path aside = make_unfinished(to.parent_path(), 0);
+  if (::rename(to.c_str(), aside.c_str()) != 0) refuse(to);
+  if (::rename(from.c_str(), to.c_str()) != 0) refuse(from);
+  if (::rename(aside.c_str(), from.c_str()) != 0) refuse(aside);
+  return true;
+}
+
+// "12 is missing" lines of a checkpoint to the report; whether there was none.
+bool is_good(const Checkpoint& checkpoint, const DamageReport& report) {
+  const std::vector<ManifestProblem> problems = verify_checkpoint(checkpoint.path);
+  for (const ManifestProblem& problem : problems)
+    if (report) report(checkpoint.path, fmt::format("{} {}", problem.file, problem.what));
+  return problems.empty();
+}
+
+// Whether all numbers of its safetensors files are finite; tells the report of the first that is not.
+bool is_finite(const Checkpoint& checkpoint, const DamageReport& report) {
+  try {
+    for (const fs::directory_entry& entry : fs::directory_iterator(checkpoint.path)) {
+      if (entry.path().extension() != ".safetensors") continue;
+      const SafetensorsFile file(entry.path());
+      for (const SafetensorsEntry& tensor : file.tensors())
+        if (tensor.dtype)
+          require_finite(entry.path().filename().string(), tensor.name, *tensor.dtype, 0, tensor.bytes);
+    }
+    return true;
+  } catch (const Error& error) {
+    if (report) report(checkpoint.path, error.what());
+    return false;
+  }
+}
+
+// As is_finite, where the checkpoint does not say so itself. REQUIRES: is_good.
+bool is_known_finite(const Checkpoint& checkpoint, const DamageReport& report) {
+  const Manifest manifest = read_manifest(checkpoint.path);
+  const auto flag = manifest.metadata.find(std::string(kFiniteFlag));
+  const bool says_so = flag != manifest.metadata.end() && flag->second == ManifestValue(int64_t{1});
+  return says_so || is_finite(checkpoint, report);
+}
+
+std::string with_unit(uint64_t bytes) {
+  return fmt::format("{:.2f} MB ({} bytes)", static_cast<double>(bytes) / 1e6, bytes);
+}
+
+}  // namespace
+
+std::vector<Checkpoint> list_checkpoints(const fs::path& folder) {
+  std::vector<Checkpoint> out;
+  for (const fs::path& path : subfolders(folder))
+    if (const std::optional<int64_t> step = parse_step_name(path.filename().string()))
+      out.push_back({*step, path});
+  std::ranges::sort(out, std::greater<>(), &Checkpoint::step);
+  return out;
+}
+
+std::vector<ManifestProblem> verify_checkpoint(const fs::path& checkpoint) {
+  std::vector<ManifestProblem> problems = verify_manifest(checkpoint);
+  if (!problems.empty()) return problems;
+  std::error_code error;
+  const fs::path real = fs::canonical(checkpoint, error);
+  const std::optional<int64_t> named = parse_step_name(real.filename().string());
+  const ManifestMetadata metadata = read_manifest(checkpoint).metadata;
+  const auto saved = metadata.find("step");
+  const int64_t* step = saved == metadata.end() ? nullptr : std::get_if<int64_t>(&saved->second);
+  if (named && step && *step != *named)
+    problems.push_back(
+        {std::string(kManifestName),
+         fmt::format("was saved at step {}, which the folder's name {} contradicts: rename the "
+                     "folder to {}",
+                     *step, step_name(*named), step_name(*step))});
+  return problems;
+}
+
+std::optional<Checkpoint> newest_good_checkpoint(const fs::path& folder, const DamageReport& report) {
+  for (const Checkpoint& checkpoint : list_checkpoints(folder))
+    if (is_good(checkpoint, report)) return checkpoint;
+  return std::nullopt;
+}
+
+std::optional<Checkpoint> newest_healthy_checkpoint(const fs::path& folder, const DamageReport& report,
+                                                    int64_t before_step) {
+  for (const Checkpoint& checkpoint : list_checkpoints(folder))
+    if (checkpoint.step < before_step && is_good(checkpoint, report) && is_finite(checkpoint, report))
+      return checkpoint;
+  return std::nullopt;
+}
+
+CheckpointStore::CheckpointStore(const fs::path& folder) : folder_(folder) {
+  make_folders(folder_);
+  remove_stale(folder_);
+}
+
+CheckpointStore::~CheckpointStore() { abandon(); }
+
+void CheckpointStore::require_space(uint64_t bytes) const {
+  struct statvfs info {};
+  if (::statvfs(folder_.c_str(), &info) != 0)
+    fail(ErrorKind::kDisk, "{}: the free space cannot be read: {}", folder_.string(), std::strerror(errno));
+  const uint64_t free_bytes = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
+  if (bytes > free_bytes)
+    fail(ErrorKind::kDisk,
+         "{}: a checkpoint needs {} and {} are free; free some space or keep fewer checkpoints",
+         folder_.string(), with_unit(bytes), with_unit(free_bytes));
+}
+
+fs::path CheckpointStore::begin(int64_t step) {
+  INGOT_CHECK(step >= 0, "CheckpointStore::begin: step must be at least 0, got {}", step);
+  abandon();
+  const fs::path path = make_unfinished(folder_, step);
+  unfinished_ = Unfinished{step, path, lock_folder(path)};
+  return path;
+}
+
+fs::path CheckpointStore::commit(const ManifestMetadata& metadata,
+                                 const std::map<std::string, uint64_t>& known_hashes) {
+  INGOT_CHECK(unfinished_.has_value(), "CheckpointStore::commit: no checkpoint was begun");
+  const fs::path from = unfinished_->path, to = folder_ / step_name(unfinished_->step);
+  ManifestMetadata complete = metadata;
+  complete["step"] = unfinished_->step;
+  const Manifest manifest = write_manifest(from, complete, known_hashes);
+  for (const ManifestFile& file : manifest.files) sync_file(from / file.name);
+  sync_folder(from);
+
+  const bool has_old = rename_into_place(from, to);
+  if (unfinished_->lock_fd >= 0) ::close(unfinished_->lock_fd);
+  unfinished_.reset();
+  sync_folder(folder_);
+  std::error_code error;  // an old one that cannot be removed is a tmp.*, and is never read
+  if (has_old) fs::remove_all(from, error);
+  return to;
+}
+
+void CheckpointStore::abandon() noexcept {
+  if (!unfinished_) return;
+  std::error_code error;
+  fs::remove_all(unfinished_->path, error);
+  if (unfinished_->lock_fd >= 0) ::close(unfinished_->lock_fd);
+  unfinished_.reset();
+}
+
+int CheckpointStore::prune(int keep, const DamageReport& report) {
+  const std::vector<Checkpoint> all = list();
+  const size_t kept = static_cast<size_t>(std::max(keep, 1));
+  if (all.size() <= kept || !is_good(all.front(), report) || !is_known_finite(all.front(), report)) return 0;
+  for (size_t i = kept; i < all.size(); ++i) {
+    const fs::path aside = make_unfinished(folder_, all[i].step);
+    if (::rename(all[i].path.c_str(), aside.c_str()) != 0) {
+      const int error = errno;
+      ::rmdir(aside.c_str());
+      fail(ErrorKind::kDisk, "{}: an old checkpoint cannot be removed: {}", all[i].path.string(),
+           std::strerror(error));
+    }
+    sync_folder(folder_);
+    std::error_code error;  // the rest is a tmp.*, removed at the next start
+    fs::remove_all(aside, error);
+  }
+  return static_cast<int>(all.size() - kept);
+}
+
+}  // namespace ingot

@@ -1,0 +1,249 @@
+#include "ingot/checkpoint/hf_weights.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+
+#include "ingot/core/error.h"
+#include "ingot/core/float16.h"
+
+namespace ingot {
+namespace {
+
+// Collects tensors by our parameter names; where the model lacks the parameter, nothing or zeros.
+class Layout {
+ public:
+  explicit Layout(const Transformer& model) : model_(model) {
+    const auto& specs = model.params().specs();
+    for (size_t p = 0; p < specs.size(); ++p) ids_[specs[p].name] = static_cast<int>(p);
+  }
+
+  bool has(const std::string& ours) const { return ids_.contains(ours); }
+
+  // All rows of a parameter (those below `rows` if given), or a range of them.
+  void add(const std::string& hf, const std::string& ours, int64_t begin = 0, int64_t end = -1,
+           bool is_transposed = false) {
+    const int id = ids_.at(ours);
+    const Shape& shape = model_.params()[id].full_shape();
+    if (end < 0) end = shape[0];
+    std::vector<int64_t> stored{end - begin};
+    if (shape.rank() == 2) stored.push_back(shape[1]);
+    if (is_transposed) std::swap(stored[0], stored[1]);
+    tensors_.push_back({hf, stored, id, begin, end, is_transposed});
+  }
+  void add_if(const std::string& hf, const std::string& ours, int64_t begin = 0, int64_t end = -1) {
+    if (has(ours)) add(hf, ours, begin, end);
+  }
+  void add_or_zeros(const std::string& hf, const std::string& ours, int64_t size) {
+    if (has(ours))
+      add(hf, ours);
+    else
+      tensors_.push_back({hf, {size}, -1, 0, size, false});
+  }
+
+  std::vector<HfTensor> take() { return std::move(tensors_); }
+
+ private:
+  const Transformer& model_;
+  std::map<std::string, int> ids_;
+  std::vector<HfTensor> tensors_;
+};
+
+std::vector<HfTensor> gpt2_tensors(const Transformer& model) {
+  const ModelConfig& c = model.config();
+  Layout layout(model);
+  layout.add("transformer.wte.weight", "embedding.weight", 0, c.vocab);
+  layout.add("transformer.wpe.weight", "positions.weight");
+  for (int64_t l = 0; l < c.layers; ++l) {
+    const std::string hf = fmt::format("transformer.h.{}.", l), ours = fmt::format("blocks.{}.", l);
+    const auto norm = [&](const char* hf_name, const char* our_name) {
+      layout.add_if(hf + hf_name + ".weight", ours + our_name + ".weight");
+      layout.add_or_zeros(hf + hf_name + ".bias", ours + our_name + ".bias", c.width);
+    };
+    const auto linear = [&](const char* hf_name, const char* our_name, int64_t out) {
+      layout.add(hf + hf_name + ".weight", ours + our_name + ".weight", 0, -1, true);
+      layout.add_or_zeros(hf + hf_name + ".bias", ours + our_name + ".bias", out);
+    };
+    norm("ln_1", "attention.norm");
+    linear("attn.c_attn", "attention.qkv", c.qkv_width());
+    linear("attn.c_proj", "attention.proj", c.width);
+    norm("ln_2", "mlp.norm");
+    linear("mlp.c_fc", "mlp.up", c.mlp_in_width());
+    linear("mlp.c_proj", "mlp.down", c.width);
+  }
+  layout.add_if("transformer.ln_f.weight", "head.norm.weight");
+  layout.add_or_zeros("transformer.ln_f.bias", "head.norm.bias", c.width);
+  if (!c.is_tied) layout.add("lm_head.weight", "head.weight", 0, c.vocab);
+  return layout.take();
+}
+
+std::vector<HfTensor> llama_tensors(const Transformer& model) {
+  const ModelConfig& c = model.config();
+  const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  Layout layout(model);
+  layout.add("model.embed_tokens.weight", "embedding.weight", 0, c.vocab);
+  layout.add_if("model.embed_positions.weight", "positions.weight");
+  for (int64_t l = 0; l < c.layers; ++l) {
+    const std::string hf = fmt::format("model.layers.{}.", l), ours = fmt::format("blocks.{}.", l);
+    for (const char* kind : {".weight", ".bias"}) {
+      layout.add_if(hf + "input_layernorm" + kind, ours + "attention.norm" + kind);
+      layout.add_if(hf + "self_attn.q_proj" + kind, ours + "attention.qkv" + kind, 0, q);
+      layout.add_if(hf + "self_attn.k_proj" + kind, ours + "attention.qkv" + kind, q, q + kv);
+      layout.add_if(hf + "self_attn.v_proj" + kind, ours + "attention.qkv" + kind, q + kv, q + 2 * kv);
+      layout.add_if(hf + "self_attn.o_proj" + kind, ours + "attention.proj" + kind);
+      layout.add_if(hf + "post_attention_layernorm" + kind, ours + "mlp.norm" + kind);
+      if (c.mlp == MlpKind::kSwiglu) {
+        layout.add_if(hf + "mlp.gate_proj" + kind, ours + "mlp.up" + kind, 0, c.ffn);
+        layout.add_if(hf + "mlp.up_proj" + kind, ours + "mlp.up" + kind, c.ffn, 2 * c.ffn);
+      } else {
+        layout.add_if(hf + "mlp.up_proj" + kind, ours + "mlp.up" + kind);
+      }
+      layout.add_if(hf + "mlp.down_proj" + kind, ours + "mlp.down" + kind);
+    }
+  }
+  layout.add_if("model.norm.weight", "head.norm.weight");
+  layout.add_if("model.norm.bias", "head.norm.bias");
+  if (!c.is_tied) layout.add("lm_head.weight", "head.weight", 0, c.vocab);
+  return layout.take();
+}
+
+// Row `row` of what is stored: contiguous in ours, or a column of ours when transposed.
+void copy_row(float* out, const Tensor& value, const HfTensor& t, int64_t row) {
+  const int64_t width = value.rank() == 2 ? value.dim(1) : 1;
+  const float* base = value.as<float>() + t.row_begin * width;
+  if (!t.is_transposed) {
+    std::memcpy(out, base + row * width, static_cast<size_t>(width) * sizeof(float));
+    return;
+  }
+  for (int64_t o = 0; o < t.row_end - t.row_begin; ++o) out[o] = base[o * width + row];
+}
+
+void stream_tensor(const ByteSink& sink, const Tensor& value, const HfTensor& t) {
+  const int64_t rows = t.shape[0], width = t.shape.size() == 2 ? t.shape[1] : 1;
+  const int64_t piece = std::max<int64_t>(1, (1 << 16) / width);
+  std::vector<float> buffer(static_cast<size_t>(piece * width));
+  for (int64_t row = 0; row < rows; row += piece) {
+    const int64_t count = std::min(piece, rows - row);
+    for (int64_t i = 0; i < count && t.param >= 0; ++i)
+      copy_row(buffer.data() + i * width, value, t, row + i);
+    sink(std::as_bytes(std::span(buffer.data(), static_cast<size_t>(count * width))));
+  }
+}
+
+float element(const SafetensorsEntry& entry, int64_t i) {
+  const std::byte* p = entry.bytes.data() + static_cast<size_t>(i) * size_bytes(*entry.dtype);
+  if (*entry.dtype == DType::f32) {
+    float x;
+    std::memcpy(&x, p, sizeof x);
+    return x;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  if (*entry.dtype == DType::bf16) return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  return static_cast<float>(std::bit_cast<f16>(bits));
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return (shape.size() == 2 ? Shape{shape[0], shape[1]} : Shape{shape[0]}).to_string();
+}
+
+const SafetensorsEntry* find_tensor(const SafetensorsFile& file, const std::string& prefix,
+                                    const HfTensor& t) {
+  if (const SafetensorsEntry* found = file.find(prefix + t.name)) return found;
+  constexpr std::string_view kGpt2 = "transformer.";  // files saved from the bare GPT2Model lack it
+  return t.name.starts_with(kGpt2) ? file.find(prefix + t.name.substr(kGpt2.size())) : nullptr;
+}
+
+// The tensor, once its shape and dtype are what can be read.
+const SafetensorsEntry& readable_tensor(const SafetensorsFile& file, const std::string& prefix,
+                                        const HfTensor& t) {
+  const SafetensorsEntry* entry = find_tensor(file, prefix, t);
+  if (!entry) entry = &file.get(prefix + t.name);  // the error names file and tensor
+  if (entry->shape != t.shape)
+    fail(ErrorKind::kData, "{}: tensor {} is {}, the model's config asks for {}", file.label(), entry->name,
+         entry->shape_text(), shape_text(t.shape));
+  if (!entry->dtype ||
+      (*entry->dtype != DType::f32 && *entry->dtype != DType::bf16 && *entry->dtype != DType::f16))
+    fail(ErrorKind::kData, "{}: tensor {} is {}; F32, BF16 and F16 can be read", file.label(), entry->name,
+         entry->dtype_name);
+  return *entry;
+}
+
+}  // namespace
+
+std::vector<HfTensor> hf_tensors(const Transformer& model) {
+  const ModelConfig& c = model.config();
+  const bool is_gpt2 = c.positions == PositionKind::kLearned && c.norm == NormKind::kLayerNorm &&
+                       c.mlp != MlpKind::kSwiglu && c.kv_heads == c.heads;
+  return is_gpt2 ? gpt2_tensors(model) : llama_tensors(model);
+}
+
+std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::function<Tensor(int)>& value,
+                                          const std::string& prefix) {
+  std::vector<SafetensorsSource> sources;
+  for (HfTensor& t : hf_tensors(model)) {
+    SafetensorsSource source{
+        .name = prefix + t.name, .dtype = DType::f32, .shape = t.shape, .bytes = {}, .stream = {}};
+    source.stream = [t, value](const ByteSink& sink) {
+      stream_tensor(sink, t.param >= 0 ? value(t.param) : Tensor{}, t);
+    };
+    sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+void check_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::string& prefix) {
+  for (const HfTensor& t : hf_tensors(model))
+    if (t.param >= 0) readable_tensor(file, prefix, t);
+}
+
+void read_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::vector<Tensor>& values,
+                     const std::string& prefix) {
+  for (const Tensor& value : values)
+    if (value) std::memset(value.data, 0, value.bytes());
+  for (const HfTensor& t : hf_tensors(model)) {
+    if (t.param < 0 || !values[static_cast<size_t>(t.param)]) continue;
+    const Tensor& value = values[static_cast<size_t>(t.param)];
+    read_hf_box(value.as<float>(), file, t, {0, value.dim(0), 0, value.rank() == 2 ? value.dim(1) : 1},
+                prefix);
+  }
+}
+
+void write_hf_box(SafetensorsRanges& file, size_t tensor, const HfTensor& t, const Box& box,
+                  const float* values) {
+  const int64_t begin = std::max(box.row, t.row_begin), end = std::min(box.row + box.rows, t.row_end);
+  if (begin >= end) return;
+  const float* first = values + (begin - box.row) * box.columns;
+  const auto write = [&](int64_t element, const float* x, int64_t n) {
+    file.write(tensor, element, std::as_bytes(std::span(x, static_cast<size_t>(n))));
+  };
+  const int64_t rows = end - begin, stored_row = begin - t.row_begin;
+  if (!t.is_transposed) {
+    const int64_t width = t.shape.size() == 2 ? t.shape[1] : 1;
+    const int64_t step = box.columns == width ? rows : 1;  // rows that lie side by side
+    for (int64_t r = 0; r < rows; r += step)
+      write((stored_row + r) * width + box.column, first + r * box.columns, step * box.columns);
+    return;
+  }
+  std::vector<float> column(static_cast<size_t>(rows));
+  for (int64_t c = 0; c < box.columns; ++c) {
+    for (int64_t r = 0; r < rows; ++r) column[static_cast<size_t>(r)] = first[r * box.columns + c];
+    write((box.column + c) * t.shape[1] + stored_row, column.data(), rows);
+  }
+}
+
+void read_hf_box(float* values, const SafetensorsFile& file, const HfTensor& t, const Box& box,
+                 const std::string& prefix) {
+  const SafetensorsEntry& entry = readable_tensor(file, prefix, t);
+  const int64_t width = t.shape.size() == 2 ? t.shape[1] : 1;  // as stored
+  const int64_t begin = std::max(box.row, t.row_begin), end = std::min(box.row + box.rows, t.row_end);
+  for (int64_t row = begin; row < end; ++row) {
+    float* out = values + (row - box.row) * box.columns;
+    const int64_t r = row - t.row_begin;
+    for (int64_t c = 0; c < box.columns; ++c)
+      out[c] = element(entry, t.is_transposed ? (box.column + c) * width + r : r * width + box.column + c);
+  }
+}
+
+}  // namespace ingot

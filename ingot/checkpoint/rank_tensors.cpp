@@ -1,0 +1,221 @@
+#include "ingot/checkpoint/rank_tensors.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ingot/checkpoint/hf_weights.h"
+#include "ingot/core/error.h"
+#include "ingot/core/parallel.h"
+#include "ingot/core/staging.h"
+#include "ingot/formats/safetensors_ranges.h"
+#include "ingot/train/agree.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<int64_t> dims_of(const Shape& shape) {
+  std::vector<int64_t> dims;
+  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
+  return dims;
+}
+
+// This rank's part of n numbers that it and others keep; nothing of none.
+Range part_of(int64_t n, const Holders& holders) {
+  return holders.count == 0 ? Range{0, 0} : split_range(n, holders.count, holders.index);
+}
+
+void write_masters(SafetensorsRanges& file, Trainer& trainer) {
+  TrainingStore& params = trainer.params();
+  const std::vector<HfTensor> tensors = hf_tensors(trainer.model());
+  const std::vector<ParamPiece> pieces = params.pieces();
+  Staging staging;
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    const HfTensor& tensor = tensors[t];
+    if (tensor.param < 0) {
+      const std::vector<float> zeros(trainer.reducers().all.rank() == 0 ? static_cast<size_t>(tensor.shape[0])
+                                                                        : 0);
+      file.write(t, 0, std::as_bytes(std::span(zeros)));
+      continue;
+    }
+    const ParamPiece& piece = pieces[static_cast<size_t>(tensor.param)];
+    const Tensor all = params.is_sharded() ? piece.w : params.master(piece.id).reshape({piece.elements()});
+    const Range part = part_of(piece.elements(), params.copies(piece.id));
+    const Tensor w = staging.read(all.rows(part.begin, part.end), trainer.stream());
+    int64_t here = 0;
+    for (const Box& box :
+         boxes_of(params.list()[piece.id], piece.begin + part.begin, piece.begin + part.end)) {
+      write_hf_box(file, t, tensor, box, w.as<float>() + here);
+      here += box.elements();
+    }
+  }
+}
+
+Holders holders_of(const Optimizer::State& state, const TrainingStore& params) {
+  switch (state.keepers) {
+    case Optimizer::Keepers::kNone:
+      return params.copies(state.param).count == 0 ? Holders{0, 0} : Holders{1, 0};
+    case Optimizer::Keepers::kCopies:
+      return params.copies(state.param);
+    case Optimizer::Keepers::kSharers:
+      return params.sharers(state.param);
+  }
+  return {};
+}
+
+// Calls f(number, first, count) for the ranges of what is kept of a state, numbers [begin, end) of it:
+// `count` from `number` on are those of the logical tensor from `first` on.
+template <typename F>
+void for_each_state_range(const Optimizer::State& state, const ParamSpec& spec, const ParamPiece& piece,
+                          Range part, F&& f) {
+  if (part.begin == part.end) return;
+  if (!state.is_per_element) return f(part.begin, state.begin + part.begin, part.end - part.begin);
+  const int64_t C = spec.is_vector() ? 1 : spec.full_shape()[1];
+  int64_t here = part.begin;
+  for (const Box& box : boxes_of(spec, piece.begin + part.begin, piece.begin + part.end)) {
+    const int64_t step = box.columns == C ? box.rows : 1;  // rows that lie side by side
+    for (int64_t r = 0; r < box.rows; r += step) {
+      f(here, (box.row + r) * C + box.column, step * box.columns);
+      here += step * box.columns;
+    }
+  }
+}
+
+void write_states(SafetensorsRanges& file, Trainer& trainer) {
+  TrainingStore& params = trainer.params();
+  const std::vector<ParamPiece> pieces = params.pieces();
+  const std::vector<Optimizer::State>& states = trainer.optimizer().states();
+  Staging staging;
+  for (size_t k = 0; k < states.size(); ++k) {
+    const Optimizer::State& state = states[k];
+    const size_t size = size_bytes(state.tensor.dtype);
+    const int64_t n = state.tensor.elements();
+    const Range part = part_of(n, holders_of(state, params));
+    const Tensor own = staging.read(state.tensor.reshape({n}).rows(part.begin, part.end), trainer.stream());
+    const auto* numbers = static_cast<const std::byte*>(own.data);
+    for_each_state_range(state, params.list()[state.param], pieces[static_cast<size_t>(state.param)], part,
+                         [&](int64_t number, int64_t first, int64_t count) {
+                           file.write(k, first,
+                                      {numbers + static_cast<size_t>(number - part.begin) * size,
+                                       static_cast<size_t>(count) * size});
+                         });
+  }
+}
+
+// Sums modulo 2^64 over the ranks, by quarters that are exact as doubles.
+std::vector<uint64_t> add_up(const std::vector<uint64_t>& sums, Reducer& all) {
+  std::vector<double> quarters;
+  for (const uint64_t sum : sums)
+    for (int q = 0; q < 4; ++q) quarters.push_back(static_cast<double>(sum >> (16 * q) & 0xffff));
+  all.sum(quarters);
+  std::vector<uint64_t> total(sums.size());
+  for (size_t i = 0; i < total.size(); ++i)
+    for (size_t q = 0; q < 4; ++q) total[i] += static_cast<uint64_t>(quarters[4 * i + q]) << (16 * q);
+  return total;
+}
+
+// One at a time, to a device.
+void read_whole_masters(const SafetensorsFile& file, Trainer& trainer) {
+  TrainingStore& params = trainer.params();
+  std::vector<Tensor> values(params.list().specs().size());
+  Staging staging;
+  for (size_t id = 0; id < values.size(); ++id) {
+    const Tensor master = params.master(static_cast<int>(id));
+    values[id] = staging.room(master);
+    read_hf_tensors(file, trainer.model(), values);
+    staging.write(master, trainer.stream());
+    values[id] = {};
+  }
+}
+
+}  // namespace
+
+std::vector<SafetensorsSource> optimizer_tensors(const Optimizer& optimizer) {
+  std::vector<SafetensorsSource> tensors;
+  for (const Optimizer::State& state : optimizer.states())
+    tensors.push_back({.name = state.name,
+                       .dtype = state.tensor.dtype,
+                       .shape = dims_of(state.whole),
+                       .bytes = {},
+                       .stream = {}});
+  return tensors;
+}
+
+std::map<std::string, uint64_t> write_rank_tensors(const fs::path& folder, Trainer& trainer) {
+  Reducer& all = trainer.reducers().all;
+  struct File {
+    SafetensorsRanges ranges;
+    void (*write)(SafetensorsRanges&, Trainer&);
+    std::vector<uint64_t> sums;
+  };
+  std::vector<File> files;
+  files.push_back({{folder / "model.safetensors", hf_sources(trainer.model(), {})}, write_masters, {}});
+  files.push_back(
+      {{folder / "optimizer.safetensors", optimizer_tensors(trainer.optimizer())}, write_states, {}});
+  agree(all, [&] {
+    if (all.rank() == 0)
+      for (const File& file : files) file.ranges.create();
+  });
+  agree(all, [&] {
+    for (File& file : files) {
+      file.ranges.open();
+      file.write(file.ranges, trainer);
+      file.sums = file.ranges.close();
+    }
+  });
+  for (File& file : files) file.sums = add_up(file.sums, all);
+  std::map<std::string, uint64_t> hashes;
+  agree(all, [&] {
+    if (all.rank() == 0)
+      for (const File& file : files) hashes[file.ranges.path().filename()] = file.ranges.verify(file.sums);
+  });
+  return hashes;
+}
+
+void read_rank_masters(const SafetensorsFile& file, Trainer& trainer) {
+  TrainingStore& params = trainer.params();
+  if (!params.is_sharded()) return read_whole_masters(file, trainer);
+  const std::vector<ParamPiece> pieces = params.pieces();
+  for (const ParamPiece& piece : pieces) std::memset(piece.w.data, 0, piece.w.bytes());
+  for (const HfTensor& tensor : hf_tensors(trainer.model())) {
+    if (tensor.param < 0) continue;
+    const ParamPiece& piece = pieces[static_cast<size_t>(tensor.param)];
+    float* w = piece.w.as<float>();
+    for (const Box& box : boxes_of(params.list()[piece.id], piece.begin, piece.end)) {
+      read_hf_box(w, file, tensor, box);
+      w += box.elements();
+    }
+  }
+}
+
+void read_rank_states(const SafetensorsFile& file, Trainer& trainer) {
+  TrainingStore& params = trainer.params();
+  const std::vector<ParamPiece> pieces = params.pieces();
+  const std::vector<Optimizer::State>& states = trainer.optimizer().states();
+  Staging staging;
+  for (const Optimizer::State& state : states) {
+    const SafetensorsEntry& entry = file.get(state.name);
+    const Tensor& t = state.tensor;
+    if (entry.dtype != t.dtype || entry.shape != dims_of(state.whole))
+      fail(ErrorKind::kData, "{}: tensor {} is {} {}, the optimizer asks for {} {}", file.label(), state.name,
+           entry.dtype_name, entry.shape_text(), name(t.dtype), state.whole.to_string());
+    const size_t size = size_bytes(t.dtype);
+    const Tensor room = staging.room(t);
+    for_each_state_range(state, params.list()[state.param], pieces[static_cast<size_t>(state.param)],
+                         {0, t.elements()}, [&](int64_t number, int64_t first, int64_t count) {
+                           std::memcpy(
+                               static_cast<std::byte*>(room.data) + static_cast<size_t>(number) * size,
+                               entry.bytes.data() + static_cast<size_t>(first) * size,
+                               static_cast<size_t>(count) * size);
+                         });
+    staging.write(t, trainer.stream());
+  }
+  if (file.tensors().size() != states.size())
+    fail(ErrorKind::kData,
+         "{}: holds {} tensors, the optimizer's state is {}; resume with the optimizer it was "
+         "saved with",
+         file.label(), file.tensors().size(), states.size());
+}
+
+}  // namespace ingot

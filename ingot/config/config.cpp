@@ -1,0 +1,131 @@
+#include "ingot/config/config.h"
+
+#include <algorithm>
+
+#include "ingot/config/data_shard.h"
+#include "ingot/config/device_support.h"
+#include "ingot/config/run_plan.h"
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace {
+
+void validate_data(const DataConfig& data, int64_t vocab) {
+  if (!(data.val_fraction >= 0 && data.val_fraction < 1))
+    fail(ErrorKind::kUsage, "data.val_fraction must lie in [0, 1), got {}", data.val_fraction);
+  if (data.tokenizer.empty())
+    fail(ErrorKind::kUsage, "data.tokenizer must be char, byte, bpe or a tokenizer's file, got nothing");
+  // A bpe may find fewer tokens than it was to have; what it found is looked at when it is there.
+  const int64_t needed = data.tokenizer == "byte" ? 256 : 0;
+  if (vocab > 0 && vocab < needed)
+    fail(
+        ErrorKind::kUsage,
+        "model.vocab = {} must hold the {} tokens of data.tokenizer = \"{}\"; the nearest valid value is {}, "
+        "and 0 follows the tokenizer",
+        vocab, needed, data.tokenizer, needed);
+}
+
+void validate_length(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  const ScheduleConfig& schedule = config.schedule;
+  if (train.max_time_s > 0 && train.max_tokens > 0)
+    fail(ErrorKind::kUsage, "train.max_time and train.max_tokens = {} are both set; unset one",
+         train.max_tokens);
+  const bool counts_steps = train.max_time_s == 0 && train.max_tokens == 0;
+  if (counts_steps && train.stop_at > train.steps)
+    fail(ErrorKind::kUsage, "train.stop_at must be at most train.steps = {}, got {}; 0 does not stop early",
+         train.steps, train.stop_at);
+  if (train.max_time_s > 0 && train.stop_at > 0)
+    fail(ErrorKind::kUsage, "train.stop_at needs a number of steps, and train.max_time is set; unset one");
+  const int64_t end = schedule.decay_steps > 0 ? schedule.decay_steps : train.steps;
+  if (counts_steps && schedule.warmup_steps > end)
+    fail(ErrorKind::kUsage,
+         "schedule.warmup_steps must be at most {} = {}, got {}; the nearest valid value is {}",
+         schedule.decay_steps > 0 ? "schedule.decay_steps" : "train.steps", end, schedule.warmup_steps, end);
+  if (config.guard.non_finite == GuardPolicy::kRollback && config.checkpoint.every == 0)
+    fail(ErrorKind::kUsage,
+         "guard.non_finite = \"rollback\" needs checkpoints to roll back to; set checkpoint.every");
+  if (config.guard.spike == GuardPolicy::kRollback && config.checkpoint.every == 0)
+    fail(ErrorKind::kUsage,
+         "guard.spike = \"rollback\" needs checkpoints to roll back to; set checkpoint.every");
+}
+
+void validate_samples(const SamplesConfig& sample) {
+  if (!(sample.temperature >= 0))
+    fail(ErrorKind::kUsage, "sample.temperature must not be negative, got {}", sample.temperature);
+  if (!(sample.top_p > 0 && sample.top_p <= 1))
+    fail(ErrorKind::kUsage, "sample.top_p must lie in (0, 1], got {}", sample.top_p);
+}
+
+void validate_checkpoints(const CheckpointConfig& checkpoint) {
+  if (!(checkpoint.every_minutes >= 0))
+    fail(ErrorKind::kUsage, "checkpoint.every_minutes must not be negative, got {}; 0 turns it off",
+         checkpoint.every_minutes);
+}
+
+}  // namespace
+
+void RunConfig::validate() const {
+  model.validate();
+  optimizer.validate();
+  schedule.validate();
+  activations.validate(model.layers);
+  head.validate();
+  precision.fp8.validate();
+  precision.loss_scale.validate();
+  validate_data(data, model.vocab);
+  guard.validate();
+  validate_length(*this);
+  validate_samples(sample);
+  validate_checkpoints(checkpoint);
+  parallel.validate();
+  if (train.device == Device::kCuda) validate_on_cuda(*this);
+  if (train.has_graph) validate_graph(*this);
+  if (precision.allows_tf32 && train.device != Device::kCuda)
+    fail(ErrorKind::kUsage, "precision.tf32 = true is for train.device = cuda; no processor has tf32");
+  if (parallel.fsdp > 1 && precision.master != Masters::kF32)
+    fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.fsdp above 1, whose shards are f32");
+  if (parallel.tp > 1 && precision.master != Masters::kF32)
+    fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.tp above 1");
+  if (parallel.pp > 1 && precision.master != Masters::kF32)
+    fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.pp above 1");
+  if (parallel.pp > 1 && activations.policy == RecomputePolicy::kAuto)
+    fail(ErrorKind::kUsage, "activations.policy must not be \"auto\" with parallel.pp above 1");
+  if (parallel.fsdp > 1 && precision.compute != DType::f32 && head.precision == HeadDtype::kF32)
+    fail(
+        ErrorKind::kUsage,
+        "head.precision = f32 reads f32 masters, of which a rank has but a shard with parallel.fsdp above 1");
+  if (precision.compute != DType::f32 && precision.compute != DType::bf16 && precision.compute != DType::f16)
+    fail(ErrorKind::kUsage, "precision.compute must be f32, bf16 or f16");
+  if (precision.loss_scale.constant && precision.compute != DType::f16)
+    fail(ErrorKind::kUsage,
+         "precision.loss_scale = {} is for precision.compute = f16; {} has the exponents of f32 and needs "
+         "none",
+         *precision.loss_scale.constant, name(precision.compute));
+  if (precision.master != Masters::kF32 && precision.compute != DType::bf16)
+    fail(ErrorKind::kUsage,
+         "precision.master must be f32 with precision.compute = {}; the others keep bf16 weights",
+         name(precision.compute));
+  if (precision.master != Masters::kF32 && head.precision == HeadDtype::kF32)
+    fail(ErrorKind::kUsage, "head.precision = f32 reads f32 masters, which precision.master does not keep");
+  const bool is_bf16_head = head.precision == HeadDtype::kBf16 ||
+                            (head.precision == HeadDtype::kCompute && precision.compute == DType::bf16);
+  if (head.loss_dtype != LossDtype::kF32 && !is_bf16_head)
+    fail(ErrorKind::kUsage,
+         "head.loss_dtype = \"bf16\" and \"bf16_logits\" show what a bf16 head can get wrong; set "
+         "head.precision = bf16, or head.loss_dtype = f32");
+  if (head.loss_dtype != LossDtype::kF32 && parallel.tp > 1)
+    fail(ErrorKind::kUsage, "head.loss_dtype must be f32 with parallel.tp above 1");
+  if (head.loss_dtype == LossDtype::kBf16 && model.cap.kind != CapKind::kNone)
+    fail(ErrorKind::kUsage, "head.loss_dtype = \"bf16\" knows no logit cap; set model.cap = none");
+  if (checkpoint.keep < 1)
+    fail(ErrorKind::kUsage, "checkpoint.keep must be at least 1, got {}", checkpoint.keep);
+  if (train.steps < 1 || train.batch_size < 1 || train.grad_accum < 1 || train.log_every < 1)
+    fail(ErrorKind::kUsage, "train.steps, batch_size, grad_accum and log_every must be at least 1");
+  // Refuses a schedule or a batch ramp that does not fit the run.
+  static_cast<void>(RunPlan{*this});
+  // Refuses ranks among which the sequences of a step cannot be dealt out.
+  static_cast<void>(DataShare::of(train, parallel.dp * parallel.fsdp, 0));
+}
+
+}  // namespace ingot

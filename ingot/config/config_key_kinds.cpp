@@ -1,0 +1,52 @@
+#include "ingot/config/config_key_kinds.h"
+
+namespace ingot::key_kinds {
+namespace {
+
+std::string shown(const ConfigValue& value) {
+  if (const auto* b = std::get_if<bool>(&value)) return *b ? "true" : "false";
+  if (const auto* i = std::get_if<int64_t>(&value)) return fmt::format("{}", *i);
+  if (const auto* d = std::get_if<double>(&value)) return fmt::format("{}", *d);
+  if (const auto* s = std::get_if<std::string>(&value)) return toml_string(*s);
+  return fmt::format("a list of {}", std::get<std::vector<std::string>>(value).size());
+}
+
+}  // namespace
+
+void refuse(const std::string& name, const std::string& rule, const ConfigValue& value,
+            const std::string& hint) {
+  fail(ErrorKind::kUsage, "{} must be {}, got {}{}", name, rule, shown(value), hint);
+}
+
+std::string float_text(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string count_hint(const ConfigValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  return text ? did_you_mean(nearest_counts(*text)) : "";
+}
+
+bool is_toml_text(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = [&](size_t k) {
+      return i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0u;
+    };
+    const unsigned first = byte(0);
+    if (first == 0) return false;
+    const size_t size = first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+    if (size == 0 || first > 0xF4) return false;
+    for (size_t k = 1; k < size; ++k)
+      if ((byte(k) & 0xC0) != 0x80) return false;
+    const unsigned second = byte(1);  // overlong forms, surrogates, above U+10FFFF
+    if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
+        (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F))
+      return false;
+    i += size;
+  }
+  return true;
+}
+
+}  // namespace ingot::key_kinds

@@ -1,0 +1,267 @@
+// The kinds of configuration keys: each makes the table line of one key from its name, its rule and the path
+// of member pointers to its place in RunConfig. For config_keys.cpp only.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "ingot/config/config_keys.h"
+#include "ingot/config/config_units.h"
+#include "ingot/config/known_names.h"
+#include "ingot/config/nearest.h"
+#include "ingot/core/error.h"
+
+namespace ingot::key_kinds {
+
+// Throws "NAME must be RULE, got VALUE" + hint.
+[[noreturn]] void refuse(const std::string& name, const std::string& rule, const ConfigValue& value,
+                         const std::string& hint = "");
+
+std::string float_text(double value);  // shortest decimal that reads back exactly, never like a whole number
+
+// "; did you mean 7G?" for the text "7B"; "" where there is no telling.
+std::string count_hint(const ConfigValue& value);
+
+// Valid UTF-8 without NUL, as TOML files hold.
+bool is_toml_text(std::string_view text);
+
+inline constexpr int64_t kMany = int64_t{1} << 40;  // of steps, tokens: far above any run, far below overflow
+
+// The member at the end of a path of member pointers, the first of which may be a function instead:
+// &RunConfig::model, &ModelConfig::layers.
+template <typename Config, typename First, typename... Rest>
+auto& member(Config& config, First first, Rest... rest) {
+  return (std::invoke(first, config).*....*rest);
+}
+
+// The value of a member that may be std::optional (then it must be given).
+template <typename T>
+const T& plain(const T& value) {
+  return value;
+}
+template <typename T>
+const T& plain(const std::optional<T>& value) {
+  return *value;
+}
+
+template <typename... Path>
+ConfigKey whole(std::string name, int64_t low, int64_t high, std::string doc, Path... path) {
+  std::string rule = high == kMany || high == std::numeric_limits<int64_t>::max()
+                         ? fmt::format("a whole number, at least {}", low)
+                         : fmt::format("a whole number in {} .. {}", low, high);
+  return {name,
+          rule,
+          std::move(doc),
+          false,
+          [=](RunConfig& config, const ConfigValue& value) {
+            std::optional<int64_t> n;
+            if (const auto* i = std::get_if<int64_t>(&value)) n = *i;
+            if (const auto* s = std::get_if<std::string>(&value)) n = parse_count(*s);
+            if (const auto* d = std::get_if<double>(&value); d && *d == std::floor(*d) && std::abs(*d) < 9e15)
+              n = static_cast<int64_t>(*d);
+            if (!n) refuse(name, rule, value, count_hint(value));
+            if (*n < low || *n > high)
+              refuse(name, rule, value,
+                     fmt::format("; the nearest valid value is {}", std::clamp(*n, low, high)));
+            auto& target = member(config, path...);
+            target = static_cast<std::remove_reference_t<decltype(target)>>(*n);
+          },
+          [=](const RunConfig& config) { return fmt::format("{}", plain(member(config, path...))); }};
+}
+
+// Any finite number; the owner's validate() knows the bounds.
+template <typename... Path>
+ConfigKey number(std::string name, std::string doc, Path... path) {
+  return {name,
+          "a number",
+          std::move(doc),
+          false,
+          [=](RunConfig& config, const ConfigValue& value) {
+            std::optional<double> x;
+            if (const auto* d = std::get_if<double>(&value)) x = *d;
+            if (const auto* i = std::get_if<int64_t>(&value)) x = static_cast<double>(*i);
+            if (!x || !std::isfinite(*x)) refuse(name, "a number", value);
+            member(config, path...) = *x;
+          },
+          [=](const RunConfig& config) { return float_text(plain(member(config, path...))); }};
+}
+
+template <typename... Path>
+ConfigKey duration(std::string name, std::string doc, Path... path) {
+  const std::string rule = "a duration such as 90s, 2m or 1h30m";
+  return {name,
+          rule,
+          std::move(doc),
+          false,
+          [=](RunConfig& config, const ConfigValue& value) {
+            std::optional<double> x;
+            if (const auto* s = std::get_if<std::string>(&value)) x = parse_duration_s(*s);
+            if (const auto* d = std::get_if<double>(&value)) x = *d;
+            if (const auto* i = std::get_if<int64_t>(&value)) x = static_cast<double>(*i);
+            if (!x || !(*x >= 0 && *x < 1e9)) refuse(name, rule, value);
+            member(config, path...) = *x;
+          },
+          [=](const RunConfig& config) {
+            const double seconds = plain(member(config, path...));
+            return seconds == std::floor(seconds) ? toml_string(duration_text(seconds)) : float_text(seconds);
+          }};
+}
+
+template <typename... Path>
+ConfigKey flag(std::string name, std::string doc, Path... path) {
+  return {name,
+          "true or false",
+          std::move(doc),
+          false,
+          [=](RunConfig& config, const ConfigValue& value) {
+            const auto* b = std::get_if<bool>(&value);
+            if (!b) refuse(name, "true or false", value);
+            member(config, path...) = *b;
+          },
+          [=](const RunConfig& config) { return plain(member(config, path...)) ? "true" : "false"; }};
+}
+
+template <typename... Path>
+ConfigKey text(std::string name, std::string doc, Path... path) {
+  return {name,
+          "a text",
+          std::move(doc),
+          true,
+          [=](RunConfig& config, const ConfigValue& value) {
+            const auto* s = std::get_if<std::string>(&value);
+            if (!s || !is_toml_text(*s)) refuse(name, "a text in UTF-8", value);
+            member(config, path...) = *s;
+          },
+          [=](const RunConfig& config) { return toml_string(member(config, path...)); }};
+}
+
+template <typename... Path>
+ConfigKey texts(std::string name, std::string doc, Path... path) {
+  return {name,
+          "a text or a list of texts",
+          std::move(doc),
+          true,
+          [=](RunConfig& config, const ConfigValue& value) {
+            std::vector<std::string> list;
+            if (const auto* s = std::get_if<std::string>(&value))
+              list = {*s};
+            else if (const auto* v = std::get_if<std::vector<std::string>>(&value))
+              list = *v;
+            else
+              refuse(name, "a text or a list of texts", value);
+            for (const std::string& item : list)
+              if (!is_toml_text(item)) refuse(name, "in UTF-8", item);
+            member(config, path...) = std::move(list);
+          },
+          [=](const RunConfig& config) {
+            std::string list;
+            for (const std::string& item : member(config, path...))
+              list += (list.empty() ? "" : ", ") + toml_string(item);
+            return "[" + list + "]";
+          }};
+}
+
+// One of a few named values. The names are shown in the error and matched exactly.
+template <typename Value, typename... Path>
+ConfigKey choice(std::string name, std::vector<std::pair<std::string, Value>> values, std::string doc,
+                 Path... path) {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : values) names.push_back(key);
+  std::string rule = fmt::format("one of {}", list_names(names));
+  return {name,
+          rule,
+          std::move(doc),
+          true,
+          [=](RunConfig& config, const ConfigValue& value) {
+            const auto* s = std::get_if<std::string>(&value);
+            for (const auto& [key, v] : values) {
+              if (!s || *s != key) continue;
+              member(config, path...) = v;
+              return;
+            }
+            refuse(name, rule, value, s ? did_you_mean(suggested_values(*s, names)) : "");
+          },
+          [=](const RunConfig& config) {
+            for (const auto& [key, v] : values)
+              if (v == member(config, path...)) return toml_string(key);
+            fail(ErrorKind::kUsage, "{} must be {}; the configuration holds another value", name, rule);
+          }};
+}
+
+// A list of some of a few named values; one name alone will do.
+template <typename Value, typename... Path>
+ConfigKey choices(std::string name, std::vector<std::pair<std::string, Value>> values, std::string doc,
+                  Path... path) {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : values) names.push_back(key);
+  std::string rule = fmt::format("a list of {}", list_names(names));
+  return {name,
+          rule,
+          std::move(doc),
+          false,
+          [=](RunConfig& config, const ConfigValue& value) {
+            std::vector<std::string> given;
+            if (const auto* s = std::get_if<std::string>(&value))
+              given = {*s};
+            else if (const auto* list = std::get_if<std::vector<std::string>>(&value))
+              given = *list;
+            else
+              refuse(name, rule, value);
+            std::vector<Value> chosen;
+            for (const std::string& item : given) {
+              const auto found = std::find_if(values.begin(), values.end(),
+                                              [&](const auto& entry) { return entry.first == item; });
+              if (found == values.end())
+                refuse(name, rule, item, did_you_mean(suggested_values(item, names)));
+              chosen.push_back(found->second);
+            }
+            member(config, path...) = std::move(chosen);
+          },
+          [=](const RunConfig& config) {
+            std::string list;
+            for (const auto& [key, value] : values)
+              for (const Value& chosen : member(config, path...))
+                if (chosen == value) list += (list.empty() ? "" : ", ") + toml_string(key);
+            return "[" + list + "]";
+          }};
+}
+
+// The same key for a member that is std::optional: the word leaves the value to its owner.
+template <typename... Path>
+ConfigKey or_word(ConfigKey key, const std::string& word, Path... path) {
+  const bool is_choice = key.rule.starts_with("one of ");
+  key.rule = is_choice ? fmt::format("one of {}, {}", word, key.rule.substr(7))
+                       : fmt::format("{} or {}", key.rule, word);
+  key.set = [=, set = std::move(key.set)](RunConfig& config, const ConfigValue& value) {
+    const auto* s = std::get_if<std::string>(&value);
+    if (s && *s == word)
+      member(config, path...).reset();
+    else
+      set(config, value);
+  };
+  key.toml = [=, toml = std::move(key.toml)](const RunConfig& config) {
+    return member(config, path...) ? toml(config) : toml_string(word);
+  };
+  return key;
+}
+template <typename... Path>
+ConfigKey or_auto(ConfigKey key, Path... path) {
+  return or_word(std::move(key), "auto", path...);
+}
+
+// Groups of keys that stand in files of their own.
+void add_loss_scale_keys(std::vector<ConfigKey>& keys);
+void add_fp8_keys(std::vector<ConfigKey>& keys);
+void add_head_keys(std::vector<ConfigKey>& keys);
+void add_parallel_keys(std::vector<ConfigKey>& keys);
+
+}  // namespace ingot::key_kinds

@@ -1,0 +1,303 @@
+#include "ingot/config/config_keys.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "ingot/config/config_key_kinds.h"
+#include "ingot/config/config_keys_schedule.h"
+#include "ingot/config/known_names.h"
+#include "ingot/config/nearest.h"
+#include "ingot/config/optimizer_keys.h"
+
+namespace ingot {
+namespace {
+
+using key_kinds::choice;
+using key_kinds::choices;
+using key_kinds::duration;
+using key_kinds::flag;
+using key_kinds::kMany;
+using key_kinds::number;
+using key_kinds::or_auto;
+using key_kinds::text;
+using key_kinds::texts;
+using key_kinds::whole;
+using R = RunConfig;
+using M = ModelConfig;
+
+void add_model_keys(std::vector<ConfigKey>& keys) {
+  const auto model = &R::model;
+  keys.push_back(whole("model.layers", 1, 10'000, "transformer blocks", model, &M::layers));
+  keys.push_back(whole("model.heads", 1, 4096, "attention heads of a layer", model, &M::heads));
+  keys.push_back(
+      whole("model.kv_heads", 0, 4096, "key and value heads; 0: as many as heads", model, &M::kv_heads));
+  keys.push_back(whole("model.head_dim", 0, 4096, "size of a head; 0: width / heads", model, &M::head_dim));
+  keys.push_back(whole("model.width", 1, 1 << 20, "channels of the residual stream", model, &M::width));
+  keys.push_back(whole("model.ffn", 0, 1 << 22,
+                       "hidden size of the MLP; 0: 4 width, for swiglu 8/3 width rounded up to 32s", model,
+                       &M::ffn));
+  keys.push_back(whole("model.context", 1, 1 << 24, "tokens a position may look back on, itself included",
+                       model, &M::context));
+  keys.push_back(whole("model.vocab", 0, (int64_t{1} << 31) - 1, "tokens; 0: as many as the tokenizer has",
+                       model, &M::vocab));
+  keys.push_back(whole("model.vocab_multiple", 1, 1 << 20,
+                       "rows of the token table are padded to a multiple of this", model,
+                       &M::vocab_multiple));
+  keys.push_back(choice<NormKind>("model.norm",
+                                  {{"layernorm", NormKind::kLayerNorm},
+                                   {"rmsnorm", NormKind::kRmsNorm},
+                                   {"rmsnorm_weightless", NormKind::kRmsNormWeightless}},
+                                  "normalisation", model, &M::norm));
+  keys.push_back(choice<PositionKind>("model.positions",
+                                      {{"learned", PositionKind::kLearned}, {"rope", PositionKind::kRope}},
+                                      "how positions enter", model, &M::positions));
+  keys.push_back(choice<MlpKind>("model.mlp",
+                                 {{"gelu_tanh", MlpKind::kGeluTanh},
+                                  {"gelu_exact", MlpKind::kGeluExact},
+                                  {"relu2", MlpKind::kRelu2},
+                                  {"swiglu", MlpKind::kSwiglu}},
+                                 "the MLP's activation", model, &M::mlp));
+  keys.push_back(flag("model.bias", "biases in the linears and in LayerNorm", model, &M::has_bias));
+  keys.push_back(flag("model.qk_norm", "normalise queries and keys", model, &M::has_qk_norm));
+  keys.push_back(flag("model.tied", "the output head shares the token table", model, &M::is_tied));
+  keys.push_back(number("model.norm_eps", "added to the variance in norms", model, &M::norm_eps));
+  keys.push_back(number("model.rope_theta", "base of the rotary frequencies", model, &M::rope_theta));
+  keys.push_back(number("model.dropout",
+                        "probability, in [0, 1), for the embedding, attention probabilities and residuals",
+                        model, &M::dropout));
+  keys.push_back(choice<CapKind>(
+      "model.cap", {{"none", CapKind::kNone}, {"tanh", CapKind::kTanh}, {"sigmoid", CapKind::kSigmoid}},
+      "soft cap of the logits: a tanh(x/a) or a sigmoid((x+b)/c)", model, &M::cap, &LogitCapConfig::kind));
+  keys.push_back(number("model.cap_a", "a of the cap", model, &M::cap, &LogitCapConfig::a));
+  keys.push_back(number("model.cap_b", "b of the sigmoid cap", model, &M::cap, &LogitCapConfig::b));
+  keys.push_back(number("model.cap_c", "c of the sigmoid cap", model, &M::cap, &LogitCapConfig::c));
+  keys.push_back(
+      choice<ProjectionInit>("model.projection_init",
+                             {{"normal", ProjectionInit::kNormal},
+                              {"scaled", ProjectionInit::kScaled},
+                              {"zero", ProjectionInit::kZero}},
+                             "projections into the residual stream at the start; scaled: by 1/sqrt(2 layers)",
+                             model, &M::projection_init));
+  keys.push_back(
+      number("model.init_std", "standard deviation of the weights at the start", model, &M::init_std));
+}
+
+void add_data_keys(std::vector<ConfigKey>& keys) {
+  using D = DataConfig;
+  const auto data = &R::data;
+  const std::vector<std::pair<std::string, std::string>> orders = {{"random", "random"},
+                                                                   {"epochs", "epochs"}};
+  keys.push_back(texts(
+      "data.train",
+      "files, folders, globs, .jsonl, .bin shards, a prepared folder, builtin:bible, builtin:cpp-headers",
+      data, &D::train));
+  keys.push_back(
+      texts("data.val", "the same for validation; empty: the last val_fraction of train", data, &D::val));
+  keys.push_back(
+      number("data.val_fraction", "part of train kept for validation, in [0, 1)", data, &D::val_fraction));
+  keys.push_back(
+      text("data.text_field", "the field of a JSONL line that holds the text", data, &D::text_field));
+  keys.push_back(text("data.tokenizer", "char, byte, bpe (trained on the train text) or a tokenizer's file",
+                      data, &D::tokenizer));
+  keys.push_back(
+      whole("data.tokenizer_vocab", 257, 1 << 24, "tokens of a trained bpe", data, &D::tokenizer_vocab));
+  keys.push_back(text("data.tokenizer_pattern",
+                      "how a trained bpe splits text: gpt2, cl100k, o200k, llama3, qwen2 or a regex", data,
+                      &D::tokenizer_pattern));
+  keys.push_back(choice<std::string>("data.order", orders,
+                                     "random: independent windows; epochs: every window once per epoch", data,
+                                     &D::order));
+  keys.push_back(
+      flag("data.document_mask", "a token sees its own document only", data, &D::has_document_mask));
+}
+
+void add_train_keys(std::vector<ConfigKey>& keys) {
+  using T = TrainConfig;
+  const auto train = &R::train;
+  keys.push_back(whole("train.steps", 1, kMany, "optimizer steps", train, &T::steps));
+  keys.push_back(whole("train.stop_at", 0, kMany, "stop after this step, schedule unchanged; 0: off", train,
+                       &T::stop_at));
+  keys.push_back(duration("train.max_time", "time budget in place of steps; 0s: off", train, &T::max_time_s));
+  keys.push_back(whole("train.max_tokens", 0, kMany * 1024, "token budget in place of steps; 0: off", train,
+                       &T::max_tokens));
+  keys.push_back(whole("train.batch_size", 1, 1 << 24, "sequences per micro-batch", train, &T::batch_size));
+  keys.push_back(whole("train.grad_accum", 1, 1 << 24, "micro-batches per step", train, &T::grad_accum));
+  add_batch_ramp_key(keys);
+  keys.push_back(
+      whole("train.seed", 0, std::numeric_limits<int64_t>::max(), "of everything random", train, &T::seed));
+  keys.push_back(
+      whole("train.log_every", 1, kMany, "steps between lines on the console", train, &T::log_every));
+  keys.push_back(whole("train.stats_every", 0, kMany,
+                       "steps between norms of every parameter in params.jsonl; 0: never", train,
+                       &T::stats_every));
+  keys.push_back(whole("train.threads", 0, 4096, "0: all cores", train, &T::threads));
+  keys.push_back(flag("train.overcommit",
+                      "start although the memory that the run will take is more than there is", train,
+                      &T::is_overcommitted));
+  keys.push_back(choice<Device>("train.device", {{"cpu", Device::kCpu}, {"cuda", Device::kCuda}},
+                                "where the model is trained", train, &T::device));
+  keys.push_back(flag("train.graph",
+                      "on a GPU: forward and backward of a micro-batch as one CUDA graph, the update as one",
+                      train, &T::has_graph));
+  keys.push_back(flag("train.deterministic", "on a GPU: the same bits every time, also where that is slower",
+                      train, &T::is_deterministic));
+}
+
+void add_precision_keys(std::vector<ConfigKey>& keys) {
+  keys.push_back(
+      choice<DType>("precision.compute", {{"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}},
+                    "dtype of products and activations", &R::precision, &PrecisionConfig::compute));
+  keys.push_back(flag("precision.tf32", "on a GPU: products of f32 round their operands to tf32",
+                      &R::precision, &PrecisionConfig::allows_tf32));
+  keys.push_back(choice<Masters>(
+      "precision.master",
+      {{"f32", Masters::kF32}, {"bf16_stochastic", Masters::kNone}, {"bf16_tail", Masters::kTail}},
+      "behind bf16 matrices: f32; nothing, with stochastic rounding; or 16 more bits, as exact as f32",
+      &R::precision, &PrecisionConfig::master));
+}
+
+void add_activation_keys(std::vector<ConfigKey>& keys) {
+  using A = RecomputeConfig;
+  using Policy = RecomputePolicy;
+  using Part = RecomputePart;
+  const auto activations = &R::activations;
+  keys.push_back(choice<Policy>(
+      "activations.policy",
+      {{"none", Policy::kNone},
+       {"selective", Policy::kSelective},
+       {"block", Policy::kBlock},
+       {"every_k", Policy::kEveryK},
+       {"sqrt", Policy::kSqrt},
+       {"auto", Policy::kAuto}},
+      "what backward computes again: nothing, parts, blocks, segments, or as little as fits budget",
+      activations, &A::policy));
+  keys.push_back(
+      choices<Part>("activations.parts",
+                    {{"norms", Part::kNorms},
+                     {"activation", Part::kActivation},
+                     {"mlp", Part::kMlp},
+                     {"attention", Part::kAttention},
+                     {"embedding", Part::kEmbedding}},
+                    "of every block: normalised rows, the activation's result, all before W_down or "
+                    "W_o; and the first input",
+                    activations, &A::parts));
+  keys.push_back(whole("activations.k", 1, 10'000, "of every_k: every k-th block", activations, &A::k));
+  keys.push_back(whole("activations.budget", 0, kMany, "of auto: bytes that activations may take",
+                       activations, &A::budget_bytes));
+}
+
+void add_rhythm_keys(std::vector<ConfigKey>& keys) {
+  using S = SamplesConfig;
+  const auto sample = &R::sample;
+  keys.push_back(whole("eval.every", 0, kMany, "steps between evaluations; 0: only at the end", &R::eval,
+                       &EvalConfig::every));
+  keys.push_back(or_auto(
+      whole("eval.max_tokens", 0, kMany,
+            "validation tokens per evaluation; 0: all; auto: at most a tenth of the training time so far",
+            &R::eval, &EvalConfig::max_tokens),
+      &R::eval, &EvalConfig::max_tokens));
+  keys.push_back(whole("checkpoint.every", 0, kMany,
+                       "steps between checkpoints; 0: by checkpoint.every_minutes and at the end",
+                       &R::checkpoint, &CheckpointConfig::every));
+  keys.push_back(
+      number("checkpoint.every_minutes",
+             "minutes after the last checkpoint that another is saved, beside checkpoint.every; 0: off, as "
+             "it is where guard rolls back",
+             &R::checkpoint, &CheckpointConfig::every_minutes));
+  keys.push_back(whole("checkpoint.keep", 1, 1 << 20, "newest checkpoints kept", &R::checkpoint,
+                       &CheckpointConfig::keep));
+  keys.push_back(
+      whole("sample.every", 0, kMany, "steps between samples; 0: only at the end", sample, &S::every));
+  keys.push_back(whole("sample.count", 0, 1 << 16, "samples each time", sample, &S::count));
+  keys.push_back(whole("sample.tokens", 1, 1 << 24, "tokens of a sample", sample, &S::tokens));
+  keys.push_back(number("sample.temperature", "0: always the likeliest token", sample, &S::temperature));
+  keys.push_back(
+      whole("sample.top_k", 0, 1 << 24, "sample from the k likeliest tokens; 0: all", sample, &S::top_k));
+  keys.push_back(number("sample.top_p", "sample from the likeliest tokens of this total probability", sample,
+                        &S::top_p));
+  keys.push_back(texts("sample.prompts", "what samples start with; empty: end of text, or a newline", sample,
+                       &S::prompts));
+}
+
+}  // namespace
+
+const std::vector<ConfigKey>& config_keys() {
+  static const std::vector<ConfigKey> keys = [] {
+    std::vector<ConfigKey> all;
+    add_model_keys(all);
+    add_data_keys(all);
+    add_train_keys(all);
+    add_optimizer_keys(all);
+    add_schedule_keys(all);
+    add_precision_keys(all);
+    key_kinds::add_loss_scale_keys(all);
+    key_kinds::add_fp8_keys(all);
+    add_activation_keys(all);
+    add_guard_keys(all);
+    key_kinds::add_head_keys(all);
+    add_rhythm_keys(all);
+    key_kinds::add_parallel_keys(all);
+    return all;
+  }();
+  return keys;
+}
+
+const ConfigKey* find_config_key(std::string_view name) {
+  const auto& keys = config_keys();
+  const auto found =
+      std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& k) { return k.name == name; });
+  return found == keys.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> nearest_config_keys(std::string_view name) {
+  const size_t dot = name.find('.');
+  const std::string_view leaf = dot == std::string_view::npos ? name : name.substr(dot + 1);
+  if (std::vector<std::string> known = keys_known_as(leaf); !known.empty()) return known;
+  std::vector<std::string> names{"preset"};
+  for (const ConfigKey& key : config_keys()) names.push_back(key.name);
+  std::vector<std::string> nearest = nearest_names(name, names);
+  const std::string_view section = name.substr(0, dot == std::string_view::npos ? 0 : dot);
+  std::stable_partition(nearest.begin(), nearest.end(),
+                        [&](const std::string& k) { return k.starts_with(section); });
+  if (!nearest.empty() && edit_distance(name, nearest.front()) == 1) return nearest;
+
+  // The right name in the wrong section, or without one, is likelier than two slips.
+  std::vector<std::string> elsewhere;
+  for (const ConfigKey& key : config_keys())
+    if (key.leaf() == leaf) elsewhere.push_back(key.name);
+  if (!elsewhere.empty()) return elsewhere;
+  if (!nearest.empty() || leaf.empty()) return nearest;
+  std::vector<std::string> leaves;
+  for (const ConfigKey& key : config_keys()) leaves.emplace_back(key.leaf());
+  const std::vector<std::string> near_leaves = nearest_names(leaf, leaves);
+  for (const ConfigKey& key : config_keys())
+    if (std::find(near_leaves.begin(), near_leaves.end(), key.leaf()) != near_leaves.end())
+      nearest.push_back(key.name);
+  if (nearest.size() > 3) nearest.resize(3);
+  return nearest;
+}
+
+std::string toml_string(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+      quoted += c;
+    } else if (c == '\n') {
+      quoted += "\\n";
+    } else if (c == '\t') {
+      quoted += "\\t";
+    } else if (byte < 0x20 || byte == 0x7F) {
+      quoted += fmt::format("\\u{:04X}", byte);
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
+}  // namespace ingot

@@ -1,0 +1,32 @@
+#include "ingot/config/run_plan.h"
+
+#include <algorithm>
+
+namespace ingot {
+namespace {
+
+RunLength run_length(const TrainConfig& train) {
+  if (train.max_time_s > 0) return {RunUnit::kTime, train.max_time_s};
+  if (train.max_tokens > 0) return {RunUnit::kTokens, static_cast<double>(train.max_tokens)};
+  return {RunUnit::kSteps, static_cast<double>(train.steps)};
+}
+
+}  // namespace
+
+RunPlan::RunPlan(const RunConfig& config)
+    : peak_lr_(config.optimizer.lr),
+      momentum_(Optimizer::configured_momentum(config.optimizer)),
+      length_(run_length(config.train)),
+      ramp_(config.train.batch_ramp, config.train.grad_accum, config.train.batch_size * config.model.context),
+      schedule_(config.schedule, length_, ramp_),
+      steps_(length_.unit == RunUnit::kTokens ? ramp_.steps_for(config.train.max_tokens)
+                                              : config.train.steps) {}
+
+double RunPlan::progress(const RunPosition& p) const {
+  const double done = length_.unit == RunUnit::kSteps    ? static_cast<double>(p.step)
+                      : length_.unit == RunUnit::kTokens ? static_cast<double>(p.tokens)
+                                                         : p.time_s;
+  return std::min(1.0, done / length_.total);
+}
+
+}  // namespace ingot

@@ -1,0 +1,55 @@
+#include "ingot/core/cuda/cuda_graph.h"
+
+#include "ingot/core/cuda/cuda_launch.h"
+
+namespace ingot::cuda {
+namespace {
+
+cudaGraph_t capture(Stream& stream, const std::function<void()>& give) {
+  const cudaStream_t queue = queue_of(stream);
+  cudaGraph_t captured = nullptr;
+  INGOT_CUDA_CHECK(cudaStreamBeginCapture(queue, cudaStreamCaptureModeThreadLocal));
+  try {
+    give();
+  } catch (...) {
+    if (cudaStreamEndCapture(queue, &captured) == cudaSuccess) cudaGraphDestroy(captured);
+    cudaGetLastError();
+    throw;
+  }
+  INGOT_CUDA_CHECK(cudaStreamEndCapture(queue, &captured));
+  return captured;
+}
+
+cudaGraphExec_t instantiate(cudaGraph_t captured) {
+  cudaGraphExec_t ready = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&ready, captured, 0);
+  cudaGraphDestroy(captured);
+  check(error, "cudaGraphInstantiate");
+  return ready;
+}
+
+}  // namespace
+
+Graph::Graph(Stream& stream, const std::function<void()>& give)
+    : graph_(instantiate(capture(stream, give))) {}
+
+Graph::~Graph() { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph_)); }
+
+void Graph::replace(Stream& stream, const std::function<void()>& give) {
+  const cudaGraph_t captured = capture(stream, give);
+  const auto ready = static_cast<cudaGraphExec_t>(graph_);
+  cudaGraphExecUpdateResultInfo result{};
+  if (cudaGraphExecUpdate(ready, captured, &result) == cudaSuccess) {
+    cudaGraphDestroy(captured);
+    return;
+  }
+  cudaGetLastError();  // other kernels
+  graph_ = instantiate(captured);
+  cudaGraphExecDestroy(ready);
+}
+
+void Graph::launch(Stream& stream) const {
+  INGOT_CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph_), queue_of(stream)));
+}
+
+}  // namespace ingot::cuda

@@ -1,0 +1,31 @@
+// What a build without CUDA and a machine without a device have in common: that none can be used, and why.
+#include <dlfcn.h>
+
+#include "ingot/core/cuda/cuda_device.h"
+
+namespace ingot {
+
+std::string cannot_load(const std::string& libraries) {
+  return libraries + " cannot be loaded: put the folder with it in LD_LIBRARY_PATH";
+}
+
+std::optional<std::string> no_cuda_reason() {
+  if constexpr (kHasCuda) {
+    if (const std::string reason = cuda::no_device_reason(); !reason.empty())
+      return "no GPU can be used: " + reason +
+             ". With an NVIDIA GPU, install its driver (580 or newer for CUDA 13)";
+    void* products = dlopen(kCublasLt, RTLD_LAZY | RTLD_LOCAL);
+    if (!products) return cannot_load(kCublasLt);
+    dlclose(products);
+    return std::nullopt;
+  }
+  return kNoCudaInBuild;
+}
+
+Stream make_stream(Device device) {
+  if (device == Device::kCpu) return {};
+  if constexpr (kHasCuda) return cuda::make_stream();
+  fail(ErrorKind::kUsage, "CUDA: {}", kNoCudaInBuild);
+}
+
+}  // namespace ingot

@@ -1,0 +1,79 @@
+#include "ingot/data/tokenizer/pretokenize_regex.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <array>
+
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace {
+
+constexpr uint32_t kMatchLimit = 20'000'000;         // backtracking steps of one match
+constexpr size_t kJitStackBytes = size_t{64} << 20;  // reserved, grown on demand
+
+std::string message_of(int error) {
+  std::array<PCRE2_UCHAR, 256> text{};
+  pcre2_get_error_message(error, text.data(), text.size());
+  return reinterpret_cast<const char*>(text.data());
+}
+
+}  // namespace
+
+Regex::Regex(const std::string& expression) : expression_(expression) {
+  constexpr uint32_t kOptions = PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY;
+  int error = 0;
+  size_t offset = 0;
+  auto* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(), kOptions,
+                             &error, &offset, nullptr);
+  if (!code)
+    fail(ErrorKind::kData, "pattern '{}': {} at byte {}; give a regular expression that PCRE2 reads",
+         expression, message_of(error), offset);
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without a JIT the interpreter matches
+  code_ = code;
+}
+
+Regex::~Regex() { pcre2_code_free(static_cast<pcre2_code*>(code_)); }
+
+RegexMatch::RegexMatch(const Regex& regex) : regex_(&regex) {
+  auto* data = pcre2_match_data_create(1, nullptr);
+  auto* context = pcre2_match_context_create(nullptr);
+  data_ = data, context_ = context;
+  if (!data || !context) fail(ErrorKind::kMemory, "pattern '{}': no memory to match", regex.expression());
+  pcre2_set_match_limit(context, kMatchLimit);
+}
+
+RegexMatch::~RegexMatch() {
+  pcre2_match_data_free(static_cast<pcre2_match_data*>(data_));
+  pcre2_match_context_free(static_cast<pcre2_match_context*>(context_));
+  pcre2_jit_stack_free(static_cast<pcre2_jit_stack*>(stack_));
+}
+
+std::optional<RegexMatch::Found> RegexMatch::find(std::string_view text, size_t begin) {
+  constexpr uint32_t kOptions = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
+  auto* data = static_cast<pcre2_match_data*>(data_);
+  auto* context = static_cast<pcre2_match_context*>(context_);
+  const auto match = [&] {
+    return pcre2_match(static_cast<const pcre2_code*>(regex_->code_),
+                       reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), begin, kOptions, data,
+                       context);
+  };
+  int count = match();
+  if (count == PCRE2_ERROR_JIT_STACKLIMIT && !stack_) {  // the thread's own 32 KiB did not do
+    auto* stack = pcre2_jit_stack_create(32 * 1024, kJitStackBytes, nullptr);
+    stack_ = stack;
+    pcre2_jit_stack_assign(context, nullptr, stack);
+    count = match();
+  }
+  if (count == PCRE2_ERROR_NOMATCH) return std::nullopt;
+  if (count < 0)
+    fail(ErrorKind::kData, "pattern '{}': {} at byte {} of the text; simplify the pattern",
+         regex_->expression(), message_of(count), begin);
+  const size_t* bounds = pcre2_get_ovector_pointer(data);
+  // \K can put the start after the end; such a match is none.
+  if (bounds[1] <= bounds[0] || bounds[0] < begin) return std::nullopt;
+  return Found{bounds[0], bounds[1]};
+}
+
+}  // namespace ingot

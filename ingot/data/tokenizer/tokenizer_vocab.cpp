@@ -1,0 +1,44 @@
+#include <algorithm>
+#include <array>
+
+#include "ingot/core/error.h"
+#include "ingot/data/tokenizer/tokenizer_build.h"
+
+namespace ingot {
+namespace {
+
+// What publishers call the token between documents, in order of preference.
+constexpr std::array<std::string_view, 4> kEndOfText = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
+
+}  // namespace
+
+TokenVocab::TokenVocab(const TokenizerSpec& spec) {
+  size_t count = spec.tokens.size();
+  for (const AddedToken& token : spec.added) count = std::max<size_t>(count, token.id + size_t{1});
+  std::vector<std::string_view> tokens(spec.tokens.begin(), spec.tokens.end());
+  tokens.resize(count);
+  for (const AddedToken& token : spec.added) tokens[token.id] = token.content;
+  begins_.reserve(count + 1);
+  begins_.push_back(0);
+  for (std::string_view token : tokens) {
+    bytes_ += token;
+    begins_.push_back(bytes_.size());
+  }
+  for (size_t k = kEndOfText.size(); k-- > 0;)
+    for (const AddedToken& token : spec.added)
+      if (token.content == kEndOfText[k]) end_of_text_ = token.id;
+}
+
+void TokenVocab::append_bytes(TokenId id, std::string& out) const {
+  if (id >= begins_.size() - 1 || begins_[id] == begins_[id + 1])
+    fail(ErrorKind::kData,
+         "token id {} has no token: the vocabulary has ids below {}; is it another tokenizer's?", id, size());
+  out.append(bytes_, begins_[id], begins_[id + 1] - begins_[id]);
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerSpec spec) {
+  return spec.kind == TokenizerSpec::Kind::kByteBpe ? make_bpe_tokenizer(std::move(spec))
+                                                    : make_character_tokenizer(std::move(spec));
+}
+
+}  // namespace ingot

@@ -1,0 +1,98 @@
+#include "ingot/memory/memory_limit.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string_view>
+
+#include "ingot/console/console.h"
+
+namespace ingot {
+namespace fs = std::filesystem;
+namespace {
+
+// The number behind a key that begins a line: "MemAvailable:   123 kB", "inactive_file 123".
+std::optional<uint64_t> number_of(const fs::path& file, std::string_view key) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string word;
+    uint64_t value = 0;
+    if (words >> word && word == key && words >> value) return value;
+  }
+  return std::nullopt;
+}
+
+// The number that a file holds; nothing where there is none ("max") or no file.
+std::optional<uint64_t> number_in(const fs::path& file) {
+  std::ifstream in(file);
+  uint64_t value = 0;
+  if (in >> value) return value;
+  return std::nullopt;
+}
+
+// What the versions call the same things.
+struct CgroupNames {
+  const char *limit, *used, *inactive_file, *active_file;
+};
+constexpr CgroupNames kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file",
+                                "total_active_file"};
+constexpr CgroupNames kVersion2{"memory.max", "memory.current", "inactive_file", "active_file"};
+
+void tighten(MemoryLimit& limit, uint64_t bytes, const std::string& source) {
+  if (bytes >= limit.bytes) return;
+  limit = {.bytes = bytes, .source = source};
+}
+
+void tighten_by_cgroup(MemoryLimit& limit, const fs::path& folder, const std::string& name,
+                       const CgroupNames& names) {
+  const auto most = number_in(folder / names.limit), used = number_in(folder / names.used);
+  if (!most || !used) return;
+  const fs::path stat = folder / "memory.stat";
+  const uint64_t files =
+      number_of(stat, names.inactive_file).value_or(0) + number_of(stat, names.active_file).value_or(0);
+  const uint64_t taken = *used - std::min(*used, files);
+  tighten(limit, *most - std::min(*most, taken),
+          fmt::format("the control group {} ({} {}, {} in use)", name, names.limit,
+                      format_bytes(static_cast<double>(*most)), format_bytes(static_cast<double>(taken))));
+}
+
+// From the process's own group up to the root. In a container the path may be the host's, of which only the
+// root is seen here.
+void tighten_by_path(MemoryLimit& limit, const fs::path& root, const std::string& path,
+                     const CgroupNames& names) {
+  fs::path at = path;
+  while (true) {
+    tighten_by_cgroup(limit, root / at.relative_path(), at.string(), names);
+    if (!at.has_relative_path()) return;
+    at = at.parent_path();
+  }
+}
+
+}  // namespace
+
+MemoryLimit host_memory_limit(const MemoryFiles& files, bool counts_swap) {
+  MemoryLimit limit;
+  if (const auto available = number_of(files.meminfo, "MemAvailable:")) {
+    const uint64_t swap = counts_swap ? number_of(files.meminfo, "SwapFree:").value_or(0) : 0;
+    tighten(limit, (*available + swap) * 1024, "MemAvailable of " + files.meminfo.string());
+  }
+  // "4:memory:/user.slice" of version 1, "0::/user.slice" of version 2.
+  std::ifstream in(files.cgroup);
+  for (std::string line; std::getline(in, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string path = line.substr(second + 1);
+    if (controllers == ",,")
+      tighten_by_path(limit, files.cgroup_root, path, kVersion2);
+    else if (controllers.find(",memory,") != std::string::npos)
+      tighten_by_path(limit, files.cgroup_root / "memory", path, kVersion1);
+  }
+  return limit;
+}
+
+}  // namespace ingot

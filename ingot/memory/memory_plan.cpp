@@ -1,0 +1,177 @@
+#include "ingot/memory/memory_plan.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <system_error>
+
+#include "ingot/console/console.h"
+#include "ingot/data/corpus.h"
+#include "ingot/data/loader.h"
+#include "ingot/data/token_source_shards.h"
+#include "ingot/data/tokenizer/tokenizer.h"
+#include "ingot/formats/shard.h"
+#include "ingot/train/generate.h"
+#include "ingot/train/trainer.h"
+
+namespace ingot {
+namespace fs = std::filesystem;
+namespace {
+
+// The program's own pages and its libraries', stacks, and what they allocate at first use; measured: 30 to
+// 60 MB more than the rest of a plan.
+constexpr uint64_t kProgramBytes = 40 << 20;
+constexpr uint64_t kBuiltinTextBytes = 12 << 20;  // no built-in corpus is larger
+constexpr int64_t kCharVocab = 256;
+constexpr double kBytesPerBpeToken = 3;  // or more: English has about 4
+
+uint64_t unsigned_of(int64_t n) { return static_cast<uint64_t>(std::max<int64_t>(0, n)); }
+
+struct TextSizes {
+  uint64_t text = 0;     // bytes, whether mapped or read
+  uint64_t read = 0;     // the part that is held in memory
+  uint64_t longest = 0;  // document that is tokenized as one
+};
+
+void add_file(const fs::path& file, TextSizes& sizes) {
+  std::error_code error;
+  const uintmax_t bytes = fs::file_size(file, error);
+  if (error) return;
+  const bool is_lines = file.extension() == ".jsonl" || file.extension() == ".ndjson";
+  sizes.text += bytes;
+  if (is_lines)
+    sizes.read += bytes;
+  else
+    sizes.longest = std::max<uint64_t>(sizes.longest, bytes);
+}
+
+void add_specs(const std::vector<std::string>& specs, TextSizes& sizes) {
+  for (const std::string& spec : specs) {
+    if (spec.starts_with("builtin:")) {
+      sizes.text += kBuiltinTextBytes;
+      sizes.read += kBuiltinTextBytes;
+      continue;
+    }
+    try {
+      for (const fs::path& file : expand_paths(std::span(&spec, 1))) add_file(file, sizes);
+    } catch (const Error&) {  // whoever reads the data says what is wrong with it
+    }
+  }
+}
+
+bool is_shards(const std::vector<std::string>& specs) {
+  try {
+    return names_shards(specs);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void plan_data(const RunConfig& config, MemoryPlan& plan) {
+  const DataConfig& data = config.data;
+  if (is_shards(data.train)) return;  // mapped: the kernel may drop their pages
+  TextSizes sizes;
+  add_specs(data.train, sizes);
+  add_specs(data.val, sizes);
+  const double text_per_token = data.tokenizer == "byte" || data.tokenizer == "char" ? 1 : kBytesPerBpeToken;
+  const uint64_t token_bytes = size_bytes(shard_dtype(config.model.vocab));
+  const auto tokens_in = [&](uint64_t bytes) {
+    return static_cast<uint64_t>(static_cast<double>(bytes) / text_per_token);
+  };
+  plan.items.push_back({.name = "text", .bytes = sizes.read});
+  plan.items.push_back({.name = "tokens", .bytes = tokens_in(sizes.text) * token_bytes});
+  // A document's ids are u32 in a vector that grows, before they are stored in the width of the vocabulary.
+  constexpr uint64_t kGrowing = 2 * sizeof(uint32_t);
+  plan.loading_bytes =
+      kProgramBytes + sizes.read + tokens_in(sizes.text) * token_bytes + tokens_in(sizes.longest) * kGrowing;
+}
+
+// The largest message that ranks buffer, beside the tensors it comes from (comm/mpi_communicator.cpp).
+uint64_t message_bytes(const RunConfig& config, const ParamList& params) {
+  const ParallelConfig& parallel = config.parallel;
+  int64_t unit = 0;
+  for (int u = 0; u < params.units(); ++u) unit = std::max(unit, params.unit_elements(u));
+  const uint64_t unit_bytes = unsigned_of(unit) * sizeof(float);
+  if (parallel.fsdp > 1) return unit_bytes;
+  if (parallel.dp > 1) return std::max(unit_bytes, unsigned_of(parallel.bucket_mb) << 20);
+  return 0;
+}
+
+uint64_t batch_bytes(const BatchShape& shape) {
+  const uint64_t tensors = shape.document_mask ? 3 : 2;
+  return unsigned_of(shape.batch * shape.context) * sizeof(int32_t) * tensors;
+}
+
+// What is beside the trainer's arenas.
+void plan_rest(const RunConfig& config, const Trainer& trainer, MemoryPlan& plan) {
+  const auto add = [&](const char* name, uint64_t bytes) {
+    if (bytes > 0) plan.items.push_back({.name = name, .bytes = bytes});
+  };
+  const Transformer& model = trainer.model();
+  add("batches",
+      unsigned_of(LoaderConfig{}.ring + 1) * batch_bytes(trainer.batch_shape()));  // and one of an evaluation
+  if (config.sample.count > 0) {
+    add("samples", Generator::planned_bytes(model));
+    if (config.train.device == Device::kCuda)
+      add("weights for samples", unsigned_of(model.params().elements()) * size_bytes(model.compute()));
+  }
+  uint64_t largest = 0;
+  for (const ParamSpec& spec : model.params().specs())
+    largest = std::max(largest, unsigned_of(spec.elements()) * sizeof(float));
+  const bool is_copied = config.train.device == Device::kCuda || config.parallel.ranks() > 1;
+  add("copy for checkpoints", is_copied ? largest : 0);
+  add("messages between ranks", message_bytes(config, model.params()));
+  add("program", kProgramBytes);
+}
+
+}  // namespace
+
+uint64_t MemoryPlan::host_bytes() const {
+  uint64_t sum = 0;
+  for (const MemoryItem& item : items) sum += item.memory == Memory::kDevice ? 0 : item.bytes;
+  return std::max(sum, loading_bytes);
+}
+
+uint64_t MemoryPlan::device_bytes() const {
+  uint64_t sum = 0;
+  for (const MemoryItem& item : items) sum += item.memory == Memory::kDevice ? item.bytes : 0;
+  return sum;
+}
+
+std::string MemoryPlan::largest(size_t count) const {
+  std::vector<const MemoryItem*> sorted;
+  for (const MemoryItem& item : items) sorted.push_back(&item);
+  std::ranges::stable_sort(sorted, std::greater<>(), &MemoryItem::bytes);
+  sorted.resize(std::min(count, sorted.size()));
+  std::string text;
+  for (const MemoryItem* item : sorted)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", item->name,
+                        format_bytes(static_cast<double>(item->bytes)));
+  return text;
+}
+
+int64_t planned_vocab(const DataConfig& data) {
+  if (data.tokenizer == "byte") return make_byte_tokenizer()->vocab_size();
+  if (data.tokenizer == "char") return kCharVocab;
+  if (data.tokenizer == "bpe") return data.tokenizer_vocab;
+  try {
+    return load_tokenizer(data.tokenizer)->vocab_size();
+  } catch (const Error&) {  // it will be said when the data is read
+    return data.tokenizer_vocab;
+  }
+}
+
+MemoryPlan plan_memory(const RunConfig& given, const TrainerParts& parts) {
+  RunConfig config = given;
+  if (config.model.vocab == 0) config.model.vocab = planned_vocab(config.data);
+  const Trainer trainer(config, parts.planned(), Backing::kAddresses);
+  MemoryPlan plan;
+  for (const Trainer::ArenaUse& use : trainer.arenas())
+    plan.items.push_back({.name = use.name, .bytes = use.bytes, .memory = use.memory});
+  plan_data(config, plan);
+  plan_rest(config, trainer, plan);
+  return plan;
+}
+
+}  // namespace ingot

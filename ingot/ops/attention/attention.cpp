@@ -1,0 +1,154 @@
+#include "ingot/ops/attention.h"
+
+#include <algorithm>
+
+#include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/dispatch.h"
+#include "ingot/ops/attention/attention_cudnn.h"
+#include "ingot/ops/attention/attention_graph.h"
+#include "ingot/ops/attention/attention_kernels.h"
+
+namespace ingot {
+
+namespace cuda {  // attention.cu
+decltype(ingot::attention_forward) attention_forward;
+decltype(ingot::attention_backward) attention_backward;
+}  // namespace cuda
+
+namespace {
+
+void check_operand(const Tensor& t, DType dtype, const Shape& shape, const char* op, const char* operand) {
+  INGOT_CHECK(t && t.dtype == dtype && t.shape == shape && (shape[3] == 1 || t.strides[3] == 1),
+              "{}: {} must be {} {} with the last dim contiguous, got {} {}", op, operand, name(dtype),
+              shape.to_string(), name(t.dtype), t ? t.shape.to_string() : "no tensor");
+}
+
+bool is_decoding(const AttentionShape& shape) { return shape.T == 1 && shape.S > 1; }
+
+AttentionShape check_shapes(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal,
+                            const char* op) {
+  INGOT_CHECK(q.rank() == 4 && k.rank() == 4, "{}: q must be (B, T, H, D) and k (B, S, K, D), got {} and {}",
+              op, q.shape.to_string(), k.shape.to_string());
+  const AttentionShape s{q.dim(0), q.dim(1), k.dim(1), q.dim(2), k.dim(2), q.dim(3)};
+  check_operand(q, q.dtype, q.shape, op, "q");
+  check_operand(k, q.dtype, {s.B, s.S, s.K, s.D}, op, "k");
+  check_operand(v, q.dtype, {s.B, s.S, s.K, s.D}, op, "v");
+  INGOT_CHECK(s.K >= 1 && s.H % s.K == 0, "{}: heads must be a multiple of kv heads, got {} and {}", op, s.H,
+              s.K);
+  INGOT_CHECK(s.D >= 1 && s.S >= 1, "{}: D and S must be at least 1, got {} and {}", op, s.D, s.S);
+  INGOT_CHECK(!is_causal || s.S >= s.T, "{}: causal wants S >= T, got S = {}, T = {}", op, s.S, s.T);
+  return s;
+}
+
+cpu::AttentionProblem check_problem(const AttentionShape& s, const Tensor& doc_start,
+                                    const AttentionConfig& config, const char* op) {
+  INGOT_CHECK(config.scale > 0, "{}: scale must be above 0, got {}", op, config.scale);
+  const AttentionDropout& dropout = config.dropout;
+  INGOT_CHECK(dropout.p >= 0 && dropout.p < 1, "{}: dropout's p must be in [0, 1), got {}", op, dropout.p);
+  INGOT_CHECK(dropout.p == 0 || dropout.key.purpose == Purpose::kDropout,
+              "{}: dropout's key must have the purpose kDropout", op);
+  INGOT_CHECK(dropout.p == 0 || !is_decoding(s), "{}: no dropout where T = 1 and S = {}", op, s.S);
+  if (!doc_start) return {s, config.scale, config.is_causal, nullptr, dropout};
+  INGOT_CHECK(s.S == s.T, "{}: doc_start wants S == T, got S = {}, T = {}", op, s.S, s.T);
+  check_tensor(doc_start, DType::i32, {s.B, s.T}, "attention: doc_start");
+  const int32_t* starts = doc_start.as<int32_t>();
+  for (int64_t i = 0; doc_start.device == Device::kCpu && i < s.B * s.T; ++i)
+    INGOT_CHECK(0 <= starts[i] && starts[i] <= i % s.T, "{}: doc_start[{}][{}] must be in [0, {}], got {}",
+                op, i / s.T, i % s.T, i % s.T, starts[i]);
+  return {s, config.scale, config.is_causal, starts, dropout};
+}
+
+float* check_scratch(const Tensor& scratch, int64_t wanted, const char* op) {
+  INGOT_CHECK(
+      scratch && scratch.dtype == DType::f32 && scratch.is_contiguous() && scratch.elements() >= wanted,
+      "{}: scratch must be f32 of at least {} elements, got {} {}", op, wanted, name(scratch.dtype),
+      scratch.shape.to_string());
+  return scratch.as<float>();
+}
+
+bool has_cudnn() {
+  if constexpr (kHasCudnn) return cudnn::is_available();
+  return false;
+}
+
+int64_t elements_of(size_t bytes) {
+  return static_cast<int64_t>((bytes + sizeof(float) - 1) / sizeof(float));
+}
+
+}  // namespace
+
+int64_t attention_forward_scratch(const AttentionShape& shape, Device device) {
+  if (device == Device::kCuda) return elements_of(has_cudnn() ? fused_forward_bytes() : 0);
+  return is_decoding(shape) ? cpu::attention_decode_scratch(shape)
+                            : cpu::attention_forward_scratch(shape, num_threads());
+}
+
+int64_t attention_backward_scratch(const AttentionShape& shape, Device device) {
+  if (device == Device::kCuda) {
+    const int64_t own = shape.B * shape.H * shape.T;
+    return has_cudnn() ? std::max(own, elements_of(fused_backward_bytes(shape))) : own;
+  }
+  return cpu::attention_backward_scratch(shape, num_threads());
+}
+
+void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                       const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
+                       const Tensor& scratch, Stream& stream) {
+  const Span span(stream.trace, "attention");
+  const char* op = "attention_forward";
+  const AttentionShape shape = check_shapes(q, k, v, config.is_causal, op);
+  check_operand(out, q.dtype, q.shape, op, "out");
+  if (lse) check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_forward: lse");
+  const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
+  if (out.elements() == 0) return;
+  if constexpr (kHasCuda) {
+    if constexpr (kHasCudnn) {
+      if (q.device == Device::kCuda &&
+          cudnn::attention_forward(out, lse, q, k, v, doc_start, config, scratch, stream))
+        return;
+    }
+    if (q.device == Device::kCuda)
+      return cuda::attention_forward(out, lse, q, k, v, doc_start, config, scratch, stream);
+  }
+  float* place = check_scratch(scratch, attention_forward_scratch(shape), op);
+  float* lse_data = lse ? lse.as<float>() : nullptr;
+  INGOT_DISPATCH(q.dtype, T, {
+    const auto run = is_decoding(shape) ? cpu::attention_decode<T> : cpu::attention_forward<T>;
+    run(problem, HeadView<T>(out), lse_data, HeadView<T>(q), HeadView<T>(k), HeadView<T>(v), place);
+  });
+}
+
+void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_out,
+                        const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
+                        const Tensor& lse, const Tensor& doc_start, const AttentionConfig& config,
+                        const Tensor& scratch, Stream& stream) {
+  const Span span(stream.trace, "attention");
+  const char* op = "attention_backward";
+  const AttentionShape shape = check_shapes(q, k, v, config.is_causal, op);
+  check_operand(dq, q.dtype, q.shape, op, "dq");
+  check_operand(dk, q.dtype, k.shape, op, "dk");
+  check_operand(dv, q.dtype, k.shape, op, "dv");
+  check_operand(d_out, q.dtype, q.shape, op, "d_out");
+  check_operand(out, q.dtype, q.shape, op, "out");
+  check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_backward: lse");
+  const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
+  if (shape.B * shape.K == 0) return;
+  if constexpr (kHasCuda) {
+    if constexpr (kHasCudnn) {
+      if (q.device == Device::kCuda &&
+          cudnn::attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, doc_start, config, scratch, stream))
+        return;
+    }
+    if (q.device == Device::kCuda)
+      return cuda::attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, doc_start, config, scratch,
+                                      stream);
+  }
+  float* place = check_scratch(scratch, attention_backward_scratch(shape), op);
+  INGOT_DISPATCH(q.dtype, T, {
+    const cpu::AttentionGradients<T> gradients{HeadView<T>(dq),    HeadView<T>(dk),  HeadView<T>(dv),
+                                               HeadView<T>(d_out), HeadView<T>(out), lse.as<float>()};
+    cpu::attention_backward<T>(problem, gradients, HeadView<T>(q), HeadView<T>(k), HeadView<T>(v), place);
+  });
+}
+
+}  // namespace ingot

@@ -1,0 +1,157 @@
+#include "ingot/ops/attention/attention_cudnn.h"
+
+#include <map>
+
+#include "ingot/core/cuda/cuda_launch.h"
+#include "ingot/ops/attention/attention_graph.h"
+#include "ingot/ops/cuda/cuda_libraries.h"
+#include "ingot/ops/cuda/plan_cudnn.h"
+#include "ingot/ops/deterministic.h"
+
+namespace ingot::cudnn {
+namespace {
+
+constexpr size_t kAlign = 256;  // bytes, of what shares the scratch
+
+// The library and the plans made so far; lives as long as its stream.
+class Plans final : public StreamResource {
+ public:
+  explicit Plans(Stream& stream) : library_(Library::load()) {
+    if (!library_) return;
+    library_->check(library_->create(&device_), "Create");
+    library_->check(library_->set_stream(device_, cuda::queue_of(stream)), "SetStream");
+  }
+  ~Plans() override {
+    forward_.clear();
+    backward_.clear();
+    if (device_) library_->destroy(device_);
+  }
+  Plans(const Plans&) = delete;
+  Plans& operator=(const Plans&) = delete;
+
+  struct Entry {
+    AttentionGraph graph;
+    std::optional<Plan> plan;  // none where cuDNN has none
+  };
+  // With a workspace of so many bytes; null where there is none.
+  const Entry* forward(const FusedAttention& problem, size_t workspace_bytes) {
+    return find(forward_, problem, attention_forward_graph, workspace_bytes);
+  }
+  const Entry* backward(const FusedAttention& problem, size_t workspace_bytes) {
+    return find(backward_, problem, attention_backward_graph, workspace_bytes);
+  }
+  cudnnHandle_t device() const { return device_; }
+
+ private:
+  using Cache = std::map<FusedAttention, Entry>;
+  const Entry* find(Cache& cache, const FusedAttention& problem,
+                    AttentionGraph (*make)(const FusedAttention&), size_t workspace_bytes) {
+    if (!library_) return nullptr;
+    auto found = cache.find(problem);
+    if (found == cache.end()) {
+      Entry entry{make(problem), std::nullopt};
+      if (auto plan = Plan::make(*library_, entry.graph.graph, {.device = device_}, workspace_bytes))
+        entry.plan.emplace(std::move(*plan));
+      found = cache.emplace(problem, std::move(entry)).first;
+    }
+    const std::optional<Plan>& plan = found->second.plan;
+    return plan && plan->workspace_bytes() <= workspace_bytes ? &found->second : nullptr;
+  }
+
+  std::unique_ptr<Library> library_;
+  cudnnHandle_t device_ = nullptr;
+  Cache forward_, backward_;
+};
+
+Plans& plans_of(Stream& stream) {
+  std::unique_ptr<StreamResource>& place = cuda::libraries_of(stream).attention;
+  if (!place) place = std::make_unique<Plans>(stream);
+  return static_cast<Plans&>(*place);
+}
+
+// Takes pieces of the scratch front to back.
+class Scratch {
+ public:
+  explicit Scratch(const Tensor& t)
+      : next_(static_cast<char*>(t.data)), end_(t ? static_cast<char*>(t.data) + t.bytes() : next_) {
+    align();
+  }
+  void* take(size_t bytes) {
+    INGOT_CHECK(left_bytes() >= bytes, "attention: {} bytes of scratch, {} wanted", left_bytes(), bytes);
+    char* piece = next_;
+    next_ += bytes;
+    align();
+    return piece;
+  }
+  size_t left_bytes() const { return static_cast<size_t>(end_ - next_); }
+  void* rest() const { return next_; }
+
+ private:
+  void align() {
+    const size_t over = reinterpret_cast<uintptr_t>(next_) % kAlign;
+    next_ = std::min(end_, next_ + (over ? kAlign - over : 0));
+  }
+
+  char *next_, *end_;
+};
+
+}  // namespace
+
+bool is_available() {
+  static const bool is_there = Library::load() != nullptr;  // a fact of the machine
+  return is_there;
+}
+
+bool attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                       const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
+                       const Tensor& scratch, Stream& stream) {
+  const auto problem = fused_attention(q, k, v, out, doc_start, config);
+  if (!problem || !lse || !scratch || scratch.bytes() < fused_forward_bytes()) return false;
+  const Scratch place(scratch);
+  Plans& plans = plans_of(stream);
+  const Plans::Entry* entry = plans.forward(*problem, place.left_bytes());
+  if (!entry) return false;
+  const AttentionGraph& g = entry->graph;
+  std::array<Place, 6> places{
+      {{g.q, q.data}, {g.k, k.data}, {g.v, v.data}, {g.out, out.data}, {g.lse, lse.data}}};
+  size_t count = 5;
+  if (doc_start) places[count++] = {g.doc_start, doc_start.data};
+  entry->plan->run(plans.device(), std::span(places).first(count), place.rest());
+  return true;
+}
+
+bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_out,
+                        const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
+                        const Tensor& lse, const Tensor& doc_start, const AttentionConfig& config,
+                        const Tensor& scratch, Stream& stream) {
+  if (is_deterministic(stream)) return false;
+  auto problem = fused_attention(q, k, v, out, doc_start, config);
+  if (!problem || !add_gradients(*problem, dq, dk, dv, d_out)) return false;
+  const AttentionShape shape{problem->B, problem->T, problem->T, problem->H, problem->K, problem->D};
+  if (scratch.bytes() < fused_backward_bytes(shape)) return false;
+  Scratch place(scratch);
+  const auto rows = static_cast<size_t>(lse.elements()), dims = static_cast<size_t>(problem->D);
+  void* delta = place.take(rows * sizeof(float));
+  void* dq_sum = place.take(rows * dims * sizeof(float));
+  Plans& plans = plans_of(stream);
+  const Plans::Entry* entry = plans.backward(*problem, place.left_bytes());
+  if (!entry) return false;
+  const AttentionGraph& g = entry->graph;
+  std::array<Place, 12> places{{{g.q, q.data},
+                                {g.k, k.data},
+                                {g.v, v.data},
+                                {g.out, out.data},
+                                {g.lse, lse.data},
+                                {g.d_out, d_out.data},
+                                {g.dq, dq.data},
+                                {g.dk, dk.data},
+                                {g.dv, dv.data},
+                                {g.delta, delta},
+                                {g.dq_sum, dq_sum}}};
+  size_t count = 11;
+  if (doc_start) places[count++] = {g.doc_start, doc_start.data};
+  entry->plan->run(plans.device(), std::span(places).first(count), place.rest());
+  return true;
+}
+
+}  // namespace ingot::cudnn

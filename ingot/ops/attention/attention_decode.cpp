@@ -1,0 +1,184 @@
+#include <cmath>
+#include <limits>
+
+#include "ingot/ops/attention/attention_kernels.h"
+#include "ingot/ops/attention/attention_softmax.h"
+
+namespace ingot::cpu {
+namespace {
+
+using tile::Matrix;
+using vec::kLanes;
+using vec::Vec;
+
+constexpr int64_t kKeys = 256;      // of a tile
+constexpr int64_t kUnits = 16;      // pieces of work wanted at least, where there are keys enough
+constexpr int64_t kPartKeys = 512;  // keys of a piece at least
+
+// The keys are cut into this many parts, whose results are merged in their order. It follows from the shape,
+// not from the threads.
+int64_t key_parts(const AttentionShape& shape) {
+  const int64_t wanted = (kUnits + shape.B * shape.K - 1) / (shape.B * shape.K);
+  return std::clamp<int64_t>(shape.S / kPartKeys, 1, wanted);
+}
+
+// Result of one part of the keys for the group of query heads of one kv head.
+struct Part {
+  Matrix q, out;     // (H/K, D) in f32; out is not yet divided by sum
+  Matrix s;          // (H/K, kKeys)
+  float *max, *sum;  // (H/K)
+
+  Part(ScratchLayout& layout, const AttentionShape& shape)
+      : q(layout.matrix(shape.H / shape.K, shape.D)),
+        out(layout.matrix(shape.H / shape.K, shape.D)),
+        s(layout.matrix(shape.H / shape.K, kKeys)),
+        max(layout.take(shape.H / shape.K)),
+        sum(layout.take(shape.H / shape.K)) {}
+};
+
+int64_t part_size(const AttentionShape& shape) {
+  ScratchLayout layout(nullptr);
+  Part(layout, shape);
+  return layout.used();
+}
+
+// s[0 .. kLanes) = q . k[j] of as many keys, with one transposition in place of kLanes horizontal sums.
+template <typename T>
+void dot_block(float* s, const float* q, const T* k, int64_t stride, int64_t D) {
+  Vec sums[kLanes] = {};
+  const T* first[(kLanes + 2) / 3];  // of three keys each, addressed as +0, +stride, +2 stride
+  for (int64_t l = 0; l < kLanes; l += 3) first[l / 3] = k + l * stride;
+  int64_t d = 0;
+  for (; d + kLanes <= D; d += kLanes) {
+    const Vec x = vec::load(q + d);
+    _Pragma("GCC unroll 16") for (int l = 0; l < kLanes; ++l) sums[l] +=
+        x * vec::load(first[l / 3] + l % 3 * stride + d);
+  }
+  for (int l = 0; d < D && l < kLanes; ++l)
+    sums[l] += vec::load(q + d) * vec::load_first(k + l * stride + d, D - d);
+  tile::transpose(sums);
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; ++l) sums[l] += sums[l + width];
+  vec::store(s, sums[0]);
+}
+
+// s[j] = q . k[j] for n keys.
+template <typename T>
+void dot_rows(float* s, const float* q, const T* k, int64_t stride, int64_t n, int64_t D) {
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) dot_block(s + j, q, k + j * stride, stride, D);
+  for (; j < n; ++j) {
+    Vec sum{};
+    vec::for_each(D, [&](auto load, auto) { sum += load(q) * load(k + j * stride); });
+    s[j] = vec::sum(sum);
+  }
+}
+
+// out = rescale * out + sum_j p[j] v[j].
+template <typename T>
+void add_rows(float* out, float rescale, const float* p, const T* v, int64_t stride, int64_t n, int64_t D) {
+  constexpr int kVecs = 8;
+  int64_t d = 0;
+  for (; d + kVecs * kLanes <= D; d += kVecs * kLanes) {
+    Vec acc[kVecs];
+    for (int w = 0; w < kVecs; ++w) acc[w] = vec::load(out + d + w * kLanes) * rescale;
+    for (int64_t j = 0; j < n; ++j)
+      for (int w = 0; w < kVecs; ++w) acc[w] += p[j] * vec::load(v + j * stride + d + w * kLanes);
+    for (int w = 0; w < kVecs; ++w) vec::store(out + d + w * kLanes, acc[w]);
+  }
+  for (; d < D; d += kLanes) {
+    const int64_t lanes = std::min<int64_t>(kLanes, D - d);
+    Vec acc = vec::load(out + d) * rescale;
+    for (int64_t j = 0; j < n; ++j)
+      acc += p[j] *
+             (lanes == kLanes ? vec::load(v + j * stride + d) : vec::load_first(v + j * stride + d, lanes));
+    vec::store(out + d, acc);
+  }
+}
+
+// Turns n scores into exp(scale (s - max)), moves max and sum on; returns the factor for earlier sums. Writes
+// whole registers: s has room for them.
+float softmax_row(float* s, int64_t n, float scale, float& max, float& sum) {
+  std::fill_n(s + n, tile::round_up(n, kLanes) - n, -std::numeric_limits<float>::infinity());
+  Vec top = vec::splat(max), total{};
+  for (int64_t j = 0; j < n; j += kLanes) top = vec::max(vec::load(s + j), top);
+  const float new_max = vec::max(top);
+  const float rescale = std::exp((max - new_max) * scale);
+  for (int64_t j = 0; j < n; j += kLanes) {
+    const Vec e = tile::exp_of_negative((vec::load(s + j) - new_max) * scale);
+    vec::store(s + j, e);
+    total += e;
+  }
+  max = new_max;
+  sum = sum * rescale + vec::sum(total);
+  return rescale;
+}
+
+template <typename T>
+void decode_part(const AttentionProblem& p, Part& part, HeadView<T> q, HeadView<T> k, HeadView<T> v,
+                 int64_t b, int64_t kv, int64_t begin, int64_t end) {
+  const int64_t G = p.shape.H / p.shape.K, D = p.shape.D;
+  tile::load_rows(part.q, q.at(b, 0, kv * G), q.head_stride, G, D);
+  std::fill_n(part.out.data, G * part.out.ld, 0.0f);
+  std::fill_n(part.max, G, -std::numeric_limits<float>::infinity());
+  std::fill_n(part.sum, G, 0.0f);
+  for (int64_t s = begin; s < end; s += kKeys) {
+    const int64_t n = std::min(kKeys, end - s);
+    for (int64_t g = 0; g < G; ++g) {
+      dot_rows(part.s.row(g), part.q.row(g), k.at(b, s, kv), k.time_stride, n, D);
+      const float rescale = softmax_row(part.s.row(g), n, p.scale, part.max[g], part.sum[g]);
+      add_rows(part.out.row(g), rescale, part.s.row(g), v.at(b, s, kv), v.time_stride, n, D);
+    }
+  }
+}
+
+// Adds part into total, head g.
+void merge_part(Part& total, const Part& part, float scale, int64_t g, int64_t D) {
+  const float max = std::max(total.max[g], part.max[g]);
+  const float a = std::exp((total.max[g] - max) * scale), b = std::exp((part.max[g] - max) * scale);
+  for (int64_t d = 0; d < D; ++d) total.out.row(g)[d] = a * total.out.row(g)[d] + b * part.out.row(g)[d];
+  total.sum[g] = a * total.sum[g] + b * part.sum[g];
+  total.max[g] = max;
+}
+
+}  // namespace
+
+int64_t attention_decode_scratch(const AttentionShape& shape) {
+  return shape.B * shape.K * key_parts(shape) * part_size(shape);
+}
+
+template <typename T>
+void attention_decode(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
+                      HeadView<T> v, float* scratch) {
+  const AttentionShape& shape = p.shape;
+  const int64_t parts = key_parts(shape), size = part_size(shape), G = shape.H / shape.K;
+  const auto part_of = [&](int64_t unit) {
+    ScratchLayout layout(scratch + unit * size);
+    return Part(layout, shape);
+  };
+  parallel_for(shape.B * shape.K * parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      Part part = part_of(unit);
+      const int64_t b = unit / parts / shape.K, kv = unit / parts % shape.K;
+      const Range keys = split_range(shape.S, parts, unit % parts);
+      decode_part(p, part, q, k, v, b, kv, keys.begin, keys.end);
+    }
+  });
+  for (int64_t head = 0; head < shape.B * shape.H; ++head) {
+    const int64_t b = head / shape.H, h = head % shape.H, g = h % G;
+    const int64_t first = (b * shape.K + h / G) * parts;
+    Part total = part_of(first);
+    for (int64_t i = 1; i < parts; ++i) merge_part(total, part_of(first + i), p.scale, g, shape.D);
+    tile::store_rows(out.at(b, 0, h), 0, total.out.from_row(g), 1, shape.D, 1.0f / total.sum[g]);
+    if (lse) lse[head] = total.max[g] * p.scale + std::log(total.sum[g]);
+  }
+}
+
+template void attention_decode(const AttentionProblem&, HeadView<float>, float*, HeadView<float>,
+                               HeadView<float>, HeadView<float>, float*);
+template void attention_decode(const AttentionProblem&, HeadView<bf16>, float*, HeadView<bf16>,
+                               HeadView<bf16>, HeadView<bf16>, float*);
+template void attention_decode(const AttentionProblem&, HeadView<f16>, float*, HeadView<f16>, HeadView<f16>,
+                               HeadView<f16>, float*);
+
+}  // namespace ingot::cpu

@@ -1,0 +1,128 @@
+// What attention.cpp hands to the CPU kernels: one checked call, as pointers and strides.
+#pragma once
+
+#include <optional>
+
+#include "ingot/core/parallel.h"
+#include "ingot/ops/attention.h"
+#include "ingot/ops/attention/attention_tile.h"
+#include "ingot/ops/attention/head_view.h"
+#include "ingot/ops/dropout.h"
+#include "ingot/ops/elementwise/random_blocks.h"
+
+namespace ingot::cpu {
+
+struct AttentionProblem {
+  AttentionShape shape;
+  float scale;
+  bool is_causal;
+  const int32_t* doc_start;  // (B,T) or null
+  AttentionDropout dropout;
+
+  int64_t kv_head(int64_t h) const { return h / (shape.H / shape.K); }
+};
+
+// Queries [begin, end) that share one first key; together they see keys in [first_key, key_end).
+struct QueryTile {
+  int64_t begin, end, first_key, key_end;
+
+  int64_t queries() const { return end - begin; }
+};
+
+// Calls f(QueryTile) for rows [begin, end) of batch b, cut where documents change.
+template <typename F>
+void for_each_query_tile(const AttentionProblem& p, int64_t b, int64_t begin, int64_t end, F&& f) {
+  const int32_t* starts = p.doc_start ? p.doc_start + b * p.shape.T : nullptr;
+  for (int64_t t = begin; t < end;) {
+    int64_t stop = starts ? t + 1 : end;
+    while (stop < end && starts[stop] == starts[t]) ++stop;
+    const int64_t key_end = p.is_causal ? stop + p.shape.S - p.shape.T : p.shape.S;
+    f(QueryTile{t, stop, starts ? starts[t] : 0, key_end});
+    t = stop;
+  }
+}
+
+// Calls f(first key, Block) for the key tiles of a query tile. They are counted from the tile's first key,
+// so that a query's sums are cut alike wherever its document lies.
+template <typename F>
+void for_each_key_tile(const AttentionProblem& p, const QueryTile& tile, int64_t tile_keys, F&& f) {
+  for (int64_t s = tile.first_key; s < tile.key_end; s += tile_keys) {
+    const int64_t diagonal =
+        p.is_causal ? s - (tile.begin + p.shape.S - p.shape.T) : -(p.shape.S + p.shape.T);
+    f(s, tile::Block{tile.queries(), std::min(tile_keys, tile.key_end - s), diagonal});
+  }
+}
+
+// What the probabilities of one head are multiplied by, tile by tile.
+class AttentionKeep {
+ public:
+  AttentionKeep(const AttentionProblem& p, int64_t b, int64_t h)
+      : random_(p.dropout.key),
+        rule_(p.dropout.p),
+        row_words_(tile::round_up(p.shape.T, 4)),
+        first_word_(((p.dropout.first_row + b) * (p.dropout.all_heads ? p.dropout.all_heads : p.shape.H) +
+                     p.dropout.first_head + h) *
+                    p.shape.S * row_words_) {}
+
+  // keep (keys, queries) for the keys from first_key and the queries from first_query, where the block's
+  // queries see its keys, and possibly around that.
+  void fill(tile::Matrix keep, const tile::Block& block, int64_t first_query, int64_t first_key) const;
+
+ private:
+  RandomBlocks random_;
+  DropoutRule rule_;
+  int64_t row_words_, first_word_;
+};
+
+// s = s * keep, over the same elements.
+void multiply_visible(tile::Matrix s, tile::Matrix keep, const tile::Block& block);
+
+// Of head h of batch row b; none without dropout.
+inline std::optional<AttentionKeep> make_keep(const AttentionProblem& p, int64_t b, int64_t h) {
+  return p.dropout.p > 0 ? std::optional<AttentionKeep>(std::in_place, p, b, h) : std::nullopt;
+}
+
+// Hands out pieces of a scratch buffer; on a null buffer it only counts.
+class ScratchLayout {
+ public:
+  explicit ScratchLayout(float* base) : base_(base) {}
+  tile::Matrix matrix(int64_t rows, int64_t columns) {
+    const int64_t ld = tile::leading_dim(columns);
+    return {take(rows * ld), ld};
+  }
+  float* take(int64_t count) {
+    float* place = base_ ? base_ + used_ : nullptr;
+    used_ += tile::round_up(count, 16);
+    return place;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  float* base_;
+  int64_t used_ = 0;
+};
+
+// Elements of scratch for `threads` threads, and the kernels. T is float, bf16 or f16.
+int64_t attention_forward_scratch(const AttentionShape& shape, int threads);
+int64_t attention_backward_scratch(const AttentionShape& shape, int threads);
+int64_t attention_decode_scratch(const AttentionShape& shape);
+
+template <typename T>
+void attention_forward(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
+                       HeadView<T> v, float* scratch);
+
+// One query per batch row (T = 1): streams K and V once.
+template <typename T>
+void attention_decode(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
+                      HeadView<T> v, float* scratch);
+
+template <typename T>
+struct AttentionGradients {
+  HeadView<T> dq, dk, dv, d_out, out;
+  const float* lse;
+};
+template <typename T>
+void attention_backward(const AttentionProblem& p, const AttentionGradients<T>& g, HeadView<T> q,
+                        HeadView<T> k, HeadView<T> v, float* scratch);
+
+}  // namespace ingot::cpu

@@ -1,0 +1,202 @@
+// The pieces that attention's forward and backward share: register-blocked products of small f32 matrices,
+// copies of head rows into f32 tiles, and the geometry of a tile of queries against a tile of keys.
+//
+// Scores are kept key-major, s^T (keys, queries): a register then holds kLanes queries of one key, so
+// softmax statistics need no horizontal sums, and rows of K and V serve as they are, without packing.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "ingot/ops/simd/vec.h"
+
+namespace ingot::tile {
+
+using vec::kLanes;
+using vec::Vec;
+
+// Product tile of kRows x kPanel accumulators in registers: 6 x 2 of AVX2's 16, 12 x 2 of AVX-512's 32.
+inline constexpr int kRows = kLanes == 16 ? 12 : 6;
+inline constexpr int kPanelVecs = 2;
+inline constexpr int kPanel = kPanelVecs * kLanes;
+static_assert(16 % kLanes == 0);
+
+// x * b + c in one rounding. Spelled out because a compiler may contract x * b + c in one kernel and not in
+// another, and an element must not depend on which kernel summed it.
+inline Vec fused_multiply_add(float x, Vec b, Vec c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(_mm512_set1_ps(x), b, c);
+#elif defined(__AVX2__) && defined(__FMA__)
+  return _mm256_fmadd_ps(_mm256_set1_ps(x), b, c);
+#else
+  return x * b + c;
+#endif
+}
+
+constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+// Row stride for n floats: whole cache lines, an odd number of them, so that a column of rows does not fall
+// into few cache sets.
+constexpr int64_t leading_dim(int64_t n) {
+  const int64_t lines = round_up(n, 16) / 16;
+  return (lines + 1 - lines % 2) * 16;
+}
+
+struct Matrix {
+  float* data;
+  int64_t ld;  // elements from row to row
+
+  float* row(int64_t i) const { return data + i * ld; }
+  Matrix from_row(int64_t i) const { return {row(i), ld}; }
+};
+
+enum class Start { kZero, kAdd, kScaled };  // c = ab, c += ab, c = scale[i] c + ab
+
+// c (R, W registers) from a (R, k) and b (k, W registers). With kIsColumnMajor, a's element (i,p) is at
+// p * lda + i, else at i * lda + p. Per step of k: R x W fused multiply-adds for R + W loads.
+template <int R, int W, bool kIsColumnMajor>
+[[gnu::noinline]] void micro_product(Start start, Matrix c, const float* a, int64_t lda, const float* b,
+                                     int64_t ldb, int64_t k, const float* scale) {
+  Vec acc[R][W];
+  _Pragma("GCC unroll 16") for (int i = 0; i < R; ++i) _Pragma("GCC unroll 16") for (int w = 0; w < W; ++w) {
+    const Vec old = start == Start::kZero ? Vec{} : vec::load(c.row(i) + w * kLanes);
+    acc[i][w] = start == Start::kScaled ? old * scale[i] : old;
+  }
+  constexpr int kGroup = kIsColumnMajor ? R : 3;  // rows addressed from one pointer: +0, +lda, +2 lda
+  constexpr int kPointers = (R + kGroup - 1) / kGroup;
+  const float* first[kPointers];
+  _Pragma("GCC unroll 16") for (int g = 0; g < kPointers; ++g) first[g] = a + g * kGroup * lda;
+  for (int64_t p = 0; p < k; ++p) {
+    Vec row[W];
+    _Pragma("GCC unroll 16") for (int w = 0; w < W; ++w) row[w] = vec::load(b + w * kLanes);
+    _Pragma("GCC unroll 16") for (int i = 0; i < R; ++i) {
+      const float x = first[i / kGroup][i % kGroup * (kIsColumnMajor ? 1 : lda)];
+      _Pragma("GCC unroll 16") for (int w = 0; w < W; ++w) acc[i][w] =
+          fused_multiply_add(x, row[w], acc[i][w]);
+    }
+    _Pragma("GCC unroll 16") for (int g = 0; g < kPointers; ++g) first[g] += kIsColumnMajor ? lda : 1;
+    b += ldb;
+  }
+  _Pragma("GCC unroll 16") for (int i = 0; i < R; ++i) _Pragma("GCC unroll 16") for (int w = 0; w < W; ++w)
+      vec::store(c.row(i) + w * kLanes, acc[i][w]);
+}
+
+template <int R, int W, bool kIsColumnMajor>
+void micro_product_rows(int64_t rows, Start start, Matrix c, const float* a, int64_t lda, const float* b,
+                        int64_t ldb, int64_t k, const float* scale) {
+  if (rows == R) return micro_product<R, W, kIsColumnMajor>(start, c, a, lda, b, ldb, k, scale);
+  if constexpr (R > 1) micro_product_rows<R - 1, W, kIsColumnMajor>(rows, start, c, a, lda, b, ldb, k, scale);
+}
+
+struct Span {
+  int64_t begin, end;
+};
+
+// c (rows, columns) from a and b, where rows [r, r_end) sum over the inner range inner(r, r_end) only.
+// columns is rounded up to whole registers. scale (rows) is read for Start::kScaled.
+template <bool kIsColumnMajor, typename Inner>
+inline void product(Start start, Matrix c, Matrix a, Matrix b, int64_t rows, int64_t columns, Inner&& inner,
+                    const float* scale = nullptr) {
+  const auto panel = [&]<int W>(int64_t column) {
+    for (int64_t r = 0; r < rows; r += kRows) {
+      const int64_t count = std::min<int64_t>(kRows, rows - r);
+      const auto [begin, end] = inner(r, r + count);
+      if (begin >= end && start != Start::kZero) continue;
+      const float* a_first = kIsColumnMajor ? a.row(begin) + r : a.row(r) + begin;
+      micro_product_rows<kRows, W, kIsColumnMajor>(
+          count, start, {c.row(r) + column, c.ld}, a_first, a.ld, b.row(begin) + column, b.ld,
+          std::max<int64_t>(end - begin, 0), scale + (scale ? r : 0));
+    }
+  };
+  int64_t column = 0;
+  for (; column + kPanel <= columns; column += kPanel) panel.template operator()<kPanelVecs>(column);
+  for (; column < columns; column += kLanes) panel.template operator()<1>(column);
+}
+
+// Queries [0, m) against keys [0, n) of a tile: key j is visible to query i when j + diagonal <= i.
+struct Block {
+  int64_t m, n, diagonal;
+
+  // Keys that query i sees: [0, visible_keys(i)).
+  int64_t visible_keys(int64_t i) const { return std::clamp<int64_t>(i - diagonal + 1, 0, n); }
+  // Queries that see key j: [first_query(j), m).
+  int64_t first_query(int64_t j) const { return std::max<int64_t>(j + diagonal, 0); }
+  int64_t last_query_of_panel(int64_t first) const { return std::min<int64_t>(first + kPanel, m) - 1; }
+};
+
+// s^T (keys, queries) = a (keys, D) times columns (D, queries), for what is visible.
+inline void score_product(Matrix s, Matrix a, Matrix columns, const Block& block, int64_t D) {
+  for (int64_t q = 0; q < block.m; q += kPanel)
+    product<false>(Start::kZero, {s.data + q, s.ld}, a, {columns.data + q, columns.ld},
+                   block.visible_keys(block.last_query_of_panel(q)), kPanel, [D](int64_t, int64_t) {
+                     return Span{0, D};
+                   });
+}
+
+// Rows of a packed buffer lie a page or so apart, where the hardware does not prefetch.
+template <bool kIsWrite, typename T>
+inline void prefetch_row(T* row, int64_t D) {
+  for (int64_t d = 0; d < D; d += static_cast<int64_t>(64 / sizeof(T))) __builtin_prefetch(row + d, kIsWrite);
+}
+inline constexpr int64_t kPrefetchRows = 16;
+
+// dst (n, D) in f32, columns up to a whole register zero, from rows that lie `stride` elements apart.
+template <typename T>
+void load_rows(Matrix dst, const T* src, int64_t stride, int64_t n, int64_t D) {
+  for (int64_t i = 0; i < n; ++i) {
+    if (i + kPrefetchRows < n) prefetch_row<false>(src + (i + kPrefetchRows) * stride, D);
+    const T* from = src + i * stride;
+    float* to = dst.row(i);
+    int64_t d = 0;
+    for (; d + kLanes <= D; d += kLanes) vec::store(to + d, vec::load(from + d));
+    if (d < D) vec::store(to + d, vec::load_first(from + d, D - d));
+  }
+}
+
+// dst[i] = factor * src[i], times row_factors[i] if given, rounded to T.
+template <typename T>
+void store_rows(T* dst, int64_t stride, Matrix src, int64_t n, int64_t D, float factor,
+                const float* row_factors = nullptr) {
+  for (int64_t i = 0; i < n; ++i) {
+    if (i + kPrefetchRows < n) prefetch_row<true>(dst + (i + kPrefetchRows) * stride, D);
+    T* to = dst + i * stride;
+    const float* from = src.row(i);
+    const float x = row_factors ? factor * row_factors[i] : factor;
+    vec::for_each(D, [to, from, x](auto load, auto store) { store(to, load(from) * x); });
+  }
+}
+
+// kLanes x kLanes in registers, in log2(kLanes) rounds of exchanging off-diagonal halves.
+template <int kStep = 1>
+inline void transpose(Vec (&r)[kLanes]) {
+  if constexpr (kStep < kLanes) {
+    const auto exchange = [&]<int... I>(std::integer_sequence<int, I...>) {
+      for (int i = 0; i < kLanes; ++i) {
+        if (i & kStep) continue;
+        const Vec low = r[i], high = r[i + kStep];
+        r[i] = __builtin_shufflevector(low, high, ((I & kStep) ? kLanes + I - kStep : I)...);
+        r[i + kStep] = __builtin_shufflevector(low, high, ((I & kStep) ? kLanes + I : I + kStep)...);
+      }
+    };
+    exchange(std::make_integer_sequence<int, kLanes>{});
+    transpose<kStep * 2>(r);
+  }
+}
+
+// dst (D, m) = src (m, D) transposed; the queries from m to a whole panel become zero.
+inline void transpose_rows(Matrix dst, Matrix src, int64_t m, int64_t D) {
+  for (int64_t i = 0; i < round_up(m, kPanel); i += kLanes)
+    for (int64_t d = 0; d < D; d += kLanes) {
+      Vec block[kLanes];
+      for (int64_t l = 0; l < kLanes; ++l) block[l] = i + l < m ? vec::load(src.row(i + l) + d) : Vec{};
+      transpose(block);
+      for (int64_t l = 0; l < std::min<int64_t>(kLanes, D - d); ++l) vec::store(dst.row(d + l) + i, block[l]);
+    }
+}
+
+}  // namespace ingot::tile

@@ -1,0 +1,253 @@
+// What kernels are made of: several elements per load, sums over warps and blocks, one thread's Math, and the
+// choice of how wide a kernel may load. For .cu files only.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "ingot/core/cuda/cuda_launch.h"
+#include "ingot/core/float16.h"
+#include "ingot/core/float8.h"
+#include "ingot/core/tensor.h"
+
+namespace ingot::cuda {
+
+inline constexpr int kWarp = 32;
+
+// W elements in f32.
+template <int W>
+struct Floats {
+  float at[W];
+};
+
+// Elements of T in one load of 16 bytes.
+template <typename T>
+inline constexpr int kWide = 16 / static_cast<int>(sizeof(T));
+
+// The memory of W elements of T, moved by as few instructions as there are.
+template <typename T, int W>
+struct alignas(sizeof(T) * W >= 16 ? 16 : sizeof(T) * W) Raw {
+  T at[W];
+};
+
+// x in f32.
+template <typename T>
+__device__ __forceinline__ float widened(T x) {
+#ifdef __CUDA_ARCH__
+  if constexpr (std::is_same_v<T, f16>) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x.bits));
+    return value;
+  }
+#endif
+  return static_cast<float>(x);
+}
+
+// p[0 .. W) as f32. REQUIRES: p aligned to min(16, W * sizeof(T)) bytes.
+template <int W, typename T>
+__device__ __forceinline__ Floats<W> load(const T* p) {
+  const Raw<T, W> raw = *reinterpret_cast<const Raw<T, W>*>(p);
+  Floats<W> values;
+#pragma unroll
+  for (int i = 0; i < W; ++i) values.at[i] = widened(raw.at[i]);
+  return values;
+}
+
+// Two numbers as bf16, rounded to nearest even; the first in the low half.
+__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
+#ifdef __CUDA_ARCH__
+  uint32_t packed;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+#else
+  return bf16(low).bits | static_cast<uint32_t>(bf16(high).bits) << 16;
+#endif
+}
+
+// The same as f16.
+__device__ __forceinline__ uint32_t pack_f16(float low, float high) {
+#ifdef __CUDA_ARCH__
+  uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+#else
+  return f16(low).bits | static_cast<uint32_t>(f16(high).bits) << 16;
+#endif
+}
+
+// Of two numbers, the first in the low half.
+template <typename T>
+__device__ __forceinline__ uint32_t pack_half(float low, float high) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return pack_bf16(low, high);
+  else
+    return pack_f16(low, high);
+}
+
+// x as T has it, in f32.
+template <typename T>
+__device__ __forceinline__ float rounded(float x) {
+  if constexpr (std::is_same_v<T, bf16>) return std::bit_cast<float>(pack_bf16(0.0f, x) & 0xffff0000u);
+  if constexpr (std::is_same_v<T, f16>)
+    return widened(std::bit_cast<f16>(static_cast<uint16_t>(pack_f16(x, 0.0f))));
+  return static_cast<float>(T(x));
+}
+
+// Two numbers as codes of the 8-bit format by the rule of core/float8.h; the first in the low byte. The
+// processor's own conversion makes every NaN the one of positive sign.
+template <typename Format>
+__device__ __forceinline__ uint16_t pack_fp8(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint16_t packed;
+  if constexpr (std::is_same_v<Format, f8e4m3>)
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+  return packed;
+#else
+  return static_cast<uint16_t>(Format(low).bits | Format(high).bits << 8);
+#endif
+}
+
+// p[0 .. W) = values, rounded to T. REQUIRES: as load.
+template <int W, typename T>
+__device__ __forceinline__ void store(T* p, const Floats<W>& values) {
+  if constexpr ((std::is_same_v<T, bf16> || std::is_same_v<T, f16>)&&W % 2 == 0) {
+    Raw<uint32_t, W / 2> words;
+#pragma unroll
+    for (int i = 0; i < W / 2; ++i) words.at[i] = pack_half<T>(values.at[2 * i], values.at[2 * i + 1]);
+    *reinterpret_cast<Raw<uint32_t, W / 2>*>(p) = words;
+  } else if constexpr (sizeof(T) == 1 && W % 2 == 0) {
+    Raw<uint16_t, W / 2> words;
+#pragma unroll
+    for (int i = 0; i < W / 2; ++i) words.at[i] = pack_fp8<T>(values.at[2 * i], values.at[2 * i + 1]);
+    *reinterpret_cast<Raw<uint16_t, W / 2>*>(p) = words;
+  } else {
+    Raw<T, W> raw;
+#pragma unroll
+    for (int i = 0; i < W; ++i) raw.at[i] = T(values.at[i]);
+    *reinterpret_cast<Raw<T, W>*>(p) = raw;
+  }
+}
+
+// Sum over the warp, the same in every lane; in pairs, so the order is fixed.
+__device__ __forceinline__ float warp_sum(float value) {
+#pragma unroll
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value += __shfl_xor_sync(0xffffffffu, value, mask);
+  return value;
+}
+
+__device__ __forceinline__ float warp_max(float value) {
+#pragma unroll
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+    const float other = __shfl_xor_sync(0xffffffffu, value, mask);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+// Sum over a group of kThreads threads that is a warp or the whole block, the same in every thread.
+template <int kThreads>
+__device__ __forceinline__ float group_sum(float value) {
+  value = warp_sum(value);
+  if constexpr (kThreads > kWarp) {
+    __shared__ float of_warp[kThreads / kWarp];
+    __syncthreads();  // whoever still reads the last sum
+    if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
+    __syncthreads();
+    value = 0;
+#pragma unroll
+    for (int i = 0; i < kThreads / kWarp; ++i) value += of_warp[i];
+  }
+  return value;
+}
+
+// Their largest, where no value is a NaN.
+template <int kThreads>
+__device__ __forceinline__ float group_max(float value) {
+  value = warp_max(value);
+  if constexpr (kThreads > kWarp) {
+    __shared__ float of_warp[kThreads / kWarp];
+    __syncthreads();  // whoever still reads the last one
+    if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kThreads / kWarp; ++i) value = of_warp[i] > value ? of_warp[i] : value;
+  }
+  return value;
+}
+
+// The Math of ops/elementwise/activation_rules.h for one thread: exact to a few ulp for f32, by the special function
+// units for bf16 and f16, where the error of 2^-21 vanishes in the rounding.
+template <typename T>
+struct ThreadMath {
+  using V = float;
+  static constexpr bool kIsFast = !std::is_same_v<T, float>;
+  static __host__ __device__ V constant(float x) { return x; }
+  static __host__ __device__ V abs(V x) { return std::fabs(x); }
+  static __host__ __device__ V exp(V x) {
+#ifdef __CUDA_ARCH__
+    if constexpr (kIsFast) return __expf(x);
+#endif
+    return std::exp(x);
+  }
+  static __host__ __device__ V reciprocal(V x) {
+#ifdef __CUDA_ARCH__
+    if constexpr (kIsFast) return __fdividef(1.0f, x);
+#endif
+    return 1.0f / x;
+  }
+};
+
+// Threads of a block where nothing says otherwise: 8 such blocks fill a multiprocessor.
+inline constexpr int kThreads = 256;
+
+inline unsigned blocks_for(int64_t items, int64_t items_per_block) {
+  const int64_t blocks = (items + items_per_block - 1) / items_per_block;
+  INGOT_CHECK(blocks < (int64_t{1} << 31), "a launch of {} blocks is too large", blocks);
+  return static_cast<unsigned>(blocks);
+}
+
+inline bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+// Whether rows of C elements of a tensor of 2- or 4-byte elements can be read 16 bytes at a time; absent
+// tensors can.
+template <typename... Tensors>
+bool allows_wide(int64_t C, const Tensors&... tensors) {
+  return C % 8 == 0 && (is_aligned(tensors.data) && ...);
+}
+
+// Calls f with a value of the compute dtype's type.
+template <typename F>
+void with_dtype(DType dtype, const char* op, F&& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{});
+    case DType::bf16:
+      return f(bf16{});
+    case DType::f16:
+      return f(f16{});
+    default:
+      fail(ErrorKind::kInternal, "{}: compute dtype f32, bf16 or f16 on a CUDA device, got {}", op,
+           name(dtype));
+  }
+}
+
+// Calls f with the width, as a constant: as wide as T loads, or 1.
+template <typename T, typename F>
+void with_width(bool is_wide, F&& f) {
+  if (is_wide)
+    f(std::integral_constant<int, kWide<T>>{});
+  else
+    f(std::integral_constant<int, 1>{});
+}
+
+template <typename T>
+T* optional(const Tensor& t) {
+  return t ? t.as<T>() : nullptr;
+}
+
+}  // namespace ingot::cuda

@@ -1,0 +1,133 @@
+// Kernels over rows of (N, C): what each thread keeps of a row, and sums over rows. For .cu files only.
+//
+// A parameter gradient is summed over rows in two steps of fixed order: each of up to kRowParts blocks adds
+// its own contiguous rows in registers and leaves one row of partial sums in scratch, then add_row_parts adds
+// these. The number of blocks does not depend on the device, so neither do the bits.
+#pragma once
+
+#include "ingot/ops/cuda/cuda_kernel.h"
+#include "ingot/ops/row_sum.h"
+
+namespace ingot::cuda {
+
+// One row's share of a thread: P packs of W elements, pack p at column (p * G + lane) * W, where G threads
+// hold the row.
+template <int W, int G, int P>
+struct RowTile {
+  Floats<W> pack[P];
+
+  static __device__ __forceinline__ int column(int p, int lane) { return (p * G + lane) * W; }
+
+  // Missing columns read 0.
+  template <typename T>
+  __device__ __forceinline__ void load(const T* row, int lane, int C) {
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+      pack[p] = column(p, lane) < C ? cuda::load<W>(row + column(p, lane)) : Floats<W>{};
+  }
+  template <typename T>
+  __device__ __forceinline__ void store(T* row, int lane, int C) const {
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+      if (column(p, lane) < C) cuda::store<W>(row + column(p, lane), pack[p]);
+  }
+  // f(value, p, i) on every element that exists.
+  template <typename F>
+  __device__ __forceinline__ void for_each(int lane, int C, F&& f) {
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+      if (column(p, lane) < C) {
+#pragma unroll
+        for (int i = 0; i < W; ++i) f(pack[p].at[i], p, i);
+      }
+  }
+};
+
+// How rows of C elements are cut: a warp or a block of kGroup threads per row, kPacks packs of kWidth
+// elements for each thread.
+template <int kWidth_, int kGroup_, int kPacks_>
+struct RowShape {
+  static constexpr int kWidth = kWidth_, kGroup = kGroup_, kPacks = kPacks_;
+  static constexpr int kColumns = kWidth * kGroup * kPacks;
+  static constexpr int kBlock = kGroup == kWarp ? 8 * kWarp : kGroup;  // threads
+  static constexpr int kRows = kBlock / kGroup;                        // of a block at a time
+  using Tile = RowTile<kWidth, kGroup, kPacks>;
+};
+
+// Calls f with the RowShape for rows of C elements of T.
+template <typename T, typename F>
+void with_row_shape(bool is_wide, int64_t C, const char* op, F&& f) {
+  constexpr int W = kWide<T>;
+  if (is_wide && C <= RowShape<W, kWarp, 4>::kColumns) return f(RowShape<W, kWarp, 4>{});
+  if (is_wide && C <= RowShape<W, 256, 4>::kColumns) return f(RowShape<W, 256, 4>{});
+  if (is_wide && C <= RowShape<W, 1024, 4>::kColumns) return f(RowShape<W, 1024, 4>{});
+  if (C <= RowShape<1, 256, 32>::kColumns) return f(RowShape<1, 256, 32>{});
+  fail(ErrorKind::kInternal,
+       "{}: rows of {} elements on a CUDA device must be at most {}, or 16-byte aligned "
+       "multiples of 8 of at most {}",
+       op, C, RowShape<1, 256, 32>::kColumns, RowShape<W, 1024, 4>::kColumns);
+}
+
+// total (C) += sum over parts of partials (parts, C), in order.
+void add_row_parts(const Tensor& total, const float* partials, int64_t parts, Stream& stream);
+
+// f32 scratch of `sums` row sums of C columns, checked.
+inline float* row_scratch(const Tensor& scratch, int64_t sums, int64_t C, const char* op) {
+  INGOT_CHECK(scratch && scratch.device == Device::kCuda && scratch.dtype == DType::f32 &&
+                  scratch.elements() >= sums * kRowParts * C,
+              "{}: scratch on the device must be f32 of at least {} x {} x {} elements, got {} {}", op, sums,
+              kRowParts, C, name(scratch.dtype), scratch.shape.to_string());
+  return scratch.as<float>();
+}
+
+// Parts of N rows: none is empty.
+inline int64_t row_parts(int64_t N) { return std::min(N, kRowParts); }
+
+// Rows [begin, end) that part `part` of `parts` sums.
+struct PartRows {
+  int64_t begin, end;
+  __device__ __forceinline__ PartRows(int64_t N, int64_t part, int64_t parts)
+      : begin(part * N / parts), end((part + 1) * N / parts) {}
+};
+
+// Column sums: f(n, column, values) fills W values of row n from `column` on, and they are added up over the
+// rows of a part. Block: (kWarp columns of packs, kSumRows rows at a time); grid: (column blocks, parts).
+inline constexpr int kSumRows = 8;
+
+template <int W, typename F>
+__global__ void __launch_bounds__(kWarp* kSumRows)
+    sum_columns(float* __restrict__ partials, int64_t N, int64_t C, F f) {
+  __shared__ float sums[kSumRows][kWarp * W];
+  const int lane = static_cast<int>(threadIdx.x), way = static_cast<int>(threadIdx.y);
+  const int64_t column = (int64_t{blockIdx.x} * kWarp + lane) * W;
+  const PartRows rows(N, blockIdx.y, gridDim.y);
+  Floats<W> total{};
+  if (column < C)
+    for (int64_t n = rows.begin + way; n < rows.end; n += kSumRows) {
+      const Floats<W> values = f(n, column);
+#pragma unroll
+      for (int i = 0; i < W; ++i) total.at[i] += values.at[i];
+    }
+#pragma unroll
+  for (int i = 0; i < W; ++i) sums[way][i * kWarp + lane] = total.at[i];
+  __syncthreads();
+  if (way != 0 || column >= C) return;
+#pragma unroll
+  for (int i = 0; i < W; ++i) {
+    float sum = 0;
+    for (int k = 0; k < kSumRows; ++k) sum += sums[k][i * kWarp + lane];
+    partials[int64_t{blockIdx.y} * C + column + i] = sum;
+  }
+}
+
+template <int W, typename F>
+void launch_sum_columns(const Tensor& total, float* partials, int64_t N, const char* op, Stream& stream,
+                        const F& f) {
+  const int64_t C = total.elements();
+  const int64_t parts = row_parts(N);
+  launch({stream, op, dim3(blocks_for(C, kWarp * W), static_cast<unsigned>(parts)), dim3(kWarp, kSumRows)},
+         sum_columns<W, F>, partials, N, C, f);
+  add_row_parts(total, partials, parts, stream);
+}
+
+}  // namespace ingot::cuda

@@ -1,0 +1,64 @@
+// The softmax of a row of logits, put together from what its threads have seen. For .cu files only.
+#pragma once
+
+#include <limits>
+
+#include "ingot/ops/cuda/cuda_kernel.h"
+
+namespace ingot::cuda::softmax {
+
+using Math = ThreadMath<float>;
+
+inline constexpr float kLowest = std::numeric_limits<float>::lowest();
+
+// The softmax of a part of a row: largest logit with its lowest column, sum of exponentials above z_max.
+struct Part {
+  float x_max, z_max, total, z_sum;
+  int top;
+
+  static __device__ __forceinline__ Part none() {
+    return {kLowest, kLowest, 0, 0, std::numeric_limits<int>::max()};
+  }
+  template <typename Cap>
+  __device__ __forceinline__ void add(float x, int column, const Cap& cap, bool is_smoothed) {
+    const float z = cap(x).z;
+    if (x > x_max) {
+      total *= Math::exp(z_max - z);
+      x_max = x;
+      z_max = z;
+      top = column;
+    }
+    total += Math::exp(z - z_max);
+    if (is_smoothed) z_sum += z;
+  }
+  __device__ __forceinline__ void merge(const Part& other) {
+    const float z = other.z_max > z_max ? other.z_max : z_max;
+    total = total * Math::exp(z_max - z) + other.total * Math::exp(other.z_max - z);
+    z_sum += other.z_sum;
+    if (other.x_max > x_max || (other.x_max == x_max && other.top < top)) top = other.top;
+    x_max = other.x_max > x_max ? other.x_max : x_max;
+    z_max = z;
+  }
+  __device__ __forceinline__ Part from_lane(int mask) const {
+    return {__shfl_xor_sync(0xffffffffu, x_max, mask), __shfl_xor_sync(0xffffffffu, z_max, mask),
+            __shfl_xor_sync(0xffffffffu, total, mask), __shfl_xor_sync(0xffffffffu, z_sum, mask),
+            __shfl_xor_sync(0xffffffffu, top, mask)};
+  }
+};
+
+// The parts of all threads merged, in pairs: thread 0's result, in every thread.
+template <int kCount>
+__device__ __forceinline__ Part merge_block(Part part) {
+  __shared__ Part of_warp[kCount / kWarp];
+  for (int mask = 1; mask < kWarp; mask *= 2) part.merge(part.from_lane(mask));
+  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = part;
+  __syncthreads();
+  part = of_warp[threadIdx.x % (kCount / kWarp)];
+  for (int mask = 1; mask < kCount / kWarp; mask *= 2) part.merge(part.from_lane(mask));
+  __syncthreads();
+  if (threadIdx.x == 0) of_warp[0] = part;
+  __syncthreads();
+  return of_warp[0];
+}
+
+}  // namespace ingot::cuda::softmax

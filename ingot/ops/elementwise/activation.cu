@@ -1,0 +1,177 @@
+#include "ingot/ops/activation.h"
+
+#include "ingot/ops/cuda/cuda_elementwise.h"
+#include "ingot/ops/cuda/cuda_rows.h"
+#include "ingot/ops/elementwise/activation_rules.h"
+
+namespace ingot::cuda {
+namespace {
+
+// Calls f with the kind's rule on T.
+template <typename T, typename F>
+void with_rule(Activation kind, F&& f) {
+  switch (kind) {
+    case Activation::kGeluTanh:
+      return f(GeluTanhRule<ThreadMath<T>>{});
+    case Activation::kGeluExact:
+      return f(GeluExactRule<ThreadMath<T>>{});
+    case Activation::kRelu2:
+      return f(Relu2Rule<ThreadMath<T>>{});
+  }
+}
+
+// x read once, y written once.
+template <int W, typename Rule, typename T>
+struct Forward {
+  T* y;
+  const T* x;
+  const float* bias;
+  uint32_t F;
+
+  __device__ void operator()(int64_t i) const {
+    Floats<W> v = load<W>(x + i);
+    if (bias) {
+      const Floats<W> b = load<W>(bias + RowColumn(i, F).column);
+#pragma unroll
+      for (int k = 0; k < W; ++k) v.at[k] += b.at[k];
+    }
+#pragma unroll
+    for (int k = 0; k < W; ++k) v.at[k] = Rule::value(v.at[k]);
+    store(y + i, v);
+  }
+};
+
+// W elements of dx, before rounding: of a row from a column on.
+template <int W, typename Rule, typename T>
+struct Backward {
+  T* dx;
+  const T *dy, *x;
+  const float* bias;
+  uint32_t F;
+
+  __device__ __forceinline__ Floats<W> gradient(int64_t i, uint32_t column) const {
+    Floats<W> v = load<W>(x + i);
+    const Floats<W> d = load<W>(dy + i);
+    if (bias) {
+      const Floats<W> b = load<W>(bias + column);
+#pragma unroll
+      for (int k = 0; k < W; ++k) v.at[k] += b.at[k];
+    }
+#pragma unroll
+    for (int k = 0; k < W; ++k) v.at[k] = d.at[k] * Rule::derivative(v.at[k]);
+    store(dx + i, v);
+    return v;
+  }
+  __device__ void operator()(int64_t i) const { gradient(i, bias ? RowColumn(i, F).column : 0); }
+  // For the column sums of dbias.
+  __device__ Floats<W> operator()(int64_t n, int64_t column) const {
+    return gradient(n * F + column, static_cast<uint32_t>(column));
+  }
+};
+
+template <int W, typename T>
+struct SwigluForward {
+  T* y;
+  const T* gate_up;
+  uint32_t F;
+
+  __device__ void operator()(int64_t i) const {
+    const RowColumn at(i, F);
+    const T* gate = gate_up + int64_t{at.row} * 2 * F + at.column;
+    const Floats<W> g = load<W>(gate), u = load<W>(gate + F);
+    Floats<W> v;
+#pragma unroll
+    for (int k = 0; k < W; ++k) v.at[k] = SiluRule<ThreadMath<T>>::value(g.at[k]) * u.at[k];
+    store(y + i, v);
+  }
+};
+
+template <int W, typename T>
+struct SwigluBackward {
+  T* d_gate_up;
+  const T *dy, *gate_up;
+  uint32_t F;
+
+  __device__ void operator()(int64_t i) const {
+    using Silu = SiluRule<ThreadMath<T>>;
+    const RowColumn at(i, F);
+    const int64_t gate = int64_t{at.row} * 2 * F + at.column;
+    const Floats<W> g = load<W>(gate_up + gate), u = load<W>(gate_up + gate + F), d = load<W>(dy + i);
+    Floats<W> d_gate, d_up;
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      d_gate.at[k] = d.at[k] * u.at[k] * Silu::derivative(g.at[k]);
+      d_up.at[k] = d.at[k] * Silu::value(g.at[k]);
+    }
+    store(d_gate_up + gate, d_gate);
+    store(d_gate_up + gate + F, d_up);
+  }
+};
+
+}  // namespace
+
+void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Activation kind,
+                        Stream& stream) {
+  const char* op = "activation_forward";
+  const int64_t N = x.dim(0), F = x.dim(1);
+  const uint32_t length = row_length(N, F, op);
+  with_dtype(x.dtype, op, [&](auto value) {
+    using T = decltype(value);
+    with_width<T>(allows_wide(F, y, x, bias), [&](auto width) {
+      with_rule<T>(kind, [&]<typename Rule>(Rule) {
+        constexpr int W = decltype(width)::value;
+        const Forward<W, Rule, T> f{y.as<T>(), x.as<T>(), optional<float>(bias), length};
+        launch_elementwise<W>(N * F, op, stream, f);
+      });
+    });
+  });
+}
+
+void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy, const Tensor& x,
+                         const Tensor& bias, Activation kind, const Tensor& scratch, Stream& stream) {
+  const char* op = "activation_backward";
+  const int64_t N = x.dim(0), F = x.dim(1);
+  const uint32_t length = row_length(N, F, op);
+  with_dtype(x.dtype, op, [&](auto value) {
+    using T = decltype(value);
+    with_width<T>(allows_wide(F, dx, dy, x, bias), [&](auto width) {
+      with_rule<T>(kind, [&]<typename Rule>(Rule) {
+        constexpr int W = decltype(width)::value;
+        const Backward<W, Rule, T> f{dx.as<T>(), dy.as<T>(), x.as<T>(), optional<float>(bias), length};
+        if (dbias)
+          launch_sum_columns<W>(dbias, row_scratch(scratch, 1, F, op), N, op, stream, f);
+        else
+          launch_elementwise<W>(N * F, op, stream, f);
+      });
+    });
+  });
+}
+
+void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream) {
+  const char* op = "swiglu_forward";
+  const int64_t N = y.dim(0), F = y.dim(1);
+  const uint32_t length = row_length(N, F, op);
+  with_dtype(y.dtype, op, [&](auto value) {
+    using T = decltype(value);
+    with_width<T>(allows_wide(F, y, gate_up), [&](auto width) {
+      constexpr int W = decltype(width)::value;
+      launch_elementwise<W>(N * F, op, stream, SwigluForward<W, T>{y.as<T>(), gate_up.as<T>(), length});
+    });
+  });
+}
+
+void swiglu_backward(const Tensor& d_gate_up, const Tensor& dy, const Tensor& gate_up, Stream& stream) {
+  const char* op = "swiglu_backward";
+  const int64_t N = dy.dim(0), F = dy.dim(1);
+  const uint32_t length = row_length(N, F, op);
+  with_dtype(dy.dtype, op, [&](auto value) {
+    using T = decltype(value);
+    with_width<T>(allows_wide(F, d_gate_up, dy, gate_up), [&](auto width) {
+      constexpr int W = decltype(width)::value;
+      launch_elementwise<W>(N * F, op, stream,
+                            SwigluBackward<W, T>{d_gate_up.as<T>(), dy.as<T>(), gate_up.as<T>(), length});
+    });
+  });
+}
+
+}  // namespace ingot::cuda

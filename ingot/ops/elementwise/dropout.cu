@@ -1,0 +1,49 @@
+#include "ingot/ops/dropout.h"
+
+#include "ingot/ops/cuda/cuda_elementwise.h"
+
+namespace ingot::cuda {
+namespace {
+
+// A wide thread draws whole blocks of four words: it begins at a multiple of four.
+template <int W, typename T>
+struct Drop {
+  T* y;
+  const T* x;
+  DropoutRule rule;
+  RandomKey key;
+  uint64_t first_index;
+
+  __device__ void operator()(int64_t i) const {
+    Floats<W> v = load<W>(x + i);
+    const uint64_t index = first_index + static_cast<uint64_t>(i);
+    if constexpr (W % 4 == 0) {
+#pragma unroll
+      for (int block = 0; block < W / 4; ++block) {
+        const Philox4 words = random_block(key, index / 4 + block);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) v.at[4 * block + k] *= words[k] < rule.threshold ? 0.0f : rule.scale;
+      }
+    } else {
+      v.at[0] *= random_word(key, index) < rule.threshold ? 0.0f : rule.scale;
+    }
+    store(y + i, v);
+  }
+};
+
+}  // namespace
+
+void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key, uint64_t first_index,
+             Stream& stream) {
+  const int64_t n = x.elements();
+  with_dtype(x.dtype, "dropout", [&](auto value) {
+    using T = decltype(value);
+    with_width<T>(allows_wide(n, y, x) && first_index % 4 == 0, [&](auto width) {
+      constexpr int W = decltype(width)::value;
+      launch_elementwise<W>(n, "dropout", stream,
+                            Drop<W, T>{y.as<T>(), x.as<T>(), DropoutRule(p), key, first_index});
+    });
+  });
+}
+
+}  // namespace ingot::cuda

@@ -1,0 +1,144 @@
+#include "ingot/ops/fp8/cuda_fp8.h"
+
+#include "ingot/ops/fp8/cuda_fp8_tile.h"
+
+namespace ingot::cuda {
+namespace {
+
+using fp8::Meter;
+using fp8::Tally;
+
+// Packs of W elements for each of `blocks` blocks in turn: few blocks, so that few of them report.
+constexpr unsigned kBlocks = 1056;
+
+template <int W, typename T>
+__global__ void __launch_bounds__(kThreads) largest(uint32_t* amax, const T* x, int64_t n) {
+  float most = 0;
+  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W; i < n;
+       i += int64_t{kBlocks} * kThreads * W) {
+    const Floats<W> v = load<W>(x + i);
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      const float magnitude = std::fabs(v.at[k]);
+      most = magnitude > most ? magnitude : most;
+    }
+  }
+  fp8::raise(amax, most);
+}
+
+// Reads x once and writes a code for every element.
+template <int W, typename Format, typename T>
+__global__ void __launch_bounds__(kThreads)
+    encode(Format* to, const T* x, int64_t n, const float* scale, Meter meter) {
+  Tally tally;
+  const float factor = *scale;
+  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W; i < n;
+       i += int64_t{kBlocks} * kThreads * W) {
+    Floats<W> v = load<W>(x + i);
+#pragma unroll
+    for (int k = 0; k < W; ++k) v.at[k] = tally.template take<Format>(v.at[k], factor);
+    store(to + i, v);
+  }
+  fp8::report(meter, tally);
+}
+
+// A block owns a tile of 64 x 64 (fp8::encode_tile).
+template <typename Format, typename T>
+__global__ void __launch_bounds__(kThreads) encode_both(Format* to, Format* transposed, const T* x, int64_t N,
+                                                        int64_t C, const float* scale, Meter meter) {
+  const float factor = *scale;
+  fp8::encode_tile(to, transposed, N, C, meter, [=](int64_t row, int64_t column, Tally& tally) {
+    Floats<fp8::kTileWidth> v = load<fp8::kTileWidth>(x + row * C + column);
+#pragma unroll
+    for (int k = 0; k < fp8::kTileWidth; ++k) v.at[k] = tally.template take<Format>(v.at[k], factor);
+    return v;
+  });
+}
+
+__global__ void put_scale(float* scale, float* inverse, float value) {
+  *scale = value;
+  *inverse = 1.0f / value;
+}
+
+__global__ void make_scale(float* scale, float* inverse, const float* amax, double most,
+                           bool is_power_of_two) {
+  *scale = fp8::scale_of(*amax, most, is_power_of_two);
+  *inverse = 1.0f / *scale;
+}
+
+}  // namespace
+
+void raise_amax(const Tensor& amax, const Tensor& x, Stream& stream) {
+  const char* op = "raise_amax";
+  check_tensor(amax, DType::f32, {1}, op);
+  const int64_t n = x.elements();
+  with_dtype(x.dtype, op, [&](auto value) {
+    using T = decltype(value);
+    with_width<T>(allows_wide(n, x), [&](auto width) {
+      constexpr int W = decltype(width)::value;
+      const unsigned blocks = std::min(kBlocks, blocks_for(n, int64_t{kThreads} * W));
+      launch({stream, op, dim3(blocks), dim3(kThreads)}, largest<W, T>, static_cast<uint32_t*>(amax.data),
+             x.as<T>(), n);
+    });
+  });
+}
+
+void set_fp8_scale(const Tensor& scale, const Tensor& inverse, const Tensor& amax, DType format,
+                   Fp8ScaleFloor floor, Stream& stream) {
+  const char* op = "set_fp8_scale";
+  for (const Tensor* t : {&scale, &inverse, &amax}) check_tensor(*t, DType::f32, {1}, op);
+  launch({stream, op, dim3(1), dim3(1)}, make_scale, scale.as<float>(), inverse.as<float>(), amax.as<float>(),
+         static_cast<double>(float8_max(format)), floor == Fp8ScaleFloor::kPowerOfTwo);
+}
+
+void put_fp8_scale(const Tensor& scale, const Tensor& inverse, float value, Stream& stream) {
+  const char* op = "put_fp8_scale";
+  for (const Tensor* t : {&scale, &inverse}) check_tensor(*t, DType::f32, {1}, op);
+  launch({stream, op, dim3(1), dim3(1)}, put_scale, scale.as<float>(), inverse.as<float>(), value);
+}
+
+void cast_to_fp8(const Tensor& to, const Tensor& x, const Tensor& scale, const Fp8Meter& meter,
+                 Stream& stream) {
+  const char* op = "cast_to_fp8";
+  INGOT_CHECK(to.shape == x.shape && to.is_contiguous() && x.is_contiguous(),
+              "{}: shapes must be equal and contiguous, got {} and {}", op, to.shape.to_string(),
+              x.shape.to_string());
+  check_tensor(scale, DType::f32, {1}, op);
+  const Meter places = fp8::meter_of(meter, op);
+  const int64_t n = x.elements();
+  fp8::with_format(to.dtype, op, [&](auto format) {
+    using Format = decltype(format);
+    with_dtype(x.dtype, op, [&](auto value) {
+      using T = decltype(value);
+      with_width<T>(allows_wide(n, to, x), [&](auto width) {
+        constexpr int W = decltype(width)::value;
+        const unsigned blocks = std::min(kBlocks, blocks_for(n, int64_t{kThreads} * W));
+        launch({stream, op, dim3(blocks), dim3(kThreads)}, encode<W, Format, T>, to.as<Format>(), x.as<T>(),
+               n, scale.as<float>(), places);
+      });
+    });
+  });
+}
+
+void cast_to_fp8_both_ways(const Tensor& to, const Tensor& transposed, const Tensor& x, const Tensor& scale,
+                           const Fp8Meter& meter, Stream& stream) {
+  const char* op = "cast_to_fp8_both_ways";
+  INGOT_CHECK(
+      x.rank() == 2 && x.is_contiguous() && x.dim(0) % 8 == 0 && x.dim(1) % 8 == 0 && is_aligned(x.data),
+      "{}: x must be (N, C), contiguous, aligned, of multiples of 8, got {}", op, x.shape.to_string());
+  const int64_t N = x.dim(0), C = x.dim(1);
+  check_tensor(to, to.dtype, {N, C}, op);
+  check_tensor(transposed, to.dtype, {C, N}, op);
+  check_tensor(scale, DType::f32, {1}, op);
+  const Meter places = fp8::meter_of(meter, op);
+  fp8::with_format(to.dtype, op, [&](auto format) {
+    using Format = decltype(format);
+    with_dtype(x.dtype, op, [&](auto value) {
+      using T = decltype(value);
+      launch({stream, op, fp8::tiles_of(N, C), dim3(kThreads)}, encode_both<Format, T>, to.as<Format>(),
+             transposed.as<Format>(), x.as<T>(), N, C, scale.as<float>(), places);
+    });
+  });
+}
+
+}  // namespace ingot::cuda

@@ -1,0 +1,282 @@
+#include "ingot/ops/loss/cross_entropy_tile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/dispatch.h"
+#include "ingot/core/parallel.h"
+#include "ingot/ops/loss/cross_entropy_terms.h"
+
+namespace ingot {
+
+namespace cuda {  // cross_entropy_tile.cu
+decltype(ingot::cross_entropy_begin) cross_entropy_begin;
+decltype(ingot::cross_entropy_fold) cross_entropy_fold;
+decltype(ingot::cross_entropy_finish) cross_entropy_finish;
+decltype(ingot::cross_entropy_tile_gradient) cross_entropy_tile_gradient;
+}  // namespace cuda
+
+namespace {
+
+TileRow* tile_rows(const Tensor& rows, int64_t N, const char* op) {
+  check_tensor(rows, DType::u8, {N, static_cast<int64_t>(sizeof(TileRow))}, op);
+  return reinterpret_cast<TileRow*>(rows.as<uint8_t>());
+}
+
+int64_t row_grain(int64_t W) { return std::max<int64_t>(1, 4096 / std::max<int64_t>(1, W)); }
+
+// The row's largest logit, now that x (n), columns from `first` on, is seen too.
+template <typename Cap>
+void raise_max(TileRow& row, const float* x, int64_t n, int64_t first, const Cap& cap) {
+  const float x_max = vec::row_max(x, n);
+  if (x_max <= row.x_max && row.top >= 0) return;
+  const float z_max = cap(vec::splat(x_max)).z[0];
+  if (row.top >= 0) row.total *= std::exp(static_cast<double>(row.z_max) - static_cast<double>(z_max));
+  row.x_max = x_max;
+  row.z_max = z_max;
+  row.top = static_cast<int32_t>(first + (std::find(x, x + n, x_max) - x));
+}
+
+void check_tile(const Tensor& tile, int64_t first, const Tensor& targets, const char* op) {
+  INGOT_CHECK(tile.rank() == 2 && tile.is_contiguous() && first >= 0,
+              "{}: a tile must be (N, W), contiguous and not before column 0, got {} at {}", op,
+              tile.shape.to_string(), first);
+  check_tensor(tile, DType::f32, tile.shape, op);
+  check_tensor(targets, DType::i32, {tile.dim(0)}, op);
+}
+
+// What another tile, further to the right, knows of a row is added to what is known of it.
+void merge_row(TileRow& row, const TileRow& right) {
+  row.z_sum += right.z_sum;
+  if (right.top < 0) return;
+  const double gap = static_cast<double>(right.z_max) - static_cast<double>(row.z_max);
+  if (row.top < 0 || right.x_max > row.x_max) {
+    row.total = (row.top < 0 ? 0 : row.total * std::exp(-gap)) + right.total;
+    row.x_max = right.x_max;
+    row.z_max = right.z_max;
+    row.top = right.top;
+  } else {
+    row.total += right.total * std::exp(gap);
+  }
+}
+
+// Columns of a tile that are classes.
+int64_t valid_columns(const CrossEntropyConfig& config, int64_t first, int64_t W) {
+  return std::clamp<int64_t>(config.vocab - first, 0, W);
+}
+
+// What all folds do to the rows that have a target, all but adding up the exponentials: that is f(row, i, x,
+// n, cap).
+template <typename F>
+void fold_rows(const Tensor& rows, const Tensor& tile, int64_t first, const Tensor& targets,
+               const CrossEntropyConfig& config, F&& f) {
+  check_tile(tile, first, targets, "cross_entropy_fold");
+  const int64_t N = tile.dim(0), W = tile.dim(1), n = valid_columns(config, first, W);
+  TileRow* row = tile_rows(rows, N, "cross_entropy_fold: rows");
+  const int32_t* target = targets.as<int32_t>();
+  if (n == 0) return;
+  with_cap(config, [&](auto cap) {
+    parallel_for(N, row_grain(W), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        if (target[i] == kIgnoreIndex) continue;
+        float* x = tile.as<float>() + i * W;
+        raise_max(row[i], x, n, first, cap);
+        if (config.label_smoothing > 0) row[i].z_sum += loss_terms::capped_total(x, cap, n);
+        if (target[i] >= first && target[i] < first + n) row[i].x_target = x[target[i] - first];
+        f(row[i], i, x, n, cap);
+      }
+    });
+  });
+}
+
+void check_kept(const KeptExponentials& kept, int64_t N, const char* op) {
+  const int64_t W = kept.values.dim(1), wide = kept.tile_columns;
+  INGOT_CHECK(wide > 0, "{}: kept tiles must have columns, got {}", op, wide);
+  check_tensor(kept.values, DType::f16, {N, W}, op);
+  check_tensor(kept.references, DType::f32, {(W + wide - 1) / wide, N}, op);
+}
+
+// The gradient of row i's first n columns, but for the target's, from what was kept of them; out may be that
+// memory.
+template <typename D>
+void kept_row_gradient(D* out, const KeptExponentials& kept, int64_t i, int64_t n, float lse,
+                       const loss_terms::GradientTerms& terms, const CrossEntropyConfig& config) {
+  const int64_t N = kept.values.dim(0), W = kept.values.dim(1), wide = kept.tile_columns;
+  const f16* values = kept.values.as<f16>() + i * W;
+  const double on_p =
+      static_cast<double>(config.grad_scale) * terms.on_p / static_cast<double>(kept_scale(config));
+  const auto off = static_cast<float>(static_cast<double>(config.grad_scale) * terms.off);
+  for (int64_t tile = 0; tile * wide < n; ++tile) {
+    const int64_t begin = tile * wide;
+    const double reference = static_cast<double>(kept.references.as<float>()[tile * N + i]);
+    const auto factor = static_cast<float>(on_p * std::exp(reference - static_cast<double>(lse)));
+    vec::for_each(std::min(wide, n - begin),
+                  [&](auto load, auto store) { store(out + begin, load(values + begin) * factor - off); });
+  }
+}
+
+}  // namespace
+
+void cross_entropy_begin(const Tensor& rows, Stream& stream) {
+  const Span span(stream.trace, "loss");
+  const int64_t N = rows.dim(0);
+  TileRow* row = tile_rows(rows, N, "cross_entropy_begin: rows");
+  if constexpr (kHasCuda) {
+    if (rows.device == Device::kCuda) return cuda::cross_entropy_begin(rows, stream);
+  }
+  std::fill_n(row, N, TileRow{.total = 0, .z_sum = 0, .x_max = 0, .z_max = 0, .x_target = 0, .top = -1});
+}
+
+void cross_entropy_fold(const Tensor& rows, const Tensor& tile, int64_t first, const Tensor& targets,
+                        const CrossEntropyConfig& config, Stream& stream) {
+  const Span span(stream.trace, "loss");
+  if constexpr (kHasCuda) {
+    if (tile.device == Device::kCuda)
+      return cuda::cross_entropy_fold(rows, tile, first, targets, config, stream);
+  }
+  fold_rows(rows, tile, first, targets, config,
+            [](TileRow& row, int64_t, float* x, int64_t n, const auto& cap) {
+              row.total += loss_terms::exp_total<false>(x, cap, row.z_max, n);
+            });
+}
+
+float kept_scale(const CrossEntropyConfig& config) {
+  constexpr int kLargest = 15;  // f16 ends below 2^16
+  return std::ldexp(1.0f, kLargest - std::max(0, static_cast<int>(std::ceil(std::log2(max_slope(config))))));
+}
+
+void cross_entropy_fold_and_keep(const KeptExponentials& kept, int64_t tile_index, const Tensor& rows,
+                                 const Tensor& tile, int64_t first, const Tensor& targets,
+                                 const CrossEntropyConfig& config, Stream& stream) {
+  const Span span(stream.trace, "loss");
+  check_kept(kept, tile.dim(0), "cross_entropy_fold_and_keep");
+  const int64_t ld = kept.values.strides[0];
+  f16* values = kept.values.as<f16>() + tile_index * kept.tile_columns;
+  float* references = kept.references.as<float>() + tile_index * tile.dim(0);
+  const float scale = kept_scale(config);
+  fold_rows(rows, tile, first, targets, config,
+            [&](TileRow& row, int64_t i, float* x, int64_t n, const auto& cap) {
+              references[i] = row.z_max;
+              row.total += loss_terms::exp_total_kept(values + i * ld, scale, x, cap, row.z_max, n);
+            });
+}
+
+void cross_entropy_merge(const Tensor& rows, const Tensor& parts, const Tensor& targets, int64_t part_columns,
+                         Stream& stream) {
+  const Span span(stream.trace, "loss");
+  const int64_t N = rows.dim(0), row_bytes = static_cast<int64_t>(sizeof(TileRow));
+  TileRow* row = tile_rows(rows, N, "cross_entropy_merge: rows");
+  check_tensor(parts, DType::u8, {parts.dim(0), N, row_bytes}, "cross_entropy_merge: parts");
+  check_tensor(targets, DType::i32, {N}, "cross_entropy_merge: targets");
+  const auto* part = reinterpret_cast<const TileRow*>(parts.as<uint8_t>());
+  const int32_t* target = targets.as<int32_t>();
+  for (int64_t n = 0; n < N; ++n) {
+    TileRow merged{.total = 0, .z_sum = 0, .x_max = 0, .z_max = 0, .x_target = 0, .top = -1};
+    for (int64_t p = 0; p < parts.dim(0); ++p) {
+      merge_row(merged, part[p * N + n]);
+      if (target[n] / part_columns == p) merged.x_target = part[p * N + n].x_target;
+    }
+    row[n] = merged;
+  }
+}
+
+void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const Tensor& lse,
+                          const Tensor& rows, const Tensor& targets, const CrossEntropyConfig& config,
+                          Stream& stream) {
+  const Span span(stream.trace, "loss");
+  const int64_t N = rows.dim(0);
+  const TileRow* row = tile_rows(rows, N, "cross_entropy_finish: rows");
+  check_tensor(losses, DType::f32, {N}, "cross_entropy_finish: losses");
+  check_tensor(lse, DType::f32, {N}, "cross_entropy_finish: lse");
+  if (is_correct) check_tensor(is_correct, DType::u8, {N}, "cross_entropy_finish: is_correct");
+  if constexpr (kHasCuda) {
+    if (rows.device == Device::kCuda)
+      return cuda::cross_entropy_finish(losses, is_correct, lse, rows, targets, config, stream);
+  }
+  loss_terms::check_targets(targets, config.vocab);
+  const int32_t* target = targets.as<int32_t>();
+  with_cap(config, [&](auto cap) {
+    for (int64_t i = 0; i < N; ++i) {
+      loss_terms::Objective result{0, 0};
+      if (target[i] != kIgnoreIndex)
+        result =
+            loss_terms::objective(config, static_cast<double>(row[i].z_max), row[i].total,
+                                  static_cast<double>(cap(vec::splat(row[i].x_target)).z[0]), row[i].z_sum);
+      losses.as<float>()[i] = static_cast<float>(result.loss);
+      lse.as<float>()[i] = static_cast<float>(result.lse);
+      if (is_correct) is_correct.as<uint8_t>()[i] = target[i] != kIgnoreIndex && row[i].top == target[i];
+    }
+  });
+}
+
+void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64_t first, const Tensor& lse,
+                                 const Tensor& targets, const CrossEntropyConfig& config, Stream& stream) {
+  const Span span(stream.trace, "loss");
+  check_tile(tile, first, targets, "cross_entropy_tile_gradient");
+  const int64_t N = tile.dim(0), W = tile.dim(1), n = valid_columns(config, first, W);
+  check_tensor(d_tile, d_tile.dtype, {N, W}, "cross_entropy_tile_gradient: d_tile");
+  check_tensor(lse, DType::f32, {N}, "cross_entropy_tile_gradient: lse");
+  if constexpr (kHasCuda) {
+    if (tile.device == Device::kCuda)
+      return cuda::cross_entropy_tile_gradient(d_tile, tile, first, lse, targets, config, stream);
+  }
+  const int32_t* target = targets.as<int32_t>();
+  INGOT_DISPATCH(d_tile.dtype, D, {
+    with_cap(config, [&](auto cap) {
+      parallel_for(N, row_grain(W), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          D* d = d_tile.as<D>() + i * W;
+          int64_t filled = 0;
+          if (target[i] != kIgnoreIndex) {
+            loss_terms::gradient_from_lse(d, tile.as<float>() + i * W, n, cap, lse.as<float>()[i],
+                                          target[i] - first, config);
+            filled = n;
+          }
+          std::fill(d + filled, d + W, D(0.0f));
+        }
+      });
+    });
+  });
+}
+
+void cross_entropy_kept_gradient(const Tensor& d, const KeptExponentials& kept, int64_t first,
+                                 const Tensor& rows, const Tensor& lse, const Tensor& targets,
+                                 const CrossEntropyConfig& config, Stream& stream) {
+  const Span span(stream.trace, "loss");
+  const int64_t N = kept.values.dim(0), W = kept.values.dim(1), n = valid_columns(config, first, W);
+  check_kept(kept, N, "cross_entropy_kept_gradient");
+  INGOT_CHECK(config.label_smoothing == 0 || config.cap == LogitCap::kNone,
+              "cross_entropy_kept_gradient: label smoothing under a cap needs its slope, which is not kept");
+  INGOT_CHECK(d.dtype == DType::bf16 || d.dtype == DType::f16,
+              "cross_entropy_kept_gradient: d must be bf16 or f16, got {}", name(d.dtype));
+  check_tensor(d, d.dtype, {N, W}, "cross_entropy_kept_gradient: d");
+  check_tensor(lse, DType::f32, {N}, "cross_entropy_kept_gradient: lse");
+  check_tensor(targets, DType::i32, {N}, "cross_entropy_kept_gradient: targets");
+  const TileRow* row = tile_rows(rows, N, "cross_entropy_kept_gradient: rows");
+  const int32_t* target = targets.as<int32_t>();
+  INGOT_DISPATCH(d.dtype, D, {
+    with_cap(config, [&](auto cap) {
+      parallel_for(N, row_grain(W), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          D* out = d.as<D>() + i * W;
+          if (target[i] == kIgnoreIndex) {
+            std::fill_n(out, W, D(0.0f));
+            continue;
+          }
+          const float row_lse = lse.as<float>()[i];
+          const loss_terms::GradientTerms terms(config, static_cast<double>(row_lse));
+          kept_row_gradient(out, kept, i, n, row_lse, terms, config);
+          const int64_t at = target[i] - first;
+          if (at >= 0 && at < n)
+            out[at] = D(loss_terms::target_gradient(cap(vec::splat(row[i].x_target)), row_lse, terms,
+                                                    config.grad_scale));
+          std::fill(out + n, out + W, D(0.0f));
+        }
+      });
+    });
+  });
+}
+
+}  // namespace ingot

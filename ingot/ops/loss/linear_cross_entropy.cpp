@@ -1,0 +1,416 @@
+#include "ingot/ops/linear_cross_entropy.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ingot/core/copy.h"
+#include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/float8.h"
+#include "ingot/core/parallel.h"
+#include "ingot/ops/cast.h"
+#include "ingot/ops/loss/cross_entropy_tile.h"
+#include "ingot/ops/loss/kahan.h"
+#include "ingot/ops/loss/linear_cross_entropy_fp8.h"
+#include "ingot/ops/matmul.h"
+
+namespace ingot {
+namespace {
+
+constexpr float kHeadRoom = 0x1p13f;  // of a gradient of at most 1: 2.8 octaves below e5m2's largest value
+
+// Of x and w; for kFp8 of the values that stand for 8-bit floats.
+DType product_dtype(HeadPrecision precision) {
+  return precision == HeadPrecision::kF32   ? DType::f32
+         : precision == HeadPrecision::kF16 ? DType::f16
+                                            : DType::bf16;
+}
+
+bool is_half(HeadPrecision precision) {
+  return precision == HeadPrecision::kBf16 || precision == HeadPrecision::kF16;
+}
+
+// A tensor that begins where another does.
+Tensor in_memory_of(const Tensor& t, DType dtype, const Shape& shape) {
+  return Tensor(t.data, dtype, shape, t.device);
+}
+
+int64_t chunk_tokens(const LinearCrossEntropyConfig& config, int64_t N) {
+  return config.kind == HeadKind::kDense ? N : std::min(N, config.chunk_tokens);
+}
+
+// One call: its operands in the precision of the products, and the loops over chunks and tiles.
+class HeadPass {
+ public:
+  HeadPass(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn& in,
+           const LinearCrossEntropyConfig& config, const LinearCrossEntropyScratch& scratch, Stream& stream)
+      : out_(out),
+        in_(in),
+        config_(config),
+        scratch_(scratch),
+        stream_(stream),
+        N_(in.x.dim(0)),
+        Vp_(in.w.dim(0)),
+        loss_(config.loss) {
+    if (is_fp8()) {
+      quantise();
+      loss_.grad_scale = 1;  // e5m2 takes the plain gradient times its scale
+    }
+    if (scratch.dw_lost) fill_zero(scratch.dw_lost, stream);
+  }
+
+  LinearCrossEntropyReport run() {
+    if (config_.kind == HeadKind::kRecompute) {
+      fold_tiles();
+      if (has_grads()) tile_gradients();
+    } else {
+      const int64_t chunk = chunk_tokens(config_, N_);
+      for (int64_t n = 0; n < N_; n += chunk) run_chunk(n, std::min(n + chunk, N_));
+    }
+    return report_;
+  }
+
+ private:
+  bool is_fp8() const { return config_.precision == HeadPrecision::kFp8; }
+  bool has_grads() const { return static_cast<bool>(out_.dx); }
+
+  void quantise() {
+    const bool is_current = config_.fp8_scaling == Fp8HeadScaling::kCurrent;
+    const auto scale = [&](const Tensor& t, float fixed) {
+      return is_current ? fp8_scale(DType::f8e4m3, shared_max(t), Fp8ScaleFloor::kExact) : fixed;
+    };
+    x_scale_ = scale(in_.x, config_.fp8_x_scale);
+    w_scale_ = scale(in_.w, config_.fp8_w_scale);
+    cast_to_fp8(scratch_.x8, in_.x, x_scale_, report_.fp8.x, stream_);
+    cast_to_fp8(scratch_.w8, in_.w, w_scale_, report_.fp8.w, stream_);
+  }
+
+  // The largest |element| of a tensor that may be shared.
+  float shared_max(const Tensor& t) const {
+    return max_over_ranks(absolute_max(t, stream_), scratch_.share, config_.columns);
+  }
+
+  // Columns worked on at once where w is decoded part by part.
+  int64_t w_tile() const { return is_fp8() ? scratch_.w_part.dim(0) : Vp_; }
+  Tensor x_rows(int64_t begin, int64_t end) const {
+    return decoded(in_.x, scratch_.x8, scratch_.x_part, begin, end);
+  }
+  Tensor w_rows(int64_t begin, int64_t end) const {
+    return decoded(in_.w, scratch_.w8, scratch_.w_part, begin, end);
+  }
+  Tensor decoded(const Tensor& plain, const Tensor& codes, const Tensor& part, int64_t begin,
+                 int64_t end) const {
+    if (!is_fp8()) return plain.rows(begin, end);
+    const Tensor values = part.rows(0, end - begin);
+    cast_from_fp8(values, codes.rows(begin, end), stream_);
+    return values;
+  }
+
+  // Factors that take the scales out again.
+  float logits_factor() const { return 1 / (x_scale_ * w_scale_); }
+  float d_factor(float operand_scale) const {
+    return is_fp8() ? config_.loss.grad_scale / (d_scale_ * operand_scale) : 1.0f;
+  }
+
+  // The gradient of `logits` (its memory) in the dtype of the products; sets d_scale_.
+  Tensor product_gradient(const Tensor& logits) {
+    const Tensor d = in_memory_of(scratch_.d_logits, DType::bf16, logits.shape);
+    const bool is_current = config_.fp8_scaling == Fp8HeadScaling::kCurrent;
+    const bool is_tile = config_.kind == HeadKind::kRecompute;
+    const auto amax = [&] { return is_tile ? absolute_max(logits, stream_) : shared_max(logits); };
+    d_scale_ = is_current ? fp8_scale(DType::f8e5m2, amax(), Fp8ScaleFloor::kExact)
+                          : kHeadRoom / std::max(1.0f, max_slope(config_.loss));
+    round_to_fp8(d, logits, DType::f8e5m2, d_scale_, report_.fp8.d_logits, stream_);
+    return d;
+  }
+
+  // Where the cross-entropy of `logits` writes its gradient.
+  Tensor gradient_place(const Tensor& logits) const {
+    if (!has_grads()) return {};
+    if (!is_half(config_.precision)) return logits;
+    return in_memory_of(scratch_.d_logits, product_dtype(config_.precision), logits.shape);
+  }
+
+  // Losses of tokens [begin, end), their logits' gradient at gradient_place.
+  void run_logits(const Tensor& logits, const Tensor& d, const Tensor& x, int64_t begin, int64_t end) {
+    for (int64_t v = 0; v < Vp_; v += w_tile()) {
+      const int64_t v_end = std::min(v + w_tile(), Vp_);
+      scaled_matmul(logits.columns(v, v_end), x, w_rows(v, v_end), MatmulForm::kNT, logits_factor(), false,
+                    stream_);
+    }
+    const Tensor losses = out_.losses.rows(begin, end), targets = in_.targets.rows(begin, end);
+    const Tensor is_correct = out_.is_correct ? out_.is_correct.rows(begin, end) : Tensor{};
+    if (!config_.columns.is_whole())
+      return shared_cross_entropy({.losses = losses, .is_correct = is_correct, .d_logits = d}, logits,
+                                  targets, loss_, config_.columns, scratch_.share.rows_of(0, end - begin),
+                                  stream_);
+    if (config_.loss_dtype == LossDtype::kBf16Logits) round_to_bf16(logits, stream_);
+    const auto loss = config_.loss_dtype == LossDtype::kBf16 ? cross_entropy_in_bf16 : cross_entropy;
+    loss(losses, is_correct, d, logits, targets, loss_, stream_);
+  }
+
+  void run_chunk(int64_t begin, int64_t end) {
+    const Tensor x = x_rows(begin, end);
+    Tensor d = keeps_exponentials(config_) ? kept_losses(x, begin, end) : part_losses(x, begin, end);
+    if (!has_grads()) return;
+    if (is_fp8()) d = product_gradient(d);
+    add_dx(out_.dx.rows(begin, end), d);
+    const int64_t tile = scratch_.dw_part ? scratch_.dw_part.dim(0) : Vp_;
+    for (int64_t v = 0; v < Vp_; v += tile) {
+      const int64_t v_end = std::min(v + tile, Vp_);
+      add_dw(d.columns(v, v_end), x, v, v_end);
+    }
+  }
+
+  // The losses of a chunk and the gradient of its logits, part by part of its tokens.
+  Tensor part_losses(const Tensor& x, int64_t begin, int64_t end) {
+    const int64_t part = scratch_.logits.dim(0);
+    const Tensor d = gradient_place(in_memory_of(scratch_.logits, DType::f32, {end - begin, Vp_}));
+    for (int64_t n = 0; n < end - begin; n += part) {
+      const int64_t n_end = std::min(n + part, end - begin);
+      run_logits(scratch_.logits.rows(0, n_end - n), d ? d.rows(n, n_end) : d, x.rows(n, n_end), begin + n,
+                 begin + n_end);
+    }
+    return d;
+  }
+
+  // The same, tile by tile of the columns.
+  Tensor kept_losses(const Tensor& x, int64_t begin, int64_t end) {
+    const int64_t n = end - begin, tile = scratch_.logits.dim(1);
+    const Tensor targets = in_.targets.rows(begin, end), lse = scratch_.lse.rows(0, n),
+                 rows = scratch_.rows.rows(0, n);
+    const Tensor d = has_grads() ? scratch_.d_logits.rows(0, n) : Tensor{};
+    const KeptExponentials kept{
+        .values = in_memory_of(d, DType::f16, d.shape),
+        .references = in_memory_of(scratch_.references, DType::f32, {(Vp_ + tile - 1) / tile, n}),
+        .tile_columns = tile};
+    cross_entropy_begin(rows, stream_);
+    for (int64_t v = 0; v < Vp_; v += tile) {
+      const int64_t v_end = std::min(v + tile, Vp_), first = config_.columns.first + v;
+      const Tensor logits = in_memory_of(scratch_.logits, DType::f32, {n, v_end - v});
+      matmul(logits, x, in_.w.rows(v, v_end), MatmulForm::kNT, false, stream_);
+      if (d)
+        cross_entropy_fold_and_keep(kept, v / tile, rows, logits, first, targets, loss_, stream_);
+      else
+        cross_entropy_fold(rows, logits, first, targets, loss_, stream_);
+    }
+    if (!config_.columns.is_whole())
+      merge_columns(scratch_.share.rows_of(0, n), targets, Vp_, config_.columns, stream_);
+    cross_entropy_finish(out_.losses.rows(begin, end),
+                         out_.is_correct ? out_.is_correct.rows(begin, end) : Tensor{}, lse, rows, targets,
+                         loss_, stream_);
+    if (d) cross_entropy_kept_gradient(d, kept, config_.columns.first, rows, lse, targets, loss_, stream_);
+    return d;
+  }
+
+  // dx = d · w
+  void add_dx(const Tensor& dx, const Tensor& d) const {
+    if (!is_fp8()) return matmul(dx, d, in_.w, MatmulForm::kNN, false, stream_);
+    const Tensor sum = scratch_.dx_sum.rows(0, dx.dim(0));
+    for (int64_t v = 0; v < Vp_; v += w_tile()) {
+      const int64_t v_end = std::min(v + w_tile(), Vp_);
+      scaled_matmul(sum, d.columns(v, v_end), w_rows(v, v_end), MatmulForm::kNN, d_factor(w_scale_), v > 0,
+                    stream_);
+    }
+    cast(dx, sum, stream_);
+  }
+
+  // Rows [v, v_end) of dw += dᵀ · x
+  void add_dw(const Tensor& d, const Tensor& x, int64_t v, int64_t v_end) const {
+    const Tensor dw = out_.dw.rows(v, v_end);
+    if (!scratch_.dw_part) return scaled_matmul(dw, d, x, MatmulForm::kTN, d_factor(x_scale_), true, stream_);
+    const Tensor part = scratch_.dw_part.rows(0, v_end - v);
+    scaled_matmul(part, d, x, MatmulForm::kTN, d_factor(x_scale_), false, stream_);
+    kahan_add(dw, scratch_.dw_lost.rows(v, v_end), part, stream_);
+  }
+
+  // Calls f(logits of the tile, its x, its w, v, n, n_end) for all tiles: columns outside, so that a part of
+  // w and of dw stays in the caches while the tokens pass.
+  template <typename F>
+  void for_each_tile(F&& f) const {
+    const int64_t chunk = scratch_.logits.dim(0), tile = scratch_.logits.dim(1);
+    for (int64_t v = 0; v < Vp_; v += tile) {
+      const int64_t v_end = std::min(v + tile, Vp_);
+      const Tensor w = w_rows(v, v_end);
+      for (int64_t n = 0; n < N_; n += chunk) {
+        const int64_t n_end = std::min(n + chunk, N_);
+        const Tensor logits = in_memory_of(scratch_.logits, DType::f32, {n_end - n, v_end - v});
+        const Tensor x = x_rows(n, n_end);
+        scaled_matmul(logits, x, w, MatmulForm::kNT, logits_factor(), false, stream_);
+        f(logits, x, w, v, Range{n, n_end});
+      }
+    }
+  }
+
+  void fold_tiles() {
+    cross_entropy_begin(scratch_.rows, stream_);
+    for_each_tile([&](const Tensor& logits, const Tensor&, const Tensor&, int64_t v, Range n) {
+      cross_entropy_fold(scratch_.rows.rows(n.begin, n.end), logits, config_.columns.first + v,
+                         in_.targets.rows(n.begin, n.end), loss_, stream_);
+    });
+    if (!config_.columns.is_whole())
+      merge_columns(scratch_.share, in_.targets, Vp_, config_.columns, stream_);
+    cross_entropy_finish(out_.losses, out_.is_correct, scratch_.lse, scratch_.rows, in_.targets, loss_,
+                         stream_);
+  }
+
+  void tile_gradients() {
+    const bool is_direct = out_.dx.dtype == DType::f32;
+    const Tensor sum = is_direct ? out_.dx : scratch_.dx_sum;
+    fill_zero(sum, stream_);
+    const float limit = config_.filter * std::abs(loss_.grad_scale);
+    for_each_tile([&](const Tensor& logits, const Tensor& x, const Tensor& w, int64_t v, Range n) {
+      Tensor d = gradient_place(logits);
+      cross_entropy_tile_gradient(d, logits, config_.columns.first + v, scratch_.lse.rows(n.begin, n.end),
+                                  in_.targets.rows(n.begin, n.end), loss_, stream_);
+      ++report_.tiles;
+      if (limit > 0 && absolute_max(d, stream_) < limit) {
+        ++report_.filtered_tiles;
+        return;
+      }
+      if (is_fp8()) d = product_gradient(logits);
+      scaled_matmul(sum.rows(n.begin, n.end), d, w, MatmulForm::kNN, d_factor(w_scale_), true, stream_);
+      add_dw(d, x, v, v + logits.dim(1));
+    });
+    if (!is_direct) cast(out_.dx, sum, stream_);
+  }
+
+  const LinearCrossEntropyOut& out_;
+  const LinearCrossEntropyIn& in_;
+  const LinearCrossEntropyConfig& config_;
+  const LinearCrossEntropyScratch& scratch_;
+  Stream& stream_;
+  int64_t N_, Vp_;
+  CrossEntropyConfig loss_;
+  float x_scale_ = 1, w_scale_ = 1, d_scale_ = 1;
+  LinearCrossEntropyReport report_;
+};
+
+void check_operands(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn& in,
+                    const LinearCrossEntropyConfig& config, const LinearCrossEntropyScratch& scratch) {
+  INGOT_CHECK(in.x.rank() == 2 && in.w.rank() == 2 && in.x.dim(1) == in.w.dim(1),
+              "linear_cross_entropy: x (N, C) and w (Vp, C) must agree, got {} and {}",
+              in.x.shape.to_string(), in.w.shape.to_string());
+  const int64_t N = in.x.dim(0), Vp = in.w.dim(0);
+  if (config.precision != HeadPrecision::kFp8) {
+    const DType wanted = product_dtype(config.precision);
+    check_tensor(in.x, wanted, in.x.shape, "linear_cross_entropy: x");
+    check_tensor(in.w, wanted, in.w.shape, "linear_cross_entropy: w");
+  }
+  check_tensor(in.targets, DType::i32, {N}, "linear_cross_entropy: targets");
+  check_tensor(out.losses, DType::f32, {N}, "linear_cross_entropy: losses");
+  INGOT_CHECK(scratch.logits && scratch.logits.dim(0) >= 1 && scratch.logits.dim(1) <= Vp,
+              "linear_cross_entropy: scratch for logits must be (chunk, at most {}), got {}", Vp,
+              scratch.logits.shape.to_string());
+  INGOT_CHECK(config.loss_dtype == LossDtype::kF32 ||
+                  (config.precision == HeadPrecision::kBf16 && config.kind != HeadKind::kRecompute &&
+                   config.columns.is_whole()),
+              "linear_cross_entropy: a loss in bf16 needs kBf16, all columns, and no kRecompute");
+  INGOT_CHECK(config.filter == 0 || config.kind == HeadKind::kRecompute,
+              "linear_cross_entropy: only kRecompute filters tiles, got filter {}", config.filter);
+  if (!out.dx) return;
+  check_tensor(out.dx, out.dx.dtype, in.x.shape, "linear_cross_entropy: dx");
+  check_tensor(out.dw, DType::f32, in.w.shape, "linear_cross_entropy: dw");
+}
+
+}  // namespace
+
+bool keeps_exponentials(const LinearCrossEntropyConfig& config) {
+  return config.kind == HeadKind::kChunked && is_half(config.precision) && config.device == Device::kCpu &&
+         config.loss_dtype == LossDtype::kF32 &&
+         (config.loss.label_smoothing == 0 || config.loss.cap == LogitCap::kNone);
+}
+
+float fp8_head_gradient_scale(const CrossEntropyConfig& loss) {
+  return kHeadRoom / (loss.grad_scale * std::max(1.0f, max_slope(loss)));
+}
+
+namespace {
+
+struct HeadDims {
+  int64_t N, C, Vp;
+};
+
+LinearCrossEntropyScratch make_device_fp8_scratch(Arena& arena, const HeadDims& dims,
+                                                  const LinearCrossEntropyConfig& config, bool has_grads) {
+  const auto [N, C, Vp] = dims;
+  const bool is_recompute = config.kind == HeadKind::kRecompute;
+  const int64_t chunk = chunk_tokens(config, N), tile = std::min(Vp, config.tile_columns);
+  const int64_t columns = is_recompute ? tile : Vp, known = is_recompute ? N : chunk;
+  LinearCrossEntropyScratch s;
+  s.logits = arena.alloc(DType::f32, {chunk, columns});
+  s.x8 = arena.alloc(DType::f8e4m3, {N, C});
+  s.w8 = arena.alloc(DType::f8e4m3, {Vp, C});
+  s.rows = arena.alloc(DType::u8, {known, static_cast<int64_t>(sizeof(TileRow))});
+  s.lse = arena.alloc(DType::f32, {known});
+  if (!has_grads) return s;
+  s.x8_turned = arena.alloc(DType::f8e4m3, {C, N});
+  s.w8_turned = arena.alloc(DType::f8e4m3, {C, Vp});
+  s.d_logits = arena.alloc(DType::f8e5m2, {chunk, columns});
+  s.d_turned = arena.alloc(DType::f8e5m2, {columns, chunk});
+  if (is_recompute) s.dx_sum = arena.alloc(DType::f32, {N, C});
+  if (config.accumulation == HeadAccumulation::kKahan) {
+    s.dw_part = arena.alloc(DType::f32, {tile, C});
+    s.dw_lost = arena.alloc(DType::f32, {Vp, C});
+  }
+  return s;
+}
+
+}  // namespace
+
+LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_t N, int64_t C, int64_t Vp,
+                                                            const LinearCrossEntropyConfig& config,
+                                                            bool has_grads) {
+  const bool is_fp8 = config.precision == HeadPrecision::kFp8,
+             is_recompute = config.kind == HeadKind::kRecompute;
+  const bool is_kept = keeps_exponentials(config);
+  const bool is_split = config.kind == HeadKind::kChunked && is_half(config.precision) && !is_kept;
+  const int64_t chunk = chunk_tokens(config, N), tile = std::min(Vp, config.tile_columns);
+  const int64_t columns = is_recompute || is_kept ? tile : Vp;
+  if (is_fp8 && config.device == Device::kCuda)
+    return make_device_fp8_scratch(arena, {N, C, Vp}, config, has_grads);
+  LinearCrossEntropyScratch s;
+  s.logits = arena.alloc(DType::f32, {is_split ? std::min(chunk, config.logit_tokens) : chunk, columns});
+  if (is_fp8) {
+    s.x8 = arena.alloc(DType::f8e4m3, {N, C});
+    s.w8 = arena.alloc(DType::f8e4m3, {Vp, C});
+    s.x_part = arena.alloc(DType::bf16, {chunk, C});
+    s.w_part = arena.alloc(DType::bf16, {tile, C});
+  }
+  if (is_recompute || is_kept) {
+    const int64_t tokens = is_recompute ? N : chunk;
+    s.rows = arena.alloc(DType::u8, {tokens, static_cast<int64_t>(sizeof(TileRow))});
+    s.lse = arena.alloc(DType::f32, {tokens});
+  }
+  if (!config.columns.is_whole()) {
+    if (s.rows)
+      s.share = {.rows = s.rows,
+                 .parts = arena.alloc(DType::u8, {config.columns.count, s.rows.dim(0), s.rows.dim(1)}),
+                 .lse = s.lse};
+    else
+      s.share = make_column_share_scratch(arena, s.logits.dim(0), config.columns.count);
+  }
+  if (!has_grads) return s;
+  if (config.precision != HeadPrecision::kF32)
+    s.d_logits = arena.alloc(product_dtype(config.precision), {chunk, is_recompute ? tile : Vp});
+  if (is_kept) s.references = arena.alloc(DType::f32, {(Vp + tile - 1) / tile, chunk});
+  if (is_recompute || is_fp8) s.dx_sum = arena.alloc(DType::f32, {is_recompute ? N : chunk, C});
+  if (config.accumulation == HeadAccumulation::kKahan) {
+    s.dw_part = arena.alloc(DType::f32, {tile, C});
+    s.dw_lost = arena.alloc(DType::f32, {Vp, C});
+  }
+  return s;
+}
+
+LinearCrossEntropyReport linear_cross_entropy(const LinearCrossEntropyOut& out,
+                                              const LinearCrossEntropyIn& in,
+                                              const LinearCrossEntropyConfig& config,
+                                              const LinearCrossEntropyScratch& scratch, Stream& stream) {
+  check_operands(out, in, config, scratch);
+  if constexpr (kHasCuda) {
+    if (config.precision == HeadPrecision::kFp8 && in.x.device == Device::kCuda)
+      return cuda::linear_cross_entropy_fp8(out, in, config, scratch, stream);
+  }
+  return HeadPass(out, in, config, scratch, stream).run();
+}
+
+}  // namespace ingot

@@ -1,0 +1,383 @@
+// bf16 products on AMX, the tile unit of Intel's processors since 2023. Compiled to nothing without it.
+//
+// Blocked after Goto & van de Geijn 2008 ("Anatomy of high-performance matrix multiplication"). The kernel
+// holds 32 x 32 of c in four tiles of f32 and takes 32 of k a step: two tiles of a (16 rows of 32 k) and two
+// of b (16 pairs of k by 16 columns), four products, so that loads from the first-level cache keep up.
+// Operands are packed into such tiles, whatever form they have: lines along k give the tiles of a as they are
+// and those of b transposed, lines across k the other way round. Every thread computes its own rectangle of c
+// and packs for itself; k is never divided among threads, so results do not depend on their number.
+#if defined(__AMX_BF16__) && defined(__AVX512BW__) && defined(__linux__)
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "ingot/core/parallel.h"
+#include "ingot/ops/matmul/matmul_engines.h"
+
+namespace ingot::amx {
+namespace {
+
+constexpr int64_t kPanel = 32;              // rows of a, columns of b, k of a step
+constexpr int64_t kTileLines = 16;          // of a tile
+constexpr int64_t kTile = kTileLines * 32;  // elements of a tile of bf16: 1 KB
+constexpr int64_t kBlockK = 768;            // a panel of b, 48 KB, is about the first-level cache
+constexpr int64_t kBlockM = 256;            // a block of a and one of b stay in the second-level cache
+constexpr int64_t kBlockN = 512;
+constexpr int64_t kSumRows = 2048;          // rows whose f32 sums are kept where c is bf16 and k is long
+constexpr int64_t kSumLd = kBlockN + 16;    // no power of two: its rows would share a set of the cache
+constexpr double kProductsPerPacked = 100;  // multiplications that take as long as packing an element
+constexpr double kLeastWork = 1 << 21;      // multiplications that are worth a thread
+
+// Memory in whole cache lines.
+template <typename T>
+class Lines {
+ public:
+  void resize(int64_t elements) { lines_.resize(static_cast<size_t>(elements) / std::size(Line{}.values)); }
+  T* data() { return lines_.data()->values; }
+
+ private:
+  struct alignas(64) Line {
+    T values[64 / sizeof(T)];
+  };
+  std::vector<Line> lines_;
+};
+
+// Buffers of every thread; made once per stream.
+struct Panels : StreamResource {
+  struct PerThread {
+    Lines<uint16_t> a, b;
+    Lines<float> sums;
+  };
+  std::vector<PerThread> threads;
+};
+
+// Element (line, k): lines are rows of op(a) or columns of op(b).
+struct Operand {
+  const uint16_t* base;
+  int64_t ld;
+  bool is_k_contiguous;
+};
+
+struct Vectors {
+  __m512i v[kTileLines];
+  __m512i& operator[](int64_t i) { return v[i]; }
+};
+
+// Transposes 16 x 16 elements of 32 bits.
+inline void transpose(Vectors& v) {
+  Vectors t;
+  for (int64_t i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+  }
+  for (int64_t i = 0; i < 16; i += 4) {
+    v[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    v[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    v[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    v[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  for (int64_t i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_i32x4(v[i], v[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_i32x4(v[i], v[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_i32x4(v[i + 8], v[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(v[i + 8], v[i + 12], 0xdd);
+  }
+  for (int64_t i = 0; i < 8; ++i) {
+    v[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+    v[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+  }
+}
+
+inline __mmask32 first(int64_t n) {
+  return n >= 32 ? ~__mmask32{0} : (__mmask32{1} << std::max<int64_t>(n, 0)) - 1;
+}
+
+// 16 lines of 32 k, from lines that run along k: a line each. `lines` and `depth` are there, the rest is
+// zero.
+inline Vectors load_lines(const uint16_t* from, int64_t ld, int64_t lines, int64_t depth) {
+  Vectors v;
+  const __mmask32 mask = first(depth);
+  for (int64_t i = 0; i < kTileLines; ++i)
+    v[i] = _mm512_maskz_loadu_epi16(i < lines ? mask : 0, from + i * ld);
+  return v;
+}
+
+// Interleaves two vectors of 32: which elements of both go to the first 32 places, and which to the last.
+alignas(64) constexpr std::array<uint16_t, 64> kInterleave = [] {
+  std::array<uint16_t, 64> order{};
+  for (uint16_t i = 0; i < 64; ++i) order[i] = static_cast<uint16_t>(i / 2 + (i % 2) * 32);
+  return order;
+}();
+
+// The same from lines that run across k: pair of k by pair of k, each with lines 0..15 (kHalf 0) or 16..31
+// (1).
+template <int kHalf>
+inline Vectors load_pairs(const uint16_t* from, int64_t ld, int64_t lines, int64_t depth) {
+  const __m512i order = _mm512_load_si512(kInterleave.data() + kHalf * 32);
+  const __mmask32 mask = first(lines);
+  Vectors v;
+  for (int64_t i = 0; i < kTileLines; ++i) {
+    const __m512i even = _mm512_maskz_loadu_epi16(2 * i < depth ? mask : 0, from + 2 * i * ld);
+    const __m512i odd = _mm512_maskz_loadu_epi16(2 * i + 1 < depth ? mask : 0, from + (2 * i + 1) * ld);
+    v[i] = _mm512_permutex2var_epi16(even, order, odd);
+  }
+  return v;
+}
+
+// 32 lines across k, both tiles at once, in the order of b.
+inline void copy_pairs(uint16_t* to, const uint16_t* from, int64_t ld, int64_t lines, int64_t depth) {
+  const __m512i low = _mm512_load_si512(kInterleave.data()),
+                high = _mm512_load_si512(kInterleave.data() + 32);
+  const __mmask32 mask = first(lines);
+  for (int64_t i = 0; i < kTileLines; ++i, from += 2 * ld, to += 32) {
+    const __m512i even = _mm512_maskz_loadu_epi16(2 * i < depth ? mask : 0, from);
+    const __m512i odd = _mm512_maskz_loadu_epi16(2 * i + 1 < depth ? mask : 0, from + ld);
+    _mm512_store_si512(to, _mm512_permutex2var_epi16(even, low, odd));
+    _mm512_store_si512(to + kTile, _mm512_permutex2var_epi16(even, high, odd));
+  }
+}
+
+template <bool kTransposed>
+inline void store_tile(uint16_t* to, Vectors v) {
+  if constexpr (kTransposed) transpose(v);
+  for (int64_t i = 0; i < kTileLines; ++i) _mm512_store_si512(to + i * 32, v[i]);
+}
+
+// Lines [line, line + count), k [k_begin, k_begin + depth) into panels of 32 lines; a panel's steps of k
+// follow one another, two tiles each.
+template <bool kIsKContiguous, bool kTransposed>
+void pack(uint16_t* out, const Operand& source, int64_t line, int64_t count, int64_t k_begin, int64_t depth) {
+  for (int64_t panel = 0; panel < count; panel += kPanel)
+    for (int64_t k = 0; k < depth; k += kPanel, out += 2 * kTile) {
+      const int64_t lines = count - panel, ks = depth - k, ld = source.ld;
+      if constexpr (kIsKContiguous) {
+        const uint16_t* from = source.base + (line + panel) * ld + k_begin + k;
+        store_tile<kTransposed>(out, load_lines(from, ld, lines, ks));
+        store_tile<kTransposed>(out + kTile, load_lines(from + kTileLines * ld, ld, lines - kTileLines, ks));
+      } else {
+        const uint16_t* from = source.base + (k_begin + k) * ld + line + panel;
+        if constexpr (!kTransposed) {
+          copy_pairs(out, from, ld, lines, ks);
+          continue;
+        }
+        store_tile<kTransposed>(out, load_pairs<0>(from, ld, lines, ks));
+        store_tile<kTransposed>(out + kTile, load_pairs<1>(from, ld, lines, ks));
+      }
+    }
+}
+
+void pack_a(uint16_t* out, const Operand& a, int64_t line, int64_t count, int64_t k_begin, int64_t depth) {
+  if (a.is_k_contiguous) return pack<true, false>(out, a, line, count, k_begin, depth);
+  pack<false, true>(out, a, line, count, k_begin, depth);
+}
+void pack_b(uint16_t* out, const Operand& b, int64_t line, int64_t count, int64_t k_begin, int64_t depth) {
+  if (b.is_k_contiguous) return pack<true, true>(out, b, line, count, k_begin, depth);
+  pack<false, false>(out, b, line, count, k_begin, depth);
+}
+
+// Tiles 0..3 for c, 4 and 5 for a, 6 and 7 for b, all of 16 rows of 64 bytes. A thread's own, while it lives.
+class Tiles {
+ public:
+  Tiles() {
+    struct alignas(64) {
+      uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    } config;
+    _tile_loadconfig(&config);
+  }
+  ~Tiles() { _tile_release(); }
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+};
+
+// c (32, 32) = or += a panel of a times a panel of b, `steps` x 32 deep.
+void kernel(float* c, int64_t ldc, bool accumulate, const uint16_t* a, const uint16_t* b, int64_t steps) {
+  const auto stride = static_cast<size_t>(ldc) * sizeof(float);
+  if (accumulate) {
+    _tile_loadd(0, c, stride);
+    _tile_loadd(1, c + 16, stride);
+    _tile_loadd(2, c + 16 * ldc, stride);
+    _tile_loadd(3, c + 16 * ldc + 16, stride);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (int64_t s = 0; s < steps; ++s, a += 2 * kTile, b += 2 * kTile) {
+    for (int64_t line = 0; line < 2 * kTile; line += 32) _mm_prefetch(a + 2 * kTile * 2 + line, _MM_HINT_T0);
+    _tile_loadd(6, b, 64);
+    _tile_loadd(4, a, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, b + kTile, 64);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, a + kTile, 64);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, c, stride);
+  _tile_stored(1, c + 16, stride);
+  _tile_stored(2, c + 16 * ldc, stride);
+  _tile_stored(3, c + 16 * ldc + 16, stride);
+}
+
+// c (rows, columns), at most 32 each: = or += alpha * tile.
+void store_f32(float* c, int64_t ldc, const float* tile, int64_t rows, int64_t columns, float alpha,
+               bool accumulate) {
+  const __m512 factor = _mm512_set1_ps(alpha);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; j += 16) {
+      const auto mask = static_cast<__mmask16>(first(columns - j));
+      const __m512 before = _mm512_maskz_loadu_ps(accumulate ? mask : __mmask16{0}, c + i * ldc + j);
+      const __m512 product = _mm512_loadu_ps(tile + i * kPanel + j);
+      _mm512_mask_storeu_ps(c + i * ldc + j, mask, _mm512_fmadd_ps(factor, product, before));
+    }
+}
+
+// c (rows, columns) bf16 = alpha * sums, rounded.
+void store_bf16(uint16_t* c, int64_t ldc, const float* sums, int64_t ld, int64_t rows, int64_t columns,
+                float alpha) {
+  const __m512 factor = _mm512_set1_ps(alpha);
+  for (int64_t i = 0; i < rows; ++i) {
+    const __m512 low = _mm512_mul_ps(factor, _mm512_loadu_ps(sums + i * ld)),
+                 high = _mm512_mul_ps(factor, _mm512_loadu_ps(sums + i * ld + 16));
+    const __m512bh both = _mm512_cvtne2ps_pbh(high, low);
+    _mm512_mask_storeu_epi16(c + i * ldc, first(columns), reinterpret_cast<const __m512i&>(both));
+  }
+}
+
+// One thread's rectangle of c.
+class Part {
+ public:
+  Part(const MatmulProblem& problem, Panels::PerThread& panels)
+      : p_(problem),
+        panels_(panels),
+        a_{static_cast<const uint16_t*>(problem.a), problem.lda, problem.form != MatmulForm::kTN},
+        b_{static_cast<const uint16_t*>(problem.b), problem.ldb, problem.form == MatmulForm::kNT} {}
+
+  void run(Range m, Range n) {
+    const Tiles tiles;
+    for (int64_t j = n.begin; j < n.end; j += kBlockN)
+      for (int64_t i = m.begin; i < m.end; i += kSumRows)
+        run_columns({i, std::min(i + kSumRows, m.end)}, {j, std::min(j + kBlockN, n.end)});
+  }
+
+ private:
+  void run_columns(Range m, Range n) {
+    for (int64_t k = 0; k < p_.K; k += kBlockK) {
+      const int64_t depth = std::min(kBlockK, p_.K - k), steps = (depth + kPanel - 1) / kPanel;
+      pack_b(panels_.b.data(), b_, n.begin, n.end - n.begin, k, depth);
+      for (int64_t i = m.begin; i < m.end; i += kBlockM) {
+        const int64_t end = std::min(i + kBlockM, m.end);
+        pack_a(panels_.a.data(), a_, i, end - i, k, depth);
+        const uint16_t* b = panels_.b.data();
+        for (int64_t column = n.begin; column < n.end; column += kPanel, b += steps * 2 * kTile) {
+          const uint16_t* a = panels_.a.data();
+          for (int64_t row = i; row < end; row += kPanel, a += steps * 2 * kTile)
+            run_panels(m, n, row, column, k, a, b);
+        }
+      }
+    }
+  }
+
+  // 32 x 32 of c, at (row, column), over the block of k that begins at k.
+  void run_panels(Range m, Range n, int64_t row, int64_t column, int64_t k, const uint16_t* a,
+                  const uint16_t* b) {
+    const int64_t rows = std::min(kPanel, m.end - row), columns = std::min(kPanel, n.end - column);
+    const int64_t left = p_.K - k, steps = (std::min(kBlockK, left) + kPanel - 1) / kPanel;
+    alignas(64) float tile[kPanel * kPanel];
+    if (p_.out == DType::f32) {
+      float* c = static_cast<float*>(p_.c) + row * p_.ldc + column;
+      kernel(tile, kPanel, false, a, b, steps);  // tiles go into long rows slowly
+      return store_f32(c, p_.ldc, tile, rows, columns, p_.alpha, p_.accumulate || k > 0);
+    }
+    // The sums of a long k wait in memory between its blocks.
+    const bool is_long = p_.K > kBlockK;
+    const int64_t ld = is_long ? kSumLd : kPanel;
+    float* sums = is_long ? panels_.sums.data() + (row - m.begin) * ld + column - n.begin : tile;
+    kernel(sums, ld, k > 0, a, b, steps);
+    if (left > kBlockK) return;
+    auto* c = static_cast<uint16_t*>(p_.c) + row * p_.ldc + column;
+    store_bf16(c, p_.ldc, sums, ld, rows, columns, p_.alpha);
+  }
+
+  const MatmulProblem& p_;
+  Panels::PerThread& panels_;
+  Operand a_, b_;
+};
+
+Panels& panels_of(Stream& stream) {
+  std::unique_ptr<StreamResource>& place = matmul_panels(stream).amx;
+  if (!place) place = std::make_unique<Panels>();
+  auto& panels = static_cast<Panels&>(*place);
+  if (std::ssize(panels.threads) < num_threads()) {
+    panels.threads.resize(static_cast<size_t>(num_threads()));
+    for (Panels::PerThread& t : panels.threads) {
+      t.a.resize(kBlockM * kBlockK);
+      t.b.resize(kBlockN * kBlockK);
+      t.sums.resize((kSumRows + 1) * kSumLd);
+    }
+  }
+  return panels;
+}
+
+Range panels_range(int64_t n, int64_t parts, int64_t i) {
+  const Range r = split_range((n + kPanel - 1) / kPanel, parts, i);
+  return {r.begin * kPanel, std::min(r.end * kPanel, n)};
+}
+
+// Rows and columns of the grid of threads: that with the fewest elements to pack.
+struct Grid {
+  int64_t rows = 1, columns = 1;
+};
+Grid choose_grid(const MatmulProblem& p) {
+  const double work = static_cast<double>(p.M) * static_cast<double>(p.N) * static_cast<double>(p.K);
+  const int64_t threads = std::clamp<int64_t>(static_cast<int64_t>(work / kLeastWork), 1, num_threads());
+  Grid best;
+  double least = std::numeric_limits<double>::infinity();
+  for (int64_t rows = 1; rows <= threads; ++rows) {
+    if (threads % rows != 0) continue;
+    const Grid grid{rows, threads / rows};
+    const auto m = static_cast<double>(panels_range(p.M, rows, 0).end),
+               n = static_cast<double>(panels_range(p.N, grid.columns, 0).end);
+    const double cost = m * std::ceil(n / kBlockN) + n * std::ceil(m / kSumRows) + m * n / kProductsPerPacked;
+    if (cost < least) {
+      least = cost;
+      best = grid;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+bool is_available() {
+  // The kernel grants tile registers to a process that asks for them (Linux 5.16).
+  static const bool granted = [] {
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;
+    return __builtin_cpu_supports("avx512bf16") &&
+           syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  }();
+  return granted;
+}
+
+void matmul(const MatmulProblem& p, Stream& stream) {
+  Panels& panels = panels_of(stream);
+  const Grid grid = choose_grid(p);
+  parallel_ranges(grid.rows * grid.columns, 1, [&](int thread, int64_t begin, int64_t end) {
+    Part part(p, panels.threads[static_cast<size_t>(thread)]);
+    for (int64_t i = begin; i < end; ++i)
+      part.run(panels_range(p.M, grid.rows, i / grid.columns),
+               panels_range(p.N, grid.columns, i % grid.columns));
+  });
+}
+
+}  // namespace ingot::amx
+#endif

@@ -1,0 +1,211 @@
+// Blocked product after Goto & van de Geijn 2008 ("Anatomy of high-performance matrix multiplication"):
+// panels of b (kBlockK x kBlockN) and of a (kBlockM x kBlockK) are packed to f32 in the order that the
+// micro-kernel reads them; the micro-kernel keeps a kTileM x kTileN tile of c in registers. Each thread
+// computes its own rows or columns of c and packs for itself.
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "ingot/core/parallel.h"
+#include "ingot/ops/matmul/matmul_engines.h"
+#include "ingot/ops/simd/vec.h"
+
+namespace ingot::portable {
+namespace {
+
+using vec::kLanes;
+using vec::Vec;
+
+constexpr int kTileM = vec::kBytes == 64 ? 12 : 6;
+constexpr int kTileVecs = 2;
+constexpr int kTileN = kTileVecs * kLanes;
+constexpr int64_t kBlockM = 16 * kTileM;
+constexpr int64_t kBlockK = 256;
+constexpr int64_t kBlockN = 64 * kTileN;
+constexpr int64_t kFewRows = 4;  // up to here the rows of b are read once, unpacked
+
+// Packing buffers of every thread; made once per stream.
+struct Panels : StreamResource {
+  struct PerThread {
+    std::vector<float> a, b, rounded;
+  };
+  std::vector<PerThread> threads;
+};
+
+// Element (i, k) of op(a), or (k, j) of op(b), lies at base[outer * ld + inner].
+template <typename T>
+struct Operand {
+  const T* base;
+  int64_t ld;
+  bool is_k_contiguous;  // k runs along memory
+  float at(int64_t line, int64_t k) const {
+    return static_cast<float>(is_k_contiguous ? base[line * ld + k] : base[k * ld + line]);
+  }
+};
+
+// n values of memory in f32: where they lie, or widened into `line`.
+template <typename T>
+const float* widened(const T* from, int64_t n, [[maybe_unused]] float* line) {
+  if constexpr (std::is_same_v<T, float>) {
+    return from;
+  } else {
+    vec::for_each(n, [&](auto load, auto store) { store(line, load(from)); });
+    return line;
+  }
+}
+
+// Packs lines [line, line+count) x depth k into strips of `width` lines: out[strip][k][width], zero-padded.
+template <typename T>
+void pack(float* out, const Operand<T>& source, int64_t line, int64_t count, int64_t k_begin, int64_t depth,
+          int width) {
+  float memory[kBlockK];
+  for (int64_t strip = 0; strip < count; strip += width, out += depth * width) {
+    const int64_t lines = std::min<int64_t>(width, count - strip);
+    if (lines < width) std::fill_n(out, depth * width, 0.0f);
+    if (source.is_k_contiguous) {
+      for (int64_t i = 0; i < lines; ++i) {
+        const float* from = widened(source.base + (line + strip + i) * source.ld + k_begin, depth, memory);
+        for (int64_t k = 0; k < depth; ++k) out[k * width + i] = from[k];
+      }
+    } else {
+      for (int64_t k = 0; k < depth; ++k) {
+        const T* from = source.base + (k_begin + k) * source.ld + line + strip;
+        vec::for_each(lines, [&](auto load, auto store) { store(out + k * width, load(from)); });
+      }
+    }
+  }
+}
+
+// tile (kTileM, kTileN) = sum over k of a[k][.] outer b[k][.]
+void micro_kernel(float* tile, const float* a, const float* b, int64_t depth) {
+  Vec sums[kTileM][kTileVecs] = {};
+  for (int64_t k = 0; k < depth; ++k, a += kTileM, b += kTileN) {
+    Vec columns[kTileVecs];
+    for (int j = 0; j < kTileVecs; ++j) columns[j] = vec::load(b + j * kLanes);
+#pragma GCC unroll 12
+    for (int i = 0; i < kTileM; ++i)
+#pragma GCC unroll 2
+      for (int j = 0; j < kTileVecs; ++j) sums[i][j] += a[i] * columns[j];
+  }
+  for (int i = 0; i < kTileM; ++i)
+    for (int j = 0; j < kTileVecs; ++j) vec::store(tile + i * kTileN + j * kLanes, sums[i][j]);
+}
+
+// Adds alpha * tile to f32 c, or writes it where this is the first block of k.
+void store_tile(float* c, int64_t ldc, const float* tile, int64_t rows, int64_t columns, float alpha,
+                bool is_first) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) {
+      const float product = alpha * tile[i * kTileN + j];
+      c[i * ldc + j] = is_first ? product : c[i * ldc + j] + product;
+    }
+}
+
+// Rows [m0, m1) and columns [n0, n1) of an f32 c.
+template <typename T>
+void multiply_part(const MatmulProblem& p, float* c, int64_t ldc, int64_t m0, int64_t m1, int64_t n0,
+                   int64_t n1, bool accumulate, Panels::PerThread& panels) {
+  const Operand<T> a{static_cast<const T*>(p.a), p.lda, p.form != MatmulForm::kTN};
+  const Operand<T> b{static_cast<const T*>(p.b), p.ldb, p.form == MatmulForm::kNT};
+  alignas(64) float tile[kTileM * kTileN];
+  for (int64_t n = n0; n < n1; n += kBlockN) {
+    const int64_t columns = std::min(kBlockN, n1 - n);
+    for (int64_t k = 0; k < p.K; k += kBlockK) {
+      const int64_t depth = std::min(kBlockK, p.K - k);
+      pack(panels.b.data(), b, n, columns, k, depth, kTileN);
+      for (int64_t m = m0; m < m1; m += kBlockM) {
+        const int64_t rows = std::min(kBlockM, m1 - m);
+        pack(panels.a.data(), a, m, rows, k, depth, kTileM);
+        for (int64_t j = 0; j < columns; j += kTileN)
+          for (int64_t i = 0; i < rows; i += kTileM) {
+            micro_kernel(tile, panels.a.data() + i * depth, panels.b.data() + j * depth, depth);
+            store_tile(c + (m - m0 + i) * ldc + n - n0 + j, ldc, tile, std::min<int64_t>(kTileM, rows - i),
+                       std::min<int64_t>(kTileN, columns - j), p.alpha, k == 0 && !accumulate);
+          }
+      }
+    }
+  }
+}
+
+// The kNT product of a few rows (generation): dot products over the rows of b as they lie in memory.
+template <typename T, typename Out>
+void multiply_few_rows(const MatmulProblem& p) {
+  const T* a = static_cast<const T*>(p.a);
+  const T* b = static_cast<const T*>(p.b);
+  Out* c = static_cast<Out*>(p.c);
+  parallel_for(p.N, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n)
+      for (int64_t m = 0; m < p.M; ++m) {
+        Vec sums{};
+        vec::for_each(p.K, [&](auto load, auto) { sums += load(a + m * p.lda) * load(b + n * p.ldb); });
+        const float before = p.accumulate ? static_cast<float>(c[m * p.ldc + n]) : 0.0f;
+        c[m * p.ldc + n] = Out(before + p.alpha * vec::sum(sums));
+      }
+  });
+}
+
+// c of 16 bits: products of kBlockM rows at a time go through an f32 block, so that they are rounded once.
+template <typename T, typename Out>
+void multiply_rounded(const MatmulProblem& p, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                      Panels::PerThread& panels) {
+  Out* c = static_cast<Out*>(p.c);
+  for (int64_t n = n0; n < n1; n += kBlockN)
+    for (int64_t m = m0; m < m1; m += 4 * kBlockM) {
+      const int64_t rows = std::min(4 * kBlockM, m1 - m), columns = std::min(kBlockN, n1 - n);
+      multiply_part<T>(p, panels.rounded.data(), columns, m, m + rows, n, n + columns, false, panels);
+      for (int64_t i = 0; i < rows; ++i)
+        vec::for_each(columns, [&](auto load, auto store) {
+          store(c + (m + i) * p.ldc + n, load(panels.rounded.data() + i * columns));
+        });
+    }
+}
+
+Panels& panels_of(Stream& stream) {
+  std::unique_ptr<StreamResource>& place = matmul_panels(stream).portable;
+  if (!place) place = std::make_unique<Panels>();
+  auto& panels = static_cast<Panels&>(*place);
+  if (std::ssize(panels.threads) < num_threads()) {
+    panels.threads.resize(static_cast<size_t>(num_threads()));
+    for (Panels::PerThread& t : panels.threads) {
+      t.a.resize(kBlockM * kBlockK);
+      t.b.resize(kBlockN * kBlockK);
+      t.rounded.resize(4 * kBlockM * kBlockN);
+    }
+  }
+  return panels;
+}
+
+template <typename T, typename Out>
+void multiply(const MatmulProblem& p, Panels& panels) {
+  if (p.form == MatmulForm::kNT && p.M <= kFewRows) return multiply_few_rows<T, Out>(p);
+  const bool by_rows = p.M >= p.N;
+  const int64_t step = by_rows ? kTileM : kTileN;
+  const int64_t lines = by_rows ? p.M : p.N;
+  parallel_ranges((lines + step - 1) / step, 1, [&](int thread, int64_t begin, int64_t end) {
+    const int64_t first = begin * step, last = std::min(end * step, lines);
+    const int64_t m0 = by_rows ? first : 0, m1 = by_rows ? last : p.M;
+    const int64_t n0 = by_rows ? 0 : first, n1 = by_rows ? p.N : last;
+    Panels::PerThread& own = panels.threads[static_cast<size_t>(thread)];
+    if constexpr (std::is_same_v<Out, float>)
+      multiply_part<T>(p, static_cast<float*>(p.c) + m0 * p.ldc + n0, p.ldc, m0, m1, n0, n1, p.accumulate,
+                       own);
+    else
+      multiply_rounded<T, Out>(p, m0, m1, n0, n1, own);
+  });
+}
+
+template <typename T>
+void multiply_halves(const MatmulProblem& p, Panels& panels) {
+  if (p.out == DType::f32) return multiply<T, float>(p, panels);
+  return p.out == DType::bf16 ? multiply<T, bf16>(p, panels) : multiply<T, f16>(p, panels);
+}
+
+}  // namespace
+
+void matmul(const MatmulProblem& p, Stream& stream) {
+  Panels& panels = panels_of(stream);
+  if (p.in == DType::f32) return multiply<float, float>(p, panels);
+  return p.in == DType::bf16 ? multiply_halves<bf16>(p, panels) : multiply_halves<f16>(p, panels);
+}
+
+}  // namespace ingot::portable

@@ -1,0 +1,190 @@
+// RMSNorm and LayerNorm over rows, which differ by the mean alone. For .cu files only.
+#pragma once
+
+#include "ingot/ops/cuda/cuda_rows.h"
+
+namespace ingot::cuda {
+
+struct NormForward {
+  Tensor y, sum, mean, rstd, x, residual, w, b;  // sum and residual: both or neither
+  float eps;
+};
+
+struct NormBackward {
+  Tensor dx, dw, db, dy, x, w, mean, rstd, d_residual, scratch;
+};
+
+namespace norm {
+
+template <typename T>
+struct ForwardRows {
+  T *y, *sum;
+  float *mean, *rstd;
+  const T *x, *residual;
+  const float *w, *b;
+  float eps;
+  int64_t N;
+  int C;
+};
+
+template <typename T>
+struct BackwardRows {
+  T* dx;
+  float *dw_parts, *db_parts;
+  const T *dy, *x, *d_residual;
+  const float *w, *mean, *rstd;
+  int64_t N;
+  int C;
+};
+
+// A group of threads owns a row and keeps it in registers between the statistics and the result: x (and the
+// residual) are read once, y (and the sum) written once.
+template <bool kCentred, bool kResidual, typename S, typename T>
+__global__ void __launch_bounds__(S::kBlock) forward(ForwardRows<T> a) {
+  const int lane = static_cast<int>(threadIdx.x) % S::kGroup;
+  const int64_t n = int64_t{blockIdx.x} * S::kRows + threadIdx.x / S::kGroup;
+  if (n >= a.N) return;  // a whole warp
+  typename S::Tile x;
+  x.load(a.x + n * a.C, lane, a.C);
+  if constexpr (kResidual) {
+    typename S::Tile residual;
+    residual.load(a.residual + n * a.C, lane, a.C);
+    x.for_each(lane, a.C, [&](float& v, int p, int i) { v = rounded<T>(v + residual.pack[p].at[i]); });
+    x.store(a.sum + n * a.C, lane, a.C);
+  }
+  const float count = static_cast<float>(a.C);
+  float mean = 0, squares = 0;
+  if constexpr (kCentred) {
+    x.for_each(lane, a.C, [&](float& v, int, int) { mean += v; });
+    mean = group_sum<S::kGroup>(mean) / count;
+  }
+  x.for_each(lane, a.C, [&](float& v, int, int) { squares += (v - mean) * (v - mean); });
+  const float rstd = 1.0f / std::sqrt(group_sum<S::kGroup>(squares) / count + a.eps);
+  if (lane == 0 && a.rstd) a.rstd[n] = rstd;
+  if (kCentred && lane == 0 && a.mean) a.mean[n] = mean;
+  x.for_each(lane, a.C, [&](float& v, int p, int i) {
+    const int column = S::Tile::column(p, lane) + i;
+    v = (v - mean) * rstd;
+    if (a.w) v *= a.w[column];
+    if (a.b) v += a.b[column];
+  });
+  x.store(a.y + n * a.C, lane, a.C);
+}
+
+// parts[part] = sum over the groups of the block of their tiles.
+template <typename S>
+__device__ __forceinline__ void store_part(typename S::Tile& tile, float* parts, int lane, int C) {
+  float* row = parts + int64_t{blockIdx.x} * C;
+  if constexpr (S::kRows == 1) {
+    tile.store(row, lane, C);
+  } else {
+    __shared__ float of_group[S::kRows][S::kColumns];
+    const int group = static_cast<int>(threadIdx.x) / S::kGroup;
+    __syncthreads();  // whoever still reads the last tile
+    tile.for_each(lane, C,
+                  [&](float& v, int p, int i) { of_group[group][S::Tile::column(p, lane) + i] = v; });
+    __syncthreads();
+    for (int column = static_cast<int>(threadIdx.x); column < C; column += S::kBlock) {
+      float sum = 0;
+      for (int k = 0; k < S::kRows; ++k) sum += of_group[k][column];
+      row[column] = sum;
+    }
+  }
+}
+
+// A block owns the rows of one part and a group of threads each of them in turn; what they add to dw and db
+// stays in registers. dy, x (and d_residual) are read once, dx written once.
+template <bool kCentred, typename S, typename T>
+__global__ void __launch_bounds__(S::kBlock) backward(BackwardRows<T> a) {
+  const int lane = static_cast<int>(threadIdx.x) % S::kGroup;
+  const PartRows rows(a.N, blockIdx.x, gridDim.x);
+  const float count = static_cast<float>(a.C);
+  typename S::Tile dw{}, db{};
+  for (int64_t n = rows.begin + threadIdx.x / S::kGroup; n < rows.end; n += S::kRows) {
+    const float rstd = a.rstd[n], mean = kCentred ? a.mean[n] : 0.0f;
+    typename S::Tile x, d;
+    x.load(a.x + n * a.C, lane, a.C);
+    d.load(a.dy + n * a.C, lane, a.C);
+    float d_mean = 0, product_mean = 0;
+    x.for_each(lane, a.C, [&](float& v, int p, int i) {
+      v = (v - mean) * rstd;
+      float& g = d.pack[p].at[i];
+      if (a.dw_parts) dw.pack[p].at[i] += g * v;
+      if (kCentred && a.db_parts) db.pack[p].at[i] += g;
+      if (a.w) g *= a.w[S::Tile::column(p, lane) + i];
+      d_mean += g;
+      product_mean += g * v;
+    });
+    d_mean = kCentred ? group_sum<S::kGroup>(d_mean) / count : 0.0f;
+    product_mean = group_sum<S::kGroup>(product_mean) / count;
+    x.for_each(lane, a.C,
+               [&](float& v, int p, int i) { v = rstd * (d.pack[p].at[i] - d_mean - v * product_mean); });
+    if (a.d_residual) {
+      d.load(a.d_residual + n * a.C, lane, a.C);
+      x.for_each(lane, a.C, [&](float& v, int p, int i) { v += d.pack[p].at[i]; });
+    }
+    x.store(a.dx + n * a.C, lane, a.C);
+  }
+  if (a.dw_parts) store_part<S>(dw, a.dw_parts, lane, a.C);
+  if (kCentred && a.db_parts) store_part<S>(db, a.db_parts, lane, a.C);
+}
+
+template <bool kCentred>
+void run_forward(const NormForward& t, const char* op, Stream& stream) {
+  const int64_t N = t.x.dim(0), C = t.x.dim(1);
+  with_dtype(t.x.dtype, op, [&](auto value) {
+    using T = decltype(value);
+    with_row_shape<T>(allows_wide(C, t.y, t.sum, t.x, t.residual), C, op, [&](auto shape) {
+      using S = decltype(shape);
+      const ForwardRows<T> rows{optional<T>(t.y),
+                                optional<T>(t.sum),
+                                optional<float>(t.mean),
+                                optional<float>(t.rstd),
+                                optional<T>(t.x),
+                                optional<T>(t.residual),
+                                optional<float>(t.w),
+                                optional<float>(t.b),
+                                t.eps,
+                                N,
+                                static_cast<int>(C)};
+      const Launch how{stream, op, dim3(blocks_for(N, S::kRows)), dim3(S::kBlock)};
+      if (t.residual)
+        launch(how, forward<kCentred, true, S, T>, rows);
+      else
+        launch(how, forward<kCentred, false, S, T>, rows);
+    });
+  });
+}
+
+template <bool kCentred>
+void run_backward(const NormBackward& t, const char* op, Stream& stream) {
+  const int64_t N = t.x.dim(0), C = t.x.dim(1);
+  const int64_t sums = (t.dw ? 1 : 0) + (t.db ? 1 : 0);
+  float* parts = sums > 0 ? row_scratch(t.scratch, sums, C, op) : nullptr;
+  float* dw_parts = t.dw ? parts : nullptr;
+  float* db_parts = t.db ? parts + (t.dw ? kRowParts * C : 0) : nullptr;
+  with_dtype(t.x.dtype, op, [&](auto value) {
+    using T = decltype(value);
+    with_row_shape<T>(allows_wide(C, t.dx, t.dy, t.x, t.d_residual, t.scratch), C, op, [&](auto shape) {
+      using S = decltype(shape);
+      const BackwardRows<T> rows{t.dx.as<T>(),
+                                 dw_parts,
+                                 db_parts,
+                                 t.dy.as<T>(),
+                                 t.x.as<T>(),
+                                 optional<T>(t.d_residual),
+                                 optional<float>(t.w),
+                                 optional<float>(t.mean),
+                                 t.rstd.as<float>(),
+                                 N,
+                                 static_cast<int>(C)};
+      launch({stream, op, dim3(blocks_for(row_parts(N), 1)), dim3(S::kBlock)}, backward<kCentred, S, T>,
+             rows);
+    });
+  });
+  if (t.dw) add_row_parts(t.dw, dw_parts, row_parts(N), stream);
+  if (t.db) add_row_parts(t.db, db_parts, row_parts(N), stream);
+}
+
+}  // namespace norm
+}  // namespace ingot::cuda

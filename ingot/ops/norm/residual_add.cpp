@@ -1,0 +1,32 @@
+#include "ingot/ops/residual_add.h"
+
+#include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/dispatch.h"
+#include "ingot/core/parallel.h"
+#include "ingot/ops/simd/vec.h"
+
+namespace ingot {
+
+namespace cuda {  // residual_add.cu
+decltype(ingot::residual_add) residual_add;
+}  // namespace cuda
+
+void residual_add(const Tensor& sum, const Tensor& x, const Tensor& residual, Stream& stream) {
+  const Span span(stream.trace, "norm");
+  INGOT_CHECK(x.is_contiguous(), "residual_add: x must be contiguous, got {}", x.shape.to_string());
+  check_tensor(sum, x.dtype, x.shape, "residual_add: sum");
+  check_tensor(residual, x.dtype, x.shape, "residual_add: residual");
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda) return cuda::residual_add(sum, x, residual, stream);
+  }
+  constexpr int64_t kGrainElements = 1 << 13;  // elements a thread takes at least
+  INGOT_DISPATCH(x.dtype, T, {
+    parallel_for(x.elements(), kGrainElements, [&](int64_t begin, int64_t end) {
+      T* s = sum.as<T>() + begin;
+      const T *a = x.as<T>() + begin, *b = residual.as<T>() + begin;
+      vec::for_each(end - begin, [&](auto load, auto store) { store(s, load(a) + load(b)); });
+    });
+  });
+}
+
+}  // namespace ingot

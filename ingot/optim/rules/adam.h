@@ -1,0 +1,42 @@
+// Adam (Kingma & Ba 2015, arXiv:1412.6980) with the weight decay in the gradient (L2), as PyTorch has it:
+//   g' = g * grad_scale + weight_decay * w
+//   m = lerp(m, g', 1 - beta1);  v = lerp(v, g'^2, 1 - beta2)
+//   w = w - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
+// The decay is then divided by sqrt(v) with the rest of the gradient: where gradients are large it hardly
+// decays. AdamW (optim/rules/adamw.h) was made to mend that.
+// State: m, v; 8 bytes per parameter.
+#pragma once
+
+#include <array>
+#include <cmath>
+
+#include "ingot/optim/rule.h"
+
+namespace ingot {
+
+struct Adam {
+  static constexpr std::array<const char*, 2> kState{"m", "v"};
+
+  float beta1, beta2, eps, grad_scale, weight_decay;
+  float step_size;  // lr / (1 - beta1^t)
+  float rms_scale;  // 1 / sqrt(1 - beta2^t)
+
+  Adam(const RuleParams& params, const RuleStep& step)
+      : beta1(static_cast<float>(step.momentum)),
+        beta2(static_cast<float>(params.beta2)),
+        eps(static_cast<float>(params.eps)),
+        grad_scale(step.grad_scale),
+        weight_decay(static_cast<float>(step.weight_decay)),
+        step_size(static_cast<float>(step.lr / (1 - std::pow(step.momentum, static_cast<double>(step.t))))),
+        rms_scale(
+            static_cast<float>(1 / std::sqrt(1 - std::pow(params.beta2, static_cast<double>(step.t))))) {}
+
+  constexpr void operator()(float& w, float g, float& m, float& v) const {
+    const float gradient = g * grad_scale + weight_decay * w;
+    m += (gradient - m) * (1 - beta1);
+    v = v * beta2 + gradient * gradient * (1 - beta2);
+    w -= step_size * m / (std::sqrt(v) * rms_scale + eps);
+  }
+};
+
+}  // namespace ingot

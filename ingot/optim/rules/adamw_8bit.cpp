@@ -1,0 +1,211 @@
+#include "ingot/optim/rules/adamw_8bit.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "ingot/core/parallel.h"
+#include "ingot/optim/piece_rows.h"
+#include "ingot/optim/rules/dynamic_map.h"
+#include "ingot/optim/weight_pass.h"
+
+namespace ingot {
+namespace {
+
+constexpr int64_t kBlock = AdamW8bit::kBlock;
+
+// The states of one block, or of the part of it that is here.
+struct BlockState {
+  uint8_t *m8, *v8;
+  float *m_absmax, *v_absmax;
+};
+
+struct Maps {
+  const float *with_sign, *without_sign;  // (256) values of the codes
+};
+
+struct Moments {
+  alignas(64) float m[kBlock], v[kBlock];
+  float m_most = 0, v_most = 0;  // magnitudes
+  int64_t skipped = 0;           // gradients that were passed over
+};
+
+// Of a block's scale; 0 of a subnormal one, whose reciprocal is no f32: such a block becomes 0.
+float reciprocal(float scale) { return scale >= std::numeric_limits<float>::min() ? 1 / scale : 0.0f; }
+
+// Moves the 256 elements of w by g. One loop of one length, which is not inlined: whatever part of a block is
+// here, its elements are rounded in the same way.
+[[gnu::noinline]] void move_moments(Moments& to, const AdamW& given, float* w, const float* g) {
+  const AdamW rule = given;  // a local copy stays in registers
+  float *m = to.m, *v = to.v;
+  const float limit = std::numeric_limits<float>::max();
+  float m_most = 0, v_most = 0;
+  int finite = 0;
+#pragma omp simd reduction(max : m_most, v_most) reduction(+ : finite)
+  for (int64_t j = 0; j < kBlock; ++j) {
+    const float gradient = g[j] * rule.grad_scale, square = gradient * gradient;
+    float new_m = m[j], new_v = v[j], new_w = w[j];
+    rule(new_w, g[j], new_m, new_v);
+    m[j] = square <= limit ? new_m : m[j];
+    v[j] = square <= limit ? new_v : v[j];
+    w[j] = square <= limit ? new_w : w[j];
+    finite += square <= limit ? 1 : 0;
+    const float size = std::abs(m[j]);
+    m_most = m_most > size ? m_most : size;
+    v_most = v_most > v[j] ? v_most : v[j];
+  }
+  to.m_most = m_most;
+  to.v_most = v_most;
+  to.skipped = kBlock - finite;
+}
+
+// Moves n <= 256 elements of one block, whose states are read and not written.
+void move_block(Moments& to, const AdamW& rule, const Maps& maps, float* w, const float* g,
+                const BlockState& state, int64_t n) {
+  decode_dynamic(to.m, state.m8, maps.with_sign, *state.m_absmax, n);
+  decode_dynamic(to.v, state.v8, maps.without_sign, *state.v_absmax, n);
+  if (n == kBlock) return move_moments(to, rule, w, g);
+  alignas(64) float all_w[kBlock] = {}, all_g[kBlock] = {};
+  std::copy_n(w, n, all_w);
+  std::copy_n(g, n, all_g);
+  std::fill(to.m + n, to.m + kBlock, 0.0f);  // what is not here stays zero
+  std::fill(to.v + n, to.v + kBlock, 0.0f);
+  move_moments(to, rule, all_w, all_g);
+  std::copy_n(all_w, n, w);
+}
+
+void encode(const Moments& from, const BlockState& state, int64_t n) {
+  encode_signed(state.m8, from.m, reciprocal(*state.m_absmax), n);
+  encode_unsigned(state.v8, from.v, reciprocal(*state.v_absmax), n);
+}
+
+// Order does not matter to a maximum; numbers that are not negative have the order of their bits.
+void raise(float& most, float value) {
+  std::atomic_ref<float> shared(most);
+  float seen = shared.load(std::memory_order_relaxed);
+  while (seen < value && !shared.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
+
+// Calls f(j, block, count) for the parts of blocks of the whole parameter that elements i + j, ... are.
+template <typename F>
+void for_each_block(const OptimParam& p, int64_t i, int64_t n, F&& f) {
+  for_each_run(p, i, n, [&](int64_t j, int64_t row, int64_t column, int64_t count) {
+    const int64_t first = row * p.columns() + column;
+    for (int64_t k = 0; k < count;) {
+      const int64_t part = std::min(count - k, kBlock - (first + k) % kBlock);
+      f(j + k, (first + k) / kBlock, part);
+      k += part;
+    }
+  });
+}
+
+}  // namespace
+
+AdamW8bit::AdamW8bit(const RuleParams& params)
+    : params_(params), small_(params), signed_map_(dynamic_map(true)), unsigned_map_(dynamic_map(false)) {}
+
+std::vector<StateSpec> AdamW8bit::state(const OptimParam& param) const {
+  if (param.whole_elements() < kSmallest) return small_.state(param);
+  const int64_t n = param.elements(), of_blocks = param.is_scattered ? param.whole_elements() : n;
+  const Shape blocks{(of_blocks + kBlock - 1) / kBlock};
+  const StateScope scope = param.is_scattered ? StateScope::kWhole : StateScope::kBlock;
+  return {{"m8", DType::u8, {n}},
+          {"v8", DType::u8, {n}},
+          {"m_absmax", DType::f32, blocks, scope},
+          {"v_absmax", DType::f32, blocks, scope}};
+}
+
+RuleNeeds AdamW8bit::needs(const OptimParam& param) const {
+  if (!param.is_scattered || param.whole_elements() < kSmallest) return {};
+  const int64_t blocks = (param.whole_elements() + kBlock - 1) / kBlock;
+  return {.is_whole = true,
+          .scratch_bytes = static_cast<size_t>(2 * blocks) * sizeof(float) + Arena::kAlign,
+          .shared = {2 * blocks, 0},
+          .takes_maxima = true};
+}
+
+// The largest magnitudes of all blocks' new m, then those of v, as far as they are here.
+void AdamW8bit::measure(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
+                        int /*turn*/) const {
+  const AdamW rule(params_, step);
+  const Maps maps{signed_map_.data(), unsigned_map_.data()};
+  float* most = numbers[0].as<float>();
+  const int64_t blocks = numbers[0].elements() / 2;
+  parallel_for(p.param.elements(), kGrain, [&](int64_t begin, int64_t end) {
+    for_each_block(p.param, begin, end - begin, [&](int64_t j, int64_t block, int64_t n) {
+      const int64_t i = begin + j;
+      const BlockState state{p.state[0].as<uint8_t>() + i, p.state[1].as<uint8_t>() + i,
+                             p.state[2].as<float>() + block, p.state[3].as<float>() + block};
+      Moments moments;
+      float w[kBlock] = {};  // where they move to does not matter
+      move_block(moments, rule, maps, w, p.param.g.as<float>() + i, state, n);
+      raise(most[block], moments.m_most);
+      raise(most[blocks + block], moments.v_most);
+    });
+  });
+}
+
+Prepared AdamW8bit::prepare(const ParamState& p, const RuleStep& /*step*/, const SharedNumbers& numbers,
+                            Arena& scratch) const {
+  const int64_t blocks = numbers[0].elements() / 2;
+  Prepared prepared;
+  prepared.before = scratch.alloc(DType::f32, {2 * blocks});
+  for (int64_t k = 0; k < 2; ++k) {
+    const Tensor& scales = p.state[static_cast<size_t>(2 + k)];
+    std::memcpy(prepared.before.rows(k * blocks, (k + 1) * blocks).data, scales.data, scales.bytes());
+    std::memcpy(scales.data, numbers[0].rows(k * blocks, (k + 1) * blocks).data, scales.bytes());
+  }
+  return prepared;
+}
+
+RangeTotals AdamW8bit::update_scattered(const ParamState& p, Range range, const RuleStep& step,
+                                        const Prepared& prepared) const {
+  const AdamW rule(params_, step);
+  const Maps maps{signed_map_.data(), unsigned_map_.data()};
+  float* before = prepared.before.as<float>();
+  const int64_t blocks = prepared.before.elements() / 2;
+  int64_t skipped = 0;
+  RangeTotals totals = for_each_piece(p, range, step, [&](float* w, const float* g, int64_t i, int64_t n) {
+    for_each_block(p.param, i, n, [&](int64_t j, int64_t block, int64_t count) {
+      BlockState state{p.state[0].as<uint8_t>() + i + j, p.state[1].as<uint8_t>() + i + j, before + block,
+                       before + blocks + block};
+      Moments moments;
+      move_block(moments, rule, maps, w + j, g + j, state, count);
+      skipped += moments.skipped;
+      state.m_absmax = p.state[2].as<float>() + block;
+      state.v_absmax = p.state[3].as<float>() + block;
+      encode(moments, state, count);
+    });
+  });
+  totals.non_finite = skipped;
+  return totals;
+}
+
+RangeTotals AdamW8bit::update(const ParamState& p, Range range, const RuleStep& step,
+                              const Prepared& prepared) const {
+  if (p.param.whole_elements() < kSmallest) return small_.update(p, range, step, prepared);
+  if (p.param.is_scattered) return update_scattered(p, range, step, prepared);
+  const AdamW rule(params_, step);
+  const Maps maps{signed_map_.data(), unsigned_map_.data()};
+  int64_t skipped = 0;
+  RangeTotals totals = for_each_piece(p, range, step, [&](float* w, const float* g, int64_t i, int64_t n) {
+    for (int64_t j = 0; j < n; j += kBlock) {
+      const int64_t block = (i + j) / kBlock, count = std::min(kBlock, n - j);
+      const BlockState state{p.state[0].as<uint8_t>() + i + j, p.state[1].as<uint8_t>() + i + j,
+                             p.state[2].as<float>() + block, p.state[3].as<float>() + block};
+      Moments moments;
+      move_block(moments, rule, maps, w + j, g + j, state, count);
+      *state.m_absmax = moments.m_most;
+      *state.v_absmax = moments.v_most;
+      encode(moments, state, count);
+      skipped += moments.skipped;
+    }
+  });
+  totals.non_finite = skipped;
+  return totals;
+}
+
+}  // namespace ingot

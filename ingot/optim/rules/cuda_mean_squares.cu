@@ -1,0 +1,111 @@
+#include "ingot/optim/rules/cuda_mean_squares.h"
+
+#include "ingot/core/copy.h"
+#include "ingot/ops/cuda/cuda_rows.h"
+#include "ingot/optim/cuda_step_factor.h"
+#include "ingot/optim/cuda_update.h"
+
+namespace ingot::cuda {
+namespace {
+
+// A block owns a row.
+template <int W>
+__global__ void __launch_bounds__(kThreads)
+    rows_of_squares(float* means, const float* x, int64_t C, StepFactor by) {
+  const float scale = by.value();
+  const float* row = x + int64_t{blockIdx.x} * C;
+  float sum = 0;
+  for (int64_t c = int64_t{threadIdx.x} * W; c < C; c += int64_t{kThreads} * W) {
+    const Floats<W> v = load<W>(row + c);
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      const float value = v.at[k] * scale;
+      sum += value * value;
+    }
+  }
+  sum = group_sum<kThreads>(sum);
+  if (threadIdx.x == 0) means[blockIdx.x] = sum / static_cast<float>(C);
+}
+
+// Squares of row r, as parts of the columns' means.
+template <int W>
+struct ColumnSquares {
+  const float* x;
+  int64_t C;
+  StepFactor by;
+  float part;
+
+  __device__ Floats<W> operator()(int64_t r, int64_t column) const {
+    const float scale = by.value();
+    Floats<W> v = load<W>(x + r * C + column);
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      const float value = v.at[k] * scale;
+      v.at[k] = value * value * part;
+    }
+    return v;
+  }
+};
+
+// What is left of a pack of 4 at the end is the first block's.
+__global__ void __launch_bounds__(kThreads)
+    parts_of_squares(float* parts, const float* x, int64_t n, bool is_wide) {
+  constexpr int W = 4;
+  const int64_t packed = is_wide ? n / W * W : 0;
+  float sum = 0;
+  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W; i < packed;
+       i += int64_t{gridDim.x} * kThreads * W) {
+    const Floats<W> v = load<W>(x + i);
+#pragma unroll
+    for (int k = 0; k < W; ++k) sum += v.at[k] * v.at[k];
+  }
+  for (int64_t i = packed + int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n;
+       i += int64_t{gridDim.x} * kThreads)
+    sum += x[i] * x[i];
+  sum = group_sum<kThreads>(sum);
+  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+}
+
+void check_matrix(const Tensor& x, const char* op) {
+  INGOT_CHECK(x.rank() == 2 && x.is_contiguous(), "{}: x must be (R, C), contiguous, got {}", op,
+              x.shape.to_string());
+  check_tensor(x, DType::f32, x.shape, op);
+}
+
+}  // namespace
+
+void row_mean_squares(const Tensor& means, const Tensor& x, float scale, const Tensor& factor,
+                      Stream& stream) {
+  const char* op = "row_mean_squares";
+  check_matrix(x, op);
+  const int64_t R = x.dim(0), C = x.dim(1);
+  check_tensor(means, DType::f32, {R}, op);
+  with_width<float>(C % 4 == 0 && is_aligned(x.data), [&](auto width) {
+    launch({stream, op, dim3(blocks_for(R, 1)), dim3(kThreads)}, rows_of_squares<decltype(width)::value>,
+           means.as<float>(), static_cast<const float*>(x.as<float>()), C, step_factor(scale, factor));
+  });
+}
+
+void column_mean_squares(const Tensor& means, const Tensor& x, float scale, const Tensor& factor,
+                         const Tensor& parts, Stream& stream) {
+  const char* op = "column_mean_squares";
+  check_matrix(x, op);
+  const int64_t R = x.dim(0), C = x.dim(1);
+  check_tensor(means, DType::f32, {C}, op);
+  fill_zero(means, stream);
+  with_width<float>(C % 4 == 0 && is_aligned(x.data), [&](auto width) {
+    constexpr int W = decltype(width)::value;
+    launch_sum_columns<W>(
+        means, row_scratch(parts, 1, C, op), R, op, stream,
+        ColumnSquares<W>{x.as<float>(), C, step_factor(scale, factor), 1 / static_cast<float>(R)});
+  });
+}
+
+void sum_squares_of(const Tensor& parts, const Tensor& x, Stream& stream) {
+  const char* op = "sum_squares_of";
+  check_tensor(parts, DType::f32, {kSquareParts}, op);
+  launch({stream, op, dim3(kSquareParts), dim3(kThreads)}, parts_of_squares, parts.as<float>(),
+         static_cast<const float*>(x.as<float>()), x.elements(), is_aligned(x.data));
+}
+
+}  // namespace ingot::cuda

@@ -1,0 +1,187 @@
+// bench_step: whole training steps on random tokens, and the same matrix products alone.
+#include <algorithm>
+
+#include "ingot/core/copy.h"
+#include "ingot/core/machine.h"
+#include "ingot/core/timeline.h"
+#include "ingot/ops/matmul.h"
+#include "ingot/ops/tf32.h"
+#include "ingot/profile/bench_data.h"
+#include "ingot/run/peak.h"
+#include "ingot/run/run.h"
+
+namespace ingot {
+namespace {
+
+using bench::Clock;
+using bench::median;
+using bench::milliseconds_since;
+
+// Every product of one step, with how often it is made.
+struct Product {
+  MatmulForm form;
+  int64_t M, N, K;
+  int64_t count;
+};
+
+std::vector<Product> step_products(const Transformer& model, const RunConfig& config) {
+  const ModelConfig& c = model.config();
+  const int64_t rows = config.train.batch_size * c.context;
+  std::vector<Product> products;
+  const auto add_linear = [&](int64_t out, int64_t in, int64_t count) {
+    products.push_back({MatmulForm::kNT, rows, out, in, count});
+    products.push_back({MatmulForm::kNN, rows, in, out, count});
+    products.push_back({MatmulForm::kTN, out, in, rows, count});
+  };
+  add_linear(c.qkv_width(), c.width, c.layers);
+  add_linear(c.width, c.heads * c.head_dim, c.layers);
+  add_linear(c.mlp_in_width(), c.width, c.layers);
+  add_linear(c.width, c.ffn, c.layers);
+  const int64_t chunk = model.head_chunk(rows, config.train.device), chunks = (rows + chunk - 1) / chunk;
+  products.push_back({MatmulForm::kNT, chunk, c.vocab_padded(), c.width, chunks});
+  products.push_back({MatmulForm::kNN, chunk, c.width, c.vocab_padded(), chunks});
+  products.push_back({MatmulForm::kTN, c.vocab_padded(), c.width, chunk, chunks});
+  for (Product& p : products) p.count *= config.train.grad_accum;
+  return products;
+}
+
+// Milliseconds of the step's products on memory of their own, warm.
+double time_products(const std::vector<Product>& products, const RunConfig& config) {
+  const DType dtype = config.precision.compute;
+  const Device device = config.train.device;
+  size_t a_bytes = 0, b_bytes = 0, c_bytes = 0;
+  for (const Product& p : products) {
+    a_bytes = std::max(a_bytes, static_cast<size_t>(p.M * p.K) * 4);
+    b_bytes = std::max(b_bytes, static_cast<size_t>(p.N * p.K) * 4);
+    c_bytes = std::max(c_bytes, static_cast<size_t>(p.M * p.N) * 4);
+  }
+  Arena arena("products", a_bytes + b_bytes + c_bytes + 3 * Arena::kDeviceAlign, memory_of(device));
+  void* a = arena.alloc(DType::u8, {static_cast<int64_t>(a_bytes)}).data;
+  void* b = arena.alloc(DType::u8, {static_cast<int64_t>(b_bytes)}).data;
+  void* c = arena.alloc(DType::u8, {static_cast<int64_t>(c_bytes)}).data;
+  Stream stream = make_stream(device);
+  allow_tf32(stream, config.precision.allows_tf32);
+  double total_ms = 0;
+  for (const Product& p : products) {
+    const bool is_weight_gradient = p.form == MatmulForm::kTN;
+    const Tensor ta(a, dtype, is_weight_gradient ? Shape{p.K, p.M} : Shape{p.M, p.K}, device);
+    const Tensor tb(b, dtype, p.form == MatmulForm::kNT ? Shape{p.N, p.K} : Shape{p.K, p.N}, device);
+    const Tensor tc(c, is_weight_gradient ? DType::f32 : dtype, {p.M, p.N}, device);
+    std::vector<double> times;
+    for (int i = 0; i < 4; ++i) {
+      const Clock::time_point start = Clock::now();
+      matmul(tc, ta, tb, p.form, is_weight_gradient, stream);
+      synchronize(stream);
+      if (i > 0) times.push_back(milliseconds_since(start));
+    }
+    total_ms += median(times) * static_cast<double>(p.count);
+  }
+  return total_ms;
+}
+
+// The steps of a run: on a device each is read when the next has been given, where that can be.
+class Steps {
+ public:
+  Steps(Trainer& trainer, Loader& loader, const RunConfig& config)
+      : trainer_(trainer),
+        loader_(loader),
+        micros_(config.train.grad_accum),
+        inputs_{.lr = config.optimizer.lr * 0.1} {}
+
+  void make(int64_t steps) {
+    last_ = Clock::now();
+    for (int64_t i = 0; i < steps; ++i) {
+      if (!trainer_.can_give(inputs_)) {
+        finish();
+        note(trainer_.step(loader_, inputs_).loss);
+        continue;
+      }
+      trainer_.give(loader_, micros_, inputs_);
+      if (trainer_.steps_given() == LateSteps::kUnderWay) read();
+    }
+    finish();
+  }
+  double loss() const { return loss_; }
+  const std::vector<double>& times_ms() const { return times_ms_; }  // from one to the next
+
+ private:
+  void finish() {
+    while (trainer_.steps_given() > 0) read();
+  }
+  void read() {
+    const std::optional<StepResult> result = trainer_.read_given(loader_);
+    if (!result) fail(ErrorKind::kNumerics, "a step is not finite");
+    note(result->loss);
+  }
+  void note(double loss) {
+    if (trainer_.steps_given() == 0) synchronize(trainer_.stream());  // for the update, too
+    loss_ = loss;
+    times_ms_.push_back(milliseconds_since(last_));
+    last_ = Clock::now();
+  }
+
+  Trainer& trainer_;
+  Loader& loader_;
+  int64_t micros_;
+  StepInputs inputs_;
+  Clock::time_point last_;
+  double loss_ = 0;
+  std::vector<double> times_ms_;
+};
+
+std::string traced_step(Trainer& trainer, Loader& loader, double lr) {
+  SpanListener* const usual = trainer.trace().listener();
+  Timeline timeline(trainer.stream());
+  trainer.trace().set_listener(&timeline);
+  trainer.step(loader, {.lr = lr});
+  trainer.trace().set_listener(usual);
+  return timeline.chrome_trace("step");
+}
+
+}  // namespace
+
+StepBench bench_step(const RunConfig& given, int64_t steps, bool wants_trace) {
+  const Clock::time_point entered = Clock::now();
+  bench::require_one_rank(given);
+  const RunConfig config = bench::runnable(given);
+  Trainer trainer(config);
+  trainer.initialise();
+  const TokenSource tokens = bench::random_tokens(config);
+  const Sampler sampler(SampleOrder::kRandom, config.train.seed, tokens.tokens(), config.model.context);
+  Loader loader(tokens, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 4});
+
+  StepBench result;
+  result.preset = config.preset;
+  result.dtype = name(config.precision.compute);
+  result.engine = matmul_engine(config.precision.compute, config.train.device);
+  result.steps = steps;
+  result.batch_size = config.train.batch_size * config.train.grad_accum;
+  result.context = config.model.context;
+  result.parameters = trainer.model().config().parameters();
+  result.start_s = milliseconds_since(entered) * 1e-3;
+  Steps warm(trainer, loader, config), timed(trainer, loader, config);
+  warm.make(1);
+  result.loss_first = warm.loss();
+  warm.make(1);  // memory, primitives, caches and graphs are there after two
+  trainer.trace().reset();
+  timed.make(steps);
+  result.loss_last = timed.loss();
+  result.step_ms = median(timed.times_ms());
+  result.matmul_ms = trainer.trace().time_s("matmul") * 1e3 / static_cast<double>(steps);
+  result.tokens_per_s = static_cast<double>(result.batch_size * result.context) / result.step_ms * 1e3;
+  for (const Trace::Phase& phase : trainer.trace().phases())
+    result.phases_ms.emplace_back(phase.name, phase.time_s * 1e3 / static_cast<double>(steps));
+  if (wants_trace) result.trace = traced_step(trainer, loader, config.optimizer.lr * 0.1);
+  for (const Trainer::ArenaUse& use : trainer.arenas()) result.arena_bytes.emplace_back(use.name, use.bytes);
+  result.peak_rss_bytes = peak_rss_bytes();
+  result.products_alone_ms = time_products(step_products(trainer.model(), config), config);
+  ProductPeak peak(config.precision.compute, config.train.device, config.precision.allows_tf32);
+  peak.measure(0.5);
+  const double gflops = trainer.model().config().flops_per_token() * result.tokens_per_s * 1e-9;
+  if (gflops > peak.gflops()) peak.measure(1);
+  result.peak_gflops = peak.gflops();
+  if (gflops <= peak.gflops()) result.mfu = gflops / peak.gflops();
+  return result;
+}
+
+}  // namespace ingot

@@ -1,0 +1,86 @@
+#include "ingot/profile/overlap.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace ingot {
+namespace {
+
+using Clock = CommLog::Clock;
+
+// Of a reducer (parallel/comm_reducer.h): a caller cannot go on without them.
+bool is_decision(const CommLog::Event& event) {
+  constexpr std::array<std::string_view, 4> kNames = {"sum", "max", "length", "text"};
+  return std::ranges::find(kNames, event.name) != kNames.end();
+}
+
+double microseconds(Clock::duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+}  // namespace
+
+double Overlap::hidden() const {
+  const double hideable_s = ran_s - unhideable_s;
+  if (hideable_s <= 0) return 1;
+  return std::clamp(1 - (waited_s - unhideable_s) / hideable_s, 0.0, 1.0);
+}
+
+Overlap measure_overlap(const std::vector<CommLog::Event>& events, const ParallelConfig& layout,
+                        int64_t steps) {
+  Overlap overlap;
+  for (const CommLog::Event& event : events) {
+    if (is_decision(event)) {
+      overlap.decisions_s += event.waited_s();
+      continue;
+    }
+    ++overlap.operations;
+    overlap.ran_s += event.ran_s();
+    overlap.waited_s += event.waited_s();
+  }
+  if (overlap.operations == 0) return overlap;
+  // Shards: the first gather and the last scatter; their replicas' sum comes behind that. Replicas: the last
+  // bucket. Muon: the first round has nothing before it, and the last one nothing behind.
+  int64_t unhideable = (layout.fsdp > 1 ? 2 : 0) + (layout.dp > 1 ? 1 : 0);
+  for (const std::string_view first : {"muon collect 0", "muon return 0", "muon gather 0"})
+    if (std::ranges::find(events, first, &CommLog::Event::name) != events.end()) ++unhideable;
+  overlap.unhideable_s =
+      static_cast<double>(unhideable * steps) * overlap.ran_s / static_cast<double>(overlap.operations);
+  return overlap;
+}
+
+std::string chrome_trace(const std::vector<CommLog::Event>& events, Clock::time_point start, int rank) {
+  std::string lines;
+  std::vector<std::string> tracks;
+  const auto add = [&](const std::string& track, const std::string& name, Clock::time_point begin,
+                       Clock::time_point end) {
+    const auto number = std::ranges::find(tracks, track) - tracks.begin();
+    if (number == std::ssize(tracks)) {
+      tracks.push_back(track);
+      lines += fmt::format(
+          R"({{"name": "thread_name", "ph": "M", "pid": {}, "tid": {}, "args": {{"name": "{}"}}}},)", rank,
+          number, track);
+      lines += "\n";
+    }
+    lines += fmt::format(R"({{"name": "{}", "ph": "X", "pid": {}, "tid": {}, "ts": {:.1f}, "dur": {:.1f}}},)",
+                         name, rank, number, microseconds(begin - start), microseconds(end - begin));
+    lines += "\n";
+  };
+  // Waits of less are no gap in what the rank computes.
+  constexpr auto kShort = std::chrono::microseconds(20);
+  Clock::time_point free = start;  // the last wait's end
+  for (const CommLog::Event& event : events) {
+    if (event.wait_ended - event.wait_begun > kShort) {
+      add("rank", "compute", free, event.wait_begun);
+      add("rank", "wait: " + event.name, event.wait_begun, event.wait_ended);
+      free = event.wait_ended;
+    }
+    add("group " + event.group, event.name, event.begun, event.ended);
+  }
+  return lines;
+}
+
+}  // namespace ingot

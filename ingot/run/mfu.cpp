@@ -1,0 +1,82 @@
+#include "ingot/run/mfu.h"
+
+#include <algorithm>
+#include <array>
+
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace {
+
+constexpr double kEnough_s = 0.4;      // measuring ends after it
+constexpr double kOfTraining = 0.1;    // at most, while it is not enough
+constexpr double kShortest_s = 0.1;    // one measurement takes at least this
+constexpr double kAgain_s = 0.5;       // when steps were faster than the peak
+constexpr int kMostTimesAgain = 3;     // a busy machine may need more than one
+constexpr int kAboveAreTooMany = 3;    // a single step's clock may be off
+constexpr int64_t kStepsToAddUp = 50;  // between the sums of what ranks have measured
+
+}  // namespace
+
+MfuMeter::MfuMeter(DType dtype, Device device, bool is_tf32, Reducer& ranks)
+    : peak_(dtype, device, is_tf32), ranks_(ranks), is_on_cpu_(device == Device::kCpu) {
+  if (is_on_cpu_) return;
+  peak_.measure(kEnough_s);
+  std::array<double, 1> total{peak_.gflops()};
+  ranks_.sum(total);
+  total_gflops_ = total[0];
+}
+
+void MfuMeter::measure_more(double train_s) {
+  if (peak_.measured_s() < kEnough_s) {
+    const double room_s = std::min(kOfTraining * train_s, kEnough_s) - peak_.measured_s();
+    if (room_s >= kShortest_s || (room_s > 0 && kEnough_s - peak_.measured_s() < kShortest_s))
+      peak_.measure(room_s);
+  }
+  const bool is_enough = peak_.measured_s() >= kEnough_s;
+  std::array<double, 2> sums{is_enough ? peak_.gflops() : 0, is_enough ? 1.0 : 0.0};
+  ranks_.sum(sums);
+  if (sums[1] == static_cast<double>(ranks_.ranks())) total_gflops_ = sums[0];
+}
+
+void MfuMeter::add_up() {
+  std::array<double, 1> sum{peak_.gflops()};
+  ranks_.sum(sum);
+  total_gflops_ = sum[0];
+  is_added_up_ = true;
+}
+
+void MfuMeter::measure_again() {
+  above_ = 0;
+  if (!is_on_cpu_ || times_again_ == kMostTimesAgain) {
+    is_wrong_ = true;
+    return;
+  }
+  ++times_again_;
+  peak_.measure(kAgain_s);
+  is_added_up_ = false;
+  if (ranks_.ranks() == 1) add_up();
+}
+
+std::optional<double> MfuMeter::of_step(double flops_per_s, double train_s) {
+  ++steps_;
+  if (total_gflops_ == 0)
+    measure_more(train_s);
+  else if (ranks_.ranks() > 1 && steps_ % kStepsToAddUp == 0)
+    add_up();
+  if (total_gflops_ == 0 || is_wrong_) return std::nullopt;
+  const double mfu = flops_per_s / (total_gflops_ * 1e9);
+  if (mfu <= 1) {
+    above_ = 0;
+    return mfu;
+  }
+  if (is_added_up_ && ++above_ == kAboveAreTooMany) measure_again();
+  return std::nullopt;
+}
+
+std::optional<double> MfuMeter::peak_gflops() const {
+  if (total_gflops_ == 0 || is_wrong_) return std::nullopt;
+  return total_gflops_;
+}
+
+}  // namespace ingot

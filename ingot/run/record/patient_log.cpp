@@ -1,0 +1,50 @@
+#include "ingot/run/record/patient_log.h"
+
+#include <utility>
+
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace {
+
+bool is_later(const std::vector<MetricsField>& line, int64_t step) {
+  for (const auto& [key, value] : line)
+    if (const int64_t* number = std::get_if<int64_t>(&value); number && key == "step") return *number > step;
+  return false;
+}
+
+}  // namespace
+
+void PatientLog::write(std::vector<MetricsField> line) {
+  waiting_.push_back(std::move(line));
+  flush();
+  if (waiting_.size() > kMostWaiting) waiting_.pop_front();
+}
+
+void PatientLog::flush() {
+  try {
+    for (; !waiting_.empty(); waiting_.pop_front()) log_.write(waiting_.front());
+    has_said_it_ = false;
+  } catch (const Error& error) {
+    cause_ = error.what();
+  }
+}
+
+void PatientLog::truncate_after(int64_t step) {
+  flush();
+  std::erase_if(waiting_, [&](const auto& line) { return is_later(line, step); });
+  log_.truncate_after(step);
+}
+
+void PatientLog::sync() {
+  flush();
+  if (!waiting_.empty()) throw Error(cause_, ErrorKind::kDisk);
+  log_.sync();
+}
+
+std::optional<std::string> PatientLog::take_trouble() {
+  if (waiting_.empty() || std::exchange(has_said_it_, true)) return std::nullopt;
+  return cause_;
+}
+
+}  // namespace ingot

@@ -1,0 +1,163 @@
+#include "ingot/run/record/run_folder.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <system_error>
+
+#include "ingot/config/config_toml.h"
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+#include "ingot/core/output.h"
+#include "ingot/run/record/start_debris.h"
+
+namespace ingot {
+namespace {
+
+constexpr const char* kLockName = ".lock";
+
+// Opens and locks the file; leaves this process's id in it for the message of the next.
+int lock_file(const std::filesystem::path& path) {
+  // A link is not followed: what it points at is not this run's to empty. O_NONBLOCK: nor is a FIFO waited
+  // for.
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+  const int error = errno;
+  struct stat info {};
+  const bool is_foreign =
+      fd < 0 ? error == ELOOP : fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_nlink != 1;
+  if (is_foreign) {
+    if (fd >= 0) close(fd);
+    fail(ErrorKind::kDisk, "{}: must be a plain file of its own, not a link, FIFO or device; remove it",
+         path.string());
+  }
+  if (fd < 0) fail(ErrorKind::kDisk, "cannot write {}: {}", path.string(), std::strerror(error));
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    char owner[32] = {};
+    const bool is_known = read(fd, owner, sizeof owner - 1) > 0;
+    close(fd);
+    fail(ErrorKind::kUsage,
+         "another process{} is writing to the run folder {}; wait for it or choose another --out",
+         is_known ? " (" + std::string(owner) + ")" : "", path.parent_path().string());
+  }
+  const std::string owner = fmt::format("pid {}", getpid());
+  // The id is a courtesy: a full disk must not keep a run from resuming.
+  if (ftruncate(fd, 0) == 0) [[maybe_unused]]
+    const ssize_t written = write(fd, owner.data(), owner.size());
+  return fd;
+}
+
+// Removes what a killed run was about to put in the place of one of its files, here and in samples/.
+void remove_dead_temporaries(const std::filesystem::path& folder) {
+  constexpr std::array kNames = {"config.toml",  "run.json", "metrics.jsonl",
+                                 "params.jsonl", "loss.svg", "report.html"};
+  std::error_code ignored;
+  for (const std::filesystem::path& dead : dead_temporaries(folder))
+    if (std::ranges::find(kNames, dead.stem().stem().string()) != kNames.end())
+      std::filesystem::remove(dead, ignored);
+  for (const std::filesystem::path& dead : dead_temporaries(folder / "samples"))
+    if (dead.filename().string().starts_with("step-")) std::filesystem::remove(dead, ignored);
+}
+
+bool holds_files(const std::filesystem::path& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().filename() != kLockName) return true;
+  return false;
+}
+
+// The folder and those above it, as far as they do not exist, the innermost first.
+std::vector<std::filesystem::path> missing_folders(std::filesystem::path folder) {
+  std::vector<std::filesystem::path> missing;
+  std::error_code error;
+  for (; !folder.empty() && !std::filesystem::exists(folder, error); folder = folder.parent_path())
+    missing.push_back(folder);
+  return missing;
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const std::filesystem::path& folder, bool is_resume) : folder_(folder), run_(folder) {
+  std::error_code error;
+  if (is_resume && !std::filesystem::exists(config(), error))
+    fail(ErrorKind::kUsage, "{} holds no run to resume (no config.toml); start one without --resume",
+         folder.string());
+  if (std::filesystem::exists(folder, error) && !std::filesystem::is_directory(folder, error))
+    fail(ErrorKind::kUsage, "the run folder {} is a file; choose another --out", folder.string());
+  made_ = missing_folders(folder);
+  is_new_ = !is_resume;
+  make_folders(folder);
+  lock_ = lock_file(folder / kLockName);
+  remove_dead_temporaries(folder);
+  if (!is_resume) remove_start_debris(folder, LockFile::kStays);
+  if (!is_resume && holds_files(folder)) {
+    close(lock_);
+    fail(ErrorKind::kUsage, "the run folder {} is not empty: go on with --resume, or choose another --out",
+         folder.string());
+  }
+  make_folders(samples());
+  make_folders(checkpoints());
+  record_ = std::make_unique<RunRecord>(folder_);
+}
+
+std::unique_ptr<RunFolder> RunFolder::make_new(const std::filesystem::path& folder) {
+  std::filesystem::path path = folder;
+  std::vector<std::filesystem::path> made = missing_folders(path);
+  make_folders(path.parent_path());
+  std::error_code error;
+  // When two processes start in the same second, one makes the folder and the other goes on to the next
+  // name.
+  for (int n = 2; !std::filesystem::create_directory(path, error) && !error; ++n) {
+    path = fmt::format("{}-{}", folder.string(), n);
+    made = {path};
+  }
+  if (error) fail(ErrorKind::kDisk, "cannot make the run folder {}: {}", path.string(), error.message());
+  auto run = std::make_unique<RunFolder>(path, false);
+  run->made_ = std::move(made);
+  return run;
+}
+
+void RunFolder::remove_failed_start() noexcept {
+  if (!is_new_) return;
+  remove_start_debris(folder_, LockFile::kGoes);
+  std::error_code error;
+  for (const std::filesystem::path& folder : made_)
+    if (!std::filesystem::remove(folder, error)) return;
+}
+
+RunFolder::RunFolder(std::filesystem::path folder, std::filesystem::path run)
+    : folder_(std::move(folder)), run_(std::move(run)) {
+  make_folders(folder_);
+  lock_ = lock_file(folder_ / kLockName);
+  remove_dead_temporaries(folder_);
+  record_ = std::make_unique<RunRecord>(folder_);
+}
+
+std::unique_ptr<RunFolder> RunFolder::of_rank(const std::filesystem::path& folder, int rank) {
+  return std::unique_ptr<RunFolder>(new RunFolder(folder / "ranks" / std::to_string(rank), folder));
+}
+
+RunFolder::~RunFolder() {
+  if (lock_ >= 0) close(lock_);
+}
+
+void RunFolder::write_config(const RunConfig& run) const {
+  write_file(config(), config_toml(run, ConfigDocs::kComments));
+}
+
+std::string default_run_name(const std::string& name, std::time_t now) {
+  const std::string stem = std::filesystem::path(name).stem().string();
+  std::tm local{};
+  localtime_r(&now, &local);
+  char time[32];
+  std::strftime(time, sizeof time, "%Y%m%d-%H%M%S", &local);
+  return fmt::format("{}-{}", stem.empty() ? "run" : stem, time);
+}
+
+}  // namespace ingot

@@ -1,0 +1,169 @@
+#include "ingot/run/record/run_record.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+#include "ingot/core/machine.h"
+#include "ingot/core/parallel.h"
+#include "ingot/run/record/run_folder.h"
+#include "ingot/run/record/run_status.h"
+#include "ingot/run/record/utc_time.h"
+#include "ingot/run/run.h"
+
+namespace ingot {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::chrono::seconds kBeatPause{10};
+constexpr size_t kHeartbeatBytes = 80;  // always as many, so that a beat replaces all of the one before
+
+ordered_json number_or_null(std::optional<double> value) {
+  if (!value || !std::isfinite(*value)) return nullptr;
+  return *value;
+}
+
+ordered_json machine_json() {
+  const MachineInfo machine = machine_info();
+  return {{"cpu", machine.cpu},
+          {"cores", machine.cores},
+          {"instructions", machine.instructions},
+          {"memory_bytes", machine.memory_bytes},
+          {"system", machine.system},
+          {"compiler", machine.compiler}};
+}
+
+ordered_json inputs_json(const RunInputs& inputs) {
+  return {{"train_hash", fmt::format("{:016x}", inputs.train_hash)},
+          {"train_tokens", inputs.train_tokens},
+          {"val_hash", fmt::format("{:016x}", inputs.val_hash)},
+          {"val_tokens", inputs.val_tokens},
+          {"tokenizer_hash", fmt::format("{:016x}", inputs.tokenizer_hash)}};
+}
+
+// The code that the process itself ends with; null while it runs.
+ordered_json exit_code_json(const RunSummary& run) {
+  if (run.status == "running") return nullptr;
+  if (run.status == "interrupted") return kExitInterrupted;
+  return run.exit_code;
+}
+
+}  // namespace
+
+RunRecord::RunRecord(const std::filesystem::path& folder) : folder_(folder), begin_s_(unix_now_s()) {
+  read_parts();
+}
+
+RunRecord::~RunRecord() {
+  if (heartbeat_ >= 0) ::close(heartbeat_);
+}
+
+// The lock is ours, so a part that "runs" is over.
+void RunRecord::read_parts() {
+  std::optional<RunStatus> before;
+  ordered_json json;
+  try {
+    before = read_run_status(folder_);
+    if (before) json = ordered_json::parse(read_file(folder_ / "run.json"), nullptr, false);
+  } catch (const Error&) {  // a damaged record does not keep a run from going on
+  }
+  if (!before) return;
+  ordered_json parts = ordered_json::array();
+  if (json.contains("parts") && json["parts"].is_array()) parts = json["parts"];
+  if (parts.empty() || !parts.back().is_object())
+    parts.push_back({{"begin", nullptr}, {"end", nullptr}, {"status", before->status}});
+  if (json.contains("begin") && json["begin"].is_string()) first_begin_ = json["begin"];
+  ordered_json& last = parts.back();
+  if (before->status.starts_with("running") || before->status == "died") {
+    last["status"] = "died";
+    last["steps"] = before->steps;
+    if (before->last_sign_s) last["end"] = utc_text(*before->last_sign_s);
+    const std::string where = before->host == process_.host || before->host.empty()
+                                  ? fmt::format("pid {} is gone", before->pid)
+                                  : fmt::format("it was pid {} on {}", before->pid, before->host);
+    death_before_ = fmt::format("the run died at step {} ({})", before->steps, where);
+  }
+  parts_before_ = parts.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+void RunRecord::write(const RunSummary& run) const {
+  const std::string begin = utc_text(begin_s_);
+  const bool has_ended = run.status != "running";
+  const ordered_json end = has_ended ? ordered_json(utc_text(unix_now_s())) : ordered_json(nullptr);
+  ordered_json json;
+  json["program"] = {{"version", origin.version},
+                     {"commit", origin.commit},
+                     {"is_modified", nullptr},
+                     {"arguments", origin.arguments}};
+  if (origin.is_modified) json["program"]["is_modified"] = *origin.is_modified;
+  json["libraries"] = ordered_json::object();
+  if (origin.libraries)
+    for (const auto& [name, version] : origin.libraries()) json["libraries"][name] = version;
+  json["threads"] = num_threads();
+  json["machine"] = machine_json();
+  json["process"] = {{"host", process_.host},
+                     {"boot_id", process_.boot_id},
+                     {"pid_namespace", process_.pid_namespace},
+                     {"pid", process_.pid},
+                     {"start_ticks", process_.start_ticks}};
+  json["data"] = inputs ? inputs_json(*inputs) : ordered_json(nullptr);
+  json["begin"] = first_begin_.empty() ? begin : first_begin_;
+  json["end"] = end;
+  json["status"] = run.status;
+  json["exit_code"] = exit_code_json(run);
+  json["error"] = run.error.empty() ? ordered_json(nullptr) : ordered_json(run.error);
+  json["steps"] = run.steps;
+  json["tokens"] = run.tokens;
+  json["val_loss"] = number_or_null(run.val_loss);
+  json["val_bits_per_byte"] = number_or_null(run.val_bits_per_byte);
+  if (run.eval_tokens) json["eval_tokens"] = *run.eval_tokens;
+  json["wall_s"] = number_or_null(run.wall_s);
+  json["train_s"] = number_or_null(run.train_s);
+  json["product_peak_gflops"] = number_or_null(run.product_peak_gflops);
+  json["peak_rss_bytes"] = run.peak_rss_bytes;
+  json["non_finite_gradients"] = run.non_finite_gradients;
+  json["config_hash"] = run.config_hash;
+  json["parts"] = ordered_json::parse(parts_before_);
+  json["parts"].push_back({{"begin", begin},
+                           {"end", end},
+                           {"status", run.status},
+                           {"exit_code", exit_code_json(run)},
+                           {"steps", run.steps},
+                           {"host", process_.host},
+                           {"pid", process_.pid},
+                           {"commit", origin.commit},
+                           {"arguments", origin.arguments}});
+  write_file(folder_ / "run.json", json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+}
+
+void RunRecord::beat(int64_t step) noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_beat_) return;
+  next_beat_ = now + kBeatPause;
+  try {
+    if (heartbeat_ < 0) {
+      const auto path = folder_ / "heartbeat.json";
+      heartbeat_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+      struct stat info {};
+      if (heartbeat_ >= 0 && (::fstat(heartbeat_, &info) != 0 || !S_ISREG(info.st_mode))) {
+        ::close(heartbeat_);
+        heartbeat_ = -1;
+      }
+    }
+    if (heartbeat_ < 0) return;
+    std::string text = fmt::format(R"({{"time": "{}", "step": {}}})", utc_text(unix_now_s()), step);
+    text.resize(kHeartbeatBytes - 1, ' ');
+    text += '\n';
+    [[maybe_unused]] const ssize_t written = ::pwrite(heartbeat_, text.data(), text.size(), 0);
+  } catch (...) {  // no memory for a line of text: the step itself will say so
+  }
+}
+
+}  // namespace ingot

@@ -1,0 +1,265 @@
+#include "ingot/run/record/run_report.h"
+
+#include <algorithm>
+#include <exception>
+#include <map>
+
+#include "ingot/config/config_toml.h"
+#include "ingot/core/file.h"
+#include "ingot/core/machine.h"
+#include "ingot/data/builtin_corpus.h"
+#include "ingot/formats/html_report.h"
+#include "ingot/formats/metrics_log.h"
+#include "ingot/formats/svg_plot.h"
+#include "ingot/run/record/closing_words.h"
+#include "ingot/run/record/report_provenance.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kYardstickBytes = int64_t{16} << 20;
+
+PlotSeries series(const std::string& name, MetricsCurve curve, PlotStyle style, int color) {
+  return {.name = name, .x = std::move(curve.x), .y = std::move(curve.y), .style = style, .color = color};
+}
+
+// Points on either side: a line that still shows what happens, of however many steps.
+double smoothing_width(const std::vector<double>& y) {
+  return std::max(2.0, static_cast<double>(y.size()) / 40);
+}
+
+LinePlot loss_plot(const std::vector<MetricsRow>& rows) {
+  MetricsCurve train = metrics_curve(rows, "step", "loss");
+  MetricsCurve smooth = train;
+  smooth.y = smoothed(train.y, smoothing_width(train.y));
+  LinePlot plot;
+  plot.title = "Loss";
+  plot.x_label = "step";
+  plot.y_label = "nats per token";
+  plot.series.push_back(series("", std::move(train), PlotStyle::kFaint, 0));
+  plot.series.push_back(series("train", std::move(smooth), PlotStyle::kLine, 0));
+  plot.series.push_back(series("validation", metrics_curve(rows, "step", "val_loss"), PlotStyle::kPoints, 1));
+  return plot;
+}
+
+LinePlot plain_plot(const std::vector<MetricsRow>& rows, const char* title, const char* key,
+                    const char* label, bool is_log) {
+  LinePlot plot;
+  plot.title = title;
+  plot.x_label = "step";
+  plot.y_label = label;
+  plot.is_log_y = is_log;
+  plot.series.push_back(series("", metrics_curve(rows, "step", key), PlotStyle::kLine, 0));
+  return plot;
+}
+
+// The text under the key; empty without one.
+std::string text_of(const MetricsRow& row, std::string_view key) {
+  for (const auto& [name, value] : row.fields)
+    if (const auto* text = std::get_if<std::string>(&value); text && name == key) return *text;
+  return "";
+}
+
+// Whether the values under the key differ at all: a constant needs no curve.
+bool varies(const std::vector<MetricsRow>& rows, const char* key) {
+  const MetricsCurve curve = metrics_curve(rows, "step", key);
+  return std::ranges::any_of(curve.y, [&](double y) { return y != curve.y.front(); });
+}
+
+// Where the time of a step goes, by the phases that do not nest.
+LinePlot phases_plot(const std::vector<MetricsRow>& rows) {
+  LinePlot plot;
+  plot.title = "Time of a step";
+  plot.x_label = "step";
+  plot.y_label = "milliseconds";
+  for (const char* phase : {"forward", "backward", "optimizer"}) {
+    MetricsCurve curve = metrics_curve(rows, "step", fmt::format("ms_{}", phase));
+    curve.y = smoothed(curve.y, smoothing_width(curve.y));
+    plot.series.push_back(series(phase, std::move(curve), PlotStyle::kLine, -1));
+  }
+  plot.series.push_back(
+      series("waiting for data", metrics_curve(rows, "step", "loader_wait_ms"), PlotStyle::kLine, -1));
+  return plot;
+}
+
+// Embedding, head, and the projections of the first and the last block: enough to see a layer go astray.
+std::vector<std::string> shown_params(const std::vector<MetricsRow>& rows) {
+  std::vector<std::string> names;
+  std::string last_block;
+  for (const MetricsRow& row : rows) {
+    const std::string name = text_of(row, "param");
+    if (std::ranges::find(names, name) != names.end()) break;  // the next step's lines begin
+    names.push_back(name);
+    if (name.starts_with("blocks.")) last_block = name.substr(0, name.find('.', 7) + 1);
+  }
+  std::erase_if(names, [&](const std::string& name) {
+    if (name == "embedding.weight" || name == "head.weight") return false;
+    const bool is_end = name.starts_with("blocks.0.") || name.starts_with(last_block);
+    return !is_end || !(name.ends_with("proj.weight") || name.ends_with("down.weight"));
+  });
+  return names;
+}
+
+LinePlot params_plot(const std::vector<MetricsRow>& rows, const char* title, const char* key, bool is_log) {
+  LinePlot plot;
+  plot.title = title;
+  plot.x_label = "step";
+  plot.is_log_y = is_log;
+  for (const std::string& name : shown_params(rows)) {
+    std::vector<MetricsRow> of_param;
+    std::ranges::copy_if(rows, std::back_inserter(of_param),
+                         [&](const MetricsRow& row) { return text_of(row, "param") == name; });
+    plot.series.push_back(series(name, metrics_curve(of_param, "step", key), PlotStyle::kLine, -1));
+  }
+  return plot;
+}
+
+// The loss of the checked tokens in f32, and what the training path gave for the same tokens.
+LinePlot checked_loss_plot(const std::vector<MetricsRow>& rows) {
+  LinePlot plot;
+  plot.title = "Loss checked in f32";
+  plot.x_label = "step";
+  plot.y_label = "nats per token";
+  MetricsCurve exact = metrics_curve(rows, "step", "raw_ce_fp32");
+  MetricsCurve trained = exact;
+  const MetricsCurve gap = metrics_curve(rows, "step", "raw_ce_gap");
+  for (size_t i = 0; i < std::min(trained.y.size(), gap.y.size()); ++i) trained.y[i] += gap.y[i];
+  plot.series.push_back(series("raw_ce_fp32", std::move(exact), PlotStyle::kLine, 0));
+  plot.series.push_back(series("trained", std::move(trained), PlotStyle::kPoints, 1));
+  return plot;
+}
+
+std::vector<LinePlot> run_curves(const std::vector<MetricsRow>& rows) {
+  std::vector<LinePlot> curves = {loss_plot(rows),
+                                  plain_plot(rows, "Top-1", "top1", "fraction of tokens", false),
+                                  plain_plot(rows, "Gradient norm", "grad_norm", "before clipping", true),
+                                  plain_plot(rows, "Learning rate", "lr", "", false)};
+  if (!metrics_curve(rows, "step", "raw_ce_fp32").y.empty()) curves.push_back(checked_loss_plot(rows));
+  if (varies(rows, "momentum")) curves.push_back(plain_plot(rows, "Momentum", "momentum", "", false));
+  if (varies(rows, "step_tokens"))
+    curves.push_back(plain_plot(rows, "Tokens per step", "step_tokens", "", false));
+  curves.push_back(plain_plot(rows, "Speed", "tokens_per_s", "tokens per second", false));
+  curves.push_back(phases_plot(rows));
+  return curves;
+}
+
+// What the guard saw: each kind of event and how often.
+std::vector<ReportRow> event_rows(const std::vector<MetricsRow>& rows) {
+  std::map<std::string, int64_t> counts;
+  for (const MetricsRow& row : rows)
+    if (const std::string name = text_of(row, "event"); !name.empty()) ++counts[name];
+  std::vector<ReportRow> out;
+  for (const auto& [name, count] : counts)
+    out.push_back({fmt::format("events: {}", name), fmt::format("{}", count)});
+  return out;
+}
+
+// The last value under the key.
+std::optional<double> last(const std::vector<MetricsRow>& rows, std::string_view key) {
+  for (auto row = rows.rbegin(); row != rows.rend(); ++row)
+    if (const auto value = row->number(key)) return value;
+  return std::nullopt;
+}
+
+std::vector<ReportSample> newest_samples(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) files.push_back(entry.path());
+  if (files.empty()) return {};
+  std::ranges::sort(files);
+  return {{.caption = files.back().stem().string(), .prompt = "", .text = read_file(files.back())}};
+}
+
+std::vector<ReportRow> machine_rows() {
+  const MachineInfo machine = machine_info();
+  std::string instructions;
+  for (const std::string& name : machine.instructions)
+    instructions += (instructions.empty() ? "" : " ") + name;
+  return {{"processor", fmt::format("{}, {} cores", machine.cpu, machine.cores)},
+          {"instructions", instructions},
+          {"memory", format_bytes(static_cast<double>(machine.memory_bytes))},
+          {"system", machine.system},
+          {"compiler", machine.compiler}};
+}
+
+void write_report(const RunFolder& folder, const RunConfig& config, const RunEnd& end, Console& console) {
+  const std::vector<MetricsRow> rows = read_metrics(folder.metrics());
+  Report report;
+  if (end.status != "completed")
+    report.notice =
+        "This run " + (end.error.empty() ? "was " + end.status + "." : end.status + ": " + end.error);
+  report.title = folder.path().filename().string();
+  report.subtitle =
+      fmt::format("{} layers x {} wide, {} parameters, {}", config.model.layers, config.model.width,
+                  format_count(static_cast<double>(config.model.resolved().parameters())),
+                  name(config.precision.compute));
+  const auto add = [&](std::vector<ReportRow>& to, const char* title, std::string_view key,
+                       const char* format) {
+    if (const auto value = last(rows, key)) to.push_back({title, fmt::format(fmt::runtime(format), *value)});
+  };
+  add(report.highlights, "validation loss", "val_loss", "{:.4f}");
+  add(report.highlights, "bits per byte", "val_bits_per_byte", "{:.3f}");
+  add(report.highlights, "top-1", "val_top1", "{:.3f}");
+  add(report.highlights, "tokens/s", "tokens_per_s", "{:.0f}");
+  add(report.summary, "steps", "step", "{:.0f}");
+  add(report.summary, "tokens", "tokens", "{:.0f}");
+  add(report.summary, "training loss", "loss", "{:.4f}");
+  add(report.summary, "step", "step_ms", "{:.1f} ms");
+  add(report.summary, "MFU", "mfu", "{:.3f}");
+  std::string verdict;
+  if (end.val_documents && !end.val_documents->empty() &&
+      end.val_documents->size_bytes() <= kYardstickBytes) {
+    const Yardsticks yardsticks = compression_yardsticks(*end.val_documents);
+    verdict = compression_verdict(last(rows, "val_bits_per_byte").value_or(0), yardsticks.measured);
+    for (const Yardstick& yardstick : yardsticks.measured) {
+      const std::string text = fmt::format("{:.3f} bits per byte", yardstick.bits_per_byte);
+      report.summary.push_back({yardstick.name + " of the same text", text});
+      console.line(fmt::format("{:<8} of the validation text: {}", yardstick.name, text));
+    }
+    if (!yardsticks.missing.empty()) console.line(yardsticks.missing);
+  }
+  for (ReportRow& row : event_rows(rows)) report.summary.push_back(std::move(row));
+  report.curves = run_curves(rows);
+  if (const std::vector<MetricsRow> params = read_metrics(folder.params()); !params.empty()) {
+    report.curves.push_back(
+        params_plot(params, "Gradient norm by parameter, before clipping", "grad_norm", true));
+    report.curves.push_back(params_plot(params, "Update / weight", "update_ratio", true));
+    report.curves.push_back(params_plot(params, "Weight norm", "weight_norm", false));
+  }
+  report.samples = newest_samples(folder.samples());
+  report.config = config_toml(config, ConfigDocs::kNone);
+  report.machine = machine_rows();
+  report.provenance = provenance_rows(folder.summary());
+  report.commands = next_commands(folder.path(), config);
+  write_file(folder.report(), render_html(report));
+  console.line(
+      fmt::format("curves and samples: {} and {}", folder.loss_plot().string(), folder.report().string()));
+  if (!verdict.empty()) console.line(verdict);
+  if (end.status == "completed" || end.status == "stopped") {
+    console.line("next:");
+    for (const std::string& command : report.commands) console.line("  " + command);
+  }
+  write_loss_plot(folder);
+}
+
+}  // namespace
+
+void write_loss_plot(const RunFolder& folder) {
+  write_file(folder.loss_plot(), render_svg(loss_plot(read_metrics(folder.metrics()))));
+}
+
+void write_run_report(const RunFolder& folder, const RunConfig& config, const RunEnd& end,
+                      Console& console) noexcept {
+  try {
+    write_report(folder, config, end, console);
+  } catch (const std::exception& error) {
+    try {
+      console.warning(fmt::format("there is no report of this run: {}", error.what()));
+    } catch (...) {  // not even that can be said
+    }
+  }
+}
+
+}  // namespace ingot

@@ -1,0 +1,229 @@
+#include "ingot/run/run_data.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "ingot/data/dataset_folder.h"
+#include "ingot/data/token_source_shards.h"
+#include "ingot/data/token_source_text.h"
+
+namespace ingot {
+namespace fs = std::filesystem;
+namespace {
+
+std::string all_text(const Documents& a, const Documents& b) {
+  std::string text;
+  for (const Documents* part : {&a, &b})
+    for (const Document& d : *part) text += d.text;
+  return text;
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(const DataConfig& config, const DocumentSplit& text) {
+  if (config.tokenizer == "byte") return make_byte_tokenizer();
+  if (config.tokenizer == "char") return make_char_tokenizer(all_text(text.train, text.val));
+  if (config.tokenizer != "bpe") return load_tokenizer(config.tokenizer);
+  BpeTrainConfig bpe;
+  bpe.vocab_size = config.tokenizer_vocab;
+  bpe.pattern = config.tokenizer_pattern;
+  const std::vector<std::string_view> texts = text.train.texts();
+  return train_bpe(texts, bpe);
+}
+
+// llm.c's and modded-nanogpt's names tell the parts apart: NAME_train_000001.bin, NAME_val_000000.bin.
+bool is_val_name(const fs::path& path) {
+  const std::string name = fmt::format("_{}_", path.stem().string());
+  return name.find("_val_") != std::string::npos;
+}
+
+bool is_trained_on_text(const std::string& tokenizer) { return tokenizer == "bpe" || tokenizer == "char"; }
+
+std::unique_ptr<Tokenizer> named_tokenizer(const std::string& name) {
+  return name == "byte" ? make_byte_tokenizer() : load_tokenizer(name);
+}
+
+// The folder of the first shard, where its tokenizer may lie.
+fs::path folder_of_shards(const std::vector<std::string>& specs) {
+  const std::string first = specs.front().substr(specs.front().starts_with("nanogpt:") ? 8 : 0);
+  return expand_paths(std::span(&first, 1)).front().parent_path();
+}
+
+// Loads shards that are no prepared folder. Everything that is missing is named in one message.
+std::unique_ptr<Tokenizer> shard_tokenizer(const DataConfig& config,
+                                           const std::optional<std::string>& tokenizer_json, bool has_val) {
+  const std::string need_val =
+      "a validation part (data.val, files named like NAME_val_000000.bin, or a data.val_fraction above 0)";
+  const bool is_known = tokenizer_json || !is_trained_on_text(config.tokenizer);
+  const fs::path beside = folder_of_shards(config.train) / kDatasetTokenizerName;
+  std::error_code ignored;
+  if (!is_known && !fs::is_regular_file(beside, ignored))
+    fail(ErrorKind::kUsage,
+         "{}: token shards hold ids only; training also needs the tokenizer that made them (--set "
+         "data.tokenizer=FILE, or a tokenizer.json beside the shards){}. If you have the text, `ingot data "
+         "prepare "
+         "--tokenizer bpe --data TEXT --out DIR` makes a folder with everything in it, for --data DIR",
+         config.train.front(), has_val ? "" : " and " + need_val);
+  if (!has_val) fail(ErrorKind::kUsage, "{}: training also needs {}", config.train.front(), need_val);
+  if (tokenizer_json) return parse_tokenizer(*tokenizer_json, "tokenizer.json");
+  return is_known ? named_tokenizer(config.tokenizer) : load_tokenizer(beside);
+}
+
+RunData load_shards(const DataConfig& config, const std::optional<std::string>& tokenizer_json) {
+  std::vector<std::string> train = config.train, val = config.val;
+  const bool is_headerless =
+      std::ranges::any_of(train, [](const auto& s) { return s.starts_with("nanogpt:"); });
+  if (val.empty() && !is_headerless) {
+    train.clear();
+    for (const fs::path& file : expand_paths(config.train))
+      (is_val_name(file) ? val : train).push_back(file.string());
+  }
+  if (train.empty())
+    fail(ErrorKind::kUsage,
+         "data.train: all of its shards are named as validation ({} and others); name others too",
+         val.front());
+  RunData data;
+  data.tokenizer = shard_tokenizer(config, tokenizer_json, !val.empty() || config.val_fraction > 0);
+  const std::optional<TokenId> end_of_text = data.tokenizer->end_of_text();
+  if (val.empty()) {
+    TokenSplit parts = split_shards(train, end_of_text, config.val_fraction);
+    data.train = std::move(parts.train);
+    data.val = std::move(parts.val);
+    data.val.set_text_bytes(count_text_bytes(data.val, *data.tokenizer));
+  } else {
+    data.train = open_shards(train, end_of_text);
+    data.val = load_stream(val, config.text_field, *data.tokenizer);
+  }
+  return data;
+}
+
+bool are_equal(const Tokenizer& a, const Tokenizer& b) {
+  return a.vocab_size() == b.vocab_size() && a.to_json() == b.to_json();
+}
+
+void check_tokenizer(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
+                     const fs::path& folder, const Tokenizer& tokenizer) {
+  if (tokenizer_json && !are_equal(*parse_tokenizer(*tokenizer_json, "tokenizer.json"), tokenizer))
+    fail(ErrorKind::kData,
+         "{}: was prepared with another tokenizer than this run's; give the folder that the run began with",
+         folder.string());
+  if (!tokenizer_json && !is_trained_on_text(config.tokenizer) &&
+      !are_equal(*named_tokenizer(config.tokenizer), tokenizer))
+    fail(ErrorKind::kUsage,
+         "data.tokenizer: \"{}\" is not the tokenizer that {} was prepared with; leave data.tokenizer out, "
+         "the "
+         "folder brings its own",
+         config.tokenizer, folder.string());
+}
+
+// The text of a short stream, for comparison with compressors.
+Documents decoded(const TokenSource& source, const Tokenizer& tokenizer) {
+  constexpr int64_t kAtMostBytes = int64_t{16} << 20;
+  Documents documents;
+  if (source.text_bytes().value_or(INT64_MAX) > kAtMostBytes) return documents;
+  std::vector<uint32_t> ids(static_cast<size_t>(source.tokens()));
+  source.read(0, ids);
+  std::string text;
+  for (const uint32_t id : ids)
+    if (id != tokenizer.end_of_text()) tokenizer.append_bytes(id, text);
+  documents.add("validation", std::move(text));
+  return documents;
+}
+
+RunData load_prepared(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
+                      const fs::path& folder) {
+  const Dataset dataset = read_dataset(folder);
+  RunData data;
+  data.tokenizer = open_dataset_tokenizer(folder, dataset);
+  check_tokenizer(config, tokenizer_json, folder, *data.tokenizer);
+  data.train = open_dataset_part(folder, dataset.train, *data.tokenizer);
+  if (!config.val.empty()) {
+    data.val = load_stream(config.val, config.text_field, *data.tokenizer);
+  } else if (dataset.val.tokens > 0) {
+    data.val = open_dataset_part(folder, dataset.val, *data.tokenizer);
+    data.val_documents = decoded(data.val, *data.tokenizer);
+  } else {
+    if (config.val_fraction == 0)
+      fail(ErrorKind::kUsage, "{}: has no validation part; set data.val or a data.val_fraction above 0",
+           folder.string());
+    std::vector<std::string> shards;
+    for (const std::string& name : dataset.train.files) shards.push_back((folder / name).string());
+    TokenSplit parts = split_shards(shards, data.tokenizer->end_of_text(), config.val_fraction);
+    data.train = std::move(parts.train);
+    data.val = std::move(parts.val);
+    data.val.set_text_bytes(count_text_bytes(data.val, *data.tokenizer));
+  }
+  return data;
+}
+
+RunData load_text(const DataConfig& config, const std::optional<std::string>& tokenizer_json) {
+  DocumentSplit text;
+  if (config.val.empty()) {
+    text = load_split(config.train, config.val_fraction, config.text_field);
+  } else {
+    text.train = load_documents(config.train, config.text_field);
+    text.val = load_documents(config.val, config.text_field);
+  }
+  if (text.val.empty())
+    fail(ErrorKind::kUsage, "data: there is no validation text; set data.val or a data.val_fraction above 0");
+  RunData data;
+  data.tokenizer =
+      tokenizer_json ? parse_tokenizer(*tokenizer_json, "tokenizer.json") : make_tokenizer(config, text);
+  data.train = tokenize(text.train, *data.tokenizer);
+  data.val = tokenize(text.val, *data.tokenizer);
+  data.val_documents = text.val;
+  return data;
+}
+
+std::string megabytes(const TokenSource& source) {
+  return source.text_bytes() ? fmt::format("{:.1f} MB, ", static_cast<double>(*source.text_bytes()) * 1e-6)
+                             : "";
+}
+
+}  // namespace
+
+RunData load_run_data(const DataConfig& config, const std::optional<std::string>& tokenizer_json) {
+  if (config.train.empty())
+    fail(ErrorKind::kUsage,
+         "data.train is empty; give text with --data FILE, or data.train = \"builtin:bible\"");
+  const std::optional<fs::path> folder = prepared_folder(config.train);
+  RunData data = folder                       ? load_prepared(config, tokenizer_json, *folder)
+                 : names_shards(config.train) ? load_shards(config, tokenizer_json)
+                                              : load_text(config, tokenizer_json);
+  data.summary =
+      fmt::format("train {}{} tokens; validation {}{} tokens; vocabulary {}", megabytes(data.train),
+                  data.train.tokens(), megabytes(data.val), data.val.tokens(), data.tokenizer->vocab_size());
+  return data;
+}
+
+RunInputs hashes_of(const RunData& data) {
+  const std::string tokenizer = data.tokenizer->to_json();
+  return {.train_hash = data.train.content_hash(),
+          .val_hash = data.val.content_hash(),
+          .tokenizer_hash = XXH3_64bits(tokenizer.data(), tokenizer.size()),
+          .train_tokens = data.train.tokens(),
+          .val_tokens = data.val.tokens()};
+}
+
+TokenSource load_stream(const std::vector<std::string>& specs, const std::string& text_field,
+                        const Tokenizer& tokenizer) {
+  if (const std::optional<fs::path> folder = prepared_folder(specs)) {
+    const Dataset dataset = read_dataset(*folder);
+    if (!are_equal(*open_dataset_tokenizer(*folder, dataset), tokenizer))
+      fail(ErrorKind::kData,
+           "{}: was prepared with another tokenizer than this model's; give the text, or prepare it with "
+           "--tokenizer "
+           "and the model's folder",
+           folder->string());
+    if (dataset.val.tokens == 0)
+      fail(ErrorKind::kData, "{}: has no validation part; name shards, e.g. {}/train_*.bin", folder->string(),
+           folder->string());
+    return open_dataset_part(*folder, dataset.val, tokenizer);
+  }
+  if (!names_shards(specs)) return tokenize(load_documents(specs, text_field), tokenizer);
+  TokenSource source = open_shards(specs, tokenizer.end_of_text());
+  source.set_text_bytes(count_text_bytes(source, tokenizer));
+  return source;
+}
+
+}  // namespace ingot

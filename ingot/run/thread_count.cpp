@@ -1,0 +1,28 @@
+#include "ingot/run/thread_count.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <thread>
+
+#include "ingot/core/error.h"
+#include "ingot/core/parallel.h"
+
+namespace ingot {
+
+void require_threads(const TrainConfig& train) {
+  constexpr int64_t kAnywhere = 64, kPerCore = 4, kAtAll = 256;  // which RowSum takes at most
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  const int64_t most = std::clamp(kPerCore * cores, kAnywhere, kAtAll);
+  if (train.threads > most)
+    fail(ErrorKind::kUsage,
+         "train.threads = {} is too many for the {} cores of this machine; the most is {}, and 0 is one for "
+         "each core",
+         train.threads, cores, most);
+}
+
+void use_threads(const TrainConfig& train) {
+  require_threads(train);
+  if (train.threads > 0) set_num_threads(static_cast<int>(train.threads));
+}
+
+}  // namespace ingot

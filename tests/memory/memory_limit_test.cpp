@@ -1,0 +1,100 @@
+// What is read of /proc/meminfo and of control groups, in folders of our own.
+#include "ingot/memory/memory_limit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+#include "ingot/memory/memory_check.h"
+
+namespace ingot {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr uint64_t kMega = 1 << 20;
+
+class MemoryLimitTest : public testing::Test {
+ protected:
+  MemoryLimitTest()
+      : folder_(std::filesystem::temp_directory_path() / ("ingot_memory_limit_" + std::to_string(getpid()))) {
+    files_ = {.meminfo = folder_ / "meminfo", .cgroup = folder_ / "self", .cgroup_root = folder_ / "cgroup"};
+    make_folders(folder_);
+    write_file(files_.meminfo,
+               "MemTotal:       16384000 kB\nMemFree:          102400 kB\nMemAvailable:    8192000 kB\n"
+               "SwapFree:        1024000 kB\n");
+  }
+  ~MemoryLimitTest() override { std::filesystem::remove_all(folder_); }
+
+  void version2(const std::string& path, const std::string& limit, uint64_t used, uint64_t file_pages) {
+    const std::filesystem::path at = files_.cgroup_root / path;
+    make_folders(at);
+    write_file(at / "memory.max", limit + "\n");
+    write_file(at / "memory.current", fmt::format("{}\n", used));
+    write_file(at / "memory.stat",
+               fmt::format("anon 7\ninactive_file {}\nactive_file {}\n", file_pages, file_pages));
+  }
+
+  std::filesystem::path folder_;
+  MemoryFiles files_;
+};
+
+TEST_F(MemoryLimitTest, IsWhatTheMachineHasAvailable) {
+  const MemoryLimit limit = host_memory_limit(files_);
+  EXPECT_EQ(limit.bytes, uint64_t{8192000} * 1024);
+  EXPECT_THAT(limit.source, HasSubstr("MemAvailable"));
+  EXPECT_EQ(host_memory_limit(files_, true).bytes, uint64_t{8192000 + 1024000} * 1024);
+}
+
+TEST_F(MemoryLimitTest, IsUnknownWhereNothingIsSaid) {
+  std::filesystem::remove(files_.meminfo);
+  EXPECT_EQ(host_memory_limit(files_).bytes, MemoryLimit::kUnknown);
+}
+
+TEST_F(MemoryLimitTest, IsTheTightestControlGroupUpToTheRoot) {
+  write_file(files_.cgroup, "0::/slurm/job_7/step_0\n");
+  version2("slurm/job_7/step_0", "max", 10 * kMega, 0);
+  EXPECT_EQ(host_memory_limit(files_).bytes, uint64_t{8192000} * 1024);
+  version2("slurm/job_7", fmt::format("{}", 2000 * kMega), 900 * kMega, 200 * kMega);
+  const MemoryLimit limit = host_memory_limit(files_);
+  EXPECT_EQ(limit.bytes, 1500 * kMega) << "pages of files do not count as taken";
+  EXPECT_THAT(limit.source, AllOf(HasSubstr("the control group /slurm/job_7 "), HasSubstr("memory.max")));
+  version2("slurm", fmt::format("{}", 1000 * kMega), 900 * kMega, 0);
+  EXPECT_EQ(host_memory_limit(files_).bytes, 100 * kMega);
+  version2("slurm", fmt::format("{}", 1000 * kMega), 1200 * kMega, 0);
+  EXPECT_EQ(host_memory_limit(files_).bytes, 0u) << "more in use than allowed";
+}
+
+// Without a control group namespace a container's path is the host's; only the root is there.
+TEST_F(MemoryLimitTest, IsFoundAtTheRootOfAContainer) {
+  write_file(files_.cgroup, "0::/docker/0123456789abcdef\n");
+  version2(".", fmt::format("{}", 512 * kMega), 12 * kMega, 0);
+  EXPECT_EQ(host_memory_limit(files_).bytes, 500 * kMega);
+}
+
+TEST_F(MemoryLimitTest, KnowsVersionOne) {
+  write_file(files_.cgroup, "12:cpu,cpuacct:/\n4:memory:/batch/job\n0::/elsewhere\n");
+  const std::filesystem::path at = files_.cgroup_root / "memory/batch";
+  make_folders(at);
+  write_file(at / "memory.limit_in_bytes", fmt::format("{}\n", 300 * kMega));
+  write_file(at / "memory.usage_in_bytes", fmt::format("{}\n", 120 * kMega));
+  write_file(at / "memory.stat", fmt::format("total_inactive_file {}\ntotal_active_file 0\n", 20 * kMega));
+  EXPECT_EQ(host_memory_limit(files_).bytes, 200 * kMega);
+}
+
+TEST_F(MemoryLimitTest, IsRequiredOfWeightsToo) {
+  EXPECT_NO_THROW(require_memory(uint64_t{8192000} * 1024, "the weights of x", files_));
+  try {
+    require_memory(20'000 * kMega, "the weights of x", files_);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kMemory);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("the weights of x take 21.0 GB"), HasSubstr("9.4 GB")));
+  }
+}
+
+}  // namespace
+}  // namespace ingot

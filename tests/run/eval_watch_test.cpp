@@ -1,0 +1,85 @@
+#include "ingot/run/eval_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ingot {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Another rank that is asked to stop, or not, and whose clock shows as much as ours.
+class OtherRank : public Reducer {
+ public:
+  void max(std::span<double> values) override {
+    ++agreements;
+    values[0] = std::max(values[0], is_interrupted ? 1.0 : 0.0);
+  }
+  bool is_interrupted = false;
+  int agreements = 0;
+};
+
+class EvalWatchTest : public ::testing::Test {
+ protected:
+  // A batch of 1000 tokens takes batch_s.
+  bool walk(Console& console, int64_t batches, int64_t all_batches, double batch_s) {
+    EvalWatch watch(
+        console, other_, [this] { return is_interrupted_; }, [this] { return time_s_; });
+    for (int64_t b = 1; b <= batches; ++b) {
+      time_s_ += batch_s;
+      if (!watch.go_on(1000 * b, 1000 * all_batches)) return false;
+    }
+    return true;
+  }
+  Console::Sink sink() {
+    return [this](std::string_view text) { out_ += text; };
+  }
+
+  OtherRank other_;
+  bool is_interrupted_ = false;
+  double time_s_ = 100;
+  std::string out_;
+};
+
+TEST_F(EvalWatchTest, LiveLineShowsProgressAndTheTimeLeft) {
+  Console console(sink(), 100);
+  EXPECT_TRUE(walk(console, 40, 100, 0.25));
+  EXPECT_THAT(out_, HasSubstr("\revaluating\x1b[J"));
+  EXPECT_THAT(out_, HasSubstr("\revaluating   1% | 1.0k of 100.0k tokens"));
+  EXPECT_THAT(out_, HasSubstr("\revaluating  40% | eta 15s | 40.0k of 100.0k tokens"));
+}
+
+TEST_F(EvalWatchTest, PlainConsoleGetsALineEveryHalfMinute) {
+  Console console(sink(), 0);
+  EXPECT_TRUE(walk(console, 100, 100, 1));
+  EXPECT_EQ(out_,
+            "evaluating  30% | eta 1m10s | 30.0k of 100.0k tokens\n"
+            "evaluating  60% | eta 40s | 60.0k of 100.0k tokens\n"
+            "evaluating  90% | eta 10s | 90.0k of 100.0k tokens\n");
+  out_.clear();
+  EXPECT_TRUE(walk(console, 100, 100, 0.2));
+  EXPECT_EQ(out_, "") << "20 seconds need no line";
+}
+
+TEST_F(EvalWatchTest, InterruptionOfAnyRankEndsIt) {
+  Console console(sink(), 0);
+  is_interrupted_ = true;
+  EXPECT_FALSE(walk(console, 1, 10, 1));
+  is_interrupted_ = false;
+  other_.is_interrupted = true;
+  EXPECT_FALSE(walk(console, 1, 10, 1));
+}
+
+// Ranks wait for each other when they agree, so short batches do so ten times a second only.
+TEST_F(EvalWatchTest, RanksAgreeTenTimesASecond) {
+  Console console(sink(), 0);
+  EXPECT_TRUE(walk(console, 10'000, 10'000, 0.001));
+  EXPECT_GE(other_.agreements, 90);
+  EXPECT_LE(other_.agreements, 110);
+  other_.agreements = 0;
+  EXPECT_TRUE(walk(console, 20, 20, 2));
+  EXPECT_EQ(other_.agreements, 20);
+}
+
+}  // namespace
+}  // namespace ingot

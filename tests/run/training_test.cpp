@@ -1,0 +1,357 @@
+// Whole runs: equal runs give equal bytes, a run cut in three is the run in one piece, accumulation is the
+// big batch, and one document cannot move another's loss.
+#include <algorithm>
+#include <cmath>
+
+#include "ingot/checkpoint/checkpoint.h"
+#include "ingot/core/parallel.h"
+#include "ingot/core/philox.h"
+#include "ingot/optim/rules/all_rules.h"
+#include "tests/run/training_fixture.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_F(TrainingTest, ARunInThreePartsIsTheRunInOne) {
+  for (DType compute : {DType::f32, DType::bf16, DType::f16}) {
+    const fs::path whole = folder / fmt::format("whole-{}", name(compute));
+    const fs::path parts = folder / fmt::format("parts-{}", name(compute));
+    const TrainOutcome want = train(config(compute), whole);
+    EXPECT_EQ(want.status, TrainOutcome::Status::kCompleted);
+    RunConfig part = config(compute);
+    part.train.stop_at = 20;
+    EXPECT_EQ(train(part, parts).status, TrainOutcome::Status::kStopped);
+    part.train.stop_at = 40;
+    EXPECT_EQ(train(part, parts, true).steps, 40);
+    part.train.stop_at = 0;
+    const TrainOutcome got = train(part, parts, true);
+    EXPECT_EQ(got.steps, 60);
+    EXPECT_EQ(got.tokens, want.tokens);
+    expect_equal_files(want.checkpoint, got.checkpoint);
+  }
+}
+
+// Whatever state a rule declares goes through a checkpoint bit by bit.
+TEST_F(TrainingTest, EachOptimizerGoesOnWhereItStopped) {
+  for (const RuleEntry& entry : rules()) {
+    RunConfig c = config(DType::bf16);
+    c.train.steps = 6;
+    c.eval.every = 0;
+    if (entry.kind == OptimizerKind::kMuon)
+      c.optimizer.groups = {{.roles = {ParamRole::kMatrix}, .rule = {.kind = entry.kind, .normuon = true}}};
+    else
+      c.optimizer.rule.kind = entry.kind;
+    const TrainOutcome want = train(c, folder / fmt::format("whole-{}", entry.name));
+    c.train.stop_at = 3;
+    const fs::path parts = folder / fmt::format("parts-{}", entry.name);
+    train(c, parts);
+    c.train.stop_at = 0;
+    const TrainOutcome got = train(c, parts, true);
+    expect_equal_files(want.checkpoint, got.checkpoint);
+  }
+}
+
+// Weights without f32 masters, and averages of the weights, go through a checkpoint bit by bit too.
+TEST_F(TrainingTest, EachKindOfMastersGoesOnWhereItStopped) {
+  for (Masters masters : {Masters::kNone, Masters::kTail})
+    for (double ema : {0.0, 0.9}) {
+      RunConfig c = config(DType::bf16);
+      c.train.steps = 6;
+      c.eval.every = 2;
+      c.precision.master = masters;
+      c.optimizer.ema = ema;
+      const std::string kind = fmt::format("{}-{}", static_cast<int>(masters), ema);
+      const TrainOutcome want = train(c, folder / ("whole-" + kind));
+      c.train.stop_at = 3;
+      train(c, folder / ("parts-" + kind));
+      c.train.stop_at = 0;
+      const TrainOutcome got = train(c, folder / ("parts-" + kind), true);
+      expect_equal_files(want.checkpoint, got.checkpoint);
+    }
+}
+
+// Bytes of parameters: 6 for a number of a matrix with an f32 master and its copy, 2 or 4 without.
+TEST_F(TrainingTest, MastersTakeTheBytesThatTheyShould) {
+  for (const auto& [masters, bytes] :
+       {std::pair<Masters, size_t>{Masters::kF32, 6}, {Masters::kNone, 2}, {Masters::kTail, 4}}) {
+    RunConfig c = config(DType::bf16);
+    c.model.vocab = 256;
+    c.precision.master = masters;
+    Trainer trainer(c);
+    const ParamList& list = trainer.model().params();
+    size_t want = static_cast<size_t>(list.elements()) * bytes;
+    for (int u = 0; u < list.units() && masters != Masters::kF32; ++u)
+      want += static_cast<size_t>(list.vector_elements(u)) * 4;
+    EXPECT_EQ(trainer.params().arenas()[0]->used_bytes(), want);
+  }
+}
+
+// What is evaluated with optimizer.ema is the average; what is trained on afterwards is not.
+TEST_F(TrainingTest, AveragesAreEvaluatedAndLeaveTheWeightsAlone) {
+  for (Masters masters : {Masters::kF32, Masters::kNone, Masters::kTail}) {
+    RunConfig c = config(DType::bf16);
+    c.model.vocab = 256;
+    c.model.dropout = 0;
+    c.optimizer.lr = 0.01;
+    c.optimizer.ema = 0.99;
+    c.precision.master = masters;
+    RunConfig without = c;
+    without.optimizer.ema = 0;
+    std::vector<uint16_t> tokens(5000);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>((i * i + 7 * i) % 251);
+    TokenSource source;
+    source.add(tokens);
+    std::vector<double> losses, evaluated;
+    for (const RunConfig& run : {c, without}) {
+      Trainer trainer(run);
+      trainer.initialise();
+      const Sampler sampler(SampleOrder::kRandom, 1, source.tokens(), run.model.context);
+      Loader loader(source, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 2});
+      for (int i = 0; i < 8; ++i) {
+        losses.push_back(trainer.step(loader, {.lr = 0.01}).loss);
+        evaluated.push_back(trainer.evaluate(source, 400).loss);
+      }
+    }
+    for (size_t i = 0; i < 8; ++i) EXPECT_EQ(losses[i], losses[i + 8]);
+    EXPECT_NEAR(evaluated[0], evaluated[8], 0.01 * evaluated[8]);  // the average starts as the weights
+    EXPECT_GT(evaluated[7], evaluated[15] + 0.1);                  // and lags behind
+  }
+}
+
+// 8-bit states cost nothing: the mean loss of three seeds differs by less than the seeds do.
+TEST_F(TrainingTest, EightBitStatesReachTheLossOfF32States) {
+  std::map<OptimizerKind, std::vector<double>> losses;
+  for (OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kAdamW8bit})
+    for (uint64_t seed : {1, 2, 3}) {
+      RunConfig c = config(DType::f32);
+      c.model.dropout = 0;
+      c.optimizer.lr = 3e-3;
+      c.optimizer.rule.kind = kind;
+      c.train.seed = seed;
+      c.eval.every = 0;
+      c.checkpoint.every = 0;
+      const fs::path run = folder / fmt::format("{}-{}", rule_entry(kind).name, seed);
+      losses[kind].push_back(train(c, run).final_eval.loss);
+    }
+  const auto mean = [](const std::vector<double>& v) { return (v[0] + v[1] + v[2]) / 3; };
+  const auto [least, most] = std::ranges::minmax(losses[OptimizerKind::kAdamW]);
+  EXPECT_LT(std::abs(mean(losses[OptimizerKind::kAdamW8bit]) - mean(losses[OptimizerKind::kAdamW])),
+            most - least);
+  fmt::print("f32 {:.4f} within {:.4f}, 8-bit {:.4f}\n", mean(losses[OptimizerKind::kAdamW]), most - least,
+             mean(losses[OptimizerKind::kAdamW8bit]));
+}
+
+TEST_F(TrainingTest, AnotherOptimizersCheckpointIsRefused) {
+  RunConfig c = config(DType::f32);
+  c.train.stop_at = 1;
+  for (const auto& [saved, resumed] : {std::pair{OptimizerKind::kAdamW, OptimizerKind::kAdamW8bit},
+                                       {OptimizerKind::kAdamW, OptimizerKind::kSgd}}) {
+    c.optimizer.rule.kind = saved;
+    const fs::path run = folder / fmt::format("run-{}", rule_entry(resumed).name);
+    train(c, run);
+    c.optimizer.rule.kind = resumed;
+    try {
+      train(c, run, true);
+      FAIL() << "resumed with another optimizer";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+      EXPECT_NE(std::string(error.what()).find("optimizer.kind \"adamw\" -> "), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+// Delayed scaling looks back on earlier steps, so they are part of a checkpoint.
+TEST_F(TrainingTest, DelayedScalingResumesExactly) {
+  RunConfig c = config(DType::bf16);
+  c.train.steps = 30;
+  c.precision.fp8 = {.recipe = Fp8Recipe::kDelayed, .amax_history = 4};
+  c.head.precision = HeadDtype::kFp8;
+  const TrainOutcome want = train(c, folder / "whole");
+  c.train.stop_at = 15;
+  train(c, folder / "parts");
+  c.train.stop_at = 0;
+  const TrainOutcome got = train(c, folder / "parts", true);
+  EXPECT_TRUE(fs::exists(got.checkpoint / "fp8.safetensors"));
+  expect_equal_files(want.checkpoint, got.checkpoint);
+}
+
+TEST_F(TrainingTest, EqualRunsGiveEqualBytesForEachNumberOfThreads) {
+  const int before = num_threads();
+  for (int threads : {1, 2}) {
+    RunConfig c = config(DType::f32);
+    c.train.threads = threads;
+    c.train.steps = 10;
+    const fs::path a = train(c, folder / fmt::format("a{}", threads)).checkpoint;
+    const fs::path b = train(c, folder / fmt::format("b{}", threads)).checkpoint;
+    expect_equal_files(a, b);
+  }
+  set_num_threads(before);
+}
+
+TEST_F(TrainingTest, AnotherSeedGivesAnotherModel) {
+  RunConfig c = config(DType::f32);
+  c.train.steps = 3;
+  const fs::path a = train(c, folder / "a").checkpoint;
+  c.train.seed += 1;
+  const fs::path b = train(c, folder / "b").checkpoint;
+  EXPECT_NE(read_file(a / "model.safetensors"), read_file(b / "model.safetensors"));
+}
+
+TEST_F(TrainingTest, LossFalls) {
+  RunConfig c = config(DType::bf16);
+  c.model.dropout = 0;
+  c.optimizer.lr = 3e-3;
+  const TrainOutcome outcome = train(c, folder / "run");
+  EXPECT_LT(outcome.final_eval.loss, 0.7 * std::log(300.0));
+}
+
+TEST_F(TrainingTest, ADamagedCheckpointIsPassedOver) {
+  RunConfig c = config(DType::f32);
+  c.train.stop_at = 30;
+  const fs::path run = folder / "run";
+  const TrainOutcome first = train(c, run);
+  std::string bytes = read_file(first.checkpoint / "model.safetensors");
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file(first.checkpoint / "model.safetensors", bytes);
+  c.train.stop_at = 0;
+  RunFolder opened(run, true);
+  std::string said;
+  Console console([&](std::string_view text) { said += text; }, 0);
+  std::atomic<bool> is_interrupted = false;
+  const TrainOutcome outcome = run_training(c, opened, true, console, is_interrupted);
+  EXPECT_EQ(outcome.steps, 60);
+  EXPECT_NE(said.find("model.safetensors"), std::string::npos) << said;
+  EXPECT_NE(said.find("step-000000015"), std::string::npos) << said;
+}
+
+TEST_F(TrainingTest, OtherDataIsRefusedOnResume) {
+  RunConfig c = config(DType::f32);
+  c.train.stop_at = 5;
+  train(c, folder / "run");
+  write_file(text, read_file(text) + "and one more line\n");
+  try {
+    train(c, folder / "run", true);
+    FAIL() << "resumed on other data";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    EXPECT_NE(std::string(error.what()).find("data.train"), std::string::npos);
+  }
+}
+
+TEST_F(TrainingTest, AnInterruptSavesAndResumes) {
+  RunConfig c = config(DType::f32);
+  RunFolder run(folder / "run", false);
+  std::atomic<bool> is_interrupted = true;
+  Console console([](std::string_view) {}, 0);
+  const TrainOutcome outcome = run_training(c, run, false, console, is_interrupted);
+  EXPECT_EQ(outcome.status, TrainOutcome::Status::kInterrupted);
+  EXPECT_TRUE(fs::exists(outcome.checkpoint / "MANIFEST.json"));
+}
+
+// Gradients of one batch of 4, and of two of 2, by way of the weights after one step of plain descent:
+// AdamW's first step divides by the gradient's size, so the norm is compared, and the loss.
+TEST_F(TrainingTest, AccumulationIsTheBigBatch) {
+  std::vector<StepResult> results;
+  for (const auto& [batch, accum] : {std::pair<int64_t, int64_t>{4, 1}, {2, 2}, {1, 4}}) {
+    RunConfig c = config(DType::f32);
+    c.model.dropout = 0.1;
+    c.model.vocab = 256;
+    c.train.batch_size = batch;
+    c.train.grad_accum = accum;
+    std::vector<uint16_t> tokens(5000);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>((i * i + 7 * i) % 251);
+    TokenSource source;
+    source.add(tokens);
+    Trainer trainer(c);
+    trainer.initialise();
+    const Sampler sampler(SampleOrder::kRandom, 1, source.tokens(), c.model.context);
+    Loader loader(source, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 2});
+    results.push_back(trainer.step(loader, {.lr = 1e-3}));
+    results.push_back(trainer.step(loader, {.lr = 1e-3}));
+  }
+  for (size_t i = 2; i < results.size(); ++i) {
+    EXPECT_NEAR(results[i].loss, results[i % 2].loss, 1e-5);
+    EXPECT_NEAR(results[i].grad_norm, results[i % 2].grad_norm, 1e-4 * results[i % 2].grad_norm);
+    EXPECT_EQ(results[i].tokens, results[i % 2].tokens);
+  }
+}
+
+// What training evaluated with optimizer.ema can be evaluated and sampled from the checkpoint.
+TEST_F(TrainingTest, AveragesCanBeLoaded) {
+  RunConfig c = config(DType::f32);
+  c.train.steps = 12;
+  c.optimizer.ema = 0.9;
+  c.data.val = c.data.train;
+  const TrainOutcome trained = train(c, folder / "averaged");
+  EvalOptions options;
+  options.data = c.data.val;
+  const double plain = evaluate_checkpoint(trained.checkpoint, options).result.loss;
+  options.is_averaged = true;
+  const double averaged = evaluate_checkpoint(trained.checkpoint, options).result.loss;
+  EXPECT_NEAR(averaged, trained.final_eval.loss, 1e-5);
+  EXPECT_GT(std::abs(plain - averaged), 1e-3);
+  GenerateOptions sample;
+  sample.prompt = "the cat";
+  sample.is_averaged = true;
+  sample.tokens = 3;
+  std::string text;
+  generate_from_checkpoint(trained.checkpoint, sample, [&](std::string_view piece) { text += piece; });
+  EXPECT_GT(text.size(), sample.prompt.size());
+
+  c.optimizer.ema = 0;
+  const TrainOutcome without = train(c, folder / "plain");
+  try {
+    evaluate_checkpoint(without.checkpoint, options);
+    FAIL() << "there are no averages";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    EXPECT_NE(std::string(error.what()).find("leave out --ema"), std::string::npos) << error.what();
+  }
+}
+
+// With the document mask, the losses of one document are the same bits whatever the other holds; without,
+// not.
+TEST_F(TrainingTest, DocumentsDoNotLeak) {
+  for (DType compute : {DType::f32, DType::bf16, DType::f16})
+    for (bool has_mask : {true, false}) {
+      RunConfig c = config(compute);
+      c.model.vocab = 64;
+      c.model.kv_heads = 0;
+      c.model.dropout = 0;
+      const int64_t T = c.model.context, cut = 11;
+      const Transformer model(c.model.resolved(), compute);
+      ResidentStore params(model.params(), compute, false);
+      init_params(params, 3);
+      Stream stream;
+      params.refresh_compute(stream);
+      Arena arena("activations", size_t{8} << 20), scratch("scratch", model.scratch_bytes(1, T, false));
+      Region region;
+      LayerContext ctx{
+          .params = params, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
+      std::vector<std::vector<float>> losses;
+      for (int32_t variant : {0, 1}) {
+        std::vector<int32_t> tokens, targets, starts;
+        for (int64_t t = 0; t < T; ++t) {
+          tokens.push_back(static_cast<int32_t>(t < cut ? (t * 7 + variant * (t + 1)) % 60 : (t * 5) % 60));
+          targets.push_back(static_cast<int32_t>((t * 3) % 60));
+          starts.push_back(static_cast<int32_t>(t < cut ? 0 : cut));
+        }
+        Transformer::Saved saved = model.make_saved(arena, 1, T);
+        const MicroBatch batch{.tokens = Tensor(tokens.data(), DType::i32, {1, T}),
+                               .targets = Tensor(targets.data(), DType::i32, {1, T}),
+                               .doc_start = has_mask ? Tensor(starts.data(), DType::i32, {1, T}) : Tensor{}};
+        model.forward(ctx, batch, saved, 0);
+        const float* all = saved.losses.as<float>();
+        losses.emplace_back(all, all + T);
+      }
+      const std::vector<float> first(losses[0].begin() + cut, losses[0].end());
+      const std::vector<float> second(losses[1].begin() + cut, losses[1].end());
+      EXPECT_EQ(first == second, has_mask) << name(compute);
+    }
+}
+
+}  // namespace
+}  // namespace ingot
