@@ -26,7 +26,7 @@ struct BenchArguments {
   std::string source;
   std::vector<std::string> overrides;
   int64_t steps = 20;
-  std::string trace;  // a file for a Chrome trace; empty: none
+  std::string trace;  // file for a Chrome trace; empty: none
   bool is_json = false;
 };
 

@@ -1,4 +1,4 @@
-// ingot bench checkpointing: time and activation memory of every policy beside keeping everything.
+// ingot bench checkpointing: time and activation memory of every policy, compared with keeping everything.
 #include "apps/bench_checkpointing.h"
 
 #include <fmt/core.h>

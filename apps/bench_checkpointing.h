@@ -1,4 +1,4 @@
-// ingot bench checkpointing: its table.
+// ingot bench checkpointing: prints its table.
 #pragma once
 
 #include "ingot/run/run.h"

@@ -1,4 +1,4 @@
-// `ingot bench head`: the loss head in each of its kinds (profile/bench_head.h) as a table or JSON.
+// `ingot bench head`: compares the kinds of loss head (profile/bench_head.h) as a table or JSON.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct HeadBenchArguments {
 };
 
 // Prints a table, or one JSON object {tokens, vocab, width, precision, device, threads, rows: [{kind,
-// scratch_bytes, scratch_ratio, ms, time_ratio, loss}]}; ratios are to the dense head.
+// scratch_bytes, scratch_ratio, ms, time_ratio, loss}]}; ratios are relative to the dense head.
 void print_head_bench(const HeadBenchArguments& arguments);
 
 }  // namespace ingot

@@ -1,4 +1,4 @@
-// ingot bench ops: products in GFLOP/s, memory-bound ops in GB/s beside a copy of memory.
+// ingot bench ops: matrix products in GFLOP/s, memory-bound ops in GB/s, compared with a memory copy.
 #include "apps/bench_ops.h"
 
 #include <fmt/core.h>
@@ -27,14 +27,14 @@ constexpr int64_t kRows = 1024, kWidth = 768, kHidden = 3072;  // a block of GPT
 struct Row {
   std::string op, dtype, shape;
   double ms = 0;    // median
-  double rate = 0;  // of unit
+  double rate = 0;  // in `unit`
   std::string unit;
 };
 
 // Median time of a call, over at least 5 calls and 0.2 s.
 double median_s(const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
-  call();  // first-use costs
+  call();  // warm-up
   std::vector<double> times;
   double total_s = 0;
   while (times.size() < 5 || total_s < 0.2) {
@@ -47,7 +47,7 @@ double median_s(const std::function<void()>& call) {
   return times[times.size() / 2];
 }
 
-// Values in (0, 1]: zeros would let some processors hurry, denormals stall them.
+// Fills t with values in (0, 1]: zeros run faster on some processors, and denormals slower.
 void fill(const Tensor& t) {
   parallel_for(t.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {

@@ -1,4 +1,4 @@
-// Times the ops that a training step is made of, each alone, on this machine.
+// Times each op of a training step by itself on this machine.
 #pragma once
 
 namespace ingot {

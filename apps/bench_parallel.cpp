@@ -16,7 +16,7 @@
 namespace ingot {
 namespace {
 
-// A training on random tokens, as one rank of a mesh.
+// A training on random tokens on one rank of a mesh.
 struct Steps {
   Trainer trainer;
   TokenSource tokens;
@@ -31,8 +31,8 @@ struct Steps {
         sampler(SampleOrder::kRandom, config.train.seed, tokens.tokens(), config.model.context),
         loader(tokens, sampler,
                {.shape = trainer.batch_shape(),
-                .readers = trainer.share().ranks,
-                .reader = trainer.share().rank,
+                .readers = trainer.data_shard().ranks,
+                .reader = trainer.data_shard().rank,
                 .ring = 4}),
         lr(config.optimizer.lr * 0.1) {
     trainer.initialise();
@@ -54,7 +54,7 @@ void write_trace(const std::string& path, const std::string& own, Communicator& 
     CommReducer(world).broadcast(lines, rank);
     all += lines;
   }
-  all.resize(all.size() - 2);  // the last comma
+  all.resize(all.size() - 2);  // drops the last comma
   if (world.rank() == 0) write_file(path, all + "\n]\n");
 }
 
@@ -65,8 +65,8 @@ void print(const RunConfig& config, const Overlap& worst, double step_s,
   const double steps = static_cast<double>(options.steps);
   fmt::print("per step: {} operations of {:.1f} ms in all, {:.1f} ms exposed\n",
              worst.operations / options.steps, 1e3 * worst.ran_s / steps, 1e3 * worst.waited_s / steps);
-  // Products that ranks share wait for each other, and stages for messages: what overlap is to hide is the
-  // rest.
+  // With tensor parallelism or stages, ranks also wait for each other within a step, so the overlap figure
+  // only applies without them.
   if (config.parallel.tp == 1 && config.parallel.pp == 1)
     fmt::print("{:.1f} ms of them nothing can hide; of the others {:.1f}% are hidden\n",
                1e3 * worst.unhideable_s / steps, 100 * worst.hidden());
@@ -85,7 +85,7 @@ void measure(Communicator& world, Mesh& mesh, const RunConfig& config, const Par
                         static_cast<double>(options.steps);
   const std::vector<CommLog::Event> events = log.take();
   Overlap own = measure_overlap(events, config.parallel, options.steps);
-  // The rank that hides least speaks.
+  // Rank 0 prints the figures of the rank that hides the least.
   CommReducer all(world);
   std::array<double, 1> least{-own.hidden()};
   all.max(least);

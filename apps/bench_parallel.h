@@ -1,4 +1,4 @@
-// ingot bench parallel: what ranks tell each other, and how much of it is hidden behind computing.
+// ingot bench parallel: the communication between ranks, and how much of it is overlapped with computation.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace ingot {
 
 struct ParallelBenchOptions {
   int64_t steps = 5;
-  std::string trace;  // a file for a Chrome trace of all ranks; empty: none
+  std::string trace;  // file for a Chrome trace of all ranks; empty: none
 };
 
-// By all ranks that mpirun started, in the configuration's layout, on random tokens. Rank 0 prints the
-// figures of the rank that hides least.
+// Runs on all ranks that mpirun started, in the configuration's layout, on random tokens. Rank 0 prints the
+// figures of the rank that hides the least.
 void bench_parallel(const RunConfig& config, const ParallelBenchOptions& options);
 
 }  // namespace ingot

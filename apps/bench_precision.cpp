@@ -1,4 +1,4 @@
-// ingot bench precision: one small model in every precision, side by side.
+// ingot bench precision: compares one small model in every precision.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -38,7 +38,7 @@ void print_row(const PrecisionBenchRow& row) {
   fmt::print("{:<24} {:8.4f} {:8.4f} {:10.2e} {:10.2e} {:11.2e} {:>9} {:8.1f}\n", row.recipe, loss.mean,
              loss.deviation, row.gradient_error, row.saturated, row.underflowed,
              format_bytes(static_cast<double>(row.bytes)), row.step_ms);
-  std::fflush(stdout);  // the next one takes minutes
+  std::fflush(stdout);  // the next row takes minutes
 }
 
 void bench_precision_command(const PrecisionArguments& arguments) {

@@ -1,4 +1,4 @@
-// Which Ingot this program is: its version, and the commit that it was built from.
+// The version of this program and the commit that it was built from.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,9 @@ namespace ingot {
 struct BuildInfo {
   std::string version;              // "0.1.0"
   std::string commit;               // 40 hexadecimal digits; "unknown" outside a git checkout
-  std::optional<bool> is_modified;  // whether files differed from that commit; nullopt: not known
+  std::optional<bool> is_modified;  // true if files differed from that commit; nullopt if unknown
 
-  // "0.1.0 (commit 1a2b3c4d5e6f, modified)".
+  // "0.1.0 (commit 1a2b3c4d5e6f, modified)"
   std::string text() const;
 };
 

@@ -107,14 +107,15 @@ int CommandLine::run(int argc, char** argv) {
     if (const std::string message = unknown_word(*app_, words); !message.empty())
       fail(ErrorKind::kUsage, "{}", message);
   try {
-    std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 wants them
+    std::vector<std::string> reversed(words.rbegin(), words.rend());  // CLI11 expects this order
     app_->parse(reversed);
     return 0;
   } catch (const Exit& end) {
     return end.code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app_->exit(error);  // --help, --version
-    // CLI11 says of a misspelt command only that one is required, of an option only that it was not expected.
+    // For a misspelt command CLI11 only says that one is required, and for an option only that it was not
+    // expected.
     if (const std::string message = unknown_word(*app_, words); !message.empty())
       fail(ErrorKind::kUsage, "{}", message);
     std::ostringstream output, refusal;

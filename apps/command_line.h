@@ -1,6 +1,6 @@
-// The command line: commands, their subcommands and options. What the commands need of CLI11, which itself
-// stays in command_line.cpp: all of it is templates and inline functions, and a file that includes it takes
-// ten times as long to compile.
+// The command line: commands, their subcommands and options. This file wraps what the commands need from
+// CLI11. CLI11 itself is included in command_line.cpp only: it consists of templates and inline functions,
+// and a file that includes it takes ten times as long to compile.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ class Option {
   explicit Option(CLI::Option* option) : option_(option) {}
 
   Option* required();
-  Option* type_name(const std::string& name);  // in the help, in place of TEXT
+  Option* type_name(const std::string& name);  // in the help, instead of TEXT
   Option* default_str(const std::string& text);
-  Option* capture_default_str();        // the help shows the target's value of now
-  Option* repeated();                   // one value each time; all of them are kept
-  Option* in_range(int low, int high);  // anything else is a usage error
-  // A whole number as in the configuration (4096, 4k, 1Ki, 0.5M), in low .. high; anything else is a usage
+  Option* capture_default_str();        // the help shows the target's current value
+  Option* repeated();                   // one value per occurrence; all are kept
+  Option* in_range(int low, int high);  // other values are a usage error
+  // A whole number as in the configuration (4096, 4k, 1Ki, 0.5M) from low to high; anything else is a usage
   // error.
   Option* count(int64_t low, int64_t high = std::numeric_limits<int64_t>::max());
 
@@ -41,14 +41,14 @@ class Command {
   explicit Command(CLI::App* app) : app_(app) {}
 
   Command* add_subcommand(const std::string& name, const std::string& description);
-  // A name without dashes is a position. T is std::string, std::vector<std::string>, int, int64_t, uint64_t,
-  // float or double; the target outlives the parsing.
+  // A name without dashes is a positional argument. T is std::string, std::vector<std::string>, int,
+  // int64_t, uint64_t, float or double; the target must outlive the parsing.
   template <typename T>
   Option* add_option(const std::string& name, T& target, const std::string& description);
   Option* add_flag(const std::string& name, bool& target, const std::string& description);
   void require_subcommand();
   void footer(const std::function<std::string()>& text);  // of the help
-  void callback(const std::function<void()>& run);        // when it was given, after parsing
+  void callback(const std::function<void()>& run);        // called after parsing, if the command was given
 
  private:
   CLI::App* app_;
@@ -56,21 +56,21 @@ class Command {
   std::list<Option> options_;
 };
 
-// A callback throws it to end the program with this code, silently.
+// Thrown by a callback to end the program with this exit code and no message.
 struct Exit {
   int code;
 };
 
-// The whole line.
+// The complete command line of a program.
 class CommandLine {
  public:
   CommandLine(const std::string& program, const std::string& description, const std::string& version);
   ~CommandLine();
   Command& root() { return root_; }
 
-  // Parses, and calls what was given. Returns the exit code; says on stderr what is wrong with the line.
-  // kUsage error for an unknown command or option, which names the nearest; errors of callbacks pass through.
-  // `help COMMAND` is `COMMAND --help`.
+  // Parses the line, calls the callbacks of the given commands and returns the exit code; prints on stderr
+  // what is wrong with the line. Throws a kUsage error for an unknown command or option, which names the
+  // nearest; errors of callbacks propagate. `help COMMAND` means `COMMAND --help`.
   int run(int argc, char** argv);
 
  private:

@@ -1,5 +1,5 @@
-// The subcommands of `ingot`. Each adds itself, its options and a callback that runs when it is parsed:
-// parse, build, run. Callbacks throw ingot::Error.
+// The subcommands of `ingot`. Each function adds a command, its options and a callback, which runs after
+// parsing. Callbacks throw ingot::Error.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@ namespace ingot {
 
 class Command;
 
-// "note: ..." on standard error, where it mixes with no result.
+// Prints "note: ..." on standard error, so notes do not mix with results.
 void print_notes(const std::vector<std::string>& notes);
 
-void add_train_command(Command& app, const std::vector<std::string>& line);  // as it was typed
+void add_train_command(Command& app, const std::vector<std::string>& line);  // line: the command as typed
 void add_eval_command(Command& app);
 void add_generate_command(Command& app);
 void add_tokenizer_command(Command& app);
@@ -21,6 +21,6 @@ void add_bench_command(Command& app);
 void add_schedule_command(Command& app);
 void add_doctor_command(Command& app);
 void add_status_command(Command& app);
-void add_precision_bench(Command& bench);  // of `ingot bench`
+void add_precision_bench(Command& bench);  // a subcommand of `ingot bench`
 
 }  // namespace ingot

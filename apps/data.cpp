@@ -27,7 +27,7 @@ namespace {
 struct Options {
   std::vector<std::string> data;
   std::string tokenizer, out, text_field = "text", shard_tokens = "100M", dtype = "auto";
-  std::string vocab_size = "4096", pattern = "cl100k";  // for a bpe trained here
+  std::string vocab_size = "4096", pattern = "cl100k";  // for a BPE trained here
   double val_fraction = 0.1;
 };
 
@@ -74,7 +74,7 @@ void prepare(const Options& options) {
   fmt::print("  train on it: ingot train tiny-llama --data {}\n", options.out);
 }
 
-// The beginning of the tokens as text, on one line.
+// Returns the beginning of the tokens as text, on one line.
 std::string preview(const TokenSource& source, const Tokenizer& tokenizer) {
   std::vector<uint32_t> ids(static_cast<size_t>(std::min<int64_t>(source.tokens(), 32)));
   source.read(0, ids);
@@ -91,7 +91,7 @@ void inspect_shards(const std::string& spec, const Tokenizer* tokenizer) {
   fmt::print("{}: {} tokens, ids {} to {}, hash {:016x}\n", spec, source.tokens(), summary.lowest_id,
              summary.highest_id, source.content_hash());
   if (!tokenizer) return;
-  const int64_t text_bytes = count_text_bytes(source, *tokenizer);  // refuses ids the tokenizer does not have
+  const int64_t text_bytes = count_text_bytes(source, *tokenizer);  // throws if the tokenizer lacks an id
   fmt::print("  {} end-of-text tokens, {} bytes of text, {:.3f} bytes per token\n  begins: {}\n",
              summary.end_of_texts, text_bytes, ratio(text_bytes, source.tokens()),
              preview(source, *tokenizer));
@@ -103,7 +103,7 @@ void inspect_folder(const fs::path& folder) {
   fmt::print("{}: a prepared folder, {} ids, {} shards, text hash {:016x}\n", folder.string(),
              dataset.vocab_size, dataset.dtype == DType::u16 ? "uint16" : "uint32", dataset.text_hash);
   for (const DatasetPart* part : {&dataset.train, &dataset.val}) {
-    open_dataset_part(folder, *part, *tokenizer);  // refuses what dataset.json does not say
+    open_dataset_part(folder, *part, *tokenizer);  // throws if the shards differ from dataset.json
     print_part(*part);
   }
 }

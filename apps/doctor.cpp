@@ -1,4 +1,4 @@
-// ingot doctor: what this machine has, what Ingot found of it, and what would make it better.
+// ingot doctor: what this machine has, what Ingot detects of it, and what could be improved.
 #include <fmt/core.h>
 #include <toml++/toml.h>
 #include <xxhash.h>
@@ -38,7 +38,7 @@ std::string versions() {
                      XXH_VERSION_MINOR, XXH_VERSION_RELEASE);
 }
 
-// What is missing, and the fix; one sentence each.
+// Returns what is missing and how to fix it, in one sentence each.
 std::vector<std::string> advice(const MachineInfo& machine, uint64_t disk_bytes) {
   std::vector<std::string> found;
   const auto has = [&](const char* name) {

@@ -10,7 +10,7 @@ namespace {
 
 struct Library {
   const char *name, *file, *version_symbol;
-  bool is_returned;  // else written through a pointer
+  bool is_returned;  // false: written through a pointer
 };
 
 constexpr Library kLibraries[] = {
@@ -19,8 +19,8 @@ constexpr Library kLibraries[] = {
     {"NCCL", "libnccl.so.2", "ncclGetVersion", false},
 };
 
-// 130100 -> "13.1.0", as all three write them; empty where the library cannot be loaded, or with RTLD_NOLOAD
-// among the flags is not loaded by now.
+// Returns "13.1.0" for 130100, the format of all three libraries; empty if the library cannot be loaded or,
+// with RTLD_NOLOAD in flags, is not loaded yet.
 std::string version_of(const Library& library, int flags = 0) {
   void* handle = dlopen(library.file, RTLD_LAZY | RTLD_LOCAL | flags);
   if (!handle) return "";
@@ -32,7 +32,7 @@ std::string version_of(const Library& library, int flags = 0) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-// 13000 -> "13.0".
+// Returns "13.0" for 13000.
 std::string cuda_version(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 [[maybe_unused]] void add_devices(CudaReport& report) {

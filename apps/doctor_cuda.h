@@ -1,4 +1,4 @@
-// What `ingot doctor` says about CUDA.
+// The part of `ingot doctor` about CUDA.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct CudaReport {
 
 CudaReport cuda_report();
 
-// CUDA's libraries that this process has loaded by now, with their versions; none without CUDA.
+// Returns the CUDA libraries that this process has loaded so far, with their versions; empty without CUDA.
 std::vector<std::pair<std::string, std::string>> loaded_cuda_libraries();
 
 }  // namespace ingot

@@ -21,19 +21,26 @@ namespace ingot {
 namespace {
 
 struct EvalArguments {
-  std::string checkpoint;
+  std::string checkpoint, compute;
   EvalOptions options;
   bool is_json = false;
 };
 
-// Shows how far it is on standard error.
+std::optional<DType> compute_dtype(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    if (text == name(dtype)) return dtype;
+  fail(ErrorKind::kUsage, "--compute must be f32, bf16 or f16, got {}", text);
+}
+
+// Evaluates and shows the progress on standard error.
 CheckpointEval evaluate_with_progress(const std::string& checkpoint, EvalOptions options) {
   Console console(std::make_unique<Terminal>(Terminal::Options{.fd = STDERR_FILENO}));
   Reducer alone;
   const auto time_s = [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   };
-  std::optional<EvalWatch> watch;  // its time begins when the model and the text are there
+  std::optional<EvalWatch> watch;  // its clock starts when the model and the text are loaded
   options.goes_on = [&](int64_t tokens, int64_t all) {
     if (!watch)
       watch.emplace(
@@ -44,11 +51,10 @@ CheckpointEval evaluate_with_progress(const std::string& checkpoint, EvalOptions
 }
 
 void eval(const EvalArguments& arguments) {
-  const EvalOptions& o = arguments.options;
-  if (!o.compute.empty() && o.compute != "f32" && o.compute != "bf16" && o.compute != "f16")
-    fail(ErrorKind::kUsage, "--compute must be f32, bf16 or f16, got {}", o.compute);
+  EvalOptions options = arguments.options;
+  options.compute = compute_dtype(arguments.compute);
   note_on_run(arguments.checkpoint);
-  const auto [result, context] = evaluate_with_progress(arguments.checkpoint, arguments.options);
+  const auto [result, context] = evaluate_with_progress(arguments.checkpoint, options);
   if (!arguments.is_json) {
     fmt::print("loss {:.4f} | {:.4f} bits/byte | top-1 {:.1f}% | {} tokens in windows of {}\n", result.loss,
                result.bits_per_byte, 100 * result.top1, result.tokens, context);
@@ -74,7 +80,7 @@ void add_eval_command(Command& app) {
       ->required();
   command->add_option("--text-field", o.text_field, "The field of a JSONL line that holds the text")
       ->capture_default_str();
-  command->add_option("--compute", o.compute, "f32, bf16 or f16; default as it was trained");
+  command->add_option("--compute", arguments->compute, "f32, bf16 or f16; default as it was trained");
   command->add_flag("--ema", o.is_averaged, "The moving averages of the weights (optimizer.ema)");
   command->add_option("--batch-size", o.batch_size, "Windows at once")->count(1)->capture_default_str();
   command->add_option("--max-tokens", o.max_tokens, "Stop after about so many tokens; 0: all")->count(0);

@@ -1,5 +1,5 @@
-// ingot generate: text from a checkpoint, streamed. A terminal gets escapes for control characters, a pipe or
-// file the text as it is.
+// ingot generate: streams text from a checkpoint. Control characters are escaped on a terminal and
+// unchanged in a pipe or a file.
 #include <unistd.h>
 
 #include <cstdio>

@@ -27,7 +27,7 @@ void choose_threads(const RunConfig& config, const MpiJob& job) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   set_num_threads(std::clamp(cores / job.ranks_on_node(), 1, num_threads()));
 }
-// The ranks of a machine take its devices in turn.
+// The ranks of a machine use its devices round-robin.
 void choose_device([[maybe_unused]] const RunConfig& config, [[maybe_unused]] const MpiJob& job) {
   if constexpr (kHasCuda) {
     if (config.train.device != Device::kCuda) return;
@@ -37,7 +37,7 @@ void choose_device([[maybe_unused]] const RunConfig& config, [[maybe_unused]] co
 }
 #endif
 
-// The number that mpirun or srun gave this process; null if neither started it.
+// Returns the rank that mpirun or srun gave this process; null if neither started it.
 const char* rank_of_launcher() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
     if (const char* rank = std::getenv(name)) return rank;
@@ -55,7 +55,7 @@ void launch(const RunConfig& config, [[maybe_unused]] const std::atomic<bool>& i
                 .verifies = config.parallel.verifies,
                 .is_told_to_end = &is_told_to_end,
                 .log = log});
-    std::optional<Mesh> mesh;  // still there when an error has passed: others may be talking to this rank
+    std::optional<Mesh> mesh;  // outlives an error, because other ranks may still communicate with this one
     try {
       check_layout(config, job.world().size());
       choose_threads(config, job);

@@ -1,4 +1,4 @@
-// The processes of a training: this one alone, or all that mpirun or srun started.
+// Starts the processes of a training: this process only, or all that mpirun or srun started.
 #pragma once
 
 #include <atomic>
@@ -10,21 +10,22 @@
 
 namespace ingot {
 
-// Calls body(world, mesh), with as many threads as this process's part of the machine has cores, unless the
-// configuration or OMP_NUM_THREADS says how many. Under mpirun or srun an error in it ends all processes at
-// once: the rank and the error on stderr, and its exit code. kUsage error if the configuration's layout does
-// not fit the number of processes. is_told_to_end: set by a signal, and then what this process waits for is
-// said. log: of operations between ranks, if wanted.
+// Calls body(world, mesh). The number of threads is this process's share of the machine's cores, unless the
+// configuration or OMP_NUM_THREADS sets it. Under mpirun or srun, an error in `body` ends all processes at
+// once, with the rank and the error on stderr and the error's exit code. Throws a kUsage error if the
+// configuration's layout does not fit the number of processes.
+// is_told_to_end: set by a signal; from then on, the process prints what it waits for.
+// log: records the operations between ranks if not null.
 void launch(const RunConfig& config, const std::atomic<bool>& is_told_to_end,
             const std::function<void(Communicator& world, Mesh& mesh)>& body, CommLog* log = nullptr);
 
-// True in a process that mpirun or srun started: they relay its output.
+// Returns true in a process that mpirun or srun started; they relay its output.
 bool is_launched();
-// True in the first of them, and in a process that was started alone.
+// Returns true in the first of these processes, and in a process that was started without a launcher.
 bool is_first_rank();
 
-// In a process that mpirun or srun started, but not as the first: waits a moment, so that of an error that
-// all of them have met the first one's message is the one that is read.
+// If mpirun or srun started this process and it is not the first, waits a moment, so that the first process
+// prints an error that all of them have.
 void let_first_process_speak();
 
 }  // namespace ingot

@@ -15,7 +15,7 @@ namespace ingot {
 
 std::vector<std::pair<std::string, std::string>> libraries_in_use() {
   std::vector<std::pair<std::string, std::string>> found;
-  // "oneDNN 2.6.3", or the name of an engine of Ingot's own, which has Ingot's version.
+  // "oneDNN 2.6.3", or the name of one of Ingot's own engines, whose version is Ingot's.
   const std::string engine = matmul_engine(DType::f32);
   if (const size_t space = engine.rfind(' '); engine.starts_with("oneDNN ") && space != std::string::npos)
     found.emplace_back(engine.substr(0, space), engine.substr(space + 1));

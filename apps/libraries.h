@@ -1,4 +1,4 @@
-// The libraries that this process computes and communicates with, for run.json.
+// The libraries that this process uses for computation and communication, for run.json.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace ingot {
 
-// Name and version: the engines of the products, OpenMP, MPI in a process that mpirun started, and of CUDA's
-// libraries those that are loaded by now.
+// Returns names and versions: the engine of matrix products, OpenMP, MPI in a process that mpirun started,
+// and the CUDA libraries that are loaded so far.
 std::vector<std::pair<std::string, std::string>> libraries_in_use();
 
 }  // namespace ingot

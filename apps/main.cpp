@@ -1,4 +1,4 @@
-// The `ingot` program. Exit codes: 0 done, 75 interrupted and saved, otherwise as ingot/core/error.h.
+// The `ingot` program. Exit codes: 0 done, 75 interrupted and saved, otherwise as in ingot/core/error.h.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@
 #include "apps/launch.h"
 #include "ingot/console/colour.h"
 #include "ingot/core/error.h"
-#include "ingot/core/shrunken_file.h"
+#include "ingot/core/process/shrunken_file.h"
 #include "ingot/core/visible_text.h"
 
 namespace ingot {

@@ -13,7 +13,7 @@
 namespace ingot {
 namespace {
 
-// A terminal that can return to the beginning of a line.
+// Returns true on a terminal that can return to the beginning of a line.
 bool is_live_terminal() {
   const char* term = std::getenv("TERM");
   return ::isatty(STDERR_FILENO) && term && std::string_view(term) != "dumb" && *term;
@@ -52,7 +52,7 @@ void ProgressLine::show(std::string_view phase, int64_t done, int64_t total) {
   }
   text.resize(std::min(text.size(), columns() - 1));
   const size_t size = text.size();
-  text.resize(std::max(size, live_size_), ' ');  // covers what stood there
+  text.resize(std::max(size, live_size_), ' ');  // covers the previous text
   live_size_ = size;
   fmt::print(stderr, "\r{}", text);
   std::fflush(stderr);

@@ -1,5 +1,5 @@
-// How far a long command is, on standard error: one live line on a terminal, a line every ten seconds
-// elsewhere.
+// ProgressLine shows the progress of a long command on standard error: one live line on a terminal,
+// otherwise a line every ten seconds.
 #pragma once
 
 #include <chrono>
@@ -16,9 +16,9 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  // done and total are bytes; a new phase begins its own clock.
+  // done and total are in bytes; a new phase restarts the clock.
   void show(std::string_view phase, int64_t done, int64_t total);
-  // Removes the live line. The destructor does it too.
+  // Removes the live line. The destructor also calls this.
   void end();
 
  private:

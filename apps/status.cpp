@@ -1,4 +1,4 @@
-// ingot status: how runs stand, a line for each.
+// ingot status: the status of runs, one line each.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "apps/commands.h"
 #include "ingot/console/console.h"
 #include "ingot/core/error.h"
+#include "ingot/core/visible_text.h"
 #include "ingot/run/record/run_status.h"
 #include "ingot/run/record/utc_time.h"
 
@@ -20,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The runs in runs/, for a command without any.
+// Returns the runs in runs/, used if the command names none.
 std::vector<std::string> default_runs() {
   std::vector<std::string> runs;
   std::error_code error;
@@ -40,7 +41,7 @@ void print_status(const std::vector<std::string>& given) {
     const auto status = read_run_status(run);
     if (!status) fail(ErrorKind::kUsage, "{} holds no run (no run.json); name a run's folder", run);
     std::string line =
-        fmt::format("{:<{}}  {:<15}  {:>8}  {:>8}  {:>11}  {}", without_controls(run), width, status->status,
+        fmt::format("{:<{}}  {:<15}  {:>8}  {:>8}  {:>11}  {}", visible_line(run), width, status->status,
                     status->steps, status->loss ? fmt::format("{:.4f}", *status->loss) : "-",
                     last_sign_text(*status, unix_now_s()), remark_on(*status));
     fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));

@@ -23,7 +23,7 @@
 #include "ingot/console/console.h"
 #include "ingot/console/terminal.h"
 #include "ingot/core/error.h"
-#include "ingot/core/stop_signals.h"
+#include "ingot/core/process/stop_signals.h"
 #include "ingot/memory/memory_check.h"
 #include "ingot/parallel/mesh_parts.h"
 #include "ingot/run/record/run_folder.h"
@@ -40,21 +40,22 @@ struct TrainArguments {
   bool is_resume = false;
   bool is_resume_anyway = false;
   bool prints_config = false;
-  std::vector<std::string> line = {};  // the command as it was typed
+  std::vector<std::string> line = {};  // the command as typed
 };
 
-// What a start needs beside the configuration.
+// The settings of a start that are not in the configuration.
 struct Start {
-  std::string out;           // the run folder, or what a new one is to be called
-  bool is_own_name = false;  // out was made up here: the folder must be a new one
+  std::string out;           // the run folder, or the base name of a new one
+  bool is_own_name = false;  // out is a default name: the folder must be new
   bool is_resume = false;
   OtherText other_text = OtherText::kRefused;
   std::vector<std::string> notes;  // about the configuration
-  std::vector<std::string> line;   // the command as it was typed
+  std::vector<std::string> line;   // the command as typed
 };
 
-// The parser gives every word that follows --data to --data. A preset or a configuration file that stands
-// last among several of them is taken out again; a misspelt preset is named.
+// The parser assigns every word after --data to --data. If the last of several words is a preset or a
+// configuration file, this function moves it to arguments.source; for a misspelt preset it throws an error
+// with the nearest name.
 void find_source_in_data(TrainArguments& arguments) {
   std::vector<std::string>& data = arguments.data;
   if (!arguments.source.empty() || data.size() < 2) return;
@@ -79,7 +80,7 @@ RunConfig configure(const TrainArguments& arguments, std::vector<std::string>& n
   if (!arguments.source.empty()) builder.add_source(arguments.source);
   if (arguments.source.empty() && arguments.is_resume) {
     builder.add_source(arguments.out + "/config.toml");
-    builder.config().train.stop_at = 0;  // it ended that run, not this one
+    builder.config().train.stop_at = 0;  // it ended the previous run, not this one
   }
   if (!arguments.data.empty()) builder.add_texts("data.train", arguments.data, "--data");
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
@@ -88,7 +89,7 @@ RunConfig configure(const TrainArguments& arguments, std::vector<std::string>& n
   return config;
 }
 
-// Rank 0 opens the run's folder, then every other rank its own in it.
+// Rank 0 opens the run's folder, then every other rank opens its subfolder.
 std::unique_ptr<RunFolder> open_folder(const Start& start, Communicator& world) {
   std::unique_ptr<RunFolder> folder;
   if (world.rank() == 0)
@@ -100,7 +101,7 @@ std::unique_ptr<RunFolder> open_folder(const Start& start, Communicator& world) 
   return folder;
 }
 
-// Called on the thread that waits for signals, and so beside whatever the console prints.
+// Called on the thread that waits for signals, concurrently with the console's output.
 void acknowledge(const char* signal, const std::atomic<bool>& is_told_to_end) {
   if (!is_first_rank()) return;
   Terminal terminal({.fd = STDERR_FILENO, .is_told_to_end = &is_told_to_end});
@@ -112,7 +113,7 @@ void acknowledge(const char* signal, const std::atomic<bool>& is_told_to_end) {
 std::unique_ptr<Console> open_console(const Communicator& world, const std::atomic<bool>& is_told_to_end) {
   if (world.rank() == 0)
     return Console::standard({.allows_live = !is_launched(), .is_told_to_end = &is_told_to_end});
-  return std::make_unique<Console>([](std::string_view) {}, 0);  // the rank's train.log has it all
+  return std::make_unique<Console>([](std::string_view) {}, 0);  // the rank's train.log has all lines
 }
 
 RunOrigin origin_of(const std::vector<std::string>& line) {
@@ -130,7 +131,7 @@ struct Job {
   const std::atomic<bool>& is_told_to_end;
 };
 
-// Whether it was interrupted, and saved.
+// Returns true if the run was interrupted and saved.
 bool train_on(const Job& job, const RunConfig& config, const Start& start) {
   const std::unique_ptr<Console> console = open_console(job.world, job.is_told_to_end);
   for (const std::string& note : start.notes) console->line("note: " + note);
@@ -164,7 +165,7 @@ void train(TrainArguments arguments) {
     fmt::print("{}", config_toml(config, ConfigDocs::kComments));
     return;
   }
-  // Before anything starts a thread.
+  // Must be created before any other thread starts.
   const StopSignals signals([&](const char* name) { acknowledge(name, signals.is_told_to_end()); });
   const std::atomic<bool>& is_told_to_end = signals.is_told_to_end();
   if (config.data.train.empty())

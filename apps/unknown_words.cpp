@@ -30,7 +30,7 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-// The nearest by spelling; else those that begin like the word, or that the word begins with.
+// Returns the nearest names by spelling; if there are none, those of which one is a prefix of the other.
 std::vector<std::string> nearest_words(const std::string& word, const std::vector<std::string>& names) {
   std::vector<std::string> nearest = nearest_names(word, names);
   if (!nearest.empty() || word.size() < 3) return nearest;
@@ -39,7 +39,7 @@ std::vector<std::string> nearest_words(const std::string& word, const std::vecto
   return nearest;
 }
 
-// "ingot tokenizer": the command with those that it stands below.
+// "ingot tokenizer": the name of the command after those of its parents.
 std::string full_name(const CLI::App& app) {
   std::string name = app.get_name();
   for (const CLI::App* parent = app.get_parent(); parent; parent = parent->get_parent())
@@ -53,7 +53,7 @@ std::string unknown_command(const CLI::App& app, const std::string& word) {
                      did_you_mean(nearest_words(word, names)), list_names(names));
 }
 
-// How the keys that an option seems to be are set: "--set optimizer.lr=VALUE".
+// Returns how to set the keys that an option resembles: "--set optimizer.lr=VALUE".
 std::vector<std::string> settings_like(const std::string& option) {
   std::string name = option.substr(std::min<size_t>(2, option.size()));
   std::replace(name.begin(), name.end(), '-', '_');
@@ -87,7 +87,7 @@ bool has_option(const CLI::App& app, const std::string& name) {
                      [&](const CLI::Option* option) { return option->check_name(name); });
 }
 
-// A word that begins like an option; -1 is a number.
+// Returns true if the word looks like an option; -1 is a number.
 bool is_option(const std::string& word) {
   return word.size() > 1 && word[0] == '-' && !(word[1] >= '0' && word[1] <= '9') && word[1] != '.';
 }

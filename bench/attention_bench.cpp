@@ -1,5 +1,5 @@
-// Attention in GFLOP/s of useful work: 2 products (forward) or 5 (backward) over the pairs (query, key) that
-// the causal mask leaves. BM_FmaPeak is the bound: fused multiply-adds in registers, on all threads.
+// Attention in GFLOP/s of useful work: 2 products (forward) or 5 (backward) over the (query, key) pairs that
+// the causal mask allows. BM_FmaPeak is the upper bound: fused multiply-adds in registers, on all threads.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ void BM_FmaPeak(benchmark::State& state) {
       for (int i = 0; i < kChains; ++i) acc[i] = vec::splat(static_cast<float>(i));
       vec::Vec x = vec::splat(0.5f);
       for (int i = 0; i < kSteps; ++i) {
-        asm volatile("" : "+x"(x));  // keeps the loop from being folded
+        asm volatile("" : "+x"(x));  // keeps the compiler from folding the loop
         for (vec::Vec& a : acc) a = a * x + x;
       }
       vec::Vec total{};
@@ -110,7 +110,8 @@ void BM_Backward(benchmark::State& state) {
       benchmark::Counter(5 * p.product_flops() * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
 }
 
-// One new token against a cache of S keys, laid out (B,S,K,D). Its bound is reading K and V: GB/s.
+// One new token against a cache of S keys with layout (B,S,K,D). It is bound by reading K and V, so
+// the result is in GB/s.
 void BM_Decode(benchmark::State& state) {
   AttentionShape s = shape_of(state);
   Problem p(s, dtype_of_range(state));

@@ -1,46 +1,47 @@
 #!/usr/bin/env python3
-"""Ingot beside PyTorch on this machine's CPU: the same model, data and dtype, by turns, in one run.
+"""Compares Ingot with PyTorch on this machine's CPU: the same model, data and dtype, alternating in one run.
 
   python bench/compare_pytorch.py [--models gpt2-124m,shakespeare-char-cpu] [--dtypes f32,bf16] [--quick]
                                   [--rounds N] [--tune] [--set KEY=VALUE]... [--json FILE]
   python bench/compare_pytorch.py --wall --data tinyshakespeare.txt [--seeds 1337] [--json FILE]
 
 Needs torch in the Python that runs it (pip install torch) and build/release/ingot. Run it on an idle machine;
-every round records the load average it began under. Ratios belong to the machine: the bars below were set for
+every round records the load average at its start. Ratios depend on the machine: the bars below were set for
 2 cores with AVX-512 and bf16 units. Without those units PyTorch's bf16 products are a scalar loop, some 40
 times slower than its own f32, so a bf16 ratio says little there: each row also has `ratio_to_pytorch_best`,
 Ingot's tokens/s over those of PyTorch's faster dtype. A PyTorch step that is still in its forward pass after
---max-step-s is given up: the row then says `pytorch_is_upper_bound`, its tokens/s are at most those reported, its
-peak memory at least that.
+--max-step-s is aborted: the row then has `pytorch_is_upper_bound`, its tokens/s are an upper bound and its peak
+memory is a lower bound.
 
-Each measurement is a process of its own, so that peaks of memory are of it alone, and the order is Ingot,
-PyTorch, Ingot, PyTorch, ... A round's figure is the median over its steps, the row's the median over rounds, and
-ratio_tokens_per_s the median of the rounds' ratios (Ingot / PyTorch; more is better), ratio_peak_memory likewise
-(less is better). Wall time and peak memory of either side include the start of its process and its libraries.
+Each measurement is a separate process, so that its peak memory is its own, and the order is Ingot, PyTorch,
+Ingot, PyTorch, ... The figure of a round is the median over its steps, and that of a row the median over rounds.
+ratio_tokens_per_s is the median of the rounds' ratios (Ingot / PyTorch; more is better), and so is
+ratio_peak_memory (less is better). Wall time and peak memory of both sides include the start of the process and its
+libraries.
 
---set gives Ingot's side more of its configuration; the row records it. `--dtypes bf16 --set precision.master=bf16_tail
---set activations.policy=block` is the leanest that computes the same numbers (exact masters in 32 bits altogether,
-each block's activations computed again).
+--set adds settings to Ingot's configuration; the row records them. `--dtypes bf16 --set precision.master=bf16_tail
+--set activations.policy=block` needs the least memory for the same numbers (exact masters in 32 bits altogether,
+and the activations of each block are recomputed).
 
-PyTorch's best environment: one OpenMP thread per core, an allocator that keeps its pages (glibc told so by
-MALLOC_MMAP_MAX_=0 and MALLOC_TRIM_THRESHOLD_, jemalloc where it is installed), fused AdamW, flash attention.
+PyTorch's best environment: one OpenMP thread per core, an allocator that keeps its pages (glibc with
+MALLOC_MMAP_MAX_=0 and MALLOC_TRIM_THRESHOLD_, or jemalloc where it is installed), fused AdamW, flash attention.
 --tune first tries every combination of allocator, optimizer and torch.compile for each model and dtype, prints
-what each gave, and takes the fastest; without it the choice is eager and torch.compile in the kept-pages
-environment, whichever is faster in the first round.
+the result of each, and takes the fastest. Without --tune the candidates are eager and torch.compile in the
+kept-pages environment, and the one that is faster in the first round is used.
 
-The steps' data: token i of one stream is floor((i * 2654435761 mod 2^32) * V / 2^32), V the vocabulary without
-padding; sequence b of step s is the T + 1 tokens from (s * B + b) * (T + 1): T inputs, T targets. Both sides
-begin at ln V nats within 0.3 or the row is refused: then they do not compute the same thing.
+Data of the steps: token i of one stream is floor((i * 2654435761 mod 2^32) * V / 2^32), where V is the vocabulary
+without padding; sequence b of step s is the T + 1 tokens from (s * B + b) * (T + 1): T inputs, T targets. Both sides
+must begin within 0.3 of ln V nats; otherwise they do not compute the same thing and the row is refused.
 
 Contract with Ingot
   ingot bench step PRESET --set KEY=VALUE ... --steps N --json
-prints one JSON object on stdout (all else on stderr) about N timed steps, a whole step each: forward, backward,
-clipping, AdamW; after at least two untimed ones.
-  required: tokens_per_s (median), step_ms (median), peak_rss_bytes (VmHWM), loss_first (step 0, untimed ones
-            counted), batch_size (sequences of a step), context
-  used when there: matmul_ms (the step's products, timed alone in this run), matmul_share (matmul_ms / step_ms),
+prints one JSON object on stdout (everything else on stderr) about N timed whole steps (forward, backward,
+clipping, AdamW), which follow at least two untimed ones.
+  required: tokens_per_s (median), step_ms (median), peak_rss_bytes (VmHWM), loss_first (step 0; untimed steps
+            count), batch_size (sequences per step), context
+  optional: matmul_ms (the step's products, timed separately in this run), matmul_share (matmul_ms / step_ms),
             startup_s (process start to the first step), mfu, phases {name: ms},
-            model {the resolved [model] table, keys and values as in TOML}: PyTorch then builds this very model
+            model {the resolved [model] table, keys and values as in TOML}: PyTorch then builds the same model
   ingot train shakespeare-char-cpu --data FILE --out DIR --set train.seed=N --set precision.compute=DTYPE
               --set eval.max_tokens=0
 writes DIR/run.json with val_loss (the whole last tenth), wall_s, train_s, peak_rss_bytes.
@@ -65,7 +66,8 @@ GPT2_124M = dict(layers=12, heads=12, width=768, context=256, vocab=50304, norm=
                  mlp="gelu_tanh", has_bias=True, is_tied=True)
 SHAKESPEARE = dict(layers=4, heads=4, width=128, context=64, vocab=65, norm="layer_norm", positions="learned",
                    mlp="gelu_exact", has_bias=False, is_tied=True)
-# model: PyTorch's, unless Ingot reports its own. set: what Ingot's preset leaves to the data, or has larger.
+# model: PyTorch's model, unless Ingot reports its own. set: overrides of Ingot's preset (keys that follow from the
+# data, or that are larger there).
 MODELS = {
     "gpt2-124m": dict(model=GPT2_124M, token_vocab=50257, batch_size=4, steps=4, quick_steps=2,
                       set={"train.batch_size": 4, "train.grad_accum": 1, "model.context": 256, "model.vocab": 50257}),
@@ -86,7 +88,7 @@ def say(text):
 
 
 def run_json(command, environment):
-    """The JSON object on the last line of the command's stdout; its wall time goes in as process_s."""
+    """Returns the JSON object on the last line of the command's stdout, with the wall time added as process_s."""
     start = time.perf_counter()
     done = subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True, check=False)
@@ -154,7 +156,7 @@ class Bench:
         return run_json(command, rival.environment(self.args.threads, self.cache))
 
     def choose_rival(self, name, dtype, model):
-        """The fastest candidate by a short run each, with what each gave."""
+        """Returns the candidate that is fastest in a short run, its result, and the results of all candidates."""
         steps, found = MODELS[name]["quick_steps"], []
         for rival in Rival.candidates(self.args.tune):
             try:
@@ -166,7 +168,7 @@ class Bench:
             say(f"  pytorch {rival}: {result['tokens_per_s']:.1f} tokens/s, {result['step_ms']:.1f} ms, "
                 f"peak {result['peak_rss_bytes'] / 2**20:.0f} MiB{', cut short' if result['cut_short'] else ''}")
             if result["cut_short"]:
-                break  # minutes per step: the others are no better, and their time is better spent
+                break  # a step takes minutes: trying the others costs too much time
         if not found:
             raise RuntimeError(f"{name} {dtype}: PyTorch did not run in any environment")
         result, rival = max(found, key=lambda f: f[0]["tokens_per_s"])
@@ -198,8 +200,8 @@ class Bench:
 
 
 def torch_model(reported, default):
-    """PyTorch's config from the [model] table that Ingot reports; a large vocabulary is padded to a multiple of
-    64 as nanoGPT's 50304 is."""
+    """Returns PyTorch's config for the [model] table that Ingot reports. A large vocabulary is padded to a multiple
+    of 64, as nanoGPT's 50304 is."""
     if not reported:
         return default
     same = ("layers", "heads", "kv_heads", "head_dim", "width", "ffn", "context", "vocab", "positions", "mlp",
@@ -250,7 +252,7 @@ def summary(name, dtype, rival, tried, rounds):
     both = [r for r in rounds if "ingot" in r]
     for key, source in (("ratio_tokens_per_s", "tokens_per_s"), ("ratio_peak_memory", "peak_rss_bytes")):
         row[key] = statistics.median(r["ingot"][source] / r["pytorch"][source] for r in both) if both else None
-    if both:  # against the least memory of any variant tried, beside that of the fastest
+    if both:  # compares with the variant that needs least memory, too
         least = min(t["peak_rss_bytes"] for t in tried)
         row["ratio_peak_memory_least"] = row["ingot_peak_rss_bytes"] / least
     row["rounds"] = rounds
@@ -258,7 +260,7 @@ def summary(name, dtype, rival, tried, rounds):
 
 
 def relate_dtypes(rows):
-    """What needs both dtypes of a model."""
+    """Adds to each row the figures that need both dtypes of a model."""
     by = {(row["model"], row["dtype"]): row for row in rows}
     for row in rows:
         others = [by[key] for key in by if key[0] == row["model"]]
@@ -271,8 +273,8 @@ def relate_dtypes(rows):
 
 
 def judge(row, has_bf16_units):
-    """Prints each bar of the row beside its figure. Returns whether all are met; a race against PyTorch's scalar
-    loop is not judged."""
+    """Prints each bar of the row beside its figure and returns whether all bars are met. A comparison with PyTorch's
+    scalar loop is not judged."""
     met = True
     bars = dict(BARS.get((row["model"], row["dtype"]), {}))
     if row.get("ingot_startup_s") is not None:
@@ -302,7 +304,7 @@ def show(row):
 
 
 def wall_row(bench, dtype):
-    """The whole of nanoGPT's CPU run with its evaluations; Ingot's evaluates the whole last tenth each time."""
+    """Times the whole of nanoGPT's CPU run with its evaluations; Ingot evaluates the whole last tenth each time."""
     args, runs = bench.args, []
     rival = Rival("kept pages", "fused", args.wall_compile)
     for seed in (int(s) for s in args.seeds.split(",")):
@@ -320,7 +322,7 @@ def wall_row(bench, dtype):
         command = [sys.executable, HERE / "pytorch_run.py", "train", "--data", args.data, "--seed", str(seed),
                    "--dtype", dtype, "--threads", str(args.threads)] + (["--compile"] if args.wall_compile else [])
         entry["pytorch"] = run_json(command, rival.environment(args.threads, bench.cache))
-        entry["pytorch"]["process_s"] = entry["pytorch"]["wall_s"]  # without the whole-tenth loss, which nanoGPT lacks
+        entry["pytorch"]["process_s"] = entry["pytorch"]["wall_s"]  # as in nanoGPT, without val_loss
         runs.append(entry)
         for side in ("ingot", "pytorch"):
             if side in entry:

@@ -1,5 +1,5 @@
-// Bandwidth of the memory-bound ops beside that of a parallel memcpy: bytes read plus bytes written, once
-// each, per second. Tensors are larger than the caches.
+// Bandwidth of the memory-bound ops compared with a parallel memcpy: bytes per second, counting each byte
+// read or written once. Tensors are larger than the caches.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kN = 16384, kC = 768, kF = 3072, kV = 50304, kVocab = 50257;
 
-// Memory of one benchmark: tensors with values near 1.
+// The memory of one benchmark: tensors with values in [-2, 2).
 class Memory {
  public:
   Tensor tensor(DType dtype, const Shape& shape) {
@@ -141,7 +141,7 @@ void BM_EmbeddingForward(benchmark::State& state) {
   report(state, 2 * out.bytes());
 }
 
-// Reads d_out, reads and writes the rows of d_wte in f32.
+// Reads d_out; reads and writes the rows of d_wte in f32.
 void BM_EmbeddingBackward(benchmark::State& state) {
   Memory memory;
   Stream stream;
@@ -197,7 +197,7 @@ void BM_BiasForward(benchmark::State& state) {
   Memory memory;
   Stream stream;
   const Tensor y = memory.tensor(dtype_of_state(state), {kN, kC}), b = memory.tensor(DType::f32, {kC});
-  std::memset(b.data, 0, b.bytes());  // in place: y would grow
+  std::memset(b.data, 0, b.bytes());  // the op works in place, so other values would grow y
   for (auto _ : state) bias_forward(y, b, stream);
   report(state, 2 * y.bytes());
 }
@@ -220,7 +220,7 @@ void BM_Dropout(benchmark::State& state) {
   report(state, 2 * x.bytes());
 }
 
-// The logits are f32; the dtype is the gradient's. f32: in place.
+// The logits are f32; the dtype is that of the gradient. For f32 the op works in place.
 void BM_CrossEntropy(benchmark::State& state, LogitCap cap) {
   Memory memory;
   Stream stream;

@@ -1,4 +1,5 @@
-// Throughput of the data path: the sampler alone, making batches (the thread's work), and taking them.
+// Throughput of the data path: the sampler alone, building batches (the reader thread's work), and
+// taking finished batches.
 #include "ingot/data/loader.h"
 
 #include <benchmark/benchmark.h>

@@ -1,6 +1,6 @@
-// Bandwidth of each update rule beside that of a parallel memcpy: bytes read plus bytes written, once each,
-// per second. Parameters are larger than the caches; with a bf16 copy they are cast in the same pass. "of
-// copy" is the share of the bandwidth of a copy measured just before.
+// Bandwidth of each update rule compared with a parallel memcpy: bytes per second, counting each byte read
+// or written once. Parameters are larger than the caches; with a bf16 copy, they are cast in the same pass.
+// "of copy" is the fraction of the bandwidth of a copy measured just before.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -15,16 +15,16 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kRows = 8192, kColumns = 4096, kN = kRows * kColumns;  // 128 MiB of f32 a tensor
+constexpr int64_t kRows = 8192, kColumns = 4096, kN = kRows * kColumns;  // 128 MiB of f32 per tensor
 
-// Not zeros: those would let some processors hurry, denormals stall them.
+// Fills t with values other than zero: zeros run faster on some processors, and denormals slower.
 void fill(const Tensor& t, float size) {
   parallel_for(t.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) t.as<float>()[i] = size * static_cast<float>(i % 61 - 30.5) / 61;
   });
 }
 
-// Seconds of the fastest of a few copies of 128 MiB, twice that moved.
+// Returns the bytes per second of the fastest of several 128 MiB copies; read and written bytes both count.
 double copy_bytes_per_s(const Tensor& to, const Tensor& from) {
   double best_s = 1e9;
   for (int i = 0; i < 7; ++i) {
@@ -39,8 +39,8 @@ double copy_bytes_per_s(const Tensor& to, const Tensor& from) {
   return 2 * static_cast<double>(from.bytes()) / best_s;
 }
 
-// Bytes that a step moves: w and g read and written, the state read and written, the copy written. Adafactor
-// reads w and g once more for its sums, and g once more for the size of its update.
+// Bytes that a step moves: w, g and the state are read and written, the copy is written. Adafactor reads w
+// and g once more for its sums, and g once more for the size of its update.
 size_t step_bytes(const Optimizer& optimizer, OptimizerKind kind, bool has_copy) {
   const size_t per_param = 16 + (has_copy ? 2 : 0) + (kind == OptimizerKind::kAdafactor ? 12 : 0);
   return static_cast<size_t>(kN) * per_param + 2 * optimizer.state_bytes();
@@ -57,7 +57,7 @@ void BM_Step(benchmark::State& state, OptimizerKind kind, bool has_copy, bool wa
   Optimizer optimizer(config,
                       {{.name = "w", .shape = {kRows, kColumns}, .w = w, .compute = compute, .g = g}});
   Stream stream;
-  optimizer.step({.lr = 1e-6}, 1, stream);  // the state's pages
+  optimizer.step({.lr = 1e-6}, 1, stream);  // touches the state's pages
   fill(g, 0.1f);
   const double copy = copy_bytes_per_s(g, w);
   fill(g, 0.1f);
@@ -76,7 +76,8 @@ void BM_Step(benchmark::State& state, OptimizerKind kind, bool has_copy, bool wa
   state.counters["of_copy"] = bytes / best_s / copy;
 }
 
-// Muon is bound by its products: five iterations of 4 s^2 l + 2 s^3 operations, s and l the matrix's sides.
+// Muon is bound by its products: five iterations of 4 s^2 l + 2 s^3 operations, where s and l are the
+// matrix's sides.
 void BM_Muon(benchmark::State& state, DType iteration) {
   constexpr int64_t kLong = 3072, kShort = 768;
   Arena arena("bench", static_cast<size_t>(kLong * kShort) * 8 + 2 * Arena::kAlign);

@@ -1,11 +1,11 @@
-"""The rival and the oracle: GPT-2, LLaMA and the speed-run variant in plain PyTorch, by the same config fields
-as ingot/nn/config.h. bench/pytorch_run.py times it, tools/export_golden.py takes golden values from it.
+"""GPT-2, LLaMA and the speed-run variant in plain PyTorch, with the same config fields as ingot/nn/config.h.
+bench/pytorch_run.py times it; tools/export_golden.py takes golden values from it.
 
 Needs: pip install torch. See tools/requirements-oracle.txt.
 
-Products are fused as a fast PyTorch model has them (one q|k|v product, one gate|up product); attention is
-torch's scaled_dot_product_attention, the loss is F.cross_entropy. `hf_tensors` gives any dictionary that is
-keyed by this module's parameter names (weights, gradients) in Hugging Face's names and layouts.
+Products are fused as in a fast PyTorch model (one q|k|v product, one gate|up product); attention is
+torch's scaled_dot_product_attention, and the loss is F.cross_entropy. `hf_tensors` converts any dictionary that is
+keyed by this module's parameter names (weights, gradients) to Hugging Face's names and layouts.
 """
 
 import math
@@ -28,7 +28,7 @@ class CapConfig:
 
 @dataclass
 class ModelConfig:
-    """Field by field ingot::ModelConfig; 0 means derived, as there."""
+    """Has the fields of ingot::ModelConfig; 0 means derived, as there."""
 
     layers: int = 4
     heads: int = 4
@@ -81,14 +81,14 @@ class Norm(nn.Module):
 
 
 def rope_tables(context, head_dim, theta, dtype=torch.float32):
-    """cos, sin (T, D/2). Position t turns the pair (x[i], x[i + D/2]) by t * theta^(-2i/D)."""
+    """Returns cos, sin (T, D/2). Position t rotates the pair (x[i], x[i + D/2]) by t * theta^(-2i/D)."""
     frequencies = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
     angles = torch.arange(context, dtype=torch.float64)[:, None] * frequencies
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 def rope(x, cos, sin):
-    """x (B, H, T, D), halves rotated."""
+    """Rotates the two halves of x (B, H, T, D)."""
     low, high = x.chunk(2, dim=-1)
     return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1).to(x.dtype)
 
@@ -166,8 +166,8 @@ class Model(nn.Module):
         self.initialise()
 
     def initialise(self):
-        """Every matrix and table N(0, init_std), biases 0, norm weights 1. The products into the residual
-        stream: scaled by 1/sqrt(2 layers) (GPT-2), or zero together with an untied head (speed run)."""
+        """Sets every matrix and table to N(0, init_std), biases to 0 and norm weights to 1. The projections into the
+        residual stream are scaled by 1/sqrt(2 layers) (GPT-2), or are zero, like an untied head (speed run)."""
         c = self.config
         residual_std = {"normal": c.init_std, "scaled": c.init_std / math.sqrt(2 * c.layers), "zero": 0.0}
         for name, p in self.named_parameters():
@@ -198,13 +198,13 @@ class Model(nn.Module):
         return z
 
     def forward(self, tokens, targets):
-        """Mean loss over the targets that are not IGNORE."""
+        """Returns the mean loss over the targets that are not IGNORE."""
         z = self.logits(tokens)
         return F.cross_entropy(z.view(-1, z.size(-1)), targets.reshape(-1), ignore_index=IGNORE)
 
 
 def adamw(model, lr, betas, weight_decay, eps=1e-8, **implementation):
-    """torch.optim.AdamW; decay on everything of two dims or more, tables included, nothing else."""
+    """Returns torch.optim.AdamW with weight decay on tensors of two dims or more (tables too) and on no others."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
@@ -214,8 +214,8 @@ def adamw(model, lr, betas, weight_decay, eps=1e-8, **implementation):
 
 
 def schedule(step, warmup_steps, decay_steps, floor):
-    """Multiplier of the peak learning rate at 0-based `step`: linear warm-up that starts above 0, cosine down
-    to `floor` at decay_steps, constant after."""
+    """Returns the factor of the peak learning rate at 0-based `step`: a linear warm-up that starts above 0, then a
+    cosine down to `floor` at decay_steps, constant afterwards."""
     if step < warmup_steps:
         return (step + 1) / (warmup_steps + 1)
     if step > decay_steps:
@@ -225,9 +225,9 @@ def schedule(step, warmup_steps, decay_steps, floor):
 
 
 def hf_tensors(config, tensors):
-    """Own parameter names -> Hugging Face names and layouts. `tensors`: {name: tensor}, a subset is fine.
-    Learned positions give GPT-2's names (matrices [in, out]), RoPE LLaMA's ([out, in]); an MLP without a gate
-    has up_proj and down_proj only, a weightless norm no tensor; a tied head is left out."""
+    """Converts {name: tensor} from this module's parameter names to Hugging Face names and layouts; a subset is fine.
+    Models with learned positions get GPT-2's names (matrices [in, out]), models with RoPE LLaMA's ([out, in]). An MLP
+    without a gate has only up_proj and down_proj, a weightless norm has no tensor, and a tied head is left out."""
     convert = _gpt2_tensors if config.positions == "learned" else _llama_tensors
     out = {}
     for name, value in tensors.items():
@@ -266,7 +266,7 @@ def _llama_tensors(config, path, value):
 
 @torch.no_grad()
 def load_hf(model, state):
-    """The inverse of hf_tensors: fills `model` from Hugging Face tensors; a missing one is a KeyError."""
+    """The inverse of hf_tensors: fills `model` from Hugging Face tensors. Raises KeyError if one is missing."""
     for name, p in model.named_parameters():  # a tied table is listed once, as embedding.weight
         if name == "head.weight" and model.config.is_tied:
             continue

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""PyTorch's side of bench/compare_pytorch.py; each measurement is one process of its own. Prints one JSON object.
+"""PyTorch's side of bench/compare_pytorch.py: makes one measurement per process and prints one JSON object.
 
   python bench/pytorch_run.py step  '{"model": {...}, "dtype": "f32", "batch_size": 4, "steps": 5, ...}'
   python bench/pytorch_run.py train --data tinyshakespeare.txt [--seed 1337] [--dtype f32] [--compile]
 
 `train` is nanoGPT's published CPU run (its README; train.py and config/train_shakespeare_char.py at commit
-3adf61e), rebuilt by our own code in every detail that moves the loss or the time:
+3adf61e), reimplemented with every detail that affects the loss or the time:
 
   data      characters; vocabulary = the sorted set of them (65, not padded); the first int(0.9 n) train, the rest
             validate; a batch is 12 windows of 64 at uniform offsets in [0, n - 64), targets shifted by one;
@@ -15,17 +15,17 @@
   init      every matrix and both tables N(0, 0.02); the attention and MLP projections into the residual stream
             N(0, 0.02/sqrt(2 * 4)); norm weights 1
   AdamW     lr 1e-3, betas (0.9, 0.99), eps 1e-8; decay 0.1 on tensors of two dims or more, so on both tables
-            too, none on norm weights; global-norm clipping at 1.0, scale min(1, 1/(norm + 1e-6))
+            too, none on norm weights; global-norm clipping at 1.0, factor min(1, 1/(norm + 1e-6))
   schedule  step i < 100: lr (i + 1)/101; then min_lr + (lr - min_lr)(1 + cos(pi (i - 100)/1900))/2 down to
             min_lr = 1e-4 at i = 2000. (Before 2024-12 nanoGPT's warm-up was lr i/100.)
-  loop      evaluation before steps 0, 250, ..., 2000: mean loss of 20 random batches of the train part and 20
-            of the validation part; a checkpoint (weights and optimizer) whenever the validation part improves;
-            2001 updates, so the evaluation at 2000 is of the model after 2000 of them and the last is not seen
+  loop      evaluation before steps 0, 250, ..., 2000: mean loss of 20 random batches of the train split and 20
+            of the validation split; a checkpoint (weights and optimizer) whenever the validation loss improves;
+            2001 updates, so the evaluation at 2000 sees the model after 2000 of them and none sees the last
   dtype     float32: on the CPU nanoGPT runs without autocast whatever its `dtype` says
 
-Given nanoGPT's initial weights and its batches, 80 steps spread over the whole schedule gave nanoGPT's losses to
-3e-6. Its printed validation loss is the mean of 240 random windows, which a seed moves by about 0.015;
-`val_loss` here is over the whole validation part (seed 1337: 1.901, where the estimate said 1.917).
+With nanoGPT's initial weights and its batches, 80 steps spread over the whole schedule reproduce nanoGPT's losses to
+3e-6. nanoGPT's printed validation loss is the mean of 240 random windows, which varies by about 0.015 with the seed;
+`val_loss` here is over the whole validation split (seed 1337: 1.901, where the estimate said 1.917).
 """
 
 import argparse
@@ -60,8 +60,8 @@ def autocast(dtype):
 
 
 def synthetic_batch(step, batch_size, context, vocab):
-    """tokens, targets (B, T). Token i of the stream is floor((i * 2654435761 mod 2^32) * vocab / 2^32); sequence b
-    of step s reads T + 1 tokens from (s * B + b) * (T + 1). Ingot's `bench step` draws the same."""
+    """Returns tokens, targets (B, T). Token i of the stream is floor((i * 2654435761 mod 2^32) * vocab / 2^32);
+    sequence b of step s reads T + 1 tokens from (s * B + b) * (T + 1). Ingot's `bench step` uses the same data."""
     rows = (torch.arange(batch_size) + step * batch_size)[:, None] * (context + 1)
     index = rows + torch.arange(context + 1)
     ids = ((index * 2654435761 & 0xFFFFFFFF) * vocab) >> 32
@@ -97,7 +97,7 @@ def run_step(job):
     optimizer = adamw(model, 1e-3, (0.9, 0.95), 0.1, **OPTIMIZERS[job["optimizer"]])
     run = torch.compile(model) if job["compile"] else model
     losses, times, cut_short = [], [], False
-    signal.signal(signal.SIGALRM, stop_slow_step)  # seen between two operations of the forward pass
+    signal.signal(signal.SIGALRM, stop_slow_step)  # takes effect between two operations of the forward pass
     for step in range(job["warmup"] + job["steps"]):
         is_compiling = job["compile"] and step == 0
         signal.setitimer(signal.ITIMER_REAL, 0 if is_compiling else job["max_s"])
@@ -109,7 +109,7 @@ def run_step(job):
             cut_short = True
         times.append(time.perf_counter() - start)
         if cut_short or (step >= job["warmup"] + 2 and sum(times[1:]) > job["max_s"]):
-            break  # fewer timed steps, not a longer wait, when each is slow
+            break  # slow steps: times fewer of them
     signal.setitimer(signal.ITIMER_REAL, 0)
     timed = sorted(times[-1:] if cut_short else times[job["warmup"]:])
     median = timed[len(timed) // 2] if len(timed) % 2 else sum(timed[len(timed) // 2 - 1:][:2]) / 2
@@ -137,14 +137,14 @@ class CharData:
 
 @torch.no_grad()
 def random_loss(model, part, batches, batch_size, context, dtype):
-    """nanoGPT's estimate: the mean loss of random batches."""
+    """Returns nanoGPT's estimate: the mean loss of random batches."""
     with autocast(dtype):
         return sum(model(*CharData.draw(part, batch_size, context)).item() for _ in range(batches)) / batches
 
 
 @torch.no_grad()
 def whole_loss(model, part, context, dtype):
-    """Mean loss of consecutive windows: every token but the first predicted exactly once, as `ingot eval`."""
+    """Returns the mean loss of consecutive windows: like `ingot eval`, it predicts every token but the first once."""
     total, whole = 0.0, (len(part) - 1) // context * context
     blocks = [(part[:whole].view(-1, context), part[1:whole + 1].view(-1, context))]
     if whole < len(part) - 1:
@@ -186,13 +186,13 @@ def run_train(args):
                     result["save_s"] += time.perf_counter() - before
                 best = min(best, losses["val"])
                 print(f"step {step}: train {losses['train']:.4f}, val {losses['val']:.4f}", file=sys.stderr)
-            if step < steps:  # nanoGPT makes one more update after its last evaluation; nobody sees it
+            if step < steps:  # leaves out nanoGPT's last update, which no evaluation sees
                 tokens, targets = CharData.draw(data.train, r["batch_size"], context)
                 update(run, optimizer, tokens, targets, args.dtype, r["grad_clip"])
     end = time.perf_counter()
     result.update(train_s=end - start, wall_s=end - PROCESS_START, peak_rss_bytes=peak_rss_bytes())
     model.eval()
-    result["val_loss"] = whole_loss(model, data.val, context, args.dtype)  # not in the wall time
+    result["val_loss"] = whole_loss(model, data.val, context, args.dtype)  # does not count as wall time
     result["val_tokens"] = len(data.val) - 1
     return result
 

@@ -1,5 +1,5 @@
-// MB/s of pre-tokenisation, encoding and BPE training, on a text file named by INGOT_BENCH_TEXT or else on
-// synthetic words; INGOT_BENCH_TOKENIZER names a tokenizer to encode with (else one is trained).
+// MB/s of pre-tokenisation, encoding and BPE training, on the text file INGOT_BENCH_TEXT or, if unset, on
+// synthetic words. INGOT_BENCH_TOKENIZER names a tokenizer for encoding; if unset, one is trained.
 #include <benchmark/benchmark.h>
 
 #include <array>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace ingot;
 
-// Words of a random lexicon, the frequent ones often (Zipf), with some punctuation.
+// Words of a random lexicon with Zipf frequencies, and some punctuation.
 std::string synthetic_text() {
   constexpr uint64_t kBytes = 8u << 20, kLexicon = 40'000;
   const RandomKey key{.seed = 1};

@@ -1,7 +1,9 @@
-# Run as a script before every build: writes FILE, the one source that knows the version and the commit that
-# `ingot` was built from. It is written only if that has changed, so a build without a new commit compiles nothing.
+# This script runs before every build and writes FILE, the one source file with the version and the
+# commit that `ingot` was built from. FILE is rewritten only if they have changed, so a build without a
+# new commit compiles nothing.
 #   cmake -DSOURCE=... -DVERSION=... -DFILE=... -P IngotBuildInfo.cmake
-# Outside a git checkout of Ingot (an unpacked archive, a copy in another project's checkout) both are unknown.
+# Outside a git checkout of Ingot (in an unpacked archive, or a copy inside another project's checkout) the
+# commit is "unknown" and is_modified is std::nullopt.
 cmake_minimum_required(VERSION 3.25)
 set(commit "unknown")
 set(is_modified "std::nullopt")

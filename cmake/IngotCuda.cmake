@@ -1,6 +1,6 @@
-# CUDA where it is found: INGOT_HAS_CUDA, and ingot_cuda_sources(folder), which compiles ingot/FOLDER/*.cu into
-# the folder's library by nvcc itself. (CMake's own CUDA language would make every project that links the
-# installed libraries enable it too.)
+# Finds CUDA and sets INGOT_HAS_CUDA. Defines ingot_cuda_sources(folder), which compiles ingot/FOLDER/*.cu
+# into the library of the folder by calling nvcc directly: with CMake's own CUDA language, every project
+# that links the installed libraries would have to enable that language too.
 set(INGOT_CUDA AUTO CACHE STRING "CUDA devices: AUTO (where the toolkit is found), ON, OFF")
 set_property(CACHE INGOT_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(INGOT_CUDA_ARCHITECTURES "90a" CACHE STRING
@@ -19,7 +19,7 @@ if(NOT INGOT_CUDA STREQUAL "OFF")
   endif()
 endif()
 
-# Their headers are enough: the libraries are loaded where they are used.
+# cuDNN and NCCL need only their headers here: Ingot loads the libraries at run time, where it uses them.
 set(INGOT_HAS_CUDNN OFF)
 set(INGOT_HAS_NCCL OFF)
 if(INGOT_HAS_CUDA)
@@ -34,7 +34,7 @@ if(INGOT_HAS_CUDA)
   message(STATUS "cuDNN: ${CUDNN_INCLUDE_DIR}, NCCL: ${NCCL_INCLUDE_DIR}")
 endif()
 
-# fmt 9 takes nvcc for a compiler without constexpr, and then fails on its own consteval.
+# fmt 9 mistakes nvcc for a compiler without constexpr, and then fails on its own consteval.
 set(INGOT_NVCC_FLAGS -std=c++20 -O3 -DFMT_USE_CONSTEXPR=1 --expt-relaxed-constexpr --Werror all-warnings -lineinfo
     --compress-mode=size -Xcompiler=-fPIC -DINGOT_WITH_CUDA=1 -I${PROJECT_SOURCE_DIR})
 foreach(architecture ${INGOT_CUDA_ARCHITECTURES})
@@ -45,8 +45,9 @@ foreach(architecture ${INGOT_CUDA_ARCHITECTURES})
   endif()
 endforeach()
 
-# The kernels of ingot/NAME, as files that include several each (INGOT_UNITY): of a kernel's compile time most
-# goes to headers. Attention's are a file of their own.
+# ingot_kernel_batches(VARIABLE NAME): the kernel files of ingot/NAME. With INGOT_UNITY, each batch
+# includes several of them, because most of the compile time of a kernel goes to headers; attention.cu
+# stays a file of its own.
 function(ingot_kernel_batches variable name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ingot/${name}/*.cu)
   if(INGOT_UNITY)

@@ -1,4 +1,4 @@
-# Install tree: headers, one static library per folder, the program, and find_package(ingot).
+# Installs the headers, one static library per folder, the program, and the files for find_package(ingot).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

@@ -1,4 +1,4 @@
-# Builds configs/*.toml into ingot_config: generates presets() of ingot/config/presets.h.
+# Builds configs/*.toml into ingot_config by generating presets() of ingot/config/presets.h.
 file(GLOB presets CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/configs/*.toml)
 list(SORT presets)
 set(rows "")

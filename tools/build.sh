@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Configures a CMake preset and builds the targets: tools/build.sh PRESET [TARGET...].
-# Uses ccache where it is found, and as many jobs as there are cores (JOBS overrides).
+# Uses ccache if it is installed, and one job per core (JOBS overrides this).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
 shift
-# The tests' precompiled headers hold neither times nor macros that a test defines.
+# This is safe: the tests' precompiled headers contain neither times nor macros that a test defines.
 export CCACHE_SLOPPINESS=pch_defines,time_macros
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks the dependency rule of docs/architecture.md: which folder of ingot/ may include which, heavy headers
-in .cpp files only, that every quoted include names an existing file from the root, and that no folder has more than
-45 files. Prints what breaks it and ends with 1, or says how much it looked at."""
+in .cpp files only, that every quoted include names an existing file from the root, that no folder has more than 45
+files, and that CMake knows which files call kernels. Prints every violation and exits with 1, or prints how
+many files it checked."""
 import collections
 import pathlib
 import re
@@ -16,7 +17,7 @@ MAY_INCLUDE = {
     "formats": ["core"],
     "data": ["formats", "core"],
     "console": ["core"],
-    "config": ["nn", "optim", "core"],
+    "config": ["nn", "optim", "data", "core"],
     "train": ["config", "nn", "optim", "data", "formats", "ops", "core"],
     "parallel": ["train", "config", "nn", "optim", "comm", "ops", "core"],
     "memory": ["train", "config", "data", "formats", "console", "core"],
@@ -27,7 +28,7 @@ MAY_INCLUDE = {
 }
 MOST_FILES = 45
 HEAVY = ("nlohmann/", "toml++/", "CLI/", "oneapi/", "pcre2", "mpi.h", "cuda_runtime.h", "cublasLt.h")
-# Headers that only .cpp files of their own folder include, wrappers of a library.
+# Headers that wrap a library and that only .cpp files of their own folder include.
 WRAPPERS = {"ingot/comm/mpi_communicator.h": "mpi.h", "ingot/comm/mpi_watchdog.h": "mpi.h",
             "ingot/core/cuda/cuda_launch.h": "cuda_runtime.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
@@ -56,6 +57,18 @@ def breaches(root, file):
             yield f"{name}:{line}: {folder_of(name)} must not include {folder_of(target)} ({target})"
 
 
+def unlisted_kernel_callers(root, files):
+    """Yields the files that call kernels but are not in the lists of cmake/IngotLibrary.cmake, and vice versa."""
+    listed = set(re.findall(r"^    (ingot/\S+\.cpp)", (root / "cmake/IngotLibrary.cmake").read_text(encoding="utf-8"),
+                            re.MULTILINE))
+    calling = {f.relative_to(root).as_posix() for f in files
+               if f.suffix == ".cpp" and f.relative_to(root).parts[0] == "ingot"
+               and "if constexpr (kHasCuda)" in f.read_text(encoding="utf-8")}
+    for name in sorted(listed ^ calling):
+        yield f"{name}: " + ("calls kernels but is not in" if name in calling else "calls no kernels but is in") + \
+            " the lists of cmake/IngotLibrary.cmake"
+
+
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     files = [f for part in ("ingot", "apps", "tests", "bench") for f in sorted((root / part).rglob("*"))
@@ -66,6 +79,7 @@ def main():
     sizes = collections.Counter(f.parent.relative_to(root).as_posix() for f in files)
     found += [f"{folder} has {count} files, at most {MOST_FILES}: make a sub-folder"
               for folder, count in sizes.items() if count > MOST_FILES]
+    found += unlisted_kernel_callers(root, files)
     for file in files:
         if not unknown:
             found += breaches(root, file)

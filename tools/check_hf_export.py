@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Loads an Ingot checkpoint in Hugging Face transformers and measures it on a text as `ingot eval` does.
+"""Loads an Ingot checkpoint in Hugging Face transformers and evaluates it on a text as `ingot eval` does.
 
   python tools/check_hf_export.py CHECKPOINT_DIR --text FILE [--expect EVAL.json [--tolerance 1e-4]]
 
 Prints one JSON object {loss, tokens, bits_per_byte, top1, context, model, tokenizer}; the first five mean what
 they mean in `ingot eval CHECKPOINT --data FILE --json`: the whole text as one row of tokens with no special token
-added, walked in consecutive windows of the model's context, so that every token but the first is predicted
-exactly once (the last window may be shorter); `tokens` counts the predicted ones, `bits_per_byte` is their summed
-loss over ln 2 and over the bytes of the whole text. Products in float32 whatever the checkpoint's dtype.
+added, read in consecutive windows of the model's context, so that every token but the first is predicted
+exactly once (the last window may be shorter). `tokens` counts the predicted tokens; `bits_per_byte` is their summed
+loss divided by ln 2 and by the bytes of the whole text. Products run in float32, whatever the checkpoint's dtype.
 
-Exits 1 with one line that says what is wrong when the folder does not load as it stands: a missing or unexpected
-tensor counts (transformers alone would fill a missing one at random), so does a tokenizer whose decoding of the
-text is another text, and any difference from --expect, the file with what `ingot eval --json` printed for the same
-text: tokens and context must be equal, loss and bits_per_byte within --tolerance, top1 within ten tokens or 0.2 %.
+Exits with 1 and one line that names the fault if the folder does not load unchanged, also if a tensor is missing or
+unexpected (transformers alone would initialise a missing one at random), if the tokenizer does not decode the text to
+itself, or if the result differs from --expect, the file with the output of `ingot eval --json` for the same text:
+tokens and context must be equal, loss and bits_per_byte within --tolerance, top1 within ten tokens or 0.2 %.
 
-Needs: pip install -r tools/requirements-oracle.txt. Nothing is fetched from the network.
+Needs: pip install -r tools/requirements-oracle.txt. The script does not use the network.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def load_model(folder):
     try:
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
             folder, local_files_only=True, dtype=torch.float32, output_loading_info=True)
-    except Exception as error:  # whatever it is, the export is at fault
+    except Exception as error:  # any exception is a fault of the export
         fail(f"{folder}: transformers {transformers.__version__} does not load the model: {first_line(error)}")
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
         found = sorted(map(str, info.get(what) or ()))
@@ -61,7 +61,7 @@ def first_line(error):
 
 
 def encode(folder, tokenizer, path):
-    """Token ids (n) and the bytes of the text."""
+    """Returns the token ids (n) and the number of bytes of the text."""
     try:
         text = Path(path).read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -76,7 +76,7 @@ def encode(folder, tokenizer, path):
 
 @torch.no_grad()
 def measure(model, ids, context):
-    """Summed loss, and how often the most likely token was right."""
+    """Returns the summed loss, and how often the most likely token was right."""
     total, hits = 0.0, 0
     whole = (len(ids) - 1) // context * context
     windows = list(ids[:whole].view(-1, context).split(16))

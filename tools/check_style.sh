@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Formatting and size: clang-format leaves every C++ file as it is; no file has more than 450 lines (tests 600).
+# Checks formatting and size: clang-format must leave every C++ file unchanged, and no file has more than
+# 450 lines (tests: 600).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0

@@ -4,8 +4,8 @@
     pip install tokenizers==0.23.3
     python tools/check_tokenizer_json.py build/release/ingot TEXT [TOKENIZER ...]
 
-TEXT is a UTF-8 file. A byte-level BPE of each pattern is trained on it; each TOKENIZER (.tiktoken, ...) is
-imported. The fixtures of tests/golden/tokenizer serve as further texts.
+TEXT is a UTF-8 file. The script trains a byte-level BPE of each pattern on it and imports each TOKENIZER
+(.tiktoken, ...). The fixtures of tests/golden/tokenizer serve as further texts.
 """
 import json
 import pathlib
@@ -23,7 +23,7 @@ def main(ingot, text_file, *tokenizers):
     texts = [json.loads(line)["text"] for line in open(GOLDEN, encoding="utf-8")]
     texts = texts[:60]
     texts.append(pathlib.Path(text_file).read_bytes().decode())
-    # Special tokens are text to Ingot and tokens to the library.
+    # Ingot treats special tokens in a text as text, the library as tokens.
     texts = [text for text in texts if "<|endoftext|>" not in text]
     folder = pathlib.Path(tempfile.mkdtemp())
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes tests/golden/fp8/casts.txt: for each 8-bit float, the SHA-256 of the 65536 codes that PyTorch's cast
-gives for every bf16 bit pattern in order, clamped to the largest finite value first, NaN as 0x7f."""
+returns for every bf16 bit pattern in order, clamped to the largest finite value before the cast, with NaN as 0x7f."""
 import hashlib
 import pathlib
 

@@ -3,11 +3,11 @@
 
   python tools/export_golden.py [--out tests/golden/models] [--check]
 
-GPT-2 and LLaMA are Hugging Face's GPT2LMHeadModel and LlamaForCausalLM; each is computed a second time by
-bench/pytorch_model.py in double precision, and the script fails when the two do not agree. The models that
-Hugging Face does not have (no biases with exact GELU, the speed-run variant) are bench/pytorch_model.py in
-float32, again beside the same in double precision. --check recomputes everything and compares with the files
-instead of writing them. Deterministic: one thread, fixed seeds.
+GPT-2 and LLaMA are Hugging Face's GPT2LMHeadModel and LlamaForCausalLM. bench/pytorch_model.py computes each a second
+time in double precision, and the script fails if the two do not agree. Models that Hugging Face does not have (no
+biases with exact GELU, the speed-run variant) are computed by bench/pytorch_model.py in float32 and compared with the
+same in double precision. --check recomputes everything and compares with the files instead of writing them. The
+script is deterministic: one thread, fixed seeds.
 
 Needs: pip install -r tools/requirements-oracle.txt
 """
@@ -31,14 +31,14 @@ from pytorch_model import (  # noqa: E402
 STEPS = 10
 RECIPE = {"steps": STEPS, "lr": 1e-2, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1,
           "grad_clip": 1.0, "warmup_steps": 2, "decay_steps": STEPS, "floor": 0.1}
-HALF_RUNS = 32  # of a 16-bit dtype, to see how its error spreads; their start differs by up to JITTER
+HALF_RUNS = 32  # runs of a 16-bit dtype, to see how its error spreads; their starts differ by up to JITTER
 JITTER = {torch.bfloat16: 2.0**-11, torch.float16: 2.0**-14}  # an eighth of the error of one rounding
-GRAD_CLIP = {"tiny_gpt2_nobias": 5.0, "tiny_llama": 5.0}  # these clip some steps and not others
+GRAD_CLIP = {"tiny_gpt2_nobias": 5.0, "tiny_llama": 5.0}  # these limits clip some steps and not others
 
 GPT2 = dict(norm="layer_norm", positions="learned", has_bias=True, is_tied=True)
 SPEED = dict(norm="rms_norm_weightless", mlp="relu2", is_tied=False, has_qk_norm=True, norm_eps=1e-6)
-# Odd sizes on purpose: the vocabulary is prime, the context of some is odd, F is no multiple of 16,
-# heads * head_dim differs from the width in the GQA model. `hf` names the Hugging Face class, if it has one.
+# The sizes are odd on purpose: the vocabulary is prime, the context of some is odd, F is not a multiple of 16,
+# and heads * head_dim differs from the width in the GQA model. `hf` names the Hugging Face class, if it has one.
 MODELS = {
     "tiny_gpt2": ("gpt2", 1, ModelConfig(layers=2, heads=3, width=24, ffn=40, context=16, vocab=61,
                                          mlp="gelu_tanh", **GPT2)),
@@ -55,7 +55,7 @@ MODELS = {
 
 
 def randomise(model, generator):
-    """Weights large enough that no gradient is tiny and the logit cap bends: matrices N(0, 1.5/sqrt(in)),
+    """Sets weights large enough that no gradient is tiny and the logit cap acts: matrices N(0, 1.5/sqrt(in)),
     tables N(0, 0.7), norm weights 1 + N(0, 0.2), biases N(0, 0.1)."""
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -69,7 +69,7 @@ def randomise(model, generator):
 
 
 def draw_batch(config, batch, ignored, generator):
-    """tokens, targets (B, T): one random stream, targets shifted by one, some of them IGNORE."""
+    """Returns tokens, targets (B, T) of one random stream; targets are shifted by one, some of them are IGNORE."""
     stream = torch.randint(config.vocab, (batch, config.context + 1), generator=generator)
     tokens, targets = stream[:, :-1].clone(), stream[:, 1:].clone()
     where = torch.randperm(targets.numel(), generator=generator)[:ignored]
@@ -91,7 +91,7 @@ def hf_config(kind, c):
 
 
 class HuggingFace:
-    """A Hugging Face model with the weights of `own`, seen through the few calls that `golden` needs."""
+    """Wraps a Hugging Face model with the weights of `own` in the few calls that `golden` needs."""
 
     def __init__(self, kind, own):
         cls = {"gpt2": transformers.GPT2LMHeadModel, "llama": transformers.LlamaForCausalLM}[kind]
@@ -112,7 +112,7 @@ class HuggingFace:
 
 
 class Own:
-    """The same calls for bench/pytorch_model.py, in the dtype of `own`."""
+    """Has the same calls for bench/pytorch_model.py, in the dtype of `own`."""
 
     def __init__(self, own):
         self.own, self.logits, self.parameters = own, own.logits, own.parameters
@@ -128,7 +128,7 @@ def loss_of(model, tokens, targets):
 
 
 def golden(model, recipe, batch, training):
-    """Everything computed from the model: logits, loss, gradients; then ten steps of training, which change it."""
+    """Returns the logits, loss and gradients of the model and the results of ten training steps, which change it."""
     logits, loss = loss_of(model, *batch)
     loss.backward()
     gradients = model.named(lambda p: p.grad)
@@ -155,9 +155,9 @@ def golden(model, recipe, batch, training):
 
 
 def golden_half(own, dtype, recipe, batch, training, generator):
-    """The same, without the trained weights, of a model in a 16-bit dtype throughout with a float32 loss, whose
-    float32 masters are trained: what rounding to that dtype costs in PyTorch. The masters begin up to JITTER off, so
-    that every run rounds another way: one run alone is one draw of a random error."""
+    """Returns the same, without the trained weights, for a model in a 16-bit dtype throughout with a float32 loss and
+    trained float32 masters, to show what rounding to that dtype costs in PyTorch. The masters start up to JITTER off,
+    so that every run rounds differently: a single run is only one sample of a random error."""
     jitter = JITTER[dtype]
     masters = [torch.nn.Parameter((p.detach() * (1 + jitter * (2 * torch.rand(p.shape, generator=generator) - 1))).float())
                for p in own.parameters()]
@@ -193,9 +193,9 @@ def relative_rms(a, b):
 
 
 def compare_half(half, double):
-    """How far a 16-bit dtype is from double: root mean squares as fractions of the tensor's, numbers as fractions."""
+    """Returns how far a 16-bit dtype is from double: relative RMS errors of tensors, relative errors of numbers."""
     return {"logits_rms": relative_rms(half["logits"], double["logits"]),
-            # GPT-2's key bias has no gradient but rounding; it shares its tensor with those of query and value.
+            # The gradient of GPT-2's key bias is only rounding error; query and value biases share its tensor.
             "gradients_rms": max(relative_rms(g, double["gradients"][n]) for n, g in half["gradients"].items()),
             "losses_rel": max(abs(a / b - 1) for a, b in zip([half["loss"]] + half["losses"],
                                                              [double["loss"]] + double["losses"])),
@@ -203,15 +203,15 @@ def compare_half(half, double):
 
 
 def deviation(a, b):
-    """Largest absolute difference, and it as a fraction of the largest value of b."""
+    """Returns the largest absolute difference, and its fraction of the largest value of b."""
     a, b = a.double(), b.double()
     worst = (a - b).abs().max().item()
     return worst, worst / max(b.abs().max().item(), 1e-300)
 
 
 def rms_deviation(config, name, a, b):
-    """Root mean square difference. The gradient of GPT-2's key bias is zero in exact arithmetic (softmax does
-    not see a shift), so AdamW moves it by rounding noise: left out."""
+    """Returns the root mean square difference without GPT-2's key bias: its gradient is zero in exact arithmetic
+    (softmax ignores a shift), so AdamW moves it only by rounding noise."""
     a, b = a.double(), b.double()
     if name.endswith("c_attn.bias"):
         key = slice(config.width, 2 * config.width)
@@ -220,7 +220,7 @@ def rms_deviation(config, name, a, b):
 
 
 def compare(name, config, single, double):
-    """float32 values against the double-precision second computation. Returns the record for golden.json."""
+    """Compares float32 values with the second computation in double precision; returns the record for golden.json."""
     record = {"logits_abs": deviation(single["logits"], double["logits"])[0],
               "loss_abs": abs(single["loss"] - double["loss"]),
               "gradients_rel": max(deviation(g, double["gradients"][n])[1] for n, g in single["gradients"].items()),
@@ -228,9 +228,9 @@ def compare(name, config, single, double):
               "grad_norms_rel": max(abs(a / b - 1) for a, b in zip(single["grad_norms"], double["grad_norms"])),
               "trained_rms": max(rms_deviation(config, n, p, double["trained"][n])
                                  for n, p in single["trained"].items())}
-    # A wrong formula shows at 1e-2 and more. Logits reach 20 and gradients 10 here, and 100 to 200 roundings
-    # of 6e-8 lie on the way: 2e-5 at the worst. AdamW's m/sqrt(v) amplifies rounding where a gradient is
-    # almost zero, so single weights may part by a fraction of lr = 1e-2 in ten steps, but few of them.
+    # A wrong formula shows up at 1e-2 and more. Logits reach 20 and gradients 10 here, after 100 to 200
+    # roundings of 6e-8 each, which gives 2e-5 at worst. AdamW's m/sqrt(v) amplifies rounding where a gradient
+    # is almost zero, so a few weights may differ by a fraction of lr = 1e-2 after ten steps.
     limits = {"logits_abs": 5e-5, "loss_abs": 2e-6, "gradients_rel": 2e-5, "losses_abs": 2e-4,
               "grad_norms_rel": 2e-4, "trained_rms": 1e-4}
     for key, limit in limits.items():
@@ -240,7 +240,7 @@ def compare(name, config, single, double):
 
 
 def export(name):
-    """Returns ({file name: tensors}, {file name: JSON}) of one model."""
+    """Returns ({file name: tensors}, {file name: JSON}) for one model."""
     kind, seed, config = MODELS[name]
     generator = torch.Generator().manual_seed(seed)
     own = Model(config).eval()
@@ -303,7 +303,7 @@ def write(folder, tensors, documents):
 
 
 def check(folder, tensors, documents):
-    """Recomputed values against the files. Versions of the libraries may differ; weights and batches may not."""
+    """Compares recomputed values with the files. Library versions may differ; weights and batches must be equal."""
     worst = 0.0
     for file, content in tensors.items():
         stored = load_file(folder / file)

@@ -3,8 +3,8 @@
 
   python tools/export_loss_scaler_golden.py [--check]
 
-Each record: the scale at the start, the growth interval, which steps overflowed, and the scale after each step.
---check recomputes everything and compares. Deterministic.
+Each record has the initial scale, the growth interval, which steps overflowed, and the scale after each step.
+--check recomputes everything and compares with the file. The script is deterministic.
 
 Needs: pip install -r tools/requirements-oracle.txt
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 FILE = Path(__file__).resolve().parent.parent / "tests/golden/optim/loss_scaler.json"
-# (scale at the start, growth interval, steps, probability of an overflow); the third reaches the end of float32
+# (initial scale, growth interval, steps, probability of an overflow); the third reaches the limit of float32
 RUNS = [(2.0**16, 3, 60, 0.2), (2.0**16, 5, 80, 0.1), (2.0**120, 1, 20, 0.0), (1000.0, 2, 40, 0.4)]
 
 
@@ -29,7 +29,7 @@ def trajectory(init, interval, overflows):
     optimizer = torch.optim.SGD([weight], lr=0.0)
     scales = []
     for overflow in overflows:
-        scaler.scale(torch.zeros(1))  # makes the scale's tensor
+        scaler.scale(torch.zeros(1))  # creates the tensor of the scale
         weight.grad = torch.tensor([float("inf") if overflow else 1.0])
         scaler.step(optimizer)
         scaler.update()

@@ -9,10 +9,10 @@ trajectories.json          learning rates; for each NAME its options and `roundi
                            between the run in float32 and the same in double precision
 
 Every run of torch.optim is made twice, in float32 (stored) and in double, so a test knows how much rounding may
-do. torch.optim.Muon iterates in bf16; beside it stand Muon runs by the formula in this file in double (stored as
-float32), with the quintic and the Polar Express coefficients, and with NorMuon and cautious decay; their
-`rounding` is that of the same formula in float32, and of torch's bf16 run the distance to the double one.
---check recomputes everything and compares. Deterministic: one thread, fixed seeds.
+change. torch.optim.Muon iterates in bf16. There are also Muon runs by the formula in this file in double (stored as
+float32), with the quintic and the Polar Express coefficients, and with NorMuon and cautious decay. Their `rounding`
+is that of the same formula in float32; that of torch's bf16 run is its distance to the double one.
+--check recomputes everything and compares with the files. The script is deterministic: one thread, fixed seeds.
 
 Needs: pip install -r tools/requirements-oracle.txt
 """
@@ -54,8 +54,8 @@ MUON_LR, MUON_MOMENTUM, MUON_DECAY = 0.02, 0.95, 0.1
 
 
 def draw():
-    """Weights N(0, 1); gradients N(0, 1) times a size per row from 0.01 to 1 that no step shares, and exact zeros
-    in one place, so that second moments differ and an update of nothing is among them."""
+    """Draws weights N(0, 1), and gradients N(0, 1) times a factor per row and step from 0.01 to 1, with exact zeros in
+    one place, so that second moments differ and one element gets no gradient."""
     generator = torch.Generator().manual_seed(20)
     initial, gradients = {}, {}
     for name, shape in SHAPES.items():

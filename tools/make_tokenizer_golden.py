@@ -4,8 +4,8 @@
     pip install tiktoken==0.14.0
     python tools/make_tokenizer_golden.py FOLDER_WITH_r50k_base.tiktoken_AND_SO_ON
 
-A table of BPE ranks cut short is a table of ranks again, so the fixtures stay small. The texts are written
-here: corner cases of the patterns, many scripts, and random strings over the characters that patterns tell apart.
+The first ranks of a BPE table are a BPE table again, so the fixtures can be small. The texts are part of this
+script: corner cases of the patterns, many scripts, and random strings of the characters that patterns distinguish.
 """
 import json
 import pathlib

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes ingot/data/tokenizer/unicode_tables.cpp: the class of every code point, as pre-tokenisation needs it.
+"""Writes ingot/data/tokenizer/unicode_tables.cpp: the class of every code point, for pre-tokenisation.
 
     pip install unicodedata2==16.0.0
     python tools/make_unicode_tables.py > ingot/data/tokenizer/unicode_tables.cpp
 
-Unicode 16.0 is what the regex engine inside tiktoken 0.14 knows; where tiktoken is installed, the
-classes are compared with it, code point by code point.
+The regex engine in tiktoken 0.14 uses Unicode 16.0. If tiktoken is installed, the script compares the classes
+with it, code point by code point.
 """
 import sys
 
@@ -14,7 +14,7 @@ import unicodedata2
 VERSION = "16.0.0"
 BLOCK = 256
 DIGIT = {"Lu": 1, "Lt": 1, "Ll": 2, "Lm": 3, "Lo": 3, "Mn": 4, "Mc": 4, "Me": 4, "Nd": 5, "Nl": 5, "No": 5}
-# PropList.txt, White_Space: U+180E is not in it.
+# White_Space of PropList.txt, which does not contain U+180E.
 WHITE_SPACE = [*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F,
                0x3000]
 

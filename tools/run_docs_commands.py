@@ -2,15 +2,15 @@
 """Runs the commands of README.md, docs/*.md and examples/ as they are written, on small texts and a small model.
 
 Every fenced block is one of these, or the script fails:
-  - shell commands (no language, sh or bash): run by bash. The blocks of one file share a folder, in order;
-  - toml: read by `ingot train FILE --print-config`;
-  - marked by an HTML comment on the line before the fence:
-      <!-- docs: not run: REASON -->   the reason is printed
+  - shell commands (no language, sh or bash): bash runs them. The blocks of one file run in order in one folder;
+  - toml: `ingot train FILE --print-config` reads it;
+  - a block marked by an HTML comment on the line before the fence:
+      <!-- docs: not run: REASON -->   the script prints the reason
       <!-- docs: synopsis -->          its commands, subcommands and options are compared with the program's help
-In examples/, lines of comments that begin with "#   ingot", "#   mpirun" or "#   sbatch" are commands too.
+In examples/, comment lines that begin with "#   ingot", "#   mpirun" or "#   sbatch" are commands too.
 
-Programs of the same names stand first in PATH: `ingot` adds settings to `train` that make model and run small,
-`mpirun` allows root and more ranks than cores, `srun` and `sbatch` run the job here on two ranks.
+Wrapper programs come first in PATH: `ingot` adds settings to `train` that make model and run small, `mpirun` allows
+root and more ranks than cores, and `srun` and `sbatch` run the job on this machine on two ranks.
 
 Usage: tools/run_docs_commands.py [--program build/release/ingot] [FILE ...]
 """
@@ -25,7 +25,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LIMIT_S = 150  # of one block
+LIMIT_S = 150  # time limit per block
 SETTINGS = {
     "train.steps": 2, "train.batch_size": 4, "train.grad_accum": 8, "model.layers": 8, "model.heads": 4,
     "model.kv_heads": 0, "model.width": 32, "model.ffn": 64, "model.context": 32, "model.vocab": 0,
@@ -44,7 +44,7 @@ class Block:
 
 
 def fenced_blocks(path):
-    """The blocks of a Markdown file, each with the mark that stands on the line before it."""
+    """Returns the blocks of a Markdown file, each with the mark on the line before it."""
     blocks, open_block, before = [], None, ""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         fence = re.match(r"^\s*```(\S*)", line)
@@ -65,7 +65,7 @@ def fenced_blocks(path):
 
 
 def commented_commands(path):
-    """The commands in the comments of an example, one block."""
+    """Returns the commands in the comments of an example as one block."""
     block = None
     for number, line in enumerate(path.read_text().splitlines(), 1):
         command = COMMAND.match(line)
@@ -84,7 +84,7 @@ def write_program(folder, name, text):
 
 
 def make_programs(folder, ingot, mpirun):
-    """The programs that stand first in PATH."""
+    """Writes the wrapper programs that come first in PATH."""
     folder.mkdir()
     settings = " ".join(f"--set {key}={value}" for key, value in SETTINGS.items())
     write_program(folder, "ingot", f"""
@@ -96,7 +96,7 @@ case "$1" in
 esac
 """)
     write_program(folder, "mpirun", f'exec {mpirun} "$@"\n')
-    # The layout of the job becomes two replicas.
+    # srun replaces the layout of the job by two replicas.
     write_program(folder, "srun", 'while [[ "$1" == --* ]]; do shift; done\n'
                   "export DOCS_RANKS='--set parallel.dp=2 --set parallel.fsdp=1 --set parallel.tp=1 --set parallel.pp=1'\n"
                   f'exec {mpirun} -n 2 "$@"\n')
@@ -105,7 +105,7 @@ esac
 
 
 def make_scratch(folder, programs):
-    """A folder with the files that the commands name."""
+    """Creates a folder with the files that the commands name."""
     folder.mkdir()
     prose = "".join(p.read_text() for p in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
     (folder / "data").mkdir()
@@ -130,7 +130,7 @@ def subcommands(help_text):
 
 
 def synopsis_faults(block, ingot, environment):
-    """What the program's help does not confirm."""
+    """Returns what the program's help does not confirm."""
     def help_of(*words):
         return run([str(ingot), "help", *words], ROOT, environment)[1]
 
@@ -154,7 +154,7 @@ def synopsis_faults(block, ingot, environment):
 
 
 def check(block, ingot, scratch, environment):
-    """(what was done with the block, what is wrong with it or '')."""
+    """Returns (what was done with the block, what is wrong with it or '')."""
     if block.mark.startswith("not run"):
         return block.mark, ""
     if block.mark == "synopsis":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shows that a change left every bit of training as it was.
+"""Shows that a change does not alter any bit of training.
 
     tools/build.sh release ingot ingot_simulated_cuda && tools/same_bits.py --out before.txt      # before the change
     tools/build.sh release ingot ingot_simulated_cuda && tools/same_bits.py --against before.txt  # after it
@@ -7,8 +7,8 @@
 Trains small runs of 20 steps: every preset in a tiny form, every optimizer, precision, head and recompute policy, every
 layout on 2 and 4 ranks (with mpirun), and the simulated device. Prints a line per run: its name, the SHA-256 of its
 metrics (losses, gradient norms, parameter norms) and that of its last checkpoint. The hashes depend on the processor
-and on oneDNN's version, so they are compared on one machine and are not kept in the repository.
-With --against, ends with 1 if a line differs or is missing. --only PATTERN takes the runs whose name has the pattern.
+and on the version of oneDNN, so they can be compared only on one machine and are not stored in the repository.
+With --against, exits with 1 if a line differs or is missing. --only PATTERN selects the runs whose name matches.
 """
 import argparse
 import concurrent.futures
@@ -24,7 +24,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# What makes a preset tiny.
+# Settings that make a preset tiny.
 TINY = ["model.layers=2", "model.heads=4", "model.kv_heads=0", "model.head_dim=0", "model.width=32", "model.ffn=64",
         "model.context=32", "model.vocab=0", "data.tokenizer=bpe", "data.tokenizer_vocab=384", "train.batch_size=2",
         "train.grad_accum=2", "train.batch_ramp=[]", "train.max_time=0s", "train.max_tokens=0", "parallel.dp=1"]
@@ -86,7 +86,7 @@ VARIANTS = {
     "guard-rollback": ["guard.non_finite=rollback", "guard.spike=rollback", "guard.spike_window=16",
                        "guard.spike_threshold=6"],
 }
-# Layouts by the number of their ranks; each trains every variant of ON_RANKS.
+# Layouts by number of ranks; each layout trains every variant of ON_RANKS.
 LAYOUTS = {
     "2": {
         "dp": ["parallel.dp=2"],
@@ -119,7 +119,7 @@ ON_RANKS = {
                  "precision.loss_scale_interval=4"],
     "fp8": ["precision.compute=bf16", "precision.fp8=delayed", "head.precision=fp8", "activations.policy=block"],
     "adafactor": ["precision.compute=bf16", "optimizer.kind=adafactor", "head.kind=chunked", "optimizer.ema=0.9"],
-    "tail": ["precision.compute=bf16", "precision.master=bf16_tail", "model.dropout=0.1"],  # replicas alone have it
+    "tail": ["precision.compute=bf16", "precision.master=bf16_tail", "model.dropout=0.1"],  # replicas only
 }
 ON_DEVICE = ["optimizer-adamw", "optimizer-adamw8bit", "optimizer-adafactor", "optimizer-lion", "optimizer-momentum",
              "optimizer-normuon", "optimizer-ema", "precision-bf16", "precision-f16", "precision-bf16-stochastic",
@@ -129,7 +129,7 @@ ON_DEVICE = ["optimizer-adamw", "optimizer-adamw8bit", "optimizer-adafactor", "o
 
 
 def text() -> str:
-    """Sentences of invented words: the same on every machine."""
+    """Returns sentences of invented words, the same on every machine."""
     state = 1
     def draw(n):
         nonlocal state
@@ -145,7 +145,7 @@ def text() -> str:
 
 
 def cases():
-    """Yields (name, preset, keys, ranks, on the simulated device)."""
+    """Yields (name, preset, keys, number of ranks, True if on the simulated device)."""
     for preset in sorted(p.stem for p in (ROOT / "configs").glob("*.toml")):
         yield f"preset {preset}", preset, [], 1, False
     for base in ("tiny-llama", "tiny-gpt2"):
@@ -162,9 +162,9 @@ def cases():
 
 
 def metrics_hash(run: pathlib.Path, has_stages: bool) -> str:
-    """Of every number that training made; not of times, speeds and memory.
+    """Returns the hash of every number that training computed, without times, speeds and memory.
 
-    Pipeline stages are cut by measured times, so the order in which their norms are added up is not always the same.
+    Pipeline stages are chosen by measured times, so the order in which their norms are summed may vary between runs.
     """
     kept = hashlib.sha256()
     wanted = ["step", "loss", "lr", "val_loss", "top1", "loss_scale", "raw_ce_fp32", "event", "tokens"]
@@ -183,7 +183,7 @@ def checkpoint_hash(run: pathlib.Path) -> str:
     newest = sorted((run / "checkpoints").glob("step-*"))[-1]
     kept = hashlib.sha256(newest.name.encode())
     for file in sorted(newest.iterdir()):
-        if file.name in ("MANIFEST.json", "config.toml"):  # times, and keys that may be renamed
+        if file.name in ("MANIFEST.json", "config.toml"):  # these contain times, and keys that may be renamed
             continue
         kept.update(file.name.encode() + b"\0" + file.read_bytes())
     return kept.hexdigest()
@@ -203,7 +203,7 @@ def train(case, options, folder: pathlib.Path) -> str:
                            OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_vader_single_copy_mechanism="none")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        # A combination that is refused must be refused with the same words.
+        # An unsupported combination must be refused with the same message.
         message = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("ingot: ")]
         return f"{name}: exit {done.returncode}: {message[0] if message else (done.stdout + done.stderr)[-300:]}"
     has_stages = any(key.startswith("parallel.pp=") for key in keys)

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Installs what building Ingot needs on Debian 12 or Ubuntu 24.04, and nothing that is there already.
-# With root or password-less sudo it installs; otherwise it prints the one line to run and ends with 1.
-#   tools/setup.sh         what ./demo and ./check need
-#   tools/setup.sh --ci    and what .ci/run needs: clang, clang-format, clang-tidy
+# Installs what building Ingot needs on Debian 12 or Ubuntu 24.04, except packages that are already
+# installed. As root or with password-less sudo it installs them; otherwise it prints the command to
+# run and exits with 1.
+#   tools/setup.sh         installs what ./demo and ./check need
+#   tools/setup.sh --ci    also installs what .ci/run needs: clang, clang-format, clang-tidy and Python
 set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
           libpcre2-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev libdnnl-dev
           libopenmpi-dev openmpi-bin ccache xz-utils gzip)
-# Prose for ./demo and some tests. Without it ./demo trains on C++ headers and those tests are skipped.
+# A text for ./demo and some tests. Without it ./demo trains on C++ headers, and those tests are skipped.
 optional=(bible-kjv)
 [[ "${1:-}" == "--ci" ]] && packages+=(clang clang-format clang-tidy libclang-rt-14-dev python3 python3-venv)
 
@@ -16,13 +17,13 @@ say() { printf 'setup: %s\n' "$*"; }
 
 if ! command -v dpkg >/dev/null || ! command -v apt-get >/dev/null; then
   say "this is no Debian or Ubuntu: please install the counterparts of: ${packages[*]}"
-  # Whoever has them can go on: CMake names whatever is missing.
+  # If the build tools are installed, continue: CMake names any missing library.
   command -v cmake >/dev/null && command -v ninja >/dev/null && command -v g++ >/dev/null && exit 0
   exit 1
 fi
 
 is_installed() { [[ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" == "install ok installed" ]]; }
-# Ubuntu 24.04 names another version of the compiler's runtime library.
+# Ubuntu 24.04 has another name for the package of the compiler's runtime library.
 is_known() { apt-cache show "$1" >/dev/null 2>&1; }
 
 missing=()
@@ -53,7 +54,7 @@ if ! is_known libtomlplusplus-dev; then
 fi
 wanted=()
 for package in "${missing[@]}"; do
-  # The sanitizer runtime is a package of its own on Debian 12 only.
+  # Only Debian 12 has the sanitizer runtime as a separate package.
   if [[ "$package" == libclang-rt-* ]] && ! is_known "$package"; then continue; fi
   wanted+=("$package")
 done

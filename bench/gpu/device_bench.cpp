@@ -1,6 +1,6 @@
-// The kernels of a CUDA device beside what the device can do: bytes per second beside a copy of memory, and
-// the products' operations per second. Bytes are counted once read and once written. Tensors are several
-// times the L2 cache.
+// Compares the kernels of a CUDA device with the device's limits: bytes per second with a memory copy, and
+// the operations per second of products. Each byte read or written counts once. Tensors are several times
+// larger than the L2 cache.
 //   device_bench [OUT.json]
 #include <fmt/core.h>
 
@@ -29,15 +29,15 @@
 #include "ingot/ops/rmsnorm.h"
 #include "ingot/ops/rope.h"
 #include "ingot/ops/row_sum.h"
+#include "ingot/optim/cuda_step_check.h"
 #include "ingot/optim/cuda_update.h"
-#include "ingot/optim/cuda_verdict.h"
 #include "ingot/optim/rules/adamw.h"
 #include "ingot/optim/rules/lion.h"
 
 namespace ingot {
 namespace {
 
-// GPT-2 124M at 64 sequences of 1024 tokens; the logits of one chunk of them.
+// GPT-2 124M with 64 sequences of 1024 tokens; the logits are those of one chunk of tokens.
 constexpr int64_t B = 64, T = 1024, N = B * T, C = 768, F = 3072, H = 12, D = 64, V = 50304, kVocab = 50257;
 constexpr int64_t kChunk = 4096, kWeights = int64_t{64} << 20;
 constexpr int kWarmUps = 3, kRuns = 20;
@@ -46,7 +46,7 @@ struct Row {
   std::string name;
   double time_s = 0;  // median
   double bytes = 0;
-  double flops = 0;  // of a product
+  double flops = 0;  // floating-point operations of a product; 0 for other ops
 };
 
 class Bench {
@@ -76,7 +76,7 @@ class Bench {
     return t;
   }
 
-  // A call that has to move so many bytes.
+  // Times a call that must move `bytes` bytes.
   void time(const std::string& name, double bytes, const std::function<void()>& call) {
     rows.push_back({name, median_s(call), bytes});
     const double rate = bytes / rows.back().time_s;
@@ -84,7 +84,7 @@ class Bench {
                rate * 1e-9, 100 * rate / copy_rate());
     std::fflush(stdout);
   }
-  // A product of so many operations.
+  // Times a product of `flops` operations.
   void time_product(const std::string& name, double flops, const std::function<void()>& call) {
     rows.push_back({name, median_s(call), 0, flops});
     fmt::print("{:<34} {:>9.1f} us {:>8.1f} TFLOP/s\n", name, rows.back().time_s * 1e6,
@@ -230,7 +230,7 @@ void bench_updates(Bench& b) {
   p.state = {floats(-1), floats(0)};
   RuleStep step{.lr = 1e-3, .weight_decay = 0.1, .momentum = 0.9, .t = 10};
   const Tensor parts = b.tensor(DType::f32, {cuda::kSquareParts});
-  const Tensor verdict = b.tensor(DType::u8, {cuda::kStepVerdictBytes}),
+  const Tensor verdict = b.tensor(DType::u8, {cuda::kStepCheckBytes}),
                sums = b.tensor(DType::u8, {1, kLossTotalsBytes});
   fill_zero(verdict, b.stream);
   fill_zero(sums, b.stream);
@@ -240,7 +240,7 @@ void bench_updates(Bench& b) {
   copy(ranges, Tensor(const_cast<cuda::SquareRange*>(&range), DType::u8, ranges.shape), b.stream);
   b.time("global norm", bytes_of({p.param.g}), [&] {
     cuda::sum_squares(parts, ranges, kWeights, b.stream);
-    cuda::judge_step(verdict, parts, sums, 1, 1, b.stream);
+    cuda::check_step(verdict, parts, sums, 1, 1, b.stream);
   });
   b.time("adamw with clip and bf16 copy",
          2 * bytes_of({p.param.w, p.param.g, p.state[0], p.state[1]}) + bytes_of({p.param.compute}),
@@ -252,7 +252,8 @@ void bench_updates(Bench& b) {
   b.release();
 }
 
-// The products of a layer of 4096, forward and backward, and a large one; bf16, and FP8 with its scales.
+// Products of a layer of width 4096 (forward and backward) and one large product, in bf16 and in FP8 with
+// scales.
 void bench_products(Bench& b) {
   constexpr int64_t kRows = 16384, kWide = 8192, kNarrow = 4096;
   const Tensor x = b.tensor(DType::bf16, {kRows, kNarrow}), w = b.tensor(DType::bf16, {kWide, kNarrow});
@@ -276,8 +277,8 @@ void bench_products(Bench& b) {
   b.release();
 }
 
-// As the layers call it, on views of one packed buffer; by cuDNN, where there is scratch for it, and by our
-// own kernel. Operations are those below the diagonal.
+// Attention as the layers call it, on views of one packed buffer: with cuDNN, which needs scratch, and with
+// Ingot's own kernel. Only operations below the diagonal count.
 void bench_attention(Bench& b, const AttentionShape& s, bool has_documents) {
   const int64_t width = (s.H + 2 * s.K) * s.D;
   const auto part = [&](const Tensor& t, int64_t first, int64_t heads) {

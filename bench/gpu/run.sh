@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one go of under ten minutes, from a folder that bench/gpu/pack.sh made:
-#   FOLDER/run.sh [OUT]     the log, a summary and JSON go to OUT (default: gpu-results)
-# Runs the device tests, 200 steps of small models beside the CPU's, the trainer's speed beside PyTorch's, with FP8 linears and
-# as CUDA graphs too, the heads, the bandwidth of every kernel beside a copy of memory, and in what time is left the memory and race checkers on the small tests.
-# Ends with a table; 1 if a test, the comparison or a checker failed, 77 without a GPU. It changes no setting of the card.
+# Runs everything that needs a GPU, in less than ten minutes, from a folder that bench/gpu/pack.sh made:
+#   FOLDER/run.sh [OUT]     writes the log, a summary and JSON to OUT (default: gpu-results)
+# It runs the device tests, 200 steps of small models on CPU and GPU, and measures the speed of the trainer
+# (also with FP8 linears and as CUDA graphs) beside PyTorch's, the heads, and the bandwidth of every kernel
+# beside a memory copy. In the remaining time it runs the memory and race checkers on the small tests. It
+# prints a table at the end and exits with 1 if a test, the comparison or a checker failed, with 77 if
+# there is no GPU. It changes no setting of the card.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-gpu-results}
 limit_s=590
 python=$(command -v python3 || true)
 
-# CUDA's libraries: the toolkit's, else those of Python packages. The programs know where the others are.
+# Finds CUDA's libraries: those of the toolkit, else those of Python packages. The programs know where
+# their other libraries are.
 folders=
 for folder in /usr/local/cuda/lib64 /usr/local/cuda/lib; do [[ -d $folder ]] && folders+=:$folder; done
 if [[ -n $python ]]; then
@@ -23,14 +26,15 @@ for root in roots:
 PY
 )
 fi
-given=${LD_LIBRARY_PATH-}  # PyTorch finds its own
+given=${LD_LIBRARY_PATH-}  # for PyTorch, which finds its own libraries
 export LD_LIBRARY_PATH=${folders#:}${given:+:$given}
 
 if ! said=$("$here/ingot_cuda_tests" --gtest_filter=-'*' 2>&1); then
   printf 'run.sh: nothing was run: %s\n' "$said" >&2
   exit 77
 fi
-# Few files in OUT, written as they come: what fetches them may take no more than eight, and may end this script.
+# Writes at most eight files to OUT, because the tool that fetches them takes no more, and writes them as
+# they come, because it may end this script early.
 mkdir -p "$out"
 log=$out/log.txt
 : >"$log"
@@ -39,12 +43,13 @@ trap 'rm -rf "$work"' EXIT
 
 summary=()
 failed=0
-# note NAME WORDS...: a line of the summary.
+# note NAME WORDS... adds a line to the summary.
 note() {
   summary+=("$(printf '%-22s %s' "$1" "${*:2}")")
   printf '%s\n' "${summary[@]}" >"$out/summary.txt"
 }
-# step NAME LIMIT_S COMMAND...: what it says goes to the log. No longer than what is left of all the time.
+# step NAME LIMIT_S COMMAND... runs the command and appends its output to the log. It ends the command
+# after LIMIT_S or when the total time is used up.
 step() {
   local name=$1 limit=$2 start=$SECONDS status
   shift 2
@@ -77,7 +82,7 @@ fi
 for model in gpt2-124m llama-350m llama-1.3b; do
   step "ingot-$model" 60 "$here/ingot" bench step "$here/$model.toml" --steps 8 --trace "$work/$model-trace.json"
 done
-for model in gpt2-124m llama-350m; do  # the same steps as a CUDA graph
+for model in gpt2-124m llama-350m; do  # the same steps, run as a CUDA graph
   step "graph-$model" 30 "$here/ingot" bench step "$here/$model.toml" --steps 8 --set train.graph=true
 done
 (cd "$work" && tar -czf traces.tar.gz ./*-trace.json 2>/dev/null) && cp "$work/traces.tar.gz" "$out/"
@@ -85,15 +90,15 @@ step kernels 90 "$here/device_bench" "$out/kernels.json"
 if [[ -n $python ]]; then step torch 240 env LD_LIBRARY_PATH="$given" "$python" "$here/torch_baseline.py" --json "$out/torch.json"; fi
 step fp8-llama-1.3b 45 "$here/ingot" bench step "$here/llama-1.3b.toml" --steps 8 --set precision.fp8=tensorwise
 step deterministic 30 "$here/ingot" bench step "$here/gpt2-124m.toml" --steps 8 --set train.deterministic=true
-for graph in false true; do  # Muon and an FP8 head
+for graph in false true; do  # with Muon and an FP8 head
   step "hybrid-124m-graph-$graph" 40 "$here/ingot" bench step hybrid-124m --steps 6 --set train.device=cuda \
     --set train.batch_size=16 --set train.grad_accum=4 --set train.graph=$graph
 done
-for precision in bf16 fp8; do  # dense, chunked and recomputed
+for precision in bf16 fp8; do  # compares the dense, chunked and recomputed head
   step "head-$precision" 30 "$here/ingot" bench head --device cuda --tokens 32768 --precision "$precision"
 done
 if command -v compute-sanitizer >/dev/null; then
-  # A few of every kernel: the checkers slow a kernel down tenfold and more.
+  # Only a few tests of every kernel: the checkers slow kernels down more than tenfold.
   small='Sizes/CudaNorm.*/*_5x257_*:Sizes/CudaNorm.*/*_5x768_*:Sizes/CudaActivation.*/bf16_2x520:Shapes/CudaHeads.*'
   small+=':Sizes/CudaEmbedding.*/f32_2x5*:Shapes/CudaAttention.*:CudaDropout.*:CudaCast.*:Kinds/CudaCrossEntropy.*:Formats/CudaFp8.*:CudaUpdate/*'
   small+=':CudaResidualAdd.*:CudaKahan.*:CudaSwap.*:CudaBf16Masters.*:CudaLossSums.*:CudaVerdict.*:CudaGraph.*'

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The rival on the same card: bench/pytorch_model.py under torch.compile, bf16 autocast, flash attention and the
-fused AdamW. For every model tokens/s, model FLOP/s against the card's measured bf16 product rate (MFU), peak memory.
+"""Times PyTorch on the same card: bench/pytorch_model.py with torch.compile, bf16 autocast, flash attention and fused
+AdamW. Prints tokens/s, MFU (model FLOP/s over the card's measured rate of bf16 products) and peak memory per model.
 
   python bench/gpu/torch_baseline.py [--models gpt2-124m llama-350m llama-1.3b] [--steps 10] [--json OUT.json]
 
-FLOPs per token: 6 per parameter of a product, and 6 * layers * width * T for causal attention (half of the square).
-Ends with 77 where there is no GPU."""
+FLOPs per token: 6 per parameter that takes part in a product, and 6 * layers * width * T for causal attention (half of
+the square). Exits with 77 if there is no GPU."""
 import argparse
 import json
 import pathlib
@@ -16,7 +16,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-MODELS = {  # the config's fields, sequences of a micro-batch, tokens of a sequence
+MODELS = {  # fields of ModelConfig, sequences per micro-batch, tokens per sequence
     "gpt2-124m": (dict(layers=12, heads=12, width=768, ffn=3072, context=1024, vocab=50304, norm="layer_norm",
                        positions="learned", mlp="gelu_tanh", has_bias=True), 64, 1024),
     "llama-350m": (dict(layers=24, heads=16, width=1024, ffn=2816, context=2048, vocab=32000, is_tied=False), 16, 2048),
@@ -25,7 +25,7 @@ MODELS = {  # the config's fields, sequences of a micro-batch, tokens of a seque
 
 
 def product_rate(torch):
-    """Median FLOP/s of an 8192 x 8192 x 8192 bf16 product on random data."""
+    """Returns the median FLOP/s of an 8192 x 8192 x 8192 bf16 product on random data."""
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     times = []
     for i in range(23):

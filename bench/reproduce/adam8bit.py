@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""AdamW with 8-bit states (Dettmers et al. 2022, arXiv:2110.02861) against AdamW with f32 states."""
+"""Compares AdamW with 8-bit states (Dettmers et al. 2022, arXiv:2110.02861) with AdamW with f32 states."""
 
 import runs
 

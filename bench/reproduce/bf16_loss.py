@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Cross-entropy in bf16 against f32: the silent bug of a training log, made on purpose (head.loss_dtype).
+"""Compares cross-entropy in bf16 with f32: reproduces the silent bug of a training log on purpose (head.loss_dtype).
 
-Four runs from one seed: the loss in f32; from logits rounded to bf16, as automatic mixed precision has it; with every
-number a bf16, the sum over the vocabulary too, and the watch over the loss silenced; the same with the watch on.
-"Trained" is what the run believed its loss to be, "true" the cross-entropy of some of the same tokens in f32 from the
-f32 weights (raw_ce_fp32).
+Four runs start from one seed: with the loss in f32; with the loss of logits rounded to bf16, as in automatic mixed
+precision; with every number in bf16, also the sum over the vocabulary, and the loss check disabled; and the same with
+the loss check on. "Trained" is the loss that the run computed; "true" is the cross-entropy of some of the same
+tokens in f32 from the f32 weights (raw_ce_fp32).
 """
 
 import math
@@ -20,7 +20,7 @@ RUNS = {"f32": WATCH, "bf16 logits, f32 loss": {**WATCH, "head.loss_dtype": "bf1
 
 
 def ends(series):
-    """First, middle and last of the numbers that are there."""
+    """Returns the first, middle and last value of the series as text."""
     return " / ".join(f"{series[i]:.3f}" for i in (0, len(series) // 2, -1)) if series else "-"
 
 

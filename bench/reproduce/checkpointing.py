@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Activation checkpointing: what it costs and saves, part by part and by whole blocks.
+"""Measures what activation checkpointing costs and saves, for single operations and for whole blocks.
 
-Whole steps of a LLaMA-style model under every policy, by turns in one process (ingot bench checkpointing), beside two
-published tables. --steps counts rounds; --data and --seeds mean nothing here, tokens are random.
+Times whole steps of a LLaMA-style model under every policy, alternating in one process (ingot bench checkpointing), and
+compares them with two published tables. --steps counts rounds; --data and --seeds have no effect, as tokens are random.
 """
 
 import json
@@ -12,12 +12,12 @@ import sys
 
 import runs
 
-# The proportions of the published 1B run: four query heads per kv head, an MLP four times as wide as the model.
+# SMALL has the proportions of the published 1B run: four query heads per kv head, an MLP of four times the width.
 SMALL = {"layers": 16, "heads": 8, "kv_heads": 2, "width": 256, "ffn": 1024, "vocab": 8192, "context": 512}
 FULL = {"layers": 16, "heads": 32, "kv_heads": 8, "width": 2048, "ffn": 8192, "vocab": 32768, "context": 2048}
 ROUNDS = 31
 
-# Published: part -> (its name here, change of compute, change of reserved memory).
+# Published: recomputed operation -> (its name here, change of compute, change of reserved memory).
 PUBLISHED = {"embedding": ("embedding", "~0 %", "−0.5 %"), "attention and MLP norms": ("norms", "~0 %", "~0 %"),
              "attention": ("attention", "+6 %", "−11 %"), "SwiGLU": ("mlp", "+6 %", "−40 %"),
              "whole block": ("block", "+17 %", "−56 %")}
@@ -48,13 +48,13 @@ def percent(fraction):
 
 
 def interval(policy):
-    """The 95 % interval of the change of time, wider by what the null arm, which changes nothing, seems to change."""
+    """Returns the 95 % interval of the change of time, widened by the change of the null arm, which should be zero."""
     null = abs(time("none again"))
     return rows[policy]["time_change_low"] - null, rows[policy]["time_change_high"] + null
 
 
 def time_is(policy, low, high):
-    """Whether the change of time lies in [low, high]: True, False, or None where the interval allows both."""
+    """Returns True if the change of time lies in [low, high], False if not, None if the interval allows both."""
     least, most = interval(policy)
     if low <= least and most <= high:
         return True
@@ -66,7 +66,7 @@ def all_of(*answers):
 
 
 def is_cheaper(a, b):
-    """Whether a costs less time than b, for shares of the time in the same unit; as time_is."""
+    """Returns True if interval a lies below interval b, False if above, None if they overlap (same unit)."""
     return True if a[1] < b[0] else False if b[1] < a[0] else None
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The ablation of the hybrid-precision recipe: FP8 head, logit offset, learning-rate schedule, one after the other."""
+"""Ablates the hybrid-precision recipe: FP8 head, logit offset and learning-rate schedule, one after the other."""
 
 import runs
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gradient norms under an FP8 head and under a 16-bit head."""
+"""Compares gradient norms with an FP8 head and with a 16-bit head."""
 
 import runs
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""FP8 linears against bf16: every recipe of precision.fp8, seed by seed. No time is compared: FP8 is emulated here."""
+"""Compares FP8 linears with bf16: every recipe of precision.fp8, seed by seed. It ignores times: FP8 is emulated."""
 
 import runs
 
 args = runs.arguments(__doc__)
-STEPS = {"train.steps": 250}  # fewer than other scripts train: fifteen runs
+STEPS = {"train.steps": 250}  # few, because there are fifteen runs
 RECIPES = {"bf16": {}, "tensorwise": {"precision.fp8": "tensorwise"}, "rowwise": {"precision.fp8": "rowwise"},
            "rowwise, unrounded weight gradient": {"precision.fp8": "rowwise_gw_hp"},
            "delayed, margin 1, history 16": {"precision.fp8": "delayed", "precision.fp8_margin": 1}}

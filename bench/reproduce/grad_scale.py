@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The gradient scale 2^29 of the FP8 head: for how many tokens is it right?
+"""Computes for how many tokens the gradient scale 2^29 of the FP8 head is right.
 
 With the mean over N tokens no gradient of a logit is larger than 1/N, and at the first step of a zero head the target's
-comes close: (1 - 1/V)/N. e5m2 ends at 57344 and its smallest number is 2^-16. The cast is written out here, in Python's
-floats, so that nothing of Ingot decides. No training, no time.
+gradient comes close: (1 - 1/V)/N. The largest value of e5m2 is 57344 and its smallest is 2^-16. The script implements
+the cast itself, in Python floats, so that the result does not depend on Ingot. It trains nothing and measures no time.
 """
 
 import math
@@ -15,7 +15,7 @@ LARGEST, SMALLEST = 57344.0, 2.0**-16
 
 
 def e5m2(x):
-    """x rounded to nearest even among the finite values of e5m2, clamped to the largest."""
+    """Rounds x to the nearest finite value of e5m2 (ties to even), clamped to the largest."""
     magnitude = abs(x)
     if magnitude == 0:
         return 0.0
@@ -27,14 +27,14 @@ def e5m2(x):
 V = 50304
 rows, kept_shares = [], []
 for tokens in (2048, 4096, 8192, 9363, 16384, 49152, 65536, 131072, 524288):
-    gradient = (1 - 1 / V) / tokens  # of the target's logit at the first step of a zero head
+    gradient = (1 - 1 / V) / tokens  # gradient of the target's logit at the first step of a zero head
     fixed, derived = 2.0**29, tokens * 2.0**13
     kept = e5m2(gradient * fixed) / (gradient * fixed)
     kept_shares.append(kept)
     rows.append([f"{tokens:,}", f"{gradient * fixed:,.0f}", f"{100 * kept:.0f} %",
                  f"2^{math.log2(SMALLEST / 2 * tokens / fixed):.1f}",
                  f"{100 * e5m2(gradient * derived) / (gradient * derived):.0f} %"])
-is_right_everywhere = all(abs(kept - 1) <= 1 / 8 for kept in kept_shares)  # two bits of mantissa
+is_right_everywhere = all(abs(kept - 1) <= 1 / 8 for kept in kept_shares)  # e5m2 has two bits of mantissa
 runs.write_section(
     args, "Gradient scale 2^29",
     "a gradient scale of 2^29 before the cast to e5m2 matches the precision of bf16.",

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""tanh against sigmoid cap: does 30 sigmoid(x / 7.5) train differently from 15 tanh(x / 15)?
+"""Compares the tanh and the sigmoid cap: does 30 sigmoid(x / 7.5) train differently from 15 tanh(x / 15)?
 
-Algebra: 30 sigmoid(x / 7.5) = 15 tanh(x / 15) + 15, and softmax does not see the 15. So the two must give the same
-loss up to rounding; this trains both in f32 from the same seed, and looks at the functions themselves.
+Algebra: 30 sigmoid(x / 7.5) = 15 tanh(x / 15) + 15, and softmax ignores the constant 15. So both must have the same
+loss up to rounding. The script trains both in f32 from the same seed, and compares the functions themselves.
 """
 
 import math

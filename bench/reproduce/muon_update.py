@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How much of an update lies along the weights: <dW, W> of Muon and of SGD, on the matrices of the blocks."""
+"""Measures how much of an update lies along the weights: <dW, W> of Muon and of SGD, on the matrices of the blocks."""
 
 import runs
 
@@ -12,7 +12,7 @@ MATRICES = {
 
 
 def of_matrices(result, key):
-    """The key's values of the blocks' matrices, the first fifth of the run left out."""
+    """Returns the values of the key for the matrices of the blocks, without the first fifth of the run."""
     begin = result.summary["steps"] / 5
     return [line[key] for line in result.params
             if line["step"] > begin and line["param"].startswith("blocks.") and "norm" not in line["param"]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Optimizers side by side: the same model, data, schedule and seeds; validation loss and bytes of state.
+"""Compares optimizers with the same model, data, schedule and seeds: validation loss and bytes of state.
 
---tune tries a third and three times each learning rate on the first seed, prints what they gave, and writes nothing.
+--tune tries a third of and three times each learning rate on the first seed, prints the results, and writes nothing.
 """
 
 import sys
@@ -12,10 +12,10 @@ IS_TUNING = "--tune" in sys.argv
 if IS_TUNING:
     sys.argv.remove("--tune")
 args = runs.arguments(__doc__)
-STEPS = {} if args.full else {"train.steps": 250}  # fewer than other scripts train: twenty-seven runs
+STEPS = {} if args.full else {"train.steps": 250}  # few, because there are twenty-seven runs
 MUON = {"roles": ["matrix"], "kind": "muon", "weight_decay": 0.0}
-# Rule -> (learning rate, settings). Every rate is the best of at least three tried on seed 1337, factors of 3 apart
-# (--tune); Adam's with L2 and AdamW's beside Muon were not tried by themselves.
+# Rule -> (learning rate, settings). Every rate is the best of at least three, a factor of 3 apart, on seed 1337
+# (--tune); the rates of Adam with L2 and of AdamW beside Muon were not tuned separately.
 RULES = {
     "sgd": (1.0, {"optimizer.kind": "sgd", "optimizer.weight_decay": 0.0}),
     "momentum 0.9": (0.3, {"optimizer.kind": "momentum", "optimizer.weight_decay": 0.0}),
@@ -25,7 +25,7 @@ RULES = {
     "adamw8bit": (3e-3, {"optimizer.kind": "adamw8bit"}),
     "adafactor": (3e-3, {"optimizer.kind": "adafactor", "optimizer.relative_step": False}),
     "lion": (1.5e-3, {"optimizer.kind": "lion", "optimizer.weight_decay": 0.3}),
-    "muon + adamw": (0.01, {"optimizer.kind": "adamw", "optimizer.lr": 3e-3}),  # the rate is Muon's
+    "muon + adamw": (0.01, {"optimizer.kind": "adamw", "optimizer.lr": 3e-3}),  # the first rate is Muon's
 }
 
 

@@ -1,15 +1,15 @@
-"""What every script of this folder shares: training runs of `ingot`, and sections of docs/reproductions.md.
+"""Functions that the scripts of this folder share: training runs of `ingot`, and sections of docs/reproductions.md.
 
 A script states a published claim, trains the variants that the claim compares, and writes its section: the claim,
 the table, the verdict (holds, holds in part, refuted, not told apart), the command, machine and date. Variants are
-compared seed by seed, by the 95 % t-interval of the difference. Only Python's own library is
-needed, and build/release/ingot (tools/build.sh release ingot).
+compared seed by seed, by the 95 % t-interval of the difference. The scripts need only Python's
+standard library and build/release/ingot (tools/build.sh release ingot).
 
   options of every script
     --data PATH    text to train on; without it the C++ headers of this machine's compiler
     --seeds A,B,C  default 1337,1,2
-    --steps N      instead of the script's own number, to try it quickly; such a run writes no section
-    --full         at the size of GPT-2 124M, 0.4B tokens a run: for a GPU
+    --steps N      overrides the script's own number, for a quick try; such a run writes no section
+    --full         trains at the size of GPT-2 124M, 0.4B tokens per run: for a GPU
 """
 
 import argparse
@@ -29,7 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "reproductions.md"
 VERDICTS = ("holds", "holds in part", "refuted", "not told apart")
-# 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom; the last serves beyond.
+# 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom; the last also serves for more.
 T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 # The model that the scripts train unless they say otherwise: a LLaMA of 1.3M parameters with a 4k BPE.
@@ -67,7 +67,7 @@ class Result:
         params = folder / "params.jsonl"
         self.params = [json.loads(line) for line in params.read_text().splitlines()] if params.exists() else []
 
-    error = ""  # what a run that failed said
+    error = ""  # the last line of stderr of a failed run
 
     @property
     def val_loss(self):
@@ -78,8 +78,8 @@ class Result:
 
 
 def train(args, settings, base=SMALL, may_fail=False):
-    """Trains base with settings on top; returns its Result. A run that fails ends the script with its output, or with
-    may_fail has it in its Result's error."""
+    """Trains base, overridden by settings, and returns the Result. If the run fails, its output ends the script or,
+    with may_fail, goes to the error of the Result."""
     merged = {**base, **(FULL if args.full else {}), **settings}
     if args.steps:
         merged["train.steps"] = args.steps
@@ -99,7 +99,7 @@ def train(args, settings, base=SMALL, may_fail=False):
 
 
 def to_toml(settings):
-    """{"section.key": value} as TOML. A list of dicts is an array of tables: {"optimizer.group": [{...}, {...}]}."""
+    """Converts {"section.key": value} to TOML; {"optimizer.group": [{...}, {...}]} becomes an array of tables."""
     sections, tables = {}, ""
     for name, value in settings.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -122,7 +122,7 @@ def toml_value(value):
 
 
 def over_seeds(args, settings, base=SMALL, report=print):
-    """One Result per seed."""
+    """Trains once per seed and returns the Results."""
     results = []
     for seed in args.seeds:
         results.append(train(args, {**settings, "train.seed": seed}, base))
@@ -135,7 +135,7 @@ def mean(values):
 
 
 def spread(values):
-    """Standard deviation of one value; 0 for a single one."""
+    """Returns the sample standard deviation; 0 for a single value."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
@@ -159,7 +159,7 @@ def machine():
 
 
 def write_section(args, title, claim, body, verdict, meaning):
-    """Puts the section into docs/reproductions.md in place of an earlier one of the same title, and prints it."""
+    """Writes the section to docs/reproductions.md, replacing an earlier one of the same title, and prints it."""
     assert verdict in VERDICTS, verdict
     command = " ".join(["python", os.path.relpath(sys.argv[0], ROOT)] + sys.argv[1:])
     section = (f"## {title}\n\n*Claim:* {claim}\n\n{body}\n\n**Verdict: {verdict}.** {meaning}\n\n"
@@ -177,7 +177,7 @@ def write_section(args, title, claim, body, verdict, meaning):
 
 
 def difference(a, b):
-    """Mean of b - a over equal seeds, and half the width of its 95 % interval (infinite for one seed)."""
+    """Returns the mean of b - a over equal seeds, and half the width of its 95 % interval (infinite for one seed)."""
     pairs = [y - x for x, y in zip(a, b)]
     if len(pairs) < 2:
         return mean(pairs), math.inf
@@ -186,12 +186,12 @@ def difference(a, b):
 
 
 def told_apart(a, b):
-    """"lower" or "higher" if all of the interval of b - a lies on that side of nothing, otherwise "not told apart"."""
+    """Returns "lower" or "higher" if the whole interval of b - a lies below or above 0, else "not told apart"."""
     change, half = difference(a, b)
     return "lower" if change + half < 0 else "higher" if change - half > 0 else "not told apart"
 
 
 def is_as_low(a, b, margin=0.01):
-    """Whether the interval of b - a excludes that b is higher than a by more than the margin, relative to a's mean."""
+    """Returns True if the interval of b - a excludes that b exceeds a by more than margin times the mean of a."""
     change, half = difference(a, b)
     return change + half <= margin * mean(a)

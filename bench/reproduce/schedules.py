@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Schedules side by side: the same model, optimizer and seeds under every shape of the learning rate."""
+"""Compares learning-rate schedules with the same model, optimizer and seeds."""
 
 import runs
 
 args = runs.arguments(__doc__)
-STEPS = {} if args.full else {"train.steps": 250}  # fewer than other scripts train: twenty-four runs
+STEPS = {} if args.full else {"train.steps": 250}  # few, because there are twenty-four runs
 WSD = {"schedule.kind": "wsd", "schedule.cooldown_frac": 0.2, "schedule.floor": 0.0}
 SHAPES = {
     "constant": {"schedule.kind": "constant"},
@@ -27,7 +27,7 @@ for name, settings in SHAPES.items():
                  "" if name == "constant" else f"{change:+.4f} ± {half:.4f}",
                  "" if name == "constant" else runs.told_apart(losses["constant"], losses[name])])
 orders = [runs.told_apart(losses["constant"], losses[name]) for name in SHAPES if name != "constant"]
-# The floor alone: the same cool-down to 0 and to 0.1.
+# Isolates the floor: the same cool-down to 0 and to 0.1.
 floor = runs.told_apart(losses["constant, then to 0 over 40 %"], losses["constant, then to 0.1 over 40 %"])
 runs.write_section(
     args, "Schedules side by side",

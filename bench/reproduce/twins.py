@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The tiny twin of every published recipe (configs/*-tiny.toml), trained: 4 layers, 256 wide, one million tokens, half of
-what it trains by itself, so that all of them take ten minutes; schedules shrink with it.
+"""Trains the tiny twin of every published recipe (configs/*-tiny.toml): 4 layers, 256 wide, one million tokens. This is
+half of a twin's own length, so that all of them take ten minutes together; schedules shrink with it.
 
-The first seed only. --full means nothing here.
+Uses only the first seed; --full has no effect.
 """
 
 import re

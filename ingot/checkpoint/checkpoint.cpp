@@ -39,7 +39,7 @@ T field(const Json& json, const char* key, const fs::path& path) {
   return found->get<T>();
 }
 
-// Lists came later than the other fields: an absent one is empty.
+// Returns an empty list if the field is missing, as it is in older checkpoints.
 template <typename T>
 std::vector<T> list_field(const Json& json, const char* key, const fs::path& path) {
   const auto found = json.find(key);
@@ -52,7 +52,7 @@ std::vector<T> list_field(const Json& json, const char* key, const fs::path& pat
   }
 }
 
-// A run that has no dynamic scale any more leaves them alone.
+// Does nothing if the run no longer has a dynamic loss scale.
 void restore_scaler(LossScaler& scaler, const std::vector<double>& numbers, const fs::path& path) {
   if (!scaler.is_dynamic()) return;
   if (numbers.size() != 3 || !(numbers[0] > 0))
@@ -64,7 +64,7 @@ void restore_scaler(LossScaler& scaler, const std::vector<double>& numbers, cons
                     .tolerated = static_cast<int64_t>(numbers[2])});
 }
 
-// The moving averages of the weights into the masters.
+// Reads the moving averages of the weights into the masters.
 void read_averages(const fs::path& checkpoint, ParamStore& params) {
   const fs::path path = checkpoint / "optimizer.safetensors";
   const auto missing = [&] {
@@ -86,7 +86,7 @@ void read_averages(const fs::path& checkpoint, ParamStore& params) {
   }
 }
 
-// The checkpoint that a path means.
+// Returns the checkpoint that `path` stands for.
 fs::path resolve(const fs::path& path, const DamageReport& report) {
   if (path_exists(path / "config.json")) return path;
   for (const fs::path& folder : {path / "checkpoints", path}) {
@@ -100,7 +100,8 @@ fs::path resolve(const fs::path& path, const DamageReport& report) {
        path.string());
 }
 
-// A checkpoint's config.toml, whose faults are those of a file and not of a command line.
+// Reads a checkpoint's config.toml. Its errors are kData, because they are faults of a file and not of a
+// command line.
 RunConfig read_run_config(const fs::path& path) {
   try {
     ConfigBuilder builder;
@@ -119,7 +120,7 @@ void verify(const fs::path& path) {
            "another "
            "checkpoint",
            path.string(), kManifestName);
-    return;  // not one of ours
+    return;  // a checkpoint that Ingot did not write
   }
   const std::vector<ManifestProblem> problems = verify_checkpoint(path);
   if (!problems.empty())
@@ -154,7 +155,7 @@ TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
   return state;
 }
 
-LoadedModel load_model(const fs::path& given, const std::string& compute, LoadedWeights weights,
+LoadedModel load_model(const fs::path& given, std::optional<DType> compute, LoadedWeights weights,
                        const DamageReport& report) {
   const fs::path path = resolve(given, report);
   verify(path);
@@ -174,9 +175,7 @@ LoadedModel load_model(const fs::path& given, const std::string& compute, Loaded
   }
   const SafetensorsFile file(path / "model.safetensors");
   check_sizes(config, file, config_path);
-  if (compute == "f32") dtype = DType::f32;
-  if (compute == "bf16") dtype = DType::bf16;
-  if (compute == "f16") dtype = DType::f16;
+  if (compute) dtype = *compute;
   loaded.model = std::make_unique<Transformer>(config.resolved(), dtype);
   check_hf_tensors(file, *loaded.model);
   check_finite(file);

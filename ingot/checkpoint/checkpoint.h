@@ -1,18 +1,17 @@
-// A checkpoint of a run: a folder that Hugging Face transformers loads as it is, and that carries everything
-// a run needs to go on bit by bit.
+// A checkpoint is a folder that Hugging Face transformers can load directly and that holds everything a
+// run needs to continue with bit-identical results.
 //
 //   model.safetensors, config.json, generation_config.json   the model, f32, under Hugging Face's names
 //   tokenizer.json, tokenizer_config.json
-//   optimizer.safetensors   each rule's state as it declares it: m.NAME, v.NAME (n) f32 by our names
-//   fp8.safetensors         NAME.amax (steps) f32, oldest first: the history of delayed scaling, if any
-//   trainer.json            step, tokens, position in the data, samples left out, recent losses,
-//                           optimizer's t, hashes of the data; in f16 the loss scale, its good steps and
-//                           tolerated overflows
+//   optimizer.safetensors   each rule's state as it declares it: m.NAME, v.NAME (n) f32, with Ingot's names
+//   fp8.safetensors         NAME.amax (steps) f32, oldest first: the history of delayed scaling, if used
+//   trainer.json            step, tokens, position in the data, excluded samples, recent losses, the
+//                           optimizer's t, hashes of the data; with f16 also the loss scale, its good steps
+//                           and its tolerated overflows
 //   config.toml             the run's configuration
-//   MANIFEST.json           sizes and hashes of all of these; "finite": 1, as every number in them is
-//                           finite
+//   MANIFEST.json           sizes and hashes of all these files; "finite": 1 says that all numbers are finite
 //
-// Nothing in it tells on how many ranks it was saved, or keeps it from being loaded on any other number.
+// A checkpoint does not depend on the number of ranks that saved it; any number of ranks can load it.
 #pragma once
 
 #include <array>
@@ -30,53 +29,55 @@
 
 namespace ingot {
 
-// Where a run stands, beside weights and optimizer.
+// The state of a run besides weights and optimizer.
 struct TrainerState {
   int64_t step = 0;                   // steps done
-  int64_t tokens = 0;                 // predicted so far
-  int64_t sample_position = 0;        // next global sample
-  double spent_s = 0;                 // of train.max_time; 0 in a run that counts steps
+  int64_t tokens = 0;                 // targets trained on so far
+  int64_t sample_position = 0;        // index of the next global sample
+  double spent_s = 0;                 // time used of train.max_time; 0 in a run that counts steps
   uint64_t data_hash = 0;             // TokenSource::content_hash of the training stream
-  std::vector<double> recent_losses;  // what the spike detector compares with, oldest first
-  // [begin, end) of global samples that are never taken again, rising: what runs were rolled back from.
+  std::vector<double> recent_losses;  // input of the spike detector, oldest first
+  // Ranges [begin, end) of global samples that are never used again after a rollback, in ascending order.
   std::vector<std::array<int64_t, 2>> excluded_samples;
-  // TokenSource::content_hash of the validation stream; absent in older checkpoints.
+  // TokenSource::content_hash of the validation stream; nullopt in older checkpoints.
   std::optional<uint64_t> val_hash = {};
 };
 
-// Writes and commits one; returns its path. config_text is kept as config.toml. Rank 0 calls it, and all
-// other ranks call help_save_checkpoint: each writes what it keeps of weights and state into the same files,
-// flushes it, and rank 0 commits when all are done. If a rank ends before that, nothing is committed and
-// older ones stay. If the work of a rank fails, all ranks throw its error, nothing half-written stays, and it
-// may be tried again: kDisk or kData for what the file system refuses, kNumerics naming the tensor and the
-// element for a number that is not finite.
+// Writes and commits a checkpoint and returns its path. config_text becomes config.toml. Rank 0 calls
+// this while all other ranks call help_save_checkpoint. Each rank writes its shards of weights and state
+// into the same files and flushes them; rank 0 commits when all are done. If a rank dies before that,
+// nothing is committed and older checkpoints stay. If a rank fails, all ranks throw its error, the
+// unfinished folder is removed, and the caller may try again: kDisk or kData if the file system refuses
+// an operation, kNumerics, naming tensor and element, if a number is not finite.
 std::filesystem::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokenizer& tokenizer,
                                       const std::string& config_text, const TrainerState& state);
 
 void help_save_checkpoint(Trainer& trainer);
 
-// Weights, optimizer and step of a verified checkpoint into the trainer. kData error naming file and tensor
-// for what does not fit.
+// Loads weights, optimizer and step of a verified checkpoint into the trainer. kData error, naming file
+// and tensor, if something does not fit.
 TrainerState load_checkpoint(const std::filesystem::path& path, Trainer& trainer);
 
-// A model to evaluate or to sample from, without gradients.
+// A model for evaluation or sampling, without gradients.
 struct LoadedModel {
   std::unique_ptr<Transformer> model;
   std::unique_ptr<ResidentStore> params;
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
-// The weights as they were trained, or their moving averages (optimizer.ema); kUsage error if there are none.
+// The trained weights or their moving averages (optimizer.ema). kUsage error if the checkpoint
+// has no averages.
 enum class LoadedWeights { kTrained, kAveraged };
 
-// path: a checkpoint of Ingot's or of transformers' (GPT-2, LLaMA), a run's folder, or its checkpoints/.
-// compute: "f32", "bf16", "f16", or empty for the run's own (transformers' checkpoints: f32). Ingot's own are
-// verified first; in a run's folder the newest good one is taken, damaged ones are named through `report`.
-LoadedModel load_model(const std::filesystem::path& path, const std::string& compute, LoadedWeights weights,
+// Loads a model. path: a checkpoint of Ingot or of transformers (GPT-2, LLaMA), a run's folder, or its
+// checkpoints/ folder; in a run's folder the newest good checkpoint is used, and damaged ones are passed
+// to `report`. Ingot's checkpoints are verified first. compute: f32, bf16, f16, or nullopt for
+// the run's own dtype (f32 for checkpoints of transformers).
+LoadedModel load_model(const std::filesystem::path& path, std::optional<DType> compute, LoadedWeights weights,
                        const DamageReport& report);
 
-// The architecture in Hugging Face's terms; model_type "ingot" where transformers has no class that computes
-// it.
+// Returns the architecture as a Hugging Face config. model_type is "ingot" if no class of transformers
+// can compute it.
 HfModelConfig to_hf_config(const ModelConfig& config, const Tokenizer& tokenizer);
 ModelConfig from_hf_config(const HfModelConfig& config);
 

@@ -1,4 +1,4 @@
-// Saving a checkpoint: what each rank writes, and what all ranks agree on before anything is committed.
+// Saves a checkpoint: what each rank writes, and what all ranks agree on before rank 0 commits it.
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// All weights readable as f32 for as long as it lives, also when writing them fails.
+// Makes all weights readable as f32 during its lifetime; the destructor restores them even if writing fails.
 class ExpandedMasters {
  public:
   explicit ExpandedMasters(Trainer& trainer) : trainer_(trainer) {
@@ -37,23 +37,23 @@ class ExpandedMasters {
   Trainer& trainer_;
 };
 
-// The sources, each of which throws a kNumerics error when a number that is not finite is to be written.
+// Wraps each source so that it throws a kNumerics error before a non-finite number is written.
 std::vector<SafetensorsSource> checked(std::vector<SafetensorsSource> sources, const std::string& file) {
   for (SafetensorsSource& source : sources)
     source.stream = [file, name = source.name, dtype = source.dtype, bytes = source.bytes,
                      stream = source.stream](const ByteSink& sink) {
       int64_t element = 0;
-      const ByteSink look = [&](std::span<const std::byte> piece) {
-        require_finite(file, name, dtype, element, piece);
-        element += static_cast<int64_t>(piece.size() / size_bytes(dtype));
-        sink(piece);
+      const ByteSink look = [&](std::span<const std::byte> bytes_here) {
+        require_finite(file, name, dtype, element, bytes_here);
+        element += static_cast<int64_t>(bytes_here.size() / size_bytes(dtype));
+        sink(bytes_here);
       };
       stream ? stream(look) : look(bytes);
     };
   return sources;
 }
 
-// The two large files of one rank alone, hashed as they are written.
+// Writes the two large files on a single rank, hashing them on the way.
 std::map<std::string, uint64_t> write_own_tensors(const fs::path& folder, Trainer& trainer) {
   TrainingStore& params = trainer.params();
   Staging staging;
@@ -84,7 +84,7 @@ std::vector<double> scaler_numbers(const LossScaler& scaler) {
   return {s.scale, static_cast<double>(s.good_steps), static_cast<double>(s.tolerated)};
 }
 
-// The weights and the optimizer state in a checkpoint.
+// Returns the bytes of the weights and the optimizer state in a checkpoint.
 uint64_t tensor_bytes(Trainer& trainer) {
   uint64_t bytes = static_cast<uint64_t>(trainer.model().params().elements()) * 4;
   for (const Optimizer::State& state : trainer.optimizer().states())
@@ -92,7 +92,7 @@ uint64_t tensor_bytes(Trainer& trainer) {
   return bytes;
 }
 
-// kNumerics error for a number of trainer.json that is not finite: it would be written as null.
+// kNumerics error if a number of trainer.json is not finite, because JSON would store it as null.
 void require_finite_state(const TrainerState& state, const LossScaler& scaler) {
   const auto check = [](const char* key, double value) {
     if (!std::isfinite(value)) fail(ErrorKind::kNumerics, "trainer.json: {} holds {}", key, value);
@@ -117,7 +117,7 @@ std::string trainer_json(const TrainerState& state, Trainer& trainer) {
   return json.dump(1) + "\n";
 }
 
-// All but model.safetensors and optimizer.safetensors.
+// Writes all files except model.safetensors and optimizer.safetensors.
 void write_small_files(const fs::path& folder, Trainer& trainer, const Tokenizer& tokenizer,
                        const std::string& config_text, const TrainerState& state) {
   const Transformer& model = trainer.model();

@@ -32,7 +32,7 @@ bool is_only(std::string_view text, std::string_view characters) {
   return !text.empty() && text.find_first_not_of(characters) == text.npos;
 }
 
-// The step of "step-000000100"; nullopt for any other name.
+// Returns the step of "step-000000100", or nullopt for any other name.
 std::optional<int64_t> parse_step_name(std::string_view name) {
   constexpr std::string_view kPrefix = "step-";
   if (!name.starts_with(kPrefix)) return std::nullopt;
@@ -42,7 +42,7 @@ std::optional<int64_t> parse_step_name(std::string_view name) {
   return step_name(step) == name ? std::optional(step) : std::nullopt;
 }
 
-// Whether a name is one that make_unfinished gives: tmp.<step>.<six characters>.
+// Returns true for names that make_unfinished creates: tmp.<step>.<six characters>.
 bool is_unfinished_name(std::string_view name) {
   constexpr std::string_view kPrefix = "tmp.";
   if (!name.starts_with(kPrefix)) return false;
@@ -64,7 +64,7 @@ std::vector<fs::path> subfolders(const fs::path& folder) {
   return out;
 }
 
-// Opens and locks a folder; -1 if another process holds it, or it is gone.
+// Opens and locks a folder. Returns -1 if another process holds the lock or the folder does not exist.
 int lock_folder(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return -1;
@@ -78,13 +78,13 @@ void remove_stale(const fs::path& folder) {
     if (!is_unfinished_name(path.filename().string())) continue;
     const int fd = lock_folder(path);
     if (fd < 0) continue;
-    std::error_code error;  // what cannot be removed stays, and is never read
+    std::error_code error;  // a folder that cannot be removed stays; it is never read
     fs::remove_all(path, error);
     ::close(fd);
   }
 }
 
-// A new empty folder tmp.<step>.<nonce>.
+// Creates an empty folder tmp.<step>.<nonce>.
 fs::path make_unfinished(const fs::path& folder, int64_t step) {
   std::string path = (folder / fmt::format("tmp.{:09}.XXXXXX", step)).string();
   if (::mkdtemp(path.data()) == nullptr || ::chmod(path.c_str(), 0755) != 0)
@@ -105,9 +105,9 @@ void sync_file(const fs::path& path) {
          std::strerror(error));
 }
 
-// Puts `from` in the place of `to`. If `to` is there, the two exchange their names, so that one of them
-// always bears it; where the file system cannot, `to` is moved away first. Returns whether an old folder now
-// lies at `from`.
+// Renames `from` to `to`. If `to` exists, the two exchange their names, so that `to` exists at every
+// moment; if the file system cannot do that, `to` is moved away first. Returns true if the old folder is
+// now at `from`.
 bool rename_into_place(const fs::path& from, const fs::path& to) {
   const auto refuse = [&](const fs::path& path) {
     fail(ErrorKind::kDisk, "{}: cannot be renamed: {}; the checkpoint is not saved", path.string(),
@@ -127,7 +127,7 @@ bool rename_into_place(const fs::path& from, const fs::path& to) {
   return true;
 }
 
-// "12 is missing" lines of a checkpoint to the report; whether there was none.
+// Returns true if the checkpoint has no damage; otherwise reports each problem, such as "FILE is missing".
 bool is_good(const Checkpoint& checkpoint, const DamageReport& report) {
   const std::vector<ManifestProblem> problems = verify_checkpoint(checkpoint.path);
   for (const ManifestProblem& problem : problems)
@@ -135,7 +135,7 @@ bool is_good(const Checkpoint& checkpoint, const DamageReport& report) {
   return problems.empty();
 }
 
-// Whether all numbers of its safetensors files are finite; tells the report of the first that is not.
+// Returns true if all numbers of the safetensors files are finite; otherwise reports the first that is not.
 bool is_finite(const Checkpoint& checkpoint, const DamageReport& report) {
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(checkpoint.path)) {
@@ -152,7 +152,7 @@ bool is_finite(const Checkpoint& checkpoint, const DamageReport& report) {
   }
 }
 
-// As is_finite, where the checkpoint does not say so itself. REQUIRES: is_good.
+// Trusts the checkpoint's flag if it has one, otherwise calls is_finite. REQUIRES: is_good.
 bool is_known_finite(const Checkpoint& checkpoint, const DamageReport& report) {
   const Manifest manifest = read_manifest(checkpoint.path);
   const auto flag = manifest.metadata.find(std::string(kFiniteFlag));
@@ -247,7 +247,7 @@ fs::path CheckpointStore::commit(const ManifestMetadata& metadata,
   if (unfinished_->lock_fd >= 0) ::close(unfinished_->lock_fd);
   unfinished_.reset();
   sync_folder(folder_);
-  std::error_code error;  // an old one that cannot be removed is a tmp.*, and is never read
+  std::error_code error;  // an old folder that cannot be removed is a tmp.*; it is never read
   if (has_old) fs::remove_all(from, error);
   return to;
 }
@@ -273,7 +273,7 @@ int CheckpointStore::prune(int keep, const DamageReport& report) {
            std::strerror(error));
     }
     sync_folder(folder_);
-    std::error_code error;  // the rest is a tmp.*, removed at the next start
+    std::error_code error;  // what remains is a tmp.*, which the next start removes
     fs::remove_all(aside, error);
   }
   return static_cast<int>(all.size() - kept);

@@ -11,7 +11,8 @@
 namespace ingot {
 namespace {
 
-// Collects tensors by our parameter names; where the model lacks the parameter, nothing or zeros.
+// Collects tensors by Ingot's parameter names. If the model lacks a parameter, add_if skips the tensor
+// and add_or_zeros makes it zeros.
 class Layout {
  public:
   explicit Layout(const Transformer& model) : model_(model) {
@@ -21,7 +22,7 @@ class Layout {
 
   bool has(const std::string& ours) const { return ids_.contains(ours); }
 
-  // All rows of a parameter (those below `rows` if given), or a range of them.
+  // Adds the rows [begin, end) of a parameter; end < 0 stands for all rows.
   void add(const std::string& hf, const std::string& ours, int64_t begin = 0, int64_t end = -1,
            bool is_transposed = false) {
     const int id = ids_.at(ours);
@@ -108,7 +109,7 @@ std::vector<HfTensor> llama_tensors(const Transformer& model) {
   return layout.take();
 }
 
-// Row `row` of what is stored: contiguous in ours, or a column of ours when transposed.
+// Copies one stored row, which is a row of the parameter or, if t.is_transposed, a column of it.
 void copy_row(float* out, const Tensor& value, const HfTensor& t, int64_t row) {
   const int64_t width = value.rank() == 2 ? value.dim(1) : 1;
   const float* base = value.as<float>() + t.row_begin * width;
@@ -121,10 +122,10 @@ void copy_row(float* out, const Tensor& value, const HfTensor& t, int64_t row) {
 
 void stream_tensor(const ByteSink& sink, const Tensor& value, const HfTensor& t) {
   const int64_t rows = t.shape[0], width = t.shape.size() == 2 ? t.shape[1] : 1;
-  const int64_t piece = std::max<int64_t>(1, (1 << 16) / width);
-  std::vector<float> buffer(static_cast<size_t>(piece * width));
-  for (int64_t row = 0; row < rows; row += piece) {
-    const int64_t count = std::min(piece, rows - row);
+  const int64_t step = std::max<int64_t>(1, (1 << 16) / width);
+  std::vector<float> buffer(static_cast<size_t>(step * width));
+  for (int64_t row = 0; row < rows; row += step) {
+    const int64_t count = std::min(step, rows - row);
     for (int64_t i = 0; i < count && t.param >= 0; ++i)
       copy_row(buffer.data() + i * width, value, t, row + i);
     sink(std::as_bytes(std::span(buffer.data(), static_cast<size_t>(count * width))));
@@ -151,15 +152,15 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 const SafetensorsEntry* find_tensor(const SafetensorsFile& file, const std::string& prefix,
                                     const HfTensor& t) {
   if (const SafetensorsEntry* found = file.find(prefix + t.name)) return found;
-  constexpr std::string_view kGpt2 = "transformer.";  // files saved from the bare GPT2Model lack it
+  constexpr std::string_view kGpt2 = "transformer.";  // files saved from the bare GPT2Model lack this prefix
   return t.name.starts_with(kGpt2) ? file.find(prefix + t.name.substr(kGpt2.size())) : nullptr;
 }
 
-// The tensor, once its shape and dtype are what can be read.
+// Returns the file's tensor t. kData error unless it has the right shape and a readable dtype.
 const SafetensorsEntry& readable_tensor(const SafetensorsFile& file, const std::string& prefix,
                                         const HfTensor& t) {
   const SafetensorsEntry* entry = find_tensor(file, prefix, t);
-  if (!entry) entry = &file.get(prefix + t.name);  // the error names file and tensor
+  if (!entry) entry = &file.get(prefix + t.name);  // throws an error with file and tensor
   if (entry->shape != t.shape)
     fail(ErrorKind::kData, "{}: tensor {} is {}, the model's config asks for {}", file.label(), entry->name,
          entry->shape_text(), shape_text(t.shape));
@@ -205,44 +206,44 @@ void read_hf_tensors(const SafetensorsFile& file, const Transformer& model, cons
   for (const HfTensor& t : hf_tensors(model)) {
     if (t.param < 0 || !values[static_cast<size_t>(t.param)]) continue;
     const Tensor& value = values[static_cast<size_t>(t.param)];
-    read_hf_box(value.as<float>(), file, t, {0, value.dim(0), 0, value.rank() == 2 ? value.dim(1) : 1},
-                prefix);
+    read_hf_rect(value.as<float>(), file, t, {0, value.dim(0), 0, value.rank() == 2 ? value.dim(1) : 1},
+                 prefix);
   }
 }
 
-void write_hf_box(SafetensorsRanges& file, size_t tensor, const HfTensor& t, const Box& box,
-                  const float* values) {
-  const int64_t begin = std::max(box.row, t.row_begin), end = std::min(box.row + box.rows, t.row_end);
+void write_hf_rect(SafetensorsRanges& file, size_t tensor, const HfTensor& t, const Rect& rect,
+                   const float* values) {
+  const int64_t begin = std::max(rect.row, t.row_begin), end = std::min(rect.row + rect.rows, t.row_end);
   if (begin >= end) return;
-  const float* first = values + (begin - box.row) * box.columns;
+  const float* first = values + (begin - rect.row) * rect.columns;
   const auto write = [&](int64_t element, const float* x, int64_t n) {
     file.write(tensor, element, std::as_bytes(std::span(x, static_cast<size_t>(n))));
   };
   const int64_t rows = end - begin, stored_row = begin - t.row_begin;
   if (!t.is_transposed) {
     const int64_t width = t.shape.size() == 2 ? t.shape[1] : 1;
-    const int64_t step = box.columns == width ? rows : 1;  // rows that lie side by side
+    const int64_t step = rect.columns == width ? rows : 1;  // number of contiguous rows
     for (int64_t r = 0; r < rows; r += step)
-      write((stored_row + r) * width + box.column, first + r * box.columns, step * box.columns);
+      write((stored_row + r) * width + rect.column, first + r * rect.columns, step * rect.columns);
     return;
   }
   std::vector<float> column(static_cast<size_t>(rows));
-  for (int64_t c = 0; c < box.columns; ++c) {
-    for (int64_t r = 0; r < rows; ++r) column[static_cast<size_t>(r)] = first[r * box.columns + c];
-    write((box.column + c) * t.shape[1] + stored_row, column.data(), rows);
+  for (int64_t c = 0; c < rect.columns; ++c) {
+    for (int64_t r = 0; r < rows; ++r) column[static_cast<size_t>(r)] = first[r * rect.columns + c];
+    write((rect.column + c) * t.shape[1] + stored_row, column.data(), rows);
   }
 }
 
-void read_hf_box(float* values, const SafetensorsFile& file, const HfTensor& t, const Box& box,
-                 const std::string& prefix) {
+void read_hf_rect(float* values, const SafetensorsFile& file, const HfTensor& t, const Rect& rect,
+                  const std::string& prefix) {
   const SafetensorsEntry& entry = readable_tensor(file, prefix, t);
-  const int64_t width = t.shape.size() == 2 ? t.shape[1] : 1;  // as stored
-  const int64_t begin = std::max(box.row, t.row_begin), end = std::min(box.row + box.rows, t.row_end);
+  const int64_t width = t.shape.size() == 2 ? t.shape[1] : 1;  // columns of the stored tensor
+  const int64_t begin = std::max(rect.row, t.row_begin), end = std::min(rect.row + rect.rows, t.row_end);
   for (int64_t row = begin; row < end; ++row) {
-    float* out = values + (row - box.row) * box.columns;
+    float* out = values + (row - rect.row) * rect.columns;
     const int64_t r = row - t.row_begin;
-    for (int64_t c = 0; c < box.columns; ++c)
-      out[c] = element(entry, t.is_transposed ? (box.column + c) * width + r : r * width + box.column + c);
+    for (int64_t c = 0; c < rect.columns; ++c)
+      out[c] = element(entry, t.is_transposed ? (rect.column + c) * width + r : r * width + rect.column + c);
   }
 }
 

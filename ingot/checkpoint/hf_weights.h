@@ -1,8 +1,9 @@
-// The weights of a model under Hugging Face's names and layouts: which of our numbers each of its tensors is.
+// Maps the weights of a model to Hugging Face's tensor names and layouts.
 //
-// GPT-2 (learned positions): transformer.h.N..., matrices stored (in, out); biases that the model lacks are
-// written as zeros, as GPT2LMHeadModel has them. Otherwise LLaMA's names: model.layers.N..., with fused q, k,
-// v and gate, up taken apart. Padding rows of the vocabulary are cut, a tied head is left out.
+// GPT-2 (learned positions) has the names transformer.h.N... and stores matrices as (in, out); biases
+// that the model lacks are written as zeros, as GPT2LMHeadModel has them. All other models have LLaMA's
+// names, model.layers.N..., with the fused q, k, v and gate, up as separate tensors. Padding rows of the
+// vocabulary are left out, and so is a tied head.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "ingot/core/box.h"
+#include "ingot/core/rect.h"
 #include "ingot/formats/safetensors.h"
 #include "ingot/formats/safetensors_ranges.h"
 #include "ingot/nn/transformer.h"
@@ -19,35 +20,36 @@ namespace ingot {
 
 struct HfTensor {
   std::string name;
-  std::vector<int64_t> shape;          // as stored
-  int param = -1;                      // id; -1: a tensor of zeros that only Hugging Face has
-  int64_t row_begin = 0, row_end = 0;  // of the parameter's dim 0
-  bool is_transposed = false;          // stored (in, out)
+  std::vector<int64_t> shape;          // as in the file
+  int param = -1;                      // parameter id; -1: zeros that only Hugging Face's model has
+  int64_t row_begin = 0, row_end = 0;  // rows of the parameter (dim 0)
+  bool is_transposed = false;          // stored as (in, out)
 };
 
-// In order of the parameters.
+// Returns the tensors in the order of the parameters.
 std::vector<HfTensor> hf_tensors(const Transformer& model);
 
-// Tensors to write. value(id): the f32 values of a parameter in its shape, asked for when they are written
-// and used until the next are; it may be empty where they are not written.
+// Returns the tensors as sources to write. value(id) returns a parameter's f32 values in its shape; it is
+// called when the tensor is written, and the values must stay valid until the next call. `value` may be
+// empty if the sources are not written.
 std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::function<Tensor(int)>& value,
                                           const std::string& prefix = "");
 
-// kData error naming file and tensor for the first that read_hf_tensors could not read: missing, of another
-// shape or dtype. No number is looked at.
+// kData error, naming file and tensor, for the first tensor that read_hf_tensors could not read because
+// it is missing or has another shape or dtype. Numbers are not read.
 void check_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::string& prefix = "");
 
-// Reads every tensor into the values (f32, one per parameter id; absent ones are passed over); padding rows
-// become zero. f32, bf16 and f16
-// files are accepted. kData error naming file and tensor for a missing one or a wrong shape.
+// Reads every tensor into `values` (f32, one per parameter id; empty ones are skipped). Padding rows
+// become zero. f32, bf16 and f16 files are accepted. kData error, naming file and tensor, if one is
+// missing or has another shape or dtype.
 void read_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::vector<Tensor>& values,
                      const std::string& prefix = "");
 
-// What of a box of tensor t's parameter lies in it, to and from a file; values: the box, row by row. tensor:
-// t's place in hf_tensors.
-void write_hf_box(SafetensorsRanges& file, size_t tensor, const HfTensor& t, const Box& box,
-                  const float* values);
-void read_hf_box(float* values, const SafetensorsFile& file, const HfTensor& t, const Box& box,
-                 const std::string& prefix = "");
+// write_hf_rect and read_hf_rect copy the rows of `rect` (a rectangle of tensor t's parameter) that
+// belong to t, to and from a file. values: the rectangle, row by row. tensor: index of t in hf_tensors.
+void write_hf_rect(SafetensorsRanges& file, size_t tensor, const HfTensor& t, const Rect& rect,
+                   const float* values);
+void read_hf_rect(float* values, const SafetensorsFile& file, const HfTensor& t, const Rect& rect,
+                  const std::string& prefix = "");
 
 }  // namespace ingot

@@ -9,9 +9,9 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kMostPaddingRows = 65536;  // the most that a table may be larger than its vocabulary
+constexpr int64_t kMostPaddingRows = 65536;  // bound for the padding of a vocabulary
 
-// A size as a number that no product of two overflows; 0 stands for `otherwise`.
+// Returns a size as a double, so that products of two cannot overflow; 0 stands for `otherwise`.
 double sized(int64_t size, double otherwise) { return size > 0 ? static_cast<double>(size) : otherwise; }
 
 }  // namespace

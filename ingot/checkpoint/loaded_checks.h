@@ -1,5 +1,4 @@
-// What is checked of a model that strangers may have made, before memory is taken for it and before it is
-// used.
+// Checks a model from an untrusted source before memory is allocated for it and before it is used.
 #pragma once
 
 #include <filesystem>
@@ -10,14 +9,14 @@
 
 namespace ingot {
 
-// Compares a configuration's sizes with what the file of weights can hold; `config_path` is where they stand.
-// kData error naming the sizes for more layers than tensors, or a table that is larger than all weights;
-// kMemory error where the table of rotary positions alone exceeds this machine's memory.
+// Compares the sizes in a configuration (the file config_path) with what the weights can hold. kData
+// error, naming the sizes, if there are more layers than tensors or a table is larger than all weights
+// together. kMemory error if the table of rotary positions alone exceeds this machine's memory.
 void check_sizes(const ModelConfig& config, const SafetensorsFile& weights,
                  const std::filesystem::path& config_path);
 
-// kNumerics error naming the first tensor, of those whose names begin with the prefix, with a number that is
-// not finite.
+// kNumerics error, naming the first tensor with a non-finite number among those whose names
+// begin with `prefix`.
 void check_finite(const SafetensorsFile& weights, std::string_view prefix = "");
 
 }  // namespace ingot

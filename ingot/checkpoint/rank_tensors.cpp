@@ -21,15 +21,15 @@ std::vector<int64_t> dims_of(const Shape& shape) {
   return dims;
 }
 
-// This rank's part of n numbers that it and others keep; nothing of none.
-Range part_of(int64_t n, const Holders& holders) {
+// Returns the range of a shard's n elements that this rank writes; empty if another rank writes the shard.
+Range part_of(int64_t n, const Replicas& holders) {
   return holders.count == 0 ? Range{0, 0} : split_range(n, holders.count, holders.index);
 }
 
 void write_masters(SafetensorsRanges& file, Trainer& trainer) {
   TrainingStore& params = trainer.params();
   const std::vector<HfTensor> tensors = hf_tensors(trainer.model());
-  const std::vector<ParamPiece> pieces = params.pieces();
+  const std::vector<ParamShard> shards = params.shards();
   Staging staging;
   for (size_t t = 0; t < tensors.size(); ++t) {
     const HfTensor& tensor = tensors[t];
@@ -39,62 +39,62 @@ void write_masters(SafetensorsRanges& file, Trainer& trainer) {
       file.write(t, 0, std::as_bytes(std::span(zeros)));
       continue;
     }
-    const ParamPiece& piece = pieces[static_cast<size_t>(tensor.param)];
-    const Tensor all = params.is_sharded() ? piece.w : params.master(piece.id).reshape({piece.elements()});
-    const Range part = part_of(piece.elements(), params.copies(piece.id));
+    const ParamShard& shard = shards[static_cast<size_t>(tensor.param)];
+    const Tensor all = params.is_sharded() ? shard.w : params.master(shard.id).reshape({shard.elements()});
+    const Range part = part_of(shard.elements(), params.replicas(shard.id));
     const Tensor w = staging.read(all.rows(part.begin, part.end), trainer.stream());
     int64_t here = 0;
-    for (const Box& box :
-         boxes_of(params.list()[piece.id], piece.begin + part.begin, piece.begin + part.end)) {
-      write_hf_box(file, t, tensor, box, w.as<float>() + here);
-      here += box.elements();
+    for (const Rect& rect :
+         rects_of(params.list()[shard.id], shard.begin + part.begin, shard.begin + part.end)) {
+      write_hf_rect(file, t, tensor, rect, w.as<float>() + here);
+      here += rect.elements();
     }
   }
 }
 
-Holders holders_of(const Optimizer::State& state, const TrainingStore& params) {
-  switch (state.keepers) {
-    case Optimizer::Keepers::kNone:
-      return params.copies(state.param).count == 0 ? Holders{0, 0} : Holders{1, 0};
-    case Optimizer::Keepers::kCopies:
-      return params.copies(state.param);
-    case Optimizer::Keepers::kSharers:
-      return params.sharers(state.param);
+Replicas replicas_of(const Optimizer::State& state, const TrainingStore& params) {
+  switch (state.scope) {
+    case Optimizer::ReplicaScope::kNone:
+      return params.replicas(state.param).count == 0 ? Replicas{0, 0} : Replicas{1, 0};
+    case Optimizer::ReplicaScope::kReplicas:
+      return params.replicas(state.param);
+    case Optimizer::ReplicaScope::kShardGroup:
+      return params.shard_group(state.param);
   }
   return {};
 }
 
-// Calls f(number, first, count) for the ranges of what is kept of a state, numbers [begin, end) of it:
-// `count` from `number` on are those of the logical tensor from `first` on.
+// Calls f(number, first, count) for each contiguous range in `part` of this rank's shard of a state: the
+// `count` elements from local index `number` on are the logical tensor's elements from index `first` on.
 template <typename F>
-void for_each_state_range(const Optimizer::State& state, const ParamSpec& spec, const ParamPiece& piece,
+void for_each_state_range(const Optimizer::State& state, const ParamSpec& spec, const ParamShard& shard,
                           Range part, F&& f) {
   if (part.begin == part.end) return;
   if (!state.is_per_element) return f(part.begin, state.begin + part.begin, part.end - part.begin);
   const int64_t C = spec.is_vector() ? 1 : spec.full_shape()[1];
   int64_t here = part.begin;
-  for (const Box& box : boxes_of(spec, piece.begin + part.begin, piece.begin + part.end)) {
-    const int64_t step = box.columns == C ? box.rows : 1;  // rows that lie side by side
-    for (int64_t r = 0; r < box.rows; r += step) {
-      f(here, (box.row + r) * C + box.column, step * box.columns);
-      here += step * box.columns;
+  for (const Rect& rect : rects_of(spec, shard.begin + part.begin, shard.begin + part.end)) {
+    const int64_t step = rect.columns == C ? rect.rows : 1;  // number of contiguous rows
+    for (int64_t r = 0; r < rect.rows; r += step) {
+      f(here, (rect.row + r) * C + rect.column, step * rect.columns);
+      here += step * rect.columns;
     }
   }
 }
 
 void write_states(SafetensorsRanges& file, Trainer& trainer) {
   TrainingStore& params = trainer.params();
-  const std::vector<ParamPiece> pieces = params.pieces();
+  const std::vector<ParamShard> shards = params.shards();
   const std::vector<Optimizer::State>& states = trainer.optimizer().states();
   Staging staging;
   for (size_t k = 0; k < states.size(); ++k) {
     const Optimizer::State& state = states[k];
     const size_t size = size_bytes(state.tensor.dtype);
     const int64_t n = state.tensor.elements();
-    const Range part = part_of(n, holders_of(state, params));
+    const Range part = part_of(n, replicas_of(state, params));
     const Tensor own = staging.read(state.tensor.reshape({n}).rows(part.begin, part.end), trainer.stream());
     const auto* numbers = static_cast<const std::byte*>(own.data);
-    for_each_state_range(state, params.list()[state.param], pieces[static_cast<size_t>(state.param)], part,
+    for_each_state_range(state, params.list()[state.param], shards[static_cast<size_t>(state.param)], part,
                          [&](int64_t number, int64_t first, int64_t count) {
                            file.write(k, first,
                                       {numbers + static_cast<size_t>(number - part.begin) * size,
@@ -103,7 +103,7 @@ void write_states(SafetensorsRanges& file, Trainer& trainer) {
   }
 }
 
-// Sums modulo 2^64 over the ranks, by quarters that are exact as doubles.
+// Sums modulo 2^64 over the ranks, as four 16-bit digits, whose sums are exact in doubles.
 std::vector<uint64_t> add_up(const std::vector<uint64_t>& sums, Reducer& all) {
   std::vector<double> quarters;
   for (const uint64_t sum : sums)
@@ -115,7 +115,7 @@ std::vector<uint64_t> add_up(const std::vector<uint64_t>& sums, Reducer& all) {
   return total;
 }
 
-// One at a time, to a device.
+// Reads one parameter at a time, because the masters may be on a device.
 void read_whole_masters(const SafetensorsFile& file, Trainer& trainer) {
   TrainingStore& params = trainer.params();
   std::vector<Tensor> values(params.list().specs().size());
@@ -176,22 +176,22 @@ std::map<std::string, uint64_t> write_rank_tensors(const fs::path& folder, Train
 void read_rank_masters(const SafetensorsFile& file, Trainer& trainer) {
   TrainingStore& params = trainer.params();
   if (!params.is_sharded()) return read_whole_masters(file, trainer);
-  const std::vector<ParamPiece> pieces = params.pieces();
-  for (const ParamPiece& piece : pieces) std::memset(piece.w.data, 0, piece.w.bytes());
+  const std::vector<ParamShard> shards = params.shards();
+  for (const ParamShard& shard : shards) std::memset(shard.w.data, 0, shard.w.bytes());
   for (const HfTensor& tensor : hf_tensors(trainer.model())) {
     if (tensor.param < 0) continue;
-    const ParamPiece& piece = pieces[static_cast<size_t>(tensor.param)];
-    float* w = piece.w.as<float>();
-    for (const Box& box : boxes_of(params.list()[piece.id], piece.begin, piece.end)) {
-      read_hf_box(w, file, tensor, box);
-      w += box.elements();
+    const ParamShard& shard = shards[static_cast<size_t>(tensor.param)];
+    float* w = shard.w.as<float>();
+    for (const Rect& rect : rects_of(params.list()[shard.id], shard.begin, shard.end)) {
+      read_hf_rect(w, file, tensor, rect);
+      w += rect.elements();
     }
   }
 }
 
 void read_rank_states(const SafetensorsFile& file, Trainer& trainer) {
   TrainingStore& params = trainer.params();
-  const std::vector<ParamPiece> pieces = params.pieces();
+  const std::vector<ParamShard> shards = params.shards();
   const std::vector<Optimizer::State>& states = trainer.optimizer().states();
   Staging staging;
   for (const Optimizer::State& state : states) {
@@ -202,7 +202,7 @@ void read_rank_states(const SafetensorsFile& file, Trainer& trainer) {
            entry.dtype_name, entry.shape_text(), name(t.dtype), state.whole.to_string());
     const size_t size = size_bytes(t.dtype);
     const Tensor room = staging.room(t);
-    for_each_state_range(state, params.list()[state.param], pieces[static_cast<size_t>(state.param)],
+    for_each_state_range(state, params.list()[state.param], shards[static_cast<size_t>(state.param)],
                          {0, t.elements()}, [&](int64_t number, int64_t first, int64_t count) {
                            std::memcpy(
                                static_cast<std::byte*>(room.data) + static_cast<size_t>(number) * size,

@@ -1,5 +1,5 @@
-// SaveSchedule: when a run saves a checkpoint. It knows neither files nor a clock: times are arguments, in
-// seconds since the training began.
+// SaveSchedule decides when a run saves a checkpoint. It uses neither files nor a clock: times are
+// arguments, in seconds since the training began.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@ namespace ingot {
 
 class SaveSchedule {
  public:
-  // The pauses before the first attempt after a failed save, and after several; each doubles the one before
-  // it.
+  // Pauses before a failed save is repeated: the first one, doubled after every further failure up
+  // to the longest.
   static constexpr double kFirstPause_s = 30, kLongestPause_s = 600;
 
-  // A save every so many steps, and whenever the last one is so old; 0 turns either off.
+  // Saves every every_steps steps, and when the last save is every_s seconds old; 0 turns either off.
   SaveSchedule(int64_t every_steps, double every_s) : every_steps_(every_steps), every_s_(every_s) {}
 
-  // After a step. While a failed save waits for its next attempt, nothing else makes one due.
+  // Returns true if a save is due after this step. After a failed save, only its repetition is due.
   bool is_due(int64_t step, double now_s) const;
-  // True if is_due depends on the clock: then ranks with clocks of their own must agree on it.
+  // True if is_due depends on the clock; ranks with different clocks must then agree on the result.
   bool reads_clock() const { return retry_at_s_ || every_s_ > 0; }
 
   void saved(double now_s);
@@ -28,8 +28,8 @@ class SaveSchedule {
  private:
   int64_t every_steps_;
   double every_s_;
-  double last_s_ = 0;   // when the last checkpoint was saved, or the training began
-  double pause_s_ = 0;  // after the last failure; 0: the last attempt succeeded
+  double last_s_ = 0;   // time of the last save; 0 if there is none yet
+  double pause_s_ = 0;  // pause after the last failure; 0 if the last attempt succeeded
   std::optional<double> retry_at_s_ = {};
 };
 

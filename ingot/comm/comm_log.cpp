@@ -25,11 +25,11 @@ void CommLog::ended(const void* group, uint64_t ticket) {
 void CommLog::waited(const void* group, uint64_t ticket, Clock::time_point since) {
   const std::lock_guard lock(mutex_);
   const auto place = running_.find({group, ticket});
-  if (place == running_.end()) return;  // started before the log was
+  if (place == running_.end()) return;  // it was started before this log was in use
   Event& event = place->second;
   event.wait_begun = since;
   event.wait_ended = Clock::now();
-  if (event.ended < event.begun) event.ended = event.wait_ended;  // a message
+  if (event.ended < event.begun) event.ended = event.wait_ended;  // messages have no end of their own
   done_.push_back(std::move(event));
   running_.erase(place);
 }

@@ -1,5 +1,5 @@
-// CommLog: when the operations between ranks were started, ran and were waited for, on this rank; for
-// measurements and traces. Any thread may write; read it while no operation is under way.
+// CommLog records when this rank's operations were started, ran and were waited for, for measurements and
+// traces. Any thread may write. REQUIRES for take(): no operation is under way.
 #pragma once
 
 #include <chrono>
@@ -18,18 +18,18 @@ class CommLog {
   struct Event {
     std::string group, name;
     Clock::time_point started, begun, ended;   // by the caller; by the group (a message begins at once)
-    Clock::time_point wait_begun, wait_ended;  // of the caller
+    Clock::time_point wait_begun, wait_ended;  // when the caller waited
     double ran_s() const { return std::chrono::duration<double>(ended - begun).count(); }
     double waited_s() const { return std::chrono::duration<double>(wait_ended - wait_begun).count(); }
   };
 
-  // Operation `ticket` of a group.
+  // Each records a moment of operation `ticket` of a group.
   void started(const void* group, uint64_t ticket, const std::string& group_name, const std::string& name);
   void begun(const void* group, uint64_t ticket);
   void ended(const void* group, uint64_t ticket);
   void waited(const void* group, uint64_t ticket, Clock::time_point since);
 
-  // What has been waited for since the last call, in order of that.
+  // Returns and removes the operations that have been waited for, in the order of their waits.
   std::vector<Event> take();
 
  private:

@@ -1,21 +1,21 @@
-// Ranks, and what the ranks of a group tell each other: collectives and messages on Tensors.
+// Communicator: a group of ranks with collectives and messages on Tensors.
 //
 // All ranks of a group start the same collectives in the same order, with equal sizes. A collective is
-// started, runs beside the caller's work and is waited for; the plain forms do both. Between start and the
-// end of wait its tensors belong to the communicator. Collectives of one group run in the order in which they
-// were started; send and receive are independent of them and of each other, but messages between two ranks
-// keep their order.
+// started, runs concurrently with the caller's work, and is waited for; the plain forms do both. From the
+// start to the end of wait() its tensors belong to the communicator. Collectives of one group run in the
+// order in which they were started. send and receive are independent of the collectives and of each
+// other, but messages between two ranks keep their order.
 //
-// Sums are taken in order of the ranks, of 16-bit floats in f32 and rounded once: every rank gets the same
-// bits, and the bits do not depend on the transport.
+// Sums are taken in rank order. 16-bit floats are added in f32 and rounded once, so every rank gets the same
+// bits, and the bits do not depend on the transport (NCCL is the exception, see comm/device_group.h).
 //
-// Tensors lie on the host; or, where a group is made for a device (comm/device_group.h), on that device too.
-// Such an operation reads what was given to the device's stream before it was started, and what is given to
-// it after wait() sees the result.
+// Tensors lie on the host. A group made for a device (comm/device_group.h) accepts tensors on that device
+// too: an operation then reads the results of all work submitted to the device's stream before it was
+// started, and work submitted after wait() sees its result.
 //
-// The name of an operation (at most 47 bytes are kept) is what traces and the watchdog call it. A transport
-// that fails, or a rank that does not come within the time limit, ends the job on all ranks. One thread at a
-// time starts and waits.
+// Traces and the watchdog show an operation's name (at most 47 bytes of it). If a transport fails, or a
+// rank does not arrive within the time limit, the job ends on all ranks. Only one thread at a time may
+// start and wait.
 #pragma once
 
 #include <cstdint>
@@ -43,19 +43,19 @@ struct CommOperation {
   };
   Kind kind = Kind::kBarrier;
   std::string_view name;
-  Tensor out, in;  // what is written, what is read; of all_reduce and broadcast the same
+  Tensor out, in;  // output and input; the same tensor for all_reduce, broadcast and messages
   ReduceOp op = ReduceOp::kSum;
-  int peer = 0;  // root of a broadcast, the other end of a message
+  int peer = 0;  // root of a broadcast, or the other rank of a message
 };
 
 const char* kind_name(CommOperation::Kind kind);  // "all_reduce"
 
 class Communicator;
 
-// An operation under way. It must be waited for before it is forgotten.
+// An operation under way. The caller must wait for it before destroying it.
 class [[nodiscard]] Pending {
  public:
-  Pending() = default;  // of nothing: done
+  Pending() = default;  // no operation: is_done() is true and wait() returns at once
   Pending(Communicator& comm, uint64_t ticket) : comm_(&comm), ticket_(ticket) {}
   bool is_done() const;
   void wait();
@@ -65,7 +65,7 @@ class [[nodiscard]] Pending {
   uint64_t ticket_ = 0;
 };
 
-// What a watchdog is told of the operations of a group that run on a device, one after the other. Any thread.
+// Tells the watchdog which operation of a group runs on a device; they run one after the other. Thread-safe.
 class OperationNotes {
  public:
   virtual ~OperationNotes() = default;
@@ -75,30 +75,30 @@ class OperationNotes {
 
 class Communicator {
  public:
-  // reach: the device, beside the host, whose tensors can be operands.
+  // reach: the device whose tensors can be operands, besides those of the host.
   Communicator(std::string name, int rank, int size, Device reach = Device::kCpu)
       : name_(std::move(name)), rank_(rank), size_(size), reach_(reach) {}
   virtual ~Communicator() = default;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  const std::string& name() const { return name_; }  // of the group, "dp"
+  const std::string& name() const { return name_; }  // name of the group, for example "dp"
   int rank() const { return rank_; }                 // within the group
   int size() const { return size_; }
 
   // t = op over the ranks' t. f32, bf16, f16, i32 or i64.
   Pending start_all_reduce(std::string_view name, const Tensor& t, ReduceOp op = ReduceOp::kSum);
-  // out (size * n) = the ranks' in (n), in order of the ranks. Any dtype. in may lie at its place in out.
+  // out (size * n) = the ranks' in (n), in rank order. Any dtype. `in` may be this rank's slice of out.
   Pending start_all_gather_into(std::string_view name, const Tensor& out, const Tensor& in);
-  // out (n) = op over the ranks' in (size * n), part `rank`. f32, bf16, f16, i32 or i64; out of a bf16 in may
-  // be f32, and is then not rounded. out may lie at its place in in.
+  // out (n) = slice `rank` of (op over the ranks' in (size * n)). f32, bf16, f16, i32 or i64. If in is
+  // bf16, out may be f32 and is then not rounded. `out` may be this rank's slice of in.
   Pending start_reduce_scatter(std::string_view name, const Tensor& out, const Tensor& in,
                                ReduceOp op = ReduceOp::kSum);
-  // Part r of out (size * n) = part `rank` of rank r's in (size * n). Any dtype. out is not in.
+  // Slice r of out (size * n) = slice `rank` of rank r's in (size * n). Any dtype. out and in do not overlap.
   Pending start_all_to_all(std::string_view name, const Tensor& out, const Tensor& in);
   // t = the root's t. Any dtype.
   Pending start_broadcast(std::string_view name, const Tensor& t, int root);
-  // Any dtype; the receiver's t has the sender's size.
+  // A message of any dtype. REQUIRES: sender and receiver pass tensors of equal size.
   Pending start_send(std::string_view name, const Tensor& t, int to);
   Pending start_receive(std::string_view name, const Tensor& t, int from);
 
@@ -117,18 +117,18 @@ class Communicator {
   void receive(std::string_view name, const Tensor& t, int from) { start_receive(name, t, from).wait(); }
   void barrier(std::string_view name);
 
-  // The group of the ranks that give the same color, in order of (key, rank). Called by all ranks of this
-  // one.
+  // Makes the group of all ranks that pass the same color, in order of (key, rank). All ranks of this
+  // group call it.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string name) = 0;
 
-  // Notes for another group of the same ranks; null where nobody watches.
+  // Watchdog notes for another group of the same ranks; null if there is no watchdog.
   virtual std::unique_ptr<OperationNotes> notes([[maybe_unused]] std::string group) { return nullptr; }
-  // How long an operation of this rank may take before the job ends; null where no operation is watched.
+  // How long an operation of this rank may take before the job ends; null if there is no watchdog.
   virtual TimeLimit* time_limit() { return nullptr; }
 
  protected:
   friend class Pending;
-  // The operation is checked. The ticket is what wait and is_done are asked about.
+  // Starts a checked operation and returns the ticket that wait() and is_done() take.
   virtual uint64_t start(const CommOperation& operation) = 0;
   virtual bool is_done(uint64_t ticket) = 0;
   virtual void wait(uint64_t ticket) = 0;
@@ -141,12 +141,12 @@ class Communicator {
   Device reach_;
 };
 
-// A group of one: everything is done when it is started.
+// A group of one rank. Every operation is done when its start returns.
 std::unique_ptr<Communicator> self_communicator(std::string name = "self");
 
-// A group of `size` ranks as a plan of memory needs it: it has a rank and a size, and no other rank is there.
-// Gathering finds this rank's numbers in every rank's place; other collectives leave what they were given.
-// split gives a group of the same size.
+// A group for a memory plan: it has a rank and a size, but no other ranks exist. all_gather copies this
+// rank's input to every rank's slice; all other collectives leave their outputs unchanged. split returns
+// a group of the same rank and size.
 std::unique_ptr<Communicator> planned_communicator(std::string name, int rank, int size);
 
 }  // namespace ingot

@@ -13,10 +13,10 @@ namespace {
 
 using Kind = CommOperation::Kind;
 
-// Pinned memory of one operation.
+// The pinned memory of one operation.
 class Place {
  public:
-  // One tensor, or, where out is not in, two.
+  // Returns the operation with host tensors: one tensor for both operands, or two if out and in differ.
   CommOperation on_host(const CommOperation& o) {
     const bool is_one =
         o.kind != Kind::kAllGather && o.kind != Kind::kReduceScatter && o.kind != Kind::kAllToAll;
@@ -50,7 +50,7 @@ class StagedGroup final : public Communicator {
   struct Slot {
     bool is_used = false;
     Pending pending;
-    Tensor there, result;  // on the host, and where it goes on the device; absent if it goes nowhere
+    Tensor there, result;  // on the host; its place on the device, empty if nothing is copied back
     Place place;
   };
 
@@ -63,7 +63,7 @@ class StagedGroup final : public Communicator {
       slot.pending = relay(host_, o);
       return index;
     }
-    // What waits for the stream below is also what made the slot's last result leave its memory.
+    // This also makes sure that the slot's previous result has been copied out of its pinned memory.
     synchronize(stream_);
     const CommOperation there = slot.place.on_host(o);
     if (o.kind != Kind::kReceive) copy(there.in, o.in, stream_);
@@ -91,7 +91,7 @@ class StagedGroup final : public Communicator {
 
   Communicator& host_;
   Stream& stream_;
-  std::unique_ptr<Communicator> owned_;  // host_, where a split made it
+  std::unique_ptr<Communicator> owned_;  // host_, if split() made it
   std::vector<Slot> slots_;
 };
 

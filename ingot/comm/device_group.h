@@ -1,5 +1,5 @@
-// A group of ranks whose tensors may lie on a CUDA device: over NCCL where every rank has a device of its
-// own, else through pinned memory of the host.
+// A group of ranks whose tensors may lie on a CUDA device. It uses NCCL if every rank has its own device,
+// and otherwise copies through pinned host memory.
 #pragma once
 
 #include <memory>
@@ -9,16 +9,18 @@
 
 namespace ingot {
 
-// Borrows both, which outlive it. Called by all ranks of `host`, a group that carries tensors of the host;
-// on those it is handed on. On a stream of the CPU it is no more than that group. The stream is the one that
-// operands are written and read on, by the thread that starts and waits.
+// Makes such a group of the ranks of `host`, a group for host tensors; all its ranks call this. The
+// result passes operations on host tensors to `host`. Borrows both arguments, which must outlive it. If
+// the stream is a CPU stream, the result only forwards to `host`. `stream` is the one on which the thread
+// that starts and waits reads and writes the operands.
 //
-// NCCL's sums are in an order of its own: the same bits on every rank, but not those of the host's groups.
-// Messages and all_to_all pass through the host with it, too.
+// NCCL adds in its own order: every rank gets the same bits, but not those of the host's groups. It has
+// no reduce_scatter of bf16 into f32 (kInternal error). Messages and all_to_all go through the host even
+// with NCCL.
 std::unique_ptr<Communicator> device_group(Communicator& host, Stream& stream);
 
-// The same, of any stream and without NCCL: starting an operation waits for the stream. Pinned memory grows
-// to what is under way at a time, and stays.
+// The same for any stream, without NCCL: starting an operation blocks until the stream is done. The
+// pinned memory grows to what is under way at one time and is never freed before the group.
 std::unique_ptr<Communicator> staged_group(Communicator& host, Stream& stream);
 
 // Starts the operation on another group of the same ranks.

@@ -1,6 +1,6 @@
-// A group over NCCL. Its collectives run on a stream of their own, in the order in which they were started; a
-// thread looks after them: it tells the watchdog which one runs, and ends the group when NCCL reports an
-// error. all_to_all and messages go through the host, where the order of messages does not matter.
+// A group over NCCL. Its collectives run on a stream of their own, in the order in which they were started. A
+// watcher thread tells the watchdog which one is running and aborts the group when NCCL reports an error.
+// all_to_all and messages go through the host, where the order of messages does not matter.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -27,14 +27,14 @@ namespace {
 using Kind = CommOperation::Kind;
 
 constexpr auto kPeriod = std::chrono::milliseconds(5);
-constexpr uint64_t kOnHost = uint64_t{1} << 63;  // marks tickets of what goes over the host
+constexpr uint64_t kOnHost = uint64_t{1} << 63;  // marks the tickets of operations that go through the host
 constexpr size_t kMaxUnderWay = 1024;
 
 static_assert(ncclInt8 == 0 && ncclUint8 == 1 && ncclInt32 == 2 && ncclUint32 == 3 && ncclInt64 == 4 &&
               ncclFloat16 == 6 && ncclFloat32 == 7 && ncclBfloat16 == 9);
 static_assert(ncclSum == 0 && ncclMax == 2 && ncclMin == 3);
 
-// The functions of the library that are called.
+// The library's functions that Ingot calls.
 struct Library {
   decltype(&ncclGetVersion) version = nullptr;
   decltype(&ncclGetUniqueId) unique_id = nullptr;
@@ -50,7 +50,8 @@ struct Library {
   decltype(&ncclReduceScatter) reduce_scatter = nullptr;
   decltype(&ncclBroadcast) broadcast = nullptr;
 
-  // It stays loaded: its threads outlive its communicators. 0 without it, else its version.
+  // Returns the library's version, or 0 if it cannot be used. It is never unloaded, because its threads
+  // outlive its communicators.
   int64_t load() {
     void* handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!handle) return 0;
@@ -81,7 +82,7 @@ struct Library {
   }
 };
 
-// A collective that was given to the device.
+// A collective that was submitted to the device.
 struct Running {
   const char* kind;
   std::string name;
@@ -173,7 +174,7 @@ class NcclGroup final : public Communicator {
     return completed_ >= ticket;
   }
 
-  // The device waits, not the host.
+  // The device's stream waits; the host does not.
   void wait(uint64_t ticket) override {
     if (ticket & kOnHost) {
       const auto message = on_host(ticket);
@@ -207,7 +208,7 @@ class NcclGroup final : public Communicator {
     return event;
   }
 
-  // Until a call that may go on in the background has got through.
+  // Blocks until a call that NCCL may continue in the background has finished. Throws if it failed.
   void settle(ncclResult_t result, const char* call) {
     while (result == ncclInProgress) {
       std::this_thread::yield();
@@ -223,7 +224,7 @@ class NcclGroup final : public Communicator {
     fail(ErrorKind::kInternal, "{}", failure_);
   }
 
-  // ---- the thread that looks after what runs ----
+  // ---- the watcher thread ----
 
   void watch() {
     cudaSetDevice(device_);
@@ -248,7 +249,8 @@ class NcclGroup final : public Communicator {
     notes_->begin(running_.front().kind, running_.front().name);
   }
 
-  // Kernels that wait for a rank that is gone end with the group, so that the host gets to hear of it.
+  // After an error, abort ends the kernels that wait for a lost rank, so that the host does not wait for
+  // ever and can report the error.
   void find_error() {
     ncclResult_t result = ncclSuccess;
     library_.async_error(comm_, &result);
@@ -275,14 +277,14 @@ class NcclGroup final : public Communicator {
   std::deque<OnHost> on_host_;
   uint64_t next_on_host_ = 0;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::deque<Running> running_;
   std::vector<cudaEvent_t> free_;
   uint64_t started_ = 0, completed_ = 0, noted_ = 0;
   std::unique_ptr<OperationNotes> notes_;
   std::string failure_;
   std::atomic<bool> has_failed_ = false, is_ending_ = false;
-  std::thread watcher_;  // last: it uses the others
+  std::thread watcher_;  // last, because it uses the other members
 };
 
 RankDevice own_device(int64_t version) {

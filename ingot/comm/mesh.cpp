@@ -71,7 +71,7 @@ Mesh Mesh::make(Communicator& world, const MeshShape& shape) {
             .shard = nullptr,
             .tp = nullptr,
             .dp = nullptr};
-  // Ranks with the same color differ in the group's axes only; the color is their first rank.
+  // Ranks with the same color differ only along the group's axes. The color is their first rank.
   const auto group = [&](MeshPlace first, const char* name) {
     return world.split(rank_at(shape, first), world.rank(), name);
   };

@@ -1,5 +1,5 @@
-// A mesh of ranks: pipeline stages x replicas x shards x tensor-parallel ranks, the tensor-parallel axis
-// innermost (its ranks talk most, and neighbours are nearest).
+// A mesh of ranks: pipeline stages x replicas x shards x tensor-parallel ranks. The tensor-parallel axis
+// is innermost, because its ranks communicate most and neighbouring ranks have the fastest links.
 //   rank = ((stage * replicas + replica) * shards + shard) * tp + tp_rank
 #pragma once
 
@@ -13,8 +13,8 @@ namespace ingot {
 
 struct MeshShape {
   int pp = 1;            // pipeline stages
-  int dp_replicate = 1;  // replicas of everything
-  int dp_shard = 1;      // ranks that share one copy of the weights (FSDP)
+  int dp_replicate = 1;  // replicas of all weights
+  int dp_shard = 1;      // ranks that shard one copy of the weights (FSDP)
   int tp = 1;            // tensor-parallel ranks
   int size() const { return pp * dp_replicate * dp_shard * tp; }
   std::string to_string() const;  // "pp=2 dp=1 fsdp=2 tp=2"
@@ -28,21 +28,21 @@ struct MeshPlace {
 MeshPlace place_of(const MeshShape& shape, int rank);
 int rank_at(const MeshShape& shape, const MeshPlace& place);
 
-// Shapes of `ranks` ranks that are nearest to one that does not fit (fewest factors of two away), at most
-// `count`.
+// Returns at most `count` shapes of `ranks` ranks that are nearest to one that does not fit; the distance
+// counts factors of two.
 std::vector<MeshShape> nearest_shapes(const MeshShape& wanted, int ranks, size_t count = 3);
 
-// This rank's groups, one per axis, and the two that data parallelism needs beside them.
+// This rank's groups: one per axis, and dp.
 struct Mesh {
   MeshShape shape;
   MeshPlace place;
   std::unique_ptr<Communicator> pp, replicate, shard, tp;
   std::unique_ptr<Communicator> dp;  // replicas and shards: the ranks that see different data
 
-  // Called by all ranks of the world. kUsage error naming the nearest shapes unless shape.size() is the
-  // world's.
+  // All ranks of the world call it. A kUsage error names the nearest shapes if shape.size() differs from
+  // the size of the world.
   static Mesh make(Communicator& world, const MeshShape& shape);
-  // The groups of one rank for a plan of memory (planned_communicator).
+  // The groups of one rank for a memory plan (planned_communicator).
   static Mesh planned(const MeshShape& shape, int rank);
 };
 

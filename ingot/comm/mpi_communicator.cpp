@@ -1,4 +1,4 @@
-// Compiled to nothing where MPI is left out.
+// Empty in builds without MPI.
 #ifdef INGOT_WITH_MPI
 #include "ingot/comm/mpi_communicator.h"
 
@@ -21,11 +21,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Kind = CommOperation::Kind;
 
-constexpr size_t kQueue = 64;  // collectives that may be under way
+constexpr size_t kQueue = 64;  // most collectives under way at once
 constexpr uint64_t kMessageTicket = uint64_t{1} << 63;
-constexpr int64_t kSmallBytes = 16 << 10;  // an all_reduce up to this size goes in one round
+constexpr int64_t kSmallBytes = 16 << 10;  // an all_reduce up to this size takes one all-gather
 
-// A type to carry elements of that size in.
+// An MPI type of the same element size.
 MPI_Datatype carrier(DType dtype) {
   switch (size_bytes(dtype)) {
     case 1:
@@ -44,7 +44,7 @@ int count_of(int64_t elements) {
   return static_cast<int>(elements);
 }
 
-// The same fields on every rank, for the comparison of what they call.
+// What a rank calls, in a form that can be compared between ranks.
 struct Signature {
   char name[48] = {};
   int64_t kind = 0, bytes = 0;
@@ -55,7 +55,7 @@ struct Operation {
   std::array<char, 48> name{};
 };
 
-// A board of its own in what the watchdog reports.
+// Shows another group's operations to the watchdog, on a board of their own.
 class BoardNotes final : public OperationNotes {
  public:
   BoardNotes(JobContext& context, std::string group) : board_(context, std::move(group)) {}
@@ -99,7 +99,7 @@ class MpiCommunicator : public Communicator {
   }
 
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
-    barrier("split");  // whatever was started runs before
+    barrier("split");  // operations that were started before run first
     MPI_Comm part = MPI_COMM_NULL;
     check(MPI_Comm_split(comm_, color, key, &part), "MPI_Comm_split");
     return make_communicator(context_, part, std::move(name));
@@ -118,7 +118,7 @@ class MpiCommunicator : public Communicator {
     changed_.wait(lock, [&] { return started_ - completed_ < kQueue; });
     Operation& slot = queue_[started_ % kQueue];
     slot.what = operation;
-    slot.what.name = {};  // the caller's; kept below
+    slot.what.name = {};  // the caller owns it; `name` below has a copy
     slot.name = {};
     std::copy_n(operation.name.data(), std::min(operation.name.size(), slot.name.size() - 1),
                 slot.name.data());
@@ -146,7 +146,7 @@ class MpiCommunicator : public Communicator {
     if (CommLog* log = context_.options.log) log->waited(this, ticket, begin);
   }
 
-  // ---- messages: posted at once by the caller's thread ----
+  // ---- messages: the caller's thread posts them at once ----
 
   uint64_t start_message(const CommOperation& o) {
     auto free = std::ranges::find_if(messages_, [](const Message& m) { return !m.is_used; });
@@ -181,7 +181,7 @@ class MpiCommunicator : public Communicator {
     m.is_used = false;
   }
 
-  // ---- collectives: one after the other, on a thread of their own ----
+  // ---- collectives: a worker thread runs them one after the other ----
 
   void work() {
     std::unique_lock lock(mutex_);
@@ -250,7 +250,7 @@ class MpiCommunicator : public Communicator {
       });
       return reduce_in_rank_order(t.data, t.dtype, parts, t.dtype, size(), n, o.op);
     }
-    // Everyone reduces one piece and hands it to all.
+    // Each rank reduces one slice and all-gathers it.
     const Range own = split_range(n, size(), rank());
     const int64_t own_n = own.end - own.begin;
     for (int p = 0; p < size(); ++p) {
@@ -301,7 +301,7 @@ class MpiCommunicator : public Communicator {
            [&](MPI_Request* r) { return MPI_Ialltoall(in.data, n, type, out.data, n, type, comm_, r); });
   }
 
-  // The ranks tell each other what they call; if it is not the same everywhere, the job ends.
+  // Compares what the ranks call. Throws if it is not the same on all ranks.
   void compare_signatures(const Operation& operation) {
     Signature own;
     std::memcpy(own.name, operation.name.data(), sizeof own.name);
@@ -319,7 +319,7 @@ class MpiCommunicator : public Communicator {
              kind_name(static_cast<Kind>(all[r].kind)), all[r].name, all[r].bytes);
   }
 
-  // Starts an MPI operation and sees it through without taking the core from those who compute.
+  // Starts an MPI operation and polls until it is complete, leaving the core to computing threads meanwhile.
   template <typename Start>
   void finish(const char* call, Start&& start) {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -351,7 +351,7 @@ class MpiCommunicator : public Communicator {
         std::chrono::duration<double>(context_.options.message_delay_s));
   }
 
-  // Grows to the largest operation, then stays.
+  // A buffer that grows to the largest operation.
   std::byte* scratch(int64_t bytes) {
     if (static_cast<int64_t>(scratch_.size()) < bytes) scratch_.resize(static_cast<size_t>(bytes));
     return scratch_.data();
@@ -369,7 +369,7 @@ class MpiCommunicator : public Communicator {
   std::array<Operation, kQueue> queue_;
   uint64_t started_ = 0, completed_ = 0;
   bool is_ending_ = false;
-  std::thread worker_;  // last: it uses all the others
+  std::thread worker_;  // last, because it uses the other members
 };
 
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }

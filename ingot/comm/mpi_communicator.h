@@ -1,4 +1,4 @@
-// Inside of mpi_job: a group of ranks. Internal to comm.
+// A group of ranks over MPI. Internal to comm.
 #pragma once
 
 #include <mpi.h>
@@ -15,17 +15,17 @@ namespace ingot::mpi {
 
 class Board;
 
-// What all groups of a process share.
+// The state that all groups of a process share.
 struct JobContext {
   explicit JobContext(const MpiOptions& of_job) : options(of_job), limit(of_job.timeout_s) {}
   MpiOptions options;
   TimeLimit limit;
   int rank = 0, size = 1;  // in the world
   std::mutex boards_mutex;
-  std::vector<Board*> boards;  // of the groups that live
+  std::vector<Board*> boards;  // one per living group
 };
 
-// What a group is at, for the watchdog. Written by the group, read by any thread.
+// What a group is doing now, for the watchdog. The group writes it; any thread may read it.
 class Board {
  public:
   Board(JobContext& context, std::string group);
@@ -33,11 +33,11 @@ class Board {
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
 
-  void begin(const char* kind, const std::string& name);  // the next collective runs
+  void begin(const char* kind, const std::string& name);  // the next collective starts
   void end();
-  void note_message(const std::string& text);  // the last message that was waited for; empty: none
+  void note_message(const std::string& text);  // the message that is waited for; empty: none
 
-  // Seconds for which the present operation has run; 0 if there is none.
+  // Seconds that the current operation has run; 0 if there is none.
   double age_s() const;
   std::string text() const;  // "dp: in all_reduce 'grads 3' (number 17) for 61.2 s"
 
@@ -51,7 +51,7 @@ class Board {
   std::chrono::steady_clock::time_point since_, message_since_;
 };
 
-// Owns `comm`. Called by all its ranks.
+// Owns `comm`. All ranks of `comm` call it.
 std::unique_ptr<Communicator> make_communicator(JobContext& context, MPI_Comm comm, std::string name);
 
 [[noreturn]] void abort_job(JobContext& context, const std::string& cause, int exit_code);

@@ -1,4 +1,4 @@
-// Compiled to nothing where MPI is left out.
+// Empty in builds without MPI.
 #ifdef INGOT_WITH_MPI
 #include "ingot/comm/mpi_job.h"
 

@@ -1,5 +1,5 @@
-// A job of several processes under MPI (mpirun, srun): start, the group of all ranks, and one end for all.
-// This file and mpi_job.cpp are the only ones that know MPI; compiled where it is found.
+// MpiJob: a job of several processes under MPI (mpirun, srun). It starts MPI, provides the group of all
+// ranks, and ends all ranks together. Only the mpi_* files of comm use MPI; builds without MPI omit them.
 #pragma once
 
 #include <atomic>
@@ -13,40 +13,43 @@
 namespace ingot {
 
 struct MpiOptions {
-  // An operation that takes longer ends the job, with every rank's last ones named; absent: what the session
-  // says through Communicator::time_limit decides.
+  // An operation that takes longer ends the job and prints every rank's last operations. If nullopt, the
+  // session sets the limit through Communicator::time_limit().
   std::optional<double> timeout_s = {};
-  double message_delay_s = 0;  // every operation takes at least so long: for measuring what overlap hides
-  bool verifies = false;       // before each collective, ranks compare its kind, name and size
-  // Set by a signal that asks this process to end. What it is then stuck in is said on stderr: mpirun sends
-  // one before it kills the others of a rank that has died, and they alone know what they waited for.
+  double message_delay_s = 0;  // minimum duration of each operation, for measuring what overlap hides
+  bool verifies = false;       // before each collective, the ranks compare its kind, name and size
+  // A signal handler sets it to ask this process to end. If the process is then stuck in an operation, it
+  // prints which: mpirun signals the remaining ranks before it kills them after a rank has died, and only
+  // they know what they waited for.
   const std::atomic<bool>* is_told_to_end = nullptr;
-  CommLog* log = nullptr;  // borrowed; null: nothing is kept
+  CommLog* log = nullptr;  // borrowed; null if nothing is recorded
 };
 
-// True in a process that mpirun or srun started, alone or with others.
+// Returns true in a process that mpirun or srun started, even with one rank.
 bool is_mpi_process();
 
-// The library's name and version, "Open MPI v4.1.4"; may be asked at any time.
+// The library's name and version, "Open MPI v4.1.4". May be called at any time.
 std::string mpi_library();
 
 class MpiJob {
  public:
-  // Starts MPI; once per process. Error unless the library lets several threads call it.
+  // Starts MPI; only once per process. kInternal error unless the library supports calls from several
+  // threads at once.
   explicit MpiJob(const MpiOptions& options = {});
-  // Waits for all ranks and ends MPI. While an exception passes by, ends the job on all ranks instead.
+  // Waits for all ranks and ends MPI. During exception unwinding it aborts the job on all ranks instead.
   ~MpiJob();
   MpiJob(const MpiJob&) = delete;
   MpiJob& operator=(const MpiJob&) = delete;
 
-  // How many of the ranks run on this machine, this one included, and which of them it is.
+  // The number of ranks on this machine, including this one, and this rank's index among them.
   int ranks_on_node() const;
   int rank_on_node() const;
 
-  // All ranks. It and all groups split from it must be gone, but for the world itself, before the job.
+  // All ranks. REQUIRES: every group split from it is destroyed before the job.
   Communicator& world();
 
-  // Ends the job on all ranks at once: "rank 3 of 8: <cause>" on stderr, and the exit code for mpirun.
+  // Ends the job on all ranks at once, with "rank 3 of 8: <cause>" on stderr and exit_code as mpirun's
+  // exit code.
   [[noreturn]] void abort(const std::string& cause, int exit_code);
 
  private:

@@ -1,4 +1,4 @@
-// Compiled to nothing where MPI is left out.
+// Empty in builds without MPI.
 #ifdef INGOT_WITH_MPI
 #include "ingot/comm/mpi_watchdog.h"
 
@@ -11,11 +11,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kQuestion = 1, kAnswer = 2;  // tags
+constexpr int kQuestion = 1, kAnswer = 2;  // message tags
 constexpr auto kPeriod = std::chrono::milliseconds(10);
-constexpr double kStuck_s = 0.2;                     // that mpirun's next signal leaves time for
-constexpr auto kSleep = std::chrono::seconds(1);     // that a period lasts if this process was stopped
-constexpr auto kPatience = std::chrono::seconds(3);  // for the answers
+constexpr double kStuck_s = 0.2;                  // a longer wait is stuck; mpirun's next signal comes later
+constexpr auto kSleep = std::chrono::seconds(1);  // a period this long means that the process was stopped
+constexpr auto kPatience = std::chrono::seconds(3);  // time limit for the answers
 
 }  // namespace
 
@@ -26,7 +26,7 @@ Watchdog::Watchdog(JobContext& context)
 }
 
 Watchdog::~Watchdog() {
-  MPI_Barrier(comm_);  // nobody asks a rank that has gone
+  MPI_Barrier(comm_);  // after this no rank asks another
   is_ending_ = true;
   thread_.join();
   MPI_Comm_free(&comm_);
@@ -62,8 +62,8 @@ bool Watchdog::answer() {
   return true;
 }
 
-// A process that was stopped (Ctrl-Z, a frozen container) finds its operations old when it goes on, and the
-// other ranks may have been stopped with it: the time before does not count.
+// If a process was stopped (Ctrl-Z, a frozen container), its operations look old when it continues, and
+// the other ranks may have been stopped too. So the time before does not count.
 void Watchdog::note_sleep() {
   const Clock::time_point now = Clock::now();
   if (now - last_look_ > kSleep) awake_since_ = now;
@@ -76,7 +76,7 @@ bool Watchdog::is_late(double limit_s) const {
   return std::ranges::any_of(context_.boards, [&](const Board* b) { return b->age_s() > limit_s; });
 }
 
-// Once, and in one write, as the end may be near.
+// Prints only once, in one write, because mpirun may kill the process soon.
 void Watchdog::tell_if_stuck() {
   const std::atomic<bool>* told = context_.options.is_told_to_end;
   if (has_told_ || !told || !*told || !is_late(kStuck_s)) return;
@@ -90,7 +90,7 @@ std::string Watchdog::own_text() const {
   const std::lock_guard lock(context_.boards_mutex);
   std::string text;
   for (const Board* board : context_.boards) text += (text.empty() ? "" : "; ") + board->text();
-  return text.substr(0, 1000);  // short enough to be sent without the receiver's help
+  return text.substr(0, 1000);  // short enough for MPI to send eagerly, before the receiver calls MPI_Recv
 }
 
 std::string Watchdog::ask_all() {
@@ -100,7 +100,7 @@ std::string Watchdog::ask_all() {
     if (r != context_.rank) MPI_Send(nullptr, 0, MPI_BYTE, r, kQuestion, comm_);
   int missing = context_.size - 1;
   for (const auto end = Clock::now() + kPatience; missing > 0 && Clock::now() < end;) {
-    answer();  // others may ask at the same time
+    answer();  // other ranks may ask at the same time
     int has_answer = 0;
     MPI_Status status;
     MPI_Iprobe(MPI_ANY_SOURCE, kAnswer, comm_, &has_answer, &status);

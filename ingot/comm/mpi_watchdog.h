@@ -1,5 +1,5 @@
-// Inside of mpi_job: a thread on every rank that answers for it, whatever its other threads are stuck in, and
-// ends the job when an operation of its own rank is late. Internal to comm.
+// Watchdog: a thread on each rank that answers questions about this rank even if its other threads are
+// stuck, and ends the job when an operation of this rank exceeds the time limit. Internal to comm.
 #pragma once
 
 #include <mpi.h>
@@ -15,7 +15,7 @@ namespace ingot::mpi {
 
 class Watchdog {
  public:
-  // Called by all ranks, as is the destructor.
+  // All ranks call the constructor and the destructor.
   explicit Watchdog(JobContext& context);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
@@ -23,12 +23,12 @@ class Watchdog {
 
  private:
   void watch();
-  bool answer();  // a question, if one came
+  bool answer();  // answers one question; returns false if there was none
   void note_sleep();
   bool is_late(double limit_s) const;
   void tell_if_stuck();
   std::string own_text() const;
-  // What every rank is at, one line each; ranks that do not answer in time are said not to.
+  // Returns one line per rank: what it is doing, or that it did not answer in time.
   std::string ask_all();
 
   JobContext& context_;

@@ -1,4 +1,4 @@
-// What of NCCL can be said without it.
+// The functions of ingot::nccl that need no NCCL.
 #include <cstring>
 
 #include "ingot/comm/nccl_group.h"
@@ -6,11 +6,11 @@
 
 namespace ingot::nccl {
 
-// As in nccl.h, which is compared with them where it is found.
+// These are the codes of nccl.h; group_nccl.cpp checks them by static_assert.
 int dtype_code(DType dtype) {
   switch (dtype) {
     case DType::u8:
-    case DType::f8e4m3:  // carried, not added
+    case DType::f8e4m3:  // can be transferred, not reduced
     case DType::f8e5m2:
       return 1;
     case DType::i32:

@@ -1,4 +1,4 @@
-// Inside of device_group: a group over NCCL, loaded at run time. Compiled where its header is found.
+// A group over NCCL, loaded at run time. Internal to device_group. Compiled if NCCL's header is found.
 #pragma once
 
 #include <memory>
@@ -18,19 +18,20 @@ inline constexpr bool kHasNccl = false;
 
 namespace nccl {
 
-// Null, on all ranks, unless each has the library and a device that no other has. Called by all ranks.
+// All ranks call it. Returns null on all ranks unless each has the same version of the library and a
+// device that no other rank uses.
 std::unique_ptr<Communicator> make_group(Communicator& host, Stream& stream);
 
-// What the ranks tell each other to find that out.
+// The ranks exchange it to find out whether NCCL can be used.
 struct RankDevice {
   char node[48] = {};   // host name
   char bus[16] = {};    // PCI bus of the device
-  int64_t version = 0;  // of the library; 0: none
+  int64_t version = 0;  // version of the library; 0 if it cannot be loaded
 };
-// Every rank has the same version of the library, and no two the same device.
+// Returns true if all ranks have the same version of the library and no two have the same device.
 bool have_own_devices(std::span<const RankDevice> ranks);
 
-// NCCL's numbers for what is carried and how it is added; kInternal error for a dtype without one.
+// NCCL's codes for dtypes and reductions. kInternal error for a dtype that has none.
 int dtype_code(DType dtype);
 int op_code(ReduceOp op);
 

@@ -19,7 +19,7 @@ Sum combine(Sum a, Sum b, ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
       return a + b;
-    // A NaN wins: it must not be lost.
+    // NaN is the result if either operand is NaN.
     case ReduceOp::kMax:
       return is_nan(b) || a < b ? b : a;
     case ReduceOp::kMin:
@@ -28,7 +28,7 @@ Sum combine(Sum a, Sum b, ReduceOp op) {
   return a;
 }
 
-// T is what is stored, Sum what is added.
+// T is the stored type; sums are computed in Sum.
 template <typename Out, typename T>
 void reduce(Out* out, const T* parts, int ranks, int64_t n, ReduceOp op) {
   using Sum = std::conditional_t<std::is_same_v<T, bf16> || std::is_same_v<T, f16>, float, T>;

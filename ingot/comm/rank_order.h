@@ -1,4 +1,4 @@
-// Reductions of what the ranks sent, in order of the ranks.
+// Reduces what the ranks sent, in rank order.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace ingot {
 
-// out[i] = op over r of parts[r * n + i], r = 0 .. ranks - 1 in that order; 16-bit floats are added in f32
-// and rounded once. parts: ranks * n elements of dtype `in`; out: n of `out_dtype`, which is `in`, or f32 for
-// bf16. out may be parts' first n elements if the dtypes are equal.
+// out[i] = op over r of parts[r * n + i], with r = 0 .. ranks - 1 in that order. 16-bit floats are added in
+// f32 and rounded once. parts has ranks * n elements of dtype `in`; out has n elements of `out_dtype`, which
+// equals `in` or is f32 if `in` is bf16. out may alias the first n elements of parts if the dtypes are equal.
 void reduce_in_rank_order(void* out, DType out_dtype, const void* parts, DType in, int ranks, int64_t n,
                           ReduceOp op);
 

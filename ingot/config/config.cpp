@@ -15,7 +15,7 @@ void validate_data(const DataConfig& data, int64_t vocab) {
     fail(ErrorKind::kUsage, "data.val_fraction must lie in [0, 1), got {}", data.val_fraction);
   if (data.tokenizer.empty())
     fail(ErrorKind::kUsage, "data.tokenizer must be char, byte, bpe or a tokenizer's file, got nothing");
-  // A bpe may find fewer tokens than it was to have; what it found is looked at when it is there.
+  // A trained bpe may have fewer tokens than requested, so it is checked once it is trained.
   const int64_t needed = data.tokenizer == "byte" ? 256 : 0;
   if (vocab > 0 && vocab < needed)
     fail(
@@ -122,10 +122,10 @@ void RunConfig::validate() const {
     fail(ErrorKind::kUsage, "checkpoint.keep must be at least 1, got {}", checkpoint.keep);
   if (train.steps < 1 || train.batch_size < 1 || train.grad_accum < 1 || train.log_every < 1)
     fail(ErrorKind::kUsage, "train.steps, batch_size, grad_accum and log_every must be at least 1");
-  // Refuses a schedule or a batch ramp that does not fit the run.
+  // Throws if the schedule or the batch ramp does not fit the run.
   static_cast<void>(RunPlan{*this});
-  // Refuses ranks among which the sequences of a step cannot be dealt out.
-  static_cast<void>(DataShare::of(train, parallel.dp * parallel.fsdp, 0));
+  // Throws if the sequences of a step cannot be divided among the ranks.
+  static_cast<void>(DataShard::of(train, parallel.dp * parallel.fsdp, 0));
 }
 
 }  // namespace ingot

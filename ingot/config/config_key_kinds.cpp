@@ -40,7 +40,7 @@ bool is_toml_text(std::string_view text) {
     if (size == 0 || first > 0xF4) return false;
     for (size_t k = 1; k < size; ++k)
       if ((byte(k) & 0xC0) != 0x80) return false;
-    const unsigned second = byte(1);  // overlong forms, surrogates, above U+10FFFF
+    const unsigned second = byte(1);  // rules out overlong forms, surrogates and code points above U+10FFFF
     if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
         (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F))
       return false;

@@ -1,5 +1,6 @@
-// The kinds of configuration keys: each makes the table line of one key from its name, its rule and the path
-// of member pointers to its place in RunConfig. For config_keys.cpp only.
+// The kinds of configuration keys. Each function makes the table entry of one key from its name, its rule
+// and the path of member pointers to its member in RunConfig. Only config_keys.cpp and its sister files
+// include this.
 #pragma once
 
 #include <fmt/core.h>
@@ -26,24 +27,24 @@ namespace ingot::key_kinds {
 [[noreturn]] void refuse(const std::string& name, const std::string& rule, const ConfigValue& value,
                          const std::string& hint = "");
 
-std::string float_text(double value);  // shortest decimal that reads back exactly, never like a whole number
+std::string float_text(double value);  // shortest exact decimal; never looks like a whole number
 
-// "; did you mean 7G?" for the text "7B"; "" where there is no telling.
+// Returns "; did you mean 7G?" for the text "7B", or "" if there is no suggestion.
 std::string count_hint(const ConfigValue& value);
 
-// Valid UTF-8 without NUL, as TOML files hold.
+// Returns true for valid UTF-8 without NUL, which is what a TOML file can hold.
 bool is_toml_text(std::string_view text);
 
-inline constexpr int64_t kMany = int64_t{1} << 40;  // of steps, tokens: far above any run, far below overflow
+inline constexpr int64_t kMany = int64_t{1} << 40;  // upper bound of steps and tokens, far below overflow
 
-// The member at the end of a path of member pointers, the first of which may be a function instead:
-// &RunConfig::model, &ModelConfig::layers.
+// Returns the member at the end of a path of member pointers, such as &RunConfig::model,
+// &ModelConfig::layers. The first element may also be a function.
 template <typename Config, typename First, typename... Rest>
 auto& member(Config& config, First first, Rest... rest) {
   return (std::invoke(first, config).*....*rest);
 }
 
-// The value of a member that may be std::optional (then it must be given).
+// Returns the value of a member that may be std::optional. REQUIRES: an optional has a value.
 template <typename T>
 const T& plain(const T& value) {
   return value;
@@ -78,7 +79,7 @@ ConfigKey whole(std::string name, int64_t low, int64_t high, std::string doc, Pa
           [=](const RunConfig& config) { return fmt::format("{}", plain(member(config, path...))); }};
 }
 
-// Any finite number; the owner's validate() knows the bounds.
+// A key for any finite number; validate() of the owner checks the bounds.
 template <typename... Path>
 ConfigKey number(std::string name, std::string doc, Path... path) {
   return {name,
@@ -170,7 +171,7 @@ ConfigKey texts(std::string name, std::string doc, Path... path) {
           }};
 }
 
-// One of a few named values. The names are shown in the error and matched exactly.
+// A key for one of a few named values. The error lists the names; they are matched exactly.
 template <typename Value, typename... Path>
 ConfigKey choice(std::string name, std::vector<std::pair<std::string, Value>> values, std::string doc,
                  Path... path) {
@@ -197,7 +198,7 @@ ConfigKey choice(std::string name, std::vector<std::pair<std::string, Value>> va
           }};
 }
 
-// A list of some of a few named values; one name alone will do.
+// A key for a list of named values; a single name is accepted as a list of one.
 template <typename Value, typename... Path>
 ConfigKey choices(std::string name, std::vector<std::pair<std::string, Value>> values, std::string doc,
                   Path... path) {
@@ -235,7 +236,8 @@ ConfigKey choices(std::string name, std::vector<std::pair<std::string, Value>> v
           }};
 }
 
-// The same key for a member that is std::optional: the word leaves the value to its owner.
+// Extends a key to a member that is std::optional: `word` resets it, which leaves the value to the
+// member's owner.
 template <typename... Path>
 ConfigKey or_word(ConfigKey key, const std::string& word, Path... path) {
   const bool is_choice = key.rule.starts_with("one of ");
@@ -258,7 +260,7 @@ ConfigKey or_auto(ConfigKey key, Path... path) {
   return or_word(std::move(key), "auto", path...);
 }
 
-// Groups of keys that stand in files of their own.
+// Groups of keys that are defined in files of their own.
 void add_loss_scale_keys(std::vector<ConfigKey>& keys);
 void add_fp8_keys(std::vector<ConfigKey>& keys);
 void add_head_keys(std::vector<ConfigKey>& keys);

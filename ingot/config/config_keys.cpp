@@ -34,17 +34,16 @@ void add_model_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(whole("model.heads", 1, 4096, "attention heads of a layer", model, &M::heads));
   keys.push_back(
       whole("model.kv_heads", 0, 4096, "key and value heads; 0: as many as heads", model, &M::kv_heads));
-  keys.push_back(whole("model.head_dim", 0, 4096, "size of a head; 0: width / heads", model, &M::head_dim));
+  keys.push_back(
+      whole("model.head_dim", 0, 4096, "channels per head; 0: width / heads", model, &M::head_dim));
   keys.push_back(whole("model.width", 1, 1 << 20, "channels of the residual stream", model, &M::width));
   keys.push_back(whole("model.ffn", 0, 1 << 22,
                        "hidden size of the MLP; 0: 4 width, for swiglu 8/3 width rounded up to 32s", model,
                        &M::ffn));
-  keys.push_back(whole("model.context", 1, 1 << 24, "tokens a position may look back on, itself included",
-                       model, &M::context));
+  keys.push_back(whole("model.context", 1, 1 << 24, "context length in tokens", model, &M::context));
   keys.push_back(whole("model.vocab", 0, (int64_t{1} << 31) - 1, "tokens; 0: as many as the tokenizer has",
                        model, &M::vocab));
-  keys.push_back(whole("model.vocab_multiple", 1, 1 << 20,
-                       "rows of the token table are padded to a multiple of this", model,
+  keys.push_back(whole("model.vocab_multiple", 1, 1 << 20, "pad the vocabulary to a multiple of this", model,
                        &M::vocab_multiple));
   keys.push_back(choice<NormKind>("model.norm",
                                   {{"layernorm", NormKind::kLayerNorm},
@@ -53,17 +52,17 @@ void add_model_keys(std::vector<ConfigKey>& keys) {
                                   "normalisation", model, &M::norm));
   keys.push_back(choice<PositionKind>("model.positions",
                                       {{"learned", PositionKind::kLearned}, {"rope", PositionKind::kRope}},
-                                      "how positions enter", model, &M::positions));
+                                      "position encoding", model, &M::positions));
   keys.push_back(choice<MlpKind>("model.mlp",
                                  {{"gelu_tanh", MlpKind::kGeluTanh},
                                   {"gelu_exact", MlpKind::kGeluExact},
                                   {"relu2", MlpKind::kRelu2},
                                   {"swiglu", MlpKind::kSwiglu}},
-                                 "the MLP's activation", model, &M::mlp));
+                                 "activation of the MLP", model, &M::mlp));
   keys.push_back(flag("model.bias", "biases in the linears and in LayerNorm", model, &M::has_bias));
-  keys.push_back(flag("model.qk_norm", "normalise queries and keys", model, &M::has_qk_norm));
-  keys.push_back(flag("model.tied", "the output head shares the token table", model, &M::is_tied));
-  keys.push_back(number("model.norm_eps", "added to the variance in norms", model, &M::norm_eps));
+  keys.push_back(flag("model.qk_norm", "normalise queries and keys (QK-norm)", model, &M::has_qk_norm));
+  keys.push_back(flag("model.tied", "tie the output head to the token embedding", model, &M::is_tied));
+  keys.push_back(number("model.norm_eps", "epsilon added to the variance in norms", model, &M::norm_eps));
   keys.push_back(number("model.rope_theta", "base of the rotary frequencies", model, &M::rope_theta));
   keys.push_back(number("model.dropout",
                         "probability, in [0, 1), for the embedding, attention probabilities and residuals",
@@ -74,44 +73,42 @@ void add_model_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(number("model.cap_a", "a of the cap", model, &M::cap, &LogitCapConfig::a));
   keys.push_back(number("model.cap_b", "b of the sigmoid cap", model, &M::cap, &LogitCapConfig::b));
   keys.push_back(number("model.cap_c", "c of the sigmoid cap", model, &M::cap, &LogitCapConfig::c));
-  keys.push_back(
-      choice<ProjectionInit>("model.projection_init",
-                             {{"normal", ProjectionInit::kNormal},
-                              {"scaled", ProjectionInit::kScaled},
-                              {"zero", ProjectionInit::kZero}},
-                             "projections into the residual stream at the start; scaled: by 1/sqrt(2 layers)",
-                             model, &M::projection_init));
-  keys.push_back(
-      number("model.init_std", "standard deviation of the weights at the start", model, &M::init_std));
+  keys.push_back(choice<ProjectionInit>(
+      "model.projection_init",
+      {{"normal", ProjectionInit::kNormal},
+       {"scaled", ProjectionInit::kScaled},
+       {"zero", ProjectionInit::kZero}},
+      "initialisation of the projections into the residual stream; scaled: by 1/sqrt(2 layers)", model,
+      &M::projection_init));
+  keys.push_back(number("model.init_std", "standard deviation of the initial weights", model, &M::init_std));
 }
 
 void add_data_keys(std::vector<ConfigKey>& keys) {
   using D = DataConfig;
   const auto data = &R::data;
-  const std::vector<std::pair<std::string, std::string>> orders = {{"random", "random"},
-                                                                   {"epochs", "epochs"}};
   keys.push_back(texts(
       "data.train",
       "files, folders, globs, .jsonl, .bin shards, a prepared folder, builtin:bible, builtin:cpp-headers",
       data, &D::train));
-  keys.push_back(
-      texts("data.val", "the same for validation; empty: the last val_fraction of train", data, &D::val));
-  keys.push_back(
-      number("data.val_fraction", "part of train kept for validation, in [0, 1)", data, &D::val_fraction));
+  keys.push_back(texts("data.val",
+                       "validation data, in the same forms; empty: the last val_fraction of train", data,
+                       &D::val));
+  keys.push_back(number("data.val_fraction", "fraction of train held out for validation, in [0, 1)", data,
+                        &D::val_fraction));
   keys.push_back(
       text("data.text_field", "the field of a JSONL line that holds the text", data, &D::text_field));
   keys.push_back(text("data.tokenizer", "char, byte, bpe (trained on the train text) or a tokenizer's file",
                       data, &D::tokenizer));
-  keys.push_back(
-      whole("data.tokenizer_vocab", 257, 1 << 24, "tokens of a trained bpe", data, &D::tokenizer_vocab));
+  keys.push_back(whole("data.tokenizer_vocab", 257, 1 << 24, "vocabulary size of a trained bpe", data,
+                       &D::tokenizer_vocab));
   keys.push_back(text("data.tokenizer_pattern",
                       "how a trained bpe splits text: gpt2, cl100k, o200k, llama3, qwen2 or a regex", data,
                       &D::tokenizer_pattern));
-  keys.push_back(choice<std::string>("data.order", orders,
-                                     "random: independent windows; epochs: every window once per epoch", data,
-                                     &D::order));
+  keys.push_back(choice<SampleOrder>(
+      "data.order", {{"random", SampleOrder::kRandom}, {"epochs", SampleOrder::kEpochs}},
+      "random: independent windows; epochs: every window once per epoch", data, &D::order));
   keys.push_back(
-      flag("data.document_mask", "a token sees its own document only", data, &D::has_document_mask));
+      flag("data.document_mask", "mask attention across document boundaries", data, &D::has_document_mask));
 }
 
 void add_train_keys(std::vector<ConfigKey>& keys) {
@@ -126,23 +123,21 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(whole("train.batch_size", 1, 1 << 24, "sequences per micro-batch", train, &T::batch_size));
   keys.push_back(whole("train.grad_accum", 1, 1 << 24, "micro-batches per step", train, &T::grad_accum));
   add_batch_ramp_key(keys);
-  keys.push_back(
-      whole("train.seed", 0, std::numeric_limits<int64_t>::max(), "of everything random", train, &T::seed));
+  keys.push_back(whole("train.seed", 0, std::numeric_limits<int64_t>::max(),
+                       "seed for initialisation, data order, dropout and sampling", train, &T::seed));
   keys.push_back(
       whole("train.log_every", 1, kMany, "steps between lines on the console", train, &T::log_every));
   keys.push_back(whole("train.stats_every", 0, kMany,
-                       "steps between norms of every parameter in params.jsonl; 0: never", train,
+                       "steps between records of every parameter's norms in params.jsonl; 0: never", train,
                        &T::stats_every));
-  keys.push_back(whole("train.threads", 0, 4096, "0: all cores", train, &T::threads));
-  keys.push_back(flag("train.overcommit",
-                      "start although the memory that the run will take is more than there is", train,
+  keys.push_back(whole("train.threads", 0, 4096, "compute threads; 0: all cores", train, &T::threads));
+  keys.push_back(flag("train.overcommit", "start even if the run needs more memory than there is", train,
                       &T::is_overcommitted));
   keys.push_back(choice<Device>("train.device", {{"cpu", Device::kCpu}, {"cuda", Device::kCuda}},
-                                "where the model is trained", train, &T::device));
-  keys.push_back(flag("train.graph",
-                      "on a GPU: forward and backward of a micro-batch as one CUDA graph, the update as one",
-                      train, &T::has_graph));
-  keys.push_back(flag("train.deterministic", "on a GPU: the same bits every time, also where that is slower",
+                                "device that trains the model", train, &T::device));
+  keys.push_back(flag("train.graph", "on a GPU: run each micro-batch and each update as a CUDA graph", train,
+                      &T::has_graph));
+  keys.push_back(flag("train.deterministic", "on a GPU: bit-exact repeatability, even where it is slower",
                       train, &T::is_deterministic));
 }
 
@@ -155,7 +150,8 @@ void add_precision_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(choice<Masters>(
       "precision.master",
       {{"f32", Masters::kF32}, {"bf16_stochastic", Masters::kNone}, {"bf16_tail", Masters::kTail}},
-      "behind bf16 matrices: f32; nothing, with stochastic rounding; or 16 more bits, as exact as f32",
+      "master weights of bf16 matrices: f32; none, with stochastic rounding; or 16 more bits, as exact as "
+      "f32",
       &R::precision, &PrecisionConfig::master));
 }
 
@@ -164,29 +160,30 @@ void add_activation_keys(std::vector<ConfigKey>& keys) {
   using Policy = RecomputePolicy;
   using Part = RecomputePart;
   const auto activations = &R::activations;
-  keys.push_back(choice<Policy>(
-      "activations.policy",
-      {{"none", Policy::kNone},
-       {"selective", Policy::kSelective},
-       {"block", Policy::kBlock},
-       {"every_k", Policy::kEveryK},
-       {"sqrt", Policy::kSqrt},
-       {"auto", Policy::kAuto}},
-      "what backward computes again: nothing, parts, blocks, segments, or as little as fits budget",
-      activations, &A::policy));
+  keys.push_back(choice<Policy>("activations.policy",
+                                {{"none", Policy::kNone},
+                                 {"selective", Policy::kSelective},
+                                 {"block", Policy::kBlock},
+                                 {"every_k", Policy::kEveryK},
+                                 {"sqrt", Policy::kSqrt},
+                                 {"auto", Policy::kAuto}},
+                                "activation checkpointing: none, selective, block, every_k, sqrt, or auto "
+                                "(the cheapest that fits activations.budget)",
+                                activations, &A::policy));
+  keys.push_back(choices<Part>("activations.parts",
+                               {{"norms", Part::kNorms},
+                                {"activation", Part::kActivation},
+                                {"mlp", Part::kMlp},
+                                {"attention", Part::kAttention},
+                                {"embedding", Part::kEmbedding}},
+                               "selective: what each block recomputes: norm outputs, the activation's "
+                               "output, everything before W_down or "
+                               "W_o; and the embedding's output",
+                               activations, &A::parts));
   keys.push_back(
-      choices<Part>("activations.parts",
-                    {{"norms", Part::kNorms},
-                     {"activation", Part::kActivation},
-                     {"mlp", Part::kMlp},
-                     {"attention", Part::kAttention},
-                     {"embedding", Part::kEmbedding}},
-                    "of every block: normalised rows, the activation's result, all before W_down or "
-                    "W_o; and the first input",
-                    activations, &A::parts));
-  keys.push_back(whole("activations.k", 1, 10'000, "of every_k: every k-th block", activations, &A::k));
-  keys.push_back(whole("activations.budget", 0, kMany, "of auto: bytes that activations may take",
-                       activations, &A::budget_bytes));
+      whole("activations.k", 1, 10'000, "every_k: keep the input of every k-th block", activations, &A::k));
+  keys.push_back(whole("activations.budget", 0, kMany, "auto: bytes that activations may take", activations,
+                       &A::budget_bytes));
 }
 
 void add_rhythm_keys(std::vector<ConfigKey>& keys) {
@@ -202,23 +199,23 @@ void add_rhythm_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(whole("checkpoint.every", 0, kMany,
                        "steps between checkpoints; 0: by checkpoint.every_minutes and at the end",
                        &R::checkpoint, &CheckpointConfig::every));
-  keys.push_back(
-      number("checkpoint.every_minutes",
-             "minutes after the last checkpoint that another is saved, beside checkpoint.every; 0: off, as "
-             "it is where guard rolls back",
-             &R::checkpoint, &CheckpointConfig::every_minutes));
+  keys.push_back(number("checkpoint.every_minutes",
+                        "minutes between checkpoints, in addition to checkpoint.every; 0: off, as "
+                        "it is if the guard rolls back",
+                        &R::checkpoint, &CheckpointConfig::every_minutes));
   keys.push_back(whole("checkpoint.keep", 1, 1 << 20, "newest checkpoints kept", &R::checkpoint,
                        &CheckpointConfig::keep));
   keys.push_back(
       whole("sample.every", 0, kMany, "steps between samples; 0: only at the end", sample, &S::every));
-  keys.push_back(whole("sample.count", 0, 1 << 16, "samples each time", sample, &S::count));
-  keys.push_back(whole("sample.tokens", 1, 1 << 24, "tokens of a sample", sample, &S::tokens));
-  keys.push_back(number("sample.temperature", "0: always the likeliest token", sample, &S::temperature));
+  keys.push_back(whole("sample.count", 0, 1 << 16, "samples generated each time", sample, &S::count));
+  keys.push_back(whole("sample.tokens", 1, 1 << 24, "tokens per sample", sample, &S::tokens));
+  keys.push_back(number("sample.temperature", "sampling temperature; 0: always the likeliest token", sample,
+                        &S::temperature));
   keys.push_back(
       whole("sample.top_k", 0, 1 << 24, "sample from the k likeliest tokens; 0: all", sample, &S::top_k));
   keys.push_back(number("sample.top_p", "sample from the likeliest tokens of this total probability", sample,
                         &S::top_p));
-  keys.push_back(texts("sample.prompts", "what samples start with; empty: end of text, or a newline", sample,
+  keys.push_back(texts("sample.prompts", "prompts of the samples; empty: end of text, or a newline", sample,
                        &S::prompts));
 }
 
@@ -264,7 +261,7 @@ std::vector<std::string> nearest_config_keys(std::string_view name) {
                         [&](const std::string& k) { return k.starts_with(section); });
   if (!nearest.empty() && edit_distance(name, nearest.front()) == 1) return nearest;
 
-  // The right name in the wrong section, or without one, is likelier than two slips.
+  // The right name in the wrong section, or without a section, is more likely than two typing errors.
   std::vector<std::string> elsewhere;
   for (const ConfigKey& key : config_keys())
     if (key.leaf() == leaf) elsewhere.push_back(key.name);

@@ -1,5 +1,5 @@
-// The table of configuration keys: one line per key binds its name to a member of RunConfig. It serves the
-// TOML reader, --set, the resolved config.toml, --help and "did you mean".
+// The table of configuration keys. Each entry binds the name of a key to a member of RunConfig. The TOML
+// reader, --set, the resolved config.toml, --help and "did you mean" all use this table.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,33 @@
 
 namespace ingot {
 
-// A value as written, before its key says what it must be.
+// A value as the user wrote it, before the rule of its key is applied.
 using ConfigValue = std::variant<bool, int64_t, double, std::string, std::vector<std::string>>;
 
 struct ConfigKey {
   std::string name;         // "model.layers"
-  std::string rule;         // "a whole number in 1 .. 10000": what a value must be
-  std::string doc;          // what it means, with its unit
-  bool takes_text = false;  // --set takes the value as it stands, whatever it looks like
-  // Stores the value; kUsage error "model.layers must be ..., got ..." if it breaks the rule.
+  std::string rule;         // what a value must be: "a whole number in 1 .. 10000"
+  std::string doc;          // meaning, with the unit
+  bool takes_text = false;  // true if --set takes the value as text, whatever it looks like
+  // Stores the value. kUsage error "model.layers must be ..., got ..." if it breaks the rule.
   std::function<void(RunConfig&, const ConfigValue&)> set;
-  // The member as a TOML value, which set() reads back exactly.
+  // Returns the member as a TOML value, which set() reads back exactly.
   std::function<std::string(const RunConfig&)> toml;
 
   std::string_view section() const { return std::string_view(name).substr(0, name.find('.')); }
   std::string_view leaf() const { return std::string_view(name).substr(name.find('.') + 1); }
 };
 
-// Every key, sections together, in the order in which they are written. Immutable.
+// Returns every key, grouped by section, in the order in which config.toml has them. Immutable.
 const std::vector<ConfigKey>& config_keys();
 
-const ConfigKey* find_config_key(std::string_view name);  // null: no such key
+const ConfigKey* find_config_key(std::string_view name);  // null if there is no such key
 
-// The keys an unknown name may stand for, best first: the key that other trainers call so (known_names.h), a
-// slip of the pen in the whole name, or the right name in the wrong section.
+// Returns the keys that an unknown name may stand for, best first: the key for which other trainers use this
+// name (known_names.h), a key with nearly the same full name, or a key with this name in another section.
 std::vector<std::string> nearest_config_keys(std::string_view name);
 
-// "text" as a TOML string, quoted and escaped.
+// Returns `text` as a TOML string, quoted and escaped.
 std::string toml_string(std::string_view text);
 
 }  // namespace ingot

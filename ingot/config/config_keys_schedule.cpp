@@ -31,7 +31,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-// The texts of a list key; one text stands for a list of one.
+// Returns the texts of a list key; a single text is a list of one.
 std::optional<std::vector<std::string>> texts_of(const ConfigValue& value) {
   if (const auto* s = std::get_if<std::string>(&value)) return std::vector{*s};
   if (const auto* v = std::get_if<std::vector<std::string>>(&value)) return *v;
@@ -57,7 +57,7 @@ std::optional<Phase> parse_length(const std::string& word) {
   return Phase{.kind = Phase::Length::kCount, .length = static_cast<double>(*count)};
 }
 
-// "30% constant", "2000 linear to 0.1", "rest cosine to 0".
+// Parses a phase such as "30% constant", "2000 linear to 0.1" or "rest cosine to 0".
 std::optional<Phase> parse_phase(const std::string& text) {
   const std::vector<std::string> words = words_of(text);
   if (words.size() != 2 && words.size() != 4) return std::nullopt;
@@ -85,7 +85,7 @@ std::string phase_text(const Phase& phase) {
   return text;
 }
 
-// "2 until 16M".
+// Parses a stage such as "2 until 16M".
 std::optional<BatchStage> parse_stage(const std::string& text) {
   const std::vector<std::string> words = words_of(text);
   if (words.size() != 3 || words[1] != "until") return std::nullopt;
@@ -98,7 +98,7 @@ std::string stage_text(const BatchStage& stage) {
   return fmt::format("{} until {}", stage.micro_batches, stage.until_tokens);
 }
 
-// A list of items that are written as texts.
+// A key for a list of items, each written as a text.
 template <typename Item, typename... Path>
 ConfigKey items(std::string name, std::string rule, std::string doc,
                 std::optional<Item> (*parse)(const std::string&), std::string (*write)(const Item&),
@@ -150,9 +150,10 @@ void add_momentum_keys(std::vector<ConfigKey>& keys) {
 }  // namespace
 
 void add_batch_ramp_key(std::vector<ConfigKey>& keys) {
-  keys.push_back(items<BatchStage>("train.batch_ramp", "stages such as \"2 until 16M\"",
-                                   "micro-batches per step until so many tokens; then grad_accum",
-                                   parse_stage, stage_text, &R::train, &TrainConfig::batch_ramp));
+  keys.push_back(
+      items<BatchStage>("train.batch_ramp", "stages such as \"2 until 16M\"",
+                        "batch ramp: micro-batches per step until a number of tokens, then train.grad_accum",
+                        parse_stage, stage_text, &R::train, &TrainConfig::batch_ramp));
 }
 
 void add_schedule_keys(std::vector<ConfigKey>& keys) {
@@ -166,13 +167,14 @@ void add_schedule_keys(std::vector<ConfigKey>& keys) {
                                       "shape of the learning rate after warm-up", schedule, &S::kind));
   keys.push_back(
       whole("schedule.warmup_steps", 0, kMany, "steps of linear warm-up", schedule, &S::warmup_steps));
-  keys.push_back(whole("schedule.warmup_tokens", 0, kMany, "the same in tokens, in place of steps", schedule,
-                       &S::warmup_tokens));
+  keys.push_back(whole("schedule.warmup_tokens", 0, kMany, "tokens of linear warm-up, instead of steps",
+                       schedule, &S::warmup_tokens));
   keys.push_back(choice<WarmupRule>("schedule.warmup_rule",
                                     {{"s/w", WarmupRule::kFromZero},
                                      {"(s+1)/w", WarmupRule::kFromOne},
                                      {"(s+1)/(w+1)", WarmupRule::kBetween}},
-                                    "part of the peak at step s of w", schedule, &S::warmup_rule));
+                                    "fraction of the peak at step s of a warm-up of w steps", schedule,
+                                    &S::warmup_rule));
   keys.push_back(
       number("schedule.floor", "last learning rate as a fraction of the peak", schedule, &S::floor));
   keys.push_back(whole("schedule.decay_steps", 0, kMany, "step at which the floor is reached; 0: train.steps",

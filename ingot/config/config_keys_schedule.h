@@ -1,5 +1,5 @@
-// The lines of the table of configuration keys that are about the course of a run: schedule, batch ramp and
-// guard. For config_keys.cpp only.
+// Defines the configuration keys of the schedule, the batch ramp and the guard. Only config_keys.cpp
+// includes this.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace ingot {
 
-void add_batch_ramp_key(std::vector<ConfigKey>& keys);  // of section train
+void add_batch_ramp_key(std::vector<ConfigKey>& keys);  // a key of section train
 void add_schedule_keys(std::vector<ConfigKey>& keys);
 void add_guard_keys(std::vector<ConfigKey>& keys);
 

@@ -20,7 +20,8 @@
 namespace ingot {
 namespace {
 
-// The value of a node; nullopt for what no key takes: tables, dates, lists of anything but texts.
+// Returns the value of a node, or nullopt for tables, dates and lists with anything but texts, which no
+// key accepts.
 std::optional<ConfigValue> value_of(const toml::node& node) {
   if (const auto* b = node.as_boolean()) return ConfigValue(b->get());
   if (const auto* i = node.as_integer()) return ConfigValue(i->get());
@@ -37,7 +38,7 @@ std::optional<ConfigValue> value_of(const toml::node& node) {
   return ConfigValue(std::move(texts));
 }
 
-// What stands on a line of the text, for a hint: 512k must be quoted in a file.
+// Returns a hint if the value on this line has a unit but no quotes: in TOML, 512k must be quoted.
 std::string unit_hint(std::string_view text, size_t line) {
   for (size_t i = 1; i < line && !text.empty(); ++i)
     text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
@@ -95,7 +96,7 @@ void set_key(RunConfig& config, const ConfigKey& key, const std::optional<Config
 
 std::vector<std::string> nearest_group_keys(const std::string& name) {
   const std::vector<std::string> names = optimizer_group_key_names();
-  std::vector<std::string> known;  // optimizer.lr of other trainers' name is optimizer.group.lr here
+  std::vector<std::string> known;  // optimizer.lr in known_names.h is optimizer.group.lr here
   for (const std::string& key : keys_known_as(name.substr(kOptimizerGroup.size() + 1))) {
     const std::string own = fmt::format("{}.{}", kOptimizerGroup, key.substr(key.find('.') + 1));
     if (key.starts_with("optimizer.") && find_optimizer_group_key(own)) known.push_back(own);
@@ -103,7 +104,7 @@ std::vector<std::string> nearest_group_keys(const std::string& name) {
   return known.empty() ? nearest_names(name, names) : known;
 }
 
-// The groups of the optimizer, in place of those that there were.
+// Replaces the optimizer's groups.
 void read_groups(RunConfig& config, const toml::node& node, const std::string& name) {
   const auto* tables = node.as_array();
   const auto is_table = [](const toml::node& item) { return item.is_table(); };
@@ -124,7 +125,7 @@ void read_groups(RunConfig& config, const toml::node& node, const std::string& n
   }
 }
 
-// The value of --set, read as TOML; a text where it is none.
+// Reads the value of --set as TOML, or as a text if it is not valid TOML.
 std::optional<ConfigValue> override_value(const std::string& text) {
   if (text.find('\n') != std::string::npos || too_deep_toml_line(text)) return ConfigValue(text);
   try {
@@ -132,12 +133,12 @@ std::optional<ConfigValue> override_value(const std::string& text) {
     const toml::node* node = table.get("v");
     if (table.size() == 1 && node) return value_of(*node);
   } catch (const toml::parse_error&) {
-    // Not TOML: a text without quotes.
+    // The value is a text without quotes.
   }
   return ConfigValue(text);
 }
 
-// True if the text has sections and comments at most.
+// Returns true if the text has nothing but empty sections and comments.
 bool toml_is_empty(std::string_view text, const std::string& name) {
   const toml::table table = parse_toml(text, name);
   return std::all_of(table.begin(), table.end(), [](const auto& entry) {
@@ -263,7 +264,7 @@ const RunConfig& ConfigBuilder::build() {
     fit_to_run();
     config_.validate();
   } catch (const Error& error) {
-    // Where the first key that the message names, and that was set anywhere, was set.
+    // The error gets the place where the first key that the message names was set.
     const std::string_view message = error.what();
     std::string where;
     size_t first = message.size();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kLargestCount = 9.2e18;  // just below 2^63
 
-// Takes the number at the front of the text ('_' only between digits), leaving the rest.
+// Removes the number at the front of the text and returns it. '_' is allowed only between digits.
 std::optional<double> take_number(std::string_view& text) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   std::string digits;
@@ -34,7 +34,7 @@ std::optional<double> take_number(std::string_view& text) {
 constexpr std::array<std::pair<std::string_view, double>, 5> kDurationUnits{
     {{"d", 86400}, {"h", 3600}, {"m", 60}, {"s", 1}, {"ms", 1e-3}}};
 
-// Index of the longest unit at the front of the text.
+// Returns the index of the longest unit at the front of the text.
 std::optional<size_t> duration_unit(std::string_view text) {
   std::optional<size_t> found;
   for (size_t i = 0; i < kDurationUnits.size(); ++i) {
@@ -58,7 +58,7 @@ std::optional<int64_t> parse_count(std::string_view text) {
     text.remove_prefix(base == 1024 ? 2 : 1);
     if (!text.empty() && text != "B") return std::nullopt;
   }
-  // A product like 0.3 * 1e6 is whole but for its last bits.
+  // A product such as 0.3 * 1e6 is whole except for its last bits.
   const double value = *number * scale, whole = std::nearbyint(value);
   if (whole > kLargestCount || std::abs(value - whole) > 1e-9 * std::max(1.0, whole)) return std::nullopt;
   if (scale == 1 && value != whole) return std::nullopt;

@@ -10,7 +10,8 @@
 namespace ingot {
 namespace {
 
-// Ranks that can have whole micro-batches in every step; the others share each of those by rows.
+// Returns the number of groups that the ranks form. In every step each group gets whole micro-batches, and
+// the ranks of a group split each of them by rows.
 int64_t ranks_with_micros(const TrainConfig& config, int64_t ranks) {
   int64_t common = std::gcd(ranks, config.grad_accum);
   for (const BatchStage& stage : config.batch_ramp) common = std::gcd(common, stage.micro_batches);
@@ -21,7 +22,7 @@ bool can_deal_out(const TrainConfig& config, int64_t ranks) {
   return config.batch_size % (ranks / ranks_with_micros(config, ranks)) == 0;
 }
 
-// At most one below and one above; there is always 1.
+// Returns the nearest valid numbers of ranks, at most one below and one above. 1 is always valid.
 std::string nearest_ranks(const TrainConfig& config, int64_t ranks) {
   std::string text;
   for (int64_t below = ranks - 1; below >= 1 && text.empty(); --below)
@@ -33,7 +34,7 @@ std::string nearest_ranks(const TrainConfig& config, int64_t ranks) {
 
 }  // namespace
 
-DataShare DataShare::of(const TrainConfig& config, int64_t ranks, int64_t rank) {
+DataShard DataShard::of(const TrainConfig& config, int64_t ranks, int64_t rank) {
   if (!can_deal_out(config, ranks))
     fail(
         ErrorKind::kUsage,

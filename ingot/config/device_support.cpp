@@ -16,9 +16,9 @@ constexpr const char* kWhere = "with train.device = \"cuda\"";
   fail(ErrorKind::kUsage, "{} must be {} {}, got {}", key, nearest, kWhere, got);
 }
 
-constexpr int64_t kGranule = 16;  // of the dims of 8-bit products
+constexpr int64_t kGranule = 16;  // the dims of 8-bit products must be multiples of it
 
-// of: "head.precision" or "precision.fp8"
+// `of` is "head.precision" or "precision.fp8".
 void require_granule(const char* key, int64_t value, const char* of) {
   if (value % kGranule != 0)
     refuse(key, fmt::format("a multiple of {} for {}", kGranule, of), fmt::format("{}", value));

@@ -1,4 +1,4 @@
-// What of a configuration has no kernels on a CUDA device (train.device = "cuda").
+// Checks a configuration for features without CUDA kernels (train.device = "cuda").
 #pragma once
 
 #include "ingot/config/config.h"
@@ -8,12 +8,12 @@ namespace ingot {
 // Throws a kUsage error that names the key, the value and the nearest valid one.
 void validate_on_cuda(const RunConfig& config);
 
-// The same for train.graph: a step must be one that the device judges (Trainer::give), and nothing in it but
-// the weights may change from step to step.
+// Throws the same error for train.graph: the step must be able to run asynchronously
+// (Trainer::can_submit), and nothing in it except the weights may change from step to step.
 void validate_graph(const RunConfig& config);
 
-// The same unless this machine and build can train on the device, naming what is missing as `ingot doctor`
-// does.
+// kUsage error unless this machine and build can train on the device; it names what is missing, as `ingot
+// doctor` does.
 void require_device(Device device);
 
 }  // namespace ingot

@@ -1,4 +1,4 @@
-// What the guard does with steps that are not finite and with loss spikes (train/guard.h). Plain data.
+// What the guard does about non-finite steps and loss spikes (train/guard.h). Plain data.
 #pragma once
 
 #include <cstdint>
@@ -6,18 +6,18 @@
 namespace ingot {
 
 enum class GuardPolicy {
-  kReport,    // say so and go on
+  kReport,    // report it and continue
   kStop,      // end the run with an error
-  kSkip,      // leave out this batch: no update, no step counted
-  kRollback,  // back to the newest good checkpoint, and never take this batch again
+  kSkip,      // skip this batch: no update, and the step does not count
+  kRollback,  // return to the newest good checkpoint and never use this batch again
 };
 
 struct GuardConfig {
   GuardPolicy non_finite = GuardPolicy::kStop;
   GuardPolicy spike = GuardPolicy::kReport;
-  int64_t max_skips = 3;        // batches skipped without an accepted one or, rolling back, a new checkpoint
-  int64_t spike_window = 64;    // steps
-  double spike_threshold = 10;  // robust deviations
+  int64_t max_skips = 3;        // batches skipped in a row, or rollbacks without a new checkpoint; then stop
+  int64_t spike_window = 64;    // number of recent losses, one per step
+  double spike_threshold = 10;  // in robust deviations above the median
   bool rolls_back() const { return non_finite == GuardPolicy::kRollback || spike == GuardPolicy::kRollback; }
   void validate() const;  // kUsage error
 };

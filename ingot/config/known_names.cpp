@@ -7,7 +7,7 @@
 namespace ingot {
 namespace {
 
-// `others` are names in lower case, one space between two of them; `ours` likewise, best first.
+// `ours` and `others` are lists of names separated by one space, best first; `others` are in lower case.
 struct KnownNames {
   std::string_view ours, others;
 };
@@ -119,7 +119,7 @@ constexpr KnownNames kSections[] = {
     {"parallel", "distributed parallelism mesh parallel_dims"},
 };
 
-// One row may serve several keys: suggested_values() offers only what the key at hand takes.
+// One row may serve several keys: suggested_values() offers only the values that the key accepts.
 constexpr KnownNames kValues[] = {
     {"cuda", "gpu gpus nvidia cuda:0 cuda0"},
     {"f32", "float32 fp32 float single 32 32-true no torch.float32"},
@@ -181,7 +181,7 @@ std::vector<std::string> ours_for(std::span<const KnownNames> table, std::string
   return ours;
 }
 
-// A configuration's spelling of a name: weight-decay is weight_decay.
+// Returns a name spelled like a configuration key: weight-decay becomes weight_decay.
 std::string as_key(std::string_view name) {
   std::string key = lower_case(name);
   std::replace(key.begin(), key.end(), '-', '_');

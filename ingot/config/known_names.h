@@ -1,5 +1,5 @@
-// The names that other trainers (nanoGPT, llm.c, Hugging Face, Megatron, torchtitan, Lightning) use for what
-// Ingot's configuration calls otherwise. They are suggested in "did you mean" and never accepted.
+// The names that other trainers (nanoGPT, llm.c, Hugging Face, Megatron, torchtitan, Lightning) use for keys
+// and values of Ingot's configuration. "Did you mean" suggests Ingot's names; the others are never accepted.
 #pragma once
 
 #include <span>
@@ -9,19 +9,20 @@
 
 namespace ingot {
 
-// The keys that another trainer's name for a key stands for: {"model.layers"} for "n_layer". Case and hyphens
-// do not matter. A command's option is among the answers: {"--out DIR"} for "out_dir". Empty if the name is
-// not in the table.
+// Returns the keys that another trainer's name for a key stands for: {"model.layers"} for "n_layer". Case
+// and hyphens do not matter. A result may be a command's option: {"--out DIR"} for "out_dir". Empty if
+// the name is unknown.
 std::vector<std::string> keys_known_as(std::string_view leaf);
 
-// The section that another trainer's name for a section stands for: {"optimizer"} for "optim".
+// Returns the section that another trainer's name for a section stands for: {"optimizer"} for "optim".
 std::vector<std::string> sections_known_as(std::string_view section);
 
-// Those of `names`, the values that a key takes, that the given value may stand for, best first: the names
-// for it in other trainers ("gpu" is "cuda", "bfloat16" is "bf16"), else the nearest by spelling.
+// Returns the values of a key that the given value may stand for, best first. `names` are the values that
+// the key accepts. Names of other trainers come first ("gpu" is "cuda", "bfloat16" is "bf16"), else the
+// nearest by spelling are taken.
 std::vector<std::string> suggested_values(std::string_view value, std::span<const std::string> names);
 
-// Every name that keys_known_as() answers, for tests.
+// Returns every name that keys_known_as() knows, for tests.
 std::vector<std::string> names_of_other_trainers();
 
 }  // namespace ingot

@@ -7,7 +7,7 @@
 namespace ingot {
 
 int edit_distance(std::string_view a, std::string_view b) {
-  // Rows i - 2, i - 1 and i of the table d[i][j]: edits from a[..i] to b[..j].
+  // The rows i - 2, i - 1 and i of the table d[i][j], the number of edits from a[..i] to b[..j].
   std::vector<int> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) above[j] = static_cast<int>(j);
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -25,13 +25,13 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 std::vector<std::string> nearest_names(std::string_view name, std::span<const std::string> names) {
   constexpr size_t kMost = 3;
-  constexpr size_t kLongest = 200;  // a longer one is no slip of the finger
+  constexpr size_t kLongest = 200;  // a longer name is not a typing error
   if (name.size() > kLongest) return {};
   int best = std::min(2, static_cast<int>(name.size() + 1) / 2);
   std::vector<std::string> found;
   for (const std::string& candidate : names) {
     const auto longer = static_cast<std::ptrdiff_t>(candidate.size() - name.size());
-    if (std::abs(longer) > best) continue;  // at least so many edits
+    if (std::abs(longer) > best) continue;  // lower bound of the distance
     const int distance = edit_distance(name, candidate);
     if (distance < best) found.clear();
     if (distance <= best) {

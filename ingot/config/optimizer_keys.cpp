@@ -25,7 +25,7 @@ std::vector<std::pair<std::string, OptimizerKind>> kinds() {
   return names;
 }
 
-// The keys of a RuleConfig that `root` leads to, all but kind.
+// Adds the keys of the RuleConfig at the path `root`, except kind.
 template <typename... Root>
 void add_rule_keys(std::vector<ConfigKey>& keys, const std::string& prefix, Root... root) {
   using C = RuleConfig;
@@ -37,31 +37,35 @@ void add_rule_keys(std::vector<ConfigKey>& keys, const std::string& prefix, Root
   };
   add_number("beta1", "decay of the first moment; auto: 0.9", &C::beta1);
   add_number("beta2", "decay of the second moment; auto: 0.95, lion 0.99, normuon 0.9", &C::beta2);
-  add_number("eps", "beside the root of the second moment; auto: 1e-8, adafactor 2^-23", &C::eps);
-  add_number("weight_decay", "of weights of two dims; auto: 0.1", &C::weight_decay);
-  add_number("momentum", "of momentum and muon; auto: 0.9, muon 0.95", &C::momentum);
-  add_number("momentum_start", "where its warm-up starts; auto: 0, muon 0.85", &C::momentum_start);
+  add_number("eps", "epsilon added to the root of the second moment; auto: 1e-8, adafactor 2^-23", &C::eps);
+  add_number("weight_decay", "weight decay of parameters with two dims; auto: 0.1", &C::weight_decay);
+  add_number("momentum", "momentum of momentum and muon; auto: 0.9, muon 0.95", &C::momentum);
+  add_number("momentum_start", "initial momentum of the momentum warm-up; auto: 0, muon 0.85",
+             &C::momentum_start);
   keys.push_back(
       or_auto(whole(prefix + "momentum_warmup", 0, kMany,
                     "steps of linear momentum warm-up; auto: 0, muon 300", root..., &C::momentum_warmup),
               root..., &C::momentum_warmup));
-  add_flag("nesterov", "momentum looks one step ahead; auto: false, muon true", &C::nesterov);
-  add_flag("relative_step", "adafactor's steps follow the weights' size; auto: true", &C::relative_step);
-  add_number("update_clip", "adafactor's largest root mean square of an update; auto: 1", &C::update_clip);
+  add_flag("nesterov", "Nesterov momentum; auto: false, muon true", &C::nesterov);
+  add_flag("relative_step", "adafactor scales its steps by the size of the weights; auto: true",
+           &C::relative_step);
+  add_number("update_clip", "adafactor clips the root mean square of an update to this; auto: 1",
+             &C::update_clip);
   keys.push_back(or_auto(
       choice<NewtonSchulzKind>(
           prefix + "newton_schulz",
           {{"quintic", NewtonSchulzKind::kQuintic}, {"polar_express", NewtonSchulzKind::kPolarExpress}},
-          "muon's coefficients; auto: quintic", root..., &C::newton_schulz),
+          "Newton-Schulz coefficients of muon; auto: quintic", root..., &C::newton_schulz),
       root..., &C::newton_schulz));
-  keys.push_back(
-      or_auto(choice<DType>(prefix + "newton_schulz_dtype", {{"bf16", DType::bf16}, {"f32", DType::f32}},
-                            "of muon's iterates; auto: bf16", root..., &C::newton_schulz_dtype),
-              root..., &C::newton_schulz_dtype));
+  keys.push_back(or_auto(
+      choice<DType>(prefix + "newton_schulz_dtype", {{"bf16", DType::bf16}, {"f32", DType::f32}},
+                    "dtype of muon's Newton-Schulz iterates; auto: bf16", root..., &C::newton_schulz_dtype),
+      root..., &C::newton_schulz_dtype));
   add_flag("normuon", "muon with NorMuon's variance reduction; auto: false", &C::normuon);
   add_flag("cautious_decay", "muon decays only weights that its update shrinks; auto: false",
            &C::cautious_decay);
-  add_flag("split_fused", "muon takes q, k, v (and gate, up) apart; auto: true", &C::split_fused);
+  add_flag("split_fused", "muon orthogonalises q, k, v (and gate, up) separately; auto: true",
+           &C::split_fused);
 }
 
 std::vector<std::pair<std::string, ParamRole>> role_names() {
@@ -84,8 +88,8 @@ void add_optimizer_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(
       number("optimizer.grad_clip", "largest global gradient norm; 0: off", optimizer, &O::grad_clip));
   keys.push_back(number("optimizer.ema",
-                        "decay of a moving average of the weights, which is what is evaluated; 0: none",
-                        optimizer, &O::ema));
+                        "decay of a moving average of the weights, which evaluations use; 0: none", optimizer,
+                        &O::ema));
 }
 
 const std::vector<ConfigKey>& optimizer_group_keys() {
@@ -94,9 +98,10 @@ const std::vector<ConfigKey>& optimizer_group_keys() {
     const auto group = [](auto& config) -> auto& { return config.optimizer.groups.back(); };
     std::vector<ConfigKey> all;
     all.push_back(choices<ParamRole>("optimizer.group.roles", role_names(),
-                                     "what the parameters are; not given: anything", group, &G::roles));
-    all.push_back(
-        texts("optimizer.group.match", "patterns of names, with * and ?; not given: any", group, &G::match));
+                                     "roles of the parameters in the group; not given: all", group,
+                                     &G::roles));
+    all.push_back(texts("optimizer.group.match", "patterns of parameter names, with * and ?; not given: all",
+                        group, &G::match));
     all.push_back(or_auto(choice<OptimizerKind>("optimizer.group.kind", kinds(),
                                                 "the update rule; auto: the one of [optimizer]", group,
                                                 &G::rule, &RuleConfig::kind),
@@ -104,9 +109,9 @@ const std::vector<ConfigKey>& optimizer_group_keys() {
     all.push_back(
         or_auto(number("optimizer.group.lr", "peak learning rate; auto: that of [optimizer]", group, &G::lr),
                 group, &G::lr));
-    all.push_back(
-        or_auto(number("optimizer.group.lr_scale", "or that of [optimizer] times this", group, &G::lr_scale),
-                group, &G::lr_scale));
+    all.push_back(or_auto(number("optimizer.group.lr_scale",
+                                 "learning rate as a multiple of that of [optimizer]", group, &G::lr_scale),
+                          group, &G::lr_scale));
     add_rule_keys(all, "optimizer.group.", group, &G::rule);
     return all;
   }();
@@ -127,7 +132,7 @@ std::vector<std::string> optimizer_group_key_names() {
 }
 
 std::string optimizer_groups_toml(const OptimizerConfig& optimizer) {
-  if (optimizer.groups.empty()) return "group = []\n";  // none, whatever the preset has
+  if (optimizer.groups.empty()) return "group = []\n";  // overrides the preset's groups
   std::string text;
   for (const GroupConfig& group : optimizer.groups) {
     RunConfig one;

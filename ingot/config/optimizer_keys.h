@@ -1,5 +1,5 @@
-// The keys of [optimizer], and those of its groups: each [[optimizer.group]] says for some parameters what
-// they do otherwise, with the same keys and three of its own (roles, match, lr_scale).
+// Defines the keys of [optimizer] and of its groups. Each [[optimizer.group]] overrides some of these
+// keys for some of the parameters; it has the same keys and three of its own (roles, match, lr_scale).
 #pragma once
 
 #include <string>
@@ -14,12 +14,12 @@ inline constexpr std::string_view kOptimizerGroup = "optimizer.group";
 
 void add_optimizer_keys(std::vector<ConfigKey>& keys);
 
-// "optimizer.group.lr" and so on; they set the last group of the RunConfig. Immutable.
+// Returns the keys "optimizer.group.lr" etc.; they set the last group of the RunConfig. Immutable.
 const std::vector<ConfigKey>& optimizer_group_keys();
-const ConfigKey* find_optimizer_group_key(std::string_view name);  // null: no such key
+const ConfigKey* find_optimizer_group_key(std::string_view name);  // null if there is no such key
 std::vector<std::string> optimizer_group_key_names();
 
-// The groups as [[optimizer.group]] sections, every given key written.
+// Writes the groups as [[optimizer.group]] sections, with every key that was given.
 std::string optimizer_groups_toml(const OptimizerConfig& optimizer);
 
 }  // namespace ingot

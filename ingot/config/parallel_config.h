@@ -1,4 +1,4 @@
-// How many ranks train one model, and how they share it (parallel/mesh_parts.h). Plain data.
+// How many ranks train one model and how they divide it (parallel/mesh_parts.h). Plain data.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,27 @@ namespace ingot {
 enum class PipelineKind { kGpipe, kOneFOneB, kInterleaved };
 
 struct ParallelConfig {
-  int64_t dp = 1;             // replicas of the model, each with its share of a step's samples
-  int64_t fsdp = 1;           // ranks that share one replica's weights, gradients and optimizer state
-  int64_t tp = 1;             // ranks that share every product
-  bool splits_tokens = true;  // tp: these ranks split the tokens of norms and the residual stream too
-  int64_t pp = 1;             // ranks that have a replica's units in stages between them
+  int64_t dp = 1;             // replicas of the model; each computes its own samples of a step
+  int64_t fsdp = 1;           // ranks that shard one replica's weights, gradients and optimizer state
+  int64_t tp = 1;             // ranks that shard every linear (tensor parallelism)
+  bool splits_tokens = true;  // tp: these ranks also shard the tokens of norms and residual stream
+  int64_t pp = 1;             // pipeline ranks; each has one or more stages of a replica
   PipelineKind schedule = PipelineKind::kOneFOneB;
-  int64_t chunks = 1;          // pp: stages of each of these ranks; above 1: interleaved
-  int64_t bucket_mb = 25;      // of f32 gradients that travel together
-  DType payload = DType::f32;  // in which gradients travel: f32, bf16 or f16; they are added in f32
-  std::optional<DType> payload_ends = {};  // of those of embedding and head; none: the same
-  bool has_error_feedback = false;         // what rounding them took away is sent a step later
-  bool keeps_units = false;          // fsdp: weights are gathered once a step, and not given up after use
-  DType muon_payload = DType::bf16;  // in which Muon's directions travel: bf16 or f32
-  // The limit of an operation between ranks; a later one ends the run. Absent: it follows what the run does
-  // (core/time_limit.h).
+  int64_t chunks = 1;          // pp: stages per rank; more than 1 needs the interleaved schedule
+  int64_t bucket_mb = 25;      // size of a bucket of f32 gradients
+  DType payload = DType::f32;  // dtype in which gradients are sent: f32, bf16 or f16; sums are in f32
+  std::optional<DType> payload_ends = {};  // the same for embedding and head; nullopt: as payload
+  bool has_error_feedback = false;         // add the rounding error of sent gradients to the next step's
+  bool keeps_units = false;                // fsdp: gather weights once per step and keep them after use
+  DType muon_payload = DType::bf16;        // dtype in which Muon's update directions are sent: bf16 or f32
+  // Limit in seconds for one operation between ranks; the run ends if it is exceeded. nullopt: the limit
+  // follows what the run is doing (core/time_limit.h).
   std::optional<double> timeout_s = {};
-  double delay_s = 0;     // that each of them takes at least: shows what overlap hides
-  bool verifies = false;  // ranks compare what they are about to do together
+  double delay_s = 0;     // minimum duration of each operation between ranks (for measuring overlap)
+  bool verifies = false;  // before each operation, ranks compare its kind, name and size
 
   int64_t ranks() const { return dp * fsdp * tp * pp; }
-  std::string to_string() const;  // "dp=4", "dp=2 fsdp=2": what is not 1; "dp=1"
+  std::string to_string() const;  // the degrees above 1: "dp=2 fsdp=2"; "dp=1" if there are none
   void validate() const;          // kUsage error
 };
 

@@ -13,15 +13,15 @@
 namespace ingot {
 namespace {
 
-// The length of a run in its own unit, and in steps and tokens as far as they are known beforehand. A batch
-// ramp is not taken off the tokens of a run that counts steps.
+// The length of a run in its own unit, and in steps and tokens as far as they are known in advance. In a
+// run that counts steps, `tokens` ignores the batch ramp.
 struct Extent {
   RunLength length;
   double steps = 0, tokens = 0;
 };
 
 Extent extent_of(RunConfig config) {
-  config.schedule = ScheduleConfig{};  // the length is wanted, whether or not the schedule fits it
+  config.schedule = ScheduleConfig{};  // only the length matters here, whether or not the schedule fits it
   const RunPlan plan(config);
   const auto steps = static_cast<double>(plan.steps());
   const TrainConfig& train = config.train;
@@ -45,7 +45,7 @@ class PresetFit {
   PresetFit(RunConfig& config, const RunConfig& preset, const IsFrom& is_from_preset)
       : config_(config), preset_(preset), is_from_preset_(is_from_preset) {}
 
-  // The preset's other measure of the run's length gives way to the user's.
+  // Unsets the preset's other measure of the run's length if the user gave one.
   void choose_length(const IsFrom& is_from_user) {
     TrainConfig& train = config_.train;
     const bool by_time = is_from_user("train.max_time") && train.max_time_s > 0;
@@ -91,7 +91,7 @@ class PresetFit {
   std::vector<std::string> take_notes() { return std::move(notes_); }
 
  private:
-  // Applies the edit and notes it down, if the key's value is the preset's.
+  // If the key's value is still the preset's, applies the edit and adds a note about it.
   template <typename Edit>
   void change(std::string_view key, const Edit& edit) {
     if (!is_from_preset_(key)) return;
@@ -103,7 +103,7 @@ class PresetFit {
                                  preset_.preset, now));
   }
 
-  // A count that is longer than the run takes the part of it that it took of the preset's.
+  // Scales a count that is longer than the run to the same fraction of it as in the preset.
   void fit_count(std::string_view key, int64_t& count, double was, double now) {
     if (static_cast<double>(count) <= now) return;
     change(key, [&] {

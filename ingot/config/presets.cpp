@@ -4,7 +4,7 @@
 
 namespace ingot {
 
-// presets() is generated from configs/*.toml by cmake/IngotPresets.cmake.
+// cmake/IngotPresets.cmake generates presets() from configs/*.toml.
 
 std::optional<Preset> find_preset(std::string_view name) {
   const auto all = presets();

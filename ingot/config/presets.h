@@ -1,4 +1,4 @@
-// Presets: the files configs/*.toml, built into the program.
+// Presets are the files configs/*.toml, built into the program.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,14 @@ namespace ingot {
 
 struct Preset {
   std::string_view name;  // "demo"
-  std::string_view toml;  // the file's text
+  std::string_view toml;  // text of the file
 };
 
-std::span<const Preset> presets();  // in order of their names
+std::span<const Preset> presets();  // sorted by name
 
 std::optional<Preset> find_preset(std::string_view name);
 
-// What the preset is for: the comment on its first line.
+// Returns the preset's purpose: the comment on its first line.
 std::string_view preset_summary(const Preset& preset);
 
 }  // namespace ingot

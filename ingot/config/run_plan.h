@@ -1,5 +1,5 @@
-// RunPlan: what the configuration says about the course of a run: its length, and at every point its learning
-// rate, momentum and batch size. A pure function of the position; a resumed run asks the same questions.
+// RunPlan holds a run's length and gives the learning rate, momentum and batch size at every position in
+// it. It is a pure function of the configuration and the position, so a resumed run gets the same values.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@ namespace ingot {
 
 class RunPlan {
  public:
-  // kUsage error for a schedule or batch ramp that does not fit the run's length.
+  // kUsage error if the schedule or the batch ramp does not fit the run's length.
   explicit RunPlan(const RunConfig& config);
 
   const RunLength& length() const { return length_; }
   const BatchRamp& ramp() const { return ramp_; }
 
-  // The position before a step.
+  // Returns the position before a step.
   RunPosition position(int64_t step, int64_t tokens, double time_s) const {
     return {.step = step, .tokens = tokens, .time_s = time_s, .step_tokens = ramp_.step_tokens(tokens)};
   }
   double progress(const RunPosition& position) const;  // in [0, 1]
   bool is_finished(const RunPosition& position) const { return progress(position) >= 1; }
 
-  // Of the step to come.
+  // The values for the next step.
   double lr(const RunPosition& position) const { return peak_lr_ * schedule_.lr(position); }
   double momentum(const RunPosition& position) const {
     return schedule_.momentum(position).value_or(momentum_.at(position.step + 1));
@@ -35,12 +35,13 @@ class RunPlan {
   }
   int64_t micro_batches(const RunPosition& position) const { return ramp_.micro_batches(position.tokens); }
 
-  // Steps of the whole run, if no batch is skipped; by the clock, where it cannot be known, train.steps.
+  // Steps of the whole run if no batch is skipped. In a run limited by time they are unknown, and
+  // this is train.steps.
   int64_t steps() const { return steps_; }
 
  private:
   double peak_lr_;
-  MomentumRamp momentum_;  // of the optimizer by itself
+  MomentumRamp momentum_;  // the optimizer's own momentum warm-up
   RunLength length_;
   BatchRamp ramp_;
   Schedule schedule_;

@@ -6,8 +6,8 @@
 namespace ingot {
 namespace {
 
-// Bytes of the string or comment that begins the text; 0 if neither does. One without an end takes the rest
-// of its line, a long string the rest of the text.
+// Returns the length of the string or comment at the beginning of the text, or 0 if neither begins there.
+// One without an end reaches to the end of its line; a multi-line string reaches to the end of the text.
 size_t passed_over_bytes(std::string_view text) {
   const char first = text[0];
   if (first != '#' && first != '"' && first != '\'') return 0;
@@ -24,12 +24,12 @@ size_t passed_over_bytes(std::string_view text) {
   return limit;
 }
 
-// The levels that are open at a place of the text.
+// The nesting levels at one position of the text.
 struct Levels {
-  int64_t header = 0;         // of the last [a.b.c]
-  std::vector<int64_t> open;  // of each open bracket: itself and the dots of the key before it
-  int64_t sum = 0;            // of open
-  int64_t dots = 0;           // of the key (or number) under way
+  int64_t header = 0;         // dots of the last [a.b.c]
+  std::vector<int64_t> open;  // per open bracket: 1 + dots of the key before it
+  int64_t sum = 0;            // sum of `open`
+  int64_t dots = 0;           // dots of the current key (or number)
 
   int64_t depth() const { return header + sum + dots; }
 

@@ -1,5 +1,5 @@
-// How deep a TOML text nests, found before a parser builds tables that deep: toml++ bounds nested values, but
-// not dotted keys, and frees its tables by recursion.
+// Finds how deep a TOML text nests before a parser builds the tables: toml++ limits nested values but not
+// dotted keys, and it frees its tables recursively.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace ingot {
 
 inline constexpr int64_t kMaxTomlDepth = 256;
 
-// The first line on which tables, arrays and the parts of dotted keys nest deeper than kMaxTomlDepth. The
-// text need not be TOML.
+// Returns the first line on which tables, arrays and the components of dotted keys nest deeper than
+// kMaxTomlDepth, or nullopt. The text need not be valid TOML.
 std::optional<int64_t> too_deep_toml_line(std::string_view text);
 
 }  // namespace ingot

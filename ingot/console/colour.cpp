@@ -25,7 +25,7 @@ const char* sequence(Colour colour) {
   return "\x1b[2m";
 }
 
-// "12/2000", "3.0e-4", "-1.5", "38.1%", "3m41s", "nan"
+// Examples: "12/2000", "3.0e-4", "-1.5", "38.1%", "3m41s", "nan".
 bool is_number(std::string_view word) {
   return word.find_first_of("0123456789?") == 0 || word.starts_with('-') || word == "nan" || word == "inf";
 }

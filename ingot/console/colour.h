@@ -1,5 +1,5 @@
-// Colours of a terminal, sparingly: warnings yellow, errors red, a best result green, labels dim. They never
-// go into a file.
+// Terminal colours: warnings are yellow, errors red, a best result green, and labels dim. Colours are
+// never written to a file.
 #pragma once
 
 #include <string>
@@ -9,14 +9,15 @@ namespace ingot {
 
 enum class Colour { kRed, kGreen, kYellow, kDim };
 
-// Whether output to `is_terminal` (or not) is coloured. NO_COLOR with any value says no (no-color.org);
-// otherwise FORCE_COLOR says yes, or no if it is 0; otherwise a terminal is, unless TERM is unset or "dumb".
+// Returns true if output is coloured. NO_COLOR with any value turns colours off (no-color.org). Otherwise
+// FORCE_COLOR turns them on, or off if it is 0. Otherwise only terminals are coloured, except if TERM is
+// unset or "dumb".
 bool wants_colour(bool is_terminal);
 
-// The text between the colour's escape sequences.
+// Returns the text with the colour's escape sequence before it and a reset after it.
 std::string painted(std::string_view text, Colour colour);
 
-// A line of fields such as "loss 2.3145 | 118 ms": words that are no numbers are dim, "best" is green.
+// Colours a line of fields such as "loss 2.3145 | 118 ms": "best" is green, words other than numbers are dim.
 std::string painted_fields(std::string_view line);
 
 }  // namespace ingot

@@ -14,7 +14,7 @@
 namespace ingot {
 namespace {
 
-// Between two live lines of steps on a terminal.
+// The shortest time between two live lines of steps on a terminal.
 constexpr std::chrono::milliseconds kRedraw{50};
 
 }  // namespace
@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kRedraw{50};
 std::string format_count(double count) {
   constexpr std::pair<double, const char*> kUnits[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
   for (const auto& [scale, unit] : kUnits) {
-    // 999.95 and more would print as 1000.0.
+    // The factor makes 999.95 and more use the next unit, because they would print as 1000.0.
     if (count >= scale * 0.99995) return fmt::format("{:.{}f}{}", count / scale, scale >= 1e6 ? 2 : 1, unit);
   }
   return fmt::format("{:.0f}", count);
@@ -103,7 +103,7 @@ Console::~Console() {
     clear_live();
     if (!is_at_line_start_) write("\n");
   } catch (...) {
-    // A sink that fails here has nobody left to tell.
+    // The sink fails and the destructor has no way to report it.
   }
   if (log_) std::fclose(log_);
 }
@@ -117,7 +117,7 @@ void Console::open_log(const std::filesystem::path& path) {
   log_ = ingot::open_log(path);
 }
 
-// A terminal that has gone is no failure: the log has every line.
+// A terminal that has gone away is not an error: the log has every line.
 void Console::write(std::string_view text) {
   sink_(text);
   if (!terminal_ || terminal_->why_gone().empty() || has_lost_terminal_ || !log_) return;
@@ -133,8 +133,8 @@ void Console::write_log(std::string_view text) {
   std::fflush(log_);
 }
 
-// Clears the live line. The cursor stands at its start, so that this holds too where the terminal has become
-// narrower and shows it in several rows.
+// Clears the live line. The cursor is at its start, so this works even if the terminal has become
+// narrower and shows the line in several rows.
 void Console::clear_live() {
   if (!has_live_) return;
   write("\r\x1b[J");

@@ -1,6 +1,6 @@
-// What a run says: one line per logged step, evaluations, warnings, samples. On a terminal the steps share
-// one live line, which fits the terminal's width at that moment; elsewhere, and in train.log, every line is
-// plain text of its own, without colours and escape sequences.
+// Console prints what a run reports: one line per logged step, evaluations, warnings and samples. On a
+// terminal the steps share one live line that fits the terminal's current width. Elsewhere, and in
+// train.log, each report is a line of plain text without colours or escape sequences.
 #pragma once
 
 #include <chrono>
@@ -19,25 +19,25 @@
 namespace ingot {
 
 struct StepReport {
-  int64_t step = 0;     // 1 after the first
-  int64_t steps = 0;    // of the whole run; 0: a time budget decides
-  double progress = 0;  // of the run, in [0, 1]
+  int64_t step = 0;     // 1 for the first step
+  int64_t steps = 0;    // total of the run; 0 if a time budget ends it
+  double progress = 0;  // fraction of the run, in [0, 1]
   double loss = 0;      // nats per token
   double grad_norm = 0;
   double lr = 0;
   double step_ms = 0;
   double tokens_per_s = 0;
-  std::optional<double> mfu;    // fraction of the machine's measured product peak
-  std::optional<double> eta_s;  // seconds to the end
+  std::optional<double> mfu;    // fraction of the machine's measured matrix-product peak
+  std::optional<double> eta_s;  // seconds until the run ends
 };
 
 struct EvalReport {
   int64_t step = 0;
   double loss = 0;           // nats per token
-  double bits_per_byte = 0;  // 0: not known
-  double top1 = 0;           // fraction of tokens
-  int64_t tokens = 0;        // predicted
-  int64_t text_tokens = 0;   // that the whole validation text has to predict
+  double bits_per_byte = 0;  // 0 if unknown
+  double top1 = 0;           // fraction of tokens predicted correctly
+  int64_t tokens = 0;        // tokens predicted in this evaluation
+  int64_t text_tokens = 0;   // tokens to predict in the whole validation text
   bool is_best = false;
 };
 
@@ -46,20 +46,20 @@ struct RunReport {
   int64_t steps = 0;
   int64_t tokens = 0;  // trained on
   double val_loss = 0;
-  double val_bits_per_byte = 0;  // 0: not known
+  double val_bits_per_byte = 0;  // 0 if unknown
   double wall_s = 0, train_s = 0;
   uint64_t peak_rss_bytes = 0;
 };
 
-// "step 120/2000 6.0% | loss 2.3145 | norm 0.91 | lr 3.0e-4 | 118 ms | 138.9k tok/s | mfu 41.2% | eta 3m41s".
-// The first column has one width throughout a run.
+// "step  120/2000   6.0% | loss 2.3145 | norm 0.91 | lr 3.0e-4 | 118 ms | 138.9k tok/s | mfu 41.2% |
+// eta 3m41s". The first column has the same width throughout a run.
 std::string format_progress(const StepReport& report);  // " 120/2000   6.0%"
 std::string format_step(const StepReport& report);
-// "val step 250 | loss 2.1034 | 1.512 bits/byte | top-1 38.1% | 20.5k of 1.10M tokens | best". The tokens
-// stand there if they are not all.
+// "val step 250 | loss 2.1034 | 1.512 bits/byte | top-1 38.1% | 20.5k of 1.10M tokens | best". The token
+// counts appear only if the evaluation did not cover the whole text.
 std::string format_eval(const EvalReport& report);
-// "completed 2000 steps | 1.54M tokens | val loss 1.8761 | 2.707 bits/byte | 45s (training 41s) | peak 310
-// MB".
+// "completed after 2000 steps | 1.54M tokens | val loss 1.8761 | 2.707 bits/byte | 45s (training 41s) |
+// peak memory 310 MB".
 std::string format_run(const RunReport& report);
 
 std::string format_count(double count);         // 7, 138.9k, 1.54M
@@ -67,41 +67,43 @@ std::string format_bytes(double bytes);         // 512 B, 310 MB, 23.1 GB
 std::string format_time(double seconds);        // 0.4s, 41s, 3m41s, 2h05m
 std::string format_rate(double learning_rate);  // 3.0e-4
 
-// One thread. Whole lines are flushed as they are written. Control characters of samples, prompts and file
-// names are shown as escapes (core/visible_text.h), on the terminal and in the log.
+// Used by one thread. Whole lines are flushed as they are written. Control characters in samples, prompts
+// and file names are escaped (core/visible_text.h) on the terminal and in the log.
 class Console {
  public:
   using Sink = std::function<void(std::string_view)>;
   using Width = std::function<int()>;
 
-  // Output to the sink. `columns` is asked anew for each live line: the terminal's width, or 0 for none.
+  // Writes to the sink. `columns` is called for each live line: it returns the terminal's width, or 0 if
+  // there is no live line.
   Console(Sink sink, Width columns, bool has_colour = false);
   Console(Sink sink, int columns) : Console(std::move(sink), [columns] { return columns; }) {}
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  // On a terminal: live if it is (Terminal::is_live), plain otherwise; coloured by wants_colour
-  // (console/colour.h). Where its reader goes away, the log says so and has the rest.
+  // Writes to a terminal, with live lines if it is_live() and plain lines otherwise, coloured as
+  // wants_colour says (console/colour.h). If the terminal's reader goes away, the log says so and output
+  // continues in the log only.
   explicit Console(std::unique_ptr<Terminal> terminal);
-  // On standard output.
+  // Writes to standard output.
   static std::unique_ptr<Console> standard(const Terminal::Options& options = {});
 
-  // From now on every line goes to this file too (appended). kDisk error if it cannot be opened. Writing to
-  // it never fails a run.
+  // From now on appends every line to this file too. kDisk error if it cannot be opened. A failed write
+  // to it never fails the run.
   void open_log(const std::filesystem::path& path);
 
   void line(std::string_view text);
   void warning(std::string_view text);  // "warning: ..."
-  // A logged step is a line; any step renews the live line.
+  // Prints a line if is_logged, and updates the live line in any case.
   void step(const StepReport& report, bool is_logged);
   void eval(const EvalReport& report);
   void run(const RunReport& report);
-  // What goes on outside of steps, on the live line only: "evaluating 40% | eta 12s". Fields that do not fit
-  // are left out from the end.
+  // Shows on the live line what happens outside of steps: "evaluating 40% | eta 12s". Fields that do not
+  // fit are left out from the end.
   void live(std::string_view text);
   bool is_live() const { return columns_() > 0; }
-  // A piece of streamed text; line() after it starts on a new line.
+  // Prints text as it is generated. A line() after it starts on a new line.
   void stream(std::string_view text);
 
  private:
@@ -112,14 +114,14 @@ class Console {
   void write(std::string_view text);
   void write_log(std::string_view text);
 
-  std::unique_ptr<Terminal> terminal_;  // null: the sink is the caller's
+  std::unique_ptr<Terminal> terminal_;  // null if the caller supplied the sink
   bool has_lost_terminal_ = false;
   Sink sink_;
   Width columns_;
   bool has_colour_;
-  bool has_live_ = false;  // a live line stands there, with the cursor at its start
-  std::chrono::steady_clock::time_point last_step_ = {};  // drawn
-  int last_columns_ = 0;                                  // then
+  bool has_live_ = false;  // a live line is shown, with the cursor at its start
+  std::chrono::steady_clock::time_point last_step_ = {};  // when the live line was last drawn for a step
+  int last_columns_ = 0;                                  // the width at that time
   bool is_at_line_start_ = true;
   std::FILE* log_ = nullptr;
 };

@@ -11,8 +11,7 @@ namespace {
 
 constexpr std::string_view kSeparator = " | ";
 
-// wcwidth() and mbrtowc() follow the thread's locale, which is "C" in this program, while terminals are
-// UTF-8.
+// wcwidth() and mbrtowc() follow the thread's locale, which is "C" in this program; terminals use UTF-8.
 class Utf8Locale {
  public:
   Utf8Locale() : locale_(newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr)) {

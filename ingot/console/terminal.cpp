@@ -16,12 +16,12 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kPiece = 4096;    // a pipe that poll() calls writable takes so much at once
-constexpr int kSlice_ms = 50;      // between two looks at is_told_to_end
-constexpr int kLastWait_ms = 200;  // for a reader, once told to end
+constexpr size_t kPiece = 4096;    // a pipe that poll() calls writable accepts this much at once
+constexpr int kSlice_ms = 50;      // between two checks of is_told_to_end
+constexpr int kLastWait_ms = 200;  // total wait for a reader after the run was told to end
 
-// O_NONBLOCK belongs to the open file, which the shell and other programs share. A pipe or a terminal is
-// therefore opened a second time for this program alone. -1 if that is not allowed.
+// Opens the pipe or terminal a second time, for this program only, because O_NONBLOCK belongs to the open
+// file, which the shell and other programs share. Returns -1 if that is not allowed.
 int open_again(int fd) {
   return ::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
@@ -31,7 +31,7 @@ int open_again(int fd) {
 Terminal::Terminal() : Terminal(Options{}) {}
 
 Terminal::Terminal(const Options& options) : options_(options) {
-  std::fflush(stdout);  // what was printed before comes first
+  std::fflush(stdout);  // so that output printed earlier comes first
   const char* term = std::getenv("TERM");
   const bool is_terminal = isatty(options_.fd) != 0;
   is_live_ = options_.allows_live && is_terminal && term && *term && std::strcmp(term, "dumb") != 0;
@@ -52,8 +52,8 @@ int Terminal::columns() const {
   return ioctl(options_.fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
 }
 
-// Waits a moment for room. Returns false if there is none and the run cannot wait longer. has_refused: poll()
-// promised room, but the write did not find enough (a terminal writes two characters for a line's end).
+// Waits for room to write. Returns false if there is none and the run must not wait longer. has_refused:
+// poll() reported room, but the write did not find enough (a terminal writes two characters for a line end).
 bool Terminal::wait_for_room(bool has_refused) {
   if (is_file_) return true;
   while (true) {
@@ -62,7 +62,7 @@ bool Terminal::wait_for_room(bool has_refused) {
     if (has_refused)
       ::poll(nullptr, 0, slice_ms);
     else if (::poll(&waiting, 1, slice_ms) > 0)
-      return true;  // the write says it, if there is an error
+      return true;  // on an error, the write reports it
     if (options_.is_told_to_end && options_.is_told_to_end->load()) waited_ms_ += kSlice_ms;
     if (waited_ms_ >= kLastWait_ms) return false;
     has_refused = false;

@@ -1,5 +1,5 @@
-// Terminal: the standard output of a long run. It may be a terminal, a pipe or a file, its reader may stop
-// reading or go away, and none of that may hold the run up or end it.
+// Terminal: the standard output of a long run, which may be a terminal, a pipe or a file. A reader that
+// goes away does not end the run, and one that stops reading cannot keep it from ending.
 #pragma once
 
 #include <atomic>
@@ -11,10 +11,10 @@ namespace ingot {
 class Terminal {
  public:
   struct Options {
-    int fd = 1;               // borrowed: stays open
-    bool allows_live = true;  // false where another program relays the output, as mpirun does
-    // Set once the run is told to end (by a signal): from then on write() waits a fraction of a second at
-    // most for a reader that does not read. Null: it waits as long as it takes.
+    int fd = 1;               // borrowed; not closed
+    bool allows_live = true;  // false if another program relays the output, as mpirun does
+    // Set by a signal that asks the run to end. From then on write() waits at most a fraction of a second
+    // for a reader that does not read. If null, write() waits as long as it takes.
     const std::atomic<bool>* is_told_to_end = nullptr;
   };
 
@@ -24,17 +24,18 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // True on a terminal whose line can be written again: TERM is set and not "dumb", and live lines are
-  // allowed.
+  // Returns true for a terminal with a line that can be redrawn: TERM is set and not "dumb", and options
+  // allow live lines.
   bool is_live() const { return is_live_; }
-  // The width in characters, asked anew at each call, as a window may be resized; 0 if not live.
+  // The width in characters, queried at each call because a window may be resized; 0 if not live.
   int columns() const;
 
-  // Writes all of the text, unless the reader has gone (a closed pipe, a vanished terminal) or, once told to
-  // end, does not read. REQUIRES: SIGPIPE is ignored, or ends the program as ever. One thread at a time.
+  // Writes the whole text unless the reader has gone (a closed pipe, a vanished terminal), the disk is
+  // full, or the run was told to end and the reader does not read. REQUIRES: SIGPIPE is ignored;
+  // otherwise a closed pipe ends the program. Used by one thread at a time.
   void write(std::string_view text);
 
-  // Empty while the text arrives; afterwards why it does not ("Broken pipe"). What is written then is lost.
+  // Empty while output works; then the reason why it failed ("Broken pipe"). Later output is dropped.
   const std::string& why_gone() const { return why_gone_; }
 
  private:
@@ -42,9 +43,9 @@ class Terminal {
 
   Options options_;
   bool is_live_ = false;
-  bool is_file_ = false;  // it always has room
-  int own_fd_ = -1;       // the same pipe or terminal, opened again so as not to block
-  int waited_ms_ = 0;     // for a reader, since the run was told to end
+  bool is_file_ = false;  // always has room
+  int own_fd_ = -1;       // the same pipe or terminal, opened again as non-blocking
+  int waited_ms_ = 0;     // time spent waiting for a reader since the run was told to end
   std::string why_gone_;
 };
 

@@ -1,10 +1,11 @@
-// Arena: one named block of memory, sized before it is used and handed out front to back.
+// Arena: a named block of memory whose size is fixed before use and that hands out tensors front to back.
 //
-// The same layout code runs twice: first on a measuring arena, which only counts and returns tensors
-// without data, then on one of that size. Nothing is freed alone; release_to() drops everything after a mark.
+// The same layout code runs twice: first on a measuring arena, which only counts bytes and returns
+// tensors without data, then on an arena of the measured size. Single tensors cannot be freed;
+// release_to() frees everything allocated after a mark.
 //
-// The memory is the host's, or a CUDA device's, or host memory that a device copies from and to by itself
-// (pinned). An arena of a plan has addresses alone.
+// The memory is host memory, pinned host memory (which a device can copy to and from directly), or memory
+// of a CUDA device. The arenas of a memory plan reserve addresses only.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +18,13 @@ namespace ingot {
 
 enum class Memory : uint8_t { kHost, kPinned, kDevice };
 
-// Where the tensors of a device lie.
+// The memory in which a device's tensors lie.
 constexpr Memory memory_of(Device device) {
   return device == Device::kCuda ? Memory::kDevice : Memory::kHost;
 }
 
-// What stands behind an arena's tensors. kAddresses: address space that cannot be read or written and takes
-// no memory; a plan of memory (memory/memory_plan.h) is made of it.
+// What backs an arena's tensors. kAddresses reserves address space that cannot be read or written and
+// takes no memory; a memory plan (memory/memory_plan.h) is built with it.
 enum class Backing : uint8_t { kMemory, kAddresses };
 
 class Arena {
@@ -31,9 +32,9 @@ class Arena {
   static constexpr size_t kAlign = 64;  // bytes; a cache line, an AVX-512 register
   static constexpr size_t kDeviceAlign = 256;
 
-  // A measuring arena: unlimited, without memory.
+  // Creates a measuring arena, which has no limit and no memory.
   explicit Arena(std::string name, Memory memory = Memory::kHost) : name_(std::move(name)), memory_(memory) {}
-  // Zero-filled memory of size_bytes (kMemory error if the system refuses), or addresses for so many bytes.
+  // Allocates size_bytes of zero-filled memory (kMemory error if the system refuses) or reserves addresses.
   Arena(std::string name, size_t size_bytes, Memory memory = Memory::kHost,
         Backing backing = Backing::kMemory);
   ~Arena();

@@ -1,4 +1,4 @@
-// Moving bytes between tensors, whatever device they are on.
+// Copies bytes between tensors on any devices.
 #pragma once
 
 #include "ingot/core/stream.h"
@@ -6,15 +6,15 @@
 
 namespace ingot {
 
-// to = from: equal dtypes and shapes, contiguous, on any devices; they must not overlap. On a CUDA stream it
-// is asynchronous: host memory must stay as it is until the stream has passed, and has to be pinned
-// (Memory::kPinned) for the copy to overlap with anything.
+// to = from. REQUIRES: equal dtypes and shapes; both contiguous; no overlap. The devices may differ. On a
+// CUDA stream the copy is asynchronous: host memory must stay unchanged until the stream has done the
+// copy, and must be pinned (Memory::kPinned) for the copy to overlap with other work.
 void copy(const Tensor& to, const Tensor& from, Stream& stream);
 
-// t = 0. Contiguous.
+// t = 0. REQUIRES: t is contiguous.
 void fill_zero(const Tensor& t, Stream& stream);
 
-// Returns once everything given to the stream is done; at once on the CPU.
+// Blocks until all work submitted to the stream is done. Returns at once on the CPU.
 void synchronize(Stream& stream);
 
 }  // namespace ingot

@@ -5,7 +5,7 @@
 #include "ingot/core/error.h"
 #include "ingot/core/float16.h"
 
-// T is float, bf16 or f16, the compute dtypes.
+// T becomes float, bf16 or f16, the compute dtypes; kInternal error for any other dtype.
 #define INGOT_DISPATCH(dtype_value, T, ...)                                                                \
   do {                                                                                                     \
     const ::ingot::DType dispatched = (dtype_value);                                                       \

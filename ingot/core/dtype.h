@@ -56,7 +56,7 @@ constexpr std::string_view name(DType dtype) {
   return "?";
 }
 
-// The upper half of an IEEE f32. Conversion rounds to nearest even and keeps NaN a NaN.
+// bfloat16: the upper half of an IEEE f32. Conversion rounds to nearest, ties to even; NaN stays NaN.
 struct bf16 {
   uint16_t bits;
 

@@ -1,6 +1,6 @@
-// The one exception of Ingot, and the checks that throw it.
+// Error, the only exception type of Ingot, and the checks that throw it.
 //
-// A message says what was wrong, what was wanted and what came:
+// A message says what was wrong, what was expected and what was found:
 //   "rmsnorm_forward: w must be (C)=768, got (512)".
 #pragma once
 
@@ -11,14 +11,14 @@
 
 namespace ingot {
 
-// What a failure means to a caller; the program turns it into its exit code (exit_code below).
+// The class of a failure. The program turns it into its exit code (exit_code below).
 enum class ErrorKind {
-  kInternal,  // a broken precondition inside Ingot, or an operating system refusal
+  kInternal,  // a broken precondition inside Ingot, or a call that the operating system refused
   kUsage,     // command line or configuration
-  kData,      // an input file: missing, damaged, foreign, too short
-  kMemory,    // does not fit, or refused before it would not
-  kNumerics,  // a loss or gradient that is not finite
-  kDisk,      // writing failed: full, read-only, not permitted
+  kData,      // an input file is missing, damaged, too short or not Ingot's
+  kMemory,    // memory ran out, or the request was refused because it would not fit
+  kNumerics,  // a loss or gradient is not finite
+  kDisk,      // writing failed: disk full, read-only or not permitted
 };
 
 class Error : public std::runtime_error {
@@ -31,8 +31,8 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-// Process exit code of a failure: 1 internal, 2 usage, 3 data, 4 memory, 5 numerics, 6 disk.
-// (0 is success and 75 "interrupted, saved, resumable"; neither is an error.)
+// Process exit code of a failure: 1 internal, 2 usage, 3 data, 4 memory, 5 numerics, 6 disk. Two further
+// codes are not errors: 0 (success) and 75 (interrupted, saved, resumable).
 constexpr int exit_code(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::kInternal:
@@ -51,7 +51,7 @@ constexpr int exit_code(ErrorKind kind) {
   return 1;
 }
 
-// What every fail() below comes to; it is instantiated some hundred times, this is compiled once.
+// The common body of every fail() below, compiled once; fail() itself is instantiated some hundred times.
 [[noreturn]] void fail_formatted(ErrorKind kind, fmt::string_view format, fmt::format_args args);
 
 // Throws Error(kind) with a formatted message.
@@ -62,7 +62,7 @@ template <typename... Args>
 
 }  // namespace ingot
 
-// Always on; for preconditions at an API. The message is only formatted when the check fails.
+// Checks a precondition of an API, in every build. The message is formatted only if the check fails.
 #define INGOT_CHECK(condition, ...)                              \
   do {                                                           \
     if (!(condition)) [[unlikely]]                               \

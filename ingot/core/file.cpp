@@ -12,15 +12,16 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/output.h"
-#include "ingot/core/shrunken_file.h"
+#include "ingot/core/process/shrunken_file.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kWaitingBytes = size_t{1} << 20;  // of a RangeFile, at most
+constexpr size_t kWaitingBytes = size_t{1} << 20;  // most bytes that a RangeFile buffers
 
-// Opens a regular file, no link, for writing; -1 and errno otherwise. O_NONBLOCK: a FIFO does not hold it up.
+// Opens a regular file that is not a link for writing. Returns -1 and sets errno on failure. O_NONBLOCK
+// keeps a FIFO from blocking the call.
 int open_ranges(const fs::path& path, int flags) {
   const int fd = ::open(path.c_str(), flags | O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
   if (fd < 0) return -1;
@@ -205,7 +206,7 @@ void write_file(const fs::path& path, std::string_view text) {
 void sync_folder(const fs::path& folder) {
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) fail(ErrorKind::kDisk, "{}: cannot be opened: {}", folder.string(), std::strerror(errno));
-  const bool is_synced = ::fsync(fd) == 0 || errno == EINVAL;  // EINVAL: a file system without it
+  const bool is_synced = ::fsync(fd) == 0 || errno == EINVAL;  // EINVAL: the file system cannot sync folders
   const int error = errno;
   ::close(fd);
   if (!is_synced)

@@ -1,4 +1,4 @@
-// Files: mapped for reading, committed durably for writing. Every error names the path and what to do.
+// Files: mapped for reading, written durably. Every error names the path and says what to do.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace ingot {
 
-struct MappedRange;  // core/shrunken_file.h
+struct MappedRange;  // core/process/shrunken_file.h
 
-// A regular file mapped read-only. kData error if it is missing, unreadable or not a regular file. If it
-// becomes shorter while it is mapped, reading beyond its end is a SIGBUS, which core/shrunken_file.h
-// explains.
+// A regular file mapped read-only. kData error if it is missing, unreadable or not a regular file. If the
+// file shrinks while it is mapped, a read beyond its end raises SIGBUS; core/process/shrunken_file.h turns that
+// into a clear message.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -36,17 +36,17 @@ class MappedFile {
   MappedRange* range_ = nullptr;
 };
 
-// The whole file. kData error as above.
+// Returns the whole file. kData errors as for MappedFile.
 std::string read_file(const std::filesystem::path& path);
 
-// True if the path, its links followed, names something. kData error if that cannot be told: a loop of links,
-// a folder without permission.
+// Returns true if the path, after following links, names something. kData error if that cannot be found
+// out (a loop of links, a folder without permission).
 bool path_exists(const std::filesystem::path& path);
 
-// A file being written in place: append, then close(), which flushes to the disk (fsync). A file that is not
-// closed is removed. A link leads to its target; a device, FIFO or socket is written to and never removed.
-// ReplacedFile (core/output.h) is the one for a path that a user gives. Errors (full disk, no permission) are
-// of kind kDisk and name the path.
+// A file written in place: write() appends, and close() flushes to the disk (fsync). A file that is not
+// closed is removed. A link is followed to its target; a device, FIFO or socket is written to and never
+// removed. For a path that a user gives, use ReplacedFile (core/output.h) instead. Errors (full disk, no
+// permission) are of kind kDisk and name the path.
 class OutputFile {
  public:
   explicit OutputFile(const std::filesystem::path& path);
@@ -63,16 +63,16 @@ class OutputFile {
   void discard();
 
   std::filesystem::path path_;
-  bool is_through_ = false;  // no regular file
+  bool is_through_ = false;  // true for a device, FIFO, socket or descriptor
   int fd_ = -1;
   uint64_t written_bytes_ = 0;
 };
 
-// A file of a known size that several processes fill, each with its own ranges. kDisk errors name the path.
+// A file of known size that several processes fill, each with its own ranges. kDisk errors name the path.
 class RangeFile {
  public:
-  // A file of zeros, for which the space is taken where the file system can. One process, before any opens
-  // it. What is there already must be a regular file, and no link.
+  // Creates a file of zeros and reserves its disk space if the file system can. One process calls it,
+  // before any process opens the file. An existing file at the path must be a regular file, not a link.
   static void create(const std::filesystem::path& path, uint64_t file_bytes);
 
   explicit RangeFile(const std::filesystem::path& path);
@@ -80,7 +80,7 @@ class RangeFile {
   RangeFile(const RangeFile&) = delete;
   RangeFile& operator=(const RangeFile&) = delete;
 
-  // Ranges that follow each other are put to the disk as one.
+  // Writes are buffered; consecutive ranges reach the disk in one call.
   void write(uint64_t offset, std::span<const std::byte> bytes);
   void close();  // flushes to the disk
 
@@ -89,18 +89,18 @@ class RangeFile {
 
   std::filesystem::path path_;
   int fd_ = -1;
-  uint64_t begin_ = 0;  // of what waits
+  uint64_t begin_ = 0;  // file offset of waiting_
   std::vector<std::byte> waiting_;
 };
 
-// Replaces the file at path by the text in one step, as ReplacedFile (core/output.h) says: a link's target is
-// what is replaced; a device, FIFO or open descriptor (/dev/null, /dev/stdout) gets the text and stays.
+// Replaces the file at path by the text in one step, as ReplacedFile (core/output.h) does: if the path is a
+// link, its target is replaced; a device, FIFO or open descriptor (/dev/null, /dev/stdout) is written to.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
-// Flushes a folder's entries to the disk.
+// Flushes a folder's entries to the disk (fsync).
 void sync_folder(const std::filesystem::path& folder);
 
-// Makes the folder and its parents; kDisk error naming the first that cannot be made.
+// Creates the folder and its parents. A kDisk error names the first folder that cannot be created.
 void make_folders(const std::filesystem::path& folder);
 
 }  // namespace ingot

@@ -19,7 +19,7 @@ Word word_at(const std::byte* bytes, int64_t i) {
 template <typename Word>
 std::optional<int64_t> first_with_exponent(Word exponent, std::span<const std::byte> bytes) {
   const auto n = static_cast<int64_t>(bytes.size() / sizeof(Word));
-  constexpr int64_t kBlock = 4096;  // elements that are looked at without a branch
+  constexpr int64_t kBlock = 4096;  // elements checked without a branch
   for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t end = std::min(begin + kBlock, n);
     Word found = 0;

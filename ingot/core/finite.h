@@ -1,4 +1,4 @@
-// Tells finite numbers from NaN and infinities, at the speed of memory.
+// Finds NaN and infinities, at the speed of memory bandwidth.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,13 @@
 
 namespace ingot {
 
-// The index of the first element that is not finite; nullopt if all are. Of f32, bf16 and f16; the codes of
-// other dtypes are never looked at. The bytes may be unaligned. REQUIRES: whole elements.
+// Returns the index of the first element that is not finite, or nullopt if all are. Examines f32, bf16
+// and f16; returns nullopt for every other dtype. The bytes may be unaligned. REQUIRES: bytes.size() is a
+// multiple of the element size.
 std::optional<int64_t> first_not_finite(DType dtype, std::span<const std::byte> bytes);
 
-// kNumerics error "FILE: tensor NAME, element 17 is nan", unless all elements are finite. first_element: the
-// index in the tensor of the first one given.
+// Throws a kNumerics error "FILE: tensor NAME, element 17 is nan" unless all elements are finite.
+// first_element is the index within the tensor of the first element in `bytes`.
 void require_finite(std::string_view file, std::string_view tensor, DType dtype, int64_t first_element,
                     std::span<const std::byte> bytes);
 

@@ -1,7 +1,7 @@
-// IEEE 754 binary16: 1 sign, 5 exponent (bias 15), 10 mantissa bits; largest 65504, smallest 2^-24. A value
-// becomes the nearest one, ties to even; what would round beyond the largest becomes an infinity with its
-// sign; NaN stays NaN, made quiet. The same bits as the processors' own conversions (F16C) give, without
-// branches, so that loops vectorise; ops/simd/vec.h uses the instructions.
+// IEEE 754 binary16: 1 sign, 5 exponent (bias 15), 10 mantissa bits; largest 65504, smallest 2^-24.
+// Conversion rounds to nearest, ties to even. A value that would round beyond the largest becomes an infinity
+// of its sign; NaN stays NaN and becomes quiet. The bits equal those of the hardware conversions (F16C); the
+// code has no branches, so that loops vectorise. ops/simd/vec.h uses the hardware instructions.
 #pragma once
 
 #include <bit>
@@ -39,7 +39,7 @@ struct f16 {
     const uint32_t nearest =
         ((magnitude + 0xfffu + ((magnitude >> kShift) & 1u)) >> kShift) - (kBiasShift << 10);
     const uint32_t normal = nearest > kInfinity ? kInfinity : nearest;
-    // The last bit of 0.5 is worth 2^-24: adding it rounds to a multiple of that.
+    // The last mantissa bit of 0.5 is worth 2^-24, so adding 0.5 rounds to a multiple of 2^-24.
     const uint32_t tiny = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
     const uint32_t number = magnitude < (kBiasShift + 1) << 23 ? tiny : normal;
     const uint32_t nan = 0x7e00u | (magnitude >> kShift & 0x3ffu);

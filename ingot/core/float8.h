@@ -1,15 +1,15 @@
 // The two 8-bit floats of the OCP 8-bit floating-point specification (Micikevicius et al. 2022,
-// arXiv:2209.05433), and the one rule by which values become them, on every device:
+// arXiv:2209.05433), and the conversion rule that every device follows:
 //
-//   round to nearest, ties to even; what would round beyond the largest finite value becomes that value with
-//   its sign (infinities too); NaN stays NaN.
+//   Round to nearest, ties to even. A value that would round beyond the largest finite value, or an infinity,
+//   becomes the largest finite value of its sign. NaN stays NaN.
 //
-// Values that saturated or vanished are for the caller to count (ops/cast_fp8.h does).
+// The conversion does not count values that saturated or vanished; ops/cast_fp8.h does.
 //
 //   f8e4m3  1 sign, 4 exponent (bias 7), 3 mantissa bits; no infinity; largest 448, smallest 2^-9
 //   f8e5m2  1 sign, 5 exponent (bias 15), 2 mantissa bits; largest 57344, smallest 2^-16
 //
-// Every value of either is exactly a bf16.
+// bf16 represents every value of both formats exactly.
 #pragma once
 
 #include <bit>
@@ -21,15 +21,15 @@ namespace ingot {
 
 struct E4m3Format {
   static constexpr int kMantissaBits = 3, kBias = 7;
-  static constexpr uint32_t kMaxCode = 0x7e;      // of the largest finite value
-  static constexpr uint32_t kInfinityCode = 256;  // there is none
+  static constexpr uint32_t kMaxCode = 0x7e;      // code of the largest finite value
+  static constexpr uint32_t kInfinityCode = 256;  // f8e4m3 has no infinity
   static constexpr float kMax = 448;
 };
 
 struct E5m2Format {
   static constexpr int kMantissaBits = 2, kBias = 15;
   static constexpr uint32_t kMaxCode = 0x7b;
-  static constexpr uint32_t kInfinityCode = 0x7c;  // read, never made
+  static constexpr uint32_t kInfinityCode = 0x7c;  // decoded, never produced
   static constexpr float kMax = 57344;
 };
 
@@ -53,12 +53,12 @@ struct Float8 {
     return std::bit_cast<float>(magnitude | (uint32_t{bits} & 0x80u) << 24);
   }
 
-  // Whether this value lies beyond what rounds to the largest finite one.
+  // Returns true if the value is too large to round to the largest finite value.
   static constexpr bool saturates(float value) {
     const uint32_t magnitude = std::bit_cast<uint32_t>(value) & 0x7fffffffu;
     return magnitude <= 0x7f800000u && rounded_code(magnitude) > F::kMaxCode && magnitude >= kFirstNormal;
   }
-  // Whether this value is not zero but becomes zero.
+  // Returns true if a nonzero value rounds to zero.
   static constexpr bool underflows(float value) {
     const uint32_t magnitude = std::bit_cast<uint32_t>(value) & 0x7fffffffu;
     return magnitude != 0 && magnitude <= std::bit_cast<uint32_t>(kSmallest / 2);
@@ -66,12 +66,11 @@ struct Float8 {
 
  private:
   static constexpr int kShift = 23 - F::kMantissaBits;
-  static constexpr int kSmallestExponent = 1 - F::kBias - F::kMantissaBits;  // of the smallest value above 0
+  static constexpr int kSmallestExponent = 1 - F::kBias - F::kMantissaBits;  // log2 of the smallest value > 0
   static constexpr float kSmallest = std::bit_cast<float>(uint32_t{127 + kSmallestExponent} << 23);
-  static constexpr uint32_t kFirstNormal = uint32_t{128 - F::kBias}
-                                           << 23;  // bits of the smallest normal value
+  static constexpr uint32_t kFirstNormal = uint32_t{128 - F::kBias} << 23;  // bits of the smallest normal
 
-  // The code of a normal magnitude, rounded to nearest even as if the exponents went on upwards.
+  // The code of a normal magnitude, rounded to nearest even as if the format had unlimited exponents.
   static constexpr uint32_t rounded_code(uint32_t magnitude) {
     const uint32_t half = (1u << (kShift - 1)) - 1;
     return ((magnitude + half + ((magnitude >> kShift) & 1u)) >> kShift) -
@@ -81,7 +80,8 @@ struct Float8 {
   static constexpr uint8_t encode(uint32_t u) {
     const uint32_t magnitude = u & 0x7fffffffu;
     const uint32_t normal = rounded_code(magnitude);
-    // A number whose last bit is worth the smallest step: adding it rounds to a multiple of that step.
+    // The last mantissa bit of `step` is worth the smallest value, so adding it rounds to a multiple of
+    // that value.
     const float step = std::bit_cast<float>(uint32_t{127 + 23 + kSmallestExponent} << 23);
     const uint32_t tiny =
         std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + step) - std::bit_cast<uint32_t>(step);

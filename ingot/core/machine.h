@@ -1,4 +1,4 @@
-// The machine a run is on: for run.json, reports and `ingot doctor`.
+// Describes the machine of a run for run.json, reports and `ingot doctor`.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,21 @@ namespace ingot {
 
 struct MachineInfo {
   std::string cpu;                        // "AMD EPYC 7B13"
-  int cores = 0;                          // that this process may use
-  std::vector<std::string> instructions;  // of avx2 fma f16c avx512f avx512_bf16 avx512_vnni amx_bf16
+  int cores = 0;                          // cores that this process may use
+  std::vector<std::string> instructions;  // subset of avx2 fma f16c avx512f avx512_bf16 avx512_vnni amx_bf16
   uint64_t memory_bytes = 0;              // installed, or the container's limit
   uint64_t memory_free_bytes = 0;         // available now
   std::string system;                     // "Linux 6.1.0 x86_64"
-  std::string compiler;                   // that built Ingot
+  std::string compiler;                   // the compiler that built Ingot
 };
 
-// Reads /proc, /sys/fs/cgroup and uname; what cannot be read stays empty or 0.
+// Reads /proc, /sys/fs/cgroup and uname. Fields that cannot be read stay empty or 0.
 MachineInfo machine_info();
 
-// Most memory this process has held so far.
+// Largest resident memory of this process so far.
 uint64_t peak_rss_bytes();
 
-// Free for this user on the file system of the path, or of its nearest existing parent; 0 if it cannot be
-// told.
+// Free bytes for this user on the file system of the path or of its nearest existing parent; 0 if unknown.
 uint64_t free_disk_bytes(const std::filesystem::path& path);
 
 }  // namespace ingot

@@ -1,4 +1,4 @@
-// Spans as NVTX ranges, which NVIDIA's profilers show beside the kernels of a device.
+// Shows spans as NVTX ranges, which NVIDIA's profilers display beside a device's kernels.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace ingot {
 
-// Without a profiler around the process a range costs a test of a pointer. Null in builds without CUDA.
+// Without an attached profiler a range costs one pointer test. Returns null in builds without CUDA.
 std::unique_ptr<SpanListener> nvtx_listener();
 
 }  // namespace ingot

@@ -24,7 +24,7 @@ namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int kMostLinks = 40;  // as the kernel follows
+constexpr int kMostLinks = 40;  // the kernel's own limit
 
 [[noreturn]] void refuse(const fs::path& path, int error) {
   fail(ErrorKind::kDisk, "{}: cannot be written: {}; choose a folder you may write to", path.string(),
@@ -39,7 +39,7 @@ std::optional<Number> parse_number(std::string_view digits) {
   return is_number && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
-// The N of /proc/self/fd/N, where /dev/stdout and /dev/fd/N lead; nullopt for any other path.
+// Returns the N of /proc/self/fd/N, to which /dev/stdout and /dev/fd/N lead; nullopt for any other path.
 std::optional<int> descriptor_of(const fs::path& path) {
   const std::string folder = path.parent_path().lexically_normal().string();
   const std::string own = fmt::format("/proc/{}/fd", ::getpid());
@@ -47,7 +47,7 @@ std::optional<int> descriptor_of(const fs::path& path) {
   return parse_number<int>(path.filename().string());
 }
 
-// The end of the links that start at `path`, and what lies there (nullopt: nothing).
+// The end of the chain of links that starts at a path, and its stat; nullopt if nothing is there.
 struct LinksEnd {
   fs::path path;
   std::optional<struct stat> info;
@@ -84,7 +84,7 @@ int connect_socket(const fs::path& path) {
   return errno = error, -1;
 }
 
-// A new file of this name; one that is there already was left by a dead process with our number.
+// Creates a new file. If the name exists, a dead process with the same PID left it, so it is removed first.
 int create_temporary(const fs::path& path) {
   constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   const int fd = ::open(path.c_str(), kFlags, 0644);
@@ -102,7 +102,7 @@ void write_all(int fd, std::span<const std::byte> bytes, const fs::path& path) {
   }
 }
 
-// Devices and pipes have nothing to flush.
+// Devices and pipes cannot be flushed; that is not an error.
 bool is_flushed(int fd) { return ::fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP || errno == EROFS; }
 
 }  // namespace
@@ -131,7 +131,7 @@ OutputPlace find_output(const fs::path& given) {
 int open_through(const OutputPlace& place) {
   int fd = -1;
   if (place.kind == OutputPlace::Kind::kDescriptor) {
-    std::fflush(nullptr);  // what was printed before comes first
+    std::fflush(nullptr);  // so that output printed earlier comes first
     fd = ::fcntl(place.descriptor, F_DUPFD_CLOEXEC, 0);
   } else {
     fd = ::open(place.path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
@@ -207,7 +207,7 @@ void ReplacedFile::commit() {
     return;
   }
   if (place_.kind == OutputPlace::Kind::kFile) {
-    // A stranger's file that we may write to becomes ours where its owner cannot be kept.
+    // If the owner of the old file cannot be preserved, the new file belongs to this user.
     if (place_.owner != ::geteuid() || place_.group != ::getegid()) [[maybe_unused]]
       const int ignored = ::fchown(fd_, place_.owner, place_.group);
     ::fchmod(fd_, place_.mode);

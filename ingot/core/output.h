@@ -1,5 +1,5 @@
-// Where output goes. The file that a path names is replaced as a whole; a device, a FIFO, a socket and an
-// open descriptor (/dev/stdout) are never replaced, but written to.
+// Output files. A regular file is replaced as a whole; a device, a FIFO, a socket or an open descriptor
+// (/dev/stdout) is never replaced but written to.
 #pragma once
 
 #include <sys/types.h>
@@ -15,50 +15,49 @@
 
 namespace ingot {
 
-// What a path given for output names, once links are followed.
+// What an output path names after links are followed.
 struct OutputPlace {
   enum class Kind {
-    kNew,         // nothing yet
+    kNew,         // does not exist yet
     kFile,        // a regular file, which may be replaced
     kDirect,      // a device, FIFO or socket
-    kDescriptor,  // a descriptor that this process has open
+    kDescriptor,  // a descriptor that is open in this process
   };
   Kind kind = Kind::kNew;
-  std::filesystem::path path;  // no link itself
-  int descriptor = -1;         // kDescriptor
-  mode_t mode = 0;             // kFile: its permissions
-  uid_t owner = 0;             // kFile
-  gid_t group = 0;             // kFile
+  std::filesystem::path path;  // never a link
+  int descriptor = -1;         // for kDescriptor
+  mode_t mode = 0;             // permissions, for kFile
+  uid_t owner = 0;             // for kFile
+  gid_t group = 0;             // for kFile
 
   bool is_written_through() const { return kind == Kind::kDirect || kind == Kind::kDescriptor; }
 };
 
-// kDisk error that names the path for a loop of links, a folder, a file or folder without permission to
-// write.
+// kDisk error that names the path if the path is a folder, a loop of links, or a file or folder without
+// write permission.
 OutputPlace find_output(const std::filesystem::path& path);
 
-// The path that a link, and the links that it leads to, point at; other paths as they are. kDisk error for a
-// loop.
+// Follows links to their end. Returns a path that is not a link unchanged. kDisk error for a loop of links.
 std::filesystem::path follow_links(const std::filesystem::path& path);
 
-// Opens what is_written_through() says: nothing is cut off, and a FIFO waits for its reader. Returns a
-// descriptor that the caller closes. kDisk error naming the path if that fails.
+// Opens a place for which is_written_through() is true. Nothing is truncated, and a FIFO blocks until it
+// has a reader. The caller closes the returned descriptor. On failure a kDisk error names the path.
 int open_through(const OutputPlace& place);
 
-// A file that takes the place of the one at its path only when it is complete: a temporary file beside it
-// (PATH.tmp.PID, in the folder where a link leads), then fsync, rename, fsync of the folder. The permissions
-// of a replaced file stay, and so does its owner where that is allowed. What cannot be replaced
-// (OutputPlace) gets all bytes at commit(). kDisk errors name the path.
+// A file that replaces the one at its path only when it is complete. The bytes go to a temporary file beside
+// it (PATH.tmp.PID, in the folder of a link's target); commit() then does fsync, rename, and fsync of the
+// folder. The new file has the permissions of the replaced one, and its owner if that is allowed. A place
+// that cannot be replaced (OutputPlace) receives all bytes at commit(). kDisk errors name the path.
 class ReplacedFile {
  public:
   explicit ReplacedFile(const std::filesystem::path& path);
-  ~ReplacedFile();  // without commit() the path is as it was, and nothing else is left
+  ~ReplacedFile();  // without commit(), leaves the path unchanged and removes the temporary file
   ReplacedFile(const ReplacedFile&) = delete;
   ReplacedFile& operator=(const ReplacedFile&) = delete;
 
   void write(std::span<const std::byte> bytes);  // appends
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
-  // Overwrites. REQUIRES: the range has been written.
+  // Overwrites a range. REQUIRES: the range has been written before.
   void write_at(uint64_t offset, std::span<const std::byte> bytes);
   void commit();
 
@@ -67,18 +66,19 @@ class ReplacedFile {
   void copy_through();
 
   OutputPlace place_;
-  std::filesystem::path temporary_;  // empty: what is written is collected in memory
-  int fd_ = -1;                      // open on the temporary file or memory
-  int through_ = -1;                 // what gets the bytes at commit()
+  std::filesystem::path temporary_;  // empty if the bytes are collected in memory
+  int fd_ = -1;                      // the temporary file, or a memory file
+  int through_ = -1;                 // where commit() sends the bytes
   uint64_t written_bytes_ = 0;
 };
 
-// A log to append to: made if absent; a link leads to the file that it points at. A write to a FIFO never
-// waits. kDisk error as above. The caller closes it.
+// Opens a log for appending and creates it if it does not exist; a link is followed. Writes to a FIFO
+// never block. kDisk errors as above. The caller closes the file.
 std::FILE* open_log(const std::filesystem::path& path);
 
-// The files and folders NAME.tmp.PID in a folder whose process is gone, for the caller to remove; those with
-// this process's number too, as the system gives numbers again. None where the folder cannot be read.
+// The files and folders NAME.tmp.PID in a folder whose process no longer exists; the caller removes them.
+// Those with this process's own PID are included, because the system reuses PIDs. Empty if the folder
+// cannot be read.
 std::vector<std::filesystem::path> dead_temporaries(const std::filesystem::path& folder);
 
 }  // namespace ingot

@@ -16,7 +16,7 @@ void set_num_threads(int n) {
 }
 #else
 namespace {
-std::atomic<int> thread_limit{0};  // 0: as many as the machine has; the pool's size, as OpenMP keeps it
+std::atomic<int> thread_limit{0};  // number of threads, process-wide; 0: as many as the machine has
 }
 int num_threads() {
   const int limit = thread_limit.load();

@@ -1,6 +1,6 @@
-// The one thread pool: contiguous ranges of an index space, split the same way for the same thread count,
-// so that every result is a function of (input, number of threads). OpenMP where built with it (the pool
-// is then shared with oneDNN), std::thread otherwise.
+// The thread pool. It splits an index space into contiguous ranges, in the same way for the same thread
+// count, so that every result is a function of (input, number of threads). Builds with OpenMP use its
+// threads and share them with oneDNN; other builds use std::thread.
 #pragma once
 
 #include <algorithm>
@@ -17,15 +17,15 @@
 
 namespace ingot {
 
-// Threads that parallel_for uses at most; at least 1.
+// Maximum number of threads that parallel_for uses; at least 1.
 int num_threads();
-// REQUIRES: n >= 1. Not while a parallel_for runs.
+// REQUIRES: n >= 1; no parallel_for is running.
 void set_num_threads(int n);
 
-// Elements of cheap work that a thread takes at least.
+// Minimum number of elements per thread when the work per element is cheap.
 inline constexpr int64_t kGrain = 1 << 14;
 
-// Range i of n elements cut into `parts` nearly equal contiguous ranges.
+// Range i of `parts` nearly equal contiguous ranges that cover n elements.
 struct Range {
   int64_t begin, end;
 };
@@ -35,9 +35,9 @@ constexpr Range split_range(int64_t n, int64_t parts, int64_t i) {
   return {begin, begin + base + (i < extra ? 1 : 0)};
 }
 
-// Calls f(thread, begin, end) once for each of the at most num_threads() ranges that cover [0, n), each of
-// at least `grain` elements (but the only one). Blocks until all are done; the first exception is rethrown.
-// Inside another parallel_for it runs f on the calling thread alone.
+// Calls f(thread, begin, end) once for each of at most num_threads() ranges that cover [0, n). Every range
+// has at least `grain` elements unless it is the only one. Blocks until all calls have returned, then
+// rethrows the first exception. Inside another parallel_for the calling thread runs f on the whole range.
 template <typename F>
 void parallel_ranges(int64_t n, int64_t grain, F&& f) {
   if (n <= 0) return;
@@ -50,7 +50,7 @@ void parallel_ranges(int64_t n, int64_t grain, F&& f) {
   std::exception_ptr failure;
 #pragma omp parallel num_threads(static_cast <int>(parts))
   {
-    // A pool that grants fewer threads still covers all ranges.
+    // The loop covers all ranges even if OpenMP grants fewer threads.
     for (int64_t i = omp_get_thread_num(); i < parts; i += omp_get_num_threads()) {
       try {
         const Range r = split_range(n, parts, i);

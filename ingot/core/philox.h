@@ -1,6 +1,6 @@
 // Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): random numbers as a
-// pure function of (seed, purpose, step, element index). No state: any thread, rank or device that asks for
-// the same key gets the same number.
+// pure function of (seed, purpose, step, element index). There is no state: any thread, rank or device
+// that asks for the same key gets the same number.
 #pragma once
 
 #include <array>
@@ -10,14 +10,14 @@
 
 namespace ingot {
 
-// What a random number is for; streams of different purposes are independent.
+// What a random number is used for. Streams of different purposes are independent.
 enum class Purpose : uint32_t { kInit = 1, kDropout = 2, kShuffle = 3, kSample = 4, kRounding = 5 };
 
 struct RandomKey {
   uint64_t seed = 0;
   Purpose purpose = Purpose::kInit;
-  uint32_t stream = 0;  // e.g. parameter or layer number
-  uint64_t step = 0;    // folded to 32 bits
+  uint32_t stream = 0;  // for example the parameter or layer number
+  uint64_t step = 0;    // only the low 32 bits are used
 };
 
 using Philox4 = std::array<uint32_t, 4>;
@@ -46,17 +46,16 @@ constexpr uint32_t random_word(const RandomKey& key, uint64_t index) {
   return random_block(key, index / 4)[index % 4];
 }
 
-// Uniform in [0, 1) with 24 bits.
+// Uniform in [0, 1), with 24 random bits.
 constexpr float uniform_from(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 constexpr float random_uniform(const RandomKey& key, uint64_t index) {
   return uniform_from(random_word(key, index));
 }
 
-// ln(x) for normal x > 0, to 2 ulp. Branchless, so that loops over it vectorise.
+// ln(x) for normal x > 0, accurate to 2 ulp. It has no branches, so that loops over it vectorise.
 inline float natural_log(float x) {
   const int32_t bits = std::bit_cast<int32_t>(x);
-  const int32_t exponent =
-      (bits - 0x3f3504f3) >> 23;  // x = (1 + f) 2^exponent, 1 + f in [sqrt(1/2), sqrt(2))
+  const int32_t exponent = (bits - 0x3f3504f3) >> 23;  // x = (1+f) 2^exponent, 1+f in [sqrt(1/2), sqrt(2))
   const float f = std::bit_cast<float>(bits - exponent * (1 << 23)) - 1.0f;
   float q = -0.0763450041f;
   q = q * f + 0.127615824f;
@@ -73,7 +72,7 @@ inline float natural_log(float x) {
 struct Direction {
   float cos, sin;
 };
-// cos and sin of 2 pi t for t in [0, 1], to 1e-7 absolute. Branchless.
+// cos and sin of 2 pi t for t in [0, 1], with an absolute error of 1e-7. It has no branches.
 inline Direction direction_of_turn(float t) {
   const int32_t quarter = static_cast<int32_t>(4.0f * t + 0.5f);
   const float f = t - 0.25f * static_cast<float>(quarter);  // [-1/8, 1/8]
@@ -85,7 +84,7 @@ inline Direction direction_of_turn(float t) {
   return {((quarter + 1) & 2) != 0 ? -x : x, (quarter & 2) != 0 ? -y : y};
 }
 
-// Two standard normal numbers by Box and Muller (1958), out of two random words.
+// Two standard normal numbers made from two random words (Box and Muller 1958).
 struct NormalPair {
   float first, second;
 };
@@ -96,7 +95,7 @@ inline NormalPair normal_pair(uint32_t radius_word, uint32_t angle_word) {
   return {radius * d.cos, radius * d.sin};
 }
 
-// Four standard normal numbers: elements 2i and 2i+1 share one pair of words.
+// Four standard normal numbers. Elements 2i and 2i+1 use one pair of words.
 inline std::array<float, 4> normal_block(const RandomKey& key, uint64_t block) {
   const Philox4 words = random_block(key, block);
   const NormalPair low = normal_pair(words[0], words[1]), high = normal_pair(words[2], words[3]);

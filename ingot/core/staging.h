@@ -1,5 +1,5 @@
-// Staging: the host's way to tensors that may lie on a device, through pinned memory of its own. On the CPU
-// nothing is copied.
+// Staging gives the host access to tensors that may lie on a device, through its own pinned buffer.
+// Nothing is copied on the CPU.
 #pragma once
 
 #include <optional>
@@ -12,16 +12,17 @@ namespace ingot {
 
 class Staging {
  public:
-  // What t (contiguous) holds, where the host can read it: t itself, or a copy. Waits for the stream. A copy
-  // is valid until the next call of any of these.
+  // Returns the contents of t in host memory: t itself on the CPU, otherwise a copy, after blocking until the
+  // stream is done. The next call of any of these functions invalidates the copy. REQUIRES: t is contiguous.
   Tensor read(const Tensor& t, Stream& stream);
-  // Where the host may write what t is to hold: t itself, or memory that write() brings there.
+  // Returns host memory for the new contents of t: t itself on the CPU, otherwise a buffer that write()
+  // copies to t.
   Tensor room(const Tensor& t);
-  // t = what was written to room(t). Waits.
+  // t = what the caller wrote to room(t). Blocks until the copy is done.
   void write(const Tensor& t, Stream& stream);
 
  private:
-  std::optional<Arena> arena_;  // pinned; as large as the largest tensor so far
+  std::optional<Arena> arena_;  // pinned; at least as large as the largest tensor so far
 };
 
 }  // namespace ingot

@@ -1,5 +1,5 @@
-// Stream: the order in which operations run on a device, and what library handles belong to that order.
-// On the CPU every operation has finished when its call returns.
+// Stream: an ordered queue of operations on a device, and the library handles that belong to it. On the
+// CPU every operation has finished when its call returns.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace ingot {
 
-// A library's handle or cache that lives as long as the stream (matrix-product primitives, for one).
+// A library's handle or cache that lives as long as the stream, such as matrix-product primitives.
 class StreamResource {
  public:
   virtual ~StreamResource() = default;
@@ -18,14 +18,14 @@ class StreamResource {
 
 struct Stream {
   Device device = Device::kCpu;
-  Backing backing = Backing::kMemory;     // for arenas of this stream; with kAddresses nothing may run on it
-  Trace* trace = nullptr;                 // borrowed; null: not traced
+  Backing backing = Backing::kMemory;     // of this stream's arenas; with kAddresses no operation may run
+  Trace* trace = nullptr;                 // borrowed; null if spans are not recorded
   std::unique_ptr<StreamResource> queue;  // the CUDA stream (core/cuda/cuda_device.h)
-  std::unique_ptr<StreamResource> matmul_primitives;  // made by ops/matmul at first use
-  std::unique_ptr<StreamResource> matmul_panels;      // likewise
+  std::unique_ptr<StreamResource> matmul_primitives;  // created by ops/matmul at first use
+  std::unique_ptr<StreamResource> matmul_panels;      // created by ops/matmul at first use
 };
 
-// A stream of the device. kUsage error where there is none, naming what is missing.
+// Creates a stream of the device. kUsage error that says what is missing if there is no such device.
 Stream make_stream(Device device);
 
 }  // namespace ingot

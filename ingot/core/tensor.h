@@ -1,4 +1,4 @@
-// Tensor: a view of memory that somebody else owns, with dtype, shape and strides. Row-major unless strided.
+// Tensor: a non-owning view of memory with dtype, shape and strides. Row-major unless strided.
 #pragma once
 
 #include <array>
@@ -44,10 +44,11 @@ struct Tensor {
   std::array<int64_t, Shape::kMaxRank> strides{};  // in elements
 
   Tensor() = default;
-  // A contiguous view.
+  // Creates a contiguous view of `data`.
   Tensor(void* data, DType dtype, const Shape& shape, Device device = Device::kCpu);
 
-  // An absent optional operand (no bias, no weight) is a default-constructed Tensor.
+  // Returns false for a default-constructed Tensor, which stands for an absent optional operand (no bias,
+  // no weight).
   explicit operator bool() const { return data != nullptr; }
 
   int rank() const { return shape.rank(); }
@@ -74,7 +75,7 @@ struct Tensor {
   Tensor split_last(int64_t a, int64_t b) const;
 };
 
-// Throws unless t has the given dtype and shape; `what` names op and operand ("rmsnorm_forward: w").
+// Throws unless t has the dtype and shape. `what` names the op and the operand ("rmsnorm_forward: w").
 void check_tensor(const Tensor& t, DType dtype, const Shape& shape, const char* what);
 
 }  // namespace ingot

@@ -9,7 +9,7 @@ class Timeline::Clock {
  public:
   explicit Clock(Stream& stream) : stream_(stream) { note(); }
 
-  // A point in time, numbered from 0.
+  // Records a point in time and returns its number, counted from 0.
   size_t note() {
     if constexpr (kHasCuda) {
       if (stream_.device == Device::kCuda) {
@@ -22,7 +22,7 @@ class Timeline::Clock {
     return moments_.size() - 1;
   }
   void finish() const { synchronize(stream_); }
-  // Since the first point. REQUIRES: finish().
+  // Time since the first point. REQUIRES: finish() has been called.
   double seconds(size_t point) const {
     if constexpr (kHasCuda) {
       if (stream_.device == Device::kCuda) return events_[point]->seconds_since(*events_.front());
@@ -33,7 +33,7 @@ class Timeline::Clock {
  private:
   Stream& stream_;
   std::vector<std::chrono::steady_clock::time_point> moments_;
-  std::vector<std::shared_ptr<cuda::Event>> events_;  // shared: builds without CUDA cannot destroy one
+  std::vector<std::shared_ptr<cuda::Event>> events_;  // shared_ptr: builds without CUDA have no ~Event
 };
 
 Timeline::Timeline(Stream& stream) : clock_(std::make_unique<Clock>(stream)) {}

@@ -1,5 +1,5 @@
-// Timeline: when each span of a stretch of work ran, as a Chrome trace (chrome://tracing, ui.perfetto.dev).
-// On a CUDA device the times are the device's own, of the work that was given to the stream inside of a span.
+// Timeline records when each span ran and writes a Chrome trace (chrome://tracing, ui.perfetto.dev). On a
+// CUDA device it records device times of the work that was submitted to the stream inside each span.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace ingot {
 
 class Timeline final : public SpanListener {
  public:
-  // Records from here on. Borrows the stream.
+  // Starts to record. Borrows the stream.
   explicit Timeline(Stream& stream);
   ~Timeline() override;
 
@@ -22,21 +22,22 @@ class Timeline final : public SpanListener {
 
   struct Row {
     std::string name;
-    int depth = 0;  // spans that it lies in
+    int depth = 0;  // number of enclosing spans
     double begin_s = 0, end_s = 0;
   };
-  // In order of their beginnings, times since the first moment. Waits for the stream. No span is open.
+  // The recorded spans in order of their beginnings, with times since construction. Blocks until the
+  // stream is done. REQUIRES: no span is open.
   std::vector<Row> rows() const;
-  // The rows as a JSON array of events, in microseconds, one track of nested slices.
+  // Returns the rows as a JSON array of events, with times in microseconds, on one track of nested slices.
   std::string chrome_trace(const std::string& track) const;
 
  private:
-  class Clock;  // points in time, of the host or of the stream
+  class Clock;  // records points in time, on the host or on the stream
 
   std::unique_ptr<Clock> clock_;
   std::vector<Row> rows_;
-  std::vector<std::pair<size_t, size_t>> points_;  // of each row's beginning and end, numbers of the clock's
-  std::vector<size_t> open_;                       // rows
+  std::vector<std::pair<size_t, size_t>> points_;  // the Clock's numbers of each row's beginning and end
+  std::vector<size_t> open_;                       // indices of rows that have not ended
 };
 
 }  // namespace ingot

@@ -1,5 +1,5 @@
-// Trace: where the time of a step goes, by named phase. A span adds its wall time to its phase; spans of
-// different phases may nest, and the outer one then includes the inner.
+// Trace: how the time of a step divides into named phases. A span adds its wall time to its phase. Spans
+// of different phases may nest; the outer one then includes the inner.
 #pragma once
 
 #include <chrono>
@@ -9,12 +9,12 @@
 
 namespace ingot {
 
-// Is told of spans as they begin and end, in their order: a profiler, a timeline.
+// Receives the beginnings and ends of spans in order; for example a profiler or a timeline.
 class SpanListener {
  public:
   virtual ~SpanListener() = default;
   virtual void begin(std::string_view name) = 0;
-  virtual void end() = 0;  // of the one that began last and has not ended
+  virtual void end() = 0;  // of the span that began last and has not ended
 };
 
 class Trace {
@@ -27,10 +27,10 @@ class Trace {
 
   void add(std::string_view phase, double time_s);
   const std::vector<Phase>& phases() const { return phases_; }  // in order of first use
-  double time_s(std::string_view phase) const;                  // 0 if never seen
+  double time_s(std::string_view phase) const;                  // 0 if the phase never ran
   void reset() { phases_.clear(); }
 
-  // Borrowed; null: nobody. Not while a span is open.
+  // Borrowed; null to remove it. REQUIRES: no span is open.
   void set_listener(SpanListener* listener) { listener_ = listener; }
   SpanListener* listener() const { return listener_; }
 
@@ -39,7 +39,7 @@ class Trace {
   SpanListener* listener_ = nullptr;
 };
 
-// A stretch that a listener alone is told of: "block 3".
+// A range that only the listener sees, such as "block 3"; no phase counts it.
 class NamedRange {
  public:
   NamedRange(const Trace* trace, std::string_view name, size_t number)
@@ -56,7 +56,7 @@ class NamedRange {
   SpanListener* listener_;
 };
 
-// Times its own lifetime; a null trace costs nothing. Used on the thread that drives the stream only.
+// Times its own lifetime. A null trace costs nothing. Only the thread that drives the stream uses it.
 class Span {
  public:
   Span(Trace* trace, std::string_view phase) : trace_(trace), phase_(phase) {

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace ingot {
@@ -9,7 +10,7 @@ namespace {
 
 uint8_t byte_at(std::string_view text, size_t i) { return static_cast<uint8_t>(text[i]); }
 
-// Bytes of the UTF-8 character at the beginning of the text; 0 if there is none.
+// Length in bytes of the UTF-8 character at the start of the text; 0 if there is none. REQUIRES: not empty.
 size_t character_bytes(std::string_view text) {
   const uint8_t first = byte_at(text, 0);
   const size_t n = first < 0x80   ? 1
@@ -21,7 +22,7 @@ size_t character_bytes(std::string_view text) {
   if (n > text.size()) return 0;
   for (size_t i = 1; i < n; ++i)
     if ((byte_at(text, i) & 0xc0) != 0x80) return 0;
-  // Overlong forms, surrogates and what lies beyond the last character are no UTF-8.
+  // Overlong forms, surrogates and code points above U+10FFFF are not valid UTF-8.
   if ((first == 0xe0 && byte_at(text, 1) < 0xa0) || (first == 0xed && byte_at(text, 1) > 0x9f)) return 0;
   if ((first == 0xf0 && byte_at(text, 1) < 0x90) || (first == 0xf4 && byte_at(text, 1) > 0x8f)) return 0;
   return n;
@@ -60,6 +61,13 @@ std::string visible_text(std::string_view text) {
     text.remove_prefix(taken);
   }
   return out;
+}
+
+std::string visible_line(std::string_view text) {
+  std::string line = visible_text(text);
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  return line;
 }
 
 }  // namespace ingot

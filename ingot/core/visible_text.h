@@ -1,4 +1,4 @@
-// Text that was not written by Ingot (file names, prompts, samples) on a terminal or in a message.
+// Makes text from outside (file names, prompts, samples) safe to show on a terminal or in a message.
 #pragma once
 
 #include <string>
@@ -6,9 +6,11 @@
 
 namespace ingot {
 
-// The text with everything that could steer a terminal shown as an escape: control characters and bytes that
-// are not UTF-8 as \x1b, characters of C1 and those that turn the direction of writing as \u009b. Line breaks
-// and tabs stay.
+// Returns the text with everything that could control a terminal escaped: control characters and bytes
+// that are not UTF-8 become \x1b, and C1 characters and those that change the writing direction become
+// \u009b. Line breaks and tabs stay.
 std::string visible_text(std::string_view text);
+// The same in one line: line breaks and tabs become spaces.
+std::string visible_line(std::string_view text);
 
 }  // namespace ingot

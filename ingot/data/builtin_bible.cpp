@@ -10,7 +10,7 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kPrintedBytes = size_t{64} << 20;  // at most; it is 4.4 MB
+constexpr size_t kPrintedBytes = size_t{64} << 20;  // upper bound; the actual output is 4.4 MB
 
 struct Book {
   std::string_view name;
@@ -91,7 +91,8 @@ struct Verse {
   std::string_view book, chapter, text;
 };
 
-// "1Sm2:3 And the LORD ...": the book's short name ends before the chapter's number.
+// Parses "1Sm2:3 And the LORD ...". The book's short name ends before the chapter number. Returns nullopt
+// for other lines.
 std::optional<Verse> parse_verse(std::string_view line) {
   const size_t space = line.find(' '), colon = line.find(':');
   if (space == std::string_view::npos || colon >= space || colon == 0) return std::nullopt;
@@ -114,7 +115,7 @@ std::optional<Verse> parse_verse(std::string_view line) {
 
 BibleCorpus collect_bible(std::string_view printed) {
   BibleCorpus corpus;
-  size_t book = 0;  // index into kBooks, from 1
+  size_t book = 0;  // index into kBooks plus 1; 0 before the first verse
   std::string book_key, chapter, text;
   const auto end_book = [&] {
     if (book > 0)

@@ -1,10 +1,10 @@
-// The prose that Debian and Ubuntu bring: the King James Bible of the package bible-kjv, as "builtin:bible".
-// The text is in the public domain.
+// The built-in corpus "builtin:bible": the King James Bible from the package bible-kjv of Debian and
+// Ubuntu. The text is in the public domain.
 //
-// Rules: the program `bible` prints all verses with their references. A document is a book. Every chapter
-// begins with a heading ("Genesis 1") between blank lines; a verse is a line, without its reference.
-// Validation is ten whole books of every kind, 9 % of the text; none of them is training text, though the
-// Bible quotes itself.
+// Rules: the program `bible` prints all verses with their references. Each book is one document. Every
+// chapter begins with a heading ("Genesis 1") between blank lines; each verse is one line, without its
+// reference. Validation is ten whole books of different kinds, 9 % of the text. None of them is in the
+// training text, although the Bible quotes itself.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,12 @@ struct BibleCorpus {
   std::string describe() const;
 };
 
-// `program` empty: `bible`. kData error, with the fix, if it is not installed or prints something else.
+// Runs `program` (if empty: `bible`). kData error, with the fix, if it is not installed or prints
+// something else.
 BibleCorpus load_bible(const std::string& program = {});
 
-// The rules alone, on what `bible -f gen1:1-rev22:21` prints ("Ge1:1 In the beginning ...", a line a verse).
-// kData error, naming the line, for anything else.
+// Applies only the rules, to what `bible -f gen1:1-rev22:21` prints ("Ge1:1 In the beginning ...", one
+// verse per line). kData error, naming the line, for anything else.
 BibleCorpus collect_bible(std::string_view printed);
 
 }  // namespace ingot

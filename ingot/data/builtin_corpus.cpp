@@ -12,11 +12,11 @@ namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kLongLine = 40;  // characters; shorter lines repeat in any C++ and are no leak
+constexpr size_t kLongLine = 40;  // characters; shorter lines repeat in any C++ code and are no leak
 
 constexpr std::array kSkippedFolders = {"tr1",      "tr2",          "profile", "debug",
                                         "parallel", "experimental", "backward"};
-// Beginnings of file and folder names, without leading underscores: bits/fs_path.h, __chrono/day.h.
+// Prefixes of file and folder names after their leading underscores: bits/fs_path.h, __chrono/day.h.
 constexpr std::array kValidationComponents = {"regex",  "chrono",     "format", "charconv",
                                               "ranges", "filesystem", "fs_"};
 constexpr std::array kLicenceWords = {"copyright", "license", "licence", "warranty", "gpl version"};
@@ -27,7 +27,7 @@ std::string_view trimmed(std::string_view line) {
   return line.substr(begin, line.find_last_not_of(" \t\r") - begin + 1);
 }
 
-// Lines with their newline.
+// Splits the text into lines; each keeps its newline.
 std::vector<std::string_view> lines_of(std::string_view text) {
   std::vector<std::string_view> lines;
   while (!text.empty()) {
@@ -40,7 +40,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
 
 std::string_view content(std::string_view line) { return trimmed(line.substr(0, line.find('\n'))); }
 
-// Index after the comment block that begins at line i; i if none begins there.
+// Returns the index after the comment block that begins at line i, or i if no comment begins there.
 size_t comment_end(const std::vector<std::string_view>& lines, size_t i) {
   size_t end = i;
   if (content(lines[i]).starts_with("//")) {

@@ -1,4 +1,4 @@
-// What of the built-in corpus runs other programs: the compiler, gzip and xz.
+// The functions of builtin_corpus.h that run other programs: the compiler, gzip and xz.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,15 +9,15 @@
 #include <memory>
 #include <optional>
 
-#include "ingot/core/child_process.h"
 #include "ingot/core/error.h"
+#include "ingot/core/process/child_process.h"
 #include "ingot/data/builtin_corpus.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-// Calls take(bytes) for what the shell command prints; false if it cannot be run or fails.
+// Calls take(bytes) with the output of a shell command. Returns false if the command cannot be run or fails.
 template <typename Take>
 bool run_command(const std::string& command, Take take) {
   ChildProcess child(command);
@@ -30,7 +30,7 @@ bool run_command(const std::string& command, Take take) {
 
 struct CompilerReport {
   std::string version;
-  std::vector<fs::path> folders;  // of <...> includes, in search order
+  std::vector<fs::path> folders;  // search folders of <...> includes, in search order
 };
 
 std::optional<CompilerReport> ask_compiler(const std::string& compiler) {
@@ -64,7 +64,7 @@ std::optional<int64_t> piped_bytes(const std::string& command) {
   return count;
 }
 
-// The documents' bytes in memory that other programs read as a file.
+// An in-memory file with the documents' bytes, which other programs can open.
 class TextInMemory {
  public:
   explicit TextInMemory(const Documents& documents) : fd_(::memfd_create("ingot-yardstick", MFD_CLOEXEC)) {
@@ -77,7 +77,7 @@ class TextInMemory {
   }
   TextInMemory(const TextInMemory&) = delete;
   TextInMemory& operator=(const TextInMemory&) = delete;
-  // Where a program that this one starts can open it; empty if there is no such place.
+  // Returns the path under which a child process can open the file, or an empty string if there is none.
   std::string path() const {
     const std::string path = fmt::format("/proc/{}/fd/{}", ::getpid(), fd_);
     return is_whole_ && ::access(path.c_str(), R_OK) == 0 ? path : "";

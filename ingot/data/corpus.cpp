@@ -54,7 +54,7 @@ void add_pattern(const std::string& pattern, std::vector<fs::path>& files) {
   for (const std::string& path : paths) add_path(path, files);
 }
 
-// Offset of code point `n` of valid UTF-8.
+// Returns the offset of code point `n`. REQUIRES: `text` is valid UTF-8.
 size_t offset_of_character(std::string_view text, int64_t n) {
   size_t i = 0;
   for (int64_t begun = 0; i < text.size(); ++i) {
@@ -69,7 +69,7 @@ int64_t count_characters(std::string_view text) {
                        [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; });
 }
 
-// How many of the documents are for training.
+// Returns how many of the documents are for training.
 size_t training_documents(const Documents& documents, double val_fraction) {
   const double target = static_cast<double>(documents.size_bytes()) * val_fraction;
   size_t best = documents.size() - 1;

@@ -16,7 +16,7 @@ namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kDocumentsAtOnce = 16384;  // the most of one batch; small files are mapped one by one
+constexpr size_t kDocumentsAtOnce = 16384;  // maximum per batch; bounds the number of small documents
 constexpr size_t kFilesAtOnce = 1024;
 
 void check_whole_text(const MappedFile& file) {
@@ -39,7 +39,7 @@ int64_t file_bytes(const fs::path& path) {
 
 void release_pages(std::string_view text) {
   static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  // Pages that are only partly read stay.
+  // Pages that are only partly inside `text` stay resident.
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(text.data()) + page - 1) / page * page;
   const uintptr_t end = reinterpret_cast<uintptr_t>(text.data() + text.size()) / page * page;
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
@@ -112,7 +112,7 @@ void CorpusReader::open_file(const fs::path& path, std::vector<ReadDocument>& ba
     batch.push_back(std::move(document));
 }
 
-// The lines of the next stretch of the file; false at its end.
+// Reads the next lines of the current JSON Lines file into the batch. Returns false at its end.
 bool CorpusReader::read_lines(std::vector<ReadDocument>& batch) {
   std::vector<Line> lines;
   size_t bytes = 0;
@@ -151,7 +151,7 @@ void CorpusReader::parse(std::span<const Line> lines, std::vector<ReadDocument>&
       }
     }
   });
-  for (const std::exception_ptr& error : errors)  // the first in order, whichever thread found it
+  for (const std::exception_ptr& error : errors)  // the first in order, whichever thread threw it
     if (error) std::rethrow_exception(error);
   for (size_t i = 0; i < lines.size(); ++i)
     if (!texts[i].empty())

@@ -1,5 +1,5 @@
-// Reads a corpus in order, a batch of documents at a time, so that a corpus of any size is read in bounded
-// memory: JSON Lines are parsed a stretch at a time by all threads, long files are mapped.
+// Reads a corpus in order, one batch of documents at a time, so that memory is bounded whatever the size
+// of the corpus. All threads parse JSON Lines, some lines at a time; long files are mapped.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@
 
 namespace ingot {
 
-inline constexpr size_t kBatchBytes = size_t{8} << 20;         // about so much text is in a batch
-inline constexpr size_t kLongDocumentBytes = size_t{1} << 20;  // such a document is a batch of its own
+inline constexpr size_t kBatchBytes = size_t{8} << 20;         // approximate amount of text in a batch
+inline constexpr size_t kLongDocumentBytes = size_t{1} << 20;  // a file this long is a batch of its own
 
-// A document that owns its text: a mapped file's, or a string.
+// A document that owns its text, either as a mapped file or as a string.
 struct ReadDocument {
   std::string name;  // file, or file:line of JSON Lines
   std::string text;
@@ -30,15 +30,15 @@ struct ReadDocument {
 
 class CorpusReader {
  public:
-  // Specs as load_documents takes them. A second reading of the same files need not check again that they are
-  // UTF-8 text. Errors as load_documents, when the reading gets there.
+  // Takes the same specs as load_documents, and next() throws the same errors when it reaches the file. A
+  // caller that has read the files before may set checks_text to false to skip the UTF-8 check.
   CorpusReader(std::span<const std::string> specs, std::string jsonl_field, bool checks_text = true);
 
-  // Replaces `batch` by the next documents: about kBatchBytes of them, or a single long one. Documents
+  // Replaces `batch` with the next documents: about kBatchBytes of text, or a single long file. Documents
   // without text are left out. Returns false at the end.
   bool next(std::vector<ReadDocument>& batch);
 
-  // How far the reading of the files is.
+  // Progress: bytes of the files read so far, and in total.
   int64_t bytes_read() const { return bytes_read_; }
   int64_t bytes() const { return bytes_; }
 
@@ -61,18 +61,19 @@ class CorpusReader {
   bool checks_text_;
   std::vector<Entry> entries_;
   size_t next_entry_ = 0;
-  std::optional<ReadDocument> held_;    // a long document for the next call
+  std::optional<ReadDocument> held_;    // a long document, returned by the next call
   std::unique_ptr<JsonlReader> lines_;  // the JSON Lines file being read
-  bool has_lines_text_ = false;         // it held a document with text
+  bool has_lines_text_ = false;         // true once lines_ has yielded a document with text
   size_t batch_bytes_ = 0;
   int64_t bytes_ = 0, bytes_read_ = 0;
 };
 
-// Lets go of the pages of a mapped text that has been read, so that they do not count as this process's
-// memory. They are read from the file again when they are touched. REQUIRES: `text` lies in a MappedFile.
+// Releases the resident pages of a mapped text that has been read, so that they do not count as this
+// process's memory. Pages are read from the file again when they are touched. REQUIRES: `text` lies
+// in a MappedFile.
 void release_pages(std::string_view text);
 
-// Offset of the first character at or after i. REQUIRES: valid UTF-8.
+// Returns the offset of the first character at or after i. REQUIRES: `text` is valid UTF-8.
 size_t character_begin(std::string_view text, size_t i);
 
 }  // namespace ingot

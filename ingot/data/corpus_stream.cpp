@@ -17,7 +17,8 @@ int64_t count_characters_in(std::string_view text) {
                        [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; });
 }
 
-// Calls f(stretch) for stretches of the document that cover it; the pages of a long file go after use.
+// Calls f(stretch) for consecutive ranges that cover the document; the pages of a long file are released
+// after use.
 template <typename F>
 void for_each_stretch(const ReadDocument& document, F&& f) {
   const std::string_view text = document.view();
@@ -34,7 +35,7 @@ uint64_t hash_of(const ReadDocument& document) {
   return hash.value();
 }
 
-// Offset of character `n` of the document; its size if it has fewer.
+// Returns the offset of character `n` of the document, or its size if it has fewer characters.
 size_t offset_of(const ReadDocument& document, int64_t n) {
   size_t offset = 0;
   int64_t begun = 0;
@@ -58,7 +59,7 @@ size_t offset_of(const ReadDocument& document, int64_t n) {
 
 }  // namespace
 
-// One walk: collects short documents into batches and finds where validation begins.
+// The state of one walk(): collects short documents into batches and finds where validation begins.
 class StreamedCorpus::Walk {
  public:
   Walk(const StreamedCorpus& corpus, const FindCut& find_cut,
@@ -83,7 +84,7 @@ class StreamedCorpus::Walk {
     for (const Document& document : documents) add_piece({document.text, true});
     flush();
   }
-  // The pieces so far point into documents that go now.
+  // Must be called before the documents that the pieces point into are destroyed.
   void flush() {
     if (!pieces_.empty()) take_({is_val_, is_separated_, pieces_});
     pieces_.clear();
@@ -99,7 +100,8 @@ class StreamedCorpus::Walk {
   }
 
  private:
-  // Whether document index_ is the first of validation: no later cut comes as near to the fraction.
+  // Returns true if document index_ is the first of validation: putting it into training would move the
+  // split further away from val_fraction.
   bool begins_val(int64_t document_bytes) const {
     if (corpus_.val_fraction_ == 0 || index_ == 0) return false;
     return index_ + 1 >= corpus_.documents_ ||
@@ -110,7 +112,7 @@ class StreamedCorpus::Walk {
     is_val_ = true;
     is_separated_ = is_separated;
   }
-  // The only document: its last characters are validation.
+  // Splits the only document of the corpus: its last characters are validation.
   void add_split(const ReadDocument& document) {
     const auto characters =
         static_cast<int64_t>(static_cast<double>(corpus_.first_characters_) * (1 - corpus_.val_fraction_));
@@ -142,7 +144,7 @@ class StreamedCorpus::Walk {
   const FindCut& find_cut_;
   const std::function<void(const TextBatch&)>& take_;
   bool is_val_ = false, is_separated_;
-  int64_t index_ = 0, bytes_ = 0;  // documents and text so far
+  int64_t index_ = 0, bytes_ = 0;  // documents and bytes of text so far
   std::vector<TextPiece> pieces_;
   size_t pieces_bytes_ = 0;
 };
@@ -191,8 +193,7 @@ void StreamedCorpus::survey(const Progress& progress) {
   content_hash_ = hash.value();
 }
 
-// How far validation would be from the wanted bytes if the first training_bytes of the text were for
-// training.
+// Returns how many bytes validation would be off its target if the first training_bytes were for training.
 double StreamedCorpus::distance(int64_t training_bytes) const {
   const double target = static_cast<double>(text_bytes_) * val_fraction_;
   return std::abs(static_cast<double>(text_bytes_ - training_bytes) - target);

@@ -28,7 +28,7 @@ Json part_json(const DatasetPart& part) {
           {"hash", hex(part.hash)}};
 }
 
-// The members of dataset.json, each with its type.
+// Reads the members of dataset.json and checks their types.
 class Reader {
  public:
   Reader(const Json& json, std::string file) : json_(json), file_(std::move(file)) {}
@@ -57,7 +57,8 @@ class Reader {
       refuse(name, "16 hexadecimal digits");
     return value;
   }
-  // Plain names of shards: the folder is flat and nothing outside it is meant.
+  // Returns shard names. Names with a path are refused because the folder is flat and must not lead
+  // outside itself.
   std::vector<std::string> files(const char* name) const {
     const Json& value = at(name);
     if (!value.is_array()) refuse(name, "a list of file names");

@@ -1,6 +1,6 @@
-// A prepared folder: token shards for training and validation, the tokenizer that made them, and
-// dataset.json, which says what they are. `ingot data prepare` writes it, `ingot train --data FOLDER` takes
-// it as it is.
+// A prepared folder holds token shards for training and validation, the tokenizer that made them, and
+// dataset.json, which describes them. `ingot data prepare` writes the folder; `ingot train --data FOLDER`
+// reads it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ inline constexpr std::string_view kDatasetName = "dataset.json";
 inline constexpr std::string_view kDatasetTokenizerName = "tokenizer.json";
 
 struct DatasetPart {
-  std::vector<std::string> files;  // plain names, in order; none: the part is empty
+  std::vector<std::string> files;  // file names without folder, in order; empty if the split is empty
   int64_t tokens = 0, documents = 0, text_bytes = 0;
   uint64_t hash = 0;  // TokenSource::content_hash
 };
@@ -34,26 +34,28 @@ struct Dataset {
   int64_t vocab_size = 0;
   uint64_t tokenizer_hash = 0;                   // XXH3-64 of tokenizer.json
   uint64_t text_hash = 0;                        // Documents::content_hash of all text
-  std::map<std::string, std::string> arguments;  // the options of the command that made it, for readers
+  std::map<std::string, std::string> arguments;  // options of the command that made it, for information
 };
 
-// The text of dataset.json.
+// Returns the text of dataset.json.
 std::string dataset_json(const Dataset& dataset);
 
-// The folder if the specs name one that was prepared. kUsage error if they name another beside it.
+// Returns the prepared folder that `specs` names, or nullopt. kUsage error if `specs` names anything
+// beside it.
 std::optional<std::filesystem::path> prepared_folder(std::span<const std::string> specs);
 
-// The folder's dataset.json. kData error unless it has this format, and for files whose names lead elsewhere.
+// Reads the folder's dataset.json. kData error if its format is wrong or it names a file outside the folder.
 Dataset read_dataset(const std::filesystem::path& folder);
-// The same from its text; `file` stands for the path in errors.
+// Parses the text of a dataset.json; `file` stands for the path in errors.
 Dataset parse_dataset(std::string_view text, const std::string& file);
 
-// The folder's tokenizer. kData error unless it is the one that dataset.json says.
+// Loads the folder's tokenizer. kData error if its hash or vocabulary size is not the one in
+// dataset.json.
 std::unique_ptr<Tokenizer> open_dataset_tokenizer(const std::filesystem::path& folder,
                                                   const Dataset& dataset);
 
-// One part's tokens, with text_bytes() and documents(). kData error unless the shards hold the tokens that
-// dataset.json says (count, ids and hash; one message names the folder and what to do).
+// Opens the tokens of one split, with text_bytes() and documents() set. kData error if the number of
+// tokens or their hash is not the one in dataset.json; the message names the folder and the fix.
 TokenSource open_dataset_part(const std::filesystem::path& folder, const DatasetPart& part,
                               const Tokenizer& tokenizer);
 

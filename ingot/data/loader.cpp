@@ -8,12 +8,12 @@
 namespace ingot {
 namespace {
 
-// Memory of one batch and the views of it.
+// Allocates the memory of one batch and returns views of it.
 Batch allocate(const BatchShape& shape, std::vector<int32_t>& tokens, std::vector<int32_t>& targets,
                std::vector<int32_t>& doc_start) {
   const auto elements = static_cast<size_t>(shape.batch * shape.context);
   tokens.assign(elements, 0);
-  targets.assign(elements, kIgnoredTarget);
+  targets.assign(elements, kIgnoreIndex);
   if (shape.document_mask) doc_start.assign(elements, 0);
   const Shape bt = {shape.batch, shape.context};
   Batch batch;
@@ -33,7 +33,7 @@ void check_ids(const TokenSource& source, int64_t begin, std::span<const uint32_
        source.place(begin + bad), row[static_cast<size_t>(bad)], vocab_size);
 }
 
-// Fills row b of the batch with the window at `begin`; the part of it beyond the end of the stream is padded.
+// Fills row b of the batch with the window at `begin`; the positions beyond the end of the stream are padded.
 void fill_row(const TokenSource& source, int64_t begin, const BatchShape& shape, std::vector<uint32_t>& row,
               Batch& batch, int64_t b) {
   const int64_t read = std::clamp<int64_t>(source.tokens() - begin, 0, shape.context + 1);
@@ -50,13 +50,13 @@ void fill_row(const TokenSource& source, int64_t begin, const BatchShape& shape,
     targets[t] = static_cast<int32_t>(window[static_cast<size_t>(t + 1)]);
   }
   std::fill(tokens + counted, tokens + shape.context, 0);
-  std::fill(targets + counted, targets + shape.context, kIgnoredTarget);
+  std::fill(targets + counted, targets + shape.context, kIgnoreIndex);
   batch.counted_targets += counted;
   if (!shape.document_mask) return;
   int32_t* doc_start = batch.doc_start.as<int32_t>() + b * shape.context;
   source.mark_documents(begin, window, {doc_start, static_cast<size_t>(counted)});
   std::fill(doc_start + counted, doc_start + shape.context,
-            static_cast<int32_t>(counted));  // padding: its own
+            static_cast<int32_t>(counted));  // padding is a document of its own
 }
 
 }  // namespace
@@ -114,7 +114,7 @@ void Loader::produce(std::stop_token stop) {
       failure = std::current_exception();
     }
     lock.lock();
-    if (generation != generation_) continue;  // a seek came in between: this batch is not wanted
+    if (generation != generation_) continue;  // a seek() came in between; the batch is outdated
     if (failure)
       failure_ = failure;
     else
@@ -170,7 +170,7 @@ const Batch* EvalWindows::next() {
   batch_.counted_targets = 0;
   for (int64_t b = 0; b < shape_.batch; ++b) {
     const int64_t window = batch_.first_sample + b;
-    const int64_t begin = window < end_ ? window * shape_.context : source_.tokens();  // padding behind it
+    const int64_t begin = window < end_ ? window * shape_.context : source_.tokens();  // or all padding
     fill_row(source_, begin, shape_, row_, batch_, b);
   }
   next_round_ += shape_.batch * readers_;

@@ -1,10 +1,11 @@
-// Loader: batches of (tokens, targets) in the sampler's order, made ahead by a thread of their own.
-// EvalWindows: the same batches for one walk through a text from its beginning to its end.
+// Loader makes batches of (tokens, targets) in the sampler's order, ahead of time on a thread of its own.
+// EvalWindows makes the same kind of batches for one pass over a text from beginning to end.
 //
-// targets[b][t] is the token after tokens[b][t]. With the document mask on, doc_start tells attention where
-// the document of each token begins, and no target is dropped: a document begins at its end-of-text token, so
-// the end of one document is predicted from that document (target: end of text), and the first token of the
-// next is predicted from the end-of-text token alone, which sees nothing before itself.
+// targets[b][t] is the token after tokens[b][t]. With the document mask on, doc_start tells attention
+// where the document of each token begins. No target is dropped: a document begins at its end-of-text
+// token, so the end of one document is predicted from that document (its target is the end-of-text
+// token), and the first token of the next document is predicted from the end-of-text token, which attends
+// only to itself.
 #pragma once
 
 #include <algorithm>
@@ -17,38 +18,37 @@
 #include <thread>
 #include <vector>
 
+#include "ingot/core/ignore_index.h"
 #include "ingot/core/tensor.h"
 #include "ingot/data/sampler.h"
 #include "ingot/data/token_source.h"
 
 namespace ingot {
 
-inline constexpr int32_t kIgnoredTarget = -100;
-
 struct BatchShape {
-  int64_t batch = 1;           // B: rows
+  int64_t batch = 1;           // B: rows of a batch
   int64_t context = 1;         // T: tokens of a row
-  int64_t vocab_size = 0;      // every id must be below it
-  bool document_mask = false;  // fill Batch::doc_start
+  int64_t vocab_size = 0;      // ids must be below it
+  bool document_mask = false;  // true to fill Batch::doc_start
 
   void validate() const;  // kUsage error
 };
 
-// Views of memory that the loader or walk owns.
+// Views of memory owned by the Loader or EvalWindows.
 struct Batch {
   Tensor tokens;     // (B,T) i32
-  Tensor targets;    // (B,T) i32, kIgnoredTarget where there is none
-  Tensor doc_start;  // (B,T) i32: index in the row where the document of the token begins; or absent
-  int64_t counted_targets = 0;  // targets that are not ignored
-  int64_t first_sample = 0;     // global sample index of row 0 (Loader), window index (EvalWindows)
+  Tensor targets;    // (B,T) i32; kIgnoreIndex where there is no target
+  Tensor doc_start;  // (B,T) i32: index in the row where the token's document begins; absent without mask
+  int64_t counted_targets = 0;  // number of targets that are not ignored
+  int64_t first_sample = 0;     // global sample index of row 0 (Loader) or its window index (EvalWindows)
 };
 
 struct LoaderConfig {
   BatchShape shape;
-  // Of several readers (ranks) that share a run, each takes every readers-th group of B samples.
+  // When several readers (ranks) share a run, each takes every readers-th group of B samples.
   int64_t readers = 1;
   int64_t reader = 0;
-  int64_t ring = 4;  // batches held: one with the caller, the others made ahead; at least 2
+  int64_t ring = 4;  // number of batch buffers, at least 2: the caller holds one, the thread fills the others
 
   void validate() const;  // kUsage error
 };
@@ -61,17 +61,18 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next batch, valid until the next call of next() or seek(). Rethrows what went wrong in the thread:
-  // kData for an id outside the vocabulary. Allocates nothing. One caller at a time.
+  // Returns the next batch, valid until the next call of next() or seek(). Rethrows an error of the
+  // thread: kData for an id outside the vocabulary. Allocates nothing. Must not be called from two
+  // threads at once.
   const Batch& next();
-  // Seconds that the last next(), and all of them together, stood waiting for the thread.
+  // Seconds that the last next(), and all calls in total, waited for the thread.
   double last_wait_s() const { return last_wait_s_; }
   double total_wait_s() const { return total_wait_s_; }
 
-  // The next batch begins at this global sample (the counter of a checkpoint). REQUIRES: a multiple of B *
-  // readers.
+  // Makes the next batch begin at this global sample (the counter of a checkpoint). REQUIRES:
+  // global_sample is a non-negative multiple of B * readers.
   void seek(int64_t global_sample);
-  // The global sample that the next batch begins a round at: what a checkpoint keeps.
+  // First global sample of the next round over all readers; a checkpoint stores it.
   int64_t position() const { return position_; }
 
  private:
@@ -87,38 +88,39 @@ class Loader {
   const Sampler sampler_;
   const LoaderConfig config_;
   std::vector<Slot> slots_;
-  std::vector<uint32_t> row_;  // the thread's: context + 1 tokens
-  // The caller's.
+  std::vector<uint32_t> row_;  // context + 1 tokens; used only by the thread
+  // Used only by the caller.
   int64_t position_ = 0;
   double last_wait_s_ = 0, total_wait_s_ = 0;
-  // Shared, under mutex_. Batches are numbered from the last seek; [taken_, made_) are ready.
+  // Shared, guarded by mutex_. Batches are numbered from the last seek; [taken_, made_) are ready.
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  int64_t generation_ = 0;    // of seeks
-  int64_t first_sample_ = 0;  // of batch 0 of this generation
+  int64_t generation_ = 0;    // number of seeks so far
+  int64_t first_sample_ = 0;  // global sample at which batch 0 of this generation begins
   int64_t made_ = 0, taken_ = 0;
-  bool is_held_ = false;        // batch taken_ - 1 is with the caller
-  std::exception_ptr failure_;  // of this generation; ends it
-  std::jthread thread_;         // last: stops before the rest goes
+  bool is_held_ = false;        // true while the caller holds batch taken_ - 1
+  std::exception_ptr failure_;  // error of this generation; the thread makes no further batch
+  std::jthread thread_;         // declared last, so that it is joined before the other members are destroyed
 };
 
-// Consecutive windows of `context` tokens, from the first to the last: window w has inputs [w*T, (w+1)*T) and
-// their next tokens as targets, so every token but the first is a target exactly once. Where the text ends,
-// inputs are 0 and targets kIgnoredTarget. Of several readers, each takes every readers-th group of B
-// windows; all come to the end after the same number of batches, some of which may hold no target.
+// Consecutive windows of T = context tokens over a text. Window w has the inputs [w*T, (w+1)*T) and their
+// next tokens as targets, so every token except the first is a target exactly once. Behind the end of the
+// text, inputs are 0 and targets are kIgnoreIndex. With several readers, each takes every readers-th
+// group of B windows; all readers make the same number of batches, some of which may have no target.
 class EvalWindows {
  public:
   // `source` is borrowed. kData error if it has fewer than 2 tokens.
   EvalWindows(const TokenSource& source, const BatchShape& shape, int64_t readers = 1, int64_t reader = 0);
 
-  // The next batch, valid until the next call; null at the end. kData error for an id outside the vocabulary.
+  // Returns the next batch, valid until the next call; null at the end. kData error for an id
+  // outside the vocabulary.
   const Batch* next();
   void rewind() { next_round_ = 0; }
-  // The walk ends before this window, if the text does not end earlier.
+  // Ends the pass before this window, or at the end of the text if that comes first.
   void end_at(int64_t window) { end_ = std::min(window, windows()); }
 
   int64_t windows() const { return (source_.tokens() - 1 + shape_.context - 1) / shape_.context; }
-  int64_t batches() const { return (windows() + shape_.batch - 1) / shape_.batch; }  // of one reader alone
+  int64_t batches() const { return (windows() + shape_.batch - 1) / shape_.batch; }  // for a single reader
   int64_t targets() const { return source_.tokens() - 1; }
 
  private:
@@ -129,7 +131,7 @@ class EvalWindows {
   std::vector<int32_t> tokens_, targets_, doc_start_;
   std::vector<uint32_t> row_;
   Batch batch_;
-  int64_t next_round_ = 0;  // window that the next round of all readers begins with
+  int64_t next_round_ = 0;  // first window of the next round over all readers
 };
 
 }  // namespace ingot

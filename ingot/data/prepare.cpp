@@ -78,7 +78,7 @@ DType shard_dtype_of(const std::string& text, int64_t vocab_size) {
   return DType::u16;
 }
 
-// Writes one part's shards and counts what is in them.
+// Writes the shards of one split and counts what is in them.
 class PartWriter {
  public:
   PartWriter(const fs::path& folder, const char* prefix, DType dtype, int64_t shard_tokens, int first_number)

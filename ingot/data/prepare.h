@@ -1,4 +1,4 @@
-// `ingot data prepare`: text of any size to a prepared folder (dataset_folder.h), in bounded memory.
+// `ingot data prepare` turns text of any size into a prepared folder (dataset_folder.h), in bounded memory.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,25 @@ namespace ingot {
 
 struct PrepareOptions {
   std::vector<std::string> data;
-  std::string tokenizer;  // a file or folder, or bpe, byte, char: trained on the text as data.tokenizer is
-  int64_t tokenizer_vocab = 4096;            // for a bpe trained here
-  std::string tokenizer_pattern = "cl100k";  // for a bpe trained here
+  std::string tokenizer;                     // a file or folder, or bpe, byte or char (trained on the text)
+  int64_t tokenizer_vocab = 4096;            // used if a bpe is trained
+  std::string tokenizer_pattern = "cl100k";  // used if a bpe is trained
   double val_fraction = 0.1;
   std::string text_field = "text";
   int64_t shard_tokens = 100'000'000;
   std::string dtype = "auto";  // auto | uint16 | uint32
-  std::filesystem::path out;   // a new folder
+  std::filesystem::path out;   // a new or empty folder
 };
 
-// What is being done and how far it is: bytes of the input, of how many.
+// Called with the name of the current phase and the input bytes read so far and in total.
 using PrepareProgress = std::function<void(std::string_view phase, int64_t done, int64_t total)>;
 
-// Writes train_000001.bin ..., val_000000.bin ..., tokenizer.json and dataset.json to options.out, which
-// appears whole or not at all. Reads the text twice: to count and check it, then to tokenize it; a trained
-// bpe or char tokenizer reads it once more. Besides the tokenizer it holds some batches of kBatchBytes, but a
-// text without any place to cut is held whole (Tokenizer::find_cut). The tokens are those of load_split() and
-// tokenize(). Errors as theirs, ShardWriter's and StagedFolder's.
+// Writes train_000001.bin ..., val_000000.bin ..., tokenizer.json and dataset.json to options.out; the
+// folder appears complete or not at all. The text is read twice, once to count and check it and once to
+// tokenize it; training a bpe or char tokenizer reads it a third time. Besides the tokenizer, memory
+// holds a few batches of kBatchBytes; however, a text that cannot be cut anywhere is held whole
+// (Tokenizer::find_cut). The tokens are those of load_split() and tokenize(). Throws the errors of those
+// two, of ShardWriter and of StagedFolder.
 Dataset prepare_dataset(const PrepareOptions& options, const PrepareProgress& progress = {});
 
 }  // namespace ingot

@@ -13,7 +13,7 @@
 namespace ingot {
 namespace {
 
-// How the child starts: stdin and stderr are /dev/null, stdout the pipe, no signal is blocked.
+// How the child starts: stdin and stderr are /dev/null, stdout is the pipe, and no signal is blocked.
 class SpawnPlan {
  public:
   explicit SpawnPlan(int output) {
@@ -52,7 +52,7 @@ class SpawnPlan {
   posix_spawnattr_t attributes_;
 };
 
-// False if there is more than max_bytes, or it cannot be read.
+// Reads to the end. Returns false if there are more than max_bytes or a read fails.
 bool read_all(int fd, size_t max_bytes, std::string& output) {
   std::array<char, 65536> buffer;
   for (;;) {
@@ -74,7 +74,7 @@ std::optional<std::string> program_output(const std::vector<std::string>& argume
   ::close(pipe[1]);
   std::string output;
   const bool is_whole = is_started && read_all(pipe[0], max_bytes, output);
-  ::close(pipe[0]);  // a child that still writes ends by SIGPIPE
+  ::close(pipe[0]);  // a child that is still writing is ended by SIGPIPE
   if (!is_started) return std::nullopt;
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {

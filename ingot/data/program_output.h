@@ -1,4 +1,4 @@
-// Running another program for its output, without a shell.
+// Runs another program, without a shell, and returns its output.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace ingot {
 
-// What the program writes to its standard output. arguments[0] is its path, or a name that PATH knows. It
-// runs in the root folder with LC_ALL=C, reads nothing, and its errors go nowhere. nullopt if it cannot be
-// started, ends with anything but 0, or writes more than max_bytes.
+// Returns what the program writes to its standard output. arguments[0] is its path, or a name found in
+// PATH. It runs in the root folder with LC_ALL=C; its standard input and standard error are /dev/null.
+// Returns nullopt if it cannot be started, exits with a status other than 0, or writes more than max_bytes.
 std::optional<std::string> program_output(const std::vector<std::string>& arguments, size_t max_bytes);
 
 }  // namespace ingot

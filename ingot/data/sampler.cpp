@@ -11,7 +11,7 @@ namespace {
 enum Stream : uint32_t { kRandomStart = 0, kEpochOffset = 1, kEpochOrder = 2 };
 constexpr int kFeistelRounds = 6;
 
-// Uniform in [0, n) from 64 random bits; the bias is below n / 2^64.
+// Maps 64 random bits to a uniform integer in [0, n); the bias is below n / 2^64.
 int64_t uniform_below(const Philox4& words, int64_t n) {
   const uint64_t bits = words[0] | uint64_t{words[1]} << 32;
   return static_cast<int64_t>((static_cast<unsigned __int128>(bits) * static_cast<uint64_t>(n)) >> 64);

@@ -15,7 +15,7 @@ using namespace std::string_view_literals;
 namespace {
 
 struct KnownFormat {
-  std::string_view bytes;       // the file begins with them; empty: the name alone decides
+  std::string_view bytes;       // first bytes of the file; if empty, only the name decides
   std::string_view extensions;  // " .a .b "
   std::string_view what, fix;
 };
@@ -28,7 +28,7 @@ constexpr std::string_view kFromTable =
     "orient=\"records\", lines=True), and name the column with the text field";
 constexpr std::string_view kToText = "extract its text first, e.g. pdftotext FILE.pdf";
 
-// Formats whose bytes could pass for text, or that deserve a better word than "a NUL byte".
+// Formats whose bytes could pass for text, or that deserve a clearer message than "NUL byte".
 constexpr std::array kKnownFormats = {
     KnownFormat{"\x1f\x8b"sv, " .gz .tgz ", "gzip-compressed", kDecompress},
     KnownFormat{"\x28\xb5\x2f\xfd"sv, " .zst .zstd ", "zstd-compressed", kDecompress},
@@ -67,7 +67,7 @@ void refuse_table(const std::string& file) {
 
 TextFormat json_format(const std::string& file, std::string_view text) {
   const size_t first = text.starts_with("\xef\xbb\xbf") ? 3 : text.find_first_not_of(" \t\r\n");
-  if (first >= text.size()) return TextFormat::kJsonLines;  // holds no line
+  if (first >= text.size()) return TextFormat::kJsonLines;  // the file has no line
   if (text[first] == '{') {
     const std::string_view line = text.substr(first, text.find('\n', first) - first);
     if (line[line.find_last_not_of(" \t\r")] == '}') return TextFormat::kJsonLines;
@@ -100,7 +100,8 @@ TextFormat text_format(const fs::path& path, std::string_view text) {
   if (extension == ".json") return json_format(file, text);
   const bool has_nul = text.substr(0, 4096).find('\0') != std::string_view::npos;
   for (const KnownFormat& known : kKnownFormats) {
-    // Some of these first bytes are ASCII: only the name, or a NUL byte near them, tells them from prose.
+    // Some of these first bytes are ASCII. Only the name, or a NUL byte near them, distinguishes them
+    // from prose.
     const bool is_ascii =
         std::all_of(known.bytes.begin(), known.bytes.end(), [](char c) { return c >= ' '; });
     const bool is_begun = !known.bytes.empty() && text.starts_with(known.bytes) &&

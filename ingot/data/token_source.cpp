@@ -10,7 +10,7 @@
 namespace ingot {
 namespace {
 constexpr int64_t kHashChunkTokens = 65536;
-constexpr int64_t kReleaseTokens = int64_t{4} << 20;  // hashed before their pages are released
+constexpr int64_t kReleaseTokens = int64_t{4} << 20;  // tokens hashed between two releases of their pages
 
 template <typename T>
 void copy_tokens(const std::vector<T>& tokens, int64_t begin, std::span<uint32_t> out) {
@@ -111,7 +111,7 @@ uint64_t TokenSource::content_hash(int64_t full_tokens) const {
     XXH3_64bits_update(state.get(), &count, sizeof count);
     const int64_t block = full_tokens / kHashBlocks;
     for (int64_t i = 0; i < kHashBlocks; ++i) {
-      // 128 bits: the product passes 2^63 from 2^51 tokens on.
+      // The product needs 128 bits: it exceeds 2^63 from 2^51 tokens on.
       const auto begin = static_cast<int64_t>(static_cast<__int128>(count - block) * i / (kHashBlocks - 1));
       hash_tokens(state.get(), *this, begin, begin + block);
     }

@@ -17,7 +17,7 @@ bool names_shard(const std::string& spec) {
   return spec.ends_with(".bin") || spec.starts_with(kHeaderlessPrefix);
 }
 
-// All shards of the specs, which hold at least one token.
+// Opens all shards of the specs. kData error if they hold no tokens.
 std::vector<TokenShard> open_each(std::span<const std::string> specs) {
   std::vector<TokenShard> shards;
   int64_t tokens = 0;
@@ -95,7 +95,7 @@ TokenSummary summarize(const TokenSource& source) {
 }
 
 StagedFolder::StagedFolder(const fs::path& target) : target_(target) {
-  if (!target_.has_filename()) target_ = target_.parent_path();  // "dir/"
+  if (!target_.has_filename()) target_ = target_.parent_path();  // removes the slash of "dir/"
   target_ = follow_links(target_);
   staged_ = target_.string() + fmt::format(".tmp.{}", ::getpid());
   std::error_code error;

@@ -1,4 +1,4 @@
-// Token sources out of shard files, and sets of shards out of tokens.
+// Opens token shards as a TokenSource and writes tokens as sets of shards.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,33 @@
 
 namespace ingot {
 
-// Whether `specs` name token shards: each ends in .bin or begins with "nanogpt:" (a headerless uint16 file).
-// kUsage error if only some do.
+// Returns true if `specs` name token shards: each ends in .bin or begins with "nanogpt:" (a headerless
+// uint16 file). kUsage error if only some do.
 bool names_shards(std::span<const std::string> specs);
 
-// The shards of all specs (files, or patterns such as "data/train_*.bin"), in order, as one stream. With
-// end_of_text present, documents begin at it. kData error for a bad or absent file, or for no tokens at all.
+// Opens the shards of all specs (files, or patterns such as "data/train_*.bin"), in order, as one stream.
+// If end_of_text is set, documents begin at it. kData error if a file is bad or missing, or if there are
+// no tokens.
 TokenSource open_shards(std::span<const std::string> specs, std::optional<uint32_t> end_of_text);
 
-// The same stream in two: validation is the last val_fraction of its tokens (at least one on either side).
-// kUsage error unless 0 < val_fraction < 1.
+// Opens the same stream and splits it: validation is the last val_fraction of its tokens. Each side has
+// at least one token. kUsage error unless 0 < val_fraction < 1.
 struct TokenSplit {
   TokenSource train, val;
 };
 TokenSplit split_shards(std::span<const std::string> specs, std::optional<uint32_t> end_of_text,
                         double val_fraction);
 
-// What a look at every token of a stream finds.
+// Statistics over all tokens of a stream.
 struct TokenSummary {
   uint32_t lowest_id = UINT32_MAX, highest_id = 0;
-  int64_t end_of_texts = 0;  // occurrences of documents().end_of_text, where it has one
+  int64_t end_of_texts = 0;  // occurrences of documents().end_of_text, if set
 };
 TokenSummary summarize(const TokenSource& source);
 
-// A new folder that appears under its name whole or not at all: filled under a temporary name beside it and
-// renamed by commit(); removed with its contents if commit() is not called.
+// A new folder that appears under its name complete or not at all. It is filled under a temporary name in
+// the same parent folder and renamed by commit(). If commit() is not called, the folder and its contents
+// are removed.
 class StagedFolder {
  public:
   // kDisk error if the folder cannot be made; kUsage error if `target` exists and is not an empty folder.
@@ -47,7 +49,7 @@ class StagedFolder {
   StagedFolder& operator=(const StagedFolder&) = delete;
 
   const std::filesystem::path& path() const { return staged_; }
-  // kDisk error if it cannot be renamed.
+  // Renames the folder to its target. kDisk error if that fails.
   void commit();
 
  private:
@@ -55,16 +57,16 @@ class StagedFolder {
   bool is_committed_ = false;
 };
 
-// Streams tokens into FOLDER/PREFIX_%06d.bin, a new file every shard_tokens tokens.
+// Writes a stream of tokens to FOLDER/PREFIX_%06d.bin and begins a new file every shard_tokens tokens.
 class ShardSetWriter {
  public:
   // REQUIRES: 1 <= shard_tokens <= kMaxShardTokens.
   ShardSetWriter(std::filesystem::path folder, std::string prefix, DType dtype, int64_t shard_tokens,
                  int first_number);
 
-  // Errors as ShardWriter::append.
+  // Throws the errors of ShardWriter::append.
   void append(std::span<const uint32_t> tokens);
-  // Completes the last file (an empty one if there were no tokens).
+  // Completes the last file; creates an empty file if there were no tokens.
   void commit();
   const std::vector<std::filesystem::path>& files() const { return files_; }
   int64_t tokens() const { return tokens_; }

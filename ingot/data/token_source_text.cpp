@@ -27,7 +27,8 @@ void append_piece(const TextPiece& text, const Tokenizer& tokenizer, bool is_sep
   tokenizer.encode(text.text, piece.tokens);
 }
 
-// Short texts into one piece per thread, cut where the bytes are nearly equal.
+// Tokenizes short texts into one piece per thread, cut so that the threads get about the same
+// number of bytes.
 std::vector<TokenPiece> tokenize_short(std::span<const TextPiece> texts, const Tokenizer& tokenizer) {
   std::vector<size_t> bytes_before = {0};
   for (const TextPiece& text : texts) bytes_before.push_back(bytes_before.back() + text.text.size());
@@ -53,7 +54,7 @@ fs::path cache_path(const Documents& documents, const Tokenizer& tokenizer, cons
   return cache_folder / fmt::format("{:016x}", XXH3_64bits(key.data(), key.size()));
 }
 
-// A cache folder: tokens_*.bin, starts.i64 (document positions) and info, a line of numbers.
+// Writes a cache folder: tokens_*.bin, starts.i64 (document positions) and info (one line of numbers).
 void write_cache(const TokenSource& source, int64_t vocab_size, const fs::path& folder) {
   ShardSetWriter writer(folder, "tokens", shard_dtype(vocab_size), kCacheShardTokens, 0);
   std::vector<uint32_t> chunk;
@@ -70,7 +71,7 @@ void write_cache(const TokenSource& source, int64_t vocab_size, const fs::path& 
                                           *source.text_bytes(), source.content_hash(), positions.size()));
 }
 
-// kData error if anything in the folder is not as it was written.
+// Opens a cache folder. kData error if its content differs from what was written.
 TokenSource open_cache(const fs::path& folder, const Tokenizer& tokenizer) {
   std::istringstream info(read_file(folder / "info"));
   std::string format;
@@ -97,7 +98,7 @@ void tokenize_batch(const TextBatch& batch, const Tokenizer& tokenizer,
                     const std::function<void(TokenPiece)>& take) {
   const std::span<const TextPiece> texts = batch.pieces;
   for (size_t i = 0; i < texts.size();) {
-    // From kLongDocumentBytes on encode() fills the threads by itself.
+    // From kLongDocumentBytes on, encode() uses all threads by itself.
     if (!batch.is_separated || texts[i].text.size() >= kLongDocumentBytes) {
       TokenPiece piece;
       append_piece(texts[i++], tokenizer, batch.is_separated, piece);
@@ -160,7 +161,7 @@ TokenSource tokenize_cached(const Documents& documents, const Tokenizer& tokeniz
   try {
     staged.commit();
   } catch (const Error&) {
-    if (!fs::exists(folder, error)) throw;  // else another process was faster, with the same tokens
+    if (!fs::exists(folder, error)) throw;  // another process was faster and wrote the same tokens
   }
   return open_cache(folder, tokenizer);
 }

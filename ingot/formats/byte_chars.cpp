@@ -11,7 +11,7 @@ constexpr bool is_printable(uint32_t b) {
 
 struct Map {
   std::array<uint16_t, 256> char_of{};
-  std::array<int16_t, kCharCount> byte_of{};  // -1: none
+  std::array<int16_t, kCharCount> byte_of{};  // -1 if no byte has this character
 };
 
 constexpr Map make_map() {
@@ -56,7 +56,7 @@ std::optional<std::string> chars_to_bytes(std::string_view chars) {
   std::string bytes;
   for (size_t i = 0; i < chars.size(); ++i) {
     uint32_t c = static_cast<uint8_t>(chars[i]);
-    if (c >= 0x80) {  // every character of the map has at most two bytes of UTF-8
+    if (c >= 0x80) {  // the map's characters take at most two bytes of UTF-8
       if ((c & 0xE0u) != 0xC0u || i + 1 == chars.size()) return std::nullopt;
       const uint32_t tail = static_cast<uint8_t>(chars[++i]);
       if ((tail & 0xC0u) != 0x80u) return std::nullopt;

@@ -63,7 +63,7 @@ void put_ids(ordered_json& out, const HfModelConfig& c) {
 
 // ---- reading
 
-// A JSON object whose values are asked for by key and kind, with the error that says what is wrong.
+// Reads a JSON object's values by key and type. Errors name the key, the expected and the found value.
 class Reader {
  public:
   Reader(const json& object, const std::string& label) : object_(object), label_(label) {}
@@ -73,14 +73,14 @@ class Reader {
     fail(ErrorKind::kData, "{}: {}", label_, fmt::format(format, std::forward<Args>(args)...));
   }
 
-  // The value under the first of the keys that is there and not null; nullptr if none is.
+  // Returns the value of the first key that exists and is not null, or nullptr if there is none.
   const json* find(std::initializer_list<const char*> keys) const {
     for (const char* key : keys)
       if (const auto it = object_.find(key); it != object_.end() && !it->is_null()) return &*it;
     return nullptr;
   }
 
-  // A whole number in [least, 2^31); `absent` if there is none, an error if that is nullopt.
+  // A whole number in [least, 2^31). If the key is missing, returns `absent`, or fails if that is nullopt.
   int64_t whole(const char* key, std::optional<int64_t> absent = {}, int64_t least = 1) const {
     const json* value = find({key});
     if (!value) {
@@ -115,7 +115,7 @@ class Reader {
     return value->get<std::string>();
   }
 
-  // A token's id: a number, the first of a list of them, or absent.
+  // A token id: a number, or the first element of a list. Returns nullopt if the key is missing.
   std::optional<int64_t> token(const char* key) const {
     const json* value = find({key});
     if (value && value->is_array() && !value->empty()) value = &value->front();
@@ -125,7 +125,7 @@ class Reader {
     return value->get<int64_t>();
   }
 
-  // An object; an empty one if it is absent.
+  // An object. Returns an empty one if the key is missing.
   json object(const char* key) const {
     const json* value = find({key});
     if (!value) return json::object();
@@ -146,7 +146,7 @@ json parse_object(std::string_view text, const std::string& label) {
   if (text.size() > kMaxConfigBytes)
     fail(ErrorKind::kData, "{}: {} bytes are too many for a config.json; give another file", label,
          text.size());
-  std::set<std::string> keys;  // of the outermost object
+  std::set<std::string> keys;  // keys of the outermost object
   std::string twice;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
     if (depth > kMaxDepth)

@@ -1,5 +1,5 @@
-// The small JSON files beside the weights of a Hugging Face checkpoint: config.json, generation_config.json,
-// tokenizer_config.json and special_tokens_map.json, as plain structs and text.
+// The small JSON files beside the weights of a Hugging Face checkpoint: config.json,
+// generation_config.json, tokenizer_config.json and special_tokens_map.json, as plain structs and text.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace ingot {
 
-// config.json of the architectures that Ingot knows: "gpt2", "llama", and "ingot" for a model that no class
-// of transformers computes (QK-norm, ReLU^2, weightless norms, capped logits); the last has LLaMA's keys.
+// config.json of the architectures that Ingot supports: "gpt2", "llama", and "ingot" for models that no
+// transformers class computes (QK-norm, ReLU^2, weightless norms, capped logits). "ingot" has LLaMA's keys.
 struct HfModelConfig {
   std::string model_type = "llama";  // gpt2 | llama | ingot
   int64_t layers = 0;
@@ -19,36 +19,36 @@ struct HfModelConfig {
   int64_t head_dim = 0;  // gpt2: equals width / heads
   int64_t width = 0;
   int64_t ffn = 0;
-  int64_t vocab = 0;    // rows of the table as stored, without padding
-  int64_t context = 0;  // most positions
+  int64_t vocab = 0;    // rows of the stored table, without padding
+  int64_t context = 0;  // context length in tokens
   double norm_eps = 1e-5;
   double rope_theta = 10000;        // gpt2: unused
-  std::string activation = {};      // transformers' name: gelu_new (tanh), gelu, silu, relu2
-  bool is_tied = true;              // the head shares the embedding's table: no lm_head.weight in the file
-  bool has_attention_bias = false;  // gpt2: always has biases, both are true
+  std::string activation = {};      // transformers' names: gelu_new (tanh), gelu, silu, relu2
+  bool is_tied = true;              // the head uses the embedding table; the file has no lm_head.weight
+  bool has_attention_bias = false;  // gpt2 always has biases: both are true
   bool has_mlp_bias = false;
   double dropout = 0;
   double init_std = 0.02;
   std::optional<int64_t> bos_id = {}, eos_id = {};
-  std::string dtype = "float32";  // of the stored weights: float32 | bfloat16 | float16
-  std::string own_json = {};      // a JSON object kept under the key "ingot"; empty: none
+  std::string dtype = "float32";  // dtype of the stored weights: float32 | bfloat16 | float16
+  std::string own_json = {};      // a JSON object stored under the key "ingot"; empty if there is none
 
   bool operator==(const HfModelConfig&) const = default;
 };
 
-// config.json with both the old and the new spelling of what transformers 5 renamed (torch_dtype and dtype,
-// rope_theta and rope_parameters). kInternal error for an unknown model_type, or an own_json that is no JSON
-// object.
+// Returns config.json with both the old and the new spelling of what transformers 5 renamed (torch_dtype
+// and dtype, rope_theta and rope_parameters). kInternal error if model_type is unknown or own_json is not
+// a JSON object.
 std::string hf_config_text(const HfModelConfig& config);
 
-// The inverse, for any transformers version's spelling; absent keys get transformers' defaults. `label`
-// stands for the path in errors. kData error that names the key, the wanted and the found value: for text
-// that is not a JSON object, a key given twice, a missing or impossible size, another model_type, and for
-// what Ingot does not compute (scaled RoPE, partial rotary embeddings, quantised weights, cross attention,
-// layer-dependent attention scale).
+// The inverse; it reads the spellings of every transformers version. Absent keys get transformers'
+// defaults. `label` stands for the path in errors. kData error that names the key, the expected and the
+// found value if the text is not a JSON object, a top-level key is given twice, a size is missing or
+// impossible, or model_type is another one; also for what Ingot does not compute (scaled RoPE, partial
+// rotary embeddings, quantised weights, cross attention, layer-dependent attention scale).
 HfModelConfig parse_hf_config(std::string_view text, const std::string& label);
 
-// What the tokenizer's side files say; an empty token is left out.
+// Content of the tokenizer's side files. Empty tokens are not written.
 struct HfTokenizerConfig {
   std::string bos_token = {}, eos_token = {}, unk_token = {};
   int64_t context = 0;  // model_max_length

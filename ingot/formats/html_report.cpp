@@ -47,7 +47,8 @@ std::string highlights(const std::vector<ReportRow>& rows) {
   return out.empty() ? out : fmt::format("<dl class=\"tiles\">\n{}</dl>\n", out);
 }
 
-// One size for screens and paper, one for phones, where the text of the other would be too small to read.
+// Draws each plot twice: one size for screens and paper, one for phones, where the text of the large one
+// would be too small to read.
 std::string curves(const std::vector<LinePlot>& plots) {
   std::string out;
   for (LinePlot plot : plots) {
@@ -66,7 +67,7 @@ std::string samples(const std::vector<ReportSample>& all) {
   for (const ReportSample& sample : all) {
     if (!sample.caption.empty())
       out += fmt::format("<p class=\"caption\">{}</p>\n", escape_markup(sample.caption));
-    // The newline after <pre> is dropped by HTML; one in the text is not.
+    // HTML drops a newline right after <pre>, so one is written there; the text's own newlines stay.
     out += fmt::format("<pre class=\"sample\">\n<b>{}</b>{}</pre>\n", escape_markup(sample.prompt),
                        escape_markup(sample.text));
   }

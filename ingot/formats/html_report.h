@@ -1,4 +1,4 @@
-// report.html of a run: one file without scripts or anything from elsewhere; for screens, phones and paper.
+// report.html of a run: one self-contained file without scripts, for screens, phones and paper.
 #pragma once
 
 #include <string>
@@ -17,18 +17,18 @@ struct ReportSample {
   std::string prompt = {}, text = {};
 };
 
-// Plain text everywhere: any bytes may stand in it. Empty parts are left out.
+// All fields are plain text and may hold any bytes; they are escaped. Empty sections are left out.
 struct Report {
   std::string title = {}, subtitle = {};
-  std::string notice = {};                 // at the top: how a run ended that was not completed
+  std::string notice = {};                 // shown at the top if the run was not completed: how it ended
   std::vector<ReportRow> highlights = {};  // two to five large figures
-  std::vector<LinePlot> curves = {};       // their sizes are set by the report
+  std::vector<LinePlot> curves = {};       // the report sets their sizes
   std::vector<ReportSample> samples = {};
   std::vector<ReportRow> summary = {};
-  std::string config = {};  // the resolved TOML
+  std::string config = {};  // the complete configuration, as TOML
   std::vector<ReportRow> machine = {};
   std::vector<ReportRow> provenance = {};
-  std::vector<std::string> commands = {};  // to try next
+  std::vector<std::string> commands = {};  // commands to try next
 };
 
 std::string render_html(const Report& report);

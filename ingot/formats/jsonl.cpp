@@ -9,7 +9,7 @@ namespace ingot {
 namespace {
 using Json = nlohmann::json;
 
-// Takes one member out of the parser's events; nothing else is kept.
+// Extracts one member from the parser's events and stores nothing else.
 class FieldTaker : public nlohmann::json_sax<Json> {
  public:
   explicit FieldTaker(std::string_view field) : field_(field) {}
@@ -63,8 +63,7 @@ class FieldTaker : public nlohmann::json_sax<Json> {
     is_field_ = false;
     return true;
   }
-  // The parser's own words, without its position and the text it had read so far, which may be the whole
-  // line.
+  // The parser's message without its position and without the text it has read, which may be the whole line.
   static std::string reason(std::string_view what) {
     const size_t begin = what.find(" - ");
     if (begin == std::string_view::npos) return std::string(what.substr(0, 160));
@@ -74,7 +73,7 @@ class FieldTaker : public nlohmann::json_sax<Json> {
 
   std::string_view field_;
   int depth_ = 0;
-  bool is_field_ = false;  // the last key of the outer object was the field
+  bool is_field_ = false;  // the last key of the outermost object was the field
   std::optional<std::string> text_;
   std::string error_;
 };

@@ -1,5 +1,5 @@
-// JSON Lines: one document per line, {"text": "...", ...}. The file is mapped and read a line at a time; a
-// line may be as long as memory allows.
+// JSON Lines: one document per line, {"text": "...", ...}. The file is mapped and read line by line; the
+// length of a line is limited only by memory.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace ingot {
 
 inline constexpr int kMaxJsonlDepth = 64;  // nesting of a line's values
 
-// The string in `field` of the object that `line` holds, as UTF-8. An escaped NUL is a character like others;
-// other members are checked as JSON and ignored. `file` and `line_number` are for errors, all of kind kData:
-// not an object, not JSON (bad escape, unpaired surrogate, invalid UTF-8, raw control character, nesting
-// beyond kMaxJsonlDepth), field absent, twice or not a string.
+// Returns the string in `field` of the JSON object `line`, as UTF-8. An escaped NUL is an ordinary character;
+// other members are checked as JSON and ignored. Errors name `file` and `line_number` and are of kind kData:
+// the line is not an object or not JSON (bad escape, unpaired surrogate, invalid UTF-8, raw control
+// character, nesting beyond kMaxJsonlDepth), or the field is absent, given twice or not a string.
 std::string parse_jsonl_line(std::string_view line, std::string_view field, std::string_view file,
                              int64_t line_number);
 
@@ -24,12 +24,13 @@ class JsonlReader {
  public:
   explicit JsonlReader(const std::filesystem::path& path, std::string field = "text");
 
-  // Puts the next document into `text`; false at the end. Blank lines are passed over.
+  // Puts the next document into `text`. Returns false at the end of the file. Skips blank lines.
   bool next(std::string& text);
-  // The next line that is not blank, not yet parsed: a view of the mapped file, without its newline.
+  // Returns the next line that is not blank, unparsed and without its newline, as a view of the mapped
+  // file. Returns false at the end.
   bool next_line(std::string_view& line);
   const std::filesystem::path& path() const { return file_.path(); }
-  // Number of the line that was read last, from 1.
+  // Number of the line read last, counted from 1.
   int64_t line() const { return line_; }
 
  private:

@@ -35,12 +35,12 @@ std::optional<uint64_t> parse_hex(const std::string& text) {
   return std::stoull(text, nullptr, 16);
 }
 
-// The last line, which closes the file: the hash of everything before it.
+// The last line of the file: the hash of everything before it.
 std::string closing_line(std::string_view body) {
   return fmt::format("\"self_xxh3_64\": \"{}\"}}\n", hex(XXH3_64bits(body.data(), body.size())));
 }
 
-// Why a name may not stand in a manifest; empty if it may.
+// Returns the reason why a name is not allowed in a manifest; empty if it is allowed.
 std::string name_fault(std::string_view name) {
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
   if (name.empty()) return "is empty";
@@ -58,7 +58,7 @@ std::string compact(const json& value) { return value.dump(-1, ' ', false, json:
   fail(ErrorKind::kData, "{}: {}; use another checkpoint", label, what);
 }
 
-// member of an object, of the wanted kind.
+// Returns an object's member of type T. kData error if it is missing or of another type.
 template <typename T>
 T member(const json& object, const char* key, const std::string& label) {
   const auto it = object.find(key);
@@ -104,7 +104,7 @@ Manifest from_json(const json& root, const std::string& label) {
   return manifest;
 }
 
-// What a name in a folder is, if it is not a regular file; empty if it is one.
+// Describes a path that is missing or not a regular file; empty if it is a regular file.
 std::string type_fault(const fs::path& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return errno == ENOENT ? "is missing" : std::strerror(errno);
@@ -115,7 +115,7 @@ std::string type_fault(const fs::path& path) {
                                   : "is a device or socket";
 }
 
-// Size and hash by read(), so that a disk error is an error and not a signal.
+// Hashes a file with read(), not a mapping, so that a disk error is an error and not a signal.
 ManifestFile hash_file(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) fail(ErrorKind::kData, "{}: cannot be read: {}", path.string(), std::strerror(errno));
@@ -137,7 +137,7 @@ ManifestFile hash_file(const fs::path& path) {
   return {path.filename().string(), size_bytes, hash.value()};
 }
 
-// The names in a folder but the manifest's, sorted.
+// Returns the sorted names in a folder, without the manifest's.
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -149,7 +149,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// What is wrong with one listed file; empty if nothing.
+// Returns the fault of one listed file; empty if it has none.
 std::string file_fault(const fs::path& folder, const ManifestFile& wanted) {
   const fs::path path = folder / wanted.name;
   if (std::string fault = type_fault(path); !fault.empty()) return fault;
@@ -203,7 +203,7 @@ Manifest parse_manifest(std::string_view text, const std::string& label) {
     refuse(label, "its own hash does not match: it has been changed");
   const json root = json::parse(text, nullptr, /*allow_exceptions=*/false);
   Manifest manifest = from_json(root, label);
-  // Nothing but the canonical text passes: no key twice, none unknown.
+  // Only the canonical text is accepted, so no key occurs twice and none is unknown.
   if (manifest_text(manifest) != text) refuse(label, "is not as Ingot writes it");
   return manifest;
 }

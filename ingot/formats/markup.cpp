@@ -8,10 +8,10 @@ namespace {
 
 struct Character {
   uint32_t code = 0;
-  size_t bytes = 0;  // 0: not UTF-8
+  size_t bytes = 0;  // 0 if the text does not start with UTF-8
 };
 
-// The character at the beginning of a text that is not empty (Unicode 15, table 3-7).
+// The first character of a text (Unicode 15, table 3-7). REQUIRES: the text is not empty.
 Character first_character(std::string_view text) {
   const auto byte = [&](size_t i) -> uint32_t {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;

@@ -25,15 +25,15 @@ ordered_json to_json(const MetricsValue& value) {
   return std::visit([](const auto& v) { return ordered_json(v); }, value);
 }
 
-// The line's object; nullopt for anything else. The parser nests without recursion, so that a hostile line is
-// harmless.
+// Returns the line's JSON object, or nullopt if it is not one. The parser does not recurse, so deep
+// nesting in a hostile line is harmless.
 std::optional<ordered_json> parse_line(std::string_view line) {
   ordered_json object = ordered_json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return std::nullopt;
   return object;
 }
 
-// Calls visit(line without its newline) for every whole line.
+// Calls visit(line without its newline) for every line that ends with a newline.
 template <typename Visit>
 void for_each_line(std::string_view text, Visit visit) {
   while (true) {
@@ -71,7 +71,7 @@ void MetricsLog::open() {
   struct stat info {};
   if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode))
     fail(ErrorKind::kDisk, "{}: is not a regular file; move it away", path_.string());
-  off_t end = info.st_size;  // just after the last newline
+  off_t end = info.st_size;  // the position after the last newline
   char last = 0;
   while (end > 0 && ::pread(fd_, &last, 1, end - 1) == 1 && last != '\n') --end;
   if (end < info.st_size && ::ftruncate(fd_, end) != 0)
@@ -142,7 +142,7 @@ std::vector<MetricsRow> read_metrics_tail(const fs::path& path, size_t tail_byte
   std::string_view text = file.text();
   if (text.size() > tail_bytes) {
     text.remove_prefix(text.size() - tail_bytes - 1);
-    text = text.substr(std::min(text.find('\n'), text.size() - 1) + 1);  // the rest of a line
+    text = text.substr(std::min(text.find('\n'), text.size() - 1) + 1);  // skips the rest of a cut line
   }
   for_each_line(text, [&](std::string_view line) {
     const std::optional<ordered_json> object = parse_line(line);

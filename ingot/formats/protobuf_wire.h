@@ -1,4 +1,4 @@
-// Writing messages of protocol buffers in their wire format: keys, varints, fixed numbers, bytes.
+// Writes protocol buffer messages in their wire format: keys, varints, fixed-size numbers, bytes.
 #pragma once
 
 #include <bit>
@@ -8,7 +8,7 @@
 
 namespace ingot::protobuf {
 
-// Appends an unsigned number, lowest byte first.
+// Appends an unsigned number, least significant byte first.
 template <typename T>
 void put_fixed(std::string& out, T value) {
   for (size_t i = 0; i < sizeof value; ++i) out += static_cast<char>(value >> (8 * i) & 0xff);
@@ -38,7 +38,7 @@ inline void put_bytes(std::string& out, int field, std::string_view bytes) {
   out += bytes;
 }
 
-// A message whose only field is `body`.
+// Returns a message whose only field is `body`.
 inline std::string message(int field, std::string_view body) {
   std::string out;
   put_bytes(out, field, body);

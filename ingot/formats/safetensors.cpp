@@ -28,7 +28,7 @@ const FileDType* find_dtype(std::string_view name) {
   return it == kFileDTypes.end() ? nullptr : &*it;
 }
 
-// One tensor's line of the header, as parsed.
+// One tensor's entry in the header, as parsed.
 struct HeaderEntry {
   std::string name;
   const FileDType* dtype = nullptr;
@@ -36,8 +36,8 @@ struct HeaderEntry {
   std::array<uint64_t, 2> offsets{};  // [begin, end) in the data
 };
 
-// Takes the header's JSON event by event, so that duplicates are seen and nothing deeper than the format is
-// built.
+// Parses the header's JSON event by event, so that duplicate keys are detected and nothing deeper than
+// the format allows is built.
 class HeaderParser : public nlohmann::json_sax<json> {
  public:
   explicit HeaderParser(const std::string& label) : label_(label) {}
@@ -77,7 +77,7 @@ class HeaderParser : public nlohmann::json_sax<json> {
   bool end_object() override {
     --depth_;
     if (state_ == State::kEntry) {
-      ++depth_;  // errors still name the tensor
+      ++depth_;  // so that errors still name the tensor
       if (!has_dtype_) refuse("dtype is missing");
       if (!has_shape_) refuse("shape is missing");
       if (!has_offsets_) refuse("data_offsets is missing");
@@ -170,7 +170,7 @@ class HeaderParser : public nlohmann::json_sax<json> {
   size_t offsets_seen_ = 0;
 };
 
-// The header's text of a whole file. kData error if the length or the first byte is wrong.
+// Returns the header's text. kData error if its length or its first byte is wrong.
 std::string_view header_text(std::span<const std::byte> bytes, const std::string& label) {
   const auto refuse = [&](const std::string& what) {
     fail(ErrorKind::kData, "{}: {}; the file is damaged or not safetensors, fetch or export it again", label,
@@ -189,7 +189,7 @@ std::string_view header_text(std::span<const std::byte> bytes, const std::string
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + sizeof header_bytes,
                               header_bytes);
   if (text[0] != '{') refuse("header does not begin with '{'");
-  // The JSON parser takes a NUL for the end of its input, and would pass over what follows.
+  // The JSON parser takes a NUL for the end of its input and would ignore what follows.
   if (text.find('\0') != text.npos) refuse("header holds a NUL byte");
   return text;
 }
@@ -217,7 +217,7 @@ void SafetensorsFile::parse(std::span<const std::byte> bytes) {
 
   const std::span<const std::byte> data = bytes.subspan(sizeof(uint64_t) + text.size());
   std::ranges::sort(header.entries, {}, [](const HeaderEntry& e) { return std::pair(e.offsets, e.name); });
-  uint64_t end = 0;  // of the tensors so far
+  uint64_t end = 0;  // end of the tensors so far
   for (HeaderEntry& entry : header.entries) {
     const auto refuse = [&](const std::string& what) {
       fail(ErrorKind::kData,

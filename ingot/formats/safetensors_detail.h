@@ -1,4 +1,4 @@
-// What the reader and the writer of safetensors share. Internal to ingot/formats/safetensors*.cpp.
+// Shared by the reader and the writer of safetensors. Internal to ingot/formats/safetensors*.cpp.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct FileDType {
   std::optional<DType> dtype;
 };
 
-// In the reference implementation's order, which is also the (descending) order of the data in a file.
+// In the order of the reference implementation. A file holds its tensors in the reverse of this order.
 inline constexpr std::array<FileDType, 22> kFileDTypes{{
     {"BOOL", 8, {}},
     {"F4", 4, {}},
@@ -47,7 +47,7 @@ inline constexpr std::array<FileDType, 22> kFileDTypes{{
     {"U64", 64, {}},
 }};
 
-// Bytes of a tensor; nullopt if the count overflows or is no whole number of bytes.
+// Returns the size of a tensor in bytes, or nullopt if it overflows or is not a whole number of bytes.
 inline std::optional<uint64_t> tensor_bytes(std::span<const int64_t> shape, uint64_t bits_per_element) {
   int64_t elements = 1;
   for (const int64_t dim : shape)

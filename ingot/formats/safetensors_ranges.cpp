@@ -12,7 +12,7 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kBlockBytes = size_t{1} << 20;  // read back at a time; a multiple of every element's size
+constexpr size_t kBlockBytes = size_t{1} << 20;  // size of one read; a multiple of every element size
 
 template <typename Word>
 uint64_t sum_of_words(int64_t first, const std::byte* bytes, int64_t n) {
@@ -28,7 +28,7 @@ uint64_t sum_of_words(int64_t first, const std::byte* bytes, int64_t n) {
   return sum;
 }
 
-// Of elements from `first` on.
+// The sum for consecutive elements, the first of which has index `first`.
 uint64_t element_sum(int64_t first, std::span<const std::byte> bytes, size_t element_bytes) {
   const auto n = static_cast<int64_t>(bytes.size() / element_bytes);
   switch (element_bytes) {
@@ -83,7 +83,7 @@ const std::vector<uint64_t>& SafetensorsRanges::close() {
 }
 
 uint64_t SafetensorsRanges::verify(std::span<const uint64_t> sums) const {
-  std::vector<size_t> order(tensors_.size());  // as they lie in the file
+  std::vector<size_t> order(tensors_.size());  // in file order
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::sort(order, {}, [&](size_t t) { return std::pair(tensors_[t].offset, tensors_[t].elements); });
   std::vector<uint64_t> found(tensors_.size());

@@ -1,10 +1,11 @@
-// A safetensors file that several processes write at once, each the ranges of the tensors that it has; byte
-// for byte what write_safetensors would make of the whole tensors.
+// A safetensors file that several processes write at once, each the ranges of the tensors that it has.
+// The result is byte for byte what write_safetensors would write for the whole tensors.
 //
-// One process: create. All: open, write, close. One: verify, which reads the file back once: its hash, and
-// whether every element is there as it was written. For that, a process adds up over its elements a hash of
-// (index, bits), modulo 2^64: the sums of all processes together are those of the whole tensors, whoever
-// wrote what, exactly if every element was written once.
+// One process calls create; then all processes open, write and close; then one process calls verify,
+// which reads the file back once, returns its hash, and checks that every element is as it was written.
+// For this check each process sums a hash of (index, bits) over its elements, modulo 2^64. The sum over
+// all processes equals that of the whole tensors, whichever process wrote which element, if every element
+// was written exactly once.
 #pragma once
 
 #include <filesystem>
@@ -20,19 +21,20 @@ namespace ingot {
 
 class SafetensorsRanges {
  public:
-  // The same tensors in every process; their bytes and streams are not looked at. Nothing is touched yet.
+  // REQUIRES: every process passes the same tensors. Their bytes and streams are not used. Touches no file.
   SafetensorsRanges(std::filesystem::path path, std::span<const SafetensorsSource> tensors);
 
-  void create() const;  // kDisk error where there is no space
+  void create() const;  // kDisk error if there is no space
   void open();
-  // Elements from `element` on of a tensor, by its place in the constructor's list. kNumerics error naming
-  // the tensor and the element for a number that is not finite. REQUIRES: they lie in it.
+  // Writes elements of a tensor, from index `element` on. `tensor` is an index into the constructor's
+  // list. kNumerics error that names the tensor and the element if a number is not finite. REQUIRES: the
+  // elements lie within the tensor.
   void write(size_t tensor, int64_t element, std::span<const std::byte> bytes);
-  // Flushes to the disk. The sums, one per tensor.
+  // Flushes to the disk. Returns this process's sums, one per tensor.
   const std::vector<uint64_t>& close();
 
-  // sums: of all processes, added up. Returns the file's XXH3-64. kDisk error naming the tensor that is not
-  // what was written.
+  // sums: the sums of all processes, added up. Returns the file's XXH3-64. kDisk error that names a
+  // tensor whose data differs from what was written.
   uint64_t verify(std::span<const uint64_t> sums) const;
 
   const std::filesystem::path& path() const { return path_; }

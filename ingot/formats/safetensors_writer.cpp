@@ -23,7 +23,7 @@ size_t file_rank(DType dtype) {
   return static_cast<size_t>(it - kFileDTypes.begin());
 }
 
-// Escaped by the same rules as the reference writer. REQUIRES: UTF-8 (throws otherwise).
+// Quotes and escapes like the reference writer. Throws unless the text is UTF-8.
 std::string quoted(const std::string& text) {
   try {
     return json(text).dump();
@@ -39,7 +39,7 @@ uint64_t checked_bytes(const SafetensorsSource& tensor) {
   return *bytes;
 }
 
-// The tensors in file order, checked.
+// Checks the tensors' names and returns the tensors in file order.
 std::vector<const SafetensorsSource*> ordered(std::span<const SafetensorsSource> tensors) {
   std::vector<const SafetensorsSource*> order;
   for (const SafetensorsSource& tensor : tensors) {

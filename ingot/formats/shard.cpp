@@ -24,7 +24,7 @@ int32_t header_word(std::span<const std::byte> bytes, size_t i) {
   return word;
 }
 
-// What else starts like a shard: llm.c's other binary files, and compressed ones.
+// Describes a file that is not a token shard, by its magic: llm.c's other binary files and compressed files.
 std::string_view foreign_kind(int32_t magic) {
   switch (magic) {
     case 20240326:
@@ -119,7 +119,7 @@ ShardWriter::ShardWriter(const std::filesystem::path& path, DType dtype) : path_
               name(dtype));
   file_ = std::make_unique<ReplacedFile>(path);
   buffer_.reserve(kBufferBytes);
-  buffer_.resize(kShardHeaderBytes);  // zeros until commit()
+  buffer_.resize(kShardHeaderBytes);  // room for the header, which commit() writes
 }
 
 ShardWriter::~ShardWriter() = default;

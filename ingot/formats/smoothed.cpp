@@ -1,4 +1,4 @@
-// The smoothing of svg_plot.h.
+// Implements smoothed() of svg_plot.h.
 #include <algorithm>
 #include <cmath>
 
@@ -7,7 +7,7 @@
 namespace ingot {
 namespace {
 
-// Sums over the finite values of y with index >= k, where x is the distance from the last index.
+// Sums over the finite values of y from some index to the end; x is the distance from the last index.
 struct TailSums {
   double n = 0, x = 0, xx = 0, y = 0, xy = 0;
   void add(double at, double value) {
@@ -17,7 +17,7 @@ struct TailSums {
     y += value;
     xy += at * value;
   }
-  // The fitted line at x.
+  // The value at x of the line fitted by least squares.
   double line(double at) const {
     const double spread = n * xx - x * x;
     if (spread <= 0) return y / n;

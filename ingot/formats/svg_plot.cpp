@@ -16,7 +16,7 @@
 namespace ingot {
 namespace {
 
-// Of middling lightness, so that they stand out on white and on near-black.
+// Colours of medium lightness, so that they are visible on white and on near-black.
 constexpr std::array<std::string_view, 8> kPalette{"#3b82f6", "#f2762e", "#12a37f", "#a05bd6",
                                                    "#e0457b", "#0ea5b7", "#c08a00", "#7b8794"};
 
@@ -33,10 +33,10 @@ constexpr std::string_view kStyle =
 
 constexpr double kLegendGap = 18, kCharacterWidth = 6.6;
 
-// Values of one axis to pixels.
+// Maps the values of one axis to pixels.
 struct Axis {
   double low = 0, high = 1;        // values at the two ends
-  double low_px = 0, high_px = 0;  // y runs from the bottom up: low_px > high_px
+  double low_px = 0, high_px = 0;  // the y axis runs upwards: low_px > high_px
   bool is_log = false;
   std::vector<double> ticks;
 
@@ -50,11 +50,11 @@ struct Axis {
 struct Point {
   double x_px, y_px;
 };
-using Segment = std::vector<Point>;  // a line without interruption
+using Segment = std::vector<Point>;  // points joined by an unbroken line
 
 bool can_show(double v, bool is_log) { return std::isfinite(v) && (!is_log || v > 0); }
 
-// The range of the values that can be shown, never empty.
+// Makes an axis over the range of the values that can be shown. The range is never empty.
 Axis make_axis(const LinePlot& plot, bool is_y) {
   Axis axis;
   axis.is_log = is_y ? plot.is_log_y : plot.is_log_x;
@@ -67,7 +67,7 @@ Axis make_axis(const LinePlot& plot, bool is_y) {
     }
   }
   if (low > high) low = high = 1;
-  if (!(high - low > 1e-12 * std::abs(high))) {  // one value only: some room around it
+  if (!(high - low > 1e-12 * std::abs(high))) {  // all values are equal: adds some room
     const double room = low == 0 ? 1 : 0.1 * std::abs(low);
     low -= room;
     high += room;
@@ -77,7 +77,7 @@ Axis make_axis(const LinePlot& plot, bool is_y) {
   return axis;
 }
 
-// Moves both ends outwards to the next tick, where that costs little room.
+// Extends both ends to the next tick. Log axes, and axes with fewer than two ticks, are unchanged.
 void extend_to_ticks(Axis& axis, int wanted) {
   do axis.ticks = nice_ticks(axis.low, axis.high, wanted, axis.is_log);
   while (axis.ticks.size() < 3 && ++wanted < 12);
@@ -88,15 +88,15 @@ void extend_to_ticks(Axis& axis, int wanted) {
   axis.ticks = nice_ticks(axis.low, axis.high, static_cast<int>(std::lround((axis.high - axis.low) / step)));
 }
 
-// 4e-05 as 4e-5.
+// Shortens 4e-05 to 4e-5.
 std::string short_exponent(std::string text) {
   for (const std::string_view sign : {"e-0", "e+0"})
     if (const size_t at = text.find(sign); at != text.npos) text.erase(at + 2, 1);
   return text;
 }
 
-// 0.25, 3, 12k, 1.5M, 3e-5. `step` is the distance of the ticks, `largest` the one that chooses the unit of
-// them all; with a step of 0 the value stands alone.
+// Formats 0.25, 3, 12k, 1.5M, 3e-5. `step` is the distance between ticks; `largest` is the largest tick,
+// which chooses the unit of all of them. With step 0 the value is formatted independently of other ticks.
 std::string tick_text(double v, double step, double largest) {
   if (v == 0) return "0";
   largest = std::max(std::abs(v), largest);
@@ -116,13 +116,13 @@ std::string tick_text(const Axis& axis, double v) {
                    std::max(std::abs(axis.ticks.front()), std::abs(axis.ticks.back())));
 }
 
-// A value by itself: 1.508, 12.3k, 5.3e-10.
+// Formats a single value: 1.508, 12.3k, 5.3e-10.
 std::string value_text(double v) {
   if (std::abs(v) < 1e-3 || std::abs(v) >= 1e12) return short_exponent(fmt::format("{:.2g}", v));
   return std::abs(v) < 1e4 ? fmt::format("{:.4g}", v) : tick_text(v, 0, 0);
 }
 
-// Keeps of every pixel column the first, lowest, highest and last point, in their order.
+// Keeps the first, lowest, highest and last point of each pixel column, in their order.
 Segment thinned(const Segment& points) {
   Segment out;
   for (size_t begin = 0, end = 0; begin < points.size(); begin = end) {
@@ -162,7 +162,7 @@ std::string draw_series(const PlotSeries& series, std::string_view color, const 
   for (const Segment& segment : segments(series, x, y)) {
     for (size_t i = 0; i < segment.size(); ++i)
       path += fmt::format("{}{:.1f} {:.1f}", i == 0 ? 'M' : 'L', segment[i].x_px, segment[i].y_px);
-    if (segment.size() == 1) path += "h.01";  // a lone point shows as a round cap
+    if (segment.size() == 1) path += "h.01";  // so that a lone point is drawn as a round cap
     if (series.style == PlotStyle::kPoints)
       for (const Point& p : segment)
         dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>", p.x_px, p.y_px);
@@ -176,8 +176,8 @@ std::string draw_series(const PlotSeries& series, std::string_view color, const 
       color, path, is_faint ? "1" : "2", is_faint ? ".38" : "1", dots);
 }
 
-// Title at the left, then the names of the series with a stroke of their colour. Returns where the plot may
-// begin.
+// Draws the title at the left, then the series' names, each with a stroke of its colour. Returns the y
+// position where the plot may begin.
 double draw_heading(const LinePlot& plot, double left_px, std::string& svg) {
   double y = 14;
   if (!plot.title.empty()) {
@@ -249,13 +249,13 @@ std::vector<LastValue> last_values(const LinePlot& plot) {
     while (k > 0 && !(can_show(s.x[k - 1], plot.is_log_x) && can_show(s.y[k - 1], plot.is_log_y))) --k;
     if (k > 0) out.push_back({s.x[k - 1], s.y[k - 1], color_of(plot, i), value_text(s.y[k - 1])});
   }
-  std::ranges::sort(out, std::greater<>(), &LastValue::y);  // from the top down
+  std::ranges::sort(out, std::greater<>(), &LastValue::y);  // from top to bottom
   return out;
 }
 
-// Beside the ends of their lines, moved apart where they would touch.
+// Draws each value beside the end of its line, and moves values apart that would overlap.
 void draw_last_values(std::span<const LastValue> values, const Axis& x, const Axis& y, std::string& svg) {
-  double free_px = 0;  // where the next may stand
+  double free_px = 0;  // lowest y that the next value may have
   for (const LastValue& v : values) {
     const double y_px = std::max(y.pixel(v.y) + 4, free_px);
     svg += fmt::format("<text class=\"ip-end\" x=\"{:.1f}\" y=\"{:.1f}\" style=\"fill:{}\">{}</text>\n",
@@ -298,7 +298,7 @@ std::vector<double> nice_ticks(double low, double high, int wanted, bool is_log)
                                                      : 10);
   std::vector<double> ticks;
   const double first = std::ceil(low / step - 1e-9), last = std::floor(high / step + 1e-9);
-  // A range below the numbers' own precision has none.
+  // A range below the precision of double has no ticks.
   if (!(last - first < 1000) || std::max(std::abs(first), std::abs(last)) > 0x1p53) return ticks;
   for (double k = first; k <= last; ++k) ticks.push_back(k * step);
   return ticks;
@@ -330,7 +330,7 @@ std::string render_svg(const LinePlot& plot) {
 
   draw_axes(plot, x, y, svg);
   bool has_points = false;
-  for (const bool is_faint : {true, false}) {  // faint ones lie underneath
+  for (const bool is_faint : {true, false}) {  // faint series lie underneath
     for (size_t i = 0; i < plot.series.size(); ++i) {
       if ((plot.series[i].style == PlotStyle::kFaint) != is_faint) continue;
       const std::string drawn = draw_series(plot.series[i], color_of(plot, i), x, y);

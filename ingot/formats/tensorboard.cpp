@@ -25,12 +25,12 @@ using protobuf::put_fixed;
 using protobuf::put_key;
 using protobuf::put_number;
 
-// Field numbers of the messages.
+// Field numbers of the protobuf messages.
 constexpr int kEventTime = 1, kEventStep = 2, kEventVersion = 3, kEventSummary = 5, kEventSession = 7;
 constexpr int kSummaryValue = 1, kValueTag = 1, kValueNumber = 2, kValueTensor = 8, kValueMetadata = 9;
 constexpr int kTensorType = 1, kTensorShape = 2, kTensorStrings = 8;
 constexpr uint64_t kTypeFloat = 1, kTypeString = 7, kSessionStart = 1, kEndedWell = 1;
-// These follow tensorboard/plugins/hparams/plugin_data.proto and google.protobuf.Value.
+// From tensorboard/plugins/hparams/plugin_data.proto and google.protobuf.Value.
 constexpr int kHparamsStart = 3, kHparamsEnd = 4, kStartHparams = 1, kStartTime = 5, kEndStatus = 1,
               kEndTime = 2;
 constexpr int kMapKey = 1, kMapValue = 2, kNumberValue = 2, kStringValue = 3, kBoolValue = 4;
@@ -44,7 +44,7 @@ constexpr std::array<uint32_t, 256> make_crc_table() {
   return table;
 }
 
-// CRC-32C (Castagnoli), rotated and offset as TFRecord stores it.
+// CRC-32C (Castagnoli), masked (rotated and offset) as TFRecord stores it.
 uint32_t masked_crc(std::string_view bytes) {
   static constexpr std::array<uint32_t, 256> kTable = make_crc_table();
   uint32_t crc = ~0u;
@@ -90,7 +90,7 @@ TensorboardWriter::TensorboardWriter(const fs::path& folder, double time_s,
 TensorboardWriter::~TensorboardWriter() {
   try {
     flush();
-  } catch (const Error&) {  // a destructor does not throw; call flush() to hear of it
+  } catch (const Error&) {  // a destructor must not throw; call flush() to see the error
   }
   ::close(fd_);
 }
@@ -141,8 +141,7 @@ void TensorboardWriter::hparams_end(double time_s) {
   add_hparams("_hparams_/session_end_info", message(kHparamsEnd, end), time_s);
 }
 
-// The plugin reads the message from the summary's metadata; the tensor beside it has to be there, and is
-// empty.
+// The plugin reads the message from the summary's metadata. The tensor beside it must exist but is empty.
 void TensorboardWriter::add_hparams(std::string_view tag, std::string_view content, double time_s) {
   std::string plugin, tensor, entry;
   put_bytes(plugin, 1, "hparams");

@@ -19,7 +19,7 @@ struct Range {
     high = std::max(high, value);
   }
   bool is_empty() const { return low > high; }
-  // The cell of n in which the value lies.
+  // The index of the cell, out of n, that contains the value.
   int cell(double value, int n) const {
     if (high == low) return 0;
     return std::clamp(static_cast<int>((value - low) / (high - low) * (n - 1) + 0.5), 0, n - 1);

@@ -1,4 +1,4 @@
-// Line charts in plain text, for a terminal of any kind: no colours, no escape codes, ASCII only.
+// Line charts in plain text for any terminal: ASCII only, no colours, no escape codes.
 #pragma once
 
 #include <string>
@@ -7,9 +7,10 @@
 
 namespace ingot {
 
-// The plot's series in a field of columns x rows characters, beside its labels; series i is drawn with the
-// i-th of "*o+x#". Points that are not finite are left out; logarithmic axes are not drawn as such. The y
-// axis spans the data, and 0 where the plot says so. kInternal error below 16 x 4.
+// Draws the plot's series in columns x rows characters, beside labels. Series i uses the i-th character
+// of "*o+x#", repeating after five. Points that are not finite are left out; logarithmic axes are drawn
+// linear. The y axis covers the data, and 0 if plot.includes_zero. kInternal error if the size is below
+// 16 x 4.
 std::string render_text(const LinePlot& plot, int columns, int rows);
 
 }  // namespace ingot

@@ -24,7 +24,7 @@ constexpr std::array<int8_t, 256> make_values() {
 }
 constexpr std::array<int8_t, 256> kValues = make_values();
 
-// Padded base64 (RFC 4648); nullopt if it is not, or decodes to nothing.
+// Decodes padded base64 (RFC 4648). Returns nullopt if it is malformed or decodes to nothing.
 std::optional<std::string> decode_base64(std::string_view text) {
   if (text.empty() || text.size() % 4 != 0) return std::nullopt;
   const size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;

@@ -1,4 +1,4 @@
-// .tiktoken files: one "BASE64 RANK" per line; the rank is the token's id and its priority in merging.
+// .tiktoken files: one "BASE64 RANK" per line. The rank is the token's id and its priority in merging.
 #pragma once
 
 #include <string>
@@ -7,11 +7,12 @@
 
 namespace ingot {
 
-// The tokens by rank; empty strings where the file leaves ranks out. kData error, as "name:line: ...", for
-// anything malformed: base64, a rank or token that occurs twice, a rank out of proportion, no line at all.
+// Returns the tokens by rank, with empty strings for ranks that the file leaves out. kData error
+// "name:line: ..." for anything malformed: bad base64, a rank that occurs twice or is out of proportion,
+// a file without tokens. The caller must check for tokens that occur twice (check_spec).
 std::vector<std::string> read_tiktoken(std::string_view text, const std::string& name);
 
-// The file of these tokens; empty strings are left out.
+// Returns the text of a file with these tokens. Empty strings are left out.
 std::string write_tiktoken(const std::vector<std::string>& tokens);
 
 }  // namespace ingot

@@ -12,7 +12,7 @@ namespace ingot {
 namespace {
 
 using nlohmann::json;
-using IdOf = std::unordered_map<std::string, uint32_t>;  // spelling in the file -> id
+using IdOf = std::unordered_map<std::string, uint32_t>;  // the file's spelling -> id
 
 constexpr int kMaxDepth = 64;
 
@@ -21,12 +21,12 @@ size_t line_of(std::string_view text, size_t byte) {
   return static_cast<size_t>(std::count(text.begin(), end, '\n')) + 1;
 }
 
-// The document; nesting is bounded and a key that occurs twice in one object is refused.
+// Parses the document. kData error if it is nested too deep or a key occurs twice in one object.
 json parse_document(std::string_view text, const std::string& name) {
   if (text.size() > kMaxTokenizerFileBytes)
     fail(ErrorKind::kData, "{}: {} bytes is too large for a tokenizer (at most {})", name, text.size(),
          kMaxTokenizerFileBytes);
-  std::vector<std::unordered_set<std::string>> keys;  // of the open objects
+  std::vector<std::unordered_set<std::string>> keys;  // keys seen in the open objects
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
     if (depth > kMaxDepth) fail(ErrorKind::kData, "{}: nested deeper than {} levels", name, kMaxDepth);
     if (event == json::parse_event_t::object_start) keys.emplace_back();
@@ -49,14 +49,14 @@ json parse_document(std::string_view text, const std::string& name) {
   }
 }
 
-// One place of the document, with its path for messages.
+// A value of the document, with its path for error messages.
 struct Node {
-  const json* value;  // borrowed; null: absent
+  const json* value;  // borrowed; null if absent
   std::string path;
 
   bool is_set() const { return value && !value->is_null(); }
 
-  // A member; absent if this is no object.
+  // A member; absent if this is not an object or has no such member.
   Node operator[](const char* key) const {
     const bool has_key = is_set() && value->is_object() && value->contains(key);
     return {has_key ? &value->at(key) : nullptr, path + (path.ends_with(": ") ? "" : ".") + key};
@@ -109,7 +109,7 @@ IdOf read_vocab(const Node& vocab, uint64_t id_limit) {
   return id_of;
 }
 
-// Fills spec.tokens from the spellings; entries that are added tokens stay out.
+// Fills spec.tokens from the vocabulary, without its added tokens.
 void place_tokens(const IdOf& id_of, const std::string& name, TokenizerSpec& spec) {
   std::unordered_map<std::string_view, uint32_t> added;
   for (const AddedToken& token : spec.added) added.emplace(token.content, token.id);
@@ -137,7 +137,7 @@ void place_tokens(const IdOf& id_of, const std::string& name, TokenizerSpec& spe
   }
 }
 
-// Collects merges, checking that each part and the result are tokens and that no pair occurs twice.
+// Collects merges. Checks that both sides and the result are tokens and that no pair occurs twice.
 class MergeList {
  public:
   MergeList(const IdOf& id_of, TokenizerSpec& spec) : id_of_(id_of), spec_(spec) {}
@@ -185,7 +185,7 @@ void read_merges(const Node& list, const IdOf& id_of, TokenizerSpec& spec) {
   }
 }
 
-// The expression of a ByteLevel pre-tokenizer.
+// Returns the pattern of a ByteLevel pre-tokenizer.
 std::string read_byte_level(const Node& node) {
   if (node["add_prefix_space"].flag(true)) node["add_prefix_space"].refuse("false");
   return node["use_regex"].flag(true) ? "gpt2" : "";
@@ -234,7 +234,7 @@ void check_characters(const TokenizerSpec& spec, const Node& model) {
   }
 }
 
-// Ids a file of this many tokens may use.
+// Upper bound (exclusive) of the ids in a file with this many tokens.
 uint64_t id_limit_of(const Node& vocab, const Node& added) {
   const size_t count = (vocab.value ? vocab.value->size() : 0) + (added.value ? added.value->size() : 0);
   return count + kMaxUnusedTokenIds;

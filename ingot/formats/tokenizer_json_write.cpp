@@ -10,7 +10,7 @@
 namespace ingot {
 namespace {
 
-// A JSON string of UTF-8 text.
+// Quotes UTF-8 text as a JSON string.
 std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (char c : text) {
@@ -31,8 +31,8 @@ std::string spelling(const TokenizerSpec& spec, uint32_t id) {
   return spec.kind == TokenizerSpec::Kind::kByteBpe ? bytes_to_chars(token) : token;
 }
 
-// All tokens as {"spelling":id,...} in order of id, the added ones among them: a reader then finds their ids
-// there, also where ids are left out.
+// All tokens as {"spelling":id,...} in order of id. Added tokens are included, so that a reader finds
+// their ids there even if ids are skipped.
 std::string vocab_object(const TokenizerSpec& spec) {
   std::vector<std::pair<uint32_t, std::string>> entries;
   for (uint32_t id = 0; id < spec.tokens.size(); ++id)

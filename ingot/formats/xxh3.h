@@ -1,4 +1,4 @@
-// XXH3-64 of a stream of bytes.
+// XXH3-64 hash of a stream of bytes.
 #pragma once
 
 #include <xxhash.h>

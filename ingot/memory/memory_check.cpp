@@ -22,17 +22,17 @@ namespace {
 constexpr size_t kSuggestions = 3;
 constexpr size_t kLargestItems = 5;
 
-// ---- what ranks take together ----
+// ---- the memory of all ranks together ----
 
-// The most crowded of all machines and devices.
+// The machine or device that is filled most.
 struct Fit {
   double needed = 0, available = 0;
   bool is_device = false;
-  int64_t ranks = 1;  // that share it
+  int64_t ranks = 1;  // ranks that share it
   bool fits() const { return needed <= available; }
 };
 
-// Which ranks share a machine's memory, and which a device's; the same on all ranks.
+// Knows which ranks share a machine's memory and which share a device's; the same on all ranks.
 class Neighbours {
  public:
   Neighbours(Reducer& all, const MemoryLimits& limits) : all_(all) {
@@ -74,10 +74,10 @@ class Neighbours {
  private:
   size_t own_first(size_t kind) const { return first_[kind][static_cast<size_t>(all_.rank())]; }
 
-  // For each rank, the first one that gave the same key.
+  // Returns for each rank the first rank with the same key.
   std::vector<size_t> first_with(uint64_t key, size_t ranks) {
     std::vector<double> keys(ranks, 0.0);
-    keys[static_cast<size_t>(all_.rank())] = static_cast<double>(key >> 11);  // as many bits as a double has
+    keys[static_cast<size_t>(all_.rank())] = static_cast<double>(key >> 11);  // 53 bits are exact in a double
     all_.sum(keys);
     std::vector<size_t> first;
     for (const double other : keys)
@@ -96,9 +96,9 @@ struct Setting {
   std::string key;
   ConfigValue value;
 };
-// One of the steps that a part of the configuration can be changed by, from the least to the greatest.
+// One setting of a part of the configuration; each part has a list of them, from the smallest change on.
 struct Level {
-  double cost = 0;  // what it changes of results and time, by judgement
+  double cost = 0;  // estimated cost of the change in results and time
   std::vector<Setting> settings;
 };
 
@@ -115,7 +115,7 @@ std::vector<Level> policy_levels(const RunConfig& config) {
   return levels;
 }
 
-// Smaller micro-batches, more of them: the same step.
+// Levels with smaller micro-batches, but more of them per step: the step is the same.
 std::vector<Level> batch_levels(const RunConfig& config) {
   std::vector<Level> levels{{}};
   if (!config.train.batch_ramp.empty()) return levels;
@@ -167,7 +167,7 @@ struct Change {
       text += fmt::format("{}--set {}={}", text.empty() ? "" : " ", setting.key, value_text(setting.value));
     return fmt::format("{}: {}", text, format_bytes(fit.needed));
   }
-  // Changes no part less than the other does.
+  // Returns true if every part is changed at least as much as in `other`.
   bool includes(const Change& other) const {
     for (size_t part = 0; part < at.size(); ++part)
       if (at[part] < other.at[part]) return false;
@@ -175,7 +175,8 @@ struct Change {
   }
 };
 
-// Looks for changes that fit. Every rank tries the same ones in the same order.
+// Searches for changes that fit. Every rank tries the same ones in the same order, as
+// Neighbours::fit() requires.
 class Search {
  public:
   Search(const RunConfig& config, TrainerParts& parts, Neighbours& neighbours)
@@ -185,7 +186,7 @@ class Search {
         levels_{batch_levels(config), policy_levels(config), precision_levels(config),
                 optimizer_levels(config)} {}
 
-  // The cheapest first; none of them includes another.
+  // Returns the cheapest changes first; none of them includes another.
   std::vector<Change> run() {
     for (const Change& base : bases()) {
       if (found_.size() >= kSuggestions && base.cost >= found_[kSuggestions - 1].cost) break;
@@ -199,7 +200,8 @@ class Search {
     return kept;
   }
 
-  // The least that they lead to: every part changed as far as it goes, by the policy that takes least.
+  // Returns the change with the least memory: every part changed as far as possible, with the policy that
+  // needs the least.
   Change furthest() {
     std::array<size_t, 4> at{};
     for (size_t part = 0; part < at.size(); ++part) at[part] = levels_[part].size() - 1;
@@ -212,7 +214,7 @@ class Search {
   }
 
  private:
-  // Every choice of the parts but the batch, cheapest first.
+  // Returns every choice of the parts other than the batch, cheapest first.
   std::vector<Change> bases() const {
     std::vector<Change> all;
     for (size_t p = 0; p < levels_[1].size(); ++p)
@@ -240,13 +242,13 @@ class Search {
       for (const Setting& setting : tried.settings) find_config_key(setting.key)->set(config, setting.value);
       config.validate();
       plan = plan_memory(config, parts_);
-    } catch (const Error&) {  // parts that do not go together
+    } catch (const Error&) {  // these settings exclude each other
     }
     tried.fit = neighbours_.fit(plan);
     return tried;
   }
 
-  // The largest batch that fits beside the other parts.
+  // Finds the largest batch that fits with the given levels of the other parts.
   void find_batch(std::array<size_t, 4> at) {
     size_t low = 0, high = levels_[0].size() - 1;
     at[0] = high;
@@ -269,7 +271,7 @@ class Search {
   TrainerParts& parts_;
   Neighbours& neighbours_;
   std::array<std::vector<Level>, 4> levels_;  // batch, policy, precision, optimizer
-  std::vector<Change> found_;                 // by cost
+  std::vector<Change> found_;                 // sorted by cost
 };
 
 std::string suggestions(const RunConfig& config, TrainerParts& parts, Neighbours& neighbours) {

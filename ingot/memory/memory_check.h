@@ -1,4 +1,4 @@
-// The comparison of a run's plan of memory with what the machine has, before any of it is taken.
+// Compares a run's memory plan with the memory of the machine before any of it is allocated.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,21 @@ namespace ingot {
 
 struct MemoryLimits {
   MemoryLimit host, device;
-  // Ranks with the same name share the host's memory, those with the same device name the device's.
+  // Ranks with the same `machine` share the host's memory. Among them, ranks with the same `device_name`
+  // share the device's memory.
   std::string machine, device_name;
 };
 
-// Those of this process, and of its current device if the run is for one.
+// Returns the limits of this process, and of its current device if the run uses one.
 MemoryLimits memory_limits(Device device);
 
-// kMemory error if the ranks of one machine, or of one device, will together take more than there is: it
-// names the largest items and the cheapest changes of the configuration that fit, each tried by the same
-// plan. With train.overcommit nothing is thrown: the text of the error is returned, else an empty one. All
-// ranks call it and end alike.
+// kMemory error if the ranks of one machine, or of one device, need more memory together than is
+// available. The error names the largest items and the cheapest changes of the configuration that fit,
+// each tried with the same plan. With train.overcommit nothing is thrown, and the error's text is
+// returned; otherwise the result is empty. All ranks must call it and have the same outcome.
 std::string check_memory(const RunConfig& config, TrainerParts& parts, const MemoryLimits& limits);
 
-// kMemory error if `bytes` more than are held now will not fit into the host's memory and its swap.
+// kMemory error if `bytes` more than are allocated now do not fit into the host's memory and its swap.
 void require_memory(uint64_t bytes, std::string_view what, const MemoryFiles& files = {});
 
 }  // namespace ingot

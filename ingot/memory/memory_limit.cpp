@@ -14,7 +14,7 @@ namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-// The number behind a key that begins a line: "MemAvailable:   123 kB", "inactive_file 123".
+// Returns the number after a key at the beginning of a line: "MemAvailable:   123 kB", "inactive_file 123".
 std::optional<uint64_t> number_of(const fs::path& file, std::string_view key) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
@@ -26,7 +26,7 @@ std::optional<uint64_t> number_of(const fs::path& file, std::string_view key) {
   return std::nullopt;
 }
 
-// The number that a file holds; nothing where there is none ("max") or no file.
+// Returns the number in a file, or nullopt if it has none ("max") or does not exist.
 std::optional<uint64_t> number_in(const fs::path& file) {
   std::ifstream in(file);
   uint64_t value = 0;
@@ -34,7 +34,7 @@ std::optional<uint64_t> number_in(const fs::path& file) {
   return std::nullopt;
 }
 
-// What the versions call the same things.
+// The file names and keys of one version of control groups.
 struct CgroupNames {
   const char *limit, *used, *inactive_file, *active_file;
 };
@@ -60,8 +60,8 @@ void tighten_by_cgroup(MemoryLimit& limit, const fs::path& folder, const std::st
                       format_bytes(static_cast<double>(*most)), format_bytes(static_cast<double>(taken))));
 }
 
-// From the process's own group up to the root. In a container the path may be the host's, of which only the
-// root is seen here.
+// Applies the limits from the process's own group up to the root. In a container the path may be the
+// host's, of which only the root is visible.
 void tighten_by_path(MemoryLimit& limit, const fs::path& root, const std::string& path,
                      const CgroupNames& names) {
   fs::path at = path;
@@ -80,7 +80,7 @@ MemoryLimit host_memory_limit(const MemoryFiles& files, bool counts_swap) {
     const uint64_t swap = counts_swap ? number_of(files.meminfo, "SwapFree:").value_or(0) : 0;
     tighten(limit, (*available + swap) * 1024, "MemAvailable of " + files.meminfo.string());
   }
-  // "4:memory:/user.slice" of version 1, "0::/user.slice" of version 2.
+  // A line is "4:memory:/user.slice" in version 1 and "0::/user.slice" in version 2.
   std::ifstream in(files.cgroup);
   for (std::string line; std::getline(in, line);) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);

@@ -19,19 +19,19 @@ namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-// The program's own pages and its libraries', stacks, and what they allocate at first use; measured: 30 to
-// 60 MB more than the rest of a plan.
+// Pages of the program and its libraries, stacks, and what they allocate at first use. Measured: 30 to 60
+// MB more than the rest of a plan.
 constexpr uint64_t kProgramBytes = 40 << 20;
-constexpr uint64_t kBuiltinTextBytes = 12 << 20;  // no built-in corpus is larger
+constexpr uint64_t kBuiltinTextBytes = 12 << 20;  // upper bound for every built-in corpus
 constexpr int64_t kCharVocab = 256;
-constexpr double kBytesPerBpeToken = 3;  // or more: English has about 4
+constexpr double kBytesPerBpeToken = 3;  // lower bound; English has about 4
 
 uint64_t unsigned_of(int64_t n) { return static_cast<uint64_t>(std::max<int64_t>(0, n)); }
 
 struct TextSizes {
-  uint64_t text = 0;     // bytes, whether mapped or read
-  uint64_t read = 0;     // the part that is held in memory
-  uint64_t longest = 0;  // document that is tokenized as one
+  uint64_t text = 0;     // bytes in total, mapped or read
+  uint64_t read = 0;     // bytes that are read into memory
+  uint64_t longest = 0;  // bytes of the longest document that is tokenized at once
 };
 
 void add_file(const fs::path& file, TextSizes& sizes) {
@@ -55,7 +55,7 @@ void add_specs(const std::vector<std::string>& specs, TextSizes& sizes) {
     }
     try {
       for (const fs::path& file : expand_paths(std::span(&spec, 1))) add_file(file, sizes);
-    } catch (const Error&) {  // whoever reads the data says what is wrong with it
+    } catch (const Error&) {  // the error is reported when the data is read
     }
   }
 }
@@ -70,7 +70,7 @@ bool is_shards(const std::vector<std::string>& specs) {
 
 void plan_data(const RunConfig& config, MemoryPlan& plan) {
   const DataConfig& data = config.data;
-  if (is_shards(data.train)) return;  // mapped: the kernel may drop their pages
+  if (is_shards(data.train)) return;  // shards are mapped, and the kernel may drop their pages
   TextSizes sizes;
   add_specs(data.train, sizes);
   add_specs(data.val, sizes);
@@ -81,13 +81,14 @@ void plan_data(const RunConfig& config, MemoryPlan& plan) {
   };
   plan.items.push_back({.name = "text", .bytes = sizes.read});
   plan.items.push_back({.name = "tokens", .bytes = tokens_in(sizes.text) * token_bytes});
-  // A document's ids are u32 in a vector that grows, before they are stored in the width of the vocabulary.
+  // A document's ids are u32 in a growing vector before they are stored in the dtype of the vocabulary.
   constexpr uint64_t kGrowing = 2 * sizeof(uint32_t);
   plan.loading_bytes =
       kProgramBytes + sizes.read + tokens_in(sizes.text) * token_bytes + tokens_in(sizes.longest) * kGrowing;
 }
 
-// The largest message that ranks buffer, beside the tensors it comes from (comm/mpi_communicator.cpp).
+// Returns the size of the largest message that ranks buffer in addition to its tensors
+// (comm/mpi_communicator.cpp).
 uint64_t message_bytes(const RunConfig& config, const ParamList& params) {
   const ParallelConfig& parallel = config.parallel;
   int64_t unit = 0;
@@ -103,14 +104,14 @@ uint64_t batch_bytes(const BatchShape& shape) {
   return unsigned_of(shape.batch * shape.context) * sizeof(int32_t) * tensors;
 }
 
-// What is beside the trainer's arenas.
+// Adds what is not in the trainer's arenas.
 void plan_rest(const RunConfig& config, const Trainer& trainer, MemoryPlan& plan) {
   const auto add = [&](const char* name, uint64_t bytes) {
     if (bytes > 0) plan.items.push_back({.name = name, .bytes = bytes});
   };
   const Transformer& model = trainer.model();
   add("batches",
-      unsigned_of(LoaderConfig{}.ring + 1) * batch_bytes(trainer.batch_shape()));  // and one of an evaluation
+      unsigned_of(LoaderConfig{}.ring + 1) * batch_bytes(trainer.batch_shape()));  // one more for evaluation
   if (config.sample.count > 0) {
     add("samples", Generator::planned_bytes(model));
     if (config.train.device == Device::kCuda)
@@ -157,7 +158,7 @@ int64_t planned_vocab(const DataConfig& data) {
   if (data.tokenizer == "bpe") return data.tokenizer_vocab;
   try {
     return load_tokenizer(data.tokenizer)->vocab_size();
-  } catch (const Error&) {  // it will be said when the data is read
+  } catch (const Error&) {  // the error is reported when the data is read
     return data.tokenizer_vocab;
   }
 }

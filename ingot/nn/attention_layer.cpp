@@ -11,7 +11,7 @@
 namespace ingot {
 namespace {
 
-// Rows [begin, begin + rows) of a cache := the (1, T, K, D) view.
+// Copies the (1, T, K, D) view to rows [begin, begin + T) of a cache.
 void append(const Tensor& cache, int64_t begin, const Tensor& heads) {
   const int64_t T = heads.dim(1);
   INGOT_CHECK(begin + T <= cache.dim(0), "KvCache: {} positions do not fit after {} of {}", T, begin,
@@ -24,7 +24,7 @@ void append(const Tensor& cache, int64_t begin, const Tensor& heads) {
                 row_bytes);
 }
 
-// (positions, K, D) -> (1, length, K, D)
+// Views the first positions of a cache (positions, K, D) as (1, length, K, D).
 Tensor as_batch(const Tensor& cache, int64_t length) {
   return cache.rows(0, length).reshape({1, length, cache.dim(1), cache.dim(2)});
 }
@@ -32,17 +32,17 @@ Tensor as_batch(const Tensor& cache, int64_t length) {
 }  // namespace
 
 AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& prefix,
-                               const ModelConfig& config, const TensorShare& share, int index)
-    : share_(share),
-      H_(share.part(config.heads)),
-      K_(share.part(config.kv_heads)),
+                               const ModelConfig& config, const TensorParallel& tp, int index)
+    : tp_(tp),
+      H_(tp.slice(config.heads)),
+      K_(tp.slice(config.kv_heads)),
       D_(config.head_dim),
       C_(config.width),
       has_qk_norm_(config.has_qk_norm),
       eps_(static_cast<float>(config.norm_eps)),
       dropout_site_(static_cast<uint32_t>(2 * index + 1)),
       probabilities_site_(kAttentionSites + static_cast<uint32_t>(index)),
-      norm_(params, unit, prefix + "attention.norm", config, share) {
+      norm_(params, unit, prefix + "attention.norm", config, tp) {
   const bool is_zero = config.projection_init == ProjectionInit::kZero;
   const double scaled = config.projection_init == ProjectionInit::kScaled
                             ? config.init_std / std::sqrt(2.0 * static_cast<double>(config.layers))
@@ -54,10 +54,10 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
                  .out = config.qkv_width(),
                  .in = C_,
                  .split = Split::kOutputs,
-                 .row_parts = {q_rows, kv_rows, kv_rows},
+                 .fused_rows = {q_rows, kv_rows, kv_rows},
                  .std = config.init_std,
                  .has_bias = config.has_bias},
-                share);
+                tp);
   proj_ = Linear(params,
                  {.unit = unit,
                   .prefix = prefix + "attention.proj",
@@ -67,12 +67,12 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
                   .init = is_zero ? Init::kZero : Init::kNormal,
                   .std = scaled,
                   .has_bias = config.has_bias},
-                 share);
+                 tp);
 }
 
 AttentionLayer::Saved AttentionLayer::make_saved(Arena& arena, int64_t B, int64_t T, DType compute,
                                                  const AttentionPlaces& places, const Saved& shared) const {
-  const int64_t N = B * T, n = share_.rows(N);
+  const int64_t N = B * T, n = tp_.rows(N);
   Saved saved = shared;
   saved.norm = {};
   saved.x = place_tensor(arena, places.x, compute, {n, C_}, shared.x);
@@ -98,8 +98,8 @@ AttentionConfig AttentionLayer::config(const LayerContext& ctx, int64_t T) const
           .dropout = {.p = ctx.dropout.p,
                       .key = dropout_key(ctx.dropout, probabilities_site_),
                       .first_row = ctx.dropout.first_row / T,
-                      .first_head = share_.rank * H_,
-                      .all_heads = share_.count * H_}};
+                      .first_head = tp_.rank * H_,
+                      .all_heads = tp_.count * H_}};
 }
 
 void AttentionLayer::rotate(LayerContext& ctx, const Saved& saved, const Heads& heads,
@@ -141,12 +141,12 @@ void AttentionLayer::use_fp8(const ParamList& params, const Fp8LinearConfig& con
 void AttentionLayer::plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute,
                           bool is_training) const {
   const AttentionShape shape{B, T, S, H_, K_, D_};
-  const int64_t N = B * T, n = share_.rows(N);
+  const int64_t N = B * T, n = tp_.rows(N);
   {
     const ScratchScope scope(arena);
     arena.alloc(compute, {n, C_});
-    plan_all_rows(arena, compute, n, N, C_);  // h
-    plan_all_rows(arena, compute, n, N, C_);  // the result
+    plan_all_rows(arena, compute, n, N, C_);  // h of all rows
+    plan_all_rows(arena, compute, n, N, C_);  // the output of all rows
     arena.alloc(DType::f32, {attention_forward_scratch(shape, arena.device())});
     qkv_.plan(arena, N);
     proj_.plan(arena, N);
@@ -162,7 +162,7 @@ void AttentionLayer::plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType c
   proj_.plan(arena, N);
   norm_.plan(arena);
   plan_sums(arena, 2 * std::max(C_, (H_ + 2 * K_) * D_));
-  if (share_.has_partial_gradients()) arena.alloc(DType::f32, {C_});
+  if (tp_.has_partial_gradients()) arena.alloc(DType::f32, {C_});
 }
 
 void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
@@ -196,7 +196,7 @@ void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor
   proj_.forward(ctx, partial, saved.out);
   ctx.region.leave(out, partial, ctx.stream);
   proj_.add_bias(ctx, out);
-  apply_dropout(ctx, out, dropout_site_, share_.first_row(N));
+  apply_dropout(ctx, out, dropout_site_, tp_.first_row(N));
 }
 
 void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& doc_start,
@@ -204,13 +204,13 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
   const ScratchScope scope(ctx.scratch);
   const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T;
   const DType compute = saved.x.dtype;
-  const Tensor dh = ctx.scratch.alloc(compute, saved.x.shape);  // last of all; other values pass through it
-  const Tensor dh_all = all_rows(ctx.scratch, dh, N);           // and through this
+  const Tensor dh = ctx.scratch.alloc(compute, saved.x.shape);  // gradient of h; before, other values
+  const Tensor dh_all = all_rows(ctx.scratch, dh, N);           // likewise
   const Tensor d_qkv = ctx.scratch.alloc(compute, {N, (H_ + 2 * K_) * D_});
   {
     const ScratchScope inner(ctx.scratch);
     const Tensor d_out = ctx.scratch.alloc(compute, {N, H_ * D_});
-    const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, share_.first_row(N));
+    const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
     const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
     ctx.region.leave_backward(d_all, d_sum, ctx.stream);
     proj_.backward_weight(ctx, d_all, saved.out);

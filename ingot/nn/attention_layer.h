@@ -1,4 +1,5 @@
-// The attention half of a block: out = W_o · attention(rope(qk_norm(q, k)), v), of h = norm(base + delta).
+// The attention half of a block: out = W_o · attention(rope(qk_norm(q, k)), v), where q, k, v are
+// projections of h = norm(base + delta).
 #pragma once
 
 #include "ingot/nn/layer.h"
@@ -9,44 +10,45 @@ namespace ingot {
 // Keys and values of the tokens seen so far, for generation with one sequence.
 struct KvCache {
   Tensor k, v;         // (positions, K, D) compute dtype
-  int64_t length = 0;  // positions filled; the caller moves it once all layers have appended
+  int64_t length = 0;  // positions filled; the caller advances it once all layers have appended
 };
 
 class AttentionLayer {
  public:
-  // What backward needs of forward. N = B*T, n of which are this rank's rows of the residual stream; H and K
-  // are this rank's heads; Q = (H + 2K) * D.
+  // What backward needs from forward. N = B*T; n is the number of this rank's rows of the residual stream;
+  // H and K are this rank's heads; Q = (H + 2K) * D.
   struct Saved {
-    Tensor x;        // (n, C) the residual stream, normalised input
+    Tensor x;        // (n, C) residual stream, the norm's input
     NormStats norm;  // of x
-    Tensor h;        // (n, C) x normalised; absent: backward normalises again
+    Tensor h;        // (n, C) normalised x; empty: backward recomputes it
     Tensor qkv;      // (N, Q) q and k as attention sees them: normalised and rotated
-    Tensor qk_rstd;  // (N * (H + K)) f32; absent without QK-norm
-    Tensor out;      // (N, H*D) attention's result, before W_o
+    Tensor qk_rstd;  // (N * (H + K)) f32; empty without QK-norm
+    Tensor out;      // (N, H*D) output of attention, before W_o
     Tensor lse;      // (B, H, T) f32
   };
 
   AttentionLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
-                 const TensorShare& share, int index);
+                 const TensorParallel& tp, int index);
 
-  // What lies in shared memory is that of `shared`. norm is left to make_stats.
+  // Tensors in shared memory are those of `shared`. The caller sets norm, by make_stats.
   Saved make_saved(Arena& arena, int64_t B, int64_t T, DType compute, const AttentionPlaces& places,
                    const Saved& shared) const;
-  NormStats make_stats(Arena& arena, int64_t N) const { return norm_.make_stats(arena, share_.rows(N)); }
+  NormStats make_stats(Arena& arena, int64_t N) const { return norm_.make_stats(arena, tp_.rows(N)); }
 
-  // saved.x = base + delta (delta absent: saved.x is base); out (n, C), which may be delta's memory. With out
-  // absent it stops before W_o, all that backward needs being there.
-  // doc_start (B, T) i32 or absent; rope_table (positions, D) f32 or absent; cache: null in training.
+  // saved.x = base + delta (if delta is empty, saved.x is base). out (n, C) may alias delta. If out is
+  // empty, forward stops before W_o; saved is then complete for backward. doc_start (B, T) i32 or empty;
+  // rope_table (positions, D) f32 or empty; cache is null in training.
   void forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
                const Tensor& delta, const Tensor& doc_start, const Tensor& rope_table, KvCache* cache) const;
-  // d (n, C): the gradient of (x + out) becomes that of x.
+  // Turns d (n, C), the gradient of (x + out), into that of x.
   void backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& doc_start,
                 const Tensor& rope_table) const;
 
-  // Trains its linears in FP8 where the config says so; their tensors are appended to `tensors`.
+  // Makes its linears train in FP8 where the config says so, and appends the names of their
+  // tensors to `tensors`.
   void use_fp8(const ParamList& params, const Fp8LinearConfig& config, std::vector<std::string>& tensors);
 
-  // The scratch that forward and backward take, on a measuring arena.
+  // Allocates the scratch of forward and backward on a measuring arena.
   void plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute, bool is_training) const;
 
  private:
@@ -60,8 +62,8 @@ class AttentionLayer {
   void rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d, const Heads& heads,
                        const Tensor& rope_table) const;
 
-  TensorShare share_;
-  int64_t H_, K_, D_, C_;  // heads of this rank
+  TensorParallel tp_;
+  int64_t H_, K_, D_, C_;  // H_, K_: heads of this rank
   bool has_qk_norm_;
   float eps_;
   uint32_t dropout_site_, probabilities_site_;

@@ -1,4 +1,4 @@
-// Transformer::time_block: what the parts of a block cost on this machine.
+// Transformer::time_block measures the ops of a block on this machine.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -11,7 +11,7 @@
 namespace ingot {
 namespace {
 
-constexpr int kCalls = 4;  // of each part; the first pays for first use
+constexpr int kCalls = 4;  // runs of each op; the first is a warm-up
 
 void call_part(Trace& trace, const char* part, const std::function<void()>& work) {
   for (int i = 0; i < kCalls; ++i) {
@@ -20,7 +20,8 @@ void call_part(Trace& trace, const char* part, const std::function<void()>& work
   }
 }
 
-// Median over the calls of a part but the first: their time, or that of the spans `inner` within them.
+// Median over all calls of a part but the first: of their times, or of the total time of the spans `inner`
+// in each of them.
 double median_s(const std::vector<Timeline::Row>& rows, std::string_view part, std::string_view inner = {}) {
   std::vector<double> times_s;
   bool is_inside = false;
@@ -38,8 +39,8 @@ double median_s(const std::vector<Timeline::Row>& rows, std::string_view part, s
   return *middle;
 }
 
-// What one block's forward works on. The activation's result is left to scratch, so that the MLP can stop
-// before it.
+// Memory of one block's forward pass. The activation's output is not among the saved tensors
+// (Place::kNone), so that the MLP can stop before the activation.
 struct BlockMemory {
   AttentionLayer::Saved attention;
   MlpLayer::Saved mlp;
@@ -98,7 +99,8 @@ BlockTimes Transformer::time_block(ParamStore& params, int64_t B, int64_t T, Str
   times.pre_s = median_s(rows, "time pre");
   times.norm_s = median_s(rows, "time mlp", "norm");
   times.activation_s = median_s(rows, "time activation");
-  // Where it is part of the first product it is in pre_s.
+  // If the activation is fused into the first product, its time is already in pre_s and there
+  // is no such span.
   const double within_s = median_s(rows, "time mlp", "activation");
   times.down_s = std::max(0.0, median_s(rows, "time mlp") - times.pre_s - within_s);
   return times;

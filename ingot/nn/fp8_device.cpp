@@ -7,13 +7,13 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kSlot = 4;  // numbers, so that each tensor's begin at a multiple of 16 bytes
+constexpr int64_t kSlot = 4;  // row length, so that each tensor's row begins at a multiple of 16 bytes
 
 Tensor one(const Tensor& slots, int64_t index, int64_t numbers = 1) {
   return slots.rows(index, index + 1).reshape({kSlot}).rows(0, numbers);
 }
 
-// A table of (tensors, kSlot) numbers, and what its alignment may take.
+// Bytes of a table of (tensors, kSlot) numbers, with room for its alignment.
 size_t table_bytes(int64_t tensors) {
   return static_cast<size_t>(tensors * kSlot) * sizeof(float) + Arena::kDeviceAlign;
 }

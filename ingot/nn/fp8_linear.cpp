@@ -13,10 +13,10 @@ namespace {
 
 constexpr DType kE4m3 = DType::f8e4m3, kE5m2 = DType::f8e5m2;
 
-// Which tensor of a linear, counted from its first.
+// Index of a tensor of the linear, relative to its first.
 enum : int { kX, kW, kDy };
 
-// Rounds one operand of a product into scratch.
+// Rounds the operands of a product into scratch, on the CPU.
 class Rounding {
  public:
   Rounding(const Fp8Linear& linear, Fp8State& state, Arena& scratch, Region& region, Stream& stream)
@@ -24,10 +24,10 @@ class Rounding {
 
   struct Operand {
     Tensor values;     // bf16
-    float factor = 1;  // takes the scale out of the product
+    float factor = 1;  // the product is multiplied by it to undo the scale
   };
 
-  // One scale for the whole tensor.
+  // Rounds with one scale for the whole tensor.
   Operand whole(const Tensor& t, int which, DType format, Fp8ScaleFloor floor) {
     const Tensor values = scratch_.alloc(DType::bf16, t.shape);
     const float delayed =
@@ -39,7 +39,7 @@ class Rounding {
   Operand whole(const Tensor& t, int which, DType format) {
     return whole(t, which, format, Fp8ScaleFloor::kExact);
   }
-  // A scale for each row, or for each column: the lines along which the product sums.
+  // Round with one scale per row, or per column; the product sums along these lines.
   Tensor rows(const Tensor& t, int which) {
     const Tensor values = scratch_.alloc(DType::bf16, t.shape);
     round_rows_to_fp8(values, t, kE4m3, state_[tensor(which)], stream_);
@@ -54,7 +54,7 @@ class Rounding {
 
  private:
   int tensor(int which) const { return linear_.first_tensor + which; }
-  // Of the whole tensor, wherever its parts are.
+  // The amax of the whole tensor, over all ranks that hold a shard of it.
   float amax(const Tensor& t, int which) {
     float largest = absolute_max(t, stream_);
     if (is_split(which)) region_.max("fp8 amax", Tensor(&largest, DType::f32, {1}), stream_);
@@ -71,7 +71,7 @@ class Rounding {
   Stream& stream_;
 };
 
-// The same of a CUDA device's operands, of which a product wants the summed dim contiguous.
+// Casts the operands of a product on a CUDA device, where the product needs the summed dim contiguous.
 class DeviceCast {
  public:
   DeviceCast(const Fp8Linear& linear, Fp8State& state, Arena& scratch, Stream& stream)
@@ -91,7 +91,7 @@ class DeviceCast {
   }
 
  private:
-  // The tensor's index; its elements count as cast.
+  // Returns the tensor's index and counts its elements as cast.
   int count(const Tensor& t, int which) {
     const int index = linear_.first_tensor + which;
     state_.add(index, {.elements = t.elements()});
@@ -117,7 +117,7 @@ void Fp8LinearConfig::validate() const {
     fail(ErrorKind::kUsage, "precision.fp8_margin must lie in 0 .. 8, got {}", margin);
 }
 
-void Fp8LinearConfig::validate_share(int ranks) const {
+void Fp8LinearConfig::validate_tp(int ranks) const {
   if (ranks > 1 && is_rowwise(recipe))
     fail(ErrorKind::kUsage,
          "precision.fp8 must be \"tensorwise\" or \"delayed\" where parallel.tp = {} ranks share a row: a "
@@ -207,7 +207,7 @@ void Fp8Linear::plan(Arena& arena, int64_t N, int64_t out, int64_t in) {
     return Fp8Device::plan(arena, x + w + dy - std::min({x, w, dy}), N + out + in);
   const Arena::Mark mark = arena.mark();
   arena.alloc(DType::bf16, {x + w + dy - std::min({x, w, dy})});
-  arena.alloc(DType::f32, {out + in + 64});  // amax of columns, and padding between tensors
+  arena.alloc(DType::f32, {out + in + 64});  // amaxes of columns, and alignment between tensors
   arena.alloc(DType::f32, {64});
   arena.release_to(mark);
 }

@@ -1,5 +1,5 @@
-// FP8 over the steps of a training run: what the casts of every tensor did in this step, and for delayed
-// scaling the largest values of the steps before.
+// FP8 state over the steps of a run: statistics of every tensor's casts in this step and, for delayed
+// scaling, the amaxes of previous steps.
 #pragma once
 
 #include <algorithm>
@@ -21,39 +21,40 @@ class Fp8State {
     Fp8Stats stats;    // of this step
   };
 
-  // history: steps that delayed scaling looks back on (0: nothing is kept); margin: octaves it leaves.
+  // history: number of past steps that delayed scaling uses (0: none are kept). margin: headroom in octaves.
   Fp8State(const std::vector<std::string>& names, int64_t history, int64_t margin);
 
-  // On the CPU, casts add to it.
+  // The tensor's statistics; casts on the CPU add to them.
   Fp8Stats& operator[](int tensor) { return entries_[static_cast<size_t>(tensor)].stats; }
-  // What a cast did, as far as the host knows: of a device's, the number of elements.
+  // Adds the statistics of a cast. For a cast on the device the host knows only the number of elements.
   void add(int tensor, const Fp8Stats& stats);
   const std::vector<Entry>& entries() const { return entries_; }
   Fp8Stats total() const;
 
-  // max(format) / (largest amax of the last steps) / 2^margin; 0 while no step has been seen.
+  // max(format) / (largest amax of the history) / 2^margin; 0 if no step has been recorded.
   float delayed_scale(int tensor, DType format) const;
 
-  // Before a step: counts from zero. After it: its amaxes (finite ones) enter the history.
+  // begin_step zeroes the statistics before a step; end_step appends its finite amaxes to the history.
   void begin_step();
   void end_step();
 
-  // Where a CUDA device does the casting, its part of the state. On the CPU begin_step is that without a
-  // stream, and the others do nothing.
+  // bring_to_device creates the state that a CUDA device holds for its casts; begin_step(stream) zeroes its
+  // counts. On the CPU begin_step(stream) is begin_step(), and the other functions do nothing.
   void bring_to_device(Stream& stream);
   void begin_step(Stream& stream);
-  // bring_back ends the step at hand. receive: of up to two such steps the oldest becomes what entries() say;
-  // REQUIRES: the stream has passed it. forget: none of them will.
+  // bring_back starts the copy of the current step's counts to the host; up to two such steps may be
+  // pending. receive makes the oldest of them the contents of entries(). REQUIRES for receive: the stream
+  // has passed its copy. forget drops all pending steps.
   void bring_back(Stream& stream);
   void receive();
   void forget() { brought_.clear(); }
   Fp8Device* device() { return device_ ? &*device_ : nullptr; }
-  // Elements that the step at hand has cast so far, by tensor, on a device; kernels that are launched as a
-  // graph are casts that nobody adds.
+  // Elements that the current step has cast on the device so far, by tensor. A replayed CUDA graph does
+  // not count its casts, so the caller adds their elements with add_elements.
   const std::vector<int64_t>& elements() const { return elements_; }
   void add_elements(const std::vector<int64_t>& elements);
 
-  // The history, (tensors, history) oldest first, 0 where there is none yet; for checkpoints.
+  // The amax history (tensors, history), oldest first, 0 where no step has been recorded; for checkpoints.
   std::vector<float>& amaxes() { return amaxes_; }
 
  private:

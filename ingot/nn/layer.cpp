@@ -48,16 +48,16 @@ void add_partial_gradient(LayerContext& ctx, int id, const Tensor& gradient) {
 
 namespace {
 
-ParamPart::Rows rows_of(const TensorShare& share, int64_t begin, int64_t rows) {
-  return {.first = begin + share.first(rows), .count = share.part(rows)};
+TensorSlice::Rows rows_of(const TensorParallel& tp, int64_t begin, int64_t rows) {
+  return {.first = begin + tp.first(rows), .count = tp.slice(rows)};
 }
 
-std::vector<ParamPart::Rows> shared_rows(const LinearSpec& spec, const TensorShare& share) {
-  if (spec.row_parts.empty()) return {rows_of(share, 0, spec.out)};
-  std::vector<ParamPart::Rows> rows;
+std::vector<TensorSlice::Rows> shared_rows(const LinearSpec& spec, const TensorParallel& tp) {
+  if (spec.fused_rows.empty()) return {rows_of(tp, 0, spec.out)};
+  std::vector<TensorSlice::Rows> rows;
   int64_t begin = 0;
-  for (int64_t part : spec.row_parts) {
-    rows.push_back(rows_of(share, begin, part));
+  for (int64_t part : spec.fused_rows) {
+    rows.push_back(rows_of(tp, begin, part));
     begin += part;
   }
   INGOT_CHECK(begin == spec.out, "Linear: {} has {} rows, its parts {}", spec.prefix, spec.out, begin);
@@ -66,32 +66,32 @@ std::vector<ParamPart::Rows> shared_rows(const LinearSpec& spec, const TensorSha
 
 }  // namespace
 
-Linear::Linear(ParamList& params, const LinearSpec& spec, const TensorShare& share)
+Linear::Linear(ParamList& params, const LinearSpec& spec, const TensorParallel& tp)
     : is_bias_activated_(spec.is_bias_activated),
-      out_(spec.split == Split::kOutputs ? share.part(spec.out) : spec.out),
-      in_(spec.split == Split::kInputs ? share.part(spec.in) : spec.in),
+      out_(spec.split == Split::kOutputs ? tp.slice(spec.out) : spec.out),
+      in_(spec.split == Split::kInputs ? tp.slice(spec.in) : spec.in),
       split_(spec.split),
-      share_(share) {
+      tp_(tp) {
   ParamSpec weight{.name = spec.prefix + ".weight",
                    .shape = {out_, in_},
-                   .role = Role::kMatrix,
+                   .role = ParamRole::kMatrix,
                    .init = spec.init,
                    .init_std = spec.std,
                    .unit = spec.unit};
   ParamSpec bias{.name = spec.prefix + ".bias",
                  .shape = {out_},
-                 .role = Role::kBias,
+                 .role = ParamRole::kBias,
                  .init = Init::kZero,
                  .unit = spec.unit};
-  for (int64_t rows : spec.row_parts) weight.row_parts.push_back(share.part(rows));
-  if (share.count > 1) {
-    weight.part.full = {spec.out, spec.in};
+  for (int64_t rows : spec.fused_rows) weight.fused_rows.push_back(tp.slice(rows));
+  if (tp.count > 1) {
+    weight.slice.full = {spec.out, spec.in};
     if (split_ == Split::kOutputs) {
-      weight.part.rows = shared_rows(spec, share);
-      bias.part = {.full = {spec.out}, .rows = weight.part.rows};
+      weight.slice.rows = shared_rows(spec, tp);
+      bias.slice = {.full = {spec.out}, .rows = weight.slice.rows};
     } else {
-      weight.part.rows = {{.first = 0, .count = spec.out}};
-      weight.part.first_column = share.first(spec.in);
+      weight.slice.rows = {{.first = 0, .count = spec.out}};
+      weight.slice.first_column = tp.first(spec.in);
     }
   }
   weight_ = params.add(std::move(weight));
@@ -122,7 +122,7 @@ void Linear::backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& 
 void Linear::backward_bias(LayerContext& ctx, const Tensor& dy) const {
   if (bias_ < 0 || fuses_bias(ctx)) return;
   const ScratchScope scope(ctx.scratch);
-  const bool is_partial = split_ == Split::kInputs && share_.has_partial_gradients();
+  const bool is_partial = split_ == Split::kInputs && tp_.has_partial_gradients();
   const Tensor db = partial_gradient(ctx, bias_, is_partial);
   bias_backward(db, dy, sums_scratch(ctx, dy.dim(1)), ctx.stream);
   add_partial_gradient(ctx, bias_, db);
@@ -160,8 +160,8 @@ void Linear::use_fp8(const ParamList& params, const Fp8LinearConfig& config,
   if (!config.converts(name, full[0], full[1])) return;
   fp8_ = {.recipe = config.recipe,
           .first_tensor = static_cast<int>(tensors.size()),
-          .splits_x = share_.count > 1 && split_ == Split::kInputs,
-          .splits_dy = share_.count > 1 && split_ == Split::kOutputs};
+          .splits_x = tp_.count > 1 && split_ == Split::kInputs,
+          .splits_dy = tp_.count > 1 && split_ == Split::kOutputs};
   for (const char* tensor : {".x", ".w", ".dy"}) tensors.push_back(name + tensor);
 }
 
@@ -173,21 +173,21 @@ void Linear::plan(Arena& arena, int64_t N) const {
 }
 
 Norm::Norm(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
-           const TensorShare& share)
+           const TensorParallel& tp)
     : kind_(config.norm),
       C_(config.width),
       eps_(static_cast<float>(config.norm_eps)),
-      has_partial_gradients_(share.has_partial_gradients()) {
+      has_partial_gradients_(tp.has_partial_gradients()) {
   if (kind_ == NormKind::kRmsNormWeightless) return;
   weight_ = params.add({.name = prefix + ".weight",
                         .shape = {config.width},
-                        .role = Role::kNorm,
+                        .role = ParamRole::kNorm,
                         .init = Init::kOne,
                         .unit = unit});
   if (kind_ == NormKind::kLayerNorm && config.has_bias)
     bias_ = params.add({.name = prefix + ".bias",
                         .shape = {config.width},
-                        .role = Role::kBias,
+                        .role = ParamRole::kBias,
                         .init = Init::kZero,
                         .unit = unit});
 }

@@ -1,4 +1,4 @@
-// What every layer of the model is given, and the two things that all of them are made of: linears and norms.
+// The context that every layer receives, and the two building blocks of all layers: Linear and Norm.
 #pragma once
 
 #include "ingot/core/arena.h"
@@ -11,42 +11,43 @@
 #include "ingot/nn/param_store.h"
 #include "ingot/nn/recompute.h"
 #include "ingot/nn/region.h"
-#include "ingot/nn/tensor_share.h"
+#include "ingot/nn/tensor_parallel.h"
 
 namespace ingot {
 
-// Dropout of this micro-batch; p = 0 outside training.
+// The dropout of a micro-batch; p = 0 outside training.
 struct DropoutState {
   float p = 0;
   uint64_t seed = 0, step = 0;
   int64_t first_row = 0;  // index of the micro-batch's first token in the global batch
 };
 
-// REQUIRES: all but dropout outlive the call.
+// REQUIRES: everything but dropout outlives the call.
 struct LayerContext {
   ParamStore& params;
   Region& region;
-  Arena& scratch;  // layers allocate from it and release what they took before they return
+  Arena& scratch;  // layers allocate from it and release everything before they return
   Stream& stream;
   DropoutState dropout;
-  Fp8State* fp8 = nullptr;  // of training; null (evaluation, generation): linears are not in FP8
+  Fp8State* fp8 = nullptr;  // for training; null in evaluation and generation, which do not use FP8
 };
 
-// Sites of dropout in the model: 0 the embedding, 2 l + 1 and 2 l + 2 what block l's attention and MLP add to
-// the residual stream, kAttentionSites + l its attention probabilities.
+// Dropout sites of the model: 0 is the embedding, 2 l + 1 and 2 l + 2 are the outputs of block l's
+// attention and MLP, kAttentionSites + l its attention probabilities.
 inline constexpr uint32_t kAttentionSites = 1u << 16;
 RandomKey dropout_key(const DropoutState& state, uint32_t site);
 
-// y = dropout(y) in place at a site. y (n, C): of the micro-batch's tokens those from first_row on.
+// y = dropout(y) in place at a site. y (n, C) holds the micro-batch's tokens from first_row on.
 void apply_dropout(LayerContext& ctx, const Tensor& y, uint32_t site, int64_t first_row);
-// The gradient before that dropout: in `buffer`, or d itself where nothing is dropped.
+// Returns the gradient with respect to the input of that dropout: `buffer`, or d itself if p is 0.
 Tensor dropout_gradient(LayerContext& ctx, const Tensor& buffer, const Tensor& d, uint32_t site,
                         int64_t first_row);
 
-// A tensor of saved activations where it belongs: new, that of `shared`, or absent.
+// Returns the tensor of a saved activation by its place: a new one (kOwn), `shared` (kShared) or an
+// empty one (kNone).
 Tensor place_tensor(Arena& arena, Place place, DType dtype, const Shape& shape, const Tensor& shared);
 
-// Returns an arena to where it was.
+// Releases what was allocated from an arena since the scope began.
 class ScratchScope {
  public:
   explicit ScratchScope(Arena& arena) : arena_(arena), mark_(arena.mark()) {}
@@ -59,71 +60,75 @@ class ScratchScope {
   Arena::Mark mark_;
 };
 
-// Where the rows of all N tokens are put together: `own` (n, C) itself if it has them, else new (N, C)
-// scratch.
+// Returns the tensor that is to hold the rows of all N tokens: `own` (n, C) if n == N, else new
+// (N, C) scratch.
 Tensor all_rows(Arena& scratch, const Tensor& own, int64_t N);
-// The same on a measuring arena.
+// Does the same on a measuring arena.
 void plan_all_rows(Arena& arena, DType dtype, int64_t n, int64_t N, int64_t C);
 
-// Scratch for sums over rows of C columns in all (ops/row_sum.h), and the same on a measuring arena.
+// Scratch for sums over the rows of tensors with C columns in total (ops/row_sum.h), and the same on a
+// measuring arena.
 Tensor sums_scratch(LayerContext& ctx, int64_t C);
 void plan_sums(Arena& arena, int64_t C);
 
-// The gradient of a parameter that all ranks have: itself, or where it is partial (of this rank's tokens)
-// zeroed scratch, which add_partial_gradient adds up over the ranks and then to it. id < 0: absent.
+// Returns the tensor into which to accumulate the gradient of a parameter that all ranks hold. That is the
+// gradient itself, or with is_partial (it covers only this rank's tokens) zeroed scratch, which
+// add_partial_gradient then sums over the ranks and adds to the gradient. Empty if id < 0.
 Tensor partial_gradient(LayerContext& ctx, int id, bool is_partial);
 void add_partial_gradient(LayerContext& ctx, int id, const Tensor& gradient);
 
-// Which dim of a linear's weight tensor-parallel ranks share.
+// The dim of a linear's weight that is sharded over the tensor-parallel ranks.
 enum class Split { kOutputs, kInputs };
 
 struct LinearSpec {
   int unit = 0;
   std::string prefix = {};
-  int64_t out = 0, in = 0;  // of the logical weight, like row_parts
+  int64_t out = 0, in = 0;  // dims of the logical weight; fused_rows are in its rows too
   Split split = Split::kOutputs;
-  std::vector<int64_t> row_parts = {};  // matrices that lie in one, each shared by itself; empty: one
+  std::vector<int64_t> fused_rows = {};  // rows of each fused matrix, each sharded by itself; empty: one
   Init init = Init::kNormal;
   double std = 0;
   bool has_bias = false;
-  bool is_bias_activated = false;  // an activation adds it to what forward gives, and adds up its gradient
+  bool is_bias_activated = false;  // the activation adds the bias to forward's y and accumulates its gradient
 };
 
-// y (N, out) = x (N, in) · wᵀ + b, with out or in this rank's part.
+// y (N, out) = x (N, in) · wᵀ + b, where out or in is this rank's slice.
 class Linear {
  public:
   Linear() = default;
-  // Declares prefix.weight (out, in) and, with has_bias, prefix.bias (out) zero.
-  Linear(ParamList& params, const LinearSpec& spec, const TensorShare& share);
+  // Declares prefix.weight (out, in) and, with has_bias, prefix.bias (out), which starts at zero.
+  Linear(ParamList& params, const LinearSpec& spec, const TensorParallel& tp);
 
-  // y = x · wᵀ; of split inputs this rank's part of that sum. The bias is added by add_bias, or fused into
-  // what follows.
+  // y = x · wᵀ; with Split::kInputs this is the rank's term of the sum over ranks. The bias is added by
+  // add_bias or fused into the next op.
   void forward(LayerContext& ctx, const Tensor& y, const Tensor& x) const;
-  // y += b, for the rows of any tokens.
+  // y += b. y may hold the rows of any tokens.
   void add_bias(LayerContext& ctx, const Tensor& y) const;
   // dw += dyᵀ · x
   void backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& x) const;
-  // db += column sums of dy, which has the rows of add_bias's y.
+  // db += column sums of dy, which has the same rows as the y of add_bias.
   void backward_bias(LayerContext& ctx, const Tensor& dy) const;
-  // dx = dy · w; of split outputs this rank's part of that sum.
+  // dx = dy · w; with Split::kOutputs this is the rank's term of the sum over ranks.
   void backward_input(LayerContext& ctx, const Tensor& dx, const Tensor& dy) const;
 
-  // Whether a device's products do what else the linear does (ops/linear_fused.h): forward and
-  // backward_weight have then done what add_bias and backward_bias are for.
+  // True if the device fuses bias and activation into its products (ops/linear_fused.h). forward then also
+  // adds the bias and backward_weight also accumulates its gradient, and add_bias and backward_bias do
+  // nothing, unless the activation adds the bias.
   bool is_fused(const LayerContext& ctx) const {
-    return ctx.stream.device == Device::kCuda && share_.count == 1 && !is_fp8(ctx);
+    return ctx.stream.device == Device::kCuda && tp_.count == 1 && !is_fp8(ctx);
   }
-  // With a bias that is activated, by GELU (kGeluTanh). REQUIRES: is_fused(ctx), a bias.
+  // The next two are for a bias that is added by a GELU (kGeluTanh). REQUIRES: is_fused(ctx), a bias.
   //   act (N, out) = gelu(pre), pre = x · wᵀ + b
   void forward_gelu(LayerContext& ctx, const Tensor& act, const Tensor& pre, const Tensor& x) const;
   //   dw += dyᵀ · x, db += column sums of dy
   void backward_weight_and_bias(LayerContext& ctx, const Tensor& dy, const Tensor& x) const;
-  // d_pre = (dy · w) gelu'(pre), of the linear before this one. REQUIRES: is_fused(ctx).
+  // d_pre = (dy · w) gelu'(pre), where pre belongs to the linear before this one. REQUIRES: is_fused(ctx).
   void backward_input_gelu(LayerContext& ctx, const Tensor& d_pre, const Tensor& dy, const Tensor& pre) const;
 
-  // Trains in FP8 from now on if the config converts this linear; its tensors are appended to `tensors`.
+  // Makes the linear train in FP8 if the config converts it, and appends the names of its
+  // tensors to `tensors`.
   void use_fp8(const ParamList& params, const Fp8LinearConfig& config, std::vector<std::string>& tensors);
-  // The scratch that the products take in FP8, on a measuring arena.
+  // Allocates the scratch of the linear's products on a measuring arena.
   void plan(Arena& arena, int64_t N) const;
 
   int bias_id() const { return bias_; }
@@ -136,13 +141,13 @@ class Linear {
 
   int weight_ = -1, bias_ = -1;
   bool is_bias_activated_ = false;
-  int64_t out_ = 0, in_ = 0;  // here
+  int64_t out_ = 0, in_ = 0;  // on this rank
   Split split_ = Split::kOutputs;
-  TensorShare share_;
+  TensorParallel tp_;
   Fp8Linear fp8_;
 };
 
-// Statistics of the rows of one norm; mean is absent for RMSNorm.
+// Statistics of the rows that a norm has seen; mean is empty for RMSNorm.
 struct NormStats {
   Tensor mean, rstd;  // (n) f32
 };
@@ -152,17 +157,18 @@ class Norm {
  public:
   Norm() = default;
   Norm(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
-       const TensorShare& share);
+       const TensorParallel& tp);
 
   NormStats make_stats(Arena& arena, int64_t n) const;
-  // sum = base + delta, h = norm(sum). With delta absent, sum must be base itself.
+  // sum = base + delta, h = norm(sum). REQUIRES: if delta is empty, sum is base.
   void forward(LayerContext& ctx, const Tensor& h, const NormStats& stats, const Tensor& sum,
                const Tensor& base, const Tensor& delta) const;
-  // d = d_residual (absent: nothing) + gradient of the norm at x, given dh. d may be dh or d_residual. (N, C)
+  // d (n, C) = d_residual + the gradient of the norm at x, given dh; an empty d_residual counts as zero. d
+  // may alias dh or d_residual.
   void backward(LayerContext& ctx, const Tensor& d, const Tensor& dh, const Tensor& x, const NormStats& stats,
                 const Tensor& d_residual) const;
 
-  // The scratch that backward takes, on a measuring arena.
+  // Allocates the scratch of backward on a measuring arena.
   void plan(Arena& arena) const;
 
  private:

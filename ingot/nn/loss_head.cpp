@@ -10,16 +10,18 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kChunkBytes = int64_t{76} << 20;  // of the f32 logits of one chunk
-// In 16 bits: of the gradients of one chunk's logits; columns of the f32 logits of all its tokens that exist
-// at a time, or, where exponentials are not kept, tokens of those of all columns.
+constexpr int64_t kChunkBytes = int64_t{76} << 20;  // limit for the f32 logits of one chunk
+// For 16-bit products: the limit for the gradients of one chunk's logits, and how many f32 logits exist at
+// a time. If exponentials are kept, these are kLogitColumns columns for all tokens of the chunk; otherwise
+// kLogitTokens tokens with all columns.
 constexpr int64_t kGradientBytes = int64_t{100} << 20, kLogitColumns = 1024, kLogitTokens = 128;
-constexpr int64_t kLeastTokens = 128;  // of a chunk, or the products become slow
-constexpr int64_t kCheckRows = 1024;   // of bf16 weights that the check widens at a time
-constexpr int64_t kTileTokens = 512;   // of a tile that is computed again
-// Of a GPU, whose products want many tokens: the f32 logits of one chunk, a tile that is computed again.
+constexpr int64_t kLeastTokens = 128;  // smallest chunk; with fewer tokens the products become slow
+constexpr int64_t kCheckRows = 1024;   // rows of bf16 weights that the check widens at a time
+constexpr int64_t kTileTokens = 512;   // tokens of a recomputed tile
+// The same for a GPU, whose products need many tokens: limit for the f32 logits of one chunk, and (below)
+// the size of a recomputed tile.
 constexpr int64_t kDeviceChunkBytes = int64_t{768} << 20;
-constexpr int64_t kFp8Granule = 16;  // of the tokens of a GPU's 8-bit products
+constexpr int64_t kFp8Granule = 16;  // a GPU's 8-bit products need a multiple of this many tokens
 constexpr int64_t kDeviceTileTokens = 4096, kDeviceTileColumns = 16384;
 
 CrossEntropyConfig loss_config(const ModelConfig& model, const HeadConfig& head) {
@@ -73,13 +75,13 @@ void HeadConfig::validate() const {
 }
 
 LossHead::LossHead(const ModelConfig& model, const HeadConfig& config, DType compute, int weight,
-                   const TensorShare& share)
+                   const TensorParallel& tp)
     : config_(config),
       loss_(loss_config(model, config)),
       compute_(compute),
-      share_(share),
+      tp_(tp),
       C_(model.width),
-      Vp_(share.part(model.vocab_padded())),
+      Vp_(tp.slice(model.vocab_padded())),
       weight_(weight) {}
 
 int64_t LossHead::chunk(int64_t N, Device device) const {
@@ -108,23 +110,22 @@ LinearCrossEntropyConfig LossHead::op_config(int64_t N, float grad_scale, Device
   op.accumulation = config_.accumulation;
   if (is_training) op.loss_dtype = config_.loss_dtype;
   op.chunk_tokens = chunk(N, device);
-  op.logit_tokens = device == Device::kCuda ? op.chunk_tokens : kLogitTokens * share_.count;
+  op.logit_tokens = device == Device::kCuda ? op.chunk_tokens : kLogitTokens * tp_.count;
   if (device == Device::kCuda) op.tile_columns = kDeviceTileColumns;
   op.filter = static_cast<float>(config_.filter);
   op.fp8_scaling = config_.fp8_scaling;
   op.fp8_x_scale = static_cast<float>(config_.fp8_x_scale);
   op.fp8_w_scale = static_cast<float>(config_.fp8_w_scale);
-  op.columns.count = share_.count;
+  op.columns.count = tp_.count;
   if (keeps_exponentials(op)) op.tile_columns = kLogitColumns;
   return op;
 }
 
-ColumnShare LossHead::columns(LayerContext& ctx) const {
-  return {.first = share_.rank * Vp_,
-          .count = share_.count,
-          .gather = [&ctx](const Tensor& all, const Tensor& own) {
-            ctx.region.gather("head", all, own, ctx.stream);
-          }};
+ColumnShard LossHead::columns(LayerContext& ctx) const {
+  return {
+      .first = tp_.rank * Vp_, .count = tp_.count, .gather = [&ctx](const Tensor& all, const Tensor& own) {
+        ctx.region.gather("head", all, own, ctx.stream);
+      }};
 }
 
 LossHead::Layout LossHead::layout(Arena& arena, int64_t N, const LinearCrossEntropyConfig& op,
@@ -148,7 +149,7 @@ LossHead::CheckLayout LossHead::check_layout(Arena& arena, int64_t tokens) const
   l.losses = arena.alloc(DType::f32, {tokens});
   l.trained = arena.alloc(DType::f32, {tokens});
   if (compute_ != DType::f32) l.w_part = arena.alloc(DType::f32, {std::min(Vp_, kCheckRows), C_});
-  if (share_.count > 1) l.share = make_column_share_scratch(arena, tokens, share_.count);
+  if (tp_.count > 1) l.tp = make_column_shard_scratch(arena, tokens, tp_.count);
   return l;
 }
 
@@ -219,11 +220,11 @@ void LossHead::check(LayerContext& ctx, const Tensor& sums, const Tensor& losses
   }
 
   const auto add_up = [&](int64_t row_of_sums, const CrossEntropyConfig& loss) {
-    if (share_.count == 1)
+    if (tp_.count == 1)
       cross_entropy(l.losses, {}, {}, l.logits, l.targets, loss, ctx.stream);
     else
       shared_cross_entropy({.losses = l.losses, .is_correct = {}, .d_logits = {}}, l.logits, l.targets, loss,
-                           columns(ctx), l.share, ctx.stream);
+                           columns(ctx), l.tp, ctx.stream);
     loss_sums(sums_row(sums, row_of_sums), l.losses, {}, l.targets, ctx.stream);
   };
   CrossEntropyConfig plain = loss_;

@@ -22,13 +22,13 @@ Activation activation_of(MlpKind kind) {
 }  // namespace
 
 MlpLayer::MlpLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
-                   const TensorShare& share, int index)
-    : share_(share),
+                   const TensorParallel& tp, int index)
+    : tp_(tp),
       kind_(config.mlp),
       C_(config.width),
-      F_(share.part(config.ffn)),
+      F_(tp.slice(config.ffn)),
       dropout_site_(static_cast<uint32_t>(2 * index + 2)),
-      norm_(params, unit, prefix + "mlp.norm", config, share) {
+      norm_(params, unit, prefix + "mlp.norm", config, tp) {
   const bool is_zero = config.projection_init == ProjectionInit::kZero;
   const double scaled = config.projection_init == ProjectionInit::kScaled
                             ? config.init_std / std::sqrt(2.0 * static_cast<double>(config.layers))
@@ -41,8 +41,8 @@ MlpLayer::MlpLayer(ParamList& params, int unit, const std::string& prefix, const
                 .std = config.init_std,
                 .has_bias = config.has_bias,
                 .is_bias_activated = !is_swiglu()};
-  if (is_swiglu()) up.row_parts = {config.ffn, config.ffn};
-  up_ = Linear(params, up, share);
+  if (is_swiglu()) up.fused_rows = {config.ffn, config.ffn};
+  up_ = Linear(params, up, tp);
   down_ = Linear(params,
                  {.unit = unit,
                   .prefix = prefix + "mlp.down",
@@ -52,12 +52,12 @@ MlpLayer::MlpLayer(ParamList& params, int unit, const std::string& prefix, const
                   .init = is_zero ? Init::kZero : Init::kNormal,
                   .std = scaled,
                   .has_bias = config.has_bias},
-                 share);
+                 tp);
 }
 
 MlpLayer::Saved MlpLayer::make_saved(Arena& arena, int64_t N, DType compute, const MlpPlaces& places,
                                      const Saved& shared) const {
-  const int64_t n = share_.rows(N);
+  const int64_t n = tp_.rows(N);
   return {.x = place_tensor(arena, places.x, compute, {n, C_}, shared.x),
           .norm = {},
           .h = place_tensor(arena, places.h, compute, {n, C_}, shared.h),
@@ -72,12 +72,12 @@ void MlpLayer::use_fp8(const ParamList& params, const Fp8LinearConfig& config,
 }
 
 void MlpLayer::plan(Arena& arena, int64_t N, DType compute, bool is_training) const {
-  const int64_t n = share_.rows(N);
+  const int64_t n = tp_.rows(N);
   {
     const ScratchScope scope(arena);
     arena.alloc(compute, {n, C_});
-    plan_all_rows(arena, compute, n, N, C_);  // h
-    plan_all_rows(arena, compute, n, N, C_);  // the result
+    plan_all_rows(arena, compute, n, N, C_);  // h of all rows
+    plan_all_rows(arena, compute, n, N, C_);  // the output of all rows
     arena.alloc(compute, {N, F_});
     up_.plan(arena, N);
     down_.plan(arena, N);
@@ -92,7 +92,7 @@ void MlpLayer::plan(Arena& arena, int64_t N, DType compute, bool is_training) co
   down_.plan(arena, N);
   norm_.plan(arena);
   plan_sums(arena, 2 * std::max(C_, in_width()));
-  if (share_.has_partial_gradients()) arena.alloc(DType::f32, {C_});
+  if (tp_.has_partial_gradients()) arena.alloc(DType::f32, {C_});
 }
 
 void MlpLayer::activate(LayerContext& ctx, const Tensor& act, const Tensor& pre) const {
@@ -124,10 +124,10 @@ void MlpLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out,
   down_.forward(ctx, partial, act);
   ctx.region.leave(out, partial, ctx.stream);
   down_.add_bias(ctx, out);
-  apply_dropout(ctx, out, dropout_site_, share_.first_row(N));
+  apply_dropout(ctx, out, dropout_site_, tp_.first_row(N));
 }
 
-// d_pre from the gradient of what W_down gives; d_act is scratch.
+// Computes d_pre from d, the gradient of W_down's output; d_act is scratch.
 void MlpLayer::backward_activated(LayerContext& ctx, const Tensor& d_pre, const Tensor& d_act,
                                   const Tensor& d, const Tensor& pre) const {
   down_.backward_input(ctx, d_act, d);
@@ -141,11 +141,11 @@ void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) 
   const ScratchScope scope(ctx.scratch);
   const int64_t N = saved.pre.dim(0);
   const DType compute = saved.x.dtype;
-  const Tensor dh = ctx.scratch.alloc(compute, saved.x.shape);  // last of all; other values pass through it
-  const Tensor dh_all = all_rows(ctx.scratch, dh, N);           // and through this
+  const Tensor dh = ctx.scratch.alloc(compute, saved.x.shape);  // gradient of h; before, other values
+  const Tensor dh_all = all_rows(ctx.scratch, dh, N);           // likewise
   const Tensor d_act = ctx.scratch.alloc(compute, {N, F_});
   const Tensor d_pre = ctx.scratch.alloc(compute, {N, in_width()});
-  const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, share_.first_row(N));
+  const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
   const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
   ctx.region.leave_backward(d_all, d_sum, ctx.stream);
   const Tensor act = saved.act ? saved.act : d_act;

@@ -1,5 +1,5 @@
-// The feed-forward half of a block: out = W_down · act(W_up · h), or SwiGLU's W_down · (silu(gate) * up), of
-// h = norm(base + delta).
+// The feed-forward half of a block: out = W_down · act(W_up · h), or W_down · (silu(gate) * up) for
+// SwiGLU, where h = norm(base + delta).
 #pragma once
 
 #include "ingot/nn/layer.h"
@@ -8,45 +8,46 @@ namespace ingot {
 
 class MlpLayer {
  public:
-  // What backward needs of forward. Of N tokens, n are this rank's rows of the residual stream; F is this
-  // rank's part of the width.
+  // What backward needs from forward. N is the number of tokens, n that of this rank's rows of the
+  // residual stream; F is this rank's slice of the width.
   struct Saved {
-    Tensor x;        // (n, C) the residual stream, normalised input
+    Tensor x;        // (n, C) residual stream, the norm's input
     NormStats norm;  // of x
-    Tensor h;        // (n, C) x normalised; absent: backward normalises again
-    Tensor pre;  // (N, F), for SwiGLU (N, 2F): gate, up; without a bias that the activation adds, unless a
-                 // device's product has added it
-    Tensor act;  // (N, F) the activation's result; absent: backward activates again
+    Tensor h;        // (n, C) normalised x; empty: backward recomputes it
+    Tensor pre;      // (N, F), for SwiGLU (N, 2F): gate, up. Includes the bias, except where the
+                     // activation adds it in an op of its own
+    Tensor act;      // (N, F) output of the activation; empty: backward recomputes it
   };
 
   MlpLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
-           const TensorShare& share, int index);
+           const TensorParallel& tp, int index);
 
-  // What lies in shared memory is that of `shared`. norm is left to make_stats.
+  // Tensors in shared memory are those of `shared`. The caller sets norm, by make_stats.
   Saved make_saved(Arena& arena, int64_t N, DType compute, const MlpPlaces& places,
                    const Saved& shared) const;
-  NormStats make_stats(Arena& arena, int64_t N) const { return norm_.make_stats(arena, share_.rows(N)); }
+  NormStats make_stats(Arena& arena, int64_t N) const { return norm_.make_stats(arena, tp_.rows(N)); }
 
-  // saved.x = base + delta (delta absent: saved.x is base); out (n, C), which may be delta's memory. With out
-  // absent it stops before W_down, all that backward needs being there.
+  // saved.x = base + delta (if delta is empty, saved.x is base). out (n, C) may alias delta. If out is
+  // empty, forward stops before W_down; saved is then complete for backward.
   void forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
                const Tensor& delta) const;
-  // d (n, C): the gradient of (x + out) becomes that of x.
+  // Turns d (n, C), the gradient of (x + out), into that of x.
   void backward(LayerContext& ctx, const Saved& saved, const Tensor& d) const;
 
-  // act (N, hidden()) from pre as forward left it: what backward does where act was not saved.
+  // Computes act (N, hidden()) from pre as forward left it; backward uses it if act was not saved.
   void activate(LayerContext& ctx, const Tensor& act, const Tensor& pre) const;
-  int64_t hidden() const { return F_; }  // of this rank
+  int64_t hidden() const { return F_; }  // on this rank
 
-  // Trains its linears in FP8 where the config says so; their tensors are appended to `tensors`.
+  // Makes its linears train in FP8 where the config says so, and appends the names of their
+  // tensors to `tensors`.
   void use_fp8(const ParamList& params, const Fp8LinearConfig& config, std::vector<std::string>& tensors);
 
-  // The scratch that forward and backward take, on a measuring arena.
+  // Allocates the scratch of forward and backward on a measuring arena.
   void plan(Arena& arena, int64_t N, DType compute, bool is_training) const;
 
  private:
   bool is_swiglu() const { return kind_ == MlpKind::kSwiglu; }
-  // Whether bias and GELU are part of a device's products, and pre has the bias in it.
+  // True if the device's products include bias and GELU; pre then includes the bias.
   bool is_fused(const LayerContext& ctx) const {
     return kind_ == MlpKind::kGeluTanh && up_.bias_id() >= 0 && up_.is_fused(ctx) && down_.is_fused(ctx);
   }
@@ -54,12 +55,12 @@ class MlpLayer {
   void backward_activated(LayerContext& ctx, const Tensor& d_pre, const Tensor& d_act, const Tensor& d,
                           const Tensor& pre) const;
 
-  TensorShare share_;
+  TensorParallel tp_;
   MlpKind kind_;
-  int64_t C_, F_;  // F of this rank
+  int64_t C_, F_;  // F on this rank
   uint32_t dropout_site_;
   Norm norm_;
-  Linear up_, down_;  // up: (F, C), for SwiGLU (2F, C)
+  Linear up_, down_;  // up: (F, C), or (2F, C) for SwiGLU
 };
 
 }  // namespace ingot

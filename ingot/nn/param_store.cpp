@@ -43,8 +43,8 @@ ParamList ParamList::keeping(const std::function<bool(int unit)>& keeps) const {
   for (ParamSpec& spec : part.specs_) {
     if (keeps(spec.unit)) continue;
     spec.shape[0] = 0;
-    spec.part = {};
-    spec.row_parts = {};
+    spec.slice = {};
+    spec.fused_rows = {};
     spec.padding_rows = spec.offset = spec.vector_offset = 0;
     part.unit_elements_[static_cast<size_t>(spec.unit)] = 0;
     part.vector_elements_[static_cast<size_t>(spec.unit)] = 0;
@@ -54,7 +54,7 @@ ParamList ParamList::keeping(const std::function<bool(int unit)>& keeps) const {
 
 namespace {
 
-// The range of a unit's flat buffer that is this parameter.
+// The parameter's range of its unit's flat buffer.
 Tensor view(const Tensor& flat, const ParamSpec& spec) {
   return flat.rows(spec.offset, spec.offset + spec.elements()).reshape(spec.shape);
 }
@@ -122,8 +122,8 @@ ResidentStore::ResidentStore(const ParamList& list, DType compute, bool has_grad
   arenas_ = {&params_, &grads_};
 }
 
-std::vector<ParamPiece> ResidentStore::pieces() {
-  std::vector<ParamPiece> pieces;
+std::vector<ParamShard> ResidentStore::shards() {
+  std::vector<ParamShard> shards;
   for (size_t p = 0; p < list().specs().size(); ++p) {
     const int id = static_cast<int>(p);
     const ParamSpec& spec = list()[id];
@@ -131,7 +131,7 @@ std::vector<ParamPiece> ResidentStore::pieces() {
     const int64_t n = spec.elements(), begin = spec.offset, end = begin + n;
     const bool is_bf16_alone = masters() != Masters::kF32 && !spec.is_vector();
     const bool has_copy = masters() == Masters::kF32 && unit.compute.data != unit.master.data;
-    pieces.push_back({.id = id,
+    shards.push_back({.id = id,
                       .begin = 0,
                       .end = n,
                       .w = (is_bf16_alone ? weight(id) : master(id)).reshape({n}),
@@ -139,7 +139,7 @@ std::vector<ParamPiece> ResidentStore::pieces() {
                       .compute = has_copy ? unit.compute.rows(begin, end) : Tensor{},
                       .grad = unit.grad ? unit.grad.rows(begin, end) : Tensor{}});
   }
-  return pieces;
+  return shards;
 }
 
 void ResidentStore::refresh_compute(Stream& stream) {
@@ -160,13 +160,13 @@ void ResidentStore::expand_masters(Stream& stream) {
 void for_each_range(const ParamSpec& spec, const std::function<void(int64_t, int64_t, int64_t)>& f) {
   if (!spec.is_sharded()) return f(0, 0, spec.elements());
   const int64_t width = spec.is_vector() ? 1 : spec.shape[1];
-  const int64_t full_width = spec.is_vector() ? 1 : spec.part.full[1];
+  const int64_t full_width = spec.is_vector() ? 1 : spec.slice.full[1];
   int64_t here = 0;
-  for (const ParamPart::Rows& rows : spec.part.rows) {
-    const bool is_whole = width == full_width;  // then neighbouring rows are one range
+  for (const TensorSlice::Rows& rows : spec.slice.rows) {
+    const bool is_whole = width == full_width;  // neighbouring rows then form one range
     const int64_t step = is_whole ? rows.count : 1;
     for (int64_t r = 0; r < rows.count; r += step) {
-      f(here, (rows.first + r) * full_width + spec.part.first_column, step * width);
+      f(here, (rows.first + r) * full_width + spec.slice.first_column, step * width);
       here += step * width;
     }
   }
@@ -174,41 +174,43 @@ void for_each_range(const ParamSpec& spec, const std::function<void(int64_t, int
 
 namespace {
 
-// Elements [begin, end) of rows from `row` on, which have `columns` numbers from `column` on.
-void add_boxes(std::vector<Box>& boxes, int64_t row, int64_t column, int64_t columns, int64_t begin,
+// Appends the rectangles of elements [begin, end) of rows that start at `row` and span `columns` columns
+// from `column` on.
+void add_rects(std::vector<Rect>& rects, int64_t row, int64_t column, int64_t columns, int64_t begin,
                int64_t end) {
   while (begin < end) {
     const int64_t first = begin % columns, rest = end - begin;
     const bool is_full = first == 0 && rest >= columns;
-    const Box box = is_full ? Box{row + begin / columns, rest / columns, column, columns}
-                            : Box{row + begin / columns, 1, column + first, std::min(columns - first, rest)};
-    boxes.push_back(box);
-    begin += box.elements();
+    const Rect rect = is_full
+                          ? Rect{row + begin / columns, rest / columns, column, columns}
+                          : Rect{row + begin / columns, 1, column + first, std::min(columns - first, rest)};
+    rects.push_back(rect);
+    begin += rect.elements();
   }
 }
 
 }  // namespace
 
-std::vector<Box> boxes_of(const ParamSpec& spec, int64_t begin, int64_t end) {
+std::vector<Rect> rects_of(const ParamSpec& spec, int64_t begin, int64_t end) {
   const int64_t columns = spec.is_vector() ? 1 : spec.shape[1];
-  std::vector<Box> boxes;
+  std::vector<Rect> rects;
   if (!spec.is_sharded()) {
-    add_boxes(boxes, 0, 0, columns, begin, end);
-    return boxes;
+    add_rects(rects, 0, 0, columns, begin, end);
+    return rects;
   }
   int64_t here = 0;
-  for (const ParamPart::Rows& rows : spec.part.rows) {
+  for (const TensorSlice::Rows& rows : spec.slice.rows) {
     const int64_t size = rows.count * columns;
-    add_boxes(boxes, rows.first, spec.part.first_column, columns, std::max<int64_t>(begin - here, 0),
+    add_rects(rects, rows.first, spec.slice.first_column, columns, std::max<int64_t>(begin - here, 0),
               std::min(end - here, size));
     here += size;
   }
-  return boxes;
+  return rects;
 }
 
 namespace {
 
-// Parameter `id` into w (n) f32.
+// Writes the initial values of parameter `id` to w (n) f32.
 void init_param(const Tensor& w, const ParamSpec& spec, int id, uint64_t seed) {
   const Shape& full_shape = spec.full_shape();
   const int64_t row = full_shape.elements() / std::max<int64_t>(1, full_shape[0]);
@@ -236,17 +238,17 @@ void init_params(TrainingStore& store, uint64_t seed) {
 void init_params(TrainingStore& store, uint64_t seed, Stream& stream) {
   std::vector<float> whole;  // one parameter at a time
   Staging staging;
-  for (const ParamPiece& piece : store.pieces()) {
-    const ParamSpec& spec = store.list()[piece.id];
+  for (const ParamShard& shard : store.shards()) {
+    const ParamSpec& spec = store.list()[shard.id];
     const int64_t n = spec.elements();
     if (!store.is_sharded()) {
-      const Tensor master = store.master(piece.id).reshape({n});
-      init_param(staging.room(master), spec, piece.id, seed);
+      const Tensor master = store.master(shard.id).reshape({n});
+      init_param(staging.room(master), spec, shard.id, seed);
       staging.write(master, stream);
-    } else if (piece.elements() > 0) {
+    } else if (shard.elements() > 0) {
       whole.resize(static_cast<size_t>(n));
-      init_param(Tensor(whole.data(), DType::f32, {n}), spec, piece.id, seed);
-      std::copy_n(whole.data() + piece.begin, piece.elements(), piece.w.as<float>());
+      init_param(Tensor(whole.data(), DType::f32, {n}), spec, shard.id, seed);
+      std::copy_n(whole.data() + shard.begin, shard.elements(), shard.w.as<float>());
     }
   }
 }

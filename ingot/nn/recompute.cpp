@@ -14,7 +14,7 @@ namespace {
 
 struct Parts {
   bool norms = false, activation = false, mlp = false, attention = false, embedding = false;
-  bool block = false;  // as a whole
+  bool block = false;  // the whole block is recomputed
 
   Parts() = default;
   explicit Parts(const std::vector<RecomputePart>& list) {
@@ -28,8 +28,9 @@ struct Parts {
   }
 };
 
-// A block that is a segment of its own. Normalised rows that come with a part lie beside it when backward
-// needs them, so sharing their memory spares a second pass over the norm.
+// Plan of a block that is a segment by itself. If attention or the MLP is recomputed, its normalised
+// rows are in shared memory: the recomputation leaves them there for backward, which saves a second
+// pass over the norm.
 BlockPlan block_plan(const Parts& parts) {
   const bool has_heads = !parts.attention && !parts.block, has_pre = !parts.mlp && !parts.block;
   const auto kept = [](bool is_own) { return is_own ? Place::kOwn : Place::kShared; };
@@ -41,7 +42,7 @@ BlockPlan block_plan(const Parts& parts) {
                   .act = parts.activation ? Place::kNone : kept(has_pre)}};
 }
 
-// Block l of segments that are computed again; within one, every block has a slot of its own.
+// Plan of a block in a segment that is recomputed as a whole; each block of a segment has its own slot.
 BlockPlan segment_block_plan(const Parts& parts, int position) {
   const Place h = parts.norms ? Place::kNone : Place::kShared;
   return {.attention = {.x = position == 0 ? Place::kOwn : Place::kShared, .h = h, .heads = Place::kShared},
@@ -52,7 +53,7 @@ BlockPlan segment_block_plan(const Parts& parts, int position) {
           .slot = position};
 }
 
-// Nearly equal segments, the longer ones last: the last one of all is never computed again.
+// Segments of nearly equal length. The longer ones come last, because the last segment is never recomputed.
 RecomputePlan segments_plan(const Parts& parts, int64_t layers, int64_t segments) {
   RecomputePlan plan;
   plan.keeps_embedding = !parts.embedding;
@@ -200,7 +201,7 @@ double recompute_time_s(const RecomputePlan& plan, const BlockTimes& times) {
 
 namespace {
 
-// Every choice of parts that an automatic plan may give a block, from the largest to the smallest.
+// All choices of parts that an automatic plan may assign to a block, from the most memory to the least.
 std::vector<Parts> part_choices() {
   using P = RecomputePart;
   std::vector<Parts> choices;

@@ -1,9 +1,9 @@
-// Seam: the boundary of a region whose linears are sharded over ranks (tensor parallelism), and the little
-// else that these ranks tell each other. Alone, all of it does nothing.
+// Region is the interface for tensor parallelism. A sublayer calls enter() after its norm and leave() before
+// its output is added to the residual stream; between the two calls its linears are sharded across ranks.
 //
-// A sublayer enters after its norm and leaves before its result joins the residual stream. Outside, a rank
-// has n rows of the N tokens: all (n = N, and both tensors of a call are the same memory), or its part, with
-// sequence parallelism. All ranks call alike, in the same order.
+// Outside the region each rank holds n of the N token rows. Without sequence parallelism n == N and the
+// two tensors of a call alias; with it, n == N / tp. On a single rank every function is a no-op. All ranks
+// make the same calls in the same order.
 #pragma once
 
 #include <string_view>
@@ -17,13 +17,13 @@ class Region {
  public:
   virtual ~Region() = default;
 
-  // Forward: h (n, C) enters and is then all (N, C) everywhere; the ranks' partial (N, C) add up to out (n,
-  // C).
+  // Forward. enter: all (N, C) = the rows h (n, C) of all ranks. leave: out (n, C) = this rank's rows of
+  // the sum of all ranks' partial (N, C).
   void enter(const Tensor& all, const Tensor& h, Stream& stream) { spread("enter", all, h, stream); }
   void leave(const Tensor& out, const Tensor& partial, Stream& stream) {
     collect("leave", out, partial, stream);
   }
-  // Backward, mirrored: d_out arrives at leave, dh departs at enter.
+  // Backward, mirrored: leave_backward takes d_out into the region, enter_backward takes dh out of it.
   void leave_backward(const Tensor& d_all, const Tensor& d_out, Stream& stream) {
     spread("leave backward", d_all, d_out, stream);
   }
@@ -31,20 +31,20 @@ class Region {
     collect("enter backward", dh, d_partial, stream);
   }
 
-  // t (f32) = the sum, the maximum over the ranks.
+  // t (f32) = its sum, or its maximum, over the ranks.
   virtual void sum([[maybe_unused]] std::string_view name, [[maybe_unused]] const Tensor& t,
                    [[maybe_unused]] Stream& stream) {}
   virtual void max([[maybe_unused]] std::string_view name, [[maybe_unused]] const Tensor& t,
                    [[maybe_unused]] Stream& stream) {}
-  // all (count * n) = the ranks' own (n), in order of the ranks; own may lie at its place in all.
+  // all (count * n) = the ranks' own (n), in rank order; own may alias its slice of all.
   virtual void gather([[maybe_unused]] std::string_view name, [[maybe_unused]] const Tensor& all,
                       [[maybe_unused]] const Tensor& own, [[maybe_unused]] Stream& stream) {}
 
  protected:
-  // all = the ranks' rows, in order of the ranks.
+  // all = the ranks' rows, in rank order (all-gather).
   virtual void spread([[maybe_unused]] std::string_view name, [[maybe_unused]] const Tensor& all,
                       [[maybe_unused]] const Tensor& own, [[maybe_unused]] Stream& stream) {}
-  // own = this rank's rows of the sum of the ranks' `partial`.
+  // own = this rank's rows of the sum of the ranks' `partial` (reduce-scatter, or all-reduce if n == N).
   virtual void collect([[maybe_unused]] std::string_view name, [[maybe_unused]] const Tensor& own,
                        [[maybe_unused]] const Tensor& partial, [[maybe_unused]] Stream& stream) {}
 };

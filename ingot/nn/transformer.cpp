@@ -26,35 +26,35 @@ double apply_cap(const LogitCapConfig& cap, double x) {
 }  // namespace
 
 Transformer::Transformer(const ModelConfig& config, DType compute, const HeadConfig& head,
-                         const Fp8LinearConfig& fp8, const TensorShare& share)
-    : config_(config), compute_(compute), share_(share) {
+                         const Fp8LinearConfig& fp8, const TensorParallel& tp)
+    : config_(config), compute_(compute), tp_(tp) {
   INGOT_CHECK(config.vocab > 0 && config.kv_heads > 0 && config.head_dim > 0 && config.ffn > 0,
               "Transformer: the config must be resolved and its vocab set");
-  share.validate(config);
-  fp8.validate_share(share.count);
-  wte_ = params_.add(table_spec("embedding.weight", Role::kEmbedding, embedding_unit()));
+  tp.validate(config);
+  fp8.validate_tp(tp.count);
+  wte_ = params_.add(table_spec("embedding.weight", ParamRole::kEmbedding, embedding_unit()));
   if (config.positions == PositionKind::kLearned)
     wpe_ = params_.add({.name = "positions.weight",
                         .shape = {config.context, config.width},
-                        .role = Role::kPosition,
+                        .role = ParamRole::kPosition,
                         .init_std = config.init_std,
                         .unit = embedding_unit()});
   for (int l = 0; l < config.layers; ++l) {
     const std::string prefix = fmt::format("blocks.{}.", l);
-    AttentionLayer attention(params_, l + 1, prefix, config, share, l);
-    MlpLayer mlp(params_, l + 1, prefix, config, share, l);
+    AttentionLayer attention(params_, l + 1, prefix, config, tp, l);
+    MlpLayer mlp(params_, l + 1, prefix, config, tp, l);
     attention.use_fp8(params_, fp8, fp8_tensors_);
     mlp.use_fp8(params_, fp8, fp8_tensors_);
     blocks_.push_back({std::move(attention), std::move(mlp)});
   }
-  final_norm_ = Norm(params_, head_unit(), "head.norm", config, share);
-  if (!config.is_tied) lm_head_ = params_.add(table_spec("head.weight", Role::kHead, head_unit()));
+  final_norm_ = Norm(params_, head_unit(), "head.norm", config, tp);
+  if (!config.is_tied) lm_head_ = params_.add(table_spec("head.weight", ParamRole::kHead, head_unit()));
   if (fp8.recipe != Fp8Recipe::kNone && fp8_tensors_.empty())
     fail(ErrorKind::kUsage,
          "precision.fp8_layers selects no linear whose dims are multiples of 16; the first linear is "
          "blocks.0.attention.qkv, {} x {}",
          config.qkv_width(), config.width);
-  head_ = LossHead(config, head, compute, head_weight(), share);
+  head_ = LossHead(config, head, compute, head_weight(), tp);
   head_.set_first_counter(static_cast<int>(fp8_tensors_.size()));
   for (const std::string& name : head_.fp8_tensors()) fp8_tensors_.push_back(name);
   if (config.positions == PositionKind::kRope) {
@@ -64,25 +64,25 @@ Transformer::Transformer(const ModelConfig& config, DType compute, const HeadCon
   }
 }
 
-// A (Vp, C) table, whose rows tensor-parallel ranks share.
-ParamSpec Transformer::table_spec(const char* name, Role role, int unit) const {
+// The spec of a (Vp, C) table, whose rows are sharded over the tensor-parallel ranks.
+ParamSpec Transformer::table_spec(const char* name, ParamRole role, int unit) const {
   const int64_t Vp = config_.vocab_padded(), C = config_.width;
-  const bool is_zero = role == Role::kHead && config_.projection_init == ProjectionInit::kZero;
+  const bool is_zero = role == ParamRole::kHead && config_.projection_init == ProjectionInit::kZero;
   ParamSpec spec{.name = name,
-                 .shape = {share_.part(Vp), C},
+                 .shape = {tp_.slice(Vp), C},
                  .role = role,
                  .init = is_zero ? Init::kZero : Init::kNormal,
                  .init_std = config_.init_std,
                  .padding_rows = Vp - config_.vocab,
                  .unit = unit};
-  if (share_.count > 1)
-    spec.part = {.full = {Vp, C}, .rows = {{.first = share_.first(Vp), .count = share_.part(Vp)}}};
+  if (tp_.count > 1)
+    spec.slice = {.full = {Vp, C}, .rows = {{.first = tp_.first(Vp), .count = tp_.slice(Vp)}}};
   return spec;
 }
 
 namespace {
 
-// One slot's memory: whatever some block of the slot shares.
+// Memory of one slot: a tensor for each result that some block of the slot shares.
 BlockPlan shared_places(const RecomputePlan& plan, int slot) {
   const auto place = [&](auto of) {
     for (const BlockPlan& block : plan.blocks)
@@ -118,9 +118,9 @@ Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T, c
               plan.blocks.size(), block_count(units));
   INGOT_CHECK(plan.keeps_embedding || has_embedding(units),
               "Transformer::make_saved: what came from another stage cannot be made again");
-  const int64_t N = B * T, n = share_.rows(N);
-  INGOT_CHECK(plan.is_forward_only || !share_.has_partial_gradients() || n < N,
-              "Transformer::make_saved: {} ranks cannot split {} tokens", share_.count, N);
+  const int64_t N = B * T, n = tp_.rows(N);
+  INGOT_CHECK(plan.is_forward_only || !tp_.has_partial_gradients() || n < N,
+              "Transformer::make_saved: {} ranks cannot split {} tokens", tp_.count, N);
   Saved saved;
   saved.B = B;
   saved.T = T;
@@ -138,8 +138,8 @@ Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T, c
   for (size_t l = 0; l < plan.blocks.size(); ++l) {
     BlockPlan block = plan.blocks[l];
     const auto slot = static_cast<size_t>(block.slot);
-    // The final norm's input is written after the embedding's last use, and is done with when that is made
-    // again.
+    // The first block's input can use the memory of the final norm's input: forward writes that after it
+    // last reads the embedding, and backward no longer needs it when it recomputes the embedding.
     const bool has_final_memory = l == 0 && !plan.keeps_embedding;
     if (has_final_memory) block.attention.x = Place::kNone;
     saved.attention.push_back(
@@ -167,23 +167,23 @@ void Transformer::bring_to_device(Stream& stream) {
 }
 
 size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training, Device device) const {
-  const int64_t N = B * T, n = share_.rows(N), C = config_.width;
+  const int64_t N = B * T, n = tp_.rows(N), C = config_.width;
   Arena arena("scratch plan", memory_of(device));
-  arena.alloc(compute_, {n, C});  // delta, or the final norm's result
+  arena.alloc(compute_, {n, C});  // delta, or the final norm's output
   {
     const ScratchScope scope(arena);
     arena.alloc(compute_, {n, C});
-    plan_all_rows(arena, compute_, n, N, C);  // that result
+    plan_all_rows(arena, compute_, n, N, C);  // the final norm's output
     plan_all_rows(arena, compute_, n, N, C);  // its gradient
     head_.plan(arena, N, is_training);
   }
   {
     const ScratchScope scope(arena);
     arena.alloc(compute_, {n, C});
-    plan_all_rows(arena, compute_, n, N, C);  // of the embedding
+    plan_all_rows(arena, compute_, n, N, C);  // the embedding's output or gradient
     final_norm_.plan(arena);
   }
-  for (const Block& block : blocks_) {  // which differ by the linears that are in FP8
+  for (const Block& block : blocks_) {  // the blocks differ in which linears are in FP8
     block.attention.plan(arena, B, T, T, compute_, is_training);
     block.mlp.plan(arena, N, compute_, is_training);
   }
@@ -196,18 +196,18 @@ void Transformer::embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x
   const int64_t N = tokens.elements();
   const Tensor partial = all_rows(ctx.scratch, x, N);
   ctx.params.prefetch(embedding_unit());
-  const Tensor wpe = share_.rank == 0 ? ctx.params.weight(wpe_) : Tensor{};  // once in the sum over the ranks
+  const Tensor wpe = tp_.rank == 0 ? ctx.params.weight(wpe_) : Tensor{};  // one rank adds it to the sum
   embedding_part_forward(partial, tokens.reshape({N}), table_part(ctx.params.weight(wte_)), wpe,
                          tokens.dim(1), first_position, ctx.stream);
   ctx.region.leave(x, partial, ctx.stream);
-  apply_dropout(ctx, x, 0, share_.first_row(N));
+  apply_dropout(ctx, x, 0, tp_.first_row(N));
   ctx.params.release(embedding_unit());
 }
 
 void Transformer::run_units(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
                             const Tensor& h, std::vector<KvCache>* caches) const {
   if (has_embedding(saved.units)) embed(ctx, tokens, stage_input(saved), caches ? caches->front().length : 0);
-  // The residual stream is base + delta; the next norm adds them up. h serves as delta until the end.
+  // The residual stream is base + delta, which the next norm adds up. h holds delta until the end.
   Tensor base = stage_input(saved), delta;
   for (size_t l = 0; l < saved.attention.size(); ++l) {
     const int unit = block_unit(first_block(saved.units) + l);
@@ -276,7 +276,7 @@ LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, Saved&
 void Transformer::recompute(LayerContext& ctx, const MicroBatch& batch, const Saved& saved, size_t begin,
                             size_t end) const {
   const bool makes_input = begin == 0 && !saved.plan.keeps_embedding;
-  const RecomputePlan::Again last = saved.plan.again(end - 1);  // longer segments are overwritten as one
+  const RecomputePlan::Again last = saved.plan.again(end - 1);  // a longer segment is overwritten as a whole
   if (!makes_input && !last.heads && !last.pre) return;
   const Span span(ctx.stream.trace, "recompute");
   const ScratchScope scope(ctx.scratch);
@@ -319,13 +319,13 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
   }
   if (!has_embedding(saved.units)) {
     if (!has_head(saved.units) || head_weight() != wte_) return;
-    ctx.params.get(embedding_unit());  // the head's forward, which added to it, may have been long ago
+    ctx.params.get(embedding_unit());  // the head's forward added to it, maybe long ago
     ctx.params.grad_ready(embedding_unit());
     return;
   }
   const ScratchScope scope(ctx.scratch);
   const Tensor buffer = ctx.dropout.p > 0 ? ctx.scratch.alloc(compute_, saved.d.shape) : Tensor{};
-  const Tensor own = dropout_gradient(ctx, buffer, saved.d, 0, share_.first_row(N));
+  const Tensor own = dropout_gradient(ctx, buffer, saved.d, 0, tp_.first_row(N));
   const Tensor d = all_rows(ctx.scratch, own, N);
   ctx.region.leave_backward(d, own, ctx.stream);
   embedding_part_backward(table_part(ctx.params.grad(wte_)), ctx.params.grad(wpe_), d,
@@ -336,22 +336,23 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
 std::vector<KvCache> Transformer::make_caches(Arena& arena, int64_t positions) const {
   std::vector<KvCache> caches(blocks_.size());
   for (KvCache& cache : caches) {
-    cache.k = arena.alloc(compute_, {positions, share_.part(config_.kv_heads), config_.head_dim});
-    cache.v = arena.alloc(compute_, {positions, share_.part(config_.kv_heads), config_.head_dim});
+    cache.k = arena.alloc(compute_, {positions, tp_.slice(config_.kv_heads), config_.head_dim});
+    cache.v = arena.alloc(compute_, {positions, tp_.slice(config_.kv_heads), config_.head_dim});
   }
   return caches;
 }
 
 size_t Transformer::infer_scratch_bytes(int64_t n, int64_t positions) const {
   size_t most = 0;
-  // Of up to n tokens, the ranks may be able to split fewer only.
-  for (const int64_t tokens : {n, std::max<int64_t>(1, n - n % share_.count)}) {
+  // A rank may need more memory for fewer tokens: it holds all rows if the ranks do not divide n, and
+  // fewer rows but extra buffers if they do.
+  for (const int64_t tokens : {n, std::max<int64_t>(1, n - n % tp_.count)}) {
     Arena arena("inference plan");
     make_saved(arena, 1, tokens, forward_only_plan(config_.layers));
     arena.alloc(compute_, {tokens, config_.width});
     arena.alloc(compute_, {tokens, config_.width});
-    arena.alloc(compute_, {tokens, config_.width});  // from one stage to the next
-    plan_all_rows(arena, compute_, share_.rows(tokens), tokens, config_.width);
+    arena.alloc(compute_, {tokens, config_.width});  // the input that comes from another stage
+    plan_all_rows(arena, compute_, tp_.rows(tokens), tokens, config_.width);
     blocks_.front().attention.plan(arena, 1, tokens, positions, compute_, false);
     blocks_.front().mlp.plan(arena, tokens, compute_, false);
     most = std::max(most, arena.peak_bytes());
@@ -380,7 +381,7 @@ void Transformer::infer_units(LayerContext& ctx, const Tensor& tokens, UnitRange
   if (!has_head(units)) return copy(x, saved.x, ctx.stream);
   const Tensor h = all_rows(ctx.scratch, own, n);
   ctx.region.enter(h, own, ctx.stream);
-  const int64_t first = share_.first(vocab_rows()), part = share_.part(vocab_rows());
+  const int64_t first = tp_.first(vocab_rows()), part = tp_.slice(vocab_rows());
   const Tensor own_logits = logits.rows(first, first + part);
   matmul(own_logits.reshape({1, part}), h.rows(n - 1, n), ctx.params.weight(head_weight()), MatmulForm::kNT,
          false, ctx.stream);

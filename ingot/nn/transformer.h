@@ -1,5 +1,5 @@
-// The model: embedding, blocks of attention and feed-forward, final norm and head. Hand-written forward and
-// backward; all activations lie in a Saved that the caller owns.
+// The model: embedding, blocks of attention and feed-forward, final norm and head. Forward and backward
+// are written by hand; all activations lie in a Saved that the caller owns.
 #pragma once
 
 #include <algorithm>
@@ -18,110 +18,112 @@
 
 namespace ingot {
 
-// One micro-batch, on the device of the stream. N = B*T.
+// One micro-batch, on the stream's device. N = B*T.
 struct MicroBatch {
   Tensor tokens;     // (B, T) i32
   Tensor targets;    // (B, T) i32, kIgnoreIndex where nothing is predicted
-  Tensor doc_start;  // (B, T) i32: where in the row the token's document begins; absent: one document
+  Tensor doc_start;  // (B, T) i32: position in the row where the token's document begins; empty: one document
 };
 
 // Sums over the counted tokens of a micro-batch.
 struct LossSums {
   double loss = 0;  // nats
   int64_t counted = 0, correct = 0;
-  int64_t head_tiles = 0, head_filtered = 0;  // of a head that computes its logits again
-  RawLoss raw;                                // of the tokens that were checked
+  int64_t head_tiles = 0, head_filtered = 0;  // tiles of a kRecompute head; those that its filter skipped
+  RawLoss raw;                                // of the tokens whose loss was checked in f32
 
   void add(const LossSums& other);
 };
 
-// What a Saved's sums say, of a tensor that the host can read; without what the host counts (the head's
-// tiles).
+// Reads the sums of a Saved from a tensor that the host can read. The head's tiles are not in it; the
+// host counts those.
 LossSums read_sums(const Tensor& sums);
 
-// Consecutive units of a model, a pipeline stage: 0 the embedding, 1 .. layers the blocks, layers + 1 the
-// head.
+// Consecutive units of a model, such as a pipeline stage. Unit 0 is the embedding, 1 .. layers are the
+// blocks, layers + 1 is the head.
 struct UnitRange {
   int first = 0, end = 0;
 };
 
 class Transformer {
  public:
-  // What backward needs of forward, for B sequences of T tokens, and where it lies. n: this rank's rows of
-  // the residual stream, N unless tensor-parallel ranks split the tokens.
+  // What backward needs from forward for B sequences of T tokens, and the memory it lies in. n is the
+  // number of this rank's rows of the residual stream: N, or N / tp with sequence parallelism.
   struct Saved {
     int64_t B = 0, T = 0;
-    UnitRange units;                               // that forward and backward are of
-    RecomputePlan plan;                            // of its blocks
+    UnitRange units;                               // the units that forward and backward run
+    RecomputePlan plan;                            // of the units' blocks
     std::vector<AttentionLayer::Saved> attention;  // per block
     std::vector<MlpLayer::Saved> mlp;              // per block
-    Tensor x;  // (n, C) input of the final norm, or what the units give on
+    Tensor x;  // (n, C) input of the final norm; without the head, the units' output
     NormStats norm;
-    Tensor d;           // (n, C) gradient of the residual stream, from the head (or what comes back) down
+    Tensor d;           // (n, C) gradient of the residual stream, updated block by block
     Tensor losses;      // (N) f32
     Tensor is_correct;  // (N) u8
     Tensor sums;        // (1 + kCheckSums, kLossTotalsBytes) u8
   };
 
-  // config must be resolved, its vocab set. share: of tensor-parallel ranks, all of which call forward,
-  // backward and infer alike, with one batch and a Region that joins them; every rank gets all losses and
-  // logits.
+  // REQUIRES: config is resolved and its vocab set. tp describes the tensor-parallel ranks, all of which
+  // make the same calls of forward, backward and infer, with the same batch and a Region that connects
+  // them; every rank gets all losses and logits.
   Transformer(const ModelConfig& config, DType compute, const HeadConfig& head = {},
-              const Fp8LinearConfig& fp8 = {}, const TensorShare& share = {});
+              const Fp8LinearConfig& fp8 = {}, const TensorParallel& tp = {});
 
   const ModelConfig& config() const { return config_; }
-  const TensorShare& share() const { return share_; }
+  const TensorParallel& tp() const { return tp_; }
   const ParamList& params() const { return params_; }
   DType compute() const { return compute_; }
 
-  // Activations of a micro-batch (on a measuring arena: their size), by the default RecomputeConfig or a
-  // plan. REQUIRES: ranks that split the tokens divide B*T, unless the plan is forward-only.
+  // Allocates the activations of a micro-batch (on a measuring arena: measures them) for a plan, by
+  // default that of RecomputeConfig. REQUIRES: with sequence parallelism, the number of ranks divides B*T,
+  // unless the plan is forward-only.
   Saved make_saved(Arena& arena, int64_t B, int64_t T) const;
   Saved make_saved(Arena& arena, int64_t B, int64_t T, const RecomputePlan& plan) const;
-  // Of some units; the plan is of their blocks alone.
+  // Does so for some units only; the plan covers only their blocks.
   Saved make_saved(Arena& arena, int64_t B, int64_t T, const RecomputePlan& plan, UnitRange units) const;
   UnitRange all_units() const { return {0, head_unit() + 1}; }
-  // Scratch bytes of forward and, when training, backward.
+  // Scratch bytes of forward and, if is_training, of backward.
   size_t scratch_bytes(int64_t B, int64_t T, bool is_training, Device device = Device::kCpu) const;
-  // Brings what the model itself keeps (the rotary table) to the stream's device. REQUIRED before it runs
-  // there.
+  // Copies the model's own table (of rotary positions) to the stream's device. REQUIRED before the model
+  // runs on a CUDA device.
   void bring_to_device(Stream& stream);
 
-  // Losses of the batch under the weights. With grad_scale != 0 also the head's gradients of
-  // grad_scale * (sum of losses), and saved.d, from which backward goes on. checked_tokens > 0: so many
-  // losses are computed once more in f32. On a CUDA stream the sums of losses are not known when it returns
-  // and are 0 in the result; saved.sums has them (read_sums).
+  // Computes the losses of the batch. With grad_scale != 0 it also computes the gradients of grad_scale *
+  // (sum of losses) in the head, and saved.d, from which backward continues. With checked_tokens > 0 it
+  // computes the losses of that many tokens once more in f32. On a CUDA stream the sums in the result are
+  // 0, since they are not known when the call returns; saved.sums holds them (read_sums).
   //
-  // Of units without the embedding, forward goes on from stage_input (the x of the units before) and backward
-  // leaves its gradient in saved.d; of units without the head, forward ends with saved.x, gives no losses,
-  // and backward goes on from the gradient of that in saved.d.
+  // If the units lack the embedding, forward starts from stage_input (the output of the units before) and
+  // backward leaves the gradient of it in saved.d. If they lack the head, forward ends with saved.x and
+  // computes no losses, and backward starts from the gradient of saved.x in saved.d.
   LossSums forward(LayerContext& ctx, const MicroBatch& batch, Saved& saved, float grad_scale,
                    int64_t checked_tokens = 0) const;
-  // Adds the gradients of all other parameters, computing again what saved.plan says. REQUIRES: forward with
-  // grad_scale != 0 on this saved, with the same dropout; the plan is not forward-only.
+  // Adds the gradients of all other parameters, recomputing what saved.plan says. REQUIRES: forward ran
+  // with grad_scale != 0 on this saved, with the same dropout; the plan is not forward-only.
   void backward(LayerContext& ctx, const MicroBatch& batch, Saved& saved) const;
 
   const Tensor& stage_input(const Saved& saved) const {
     return saved.attention.empty() ? saved.x : saved.attention.front().x;
   }
 
-  // Times of block 0's parts and of the embedding for B sequences of T tokens, each the median of three on
-  // memory of its own, by the clock of the stream's device. REQUIRES: the weights' memory has been written;
-  // bring_to_device.
+  // Times the ops of block 0 and the embedding for B sequences of T tokens by the clock of the stream's
+  // device, each as the median of three runs on memory of its own. REQUIRES: the weights have been
+  // written; bring_to_device was called.
   BlockTimes time_block(ParamStore& params, int64_t B, int64_t T, Stream& stream) const;
 
-  // Tokens of one chunk of the head, of a micro-batch of N.
+  // Tokens per chunk of the head for a micro-batch of N tokens.
   int64_t head_chunk(int64_t N, Device device = Device::kCpu) const { return head_.chunk(N, device); }
   // Names of the tensors that training casts to FP8, in the order of LayerContext::fp8.
   const std::vector<std::string>& fp8_tensors() const { return fp8_tensors_; }
 
   // Generation: appends tokens (n) i32 of one sequence to the caches, one per block, and writes the capped
-  // logits (Vp) f32 of the last one; columns from config().vocab up mean nothing.
+  // logits (Vp) f32 of the last token; columns >= config().vocab are undefined.
   std::vector<KvCache> make_caches(Arena& arena, int64_t positions) const;
   void infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
              const Tensor& logits) const;
-  // Of some units, the caches' lengths left as they are. Without the embedding it goes on from x, without the
-  // head it leaves in x what the units give, and no logits. x (n, C) compute dtype: this rank's rows.
+  // Does so for some units and leaves the caches' lengths unchanged. Without the embedding it starts from
+  // x; without the head it writes the units' output to x and no logits. x (n, C) in the compute dtype
+  // holds this rank's rows.
   void infer_units(LayerContext& ctx, const Tensor& tokens, UnitRange units, const Tensor& x,
                    std::vector<KvCache>& caches, const Tensor& logits) const;
   size_t infer_scratch_bytes(int64_t n, int64_t positions) const;
@@ -137,33 +139,33 @@ class Transformer {
   int head_weight() const { return lm_head_ >= 0 ? lm_head_ : wte_; }
   bool has_embedding(UnitRange units) const { return units.first == embedding_unit(); }
   bool has_head(UnitRange units) const { return units.end == head_unit() + 1; }
-  // The model's number of the first block, and how many there are.
+  // The model's index of the first block of the units, and the number of their blocks.
   static size_t first_block(UnitRange units) { return static_cast<size_t>(std::max(units.first, 1) - 1); }
   size_t block_count(UnitRange units) const {
     return static_cast<size_t>(std::min(units.end, head_unit()) - 1) - first_block(units);
   }
   const Block& block(const Saved& saved, size_t i) const { return blocks_[first_block(saved.units) + i]; }
 
-  // The rows of a (Vp, C) table that are here.
-  TablePart table_part(const Tensor& rows) const { return {rows, share_.first(vocab_rows()), vocab_rows()}; }
+  // The rows of a (Vp, C) table that this rank holds.
+  TablePart table_part(const Tensor& rows) const { return {rows, tp_.first(vocab_rows()), vocab_rows()}; }
   const Tensor& rope_table_on(const Stream& stream) const {
     return stream.device == Device::kCuda ? device_rope_table_ : rope_table_;
   }
   int64_t vocab_rows() const { return config_.vocab_padded(); }
-  ParamSpec table_spec(const char* name, Role role, int unit) const;
+  ParamSpec table_spec(const char* name, ParamRole role, int unit) const;
 
   // x (n, C) = dropout(embedding of the tokens), the first block's input.
   void embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x, int64_t first_position) const;
-  // Of saved's blocks [begin, end) once more, as far as memory of theirs has been overwritten.
+  // Recomputes saved's blocks [begin, end), as far as their memory has been overwritten.
   void recompute(LayerContext& ctx, const MicroBatch& batch, const Saved& saved, size_t begin,
                  size_t end) const;
-  // h (n, C): the final norm's result; of units without the head, scratch.
+  // h (n, C) = output of the final norm; it is scratch if the units lack the head.
   void run_units(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
                  const Tensor& h, std::vector<KvCache>* caches) const;
 
   ModelConfig config_;
   DType compute_;
-  TensorShare share_;
+  TensorParallel tp_;
   ParamList params_;
   int wte_ = -1, wpe_ = -1, lm_head_ = -1;
   std::vector<Block> blocks_;

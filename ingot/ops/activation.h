@@ -1,14 +1,14 @@
-// Activations of the feed-forward layer, with the bias of the product before them fused in, and SwiGLU.
+// Activations of the feed-forward layer, fused with the bias of the preceding linear, and SwiGLU.
 //
 //   kGeluTanh   x / 2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))   (Hendrycks & Gimpel 2016,
-//                                                                    arXiv:1606.08415)
-//   kGeluExact  x * Phi(x) = x / 2 * (1 + erf(x / sqrt 2))            (the same)
+//                                                                     arXiv:1606.08415)
+//   kGeluExact  x * Phi(x) = x / 2 * (1 + erf(x / sqrt 2))            (same paper)
 //   kRelu2      max(x, 0)^2                                           (So et al. 2021, arXiv:2109.08668)
 //   SwiGLU      silu(gate) * up, silu(x) = x * sigmoid(x)             (Shazeer 2020, arXiv:2002.05202)
 //
-// Shapes: x, y, dx, dy (N, F), gate_up (N, 2F) with the gate in columns [0, F) and up in [F, 2F); f32 or
-// bf16, all of one dtype, contiguous; bias, dbias (F) f32. Computed in f32, rounded once. The rules
-// themselves are in ops/elementwise/activation_rules.h.
+// Shapes: x, y, dx, dy (N, F); gate_up (N, 2F) with the gate in columns [0, F) and up in [F, 2F). These
+// are f32 or bf16, all of one dtype, and contiguous. bias, dbias (F) f32. Every op computes in f32 and
+// rounds once. ops/elementwise/activation_rules.h defines the formulas.
 #pragma once
 
 #include "ingot/core/stream.h"
@@ -18,13 +18,13 @@ namespace ingot {
 
 enum class Activation { kGeluTanh, kGeluExact, kRelu2 };
 
-// y = f(x + bias); bias may be absent. y may alias x.
+// y = f(x + bias). bias may be absent. y may alias x.
 void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Activation kind,
                         Stream& stream);
 
-// dx = dy * f'(x + bias), x as given to forward; dbias += column sums of dx (before rounding), absent: not
-// wanted. dx may alias dy or x. scratch: (num_threads(), F) f32, of a CUDA device (kRowParts, F);
-// unused without dbias.
+// dx = dy * f'(x + bias), where x is the input of forward. dbias += column sums of dx before rounding;
+// dbias may be absent. dx may alias dy or x. scratch: (num_threads(), F) f32, on a CUDA device
+// (kRowParts, F); unused if dbias is absent.
 void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy, const Tensor& x,
                          const Tensor& bias, Activation kind, const Tensor& scratch, Stream& stream);
 

@@ -1,7 +1,8 @@
-// The f32 numbers behind bf16 weights that have no f32 masters: the weights themselves, or with a tail of 16
-// bits each (ops/bf16_tail.h) exact ones.
+// Converts between f32 numbers and bf16 weights that are trained without f32 masters. Without a tail the
+// f32 numbers are the bf16 weights themselves; with a 16-bit tail per weight (ops/bf16_tail.h) they are
+// exact f32 masters.
 //
-// numbers f32, w bf16, tail u16 or absent: one shape, contiguous, nothing aliases.
+// numbers f32, w bf16, tail u16 or absent: equal shapes, contiguous, no aliasing.
 #pragma once
 
 #include "ingot/core/stream.h"
@@ -11,7 +12,7 @@ namespace ingot {
 
 void expand_masters(const Tensor& numbers, const Tensor& w, const Tensor& tail, Stream& stream);
 
-// w (and tail) = the numbers, without a tail rounded to nearest even; then numbers = 0.
+// w (and tail) = numbers; without a tail they are rounded to nearest even. Then numbers = 0.
 void collapse_masters(const Tensor& w, const Tensor& tail, const Tensor& numbers, Stream& stream);
 
 }  // namespace ingot

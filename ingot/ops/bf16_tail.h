@@ -1,5 +1,6 @@
-// An f32 number in two halves, bit for bit: a bf16 that is the number rounded, ties away from zero, and a
-// tail of 16 bits, the number's low half. Taken as signed, the tail is what the rounding took away.
+// Splits an f32 number, bit for bit, into two halves: a bf16, which is the number rounded with ties away
+// from zero, and a 16-bit tail, which holds the low 16 bits of the number. Read as a signed integer, the
+// tail is the rounding error.
 #pragma once
 
 #include <bit>

@@ -11,7 +11,7 @@ namespace ingot {
 // In place: y = y + b, rounded once.
 void bias_forward(const Tensor& y, const Tensor& b, Stream& stream);
 
-// db += column sums of dy. scratch: (num_threads(), C) f32, of a CUDA device (kRowParts, C).
+// db += column sums of dy. scratch: (num_threads(), C) f32, on a CUDA device (kRowParts, C).
 void bias_backward(const Tensor& db, const Tensor& dy, const Tensor& scratch, Stream& stream);
 
 }  // namespace ingot

@@ -6,7 +6,8 @@
 
 namespace ingot {
 
-// to = from, equal shapes, contiguous, each f32, bf16 or f16. They must not overlap unless they are the same.
+// to = from. Both have equal shapes, are contiguous, and are f32, bf16 or f16. They must not overlap
+// unless they are the same tensor.
 void cast(const Tensor& to, const Tensor& from, Stream& stream);
 
 }  // namespace ingot

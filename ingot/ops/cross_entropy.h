@@ -2,44 +2,44 @@
 //   z = cap(x),  lse = log(sum_j exp z_j),  q_j = (1 - smoothing) [j = target] + smoothing / V
 //   loss = lse - sum_j q_j z_j + z_loss * lse^2
 //   dx_j = grad_scale * (softmax(z)_j * (1 + 2 z_loss lse) - q_j) * cap'(x_j)
-// Label smoothing after Szegedy et al. 2016 (arXiv:1512.00567), z-loss after Chowdhery et al. 2022
+// Label smoothing follows Szegedy et al. 2016 (arXiv:1512.00567), z-loss Chowdhery et al. 2022
 // (arXiv:2204.02311).
 //
-// Shapes: logits x (N, Vp) f32; targets (N) i32; losses (N) f32; is_correct (N) u8; d_logits (N, Vp) f32 or
-// bf16. All contiguous. Columns from `vocab` up are padding: no probability, gradient zero. A row whose
-// target is kIgnoreIndex has loss 0, gradient zero and is not correct.
+// Shapes: logits x (N, Vp) f32; targets (N) i32; losses (N) f32; is_correct (N) u8; d_logits (N, Vp) f32
+// or bf16. All are contiguous. Columns from `vocab` on are padding: their probability and gradient are
+// zero. A row whose target is kIgnoreIndex has loss 0 and gradient zero, and is_correct is 0.
 #pragma once
 
+#include "ingot/core/ignore_index.h"
 #include "ingot/core/stream.h"
 #include "ingot/core/tensor.h"
 
 namespace ingot {
 
-inline constexpr int32_t kIgnoreIndex = -100;
-
-// kNone: z = x. kTanh: z = a tanh(x / a) (Gemma Team 2024, arXiv:2408.00118). kSigmoid: z = a sigmoid((x + b)
-// / c). 2a sigmoid(2x / a) is a tanh(x / a) + a: the same loss and gradient.
+// kNone: z = x. kTanh: z = a tanh(x / a) (Gemma Team 2024, arXiv:2408.00118). kSigmoid: z = a sigmoid((x
+// + b) / c). Since 2a sigmoid(2x / a) = a tanh(x / a) + a, kSigmoid with 2a, b = 0 and c = a / 2 has the
+// same loss and gradient as kTanh with a.
 enum class LogitCap { kNone, kTanh, kSigmoid };
 
 struct CrossEntropyConfig {
-  int64_t vocab = 0;  // columns that are classes
+  int64_t vocab = 0;  // number of columns that are classes
   LogitCap cap = LogitCap::kNone;
   float cap_a = 0, cap_b = 0, cap_c = 1;
-  float grad_scale = 1;  // of d_logits only, e.g. 1 / (tokens of the global batch)
+  float grad_scale = 1;  // factor of d_logits only, e.g. 1 / (tokens of the global batch)
   float label_smoothing = 0, z_loss = 0;
 };
 
-// losses = per row, is_correct = whether the target has the largest logit (of equal ones the lowest index
-// counts), d_logits = the gradient. is_correct and d_logits may be absent. Without d_logits the logits stay
-// as they are; with it their memory is used for intermediate values, and d_logits may be that same memory
-// (f32). Exponentials are f32, their sum is collected in double. A NaN logit, and without a cap +inf, gives
-// a NaN loss. A target that is neither in [0, vocab) nor kIgnoreIndex is a kData error that names it and its
-// index; on a CUDA device it gives a NaN loss and no gradient.
+// losses = the loss of each row; is_correct = whether the target has the largest logit (among equal logits
+// the lowest index counts); d_logits = the gradient. is_correct and d_logits may be absent. Without d_logits
+// the logits are unchanged; with it their memory holds intermediate values, and an f32 d_logits may alias
+// them. Exponentials are f32, and their sum is accumulated in double. A NaN logit gives a NaN loss, and so
+// does +inf without a cap. A target that is neither in [0, vocab) nor kIgnoreIndex is a kData error that
+// names the target and its index; on a CUDA device it gives a NaN loss and a zero gradient.
 void cross_entropy(const Tensor& losses, const Tensor& is_correct, const Tensor& d_logits,
                    const Tensor& logits, const Tensor& targets, const CrossEntropyConfig& config,
                    Stream& stream);
 
-// Largest slope of the cap: 1, or a / (4c) for the sigmoid.
+// Returns the largest slope of the cap: 1, or a / (4c) for the sigmoid.
 float max_slope(const CrossEntropyConfig& config);
 
 }  // namespace ingot

@@ -1,6 +1,6 @@
-// deterministic: whether everything on a CUDA stream must sum in an order that shapes alone decide, so that a
-// run gives the same bits again. All of ours does; attention_backward by cuDNN does not, and ours takes its
-// place. On the CPU nothing else exists.
+// Deterministic mode: every sum on a CUDA stream has an order that depends on the shapes only, so a run
+// reproduces its bits. All of Ingot's kernels satisfy this always; cuDNN's attention_backward does not,
+// so Ingot's own kernel replaces it in this mode. The CPU is always deterministic.
 #pragma once
 
 #include "ingot/core/stream.h"

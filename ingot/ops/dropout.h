@@ -1,8 +1,8 @@
 // Dropout (Srivastava et al. 2014): y = x / (1 - p) where the element is kept, 0 where it is dropped.
 //
-// The mask is a pure function: element i is dropped when random_word(key, first_index + i) < p * 2^32, so
-// that backward makes it again, and every split of a batch over micro-batches and ranks drops the same
-// elements.
+// The mask is a pure function: element i is dropped if random_word(key, first_index + i) < p * 2^32.
+// Backward therefore recomputes the mask, and every split of a batch into micro-batches and ranks drops
+// the same elements.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace ingot {
 
-// An element whose word is below the threshold is dropped, the others are multiplied by the scale.
+// An element is dropped if its random word is below the threshold; otherwise it is multiplied by the scale.
 struct DropoutRule {
   uint32_t threshold;
   float scale;
@@ -24,8 +24,8 @@ struct DropoutRule {
         scale(static_cast<float>(1 / (1 - p))) {}
 };
 
-// x, y: any shape, f32, bf16 or f16, of one dtype, contiguous; y may alias x, and with p = 0 in place nothing
-// is read or written. key: Purpose::kDropout, stream = the site in the model. first_index: index of x's first
+// x, y: any shape, f32, bf16 or f16, of one dtype, contiguous. y may alias x; with p = 0 an in-place call
+// does nothing. key: Purpose::kDropout, stream = the site in the model. first_index: index of x's first
 // element in the global batch. The gradient is the same function: dx = dropout(dy). REQUIRES: 0 <= p < 1.
 void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key, uint64_t first_index,
              Stream& stream);

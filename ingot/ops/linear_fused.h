@@ -1,6 +1,6 @@
-// Products of a linear layer with what stands beside them done in the same pass: the bias, GELU (kGeluTanh of
-// ops/activation.h) and its derivative, the bias' gradient. On a CUDA device by cuBLASLt's epilogues where it
-// has one for the shapes, and else, as on the CPU, by the ops that they consist of.
+// Products of a linear layer, fused with their elementwise neighbours: the bias, GELU (kGeluTanh of
+// ops/activation.h), its derivative, and the gradient of the bias. A CUDA device uses a cuBLASLt epilogue if
+// there is one for the shapes. Otherwise, and on the CPU, the function calls the separate ops.
 //
 // Shapes: x (M, K), w (N, K), y, act, pre, dy (M, N), dx, d_pre (M, K): f32 or bf16, all of one dtype,
 // contiguous; b, db (N) and dw (N, K) f32. Products are accumulated in f32.
@@ -11,20 +11,20 @@
 
 namespace ingot {
 
-// y = x · wᵀ + b. rounded: scratch (N) of y's dtype, in which a device's product takes the bias.
+// y = x · wᵀ + b. rounded: (N) scratch of y's dtype, from which a CUDA device's product reads the bias.
 void linear_bias(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& rounded,
                  Stream& stream);
 
-// pre = x · wᵀ + b, act = gelu(pre). rounded as above.
+// pre = x · wᵀ + b, act = gelu(pre). rounded as in linear_bias.
 void linear_gelu(const Tensor& act, const Tensor& pre, const Tensor& x, const Tensor& w, const Tensor& b,
                  const Tensor& rounded, Stream& stream);
 
-// d_pre = (dy · w) gelu'(pre), pre (M, K) as linear_gelu left it. d_pre must not be pre.
+// d_pre = (dy · w) gelu'(pre), where pre (M, K) is the output of linear_gelu. d_pre must not alias pre.
 void linear_gelu_backward(const Tensor& d_pre, const Tensor& dy, const Tensor& w, const Tensor& pre,
                           Stream& stream);
 
-// dw += dyᵀ · x, db += column sums of dy. sums: scratch (num_threads(), N) f32, of a CUDA device (kRowParts,
-// N).
+// dw += dyᵀ · x, db += column sums of dy. sums: (num_threads(), N) f32 scratch, on a CUDA device
+// (kRowParts, N).
 void linear_weight_gradients(const Tensor& dw, const Tensor& db, const Tensor& dy, const Tensor& x,
                              const Tensor& sums, Stream& stream);
 

@@ -1,4 +1,4 @@
-// The caps of the logits over the CPU's registers. Internal to the loss ops.
+// The logit caps on CPU vector registers. Internal to the loss ops.
 #pragma once
 
 #include <utility>
@@ -10,7 +10,7 @@ namespace ingot {
 
 using Capped = CapValue<VecMath>;
 
-// Calls f with the config's cap.
+// Calls f with the cap that the config selects.
 template <typename F>
 void with_cap(const CrossEntropyConfig& config, F&& f) {
   with_cap_rule<VecMath>(config, std::forward<F>(f));

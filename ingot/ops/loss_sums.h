@@ -1,4 +1,4 @@
-// What a loss is reported by: sums over the rows that have a target.
+// Sums of losses and correct predictions over the rows that have a target, for reporting the loss.
 #pragma once
 
 #include "ingot/core/stream.h"
@@ -13,12 +13,13 @@ struct LossTotals {
 
 inline constexpr int64_t kLossTotalsBytes = sizeof(LossTotals);
 
-// sums (kLossTotalsBytes) u8 = of losses (N) f32 and is_correct (N) u8 (or absent) those whose target (N) i32
-// is not kIgnoreIndex. In double, in an order that follows from N alone.
+// Sums the rows whose target is not kIgnoreIndex. sums (kLossTotalsBytes) u8 receives a LossTotals;
+// losses (N) f32, is_correct (N) u8 or absent, targets (N) i32. The loss is summed in double, in an
+// order that follows from N only.
 void loss_sums(const Tensor& sums, const Tensor& losses, const Tensor& is_correct, const Tensor& targets,
                Stream& stream);
 
-// Of a tensor that the host can read.
+// Decodes sums. REQUIRES: the host can read the tensor.
 LossTotals read_loss_sums(const Tensor& sums);
 
 }  // namespace ingot

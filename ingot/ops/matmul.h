@@ -4,9 +4,10 @@
 //   data gradient   dx (M,N) = dy (M,K) · w (K,N)        kNN
 //   weight gradient dw (M,N) += dy (K,M)ᵀ · x (K,N)      kTN
 //
-// oneDNN computes them where it is built in and fast for the dtype; Ingot's own kernel otherwise. The choice
-// depends on the machine, the dtypes and the shape, never on time, so equal runs give equal bits. Operands in
-// f16 go to Ingot's own kernel, which widens them to f32 as it packs them.
+// On the CPU oneDNN computes them if it is built in and fast for the dtype, Ingot's AMX kernel where that is
+// faster, and Ingot's portable kernel otherwise. The choice depends only on the machine, the dtypes and the
+// shape, so equal runs give equal bits. f16 operands go to the portable kernel, which widens them to f32
+// while packing them. On a CUDA device cuBLASLt computes them (ops/matmul/matmul_cublaslt.cpp).
 #pragma once
 
 #include <cstdint>
@@ -18,17 +19,19 @@ namespace ingot {
 
 enum class MatmulForm { kNT, kNN, kTN };
 
-// c = op(a) · op(b), or c += with accumulate. a and b: f32, bf16 or f16, both alike; c: f32, or for a and b
-// of 16 bits either kind of those. Rows may be strided (a view of columns), the last dim is contiguous. c
-// must not alias a or b. REQUIRES: accumulate only with c f32.
+// c = op(a) · op(b), or c += op(a) · op(b) with accumulate. a and b: f32, bf16 or f16, of the same
+// dtype; c: f32, or any 16-bit dtype if a and b are 16-bit. Rows may be strided (a view of columns); the
+// last dim is contiguous. c must not alias a or b. REQUIRES: accumulate only with c f32.
 void matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, bool accumulate,
             Stream& stream);
 
-// The same with a factor: c = alpha op(a) · op(b), or c +=. Only a c that is f32 keeps all of its precision.
+// As matmul, with a factor: c = alpha op(a) · op(b), or c += alpha op(a) · op(b). Only an f32 c keeps
+// the full precision of the result.
 void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, float alpha,
                    bool accumulate, Stream& stream);
 
-// "oneDNN 2.6.3 (avx2)", "portable": what computes products of this dtype here.
+// Returns the name of the engine that computes products of this dtype, such as "oneDNN 2.6.3 (avx2)" or
+// "portable".
 const char* matmul_engine(DType dtype, Device device = Device::kCpu);
 
 }  // namespace ingot

@@ -1,9 +1,10 @@
-// QK-norm (Henry et al. 2020, arXiv:2010.04245, with RMSNorm in place of L2): every head of a query or key is
-// normalised, then rotated (rope.h) if a table is given, in one pass over memory:
+// QK-norm (Henry et al. 2020, arXiv:2010.04245, with RMSNorm in place of L2): normalises every head of a
+// query or key and then, if a table is given, rotates it (rope.h), in one pass over memory:
 //   y = R_t(x * rstd),   rstd = 1 / sqrt(mean over D of x^2 + eps).
 //
-// x, y, dy (B,T,H,D), f32, bf16 or f16, strided with the last dim contiguous; rstd (B,T,H) f32, contiguous;
-// table (T_max, R) f32 from rope_table, or absent: no rotation. Rotation alone is rope_forward.
+// x, y, dy (B,T,H,D), f32, bf16 or f16, strided with the last dim contiguous; rstd (B,T,H) f32,
+// contiguous; table (T_max, R) f32 from rope_table, or absent for no rotation. For rotation without the
+// norm use rope_forward.
 #pragma once
 
 #include "ingot/core/stream.h"
@@ -11,12 +12,12 @@
 
 namespace ingot {
 
-// In place on x. With rstd absent, it is not kept (inference).
+// Works in place on x. rstd may be absent (inference).
 void qk_norm_forward(const Tensor& x, const Tensor& rstd, const Tensor& table, int64_t position_offset,
                      float eps, Stream& stream);
 
-// In place, dy becomes dx = rstd * R_t^-1(dy - y * mean(dy * y)), with y and rstd as forward left them: the
-// rotation keeps the mean of products, so y need not be rotated back.
+// Works in place: dy becomes dx = rstd * R_t^-1(dy - y * mean(dy * y)), where y and rstd are the outputs
+// of forward. The rotation preserves the mean of products, so y need not be rotated back.
 void qk_norm_backward(const Tensor& dy, const Tensor& y, const Tensor& rstd, const Tensor& table,
                       int64_t position_offset, Stream& stream);
 

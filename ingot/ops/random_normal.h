@@ -1,4 +1,4 @@
-// Normally distributed numbers (Box & Muller 1958) as a pure function of key and element.
+// Normally distributed numbers (Box & Muller 1958) as a pure function of key and element index.
 #pragma once
 
 #include "ingot/core/philox.h"
@@ -6,8 +6,8 @@
 
 namespace ingot {
 
-// y[i] = std * random_normal(key, first_index + i), up to the rounding of its polynomials; which element gets
-// which bits does not depend on where y begins. y (n) f32.
+// y[i] = std * random_normal(key, first_index + i), up to the rounding of its polynomials. The bits of
+// an element depend on its index only, not on where y begins. y (n) f32.
 void fill_normal(const Tensor& y, float std, const RandomKey& key, uint64_t first_index = 0);
 
 }  // namespace ingot

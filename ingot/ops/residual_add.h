@@ -1,6 +1,7 @@
-// sum = x + residual, where nothing follows that would take it along (ops/rmsnorm.h and ops/layernorm.h do).
+// sum = x + residual, for residual connections that are not fused into a following norm (ops/rmsnorm.h,
+// ops/layernorm.h).
 //
-// Shapes: all alike, contiguous, of one dtype: f32 or bf16, added in f32. sum may be x or residual.
+// Shapes: all equal, contiguous, of one dtype: f32 or bf16, added in f32. sum may alias x or residual.
 #pragma once
 
 #include "ingot/core/stream.h"

@@ -1,7 +1,7 @@
-// Rotary position embedding (RoFormer, Su et al. 2021, arXiv:2104.09864), half-split as in LLaMA: with R
-// rotated dims, f_i = theta^(-2i/R) and angle = position * f_i,
+// Rotary position embedding (RoFormer, Su et al. 2021, arXiv:2104.09864) in LLaMA's half-split layout.
+// With R rotated dims, f_i = theta^(-2i/R) and angle = position * f_i,
 //   (x[i], x[i + R/2]) <- (x[i] cos - x[i + R/2] sin, x[i + R/2] cos + x[i] sin),  i < R/2;
-// dims R and later stay. Row t of x has position t + position_offset.
+// dims from R on are unchanged. Row t of x has position t + position_offset.
 #pragma once
 
 #include "ingot/core/stream.h"
@@ -10,14 +10,14 @@
 namespace ingot {
 
 // table (T_max, R) f32, R even: row t is cos(t f_0) .. cos(t f_{R/2-1}), sin(t f_0) .. sin(t f_{R/2-1}).
-// f_i and the angle are rounded to f32 as Hugging Face transformers rounds them (its checkpoints were trained
-// so); cos and sin of that angle are taken in double.
+// f_i and the angle are rounded to f32 as in Hugging Face transformers, whose checkpoints were trained
+// this way; cos and sin of that angle are computed in double.
 void rope_table(const Tensor& table, double theta);
 
-// In place on x (B,T,H,D), f32, bf16 or f16, strided with the last dim contiguous, R <= D.
+// Works in place on x (B,T,H,D), f32, bf16 or f16, strided with the last dim contiguous, R <= D.
 // REQUIRES: 0 <= position_offset, position_offset + T <= T_max.
 void rope_forward(const Tensor& x, const Tensor& table, int64_t position_offset, Stream& stream);
-// dx from dy, in place: the inverse rotation.
+// Turns dy into dx in place by the inverse rotation.
 void rope_backward(const Tensor& dy, const Tensor& table, int64_t position_offset, Stream& stream);
 
 }  // namespace ingot

@@ -1,4 +1,4 @@
-// Two tensors of f32 that change their numbers.
+// Exchanges the elements of two f32 tensors.
 #pragma once
 
 #include "ingot/core/stream.h"
@@ -6,7 +6,7 @@
 
 namespace ingot {
 
-// a, b: f32, of one shape, contiguous, not overlapping.
+// a, b: f32, of equal shape, contiguous, not overlapping.
 void swap(const Tensor& a, const Tensor& b, Stream& stream);
 
 }  // namespace ingot

@@ -1,5 +1,5 @@
-// tf32: whether products of f32 on a CUDA stream may round their operands to its 10 bits, which tensor cores
-// multiply. They may not unless they are told to; on the CPU it means nothing.
+// TF32 mode: whether f32 products on a CUDA stream may round their operands to TF32 (10 mantissa bits),
+// which tensor cores multiply. It is off by default and has no effect on the CPU.
 #pragma once
 
 #include "ingot/core/stream.h"
@@ -9,7 +9,7 @@ namespace ingot {
 void allow_tf32(Stream& stream, bool is_allowed);
 bool allows_tf32(Stream& stream);
 
-// While it lives, they may not.
+// Forbids TF32 on the stream during its lifetime.
 class ExactProducts {
  public:
   explicit ExactProducts(Stream& stream) : stream_(stream), was_allowed_(allows_tf32(stream)) {

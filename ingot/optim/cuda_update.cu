@@ -23,7 +23,8 @@ using weights::Pass;
 using weights::read_weights;
 using weights::write_weights;
 
-// A rule of optim/rules/elementwise_rule.h and its state, of which each thread has its elements.
+// The update of a rule of optim/rules/elementwise_rule.h; each thread loads and stores the state
+// of its elements.
 template <typename Rule>
 struct RuleMove {
   static constexpr bool kReadsGradient = true;
@@ -52,7 +53,7 @@ struct RuleMove {
   }
 };
 
-// The values of all codes.
+// The values of all codes of the two maps.
 struct Maps {
   std::array<float, 256> with_sign, without_sign;
 };
@@ -67,7 +68,7 @@ __device__ __forceinline__ float reciprocal(float scale) {
   return scale >= std::numeric_limits<float>::min() ? 1 / scale : 0.0f;
 }
 
-// A block owns 256 elements that share a scale, a thread one of them. Moves 4 bytes of state.
+// A block updates 256 elements that share a scale, one per thread. The state traffic is 4 bytes per element.
 __global__ void __launch_bounds__(kThreads) update_codes(Pass a, AdamW rule, Codes codes, Maps maps) {
   __shared__ float with_sign[kThreads], without_sign[kThreads];
   with_sign[threadIdx.x] = maps.with_sign[threadIdx.x];
@@ -103,8 +104,8 @@ __global__ void __launch_bounds__(kThreads) update_codes(Pass a, AdamW rule, Cod
   if (a.totals) weights::report_totals(a.totals, before, w, g, rule.grad_scale);
 }
 
-// Block b adds packs b, b + gridDim.x, ... of kThreads * 4 elements of each range in turn; what is left of
-// a range at its end is the first block's.
+// Block b adds packs b, b + gridDim.x, ... of kThreads * 4 elements of each range in turn; the first block
+// also adds the remaining n % 4 elements.
 __global__ void __launch_bounds__(kThreads) squares(float* parts, const SquareRange* ranges, int count) {
   constexpr int W = 4;
   float sum = 0;

@@ -1,5 +1,6 @@
-// One update of one parameter on a CUDA device by an elementwise rule (optim/rules/elementwise_rule.h), and the
-// global norm's squares; nothing waits for the device. Defined in builds with CUDA.
+// Updates of one parameter on a CUDA device by an elementwise rule (optim/rules/elementwise_rule.h) or
+// AdamW8bit, and the sums of squares for the global norm. The host does not wait for the device. Defined
+// in builds with CUDA.
 #pragma once
 
 #include "ingot/optim/rule.h"
@@ -7,35 +8,35 @@
 
 namespace ingot::cuda {
 
-// Updates p, all of whose tensors are on the device, as ElementwiseRule<Rule> does on the CPU: weights (f32
-// with their bf16 or f16 copy, bf16 with a tail, or bf16 rounded stochastically by the same random numbers),
-// state and average in one pass; leaves g zero. totals: (update_blocks(n), 4) f32 = sums of RangeTotals'
-// squares and product, a row for each block of elements; absent: not wanted. Rule: Sgd, Momentum, Adam, AdamW
-// or Lion.
+// Updates p, all of whose tensors are on the device, as ElementwiseRule<Rule> does on the CPU, in one pass
+// over weights, state and average; zeroes g. The weights are f32 with their bf16 or f16 copy, bf16 with a
+// tail, or bf16 that is rounded stochastically with the same random numbers as on the CPU. totals
+// (update_blocks(n), 4) f32 = the sums of RangeTotals' squares and product, one row per block of elements;
+// empty if not wanted. Rule: Sgd, Momentum, Adam, AdamW or Lion.
 template <typename Rule>
 void update_elementwise(const ParamState& p, const Rule& rule, const RuleStep& step, const Tensor& totals,
                         Stream& stream);
 
-// The same as AdamW8bit on the CPU (optim/rules/adamw_8bit.h) of a parameter whose state it keeps in 8 bits.
-// Gradients that it passes over are not counted: they make the norm infinite, and no update follows.
+// Does the same as AdamW8bit on the CPU (optim/rules/adamw_8bit.h) for a parameter whose state is in 8
+// bits. It does not count the gradients that it skips: they make the norm infinite, so no update follows.
 void update_adamw_8bit(const ParamState& p, const AdamW& rule, const RuleStep& step, const Tensor& totals,
                        Stream& stream);
 
-// Rows of totals of a parameter of n elements, at the most.
+// Maximum number of rows of totals for a parameter of n elements.
 int64_t update_blocks(int64_t n);
 
-// Partial sums of squares: the number of blocks that add them, whatever the device, so that the order of
-// every sum follows from the sizes alone.
+// Number of partial sums of squares, i.e. of blocks that compute them, on any device, so that the order of
+// every sum depends only on the sizes.
 inline constexpr int64_t kSquareParts = 1024;
 
-// A tensor whose squares are added.
+// A tensor whose squares are summed.
 struct SquareRange {
   const float* x;  // aligned to 16 bytes
   int64_t n;
 };
 
-// parts (kSquareParts) f32 = the squares of all elements of the ranges. ranges: (count, sizeof(SquareRange))
-// u8 on the device; longest: elements of the longest one.
+// parts (kSquareParts) f32 = partial sums of the squares of all elements of the ranges. ranges: (count,
+// sizeof(SquareRange)) u8 on the device; longest: number of elements of the longest one.
 void sum_squares(const Tensor& parts, const Tensor& ranges, int64_t longest, Stream& stream);
 
 }  // namespace ingot::cuda

@@ -1,5 +1,5 @@
-// The one pass over a parameter's memory on a CUDA device (the CPU's: optim/weight_pass.h): weights, gradient
-// and average are read once and written once, and the rule's move stands between. For .cu files only.
+// The one pass over a parameter's memory on a CUDA device (on the CPU: optim/weight_pass.h). It reads
+// weights, gradient and average once, applies the rule's move, and writes them once. For .cu files only.
 #pragma once
 
 #include "ingot/core/copy.h"
@@ -11,7 +11,7 @@
 
 namespace ingot::cuda::weights {
 
-// One of w32; w16 and tail; w16 and rounding.
+// The tensors of a pass. The weights are either w32, or w16 with tail, or w16 with rounding.
 struct Pass {
   int64_t n;
   float* w32;
@@ -66,8 +66,8 @@ __device__ __forceinline__ void write_weights(const Pass& a, int64_t i, const Fl
   *reinterpret_cast<Raw<bf16, W>*>(a.w16 + i) = high;
 }
 
-// Row blockIdx.x of the totals: |w|^2, |g|^2, |change|^2 and change . w of the block's elements, as
-// RangeTotals has them.
+// Writes row blockIdx.x of the totals: |w|^2, |g|^2, |change|^2 and change . w of the block's elements, as
+// in RangeTotals.
 template <int W>
 __device__ __forceinline__ void report_totals(float* totals, const Floats<W>& before, const Floats<W>& w,
                                               const Floats<W>& g, float factor) {
@@ -87,7 +87,7 @@ __device__ __forceinline__ void report_totals(float* totals, const Floats<W>& be
   }
 }
 
-// What follows the move of W elements.
+// Zeroes the gradient, updates the average and stores the weights after the move of W elements.
 template <int W>
 __device__ __forceinline__ void finish_pack(const Pass& a, int64_t i, const Floats<W>& w) {
   store(a.g + i, Floats<W>{});
@@ -100,8 +100,8 @@ __device__ __forceinline__ void finish_pack(const Pass& a, int64_t i, const Floa
   write_weights(a, i, w);
 }
 
-// A thread owns W elements, which move.at<W>(pass, i, w, g) changes; i: the first. A move that does not look
-// at g says so in kReadsGradient.
+// Each thread updates W elements, from i on, by move.at<W>(pass, i, w, g). A move that does not read g
+// says so in kReadsGradient.
 template <int W, typename Move>
 __global__ void __launch_bounds__(kThreads) update(Pass a, Move move) {
   const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W;
@@ -154,7 +154,7 @@ inline unsigned blocks_of(const Pass& pass, int width, const Tensor& totals) {
   return blocks;
 }
 
-// is_wide: packs of 4 elements are aligned, and the move takes them.
+// is_wide: packs of 4 elements are aligned, and the move can handle them.
 template <typename Move>
 void launch_update(const Pass& pass, bool is_wide, const Move& move, const Tensor& totals, const char* op,
                    Stream& stream) {

@@ -1,14 +1,14 @@
-// Loss scaling (Micikevicius et al. 2018, arXiv:1710.03740): gradients in f16 below 2^-24 vanish, so the loss
-// is multiplied before backward and the update divides by the same number. The dynamic scale follows the
-// gradients:
+// Loss scaling (Micikevicius et al. 2018, arXiv:1710.03740): gradients below 2^-24 vanish in f16, so
+// the loss is multiplied by a scale before backward and the update divides by it. A dynamic scale
+// follows the gradients:
 //
-//   overflow   good = 0, tolerated -= 1; with none tolerated any more scale = max(min, scale / 2)
-//   good step  good += 1; at the growth interval scale *= 2 (as long as f32 holds it), good = 0,
+//   overflow   good = 0, tolerated -= 1; if tolerated <= 0, scale = max(min, scale / 2)
+//   good step  good += 1; at the growth interval scale *= 2 (if f32 can hold it), good = 0,
 //              tolerated = hysteresis
 //
-// With hysteresis 1 the rule of torch.amp.GradScaler; with more that of Megatron-LM, where the first
-// overflows after the scale grew pass without lowering it. A step that overflows is not made. The factors are
-// powers of two, so that a scale that begins as one never rounds.
+// With hysteresis 1 this is the rule of torch.amp.GradScaler. With more it is that of Megatron-LM, where
+// the first overflows after the scale grew do not lower it. A step that overflows is skipped. The factors
+// are powers of two, so a scale that starts as one is never rounded.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@
 namespace ingot {
 
 struct LossScalerConfig {
-  std::optional<double> constant = {};  // the scale for good; absent: dynamic
+  std::optional<double> constant = {};  // a fixed scale; nullopt: dynamic
   double init = 65536;
-  int64_t growth_interval = 2000;  // good steps
-  int64_t hysteresis = 1;          // overflows since the scale last grew until it falls
+  int64_t growth_interval = 2000;  // in good steps
+  int64_t hysteresis = 1;          // number of overflows since the scale last grew that make it fall
   double min = 1;
 
   // Throws a kUsage error that names the key, the rule and the value.
@@ -29,16 +29,16 @@ struct LossScalerConfig {
 
 class LossScaler {
  public:
-  LossScaler() = default;  // scale 1 for good
+  LossScaler() = default;  // fixed scale 1
   explicit LossScaler(const LossScalerConfig& config);
 
   double scale() const { return state_.scale; }
   bool is_dynamic() const { return is_dynamic_; }
 
-  // A step was made with gradients of this scale.
+  // Records a step that was made with gradients of this scale.
   void step_made();
-  // Gradients of this scale were not finite. False: the scale cannot follow, since it is constant or has come
-  // down to its minimum; nothing has changed then.
+  // Records that gradients of this scale were not finite. Returns false, and changes nothing, if the scale
+  // cannot be lowered because it is constant or at its minimum.
   bool overflowed();
 
   struct State {

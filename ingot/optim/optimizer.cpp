@@ -13,8 +13,8 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kBlockElements = 1 << 15;  // a multiple of 256: 8-bit states are scaled by 256
-constexpr int64_t kPieceGranule = 256;       // pieces of parameters begin at multiples of this
+constexpr int64_t kBlockElements = 1 << 15;  // a multiple of 256, the block size of 8-bit states
+constexpr int64_t kShardGranule = 256;       // shards of parameters begin at multiples of this
 
 void check_param(const OptimParam& p) {
   const int64_t n = p.elements();
@@ -27,15 +27,15 @@ void check_param(const OptimParam& p) {
     check_tensor(p.compute, p.compute.dtype == DType::f16 ? DType::f16 : DType::bf16, {n},
                  "Optimizer: compute");
   int64_t rows = 0;
-  for (int64_t part : p.row_parts) rows += part;
-  INGOT_CHECK(p.is_scattered || p.begin() % kPieceGranule == 0,
-              "Optimizer: a piece of {} begins at {}, no multiple of {}", p.name, p.begin(), kPieceGranule);
-  int64_t in_boxes = 0;
-  for (const Box& box : p.boxes) in_boxes += box.elements();
-  INGOT_CHECK(!p.is_piece() || in_boxes == n, "Optimizer: {}: boxes of {} elements, the piece has {}", p.name,
-              in_boxes, n);
-  INGOT_CHECK(p.row_parts.empty() || (p.is_matrix() && rows == p.whole()[0]),
-              "Optimizer: row_parts of {} must sum to its rows, got {}", p.name, rows);
+  for (int64_t part : p.fused_rows) rows += part;
+  INGOT_CHECK(p.is_scattered || p.begin() % kShardGranule == 0,
+              "Optimizer: a shard of {} begins at {}, no multiple of {}", p.name, p.begin(), kShardGranule);
+  int64_t in_rects = 0;
+  for (const Rect& rect : p.rects) in_rects += rect.elements();
+  INGOT_CHECK(!p.is_shard() || in_rects == n, "Optimizer: {}: rectangles of {} elements, the shard has {}",
+              p.name, in_rects, n);
+  INGOT_CHECK(p.fused_rows.empty() || (p.is_matrix() && rows == p.whole()[0]),
+              "Optimizer: fused_rows of {} must sum to its rows, got {}", p.name, rows);
 }
 
 MomentumRamp momentum_ramp(OptimizerKind kind, const RuleParams& p) {
@@ -90,23 +90,23 @@ const Muon& Optimizer::muon_of(size_t task) const {
   return static_cast<const Muon&>(rule_of(members_[matrices_[task]]));
 }
 
-SharedUpdate& Optimizer::plan_matrices(SharedUpdate* share) {
-  if (!share) own_ = std::make_unique<OwnUpdate>();
-  SharedUpdate& found = share ? *share : *own_;
+UpdateComm& Optimizer::plan_matrices(UpdateComm* comm) {
+  if (!comm) own_ = std::make_unique<LocalUpdate>();
+  UpdateComm& found = comm ? *comm : *own_;
   std::vector<MatrixTask> tasks;
   for (size_t i = 0; i < members_.size(); ++i) {
     if (!members_[i].needs.is_matrix) continue;
     const OptimParam& param = members_[i].memory.param;
-    static_cast<void>(rule_of(members_[i]).state(param));  // refuses a vector
+    static_cast<void>(rule_of(members_[i]).state(param));  // throws for a vector
     matrices_.push_back(i);
     tasks.push_back(
         {.name = param.name,
          .shape = param.whole(),
-         .boxes = param.is_piece() ? param.boxes : std::vector<Box>{{0, param.shape[0], 0, param.shape[1]}},
+         .rects = param.is_shard() ? param.rects : std::vector<Rect>{{0, param.shape[0], 0, param.shape[1]}},
          .is_counted = param.is_added,
          .flops = muon_of(matrices_.size() - 1).flops(param)});
   }
-  const std::vector<SharedUpdate::Keeps> keeps = found.plan(std::move(tasks));
+  const std::vector<UpdateComm::Keeps> keeps = found.plan(std::move(tasks));
   for (size_t t = 0; t < matrices_.size(); ++t) members_[matrices_[t]].keeps = keeps[t];
   return found;
 }
@@ -132,7 +132,7 @@ size_t Optimizer::arena_bytes() const {
 }
 
 size_t Optimizer::scratch_bytes() const {
-  if (is_on_device()) return 0;  // OnDevice has it
+  if (is_on_device()) return 0;  // OnDevice has its own
   size_t most = 0, of_matrices = 0, numbers = 0;
   for (const Member& member : members_) {
     size_t& largest = member.needs.is_matrix ? of_matrices : most;
@@ -141,16 +141,16 @@ size_t Optimizer::scratch_bytes() const {
   for (const auto& counts : number_counts_)
     for (const int64_t n : counts)
       if (n > 0) numbers += static_cast<size_t>(n) * sizeof(float) + Arena::kAlign;
-  if (!matrices_.empty()) most = std::max(most, of_matrices + share_.scratch_bytes());
+  if (!matrices_.empty()) most = std::max(most, of_matrices + comm_.scratch_bytes());
   return numbers + most;
 }
 
-Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params, SharedUpdate* share,
+Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params, UpdateComm* comm,
                      Backing backing)
     : ema_(config.ema),
       groups_(make_groups(config)),
       members_(make_members(config, std::move(params))),
-      share_(plan_matrices(share)),
+      comm_(plan_matrices(comm)),
       number_counts_(count_numbers()),
       arena_("optimizer", arena_bytes(),
              memory_of(members_.empty() ? Device::kCpu : members_.front().memory.param.w.device), backing),
@@ -197,9 +197,9 @@ void Optimizer::add_states(size_t i) {
                 .param = id,
                 .whole = whole_specs[k].shape};
     state.is_per_element = spec.scope == StateScope::kElement;
-    if (spec.scope == StateScope::kBlock) state.begin = param.begin() / kPieceGranule;
-    if (spec.scope == StateScope::kWhole) state.keepers = Keepers::kSharers;
-    if (members_[i].needs.is_matrix) state.keepers = Keepers::kNone;
+    if (spec.scope == StateScope::kBlock) state.begin = param.begin() / kShardGranule;
+    if (spec.scope == StateScope::kWhole) state.scope = ReplicaScope::kShardGroup;
+    if (members_[i].needs.is_matrix) state.scope = ReplicaScope::kNone;
     states_.push_back(std::move(state));
   }
   if (ema_ == 0) return;
@@ -265,7 +265,7 @@ std::array<std::array<int64_t, 2>, 2> Optimizer::count_numbers() const {
   return counts;
 }
 
-// Zero, and each member's part of them.
+// Allocates the combined numbers as zeros and gives each member its slice of them.
 void Optimizer::make_numbers() {
   for (size_t kind : {0, 1})
     for (size_t turn : {0, 1}) {
@@ -292,8 +292,8 @@ void Optimizer::share_numbers() {
       const Member& member = members_[i];
       if (member.needs.shared[t] > 0) rule_of(member).measure(member.memory, steps_[i], member.numbers, turn);
     }
-    if (number_counts_[0][t] > 0) share_.sum(numbers_[0][t]);
-    if (number_counts_[1][t] > 0) share_.max(numbers_[1][t]);
+    if (number_counts_[0][t] > 0) comm_.sum(numbers_[0][t]);
+    if (number_counts_[1][t] > 0) comm_.max(numbers_[1][t]);
   }
 }
 
@@ -341,12 +341,12 @@ void Optimizer::step(const StepInputs& inputs, float grad_scale, Stream& stream)
     update_param(i);
     scratch_.release_to(mark);
   }
-  if (!matrices_.empty()) share_.run(*this, scratch_, stream);
+  if (!matrices_.empty()) comm_.run(*this, scratch_, stream);
   scratch_.release_to(0);
   finish_step(inputs.wants_stats);
 }
 
-// Sums over blocks in their order, whoever computed them.
+// Adds the blocks' totals in order of the blocks, so the sums do not depend on which thread computed them.
 void Optimizer::finish_step(bool wants_stats) {
   non_finite_ = 0;
   for (const RangeTotals& block : totals_) non_finite_ += block.non_finite;

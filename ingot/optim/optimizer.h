@@ -1,5 +1,5 @@
-// The optimizer of a model: every parameter in a group, every group with its rule, all state in one arena,
-// and one pass over memory per step.
+// The optimizer of a model: it assigns every parameter to a group and every group to a rule, holds all
+// state in one arena, and makes one pass over memory per step.
 #pragma once
 
 #include <array>
@@ -14,31 +14,32 @@
 #include "ingot/core/stream.h"
 #include "ingot/optim/optimizer_config.h"
 #include "ingot/optim/rule.h"
-#include "ingot/optim/shared_update.h"
+#include "ingot/optim/update_comm.h"
 
 namespace ingot {
 
-// What a schedule says of one step.
+// Values of the schedules for one step.
 struct StepInputs {
-  double lr = 0;  // the base's learning rate; a group's has its own ratio to it
-  // In place of the configured momentum of the groups of Muon and SGD with momentum; where there is none of
-  // these, of beta1 of the others.
+  double lr = 0;  // the base learning rate; each group has a fixed ratio to it
+  // Replaces the configured momentum of the groups of Muon and SGD with momentum or, if there are none,
+  // beta1 of the other groups.
   std::optional<double> momentum = {};
   bool wants_stats = false;
 };
 
-// The momentum of a rule by itself: linear from `from` to `to` over `steps`; of Adam and its kin beta1.
+// The configured momentum of a rule (beta1 for Adam and its variants): linear from `from` to
+// `to` over `steps`.
 struct MomentumRamp {
   double from = 0, to = 0;
   int64_t steps = 0;
   double at(int64_t t) const;  // t: 1 at the first update
 };
 
-// One parameter in one step.
+// Statistics of one parameter in one step.
 struct ParamStats {
   std::string name = {};
   double weight_norm = 0;        // |w| before the update
-  double grad_norm = 0;          // |g * grad_scale|, so after clipping
+  double grad_norm = 0;          // |g * grad_scale|, i.e. after clipping
   double update_norm = 0;        // |change of w|
   double update_dot_weight = 0;  // <change of w, w before it>
 };
@@ -47,58 +48,61 @@ class Muon;
 
 class Optimizer : private MatrixWork {
  public:
-  // The parameters' memory is borrowed; the state lies on the same device. kUsage error for a group that fits
-  // no parameter, or a rule that cannot take a parameter (Muon a vector).
-  // share (borrowed): with whom updates are made; absent: alone. Where there are several ranks, all of them
-  // call this and step together. backing: kAddresses for an optimizer that never steps (Stream::backing).
-  Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params, SharedUpdate* share = nullptr,
+  // Borrows the parameters' memory; the state lies on the same device. Throws a kUsage error if a group
+  // matches no parameter, or if a rule cannot take a parameter (Muon takes no vector). comm (borrowed):
+  // communication used by updates; null on a single rank. With several ranks, all of them call the
+  // constructor and step together. backing: kAddresses for an optimizer that never steps
+  // (Stream::backing).
+  Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params, UpdateComm* comm = nullptr,
             Backing backing = Backing::kMemory);
 
-  // Of the groups that StepInputs::momentum drives, the first's; zero where no rule has a momentum.
+  // The momentum of the first group that StepInputs::momentum drives; zero if no rule has a momentum.
   static MomentumRamp configured_momentum(const OptimizerConfig& config);
 
-  // Norm of all gradients, in an order that depends on the parameters' sizes only. Waits for the stream.
+  // Returns the norm of all gradients, summed in an order that depends only on the parameters' sizes.
+  // Synchronises with the stream.
   double grad_norm(Stream& stream);
 
-  // One update with g * grad_scale; leaves every g zero.
+  // Makes one update with g * grad_scale and zeroes every g.
   void step(const StepInputs& inputs, float grad_scale, Stream& stream);
 
-  // Where a device judges the step (optim/cuda_verdict.h), nobody waits for it: the sums of squares that a
-  // norm is made of, and an update with the factor (1) f32 that it made, or none (RuleStep::factor).
-  // REQUIRES: parameters on a device; no stats.
+  // For steps that a device checks itself (optim/cuda_step_check.h), so that the host does not wait:
+  // squares_on_device computes the sums of squares for the norm, and step_by_factor updates with a factor
+  // (1) f32 on the device, or not at all if it is NaN (RuleStep::factor). REQUIRES: the parameters are on
+  // a device; no stats.
   Tensor squares_on_device(Stream& stream);
   void step_by_factor(const StepInputs& inputs, const Tensor& factor, Stream& stream);
 
-  // Of the last step that wanted them, in order of the parameters; zeros before there was one.
+  // Statistics of the last step that wanted them, in order of the parameters; zeros before that.
   std::span<const ParamStats> stats() const { return stats_; }
-  // Gradients of the last step that were not finite and that a rule passed over, weight and state unchanged:
-  // AdamW with 8-bit states, where one of them would spoil the 255 others of its block. Other rules let them
-  // through into the weights.
+  // Number of non-finite gradients in the last step that a rule skipped, leaving weight and state
+  // unchanged. Only AdamW with 8-bit states does so, since one such value would spoil the 255 others of
+  // its block. Other rules let them through into the weights.
   int64_t non_finite_gradients() const { return non_finite_; }
 
-  // Who else has the same numbers of a state: no rank, those with the same piece of the parameter, or all
-  // with any piece of it.
-  enum class Keepers { kNone, kCopies, kSharers };
+  // Which other ranks hold the same values of a state: none, those with the same shard of the parameter,
+  // or all with any shard of it.
+  enum class ReplicaScope { kNone, kReplicas, kShardGroup };
   struct State {
     std::string name;  // "m.blocks.0.attention.qkv.weight"
-    Tensor tensor;  // of the dtype and shape that the rule declared; of 0 elements where it is not kept here
+    Tensor tensor;     // with the rule's dtype and shape; 0 elements if it is not on this rank
     int param = 0;
     Shape whole;  // the shape that the rule declares for the whole parameter
-    // A number for each element of this rank's piece (OptimParam::boxes), or those
-    // of the whole from `begin` on.
+    // True if there is one number per element of this rank's shard (OptimParam::rects). Otherwise the
+    // tensor holds the numbers of the whole parameter from `begin` on.
     bool is_per_element = true;
     int64_t begin = 0;
-    Keepers keepers = Keepers::kCopies;
+    ReplicaScope scope = ReplicaScope::kReplicas;
   };
   const std::vector<State>& states() const { return states_; }  // in order of the parameters
-  // The moving averages of the weights (n) f32, with config.ema, by parameter; they are among the states as
-  // ema.NAME. a = lerp(a, w, 1 - ema) after each step, and w itself at the first.
+  // The moving average of a parameter's weights (n) f32, with config.ema; it is also among the states, as
+  // ema.NAME. After each step a = lerp(a, w, 1 - ema); after the first a = w.
   Tensor average(size_t param) const { return members_[param].memory.average; }
   size_t state_bytes() const;
   size_t state_bytes(size_t param) const;
   bool is_counted(size_t param) const { return members_[param].memory.param.is_counted; }
 
-  // "adamw for 5 tensors, muon for 8, 1.2 MB of state": the rules and what they take.
+  // The rules and their memory, such as "adamw for 5 tensors, muon for 8, 1.2 MB of state".
   std::string summary() const;
 
   const Arena& arena() const { return arena_; }
@@ -111,8 +115,8 @@ class Optimizer : private MatrixWork {
     std::unique_ptr<UpdateRule> rule;
     OptimizerKind kind = OptimizerKind::kAdamW;
     RuleParams params;
-    double lr_ratio = 1;              // to the base's
-    bool decays_vectors = false;      // it says so itself
+    double lr_ratio = 1;              // ratio to the base learning rate
+    bool decays_vectors = false;      // the group itself sets weight_decay
     bool is_momentum_driven = false;  // by a schedule
   };
   struct Member {
@@ -120,10 +124,10 @@ class Optimizer : private MatrixWork {
     size_t group;
     size_t block_begin, block_end;
     RuleNeeds needs;
-    SharedUpdate::Keeps keeps;  // of a matrix
-    SharedNumbers numbers;      // of the step that runs
+    UpdateComm::Keeps keeps;  // for a matrix
+    SharedNumbers numbers;    // of the current step
   };
-  // A piece of one parameter: what a thread takes at a time.
+  // A range of one parameter that a thread updates at a time.
   struct Block {
     size_t param;
     Range range;
@@ -132,10 +136,10 @@ class Optimizer : private MatrixWork {
   static Group make_group(const OptimizerConfig& config, const GroupConfig* given);
   static std::vector<Group> make_groups(const OptimizerConfig& config);
   std::vector<Member> make_members(const OptimizerConfig& config, std::vector<OptimParam> params) const;
-  SharedUpdate& plan_matrices(SharedUpdate* share);
+  UpdateComm& plan_matrices(UpdateComm* comm);
   const UpdateRule& rule_of(const Member& member) const { return *groups_[member.group].rule; }
   const Muon& muon_of(size_t task) const;
-  // The state of a member, of which matrices may be kept elsewhere.
+  // The state of a member on this rank; that of a matrix may be on another rank.
   std::vector<StateSpec> kept_state(const Member& member) const;
   size_t arena_bytes() const;
   size_t scratch_bytes() const;
@@ -155,15 +159,15 @@ class Optimizer : private MatrixWork {
   double norm_on_device(Stream& stream);
   void update_on_device(bool wants_stats, Stream& stream);
 
-  // What a device needs beside the state.
+  // Memory that a device needs besides the state.
   struct OnDevice {
     Arena memory, pinned, scratch;
     Tensor ranges = {}, host_ranges = {};    // of the gradients (params, sizeof(SquareRange)) u8
     Tensor squares = {}, host_squares = {};  // (kSquareParts) f32
-    Tensor totals = {}, host_totals = {};    // rows of 4 f32
-    std::vector<int64_t> first_row = {};     // of the totals, per parameter
-    int64_t longest = 0;                     // parameter
-    bool has_ranges = false;                 // they have gone to the device
+    Tensor totals = {}, host_totals = {};    // totals, 4 f32 per row
+    std::vector<int64_t> first_row = {};     // of totals, per parameter
+    int64_t longest = 0;                     // elements of the longest parameter
+    bool has_ranges = false;                 // true once ranges have been copied to the device
   };
 
   void prepare(size_t task, const Tensor& u) override;
@@ -171,18 +175,18 @@ class Optimizer : private MatrixWork {
   void apply(size_t task, const Tensor& direction) override;
 
   double ema_;
-  std::vector<Group> groups_;  // the base is the last
+  std::vector<Group> groups_;  // the base group is the last
   std::vector<Member> members_;
-  std::vector<size_t> matrices_;  // the members whose rule is Muon: the tasks
-  std::unique_ptr<SharedUpdate> own_;
-  SharedUpdate& share_;
-  std::array<std::array<int64_t, 2>, 2> number_counts_;  // that ranks combine, [takes_maxima][turn]
+  std::vector<size_t> matrices_;  // members whose rule is Muon; their indices here are the tasks
+  std::unique_ptr<UpdateComm> own_;
+  UpdateComm& comm_;
+  std::array<std::array<int64_t, 2>, 2> number_counts_;  // numbers that ranks combine, [takes_maxima][turn]
   Arena arena_, scratch_;
   std::vector<State> states_;
   std::vector<Block> blocks_;
-  std::vector<size_t> all_blocks_;   // their numbers
-  std::vector<size_t> free_blocks_;  // of rules that need no preparation
-  // Of the step that runs:
+  std::vector<size_t> all_blocks_;   // indices of all blocks
+  std::vector<size_t> free_blocks_;  // blocks whose rule needs no preparation
+  // State of the current step:
   Stream* stream_ = nullptr;
   std::array<SharedNumbers, 2> numbers_;  // of all members, [takes_maxima][turn]
   std::vector<RuleStep> steps_;           // per parameter

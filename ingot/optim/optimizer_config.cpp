@@ -39,7 +39,7 @@ void validate_rule(const RuleParams& p, const std::string& prefix) {
   require(p.update_clip > 0, "update_clip", "be above 0", p.update_clip);
 }
 
-// The keys that a configuration has given, under their names there.
+// The keys that a configuration sets, by their names in it.
 std::vector<std::string_view> given_keys(const RuleConfig& given) {
   std::vector<std::string_view> keys;
   const auto add = [&](bool is_given, std::string_view key) {
@@ -63,7 +63,7 @@ std::vector<std::string_view> given_keys(const RuleConfig& given) {
   return keys;
 }
 
-// A group is written for one rule: a key that the rule does not read is a mistake there.
+// A group is written for one rule, so a key that the rule does not read is an error.
 void require_keys_of_rule(const RuleConfig& given, OptimizerKind kind, const std::string& prefix) {
   const RuleEntry& entry = rule_entry(kind);
   for (std::string_view key : given_keys(given)) {

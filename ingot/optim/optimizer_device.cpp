@@ -1,5 +1,5 @@
-// The optimizer where parameters lie on a CUDA device: an update is a kernel per parameter (Muon's and
-// Adafactor's are some more), the norm two for all of them.
+// The optimizer with parameters on a CUDA device: an update is one kernel per parameter (a few more for
+// Muon and Adafactor), and the norm two kernels for all of them.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,19 +7,19 @@
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
+#include "ingot/optim/cuda_step_check.h"
 #include "ingot/optim/cuda_update.h"
-#include "ingot/optim/cuda_verdict.h"
 #include "ingot/optim/optimizer.h"
 #include "ingot/optim/rules/all_rules.h"
 
 namespace ingot {
 namespace {
 
-constexpr int64_t kTotals = 4;  // numbers in a row
+constexpr int64_t kTotals = 4;  // numbers in a row of totals
 
 }  // namespace
 
-// Runs twice: on measuring arenas, then on those of that size.
+// lay_out runs twice: on measuring arenas, then on arenas of the measured size.
 void Optimizer::plan_on_device([[maybe_unused]] Backing backing) {
   if constexpr (kHasCuda) {
     const auto count = static_cast<int64_t>(members_.size());

@@ -7,7 +7,7 @@
 namespace ingot {
 
 bool matches(std::string_view pattern, std::string_view name) {
-  // Greedy with one way back: to the last *, one character further on.
+  // Greedy matching with one backtracking point: the last *, which then takes one more character.
   size_t p = 0, n = 0, star = std::string_view::npos, after_star = 0;
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {

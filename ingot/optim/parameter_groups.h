@@ -1,4 +1,4 @@
-// Which parameter is in which group.
+// Assignment of parameters to groups.
 #pragma once
 
 #include <string_view>
@@ -8,14 +8,14 @@
 
 namespace ingot {
 
-// True if the whole name fits the pattern: * stands for any characters, ? for one.
+// Returns true if the whole name matches the pattern: * stands for any characters, ? for one.
 bool matches(std::string_view pattern, std::string_view name);
 
-// For each parameter the index of the first group that takes it, or -1: the base. kUsage error naming a
-// pattern that fits no parameter.
+// Returns for each parameter the index of the first group that matches it, or -1 for the base. Throws a
+// kUsage error that names the pattern if one matches no parameter.
 std::vector<int> assign_groups(const std::vector<GroupConfig>& groups, const std::vector<OptimParam>& params);
 
-// "matrix": the name of a role in configurations.
+// The name of a role in configurations, such as "matrix".
 std::string_view role_name(ParamRole role);
 
 }  // namespace ingot

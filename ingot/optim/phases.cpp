@@ -8,7 +8,7 @@
 namespace ingot {
 namespace {
 
-// Lengths that fill the total but for the last bits of their sum are not too long.
+// Tolerance for phases whose lengths add up to the total except for rounding.
 constexpr double kLengthSlack = 1e-9;
 
 double value_at(Curve curve, double from, double to, double r) {
@@ -27,7 +27,7 @@ double value_at(Curve curve, double from, double to, double r) {
   return from;
 }
 
-// Units that the phases without the rest take.
+// Sum of the lengths of all phases but kRest.
 double fixed_length(const char* name, std::span<const Phase> phases, double total) {
   double sum = 0;
   int rests = 0;
@@ -59,7 +59,7 @@ PhasedCurve::PhasedCurve(const char* name, double first, std::span<const Phase> 
     if (phase.curve == Curve::kExponential && !(value > 0 && to > 0))
       fail(ErrorKind::kUsage, "{}: an exponential phase goes from {} to {}; both must be above 0", name,
            value, to);
-    pieces_.push_back({position, position + length, value, to, phase.curve});
+    segments_.push_back({position, position + length, value, to, phase.curve});
     position += length;
     value = to;
   }
@@ -67,12 +67,12 @@ PhasedCurve::PhasedCurve(const char* name, double first, std::span<const Phase> 
 
 double PhasedCurve::at(double position) const {
   double value = first_;
-  for (const Piece& piece : pieces_) {
-    if (position < piece.begin) return value;
-    if (position < piece.end)
-      return value_at(piece.curve, piece.from, piece.to,
-                      (position - piece.begin) / (piece.end - piece.begin));
-    value = piece.to;
+  for (const Segment& segment : segments_) {
+    if (position < segment.begin) return value;
+    if (position < segment.end)
+      return value_at(segment.curve, segment.from, segment.to,
+                      (position - segment.begin) / (segment.end - segment.begin));
+    value = segment.to;
   }
   return value;
 }

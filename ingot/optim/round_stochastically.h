@@ -1,4 +1,4 @@
-// One number rounded to bf16 by random bits (Gupta et al. 2015, arXiv:1502.02551), on any device.
+// Stochastic rounding of one number to bf16 (Gupta et al. 2015, arXiv:1502.02551), for any device.
 #pragma once
 
 #include <bit>
@@ -8,7 +8,7 @@
 
 namespace ingot {
 
-// x rounded up or down by 16 random bits; what is exact stays, and so do infinities and NaN.
+// Rounds x up or down with 16 random bits; exact values, infinities and NaN stay as they are.
 constexpr bf16 round_stochastically(float x, uint16_t random) {
   const auto u = std::bit_cast<uint32_t>(x);
   const bool is_finite = (u & 0x7f800000u) != 0x7f800000u;

@@ -1,5 +1,6 @@
-// What an update rule is. The optimizer (optim/optimizer.h) knows parameters, groups and memory; a rule knows
-// how the elements of one parameter move. It declares its state, and keeps none of its own.
+// The interface of an update rule. The optimizer (optim/optimizer.h) handles parameters, groups and
+// memory; a rule computes how the elements of one parameter move. It declares the state it needs and
+// stores none itself.
 #pragma once
 
 #include <array>
@@ -8,9 +9,10 @@
 #include <vector>
 
 #include "ingot/core/arena.h"
-#include "ingot/core/box.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/param_role.h"
 #include "ingot/core/philox.h"
+#include "ingot/core/rect.h"
 #include "ingot/core/stream.h"
 #include "ingot/core/tensor.h"
 
@@ -21,76 +23,74 @@ enum class OptimizerKind { kSgd, kMomentum, kAdam, kAdamW, kAdafactor, kLion, kA
 // Coefficients of Muon's iteration (optim/rules/newton_schulz.h).
 enum class NewtonSchulzKind { kQuintic, kPolarExpress };
 
-// What a parameter is in its model.
-enum class ParamRole { kEmbedding, kPosition, kMatrix, kHead, kNorm, kBias };
-
-// One parameter, or the piece of one that this rank keeps: n elements in flat ranges that somebody else owns.
+// One parameter, or this rank's shard of one: n elements in flat ranges of memory that the caller owns.
 struct OptimParam {
   std::string name = {};
   ParamRole role = ParamRole::kMatrix;
-  Shape shape = {};             // (out features, in features) of a matrix, (n) of a vector
-  Shape logical = {};           // of a piece: the parameter's; the piece has the shape (1, n) or (n)
-  std::vector<Box> boxes = {};  // of a piece: where its elements lie in that, in their order
-  // Of a piece: its blocks of 256 elements of the parameter may be shared with other ranks. If not, it is a
-  // range of the parameter that begins at a multiple of 256.
+  Shape shape = {};    // (out features, in features) of a matrix, (n) of a vector; (1, n) or (n) of a shard
+  Shape logical = {};  // of a shard: shape of the whole parameter
+  std::vector<Rect> rects = {};  // of a shard: where its elements lie in the parameter, in their order
+  // For a shard: true if its blocks of 256 elements of the parameter may be split between ranks. If false,
+  // the shard is a range of the parameter that begins at a multiple of 256.
   bool is_scattered = false;
-  std::vector<int64_t> row_parts = {};  // rows of each, where matrices share one tensor (q, k, v); empty: one
-  Tensor w = {};                        // (n) f32, updated; or bf16, then the next two say how it is rounded
-  Tensor tail = {};                     // (n) u16: with a bf16 w an exact f32 number (ops/bf16_tail.h)
-  RandomKey rounding = {};              // of a bf16 w without tail: stochastic, step by step
-  Tensor compute = {};  // (n) bf16 or f16, set to the new w rounded to nearest even; or absent
-  Tensor g = {};        // (n) f32, read and set to zero
-  // False where another rank has the same numbers: in norms over all ranks, and in what the ranks that share
-  // an update (optim/shared_update.h) add up.
+  std::vector<int64_t> fused_rows = {};  // rows of each matrix fused into this one (q, k, v); empty: one
+  Tensor w = {};            // (n) f32, updated; or bf16, for which tail and rounding select the rounding
+  Tensor tail = {};         // (n) u16; with a bf16 w it makes an exact f32 value (ops/bf16_tail.h)
+  RandomKey rounding = {};  // for a bf16 w without tail: key of the stochastic rounding
+  Tensor compute = {};      // (n) bf16 or f16 copy, set to the new w rounded to nearest even; or empty
+  Tensor g = {};            // (n) f32, read and then zeroed
+  // False if another rank has the same elements: is_counted for norms over all ranks, is_added for sums
+  // over the ranks that share an update (optim/update_comm.h).
   bool is_counted = true, is_added = true;
 
   bool is_matrix() const { return shape.rank() == 2; }
-  bool is_piece() const { return logical.rank() > 0; }
-  const Shape& whole() const { return is_piece() ? logical : shape; }
+  bool is_shard() const { return logical.rank() > 0; }
+  const Shape& whole() const { return is_shard() ? logical : shape; }
   int64_t elements() const { return shape.elements(); }
   int64_t whole_elements() const { return whole().elements(); }
-  int64_t columns() const { return is_matrix() ? whole()[1] : 1; }  // of the whole
-  // The first element of a piece that is a range, in the whole.
-  int64_t begin() const { return boxes.empty() ? 0 : boxes[0].row * columns() + boxes[0].column; }
+  int64_t columns() const { return is_matrix() ? whole()[1] : 1; }  // of the whole parameter
+  // For a shard that is a range: its first element in the whole parameter.
+  int64_t begin() const { return rects.empty() ? 0 : rects[0].row * columns() + rects[0].column; }
 };
 
-// The numbers of a rule; each reads its own. The defaults are the rule's (optim/rules/all_rules.h).
+// The hyperparameters of all rules; each rule reads its own. Their defaults depend on the rule
+// (optim/rules/all_rules.h).
 struct RuleParams {
   double beta1 = 0.9, beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
   double momentum = 0.9;
-  double momentum_start = 0;    // of the linear momentum warm-up
-  int64_t momentum_warmup = 0;  // its steps; 0: none
+  double momentum_start = 0;    // start of the linear momentum warm-up
+  int64_t momentum_warmup = 0;  // steps of the warm-up; 0: none
   bool has_nesterov = false;
   bool has_relative_step = true;  // Adafactor
-  double update_clip = 1;         // Adafactor: largest root mean square of an update
+  double update_clip = 1;         // Adafactor: limit for the root mean square of an update
   NewtonSchulzKind newton_schulz = NewtonSchulzKind::kQuintic;
   DType newton_schulz_dtype = DType::bf16;  // or f32
   bool has_variance_reduction = false;
   bool has_cautious_decay = false;
-  bool splits_fused = true;  // Muon: the matrices of row_parts are orthogonalised one by one
+  bool splits_fused = true;  // Muon: orthogonalises the matrices of fused_rows one by one
 };
 
-// What one step adds to them, for one parameter.
+// The inputs of one step for one parameter.
 struct RuleStep {
   double lr = 0;
   double weight_decay = 0;
   double momentum = 0;  // the rule's momentum, or its beta1
   int64_t t = 1;        // 1 at the first update
   float grad_scale = 1;
-  // (1) f32 on a CUDA device, or absent: multiplies g before grad_scale does, and if it is NaN the update
-  // only sets g to zero.
+  // (1) f32 on a CUDA device, or empty. g is multiplied by it and by grad_scale. If it is NaN, the
+  // update only zeroes g.
   Tensor factor = {};
-  float average_part = 0;  // of the new w in its moving average
+  float average_part = 0;  // weight of the new w in its moving average
   bool wants_totals = false;
 };
 
-// What the numbers of a state belong to. Of a piece, a rank has those of its elements or blocks; those of the
-// whole parameter every rank has.
+// What the numbers of a state belong to. For a shard, a rank holds those of its elements or blocks; the
+// numbers of the whole parameter are on every rank.
 enum class StateScope { kElement, kBlock, kWhole };
 
-// A tensor of a rule's state for one parameter, zero before the first step.
+// A tensor of a rule's state for one parameter; it is zero before the first step.
 struct StateSpec {
   std::string name = {};  // "m"
   DType dtype = DType::f32;
@@ -98,41 +98,41 @@ struct StateSpec {
   StateScope scope = StateScope::kElement;
 };
 
-// A parameter with the state that its rule declared, in that order.
+// A parameter with the state that its rule declared, in the order of declaration.
 struct ParamState {
   OptimParam param;
   std::vector<Tensor> state;
-  Tensor average = {};  // (n) f32, the moving average of w; absent: none is kept
+  Tensor average = {};  // (n) f32, the moving average of w; or empty
 };
 
-// Sums over a range of elements; the squares and the product only where a step wants totals.
+// Sums over a range of elements; the squares and the product are set only if the step wants totals.
 struct RangeTotals {
   double weight_squares = 0;     // of w before the update
   double grad_squares = 0;       // of g * grad_scale
   double update_squares = 0;     // of the change of w
-  double update_dot_weight = 0;  // change times w before it
-  int64_t non_finite = 0;        // gradients that an 8-bit rule passed over
+  double update_dot_weight = 0;  // change times w before the update
+  int64_t non_finite = 0;        // gradients that an 8-bit rule skipped
 };
 
-// What a rule worked out about a whole parameter before its elements may change.
+// Results about a whole parameter that a rule computes before it updates elements.
 struct Prepared {
-  Tensor direction;  // (n) f32 or bf16; Muon
-  Tensor before;     // f32, what the state was; 8-bit rules on scattered pieces
+  Tensor direction;  // (n) f32 or bf16; for Muon
+  Tensor before;     // f32, the previous state; for 8-bit rules on scattered shards
   double factor = 0;
   double divisor = 1;
 };
 
-// What a rule must know of a parameter before it may change it.
+// What a rule needs before it can update a parameter.
 struct RuleNeeds {
-  bool is_matrix = false;    // a direction made from the whole matrix; such a rule is Muon
-  bool is_whole = false;     // prepare must have seen all elements that are here
+  bool is_matrix = false;    // the rule needs a direction from the whole matrix; such a rule is Muon
+  bool is_whole = false;     // prepare must run on all elements of this rank first
   size_t scratch_bytes = 0;  // of prepare
-  // Of a piece, numbers that the ranks with pieces of the parameter combine, in two turns.
+  // For a shard: how many numbers the ranks that hold shards of the parameter combine, in each of two turns.
   std::array<int64_t, 2> shared{};
-  bool takes_maxima = false;  // combine: the maximum, else the sum
+  bool takes_maxima = false;  // they combine by maximum; otherwise by sum
 };
 
-// The combined numbers (shared[0]) and (shared[1]) f32; absent before their turn.
+// The combined numbers (shared[0]) and (shared[1]) f32; empty before their turn.
 using SharedNumbers = std::array<Tensor, 2>;
 
 class UpdateRule {
@@ -141,19 +141,20 @@ class UpdateRule {
 
   virtual std::vector<StateSpec> state(const OptimParam& param) const = 0;
   virtual RuleNeeds needs([[maybe_unused]] const OptimParam& param) const { return {}; }
-  // Turn 0, then 1, as far as needs says: numbers[turn] is zero, and becomes this rank's part of what is
-  // combined. May change the state.
+  // Called for turn 0, then 1, if needs().shared asks for numbers. numbers[turn] is zero on entry; the
+  // rule fills it with this rank's contribution. May change the state.
   virtual void measure([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
                        [[maybe_unused]] const SharedNumbers& numbers, [[maybe_unused]] int turn) const {}
-  // Called from the thread that drives the stream. May change the state; what it takes from scratch stays
-  // taken until the parameter is updated.
+  // Called from the thread that drives the stream. May change the state. The scratch that it allocates
+  // stays allocated until the parameter is updated.
   virtual Prepared prepare([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
                            [[maybe_unused]] const SharedNumbers& numbers,
                            [[maybe_unused]] Arena& scratch) const {
     return {};
   }
-  // Updates elements of the range; called from any thread, for disjoint ranges that begin at a multiple of
-  // 256. Element by element, or by 256, so the result does not depend on the number of threads.
+  // Updates the elements of a range. Called from any thread, for disjoint ranges that begin at a multiple
+  // of 256. Each element, or each block of 256, is updated independently, so the result does not depend on
+  // the number of threads.
   virtual RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
                              const Prepared& prepared) const = 0;
 };

@@ -7,8 +7,8 @@
 namespace ingot {
 namespace {
 
-// Where warm-up ends in the unit of the run. By the clock that is not known beforehand: its shape begins at
-// once there.
+// End of the warm-up in the unit of the run. In a run by time it is not known beforehand, so the phases
+// then start at 0.
 double warmup_end(const ScheduleConfig& config, RunUnit unit, const BatchRamp& ramp) {
   if (unit == RunUnit::kTime) return 0;
   const bool counts_tokens = config.warmup_tokens > 0;
@@ -18,7 +18,7 @@ double warmup_end(const ScheduleConfig& config, RunUnit unit, const BatchRamp& r
   return static_cast<double>(counts_tokens ? ramp.steps_for(config.warmup_tokens) : config.warmup_steps);
 }
 
-// The part of the run that cools down.
+// The cool-down phase of a wsd run.
 Phase cooldown(const ScheduleConfig& config, RunUnit unit, const BatchRamp& ramp, double total) {
   Phase phase{.kind = Phase::Length::kPercent,
               .length = 100 * config.cooldown_frac,

@@ -1,16 +1,17 @@
-// Schedules: learning rate, momentum and batch size of a run, each one function of where the run stands.
+// Schedules of learning rate, momentum and batch size: each is a function of the position in the run.
 //
-//   lr(p) = min(warmup(p), phases(p)) as a fraction of the peak,
-// read before the step's update. Linear warm-up over w steps at step s, by one of the rules in use:
-//   s / w (Hugging Face, llmq: the first step has rate 0), (s + 1) / w (llm.c), (s + 1) / (w + 1) (nanoGPT);
-// over w tokens: the same with s the tokens taken before the step and the step's own tokens in place of 1.
-// The phases are those of optim/phases.h:
+//   lr(p) = min(warmup(p), phases(p)) as a fraction of the peak
+// The position is that before the step's update. Linear warm-up over w steps has, at step s, one
+// of these values:
+//   s / w (Hugging Face, llmq: the first step has rate 0), (s + 1) / w (llm.c), (s + 1) / (w + 1) (nanoGPT).
+// Over w tokens, s counts the tokens taken before the step, and the step's own tokens replace the 1. The
+// phases are those of optim/phases.h:
 //   constant   1
 //   cosine     1 while warming up, then cosine to the floor
 //   linear     1 while warming up, then linear to the floor
-//   wsd        1, then cooldown_curve to the floor over the last part (Hu et al. 2024, arXiv:2404.06395)
-//   phases     as written
-// A run that is made longer keeps every value from before its last cool-down's begin.
+//   wsd        1, then cooldown_curve to the floor at the end of the run (Hu et al. 2024, arXiv:2404.06395)
+//   phases     as configured
+// If a run is extended, all values before the start of its last cool-down stay the same.
 #pragma once
 
 #include <cstdint>
@@ -28,42 +29,43 @@ enum class WarmupRule { kFromZero, kFromOne, kBetween };  // s / w, (s + 1) / w,
 struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::kCosine;
   int64_t warmup_steps = 0;
-  int64_t warmup_tokens = 0;  // in place of steps
+  int64_t warmup_tokens = 0;  // replaces warmup_steps
   WarmupRule warmup_rule = WarmupRule::kBetween;
   double floor = 0.1;          // the last value, as a fraction of the peak
-  int64_t decay_steps = 0;     // the step at which the floor is reached; 0: at the end of the run
-  double cooldown_frac = 0.2;  // wsd: part of the run that is its cool-down
-  int64_t cooldown_steps = 0;  // wsd: the same in steps; 0: by cooldown_frac
+  int64_t decay_steps = 0;     // step at which the floor is reached; 0: the end of the run
+  double cooldown_frac = 0.2;  // wsd: fraction of the run that is the cool-down
+  int64_t cooldown_steps = 0;  // wsd: length of the cool-down in steps; 0: by cooldown_frac
   Curve cooldown_curve = Curve::kLinear;
-  std::vector<Phase> phases;    // kind phases: multipliers of the peak, the first begins at 1
+  std::vector<Phase> phases;    // for kPhases: multipliers of the peak; the first phase begins at 1
   double momentum_from = 0.85;  // first value of `momentum`
-  std::vector<Phase> momentum;  // values of the momentum; empty: the optimizer's own, throughout
+  std::vector<Phase> momentum;  // values of the momentum; empty: the optimizer's own throughout
   void validate() const;
 };
 
-// How long a run is, and in what: the unit that its schedule follows.
+// The length of a run, and the unit that its schedule follows.
 enum class RunUnit { kSteps, kTokens, kTime };
 struct RunLength {
   RunUnit unit = RunUnit::kSteps;
   double total = 0;  // steps, tokens or seconds
 };
 
-// Where a run stands before a step.
+// The position in a run before a step.
 struct RunPosition {
   int64_t step = 0;         // updates made
   int64_t tokens = 0;       // taken from the stream
-  double time_s = 0;        // spent
-  int64_t step_tokens = 1;  // of the step to come
+  double time_s = 0;        // elapsed
+  int64_t step_tokens = 1;  // tokens of the coming step
 };
 
 class Schedule {
  public:
-  // kUsage error, naming the key, for phases that do not fit the run.
+  // Throws a kUsage error that names the key if the phases do not fit the run.
   Schedule(const ScheduleConfig& config, const RunLength& length, const BatchRamp& ramp);
 
-  // Multiplier of the peak learning rate; in [0, 1] for all kinds but "phases", whose values are as written.
+  // Multiplier of the peak learning rate. It lies in [0, 1] for all kinds but kPhases, whose values
+  // are as configured.
   double lr(const RunPosition& position) const;
-  // The momentum; nullopt where the optimizer's own holds.
+  // The momentum, or nullopt if the optimizer's own applies.
   std::optional<double> momentum(const RunPosition& position) const;
 
  private:

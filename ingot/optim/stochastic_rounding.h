@@ -1,6 +1,6 @@
-// Stochastic rounding to bf16 (Gupta et al. 2015, arXiv:1502.02551): up with the probability of the part that
-// is cut off, so that the mean of many small updates is kept where no f32 master keeps them. The random 16
-// bits of element i are the half-word i of a Philox stream, the same on any number of threads.
+// Stochastic rounding to bf16 (Gupta et al. 2015, arXiv:1502.02551): a number is rounded up with a
+// probability equal to the fraction that is cut off, so the mean of many small updates survives without an
+// f32 master. Element i uses half-word i of a Philox stream as its 16 random bits, for any number of threads.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace ingot {
 
-// Half-words [first, first + n) of the stream; first is a multiple of 256.
+// Reads half-words [first, first + n) of the stream; first is a multiple of 256.
 inline void random_halves(uint16_t* halves, const RandomBlocks& blocks, int64_t first, int64_t n) {
   constexpr int64_t kHalves = 2 * RandomBlocks::kWords;
   static_assert(256 % kHalves == 0, "a piece begins with a call's first word");

@@ -1,4 +1,4 @@
-// Sums of squares in an order that depends on the length alone.
+// Sums of squares in an order that depends only on the length.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,10 @@
 
 namespace ingot {
 
-// Of n elements: f32 within 4096, f64 across.
+// Sums n elements: in f32 within runs of 4096, in f64 across them.
 double sum_of_squares(const float* x, int64_t n);
 
-// The same by all threads. partials: at least sum_of_squares_parts(n), overwritten.
+// Does the same with all threads. partials: at least sum_of_squares_parts(n) numbers, overwritten.
 int64_t sum_of_squares_parts(int64_t n);
 double parallel_sum_of_squares(const float* x, int64_t n, std::span<double> partials);
 

@@ -1,6 +1,6 @@
-// The one pass over memory that every rule's update is: weights, gradient and state of a range are read once
-// and written once, in pieces that stay in the first cache while the rule, the sums, the cast to the compute
-// dtype and the clearing of the gradient go over them.
+// The one pass over memory that every CPU update makes: weights, gradient and state of a range are read
+// once and written once. The pass goes in runs of kRunElements, which stay in the L1 cache during the
+// rule's update, the sums, the cast to the compute dtype and the zeroing of the gradient.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 
 namespace ingot {
 
-inline constexpr int64_t kPieceElements = 2048;
+inline constexpr int64_t kRunElements = 2048;
 
-// Adds what happened between `before` and `w` (n <= kPieceElements).
+// Adds the totals of the change from `before` to `w` (n <= kRunElements).
 inline void add_totals(RangeTotals& totals, const float* before, const float* w, const float* g,
                        float grad_scale, int64_t n) {
   float weights = 0, grads = 0, updates = 0, dots = 0;
@@ -33,49 +33,50 @@ inline void add_totals(RangeTotals& totals, const float* before, const float* w,
   totals.update_dot_weight += static_cast<double>(dots);
 }
 
-// Weights [i, i + n) of a parameter, n <= kPieceElements: in place if they are f32, else read into `piece`.
-inline float* load_weights(const OptimParam& p, int64_t i, int64_t n, float* piece) {
+// Returns weights [i, i + n) of a parameter, n <= kRunElements: in place if they are f32, else
+// converted into `converted`.
+inline float* load_weights(const OptimParam& p, int64_t i, int64_t n, float* converted) {
   if (p.w.dtype == DType::f32) return p.w.as<float>() + i;
   const bf16* w = p.w.as<bf16>() + i;
   if (p.tail) {
     const uint16_t* tail = p.tail.as<uint16_t>() + i;
 #pragma omp simd
-    for (int64_t j = 0; j < n; ++j) piece[j] = join_tail(w[j], tail[j]);
+    for (int64_t j = 0; j < n; ++j) converted[j] = join_tail(w[j], tail[j]);
   } else {
 #pragma omp simd
-    for (int64_t j = 0; j < n; ++j) piece[j] = static_cast<float>(w[j]);
+    for (int64_t j = 0; j < n; ++j) converted[j] = static_cast<float>(w[j]);
   }
-  return piece;
+  return converted;
 }
 
 template <typename T>
 void copy_rounded(T* to, const float* from, int64_t n) {
 #pragma omp simd
-  for (int64_t j = 0; j < n; ++j) to[j].bits = T(from[j]).bits;  // as numbers: it vectorises
+  for (int64_t j = 0; j < n; ++j) to[j].bits = T(from[j]).bits;  // assigning bits lets the loop vectorise
 }
 
-// The new weights to where they are kept, and their copy in the compute dtype.
-inline void store_weights(const OptimParam& p, int64_t i, int64_t n, const float* piece, int64_t t) {
+// Stores the new weights, and their copy in the compute dtype if there is one.
+inline void store_weights(const OptimParam& p, int64_t i, int64_t n, const float* converted, int64_t t) {
   if (p.w.dtype == DType::f32) {
     if (p.compute.dtype == DType::f16 && p.compute)
-      copy_rounded(p.compute.as<f16>() + i, piece, n);
+      copy_rounded(p.compute.as<f16>() + i, converted, n);
     else if (p.compute)
-      copy_rounded(p.compute.as<bf16>() + i, piece, n);
+      copy_rounded(p.compute.as<bf16>() + i, converted, n);
     return;
   }
   bf16* w = p.w.as<bf16>() + i;
   if (p.tail) {
     uint16_t* tail = p.tail.as<uint16_t>() + i;
 #pragma omp simd
-    for (int64_t j = 0; j < n; ++j) split_tail(w[j], tail[j], piece[j]);
+    for (int64_t j = 0; j < n; ++j) split_tail(w[j], tail[j], converted[j]);
     return;
   }
   RandomKey key = p.rounding;
   key.step = static_cast<uint64_t>(t);
-  uint16_t random[kPieceElements];
+  uint16_t random[kRunElements];
   random_halves(random, RandomBlocks(key), i, n);
 #pragma omp simd
-  for (int64_t j = 0; j < n; ++j) w[j].bits = round_stochastically(piece[j], random[j]).bits;
+  for (int64_t j = 0; j < n; ++j) w[j].bits = round_stochastically(converted[j], random[j]).bits;
 }
 
 inline void move_average(const Tensor& average, int64_t i, int64_t n, const float* w, float part) {
@@ -84,16 +85,16 @@ inline void move_average(const Tensor& average, int64_t i, int64_t n, const floa
   for (int64_t j = 0; j < n; ++j) a[j] += (w[j] - a[j]) * part;
 }
 
-// Calls body(w, g, i, n) for the pieces of the range: n elements of the parameter from element i on. The body
-// changes w[0 .. n) and its own state.
+// Calls body(w, g, i, n) for each run of the range: n elements of the parameter from element i on. The
+// body changes w[0 .. n) and its own state.
 template <typename Body>
-RangeTotals for_each_piece(const ParamState& state, Range range, const RuleStep& step, Body&& body) {
+RangeTotals for_each_run(const ParamState& state, Range range, const RuleStep& step, Body&& body) {
   const OptimParam& p = state.param;
   RangeTotals totals;
-  float before[kPieceElements], piece[kPieceElements];
-  for (int64_t i = range.begin; i < range.end; i += kPieceElements) {
-    const int64_t n = std::min(kPieceElements, range.end - i);
-    float *w = load_weights(p, i, n, piece), *g = p.g.as<float>() + i;
+  float before[kRunElements], converted[kRunElements];
+  for (int64_t i = range.begin; i < range.end; i += kRunElements) {
+    const int64_t n = std::min(kRunElements, range.end - i);
+    float *w = load_weights(p, i, n, converted), *g = p.g.as<float>() + i;
     if (step.wants_totals) std::memcpy(before, w, static_cast<size_t>(n) * sizeof(float));
     body(w, static_cast<const float*>(g), i, n);
     if (step.wants_totals) add_totals(totals, before, w, g, step.grad_scale, n);

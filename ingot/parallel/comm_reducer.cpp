@@ -4,7 +4,7 @@
 
 namespace ingot {
 
-// They travel as 64-bit integers, which a communicator carries and does not look into.
+// Doubles travel as 64-bit integers, which a communicator copies unchanged.
 std::span<const double> CommReducer::gather(std::span<double> values, const char* name) {
   static_assert(sizeof(double) == sizeof(int64_t));
   const int64_t n = std::ssize(values);

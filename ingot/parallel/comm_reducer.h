@@ -1,4 +1,5 @@
-// CommReducer: the seam train/reduce.h over a group of ranks. Sums are taken in order of the ranks.
+// CommReducer implements the interface train/reduce.h over a group of ranks. Sums are taken in rank
+// order.
 #pragma once
 
 #include <vector>
@@ -19,7 +20,7 @@ class CommReducer : public Reducer {
   int ranks() const override { return group_.size(); }
 
  private:
-  // values[i] of rank r at [r * n + i].
+  // Returns all ranks' values; values[i] of rank r is at [r * n + i].
   std::span<const double> gather(std::span<double> values, const char* name);
 
   Communicator& group_;

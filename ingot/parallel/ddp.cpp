@@ -11,8 +11,8 @@
 namespace ingot {
 namespace {
 
-// payload = T(grad + residual); residual = the rounding error of that. Where the payload is not finite (a gradient
-// that overflowed, whose step is skipped) the residual is 0, so that the next step starts clean.
+// payload = T(grad + residual); residual = the rounding error. If the payload is not finite (the gradient
+// overflowed and the step is skipped), the residual is 0, so the next step starts clean.
 template <typename T>
 void round_with_feedback(const Tensor& payload, const Tensor& grad, const Tensor& residual) {
   parallel_for(grad.elements(), kGrain, [&](int64_t begin, int64_t end) {
@@ -29,7 +29,8 @@ void round_with_feedback(const Tensor& payload, const Tensor& grad, const Tensor
   });
 }
 
-// Elements from the start of `first` to the end of `last`, both f32 and of the same arena.
+// Returns the number of elements from the start of `first` to the end of `last`, both f32 and in the same
+// arena.
 int64_t distance(const Tensor& first, const Tensor& last) {
   return last.as<float>() + last.elements() - first.as<float>();
 }
@@ -40,7 +41,7 @@ size_t extra_bytes_per_element(const DdpConfig& config) {
   return size_bytes(DType::bf16) + (config.has_error_feedback ? size_bytes(DType::f32) : 0);
 }
 
-// An upper bound: all gradients with their padding, and each bucket's.
+// Returns an upper bound: all gradients with their padding, plus the padding of each bucket.
 size_t arena_bytes(const ResidentStore& store, const DdpConfig& config) {
   const size_t elements = store.grads_arena().capacity_bytes() / sizeof(float);
   return elements * extra_bytes_per_element(config) +
@@ -82,11 +83,11 @@ DType DdpStore::payload_of(int unit, const DdpConfig& config) const {
   return unit == 0 || unit + 1 == list().units() ? config.payload_ends : config.payload;
 }
 
-// From the head down, as backward comes to them.
+// Makes buckets from the head to the embedding, the order of backward.
 void DdpStore::make_buckets(const DdpConfig& config) {
   bucket_of_.resize(static_cast<size_t>(list().units()));
   for (int unit = list().units() - 1; unit >= 0; --unit) {
-    if (list().unit_elements(unit) == 0) continue;  // another pipeline stage's
+    if (list().unit_elements(unit) == 0) continue;  // on another pipeline stage
     const Tensor grad = store_.get(unit).grad;
     const bool joins = !buckets_.empty() &&
                        payload_of(unit, config) == payload_of(buckets_.back().first_unit, config) &&

@@ -1,11 +1,11 @@
-// Distributed data parallelism (Li et al. 2020, arXiv:2006.15704): every rank holds everything and sees other
-// data; gradients are added over the ranks, bucket by bucket, while backward goes on.
+// Distributed data parallelism (Li et al. 2020, arXiv:2006.15704): every rank holds the whole model and
+// trains on different data. Gradients are summed over the ranks, bucket by bucket, while backward runs.
 //
-// Fills the seam TrainingStore (nn/param_store.h). A bucket is a range of the flat gradient memory, of
-// neighbouring units; its all_reduce starts when the last of its units is ready in the last micro-batch of a
-// step (accumulation reduces once), and is waited for in finish_gradients. Sums, not means: the loss is
-// scaled by the global number of tokens. Initial weights are a function of the seed: nothing is sent before
-// the first step.
+// DdpStore implements the interface TrainingStore (nn/param_store.h). A bucket is a range of the flat
+// gradient memory that covers neighbouring units. Its all_reduce starts when the last of its units is
+// ready in the last micro-batch of a step, so gradient accumulation reduces once; finish_gradients waits
+// for it. Gradients are summed and not averaged, because the loss is scaled by the global number of
+// tokens. Initial weights depend on the seed only, so nothing is sent before the first step.
 #pragma once
 
 #include <cstdint>
@@ -18,26 +18,26 @@
 namespace ingot {
 
 struct DdpConfig {
-  int64_t bucket_bytes = int64_t{25} << 20;  // of f32 gradients; a unit alone may be more
-  // bf16, f16: gradients travel rounded to that (half the bytes; still added in f32). f32: as they are. f16
-  // has three bits more, and none for what is below 6e-8 or above 65504, which becomes infinite and is
-  // reported.
+  int64_t bucket_bytes = int64_t{25} << 20;  // of f32 gradients; a single unit may exceed it
+  // The dtype in which gradients travel. f32: unchanged. bf16, f16: rounded, which halves the bytes; sums
+  // are still in f32. f16 has three more bits of precision than bf16, but it cannot represent values
+  // below 6e-8, and a value above 65504 becomes infinite and is reported.
   DType payload = DType::f32;
-  DType payload_ends = DType::f32;  // of the units of embedding and head, whose rows few tokens see
-  // What rounding took from a gradient is added to it in the next step (Seide et al. 2014). 4 bytes per
-  // parameter.
+  DType payload_ends = DType::f32;  // for the embedding and the head, whose rows few tokens see
+  // If true, the rounding error of a gradient is added to it in the next step (Seide et al. 2014). Takes
+  // 4 bytes per parameter.
   bool has_error_feedback = false;
-  // Throws a kUsage error naming the key.
+  // Throws a kUsage error that names the key.
   void validate() const;
 };
 
 class DdpStore : public TrainingStore {
  public:
-  // Borrows all three. The ranks of `group` hold the same parameters. REQUIRES: store has gradients; group
-  // carries tensors of the stream's device.
+  // Borrows store, group and stream. The ranks of `group` hold the same parameters. REQUIRES: store has
+  // gradients, and group carries tensors of the stream's device.
   DdpStore(ResidentStore& store, Communicator& group, const DdpConfig& config, Stream& stream);
 
-  ~DdpStore() override;  // waits for what is under way
+  ~DdpStore() override;  // waits for collectives in flight
 
   const UnitBuffers& get(int unit) override { return store_.get(unit); }
   void prefetch(int unit) override { store_.prefetch(unit); }
@@ -45,24 +45,24 @@ class DdpStore : public TrainingStore {
   void grad_ready(int unit) override;
 
   void begin_micro(bool is_last) override { is_last_micro_ = is_last; }
-  // Every gradient is the sum over the ranks. Error if a unit was never ready.
+  // After this call, every gradient is the sum over the ranks. Throws an Error if a unit was never ready.
   void finish_gradients() override;
-  std::vector<ParamPiece> pieces() override { return store_.pieces(); }
+  std::vector<ParamShard> shards() override { return store_.shards(); }
   void refresh_compute(Stream& stream) override { store_.refresh_compute(stream); }
   void expand_masters(Stream& stream) override { store_.expand_masters(stream); }
-  Holders copies(int /*id*/) const override { return {group_.size(), group_.rank()}; }
-  Holders sharers(int id) const override { return copies(id); }
+  Replicas replicas(int /*id*/) const override { return {group_.size(), group_.rank()}; }
+  Replicas shard_group(int id) const override { return replicas(id); }
 
   struct Bucket {
     int first_unit = 0, last_unit = 0;
-    int units = 0;    // that are here
-    Tensor grad;      // (n) f32, in the units' memory
-    Tensor payload;   // (n) bf16 or f16, or absent
-    Tensor residual;  // (n) f32, or absent
+    int units = 0;    // units that are on this rank
+    Tensor grad;      // (n) f32, aliases the units' memory
+    Tensor payload;   // (n) bf16 or f16; empty if the payload is f32
+    Tensor residual;  // (n) f32; empty without error feedback
     std::string name = {};
   };
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  // Time that finish_gradients waited in the last step: communication that nothing hid.
+  // Seconds that finish_gradients waited in the last step, i.e. communication that was not overlapped.
   double exposed_s() const { return exposed_s_; }
   size_t extra_bytes() const { return arena_.capacity_bytes(); }
 

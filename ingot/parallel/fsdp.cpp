@@ -10,8 +10,8 @@ namespace ingot {
 namespace {
 
 int64_t shard_of(int64_t elements, int ranks) {
-  const int64_t pieces = (elements + ParamList::kAlign - 1) / ParamList::kAlign;
-  return (pieces + ranks - 1) / ranks * ParamList::kAlign;
+  const int64_t shards = (elements + ParamList::kAlign - 1) / ParamList::kAlign;
+  return (shards + ranks - 1) / ranks * ParamList::kAlign;
 }
 
 size_t arena_bytes(int64_t elements, DType dtype, int64_t tensors) {
@@ -30,14 +30,14 @@ int64_t sum_of_vectors(const ParamList& list) {
   return total;
 }
 
-// Embedding, head, and two that the blocks have by turns.
+// Embedding and head have a slot each; the blocks alternate between two.
 size_t shared_slot(int unit, int units) {
   if (unit == 0) return 0;
   if (unit == units - 1) return 1;
   return 2 + static_cast<size_t>(unit % 2);
 }
 
-// Elements of each slot: of the largest unit that may have it.
+// Returns the elements of each slot, enough for the largest unit that uses it.
 std::vector<int64_t> slot_elements(const ParamList& list, int ranks, bool is_shared) {
   std::vector<int64_t> elements;
   for (int u = 0; u < list.units(); ++u) {
@@ -118,7 +118,7 @@ void FsdpStore::make_slots() {
   }
 }
 
-// This rank's part of a unit's gathered buffer.
+// Returns this rank's shard of a unit's gathered buffer.
 Tensor FsdpStore::own_part(const Tensor& full, int64_t shard) const {
   return full.rows(shard_.rank() * shard, (shard_.rank() + 1) * shard);
 }
@@ -128,7 +128,7 @@ void FsdpStore::start_gather(int u) {
   Unit& unit = units_[static_cast<size_t>(u)];
   Slot& slot = slots_[unit.slot];
   if (slot.unit == u) return;
-  slot.gather.wait();  // of a unit that was asked for and never used
+  slot.gather.wait();  // a prefetched unit may never have been used
   slot.unit = u;
   const Tensor full = slot.full.rows(0, shard_.size() * unit.shard), own = own_part(full, unit.shard);
   if (config_.compute == DType::f32)
@@ -165,7 +165,7 @@ void FsdpStore::grad_ready(int u) {
   slot.scatter = shard_.start_reduce_scatter(unit.scatter_name, own_part(full, unit.shard), full);
 }
 
-// Adds what was reduce-scattered to the shard, and leaves the slot zero.
+// Adds the reduce-scattered gradients to the shard and zeroes the slot.
 void FsdpStore::drain(GradSlot& slot) {
   if (!slot.is_scattering) return;
   slot.scatter.wait();
@@ -203,13 +203,13 @@ void FsdpStore::forget_gathered() {
     slot.unit = -1;
   }
   if (config_.compute == DType::f32) return;
-  // Each element of a vector comes from the one rank that keeps it; the others add zeros.
+  // Each element of a vector comes from the one rank that holds it; the other ranks add zeros.
   for (Unit& unit : units_) std::memset(unit.vectors.data, 0, unit.vectors.bytes());
-  for (const ParamPiece& piece : pieces()) {
-    const ParamSpec& spec = list()[piece.id];
+  for (const ParamShard& shard : shards()) {
+    const ParamSpec& spec = list()[shard.id];
     if (!spec.is_vector()) continue;
     float* vector = units_[static_cast<size_t>(spec.unit)].vectors.as<float>() + spec.vector_offset;
-    std::memcpy(vector + piece.begin, piece.w.data, piece.w.bytes());
+    std::memcpy(vector + shard.begin, shard.w.data, shard.w.bytes());
   }
   for (Unit& unit : units_) shard_.all_reduce("vectors", unit.vectors);
 }
@@ -222,8 +222,8 @@ FsdpStore::Part FsdpStore::part_of(int id, int rank) const {
   return begin < end ? Part{begin, end} : Part{0, 0};
 }
 
-std::vector<ParamPiece> FsdpStore::pieces() {
-  std::vector<ParamPiece> pieces;
+std::vector<ParamShard> FsdpStore::shards() {
+  std::vector<ParamShard> shards;
   for (size_t p = 0; p < list().specs().size(); ++p) {
     const int id = static_cast<int>(p);
     const ParamSpec& spec = list()[id];
@@ -232,7 +232,7 @@ std::vector<ParamPiece> FsdpStore::pieces() {
     const bool is_empty = part.begin == part.end;
     const int64_t first = is_empty ? 0 : spec.offset + part.begin - shard_.rank() * unit.shard;
     const int64_t end = first + part.end - part.begin;
-    pieces.push_back({.id = id,
+    shards.push_back({.id = id,
                       .begin = part.begin,
                       .end = part.end,
                       .w = unit.master.rows(first, end),
@@ -240,7 +240,7 @@ std::vector<ParamPiece> FsdpStore::pieces() {
                       .compute = {},
                       .grad = unit.grad.rows(first, end)});
   }
-  return pieces;
+  return shards;
 }
 
 }  // namespace ingot

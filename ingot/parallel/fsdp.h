@@ -1,16 +1,19 @@
 // Fully sharded data parallelism (Zhao et al. 2023, arXiv:2304.11277; ZeRO-3 and -2 of Rajbhandari et al.
-// 2020, arXiv:1910.02054): the ranks of a shard group keep one copy of the masters, gradients and optimizer
-// state between them; what layers read is put together unit by unit when it is needed.
+// 2020, arXiv:1910.02054): the ranks of a shard group hold one copy of the masters, gradients and
+// optimizer state together. The weights that layers read are gathered unit by unit when they are needed.
 //
-// Fills the seam TrainingStore (nn/param_store.h). Every unit's flat buffer is cut into one shard per rank,
-// of equal size, a multiple of 256 elements (blocks of 8-bit states never straddle two). A unit is gathered
-// in the compute dtype before its use in forward and again in backward, into a slot: embedding and head have
-// one each, the blocks two by turns, so that the next block is gathered while this one computes. Its
-// gradients collect in a slot of their own and are reduce-scattered in f32 when backward has left it; the sum
-// joins the rank's shard (with accumulation: once per micro-batch, as nobody has memory for whole gradients).
-// Replicas of the whole group (HSDP) add their shards up after the last micro-batch.
+// FsdpStore implements the interface TrainingStore (nn/param_store.h). Every unit's flat buffer is cut
+// into one shard per rank; all shards of a unit have the same size, a multiple of 256 elements, so blocks
+// of 8-bit state never straddle two shards. A unit is gathered in the compute dtype before its use in
+// forward and again in backward, into a slot: embedding and head have one slot each, and the blocks
+// alternate between two, so the next block is gathered while this one computes. A unit's gradients
+// accumulate in a slot of their own and are reduce-scattered in f32 when backward has left the unit; the
+// sum is added to the rank's shard (with gradient accumulation, once per micro-batch, because no rank has
+// memory for whole gradients). Replicas of the whole group (HSDP) sum their shards after the last
+// micro-batch.
 //
-// Norm weights and biases of a bf16 model, which layers read in f32, are small: every rank has them all.
+// Norm weights and biases of a bf16 model, which layers read in f32, are small, so every rank holds all
+// of them.
 #pragma once
 
 #include <cstdint>
@@ -24,30 +27,31 @@ namespace ingot {
 
 struct FsdpConfig {
   DType compute = DType::f32;
-  // True: every unit has a slot, is gathered once per step and stays (ZeRO-2: gradients and state are shared,
-  // the copies that layers read are not).
+  // If true, every unit has its own slot, is gathered once per step and stays there (ZeRO-2: gradients
+  // and optimizer state are sharded, the weights that layers read are not).
   bool keeps_units = false;
 };
 
 class FsdpStore : public TrainingStore {
  public:
-  // Borrows all. shard: the ranks that share; replicate: those that keep the same shard.
+  // Borrows all arguments except config. shard: the ranks that shard one copy; replicate: the ranks with
+  // the same shard.
   FsdpStore(const ParamList& list, Communicator& shard, Communicator& replicate, const FsdpConfig& config,
             Stream& stream);
-  ~FsdpStore() override;  // waits for what is under way
+  ~FsdpStore() override;  // waits for collectives in flight
 
-  // Valid until the next get or prefetch of another unit.
+  // The buffers are valid until the next get or prefetch of another unit.
   const UnitBuffers& get(int unit) override;
   void prefetch(int unit) override;
   void grad_ready(int unit) override;
 
   void begin_micro(bool is_last) override;
   void finish_gradients() override;
-  std::vector<ParamPiece> pieces() override;
+  std::vector<ParamShard> shards() override;
   void refresh_compute(Stream& stream) override;
   void expand_masters(Stream& /*stream*/) override {}
-  Holders copies(int /*id*/) const override { return {replicate_.size(), replicate_.rank()}; }
-  Holders sharers(int /*id*/) const override {
+  Replicas replicas(int /*id*/) const override { return {replicate_.size(), replicate_.rank()}; }
+  Replicas shard_group(int /*id*/) const override {
     return {shard_.size() * replicate_.size(), shard_.rank() * replicate_.size() + replicate_.rank()};
   }
 
@@ -56,21 +60,21 @@ class FsdpStore : public TrainingStore {
  private:
   struct Unit {
     int64_t shard = 0;    // elements per rank
-    Tensor master, grad;  // (shard) f32, this rank's
+    Tensor master, grad;  // (shard) f32, this rank's shard
     size_t slot = 0, grad_slot = 0;
-    Tensor vectors;  // (vector_elements) f32, of a bf16 model
+    Tensor vectors;  // (vector_elements) f32; empty for an f32 model
     UnitBuffers buffers;
-    Pending replicas;  // the sum over the replicas
+    Pending replicas;  // the all_reduce over the replicas
     std::string gather_name, scatter_name, replicas_name;
   };
-  // Memory that units have by turns; `unit` is the one that has it, -1: nobody.
+  // Memory that units use in turn; `unit` is the one that uses it now, -1 if it is free.
   struct Slot {
     Tensor full;  // (ranks * the largest unit's shard)
     int unit = -1;
     Pending gather;
   };
   struct GradSlot {
-    Tensor full;  // as above, f32; zero when nobody has it
+    Tensor full;  // same size, f32; zero while no unit uses it
     int unit = -1;
     Pending scatter;
     bool is_scattering = false, is_last = false;
@@ -81,9 +85,9 @@ class FsdpStore : public TrainingStore {
   Tensor own_part(const Tensor& full, int64_t shard) const;
   void start_gather(int unit);
   void drain(GradSlot& slot);
-  // The weights have changed: nothing that was gathered is theirs.
+  // Invalidates all gathered weights, because the masters have changed.
   void forget_gathered();
-  // Part of parameter `id` that rank `rank` keeps.
+  // The range of parameter `id` that rank `rank` holds.
   struct Part {
     int64_t begin, end;
   };

@@ -12,7 +12,7 @@ namespace {
 
 int degree(int64_t n) { return static_cast<int>(n); }
 
-// Layouts of `ranks` ranks that differ from what was wanted in dp and fsdp only.
+// Lists the layouts of `ranks` ranks that differ from the wanted one only in dp and fsdp.
 std::string nearest_layouts(const RunConfig& config, int ranks) {
   std::vector<ParallelConfig> fitting;
   for (int64_t fsdp = 1; fsdp <= ranks; ++fsdp) {
@@ -21,9 +21,9 @@ std::string nearest_layouts(const RunConfig& config, int ranks) {
     layout.dp = ranks / (fsdp * layout.tp * layout.pp);
     if (layout.ranks() != ranks || (fsdp > 1 && config.parallel.fsdp == 1)) continue;
     try {
-      DataShare::of(config.train, layout.dp * layout.fsdp, 0);
+      DataShard::of(config.train, layout.dp * layout.fsdp, 0);
       fitting.push_back(layout);
-    } catch (const Error&) {  // the batch does not fit it
+    } catch (const Error&) {  // the batch does not fit this layout
     }
   }
   std::string text;
@@ -39,10 +39,10 @@ PipelineShape pipeline_shape(const ParallelConfig& config, int64_t micros) {
 void check_pipeline(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   if (parallel.pp == 1) return;
-  const DataShare share = DataShare::of(config.train, parallel.dp * parallel.fsdp, 0);
-  pipeline_shape(parallel, share.micros(config.train.grad_accum)).validate();
+  const DataShard data_shard = DataShard::of(config.train, parallel.dp * parallel.fsdp, 0);
+  pipeline_shape(parallel, data_shard.micros(config.train.grad_accum)).validate();
   for (const BatchStage& stage : config.train.batch_ramp)
-    pipeline_shape(parallel, share.micros(stage.micro_batches)).validate();
+    pipeline_shape(parallel, data_shard.micros(stage.micro_batches)).validate();
   plan_stages(config.model, parallel, {1, 1, 1});
 }
 
@@ -106,16 +106,16 @@ PlannedMeshParts::PlannedMeshParts(const MeshShape& shape, int rank)
         return groups;
       }()) {}
 
-TensorShare MeshParts::tensor_share(const RunConfig& config) {
-  const TensorShare share = ingot::tensor_share(*mesh_.tp, config.parallel.splits_tokens);
-  share.validate(config.model.resolved());
-  const int64_t tokens = this->share(config.train).batch_size * config.model.context;
-  if (share.splits_tokens && tokens % share.count != 0)
+TensorParallel MeshParts::tensor_parallel(const RunConfig& config) {
+  const TensorParallel tp = ingot::tensor_parallel(*mesh_.tp, config.parallel.splits_tokens);
+  tp.validate(config.model.resolved());
+  const int64_t tokens = this->data_shard(config.train).batch_size * config.model.context;
+  if (tp.splits_tokens && tokens % tp.count != 0)
     fail(ErrorKind::kUsage,
          "parallel.sequence_parallel: the {} tokens of a rank's micro-batch must be a multiple of "
          "parallel.tp = {}; change model.context or train.batch_size, or set it to false",
-         tokens, share.count);
-  return share;
+         tokens, tp.count);
+  return tp;
 }
 
 TrainingStore& MeshParts::make_store(const ParamList& list, const RunConfig& config, Stream& stream) {
@@ -135,21 +135,21 @@ TrainingStore& MeshParts::make_store(const ParamList& list, const RunConfig& con
   return *pipeline_store_;
 }
 
-// By what units cost on rank 0: one plan for all.
+// All ranks use one plan, from the costs of the units on rank 0.
 StagePlan MeshParts::plan_stages(const RunConfig& config) {
   const ModelConfig model = config.model.resolved();
   if (backing_ == Backing::kAddresses)
     return ingot::plan_stages(model, config.parallel, nominal_unit_costs(model));
   std::vector<double> costs(3);
   if (world_.rank() == 0)
-    costs = measure_unit_costs(config, model, share(config.train).batch_size, mesh_.tp->size());
+    costs = measure_unit_costs(config, model, data_shard(config.train).batch_size, mesh_.tp->size());
   all_.sum(costs);
   return ingot::plan_stages(model, config.parallel, costs);
 }
 
 Stages* MeshParts::make_stages(const Transformer& model, const RunConfig& config) {
   if (!pipeline_store_) return nullptr;
-  const DataShare data = share(config.train);
+  const DataShard data = data_shard(config.train);
   pipeline_ = std::make_unique<Pipeline>(
       model,
       PipelineConfig{.shape = pipeline_shape(config.parallel, data.micros(config.train.grad_accum)),
@@ -162,10 +162,11 @@ Stages* MeshParts::make_stages(const Transformer& model, const RunConfig& config
   return pipeline_.get();
 }
 
-SharedUpdate* MeshParts::shared_update(const RunConfig& config) {
-  const bool is_on_device = config.train.device == Device::kCuda;  // where every replica makes every update
+UpdateComm* MeshParts::update_comm(const RunConfig& config) {
+  const bool is_on_device = config.train.device == Device::kCuda;  // every replica makes every update there
   if (is_on_device || groups_.update->size() * mesh_.replicate->size() == 1) return nullptr;
-  update_ = std::make_unique<MeshUpdate>(*groups_.update, *mesh_.replicate, config.parallel.muon_payload);
+  update_ =
+      std::make_unique<DistributedMuon>(*groups_.update, *mesh_.replicate, config.parallel.muon_payload);
   return update_.get();
 }
 
@@ -175,7 +176,7 @@ Communicator& MeshParts::gradient_group(Stream& stream) {
   return *device_dp_;
 }
 
-// What this rank has of every product.
+// Makes the store of this rank's shards.
 TrainingStore& MeshParts::make_parts(const ParamList& list, const RunConfig& config, Stream& stream) {
   const ParallelConfig& parallel = config.parallel;
   if (mesh_.shard->size() > 1) {

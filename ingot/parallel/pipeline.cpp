@@ -60,7 +60,7 @@ Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Commu
              .ideal_bubble = shape.bubble()};
 }
 
-// While an error passes by, nobody may be there to receive.
+// Does not wait while an exception propagates, because the receiving rank may be gone.
 Pipeline::~Pipeline() {
   if (std::uncaught_exceptions() == 0) wait_for_sends();
 }
@@ -89,13 +89,13 @@ Pipeline::Memory Pipeline::make_memory(Arena& arena) const {
   return memory;
 }
 
-// The micro-batches of a chunk that are in flight follow each other.
+// Micro-batches in flight in a chunk have consecutive indices, so their slots differ.
 Pipeline::Slot& Pipeline::slot(const PipelineOp& op) {
   std::vector<Slot>& own = memory_.slots[static_cast<size_t>(op.chunk)];
   return own[static_cast<size_t>(op.micro) % own.size()];
 }
 
-// Read when a pass first needs it, and kept for the others.
+// Reads a micro-batch when a pass first needs it and keeps it for the other passes.
 MicroBatch Pipeline::batch(const StagedStep& step, int64_t micro) {
   for (; read_ <= micro; ++read_) {
     const MicroBatch& kept = memory_.batches[static_cast<size_t>(read_)];
@@ -176,7 +176,7 @@ LossSums Pipeline::perform(const PipelineOp& op, const StagedStep& step) {
   return {};
 }
 
-// Made anew only where the number of micro-batches changes (a batch ramp), and for one of them alone.
+// Makes a new list only if the number of micro-batches changes (a batch ramp), or for step.only.
 const std::vector<PipelineOp>& Pipeline::list_for(const StagedStep& step) {
   PipelineShape shape = config_.shape;
   shape.micros = step.micros;
@@ -217,7 +217,7 @@ void Pipeline::wait_for_sends() {
     }
 }
 
-// The last rank has the head, which made it.
+// Broadcasts the checked loss from the last rank, which holds the head.
 void Pipeline::share_checked_loss(LossSums& sums) {
   std::array<double, 4> numbers{sums.raw.ce, sums.raw.objective, sums.raw.trained,
                                 static_cast<double>(sums.raw.tokens)};
@@ -229,7 +229,7 @@ void Pipeline::share_checked_loss(LossSums& sums) {
               .tokens = static_cast<int64_t>(numbers[3])};
 }
 
-// The next micro-batch may begin in a stage while this one is in the next.
+// A stage can begin the next micro-batch while the next stage still computes this one.
 LossSums Pipeline::forward(LayerContext& ctx, const MicroBatch& micro) {
   LossSums sums;
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
@@ -249,7 +249,7 @@ void Pipeline::infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCach
                      const Tensor& logits) {
   const int64_t n = tokens.elements();
   const ScratchScope scope(ctx.scratch);
-  const Tensor x = ctx.scratch.alloc(model_.compute(), {model_.share().rows(n), model_.config().width});
+  const Tensor x = ctx.scratch.alloc(model_.compute(), {model_.tp().rows(n), model_.config().width});
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
     if (stage(chunk) > 0) activations_->receive(activations_->name(), x, previous());
     model_.infer_units(ctx, tokens, units(chunk), x, caches, logits);

@@ -1,9 +1,10 @@
-// Pipeline parallelism: runs the lists of pipeline_schedule.h, each rank with the units of its stages
-// (stage_plan.h).
+// Pipeline parallelism: executes the lists of pipeline_schedule.h; each rank holds the units of its
+// stages (stage_plan.h).
 //
-// The model's own forward and backward do a stage's work; what is here are the messages and the memory: as
-// many micro-batches' activations per chunk as the list has in flight. What comes from other stages is
-// received beside the work, one message of each kind ahead, into memory of its own.
+// The model's own forward and backward compute a stage; this file adds the messages and the memory, which
+// holds as many micro-batches' activations per chunk of the model as the list has in flight. Messages
+// from other stages are received while the rank computes, one message of each kind ahead, into separate
+// memory.
 #pragma once
 
 #include <memory>
@@ -17,19 +18,19 @@
 namespace ingot {
 
 struct PipelineConfig {
-  PipelineShape shape;  // micros: the most of a step
+  PipelineShape shape;  // micros: the most micro-batches of a step
   StagePlan plan;
   RecomputeConfig recompute = {};
   int64_t B = 1, T = 1;                // shape of a micro-batch
-  Backing backing = Backing::kMemory;  // kAddresses: of a pipeline that never runs
+  Backing backing = Backing::kMemory;  // kAddresses: the pipeline never runs
 };
 
 class Pipeline : public Stages {
  public:
-  // Called by all ranks of the group, which is of shape.ranks. Borrows both. kUsage error for a shape or a
-  // recompute policy that does not fit.
+  // All ranks of `group` call this; it has shape.ranks ranks. Borrows model and group. Throws a kUsage
+  // error if the shape or the recompute policy does not fit.
   Pipeline(const Transformer& model, const PipelineConfig& config, Communicator& group);
-  ~Pipeline() override;  // waits for what is under way
+  ~Pipeline() override;  // waits for sends in flight
 
   LossSums run(const StagedStep& step) override;
   LossSums forward(LayerContext& ctx, const MicroBatch& batch) override;
@@ -38,26 +39,26 @@ class Pipeline : public Stages {
   const StagesReport& report() const override { return report_; }
   const Arena& arena() const override { return *arena_; }
 
-  // Of a step of the most micro-batches.
+  // The list for a step of the most micro-batches.
   const std::vector<PipelineOp>& list() const { return list_; }
 
  private:
   struct Slot {
     Transformer::Saved saved;
-    Pending activation, gradient;  // on their way from here
+    Pending activation, gradient;  // sends in flight from this rank
   };
-  // What arrives from another stage, one message at a time.
+  // Messages of one kind from another stage, received one at a time.
   struct Inbox {
     Communicator* group = nullptr;
     int from = 0;
-    Tensor memory;  // (n, C)
-    int64_t left = 0;
+    Tensor memory;     // (n, C)
+    int64_t left = 0;  // messages still to be posted in this step
     Pending pending;
   };
   struct Memory {
     std::vector<std::vector<Slot>> slots;  // per chunk
     std::vector<MicroBatch> batches;       // copies, per micro-batch of a step
-    Tensor activation, gradient;           // of the inboxes
+    Tensor activation, gradient;           // buffers of the inboxes
   };
   Memory make_memory(Arena& arena) const;
 
@@ -83,16 +84,16 @@ class Pipeline : public Stages {
   PipelineConfig config_;
   Communicator& group_;
   int rank_;
-  // Two more groups of the same ranks, as messages of one keep their order.
+  // Two more groups of the same ranks, because messages within one group keep their order.
   std::unique_ptr<Communicator> activations_, gradients_;
   std::vector<PipelineOp> list_, other_list_;
-  int64_t other_micros_ = 0;  // that other_list_ is of
+  int64_t other_micros_ = 0;  // the number of micro-batches of other_list_
   std::unique_ptr<Arena> arena_;
   Memory memory_;
   Inbox activation_inbox_, gradient_inbox_;
-  int64_t read_ = 0;  // micro-batches of the step
+  int64_t read_ = 0;  // micro-batches of the step read so far
   bool has_documents_ = false;
-  int64_t evaluated_ = 0;  // micro-batches, ever
+  int64_t evaluated_ = 0;  // micro-batches evaluated since construction
   StagesReport report_;
 };
 

@@ -10,26 +10,26 @@ namespace {
 
 using Kind = PipelineOp::Kind;
 
-// A pass of one chunk over one micro-batch.
+// A forward or backward pass of one chunk over one micro-batch.
 struct Pass {
   int64_t micro;
   int chunk;
 };
 
-// The k-th forward pass of a rank: p micro-batches through each chunk in turn.
+// Returns the k-th forward pass of a rank: p micro-batches go through each chunk in turn.
 Pass forward_pass(const PipelineShape& shape, int64_t k) {
   if (shape.chunks == 1) return {k, 0};
   const int64_t p = shape.ranks, round = p * shape.chunks, within = k % round;
   return {k / round * p + within % p, static_cast<int>(within / p)};
 }
 
-// The k-th backward pass: the chunks from the last to the first.
+// Returns the k-th backward pass, which visits the chunks from last to first.
 Pass backward_pass(const PipelineShape& shape, int64_t k) {
   const Pass pass = forward_pass(shape, k);
   return {pass.micro, shape.chunks - 1 - pass.chunk};
 }
 
-// Forward passes before the first backward pass comes in turn with them.
+// Returns the number of forward passes before forward and backward alternate.
 int64_t warm_up(const PipelineShape& shape, int rank) {
   const int64_t passes = shape.micros * shape.chunks, behind = shape.ranks - 1 - rank;
   if (shape.kind == PipelineKind::kGpipe) return passes;
@@ -37,7 +37,7 @@ int64_t warm_up(const PipelineShape& shape, int rank) {
   return std::min(passes, 2 * behind + static_cast<int64_t>(shape.chunks - 1) * shape.ranks);
 }
 
-// One rank's list, with the messages around each pass.
+// Builds one rank's list, with the messages around each pass.
 class List {
  public:
   List(const PipelineShape& shape, int rank) : shape_(shape), rank_(rank) {}
@@ -138,9 +138,10 @@ std::vector<int> split_units(std::span<const double> costs, int stages) {
          "head), got {}; the nearest valid value is {}",
          units, stages, std::clamp(stages, 1, std::max(1, units)));
   const auto index = [](int i) { return static_cast<size_t>(i); };
-  std::vector<double> before(index(units) + 1);  // cost of the units before
+  std::vector<double> before(index(units) + 1);  // cost of units [0, u)
   for (int u = 0; u < units; ++u) before[index(u) + 1] = before[index(u)] + costs[index(u)];
-  // best[s][u]: the dearest of s + 1 stages that have units [0, u); cut[s][u]: where the last of them begins.
+  // best[s][u]: cost of the most expensive of s + 1 stages over units [0, u); cut[s][u]: first unit of
+  // the last of them.
   const double none = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> best(index(stages), std::vector<double>(index(units) + 1, none));
   std::vector<std::vector<int>> cut(index(stages), std::vector<int>(index(units) + 1));

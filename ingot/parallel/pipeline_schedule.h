@@ -1,17 +1,18 @@
-// Pipeline parallelism as lists of operations: what each rank does in a step of m micro-batches. One executor
-// runs them, and the simulation (pipeline_simulation.h) runs the same lists.
+// Pipeline parallelism as lists of operations: each list holds what one rank does in a step of m
+// micro-batches. One executor runs the lists, and the simulation (pipeline_simulation.h) uses the same
+// ones.
 //
-// Of p ranks with v chunks each, rank r has stages r, p + r, 2p + r, ...: stage s passes activations on to
-// s + 1 and gradients back to s - 1. On every stage micro-batches go forward, and go backward, in order
-// 0 .. m - 1, so gradients add up as they do on one rank.
+// With p ranks of v chunks each, rank r has stages r, p + r, 2p + r, ...: stage s sends activations to s
+// + 1 and gradients to s - 1. On every stage both the forward and the backward passes run in micro-batch
+// order 0 .. m - 1, so gradients accumulate in the same order as on one rank.
 //
 //   kGpipe        all forward, then all backward (Huang et al. 2019, arXiv:1811.06965); m in flight
-//   kOneFOneB     rank r runs p - 1 - r forward, then one forward and one backward in turn
+//   kOneFOneB     rank r runs p - 1 - r forward, then alternates one forward and one backward
 //                 (Narayanan et al. 2021, arXiv:2104.04473); p - r in flight
-//   kInterleaved  the same with v chunks, p micro-batches through a chunk before the next one's turn; 1/v of
+//   kInterleaved  the same with v chunks; p micro-batches pass a chunk before the next chunk's turn; 1/v of
 //                 the bubble, v times the messages, 2 (p - r - 1) + (v - 1) p + 1 chunks in flight
 //
-// Stages of equal cost idle for (p - 1) / (v m + p - 1) of the step.
+// With stages of equal cost, each rank idles for (p - 1) / (v m + p - 1) of the step.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +26,21 @@ namespace ingot {
 struct PipelineShape {
   PipelineKind kind = PipelineKind::kOneFOneB;
   int ranks = 1;       // p
-  int chunks = 1;      // v, stages of one rank
+  int chunks = 1;      // v, stages per rank
   int64_t micros = 1;  // m
   int stages() const { return ranks * chunks; }
 
   // Throws a kUsage error that names the key, the rule and the nearest valid value.
   void validate() const;
-  // Micro-batches (interleaved: chunks of micro-batches) whose activations rank r keeps at most.
+  // The most micro-batches (interleaved: chunks of micro-batches) whose activations rank r holds at once.
   int64_t in_flight(int rank) const;
-  // Fraction of a step in which a rank idles, stages of equal cost and messages of none.
+  // Fraction of a step in which a rank idles, if stages cost the same and messages cost nothing.
   double bubble() const;
 };
 
 struct PipelineOp {
-  // Receives wait for their message. Sends do not wait; their memory is free again once it was received.
+  // A receive waits for its message. A send does not wait; its memory is free once the message was
+  // received.
   enum class Kind {
     kReceiveActivation,
     kForward,
@@ -48,23 +50,25 @@ struct PipelineOp {
     kSendGradient
   };
   Kind kind = Kind::kForward;
-  int64_t micro = 0;  // within the step
+  int64_t micro = 0;  // index within the step
   int chunk = 0;      // of this rank
   bool operator==(const PipelineOp&) const = default;
 };
 
-// The step of one rank. REQUIRES: shape valid, 0 <= rank < shape.ranks.
+// Returns the operations of one rank in a step. REQUIRES: shape is valid, and 0 <= rank < shape.ranks.
 std::vector<PipelineOp> pipeline_schedule(const PipelineShape& shape, int rank);
 
-// What one rank does with micro-batch `micro` if that passes through all stages alone.
+// Returns the operations of one rank if micro-batch `micro` is the only one that passes through the
+// stages.
 std::vector<PipelineOp> lone_micro_schedule(const PipelineShape& shape, int rank, int64_t micro);
 
-// Micro-batches that each chunk of a rank has in flight at most.
+// Returns the most micro-batches that each chunk of a rank has in flight.
 std::vector<int64_t> micros_in_flight(const std::vector<PipelineOp>& list, int chunks);
 
-// First unit of each stage, and the number of units: consecutive units to `stages` stages, at least one each,
-// so that the dearest stage is as cheap as can be; of equally good splits the one whose stages fill up from
-// the last. costs: of each unit, measured, >= 0. Throws a kUsage error if there are fewer units than stages.
+// Splits the units into `stages` stages of consecutive units, at least one each, and returns the first
+// unit of each stage followed by the number of units. Minimises the cost of the most expensive stage;
+// among equally good splits it takes the one whose stages fill up from the last. costs: measured cost of
+// each unit, >= 0. Throws a kUsage error if there are fewer units than stages.
 std::vector<int> split_units(std::span<const double> costs, int stages);
 
 }  // namespace ingot

@@ -18,15 +18,15 @@ void PipelineStore::begin_micro(bool is_last) {
 void PipelineStore::finish_gradients() {
   parts_.finish_gradients();
   if (!is_last_micro_ || !keeps_shared()) return;
-  for (const ParamPiece& piece : parts_.pieces())
-    if (plan_.is_shared(list()[piece.id].unit)) ends_->all_reduce("tied gradients", piece.grad);
+  for (const ParamShard& shard : parts_.shards())
+    if (plan_.is_shared(list()[shard.id].unit)) ends_->all_reduce("tied gradients", shard.grad);
 }
 
-std::vector<ParamPiece> PipelineStore::pieces() {
-  std::vector<ParamPiece> pieces = parts_.pieces();
-  for (ParamPiece& piece : pieces)
-    if (plan_.is_shared(list()[piece.id].unit)) piece.is_counted = group_.rank() == 0;
-  return pieces;
+std::vector<ParamShard> PipelineStore::shards() {
+  std::vector<ParamShard> shards = parts_.shards();
+  for (ParamShard& shard : shards)
+    if (plan_.is_shared(list()[shard.id].unit)) shard.is_counted = group_.rank() == 0;
+  return shards;
 }
 
 }  // namespace ingot

@@ -1,6 +1,7 @@
-// The weights of a training whose units several ranks have in stages: a store of this rank's units, which for
-// checkpoints are everyone's. Of a tied model the first and the last rank keep the embedding's unit both: its
-// gradients are added up over the two after a step, so both make the same update.
+// PipelineStore is the store of a rank whose pipeline stages hold some of the model's units. It lists the
+// parameters of the whole model, for checkpoints, and holds those of this rank's units. In a tied model
+// both the first and the last rank hold the embedding's unit; its gradients are summed over the two after
+// each step, so both make the same update.
 #pragma once
 
 #include <memory>
@@ -14,8 +15,8 @@ namespace ingot {
 
 class PipelineStore : public TrainingStore {
  public:
-  // Borrows all. list: of the whole model. parts: of list.keeping the units that plan gives this rank. group:
-  // the ranks of the pipeline, all of which call this.
+  // Borrows all arguments. list: the whole model. parts: a store of list.keeping(the units that plan
+  // assigns to this rank). group: the ranks of the pipeline, all of which call this.
   PipelineStore(const ParamList& list, TrainingStore& parts, const StagePlan& plan, Communicator& group);
 
   const UnitBuffers& get(int unit) override { return parts_.get(unit); }
@@ -25,11 +26,13 @@ class PipelineStore : public TrainingStore {
 
   void begin_micro(bool is_last) override;
   void finish_gradients() override;
-  std::vector<ParamPiece> pieces() override;
+  std::vector<ParamShard> shards() override;
   void refresh_compute(Stream& stream) override { parts_.refresh_compute(stream); }
   void expand_masters(Stream& stream) override { parts_.expand_masters(stream); }
-  Holders copies(int id) const override { return is_owner(id) ? parts_.copies(id) : Holders{0, 0}; }
-  Holders sharers(int id) const override { return is_owner(id) ? parts_.sharers(id) : Holders{0, 0}; }
+  Replicas replicas(int id) const override { return is_owner(id) ? parts_.replicas(id) : Replicas{0, 0}; }
+  Replicas shard_group(int id) const override {
+    return is_owner(id) ? parts_.shard_group(id) : Replicas{0, 0};
+  }
 
  private:
   bool keeps_shared() const { return group_.rank() == 0 || group_.rank() == plan_.ranks - 1; }

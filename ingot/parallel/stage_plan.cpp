@@ -50,18 +50,18 @@ StagePlan plan_stages(const ModelConfig& model, const ParallelConfig& parallel,
 
 namespace {
 
-// A model of one block, and what its units work on.
+// A model of one block, with the inputs of its units.
 struct Sample {
   static constexpr int kUnits = 3;
   Transformer model;
   ResidentStore params;
   Fp8State fp8;
   std::vector<Transformer::Saved> saved;  // per unit
-  MicroBatch batch;                       // all tokens 0
+  MicroBatch batch;                       // all tokens are 0
   Arena scratch, activations;
 
-  Sample(const RunConfig& run, const ModelConfig& config, int64_t B, const TensorShare& share)
-      : model(config, run.precision.compute, run.head, {}, share),
+  Sample(const RunConfig& run, const ModelConfig& config, int64_t B, const TensorParallel& tp)
+      : model(config, run.precision.compute, run.head, {}, tp),
         params(model.params(), run.precision.compute),
         fp8(model.fp8_tensors(), 0, 0),
         scratch("scratch", model.scratch_bytes(B, config.context, true)),
@@ -96,7 +96,7 @@ struct Sample {
   }
 };
 
-// Median of three calls, after one that pays for first use.
+// Returns the median of three calls, after one warm-up call.
 double median_s(const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
   call();

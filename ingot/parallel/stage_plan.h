@@ -1,5 +1,5 @@
-// StagePlan: which units of a model are on which rank of a pipeline. Consecutive units make a stage; rank r
-// of p has the stages r, p + r, 2p + r, ... (its chunks).
+// StagePlan says which units of a model are on which rank of a pipeline. A stage is a range of
+// consecutive units; rank r of p has the stages r, p + r, 2p + r, ... (its chunks).
 #pragma once
 
 #include <string>
@@ -11,31 +11,32 @@
 namespace ingot {
 
 struct StagePlan {
-  std::vector<int> first_units = {};  // of each stage, and the number of units
+  std::vector<int> first_units = {};  // of each stage, followed by the number of units
   int ranks = 1;
-  bool is_tied = false;  // the head reads the embedding's table, so the last stage keeps that unit too
+  bool is_tied = false;  // the head reads the embedding's table, so the last rank holds it too
 
   int stages() const { return static_cast<int>(first_units.size()) - 1; }
   int chunks() const { return stages() / ranks; }
   UnitRange units(int rank, int chunk) const;
-  // The rank that has the unit's stage.
+  // Returns the rank that holds the unit's stage.
   int owner(int unit) const;
   bool keeps(int rank, int unit) const;
-  // Of a tied model, the first and the last rank have the embedding's unit both.
+  // Returns true for the embedding's unit of a tied model, which both the first and the last rank hold.
   bool is_shared(int unit) const { return is_tied && unit == 0 && ranks > 1; }
-  std::string to_string() const;  // "units 0-2 | 3-5": of each stage
+  std::string to_string() const;  // "units 0-2 | 3-5", the units of each stage
 };
 
-// The units of the model to parallel.pp * parallel.chunks stages, so that the dearest is as cheap as can be.
-// costs: of the embedding, one block and the head. kUsage error if there are fewer units than stages.
+// Splits the model's units into parallel.pp * parallel.chunks stages so that the most expensive stage is
+// as cheap as possible. costs: of the embedding, one block and the head. Throws a kUsage error if there
+// are fewer units than stages.
 StagePlan plan_stages(const ModelConfig& model, const ParallelConfig& parallel,
                       const std::vector<double>& costs);
 
-// Seconds of forward and backward of the embedding, one block and the head of a resolved model on B rows of
-// the context, on this rank alone, each the median of three. tp: the size of the parts of products that it
-// computes.
+// Measures the seconds of forward and backward of the embedding, one block and the head of a resolved
+// model, on B rows of the context and on this rank only; each is the median of three. tp: the
+// tensor-parallel size whose shard of the products is measured.
 std::vector<double> measure_unit_costs(const RunConfig& config, const ModelConfig& model, int64_t B, int tp);
-// The same in multiply-adds per token, where nothing may be measured.
+// Same as measure_unit_costs, but in multiply-adds per token; used if nothing may be measured.
 std::vector<double> nominal_unit_costs(const ModelConfig& model);
 
 }  // namespace ingot

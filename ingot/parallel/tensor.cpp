@@ -38,7 +38,7 @@ void TensorRegion::collect(std::string_view name, const Tensor& own, const Tenso
     group_.reduce_scatter(name, flat(own), flat(partial));
 }
 
-TensorShare tensor_share(const Communicator& group, bool splits_tokens) {
+TensorParallel tensor_parallel(const Communicator& group, bool splits_tokens) {
   return {.rank = group.rank(), .count = group.size(), .splits_tokens = splits_tokens && group.size() > 1};
 }
 

@@ -1,20 +1,21 @@
-// Tensor parallelism: fills the seam nn/region.h with a group of ranks (the tp axis of the mesh). What each
-// rank has is nn/tensor_share.h.
+// Tensor parallelism: TensorRegion implements the interface nn/region.h with a group of ranks (the tp dim
+// of the mesh). nn/tensor_parallel.h defines each rank's shard.
 //
-// Two ways through a region of N tokens, per direction (Shoeybi et al. 2019, arXiv:1909.08053; Korthikanti et
-// al. 2022, arXiv:2205.05198):
+// A region of N tokens uses these collectives (Shoeybi et al. 2019, arXiv:1909.08053; Korthikanti et al.
+// 2022, arXiv:2205.05198):
 //
 //                      enter          leave            enter backward   leave backward
 //   tokens whole       -              all_reduce       all_reduce       -
 //   tokens split       all_gather     reduce_scatter   reduce_scatter   all_gather
 //
-// Both move the same bytes. Sums are those of comm/communicator.h: every rank gets the same bits, so what all
-// ranks have (norms, positions, row-parallel biases, the residual stream) stays equal by the bit.
+// Both rows move the same bytes. Sums follow comm/communicator.h: every rank gets the same bits, so
+// tensors that all ranks hold (norms, positions, row-parallel biases, the residual stream) stay
+// bit-identical.
 #pragma once
 
 #include "ingot/comm/communicator.h"
 #include "ingot/nn/region.h"
-#include "ingot/nn/tensor_share.h"
+#include "ingot/nn/tensor_parallel.h"
 
 namespace ingot {
 
@@ -35,7 +36,7 @@ class TensorRegion : public Region {
   Communicator& group_;
 };
 
-// This rank's share of a model in a group.
-TensorShare tensor_share(const Communicator& group, bool splits_tokens);
+// Returns this rank's place in the tensor-parallel group.
+TensorParallel tensor_parallel(const Communicator& group, bool splits_tokens);
 
 }  // namespace ingot

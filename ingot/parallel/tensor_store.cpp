@@ -8,14 +8,14 @@ TensorStore::TensorStore(TrainingStore& parts, Communicator& group)
   is_sharded_ = true;
 }
 
-Holders TensorStore::copies(int id) const {
-  const Holders parts = parts_.copies(id);
+Replicas TensorStore::replicas(int id) const {
+  const Replicas parts = parts_.replicas(id);
   if (list()[id].is_sharded()) return parts;
   return {group_.size() * parts.count, group_.rank() * parts.count + parts.index};
 }
 
-Holders TensorStore::sharers(int id) const {
-  const Holders parts = parts_.sharers(id);
+Replicas TensorStore::shard_group(int id) const {
+  const Replicas parts = parts_.shard_group(id);
   return {group_.size() * parts.count, group_.rank() * parts.count + parts.index};
 }
 

@@ -1,5 +1,5 @@
-// The weights of a training whose products several ranks share: a store of this rank's parts that knows who
-// else has them.
+// TensorStore is the store of a tensor-parallel rank: it holds the rank's shards and knows which other
+// ranks hold the same parameter.
 #pragma once
 
 #include <vector>
@@ -21,11 +21,11 @@ class TensorStore : public TrainingStore {
 
   void begin_micro(bool is_last) override { parts_.begin_micro(is_last); }
   void finish_gradients() override { parts_.finish_gradients(); }
-  std::vector<ParamPiece> pieces() override { return parts_.pieces(); }
+  std::vector<ParamShard> shards() override { return parts_.shards(); }
   void refresh_compute(Stream& stream) override { parts_.refresh_compute(stream); }
   void expand_masters(Stream& stream) override { parts_.expand_masters(stream); }
-  Holders copies(int id) const override;
-  Holders sharers(int id) const override;
+  Replicas replicas(int id) const override;
+  Replicas shard_group(int id) const override;
 
  private:
   TrainingStore& parts_;

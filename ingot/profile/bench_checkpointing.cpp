@@ -1,4 +1,4 @@
-// bench_checkpointing: whole training steps under every policy of activation checkpointing, by turns.
+// bench_checkpointing: whole training steps under every activation checkpointing policy, in turn.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -18,8 +18,8 @@ struct Contender {
   RecomputeConfig config;
 };
 
-// The first keeps everything and is what the others are compared with; the second does the same, so what it
-// shows is noise.
+// The first policy keeps everything and is the reference for the others; the second does the same, so its
+// difference shows the noise.
 std::vector<Contender> contenders(int64_t layers) {
   const auto parts = [](std::vector<Part> list) {
     return RecomputeConfig{.policy = Policy::kSelective, .parts = std::move(list)};
@@ -39,8 +39,8 @@ std::vector<Contender> contenders(int64_t layers) {
   return all;
 }
 
-// The order statistics between which the median of the distribution lies with 95 % confidence (normal
-// approximation of the binomial); all of the values where there are too few.
+// Returns the order statistics that contain the median of the distribution with 95 % confidence (normal
+// approximation of the binomial); the range of all values if there are too few.
 std::pair<double, double> median_interval(std::vector<double> values) {
   std::ranges::sort(values);
   const auto n = static_cast<double>(values.size());
@@ -80,7 +80,7 @@ CheckpointingBench bench_checkpointing(const RunConfig& given, int64_t rounds) {
   }
 
   std::vector<std::vector<double>> times_ms(all.size()), ratios(all.size()), recompute_ms(all.size());
-  for (int64_t round = -1; round < rounds; ++round)  // the first warms memory, primitives and caches
+  for (int64_t round = -1; round < rounds; ++round)  // round -1 warms up memory, primitives and caches
     for (size_t i = 0; i < all.size(); ++i) {
       trainer.set_recompute(plans[i]);
       trainer.trace().reset();

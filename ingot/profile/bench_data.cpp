@@ -21,8 +21,8 @@ double median(std::vector<double> values) {
 
 namespace {
 
-// Of a config that leaves it to a tokenizer, which there is none of here: tinyshakespeare's 65 characters,
-// 256 bytes, or what a BPE would be trained to.
+// Returns a vocabulary size for a config that leaves it to a tokenizer: tinyshakespeare's 65 characters,
+// 256 bytes, or the size that a BPE would be trained to.
 int64_t usual_vocab(const DataConfig& data) {
   return data.tokenizer == "char" ? 65 : data.tokenizer == "byte" ? 256 : data.tokenizer_vocab;
 }

@@ -1,4 +1,4 @@
-// What the benchmarks of whole steps share: a configuration that runs without data, random tokens, medians.
+// Shared by the benchmarks of whole steps: a configuration that runs without data, random tokens, medians.
 #pragma once
 
 #include <chrono>
@@ -11,14 +11,15 @@ namespace ingot::bench {
 
 using Clock = std::chrono::steady_clock;
 double milliseconds_since(Clock::time_point start);
-double median(std::vector<double> values);  // 0 of none; the upper one of an even number
+double median(std::vector<double> values);  // 0 if empty; the upper one of an even number
 
-// Threads set, and a vocabulary where the config leaves it to a tokenizer.
+// Sets the number of threads, and returns the config with a vocabulary size if it leaves that to a
+// tokenizer.
 RunConfig runnable(RunConfig config);
-// kUsage error for a config of several ranks.
+// Throws a kUsage error for a config of several ranks.
 void require_one_rank(const RunConfig& config);
 
-// Enough for a few batches. REQUIRES: the config's vocab is set.
+// Returns enough tokens for a few batches. REQUIRES: the config's vocab is set.
 TokenSource random_tokens(const RunConfig& config);
 
 }  // namespace ingot::bench

@@ -16,7 +16,7 @@ struct HeadOfKind {
 constexpr HeadOfKind kHeadsOfKinds[] = {
     {"dense", HeadKind::kDense}, {"chunked", HeadKind::kChunked}, {"recompute", HeadKind::kRecompute}};
 
-// One head with its working memory, on operands that all heads share.
+// One head with its working memory; all heads share the operands.
 struct Candidate {
   const char* name;
   LossHead head;
@@ -71,7 +71,8 @@ class HeadBench {
           {of.name, head, Arena("head scratch", plan.peak_bytes(), memory_of(o_.device)), {}});
       if (!fp8_) fp8_.emplace(head.fp8_tensors(), 0, 0).bring_to_device(stream_);
     }
-    // In turn, so that what else the machine does falls on all alike; the first round is not counted.
+    // Heads run in turn, so that other load on the machine affects all alike; the first round is not
+    // counted.
     for (int64_t i = 0; i <= o_.repetitions; ++i)
       for (Candidate& candidate : candidates) time_once(candidate, i > 0);
     return candidates;
@@ -80,7 +81,7 @@ class HeadBench {
  private:
   static int add_weight(ParamList& list, const HeadBenchOptions& o) {
     return list.add(
-        {.name = "head.weight", .shape = {o.vocab, o.width}, .role = Role::kHead, .init_std = 0.02});
+        {.name = "head.weight", .shape = {o.vocab, o.width}, .role = ParamRole::kHead, .init_std = 0.02});
   }
   static size_t operand_bytes(const HeadBenchOptions& o) {
     return static_cast<size_t>(o.tokens) * static_cast<size_t>(8 * o.width + 16) + 5 * Arena::kDeviceAlign;
@@ -115,7 +116,7 @@ class HeadBench {
   Tensor x_, dx_, losses_, correct_, targets_;
 };
 
-// As the trainer's config must be there (config/device_support.h).
+// The sizes must satisfy the same rule as a trainer's config (config/device_support.h).
 void require_granules(const HeadBenchOptions& o) {
   if (o.device == Device::kCpu || o.precision != HeadDtype::kFp8) return;
   for (const int64_t n : {o.tokens, o.vocab, o.width})

@@ -1,4 +1,4 @@
-// The loss head in each of its kinds, side by side: time and working memory.
+// Compares the kinds of loss head: time and working memory.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,7 @@ namespace ingot {
 
 struct HeadBenchOptions {
   int64_t tokens = 8192, vocab = 50304, width = 768;
-  HeadDtype precision =
-      HeadDtype::kBf16;  // kF32, kBf16 or kFp8; the operands are f32 for the first, else bf16
+  HeadDtype precision = HeadDtype::kBf16;  // kF32 (f32 operands), kBf16 or kFp8 (bf16 operands)
   int64_t repetitions = 5;
   Device device = Device::kCpu;
 };
@@ -19,11 +18,11 @@ struct HeadBenchOptions {
 struct HeadBenchRow {
   const char* kind = "";  // "dense", "chunked", "recompute"
   size_t scratch_bytes = 0;
-  double ms = 0;    // median of the repetitions, each loss and gradients of one micro-batch
+  double ms = 0;    // median of the repetitions; each is loss and gradients of one micro-batch
   double loss = 0;  // mean, nats
 };
 
-// The dense head first. kUsage error where the device is missing, or has no such head.
+// Returns the dense head first. Throws a kUsage error if the device is missing or has no such head.
 std::vector<HeadBenchRow> bench_head(const HeadBenchOptions& options);
 
 }  // namespace ingot

@@ -52,7 +52,8 @@ RunConfig recipe_config(const Recipe& recipe, const PrecisionBenchOptions& optio
   return config;
 }
 
-// Gradient of one batch at given f32 weights. Two passes, so that delayed scaling has seen its tensors.
+// Returns the gradient of one batch at the given f32 weights. Runs two passes, so that delayed scaling has
+// seen its tensors.
 std::vector<double> gradient_at(const RunConfig& config, ParamStore& weights, const MicroBatch& batch) {
   const Transformer model(config.model.resolved(), config.precision.compute, config.head,
                           config.precision.fp8);
@@ -113,10 +114,10 @@ double relative_distance(const std::vector<double>& a, const std::vector<double>
   return std::sqrt(difference / size);
 }
 
-// Rises over 20 steps and stays.
+// Rises over 20 steps and then stays at 1.
 double warmup(int64_t step) { return std::min(1.0, static_cast<double>(step + 1) / 20); }
 
-// One training run; fills the row's figures of its first seed.
+// Runs one training; on the first seed also fills the row's other columns.
 double train_once(const RunConfig& config, const RunData& data, Trainer& trainer, PrecisionBenchRow& row) {
   const Sampler sampler(SampleOrder::kRandom, config.train.seed, data.train.tokens(), config.model.context);
   Loader loader(data.train, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 4});

@@ -1,5 +1,5 @@
-// One small model trained in every precision, side by side: what each costs in loss, in the gradient's error,
-// in values lost by casts and in bytes.
+// Trains one small model in every precision and compares validation loss, gradient error, values lost by
+// casts, and bytes.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct PrecisionBenchOptions {
 
 struct PrecisionBenchRow {
   std::string recipe;          // "bf16 + fp8 head"
-  std::vector<double> losses;  // of validation text at the end, one per seed
+  std::vector<double> losses;  // validation loss at the end, one per seed
   double gradient_error = 0;   // |g - g_f64| / |g_f64| at the f32 run's final weights, same batch
   double saturated = 0;        // fraction of the values cast to FP8, in the last step of the first seed
   double underflowed = 0;      // likewise
@@ -27,7 +27,7 @@ struct PrecisionBenchRow {
   double step_ms = 0;          // median of the first seed's steps
 };
 
-// Calls `report` after each recipe. The gradients' reference is profile/llama_f64.h.
+// Calls `report` after each recipe. profile/llama_f64.h computes the reference gradients.
 std::vector<PrecisionBenchRow> bench_precision(const PrecisionBenchOptions& options,
                                                const std::function<void(const PrecisionBenchRow&)>& report);
 

@@ -1,4 +1,4 @@
-// bench_step: whole training steps on random tokens, and the same matrix products alone.
+// bench_step: whole training steps on random tokens, and the same matrix products by themselves.
 #include <algorithm>
 
 #include "ingot/core/copy.h"
@@ -17,7 +17,7 @@ using bench::Clock;
 using bench::median;
 using bench::milliseconds_since;
 
-// Every product of one step, with how often it is made.
+// A matrix product of one step, and how often it is computed.
 struct Product {
   MatmulForm form;
   int64_t M, N, K;
@@ -45,7 +45,7 @@ std::vector<Product> step_products(const Transformer& model, const RunConfig& co
   return products;
 }
 
-// Milliseconds of the step's products on memory of their own, warm.
+// Returns the milliseconds of the step's products, warm and on separate memory.
 double time_products(const std::vector<Product>& products, const RunConfig& config) {
   const DType dtype = config.precision.compute;
   const Device device = config.train.device;
@@ -79,7 +79,8 @@ double time_products(const std::vector<Product>& products, const RunConfig& conf
   return total_ms;
 }
 
-// The steps of a run: on a device each is read when the next has been given, where that can be.
+// Runs steps. On a device, steps are asynchronous if possible: each is collected after the next was
+// submitted.
 class Steps {
  public:
   Steps(Trainer& trainer, Loader& loader, const RunConfig& config)
@@ -91,30 +92,30 @@ class Steps {
   void make(int64_t steps) {
     last_ = Clock::now();
     for (int64_t i = 0; i < steps; ++i) {
-      if (!trainer_.can_give(inputs_)) {
+      if (!trainer_.can_submit(inputs_)) {
         finish();
         note(trainer_.step(loader_, inputs_).loss);
         continue;
       }
-      trainer_.give(loader_, micros_, inputs_);
-      if (trainer_.steps_given() == LateSteps::kUnderWay) read();
+      trainer_.submit(loader_, micros_, inputs_);
+      if (trainer_.steps_in_flight() == StepResultRing::kDepth) read();
     }
     finish();
   }
   double loss() const { return loss_; }
-  const std::vector<double>& times_ms() const { return times_ms_; }  // from one to the next
+  const std::vector<double>& times_ms() const { return times_ms_; }  // from one result to the next
 
  private:
   void finish() {
-    while (trainer_.steps_given() > 0) read();
+    while (trainer_.steps_in_flight() > 0) read();
   }
   void read() {
-    const std::optional<StepResult> result = trainer_.read_given(loader_);
+    const std::optional<StepResult> result = trainer_.collect(loader_);
     if (!result) fail(ErrorKind::kNumerics, "a step is not finite");
     note(result->loss);
   }
   void note(double loss) {
-    if (trainer_.steps_given() == 0) synchronize(trainer_.stream());  // for the update, too
+    if (trainer_.steps_in_flight() == 0) synchronize(trainer_.stream());  // includes the update
     loss_ = loss;
     times_ms_.push_back(milliseconds_since(last_));
     last_ = Clock::now();
@@ -162,7 +163,7 @@ StepBench bench_step(const RunConfig& given, int64_t steps, bool wants_trace) {
   Steps warm(trainer, loader, config), timed(trainer, loader, config);
   warm.make(1);
   result.loss_first = warm.loss();
-  warm.make(1);  // memory, primitives, caches and graphs are there after two
+  warm.make(1);  // memory, primitives, caches and graphs are ready after two
   trainer.trace().reset();
   timed.make(steps);
   result.loss_last = timed.loss();

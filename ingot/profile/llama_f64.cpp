@@ -13,7 +13,7 @@
 namespace ingot {
 namespace {
 
-// Row-major.
+// A row-major matrix.
 struct Matrix {
   int64_t rows = 0, columns = 0;
   std::vector<double> values = {};
@@ -41,7 +41,7 @@ struct Parameter {
   Matrix w, g;
 };
 
-// y = x w^T
+// Computes y = x w^T.
 Matrix linear(const Matrix& x, const Parameter& p) {
   Matrix y(x.rows, p.w.rows);
   parallel_for(x.rows, 1, [&](int64_t begin, int64_t end) {
@@ -51,7 +51,7 @@ Matrix linear(const Matrix& x, const Parameter& p) {
   return y;
 }
 
-// Adds to p.g; returns the gradient of x.
+// Adds the gradient of w to p.g and returns the gradient of x.
 Matrix linear_backward(const Matrix& dy, const Matrix& x, Parameter& p) {
   Matrix dx(x.rows, x.columns);
   parallel_for(x.rows, 1, [&](int64_t begin, int64_t end) {
@@ -96,7 +96,7 @@ Matrix rmsnorm_backward(const Matrix& dy, const Matrix& x, Parameter& p, double 
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-// gate_up (N, 2F), the gate first.
+// gate_up is (N, 2F), the gate first.
 Matrix swiglu(const Matrix& gate_up) {
   const int64_t F = gate_up.columns / 2;
   Matrix y(gate_up.rows, F);
@@ -121,7 +121,7 @@ Matrix swiglu_backward(const Matrix& dy, const Matrix& gate_up) {
   return dx;
 }
 
-// Where the columns of qkv (N, (H + 2K) D) belong, sequence by sequence.
+// The layout of the columns of qkv (N, (H + 2K) D); rows are sequence by sequence.
 struct Heads {
   int64_t B, T, H, K, D;
 
@@ -130,7 +130,7 @@ struct Heads {
   double scale() const { return 1 / std::sqrt(static_cast<double>(D)); }
 };
 
-// Queries and keys by position * theta^(-2i/D); direction -1: back.
+// Rotates queries and keys by the angle position * theta^(-2i/D); direction -1 rotates back.
 void rotate(Matrix& qkv, const Heads& s, double theta, double direction) {
   const int64_t half = s.D / 2;
   for (int64_t n = 0; n < qkv.rows; ++n)
@@ -147,7 +147,7 @@ void rotate(Matrix& qkv, const Heads& s, double theta, double direction) {
     }
 }
 
-// p[j], j <= t: what query t of head h gives to each position of sequence b.
+// Computes p[j], j <= t: the attention weight of position j for query t of head h in sequence b.
 void weigh(std::vector<double>& p, const Matrix& qkv, const Heads& s, int64_t b, int64_t h, int64_t t) {
   const double* q = qkv.row(b * s.T + t) + h * s.D;
   double most = -INFINITY, sum = 0;
@@ -250,7 +250,7 @@ class Llama {
     return named(fmt::format("blocks.{}.{}.weight", l, name));
   }
 
-  // A half block: what it adds, and what its backward reads.
+  // Half of a block: its output and what its backward reads.
   struct Half {
     Matrix normed, inner, outer, out;
   };
@@ -270,7 +270,7 @@ class Llama {
     return {std::move(normed), std::move(gate_up), std::move(y), std::move(out)};
   }
 
-  // d: the gradient of the block's output, then of its input x.
+  // d is the gradient of the block's output on entry and of its input x on return.
   void block_backward(int64_t l, const Matrix& x, const Heads& heads, Matrix& d) {
     const Half attended = attend(l, x, heads);
     Matrix middle = x;
@@ -303,7 +303,7 @@ class Llama {
       const double lse = most + std::log(sum);
       const bool is_counted = targets[n] != kIgnoreIndex;
       if (is_counted) loss += (lse - z[targets[n]]) * part;
-      // Its gradient takes the logits' place; padding rows have no probability.
+      // The gradient overwrites the logits; padding rows have probability 0.
       for (int64_t v = 0; v < logits.columns; ++v)
         z[v] = is_counted && v < V ? (std::exp(z[v] - lse) - (v == targets[n] ? 1.0 : 0.0)) * part : 0.0;
     }

@@ -11,7 +11,8 @@ namespace {
 
 using Clock = CommLog::Clock;
 
-// Of a reducer (parallel/comm_reducer.h): a caller cannot go on without them.
+// Returns true for operations of a reducer (parallel/comm_reducer.h), without which the caller cannot
+// continue.
 bool is_decision(const CommLog::Event& event) {
   constexpr std::array<std::string_view, 4> kNames = {"sum", "max", "length", "text"};
   return std::ranges::find(kNames, event.name) != kNames.end();
@@ -42,8 +43,8 @@ Overlap measure_overlap(const std::vector<CommLog::Event>& events, const Paralle
     overlap.waited_s += event.waited_s();
   }
   if (overlap.operations == 0) return overlap;
-  // Shards: the first gather and the last scatter; their replicas' sum comes behind that. Replicas: the last
-  // bucket. Muon: the first round has nothing before it, and the last one nothing behind.
+  // Shards: the first gather and the last scatter; the sum over replicas comes after that. Replicas: the
+  // last bucket. Muon: in the first round nothing computes before it, in the last nothing after it.
   int64_t unhideable = (layout.fsdp > 1 ? 2 : 0) + (layout.dp > 1 ? 1 : 0);
   for (const std::string_view first : {"muon collect 0", "muon return 0", "muon gather 0"})
     if (std::ranges::find(events, first, &CommLog::Event::name) != events.end()) ++unhideable;
@@ -69,9 +70,9 @@ std::string chrome_trace(const std::vector<CommLog::Event>& events, Clock::time_
                          name, rank, number, microseconds(begin - start), microseconds(end - begin));
     lines += "\n";
   };
-  // Waits of less are no gap in what the rank computes.
+  // Shorter waits are not shown as gaps in the rank's computation.
   constexpr auto kShort = std::chrono::microseconds(20);
-  Clock::time_point free = start;  // the last wait's end
+  Clock::time_point free = start;  // end of the last wait
   for (const CommLog::Event& event : events) {
     if (event.wait_ended - event.wait_begun > kShort) {
       add("rank", "compute", free, event.wait_begun);

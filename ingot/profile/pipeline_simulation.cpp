@@ -29,17 +29,17 @@ const char* name(Kind kind) {
   return "";
 }
 
-// What happened to one micro-batch on one stage.
+// The state of one micro-batch on one stage.
 struct Cell {
   bool has_activation = false, has_gradient = false;  // received
-  double gradient_s = 0;                              // when
+  double gradient_s = 0;                              // when the gradient was received
   bool has_run_forward = false, has_run_backward = false;
 };
 
-// Messages from one rank to the next, or to the one before; they arrive in the order in which they were sent.
+// Messages from one rank to the next or the previous one; they arrive in the order in which they were sent.
 struct Channel {
   struct Message {
-    int stage;  // that sent it
+    int stage;  // the sender
     int64_t micro;
     double sent_s;
   };
@@ -48,12 +48,12 @@ struct Channel {
 };
 
 struct Rank {
-  size_t next = 0;  // operation
+  size_t next = 0;  // index of the next operation
   double now_s = 0, busy_s = 0;
   int64_t in_flight = 0, most_in_flight = 0;
-  std::vector<int64_t> forwards, backwards;  // done, per chunk
-  std::vector<int64_t> memories;             // for micro-batches, per chunk
-  Channel activations, gradients;            // of which it is the sender
+  std::vector<int64_t> forwards, backwards;  // passes done, per chunk
+  std::vector<int64_t> memories;             // number of micro-batches that fit, per chunk
+  Channel activations, gradients;            // channels on which this rank sends
 };
 
 class Simulation {
@@ -101,7 +101,7 @@ class Simulation {
   const std::vector<PipelineOp>& list(int r) const { return lists_[static_cast<size_t>(r)]; }
   Cell& cell(int stage, int64_t micro) { return cells_[static_cast<size_t>(stage * shape_.micros + micro)]; }
 
-  // False: it has to wait for another rank.
+  // Returns false if the operation must wait for another rank.
   bool try_op(int r, const PipelineOp& op) {
     const int stage = op.chunk * shape_.ranks + r;
     switch (op.kind) {
@@ -130,7 +130,8 @@ class Simulation {
     return false;
   }
 
-  // The memory of an earlier micro-batch, once the stage before has received the gradient that left from it.
+  // Reuses the memory of an earlier micro-batch once the previous stage has received the gradient sent from
+  // it.
   bool take_memory(int r, int stage, const PipelineOp& op) {
     const int64_t earlier = op.micro - at(r).memories[static_cast<size_t>(op.chunk)];
     if (earlier < 0) return true;

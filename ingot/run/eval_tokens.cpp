@@ -6,7 +6,7 @@ namespace ingot {
 namespace {
 
 constexpr double kTrainedPerEvaluated = 8;
-constexpr double kForwardShare = 1.0 / 3;  // a forward pass has this part of a step's FLOPs
+constexpr double kForwardShare = 1.0 / 3;  // fraction of a step's FLOPs in the forward pass
 
 }  // namespace
 

@@ -9,8 +9,8 @@ namespace ingot {
 namespace {
 
 constexpr double kAgreeEvery_s = 0.1;
-constexpr double kLineEvery_s = 30;  // where there is no live line
-constexpr double kEtaAfter_s = 0.5;  // the first batches say little
+constexpr double kLineEvery_s = 30;  // without a live line
+constexpr double kEtaAfter_s = 0.5;  // the first batches give no reliable estimate
 
 }  // namespace
 

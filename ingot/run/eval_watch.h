@@ -1,5 +1,5 @@
-// EvalWatch: what goes on between the batches of an evaluation: its progress is shown, and an interruption
-// ends it.
+// EvalWatch runs between the batches of an evaluation: it shows the progress and ends the evaluation on an
+// interruption.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace ingot {
 
-// All ranks call it alike. They agree on whether to stop and on the time that has passed about ten times a
-// second, and for that reason on which calls they do so.
+// All ranks call it alike. About ten times a second they agree on whether to stop and on the elapsed time,
+// and from those on the token count of their next agreement.
 class EvalWatch {
  public:
-  // is_interrupted: whether this rank is asked to stop. time_s: a clock. All four are borrowed.
+  // Borrows all arguments. is_interrupted: returns true if this rank is asked to stop. time_s: a clock.
   EvalWatch(Console& console, Reducer& ranks, std::function<bool()> is_interrupted,
             std::function<double()> time_s);
 
-  // Called after every batch with the tokens predicted so far and those of the whole evaluation. Returns
-  // false if the evaluation is to stop.
+  // Called after every batch with the number of tokens predicted so far and the total. Returns false if the
+  // evaluation must stop.
   bool go_on(int64_t tokens, int64_t all_tokens);
 
  private:
@@ -30,7 +30,7 @@ class EvalWatch {
   std::function<bool()> is_interrupted_;
   std::function<double()> time_s_;
   double start_s_;
-  int64_t next_tokens_ = 0;  // the ranks agree again from here on
+  int64_t next_tokens_ = 0;  // token count of the ranks' next agreement
   double next_line_s_;       // when a console without a live line prints next
 };
 

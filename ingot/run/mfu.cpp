@@ -8,13 +8,13 @@
 namespace ingot {
 namespace {
 
-constexpr double kEnough_s = 0.4;      // measuring ends after it
-constexpr double kOfTraining = 0.1;    // at most, while it is not enough
-constexpr double kShortest_s = 0.1;    // one measurement takes at least this
-constexpr double kAgain_s = 0.5;       // when steps were faster than the peak
+constexpr double kEnough_s = 0.4;      // the measurement ends after this
+constexpr double kOfTraining = 0.1;    // at most this fraction of training, until kEnough_s
+constexpr double kShortest_s = 0.1;    // minimum of one measurement
+constexpr double kAgain_s = 0.5;       // measured again after steps faster than the peak
 constexpr int kMostTimesAgain = 3;     // a busy machine may need more than one
-constexpr int kAboveAreTooMany = 3;    // a single step's clock may be off
-constexpr int64_t kStepsToAddUp = 50;  // between the sums of what ranks have measured
+constexpr int kAboveAreTooMany = 3;    // the clock of a single step may be off
+constexpr int64_t kStepsToAddUp = 50;  // between sums over the ranks
 
 }  // namespace
 

@@ -15,10 +15,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kFirstCpuSize = 384, kLastCpuSize = 3072;
-// For one product on a CPU: what starts its threads counts little then.
+// A product that takes this long on a CPU hides the cost of starting its threads.
 constexpr double kLongEnough_s = 5e-4;
 
-// Rows of the product: some for every core of a CPU's, and for every multiprocessor of a GPU's.
+// Rows of the product, enough for every core of a CPU and every multiprocessor of a GPU.
 int64_t first_size([[maybe_unused]] Device device) {
   if constexpr (kHasCuda) {
     if (device == Device::kCuda) return 64 * int64_t{cuda::devices().front().multiprocessors};
@@ -56,8 +56,8 @@ double ProductPeak::repeat(int64_t size, double time_s) {
   return best_s;
 }
 
-// A processor that others use too is seldom left alone for a long product, and a short one does not reach its
-// rate on an idle one: half of the time goes to each.
+// Two sizes, with half of the time each: on a processor that other processes use, long products are seldom
+// undisturbed; on an idle one, short products do not reach the peak.
 void ProductPeak::measure(double time_s) {
   if (size_ == 0) size_ = first_size(device_);
   const double end_s = measured_s_ + time_s;

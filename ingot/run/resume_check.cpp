@@ -19,9 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 using enum ResumeClass;
 
-// A key, or a whole section ("eval.*"). The first row that fits a key has its class.
+// A key, or a whole section ("eval.*"). The class of a key is that of the first row that matches.
 constexpr std::pair<std::string_view, ResumeClass> kClasses[] = {
-    {"model.context", kText},  // where positions are learned, kModel
+    {"model.context", kText},  // kModel if positions are learned
     {"model.norm_eps", kCourse},
     {"model.rope_theta", kCourse},
     {"model.dropout", kCourse},
@@ -115,7 +115,8 @@ bool is_batch_key(std::string_view key) {
   return key == "train.batch_size" || key == "train.grad_accum" || key == "train.batch_ramp";
 }
 
-// The same number of sequences in every step: other micro-batches of them change no text.
+// Returns true if every step has the same number of sequences; other micro-batches of them do not change
+// the text.
 bool has_same_batches(const TrainConfig& a, const TrainConfig& b) {
   const auto is_same_stage = [&](const BatchStage& x, const BatchStage& y) {
     return x.micro_batches * a.batch_size == y.micro_batches * b.batch_size &&
@@ -125,7 +126,7 @@ bool has_same_batches(const TrainConfig& a, const TrainConfig& b) {
          std::ranges::equal(a.batch_ramp, b.batch_ramp, is_same_stage);
 }
 
-// Both with the values that a 0 stands for.
+// Returns the configuration with defaults in place of the values 0.
 RunConfig resolved(RunConfig config, int64_t vocab) {
   if (config.model.vocab == 0) config.model.vocab = vocab;
   if (config.model.vocab > 0) config.model = config.model.resolved();
@@ -147,7 +148,8 @@ RunConfig read_config(const fs::path& path) {
   return builder.build();
 }
 
-// What a checkpoint leaves out of its config.toml, from the run's; from `now` where that cannot be read.
+// Sets the keys that a checkpoint leaves out of its config.toml, from the run's configuration, or from
+// `now` if that cannot be read.
 void add_layout(RunConfig& before, const std::optional<fs::path>& run_config, const RunConfig& now) {
   RunConfig run = now;
   try {
@@ -159,10 +161,10 @@ void add_layout(RunConfig& before, const std::optional<fs::path>& run_config, co
   before.train.device = run.train.device;
   before.train.has_graph = run.train.has_graph;
   before.precision.allows_tf32 = run.precision.allows_tf32;
-  before.train.stop_at = now.train.stop_at;  // it ended that part of the run, not this one
+  before.train.stop_at = now.train.stop_at;  // it ended the previous part of the run, not this one
 }
 
-// Whether the tokenizer that a configuration names is the one of a tokenizer.json.
+// Returns whether the tokenizer that a configuration names equals the one in tokenizer.json.
 bool is_same_tokenizer(const DataConfig& data, const fs::path& tokenizer_json) {
   if (data.tokenizer == "bpe" || data.tokenizer == "char") return false;  // trained on the text
   const auto tokenizer = data.tokenizer == "byte" ? make_byte_tokenizer() : load_tokenizer(data.tokenizer);
@@ -223,7 +225,7 @@ ResumeCheck::ResumeCheck(const fs::path& checkpoint, const std::optional<fs::pat
   settle_text(now);
 }
 
-// "model.width 32 -> 48, model.layers 2 -> 3", of one class.
+// Lists the changes of one class: "model.width 32 -> 48, model.layers 2 -> 3".
 std::string ResumeCheck::list(ResumeClass what) const {
   std::string text;
   for (const ResumeChange& change : changes_)
@@ -270,7 +272,7 @@ RunConfig ResumeCheck::with_vocab(RunConfig now, const Tokenizer& tokenizer) con
 
 void ResumeCheck::require_state(Trainer& trainer) const {
   const std::string keys = list(kState);
-  if (keys.empty()) return;  // damage, if anything: the loader names the tensor
+  if (keys.empty()) return;  // if the file is damaged, the loader names the tensor
   const bool fits = has_states(SafetensorsFile(checkpoint_ / "optimizer.safetensors"), trainer.optimizer()) &&
                     has_fp8_history(checkpoint_ / "fp8.safetensors", trainer.fp8());
   if (!fits)

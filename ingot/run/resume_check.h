@@ -1,5 +1,5 @@
-// What has changed between the configuration that a checkpoint was saved with and the one that resumes it,
-// and what of it a run can go on with.
+// ResumeCheck compares the configuration that a checkpoint was saved with and the one that resumes it, and
+// decides whether the run can continue.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,18 @@
 
 namespace ingot {
 
-// What it means that a key changes when a run is resumed.
+// The effect of changing a key when a run is resumed.
 enum class ResumeClass {
   kFree,    // where and how the run is computed, watched and saved
-  kCourse,  // how it learns from now on, from the same text
-  kSource,  // where the text comes from: only a change of the tokens themselves counts
-  kText,    // which text comes next; it must be accepted (--resume-anyway)
-  kState,  // cannot change where the optimizer's state or the history of FP8 in the checkpoint no longer fits
-  kModel,  // what the weights are: cannot change
+  kCourse,  // how the model learns from now on, from the same text
+  kSource,  // where the text comes from; only a change of the tokens themselves counts
+  kText,    // which text comes next; a change must be accepted (--resume-anyway)
+  kState,   // optimizer state and FP8 history; cannot change if the checkpoint's then no longer fit
+  kModel,   // what the weights are; cannot change
 };
 
-// nullopt: the key has no class. Every key of config_keys() has one, and "optimizer.group".
+// Returns nullopt if the key has no class. Every key of config_keys() has one, and so does
+// "optimizer.group".
 std::optional<ResumeClass> resume_class(std::string_view key);
 
 struct ResumeChange {
@@ -33,14 +34,15 @@ struct ResumeChange {
   ResumeClass what = ResumeClass::kFree;
 };
 
-// Every key whose value differs, in the order of the table. A value of 0 that stands for a default ("as many
-// heads") equals what it stands for; batches of other micro-batches but as many sequences change no text.
+// Returns every key whose value differs, in the order of the table. A value of 0 that stands for a default
+// ("as many heads") equals that default. Other micro-batches with the same number of sequences per batch do
+// not change the text.
 std::vector<ResumeChange> resume_changes(const RunConfig& before, const RunConfig& now);
 
-// Whether a run may go on with other text than it was begun with.
+// Whether a run may continue on a text other than the one it began with.
 enum class OtherText { kRefused, kAccepted };
 
-// The tokens of a run's streams (TokenSource::content_hash); val is absent in older checkpoints.
+// Hashes of the tokens of a run's streams (TokenSource::content_hash); older checkpoints have no val.
 struct TextHashes {
   uint64_t train = 0;
   std::optional<uint64_t> val = {};
@@ -48,26 +50,27 @@ struct TextHashes {
 
 class ResumeCheck {
  public:
-  // Compares `now` with the checkpoint's config.toml and, in what that leaves out (layout, device), with the
-  // run's, if it is given and readable. kUsage error naming every key, its old and its new value: for a
-  // change of the model, and for one of the text that is not accepted.
+  // Compares `now` with the checkpoint's config.toml. Keys that the checkpoint leaves out (layout, device)
+  // are compared with run_config, if it is given and readable. Throws a kUsage error that names every key
+  // with its old and new value, for a change of the model or a change of the text that is not accepted.
   ResumeCheck(const std::filesystem::path& checkpoint, const std::optional<std::filesystem::path>& run_config,
               const RunConfig& now, OtherText other_text);
 
   const std::vector<ResumeChange>& changes() const { return changes_; }
-  // The checkpoint's tokenizer is the run's; false: another one was asked for and accepted.
+  // True if the run uses the checkpoint's tokenizer; false if another one was requested and accepted.
   bool keeps_tokenizer() const { return keeps_tokenizer_; }
 
-  // The configuration with the checkpoint's vocabulary, where it gives none of its own. kUsage error for a
-  // tokenizer with more tokens than the model has.
+  // Returns the configuration with the checkpoint's vocabulary size, if `now` sets none. Throws a kUsage
+  // error if the tokenizer has more tokens than the model.
   RunConfig with_vocab(RunConfig now, const Tokenizer& tokenizer) const;
-  // kUsage error naming the keys that changed, where the optimizer's state or the history of FP8 in the
-  // checkpoint is not what the trainer has; nothing is loaded.
+  // Throws a kUsage error that names the changed keys if the checkpoint's optimizer state or FP8 history
+  // does not match the trainer's. Loads nothing.
   void require_state(Trainer& trainer) const;
-  // kUsage error, unless the tokens are the same or others are accepted, which becomes a change to be listed.
+  // Throws a kUsage error if the tokens differ and that is not accepted. An accepted difference is added to
+  // changes().
   void require_text(const TextHashes& before, const TextHashes& now);
 
-  // One line for each change, after a heading; empty: nothing has changed.
+  // Returns one line per change, after a heading; empty if nothing has changed.
   std::string text() const;
 
  private:
@@ -77,7 +80,7 @@ class ResumeCheck {
 
   std::filesystem::path checkpoint_;
   OtherText other_text_;
-  int64_t vocab_ = 0;  // the checkpoint's model has so many tokens
+  int64_t vocab_ = 0;  // vocabulary size of the checkpoint's model
   bool keeps_tokenizer_ = true;
   std::vector<ResumeChange> changes_;
 };

@@ -48,7 +48,7 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
   DeviceFeed feed(Device::kCpu, {}, 0);
   const EvalWalk walk{.max_tokens = options.max_tokens,
                       .has_document_mask = false,
-                      .share = {.ranks = 1, .rank = 0, .batch_size = B, .global_batch = B},
+                      .data_shard = {.ranks = 1, .rank = 0, .batch_size = B, .global_batch = B},
                       .goes_on = options.goes_on};
   const EvalResult result = evaluate(model, ctx, feed, saved, text, walk, alone);
   if (!std::isfinite(result.loss))
@@ -61,7 +61,8 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
 
 void generate_from_checkpoint(const std::filesystem::path& checkpoint, const GenerateOptions& options,
                               const std::function<void(std::string_view)>& write) {
-  const LoadedModel loaded = load_model(checkpoint, "", weights_of(options.is_averaged), warn_damage);
+  const LoadedModel loaded =
+      load_model(checkpoint, std::nullopt, weights_of(options.is_averaged), warn_damage);
   Region alone;
   require_memory(Generator::planned_bytes(*loaded.model), "keys and values of the whole context");
   Generator generator(*loaded.model, *loaded.params, alone);

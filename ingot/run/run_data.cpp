@@ -31,7 +31,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const DataConfig& config, const Docume
   return train_bpe(texts, bpe);
 }
 
-// llm.c's and modded-nanogpt's names tell the parts apart: NAME_train_000001.bin, NAME_val_000000.bin.
+// Names as in llm.c and modded-nanogpt distinguish the splits: NAME_train_000001.bin, NAME_val_000000.bin.
 bool is_val_name(const fs::path& path) {
   const std::string name = fmt::format("_{}_", path.stem().string());
   return name.find("_val_") != std::string::npos;
@@ -43,13 +43,14 @@ std::unique_ptr<Tokenizer> named_tokenizer(const std::string& name) {
   return name == "byte" ? make_byte_tokenizer() : load_tokenizer(name);
 }
 
-// The folder of the first shard, where its tokenizer may lie.
+// Returns the folder of the first shard, which may also hold the tokenizer.
 fs::path folder_of_shards(const std::vector<std::string>& specs) {
   const std::string first = specs.front().substr(specs.front().starts_with("nanogpt:") ? 8 : 0);
   return expand_paths(std::span(&first, 1)).front().parent_path();
 }
 
-// Loads shards that are no prepared folder. Everything that is missing is named in one message.
+// Loads the tokenizer of shards that are not a prepared folder. One error message names everything that is
+// missing.
 std::unique_ptr<Tokenizer> shard_tokenizer(const DataConfig& config,
                                            const std::optional<std::string>& tokenizer_json, bool has_val) {
   const std::string need_val =
@@ -116,7 +117,7 @@ void check_tokenizer(const DataConfig& config, const std::optional<std::string>&
          config.tokenizer, folder.string());
 }
 
-// The text of a short stream, for comparison with compressors.
+// Returns the text of a short stream, for comparison with compressors; empty if the stream is longer.
 Documents decoded(const TokenSource& source, const Tokenizer& tokenizer) {
   constexpr int64_t kAtMostBytes = int64_t{16} << 20;
   Documents documents;

@@ -1,4 +1,4 @@
-// From the [data] section to what training reads: a tokenizer, and the training and validation streams.
+// Loads what the [data] section names: a tokenizer, and the training and validation streams.
 #pragma once
 
 #include <memory>
@@ -17,21 +17,22 @@ namespace ingot {
 struct RunData {
   std::unique_ptr<Tokenizer> tokenizer;
   TokenSource train, val;
-  Documents val_documents;  // empty for token shards but a prepared folder's short ones
+  Documents val_documents;  // empty for token shards, except the short ones of a prepared folder
   std::string summary;      // "1.0 MB train, 112 kB val, 65 tokens in the vocabulary ..."
 };
 
-// What run.json says of it. The hash of the tokenizer is that of its tokenizer.json.
+// The hashes and sizes for run.json. The tokenizer's hash is that of its tokenizer.json.
 RunInputs hashes_of(const RunData& data);
 
-// data.train names text, token shards, or one prepared folder (dataset_folder.h), which brings tokenizer and
-// split. Shards without a validation part are split by data.val_fraction at their end.
-// tokenizer_json: of the checkpoint being resumed; absent, data.tokenizer says which (and trains it).
-// kUsage or kData errors name the key or file and the fix.
+// data.train names text, token shards, or one prepared folder (dataset_folder.h), which has its own
+// tokenizer and split. Shards without validation shards are split at their end by data.val_fraction.
+// tokenizer_json: of the checkpoint being resumed; if nullopt, data.tokenizer names the tokenizer (or
+// trains it).
+// Throws kUsage or kData errors that name the key or file and the fix.
 RunData load_run_data(const DataConfig& config, const std::optional<std::string>& tokenizer_json);
 
-// Text files, token shards, or a prepared folder's validation part as one stream, for evaluation. kData error
-// if the folder was prepared with another tokenizer.
+// Opens text files, token shards, or the validation tokens of a prepared folder as one stream, for
+// evaluation. Throws a kData error if the folder was prepared with another tokenizer.
 TokenSource load_stream(const std::vector<std::string>& specs, const std::string& text_field,
                         const Tokenizer& tokenizer);
 

@@ -10,7 +10,8 @@
 namespace ingot {
 namespace {
 
-// Text is generated on the CPU: a copy of weights that lie on a device; null where they do not.
+// Copies the weights from a device to the host, because text is generated on the CPU. Returns null if they
+// are on the host.
 std::unique_ptr<ResidentStore> host_weights(Trainer& trainer) {
   Stream& stream = trainer.stream();
   if (stream.device == Device::kCpu) return nullptr;
@@ -38,9 +39,9 @@ std::string run_samples(const SamplesConfig& options, Trainer& trainer, const To
                   {.temperature = static_cast<float>(options.temperature),
                    .top_k = options.top_k,
                    .top_p = static_cast<float>(options.top_p)},
-                  seed + static_cast<uint64_t>(i), [&](std::string_view piece) {
-                    console.stream(piece);
-                    text += piece;
+                  seed + static_cast<uint64_t>(i), [&](std::string_view shard) {
+                    console.stream(shard);
+                    text += shard;
                   });
     all += fmt::format("--- {}\n{}\n", i + 1, text);
   }

@@ -1,4 +1,4 @@
-// The samples that a run draws from its model as it trains.
+// Samples that a run draws from its model during training.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace ingot {
 
-// options.count samples, the prompts in turn, streamed to the console. Sample i is drawn with seed + i:
-// equal weights give equal samples. Returns their text, each under a line "--- NUMBER".
+// Draws options.count samples, cycling through the prompts, and streams them to the console. Sample i uses
+// seed + i, so equal weights give equal samples. Returns their text, each after a line "--- NUMBER".
 std::string run_samples(const SamplesConfig& options, Trainer& trainer, const Tokenizer& tokenizer,
                         uint64_t seed, Console& console);
 

@@ -1,4 +1,4 @@
-// run_training: the loop, and everything a run leaves behind; the step itself is in session_step.cpp.
+// run_training: the loop and the run's output; session_step.cpp has the step itself.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -54,12 +54,11 @@ Session::Session(const RunConfig& config, RunFolder& folder, bool is_resume, Con
       config_(changes_ ? changes_->with_vocab(config, *data_.tokenizer)
                        : with_vocab(config, *data_.tokenizer)),
       trainer_(config_, std::move(parts)),
-      sampler_(config.data.order == "epochs" ? SampleOrder::kEpochs : SampleOrder::kRandom, config.train.seed,
-               data_.train.tokens(), config.model.context),
+      sampler_(config.data.order, config.train.seed, data_.train.tokens(), config.model.context),
       loader_(data_.train, sampler_,
               {.shape = trainer_.batch_shape(),
-               .readers = trainer_.share().ranks,
-               .reader = trainer_.share().rank}),
+               .readers = trainer_.data_shard().ranks,
+               .reader = trainer_.data_shard().rank}),
       plan_(config_),
       guard_(config_.guard),
       saves_(save_schedule(config_)),
@@ -96,7 +95,7 @@ std::optional<Checkpoint> Session::find_resume_point(bool is_resume) {
   return found;
 }
 
-// Rank 0's list has the changes of the layout too: the run's config.toml is its own.
+// Only rank 0's list includes changes of the layout, because only rank 0 reads the run's config.toml.
 std::optional<ResumeCheck> Session::check_changes(const RunConfig& config, OtherText other_text) const {
   if (!resumed_) return std::nullopt;
   std::optional<std::filesystem::path> run_config;
@@ -127,7 +126,7 @@ void Session::resume() {
   if (const std::string changes = changes_->text(); !changes.empty()) console_.line(changes);
 }
 
-// Everything back to where the checkpoint was saved, but for the clock. Returns what it says of the text.
+// Restores everything except the clock to the state of the checkpoint. Returns the hashes of its text.
 TextHashes Session::restore(const Checkpoint& checkpoint) {
   state_ = load_checkpoint(checkpoint.path, trainer_);
   const TextHashes before{.train = state_.data_hash, .val = state_.val_hash};
@@ -138,7 +137,7 @@ TextHashes Session::restore(const Checkpoint& checkpoint) {
   const RunLog::Evaluations earlier = log_.truncate_after(state_.step);
   best_val_loss_ = earlier.best_loss;
   std::string last_eval = fmt::format("{}", earlier.last_step);
-  all_.broadcast(last_eval, 0);  // the logs of other ranks may be younger than the run
+  all_.broadcast(last_eval, 0);  // other ranks' logs may have begun after the run did
   is_eval_missing_ = std::stoll(last_eval) != state_.step;
   last_checkpoint_ = checkpoint.path;
   last_save_step_ = state_.step;
@@ -152,12 +151,12 @@ void Session::say_hello() {
       "model {} layers x {} wide, {} heads, context {}: {} parameters, {} in {}", model.layers, model.width,
       model.heads, model.context, format_count(static_cast<double>(model.parameters())),
       name(config_.precision.compute), matmul_engine(config_.precision.compute, config_.train.device)));
-  const DataShare& share = trainer_.share();
+  const DataShard& data_shard = trainer_.data_shard();
   if (all_.ranks() > 1)
     console_.line(fmt::format("ranks {}: {}; each computes {} of a step's {} x {} sequences, {} at a time",
                               all_.ranks(), config_.parallel.to_string(),
-                              share.micros(config_.train.grad_accum) * share.batch_size,
-                              config_.train.grad_accum, config_.train.batch_size, share.batch_size));
+                              data_shard.micros(config_.train.grad_accum) * data_shard.batch_size,
+                              config_.train.grad_accum, config_.train.batch_size, data_shard.batch_size));
   if (const Stages* stages = trainer_.stages()) console_.line("stages " + stages->report().layout);
   console_.line("data " + data_.summary);
   console_.line("optimizer " + trainer_.optimizer().summary());
@@ -183,7 +182,7 @@ bool Session::is_asked_to_stop() {
   return asked[0] > 0;
 }
 
-// Of the time budget; one clock for all ranks.
+// Seconds spent of the time budget; all ranks use one clock.
 double Session::spent_s() const {
   if (config_.train.max_time_s == 0) return 0;
   std::array<double, 1> time{spent_before_s_ + seconds_since(training_start_)};
@@ -195,7 +194,7 @@ RunPosition Session::position() const {
   return plan_.position(trainer_.steps_done(), loader_.position() * config_.model.context, spent_s());
 }
 
-// 0: all.
+// Returns 0 for all tokens.
 int64_t Session::eval_tokens() const {
   if (config_.eval.max_tokens) return *config_.eval.max_tokens;
   const int64_t context = config_.model.context;
@@ -207,7 +206,7 @@ int64_t Session::eval_tokens() const {
        .text_tokens = data_.val.tokens() - 1});
 }
 
-// False: an interruption has ended it without a result.
+// Returns false if an interruption ended the evaluation without a result.
 bool Session::evaluate() {
   const int64_t step = trainer_.steps_done();
   if (last_eval_step_ == step) return true;
@@ -253,7 +252,7 @@ void Session::sample() {
   });
 }
 
-// Rank 0 writes it. What cannot be written is missing, and the run goes on.
+// Runs `write` on rank 0. If the file cannot be written, prints a warning and the run continues.
 void Session::write_aside(const std::function<void()>& write) {
   if (!is_lead()) return;
   try {
@@ -295,11 +294,11 @@ void Session::write_summary(const std::string& status, const std::string& error,
                   .peak_rss_bytes = summary.peak_rss_bytes});
 }
 
-// Where even that cannot be written, the error under way says why.
+// Ignores errors of its own, because the current error already says why the run ended.
 void Session::record_failure(const std::string& error, int exit_code) noexcept {
   try {
     log_.sync();
-  } catch (...) {  // run.json may still be written
+  } catch (...) {  // run.json may still be writable
   }
   try {
     write_summary("failed", error, exit_code);
@@ -309,7 +308,7 @@ void Session::record_failure(const std::string& error, int exit_code) noexcept {
   if (is_lead()) write_run_report(folder_, config_, {.status = "failed", .error = error}, console_);
 }
 
-// None: there is a step to come.
+// Returns nullopt if the run continues with another step.
 std::optional<TrainOutcome::Status> Session::reason_to_end() {
   using enum TrainOutcome::Status;
   if (is_finished()) return kCompleted;
@@ -332,7 +331,7 @@ TrainOutcome Session::run() {
   TrainOutcome outcome;
   while (true) {
     if (const auto status = reason_to_end()) {
-      if (!settle()) continue;
+      if (!drain()) continue;
       outcome.status = *status;
       break;
     }
@@ -340,12 +339,12 @@ TrainOutcome Session::run() {
     prune();
     if (!is_made || is_finished()) continue;
     const bool saves = is_save_due();
-    if (!(saves || is_due(config_.eval.every) || is_due(config_.sample.every)) || !settle()) continue;
+    if (!(saves || is_due(config_.eval.every) || is_due(config_.sample.every)) || !drain()) continue;
     if (is_due(config_.eval.every) && !evaluate()) continue;
     if (is_due(config_.sample.every)) sample();
     if (saves) save();
   }
-  save_at_end();  // first of all
+  save_at_end();  // before anything else
   if (outcome.status != TrainOutcome::Status::kInterrupted && !evaluate())
     outcome.status = TrainOutcome::Status::kInterrupted;
   finish_save();
@@ -373,7 +372,7 @@ TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_re
                           const std::atomic<bool>& is_interrupted, std::unique_ptr<TrainerParts> parts,
                           OtherText other_text) {
   use_threads(config.train);
-  if (!is_resume && folder.is_lead()) folder.write_config(config);  // first: what there is can be told by it
+  if (!is_resume && folder.is_lead()) folder.write_config(config);  // first, for is_start_debris()
   console.open_log(folder.log());
   const bool is_alone = parts->reducers().all.ranks() == 1;
   Session session(config, folder, is_resume, console, is_interrupted, std::move(parts), other_text);

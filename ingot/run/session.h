@@ -1,9 +1,9 @@
-// Session: one part of a run, from its start or a checkpoint to where it ends or is stopped: the loop around
-// the trainer's steps, and everything that it leaves behind. For run_training (run/run.h) only.
+// Session runs one part of a run, from its start or a checkpoint to its end or the point where it is
+// stopped: the loop around the trainer's steps, and all output. For run_training (run/run.h) only.
 //
-// Where several ranks train, each has its session, and all go through the same steps: whatever one of them
-// alone could know (a signal, the clock, the newest good checkpoint) is agreed upon first. All write a
-// checkpoint together, rank 0 samples and report.
+// With several ranks each has its own session, and all make the same steps: they first agree on whatever
+// only one of them can know (a signal, the clock, the newest good checkpoint). All ranks write a checkpoint
+// together; rank 0 writes samples and report.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ class Session {
 
   TrainOutcome run();
   int64_t steps_done() const { return trainer_.steps_done(); }
-  // run.json says that the run ended in an error, and report.html shows how far it came.
+  // Records in run.json that the run ended in an error, and writes report.html as far as the run came.
   void record_failure(const std::string& error, int exit_code) noexcept;
 
  private:
@@ -47,7 +47,7 @@ class Session {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  // Tells the time limit of a phase that is no step, and how long it took.
+  // Reports a phase other than a step, and how long it took, to the time limit.
   class TimedPhase {
    public:
     TimedPhase(TimeLimit& limit, TimeLimit::Phase phase) : limit_(limit) { limit_.begin(phase); }
@@ -75,20 +75,20 @@ class Session {
   RunPosition position() const;
   bool is_finished() const { return plan_.is_finished(position()); }
   bool is_due(int64_t every) const { return every > 0 && trainer_.steps_done() % every == 0; }
-  // A step as its line says it.
+  // The data of a step's log line.
   struct StepLine {
-    RunPosition at, after;  // before and after it
+    RunPosition at, after;  // positions before and after the step
     Clock::time_point begin;
     std::vector<MetricsField> phases = {};
   };
   std::optional<TrainOutcome::Status> reason_to_end();
   bool step();
   void begin_step_limit(int64_t micro_batches);
-  // Steps that a device judges by itself (Trainer::give). False: one was not finite, and the run is back
-  // before it.
-  bool give_step(StepLine line, const StepInputs& inputs);
-  bool read_given();
-  bool settle();
+  // Submits an asynchronous step (Trainer::submit). Returns false if a submitted step was not finite; the
+  // run is then back before that step.
+  bool submit_step(StepLine line, const StepInputs& inputs);
+  bool collect();
+  bool drain();
   void end_line(StepLine& line);
   void pass_excluded_samples();
   void reject(const Verdict& verdict, const RunPosition& at);
@@ -120,7 +120,7 @@ class Session {
   Clock::time_point start_ = Clock::now();
   CheckpointStore store_;
   std::optional<Checkpoint> resumed_;
-  std::optional<ResumeCheck> changes_;  // what differs in the configuration of a resumed run
+  std::optional<ResumeCheck> changes_;  // changed keys of a resumed run
   RunData data_;
   TextHashes text_;
   RunConfig config_;
@@ -135,22 +135,21 @@ class Session {
   TrainerState state_;
   Clock::time_point training_start_;
   Clock::time_point last_report_;     // of a step
-  std::vector<StepLine> given_;       // of the steps that the trainer has been given and not yet read
-  bool is_next_judged_here_ = false;  // one step after what a device has found
+  std::vector<StepLine> submitted_;   // of the steps in flight
+  bool is_next_judged_here_ = false;  // true for one step after the device found one that was not finite
   Eta eta_;
   double spent_before_s_ = 0;  // of the time budget, in earlier parts of the run
-  double train_s_ = 0;         // in steps
+  double train_s_ = 0;         // seconds spent in steps
   double last_step_s_ = std::numeric_limits<double>::infinity();
-  bool is_step_long_ = true;                 // the last step of some rank was; until there is one, true
-  double stages_wait_s_ = 0, stages_s_ = 0;  // of a pipeline: for messages, and in all
+  bool is_step_long_ = true;  // true if the last step of some rank was long, and before the first step
+  double stages_wait_s_ = 0, stages_s_ = 0;  // pipeline: seconds waiting for messages, and in total
   std::optional<EvalResult> last_eval_;
-  // The newest checkpoint: saved, put to use (a finite loss was computed from its weights), and the reason
-  // why older ones have gone.
+  // State of the newest checkpoint: saved; used (a finite loss was computed from its weights); or pruned
+  // (older ones were removed).
   enum class Newest { kSaved, kUsed, kPruned } newest_ = Newest::kPruned;
   int64_t last_eval_step_ = -1, last_save_step_ = -1, last_sample_step_ = -1;
-  int64_t non_finite_gradients_ = 0;  // that the optimizer passed over
-  bool is_eval_missing_ =
-      false;  // the run was interrupted in the evaluation of the step that it goes on from
+  int64_t non_finite_gradients_ = 0;  // skipped by the optimizer
+  bool is_eval_missing_ = false;  // the run was interrupted during the evaluation of the step that it resumes
   double best_val_loss_ = std::numeric_limits<double>::infinity();
   std::filesystem::path last_checkpoint_;
 };

@@ -1,5 +1,5 @@
-// What a Session does about checkpoints: when one is due, and what becomes of a run when one cannot be
-// written. All ranks take part in each of these alike.
+// Saving in a Session: when a checkpoint is due, and what happens if it cannot be written. All ranks call
+// each function alike.
 #include <fmt/core.h>
 
 #include <array>
@@ -15,8 +15,8 @@
 namespace ingot {
 namespace {
 
-// The checkpoint's own copy: where this part of the run is to stop, and on what it goes on, is no
-// property of the model.
+// The configuration stored in the checkpoint. It leaves out where this part of the run stops and what it
+// runs on, because those are not properties of the model.
 std::string checkpoint_config(RunConfig config) {
   config.train.stop_at = 0;
   config.parallel = {};
@@ -27,7 +27,7 @@ std::string checkpoint_config(RunConfig config) {
   return config_toml(config, ConfigDocs::kNone);
 }
 
-// Errors after which the same save may succeed: the state is sound, and the file system refused it.
+// Returns true if the same save may succeed later: the state is sound, and the file system refused it.
 bool may_pass(const Error& error) {
   return error.kind() == ErrorKind::kDisk || error.kind() == ErrorKind::kData;
 }
@@ -40,7 +40,7 @@ SaveSchedule Session::save_schedule(const RunConfig& config) {
   return SaveSchedule(config.checkpoint.every, every_s);
 }
 
-// One clock for all ranks: rank 0's.
+// All ranks use rank 0's clock.
 bool Session::is_save_due() {
   const int64_t step = trainer_.steps_done();
   const double now_s = seconds_since(training_start_);
@@ -50,7 +50,7 @@ bool Session::is_save_due() {
   return due[0] > 0;
 }
 
-// While the run goes on: a failure is a warning, and the save is tried again after a pause.
+// Saves during the run: a failure is a warning, and the save is tried again after a pause.
 void Session::save() {
   const std::optional<Error> trouble = try_save();
   if (!trouble) return;
@@ -60,7 +60,7 @@ void Session::save() {
                   trainer_.steps_done(), trouble->what(), format_time(pause_s)));
 }
 
-// The run has nothing else left to do: after a few attempts it fails with the cause.
+// Saves at the end of the run: after a few attempts it throws the cause.
 void Session::save_at_end() {
   constexpr std::array kPauses_s = {1.0, 2.0, 4.0};
   for (const double pause_s : kPauses_s) {
@@ -73,8 +73,8 @@ void Session::save_at_end() {
   if (const std::optional<Error> trouble = try_save()) throw Error(*trouble);
 }
 
-// Returns why the file system did not take the checkpoint; nothing of it is left then. kNumerics error if the
-// state is not finite.
+// Returns the error if the file system refused the checkpoint; nothing of it is left then. Throws a
+// kNumerics error if the state is not finite.
 std::optional<Error> Session::try_save() {
   const int64_t step = trainer_.steps_done();
   if (last_save_step_ == step) return std::nullopt;
@@ -107,7 +107,7 @@ std::optional<Error> Session::try_save() {
   return std::nullopt;
 }
 
-// kNumerics error if the weights as they are have been evaluated and their loss is not finite.
+// Throws a kNumerics error if the current weights have been evaluated and their loss is not finite.
 void Session::require_finite_eval() {
   if (last_eval_step_ == trainer_.steps_done() && last_eval_->tokens > 0 && !std::isfinite(last_eval_->loss))
     refuse_broken_state(Error(fmt::format("its validation loss is {}", last_eval_->loss)));
@@ -129,7 +129,7 @@ void Session::refuse_broken_state(const Error& error) {
        what, where);
 }
 
-// After the last save and the evaluation of what it saved.
+// Called after the last save and the evaluation of the saved weights.
 void Session::finish_save() {
   require_finite_eval();
   if (newest_ == Newest::kSaved && last_eval_step_ == trainer_.steps_done()) newest_ = Newest::kUsed;
@@ -137,13 +137,13 @@ void Session::finish_save() {
   try {
     log_.sync();
   } catch (const Error& error) {
-    console_.warning(error.what());  // the state is saved; a line about it is not
+    console_.warning(error.what());  // the state is saved; only a line about it is missing
   }
 }
 
-// Finite weights may still give a loss that is not: older checkpoints go only when the newest has been put to
-// use, by an evaluation of the same weights or by the step after it. Those that cannot be removed are no
-// reason to end.
+// Finite weights may still give a loss that is not finite, so older checkpoints are removed only after the
+// newest has been used, by an evaluation of the same weights or by the step after it. Failing to remove
+// them does not end the run.
 void Session::prune() {
   if (newest_ != Newest::kUsed) return;
   newest_ = Newest::kPruned;
@@ -159,7 +159,7 @@ void Session::prune() {
   }
 }
 
-// What rank 0 finds: it alone reads every byte.
+// Returns what rank 0 finds; only rank 0 reads every byte.
 std::optional<Checkpoint> Session::newest_healthy(int64_t before_step) {
   std::string found;
   if (is_lead()) {

@@ -1,4 +1,4 @@
-// A step of a Session: gradients, the guard's verdict, the update, and what is written down about it.
+// A step of a Session: gradients, the guard's verdict, the update, and the log line.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace ingot {
 
-// Until a step begins, ranks may have waited long for one that saved or sampled alone; only when all have
-// come here does a step's limit hold.
+// Before a step, ranks may have waited long for rank 0, which saves or samples by itself. The step's time
+// limit starts once all ranks are here.
 void Session::begin_step_limit(int64_t micro_batches) {
   if (time_limit_.is_paused()) {
     std::array<double, 1> arrived{1};
@@ -19,16 +19,16 @@ void Session::begin_step_limit(int64_t micro_batches) {
   time_limit_.begin(TimeLimit::Phase::kStep, micro_batches);
 }
 
-// False: the batch was left out, or the run is back before an earlier step; nothing is due.
+// Returns false if the batch was skipped or the run is back before an earlier step; nothing is due then.
 bool Session::step() {
   pass_excluded_samples();
   StepLine line{.at = position(), .after = {}, .begin = Clock::now()};
   StepInputs inputs = plan_.inputs(line.at);
   inputs.wants_stats = config_.train.stats_every > 0 && (line.at.step + 1) % config_.train.stats_every == 0;
-  // What the guard may refuse has to be seen before its update.
+  // A step that the guard may refuse must be checked before its update.
   const bool is_for_device = !is_next_judged_here_ && config_.guard.spike == GuardPolicy::kReport;
-  if (is_for_device && trainer_.can_give(inputs)) return give_step(std::move(line), inputs);
-  if (!settle()) return false;
+  if (is_for_device && trainer_.can_submit(inputs)) return submit_step(std::move(line), inputs);
+  if (!drain()) return false;
   is_next_judged_here_ = false;
   begin_step_limit(plan_.micro_batches(line.at));
   const Clock::time_point begin = Clock::now();
@@ -59,25 +59,25 @@ void Session::end_line(StepLine& line) {
   log_.add_phases(trainer_.trace(), line.phases);
 }
 
-bool Session::give_step(StepLine line, const StepInputs& inputs) {
+bool Session::submit_step(StepLine line, const StepInputs& inputs) {
   log_.begin_step(trainer_.trace());
-  trainer_.give(loader_, plan_.micro_batches(line.at), inputs);
+  trainer_.submit(loader_, plan_.micro_batches(line.at), inputs);
   end_line(line);
-  given_.push_back(std::move(line));
-  return given_.size() < LateSteps::kUnderWay || read_given();
+  submitted_.push_back(std::move(line));
+  return submitted_.size() < StepResultRing::kDepth || collect();
 }
 
-bool Session::read_given() {
-  const StepLine line = std::move(given_.front());
-  given_.erase(given_.begin());
-  const std::optional<StepResult> result = trainer_.read_given(loader_);
+bool Session::collect() {
+  const StepLine line = std::move(submitted_.front());
+  submitted_.erase(submitted_.begin());
+  const std::optional<StepResult> result = trainer_.collect(loader_);
   if (!result) {
-    // In f16 that is how the loss scale falls, which the step says that is made again.
+    // In f16 the loss scale is lowered this way, and the repeated step reports it.
     if (config_.precision.compute != DType::f16)
       console_.warning(fmt::format(
           "step {}: its losses or gradients are not finite{}; it changed nothing and is made again",
-          line.at.step + 1, given_.empty() ? "" : " (read one step later)"));
-    given_.clear();
+          line.at.step + 1, submitted_.empty() ? "" : " (read one step later)"));
+    submitted_.clear();
     is_next_judged_here_ = true;
     return false;
   }
@@ -90,13 +90,13 @@ bool Session::read_given() {
   return true;
 }
 
-bool Session::settle() {
-  while (!given_.empty())
-    if (!read_given()) return false;
+bool Session::drain() {
+  while (!submitted_.empty())
+    if (!collect()) return false;
   return true;
 }
 
-// A line of metrics.jsonl about the batch that was taken at `at`.
+// Writes a line of metrics.jsonl about the batch at position `at`.
 void Session::log_event(const std::string& event, const std::string& reason, int64_t step,
                         const RunPosition& at) {
   log_.write(step,
@@ -124,9 +124,9 @@ void Session::reject(const Verdict& verdict, const RunPosition& at) {
   if (verdict.policy == GuardPolicy::kRollback) roll_back(verdict, at);
 }
 
-// To the newest good checkpoint. The batch just taken is left out from now on.
+// Rolls back to the newest good checkpoint and excludes the current batch from then on.
 void Session::roll_back(const Verdict& verdict, const RunPosition& at) {
-  const TimedPhase phase(time_limit_, TimeLimit::Phase::kSaving);  // a checkpoint is read, and verified first
+  const TimedPhase phase(time_limit_, TimeLimit::Phase::kSaving);  // a checkpoint is verified and read
   const auto checkpoint = newest_healthy();
   if (!checkpoint)
     fail(ErrorKind::kNumerics, "{}: there is no healthy checkpoint to roll back to",
@@ -140,7 +140,7 @@ void Session::roll_back(const Verdict& verdict, const RunPosition& at) {
   console_.line(fmt::format("rolled back to {}", checkpoint->path.string()));
 }
 
-// The mean over all ranks.
+// Prints the mean over all ranks.
 void Session::report_bubble() {
   const Stages* stages = trainer_.stages();
   if (!stages) return;
@@ -152,7 +152,7 @@ void Session::report_bubble() {
                   100 * times_s[0] / times_s[1], 100 * stages->report().ideal_bubble));
 }
 
-// To the end of the run, or to where it is to stop.
+// Returns the seconds until the end of the run or the point where it stops; nullopt if unknown.
 std::optional<double> Session::seconds_left(const RunPosition& position) const {
   const RunLength& length = plan_.length();
   if (length.unit == RunUnit::kTime) return std::max(0.0, length.total - position.time_s);

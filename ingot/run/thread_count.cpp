@@ -10,7 +10,7 @@
 namespace ingot {
 
 void require_threads(const TrainConfig& train) {
-  constexpr int64_t kAnywhere = 64, kPerCore = 4, kAtAll = 256;  // which RowSum takes at most
+  constexpr int64_t kAnywhere = 64, kPerCore = 4, kAtAll = 256;  // kAtAll: the most that RowSum takes
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   const int64_t most = std::clamp(kPerCore * cores, kAnywhere, kAtAll);
   if (train.threads > most)

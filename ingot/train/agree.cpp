@@ -29,7 +29,7 @@ void agree(Reducer& all, const std::function<void()>& work) {
     if (own) throw Error(*own);
     return;
   }
-  // The lowest rank with an error; 0: none has one.
+  // Holds ranks - (lowest rank with an error) after the reduction; 0 if no rank has an error.
   std::array<double, 1> place{own ? static_cast<double>(all.ranks() - all.rank()) : 0.0};
   all.max(place);
   if (place[0] == 0) return;

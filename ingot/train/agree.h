@@ -1,5 +1,5 @@
-// Agreement of all ranks on whether a piece of work succeeded: either every rank goes on, or every rank
-// throws.
+// agree() makes all ranks agree on whether an operation succeeded: either every rank continues, or every
+// rank throws.
 #pragma once
 
 #include <functional>
@@ -8,10 +8,10 @@
 
 namespace ingot {
 
-// Called by all ranks, each with its own work, which must call no other rank. If the work of any rank threw,
-// all ranks throw the error of the lowest such rank, whose number precedes the message if there are several
-// ranks. A std::filesystem::filesystem_error counts as an Error of kind kDisk; other exceptions leave this
-// rank at once.
+// All ranks call this, each with its own `work`, which must not communicate with other ranks. If `work`
+// throws on any rank, every rank throws the error of the lowest such rank; with several ranks, the
+// message is prefixed with that rank's number. A std::filesystem::filesystem_error counts as an Error of
+// kind kDisk. Any other exception propagates on its rank at once.
 void agree(Reducer& all, const std::function<void()>& work);
 
 }  // namespace ingot

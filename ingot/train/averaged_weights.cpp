@@ -11,9 +11,9 @@ AveragedWeights::AveragedWeights(TrainingStore& params, const Optimizer& optimiz
   swap_masters();
   if (params_.masters() == Masters::kF32) params_.refresh_compute(stream_);
   size_t i = 0;
-  for (const ParamPiece& piece : params_.pieces()) {
+  for (const ParamShard& shard : params_.shards()) {
     const Tensor average = optimizer_.average(i++);
-    if (piece.w.dtype != DType::f32) cast(piece.w, average, stream_);
+    if (shard.w.dtype != DType::f32) cast(shard.w, average, stream_);
   }
 }
 
@@ -22,12 +22,12 @@ AveragedWeights::~AveragedWeights() {
   params_.refresh_compute(stream_);
 }
 
-// Of pieces that have f32 numbers.
+// Swaps the f32 shards only.
 void AveragedWeights::swap_masters() {
   size_t i = 0;
-  for (const ParamPiece& piece : params_.pieces()) {
+  for (const ParamShard& shard : params_.shards()) {
     const Tensor average = optimizer_.average(i++);
-    if (piece.w.dtype == DType::f32) swap(piece.w, average, stream_);
+    if (shard.w.dtype == DType::f32) swap(shard.w, average, stream_);
   }
 }
 

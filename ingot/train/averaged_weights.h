@@ -1,5 +1,5 @@
-// The moving averages of the weights (optimizer.ema) in the weights' place, for as long as this object lives;
-// then the weights are back, bit for bit.
+// AveragedWeights replaces the weights with their moving averages (optimizer.ema) for as long as the
+// object lives. Its destructor restores the weights bit for bit.
 #pragma once
 
 #include "ingot/nn/param_store.h"
@@ -9,8 +9,8 @@ namespace ingot {
 
 class AveragedWeights {
  public:
-  // REQUIRES: the optimizer keeps averages of this store's parameters; all gradients are zero, and are left
-  // alone.
+  // REQUIRES: the optimizer keeps averages of this store's parameters, and all gradients are zero.
+  // Gradients are not changed.
   AveragedWeights(TrainingStore& params, const Optimizer& optimizer, Stream& stream);
   ~AveragedWeights();
   AveragedWeights(const AveragedWeights&) = delete;

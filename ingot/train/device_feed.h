@@ -1,6 +1,6 @@
-// DeviceFeed: what passes between the host and the stream's device in a step: batches on their way there,
-// sums of losses on their way back, both through pinned memory, so that nobody waits until the sums are asked
-// for. On the CPU batches are handed on as they are, and there is nothing to ask for.
+// DeviceFeed moves a step's data between the host and the stream's device: it sends batches to the device
+// and brings sums of losses back, both through pinned memory, so the host does not wait until it asks for
+// the sums. On the CPU it passes batches through unchanged, and there are no sums to bring back.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,22 @@ namespace ingot {
 
 class DeviceFeed {
  public:
-  // micros: micro-batches of a step.
+  // micros: micro-batches per step.
   DeviceFeed(Device device, const BatchShape& shape, int64_t micros, Backing backing = Backing::kMemory);
 
-  // The batch where the stream works, until the next call; the loader's memory is free again.
+  // Returns the batch in the stream's memory, valid until the next call. The caller may reuse the
+  // loader's memory.
   MicroBatch send(const Batch& batch, Stream& stream);
 
-  // Batches sent so far; and that the stream has passed so many of them, as somebody who waited knows.
+  // sent() is the number of batches sent so far. set_passed() reports that the stream has finished with
+  // the first `batches` of them; the caller has waited for that.
   size_t sent() const { return sent_; }
   void set_passed(size_t batches) { passed_ = batches; }
 
-  // Has the sums of the last micro-batch (Transformer::Saved) brought back.
+  // Starts the copy of the last micro-batch's sums (Transformer::Saved) to the host.
   void bring_back(const Tensor& sums, Stream& stream);
-  // What was brought back since the last call, in order; valid until the next. Waits for the stream.
+  // Waits for the stream and returns the sums brought back since the last call, in order. Valid until the
+  // next call.
   std::span<const LossSums> receive(Stream& stream);
 
   bool is_on_device() const { return device_ == Device::kCuda; }
@@ -38,15 +41,15 @@ class DeviceFeed {
   struct Buffers {
     Arena device, pinned;
     MicroBatch there = {};
-    std::vector<MicroBatch> batches = {};  // pinned, slots taken by turns: twice as many as are under way
-    std::vector<Tensor> sums = {};         // pinned, a slot for each micro-batch
+    std::vector<MicroBatch> batches = {};  // pinned ring of slots: twice the micro-batches of a step
+    std::vector<Tensor> sums = {};         // pinned, one slot per micro-batch
   };
   static void lay_out(Buffers& buffers, const BatchShape& shape, int64_t micros);
 
   Device device_;
   std::optional<Buffers> buffers_;
   std::vector<LossSums> received_;
-  size_t sent_ = 0, passed_ = 0;  // batches
+  size_t sent_ = 0, passed_ = 0;  // numbers of batches
   size_t brought_ = 0;            // slots of sums in use
 };
 

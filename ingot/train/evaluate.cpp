@@ -8,17 +8,17 @@ namespace ingot {
 
 EvalResult evaluate(const Transformer& model, LayerContext& ctx, DeviceFeed& feed, Transformer::Saved& saved,
                     const TokenSource& text, const EvalWalk& walk, Reducer& data, Stages* stages) {
-  const DataShare& share = walk.share;
+  const DataShard& data_shard = walk.data_shard;
   const int64_t T = model.config().context;
   EvalWindows windows(text,
-                      {.batch = share.batch_size,
+                      {.batch = data_shard.batch_size,
                        .context = T,
                        .vocab_size = model.config().vocab,
                        .document_mask = walk.has_document_mask},
-                      share.ranks, share.rank);
-  const int64_t step_tokens = share.global_batch * T;
+                      data_shard.ranks, data_shard.rank);
+  const int64_t step_tokens = data_shard.global_batch * T;
   const int64_t wanted = walk.max_tokens > 0
-                             ? (walk.max_tokens + step_tokens - 1) / step_tokens * share.global_batch
+                             ? (walk.max_tokens + step_tokens - 1) / step_tokens * data_shard.global_batch
                              : windows.windows();
   LossSums total;
   windows.end_at(wanted);
@@ -34,7 +34,7 @@ EvalResult evaluate(const Transformer& model, LayerContext& ctx, DeviceFeed& fee
       feed.bring_back(saved.sums, ctx.stream);
       for (const LossSums& sums : feed.receive(ctx.stream)) total.add(sums);
     }
-    walked = std::min(walked + share.ranks * share.batch_size * T, all_tokens);
+    walked = std::min(walked + data_shard.ranks * data_shard.batch_size * T, all_tokens);
     if (walk.goes_on) goes_on = walk.goes_on(walked, all_tokens);
   }
   std::array<double, 3> all{total.loss, static_cast<double>(total.counted),
@@ -48,7 +48,7 @@ EvalResult evaluate(const Transformer& model, LayerContext& ctx, DeviceFeed& fee
                     .bits_per_byte = 0,
                     .is_complete = goes_on};
   if (text.text_bytes() && result.tokens > 0) {
-    const double part = counted / static_cast<double>(windows.targets());  // of the text, when stopped early
+    const double part = counted / static_cast<double>(windows.targets());  // < 1 if stopped early
     result.bits_per_byte = all[0] / std::numbers::ln2 / (static_cast<double>(*text.text_bytes()) * part);
   }
   return result;

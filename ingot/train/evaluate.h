@@ -1,4 +1,4 @@
-// The loss of a model on a stream of tokens.
+// evaluate() computes the loss of a model on a stream of tokens.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,29 @@ namespace ingot {
 struct EvalResult {
   double loss = 0;  // mean, nats per token
   double top1 = 0;
-  int64_t tokens = 0;        // predicted
-  int64_t text_tokens = 0;   // that the whole text has to predict
-  double bits_per_byte = 0;  // of the text the tokens stand for; 0 where its size is not known
-  bool is_complete = true;   // false: goes_on ended the walk, and the numbers are of what came before
+  int64_t tokens = 0;        // predicted tokens
+  int64_t text_tokens = 0;   // predicted tokens of the whole text
+  double bits_per_byte = 0;  // bits per byte of the text; 0 if its size in bytes is unknown
+  bool is_complete = true;   // false if goes_on ended the walk; the results then cover the tokens before that
 };
 
-// Called after every batch with the tokens walked so far and those of the whole walk; false ends the walk.
-// All ranks call it alike and must get the same answer.
+// Called after every batch with the number of tokens processed so far and the total for the walk.
+// Returning false ends the walk. Every rank calls it, and it must return the same value on all of them.
 using EvalProgress = std::function<bool(int64_t tokens, int64_t all_tokens)>;
 
 struct EvalWalk {
-  int64_t max_tokens = 0;  // > 0: stops after about so many, a whole number of global batches
+  int64_t max_tokens = 0;  // if > 0, stops after about this many (rounded up to whole global batches)
   bool has_document_mask = false;
-  DataShare share = {};  // batch_size rows at a time on each rank
+  DataShard data_shard = {};  // each rank takes batch_size rows at a time
   EvalProgress goes_on = {};
 };
 
-// Walks the text in consecutive windows of T tokens; every token but the first is predicted once. ctx:
-// without dropout; feed: of its stream's device; saved: of (share.batch_size, T), whose contents are lost.
-// Called by all ranks of `data`, each of which takes its share of the windows. stages: where the model lies
-// in such (saved is not used).
+// Walks the text in consecutive windows of T tokens and predicts every token except the first once. All
+// ranks of `data` call this, and each evaluates its shard of the windows.
+//   ctx     has no dropout
+//   feed    belongs to the device of ctx.stream
+//   saved   (data_shard.batch_size, T); its contents are overwritten
+//   stages  the pipeline if the model is split into stages, otherwise null; with stages, saved is not used
 EvalResult evaluate(const Transformer& model, LayerContext& ctx, DeviceFeed& feed, Transformer::Saved& saved,
                     const TokenSource& text, const EvalWalk& walk, Reducer& data, Stages* stages = nullptr);
 

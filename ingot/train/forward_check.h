@@ -1,6 +1,6 @@
-// ForwardCheck: computes the losses of a micro-batch's first tokens once more by a forward pass in f32 from
-// the f32 master weights. Where LossHead::check starts from the hidden states of the training path, this one
-// starts from the tokens, so it sees what the blocks do as well.
+// ForwardCheck recomputes the losses of a micro-batch's first tokens by a forward pass in f32 from the
+// f32 master weights. LossHead::check starts from the hidden states of the training path; this check
+// starts from the tokens, so it also covers the blocks.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,14 @@ namespace ingot {
 
 class ForwardCheck {
  public:
-  // Null where there is nothing to compare or no place to do it: no checks are configured, everything is in
-  // f32, dropout changes the hidden states, the weights have no f32 masters on this rank, or they lie on a
-  // device.
+  // Returns null if there is nothing to compare or the check cannot run: no checks are configured,
+  // everything is in f32, dropout changes the hidden states, this rank does not hold the f32 masters of
+  // the whole model, or the weights are on a device.
   static std::unique_ptr<ForwardCheck> make(const RunConfig& config, const TrainingStore& params,
                                             const Transformer& model, const BatchShape& shape);
 
-  // Sets raw's forward_* from the losses (B*T) f32 that the training path gave for the batch. It takes its
-  // memory, scratch_bytes() of it, from trained.scratch and returns it.
+  // Sets raw's forward_* fields; losses (B*T) f32 are those that the training path computed for the
+  // batch. Takes scratch_bytes() from trained.scratch and releases them before it returns.
   void compare(RawLoss& raw, const Tensor& losses, const MicroBatch& batch,
                const LayerContext& trained) const;
   size_t scratch_bytes() const;
@@ -34,7 +34,7 @@ class ForwardCheck {
   ForwardCheck(const RunConfig& config, const BatchShape& shape);
   Memory lay_out(Arena& arena) const;
 
-  int64_t B_, T_;  // the first sequences of the batch, and the first tokens of each
+  int64_t B_, T_;  // number of sequences checked, and of tokens in each
   bool has_documents_;
   Transformer model_;
 };

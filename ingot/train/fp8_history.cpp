@@ -12,7 +12,7 @@
 namespace ingot {
 namespace {
 
-// The amax history of delayed scaling: one row of `steps` for each tensor.
+// The amax history of delayed scaling: one row of `steps` values per tensor.
 std::span<float> fp8_history(Fp8State& fp8, size_t tensor) {
   const size_t steps = fp8.amaxes().size() / fp8.entries().size();
   return std::span(fp8.amaxes()).subspan(tensor * steps, steps);

@@ -1,4 +1,5 @@
-// fp8.safetensors of a checkpoint: the amax history of delayed scaling, NAME.amax (steps) f32, oldest first.
+// Reads and writes fp8.safetensors of a checkpoint, the amax history of delayed scaling: NAME.amax
+// (steps) f32, oldest first.
 #pragma once
 
 #include <filesystem>
@@ -7,13 +8,14 @@
 
 namespace ingot {
 
-// Writes nothing where there is no history. kDisk error; kNumerics error for a number that is not finite.
+// Does nothing if there is no history. Throws a kDisk error, or a kNumerics error if a value is not
+// finite.
 void write_fp8_history(const std::filesystem::path& path, Fp8State& fp8);
 
-// Reads nothing where there is no history. kData error naming file and tensor.
+// Does nothing if there is no history. Throws a kData error that names the file and the tensor.
 void read_fp8_history(const std::filesystem::path& path, Fp8State& fp8);
 
-// True if a file has what read_fp8_history would read.
+// Returns true if the file holds everything that read_fp8_history would read.
 bool has_fp8_history(const std::filesystem::path& path, Fp8State& fp8);
 
 }  // namespace ingot

@@ -5,7 +5,7 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kPrefillTokens = 128;  // of a prompt that run at once
+constexpr int64_t kPrefillTokens = 128;  // prompt tokens processed at once
 
 size_t cache_bytes(const Transformer& model) {
   Arena arena("cache plan");
@@ -47,13 +47,13 @@ void Generator::append(std::span<const int32_t> tokens) {
   const Tensor logits(logits_.data(), DType::f32, {std::ssize(logits_)});
   const int64_t limit = std::min(kPrefillTokens, model_.config().context);
   while (!tokens.empty()) {
-    const auto piece = tokens.first(std::min<size_t>(tokens.size(), static_cast<size_t>(limit)));
-    const Tensor ids(const_cast<int32_t*>(piece.data()), DType::i32, {std::ssize(piece)});
+    const auto chunk = tokens.first(std::min<size_t>(tokens.size(), static_cast<size_t>(limit)));
+    const Tensor ids(const_cast<int32_t*>(chunk.data()), DType::i32, {std::ssize(chunk)});
     if (stages_)
       stages_->infer(ctx, ids, caches_, logits);
     else
       model_.infer(ctx, ids, caches_, logits);
-    tokens = tokens.subspan(piece.size());
+    tokens = tokens.subspan(chunk.size());
   }
 }
 

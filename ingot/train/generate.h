@@ -1,4 +1,4 @@
-// Text from a model: prompt in, sampled tokens out one by one, with a cache of keys and values.
+// Generator samples text from a model token by token, with a key-value cache.
 #pragma once
 
 #include <functional>
@@ -15,20 +15,21 @@ namespace ingot {
 
 class Generator {
  public:
-  // Borrows all. Takes the memory for `context` positions. stages: where the model lies in such; all their
-  // ranks then generate the same.
+  // Borrows all arguments and allocates memory for `context` positions. stages: the pipeline if the model
+  // is split into stages; all its ranks then generate the same tokens.
   Generator(const Transformer& model, ParamStore& params, Region& region, Stages* stages = nullptr);
 
-  // What it takes for a model, known without one.
+  // Bytes that a Generator of this model needs; a model without weights is enough.
   static size_t planned_bytes(const Transformer& model);
 
-  // Forgets the sequence.
+  // Clears the sequence and the cache.
   void reset();
 
-  // Appends the prompt (at least one token), then up to `tokens` sampled ones, each handed to `sink` as it is
-  // made; stops early after `stop` (not handed out) or when sink returns false. Token number i of the
-  // sequence is drawn with number i of the key's stream, so equal seeds give equal text. Where the context is
-  // full, the last half of it is read again and generation goes on from there.
+  // Appends the prompt (at least one token), then up to `tokens` sampled tokens, and passes each to
+  // `sink` as it is made. Stops early at `stop` (which is not passed on) or if `sink` returns false. The
+  // token at position i of the sequence is drawn with step i of the random key, so equal seeds give equal
+  // text. When the context is full, the model reads the last half of it again and generation continues
+  // from there.
   void run(std::span<const TokenId> prompt, int64_t tokens, const SampleConfig& config, uint64_t seed,
            std::optional<TokenId> stop, const std::function<bool(TokenId)>& sink);
 
@@ -48,8 +49,9 @@ class Generator {
   std::vector<int32_t> sequence_;        // all tokens so far
 };
 
-// Prompt and continuation as text, in valid UTF-8, piece by piece: write(piece) as soon as its characters are
-// whole. An empty prompt starts from the end-of-text token, or a newline where there is none.
+// Calls write(text) with the prompt and then with the continuation, in valid UTF-8, as soon as characters
+// are complete. An empty prompt starts from the end-of-text token, or from a newline if the tokenizer has
+// none.
 void generate_text(Generator& generator, const Tokenizer& tokenizer, std::string_view prompt, int64_t tokens,
                    const SampleConfig& config, uint64_t seed,
                    const std::function<void(std::string_view)>& write);

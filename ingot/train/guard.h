@@ -1,5 +1,6 @@
-// Guard: judges a step between its gradients and its update. What is not finite never reaches the weights; a
-// loss far above those before it is reported, or treated the same way.
+// Guard checks each step between its gradients and its update. It keeps values that are not finite out of
+// the weights. A loss far above the recent ones is reported or, depending on the configuration, treated
+// the same way.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@ struct StepResult;  // train/trainer.h
 
 struct Verdict {
   GuardPolicy policy = GuardPolicy::kReport;
-  std::string event = {};   // "non_finite", "spike" or "overflow"; empty: nothing to say
-  std::string reason = {};  // in words
+  std::string event = {};   // "non_finite", "spike" or "overflow"; empty if the step is normal
+  std::string reason = {};  // explanation for the user
   bool is_accepted() const { return policy == GuardPolicy::kReport; }
 };
 
@@ -24,10 +25,12 @@ class Guard {
  public:
   explicit Guard(const GuardConfig& config);
 
-  // Remembers the loss of an accepted step. Beyond max_skips the policy is kStop. A step whose gradients
-  // lowered the loss scale is skipped whatever the policies are, and not counted: the scale has its own end.
+  // Returns what to do with the step, and remembers the loss of an accepted one. After max_skips skips in
+  // a row or max_skips rollbacks the policy is kStop. A step that lowered the loss scale is skipped
+  // regardless of the policies and is not counted, because the loss scaler has its own limit.
   Verdict judge(const StepResult& result);
-  // A checkpoint of a state that was not reached before was saved: rolling back may begin to count anew.
+  // Resets the count of rollbacks. Call it when a checkpoint is saved of a state that was not reached
+  // before.
   void checkpoint_saved() { rollbacks_ = 0; }
 
   SpikeDetector& losses() { return losses_; }

@@ -8,9 +8,9 @@
 namespace ingot {
 namespace {
 
-// Two units of the last place of a 16-bit format, which may hold the logits themselves. FP8 holds only
-// operands, whose errors average out over the width, so half a unit is enough. An f32 path differs by the
-// order of its sums.
+// For 16-bit formats, which may hold the logits themselves, two units of the last place. FP8 holds only
+// operands, whose errors average out over the width, so half a unit is enough. An f32 path differs only
+// in the order of its sums.
 constexpr double kF32Bias = 1e-4, kF16Bias = 2 * 0x1p-11, kBf16Bias = 2 * 0x1p-8, kFp8Bias = 0x1p-4 / 2;
 
 double bias_of(DType dtype) {
@@ -38,7 +38,7 @@ double bias_of_head(const RunConfig& config) {
   return bias_of(config.precision.compute);
 }
 
-// A mean over fewer tokens scatters more.
+// The limit grows for fewer tokens, because their mean scatters more.
 double allowed(double relative, double loss, int64_t tokens) {
   const double scatter =
       std::sqrt(std::max(1.0, static_cast<double>(kLossWatchTokens) / static_cast<double>(tokens)));

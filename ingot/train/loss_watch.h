@@ -1,7 +1,7 @@
-// LossWatch: decides whether the loss that a run trains on is still the loss of its weights, from the tokens
-// that were computed once more in f32 (RawLoss). One check that is far off ends the run, and so do several in
-// a row that lie beyond the rounding of the formats in use, all to the same side: rounding errors change
-// their sign, a mistake does not.
+// LossWatch verifies that the loss that a run trains on is still the loss of its weights, using the
+// tokens whose loss was computed again in f32 (RawLoss). It ends the run after one check that is far off,
+// or after several in a row that exceed the rounding of the formats in use to the same side: rounding
+// errors change their sign, a mistake does not.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@
 
 namespace ingot {
 
-// The mean difference, relative to a loss of at least one nat, that the roundings of the formats in use may
-// cause over kLossWatchTokens tokens. head: of the products with the token table; forward: of the whole
-// model.
+// The largest mean difference over kLossWatchTokens tokens, relative to a loss of at least one nat, that
+// rounding in the formats in use can explain. head: in the products with the token table; forward: in the
+// whole model.
 struct LossBiasLimits {
   double head = 0, forward = 0;
 };
 inline constexpr int64_t kLossWatchTokens = 64;
 
-// head.raw_ce_bias_limit for both if it is set, otherwise derived from the formats (docs/numerics.md).
+// Returns head.raw_ce_bias_limit for both if it is set; otherwise derives them from the formats
+// (docs/numerics.md).
 LossBiasLimits loss_bias_limits(const RunConfig& config);
 
 class LossWatch {
@@ -28,13 +29,13 @@ class LossWatch {
 
   explicit LossWatch(const RunConfig& config);
 
-  // Takes the check of a step; without checked tokens it does nothing. kNumerics error, which names the key
-  // to set, if the run must not go on.
+  // Checks the step's recomputed tokens; does nothing if there are none. Throws a kNumerics error that
+  // names the key to set if the run must end.
   void check(const RawLoss& raw, int64_t step);
 
  private:
   struct Sustained {
-    int checks = 0;  // consecutive ones beyond the limit, all to the same side
+    int checks = 0;  // consecutive checks beyond the limit, all to the same side
     bool is_above = false;
     bool add(double gap, double limit);
   };

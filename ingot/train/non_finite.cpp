@@ -25,7 +25,7 @@ bool is_finite_range(const T* x, int64_t n) {
   return std::all_of(x, x + n, [](T value) { return std::isfinite(static_cast<float>(value)); });
 }
 
-// f32, bf16 or f16, any shape.
+// Checks tensors of f32, bf16 or f16 and any shape.
 class Finder {
  public:
   explicit Finder(Stream& stream) : stream_(stream) {}
@@ -43,20 +43,20 @@ class Finder {
 };
 
 std::optional<NonFinitePlace> bad_weight(TrainingStore& params, int unit, Finder& finder) {
-  for (const ParamPiece& piece : params.pieces()) {
-    const ParamSpec& spec = params.list()[piece.id];
-    if (spec.unit == unit && !finder.is_all_finite(piece.w))
+  for (const ParamShard& shard : params.shards()) {
+    const ParamSpec& spec = params.list()[shard.id];
+    if (spec.unit == unit && !finder.is_all_finite(shard.w))
       return NonFinitePlace{layer_name(params.list(), unit), fmt::format("weight {}", spec.name)};
   }
   return std::nullopt;
 }
 
-// The residual stream behind each half of each unit, in order of forward.
+// The residual stream after one half of a unit; residual_stream() lists them in forward order.
 struct Residual {
   Tensor x;
   int unit;
   const char* what;
-  bool is_overwritten = false;  // activation checkpointing: a later one lies in the same memory
+  bool is_overwritten = false;  // activation checkpointing: a later residual uses the same memory
 };
 
 std::vector<Residual> residual_stream(const Transformer::Saved& saved) {
@@ -92,7 +92,7 @@ std::optional<NonFinitePlace> first_non_finite(TrainingStore& params, const Tran
   Finder finder(stream);
   const ParamList& list = params.list();
   std::optional<NonFinitePlace> found;
-  int unseen = -1;  // the first unit whose result has been overwritten since the last that was looked at
+  int unseen = -1;  // first unit whose residual was overwritten since the last one that was checked
   const auto look = [&](const Residual& residual) {
     if (!found) found = bad_weight(params, residual.unit, finder);
     if (found) return;
@@ -116,10 +116,10 @@ std::optional<NonFinitePlace> first_non_finite(TrainingStore& params, const Tran
 
 std::optional<NonFinitePlace> first_non_finite_gradient(TrainingStore& params, Stream& stream) {
   Finder finder(stream);
-  const std::vector<ParamPiece> pieces = params.pieces();
-  for (size_t p = pieces.size(); p-- > 0;) {
-    const ParamSpec& spec = params.list()[pieces[p].id];
-    if (!finder.is_all_finite(pieces[p].grad))
+  const std::vector<ParamShard> shards = params.shards();
+  for (size_t p = shards.size(); p-- > 0;) {
+    const ParamSpec& spec = params.list()[shards[p].id];
+    if (!finder.is_all_finite(shards[p].grad))
       return NonFinitePlace{layer_name(params.list(), spec.unit), fmt::format("gradient of {}", spec.name)};
   }
   return std::nullopt;
@@ -129,13 +129,13 @@ NonFinitePlace largest_gradient(TrainingStore& params, Stream& stream) {
   Staging staging;
   NonFinitePlace place;
   float largest = -1;
-  for (const ParamPiece& piece : params.pieces()) {
-    const float* g = staging.read(piece.grad, stream).as<float>();
+  for (const ParamShard& shard : params.shards()) {
+    const float* g = staging.read(shard.grad, stream).as<float>();
     float here = 0;
-    for (int64_t i = 0; i < piece.elements(); ++i) here = std::max(here, std::abs(g[i]));
+    for (int64_t i = 0; i < shard.elements(); ++i) here = std::max(here, std::abs(g[i]));
     if (here <= largest) continue;
     largest = here;
-    const ParamSpec& spec = params.list()[piece.id];
+    const ParamSpec& spec = params.list()[shard.id];
     place = {layer_name(params.list(), spec.unit),
              fmt::format("gradient of {} with values to {:.1e}", spec.name, static_cast<double>(here))};
   }

@@ -1,4 +1,4 @@
-// Where a value that is not finite came from: the first one in the order in which a step computes.
+// Finds where a value that is not finite first appeared, in the order in which a step computes.
 #pragma once
 
 #include <cstdint>
@@ -18,28 +18,30 @@ struct NonFinitePlace {
 struct NonFinite {
   enum class Kind { kLoss, kGradient, kGradientNorm };
   Kind kind = Kind::kLoss;
-  // Micro-batch of the step, counting all ranks' (config/data_shard.h); -1: each alone is finite, their sum is
-  // not.
+  // Index of the micro-batch in the step, counted over all ranks (config/data_shard.h); -1 if every
+  // micro-batch is finite and only their sum is not.
   int64_t micro = -1;
   NonFinitePlace place;
-  std::string text() const;  // "loss not finite in micro-batch 1: block 3, output of attention"
+  std::string text() const;  // "the loss is not finite in micro-batch 1: block 3, output of attention"
 };
 
-// In the order of forward, of the units that `saved` is of: the weights of a unit that are kept on this rank,
-// then the residual stream behind each half of it, then the losses. saved: of the forward that went wrong.
-// nullopt if all is finite. All of these wait for the stream.
+// Searches in forward order through the units of `saved`, which holds the forward pass that failed: the
+// weights of each unit that are on this rank, then the residual stream after each half of the unit, then
+// the losses. Returns nullopt if everything is finite. This function and the next two wait for the
+// stream.
 std::optional<NonFinitePlace> first_non_finite(TrainingStore& params, const Transformer::Saved& saved,
                                                Stream& stream);
 
-// In the order of backward: from the head down to the embedding. nullopt if all is finite.
+// Searches in backward order, from the head to the embedding. Returns nullopt if everything is finite.
 std::optional<NonFinitePlace> first_non_finite_gradient(TrainingStore& params, Stream& stream);
 
-// The gradient with the largest value: for a norm that overflows though no gradient does.
+// Returns the gradient with the largest value. Used if the norm overflows although every gradient is
+// finite.
 NonFinitePlace largest_gradient(TrainingStore& params, Stream& stream);
 
-// What the ranks have found, of the earliest micro-batch; of that, what the first rank has found of a loss,
-// the last of a gradient (stages of a model lie in order of the ranks). nullopt if nobody has found anything.
-// Called by all ranks.
+// Returns what the ranks found in the earliest micro-batch. If several ranks found something there, a
+// loss is reported by the first rank and a gradient by the last (pipeline stages are in rank order).
+// Returns nullopt if no rank found anything. All ranks call this.
 std::optional<NonFinite> first_of_ranks(const std::optional<NonFinite>& found, Reducer& all);
 
 }  // namespace ingot

@@ -7,7 +7,7 @@
 namespace ingot {
 namespace {
 
-// The slowest rank's, so that all choose the same.
+// Takes the times of the slowest rank, so that all ranks choose the same plan.
 BlockTimes agreed(BlockTimes times, Reducer& all) {
   double* const parts[] = {&times.norm_s, &times.activation_s, &times.heads_s,    &times.proj_s,
                            &times.pre_s,  &times.down_s,       &times.embedding_s};
@@ -18,7 +18,8 @@ BlockTimes agreed(BlockTimes times, Reducer& all) {
   return times;
 }
 
-// What stands for the times of a block where nothing can be measured: about its shares of the products.
+// Relative times of a block, used if nothing can be measured: about its operations' fractions of the
+// products' cost.
 constexpr BlockTimes kNominalTimes{
     .norm_s = 1, .activation_s = 1, .heads_s = 8, .proj_s = 2, .pre_s = 8, .down_s = 4, .embedding_s = 1};
 
@@ -38,7 +39,8 @@ RecomputePlan choose_recompute(const RunConfig& config, Transformer& model, Para
   BlockTimes times = kNominalTimes;
   if (stream.backing == Backing::kMemory) {
     model.bring_to_device(stream);
-    // Pages that nobody has written are all one page of zeros, from which products would read too fast.
+    // Write the pages first: unwritten pages all map to one page of zeros, and products would read it too
+    // fast.
     const UnitBuffers& block = params.get(1);
     for (const Tensor& weights : {block.master, block.compute}) fill_zero(weights, stream);
     times = agreed(model.time_block(params, B, T, stream), all);

@@ -1,4 +1,4 @@
-// Which activations a trainer keeps, by the policy of its configuration, and what they take.
+// Chooses which activations a trainer keeps, by its configured policy, and computes their size.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace ingot {
 size_t activation_bytes(const Transformer& model, int64_t B, int64_t T, const RecomputePlan& plan,
                         Device device);
 
-// By the config's policy. kAuto is decided by timing the first block here and now, alike on all ranks; on a
-// stream without memory, by nominal times.
+// Returns the plan for the config's policy. For kAuto, this call measures the first block, and all ranks
+// get the same plan; on a stream without memory it uses nominal times instead.
 RecomputePlan choose_recompute(const RunConfig& config, Transformer& model, ParamStore& params, int64_t B,
                                Reducer& all, Stream& stream);
 

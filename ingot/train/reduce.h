@@ -1,6 +1,6 @@
-// Seam: what ranks tell each other beside weights and activations: sums and maxima of a few numbers (loss,
-// token counts, squared norms, flags), and short texts. Every rank gets the same bits. Alone, a number is its
-// own sum.
+// Reducer is the interface for small messages between ranks: sums and maxima of a few numbers (loss,
+// token counts, squared norms, flags) and short texts. Every rank gets bit-identical results. On a single
+// rank every function is a no-op.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ class Reducer {
   virtual ~Reducer() = default;
   virtual void sum([[maybe_unused]] std::span<double> values) {}
   virtual void max([[maybe_unused]] std::span<double> values) {}
-  // Everyone's text becomes the one of rank `from`; returns when all have it.
+  // Sends rank `from`'s text to all ranks; returns when all have it.
   virtual void broadcast([[maybe_unused]] std::string& text, [[maybe_unused]] int from) {}
   virtual int rank() const { return 0; }
   virtual int ranks() const { return 1; }

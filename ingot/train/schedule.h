@@ -1,5 +1,5 @@
-// Seam: the order of work in a step, as a list of operations for one rank that one runner (Trainer) executes.
-// Accumulation is the plain list; pipeline schedules are others.
+// The order of the micro-batches in a step, as a list of operations for one rank that the Trainer
+// executes. Pipeline schedules have a list of their own (parallel/pipeline_schedule.h).
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace ingot {
 struct MicroOp {
   enum class Kind { kForward, kBackward };
   Kind kind;
-  int64_t micro;  // number of the micro-batch within the step
+  int64_t micro;  // index of the micro-batch in the step
 };
 
-// Gradient accumulation on one rank: forward and backward of each micro-batch in turn, so that one set of
-// activations serves all.
+// Gradient accumulation on one rank: forward and backward of each micro-batch in turn, so they all share
+// one set of activations.
 std::vector<MicroOp> accumulation_schedule(int64_t micros);
 
 }  // namespace ingot

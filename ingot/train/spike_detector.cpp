@@ -10,9 +10,9 @@ namespace ingot {
 namespace {
 
 constexpr double kNormalScale = 1.4826;   // standard deviation / MAD of a normal distribution
-constexpr double kSmallestScale = 0.001;  // of the median: a flat loss has no deviation to measure with
+constexpr double kSmallestScale = 0.001;  // relative to the median: a flat loss has no deviation to measure
 
-// The upper median: an element of the values. Reorders them. REQUIRES: not empty.
+// Returns the upper median, an element of the values, and reorders them. REQUIRES: values is not empty.
 double median(std::span<double> values) {
   const auto middle = values.begin() + std::ssize(values) / 2;
   std::nth_element(values.begin(), middle, values.end());

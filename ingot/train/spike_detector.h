@@ -1,9 +1,9 @@
-// SpikeDetector: is a loss far above those of the steps before it? Median and median absolute deviation
-// (Hampel 1974) of a window of losses:
+// SpikeDetector scores how far a loss is above those of the steps before it, from the median and the
+// median absolute deviation (Hampel 1974) of a window of losses:
 //   score(x) = (x - median) / max(1.4826 MAD, 0.001 |median|)
-// 1.4826 MAD is the standard deviation of normal noise. As long as fewer than half of the window are
-// outliers, however large, median and MAD stay within what the others alone could give; what is not finite
-// never enters.
+// 1.4826 MAD is the standard deviation of normal noise. While fewer than half of the values in the window
+// are outliers, however large, median and MAD stay within the range of the other values. Values that are
+// not finite never enter the window.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ class SpikeDetector {
   // REQUIRES: window >= 8.
   explicit SpikeDetector(int64_t window);
 
-  // Robust deviations by which x lies above the median; infinite for what is not finite. 0 while the window
-  // is less than half full. Allocates nothing.
+  // Returns how many robust deviations x is above the median: infinity if x is not finite, 0 while the
+  // window is less than half full. Does not allocate.
   double score(double x);
-  // Remembers x in place of the oldest; nothing if it is not finite.
+  // Replaces the oldest value with x; does nothing if x is not finite.
   void add(double x);
 
-  // The window, oldest first; what a checkpoint keeps.
+  // The window, oldest first, for checkpoints.
   std::vector<double> values() const;
   void set_values(std::span<const double> values);
 

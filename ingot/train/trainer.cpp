@@ -17,54 +17,36 @@
 namespace ingot {
 namespace {
 
-ParamRole optimizer_role(Role role) {
-  switch (role) {
-    case Role::kEmbedding:
-      return ParamRole::kEmbedding;
-    case Role::kPosition:
-      return ParamRole::kPosition;
-    case Role::kMatrix:
-      return ParamRole::kMatrix;
-    case Role::kHead:
-      return ParamRole::kHead;
-    case Role::kNorm:
-      return ParamRole::kNorm;
-    case Role::kBias:
-      return ParamRole::kBias;
-  }
-  return ParamRole::kMatrix;
-}
-
-std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, const TensorShare& share) {
+std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, const TensorParallel& tp) {
   std::vector<OptimParam> params;
-  for (const ParamPiece& piece : store.pieces()) {
-    const ParamSpec& spec = store.list()[piece.id];
-    const int64_t n = piece.elements();
-    const bool is_piece = store.is_sharded(), is_first = spec.is_sharded() || share.rank == 0;
-    std::vector<int64_t> row_parts = spec.row_parts;  // of the logical tensor
-    for (int64_t& rows : row_parts) rows *= spec.full_shape()[0] / spec.shape[0];
+  for (const ParamShard& shard : store.shards()) {
+    const ParamSpec& spec = store.list()[shard.id];
+    const int64_t n = shard.elements();
+    const bool is_shard = store.is_sharded(), is_first = spec.is_sharded() || tp.rank == 0;
+    std::vector<int64_t> fused_rows = spec.fused_rows;  // of the logical tensor
+    for (int64_t& rows : fused_rows) rows *= spec.full_shape()[0] / spec.shape[0];
     params.push_back(
         {.name = spec.name,
-         .role = optimizer_role(spec.role),
-         .shape = !is_piece          ? spec.shape
+         .role = spec.role,
+         .shape = !is_shard          ? spec.shape
                   : spec.is_vector() ? Shape{n}
                                      : Shape{1, n},
-         .logical = is_piece ? spec.full_shape() : Shape{},
-         .boxes = is_piece ? boxes_of(spec, piece.begin, piece.end) : std::vector<Box>{},
+         .logical = is_shard ? spec.full_shape() : Shape{},
+         .rects = is_shard ? rects_of(spec, shard.begin, shard.end) : std::vector<Rect>{},
          .is_scattered = spec.is_sharded(),
-         .row_parts = row_parts,
-         .w = piece.w,
-         .tail = piece.tail,
-         .rounding = {.seed = seed, .purpose = Purpose::kRounding, .stream = static_cast<uint32_t>(piece.id)},
-         .compute = piece.compute,
-         .g = piece.grad,
-         .is_counted = piece.is_counted && is_first,
+         .fused_rows = fused_rows,
+         .w = shard.w,
+         .tail = shard.tail,
+         .rounding = {.seed = seed, .purpose = Purpose::kRounding, .stream = static_cast<uint32_t>(shard.id)},
+         .compute = shard.compute,
+         .g = shard.grad,
+         .is_counted = shard.is_counted && is_first,
          .is_added = is_first});
   }
   return params;
 }
 
-// A plan's stream has no device behind it.
+// Makes a stream without a device for kAddresses.
 Stream trainer_stream(Device device, Backing backing) {
   if (backing == Backing::kMemory) return make_stream(device);
   Stream stream;
@@ -79,32 +61,33 @@ Trainer::Trainer(const RunConfig& config, std::unique_ptr<TrainerParts> parts, B
     : config_(config),
       stream_(trainer_stream(config.train.device, backing)),
       parts_(std::move(parts)),
-      share_(parts_->share(config.train)),
+      data_shard_(parts_->data_shard(config.train)),
       model_(config.model.resolved(), config.precision.compute, config.head, config.precision.fp8,
-             parts_->tensor_share(config)),
+             parts_->tensor_parallel(config)),
       fp8_(model_.fp8_tensors(),
            config.precision.fp8.recipe == Fp8Recipe::kDelayed ? config.precision.fp8.amax_history : 0,
            config.precision.fp8.margin),
       params_(parts_->make_store(model_.params(), config, stream_)),
       stages_(parts_->make_stages(model_, config)),
-      optimizer_(config.optimizer, optimizer_params(params_, config.train.seed, model_.share()),
-                 parts_->shared_update(config), backing),
+      optimizer_(config.optimizer, optimizer_params(params_, config.train.seed, model_.tp()),
+                 parts_->update_comm(config), backing),
       loss_scaler_(config.precision.compute == DType::f16 ? LossScaler(config.precision.loss_scale)
                                                           : LossScaler()),
-      planned_(choose_recompute(config, model_, params_, share_.batch_size, reducers().all, stream_)),
+      planned_(choose_recompute(config, model_, params_, data_shard_.batch_size, reducers().all, stream_)),
       activations_("activations",
                    stages_ ? 0
-                           : activation_bytes(model_, share_.batch_size, config.model.context, planned_,
+                           : activation_bytes(model_, data_shard_.batch_size, config.model.context, planned_,
                                               stream_.device),
                    memory_of(stream_.device), backing),
       forward_check_(ForwardCheck::make(config, params_, model_, batch_shape())),
-      scratch_("scratch",
-               std::max(model_.scratch_bytes(share_.batch_size, config.model.context, true, stream_.device),
-                        forward_check_ ? forward_check_->scratch_bytes() : 0),
-               memory_of(stream_.device), backing),
-      feed_(stream_.device, batch_shape(), share_.micros(config.train.grad_accum), backing),
+      scratch_(
+          "scratch",
+          std::max(model_.scratch_bytes(data_shard_.batch_size, config.model.context, true, stream_.device),
+                   forward_check_ ? forward_check_->scratch_bytes() : 0),
+          memory_of(stream_.device), backing),
+      feed_(stream_.device, batch_shape(), data_shard_.micros(config.train.grad_accum), backing),
       loss_watch_(config) {
-  if (is_judged_on_device()) late_.emplace(share_.micros(config.train.grad_accum), backing);
+  if (is_judged_on_device()) results_ring_.emplace(data_shard_.micros(config.train.grad_accum), backing);
   if (backing == Backing::kAddresses) return;
   stream_.trace = &trace_;
   allow_tf32(stream_, config.precision.allows_tf32);
@@ -125,11 +108,11 @@ void Trainer::set_recompute(const RecomputePlan& plan) {
   activations_.release_to(0);
   is_warm_ = false;
   graph_is_of_ = {};
-  saved_ = model_.make_saved(activations_, share_.batch_size, model_.config().context, plan);
+  saved_ = model_.make_saved(activations_, data_shard_.batch_size, model_.config().context, plan);
 }
 
 BatchShape Trainer::batch_shape() const {
-  return {.batch = share_.batch_size,
+  return {.batch = data_shard_.batch_size,
           .context = model_.config().context,
           .vocab_size = model_.config().vocab,
           .document_mask = config_.data.has_document_mask};
@@ -158,7 +141,8 @@ int64_t Trainer::checked_tokens() const {
   return is_due ? head.raw_ce_tokens : 0;
 }
 
-// On any rank. A cast to FP8 clamps infinities, so what it saw counts beside what came of it.
+// Returns true if the gradients overflowed on any rank. A cast to FP8 clamps infinities, so the casts'
+// amax counts too.
 bool Trainer::has_overflowed(const StepResult& result) {
   if (!loss_scaler_.is_dynamic()) return false;
   const bool is_infinite = !std::isfinite(result.grad_norm) || std::isinf(result.fp8.amax);
@@ -167,10 +151,11 @@ bool Trainer::has_overflowed(const StepResult& result) {
   return ranks[0] > 0;
 }
 
-// Forward or backward of one micro-batch, for the gradients of the sum of losses * scale / expected tokens.
+// Runs forward or backward of one micro-batch, with gradients of (sum of losses) * scale / (expected
+// tokens).
 LossSums Trainer::run_micro(const MicroOp& op, const MicroBatch& batch, int64_t micros) {
   LayerContext ctx = context(static_cast<float>(config_.model.dropout),
-                             share_.first_row(op.micro) * model_.config().context);
+                             data_shard_.first_row(op.micro) * model_.config().context);
   ctx.fp8 = &fp8_;
   if (op.kind == MicroOp::Kind::kForward) {
     const Span span(&trace_, "forward");
@@ -198,9 +183,9 @@ LossSums Trainer::run_micro_batches(Loader& loader, int64_t micros, const std::a
   if (stages_) return run_stages(loader, micros, result);
   LossSums total;
   MicroBatch batch;
-  const int64_t own = share_.micros(micros);
+  const int64_t own = data_shard_.micros(micros);
   if (schedule_.empty() || schedule_.back().micro != own - 1)
-    schedule_ = accumulation_schedule(own);  // the ramp's next stage
+    schedule_ = accumulation_schedule(own);  // the batch ramp changed micros
   for (const MicroOp& op : schedule_) {
     if (op.kind == MicroOp::Kind::kForward) {
       result.is_abandoned = op.micro > 0 && is_any_rank_told(is_told_to_end);
@@ -213,13 +198,13 @@ LossSums Trainer::run_micro_batches(Loader& loader, int64_t micros, const std::a
     total.add(sums);
     if (op.kind == MicroOp::Kind::kForward) feed_.bring_back(saved_.sums, stream_);
     if (std::isfinite(sums.loss) || result.non_finite) continue;
-    result.non_finite = NonFinite{NonFinite::Kind::kLoss, share_.number(op.micro), bad_loss_place()};
+    result.non_finite = NonFinite{NonFinite::Kind::kLoss, data_shard_.number(op.micro), bad_loss_place()};
   }
   params_.finish_gradients();
   return total;
 }
 
-// This rank's sums become those of all.
+// Replaces this rank's sums by those over all ranks.
 void Trainer::add_up(LossSums& sums, StepResult& result) {
   result.fp8 = fp8_.total();
   const auto number = [](int64_t n) { return static_cast<double>(n); };
@@ -251,7 +236,7 @@ double Trainer::grad_norm() {
 }
 
 StepResult Trainer::gradients(Loader& loader, int64_t micros, const std::atomic<bool>* is_told_to_end) {
-  INGOT_CHECK(given_.empty(), "Trainer::gradients: {} steps are under way", given_.size());
+  INGOT_CHECK(submitted_.empty(), "Trainer::gradients: {} steps are under way", submitted_.size());
   StepResult result;
   const int64_t first_sample = loader.position();
   fp8_.begin_step(stream_);
@@ -262,11 +247,11 @@ StepResult Trainer::gradients(Loader& loader, int64_t micros, const std::atomic<
     return result;
   }
   fp8_.bring_back(stream_);
-  const double norm = grad_norm();  // a device's stream is waited for here, once in a step
+  const double norm = grad_norm();  // on a device, the only wait for the stream in a step
   fp8_.receive();
   if (feed_.is_on_device()) receive_losses(loader, first_sample, micros, sums, result);
   add_up(sums, result);
-  // The mean is over the tokens that were counted, whatever was expected.
+  // The mean is over the tokens that were counted, not over those expected.
   result.loss_scale = loss_scaler_.scale();
   result.grad_correction =
       expected_tokens(micros) / result.loss_scale / std::max(1.0, static_cast<double>(result.tokens));
@@ -285,7 +270,7 @@ StepResult Trainer::gradients(Loader& loader, int64_t micros, const std::atomic<
   return result;
 }
 
-// The history of delayed scaling is one for all ranks.
+// All ranks share one history of delayed scaling.
 void Trainer::share_amaxes() {
   const size_t tensors = fp8_.entries().size();
   amaxes_.resize(tensors);
@@ -307,7 +292,7 @@ void Trainer::update(const StepResult& result, const StepInputs& inputs) {
 }
 
 void Trainer::discard() {
-  for (const ParamPiece& piece : params_.pieces()) fill_zero(piece.grad, stream_);
+  for (const ParamShard& shard : params_.shards()) fill_zero(shard.grad, stream_);
 }
 
 StepResult Trainer::step(Loader& loader, const StepInputs& inputs) {
@@ -330,7 +315,7 @@ EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens, const 
   LayerContext ctx = context(0, 0);
   std::optional<AveragedWeights> averaged;
   if (config_.optimizer.ema > 0 && optimizer_.t() > 0) averaged.emplace(params_, optimizer_, stream_);
-  const EvalWalk walk{max_tokens, config_.data.has_document_mask, share_, goes_on};
+  const EvalWalk walk{max_tokens, config_.data.has_document_mask, data_shard_, goes_on};
   return ingot::evaluate(model_, ctx, feed_, saved_, text, walk, reducers().data, stages_);
 }
 

@@ -1,5 +1,5 @@
-// TrainerParts: what a trainer is put together from where several ranks train one model. The defaults are
-// those of one rank alone; `parallel` has the others.
+// TrainerParts is the parallel implementation of the trainer's interfaces. The defaults are for a single
+// rank; the folder parallel/ implements the others.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 #include "ingot/core/time_limit.h"
 #include "ingot/nn/param_store.h"
 #include "ingot/nn/region.h"
-#include "ingot/nn/tensor_share.h"
-#include "ingot/optim/shared_update.h"
+#include "ingot/nn/tensor_parallel.h"
+#include "ingot/optim/update_comm.h"
 #include "ingot/train/reduce.h"
 #include "ingot/train/stages.h"
 
@@ -19,31 +19,35 @@ namespace ingot {
 struct Reducers {
   Reducer& all;      // every rank of the run: flags, texts, the clock
   Reducer& data;     // the ranks that see different samples: losses and counts
-  Reducer& weights;  // the ranks that hold different pieces of the weights: squared norms
+  Reducer& weights;  // the ranks that hold different shards of the weights: squared norms
 };
 
 class TrainerParts {
  public:
   virtual ~TrainerParts() = default;
 
-  // Called once, before anything else of the weights; it lives as long as the parts. stream: outlives it.
+  // Called once, before any other function that concerns the weights. The store lives as long as this
+  // object; `stream` must outlive it.
   virtual TrainingStore& make_store(const ParamList& list, const RunConfig& config, Stream& stream);
-  // With whom updates are made; none: alone. Called once, after make_store; lives as long as the parts.
-  virtual SharedUpdate* shared_update([[maybe_unused]] const RunConfig& config) { return nullptr; }
+  // Communication used by updates; null on a single rank. Called once, after make_store; lives as long as
+  // this object.
+  virtual UpdateComm* update_comm([[maybe_unused]] const RunConfig& config) { return nullptr; }
   virtual Reducers reducers() { return {alone_, alone_, alone_}; }
   virtual Region& region() { return region_; }
-  // This rank's share of every product. kUsage error for a config whose products cannot be shared.
-  virtual TensorShare tensor_share([[maybe_unused]] const RunConfig& config) { return {}; }
-  virtual DataShare share(const TrainConfig& config) { return DataShare::of(config, 1, 0); }
-  // Called once, after make_store; it lives as long as the parts. Null: the whole model is here.
+  // This rank's shard of every matrix product. kUsage error for a config whose products cannot be
+  // sharded.
+  virtual TensorParallel tensor_parallel([[maybe_unused]] const RunConfig& config) { return {}; }
+  virtual DataShard data_shard(const TrainConfig& config) { return DataShard::of(config, 1, 0); }
+  // The pipeline; null if this rank holds the whole model. Called once, after make_store; lives as long
+  // as this object.
   virtual Stages* make_stages([[maybe_unused]] const Transformer& model,
                               [[maybe_unused]] const RunConfig& config) {
     return nullptr;
   }
-  // For how long ranks wait for each other; the session says what they are at.
+  // How long ranks wait for each other; the session sets what they are doing.
   virtual TimeLimit& time_limit() { return time_limit_; }
-  // The same parts for a plan of memory (memory/memory_plan.h): their arenas have addresses alone, and what
-  // they do with other ranks stays here.
+  // The same parts for a memory plan (memory/memory_plan.h): their arenas have addresses but no memory,
+  // and they do not communicate with other ranks.
   virtual std::unique_ptr<TrainerParts> planned() const { return std::make_unique<TrainerParts>(); }
 
  private:

@@ -1,4 +1,4 @@
-// The steps of a trainer whose model several ranks have in stages.
+// The steps of a trainer whose model is split into pipeline stages on several ranks.
 #include <cmath>
 
 #include "ingot/train/trainer.h"
@@ -8,7 +8,7 @@ namespace ingot {
 StagedStep Trainer::staged_step(Loader& loader, int64_t micros) {
   return {.params = params_,
           .stream = stream_,
-          .micros = share_.micros(micros),
+          .micros = data_shard_.micros(micros),
           .grad_scale = static_cast<float>(loss_scaler_.scale() / expected_tokens(micros)),
           .next =
               [&loader] {
@@ -19,7 +19,7 @@ StagedStep Trainer::staged_step(Loader& loader, int64_t micros) {
           .context =
               [this](int64_t micro) {
                 LayerContext ctx = context(static_cast<float>(config_.model.dropout),
-                                           share_.first_row(micro) * model_.config().context);
+                                           data_shard_.first_row(micro) * model_.config().context);
                 ctx.fp8 = &fp8_;
                 return ctx;
               }};
@@ -38,18 +38,19 @@ LossSums Trainer::run_stages(Loader& loader, int64_t micros, StepResult& result)
   return sums;
 }
 
-// Which rank's units made it so is known where it is looked for on all of them: each micro-batch once more.
+// Computes each micro-batch again on all ranks; the rank whose units made the loss not finite finds the
+// place.
 NonFinite Trainer::find_bad_loss(Loader& loader, int64_t first_sample, int64_t micros) {
   std::optional<NonFinite> found;
   const int64_t end = loader.position();
   loader.seek(first_sample);
-  for (int64_t micro = 0; micro < share_.micros(micros); ++micro) {
+  for (int64_t micro = 0; micro < data_shard_.micros(micros); ++micro) {
     StagedStep step = staged_step(loader, micros);
     step.only = micro;
     step.seen = [&](const Transformer::Saved& saved) {
       if (found) return;
       if (const auto place = first_non_finite(params_, saved, stream_))
-        found = {NonFinite::Kind::kLoss, share_.number(micro), *place};
+        found = {NonFinite::Kind::kLoss, data_shard_.number(micro), *place};
     };
     stages_->run(step);
     params_.finish_gradients();

@@ -1,14 +1,14 @@
-// What a trainer says about itself: norms of its parameters, and the memory that it has taken.
+// Statistics of a trainer: the norms of its parameters, and the memory it has allocated.
 #include <cmath>
 
 #include "ingot/train/trainer.h"
 
 namespace ingot {
 
-// The norms of a parameter that ranks hold shards of come from the sums of squares over all ranks.
+// The norms of a sharded parameter come from the sums of squares over all ranks.
 std::vector<ParamStats> Trainer::stats() {
   std::vector<ParamStats> stats(optimizer_.stats().begin(), optimizer_.stats().end());
-  for (ParamStats& s : stats) s.grad_norm /= clip_;  // the optimizer has seen clipped gradients
+  for (ParamStats& s : stats) s.grad_norm /= clip_;  // the optimizer saw clipped gradients
   if (!params_.is_sharded()) return stats;
   std::vector<double> sums;
   for (size_t p = 0; p < stats.size(); ++p) {
@@ -35,8 +35,8 @@ std::vector<Trainer::ArenaUse> Trainer::arenas() const {
   for (const Arena* own : {&optimizer_.arena(), &optimizer_.scratch(), activations, &scratch_})
     arenas.push_back(own);
   for (const Arena* arena : feed_.arenas()) arenas.push_back(arena);
-  if (late_)
-    for (const Arena* arena : late_->arenas()) arenas.push_back(arena);
+  if (results_ring_)
+    for (const Arena* arena : results_ring_->arenas()) arenas.push_back(arena);
   for (const Arena* arena : arenas) uses.push_back({arena->name(), arena->capacity_bytes(), arena->memory()});
   return uses;
 }

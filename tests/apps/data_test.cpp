@@ -1,4 +1,4 @@
-// `ingot data`, run as a program.
+// Tests of the command `ingot data`, run as a separate process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-// What becomes of a run when one of its ranks dies, goes, hangs or calls something else: it ends soon, says
-// which rank and in what, and goes on from its checkpoint.
+// A run in which one rank is killed, exits, hangs or calls the wrong collective ends soon, names the rank
+// and the collective, and can be resumed from its last checkpoint.
 #include "tests/apps/launch_fixture.h"
 
 namespace ingot {
@@ -9,7 +9,8 @@ using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-// Far above what any of these takes, and below what a run that does not notice would.
+// Upper bound for the time to the end of a disturbed run: far above the time that these tests take, far
+// below the time that a run would take without noticing the fault.
 constexpr int kMost_s = 30;
 
 class FaultTest : public LaunchTest {
@@ -17,7 +18,8 @@ class FaultTest : public LaunchTest {
   std::string long_run(const std::string& layout) const {
     return train("run", "--set train.steps=100000 --set checkpoint.every=5 --set parallel." + layout + "=2 ");
   }
-  // A short run in a program whose rank 1 misbehaves (tests/apps/mpi/fault_ranks.cpp), in folder "run".
+  // The script of a run in folder "run", by the program whose rank 1 misbehaves after the first checkpoint
+  // (tests/apps/mpi/fault_ranks.cpp).
   std::string faulty(const std::string& fault) const {
     return "start=$SECONDS\n(program=" INGOT_FAULT_PROGRAM "; run 2 " + fault + " " + path("run") + " " +
            path("text.txt") +
@@ -31,7 +33,7 @@ class FaultTest : public LaunchTest {
     ASSERT_NE(place, std::string::npos) << outcome.output;
     EXPECT_LT(std::stoi(outcome.output.substr(place + 5)), kMost_s) << outcome.output;
   }
-  // The checkpoint is good, and a run on one rank goes on with it.
+  // Expects that a run on one rank can resume from the newest checkpoint.
   void expect_goes_on() {
     const Outcome resumed = bash(
         "last=$(ls " + path("run/checkpoints") + " | grep ^step- | sort | tail -1); last=${last#step-}\n" +
@@ -55,8 +57,8 @@ TEST_F(FaultTest, AKilledRank) {
   }
 }
 
-// Rank 1 may not write beyond its first 64 KB: the kernel kills it in the middle of the next checkpoint's
-// weights.
+// prlimit keeps rank 1 from writing beyond the first 64 KB of a file, so the kernel kills it while it
+// writes the weights of the next checkpoint.
 TEST_F(FaultTest, ARankKilledWhileItWrites) {
   for (const std::string layout : {"dp", "fsdp"}) {
     const Outcome outcome =
@@ -86,7 +88,8 @@ TEST_F(FaultTest, AStoppedRank) {
   }
 }
 
-// Under default keys a rank that hangs in a step is named after a few seconds; it took ten minutes.
+// Under default keys, a rank that hangs in a step is named after a few seconds; formerly it took ten
+// minutes.
 TEST_F(FaultTest, AStoppedRankUnderDefaultKeys) {
   const std::string run = path("run");
   const Outcome outcome =
@@ -102,8 +105,7 @@ TEST_F(FaultTest, AStoppedRankUnderDefaultKeys) {
                     HasSubstr("rank 1: does not answer")));
 }
 
-// The same run in a program whose rank 1 misbehaves after the first checkpoint
-// (tests/apps/mpi/fault_ranks.cpp).
+// Here rank 1 runs a program that misbehaves after the first checkpoint (tests/apps/mpi/fault_ranks.cpp).
 TEST_F(FaultTest, ARankThatLeaves) {
   const Outcome outcome = bash(faulty("exit"));
   expect_ended(outcome);

@@ -1,26 +1,19 @@
-// What tests of the program on several ranks share: scripts, a short run, its losses.
+// The fixture of tests that start the program on several ranks: scripts, a short run, and its losses.
 #pragma once
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "ingot/core/file.h"
 #include "ingot/formats/metrics_log.h"
+#include "tests/regress/run_script.h"
 
 namespace ingot {
-
-struct Outcome {
-  int exit_code = -1;
-  std::string output;  // both streams
-};
 
 class LaunchTest : public testing::Test {
  protected:
@@ -40,27 +33,16 @@ class LaunchTest : public testing::Test {
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
-  // Runs a script; `run N ARGUMENTS` in it is `mpirun -n N ingot ARGUMENTS`.
+  // Runs a bash script in which `run N ARGUMENTS` stands for `mpirun -n N ingot ARGUMENTS`.
   Outcome bash(const std::string& script) const {
-    const std::string program = INGOT_PROGRAM, mpirun = INGOT_MPIRUN;
-    write_file(folder_ / "script.sh",
-               "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1\n"
-               "export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none\n"
-               "export OMP_WAIT_POLICY=passive\n"
-               "program=" +
-                   program + "\nrun() { n=$1; shift; exec " + mpirun + " -n $n $program \"$@\"; }\n" +
-                   script);
-    Outcome outcome;
-    std::FILE* pipe = popen(("bash " + path("script.sh") + " 2>&1").c_str(), "r");
-    if (!pipe) return outcome;
-    std::array<char, 4096> buffer;
-    while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
-      outcome.output.append(buffer.data(), n);
-    const int status = pclose(pipe);
-    outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-    return outcome;
+    return run_script(
+        folder_,
+        "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
+        "export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none\n"
+        "program=$ingot\nrun() { n=$1; shift; exec " INGOT_MPIRUN " -n $n $program \"$@\"; }\n" +
+            script);
   }
-  // Arguments of a short run into folder `out`.
+  // The arguments of a short run that writes to folder `out`.
   std::string train(const std::string& out, const std::string& more) const {
     return "train tiny-llama --data " + path("text.txt") + " --out " + path(out) +
            " --set data.tokenizer=byte --set train.batch_size=4 --set train.grad_accum=2"
@@ -77,8 +59,8 @@ class LaunchTest : public testing::Test {
   std::filesystem::path folder_;
 };
 
-// A script that starts a run on two ranks, waits for its first checkpoint, does something to it (its process
-// is $job, its second rank $rank) and ends with the run's exit code.
+// A script that starts a run on two ranks, waits for its first checkpoint, executes `disturbance` ($job is
+// the process of mpirun, $rank that of the second rank) and ends with the exit code of the run.
 inline std::string disturbed(const std::string& command, const std::string& out,
                              const std::string& disturbance) {
   return "(run 2 " + command + ") & job=$!\nfor i in $(seq 600); do ls -d " + out +

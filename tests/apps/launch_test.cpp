@@ -1,4 +1,5 @@
-// The program on several ranks, as a user starts it: mpirun in front, and nothing else.
+// Tests of the program on several ranks, started as a user starts it: with mpirun and no other
+// preparation.
 #include <algorithm>
 
 #include "tests/apps/launch_fixture.h"
@@ -27,7 +28,7 @@ TEST_F(LaunchTest, EveryLayoutHasTheLossCurveOfOneRank) {
   }
 }
 
-// A pipeline samples, reports its bubble, and its run goes on without one.
+// A pipelined run generates samples and reports its bubble, and a run without pipelining can resume it.
 TEST_F(LaunchTest, StagesFromStartToEnd) {
   const Outcome outcome = bash("run 4 " + train("run",
                                                 "--set train.steps=12 --set sample.count=1 "
@@ -47,7 +48,7 @@ TEST_F(LaunchTest, StagesFromStartToEnd) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "run/samples/step-000000012.txt"));
 }
 
-// One clock for all: the ranks of a run with a time budget stop after the same step.
+// All ranks of a run with a time budget use one clock, so they stop after the same step.
 TEST_F(LaunchTest, ATimeBudgetEndsOnAllRanksAtOnce) {
   const Outcome outcome = bash("run 2 " + train("run", "--set train.max_time=2s --set parallel.dp=2"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
@@ -76,7 +77,7 @@ const char* const kLong = "--set train.steps=100000 --set checkpoint.every=5 --s
 
 TEST_F(LaunchTest, ASignalSavesOnAllRanksAndTheRunGoesOnOnOne) {
   const Outcome outcome =
-      bash(disturbed(train("run", kLong), path("run"), "kill -TERM $rank"));  // one rank alone is told
+      bash(disturbed(train("run", kLong), path("run"), "kill -TERM $rank"));  // signals one rank only
   EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("interrupted and saved"));
   const size_t steps = losses("run").size();
@@ -86,7 +87,7 @@ TEST_F(LaunchTest, ASignalSavesOnAllRanksAndTheRunGoesOnOnOne) {
   EXPECT_EQ(losses("run").size(), steps + 3);
 }
 
-// Every rank finds the same: the text is too short. The first one's message ends the run.
+// Every rank finds that the text is too short; the message of the first one ends the run.
 TEST_F(LaunchTest, AnErrorEndsAllRanksWithItsExitCode) {
   write_file(folder_ / "text.txt", "short");
   const Outcome outcome = bash("run 2 " + train("run", "--set parallel.dp=2"));

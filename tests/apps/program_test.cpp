@@ -1,4 +1,4 @@
-// The program as a user meets it: exit codes, messages, help.
+// Tests of the program as a user sees it: exit codes, messages and help.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -21,10 +21,10 @@ using testing::Not;
 
 struct Outcome {
   int exit_code = -1;
-  std::string output;  // both streams
+  std::string output;  // stdout and stderr
 };
 
-// Runs `ingot ARGUMENTS` by the shell.
+// Runs `ingot ARGUMENTS` in a shell.
 Outcome ingot(const std::string& arguments) {
   Outcome outcome;
   const std::string command = std::string(INGOT_PROGRAM) + " " + arguments + " 2>&1";
@@ -126,8 +126,9 @@ TEST_F(ProgramTest, PrintConfigResolvesAndReadsBack) {
   EXPECT_EQ(ingot("train " + path("again.toml") + " --print-config").output, first.output);
 }
 
-// A disk that fills while a run goes on: saving is tried again until the end, where it is an error; the last
-// checkpoint is whole, and with room again the run goes on to the weights of a run that had room all along.
+// The disk fills up during a run. The run tries to save again until its end, where a failed save is an
+// error. The last checkpoint stays intact, and once there is room the run can be resumed and reaches the
+// weights of an undisturbed run.
 TEST_F(ProgramTest, AFullDiskLosesNothing) {
   const std::filesystem::path disk = folder_ / "disk";
   make_folders(disk);

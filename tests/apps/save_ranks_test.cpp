@@ -1,4 +1,4 @@
-// Saving on several ranks: what fails on one rank fails on all alike, and costs no run.
+// Saving on several ranks: a failure on one rank fails the save on all ranks, and the run continues.
 #include "ingot/checkpoint/checkpoint_store.h"
 #include "tests/apps/launch_fixture.h"
 
@@ -11,7 +11,8 @@ using testing::HasSubstr;
 
 class SaveRanksTest : public LaunchTest {};
 
-// The folder of checkpoints is gone for a while: all ranks go on, and all save when they are told to end.
+// While the folder of checkpoints is missing, all ranks continue to train; all save when they are told to
+// end.
 TEST_F(SaveRanksTest, AFailedSaveCostsNoRun) {
   const std::string run_folder = path("run");
   const std::string command =
@@ -31,7 +32,7 @@ TEST_F(SaveRanksTest, AFailedSaveCostsNoRun) {
   EXPECT_THAT(read_file(folder_ / "run/ranks/1/train.log"), HasSubstr("could not be saved"));
 }
 
-// Each rank looks at what it writes: the one that finds a NaN keeps all from committing.
+// Each rank checks the values that it writes; a rank that finds a NaN keeps all ranks from committing.
 TEST_F(SaveRanksTest, AStateThatIsNotFiniteIsNeverCommitted) {
   const Outcome outcome = bash("run 2 " + train("run",
                                                 "--set train.steps=50 --set checkpoint.every=1 "

@@ -1,4 +1,4 @@
-// What signals do to a run of the program, and the end of whatever reads its output.
+// Tests of what signals do to a run, and of what happens when the reader of its output goes away.
 #include <fcntl.h>
 
 #include <csignal>
@@ -14,13 +14,13 @@ using testing::Not;
 
 class SignalsTest : public LaunchTest {
  protected:
-  void SetUp() override {}  // most need no MPI
+  void SetUp() override {}  // most of these tests need no MPI
   void require_mpi() { LaunchTest::SetUp(); }
 
-  // A script in which `start ARGUMENTS` is the shell command `command`, `ready` waits until the run in folder
-  // "run" is ready, and `told SIGNAL FOLDER ROUND` sends a signal to the background job $p at a random moment
-  // after the ROUND-th time that its run has become ready. Of several ranks ($ranks is set) the last one gets
-  // it; SIGUSR1 goes to mpirun, which passes it on.
+  // Returns a script in which `start ARGUMENTS` is the shell command `command`, `ready` waits until the
+  // run in folder "run" is ready, and `told SIGNAL FOLDER ROUND` signals the background job $p at a random
+  // moment after its run has become ready for the ROUND-th time. With several ranks ($ranks is set) the
+  // last rank gets the signal, except SIGUSR1, which mpirun gets and passes on.
   std::string script(const std::string& command, const std::string& lines) const {
     return "cd " + folder_.string() + "\nstart() { " + command + "; }\n" + R"sh(
 ready() { until grep -qs '^ready after' run/train.log; do sleep 0.02; done; }
@@ -38,9 +38,10 @@ told() {
   std::string one_run(const std::string& keys, const std::string& lines) const {
     return script("exec $program " + train("run", keys), lines);
   }
-  // The undisturbed run in folder "want"; then `rounds` runs in "got", each told to end by every signal in
-  // turn and resumed until it has completed. Says how often it was interrupted; exit code 0 if all bytes are
-  // equal.
+  // Returns a script that makes an undisturbed run in folder "want" and then `rounds` runs in "got". Each
+  // of these is told to end by every signal in turn and is resumed until it has completed. The script
+  // prints how often it interrupted a run; its exit code is 0 if all weights and optimizer states are
+  // equal byte for byte.
   std::string rounds_of(int rounds, const std::string& compute, bool has_ranks) const {
     const std::string keys = "--set train.steps=150 --set precision.compute=" + compute +
                              (has_ranks ? " --set parallel.dp=2" : "");
@@ -109,11 +110,11 @@ TEST_F(SlowSignalsTest, TwoHundredRandomMoments) {
       times += interruptions(outcome);
       std::printf("%s %d: %s", compute, has_ranks ? 2 : 1, outcome.output.c_str());
     }
-  EXPECT_GE(times, 200);  // of at most 224: some runs complete before the signal
+  EXPECT_GE(times, 200);  // out of at most 224: some runs complete before the signal arrives
 }
 
-// A handler in a computing thread is what destroyed f32 runs: all of them block the signals but the one that
-// waits for them.
+// Signal handlers on compute threads once corrupted f32 runs. Now every thread blocks the signals except
+// the one that waits for them.
 TEST_F(SignalsTest, OneThreadAloneTakesThem) {
   const Outcome outcome = bash(one_run("--set train.steps=100000", R"sh(
 start >/dev/null 2>&1 & p=$!
@@ -132,7 +133,7 @@ kill -TERM $p; wait $p
   EXPECT_THAT(outcome.output, HasSubstr("all blocked"));
 }
 
-// The step would take minutes.
+// A step of this run would take minutes.
 TEST_F(SignalsTest, ALongStepIsAbandonedBetweenTwoMicroBatches) {
   const Outcome outcome = bash(one_run("--set train.steps=10 --set train.grad_accum=200000", R"sh(
 start 2>&1 & p=$!
@@ -147,7 +148,7 @@ wait $p
   EXPECT_TRUE(std::filesystem::exists(folder_ / "run/checkpoints/step-000000000"));
 }
 
-// The program finds both when it goes on.
+// Both signals are pending when the stopped program continues.
 TEST_F(SignalsTest, ASecondSignalEndsAtOnce) {
   const Outcome outcome = bash(one_run("--set train.steps=100000", R"sh(
 start 2>&1 & p=$!
@@ -158,7 +159,7 @@ wait $p
   EXPECT_THAT(outcome.exit_code, testing::AnyOf(128 + SIGTERM, 128 + SIGINT)) << outcome.output;
 }
 
-// nohup
+// The script ignores SIGHUP as nohup does.
 TEST_F(SignalsTest, SighupStaysIgnoredWhereItWas) {
   const Outcome outcome = bash(one_run("--set train.steps=100000", R"sh(
 trap '' HUP
@@ -179,7 +180,7 @@ TEST_F(SignalsTest, AClosedStandardOutputIsNoEnd) {
                                                           HasSubstr("completed after 30 steps")));
 }
 
-// A program on a terminal of its own, which this test reads and types on.
+// A program on its own pseudo-terminal; the test reads its output and types into it.
 class PtyRun {
  public:
   explicit PtyRun(const std::string& command) {
@@ -206,7 +207,7 @@ class PtyRun {
   }
   void send(int signal) const { ::kill(pid_, signal); }
   void type(char key) const { EXPECT_EQ(::write(fd_, &key, 1), 1); }
-  // Reads until the text has come, or the other side has gone.
+  // Reads until the output contains the text; returns false if the other side has closed the terminal.
   bool read_until(const std::string& text) {
     std::array<char, 4096> buffer;
     while (output_.find(text) == std::string::npos) {
@@ -231,7 +232,7 @@ class PtyRun {
   std::string output_;
 };
 
-// The kernel sends SIGHUP when a terminal goes; where it is ignored, writing to it fails.
+// The kernel sends SIGHUP when a terminal goes away. If the program ignores it, writes to the terminal fail.
 TEST_F(SignalsTest, AVanishedTerminalSavesOrIsNoEnd) {
   const std::string command = std::string(INGOT_PROGRAM) + " " + train("run", "--set train.steps=100000");
   PtyRun run("exec " + command);
@@ -251,13 +252,13 @@ TEST_F(SignalsTest, AVanishedTerminalSavesOrIsNoEnd) {
                     HasSubstr("completed after 200 steps")));
 }
 
-// mpirun reads no rank's output any more once it is told to end, and kills the ranks a second after its
-// SIGTERM: rank 0 waited for it to read and was killed before it had saved.
+// Once mpirun is told to end, it stops reading the output of the ranks and kills them a second after its
+// SIGTERM. Rank 0 once blocked on that output and was killed before it had saved.
 class MpirunOnATerminal : public SignalsTest {
  protected:
-  static constexpr const char* kLiveLine = "\rstep";  // under mpirun there is none
+  static constexpr const char* kLiveLine = "\rstep";  // there is no live line under mpirun
 
-  // How many of the rounds saved.
+  // Returns the number of rounds in which the run saved; -1 if there are no pseudo-terminals.
   int saved(int rounds, bool is_typed) {
     int saved = 0;
     for (int round = 0; round < rounds; ++round) {

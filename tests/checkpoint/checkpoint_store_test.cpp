@@ -32,7 +32,7 @@ void put(const fs::path& path, const std::string& text) {
   file.close();
 }
 
-// Two files that say which step they belong to.
+// Saves a checkpoint of two files that contain their step.
 void save(CheckpointStore& store, int64_t step) {
   const fs::path folder = store.begin(step);
   put(folder / "model.safetensors", fmt::format("weights of {} ", step) + std::string(20'000, 'w'));
@@ -50,7 +50,7 @@ class CheckpointStoreTest : public ::testing::Test {
     for (const Checkpoint& c : list_checkpoints(folder_)) out.push_back(c.step);
     return out;
   }
-  // The step of the newest good checkpoint; -1 without one. Its content is checked.
+  // Returns the step of the newest good checkpoint, or -1 if there is none, and checks its content.
   int64_t newest() const {
     const std::optional<Checkpoint> found = newest_good_checkpoint(folder_, {});
     if (!found) return -1;
@@ -64,7 +64,7 @@ class CheckpointStoreTest : public ::testing::Test {
     return out;
   }
 
-  // In memory where that is to be had: thousands of flushes to a disk take minutes, and show nothing more.
+  // The folder is in memory if possible: thousands of flushes to a disk take minutes and test nothing more.
   fs::path root_ = (::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path()) /
                    ("ingot_checkpoints_" + std::to_string(::getpid()));
   fs::path folder_ = root_ / "run" / "checkpoints";
@@ -122,7 +122,7 @@ TEST_F(CheckpointStoreTest, StartUpRemovesDeadLeftoversAndOnlyThose) {
   fs::create_symlink(root_ / "elsewhere", folder_ / "tmp.000000009.AbC123");
   CheckpointStore living(folder_);
   put(living.begin(3) / "a", "x");
-  const CheckpointStore second(folder_);  // leaves the folder that the first one still fills
+  const CheckpointStore second(folder_);  // keeps the folder that the first store is still writing
   EXPECT_EQ(names().size(), 9u);
   EXPECT_FALSE(fs::exists(folder_ / "tmp.000000007.AbC123"));
   EXPECT_TRUE(fs::exists(root_ / "elsewhere"));
@@ -195,11 +195,11 @@ TEST_F(CheckpointStoreTest, PruneKeepsTheNewestAndWaitsForItToBeGood) {
   EXPECT_THAT(steps(), ::testing::ElementsAre(40, 30, 20));
 
   put(folder_ / "step-000000040" / "state.json", good);
-  EXPECT_EQ(store.prune(0, kNoDamage), 2);  // never the last
+  EXPECT_EQ(store.prune(0, kNoDamage), 2);  // prune never removes the last good checkpoint
   EXPECT_THAT(names(), ::testing::ElementsAre("step-000000040"));
 }
 
-// A checkpoint with one tensor; `is_flagged`: with the word that its numbers are finite.
+// Saves a checkpoint with one tensor. If `is_flagged` is true, its manifest says that all numbers are finite.
 void save_numbers(CheckpointStore& store, int64_t step, std::vector<float> numbers, bool is_flagged) {
   const fs::path folder = store.begin(step);
   const SafetensorsSource w{.name = "w",
@@ -213,7 +213,7 @@ void save_numbers(CheckpointStore& store, int64_t step, std::vector<float> numbe
   store.commit(metadata);
 }
 
-// An older program's checkpoint may hold NaN and says nothing of it.
+// A checkpoint of an older program has no such flag and may contain NaN.
 TEST_F(CheckpointStoreTest, PruneNeverLeavesOnlyAnUnhealthyCheckpoint) {
   CheckpointStore store(folder_);
   save_numbers(store, 10, {1, 2}, false);
@@ -231,7 +231,7 @@ TEST_F(CheckpointStoreTest, PruneNeverLeavesOnlyAnUnhealthyCheckpoint) {
   EXPECT_EQ(store.newest_healthy(listen)->step, 20);
   EXPECT_THAT(report, HasSubstr("element 1 is nan"));
 
-  save_numbers(store, 40, {1, 2}, false);  // no flag, and healthy by inspection
+  save_numbers(store, 40, {1, 2}, false);  // it has no flag, but inspection finds it healthy
   EXPECT_EQ(store.prune(1, kNoDamage), 3);
   EXPECT_THAT(steps(), ::testing::ElementsAre(40));
 }
@@ -282,14 +282,15 @@ TEST_F(CheckpointStoreTest, AFullDiskLeavesThePreviousCheckpoint) {
     EXPECT_THROW(store.require_space(30'000), Error);
     store.abandon();
     EXPECT_EQ(store.prune(1, kNoDamage), 1);
-    save(store, 3);  // training went on, and there is room again
+    save(store, 3);  // training has continued, and there is space again
     EXPECT_EQ(newest(), 3);
   }
   EXPECT_EQ(::umount(disk.c_str()), 0);
 }
 
-// Saves a checkpoint beside 1 (or in its place) in a child; a retry follows an error, as in the trainer.
-// Prints into the pipe: "E<kind>" for every error, "A" once acknowledged.
+// Saves a checkpoint of `step` and prunes, in a traced child; checkpoint 1 exists. After an error it
+// tries once more, as the trainer does. Writes to the pipe 'A' when the checkpoint is acknowledged, 'E'
+// for an error of kind disk or data, and 'X' for any other error.
 void save_in_child(const fs::path& folder, int report_fd, int64_t step = 2) {
   const auto say = [&](char c) { [[maybe_unused]] const ssize_t n = ::write(report_fd, &c, 1); };
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -305,7 +306,7 @@ void save_in_child(const fs::path& folder, int report_fd, int64_t step = 2) {
   }
 }
 
-// Every system call of opening the store, saving, and pruning is a place to die.
+// The child is killed once at each system call of opening the store, saving and pruning.
 TEST_F(CheckpointStoreTest, KillingAtEverySystemCallLosesNothing) {
   if (!can_trace()) GTEST_SKIP() << "SKIPPED LOUDLY: ptrace is not permitted here";
   int points = 0, acknowledged = 0;
@@ -322,7 +323,7 @@ TEST_F(CheckpointStoreTest, KillingAtEverySystemCallLosesNothing) {
     const int64_t found = newest();
     ASSERT_TRUE(found == 2 || (found == 1 && !is_acknowledged))
         << "call " << n << " of " << child.calls.size();
-    CheckpointStore next(folder_);  // the next start cleans up and saves
+    CheckpointStore next(folder_);  // the next start cleans up and can save
     for (const std::string& name : names()) ASSERT_THAT(name, ::testing::StartsWith("step-"));
     save(next, 3);
     ASSERT_EQ(newest(), 3);
@@ -334,7 +335,7 @@ TEST_F(CheckpointStoreTest, KillingAtEverySystemCallLosesNothing) {
   std::printf("killed at %d system calls, %d of them after the acknowledgement\n", points, acknowledged);
 }
 
-// Replacing a checkpoint of the same step has no moment without one.
+// While a checkpoint is replaced by one of the same step, a good one exists at every moment.
 TEST_F(CheckpointStoreTest, KillingAReplacementAtEverySystemCallLosesNothing) {
   if (!can_trace()) GTEST_SKIP() << "SKIPPED LOUDLY: ptrace is not permitted here";
   for (int n = 1;; ++n) {
@@ -354,8 +355,8 @@ TEST_F(CheckpointStoreTest, KillingAReplacementAtEverySystemCallLosesNothing) {
   }
 }
 
-// Each call that can fail does, once, with each error that a disk can give: an error of kind disk, the
-// previous checkpoint good, and the retry succeeds.
+// Each system call that can fail does so once, with each error that a disk can return. The store must
+// report an error of kind disk or data, and the retry must succeed.
 TEST_F(CheckpointStoreTest, FailingEverySystemCallLosesNothing) {
   if (!can_trace() || !can_inject_errors())
     GTEST_SKIP() << "SKIPPED LOUDLY: system calls cannot be made to fail here (ptrace on x86-64 is needed)";
@@ -382,8 +383,8 @@ TEST_F(CheckpointStoreTest, FailingEverySystemCallLosesNothing) {
   std::printf("failed %d system calls, %d of them ended in an error and a retry\n", points, errors);
 }
 
-// What a power cut may undo: everything must be flushed before the rename, and the rename before the
-// acknowledgement.
+// A power cut may undo everything that was not flushed. Hence all files must be flushed before the
+// rename, and the rename before the acknowledgement.
 TEST_F(CheckpointStoreTest, FilesAreFlushedBeforeTheRenameAndTheRenameBeforeTheAcknowledgement) {
   if (!can_trace()) GTEST_SKIP() << "SKIPPED LOUDLY: ptrace is not permitted here";
   const TracedChild child = run_traced([&](int fd) { save_in_child(folder_, fd); }, Fault{});
@@ -394,12 +395,11 @@ TEST_F(CheckpointStoreTest, FilesAreFlushedBeforeTheRenameAndTheRenameBeforeTheA
   ASSERT_NE(rename, order.npos);
   EXPECT_EQ(order.find('r', rename + 1), order.npos);
   const std::string before = order.substr(0, rename), after = order.substr(rename);
-  EXPECT_EQ(before.back(), 'f') << order;  // the folder, after its last file
+  EXPECT_EQ(before.back(), 'f') << order;  // the folder is flushed after its last file
   EXPECT_GT(before.size() - 1 - before.rfind('w'), 3u)
       << "two files and the folder are flushed after the last write";
-  EXPECT_EQ(std::ranges::count(before, 'f'), 6)
-      << order;                                   // on closing: 3 files; on committing: 2 files, folder
-  EXPECT_EQ(after.substr(0, 3), "rfw") << order;  // rename, parent flushed, acknowledged
+  EXPECT_EQ(std::ranges::count(before, 'f'), 6) << order;  // close: 3 files; commit: 2 files and the folder
+  EXPECT_EQ(after.substr(0, 3), "rfw") << order;           // rename, flush of the parent, acknowledgement
 }
 
 }  // namespace

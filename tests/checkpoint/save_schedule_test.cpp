@@ -53,7 +53,7 @@ TEST(SaveSchedule, PausesAfterFailuresDoubleUpToTenMinutes) {
   EXPECT_EQ(schedule.failed(now_s + 600), 30) << "a success forgets the failures before it";
 }
 
-// Without saves by time too, a failed one is tried again by the clock.
+// A failed save is retried by the clock even if no saves are scheduled by time.
 TEST(SaveSchedule, ARetryNeedsNoEveryMinutes) {
   SaveSchedule schedule(10, 0);
   schedule.failed(0);

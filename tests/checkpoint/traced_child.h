@@ -1,4 +1,5 @@
-// Runs a function in a forked child under ptrace, and kills it at, or fails, its n-th system call.
+// run_traced() runs a function in a forked child under ptrace. It can kill the child at its n-th system
+// call or make its n-th file operation fail.
 #pragma once
 
 #include <functional>
@@ -8,9 +9,9 @@
 namespace ingot {
 
 struct Fault {
-  int kill_at = 0;  // SIGKILL on entering the n-th system call, counted from 1; 0: never
-  int fail_at = 0;  // the n-th call of those that touch files is not made and returns `error`; 0: never
-  int error = 0;    // errno
+  int kill_at = 0;  // number (from 1) of the system call at whose entry SIGKILL is sent; 0 = never
+  int fail_at = 0;  // number of the file operation that is skipped and returns `error`; 0 = never
+  int error = 0;    // errno of the failed operation
 };
 
 struct TracedChild {
@@ -20,13 +21,13 @@ struct TracedChild {
   bool has_injected = false;
 };
 
-bool can_trace();          // whether ptrace is permitted
-bool can_inject_errors();  // whether this architecture is known to run_traced's fail_at
+bool can_trace();          // true if ptrace is permitted
+bool can_inject_errors();  // true if run_traced() supports fail_at on this architecture
 
-// The body gets a descriptor to write its report to, and must not let an exception out.
+// `body` writes its report to report_fd. It must not throw.
 TracedChild run_traced(const std::function<void(int report_fd)>& body, const Fault& fault);
 
-// f: fsync, fdatasync; r: rename; w: write; ' ' removed: "" for anything else.
+// Returns "f" for fsync and fdatasync, "r" for a rename, "w" for write, and "" for any other call.
 std::string call_letter(long call);
 
 }  // namespace ingot

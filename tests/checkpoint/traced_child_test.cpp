@@ -15,8 +15,9 @@
 namespace ingot {
 namespace {
 
-// The calls of writing files; failing others (memory, signals) would test something else. Not close: its
-// error has still closed the file, which leaving it out cannot show.
+// Returns true for the system calls that write files; failures of others (memory, signals) would test
+// something else. close is left out: a close that fails has still closed the file, but a skipped one
+// leaves it open.
 bool touches_files(long call) {
   switch (call) {
     case SYS_openat:
@@ -67,7 +68,7 @@ std::string drain(int fd) {
   return text;
 }
 
-// Follows the child from call to call until it ends.
+// Follows the child from system call to system call until it ends.
 void follow(pid_t child, const Fault& fault, TracedChild& out) {
   bool is_failing = false;
   int file_calls = 0;
@@ -90,7 +91,7 @@ void follow(pid_t child, const Fault& fault, TracedChild& out) {
     const long call = static_cast<long>(info.entry.nr);
     out.calls.push_back(call);
     if (static_cast<int>(out.calls.size()) == fault.kill_at) ::kill(child, SIGKILL);
-    // The report's own write is the one to a descriptor that is marked by this flag: it must not fail.
+    // A write of one byte is the child's report, which must not fail.
     const bool is_report = call == SYS_write && info.entry.args[2] == 1;
     if (fault.fail_at > 0 && touches_files(call) && !is_report && ++file_calls == fault.fail_at) {
       cancel_call(child);

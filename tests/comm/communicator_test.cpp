@@ -50,14 +50,16 @@ TEST(SelfCommunicator, WrongOperandsAreRefused) {
 }
 
 TEST(RankOrder, AddsInOrderAndRoundsOnce) {
-  // (2^24 + 1) + 1 is 2^24 in f32, 1 + 1 + 2^24 is not: the order is that of the ranks.
+  // (2^24 + 1) + 1 is 2^24 in f32, but (1 + 1) + 2^24 is not, so the result shows
+  // that the sum runs in rank order.
   std::vector<float> parts = {0x1p24f, 1, 1}, out(1);
   reduce_in_rank_order(out.data(), DType::f32, parts.data(), DType::f32, 3, 1, ReduceOp::kSum);
   EXPECT_EQ(out[0], 0x1p24f);
   parts = {1, 1, 0x1p24f};
   reduce_in_rank_order(out.data(), DType::f32, parts.data(), DType::f32, 3, 1, ReduceOp::kSum);
   EXPECT_EQ(out[0], 0x1p24f + 2);
-  // 256 + 1 + 1 in bf16 steps would stay 256; in f32, rounded once, it is 258.
+  // With a rounding to bf16 after each addition, 256 + 1 + 1 would stay 256; summed in f32
+  // and rounded once, it is 258.
   std::vector<bf16> halves = {bf16(256.0f), bf16(1.0f), bf16(1.0f)}, sum(1);
   reduce_in_rank_order(sum.data(), DType::bf16, halves.data(), DType::bf16, 3, 1, ReduceOp::kSum);
   EXPECT_EQ(static_cast<float>(sum[0]), 258.0f);
@@ -75,7 +77,7 @@ TEST(RankOrder, MaximaAndMinimaKeepNaN) {
       EXPECT_NE(out[0], out[0]) << place;
     }
   }
-  std::vector<int64_t> whole = {5, -7, 1, 2}, result(2);  // two ranks of two elements
+  std::vector<int64_t> whole = {5, -7, 1, 2}, result(2);  // two ranks with two elements each
   reduce_in_rank_order(result.data(), DType::i64, whole.data(), DType::i64, 2, 2, ReduceOp::kMax);
   EXPECT_THAT(result, ElementsAre(5, 2));
   reduce_in_rank_order(result.data(), DType::i64, whole.data(), DType::i64, 2, 2, ReduceOp::kMin);

@@ -12,7 +12,7 @@ TEST(Mesh, PlacesAndRanksAreInverse) {
   const MeshShape shape{.pp = 2, .dp_replicate = 3, .dp_shard = 2, .tp = 4};
   EXPECT_EQ(shape.size(), 48);
   for (int rank = 0; rank < shape.size(); ++rank) EXPECT_EQ(rank_at(shape, place_of(shape, rank)), rank);
-  // Neighbours share everything but their tensor-parallel rank.
+  // Tensor parallelism is the innermost axis, so adjacent ranks differ in their tensor-parallel rank first.
   EXPECT_EQ(place_of(shape, 0), (MeshPlace{0, 0, 0, 0}));
   EXPECT_EQ(place_of(shape, 3), (MeshPlace{0, 0, 0, 3}));
   EXPECT_EQ(place_of(shape, 4), (MeshPlace{0, 0, 1, 0}));
@@ -29,7 +29,7 @@ TEST(Mesh, NearestShapesFitAndComeNearestFirst) {
   EXPECT_EQ(nearest_shapes(wanted, 1, 5).size(), 1u);
   std::set<std::string> all;
   for (const MeshShape& s : nearest_shapes(wanted, 12, 1000)) all.insert(s.to_string());
-  EXPECT_EQ(all.size(), 40u);  // 12 = 2^2 * 3 over four axes: C(5,3) * C(4,3)
+  EXPECT_EQ(all.size(), 40u);  // 12 = 2^2 * 3, split over four axes: C(5,3) * C(4,3)
 }
 
 TEST(Mesh, OfOneRankIsAlone) {

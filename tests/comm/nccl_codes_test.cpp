@@ -1,4 +1,5 @@
-// What of the NCCL group can be seen without a device: its codes, who gets one, and its words.
+// Tests what the NCCL group does without a device: its type and operation codes, which ranks can
+// use it, and its error messages.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -9,7 +10,7 @@
 namespace ingot {
 namespace {
 
-// That they are nccl.h's is asserted where it is found (comm/group_nccl.cpp).
+// comm/group_nccl.cpp asserts that these codes equal nccl.h's.
 TEST(Nccl, CodesOfWhatIsCarried) {
   EXPECT_EQ(nccl::dtype_code(DType::f32), 7);
   EXPECT_EQ(nccl::dtype_code(DType::bf16), 9);

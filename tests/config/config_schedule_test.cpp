@@ -1,4 +1,4 @@
-// The keys of schedule, batch ramp and guard: written, read back, refused.
+// Tests how the keys of the schedule, the batch ramp and the guard are read, written back and refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

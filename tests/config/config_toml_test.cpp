@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The message of the kUsage error that f throws; "" if it throws none.
+// Returns the message of the kUsage error that f throws, or "" if it throws none.
 template <typename F>
 std::string refusal(F f) {
   try {
@@ -96,9 +96,9 @@ TEST(ConfigToml, LaterSourcesOverrideEarlierOnes) {
   const RunConfig& config = builder.build();
   EXPECT_EQ(config.preset, "tiny-llama");
   EXPECT_EQ(config.model.width, 64);                     // preset
-  EXPECT_EQ(config.train.steps, 7);                      // file over preset
-  EXPECT_EQ(config.optimizer.lr, 0.25);                  // last --set
-  EXPECT_EQ(config.optimizer.rule.beta1, std::nullopt);  // default: the rule's
+  EXPECT_EQ(config.train.steps, 7);                      // the file overrides the preset
+  EXPECT_EQ(config.optimizer.lr, 0.25);                  // the last --set wins
+  EXPECT_EQ(config.optimizer.rule.beta1, std::nullopt);  // unset: the rule's default applies
 }
 
 TEST(ConfigToml, OverridesTakeTomlOrBareText) {
@@ -154,7 +154,7 @@ TEST(ConfigToml, FilesThatAreNotTomlAreNamedWithTheirLine) {
   EXPECT_THAT(toml_refusal("preset = \"tiny-lama\""), HasSubstr("run.toml:1: no preset is called"));
 }
 
-// What only all values together can tell is reported where the value was set.
+// Errors that only the combination of all values shows name the place where the value was set.
 TEST(ConfigToml, ImpossibleCombinationsAreTaggedWithTheKeysPlace) {
   EXPECT_THAT(
       toml_refusal("[model]\nheads = 6\n\nkv_heads = 4\nwidth = 96"),
@@ -166,14 +166,14 @@ TEST(ConfigToml, ImpossibleCombinationsAreTaggedWithTheKeysPlace) {
   EXPECT_THAT(set_refusal("sample.top_p=0"), HasSubstr("--set: sample.top_p must lie in (0, 1]"));
 }
 
-// Every key whose line of the table were wrong would read back another value, or the value of another key.
+// A key whose entry in the table is wrong would read back a different value, or the value of another key.
 TEST(ConfigToml, ResolvedTextReadsBackToTheSame) {
   ConfigBuilder changed;
   const std::set<std::string> flags{"model.bias", "model.qk_norm", "data.document_mask"};
   int n = 0;
   for (const ConfigKey& key : config_keys()) {
     ++n;
-    ConfigValue value = int64_t{300 + n};  // within every whole number's bounds
+    ConfigValue value = int64_t{300 + n};  // inside the bounds of every integer key
     if (key.rule.starts_with("a number")) value = 0.001 + n / 3.0 * 1e-3;
     if (key.rule.starts_with("a duration")) value = 90.25 + n;
     if (key.rule.starts_with("true or false")) value = flags.count(key.name) > 0;
@@ -184,7 +184,7 @@ TEST(ConfigToml, ResolvedTextReadsBackToTheSame) {
     if (key.rule.starts_with("a list of"))
       value = std::vector<std::string>{key.rule.substr(key.rule.rfind(' ') + 1)};
     if (key.rule.starts_with("a text or")) value = std::vector<std::string>{key.name, "\x01\x7f", ""};
-    if (key.rule.starts_with("one of")) value = key.rule.substr(key.rule.rfind(' ') + 1);  // the last
+    if (key.rule.starts_with("one of")) value = key.rule.substr(key.rule.rfind(' ') + 1);  // the last value
     key.set(changed.config(), value);
   }
   const RunConfig defaults;
@@ -235,7 +235,7 @@ TEST(ConfigGroups, AreReadAndWrittenBack) {
   EXPECT_THAT(optimizer.groups[1].roles, ElementsAre(ParamRole::kEmbedding, ParamRole::kHead));
   EXPECT_THAT(optimizer.groups[1].match, ElementsAre("*.weight"));
   EXPECT_EQ(optimizer.groups[1].lr_scale, 0.5);
-  // A group of another kind starts from that kind's numbers, one of the base's kind from the base's.
+  // A group of another kind starts from that kind's defaults, one of the same kind from the base rule.
   EXPECT_EQ(resolve(optimizer.groups[0].rule, optimizer.rule).beta2, 0.9);
   EXPECT_EQ(resolve(optimizer.groups[0].rule, optimizer.rule).momentum, 0.95);
   EXPECT_EQ(resolve(optimizer.groups[1].rule, optimizer.rule).beta2, 0.99);
@@ -309,7 +309,7 @@ TEST(ConfigToml, HashFollowsTheResolvedValuesOnly) {
   EXPECT_NE(config_hash(builder.config()), defaults);
 }
 
-// Each key's toml() is read back by the key alone and set only its own member.
+// A key sets its own member only.
 TEST(ConfigKeys, EachSetsItsOwnMember) {
   const RunConfig defaults;
   for (const ConfigKey& key : config_keys()) {
@@ -382,7 +382,7 @@ TEST(ConfigKeys, EveryOneEditSlipIsRefusedAndItsKeyNamed) {
   int64_t slips = 0, named_first = 0, named = 0;
   for (const ConfigKey& key : config_keys()) {
     for (const std::string& slip : one_edit_mutations(key.name)) {
-      if (find_config_key(slip)) continue;  // cap_a for cap_b
+      if (find_config_key(slip)) continue;  // the slip is another key, such as cap_a for cap_b
       const std::string message = refusal([&] { ConfigBuilder().add_override(slip + "=1"); });
       const std::string refused = "--set: " + slip + ": unknown key; did you mean ";
       ASSERT_EQ(message.substr(0, refused.size()), refused);
@@ -433,7 +433,7 @@ TEST(Nearest, EditDistance) {
   EXPECT_EQ(edit_distance("", "abc"), 3);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
   EXPECT_EQ(edit_distance("lr", "rl"), 1);
-  EXPECT_EQ(edit_distance("ca", "abc"), 3);  // no place edited twice
+  EXPECT_EQ(edit_distance("ca", "abc"), 3);  // the distance never edits a position twice
   EXPECT_THAT(nearest_names("x", std::vector<std::string>{"steps"}), ElementsAre());
 }
 

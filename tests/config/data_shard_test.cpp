@@ -1,4 +1,4 @@
-// How a step's samples are dealt out to ranks.
+// Tests how DataShard splits the samples of a step across ranks.
 #include "ingot/config/data_shard.h"
 
 #include <gmock/gmock.h>
@@ -20,13 +20,13 @@ TrainConfig config(int64_t batch_size, int64_t grad_accum) {
   return c;
 }
 
-// Every row of every step belongs to one rank's micro-batch.
+// Expects that every row of every step belongs to one micro-batch of one rank.
 void expect_a_partition(const TrainConfig& c, int64_t ranks) {
   for (const int64_t micros :
        {c.grad_accum, c.batch_ramp.empty() ? c.grad_accum : c.batch_ramp[0].micro_batches}) {
     std::set<int64_t> rows;
     for (int64_t rank = 0; rank < ranks; ++rank) {
-      const DataShare share = DataShare::of(c, ranks, rank);
+      const DataShard share = DataShard::of(c, ranks, rank);
       for (int64_t micro = 0; micro < share.micros(micros); ++micro)
         for (int64_t row = 0; row < share.batch_size; ++row)
           EXPECT_TRUE(rows.insert(share.first_row(micro) + row).second);
@@ -36,21 +36,21 @@ void expect_a_partition(const TrainConfig& c, int64_t ranks) {
   }
 }
 
-TEST(DataShare, MicroBatchesAreDealtOutFirst) {
-  const DataShare share = DataShare::of(config(8, 4), 4, 3);
+TEST(DataShard, MicroBatchesAreDealtOutFirst) {
+  const DataShard share = DataShard::of(config(8, 4), 4, 3);
   EXPECT_EQ(share.batch_size, 8);
   EXPECT_EQ(share.micros(4), 1);
   EXPECT_EQ(share.first_row(0), 24);
 }
 
-TEST(DataShare, ThenRows) {
-  const DataShare share = DataShare::of(config(8, 4), 16, 5);
+TEST(DataShard, ThenRows) {
+  const DataShard share = DataShard::of(config(8, 4), 16, 5);
   EXPECT_EQ(share.batch_size, 2);
   EXPECT_EQ(share.micros(4), 1);
   EXPECT_EQ(share.first_row(0), 10);
 }
 
-TEST(DataShare, EveryRowHasOneRank) {
+TEST(DataShard, EveryRowHasOneRank) {
   for (const int64_t ranks : {1, 2, 4, 8, 16}) expect_a_partition(config(4, 4), ranks);
   for (const int64_t ranks : {1, 2, 3, 6, 9, 18}) expect_a_partition(config(3, 6), ranks);
   TrainConfig ramp = config(4, 6);
@@ -58,9 +58,9 @@ TEST(DataShare, EveryRowHasOneRank) {
   for (const int64_t ranks : {1, 2, 4, 8}) expect_a_partition(ramp, ranks);
 }
 
-TEST(DataShare, WhatCannotBeDealtOutIsRefusedWithTheNearestThatCan) {
+TEST(DataShard, WhatCannotBeDealtOutIsRefusedWithTheNearestThatCan) {
   try {
-    DataShare::of(config(4, 3), 5, 0);
+    DataShard::of(config(4, 3), 5, 0);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUsage);

@@ -20,7 +20,7 @@ TEST(Presets, AreValidAndSayWhatTheyAreFor) {
   EXPECT_FALSE(find_preset("no-such"));
 }
 
-// Published sizes: 124 million weights in 50304 padded rows.
+// The published size is 124 million weights, here with the vocabulary padded to 50304 rows.
 TEST(Presets, Gpt2HasThePublishedSize) {
   const ModelConfig model = preset("gpt2-124m").model.resolved();
   EXPECT_EQ(model.parameters(), 124'439'808);
@@ -29,7 +29,7 @@ TEST(Presets, Gpt2HasThePublishedSize) {
   EXPECT_EQ(train.batch_size * train.grad_accum * model.context, 524'288);
 }
 
-// nanoGPT prints 0.80M for this model of 65 characters, its position table not counted.
+// nanoGPT prints 0.80M for this model with 65 characters; that figure excludes the position table.
 TEST(Presets, ShakespeareIsNanoGpts) {
   RunConfig config = preset("shakespeare-char-cpu");
   config.model.vocab = 65;
@@ -56,8 +56,9 @@ TEST(Presets, MuonTakesTheMatricesOnly) {
   EXPECT_EQ(count("m."), count("v."));
 }
 
-// The model says which rows of its fused matrices are whose: NorMuon keeps a number per row of a square or
-// tall matrix and per column of a wide one, so its state tells them apart.
+// The model tells the optimizer which rows of a fused matrix belong to which matrix. NorMuon keeps one
+// number per row of a square or tall matrix and per column of a wide one, so the size of its state shows
+// the split.
 TEST(Presets, FusedMatricesReachMuonInParts) {
   RunConfig config;
   config.model = {.layers = 1, .heads = 4, .kv_heads = 2, .width = 32, .context = 8, .vocab = 64};
@@ -69,14 +70,14 @@ TEST(Presets, FusedMatricesReachMuonInParts) {
   int found = 0;
   for (const Optimizer::State& state : trainer.optimizer().states()) {
     if (state.name == "second.blocks.0.attention.qkv.weight") {
-      EXPECT_EQ(state.tensor.elements(), 32 + 32 + 32);  // not 64
+      EXPECT_EQ(state.tensor.elements(), 32 + 32 + 32);  // the unsplit matrix would have 64
       ++found;
     }
   }
   EXPECT_EQ(found, 1);
   for (const ParamSpec& spec : trainer.model().params().specs())
     if (spec.name == "blocks.0.mlp.up.weight") {
-      EXPECT_EQ(spec.row_parts, (std::vector<int64_t>{ffn, ffn}));
+      EXPECT_EQ(spec.fused_rows, (std::vector<int64_t>{ffn, ffn}));
     }
 }
 

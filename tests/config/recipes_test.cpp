@@ -1,5 +1,5 @@
-// The presets of published runs against the published values, written out here once more; and each -tiny twin
-// against the recipe it stands for.
+// Compares the presets of published runs with the published values, which are written out here again, and
+// each -tiny preset with the recipe that it scales down.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ int64_t full_batch_tokens(const RunConfig& c) {
   return c.train.batch_size * c.train.grad_accum * c.model.context;
 }
 
-// A row of the table of training recipes, and the size that the model's name promises.
+// A row of the table of training recipes, with the number of parameters that the model's name promises.
 struct Published {
   const char* name;
   double peak_lr;
@@ -35,7 +35,8 @@ constexpr Published kPublished[] = {
     {"mistral-7b", 3.0e-4, 0, 1000, 4e6, 8e12, 7.24e9, 32, 4096, 32, 8, 8192},
 };
 
-// What the table has in common: (Adam)W with 0.9, 0.95 and decay 0.1, cosine to 10 % of the peak, clipping 1.
+// Expects what the recipes of the table have in common: (Adam)W with betas 0.9 and 0.95 and weight decay
+// 0.1, a cosine schedule down to 10 % of the peak, and clipping at 1.
 void expect_common_recipe(const RunConfig& c) {
   EXPECT_EQ(c.optimizer.rule.kind, OptimizerKind::kAdamW);
   EXPECT_EQ(c.optimizer.rule.beta1, 0.9);
@@ -56,7 +57,8 @@ TEST(Recipes, CarryThePublishedTable) {
     EXPECT_EQ(c.schedule.warmup_tokens, want.warmup_tokens);
     EXPECT_EQ(c.schedule.warmup_steps, want.warmup_steps);
     EXPECT_EQ(static_cast<double>(c.train.max_tokens), want.total_tokens);
-    // Published to two figures; whole sequences cannot always meet them.
+    // The batch sizes are published with two figures, and a number of whole sequences cannot always
+    // match them.
     EXPECT_NEAR(static_cast<double>(full_batch_tokens(c)), want.batch_tokens, 0.05 * want.batch_tokens);
     const ModelConfig model = c.model.resolved();
     EXPECT_NEAR(static_cast<double>(model.parameters()), want.parameters, 0.01 * want.parameters);
@@ -83,8 +85,9 @@ TEST(Recipes, EndAtATenthOfThePeak) {
   }
 }
 
-// The hybrid-precision document, and record 19 of the speed run that it describes: Muon 0.05 for the
-// matrices, Adam 0.6 for the embedding and 0.008 for the head, 1395 steps of 8 x 65536 tokens.
+// The values come from the hybrid-precision document and from record 19 of the speed run that it
+// describes: Muon with 0.05 for the matrices, Adam with 0.6 for the embedding and 0.008 for the head, and
+// 1395 steps of 8 x 65536 tokens.
 TEST(Recipes, CarryTheHybridPrecisionRun) {
   for (const bool is_tiny : {false, true}) {
     const RunConfig c = preset(is_tiny ? "hybrid-124m-tiny" : "hybrid-124m");
@@ -143,7 +146,7 @@ TEST(Recipes, CarryTheTrainingLogsBillion) {
   expect_common_recipe(c);
 }
 
-// Equal but for sizes, data and lengths; the peak rate of AdamW grows as the width shrinks.
+// The -tiny presets differ only in sizes, data and lengths, and AdamW's peak rate grows as the width shrinks.
 TEST(Recipes, TinyTwinsAreTheSameRecipe) {
   std::vector<std::string> names = {"llama-1b"};
   for (const Published& published : kPublished) names.emplace_back(published.name);

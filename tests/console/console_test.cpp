@@ -113,7 +113,7 @@ TEST_F(ConsoleTest, PlainOutputHasLoggedStepsOnlyAndNoControls) {
   EXPECT_EQ(out_, format_step(report(10)) + "\nwarning: slow\n");
 }
 
-// What a terminal as wide as that shows.
+// Returns what a terminal with this many columns shows after `output`.
 std::string screen(std::string_view output, int columns = 200) {
   TerminalScreen terminal(columns);
   terminal.feed(output);
@@ -170,7 +170,7 @@ TEST_F(ConsoleTest, WidthIsInCellsOfTheTerminal) {
   EXPECT_EQ(fit_fields("evaluating", 9), "");
 }
 
-// "saving" and the next message once stood in one line.
+// Regression: "saving" and the next message were once printed on the same line.
 TEST_F(ConsoleTest, LiveTextNeverGluesToWhatFollows) {
   Console console(sink(), 80);
   console.live("saving");

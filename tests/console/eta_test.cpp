@@ -9,7 +9,7 @@
 namespace ingot {
 namespace {
 
-// A run of 1000 steps that has made some of them.
+// A run of 1000 steps. done_ counts the steps made so far.
 class EtaTest : public ::testing::Test {
  protected:
   void steps(int count, double step_s) {
@@ -43,10 +43,10 @@ TEST_F(EtaTest, FirstStepIsForgottenByTheSecond) {
   EXPECT_NEAR(left(), 998 * 0.1, 1e-6);
 }
 
-// A mean over the whole run would say 250 s here, a third of which is over.
+// With the mean over the whole run, the first estimate would be 87.5 s instead of 200 s.
 TEST_F(EtaTest, RecentStepsDecide) {
   steps(500, 0.1);
-  steps(300, 1);  // five minutes of another program's company
+  steps(300, 1);  // another program shares the machine for five minutes
   EXPECT_NEAR(left(), 200, 2);
   steps(100, 0.1);
   EXPECT_GT(left(), 10) << "ten seconds are not the recent past yet";
@@ -65,7 +65,7 @@ TEST_F(EtaTest, LongStepsCountForTenOfTheirKind) {
 TEST_F(EtaTest, EvaluationIsAProportionNotAJump) {
   steps(250, 0.4);
   EXPECT_NEAR(left(), 300, 1e-6);
-  elapsed_s_ += 10;  // an evaluation, a tenth of the training time
+  elapsed_s_ += 10;  // an evaluation that takes a tenth of the training time
   steps(1, 0.4);
   EXPECT_NEAR(left(), 749 * 0.4 * 1.1, 1);
 }

@@ -1,4 +1,4 @@
-// TerminalScreen: what a terminal shows after the bytes that a program has written to it.
+// TerminalScreen computes what a terminal shows after a program has written some bytes to it.
 #pragma once
 
 #include <algorithm>
@@ -8,14 +8,14 @@
 
 namespace ingot {
 
-// Knows '\r', '\n', wrapping at the last column, the sequences ESC[J, ESC[K, ESC[nA and colours. A line that
-// was too long for the width takes several rows. Characters are single bytes.
+// Interprets '\r', '\n', the sequences ESC[J, ESC[K and ESC[nA, and colours, and wraps at the last
+// column: a line that is too long for the width takes several rows. Every byte is one character.
 class TerminalScreen {
  public:
   explicit TerminalScreen(int columns) : columns_(static_cast<size_t>(columns)) {}
 
-  // With `reflows`, lines are broken anew for the width, as most terminals do, and the cursor stays at its
-  // character. Otherwise rows are cut at the width, as in xterm.
+  // If `reflows` is true, lines are wrapped again for the new width, as in most terminals, and the cursor
+  // stays at its character. Otherwise rows are cut at the new width, as in xterm.
   void resize(int columns, bool reflows) {
     columns_ = static_cast<size_t>(columns);
     if (reflows) return;
@@ -31,14 +31,14 @@ class TerminalScreen {
     }
   }
 
-  // Lines without their trailing blanks, each but the last ended by '\n'.
+  // Returns the lines without their trailing blanks, joined by '\n'.
   std::string text() const {
     std::string all;
     for (size_t i = 0; i < lines_.size(); ++i)
       all += (i ? "\n" : "") + lines_[i].substr(0, lines_[i].find_last_not_of(' ') + 1);
     return all;
   }
-  // Rows that the line with the cursor takes.
+  // Returns the number of rows that the cursor's line takes.
   size_t rows() const { return std::max<size_t>(1, (lines_[line_].size() + columns_ - 1) / columns_); }
 
  private:
@@ -65,7 +65,7 @@ class TerminalScreen {
     at_ = 0;
     if (++line_ == lines_.size()) lines_.emplace_back();
   }
-  // Carries out the sequence at the front; returns its size.
+  // Executes the escape sequence at the start of `bytes` and returns its size.
   size_t sequence(std::string_view bytes) {
     const size_t end = std::min(bytes.find_first_not_of("0123456789;?", 2), bytes.size() - 1);
     const std::string number(bytes.substr(2, end - 2));
@@ -92,7 +92,7 @@ class TerminalScreen {
 
   size_t columns_;
   std::vector<std::string> lines_{""};
-  size_t line_ = 0, at_ = 0;  // of the cursor
+  size_t line_ = 0, at_ = 0;  // position of the cursor
 };
 
 }  // namespace ingot

@@ -36,7 +36,7 @@ class TerminalTest : public ::testing::Test {
     read_fd_ = ends[0];
     write_fd_ = ends[1];
   }
-  // read_fd_ is what a terminal emulator holds, write_fd_ what the program writes to.
+  // read_fd_ is the terminal emulator's end; the program writes to write_fd_.
   void open_pty() {
     read_fd_ = ::posix_openpt(O_RDWR | O_NOCTTY);
     if (read_fd_ < 0 || ::grantpt(read_fd_) != 0 || ::unlockpt(read_fd_) != 0)
@@ -74,7 +74,7 @@ TEST_F(TerminalTest, WidthIsAskedAnew) {
   if (IsSkipped()) return;
   const Terminal terminal({.fd = write_fd_});
   EXPECT_TRUE(terminal.is_live());
-  EXPECT_EQ(terminal.columns(), 80);  // a new pty does not say
+  EXPECT_EQ(terminal.columns(), 80);  // the default, because a new pty has no size
   for (const unsigned short columns : {100, 60}) {
     const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
     ASSERT_EQ(ioctl(read_fd_, TIOCSWINSZ, &size), 0);
@@ -85,7 +85,7 @@ TEST_F(TerminalTest, WidthIsAskedAnew) {
   EXPECT_FALSE(Terminal({.fd = write_fd_}).is_live());
 }
 
-// Before, the first line after `| head` had ended killed the run.
+// Regression: after `| head` had ended, the first line that was written ended the run.
 TEST_F(TerminalTest, ClosedPipeIsNoEndAndTheLogSaysSo) {
   open_pipe();
   const std::filesystem::path log =
@@ -114,13 +114,13 @@ TEST_F(TerminalTest, VanishedTerminalIsNoEnd) {
   EXPECT_EQ(terminal.why_gone(), "Input/output error");
 }
 
-// A reader that does not read holds the run up, as pipes do, but only until the run is told to end.
+// A reader that stops reading blocks the run, as with any pipe, but only until the run is told to end.
 TEST_F(TerminalTest, DoesNotWaitForAReaderOnceToldToEnd) {
   std::atomic<bool> is_told = true;
   const std::string text(1 << 20, 'x');
   open_pipe();
   Terminal to_pipe({.fd = write_fd_, .is_told_to_end = &is_told});
-  to_pipe.write(text);  // more than a pipe holds: the test ends only if this does
+  to_pipe.write(text);  // this is more than a pipe holds, so the test hangs if write() blocks
   EXPECT_EQ(to_pipe.why_gone(), "");
   for (const int fd : {read_fd_, write_fd_}) ::close(fd);
   read_fd_ = write_fd_ = -1;

@@ -1,4 +1,5 @@
-// Configures a preset and prints its size: headers, libraries and built-in presets have arrived.
+// Resolves a preset and checks its size, which shows that headers, libraries and built-in presets are
+// installed.
 #include <cstdio>
 
 #include "ingot/config/config_toml.h"

@@ -26,7 +26,7 @@ TEST(Tensor, ViewsKeepTheirPlace) {
   EXPECT_FALSE(columns.is_contiguous());
   const Tensor heads = columns.split_last(2, 2);
   EXPECT_EQ(heads.shape, (Shape{2, 3, 2, 2}));
-  // element (1, 2, 1, 0) of the view: row 1*3+2, column 4 + 2
+  // Element (1, 2, 1, 0) of the view lies in row 1*3+2, column 4 + 2.
   EXPECT_EQ(heads.as<float>()[heads.strides[0] + 2 * heads.strides[1] + heads.strides[2]], (5 * 8) + 6);
   EXPECT_EQ(t.rows(1, 2).as<float>()[0], 24);
   EXPECT_THROW(columns.reshape({24}), Error);

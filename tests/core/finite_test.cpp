@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// The numbers in a dtype of 16 or 32 bits, behind `shift` bytes that make them unaligned.
+// Returns the words as bytes of a 16- or 32-bit dtype, after `shift` bytes that make them unaligned.
 std::vector<std::byte> bytes_of(const std::vector<uint32_t>& words, size_t word_bytes, size_t shift) {
   std::vector<std::byte> bytes(shift + words.size() * word_bytes);
   for (size_t i = 0; i < words.size(); ++i)
@@ -23,7 +23,7 @@ std::vector<std::byte> bytes_of(const std::vector<uint32_t>& words, size_t word_
   return bytes;
 }
 
-// Every place of a tensor that spans several blocks, for NaN with either sign, and infinities.
+// Tries places throughout a tensor that spans several blocks, with NaNs of either sign and with infinities.
 TEST(Finite, TheFirstBadElementIsFoundWhereverItIs) {
   struct Case {
     DType dtype;

@@ -1,5 +1,5 @@
-// Every code and every boundary of f16 against a table that is made another way: all codes decoded by their
-// definition in double, and the nearest of two neighbours chosen among them.
+// Checks every code and every boundary of f16 against an independent table, which decodes all codes in
+// double by their definition and picks the nearer of two neighbours.
 #include "ingot/core/float16.h"
 
 #include <gtest/gtest.h>
@@ -14,13 +14,13 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Value of a finite code without its sign.
+// Returns the value of a finite code without its sign.
 double decode(int code) {
   const int exponent = code >> 10, mantissa = code & 0x3ff;
   return exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
 }
 
-constexpr int kFinite = 0x7c00;  // codes of finite values, from 0 upwards
+constexpr int kFinite = 0x7c00;  // number of finite codes without sign; they run from 0 upwards
 
 f16 of_bits(int bits) {
   f16 x;
@@ -45,8 +45,8 @@ TEST(Float16, EveryCodeDecodesToItsValueAndBack) {
   EXPECT_EQ(static_cast<double>(f16::kMax), decode(kFinite - 1));
 }
 
-// Between two neighbours the middle goes to the even code, and the floats beside the middle to the nearer
-// one. After the largest comes 65536, whose code is the infinity's.
+// The midpoint of two neighbours rounds to the even code, and the floats next to it round to the nearer
+// neighbour. The value after the largest would be 65536, whose code is infinity's.
 TEST(Float16, EveryBoundaryAndTheFloatsBesideIt) {
   for (int code = 0; code < kFinite; ++code) {
     const double above = code + 1 == kFinite ? 65536.0 : decode(code + 1);

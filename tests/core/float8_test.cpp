@@ -1,5 +1,5 @@
-// Every bf16 value and every boundary of the 8-bit floats, against a table that is made another way: all 256
-// codes decoded by their definition in double, and the nearest looked for among them.
+// Checks every bf16 value and every boundary of the 8-bit floats against an independent table, which
+// decodes all 256 codes in double by their definition and searches them for the nearest.
 #include "ingot/core/float8.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// What the specification says of a format, apart from the code under test.
+// What the specification says about a format, independent of the code under test.
 struct Definition {
   const char* name;
   int exponent_bits, mantissa_bits, bias;
@@ -30,7 +30,7 @@ Definition definition() {
   return {"f8e5m2", 5, 2, 15, true};
 }
 
-// Value of a code in 0 .. 127; NaN for codes that are not finite.
+// Returns the value of a code in 0 .. 127, or NaN if the code is not finite.
 double decode(const Definition& d, int code) {
   const int exponent = code >> d.mantissa_bits, mantissa = code & ((1 << d.mantissa_bits) - 1);
   const int last = (1 << d.exponent_bits) - 1, all_ones = (1 << d.mantissa_bits) - 1;
@@ -39,7 +39,7 @@ double decode(const Definition& d, int code) {
   return std::ldexp((1 << d.mantissa_bits) + mantissa, exponent - d.bias - d.mantissa_bits);
 }
 
-// Codes of the finite values from 0 upwards; their values rise.
+// Returns the finite values by code, in ascending order from 0.
 std::vector<double> finite_values(const Definition& d) {
   std::vector<double> values;
   for (int code = 0; code < 128 && !std::isnan(decode(d, code)); ++code) values.push_back(decode(d, code));
@@ -51,7 +51,8 @@ struct Wanted {
   bool saturates, underflows;
 };
 
-// Nearest of the finite values and the one that would come after the last, the even code at a tie.
+// Returns the nearest of the finite values and the value that would follow the last.
+// At a tie the even code wins.
 Wanted nearest(const std::vector<double>& values, float x) {
   const double magnitude = std::abs(static_cast<double>(x));
   const int count = static_cast<int>(values.size());
@@ -155,13 +156,13 @@ TYPED_TEST(Float8Test, CodesOfAllBf16AreThoseOfPyTorch) {
 }
 
 TEST(Float8, TheEndsOfTheRanges) {
-  EXPECT_EQ(static_cast<float>(f8e4m3(464.0f)), 448.0f);  // the tie: 448 has the even code
+  EXPECT_EQ(static_cast<float>(f8e4m3(464.0f)), 448.0f);  // a tie; 448 has the even code
   EXPECT_FALSE(f8e4m3::saturates(464.0f));
   EXPECT_EQ(static_cast<float>(f8e4m3(465.0f)), 448.0f);
   EXPECT_TRUE(f8e4m3::saturates(465.0f));
   EXPECT_FALSE(f8e5m2::saturates(61439.0f));
   EXPECT_EQ(static_cast<float>(f8e5m2(-61440.0f)), -57344.0f);
-  EXPECT_TRUE(f8e5m2::saturates(-61440.0f));  // the tie: the even code is the infinity
+  EXPECT_TRUE(f8e5m2::saturates(-61440.0f));  // a tie; the even code is infinity's
   EXPECT_EQ(static_cast<float>(f8e4m3(-kInfinity)), -448.0f);
   EXPECT_TRUE(f8e5m2::saturates(kInfinity));
   EXPECT_EQ(f8e4m3(0x1p-10f).bits, 0);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr RandomKey kKey{.seed = 42, .purpose = Purpose::kInit, .stream = 3, .step = 0};
 
-// The known answers of the authors' Random123 distribution (kat_vectors, philox4x32 10).
+// The known answers are those of the authors' Random123 distribution (kat_vectors, philox4x32 10).
 TEST(Philox, KnownAnswers) {
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (Philox4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   const uint32_t ones = 0xffffffff;
@@ -39,7 +39,7 @@ TEST(Philox, NormalHasTheMomentsOfANormal) {
     double power = 1;
     for (double& sum : sums) sum += power *= x;
   }
-  // Standard errors of the moments' means: sqrt(1, 2, 15, 96) / 1024; five of them.
+  // The bounds are five standard errors of the moments' means, which are sqrt(1, 2, 15, 96) / 1024.
   EXPECT_NEAR(sums[0] / kCount, 0, 5 * std::sqrt(1.0) / 1024);
   EXPECT_NEAR(sums[1] / kCount, 1, 5 * std::sqrt(2.0) / 1024);
   EXPECT_NEAR(sums[2] / kCount, 0, 5 * std::sqrt(15.0) / 1024);

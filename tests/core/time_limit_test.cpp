@@ -1,5 +1,5 @@
-// How long ranks may wait for each other under parallel.timeout = "auto". No clock runs here: the caller says
-// how long a phase took.
+// How long ranks may wait for each other with parallel.timeout = "auto". The tests use no clock: the
+// caller passes the duration of each phase.
 #include "ingot/core/time_limit.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST(TimeLimit, IsGenerousUntilTheFirstStepIsDone) {
 
 TEST(TimeLimit, OfAStepIsFiveMediansAndAtLeastFiveSeconds) {
   TimeLimit limit;
-  for (const double seconds : {90.0, 2.0, 3.0, 2.5, 4.0}) step(limit, seconds);  // the first was slow
+  for (const double seconds : {90.0, 2.0, 3.0, 2.5, 4.0}) step(limit, seconds);  // the first step was slow
   limit.begin(Phase::kStep);
   EXPECT_DOUBLE_EQ(limit.seconds(), 15);
   for (int i = 0; i < 40; ++i) step(limit, 0.01);
@@ -43,7 +43,7 @@ TEST(TimeLimit, OfAStepGrowsWithItsMicroBatches) {
   EXPECT_DOUBLE_EQ(limit.seconds(), 40);
 }
 
-// An evaluation of 20 minutes, between steps of milliseconds, is no hung rank.
+// An evaluation of 20 minutes between steps of milliseconds does not mean that a rank hangs.
 TEST(TimeLimit, LetsEvaluationSamplesAndCheckpointsTakeLong) {
   TimeLimit limit;
   for (int i = 0; i < 10; ++i) step(limit, 0.01);

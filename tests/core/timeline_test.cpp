@@ -1,4 +1,4 @@
-// Spans, as listeners hear of them, and the Chrome trace that is made of them.
+// Spans as listeners receive them, and the Chrome trace that is made from them.
 #include "ingot/core/timeline.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ TEST(Spans, TellAListener) {
   const Span untold(&trace, "optimizer");
   const NamedRange nobody(nullptr, "block", 1);
   EXPECT_EQ(log.text, "(forward(block 3(norm)))");
-  EXPECT_EQ(trace.phases().size(), 2u);  // a range is no phase
+  EXPECT_EQ(trace.phases().size(), 2u);  // a range is not a phase
 }
 
 TEST(Timeline, NestsSpans) {

@@ -17,7 +17,7 @@ std::string activation_case_name(const ::testing::TestParamInfo<ActivationCase>&
   return fmt::format("{}_{}x{}", name(info.param.dtype), info.param.N, info.param.F);
 }
 
-// One rounding to the dtype, and a rule that is good to 2^-21.
+// The tolerance is one rounding to the dtype, plus the error of the rule, at most 2^-21.
 double tolerance(const ActivationCase& c) { return 2 * unit_roundoff(c.dtype) + 0x1p-20; }
 
 constexpr Activation kKinds[] = {Activation::kGeluTanh, Activation::kGeluExact, Activation::kRelu2};

@@ -14,7 +14,7 @@ struct SizedCase {
   DType dtype;
   AttentionShape s;
   bool is_causal = true;
-  int64_t document = 0;  // length of every document but the last; 0: one document
+  int64_t document = 0;  // length of every document but the last; 0 means one document
   float dropout = 0;
 };
 
@@ -60,7 +60,8 @@ class CudaAttention : public ::testing::TestWithParam<SizedCase>, protected OnCu
     attention_forward(out, lse, queries(q_there), keys(kv_there), values(kv_there), doc_start, config, {},
                       stream);
   }
-  // Sums of S products of order 1 in f32, exponentials of scores of up to about 10, then the rounding.
+  // The error comes from f32 sums of S products of order 1, exponentials of scores up to
+  // about 10, and a final rounding.
   double tolerance() const {
     return 4 * unit_roundoff(c.dtype) + 64 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(s.S));
   }
@@ -85,7 +86,7 @@ TEST_P(CudaAttention, BackwardAndEqualBits) {
   const AttentionGradient want = attention_gradient_reference(
       reference(), gather(queries(q_rows)), gather(keys(kv_rows)), gather(values(kv_rows)), gather(d_out));
   const Buffer dq_got = dq.to_host(), d_kv_got = d_kv.to_host();
-  // delta comes from an output that was rounded to the dtype; a key's gradient sums over H/K heads.
+  // delta comes from an output that was rounded to the dtype, and a key's gradient sums over H/K heads.
   const double bound =
       4 * tolerance() * std::sqrt(static_cast<double>(s.H / s.K)) + 2 * unit_roundoff(c.dtype);
   expect_near(queries(dq_got), want.dq, bound, "dq");
@@ -112,8 +113,8 @@ INSTANTIATE_TEST_SUITE_P(
                       SizedCase{"dropout", DType::f32, {1, 35, 35, 2, 1, 32}, true, 0, 0.3f}),
     attention_case_name);
 
-// With scratch for it, a device with cuDNN takes its kernels: probabilities and their gradients are rounded
-// to the dtype there before they are multiplied.
+// If the caller provides scratch, a device with cuDNN runs cuDNN's kernels. They round probabilities and
+// their gradients to the dtype before they multiply them.
 class CudaFusedAttention : public CudaAttention {
  protected:
   OnDevice forward_scratch =
@@ -161,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaFusedAttention,
                                                "documents", DType::bf16, {2, 90, 90, 2, 1, 64}, true, 37}),
                          attention_case_name);
 
-// Keys that a query may not see are not read for it: NaN among them must not reach it.
+// A query does not read keys that it may not see, so a NaN among them must not reach it.
 TEST(CudaAttentionMask, NanBehindTheMaskStaysThere) {
   Stream stream = cuda::make_stream();
   const int64_t T = 24, D = 16;

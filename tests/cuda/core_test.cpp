@@ -100,7 +100,7 @@ TEST(CudaGraph, TakesOtherArgumentsAndOtherWork) {
     copy(back, to, stream);
   };
   run();
-  graph.replace(stream, [&] { copy(to, second, stream); });  // the launch under way keeps its own
+  graph.replace(stream, [&] { copy(to, second, stream); });  // the launch under way keeps its own argument
   synchronize(stream);
   expect_same_bits(back, a, "before");
   run();
@@ -129,7 +129,7 @@ TEST(CudaGraph, DoesNothingWhileItIsMadeAndMustNotWait) {
   EXPECT_EQ(to_doubles(back), Doubles(8, 0.0)) << "and the stream goes on";
 }
 
-// Times are the device's own, of what was given to the stream within a span.
+// Times are measured by the device, for the work that was enqueued on the stream within a span.
 TEST(CudaTimeline, TimesSpansOnTheStream) {
   Stream stream = cuda::make_stream();
   Arena arena("a", 1 << 20, Memory::kDevice);

@@ -7,8 +7,8 @@ namespace {
 
 class CudaCrossEntropyBf16 : public ::testing::Test, protected OnCuda {};
 
-// The mistake of the CPU, step for step; where an exponential rounds to the other side, the sum moves by a
-// unit.
+// The device makes the CPU's error step by step; where an exponential rounds to the other
+// side, the sum moves by a unit.
 TEST_F(CudaCrossEntropyBf16, IsWrongAsTheCpu) {
   const int64_t N = 5, V = 643, Vp = 648;
   const CrossEntropyConfig config{.vocab = V, .grad_scale = 0.25f};
@@ -26,7 +26,7 @@ TEST_F(CudaCrossEntropyBf16, IsWrongAsTheCpu) {
   expect_close(d_there.to_host(), to_doubles(d), 4 * unit_roundoff(DType::bf16), "d_logits", 0.25);
 }
 
-// A sum of bf16 stops at 256 equal terms.
+// A bf16 sum of equal terms stops at 256 of them.
 TEST_F(CudaCrossEntropyBf16, TheSumStopsAt256EqualTerms) {
   const int64_t V = 1024;
   Buffer logits(DType::f32, {1, V});

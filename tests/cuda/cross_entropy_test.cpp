@@ -36,7 +36,7 @@ class CudaCrossEntropy : public ::testing::TestWithParam<CrossEntropyCase>, prot
     for (double& v : d) v *= static_cast<double>(c.config.grad_scale);
     return d;
   }
-  // f32 exponentials and sums of V of them in pairs, with capped logits of up to 30.
+  // The error is that of f32 exponentials and pairwise sums of V of them, with capped logits up to 30.
   double tolerance() const { return 64 * unit_roundoff(DType::f32); }
 };
 
@@ -57,7 +57,7 @@ TEST_P(CudaCrossEntropy, LossesAndGradient) {
   }
 }
 
-// Tiles of some columns each, as a head that computes its logits again has them.
+// Tiles of a few columns each, as in a head that recomputes its logits.
 TEST_P(CudaCrossEntropy, TileByTile) {
   const int64_t W = std::min<int64_t>(c.Vp, 24);
   const OnDevice rows = result(DType::u8, {c.N, static_cast<int64_t>(sizeof(TileRow))});

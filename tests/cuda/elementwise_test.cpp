@@ -1,4 +1,4 @@
-// Casts, dropout and additions on a device: bit for bit what the CPU makes of the same inputs.
+// Casts, dropout and additions on a device are bit-identical to the CPU's on the same inputs.
 #include "ingot/ops/bf16_masters.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/cross_entropy.h"
@@ -18,7 +18,7 @@ TEST(CudaCast, RoundsAsTheCpu) {
     for (DType to : {DType::f32, DType::bf16, DType::f16})
       for (int64_t n : {1, 31, 4096}) {
         Buffer x = random_tensor(from, {n}, 1);
-        if (n > 1)  // ties and subnormals of both, f16's largest, what becomes an infinity
+        if (n > 1)  // ties and subnormals of both, f16's largest, and what becomes infinite
           assign(x.tensor().rows(0, 12),
                  {1 + 0x1p-8, 1 + 3 * 0x1p-8, 1e-40, -1e30, 1 + 0x1p-11, 1 + 3 * 0x1p-11, 0x1p-25,
                   3 * 0x1p-25, -0x1.8p-16, 65504, 65519, -65520});

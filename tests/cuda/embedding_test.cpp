@@ -20,7 +20,7 @@ class CudaEmbedding : public ::testing::TestWithParam<EmbeddingCase>, protected 
  protected:
   EmbeddingCase c = GetParam();
   int64_t N = c.sequences * c.T;
-  // Half of the rows are one token, as the space is in text; the last two rows of the vocabulary occur.
+  // Half of the rows are one token, like the space in text; the last two rows of the vocabulary also occur.
   std::vector<int32_t> tokens = [this] {
     std::vector<int32_t> values;
     for (int64_t n = 0; n < N; ++n)

@@ -1,4 +1,4 @@
-// FP8 casts on a device: the codes, counts and scales of the CPU, bit for bit.
+// FP8 casts on a device give the CPU's codes, counts and scales, bit for bit.
 #include "ingot/ops/fp8/cuda_fp8.h"
 
 #include "ingot/core/float8.h"
@@ -19,7 +19,8 @@ Buffer scalar(double value) {
   return buffer;
 }
 
-// Values over the whole range of the format: some saturate, some vanish, some lie halfway between codes.
+// The values span the whole range of the format: some saturate, some underflow, some
+// lie halfway between codes.
 Buffer wide_values(DType dtype, const Shape& shape) {
   Buffer x = random_tensor(dtype, shape, 1);
   Doubles values = to_doubles(x);
@@ -98,7 +99,7 @@ TEST_P(CudaFp8, AmaxOnlyRisesAndPassesOverNan) {
   EXPECT_EQ(to_doubles(amax.to_host())[0], 64);
 }
 
-// A scale for each row, and for each column of the transposed copy: values, scales and counts of the CPU.
+// Each row, and each column of the transposed copy, has a scale; values, scales and counts are the CPU's.
 TEST_P(CudaFp8, LinesWithScalesOfTheirOwn) {
   if (format != DType::f8e4m3) return;
   for (const Shape& shape : {Shape{72, 136}, Shape{8, 1024}, Shape{520, 8}}) {

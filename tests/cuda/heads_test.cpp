@@ -1,5 +1,4 @@
-// RoPE and QK-norm on a device, on views into one packed (B,T,(H+2K)D) buffer as the attention layer has
-// them.
+// RoPE and QK-norm on a device, on views into one packed (B,T,(H+2K)D) buffer as in the attention layer.
 #include "ingot/ops/qk_norm.h"
 #include "ingot/ops/rope.h"
 #include "tests/cuda/on_device.h"
@@ -38,9 +37,9 @@ class CudaHeads : public ::testing::TestWithParam<HeadsCase>, protected OnCuda {
     rope_table(made, 10000);
     return made;
   }
-  // The query heads of a packed tensor.
+  // Returns the query heads of a packed tensor.
   Tensor queries(const Tensor& t) const { return t.columns(0, c.H * c.D).split_last(c.H, c.D); }
-  // Everything behind the queries must stay as it was.
+  // Expects that everything behind the queries is unchanged.
   void expect_rest_untouched(const Tensor& got, const Tensor& was) const {
     for (int64_t row = 0; row < c.B * c.T; ++row) {
       const size_t begin = static_cast<size_t>(row * packed + c.H * c.D) * size_bytes(c.dtype);
@@ -49,7 +48,7 @@ class CudaHeads : public ::testing::TestWithParam<HeadsCase>, protected OnCuda {
           std::memcmp(static_cast<char*>(got.data) + begin, static_cast<char*>(was.data) + begin, bytes), 0);
     }
   }
-  // A rotation is two products and a sum, normalising one more, then a rounding.
+  // A rotation is two products and a sum; normalisation adds one product; then the result is rounded.
   double tolerance() const { return 2 * unit_roundoff(c.dtype) + 32 * unit_roundoff(DType::f32); }
 };
 

@@ -1,5 +1,5 @@
-// The FP8 head on a device: the codes of its gradient against the reference, and all of it against the CPU's
-// emulation, which multiplies the same codes exactly.
+// Compares the FP8 head on a device: the codes of its gradient with the reference, and the whole op with
+// the CPU's emulation, which multiplies the same codes exactly.
 #include <array>
 #include <optional>
 
@@ -23,7 +23,7 @@ std::vector<int32_t> some_targets() {
   return targets;
 }
 
-// Places of x, w and the gradient of the logits, zero.
+// The Fp8Places of x, w and the gradient of the logits, all zero at first.
 class Places : protected OnCuda {
  public:
   Places() {
@@ -42,7 +42,7 @@ class Places : protected OnCuda {
     }
     return places;
   }
-  // Of tensor i, what the device knows.
+  // Returns the device's statistics of tensor i.
   Fp8Stats counted(int64_t i) const {
     const Buffer numbers = numbers_->to_host(), counts = counts_->to_host();
     return {.elements = 0,
@@ -100,7 +100,7 @@ struct LinearCrossEntropyFp8Case {
   DType x = DType::bf16;
 };
 
-// One call of the op.
+// The results of one call of the op.
 struct Result {
   Buffer losses{DType::f32, {kN}}, correct{DType::u8, {kN}}, dx{DType::f32, {1}}, dw{DType::f32, {kVp, kC}};
   std::array<Fp8Stats, 3> stats;
@@ -165,7 +165,7 @@ class CudaFp8Head : public ::testing::TestWithParam<LinearCrossEntropyFp8Case> {
   }
 };
 
-// The codes are equal but where a gradient lies on the brink of two of them.
+// The codes are equal except where a gradient lies at the border of two of them.
 TEST_P(CudaFp8Head, GivesWhatTheCpuGives) {
   const Result want = on_host(), got = on_device(true);
   expect_close(got.losses, to_doubles(want.losses), 64 * unit_roundoff(DType::f32), "loss");

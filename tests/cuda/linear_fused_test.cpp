@@ -1,5 +1,5 @@
-// Products with bias, GELU and the bias' gradient in them, on either device, against sums in double of the
-// same operands.
+// Matrix products with fused bias, GELU and bias gradient, on either device, against double-precision
+// sums over the same operands.
 #include "ingot/ops/linear_fused.h"
 
 #include "ingot/ops/matmul.h"
@@ -13,7 +13,7 @@ namespace {
 struct LinearFusedCase {
   DType dtype;
   int64_t M, N,
-      K;  // rows of 20 elements are not whole 16 bytes of bf16: there is no such product with a second matrix
+      K;  // bf16 rows of 20 elements are not a multiple of 16 bytes, so cuBLASLt cannot fuse a second matrix
 };
 
 std::string linear_fused_case_name(const ::testing::TestParamInfo<LinearFusedCase>& info) {
@@ -29,7 +29,8 @@ double gelu_slope(double x) { return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5; }
 
 class CudaLinearFused : public ::testing::TestWithParam<LinearFusedCase>, protected OnCuda {
  protected:
-  // Sums over K (or of the gradient over M) of products of numbers about 1, and two roundings of the result.
+  // The error comes from sums over K (for the bias gradient over M) of products of order 1, and
+  // two roundings of the result.
   double tolerance(int64_t terms) const {
     return 4 * unit_roundoff(c.dtype) + 8 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(terms));
   }
@@ -104,7 +105,7 @@ TEST_P(CudaLinearFused, GradientsOfWeightAndBias) {
   expect_close(db_there.to_host(), want_db, tight, "db", spread);
 }
 
-// On the CPU the same by the ops that it consists of.
+// The CPU computes the same with the ops that the fused op consists of.
 TEST_P(CudaLinearFused, IsTheCpusBesides) {
   Stream cpu;
   Buffer pre(c.dtype, {c.M, c.N}), act(c.dtype, {c.M, c.N});
@@ -124,8 +125,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaLinearFused,
                                            LinearFusedCase{DType::f32, 5, 33, 7}),
                          linear_fused_case_name);
 
-// tf32 keeps 10 bits of an operand: results differ from f32's by about 2^-11, and only where the stream
-// allows it.
+// tf32 keeps 10 bits of an operand's mantissa: results differ from f32's by about 2^-11, and
+// only if the stream allows it.
 TEST(CudaTf32, RoundsTheOperandsOfF32WhereItIsAllowed) {
   Stream stream = cuda::make_stream();
   constexpr int64_t kSize = 64;
@@ -138,7 +139,7 @@ TEST(CudaTf32, RoundsTheOperandsOfF32WhereItIsAllowed) {
     for (int64_t n = 0; n < kSize; ++n)
       for (int64_t k = 0; k < kSize; ++k)
         want[static_cast<size_t>(m * kSize + n)] += at(as, m * kSize + k) * at(bs, n * kSize + k);
-  constexpr double kTf32 = 0x1p-11;  // of one operand
+  constexpr double kTf32 = 0x1p-11;  // rounding of one operand
   const double spread = std::sqrt(static_cast<double>(kSize)), f32 = 8 * unit_roundoff(DType::f32) * kSize;
   for (const bool is_allowed : {false, true}) {
     allow_tf32(stream, is_allowed);

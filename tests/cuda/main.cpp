@@ -1,5 +1,5 @@
-// Runs the tests where there is a device; without one it says so and ends with 77, which ctest shows as
-// skipped.
+// Runs the tests if there is a device. Without one it prints the reason and exits with 77,
+// which ctest shows as skipped.
 #include <gtest/gtest.h>
 
 #include <cstdio>

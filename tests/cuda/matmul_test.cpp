@@ -1,4 +1,4 @@
-// Products on a device against sums in double of the same operands.
+// Matrix products on a device against double-precision sums over the same operands.
 #include "ingot/ops/matmul.h"
 
 #include "ingot/core/float8.h"
@@ -69,7 +69,7 @@ std::vector<MatmulCase> matmul_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Forms, CudaMatmul, ::testing::ValuesIn(matmul_cases()), matmul_case_name);
 
-// A scale for each row of each operand.
+// Each row of each operand has its own scale.
 TEST(CudaMatmulFp8, RowsWithScalesOfTheirOwn) {
   Stream stream = cuda::make_stream(), cpu;
   const MatmulCase c{DType::f8e4m3, DType::bf16, MatmulForm::kNT, 48, 64, 96, false};

@@ -1,4 +1,4 @@
-// RMSNorm and LayerNorm on a device: every width of load and every way to cut a row.
+// RMSNorm and LayerNorm on a device, for every load width and every way to divide a row.
 #include "ingot/ops/layernorm.h"
 #include "ingot/ops/rmsnorm.h"
 #include "ingot/ops/row_sum.h"
@@ -22,7 +22,8 @@ std::string norm_case_name(const ::testing::TestParamInfo<NormCase>& info) {
   return fmt::format("{}_{}x{}_{}", name(c.dtype), c.N, c.C, c.has_weight ? "weight" : "weightless");
 }
 
-// As for the CPU (tests/ops/rmsnorm_test.cpp): a sum of C rounded products, one rounding to the dtype.
+// As on the CPU (tests/ops/rmsnorm_test.cpp), the error is that of a sum of C rounded products
+// and one rounding to the dtype.
 double tolerance(const NormCase& c) {
   return 4 * unit_roundoff(c.dtype) + 4 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(c.C));
 }
@@ -31,7 +32,7 @@ struct Gradient {
   Doubles dx, dw, db;
 };
 
-// The formulas of ops/layernorm.h, or with is_centred false of ops/rmsnorm.h.
+// The formulas of ops/layernorm.h, or those of ops/rmsnorm.h if is_centred is false.
 Gradient reference_backward(const Doubles& x, const Doubles& dy, const Doubles& w, size_t C,
                             bool is_centred) {
   Gradient result{Doubles(x.size()), Doubles(C), Doubles(C)};
@@ -74,7 +75,7 @@ class CudaNorm : public ::testing::TestWithParam<NormCase>, protected OnCuda {
   Tensor weight = c.has_weight ? w_there.tensor() : Tensor{};
   Tensor bias = c.has_weight ? b_there.tensor() : Tensor{};
 
-  // sum over N rows of products of order 1, in f32.
+  // The bound is for f32 sums over N rows of products of order 1.
   double sum_tolerance() const { return 8 * unit_roundoff(DType::f32) * static_cast<double>(c.N) + 1e-5; }
 };
 
@@ -122,7 +123,7 @@ TEST_P(CudaNorm, LayerForward) {
 }
 
 TEST_P(CudaNorm, LayerBackward) {
-  if (c.C == 1) return;  // a row of one element has no spread: rstd is 1 / sqrt(eps), and dx all rounding
+  if (c.C == 1) return;  // a row of one element has no variance: rstd is 1 / sqrt(eps), dx only rounding
   const OnDevice dw = put(zeros(DType::f32, {c.C})), db = put(zeros(DType::f32, {c.C}));
   layernorm_forward(y, mean, rstd, x_there, weight, bias, kEps, stream);
   layernorm_backward(dx, dw, db, dy_there, x_there, weight, mean, rstd, {}, scratch, stream);
@@ -142,7 +143,7 @@ TEST_P(CudaNorm, EqualCallsGiveEqualBits) {
   expect_same_bits(again.to_host(), dw.to_host(), "dw");
 }
 
-// Scalar, warp and block rows; 4104 f32 columns are for blocks of 1024.
+// The sizes cover scalar rows, warp rows and block rows; 4104 f32 columns need blocks of 1024 threads.
 std::vector<NormCase> norm_cases() {
   std::vector<NormCase> all;
   for (DType dtype : {DType::f32, DType::bf16})

@@ -1,4 +1,4 @@
-// Tensors of a test on a CUDA device, and what comes back of them.
+// Test tensors on a CUDA device, and their copies back to the host.
 #pragma once
 
 #include <cstring>
@@ -11,12 +11,12 @@
 
 namespace ingot::testing {
 
-// A copy of a host tensor, between guards that a kernel must not touch.
+// A device copy of a host tensor, between two guards that a kernel must not write.
 class OnDevice {
  public:
   OnDevice(const Buffer& host, Stream& stream)
       : bytes_(host.tensor().bytes()),
-        arena_("test", bytes_ + 3 * kGuard, Memory::kDevice),  // one guard more is lost to alignment
+        arena_("test", bytes_ + 3 * kGuard, Memory::kDevice),  // alignment uses up to one more guard
         whole_(arena_.alloc(DType::u8, {static_cast<int64_t>(bytes_ + 2 * kGuard)})),
         stream_(&stream) {
     std::vector<char> image(bytes_ + 2 * kGuard, kPoison);
@@ -26,13 +26,13 @@ class OnDevice {
     const Tensor& t = host.tensor();
     tensor_ = Tensor(static_cast<char*>(whole_.data) + kGuard, t.dtype, t.shape, Device::kCuda);
   }
-  // Poisoned memory for a result.
+  // Makes a tensor of poisoned memory for a result.
   OnDevice(DType dtype, const Shape& shape, Stream& stream) : OnDevice(Buffer(dtype, shape), stream) {}
 
   operator const Tensor&() const { return tensor_; }
   const Tensor& tensor() const { return tensor_; }
 
-  // Waits for the stream.
+  // Synchronises with the stream and checks the guards.
   Buffer to_host() const {
     std::vector<char> image(bytes_ + 2 * kGuard);
     copy(raw(image), whole_, *stream_);
@@ -61,7 +61,7 @@ class OnDevice {
   Stream* stream_;
 };
 
-// A test with a stream of the device, and short ways to put tensors there.
+// The base of a test that needs a stream of the device and short ways to put tensors there.
 class OnCuda {
  protected:
   OnDevice put(const Buffer& host) { return {host, stream}; }
@@ -76,7 +76,7 @@ inline Buffer integers(const std::vector<int32_t>& values) {
   return buffer;
 }
 
-// Equal bit for bit.
+// Expects the two tensors to be bit-identical.
 inline void expect_same_bits(const Tensor& got, const Tensor& want, const std::string& what) {
   ASSERT_EQ(got.bytes(), want.bytes()) << what;
   EXPECT_EQ(std::memcmp(got.data, want.data, got.bytes()), 0) << what;

@@ -1,10 +1,10 @@
-// Update rules on a device: what the CPU's optimizer makes of the same parameters.
+// Compares update rules on a device with the CPU's optimizer, for the same parameters.
 #include <array>
 #include <limits>
 
 #include "ingot/ops/loss_sums.h"
+#include "ingot/optim/cuda_step_check.h"
 #include "ingot/optim/cuda_update.h"
-#include "ingot/optim/cuda_verdict.h"
 #include "ingot/optim/rules/adam.h"
 #include "ingot/optim/rules/adamw.h"
 #include "ingot/optim/rules/adamw_8bit.h"
@@ -20,7 +20,7 @@ namespace {
 
 enum class Weights { kF32, kF32WithCopy, kF32WithF16, kTail, kStochastic };
 
-// One parameter with everything that a rule may touch, on the host and the same on the device.
+// One parameter with everything that a rule may read or write, on the host and a copy on the device.
 template <typename Rule>
 class Twin : protected OnCuda {
  public:
@@ -83,7 +83,7 @@ class Twin : protected OnCuda {
     }
   }
 
-  // Squares of weights, gradients and changes, and the product.
+  // Compares the sums of squares of weights, gradients and changes, and the dot product of change and weight.
   void expect_equal_totals(int64_t n) {
     const RuleParams params;
     const RuleStep step{.lr = 0.01, .momentum = 0.9, .t = 3, .grad_scale = 0.5f, .wants_totals = true};
@@ -100,12 +100,13 @@ class Twin : protected OnCuda {
     EXPECT_NEAR(sums[3], want.update_dot_weight, 1e-4 * size);
   }
 
-  // Tensors in order of their making; f32 within k roundings, codes of 16 bits within one.
+  // Compares tensors in the order in which they were made: f32 within a few
+  // roundings, 16-bit floats within one.
   void expect_equal() {
     for (size_t i = 0; i < hosts_.size(); ++i) {
       const Buffer got = devices_[i].to_host();
       const Tensor& want = hosts_[i];
-      if (want.dtype == DType::u16) continue;  // of a weight that is compared by its sum below
+      if (want.dtype == DType::u16) continue;  // tails are not compared: their last bits may differ
       const double tolerance = want.dtype == DType::f32 ? 0x1p-20 : 2 * unit_roundoff(want.dtype);
       expect_close(got, to_doubles(want), tolerance, fmt::format("tensor {}", i));
     }
@@ -153,14 +154,14 @@ TYPED_TEST(CudaUpdate, RoundsStochasticallyByTheSameNumbers) {
   Twin<TypeParam> twin(2048, Weights::kStochastic, false);
   twin.step_both(1);
   const Buffer got = twin.device(0);
-  int different = 0;  // a number on the brink may round the other way after another last bit in f32
+  int different = 0;  // a number at the border may round the other way if its last f32 bit differs
   for (int64_t i = 0; i < 2048; ++i)
     different += got.tensor().as<bf16>()[i].bits != twin.host(0).template as<bf16>()[i].bits ? 1 : 0;
   EXPECT_LE(different, 4);
   for (double g : to_doubles(twin.device(1))) ASSERT_EQ(g, 0);
 }
 
-// A factor that is NaN: of everything only the gradient changes, and is zero.
+// A NaN factor skips the update: only the gradient changes, and it is zeroed.
 TYPED_TEST(CudaUpdate, IsLeftOutWhereTheDeviceSaysSo) {
   for (Weights kind : {Weights::kF32WithCopy, Weights::kTail, Weights::kStochastic}) {
     Twin<TypeParam> twin(2048, kind, true);
@@ -175,7 +176,7 @@ TYPED_TEST(CudaUpdate, AddsUpWhatHappened) {
   }
 }
 
-// Codes and scales follow from the same numbers; one on the brink of two codes may take the other.
+// Codes and scales follow from the same numbers; a number at the border of two codes may take either.
 TEST(CudaAdamW8bit, MovesWeightsAndCodesAsTheCpu) {
   Stream stream = cuda::make_stream();
   constexpr int64_t n = 5000, kBlocks = (n + 255) / 256;
@@ -227,13 +228,13 @@ Buffer loss_totals(const std::vector<LossTotals>& rows) {
 }
 
 OnDevice no_verdict(Stream& stream) {
-  Buffer none(DType::u8, {cuda::kStepVerdictBytes});
+  Buffer none(DType::u8, {cuda::kStepCheckBytes});
   std::memset(none.tensor().data, 0, none.tensor().bytes());
   return {none, stream};
 }
 
-cuda::StepVerdict read_verdict(const OnDevice& verdict) {
-  cuda::StepVerdict read{};
+cuda::StepCheck read_verdict(const OnDevice& verdict) {
+  cuda::StepCheck read{};
   std::memcpy(&read, verdict.to_host().tensor().data, sizeof read);
   return read;
 }
@@ -256,9 +257,9 @@ TEST(CudaVerdict, NormOfSeveralTensorsAndItsFactor) {
     const OnDevice parts(DType::f32, {cuda::kSquareParts}, stream);
     cuda::sum_squares(parts, table_there, 100003, stream);
     const OnDevice sums(loss_totals({{2.5, 10, 1}, {3.5, 20, 2}}), stream), verdict = no_verdict(stream);
-    cuda::judge_step(verdict, parts, sums, kExpected, limit, stream);
+    cuda::check_step(verdict, parts, sums, kExpected, limit, stream);
     const double length = 2 * std::sqrt(squares);
-    const cuda::StepVerdict got = read_verdict(verdict);
+    const cuda::StepCheck got = read_verdict(verdict);
     EXPECT_NEAR(got.norm, length, 1e-5 * length);
     EXPECT_NEAR(got.factor, limit == 1.0 ? 2 / (length + 1e-6) : 2.0, 1e-5);
     EXPECT_EQ(got.is_bad, 0);
@@ -268,7 +269,7 @@ TEST(CudaVerdict, NormOfSeveralTensorsAndItsFactor) {
   }
 }
 
-// What is not finite, in a loss or a gradient, is kept until somebody has seen it.
+// A loss or gradient that is not finite stays recorded until the host has read it.
 TEST(CudaVerdict, StaysBadOnceItWas) {
   Stream stream = cuda::make_stream();
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -279,11 +280,11 @@ TEST(CudaVerdict, StaysBadOnceItWas) {
   const OnDevice losses(loss_totals({{1, 4, 0}}), stream), bad_losses(loss_totals({{kNaN, 4, 0}}), stream);
   for (const auto& [parts, sums] : {std::pair{&bad, &losses}, {&good, &bad_losses}}) {
     const OnDevice verdict = no_verdict(stream);
-    cuda::judge_step(verdict, good, losses, 4, 1, stream);
+    cuda::check_step(verdict, good, losses, 4, 1, stream);
     EXPECT_EQ(read_verdict(verdict).factor, static_cast<float>(1 / (2 + 1e-6)));
-    cuda::judge_step(verdict, *parts, *sums, 4, 1, stream);
+    cuda::check_step(verdict, *parts, *sums, 4, 1, stream);
     EXPECT_EQ(read_verdict(verdict).is_bad, 1);
-    cuda::judge_step(verdict, good, losses, 4, 1, stream);
+    cuda::check_step(verdict, good, losses, 4, 1, stream);
     EXPECT_EQ(read_verdict(verdict).is_bad, 1);
     EXPECT_TRUE(std::isnan(read_verdict(verdict).factor));
     EXPECT_EQ(read_verdict(verdict).norm, 2);

@@ -1,5 +1,5 @@
-// Rules that look at a whole matrix, on a device: the optimizer there against the one on the CPU, and the
-// iteration of Muon against its polynomial.
+// Rules that need a whole matrix: compares the optimizer on a device with the CPU's, and Muon's
+// iteration with its polynomial.
 #include <cmath>
 #include <deque>
 #include <optional>
@@ -19,12 +19,12 @@ namespace {
 struct WholeRulesCase {
   const char* name;
   RuleConfig rule;
-  double relative = 0x1p-16;  // of the CPU's numbers
+  double relative = 0x1p-16;  // tolerance relative to the CPU's values
 };
 
 struct ParamShape {
   Shape shape;
-  std::vector<int64_t> row_parts = {};
+  std::vector<int64_t> fused_rows = {};
 };
 
 // The same parameters on the host and on the device, with an optimizer for each.
@@ -33,7 +33,7 @@ class TwoOptimizers : protected OnCuda {
   TwoOptimizers(const RuleConfig& rule, const std::vector<ParamShape>& shapes) {
     uint32_t seed = 1;
     for (const ParamShape& s : shapes) {
-      OptimParam host{.name = fmt::format("w{}", seed), .shape = s.shape, .row_parts = s.row_parts};
+      OptimParam host{.name = fmt::format("w{}", seed), .shape = s.shape, .fused_rows = s.fused_rows};
       const int64_t n = s.shape.elements();
       OptimParam there = host;
       const auto add = [&](Tensor OptimParam::*place, Buffer&& buffer) {
@@ -152,9 +152,10 @@ TEST_P(CudaWholeRules, AreTheSameTwice) {
   EXPECT_TRUE(runs[0] == runs[1]);
 }
 
-// bf16 iterates round the other way here and there: 2^-9 each, in 15 products of independent directions.
+// Some bf16 iterates round the other way on the device, by 2^-9 each, in 15 products
+// of independent directions.
 constexpr double kBf16 = 15 * 0x1p-9;
-// f32 ones by the last bits, which the iteration's slope at 0 makes up to 1000 times larger.
+// f32 iterates differ in the last bits, which the iteration's slope at 0 multiplies by up to 1000.
 constexpr double kF32 = 1000 * 15 * 0x1p-24;
 
 INSTANTIATE_TEST_SUITE_P(

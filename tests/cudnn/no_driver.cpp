@@ -1,8 +1,9 @@
-// libcuda.so.1 for machines without a GPU: cuDNN makes plans for the description of a device, and asks the
-// driver for no more than to take what it compiled. All of it succeeds and does nothing.
+// A stand-in for libcuda.so.1 on machines without a GPU. cuDNN makes plans for the description of a
+// device, and needs the driver only to load what it has compiled. Every function succeeds and does
+// nothing, except cuGetExportTable.
 #include <cuda.h>
 
-// The library asks for these by their first names.
+// cuDNN looks these functions up by their unversioned names.
 #undef cuCtxPopCurrent
 #undef cuCtxPushCurrent
 #undef cuLinkCreate
@@ -12,7 +13,7 @@ namespace {
 
 int something = 0;
 
-// Where a call is to leave a handle, one that is not null.
+// Stores a handle that is not null.
 template <typename Handle>
 CUresult give(Handle* handle) {
   *handle = reinterpret_cast<Handle>(&something);
@@ -31,7 +32,7 @@ CUresult give(int* value, int what) {
 extern "C" {
 
 NOTHING(cuInit, unsigned)
-// The compiler's cache, which it can do without.
+// cuDNN asks for the compiler's cache here and works without it.
 CUresult cuGetExportTable(const void** table, const CUuuid*) {
   *table = nullptr;
   return CUDA_ERROR_NOT_FOUND;

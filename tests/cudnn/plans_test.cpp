@@ -1,5 +1,5 @@
-// That cuDNN makes plans for the graphs of attention, for a Hopper GPU that is described to it: no GPU is
-// needed. Skipped, by name, where the library cannot be loaded.
+// Tests that cuDNN makes plans for the attention graphs, for a Hopper GPU that is described to it, so no
+// GPU is needed. The tests are skipped, by name, if the library cannot be loaded.
 #include "ingot/ops/cuda/plan_cudnn.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,8 @@ class CudnnPlans : public ::testing::TestWithParam<Case> {
     target.description = text.str();
   }
 
-  // As the layers call it: q, k and v in one (B,T,(H+2K)*D) buffer, and their gradients in another.
+  // The layout is that of the layers: q, k and v share one (B,T,(H+2K)*D) buffer,
+  // and their gradients another.
   FusedAttention problem() const {
     const auto& s = GetParam().s;
     const int64_t width = (s.H + 2 * s.K) * s.D, flat = s.H * s.D;
@@ -60,7 +61,7 @@ TEST_P(CudnnPlans, ForwardAndBackwardFitTheirScratch) {
   const size_t own_bytes = rows * sizeof(float) * static_cast<size_t>(1 + s.D) + 1024;
   const auto back = cudnn::Plan::make(*library, backward.graph, target, fused_backward_bytes(s) - own_bytes);
   ASSERT_TRUE(back.has_value()) << "backward";
-  // Never a buffer of scores: were T twice as long, so would the scratch be.
+  // The plan has no buffer of scores: its scratch grows linearly with T.
   EXPECT_LT(back->workspace_bytes(), rows * static_cast<size_t>(s.D) * 8 + (1 << 20));
 }
 
@@ -74,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudnnPlans,
                                            Case{"documents", {2, 512, 512, 8, 2, 128}, DType::bf16, true}),
                          case_name);
 
-// The models of bench/gpu, and every width between.
+// The models of bench/gpu, and the head widths between theirs.
 INSTANTIATE_TEST_SUITE_P(SlowShapes, CudnnPlans,
                          ::testing::Values(Case{"llama_350m", {16, 2048, 2048, 16, 16, 64}},
                                            Case{"llama_1_3b", {4, 2048, 2048, 16, 16, 128}},
@@ -88,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(SlowShapes, CudnnPlans,
                                            Case{"d256", {2, 512, 512, 4, 4, 256}, DType::f16}),
                          case_name);
 
-// cuDNN matches graphs by their nodes: 14 forward, 22 backward, and what a document mask and shared keys add.
+// cuDNN matches graphs by their nodes: 14 forward and 22 backward, more with a document mask or shared keys.
 TEST(CudnnGraphs, HaveTheNodesThatCudnnMatches) {
   FusedAttention p{.dtype = DType::bf16, .B = 1, .T = 64, .H = 4, .K = 4, .D = 64, .scale = 1};
   EXPECT_EQ(attention_forward_graph(p).graph.operations.size(), 14u);

@@ -9,8 +9,8 @@
 namespace ingot::testing {
 namespace {
 
-// tiktoken's rule, written down naively: join the two neighbours whose joined bytes have the lowest rank,
-// the leftmost of equals, until nothing joins.
+// A naive implementation of tiktoken's rule: join the two neighbours whose joined bytes have the lowest
+// rank, the leftmost of equals, until no join is left.
 std::vector<uint32_t> reference_encode(const std::vector<std::string>& tokens, const std::string& piece) {
   std::map<std::string, uint32_t> ranks;
   for (uint32_t rank = 0; rank < tokens.size(); ++rank)
@@ -35,7 +35,8 @@ std::vector<uint32_t> reference_encode(const std::vector<std::string>& tokens, c
   return ids;
 }
 
-// Bytes, then joins of two earlier tokens: mostly tables that no order of merging could have made.
+// Returns the 256 bytes and then joins of two earlier tokens. No order of merges produces most of
+// these tables.
 std::vector<std::string> random_ranks(Dice& dice, size_t joins, std::string_view letters) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
@@ -62,13 +63,13 @@ TEST(BpeEncoder, EqualsTheReferenceForEveryLength) {
   Dice dice(1);
   const std::string letters = "abc";
   for (int table = 0; table < 40; ++table) {
-    // A few joins make a consistent table, many an inconsistent one.
+    // A table with few joins is usually consistent, one with many joins usually is not.
     const std::vector<std::string> tokens = random_ranks(dice, 1 + static_cast<size_t>(table) * 2, letters);
     const BpeEncoder encoder(tokens, merges_from_ranks(tokens), true);
     BpeWorkspace workspace;
     for (int i = 0; i < 100; ++i) {
       std::string piece;
-      const uint32_t length = 1 + dice(i % 10 == 0 ? 150 : 24);  // above 64: the heap
+      const uint32_t length = 1 + dice(i % 10 == 0 ? 150 : 24);  // lengths above 64 use the heap
       for (uint32_t k = 0; k < length; ++k) piece.push_back(letters[dice(3)]);
       const std::vector<uint32_t> want = reference_encode(tokens, piece);
       ASSERT_EQ(encode(encoder, piece, workspace), want) << piece;
@@ -93,7 +94,7 @@ TEST(BpeEncoder, WholePiecesOnlyWhenAsked) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
   tokens.push_back("ab");
-  tokens.push_back("xyz");  // no merge makes it
+  tokens.push_back("xyz");  // no merge produces it
   const std::vector<TokenizerMerge> merges = {{'a', 'b', 256}};
   BpeWorkspace first, second;
   EXPECT_EQ(encode(BpeEncoder(tokens, merges, true), "xyz", first), (std::vector<uint32_t>{257}));
@@ -103,7 +104,7 @@ TEST(BpeEncoder, WholePiecesOnlyWhenAsked) {
 TEST(BpeEncoder, MergesOfAConsistentTableAreOnePerToken) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
-  tokens.insert(tokens.end(), {"bc", "", "abc", "abcbc"});  // ab is no token: abc is a + bc
+  tokens.insert(tokens.end(), {"bc", "", "abc", "abcbc"});  // "ab" is not a token, so "abc" is "a" + "bc"
   const std::vector<TokenizerMerge> merges = merges_from_ranks(tokens);
   ASSERT_EQ(merges.size(), 3u);
   EXPECT_EQ(merges[1].left, uint32_t{'a'});
@@ -112,7 +113,7 @@ TEST(BpeEncoder, MergesOfAConsistentTableAreOnePerToken) {
   EXPECT_EQ(merges[2].result, 259u);
 }
 
-// 1 MB without a boundary: with a quadratic algorithm this test would run for an hour.
+// The piece is 1 MB without a boundary; a quadratic algorithm would take an hour.
 TEST(BpeEncoder, LongPiecesAreNotQuadratic) {
   Dice dice(2);
   const std::vector<std::string> tokens = random_ranks(dice, 40, "ab");

@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using Merges = std::vector<std::pair<std::string, std::string>>;
 
-// Counts every pair afresh before every merge. Base ids are GPT-2's order of bytes.
+// A naive trainer that counts all pairs again before each merge. Base ids follow GPT-2's order of bytes.
 Merges reference_train(const std::vector<std::string>& documents, const std::string& pattern,
                        size_t vocab_size, int64_t min_count) {
   const Pretokenizer pretokenizer(pattern);
@@ -43,7 +43,7 @@ Merges reference_train(const std::vector<std::string>& documents, const std::str
       for (size_t i = 0; i + 1 < word.size(); ++i) ++counts[{word[i], word[i + 1]}];
     std::pair<uint32_t, uint32_t> best;
     int64_t best_count = 0;
-    for (const auto& [pair, count] : counts)  // ascending: the first of equals is the smallest
+    for (const auto& [pair, count] : counts)  // ascending, so the smallest of equal pairs wins
       if (count > best_count) best = pair, best_count = count;
     if (best_count < min_count) break;
     merges.emplace_back(tokens[best.first], tokens[best.second]);
@@ -78,7 +78,7 @@ std::unique_ptr<Tokenizer> train(const std::vector<std::string>& documents, cons
   return train_bpe(views, config);
 }
 
-// Words of a small random language, so that pairs repeat and tie.
+// Returns words of a small random language, in which pairs repeat and tie.
 std::string random_corpus(Dice& dice, uint32_t words) {
   std::vector<std::string> lexicon;
   for (int i = 0; i < 40; ++i)
@@ -105,7 +105,7 @@ TEST(BpeTrain, EqualsTheReferenceMergeForMerge) {
 }
 
 TEST(BpeTrain, SmallestPairOfIdsWinsATie) {
-  // "ab" and "cd" both occur twice; 'a' has the smaller id.
+  // "ab" and "cd" both occur twice, and 'a' has the smaller id.
   const std::unique_ptr<Tokenizer> tokenizer = train({"cd ab cd ab"}, {.vocab_size = 258, .pattern = "gpt2"});
   EXPECT_EQ(merges_of(*tokenizer), (Merges{{"a", "b"}}));
 }
@@ -120,7 +120,7 @@ TEST(BpeTrain, SameResultForAnyNumberOfThreads) {
   Dice dice(7);
   std::vector<std::string> documents;
   for (int i = 0; i < 5; ++i) documents.push_back(random_corpus(dice, 2000));
-  documents.push_back(random_corpus(dice, 500'000));  // cut into chunks of one document
+  documents.push_back(random_corpus(dice, 500'000));  // this document is cut into several chunks
   const int threads = num_threads();
   std::string first;
   for (int n : {1, 2, 5}) {

@@ -15,7 +15,7 @@ namespace ingot::testing {
 namespace {
 using ::testing::HasSubstr;
 
-// What `bible` would print of a Bible whose 66 books have two chapters of one verse each.
+// Returns what `bible` would print for a Bible of `books` books, each with two chapters of one verse.
 std::string printed_bible(int books) {
   std::string text;
   for (int i = 1; i <= books; ++i)

@@ -106,10 +106,10 @@ TEST_F(Corpus, UnreadableFileIsNamed) {
 }
 
 TEST_F(Corpus, SplitOfOneTextIsNanoGptsByCharacters) {
-  // Python: n = len(data); data[:int(n*0.9)], data[int(n*0.9):]
+  // nanoGPT: n = len(data); train = data[:int(n*0.9)]; val = data[int(n*0.9):]
   std::string text;
   for (int i = 0; i < 7; ++i) text += "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z";  // 4 characters, 10 bytes
-  const DocumentSplit parts = split(load({write("t.txt", text)}), 0.1);  // int(28 * 0.9) = 25 characters
+  const DocumentSplit parts = split(load({write("t.txt", text)}), 0.1);  // 25 = int(28 * 0.9) characters
   EXPECT_THAT(texts(parts.train), ElementsAre(text.substr(0, 62)));
   EXPECT_THAT(texts(parts.val), ElementsAre(text.substr(62)));
   const struct {
@@ -138,7 +138,7 @@ TEST_F(Corpus, SplitOfManyIsByDocumentsFromTheEnd) {
   EXPECT_EQ(cut({10, 10, 10, 10, 10, 10, 10, 10, 10, 10}, 0.26), 7u);
   EXPECT_EQ(cut({1, 1000}, 0.1), 1u);
   EXPECT_EQ(cut({1000, 1}, 0.9), 1u);
-  EXPECT_EQ(cut({10, 50, 6, 4, 30}, 0.35), 3u);  // 34 bytes of 35
+  EXPECT_EQ(cut({10, 50, 6, 4, 30}, 0.35), 3u);  // validation takes 34 of at most 35 bytes
   Documents two;
   two.add("a", "x");
   two.add("b", "y");
@@ -171,7 +171,8 @@ TEST_F(Corpus, HashSeesTextsAndBoundaries) {
   EXPECT_NE(hash({"ab"}), hash({"ac"}));
 }
 
-// RFC 3629 by its definition: decode, then reject what a shortest encoding of a scalar value would not be.
+// A reference from the definition in RFC 3629: it decodes and then rejects everything that is not the
+// shortest encoding of a Unicode scalar value.
 bool is_valid_reference(const std::string& text) {
   for (size_t i = 0; i < text.size();) {
     const auto b = static_cast<uint8_t>(text[i]);
@@ -196,7 +197,7 @@ TEST(Utf8, EverySequenceOfThreeBytesIsJudgedAsTheStandardSays) {
     text[0] = static_cast<char>(i >> 16);
     text[1] = static_cast<char>(i >> 8);
     text[2] = static_cast<char>(i);
-    if (text[0] > 0) i |= 0xfff;  // plain ASCII in front: a sample
+    if (text[0] > 0) i |= 0xfff;  // after an ASCII byte the test takes a sample
     ASSERT_EQ(valid_utf8_end(text, 0) == text.size(), is_valid_reference(text)) << std::hex << i;
   }
   for (uint32_t second = 0; second < 256; ++second)
@@ -212,7 +213,7 @@ TEST(Utf8, FindsThePlace) {
     std::string text(40, 'a');
     text[at] = '\xff';
     EXPECT_EQ(valid_utf8_end(text, 0), at);
-    text.replace(at, 1, "\xe2\x82");  // cut off by what follows
+    text.replace(at, 1, "\xe2\x82");  // the next byte cuts the sequence off
     EXPECT_EQ(valid_utf8_end(text, 0), at);
   }
 }

@@ -13,7 +13,7 @@
 #include "ingot/core/error.h"
 
 namespace {
-// Counts allocations of the whole test program; read only by the test that next() makes none.
+// Counts the allocations of the whole test program. Only the test that next() does not allocate reads it.
 std::atomic<int64_t> allocations{0};
 }  // namespace
 
@@ -108,14 +108,15 @@ TEST_F(LoaderTest, SlowConsumerAndSmallRingSeeTheSameBatches) {
   for (int i = 0; i < 12; ++i) {
     const Batch& batch = slow.next();
     ready += slow.last_wait_s() == 0 ? 1 : 0;
-    std::this_thread::sleep_for(2ms);  // the thread has time to overwrite what it may not
+    std::this_thread::sleep_for(2ms);  // gives the thread time to overwrite a batch that is in use
     EXPECT_EQ(values(batch.tokens), want[static_cast<size_t>(i)]) << i;
   }
   EXPECT_GT(ready, 0) << "nothing was made ahead";
 }
 
 TEST_F(LoaderTest, SlowProducerIsWaitedForAndReported) {
-  // Batches of 2 million tokens take milliseconds to make, next() takes none in between.
+  // A batch of 2 million tokens takes milliseconds to make, and the test takes no time between two calls
+  // of next().
   source = source_of(make_tokens(600'000, 100));
   const Sampler wide(SampleOrder::kRandom, 3, source.tokens(), 500'000);
   config.shape = {.batch = 4, .context = 500'000, .vocab_size = 100};
@@ -269,7 +270,7 @@ TEST_P(EvalWindowsTest, EveryTokenButTheFirstIsATargetExactlyOnceAndInOrder) {
           counted += batch->counted_targets;
           for (int64_t i = 0; i < B * T; ++i) {
             const int32_t token = batch->tokens.as<int32_t>()[i], target = batch->targets.as<int32_t>()[i];
-            if (target == kIgnoredTarget) {
+            if (target == kIgnoreIndex) {
               ASSERT_EQ(token, 0);
               continue;
             }

@@ -19,7 +19,7 @@ std::vector<std::string> pieces(const Pretokenizer& pretokenizer, std::string_vi
                                 size_t end = std::string_view::npos) {
   PieceReader reader(pretokenizer, text, begin, std::min(end, text.size()));
   std::vector<std::string> all;
-  std::array<size_t, 7> ends;  // few at once: state must survive between calls
+  std::array<size_t, 7> ends;  // the array is small, so that state must survive between calls
   while (const size_t count = reader.next(ends))
     for (size_t i = 0; i < count; ++i) {
       all.emplace_back(text.substr(begin, ends[i] - begin));
@@ -35,7 +35,7 @@ std::vector<std::string> pieces(std::string_view pattern, std::string_view text)
 class Pattern : public ::testing::TestWithParam<std::string> {
  protected:
   Pretokenizer scanner{GetParam()};
-  // The same expression, spelled so that no scanner knows it.
+  // The same expression, written so that no scanner recognises it.
   Pretokenizer regex{"(?:" + scanner.expression() + ")"};
 };
 
@@ -52,7 +52,8 @@ TEST_P(Pattern, ScannerEqualsPcreOnRandomStrings) {
   }
 }
 
-// All code points whose class PCRE2's Unicode version and ours agree on, in random company.
+// Mixes common characters with a sample of all code points whose class is the same in PCRE2's Unicode
+// version and in ours.
 TEST_P(Pattern, ScannerEqualsPcreOnAllScripts) {
   const std::vector<const char*> class_expressions = {"^[\\p{Lu}\\p{Lt}]$", "^\\p{Ll}$", "^[\\p{Lm}\\p{Lo}]$",
                                                       "^\\p{M}$",           "^\\p{N}$",  "^\\s$"};
@@ -142,7 +143,7 @@ TEST(Pretokenize, WithoutAPatternTheTextIsOnePiece) {
 
 TEST(Pretokenize, WhatAnExpressionLeavesOutIsAPiece) {
   EXPECT_THAT(pieces("[a-z]+", "12ab3c\xFF\xFFx"), ElementsAre("12", "ab", "3", "c", "\xFF\xFF", "x"));
-  EXPECT_THAT(pieces("x*", "axxb"), ElementsAre("a", "xx", "b"));  // empty matches are none
+  EXPECT_THAT(pieces("x*", "axxb"), ElementsAre("a", "xx", "b"));  // empty matches are ignored
 }
 
 TEST(Pretokenize, RefusesABrokenExpression) {

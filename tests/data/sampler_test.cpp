@@ -13,7 +13,8 @@
 namespace ingot::testing {
 namespace {
 
-// 6 standard deviations of a chi-square statistic with `freedom` degrees of freedom: chance 1e-9 or less.
+// Returns the mean plus 6 standard deviations of a chi-square statistic with `freedom` degrees of
+// freedom. With some 100 degrees of freedom, chance exceeds it with a probability below 1e-6.
 double chi_square_limit(double freedom) { return freedom + 6 * std::sqrt(2 * freedom); }
 
 double chi_square(const std::vector<int>& counts, double expected) {
@@ -74,15 +75,15 @@ TEST(SamplerEpochs, EpochsDifferInOrderAndOffset) {
   }
   for (int64_t i = 0; i < windows; ++i)
     same_place += (sampler.start(i) / 10 == sampler.start(windows + i) / 10) ? 1 : 0;
-  EXPECT_GT(offsets.size(), 8u);  // of 20 possible; 40 draws miss a given one with chance 0.13
-  EXPECT_LT(same_place, 12);      // about 1 expected of a random pair of orders
+  EXPECT_GT(offsets.size(), 8u);  // 20 are possible; 40 draws miss a given one with probability 0.13
+  EXPECT_LT(same_place, 12);      // two random orders agree in about 1 place
 }
 
 TEST(SamplerEpochs, PlacesAreUniform) {
   constexpr int64_t kWindows = 11, kEpochs = 20'000;
   const Sampler sampler(SampleOrder::kEpochs, 3, kWindows + 2, 1);
   ASSERT_EQ(sampler.windows_per_epoch(), kWindows);
-  std::vector<int> counts(kWindows * kWindows);  // window w in place p; the offset shifts a whole epoch
+  std::vector<int> counts(kWindows * kWindows);  // [place][window]; an offset shifts a whole epoch
   for (int64_t epoch = 0; epoch < kEpochs; ++epoch) {
     std::vector<int64_t> starts;
     for (int64_t p = 0; p < kWindows; ++p) starts.push_back(sampler.start(epoch * kWindows + p));
@@ -100,7 +101,7 @@ TEST(Sampler, IsAPureFunctionOfSeedAndSample) {
     std::vector<int64_t> ascending;
     for (int64_t i = 0; i < 2000; ++i) ascending.push_back(a.start(i));
     int64_t same = 0;
-    for (int64_t i = 1999; i >= 0; --i) {  // whatever was asked before
+    for (int64_t i = 1999; i >= 0; --i) {  // the result does not depend on earlier calls
       ASSERT_EQ(b.start(i), ascending[static_cast<size_t>(i)]);
       same += other.start(i) == ascending[static_cast<size_t>(i)] ? 1 : 0;
     }
@@ -109,8 +110,8 @@ TEST(Sampler, IsAPureFunctionOfSeedAndSample) {
 }
 
 TEST(Sampler, FixedValuesDoNotMove) {
-  // From golden/data/sampler_golden.py. Resumed runs depend on them: another value here means that every
-  // checkpoint's data position has lost its meaning.
+  // The values come from golden/data/sampler_golden.py. Resumed runs depend on them: if they change, the
+  // data position in every existing checkpoint becomes wrong.
   const Sampler random(SampleOrder::kRandom, 1337, 1'003'854, 64),
       epochs(SampleOrder::kEpochs, 1337, 1'003'854, 64);
   std::vector<int64_t> got;

@@ -32,7 +32,7 @@ class TokenSourceTest : public ::testing::Test {
     writer.commit();
     return TokenShard(folder / name);
   }
-  // Four segments of every kind, one of them empty: 0..9.
+  // Returns the tokens 0 to 9 in segments of every kind; one segment is empty.
   TokenSource mixed() const {
     TokenSource source;
     source.add(shard("a.bin", DType::u16, {0, 1, 2}));

@@ -19,8 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-// One token per run of one letter: id = letter + 1000 * (run length - 1). Its own, so that these tests need
-// no BPE.
+// Makes one token of each run of up to 9 equal letters: id = letter + 1000 * (run length - 1). With it
+// these tests do not depend on BPE.
 class RunTokenizer : public Tokenizer {
  public:
   RunTokenizer(std::optional<TokenId> end_of_text, int64_t vocab_size)
@@ -53,7 +53,7 @@ class Tokenize : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(folder); }
 
-  // Documents of odd sizes around the long-document limit, with runs of letters in them.
+  // Returns documents of odd sizes around `bytes`, filled with runs of letters.
   static Documents make_documents(size_t count, size_t bytes) {
     Documents documents;
     uint32_t state = 1;
@@ -72,7 +72,7 @@ class Tokenize : public ::testing::Test {
     source.read(0, tokens);
     return tokens;
   }
-  // The stream by its definition.
+  // Returns the token stream according to its definition.
   static std::vector<uint32_t> expected(const Documents& documents, const Tokenizer& tokenizer) {
     std::vector<uint32_t> all;
     for (const Document& document : documents) {
@@ -147,7 +147,7 @@ TEST_F(Tokenize, CacheGivesTheSameSourceAndIsUsed) {
     return std::distance(fs::directory_iterator(folder / "cache"), fs::directory_iterator());
   };
   EXPECT_EQ(folders(), 2) << "one per tokenizer, nothing temporary";
-  // Proof that the second call reads the cache: the tokenizer with the same name that cannot encode.
+  // A tokenizer with the same to_json() that cannot encode proves that the second call reads the cache.
   class Broken : public RunTokenizer {
    public:
     using RunTokenizer::RunTokenizer;

@@ -1,5 +1,5 @@
-// Encodings against tiktoken's: with cut tables that are committed, and with the published vocabularies where
-// the environment variable INGOT_TOKENIZER_DATA names a folder that holds them.
+// Compares encodings with tiktoken's: for truncated vocabularies, which are in the repository, and for the
+// published vocabularies if the environment variable INGOT_TOKENIZER_DATA names a folder that holds them.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 using nlohmann::json;
 
-// Compares all rows of a JSON-lines file; returns their number.
+// Compares all rows of a JSON-lines file and returns their number.
 int expect_encodings(const Tokenizer& tokenizer, const fs::path& file, const std::string& key) {
   const std::string lines = read_file(file);
   int rows = 0;
@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(TokenizerGolden, CutTable, ::testing::Values("r50k", "c
                          [](const auto& info) { return std::string(info.param); });
 
 struct Published {
-  const char* name;  // in the golden files
+  const char* name;  // key in the golden files
   const char* file;
 };
 

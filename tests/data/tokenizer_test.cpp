@@ -56,7 +56,8 @@ TEST_P(AnyBytes, RoundTrip) {
   }
 }
 
-// Texts long enough to be cut into many chunks, with what makes cutting hard.
+// The text is long enough for many chunks and contains what makes cutting difficult: long runs and
+// random bytes.
 TEST_P(AnyBytes, EncodingIsTheSameForAnyNumberOfThreads) {
   const std::unique_ptr<Tokenizer> tokenizer = golden_tokenizer(GetParam());
   const int threads = num_threads();
@@ -210,7 +211,7 @@ TEST(Utf8Stream, HoldsBackOnlyWhatMayBecomeACharacter) {
   EXPECT_EQ(stream.push("\xF0\x9F"), "");
   EXPECT_EQ(stream.push("x"), "\uFFFD\uFFFDx");
   EXPECT_EQ(stream.push("\xFF"), "\uFFFD");
-  EXPECT_EQ(stream.push("\xE0\x80"), "\uFFFD\uFFFD");  // no completion is valid
+  EXPECT_EQ(stream.push("\xE0\x80"), "\uFFFD\uFFFD");  // no continuation makes it valid
   EXPECT_EQ(stream.push("\xED\xA0"), "\uFFFD\uFFFD");  // a surrogate
   EXPECT_EQ(stream.push("\xF4\x8F\xBF"), "");
   EXPECT_EQ(stream.flush(), "\uFFFD");

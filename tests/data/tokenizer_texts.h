@@ -10,7 +10,7 @@
 
 namespace ingot::testing {
 
-// A sequence of random numbers below n.
+// A generator of random numbers: dice(n) returns a number below n.
 class Dice {
  public:
   explicit Dice(uint64_t seed) : key_{.seed = seed} {}
@@ -21,7 +21,7 @@ class Dice {
   uint64_t next_ = 0;
 };
 
-// Characters that pre-tokenisation patterns tell apart, common ones often.
+// Returns characters that the pre-tokenisation patterns distinguish. Common ones occur several times.
 inline std::vector<uint32_t> pattern_alphabet() {
   std::vector<uint32_t> alphabet = {'a',    'b',   's',    't',  'l',    'v',    'e',     'r',    'd',   'm',
                                     'A',    'S',   'T',    'L',  'Z',    ' ',    ' ',     ' ',    '\n',  '\n',

@@ -9,7 +9,7 @@ namespace {
 
 bool is_surrogate(uint32_t c) { return c >= 0xD800 && c < 0xE000; }
 
-// Counts that the regex engine inside tiktoken 0.14 gave, class by class (Unicode 16.0).
+// The counts per class come from the regex engine inside tiktoken 0.14 (Unicode 16.0).
 TEST(UnicodeClasses, CountsAreThoseOfUnicode16) {
   std::array<int, 7> count{};
   for (uint32_t c = 0; c <= 0x10FFFF; ++c)
@@ -23,11 +23,11 @@ TEST(UnicodeClasses, CountsAreThoseOfUnicode16) {
 }
 
 TEST(UnicodeClasses, Examples) {
-  EXPECT_EQ(char_class(0x180E), CharClass::kOther);  // Mongolian vowel separator: no longer white space
+  EXPECT_EQ(char_class(0x180E), CharClass::kOther);  // Mongolian vowel separator, no longer a space
   EXPECT_EQ(char_class(0x85), CharClass::kSpace);
   EXPECT_EQ(char_class(0x200B), CharClass::kOther);
   EXPECT_EQ(char_class(0x01C5), CharClass::kUpper);  // a title-case letter
-  EXPECT_EQ(char_class(0x0295), CharClass::kLower);  // Lo from Unicode 17 on
+  EXPECT_EQ(char_class(0x0295), CharClass::kLower);  // it becomes Lo in Unicode 17
   EXPECT_EQ(char_class(0x4E2D), CharClass::kLetter);
   EXPECT_EQ(char_class(0x0301), CharClass::kMark);
   EXPECT_EQ(char_class(0x2167), CharClass::kNumber);

@@ -15,7 +15,7 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A config.json that transformers wrote (tests/golden/formats/make_formats.py).
+// Returns a config.json that transformers wrote (tests/golden/formats/make_formats.py).
 json golden(const std::string& name) {
   return json::parse(read_file(std::filesystem::path(INGOT_TEST_DATA) / "formats" / name));
 }
@@ -31,7 +31,7 @@ std::string config_refusal(const std::string& text) {
     return error.what();
   }
 }
-// The error after the key has got this value.
+// Returns the error for `config` with `key` set to `value`.
 std::string refusal_with(json config, const std::string& key, const json& value) {
   config[key] = value;
   return config_refusal(config.dump());

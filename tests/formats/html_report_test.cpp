@@ -24,7 +24,7 @@ Report full() {
   return report;
 }
 
-// Whether the elements are closed in their order; void elements and the document type aside.
+// Returns true if all elements are closed in order. Void elements and the document type are ignored.
 bool is_balanced(const std::string& html) {
   static const std::regex kTag("<(/?)([a-zA-Z0-9]+)[^<>]*?(/?)>");
   std::vector<std::string> open;

@@ -32,7 +32,7 @@ class ManifestTest : public ::testing::Test {
   void put(const std::string& name, const std::string& text) {
     std::ofstream(folder_ / name, std::ios::binary) << text;
   }
-  // "<file> <what>" of every problem, one per line.
+  // Returns "<file> <what>" for each problem, one per line.
   std::string problems() const {
     std::string text;
     for (const ManifestProblem& p : verify_manifest(folder_)) text += fmt::format("{} {}\n", p.file, p.what);
@@ -45,7 +45,7 @@ class ManifestTest : public ::testing::Test {
       {"step", int64_t{100}}, {"loss", 0.1}, {"config_hash", "ab\"c"}, {"n", int64_t{-3}}};
 };
 
-// A text with a right closing line, so that what is inside is looked at.
+// Appends a correct closing line, so that the parser goes on to check the body.
 std::string sealed(const std::string& body) {
   return fmt::format("{}\"self_xxh3_64\": \"{:016x}\"}}\n", body, XXH3_64bits(body.data(), body.size()));
 }
@@ -75,7 +75,7 @@ TEST_F(ManifestTest, WhatIsWrittenIsReadBackAndIsJson) {
   const auto json = nlohmann::json::parse(read_file(folder_ / kManifestName));
   EXPECT_EQ(json["metadata"]["step"], 100);
   EXPECT_EQ(json["files"].size(), 3u);
-  write_manifest(folder_, metadata_);  // over the old one, which it does not list
+  write_manifest(folder_, metadata_);  // replaces the old manifest, which the new one does not list
   EXPECT_EQ(problems(), "");
 }
 
@@ -95,7 +95,7 @@ TEST_F(ManifestTest, MissingExtraAndForeignFilesAreNamed) {
   EXPECT_THAT(problems(), HasSubstr("config.json is a link\n"));
   fs::remove(folder_ / "config.json");
   ASSERT_EQ(::mkfifo((folder_ / "config.json").c_str(), 0600), 0);
-  EXPECT_THAT(problems(), HasSubstr("config.json is a FIFO\n"));  // and does not wait for a writer
+  EXPECT_THAT(problems(), HasSubstr("config.json is a FIFO\n"));  // the check does not wait for a writer
   fs::remove(folder_ / "config.json");
   fs::create_directory(folder_ / "config.json");
   EXPECT_THAT(problems(), HasSubstr("config.json is a folder\n"));
@@ -192,8 +192,8 @@ TEST(Manifest, HostileButSealedTextIsRefused) {
   EXPECT_THAT(manifest_refusal(with_file(R"({"name": "a", "size_bytes": 1})")),
               HasSubstr("xxh3_64 is missing"));
   EXPECT_THAT(manifest_refusal(with_file("7")), HasSubstr("no object"));
-  // Right in meaning, but not the canonical text: a second key of the same name, an unknown key, other
-  // spacing.
+  // These texts have the right meaning but are not canonical: they have a second key of the same name, an
+  // unknown key, or other spacing.
   EXPECT_THAT(manifest_refusal(
                   with_file(R"({"name": "a", "name": "a", "size_bytes": 1, "xxh3_64": "0123456789abcdef"})")),
               HasSubstr("not as Ingot writes it"));

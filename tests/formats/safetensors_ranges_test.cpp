@@ -23,13 +23,13 @@ class SafetensorsRangesTest : public ::testing::Test {
         {.name = "codes", .dtype = DType::u8, .shape = {77}, .bytes = std::as_bytes(std::span(bytes_))},
         {.name = "weight",
          .dtype = DType::f32,
-         .shape = {600, 1000},  // more than is read back, or waits to be written, at a time
+         .shape = {600, 1000},  // larger than the buffers for reading and writing
          .bytes = std::as_bytes(std::span(floats_))},
         {.name = "nothing", .dtype = DType::f32, .shape = {0}}};
   }
   ~SafetensorsRangesTest() override { fs::remove_all(folder_); }
 
-  // Elements [begin, end) of tensor t, in pieces of 1000.
+  // Writes elements [begin, end) of tensor t in blocks of 1000.
   void write(SafetensorsRanges& file, size_t t, int64_t begin, int64_t end) const {
     const size_t size = size_bytes(tensors_[t].dtype);
     for (int64_t i = begin; i < end; i += 1000)
@@ -37,7 +37,7 @@ class SafetensorsRangesTest : public ::testing::Test {
                  tensors_[t].bytes.subspan(static_cast<size_t>(i) * size,
                                            static_cast<size_t>(std::min<int64_t>(1000, end - i)) * size));
   }
-  // By two writers, of which the first leaves out `gap` elements of the weight.
+  // Writes the file with two writers, of which the first leaves out `gap` elements of the weight.
   std::vector<uint64_t> write_by_two(const SafetensorsRanges& made, int64_t gap) const {
     SafetensorsRanges first(made.path(), tensors_), second(made.path(), tensors_);
     first.open();
@@ -80,7 +80,7 @@ TEST_F(SafetensorsRangesTest, SumsDoNotDependOnWhoWroteWhat) {
   EXPECT_EQ(write_by_two(made, 0), sums_of(*this, folder_ / "all"));
 }
 
-// The error's text, or "accepted".
+// Returns the error's text, or "accepted".
 std::string refusal(const SafetensorsRanges& file, const std::vector<uint64_t>& sums) {
   try {
     file.verify(sums);

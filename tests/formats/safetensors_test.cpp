@@ -34,7 +34,7 @@ std::span<const std::byte> as_span(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-// A file of this header and so many zero bytes of data.
+// Returns a file with this header and `data_bytes` zero bytes of data.
 std::string file_of(const std::string& header, size_t data_bytes) {
   const uint64_t n = header.size();
   std::string file(reinterpret_cast<const char*>(&n), sizeof n);
@@ -45,7 +45,7 @@ std::string file_with_length(uint64_t header_bytes, const std::string& rest) {
   return std::string(reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes) + rest;
 }
 
-// The error's text, or "accepted".
+// Returns the error's text, or "accepted".
 std::string file_refusal(const std::string& file) {
   try {
     const SafetensorsFile parsed(as_span(file), "x.safetensors");
@@ -176,7 +176,7 @@ TEST(Safetensors, AcceptsWhatTheFormatAllows) {
   EXPECT_EQ(file_refusal(file_of(R"({"a":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}})", 3)),
             "accepted");
   EXPECT_EQ(file_refusal(file_of(R"({"a":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}})", 1)), "accepted");
-  // Empty tensors share an offset: between tensors, at both ends.
+  // Empty tensors may share an offset with others, between tensors and at both ends.
   EXPECT_EQ(file_refusal(file_of(R"({"e":{"dtype":"U8","shape":[0],"data_offsets":[1,1]},)"
                                  R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                                  R"("f":{"dtype":"U8","shape":[0,7],"data_offsets":[1,1]},)"
@@ -324,7 +324,7 @@ TEST(Safetensors, AMillionEmptyTensorsAreRefusedInBoundedTime) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_THAT(file_refusal(file), HasSubstr("more than 200000 tensors"));
   EXPECT_LT(std::chrono::steady_clock::now() - start,
-            std::chrono::seconds(30));  // what grows with the square takes minutes
+            std::chrono::seconds(30));  // a quadratic algorithm would take minutes
 }
 
 TEST(Safetensors, EveryTruncationOfAFileIsRefused) {
@@ -333,7 +333,8 @@ TEST(Safetensors, EveryTruncationOfAFileIsRefused) {
   EXPECT_NE(file_refusal(golden + '\0'), "accepted");
 }
 
-// Any flipped header bit is refused or leaves tensors that stay inside the file (checked by the sanitizers).
+// A flipped header bit is either refused or leaves tensors that stay inside the file. The sanitizers
+// check this.
 TEST(Safetensors, FlippedHeaderBitsNeverLeadOutOfTheFile) {
   const std::string golden = read_file(kGolden);
   uint64_t header_bytes = 0;

@@ -31,7 +31,7 @@ class Shard : public ::testing::Test {
     std::ofstream(folder / name, std::ios::binary) << bytes;
     return folder / name;
   }
-  // A shard's bytes put together from the format's description.
+  // Builds a shard's bytes from the description of the format.
   static std::string shard_bytes(int32_t magic, int32_t version, int32_t tokens, const std::string& payload) {
     std::string bytes(1024, '\0');
     const auto put = [&](size_t i, int32_t value) {

@@ -21,7 +21,8 @@ using ::testing::Not;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Whether every element is closed in order and every attribute is quoted: an independent, small XML reader.
+// Returns true if every element is closed in order and every attribute is quoted. This is a small XML
+// reader that shares no code with the plot.
 bool is_well_formed(const std::string& xml) {
   static const std::regex kTag("<(/?)([a-zA-Z]+)((?:\\s+[-a-zA-Z:]+=\"[^\"<>]*\")*)\\s*(/?)>");
   std::vector<std::string> open;
@@ -47,7 +48,7 @@ size_t count(const std::string& text, const std::string& part) {
   return n;
 }
 
-// The numbers of the only path with this stroke-width, as x, y, x, y ...
+// Returns the numbers of the only path with this stroke-width, as x, y, x, y ...
 std::vector<double> drawn_numbers(const std::string& svg, const std::string& stroke_width) {
   std::smatch match;
   const std::regex path("<path d=\"([^\"]*)\" fill=\"none\" stroke=\"[^\"]*\" stroke-width=\"" +
@@ -106,8 +107,8 @@ TEST(Smoothed, PassesOverWhatIsNotFinite) {
   const std::vector<double> out = smoothed(std::vector<double>{2, kNan, 4, 6, 8, kNan}, 2);
   EXPECT_TRUE(std::isnan(out[1]) && std::isnan(out[5]));
   EXPECT_DOUBLE_EQ(out[0], 2);
-  EXPECT_DOUBLE_EQ(out[2], 5);  // of 4 and 6; the third is not there
-  EXPECT_DOUBLE_EQ(out[4], 7);  // of 6 and 8
+  EXPECT_DOUBLE_EQ(out[2], 5);  // mean of 4 and 6; the NaN in the window is skipped
+  EXPECT_DOUBLE_EQ(out[4], 7);  // mean of 6 and 8
   EXPECT_TRUE(smoothed({}, 3).empty());
 }
 
@@ -120,7 +121,7 @@ TEST(SvgPlot, DrawsARampFromCornerToCorner) {
     EXPECT_NEAR(d[i] - d[i - 2], (d[20] - d[0]) / 10, 0.11);
     EXPECT_NEAR(d[i + 1] - d[i - 1], (d[21] - d[1]) / 10, 0.11);
   }
-  EXPECT_LT(d[21], d[1]);  // upwards
+  EXPECT_LT(d[21], d[1]);  // the line rises
   for (const char* text : {">Title<", ">step<", ">loss<", ">ramp<", ">0<", ">10<"})
     EXPECT_THAT(svg, HasSubstr(text));
 }
@@ -190,7 +191,7 @@ TEST(SvgPlot, SaysThatThereIsNothingYet) {
 
 TEST(SvgPlot, NeedsNothingFromElsewhere) {
   const std::string svg = render_svg(ramp(3));
-  EXPECT_EQ(count(svg, "http"), 1u);  // the namespace
+  EXPECT_EQ(count(svg, "http"), 1u);  // the XML namespace
   for (const char* word : {"href", "url(", "@import", "<script", "<image"})
     EXPECT_THAT(svg, Not(HasSubstr(word)));
 }

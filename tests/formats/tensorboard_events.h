@@ -1,4 +1,4 @@
-// Reading TensorBoard's event files in tests, by nothing that writes them.
+// Reads TensorBoard's event files in tests, with no code of the writer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace ingot {
 
-// CRC-32C bit by bit; the writer's is by table.
+// Computes CRC-32C bit by bit; the writer uses a table.
 inline uint32_t crc32c(std::string_view bytes) {
   uint32_t crc = 0xffffffffu;
   for (const char c : bytes) {
@@ -31,7 +31,7 @@ T fixed(std::string_view bytes, size_t at) {
   return value;
 }
 
-// The payloads of a file, both checksums of each compared.
+// Returns the payloads of a file and checks both checksums of each record.
 inline std::vector<std::string> records(const std::string& file) {
   std::vector<std::string> out;
   for (size_t at = 0; at < file.size();) {
@@ -44,7 +44,7 @@ inline std::vector<std::string> records(const std::string& file) {
   return out;
 }
 
-// The fields of a protocol buffer message in order: number and raw bytes (a varint as 8 bytes).
+// Returns the fields of a protocol buffer message in order, as number and raw bytes (a varint as 8 bytes).
 inline std::vector<std::pair<int, std::string>> all_fields(std::string_view in) {
   std::vector<std::pair<int, std::string>> out;
   size_t at = 0;
@@ -72,7 +72,7 @@ inline std::vector<std::pair<int, std::string>> all_fields(std::string_view in) 
   return out;
 }
 
-// The same of a message that repeats none, by number.
+// Returns the fields of a message by number. No field may repeat.
 inline std::map<int, std::string> fields(std::string_view in) {
   std::map<int, std::string> out;
   for (auto& [number, bytes] : all_fields(in))
@@ -80,7 +80,7 @@ inline std::map<int, std::string> fields(std::string_view in) {
   return out;
 }
 
-// The values of one field that may repeat.
+// Returns the values of one field, which may repeat.
 inline std::vector<std::string> repeated(std::string_view in, int number) {
   std::vector<std::string> out;
   for (auto& [at, bytes] : all_fields(in))

@@ -83,7 +83,7 @@ TEST_F(TensorboardTest, HyperParametersAreTheMessagesOfThePlugin) {
   const auto content = [&](const std::string& event, const std::string& tag) {
     auto value = fields(fields(fields(event)[5])[1]);
     EXPECT_EQ(value[1], tag);
-    EXPECT_EQ(fixed<uint64_t>(fields(value[8])[1], 0), 1u);  // the tensor is of floats
+    EXPECT_EQ(fixed<uint64_t>(fields(value[8])[1], 0), 1u);  // the dtype of the tensor is float
     auto plugin = fields(fields(value[9])[1]);
     EXPECT_EQ(plugin[1], "hparams");
     return fields(plugin[2]);

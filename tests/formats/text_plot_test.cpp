@@ -48,7 +48,7 @@ TEST(TextPlot, DrawsALineFromCornerToCorner) {
   }
 }
 
-// A loss from 3.1 to 2.9 fills the chart; with zero it is a line at the top.
+// A loss from 3.1 to 2.9 fills the chart. If zero is included, it is a line at the top.
 TEST(TextPlot, SpansTheDataAndZeroWhereAsked) {
   LinePlot plot = line({0, 1, 2}, {3.1, 3.0, 2.9});
   std::vector<std::string> lines = lines_of(render_text(plot, 20, 5));

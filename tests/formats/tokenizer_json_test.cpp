@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-// A small correct document: 256 bytes in order, "ab" = 256, "abc" = 257, <|endoftext|> = 258.
+// Returns a small valid document: 256 bytes in order, "ab" = 256, "abc" = 257, <|endoftext|> = 258.
 json small() {
   json vocab;
   for (int byte = 0; byte < 256; ++byte)
@@ -42,7 +42,7 @@ std::string json_error_of(const std::string& text) {
 std::string json_error_of(const json& document) {
   return json_error_of(document.dump(-1, ' ', false, json::error_handler_t::ignore));
 }
-// After setting the value at a JSON pointer.
+// Returns the error after the value at a JSON pointer has been replaced.
 std::string error_with(const char* pointer, const json& value) {
   json document = small();
   document[json::json_pointer(pointer)] = value;

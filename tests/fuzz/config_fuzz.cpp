@@ -1,5 +1,5 @@
-// A configuration file of arbitrary bytes: it is refused as a usage error, or its resolved text reads back to
-// itself.
+// A configuration file of arbitrary bytes is refused with a usage error, or its resolved text reads back
+// to itself.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
     ingot::ConfigBuilder builder;
-    // The first byte chooses between a file and one --set.
+    // A first byte of "!" makes the rest one --set; other input is a file.
     if (!text.empty() && text[0] == '!')
       builder.add_override(text.substr(1));
     else

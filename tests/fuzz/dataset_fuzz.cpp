@@ -1,4 +1,4 @@
-// parse_dataset on arbitrary bytes: it refuses with a data error, or names shards of its own folder alone.
+// parse_dataset refuses arbitrary bytes with a data error, or names only shards in its own folder.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

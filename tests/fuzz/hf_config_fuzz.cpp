@@ -6,7 +6,7 @@
 #include "ingot/core/error.h"
 #include "ingot/formats/hf_config.h"
 
-// What is accepted has sizes that divide, and survives being written and read again.
+// An accepted configuration has sizes that divide each other and survives being written and read again.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
   try {
     const ingot::HfModelConfig config =

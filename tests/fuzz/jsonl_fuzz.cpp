@@ -1,4 +1,4 @@
-// parse_jsonl_line on arbitrary bytes: it refuses with a data error, or gives text no longer than the line.
+// parse_jsonl_line refuses arbitrary bytes with a data error, or returns text no longer than the line.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

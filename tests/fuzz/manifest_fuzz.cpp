@@ -8,8 +8,8 @@
 #include "ingot/core/error.h"
 #include "ingot/formats/manifest.h"
 
-// The input both as a whole file and as one whose closing hash has been made to fit; what is accepted is
-// canonical.
+// The input is parsed twice: as a whole file, and with a valid closing hash appended. An accepted manifest
+// is canonical: writing it gives the same bytes.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
   const std::string text(reinterpret_cast<const char*>(data), size_bytes);
   const std::string sealed =

@@ -3,7 +3,7 @@
 
 #include "ingot/data/tokenizer/pretokenize.h"
 
-// The pieces cover any bytes, and cutting does not change them.
+// The pieces cover any bytes, and splitting the text at the positions of find_cut does not change them.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   for (std::string_view name : ingot::Pretokenizer::names()) {

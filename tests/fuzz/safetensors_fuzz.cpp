@@ -5,7 +5,7 @@
 #include "ingot/core/error.h"
 #include "ingot/formats/safetensors.h"
 
-// A file that is accepted has tensors that tile its data and are found by name.
+// In an accepted file the tensors tile the data, and each is found by its name.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size_bytes);
   try {
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
       if (file.find(entry.name) != &entry || entry.elements() < 0) std::abort();
     }
     if (next && next != bytes.data() + bytes.size()) std::abort();
-    if (sum == ~0u) std::abort();  // keeps the reading of every byte
+    if (sum == ~0u) std::abort();  // keeps the compiler from removing the reads
   } catch (const ingot::Error& error) {
     if (error.kind() != ingot::ErrorKind::kData) std::abort();
   }

@@ -1,4 +1,4 @@
-// parse_shard on arbitrary bytes: it refuses, or every token it promises lies in the file.
+// parse_shard refuses arbitrary bytes, or every token that it promises lies in the file.
 #include <cstdint>
 #include <cstdlib>
 #include <span>

@@ -1,7 +1,7 @@
 #include "ingot/core/error.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 
-// What is accepted must encode, decode and write itself.
+// An accepted tokenizer can encode, decode and be written and read again.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {

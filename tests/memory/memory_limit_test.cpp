@@ -1,4 +1,4 @@
-// What is read of /proc/meminfo and of control groups, in folders of our own.
+// Tests host_memory_limit() on made-up files of /proc/meminfo and control groups in a temporary folder.
 #include "ingot/memory/memory_limit.h"
 
 #include <gmock/gmock.h>
@@ -68,7 +68,8 @@ TEST_F(MemoryLimitTest, IsTheTightestControlGroupUpToTheRoot) {
   EXPECT_EQ(host_memory_limit(files_).bytes, 0u) << "more in use than allowed";
 }
 
-// Without a control group namespace a container's path is the host's; only the root is there.
+// Without a control group namespace, a process in a container sees the path on the host, but only the
+// root of the hierarchy exists inside the container.
 TEST_F(MemoryLimitTest, IsFoundAtTheRootOfAContainer) {
   write_file(files_.cgroup, "0::/docker/0123456789abcdef\n");
   version2(".", fmt::format("{}", 512 * kMega), 12 * kMega, 0);

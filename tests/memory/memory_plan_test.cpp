@@ -1,5 +1,5 @@
-// The plan of a run's memory is what the run then takes, and what does not fit is refused with changes that
-// do.
+// Tests that the memory plan equals what the run then takes, and that a run that does not fit is refused
+// with proposals that do fit.
 #include "ingot/memory/memory_plan.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ MemoryLimits host_limit(uint64_t bytes) {
   return {.host = {.bytes = bytes, .source = "the test"}, .device = {}, .machine = "here", .device_name = {}};
 }
 
-// The message of the kMemory error.
+// Returns the message of the kMemory error, or "" if there is none.
 std::string memory_refusal(const RunConfig& config, uint64_t bytes) {
   TrainerParts parts;
   try {
@@ -113,7 +113,7 @@ TEST(MemoryPlan, OfAnAutomaticPolicyKeepsToItsBudget) {
   EXPECT_LE(plan.items[4].bytes, all * 3 / 4);
 }
 
-// Terabytes are planned on any machine, at once.
+// A plan of terabytes works at once on any machine.
 TEST(MemoryPlan, TakesNoMemoryItself) {
   RunConfig config = preset("gpt3-175b");
   config.train.batch_size = 1;
@@ -148,7 +148,7 @@ TEST(MemoryCheck, NamesTheLargestItemsAndChangesThatFit) {
   EXPECT_THAT(message, AllOf(HasSubstr("are available by the test; the largest: activations "),
                              HasSubstr("--set train.batch_size=256 --set train.grad_accum=4"),
                              HasSubstr("--set activations.policy=block: "), HasSubstr("train.overcommit")));
-  // Every change that it proposes is one that can be made, and fits.
+  // Every proposed change is valid, and with it the run fits.
   const std::regex line("\n  (--set .*): [^\n]*");
   int proposed = 0;
   for (std::sregex_iterator it(message.begin(), message.end(), line), end; it != end; ++it, ++proposed) {
@@ -203,7 +203,7 @@ TEST(MemoryCheck, OfADeviceComparesItsFreeMemory) {
   }
 }
 
-// Runs the program for two steps and returns the peak of its resident memory over the plan's sum.
+// Runs the program for two steps and returns the ratio of its peak resident memory to the plan's total.
 double peak_over_plan(const std::string& preset_name, std::vector<std::string> assignments) {
   const auto folder = std::filesystem::temp_directory_path() / fmt::format("ingot_memory_plan_{}", getpid());
   std::filesystem::remove_all(folder);

@@ -1,4 +1,5 @@
-// The FP8 recipes of a linear layer, against products in double of operands rounded here, and inside a model.
+// The FP8 recipes of a linear layer, against double-precision products of operands
+// rounded here, and inside a model.
 #include "ingot/nn/fp8_linear.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ double rounded(DType format, double x, float scale) {
 
 float power_floor(double x) { return static_cast<float>(std::exp2(std::floor(std::log2(x)))); }
 
-// A matrix with its rows or columns rounded to e4m3, each by a power of two from its own amax.
+// Returns a matrix with its rows or columns rounded to e4m3, each scaled by a power of two from its own amax.
 enum class Along { kRows, kColumns };
 Doubles rounded_lines(const Doubles& x, size_t columns, Along along) {
   const size_t rows = x.size() / columns, lines = along == Along::kRows ? rows : columns;
@@ -43,7 +44,7 @@ Doubles rounded_whole(const Doubles& x, DType format, bool is_power) {
   return out;
 }
 
-// c (M, N) = a (M, K) · b, b by its element (k, n).
+// Returns c (M, N) = a (M, K) · b, where a and b are functions of an element's indices; b's are (k, n).
 template <typename A, typename B>
 Doubles product(size_t M, size_t N, size_t K, A&& a, B&& b) {
   Doubles c(M * N);
@@ -71,7 +72,7 @@ class Fp8LinearTest : public ::testing::TestWithParam<std::tuple<Fp8Recipe, DTyp
     Fp8Linear::plan(arena, kN, kOut, kIn);
     return arena.peak_bytes();
   }
-  // Rows and columns of very different size, so that it matters along which one a scale is taken.
+  // The rows and columns have very different magnitudes, so that it matters which of them share a scale.
   Buffer skewed(const Shape& shape, uint32_t stream_number) const {
     Buffer t = random_tensor(compute, shape, stream_number);
     Doubles values = to_doubles(t);
@@ -89,7 +90,7 @@ class Fp8LinearTest : public ::testing::TestWithParam<std::tuple<Fp8Recipe, DTyp
     for (double v : values) largest = std::max(largest, std::abs(v));
     return largest;
   }
-  // Where f32 and double round a value to different sides, one term moves by a step; the sums are of many.
+  // Where f32 and double round a value to different sides, one term of a sum of many moves by one step.
   void expect_near(const Tensor& got, const Doubles& want, const char* what) {
     expect_close(got, want, tolerance(), what, magnitude(want));
   }
@@ -112,8 +113,8 @@ TEST_P(Fp8LinearTest, ProductsOfRoundedOperands) {
     return [&t, columns](size_t r, size_t c) { return t[c * columns + r]; };
   };
   const DType gradient = is_rowwise() ? DType::f8e4m3 : DType::f8e5m2;
-  // Along the dim that is summed over: x and w by rows in forward; dy by rows and w by columns for dx; dy and
-  // x by columns for dw.
+  // Row-wise scales are one per line of the dim that is summed over: rows of x and w in forward, rows of
+  // dy and columns of w for dx, and columns of dy and x for dw.
   const Doubles xf =
       is_rowwise() ? rounded_lines(xs, kIn, Along::kRows) : rounded_whole(xs, DType::f8e4m3, false);
   const Doubles wf =

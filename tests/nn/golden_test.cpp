@@ -1,5 +1,5 @@
-// Tiny models against PyTorch: logits by way of the losses, gradients, and ten steps of training.
-// tests/golden/models/README.md says what the files hold; tools/export_golden.py makes them.
+// Compares tiny models with PyTorch: losses, gradients, logits from generation with a cache, and ten steps
+// of training. tests/golden/models/README.md documents the files; tools/export_golden.py writes them.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -63,8 +63,8 @@ Tensor tensor_of(const SafetensorsEntry& e) {
   return Tensor(const_cast<std::byte*>(e.bytes.data()), *e.dtype, shape);
 }
 
-// Our own rounding is as large as PyTorch's, give or take: in float32, where the order of sums decides, more
-// so than in 16 bits, where ours has the better of it (norms, softmax and loss in float32).
+// Our rounding error is about as large as PyTorch's. It varies more in float32, where the order of sums
+// decides, than in 16 bits, where ours is smaller (norms, softmax and loss are in float32).
 constexpr double kFloatFactor = 10, kHalfFactor = 2;
 
 class Golden : public ::testing::TestWithParam<std::tuple<const char*, DType>> {
@@ -100,16 +100,17 @@ class Golden : public ::testing::TestWithParam<std::tuple<const char*, DType>> {
     read_hf_tensors(weights, model, masters());
     store.refresh_compute(stream);
   }
-  // What is allowed: some times what rounding costs PyTorch itself, in float32 or in 16 bits.
+  // Returns the tolerance, a multiple of PyTorch's own rounding error in float32 or in 16 bits.
   double allowed(const char* float_key, const char* half_key) {
     if (is_f32) return kFloatFactor * golden["float32_against_double"][float_key].get<double>();
     const char* record = compute == DType::f16 ? "float16_against_double" : "bfloat16_against_double";
     return kHalfFactor * golden[record][half_key].get<double>();
   }
 
-  // Difference of what we hold from what the file holds under prefix + name: in f32 the largest, as a
-  // fraction of the tensor's largest element; in 16 bits, whose roundings are independent, root mean squares
-  // as a fraction. is_rms: root mean square, absolute.
+  // Compares `ours` with the file's tensors of the names prefix + name. In f32 the error is the largest
+  // difference as a fraction of the tensor's largest element. In 16 bits, where roundings are
+  // independent, it is the root mean square of the differences as a fraction of the tensor's. With is_rms
+  // it is their absolute root mean square.
   void expect_tensors(const std::vector<Tensor>& ours, const std::string& prefix, double tolerance,
                       bool is_rms) {
     for (SafetensorsSource& source :
@@ -127,7 +128,7 @@ class Golden : public ::testing::TestWithParam<std::tuple<const char*, DType>> {
       double largest = 0, worst = 0, squares = 0, reference_squares = 0;
       const size_t C = got.size() / 3;
       for (size_t i = 0; i < got.size(); ++i) {
-        if (is_key_bias && i >= C && i < 2 * C) continue;  // its exact gradient is zero: rounding alone
+        if (is_key_bias && i >= C && i < 2 * C) continue;  // its exact gradient is zero
         const double difference = std::abs(static_cast<double>(got[i]) - reference[i]);
         largest = std::max(largest, std::abs(reference[i]));
         worst = std::max(worst, difference);
@@ -159,7 +160,8 @@ TEST_P(Golden, LossAndGradients) {
   expect_tensors(gradients(), "gradients.", allowed("gradients_rel", "gradients_rms"), false);
 }
 
-// Every token's distribution, by way of generation with a cache: prefix by prefix, in pieces of 1, 2, 3 ...
+// Tests every token's logits through generation with a cache, one prefix after another, in
+// chunks of 1, 2, 3 ... tokens.
 TEST_P(Golden, LogitsWithACache) {
   load();
   const Tensor tokens = tensor_of(values.get("tokens")), logits = tensor_of(values.get("logits"));
@@ -169,12 +171,12 @@ TEST_P(Golden, LogitsWithACache) {
   double worst = 0, squares = 0, want_squares = 0;
   for (int64_t b = 0; b < tokens.dim(0); ++b) {
     std::vector<KvCache> caches = model.make_caches(arena, T);
-    for (int64_t done = 0, piece = 1; done < T; done += piece, ++piece) {
-      piece = std::min(piece, T - done);
+    for (int64_t done = 0, shard = 1; done < T; done += shard, ++shard) {
+      shard = std::min(shard, T - done);
       LayerContext ctx = context();
-      model.infer(ctx, tokens.rows(b, b + 1).reshape({T}).rows(done, done + piece), caches,
+      model.infer(ctx, tokens.rows(b, b + 1).reshape({T}).rows(done, done + shard), caches,
                   Tensor(got.data(), DType::f32, {std::ssize(got)}));
-      const float* want = logits.as<float>() + (b * T + done + piece - 1) * V;
+      const float* want = logits.as<float>() + (b * T + done + shard - 1) * V;
       for (int64_t v = 0; v < V; ++v) {
         const double difference = got[static_cast<size_t>(v)] - want[v];
         worst = std::max(worst, std::abs(difference));
@@ -232,8 +234,8 @@ TEST_P(Golden, TenStepsOfTraining) {
   if (is_f32) expect_tensors(masters(), "trained.", allowed("trained_rms", ""), true);
 }
 
-// The gradients in double precision that benchmarks are measured against: from the file's no further than
-// PyTorch's own float32 is from double, and its rounding to f32 here.
+// Tests the double-precision gradients that benchmarks compare with. They differ from the file's by no
+// more than PyTorch's float32 gradients do from double, plus the rounding to f32 here.
 class GoldenLlama : public Golden {};
 TEST_P(GoldenLlama, GradientsInDouble) {
   load();

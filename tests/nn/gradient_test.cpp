@@ -1,5 +1,5 @@
-// Every parameter of every kind of model against central differences along a random direction: with dropout,
-// documents, grouped heads, caps, ties and biases.
+// Checks every parameter of every kind of model against central differences along a random direction, with
+// dropout, documents, grouped heads, caps, tied weights and biases.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -111,7 +111,7 @@ TEST_P(Gradient, MatchesCentralDifferences) {
     const ParamSpec& spec = model.params().specs()[p];
     float* w = store.master(static_cast<int>(p)).as<float>();
     const Doubles gradient = to_doubles(store.grad(static_cast<int>(p)));
-    // Along the gradient itself, with a random part, so that the derivative is far above the noise.
+    // The direction is the gradient plus a random component, so that the derivative is far above the noise.
     double norm = 0;
     for (double g : gradient) norm += g * g;
     ASSERT_GT(norm, 0) << spec.name << " has no gradient";
@@ -132,7 +132,7 @@ TEST_P(Gradient, MatchesCentralDifferences) {
     const double h = 2e-3;
     const double measured = (loss_at(h) - loss_at(-h)) / (2 * h);
     loss_at(0);
-    // Differences of sums of about 20 losses in f32: 20 * 2^-22 / h of noise, and O(h^2) of curvature.
+    // Differences of sums of about 20 losses in f32 have noise of 20 * 2^-22 / h, and curvature adds O(h^2).
     EXPECT_NEAR(measured, slope, 0.01 * std::abs(slope) + 20 * 0x1p-22 / h) << spec.name;
   }
 }
@@ -165,7 +165,7 @@ TEST(PaddedVocabulary, GetsNoGradientAndNoProbability) {
     for (int64_t i = first; i < grad.elements(); ++i) {
       ASSERT_EQ(grad.as<float>()[i], 0.0f) << spec.name;
       ASSERT_EQ(w.as<float>()[i], 0.0f) << spec.name;
-      w.as<float>()[i] = 100;  // whatever stands there
+      w.as<float>()[i] = 100;  // padding may hold any value
     }
   }
   EXPECT_EQ(model.forward(ctx, batch, saved, 0).loss, before);
@@ -193,7 +193,8 @@ TEST(ZeroInitialisedHead, StartsAtTheUniformLossAndStillTrains) {
   for (size_t p = 0; p < model.params().specs().size(); ++p) {
     double squares = 0;
     for (double g : to_doubles(store.grad(static_cast<int>(p)))) squares += g * g;
-    EXPECT_EQ(squares > 0, model.params().specs()[p].role == Role::kHead) << model.params().specs()[p].name;
+    EXPECT_EQ(squares > 0, model.params().specs()[p].role == ParamRole::kHead)
+        << model.params().specs()[p].name;
   }
 }
 

@@ -1,5 +1,5 @@
-// The head inside the model: every kind and precision gives the losses and gradients of the plain one, FP8
-// ends where training ends, and the watch sees a loss that is not the loss.
+// Tests the head inside the model: every kind and precision gives the losses and gradients of the plain
+// head, evaluation never uses FP8, and the raw-loss check detects weights that are not the masters.
 #include "ingot/nn/loss_head.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ struct Rig {
   }
   int head_weight() const {
     for (size_t p = 0; p < model.params().specs().size(); ++p)
-      if (model.params().specs()[p].role == Role::kHead) return static_cast<int>(p);
+      if (model.params().specs()[p].role == ParamRole::kHead) return static_cast<int>(p);
     return -1;
   }
   Doubles head_gradient() { return to_doubles(store.grad(head_weight())); }
@@ -90,7 +90,8 @@ TEST(LossHead, EveryKindAndPrecisionMatchesThePlainHead) {
                                    static_cast<int>(precision)));
           Rig rig({.kind = kind, .precision = precision, .accumulation = accumulation}, compute);
           const LossSums got = rig.forward(grad_scale);
-          // Of a value of the coarser format, one rounding; averaged over the tokens it is far less.
+          // The tolerance is one rounding of a value to the coarser format; averaged over the
+          // tokens the error is far smaller.
           const bool is_exact = precision == HeadDtype::kCompute || precision == HeadDtype::kF32;
           const double rounding = is_exact                       ? unit_roundoff(compute)
                                   : precision == HeadDtype::kFp8 ? 0x1p-3
@@ -122,7 +123,7 @@ TEST(LossHead, CountsWhatItsCastsLose) {
   EXPECT_EQ(d.elements, 32 * 64);
   EXPECT_EQ(x.saturated, 0);
   EXPECT_EQ(d.saturated, 0);
-  // 0.3 N(0, 1) times 4096 is beyond 464 for all but 30 % of the weights; padding is zero.
+  // 0.3 N(0, 1) times 4096 exceeds 464 for all but 30 % of the weights; padding is zero.
   int64_t beyond = 0;
   for (double v : to_doubles(rig.store.master(rig.head_weight())))
     beyond += f8e4m3::saturates(static_cast<float>(v) * 4096.0f);
@@ -132,8 +133,8 @@ TEST(LossHead, CountsWhatItsCastsLose) {
   EXPECT_EQ(rig.counters.total().elements, 0);
 }
 
-// d logits of at most 1 / N each: the derived scale leaves 2.8 octaves at every N, a fixed one only at its
-// own.
+// The gradients of the logits are at most 1 / N each. The derived scale leaves 2.8 octaves of headroom at
+// every N; a fixed scale does so only at the N that it was chosen for.
 TEST(LossHead, Fp8GradientScaleFollowsTheNumberOfTokens) {
   const auto scale = [](double tokens) {
     return fp8_head_gradient_scale({.grad_scale = static_cast<float>(1 / tokens)});
@@ -150,8 +151,8 @@ TEST(LossHead, Fp8GradientScaleFollowsTheNumberOfTokens) {
   }
 }
 
-// The gradient of the logits is rounded once, from f32 to e5m2. Through bf16 first it would at times end at
-// another value: 1 + 1/8 + 2^-11 is nearer to 1.25, and rounds to the tie 1.125 in bf16 and then down to 1.
+// The gradient of the logits is rounded once, from f32 to e5m2. With bf16 in between, it could end at another
+// value: 1 + 1/8 + 2^-11 is nearer to 1.25, but rounds to the tie 1.125 in bf16 and then down to 1.
 TEST(LossHead, Fp8GradientIsRoundedOnce) {
   const float value = 1.125f + 0x1p-11f;
   EXPECT_EQ(static_cast<float>(f8e5m2(value)), 1.25f);
@@ -167,7 +168,7 @@ TEST(LossHead, Fp8GradientIsRoundedOnce) {
 TEST(LossHead, CheckRecomputesTheLossOfSomeTokens) {
   for (DType compute : {DType::f32, DType::bf16, DType::f16}) {
     HeadConfig head{.z_loss = 0.01, .label_smoothing = 0.1};
-    head.raw_ce_tokens = 1000;  // all 32
+    head.raw_ce_tokens = 1000;  // all 32 tokens
     Rig rig(head, compute);
     const LossSums sums = rig.forward(1, head.raw_ce_tokens);
     EXPECT_EQ(sums.raw.tokens, sums.counted);
@@ -189,7 +190,7 @@ TEST(LossHead, CheckSeesWeightsThatAreNotTheMasters) {
   EXPECT_GT(std::abs(raw.trained - raw.objective), 0.1);
 }
 
-// The mean is over all counted tokens: accumulating micro-batches of uneven counts is not a mean of means.
+// The mean is over all counted tokens; with uneven micro-batches that is not the mean of their means.
 TEST(LossHead, UnevenMicroBatchesAddUpToTheMeanOverAllTokens) {
   Rig together({}, DType::f32), apart({}, DType::f32);
   const float grad_scale = 0.01f;

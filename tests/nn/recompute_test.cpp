@@ -1,5 +1,5 @@
-// Activation checkpointing: every choice gives the same gradients to the bit, takes the bytes that a formula
-// says, and computes again what it must and no more.
+// Activation checkpointing: every policy gives bit-identical gradients, takes the bytes that a formula
+// gives, and recomputes no more than it must.
 #include "ingot/nn/recompute.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ struct Choice {
   RecomputeConfig config;
 };
 
-// Every policy, and every part alone.
+// Every policy, and every part of a block by itself.
 std::vector<Choice> choices() {
   const auto parts = [](std::vector<Part> list) {
     return RecomputeConfig{.policy = Policy::kSelective, .parts = std::move(list)};
@@ -76,7 +76,8 @@ std::vector<Choice> choices() {
       {"sqrt and embedding", {.policy = Policy::kSqrt, .parts = {Part::kEmbedding}}}};
 }
 
-// One micro-batch with documents and ignored targets, and all gradients of it under a plan.
+// Runs one micro-batch with documents and ignored targets, and returns all of its
+// gradients under a given plan.
 class Passes {
  public:
   Passes(const ModelConfig& config, DType compute)
@@ -93,8 +94,8 @@ class Passes {
 
   struct Result {
     LossSums sums;
-    std::vector<std::vector<float>> grads;  // per unit
-    int64_t attentions = 0;                 // forward or backward, during backward
+    std::vector<std::vector<float>> grads;  // per parameter
+    int64_t attentions = 0;                 // attention calls, in both directions, during backward
   };
   Result run(const RecomputePlan& plan) {
     Arena measure("measure");
@@ -169,8 +170,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Style{"gpt2_bf16", gpt2(), DType::bf16}, Style{"speedrun_f32", speedrun(), DType::f32}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// Backward calls attention once per block, and once more where its forward is needed again; the topmost
-// block that uses shared memory finds it as it left it.
+// Backward calls attention once per block, and once more if the block's attention forward must be
+// recomputed. The topmost block that uses shared memory still finds its own activations there.
 TEST(Recompute, DoesNoMoreThanItMust) {
   Passes run(llama(), DType::f32);
   const auto again = [&](const RecomputeConfig& config) {
@@ -181,11 +182,11 @@ TEST(Recompute, DoesNoMoreThanItMust) {
   EXPECT_EQ(again({.parts = {Part::kMlp}}), 0);
   EXPECT_EQ(again({.parts = {Part::kAttention}}), kLayers - 1);
   EXPECT_EQ(again({.policy = Policy::kBlock}), kLayers - 1);
-  EXPECT_EQ(again({.policy = Policy::kEveryK, .k = 2}), 1);  // of blocks 2 and 4
+  EXPECT_EQ(again({.policy = Policy::kEveryK, .k = 2}), 1);  // blocks 2 and 4 share memory
   EXPECT_EQ(again({.policy = Policy::kSqrt}), 3);            // segments of 1, 2 and 2 blocks
 }
 
-// N rows; all sizes are multiples of an arena's alignment but the one of is_correct.
+// There are N rows. All sizes are multiples of the arena's alignment, except that of is_correct.
 TEST(Recompute, TakesTheBytesOfTheFormula) {
   for (DType compute : {DType::f32, DType::bf16, DType::f16}) {
     const ModelConfig c = llama().resolved();
@@ -214,7 +215,8 @@ TEST(Recompute, TakesTheBytesOfTheFormula) {
     EXPECT_EQ(parts({Part::kNorms, Part::kActivation, Part::kMlp}), L * (2 * row + heads) + row + pre);
     EXPECT_EQ(bytes({.policy = Policy::kBlock}), L * row + (heads + pre + 3 * row));
     EXPECT_EQ(bytes({.policy = Policy::kEveryK, .k = 2}), 3 * kept + 2 * row + (heads + pre + 3 * row));
-    // Segments of 1, 2 and 2 blocks: three inputs, and two blocks' memory with one input between them.
+    // Segments of 1, 2 and 2 blocks store three inputs, and the memory of two blocks
+    // with one input between them.
     EXPECT_EQ(bytes({.policy = Policy::kSqrt}), 3 * row + 2 * (heads + pre + row) + row);
     Arena forward_only("measure");
     model.make_saved(forward_only, B, T, forward_only_plan(L));
@@ -239,7 +241,7 @@ TEST(Recompute, SummaryNamesWhatIsDoneAgain) {
 class FastestPlan : public ::testing::Test {
  protected:
   Transformer model{llama().resolved(), DType::f32};
-  // As on a processor: products and attention cost, norms and activations little.
+  // The costs are like a CPU's: matrix products and attention are expensive, norms and activations cheap.
   BlockTimes times{.norm_s = 1,
                    .activation_s = 2,
                    .heads_s = 60,
@@ -298,7 +300,7 @@ TEST_F(FastestPlan, RefusesWhatNothingFits) {
   }
 }
 
-// Hand-counted: the topmost of the blocks that share needs nothing again.
+// The times are counted by hand. The topmost of the blocks that share memory recomputes nothing.
 TEST_F(FastestPlan, TimeIsTheSumOfWhatIsDoneAgain) {
   const auto time_s = [&](const RecomputeConfig& config) {
     return recompute_time_s(recompute_plan(config, kLayers), times);
@@ -307,7 +309,7 @@ TEST_F(FastestPlan, TimeIsTheSumOfWhatIsDoneAgain) {
   EXPECT_EQ(time_s({.parts = {Part::kMlp}}), 4 * 50);
   EXPECT_EQ(time_s({.parts = {Part::kAttention, Part::kEmbedding}}), 4 * 60 + 0.5);
   EXPECT_EQ(time_s({.policy = Policy::kBlock}), 4 * (60 + 20 + 50) + 5 * 2);
-  // Segments of 1, 2 and 2 blocks; the middle one's first block runs to its end.
+  // The segments have 1, 2 and 2 blocks; the first block of the middle one runs to its end.
   EXPECT_EQ(time_s({.policy = Policy::kSqrt}), 3 * (60 + 20 + 50) + (2 + 25) + 5 * (2 * 1 + 2));
 }
 

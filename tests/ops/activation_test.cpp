@@ -31,7 +31,7 @@ std::string activation_case_name(const ::testing::TestParamInfo<ActivationCase>&
                      c.has_bias ? "bias" : "plain");
 }
 
-// A dozen f32 roundings, then one to the dtype.
+// The tolerance is a dozen f32 roundings and one to the dtype.
 double tolerance(DType dtype) { return unit_roundoff(dtype) + 12 * unit_roundoff(DType::f32); }
 
 class ActivationOp : public ::testing::TestWithParam<ActivationCase> {
@@ -45,7 +45,7 @@ class ActivationOp : public ::testing::TestWithParam<ActivationCase> {
   Tensor dbias_wanted = c.has_bias ? dbias.tensor() : Tensor{};
   Buffer scratch{DType::f32, {num_threads(), c.F}};
 
-  // The arguments x + bias in double, rounded once as the op does.
+  // Returns the arguments x + bias, computed in double and rounded once like the op does.
   Doubles arguments() {
     Doubles values = to_doubles(x);
     const Doubles b = to_doubles(bias_values);
@@ -84,7 +84,7 @@ TEST_P(ActivationOp, ForwardInPlace) {
 TEST_P(ActivationOp, BackwardMatchesCentralDifferences) {
   activation_backward(dx, dbias_wanted, dy, x, bias, c.kind, scratch, stream);
   const Doubles want = gradient();
-  // f' is of size 1; relu2's difference quotient is off by h near its kink.
+  // f' is of order 1; near its kink, relu2's difference quotient is off by h.
   expect_close(dx, want, tolerance(c.dtype) + 2e-5 * (c.kind == Activation::kRelu2) + 1e-8, "dx", 2);
   if (!c.has_bias) return;
   Doubles sums(static_cast<size_t>(c.F));
@@ -124,7 +124,8 @@ std::vector<ActivationCase> activation_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ActivationOp, ::testing::ValuesIn(activation_cases()), activation_case_name);
 
-// |error| <= 2e-7 in value and derivative over the whole range where they are curved; relative beyond 1.
+// Checks value and derivative over the whole range where they are curved; the
+// value's error is relative above 1.
 template <typename Rule>
 void expect_rule_is_precise(double (*value)(double), double value_tolerance, double derivative_tolerance) {
   for (float x = -15.0f; x < 15.0f; x += 0.00173f) {
@@ -186,7 +187,7 @@ TEST_P(SwiGlu, ForwardMatchesReference) {
 
 TEST_P(SwiGlu, BackwardMatchesCentralDifferencesAndMayBeInPlace) {
   swiglu_backward(d_gate_up, dy, gate_up, stream);
-  // Each output depends on one gate and one up: differences of all gates at once, then of all ups.
+  // Each output depends on one gate and one up value, so all gates can be varied at once, and then all ups.
   const Doubles values = to_doubles(gate_up), g = to_doubles(dy);
   Doubles want(values.size());
   const double h = 1e-5;

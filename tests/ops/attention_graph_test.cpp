@@ -1,4 +1,4 @@
-// The graphs that cuDNN makes kernels of, computed in fp64 and compared with attention's reference.
+// The graphs that cuDNN compiles to kernels, computed in fp64 and compared with attention's reference.
 #include "ingot/ops/attention/attention_graph.h"
 
 #include "tests/reference/attention.h"
@@ -11,7 +11,7 @@ namespace {
 struct AttentionGraphCase {
   const char* name;
   AttentionShape s;
-  int64_t document = 0;  // length of every document but the last; 0: one document
+  int64_t document = 0;  // length of every document but the last; 0 means one document
 };
 
 class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
@@ -45,7 +45,7 @@ class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
     return {s, true, starts, static_cast<double>(config.scale), config.dropout};
   }
 
-  // The memory of a view as the graph sees it, from its first element on.
+  // Returns the memory of a view as the graph sees it, from the view's first element.
   static Doubles memory_of(const Tensor& t) {
     Doubles values;
     const int64_t last = (t.dim(0) - 1) * t.strides[0] + (t.dim(1) - 1) * t.strides[1] +
@@ -53,7 +53,7 @@ class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
     for (int64_t i = 0; i < last; ++i) values.push_back(element(t, static_cast<size_t>(i)));
     return values;
   }
-  // The view's elements of such memory.
+  // Returns the elements of the view `like` in such memory.
   static Doubles elements(const Doubles& memory, const Tensor& like) {
     Doubles values;
     for (int64_t b = 0; b < like.dim(0); ++b)
@@ -73,7 +73,7 @@ class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
 
 void expect_equal(const Doubles& got, const Doubles& want, const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
-  for (size_t i = 0; i < want.size(); ++i)  // fp64 in another order
+  for (size_t i = 0; i < want.size(); ++i)  // both are fp64, in different orders
     ASSERT_NEAR(got[i], want[i], 1e-11 * std::max(1.0, std::abs(want[i]))) << what << "[" << i << "]";
 }
 
@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionGraphs,
                                            AttentionGraphCase{"documents", {2, 12, 12, 2, 1, 8}, 5}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// What cuDNN has no kernel for, or would compute otherwise.
+// cuDNN has no kernel for these, or would compute them differently.
 TEST(FusedAttention, TakesOnlyWhatCudnnHas) {
   const auto is_taken = [](DType dtype, const AttentionShape& s, const AttentionConfig& config) {
     const Buffer q(dtype, {s.B, s.T, s.H, s.D}), k(dtype, {s.B, s.S, s.K, s.D});
@@ -132,7 +132,7 @@ TEST(FusedAttention, TakesOnlyWhatCudnnHas) {
   EXPECT_FALSE(is_taken(DType::bf16, {1, 1, 16, 2, 1, 64}, plain));
   EXPECT_FALSE(is_taken(DType::bf16, {1, 16, 16, 2, 1, 60}, plain));
   EXPECT_FALSE(is_taken(DType::bf16, {1, 16, 16, 2, 1, 264}, plain));
-  // A row that begins between 16-byte words.
+  // A row begins between 16-byte words.
   const Buffer rows(DType::bf16, {1, 4, 72});
   const Tensor shifted = rows.tensor().columns(4, 68).split_last(1, 64);
   EXPECT_FALSE(fused_attention(shifted, shifted, shifted, shifted, {}, plain));

@@ -13,13 +13,13 @@
 namespace ingot::testing {
 namespace {
 
-constexpr int64_t kGap = 3;  // columns of a packed row that belong to nobody
+constexpr int64_t kGap = 3;  // unused columns of a packed row
 
 struct SizedCase {
   DType dtype;
   AttentionShape shape;
   bool is_causal = true;
-  std::vector<int64_t> doc_lengths = {};  // of every batch row; empty: no doc_start
+  std::vector<int64_t> doc_lengths = {};  // of each batch row; empty means no doc_start
   double spread = 1;                      // standard deviation of q and k
   float dropout = 0;
 };
@@ -49,7 +49,7 @@ std::vector<int32_t> starts_of(const std::vector<int64_t>& lengths, int64_t B) {
   return starts;
 }
 
-// All tensors of one call. q, k and v are views of one packed buffer if S == T, and so are their gradients.
+// All tensors of one call. If S == T, q, k and v are views of one packed buffer, and so are their gradients.
 struct Problem {
   DType dtype;
   AttentionShape s;
@@ -86,7 +86,7 @@ struct Problem {
   }
   AttentionCase reference() const { return {s, config.is_causal, starts, config.scale, config.dropout}; }
 
-  // Scratch holds NaN: nothing may depend on what was left there.
+  // The scratch holds NaN, so that a result that depends on old contents is found.
   void forward() {
     const int64_t wanted = attention_forward_scratch(s);
     Buffer scratch(DType::f32, {wanted});
@@ -106,8 +106,8 @@ class Attention : public ::testing::TestWithParam<SizedCase> {
   SizedCase c = GetParam();
   Problem p{c};
   double n = static_cast<double>(c.shape.D + c.shape.S);
-  // A score is a sum of D products and carries c.spread^2 of magnitude; its error is the relative error of a
-  // probability, and out is a mean of |v| < 5. Then one rounding to the dtype.
+  // A score is a sum of D products of magnitude c.spread^2; its error is the relative error of a
+  // probability, and out is a mean of |v| < 5. The result is then rounded to the dtype.
   double score_error = unit_roundoff(DType::f32) * (4 + std::sqrt(static_cast<double>(c.shape.D))) *
                        std::max(1.0, 4 * c.spread * c.spread);
   double kept_scale = 1 / (1 - static_cast<double>(c.dropout));
@@ -128,8 +128,8 @@ TEST_P(Attention, BackwardMatchesReference) {
                                                               gather(p.v()), gather(p.d_out));
   p.forward();
   p.backward();
-  // delta is a sum of D products with the rounded out; a key collects up to T queries, whose errors are
-  // independent and whose weights fall off.
+  // delta is a sum of D products with the rounded out. A key collects contributions of up to T queries,
+  // whose errors are independent and whose weights decrease.
   const double weights = 1 + std::log(static_cast<double>(c.shape.T * c.shape.H / c.shape.K));
   const double bound = 4 * kept_scale * c.spread * weights * (unit_roundoff(c.dtype) + 5 * score_error);
   expect_near(p.dq(), want.dq, bound, "dq");
@@ -211,7 +211,7 @@ std::vector<SizedCase> attention_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Attention, ::testing::ValuesIn(attention_cases()), attention_case_name);
 
-// The oracle of backward is itself checked, on sizes where central differences are affordable.
+// Checks the reference of backward itself, at sizes where central differences are affordable.
 TEST(AttentionReference, GradientMatchesCentralDifferences) {
   for (const AttentionCase& c : {AttentionCase{{1, 4, 6, 2, 1, 3}, true, {}, 0.7},
                                  AttentionCase{{2, 5, 5, 2, 2, 2}, true, {0, 0, 2, 2, 2, 0, 1, 1, 1, 4}, 0.7},
@@ -235,7 +235,7 @@ TEST(AttentionReference, GradientMatchesCentralDifferences) {
   }
 }
 
-// Rows [begin, end) of every result of one document.
+// Returns rows [begin, end) of every result, which are those of one document.
 std::vector<Doubles> document(const Problem& p, int64_t begin, int64_t end) {
   std::vector<Doubles> rows;
   for (const Tensor& t : {p.out.tensor(), p.dq(), p.dk(), p.dv()}) {
@@ -311,7 +311,7 @@ TEST_P(Documents, AreWhatTheyAreAlone) {
 INSTANTIATE_TEST_SUITE_P(Types, Documents, ::testing::Values(DType::f32, DType::bf16, DType::f16),
                          [](const auto& info) { return std::string(name(info.param)); });
 
-// Two micro-batches of one row each drop what the batch of both does.
+// Two micro-batches of one row each drop the same probabilities as one batch of both rows.
 TEST(AttentionDropout, IsThatOfTheGlobalBatch) {
   const AttentionShape s{2, 70, 70, 4, 2, 16};
   Problem both({DType::f32, s, true, {}, 1, 0.3f});
@@ -333,7 +333,7 @@ TEST(AttentionDropout, IsThatOfTheGlobalBatch) {
   }
 }
 
-// Half of the heads, where ranks share them, drop what those heads do among all.
+// When ranks shard the heads, each half of them drops the same probabilities as in a run with all heads.
 TEST(AttentionDropout, IsThatOfAllHeads) {
   const AttentionShape s{2, 70, 70, 4, 2, 16};
   Problem all({DType::f32, s, true, {}, 1, 0.3f});
@@ -361,7 +361,8 @@ TEST(AttentionDropout, IsThatOfAllHeads) {
   }
 }
 
-// With one key, out is v or nothing, so each element of out tells one query's fate.
+// With one key, out is the scaled v or zero, so each element of out shows whether
+// one probability was dropped.
 TEST(AttentionDropout, DropsItsShareAndDiffersBetweenSitesAndSteps) {
   const auto out = [](const std::function<void(AttentionDropout&)>& change) {
     Problem p({DType::f32, {64, 64, 1, 2, 1, 1}, false, {}, 1, 0.25f});

@@ -7,8 +7,8 @@
 namespace ingot {
 namespace {
 
-// Every upper half with the lower halves at which rounding turns; also infinities and NaN come back bit for
-// bit.
+// Tries every upper half with the lower halves around which rounding changes. Infinities and
+// NaNs also come back bit for bit.
 TEST(Bf16Tail, JoinsToTheSameBits) {
   for (uint32_t high = 0; high < 0x10000; ++high)
     for (uint32_t low : {0u, 1u, 0x1234u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
@@ -20,7 +20,7 @@ TEST(Bf16Tail, JoinsToTheSameBits) {
     }
 }
 
-// The bf16 half is what a cast gives, but for ties, which go away from zero.
+// The bf16 half is what a cast gives, except that ties go away from zero.
 TEST(Bf16Tail, TheUpperHalfIsTheRoundedNumber) {
   for (uint32_t high = 0; high < 0x7f80; ++high)
     for (uint32_t low : {0u, 1u, 0x7fffu, 0x8001u, 0xffffu})

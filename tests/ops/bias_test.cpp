@@ -39,7 +39,7 @@ TEST_P(Bias, BackwardAddsColumnSums) {
   const Doubles values = to_doubles(y);
   for (size_t i = 0; i < values.size(); ++i) want[i % width] += values[i];
   bias_backward(db, y, scratch, stream);
-  // N additions of terms near 1, each rounded at a sum near sqrt(N).
+  // There are N additions of terms near 1, each rounded at a sum near sqrt(N).
   const double n = static_cast<double>(c.N);
   expect_close(db, want, 2 * std::sqrt(n) * unit_roundoff(DType::f32), "db", std::sqrt(n) + 2);
 }

@@ -9,7 +9,7 @@
 namespace ingot::testing {
 namespace {
 
-// One element by the scalar rule.
+// Rounds one element by the scalar rule.
 float round_one(DType format, float scaled) {
   return format == DType::f8e4m3 ? static_cast<float>(f8e4m3(scaled)) : static_cast<float>(f8e5m2(scaled));
 }
@@ -33,11 +33,11 @@ void expect_equal(const Fp8Stats& got, const Fp8Stats& want) {
   EXPECT_EQ(got.amax, want.amax);
 }
 
-// Values over many binades, so that some saturate and some vanish.
+// The values span many binades, so that some saturate and some underflow.
 Buffer wide_values(DType dtype, const Shape& shape) {
   Buffer x = random_tensor(dtype, shape, 1);
   Doubles values = to_doubles(x);
-  const int lowest = dtype == DType::f16 ? -29 : -25;  // 65504 ends f16
+  const int lowest = dtype == DType::f16 ? -29 : -25;  // the largest f16 is 65504
   for (size_t i = 0; i < values.size(); ++i) values[i] *= std::ldexp(1.0, static_cast<int>(i % 41) + lowest);
   if (values.size() > 3) values[3] = 0;
   assign(x, values);
@@ -74,7 +74,7 @@ TEST_P(CastFp8, TensorWithOneScale) {
   }
 }
 
-// The scale runs along the rows' elements, or along the columns': never along the other dim.
+// One scale applies to a whole row, or to a whole column, depending on the function.
 TEST_P(CastFp8, RowsAndColumnsHaveScalesOfTheirOwn) {
   Buffer scratch(DType::f32, {C});
   for (bool is_by_rows : {true, false}) {

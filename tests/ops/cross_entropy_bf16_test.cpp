@@ -53,7 +53,7 @@ TEST(CrossEntropyBf16, EveryStepIsRounded) {
   }
 }
 
-// Over a vocabulary of 4096 equal logits the sum stops at 256, and so does what the loss can see.
+// Over a vocabulary of 4096 equal logits the sum stops at 256, and so the loss counts only that many.
 TEST(CrossEntropyBf16, TheSumStopsAt256EqualTerms) {
   Loss loss(1, 4096, 4096);
   loss.ids = {17};
@@ -65,7 +65,7 @@ TEST(CrossEntropyBf16, TheSumStopsAt256EqualTerms) {
   EXPECT_NEAR(total, 4096 / 256 - 1, 0.01);
 }
 
-// Rounded logits alone move the loss by little, to either side.
+// Rounding only the logits moves the loss a little, in either direction.
 TEST(CrossEntropyBf16, RoundedLogitsAreHarmless) {
   Loss loss(64, 4096, 4096);
   for (int32_t n = 0; n < 64; ++n) loss.ids.push_back(n * 61);

@@ -62,7 +62,7 @@ class CrossEntropy : public ::testing::TestWithParam<CrossEntropyCase> {
   // z is off by a few roundings of 30 (the range of the cap's sum), and so is the loss.
   double tolerance() const { return 4 * 32 * unit_roundoff(DType::f32); }
 
-  // Gradient of grad_scale * sum of losses, by differences of one row at a time.
+  // Returns the gradient of grad_scale * sum of losses, by differences of one row at a time.
   Doubles gradient() {
     const Doubles values = to_doubles(logits);
     const size_t width = static_cast<size_t>(Vp);
@@ -90,7 +90,7 @@ TEST_P(CrossEntropy, GradientMatchesCentralDifferences) {
   const Doubles want = gradient(), want_losses = cross_entropy_reference(to_doubles(logits), ids, config);
   cross_entropy(losses, is_correct, d_logits, logits, targets, config, stream);
   expect_close(losses, want_losses, tolerance(), "loss");
-  // Each entry is at most grad_scale, known to the precision of the exponent z; then one rounding.
+  // Each entry is at most grad_scale and as precise as the exponent z; then it is rounded once.
   expect_close(d_logits, want, tolerance() + unit_roundoff(c.gradient) + 1e-8, "d_logits", config.grad_scale);
   const Doubles got = to_doubles(d_logits);
   for (size_t i = 0; i < got.size(); ++i) {
@@ -128,7 +128,7 @@ TEST_P(CrossEntropy, HugeLogitsDoNotOverflow) {
   const Doubles want = cross_entropy_reference(values, ids, config);
   cross_entropy(losses, is_correct, d_logits, logits, targets, config, stream);
   expect_close(losses, want, tolerance(), "loss");
-  // z-loss adds 2 z_loss lse of the probability, and no logit is above 5e4.
+  // z-loss adds 2 z_loss lse times the probability, and no logit exceeds 5e4.
   const double bound = config.grad_scale * (1.0 + 2 * static_cast<double>(config.z_loss) * 5e4);
   for (double v : to_doubles(d_logits)) ASSERT_LE(std::abs(v), bound);
 }

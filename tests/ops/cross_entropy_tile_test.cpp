@@ -7,7 +7,7 @@
 namespace ingot::testing {
 namespace {
 
-// Loss, log-sum-exp, top-1 and gradient of rows that are seen tile by tile, against the whole rows.
+// Compares loss, log-sum-exp, top-1 and gradient of rows that are read tile by tile with those of whole rows.
 TEST(CrossEntropyTile, TilesOfAnyWidthGiveTheWholeRow) {
   const int64_t N = 6, V = 75, Vp = 80;
   Stream stream;
@@ -58,9 +58,9 @@ TEST(CrossEntropyTile, TilesOfAnyWidthGiveTheWholeRow) {
     }
 }
 
-// The gradient from exponentials that were kept in 16 bits, in their own memory, against the whole rows. Kept
-// and gradient are rounded once each: 2^-11 of the value and 2^-9 (bf16) or 2^-11 (f16), and 2^-25 of f16's
-// subnormals.
+// Compares the gradient computed in place from exponentials stored in 16 bits with that of whole rows. The
+// exponential and the gradient are rounded once each: by 2^-11 of the value, and by 2^-9 (bf16) or 2^-11
+// (f16), plus 2^-25 for f16's subnormals.
 TEST(CrossEntropyTile, KeptExponentialsGiveTheGradientOfTheWholeRow) {
   const int64_t N = 6, V = 75, Vp = 80;
   Stream stream;
@@ -124,8 +124,8 @@ TEST(CrossEntropyTile, KeptExponentialsRefuseWhatTheyDoNotHold) {
   EXPECT_THROW(cross_entropy_kept_gradient(memory, kept, 0, rows, lse, targets, config, stream), Error);
 }
 
-// Ranks that saw a quarter of the columns each, the last of them padding alone, know together what one that
-// saw all does.
+// Four ranks read a quarter of the columns each, the last of which is only padding. Merged, their rows
+// give the results of one rank that reads all columns.
 TEST(CrossEntropyTile, PartsMergeIntoTheWholeRow) {
   constexpr int64_t kN = 6, kV = 55, kParts = 4, kPart = 20, kVp = kParts * kPart;
   Stream stream;

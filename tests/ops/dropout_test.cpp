@@ -12,7 +12,7 @@ RandomKey key_of(uint64_t step) {
   return {.seed = 0x123456789abcdef0, .purpose = Purpose::kDropout, .stream = 3, .step = step};
 }
 
-// Straight from the definition, one scalar random_word per element.
+// Computed directly from the definition, with one scalar random_word per element.
 Doubles dropout_reference(const Doubles& x, double p, const RandomKey& key, uint64_t first_index) {
   Doubles y(x.size());
   for (size_t i = 0; i < x.size(); ++i)
@@ -35,7 +35,7 @@ class Dropout : public ::testing::TestWithParam<DropoutCase> {
   DropoutCase c = GetParam();
   Stream stream;
   Buffer x = random_tensor(c.dtype, {c.elements}, 1), y{c.dtype, {c.elements}};
-  // The scale and the product are rounded to f32, the result to the dtype.
+  // The scale and the product are rounded to f32, and the result to the dtype.
   double tolerance = unit_roundoff(c.dtype) + 2 * unit_roundoff(DType::f32);
 };
 
@@ -62,7 +62,7 @@ TEST_P(Dropout, InPlaceAndForAnyNumberOfThreads) {
   set_num_threads(threads);
 }
 
-// y is linear in x, so its central difference with any step is exact, and equals dropout(dy).
+// y is linear in x, so its central difference with any step is exact and equals dropout(dy).
 TEST_P(Dropout, BackwardIsTheSameMask) {
   Buffer dy = random_tensor(c.dtype, {c.elements}, 2), dx(c.dtype, {c.elements});
   dropout(dx, dy, 0.25f, key_of(5), c.first_index, stream);
@@ -88,7 +88,7 @@ std::vector<DropoutCase> dropout_cases() {
   std::vector<DropoutCase> all;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t elements : {1, 31, 32, 33, 257, 40000})
-      for (uint64_t first_index : {uint64_t{0}, uint64_t{5}, uint64_t{0x3fffffffe}})  // the block passes 2^32
+      for (uint64_t first_index : {uint64_t{0}, uint64_t{5}, uint64_t{0x3fffffffe}})  // crosses block 2^32
         all.push_back({dtype, elements, first_index});
   return all;
 }

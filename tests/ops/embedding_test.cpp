@@ -57,7 +57,7 @@ TEST_P(Embedding, ForwardMatchesReference) {
   expect_close(out, want, c.has_positions ? unit_roundoff(c.dtype) : 0.0, "out");
 }
 
-// += on gradients that are not zero. Each has at most kN additions.
+// The gradients are not zero before the `+=`. Each has at most kN additions.
 TEST_P(Embedding, BackwardAddsCentralDifferences) {
   Doubles want = to_doubles(d_wte), want_positions = to_doubles(d_positions);
   const Doubles by_token =
@@ -74,7 +74,7 @@ TEST_P(Embedding, BackwardAddsCentralDifferences) {
   expect_close(d_positions, want_positions, rounding + differences, "d_wpe", 4);
 }
 
-// Parts of the table add up to what the whole gives, bit by bit: all but one of the terms are zeros.
+// Row slices of the table add up bit-identically to the whole table: all terms but one are zeros.
 TEST_P(Embedding, PartsOfTheTableAddUp) {
   embedding_forward(out, tokens, wte, wpe, kT, kFirst, stream);
   const Doubles d_before = to_doubles(d_wte);

@@ -22,7 +22,7 @@ std::string layernorm_case_name(const ::testing::TestParamInfo<LayernormCase>& i
                      c.has_bias ? "bias" : "biasless");
 }
 
-// Two sums of C rounded terms in f32, then one rounding to the dtype.
+// The error is that of two f32 sums of C rounded terms and one rounding to the dtype.
 double tolerance(const LayernormCase& c) {
   return 4 * unit_roundoff(c.dtype) + 8 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(c.C));
 }
@@ -130,7 +130,7 @@ std::vector<LayernormCase> layernorm_cases() {
   std::vector<LayernormCase> all;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t C : {1, 31, 32, 33, 257}) {
-      const int64_t N = C == 32 ? 65 : 3;  // 65: several threads
+      const int64_t N = C == 32 ? 65 : 3;  // 65 rows use several threads
       all.push_back({dtype, N, C, true, true});
       all.push_back({dtype, N, C, true, false});
       all.push_back({dtype, N, C, false, true});
@@ -141,8 +141,8 @@ std::vector<LayernormCase> layernorm_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, LayerNorm, ::testing::ValuesIn(layernorm_cases()), layernorm_case_name);
 
-// With x = 4096 + deviation, the f32 rounding of x^2 alone is as large as the variance: E[x^2] - E[x]^2 is
-// noise.
+// With x = 4096 + deviation, the f32 rounding of x^2 alone is as large as the variance, so
+// E[x^2] - E[x]^2 would be noise.
 TEST(LayerNormPrecision, VarianceSurvivesALargeMean) {
   constexpr int64_t kC = 257;
   Stream stream;
@@ -151,7 +151,7 @@ TEST(LayerNormPrecision, VarianceSurvivesALargeMean) {
   for (double& v : values) v = static_cast<float>(v + 4096);
   assign(x, values);
   layernorm_forward(y, {}, {}, x, {}, {}, kEps, stream);
-  // The mean is rounded to half an ulp of 4096, 2^-12, after kC additions.
+  // After kC additions the mean is rounded to half an ulp of 4096, which is 2^-12.
   expect_close(y, layernorm_reference(values, {}, {}, kC, kEps), 4 * 0x1p-12, "y");
 }
 

@@ -1,5 +1,5 @@
-// Every kind of head in every precision, with every cap, z-loss, label smoothing and accumulation, against a
-// loss in double and its central differences; FP8 against the interval that its rounding allows.
+// Tests every kind of head in every precision, with every cap, z-loss, label smoothing and accumulation,
+// against a loss in double and its central differences; FP8 against the interval that its rounding allows.
 #include "ingot/ops/linear_cross_entropy.h"
 
 #include <gtest/gtest.h>
@@ -15,14 +15,14 @@ constexpr HeadPrecision kPrecisions[] = {HeadPrecision::kF32, HeadPrecision::kBf
                                          HeadPrecision::kFp8};
 constexpr LogitCap kCaps[] = {LogitCap::kNone, LogitCap::kTanh, LogitCap::kSigmoid};
 
-// Of the products; of FP8's values.
+// Returns the dtype of the operands; for FP8, that of the values before they are rounded.
 DType dtype_of(HeadPrecision precision) {
   return precision == HeadPrecision::kF32   ? DType::f32
          : precision == HeadPrecision::kF16 ? DType::f16
                                             : DType::bf16;
 }
 
-// x (N, C) · w (Vp, C)ᵀ in double.
+// Returns x (N, C) · w (Vp, C)ᵀ in double.
 Doubles logits_reference(const Doubles& x, const Doubles& w, int64_t C) {
   const size_t c = static_cast<size_t>(C), N = x.size() / c, Vp = w.size() / c;
   Doubles z(N * Vp);
@@ -76,7 +76,7 @@ struct Head {
                                   config, scratch, stream);
   }
 
-  // The values that the products see: in FP8 the rounded ones.
+  // Returns the values that the products use, which are rounded ones in FP8.
   Doubles seen(const Buffer& t, float fixed_scale) const {
     Doubles values = to_doubles(t);
     if (config.precision != HeadPrecision::kFp8) return values;
@@ -107,7 +107,8 @@ void expect_losses_and_top1(const Head& head, const Doubles& xs, const Doubles& 
   }
 }
 
-// Central differences of the loss; the gradient of the logits and dx are rounded once each to the dtype.
+// Checks against central differences of the loss. The gradient of the logits and dx are
+// rounded to the dtype once each.
 void expect_gradients(const Head& head, const Doubles& xs, const Doubles& ws) {
   const bool is_f32 = head.config.precision == HeadPrecision::kF32;
   const double tolerance = is_f32 ? 1e-6 : 4 * unit_roundoff(dtype_of(head.config.precision));
@@ -118,8 +119,8 @@ void expect_gradients(const Head& head, const Doubles& xs, const Doubles& ws) {
   expect_close(head.dw, dw, tolerance, "dw", 1.0);
 }
 
-// e5m2 of each logit's gradient lies between those of slightly smaller and slightly larger values, so the
-// products lie between the sums of the products' bounds.
+// The e5m2 code of each logit's gradient lies between those of slightly smaller and slightly larger
+// values, so dx and dw lie between the sums of the products' bounds.
 struct Interval {
   Doubles low, high;
 };
@@ -138,7 +139,8 @@ Interval e5m2_bounds(const Head& head, const Doubles& logits) {
       return static_cast<double>(static_cast<float>(f8e5m2(scaled))) *
              static_cast<double>(grad_scale / scale);
     };
-    // Current scaling takes each chunk's own amax: an eighth up or down by rounding, whatever the scale.
+    // Current scaling uses each chunk's own amax; rounding moves a value by an eighth
+    // at most, whatever the scale.
     const double slack = is_static ? 1e-4 : 0.3;
     bounds.low.push_back(std::min(rounded(1 - slack), rounded(1 + slack)) - 1e-7);
     bounds.high.push_back(std::max(rounded(1 - slack), rounded(1 + slack)) + 1e-7);
@@ -235,7 +237,7 @@ TEST(LinearCrossEntropy, EveryCombinationMatchesTheReference) {
   }
 }
 
-// At sizes that fill registers and several tiles; the kinds differ by the order of sums alone.
+// The sizes fill registers and several tiles; the kinds differ only in the order of sums.
 TEST(LinearCrossEntropy, KindsAgreeAtLargerSizes) {
   for (HeadPrecision precision : kPrecisions) {
     std::vector<Doubles> losses, dx, dw;
@@ -255,7 +257,7 @@ TEST(LinearCrossEntropy, KindsAgreeAtLargerSizes) {
       dx.push_back(to_doubles(head.dx));
       dw.push_back(to_doubles(head.dw));
     }
-    // A gradient rounds the other way here and there; one step of e5m2 is a quarter of the value.
+    // Some gradients round the other way; one step of e5m2 is a quarter of the value.
     const double step = precision == HeadPrecision::kFp8 ? 0.25 : unit_roundoff(dtype_of(precision));
     const double tolerance = precision == HeadPrecision::kF32 ? 1e-6 : 2 * step / 70;
     for (size_t k : {1, 2})
@@ -278,7 +280,7 @@ TEST(LinearCrossEntropy, PaddedRowsGetNoProbabilityAndNoGradient) {
       for (Head* head : {&plain, &poisoned}) {
         head->config.kind = kind;
         head->config.chunk_tokens = 3;
-        head->config.tile_columns = 4;  // the last tile is padding but for one column
+        head->config.tile_columns = 4;  // the last tile has one column that is not padding
         head->make_for(precision, 0.5);
       }
       Doubles w = to_doubles(poisoned.w);
@@ -318,7 +320,7 @@ TEST(LinearCrossEntropy, TheFilterLeavesOutWhatIsSmallAndNothingElse) {
     head.config.chunk_tokens = 4;
     head.config.tile_columns = 8;
     head.config.filter = filter;
-    head.make_for(HeadPrecision::kF32, 4.0);  // sharp: most probabilities are next to nothing
+    head.make_for(HeadPrecision::kF32, 4.0);  // sharp: most probabilities are almost zero
     for (size_t n = 0; n < head.targets.size(); ++n) head.targets[n] = static_cast<int32_t>(n % 8);
     head.run();
     return head;
@@ -330,14 +332,15 @@ TEST(LinearCrossEntropy, TheFilterLeavesOutWhatIsSmallAndNothingElse) {
   EXPECT_GT(filtered.report.filtered_tiles, 0);
   EXPECT_LT(filtered.report.filtered_tiles, filtered.report.tiles);
   EXPECT_EQ(to_doubles(filtered.losses), to_doubles(exact.losses));
-  // 64 logits below 1e-3 each, times weights of up to 16.
+  // At most 64 probabilities below 1e-3 are left out per row, times weights of up to 16.
   const Doubles a = to_doubles(exact.dx), b = to_doubles(filtered.dx);
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 64 * 1e-3 * 16);
   EXPECT_NE(a, b);
 }
 
 TEST(LinearCrossEntropy, KahanKeepsWhatPlainAdditionLoses) {
-  // Each chunk adds about 1 to a sum of 2^24, where the step of f32 is 2: plain addition loses all of it.
+  // Each chunk adds about 1 to a sum of 2^24, where f32 numbers are 2 apart, so
+  // plain addition loses all of it.
   std::vector<double> moved;
   for (HeadAccumulation accumulation : {HeadAccumulation::kF32, HeadAccumulation::kKahan}) {
     Head head;

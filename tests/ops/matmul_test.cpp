@@ -23,7 +23,7 @@ std::string matmul_case_name(const ::testing::TestParamInfo<MatmulCase>& info) {
                      c.accumulate ? "_accumulate" : "", c.M, c.N, c.K);
 }
 
-// c = op(a) · op(b) in double.
+// Returns c = op(a) · op(b) in double.
 Doubles reference(const MatmulCase& c, const Doubles& a, const Doubles& b) {
   Doubles out(static_cast<size_t>(c.M * c.N));
   for (int64_t m = 0; m < c.M; ++m)
@@ -54,7 +54,7 @@ class Matmul : public ::testing::TestWithParam<MatmulCase> {
     for (size_t i = 0; c.accumulate && i < values.size(); ++i) values[i] += before[i];
     return values;
   }
-  // K products of magnitude 1 summed in f32, one rounding to the result's dtype.
+  // The error is that of K products of magnitude 1 summed in f32, and one rounding to the result's dtype.
   double tolerance() const {
     return 2 * unit_roundoff(c.out) + 8 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(c.K));
   }
@@ -121,7 +121,7 @@ TEST_P(AmxMatmul, MatchesReference) {
   }
 }
 
-// Each sum is one thread's, in the order of k.
+// One thread computes each sum, in the order of k.
 TEST_P(AmxMatmul, SameBitsForEveryNumberOfThreads) {
   if (!amx::is_available()) GTEST_SKIP() << "this kernel grants no AMX";
   const Tensor &ta = a, &tb = b, &tc = out;
@@ -144,7 +144,8 @@ std::vector<MatmulCase> amx_cases() {
   std::vector<MatmulCase> all;
   for (const MatmulCase& c : matmul_cases())
     if (c.in == DType::bf16 && c.out != DType::f16) all.push_back(c);
-  // Over the engine's blocks of columns, of rows of sums and of rows, each with a rest; and a long sum.
+  // The sizes exceed the engine's blocks of columns, of rows of sums and of rows, each with a
+  // remainder; the last has a long sum.
   const int64_t sizes[][3] = {{40, 1070, 390}, {2090, 40, 420}, {300, 70, 800}, {20, 33, 2050}};
   for (MatmulForm form : {MatmulForm::kNT, MatmulForm::kNN, MatmulForm::kTN})
     for (const auto& s : sizes) {

@@ -14,7 +14,7 @@ constexpr int64_t kOffset = 2;
 
 struct QkNormCase {
   DType dtype;
-  int64_t B, T, H, D, R;  // R = 0: no table
+  int64_t B, T, H, D, R;  // R = 0 means no table
 };
 
 std::string qk_norm_case_name(const ::testing::TestParamInfo<QkNormCase>& info) {
@@ -48,7 +48,8 @@ class QkNorm : public ::testing::TestWithParam<QkNormCase> {
   Tensor x = heads(packed), dy = heads(d_packed);
   HeadShape shape{static_cast<size_t>(c.B), static_cast<size_t>(c.T), static_cast<size_t>(c.H),
                   static_cast<size_t>(c.D)};
-  // A sum of D products in f32, a few products, one rounding to the dtype of values up to sqrt(2) apart.
+  // The error is that of an f32 sum of D products, a few more products, and one rounding to the dtype
+  // of values up to sqrt(2) apart.
   double tolerance =
       2 * unit_roundoff(c.dtype) + 4 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(c.D));
 };

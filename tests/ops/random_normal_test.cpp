@@ -24,7 +24,8 @@ TEST(RandomBlocks, AreThoseOfTheScalarGenerator) {
   }
 }
 
-// Box and Muller in double, from the same words. Sums of a few float roundings: 8 * 2^-24 of a radius <= 6.7.
+// Compares with Box-Muller in double on the same words. A few float roundings add up to
+// 8 * 2^-24 of a radius <= 6.7.
 TEST(RandomNormal, IsBoxMullerOfTheWords) {
   constexpr double kTolerance = 8 * 0x1p-24 * 6.7;
   for (int64_t n : {1, 3, 4, 63, 64, 65, 1000, 40'001}) {

@@ -21,7 +21,7 @@ std::string rmsnorm_case_name(const ::testing::TestParamInfo<RmsnormCase>& info)
   return fmt::format("{}_{}x{}_{}", name(c.dtype), c.N, c.C, c.has_weight ? "weight" : "weightless");
 }
 
-// A sum of C rounded products in f32, then one rounding to the dtype.
+// The error is that of an f32 sum of C rounded products and one rounding to the dtype.
 double tolerance(const RmsnormCase& c) {
   return 4 * unit_roundoff(c.dtype) + 4 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(c.C));
 }

@@ -75,7 +75,7 @@ TEST(RopeTable, MatchesTheFormulaWithinTheRoundingOfTheAngle) {
   for (int64_t t = 0; t < T; ++t)
     for (int64_t i = 0; i < R / 2; ++i) {
       const double angle = static_cast<double>(t) * std::pow(1000.0, -2.0 * static_cast<double>(i) / R);
-      // The exponent (times ln theta = 7), power, quotient and product are rounded once each.
+      // The exponent (times ln theta = 7), the power, the quotient and the product are rounded once each.
       const double bound = (angle * 10 + 1) * unit_roundoff(DType::f32);
       ASSERT_NEAR(table.tensor().as<float>()[t * R + i], std::cos(angle), bound) << t << ", " << i;
       ASSERT_NEAR(table.tensor().as<float>()[t * R + R / 2 + i], std::sin(angle), bound) << t << ", " << i;

@@ -35,7 +35,7 @@ struct Sampler {
   }
 };
 
-// Pearson's statistic of counts against probabilities; its mean is k - 1, its variance 2 (k - 1).
+// Returns Pearson's statistic of counts against probabilities; its mean is k - 1 and its variance 2 (k - 1).
 double chi_square(const std::vector<int64_t>& counts, const Doubles& probabilities) {
   int64_t draws = 0;
   for (int64_t count : counts) draws += count;
@@ -55,7 +55,7 @@ double chi_square(const std::vector<int64_t>& counts, const Doubles& probabiliti
 void expect_distribution(Sampler sampler, const Doubles& probabilities) {
   double cells = -1;
   for (double p : probabilities) cells += p > 0;
-  // Five standard deviations; the seed is fixed, so this passes always or never.
+  // The bound is five standard deviations; the seed is fixed, so the test passes always or never.
   EXPECT_LE(chi_square(sampler.counts(20000), probabilities), cells + 5 * std::sqrt(2 * cells));
 }
 
@@ -97,11 +97,11 @@ TEST(Sample, TopPKeepsTheFewestThatReachIt) {
   EXPECT_EQ(kept(0.66f), (std::set<int32_t>{1, 3, 4}));
   EXPECT_EQ(kept(0.94f), (std::set<int32_t>{1, 3, 4, 0}));
   EXPECT_EQ(kept(0.96f), (std::set<int32_t>{1, 3, 4, 0, 2}));
-  // Of the three highest, 0.85 together, 0.4 is 47 % and 0.65 is 76 %.
+  // The three highest tokens have 0.85 together; of these, 0.4 is 47 % and 0.65 is 76 %.
   EXPECT_EQ(kept(0.46f, 3), (std::set<int32_t>{1}));
   EXPECT_EQ(kept(0.75f, 3), (std::set<int32_t>{1, 3}));
   EXPECT_EQ(kept(0.78f, 3), (std::set<int32_t>{1, 3, 4}));
-  // Four equal tokens: two of them reach one half exactly, and the lowest ids are kept.
+  // Two of four equal tokens reach one half exactly, and the sampler keeps the lowest ids.
   EXPECT_EQ((Sampler{{3, 3, 3, 3}, {.top_p = 0.5f}}.support(500)), (std::set<int32_t>{0, 1}));
   EXPECT_EQ((Sampler{{3, 3, 3, 3}, {.top_k = 4, .top_p = 0.5f}}.support(500)), (std::set<int32_t>{0, 1}));
   expect_distribution({logits, {.top_p = 0.66f}}, softmax(logits, 1, {1, 3, 4}));

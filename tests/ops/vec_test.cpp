@@ -35,8 +35,8 @@ TEST(Vec, TanhAndSigmoid) {
   }
 }
 
-// Every bf16 survives a round trip, and a register rounds exactly as the scalar type does; subnormals may
-// become 0.
+// Every bf16 survives a round trip, and a register rounds exactly like the scalar type, except
+// that subnormals may become 0.
 TEST(Vec, Bf16RoundsLikeTheScalarType) {
   for (uint32_t high = 0; high < 0x10000; ++high) {
     for (uint32_t low : {0x0000u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
@@ -53,8 +53,8 @@ TEST(Vec, Bf16RoundsLikeTheScalarType) {
   }
 }
 
-// Every code reads as the scalar type reads it, and a register rounds as the scalar type does: at every code,
-// in the middle between two, and beside that.
+// A register reads every code and rounds like the scalar type: at every code, midway between
+// two, and next to the midpoint.
 TEST(Vec, F16IsTheScalarType) {
   for (uint32_t code = 0; code < 0x10000; ++code) {
     const f16 x = std::bit_cast<f16>(static_cast<uint16_t>(code));

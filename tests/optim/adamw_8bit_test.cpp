@@ -14,7 +14,7 @@ namespace {
 
 const OptimizerConfig kConfig{.lr = 0.01, .rule = {.kind = OptimizerKind::kAdamW8bit}};
 
-// What the optimizer's codes stand for: m or v of its only parameter.
+// Returns the dequantized m or v of the optimizer's only parameter.
 Doubles decoded(const Optimizer& optimizer, bool is_m) {
   const auto map = dynamic_map(is_m);
   const Tensor codes = optimizer.states()[is_m ? 0 : 1].tensor,
@@ -28,9 +28,9 @@ Doubles decoded(const Optimizer& optimizer, bool is_m) {
 class AdamW8bitSizes : public ::testing::TestWithParam<int64_t> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, AdamW8bitSizes, ::testing::Values(4096, 4351, 12000));
 
-// Ten steps beside the reference, which looks the nearest code up among all. A number in the middle of two
-// codes may go either way, so the states agree to one code's width, and the reference goes on from what we
-// hold.
+// Runs ten steps beside the reference, which searches all codes for the nearest. A number midway
+// between two codes may round either way, so the states agree to one code's width, and the reference
+// continues from the optimizer's state.
 TEST_P(AdamW8bitSizes, FollowsTheReference) {
   const int64_t n = GetParam();
   Params params;
@@ -64,7 +64,8 @@ TEST_P(AdamW8bitSizes, FollowsTheReference) {
         ASSERT_NEAR(new_w[first + i], block.w[i],
                     16 * unit_roundoff(DType::f32) * std::max(1.0, std::abs(block.w[i])))
             << "step " << t << " element " << first + i;
-        // Cells are 0.9/64 and 0.9/128 of a decade wide at the most; f32 rounding decides at their borders.
+        // Neighbouring codes are at most 0.9/64 (m) and 0.9/128 (v) of a decade apart; at the border
+        // between two, f32 rounding decides.
         ASSERT_NEAR(new_m[first + i], block.m[i], 0.0142 * m_most);
         ASSERT_NEAR(new_v[first + i], block.v[i], 0.0071 * v_most);
       }
@@ -107,7 +108,7 @@ TEST(AdamW8bit, SmallParametersAreF32AdamW) {
   EXPECT_TRUE(small.weights() == reference.weights());
 }
 
-// A gradient that is not finite is counted; its weight stays, its moments too, and its neighbours move on.
+// A gradient that is not finite is counted. Its weight and moments stay, and its neighbours are updated.
 TEST(AdamW8bit, GradientsThatAreNotFiniteAreCountedNotHidden) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   Params params;
@@ -121,7 +122,7 @@ TEST(AdamW8bit, GradientsThatAreNotFiniteAreCountedNotHidden) {
   params.draw_gradients(2);
   float* g = params.list[0].g.as<float>();
   const size_t bad[] = {0, 300, 301, 9000, 10239};
-  const float values[] = {nan, inf, -inf, 1e30f, nan};  // the square of 1e30 is no f32
+  const float values[] = {nan, inf, -inf, 1e30f, nan};  // the square of 1e30 overflows f32
   for (size_t i = 0; i < 5; ++i) g[bad[i]] = values[i];
   optimizer.step({.lr = 0.01}, 1, stream);
   EXPECT_EQ(optimizer.non_finite_gradients(), 5);
@@ -130,7 +131,7 @@ TEST(AdamW8bit, GradientsThatAreNotFiniteAreCountedNotHidden) {
   for (size_t i = 0; i < after.size(); ++i) ASSERT_TRUE(std::isfinite(after[i]) && std::isfinite(new_m[i]));
   for (size_t i : bad) {
     EXPECT_EQ(after[i], w[i]);
-    EXPECT_NEAR(new_m[i], m[i], 0.0142 * 0.1);  // rounded again, to the block's new scale
+    EXPECT_NEAR(new_m[i], m[i], 0.0142 * 0.1);  // quantized again with the block's new scale
     EXPECT_NEAR(new_v[i], v[i], 0.0071 * 0.01);
     EXPECT_NE(new_m[i], 0);
   }

@@ -1,4 +1,4 @@
-// Weights that are kept in bf16, and moving averages of weights.
+// Weights that are stored in bf16, and moving averages of weights.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@
 namespace ingot::testing {
 namespace {
 
-// A parameter in bf16, with a tail or without, that starts from the same numbers as the f32 one.
+// A bf16 parameter, with or without a tail, that starts from the same numbers as the f32 one.
 struct Bf16Param {
   Buffer w, tail, g;
   OptimParam param;
@@ -39,7 +39,7 @@ class TailOf : public ::testing::TestWithParam<OptimizerKind> {};
 INSTANTIATE_TEST_SUITE_P(Rules, TailOf, ::testing::ValuesIn(kAllKinds),
                          [](const auto& info) { return std::string(rule_entry(info.param).name); });
 
-// bf16 and 16 bits are an f32 master: equal gradients, equal bits, whatever the rule.
+// A bf16 weight and its 16-bit tail are an f32 master: equal gradients give equal bits with every rule.
 TEST_P(TailOf, IsTheF32MasterBitForBit) {
   Params params;
   params.add("w", ParamRole::kMatrix, {129, 67});
@@ -81,8 +81,8 @@ TEST(StochasticRounding, GoesToOneOfTheNeighboursInProportion) {
   }
 }
 
-// Updates of a hundredth of a bf16 step: to nearest, no weight would ever move; stochastically, their mean
-// does.
+// Each update is a hundredth of a bf16 step. With rounding to nearest no weight would ever move; with
+// stochastic rounding their mean does.
 TEST(StochasticRounding, KeepsTheMeanOfSmallUpdates) {
   Params params;
   params.add("w", ParamRole::kMatrix, {100, 100});
@@ -98,7 +98,8 @@ TEST(StochasticRounding, KeepsTheMeanOfSmallUpdates) {
   }
   double mean = 0;
   for (double x : to_doubles(weights.w)) mean += x / 10000;
-  // Each weight is at most one step off with a deviation of half a step: 4 sigma of the mean of 10000.
+  // Each weight is at most one step off, with a deviation of half a step; the bound is
+  // 4 sigma of the mean of 10000.
   EXPECT_NEAR(mean, 1 + 50 * kStep, 4 * 0x1p-8 / 100);
 }
 

@@ -9,8 +9,8 @@
 namespace ingot::testing {
 namespace {
 
-// Published: signed code 127 is 0, the largest +1, the least -0.99297, the smallest magnitudes 5.5e-7
-// and 3.25e-7.
+// Published values: signed code 127 is 0, the largest value is +1, the least -0.99297, and the smallest
+// magnitudes are 5.5e-7 and 3.25e-7.
 TEST(DynamicMap, IsTheReferences) {
   for (const bool is_signed : {true, false}) {
     const auto map = dynamic_map(is_signed);
@@ -27,8 +27,8 @@ TEST(DynamicMap, IsTheReferences) {
   EXPECT_NEAR(dynamic_map(false)[1], 3.25e-7, 1e-12);
 }
 
-// Every code stands for itself, and a number between goes to the nearest value, to within f32 rounding of the
-// middle.
+// Every code's value maps back to the code, and any other number goes to the nearest value, to within
+// f32 rounding of the midpoint.
 TEST(DynamicMap, CodesAreTheNearest) {
   const Doubles with_sign = dynamic_map_reference(true), without = dynamic_map_reference(false);
   for (size_t c = 0; c < 256; ++c) {
@@ -40,7 +40,7 @@ TEST(DynamicMap, CodesAreTheNearest) {
     ASSERT_LE(got, best + 4 * unit_roundoff(DType::f32) * std::abs(x)) << x << " got code " << code;
   };
   for (int i = -50'000; i <= 50'000; ++i) {
-    // Even over the decades, and even over the whole.
+    // One value is spread evenly over the decades, the other evenly over the whole range.
     const auto log_x = static_cast<float>(std::copysign(std::pow(10.0, std::abs(i) / 6250.0 - 8), i));
     const auto x = static_cast<float>(i / 50'000.0);
     for (float value : {log_x, x}) {
@@ -50,7 +50,7 @@ TEST(DynamicMap, CodesAreTheNearest) {
   }
 }
 
-// What works on many at once gives the codes and values of one at a time, whatever n leaves over.
+// The vectorized functions give the codes and values of the scalar ones, for every remainder of n.
 TEST(DynamicMap, ManyAtOnceAsOneByOne) {
   std::vector<float> x = {0, -0.0f, 1, -1, 0.5f, 1e-30f, -1e-30f};
   for (int i = -20'000; i <= 20'000; ++i) {
@@ -72,7 +72,7 @@ TEST(DynamicMap, ManyAtOnceAsOneByOne) {
       for (size_t i = 0; i < values.size(); ++i) {
         const float value = values[i] * unit;
         const int one = is_signed ? signed_code(value) : unsigned_code(value);
-        // At the middle of two values, to within rounding, the two may part.
+        // At the midpoint of two values, to within rounding, the two functions may choose different codes.
         const float gap =
             std::abs(std::abs(map[codes[i]] - value) - std::abs(map[static_cast<size_t>(one)] - value));
         ASSERT_TRUE(codes[i] == one || gap <= 4 * unit_roundoff(DType::f32) * std::abs(value)) << value;

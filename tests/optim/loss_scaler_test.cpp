@@ -13,7 +13,7 @@
 namespace ingot {
 namespace {
 
-// tools/export_loss_scaler_golden.py makes the file.
+// tools/export_loss_scaler_golden.py writes the file.
 TEST(LossScaler, MovesAsPyTorchsDoes) {
   const auto records = nlohmann::json::parse(std::ifstream(INGOT_TEST_DATA "/optim/loss_scaler.json"));
   ASSERT_EQ(records.size(), 4u);
@@ -31,7 +31,8 @@ TEST(LossScaler, MovesAsPyTorchsDoes) {
   }
 }
 
-// Overflows since the scale last grew: the first two pass, every one after them halves it.
+// Counts the overflows since the scale last grew: the first two change nothing, and each one
+// after them halves the scale.
 TEST(LossScaler, HysteresisToleratesOverflowsUntilTheScaleGrows) {
   LossScaler scaler({.init = 1024, .growth_interval = 3, .hysteresis = 3});
   std::vector<double> scales;

@@ -11,7 +11,7 @@
 namespace ingot::testing {
 namespace {
 
-// x after newton_schulz.
+// Returns x after newton_schulz.
 Doubles orthogonalised(const Tensor& x, NewtonSchulzKind kind, DType iteration) {
   Arena scratch("scratch", newton_schulz_scratch_bytes(x.dim(0), x.dim(1), iteration));
   Stream stream;
@@ -20,7 +20,7 @@ Doubles orthogonalised(const Tensor& x, NewtonSchulzKind kind, DType iteration) 
   return to_doubles(x);
 }
 
-// What the iteration makes of one singular value of a matrix of this norm.
+// Returns what the iteration makes of one singular value of a matrix with this norm.
 double iterated(double singular, double norm, NewtonSchulzKind kind) {
   double s = kind == NewtonSchulzKind::kQuintic ? singular / (norm + 1e-7) : singular / (1.02 * norm + 1e-6);
   for (const auto& [a, b, c] : newton_schulz_steps(kind)) s = a * s + b * s * s * s + c * s * s * s * s * s;
@@ -32,7 +32,7 @@ class NewtonSchulz : public ::testing::TestWithParam<std::tuple<NewtonSchulzKind
   NewtonSchulzKind kind = std::get<0>(GetParam());
   Shape shape = std::get<1>(GetParam());
   size_t R = static_cast<size_t>(shape[0]), C = static_cast<size_t>(shape[1]);
-  // The published interval of each iteration, from singular values above 0.002 of the norm on.
+  // The published interval of each iteration, for singular values above 0.002 of the norm.
   double low = kind == NewtonSchulzKind::kQuintic ? 0.68 : 0.84;
   double high = kind == NewtonSchulzKind::kQuintic ? 1.21 : 1.15;
 };
@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, NewtonSchulz,
                                             ::testing::Values(Shape{12, 40}, Shape{40, 12}, Shape{1, 33},
                                                               Shape{33, 1}, Shape{24, 24})));
 
-// Singular values move as the scalar polynomial says, singular vectors stay: XᵀO is symmetric.
+// Singular values move as the scalar polynomial says, and singular vectors stay: XᵀO is symmetric.
 TEST_P(NewtonSchulz, MovesSingularValuesByThePolynomial) {
   Buffer x = random_tensor(DType::f32, shape, 7);
   const Doubles before = to_doubles(x);
@@ -52,7 +52,8 @@ TEST_P(NewtonSchulz, MovesSingularValuesByThePolynomial) {
   std::sort(want.rbegin(), want.rend());
   const Doubles after = orthogonalised(x, kind, DType::f32);
   const Doubles got = singular_values(after, R, C);
-  // 15 products of up to 40 terms, whose slope at 0 multiplies an error by up to 8.2 * 4.0 * 3.9 * 3.3 * 2.3.
+  // There are 15 products of up to 40 terms, and the slope at 0 multiplies an error by up to
+  // 8.2 * 4.0 * 3.9 * 3.3 * 2.3.
   const double tolerance = 1000 * 15 * std::sqrt(40.0) * unit_roundoff(DType::f32);
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], tolerance) << i;
   for (size_t p = 0; p < C; ++p)
@@ -67,12 +68,12 @@ TEST_P(NewtonSchulz, MovesSingularValuesByThePolynomial) {
 }
 
 TEST_P(NewtonSchulz, SingularValuesEndInTheKnownInterval) {
-  // A square matrix of random numbers may have a singular value near 0, which five steps do not lift.
+  // A random square matrix may have a singular value near 0, which five steps do not lift into the interval.
   if (R == C) return;
   for (DType iteration : {DType::f32, DType::bf16}) {
     Buffer x = random_tensor(DType::f32, shape, 8);
     const Doubles s = singular_values(orthogonalised(x, kind, iteration), R, C);
-    // bf16: each of the 15 intermediate matrices is rounded, 2^-9 each, in independent directions.
+    // In bf16, each of the 15 intermediate matrices is rounded by 2^-9, in independent directions.
     const double slack = iteration == DType::bf16 ? 15 * 0x1p-9 : 1e-4;
     EXPECT_LE(s.front(), high + slack);
     EXPECT_GE(s.back(), low - slack);
@@ -105,7 +106,8 @@ TEST(Muon, AZeroGradientMovesNothing) {
   }
 }
 
-// The size of the update is the same whatever the gradient's, sqrt(max(1, R / C)) times that of the wide one.
+// The size of the update does not depend on the gradient's size; it is sqrt(max(1, R / C))
+// times that of the wide matrix.
 TEST(Muon, UpdatesHaveTheShapesSize) {
   for (double scale : {1e-3, 1.0}) {
     Params params;
@@ -116,20 +118,21 @@ TEST(Muon, UpdatesHaveTheShapesSize) {
     Stream stream;
     params.draw_gradients(1, scale);
     optimizer.step({.lr = 0.02, .wants_stats = true}, 1, stream);
-    // 16 singular values in [0.84, 1.15].
+    // Each update has 16 singular values in [0.84, 1.15].
     EXPECT_NEAR(optimizer.stats()[0].update_norm, 0.02 * 2 * 4, 0.16 * 0.02 * 2 * 4);
     EXPECT_NEAR(optimizer.stats()[1].update_norm, 0.02 * 4, 0.16 * 0.02 * 4);
   }
 }
 
-// Split, a fused matrix moves as its parts would alone; not split, as the one matrix that it then is.
+// With split_fused, a fused matrix is updated like its slices as separate matrices;
+// without it, like one matrix.
 TEST(Muon, FusedMatricesAreTakenApart) {
   for (const bool splits : {true, false})
     for (const bool is_normuon : {true, false}) {
       const RuleConfig rule{.newton_schulz_dtype = DType::f32, .normuon = is_normuon, .split_fused = splits};
       Params fused, parts;
       fused.add("qkv", ParamRole::kMatrix, {24 + 8 + 8, 16});
-      fused.list[0].row_parts = {24, 8, 8};
+      fused.list[0].fused_rows = {24, 8, 8};
       for (int64_t rows : {24, 8, 8}) parts.add("part", ParamRole::kMatrix, {rows, 16});
       const Doubles all = to_doubles(fused.list[0].w);
       Optimizer one(muon_config(rule), fused.list), three(muon_config(rule), parts.list);
@@ -160,7 +163,8 @@ TEST(Muon, FusedMatricesAreTakenApart) {
     }
 }
 
-// Decay only where the update shrinks the weight: with lr so small that only the sign of the update counts.
+// Decay applies only where the update shrinks the weight. The lr is so small that only
+// the sign of the update counts.
 TEST(Muon, CautiousDecayAsksTheUpdateNotTheGradient) {
   Params plain, cautious;
   for (Params* p : {&plain, &cautious}) p->add("w", ParamRole::kMatrix, {32, 48});

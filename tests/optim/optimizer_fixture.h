@@ -1,4 +1,4 @@
-// Parameters with memory of their own, for the tests of optimizers.
+// Parameters that own their memory, for the tests of optimizers.
 #pragma once
 
 #include <deque>
@@ -16,7 +16,7 @@ inline constexpr OptimizerKind kAllKinds[] = {
 
 class Params {
  public:
-  // Weights N(0, 1), gradients zero, bf16 copies where asked for.
+  // Adds a parameter with weights N(0, 1) and zero gradients, and with a bf16 copy if has_copy.
   void add(const std::string& name, ParamRole role, const Shape& shape, bool has_copy = false) {
     const auto stream = static_cast<uint32_t>(list.size() + 1);
     const int64_t n = shape.elements();
@@ -32,7 +32,7 @@ class Params {
     list.push_back({.name = name, .role = role, .shape = shape, .w = w, .compute = compute, .g = g});
   }
 
-  // Gradients of step t: N(0, scale).
+  // Draws the gradients of step t from N(0, scale^2).
   void draw_gradients(int t, double scale = 0.1) {
     for (size_t i = 0; i < list.size(); ++i) {
       const Buffer g = random_tensor(DType::f32, list[i].g.shape,
@@ -53,7 +53,7 @@ class Params {
   std::deque<Buffer> memory_;
 };
 
-// The bytes of an optimizer's whole state.
+// Returns the bytes of each tensor of an optimizer's state.
 inline std::vector<std::string> state_contents(const Optimizer& optimizer) {
   std::vector<std::string> all;
   for (const Optimizer::State& state : optimizer.states())

@@ -17,12 +17,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A matrix of several blocks with an odd end, a fused one, a table and two vectors; only the first two for
-// Muon.
+// A fused matrix of several blocks with a partial last one, a plain matrix, an embedding table and two
+// vectors. Muon takes only the two matrices.
 Params model(bool has_copies = false) {
   Params params;
   params.add("blocks.0.attention.qkv.weight", ParamRole::kMatrix, {330, 129}, has_copies);
-  params.list.back().row_parts = {110, 110, 110};
+  params.list.back().fused_rows = {110, 110, 110};
   params.add("blocks.0.mlp.down.weight", ParamRole::kMatrix, {65, 67}, has_copies);
   params.add("embedding.weight", ParamRole::kEmbedding, {257, 31}, has_copies);
   params.add("blocks.0.mlp.norm.weight", ParamRole::kNorm, {129});
@@ -30,7 +30,7 @@ Params model(bool has_copies = false) {
   return params;
 }
 
-// The rule on everything it can take, AdamW on the rest.
+// Uses the rule for every parameter it can take, and AdamW for the rest.
 OptimizerConfig config_of(OptimizerKind kind) {
   OptimizerConfig config{.lr = 0.01, .rule = {.kind = kind}};
   if (kind == OptimizerKind::kMuon) {
@@ -94,7 +94,7 @@ TEST_P(EachRule, BitsDoNotDependOnThreads) {
   }
 }
 
-// State that is copied bit by bit into a new optimizer goes on bit by bit.
+// A new optimizer with a bit-exact copy of the state continues bit-identically.
 TEST_P(EachRule, StateIsAllThereIs) {
   Params whole = model(), parts = model();
   Optimizer want(config_of(GetParam()), whole.list);
@@ -139,7 +139,7 @@ TEST_P(EachRule, StatsAreThoseOfTheWeightsAndCostNoBit) {
       for (size_t k = 0; k < change.size(); ++k) change[k] = after[i][k] - before[i][k];
       const ParamStats& stats = with.stats()[i];
       const double weights = std::sqrt(dot(before[i], before[i])), moved = std::sqrt(dot(change, change));
-      // Sums of 2048 f32 terms.
+      // The tolerance is for sums of 2048 f32 terms.
       const double tolerance = 2048 * unit_roundoff(DType::f32);
       EXPECT_EQ(stats.name, measured.list[i].name);
       EXPECT_NEAR(stats.weight_norm, weights, tolerance * weights);
@@ -152,7 +152,7 @@ TEST_P(EachRule, StatsAreThoseOfTheWeightsAndCostNoBit) {
   EXPECT_EQ(without.stats()[0].weight_norm, 0);
 }
 
-// Bytes of state per parameter: what each rule is chosen for.
+// Bytes of state per parameter, the reason to choose a rule.
 TEST(OptimizerState, TakesTheBytesThatItsRuleDeclares) {
   const auto bytes = [](OptimizerKind kind, const Shape& shape) {
     Params params;
@@ -177,7 +177,7 @@ TEST(OptimizerState, TakesTheBytesThatItsRuleDeclares) {
 TEST(OptimizerState, IsCountedPerParameter) {
   Params params = model();
   const Optimizer optimizer(config_of(OptimizerKind::kMuon), params.list);
-  EXPECT_EQ(optimizer.state_bytes(0), 4u * 330 * 129 + 4 * (3 * 129));  // NorMuon: q, k and v are wide
+  EXPECT_EQ(optimizer.state_bytes(0), 4u * 330 * 129 + 4 * (3 * 129));  // NorMuon; q, k and v are wide
   EXPECT_EQ(optimizer.state_bytes(2), 8u * 257 * 31);
   size_t sum = 0;
   for (size_t i = 0; i < params.list.size(); ++i) sum += optimizer.state_bytes(i);
@@ -240,7 +240,7 @@ TEST(Optimizer, DecaysMatricesAndVectorsOnlyWhereAGroupSaysSo) {
   }
 }
 
-// A group's lr keeps its ratio to the base's, whatever the schedule makes of that.
+// A group's lr keeps its ratio to the base lr under every schedule.
 TEST(Optimizer, GroupsHaveTheirOwnLearningRate) {
   Params params = model();
   OptimizerConfig config{.lr = 0.01, .rule = {.kind = OptimizerKind::kSgd, .weight_decay = 0.0}};
@@ -256,7 +256,7 @@ TEST(Optimizer, GroupsHaveTheirOwnLearningRate) {
     EXPECT_NEAR(before[i][3] - after[i][3], want[i], 4 * unit_roundoff(DType::f32)) << params.list[i].name;
 }
 
-// What a scheduled momentum moves: Muon's and SGD's where there are any, else beta1.
+// A scheduled momentum replaces the momentum of Muon and SGD if the optimizer has either, else beta1.
 TEST(Optimizer, ScheduledMomentumReplacesTheConfigured) {
   const auto run = [](const OptimizerConfig& config, std::optional<double> momentum) {
     Params params = model();
@@ -272,7 +272,7 @@ TEST(Optimizer, ScheduledMomentumReplacesTheConfigured) {
   slower.rule.beta1 = 0.5;
   EXPECT_TRUE(run(adamw, 0.5) == run(slower, {}));
   EXPECT_FALSE(run(adamw, 0.5) == run(adamw, {}));
-  // Muon beside AdamW: the matrices' rule takes it, beta1 stays.
+  // With Muon beside AdamW, the matrices' rule takes the momentum, and beta1 stays.
   OptimizerConfig muon = config_of(OptimizerKind::kMuon), fixed = muon;
   fixed.groups[0].rule.momentum = 0.5;
   fixed.groups[0].rule.momentum_warmup = 0;
@@ -327,7 +327,7 @@ TEST(Optimizer, RefusesWhatCannotBe) {
       refusal({.groups = {{.match = {"*"}, .rule = {.kind = OptimizerKind::kLion, .momentum = 0.9}}}}),
       HasSubstr("optimizer.group 1: momentum is no key of lion, which reads beta1, beta2, weight_decay"));
   EXPECT_EQ(refusal({.groups = {{.roles = {ParamRole::kHead}, .lr = 1.0}}}),
-            "");  // a tied head is no mistake
+            "");  // a tied head is not an error
 }
 
 }  // namespace

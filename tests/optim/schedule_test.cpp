@@ -1,5 +1,5 @@
-// Schedules against the schedulers of torch and transformers (golden), against the formulas of others written
-// out here, and as functions: bounds, continuity, extension.
+// Tests schedules against those of torch and transformers (golden files), against other projects' formulas
+// written out here, and as functions: bounds, continuity, extension.
 #include "ingot/optim/schedule.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ const BatchRamp kNoRamp({}, 1, 1);
 RunLength steps(int64_t n) { return {RunUnit::kSteps, static_cast<double>(n)}; }
 RunPosition at_step(int64_t step) { return {.step = step, .tokens = step, .time_s = 0, .step_tokens = 1}; }
 
-// The multipliers of a run of n steps.
+// Returns the multipliers of a run of n steps.
 std::vector<double> values(const ScheduleConfig& config, int64_t n) {
   const Schedule schedule(config, steps(n), kNoRamp);
   std::vector<double> all;
@@ -32,7 +32,7 @@ Phase phase(double percent, Curve curve, double to = 0) {
   return {.kind = Phase::Length::kPercent, .length = percent, .curve = curve, .to = to};
 }
 
-// A schedule of a few roundings of numbers up to 1, in double precision.
+// The tolerance for a few roundings in double precision of numbers up to 1.
 constexpr double kRounding = 1e-12;
 
 ScheduleConfig wsd(Curve curve, double floor, int64_t cooldown_steps, int64_t warmup_steps = 0) {
@@ -85,8 +85,8 @@ TEST(Schedule, GivesTheValuesOfTorchAndTransformers) {
   EXPECT_EQ(seen, twins.size());
 }
 
-// One off: llm.c and nanochat begin at 1 / w, Hugging Face and llmq at 0, nanoGPT never reaches the peak
-// while warming up.
+// The warm-ups differ by one step: llm.c and nanochat begin at 1 / w, Hugging Face and llmq at 0, and
+// nanoGPT never reaches the peak while it warms up.
 TEST(Schedule, WarmsUpByEachRule) {
   ScheduleConfig c = shape(ScheduleKind::kConstant, 0, 4);
   EXPECT_EQ(values(c, 6), (std::vector<double>{0, 0.25, 0.5, 0.75, 1, 1}));
@@ -112,7 +112,7 @@ TEST(Schedule, GivesTheValuesOfNanoGpt) {
   }
 }
 
-// llm.c, schedulers.h: constant, then 1 - sqrt over the last 20 %.
+// llm.c's schedulers.h: constant, then 1 - sqrt over the last 20 %.
 TEST(Schedule, GivesTheValuesOfLlmC) {
   ScheduleConfig c = wsd(Curve::kOneMinusSqrt, 0, 0, 20);
   c.warmup_rule = WarmupRule::kFromOne;
@@ -126,8 +126,8 @@ TEST(Schedule, GivesTheValuesOfLlmC) {
   }
 }
 
-// The hybrid-precision run: t = 1 - it / 1395; w = min(t / 0.4, 1); w + (1 - w) 0.1, read before the update,
-// so that the last multiplier that is applied is above 0.1 by one step.
+// The hybrid-precision run has t = 1 - it / 1395, w = min(t / 0.4, 1) and the multiplier w + (1 - w) 0.1.
+// It reads the multiplier before the update, so the last one it applies is one step above 0.1.
 TEST(Schedule, GivesTheValuesOfTheHybridPrecisionRun) {
   ScheduleConfig c = wsd(Curve::kLinear, 0.1, 0);
   c.cooldown_frac = 0.4;
@@ -139,7 +139,8 @@ TEST(Schedule, GivesTheValuesOfTheHybridPrecisionRun) {
   EXPECT_NEAR(ours.back() - 0.1, 0.9 / (0.4 * 1395), kRounding);
 }
 
-// Its three phases: 30 % at the peak, 40 % linear, 30 % at a tenth; with the momentum following them.
+// That run's three phases are 30 % at the peak, 40 % linear and 30 % at a tenth, and
+// the momentum follows them.
 TEST(Schedule, HasThreePhasesAndAMomentumInStep) {
   ScheduleConfig c;
   c.kind = ScheduleKind::kPhases;
@@ -164,7 +165,7 @@ TEST(Schedule, HasThreePhasesAndAMomentumInStep) {
   EXPECT_NEAR(momentum(1000), 0.85, kRounding);
 }
 
-// Muon's: 0.85 to 0.95 over 300 steps, and back over the last 50.
+// Muon's momentum rises from 0.85 to 0.95 over 300 steps and falls back over the last 50.
 TEST(Schedule, WarmsTheMomentumUpAndCoolsItDown) {
   ScheduleConfig c;
   c.momentum_from = 0.85;
@@ -193,7 +194,8 @@ std::vector<ScheduleConfig> every_kind(int64_t warmup_steps) {
   return all;
 }
 
-// A curve of a phase of n steps moves by at most this in one: the square root is the steepest, at its begin.
+// Returns the most that the curve of a phase of n steps moves in one step. The steepest curve is the
+// square root, at its beginning.
 double largest_step(double phase_steps) { return 1 / std::sqrt(phase_steps); }
 
 TEST(Schedule, StaysInBoundsWithoutJumpsAndFallsOnceWarm) {
@@ -217,7 +219,7 @@ TEST(Schedule, StaysInBoundsWithoutJumpsAndFallsOnceWarm) {
       }
 }
 
-// What has no end: by steps, tokens or the clock, the same curve.
+// Schedules measured in steps, tokens or time are the same curve of the run's progress.
 TEST(Schedule, IsOneFunctionOfProgress) {
   for (const ScheduleConfig& config : every_kind(0)) {
     const Schedule by_steps(config, steps(400), kNoRamp);
@@ -233,7 +235,7 @@ TEST(Schedule, IsOneFunctionOfProgress) {
 }
 
 TEST(Schedule, WarmsUpByTokensAndByStepsInEitherUnit) {
-  // 375 tokens of warm-up, 50 tokens a step at first, 100 later.
+  // The warm-up is 375 tokens; a step has 50 tokens at first and 100 later.
   const BatchRamp ramp({{.micro_batches = 5, .until_tokens = 200}}, 10, 10);
   ScheduleConfig c = shape(ScheduleKind::kCosine, 0.1, 0);
   c.warmup_tokens = 375;
@@ -254,14 +256,15 @@ TEST(Schedule, WarmsUpByTokensAndByStepsInEitherUnit) {
     EXPECT_NEAR(before, 0.1, 0.01);
   }
   c.warmup_tokens = 0;
-  c.warmup_steps = 6;  // 4 of 50 tokens and 2 of 100
+  c.warmup_steps = 6;  // 4 steps of 50 tokens and 2 of 100
   const Schedule schedule(c, {RunUnit::kTokens, 10'000}, ramp);
   const double half = (400 + 10'000) / 2.0;  // the cosine runs from token 400 to the end
   EXPECT_NEAR(schedule.lr({100, static_cast<int64_t>(half), 0, 100}), 0.55, kRounding);
   EXPECT_EQ(schedule.lr({6, 400, 0, 100}), 1);
 }
 
-// Longer runs keep every value from before the cool-down's begin, whether its length is in steps or a part.
+// A longer run keeps every value from before the cool-down begins, whether the cool-down's
+// length is in steps or a fraction.
 TEST(Schedule, ExtensionDoesNotMoveTheStablePhase) {
   for (Curve curve : {Curve::kLinear, Curve::kCosine, Curve::kExponential, Curve::kOneMinusSqrt})
     for (int64_t cooldown_steps : {0, 30}) {

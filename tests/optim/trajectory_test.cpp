@@ -1,5 +1,5 @@
-// Ten steps of every rule that PyTorch has, against PyTorch's own; Muon also against its formula in double.
-// tools/export_optimizer_golden.py makes the files and says what they hold.
+// Compares ten steps of every rule that PyTorch has with PyTorch's own, and Muon also with its formula in
+// double. tools/export_optimizer_golden.py writes the files and documents their contents.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -18,15 +18,15 @@ namespace {
 using Json = nlohmann::json;
 
 struct Trajectory {
-  const char* name;  // in the file
+  const char* name;  // name in the file
   OptimizerKind kind;
   RuleConfig rule;
-  double factor;  // times PyTorch's own rounding
+  double factor;  // tolerance as a multiple of PyTorch's own rounding error
 };
 
-// Ours is another order of roundings, as many of them.
+// Our roundings come in another order than PyTorch's; their number is about the same.
 constexpr double kRounding = 10;
-// Two bf16 iterations, each as far from the exact one as PyTorch's is.
+// Ours and PyTorch's are two bf16 iterations, each about as far from the exact one.
 constexpr double kTwoBf16 = 2;
 
 std::vector<Trajectory> trajectories() {
@@ -77,12 +77,12 @@ TEST_F(OptimizerGolden, TenStepsAreThoseOfTheOracle) {
     const double tolerance = run.factor * facts["runs"][run.name]["rounding"].get<double>();
     for (const auto& [shape_name, shape] : shapes) {
       const std::string key = std::string(run.name) + "." + shape_name;
-      if (!values.find(key)) continue;  // Muon has no vectors
+      if (!values.find(key)) continue;  // the file has no vectors for Muon
       Params params;
       params.add(shape_name, ParamRole::kMatrix, shape);
       const Tensor w = params.list[0].w, g = params.list[0].g;
       assign(w, numbers("initial." + shape_name));
-      // A group's own decay holds for vectors too, as in PyTorch.
+      // As in PyTorch, a group's own decay also applies to vectors.
       OptimizerConfig config{.lr = base_lr};
       config.groups = {{.match = {"*"}, .rule = run.rule}};
       config.groups[0].rule.kind = run.kind;

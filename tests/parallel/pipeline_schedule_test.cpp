@@ -28,8 +28,8 @@ PipelineCosts equal_costs(const PipelineShape& shape, double forward_s, double b
           .backward_s = std::vector<double>(stages, backward_s)};
 }
 
-// Runs to the end, each micro-batch once forward and once backward on every stage in order (or the simulation
-// throws), with the activations and the bubble of the formulas.
+// Expects that the simulation finishes with the activations and the bubble of the formulas. The
+// simulation throws unless each micro-batch runs forward once and backward once on every stage, in order.
 void expect_as_in_theory(const PipelineShape& shape) {
   const PipelineOutcome outcome = simulate_pipeline(shape, lists_of(shape), equal_costs(shape, 1, 2));
   const std::string what = fmt::format("kind {}, p {}, v {}, m {}", static_cast<int>(shape.kind), shape.ranks,
@@ -74,7 +74,7 @@ std::string text(const std::vector<PipelineOp>& list) {
   return all;
 }
 
-// The figures of the papers.
+// Compares with the orders in the figures of the papers.
 TEST(PipelineSchedule, OrdersOfThePapers) {
   const auto list = [](PipelineKind kind, int p, int v, int64_t m, int rank) {
     return text(pipeline_schedule({.kind = kind, .ranks = p, .chunks = v, .micros = m}, rank));
@@ -103,7 +103,7 @@ TEST(PipelineSimulation, CountsMessagesAndUnequalStages) {
   costs.message_s = 0.5;
   EXPECT_DOUBLE_EQ(simulate_pipeline(shape, lists_of(shape), costs).step_s, 4 * 3 + 2 * 0.5);
   costs.message_s = 0;
-  costs.forward_s[1] = 3;  // rank 1 starts after 1 and is busy from then on; 2 of rank 0's backward follow
+  costs.forward_s[1] = 3;  // rank 1 is busy from 1 s on; rank 0's last backward takes 2 s more
   EXPECT_DOUBLE_EQ(simulate_pipeline(shape, lists_of(shape), costs).step_s, 1 + 3 * (3 + 2) + 2);
 }
 
@@ -116,13 +116,13 @@ std::string failure(const PipelineShape& shape, const Lists& lists) {
   return "no error";
 }
 
-// The simulation can fail: each broken list is found for what it is.
+// The simulation detects each kind of broken list and names it.
 TEST(PipelineSimulation, FindsBrokenLists) {
   const PipelineShape shape{.kind = PipelineKind::kOneFOneB, .ranks = 2, .micros = 2};
   const Lists good = lists_of(shape);
   EXPECT_EQ(failure(shape, good), "no error");
 
-  Lists lists = good;  // rank 1 wants its second micro-batch before it gives back the first; so does rank 0
+  Lists lists = good;  // deadlock: rank 1 waits for activation 1, rank 0 for gradient 0
   lists[1] = {{Kind::kReceiveActivation, 0, 0}, {Kind::kForward, 0, 0},     {Kind::kReceiveActivation, 1, 0},
               {Kind::kForward, 1, 0},           {Kind::kBackward, 0, 0},    {Kind::kSendGradient, 0, 0},
               {Kind::kBackward, 1, 0},          {Kind::kSendGradient, 1, 0}};
@@ -205,7 +205,8 @@ double dearest(const std::vector<double>& costs, const std::vector<int>& firsts)
   return most;
 }
 
-// The least of the dearest stage over all splits of units [first, end) into `stages`.
+// Returns the lowest cost of the most expensive stage over all splits of the units from `first` on
+// into `stages`.
 double best_by_trying(const std::vector<double>& costs, int first, int stages) {
   const int units = static_cast<int>(costs.size());
   if (stages == 1) return std::accumulate(costs.begin() + first, costs.end(), 0.0);
@@ -224,7 +225,7 @@ TEST(SplitUnits, IsAsGoodAsTryingAll) {
     for (int stages = 1; stages <= units; ++stages)
       for (int round = 0; round < 10; ++round) {
         std::vector<double> costs(static_cast<size_t>(units));
-        for (double& cost : costs) cost = random_word(key, draw++) % 10;  // ties and zeros among them
+        for (double& cost : costs) cost = random_word(key, draw++) % 10;  // costs include ties and zeros
         const std::vector<int> firsts = split_units(costs, stages);
         ASSERT_EQ(std::ssize(firsts), stages + 1);
         EXPECT_EQ(firsts.front(), 0);
@@ -236,7 +237,7 @@ TEST(SplitUnits, IsAsGoodAsTryingAll) {
 }
 
 TEST(SplitUnits, WeighsTheHeadAgainstBlocks) {
-  // embedding, six blocks, and a head as dear as three of them
+  // Costs of the embedding, six blocks, and a head that costs as much as three blocks.
   EXPECT_EQ(split_units(std::vector<double>{0.1, 1, 1, 1, 1, 1, 1, 3}, 3), (std::vector<int>{0, 4, 7, 8}));
   EXPECT_THROW(split_units(std::vector<double>{1, 1}, 3), Error);
   EXPECT_THROW(split_units(std::vector<double>{1, 1}, 0), Error);

@@ -27,7 +27,7 @@ ParallelConfig pipeline(int64_t pp, int64_t chunks) {
 }
 
 TEST(StagePlan, GivesConsecutiveUnitsByCost) {
-  // embedding, six blocks, and a head as dear as three of them
+  // Costs of the embedding, six blocks, and a head that costs as much as three blocks.
   const StagePlan plan = plan_stages(six_layers(false), pipeline(3, 1), {0.1, 1, 3});
   EXPECT_THAT(plan.first_units, ElementsAre(0, 4, 7, 8));
   EXPECT_EQ(plan.to_string(), "units 0-3 | 4-6 | 7");
@@ -46,7 +46,7 @@ TEST(StagePlan, DealsStagesOutByTurns) {
   EXPECT_EQ(plan.units(1, 1).end, 8);
   EXPECT_EQ(plan.owner(2), 1);
   EXPECT_EQ(plan.owner(5), 0);
-  // The table of a tied model is the first rank's, and the last one needs it too.
+  // The first rank owns the table of a tied model, and the last rank keeps a copy.
   EXPECT_EQ(plan.owner(0), 0);
   EXPECT_TRUE(plan.keeps(1, 0) && plan.is_shared(0) && !plan.is_shared(1));
   EXPECT_FALSE(plan_stages(six_layers(true), pipeline(1, 1), {1, 1, 1}).is_shared(0));
@@ -67,7 +67,7 @@ TEST(StagePlan, MeasuresEveryKindOfUnit) {
   }
 }
 
-// The same ids and places, and nothing of other units.
+// Ids and offsets stay the same, and parameters of other units have no elements.
 TEST(ParamList, KeepsTheParametersOfSomeUnits) {
   const Transformer model(six_layers(true), DType::f32);
   const ParamList& all = model.params();
@@ -90,7 +90,7 @@ TEST(ParamList, KeepsTheParametersOfSomeUnits) {
   init_params(store, 1);
   Stream stream;
   store.refresh_compute(stream);
-  EXPECT_EQ(store.pieces().size(), all.specs().size());
+  EXPECT_EQ(store.shards().size(), all.specs().size());
 }
 
 TEST(CheckLayout, LooksAtThePipelineToo) {
@@ -111,7 +111,7 @@ TEST(CheckLayout, LooksAtThePipelineToo) {
   EXPECT_THAT(refusal(config), HasSubstr("parallel.chunks must be 1 unless parallel.schedule"));
   config.parallel.schedule = PipelineKind::kInterleaved;
   EXPECT_EQ(refusal(config), "accepted");
-  config.parallel.dp = 2;  // three micro-batches each
+  config.parallel.dp = 2;  // each replica has three micro-batches
   EXPECT_THAT(refusal(config), HasSubstr("multiple of parallel.pp = 2"));
   config.parallel = pipeline(9, 1);
   EXPECT_THAT(refusal(config), HasSubstr("must lie in 1 .. 8"));

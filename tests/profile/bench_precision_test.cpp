@@ -1,5 +1,5 @@
-// The figures of ingot bench precision: each recipe's gradients lie as far from double precision as its
-// format rounds.
+// Tests the figures of `ingot bench precision`: the error of each recipe's gradients against double
+// precision matches the rounding of its format.
 #include "ingot/profile/bench_precision.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,8 @@ TEST_F(BenchPrecision, HasTheErrorsOfItsFormats) {
     EXPECT_GT(rows[recipe].gradient_error, least) << recipe;
     EXPECT_LT(rows[recipe].gradient_error, most) << recipe;
   };
-  // Some roundings' worth: of 2^-24, 2^-11, 2^-8, 2^-4 (e4m3) and 2^-3 (e5m2).
+  // The errors are worth some roundings of 2^-24 (f32), 2^-11 (f16), 2^-8 (bf16), 2^-4 (e4m3) and
+  // 2^-3 (e5m2).
   expect_error("f32", 0x1p-26, 0x1p-18);
   expect_error("f16", 0x1p-13, 0x1p-7);
   expect_error("bf16", 0x1p-10, 0x1p-4);

@@ -14,7 +14,8 @@ using std::chrono::milliseconds;
 
 constexpr Clock::time_point kStart{std::chrono::seconds(100)};
 
-// Runs from begun_ms to ended_ms, waited for from wait_ms until it has ended.
+// Returns an event that runs from begun_ms to ended_ms. The caller waits for it from wait_ms until it
+// has ended.
 CommLog::Event event(const std::string& name, int begun_ms, int ended_ms, int wait_ms) {
   const auto at = [](int ms) { return kStart + milliseconds(ms); };
   return {.group = "dp",
@@ -29,8 +30,8 @@ CommLog::Event event(const std::string& name, int begun_ms, int ended_ms, int wa
 TEST(Overlap, CountsWhatACallerWaitedForBesideWhatNothingCanHide) {
   ParallelConfig layout;
   layout.dp = 2;
-  // Four buckets of 10 ms: two done before they are needed, one needed 5 ms early, the last at once; and a
-  // sum.
+  // Four buckets take 10 ms each. Two are done before the caller needs them, it waits 5 ms for the third,
+  // and 10 ms for the last. A sum follows.
   const std::vector<CommLog::Event> events = {
       event("gradients 0", 0, 10, 50), event("gradients 1", 10, 20, 50), event("gradients 2", 50, 60, 55),
       event("gradients 3", 60, 70, 60), event("sum", 70, 80, 70)};
@@ -54,7 +55,8 @@ TEST(Overlap, NothingHiddenIsZeroAndNothingToHideIsOne) {
   EXPECT_EQ(measure_overlap({}, shards, 1).hidden(), 1);
 }
 
-// Of replicas the last bucket, and the directions of the last round; nothing else was waited for.
+// Replicas cannot hide the last bucket and the directions of the last round. The caller waits for nothing
+// else here.
 TEST(Overlap, MuonsLastRoundIsWaitedForByAll) {
   ParallelConfig layout;
   layout.dp = 2;
@@ -68,7 +70,7 @@ TEST(Overlap, MuonsLastRoundIsWaitedForByAll) {
 TEST(Overlap, TheTraceIsJson) {
   const std::string lines = chrome_trace({event("gradients 0", 0, 10, 5)}, kStart, 1);
   const auto json = nlohmann::json::parse(fmt::format("[{}]", lines.substr(0, lines.size() - 2)));
-  ASSERT_EQ(json.size(), 5u);  // two tracks, and what is on them
+  ASSERT_EQ(json.size(), 5u);  // two tracks and the spans on them
   EXPECT_EQ(json[0]["args"]["name"], "rank");
   EXPECT_EQ(json[1]["name"], "compute");
   EXPECT_EQ(json[1]["dur"], 5000.0);
@@ -88,7 +90,7 @@ TEST(CommLog, KeepsWhatWasWaitedFor) {
   log.begun(&a, 1);
   log.ended(&a, 1);
   log.waited(&a, 1, Clock::now());
-  log.waited(&a, 7, Clock::now());  // nobody knows of it
+  log.waited(&a, 7, Clock::now());  // the log knows no such operation
   const std::vector<CommLog::Event> events = log.take();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].group + " " + events[0].name, "dp one");

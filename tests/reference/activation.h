@@ -1,4 +1,4 @@
-// The activations in double precision, straight from the formulas.
+// The activations in double precision, computed directly from their formulas.
 #pragma once
 
 #include "ingot/ops/activation.h"
@@ -20,7 +20,7 @@ inline double activation_reference(Activation kind, double x) {
 
 inline double silu_reference(double x) { return x / (1 + std::exp(-x)); }
 
-// gate_up (N, 2F) -> (N, F).
+// gate_up is (N, 2F); returns (N, F).
 inline Doubles swiglu_reference(const Doubles& gate_up, size_t F) {
   Doubles y(gate_up.size() / 2);
   for (size_t i = 0; i < y.size(); ++i) {

@@ -1,5 +1,5 @@
-// Attention in double precision, straight from the formula, with its analytic gradient (itself checked
-// against central differences in attention_test.cpp).
+// Attention in double precision, computed directly from the formula, and its analytic gradient (which
+// attention_test.cpp checks against central differences).
 #pragma once
 
 #include <optional>
@@ -16,7 +16,8 @@ struct AttentionCase {
   double scale = 1;
   AttentionDropout dropout = {};
 
-  // What p[t,s] is multiplied by, from the definition in ops/attention.h, one scalar random word each.
+  // Returns the dropout factor of p[t,s], from the definition in ops/attention.h, with one scalar
+  // random word per probability.
   double keep(int64_t b, int64_t h, int64_t t, int64_t s) const {
     const double chance = static_cast<double>(dropout.p);
     if (chance == 0) return 1;
@@ -37,7 +38,7 @@ struct AttentionGradient {
   Doubles dq, dk, dv;
 };
 
-// One row of probabilities (S) for query (b, t, h); returns lse.
+// Fills p (S) with the probabilities of query (b, t, h) and returns lse.
 inline double attention_row(Doubles& p, const AttentionCase& c, const Doubles& q, const Doubles& k, int64_t b,
                             int64_t t, int64_t h) {
   const auto [B, T, S, H, K, D] = c.shape;

@@ -1,4 +1,4 @@
-// Capped cross-entropy in double precision, straight from the formula.
+// Capped cross-entropy in double precision, computed directly from the formula.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline double cap_reference(const CrossEntropyConfig& config, double x) {
   return 0;
 }
 
-// Loss of each row of logits (N, Vp), straight from the formula of ops/cross_entropy.h.
+// Returns the loss of each row of logits (N, Vp) by the formula of ops/cross_entropy.h.
 inline Doubles cross_entropy_reference(const Doubles& logits, const std::vector<int32_t>& targets,
                                        const CrossEntropyConfig& config) {
   const size_t N = targets.size(), Vp = logits.size() / N, V = static_cast<size_t>(config.vocab);
@@ -40,12 +40,12 @@ inline Doubles cross_entropy_reference(const Doubles& logits, const std::vector<
   return losses;
 }
 
-// cap'(x) by a difference in double: off by 1e-9 at the most.
+// Returns cap'(x) by a central difference in double; the error is at most 1e-9.
 inline double cap_slope_reference(const CrossEntropyConfig& config, double x) {
   return (cap_reference(config, x + 1e-5) - cap_reference(config, x - 1e-5)) / 2e-5;
 }
 
-// d loss_n / d logit_j of all rows, grad_scale left out; padding columns 0.
+// Returns d loss_n / d logit_j of all rows, without grad_scale; padding columns are 0.
 inline Doubles cross_entropy_gradient_reference(const Doubles& logits, const std::vector<int32_t>& targets,
                                                 const CrossEntropyConfig& config) {
   const size_t N = targets.size(), Vp = logits.size() / N, V = static_cast<size_t>(config.vocab);

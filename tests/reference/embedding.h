@@ -1,11 +1,11 @@
-// Token and position embedding in double precision, straight from the formula.
+// Token and position embedding in double precision, computed directly from the formula.
 #pragma once
 
 #include "tests/reference/numeric.h"
 
 namespace ingot::testing {
 
-// wte (V, C), wpe (positions, C) or empty, one token per row. Returns out (N, C).
+// wte is (V, C); wpe is (positions, C) or empty; there is one token per row. Returns out (N, C).
 inline Doubles embedding_reference(const std::vector<int32_t>& tokens, const Doubles& wte, const Doubles& wpe,
                                    size_t C, size_t T, size_t first_position) {
   Doubles out(tokens.size() * C);

@@ -1,11 +1,11 @@
-// Strided (B,T,H,D) views in tests.
+// Helpers for strided (B,T,H,D) views in tests.
 #pragma once
 
 #include "tests/reference/numeric.h"
 
 namespace ingot::testing {
 
-// The elements of a strided (B,T,H,D) view, in order.
+// Returns the elements of a strided (B,T,H,D) view in row-major order.
 inline Doubles gather(const Tensor& t) {
   Doubles values;
   for (int64_t b = 0; b < t.dim(0); ++b)

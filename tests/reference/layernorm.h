@@ -1,11 +1,11 @@
-// LayerNorm in double precision, straight from the formula.
+// LayerNorm in double precision, computed directly from the formula.
 #pragma once
 
 #include "tests/reference/numeric.h"
 
 namespace ingot::testing {
 
-// x (N, C), w and b (C) or empty. Returns y (N, C).
+// x is (N, C); w and b are (C) or empty. Returns y (N, C).
 inline Doubles layernorm_reference(const Doubles& x, const Doubles& w, const Doubles& b, size_t C,
                                    double eps) {
   Doubles y(x.size());

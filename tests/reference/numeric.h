@@ -1,5 +1,5 @@
-// What every op test needs: random inputs, a double-precision view of any tensor, central differences, and
-// tolerances that follow from the dtype.
+// What every op test needs: random inputs, a double-precision copy of any tensor, central differences, and
+// tolerances derived from the dtype.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace ingot::testing {
 
 using Doubles = std::vector<double>;
 
-// Owns memory for one tensor of a test.
+// Owns the memory of one tensor of a test.
 class Buffer {
  public:
   Buffer(DType dtype, const Shape& shape)
@@ -38,20 +38,20 @@ void set_element(const Tensor& t, size_t i, double value);
 Doubles to_doubles(const Tensor& t);
 void assign(const Tensor& t, const Doubles& values);
 
-// Normal values with the given scale, rounded to the dtype. Different `stream`s are independent.
+// Returns normal values with the given scale, rounded to the dtype. Different `stream`s are independent.
 Buffer random_tensor(DType dtype, const Shape& shape, uint32_t stream, double scale = 1.0);
 Buffer zeros(DType dtype, const Shape& shape);
 
-// Half the distance between 1 and the next number: the relative error of one rounding.
+// Half the distance between 1 and the next larger number, which bounds the relative error of one rounding.
 inline double unit_roundoff(DType dtype) {
   return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
 }
 
-// Every |got - want| <= tolerance * max(1, |want|), where max(1, .) is scaled by `magnitude`.
+// Asserts that every |got - want| <= tolerance * max(magnitude, |want|).
 void expect_close(const Tensor& got, const Doubles& want, double tolerance, const std::string& what,
                   double magnitude = 1.0);
 
-// Gradient of f at x by central differences in double; error O(h^2).
+// Returns the gradient of f at x by central differences in double; the error is O(h^2).
 Doubles central_differences(const std::function<double(const Doubles&)>& f, Doubles x, double h = 1e-5);
 
 double dot(const Doubles& a, const Doubles& b);

@@ -1,4 +1,5 @@
-// An OpGraph computed in double precision, operation by operation, straight from their definitions.
+// Computes an OpGraph in double precision, one operation at a time, directly from
+// the operations' definitions.
 #pragma once
 
 #include <map>
@@ -8,12 +9,12 @@
 
 namespace ingot::testing {
 
-// What lies in the memory of a graph's tensors, placed by their strides.
+// The contents of a graph's memory tensors, laid out by their strides.
 using GraphMemory = std::map<OpGraph::Value, Doubles>;
 
 class GraphReference {
  public:
-  // Reads and writes `memory`.
+  // Runs the graph's operations in order; reads and writes `memory`.
   GraphReference(const OpGraph& graph, GraphMemory& memory) : graph_(graph), values_(graph.tensors.size()) {
     for (const OpGraph::Operation& o : graph.operations) run(o, memory);
   }
@@ -36,7 +37,7 @@ class GraphReference {
     return static_cast<size_t>(sum);
   }
 
-  // Element `at` of a tensor, whose dims of one element repeat.
+  // Returns element `at` of a tensor; a dim of size 1 is broadcast.
   double get(Value v, Extent4 at, const GraphMemory& memory) const {
     const OpGraph::Tensor& t = graph_.at(v);
     if (t.place == OpGraph::Place::kConstant) return static_cast<double>(t.constant);
@@ -83,7 +84,8 @@ class GraphReference {
     }
   }
 
-  // Over the axes where out has one element, or, of the heads, one for several.
+  // Reduces over the axes where `out` has one element. On the head axis, `out` may have
+  // one element for several heads.
   void reduce(const OpGraph::Operation& o, GraphMemory& memory) {
     const Extent4 &from = graph_.at(o.in[0]).shape, &to = graph_.at(o.out).shape;
     std::map<Extent4, double> found;
@@ -112,7 +114,7 @@ class GraphReference {
   void run(const OpGraph::Operation& o, GraphMemory& memory) {
     if (o.op == Op::kMatrixProduct) return multiply(o, memory);
     if (o.op == Op::kSum || o.op == Op::kMax) return reduce(o, memory);
-    if (o.op == Op::kReshape)  // the only ones made are transpositions of the last two dims
+    if (o.op == Op::kReshape)  // the only reshapes are transpositions of the last two dims
       return for_each(graph_.at(o.out).shape, [&](const Extent4& at) {
         put(o.out, at, get(o.in[0], {at[0], at[1], at[3], at[2]}, memory), memory);
       });

@@ -1,4 +1,4 @@
-// Update rules in double, straight from the papers, one element or one list at a time.
+// Update rules in double, written directly from the papers, for one element or one list at a time.
 #pragma once
 
 #include <algorithm>
@@ -31,8 +31,9 @@ struct LionElement {
   }
 };
 
-// The values of bitsandbytes' create_dynamic_map(signed, 7, 8), by its own construction: for each decade the
-// means of neighbours in a linspace from 0.1 to 1, both signs, 0 and 1, sorted.
+// The values of bitsandbytes' create_dynamic_map(signed, 7, 8), built the way bitsandbytes builds
+// them: for each decade, the means of neighbours in a linspace from 0.1 to 1, with both signs if
+// signed, and 0 and 1; sorted.
 inline Doubles dynamic_map_reference(bool is_signed) {
   Doubles values{0, 1};
   for (int i = 0; i < 7; ++i) {
@@ -49,7 +50,7 @@ inline Doubles dynamic_map_reference(bool is_signed) {
   return values;
 }
 
-// The code whose value is nearest to x, by looking at all of them.
+// Returns the code whose value is nearest to x, by comparing all of them.
 inline size_t nearest_code(const Doubles& map, double x) {
   size_t best = 0;
   for (size_t c = 1; c < map.size(); ++c)
@@ -57,9 +58,10 @@ inline size_t nearest_code(const Doubles& map, double x) {
   return best;
 }
 
-// One 256-element block of AdamW with 8-bit states (Dettmers et al. 2022), decay before the update.
+// One 256-element block of AdamW with 8-bit states (Dettmers et al. 2022). Weight
+// decay comes before the update.
 struct AdamW8bitBlock {
-  Doubles w, m, v;  // m, v: what the codes stand for
+  Doubles w, m, v;  // m, v: dequantized values of the codes
   void step(const Doubles& g, double lr, double decay, int t) {
     static const Doubles with_sign = dynamic_map_reference(true), without = dynamic_map_reference(false);
     double m_most = 0, v_most = 0;
@@ -79,7 +81,8 @@ struct AdamW8bitBlock {
   }
 };
 
-// Singular values of a (R, C), R >= C or not, falling, by one-sided Jacobi rotations.
+// Returns the singular values of a (R, C), for any R and C, in descending order, by
+// one-sided Jacobi rotations.
 inline Doubles singular_values(Doubles a, size_t R, size_t C) {
   if (R < C) {
     Doubles transposed(a.size());

@@ -1,4 +1,4 @@
-// QK-norm and rotation in double precision, straight from the formula.
+// QK-norm followed by rotation in double precision, computed directly from the formulas.
 #pragma once
 
 #include "tests/reference/rmsnorm.h"
@@ -6,7 +6,7 @@
 
 namespace ingot::testing {
 
-// With an empty table, nothing is rotated.
+// An empty table means no rotation.
 inline Doubles qk_norm_reference(const Doubles& x, const HeadShape& s, const Doubles& table, size_t R,
                                  size_t offset, double eps) {
   const Doubles normed = rmsnorm_reference(x, {}, s.D, eps);

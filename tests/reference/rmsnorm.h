@@ -1,11 +1,11 @@
-// RMSNorm in double precision, straight from the formula.
+// RMSNorm in double precision, computed directly from the formula.
 #pragma once
 
 #include "tests/reference/numeric.h"
 
 namespace ingot::testing {
 
-// x (N, C), w (C) or empty. Returns y (N, C).
+// x is (N, C); w is (C) or empty. Returns y (N, C).
 inline Doubles rmsnorm_reference(const Doubles& x, const Doubles& w, size_t C, double eps) {
   Doubles y(x.size());
   for (size_t row = 0; row < x.size() / C; ++row) {

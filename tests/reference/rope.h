@@ -1,4 +1,4 @@
-// Rotary embedding in double precision, straight from the formula, on the angles of a table.
+// Rotary embedding in double precision, computed directly from the formula with the angles of a table.
 #pragma once
 
 #include "tests/reference/numeric.h"
@@ -9,7 +9,7 @@ struct HeadShape {
   size_t B, T, H, D;
 };
 
-// x (B,T,H,D) rotated by the rows of table (T_max, R), position t + offset; direction -1 rotates back.
+// Returns x (B,T,H,D) rotated by row t + offset of table (T_max, R); direction -1 rotates back.
 inline Doubles rope_reference(Doubles x, const HeadShape& s, const Doubles& table, size_t R, size_t offset,
                               double direction = 1) {
   for (size_t head = 0; head < s.B * s.T * s.H; ++head) {

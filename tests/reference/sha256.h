@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), to compare with published digests.
+// SHA-256 (FIPS 180-4), for comparison with published digests.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 namespace ingot::testing {
 
 inline std::string sha256_hex(std::string_view message) {
-  // The first 32 bits of the fractional parts of roots of the primes.
+  // k and h are the first 32 bits of the fractional parts of the primes' cube roots and square roots.
   std::array<uint32_t, 64> k{};
   std::array<uint32_t, 8> h{};
   const auto fraction = [](long double root) {

@@ -1,6 +1,6 @@
-// Seen: with a large train.grad_accum a step takes minutes, and a run that was told to end finished it before
-// it saved. Wanted: it ends between two micro-batches, in the state of the last finished step, and the run
-// that goes on has the numbers of an undisturbed one.
+// Seen: with a large train.grad_accum a step takes minutes, and a run that was told to end finished its
+// step before it saved. Wanted: the run ends between two micro-batches, in the state of the last finished
+// step, and the resumed run computes the same numbers as an undisturbed one.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,25 +1,19 @@
-// What tests of hostile files and places share: a folder, the program in it, a tiny trained model.
+// The fixture of tests with hostile files and paths: a folder, the program run in it, and a tiny trained
+// model.
 #pragma once
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 
 #include "ingot/core/file.h"
+#include "tests/regress/run_script.h"
 
 namespace ingot {
-
-struct AttackOutcome {
-  int exit_code = -1;
-  std::string output;  // both streams
-};
 
 class AttackTest : public testing::Test {
  protected:
@@ -32,23 +26,10 @@ class AttackTest : public testing::Test {
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
-  // Runs a script in the folder; $ingot is the program.
-  AttackOutcome bash(const std::string& script) const {
-    write_file(folder_ / "script.sh",
-               "export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive\ningot='" INGOT_PROGRAM "'\ncd '" +
-                   folder_.string() + "'\n" + script + "\n");
-    AttackOutcome outcome;
-    std::FILE* pipe = popen(("bash " + path("script.sh") + " 2>&1").c_str(), "r");
-    if (!pipe) return outcome;
-    std::array<char, 4096> buffer;
-    while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
-      outcome.output.append(buffer.data(), n);
-    const int status = pclose(pipe);
-    outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return outcome;
-  }
+  // Runs a script in the folder; $ingot in it is the program.
+  Outcome bash(const std::string& script) const { return run_script(folder_, script); }
 
-  // The arguments of a run of a few steps on text.txt, which is made.
+  // Writes text.txt and returns the arguments of a run of a few steps on it.
   std::string train(const std::string& out, const std::string& more = "") const {
     std::string text;
     for (int i = 0; i < 1000; ++i) text += i % 7 < 3 ? "the cat sat on the mat. " : "a dog ran. ";

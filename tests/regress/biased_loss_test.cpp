@@ -1,7 +1,7 @@
-// Seen: tiny-llama with 512 tokens and head.loss_dtype = "bf16" trained on a loss that was 0.2 nats too good,
-// and the watch over the loss, whose limit was a tenth of the loss, never stopped it. Wanted: the run stops
-// within 30 steps under the default keys, its healthy twin does not, and report.html shows what the watch
-// saw.
+// Seen: tiny-llama with 512 tokens and head.loss_dtype = "bf16" trained on a loss that was 0.2 nats too
+// low, and the loss check, whose limit was a tenth of the loss, never stopped the run. Wanted: under
+// default keys the run stops within 30 steps, an otherwise equal run with a correct loss does not, and
+// report.html shows the checks.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,8 @@ class BiasedLoss : public testing::Test {
   }
   ~BiasedLoss() override { std::filesystem::remove_all(folder_); }
 
-  // The exit code of 30 steps of tiny-llama on the project's own documents; the output goes to out.txt.
+  // Trains tiny-llama for 30 steps on the project's own documents and returns the exit code; the
+  // output goes to out.txt.
   int train(const std::string& loss_dtype) const {
     const std::string source = INGOT_SOURCE_DIR;
     const std::string command = fmt::format(

@@ -1,6 +1,6 @@
-// Seen: the demo's last lines left it to the reader whether gzip or the model was better, and the commands
-// that they named did not work as printed ("ingot" is on no PATH after ./demo, the prompt was "..."). Wanted:
-// one plain sentence, and a command that can be pasted.
+// Seen: the last lines of the demo did not say whether gzip or the model compresses better, and the
+// commands that they named did not work as printed ("ingot" is not on PATH after ./demo, and the prompt
+// was "..."). Wanted: the demo states the winner in one sentence and prints a command that can be pasted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
-// An evaluation of all validation tokens at 124M took seven minutes after three seconds of training, without
-// a word, and a signal during it was not seen before its end. Wanted: by default an evaluation takes at most
-// a tenth of the training time so far (or what is done in a second), always on the same tokens, whose number
-// is recorded; an interruption ends it without a result, and the run saves and ends with 75.
+// Seen: an evaluation of all validation tokens at 124M took seven minutes after three seconds of training
+// and printed nothing, and a signal during it was handled only at its end. Wanted: by default an
+// evaluation takes at most a tenth of the training time so far (or a second), always uses the same tokens,
+// and records their number; an interruption ends it without a result, and the run saves and ends with 75.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 class EvaluationInSilence : public TrainingTest {
  protected:
-  // Interrupted by the n-th evaluation as soon as it begins (0: not at all).
+  // Trains until the n-th evaluation begins, which interrupts the run; with n = 0 nothing interrupts it.
   TrainOutcome train_until_evaluation(const RunConfig& config, const std::filesystem::path& out,
                                       bool is_resume, int n) {
     RunFolder run(out, is_resume);
@@ -29,7 +29,7 @@ class EvaluationInSilence : public TrainingTest {
     Console console(sink, 100);
     return run_training(config, run, is_resume, console, is_interrupted);
   }
-  // step -> value of every line with the key.
+  // Maps the step of every line of metrics.jsonl that has the key to its value.
   static std::map<double, double> series(const std::filesystem::path& run, const char* key) {
     std::map<double, double> found;
     for (const MetricsRow& row : read_metrics(run / "metrics.jsonl"))
@@ -39,7 +39,8 @@ class EvaluationInSilence : public TrainingTest {
   static nlohmann::json summary(const std::filesystem::path& run) {
     return nlohmann::json::parse(read_file(run / "run.json"));
   }
-  // A model of which a second's evaluation is a small part of the validation text.
+  // Returns a configuration whose model can evaluate only a small fraction of the validation text in a
+  // second.
   RunConfig with_much_text() const {
     RunConfig c = config(DType::f32);
     c.model = {.layers = 2, .heads = 2, .width = 256, .context = 64};
@@ -86,7 +87,7 @@ TEST_F(EvaluationInSilence, TakesAllOfAShortText) {
 TEST_F(EvaluationInSilence, InterruptedEvaluationLosesNothing) {
   RunConfig c = config(DType::f32);
   train(c, folder / "undisturbed");
-  for (const int n : {1, 3}) {  // in the middle, and after the last step
+  for (const int n : {1, 3}) {  // in the middle of the run, and after its last step
     const std::filesystem::path out = folder / fmt::format("interrupted-{}", n);
     const TrainOutcome outcome = train_until_evaluation(c, out, false, n);
     EXPECT_EQ(outcome.status, TrainOutcome::Status::kInterrupted);
@@ -108,7 +109,8 @@ class InterruptedEvaluation : public LaunchTest {
     while (text.size() < 12'000'000) text += "the cat sat on the mat. a dog ran.\n";
     write_file(folder_ / "val.txt", text);
   }
-  // A script that starts training in two steps, whose evaluation would take minutes, and signals it there.
+  // Returns a script that trains for two steps and signals the run during the evaluation that follows,
+  // which would take minutes.
   std::string signalled_evaluation(const std::string& start, const std::string& more,
                                    const std::string& signal) const {
     return "(" + start + " " +

@@ -1,6 +1,6 @@
-// One save that failed (a full disk, a folder that is gone for a while) ended the training, with exit 6. A
-// run goes on without that checkpoint, tries again after a pause, and fails only if its last state cannot be
-// saved.
+// Seen: a single failed save (a full disk, a folder that is missing for a while) ended the training with
+// exit code 6. Wanted: the run continues without that checkpoint, tries again after a pause, and fails
+// only if its last state cannot be saved.
 #include <gmock/gmock.h>
 #include <sys/mount.h>
 
@@ -58,7 +58,7 @@ TEST_F(FailedSave, TheRunGoesOnAndItsLastStateIsSaved) {
         << "nothing half-written stays";
 }
 
-// Everything that a run writes meets the full disk: checkpoints, metrics, TensorBoard, pictures.
+// Every file that a run writes meets the full disk: checkpoints, metrics, TensorBoard events and plots.
 TEST_F(FailedSave, ADiskThatIsFullForAWhileCostsNothing) {
   const fs::path disk = folder / "disk";
   make_folders(disk);

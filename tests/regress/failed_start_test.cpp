@@ -1,14 +1,11 @@
-// A start that failed left runs/NAME-DATE behind, and a second start in the same second said "is not empty",
-// which hid the real error. A start that was killed in its first moments left a folder that could neither be
-// started again ("not empty") nor resumed ("no config.toml"). A start that made no step must leave nothing in
-// the way.
+// Seen: a start that failed left runs/NAME-DATE behind, and a second start in the same second said "is not
+// empty", which hid the real error. A start that was killed in its first moments left a folder that could
+// neither be started again ("not empty") nor resumed ("no config.toml"). Wanted: a start that made no step
+// leaves nothing behind that prevents the next start.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 
@@ -16,6 +13,7 @@
 #include "ingot/core/file.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/record/start_debris.h"
+#include "tests/regress/run_script.h"
 
 namespace ingot {
 namespace {
@@ -31,20 +29,14 @@ class FailedStart : public testing::Test {
   }
   ~FailedStart() override { fs::remove_all(folder_); }
 
-  // Runs `ingot ARGUMENTS` in the folder; returns its exit code, and what it said in `said_`.
+  // Runs `ingot ARGUMENTS` in the folder and returns its exit code; its output goes to `said_`.
   int ingot_in_folder(const std::string& arguments) {
-    const std::string command =
-        "cd " + folder_.string() + " && OMP_WAIT_POLICY=passive " INGOT_PROGRAM " " + arguments + " 2>&1";
-    said_.clear();
-    std::FILE* pipe = popen(command.c_str(), "r");
-    if (!pipe) return -1;
-    std::array<char, 4096> buffer;
-    while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) said_.append(buffer.data(), n);
-    const int status = pclose(pipe);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    const Outcome outcome = run_script(folder_, "$ingot " + arguments);
+    said_ = outcome.output;
+    return outcome.exit_code;
   }
 
-  // What a start has made when it is killed before its first step.
+  // Creates the files that a start leaves if it is killed before its first step.
   fs::path killed_start(const std::string& name) const {
     RunFolder run(folder_ / name, false);
     run.write_config(RunConfig());
@@ -86,7 +78,7 @@ TEST_F(FailedStart, ThatWasKilledGivesWayToTheNext) {
   const fs::path run = killed_start("run");
   EXPECT_NO_THROW(RunFolder(run, false));
   EXPECT_FALSE(fs::exists(run / "run.json"));
-  // Killed before config.toml was written.
+  // This start was killed before it wrote config.toml.
   make_folders(folder_ / "early" / "samples");
   write_file(folder_ / "early" / ".lock", "pid 1");
   EXPECT_NO_THROW(RunFolder(folder_ / "early", false));
@@ -116,7 +108,7 @@ TEST_F(FailedStart, WhatIsWorthKeepingIsNoDebris) {
   is_kept("checkpoints/step-000000001/model.safetensors", "weights");
   is_kept("samples/step-000000000.txt", "Once");
   is_kept("tb/notes.txt", "mine");
-  // A folder that no Ingot process has locked is somebody else's, whatever is in it.
+  // A folder without the lock file of an Ingot process is not ours to remove, whatever it contains.
   const fs::path run = killed_start("run");
   fs::remove(run / ".lock");
   EXPECT_FALSE(is_start_debris(run));

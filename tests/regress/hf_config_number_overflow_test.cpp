@@ -1,5 +1,5 @@
-// Found by fuzzing: a number beyond a double's range left parse_hf_config as an exception of the JSON
-// library.
+// Found by fuzzing: for a number beyond the range of a double, parse_hf_config let an exception of the
+// JSON library escape.
 #include <gtest/gtest.h>
 
 #include "ingot/core/error.h"

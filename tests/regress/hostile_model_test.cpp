@@ -1,7 +1,8 @@
-// Seen: config.toml nested 40,000 deep crashed `generate`; config.json with 10^7 layers took 4 GB before the
-// header of safetensors was compared; deleting MANIFEST.json switched verification off; a folder renamed to
-// another step was believed; a shrinking shard was a SIGBUS without a word; a model of NaN evaluated to "loss
-// -nan" with exit 0. Wanted: one clear error each, with the exit code of its kind.
+// Seen: a config.toml nested 40,000 levels deep crashed `generate`; a config.json with 10^7 layers
+// allocated 4 GB before it was compared with the safetensors header; deleting MANIFEST.json disabled
+// verification; a folder renamed to another step was accepted; a token shard that shrank killed the
+// process with SIGBUS and no message; a model full of NaN evaluated to "loss -nan" with exit code 0.
+// Wanted: each of these is one clear error with the exit code of its kind.
 #include <fcntl.h>
 
 #include <cstring>
@@ -10,7 +11,7 @@
 
 #include "ingot/config/config_toml.h"
 #include "ingot/core/error.h"
-#include "ingot/core/shrunken_file.h"
+#include "ingot/core/process/shrunken_file.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/formats/hf_config.h"
 #include "ingot/formats/jsonl.h"
@@ -35,7 +36,7 @@ std::string hostile_repeated(std::string_view text, int times) {
   return all;
 }
 
-// The message of the error that f throws, and that it is of the kind.
+// Expects that f throws an error of the kind, and returns its message.
 template <typename F>
 std::string hostile_message(ErrorKind kind, F f) {
   try {
@@ -51,10 +52,10 @@ std::string hostile_message(ErrorKind kind, F f) {
 class HostileModel : public AttackTest {
  protected:
   void SetUp() override {
-    const AttackOutcome outcome = bash("$ingot " + train("run"));
+    const Outcome outcome = bash("$ingot " + train("run"));
     ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
   }
-  // The checkpoint's files as a plain Hugging Face folder, which nothing verifies.
+  // Copies the checkpoint as a plain Hugging Face folder, which has no manifest to verify it.
   fs::path plain_copy(bool has_config_toml) const {
     const fs::path copy = folder_ / "plain";
     fs::copy(checkpoint(), copy);
@@ -64,15 +65,15 @@ class HostileModel : public AttackTest {
     return copy;
   }
   fs::path checkpoint() const { return folder_ / "run/checkpoints/step-000000004"; }
-  // A model may be large before it is refused, but not so large.
-  AttackOutcome generate(const fs::path& model) const {
+  // The limit lets a model allocate memory before it is refused, but less than 4 GB.
+  Outcome generate(const fs::path& model) const {
     const std::string limit = kHasAddressSanitizer ? "" : "ulimit -v 4000000; ";
     return bash(limit + "timeout -s KILL 20 $ingot generate " + model.string() + " --prompt the --tokens 4");
   }
-  AttackOutcome eval(const fs::path& model) const {
+  Outcome eval(const fs::path& model) const {
     return bash("timeout -s KILL 20 $ingot eval " + model.string() + " --data text.txt");
   }
-  // Overwrites numbers of the first tensor that is called so.
+  // Overwrites up to `count` leading elements of the tensor with the given value.
   void spoil(const fs::path& file, const std::string& tensor, float value, size_t count) const {
     size_t offset = 0;
     {
@@ -96,7 +97,7 @@ TEST(HostileNesting, TomlThatNestsTooDeepIsNamedWithItsLine) {
        {"# one\n[" + dotted + "]\n", "# one\n" + dotted + " = 1\n", "# one\nx = {" + dotted + " = 1}\n",
         "# one\nx = " + hostile_repeated("{a = ", kHostileDepth),
         "# one\nx = " + hostile_repeated("[", kHostileDepth),
-        // Each by itself is allowed; together they are not.
+        // Each of the two is allowed; their combined depth is not.
         "[" + hostile_repeated("a.", 200) + "a]\n" + hostile_repeated("b.", 200) + "b = 1\n"}) {
     const std::string message = hostile_message(ErrorKind::kUsage, [&] {
       ConfigBuilder builder;
@@ -116,7 +117,7 @@ TEST(HostileNesting, TomlWithDotsAndBracketsInTextsAndCommentsIsRead) {
   EXPECT_EQ(builder.config().data.train.size(), 3u);
 }
 
-// A million levels: recursion anywhere, also in freeing what was parsed, would overflow the stack.
+// With a million levels, recursion anywhere (also when the parsed value is freed) would overflow the stack.
 TEST(HostileNesting, JsonThatNestsTooDeepIsRefusedOrPassedOver) {
   const std::string deep = hostile_repeated("[", 1'000'000), whole = deep + hostile_repeated("]", 1'000'000);
   for (const std::string& value : {deep, whole}) {
@@ -142,7 +143,7 @@ TEST(HostileNesting, JsonThatNestsTooDeepIsRefusedOrPassedOver) {
 TEST_F(HostileModel, ItsDeepFilesAreDataErrorsAndNoCrash) {
   const fs::path model = plain_copy(true);
   write_file(model / "config.toml", "[" + hostile_repeated("a.", 40'000) + "a]\n");
-  const AttackOutcome toml = generate(model);
+  const Outcome toml = generate(model);
   EXPECT_EQ(toml.exit_code, 3) << toml.output;
   EXPECT_THAT(toml.output, HasSubstr("config.toml:1: is nested deeper than 256 levels"));
   fs::remove(model / "config.toml");
@@ -150,7 +151,7 @@ TEST_F(HostileModel, ItsDeepFilesAreDataErrorsAndNoCrash) {
     const std::string before = read_file(model / name);
     write_file(model / name, "{\"vocab_size\": " + hostile_repeated("[", 1'000'000) +
                                  hostile_repeated("]", 1'000'000) + ", \"model_type\": \"llama\"}");
-    const AttackOutcome outcome = generate(model);
+    const Outcome outcome = generate(model);
     EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
     EXPECT_THAT(outcome.output, AllOf(HasSubstr(name), HasSubstr("nested deeper than")));
     write_file(model / name, before);
@@ -169,7 +170,7 @@ TEST_F(HostileModel, SizesThatTheWeightsCannotHaveAreRefusedBeforeMemoryIsTaken)
     return generate(model);
   };
   EXPECT_EQ(with("num_hidden_layers", "1").exit_code, 0);
-  const AttackOutcome layers = with("num_hidden_layers", "10000000");
+  const Outcome layers = with("num_hidden_layers", "10000000");
   EXPECT_EQ(layers.exit_code, 3) << layers.output;
   EXPECT_THAT(layers.output,
               AllOf(HasSubstr("describes 10000000 layers"), HasSubstr("model.safetensors holds")));
@@ -177,21 +178,21 @@ TEST_F(HostileModel, SizesThatTheWeightsCannotHaveAreRefusedBeforeMemoryIsTaken)
        {std::pair("vocab_size", "describes a vocabulary of 2000000000"),
         std::pair("intermediate_size", "describes a feed-forward layer of 2000000000"),
         std::pair("head_dim", "describes queries, keys and values of")}) {
-    const AttackOutcome outcome = with(key, "2000000000");
+    const Outcome outcome = with(key, "2000000000");
     EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
     EXPECT_THAT(outcome.output, HasSubstr(words));
   }
-  // Small enough to be a model's, but not this one's: the tensor is named, and no memory is taken either.
-  const AttackOutcome two = with("num_hidden_layers", "2");
+  // This number of layers is plausible but wrong for the weights: the error names the missing tensor.
+  const Outcome two = with("num_hidden_layers", "2");
   EXPECT_EQ(two.exit_code, 3) << two.output;
   EXPECT_THAT(two.output, HasSubstr("tensor \"model.layers.1.input_layernorm.weight\" is missing"));
-  const AttackOutcome context = with("max_position_embeddings", "2147483647");
+  const Outcome context = with("max_position_embeddings", "2147483647");
   EXPECT_THAT(context.exit_code, testing::AnyOf(0, 4)) << context.output;
 }
 
 TEST_F(HostileModel, AMissingManifestBesideATrainerStateIsRefused) {
   fs::remove(checkpoint() / "MANIFEST.json");
-  for (const AttackOutcome& outcome : {eval(checkpoint()), generate(checkpoint())}) {
+  for (const Outcome& outcome : {eval(checkpoint()), generate(checkpoint())}) {
     EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
     EXPECT_THAT(outcome.output,
                 HasSubstr("MANIFEST.json is missing, which a checkpoint with a trainer.json has"));
@@ -203,10 +204,10 @@ TEST_F(HostileModel, ARenamedCheckpointIsNotBelieved) {
   const fs::path renamed = folder_ / "run/checkpoints/step-000000060";
   fs::rename(checkpoint(), renamed);
   const std::string words = "was saved at step 4, which the folder's name step-000000060 contradicts";
-  const AttackOutcome direct = eval(renamed.string() + "/");
+  const Outcome direct = eval(renamed.string() + "/");
   EXPECT_EQ(direct.exit_code, 3) << direct.output;
   EXPECT_THAT(direct.output, HasSubstr(words));
-  const AttackOutcome resumed = bash("$ingot train --resume --out run --set train.steps=5");
+  const Outcome resumed = bash("$ingot train --resume --out run --set train.steps=5");
   EXPECT_NE(resumed.exit_code, 0) << resumed.output;
   EXPECT_THAT(resumed.output, HasSubstr(words));
   fs::copy(renamed, folder_ / "best");
@@ -216,7 +217,7 @@ TEST_F(HostileModel, ARenamedCheckpointIsNotBelieved) {
 TEST_F(HostileModel, WeightsThatAreNotFiniteEndEvalAndGenerateWith5) {
   const fs::path model = plain_copy(true);
   spoil(model / "model.safetensors", "model.norm.weight", std::numeric_limits<float>::quiet_NaN(), 1);
-  for (const AttackOutcome& outcome : {eval(model), generate(model)}) {
+  for (const Outcome& outcome : {eval(model), generate(model)}) {
     EXPECT_EQ(outcome.exit_code, 5) << outcome.output;
     EXPECT_THAT(outcome.output,
                 AllOf(HasSubstr("model.safetensors: tensor model.norm.weight"), HasSubstr("nan")));
@@ -227,7 +228,7 @@ TEST_F(HostileModel, ALossThatIsNotFiniteEndsEvalWith5) {
   const fs::path model = plain_copy(true);
   spoil(model / "model.safetensors", "model.norm.weight", 3e38f, 100'000);
   spoil(model / "model.safetensors", "lm_head.weight", 10.0f, 1'000'000);
-  const AttackOutcome outcome = eval(model);
+  const Outcome outcome = eval(model);
   EXPECT_EQ(outcome.exit_code, 5) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("the loss on the text is"));
   EXPECT_EQ(generate(model).exit_code, 5);
@@ -257,12 +258,12 @@ TEST(HostileShrinking, AMappedFileThatShrinksIsNamed) {
   fs::remove(path);
 }
 
-// Token shards stay mapped for as long as a run reads them.
+// Token shards stay mapped for the whole run, so one can shrink under it.
 TEST_F(AttackTest, ATrainingWhoseShardShrinksNamesIt) {
   write_file(path("tokens.bin"), hostile_repeated(std::string("a\0b\0c\0", 6), 100'000));
   std::string arguments = train("run", "--set data.val=nanogpt:val.bin --set train.steps=100000000");
   arguments.replace(arguments.find("text.txt"), 8, "nanogpt:tokens.bin");
-  const AttackOutcome outcome = bash(
+  const Outcome outcome = bash(
       "cp tokens.bin val.bin; $ingot " + arguments +
       " > log 2>&1 & job=$!\n"
       "for i in $(seq 200); do grep -q '\"loss\"' run/metrics.jsonl 2>/dev/null && break; sleep 0.1; done\n"

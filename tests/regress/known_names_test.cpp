@@ -1,7 +1,6 @@
-// Users who come from nanoGPT, llm.c, Hugging Face or Megatron typed model.n_layer, block_size or
-// learning_rate and were told "unknown key" without more, and train.device=gpu was answered with "did you
-// mean cpu?". Names that users know must be answered with Ingot's own, with a section in front or without,
-// and still be refused.
+// Seen: users of nanoGPT, llm.c, Hugging Face or Megatron typed model.n_layer, block_size or learning_rate
+// and were told only "unknown key", and train.device=gpu was answered with "did you mean cpu?". Wanted:
+// names of other trainers, with or without a section, are refused with a message that gives Ingot's name.
 #include "ingot/config/known_names.h"
 
 #include <gmock/gmock.h>
@@ -82,7 +81,7 @@ TEST(KnownNames, EveryAnswerIsAKeyThatExists) {
     ASSERT_FALSE(keys.empty()) << name;
     for (const std::string& key : keys)
       EXPECT_TRUE(key == "--out" || key == "--resume" || find_config_key(key)) << name << " -> " << key;
-    if (name == "precision") continue;  // a section, and a leaf of [head]
+    if (name == "precision") continue;  // also the name of a section and of a key of [head]
     for (const ConfigKey& key : config_keys()) EXPECT_NE(key.leaf(), name) << "is Ingot's own name";
   }
 }

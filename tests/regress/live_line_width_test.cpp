@@ -1,6 +1,7 @@
-// The width of the terminal was read once, at the start: in a window made narrower every step filled rows of
-// its own. At 100 columns the time left was cut in the middle, at 80 it was not there. Wanted: one row at any
-// width, asked anew for each redraw, with the most important fields first and whole.
+// Seen: the terminal width was read once at the start, so after the window was made narrower every step
+// filled several rows; at 100 columns the remaining time was cut in the middle, at 80 it was missing.
+// Wanted: the live line fits one row at any width, reads the width for each redraw, and shows the most
+// important fields first and whole.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -19,7 +20,7 @@
 namespace ingot {
 namespace {
 
-constexpr char kLiveWidthMark = '\a';  // ends what the console has written so far
+constexpr char kLiveWidthMark = '\a';  // marks the end of what the console has written so far
 
 class LiveLineWidth : public ::testing::TestWithParam<bool> {
  protected:
@@ -49,7 +50,7 @@ class LiveLineWidth : public ::testing::TestWithParam<bool> {
     ASSERT_EQ(ioctl(emulator_, TIOCSWINSZ, &size), 0);
     screen_.resize(columns, GetParam());
   }
-  // Reads what the console has written into the screen.
+  // Reads everything that the console has written and feeds it to the screen.
   void refresh() {
     ASSERT_EQ(::write(program_, &kLiveWidthMark, 1), 1);
     for (bool is_marked = false; !is_marked;) {

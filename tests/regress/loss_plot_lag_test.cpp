@@ -1,6 +1,6 @@
-// The smoothed training line of loss.svg was an exponential average of the past: while the loss fell it lay
-// above the training loss and above the validation loss, until about step 200. Wanted is a line without a
-// lag.
+// Seen: the smoothed training line of loss.svg was an exponential average of past values, so while the
+// loss fell it lay above both the training and the validation loss, until about step 200. Wanted: the
+// smoothed line has no lag.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace ingot {
 namespace {
 
-// A loss that falls from 10 to 2 within the first steps, as real ones do.
+// Returns a loss that falls from 10 to 2 within the first steps, as real ones do.
 std::vector<double> falling_loss(size_t steps) {
   std::vector<double> loss;
   for (size_t i = 0; i < steps; ++i) loss.push_back(2 + 8 * std::exp(-static_cast<double>(i) / 60));
@@ -23,7 +23,7 @@ TEST(LossPlotLag, TheSmoothedLineStaysOnAFallingLossFromTheFirstStep) {
   const std::vector<double> loss = falling_loss(2000);
   const std::vector<double> line = smoothed(loss, 50);
   for (size_t i = 0; i < loss.size(); ++i)
-    ASSERT_NEAR(line[i], loss[i], 0.03 * loss[i]) << "step " << i;  // the old line was off by 40 %
+    ASSERT_NEAR(line[i], loss[i], 0.03 * loss[i]) << "step " << i;  // the former line was off by 40 %
 }
 
 TEST(LossPlotLag, TheSmoothedLineAveragesNoiseAtTheEnd) {

@@ -1,5 +1,6 @@
-// Seen: a run that needs more memory than the machine has was started, printed the sum, and filled the memory
-// until the kernel killed it. Wanted: it ends with 4 before it touches memory, and names what fits.
+// Seen: a run that needs more memory than the machine has started, printed the sum, and filled
+// the memory until the kernel killed it. Wanted: it ends with 4 before it allocates memory, and
+// names a setting that fits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -33,7 +34,7 @@ class MemoryIsComparedFirst : public testing::Test {
   }
   ~MemoryIsComparedFirst() override { std::filesystem::remove_all(folder_); }
 
-  // Of `ingot train ARGUMENTS` on the text.
+  // Runs `ingot train ARGUMENTS` on the text and returns its exit code; the output goes to output_.
   int train(const std::string& arguments) {
     const std::string command = std::string(INGOT_PROGRAM) + " train " + arguments + " --data " +
                                 (folder_ / "text.txt").string() + " --out " + (folder_ / "run").string() +

@@ -1,5 +1,6 @@
-// MFU was printed as 126 %: the peak it is a fraction of came from products of a tenth of a second at the
-// start. Wanted: a peak that was measured for long enough, between the steps, or no MFU.
+// Seen: MFU was printed as 126 %, because the peak that it is a fraction of was measured on a tenth of a
+// second of matrix products at the start. Wanted: the peak is measured for long enough, between the steps,
+// or no MFU is printed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,10 +13,10 @@ namespace {
 TEST(MfuPeak, IsNotGivenBeforeItWasMeasuredLongEnough) {
   Reducer alone;
   MfuMeter meter(DType::f32, Device::kCpu, false, alone);
-  EXPECT_EQ(meter.of_step(1e9, 0.1), std::nullopt);  // a tenth of the training would be 10 ms
-  EXPECT_EQ(meter.of_step(1e9, 1), std::nullopt);    // 0.1 s
+  EXPECT_EQ(meter.of_step(1e9, 0.1), std::nullopt);  // a tenth of the training time would be 10 ms: too short
+  EXPECT_EQ(meter.of_step(1e9, 1), std::nullopt);    // 0.1 s: still too short
   EXPECT_EQ(meter.peak_gflops(), std::nullopt);
-  const auto mfu = meter.of_step(1e6, 100);  // 0.4 s
+  const auto mfu = meter.of_step(1e6, 100);  // measures for 0.4 s
   ASSERT_TRUE(mfu && meter.peak_gflops());
   EXPECT_NEAR(*mfu, 1e6 / (*meter.peak_gflops() * 1e9), 1e-15);
 }
@@ -25,12 +26,12 @@ TEST(MfuPeak, AStepAboveThePeakNeverHasAnMfuAboveOne) {
   MfuMeter meter(DType::f32, Device::kCpu, false, alone);
   meter.of_step(1, 100);
   const double peak = meter.peak_gflops().value();
-  EXPECT_EQ(meter.of_step(2e9 * peak, 100), std::nullopt);  // a slip of the clock
+  EXPECT_EQ(meter.of_step(2e9 * peak, 100), std::nullopt);  // an impossible speed: a glitch of the clock
   EXPECT_TRUE(meter.of_step(1e9 * peak, 100).has_value());
   for (int i = 0; i < 3; ++i) EXPECT_EQ(meter.of_step(1e15, 100), std::nullopt);
-  EXPECT_GE(meter.peak_gflops().value(), peak);  // measured again
+  EXPECT_GE(meter.peak_gflops().value(), peak);  // the peak was measured again
   for (int i = 0; i < 9; ++i) EXPECT_EQ(meter.of_step(1e15, 100), std::nullopt);
-  EXPECT_EQ(meter.of_step(1, 100), std::nullopt);  // the peak is no peak
+  EXPECT_EQ(meter.of_step(1, 100), std::nullopt);  // the measured peak has been discarded
   EXPECT_EQ(meter.peak_gflops(), std::nullopt);
 }
 

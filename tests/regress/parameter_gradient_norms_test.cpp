@@ -1,6 +1,5 @@
 // Seen: the gradient norms in params.jsonl were taken after clipping, so with a clip of 0.05 they always
-// added up to 0.05, whatever the gradient was. Wanted: the norms before clipping, as grad_norm of the step
-// is.
+// added up to 0.05. Wanted: they are the norms before clipping, like grad_norm of the step.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Seen: `ingot data prepare` held 783 MB for 300 MB of JSON Lines. Wanted: the memory does not grow with the
-// text.
+// Seen: `ingot data prepare` held 783 MB of memory for 300 MB of JSON Lines. Wanted: its memory does not
+// grow with the size of the text.
 #include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/resource.h>
@@ -34,7 +34,7 @@ class LongPrepareMemory : public ::testing::Test {
     }
     return name;
   }
-  // Peak of what the program held, in MB.
+  // Returns the peak resident memory of the program, in MB.
   double peak_of_prepare(const std::string& data) const {
     std::vector<std::string> words = {INGOT_PROGRAM,
                                       "data",
@@ -62,7 +62,7 @@ class LongPrepareMemory : public ::testing::Test {
 TEST_F(LongPrepareMemory, DoesNotGrowWithTheText) {
   for (const bool is_jsonl : {true, false}) {
     const std::string ending = is_jsonl ? ".jsonl" : ".txt", name = "big" + ending;
-    // Several batches already, so that the buffers are as large as they ever are.
+    // The small text already has several batches, so the buffers reach their full size.
     const double small = peak_of_prepare(write_text("small" + ending, int64_t{40} << 20, is_jsonl));
     const double big = peak_of_prepare(write_text(name, int64_t{150} << 20, is_jsonl));
     std::printf("%s of 150 MB: peak %.0f MB, of 40 MB: %.0f MB\n", name.c_str(), big, small);

@@ -1,7 +1,7 @@
-// Seen: `ingot data prepare` wrote shards alone, and `ingot train --data FOLDER` refused them ("is a token
-// shard by its name"); shards without a validation part were refused, and each missing thing was named after
-// the last was mended. Wanted: the folder has its tokenizer and a manifest and is taken as it is, by train
-// and eval.
+// Seen: `ingot data prepare` wrote only shards, and `ingot train --data FOLDER` refused them ("is a token
+// shard by its name"); shards without a validation split were refused, and each missing thing was reported
+// only after the previous one was fixed. Wanted: the folder contains its tokenizer and a manifest, and
+// train and eval accept it as it is.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -51,7 +51,7 @@ class PreparedFolder : public ::testing::Test {
     write_file(folder / name, text);
     return path(name);
   }
-  // Sentences that are not all alike, some with letters of two and three bytes.
+  // Returns sentences that differ, some of them with characters of two and three bytes.
   static std::string prose(int sentences, int begin = 0) {
     std::string text;
     for (int i = begin; i < begin + sentences; ++i)
@@ -92,7 +92,7 @@ class PreparedFolder : public ::testing::Test {
       EXPECT_THAT(std::string(error.what()), text);
     }
   }
-  // Runs the program in the test's folder.
+  // Runs the program in the test's folder, expects the exit code, and returns the output.
   std::string run(const std::string& arguments, int wanted_exit_code) const {
     const std::string command =
         "cd '" + folder.string() + "' && OMP_WAIT_POLICY=passive '" INGOT_PROGRAM "' " + arguments + " 2>&1";
@@ -104,7 +104,8 @@ class PreparedFolder : public ::testing::Test {
   }
 };
 
-// Training on the folder sees what training on the text itself sees, with the tokenizer that it would train.
+// Training on the folder sees the tokens that training on the text itself sees, with the tokenizer
+// that it would train.
 TEST_F(PreparedFolder, HoldsTheTokensAndTheTokenizerOfTrainingOnTheText) {
   const std::string text = write("t.txt", prose(2000));
   for (const std::string tokenizer : {"bpe", "char", "byte"}) {
@@ -140,7 +141,8 @@ TEST_F(PreparedFolder, IsTakenByTrainAndEvalAsItIs) {
       HasSubstr("other: was prepared with another tokenizer"));
 }
 
-// Whatever the text is cut into, streaming writes the tokens of the path that holds everything in memory.
+// Streaming writes the same tokens as the path that holds the whole text in memory, however the text is
+// split into files and documents.
 class StreamedPreparedFolder : public PreparedFolder {
  protected:
   void expect_equal_tokens(const std::vector<std::string>& corpus, double fraction) {
@@ -178,7 +180,8 @@ TEST_F(StreamedPreparedFolder, HasTheTokensOfTheTextInMemory) {
 
 class LongStreamedPreparedFolder : public StreamedPreparedFolder {};
 
-// Documents of more than one batch are read in stretches, JSON Lines of more than one batch in several.
+// A document larger than one batch is read in chunks; JSON Lines larger than one batch are read
+// in several batches.
 TEST_F(LongStreamedPreparedFolder, HasTheTokensOfLongTextsInMemory) {
   write_tokenizer();
   const std::string big = write("big.txt", prose(480'000)), lines = jsonl("lines.jsonl", 24'000, 40);
@@ -306,7 +309,7 @@ TEST_F(PreparedFolder, ShardsWithoutValidationAreSplitAndWhatIsMissingIsNamedAtO
   const std::vector<uint32_t> val = prepared_tokens(data.val);
   both.insert(both.end(), val.begin(), val.end());
   EXPECT_EQ(both, all);
-  config.tokenizer = "bpe";  // a tokenizer beside the shards is theirs
+  config.tokenizer = "bpe";  // a tokenizer beside the shards takes precedence
   fs::copy_file(folder / "prep/tokenizer.json", folder / "alone/tokenizer.json");
   EXPECT_EQ(load_run_data(config, std::nullopt).train.tokens(), data.train.tokens());
 }

@@ -1,6 +1,6 @@
-// `--set train.steps=1` on a preset failed on the preset's own schedule.warmup_steps, and on a preset that
-// counts tokens it was silently ignored. What a preset gives must follow the run's length that the user
-// gives, with a note for every change; what the user gives himself and what contradicts it stays an error.
+// Seen: `--set train.steps=1` on a preset failed because of the preset's own schedule.warmup_steps, and was
+// silently ignored on a preset that counts tokens. Wanted: the keys of a preset adapt to the run length
+// that the user sets, with a note for every change; contradictions between the user's own keys stay errors.
 #include "ingot/config/preset_fit.h"
 
 #include <gmock/gmock.h>
@@ -59,7 +59,7 @@ TEST(PresetFit, AUsersOwnContradictionIsAnError) {
 }
 
 TEST(PresetFit, AUsersLengthReplacesThePresetsOtherMeasure) {
-  ConfigBuilder steps = fitted("llama2-7b-tiny", {"train.steps=5"});  // a preset by tokens
+  ConfigBuilder steps = fitted("llama2-7b-tiny", {"train.steps=5"});  // its length is in tokens
   EXPECT_EQ(steps.config().train.max_tokens, 0);
   EXPECT_LE(steps.config().schedule.warmup_steps, 5);
   EXPECT_THAT(steps.notes()[0], HasSubstr("train.max_tokens = 2000000 of the preset"));
@@ -79,7 +79,7 @@ TEST(PresetFit, EveryPresetTakesAnyNumberOfSteps) {
 }
 
 TEST(PresetFit, PhasesAndRampsAreScaledWithTheRun) {
-  ConfigBuilder hybrid = fitted("hybrid-124m", {"train.steps=100"});  // 300 of 1395 steps
+  ConfigBuilder hybrid = fitted("hybrid-124m", {"train.steps=100"});  // the phase has 300 of 1395 steps
   ASSERT_EQ(hybrid.config().schedule.momentum.size(), 2);
   EXPECT_EQ(hybrid.config().schedule.momentum[0].length, 21);
   RunConfig preset;

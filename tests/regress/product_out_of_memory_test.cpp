@@ -1,5 +1,5 @@
-// Seen: where memory ended inside a product of oneDNN, the run ended with "dnnl_sgemm failed" and exit
-// code 1. Wanted: exit code 4, as wherever memory ends, and what to lower.
+// Seen: if memory ran out inside a matrix product of oneDNN, the run ended with "dnnl_sgemm failed" and
+// exit code 1. Wanted: it ends with exit code 4, as everywhere else, and says what to lower.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -17,7 +17,8 @@
 namespace ingot {
 namespace {
 
-// From now on hardly any memory can be had; the stack has grown as far as it needs to.
+// Limits the address space so that hardly any memory can be allocated from now on; the stack has already
+// grown to its full size.
 void end_memory() {
   std::array<volatile char, 1 << 20> stack;
   for (size_t i = 0; i < stack.size(); i += 4096) stack[i] = 1;
@@ -28,7 +29,7 @@ void end_memory() {
   ::setrlimit(RLIMIT_AS, &limit);
 }
 
-// Ends the process with the exit code of the error that the product throws; 0 without one.
+// Ends the process with the exit code of the error that the product throws, or 0 if it throws none.
 [[noreturn]] void multiply_without_memory() {
   constexpr int64_t n = 1024;
   set_num_threads(1);
@@ -39,7 +40,7 @@ void end_memory() {
     matmul(Tensor(c.data(), DType::f32, s), Tensor(a.data(), DType::f32, s), Tensor(b.data(), DType::f32, s),
            MatmulForm::kNN, false, stream);
   };
-  multiply({256, 256});  // oneDNN 2.6.3 crashes by itself where it cannot generate its code
+  multiply({256, 256});  // oneDNN 2.6.3 crashes if it cannot allocate its generated code
   end_memory();
   try {
     multiply(shape);

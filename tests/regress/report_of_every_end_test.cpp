@@ -1,5 +1,5 @@
-// Only completed runs had a report.html. Wanted: interrupted and failed runs have theirs, with how they ended
-// at the top, and a report that cannot be written changes nothing about how the run ended.
+// Seen: only completed runs had a report.html. Wanted: interrupted and failed runs have one too, with how
+// they ended at the top, and a report that cannot be written does not change how the run ends.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ TEST_F(ReportOfEveryEnd, AReportThatCannotBeWrittenIsAWarning) {
   ASSERT_EQ(run(small_run("run", {"train.steps=6", "train.stop_at=3"})).exit_code, 0);
   EXPECT_THAT(report(), HasSubstr("This run was stopped."));
   std::filesystem::remove(path("run/report.html"));
-  make_folders(path("run/report.html/x"));  // a folder in its place
+  make_folders(path("run/report.html/x"));  // a folder in place of the file
   const Ended ended = run({"train", "--resume", "--out", path("run")});
   EXPECT_EQ(ended.exit_code, 0) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("warning: there is no report of this run: "));

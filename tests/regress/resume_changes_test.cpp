@@ -1,7 +1,7 @@
-// A resume took another seed, batch, context or tokenizer without a word, although other text came next than
-// the run had stopped before; changed validation text too. Another width was refused by a tensor's shape.
-// Every difference is listed, those of the text must be accepted, and what cannot change is refused by its
-// key.
+// Seen: a resume silently accepted another seed, batch size, context or tokenizer, or changed validation
+// text, although the run then continued with other text. Another width was refused only because of a
+// tensor's shape. Wanted: every difference is listed, changes of the text must be accepted explicitly, and
+// a key that cannot change is named in the refusal.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -30,7 +30,7 @@ class ResumeChanges : public TrainingTest {
     begun.train.stop_at = 4;
     train(begun, run);
   }
-  // The text of the kUsage error of a resume.
+  // Resumes with c, expects a kUsage error and returns its message.
   std::string resume_refusal(const RunConfig& c) {
     try {
       train(c, run, true);
@@ -50,7 +50,7 @@ TEST_F(ResumeChanges, WhatChangesTheNextTextMustBeAccepted) {
   c.train.seed = 7;
   c.train.batch_size = 4;
   c.model.context = 16;
-  c.data.order = "epochs";
+  c.data.order = SampleOrder::kEpochs;
   c.optimizer.lr = 0.5;
   EXPECT_THAT(resume_refusal(c),
               AllOf(HasSubstr("train.seed 1337 -> 7"), HasSubstr("train.batch_size 3 -> 4"),
@@ -61,7 +61,7 @@ TEST_F(ResumeChanges, WhatChangesTheNextTextMustBeAccepted) {
   EXPECT_EQ(outcome.steps, 8);
   EXPECT_THAT(said, AllOf(HasSubstr("changed since the checkpoint was saved:"), HasSubstr("1337 -> 7"),
                           HasSubstr("(other text comes next)"), HasSubstr("optimizer.lr")));
-  // From now on these are the run's.
+  // The accepted values are now the run's own.
   said.clear();
   c.train.steps = 9;
   EXPECT_EQ(train(c, run, true).steps, 9);
@@ -91,7 +91,7 @@ TEST_F(ResumeChanges, OtherChangesAreListedAndMade) {
   c.optimizer.lr = 0.002;
   c.optimizer.rule.beta1 = 0.8;
   c.train.batch_size = 2;
-  c.train.grad_accum = 3;  // as many sequences in a step
+  c.train.grad_accum = 3;  // the same number of sequences per step
   c.checkpoint.every = 3;
   said.clear();
   EXPECT_EQ(train(c, run, true).steps, 8);
@@ -119,7 +119,7 @@ TEST_F(ResumeChanges, TextThatChangedInItsFileIsNoticed) {
       [&] { train(c, other, true); },
       testing::ThrowsMessage<Error>(AllOf(HasSubstr("data.val tokens of hash "), Not(HasSubstr("data.train")),
                                           HasSubstr("--resume-anyway"))));
-  // A share of the same file moves both.
+  // Another val_fraction of the same file moves the training and the validation split.
   RunConfig split = base;
   split.data.val_fraction = 0.2;
   EXPECT_THAT(resume_refusal(split),
@@ -141,7 +141,7 @@ TEST_F(ResumeChanges, AnotherTokenizerIsOtherText) {
   RunConfig c = base;
   c.data.tokenizer = "char";
   EXPECT_THAT(resume_refusal(c), HasSubstr("data.tokenizer \"byte\" -> \"char\""));
-  EXPECT_EQ(train(c, run, true, OtherText::kAccepted).steps, 8);  // its few tokens fit the model's 256
+  EXPECT_EQ(train(c, run, true, OtherText::kAccepted).steps, 8);  // fits the vocabulary of 256
   RunConfig large = base;
   large.data.tokenizer = "bpe";
   large.data.tokenizer_vocab = 300;
@@ -150,7 +150,7 @@ TEST_F(ResumeChanges, AnotherTokenizerIsOtherText) {
       testing::ThrowsMessage<Error>(AllOf(HasSubstr("data.tokenizer has "), HasSubstr("model.vocab"))));
 }
 
-// Checkpoints of before have no hash of the validation text.
+// Older checkpoints have no hash of the validation text.
 TEST_F(ResumeChanges, AnOlderCheckpointIsTakenWithANote) {
   const fs::path checkpoint = run / "checkpoints/step-000000004";
   auto json = nlohmann::ordered_json::parse(read_file(checkpoint / "trainer.json"));

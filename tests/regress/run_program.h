@@ -1,4 +1,4 @@
-// Starting the program in tests, in a folder that goes with the test.
+// A fixture that starts the program in a temporary folder, which is removed after the test.
 #pragma once
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ class ProgramInFolder : public testing::Test {
  protected:
   struct Ended {
     int exit_code = -1;
-    std::string output;  // both streams
+    std::string output;  // stdout and stderr
   };
 
   ProgramInFolder()
@@ -41,7 +41,7 @@ class ProgramInFolder : public testing::Test {
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
-  // A run of a very small model into folder `out`.
+  // Returns the arguments of a run of a very small model that writes to folder `out`.
   std::vector<std::string> small_run(const std::string& out, const std::vector<std::string>& settings) const {
     std::vector<std::string> line = {"train", "tiny-llama", "--data", path("text.txt"), "--out", path(out)};
     std::vector<std::string> all = {"data.tokenizer=byte",     "model.layers=1",   "model.width=32",
@@ -55,8 +55,8 @@ class ProgramInFolder : public testing::Test {
     return line;
   }
 
-  // Starts the program with these arguments, its output in the file "output"; the caller ends and waits for
-  // it.
+  // Starts the program with these arguments; its output goes to the file "output". The caller must end
+  // it and wait for it.
   pid_t start(const std::vector<std::string>& arguments) const {
     std::vector<std::string> words = {INGOT_PROGRAM};
     words.insert(words.end(), arguments.begin(), arguments.end());
@@ -83,7 +83,7 @@ class ProgramInFolder : public testing::Test {
 
   Ended run(const std::vector<std::string>& arguments) const { return wait(start(arguments)); }
 
-  // Waits until the file is there; false after a minute.
+  // Waits until the file exists; returns false if it does not within a minute.
   static bool comes(const std::filesystem::path& file) {
     for (int i = 0; i < 1200; ++i) {
       if (std::filesystem::exists(file)) return true;

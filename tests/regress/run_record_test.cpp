@@ -1,6 +1,6 @@
-// run.json said "running" for ever after a crash, and neither which program with which arguments had written
-// it, nor on what data, nor with which exit code it ended. Wanted: any later command says that the run died,
-// and run.json tells where a run comes from and how each of its parts ended.
+// Seen: after a crash run.json said "running" for ever, and it named neither the program and arguments
+// that wrote it, nor the data, nor the exit code. Wanted: any later command says that the run died, and
+// run.json records the origin of the run and how each of its starts and resumptions ended.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -27,7 +27,7 @@ using testing::MatchesRegex;
 class RunRecordTest : public ProgramInFolder {
  protected:
   json record(const std::string& run) const { return json::parse(read_file(path(run) + "/run.json")); }
-  // A folder with a record of a run that goes on, as this process would write it, with changes.
+  // Writes a folder with the record of a running run, as this process would write it, with changes.
   void write_running(const json& changes) const {
     make_folders(path("run"));
     RunRecord(path("run"))
@@ -45,9 +45,9 @@ TEST_F(RunRecordTest, LaterCommandsSayThatAKilledRunDied) {
   kill(pid, SIGKILL);
   siginfo_t info;
   waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT);
-  EXPECT_EQ(read_run_status(path("run"))->status, "died");  // its parent has not asked yet
+  EXPECT_EQ(read_run_status(path("run"))->status, "died");  // its parent has not waited for it yet
   EXPECT_EQ(wait(pid).exit_code, -SIGKILL);
-  EXPECT_EQ(record("run")["status"], "running");  // it had no time to say more
+  EXPECT_EQ(record("run")["status"], "running");  // it was killed before it could write more
 
   const RunStatus status = read_run_status(path("run")).value();
   EXPECT_EQ(status.status, "died");
@@ -109,7 +109,7 @@ TEST_F(RunRecordTest, SaysWhereTheRunComesFrom) {
   EXPECT_THAT(run({"--version"}).output,
               HasSubstr(now["program"]["commit"].get<std::string>().substr(0, 12)));
 
-  // Other data has another hash; equal data an equal one.
+  // Other data has another hash; equal data has an equal one.
   ASSERT_EQ(run(small_run("again", {"train.steps=1"})).exit_code, 0);
   write_file(path("text.txt"), read_file(path("text.txt")) + "and one line more\n");
   ASSERT_EQ(run(small_run("other", {"train.steps=1", "data.val_fraction=0.3"})).exit_code, 0);
@@ -150,7 +150,7 @@ TEST_F(RunRecordTest, ARunOnAnotherMachineRunsOrDied) {
   EXPECT_THAT(note_of_run(path("run/checkpoints/")), HasSubstr("running or died"));
 }
 
-// The rank that fails ends the others at once; rank 0 has no time to write why.
+// A rank that fails ends the other ranks at once, so rank 0 cannot record the reason.
 TEST_F(RunRecordTest, ARunWhoseRankFailedSaysWhichAndWhy) {
   write_running({{"process", {{"start_ticks", 1}}}});
   const std::unique_ptr<RunFolder> rank = RunFolder::of_rank(path("run"), 1);
@@ -177,7 +177,7 @@ TEST_F(RunRecordTest, AForeignRecordCannotSteerTheTerminal) {
   make_folders(path("run"));
   write_file(path("run/run.json"),
              R"({"status": "failed", "steps": 1, "error": "a\u001b[2Jb\n\u009bc\u00e4", "exit_code": 6})");
-  EXPECT_EQ(read_run_status(path("run"))->error, "a?[2Jb???c\u00e4");
+  EXPECT_EQ(read_run_status(path("run"))->error, "a\\x1b[2Jb \\u009bc\u00e4");
   EXPECT_EQ(run({"status", path("run")}).output.find('\x1b'), std::string::npos);
 }
 
@@ -194,7 +194,7 @@ TEST_F(RunRecordTest, AForeignRecordIsOneClearError) {
       EXPECT_THAT(error.what(), HasSubstr("run.json"));
     }
     EXPECT_EQ(note_of_run(path("run")), "");
-    const RunRecord record(path("run"));  // a damaged one keeps no run from going on
+    const RunRecord record(path("run"));  // a damaged record does not stop a run from continuing
     EXPECT_EQ(record.death_before(), "");
   }
   for (const char* text :

@@ -1,5 +1,5 @@
-// Whether this program is built with AddressSanitizer, whose shadow takes terabytes of addresses and whose
-// red zones take memory: limits on either mean nothing there.
+// True if this program is built with AddressSanitizer. Limits of memory or address space mean nothing
+// then: its shadow memory reserves terabytes of addresses, and its red zones take memory.
 #pragma once
 
 namespace ingot {

@@ -1,6 +1,6 @@
-// TensorBoard showed all scalars in one flat list, one tag had a space ("ms_head check"), and neither the
-// configuration nor the samples were there. Wanted: tags in groups, without odd characters, the HPARAMS page,
-// and texts.
+// Seen: TensorBoard showed all scalars in one flat list, one tag had a space ("ms_head check"), and
+// neither the configuration nor the samples appeared. Wanted: tags are grouped and have no unusual
+// characters, and the HPARAMS page and the texts are there.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ class TensorboardTags : public ProgramInFolder {
     int64_t step = 0;
     std::string tag, plugin, content, text;
   };
-  // All values of all event files of the run.
+  // Returns all values of all event files of the run.
   std::vector<Value> values(const std::string& run) const {
     std::vector<Value> all;
     for (const auto& entry : std::filesystem::directory_iterator(path(run) + "/tb"))
@@ -73,7 +73,7 @@ TEST_F(TensorboardTags, AreInGroupsWithTheConfigurationAndSamples) {
     for (const auto& [key, value] : row.fields) EXPECT_EQ(key.find(' '), std::string::npos) << key;
 }
 
-// The lines of a run that an older Ingot began have spaces in their keys.
+// Metrics lines that an older Ingot wrote have spaces in their keys.
 TEST_F(TensorboardTags, ARunWithOldKeysGoesOn) {
   ASSERT_EQ(run(small_run("run", {"train.steps=8", "train.stop_at=4"})).exit_code, 0);
   std::string lines = read_file(path("run/metrics.jsonl"));

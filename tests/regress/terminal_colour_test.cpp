@@ -1,5 +1,5 @@
-// Nothing was coloured, so warnings and errors were lost among the other lines. Wanted: colours on a terminal
-// alone, unless NO_COLOR or FORCE_COLOR says otherwise, and never in the run's files.
+// Seen: nothing was coloured, so warnings and errors were lost among the other lines. Wanted: colours
+// appear only on a terminal, unless NO_COLOR or FORCE_COLOR says otherwise, and never in the run's files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 class TerminalColour : public LaunchTest {
  protected:
   void SetUp() override {}
-  // The output of the program under these variables.
+  // Returns the output of the program under these environment variables.
   std::string coloured_output(const std::string& variables, const std::string& arguments) const {
     return bash("unset NO_COLOR FORCE_COLOR; export TERM=xterm\n" + variables + " $program " + arguments)
         .output;

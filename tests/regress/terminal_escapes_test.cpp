@@ -1,6 +1,6 @@
 // Seen: samples, `generate` and file names in error messages sent raw escape sequences to the terminal, so
-// that a model or a file's name could move the cursor, change the title or hide text. Wanted: they are shown
-// as \x1b; `generate` into a pipe or file writes the text as it is.
+// a model or the name of a file could move the cursor, change the title or hide text. Wanted: they are
+// shown as \x1b; `generate` into a pipe or file writes the text unchanged.
 #include <fcntl.h>
 #include <pty.h>
 
@@ -25,7 +25,8 @@ TEST(TerminalEscapes, WhatSteersATerminalIsShownAndTextStays) {
   EXPECT_EQ(visible_text("\xe2\x80\xae"
                          "txt\xe2\x81\xa6"),
             "\\u202etxt\\u2066");
-  // Bytes that are no UTF-8: alone, cut off, overlong, surrogates, beyond the last character.
+  // Bytes that are not UTF-8: stray or truncated sequences, overlong forms, surrogates, and values beyond
+  // the last code point.
   EXPECT_EQ(visible_text("\x9b"
                          "31m \xe4\xbd"),
             "\\x9b31m \\xe4\\xbd");
@@ -51,7 +52,7 @@ TEST_F(TerminalEscapesOfTheProgram, ErrorsShowThoseOfNames) {
   for (const char* command :
        {"train $'\\e[31m.toml' --data x", "eval $'\\e[31mnone' --data x", "data inspect $'\\e[31mnone'",
         "train tiny-llama --set $'\\e[31mkey=1'", "$'\\e[31mtrian'", "eval x --data y $'--\\e[31m'"}) {
-    const AttackOutcome outcome = bash("$ingot " + std::string(command));
+    const Outcome outcome = bash("$ingot " + std::string(command));
     EXPECT_NE(outcome.exit_code, 0) << command;
     EXPECT_THAT(outcome.output, AllOf(Not(HasSubstr("\x1b")), HasSubstr("[31m"))) << command;
   }
@@ -60,13 +61,14 @@ TEST_F(TerminalEscapesOfTheProgram, ErrorsShowThoseOfNames) {
 TEST_F(TerminalEscapesOfTheProgram, GenerateShowsThemOnATerminalAndWritesThemToAPipe) {
   ASSERT_EQ(bash("$ingot " + train("run")).exit_code, 0);
   const std::string command = "$ingot generate run --tokens 1 --prompt $'the \\e[2J end'";
-  const AttackOutcome piped = bash(command);
+  const Outcome piped = bash(command);
   EXPECT_THAT(piped.output, HasSubstr("the \x1b[2J end"));
+  const std::string script = write_script(folder_, command).string();
   int terminal = -1;
   const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
   if (child < 0) GTEST_SKIP() << "SKIPPED LOUDLY: there is no pseudo terminal here";
   if (child == 0) {
-    ::execl("/bin/bash", "bash", path("script.sh").c_str(), nullptr);
+    ::execl("/bin/bash", "bash", script.c_str(), nullptr);
     ::_exit(127);
   }
   std::string shown;

@@ -1,5 +1,5 @@
-// Seen: a .json array and a .csv became one plain document each, silently; `tokenizer train` took JSON Lines
-// for prose. Wanted: what is no prose is refused with a command that converts it.
+// Seen: a .json array and a .csv silently became one plain document each; `tokenizer train` took JSON
+// Lines for prose. Wanted: input that is not plain text is refused with a command that converts it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

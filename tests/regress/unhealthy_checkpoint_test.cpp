@@ -1,6 +1,7 @@
-// A NaN in an embedding row that no text uses survived a resume and was saved as "completed"; a learning rate
-// of 1e10 with checkpoint.every = 1 left a checkpoint whose loss is NaN, and older good ones had been removed
-// for it. No number that is not finite may be committed, and no run may go on from one.
+// Seen: a NaN in an embedding row that no text uses survived a resume and was saved as "completed";
+// a learning rate of 1e10 with checkpoint.every = 1 left a checkpoint whose loss is NaN, and older
+// good ones had been removed for it. Wanted: no value that is not finite is ever committed, and no
+// run resumes from one.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -31,14 +32,14 @@ class UnhealthyCheckpoint : public TrainingTest {
     c.checkpoint.keep = 5;
     return c;
   }
-  // What this program would have written before: a tensor's element becomes NaN, and the manifest agrees.
+  // Imitates a checkpoint of an older Ingot: a tensor's element becomes NaN, and the manifest matches it.
   static void plant_nan(const std::filesystem::path& checkpoint, const std::string& tensor, size_t element,
                         bool keeps_flag) {
     const std::filesystem::path path = checkpoint / "model.safetensors";
     std::string bytes = read_file(path);
     {
       const SafetensorsFile file(path);
-      const auto* begin = file.tensors().front().bytes.data();  // the data lies behind the header
+      const auto* begin = file.tensors().front().bytes.data();  // the data follows the header
       size_t data_bytes = 0;
       for (const SafetensorsEntry& entry : file.tensors()) data_bytes += entry.bytes.size();
       const auto at = static_cast<size_t>(file.get(tensor).bytes.data() - begin) + bytes.size() - data_bytes;
@@ -79,7 +80,7 @@ TEST_F(UnhealthyCheckpoint, AStateThatIsNotFiniteIsNeverCommitted) {
   CheckpointStore store(folder / "checkpoints");
   const auto tokenizer = make_byte_tokenizer();
   save_checkpoint(store, trainer, *tokenizer, "", state_at(1));
-  float& weight = trainer.params().master(0).as<float>()[255 * c.model.width + 3];  // no text holds byte 255
+  float& weight = trainer.params().master(0).as<float>()[255 * c.model.width + 3];  // no text has byte 255
   std::vector<std::pair<float*, std::string>> places = {
       {&weight, "model.embed_tokens.weight, element 8163 is nan"}};
   for (const Optimizer::State& state : trainer.optimizer().states())
@@ -107,7 +108,7 @@ TEST_F(UnhealthyCheckpoint, ARunThatDivergesEndsWithTheNewestHealthyOneNamed) {
   c.checkpoint.every = 1;
   c.checkpoint.keep = 2;
   c.schedule.warmup_steps = 0;
-  c.optimizer.lr = 1e37;  // finite gradients, and weights that leave f32 within a few updates
+  c.optimizer.lr = 1e37;  // gradients stay finite, but weights leave the range of f32 within a few updates
   c.optimizer.rule.weight_decay = 100;
   try {
     train(c, folder / "run");
@@ -119,8 +120,8 @@ TEST_F(UnhealthyCheckpoint, ARunThatDivergesEndsWithTheNewestHealthyOneNamed) {
     EXPECT_TRUE(is_healthy(checkpoint.path)) << checkpoint.path;
 }
 
-// Weights of 1e9 are finite, and the loss that they give is not: the checkpoint before them stays until a
-// step has shown that the newer one is of use.
+// Weights of 1e9 are finite, but the loss that they give is not. So the previous checkpoint is kept until
+// a step has shown that the newer one is usable.
 TEST_F(UnhealthyCheckpoint, TheOneBeforeStaysUntilTheNewestHasBeenPutToUse) {
   RunConfig c = unhealthy_config();
   c.train.stop_at = 2;
@@ -137,7 +138,7 @@ TEST_F(UnhealthyCheckpoint, TheOneBeforeStaysUntilTheNewestHasBeenPutToUse) {
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all.back().step, all.front().step - 1);
 
-  // A healthy run keeps as many as it is told to.
+  // A healthy run keeps only as many checkpoints as checkpoint.keep says.
   RunConfig calm = unhealthy_config();
   calm.checkpoint.every = 1;
   calm.checkpoint.keep = 1;
@@ -154,7 +155,7 @@ TEST_F(UnhealthyCheckpoint, AStateWhoseValidationLossIsNotFiniteEndsTheRun) {
       [&] { train(c, folder / "run"); },
       testing::Throws<Error>(AllOf(testing::Property(&Error::kind, ErrorKind::kNumerics),
                                    testing::Property(&Error::what, HasSubstr("its validation loss is ")))));
-  c.train.steps = 2;  // evaluated before it is saved
+  c.train.steps = 2;  // the state is evaluated before it is saved
   c.eval.every = c.checkpoint.every = 1;
   EXPECT_THAT([&] { train(c, folder / "early"); },
               testing::ThrowsMessage<Error>(HasSubstr("it was not saved")));

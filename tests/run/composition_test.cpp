@@ -1,5 +1,5 @@
-// Techniques compose: a random matrix of configurations trains, and each ends where its f32 twin does, within
-// what its shortest format is worth.
+// Tests that techniques compose: a random matrix of configurations trains, and each run ends at the loss
+// of its f32 twin, within the tolerance of its shortest format.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -13,20 +13,20 @@
 namespace ingot {
 namespace {
 
-// A choice of one technique: --set assignments, or TOML where they begin with a bracket.
+// A choice of one technique, as --set assignments, or as TOML if the text begins with a bracket.
 struct Choice {
   std::vector<std::string> own;
-  double tolerance = 0;                // relative, of the validation loss after the run
-  std::vector<std::string> twin = {};  // for the twin in f32; empty: as the axis says
+  double tolerance = 0;                // relative tolerance of the validation loss after the run
+  std::vector<std::string> twin = {};  // the choice of the f32 twin; if empty, the axis decides
 };
 struct Axis {
   const char* name;
   std::vector<Choice> choices;
-  bool is_precision;  // the twin takes its first choice instead
+  bool is_precision;  // if true, the twin takes the first choice of the axis, otherwise the same one
 };
 
-// 20 steps move the loss by some 2 nats of 5.7; the rounding of a format moves it by a small part of one ulp
-// of the format, since many roundings of either sign add up.
+// 20 steps lower the loss by some 2 nats of 5.7. The rounding of a format moves it by a small fraction of
+// one ulp of the format, because many roundings in either direction add up.
 constexpr double kBf16 = 0x1p-8, kF16 = 0x1p-11, kE4m3 = 0x1p-4 / 2;
 
 const std::vector<Axis>& axes() {
@@ -102,7 +102,7 @@ const std::vector<Axis>& axes() {
 
 class CompositionTest : public TrainingTest, public ::testing::WithParamInterface<int> {
  protected:
-  // The validation loss after 20 steps of base and the assignments.
+  // Returns the validation loss after 20 steps with the base configuration and the assignments.
   double loss(const std::vector<std::string>& assignments, const std::string& run) {
     ConfigBuilder builder;
     builder.add_toml(
@@ -124,7 +124,7 @@ class CompositionTest : public TrainingTest, public ::testing::WithParamInterfac
     return loss;
   }
 
-  // The checks of the loss stay well inside what the watch explains by rounding.
+  // Expects that the checks of the loss stay well inside what the watch accepts as rounding.
   static void expect_no_alarm(const RunConfig& config, const std::filesystem::path& run) {
     const LossBiasLimits limits = loss_bias_limits(config);
     int checks = 0;
@@ -143,7 +143,7 @@ TEST_P(CompositionTest, TrainsAsItsTwinInF32) {
       .seed = 20, .purpose = Purpose::kSample, .stream = 0, .step = static_cast<uint64_t>(GetParam())};
   std::vector<std::string> own, twin;
   std::string story;
-  double tolerance = 0x1p-16;  // of f32: another order of sums, twenty steps long
+  double tolerance = 0x1p-16;  // f32: 20 steps with sums in a different order
   for (size_t a = 0; a < axes().size(); ++a) {
     const Axis& axis = axes()[a];
     const Choice& choice = axis.choices[random_word(key, a) % axis.choices.size()];
@@ -162,7 +162,7 @@ TEST_P(CompositionTest, TrainsAsItsTwinInF32) {
   ASSERT_TRUE(std::isfinite(got));
   RecordProperty("difference", std::to_string(got / want - 1));
   EXPECT_NEAR(got, want, tolerance * want);
-  EXPECT_LT(got, 0.995 * std::log(300.0));  // it has learnt something
+  EXPECT_LT(got, 0.995 * std::log(300.0));  // the model has learnt something
 }
 
 INSTANTIATE_TEST_SUITE_P(Matrix, CompositionTest, ::testing::Range(0, 48));

@@ -1,4 +1,5 @@
-// The course of a run: batch ramp, budgets, longer runs, and what every step leaves in metrics.jsonl.
+// Tests the course of a run: the batch ramp, budgets, extended runs, and what each step writes to
+// metrics.jsonl.
 #include <algorithm>
 #include <cmath>
 
@@ -15,7 +16,8 @@ namespace fs = std::filesystem;
 
 class Course : public TrainingTest {
  protected:
-  // Micro-batches of 72 tokens: 7 steps of one, 11 of two, then three.
+  // Micro-batches have 72 tokens. The run takes 7 steps of one micro-batch, 11 of two, and then steps
+  // of three.
   RunConfig ramped() const {
     RunConfig c = config(DType::f32);
     c.train.steps = 40;
@@ -76,7 +78,8 @@ TEST_F(Course, EveryStepLeavesItsNumbers) {
     EXPECT_GT(all.front().number(std::string("bytes_") + arena).value_or(0), 0) << arena;
 }
 
-// params.jsonl against the weights of two checkpoints, one step apart, in double precision.
+// Compares params.jsonl with norms that the test computes in double precision from the weights of two
+// checkpoints, one step apart.
 TEST_F(Course, EveryParameterLeavesItsNorms) {
   RunConfig c = ramped();
   c.train.steps = 11;
@@ -103,7 +106,7 @@ TEST_F(Course, EveryParameterLeavesItsNorms) {
     const auto number = [&](const char* key) { return rows[p].number(key).value_or(std::nan("")); };
     EXPECT_EQ(number("step"), 11);
     EXPECT_EQ(std::get<std::string>(rows[p].fields[1].second), specs[p].name);
-    // The pass adds in f32 blocks and sees the change before it is rounded into the weight.
+    // The statistics pass sums in f32 blocks and takes the change before it is rounded into the weight.
     constexpr double kTolerance = 2e-3;
     EXPECT_NEAR(number("weight_norm"), std::sqrt(squares), 1e-5 * std::sqrt(squares)) << specs[p].name;
     const double ratio = std::sqrt(moved / squares);
@@ -113,7 +116,7 @@ TEST_F(Course, EveryParameterLeavesItsNorms) {
   }
 }
 
-// A run that was stopped in its stable phase and then made longer is the longer run, byte for byte.
+// A run that is stopped in its stable phase and then extended equals the longer run, byte for byte.
 TEST_F(Course, AWsdRunIsExtendedWithoutAJump) {
   RunConfig c = config(DType::f32);
   c.schedule.kind = ScheduleKind::kWsd;

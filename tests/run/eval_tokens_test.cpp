@@ -7,7 +7,7 @@
 namespace ingot {
 namespace {
 
-// GPT-2 124M in batches of 4 x 256 tokens, whose free second is 200 tokens.
+// GPT-2 124M in batches of 4 x 256 tokens, for which kFreeEvalFlops (about a second) pay for 200 tokens.
 EvalBudget auto_eval_budget(int64_t first_tokens, int64_t trained_tokens) {
   return {.first_tokens = first_tokens,
           .trained_tokens = trained_tokens,
@@ -36,13 +36,14 @@ TEST(AutoEvalTokens, AreAllWhereThatIsCheap) {
   EXPECT_EQ(auto_eval_tokens(auto_eval_budget(0, 7'999'999)), 976 * 1024)
       << "the last batch would be one of 576 tokens";
   EvalBudget tiny = auto_eval_budget(0, 1024);
-  tiny.flops_per_token = 1e5;  // a second is worth 1.5M tokens
+  tiny.flops_per_token = 1e5;  // kFreeEvalFlops now pay for 1.5M tokens
   EXPECT_EQ(auto_eval_tokens(tiny), 0);
   tiny.text_tokens = 2'000'000;
   EXPECT_EQ(auto_eval_tokens(tiny), 1'500'000 / 1024 * 1024);
 }
 
-// An evaluation's forward pass is a third of a step's work, so this is the promise of "a tenth of the time".
+// The forward pass of a token costs a third of its training step, so this tests the promise that
+// evaluation takes at most a tenth of the time.
 TEST(AutoEvalTokens, CostAtMostATenthOfTheTrainingSoFar) {
   for (const int64_t steps : {20, 100, 250, 999})
     EXPECT_LE(static_cast<double>(auto_eval_tokens(auto_eval_budget(0, steps * 1024))) / 3,

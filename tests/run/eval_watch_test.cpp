@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Another rank that is asked to stop, or not, and whose clock shows as much as ours.
+// Stands for another rank, which may be asked to stop and whose clock agrees with ours.
 class OtherRank : public Reducer {
  public:
   void max(std::span<double> values) override {
@@ -21,7 +21,7 @@ class OtherRank : public Reducer {
 
 class EvalWatchTest : public ::testing::Test {
  protected:
-  // A batch of 1000 tokens takes batch_s.
+  // Evaluates `batches` batches of 1000 tokens, each of which takes batch_s.
   bool walk(Console& console, int64_t batches, int64_t all_batches, double batch_s) {
     EvalWatch watch(
         console, other_, [this] { return is_interrupted_; }, [this] { return time_s_; });
@@ -70,7 +70,7 @@ TEST_F(EvalWatchTest, InterruptionOfAnyRankEndsIt) {
   EXPECT_FALSE(walk(console, 1, 10, 1));
 }
 
-// Ranks wait for each other when they agree, so short batches do so ten times a second only.
+// Ranks wait for each other when they agree, so with short batches they agree only ten times a second.
 TEST_F(EvalWatchTest, RanksAgreeTenTimesASecond) {
   Console console(sink(), 0);
   EXPECT_TRUE(walk(console, 10'000, 10'000, 0.001));

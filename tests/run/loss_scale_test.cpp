@@ -1,5 +1,5 @@
-// Training in f16: the loss scale finds its place, an overflow changes nothing but the scale, and a run with
-// overflows goes on from a checkpoint bit by bit.
+// Tests training in f16: the loss scale finds its value, an overflow changes nothing but the scale, and a
+// run with overflows resumes from a checkpoint bit by bit.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ TEST(LossScaleTraining, LearnsAsF32Does) {
   SmallTraining run(f16_config({}));
   const StepResult last = run.steps(40);
   EXPECT_EQ(last.loss_scale, 65536);
-  // Forty steps of rounding to 2^-11 of either sign.
+  // Each of the 40 steps rounds by up to 2^-11, in either direction.
   EXPECT_NEAR(last.loss, want, 8 * 0x1p-11 * want);
 }
 
@@ -69,7 +69,7 @@ TEST(LossScaleTraining, AnOverflowChangesNothingButTheScale) {
   EXPECT_LT(run.steps(40).loss, 0.8 * std::log(61.0));
 }
 
-// What the scale multiplied is divided out of the norm and of the update, with clipping and without.
+// The trainer divides the gradient norm and the update by the scale, with and without clipping.
 TEST(LossScaleTraining, TheUpdateDoesNotSeeTheScale) {
   for (const char* clip : {"optimizer.grad_clip=0", "optimizer.grad_clip=0.5"}) {
     SmallTraining low(f16_config({"precision.loss_scale=1024", clip})),
@@ -82,7 +82,7 @@ TEST(LossScaleTraining, TheUpdateDoesNotSeeTheScale) {
   }
 }
 
-// Below 2^-24 nothing is left of a gradient that is not scaled.
+// f16 rounds gradients below 2^-24 to zero unless they are scaled.
 TEST(LossScaleTraining, WithoutAScaleSmallGradientsVanish) {
   const auto zeros = [](const char* scale) {
     SmallTraining run(f16_config({std::string("precision.loss_scale=") + scale, "train.batch_size=64"}));
@@ -110,7 +110,8 @@ TEST(LossScaleTraining, AScaleThatCannotFollowIsAnError) {
   }
 }
 
-// Delayed scaling clamps an infinite gradient to the largest FP8 value; the scale hears of it all the same.
+// Delayed scaling clamps an infinite gradient to the largest FP8 value, but the loss scale still learns
+// of the overflow.
 TEST(LossScaleTraining, Fp8HidesNoOverflow) {
   for (const char* recipe : {"tensorwise", "rowwise", "rowwise_gw_hp", "delayed"}) {
     SmallTraining run(
@@ -142,11 +143,11 @@ TEST(LossScaleTraining, ConfigErrorsNameTheKey) {
 
 using LossScaleRun = TrainingTest;
 
-// The scale doubles after every third step, so it overflows again and again.
+// The scale doubles after every third step, so it overflows repeatedly.
 TEST_F(LossScaleRun, OverflowsAreLoggedAndGoThroughACheckpoint) {
   RunConfig c = config(DType::f16);
   c.precision.loss_scale = {.init = 0x1p24, .growth_interval = 3, .hysteresis = 2};
-  c.guard.max_skips = 0;  // an overflow is no skip
+  c.guard.max_skips = 0;  // an overflow does not count as a skip
   const TrainOutcome want = train(c, folder / "whole");
   EXPECT_EQ(want.steps, 60);
   double lowest = INFINITY;
@@ -167,7 +168,8 @@ TEST_F(LossScaleRun, OverflowsAreLoggedAndGoThroughACheckpoint) {
   expect_equal_files(want.checkpoint, got.checkpoint);
 }
 
-// A schedule that counts steps waits for a skipped one; the learning rates are those of a run without.
+// A schedule counts updates and not skipped steps, so the learning rates equal those of a run
+// without overflows.
 TEST_F(LossScaleRun, TheScheduleCountsUpdates) {
   RunConfig c = config(DType::f16);
   c.train.steps = 10;

@@ -12,7 +12,7 @@
 namespace ingot {
 namespace {
 
-// As long as it lives, no file of this process grows beyond `bytes`: writing fails as on a full disk.
+// While it exists, no file of this process can grow beyond `bytes`: writes fail as on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

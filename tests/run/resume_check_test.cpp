@@ -53,14 +53,14 @@ TEST(ResumeCheck, EveryDifferenceIsFoundWithBothValues) {
 
 TEST(ResumeCheck, AZeroEqualsWhatItStandsFor) {
   RunConfig before = with({}), now = before;
-  now.model.vocab = 0;  // as many as the tokenizer has
+  now.model.vocab = 0;  // stands for the size of the tokenizer's vocabulary
   now.model.kv_heads = now.model.heads;
   now.model.head_dim = now.model.width / now.model.heads;
   EXPECT_THAT(keys_of(resume_changes(before, now)), IsEmpty());
   now.model.kv_heads = 1;
   EXPECT_THAT(keys_of(resume_changes(before, now)), ElementsAre("model.kv_heads"));
   RunConfig wider = before;
-  wider.model.width = 64;  // and with it head_dim and ffn, which are 0 in both
+  wider.model.width = 64;  // also changes head_dim and ffn, which are 0 in both
   EXPECT_THAT(keys_of(resume_changes(before, wider)), ElementsAre("model.width"));
 }
 

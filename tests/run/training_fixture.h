@@ -1,4 +1,4 @@
-// A small text, a small model, and runs of it in a folder that goes with the test.
+// Fixture with a small text, a small model, and runs in a folder that is removed after the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -67,8 +67,8 @@ class TrainingTest : public ::testing::Test {
     return run_training(config, run, is_resume, console, is_interrupted, std::make_unique<TrainerParts>(),
                         other_text);
   }
-  std::string said;                               // on the console, by all runs
-  std::function<void(std::string_view)> on_line;  // called with each line that a run says
+  std::string said;                               // console output of all runs
+  std::function<void(std::string_view)> on_line;  // called with each line that a run prints
 
   static std::map<std::string, std::string> contents(const std::filesystem::path& checkpoint) {
     std::map<std::string, std::string> files;

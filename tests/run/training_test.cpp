@@ -1,5 +1,5 @@
-// Whole runs: equal runs give equal bytes, a run cut in three is the run in one piece, accumulation is the
-// big batch, and one document cannot move another's loss.
+// Tests whole runs: equal configurations give equal bytes, a run in three parts equals an uninterrupted
+// run, accumulation equals one large batch, and no document changes the loss of another.
 #include <algorithm>
 #include <cmath>
 
@@ -33,7 +33,7 @@ TEST_F(TrainingTest, ARunInThreePartsIsTheRunInOne) {
   }
 }
 
-// Whatever state a rule declares goes through a checkpoint bit by bit.
+// All state that a rule declares goes through a checkpoint bit by bit.
 TEST_F(TrainingTest, EachOptimizerGoesOnWhereItStopped) {
   for (const RuleEntry& entry : rules()) {
     RunConfig c = config(DType::bf16);
@@ -53,7 +53,7 @@ TEST_F(TrainingTest, EachOptimizerGoesOnWhereItStopped) {
   }
 }
 
-// Weights without f32 masters, and averages of the weights, go through a checkpoint bit by bit too.
+// Weights without f32 masters and averages of the weights go through a checkpoint bit by bit too.
 TEST_F(TrainingTest, EachKindOfMastersGoesOnWhereItStopped) {
   for (Masters masters : {Masters::kNone, Masters::kTail})
     for (double ema : {0.0, 0.9}) {
@@ -72,7 +72,8 @@ TEST_F(TrainingTest, EachKindOfMastersGoesOnWhereItStopped) {
     }
 }
 
-// Bytes of parameters: 6 for a number of a matrix with an f32 master and its copy, 2 or 4 without.
+// A matrix element takes 6 bytes with an f32 master and a bf16 copy, 2 without a master, and 4 with a
+// bf16 tail. In the last two cases a vector element takes 4 bytes more.
 TEST_F(TrainingTest, MastersTakeTheBytesThatTheyShould) {
   for (const auto& [masters, bytes] :
        {std::pair<Masters, size_t>{Masters::kF32, 6}, {Masters::kNone, 2}, {Masters::kTail, 4}}) {
@@ -88,7 +89,7 @@ TEST_F(TrainingTest, MastersTakeTheBytesThatTheyShould) {
   }
 }
 
-// What is evaluated with optimizer.ema is the average; what is trained on afterwards is not.
+// With optimizer.ema, evaluation uses the averages, and training continues with the weights.
 TEST_F(TrainingTest, AveragesAreEvaluatedAndLeaveTheWeightsAlone) {
   for (Masters masters : {Masters::kF32, Masters::kNone, Masters::kTail}) {
     RunConfig c = config(DType::bf16);
@@ -115,12 +116,12 @@ TEST_F(TrainingTest, AveragesAreEvaluatedAndLeaveTheWeightsAlone) {
       }
     }
     for (size_t i = 0; i < 8; ++i) EXPECT_EQ(losses[i], losses[i + 8]);
-    EXPECT_NEAR(evaluated[0], evaluated[8], 0.01 * evaluated[8]);  // the average starts as the weights
-    EXPECT_GT(evaluated[7], evaluated[15] + 0.1);                  // and lags behind
+    EXPECT_NEAR(evaluated[0], evaluated[8], 0.01 * evaluated[8]);  // the average starts equal to the weights
+    EXPECT_GT(evaluated[7], evaluated[15] + 0.1);                  // and then lags behind them
   }
 }
 
-// 8-bit states cost nothing: the mean loss of three seeds differs by less than the seeds do.
+// 8-bit states do not raise the loss: the mean over three seeds changes by less than the seeds differ.
 TEST_F(TrainingTest, EightBitStatesReachTheLossOfF32States) {
   std::map<OptimizerKind, std::vector<double>> losses;
   for (OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kAdamW8bit})
@@ -163,7 +164,7 @@ TEST_F(TrainingTest, AnotherOptimizersCheckpointIsRefused) {
   }
 }
 
-// Delayed scaling looks back on earlier steps, so they are part of a checkpoint.
+// Delayed scaling uses amaxes of earlier steps, so they are part of a checkpoint.
 TEST_F(TrainingTest, DelayedScalingResumesExactly) {
   RunConfig c = config(DType::bf16);
   c.train.steps = 30;
@@ -251,8 +252,8 @@ TEST_F(TrainingTest, AnInterruptSavesAndResumes) {
   EXPECT_TRUE(fs::exists(outcome.checkpoint / "MANIFEST.json"));
 }
 
-// Gradients of one batch of 4, and of two of 2, by way of the weights after one step of plain descent:
-// AdamW's first step divides by the gradient's size, so the norm is compared, and the loss.
+// One batch of 4, two micro-batches of 2 and four of 1 give the same loss and gradient norm. The norm is
+// compared because AdamW's first step divides by the size of the gradient.
 TEST_F(TrainingTest, AccumulationIsTheBigBatch) {
   std::vector<StepResult> results;
   for (const auto& [batch, accum] : {std::pair<int64_t, int64_t>{4, 1}, {2, 2}, {1, 4}}) {
@@ -279,7 +280,7 @@ TEST_F(TrainingTest, AccumulationIsTheBigBatch) {
   }
 }
 
-// What training evaluated with optimizer.ema can be evaluated and sampled from the checkpoint.
+// A checkpoint's averages, which training evaluates with optimizer.ema, can be evaluated and sampled from.
 TEST_F(TrainingTest, AveragesCanBeLoaded) {
   RunConfig c = config(DType::f32);
   c.train.steps = 12;
@@ -298,7 +299,7 @@ TEST_F(TrainingTest, AveragesCanBeLoaded) {
   sample.is_averaged = true;
   sample.tokens = 3;
   std::string text;
-  generate_from_checkpoint(trained.checkpoint, sample, [&](std::string_view piece) { text += piece; });
+  generate_from_checkpoint(trained.checkpoint, sample, [&](std::string_view shard) { text += shard; });
   EXPECT_GT(text.size(), sample.prompt.size());
 
   c.optimizer.ema = 0;
@@ -312,8 +313,8 @@ TEST_F(TrainingTest, AveragesCanBeLoaded) {
   }
 }
 
-// With the document mask, the losses of one document are the same bits whatever the other holds; without,
-// not.
+// With the document mask, the losses of one document have the same bits for any content of the other.
+// Without the mask they differ.
 TEST_F(TrainingTest, DocumentsDoNotLeak) {
   for (DType compute : {DType::f32, DType::bf16, DType::f16})
     for (bool has_mask : {true, false}) {

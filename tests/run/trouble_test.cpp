@@ -1,4 +1,5 @@
-// Values that are not finite, injected: found before the optimizer runs, named, and dealt with as told.
+// Injects values that are not finite. They must be found before the optimizer runs, named, and handled
+// as configured.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ using ::testing::HasSubstr;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr int32_t kRare = 250;  // a token that occurs once
 
-// A trainer on random tokens below 200, with kRare at one place.
+// A trainer on random tokens below 200, with kRare in one place.
 struct Bench {
   explicit Bench(RunConfig c) : config(std::move(c)), trainer(config) { trainer.initialise(); }
   static TokenSource random_tokens() {
@@ -31,7 +32,7 @@ struct Bench {
     source.add(tokens);
     return source;
   }
-  // The first global sample of a step of 2 x 3 windows in which only the second micro-batch reads kRare.
+  // Returns the first sample of a step of 2 x 3 windows in which only the second micro-batch reads kRare.
   int64_t step_with_rare_second() const {
     const auto reads = [&](int64_t sample) {
       const int64_t start = sampler.start(sample);
@@ -54,7 +55,7 @@ struct Bench {
   static constexpr size_t kTokens = 3000, kPlaceIndex = 1234;
   static constexpr int64_t kPlace = kPlaceIndex;
   RunConfig config;
-  TokenSource source = random_tokens();  // before the loader, whose thread reads it at once
+  TokenSource source = random_tokens();  // initialised before the loader, whose thread reads it at once
   Trainer trainer;
   Sampler sampler{SampleOrder::kRandom, 1, kTokens, config.model.context};
   Loader loader{source, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 2}};
@@ -82,7 +83,8 @@ TEST(NonFinite, ALossIsTracedToMicroBatchLayerAndWeight) {
   EXPECT_EQ(bench.loader.position(), first + 6) << "the loader goes on behind the step";
 }
 
-// However little is kept: where activations share memory, a later one's values accuse nobody else.
+// The report names the right activation under every policy, also where activations share memory and a
+// later one has overwritten an earlier one.
 TEST(NonFinite, AnOverflowIsTracedToTheActivation) {
   using Policy = RecomputePolicy;
   const std::pair<Policy, const char*> cases[] = {
@@ -125,7 +127,7 @@ TEST(NonFinite, AGradientOfNoSingleMicroBatchIsTheSums) {
   EXPECT_EQ(result.non_finite->place.tensor, "gradient of " + specs.back().name);
 }
 
-// What was discarded leaves no trace: the next step is the one of a trainer that never saw it.
+// After discard() the next steps equal those of a trainer that never ran the discarded step.
 TEST(NonFinite, ADiscardedStepLeavesNoTrace) {
   RunConfig c = bench_config();
   c.model.dropout = 0.1;
@@ -162,8 +164,8 @@ TEST(NonFinite, AStepRefusesTheUpdate) {
   EXPECT_EQ(bench.trainer.steps_done(), 0);
 }
 
-// Whole runs: a few Z stand in the text, and in a checkpoint the weights of Z become so large, though finite,
-// that LayerNorm's sums overflow.
+// Runs on a text with a few Z. In a checkpoint the embedding of Z becomes so large, though finite, that
+// LayerNorm's sums overflow.
 class Trouble : public TrainingTest {
  protected:
   void SetUp() override {
@@ -185,7 +187,7 @@ class Trouble : public TrainingTest {
     c.guard.max_skips = 10;
     return c;
   }
-  // Ten steps; then the embedding of Z in the checkpoint is what no norm can take.
+  // Trains ten steps and then saves a checkpoint in which the embedding of Z overflows every norm.
   void poison(const fs::path& run) {
     RunConfig c = troubled(GuardPolicy::kStop);
     c.train.stop_at = 10;
@@ -252,7 +254,7 @@ TEST_F(Trouble, RollsBackAndNeverTakesTheBatchAgain) {
   EXPECT_GT(left_out, 0);
   EXPECT_EQ(state["sample_position"], (45 + left_out) * 6);
 
-  // And stopped in between, the same bytes.
+  // A run that is stopped in between ends with the same bytes.
   RunConfig part = c;
   for (int64_t stop_at : {23, 37, 0}) {
     part.train.stop_at = stop_at;
@@ -261,7 +263,7 @@ TEST_F(Trouble, RollsBackAndNeverTakesTheBatchAgain) {
   expect_equal_files(outcome.checkpoint, folder / "parts/checkpoints/step-000000045");
 }
 
-// Where there is nothing older, the run goes back to its beginning.
+// A run that may roll back saves a checkpoint at step 0, so that it can return to its beginning.
 TEST_F(Trouble, ARunThatMayRollBackBeginsWithACheckpoint) {
   RunConfig c = troubled(GuardPolicy::kRollback);
   c.train.stop_at = 1;
@@ -287,8 +289,8 @@ TEST_F(Trouble, ASpikeIsReportedOrSkipped) {
     RunConfig c = troubled(GuardPolicy::kStop);
     c.guard.spike = policy;
     c.guard.spike_window = 16;
-    c.guard.spike_threshold = 1.5;  // noise is enough
-    c.optimizer.lr = 1e-9;          // and all there is
+    c.guard.spike_threshold = 1.5;  // noise alone exceeds it
+    c.optimizer.lr = 1e-9;          // the loss changes by noise only
     c.guard.max_skips = 1000;
     const fs::path run = folder / (policy == GuardPolicy::kReport ? "report" : "skip");
     const TrainOutcome outcome = train(c, run);

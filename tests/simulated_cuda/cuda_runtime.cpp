@@ -26,8 +26,8 @@ constexpr int kWarp = 32;
 
 enum class State { kReady, kAtBarrier, kAtExchange, kDone };
 
-// A stack that threads run on, entered once by its context and then left and taken up by jumps, which cost no
-// system call.
+// A stack that threads run on. The scheduler enters it once through its context and afterwards switches
+// with jumps, which cost no system call.
 struct Fiber {
   ucontext_t context{};
   jmp_buf place{};
@@ -37,8 +37,8 @@ struct Fiber {
 
 struct Thread {
   State state = State::kReady;
-  uint64_t offered = 0;    // at an exchange
-  Fiber* fiber = nullptr;  // from its begin to its end
+  uint64_t offered = 0;    // value this lane offers at an exchange
+  Fiber* fiber = nullptr;  // null before the thread begins and after it ends
 };
 
 [[noreturn]] void give_up(const char* what, unsigned thread) {
@@ -49,19 +49,19 @@ struct Thread {
 
 struct Block {
   std::vector<Thread> threads;
-  std::vector<uint64_t> settled;  // what the lanes of each warp offered, once all had
+  std::vector<uint64_t> settled;  // values of each warp's last exchange, by thread
   std::vector<std::unique_ptr<Fiber>> fibers;
   std::vector<Fiber*> idle;
   jmp_buf scheduler{};
-  unsigned running = 0;                     // a thread
-  unsigned first = 0, lanes = 0, turn = 0;  // of the warp that runs: its next lane, by the order
+  unsigned running = 0;                     // index of the running thread
+  unsigned first = 0, lanes = 0, turn = 0;  // running warp: first thread, lane count, next turn
   const std::function<void()>* body = nullptr;
 };
 Block block;
 
 unsigned in_order(unsigned i, unsigned count) { return order() == Order::kAscending ? i : count - 1 - i; }
 
-// Makes the warp's next thread that can go on the running one; false after the last.
+// Makes the warp's next ready thread the running one. Returns false if none is left.
 bool next_thread() {
   while (block.turn < block.lanes) {
     const unsigned index = block.first + in_order(block.turn++, block.lanes);
@@ -77,10 +77,10 @@ bool next_thread() {
   if (fiber.is_entered) _longjmp(fiber.place, 1);
   fiber.is_entered = true;
   setcontext(&fiber.context);
-  std::abort();  // it does not return
+  std::abort();  // setcontext does not return
 }
 
-// To the next thread, or out of the warp.
+// Switches to the warp's next ready thread, or to the scheduler if none is left.
 [[noreturn]] void go_on() {
   if (!next_thread()) _longjmp(block.scheduler, 1);
   Fiber*& fiber = block.threads[block.running].fiber;
@@ -91,7 +91,8 @@ bool next_thread() {
   take_up(*fiber);
 }
 
-// Threads one after the other: where one never waited, the next begins on its stack.
+// The entry point of a fiber runs threads one after the other. If a thread never waited, the next new
+// thread begins on the same stack.
 void enter() {
   while (true) {
     (*block.body)();
@@ -124,13 +125,13 @@ std::unique_ptr<Fiber> make_fiber() {
   return fiber;
 }
 
-// Every lane that can go on does, once.
+// Runs every ready lane of the warp once, until it yields or ends.
 void run_lanes() {
   block.turn = 0;
   if (_setjmp(block.scheduler) == 0) go_on();
 }
 
-// Whether all lanes of the warp stood at an exchange, which is made.
+// Returns true if all lanes of the warp stood at an exchange, and performs it.
 bool settle_exchange() {
   Thread* const lanes = &block.threads[block.first];
   for (unsigned i = 0; i < block.lanes; ++i)
@@ -142,7 +143,8 @@ bool settle_exchange() {
   return true;
 }
 
-// Lets all go once every thread that still runs stands at the barrier; whether it did.
+// Returns true if threads stood at the barrier, and releases them. Aborts unless all threads of the block
+// reached it. Returns false if all threads are done.
 bool settle_barrier() {
   bool any = false;
   for (unsigned i = 0; i < block.threads.size(); ++i) {
@@ -158,7 +160,7 @@ bool settle_barrier() {
   return any;
 }
 
-// One warp goes as far as it can before the next begins, so that a barrier that is missing is missed.
+// One warp runs as far as it can before the next begins, so that a missing barrier gives a wrong result.
 void run_block() {
   const auto count = static_cast<unsigned>(block.threads.size());
   for (Thread& thread : block.threads) thread.state = State::kReady;
@@ -247,21 +249,21 @@ namespace simulated_cuda {
 
 struct Stream {
   std::deque<std::function<void()>> work;
-  uint64_t given = 0, done = 0;  // pieces of it
+  uint64_t given = 0, done = 0;  // work items enqueued; work items run
   SimulatedGraph* captured = nullptr;
 };
 
 namespace {
 
 std::vector<Stream*> streams;
-std::map<char*, size_t> device_blocks;  // by address: bytes
+std::map<char*, size_t> device_blocks;  // address -> bytes
 int open_count = 0;
 
 void set_access(int protection) {
   for (const auto& [begin, size_bytes] : device_blocks) mprotect(begin, size_bytes, protection);
 }
 
-// While one lives, the device's memory can be read and written.
+// The device's memory can be read and written while at least one DeviceWorks exists.
 struct DeviceWorks {
   DeviceWorks() {
     if (open_count++ == 0) set_access(PROT_READ | PROT_WRITE);
@@ -273,9 +275,9 @@ struct DeviceWorks {
   DeviceWorks& operator=(const DeviceWorks&) = delete;
 };
 
-void run_until(Stream& stream, uint64_t piece) {
+void run_until(Stream& stream, uint64_t count) {
   const DeviceWorks works;
-  while (stream.done < piece) {
+  while (stream.done < count) {
     const std::function<void()> next = std::move(stream.work.front());
     stream.work.pop_front();
     next();
@@ -287,7 +289,8 @@ void run_all() {
   for (Stream* stream : streams) run_until(*stream, stream->given);
 }
 
-// Whether a stream is captured, which what is called now spoils.
+// Returns true if a stream is being captured, and invalidates the capture: the caller's
+// operation is not allowed in it.
 bool spoils_capture() {
   bool any = false;
   for (Stream* stream : streams)
@@ -325,8 +328,8 @@ using simulated_cuda::run_until;
 
 struct SimulatedEvent {
   cudaStream_t stream = nullptr;
-  uint64_t piece = 0;  // of the stream's work: the record itself
-  std::shared_ptr<std::chrono::steady_clock::time_point> time = {};  // of the record
+  uint64_t count = 0;                                                // stream->done once the record has run
+  std::shared_ptr<std::chrono::steady_clock::time_point> time = {};  // when the record ran
 };
 
 cudaError_t cudaGetDevice(int* device) {
@@ -404,7 +407,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  enqueue(stream, [other = event->stream, piece = event->piece] { run_until(*other, piece); });
+  enqueue(stream, [other = event->stream, count = event->count] { run_until(*other, count); });
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
@@ -423,7 +426,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (simulated_cuda::spoils_capture()) return cudaErrorStreamCaptureUnsupported;
-  run_until(*event->stream, event->piece);
+  run_until(*event->stream, event->count);
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* time_ms, cudaEvent_t begin, cudaEvent_t end) {

@@ -1,15 +1,15 @@
-// CUDA on the host, for tests: the kernels of ingot/**/*.cu compile against this header in place of the
-// toolkit's and run thread by thread, each a fiber that yields at barriers and warp exchanges. It knows only
-// what Ingot's kernels use.
+// CUDA simulated on the host, for tests. The kernels of ingot/**/*.cu compile against this header instead
+// of the toolkit's. They run thread by thread; each thread is a fiber that yields at barriers and warp
+// exchanges. The simulation has only what Ingot's kernels use.
 //
-// What it finds: wrong index arithmetic, wrong reductions, a barrier that not all threads reach, an exchange
-// that not all lanes of a warp join, and a missing barrier: each warp of a block runs on to its next barrier
-// before the next warp begins, in both orders of the warps.
+// It finds wrong index arithmetic, wrong reductions, a barrier that not all threads reach, an exchange
+// that not all lanes of a warp join, and a missing barrier: each warp of a block runs to its next barrier
+// before the next warp begins, and the tests run with both orders of the warps.
 //
-// A stream does nothing until somebody waits for it: what reads a result too early, or changes host memory
-// that a copy has still to read, is found. Device memory is poisoned at first, and the host cannot touch it
-// but while a stream works. While a stream is captured into a graph, to wait or allocate is an error, and
-// spoils the graph.
+// A stream does nothing until the host waits for it, so the simulation also finds code that reads a result
+// too early or changes host memory that a copy has yet to read. Device memory is poisoned at first, and
+// the host can access it only while a stream runs. While a stream is captured into a graph, waiting and
+// allocating are errors and invalidate the graph.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __shared__ static  // blocks run one after the other
+#define __shared__ static  // safe because blocks run one after the other
 #define __restrict__ __restrict
 
 struct dim3 {
@@ -49,18 +49,19 @@ extern dim3 blockDim, gridDim;
 namespace simulated_cuda {
 
 enum class Order { kAscending, kDescending };
-// Of the threads of a block, between two barriers. INGOT_SIMULATED_ORDER=descending sets it from outside.
+// The order in which the threads of a block run between two barriers. The environment variable
+// INGOT_SIMULATED_ORDER=descending selects kDescending.
 Order order();
 
 void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
 void block_barrier();
-// Puts 64 bits up for the warp, waits until all its lanes have, returns those of `lane`.
+// Offers 64 bits to the warp, waits until all its lanes have done so, and returns the bits of `lane`.
 uint64_t exchange(uint64_t value, int lane);
 uint32_t ballot(bool predicate);
 int lane();
 
 struct Stream;
-// Appends to the stream.
+// Appends work to the stream.
 void enqueue(Stream* stream, std::function<void()> work);
 
 template <typename T>
@@ -100,7 +101,7 @@ T atomicMax(T* place, T value) {
   return old;
 }
 
-// The part of the runtime that core/cuda/cuda_device.cu speaks to.
+// The functions of the CUDA runtime that core/cuda/cuda_device.cu calls.
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
@@ -155,7 +156,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long flags);
 struct cudaGraphExecUpdateResultInfo {};
-// Refuses, as the runtime does, what is not the same number of pieces.
+// Like the real runtime, refuses a graph with a different number of nodes.
 cudaError_t cudaGraphExecUpdate(cudaGraphExec_t ready, cudaGraph_t graph,
                                 cudaGraphExecUpdateResultInfo* result);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);

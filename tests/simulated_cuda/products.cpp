@@ -1,5 +1,5 @@
-// Stand-ins for the products of cuBLASLt, which needs a device: the host's, so that what is around them can
-// run.
+// Stand-ins for the products of cuBLASLt, which needs a device. They compute on the host, so that
+// the code around them can run.
 #include <bit>
 #include <cmath>
 #include <numbers>
@@ -21,7 +21,7 @@ void multiply(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const F
     return t.dtype == DType::f8e5m2 ? static_cast<float>(t.as<f8e5m2>()[at])
                                     : static_cast<float>(t.as<f8e4m3>()[at]);
   };
-  // One for the operand, or one for the row.
+  // An operand has one inverse scale in all or one per row.
   const auto inverse = [](const Fp8Operand& of, int64_t row) {
     return of.inverse.as<float>()[of.inverse.elements() == 1 ? 0 : row];
   };
@@ -40,7 +40,8 @@ void multiply(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const F
     }
 }
 
-// An f32 operand rounded to the 10 bits that tf32 keeps, to even; empty: the product is of other numbers.
+// Returns an f32 operand rounded to nearest even with the 10 mantissa bits of tf32. Returns an empty
+// vector if is_wanted is false or the operands are not f32.
 std::vector<float> tf32(const MatmulProblem& p, const void* operand, bool is_wanted) {
   if (!is_wanted || p.in != DType::f32) return {};
   const bool is_a = operand == p.a;
@@ -62,7 +63,7 @@ void multiply(const MatmulProblem& p, bool is_tf32) {
     rounded.a = a.data();
     rounded.b = b.data();
   }
-  static Stream host;  // with the panels of the host's products
+  static Stream host;  // holds the panels of the host's products
   portable::matmul(rounded, host);
 }
 
@@ -84,7 +85,7 @@ double gelu_slope(double x) {
   return (gelu(x + kStep) - gelu(x - kStep)) / (2 * kStep);
 }
 
-// c and what else the epilogue writes, from the product's sums.
+// Writes c, and the epilogue's other output if it has one, from the product's sums.
 void finish(const MatmulProblem& p, const MatmulEpilogue& epilogue, const std::vector<float>& sums) {
   using Kind = MatmulEpilogue::Kind;
   for (int64_t m = 0; m < p.M; ++m)
@@ -116,7 +117,8 @@ void matmul(const MatmulProblem& p, Stream& stream) {
   simulated_cuda::enqueue(queue_of(stream), [p, is_tf32 = allows_tf32(stream)] { multiply(p, is_tf32); });
 }
 
-// As the library does, it takes only rows of whole 16 bytes with an epilogue that has a second matrix.
+// Like cuBLASLt, it supports an epilogue with a second matrix only if that matrix's rows are multiples of
+// 16 bytes. Returns false if not.
 bool matmul_with(const MatmulProblem& p, const MatmulEpilogue& epilogue, Stream& stream) {
   if (epilogue.aux && epilogue.aux_ld % 8 != 0) return false;
   simulated_cuda::enqueue(queue_of(stream), [p, epilogue, is_tf32 = allows_tf32(stream)] {
@@ -132,7 +134,8 @@ bool matmul_with(const MatmulProblem& p, const MatmulEpilogue& epilogue, Stream&
   return true;
 }
 
-// As the library does, it takes only dims and places of whole 16 bytes, and not two operands of e5m2.
+// Like cuBLASLt, it requires dims, strides and addresses that are multiples of 16, and
+// it refuses two e5m2 operands.
 void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const Fp8ProductMode& mode,
                 Stream& stream) {
   INGOT_CHECK(a.codes.dim(1) == b.codes.dim(1) && c.dim(0) == a.codes.dim(0) && c.dim(1) == b.codes.dim(0),

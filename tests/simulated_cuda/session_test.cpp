@@ -1,5 +1,5 @@
-// Runs on a CUDA device, simulated: what they leave behind is what runs on the CPU go on from, and the other
-// way.
+// Runs on a simulated CUDA device. Runs on the CPU can continue from their
+// checkpoints, and the other way round.
 #include <gmock/gmock.h>
 
 #include "ingot/checkpoint/checkpoint.h"
@@ -35,7 +35,7 @@ class SimulatedRun : public TrainingTest {
   }
 };
 
-// From the CPU to the device and back, against the CPU all the way.
+// The run goes from the CPU to the device and back; the reference stays on the CPU.
 TEST_F(SimulatedRun, HandsCheckpointsOverBothWays) {
   const double want = final_loss(on(Device::kCpu, 0), folder / "cpu", false);
   final_loss(on(Device::kCpu, 4), folder / "both", false);
@@ -45,7 +45,7 @@ TEST_F(SimulatedRun, HandsCheckpointsOverBothWays) {
   EXPECT_THAT(said, ::testing::HasSubstr("--- sample 1 of 1"));
 }
 
-// A checkpoint that a device has loaded and saves again is the same bytes.
+// A checkpoint that a device loads and saves again has the same bytes.
 TEST_F(SimulatedRun, SavesWhatItLoads) {
   final_loss(on(Device::kCpu, 4), folder / "cpu", false);
   const std::filesystem::path path = folder / "cpu/checkpoints/step-000000004";

@@ -1,4 +1,4 @@
-// The whole trainer on a CUDA device, simulated (cuda_runtime.h): it goes the way that the CPU goes.
+// The whole trainer on a simulated CUDA device (cuda_runtime.h) follows the trainer on the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ Keys operator+(Keys a, const Keys& b) {
   return a;
 }
 
-// Both small enough for fibers, and with every part.
+// Both models are small enough for fibers, and together they have every kind of layer.
 const Keys kLlama = {"model.layers=2",      "model.width=32",         "model.heads=4",
                      "model.kv_heads=2",    "model.context=8",        "model.vocab=61",
                      "data.tokenizer=char", "model.vocab_multiple=8", "train.batch_size=1",
@@ -35,7 +35,7 @@ const Keys kOnDevice = {"train.device=cuda"};
 
 RunConfig configured(const Keys& keys) {
   ConfigBuilder builder;
-  for (const std::string& key : keys)  // or a table
+  for (const std::string& key : keys)  // a key is an override or a TOML table
     if (key.starts_with("[[")) builder.add_toml(key, "table");
   for (const std::string& key : keys)
     if (!key.starts_with("[[")) builder.add_override(key);
@@ -44,7 +44,7 @@ RunConfig configured(const Keys& keys) {
 
 struct Course {
   std::vector<double> losses, norms, top1;
-  RawLoss raw;  // the last that was computed
+  RawLoss raw;  // of the last step that computed it
   std::vector<ParamStats> stats;
   double evaluated = 0;
 };
@@ -70,7 +70,7 @@ void expect_near(double got, double want, double relative, const std::string& wh
   EXPECT_NEAR(got, want, relative * std::max(1e-3, std::abs(want))) << what;
 }
 
-// Both devices' courses of the same configuration, within a relative difference.
+// Expects the same course on both devices for one configuration, within a relative difference.
 void expect_same_course(const Keys& keys, int steps, double relative, const std::string& name) {
   const Course want = train(keys, steps), got = train(keys + kOnDevice, steps);
   for (size_t i = 0; i < want.losses.size(); ++i) {
@@ -91,12 +91,12 @@ void expect_same_course(const Keys& keys, int steps, double relative, const std:
   }
 }
 
-// What 20 steps of sums in another order, each off by a few units in the last place, come to.
+// The tolerance after 20 steps of sums in another order, each off by a few units in the last place.
 constexpr double kF32 = 1e-4;
-// bf16 results that round the other way move a loss by parts of 2^-8.
+// bf16 results that round the other way change a loss by fractions of 2^-8.
 constexpr double kBf16 = 8 * 0x1p-8;
-constexpr double kF16 = 8 * 0x1p-11;  // the same of f16
-constexpr double kFp8 = 2 * kBf16;    // and codes that round the other way, by parts of 2^-3, many of them
+constexpr double kF16 = 8 * 0x1p-11;  // as kBf16, for f16
+constexpr double kFp8 = 2 * kBf16;    // many FP8 codes also round the other way, by fractions of 2^-3
 
 TEST(SimulatedTrainer, LlamaInF32) { expect_same_course(kLlama, 20, kF32, "llama"); }
 TEST(SimulatedTrainer, Gpt2InF32) { expect_same_course(kGpt2, 20, kF32, "gpt-2"); }
@@ -190,7 +190,7 @@ const Variant kVariants[] = {
 INSTANTIATE_TEST_SUITE_P(All, SimulatedVariants, ::testing::ValuesIn(kVariants),
                          [](const auto& info) { return info.param.name; });
 
-// Weights that are the same bits on both devices, and the same gradients' place.
+// The initial weights are bit-identical on both devices.
 TEST(SimulatedTrainer, BeginsFromTheSameWeights) {
   SmallTraining host(configured(kLlama)), device(configured(kLlama + kOnDevice));
   Staging staging;
@@ -201,7 +201,7 @@ TEST(SimulatedTrainer, BeginsFromTheSameWeights) {
   }
 }
 
-// A weight that is not a number is found where the CPU finds it, and nothing is updated.
+// The device reports an infinite weight at the same place as the CPU, and nothing is updated.
 TEST(SimulatedTrainer, FindsWhatIsNotFinite) {
   for (const char* parameter : {"blocks.1.mlp.down.weight", "embedding.weight"}) {
     std::vector<std::string> said;
@@ -227,8 +227,8 @@ TEST(SimulatedTrainer, FindsWhatIsNotFinite) {
   }
 }
 
-// The scale falls until the gradients fit, by the same steps on both devices; what overflowed is not counted
-// as a step and changes no weight.
+// The scale falls in the same steps on both devices until the gradients fit. A step that overflows is not
+// counted and changes no weight.
 TEST(SimulatedTrainer, AnOverflowInF16LowersTheScaleAlone) {
   const Keys keys = kLlama + Keys{"precision.compute=f16", "train.grad_accum=2", "optimizer.ema=0.9",
                                   "precision.loss_scale_init=268435456", "precision.loss_scale_interval=2"};
@@ -245,7 +245,7 @@ TEST(SimulatedTrainer, AnOverflowInF16LowersTheScaleAlone) {
     ASSERT_EQ(got.loss_scale, want.loss_scale) << i;
     ASSERT_EQ(got.lowered_scale, want.lowered_scale) << i;
     if (got.lowered_scale) ++overflows;
-    if (overflows == i + 1) {  // none has fitted yet
+    if (overflows == i + 1) {  // no step has fitted yet
       EXPECT_EQ(first_weights(), before);
     }
     EXPECT_EQ(device.trainer.steps_done(), i + 1 - overflows);
@@ -257,7 +257,7 @@ TEST(SimulatedTrainer, AnOverflowInF16LowersTheScaleAlone) {
   EXPECT_LT(overflows, 20);
 }
 
-// The device measures its own block; whatever it chooses fits, and computes the same.
+// The device measures its own block. Whatever plan it chooses fits the budget and computes the same losses.
 TEST(SimulatedTrainer, MeasuresWhatToRecompute) {
   const auto bytes = [](const Keys& keys) {
     const Trainer trainer(configured(keys));
@@ -276,7 +276,7 @@ TEST(SimulatedTrainer, MeasuresWhatToRecompute) {
   }
 }
 
-// Of every kind and precision the loss that the CPU gives.
+// Every kind of head gives the CPU's loss in every precision.
 TEST(SimulatedTrainer, TimesItsHeads) {
   for (const HeadDtype precision : {HeadDtype::kF32, HeadDtype::kBf16, HeadDtype::kFp8}) {
     HeadBenchOptions options{

@@ -1,5 +1,5 @@
-// Training with FP8 linears: every recipe learns what f32 learns, counts what it loses, and ends where
-// evaluation begins.
+// Tests training with FP8 linears: every recipe reaches the loss of f32 and counts the values that
+// saturate, and evaluation does not use FP8.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The spike detector as a function, and the guard's verdicts.
+// Tests the spike detector as a function, and the verdicts of the guard.
 #include "ingot/train/guard.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ double normal(uint64_t seed, uint64_t i) {
       normal_block({.seed = seed, .purpose = Purpose::kSample, .stream = 0, .step = 0}, i / 4)[i % 4]);
 }
 
-// The median and MAD, by sorting.
+// Computes the score with the median and the MAD from sorted copies.
 double plain_score(std::vector<double> window, double x) {
   std::ranges::sort(window);
   const double median = window[window.size() / 2];
@@ -54,7 +54,8 @@ TEST(SpikeDetector, WaitsForHalfAWindow) {
   EXPECT_GT(detector.score(100), 1000);
 }
 
-// Whatever fewer than half of the window are, a loss like the others is no spike, and one far above them is.
+// If fewer than half of the losses in the window are bad, of whatever size, a usual loss is not a spike
+// and one far above is.
 TEST(SpikeDetector, IsNotPoisoned) {
   for (uint64_t seed = 1; seed <= 50; ++seed)
     for (double bad : {1e300, 1e6, -1e6, 40.0, kNaN, kInf, -kInf}) {
@@ -66,7 +67,7 @@ TEST(SpikeDetector, IsNotPoisoned) {
                                 5 <
                             2;
         detector.add(3 + 0.1 * normal(seed, static_cast<uint64_t>(i)));
-        if (is_bad && i % 2 == 0) detector.add(bad);  // fewer than half
+        if (is_bad && i % 2 == 0) detector.add(bad);  // bad values stay below half of the window
       }
       EXPECT_LT(std::abs(detector.score(3.1)), 10) << "seed " << seed << ", poison " << bad;
       EXPECT_GT(detector.score(20), 10) << "seed " << seed << ", poison " << bad;
@@ -145,7 +146,8 @@ TEST(Guard, SkipsAFewInARowThenStops) {
   EXPECT_EQ(guard.judge(result(kNaN)).policy, GuardPolicy::kStop);
 }
 
-// A step that goes well after a rollback was done before: only a new checkpoint is progress.
+// A good step after a rollback only repeats earlier progress, so the guard counts rollbacks until the
+// next checkpoint.
 TEST(Guard, RollsBackAFewTimesBetweenCheckpoints) {
   GuardConfig config;
   config.non_finite = GuardPolicy::kRollback;

@@ -1,4 +1,4 @@
-// Training with every head, and the stop when the loss that is trained on is not the loss.
+// Tests training with every head, and that a run stops if the trained loss is not the true loss.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,10 +55,10 @@ TEST(HeadTraining, WeightsWithoutF32Masters) {
 TEST(HeadTraining, ALossThatIsNotTheLossStopsTheRun) {
   SmallTraining run(head_config({"precision.compute=bf16"}));
   run.steps(20);
-  // The copies that products read are no longer what the optimizer keeps.
+  // Makes the copies that products read differ from the masters that the optimizer keeps.
   const auto& specs = run.trainer.model().params().specs();
   for (size_t p = 0; p < specs.size(); ++p) {
-    if (specs[p].role != Role::kHead) continue;
+    if (specs[p].role != ParamRole::kHead) continue;
     const Tensor w = run.trainer.params().weight(static_cast<int>(p));
     for (int64_t i = 0; i < w.elements(); ++i) w.as<bf16>()[i] = bf16(0.0f);
   }
@@ -73,7 +73,7 @@ TEST(HeadTraining, ALossThatIsNotTheLossStopsTheRun) {
   EXPECT_EQ(run.trainer.steps_done(), 20);
 }
 
-// The loss of a sum that stops is far too good; rounded logits are not what is wrong with it.
+// A sum in bf16 stops growing, so the loss is far too low. Rounded logits alone do not cause this.
 TEST(HeadTraining, ALossInBf16IsFoundAtTheFirstStep) {
   for (const char* kind : {"dense", "chunked"}) {
     const auto settings = [&](const char* dtype) {

@@ -1,4 +1,4 @@
-// The watch over the trained loss: what ends a run, what does not, and that it sees the blocks too.
+// Tests the watch over the trained loss: what ends a run, what does not, and that it also checks the blocks.
 #include "ingot/train/loss_watch.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ RawLoss head_gap(double gap, int64_t tokens = 64) {
   return {.ce = 4, .objective = 4, .trained = 4 + gap, .tokens = tokens};
 }
 
-// The number of the first of these checks that ends the run; 0 if none does.
+// Returns the number (from 1) of the first check that ends the run, or 0 if none does.
 int first_alarm(const std::vector<std::string>& assignments, const std::vector<RawLoss>& checks) {
   LossWatch watch(small_config(assignments));
   for (size_t i = 0; i < checks.size(); ++i) try {
@@ -35,7 +35,7 @@ TEST(LossWatch, OneCheckFarOffEndsTheRun) {
 }
 
 TEST(LossWatch, ThreeChecksBeyondRoundingToOneSideEndTheRun) {
-  const RawLoss bias = head_gap(-0.05);  // 2^-7 of 4 nats are 0.031
+  const RawLoss bias = head_gap(-0.05);  // the limit is 2^-7 of 4 nats = 0.031
   EXPECT_EQ(first_alarm(kInBf16, {head_gap(0), bias, bias, bias}), 4);
   EXPECT_EQ(first_alarm(kInBf16, {bias, bias, head_gap(-0.02), bias, bias}), 0);
   EXPECT_EQ(first_alarm(kInBf16, {bias, bias, head_gap(0.05), bias, bias, head_gap(0.05)}), 0);
@@ -73,7 +73,7 @@ TEST(LossWatch, AForwardPassThatIsOffEndsTheRunToo) {
   EXPECT_EQ(first_alarm(kInBf16, {off, off, off}), 3);
 }
 
-// The head alone is right: its input is what the blocks made of weights that are not the masters.
+// The head itself is right, but its input comes from blocks whose weights differ from the masters.
 TEST(LossWatch, BlocksThatReadOtherWeightsThanTheMastersAreFound) {
   const auto run = [](bool is_broken) {
     SmallTraining training(small_config({"precision.compute=bf16", "head.raw_ce_every=1"}));
@@ -81,7 +81,7 @@ TEST(LossWatch, BlocksThatReadOtherWeightsThanTheMastersAreFound) {
     const auto& specs = training.trainer.model().params().specs();
     for (int step = 0; step < 6; ++step) {
       for (size_t p = 0; is_broken && p < specs.size(); ++p) {
-        if (specs[p].role != Role::kMatrix) continue;
+        if (specs[p].role != ParamRole::kMatrix) continue;
         const Tensor w = training.trainer.params().weight(static_cast<int>(p));
         for (int64_t i = 0; i < w.elements(); ++i) w.as<bf16>()[i] = bf16(0.0f);
       }

@@ -1,5 +1,5 @@
-// Activation checkpointing in the trainer: the weights after some steps do not depend on it by a bit, and its
-// memory is what the arenas hold.
+// Tests activation checkpointing in the trainer: the weights after some steps have the same bits with and
+// without it, and the activation arena stays within the budget.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -81,7 +81,7 @@ TEST(RecomputeBench, ComparesEveryPolicyWithKeepingAll) {
   EXPECT_EQ(bench.rows[0].policy, "none");
   EXPECT_EQ(bench.rows[0].time_change, 0);
   EXPECT_EQ(bench.rows[0].recompute_ms, 0);
-  EXPECT_EQ(bench.rows[1].policy, "none again");  // the null arm
+  EXPECT_EQ(bench.rows[1].policy, "none again");  // the control: the same policy again
   EXPECT_EQ(bench.rows[1].bytes_change, 0);
   for (const CheckpointingBench::Row& row : bench.rows) {
     EXPECT_LE(row.time_change_low, row.time_change) << row.policy;

@@ -1,4 +1,4 @@
-// A trainer on a stream that a small model learns in a few steps.
+// SmallTraining is a trainer on a stream that a small model learns in a few steps.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace ingot {
 
-// A learnable stream of 61 tokens: each follows from the one before.
+// Returns a learnable stream of 61 different tokens, each of which follows from the one before.
 inline TokenSource chain() {
   std::vector<uint16_t> tokens(4000);
   for (size_t i = 1; i < tokens.size(); ++i)
@@ -21,7 +21,7 @@ inline TokenSource chain() {
   return source;
 }
 
-// A model for it, with assignments as on the command line.
+// Returns the configuration of a model for chain(), with assignments as on the command line.
 inline RunConfig small_config(const std::vector<std::string>& assignments) {
   ConfigBuilder builder;
   for (const char* always : {"model.layers=1", "model.heads=2", "model.width=32", "model.context=32",
@@ -57,7 +57,7 @@ struct SmallTraining {
   Loader loader;
 };
 
-// The text of the kUsage error that the assignments give; empty: none.
+// Returns the text of the kUsage error that the assignments cause, or "" if there is none.
 inline std::string refusal(const std::vector<std::string>& assignments) {
   try {
     small_config(assignments);

@@ -24,7 +24,7 @@ cudaEvent_t handle(void* event) { return static_cast<cudaEvent_t>(event); }
 
 void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
-  cudaGetLastError();  // clears it: the next call does not report it again
+  cudaGetLastError();  // clears the error, so that the next call does not report it again
   const ErrorKind kind = error == cudaErrorMemoryAllocation ? ErrorKind::kMemory : ErrorKind::kInternal;
   fail(kind, "CUDA: {}: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error));
 }
@@ -93,7 +93,7 @@ void* allocate(MemoryKind kind, size_t size_bytes, const std::string& what) {
          static_cast<double>(size_bytes) / (1 << 30), cudaGetErrorString(error));
   }
   INGOT_CUDA_CHECK(cudaMemset(memory, 0, size_bytes));
-  INGOT_CUDA_CHECK(cudaDeviceSynchronize());  // other streams see zeros from here on
+  INGOT_CUDA_CHECK(cudaDeviceSynchronize());  // so that other streams see the zeros
   return memory;
 }
 

@@ -1,7 +1,7 @@
-// What this build and this machine have of CUDA, and memory of a device. No CUDA type stands in this header.
+// What this build and this machine offer of CUDA, and device memory. This header contains no CUDA types.
 //
-// What stands in ingot::cuda is defined in builds with CUDA only: call it from
-// `if constexpr (kHasCuda)`, whose branch is left out of other builds.
+// The functions in ingot::cuda are defined only in builds with CUDA. Call them from `if constexpr
+// (kHasCuda)`, which other builds discard.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,10 @@ inline constexpr bool kHasCuda = false;
 inline constexpr const char* kNoCudaInBuild =
     "this build has no CUDA (toolkit 13.0 or newer was not found, or INGOT_CUDA=OFF)";
 
-// In any build: why no CUDA device can train here, and the fix, in one sentence; nothing where one can.
+// Says in one sentence why no CUDA device can train here, and how to fix it; nullopt if one can. Works in
+// any build.
 std::optional<std::string> no_cuda_reason();
-// "libx.so.1 cannot be loaded" and the fix.
+// Returns "libx.so.1 cannot be loaded" and how to fix it.
 std::string cannot_load(const std::string& libraries);
 inline constexpr const char* kCublasLt = "libcublasLt.so.13";
 
@@ -37,33 +38,34 @@ struct DeviceInfo {
   size_t memory_bytes = 0, l2_bytes = 0;
 };
 
-// The devices that the driver shows; empty where there is none, and no_device_reason() then says why.
+// The devices that the driver reports. If there are none, no_device_reason() says why; otherwise it is "".
 std::vector<DeviceInfo> devices();
 std::string no_device_reason();
-// What this thread does goes to the device from here on; it is the first at first.
+// Makes the device current for the calling thread. Each thread starts with device 0.
 void use_device(int index);
 int current_device();
 
-// The figures are the current device's and count all processes.
+// Free memory of the current device, whichever process uses the rest.
 size_t free_memory_bytes();
 
-// 13000 for CUDA 13.0; driver_version() is 0 where no driver is installed.
+// 13000 stands for CUDA 13.0. driver_version() is 0 if no driver is installed.
 int driver_version();
 int runtime_version();
 
 enum class MemoryKind { kDevice, kPinned };
 
-// Plain allocations, zero-filled; never during a training step. kMemory error if the driver refuses.
+// Allocates zero-filled memory. Not for use during a training step. kMemory error if the driver refuses.
 void* allocate(MemoryKind kind, size_t size_bytes, const std::string& what);
 void release(MemoryKind kind, void* memory) noexcept;
 
-// A stream of the current device, with Device::kCuda. kUsage error where there is no device.
+// Creates a stream of the current device, with Device::kCuda. kUsage error if there is no device.
 Stream make_stream();
 
-// Waits until everything that was given to the stream is done; errors of kernels surface here.
+// Blocks until all work submitted to the stream is done. Throws the errors of kernels that failed.
 void synchronize(Stream& stream);
 
-// A point in a stream's order. Records do not block; a stream that waits does so on the device.
+// Event: a point in a stream's order. record() does not block; a stream that waits for an event waits on
+// the device.
 class Event {
  public:
   Event();
@@ -72,9 +74,9 @@ class Event {
   Event& operator=(Event&&) = delete;
 
   void record(Stream& stream);
-  void make_wait(Stream& stream) const;  // what is given to the stream from here on
-  void synchronize() const;              // the calling thread
-  // From `earlier` to this one, both recorded and done.
+  void make_wait(Stream& stream) const;  // holds back what is submitted to the stream from now on
+  void synchronize() const;              // blocks the calling thread
+  // Time from `earlier` to this event. REQUIRES: both are recorded and done.
   double seconds_since(const Event& earlier) const;
 
  private:

@@ -43,7 +43,7 @@ void Graph::replace(Stream& stream, const std::function<void()>& give) {
     cudaGraphDestroy(captured);
     return;
   }
-  cudaGetLastError();  // other kernels
+  cudaGetLastError();  // the graph has other kernels and cannot be updated in place
   graph_ = instantiate(captured);
   cudaGraphExecDestroy(ready);
 }

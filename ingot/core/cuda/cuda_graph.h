@@ -1,4 +1,4 @@
-// CUDA graphs. Defined in builds with CUDA.
+// CUDA graphs. Defined only in builds with CUDA.
 #pragma once
 
 #include <functional>
@@ -7,25 +7,25 @@
 
 namespace ingot::cuda {
 
-// Work that is given to a stream again and again as one: the kernels, copies and fills that `give` gave it,
-// with the arguments that they had, on the same memory.
+// A recorded sequence of work that is launched again and again as a whole: the kernels, copies and fills
+// that `give` submitted, with the same arguments and the same memory.
 class Graph {
  public:
-  // Calls give(), of which nothing runs yet. It must not wait for the device or allocate; what it throws is
-  // passed on.
+  // Records what give() submits to the stream; none of it runs yet. give() must not wait for the device
+  // or allocate. Its exceptions are passed on.
   Graph(Stream& stream, const std::function<void()>& give);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Becomes the work of this give(): quicker than a new graph where it is the same kernels with other
-  // arguments. Launches that are under way keep theirs.
+  // Replaces the recorded work by what give() submits now. This is faster than a new graph if the kernels
+  // are the same and only arguments differ. Launches already in flight keep the old arguments.
   void replace(Stream& stream, const std::function<void()>& give);
 
   void launch(Stream& stream) const;
 
  private:
-  void* graph_ = nullptr;  // ready to run
+  void* graph_ = nullptr;  // cudaGraphExec_t
 };
 
 }  // namespace ingot::cuda

@@ -1,5 +1,5 @@
-// The wrapper of the CUDA runtime: checked calls and launches. For .cu files and files that speak to CUDA
-// libraries; no other header includes it.
+// Checked calls and kernel launches of the CUDA runtime. Included by .cu files and by files that call
+// CUDA libraries; no other header includes it.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,20 +10,20 @@
 
 namespace ingot::cuda {
 
-// Throws with the text of the call unless it succeeded.
+// Throws an error with the text of the call unless it succeeded.
 void check(cudaError_t error, const char* call);
 
-// REQUIRES: a stream from make_stream.
+// The CUDA stream behind a Stream. REQUIRES: `stream` comes from make_stream.
 cudaStream_t queue_of(const Stream& stream);
 
-// What a launch needs to know beside its kernel.
+// The configuration of a kernel launch.
 struct Launch {
   Stream& stream;
-  const char* name;  // for errors
+  const char* name;  // for error messages
   dim3 grid, block;
 };
 
-// Gives the kernel to the stream. The kernel's own errors surface at the next synchronize.
+// Launches the kernel on the stream. Errors of the kernel itself surface at the next synchronize().
 template <typename... Params, typename... Args>
 void launch(const Launch& what, void (*kernel)(Params...), Args&&... args) {
   if (what.grid.x == 0 || what.grid.y == 0) return;

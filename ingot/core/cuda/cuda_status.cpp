@@ -1,4 +1,4 @@
-// What a build without CUDA and a machine without a device have in common: that none can be used, and why.
+// Code for builds without CUDA and machines without a device: it says why no device can be used.
 #include <dlfcn.h>
 
 #include "ingot/core/cuda/cuda_device.h"

@@ -16,10 +16,10 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kShortBytes = 64;  // pieces up to here are merged by scanning an array
-constexpr size_t kCacheBits = 15;   // entries of 32 bytes: 1 MiB
+constexpr size_t kShortBytes = 64;  // pieces up to this length are merged by scanning an array
+constexpr size_t kCacheBits = 15;   // 2^15 entries of 32 bytes: 1 MiB
 
-// At least twice as many slots as entries.
+// Returns a power of two with at least twice as many slots as entries.
 size_t table_slots(size_t entries) { return std::bit_ceil(std::max<size_t>(2 * entries, 16)); }
 
 uint64_t load(const char* p, size_t bytes) {
@@ -61,13 +61,13 @@ uint32_t TokenIndex::find(std::string_view bytes) const {
 
 namespace {
 
-// Where the last two parts of a token meet when it is built with the ranks below its own; 0 if it leaves
-// more. The arrays are working memory.
+// Builds a token with only the ranks below its own and returns the offset where its last two parts meet,
+// or 0 if more than two parts remain. `parts` and `ranks` are working memory.
 size_t last_split(const TokenIndex& index, std::string_view token, uint32_t id, std::vector<uint32_t>& parts,
                   std::vector<uint32_t>& ranks) {
-  parts.resize(token.size() + 1);  // where each part begins, and the end
+  parts.resize(token.size() + 1);  // begin of each part, then the end of the token
   for (uint32_t i = 0; i <= token.size(); ++i) parts[i] = i;
-  const auto rank_at = [&](size_t i) {  // of part i joined with part i + 1
+  const auto rank_at = [&](size_t i) {  // rank of part i joined with part i + 1
     const uint32_t rank = index.find(token.substr(parts[i], parts[i + 2] - parts[i]));
     return rank < id ? rank : TokenIndex::kNone;
   };
@@ -148,7 +148,7 @@ uint32_t* BpeEncoder::encode(std::string_view piece, uint32_t* out, BpeWorkspace
   hash ^= hash >> 29;
   BpeWorkspace::Entry& entry = workspace.cache_[hash * 0xBF58476D1CE4E5B9u >> (64 - kCacheBits)];
   if (entry.first == first && entry.last == last && entry.length_bytes == n) {
-    out[0] = entry.ids[0];  // mostly the only one
+    out[0] = entry.ids[0];  // most entries have only one id
     for (size_t i = 1; i < entry.token_count; ++i) out[i] = entry.ids[i];
     return out + entry.token_count;
   }
@@ -181,9 +181,9 @@ uint32_t* BpeEncoder::encode_uncached(std::string_view piece, uint32_t* out, Bpe
   return piece.size() <= kShortBytes ? merge_short(piece, out) : merge_long(piece, out, workspace);
 }
 
-// O(n^2) on arrays of at most kShortBytes.
+// Takes O(n^2) steps on arrays of at most kShortBytes.
 uint32_t* BpeEncoder::merge_short(std::string_view piece, uint32_t* out) const {
-  std::array<PairRanks::Found, kShortBytes> pairs;  // pair i: out[i] and out[i + 1]
+  std::array<PairRanks::Found, kShortBytes> pairs;  // pairs[i] is the pair out[i], out[i + 1]
   size_t n = piece.size();
   for (size_t i = 0; i < n; ++i) out[i] = byte_ids_[static_cast<uint8_t>(piece[i])];
   for (size_t i = 0; i + 1 < n; ++i) pairs[i] = ranks_.find(out[i], out[i + 1]);
@@ -202,8 +202,8 @@ uint32_t* BpeEncoder::merge_short(std::string_view piece, uint32_t* out) const {
   return out + n;
 }
 
-// O(n log n): a heap of candidate pairs over a linked list. A candidate is stale if its place no longer
-// begins a pair of its rank.
+// Takes O(n log n) steps, with a heap of candidate pairs over a linked list. A candidate is stale if the
+// pair at its position no longer has its rank.
 uint32_t* BpeEncoder::merge_long(std::string_view piece, uint32_t* out, BpeWorkspace& workspace) const {
   INGOT_CHECK(piece.size() < PairRanks::kNone, "tokenizer: a piece of {} bytes is too long", piece.size());
   constexpr uint32_t kEnd = PairRanks::kNone;
@@ -215,7 +215,7 @@ uint32_t* BpeEncoder::merge_long(std::string_view piece, uint32_t* out, BpeWorks
   for (uint32_t i = 0; i < n; ++i)
     nodes[i] = {byte_ids_[static_cast<uint8_t>(piece[i])], kEnd, 0, i == 0 ? kEnd : i - 1,
                 i + 1 == n ? kEnd : i + 1};
-  const auto rate = [&](uint32_t i) {  // looks the pair at i up
+  const auto rate = [&](uint32_t i) {  // looks up the pair at i
     PairRanks::Found found{PairRanks::kNone, 0};
     if (nodes[i].next != kEnd) found = ranks_.find(nodes[i].id, nodes[nodes[i].next].id);
     nodes[i].rank = found.rank, nodes[i].result = found.result;

@@ -1,5 +1,6 @@
-// Byte-level BPE of one piece: bytes become tokens, then the neighbouring pair of the lowest rank, leftmost
-// among equals, is merged until no pair has a rank (Sennrich et al. 2016, arXiv:1508.07909).
+// Byte-level BPE of one piece. Every byte becomes a token; then the neighbouring pair with the
+// lowest rank (the leftmost among equals) is merged until no pair has a rank (Sennrich et al.
+// 2016, arXiv:1508.07909).
 #pragma once
 
 #include <array>
@@ -12,16 +13,16 @@
 
 namespace ingot {
 
-// Ranks of pairs of ids: an open-addressing table, built once. Neighbouring merges with one result, the
-// splits of one tiktoken rank, have one rank.
+// The ranks of pairs of ids, in an open-addressing table that is built once. Consecutive merges with the
+// same result (the splits of one tiktoken rank) have the same rank.
 class PairRanks {
  public:
   explicit PairRanks(const std::vector<TokenizerMerge>& merges);
 
   static constexpr uint32_t kNone = 0xFFFFFFFFu;
   struct Found {
-    uint32_t rank;    // kNone: the pair does not merge
-    uint32_t result;  // id
+    uint32_t rank;    // kNone if the pair does not merge
+    uint32_t result;  // id of the merged token
   };
   Found find(uint32_t left, uint32_t right) const {
     const uint64_t key = key_of(left, right);
@@ -48,7 +49,7 @@ class PairRanks {
   size_t mask_ = 0;
 };
 
-// Ids of byte strings: an open-addressing table over strings that somebody else owns.
+// Maps byte strings to ids, in an open-addressing table over strings owned by the caller.
 class TokenIndex {
  public:
   explicit TokenIndex(const std::vector<std::string>& tokens);  // borrowed
@@ -62,13 +63,13 @@ class TokenIndex {
   size_t mask_ = 0;
 };
 
-// The merges of a table of ranks (tiktoken), in order of rank: each token of several bytes is built with the
-// ranks below its own, and the two parts left at the end are its merge. If some token leaves more parts, no
-// order of merging made the table; then every split of every token into two tokens is a merge, which is what
-// tiktoken does with any table. REQUIRES: check_spec passes for the tokens.
+// Returns the merges of a tiktoken table of ranks, in order of rank. Each token of several bytes is built
+// with the ranks below its own; the two parts that remain are its merge. If more than two parts remain
+// for any token, no order of merges made the table. Then every split of every token into two tokens is a
+// merge, which is what tiktoken does with any table. REQUIRES: check_spec passes for the tokens.
 std::vector<TokenizerMerge> merges_from_ranks(const std::vector<std::string>& tokens);
 
-// Working memory of one thread: a cache of short pieces and the arrays of merging. What it holds never
+// Working memory of one thread: a cache of short pieces and the arrays for merging. Its content never
 // changes a result.
 class BpeWorkspace {
  public:
@@ -78,29 +79,29 @@ class BpeWorkspace {
   friend class BpeEncoder;
   static constexpr size_t kCachedBytes = 16, kCachedTokens = 3;
   struct Entry {                   // 32 bytes
-    uint64_t first = 0, last = 0;  // bytes of the piece, overlapping unless it has 16
+    uint64_t first = 0, last = 0;  // first and last 8 bytes of the piece; they overlap unless it has 16
     std::array<uint32_t, kCachedTokens> ids{};
-    uint8_t length_bytes = 0;  // 0: free
+    uint8_t length_bytes = 0;  // 0 if the entry is free
     uint8_t token_count = 0;
   };
   struct Node {
-    uint32_t id, rank, result;  // of the pair that begins here
-    uint32_t previous, next;    // positions; kNone at the ends
+    uint32_t id, rank, result;  // id of the token; rank and result of the pair that begins here
+    uint32_t previous, next;    // positions of the neighbours; kNone at the ends
   };
   std::vector<Entry> cache_;
   std::vector<Node> nodes_;
   std::vector<uint64_t> heap_;  // rank << 32 | position
 };
 
-// Immutable; thread-safe with a workspace per thread.
+// Immutable. Thread-safe if each thread has its own workspace.
 class BpeEncoder {
  public:
-  // REQUIRES: every single byte is a token (check_spec). `tokens` is borrowed and outlives the encoder.
+  // REQUIRES: every single byte is a token (check_spec). `tokens` is borrowed and must outlive the encoder.
   BpeEncoder(const std::vector<std::string>& tokens, const std::vector<TokenizerMerge>& merges,
              bool takes_whole_pieces);
 
-  // Writes the ids of the piece, at most piece.size(), and returns the end of what it wrote.
-  // O(n log n) in the length of the piece. REQUIRES: piece.size() < 2^32 - 1.
+  // Writes the ids of the piece (at most piece.size()) to `out` and returns the end of what was written.
+  // Takes O(n log n) steps for n = piece.size(). REQUIRES: piece.size() < 2^32 - 1.
   uint32_t* encode(std::string_view piece, uint32_t* out, BpeWorkspace& workspace) const;
 
  private:

@@ -16,13 +16,13 @@ namespace {
 
 constexpr uint32_t kNone = 0xFFFFFFFFu;
 
-// Pairs of neighbouring tokens, how often they occur, and where.
+// The pairs of neighbouring tokens, with their counts and places.
 class PairTable {
  public:
   struct Pair {
     uint64_t key = 0;              // left id << 32 | right id
-    int64_t count = 0;             // weighted by the words' counts
-    std::vector<uint32_t> places;  // of the left token; may be stale
+    int64_t count = 0;             // occurrences, weighted by the words' counts
+    std::vector<uint32_t> places;  // positions of the left token; may be stale
     bool is_touched = false;
   };
 
@@ -40,7 +40,7 @@ class PairTable {
     pair.is_touched = true;
     touched_.push_back(static_cast<uint32_t>(&pair - pairs_.data()));
   }
-  // The pairs that became more frequent since the last call.
+  // Calls f for every pair that add() has touched since the last call.
   template <typename F>
   void drain_touched(F&& f) {
     for (uint32_t i : touched_) {
@@ -56,7 +56,7 @@ class PairTable {
   std::vector<uint32_t> touched_;
 };
 
-// The distinct words as linked lists of tokens in one array.
+// The distinct words, as linked lists of tokens in one array.
 class MergeRun {
  public:
   MergeRun(const std::vector<WordCount>& words, const std::array<uint32_t, 256>& byte_ids) {
@@ -73,7 +73,7 @@ class MergeRun {
     push_touched();
   }
 
-  // The most frequent pair, or count 0.
+  // The most frequent pair; count is 0 if there is no pair.
   struct Best {
     int64_t count = 0;
     uint32_t left = 0, right = 0;
@@ -94,7 +94,7 @@ class MergeRun {
   void merge(uint32_t left, uint32_t right, uint32_t result) {
     PairTable::Pair& pair = pairs_.at(left, right);
     std::vector<uint32_t> places = std::move(pair.places);
-    if (left == right) std::sort(places.begin(), places.end());  // "aaa" is (aa)(a)
+    if (left == right) std::sort(places.begin(), places.end());  // "aaa" becomes (aa)(a)
     for (uint32_t place : places) merge_at(place, left, right, result);
     pairs_.at(left, right).count = 0;
     push_touched();
@@ -107,7 +107,7 @@ class MergeRun {
   struct Candidate {
     int64_t count;
     uint64_t key;
-    bool operator<(const Candidate& other) const {  // the greatest is merged first
+    bool operator<(const Candidate& other) const {  // the greatest candidate is merged first
       return count != other.count ? count < other.count : key > other.key;
     }
   };
@@ -147,7 +147,7 @@ class MergeRun {
   }
 
   std::vector<Symbol> symbols_;
-  std::vector<int64_t> counts_;  // of words
+  std::vector<int64_t> counts_;  // count of each word
   PairTable pairs_;
   std::priority_queue<Candidate> queue_;
 };
@@ -180,7 +180,7 @@ std::unique_ptr<Tokenizer> merge_words(const std::vector<WordCount>& words, cons
   }
   const size_t full = static_cast<size_t>(config.vocab_size) - config.special_tokens.size();
   MergeRun run(words, byte_ids);
-  std::unordered_map<std::string, uint32_t> id_of;  // two merges may spell one token
+  std::unordered_map<std::string, uint32_t> id_of;  // two different merges may spell the same token
   while (spec.tokens.size() < full) {
     const MergeRun::Best best = run.best();
     if (best.count < config.min_count) break;

@@ -1,4 +1,4 @@
-// Training a BPE tokenizer on text that comes in batches: what is kept is its distinct words.
+// Trains a BPE tokenizer on text that arrives in batches; only the distinct words are stored.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ class BpeTrainer {
  public:
   explicit BpeTrainer(BpeTrainConfig config);  // kUsage error
 
-  // Counts the words of more documents, or of pieces cut by find_cut. The texts may go afterwards.
+  // Counts the words of more documents, or of pieces cut at find_cut. The texts may be freed afterwards.
   void add(std::span<const std::string_view> documents);
   size_t find_cut(std::string_view text, size_t from) const { return pretokenizer_.find_cut(text, from); }
-  // The same tokenizer as train_bpe() of all documents.
+  // Returns the same tokenizer as train_bpe() on all documents.
   std::unique_ptr<Tokenizer> train() const;
 
  private:

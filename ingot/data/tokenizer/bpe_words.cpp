@@ -10,10 +10,10 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kCountChunkBytes = size_t{1} << 20;  // of text, read by one thread
+constexpr size_t kCountChunkBytes = size_t{1} << 20;  // bytes of text that one thread reads at a time
 constexpr size_t kCountedAtOnce = 1024;
 
-// Open addressing; the keys are views of the documents.
+// A hash table with open addressing; its keys are views into the documents.
 class WordTable {
  public:
   WordTable() : slots_(size_t{1} << 12) {}

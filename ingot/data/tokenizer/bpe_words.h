@@ -1,4 +1,4 @@
-// Counting the distinct pieces of a corpus: what BPE training works on.
+// Counts the distinct pieces of a corpus, which are the input of BPE training.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 namespace ingot {
 
 struct WordCount {
-  std::string_view bytes;  // into the documents
+  std::string_view bytes;  // view into the documents
   int64_t count = 0;
 };
 
-// Every distinct piece of two bytes or more, with its number of occurrences, in no particular order.
-// Parallel; the counts do not depend on the number of threads.
+// Returns every distinct piece of two bytes or more with its number of occurrences, in no particular
+// order. Runs in parallel; the counts do not depend on the number of threads.
 std::vector<WordCount> count_words(std::span<const std::string_view> documents,
                                    const Pretokenizer& pretokenizer);
 

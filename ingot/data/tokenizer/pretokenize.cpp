@@ -19,8 +19,9 @@ struct Known {
   std::string_view expression;
 };
 
-// The first expression of a name is the one that is written. The others are spellings of the same language
-// that tokenizer.json files carry. cl100k's \z is tiktoken's $: Oniguruma's $ also matches before a newline.
+// The first expression of a name is the one that is written to files. The others are equivalent
+// spellings found in tokenizer.json files. cl100k's \z is tiktoken's $; in Oniguruma, $ also
+// matches before a newline.
 constexpr std::array kKnown = {
     Known{"gpt2", scan_gpt2, R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
     Known{"gpt2", scan_gpt2,
@@ -82,7 +83,7 @@ size_t PieceReader::next(std::span<size_t> ends) {
   size_t count = 0;
   if (pretokenizer_->scan_) {
     count = pretokenizer_->scan_(text_, position_, ends);
-    while (count > 1 && ends[count - 2] >= end_) --count;  // pieces that begin after the range
+    while (count > 1 && ends[count - 2] >= end_) --count;  // drops pieces that begin after the range
   } else if (match_) {
     count = next_matches(ends);
   } else {
@@ -92,7 +93,8 @@ size_t PieceReader::next(std::span<size_t> ends) {
   return count;
 }
 
-// Valid stretches are matched alone; what lies between two matches, and a run of invalid bytes, is a piece.
+// The expression is matched inside stretches of valid UTF-8. The text between two matches is a piece; so
+// is a run of invalid bytes.
 size_t PieceReader::next_matches(std::span<size_t> ends) {
   size_t count = 0;
   for (size_t i = position_; i < end_ && count < ends.size();) {
@@ -109,7 +111,7 @@ size_t PieceReader::next_matches(std::span<size_t> ends) {
     const std::string_view valid = text_.substr(valid_begin_, valid_end_ - valid_begin_);
     const auto found = match_->find(valid, i - valid_begin_);
     const size_t begin = found ? valid_begin_ + found->begin : valid_end_;
-    // A gap ends where the match begins; the match is found again from there.
+    // A gap ends where the match begins; the next iteration finds the match again from there.
     i = begin > i ? begin : valid_begin_ + found->end;
     ends[count++] = i;
   }

@@ -1,9 +1,9 @@
-// Pre-tokenisation: cutting text into the pieces inside which byte pairs merge, as a regular expression says.
+// Pre-tokenisation cuts text into pieces with a regular expression; byte pairs merge only inside a piece.
 //
 // The patterns of GPT-2, cl100k, o200k, Llama 3 and Qwen 2 have hand-written scanners over Unicode 16.0
-// classes; any other goes to PCRE2 (whose tables may be of another Unicode version). Pieces cover the whole
-// text: what a pattern does not match is a piece too, as is every run of bytes that is not UTF-8 (a scanner
-// takes such a byte for a symbol, like punctuation).
+// classes; PCRE2 matches all others (its tables may be of another Unicode version). The pieces cover the
+// whole text: the text between two matches is a piece too, and so is every run of bytes that is not UTF-8
+// (a scanner treats such a byte as a symbol, like punctuation).
 #pragma once
 
 #include <cstddef>
@@ -20,20 +20,20 @@ class RegexMatch;
 
 class Pretokenizer {
  public:
-  // A name (gpt2, cl100k, o200k, llama3, qwen2), a regular expression, or empty: the whole text is one piece.
-  // kData error for an expression that PCRE2 refuses.
+  // `pattern` is a name (gpt2, cl100k, o200k, llama3, qwen2), a regular expression, or empty; if it is
+  // empty, the whole text is one piece. kData error if PCRE2 refuses the expression.
   explicit Pretokenizer(std::string_view pattern);
 
-  // The names that the constructor knows.
+  // Returns the names that the constructor knows.
   static std::vector<std::string_view> names();
 
-  // The expression, as tokenizer.json carries it.
+  // The regular expression as it is written to tokenizer.json.
   const std::string& expression() const { return expression_; }
   bool has_scanner() const { return scan_ != nullptr; }
 
-  // The first position in [from, text.size()) at which every text may be cut into two that are split
-  // independently, whatever stands before and after; text.size() if there is none or the pattern is unknown.
-  // Looking back, the cut is one of the ends that splitting the whole text gives.
+  // Returns the first position in [from, text.size()) where the text may be cut into two that are split
+  // independently, whatever comes before and after them. Returns text.size() if there is none or the
+  // pattern has no scanner. The cut is one of the piece ends that splitting the whole text gives.
   size_t find_cut(std::string_view text, size_t from) const;
 
  private:
@@ -45,16 +45,17 @@ class Pretokenizer {
   std::shared_ptr<const Regex> regex_;  // shared by copies; immutable
 };
 
-// Reads the pieces of text[begin, end) in order. What follows `end` is seen by lookahead.
-// REQUIRES: begin and end are 0, text.size() or cuts; the pretokenizer and the text outlive the reader.
+// Reads the pieces of text[begin, end) in order. Lookahead sees the text after `end`.
+// REQUIRES: each of begin and end is 0, text.size() or a cut; the pretokenizer and the text outlive the
+// reader.
 class PieceReader {
  public:
   PieceReader(const Pretokenizer& pretokenizer, std::string_view text, size_t begin, size_t end);
   ~PieceReader();
   PieceReader(PieceReader&&) noexcept;
 
-  // The ends of the next pieces, at most ends.size() of them; each piece begins where the one before ended.
-  // 0 at the end.
+  // Writes the ends of the next pieces, at most ends.size(), and returns their number, 0 at the end of
+  // the text. Each piece begins where the previous one ended.
   size_t next(std::span<size_t> ends);
 
  private:
@@ -63,7 +64,7 @@ class PieceReader {
   const Pretokenizer* pretokenizer_;  // borrowed
   std::string_view text_;
   size_t position_, end_;
-  size_t valid_begin_ = 0, valid_end_;  // the stretch of valid UTF-8 that an expression is matched in
+  size_t valid_begin_ = 0, valid_end_;  // the range of valid UTF-8 in which the expression is matched
   std::unique_ptr<RegexMatch> match_;
 };
 

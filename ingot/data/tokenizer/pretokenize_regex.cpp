@@ -10,8 +10,8 @@
 namespace ingot {
 namespace {
 
-constexpr uint32_t kMatchLimit = 20'000'000;         // backtracking steps of one match
-constexpr size_t kJitStackBytes = size_t{64} << 20;  // reserved, grown on demand
+constexpr uint32_t kMatchLimit = 20'000'000;         // maximum number of backtracking steps per match
+constexpr size_t kJitStackBytes = size_t{64} << 20;  // address space; memory grows on demand
 
 std::string message_of(int error) {
   std::array<PCRE2_UCHAR, 256> text{};
@@ -30,7 +30,7 @@ Regex::Regex(const std::string& expression) : expression_(expression) {
   if (!code)
     fail(ErrorKind::kData, "pattern '{}': {} at byte {}; give a regular expression that PCRE2 reads",
          expression, message_of(error), offset);
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without a JIT the interpreter matches
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without a JIT, the interpreter matches
   code_ = code;
 }
 
@@ -60,7 +60,7 @@ std::optional<RegexMatch::Found> RegexMatch::find(std::string_view text, size_t 
                        context);
   };
   int count = match();
-  if (count == PCRE2_ERROR_JIT_STACKLIMIT && !stack_) {  // the thread's own 32 KiB did not do
+  if (count == PCRE2_ERROR_JIT_STACKLIMIT && !stack_) {  // the default 32 KiB stack was too small
     auto* stack = pcre2_jit_stack_create(32 * 1024, kJitStackBytes, nullptr);
     stack_ = stack;
     pcre2_jit_stack_assign(context, nullptr, stack);
@@ -71,7 +71,7 @@ std::optional<RegexMatch::Found> RegexMatch::find(std::string_view text, size_t 
     fail(ErrorKind::kData, "pattern '{}': {} at byte {} of the text; simplify the pattern",
          regex_->expression(), message_of(count), begin);
   const size_t* bounds = pcre2_get_ovector_pointer(data);
-  // \K can put the start after the end; such a match is none.
+  // \K can put the start after the end; such a match counts as no match.
   if (bounds[1] <= bounds[0] || bounds[0] < begin) return std::nullopt;
   return Found{bounds[0], bounds[1]};
 }

@@ -1,4 +1,4 @@
-// PCRE2 with its JIT, for the patterns that have no scanner.
+// Wraps PCRE2 with its JIT, for the patterns that have no scanner.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,11 @@
 
 namespace ingot {
 
-// A compiled expression: UTF-8, Unicode properties for \s \d \w, and $ only at the very end.
+// A compiled expression. It matches UTF-8, \s \d \w use Unicode properties, and $ matches only at the
+// very end.
 class Regex {
  public:
-  explicit Regex(const std::string& expression);  // kData error with the place in the expression
+  explicit Regex(const std::string& expression);  // kData error names the place in the expression
   ~Regex();
   Regex(const Regex&) = delete;
   Regex& operator=(const Regex&) = delete;
@@ -25,7 +26,7 @@ class Regex {
   void* code_;  // pcre2_code
 };
 
-// The working memory of one thread's matching.
+// Working memory of one thread for matching.
 class RegexMatch {
  public:
   explicit RegexMatch(const Regex& regex);  // borrowed
@@ -36,15 +37,15 @@ class RegexMatch {
   struct Found {
     size_t begin, end;
   };
-  // The first non-empty match in text from `begin` on. kData error if the expression backtracks without end.
-  // REQUIRES: text is valid UTF-8.
+  // Returns the first non-empty match in `text` from `begin` on, or nullopt. kData error if the match
+  // needs too many backtracking steps. REQUIRES: `text` is valid UTF-8.
   std::optional<Found> find(std::string_view text, size_t begin);
 
  private:
   const Regex* regex_;
   void* data_;             // pcre2_match_data
   void* context_;          // pcre2_match_context
-  void* stack_ = nullptr;  // pcre2_jit_stack, made when first needed
+  void* stack_ = nullptr;  // pcre2_jit_stack; created when first needed
 };
 
 }  // namespace ingot

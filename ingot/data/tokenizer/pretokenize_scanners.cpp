@@ -7,7 +7,7 @@
 namespace ingot {
 namespace {
 
-// Sets of CharClass as bit masks.
+// A set of CharClass values, as a bit mask.
 using ClassSet = uint32_t;
 constexpr ClassSet set_of(CharClass c) { return 1u << static_cast<uint32_t>(c); }
 constexpr ClassSet kOtherSet = set_of(CharClass::kOther) | set_of(CharClass::kMark);  // [^\s\p{L}\p{N}]
@@ -15,7 +15,7 @@ constexpr ClassSet kLetterSet =
     set_of(CharClass::kUpper) | set_of(CharClass::kLower) | set_of(CharClass::kLetter);
 constexpr ClassSet kNumberSet = set_of(CharClass::kNumber);
 constexpr ClassSet kSpaceSet = set_of(CharClass::kSpace);
-// o200k: [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] and [\p{Ll}\p{Lm}\p{Lo}\p{M}]
+// The classes of o200k: [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] and [\p{Ll}\p{Lm}\p{Lo}\p{M}].
 constexpr ClassSet kUpperSet =
     set_of(CharClass::kUpper) | set_of(CharClass::kLetter) | set_of(CharClass::kMark);
 constexpr ClassSet kLowerSet =
@@ -36,11 +36,11 @@ constexpr std::array<uint8_t, 128> ascii_sets() {
 constexpr std::array<uint8_t, 128> kAsciiSet = ascii_sets();
 
 struct Char {
-  ClassSet set = 0;  // one bit; none at the end of the text
+  ClassSet set = 0;  // one bit, or 0 at the end of the text
   uint32_t length_bytes = 0;
 };
 
-// A text with the questions that the patterns ask of it.
+// A text, with the matching steps that the patterns have in common.
 struct Scanner {
   std::string_view text;
 
@@ -54,19 +54,19 @@ struct Scanner {
     return {set_of(c.is_valid() ? char_class(c.value) : CharClass::kOther), c.length_bytes};
   }
 
-  // End of the run of characters of the set that starts at i.
+  // Returns the end of the run of characters in `set` that starts at i.
   size_t run(size_t i, ClassSet set) const {
     for (Char c = at(i); c.set & set; c = at(i)) i += c.length_bytes;
     return i;
   }
 
-  // [\r\n]* and [\r\n/]*
+  // Returns the end of [\r\n]* or, with_slash, of [\r\n/]*.
   size_t newlines(size_t i, bool with_slash) const {
     while (byte(i) == '\r' || byte(i) == '\n' || (with_slash && byte(i) == '/')) ++i;
     return i;
   }
 
-  // '(?:[sdmt]|ll|ve|re), or i.
+  // Returns the end of '(?:[sdmt]|ll|ve|re), or i if it does not match.
   size_t contraction(size_t i) const {
     if (byte(i) != '\'') return i;
     const char a = byte(i + 1), b = byte(i + 2);
@@ -75,7 +75,7 @@ struct Scanner {
     return is_pair ? i + 3 : i;
   }
 
-  // The same without regard to case; U+017F (long s) is a case of s.
+  // Does the same for either case; U+017F (long s) counts as an s.
   size_t any_case_contraction(size_t i) const {
     if (byte(i) != '\'') return i;
     const char a = static_cast<char>(byte(i + 1) | 0x20), b = static_cast<char>(byte(i + 2) | 0x20);
@@ -86,9 +86,9 @@ struct Scanner {
   }
 
   struct SpaceRun {
-    size_t end;            // of \s+
-    size_t last;           // where its last character begins
-    size_t after_newline;  // end of \s*[\r\n], 0 if it has none
+    size_t end;            // end of \s+
+    size_t last;           // begin of its last character
+    size_t after_newline;  // end of \s*[\r\n], or 0 if the run has no newline
   };
   SpaceRun spaces(size_t i) const {
     SpaceRun run{i, i, 0};
@@ -100,7 +100,8 @@ struct Scanner {
     return run;
   }
 
-  // \s+(?!\S)|\s+ : all but the last character of a run before a word, if there is more than one.
+  // \s+(?!\S)|\s+ : the whole run at the end of the text, otherwise all but its last character (if it has
+  // more than one).
   size_t plain_spaces(const SpaceRun& run, size_t i) const {
     return run.end == text.size() || run.last == i ? run.end : run.last;
   }
@@ -121,7 +122,7 @@ struct Gpt2 {
 };
 
 // '(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|...spaces
-// kDigits: the longest run of digits in a piece. kTakesTail: \s++$ comes before \s*[\r\n].
+// kDigits is the maximum number of digits in a piece. kTakesTail: \s++$ comes before \s*[\r\n].
 template <int kDigits, bool kTakesTail>
 struct Cl100k {
   static size_t piece_end(const Scanner& s, size_t i) {
@@ -167,18 +168,18 @@ struct O200k {
     return run.after_newline ? run.after_newline : s.plain_spaces(run, i);
   }
 
-  // End of prefix?U*L+ or else prefix?U+L*, the word proper beginning at j (i if there is no prefix);
-  // i if neither matches.
+  // Returns the end of prefix?U*L+ or else prefix?U+L*; i if neither matches. The word begins at j, after
+  // the prefix; j == i if there is no prefix.
   static size_t word_end(const Scanner& s, size_t i, size_t j) {
-    size_t upper_end = j, after_both = i;  // after_both: end of the last character of U* that is also in L
+    size_t upper_end = j, after_both = i;  // after_both: end of the last character in U* that is also in L
     for (Char c = s.at(j); c.set & kUpperSet; c = s.at(upper_end)) {
       upper_end += c.length_bytes;
       if (c.set & kLowerSet) after_both = upper_end;
     }
     const Char next = s.at(upper_end);
     if (next.set & kLowerSet) return s.run(upper_end + next.length_bytes, kLowerSet);
-    if (after_both != i) return after_both;  // U* gives characters back until L+ has one
-    // The optional prefix gives itself back: a mark is a word too.
+    if (after_both != i) return after_both;  // U* backtracks until L+ matches one character
+    // The optional prefix backtracks to nothing: a mark alone also matches as a word.
     if (j != i && (s.at(i).set & kLowerSet)) return j;
     return upper_end != j ? upper_end : i;
   }
@@ -215,10 +216,10 @@ size_t scan_qwen2(std::string_view text, size_t begin, std::span<size_t> ends) {
 
 bool is_cut(std::string_view text, size_t i) {
   const Scanner scanner{text};
-  size_t before = i - 1;  // first byte of the character before i
+  size_t before = i - 1;  // first byte of the character that ends at i
   while (before > 0 && i - before < 4 && (static_cast<uint8_t>(text[before]) & 0xC0u) == 0x80u) --before;
   const Char previous = scanner.at(before);
-  if (before + previous.length_bytes != i) return false;  // not UTF-8: cut elsewhere
+  if (before + previous.length_bytes != i) return false;  // not valid UTF-8: no cut here
   if (text[i] == ' ') return !(previous.set & kSpaceSet);
   const ClassSet next = scanner.at(i).set;
   return (previous.set & kLetterSet) && text[i] != '\'' && !(next & (kLetterSet | set_of(CharClass::kMark)));

@@ -1,4 +1,4 @@
-// The hand-written scanners of the published pre-tokenisation patterns.
+// Hand-written scanners for the published pre-tokenisation patterns.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +7,17 @@
 
 namespace ingot {
 
-// Each writes the ends of the next pieces from `begin` on, at most ends.size(), and returns their number.
+// Each function writes the ends of the next pieces from `begin` on, at most ends.size(), and returns
+// their number.
 size_t scan_gpt2(std::string_view text, size_t begin, std::span<size_t> ends);
 size_t scan_cl100k(std::string_view text, size_t begin, std::span<size_t> ends);
 size_t scan_o200k(std::string_view text, size_t begin, std::span<size_t> ends);
 size_t scan_llama3(std::string_view text, size_t begin, std::span<size_t> ends);
 size_t scan_qwen2(std::string_view text, size_t begin, std::span<size_t> ends);
 
-// Is position i a piece boundary of all five patterns, whatever else the text holds? (A space after what is
-// no white space; the end of a letter run before anything but a letter, a mark or an apostrophe.)
-// REQUIRES: 0 < i < text.size().
+// Returns true if position i is a piece boundary of all five patterns, whatever the rest of the text is:
+// before a space that follows a character other than white space, or at the end of a run of letters
+// before anything but a letter, a mark or an apostrophe. REQUIRES: 0 < i < text.size().
 bool is_cut(std::string_view text, size_t i);
 
 }  // namespace ingot

@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// Could these bytes be the start of a valid character that some more bytes complete?
+// Returns true if the bytes are the start of a valid character that more bytes could complete.
 bool is_incomplete(std::string_view bytes) {
   const auto lead = static_cast<uint8_t>(bytes[0]);
   const size_t length = lead >= 0xF0 && lead <= 0xF4   ? 4
@@ -35,7 +35,7 @@ bool is_incomplete(std::string_view bytes) {
                         : lead >= 0xC2 && lead <= 0xDF ? 2
                                                        : 1;
   if (bytes.size() >= length) return false;
-  // Some completion is valid if the lowest or the highest one is.
+  // If any completion is valid, the lowest or the highest one is.
   for (char tail : {'\x80', '\xBF'}) {
     const std::string completed = std::string(bytes) + std::string(length - bytes.size(), tail);
     if (decode_utf8(completed, 0).is_valid()) return true;

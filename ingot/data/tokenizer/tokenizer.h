@@ -1,8 +1,8 @@
-// Tokenizers: text to token ids and back, byte for byte.
+// A tokenizer converts text to token ids and back, byte for byte.
 //
-// A tokenizer is immutable: every method may be called from many threads at once. encode() of a long text
-// uses the thread pool by itself; inside a parallel_for it stays on its thread. The ids are a function of
-// the text alone, whatever the number of threads and whatever was encoded before.
+// It is immutable: every method may be called from several threads at once. encode() of a long text uses
+// the thread pool by itself, except inside a parallel_for, where it stays on the calling thread. The ids
+// depend only on the text, not on the number of threads or on earlier calls.
 #pragma once
 
 #include <cstdint>
@@ -23,25 +23,27 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   // Appends the ids of the text. Text that spells a special token ("<|endoftext|>") is ordinary text.
-  // Bytes that are not UTF-8 are encoded too: decode(encode(text)) == text for any bytes. Only a character
-  // tokenizer can meet what it has no id for (kData error naming the character and its place).
+  // Bytes that are not UTF-8 are encoded too: decode(encode(text)) == text for any bytes. Only a
+  // character tokenizer can fail: kData error, naming the character and its place, for a character
+  // without an id.
   virtual void encode(std::string_view text, std::vector<TokenId>& out) const = 0;
 
-  // The first position in [from, text.size()) where the text may be cut into two that are encoded one after
-  // the other with the same ids; text.size() if none is known.
+  // Returns the first position in [from, text.size()) where the text may be cut into two that, encoded
+  // one after the other, give the same ids; text.size() if none is known.
   virtual size_t find_cut(std::string_view text, size_t /*from*/) const { return text.size(); }
 
-  // Appends the bytes of one token; one token may be a part of a UTF-8 character. kData error for an id
-  // that has no token.
+  // Appends the bytes of one token, which may be only a part of a UTF-8 character. kData error if the id
+  // has no token.
   virtual void append_bytes(TokenId id, std::string& out) const = 0;
 
-  // Highest id + 1. Ids below it may be unused.
+  // Returns the highest id + 1. Ids below it may be unused.
   virtual int64_t vocab_size() const = 0;
 
-  // The token that separates documents, if the vocabulary has one.
+  // Returns the token that separates documents, or nullopt if the vocabulary has none.
   virtual std::optional<TokenId> end_of_text() const = 0;
 
-  // A Hugging Face tokenizer.json; load_tokenizer() and the Python library `tokenizers` read it back.
+  // Returns a Hugging Face tokenizer.json, which load_tokenizer() and the Python library
+  // `tokenizers` can read.
   virtual std::string to_json() const = 0;
 };
 
@@ -49,43 +51,44 @@ std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view text);
 std::string decode(const Tokenizer& tokenizer, std::span<const TokenId> ids);
 
 // Reads a .tiktoken file, a tokenizer.json, an encoder.json or vocab.json (with vocab.bpe or merges.txt
-// beside it), or a folder that holds one of them. A .tiktoken file does not say how text is split: `pattern`
-// does (a name as in BpeTrainConfig); if empty, it follows from the number of ranks of the published
-// vocabularies, else from the file's name. kData error, with file and place, for anything malformed.
+// in the same folder), or a folder that holds one of them. A .tiktoken file does not say how text is
+// split. `pattern` says it (a name or a regex, as in BpeTrainConfig); if `pattern` is empty, the number
+// of ranks of a published vocabulary or else the file's name decides. kData error, with file and place,
+// for anything malformed.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path, std::string_view pattern = {});
 
-// The same from the text of a tokenizer.json; `name` stands for the file in errors.
+// Reads the text of a tokenizer.json; `name` stands for the file in errors.
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::string& name);
 
-// Ids 0..255 are the bytes themselves.
+// Makes a tokenizer whose ids 0..255 are the bytes themselves.
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
 
-// Ids are the ranks of the corpus's distinct code points in ascending order (nanoGPT's character ids).
-// kData error if the corpus is empty or not UTF-8.
+// Makes a tokenizer whose ids are the positions of the corpus's distinct code points in ascending order
+// (nanoGPT's character ids). kData error if the corpus is empty or not UTF-8.
 std::unique_ptr<Tokenizer> make_char_tokenizer(std::string_view corpus);
 
 struct BpeTrainConfig {
   int64_t vocab_size = 4096;     // 256 bytes + merges + special tokens
   std::string pattern = "gpt2";  // how text is split: gpt2, cl100k, o200k, llama3, qwen2, or a regex
-  int64_t min_count = 2;         // a pair seen fewer times is not merged: the vocabulary may stay smaller
-  std::vector<std::string> special_tokens = {"<|endoftext|>"};  // the last ids, in this order
+  int64_t min_count = 2;         // rarer pairs are not merged, so the vocabulary may stay smaller
+  std::vector<std::string> special_tokens = {"<|endoftext|>"};  // they have the last ids, in this order
 
   void validate() const;  // kUsage error
 };
 
-// Byte-level BPE (Sennrich et al. 2016, arXiv:1508.07909): the most frequent pair of neighbouring tokens
-// within a piece is merged until the vocabulary is full. Among equally frequent pairs the smallest
-// (left id, right id) wins. Base ids are GPT-2's order of bytes, as in Hugging Face's trainer. The result is
-// the same for any number of threads.
+// Trains byte-level BPE (Sennrich et al. 2016, arXiv:1508.07909): the most frequent pair of neighbouring
+// tokens within a piece is merged until the vocabulary is full. Among equally frequent pairs the smallest
+// (left id, right id) wins. The base ids follow GPT-2's order of bytes, as in Hugging Face's trainer. The
+// result does not depend on the number of threads.
 std::unique_ptr<Tokenizer> train_bpe(std::span<const std::string_view> documents,
                                      const BpeTrainConfig& config);
 
-// Turns generated bytes into valid UTF-8 for a terminal: the start of a character is held back until the
-// rest arrives, bytes that cannot be a part of one become U+FFFD.
+// Turns generated bytes into valid UTF-8 for a terminal. The start of a character is held back until the
+// rest arrives; bytes that cannot be a part of a character become U+FFFD.
 class Utf8Stream {
  public:
   std::string push(std::string_view bytes);
-  // The end: what is still held back is incomplete and becomes U+FFFD.
+  // Ends the stream: bytes still held back are incomplete and become one U+FFFD.
   std::string flush();
 
  private:

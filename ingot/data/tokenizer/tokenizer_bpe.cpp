@@ -13,7 +13,7 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kEncodeChunkBytes = size_t{128} << 10;  // of text, encoded by one thread
+constexpr size_t kEncodeChunkBytes = size_t{128} << 10;  // bytes of text that one thread encodes at a time
 constexpr size_t kEncodedAtOnce = 1024;
 
 // Workspaces outlive the calls that use them, so that their caches stay warm.
@@ -69,7 +69,7 @@ class BpeTokenizer final : public Tokenizer {
   }
 
   size_t find_cut(std::string_view text, size_t from) const override {
-    // Without merges every byte is a token of its own.
+    // Without merges, every byte is a token, so any position is a cut.
     if (spec_.merges.empty() && !spec_.takes_whole_pieces) return std::min(from, text.size());
     return pretokenizer_.find_cut(text, from);
   }
@@ -83,7 +83,8 @@ class BpeTokenizer final : public Tokenizer {
   }
 
  private:
-  // Ends of the chunks that the text is cut into; where there is no cut, one chunk is longer.
+  // Returns the ends of the chunks to encode in parallel. A chunk without a possible cut is longer than
+  // the others.
   std::vector<size_t> chunk_ends(std::string_view text) const {
     std::vector<size_t> ends;
     for (size_t begin = 0; begin < text.size();) {
@@ -116,7 +117,7 @@ class BpeTokenizer final : public Tokenizer {
   TokenVocab vocab_;
   Pretokenizer pretokenizer_;
   BpeEncoder encoder_;
-  mutable WorkspacePool workspaces_;  // guarded by its mutex
+  mutable WorkspacePool workspaces_;  // guarded by its own mutex
 };
 
 }  // namespace

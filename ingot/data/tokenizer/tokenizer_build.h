@@ -1,4 +1,4 @@
-// Tokenizers built from what a file says or what training found.
+// Builds tokenizers from a specification that was read from a file or found by training.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace ingot {
 
-// The decoding side: ids to bytes.
+// The decoding side: maps ids to bytes.
 class TokenVocab {
  public:
   explicit TokenVocab(const TokenizerSpec& spec);
@@ -20,16 +20,17 @@ class TokenVocab {
   std::optional<TokenId> end_of_text() const { return end_of_text_; }
 
  private:
-  std::string bytes_;             // of all tokens, one after the other
+  std::string bytes_;             // bytes of all tokens, one after the other
   std::vector<uint64_t> begins_;  // size() + 1 offsets; an id without bytes has no token
   std::optional<TokenId> end_of_text_;
 };
 
-// REQUIRES: check_spec passes, and the kind is the function's. kData error if the pattern is no expression.
+// REQUIRES: check_spec passes, and spec.kind is the function's kind. kData error if the pattern is not a
+// valid expression.
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(TokenizerSpec spec);
 std::unique_ptr<Tokenizer> make_character_tokenizer(TokenizerSpec spec);
 
-// Either of them, by spec.kind.
+// Calls the one that spec.kind selects.
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerSpec spec);
 
 }  // namespace ingot

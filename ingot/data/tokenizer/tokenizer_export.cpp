@@ -14,8 +14,8 @@ void require_bytes(const TokenizerSpec& spec, const char* format) {
     fail(ErrorKind::kData, "a character tokenizer has no {} form; export it as tokenizer.json", format);
 }
 
-// tiktoken merges the pair whose result has the lowest id; that is the order of the merges only if they
-// number their results in order.
+// tiktoken merges the pair whose result has the lowest id. That is the order of the merges only if their
+// results have ascending ids.
 void require_ranks(const TokenizerSpec& spec) {
   require_bytes(spec, ".tiktoken");
   for (size_t i = 1; i < spec.merges.size(); ++i)

@@ -14,9 +14,9 @@ namespace ingot {
 namespace {
 namespace fs = std::filesystem;
 
-// What a published table of ranks leaves to its users to know.
+// What is known about a published .tiktoken vocabulary but is not in its file.
 struct Published {
-  std::string_view name;  // in file names
+  std::string_view name;  // matched against the file name
   size_t token_count;
   std::string_view pattern;
   std::vector<AddedToken> special;
@@ -80,7 +80,7 @@ std::unique_ptr<Tokenizer> load_gpt2_pair(const fs::path& vocab_path) {
        vocab_path.string());
 }
 
-// The tokenizer file of a folder.
+// Returns the tokenizer file of a folder.
 fs::path find_in_folder(const fs::path& folder) {
   for (const char* name : {"tokenizer.json", "encoder.json", "vocab.json"})
     if (path_exists(folder / name)) return folder / name;

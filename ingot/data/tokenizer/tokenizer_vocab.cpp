@@ -7,7 +7,7 @@
 namespace ingot {
 namespace {
 
-// What publishers call the token between documents, in order of preference.
+// Common names of the token between documents, in order of preference.
 constexpr std::array<std::string_view, 4> kEndOfText = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
 
 }  // namespace

@@ -1,7 +1,7 @@
-// Attention without tensor cores, in f32 arithmetic whatever the dtype: right for every shape, and what
-// faster kernels are compared with. A group of G lanes owns a row (a query, or in the pass for dk and dv a
-// key) with 32 of its dims in registers each; the rows of the other side pass by in tiles of shared memory.
-// Nothing of (T,S) elements exists, and every sum has one order, without atomics.
+// Attention without tensor cores, in f32 arithmetic for every dtype. It supports every shape and is the
+// reference for faster kernels. A group of G lanes owns a row (a query, or a key in the pass for dk and
+// dv); each lane holds 32 of its dims in registers. The rows of the other side stream through tiles in
+// shared memory. No buffer of (T,S) elements exists, and every sum has a fixed order, without atomics.
 #include "ingot/ops/attention.h"
 
 #include <limits>
@@ -13,10 +13,10 @@
 namespace ingot::cuda {
 namespace {
 
-constexpr int kBlock = 128;       // threads
-constexpr int kQuads = 8;         // of 4 dims, of one lane
-constexpr int kTileQuads = 1024;  // 16 KiB
-constexpr int kChunk = 8;         // keys between two corrections of the running maximum
+constexpr int kBlock = 128;       // threads per block
+constexpr int kQuads = 8;         // quads of 4 dims per lane
+constexpr int kTileQuads = 1024;  // 16 KiB per tile
+constexpr int kChunk = 8;         // keys between two updates of the running maximum
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 
 using Quad = Raw<float, 4>;
@@ -28,11 +28,11 @@ struct Problem {
   float scale;
   bool is_causal, is_wide;
   const int32_t* doc_start;  // (B,T), or null
-  DropoutRule drop;          // threshold 0: none
+  DropoutRule drop;          // threshold 0 means no dropout
   RandomKey key;
   int64_t first_row, first_head, all_heads;
 
-  // Keys that query t of batch row b sees: [first, end).
+  // Query t of batch row b sees keys [first_key, end_key).
   __device__ __forceinline__ int64_t first_key(int64_t b, int64_t t) const {
     return doc_start ? doc_start[b * shape.T + t] : 0;
   }
@@ -47,7 +47,7 @@ struct Problem {
   }
 };
 
-// Dims [e, e + 4) of a row, 0 beyond D.
+// Returns dims [e, e + 4) of a row, with 0 beyond D.
 template <typename T>
 __device__ __forceinline__ Quad load_quad(const T* row, int e, int D, bool is_wide) {
   Quad quad;
@@ -62,7 +62,7 @@ __device__ __forceinline__ Quad load_quad(const T* row, int e, int D, bool is_wi
   return quad;
 }
 
-// A lane's dims of a row: quad i of lane g is the row's quad i * G + g.
+// The dims of a row that a lane holds: quad i of lane g is the row's quad i * G + g.
 template <int G>
 struct LaneRow {
   Quad quad[kQuads];
@@ -80,7 +80,7 @@ struct LaneRow {
       for (int k = 0; k < 4; ++k)
         if ((i * G + g) * 4 + k < D) row[(i * G + g) * 4 + k] = T(quad[i].at[k] * factor);
   }
-  // With the same dims of a row in shared memory; the sum over the group's lanes, in each of them.
+  // Returns, in every lane of the group, the dot product with a row in shared memory.
   __device__ __forceinline__ float dot(const Quad* row, int g) const {
     float sum[4] = {};
 #pragma unroll
@@ -122,12 +122,12 @@ struct LaneRow {
   }
 };
 
-// Rows of a block, and of a tile.
+// Number of rows of a block, and of a tile.
 template <int G>
 constexpr int kRows = kBlock / G;
 static_assert(kRows<1> * kQuads == kTileQuads);
 
-// Rows [first, first + kRows) of batch row b and head h, 0 from `end` on.
+// Loads rows [first, first + kRows) of batch row b and head h; rows from `end` on are 0.
 template <int G, typename T>
 __device__ __forceinline__ void load_tile(Quad* tile, const HeadView<T>& from, int64_t b, int64_t h,
                                           int64_t first, int64_t end, int D, bool is_wide) {
@@ -140,7 +140,7 @@ __device__ __forceinline__ void load_tile(Quad* tile, const HeadView<T>& from, i
   }
 }
 
-// out and lse. Block: the queries [x kRows, (x + 1) kRows) of batch row and head y.
+// Computes out and lse. Block (x, y): queries [x kRows, (x + 1) kRows) of batch row and head y.
 template <int G, typename T>
 __global__ void __launch_bounds__(kBlock) forward(Problem<T> a, HeadView<T> out, float* lse) {
   __shared__ Quad k_tile[kTileQuads], v_tile[kTileQuads];
@@ -196,7 +196,7 @@ struct Gradients {
   float* delta;  // (B,H,T): sum of out * d_out
 };
 
-// dq and delta; blocks as forward.
+// Computes dq and delta. Blocks are as in forward.
 template <int G, typename T>
 __global__ void __launch_bounds__(kBlock) backward_q(Problem<T> a, Gradients<T> d) {
   __shared__ Quad k_tile[kTileQuads], v_tile[kTileQuads];
@@ -235,8 +235,9 @@ __global__ void __launch_bounds__(kBlock) backward_q(Problem<T> a, Gradients<T> 
   if (is_row) dq.store(d.dq.at(b, t, h), g, D, 1.0f);
 }
 
-// dk and dv. Block: the keys [x kRows, (x + 1) kRows) of batch row and kv head y; the queries of all heads
-// that read it pass by, head after head, in their order. REQUIRES: backward_q's delta.
+// Computes dk and dv. Block (x, y): keys [x kRows, (x + 1) kRows) of batch row and kv head y. The block
+// processes the queries of all heads that read this kv head, head after head, in order. REQUIRES:
+// backward_q's delta.
 template <int G, typename T>
 __global__ void __launch_bounds__(kBlock) backward_kv(Problem<T> a, Gradients<T> d) {
   __shared__ Quad q_tile[kTileQuads], d_out_tile[kTileQuads];

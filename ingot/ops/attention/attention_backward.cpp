@@ -8,18 +8,18 @@ using tile::Block;
 using tile::Matrix;
 using tile::Start;
 
-constexpr int64_t kQueries = 64;  // of a tile
+constexpr int64_t kQueries = 64;  // queries of a tile
 constexpr int64_t kKeys = 64;
-constexpr int64_t kUnits = 16;  // pieces of work wanted at least, where the heads allow it
+constexpr int64_t kUnits = 16;  // minimum number of units of work, if there are enough heads
 
-// What one thread works in.
+// Working memory of one thread.
 struct Workspace {
   Matrix k, v;            // (S, D) of the current kv head, in f32
   Matrix dk, dv;          // (S, D) sums; dk without the factor scale
   Matrix q, d_out, dq;    // (kQueries, D); dq without the factor scale
   Matrix q_dm, d_out_dm;  // (D, kQueries)
   Matrix p, ds;           // (kKeys, kQueries)
-  Matrix keep;            // (kKeys, kQueries) dropout's factors
+  Matrix keep;            // (kKeys, kQueries) dropout factors
   float *lse, *delta;     // (kQueries)
 
   Workspace(ScratchLayout& layout, const AttentionShape& shape)
@@ -39,8 +39,9 @@ struct Workspace {
         delta(layout.take(kQueries)) {}
 };
 
-// A kv head's group of query heads is cut into this many units, when kv heads alone are too few to keep the
-// cores busy. It follows from the shape, not from the threads, so that the sums do too.
+// Returns the number of units that the query heads of one kv head are divided into, which exceeds 1 if
+// the kv heads alone are too few to keep the cores busy. It depends on the shape and not on the number
+// of threads, so the order of the sums does too.
 int64_t group_splits(const AttentionShape& shape) {
   const int64_t group = shape.H / shape.K;
   int64_t splits = 1;
@@ -50,7 +51,7 @@ int64_t group_splits(const AttentionShape& shape) {
 
 int64_t gradient_size(const AttentionShape& shape) { return shape.S * tile::leading_dim(shape.D); }
 
-// Where unit (b, kv, split) sums dk and dv of its own, when there are several per kv head.
+// The dk and dv sums of unit (b, kv, split), used if a kv head has several units.
 struct UnitSums {
   Matrix dk, dv;
 
@@ -59,8 +60,9 @@ struct UnitSums {
         dv{dk.data + gradient_size(shape), dk.ld} {}
 };
 
-// The five products of one tile of queries against one tile of keys. keep: null without dropout, which
-// multiplies p in the sum over v and d_out . v in the gradient of p; delta stays sum_d d_out * out.
+// Computes the five products of one tile of queries against one tile of keys. keep is null without
+// dropout; otherwise it multiplies p in the sum over v, and d_out . v in the gradient of p. delta
+// remains sum_d d_out * out.
 void backward_block(const AttentionProblem& p, const Workspace& ws, const Block& block, const QueryTile& tile,
                     int64_t first_key, const AttentionKeep* keep) {
   const int64_t D = p.shape.D;
@@ -83,7 +85,7 @@ void backward_block(const AttentionProblem& p, const Workspace& ws, const Block&
                       });
 }
 
-// Loads q, d_out, lse and delta[i] = sum_d d_out * out, which is also sum_s p * dp.
+// Loads q, d_out and lse, and computes delta[i] = sum_d d_out * out, which equals sum_s p * dp.
 template <typename T>
 void load_queries(const AttentionProblem& p, const Workspace& ws, const AttentionGradients<T>& g,
                   HeadView<T> q, const QueryTile& tile, int64_t b, int64_t h) {
@@ -121,7 +123,8 @@ void backward_head(const AttentionProblem& p, const Workspace& ws, const Attenti
   }
 }
 
-// dk, dv of one kv head's rows [begin, end) from its units' sums, in the order of the units.
+// Computes rows [begin, end) of dk and dv of one kv head from the sums of its units, in the order of the
+// units.
 template <typename T>
 void sum_units(const AttentionProblem& p, const AttentionGradients<T>& g, float* sums, int64_t b, int64_t kv,
                int64_t begin, int64_t end) {
@@ -150,7 +153,7 @@ int64_t attention_backward_scratch(const AttentionShape& shape, int threads) {
   return layout.used() * threads + unit_sums;
 }
 
-// A unit of work is a kv head with its group of query heads, or a part of the group.
+// A unit of work is a kv head with all, or an equal fraction, of its query heads.
 template <typename T>
 void attention_backward(const AttentionProblem& p, const AttentionGradients<T>& g, HeadView<T> q,
                         HeadView<T> k, HeadView<T> v, float* scratch) {

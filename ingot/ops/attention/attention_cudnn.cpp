@@ -11,9 +11,9 @@
 namespace ingot::cudnn {
 namespace {
 
-constexpr size_t kAlign = 256;  // bytes, of what shares the scratch
+constexpr size_t kAlign = 256;  // alignment of the buffers in the scratch, in bytes
 
-// The library and the plans made so far; lives as long as its stream.
+// The library and the plans made so far; destroyed with the stream.
 class Plans final : public StreamResource {
  public:
   explicit Plans(Stream& stream) : library_(Library::load()) {
@@ -31,9 +31,9 @@ class Plans final : public StreamResource {
 
   struct Entry {
     AttentionGraph graph;
-    std::optional<Plan> plan;  // none where cuDNN has none
+    std::optional<Plan> plan;  // nullopt if cuDNN has no kernel
   };
-  // With a workspace of so many bytes; null where there is none.
+  // Return the plan for a problem; null if there is none within workspace_bytes.
   const Entry* forward(const FusedAttention& problem, size_t workspace_bytes) {
     return find(forward_, problem, attention_forward_graph, workspace_bytes);
   }
@@ -69,7 +69,7 @@ Plans& plans_of(Stream& stream) {
   return static_cast<Plans&>(*place);
 }
 
-// Takes pieces of the scratch front to back.
+// Allocates buffers from the scratch, front to back.
 class Scratch {
  public:
   explicit Scratch(const Tensor& t)
@@ -98,7 +98,7 @@ class Scratch {
 }  // namespace
 
 bool is_available() {
-  static const bool is_there = Library::load() != nullptr;  // a fact of the machine
+  static const bool is_there = Library::load() != nullptr;  // does not change while the process runs
   return is_there;
 }
 

@@ -1,9 +1,9 @@
-// Attention on a CUDA device by cuDNN's flash kernels, with tensor cores. Internal to ops: ops/attention asks
-// here first, where it is compiled with cuDNN (kHasCudnn).
+// Attention on a CUDA device with cuDNN's flash kernels, which use tensor cores. Internal to ops:
+// ops/attention tries these first in builds with cuDNN (kHasCudnn).
 //
-// dq is added up by atomics, so its last bits differ from run to run: not for a deterministic stream
-// (ops/deterministic.h). Keys behind the mask are multiplied by a probability of 0: NaN among them is not
-// kept out.
+// cuDNN sums dq with atomics, so its last bits differ from run to run; deterministic streams
+// (ops/deterministic.h) therefore do not use it. Masked keys are multiplied by a probability of 0, so a
+// NaN among them reaches the result.
 #pragma once
 
 #include "ingot/ops/attention.h"
@@ -18,12 +18,13 @@ inline constexpr bool kHasCudnn = false;
 
 namespace cudnn {
 
-// Whether the library can be loaded.
+// Returns true if the library can be loaded.
 bool is_available();
 
-// As ops/attention's, but for: false where cuDNN is missing or has no kernel for it, where backward's stream
-// is deterministic, or where the scratch is less than ops/attention asks for where cuDNN has a kernel;
-// nothing is done then. The first call with new shapes or strides takes about a second.
+// As the functions of ops/attention, but they may return false without doing anything: if cuDNN is
+// missing or has no kernel for the call, if the stream of backward is deterministic, or if the scratch
+// is smaller than what ops/attention requests with cuDNN. The first call with new shapes or strides
+// takes about a second.
 bool attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                        const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
                        const Tensor& scratch, Stream& stream);

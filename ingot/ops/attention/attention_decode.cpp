@@ -11,18 +11,18 @@ using tile::Matrix;
 using vec::kLanes;
 using vec::Vec;
 
-constexpr int64_t kKeys = 256;      // of a tile
-constexpr int64_t kUnits = 16;      // pieces of work wanted at least, where there are keys enough
-constexpr int64_t kPartKeys = 512;  // keys of a piece at least
+constexpr int64_t kKeys = 256;      // keys of a tile
+constexpr int64_t kUnits = 16;      // minimum number of units of work, if there are enough keys
+constexpr int64_t kPartKeys = 512;  // minimum number of keys per slice
 
-// The keys are cut into this many parts, whose results are merged in their order. It follows from the shape,
-// not from the threads.
+// Returns the number of slices that the keys are divided into. Their results are merged in order. It
+// depends on the shape and not on the number of threads.
 int64_t key_parts(const AttentionShape& shape) {
   const int64_t wanted = (kUnits + shape.B * shape.K - 1) / (shape.B * shape.K);
   return std::clamp<int64_t>(shape.S / kPartKeys, 1, wanted);
 }
 
-// Result of one part of the keys for the group of query heads of one kv head.
+// The result of one slice of the keys for the query heads of one kv head.
 struct Part {
   Matrix q, out;     // (H/K, D) in f32; out is not yet divided by sum
   Matrix s;          // (H/K, kKeys)
@@ -42,11 +42,11 @@ int64_t part_size(const AttentionShape& shape) {
   return layout.used();
 }
 
-// s[0 .. kLanes) = q . k[j] of as many keys, with one transposition in place of kLanes horizontal sums.
+// s[0 .. kLanes) = q . k[j] for kLanes keys, with one transposition instead of kLanes horizontal sums.
 template <typename T>
 void dot_block(float* s, const float* q, const T* k, int64_t stride, int64_t D) {
   Vec sums[kLanes] = {};
-  const T* first[(kLanes + 2) / 3];  // of three keys each, addressed as +0, +stride, +2 stride
+  const T* first[(kLanes + 2) / 3];  // each for three keys, at +0, +stride, +2 stride
   for (int64_t l = 0; l < kLanes; l += 3) first[l / 3] = k + l * stride;
   int64_t d = 0;
   for (; d + kLanes <= D; d += kLanes) {
@@ -96,8 +96,8 @@ void add_rows(float* out, float rescale, const float* p, const T* v, int64_t str
   }
 }
 
-// Turns n scores into exp(scale (s - max)), moves max and sum on; returns the factor for earlier sums. Writes
-// whole registers: s has room for them.
+// Replaces n scores by exp(scale (s - max)) and updates max and sum; returns the factor for earlier
+// sums. Writes whole registers, for which s must have room.
 float softmax_row(float* s, int64_t n, float scale, float& max, float& sum) {
   std::fill_n(s + n, tile::round_up(n, kLanes) - n, -std::numeric_limits<float>::infinity());
   Vec top = vec::splat(max), total{};
@@ -132,7 +132,7 @@ void decode_part(const AttentionProblem& p, Part& part, HeadView<T> q, HeadView<
   }
 }
 
-// Adds part into total, head g.
+// Merges part into total for head g.
 void merge_part(Part& total, const Part& part, float scale, int64_t g, int64_t D) {
   const float max = std::max(total.max[g], part.max[g]);
   const float a = std::exp((total.max[g] - max) * scale), b = std::exp((part.max[g] - max) * scale);

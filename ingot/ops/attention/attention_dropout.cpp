@@ -1,12 +1,13 @@
-// Dropout's part of the attention kernels: one key's factors for a register of queries at a time.
+// Dropout in the attention kernels: the factors of one key for a register of queries at a time.
 #include "ingot/ops/attention/attention_kernels.h"
 
 namespace ingot::cpu {
 namespace {
 
-constexpr int64_t kMaxQueries = 64;  // of a tile
+constexpr int64_t kMaxQueries = 64;  // maximum number of queries of a tile
 
-// Calls f(key row, first lane, end lane) with the lanes, whole registers, that hold the queries that see it.
+// Calls f(key row, first lane, end lane) for every visible key; the lanes are whole registers that cover
+// the queries that see the key.
 template <typename F>
 void for_each_visible(const tile::Block& block, F&& f) {
   const int64_t end = tile::round_up(block.m, tile::kLanes);

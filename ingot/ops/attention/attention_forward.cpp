@@ -11,16 +11,16 @@ using tile::Block;
 using tile::Matrix;
 using tile::Start;
 
-constexpr int64_t kQueries = 64;  // of a tile
+constexpr int64_t kQueries = 64;  // queries of a tile
 constexpr int64_t kKeys = 96;
 
-// What one thread works in.
+// Working memory of one thread.
 struct Workspace {
   Matrix k, v;                 // (S, D) of the current kv head, in f32
   Matrix q;                    // (kQueries, D)
   Matrix q_dm;                 // (D, kQueries)
-  Matrix s;                    // (kKeys, kQueries) scores, then probabilities up to the factor 1/sum
-  Matrix keep;                 // (kKeys, kQueries) dropout's factors
+  Matrix s;                    // (kKeys, kQueries) scores, then probabilities without the factor 1/sum
+  Matrix keep;                 // (kKeys, kQueries) dropout factors
   Matrix out;                  // (kQueries, D)
   float *max, *sum, *rescale;  // (kQueries)
 
@@ -47,7 +47,7 @@ void add_values(const Workspace& ws, const Block& block, int64_t first_key, bool
       ws.rescale);
 }
 
-// ws.q to ws.out, ws.max and ws.sum for one tile of queries. keep: null without dropout.
+// Computes ws.out, ws.max and ws.sum from ws.q for one tile of queries. keep is null without dropout.
 void forward_tile(const AttentionProblem& p, const Workspace& ws, const QueryTile& tile,
                   const AttentionKeep* keep) {
   const int64_t D = p.shape.D;
@@ -73,8 +73,8 @@ int64_t attention_forward_scratch(const AttentionShape& shape, int threads) {
   return layout.used() * threads;
 }
 
-// A unit of work is a pair of query chunks of one head, one early and one late, so that all units cost the
-// same under a causal mask.
+// A unit of work is a pair of query chunks of one head, one early and one late, so that all units cost
+// the same under a causal mask.
 template <typename T>
 void attention_forward(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
                        HeadView<T> v, float* scratch) {

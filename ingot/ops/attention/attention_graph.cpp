@@ -10,7 +10,7 @@ using Value = OpGraph::Value;
 
 constexpr int64_t kGranule = 8;  // elements of 16 bits in 16 bytes
 constexpr int64_t kMaxDims = 256;
-constexpr size_t kSlackBytes = size_t{1} << 20;  // for what a kernel keeps of its own
+constexpr size_t kSlackBytes = size_t{1} << 20;  // for the kernel's own workspace
 
 FusedAttention::Strides strides_of(const Tensor& t) { return {t.strides[0], t.strides[1], t.strides[2]}; }
 
@@ -19,7 +19,7 @@ bool is_on_granules(const Tensor& t) {
          t.strides[1] % kGranule == 0 && t.strides[2] % kGranule == 0;
 }
 
-// (B,T,H,D) as (B,H,T,D), and that with the last two exchanged.
+// Declare a (B,T,H,D) tensor as (B,H,T,D), and as (B,H,D,T).
 Value heads(OpGraph& g, const FusedAttention& p, int64_t H, const FusedAttention::Strides& s) {
   return g.memory(p.dtype, {p.B, H, p.T, p.D}, {s[0], s[2], s[1], 1});
 }
@@ -30,7 +30,7 @@ Value per_query(OpGraph& g, const FusedAttention& p) {
   return g.memory(DType::f32, {p.B, p.H, p.T, 1}, {p.H * p.T, p.T, 1, 1});
 }
 
-// Scores that a query may not see become the lowest number.
+// Sets the scores that a query may not see to the lowest number.
 Value masked(AttentionGraph& a, const FusedAttention& p, Value scores) {
   OpGraph& g = a.graph;
   const Value rows = g.index(scores, 2), columns = g.index(scores, 3);
@@ -41,7 +41,7 @@ Value masked(AttentionGraph& a, const FusedAttention& p, Value scores) {
   return g.select(g.is_at_least(columns, a.doc_start), causal, lowest);
 }
 
-// out (K heads) = left right; where heads share keys, the heads of a group are added up.
+// out (K heads) = left right. If query heads share a kv head, their gradients are summed.
 void add_key_gradient(OpGraph& g, const FusedAttention& p, Value out, Value left, Value right) {
   if (p.H == p.K) return g.into(out, Op::kMatrixProduct, {left, right, OpGraph::kNone});
   g.into(out, Op::kSum, {g.product(p.dtype, left, right), OpGraph::kNone, OpGraph::kNone});
@@ -112,7 +112,7 @@ AttentionGraph attention_backward_graph(const FusedAttention& p) {
   a.delta = per_query(g, p);
   a.dq_sum = g.memory(DType::f32, {p.B, p.H, p.T, p.D}, row_major({p.B, p.H, p.T, p.D}));
 
-  // The library wants delta with a factor: 1, where nothing is dropped.
+  // cuDNN requires a factor on delta; it is 1 without dropout.
   const Value delta = g.over_last(Op::kSum, g.apply(Op::kMultiply, a.d_out, a.out));
   g.into(a.delta, Op::kMultiply, {delta, g.constant(1), OpGraph::kNone});
 
@@ -137,7 +137,8 @@ size_t fused_forward_bytes() { return kSlackBytes; }
 
 size_t fused_backward_bytes(const AttentionShape& s) {
   const auto rows = static_cast<size_t>(s.B * s.H * s.T), elements = rows * static_cast<size_t>(s.D);
-  const size_t shared_keys = s.K < s.H ? 2 * elements * sizeof(uint16_t) : 0;  // dk and dv of every head
+  // If query heads share kv heads, cuDNN first computes dk and dv of every query head.
+  const size_t shared_keys = s.K < s.H ? 2 * elements * sizeof(uint16_t) : 0;
   return rows * sizeof(float) + elements * sizeof(float) + shared_keys + kSlackBytes;
 }
 

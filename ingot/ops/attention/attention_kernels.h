@@ -1,4 +1,4 @@
-// What attention.cpp hands to the CPU kernels: one checked call, as pointers and strides.
+// The interface between attention.cpp and the CPU kernels: one checked call, as pointers and strides.
 #pragma once
 
 #include <optional>
@@ -22,14 +22,14 @@ struct AttentionProblem {
   int64_t kv_head(int64_t h) const { return h / (shape.H / shape.K); }
 };
 
-// Queries [begin, end) that share one first key; together they see keys in [first_key, key_end).
+// Queries [begin, end) that have the same first key; together they see keys in [first_key, key_end).
 struct QueryTile {
   int64_t begin, end, first_key, key_end;
 
   int64_t queries() const { return end - begin; }
 };
 
-// Calls f(QueryTile) for rows [begin, end) of batch b, cut where documents change.
+// Calls f(QueryTile) for rows [begin, end) of batch row b, split where documents change.
 template <typename F>
 void for_each_query_tile(const AttentionProblem& p, int64_t b, int64_t begin, int64_t end, F&& f) {
   const int32_t* starts = p.doc_start ? p.doc_start + b * p.shape.T : nullptr;
@@ -42,8 +42,8 @@ void for_each_query_tile(const AttentionProblem& p, int64_t b, int64_t begin, in
   }
 }
 
-// Calls f(first key, Block) for the key tiles of a query tile. They are counted from the tile's first key,
-// so that a query's sums are cut alike wherever its document lies.
+// Calls f(first key, Block) for the key tiles of a query tile. Tiles begin at the query tile's first
+// key, so the order of a query's sums does not depend on the position of its document.
 template <typename F>
 void for_each_key_tile(const AttentionProblem& p, const QueryTile& tile, int64_t tile_keys, F&& f) {
   for (int64_t s = tile.first_key; s < tile.key_end; s += tile_keys) {
@@ -53,7 +53,7 @@ void for_each_key_tile(const AttentionProblem& p, const QueryTile& tile, int64_t
   }
 }
 
-// What the probabilities of one head are multiplied by, tile by tile.
+// The dropout factors of one head's probabilities, tile by tile.
 class AttentionKeep {
  public:
   AttentionKeep(const AttentionProblem& p, int64_t b, int64_t h)
@@ -64,8 +64,8 @@ class AttentionKeep {
                      p.dropout.first_head + h) *
                     p.shape.S * row_words_) {}
 
-  // keep (keys, queries) for the keys from first_key and the queries from first_query, where the block's
-  // queries see its keys, and possibly around that.
+  // keep (keys, queries) = the factors of the keys from first_key on and the queries from first_query
+  // on. Fills at least the entries in which the query sees the key.
   void fill(tile::Matrix keep, const tile::Block& block, int64_t first_query, int64_t first_key) const;
 
  private:
@@ -74,15 +74,15 @@ class AttentionKeep {
   int64_t row_words_, first_word_;
 };
 
-// s = s * keep, over the same elements.
+// s = s * keep, over the entries that AttentionKeep::fill writes.
 void multiply_visible(tile::Matrix s, tile::Matrix keep, const tile::Block& block);
 
-// Of head h of batch row b; none without dropout.
+// Returns the factors of head h of batch row b; nullopt without dropout.
 inline std::optional<AttentionKeep> make_keep(const AttentionProblem& p, int64_t b, int64_t h) {
   return p.dropout.p > 0 ? std::optional<AttentionKeep>(std::in_place, p, b, h) : std::nullopt;
 }
 
-// Hands out pieces of a scratch buffer; on a null buffer it only counts.
+// Allocates buffers from the scratch; with a null base it only counts elements.
 class ScratchLayout {
  public:
   explicit ScratchLayout(float* base) : base_(base) {}
@@ -102,7 +102,7 @@ class ScratchLayout {
   int64_t used_ = 0;
 };
 
-// Elements of scratch for `threads` threads, and the kernels. T is float, bf16 or f16.
+// Return the elements of scratch, f32, for `threads` threads. In the kernels below T is float, bf16 or f16.
 int64_t attention_forward_scratch(const AttentionShape& shape, int threads);
 int64_t attention_backward_scratch(const AttentionShape& shape, int threads);
 int64_t attention_decode_scratch(const AttentionShape& shape);
@@ -111,7 +111,7 @@ template <typename T>
 void attention_forward(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
                        HeadView<T> v, float* scratch);
 
-// One query per batch row (T = 1): streams K and V once.
+// Computes one query per batch row (T = 1); reads K and V once.
 template <typename T>
 void attention_decode(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
                       HeadView<T> v, float* scratch);

@@ -1,5 +1,5 @@
-// The vector part of attention: online softmax (Milakov & Gimelshein 2018, arXiv:1805.02867) over key-major
-// scores, a panel of kPanel queries at a time, and its gradient.
+// Vectorised softmax for attention: online softmax (Milakov & Gimelshein 2018, arXiv:1805.02867) over
+// key-major scores, a panel of kPanel queries at a time, and its gradient.
 #pragma once
 
 #include <limits>
@@ -8,8 +8,8 @@
 
 namespace ingot::tile {
 
-// exp(x) to 2 ulp for x <= 0 (and a rounding error above), the only case here: half the work of vec::exp.
-// 0 below -86.6, where e^x < 3e-38; NaN stays NaN.
+// Returns exp(x) to 2 ulp for x <= 0 (up to a rounding error above 0), which is the only case here; it
+// takes half the work of vec::exp. The result is 0 below -86.6, where e^x < 3e-38; NaN stays NaN.
 inline Vec exp_of_negative(Vec x) {
   const Vec kLowest = vec::splat(-86.6f);
   const Vec kMagic =
@@ -30,7 +30,7 @@ inline Vec exp_of_negative(Vec x) {
   return x < kLowest ? Vec{} : p * power;
 }
 
-// Scores of keys that a query of the panel does not see become -inf.
+// Sets the scores of keys that a query of the panel does not see to -inf.
 inline void mask_panel(Matrix s, const Block& block, int64_t q, int64_t begin, int64_t end) {
   vec::IntVec lane;
   for (int i = 0; i < kLanes; ++i) lane[i] = i;
@@ -47,8 +47,8 @@ inline void zero_panel(Matrix s, int64_t q, int64_t begin, int64_t end) {
   for (int64_t j = begin; j < end; ++j) std::fill_n(s.row(j) + q, kPanel, 0.0f);
 }
 
-// s becomes exp(scale (s - max)) over the visible keys and 0 elsewhere; the running max and sum of each query
-// move on, and rescale is what earlier sums must be multiplied by.
+// s becomes exp(scale (s - max)) for visible keys and 0 elsewhere. Updates the running max and sum of
+// each query; rescale is the factor for earlier sums.
 inline void softmax_panel(Matrix s, const Block& block, int64_t q, float scale, float* max, float* sum,
                           float* rescale) {
   const int64_t end = block.visible_keys(block.last_query_of_panel(q));
@@ -76,7 +76,7 @@ inline void softmax_panel(Matrix s, const Block& block, int64_t q, float scale, 
   zero_panel(s, q, end, block.n);
 }
 
-// s becomes p = exp(scale s - lse), dp becomes ds = p (dp - delta) over the visible keys, both 0 elsewhere.
+// s becomes p = exp(scale s - lse), dp becomes ds = p (dp - delta) for visible keys; both are 0 elsewhere.
 inline void softmax_gradient_panel(Matrix s, Matrix dp, const Block& block, int64_t q, float scale,
                                    const float* lse, const float* delta) {
   const int64_t end = block.visible_keys(block.last_query_of_panel(q));

@@ -1,8 +1,8 @@
-// The pieces that attention's forward and backward share: register-blocked products of small f32 matrices,
-// copies of head rows into f32 tiles, and the geometry of a tile of queries against a tile of keys.
+// Shared by attention's forward and backward: register-blocked products of small f32 matrices, copies of
+// head rows into f32 tiles, and the geometry of a tile of queries against a tile of keys.
 //
-// Scores are kept key-major, s^T (keys, queries): a register then holds kLanes queries of one key, so
-// softmax statistics need no horizontal sums, and rows of K and V serve as they are, without packing.
+// Scores are stored key-major, s^T (keys, queries). A register then holds kLanes queries of one key, so
+// softmax statistics need no horizontal sums, and rows of K and V are used without packing.
 #pragma once
 
 #include <algorithm>
@@ -20,14 +20,15 @@ namespace ingot::tile {
 using vec::kLanes;
 using vec::Vec;
 
-// Product tile of kRows x kPanel accumulators in registers: 6 x 2 of AVX2's 16, 12 x 2 of AVX-512's 32.
+// A product tile has kRows x kPanelVecs accumulators in registers: 6 x 2 of AVX2's 16, 12 x 2 of
+// AVX-512's 32.
 inline constexpr int kRows = kLanes == 16 ? 12 : 6;
 inline constexpr int kPanelVecs = 2;
 inline constexpr int kPanel = kPanelVecs * kLanes;
 static_assert(16 % kLanes == 0);
 
-// x * b + c in one rounding. Spelled out because a compiler may contract x * b + c in one kernel and not in
-// another, and an element must not depend on which kernel summed it.
+// Returns x * b + c with one rounding. It is explicit because a compiler may contract x * b + c in one
+// kernel and not in another, and an element must not depend on which kernel summed it.
 inline Vec fused_multiply_add(float x, Vec b, Vec c) {
 #if defined(__AVX512F__)
   return _mm512_fmadd_ps(_mm512_set1_ps(x), b, c);
@@ -40,8 +41,8 @@ inline Vec fused_multiply_add(float x, Vec b, Vec c) {
 
 constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-// Row stride for n floats: whole cache lines, an odd number of them, so that a column of rows does not fall
-// into few cache sets.
+// Returns the row stride for n floats: an odd number of whole cache lines, so that a column of rows does
+// not fall into few cache sets.
 constexpr int64_t leading_dim(int64_t n) {
   const int64_t lines = round_up(n, 16) / 16;
   return (lines + 1 - lines % 2) * 16;
@@ -49,7 +50,7 @@ constexpr int64_t leading_dim(int64_t n) {
 
 struct Matrix {
   float* data;
-  int64_t ld;  // elements from row to row
+  int64_t ld;  // row stride in elements
 
   float* row(int64_t i) const { return data + i * ld; }
   Matrix from_row(int64_t i) const { return {row(i), ld}; }
@@ -57,8 +58,8 @@ struct Matrix {
 
 enum class Start { kZero, kAdd, kScaled };  // c = ab, c += ab, c = scale[i] c + ab
 
-// c (R, W registers) from a (R, k) and b (k, W registers). With kIsColumnMajor, a's element (i,p) is at
-// p * lda + i, else at i * lda + p. Per step of k: R x W fused multiply-adds for R + W loads.
+// c (R, W registers) = or += a (R, k) times b (k, W registers). a's element (i,p) is at p * lda + i with
+// kIsColumnMajor, otherwise at i * lda + p. Each step of k does R x W fused multiply-adds for R + W loads.
 template <int R, int W, bool kIsColumnMajor>
 [[gnu::noinline]] void micro_product(Start start, Matrix c, const float* a, int64_t lda, const float* b,
                                      int64_t ldb, int64_t k, const float* scale) {
@@ -97,8 +98,8 @@ struct Span {
   int64_t begin, end;
 };
 
-// c (rows, columns) from a and b, where rows [r, r_end) sum over the inner range inner(r, r_end) only.
-// columns is rounded up to whole registers. scale (rows) is read for Start::kScaled.
+// c (rows, columns) = or += a times b, where rows [r, r_end) sum over the range inner(r, r_end) only.
+// columns is rounded up to whole registers. scale (rows) is used by Start::kScaled.
 template <bool kIsColumnMajor, typename Inner>
 inline void product(Start start, Matrix c, Matrix a, Matrix b, int64_t rows, int64_t columns, Inner&& inner,
                     const float* scale = nullptr) {
@@ -118,18 +119,18 @@ inline void product(Start start, Matrix c, Matrix a, Matrix b, int64_t rows, int
   for (; column < columns; column += kLanes) panel.template operator()<1>(column);
 }
 
-// Queries [0, m) against keys [0, n) of a tile: key j is visible to query i when j + diagonal <= i.
+// Queries [0, m) against keys [0, n) of a tile. Key j is visible to query i if j + diagonal <= i.
 struct Block {
   int64_t m, n, diagonal;
 
-  // Keys that query i sees: [0, visible_keys(i)).
+  // Query i sees keys [0, visible_keys(i)).
   int64_t visible_keys(int64_t i) const { return std::clamp<int64_t>(i - diagonal + 1, 0, n); }
-  // Queries that see key j: [first_query(j), m).
+  // Queries [first_query(j), m) see key j.
   int64_t first_query(int64_t j) const { return std::max<int64_t>(j + diagonal, 0); }
   int64_t last_query_of_panel(int64_t first) const { return std::min<int64_t>(first + kPanel, m) - 1; }
 };
 
-// s^T (keys, queries) = a (keys, D) times columns (D, queries), for what is visible.
+// s^T (keys, queries) = a (keys, D) times columns (D, queries), at least where the query sees the key.
 inline void score_product(Matrix s, Matrix a, Matrix columns, const Block& block, int64_t D) {
   for (int64_t q = 0; q < block.m; q += kPanel)
     product<false>(Start::kZero, {s.data + q, s.ld}, a, {columns.data + q, columns.ld},
@@ -138,14 +139,15 @@ inline void score_product(Matrix s, Matrix a, Matrix columns, const Block& block
                    });
 }
 
-// Rows of a packed buffer lie a page or so apart, where the hardware does not prefetch.
+// Prefetches a row. Rows of a packed buffer are about a page apart, where the hardware does not prefetch.
 template <bool kIsWrite, typename T>
 inline void prefetch_row(T* row, int64_t D) {
   for (int64_t d = 0; d < D; d += static_cast<int64_t>(64 / sizeof(T))) __builtin_prefetch(row + d, kIsWrite);
 }
 inline constexpr int64_t kPrefetchRows = 16;
 
-// dst (n, D) in f32, columns up to a whole register zero, from rows that lie `stride` elements apart.
+// dst (n, D) f32 = rows of src that are `stride` elements apart. Columns from D up to a whole register
+// become 0.
 template <typename T>
 void load_rows(Matrix dst, const T* src, int64_t stride, int64_t n, int64_t D) {
   for (int64_t i = 0; i < n; ++i) {
@@ -171,7 +173,7 @@ void store_rows(T* dst, int64_t stride, Matrix src, int64_t n, int64_t D, float 
   }
 }
 
-// kLanes x kLanes in registers, in log2(kLanes) rounds of exchanging off-diagonal halves.
+// Transposes kLanes x kLanes in registers, in log2(kLanes) rounds that exchange off-diagonal halves.
 template <int kStep = 1>
 inline void transpose(Vec (&r)[kLanes]) {
   if constexpr (kStep < kLanes) {
@@ -188,7 +190,7 @@ inline void transpose(Vec (&r)[kLanes]) {
   }
 }
 
-// dst (D, m) = src (m, D) transposed; the queries from m to a whole panel become zero.
+// dst (D, m) = src (m, D) transposed. The queries from m up to a whole panel become 0.
 inline void transpose_rows(Matrix dst, Matrix src, int64_t m, int64_t D) {
   for (int64_t i = 0; i < round_up(m, kPanel); i += kLanes)
     for (int64_t d = 0; d < D; d += kLanes) {

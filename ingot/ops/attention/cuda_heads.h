@@ -1,5 +1,5 @@
-// Heads of a (B,T,H,D) view as a warp holds them, in the two halves that a rotation turns into each other.
-// For .cu files only.
+// The heads of a (B,T,H,D) view as a warp holds them, in the two halves that RoPE rotates into each
+// other. For .cu files only.
 #pragma once
 
 #include "ingot/ops/attention/head_view.h"
@@ -7,14 +7,15 @@
 
 namespace ingot::cuda {
 
-// A lane's share of one head: P packs of W elements of [0, R/2), the same of [R/2, R), and of [R, D).
+// The elements of one head that a lane holds: P packs of W elements each of [0, R/2), of [R/2, R) and of [R,
+// D).
 template <int W, int P>
 struct HeadTile {
   Floats<W> a[P], b[P], rest[P];
 
   static __device__ __forceinline__ int column(int p, int lane) { return (p * kWarp + lane) * W; }
 
-  // Missing elements read 0.
+  // Elements beyond a range's end read as 0.
   template <typename T>
   __device__ __forceinline__ void load(const T* head, int lane, int half, int D) {
 #pragma unroll
@@ -35,7 +36,7 @@ struct HeadTile {
       if (i < D - 2 * half) cuda::store<W>(head + 2 * half + i, rest[p]);
     }
   }
-  // f(element) on a[p].at[i], b[p].at[i] and rest[p].at[i] of this tile and of `other`.
+  // Calls f(element of this tile, same element of `other`) for all elements.
   template <typename F>
   __device__ __forceinline__ void for_each(const HeadTile& other, F&& f) {
 #pragma unroll
@@ -49,12 +50,12 @@ struct HeadTile {
   }
 };
 
-// The angles of a row's position, kept over its heads.
+// cos and sin of a row's position, used for all of its heads.
 template <int W, int P>
 struct Angles {
   Floats<W> cos[P], sin[P];
 
-  // row: cos (half), then sin (half). direction -1 turns back.
+  // row: cos (half), then sin (half). direction -1 rotates backwards.
   __device__ __forceinline__ Angles(const float* row, int lane, int half, float direction) {
 #pragma unroll
     for (int p = 0; p < P; ++p) {
@@ -78,11 +79,11 @@ struct Angles {
   }
 };
 
-// Rows (b, t) of a view, one for each warp of a block of kThreads.
+// The rows (b, t) of a view; each warp of a block of kThreads processes one.
 struct HeadRows {
   int64_t T, rows;
   int H, half, D;
-  const float* table;  // of the first row's position; null where nothing is rotated
+  const float* table;  // row of the first position; null without rotation
 };
 
 inline HeadRows head_rows(const Tensor& x, const Tensor& table, int64_t position_offset) {

@@ -16,7 +16,7 @@ void rope(const Tensor& x, const Tensor& table, int64_t position_offset, float d
 
 namespace {
 
-constexpr int64_t kGrainRows = 16;  // of (B*T) that a thread takes at least
+constexpr int64_t kGrainRows = 16;  // minimum number of the B*T rows per thread
 
 void rotate(const Tensor& x, const Tensor& table, int64_t position_offset, float direction, const char* op,
             const char* operand, [[maybe_unused]] Stream& stream) {

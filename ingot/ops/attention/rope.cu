@@ -5,7 +5,8 @@
 namespace ingot::cuda {
 namespace {
 
-// A warp owns a row (b, t) and goes over its heads, which share the angles. x is read and written once.
+// A warp owns a row (b, t) and processes its heads in turn; they share the angles. It reads and writes x
+// once.
 template <typename S, typename T>
 __global__ void __launch_bounds__(kThreads) rotate(HeadRows rows, HeadView<T> x, float direction) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

@@ -6,10 +6,10 @@
 
 namespace ingot {
 
-// Rows of a rope_table, or none: then nothing is rotated.
+// The rows of a rope_table, or none, in which case nothing is rotated.
 class RopeRows {
  public:
-  // Checks that the table fits D and holds the positions; `op` names the op.
+  // Checks that the table fits D and contains the positions; `op` is the op's name for errors.
   RopeRows(const Tensor& table, int64_t D, int64_t T, int64_t position_offset, const char* op);
 
   int64_t rotated_dims() const { return R_; }
@@ -20,8 +20,8 @@ class RopeRows {
   int64_t R_ = 0;
 };
 
-// y (D) = the head whose elements value(load, first) yields, with its first R dims rotated by angle;
-// backwards for direction -1. value may read y where it is about to be written.
+// y (D) = the head whose elements value(load, first) returns, with its first R dims rotated by `angle`,
+// backwards if direction is -1. value may read the elements of y that are about to be written.
 template <typename T, typename Value>
 void rotate_row(T* y, const float* angle, float direction, int64_t R, int64_t D, Value&& value) {
   const int64_t half = R / 2;

@@ -1,4 +1,4 @@
-// One thread, one load: f(i) works on the W elements from i on. For .cu files only.
+// Elementwise kernels: a thread calls f(i), which processes the W elements from i on. For .cu files only.
 #pragma once
 
 #include "ingot/ops/cuda/cuda_kernel.h"
@@ -11,13 +11,13 @@ __global__ void __launch_bounds__(kThreads) elementwise(int64_t n, F f) {
   if (i < n) f(i);
 }
 
-// REQUIRES: n a multiple of W.
+// REQUIRES: n is a multiple of W.
 template <int W, typename F>
 void launch_elementwise(int64_t n, const char* op, Stream& stream, const F& f) {
   launch({stream, op, dim3(blocks_for(n, int64_t{kThreads} * W)), dim3(kThreads)}, elementwise<W, F>, n, f);
 }
 
-// Row and column of element i of (N, C); in 32 bits, where a division takes a tenth of the time.
+// Row and column of element i of (N, C), computed in 32 bits, where a division takes a tenth of the time.
 struct RowColumn {
   uint32_t row, column;
   __device__ __forceinline__ RowColumn(int64_t i, uint32_t C)

@@ -1,5 +1,5 @@
-// What kernels are made of: several elements per load, sums over warps and blocks, one thread's Math, and the
-// choice of how wide a kernel may load. For .cu files only.
+// Building blocks of kernels: loads and stores of several elements, reductions over warps and blocks,
+// the Math of one thread, and the choice of the load width. For .cu files only.
 #pragma once
 
 #include <algorithm>
@@ -23,17 +23,17 @@ struct Floats {
   float at[W];
 };
 
-// Elements of T in one load of 16 bytes.
+// Number of elements of T in one load of 16 bytes.
 template <typename T>
 inline constexpr int kWide = 16 / static_cast<int>(sizeof(T));
 
-// The memory of W elements of T, moved by as few instructions as there are.
+// W elements of T in memory, aligned so that the fewest instructions move them.
 template <typename T, int W>
 struct alignas(sizeof(T) * W >= 16 ? 16 : sizeof(T) * W) Raw {
   T at[W];
 };
 
-// x in f32.
+// Returns x in f32.
 template <typename T>
 __device__ __forceinline__ float widened(T x) {
 #ifdef __CUDA_ARCH__
@@ -46,7 +46,7 @@ __device__ __forceinline__ float widened(T x) {
   return static_cast<float>(x);
 }
 
-// p[0 .. W) as f32. REQUIRES: p aligned to min(16, W * sizeof(T)) bytes.
+// Returns p[0 .. W) as f32. REQUIRES: p is aligned to min(16, W * sizeof(T)) bytes.
 template <int W, typename T>
 __device__ __forceinline__ Floats<W> load(const T* p) {
   const Raw<T, W> raw = *reinterpret_cast<const Raw<T, W>*>(p);
@@ -56,7 +56,7 @@ __device__ __forceinline__ Floats<W> load(const T* p) {
   return values;
 }
 
-// Two numbers as bf16, rounded to nearest even; the first in the low half.
+// Packs two numbers as bf16, rounded to nearest even; `low` goes to the low half.
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
 #ifdef __CUDA_ARCH__
   uint32_t packed;
@@ -67,7 +67,7 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
 #endif
 }
 
-// The same as f16.
+// As pack_bf16, but in f16.
 __device__ __forceinline__ uint32_t pack_f16(float low, float high) {
 #ifdef __CUDA_ARCH__
   uint32_t packed;
@@ -78,7 +78,7 @@ __device__ __forceinline__ uint32_t pack_f16(float low, float high) {
 #endif
 }
 
-// Of two numbers, the first in the low half.
+// Packs two numbers as T, which is bf16 or f16; `low` goes to the low half.
 template <typename T>
 __device__ __forceinline__ uint32_t pack_half(float low, float high) {
   if constexpr (std::is_same_v<T, bf16>)
@@ -87,7 +87,7 @@ __device__ __forceinline__ uint32_t pack_half(float low, float high) {
     return pack_f16(low, high);
 }
 
-// x as T has it, in f32.
+// Returns x rounded to T, in f32.
 template <typename T>
 __device__ __forceinline__ float rounded(float x) {
   if constexpr (std::is_same_v<T, bf16>) return std::bit_cast<float>(pack_bf16(0.0f, x) & 0xffff0000u);
@@ -96,8 +96,8 @@ __device__ __forceinline__ float rounded(float x) {
   return static_cast<float>(T(x));
 }
 
-// Two numbers as codes of the 8-bit format by the rule of core/float8.h; the first in the low byte. The
-// processor's own conversion makes every NaN the one of positive sign.
+// Packs two numbers as codes of the 8-bit format by the rule of core/float8.h; `low` goes to the low
+// byte. The hardware conversion gives every NaN a positive sign.
 template <typename Format>
 __device__ __forceinline__ uint16_t pack_fp8(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
@@ -112,7 +112,7 @@ __device__ __forceinline__ uint16_t pack_fp8(float low, float high) {
 #endif
 }
 
-// p[0 .. W) = values, rounded to T. REQUIRES: as load.
+// p[0 .. W) = values, rounded to T. REQUIRES: p is aligned as for load.
 template <int W, typename T>
 __device__ __forceinline__ void store(T* p, const Floats<W>& values) {
   if constexpr ((std::is_same_v<T, bf16> || std::is_same_v<T, f16>)&&W % 2 == 0) {
@@ -133,7 +133,7 @@ __device__ __forceinline__ void store(T* p, const Floats<W>& values) {
   }
 }
 
-// Sum over the warp, the same in every lane; in pairs, so the order is fixed.
+// Returns the sum over the warp in every lane. The order of the pairwise additions is fixed.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
   for (int mask = kWarp / 2; mask > 0; mask /= 2) value += __shfl_xor_sync(0xffffffffu, value, mask);
@@ -149,13 +149,13 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-// Sum over a group of kThreads threads that is a warp or the whole block, the same in every thread.
+// Returns, in every thread, the sum over a group of kThreads threads, which is a warp or the whole block.
 template <int kThreads>
 __device__ __forceinline__ float group_sum(float value) {
   value = warp_sum(value);
   if constexpr (kThreads > kWarp) {
     __shared__ float of_warp[kThreads / kWarp];
-    __syncthreads();  // whoever still reads the last sum
+    __syncthreads();  // waits for readers of the previous sum
     if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
     __syncthreads();
     value = 0;
@@ -165,13 +165,13 @@ __device__ __forceinline__ float group_sum(float value) {
   return value;
 }
 
-// Their largest, where no value is a NaN.
+// Returns the maximum over such a group. REQUIRES: no value is NaN.
 template <int kThreads>
 __device__ __forceinline__ float group_max(float value) {
   value = warp_max(value);
   if constexpr (kThreads > kWarp) {
     __shared__ float of_warp[kThreads / kWarp];
-    __syncthreads();  // whoever still reads the last one
+    __syncthreads();  // waits for readers of the previous maximum
     if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
     __syncthreads();
 #pragma unroll
@@ -180,8 +180,8 @@ __device__ __forceinline__ float group_max(float value) {
   return value;
 }
 
-// The Math of ops/elementwise/activation_rules.h for one thread: exact to a few ulp for f32, by the special function
-// units for bf16 and f16, where the error of 2^-21 vanishes in the rounding.
+// The Math of ops/elementwise/activation_rules.h for one thread. For f32 it is exact to a few ulp; for
+// bf16 and f16 it uses the special function units, whose error of 2^-21 vanishes in the rounding.
 template <typename T>
 struct ThreadMath {
   using V = float;
@@ -202,7 +202,7 @@ struct ThreadMath {
   }
 };
 
-// Threads of a block where nothing says otherwise: 8 such blocks fill a multiprocessor.
+// Default number of threads per block: 8 such blocks fill a multiprocessor.
 inline constexpr int kThreads = 256;
 
 inline unsigned blocks_for(int64_t items, int64_t items_per_block) {
@@ -213,8 +213,8 @@ inline unsigned blocks_for(int64_t items, int64_t items_per_block) {
 
 inline bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-// Whether rows of C elements of a tensor of 2- or 4-byte elements can be read 16 bytes at a time; absent
-// tensors can.
+// Returns true if rows of C elements of 2 or 4 bytes can be read 16 bytes at a time from all of the
+// tensors. Absent tensors do not count.
 template <typename... Tensors>
 bool allows_wide(int64_t C, const Tensors&... tensors) {
   return C % 8 == 0 && (is_aligned(tensors.data) && ...);
@@ -236,7 +236,7 @@ void with_dtype(DType dtype, const char* op, F&& f) {
   }
 }
 
-// Calls f with the width, as a constant: as wide as T loads, or 1.
+// Calls f with the load width as a constant: kWide<T> or 1.
 template <typename T, typename F>
 void with_width(bool is_wide, F&& f) {
   if (is_wide)

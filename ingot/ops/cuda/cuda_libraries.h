@@ -1,4 +1,4 @@
-// What CUDA's libraries keep with a stream: handles, workspaces, plans. Internal to ops.
+// State of the CUDA libraries for a stream: handles, workspaces, plans. Internal to ops.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ struct Libraries : StreamResource {
   bool is_deterministic = false;              // ops/deterministic.h
 };
 
-// Made at first use; it lives as long as the stream.
+// Returns the stream's Libraries, created at the first call and destroyed with the stream.
 inline Libraries& libraries_of(Stream& stream) {
   if (!stream.matmul_primitives) stream.matmul_primitives = std::make_unique<Libraries>();
   return static_cast<Libraries&>(*stream.matmul_primitives);

@@ -3,9 +3,9 @@
 namespace ingot::cuda {
 namespace {
 
-constexpr int kWays = 16;  // of a block, each adding a contiguous share of the parts
+constexpr int kWays = 16;  // ways of a block; each adds a contiguous range of the partial rows
 
-// A block owns kWarp columns, a thread one column of one way. Moves parts * C * 4 bytes.
+// A block owns kWarp columns; a thread adds one column of one way. The kernel moves parts * C * 4 bytes.
 __global__ void __launch_bounds__(kWarp* kWays)
     add_parts(float* __restrict__ total, const float* __restrict__ partials, int64_t parts, int64_t C) {
   __shared__ float sums[kWays][kWarp];

@@ -1,8 +1,9 @@
-// Kernels over rows of (N, C): what each thread keeps of a row, and sums over rows. For .cu files only.
+// Kernels over rows of (N, C): the elements of a row that a thread holds, and sums over rows. For .cu files
+// only.
 //
 // A parameter gradient is summed over rows in two steps of fixed order: each of up to kRowParts blocks adds
-// its own contiguous rows in registers and leaves one row of partial sums in scratch, then add_row_parts adds
-// these. The number of blocks does not depend on the device, so neither do the bits.
+// a contiguous range of rows in registers and writes one row of partial sums to scratch; then add_row_parts
+// adds these. The number of blocks does not depend on the device, so the bits do not either.
 #pragma once
 
 #include "ingot/ops/cuda/cuda_kernel.h"
@@ -10,15 +11,15 @@
 
 namespace ingot::cuda {
 
-// One row's share of a thread: P packs of W elements, pack p at column (p * G + lane) * W, where G threads
-// hold the row.
+// The elements of one row that a thread holds: P packs of W elements, pack p at column (p * G + lane) *
+// W, where G threads hold the row.
 template <int W, int G, int P>
 struct RowTile {
   Floats<W> pack[P];
 
   static __device__ __forceinline__ int column(int p, int lane) { return (p * G + lane) * W; }
 
-  // Missing columns read 0.
+  // Columns from C on read as 0.
   template <typename T>
   __device__ __forceinline__ void load(const T* row, int lane, int C) {
 #pragma unroll
@@ -31,7 +32,7 @@ struct RowTile {
     for (int p = 0; p < P; ++p)
       if (column(p, lane) < C) cuda::store<W>(row + column(p, lane), pack[p]);
   }
-  // f(value, p, i) on every element that exists.
+  // Calls f(value, p, i) on every element below column C.
   template <typename F>
   __device__ __forceinline__ void for_each(int lane, int C, F&& f) {
 #pragma unroll
@@ -43,14 +44,14 @@ struct RowTile {
   }
 };
 
-// How rows of C elements are cut: a warp or a block of kGroup threads per row, kPacks packs of kWidth
-// elements for each thread.
+// How rows of C elements are divided: a warp or a block of kGroup threads per row, kPacks packs of
+// kWidth elements per thread.
 template <int kWidth_, int kGroup_, int kPacks_>
 struct RowShape {
   static constexpr int kWidth = kWidth_, kGroup = kGroup_, kPacks = kPacks_;
   static constexpr int kColumns = kWidth * kGroup * kPacks;
   static constexpr int kBlock = kGroup == kWarp ? 8 * kWarp : kGroup;  // threads
-  static constexpr int kRows = kBlock / kGroup;                        // of a block at a time
+  static constexpr int kRows = kBlock / kGroup;                        // rows of a block at a time
   using Tile = RowTile<kWidth, kGroup, kPacks>;
 };
 
@@ -68,10 +69,10 @@ void with_row_shape(bool is_wide, int64_t C, const char* op, F&& f) {
        op, C, RowShape<1, 256, 32>::kColumns, RowShape<W, 1024, 4>::kColumns);
 }
 
-// total (C) += sum over parts of partials (parts, C), in order.
+// total (C) += sum over `parts` rows of partials (parts, C), in order.
 void add_row_parts(const Tensor& total, const float* partials, int64_t parts, Stream& stream);
 
-// f32 scratch of `sums` row sums of C columns, checked.
+// Returns the checked f32 scratch for `sums` row sums of C columns.
 inline float* row_scratch(const Tensor& scratch, int64_t sums, int64_t C, const char* op) {
   INGOT_CHECK(scratch && scratch.device == Device::kCuda && scratch.dtype == DType::f32 &&
                   scratch.elements() >= sums * kRowParts * C,
@@ -80,18 +81,19 @@ inline float* row_scratch(const Tensor& scratch, int64_t sums, int64_t C, const 
   return scratch.as<float>();
 }
 
-// Parts of N rows: none is empty.
-inline int64_t row_parts(int64_t N) { return std::min(N, kRowParts); }
+// Returns the number of parts that N rows are split into, such that no part is empty.
+inline int64_t row_part_count(int64_t N) { return std::min(N, kRowParts); }
 
-// Rows [begin, end) that part `part` of `parts` sums.
+// The rows [begin, end) that part `part` of `parts` sums.
 struct PartRows {
   int64_t begin, end;
   __device__ __forceinline__ PartRows(int64_t N, int64_t part, int64_t parts)
       : begin(part * N / parts), end((part + 1) * N / parts) {}
 };
 
-// Column sums: f(n, column, values) fills W values of row n from `column` on, and they are added up over the
-// rows of a part. Block: (kWarp columns of packs, kSumRows rows at a time); grid: (column blocks, parts).
+// Column sums: f(n, column, values) returns W values of row n from `column` on; the kernel adds them
+// over the rows of a part. Block: (kWarp columns of packs, kSumRows rows at a time); grid: (column
+// blocks, parts).
 inline constexpr int kSumRows = 8;
 
 template <int W, typename F>
@@ -124,7 +126,7 @@ template <int W, typename F>
 void launch_sum_columns(const Tensor& total, float* partials, int64_t N, const char* op, Stream& stream,
                         const F& f) {
   const int64_t C = total.elements();
-  const int64_t parts = row_parts(N);
+  const int64_t parts = row_part_count(N);
   launch({stream, op, dim3(blocks_for(C, kWarp * W), static_cast<unsigned>(parts)), dim3(kWarp, kSumRows)},
          sum_columns<W, F>, partials, N, C, f);
   add_row_parts(total, partials, parts, stream);

@@ -1,4 +1,4 @@
-// The softmax of a row of logits, put together from what its threads have seen. For .cu files only.
+// The softmax of a row of logits, merged from the partial results of its threads. For .cu files only.
 #pragma once
 
 #include <limits>
@@ -11,7 +11,8 @@ using Math = ThreadMath<float>;
 
 inline constexpr float kLowest = std::numeric_limits<float>::lowest();
 
-// The softmax of a part of a row: largest logit with its lowest column, sum of exponentials above z_max.
+// The softmax over some columns of a row: the largest logit before (x_max) and after the cap (z_max),
+// its lowest column, the sum of exp(z - z_max), and the sum of z.
 struct Part {
   float x_max, z_max, total, z_sum;
   int top;
@@ -46,7 +47,7 @@ struct Part {
   }
 };
 
-// The parts of all threads merged, in pairs: thread 0's result, in every thread.
+// Merges the parts of all threads in pairs. Every thread returns thread 0's result.
 template <int kCount>
 __device__ __forceinline__ Part merge_block(Part part) {
   __shared__ Part of_warp[kCount / kWarp];

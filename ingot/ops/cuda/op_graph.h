@@ -1,5 +1,5 @@
-// OpGraph: operations on tensors of four dims as plain data, for libraries that make one kernel of such a
-// graph (cuDNN). It knows no library: tests/reference/op_graph.h computes one in fp64.
+// OpGraph describes operations on four-dimensional tensors as plain data, for libraries that compile such a
+// graph into one kernel (cuDNN). It depends on no library: tests/reference/op_graph.h evaluates one in fp64.
 #pragma once
 
 #include <array>
@@ -12,20 +12,21 @@ namespace ingot {
 
 using Extent4 = std::array<int64_t, 4>;
 
-// The strides of a row-major tensor.
+// Returns the strides of a row-major tensor.
 constexpr Extent4 row_major(const Extent4& shape) {
   return {shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1};
 }
 
 struct OpGraph {
-  using Value = int;  // a tensor, by its index
+  using Value = int;  // index of a tensor
   static constexpr Value kNone = -1;
 
-  // Memory that a run names; what passes from operation to operation and never lies in memory; a number.
+  // kMemory: memory that the caller supplies to each run. kPassing: an intermediate that is never stored
+  // in memory. kConstant: a number.
   enum class Place { kMemory, kPassing, kConstant };
   struct Tensor {
     Place place;
-    DType dtype;  // u8: true or false
+    DType dtype;  // u8 means bool
     Extent4 shape, strides;
     float constant = 0;
   };
@@ -37,14 +38,14 @@ struct OpGraph {
     kDivide,
     kExp,
     kLog,
-    kCopy,           // into out's dtype
+    kCopy,           // converts to out's dtype
     kIsAtLeast,      // in[0] >= in[1]
     kSelect,         // in[2] ? in[0] : in[1]
-    kIndex,          // of the element of in[0] along `axis`
-    kSum,            // over the axes where out is shorter
-    kMax,            // likewise
-    kMatrixProduct,  // in[0] (B,H,M,N) in[1] (B,K,N,P): H / K heads of in[0] share one of in[1]
-    kReshape,        // the same elements, seen with out's shape and strides
+    kIndex,          // index of each element of in[0] along `axis`
+    kSum,            // sum over the dims in which out is shorter (length 1, or one per group of heads)
+    kMax,            // maximum, likewise
+    kMatrixProduct,  // in[0] (B,H,M,N) times in[1] (B,K,N,P): H / K heads of in[0] use one of in[1]
+    kReshape,        // the same elements with out's shape and strides
   };
   struct Operation {
     Op op;
@@ -72,7 +73,7 @@ struct OpGraph {
   }
 
   void into(Value out, Op op, std::array<Value, 3> in) { operations.push_back({op, in, out}); }
-  // Elementwise on f32, of a's shape. An operand of one element in a dim is seen by all.
+  // Appends an elementwise operation on f32 with a's shape. An operand of length 1 in a dim is broadcast.
   Value apply(Op op, Value a, Value b = kNone) {
     const Value out = passing(DType::f32, at(a).shape);
     into(out, op, {a, b, kNone});
@@ -105,7 +106,7 @@ struct OpGraph {
     into(out, Op::kMatrixProduct, {a, b, kNone});
     return out;
   }
-  // a with its last two dims exchanged.
+  // Returns a with its last two dims exchanged.
   Value transposed(DType dtype, Value a) {
     const Extent4 &s = at(a).shape, &strides = at(a).strides;
     const Value out =

@@ -11,16 +11,17 @@ namespace {
 using Op = OpGraph::Op;
 using Value = OpGraph::Value;
 
-constexpr int64_t kAlignment = 16;     // bytes, of every tensor in memory
-constexpr int64_t kMaxProposals = 16;  // plans that are tried
-constexpr size_t kMaxPlaces = 24;      // of a graph in memory, its constants included
+constexpr int64_t kAlignment = 16;     // alignment of every tensor in memory, in bytes
+constexpr int64_t kMaxProposals = 16;  // number of plans that are tried
+constexpr size_t kMaxPlaces = 24;      // maximum number of a graph's tensors in memory, including constants
 
-// Attention computes wrong results in some of these, and lacks what the graphs need before 9.6.
+// Returns false for versions whose attention is wrong, and for those before 9.6, which lack what the
+// graphs need.
 bool is_trusted(size_t version) {
   return version >= 90600 && version != 91000 && version != 91001 && version != 91400;
 }
 
-// Values are numbered from 0, cuDNN's tensors from 1.
+// Values count from 0, cuDNN's tensor ids from 1.
 int64_t id_of(Value value) { return int64_t{value} + 1; }
 
 cudnnDataType_t type_of(DType dtype) {
@@ -67,12 +68,13 @@ cudnnPointwiseMode_t mode_of(Op op) {
   }
 }
 
-// The descriptors of a graph: what an operation is made of must live as long as it.
+// Builds the descriptors of a graph. The descriptors that an operation refers to must live as long as it
+// does.
 class Builder {
  public:
   Builder(const Library& library, const OpGraph& graph) : library_(library), graph_(graph) {}
 
-  // The graph itself is the last of the parts.
+  // Returns all descriptors; the last one is the graph itself.
   std::vector<Descriptor> build(const Target& target) {
     for (size_t i = 0; i < graph_.tensors.size(); ++i) add_tensor(static_cast<Value>(i));
     std::vector<cudnnBackendDescriptor_t> operations;
@@ -185,10 +187,10 @@ class Builder {
 
   const Library& library_;
   const OpGraph& graph_;
-  std::vector<Descriptor> parts_;  // the tensors first
+  std::vector<Descriptor> parts_;  // begins with the tensors
 };
 
-// The engine configurations that the library proposes for the graph, the best first.
+// Returns the engine configurations that the library proposes for the graph, the best first.
 std::vector<Descriptor> proposals(const Library& library, const Descriptor& graph, const Descriptor* device) {
   Descriptor heuristics(library, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
@@ -218,7 +220,7 @@ std::unique_ptr<Library> Library::load() {
   return library;
 }
 
-// The library is left loaded: its own threads and caches outlive its handles.
+// Leaves the library loaded, because its own threads and caches outlive its handles.
 Library::~Library() = default;
 
 bool Library::find_all() {

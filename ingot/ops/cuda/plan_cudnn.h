@@ -1,5 +1,5 @@
-// cuDNN as a compiler of OpGraphs: the library, loaded when it is asked for, and plans made with it. Internal
-// to ops, and compiled where cuDNN's headers are found; the only header with its types.
+// Compiles OpGraphs with cuDNN: loads the library on request and makes plans with it. Internal to ops;
+// compiled if cuDNN's headers are found. It is the only header that uses cuDNN's types.
 #pragma once
 
 #include <cudnn.h>
@@ -19,16 +19,16 @@ namespace ingot::cudnn {
 
 inline constexpr const char* kLibrary = "libcudnn.so.9";
 
-// The functions of the library that are called.
+// The functions of the library that Ingot calls.
 class Library {
  public:
-  // Nothing where it cannot be loaded, or is of a version with known faults in attention.
+  // Returns null if the library cannot be loaded or has a version with known errors in attention.
   static std::unique_ptr<Library> load();
   ~Library();
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  // Throws with the call's text and the library's own words.
+  // Throws unless status is success; the message has the call's name and cuDNN's own error text.
   void check(cudnnStatus_t status, const char* call) const;
 
   decltype(&cudnnGetVersion) version = nullptr;
@@ -51,7 +51,7 @@ class Library {
   void* handle_;
 };
 
-// One of cuDNN's descriptors, made, given its attributes, and finished.
+// A cuDNN descriptor: constructed, given its attributes with set(), then finished.
 class Descriptor {
  public:
   Descriptor(const Library& library, cudnnBackendDescriptorType_t type);
@@ -70,7 +70,7 @@ class Descriptor {
     set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.handle_);
   }
   void finish();
-  // False where the library does not support it.
+  // Finishes the descriptor; returns false if the library does not support it.
   bool finishes();
 
   cudnnBackendDescriptor_t handle() const { return handle_; }
@@ -80,8 +80,8 @@ class Descriptor {
   cudnnBackendDescriptor_t handle_ = nullptr;
 };
 
-// What a plan is made for: a device, or the description of one in cuDNN's JSON. Plans for a description can
-// be looked at, not run.
+// The target of a plan: a device, or a description of one in cuDNN's JSON. A plan for a description can
+// be inspected but not run.
 struct Target {
   cudnnHandle_t device = nullptr;
   std::string description = {};
@@ -95,23 +95,23 @@ struct Place {
 
 class Plan {
  public:
-  // The first that cuDNN proposes, can make, and that takes no more than max_workspace_bytes; nothing where
-  // it has none. Takes about a second.
+  // Returns the first plan that cuDNN proposes, can build, and that needs at most max_workspace_bytes;
+  // nullopt if there is none. Takes about a second.
   static std::optional<Plan> make(const Library& library, const OpGraph& graph, const Target& target,
                                   size_t max_workspace_bytes);
 
   size_t workspace_bytes() const { return workspace_bytes_; }
-  // On the stream of the handle. places: of every tensor of the graph that is memory.
+  // Runs the plan on the stream of the handle. places has every tensor of the graph that is kMemory.
   void run(cudnnHandle_t device, std::span<const Place> places, void* workspace) const;
 
  private:
   Plan(const Library& library, Descriptor plan, std::vector<Descriptor> parts, const OpGraph& graph);
 
   const Library* library_;
-  std::vector<Descriptor> parts_;  // what the plan was made of
+  std::vector<Descriptor> parts_;  // the descriptors that plan_ refers to
   Descriptor plan_;
   size_t workspace_bytes_ = 0;
-  std::deque<std::pair<int64_t, float>> constants_;  // by value; their addresses are handed on
+  std::deque<std::pair<int64_t, float>> constants_;  // by id; run() passes their addresses to cuDNN
 };
 
 }  // namespace ingot::cudnn

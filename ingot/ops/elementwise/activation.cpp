@@ -24,7 +24,7 @@ namespace {
 using vec::Vec;
 using Silu = SiluRule<VecMath>;
 
-// Rows a thread takes at least: enough elements to be worth waking it.
+// Returns the minimum number of rows per thread: enough elements to be worth waking it.
 int64_t grain_rows(int64_t F) { return std::max<int64_t>(1, 8192 / std::max<int64_t>(F, 1)); }
 
 template <typename Rule, typename T>
@@ -45,7 +45,7 @@ void row_backward(T* dx, float* dbias, const T* dy, const T* x, const float* bia
   });
 }
 
-// Calls f with an object of the kind's rule.
+// Calls f with an object of the rule that `kind` selects.
 template <typename F>
 void with_rule(Activation kind, F&& f) {
   switch (kind) {

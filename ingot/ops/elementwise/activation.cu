@@ -7,7 +7,7 @@
 namespace ingot::cuda {
 namespace {
 
-// Calls f with the kind's rule on T.
+// Calls f with an object of the rule that `kind` selects, in T's arithmetic.
 template <typename T, typename F>
 void with_rule(Activation kind, F&& f) {
   switch (kind) {
@@ -20,7 +20,7 @@ void with_rule(Activation kind, F&& f) {
   }
 }
 
-// x read once, y written once.
+// Reads x once and writes y once.
 template <int W, typename Rule, typename T>
 struct Forward {
   T* y;
@@ -41,7 +41,7 @@ struct Forward {
   }
 };
 
-// W elements of dx, before rounding: of a row from a column on.
+// Writes W elements of dx, from a column of a row on, and returns them before rounding.
 template <int W, typename Rule, typename T>
 struct Backward {
   T* dx;
@@ -63,7 +63,7 @@ struct Backward {
     return v;
   }
   __device__ void operator()(int64_t i) const { gradient(i, bias ? RowColumn(i, F).column : 0); }
-  // For the column sums of dbias.
+  // Called by the column sums of dbias.
   __device__ Floats<W> operator()(int64_t n, int64_t column) const {
     return gradient(n * F + column, static_cast<uint32_t>(column));
   }

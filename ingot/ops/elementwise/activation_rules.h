@@ -1,14 +1,14 @@
-// The activations as elementwise rules: value and derivative side by side, in one place for every device.
+// The activations as elementwise rules. A rule has a value and a derivative, and all devices share it.
 //
-// A rule is written over a Math that supplies the number type and its exp: VecMath (ops/simd/vec_math.h) for the
-// CPU's registers, one of plain floats for a thread of a GPU (ops/cuda/cuda_kernel.h). All is constexpr, which is
-// what lets a device compiler take it.
+// A rule is a template over a Math that supplies the number type and its functions: VecMath
+// (ops/simd/vec_math.h) for CPU registers, ThreadMath (ops/cuda/cuda_kernel.h) for floats of a GPU
+// thread. Everything is constexpr, so that the device compiler accepts it.
 //   using V = ...;  static V constant(float);  static V abs(V);  static V exp(V);  static V reciprocal(V);
 #pragma once
 
 namespace ingot {
 
-// sigmoid(x) and its derivative without cancellation, from exp(-|x|).
+// sigmoid(x) and its derivative, computed from exp(-|x|) without cancellation.
 template <typename Math>
 struct Logistic {
   using V = typename Math::V;
@@ -31,8 +31,8 @@ struct SiluRule {
   }
 };
 
-// 1 + tanh(u) = 2 sigmoid(2u), which keeps its relative precision where tanh is near -1. With 2u = x (kA + kB
-// x^2).
+// Uses 1 + tanh(u) = 2 sigmoid(2u), which keeps its relative precision where tanh is near -1, with 2u =
+// x (kA + kB x^2).
 template <typename Math>
 struct GeluTanhRule {
   using V = typename Math::V;
@@ -46,8 +46,8 @@ struct GeluTanhRule {
   }
 };
 
-// With a = |x|: Phi(-a) = exp(-a^2 / 2) * k P(k), k = 1 / (1 + 0.305 a), P of degree 7: a minimax fit of
-// relative error 1e-7 on [0, 14]; beyond, exp(-a^2 / 2) is 0 in f32.
+// With a = |x|: Phi(-a) = exp(-a^2 / 2) * k P(k), k = 1 / (1 + 0.305 a). P has degree 7 and is a minimax
+// fit with relative error 1e-7 on [0, 14]; beyond that, exp(-a^2 / 2) is 0 in f32.
 template <typename Math>
 struct GeluExactRule {
   using V = typename Math::V;

@@ -6,7 +6,7 @@
 namespace ingot::cuda {
 namespace {
 
-// An element a thread: checkpoints and the start of a run call these, steps do not.
+// One element per thread: only checkpoints and the start of a run call these kernels, training steps do not.
 struct Expand {
   float* numbers;
   const bf16* w;

@@ -12,15 +12,15 @@ decltype(ingot::cast) cast;
 
 namespace {
 
-// Through the bits, as numbers: copies of a struct do not vectorise.
+// Assigns the bits as an integer, because copies of a struct do not vectorise.
 inline void put(float& to, float x) { to = x; }
 template <typename To>
 void put(To& to, float x) {
   to.bits = To(x).bits;
 }
 
-// By the scalar type's own rounding, which keeps subnormals: the optimizer's copies of weights have the same
-// bits.
+// Rounds with the scalar type's constructor, which keeps subnormals, so the optimizer's copies of
+// weights have the same bits.
 template <typename To, typename From>
 void convert(To* to, const From* from, int64_t n) {
 #pragma omp simd

@@ -16,9 +16,9 @@ decltype(ingot::dropout) dropout;
 
 namespace {
 
-constexpr int64_t kGrainElements = 8192;  // a thread takes at least
+constexpr int64_t kGrainElements = 8192;  // minimum number of elements per thread
 
-// Elements [begin, end) of the tensor, whose first has the index first_index.
+// Processes elements [begin, end); first_index is the index of element 0 in the global batch.
 template <typename T>
 void drop(T* y, const T* x, int64_t begin, int64_t end, DropoutRule rule, const RandomKey& key,
           uint64_t first_index) {

@@ -5,7 +5,7 @@
 namespace ingot::cuda {
 namespace {
 
-// A wide thread draws whole blocks of four words: it begins at a multiple of four.
+// A wide thread begins at a multiple of four, so it draws whole blocks of four words.
 template <int W, typename T>
 struct Drop {
   T* y;

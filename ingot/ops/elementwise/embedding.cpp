@@ -16,7 +16,7 @@ decltype(ingot::embedding_part_backward) embedding_part_backward;
 
 namespace {
 
-constexpr int64_t kGrainRows = 16;     // rows a thread takes at least, forward
+constexpr int64_t kGrainRows = 16;     // minimum number of rows per thread in forward
 constexpr int64_t kBlockColumns = 64;  // backward splits columns at multiples of this: whole cache lines
 
 struct Positions {
@@ -48,21 +48,21 @@ void check_positions(int64_t positions, int64_t T, int64_t first_position, const
               first_position + T, positions);
 }
 
-// Rows come in no order that the hardware could foresee: asks for [row, row + n) ahead of its use.
+// Prefetches row[0, n): the hardware cannot predict the order of the rows.
 template <typename T>
 void prefetch(const T* row, int64_t n) {
   constexpr int64_t kLine = 64 / sizeof(T);
   for (int64_t i = 0; i < n; i += kLine) __builtin_prefetch(row + i);
 }
 
-// The row of a token, null where it is elsewhere.
+// Returns the row of a token, or null if it is on another rank.
 template <typename T>
 T* row_of(const TablePart& table, int32_t token) {
   const int64_t row = token - table.first;
   return row >= 0 && row < table.rows.dim(0) ? table.rows.as<T>() + row * table.rows.dim(1) : nullptr;
 }
 
-// Columns [begin, end) of both gradients.
+// Adds columns [begin, end) of both gradients.
 template <typename T>
 void add_columns(const TablePart& d_wte, const Tensor& d_wpe, const T* d_out, const int32_t* tokens,
                  int64_t N, Positions positions, int64_t begin, int64_t end) {
@@ -84,7 +84,7 @@ void add_columns(const TablePart& d_wte, const Tensor& d_wpe, const T* d_out, co
   }
 }
 
-// row = token_row + position_row, of which either may be missing.
+// row = token_row + position_row; either may be null.
 template <typename T>
 void write_row(T* row, const T* token_row, const T* position_row, int64_t C) {
   if (token_row && position_row)

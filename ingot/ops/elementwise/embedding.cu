@@ -7,15 +7,15 @@
 namespace ingot::cuda {
 namespace {
 
-// The tokens on a device cannot be checked without waiting for it: a token outside the vocabulary gives a row
-// of NaN, which the guard of a run then finds, and no gradient.
+// Checking tokens on a device would synchronise. A token outside the vocabulary therefore gives a row of
+// NaN, which the run's guard detects, and no gradient.
 template <int W, typename T>
 struct Gather {
   T* out;
   const T *wte, *wpe;
   const int32_t* tokens;
   uint32_t C;
-  int64_t first, rows, V, sequence, first_position;  // wte holds the rows [first, first + rows) of V
+  int64_t first, rows, V, sequence, first_position;  // wte holds rows [first, first + rows) of V
 
   __device__ void operator()(int64_t i) const {
     const RowColumn at(i, C);
@@ -35,10 +35,10 @@ struct Gather {
   }
 };
 
-// d_wpe[first_position + t] += d_out of row t of every sequence, in their order.
+// d_wpe[first_position + t] += d_out of row t of every sequence, in the order of the sequences.
 template <int W, typename T>
 struct AddPositions {
-  float* d_wpe;  // of the first position
+  float* d_wpe;  // the row of first_position
   const T* d_out;
   uint32_t C;
   int64_t sequence, N;
@@ -62,14 +62,15 @@ struct TableRows {
   int32_t first, count;
 };
 
-constexpr int kOwners = 264;  // blocks that share the vocabulary between them
+constexpr int kOwners = 264;  // number of blocks that the vocabulary is divided among
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kBatch = 4 * kThreads;  // tokens looked at between two barriers
+constexpr int kBatch = 4 * kThreads;  // tokens scanned between two barriers
 
-// Block (owner, column block) owns the rows v of the table with v % kOwners == owner, in kWarp * W columns;
-// the warp w of it those with v / kOwners % kWarps == w. It goes over all tokens, keeps the list of its own
-// in order, and each warp adds its rows of the list: every row of d_wte is summed in order of n by one thread
-// per column. Bytes: d_out once, tokens once per block (from the L2 cache), the touched rows of d_wte.
+// Block (owner, column block) owns the table rows v with v % kOwners == owner, in kWarp * W columns; its
+// warp w owns those with v / kOwners % kWarps == w. The block scans all tokens and lists its own in order,
+// then each warp adds the listed rows that it owns. So one thread per column sums each row of d_wte in order
+// of n. Memory traffic: d_out once, the tokens once per block (from the L2 cache), and the touched rows of
+// d_wte. The first barrier of an iteration also waits for the readers of the previous list.
 template <int W, typename T>
 __global__ void __launch_bounds__(kThreads)
     add_tokens(float* d_wte, const T* d_out, const int32_t* tokens, int64_t N, TableRows table, int C) {
@@ -77,9 +78,8 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ int of_warp[kWarps];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const int column = (static_cast<int>(blockIdx.y) * kWarp + lane) * W;
-  for (int64_t begin = 0; begin < N;
-       begin += kBatch) {  // its first barrier waits for readers of the last list
-    // Of its kBatch / kWarps tokens in order, a warp keeps its block's.
+  for (int64_t begin = 0; begin < N; begin += kBatch) {
+    // Each warp filters its kBatch / kWarps tokens, in order, for those that the block owns.
     int32_t kept[kBatch / kThreads];
     int count = 0;
 #pragma unroll

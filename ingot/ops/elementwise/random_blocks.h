@@ -1,5 +1,5 @@
-// Philox blocks many at a time: the same words as core/philox.h's random_block, a register of blocks side by
-// side.
+// Computes many Philox blocks at a time. The words equal those of random_block in core/philox.h; each
+// SIMD lane holds one block.
 #pragma once
 
 #include <bit>
@@ -12,13 +12,13 @@
 namespace ingot {
 
 class RandomBlocks {
-  // Counters and products, one 64-bit lane per block; between the rounds only the low halves count.
+  // Counters and products, one 64-bit lane per block; between the rounds only the low halves are valid.
   typedef uint64_t WideVec __attribute__((vector_size(vec::kBytes)));
   static constexpr int kLanes = vec::kBytes / 8;
-  static constexpr int kGroups = 2;  // registers of blocks in flight, to hide the multiplier's latency
+  static constexpr int kGroups = 2;  // registers of blocks in flight, which hide the multiplier's latency
 
  public:
-  static constexpr int kBlocks = kGroups * kLanes;  // made at once
+  static constexpr int kBlocks = kGroups * kLanes;  // blocks per call of fill
   static constexpr int kWords = 4 * kBlocks;
 
   explicit RandomBlocks(const RandomKey& key)
@@ -30,7 +30,7 @@ class RandomBlocks {
     }
   }
 
-  // The words of blocks first_block, first_block + 1, ... in order.
+  // Writes the words of blocks first_block, first_block + 1, ... in order.
   void fill(uint32_t (&words)[kWords], uint64_t first_block) const {
     static_assert(std::endian::native == std::endian::little, "words leave their lanes low half first");
     Counters groups[kGroups];
@@ -52,7 +52,7 @@ class RandomBlocks {
   }
 
  private:
-  // (low half of a) * m, in 64 bits.
+  // Returns (low half of a) * m in 64 bits.
   static WideVec multiply_low(WideVec a, uint32_t m) {
 #if defined(INGOT_VEC_AVX512)
     return (WideVec)_mm512_mul_epu32((__m512i)a, (__m512i)(WideVec{} + m));

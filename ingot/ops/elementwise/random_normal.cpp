@@ -8,9 +8,9 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kGrainBlocks = 1 << 10;  // Philox blocks a thread takes at least
+constexpr int64_t kGrainBlocks = 1 << 10;  // minimum number of Philox blocks per thread
 
-// y (count) = the numbers of one batch of blocks, `skip` of them left out at its start.
+// y (count) = the numbers of one batch of blocks, without the first `skip` of them.
 void fill_batch(float* y, int64_t skip, int64_t count, float std, const RandomBlocks& random,
                 uint64_t first_block) {
   uint32_t words[RandomBlocks::kWords];

@@ -1,4 +1,4 @@
-// Sum and maximum over one row, in four registers at a time, so that the latency of an addition is hidden.
+// Sum and maximum over one row, accumulated in four registers to hide the latency of an addition.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace ingot::vec {
 
-// Sum over [0, n) of term(load, store), where load and store are as for for_each's body. In the last partial
-// register the term may make anything of the missing lanes: they are not added.
+// Returns the sum over [0, n) of term(load, store), where load and store are as for for_each's body. In
+// the last partial register the term may return any value in the missing lanes; they are not added.
 template <typename Term>
 [[gnu::always_inline]] inline float row_total(int64_t n, Term&& term) {
   const auto at = [&](int64_t i) {
@@ -30,7 +30,7 @@ template <typename Term>
   return sum((total[0] + total[1]) + (total[2] + total[3]));
 }
 
-// The largest of x[0..n), -inf for n = 0. NaN may be passed over.
+// Returns the largest of x[0..n), or -inf if n = 0. NaN may be ignored.
 inline float row_max(const float* x, int64_t n) {
   float best = -std::numeric_limits<float>::infinity();
   int64_t i = 0;

@@ -6,7 +6,7 @@
 
 namespace ingot {
 
-namespace cuda {  // swap.cu
+namespace cuda {  // swap_tensors.cu
 decltype(ingot::swap) swap;
 }  // namespace cuda
 

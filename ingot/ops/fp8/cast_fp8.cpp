@@ -11,7 +11,8 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kBlock = 4096;  // elements whose counts fit in 32 bits, and that stay in the first cache
+// Elements per block: their counts fit in 32 bits, and they stay in the L1 cache.
+constexpr int64_t kBlock = 4096;
 
 // Calls f with a value of the format's type.
 template <typename F>
@@ -21,7 +22,7 @@ void with_format(DType format, const char* op, F&& f) {
   fail(ErrorKind::kInternal, "{}: the format must be f8e4m3 or f8e5m2, got {}", op, name(format));
 }
 
-// One block: to[i] = fp8(x[i] * scale) * unscale, with unscale a power of two.
+// Casts one block: to[i] = fp8(x[i] * scale) * unscale, where unscale is a power of two.
 template <typename Format, typename To, typename From>
 Fp8Stats cast_block(To* to, const From* x, int64_t n, float scale, float unscale) {
   int32_t saturated = 0, underflowed = 0;
@@ -50,7 +51,7 @@ Fp8Stats cast_range(To* to, const From* x, int64_t n, float scale, float unscale
   return stats;
 }
 
-// Runs f(begin, end) -> Fp8Stats over [0, n) by several threads and adds everything up.
+// Runs f(begin, end) -> Fp8Stats over [0, n) in parallel and adds the results to stats.
 template <typename F>
 void parallel_stats(int64_t n, int64_t grain, Fp8Stats& stats, F&& f) {
   std::mutex mutex;
@@ -184,7 +185,7 @@ void round_rows_to_fp8(const Tensor& to, const Tensor& x, DType format, Fp8Stats
 
 namespace {
 
-// Columns [begin, end) of all rows; scale: (C), first their amax, then their scales.
+// Casts columns [begin, end) of all rows. scale (C) holds first their amax, then their scales.
 template <typename Format, typename T>
 Fp8Stats round_column_range(bf16* to, const T* x, float* scale, int64_t N, int64_t C, Range columns) {
   const int64_t begin = columns.begin, end = columns.end;

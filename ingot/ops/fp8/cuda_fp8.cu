@@ -8,7 +8,7 @@ namespace {
 using fp8::Meter;
 using fp8::Tally;
 
-// Packs of W elements for each of `blocks` blocks in turn: few blocks, so that few of them report.
+// Limits the grid: the blocks loop over packs of W elements, so few blocks update the meter.
 constexpr unsigned kBlocks = 1056;
 
 template <int W, typename T>
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads) largest(uint32_t* amax, const T* x, 
   fp8::raise(amax, most);
 }
 
-// Reads x once and writes a code for every element.
+// Reads x once and writes one code per element.
 template <int W, typename Format, typename T>
 __global__ void __launch_bounds__(kThreads)
     encode(Format* to, const T* x, int64_t n, const float* scale, Meter meter) {

@@ -1,4 +1,4 @@
-// Casts to FP8 with a scale for each row or column.
+// Casts to FP8 with a separate scale for each row or column.
 #include "ingot/core/copy.h"
 #include "ingot/ops/cuda/cuda_rows.h"
 #include "ingot/ops/fp8/cuda_fp8.h"
@@ -10,7 +10,7 @@ namespace {
 using fp8::Meter;
 using fp8::Tally;
 
-// Of what all threads of the group have, none of it negative.
+// Returns the maximum over all threads of the group. REQUIRES: no value is negative.
 template <int kGroup>
 __device__ __forceinline__ float group_max(float value) {
   value = warp_max(value);
@@ -27,7 +27,7 @@ __device__ __forceinline__ float line_scale(float amax) {
   return fp8::scale_of(amax, static_cast<double>(f8e4m3::kMax), true);
 }
 
-// A group of threads owns a row, which is read once.
+// A group of threads owns a row and reads it once.
 template <typename S, typename T>
 __global__ void __launch_bounds__(S::kBlock)
     encode_rows(f8e4m3* to, float* inverse, const T* x, int64_t N, int C, Meter meter) {
@@ -50,7 +50,8 @@ __global__ void __launch_bounds__(S::kBlock)
   fp8::report(meter, tally);
 }
 
-// Largest values of columns: a thread has W columns and every kSumRows-th row of its part.
+// Computes the largest |x| of each column. A thread processes W columns and every kSumRows-th of its
+// block's rows.
 template <int W, typename T>
 __global__ void __launch_bounds__(kWarp* kSumRows)
     largest_of_columns(uint32_t* amax, const T* x, int64_t N, int64_t C) {
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kWarp* kSumRows)
   }
 }
 
-// scales: amaxes, then scales. One block.
+// Overwrites the amaxes in `scales` with the scales. One block.
 __global__ void __launch_bounds__(kThreads)
     make_scales(float* scales, float* inverse, int64_t C, bool is_one) {
   const float first = scales[0];
@@ -149,7 +150,7 @@ void cast_columns_to_fp8(const Fp8Operand& to, const Tensor& x, const Tensor& sc
   with_dtype(x.dtype, op, [&](auto value) {
     using T = decltype(value);
     constexpr int W = kWide<T>;
-    const dim3 parts(blocks_for(C, kWarp * W), static_cast<unsigned>(row_parts(N)));
+    const dim3 parts(blocks_for(C, kWarp * W), static_cast<unsigned>(row_part_count(N)));
     if (!is_one)
       launch({stream, op, parts, dim3(kWarp, kSumRows)}, largest_of_columns<W, T>,
              static_cast<uint32_t*>(scales.data), x.as<T>(), N, C);

@@ -1,5 +1,5 @@
-// What kernels that cast to FP8 share: the counts of a cast, and the tile that is written in both layouts.
-// For .cu files only.
+// Shared by the kernels that cast to FP8: the statistics of a cast, and the tile that is written in both
+// layouts. For .cu files only.
 #pragma once
 
 #include "ingot/ops/cuda/cuda_kernel.h"
@@ -7,12 +7,13 @@
 
 namespace ingot::cuda::fp8 {
 
-// Of one thread; added up over the block, then with integers that know no order.
+// Statistics of one thread. report() reduces them over the warp and adds them to the meter with integer
+// atomics, whose result does not depend on their order.
 struct Tally {
   float amax = 0;
   uint32_t saturated = 0, underflowed = 0;
 
-  // Counts x and returns it scaled.
+  // Adds x to the statistics and returns it scaled.
   template <typename Format>
   __device__ __forceinline__ float take(float x, float scale) {
     const float magnitude = std::fabs(x), scaled = x * scale;
@@ -27,7 +28,7 @@ struct Meter {
   uint32_t *amax, *counts;
 };
 
-// Magnitudes order as their bits do.
+// amax = max(amax, of_thread of all threads). Nonnegative floats have the same order as their bits.
 __device__ __forceinline__ void raise(uint32_t* amax, float of_thread) {
   const float of_warp = warp_max(of_thread);
   if (threadIdx.x % kWarp == 0 && of_warp > 0) atomicMax(amax, std::bit_cast<uint32_t>(of_warp));
@@ -47,7 +48,8 @@ __device__ __forceinline__ void report(const Meter& meter, const Tally& tally) {
   if (underflowed > 0) atomicAdd(meter.counts + 1, underflowed);
 }
 
-// fp8_scale of ops/cast_fp8.h. A power of two below a double has that double's exponent.
+// fp8_scale of ops/cast_fp8.h. The exponent bits of a double are the largest power of two that does not
+// exceed it.
 __device__ __forceinline__ float scale_of(float amax, double most, bool is_power_of_two) {
   const double exact = most / std::fmax(static_cast<double>(amax), 1e-12);
   const uint64_t floor = std::bit_cast<uint64_t>(exact) & 0x7ff0000000000000u;
@@ -67,15 +69,15 @@ void with_format(DType format, const char* op, F&& f) {
   fail(ErrorKind::kInternal, "{}: the format must be f8e4m3 or f8e5m2, got {}", op, name(format));
 }
 
-inline constexpr int kTile = 64;      // rows and columns of a block
+inline constexpr int kTile = 64;      // rows and columns of a block's tile
 inline constexpr int kTileWidth = 8;  // codes that a thread writes at once
 static_assert(kTile * kTile / kTileWidth == 2 * kThreads);
 
-// Codes of a block's tile of a matrix (N, C), 64 x 64: source(row, column, tally) gives 8 scaled elements of
-// a row and counts them. They go straight to `to` (absent: nowhere), and through shared memory to the
-// transposed copy, 8 bytes a thread either way. Rows of the tile in shared memory are 4 bytes longer than
-// they need to be, so that a column's elements lie in different banks. All threads of the block call it.
-// REQUIRES: N and C multiples of 8.
+// Encodes a block's 64 x 64 tile of a matrix (N, C). source(row, column, tally) returns 8 scaled
+// elements of a row and counts them. The codes go directly to `to` (if not null), and through shared
+// memory to the transposed copy; a thread writes 8 bytes at a time to either. Rows of the tile in shared
+// memory are padded by 4 bytes, so that a column's elements lie in different banks. All threads of the
+// block call it. REQUIRES: N and C multiples of 8.
 template <typename Format, typename Source>
 __device__ __forceinline__ void encode_tile(Format* to, Format* transposed, int64_t N, int64_t C,
                                             const Meter& meter, const Source& source) {

@@ -24,7 +24,7 @@ struct RowResult {
   bool is_correct;
 };
 
-// One row with a target. D is the dtype of the gradient; d is null where it is not wanted.
+// Computes one row that has a target. D is the dtype of the gradient; d is null if no gradient is wanted.
 template <typename D, typename Cap>
 RowResult row_loss(D* d, float* x, int32_t target, const Cap& cap, const CrossEntropyConfig& config,
                    int64_t Vp) {

@@ -31,8 +31,8 @@ __device__ __forceinline__ void fill_zero(D* row, int Vp) {
     store(row + column, Floats<W>{});
 }
 
-// A block owns a row. It reads the logits once for the softmax and once more for the gradient, partly from
-// the L2 cache, and writes the gradient.
+// A block owns a row. It reads the logits once for the softmax and once more, partly from the L2 cache,
+// for the gradient, and writes the gradient.
 template <int W, typename D, typename Cap>
 __global__ void __launch_bounds__(kRowThreads) rows_loss(Rows<D> a, Cap cap) {
   const int64_t n = blockIdx.x;
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kRowThreads) rows_loss(Rows<D> a, Cap cap) {
   D* d = a.d_logits ? a.d_logits + n * a.Vp : nullptr;
   const int target = a.targets[n];
   const bool has_target = target >= 0 && target<a.V, is_smoothed = a.label_smoothing> 0;
-  if (!has_target) {  // ignored; or no class at all, which the loss shows
+  if (!has_target) {  // the row is ignored, or its target is invalid and the loss becomes NaN
     if (d) fill_zero<W>(d, a.Vp);
     if (threadIdx.x != 0) return;
     a.losses[n] = target == kIgnoreIndex ? 0.0f : std::numeric_limits<float>::quiet_NaN();

@@ -11,7 +11,7 @@ namespace ingot {
 
 namespace cuda {  // cross_entropy_bf16.cu
 decltype(ingot::round_to_bf16) round_to_bf16;
-// Losses of rows without a target stay.
+// Leaves the losses of rows without a target unchanged.
 void cross_entropy_in_bf16(const Tensor& losses, const Tensor& d_logits, const Tensor& logits,
                            const Tensor& targets, const CrossEntropyConfig& config, Stream& stream);
 }  // namespace cuda
@@ -26,7 +26,7 @@ vec::Vec rounded(vec::Vec x) {
   return vec::load(lanes);
 }
 
-// One row with a target; d is null where the gradient is not wanted.
+// Computes one row that has a target; d is null if no gradient is wanted.
 float row_loss(bf16* d, float* x, int64_t target, const CrossEntropyConfig& config, int64_t Vp) {
   const int64_t V = config.vocab;
   const float x_max = vec::row_max(x, V), x_target = x[target];
@@ -64,7 +64,7 @@ void cross_entropy_in_bf16(const Tensor& losses, const Tensor& is_correct, const
               "cross_entropy_in_bf16: knows no cap, z-loss or label smoothing");
   round_to_bf16(logits, stream);
   const int64_t N = logits.dim(0), Vp = logits.dim(1);
-  // The ordinary loss checks shapes and targets, and knows which rows are correct.
+  // The f32 op checks shapes and targets and computes is_correct.
   cross_entropy(losses, is_correct, {}, logits, targets, config, stream);
   if (d_logits) check_tensor(d_logits, DType::bf16, {N, Vp}, "cross_entropy_in_bf16: d_logits");
   if constexpr (kHasCuda) {

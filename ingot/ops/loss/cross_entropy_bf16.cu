@@ -26,8 +26,8 @@ struct Bf16Rows {
   float grad_scale;
 };
 
-// Sum of x (n) from left to right, rounded at every step, as the mistake wants it: the block's threads fetch,
-// one of them adds.
+// Returns the sum of x (n) from left to right, rounded to bf16 after every addition: this is the mistake
+// that the op demonstrates. All threads of the block load terms, thread 0 adds them.
 __device__ __forceinline__ float running_sum(const float* x, int n) {
   __shared__ float terms[kThreads];
   __shared__ float total;
@@ -45,13 +45,13 @@ __device__ __forceinline__ float running_sum(const float* x, int n) {
   return total;
 }
 
-// A block owns a row, whose logits it replaces by their exponentials.
+// A block owns a row and overwrites its logits with their exponentials.
 __global__ void __launch_bounds__(kThreads) bf16_rows_loss(Bf16Rows a) {
   const int64_t n = blockIdx.x;
   float* x = a.logits + n * a.Vp;
   bf16* d = a.d_logits ? a.d_logits + n * a.Vp : nullptr;
   const int target = a.targets[n], first = static_cast<int>(threadIdx.x);
-  if (target < 0 || target >= a.V) {  // its loss is the ordinary one's
+  if (target < 0 || target >= a.V) {  // keeps the loss of the f32 op
     if (d)
       for (int j = first; j < a.Vp; j += kThreads) d[j] = bf16(0.0f);
     return;

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads) largest_gradient(uint32_t* amax, Til
   fp8::raise(amax, most);
 }
 
-// A block owns 64 x 64 logits: reads 4 bytes of each, writes two codes.
+// A block owns 64 x 64 logits: it reads 4 bytes of each and writes two codes.
 template <typename Cap>
 __global__ void __launch_bounds__(kThreads)
     encode_gradient(f8e5m2* d, f8e5m2* turned, int64_t N, TileGradient<Cap> of, const float* scale,
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// Calls f(gradient of the tile).
+// Calls f with the TileGradient of the tile.
 template <typename F>
 void with_gradient(const LogitTile& tile, const CrossEntropyConfig& config, F&& f) {
   with_cap_rule<softmax::Math>(config, [&](auto cap) {

@@ -1,5 +1,5 @@
-// The gradient of a tile of logits as e5m2 codes, rounded once, from f32, in the layouts of both products
-// that it goes into. On a CUDA device; defined in builds with CUDA.
+// Computes the gradient of a tile of logits as e5m2 codes, rounded once from f32, in the layouts of the
+// two products that consume it. Defined in builds with CUDA.
 #pragma once
 
 #include "ingot/ops/cast_fp8.h"
@@ -7,20 +7,20 @@
 
 namespace ingot::cuda {
 
-// Columns [first, first + W) of some rows' logits.
+// Columns [first, first + W) of the logits of N rows.
 struct LogitTile {
   Tensor logits;  // (N, W) f32, contiguous
   int64_t first;
-  Tensor lse;      // (N) f32, of cross_entropy_finish
+  Tensor lse;      // (N) f32, from cross_entropy_finish
   Tensor targets;  // (N) i32
 };
 
-// amax (1) f32 = the larger of it and the largest |gradient| of the tile.
+// amax (1) f32 = max(amax, largest |gradient| of the tile).
 void raise_gradient_amax(const Tensor& amax, const LogitTile& tile, const CrossEntropyConfig& config,
                          Stream& stream);
 
-// d (N, W) and turned (W, N) f8e5m2 = the gradient of ops/cross_entropy.h times place.scale; what that did is
-// added to place.amax and place.counts. N and W multiples of 8.
+// d (N, W) and turned (W, N) f8e5m2 = the gradient of ops/cross_entropy.h times place.scale. Adds the
+// statistics of the cast to place.amax and place.counts. REQUIRES: N and W are multiples of 8.
 void cross_entropy_fp8_gradient(const Tensor& d, const Tensor& turned, const LogitTile& tile,
                                 const CrossEntropyConfig& config, const Fp8Place& place, Stream& stream);
 

@@ -1,4 +1,4 @@
-// What the loss ops share of one row, or of one row's part in a tile of columns. Internal to the loss ops.
+// Terms of the loss of one row, or of one row within a tile of columns. Internal to the loss ops.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 
 namespace ingot::loss_terms {
 
-constexpr int64_t kBlock = 2048;  // columns whose terms are summed in f32, before the sum goes on in double
+constexpr int64_t kBlock = 2048;  // columns that are summed in f32 before the sum continues in double
 
-// Sum over [0, n) of term(load, store) of a block that begins at x.
+// Returns the sum over [0, n) of term(block, load, store), where block points to a block of x.
 template <typename Term>
 double blocked_total(float* x, int64_t n, Term&& term) {
   double total = 0;
@@ -23,7 +23,7 @@ double blocked_total(float* x, int64_t n, Term&& term) {
   return total;
 }
 
-// Sum of exp(cap(x_j) - z_max); with kKeep, x_j becomes that exponential times cap'(x_j).
+// Returns the sum of exp(cap(x_j) - z_max). With kKeep, x_j becomes that exponential times cap'(x_j).
 template <bool kKeep, typename Cap>
 double exp_total(float* x, const Cap& cap, float z_max, int64_t n) {
   return blocked_total(x, n, [&](float* block, auto load, auto store) {
@@ -34,7 +34,7 @@ double exp_total(float* x, const Cap& cap, float z_max, int64_t n) {
   });
 }
 
-// The same sum; kept (n) = scale times those exponentials times cap'(x_j).
+// Returns the same sum; kept (n) = scale * cap'(x_j) times these exponentials.
 template <typename Cap>
 double exp_total_kept(f16* kept, float scale, float* x, const Cap& cap, float z_max, int64_t n) {
   return blocked_total(x, n, [&](float* block, auto load, auto store) {
@@ -45,7 +45,7 @@ double exp_total_kept(f16* kept, float scale, float* x, const Cap& cap, float z_
   });
 }
 
-// Sum of cap(x_j).
+// Returns the sum of cap(x_j).
 template <typename Cap>
 double capped_total(float* x, const Cap& cap, int64_t n) {
   return blocked_total(x, n, [&](float* block, auto load, auto) { return cap(load(block)).z; });
@@ -55,8 +55,8 @@ struct Objective {
   double loss, lse;
 };
 
-// Of a row whose exponentials above z_max sum to `total` and whose capped logits sum to `z_sum` (read only
-// with label smoothing).
+// Computes the objective of a row from its sums: `total` of the exponentials relative to z_max, and
+// `z_sum` of the capped logits (read only with label smoothing).
 inline Objective objective(const CrossEntropyConfig& config, double z_max, double total, double z_target,
                            double z_sum) {
   const double log_total = std::log(total), lse = z_max + log_total;
@@ -67,8 +67,8 @@ inline Objective objective(const CrossEntropyConfig& config, double z_max, doubl
   return {loss + static_cast<double>(config.z_loss) * lse * lse, lse};
 }
 
-// The gradient of one row with respect to logit j is grad_scale * (p_j * on_p - off - on_target) * cap'(x_j),
-// with on_target at the target alone.
+// The gradient of one row with respect to logit j is grad_scale * (p_j * on_p - off - on_target) *
+// cap'(x_j), where on_target applies to the target only.
 struct GradientTerms {
   double on_p, off, on_target;
   GradientTerms(const CrossEntropyConfig& config, double lse)
@@ -84,8 +84,8 @@ inline float target_gradient(const Capped& at_target, float lse, const GradientT
                             static_cast<double>(at_target.slope[0]));
 }
 
-// d (n), which may be x's memory, = the gradient of columns [0, n) of a tile, the target at `target` (none
-// where that lies outside).
+// d (n) = the gradient of columns [0, n) of a tile; d may alias x. `target` is the target's column in
+// the tile; a value outside [0, n) means that the target is in another tile.
 template <typename D, typename Cap>
 void gradient_from_lse(D* d, const float* x, int64_t n, const Cap& cap, float lse, int64_t target,
                        const CrossEntropyConfig& config) {
@@ -101,8 +101,8 @@ void gradient_from_lse(D* d, const float* x, int64_t n, const Cap& cap, float ls
   if (has_target) d[target] = D(target_gradient(at_target, lse, terms, config.grad_scale));
 }
 
-// kInternal error for a config that does not fit Vp columns; kData error for a target outside the vocabulary,
-// naming it and its index.
+// check_config fails with a kInternal error if the config does not fit Vp columns. check_targets fails
+// with a kData error that names a target outside the vocabulary and its index.
 void check_config(const CrossEntropyConfig& config, int64_t Vp);
 void check_targets(const Tensor& targets, int64_t V);
 

@@ -27,7 +27,7 @@ TileRow* tile_rows(const Tensor& rows, int64_t N, const char* op) {
 
 int64_t row_grain(int64_t W) { return std::max<int64_t>(1, 4096 / std::max<int64_t>(1, W)); }
 
-// The row's largest logit, now that x (n), columns from `first` on, is seen too.
+// Updates the row's largest logit with x (n), the columns from `first` on, and rescales the row's total.
 template <typename Cap>
 void raise_max(TileRow& row, const float* x, int64_t n, int64_t first, const Cap& cap) {
   const float x_max = vec::row_max(x, n);
@@ -47,7 +47,7 @@ void check_tile(const Tensor& tile, int64_t first, const Tensor& targets, const 
   check_tensor(targets, DType::i32, {tile.dim(0)}, op);
 }
 
-// What another tile, further to the right, knows of a row is added to what is known of it.
+// Adds the sums of a tile further to the right to those of `row`.
 void merge_row(TileRow& row, const TileRow& right) {
   row.z_sum += right.z_sum;
   if (right.top < 0) return;
@@ -62,13 +62,13 @@ void merge_row(TileRow& row, const TileRow& right) {
   }
 }
 
-// Columns of a tile that are classes.
+// Returns the number of columns of a tile that are classes.
 int64_t valid_columns(const CrossEntropyConfig& config, int64_t first, int64_t W) {
   return std::clamp<int64_t>(config.vocab - first, 0, W);
 }
 
-// What all folds do to the rows that have a target, all but adding up the exponentials: that is f(row, i, x,
-// n, cap).
+// Does the common work of the folds for every row that has a target, except for adding up the
+// exponentials, which f(row, i, x, n, cap) does.
 template <typename F>
 void fold_rows(const Tensor& rows, const Tensor& tile, int64_t first, const Tensor& targets,
                const CrossEntropyConfig& config, F&& f) {
@@ -98,8 +98,8 @@ void check_kept(const KeptExponentials& kept, int64_t N, const char* op) {
   check_tensor(kept.references, DType::f32, {(W + wide - 1) / wide, N}, op);
 }
 
-// The gradient of row i's first n columns, but for the target's, from what was kept of them; out may be that
-// memory.
+// out = the gradient of row i's first n columns, except the target's, from the kept exponentials. out
+// may alias them.
 template <typename D>
 void kept_row_gradient(D* out, const KeptExponentials& kept, int64_t i, int64_t n, float lse,
                        const loss_terms::GradientTerms& terms, const CrossEntropyConfig& config) {

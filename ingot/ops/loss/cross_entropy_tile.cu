@@ -21,7 +21,7 @@ struct Begin {
   }
 };
 
-// What a tile further to the right knows of a row is added to what is known of it.
+// Adds the sums of a tile further to the right to those of `row`.
 __device__ __forceinline__ void add_tile(TileRow& row, const Part& tile, int64_t first) {
   const double gap = static_cast<double>(tile.z_max) - static_cast<double>(row.z_max);
   const double total = static_cast<double>(tile.total);
@@ -87,7 +87,7 @@ struct Finish {
   }
 };
 
-// A block owns a row of the tile: reads it once, writes its gradient.
+// A block owns a row of the tile, reads it once and writes its gradient.
 template <int W, typename D, typename Cap>
 __global__ void __launch_bounds__(kThreads) gradient(D* d_tile, loss::TileGradient<Cap> of) {
   const int64_t n = blockIdx.x;

@@ -1,4 +1,4 @@
-// The gradient of a tile of logits, for the kernels that write it. For .cu files only.
+// The gradient of a tile of logits, computed in registers. For .cu files only.
 #pragma once
 
 #include "ingot/ops/cuda/cuda_softmax.h"
@@ -10,7 +10,7 @@ namespace ingot::cuda::loss {
 struct Tile {
   const float* x;
   const int32_t* targets;
-  int W, classes;  // columns, and how many of them are classes
+  int W, classes;  // number of columns, and of those that are classes
   int64_t first;
 };
 
@@ -30,7 +30,7 @@ inline GradientTerms make_terms(const CrossEntropyConfig& config) {
           config.label_smoothing / static_cast<float>(config.vocab), config.z_loss, config.vocab};
 }
 
-// d loss / d logit, from the log-sum-exp of each row.
+// d loss / d logit, computed from the log-sum-exp of each row.
 template <typename Cap>
 struct TileGradient {
   using Math = softmax::Math;
@@ -52,7 +52,7 @@ struct TileGradient {
     return {tile.x + n * tile.W, target, target >= 0 && target < terms.vocab, row_lse,
             1 + 2 * terms.z_loss * row_lse};
   }
-  // Of W logits from a column of the tile on.
+  // Returns the gradient of W logits of the row, from `column` of the tile on.
   template <int W>
   __device__ __forceinline__ Floats<W> at(const Row& row, int column) const {
     Floats<W> values = load<W>(row.x + column);

@@ -5,7 +5,7 @@
 namespace ingot::cuda {
 namespace {
 
-// Reads three tensors and writes two. nvcc keeps the order of additions as it is written.
+// Reads three tensors and writes two. nvcc preserves the order of the additions.
 template <int W>
 struct Compensate {
   float *sum, *lost;

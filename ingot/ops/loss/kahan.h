@@ -1,4 +1,4 @@
-// Compensated addition (Kahan 1965): what rounding takes from a sum is kept and given back to the next term.
+// Compensated addition (Kahan 1965): the rounding error of each addition is subtracted from the next term.
 //   y = x - lost;  s = sum + y;  lost = (s - sum) - y;  sum = s
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace ingot {
 
-// sum += x elementwise, `lost` carrying what was lost so far (zero at first); all f32, equal shapes,
-// contiguous, nothing aliases.
+// sum += x elementwise. `lost` carries the accumulated rounding error; it is zero at first. All are f32,
+// of equal shapes, contiguous, and must not alias.
 void kahan_add(const Tensor& sum, const Tensor& lost, const Tensor& x, Stream& stream);
 
 }  // namespace ingot

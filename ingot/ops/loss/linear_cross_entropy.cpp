@@ -16,9 +16,10 @@
 namespace ingot {
 namespace {
 
-constexpr float kHeadRoom = 0x1p13f;  // of a gradient of at most 1: 2.8 octaves below e5m2's largest value
+// The scale of gradients of at most 1: it leaves 2.8 octaves to e5m2's largest value.
+constexpr float kHeadRoom = 0x1p13f;
 
-// Of x and w; for kFp8 of the values that stand for 8-bit floats.
+// Returns the dtype of x and w in the products; for kFp8 that of the decoded 8-bit values.
 DType product_dtype(HeadPrecision precision) {
   return precision == HeadPrecision::kF32   ? DType::f32
          : precision == HeadPrecision::kF16 ? DType::f16
@@ -29,7 +30,7 @@ bool is_half(HeadPrecision precision) {
   return precision == HeadPrecision::kBf16 || precision == HeadPrecision::kF16;
 }
 
-// A tensor that begins where another does.
+// Returns a contiguous tensor that begins where t does.
 Tensor in_memory_of(const Tensor& t, DType dtype, const Shape& shape) {
   return Tensor(t.data, dtype, shape, t.device);
 }
@@ -38,7 +39,8 @@ int64_t chunk_tokens(const LinearCrossEntropyConfig& config, int64_t N) {
   return config.kind == HeadKind::kDense ? N : std::min(N, config.chunk_tokens);
 }
 
-// One call: its operands in the precision of the products, and the loops over chunks and tiles.
+// One call of linear_cross_entropy: its operands in the precision of the products, and the loops over
+// chunks and tiles.
 class HeadPass {
  public:
   HeadPass(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn& in,
@@ -53,7 +55,7 @@ class HeadPass {
         loss_(config.loss) {
     if (is_fp8()) {
       quantise();
-      loss_.grad_scale = 1;  // e5m2 takes the plain gradient times its scale
+      loss_.grad_scale = 1;  // the e5m2 scale replaces grad_scale, which the products apply
     }
     if (scratch.dw_lost) fill_zero(scratch.dw_lost, stream);
   }
@@ -84,12 +86,12 @@ class HeadPass {
     cast_to_fp8(scratch_.w8, in_.w, w_scale_, report_.fp8.w, stream_);
   }
 
-  // The largest |element| of a tensor that may be shared.
+  // Returns the largest |element| over all ranks, since w or the logits may be sharded.
   float shared_max(const Tensor& t) const {
-    return max_over_ranks(absolute_max(t, stream_), scratch_.share, config_.columns);
+    return max_over_ranks(absolute_max(t, stream_), scratch_.shard, config_.columns);
   }
 
-  // Columns worked on at once where w is decoded part by part.
+  // Columns processed at once: in kFp8 those for which decoded rows of w fit into w_part.
   int64_t w_tile() const { return is_fp8() ? scratch_.w_part.dim(0) : Vp_; }
   Tensor x_rows(int64_t begin, int64_t end) const {
     return decoded(in_.x, scratch_.x8, scratch_.x_part, begin, end);
@@ -105,13 +107,13 @@ class HeadPass {
     return values;
   }
 
-  // Factors that take the scales out again.
+  // Factors that remove the FP8 scales from the products.
   float logits_factor() const { return 1 / (x_scale_ * w_scale_); }
   float d_factor(float operand_scale) const {
     return is_fp8() ? config_.loss.grad_scale / (d_scale_ * operand_scale) : 1.0f;
   }
 
-  // The gradient of `logits` (its memory) in the dtype of the products; sets d_scale_.
+  // Returns the gradient in `logits` in the dtype of the products and sets d_scale_.
   Tensor product_gradient(const Tensor& logits) {
     const Tensor d = in_memory_of(scratch_.d_logits, DType::bf16, logits.shape);
     const bool is_current = config_.fp8_scaling == Fp8HeadScaling::kCurrent;
@@ -123,14 +125,14 @@ class HeadPass {
     return d;
   }
 
-  // Where the cross-entropy of `logits` writes its gradient.
+  // Returns where the cross-entropy of `logits` writes its gradient; absent without gradients.
   Tensor gradient_place(const Tensor& logits) const {
     if (!has_grads()) return {};
     if (!is_half(config_.precision)) return logits;
     return in_memory_of(scratch_.d_logits, product_dtype(config_.precision), logits.shape);
   }
 
-  // Losses of tokens [begin, end), their logits' gradient at gradient_place.
+  // Computes the losses of tokens [begin, end), and the gradient of their logits into d.
   void run_logits(const Tensor& logits, const Tensor& d, const Tensor& x, int64_t begin, int64_t end) {
     for (int64_t v = 0; v < Vp_; v += w_tile()) {
       const int64_t v_end = std::min(v + w_tile(), Vp_);
@@ -141,7 +143,7 @@ class HeadPass {
     const Tensor is_correct = out_.is_correct ? out_.is_correct.rows(begin, end) : Tensor{};
     if (!config_.columns.is_whole())
       return shared_cross_entropy({.losses = losses, .is_correct = is_correct, .d_logits = d}, logits,
-                                  targets, loss_, config_.columns, scratch_.share.rows_of(0, end - begin),
+                                  targets, loss_, config_.columns, scratch_.shard.rows_of(0, end - begin),
                                   stream_);
     if (config_.loss_dtype == LossDtype::kBf16Logits) round_to_bf16(logits, stream_);
     const auto loss = config_.loss_dtype == LossDtype::kBf16 ? cross_entropy_in_bf16 : cross_entropy;
@@ -161,7 +163,7 @@ class HeadPass {
     }
   }
 
-  // The losses of a chunk and the gradient of its logits, part by part of its tokens.
+  // Computes the losses of a chunk and the gradient of its logits, scratch_.logits.dim(0) tokens at a time.
   Tensor part_losses(const Tensor& x, int64_t begin, int64_t end) {
     const int64_t part = scratch_.logits.dim(0);
     const Tensor d = gradient_place(in_memory_of(scratch_.logits, DType::f32, {end - begin, Vp_}));
@@ -173,7 +175,7 @@ class HeadPass {
     return d;
   }
 
-  // The same, tile by tile of the columns.
+  // As part_losses, but one tile of columns at a time.
   Tensor kept_losses(const Tensor& x, int64_t begin, int64_t end) {
     const int64_t n = end - begin, tile = scratch_.logits.dim(1);
     const Tensor targets = in_.targets.rows(begin, end), lse = scratch_.lse.rows(0, n),
@@ -194,7 +196,7 @@ class HeadPass {
         cross_entropy_fold(rows, logits, first, targets, loss_, stream_);
     }
     if (!config_.columns.is_whole())
-      merge_columns(scratch_.share.rows_of(0, n), targets, Vp_, config_.columns, stream_);
+      merge_columns(scratch_.shard.rows_of(0, n), targets, Vp_, config_.columns, stream_);
     cross_entropy_finish(out_.losses.rows(begin, end),
                          out_.is_correct ? out_.is_correct.rows(begin, end) : Tensor{}, lse, rows, targets,
                          loss_, stream_);
@@ -223,8 +225,8 @@ class HeadPass {
     kahan_add(dw, scratch_.dw_lost.rows(v, v_end), part, stream_);
   }
 
-  // Calls f(logits of the tile, its x, its w, v, n, n_end) for all tiles: columns outside, so that a part of
-  // w and of dw stays in the caches while the tokens pass.
+  // Calls f(logits of the tile, its x, its w, v, {n, n_end}) for all tiles. The outer loop runs over
+  // columns, so that a tile's rows of w and dw stay in the caches while the inner loop runs over the tokens.
   template <typename F>
   void for_each_tile(F&& f) const {
     const int64_t chunk = scratch_.logits.dim(0), tile = scratch_.logits.dim(1);
@@ -248,7 +250,7 @@ class HeadPass {
                          in_.targets.rows(n.begin, n.end), loss_, stream_);
     });
     if (!config_.columns.is_whole())
-      merge_columns(scratch_.share, in_.targets, Vp_, config_.columns, stream_);
+      merge_columns(scratch_.shard, in_.targets, Vp_, config_.columns, stream_);
     cross_entropy_finish(out_.losses, out_.is_correct, scratch_.lse, scratch_.rows, in_.targets, loss_,
                          stream_);
   }
@@ -383,11 +385,11 @@ LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_
   }
   if (!config.columns.is_whole()) {
     if (s.rows)
-      s.share = {.rows = s.rows,
+      s.shard = {.rows = s.rows,
                  .parts = arena.alloc(DType::u8, {config.columns.count, s.rows.dim(0), s.rows.dim(1)}),
                  .lse = s.lse};
     else
-      s.share = make_column_share_scratch(arena, s.logits.dim(0), config.columns.count);
+      s.shard = make_column_shard_scratch(arena, s.logits.dim(0), config.columns.count);
   }
   if (!has_grads) return s;
   if (config.precision != HeadPrecision::kF32)

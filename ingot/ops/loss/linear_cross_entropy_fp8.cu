@@ -12,9 +12,9 @@
 namespace ingot::cuda {
 namespace {
 
-constexpr int64_t kGranule = 16;  // of the dims of 8-bit products
+constexpr int64_t kGranule = 16;  // dims of 8-bit products are multiples of this
 
-// Contiguous, where another tensor begins.
+// Returns a contiguous tensor that begins where t does.
 Tensor in_memory_of(const Tensor& t, const Shape& shape) { return Tensor(t.data, t.dtype, shape, t.device); }
 
 class Fp8HeadPass {
@@ -30,7 +30,7 @@ class Fp8HeadPass {
         N_(in.x.dim(0)),
         Vp_(in.w.dim(0)),
         loss_(config.loss) {
-    loss_.grad_scale = 1;  // e5m2 takes the plain gradient times its scale
+    loss_.grad_scale = 1;  // the e5m2 scale replaces grad_scale, which the products apply
     check_dims();
     encode(in.x, scratch.x8, scratch.x8_turned, scratch.fp8[0], config.fp8_x_scale);
     encode(in.w, scratch.w8, scratch.w8_turned, scratch.fp8[1], config.fp8_w_scale);
@@ -68,7 +68,7 @@ class Fp8HeadPass {
   void make_scale(const Fp8Place& place, DType format) const {
     set_fp8_scale(place.scale, place.inverse, place.fresh, format, Fp8ScaleFloor::kExact, stream_);
   }
-  // A whole tensor, in both layouts where there are gradients to come.
+  // Casts a whole tensor, also transposed if gradients are wanted.
   void encode(const Tensor& t, const Tensor& codes, const Tensor& turned, const Fp8Place& place,
               float fixed_scale) const {
     if (is_current()) {
@@ -89,7 +89,7 @@ class Fp8HeadPass {
   Fp8Operand w_operand(const Tensor& codes) const { return {codes, scratch_.fp8[1].inverse}; }
   Fp8Operand d_operand(const Tensor& codes) const { return {codes, scratch_.fp8[2].inverse}; }
 
-  // The logits of tokens [n, n_end) and columns [v, v_end).
+  // Returns the logits of tokens [n, n_end) and columns [v, v_end).
   Tensor logits(int64_t n, int64_t n_end, int64_t v, int64_t v_end) const {
     const Tensor place = in_memory_of(scratch_.logits, {n_end - n, v_end - v});
     matmul_fp8(place, x_operand(scratch_.x8.rows(n, n_end)), w_operand(scratch_.w8.rows(v, v_end)),
@@ -117,7 +117,7 @@ class Fp8HeadPass {
   Fp8ProductMode backward(bool accumulate) const {
     return {.accumulate = accumulate, .is_fast = false, .alpha = config_.loss.grad_scale};
   }
-  // Rows [v, v + W) of dw += dᵀ x of tokens [n, n_end); turned (W, n_end - n).
+  // Rows [v, v + W) of dw += dᵀ x over tokens [n, n_end); turned (W, n_end - n).
   void add_dw(const Tensor& turned, int64_t v, int64_t n, int64_t n_end) const {
     const Fp8Operand x = x_operand(scratch_.x8_turned.columns(n, n_end));
     const int64_t W = turned.dim(0), step = scratch_.dw_part ? scratch_.dw_part.dim(0) : W;
@@ -154,7 +154,7 @@ class Fp8HeadPass {
     add_dw(gradient.turned, 0, n, n_end);
   }
 
-  // Calls f(tile, n, n_end) for all tiles, columns outside.
+  // Calls f(tile, n, n_end) for all tiles; the outer loop runs over columns.
   template <typename F>
   void for_each_tile(F&& f) const {
     const int64_t chunk = scratch_.logits.dim(0), width = scratch_.logits.dim(1);

@@ -1,5 +1,5 @@
-// The caps of the logits as elementwise rules over a Math (ops/elementwise/activation_rules.h): value and slope side by
-// side, in one place for every device. Internal to the loss ops.
+// The logit caps as elementwise rules over a Math (ops/elementwise/activation_rules.h). A rule returns
+// value and slope, and all devices share it. Internal to the loss ops.
 #pragma once
 
 #include "ingot/ops/cross_entropy.h"
@@ -17,7 +17,8 @@ struct NoCapRule {
   constexpr CapValue<Math> operator()(V x) const { return {x, Math::constant(1.0f)}; }
 };
 
-// z = gain * sigmoid((x + offset) / width) + shift: both caps, as a tanh(x / a) = 2a sigmoid(2x / a) - a.
+// z = gain * sigmoid((x + offset) / width) + shift. Both caps have this form, since a tanh(x / a) = 2a
+// sigmoid(2x / a) - a.
 template <typename Math>
 struct SigmoidCapRule {
   using V = typename Math::V;
@@ -28,7 +29,7 @@ struct SigmoidCapRule {
   }
 };
 
-// Calls f with the config's cap.
+// Calls f with the cap that the config selects.
 template <typename Math, typename F>
 void with_cap_rule(const CrossEntropyConfig& config, F&& f) {
   const float a = config.cap_a;

@@ -10,8 +10,8 @@ __device__ __forceinline__ LossTotals plus(const LossTotals& a, const LossTotals
   return {a.loss + b.loss, a.counted + b.counted, a.correct + b.correct};
 }
 
-// One block: thread k adds rows k, k + kThreads, ..., then the threads' sums in halves. 9 bytes a row, which
-// is next to nothing beside the row's logits.
+// One block: thread k adds rows k, k + kThreads, ...; a tree then adds the threads' sums. It reads 9
+// bytes per row, which is negligible next to the row's logits.
 __global__ void __launch_bounds__(kThreads)
     add_rows(LossTotals* sums, const float* losses, const uint8_t* is_correct, const int32_t* targets,
              int64_t N) {

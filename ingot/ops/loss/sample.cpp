@@ -7,7 +7,7 @@
 namespace ingot {
 namespace {
 
-// 53 random bits in [0, 1).
+// Returns a uniform number in [0, 1) with 53 random bits.
 double uniform(const RandomKey& key) {
   const Philox4 words = random_block(key, 0);
   return static_cast<double>((uint64_t{words[0]} << 32 | words[1]) >> 11) * 0x1p-53;
@@ -32,8 +32,8 @@ struct Weights {
   double operator()(int64_t id) const { return std::exp((logits[id] - top) / temperature); }
 };
 
-// The first of ids (or of 0, 1, ...) at which the running sum of weights passes target; tokens of weight 0
-// are never chosen.
+// Returns the first id(i) at which the running sum of weights exceeds target. Tokens of weight 0 are
+// never chosen.
 template <typename Id>
 int32_t pick(int64_t count, const Id& id, const Weights& weight, double target) {
   double sum = 0;
@@ -41,15 +41,15 @@ int32_t pick(int64_t count, const Id& id, const Weights& weight, double target) 
   for (int64_t i = 0; i < count; ++i) {
     const double w = weight(id(i));
     if (w <= 0) continue;
-    chosen = id(i);  // the last one stands when rounding leaves target unreached
+    chosen = id(i);  // stays the result if rounding keeps the sum from reaching target
     sum += w;
     if (sum > target) break;
   }
   return chosen;
 }
 
-// Moves the ids that top_k and top_p keep to the end of ids, the highest last; returns how many, and the sum
-// of their weights in total. A heap yields them in order for O(V) plus O(log V) each.
+// Moves the ids that top_k and top_p retain to the end of ids, the highest last. Returns their number
+// and, in *total, the sum of their weights. A heap yields them in order for O(V) plus O(log V) each.
 int64_t keep_highest(int32_t* ids, const Weights& weight, int64_t vocab, const SampleConfig& config,
                      double* total) {
   const float* logits = weight.logits;
@@ -59,7 +59,7 @@ int64_t keep_highest(int32_t* ids, const Weights& weight, int64_t vocab, const S
   std::iota(ids, ids + vocab, 0);
   std::make_heap(ids, ids + vocab, ranks_below);
   const int64_t limit = config.top_k > 0 ? std::min(config.top_k, vocab) : vocab;
-  double mass = 0;  // of what top_p is a share of
+  double mass = 0;  // total weight that top_p is relative to
   if (config.top_k == 0)
     for (int64_t i = 0; i < vocab; ++i) mass += weight(i);
   int64_t kept = 0;

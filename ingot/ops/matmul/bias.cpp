@@ -17,14 +17,14 @@ namespace {
 
 using vec::Vec;
 
-constexpr int64_t kGrainRows = 16;  // rows a thread takes at least
+constexpr int64_t kGrainRows = 16;  // minimum number of rows per thread
 
 void check_rows(const Tensor& y, const char* op) {
   INGOT_CHECK(y.rank() == 2 && y.is_contiguous(), "{}: y must be (N, C) and contiguous, got {}", op,
               y.shape.to_string());
 }
 
-// total += rows of dy, four at a time: one pass over `total` for four over dy.
+// total += rows of dy, four at a time, so that one pass over `total` serves four rows.
 template <typename T>
 void add_rows(float* total, const T* dy, int64_t rows, int64_t C) {
   int64_t n = 0;

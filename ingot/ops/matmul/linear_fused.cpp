@@ -11,7 +11,8 @@
 namespace ingot {
 namespace {
 
-// Whether a device did all of it.
+// Computes the product with its epilogue on a CUDA device. Returns false, without side effects, on the
+// CPU or if the device has no such kernel.
 bool runs_fused([[maybe_unused]] const Tensor& c, [[maybe_unused]] const Tensor& a,
                 [[maybe_unused]] const Tensor& b, [[maybe_unused]] MatmulForm form,
                 [[maybe_unused]] bool accumulate, [[maybe_unused]] const MatmulEpilogue& epilogue,
@@ -25,7 +26,7 @@ bool runs_fused([[maybe_unused]] const Tensor& c, [[maybe_unused]] const Tensor&
   return false;
 }
 
-// In the dtype that a product takes its bias in.
+// Returns the bias in the dtype that a fused product requires.
 Tensor rounded_bias(const Tensor& b, const Tensor& rounded, DType dtype, Stream& stream) {
   if (b.dtype == dtype || b.device == Device::kCpu) return b;
   cast(rounded, b, stream);

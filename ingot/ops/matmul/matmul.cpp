@@ -17,8 +17,8 @@ constexpr bool kHasAmx = true;
 #else
 constexpr bool kHasAmx = false;
 #endif
-// Where Ingot's own AMX engine is the faster (docs/benchmarks/matmul.md): not for the weight gradients, whose
-// two operands both lie the wrong way, nor for a few rows.
+// Returns true for products that Ingot's AMX engine computes faster (docs/benchmarks/matmul.md). These
+// exclude weight gradients, whose operands are both strided along k, and products of a few rows.
 [[maybe_unused]] bool is_for_amx([[maybe_unused]] const MatmulProblem& p) {
   constexpr int64_t kLeastRows = 16;
   if constexpr (kHasAmx)

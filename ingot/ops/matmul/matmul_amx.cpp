@@ -1,11 +1,12 @@
-// bf16 products on AMX, the tile unit of Intel's processors since 2023. Compiled to nothing without it.
+// bf16 products on AMX, the tile unit of Intel's processors since 2023. The file is empty without AMX.
 //
-// Blocked after Goto & van de Geijn 2008 ("Anatomy of high-performance matrix multiplication"). The kernel
-// holds 32 x 32 of c in four tiles of f32 and takes 32 of k a step: two tiles of a (16 rows of 32 k) and two
-// of b (16 pairs of k by 16 columns), four products, so that loads from the first-level cache keep up.
-// Operands are packed into such tiles, whatever form they have: lines along k give the tiles of a as they are
-// and those of b transposed, lines across k the other way round. Every thread computes its own rectangle of c
-// and packs for itself; k is never divided among threads, so results do not depend on their number.
+// The blocking follows Goto & van de Geijn 2008 ("Anatomy of high-performance matrix multiplication").
+// The kernel holds 32 x 32 of c in four tiles of f32 and advances by 32 of k per step: it loads two
+// tiles of a (16 rows of 32 k) and two of b (16 pairs of k by 16 columns) for four products, so loads
+// from the L1 cache keep up. Operands of every form are packed into such tiles: lines along k are the
+// tiles of a directly and the tiles of b after a transposition; lines across k are the reverse. Each
+// thread computes its own rectangle of c and packs for itself; k is never divided among threads, so
+// results do not depend on their number.
 #if defined(__AMX_BF16__) && defined(__AVX512BW__) && defined(__linux__)
 #include <immintrin.h>
 #include <sys/syscall.h>
@@ -23,18 +24,18 @@
 namespace ingot::amx {
 namespace {
 
-constexpr int64_t kPanel = 32;              // rows of a, columns of b, k of a step
-constexpr int64_t kTileLines = 16;          // of a tile
+constexpr int64_t kPanel = 32;              // rows of a, columns of b, and k of a step
+constexpr int64_t kTileLines = 16;          // rows of a tile
 constexpr int64_t kTile = kTileLines * 32;  // elements of a tile of bf16: 1 KB
-constexpr int64_t kBlockK = 768;            // a panel of b, 48 KB, is about the first-level cache
-constexpr int64_t kBlockM = 256;            // a block of a and one of b stay in the second-level cache
+constexpr int64_t kBlockK = 768;            // a panel of b, 48 KB, about fills the L1 cache
+constexpr int64_t kBlockM = 256;            // a block of a and a block of b stay in the L2 cache
 constexpr int64_t kBlockN = 512;
-constexpr int64_t kSumRows = 2048;          // rows whose f32 sums are kept where c is bf16 and k is long
-constexpr int64_t kSumLd = kBlockN + 16;    // no power of two: its rows would share a set of the cache
-constexpr double kProductsPerPacked = 100;  // multiplications that take as long as packing an element
+constexpr int64_t kSumRows = 2048;          // rows whose f32 sums are kept if c is bf16 and k is long
+constexpr int64_t kSumLd = kBlockN + 16;    // not a power of two, so that rows fall into different cache sets
+constexpr double kProductsPerPacked = 100;  // multiplications that take as long as packing one element
 constexpr double kLeastWork = 1 << 21;      // multiplications that are worth a thread
 
-// Memory in whole cache lines.
+// A buffer of whole cache lines.
 template <typename T>
 class Lines {
  public:
@@ -48,7 +49,7 @@ class Lines {
   std::vector<Line> lines_;
 };
 
-// Buffers of every thread; made once per stream.
+// The buffers of every thread, made once per stream.
 struct Panels : StreamResource {
   struct PerThread {
     Lines<uint16_t> a, b;
@@ -57,7 +58,7 @@ struct Panels : StreamResource {
   std::vector<PerThread> threads;
 };
 
-// Element (line, k): lines are rows of op(a) or columns of op(b).
+// The elements (line, k) of an operand; lines are rows of op(a) or columns of op(b).
 struct Operand {
   const uint16_t* base;
   int64_t ld;
@@ -98,8 +99,8 @@ inline __mmask32 first(int64_t n) {
   return n >= 32 ? ~__mmask32{0} : (__mmask32{1} << std::max<int64_t>(n, 0)) - 1;
 }
 
-// 16 lines of 32 k, from lines that run along k: a line each. `lines` and `depth` are there, the rest is
-// zero.
+// Loads 16 lines of 32 k from lines that run along k. The source has `lines` lines and `depth` k; the
+// rest is zero.
 inline Vectors load_lines(const uint16_t* from, int64_t ld, int64_t lines, int64_t depth) {
   Vectors v;
   const __mmask32 mask = first(depth);
@@ -108,15 +109,16 @@ inline Vectors load_lines(const uint16_t* from, int64_t ld, int64_t lines, int64
   return v;
 }
 
-// Interleaves two vectors of 32: which elements of both go to the first 32 places, and which to the last.
+// Interleaves two vectors of 32: the first 32 indices select the low half of the result, the last 32 the
+// high half.
 alignas(64) constexpr std::array<uint16_t, 64> kInterleave = [] {
   std::array<uint16_t, 64> order{};
   for (uint16_t i = 0; i < 64; ++i) order[i] = static_cast<uint16_t>(i / 2 + (i % 2) * 32);
   return order;
 }();
 
-// The same from lines that run across k: pair of k by pair of k, each with lines 0..15 (kHalf 0) or 16..31
-// (1).
+// Loads the same from lines that run across k: each vector is a pair of k for lines 0..15 (kHalf 0) or
+// 16..31 (kHalf 1).
 template <int kHalf>
 inline Vectors load_pairs(const uint16_t* from, int64_t ld, int64_t lines, int64_t depth) {
   const __m512i order = _mm512_load_si512(kInterleave.data() + kHalf * 32);
@@ -130,7 +132,7 @@ inline Vectors load_pairs(const uint16_t* from, int64_t ld, int64_t lines, int64
   return v;
 }
 
-// 32 lines across k, both tiles at once, in the order of b.
+// Copies 32 lines that run across k into both tiles at once, in the order of b.
 inline void copy_pairs(uint16_t* to, const uint16_t* from, int64_t ld, int64_t lines, int64_t depth) {
   const __m512i low = _mm512_load_si512(kInterleave.data()),
                 high = _mm512_load_si512(kInterleave.data() + 32);
@@ -149,8 +151,8 @@ inline void store_tile(uint16_t* to, Vectors v) {
   for (int64_t i = 0; i < kTileLines; ++i) _mm512_store_si512(to + i * 32, v[i]);
 }
 
-// Lines [line, line + count), k [k_begin, k_begin + depth) into panels of 32 lines; a panel's steps of k
-// follow one another, two tiles each.
+// Packs lines [line, line + count), k [k_begin, k_begin + depth) into panels of 32 lines. The steps of k
+// of a panel are contiguous, two tiles each.
 template <bool kIsKContiguous, bool kTransposed>
 void pack(uint16_t* out, const Operand& source, int64_t line, int64_t count, int64_t k_begin, int64_t depth) {
   for (int64_t panel = 0; panel < count; panel += kPanel)
@@ -181,7 +183,8 @@ void pack_b(uint16_t* out, const Operand& b, int64_t line, int64_t count, int64_
   pack<false, false>(out, b, line, count, k_begin, depth);
 }
 
-// Tiles 0..3 for c, 4 and 5 for a, 6 and 7 for b, all of 16 rows of 64 bytes. A thread's own, while it lives.
+// Configures the calling thread's tile registers during its lifetime: 0..3 for c, 4 and 5 for a, 6 and 7
+// for b, all with 16 rows of 64 bytes.
 class Tiles {
  public:
   Tiles() {
@@ -197,7 +200,7 @@ class Tiles {
   Tiles& operator=(const Tiles&) = delete;
 };
 
-// c (32, 32) = or += a panel of a times a panel of b, `steps` x 32 deep.
+// c (32, 32) = or += a panel of a times a panel of b, over `steps` x 32 of k.
 void kernel(float* c, int64_t ldc, bool accumulate, const uint16_t* a, const uint16_t* b, int64_t steps) {
   const auto stride = static_cast<size_t>(ldc) * sizeof(float);
   if (accumulate) {
@@ -253,7 +256,7 @@ void store_bf16(uint16_t* c, int64_t ldc, const float* sums, int64_t ld, int64_t
   }
 }
 
-// One thread's rectangle of c.
+// Computes one thread's rectangle of c.
 class Part {
  public:
   Part(const MatmulProblem& problem, Panels::PerThread& panels)
@@ -287,7 +290,7 @@ class Part {
     }
   }
 
-  // 32 x 32 of c, at (row, column), over the block of k that begins at k.
+  // Computes the 32 x 32 block of c at (row, column) over the block of k that begins at k.
   void run_panels(Range m, Range n, int64_t row, int64_t column, int64_t k, const uint16_t* a,
                   const uint16_t* b) {
     const int64_t rows = std::min(kPanel, m.end - row), columns = std::min(kPanel, n.end - column);
@@ -295,10 +298,10 @@ class Part {
     alignas(64) float tile[kPanel * kPanel];
     if (p_.out == DType::f32) {
       float* c = static_cast<float*>(p_.c) + row * p_.ldc + column;
-      kernel(tile, kPanel, false, a, b, steps);  // tiles go into long rows slowly
+      kernel(tile, kPanel, false, a, b, steps);  // storing tiles directly into long rows is slow
       return store_f32(c, p_.ldc, tile, rows, columns, p_.alpha, p_.accumulate || k > 0);
     }
-    // The sums of a long k wait in memory between its blocks.
+    // If k is long, the sums stay in memory between its blocks.
     const bool is_long = p_.K > kBlockK;
     const int64_t ld = is_long ? kSumLd : kPanel;
     float* sums = is_long ? panels_.sums.data() + (row - m.begin) * ld + column - n.begin : tile;
@@ -333,7 +336,7 @@ Range panels_range(int64_t n, int64_t parts, int64_t i) {
   return {r.begin * kPanel, std::min(r.end * kPanel, n)};
 }
 
-// Rows and columns of the grid of threads: that with the fewest elements to pack.
+// The grid of threads; choose_grid returns the one with the lowest cost of packing and multiplying.
 struct Grid {
   int64_t rows = 1, columns = 1;
 };
@@ -359,7 +362,7 @@ Grid choose_grid(const MatmulProblem& p) {
 }  // namespace
 
 bool is_available() {
-  // The kernel grants tile registers to a process that asks for them (Linux 5.16).
+  // The Linux kernel grants tile registers to a process that requests them (Linux 5.16).
   static const bool granted = [] {
     constexpr long kRequestPermission = 0x1023, kTileData = 18;
     return __builtin_cpu_supports("avx512bf16") &&

@@ -1,9 +1,9 @@
-// Matrix products by cuBLASLt. Row-major c = op(a) op(b) is column-major cᵀ = op(b)ᵀ op(a)ᵀ, so b is
-// cuBLASLt's A and a its B. Which of its kernels computes a shape is chosen by timing them once, and kept on
-// disk for the device and the library's version: equal runs on one machine give equal bits.
+// Matrix products with cuBLASLt. Row-major c = op(a) op(b) is column-major cᵀ = op(b)ᵀ op(a)ᵀ, so b is
+// cuBLASLt's A and a its B. The kernel for a shape is chosen by timing the candidates once. The choice
+// is stored on disk per device and library version, so equal runs on one machine give equal bits.
 //
-// The library is loaded at the first product: it is half a gigabyte, and runs on the CPU need not wait for
-// it.
+// The library is loaded at the first product, because it is half a gigabyte large and runs on the CPU do
+// not need it.
 #include <cublasLt.h>
 #include <dlfcn.h>
 
@@ -31,7 +31,7 @@ namespace {
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 constexpr int kCandidates = 8, kTimedRuns = 5;
 
-// The functions of the library that are called.
+// The functions of the library that Ingot calls.
 class Library {
  public:
   Library() : handle_(dlopen("libcublasLt.so.13", RTLD_NOW | RTLD_LOCAL)) {
@@ -81,16 +81,16 @@ class Library {
   void* handle_;
 };
 
-// Bytes, at most the 256 that the library takes for granted.
+// Returns the alignment of p in bytes, at most the 256 that the library assumes by default.
 uint32_t alignment(const void* p) {
   const uintptr_t lowest = reinterpret_cast<uintptr_t>(p) & -reinterpret_cast<uintptr_t>(p);
   return static_cast<uint32_t>(std::min<uintptr_t>(lowest, 256));
 }
 
-// What FP8 products say beside their problem.
+// Scales and mode of an FP8 product.
 struct Fp8Scales {
-  const float *a = nullptr, *b = nullptr;  // on the device: what decoded values are multiplied by,
-  bool is_by_row = false;                  // row by row of both, or all of them
+  const float *a = nullptr, *b = nullptr;  // on the device: factors of the decoded values
+  bool is_by_row = false;  // true: one factor per row of both operands; false: one factor each
   bool is_fast = false;
 };
 
@@ -101,7 +101,7 @@ struct Product {
   MatmulEpilogue epilogue = {};
   bool is_tf32 = false;
 
-  // Everything the choice of a kernel may depend on.
+  // Returns everything that the choice of a kernel may depend on.
   std::string key() const {
     const MatmulProblem& p = problem;
     return fmt::format("{}.{}.{}.{}.{}.{}x{}x{}.{}.{}.{}.{}.{}.{}.{}{}{}{}", static_cast<int>(p.form),
@@ -135,7 +135,7 @@ cudaDataType_t blas_type(DType dtype) {
   }
 }
 
-// cuBLASLt's D has our N for rows and our a for B.
+// cuBLASLt's D has Ingot's N as its rows, and its B is Ingot's a.
 cublasLtEpilogue_t blas_epilogue(const MatmulEpilogue& epilogue) {
   using Kind = MatmulEpilogue::Kind;
   switch (epilogue.kind) {
@@ -152,7 +152,7 @@ cublasLtEpilogue_t blas_epilogue(const MatmulEpilogue& epilogue) {
   }
 }
 
-// The descriptors of one product; cuBLASLt's A is our b.
+// The descriptors of one product; cuBLASLt's A is Ingot's b.
 struct Description {
   cublasLtMatmulDescOpaque_t operation;
   cublasLtMatrixLayoutOpaque_t a, b, d;
@@ -198,7 +198,7 @@ struct Description {
   }
 };
 
-// The library, its workspace and the kernels chosen so far; lives as long as its stream.
+// The library, its workspace and the kernels chosen so far; destroyed with the stream.
 class Products final : public StreamResource {
  public:
   explicit Products(Stream& stream)
@@ -212,7 +212,7 @@ class Products final : public StreamResource {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  // False, and nothing done, where the library has no kernel.
+  // Computes the product. Returns false, without side effects, if the library has no kernel for it.
   bool run(const Product& product) {
     const std::string key = product.key();
     if (lacking_.contains(key)) return false;
@@ -240,8 +240,8 @@ class Products final : public StreamResource {
                              &what.d, c, &what.d, &algorithm, memory_, kWorkspaceBytes, queue_of(stream_));
   }
 
-  // The fastest of what the library proposes, if it does. What accumulates is timed on memory of its own;
-  // what an epilogue writes it writes anew each time.
+  // Returns the fastest kernel that the library proposes; nullopt if there is none. Accumulating
+  // products are timed on separate memory; outputs of an epilogue are simply overwritten by each run.
   std::optional<cublasLtMatmulAlgo_t> choose(const Product& product, Description& what) {
     const MatmulProblem& p = product.problem;
     cublasLtMatmulPreferenceOpaque_t preference;
@@ -251,7 +251,7 @@ class Products final : public StreamResource {
                      "MatmulPreferenceSetAttribute");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes});
-    // No sums by atomics: equal calls give equal bits.
+    // Excludes sums by atomics, so that equal calls give equal bits.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(p.b));
@@ -282,7 +282,7 @@ class Products final : public StreamResource {
     return proposed[static_cast<size_t>(best)].algo;
   }
 
-  // Infinite where the kernel refuses.
+  // Returns the seconds of kTimedRuns runs; infinity if the kernel rejects the product.
   double time_of(const Product& product, Description& what, const cublasLtMatmulAlgo_t& algorithm, void* c) {
     if (compute(product, what, algorithm, c) != CUBLAS_STATUS_SUCCESS)
       return std::numeric_limits<double>::infinity();
@@ -294,7 +294,8 @@ class Products final : public StreamResource {
     return end.seconds_since(begin);
   }
 
-  // $XDG_CACHE_HOME/ingot/products-DEVICE-VERSION, or below ~/.cache; empty where there is neither.
+  // Returns $XDG_CACHE_HOME/ingot/products-DEVICE-VERSION, or the same below ~/.cache; empty if neither is
+  // set.
   std::filesystem::path choices_file() const {
     const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
     if (!cache && !home) return {};
@@ -316,7 +317,7 @@ class Products final : public StreamResource {
     }
   }
 
-  // A cache: that it cannot be written is no error.
+  // Appends the choice to the file. A failure to write is ignored, since the file is a cache.
   void keep_choice(const std::string& key, const cublasLtMatmulAlgo_t& algorithm) {
     if (file_.empty()) return;
     std::error_code ignored;
@@ -333,7 +334,7 @@ class Products final : public StreamResource {
   void* memory_ = nullptr;
   std::filesystem::path file_;
   std::map<std::string, cublasLtMatmulAlgo_t> choices_;
-  std::set<std::string> lacking_;  // products that the library has no kernel for
+  std::set<std::string> lacking_;  // keys of products without a kernel
 };
 
 Products& products_of(Stream& stream) {

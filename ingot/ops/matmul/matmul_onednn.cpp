@@ -1,8 +1,8 @@
-// oneDNN's side of ops/matmul. Compiled to nothing where oneDNN is left out.
+// The oneDNN engine of ops/matmul. The file is empty in builds without oneDNN.
 //
-// Which entry point: f32 goes to dnnl_sgemm (docs/benchmarks/matmul.md); bf16 with a bf16 result to the
-// matmul primitive, cached per shape; bf16 with an f32 result (weight gradients) to dnnl_gemm_bf16bf16f32,
-// which the library exports without declaring it, where the build found it.
+// Entry points: f32 uses dnnl_sgemm (docs/benchmarks/matmul.md); bf16 with a bf16 result uses the matmul
+// primitive, cached per shape; bf16 with an f32 result (weight gradients) uses dnnl_gemm_bf16bf16f32,
+// which the library exports without declaring it, if the build found it.
 #ifdef INGOT_WITH_ONEDNN
 #include <fmt/core.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -13,7 +13,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "ingot/core/signal_stack.h"
+#include "ingot/core/process/signal_stack.h"
 #include "ingot/ops/matmul/matmul_engines.h"
 
 #ifdef INGOT_WITH_ONEDNN_BF16_GEMM
@@ -34,7 +34,7 @@ struct Entry {
   dnnl::memory a, b, c;
 };
 
-// Primitives of one stream, made once per shape (0.3-1.2 ms each).
+// The primitives of one stream, made once per shape (0.3-1.2 ms each).
 struct Primitives : StreamResource {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
@@ -87,7 +87,7 @@ void run_primitive(const MatmulProblem& p, Stream& stream) {
   cache.stream.wait();
 }
 
-// What oneDNN says of a product that it did not make.
+// Fails with oneDNN's reason for not computing a product.
 [[noreturn]] void refuse(const MatmulProblem& p, dnnl_status_t status, const char* what) {
   if (status == dnnl_out_of_memory)
     fail(ErrorKind::kMemory,
@@ -117,7 +117,7 @@ bool run_bf16_gemm([[maybe_unused]] const MatmulProblem& p) {
       transpose_a, transpose_b, p.M, p.N, p.K, p.alpha, static_cast<const uint16_t*>(p.a), p.lda,
       static_cast<const uint16_t*>(p.b), p.ldb, p.accumulate ? 1.0f : 0.0f, static_cast<float*>(p.c), p.ldc);
   if (status == dnnl_out_of_memory) refuse(p, status, "dnnl_gemm_bf16bf16f32");
-  return status == dnnl_success;  // otherwise the primitive does it
+  return status == dnnl_success;  // on any other failure the caller uses the primitive
 #else
   return false;
 #endif
@@ -140,7 +140,7 @@ void matmul(const MatmulProblem& p, Stream& stream) {
   }
 }
 
-// uxlfoundation/oneDNN#4855 mends the AVX2 and the AVX-512 kernel; 3.11.2 has it.
+// uxlfoundation/oneDNN#4855 fixes the AVX2 and the AVX-512 kernel; 3.11.2 contains it.
 bool moves_stack_pointer() {
 #ifdef __x86_64__
   static const bool is_old = [] {

@@ -1,5 +1,5 @@
-// Blocked product after Goto & van de Geijn 2008 ("Anatomy of high-performance matrix multiplication"):
-// panels of b (kBlockK x kBlockN) and of a (kBlockM x kBlockK) are packed to f32 in the order that the
+// Blocked product after Goto & van de Geijn 2008 ("Anatomy of high-performance matrix multiplication").
+// It packs panels of b (kBlockK x kBlockN) and of a (kBlockM x kBlockK) to f32 in the order that the
 // micro-kernel reads them; the micro-kernel keeps a kTileM x kTileN tile of c in registers. Each thread
 // computes its own rows or columns of c and packs for itself.
 #include <algorithm>
@@ -22,9 +22,9 @@ constexpr int kTileN = kTileVecs * kLanes;
 constexpr int64_t kBlockM = 16 * kTileM;
 constexpr int64_t kBlockK = 256;
 constexpr int64_t kBlockN = 64 * kTileN;
-constexpr int64_t kFewRows = 4;  // up to here the rows of b are read once, unpacked
+constexpr int64_t kFewRows = 4;  // up to this many rows, b is read once, unpacked
 
-// Packing buffers of every thread; made once per stream.
+// The packing buffers of every thread, made once per stream.
 struct Panels : StreamResource {
   struct PerThread {
     std::vector<float> a, b, rounded;
@@ -32,18 +32,18 @@ struct Panels : StreamResource {
   std::vector<PerThread> threads;
 };
 
-// Element (i, k) of op(a), or (k, j) of op(b), lies at base[outer * ld + inner].
+// The elements (i, k) of op(a), or (k, j) of op(b), at base[outer * ld + inner].
 template <typename T>
 struct Operand {
   const T* base;
   int64_t ld;
-  bool is_k_contiguous;  // k runs along memory
+  bool is_k_contiguous;  // true if consecutive k are adjacent in memory
   float at(int64_t line, int64_t k) const {
     return static_cast<float>(is_k_contiguous ? base[line * ld + k] : base[k * ld + line]);
   }
 };
 
-// n values of memory in f32: where they lie, or widened into `line`.
+// Returns n values in f32: `from` itself if T is float, otherwise widened into `line`.
 template <typename T>
 const float* widened(const T* from, int64_t n, [[maybe_unused]] float* line) {
   if constexpr (std::is_same_v<T, float>) {
@@ -91,7 +91,7 @@ void micro_kernel(float* tile, const float* a, const float* b, int64_t depth) {
     for (int j = 0; j < kTileVecs; ++j) vec::store(tile + i * kTileN + j * kLanes, sums[i][j]);
 }
 
-// Adds alpha * tile to f32 c, or writes it where this is the first block of k.
+// Adds alpha * tile to the f32 c, or overwrites c in the first block of k.
 void store_tile(float* c, int64_t ldc, const float* tile, int64_t rows, int64_t columns, float alpha,
                 bool is_first) {
   for (int64_t i = 0; i < rows; ++i)
@@ -101,7 +101,7 @@ void store_tile(float* c, int64_t ldc, const float* tile, int64_t rows, int64_t 
     }
 }
 
-// Rows [m0, m1) and columns [n0, n1) of an f32 c.
+// Computes rows [m0, m1) and columns [n0, n1) of an f32 c.
 template <typename T>
 void multiply_part(const MatmulProblem& p, float* c, int64_t ldc, int64_t m0, int64_t m1, int64_t n0,
                    int64_t n1, bool accumulate, Panels::PerThread& panels) {
@@ -127,7 +127,7 @@ void multiply_part(const MatmulProblem& p, float* c, int64_t ldc, int64_t m0, in
   }
 }
 
-// The kNT product of a few rows (generation): dot products over the rows of b as they lie in memory.
+// The kNT product of a few rows (generation): dot products with the unpacked rows of b.
 template <typename T, typename Out>
 void multiply_few_rows(const MatmulProblem& p) {
   const T* a = static_cast<const T*>(p.a);
@@ -144,7 +144,8 @@ void multiply_few_rows(const MatmulProblem& p) {
   });
 }
 
-// c of 16 bits: products of kBlockM rows at a time go through an f32 block, so that they are rounded once.
+// Computes a 16-bit c: products of 4 * kBlockM rows at a time go through an f32 block, so that they are
+// rounded once.
 template <typename T, typename Out>
 void multiply_rounded(const MatmulProblem& p, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                       Panels::PerThread& panels) {

@@ -1,4 +1,4 @@
-// RMSNorm and LayerNorm over rows, which differ by the mean alone. For .cu files only.
+// RMSNorm and LayerNorm over rows; kCentred selects LayerNorm, which subtracts the mean. For .cu files only.
 #pragma once
 
 #include "ingot/ops/cuda/cuda_rows.h"
@@ -6,7 +6,7 @@
 namespace ingot::cuda {
 
 struct NormForward {
-  Tensor y, sum, mean, rstd, x, residual, w, b;  // sum and residual: both or neither
+  Tensor y, sum, mean, rstd, x, residual, w, b;  // sum and residual are both present or both absent
   float eps;
 };
 
@@ -37,13 +37,13 @@ struct BackwardRows {
   int C;
 };
 
-// A group of threads owns a row and keeps it in registers between the statistics and the result: x (and the
-// residual) are read once, y (and the sum) written once.
+// A group of threads owns a row and keeps it in registers between the statistics and the result: the
+// kernel reads x (and the residual) once and writes y (and the sum) once.
 template <bool kCentred, bool kResidual, typename S, typename T>
 __global__ void __launch_bounds__(S::kBlock) forward(ForwardRows<T> a) {
   const int lane = static_cast<int>(threadIdx.x) % S::kGroup;
   const int64_t n = int64_t{blockIdx.x} * S::kRows + threadIdx.x / S::kGroup;
-  if (n >= a.N) return;  // a whole warp
+  if (n >= a.N) return;  // whole warps return, so the shuffles below stay complete
   typename S::Tile x;
   x.load(a.x + n * a.C, lane, a.C);
   if constexpr (kResidual) {
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(S::kBlock) forward(ForwardRows<T> a) {
   x.store(a.y + n * a.C, lane, a.C);
 }
 
-// parts[part] = sum over the groups of the block of their tiles.
+// parts[block] = sum over the groups of the block of their tiles.
 template <typename S>
 __device__ __forceinline__ void store_part(typename S::Tile& tile, float* parts, int lane, int C) {
   float* row = parts + int64_t{blockIdx.x} * C;
@@ -80,7 +80,7 @@ __device__ __forceinline__ void store_part(typename S::Tile& tile, float* parts,
   } else {
     __shared__ float of_group[S::kRows][S::kColumns];
     const int group = static_cast<int>(threadIdx.x) / S::kGroup;
-    __syncthreads();  // whoever still reads the last tile
+    __syncthreads();  // waits for readers of the previous tile
     tile.for_each(lane, C,
                   [&](float& v, int p, int i) { of_group[group][S::Tile::column(p, lane) + i] = v; });
     __syncthreads();
@@ -92,8 +92,8 @@ __device__ __forceinline__ void store_part(typename S::Tile& tile, float* parts,
   }
 }
 
-// A block owns the rows of one part and a group of threads each of them in turn; what they add to dw and db
-// stays in registers. dy, x (and d_residual) are read once, dx written once.
+// A block owns a contiguous range of rows, which its groups of threads process in turn; the sums for dw
+// and db stay in registers. The kernel reads dy, x (and d_residual) once and writes dx once.
 template <bool kCentred, typename S, typename T>
 __global__ void __launch_bounds__(S::kBlock) backward(BackwardRows<T> a) {
   const int lane = static_cast<int>(threadIdx.x) % S::kGroup;
@@ -178,12 +178,12 @@ void run_backward(const NormBackward& t, const char* op, Stream& stream) {
                                  t.rstd.as<float>(),
                                  N,
                                  static_cast<int>(C)};
-      launch({stream, op, dim3(blocks_for(row_parts(N), 1)), dim3(S::kBlock)}, backward<kCentred, S, T>,
+      launch({stream, op, dim3(blocks_for(row_part_count(N), 1)), dim3(S::kBlock)}, backward<kCentred, S, T>,
              rows);
     });
   });
-  if (t.dw) add_row_parts(t.dw, dw_parts, row_parts(N), stream);
-  if (t.db) add_row_parts(t.db, db_parts, row_parts(N), stream);
+  if (t.dw) add_row_parts(t.dw, dw_parts, row_part_count(N), stream);
+  if (t.db) add_row_parts(t.db, db_parts, row_part_count(N), stream);
 }
 
 }  // namespace norm

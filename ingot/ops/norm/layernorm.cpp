@@ -21,7 +21,7 @@ namespace {
 
 using vec::Vec;
 
-constexpr int64_t kGrainRows = 16;  // rows a thread takes at least
+constexpr int64_t kGrainRows = 16;  // minimum number of rows per thread
 
 struct Statistics {
   float mean, rstd;
@@ -47,7 +47,7 @@ void row_normalise(T* y, const T* x, const float* w, const float* b, Statistics 
   });
 }
 
-// One row of backward; adds dy * xhat into dw and dy into db when they are not null.
+// Computes one row of backward. Adds dy * xhat into dw and dy into db unless they are null.
 template <typename T>
 void row_backward(T* dx, float* dw, float* db, const T* dy, const T* x, const float* w, const T* d_residual,
                   Statistics s, int64_t C) {
@@ -92,7 +92,7 @@ void keep(const Tensor& mean, const Tensor& rstd, int64_t n, Statistics s) {
   rstd.as<float>()[n] = s.rstd;
 }
 
-// The part of scratch behind the first `used` elements; absent if nothing is left.
+// Returns the scratch behind the first `used` elements; absent if there is none.
 Tensor rest_of(const Tensor& scratch, int64_t used) {
   const int64_t left = scratch ? scratch.elements() - used : 0;
   return left > 0 ? Tensor(scratch.as<float>() + used, DType::f32, {left}) : Tensor{};

@@ -19,7 +19,7 @@ namespace {
 
 using vec::Vec;
 
-constexpr int64_t kGrainRows = 16;  // of (B*T) that a thread takes at least
+constexpr int64_t kGrainRows = 16;  // minimum number of the B*T rows per thread
 
 template <typename T>
 float mean_product(const T* a, const T* b, int64_t D) {
@@ -28,7 +28,7 @@ float mean_product(const T* a, const T* b, int64_t D) {
   return vec::sum(products) / static_cast<float>(D);
 }
 
-// Calls f(b, t, h, index of (b,t,h)) for every head, on all threads.
+// Calls f(b, t, h, index of (b,t,h)) for every head, in parallel.
 template <typename F>
 void for_each_head(const Tensor& x, F&& f) {
   const int64_t rows = x.dim(0) * x.dim(1), T = x.dim(1), H = x.dim(2);

@@ -12,7 +12,7 @@ __device__ __forceinline__ float mean_product(HeadTile<W, P>& x, const HeadTile<
   return warp_sum(sum) / static_cast<float>(D);
 }
 
-// A warp owns a row (b, t) and goes over its heads. x is read and written once.
+// A warp owns a row (b, t) and processes its heads in turn. It reads and writes x once.
 template <typename S, typename T>
 __global__ void __launch_bounds__(kThreads) forward(HeadRows rows, HeadView<T> x, float* rstd, float eps) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads) forward(HeadRows rows, HeadView<T> x
   }
 }
 
-// The same; dy and y are read, dy is written.
+// As forward. The kernel reads dy and y once and writes dy once.
 template <typename S, typename T>
 __global__ void __launch_bounds__(kThreads)
     backward(HeadRows rows, HeadView<T> dy, HeadView<T> y, const float* rstd) {

@@ -19,7 +19,7 @@ void residual_add(const Tensor& sum, const Tensor& x, const Tensor& residual, St
   if constexpr (kHasCuda) {
     if (x.device == Device::kCuda) return cuda::residual_add(sum, x, residual, stream);
   }
-  constexpr int64_t kGrainElements = 1 << 13;  // elements a thread takes at least
+  constexpr int64_t kGrainElements = 1 << 13;  // minimum number of elements per thread
   INGOT_DISPATCH(x.dtype, T, {
     parallel_for(x.elements(), kGrainElements, [&](int64_t begin, int64_t end) {
       T* s = sum.as<T>() + begin;

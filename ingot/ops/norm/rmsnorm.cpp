@@ -20,7 +20,7 @@ namespace {
 
 using vec::Vec;
 
-constexpr int64_t kGrainRows = 16;  // rows a thread takes at least
+constexpr int64_t kGrainRows = 16;  // minimum number of rows per thread
 
 template <typename T>
 float row_rstd(const T* x, int64_t C, float eps) {
@@ -40,7 +40,7 @@ void row_scale(T* y, const T* x, const float* w, float rstd, int64_t C) {
   });
 }
 
-// One row of backward; adds dy * x * rstd into dw when it is not null.
+// Computes one row of backward. Adds dy * x * rstd into dw unless it is null.
 template <typename T>
 void row_backward(T* dx, float* dw, const T* dy, const T* x, const float* w, const T* d_residual, float rstd,
                   int64_t C) {

@@ -1,6 +1,6 @@
-// Vec: one register of floats, and the few functions that every CPU kernel needs of it. Written with the
-// compilers' vector extensions, so the width follows the target (AVX-512: 16, AVX2: 8, else: 4 lanes), and
-// with single instructions where an extension compiles to many.
+// Vec is one register of floats, with the few functions that CPU kernels need. It is written with the
+// compilers' vector extensions, so its width follows the target (AVX-512: 16 lanes, AVX2: 8, otherwise
+// 4). Intrinsics replace extensions that would compile to many instructions.
 #pragma once
 
 #include <bit>
@@ -34,9 +34,9 @@ typedef int32_t IntVec __attribute__((vector_size(kBytes)));
 typedef uint32_t UintVec __attribute__((vector_size(kBytes)));
 typedef uint16_t HalfVec __attribute__((vector_size(kBytes / 2)));
 
-inline Vec splat(float x) { return x - Vec{}; }  // subtracting keeps -0
+inline Vec splat(float x) { return x - Vec{}; }  // subtraction keeps -0
 
-// bf16 to f32: the same bits, and 16 zeros.
+// Converts bf16 to f32: the same bits followed by 16 zeros.
 inline Vec widen(HalfVec h) {
 #if defined(INGOT_VEC_AVX512)
   return (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
@@ -75,8 +75,8 @@ inline Vec load(const f16* p) {
   return widen_f16(h);
 }
 inline void store(float* p, Vec v) { std::memcpy(p, &v, sizeof v); }
-// Rounds to nearest even as bf16's constructor does, NaN stays NaN; but where the processor has an
-// instruction for it, subnormals (below 1.2e-38) become 0. ops/cast.h rounds them too.
+// Rounds to nearest even as bf16's constructor does; NaN stays NaN. The AVX512-BF16 instruction, where
+// available, flushes subnormals (below 1.2e-38) to 0; ops/cast.h rounds them correctly.
 inline void store(bf16* p, Vec v) {
 #if defined(INGOT_VEC_AVX512) && defined(__AVX512BF16__)
   const __m256bh h = _mm512_cvtneps_pbh((__m512)v);
@@ -89,7 +89,7 @@ inline void store(bf16* p, Vec v) {
 #endif
   std::memcpy(p, &h, sizeof h);
 }
-// With the bits that f16's constructor gives.
+// Gives the same bits as f16's constructor.
 inline void store(f16* p, Vec v) {
 #if defined(INGOT_VEC_AVX512)
   const __m256i h = _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -102,7 +102,7 @@ inline void store(f16* p, Vec v) {
   std::memcpy(p, &h, sizeof h);
 }
 
-// The first n < kLanes elements; the other lanes are 0 and not touched in memory.
+// Load and store the first n < kLanes elements. The other lanes load as 0, and their memory is not accessed.
 #if defined(INGOT_VEC_AVX512)
 inline uint16_t first_lanes(int64_t n) { return static_cast<uint16_t>((1u << n) - 1); }
 inline Vec load_first(const float* p, int64_t n) { return (Vec)_mm512_maskz_loadu_ps(first_lanes(n), p); }
@@ -133,7 +133,7 @@ void store_first(T* p, Vec v, int64_t n) {
   std::memcpy(p, lanes, static_cast<size_t>(n) * sizeof(T));
 }
 
-// The larger and the smaller of each pair; where one is NaN, b.
+// Return the larger and the smaller of each pair, or b where either is NaN.
 inline Vec max(Vec a, Vec b) {
 #if defined(INGOT_VEC_AVX512)
   return (Vec)_mm512_max_ps((__m512)a, (__m512)b);
@@ -153,7 +153,7 @@ inline Vec min(Vec a, Vec b) {
 #endif
 }
 
-// All lanes into one, halves upon halves.
+// Reduces all lanes to one by combining halves.
 template <typename Combine>
 float reduce(Vec v, Combine&& combine) {
   float lanes[kLanes];
@@ -179,8 +179,8 @@ inline float max(Vec v) {
 }
 #endif
 
-// exp(x) to 2 ulp for x in [-87.3, 88.7]; 0 below, +inf above, NaN stays NaN. 1 + r + r^2 q(r) with a minimax
-// q of relative error 3e-9 on |r| <= ln(2) / 2.
+// Returns exp(x) to 2 ulp for x in [-87.3, 88.7], 0 below and +inf above; NaN stays NaN. Uses 1 + r +
+// r^2 q(r) with a minimax q of relative error 3e-9 on |r| <= ln(2) / 2.
 inline Vec exp(Vec x) {
   const Vec kMagic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
   const Vec clamped = min(splat(88.8f), x);
@@ -197,7 +197,7 @@ inline Vec exp(Vec x) {
   const __mmask16 is_above = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.33654f), _CMP_NLT_UQ);
   return (Vec)_mm512_maskz_scalef_ps(is_above, (__m512)p, (__m512)n);
 #else
-  // 2^n in two halves, so that n = 128 overflows to infinity only in the last product.
+  // Multiplies by 2^n in two halves, so that n = 128 overflows to infinity only in the last product.
   const IntVec exponent = __builtin_convertvector(n, IntVec);
   const IntVec half = exponent >> 1;
   const IntVec low = (half + 127) << 23, high = (exponent - half + 127) << 23;
@@ -208,7 +208,7 @@ inline Vec exp(Vec x) {
 #endif
 }
 
-// 1 / x to 2 ulp for x >= 1, infinity included.
+// Returns 1 / x to 2 ulp for x >= 1, including infinity.
 inline Vec reciprocal(Vec x) {
 #if defined(INGOT_VEC_AVX512)
   const __m512 d = (__m512)x, r = _mm512_rcp14_ps(d);
@@ -221,12 +221,13 @@ inline Vec reciprocal(Vec x) {
 
 inline Vec sigmoid(Vec x) { return reciprocal(1.0f + exp(-x)); }
 
-// tanh(x) to 1e-7 absolute.
+// Returns tanh(x) with an absolute error of at most 1e-7.
 inline Vec tanh(Vec x) { return 1.0f - 2.0f * reciprocal(exp(2.0f * x) + 1.0f); }
 
-// Calls body(load, store, i) over [0, n): whole registers first, then one partial one. `load(p)` reads
-// p[i..], `store(p, v)` writes it; the partial register's missing lanes read 0.
-// Inlined always, so that the body's captures stay in registers whatever it stores to.
+// Calls body(load, store) for each register of [0, n): whole registers first, then a partial one.
+// `load(p)` reads p[i..] and `store(p, v)` writes it, where i is the register's first element. The
+// partial register's missing lanes load as 0. The function is always inlined, so that the body's
+// captures stay in registers whatever it stores to.
 template <typename Body>
 [[gnu::always_inline]] inline void for_each(int64_t n, Body&& body) {
   int64_t i = 0;

@@ -4,14 +4,14 @@
 #include <cmath>
 
 #include "ingot/core/parallel.h"
-#include "ingot/optim/piece_rows.h"
+#include "ingot/optim/shard_rows.h"
 #include "ingot/optim/sum_of_squares.h"
 #include "ingot/optim/weight_pass.h"
 
 namespace ingot {
 namespace {
 
-// Rows are taken in strips whose number depends on the shape alone; a vector is a row per element.
+// Divides the rows into strips, whose number depends only on the shape. A vector has one element per row.
 struct Strips {
   static constexpr int64_t kMost = 32, kElements = 1 << 14;
   int64_t rows, columns, rows_each, count;
@@ -24,10 +24,10 @@ struct Strips {
   Range range(int64_t strip) const { return {strip * rows_each, std::min(rows, (strip + 1) * rows_each)}; }
 };
 
-// Memory of prepare: per strip its sums of w^2 and of U^2, and its part of each column's sum of g'^2.
+// Scratch of prepare: each strip's sums of w^2 and U^2, and its summands of every column's sum of g'^2.
 struct StripSums {
   double *weights, *updates;  // (count)
-  float* columns;             // (count, C); of a matrix
+  float* columns;             // (count, C); for a matrix
 
   StripSums(const Strips& strips, bool is_matrix, Arena& scratch)
       : weights(static_cast<double*>(scratch.alloc(DType::i64, {strips.count}).data)),
@@ -42,7 +42,7 @@ double in_order(const double* sums, int64_t count) {
   return total;
 }
 
-// A row's sum of squared gradients; adds each to its column's.
+// Returns a row's sum of squared gradients, and adds each square to its column's sum.
 float add_squares(float* columns, const float* g, float grad_scale, int64_t C) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -54,18 +54,18 @@ float add_squares(float* columns, const float* g, float grad_scale, int64_t C) {
   return sum;
 }
 
-// Of w^2 over a range of elements.
+// Sum of w^2 over a range of elements.
 double weight_squares(const OptimParam& p, int64_t begin, int64_t end) {
-  float piece[kPieceElements];
+  float converted[kRunElements];
   double total = 0;
-  for (int64_t i = begin; i < end; i += kPieceElements) {
-    const int64_t n = std::min(kPieceElements, end - i);
-    total += sum_of_squares(load_weights(p, i, n, piece), n);
+  for (int64_t i = begin; i < end; i += kRunElements) {
+    const int64_t n = std::min(kRunElements, end - i);
+    total += sum_of_squares(load_weights(p, i, n, converted), n);
   }
   return total;
 }
 
-// row and col one step on, and the sums of w^2.
+// Updates row and col, and sums w^2 per strip.
 void move_matrix_state(const ParamState& p, const RuleStep& step, float b, const Strips& strips,
                        const StripSums& sums) {
   const int64_t C = strips.columns;
@@ -93,7 +93,7 @@ void move_matrix_state(const ParamState& p, const RuleStep& step, float b, const
   });
 }
 
-// U of elements [i, i + n) of a parameter or piece: body(j, u) with j from 0.
+// Calls body(j, u) for the update U of elements i + j, j < n, of a parameter or shard.
 template <typename Body>
 void for_each_update(const ParamState& p, int64_t i, int64_t n, float grad_scale, float divisor,
                      float smallest, Body&& body) {
@@ -114,13 +114,13 @@ void for_each_update(const ParamState& p, int64_t i, int64_t n, float grad_scale
   });
 }
 
-// Of U^2 over elements [first, last).
+// Sum of U^2 over elements [first, last).
 double update_squares(const ParamState& p, int64_t first, int64_t last, float grad_scale, float divisor,
                       float smallest) {
   double total = 0;
-  for (int64_t i = first; i < last; i += kPieceElements) {
-    const int64_t size = std::min(kPieceElements, last - i);
-    float u[kPieceElements];
+  for (int64_t i = first; i < last; i += kRunElements) {
+    const int64_t size = std::min(kRunElements, last - i);
+    float u[kRunElements];
     for_each_update(p, i, size, grad_scale, divisor, smallest,
                     [&](int64_t j, float update) { u[j] = update; });
     total += sum_of_squares(u, size);
@@ -153,30 +153,30 @@ void move_vector_state(const ParamState& p, const RuleStep& step, const Strips& 
   });
 }
 
-// Adds the squared gradients of a box, g its first, to the sums of its rows and columns.
-void add_box(float* rows, float* columns, const Box& box, const float* g, float grad_scale) {
-  parallel_for(box.rows, 16, [&](int64_t begin, int64_t end) {
+// Adds the squared gradients of a rectangle to the sums of its rows and columns; g is its first gradient.
+void add_rect(float* rows, float* columns, const Rect& rect, const float* g, float grad_scale) {
+  parallel_for(rect.rows, 16, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float sum = 0;
 #pragma omp simd reduction(+ : sum)
-      for (int64_t c = 0; c < box.columns; ++c) {
-        const float gradient = g[r * box.columns + c] * grad_scale;
+      for (int64_t c = 0; c < rect.columns; ++c) {
+        const float gradient = g[r * rect.columns + c] * grad_scale;
         sum += gradient * gradient;
       }
-      rows[box.row + r] += sum;
+      rows[rect.row + r] += sum;
     }
   });
-  parallel_for(box.columns, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t r = 0; r < box.rows; ++r)
+  parallel_for(rect.columns, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t r = 0; r < rect.rows; ++r)
 #pragma omp simd
       for (int64_t c = begin; c < end; ++c) {
-        const float gradient = g[r * box.columns + c] * grad_scale;
-        columns[box.column + c] += gradient * gradient;
+        const float gradient = g[r * rect.columns + c] * grad_scale;
+        columns[rect.column + c] += gradient * gradient;
       }
   });
 }
 
-// row or col one step on, from the sums over what is `count` elements of each.
+// Updates row or col from its sums; each sum has `count` elements.
 void move_means(const Tensor& means, const float* sums, int64_t count, float b) {
   float* mean = means.as<float>();
   for (int64_t i = 0; i < means.elements(); ++i)
@@ -192,7 +192,7 @@ std::vector<StateSpec> Adafactor::state(const OptimParam& param) const {
 }
 
 RuleNeeds Adafactor::needs(const OptimParam& param) const {
-  if (param.is_piece())
+  if (param.is_shard())
     return {.is_whole = true,
             .shared = {1 + (param.is_matrix() ? param.logical[0] + param.logical[1] : 0), 1}};
   Arena arena("adafactor plan");
@@ -239,16 +239,16 @@ void Adafactor::measure(const ParamState& p, const RuleStep& step, const SharedN
   of_weights = static_cast<float>(weight_squares(param, 0, n));
   if (!param.is_matrix()) return;
   const float* g = param.g.as<float>();
-  for (const Box& box : param.boxes) {
-    add_box(first, first + R, box, g, step.grad_scale);
-    g += box.elements();
+  for (const Rect& rect : param.rects) {
+    add_rect(first, first + R, rect, g, step.grad_scale);
+    g += rect.elements();
   }
 }
 
 Prepared Adafactor::prepare(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
                             Arena& scratch) const {
   Prepared prepared;
-  if (p.param.is_piece()) {
+  if (p.param.is_shard()) {
     prepared.divisor = divisor(p);
     prepared.factor =
         factor(p.param, step, static_cast<double>(numbers[0].as<float>()[numbers[0].elements() - 1]),
@@ -277,7 +277,7 @@ RangeTotals Adafactor::update(const ParamState& p, Range range, const RuleStep& 
                               const Prepared& prepared) const {
   const auto decay = static_cast<float>(1 - step.lr * step.weight_decay);
   const auto factor = static_cast<float>(prepared.factor), divisor = static_cast<float>(prepared.divisor);
-  return for_each_piece(p, range, step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
+  return for_each_run(p, range, step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
     for_each_update(p, i, n, step.grad_scale, divisor, smallest(),
                     [&](int64_t j, float update) { w[j] = w[j] * decay - factor * update; });
   });

@@ -1,14 +1,14 @@
-// Adafactor (Shazeer & Stern 2018, arXiv:1804.04235), the rule of torch.optim.Adafactor: the second moment of
-// a matrix (R, C) is kept as the means of its rows and columns. At step t, with b = t^-0.8, g' = g *
-// grad_scale:
+// Adafactor (Shazeer & Stern 2018, arXiv:1804.04235) with the rule of torch.optim.Adafactor: the second
+// moment of a matrix (R, C) is stored as the means of its rows and columns. At step t, with b = t^-0.8 and
+// g' = g * grad_scale:
 //   w = w * (1 - lr * weight_decay)
 //   row = lerp(row, mean over columns of g'^2, b);  col = lerp(col, mean over rows of g'^2, b)
-//   V = row colᵀ / max(mean(row), eps);  a vector keeps V = lerp(V, g'^2, b) itself
+//   V = row colᵀ / max(mean(row), eps);  for a vector V is the state: V = lerp(V, g'^2, b)
 //   U = g' / sqrt(max(V, eps^2))
 //   w = w - alpha / max(1, RMS(U) / update_clip) * U
 //   alpha = max(1e-3, RMS(w before the step)) * min(lr, 1 / sqrt(t)), or lr without relative_step
-// Ranks with pieces of a matrix add up their parts of the sums over rows, columns and all elements, and each
-// keeps all of row and col. State: row (R), col (C) of a matrix; v (n) of a vector.
+// Ranks that hold shards of a matrix add up their sums over rows, columns and all elements, and each rank
+// holds all of row and col. State: row (R), col (C) of a matrix; v (n) of a vector.
 #pragma once
 
 #include "ingot/optim/rule.h"
@@ -23,11 +23,11 @@ class Adafactor final : public UpdateRule {
 
   std::vector<StateSpec> state(const OptimParam& param) const override;
   RuleNeeds needs(const OptimParam& param) const override;
-  // Of a piece: turn 0 the sums of g'^2 by row (R) and column (C), and of w^2; turn 1 moves row and col, and
-  // has the sum of U^2.
+  // For a shard. Turn 0 sums g'^2 by row (R) and by column (C), and w^2; turn 1 updates row and
+  // col, and sums U^2.
   void measure(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
                int turn) const override;
-  // Moves the state of a whole parameter on; factor is alpha / max(1, RMS(U) / update_clip), divisor
+  // Updates the state if the parameter is whole. factor is alpha / max(1, RMS(U) / update_clip), divisor
   // max(mean(row), eps).
   Prepared prepare(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
                    Arena& scratch) const override;
@@ -37,7 +37,7 @@ class Adafactor final : public UpdateRule {
  private:
   double divisor(const ParamState& p) const;
   float smallest() const { return static_cast<float>(params_.eps * params_.eps); }
-  // From the sums of w^2 and U^2 over the whole parameter.
+  // The factor, from the sums of w^2 and U^2 over the whole parameter.
   double factor(const OptimParam& param, const RuleStep& step, double weights, double updates) const;
 
   RuleParams params_;

@@ -1,10 +1,9 @@
-// Adam (Kingma & Ba 2015, arXiv:1412.6980) with the weight decay in the gradient (L2), as PyTorch has it:
+// Adam (Kingma & Ba 2015, arXiv:1412.6980) with the weight decay in the gradient (L2), as in PyTorch:
 //   g' = g * grad_scale + weight_decay * w
 //   m = lerp(m, g', 1 - beta1);  v = lerp(v, g'^2, 1 - beta2)
 //   w = w - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
-// The decay is then divided by sqrt(v) with the rest of the gradient: where gradients are large it hardly
-// decays. AdamW (optim/rules/adamw.h) was made to mend that.
-// State: m, v; 8 bytes per parameter.
+// The decay is divided by sqrt(v) together with the gradient, so weights with large gradients hardly
+// decay. AdamW (optim/rules/adamw.h) corrects that. State: m, v; 8 bytes per parameter.
 #pragma once
 
 #include <array>

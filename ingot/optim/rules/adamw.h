@@ -1,4 +1,4 @@
-// AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101): Adam with the weight decay beside the gradient.
+// AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101): Adam with decoupled weight decay.
 //   g' = g * grad_scale
 //   m = lerp(m, g', 1 - beta1);  v = lerp(v, g'^2, 1 - beta2)
 //   w = w * (1 - lr * weight_decay) - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)

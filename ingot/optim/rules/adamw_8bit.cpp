@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "ingot/core/parallel.h"
-#include "ingot/optim/piece_rows.h"
 #include "ingot/optim/rules/dynamic_map.h"
+#include "ingot/optim/shard_rows.h"
 #include "ingot/optim/weight_pass.h"
 
 namespace ingot {
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kBlock = AdamW8bit::kBlock;
 
-// The states of one block, or of the part of it that is here.
+// The states of one block, or of the elements of it that are on this rank.
 struct BlockState {
   uint8_t *m8, *v8;
   float *m_absmax, *v_absmax;
@@ -28,15 +28,16 @@ struct Maps {
 
 struct Moments {
   alignas(64) float m[kBlock], v[kBlock];
-  float m_most = 0, v_most = 0;  // magnitudes
-  int64_t skipped = 0;           // gradients that were passed over
+  float m_most = 0, v_most = 0;  // largest magnitudes
+  int64_t skipped = 0;           // non-finite gradients that were skipped
 };
 
-// Of a block's scale; 0 of a subnormal one, whose reciprocal is no f32: such a block becomes 0.
+// Reciprocal of a block's scale. It is 0 for a subnormal scale, whose reciprocal overflows f32; the
+// block's codes then become those of 0.
 float reciprocal(float scale) { return scale >= std::numeric_limits<float>::min() ? 1 / scale : 0.0f; }
 
-// Moves the 256 elements of w by g. One loop of one length, which is not inlined: whatever part of a block is
-// here, its elements are rounded in the same way.
+// Updates m, v and 256 elements of w by g. The function has a single loop of fixed length and is not
+// inlined, so an element is rounded in the same way whichever elements of its block are on this rank.
 [[gnu::noinline]] void move_moments(Moments& to, const AdamW& given, float* w, const float* g) {
   const AdamW rule = given;  // a local copy stays in registers
   float *m = to.m, *v = to.v;
@@ -61,7 +62,7 @@ float reciprocal(float scale) { return scale >= std::numeric_limits<float>::min(
   to.skipped = kBlock - finite;
 }
 
-// Moves n <= 256 elements of one block, whose states are read and not written.
+// Updates n <= 256 elements of w in one block. Reads the block's states and writes the new moments to `to`.
 void move_block(Moments& to, const AdamW& rule, const Maps& maps, float* w, const float* g,
                 const BlockState& state, int64_t n) {
   decode_dynamic(to.m, state.m8, maps.with_sign, *state.m_absmax, n);
@@ -70,7 +71,7 @@ void move_block(Moments& to, const AdamW& rule, const Maps& maps, float* w, cons
   alignas(64) float all_w[kBlock] = {}, all_g[kBlock] = {};
   std::copy_n(w, n, all_w);
   std::copy_n(g, n, all_g);
-  std::fill(to.m + n, to.m + kBlock, 0.0f);  // what is not here stays zero
+  std::fill(to.m + n, to.m + kBlock, 0.0f);  // elements that are not on this rank stay zero
   std::fill(to.v + n, to.v + kBlock, 0.0f);
   move_moments(to, rule, all_w, all_g);
   std::copy_n(all_w, n, w);
@@ -81,7 +82,7 @@ void encode(const Moments& from, const BlockState& state, int64_t n) {
   encode_unsigned(state.v8, from.v, reciprocal(*state.v_absmax), n);
 }
 
-// Order does not matter to a maximum; numbers that are not negative have the order of their bits.
+// Raises most to value. The order of calls does not matter to a maximum. REQUIRES: value >= 0.
 void raise(float& most, float value) {
   std::atomic_ref<float> shared(most);
   float seen = shared.load(std::memory_order_relaxed);
@@ -89,7 +90,8 @@ void raise(float& most, float value) {
   }
 }
 
-// Calls f(j, block, count) for the parts of blocks of the whole parameter that elements i + j, ... are.
+// Calls f(j, block, count) for each run of `count` elements, from element i + j of a shard on, that lies
+// in one block of the whole parameter.
 template <typename F>
 void for_each_block(const OptimParam& p, int64_t i, int64_t n, F&& f) {
   for_each_run(p, i, n, [&](int64_t j, int64_t row, int64_t column, int64_t count) {
@@ -127,7 +129,7 @@ RuleNeeds AdamW8bit::needs(const OptimParam& param) const {
           .takes_maxima = true};
 }
 
-// The largest magnitudes of all blocks' new m, then those of v, as far as they are here.
+// Measures the largest magnitudes of this rank's elements of the new m for every block, then those of v.
 void AdamW8bit::measure(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
                         int /*turn*/) const {
   const AdamW rule(params_, step);
@@ -140,7 +142,7 @@ void AdamW8bit::measure(const ParamState& p, const RuleStep& step, const SharedN
       const BlockState state{p.state[0].as<uint8_t>() + i, p.state[1].as<uint8_t>() + i,
                              p.state[2].as<float>() + block, p.state[3].as<float>() + block};
       Moments moments;
-      float w[kBlock] = {};  // where they move to does not matter
+      float w[kBlock] = {};  // a dummy; the new weights are not used
       move_block(moments, rule, maps, w, p.param.g.as<float>() + i, state, n);
       raise(most[block], moments.m_most);
       raise(most[blocks + block], moments.v_most);
@@ -168,7 +170,7 @@ RangeTotals AdamW8bit::update_scattered(const ParamState& p, Range range, const 
   float* before = prepared.before.as<float>();
   const int64_t blocks = prepared.before.elements() / 2;
   int64_t skipped = 0;
-  RangeTotals totals = for_each_piece(p, range, step, [&](float* w, const float* g, int64_t i, int64_t n) {
+  RangeTotals totals = for_each_run(p, range, step, [&](float* w, const float* g, int64_t i, int64_t n) {
     for_each_block(p.param, i, n, [&](int64_t j, int64_t block, int64_t count) {
       BlockState state{p.state[0].as<uint8_t>() + i + j, p.state[1].as<uint8_t>() + i + j, before + block,
                        before + blocks + block};
@@ -191,7 +193,7 @@ RangeTotals AdamW8bit::update(const ParamState& p, Range range, const RuleStep& 
   const AdamW rule(params_, step);
   const Maps maps{signed_map_.data(), unsigned_map_.data()};
   int64_t skipped = 0;
-  RangeTotals totals = for_each_piece(p, range, step, [&](float* w, const float* g, int64_t i, int64_t n) {
+  RangeTotals totals = for_each_run(p, range, step, [&](float* w, const float* g, int64_t i, int64_t n) {
     for (int64_t j = 0; j < n; j += kBlock) {
       const int64_t block = (i + j) / kBlock, count = std::min(kBlock, n - j);
       const BlockState state{p.state[0].as<uint8_t>() + i + j, p.state[1].as<uint8_t>() + i + j,

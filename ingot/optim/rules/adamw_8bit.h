@@ -1,15 +1,17 @@
-// AdamW with 8-bit states (Dettmers et al. 2022, arXiv:2110.02861): the rule of optim/rules/adamw.h on m and v that
-// are kept as codes of the dynamic maps (optim/rules/dynamic_map.h), by blocks of 256 elements with one f32 scale,
-// the block's largest magnitude. A step reads codes to f32, updates m, v and w in f32, and rounds the new m
-// and v to the nearest codes; w moves by the exact ones. Parameters under 4096 elements keep f32 states.
+// AdamW with 8-bit states (Dettmers et al. 2022, arXiv:2110.02861): the rule of optim/rules/adamw.h, with
+// m and v stored as codes of the dynamic maps (optim/rules/dynamic_map.h). Each block of 256 elements has
+// one f32 scale, its largest magnitude. A step decodes to f32, updates m, v and w in f32, and rounds the
+// new m and v to the nearest codes; w moves by the values before rounding. Parameters under 4096 elements
+// have f32 states.
 //
-// As torch.optim.AdamW and unlike bitsandbytes the decay comes before the update, and m is rounded to the
-// nearest code whatever its sign (bitsandbytes moves a negative m that would become 0 one code down).
-// A gradient that is not finite, or whose square is not, leaves its element's weight as it was and its
-// moments to be rounded again, and is counted (Optimizer::non_finite_gradients).
+// As in torch.optim.AdamW, and unlike bitsandbytes, the decay comes before the update, and m is rounded to
+// the nearest code for either sign (bitsandbytes moves a negative m that would become 0 one code down). If
+// a gradient or its square is not finite, the element keeps its weight, its moments are only rounded
+// again, and the gradient is counted (Optimizer::non_finite_gradients).
 //
-// Of a scattered piece (tensor-parallel ranks) a block may lie on several ranks: they tell each other its
-// largest magnitudes first, for which m and v are moved twice, and every rank keeps the scales of all blocks.
+// The blocks of a scattered shard (tensor parallelism) may be split between ranks. These ranks first
+// combine the largest magnitudes of the new m and v, which costs a second computation of them, and every
+// rank holds the scales of all blocks.
 //
 // State: m8, v8 (n) u8, m_absmax, v_absmax (n / 256, rounded up) f32; 2 + 8 / 256 bytes per parameter.
 #pragma once

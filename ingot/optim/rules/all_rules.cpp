@@ -32,7 +32,7 @@ void update_on_device([[maybe_unused]] const ParamState& p, [[maybe_unused]] con
   if constexpr (kHasCuda) cuda::update_elementwise(p, Rule(params, step), step, totals, stream);
 }
 
-// Small parameters have f32 states.
+// Small parameters have f32 states and use AdamW.
 void update_8bit_on_device([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleParams& params,
                            [[maybe_unused]] const RuleStep& step, [[maybe_unused]] const Tensor& totals,
                            [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) {

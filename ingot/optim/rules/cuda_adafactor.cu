@@ -12,7 +12,7 @@
 namespace ingot::cuda {
 namespace {
 
-// On the device: what the whole parameter says of each element's move.
+// Device values, computed from the whole parameter, that the update of every element uses.
 struct Factors {
   float divisor;  // max(mean(row), eps)
   float rate;     // alpha / max(1, RMS(U) / update_clip)
@@ -51,9 +51,9 @@ __global__ void __launch_bounds__(kSquareParts)
   if (threadIdx.x == 0) factors->divisor = std::fmax(sum / static_cast<float>(R), eps);
 }
 
-// U of W elements, which lie in one row.
+// Computes U of W elements, which lie in one row.
 struct Updates {
-  const float *row, *col;  // of a matrix; of a vector v, and null
+  const float *row, *col;  // row and col of a matrix; for a vector v and null
   const Factors* factors;
   float smallest;
   uint32_t C;
@@ -76,7 +76,7 @@ struct Updates {
   }
 };
 
-// parts (kSquareParts, 2): squares of weights and of updates. Reads weights and gradients once.
+// parts (kSquareParts, 2) = the sums of squares of weights and of updates. Reads weights and gradients once.
 template <int W>
 __global__ void __launch_bounds__(kThreads) add_squares(float* parts, weights::Pass a, Updates updates) {
   float of_weights = 0, of_updates = 0;
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads) add_squares(float* parts, weights::P
   parts[2 * blockIdx.x + 1] = of_updates;
 }
 
-// The step size: lr, or where it is relative at most this part of the weights' root mean square.
+// The step size: lr, or if it is relative, largest_part times the root mean square of the weights.
 struct StepSize {
   float lr, largest_part, update_clip;
   bool is_relative;
@@ -136,7 +136,7 @@ struct Move {
 struct Scratch {
   Tensor factors;       // (2) f32
   Tensor parts;         // (kSquareParts, 2) f32
-  Tensor rows, strips;  // (max(R, C)) and (kRowParts, C) f32; of a matrix
+  Tensor rows, strips;  // (max(R, C)) and (kRowParts, C) f32; for a matrix
 
   Scratch(const OptimParam& param, Arena& arena)
       : factors(arena.alloc(DType::f32, {2})), parts(arena.alloc(DType::f32, {kSquareParts, 2})) {
@@ -147,7 +147,7 @@ struct Scratch {
   Factors* device_factors() const { return reinterpret_cast<Factors*>(factors.as<float>()); }
 };
 
-// row and col, or v, one step on, and the divisor.
+// Updates row and col, or v, and computes the divisor.
 void move_state(const ParamState& p, const RuleParams& params, const RuleStep& step, const Scratch& scratch,
                 Stream& stream) {
   const char* op = "update_adafactor";

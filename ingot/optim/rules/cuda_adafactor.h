@@ -1,4 +1,5 @@
-// Adafactor on a CUDA device (optim/rules/adafactor.h); nothing waits for the device. Defined in builds with CUDA.
+// Adafactor on a CUDA device (optim/rules/adafactor.h). The host does not wait for the device. Defined in
+// builds with CUDA.
 #pragma once
 
 #include "ingot/core/arena.h"
@@ -6,7 +7,7 @@
 
 namespace ingot::cuda {
 
-// One update of a parameter, as on the CPU. totals as update_elementwise's; scratch has
+// Makes one update of a parameter, as on the CPU. totals are those of update_elementwise; scratch has
 // adafactor_scratch_bytes.
 void update_adafactor(const ParamState& p, const RuleParams& params, const RuleStep& step,
                       const Tensor& totals, Arena& scratch, Stream& stream);

@@ -8,7 +8,7 @@
 namespace ingot::cuda {
 namespace {
 
-// A block owns a row.
+// Each block sums one row.
 template <int W>
 __global__ void __launch_bounds__(kThreads)
     rows_of_squares(float* means, const float* x, int64_t C, StepFactor by) {
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) means[blockIdx.x] = sum / static_cast<float>(C);
 }
 
-// Squares of row r, as parts of the columns' means.
+// The squares of row r, scaled to summands of the columns' means.
 template <int W>
 struct ColumnSquares {
   const float* x;
@@ -47,7 +47,7 @@ struct ColumnSquares {
   }
 };
 
-// What is left of a pack of 4 at the end is the first block's.
+// The elements that do not fill a pack of 4 are added one by one.
 __global__ void __launch_bounds__(kThreads)
     parts_of_squares(float* parts, const float* x, int64_t n, bool is_wide) {
   constexpr int W = 4;

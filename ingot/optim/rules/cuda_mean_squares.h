@@ -1,5 +1,5 @@
-// Means of squares over the rows or the columns of a matrix on a CUDA device: what NorMuon and Adafactor
-// keep. Sums are made in an order that follows from the shape alone. Defined in builds with CUDA.
+// Mean squares over the rows or the columns of a matrix on a CUDA device, for NorMuon and Adafactor. The
+// order of the sums depends only on the shape. Defined in builds with CUDA.
 #pragma once
 
 #include "ingot/core/stream.h"
@@ -7,16 +7,16 @@
 
 namespace ingot::cuda {
 
-// means (R) f32 = mean over each row of (x * scale * factor)^2. x (R, C) f32, contiguous; factor (1) f32, or
-// absent and then 1.
+// means (R) f32 = mean over each row of (x * scale * factor)^2. x (R, C) f32, contiguous; factor (1) f32,
+// or empty for 1.
 void row_mean_squares(const Tensor& means, const Tensor& x, float scale, const Tensor& factor,
                       Stream& stream);
 
-// means (C) f32 = the same over each column. parts: scratch (kRowParts, C) f32 (ops/row_sum.h).
+// means (C) f32 = the same mean over each column. parts: scratch (kRowParts, C) f32 (ops/row_sum.h).
 void column_mean_squares(const Tensor& means, const Tensor& x, float scale, const Tensor& factor,
                          const Tensor& parts, Stream& stream);
 
-// parts (kSquareParts of optim/cuda_update.h) f32: partial sums of the squares of x (n) f32.
+// parts (kSquareParts of optim/cuda_update.h) f32 = partial sums of the squares of x (n) f32.
 void sum_squares_of(const Tensor& parts, const Tensor& x, Stream& stream);
 
 }  // namespace ingot::cuda

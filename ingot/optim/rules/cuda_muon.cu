@@ -36,7 +36,7 @@ struct MoveMomentum {
   }
 };
 
-// factor: on the device, or absent, and then `fixed`.
+// factor is on the device; if it is null, `fixed` is used.
 template <int W, typename To, typename From>
 struct Scale {
   To* to;
@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(kSquareParts)
   if (threadIdx.x == 0) *factor = 1 / (by.of_norm * std::sqrt(total) + by.eps);
 }
 
-// NorMuon's factors of the lanes: a thread owns every kLaneThreads-th of them. scale: the means of squares,
-// then the factors.
+// Computes NorMuon's factors of the lanes; each thread handles every kLaneThreads-th lane. scale holds the
+// mean squares on entry and the factors on return.
 __global__ void __launch_bounds__(kLaneThreads)
     reduce_lanes(float* scale, float* second, int64_t lanes, float beta2, float shape_factor,
                  StepFactor factor) {
@@ -153,17 +153,17 @@ void scale_by(const Tensor& to, const Tensor& from, const float* factor, float f
   });
 }
 
-// What orthogonalise takes of scratch beside the iteration.
+// Scratch of reduce_variance.
 struct LaneScratch {
   Tensor scale;  // (lanes) f32
-  Tensor parts;  // (kRowParts, C) f32; of a wide matrix
+  Tensor parts;  // (kRowParts, C) f32; for a wide matrix
 
   LaneScratch(const MuonPart& part, Arena& scratch) : scale(scratch.alloc(DType::f32, {part.lanes()})) {
     if (part.is_wide()) parts = scratch.alloc(DType::f32, {kRowParts, part.columns});
   }
 };
 
-// o (R, C) as NorMuon scales it, times the shape factor.
+// Scales o (R, C) as NorMuon does, and by the shape factor.
 void reduce_variance(const Tensor& o, const Tensor& second, const MuonPart& part, float beta2,
                      const RuleStep& step, Arena& scratch, Stream& stream) {
   const Arena::Mark mark = scratch.mark();

@@ -1,5 +1,5 @@
-// Muon on a CUDA device (optim/rules/muon.h): its products are ops/matmul's, the rest are the kernels here. Nothing
-// waits for the device. Defined in builds with CUDA.
+// Muon on a CUDA device (optim/rules/muon.h): it uses ops/matmul for the products and the kernels here for
+// the rest. The host does not wait for the device. Defined in builds with CUDA.
 #pragma once
 
 #include "ingot/core/arena.h"
@@ -7,10 +7,10 @@
 
 namespace ingot::cuda {
 
-// to = factor * from, element by element; each f32 or bf16, and they may be one.
+// to = factor * from, element by element. Each is f32 or bf16; to may be from.
 void scale_into(const Tensor& to, const Tensor& from, float factor, Stream& stream);
 
-// What a matrix is divided by before the iteration: of_norm * |x| + eps.
+// The divisor of a matrix before the iteration: of_norm * |x|_F + eps.
 struct Normaliser {
   float of_norm, eps;
 };
@@ -18,12 +18,12 @@ struct Normaliser {
 // to (f32 or bf16, x's shape; may be x) = x / (of_norm * |x|_F + eps). parts: scratch (kSquareParts + 1) f32.
 void normalise(const Tensor& to, const Tensor& x, const Normaliser& by, const Tensor& parts, Stream& stream);
 
-// b = of_a * a + of_squared * squared; a and b f32 or bf16, both alike, squared f32; b may be squared.
+// b = of_a * a + of_squared * squared. a and b are both f32 or both bf16, squared is f32; b may be squared.
 void combine(const Tensor& b, const Tensor& a, const Tensor& squared, float of_a, float of_squared,
              Stream& stream);
 
-// One update of a matrix parameter by Muon, as on the CPU. totals as update_elementwise's; scratch has
-// muon_scratch_bytes.
+// Makes one update of a matrix parameter by Muon, as on the CPU. totals are those of update_elementwise;
+// scratch has muon_scratch_bytes.
 void update_muon(const ParamState& p, const RuleParams& params, const RuleStep& step, const Tensor& totals,
                  Arena& scratch, Stream& stream);
 size_t muon_scratch_bytes(const OptimParam& param, const RuleParams& params);

@@ -15,14 +15,15 @@ namespace {
 #ifdef INGOT_DYNAMIC_MAP_AVX512
 constexpr int64_t kLanes = 16;
 
-// dynamic_level by look-up: in which decade a magnitude lies follows from its exponent, and where a decade
-// begins within an octave, from one comparison. Decades are more than three octaves wide.
+// dynamic_level by table look-up. The exponent of a magnitude gives its octave; the octave's table entry
+// gives the decade at its beginning, and one comparison tells whether the next decade has begun. Decades
+// are wider than three octaves, so at most one begins in an octave.
 template <int kCells>
 struct LevelTables {
   static constexpr int kOctaves = 32, kFirstExponent = 127 - 22;  // octave 0 begins at 2^-22, below decade 1
-  alignas(64) float start[kOctaves];                         // of the next decade, if it is in the octave
-  alignas(64) int32_t decade[kOctaves];                      // at the octave's beginning
-  alignas(64) float scale[kLanes] = {}, cells[kLanes] = {};  // of a decade
+  alignas(64) float start[kOctaves];     // of the next decade if it begins in the octave; else infinity
+  alignas(64) int32_t decade[kOctaves];  // at the beginning of the octave
+  alignas(64) float scale[kLanes] = {}, cells[kLanes] = {};  // per decade
   alignas(64) int32_t first_level[kLanes] = {};
 
   constexpr LevelTables() : start{}, decade{} {

@@ -1,8 +1,9 @@
 // The dynamic maps of 8-bit states (Dettmers et al. 2022, arXiv:2110.02861; the rule of create_dynamic_map
-// with 7 exponent bits): 256 values in [-1, 1] or [0, 1], dense near 0 by decade. Decade i = 0 .. 6 holds the
-// midpoints of 2^i (signed) or 2^(i+1) (unsigned) equal cells of [0.1, 1], times 10^(i-6); beside them 0 and
-// 1, and signed the mirror image of all but 0 and 1. So signed code 127 is 0, the least value -0.99297, and
-// the smallest magnitude 5.5e-7; unsigned code 0 is 0 and the smallest magnitude 3.25e-7.
+// with 7 exponent bits): 256 values in [-1, 1] (signed) or [0, 1] (unsigned), dense near 0 by decade.
+// Decade i = 0 .. 6 holds the midpoints of 2^i (signed) or 2^(i+1) (unsigned) equal cells of [0.1, 1],
+// times 10^(i-6). Both maps also contain 0 and 1, and the signed map contains the negatives of all values
+// but 0 and 1. So signed code 127 is 0, the least value is -0.99297 and the smallest magnitude 5.5e-7;
+// unsigned code 0 is 0 and the smallest magnitude 3.25e-7.
 #pragma once
 
 #include <array>
@@ -11,16 +12,17 @@
 
 namespace ingot {
 
-// The values of all codes, in rising order.
+// Returns the values of all codes, in rising order.
 std::array<float, 256> dynamic_map(bool is_signed);
 
 inline constexpr int kSignedZero = 127;
 
 namespace dynamic_map_detail {
 
-// From which magnitude on the nearest value lies in decade i: the middle of the last value of decade i - 1
-// and the first of i; [0]: the middle of 0 and the smallest value; [7]: of the largest and 1.
-template <int kCells>  // in decade 0: 1 signed, 2 unsigned
+// starts[i] is the magnitude from which on the nearest value lies in decade i: the midpoint of the last
+// value of decade i - 1 and the first of decade i. starts[0] is the midpoint of 0 and the smallest value,
+// starts[7] that of the largest value below 1 and 1.
+template <int kCells>  // cells in decade 0: 1 signed, 2 unsigned
 constexpr std::array<float, 8> decade_starts() {
   std::array<float, 8> starts{};
   double power = 1e-6, last = 0;
@@ -33,7 +35,8 @@ constexpr std::array<float, 8> decade_starts() {
   return starts;
 }
 
-// cells / (0.9 * 10^(i-6)): from a magnitude to its cell in decade i, less kCells << i over 9.
+// scales[i] = cells / (0.9 * 10^(i-6)) with cells = kCells << i. A magnitude in decade i lies in its cell
+// magnitude * scales[i] - cells / 9.
 template <int kCells>
 constexpr std::array<float, 7> decade_scales() {
   std::array<float, 7> scales{};
@@ -45,9 +48,9 @@ constexpr std::array<float, 7> decade_scales() {
 
 }  // namespace dynamic_map_detail
 
-// How many values above 0 lie at or below the one nearest to `magnitude` in [0, 1]: 0 .. 127 * kCells + 1.
-// Free of tables, so that a loop over it vectorises. Where a magnitude is within f32 rounding of the middle
-// of two values, either may come.
+// Returns how many values above 0 are at or below the value nearest to `magnitude` in [0, 1]: 0 .. 127 *
+// kCells + 1. It uses no tables, so a loop over it vectorises. If a magnitude is within f32 rounding of
+// the midpoint of two values, either may be the result.
 template <int kCells>
 constexpr int dynamic_level(float magnitude) {
   constexpr auto kStarts = dynamic_map_detail::decade_starts<kCells>();
@@ -66,7 +69,7 @@ constexpr int dynamic_level(float magnitude) {
   return magnitude >= kStarts[7] ? 127 * kCells + 1 : level;
 }
 
-// The code nearest to x in [-1, 1], or in [0, 1].
+// The code nearest to x in [-1, 1] (signed) or [0, 1] (unsigned).
 constexpr uint8_t signed_code(float x) {
   const int level = dynamic_level<1>(x < 0 ? -x : x);
   const int below = kSignedZero - (level < 127 ? level : 127);
@@ -74,9 +77,9 @@ constexpr uint8_t signed_code(float x) {
 }
 constexpr uint8_t unsigned_code(float x) { return static_cast<uint8_t>(dynamic_level<2>(x)); }
 
-// out[j] = map[codes[j]] * scale, j < n; map: dynamic_map's.
+// out[j] = map[codes[j]] * scale for j < n; map is a dynamic_map.
 void decode_dynamic(float* out, const uint8_t* codes, const float* map, float scale, int64_t n);
-// codes[j] = signed_code or unsigned_code of x[j] * unit, j < n.
+// codes[j] = signed_code or unsigned_code of x[j] * unit, for j < n.
 void encode_signed(uint8_t* codes, const float* x, float unit, int64_t n);
 void encode_unsigned(uint8_t* codes, const float* x, float unit, int64_t n);
 

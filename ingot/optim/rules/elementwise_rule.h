@@ -1,4 +1,4 @@
-// ElementwiseRule<R>: the update rule of a struct R that moves one element with f32 state of its own.
+// ElementwiseRule<R> turns a struct R into an update rule. R updates one element with f32 state of its own:
 //   R::kState                                        names of its state
 //   R(const RuleParams&, const RuleStep&)            everything that does not depend on the element
 //   void operator()(float& w, float g, float&...)    one element: weight, raw gradient, state
@@ -25,13 +25,10 @@ class ElementwiseRule final : public UpdateRule {
   RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
                      const Prepared& /*prepared*/) const override {
     const R rule(params_, step);
-    return for_each_piece(p, range, step,
-                          [&](float* w, const float* g, [[maybe_unused]] int64_t i, int64_t n) {
-                            [&]<size_t... S>(std::index_sequence<S...>) {
-                              move(rule, n, w, g, (p.state[S].as<float>() + i)...);
-                            }
-                            (std::make_index_sequence<R::kState.size()>());
-                          });
+    return for_each_run(p, range, step, [&](float* w, const float* g, [[maybe_unused]] int64_t i, int64_t n) {
+      [&]<size_t... S>(std::index_sequence<S...>) { move(rule, n, w, g, (p.state[S].as<float>() + i)...); }
+      (std::make_index_sequence<R::kState.size()>());
+    });
   }
 
  private:

@@ -1,10 +1,10 @@
-// Lion (Chen et al. 2023, arXiv:2302.06675): the sign of an interpolated momentum, the decay beside it.
+// Lion (Chen et al. 2023, arXiv:2302.06675) moves along the sign of an interpolated momentum, with
+// decoupled weight decay.
 //   g' = g * grad_scale
 //   w = w * (1 - lr * weight_decay) - lr * sign(beta1 * m + (1 - beta1) * g')
 //   m = beta2 * m + (1 - beta2) * g'
-// Every element moves by lr, so lr is a third to a tenth of AdamW's, and weight_decay 3 to 10 times as much.
-// sign(0) is 0; a NaN stays a NaN.
-// State: m; 4 bytes per parameter.
+// Every element moves by lr, so lr is a third to a tenth of AdamW's, and weight_decay 3 to 10 times as
+// large. sign(0) is 0; a NaN stays a NaN. State: m; 4 bytes per parameter.
 #pragma once
 
 #include <array>

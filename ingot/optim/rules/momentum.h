@@ -1,5 +1,5 @@
-// SGD with heavy-ball momentum (Polyak 1964), or Nesterov's in the form of Sutskever et al. 2013 (PMLR 28);
-// the weight decay in the gradient (L2):
+// SGD with heavy-ball momentum (Polyak 1964), or with Nesterov's in the form of Sutskever et al. 2013
+// (PMLR 28). The weight decay is in the gradient (L2):
 //   g' = g * grad_scale + weight_decay * w
 //   buf = momentum * buf + g'
 //   w = w - lr * buf,  with Nesterov: w - lr * (g' + momentum * buf)
@@ -16,7 +16,7 @@ struct Momentum {
   static constexpr std::array<const char*, 1> kState{"momentum"};
 
   float lr, grad_scale, weight_decay, momentum;
-  float grad_part, buffer_part;  // of the step: buf, or g' + momentum * buf
+  float grad_part, buffer_part;  // weights of g' and buf in the step
 
   Momentum(const RuleParams& params, const RuleStep& step)
       : lr(static_cast<float>(step.lr)),

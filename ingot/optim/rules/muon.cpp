@@ -11,7 +11,7 @@
 namespace ingot {
 namespace {
 
-// Mean of squares of each row of o (R, C), or of each column where it is wide.
+// Mean square of each row of o (R, C), or of each column if it is wide.
 void mean_squares(float* mean, const float* o, const MuonPart& part) {
   const int64_t R = part.rows, C = part.columns;
   parallel_for(part.lanes(), part.is_wide() ? 64 : 1, [&](int64_t begin, int64_t end) {
@@ -32,7 +32,7 @@ void mean_squares(float* mean, const float* o, const MuonPart& part) {
   });
 }
 
-// NorMuon on one matrix. second and scale: one number per lane; scale is scratch.
+// NorMuon's scaling of one matrix. second and scale have one number per lane; scale is scratch.
 void reduce_variance(float* o, float* second, float* scale, const MuonPart& part, float beta2) {
   mean_squares(scale, o, part);
   double before = 0, after = 0;
@@ -142,9 +142,9 @@ void Muon::orthogonalise(const OptimParam& param, const Tensor& u, const Tensor&
 
 RangeTotals Muon::update(const ParamState& p, Range range, const RuleStep& step,
                          const Prepared& prepared) const {
-  return for_each_piece(p, range, step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
+  return for_each_run(p, range, step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
     const MuonMove move(params_, step);
-    float rounded[kPieceElements];
+    float rounded[kRunElements];
     const float* o = rounded;
     if (prepared.direction.dtype == DType::f32)
       o = prepared.direction.as<float>() + i;

@@ -1,5 +1,5 @@
-// The matrices of a parameter that Muon makes orthogonal one by one, and the move of an element along what
-// came of them.
+// The matrices of a parameter that Muon orthogonalises one by one, and the update of an element
+// along the result.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,15 @@
 
 namespace ingot {
 
-// A matrix within a parameter: rows [begin, begin + rows) of it, and where its numbers in `second` start.
+// One matrix of a parameter: rows [begin, begin + rows) of it. `second` is the index of its first number
+// in the state of that name. Its lanes are its rows, or its columns if it is wide; NorMuon scales each lane
+// by a factor of its own.
 struct MuonPart {
   int64_t begin, rows, columns, second;
 
   bool is_wide() const { return rows < columns; }
-  int64_t lanes() const { return is_wide() ? columns : rows; }  // that NorMuon scales one by one
-  int64_t first() const { return begin * columns; }             // element
+  int64_t lanes() const { return is_wide() ? columns : rows; }
+  int64_t first() const { return begin * columns; }  // first element
   int64_t end() const { return (begin + rows) * columns; }
   float shape_factor() const {
     return static_cast<float>(
@@ -27,8 +29,8 @@ struct MuonPart {
 template <typename F>
 void for_each_part(const OptimParam& param, bool splits_fused, F&& f) {
   MuonPart part{0, param.whole()[0], param.whole()[1], 0};
-  if (!splits_fused || param.row_parts.empty()) return f(part);
-  for (int64_t rows : param.row_parts) {
+  if (!splits_fused || param.fused_rows.empty()) return f(part);
+  for (int64_t rows : param.fused_rows) {
     part.rows = rows;
     f(part);
     part.begin += rows;
@@ -36,7 +38,7 @@ void for_each_part(const OptimParam& param, bool splits_fused, F&& f) {
   }
 }
 
-// w moves along o, which has the shape factor in it.
+// Moves w along o, which includes the shape factor.
 struct MuonMove {
   float lr, decay;
   bool is_cautious;

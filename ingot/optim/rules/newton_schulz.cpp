@@ -16,11 +16,11 @@ namespace {
 
 // Memory of an iteration on x (R, C); S is the smaller of R and C.
 struct Iterates {
-  Tensor x;         // (R, C) in the iteration's dtype; f32: absent, it is the result's place
-  Tensor a, b;      // (S, S) in the iteration's dtype
+  Tensor x;         // (R, C) in the iteration's dtype; empty in f32, which uses the caller's x
+  Tensor a, b;      // (S, S) in the iteration's dtype; b is empty in f32, which uses squared
   Tensor squared;   // (S, S) f32: A²
-  Tensor next;      // (R, C) f32; bf16: absent, it is the result's place
-  Tensor partials;  // f64; on a CUDA device f32, and the factor made of them
+  Tensor next;      // (R, C) f32; empty in bf16, which uses the caller's x
+  Tensor partials;  // f64 partial sums; on a CUDA device f32, followed by the factor made from them
 
   Iterates(int64_t R, int64_t C, DType iteration, Arena& arena) {
     const int64_t S = std::min(R, C);
@@ -35,7 +35,7 @@ struct Iterates {
   }
 };
 
-// Through the bits, as numbers: copies of a struct do not vectorise.
+// The assignment goes through the bits, since copies of a struct do not vectorise.
 inline void put(float& to, float x) { to = x; }
 template <typename T>
 void put(T& to, float x) {
@@ -50,7 +50,7 @@ void scale_elements(To* to, const From* from, float scale, int64_t n) {
   });
 }
 
-// to = scale * from, element by element; each f32, bf16 or f16.
+// to = scale * from, element by element. Each is f32, bf16 or f16.
 void scale_into(const Tensor& to, const Tensor& from, float scale, [[maybe_unused]] Stream& stream) {
   if constexpr (kHasCuda) {
     if (to.device == Device::kCuda) return cuda::scale_into(to, from, scale, stream);
@@ -99,7 +99,7 @@ void normalise(const Tensor& to, const Tensor& x, const NormFactor& by, const Te
   scale_into(to, x, static_cast<float>(1 / (by.of_norm * norm + by.eps)), stream);
 }
 
-// next (f32) = step.a * x + B x, or + x B where x is tall.
+// next (f32) = step.a * x + B x, or step.a * x + x B if x is tall.
 void iterate(const Tensor& next, const Tensor& x, const Iterates& m, const NewtonSchulzStep& step,
              Stream& stream) {
   const bool is_tall = x.dim(0) > x.dim(1);

@@ -1,6 +1,6 @@
-// Stochastic gradient descent (Robbins & Monro 1951), the weight decay in the gradient (L2):
+// Stochastic gradient descent (Robbins & Monro 1951) with the weight decay in the gradient (L2):
 //   w = w - lr * (g * grad_scale + weight_decay * w)
-// No state.
+// It has no state.
 #pragma once
 
 #include <array>

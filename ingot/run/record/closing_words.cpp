@@ -10,7 +10,7 @@ namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-// The program that PATH finds under this name; empty if there is none.
+// Returns the program that PATH finds under this name; empty if there is none.
 fs::path found_in_path(const std::string& name) {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path ? path : "");
@@ -21,7 +21,8 @@ fs::path found_in_path(const std::string& name) {
   return {};
 }
 
-// How a shell in this folder starts this program: by its name if PATH finds it, else by its path.
+// Returns how a shell in this folder starts this program: by its name if PATH finds it, otherwise by its
+// path.
 std::string program_word() {
   const std::string name = "ingot";
   std::error_code error;
@@ -31,7 +32,7 @@ std::string program_word() {
   return shell_word(relative.native().starts_with("..") ? self.string() : relative.string());
 }
 
-// The first prompt that stands in a line; a generic one without.
+// Returns the first prompt without control characters, or a generic one.
 std::string prompt_of(const RunConfig& config) {
   for (const std::string& prompt : config.sample.prompts)
     if (!prompt.empty() && std::none_of(prompt.begin(), prompt.end(), [](char c) {

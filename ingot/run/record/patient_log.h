@@ -1,5 +1,5 @@
-// PatientLog: a MetricsLog that a full disk does not stop. Lines that cannot be written wait in memory, in
-// order, and are written before the next one that can be.
+// PatientLog is a MetricsLog that tolerates a full disk: lines that cannot be written wait in memory, in
+// order, and are written before the next line that can be.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ namespace ingot {
 
 class PatientLog {
  public:
-  static constexpr size_t kMostWaiting = 20'000;  // lines; beyond these the oldest are lost
+  static constexpr size_t kMostWaiting = 20'000;  // lines; beyond this the oldest are lost
 
   explicit PatientLog(const std::filesystem::path& path) : log_(path) {}
 
   void write(std::vector<MetricsField> line);
-  // As MetricsLog's. sync throws a kDisk error while lines wait.
+  // Same as MetricsLog. sync throws a kDisk error while lines wait.
   void truncate_after(int64_t step);
   void sync();
 
-  // Why lines wait; said once for each time that they begin to.
+  // Returns why lines wait, once each time that they begin to wait; otherwise nullopt.
   std::optional<std::string> take_trouble();
   size_t waiting() const { return waiting_.size(); }
 
@@ -34,7 +34,7 @@ class PatientLog {
   MetricsLog log_;
   std::deque<std::vector<MetricsField>> waiting_;
   std::string cause_;         // why lines wait
-  bool has_said_it_ = false;  // take_trouble has handed the cause out
+  bool has_said_it_ = false;  // take_trouble has returned the cause
 };
 
 }  // namespace ingot

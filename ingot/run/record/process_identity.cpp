@@ -14,12 +14,12 @@ namespace ingot {
 namespace {
 
 struct ProcessStat {
-  char state = '?';  // Z: ended, and its parent has not asked how
+  char state = '?';  // Z: ended, but not yet waited for by its parent
   uint64_t start_ticks = 0;
 };
 
-// /proc/PID/stat: the state and the start stand behind the name, which is in brackets and may hold any
-// character. nullopt if there is no such process.
+// Reads /proc/PID/stat. State and start time come after the name, which is in brackets and may contain any
+// character. Returns nullopt if there is no such process.
 std::optional<ProcessStat> stat_of(int64_t pid) {
   std::ifstream in(fmt::format("/proc/{}/stat", pid));
   std::string text;
@@ -37,7 +37,7 @@ std::optional<ProcessStat> stat_of(int64_t pid) {
   return stat;
 }
 
-// Seconds since 1970 when this machine booted; 0 if it cannot be told.
+// Returns when this machine booted, in seconds since 1970; 0 if unknown.
 int64_t boot_time_s() {
   std::ifstream in("/proc/stat");
   for (std::string key; in >> key; in.ignore(1 << 20, '\n'))

@@ -1,4 +1,4 @@
-// Which process wrote a record, and whether it still runs.
+// Identifies the process that wrote a record, and tells whether it still runs.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@ namespace ingot {
 
 struct ProcessIdentity {
   std::string host;           // "node7"
-  std::string boot_id;        // the kernel's, new at every boot; empty if it is not known
-  std::string pid_namespace;  // "pid:[4026531836]"; a pid means something only within it; empty: not known
+  std::string boot_id;        // from the kernel, new at every boot; empty if unknown
+  std::string pid_namespace;  // "pid:[4026531836]", the scope of the pid; empty if unknown
   int64_t pid = 0;
-  uint64_t start_ticks = 0;  // since boot: tells the process from a later one with the same pid
+  uint64_t start_ticks = 0;  // since boot; distinguishes the process from a later one with the same pid
 };
 
 ProcessIdentity this_process();
@@ -19,12 +19,12 @@ ProcessIdentity this_process();
 enum class Liveness {
   kRuns,
   kGone,
-  kElsewhere,  // on another machine or in another container: it cannot be told from here
+  kElsewhere,  // on another machine or in another container, so this process cannot tell
 };
 
-// last_sign_s: seconds since 1970 of the last thing that the process is known to have done; 0: not known. A
-// process that was seen after this machine has booted, under another boot id, is one of another machine with
-// the same name.
+// last_sign_s: the last time at which the process is known to have done something, in seconds since 1970; 0
+// if unknown. A process with another boot id that did something after this machine booted belongs to
+// another machine with the same name.
 Liveness liveness(const ProcessIdentity& process, int64_t last_sign_s);
 
 }  // namespace ingot

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The value under the path as text; empty if it is absent or null.
+// Returns the value at the path as text; empty if it is missing or null.
 std::string value_at(const ordered_json& json, const char* path) {
   const ordered_json::json_pointer pointer(path);
   if (!json.contains(pointer) || json[pointer].is_null()) return "";
@@ -20,7 +20,7 @@ std::string value_at(const ordered_json& json, const char* path) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// As a shell would take them: arguments with other than plain characters are quoted.
+// Joins the arguments as shell words; arguments with special characters are quoted.
 std::string command_line(const ordered_json& arguments) {
   std::string line;
   for (const ordered_json& argument : arguments) {

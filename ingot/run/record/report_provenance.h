@@ -1,4 +1,4 @@
-// What report.html says of where a run comes from and how it ended: read from its run.json.
+// The rows of report.html about where a run comes from and how it ended, read from its run.json.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 namespace ingot {
 
-// Program, commit, arguments, begin and end, host, libraries, hashes and the run's parts; none if the file
-// cannot be read.
+// Returns program, commit, arguments, begin and end, host, libraries, hashes and the parts of the run (its
+// start and each resume); empty if the file cannot be read.
 std::vector<ReportRow> provenance_rows(const std::filesystem::path& run_json);
 
 }  // namespace ingot

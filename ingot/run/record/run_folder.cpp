@@ -24,10 +24,10 @@ namespace {
 
 constexpr const char* kLockName = ".lock";
 
-// Opens and locks the file; leaves this process's id in it for the message of the next.
+// Opens and locks the file, and writes this process's id into it for the next process's error message.
 int lock_file(const std::filesystem::path& path) {
-  // A link is not followed: what it points at is not this run's to empty. O_NONBLOCK: nor is a FIFO waited
-  // for.
+  // O_NOFOLLOW: the file behind a link does not belong to this run and must not be truncated. O_NONBLOCK:
+  // do not wait for a FIFO.
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
   const int error = errno;
   struct stat info {};
@@ -48,13 +48,13 @@ int lock_file(const std::filesystem::path& path) {
          is_known ? " (" + std::string(owner) + ")" : "", path.parent_path().string());
   }
   const std::string owner = fmt::format("pid {}", getpid());
-  // The id is a courtesy: a full disk must not keep a run from resuming.
+  // The id is optional: a full disk must not keep a run from resuming.
   if (ftruncate(fd, 0) == 0) [[maybe_unused]]
     const ssize_t written = write(fd, owner.data(), owner.size());
   return fd;
 }
 
-// Removes what a killed run was about to put in the place of one of its files, here and in samples/.
+// Removes temporary files that a killed run left before renaming them, here and in samples/.
 void remove_dead_temporaries(const std::filesystem::path& folder) {
   constexpr std::array kNames = {"config.toml",  "run.json", "metrics.jsonl",
                                  "params.jsonl", "loss.svg", "report.html"};
@@ -72,7 +72,7 @@ bool holds_files(const std::filesystem::path& folder) {
   return false;
 }
 
-// The folder and those above it, as far as they do not exist, the innermost first.
+// Returns the folder and its parents that do not exist, innermost first.
 std::vector<std::filesystem::path> missing_folders(std::filesystem::path folder) {
   std::vector<std::filesystem::path> missing;
   std::error_code error;
@@ -111,8 +111,7 @@ std::unique_ptr<RunFolder> RunFolder::make_new(const std::filesystem::path& fold
   std::vector<std::filesystem::path> made = missing_folders(path);
   make_folders(path.parent_path());
   std::error_code error;
-  // When two processes start in the same second, one makes the folder and the other goes on to the next
-  // name.
+  // If two processes start in the same second, one makes the folder and the other tries the next name.
   for (int n = 2; !std::filesystem::create_directory(path, error) && !error; ++n) {
     path = fmt::format("{}-{}", folder.string(), n);
     made = {path};

@@ -38,7 +38,7 @@ void RunLog::write(int64_t step, const std::vector<MetricsField>& fields, bool t
   flush_tensorboard();
 }
 
-// What cannot be written stays in the writer's memory until it can.
+// Lines that cannot be written stay in the writer's memory until they can.
 void RunLog::flush_tensorboard() {
   try {
     if (tensorboard_) tensorboard_->flush();
@@ -88,7 +88,7 @@ void RunLog::add_phases(const Trace& trace, std::vector<MetricsField>& fields) c
 
 void RunLog::write_params(int64_t step, std::span<const ParamStats> stats) {
   for (const ParamStats& p : stats) {
-    // Of a weight that is all zero no part can be told.
+    // The ratio is undefined for a weight that is all zero.
     const double size = p.weight_norm > 0 ? p.weight_norm : std::numeric_limits<double>::quiet_NaN();
     const std::pair<const char*, double> numbers[] = {
         {"weight_norm", p.weight_norm},

@@ -23,7 +23,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::chrono::seconds kBeatPause{10};
-constexpr size_t kHeartbeatBytes = 80;  // always as many, so that a beat replaces all of the one before
+constexpr size_t kHeartbeatBytes = 80;  // fixed, so that a beat overwrites the previous one completely
 
 ordered_json number_or_null(std::optional<double> value) {
   if (!value || !std::isfinite(*value)) return nullptr;
@@ -48,7 +48,7 @@ ordered_json inputs_json(const RunInputs& inputs) {
           {"tokenizer_hash", fmt::format("{:016x}", inputs.tokenizer_hash)}};
 }
 
-// The code that the process itself ends with; null while it runs.
+// The exit code of the process; null while it runs.
 ordered_json exit_code_json(const RunSummary& run) {
   if (run.status == "running") return nullptr;
   if (run.status == "interrupted") return kExitInterrupted;
@@ -65,14 +65,14 @@ RunRecord::~RunRecord() {
   if (heartbeat_ >= 0) ::close(heartbeat_);
 }
 
-// The lock is ours, so a part that "runs" is over.
+// This process holds the lock, so a part that is "running" has died.
 void RunRecord::read_parts() {
   std::optional<RunStatus> before;
   ordered_json json;
   try {
     before = read_run_status(folder_);
     if (before) json = ordered_json::parse(read_file(folder_ / "run.json"), nullptr, false);
-  } catch (const Error&) {  // a damaged record does not keep a run from going on
+  } catch (const Error&) {  // a damaged record does not stop a run from resuming
   }
   if (!before) return;
   ordered_json parts = ordered_json::array();
@@ -162,7 +162,7 @@ void RunRecord::beat(int64_t step) noexcept {
     text.resize(kHeartbeatBytes - 1, ' ');
     text += '\n';
     [[maybe_unused]] const ssize_t written = ::pwrite(heartbeat_, text.data(), text.size(), 0);
-  } catch (...) {  // no memory for a line of text: the step itself will say so
+  } catch (...) {  // out of memory for a line of text; the step will report it
   }
 }
 

@@ -1,13 +1,13 @@
-// run.json and heartbeat.json: what a run is, where it comes from and how it stands, so that any later
-// command can tell, even where the process was killed.
+// RunRecord writes run.json and heartbeat.json: what a run is, where it comes from and how far it is, so
+// that any later command can tell, even if the process was killed.
 //
 // run.json: program (version, commit, is_modified, arguments), libraries, threads, machine, process (host,
 // boot_id, pid_namespace, pid, start_ticks), data (train_hash, train_tokens, val_hash, val_tokens,
 // tokenizer_hash), begin and end (of the whole run), the summary's fields, exit_code (which mpirun does not
 // pass on) and error, and parts: one entry for the start and one for every --resume, each with begin, end,
 // status, exit_code, steps, host, pid, commit and arguments.
-// heartbeat.json: the time and the number of the last finished step, at most ten seconds old while steps are
-// shorter; it is rewritten in place, without fsync.
+// heartbeat.json: the time and the number of the last finished step. It is at most ten seconds old while
+// steps are shorter than that; it is rewritten in place, without fsync.
 #pragma once
 
 #include <chrono>
@@ -29,14 +29,15 @@ struct RunStatus;   // run/record/run_status.h
 // The program that trains.
 struct RunOrigin {
   std::string version = "unknown", commit = "unknown";
-  std::optional<bool> is_modified = {};     // the files it was built from; nullopt: not known
-  std::vector<std::string> arguments = {};  // as they were typed, the program first
-  // Name and version of the libraries that this process uses; asked whenever run.json is written, since some
-  // are loaded at first use.
+  std::optional<bool> is_modified = {};     // files differed from the commit; nullopt if unknown
+  std::vector<std::string> arguments = {};  // as typed, starting with the program
+  // Returns name and version of the libraries that this process uses. Called whenever run.json is written,
+  // because some libraries are loaded at first use.
   std::function<std::vector<std::pair<std::string, std::string>>()> libraries = {};
 };
 
-// What is trained on: hashes as TokenSource::content_hash, and of the tokenizer's tokenizer.json.
+// The training data: hashes of the tokens (TokenSource::content_hash) and of the tokenizer's
+// tokenizer.json.
 struct RunInputs {
   uint64_t train_hash = 0, val_hash = 0, tokenizer_hash = 0;
   int64_t train_tokens = 0, val_tokens = 0;
@@ -44,8 +45,8 @@ struct RunInputs {
 
 class RunRecord {
  public:
-  // Reads what the folder's run.json, if there is one, says of the earlier parts; what cannot be read there
-  // is left out. REQUIRES: the caller holds the folder's lock.
+  // Reads the earlier parts from the folder's run.json if there is one, and skips what it cannot read.
+  // REQUIRES: the caller holds the folder's lock.
   explicit RunRecord(const std::filesystem::path& folder);
   ~RunRecord();
   RunRecord(const RunRecord&) = delete;
@@ -54,14 +55,14 @@ class RunRecord {
   RunOrigin origin = {};
   std::optional<RunInputs> inputs = {};
 
-  // "the run died at step 120 (pid 4711 is gone)"; empty if the part before ended by itself, or there is
+  // "the run died at step 120 (pid 4711 is gone)"; empty if the previous part ended by itself or there is
   // none.
   const std::string& death_before() const { return death_before_; }
 
-  // run.json, atomically. kDisk error if it cannot be written.
+  // Writes run.json atomically. Throws a kDisk error if it cannot be written.
   void write(const RunSummary& run) const;
 
-  // A step is finished: renews heartbeat.json if ten seconds have passed. Whatever goes wrong is left alone.
+  // Called after each step: renews heartbeat.json if ten seconds have passed. Ignores errors.
   void beat(int64_t step) noexcept;
 
  private:
@@ -71,7 +72,7 @@ class RunRecord {
   ProcessIdentity process_ = this_process();
   int64_t begin_s_;
   std::string parts_before_ = "[]";  // JSON
-  std::string first_begin_;          // when the whole run began; empty: this part is the first
+  std::string first_begin_;          // when the whole run began; empty if this part is the first
   std::string death_before_;
   std::chrono::steady_clock::time_point next_beat_ = {};
   int heartbeat_ = -1;  // file descriptor

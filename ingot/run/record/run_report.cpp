@@ -25,7 +25,7 @@ PlotSeries series(const std::string& name, MetricsCurve curve, PlotStyle style, 
   return {.name = name, .x = std::move(curve.x), .y = std::move(curve.y), .style = style, .color = color};
 }
 
-// Points on either side: a line that still shows what happens, of however many steps.
+// Points on either side that keep the line readable, whatever the number of steps.
 double smoothing_width(const std::vector<double>& y) {
   return std::max(2.0, static_cast<double>(y.size()) / 40);
 }
@@ -55,20 +55,20 @@ LinePlot plain_plot(const std::vector<MetricsRow>& rows, const char* title, cons
   return plot;
 }
 
-// The text under the key; empty without one.
+// Returns the text of the key; empty if there is none.
 std::string text_of(const MetricsRow& row, std::string_view key) {
   for (const auto& [name, value] : row.fields)
     if (const auto* text = std::get_if<std::string>(&value); text && name == key) return *text;
   return "";
 }
 
-// Whether the values under the key differ at all: a constant needs no curve.
+// Returns whether the values of the key differ; a constant needs no curve.
 bool varies(const std::vector<MetricsRow>& rows, const char* key) {
   const MetricsCurve curve = metrics_curve(rows, "step", key);
   return std::ranges::any_of(curve.y, [&](double y) { return y != curve.y.front(); });
 }
 
-// Where the time of a step goes, by the phases that do not nest.
+// Plots the time of a step's phases that do not nest.
 LinePlot phases_plot(const std::vector<MetricsRow>& rows) {
   LinePlot plot;
   plot.title = "Time of a step";
@@ -84,13 +84,14 @@ LinePlot phases_plot(const std::vector<MetricsRow>& rows) {
   return plot;
 }
 
-// Embedding, head, and the projections of the first and the last block: enough to see a layer go astray.
+// Returns embedding, head, and the projections of the first and the last block, enough to see a diverging
+// layer.
 std::vector<std::string> shown_params(const std::vector<MetricsRow>& rows) {
   std::vector<std::string> names;
   std::string last_block;
   for (const MetricsRow& row : rows) {
     const std::string name = text_of(row, "param");
-    if (std::ranges::find(names, name) != names.end()) break;  // the next step's lines begin
+    if (std::ranges::find(names, name) != names.end()) break;  // the next step's lines begin here
     names.push_back(name);
     if (name.starts_with("blocks.")) last_block = name.substr(0, name.find('.', 7) + 1);
   }
@@ -116,7 +117,7 @@ LinePlot params_plot(const std::vector<MetricsRow>& rows, const char* title, con
   return plot;
 }
 
-// The loss of the checked tokens in f32, and what the training path gave for the same tokens.
+// Plots the loss of the checked tokens in f32, and the training path's loss of the same tokens.
 LinePlot checked_loss_plot(const std::vector<MetricsRow>& rows) {
   LinePlot plot;
   plot.title = "Loss checked in f32";
@@ -145,7 +146,7 @@ std::vector<LinePlot> run_curves(const std::vector<MetricsRow>& rows) {
   return curves;
 }
 
-// What the guard saw: each kind of event and how often.
+// Counts the guard's events by kind.
 std::vector<ReportRow> event_rows(const std::vector<MetricsRow>& rows) {
   std::map<std::string, int64_t> counts;
   for (const MetricsRow& row : rows)
@@ -156,7 +157,7 @@ std::vector<ReportRow> event_rows(const std::vector<MetricsRow>& rows) {
   return out;
 }
 
-// The last value under the key.
+// Returns the last value of the key.
 std::optional<double> last(const std::vector<MetricsRow>& rows, std::string_view key) {
   for (auto row = rows.rbegin(); row != rows.rend(); ++row)
     if (const auto value = row->number(key)) return value;
@@ -257,7 +258,7 @@ void write_run_report(const RunFolder& folder, const RunConfig& config, const Ru
   } catch (const std::exception& error) {
     try {
       console.warning(fmt::format("there is no report of this run: {}", error.what()));
-    } catch (...) {  // not even that can be said
+    } catch (...) {  // the console cannot be written either
     }
   }
 }

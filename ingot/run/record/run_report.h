@@ -1,4 +1,4 @@
-// loss.svg and report.html of a run, from what its folder holds.
+// Writes loss.svg and report.html of a run from the contents of its folder.
 #pragma once
 
 #include <string>
@@ -10,19 +10,19 @@
 
 namespace ingot {
 
-// loss.svg: training and validation loss from metrics.jsonl.
+// Writes loss.svg: training and validation loss from metrics.jsonl.
 void write_loss_plot(const RunFolder& folder);
 
 struct RunEnd {
   std::string status;                        // as in run.json
-  std::string error = {};                    // what a failed run said
+  std::string error = {};                    // error of a failed run
   const Documents* val_documents = nullptr;  // null: no yardsticks
 };
 
-// loss.svg and report.html of a run that has ended, in whatever way: curves, summary, samples, configuration,
-// machine, provenance (from run.json, which has to be written before), next commands. For a validation text
-// of up to 16 MB, gzip's and xz's bits per byte of the same bytes are measured, printed and reported. A
-// report that cannot be written is a warning on the console: the run has ended as it has.
+// Writes loss.svg and report.html of a run that has ended, whether or not it succeeded: curves, summary,
+// samples, configuration, machine, provenance (from run.json, which must be written before) and next
+// commands. For a validation text of up to 16 MB, it also measures the bits per byte of gzip and xz on the
+// same bytes, prints and reports them. If the report cannot be written, it prints a warning on the console.
 void write_run_report(const RunFolder& folder, const RunConfig& config, const RunEnd& end,
                       Console& console) noexcept;
 

@@ -9,6 +9,7 @@
 #include "ingot/console/console.h"
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "ingot/core/visible_text.h"
 #include "ingot/formats/metrics_log.h"
 #include "ingot/run/record/process_identity.h"
 #include "ingot/run/record/utc_time.h"
@@ -19,11 +20,11 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr size_t kTailBytes = size_t{1} << 16;  // the end of metrics.jsonl that is read: many steps
+constexpr size_t kTailBytes = size_t{1} << 16;  // bytes read from the end of metrics.jsonl; many steps
 
 std::string text_in(const json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
-  return found != object.end() && found->is_string() ? without_controls(found->get<std::string>()) : "";
+  return found != object.end() && found->is_string() ? visible_line(found->get<std::string>()) : "";
 }
 
 std::optional<int64_t> whole_in(const json& object, const char* key) {
@@ -55,7 +56,7 @@ void read_heartbeat(const fs::path& path, RunStatus& status) {
     status.last_sign_s = std::max(*time, status.last_sign_s.value_or(0));
 }
 
-// Every step leaves a line there, and a resumed run takes back the lines that it repeats.
+// metrics.jsonl has a line for every step; a resumed run removes the lines of steps that it repeats.
 void read_last_step(const fs::path& path, RunStatus& status) {
   const std::vector<MetricsRow> rows = read_metrics_tail(path, kTailBytes);
   for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
@@ -67,7 +68,8 @@ void read_last_step(const fs::path& path, RunStatus& status) {
   }
 }
 
-// Where several ranks train, one that fails ends the others before they can write: its own record says why.
+// With several ranks, a rank that fails ends the others before they can write, so the error is in its own
+// record.
 void read_failed_rank(const fs::path& ranks, int64_t begin_s, RunStatus& status) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(ranks, error)) {
@@ -82,16 +84,6 @@ void read_failed_rank(const fs::path& ranks, int64_t begin_s, RunStatus& status)
 }
 
 }  // namespace
-
-std::string without_controls(std::string text) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
-    if (byte < 0x20 || byte == 0x7f) text[i] = '?';
-    if (byte == 0xc2 && next >= 0x80 && next < 0xa0) text[i] = text[i + 1] = '?';  // the controls of C1
-  }
-  return text;
-}
 
 std::optional<RunStatus> read_run_status(const fs::path& folder) {
   const fs::path path = folder / "run.json";
@@ -160,14 +152,14 @@ std::string describe(const RunStatus& status, int64_t now_s) {
 std::string note_of_run(const fs::path& model) {
   try {
     fs::path folder = model;
-    if (folder.filename().empty()) folder = folder.parent_path();  // a slash at the end
+    if (folder.filename().empty()) folder = folder.parent_path();  // the path ends with a slash
     std::error_code error;
     if (!fs::exists(folder / "run.json", error) && folder.filename() == "checkpoints")
       folder = folder.parent_path();
     const auto status = read_run_status(folder);
     if (!status || status->status == "completed") return "";
     return fmt::format("the run {} {}", folder.string(), describe(*status, unix_now_s()));
-  } catch (const Error&) {  // the model itself may be well
+  } catch (const Error&) {  // the model itself may be intact
     return "";
   }
 }

@@ -27,7 +27,7 @@ bool is_one_of(const std::array<std::string_view, N>& names, std::string_view na
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// A file of ours, or one that write_file() was about to rename to it.
+// Returns true for one of Ingot's files, and for the temporary file that write_file() renames to it.
 bool is_own_file(const std::string& name) { return is_one_of(kFiles, name.substr(0, name.find(".tmp."))); }
 
 bool has_logged_step(const fs::path& log) {
@@ -38,7 +38,7 @@ bool has_logged_step(const fs::path& log) {
   return false;
 }
 
-// A configuration that a user wrote into the folder is the user's.
+// Returns false for a configuration that a user wrote into the folder.
 bool is_written_by_ingot(const fs::path& config) {
   const std::string text = read_file(config);
   ConfigBuilder builder;
@@ -63,7 +63,7 @@ bool is_debris_entry(const fs::directory_entry& entry) {
   }
   if (!entry.is_directory() || !is_one_of(kFolders, name)) return false;
   if (name == "tb") return holds_only(entry.path(), "events.out.tfevents.");
-  if (name == "checkpoints") return holds_only(entry.path(), "tmp.");  // unfinished ones
+  if (name == "checkpoints") return holds_only(entry.path(), "tmp.");  // unfinished checkpoints
   if (name != "ranks") return fs::is_empty(entry.path());
   return std::all_of(fs::directory_iterator(entry.path()), fs::directory_iterator(),
                      [](const fs::directory_entry& rank) {
@@ -95,7 +95,7 @@ void remove_start_debris(const fs::path& run, LockFile lock) noexcept {
       if (entry.path().filename() != ".lock") fs::remove_all(entry.path(), error);
     if (lock == LockFile::kGoes) fs::remove(run / ".lock", error);
   } catch (...) {
-    return;  // what is left is debris still, for the next start
+    return;  // the next start can remove what is left
   }
 }
 

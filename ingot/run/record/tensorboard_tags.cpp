@@ -8,7 +8,8 @@
 namespace ingot {
 namespace {
 
-// Letters, digits and _ . - / : what TensorBoard and its clients take in a tag without changing it.
+// Replaces characters other than letters, digits and _ . - /, which TensorBoard and its clients keep
+// unchanged in a tag.
 std::string plain_tag(std::string tag) {
   std::ranges::replace_if(
       tag,

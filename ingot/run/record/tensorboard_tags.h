@@ -1,5 +1,5 @@
-// From the fields of metrics.jsonl to the tags of TensorBoard, which shows the part before the first slash as
-// one group of charts: train, val, time, memory, params.
+// Maps the fields of metrics.jsonl to TensorBoard tags. TensorBoard groups charts by the text before the
+// first slash: train, val, time, memory, params.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@
 namespace ingot {
 
 // "loss" -> train/loss, "val_loss" -> val/loss, "ms_forward" -> time/forward_ms, "bytes_gradients" ->
-// memory/gradients_bytes. Characters that TensorBoard would not take become underscores.
+// memory/gradients_bytes. Characters that TensorBoard does not accept become underscores.
 std::string tensorboard_tag(std::string_view field);
-// "grad_norm" of "head.weight" -> params/grad_norm/head.weight.
+// "grad_norm" of "head.weight" -> params/grad_norm/head.weight
 std::string tensorboard_param_tag(std::string_view field, std::string_view param);
 
 // Every key of the configuration with its value: numbers, flags and texts.
 std::vector<HyperParameter> hyper_parameters(const RunConfig& config);
 
-// The text as Markdown that shows it line by line as it is.
+// Returns Markdown that shows the text unchanged, line by line.
 std::string verbatim_markdown(std::string_view text);
 
 }  // namespace ingot

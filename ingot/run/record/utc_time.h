@@ -9,6 +9,6 @@ namespace ingot {
 
 int64_t unix_now_s();  // seconds since 1970
 std::string utc_text(int64_t unix_s);
-std::optional<int64_t> parse_utc(const std::string& text);  // nullopt for anything else
+std::optional<int64_t> parse_utc(const std::string& text);  // nullopt for any other text
 
 }  // namespace ingot

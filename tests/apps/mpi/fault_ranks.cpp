@@ -1,6 +1,7 @@
-// A run on several ranks of which rank 1 misbehaves once the first checkpoint is there:
+// Trains on several ranks, of which rank 1 misbehaves once the first checkpoint exists:
 //   mpirun -n 2 fault_ranks exit|mismatch RUN-FOLDER TEXT [KEY=VALUE ...]
-// "exit" leaves with exit(0) in the middle of a step; "mismatch" takes a maximum where the others sum up.
+// With "exit", rank 1 calls exit(0) in the middle of a step; with "mismatch", it computes a maximum where
+// the other ranks compute a sum.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -23,7 +24,7 @@ std::atomic<bool> is_interrupted{false};
 
 enum class Fault { kNone, kExit, kMismatch };
 
-// From some moment on its sums are maxima, or the end.
+// A reducer whose sum() behaves normally until `fault` is set; then it exits or computes a maximum.
 class FaultyReducer : public CommReducer {
  public:
   FaultyReducer(Communicator& group, const std::atomic<Fault>& fault) : CommReducer(group), fault_(fault) {}

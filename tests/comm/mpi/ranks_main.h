@@ -1,5 +1,5 @@
-// The main of tests that mpirun starts on several ranks: each runs every test, and all end with the worst
-// status.
+// The main of tests that mpirun starts on several ranks. Each rank runs every test, and all
+// ranks exit with the worst status.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace ingot {
 
 inline Communicator* world = nullptr;
 
-// The tests, in a job that is there.
+// Runs the tests in an existing job.
 inline int run_tests_on(MpiJob& job, int argc, char** argv) {
   world = &job.world();
   if (world->rank() > 0) GTEST_FLAG_SET(brief, true);  // one full report is enough

@@ -1,6 +1,6 @@
-// Collectives and messages on as many ranks as mpirun starts. Every rank runs every test; the values that are
-// expected come from all ranks' inputs, which are a function of the rank.
-//   --late, --mismatch, --error: ways to fail, whose message and end are looked at from outside
+// Collectives and messages on as many ranks as mpirun starts. Every rank runs every test; expected values
+// are computed from all ranks' inputs, which are a function of the rank.
+//   --late, --mismatch, --error  fail in a chosen way; the caller checks the message and the exit status
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@ Tensor view(std::vector<T>& v) {
   return Tensor(v.data(), dtype_of<T>, {std::ssize(v)});
 }
 
-// What rank r puts in at i.
+// The input of rank r at index i.
 float input(int r, int64_t i) {
   const RandomKey key{.seed = 5, .purpose = Purpose::kSample, .stream = static_cast<uint32_t>(r), .step = 0};
   return random_normal(key, static_cast<uint64_t>(i));
@@ -32,7 +32,7 @@ std::vector<T> inputs(int r, int64_t n) {
   for (int64_t i = 0; i < n; ++i) v[static_cast<size_t>(i)] = T(input(r, i) * (sizeof(T) == 4 ? 1 : 4));
   return v;
 }
-// Sum over the ranks, in order, of element i; of bf16 in f32.
+// Returns the sum over the ranks, in rank order, of element i; bf16 is summed in f32.
 template <typename T>
 float sum_of_inputs(const Communicator& group, int64_t i, int64_t n) {
   float sum = 0;
@@ -54,7 +54,7 @@ void expect_all_reduce(int64_t n) {
 }
 
 TEST(Ranks, AllReduceAddsInOrderOfTheRanks) {
-  for (int64_t n : {1, 7, 64, 5000, 20'011}) {  // in one round, and by pieces
+  for (int64_t n : {1, 7, 64, 5000, 20'011}) {  // sent whole or in chunks
     expect_all_reduce<float>(n);
     expect_all_reduce<bf16>(n);
     expect_all_reduce<f16>(n);
@@ -92,7 +92,7 @@ TEST(Ranks, ReduceScatterGivesEveryRankItsPart) {
     ASSERT_EQ(exact[static_cast<size_t>(i)], want);
     ASSERT_EQ(rounded[static_cast<size_t>(i)].bits, bf16(want).bits);
   }
-  // In place: the part lies where it comes from.
+  // In place: the output is this rank's rows of the input.
   std::vector<float> whole = inputs<float>(world->rank(), all);
   const Tensor part = view(whole).rows(world->rank() * n, (world->rank() + 1) * n);
   world->reduce_scatter("in place", part, view(whole));
@@ -161,7 +161,7 @@ TEST(Ranks, SplitGroupsAreIndependent) {
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(all[i] % 2, world->rank() % 2);
     if (i > 0) {
-      EXPECT_LT(all[i], all[i - 1]);  // in order of the key
+      EXPECT_LT(all[i], all[i - 1]);  // members are ordered by key
     }
   }
 }
@@ -189,7 +189,7 @@ TEST(Ranks, AMeshHasItsGroups) {
   }
 }
 
-// The last rank stays away from a collective that the others wait in.
+// The last two ranks stay away from a collective that the other ranks wait in.
 void be_late() {
   std::vector<float> t(4);
   world->barrier("before");

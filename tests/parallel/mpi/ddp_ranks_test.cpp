@@ -1,4 +1,4 @@
-// DDP on several ranks against one rank that sees the whole batch.
+// Compares DDP on several ranks with one rank that sees the whole batch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kBatch = 8;  // sequences of a step, over all ranks
+constexpr int64_t kBatch = 8;  // sequences per step over all ranks
 
 ModelConfig llama() {
   ModelConfig c;
@@ -39,7 +39,7 @@ ModelConfig gpt2() {
   return c.resolved();
 }
 
-// A model with what one rank needs of it.
+// A model with the memory that one rank needs for it.
 struct Replica {
   Transformer model;
   ResidentStore store;
@@ -56,7 +56,7 @@ struct Replica {
     store.refresh_compute(stream);
   }
   size_t scratch_bytes(int64_t rows) const {
-    size_t most = 0;  // fewer rows may be worked on in larger chunks
+    size_t most = 0;  // fewer rows may use larger chunks
     for (int64_t r = 1; r <= rows; ++r)
       most = std::max(most, model.scratch_bytes(r, model.config().context, true));
     return most;
@@ -66,13 +66,13 @@ struct Replica {
     model.make_saved(measure, rows, model.config().context);
     return measure.peak_bytes();
   }
-  // Adds the gradients of sequences [begin, end) of the step's batch.
+  // Adds the gradients of sequences [begin, end) of the step's batch and returns their loss.
   double run(ParamStore& params, int64_t begin, int64_t end) {
     const int64_t T = model.config().context, n = (end - begin) * T;
     std::vector<int32_t> tokens(static_cast<size_t>(n)), targets(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
       const RandomKey key{.seed = 3, .purpose = Purpose::kSample, .stream = 0, .step = 0};
-      const int64_t at = (begin + i / T) * (T + 1) + i % T;  // in one stream, T + 1 tokens a sequence
+      const int64_t at = (begin + i / T) * (T + 1) + i % T;  // each sequence takes T + 1 tokens of one stream
       const auto draw = [&](int64_t k) {
         return static_cast<int32_t>(random_word(key, static_cast<uint64_t>(k)) % 61);
       };
@@ -100,7 +100,7 @@ struct Replica {
   }
 };
 
-// Root mean square of the difference, as a fraction of that of want.
+// Returns the RMS of the difference relative to the RMS of `want`.
 double error(const std::vector<float>& got, const std::vector<float>& want) {
   double difference = 0, size = 0;
   for (size_t i = 0; i < want.size(); ++i) {
@@ -110,7 +110,7 @@ double error(const std::vector<float>& got, const std::vector<float>& want) {
   return std::sqrt(difference / size);
 }
 
-// This rank's share of a step, in `micros` micro-batches.
+// Runs this rank's sequences of a step in `micros` micro-batches.
 void run_share(Replica& replica, DdpStore& ddp, int64_t micros) {
   const int64_t share = kBatch / world->size(), rows = share / micros;
   for (int64_t m = 0; m < micros; ++m) {
@@ -137,7 +137,7 @@ void expect_equal_on_all_ranks(std::vector<float> values) {
 
 TEST(Ddp, GradientsAreThoseOfTheWholeBatch) {
   for (const ModelConfig& config : {llama(), gpt2()}) {
-    for (int64_t bucket_bytes : {1, 20'000, 1 << 30}) {  // a unit each, some together, all in one
+    for (int64_t bucket_bytes : {1, 20'000, 1 << 30}) {  // one unit per bucket, several, all units
       Replica own(config, DType::f32, kBatch);
       DdpStore ddp(own.store, *world, {.bucket_bytes = bucket_bytes}, own.stream);
       if (bucket_bytes == 1) {
@@ -148,15 +148,15 @@ TEST(Ddp, GradientsAreThoseOfTheWholeBatch) {
       }
       const int64_t share = kBatch / world->size();
       run_share(own, ddp, share >= 2 ? 2 : 1);
-      // Sums of the same numbers in another order: some hundred roundings of 2^-24, of either sign.
+      // The sums have a different order: some hundred roundings of 2^-24, in either direction.
       EXPECT_LE(error(own.grads(), whole_batch(config, DType::f32)), 20 * 0x1p-24);
       expect_equal_on_all_ranks(own.grads());
-      EXPECT_LE(ddp.extra_bytes(), 64 * 1024u);  // f32 travels from where it lies
+      EXPECT_LE(ddp.extra_bytes(), 64 * 1024u);  // f32 gradients need no payload buffer
     }
   }
 }
 
-// The gradients of a step as they come in a payload.
+// Returns the gradients of a step that are reduced with the payload types of `config`.
 std::vector<float> gradients_in(const DdpConfig& config) {
   Replica own(llama(), DType::bf16, kBatch);
   DdpStore ddp(own.store, *world, config, own.stream);
@@ -165,8 +165,8 @@ std::vector<float> gradients_in(const DdpConfig& config) {
   return own.grads();
 }
 
-// Each rank rounds what it sends, and the sum is rounded: by 2^-9 of it at the most in bf16; in f16 by 2^-12,
-// or where it is small (most of the table's rows) by half of f16's smallest number.
+// Each rank rounds what it sends, and the sum is rounded again: in bf16 by at most 2^-9 of the value; in
+// f16 by 2^-12, or, for small values (most rows of the table), by half of f16's smallest number.
 TEST(Ddp, ShortPayloadsCostOneRounding) {
   const std::vector<float> exact = gradients_in({.bucket_bytes = 20'000});
   double size = 0;
@@ -180,7 +180,8 @@ TEST(Ddp, ShortPayloadsCostOneRounding) {
   }
 }
 
-// Of the embedding, the first parameter, and the head's norm, the last, nothing is rounded; of blocks all is.
+// payload applies to the blocks only: the gradients of the embedding (the first unit) and of the head's
+// norm (the last unit) are not rounded, and those of all blocks are.
 TEST(Ddp, EmbeddingAndHeadMayTravelInAnotherPayload) {
   const std::vector<float> exact = gradients_in({.bucket_bytes = 1 << 20});
   const std::vector<float> got = gradients_in({.bucket_bytes = 1 << 20, .payload = DType::bf16});
@@ -194,7 +195,8 @@ TEST(Ddp, EmbeddingAndHeadMayTravelInAnotherPayload) {
   }
 }
 
-// Over many steps of the same gradient, the mean of what arrives comes nearer to it than one rounding.
+// Over many steps with the same gradient, the mean of the reduced gradients comes closer to it than one
+// rounding allows.
 TEST(Ddp, ErrorFeedbackMakesUpForRounding) {
   const auto mean_error = [](DType payload, bool has_feedback) {
     Replica own(llama(), DType::f32, kBatch);
@@ -222,7 +224,8 @@ TEST(Ddp, ErrorFeedbackMakesUpForRounding) {
     EXPECT_LT(mean_error(payload, true), 0.75 * mean_error(payload, false)) << name(payload);
 }
 
-// A loss scale that is too large makes gradients infinite once; the step is skipped and the next one is right.
+// A loss scale that is too large makes gradients infinite once. That step is skipped, and the next one
+// must be correct.
 TEST(Ddp, ErrorFeedbackForgetsGradientsThatOverflowed) {
   const DdpConfig config = {.bucket_bytes = 20'000,
                             .payload = DType::bf16,

@@ -1,4 +1,4 @@
-// Checkpoints know nothing of the layout they were saved in: a run goes on in any other.
+// Tests that checkpoints do not depend on the layout that saved them: a run resumes in any other layout.
 #include "tests/parallel/mpi/hand_over.h"
 
 namespace ingot {
@@ -9,7 +9,7 @@ TEST(Elastic, ARunGoesOnInAnyLayout) {
   expect_undisturbed(llama(), {replicas(), shards(), one, replicas()});
   expect_undisturbed(llama(), {one, replicas_of_shards(), replicas(), one});
   expect_undisturbed(gpt2(), {shards(), replicas_of_shards(), shards(true), shards()});
-  // 8-bit states round at every step, on the side that the order of a sum decides.
+  // 8-bit states are rounded at every step, in a direction that depends on the order of a sum.
   expect_undisturbed(with_8bit(gpt2()), {shards(), one, replicas(), shards()}, 0x1p-12);
 }
 

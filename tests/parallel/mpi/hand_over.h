@@ -1,4 +1,4 @@
-// A training that goes on in other layouts from its checkpoints, against the same without a break.
+// Compares a run that resumes from its checkpoints in other layouts with an uninterrupted run.
 #pragma once
 
 #include <unistd.h>
@@ -15,9 +15,9 @@ namespace ingot {
 
 namespace fs = std::filesystem;
 
-inline constexpr int kPart = 10;  // steps in one layout
+inline constexpr int kPart = 10;  // number of steps in one layout
 
-// A folder that all ranks share and that goes with the test.
+// A folder that all ranks share. It is removed after the test.
 class SharedFolder {
  public:
   SharedFolder() {
@@ -34,7 +34,8 @@ class SharedFolder {
   fs::path path;
 };
 
-// By all ranks of a layout; or by rank 0 of a run that is alone, while the others wait.
+// Saves a checkpoint with all ranks of the layout. In a run on a single rank, rank 0 saves and the other
+// ranks wait. Returns its path on every rank.
 inline fs::path save(Training& run, const fs::path& folder, int64_t step) {
   std::string path;
   if (world->rank() == 0) {
@@ -55,7 +56,8 @@ inline void resume(Training& run, const fs::path& checkpoint) {
   run.loader.seek(state.sample_position);
 }
 
-// Trains a part in each layout (a layout of one rank: every rank alone), handing over by checkpoints.
+// Trains kPart steps in each layout, resuming from the checkpoint of the layout before, and compares the
+// losses with an uninterrupted run. For a layout of a single rank, every rank trains the whole model.
 inline void expect_undisturbed(const RunConfig& config, const std::vector<ParallelConfig>& layouts,
                                double tolerance = 1e-6) {
   const SharedFolder folder;

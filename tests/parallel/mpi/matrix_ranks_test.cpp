@@ -1,5 +1,6 @@
-// Every layout with every kind of model, rule and precision that layouts treat differently: initial weights
-// of one rank by the bit, its losses, its samples, and the same weights on all ranks in the end.
+// Tests every layout with every kind of model, rule and precision that layouts treat differently. The
+// initial weights have the bits of one rank, losses and samples are those of one rank, and all ranks end
+// with the same weights.
 #include <vector>
 
 #include "tests/parallel/mpi/one_rank_curve.h"
@@ -7,8 +8,8 @@
 namespace ingot {
 namespace {
 
-// Units for four stages, or eight; heads that four ranks can share, the LLaMA's in pairs that share keys and
-// values.
+// The model has enough units for four stages, or for eight if the layout needs them, and heads for four
+// tensor-parallel ranks. In the LLaMA, pairs of heads share keys and values.
 RunConfig matrix_model(bool is_llama, const ParallelConfig& layout) {
   RunConfig c = is_llama ? llama() : gpt2();
   c.model.layers = 2;
@@ -20,7 +21,7 @@ RunConfig matrix_model(bool is_llama, const ParallelConfig& layout) {
 
 enum class Rule { kAdamW, kMuon, kEightBit };
 
-// Of one layout, which says how far rounding may carry.
+// Tests one layout. f32_tolerance is the relative tolerance of its losses in f32 and the least one in bf16.
 void expect_all(const ParallelConfig& layout, double f32_tolerance = kF32) {
   for (const bool is_llama : {false, true})
     for (const Rule rule : {Rule::kAdamW, Rule::kMuon, Rule::kEightBit})
@@ -82,8 +83,8 @@ TEST(Matrix, SharedProductsOfShards) {
   if (world->size() >= 4) expect_all(sharing_of_shards());
 }
 
-// The first steps overflow, on whatever rank: all skip the update, and go on with the same, lower scale. f16
-// rounds eight times finer than bf16.
+// The first steps overflow on some ranks. All ranks must then skip the update and continue with the same,
+// lower scale. f16 rounds eight times finer than bf16.
 TEST(Matrix, LossScalingInF16) {
   std::vector<ParallelConfig> layouts{replicas(), shards(), sharing(2), stages(4, kOneFOneB)};
   if (world->size() >= 8) layouts.push_back(stages(2, kInterleaved, 2, 2));

@@ -1,4 +1,4 @@
-// The comparison of a training on several ranks with the same on one, and how near the two must be.
+// Compares training on several ranks with the same training on one rank, and says how close the two must be.
 #pragma once
 
 #include <map>
@@ -10,21 +10,23 @@
 
 namespace ingot {
 
-// f32: gradients are the same sums in another order. The order moves each by some 2^-24 of its size, and the
-// losses of 30 steps by less than 1e-6.
+// Tolerance in f32: gradients are the same sums in a different order. The order changes each gradient by
+// some 2^-24 of its size, and the losses of 30 steps by less than 1e-6.
 inline constexpr double kF32 = 1e-6;
-// Rules that keep 8-bit states or iterate in bf16 round at every step, and the order of a sum decides on
-// which side. Noise of 2^-9 in every update moves what the loss has fallen by, a tenth of it, by 2^-9 at the
-// most.
+// Tolerance for rules that keep 8-bit states or iterate in bf16. They round at every step, in a direction
+// that depends on the order of a sum. Noise of 2^-9 in every update changes the fall of the loss, which
+// is a tenth of the loss, by at most 2^-9.
 inline constexpr double kEdge = 0x1p-12;
-// bf16 activations are computed row by row, so they do not depend on the layout; the gradients of a
-// micro-batch are summed in f32 inside its products, and 2^-9 of a weight's copy flips where that sum does.
+// Tolerance in bf16: activations are computed row by row, so they do not depend on the layout. Matrix
+// products sum the gradients of a micro-batch in f32; where such a sum changes, the bf16 copy of a weight
+// may round in the other direction, by 2^-9.
 inline constexpr double kBf16 = 2 * 0x1p-9;
-// Each rank rounds its part of a gradient by up to 2^-9 of it, and the sum is rounded once more; over the
-// elements of a gradient and the steps those roundings add up like noise, and a loss moves by a part of that.
+// Tolerance for gradients reduced in bf16: each rank rounds its gradient by up to 2^-9, and the sum is
+// rounded again. Over the elements of a gradient and over the steps these roundings add up like noise,
+// and a loss changes by a fraction of it.
 inline constexpr double kCompressed = 2 * 0x1p-9;
 
-// What a training shows of itself.
+// The observable results of a training run.
 struct TrainingCurve {
   std::vector<float> initial;
   std::vector<double> losses, top1, norms, raw, scales;
@@ -56,7 +58,8 @@ void from_rank_0(std::vector<T>& values) {
   world->broadcast("values", Tensor(values.data(), sizeof(T) == 8 ? DType::i64 : DType::i32, {count}), 0);
 }
 
-// Of the one rank that has everything: rank 0 computes it, once for each config.
+// Returns the curve of one rank that trains the whole model. Rank 0 computes it once per config and
+// broadcasts it.
 inline const TrainingCurve& one_rank_curve(RunConfig config) {
   static std::map<std::string, TrainingCurve> curves;
   config.parallel = {};
@@ -88,7 +91,7 @@ inline void expect_equal_on_all_ranks(std::vector<float> values) {
   EXPECT_EQ(lowest, values);
 }
 
-// What a layout's run must show. tolerance: relative, of each of the losses.
+// Expects the curve of one rank from the layout in `config`. tolerance: relative tolerance of each loss.
 inline void expect_one_rank_curve(const RunConfig& config, double tolerance, const std::string& what = "") {
   SCOPED_TRACE(what + " " + config.parallel.to_string());
   const TrainingCurve& want = one_rank_curve(config);
@@ -98,7 +101,7 @@ inline void expect_one_rank_curve(const RunConfig& config, double tolerance, con
   EXPECT_EQ(got.initial, want.initial) << "initial weights";
   for (size_t i = 0; i < want.losses.size(); ++i) {
     ASSERT_NEAR(got.losses[i], want.losses[i], tolerance * want.losses[i]) << "step " << i;
-    // Of 256 tokens, a few have two that are as likely.
+    // For a few of the 256 tokens, two predictions are equally likely.
     if (tolerance <= kEdge) {
       ASSERT_NEAR(got.top1[i], want.top1[i], 4.0 / 256) << "step " << i;
     }
@@ -108,7 +111,8 @@ inline void expect_one_rank_curve(const RunConfig& config, double tolerance, con
   }
   EXPECT_EQ(got.scales, want.scales);
   ASSERT_EQ(got.raw.size(), want.raw.size());
-  // Checked tokens are of a rank's own samples; rank 0 has those of one rank unless others share its rows.
+  // The checked tokens come from a rank's own samples. Rank 0 has the samples of one rank unless dp or
+  // fsdp splits its rows.
   if (config.parallel.dp * config.parallel.fsdp == 1) {
     for (size_t i = 0; i < want.raw.size(); ++i)
       EXPECT_NEAR(got.raw[i], want.raw[i], tolerance * want.raw[i]);

@@ -1,4 +1,4 @@
-// Training on several ranks against the same training on one: what matrix_ranks_test has not.
+// Compares several ranks with one rank in the cases that matrix_ranks_test does not cover.
 #include <algorithm>
 #include <limits>
 
@@ -33,7 +33,7 @@ TEST(Parity, ShardsOfGradientsAlone) {
   }
 }
 
-// Blocks that backward computes again are gathered again, in whatever order it needs them.
+// Backward gathers the weights of recomputed blocks again, in the order in which it needs them.
 TEST(Parity, ShardsWithActivationCheckpointingAndAverages) {
   RunConfig config = llama();
   config.activations.policy = RecomputePolicy::kEveryK;
@@ -43,7 +43,8 @@ TEST(Parity, ShardsWithActivationCheckpointingAndAverages) {
   expect_one_rank_curve(config, kF32);
 }
 
-// Masters, gradients and moments are cut into `ranks` equal shards of each unit; the last rank's end in less.
+// The masters, gradients and moments of each unit are cut into equal shards, one per rank; the shard of
+// the last rank may be shorter.
 TEST(Parity, ARankTakesTheBytesThatItShould) {
   RunConfig config = llama();
   config.model.width = 256;
@@ -68,7 +69,8 @@ TEST(Parity, ARankTakesTheBytesThatItShould) {
   expect_bytes("optimizer", 8);
 }
 
-// Ranks that share products sum each over the ranks: activations differ in their last bits, step by step.
+// Tensor-parallel ranks sum each product over the ranks, so activations differ in their last bits at
+// every step.
 TEST(Parity, AsManyShareProductsAsThereAreHeads) {
   for (RunConfig config : {with_many_heads(llama()), with_many_heads(gpt2())}) {
     config.parallel = sharing(8);
@@ -90,7 +92,7 @@ TEST(Parity, EverySampleIsSeenOnceAndInTheOneRankOrder) {
   config.parallel = replicas();
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
   Training shared(config, mesh);
-  const DataShare& share = shared.trainer.share();
+  const DataShard& share = shared.trainer.data_shard();
   std::vector<int64_t> own;
   for (int64_t round = 0; round < 3 * share.micros(config.train.grad_accum); ++round) {
     const int64_t first = shared.loader.next().first_sample;
@@ -104,7 +106,7 @@ TEST(Parity, EverySampleIsSeenOnceAndInTheOneRankOrder) {
   EXPECT_EQ(all.size(), 48u);
 }
 
-// One rank alone meets a weight that is not a number; all end the step with its report.
+// Only one rank reads a NaN weight, but all ranks end the step with its report.
 TEST(Parity, WhatOneRankFindsNotFiniteAllReport) {
   RunConfig config = llama();
   config.parallel = replicas();
@@ -124,7 +126,7 @@ TEST(Parity, WhatOneRankFindsNotFiniteAllReport) {
   EXPECT_NE(text.find("weight embedding.weight"), std::string::npos) << text;
 }
 
-// The history of delayed scaling is one for all: the next step's scales are.
+// All ranks have the same history for delayed scaling, because they use the same scales in the next step.
 TEST(Parity, DelayedScalesAreThoseOfAllRanks) {
   RunConfig config = gpt2();
   config.precision.compute = DType::bf16;

@@ -1,4 +1,4 @@
-// Pipelines on several ranks against one rank that has the whole model.
+// Compares pipelines on several ranks with one rank that has the whole model.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ struct Batches {
   }
 };
 
-// The whole model, or the units of this rank's stages.
+// The whole model, or only the units of this rank's stages.
 struct Replica {
   std::unique_ptr<Communicator> alone = self_communicator();
   Transformer model;
@@ -91,7 +91,7 @@ struct Replica {
                         .step = 7,
                         .first_row = micro * kB * kT}};
   }
-  // One rank's step: accumulation.
+  // Runs the step on one rank, with gradient accumulation.
   LossSums run_alone(const Batches& batches) {
     Arena measure("plan");
     model.make_saved(measure, kB, kT);
@@ -111,7 +111,8 @@ struct Replica {
   }
 };
 
-// Where two sums meet: the tied table's, of the head and of the embedding.
+// Returns the RMS of the difference relative to the RMS of `want`. It serves the tied table, whose
+// gradient adds the sums of the head and of the embedding.
 double error(const std::vector<float>& got, const std::vector<float>& want) {
   double difference = 0, size = 0;
   for (size_t i = 0; i < want.size(); ++i) {
@@ -152,13 +153,13 @@ void expect_one_rank_results(const ModelConfig& config, DType compute, PipelineK
   } else {
     EXPECT_EQ(got.counted, 0);
   }
-  // On each stage micro-batches go backward in order: the bits of accumulation.
+  // Each stage runs backward over the micro-batches in order, so it has the bits of accumulation.
   for (int unit = 0; unit < own.model.params().units(); ++unit) {
     const std::vector<float> g = own.grads(unit);
     if (!own.keeps(unit))
       EXPECT_TRUE(g.empty()) << unit;
     else if (unit == 0 && config.is_tied)
-      EXPECT_LE(error(g, whole.grads(unit)), 4 * 0x1p-24);  // a different order of 2 * kMicros additions
+      EXPECT_LE(error(g, whole.grads(unit)), 4 * 0x1p-24);  // 2 * kMicros additions in a different order
     else
       EXPECT_EQ(g, whole.grads(unit)) << unit;
   }
@@ -183,7 +184,7 @@ TEST(Pipeline, WithActivationsComputedAgain) {
                             {.policy = policy, .parts = {RecomputePart::kNorms, RecomputePart::kEmbedding}});
 }
 
-// 1F1B keeps p - r micro-batches on rank r, GPipe all of them.
+// 1F1B keeps the activations of p - r micro-batches on rank r, GPipe those of all micro-batches.
 TEST(Pipeline, KeepsTheActivationsOfItsSchedule) {
   const Transformer model(gpt2(), DType::f32);
   const auto bytes = [&](PipelineKind kind) {
@@ -196,7 +197,7 @@ TEST(Pipeline, KeepsTheActivationsOfItsSchedule) {
         .arena()
         .capacity_bytes();
   };
-  // Beside what every schedule has: tokens, targets, documents, and the messages.
+  // Every schedule also holds tokens, targets, documents and messages; they are subtracted.
   const size_t messages = kMicros * 3 * Arena::kAlign * ((kB * kT * 4 + Arena::kAlign - 1) / Arena::kAlign) +
                           2 * static_cast<size_t>(kB * kT * gpt2().width) * sizeof(float);
   const auto kept = static_cast<size_t>(std::min<int64_t>(kMicros, world->size() - world->rank()));

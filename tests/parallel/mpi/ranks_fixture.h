@@ -1,4 +1,4 @@
-// What tests of training on several ranks share: a small task, models and layouts.
+// Fixture for tests of training on several ranks: a small task, models and layouts.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,8 @@ inline constexpr int kSteps = 30;
 inline constexpr size_t kTokens = 6000, kPlace = 1234;
 inline constexpr uint16_t kRare = 120;  // a token that occurs once
 
-// Tokens below 100 that follow each other half of the time, so that there is something to learn.
+// Returns tokens below 100, and kRare once. Half of them follow from the token before, so that there is
+// something to learn.
 inline TokenSource chained_tokens() {
   std::vector<uint16_t> tokens(kTokens);
   const RandomKey key{.seed = 5, .purpose = Purpose::kSample, .stream = 0, .step = 0};
@@ -65,7 +66,7 @@ inline RunConfig with_muon(RunConfig c, DType iteration) {
   return c;
 }
 
-// One rule for all parameters, at a rate at which the losses fall.
+// Uses one rule for all parameters, with a learning rate at which the loss falls.
 inline RunConfig with_rule(RunConfig c, OptimizerKind kind) {
   c.optimizer.rule.kind = kind;
   if (kind == OptimizerKind::kSgd) c.optimizer.lr = 0.5;
@@ -93,7 +94,7 @@ inline ParallelConfig shards(bool keeps_units = false) {
   return c;
 }
 
-// Replicas of two shards, from two ranks on.
+// Replicas of two shards each, if there are at least two ranks.
 inline ParallelConfig replicas_of_shards() {
   ParallelConfig c;
   c.fsdp = std::min(2, world->size());
@@ -101,7 +102,7 @@ inline ParallelConfig replicas_of_shards() {
   return c;
 }
 
-// Tensor-parallel ranks, of two with others beside them; the model's heads can be shared by eight.
+// Up to tp tensor-parallel ranks; the remaining ranks are replicas. with_many_heads() has heads for eight.
 inline ParallelConfig sharing(int tp, bool splits_tokens = true) {
   ParallelConfig c;
   c.tp = std::min(tp, world->size());
@@ -116,7 +117,7 @@ inline ParallelConfig sharing_of_shards() {
   return c;
 }
 
-// Stages of the model on pp ranks, of tp each; what is left are replicas.
+// Up to pp stages, each on up to tp tensor-parallel ranks; the remaining ranks are replicas.
 inline ParallelConfig stages(int pp, PipelineKind schedule, int chunks = 1, int tp = 1) {
   ParallelConfig c;
   c.pp = std::min(pp, world->size());
@@ -132,7 +133,7 @@ inline RunConfig with_many_heads(RunConfig c) {
   return c;
 }
 
-// Eight units for as many stages, and micro-batches for every schedule.
+// The model has eight units, enough for eight stages, and enough micro-batches for every schedule.
 inline RunConfig for_stages(RunConfig c) {
   c = with_many_heads(c);
   c.model.layers = 6;
@@ -141,7 +142,7 @@ inline RunConfig for_stages(RunConfig c) {
   return c;
 }
 
-// A trainer on those tokens, alone or (with a mesh) with the others.
+// A trainer on chained_tokens(), on this rank only or, with a mesh, on all ranks.
 struct Training {
   explicit Training(const RunConfig& c) : Training(c, std::make_unique<TrainerParts>()) {}
   Training(const RunConfig& c, Mesh& mesh) : Training(c, std::make_unique<MeshParts>(*world, mesh)) {}
@@ -150,8 +151,8 @@ struct Training {
         trainer(config, std::move(parts)),
         loader(source, sampler,
                {.shape = trainer.batch_shape(),
-                .readers = trainer.share().ranks,
-                .reader = trainer.share().rank,
+                .readers = trainer.data_shard().ranks,
+                .reader = trainer.data_shard().rank,
                 .ring = 2}) {
     trainer.initialise();
   }
@@ -169,35 +170,34 @@ struct Training {
   Loader loader;
 };
 
-// The whole of what this rank has a piece of: every element's bits come from the one rank that keeps it
-// first.
-inline std::vector<float> assembled(const TrainingStore& params, const ParamPiece& piece) {
-  const ParamSpec& spec = params.list()[piece.id];
+// Returns the full tensor of which this rank has a shard. Each element's bits come from its first replica.
+inline std::vector<float> assembled(const TrainingStore& params, const ParamShard& shard) {
+  const ParamSpec& spec = params.list()[shard.id];
   std::vector<int32_t> bits(static_cast<size_t>(spec.full_shape().elements()));
   const int64_t C = spec.is_vector() ? 1 : spec.full_shape()[1];
-  const float* from = piece.w.as<float>();
-  const Holders holders = params.copies(piece.id);
+  const float* from = shard.w.as<float>();
+  const Replicas holders = params.replicas(shard.id);
   const bool is_first = holders.count > 0 && holders.index == 0;
-  for (const Box& box : boxes_of(spec, piece.begin, piece.end))
-    for (int64_t r = 0; r < box.rows; ++r, from += box.columns)
+  for (const Rect& rect : rects_of(spec, shard.begin, shard.end))
+    for (int64_t r = 0; r < rect.rows; ++r, from += rect.columns)
       if (is_first)
-        std::memcpy(bits.data() + (box.row + r) * C + box.column, from,
-                    static_cast<size_t>(box.columns) * sizeof(float));
+        std::memcpy(bits.data() + (rect.row + r) * C + rect.column, from,
+                    static_cast<size_t>(rect.columns) * sizeof(float));
   world->all_reduce("whole tensor", Tensor(bits.data(), DType::i32, {std::ssize(bits)}));
   std::vector<float> whole(bits.size());
   std::memcpy(whole.data(), bits.data(), bits.size() * sizeof(float));
   return whole;
 }
 
-// All masters, on every rank.
+// Returns all full masters, on every rank.
 inline std::vector<float> weights(Trainer& trainer) {
   TrainingStore& params = trainer.params();
   std::vector<float> all;
   params.expand_masters(trainer.stream());
-  for (const ParamPiece& piece : params.pieces()) {
-    const Tensor w = params.is_sharded() ? Tensor{} : params.master(piece.id);
+  for (const ParamShard& shard : params.shards()) {
+    const Tensor w = params.is_sharded() ? Tensor{} : params.master(shard.id);
     const std::vector<float> whole =
-        w ? std::vector<float>(w.as<float>(), w.as<float>() + w.elements()) : assembled(params, piece);
+        w ? std::vector<float>(w.as<float>(), w.as<float>() + w.elements()) : assembled(params, shard);
     all.insert(all.end(), whole.begin(), whole.end());
   }
   params.refresh_compute(trainer.stream());

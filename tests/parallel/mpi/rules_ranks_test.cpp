@@ -1,12 +1,12 @@
-// Every update rule in the layouts that cut parameters into pieces: the losses of one rank, and checkpoints
-// that any other layout goes on from.
+// Tests every update rule in the layouts that shard parameters: losses are those of one rank, and any
+// other layout can resume from the checkpoints.
 #include "tests/parallel/mpi/hand_over.h"
 #include "tests/parallel/mpi/one_rank_curve.h"
 
 namespace ingot {
 namespace {
 
-// A step is one micro-batch, which ranks share by rows.
+// A step is one micro-batch, whose rows are split over the ranks.
 RunConfig small(RunConfig c) {
   c = with_many_heads(std::move(c));
   c.model.layers = 2;
@@ -15,7 +15,7 @@ RunConfig small(RunConfig c) {
   return c;
 }
 
-// NorMuon, cautious decay and the f32 that lets layouts be compared to the last bits.
+// Enables NorMuon and cautious decay, in f32, so that layouts can be compared to the last bits.
 RunConfig with_every_muon_option(RunConfig c) {
   c = with_muon(std::move(c), DType::f32);
   c.optimizer.groups[0].rule.normuon = true;
@@ -63,14 +63,16 @@ TEST(Rules, MuonWithEveryOption) {
   expect_one_rank_curve(config, kF32);
 }
 
-// A direction is rounded once on its way, 2^-9 of each number (kEdge says what that moves).
+// A direction is rounded once, before it is sent, by 2^-9 of each number. kEdge says how this changes
+// the loss.
 TEST(Rules, MuonWithDirectionsInBf16) {
   RunConfig config = with_muon(small(llama()), DType::bf16);
   config.parallel = with_payload(replicas(), DType::bf16);
   expect_one_rank_curve(config, kEdge);
 }
 
-// Of replicas, the owner of a matrix alone keeps its momentum; of shards, everyone that of its pieces.
+// With replicas, only the owner of a matrix keeps its momentum. With shards, every rank keeps the
+// momentum of its shards.
 TEST(Rules, TheMomentumIsKeptOnce) {
   RunConfig config = with_every_muon_option(small(llama()));
   double wanted = 0;
@@ -86,7 +88,8 @@ TEST(Rules, TheMomentumIsKeptOnce) {
     Training shared(config, mesh);
     std::vector<double> kept{0};
     for (const Optimizer::State& state : shared.trainer.optimizer().states())
-      if (state.keepers == Optimizer::Keepers::kNone) kept[0] += static_cast<double>(state.tensor.elements());
+      if (state.scope == Optimizer::ReplicaScope::kNone)
+        kept[0] += static_cast<double>(state.tensor.elements());
     CommReducer(*world).sum(kept);
     EXPECT_EQ(kept[0], wanted) << layout.to_string();
   }

@@ -1,5 +1,5 @@
-// Training with the model in stages (parallel.pp) against the same training on one rank: what
-// matrix_ranks_test has not.
+// Compares training with the model in stages (parallel.pp) with training on one rank, in cases that
+// matrix_ranks_test does not cover.
 #include <algorithm>
 #include <limits>
 
@@ -44,7 +44,7 @@ TEST(Stages, WithShards) {
   expect_for_all_models(parallel);
 }
 
-// Moving averages of the weights stand in for them in evaluation; a rank keeps those of its units.
+// Evaluation uses moving averages instead of the weights. A rank keeps the averages of its units.
 TEST(Stages, WithAveragesAccumulationAndActivationCheckpointing) {
   RunConfig config = untied_llama();
   config.optimizer.ema = 0.9;
@@ -53,9 +53,9 @@ TEST(Stages, WithAveragesAccumulationAndActivationCheckpointing) {
   expect_one_rank_curve(config, kF32);
 }
 
-// Rules that need whole matrices, or sums over whole parameters: alone in each stage, with replicas, and
-// where the ranks of a stage put them together. Of the tied table, both ends of the pipeline make the same
-// update.
+// Tests rules that need whole matrices or sums over whole parameters: with one rank per stage or replicas
+// of it, with tensor parallelism, and with shards. Both ends of the pipeline make the same update of the
+// tied table.
 TEST(Stages, WithRulesThatNeedWholeMatrices) {
   std::vector<ParallelConfig> layouts{stages(4, kOneFOneB)};
   if (world->size() >= 4) {
@@ -80,8 +80,8 @@ double bytes_of(const Training& training, const std::string& name) {
   return used;
 }
 
-// What one process plans for a rank of any layout is what that rank takes. (Matrices' owners and stages
-// follow from what only the ranks together know: the plan of these is near.)
+// The memory that one process plans for a rank of any layout equals what that rank takes. (For the owners
+// of matrices and for stages the plan is only close, because they depend on what all ranks know together.)
 TEST(Memory, APlanIsWhatEveryRankTakes) {
   std::vector<ParallelConfig> layouts = {replicas(), shards(), shards(true)};
   layouts.push_back(replicas());
@@ -103,7 +103,7 @@ TEST(Memory, APlanIsWhatEveryRankTakes) {
     }
 }
 
-// What the ranks of a machine take is added up, and all of them are refused together.
+// The check adds up what the ranks of one machine take, and refuses all of them together.
 TEST(Memory, RanksOfOneMachineShareIt) {
   RunConfig config = untied_llama();
   config.parallel = replicas();
@@ -130,12 +130,12 @@ TEST(Memory, RanksOfOneMachineShareIt) {
   limits.host.bytes = each;
   limits.machine = fmt::format("machine {}", world->rank());
   EXPECT_EQ(check_memory(config, parts, limits), "");
-  // One rank alone has too little: all end.
+  // Only one rank has too little memory, but all ranks fail.
   if (world->rank() == world->size() - 1) limits.host.bytes = each - 1;
   EXPECT_THROW(check_memory(config, parts, limits), Error);
 }
 
-// Replicas are whole, on any number of ranks; in bf16 with the copies that layers read.
+// A replica has whole parameters on any number of ranks, in bf16 with the copies that layers read.
 TEST(Memory, ReplicasTakeWhatOneRankTakes) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     RunConfig config = untied_llama();
@@ -154,7 +154,7 @@ TEST(Memory, ReplicasTakeWhatOneRankTakes) {
   }
 }
 
-// A rank has the bytes of its own units, of masters, gradients and state.
+// A rank holds masters, gradients and state of its own units only.
 TEST(Memory, ARankTakesTheBytesOfItsUnits) {
   RunConfig config = untied_llama();
   config.model.width = 256;
@@ -162,9 +162,9 @@ TEST(Memory, ARankTakesTheBytesOfItsUnits) {
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
   Training shared(config, mesh);
   double own = 0, all = 0;
-  for (const ParamPiece& piece : shared.trainer.params().pieces()) {
-    own += static_cast<double>(piece.elements());
-    all += static_cast<double>(shared.trainer.model().params()[piece.id].elements());
+  for (const ParamShard& shard : shared.trainer.params().shards()) {
+    own += static_cast<double>(shard.elements());
+    all += static_cast<double>(shared.trainer.model().params()[shard.id].elements());
   }
   for (const auto& [name, each] : {std::pair{"parameters", 4.0}, {"gradients", 4.0}, {"optimizer", 8.0}})
     EXPECT_NEAR(bytes_of(shared, name), each * own, 0.01 * each * all / world->size()) << name;
@@ -173,7 +173,7 @@ TEST(Memory, ARankTakesTheBytesOfItsUnits) {
   EXPECT_EQ(sum[0], all);
 }
 
-// What is sampled is the text that one rank samples.
+// All ranks sample the text that one rank samples.
 TEST(Stages, GenerateTheTextOfOneRank) {
   RunConfig config = tied_gpt2();
   Training alone(config);
@@ -198,7 +198,8 @@ TEST(Stages, GenerateTheTextOfOneRank) {
   }
 }
 
-// Sums over the whole of every parameter, wherever it lies; the tied table is one, not two.
+// The statistics cover the whole of every parameter, on whatever ranks it lies, and count the tied
+// table once.
 TEST(Stages, StatisticsOfParametersAreThoseOfOneRank) {
   RunConfig config = tied_gpt2();
   Training alone(config);
@@ -215,7 +216,7 @@ TEST(Stages, StatisticsOfParametersAreThoseOfOneRank) {
   }
 }
 
-// Which rank has the weight that is not a number does not matter: all say the same, and where.
+// All ranks report the same error and the same place, no matter which rank has the NaN weight.
 TEST(Stages, WhatOneStageFindsNotFiniteAllReport) {
   RunConfig config = untied_llama();
   config.parallel = stages(8, kOneFOneB);
@@ -224,9 +225,9 @@ TEST(Stages, WhatOneStageFindsNotFiniteAllReport) {
   const ParamList& list = shared.trainer.model().params();
   int id = 0;
   while (list[id].name != "blocks.4.mlp.down.weight") ++id;
-  for (const ParamPiece& piece : shared.trainer.params().pieces())
-    if (piece.id == id && piece.elements() > 0)
-      piece.w.as<float>()[5] = std::numeric_limits<float>::quiet_NaN();
+  for (const ParamShard& shard : shared.trainer.params().shards())
+    if (shard.id == id && shard.elements() > 0)
+      shard.w.as<float>()[5] = std::numeric_limits<float>::quiet_NaN();
   const StepResult result = shared.trainer.gradients(shared.loader, config.train.grad_accum);
   shared.trainer.discard();
   ASSERT_TRUE(result.non_finite);
@@ -234,7 +235,7 @@ TEST(Stages, WhatOneStageFindsNotFiniteAllReport) {
             "the loss is not finite in micro-batch 0: block 4, weight blocks.4.mlp.down.weight");
 }
 
-// Backward alone goes wrong: the gradient is named by the stage in which it did.
+// Only the gradient is infinite; the stage that holds it names it.
 TEST(Stages, AGradientThatIsNotFiniteIsFoundInItsStage) {
   RunConfig config = untied_llama();
   config.optimizer.lr = 1e-3;
@@ -244,9 +245,9 @@ TEST(Stages, AGradientThatIsNotFiniteIsFoundInItsStage) {
   const ParamList& list = shared.trainer.model().params();
   int id = 0;
   while (list[id].name != "blocks.2.mlp.down.weight") ++id;
-  for (const ParamPiece& piece : shared.trainer.params().pieces())
-    if (piece.id == id && piece.elements() > 0)
-      piece.grad.as<float>()[3] = std::numeric_limits<float>::infinity();
+  for (const ParamShard& shard : shared.trainer.params().shards())
+    if (shard.id == id && shard.elements() > 0)
+      shard.grad.as<float>()[3] = std::numeric_limits<float>::infinity();
   const StepResult result = shared.trainer.gradients(shared.loader, config.train.grad_accum);
   shared.trainer.discard();
   ASSERT_TRUE(result.non_finite);

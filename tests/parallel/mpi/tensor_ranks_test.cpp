@@ -1,4 +1,4 @@
-// Tensor parallelism on several ranks against one rank that has the whole model.
+// Compares tensor parallelism on several ranks with one rank that has the whole model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ ModelConfig speedrun() {
   return c.resolved();
 }
 
-// A biased SwiGLU model: biases of every kind of linear.
+// A SwiGLU model with biases in every kind of linear.
 ModelConfig biased() {
   ModelConfig c = llama();
   c.has_bias = true;
@@ -70,10 +70,10 @@ struct Case {
   RecomputeConfig recompute = {};
 };
 
-// One rank's share of a model, and what a micro-batch takes.
+// One rank's shards of a model, with the memory for a micro-batch.
 class Share {
  public:
-  Share(const Case& setup, const TensorShare& share, Region& region)
+  Share(const Case& setup, const TensorParallel& share, Region& region)
       : setup_(setup),
         region_(region),
         model_(setup.model, setup.compute, setup.head, setup.fp8, share),
@@ -83,7 +83,7 @@ class Share {
         scratch_("scratch", model_.scratch_bytes(kB, T(), true)),
         activations_("activations", activation_bytes()) {
     init_params(store_, 11);
-    // Weights of the size that training gives them: the model's function is far from linear.
+    // Scales the weights to the size that training gives them, where the model's function is far from linear.
     for (const UnitBuffers& unit : units())
       for (int64_t i = 0; i < unit.master.elements(); ++i) unit.master.as<float>()[i] *= 5;
     for (int p = 0; p < std::ssize(model_.params().specs()); ++p) disturb_vector(p);
@@ -112,7 +112,7 @@ class Share {
     return sums;
   }
 
-  // The logits of a prompt of 7 tokens and of each of the 5 that follow.
+  // Returns the logits after a prompt of 8 tokens and after four more calls, with 5 tokens in all.
   std::vector<float> generate() {
     Arena caches_arena("caches", size_t{1} << 20), scratch("scratch", model_.infer_scratch_bytes(8, T()));
     std::vector<KvCache> caches = model_.make_caches(caches_arena, T());
@@ -160,7 +160,7 @@ class Share {
     const RandomKey key{.seed = 9, .purpose = Purpose::kSample, .stream = 0, .step = 0};
     return static_cast<int32_t>(random_word(key, static_cast<uint64_t>(i)) % kVocab);
   }
-  // Norm weights and biases are not all alike.
+  // Makes the elements of norm weights and biases differ from each other.
   void disturb_vector(int p) {
     const ParamSpec& spec = model_.params()[p];
     if (!spec.is_vector()) return;
@@ -168,7 +168,7 @@ class Share {
     const Tensor w = store_.master(p);
     for_each_range(spec, [&](int64_t here, int64_t full, int64_t count) {
       for (int64_t i = 0; i < count; ++i)
-        w.as<float>()[here + i] = (spec.role == Role::kNorm ? 1.0f : 0.0f) +
+        w.as<float>()[here + i] = (spec.role == ParamRole::kNorm ? 1.0f : 0.0f) +
                                   0.2f * random_normal(key, static_cast<uint64_t>(full + i));
     });
   }
@@ -184,8 +184,8 @@ class Share {
   std::vector<float> losses_;
 };
 
-// Root mean square of the difference of this rank's part of a parameter's gradient and that of the whole, as
-// a fraction of the whole's.
+// Returns the RMS error of this rank's shard of a parameter's gradient, relative to the RMS of the
+// full gradient.
 double gradient_error(Share& own, Share& whole, int p) {
   const float *got = own.store().grad(p).as<float>(), *want = whole.store().grad(p).as<float>();
   double difference = 0, size = 0;
@@ -209,8 +209,8 @@ void expect_equal_on_all_ranks(std::vector<float> values, const std::string& wha
   EXPECT_EQ(lowest, values) << what;
 }
 
-// Sums over the ranks instead of within one: each is off by a few roundings, which pass through a dozen
-// layers.
+// Sums run over the ranks instead of within one rank. Each is off by a few roundings, which pass through
+// a dozen layers.
 constexpr double kF32Loss = 1e-6, kF32Gradient = 64 * 0x1p-24;
 
 void expect_one_rank_results(const Case& setup, bool splits_tokens, double loss_error, double gradient_limit,
@@ -218,7 +218,7 @@ void expect_one_rank_results(const Case& setup, bool splits_tokens, double loss_
   Region alone;
   Share whole(setup, {}, alone);
   TensorRegion region(*world);
-  Share own(setup, tensor_share(*world, splits_tokens), region);
+  Share own(setup, tensor_parallel(*world, splits_tokens), region);
   const LossSums want = whole.run(), got = own.run();
   EXPECT_NEAR(got.loss, want.loss, loss_error * want.loss) << what;
   EXPECT_EQ(got.counted, want.counted) << what;
@@ -279,7 +279,7 @@ TEST(Tensor, EveryKindOfHead) {
     }
 }
 
-// One FP8 rounding goes the other way here and there, where its operand differs in the last bit.
+// Some FP8 values round in the other direction, because their operands differ in the last bit.
 TEST(Tensor, Fp8HeadHasTheScalesOfOneRank) {
   for (HeadKind kind : {HeadKind::kChunked, HeadKind::kRecompute})
     for (Fp8HeadScaling scaling : {Fp8HeadScaling::kStatic, Fp8HeadScaling::kCurrent}) {
@@ -294,7 +294,7 @@ TEST(Tensor, RecomputingGivesTheSameBits) {
   for (const ModelConfig& config : {gpt2(), llama()})
     for (bool splits_tokens : {false, true}) {
       TensorRegion region(*world);
-      const TensorShare share = tensor_share(*world, splits_tokens);
+      const TensorParallel share = tensor_parallel(*world, splits_tokens);
       Share kept({.model = config, .recompute = {.policy = Policy::kNone}}, share, region);
       const LossSums want = kept.run();
       for (Policy policy : {Policy::kSelective, Policy::kBlock, Policy::kSqrt}) {
@@ -315,20 +315,21 @@ TEST(Tensor, GeneratesWithTheLogitsOfOneRank) {
       Region alone;
       Share whole({.model = style.config}, {}, alone);
       TensorRegion region(*world);
-      Share own({.model = style.config}, tensor_share(*world, splits_tokens), region);
+      Share own({.model = style.config}, tensor_parallel(*world, splits_tokens), region);
       const std::vector<float> want = whole.generate(), got = own.generate();
       for (size_t i = 0; i < want.size(); ++i)
         ASSERT_NEAR(got[i], want[i], 1e-5f * std::max(1.0f, std::abs(want[i]))) << style.name << " " << i;
     }
 }
 
-// The history of delayed scaling is one for all ranks.
+// Takes the maximum of each amax over the ranks, because all ranks have one history of delayed scaling.
 void share_amaxes(Fp8State& state) {
   for (int t = 0; t < std::ssize(state.entries()); ++t)
     world->all_reduce("amax", Tensor(&state[t].amax, DType::f32, {1}), ReduceOp::kMax);
 }
 
-// Two steps: delayed scaling takes the second one's scales from the first one's amaxes.
+// The test runs two steps, because delayed scaling takes the second step's scales from the first
+// one's amaxes.
 TEST(Tensor, Fp8LinearsHaveTheScalesOfOneRank) {
   for (Fp8Recipe recipe : {Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed})
     for (bool splits_tokens : {false, true}) {
@@ -336,12 +337,12 @@ TEST(Tensor, Fp8LinearsHaveTheScalesOfOneRank) {
       Region alone;
       Share whole(setup, {}, alone);
       TensorRegion region(*world);
-      Share own(setup, tensor_share(*world, splits_tokens), region);
+      Share own(setup, tensor_parallel(*world, splits_tokens), region);
       for (int step = 0; step < 2; ++step) {
         whole.fp8().begin_step();
         own.fp8().begin_step();
         const LossSums want = whole.run(), got = own.run();
-        // A few of the 8-bit roundings go the other way.
+        // A few of the 8-bit values round in the other direction.
         EXPECT_NEAR(got.loss, want.loss, 2e-3 * want.loss) << step;
         share_amaxes(own.fp8());
         for (size_t t = 0; t < own.fp8().entries().size(); ++t) {

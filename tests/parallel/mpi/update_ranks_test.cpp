@@ -1,11 +1,11 @@
-// MeshUpdate on as many ranks as mpirun starts: parameters in pieces, updated by every rule, are those that
-// one rank updates whole; and the order in which the distributed Muon computes and sends. Every message takes
-// a while.
+// Tests DistributedMuon on as many ranks as mpirun starts. Sharded parameters, updated by every rule,
+// must equal those that one rank updates whole, and computation and messages must come in the right
+// order. Every message takes a while.
 #include <algorithm>
 #include <deque>
 
 #include "ingot/comm/communicator.h"
-#include "ingot/parallel/mesh_update.h"
+#include "ingot/parallel/distributed_muon.h"
 #include "tests/parallel/mpi/ranks_fixture.h"
 
 namespace ingot {
@@ -14,18 +14,19 @@ namespace {
 constexpr int kUpdates = 4;
 constexpr double kLr = 0.02;
 
-struct Given {
+struct Submitted {
   const char* name;
   Shape shape;
-  std::vector<int64_t> row_parts = {};
+  std::vector<int64_t> fused_rows = {};
 };
-// The second has blocks of 256 elements that end within rows; 8-bit rules keep f32 states of the last two.
-const std::vector<Given>& given() {
-  static const std::vector<Given> all = {{"wide", {64, 80}},
-                                         {"tall", {96, 56}},
-                                         {"fused", {96, 64}, {32, 32, 32}},
-                                         {"small", {24, 16}},
-                                         {"v", {300}}};
+// The blocks of 256 elements of "tall" end within rows. 8-bit rules keep f32 states of the last two
+// parameters.
+const std::vector<Submitted>& given() {
+  static const std::vector<Submitted> all = {{"wide", {64, 80}},
+                                             {"tall", {96, 56}},
+                                             {"fused", {96, 64}, {32, 32, 32}},
+                                             {"small", {24, 16}},
+                                             {"v", {300}}};
   return all;
 }
 
@@ -39,50 +40,50 @@ std::vector<float> numbers(size_t param, int t) {
   return x;
 }
 
-// How a rank's pieces lie.
+// How parameters are cut into shards.
 enum class Cut { kWhole, kShards, kRows, kColumns };
 
-std::vector<Box> boxes_here(const Given& g, Cut cut, int rank, int ranks) {
+std::vector<Rect> rects_here(const Submitted& g, Cut cut, int rank, int ranks) {
   const int64_t R = g.shape[0], C = g.shape.rank() == 2 ? g.shape[1] : 1;
   ParamSpec spec{.name = g.name, .shape = g.shape};
-  if (cut == Cut::kWhole) return boxes_of(spec, 0, R * C);
+  if (cut == Cut::kWhole) return rects_of(spec, 0, R * C);
   if (cut == Cut::kShards) {
     const int64_t blocks = (R * C + 255) / 256;
     const Range range = split_range(blocks, ranks, rank);
-    return boxes_of(spec, std::min(R * C, range.begin * 256), std::min(R * C, range.end * 256));
+    return rects_of(spec, std::min(R * C, range.begin * 256), std::min(R * C, range.end * 256));
   }
   if (cut == Cut::kColumns && g.shape.rank() == 2)
     return {{.row = 0, .rows = R, .column = rank * C / ranks, .columns = C / ranks}};
-  if (g.shape.rank() == 1) return boxes_of(spec, 0, R);  // all have all
-  std::vector<Box> boxes;
+  if (g.shape.rank() == 1) return rects_of(spec, 0, R);  // every rank has the whole vector
+  std::vector<Rect> rects;
   int64_t begin = 0;
-  for (const int64_t rows : g.row_parts.empty() ? std::vector<int64_t>{R} : g.row_parts) {
-    boxes.push_back({.row = begin + rank * rows / ranks, .rows = rows / ranks, .column = 0, .columns = C});
+  for (const int64_t rows : g.fused_rows.empty() ? std::vector<int64_t>{R} : g.fused_rows) {
+    rects.push_back({.row = begin + rank * rows / ranks, .rows = rows / ranks, .column = 0, .columns = C});
     begin += rows;
   }
-  return boxes;
+  return rects;
 }
 
-// Parameters cut for one rank, with memory of their own.
+// One rank's shards of the parameters, with memory of their own.
 class Pieces {
  public:
   Pieces(Cut cut, int rank, int ranks) {
     for (size_t p = 0; p < given().size(); ++p) {
-      const Given& g = given()[p];
-      boxes_.push_back(boxes_here(g, cut, rank, ranks));
+      const Submitted& g = given()[p];
+      rects_.push_back(rects_here(g, cut, rank, ranks));
       int64_t n = 0;
-      for (const Box& box : boxes_.back()) n += box.elements();
-      const bool is_matrix = g.shape.rank() == 2, is_piece = cut != Cut::kWhole;
+      for (const Rect& rect : rects_.back()) n += rect.elements();
+      const bool is_matrix = g.shape.rank() == 2, is_shard = cut != Cut::kWhole;
       const bool is_shared = cut == Cut::kRows || cut == Cut::kColumns;
       list.push_back({.name = g.name,
                       .role = is_matrix ? ParamRole::kMatrix : ParamRole::kNorm,
-                      .shape = !is_piece   ? g.shape
+                      .shape = !is_shard   ? g.shape
                                : is_matrix ? Shape{1, n}
                                            : Shape{n},
-                      .logical = is_piece ? g.shape : Shape{},
-                      .boxes = is_piece ? boxes_.back() : std::vector<Box>{},
+                      .logical = is_shard ? g.shape : Shape{},
+                      .rects = is_shard ? rects_.back() : std::vector<Rect>{},
                       .is_scattered = is_shared && is_matrix,
-                      .row_parts = g.row_parts,
+                      .fused_rows = g.fused_rows,
                       .w = take(n),
                       .g = take(n),
                       .is_added = !is_shared || is_matrix || rank == 0});
@@ -92,7 +93,7 @@ class Pieces {
   void draw_gradients(int t) {
     for (size_t p = 0; p < list.size(); ++p) fill(list[p].g, p, t);
   }
-  const std::vector<Box>& boxes(size_t p) const { return boxes_[p]; }
+  const std::vector<Rect>& rects(size_t p) const { return rects_[p]; }
 
   std::vector<OptimParam> list;
 
@@ -101,16 +102,16 @@ class Pieces {
     memory_.emplace_back(static_cast<size_t>(std::max<int64_t>(n, 1)));
     return Tensor(memory_.back().data(), DType::f32, {n});
   }
-  void fill(const Tensor& piece, size_t p, int t) {
+  void fill(const Tensor& shard, size_t p, int t) {
     const std::vector<float> whole = numbers(p, t);
     const int64_t C = given()[p].shape.rank() == 2 ? given()[p].shape[1] : 1;
-    float* to = piece.as<float>();
-    for (const Box& box : boxes_[p])
-      for (int64_t r = 0; r < box.rows; ++r, to += box.columns)
-        std::copy_n(whole.data() + (box.row + r) * C + box.column, box.columns, to);
+    float* to = shard.as<float>();
+    for (const Rect& rect : rects_[p])
+      for (int64_t r = 0; r < rect.rows; ++r, to += rect.columns)
+        std::copy_n(whole.data() + (rect.row + r) * C + rect.column, rect.columns, to);
   }
 
-  std::vector<std::vector<Box>> boxes_;
+  std::vector<std::vector<Rect>> rects_;
   std::deque<std::vector<float>> memory_;
 };
 
@@ -124,7 +125,7 @@ OptimizerConfig config_of(OptimizerKind kind) {
   return config;
 }
 
-// A mesh of replicas and ranks that share the weights.
+// A mesh: `sharing` ranks shard the weights, and the groups of such ranks are replicas.
 struct Groups {
   std::unique_ptr<Communicator> weights, replicas;
 
@@ -133,10 +134,11 @@ struct Groups {
         replicas(world->split(world->rank() % sharing, world->rank(), "replicate")) {}
 };
 
-// The largest difference, of each weight here, from what one rank makes of the whole parameters.
+// Returns the largest difference between this rank's weights and those that one rank computes from the
+// whole parameters.
 double difference_from_whole(OptimizerKind kind, Cut cut, int sharing, DType payload) {
   const Groups groups(sharing);
-  MeshUpdate update(*groups.weights, *groups.replicas, payload);
+  DistributedMuon update(*groups.weights, *groups.replicas, payload);
   const bool is_cut = sharing > 1;
   Pieces own(is_cut ? cut : Cut::kWhole, groups.weights->rank(), sharing), whole(Cut::kWhole, 0, 1);
   Optimizer shared(config_of(kind), own.list, world->size() > 1 ? &update : nullptr);
@@ -152,11 +154,12 @@ double difference_from_whole(OptimizerKind kind, Cut cut, int sharing, DType pay
   for (size_t p = 0; p < given().size(); ++p) {
     const int64_t C = given()[p].shape.rank() == 2 ? given()[p].shape[1] : 1;
     const float *w = own.list[p].w.as<float>(), *want = whole.list[p].w.as<float>();
-    for (const Box& box : boxes_here(given()[p], is_cut ? cut : Cut::kWhole, groups.weights->rank(), sharing))
-      for (int64_t r = 0; r < box.rows; ++r)
-        for (int64_t c = 0; c < box.columns; ++c)
+    for (const Rect& rect :
+         rects_here(given()[p], is_cut ? cut : Cut::kWhole, groups.weights->rank(), sharing))
+      for (int64_t r = 0; r < rect.rows; ++r)
+        for (int64_t c = 0; c < rect.columns; ++c)
           most = std::max(most, std::abs(static_cast<double>(*w++) -
-                                         static_cast<double>(want[(box.row + r) * C + box.column + c])));
+                                         static_cast<double>(want[(rect.row + r) * C + rect.column + c])));
   }
   return most;
 }
@@ -167,8 +170,9 @@ std::vector<int> sharings() {
   return all;
 }
 
-// Elements move by themselves, 8-bit blocks by their own maximum, and matrices are orthogonalised whole.
-TEST(MeshUpdate, PiecesMoveByTheBitAsTheWhole) {
+// Shards have the bits of the whole: elements are updated independently, 8-bit blocks have their own
+// maximum, and matrices are orthogonalised whole.
+TEST(DistributedMuon, PiecesMoveByTheBitAsTheWhole) {
   using enum OptimizerKind;
   for (const OptimizerKind kind : {kSgd, kMomentum, kAdam, kAdamW, kLion, kAdamW8bit, kMuon})
     for (const int sharing : sharings())
@@ -177,8 +181,9 @@ TEST(MeshUpdate, PiecesMoveByTheBitAsTheWhole) {
             << static_cast<int>(kind) << ", " << sharing << " share, cut " << static_cast<int>(cut);
 }
 
-// Sums of up to 96 * 80 squares in another order, which the largest update, lr * |U| of some 10, carries on.
-TEST(MeshUpdate, AdafactorOfPieces) {
+// Sums of up to 96 * 80 squares have a different order. The update, lr * |U| with |U| up to about 10,
+// carries their error on.
+TEST(DistributedMuon, AdafactorOfPieces) {
   const double tolerance = kUpdates * kLr * 10 * std::sqrt(96.0 * 80) * 0x1p-24;
   for (const int sharing : sharings())
     for (const Cut cut : {Cut::kShards, Cut::kRows, Cut::kColumns})
@@ -186,9 +191,9 @@ TEST(MeshUpdate, AdafactorOfPieces) {
           << sharing << " share, cut " << static_cast<int>(cut);
 }
 
-// Numbers of at most 1.21 * sqrt(R / C) * sqrt(R) (NorMuon may make a row all that the matrix has) are
-// rounded to 2^-9 of themselves in every update.
-TEST(MeshUpdate, DirectionsInBf16AreRoundedOnce) {
+// Numbers of at most 1.21 * sqrt(R / C) * sqrt(R) (NorMuon may give one row the norm of the whole matrix)
+// are rounded by 2^-9 of their size in every update.
+TEST(DistributedMuon, DirectionsInBf16AreRoundedOnce) {
   if (world->size() == 1) return;
   const double most = 1.21 * std::sqrt(96.0 / 56) * std::sqrt(96.0);
   for (const int sharing : sharings())
@@ -197,11 +202,11 @@ TEST(MeshUpdate, DirectionsInBf16AreRoundedOnce) {
   EXPECT_GT(difference_from_whole(OptimizerKind::kMuon, Cut::kShards, 1, DType::bf16), 0);
 }
 
-// ---- the order of things ----
+// ---- order of computation and messages ----
 
 std::vector<std::string> events;
 
-// Writes down when a group's operations are started, and when they have been waited for.
+// Records when a group's operations are started and when they have been waited for.
 class Recorder : public Communicator {
  public:
   explicit Recorder(Communicator& group)
@@ -237,7 +242,7 @@ class Recorder : public Communicator {
   std::vector<std::string> names_;
 };
 
-// Computes nothing, and writes down that it does.
+// Computes nothing; it records each call of compute().
 class RecordedWork : public MatrixWork {
  public:
   void prepare(size_t, const Tensor& u) override { std::fill_n(u.as<float>(), u.elements(), 1.0f); }
@@ -255,18 +260,18 @@ int64_t when(const std::string& event) {
   return found - events.begin();
 }
 
-// Sixteen equal matrices, as many rounds on each rank.
+// Runs DistributedMuon on 16 equal matrices and returns the number of rounds, which is the same on each rank.
 int run_rounds(int sharing) {
   const int rounds = 16 / world->size();
   const Groups groups(sharing);
   Recorder weights(*groups.weights), replicas(*groups.replicas);
-  MeshUpdate update(weights, replicas, DType::bf16);
+  DistributedMuon update(weights, replicas, DType::bf16);
   std::vector<MatrixTask> tasks;
   const ParamSpec spec{.name = "w", .shape = {32, 32}};
   const Range own = split_range(1024, sharing, groups.weights->rank());
   for (int t = 0; t < 16; ++t)
     tasks.push_back(
-        {.name = "w", .shape = {32, 32}, .boxes = boxes_of(spec, own.begin, own.end), .flops = 1});
+        {.name = "w", .shape = {32, 32}, .rects = rects_of(spec, own.begin, own.end), .flops = 1});
   update.plan(tasks);
   events.clear();
   Arena scratch("scratch", update.scratch_bytes());
@@ -279,7 +284,8 @@ int run_rounds(int sharing) {
   return rounds;
 }
 
-// Round k's messages are under way, and nobody waits for them, while round k + 1 computes.
+// Expects that the messages of round k run while round k + 1 computes, and that a rank waits for them
+// only after that.
 void expect_overlap(const std::string& what, int rounds) {
   for (int k = 0; k + 1 < rounds; ++k) {
     const std::string message = fmt::format("muon {} {}", what, k);
@@ -289,12 +295,12 @@ void expect_overlap(const std::string& what, int rounds) {
   }
 }
 
-TEST(MeshUpdate, ReplicasGatherWhileTheNextRoundComputes) {
+TEST(DistributedMuon, ReplicasGatherWhileTheNextRoundComputes) {
   if (world->size() == 1) return;
   expect_overlap("gather", run_rounds(1));
 }
 
-TEST(MeshUpdate, ShardsReturnAndCollectWhileARoundComputes) {
+TEST(DistributedMuon, ShardsReturnAndCollectWhileARoundComputes) {
   if (world->size() == 1) return;
   const int rounds = run_rounds(world->size());
   expect_overlap("return", rounds);
@@ -305,7 +311,7 @@ TEST(MeshUpdate, ShardsReturnAndCollectWhileARoundComputes) {
   }
 }
 
-TEST(MeshUpdate, ReplicasOfShardsDoBoth) {
+TEST(DistributedMuon, ReplicasOfShardsDoBoth) {
   if (world->size() < 4) return;
   const int rounds = run_rounds(2);
   expect_overlap("return", rounds);

@@ -1,5 +1,5 @@
-// Several ranks with one simulated CUDA device each: tensors that pass through the host, and replicas of a
-// model.
+// Several ranks with one simulated CUDA device each: collectives staged through the
+// host, and replicas of a model.
 #include <unistd.h>
 
 #include <filesystem>
@@ -14,7 +14,7 @@
 namespace ingot {
 namespace {
 
-// Numbers that depend on who has them, as f32 on the device.
+// Holds f32 numbers on the device that depend on `salt`, which is usually the rank.
 class OnDevice {
  public:
   OnDevice(int64_t n, Stream& stream, int salt)
@@ -44,7 +44,7 @@ class StagedGroup : public ::testing::Test {
   Stream stream = make_stream(Device::kCuda);
   std::unique_ptr<Communicator> group = device_group(*world, stream);
   int rank = world->rank(), size = world->size();
-  // The sum of all ranks' salts.
+  // The sum over the ranks of 100 * salt, where the salt is the rank.
   float salts = static_cast<float>(size * (size - 1) / 2 * 100);
 };
 
@@ -87,7 +87,7 @@ TEST_F(StagedGroup, CarriesMessagesAndTensorsOfTheHost) {
   EXPECT_EQ(count[0], size * (size + 1) / 2);
 }
 
-// A gradient that a kernel is still to write when its sum is started.
+// The all-reduce starts before a kernel has written its tensor.
 TEST_F(StagedGroup, ReadsWhatTheStreamHasStillToDo) {
   const OnDevice from(4, stream, rank), to(4, stream, -1);
   copy(to.tensor(), from.tensor(), stream);
@@ -137,7 +137,7 @@ TEST(SimulatedReplicas, LoseWhatOneRankLoses) {
   expect_losses_of_one_rank(small(gpt2()), 1e-5, "gpt2");
 }
 
-// Saved by all ranks from their devices, and taken up by one rank on the CPU.
+// All ranks save the checkpoint from their devices, and a single rank on the CPU continues from it.
 TEST(SimulatedReplicas, HandTheirCheckpointOver) {
   RunConfig c = small(llama());
   Training alone(c);

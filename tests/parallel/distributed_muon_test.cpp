@@ -1,4 +1,4 @@
-#include "ingot/parallel/mesh_update.h"
+#include "ingot/parallel/distributed_muon.h"
 
 #include <gmock/gmock.h>
 
@@ -15,8 +15,8 @@ using ::testing::ElementsAre;
 TEST(AssignByCost, TheDearestFirstToWhoHasLeast) {
   const std::vector<double> costs = {1, 5, 2, 4, 3};
   const auto tasks = assign_by_cost(costs, 2);
-  EXPECT_THAT(tasks[0], ElementsAre(1, 2, 0));  // 5, 2, 1
-  EXPECT_THAT(tasks[1], ElementsAre(3, 4));     // 4, 3
+  EXPECT_THAT(tasks[0], ElementsAre(1, 2, 0));  // costs 5, 2 and 1
+  EXPECT_THAT(tasks[1], ElementsAre(3, 4));     // costs 4 and 3
 }
 
 TEST(AssignByCost, EqualsGoRoundInTheirOrder) {
@@ -28,8 +28,8 @@ TEST(AssignByCost, EqualsGoRoundInTheirOrder) {
   EXPECT_TRUE(assign_by_cost({}, 2)[1].empty());
 }
 
-// Graham 1969: the dearest first ends at 4/3 - 1/(3 n) of the best possible at the most; that is at least the
-// mean and the dearest task.
+// Graham 1969: if the most expensive task is assigned first, the largest load is at most 4/3 - 1/(3 n) of
+// the optimum. The test uses a lower bound of the optimum: the mean load or the most expensive task.
 TEST(AssignByCost, OwnersOfAModelsMatricesHaveNearlyTheSame) {
   std::vector<double> costs;
   for (int layer = 0; layer < 12; ++layer)
@@ -53,7 +53,7 @@ TEST(AssignByCost, OwnersOfAModelsMatricesHaveNearlyTheSame) {
   }
 }
 
-// 2 m n k for each product: X Xᵀ, A A and B X.
+// Each product costs 2 m n k: X Xᵀ, A A and B X.
 TEST(NewtonSchulzFlops, CountsTheProducts) {
   EXPECT_EQ(newton_schulz_flops(3, 7), 5 * (2 * 3 * 3 * 7 + 2 * 3 * 3 * 3 + 2 * 3 * 3 * 7));
   EXPECT_EQ(newton_schulz_flops(7, 3), newton_schulz_flops(3, 7));

@@ -1,5 +1,5 @@
-// Steps that a device judges by itself, read one step late: nothing that is reported or kept differs from
-// steps that the host waits for.
+// Asynchronous steps: the device checks a step itself and the host collects its result one step later.
+// Results and state are identical to those of synchronous steps.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,8 +34,8 @@ std::vector<char> bytes_of(Trainer& trainer) {
     const Tensor host = staging.read(t, trainer.stream());
     bytes.insert(bytes.end(), static_cast<char*>(host.data), static_cast<char*>(host.data) + host.bytes());
   };
-  for (const ParamPiece& piece : trainer.params().pieces())
-    for (const Tensor& t : {piece.w, piece.tail, piece.compute, piece.grad})
+  for (const ParamShard& shard : trainer.params().shards())
+    for (const Tensor& t : {shard.w, shard.tail, shard.compute, shard.grad})
       if (t) add(t);
   for (const Optimizer::State& state : trainer.optimizer().states()) add(state.tensor);
   return bytes;
@@ -55,32 +55,32 @@ void expect_same_step(const StepResult& got, const StepResult& want, int step) {
   EXPECT_EQ(got.fp8.amax, want.fp8.amax) << step;
 }
 
-// Of the steps of a batch that grows.
+// A course of steps in which the batch grows.
 constexpr int kSteps = 6;
 int64_t micros_of(int step) { return step < 2 ? 1 : 2; }
 StepInputs inputs_of(int step) { return {.lr = 3e-3 / (step + 1)}; }
 
-// Always with the next given before one is read.
-std::vector<StepResult> read_late(SmallTraining& training) {
+// Submits the next step before it collects one.
+std::vector<StepResult> collect_late(SmallTraining& training) {
   Trainer& trainer = training.trainer;
   std::vector<StepResult> results;
   for (int i = 0; i < kSteps; ++i) {
-    trainer.give(training.loader, micros_of(i), inputs_of(i));
-    if (trainer.steps_given() == LateSteps::kUnderWay)
-      results.push_back(*trainer.read_given(training.loader));
+    trainer.submit(training.loader, micros_of(i), inputs_of(i));
+    if (trainer.steps_in_flight() == StepResultRing::kDepth)
+      results.push_back(*trainer.collect(training.loader));
   }
-  while (trainer.steps_given() > 0) results.push_back(*trainer.read_given(training.loader));
+  while (trainer.steps_in_flight() > 0) results.push_back(*trainer.collect(training.loader));
   return results;
 }
 
-// Against steps that are waited for and given kernel by kernel.
-void expect_same_course(const std::vector<std::string>& keys, const std::vector<std::string>& late_keys) {
+// Compares asynchronous steps with synchronous steps that are launched kernel by kernel.
+void expect_same_course(const std::vector<std::string>& keys, const std::vector<std::string>& async_keys) {
   std::vector<std::string> all = keys;
   all.push_back("train.grad_accum=2");
   SmallTraining waiting(on_device(all));
-  all.insert(all.end(), late_keys.begin(), late_keys.end());
+  all.insert(all.end(), async_keys.begin(), async_keys.end());
   SmallTraining late(on_device(all));
-  const std::vector<StepResult> got = read_late(late);
+  const std::vector<StepResult> got = collect_late(late);
   ASSERT_EQ(got.size(), kSteps);
   for (int i = 0; i < kSteps; ++i) {
     const StepResult want = waiting.trainer.gradients(waiting.loader, micros_of(i));
@@ -97,16 +97,16 @@ const Keys kMuon = {
     R"(optimizer.group=[{roles = ["matrix"], kind = "muon", normuon = true, cautious_decay = true}])",
     "optimizer.grad_clip=0.2"};
 const Keys kAdafactor = {"optimizer.kind=adafactor", "optimizer.grad_clip=0.2"};
-// The scale grows after two steps and after four.
+// The loss scale grows after two steps and after four.
 const Keys kF16 = {"precision.compute=f16", "precision.loss_scale_init=1024",
                    "precision.loss_scale_interval=2"};
 const Keys kFp8 = {"precision.compute=bf16", "precision.fp8=tensorwise", "head.precision=fp8",
                    "model.vocab_multiple=16"};
 const Keys kFp8Rowwise = {"precision.compute=bf16", "precision.fp8=rowwise", "head.precision=fp8",
                           "head.fp8_scaling=current", "model.vocab_multiple=16"};
-class LateVariants : public ::testing::TestWithParam<Keys> {};
-TEST_P(LateVariants, AreTheStepsThatAreWaitedFor) { expect_same_course(GetParam(), {}); }
-INSTANTIATE_TEST_SUITE_P(All, LateVariants,
+class AsyncVariants : public ::testing::TestWithParam<Keys> {};
+TEST_P(AsyncVariants, AreTheStepsThatAreWaitedFor) { expect_same_course(GetParam(), {}); }
+INSTANTIATE_TEST_SUITE_P(All, AsyncVariants,
                          ::testing::Values(Keys{"model.dropout=0.2", "data.document_mask=true"},
                                            Keys{"optimizer.kind=lion", "optimizer.grad_clip=0"},
                                            Keys{"optimizer.kind=adamw8bit", "model.ffn=256"}, kMuon,
@@ -145,9 +145,9 @@ TEST(Graphs, AreRefusedWhereStepsAreNotAlike) {
               HasSubstr("precision.tf32 = true is for train.device = cuda"));
 }
 
-TEST(LateSteps, AreNotForEverything) {
+TEST(AsyncSteps, AreNotForEverything) {
   const auto can = [](const std::vector<std::string>& keys, const StepInputs& inputs) {
-    return SmallTraining(on_device(keys)).trainer.can_give(inputs);
+    return SmallTraining(on_device(keys)).trainer.can_submit(inputs);
   };
   EXPECT_TRUE(can({}, {}));
   EXPECT_FALSE(can({}, {.wants_stats = true}));
@@ -156,68 +156,69 @@ TEST(LateSteps, AreNotForEverything) {
   EXPECT_TRUE(can({"precision.compute=bf16", "precision.fp8=tensorwise"}, {}));
   EXPECT_FALSE(can({"precision.compute=bf16", "precision.fp8=delayed"}, {}));
   EXPECT_FALSE(can({"precision.compute=f16", "precision.fp8=tensorwise"}, {}));
-  EXPECT_FALSE(SmallTraining(small_config({"head.raw_ce_every=0"})).trainer.can_give({}));
+  EXPECT_FALSE(SmallTraining(small_config({"head.raw_ce_every=0"})).trainer.can_submit({}));
 }
 
-// A gradient that overflows: the device leaves out its update and the next step's, and all is as before both.
-TEST(LateSteps, ThatAreNotFiniteChangeNothing) {
+// A gradient is not finite. The device skips this step's update and the next step's, and the
+// state is as it was before both.
+TEST(AsyncSteps, ThatAreNotFiniteChangeNothing) {
   SmallTraining training(on_device({"optimizer.ema=0.9"}));
   Trainer& trainer = training.trainer;
   training.steps(2);
   const std::vector<char> before = bytes_of(trainer);
   const int64_t position = training.loader.position();
   Staging staging;
-  const Tensor grad = trainer.params().pieces().back().grad;
+  const Tensor grad = trainer.params().shards().back().grad;
   const Tensor host = staging.read(grad, trainer.stream());
   host.as<float>()[0] = kNaN;
   copy(grad, host, trainer.stream());
   synchronize(trainer.stream());
-  trainer.give(training.loader, 1, {.lr = 1e-3});
-  trainer.give(training.loader, 1, {.lr = 1e-3});
+  trainer.submit(training.loader, 1, {.lr = 1e-3});
+  trainer.submit(training.loader, 1, {.lr = 1e-3});
   EXPECT_EQ(trainer.steps_done(), 4);
-  EXPECT_FALSE(trainer.read_given(training.loader));
-  EXPECT_EQ(trainer.steps_given(), 0u);
+  EXPECT_FALSE(trainer.collect(training.loader));
+  EXPECT_EQ(trainer.steps_in_flight(), 0u);
   EXPECT_EQ(trainer.steps_done(), 2);
   EXPECT_EQ(trainer.optimizer().t(), 2);
   EXPECT_EQ(training.loader.position(), position);
   EXPECT_TRUE(bytes_of(trainer) == before);
-  // It was a flaw of memory: what is made again is as if nothing had been.
+  // The NaN was a fault of the memory, so the repeated steps give the results of an undisturbed run.
   SmallTraining calm(on_device({"optimizer.ema=0.9"}));
   const StepResult want = calm.steps(3);
-  trainer.give(training.loader, 1, {.lr = 3e-3});
-  expect_same_step(*trainer.read_given(training.loader), want, 3);
+  trainer.submit(training.loader, 1, {.lr = 3e-3});
+  expect_same_step(*trainer.collect(training.loader), want, 3);
 }
 
-// A gradient that is not finite when the device begins, as in ThatAreNotFiniteChangeNothing: no rule may let
-// it into its state.
-TEST(LateSteps, ThatAreNotFiniteLeaveNoTraceInAnyState) {
+// As in ThatAreNotFiniteChangeNothing, a gradient is not finite when the step begins. No
+// rule may let it into its state.
+TEST(AsyncSteps, ThatAreNotFiniteLeaveNoTraceInAnyState) {
   for (const Keys& keys : {kMuon, kAdafactor, kFp8}) {
     SmallTraining training(on_device(keys));
     Trainer& trainer = training.trainer;
     training.steps(2);
     const std::vector<char> before = bytes_of(trainer);
     Staging staging;
-    for (const ParamPiece& piece : trainer.params().pieces()) {
-      const Tensor host = staging.read(piece.grad, trainer.stream());
+    for (const ParamShard& shard : trainer.params().shards()) {
+      const Tensor host = staging.read(shard.grad, trainer.stream());
       host.as<float>()[0] = kNaN;
-      copy(piece.grad, host, trainer.stream());
+      copy(shard.grad, host, trainer.stream());
       synchronize(trainer.stream());
     }
-    trainer.give(training.loader, 1, {.lr = 1e-3});
-    EXPECT_FALSE(trainer.read_given(training.loader));
+    trainer.submit(training.loader, 1, {.lr = 1e-3});
+    EXPECT_FALSE(trainer.collect(training.loader));
     EXPECT_TRUE(bytes_of(trainer) == before) << keys.front();
     SmallTraining calm(on_device(keys));
     calm.steps(2);
     for (int step = 3; step <= 4; ++step) {
-      trainer.give(training.loader, 1, {.lr = 3e-3});
-      expect_same_step(*trainer.read_given(training.loader), calm.steps(1), step);
+      trainer.submit(training.loader, 1, {.lr = 3e-3});
+      expect_same_step(*trainer.collect(training.loader), calm.steps(1), step);
     }
   }
 }
 
-// Steps whose gradients overflow in f16 are undone with those after them, and made again by a host that
-// waits: the scale takes the same course, and so do the weights.
-TEST(LateSteps, ThatOverflowAreMadeAgainWithALowerScale) {
+// Steps whose gradients overflow in f16 are undone together with the steps after them, and repeated
+// synchronously. The scale and the weights take the same course as in synchronous training.
+TEST(AsyncSteps, ThatOverflowAreMadeAgainWithALowerScale) {
   const auto config = on_device(
       {"precision.compute=f16", "precision.loss_scale_init=1073741824", "precision.loss_scale_interval=3"});
   SmallTraining waiting(config), late(config);
@@ -225,10 +226,10 @@ TEST(LateSteps, ThatOverflowAreMadeAgainWithALowerScale) {
   while (waiting.trainer.steps_done() < 12) want.push_back(waiting.steps(1).loss_scale);
   Trainer& trainer = late.trainer;
   int undone = 0;
-  while (trainer.steps_done() < 12 || trainer.steps_given() > 0) {
-    if (trainer.steps_done() < 12) trainer.give(late.loader, 1, {.lr = 3e-3});
-    if (trainer.steps_given() < LateSteps::kUnderWay && trainer.steps_done() < 12) continue;
-    if (const auto result = trainer.read_given(late.loader)) {
+  while (trainer.steps_done() < 12 || trainer.steps_in_flight() > 0) {
+    if (trainer.steps_done() < 12) trainer.submit(late.loader, 1, {.lr = 3e-3});
+    if (trainer.steps_in_flight() < StepResultRing::kDepth && trainer.steps_done() < 12) continue;
+    if (const auto result = trainer.collect(late.loader)) {
       got.push_back(result->loss_scale);
       continue;
     }
@@ -237,17 +238,18 @@ TEST(LateSteps, ThatOverflowAreMadeAgainWithALowerScale) {
   }
   EXPECT_EQ(got, want);
   EXPECT_GT(undone, 1);
-  EXPECT_NE(std::ranges::adjacent_find(want, std::less{}), want.end());  // and grows again
+  EXPECT_NE(std::ranges::adjacent_find(want, std::less{}), want.end());  // the scale also grows again
   EXPECT_TRUE(bytes_of(trainer) == bytes_of(waiting.trainer));
 }
 
-// Whole runs, in which the host waits for some steps (stats, checked losses) and not for others.
-class LateRun : public TrainingTest {
+// Whole runs, in which some steps are synchronous (those with stats or checked losses)
+// and the others asynchronous.
+class AsyncRun : public TrainingTest {
  protected:
   void SetUp() override {
     TrainingTest::SetUp();
     std::string words = read_file(text);
-    // Nine tenths are trained on; validation stays finite.
+    // The first nine tenths are the training split. Only they contain Z, so validation stays finite.
     for (size_t i = 1; i <= 450; ++i) words[i * words.size() / 510] = 'Z';
     write_file(text, words);
   }
@@ -269,7 +271,7 @@ class LateRun : public TrainingTest {
     c.train.device = device;
     return c;
   }
-  // The lines' kinds and steps in their order, and the losses.
+  // What a run logged: the step and kind of each line in order, and the numbers of its training steps.
   struct Told {
     std::vector<std::string> lines;
     std::vector<double> losses, tokens, norms;
@@ -303,7 +305,7 @@ class LateRun : public TrainingTest {
       EXPECT_NEAR(a.norms[i], b.norms[i], 2e-3 * b.norms[i]) << i;
     }
   }
-  // The embedding of Z in the newest checkpoint is finite, but so large that LayerNorm's sums overflow.
+  // Makes the embedding of Z in the newest checkpoint finite but so large that LayerNorm's sums overflow.
   void poison(RunConfig c, const TrainOutcome& outcome, const std::filesystem::path& run) {
     const auto tokenizer = load_tokenizer(outcome.checkpoint / "tokenizer.json");
     c.model.vocab = tokenizer->vocab_size();
@@ -316,7 +318,7 @@ class LateRun : public TrainingTest {
   }
 };
 
-TEST_F(LateRun, ReportsEveryStepUnderItsOwnNumber) {
+TEST_F(AsyncRun, ReportsEveryStepUnderItsOwnNumber) {
   for (const Device device : {Device::kCpu, Device::kCuda}) {
     RunConfig c = on(device);
     const std::filesystem::path run = folder / (device == Device::kCpu ? "cpu" : "device");
@@ -330,7 +332,7 @@ TEST_F(LateRun, ReportsEveryStepUnderItsOwnNumber) {
   EXPECT_EQ(told(folder / "device").losses.size(), 18u);
 }
 
-TEST_F(LateRun, FindsALossScaleAndCountsNoStepThatOverflows) {
+TEST_F(AsyncRun, FindsALossScaleAndCountsNoStepThatOverflows) {
   Told told_of[2];
   for (const Device device : {Device::kCpu, Device::kCuda}) {
     RunConfig c = on(device);
@@ -347,7 +349,7 @@ TEST_F(LateRun, FindsALossScaleAndCountsNoStepThatOverflows) {
   EXPECT_GT(told_of[0].lines.size(), 18u + 3u);  // steps, evaluations, overflows
 }
 
-TEST_F(LateRun, ASignalEndsItAfterTheStepsUnderWay) {
+TEST_F(AsyncRun, ASignalEndsItAfterTheStepsUnderWay) {
   RunConfig c = on(Device::kCuda);
   c.train.steps = 8;
   c.train.log_every = 1;
@@ -367,18 +369,18 @@ TEST_F(LateRun, ASignalEndsItAfterTheStepsUnderWay) {
     cut = run_training(c, run, false, console, is_interrupted);
   }
   EXPECT_EQ(cut.status, TrainOutcome::Status::kInterrupted);
-  EXPECT_EQ(cut.steps, 4);  // one more was under way
+  EXPECT_EQ(cut.steps, 4);  // one more step was in flight
   EXPECT_EQ(told(folder / "cut").losses.size(), 4u);
   const TrainOutcome whole = train(c, folder / "whole");
   expect_equal_files(train(c, folder / "cut", true).checkpoint, whole.checkpoint);
 }
 
-TEST_F(LateRun, FindsWhatIsNotFiniteAndLeavesItOut) {
+TEST_F(AsyncRun, FindsWhatIsNotFiniteAndLeavesItOut) {
   RunConfig c = on(Device::kCpu);
   c.train.stop_at = 5;
   const TrainOutcome five = train(c, folder / "cpu");
   poison(c, five, folder / "cpu");
-  std::string want, warned;  // the CPU's last error; all that the device's runs said
+  std::string want, warned;  // the CPU's last error; everything that the device's runs said
   for (const char* policy : {"stop", "skip", "rollback"})
     for (const Device device : {Device::kCpu, Device::kCuda}) {
       const std::string name = fmt::format("{}-{}", policy, device == Device::kCpu ? "cpu" : "device");

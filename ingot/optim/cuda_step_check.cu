@@ -1,4 +1,4 @@
-#include "ingot/optim/cuda_verdict.h"
+#include "ingot/optim/cuda_step_check.h"
 
 #include <limits>
 
@@ -13,9 +13,9 @@ __device__ __forceinline__ bool is_finite(double x) {
   return std::fabs(x) <= std::numeric_limits<double>::max();
 }
 
-// One block, a thread for each part.
+// One block, with one thread per part.
 __global__ void __launch_bounds__(kSquareParts)
-    judge(StepVerdict* verdict, const float* parts, const LossTotals* sums, int64_t micros,
+    judge(StepCheck* verdict, const float* parts, const LossTotals* sums, int64_t micros,
           double expected_tokens, double limit) {
   __shared__ double of_thread[kSquareParts];
   const unsigned thread = threadIdx.x;
@@ -43,13 +43,13 @@ __global__ void __launch_bounds__(kSquareParts)
 
 }  // namespace
 
-void judge_step(const Tensor& verdict, const Tensor& parts, const Tensor& sums, double expected_tokens,
+void check_step(const Tensor& verdict, const Tensor& parts, const Tensor& sums, double expected_tokens,
                 double limit, Stream& stream) {
-  check_tensor(verdict, DType::u8, {kStepVerdictBytes}, "judge_step: verdict");
-  check_tensor(parts, DType::f32, {kSquareParts}, "judge_step: parts");
-  check_tensor(sums, DType::u8, {sums.dim(0), kLossTotalsBytes}, "judge_step: sums");
-  launch({stream, "judge_step", dim3(1), dim3(kSquareParts)}, judge,
-         reinterpret_cast<StepVerdict*>(verdict.as<uint8_t>()), parts.as<float>(),
+  check_tensor(verdict, DType::u8, {kStepCheckBytes}, "check_step: verdict");
+  check_tensor(parts, DType::f32, {kSquareParts}, "check_step: parts");
+  check_tensor(sums, DType::u8, {sums.dim(0), kLossTotalsBytes}, "check_step: sums");
+  launch({stream, "check_step", dim3(1), dim3(kSquareParts)}, judge,
+         reinterpret_cast<StepCheck*>(verdict.as<uint8_t>()), parts.as<float>(),
          reinterpret_cast<const LossTotals*>(sums.as<uint8_t>()), sums.dim(0), expected_tokens, limit);
 }
 

@@ -1,4 +1,4 @@
-// What each of several tensor-parallel ranks has: every logical element once, with the one-rank value.
+// The shards of tensor-parallel ranks hold every logical element once, with its value on one rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,13 +33,13 @@ ModelConfig gpt2() {
   return c.resolved();
 }
 
-TEST(TensorShare, RanksHoldEveryElementOnceWithItsInitialValue) {
+TEST(TensorParallel, RanksHoldEveryElementOnceWithItsInitialValue) {
   for (const ModelConfig& config : {llama(), gpt2()}) {
     const Transformer whole(config, DType::f32);
     ResidentStore whole_store(whole.params(), DType::f32);
     init_params(whole_store, 11);
     for (int count : {1, 2, 4}) {
-      std::vector<std::vector<int>> holders;  // of every element, per parameter
+      std::vector<std::vector<int>> holders;  // number of ranks that hold each element, per parameter
       for (const ParamSpec& spec : whole.params().specs())
         holders.emplace_back(static_cast<size_t>(spec.elements()));
       for (int rank = 0; rank < count; ++rank) {
@@ -64,7 +64,7 @@ TEST(TensorShare, RanksHoldEveryElementOnceWithItsInitialValue) {
       }
       for (int p = 0; p < std::ssize(holders); ++p) {
         const ParamSpec& spec = whole.params()[p];
-        const bool is_replicated = spec.role == Role::kNorm || spec.role == Role::kPosition ||
+        const bool is_replicated = spec.role == ParamRole::kNorm || spec.role == ParamRole::kPosition ||
                                    spec.name.ends_with("norm.bias") || spec.name.ends_with("proj.bias") ||
                                    spec.name.ends_with("down.bias");
         EXPECT_THAT(holders[static_cast<size_t>(p)], ::testing::Each(is_replicated ? count : 1)) << spec.name;
@@ -73,7 +73,7 @@ TEST(TensorShare, RanksHoldEveryElementOnceWithItsInitialValue) {
   }
 }
 
-TEST(TensorShare, SaysWhichParametersAreShared) {
+TEST(TensorParallel, SaysWhichParametersAreShared) {
   const Transformer part(gpt2(), DType::f32, {}, {}, {.rank = 1, .count = 4});
   for (const ParamSpec& spec : part.params().specs())
     EXPECT_EQ(spec.is_sharded(), spec.elements() < spec.full_shape().elements()) << spec.name;
@@ -81,8 +81,8 @@ TEST(TensorShare, SaysWhichParametersAreShared) {
   for (const ParamSpec& spec : alone.params().specs()) EXPECT_FALSE(spec.is_sharded()) << spec.name;
 }
 
-// Elements per rank of what is sharded: 1 / count of the logical ones.
-TEST(TensorShare, SharesMemory) {
+// Each rank has 1 / count of the logical elements of every parameter that is sharded.
+TEST(TensorParallel, SharesMemory) {
   const ModelConfig config = llama();
   const auto elements = [&](int count) {
     int64_t total = 0;
@@ -105,7 +105,7 @@ std::string refusal(const ModelConfig& config, int count, const Fp8LinearConfig&
   return "accepted";
 }
 
-TEST(TensorShare, ALayoutThatDoesNotFitIsRefusedWithTheNearest) {
+TEST(TensorParallel, ALayoutThatDoesNotFitIsRefusedWithTheNearest) {
   EXPECT_EQ(refusal(llama(), 4), "accepted");
   EXPECT_THAT(refusal(llama(), 8),
               ::testing::AllOf(::testing::HasSubstr("parallel.tp must divide model.heads = 8, "

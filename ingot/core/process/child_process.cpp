@@ -1,4 +1,4 @@
-#include "ingot/core/child_process.h"
+#include "ingot/core/process/child_process.h"
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -14,7 +14,7 @@ extern char** environ;
 namespace ingot {
 namespace {
 
-// Returns -1 if the child cannot be started. to_fd: what becomes the child's standard output.
+// Starts the command with to_fd as its standard output. Returns -1 if it cannot be started.
 pid_t spawn(const std::string& command, int to_fd) {
   sigset_t none, all;
   sigemptyset(&none);

@@ -1,5 +1,6 @@
-// A shell command whose output is read, as with popen(). The child starts with every signal unblocked and at
-// its default effect, whatever this program blocks or ignores (core/stop_signals.h).
+// ChildProcess runs a shell command and lets the caller read its output, as popen() does. The child
+// starts with all signals unblocked and at their default action, whatever this program blocks or ignores
+// (core/process/stop_signals.h).
 #pragma once
 
 #include <sys/types.h>
@@ -17,9 +18,9 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  // The child's standard output; null if it could not be started. Open until wait().
+  // The child's standard output, open until wait(); null if the child could not be started.
   std::FILE* output() { return output_; }
-  // Closes the output and waits. Returns true if the child was started and ended with exit code 0.
+  // Closes the output and waits for the child. Returns true if it was started and ended with exit code 0.
   bool wait();
 
  private:

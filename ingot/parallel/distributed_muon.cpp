@@ -1,4 +1,4 @@
-#include "ingot/parallel/mesh_update.h"
+#include "ingot/parallel/distributed_muon.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,43 +11,43 @@
 namespace ingot {
 namespace {
 
-int64_t elements_of(std::span<const Box> boxes) {
+int64_t elements_of(std::span<const Rect> rects) {
   int64_t total = 0;
-  for (const Box& box : boxes) total += box.elements();
+  for (const Rect& rect : rects) total += rect.elements();
   return total;
 }
 
-// Calls f(piece, matrix, count) for the rows of the boxes: `count` elements of the piece from `piece` on are
-// those of the matrix of C columns from `matrix` on.
+// Calls f(shard, matrix, count) for each row of the rects: `count` elements of the shard from offset
+// `shard` on correspond to those of the matrix (of C columns) from offset `matrix` on.
 template <typename F>
-void for_each_row(std::span<const Box> boxes, int64_t C, F&& f) {
+void for_each_row(std::span<const Rect> rects, int64_t C, F&& f) {
   int64_t here = 0;
-  for (const Box& box : boxes) {
-    parallel_for(box.rows, std::max<int64_t>(1, kGrain / box.columns), [&](int64_t begin, int64_t end) {
+  for (const Rect& rect : rects) {
+    parallel_for(rect.rows, std::max<int64_t>(1, kGrain / rect.columns), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
-        f(here + r * box.columns, (box.row + r) * C + box.column, box.columns);
+        f(here + r * rect.columns, (rect.row + r) * C + rect.column, rect.columns);
     });
-    here += box.elements();
+    here += rect.elements();
   }
 }
 
-void put_piece(const Tensor& matrix, const Tensor& piece, std::span<const Box> boxes) {
-  for_each_row(boxes, matrix.dim(1), [&](int64_t from, int64_t to, int64_t count) {
-    std::memcpy(matrix.as<float>() + to, piece.as<float>() + from,
+void put_shard(const Tensor& matrix, const Tensor& shard, std::span<const Rect> rects) {
+  for_each_row(rects, matrix.dim(1), [&](int64_t from, int64_t to, int64_t count) {
+    std::memcpy(matrix.as<float>() + to, shard.as<float>() + from,
                 static_cast<size_t>(count) * sizeof(float));
   });
 }
 
-void cut_piece(const Tensor& piece, const Tensor& matrix, std::span<const Box> boxes) {
-  for_each_row(boxes, matrix.dim(1), [&](int64_t to, int64_t from, int64_t count) {
+void cut_shard(const Tensor& shard, const Tensor& matrix, std::span<const Rect> rects) {
+  for_each_row(rects, matrix.dim(1), [&](int64_t to, int64_t from, int64_t count) {
     const float* x = matrix.as<float>() + from;
-    if (piece.dtype == DType::f32) {
-      std::memcpy(piece.as<float>() + to, x, static_cast<size_t>(count) * sizeof(float));
+    if (shard.dtype == DType::f32) {
+      std::memcpy(shard.as<float>() + to, x, static_cast<size_t>(count) * sizeof(float));
       return;
     }
-    bf16* y = piece.as<bf16>() + to;
+    bf16* y = shard.as<bf16>() + to;
 #pragma omp simd
-    for (int64_t i = 0; i < count; ++i) y[i].bits = bf16(x[i]).bits;  // as numbers: it vectorises
+    for (int64_t i = 0; i < count; ++i) y[i].bits = bf16(x[i]).bits;  // copying bits vectorises
   });
 }
 
@@ -67,55 +67,55 @@ std::vector<std::vector<size_t>> assign_by_cost(std::span<const double> costs, i
   return tasks;
 }
 
-MeshUpdate::Buffers::Buffers(const MeshUpdate& update, Arena& arena) {
-  const int64_t pieces = update.ranks() * update.largest_piece_;
+DistributedMuon::Buffers::Buffers(const DistributedMuon& update, Arena& arena) {
+  const int64_t shards = update.ranks() * update.largest_shard_;
   const bool has_shards = update.ranks() > 1;
   matrix = arena.alloc(DType::f32, {update.largest_matrix_});
   if (has_shards) {
-    sent = arena.alloc(DType::f32, {pieces});
-    received = arena.alloc(DType::f32, {pieces});
-    outgoing = arena.alloc(update.payload_, {pieces});
-    own = arena.alloc(update.payload_, {pieces});
+    sent = arena.alloc(DType::f32, {shards});
+    received = arena.alloc(DType::f32, {shards});
+    outgoing = arena.alloc(update.payload_, {shards});
+    own = arena.alloc(update.payload_, {shards});
   }
-  if (update.replicas_.size() > 1) all = arena.alloc(update.payload_, {update.replicas_.size() * pieces});
+  if (update.replicas_.size() > 1) all = arena.alloc(update.payload_, {update.replicas_.size() * shards});
 }
 
-// Everyone learns where the others' pieces lie.
-void MeshUpdate::exchange_pieces() {
+// Exchanges all ranks' rects, so that each rank knows where the others' shards are in each matrix.
+void DistributedMuon::exchange_shards() {
   size_t most = 1;
-  for (const Task& task : tasks_) most = std::max(most, task.given.boxes.size());
+  for (const Task& task : tasks_) most = std::max(most, task.given.rects.size());
   auto longest = static_cast<int64_t>(most);
-  weights_.all_reduce("boxes of a matrix", Tensor(&longest, DType::i64, {1}), ReduceOp::kMax);
-  const auto line = static_cast<size_t>(2 + 4 * longest);  // is it counted, how many boxes, boxes
+  weights_.all_reduce("rectangles of a matrix", Tensor(&longest, DType::i64, {1}), ReduceOp::kMax);
+  const auto line = static_cast<size_t>(2 + 4 * longest);  // is_counted, number of rects, rects
   std::vector<int64_t> own(line * tasks_.size()), all(own.size() * static_cast<size_t>(ranks()));
   for (size_t t = 0; t < tasks_.size(); ++t) {
     int64_t* to = own.data() + t * line;
     *to++ = tasks_[t].given.is_counted ? 1 : 0;
-    *to++ = std::ssize(tasks_[t].given.boxes);
-    for (const Box& box : tasks_[t].given.boxes)
-      for (const int64_t number : {box.row, box.rows, box.column, box.columns}) *to++ = number;
+    *to++ = std::ssize(tasks_[t].given.rects);
+    for (const Rect& rect : tasks_[t].given.rects)
+      for (const int64_t number : {rect.row, rect.rows, rect.column, rect.columns}) *to++ = number;
   }
-  weights_.all_gather_into("boxes", Tensor(all.data(), DType::i64, {std::ssize(all)}),
+  weights_.all_gather_into("rectangles", Tensor(all.data(), DType::i64, {std::ssize(all)}),
                            Tensor(own.data(), DType::i64, {std::ssize(own)}));
   for (size_t r = 0; r < static_cast<size_t>(ranks()); ++r)
     for (size_t t = 0; t < tasks_.size(); ++t) {
       const int64_t* from = all.data() + (r * tasks_.size() + t) * line;
       tasks_[t].is_counted.push_back(*from++ == 1);
-      std::vector<Box> boxes(static_cast<size_t>(*from++));
-      for (Box& box : boxes) {
-        box = {from[0], from[1], from[2], from[3]};
+      std::vector<Rect> rects(static_cast<size_t>(*from++));
+      for (Rect& rect : rects) {
+        rect = {from[0], from[1], from[2], from[3]};
         from += 4;
       }
-      tasks_[t].pieces.push_back(std::move(boxes));
+      tasks_[t].shards.push_back(std::move(rects));
     }
 }
 
-void MeshUpdate::make_rounds() {
+void DistributedMuon::make_rounds() {
   std::vector<double> costs;
-  std::vector<size_t> held;  // by any of these ranks: others are of other stages
+  std::vector<size_t> held;  // by any of these ranks; the others are on other stages
   for (size_t t = 0; t < tasks_.size(); ++t) {
-    const auto has_elements = [](const std::vector<Box>& boxes) { return elements_of(boxes) > 0; };
-    if (std::ranges::none_of(tasks_[t].pieces, has_elements)) continue;
+    const auto has_elements = [](const std::vector<Rect>& rects) { return elements_of(rects) > 0; };
+    if (std::ranges::none_of(tasks_[t].shards, has_elements)) continue;
     held.push_back(t);
     costs.push_back(tasks_[t].given.flops);
   }
@@ -131,8 +131,8 @@ void MeshUpdate::make_rounds() {
       load += task.given.flops;
       if (rounds_.size() <= k) rounds_.push_back({.tasks = std::vector<int>(assigned.size(), -1)});
       rounds_[k].tasks[owner] = static_cast<int>(held[assigned[owner][k]]);
-      for (const std::vector<Box>& boxes : task.pieces)
-        rounds_[k].piece = std::max(rounds_[k].piece, elements_of(boxes));
+      for (const std::vector<Rect>& rects : task.shards)
+        rounds_[k].shard = std::max(rounds_[k].shard, elements_of(rects));
       largest_matrix_ = std::max(largest_matrix_, task.given.shape.elements());
     }
     largest = std::max(largest, load);
@@ -140,17 +140,17 @@ void MeshUpdate::make_rounds() {
   const double total = std::accumulate(costs.begin(), costs.end(), 0.0);
   if (total > 0) imbalance_ = largest * owners / total;
   for (size_t k = 0; k < rounds_.size(); ++k) {
-    largest_piece_ = std::max(largest_piece_, rounds_[k].piece);
+    largest_shard_ = std::max(largest_shard_, rounds_[k].shard);
     for (const char* what : {"collect", "return", "gather"})
       names_.push_back(fmt::format("muon {} {}", what, k));
   }
   waits_s_.resize(rounds_.size());
 }
 
-std::vector<SharedUpdate::Keeps> MeshUpdate::plan(std::vector<MatrixTask> tasks) {
-  for (MatrixTask& task : tasks) tasks_.push_back({.given = std::move(task), .pieces = {}, .is_counted = {}});
+std::vector<UpdateComm::Keeps> DistributedMuon::plan(std::vector<MatrixTask> tasks) {
+  for (MatrixTask& task : tasks) tasks_.push_back({.given = std::move(task), .shards = {}, .is_counted = {}});
   if (tasks_.empty()) return {};
-  exchange_pieces();
+  exchange_shards();
   make_rounds();
   std::vector<Keeps> keeps;
   for (const Task& task : tasks_) {
@@ -161,20 +161,20 @@ std::vector<SharedUpdate::Keeps> MeshUpdate::plan(std::vector<MatrixTask> tasks)
   return keeps;
 }
 
-size_t MeshUpdate::scratch_bytes() const {
+size_t DistributedMuon::scratch_bytes() const {
   Arena arena("mesh update plan");
   const Buffers buffers(*this, arena);
   return arena.peak_bytes();
 }
 
-// A step under way.
-struct MeshUpdate::Step {
-  MeshUpdate& update;
+// The state of a step in progress.
+struct DistributedMuon::Step {
+  DistributedMuon& update;
   MatrixWork& work;
   Stream& stream;
   Buffers buffers;
   Pending collecting, returning, gathering;
-  int returned = -1, gathered = -1;  // the rounds that are under way there
+  int returned = -1, gathered = -1;  // rounds in flight, -1 if none
 
   bool has_shards() const { return update.ranks() > 1; }
   bool has_replicas() const { return update.replicas_.size() > 1; }
@@ -183,10 +183,10 @@ struct MeshUpdate::Step {
     const int number = 3 * k + what;
     return update.names_[static_cast<size_t>(number)];
   }
-  Tensor part(const Tensor& buffer, int rank, int64_t piece, int64_t n) const {
-    return buffer.rows(rank * piece, rank * piece + n);
+  Tensor part(const Tensor& buffer, int rank, int64_t shard, int64_t n) const {
+    return buffer.rows(rank * shard, rank * shard + n);
   }
-  // This rank's task of a round.
+  // Returns this rank's task in a round, -1 if it has none.
   int own_task(int k) const {
     return update.task_of(round(k), update.replicas_.rank(), update.weights_.rank());
   }
@@ -208,22 +208,22 @@ struct MeshUpdate::Step {
   void start_returning(int k);
 };
 
-void MeshUpdate::Step::start_collecting(int k) {
+void DistributedMuon::Step::start_collecting(int k) {
   if (!has_shards() || k == std::ssize(update.rounds_)) return;
-  const int64_t piece = round(k).piece;
+  const int64_t shard = round(k).shard;
   for (int r = 0; r < update.ranks(); ++r) {
     const int t = update.task_of(round(k), update.replicas_.rank(), r);
     if (t < 0 || !update.tasks_[static_cast<size_t>(t)].given.is_counted) continue;
-    const int64_t n = elements_of(update.tasks_[static_cast<size_t>(t)].given.boxes);
-    if (n > 0) work.prepare(static_cast<size_t>(t), part(buffers.sent, r, piece, n));
+    const int64_t n = elements_of(update.tasks_[static_cast<size_t>(t)].given.rects);
+    if (n > 0) work.prepare(static_cast<size_t>(t), part(buffers.sent, r, shard, n));
   }
-  const int64_t all = update.ranks() * piece;
+  const int64_t all = update.ranks() * shard;
   collecting =
       update.weights_.start_all_to_all(name(k, 0), buffers.received.rows(0, all), buffers.sent.rows(0, all));
 }
 
-// The whole of this rank's task is in buffers.matrix.
-void MeshUpdate::Step::finish_collecting(int k) {
+// Waits until this rank's whole matrix is in buffers.matrix.
+void DistributedMuon::Step::finish_collecting(int k) {
   if (has_shards()) wait(collecting, k);
   if (own_task(k) < 0) return;
   const Task& task = update.tasks_[static_cast<size_t>(own_task(k))];
@@ -231,26 +231,26 @@ void MeshUpdate::Step::finish_collecting(int k) {
   if (!has_shards())
     return work.prepare(static_cast<size_t>(own_task(k)), matrix.reshape({matrix.elements()}));
   for (int r = 0; r < update.ranks(); ++r) {
-    const std::vector<Box>& boxes = task.pieces[static_cast<size_t>(r)];
+    const std::vector<Rect>& rects = task.shards[static_cast<size_t>(r)];
     if (task.is_counted[static_cast<size_t>(r)])
-      put_piece(matrix, part(buffers.received, r, round(k).piece, elements_of(boxes)), boxes);
+      put_shard(matrix, part(buffers.received, r, round(k).shard, elements_of(rects)), rects);
   }
 }
 
-void MeshUpdate::Step::apply(int k) {
-  const int64_t piece = round(k).piece;
+void DistributedMuon::Step::apply(int k) {
+  const int64_t shard = round(k).shard;
   for (int replica = 0; replica < update.replicas_.size(); ++replica)
     for (int r = 0; r < update.ranks(); ++r) {
       const int t = update.task_of(round(k), replica, r);
       if (t < 0) continue;
-      const int64_t n = elements_of(update.tasks_[static_cast<size_t>(t)].given.boxes);
+      const int64_t n = elements_of(update.tasks_[static_cast<size_t>(t)].given.rects);
       const Tensor& from = has_replicas() ? buffers.all : buffers.own;
-      if (n > 0) work.apply(static_cast<size_t>(t), part(from, replica * update.ranks() + r, piece, n));
+      if (n > 0) work.apply(static_cast<size_t>(t), part(from, replica * update.ranks() + r, shard, n));
     }
 }
 
-// What is under way moves one stage on, or is applied.
-void MeshUpdate::Step::move_on() {
+// Moves each round in flight to its next phase, or applies it.
+void DistributedMuon::Step::move_on() {
   if (gathered >= 0) {
     wait(gathering, gathered);
     apply(std::exchange(gathered, -1));
@@ -259,7 +259,7 @@ void MeshUpdate::Step::move_on() {
   wait(returning, returned);
   const int k = std::exchange(returned, -1);
   if (!has_replicas()) return apply(k);
-  const int64_t n = update.ranks() * round(k).piece;
+  const int64_t n = update.ranks() * round(k).shard;
   const Tensor own = part(buffers.all, update.replicas_.rank(), n, n);
   std::memcpy(own.data, buffers.own.data, own.bytes());
   gathering = update.replicas_.start_all_gather_into(name(k, 2),
@@ -267,15 +267,15 @@ void MeshUpdate::Step::move_on() {
   gathered = k;
 }
 
-void MeshUpdate::Step::start_returning(int k) {
-  const int64_t piece = round(k).piece, n = update.ranks() * piece;
+void DistributedMuon::Step::start_returning(int k) {
+  const int64_t shard = round(k).shard, n = update.ranks() * shard;
   const Tensor out =
       has_shards() ? buffers.outgoing.rows(0, n) : part(buffers.all, update.replicas_.rank(), n, n);
   if (const int t = own_task(k); t >= 0) {
     const Task& task = update.tasks_[static_cast<size_t>(t)];
     for (int r = 0; r < update.ranks(); ++r) {
-      const std::vector<Box>& boxes = task.pieces[static_cast<size_t>(r)];
-      cut_piece(part(out, r, piece, elements_of(boxes)), matrix_of(task), boxes);
+      const std::vector<Rect>& rects = task.shards[static_cast<size_t>(r)];
+      cut_shard(part(out, r, shard, elements_of(rects)), matrix_of(task), rects);
     }
   }
   if (has_shards()) {
@@ -288,7 +288,7 @@ void MeshUpdate::Step::start_returning(int k) {
   }
 }
 
-void MeshUpdate::run(MatrixWork& work, Arena& scratch, Stream& stream) {
+void DistributedMuon::run(MatrixWork& work, Arena& scratch, Stream& stream) {
   std::ranges::fill(waits_s_, 0.0);
   const Arena::Mark mark = scratch.mark();
   Step step{*this, work, stream, Buffers(*this, scratch), {}, {}, {}};

@@ -1,4 +1,4 @@
-#include "ingot/core/stop_signals.h"
+#include "ingot/core/process/stop_signals.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 namespace ingot {
 namespace {
 
-constexpr int kWakeUp = SIGUSR1;  // from the destructor
+constexpr int kWakeUp = SIGUSR1;  // sent by the destructor to wake the waiting thread
 
 bool is_ignored(int signal) {
   struct sigaction action {};
@@ -28,7 +28,7 @@ const char* name_of(int signal) {
   }
 }
 
-// Ends the program as the signal does by default.
+// Ends the program by the default action of the signal.
 void end_by(int signal, const sigset_t& signals) {
   std::signal(signal, SIG_DFL);
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
@@ -42,7 +42,7 @@ StopSignals::StopSignals(std::function<void(const char* name)> acknowledge)
     : acknowledge_(std::move(acknowledge)) {
   sigemptyset(&signals_);
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals_, signal);
-  // A blocked signal would wait here although it is ignored.
+  // sigwait would return a blocked SIGHUP even if it is ignored, so an ignored one is left out.
   if (!is_ignored(SIGHUP)) sigaddset(&signals_, SIGHUP);
   std::signal(SIGPIPE, SIG_IGN);
   pthread_sigmask(SIG_BLOCK, &signals_, &old_mask_);

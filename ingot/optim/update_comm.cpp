@@ -1,28 +1,28 @@
-#include "ingot/optim/shared_update.h"
+#include "ingot/optim/update_comm.h"
 
 #include <algorithm>
 
 namespace ingot {
 namespace {
 
-bool is_here(const MatrixTask& task) { return !task.boxes.empty(); }
+bool is_here(const MatrixTask& task) { return !task.rects.empty(); }
 
 }  // namespace
 
-std::vector<SharedUpdate::Keeps> OwnUpdate::plan(std::vector<MatrixTask> tasks) {
+std::vector<UpdateComm::Keeps> LocalUpdate::plan(std::vector<MatrixTask> tasks) {
   tasks_ = std::move(tasks);
   std::vector<Keeps> keeps;
   for (const MatrixTask& task : tasks_) keeps.push_back({.elements = is_here(task), .whole = is_here(task)});
   return keeps;
 }
 
-size_t OwnUpdate::scratch_bytes() const {
+size_t LocalUpdate::scratch_bytes() const {
   int64_t most = 0;
   for (const MatrixTask& task : tasks_) most = std::max(most, task.shape.elements());
   return static_cast<size_t>(most) * sizeof(float) + Arena::kAlign;
 }
 
-void OwnUpdate::run(MatrixWork& work, Arena& scratch, Stream& /*stream*/) {
+void LocalUpdate::run(MatrixWork& work, Arena& scratch, Stream& /*stream*/) {
   for (size_t t = 0; t < tasks_.size(); ++t) {
     if (!is_here(tasks_[t])) continue;
     const Arena::Mark mark = scratch.mark();

@@ -1,4 +1,4 @@
-#include "ingot/ops/loss/cross_entropy_share.h"
+#include "ingot/ops/loss/cross_entropy_sharded.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,40 +10,40 @@ namespace {
 
 constexpr auto kRowBytes = static_cast<int64_t>(sizeof(TileRow));
 
-// The first `bytes` of a scratch tensor.
+// Returns the first `bytes` of a scratch tensor.
 Tensor first_bytes(const Tensor& t, int64_t bytes) { return t.reshape({t.elements()}).rows(0, bytes); }
 
 }  // namespace
 
-ColumnShareScratch ColumnShareScratch::rows_of(int64_t begin, int64_t end) const {
+ColumnShardScratch ColumnShardScratch::rows_of(int64_t begin, int64_t end) const {
   const int64_t n = end - begin, count = parts.dim(0);
   return {.rows = rows.rows(begin, end),
           .parts = first_bytes(parts, count * n * kRowBytes).reshape({count, n, kRowBytes}),
           .lse = lse.rows(begin, end)};
 }
 
-ColumnShareScratch make_column_share_scratch(Arena& arena, int64_t N, int count) {
-  ColumnShareScratch scratch;
+ColumnShardScratch make_column_shard_scratch(Arena& arena, int64_t N, int count) {
+  ColumnShardScratch scratch;
   scratch.rows = arena.alloc(DType::u8, {N, kRowBytes});
   scratch.parts = arena.alloc(DType::u8, {count, N, kRowBytes});
   scratch.lse = arena.alloc(DType::f32, {N});
   return scratch;
 }
 
-void merge_columns(const ColumnShareScratch& scratch, const Tensor& targets, int64_t part_columns,
-                   const ColumnShare& share, Stream& stream) {
+void merge_columns(const ColumnShardScratch& scratch, const Tensor& targets, int64_t part_columns,
+                   const ColumnShard& shard, Stream& stream) {
   const Tensor& rows = scratch.rows;
-  share.gather(first_bytes(scratch.parts, scratch.parts.elements()), rows.reshape({rows.elements()}));
+  shard.gather(first_bytes(scratch.parts, scratch.parts.elements()), rows.reshape({rows.elements()}));
   cross_entropy_merge(rows, scratch.parts, targets, part_columns, stream);
 }
 
-float max_over_ranks(float value, const ColumnShareScratch& scratch, const ColumnShare& share) {
-  if (share.is_whole()) return value;
+float max_over_ranks(float value, const ColumnShardScratch& scratch, const ColumnShard& shard) {
+  if (shard.is_whole()) return value;
   constexpr int64_t kBytes = sizeof(float);
-  const Tensor all = first_bytes(scratch.parts, share.count * kBytes);
-  share.gather(all, Tensor(&value, DType::u8, {kBytes}));
+  const Tensor all = first_bytes(scratch.parts, shard.count * kBytes);
+  shard.gather(all, Tensor(&value, DType::u8, {kBytes}));
   float largest = value;
-  for (int64_t r = 0; r < share.count; ++r) {
+  for (int64_t r = 0; r < shard.count; ++r) {
     float other = 0;
     std::memcpy(&other, all.as<uint8_t>() + r * kBytes, sizeof other);
     largest = std::max(largest, other);
@@ -52,14 +52,14 @@ float max_over_ranks(float value, const ColumnShareScratch& scratch, const Colum
 }
 
 void shared_cross_entropy(const SharedLoss& out, const Tensor& logits, const Tensor& targets,
-                          const CrossEntropyConfig& config, const ColumnShare& share,
-                          const ColumnShareScratch& scratch, Stream& stream) {
+                          const CrossEntropyConfig& config, const ColumnShard& shard,
+                          const ColumnShardScratch& scratch, Stream& stream) {
   cross_entropy_begin(scratch.rows, stream);
-  cross_entropy_fold(scratch.rows, logits, share.first, targets, config, stream);
-  merge_columns(scratch, targets, logits.dim(1), share, stream);
+  cross_entropy_fold(scratch.rows, logits, shard.first, targets, config, stream);
+  merge_columns(scratch, targets, logits.dim(1), shard, stream);
   cross_entropy_finish(out.losses, out.is_correct, scratch.lse, scratch.rows, targets, config, stream);
   if (!out.d_logits) return;
-  cross_entropy_tile_gradient(out.d_logits, logits, share.first, scratch.lse, targets, config, stream);
+  cross_entropy_tile_gradient(out.d_logits, logits, shard.first, scratch.lse, targets, config, stream);
 }
 
 }  // namespace ingot

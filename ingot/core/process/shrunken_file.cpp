@@ -1,4 +1,4 @@
-#include "ingot/core/shrunken_file.h"
+#include "ingot/core/process/shrunken_file.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 
 namespace ingot {
 
-// A node of a list that a signal handler may walk at any moment: nodes are taken again, but never freed.
+// A node of a list that a signal handler may walk at any moment, so nodes are reused but never freed.
 struct MappedRange {
   std::atomic<uintptr_t> begin{0}, end{0};  // end = 0: not in use
   std::string label;                        // changes only while the node is not in use
@@ -25,7 +25,7 @@ struct MappedRange {
 
 namespace {
 
-// A handler has no arguments: what it needs can only be reached by globals.
+// A signal handler has no arguments, so its data is global.
 std::atomic<MappedRange*> all_ranges{nullptr};
 static_assert(std::atomic<MappedRange*>::is_always_lock_free && std::atomic<uintptr_t>::is_always_lock_free);
 
@@ -34,16 +34,16 @@ struct Unused {
   MappedRange* first = nullptr;
 };
 Unused& unused() {
-  static Unused& list = *new Unused;  // outlives every mapped file
+  static Unused& list = *new Unused;  // never destroyed, so that it outlives every mapped file
   return list;
 }
 
-// Only calls that a handler may make.
+// Async-signal-safe.
 void say(std::string_view text) { [[maybe_unused]] const ssize_t n = ::write(2, text.data(), text.size()); }
 
 void on_bus_error(int signal, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
-  const bool is_fault = info->si_code > 0;  // not sent by a process
+  const bool is_fault = info->si_code > 0;  // the kernel raised it, not another process
   for (const MappedRange* r = all_ranges.load(); is_fault && r; r = r->next) {
     if (address < r->begin.load() || address >= r->end.load()) continue;
     say("ingot: ");
@@ -52,7 +52,7 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
         "reads\n");
     ::_exit(exit_code(ErrorKind::kData));
   }
-  if (!is_fault) ::raise(signal);  // SA_RESETHAND: now the default; a fault repeats itself
+  if (!is_fault) ::raise(signal);  // SA_RESETHAND restored the default; a fault occurs again
 }
 
 }  // namespace
@@ -75,14 +75,14 @@ MappedRange* add_mapped_range(const void* begin, size_t size_bytes, const std::s
     }
     return range;
   } catch (...) {
-    return nullptr;  // a SIGBUS in this file stays without an explanation
+    return nullptr;  // a SIGBUS in this file has its default effect
   }
 }
 
 void remove_mapped_range(MappedRange* range) noexcept {
   if (!range) return;
   const std::lock_guard lock(unused().mutex);
-  range->end.store(0);  // first: no address lies in [begin, 0)
+  range->end.store(0);  // comes first: no address lies in [begin, 0)
   range->next_unused = unused().first;
   unused().first = range;
 }
@@ -92,8 +92,8 @@ void explain_shrunken_files() {
   if (::sigaction(SIGBUS, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) return;
   struct sigaction action {};
   action.sa_sigaction = on_bus_error;
-  // On the thread's alternate stack where it has one: a product may have moved the stack pointer into the
-  // heap.
+  // The handler runs on the thread's alternate stack if it has one, because oneDNN may have moved the
+  // stack pointer into the heap (core/process/signal_stack.h).
   action.sa_flags = static_cast<int>(SA_SIGINFO | SA_ONSTACK | SA_RESETHAND);
   ::sigaction(SIGBUS, &action, nullptr);
 }

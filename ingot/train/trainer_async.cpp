@@ -1,5 +1,5 @@
-// The steps of a trainer on a device that judges them by itself: the host gives a step while the one before
-// it is made, and reads it when the next has been given.
+// Asynchronous steps, which the device checks itself: the host submits a step while the previous one
+// runs, and collects each result after it has submitted the next step.
 #include <algorithm>
 
 #include "ingot/core/cuda/cuda_device.h"
@@ -9,7 +9,7 @@
 
 namespace ingot {
 
-// With f16 and FP8 together, what casts saw says whether gradients have overflowed (has_overflowed).
+// With f16 and FP8 together, has_overflowed needs the amax of the casts, so such steps are synchronous.
 bool Trainer::is_judged_on_device() const {
   const bool is_f16 = config_.precision.compute == DType::f16,
              is_delayed = config_.precision.fp8.recipe == Fp8Recipe::kDelayed;
@@ -17,16 +17,17 @@ bool Trainer::is_judged_on_device() const {
          (!is_f16 || fp8_.entries().empty()) && config_.head.filter == 0;
 }
 
-bool Trainer::can_give(const StepInputs& inputs) const {
-  return late_ && !inputs.wants_stats && checked_tokens() == 0;
+bool Trainer::can_submit(const StepInputs& inputs) const {
+  return results_ring_ && !inputs.wants_stats && checked_tokens() == 0;
 }
 
-// As a graph, it is captured once kernels and plans have been chosen for its shapes, by a micro-batch that
-// was given piece by piece. All micro-batches of a step share it: each lies in the same place, and without
-// dropout (config/device_support.h) only weights and loss scale tell one step from the next.
-void Trainer::give_micro(int64_t micro, [[maybe_unused]] const MicroBatch& batch,
-                         [[maybe_unused]] int64_t micros) {
-  const auto give = [&] {
+// Submits forward and backward of a micro-batch, as a graph if train.has_graph. The graph is captured
+// after one micro-batch has run without it, since that run chooses kernels and plans for the shapes. All
+// micro-batches of a step share the graph: each lies in the same memory, and without dropout
+// (config/device_support.h) only weights and loss scale differ from step to step.
+void Trainer::submit_micro(int64_t micro, [[maybe_unused]] const MicroBatch& batch,
+                           [[maybe_unused]] int64_t micros) {
+  const auto submit = [&] {
     run_micro({MicroOp::Kind::kForward, micro}, batch, micros);
     run_micro({MicroOp::Kind::kBackward, micro}, batch, micros);
   };
@@ -38,7 +39,7 @@ void Trainer::give_micro(int64_t micro, [[maybe_unused]] const MicroBatch& batch
         fp8_.add_elements(graph_elements_);
       } else {
         graph_elements_ = fp8_.elements();
-        graph_ = std::make_shared<cuda::Graph>(stream_, give);
+        graph_ = std::make_shared<cuda::Graph>(stream_, submit);
         for (size_t t = 0; t < graph_elements_.size(); ++t)
           graph_elements_[t] = fp8_.elements()[t] - graph_elements_[t];
         graph_is_of_ = now;
@@ -46,66 +47,67 @@ void Trainer::give_micro(int64_t micro, [[maybe_unused]] const MicroBatch& batch
       return graph_->launch(stream_);
     }
   }
-  give();
+  submit();
 }
 
-// Its kernels are the same in every step, but learning rate, momentum and step number are their arguments.
-// The first update is given piece by piece, since Muon's products choose their kernels there.
-void Trainer::give_update(const StepInputs& inputs, const Tensor& factor) {
-  const auto give = [&] { optimizer_.step_by_factor(inputs, factor, stream_); };
+// Submits the update, as a graph if train.has_graph. Its kernels are the same in every step; learning
+// rate, momentum and step number are their arguments and are replaced. The first update runs without a
+// graph, because Muon's products choose their kernels there.
+void Trainer::submit_update(const StepInputs& inputs, const Tensor& factor) {
+  const auto submit = [&] { optimizer_.step_by_factor(inputs, factor, stream_); };
   if constexpr (kHasCuda) {
     if (config_.train.has_graph && has_updated_) {
       const Span span(&trace_, "graph");
       if (update_graph_)
-        update_graph_->replace(stream_, give);
+        update_graph_->replace(stream_, submit);
       else
-        update_graph_ = std::make_shared<cuda::Graph>(stream_, give);
+        update_graph_ = std::make_shared<cuda::Graph>(stream_, submit);
       return update_graph_->launch(stream_);
     }
   }
-  give();
+  submit();
   has_updated_ = true;
 }
 
-void Trainer::give(Loader& loader, int64_t micros, const StepInputs& inputs) {
-  INGOT_CHECK(can_give(inputs), "Trainer::give: not such a step");
-  Given step{.first_sample = loader.position(), .micros = micros, .scaler = loss_scaler_.state()};
+void Trainer::submit(Loader& loader, int64_t micros, const StepInputs& inputs) {
+  INGOT_CHECK(can_submit(inputs), "Trainer::submit: not such a step");
+  Submitted step{.first_sample = loader.position(), .micros = micros, .scaler = loss_scaler_.state()};
   fp8_.begin_step(stream_);
   for (int64_t micro = 0; micro < micros; ++micro) {
     const MicroBatch batch = feed_.send(loader.next(), stream_);
     step.wait_s += loader.last_wait_s();
     params_.begin_micro(micro == micros - 1);
-    give_micro(micro, batch, micros);
-    late_->add(saved_.sums, stream_);
+    submit_micro(micro, batch, micros);
+    results_ring_->add(saved_.sums, stream_);
   }
   params_.finish_gradients();
   fp8_.bring_back(stream_);
-  const Tensor factor =
-      late_->judge(optimizer_.squares_on_device(stream_), expected_tokens(micros) / loss_scaler_.scale(),
-                   config_.optimizer.grad_clip, stream_);
-  give_update(inputs, factor);
+  const Tensor factor = results_ring_->judge(optimizer_.squares_on_device(stream_),
+                                             expected_tokens(micros) / loss_scaler_.scale(),
+                                             config_.optimizer.grad_clip, stream_);
+  submit_update(inputs, factor);
   loss_scaler_.step_made();
   ++steps_done_;
   step.batches_sent = feed_.sent();
-  given_.push_back(step);
+  submitted_.push_back(step);
 }
 
-std::optional<StepResult> Trainer::read_given(Loader& loader) {
-  const LateSteps::Step late = late_->wait();
-  const Given step = given_.front();
+std::optional<StepResult> Trainer::collect(Loader& loader) {
+  const StepResultRing::Step late = results_ring_->wait();
+  const Submitted step = submitted_.front();
   if (late.is_bad) {
-    const auto undone = static_cast<int64_t>(given_.size());
-    late_->forgive(stream_);
+    const auto undone = static_cast<int64_t>(submitted_.size());
+    results_ring_->reset(stream_);
     feed_.set_passed(feed_.sent());
     fp8_.forget();
     loss_scaler_.set_state(step.scaler);
     steps_done_ -= undone;
     optimizer_.set_t(optimizer_.t() - undone);
     loader.seek(step.first_sample);
-    given_.clear();
+    submitted_.clear();
     return std::nullopt;
   }
-  given_.erase(given_.begin());
+  submitted_.erase(submitted_.begin());
   feed_.set_passed(step.batches_sent);
   fp8_.receive();
   LossSums sums;

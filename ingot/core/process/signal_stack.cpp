@@ -1,4 +1,4 @@
-#include "ingot/core/signal_stack.h"
+#include "ingot/core/process/signal_stack.h"
 
 #include <csignal>
 #include <cstddef>
@@ -9,13 +9,13 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kBytes = size_t{64} << 10;  // a frame with AMX tiles takes 11 KB, the rest is the handler's
+constexpr size_t kBytes = size_t{64} << 10;  // 11 KB for a frame with AMX tiles, the rest for the handler
 
 class SignalStack {
  public:
   SignalStack() {
     stack_t now{};
-    if (sigaltstack(nullptr, &now) != 0 || (now.ss_flags & SS_DISABLE) == 0) return;  // it has one
+    if (sigaltstack(nullptr, &now) != 0 || (now.ss_flags & SS_DISABLE) == 0) return;  // already set
     memory_ = std::make_unique<std::byte[]>(kBytes);
     const stack_t stack{.ss_sp = memory_.get(), .ss_flags = 0, .ss_size = kBytes};
     sigaltstack(&stack, nullptr);

@@ -1,4 +1,4 @@
-#include "ingot/nn/tensor_share.h"
+#include "ingot/nn/tensor_parallel.h"
 
 #include <numeric>
 
@@ -6,8 +6,8 @@
 
 namespace ingot {
 
-void TensorShare::validate(const ModelConfig& config) const {
-  INGOT_CHECK(count >= 1 && rank >= 0 && rank < count, "TensorShare: rank {} of {}", rank, count);
+void TensorParallel::validate(const ModelConfig& config) const {
+  INGOT_CHECK(count >= 1 && rank >= 0 && rank < count, "TensorParallel: rank {} of {}", rank, count);
   const int64_t common =
       std::gcd(std::gcd(config.heads, config.kv_heads), std::gcd(config.ffn, config.vocab_padded()));
   if (common % count != 0)

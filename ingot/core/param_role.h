@@ -1,0 +1,8 @@
+// What a parameter is for. Optimizer groups select parameters by it.
+#pragma once
+
+namespace ingot {
+
+enum class ParamRole { kEmbedding, kPosition, kMatrix, kHead, kNorm, kBias };
+
+}  // namespace ingot

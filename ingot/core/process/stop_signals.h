@@ -1,0 +1,40 @@
+// StopSignals: the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 asks the program to end when it is ready; a
+// second one ends it at once.
+//
+// The signals are blocked in every thread, and one dedicated thread waits for them, so that they never
+// interrupt a computing thread. oneDNN before 3.11.2 points a computing thread's stack pointer into the
+// heap, where a handler's frame corrupts memory (core/process/signal_stack.h).
+#pragma once
+
+#include <atomic>
+#include <csignal>
+#include <functional>
+#include <thread>
+
+namespace ingot {
+
+class StopSignals {
+ public:
+  // REQUIRES: constructed before the program starts another thread, because threads inherit the blocked
+  // signals. SIGHUP stays ignored if the program was started that way (nohup). SIGPIPE is ignored from
+  // now on, so that writing to a closed pipe returns an ordinary error. The waiting thread calls
+  // `acknowledge` once, with the name of the first signal ("SIGINT"), after is_told_to_end() has become
+  // true; it must not throw.
+  explicit StopSignals(std::function<void(const char* name)> acknowledge);
+  // Restores the previous effect of the blocked signals.
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  const std::atomic<bool>& is_told_to_end() const { return is_told_to_end_; }
+
+ private:
+  void wait();
+
+  std::function<void(const char*)> acknowledge_;
+  sigset_t signals_{}, old_mask_{};
+  std::atomic<bool> is_told_to_end_ = false, is_over_ = false;
+  std::thread thread_;
+};
+
+}  // namespace ingot

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Finds words that the glossary of docs/architecture.md and the rules for English have retired: identifiers that have
+another name now (in code, docs and tests), and comments of ingot/ and apps/ that are not sentences. Prints file, line
+and the word to write instead, and exits with 1 if it finds any."""
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RETIRED = {
+    "Box": "Rect", "ParamPiece": "ParamShard", "ParamPart": "TensorSlice", "DataShare": "DataShard",
+    "TensorShare": "TensorParallel", "SharedUpdate": "UpdateComm", "OwnUpdate": "LocalUpdate", "MeshUpdate": "DistributedMuon",
+    "Holders": "Replicas", "Keepers": "ReplicaScope", "sharers": "shard_group", "LateSteps": "StepResultRing",
+    "can_give": "can_submit", "read_given": "collect", "judge_step": "check_step", "row_parts": "fused_rows",
+}
+# Patterns that comments must not contain, and what to do about each.
+COMMENTS = [
+    (re.compile(r"\b(nobody|somebody|whoever|everybody)\b", re.IGNORECASE), "name who acts, or who does not"),
+    (re.compile(r"^\s*// (Of|By|With whom|Absent:|None:|Nothing:) "), "write a sentence with a subject and a verb"),
+]
+WORD = re.compile(r"\b(" + "|".join(RETIRED) + r")\b(?!(-| and | & )Muller)")
+
+
+def findings(name: str, text: str):
+    is_ours = name.startswith(("ingot/", "apps/")) and name.endswith((".h", ".cpp", ".cu"))
+    was_comment = False
+    for number, line in enumerate(text.splitlines(), 1):
+        for match in WORD.finditer(line):
+            yield f"{name}:{number}: {match.group(1)}: its name is {RETIRED[match.group(1)]}"
+        is_comment = line.lstrip().startswith("//")
+        comment = line[line.find("//"):] if "//" in line and is_ours else ""
+        for pattern, cure in COMMENTS:
+            # The first line of a comment begins a sentence; later lines may begin with any word.
+            at = pattern.search(line if pattern.pattern.startswith("^") else comment)
+            if is_ours and at and not (was_comment and pattern.pattern.startswith("^")):
+                yield f"{name}:{number}: '{at.group(0).strip()}': {cure}"
+        was_comment = is_comment
+
+
+def main() -> int:
+    names = subprocess.check_output(["git", "ls-files", "*.h", "*.cpp", "*.cu", "*.md", "CMakeLists.txt", "cmake"], cwd=ROOT,
+                                    text=True).split()
+    history = ("docs/log.md", "CHANGELOG.md")  # history keeps the words of its time
+    found = [finding for name in names if name not in history and (ROOT / name).is_file()
+             for finding in findings(name, (ROOT / name).read_text(encoding="utf-8"))]
+    print("\n".join(found) if found else f"words: {len(names)} files use the glossary's words")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
