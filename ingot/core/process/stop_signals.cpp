@@ -45,7 +45,7 @@ StopSignals::StopSignals(std::function<void(const char* name)> acknowledge)
   // sigwait would return a blocked SIGHUP even if it is ignored, so an ignored one is left out.
   if (!is_ignored(SIGHUP)) sigaddset(&signals_, SIGHUP);
   std::signal(SIGPIPE, SIG_IGN);
-  pthread_sigmask(SIG_BLOCK, &signals_, &old_mask_);
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   thread_ = std::thread([this] { wait(); });
 }
 
@@ -53,7 +53,6 @@ StopSignals::~StopSignals() {
   is_over_ = true;
   pthread_kill(thread_.native_handle(), kWakeUp);
   thread_.join();
-  pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
 }
 
 void StopSignals::wait() {

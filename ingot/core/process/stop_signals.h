@@ -21,7 +21,8 @@ class StopSignals {
   // `acknowledge` once, with the name of the first signal ("SIGINT"), after is_told_to_end() has become
   // true; it must not throw.
   explicit StopSignals(std::function<void(const char* name)> acknowledge);
-  // Restores the previous effect of the blocked signals.
+  // Ends the waiting thread. The signals stay blocked: the program is about to exit with its result, and a
+  // signal that arrives meanwhile must not replace its exit code.
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
@@ -32,7 +33,7 @@ class StopSignals {
   void wait();
 
   std::function<void(const char*)> acknowledge_;
-  sigset_t signals_{}, old_mask_{};
+  sigset_t signals_{};
   std::atomic<bool> is_told_to_end_ = false, is_over_ = false;
   std::thread thread_;
 };
