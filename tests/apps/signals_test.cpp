@@ -103,14 +103,16 @@ TEST_F(SlowSignalsTest, TwoHundredRandomMoments) {
   require_mpi();
   if (IsSkipped()) return;
   int times = 0;
-  for (const char* compute : {"f32", "bf16"})
-    for (const bool has_ranks : {false, true}) {
-      const Outcome outcome = bash(rounds_of(14, compute, has_ranks));
-      EXPECT_EQ(outcome.exit_code, 0) << compute << outcome.output;
-      times += interruptions(outcome);
-      std::printf("%s %d: %s", compute, has_ranks ? 2 : 1, outcome.output.c_str());
-    }
-  EXPECT_GE(times, 200);  // out of at most 224: some runs complete before the signal arrives
+  // On a fast machine some runs complete before their signal arrives; another turn makes up for them.
+  for (int turn = 0; turn < 3 && times < 200; ++turn)
+    for (const char* compute : {"f32", "bf16"})
+      for (const bool has_ranks : {false, true}) {
+        const Outcome outcome = bash(rounds_of(14, compute, has_ranks));
+        ASSERT_EQ(outcome.exit_code, 0) << compute << outcome.output;
+        times += interruptions(outcome);
+        std::printf("%s %d: %s", compute, has_ranks ? 2 : 1, outcome.output.c_str());
+      }
+  EXPECT_GE(times, 200);
 }
 
 // Signal handlers on compute threads once corrupted f32 runs. Now every thread blocks the signals except
