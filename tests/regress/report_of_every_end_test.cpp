@@ -20,7 +20,8 @@ class ReportOfEveryEnd : public ProgramInFolder {
 };
 
 TEST_F(ReportOfEveryEnd, AnInterruptedRunHasItsReport) {
-  const pid_t pid = start(small_run("run", {"train.steps=1000000", "checkpoint.every=10"}));
+  const pid_t pid =
+      start(small_run("run", {"train.steps=1000000", "checkpoint.every=10", "checkpoint.keep=100000"}));
   ASSERT_TRUE(comes(path("run/checkpoints/step-000000010/trainer.json"))) << wait(pid).output;
   kill(pid, SIGTERM);
   const Ended ended = wait(pid);

@@ -39,7 +39,8 @@ class RunRecordTest : public ProgramInFolder {
 };
 
 TEST_F(RunRecordTest, LaterCommandsSayThatAKilledRunDied) {
-  const pid_t pid = start(small_run("run", {"train.steps=1000000", "checkpoint.every=10"}));
+  const pid_t pid =
+      start(small_run("run", {"train.steps=1000000", "checkpoint.every=10", "checkpoint.keep=100000"}));
   ASSERT_TRUE(comes(path("run/checkpoints/step-000000010/trainer.json"))) << wait(pid).output;
   EXPECT_EQ(read_run_status(path("run"))->status, "running");
   kill(pid, SIGKILL);
