@@ -47,7 +47,7 @@ class Command {
   Option* add_option(const std::string& name, T& target, const std::string& description);
   Option* add_flag(const std::string& name, bool& target, const std::string& description);
   void require_subcommand();
-  void footer(const std::function<std::string()>& text);  // of the help
+  void footer(const std::function<std::string()>& text);  // shown below the help
   void callback(const std::function<void()>& run);        // called after parsing, if the command was given
 
  private:

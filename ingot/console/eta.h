@@ -5,9 +5,9 @@
 
 namespace ingot {
 
-// The rate of progress is a mean over the recent steps, in which the weight of a step falls by a factor
-// of e per 30 s or per 10 steps, whichever is longer. The first step is slow because it warms everything
-// up, so it counts only until there is a second one. The time between steps (evaluations, samples,
+// The rate of progress is an exponential mean over the recent steps. A step's weight falls by a factor of e
+// per 30 s or per 10 steps, whichever is longer. The first step is slow because it warms everything up, so
+// it counts only until there is a second one. The time between steps (evaluations, samples,
 // checkpoints) is added in its proportion so far, so that an evaluation does not make the estimate jump.
 class Eta {
  public:

@@ -18,9 +18,10 @@ class StreamResource {
 
 struct Stream {
   Device device = Device::kCpu;
-  Backing backing = Backing::kMemory;     // of this stream's arenas; with kAddresses no operation may run
-  Trace* trace = nullptr;                 // borrowed; null if spans are not recorded
-  std::unique_ptr<StreamResource> queue;  // the CUDA stream (core/cuda/cuda_device.h)
+  Backing backing =
+      Backing::kMemory;    // backing of this stream's arenas; with kAddresses no operation may run
+  Trace* trace = nullptr;  // borrowed; null if spans are not recorded
+  std::unique_ptr<StreamResource> queue;              // the CUDA stream (core/cuda/cuda_device.h)
   std::unique_ptr<StreamResource> matmul_primitives;  // created by ops/matmul at first use
   std::unique_ptr<StreamResource> matmul_panels;      // created by ops/matmul at first use
 };

@@ -41,7 +41,7 @@ class TimeLimit {
   bool is_fixed() const { return fixed_s_.has_value(); }
 
  private:
-  double median_s() const;  // of a step, per unit of work; 0 before the first step has ended
+  double median_s() const;  // median step per unit of work; 0 before the first step has ended
 
   static constexpr size_t kRecent = 31;
   std::optional<double> fixed_s_;

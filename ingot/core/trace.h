@@ -14,7 +14,7 @@ class SpanListener {
  public:
   virtual ~SpanListener() = default;
   virtual void begin(std::string_view name) = 0;
-  virtual void end() = 0;  // of the span that began last and has not ended
+  virtual void end() = 0;  // ends the innermost open span
 };
 
 class Trace {

@@ -18,7 +18,7 @@ class Fp8State {
  public:
   struct Entry {
     std::string name;  // "head.w", "blocks.0.mlp.up.x"
-    Fp8Stats stats;    // of this step
+    Fp8Stats stats;    // counts of this step
   };
 
   // history: number of past steps that delayed scaling uses (0: none are kept). margin: headroom in octaves.

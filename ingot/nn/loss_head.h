@@ -52,7 +52,7 @@ inline Tensor sums_row(const Tensor& sums, int64_t i) {
   return sums.rows(i, i + 1).reshape({kLossTotalsBytes});
 }
 
-inline constexpr int64_t kCheckSums = 3;  // of the objective, of the plain loss, of the training path's loss
+inline constexpr int64_t kCheckSums = 3;  // the objective, the plain loss, the training path's loss
 // Reads the sums from a tensor that the host can read.
 RawLoss read_raw_loss(const Tensor& sums);
 

@@ -46,7 +46,7 @@ struct ParamSpec {
   TensorSlice slice = {};                // empty rows: every rank has the whole tensor
   int unit = 0;
   int64_t offset = 0;         // in elements from the start of its unit
-  int64_t vector_offset = 0;  // of a vector: in elements from the start of its unit's vectors
+  int64_t vector_offset = 0;  // vectors only: elements from the start of its unit's vectors
 
   bool is_vector() const { return shape.rank() == 1; }
   int64_t elements() const { return shape.elements(); }

@@ -30,7 +30,7 @@ struct LossSums {
   double loss = 0;  // nats
   int64_t counted = 0, correct = 0;
   int64_t head_tiles = 0, head_filtered = 0;  // tiles of a kRecompute head; those that its filter skipped
-  RawLoss raw;                                // of the tokens whose loss was checked in f32
+  RawLoss raw;                                // loss of the tokens that were checked in f32
 
   void add(const LossSums& other);
 };
@@ -52,7 +52,7 @@ class Transformer {
   struct Saved {
     int64_t B = 0, T = 0;
     UnitRange units;                               // the units that forward and backward run
-    RecomputePlan plan;                            // of the units' blocks
+    RecomputePlan plan;                            // plan of the units' blocks
     std::vector<AttentionLayer::Saved> attention;  // per block
     std::vector<MlpLayer::Saved> mlp;              // per block
     Tensor x;  // (n, C) input of the final norm; without the head, the units' output

@@ -10,7 +10,7 @@
 namespace ingot::cuda {
 
 struct StepCheck {
-  double norm;   // of all gradients, after the correction
+  double norm;   // norm of all gradients, after the correction
   float factor;  // the update multiplies gradients by it; NaN: the update changes nothing (RuleStep::factor)
   int32_t is_bad;  // a loss or the norm was not finite, in this step or an earlier one
 };

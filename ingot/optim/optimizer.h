@@ -125,7 +125,7 @@ class Optimizer : private MatrixWork {
     size_t block_begin, block_end;
     RuleNeeds needs;
     UpdateComm::Keeps keeps;  // for a matrix
-    SharedNumbers numbers;    // of the current step
+    SharedNumbers numbers;    // numbers of the current step
   };
   // A range of one parameter that a thread updates at a time.
   struct Block {
@@ -188,7 +188,7 @@ class Optimizer : private MatrixWork {
   std::vector<size_t> free_blocks_;  // blocks whose rule needs no preparation
   // State of the current step:
   Stream* stream_ = nullptr;
-  std::array<SharedNumbers, 2> numbers_;  // of all members, [takes_maxima][turn]
+  std::array<SharedNumbers, 2> numbers_;  // numbers of all members, [takes_maxima][turn]
   std::vector<RuleStep> steps_;           // per parameter
   std::vector<Prepared> prepared_;        // per parameter
   std::vector<RangeTotals> totals_;       // per block

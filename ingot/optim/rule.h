@@ -28,8 +28,8 @@ struct OptimParam {
   std::string name = {};
   ParamRole role = ParamRole::kMatrix;
   Shape shape = {};    // (out features, in features) of a matrix, (n) of a vector; (1, n) or (n) of a shard
-  Shape logical = {};  // of a shard: shape of the whole parameter
-  std::vector<Rect> rects = {};  // of a shard: where its elements lie in the parameter, in their order
+  Shape logical = {};  // shards only: shape of the whole parameter
+  std::vector<Rect> rects = {};  // shards only: where the elements lie in the parameter, in their order
   // For a shard: true if its blocks of 256 elements of the parameter may be split between ranks. If false,
   // the shard is a range of the parameter that begins at a multiple of 256.
   bool is_scattered = false;
@@ -48,7 +48,7 @@ struct OptimParam {
   const Shape& whole() const { return is_shard() ? logical : shape; }
   int64_t elements() const { return shape.elements(); }
   int64_t whole_elements() const { return whole().elements(); }
-  int64_t columns() const { return is_matrix() ? whole()[1] : 1; }  // of the whole parameter
+  int64_t columns() const { return is_matrix() ? whole()[1] : 1; }  // columns of the whole parameter
   // For a shard that is a range: its first element in the whole parameter.
   int64_t begin() const { return rects.empty() ? 0 : rects[0].row * columns() + rects[0].column; }
 };
@@ -109,7 +109,7 @@ struct ParamState {
 struct RangeTotals {
   double weight_squares = 0;     // of w before the update
   double grad_squares = 0;       // of g * grad_scale
-  double update_squares = 0;     // of the change of w
+  double update_squares = 0;     // sum of squares of the change of w
   double update_dot_weight = 0;  // change times w before the update
   int64_t non_finite = 0;        // gradients that an 8-bit rule skipped
 };

@@ -51,7 +51,7 @@ struct PipelineOp {
   };
   Kind kind = Kind::kForward;
   int64_t micro = 0;  // index within the step
-  int chunk = 0;      // of this rank
+  int chunk = 0;      // chunk of this rank
   bool operator==(const PipelineOp&) const = default;
 };
 

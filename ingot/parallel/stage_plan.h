@@ -11,7 +11,7 @@
 namespace ingot {
 
 struct StagePlan {
-  std::vector<int> first_units = {};  // of each stage, followed by the number of units
+  std::vector<int> first_units = {};  // first unit of each stage, then the number of units
   int ranks = 1;
   bool is_tied = false;  // the head reads the embedding's table, so the last rank holds it too
 

@@ -23,7 +23,7 @@ struct PrecisionBenchRow {
   double gradient_error = 0;   // |g - g_f64| / |g_f64| at the f32 run's final weights, same batch
   double saturated = 0;        // fraction of the values cast to FP8, in the last step of the first seed
   double underflowed = 0;      // likewise
-  uint64_t bytes = 0;          // of all arenas
+  uint64_t bytes = 0;          // bytes of all arenas
   double step_ms = 0;          // median of the first seed's steps
 };
 

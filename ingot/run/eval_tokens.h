@@ -14,7 +14,7 @@ namespace ingot {
 struct EvalBudget {
   int64_t first_tokens = 0;  // trained on when the first evaluation is due; 0 if it is at the end of the run
   int64_t trained_tokens = 0;  // so far; a run that is stopped early evaluates on fewer tokens
-  double flops_per_token = 0;  // of a training step (ModelConfig::flops_per_token)
+  double flops_per_token = 0;  // FLOPs of a training step (ModelConfig::flops_per_token)
   int64_t batch_tokens = 1;    // per global batch; an evaluation takes whole batches, at least one
   int64_t text_tokens = 0;     // predicted tokens of the whole validation text
 };

@@ -28,7 +28,7 @@ constexpr int kExitInterrupted = 75;  // the run has saved, and --resume continu
 struct TrainOutcome {
   enum class Status { kCompleted, kStopped, kInterrupted };  // kStopped: train.stop_at was reached
   Status status = Status::kCompleted;
-  int64_t steps = 0, tokens = 0;  // of the whole run, including resumed parts
+  int64_t steps = 0, tokens = 0;  // totals of the run, including resumed parts
   EvalResult final_eval;
   std::filesystem::path checkpoint;  // the last one saved
 };
@@ -80,7 +80,7 @@ struct StepBench {
   double tokens_per_s = 0;       // at the median
   double matmul_ms = 0;          // mean per step, traced inside the steps
   double products_alone_ms = 0;  // median of the same products, timed by themselves in this run
-  double peak_gflops = 0;        // of a large product, measured in this run
+  double peak_gflops = 0;        // rate of a large product, measured in this run
   std::optional<double> mfu;  // model FLOPs per second / peak; nullopt if the steps were faster than the peak
   double loss_first = 0, loss_last = 0;
   uint64_t peak_rss_bytes = 0;
@@ -95,9 +95,9 @@ StepBench bench_step(const RunConfig& config, int64_t steps, bool wants_trace = 
 struct CheckpointingBench {
   struct Row {
     std::string policy;
-    uint64_t activation_bytes = 0;  // of the arena, for one micro-batch
+    uint64_t activation_bytes = 0;  // arena size for one micro-batch
     double step_ms = 0;             // median
-    double recompute_ms = 0;        // of the step: recomputed products, attention and norms (median)
+    double recompute_ms = 0;        // time in a step: recomputed products, attention and norms (median)
     double time_change = 0;         // relative to keeping everything, in the same round (median)
     double time_change_low = 0, time_change_high = 0;  // 95 % interval of that median
     double bytes_change = 0;                           // activation bytes relative to keeping everything

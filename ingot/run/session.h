@@ -134,11 +134,11 @@ class Session {
   MfuMeter mfu_;
   TrainerState state_;
   Clock::time_point training_start_;
-  Clock::time_point last_report_;     // of a step
-  std::vector<StepLine> submitted_;   // of the steps in flight
+  Clock::time_point last_report_;     // time of the last reported step
+  std::vector<StepLine> submitted_;   // lines of the steps in flight
   bool is_next_judged_here_ = false;  // true for one step after the device found one that was not finite
   Eta eta_;
-  double spent_before_s_ = 0;  // of the time budget, in earlier parts of the run
+  double spent_before_s_ = 0;  // time budget spent in earlier parts of the run
   double train_s_ = 0;         // seconds spent in steps
   double last_step_s_ = std::numeric_limits<double>::infinity();
   bool is_step_long_ = true;  // true if the last step of some rank was long, and before the first step

@@ -33,7 +33,8 @@ class StepResultRing {
   Tensor judge(const Tensor& parts, double expected_tokens, double clip_limit, Stream& stream);
 
   struct Step {
-    std::span<const LossTotals> sums;  // of the micro-batches; valid until two more steps have been judged
+    std::span<const LossTotals>
+        sums;  // sums of the micro-batches; valid until two more steps have been judged
     double norm = 0;
     bool is_bad = false;  // this step or one before it was not finite, and it made no update
   };

@@ -23,7 +23,7 @@ std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, co
     const ParamSpec& spec = store.list()[shard.id];
     const int64_t n = shard.elements();
     const bool is_shard = store.is_sharded(), is_first = spec.is_sharded() || tp.rank == 0;
-    std::vector<int64_t> fused_rows = spec.fused_rows;  // of the logical tensor
+    std::vector<int64_t> fused_rows = spec.fused_rows;  // rows in the logical tensor
     for (int64_t& rows : fused_rows) rows *= spec.full_shape()[0] / spec.shape[0];
     params.push_back(
         {.name = spec.name,

@@ -42,8 +42,8 @@ struct StepResult {
   std::optional<double> lowered_scale;  // the next loss scale, if these gradients overflowed; no update
   std::optional<NonFinite> non_finite;
   bool is_abandoned = false;  // stopped between two micro-batches; the other fields have no meaning then
-  RawLoss raw;                // of the tokens whose loss was checked in this step
-  Fp8Stats fp8;               // of all casts to FP8
+  RawLoss raw;                // loss of the tokens checked in this step
+  Fp8Stats fp8;               // counts of all casts to FP8
   double head_filtered = 0;   // fraction of the head's tiles that were skipped
 };
 

@@ -14,7 +14,7 @@ struct RunStatus {
   // is on another machine), or the status in run.json: "completed", "interrupted", "stopped", "failed".
   std::string status;
   int64_t steps = 0;           // finished steps, as far as the folder shows
-  std::optional<double> loss;  // of the last finished step
+  std::optional<double> loss;  // loss of the last finished step
   std::string host;
   int64_t pid = 0;
   std::optional<int64_t> last_sign_s;  // seconds since 1970: its end, or its last heartbeat
