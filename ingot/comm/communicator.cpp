@@ -7,8 +7,8 @@ namespace ingot {
 namespace {
 
 bool is_reducible(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::i32 ||
-         dtype == DType::i64;
+  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16 ||
+         dtype == DType::i32 || dtype == DType::i64;
 }
 
 class SelfCommunicator : public Communicator {
@@ -98,8 +98,8 @@ Pending Communicator::begin(const CommOperation& o) {
 }
 
 Pending Communicator::start_all_reduce(std::string_view name, const Tensor& t, ReduceOp op) {
-  INGOT_CHECK(is_reducible(t.dtype), "all_reduce {}: dtype must be f32, bf16, f16, i32 or i64, got {}", name,
-              ingot::name(t.dtype));
+  INGOT_CHECK(is_reducible(t.dtype), "all_reduce {}: dtype must be f32, f64, bf16, f16, i32 or i64, got {}",
+              name, ingot::name(t.dtype));
   return begin({.kind = CommOperation::Kind::kAllReduce, .name = name, .out = t, .in = t, .op = op});
 }
 
@@ -112,11 +112,12 @@ Pending Communicator::start_all_gather_into(std::string_view name, const Tensor&
 
 Pending Communicator::start_reduce_scatter(std::string_view name, const Tensor& out, const Tensor& in,
                                            ReduceOp op) {
-  INGOT_CHECK(is_reducible(in.dtype) &&
-                  (out.dtype == in.dtype || (out.dtype == DType::f32 && in.dtype == DType::bf16)),
-              "reduce_scatter {}: dtypes must be equal and f32, bf16, f16, i32 or i64, or bf16 into f32, got "
-              "{} into {}",
-              name, ingot::name(in.dtype), ingot::name(out.dtype));
+  INGOT_CHECK(
+      is_reducible(in.dtype) &&
+          (out.dtype == in.dtype || (out.dtype == DType::f32 && in.dtype == DType::bf16)),
+      "reduce_scatter {}: dtypes must be equal and f32, f64, bf16, f16, i32 or i64, or bf16 into f32, "
+      "got {} into {}",
+      name, ingot::name(in.dtype), ingot::name(out.dtype));
   INGOT_CHECK(in.elements() == size_ * out.elements(),
               "reduce_scatter {}: in must be {} times out, got {} and {}", name, size_, in.shape.to_string(),
               out.shape.to_string());

@@ -31,7 +31,7 @@ constexpr uint64_t kOnHost = uint64_t{1} << 63;  // marks the tickets of operati
 constexpr size_t kMaxUnderWay = 1024;
 
 static_assert(ncclInt8 == 0 && ncclUint8 == 1 && ncclInt32 == 2 && ncclUint32 == 3 && ncclInt64 == 4 &&
-              ncclFloat16 == 6 && ncclFloat32 == 7 && ncclBfloat16 == 9);
+              ncclFloat16 == 6 && ncclFloat32 == 7 && ncclFloat64 == 8 && ncclBfloat16 == 9);
 static_assert(ncclSum == 0 && ncclMax == 2 && ncclMin == 3);
 
 // The library's functions that Ingot calls.

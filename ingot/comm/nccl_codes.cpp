@@ -23,6 +23,8 @@ int dtype_code(DType dtype) {
       return 6;
     case DType::f32:
       return 7;
+    case DType::f64:
+      return 8;
     case DType::bf16:
       return 9;
     case DType::u16:

@@ -50,6 +50,8 @@ void reduce_in_rank_order(void* out, DType out_dtype, const void* parts, DType i
       return reduce(static_cast<int32_t*>(out), static_cast<const int32_t*>(parts), ranks, n, op);
     case DType::i64:
       return reduce(static_cast<int64_t*>(out), static_cast<const int64_t*>(parts), ranks, n, op);
+    case DType::f64:
+      return reduce(static_cast<double*>(out), static_cast<const double*>(parts), ranks, n, op);
     case DType::f16:
       return reduce(static_cast<f16*>(out), static_cast<const f16*>(parts), ranks, n, op);
     case DType::bf16:

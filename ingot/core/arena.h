@@ -42,6 +42,11 @@ class Arena {
   Arena& operator=(Arena&&) = delete;
 
   Tensor alloc(DType dtype, const Shape& shape);
+  // Allocates n numbers of the type T; null on a measuring arena.
+  template <typename T>
+  T* alloc_as(int64_t n) {
+    return alloc(dtype_of<T>, {n}).as<T>();
+  }
 
   using Mark = size_t;
   Mark mark() const { return used_bytes_; }

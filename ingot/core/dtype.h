@@ -8,7 +8,7 @@
 
 namespace ingot {
 
-enum class DType : uint8_t { f32, f16, bf16, f8e4m3, f8e5m2, i32, u8, u16, u32, i64 };
+enum class DType : uint8_t { f32, f16, bf16, f8e4m3, f8e5m2, i32, u8, u16, u32, i64, f64 };
 
 constexpr size_t size_bytes(DType dtype) {
   switch (dtype) {
@@ -25,6 +25,7 @@ constexpr size_t size_bytes(DType dtype) {
     case DType::u8:
       return 1;
     case DType::i64:
+    case DType::f64:
       return 8;
   }
   return 0;
@@ -52,6 +53,8 @@ constexpr std::string_view name(DType dtype) {
       return "u32";
     case DType::i64:
       return "i64";
+    case DType::f64:
+      return "f64";
   }
   return "?";
 }
@@ -101,6 +104,10 @@ struct DTypeOf<uint32_t> {
 template <>
 struct DTypeOf<int64_t> {
   static constexpr DType value = DType::i64;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::f64;
 };
 template <typename T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;

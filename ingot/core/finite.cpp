@@ -39,12 +39,14 @@ const char* text_of(Word word, Word exponent) {
   return word >> (8 * sizeof word - 1) ? "-inf" : "inf";
 }
 
+constexpr uint64_t kExponentF64 = 0x7ff0000000000000;
 constexpr uint32_t kExponentF32 = 0x7f800000;
 constexpr uint16_t kExponentBf16 = 0x7f80, kExponentF16 = 0x7c00;
 
 }  // namespace
 
 std::optional<int64_t> first_not_finite(DType dtype, std::span<const std::byte> bytes) {
+  if (dtype == DType::f64) return first_with_exponent(kExponentF64, bytes);
   if (dtype == DType::f32) return first_with_exponent(kExponentF32, bytes);
   if (dtype == DType::bf16) return first_with_exponent(kExponentBf16, bytes);
   if (dtype == DType::f16) return first_with_exponent(kExponentF16, bytes);
@@ -55,9 +57,10 @@ void require_finite(std::string_view file, std::string_view tensor, DType dtype,
                     std::span<const std::byte> bytes) {
   const std::optional<int64_t> found = first_not_finite(dtype, bytes);
   if (!found) return;
-  const char* what = dtype == DType::f32 ? text_of(word_at<uint32_t>(bytes.data(), *found), kExponentF32)
-                                         : text_of(word_at<uint16_t>(bytes.data(), *found),
-                                                   dtype == DType::bf16 ? kExponentBf16 : kExponentF16);
+  const char* what = dtype == DType::f64   ? text_of(word_at<uint64_t>(bytes.data(), *found), kExponentF64)
+                     : dtype == DType::f32 ? text_of(word_at<uint32_t>(bytes.data(), *found), kExponentF32)
+                                           : text_of(word_at<uint16_t>(bytes.data(), *found),
+                                                     dtype == DType::bf16 ? kExponentBf16 : kExponentF16);
   fail(ErrorKind::kNumerics, "{}: tensor {}, element {} is {}", file, tensor, first_element + *found, what);
 }
 

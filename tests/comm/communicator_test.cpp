@@ -84,5 +84,15 @@ TEST(RankOrder, MaximaAndMinimaKeepNaN) {
   EXPECT_THAT(result, ElementsAre(1, -7));
 }
 
+TEST(RankOrder, DoublesAreAddedFromTheFirstRankOn) {
+  const std::vector<double> parts = {0x1p53, 1, 1};  // 2^53 + 1 is rounded to 2^53, twice
+  double sum = 0;
+  reduce_in_rank_order(&sum, DType::f64, parts.data(), DType::f64, 3, 1, ReduceOp::kSum);
+  EXPECT_EQ(sum, 0x1p53);
+  const std::vector<double> other = {1, 1, 0x1p53};
+  reduce_in_rank_order(&sum, DType::f64, other.data(), DType::f64, 3, 1, ReduceOp::kSum);
+  EXPECT_EQ(sum, 0x1p53 + 2);
+}
+
 }  // namespace
 }  // namespace ingot

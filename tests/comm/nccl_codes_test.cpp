@@ -17,6 +17,7 @@ TEST(Nccl, CodesOfWhatIsCarried) {
   EXPECT_EQ(nccl::dtype_code(DType::f16), 6);
   EXPECT_EQ(nccl::dtype_code(DType::i32), 2);
   EXPECT_EQ(nccl::dtype_code(DType::i64), 4);
+  EXPECT_EQ(nccl::dtype_code(DType::f64), 8);
   EXPECT_EQ(nccl::dtype_code(DType::f8e4m3), nccl::dtype_code(DType::u8));
   EXPECT_THROW(nccl::dtype_code(DType::u16), Error);
   EXPECT_EQ(nccl::op_code(ReduceOp::kSum), 0);

@@ -58,6 +58,12 @@ TEST(Finite, CodesAndWholeNumbersAreNeverLookedAt) {
   EXPECT_EQ(first_not_finite(DType::f32, {}), std::nullopt);
 }
 
+TEST(Finite, FindsTheFirstDouble) {
+  const double numbers[] = {0, std::numeric_limits<double>::max(), -std::numeric_limits<double>::infinity()};
+  EXPECT_EQ(first_not_finite(DType::f64, std::as_bytes(std::span(numbers))), 2);
+  EXPECT_EQ(first_not_finite(DType::f64, std::as_bytes(std::span(numbers).first(2))), std::nullopt);
+}
+
 TEST(Finite, TheErrorNamesFileTensorElementAndValue) {
   const std::pair<float, const char*> cases[] = {
       {std::nanf(""), "element 102 is nan"}, {kInf, "element 102 is inf"}, {-kInf, "element 102 is -inf"}};

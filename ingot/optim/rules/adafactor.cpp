@@ -30,10 +30,9 @@ struct StripSums {
   float* columns;             // (count, C); for a matrix
 
   StripSums(const Strips& strips, bool is_matrix, Arena& scratch)
-      : weights(static_cast<double*>(scratch.alloc(DType::i64, {strips.count}).data)),
-        updates(static_cast<double*>(scratch.alloc(DType::i64, {strips.count}).data)),
-        columns(static_cast<float*>(
-            scratch.alloc(DType::f32, {is_matrix ? strips.count : 0, strips.columns}).data)) {}
+      : weights(scratch.alloc_as<double>(strips.count)),
+        updates(scratch.alloc_as<double>(strips.count)),
+        columns(scratch.alloc_as<float>(is_matrix ? strips.count * strips.columns : 0)) {}
 };
 
 double in_order(const double* sums, int64_t count) {

@@ -31,7 +31,7 @@ struct Iterates {
     squared = arena.alloc(DType::f32, {S, S});
     if (is_f32) next = arena.alloc(DType::f32, {R, C});
     partials = arena.device() == Device::kCuda ? arena.alloc(DType::f32, {cuda::kSquareParts + 1})
-                                               : arena.alloc(DType::i64, {sum_of_squares_parts(R * C)});
+                                               : arena.alloc(DType::f64, {sum_of_squares_parts(R * C)});
   }
 };
 
@@ -93,9 +93,8 @@ void normalise(const Tensor& to, const Tensor& x, const NormFactor& by, const Te
       return cuda::normalise(to, x, {static_cast<float>(by.of_norm), static_cast<float>(by.eps)}, partials,
                              stream);
   }
-  const double norm = std::sqrt(
-      parallel_sum_of_squares(x.as<float>(), x.elements(),
-                              {static_cast<double*>(partials.data), static_cast<size_t>(partials.dim(0))}));
+  const double norm = std::sqrt(parallel_sum_of_squares(
+      x.as<float>(), x.elements(), {partials.as<double>(), static_cast<size_t>(partials.dim(0))}));
   scale_into(to, x, static_cast<float>(1 / (by.of_norm * norm + by.eps)), stream);
 }
 

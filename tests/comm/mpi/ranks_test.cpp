@@ -67,7 +67,7 @@ TEST(Ranks, AllReduceAddsInOrderOfTheRanks) {
 
 TEST(Ranks, AllGatherOfEveryDtype) {
   for (DType dtype :
-       {DType::f32, DType::f16, DType::bf16, DType::f8e4m3, DType::i32, DType::u8, DType::i64}) {
+       {DType::f32, DType::f16, DType::bf16, DType::f8e4m3, DType::i32, DType::u8, DType::i64, DType::f64}) {
     const int64_t n = 1003;
     const size_t bytes = static_cast<size_t>(n) * size_bytes(dtype);
     std::vector<uint8_t> own(bytes, static_cast<uint8_t>(world->rank() + 1));
