@@ -45,7 +45,8 @@ class Arena {
   // Allocates n numbers of the type T; null on a measuring arena.
   template <typename T>
   T* alloc_as(int64_t n) {
-    return alloc(dtype_of<T>, {n}).as<T>();
+    const Tensor numbers = alloc(dtype_of<T>, {n});
+    return numbers.as<T>();
   }
 
   using Mark = size_t;
