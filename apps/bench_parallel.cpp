@@ -8,7 +8,7 @@
 
 #include "apps/launch.h"
 #include "ingot/core/file.h"
-#include "ingot/parallel/mesh_parts.h"
+#include "ingot/parallel/parallelize.h"
 #include "ingot/profile/bench_data.h"
 #include "ingot/profile/overlap.h"
 #include "ingot/train/trainer.h"
@@ -25,14 +25,14 @@ struct Steps {
   double lr;
   double stages_wait_s = 0, stages_s = 0;
 
-  Steps(const RunConfig& config, std::unique_ptr<TrainerParts> parts)
-      : trainer(config, std::move(parts)),
+  Steps(const RunConfig& config, Mesh& mesh)
+      : trainer(config, parallelize(config, mesh)),
         tokens(bench::random_tokens(config)),
         sampler(SampleOrder::kRandom, config.train.seed, tokens.tokens(), config.model.context),
         loader(tokens, sampler,
-               {.shape = trainer.batch_shape(),
-                .readers = trainer.data_shard().ranks,
-                .reader = trainer.data_shard().rank,
+               {.shape = trainer.layout().batch_shape,
+                .readers = trainer.layout().data_shard.ranks,
+                .reader = trainer.layout().data_shard.rank,
                 .ring = 4}),
         lr(config.optimizer.lr * 0.1) {
     trainer.initialise();
@@ -40,9 +40,10 @@ struct Steps {
   void run(int64_t steps) {
     for (int64_t i = 0; i < steps; ++i) {
       trainer.step(loader, {.lr = lr});
-      if (!trainer.stages()) continue;
-      stages_wait_s += trainer.stages()->report().wait_s;
-      stages_s += trainer.stages()->report().step_s;
+      if (const auto& pipeline = trainer.layout().executor->pipeline()) {
+        stages_wait_s += pipeline->wait_s;
+        stages_s += pipeline->step_s;
+      }
     }
   }
 };
@@ -51,7 +52,7 @@ void write_trace(const std::string& path, const std::string& own, Communicator& 
   std::string all = "[\n";
   for (int rank = 0; rank < world.size(); ++rank) {
     std::string lines = rank == world.rank() ? own : std::string();
-    CommReducer(world).broadcast(lines, rank);
+    world.broadcast_text(lines, rank);
     all += lines;
   }
   all.resize(all.size() - 2);  // drops the last comma
@@ -72,9 +73,9 @@ void print(const RunConfig& config, const Overlap& worst, double step_s,
                1e3 * worst.unhideable_s / steps, 100 * worst.hidden());
 }
 
-void measure(Communicator& world, Mesh& mesh, const RunConfig& config, const ParallelBenchOptions& options,
-             CommLog& log) {
-  Steps steps(config, std::make_unique<MeshParts>(world, mesh));
+void measure(Mesh& mesh, const RunConfig& config, const ParallelBenchOptions& options, CommLog& log) {
+  Communicator& world = *mesh.world;
+  Steps steps(config, mesh);
   steps.run(2);  // memory, primitives and caches are warm after two
   world.barrier("start");
   log.take();
@@ -86,18 +87,15 @@ void measure(Communicator& world, Mesh& mesh, const RunConfig& config, const Par
   const std::vector<CommLog::Event> events = log.take();
   Overlap own = measure_overlap(events, config.parallel, options.steps);
   // Rank 0 prints the figures of the rank that hides the least.
-  CommReducer all(world);
-  std::array<double, 1> least{-own.hidden()};
-  all.max(least);
-  std::array<double, 1> speaker{-own.hidden() == least[0] ? static_cast<double>(world.rank()) : -1.0};
-  all.max(speaker);
+  const double least = world.max(-own.hidden());
+  const double speaker = world.max(-own.hidden() == least ? world.rank() : -1);
   std::array<double, 4> numbers{own.ran_s, own.waited_s, own.unhideable_s,
                                 static_cast<double>(own.operations)};
-  const bool speaks = static_cast<int>(speaker[0]) == world.rank();
+  const bool speaks = static_cast<int>(speaker) == world.rank();
   if (!speaks) numbers = {};
-  all.sum(numbers);
+  world.sum(numbers);
   std::array<double, 2> stages{steps.stages_wait_s, steps.stages_s};
-  all.sum(stages);
+  world.sum(stages);
   if (world.rank() == 0) {
     print(config,
           {.operations = static_cast<int64_t>(numbers[3]),
@@ -105,10 +103,9 @@ void measure(Communicator& world, Mesh& mesh, const RunConfig& config, const Par
            .waited_s = numbers[1],
            .unhideable_s = numbers[2]},
           step_s, options);
-    if (Stages* pipeline = steps.trainer.stages())
+    if (const auto& pipeline = steps.trainer.layout().executor->pipeline())
       fmt::print("pipeline {}: waits for stages {:.1f}% of a step, (p-1)/(vm+p-1) = {:.1f}%\n",
-                 pipeline->report().layout, 100 * stages[0] / stages[1],
-                 100 * pipeline->report().ideal_bubble);
+                 pipeline->layout, 100 * stages[0] / stages[1], 100 * pipeline->ideal_bubble);
   }
   if (options.trace.empty()) return;
   write_trace(options.trace, chrome_trace(events, start, world.rank()), world);
@@ -121,8 +118,7 @@ void bench_parallel(const RunConfig& given, const ParallelBenchOptions& options)
   CommLog log;
   const std::atomic<bool> is_told_to_end{false};
   launch(
-      config, is_told_to_end,
-      [&](Communicator& world, Mesh& mesh) { measure(world, mesh, config, options, log); }, &log);
+      config, is_told_to_end, [&](Mesh& mesh) { measure(mesh, config, options, log); }, &log);
 }
 
 }  // namespace ingot

@@ -36,7 +36,7 @@ std::optional<DType> compute_dtype(const std::string& text) {
 // Evaluates and shows the progress on standard error.
 CheckpointEval evaluate_with_progress(const std::string& checkpoint, EvalOptions options) {
   Console console(std::make_unique<Terminal>(Terminal::Options{.fd = STDERR_FILENO}));
-  Reducer alone;
+  const std::unique_ptr<Communicator> alone = self_communicator();
   const auto time_s = [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   };
@@ -44,7 +44,7 @@ CheckpointEval evaluate_with_progress(const std::string& checkpoint, EvalOptions
   options.goes_on = [&](int64_t tokens, int64_t all) {
     if (!watch)
       watch.emplace(
-          console, alone, [] { return false; }, time_s);
+          console, *alone, [] { return false; }, time_s);
     return watch->go_on(tokens, all);
   };
   return evaluate_checkpoint(checkpoint, options);

@@ -12,7 +12,7 @@
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/parallel.h"
-#include "ingot/parallel/mesh_parts.h"
+#include "ingot/parallel/parallelize.h"
 
 #ifdef INGOT_WITH_MPI
 #include "ingot/comm/mpi_job.h"
@@ -47,7 +47,7 @@ const char* rank_of_launcher() {
 }  // namespace
 
 void launch(const RunConfig& config, [[maybe_unused]] const std::atomic<bool>& is_told_to_end,
-            const std::function<void(Communicator& world, Mesh& mesh)>& body, [[maybe_unused]] CommLog* log) {
+            const std::function<void(Mesh& mesh)>& body, [[maybe_unused]] CommLog* log) {
 #ifdef INGOT_WITH_MPI
   if (is_mpi_process()) {
     MpiJob job({.timeout_s = config.parallel.timeout_s,
@@ -61,7 +61,7 @@ void launch(const RunConfig& config, [[maybe_unused]] const std::atomic<bool>& i
       choose_threads(config, job);
       choose_device(config, job);
       mesh.emplace(Mesh::make(job.world(), mesh_shape(config.parallel)));
-      body(job.world(), *mesh);
+      body(*mesh);
       return;
     } catch (const Error& error) {
       let_first_process_speak();
@@ -74,9 +74,8 @@ void launch(const RunConfig& config, [[maybe_unused]] const std::atomic<bool>& i
   }
 #endif
   check_layout(config, 1);
-  const std::unique_ptr<Communicator> alone = self_communicator("world");
-  Mesh mesh = Mesh::make(*alone, mesh_shape(config.parallel));
-  body(*alone, mesh);
+  Mesh mesh = Mesh::alone();
+  body(mesh);
 }
 
 bool is_launched() { return rank_of_launcher() != nullptr; }

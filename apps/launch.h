@@ -10,14 +10,14 @@
 
 namespace ingot {
 
-// Calls body(world, mesh). The number of threads is this process's share of the machine's cores, unless the
+// Calls body(mesh). The number of threads is this process's share of the machine's cores, unless the
 // configuration or OMP_NUM_THREADS sets it. Under mpirun or srun, an error in `body` ends all processes at
 // once, with the rank and the error on stderr and the error's exit code. Throws a kUsage error if the
 // configuration's layout does not fit the number of processes.
 // is_told_to_end: set by a signal; from then on, the process prints what it waits for.
 // log: records the operations between ranks if not null.
 void launch(const RunConfig& config, const std::atomic<bool>& is_told_to_end,
-            const std::function<void(Communicator& world, Mesh& mesh)>& body, CommLog* log = nullptr);
+            const std::function<void(Mesh& mesh)>& body, CommLog* log = nullptr);
 
 // Returns true in a process that mpirun or srun started; they relay its output.
 bool is_launched();

@@ -25,7 +25,6 @@
 #include "ingot/core/error.h"
 #include "ingot/core/process/stop_signals.h"
 #include "ingot/memory/memory_check.h"
-#include "ingot/parallel/mesh_parts.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/run.h"
 #include "ingot/run/thread_count.h"
@@ -96,7 +95,7 @@ std::unique_ptr<RunFolder> open_folder(const Start& start, Communicator& world) 
     folder = start.is_own_name ? RunFolder::make_new(start.out)
                                : std::make_unique<RunFolder>(start.out, start.is_resume);
   std::string out = folder ? folder->path().string() : "";
-  CommReducer(world).broadcast(out, 0);
+  world.broadcast_text(out, 0);
   if (world.rank() > 0) folder = RunFolder::of_rank(out, world.rank());
   return folder;
 }
@@ -125,25 +124,19 @@ RunOrigin origin_of(const std::vector<std::string>& line) {
           .libraries = libraries_in_use};
 }
 
-struct Job {
-  Communicator& world;
-  Mesh& mesh;
-  const std::atomic<bool>& is_told_to_end;
-};
-
 // Returns true if the run was interrupted and saved.
-bool train_on(const Job& job, const RunConfig& config, const Start& start) {
-  const std::unique_ptr<Console> console = open_console(job.world, job.is_told_to_end);
+bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, const RunConfig& config,
+              const Start& start) {
+  const std::unique_ptr<Console> console = open_console(*mesh.world, is_told_to_end);
   for (const std::string& note : start.notes) console->line("note: " + note);
-  auto parts = std::make_unique<MeshParts>(job.world, job.mesh);
-  const std::string too_much = check_memory(config, *parts, memory_limits(config.train.device));
+  const std::string too_much = check_memory(config, mesh, memory_limits(config.train.device));
   if (!too_much.empty()) console->warning(too_much + "; train.overcommit starts it all the same");
-  const std::unique_ptr<RunFolder> folder = open_folder(start, job.world);
+  const std::unique_ptr<RunFolder> folder = open_folder(start, *mesh.world);
   folder->record().origin = origin_of(start.line);
   TrainOutcome outcome;
   try {
-    outcome = run_training(config, *folder, start.is_resume, *console, job.is_told_to_end, std::move(parts),
-                           start.other_text);
+    outcome =
+        run_training(config, *folder, start.is_resume, *console, is_told_to_end, mesh, start.other_text);
   } catch (...) {
     folder->remove_failed_start();
     throw;
@@ -180,9 +173,8 @@ void train(TrainArguments arguments) {
   start.other_text = arguments.is_resume_anyway ? OtherText::kAccepted : OtherText::kRefused;
   start.line = arguments.line;
   bool is_saved = false;
-  launch(config, is_told_to_end, [&](Communicator& world, Mesh& mesh) {
-    is_saved = train_on({world, mesh, is_told_to_end}, config, start);
-  });
+  launch(config, is_told_to_end,
+         [&](Mesh& mesh) { is_saved = train_on(mesh, is_told_to_end, config, start); });
   if (is_saved) throw Exit{kExitInterrupted};
 }
 

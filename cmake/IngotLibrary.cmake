@@ -36,8 +36,9 @@ set(INGOT_KERNEL_CALLERS
     ingot/optim/rules/all_rules.cpp
     ingot/optim/rules/newton_schulz.cpp
     ingot/run/peak.cpp
+    ingot/train/local_executor.cpp
     ingot/train/step_result_ring.cpp
-    ingot/train/trainer_async.cpp)
+    ingot/train/trainer_step.cpp)
 
 # ingot_device_twins(VARIABLE) sets the list of files that tests/simulated_cuda compiles once more.
 function(ingot_device_twins variable)

@@ -4,13 +4,13 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "ingot/checkpoint/fp8_history.h"
 #include "ingot/checkpoint/hf_weights.h"
 #include "ingot/checkpoint/loaded_checks.h"
 #include "ingot/checkpoint/rank_tensors.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/core/file.h"
 #include "ingot/memory/memory_check.h"
-#include "ingot/train/fp8_history.h"
 
 namespace ingot {
 namespace {
@@ -145,13 +145,13 @@ TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
   const SafetensorsFile weights(path / "model.safetensors");
   read_rank_masters(weights, trainer);
   read_rank_states(SafetensorsFile(path / "optimizer.safetensors"), trainer);
-  trainer.optimizer().set_t(field<int64_t>(json, "optimizer_t", state_path));
-  read_fp8_history(path / "fp8.safetensors", trainer.fp8());
+  trainer.state().optimizer.set_t(field<int64_t>(json, "optimizer_t", state_path));
+  read_fp8_history(path / "fp8.safetensors", trainer.state().fp8);
   if (json.contains("val_hash")) state.val_hash = field<uint64_t>(json, "val_hash", state_path);
   const auto scaler = list_field<double>(json, "loss_scaler", state_path);
-  if (!scaler.empty()) restore_scaler(trainer.loss_scaler(), scaler, state_path);
-  trainer.params().refresh_compute(trainer.stream());
-  trainer.set_steps_done(state.step);
+  if (!scaler.empty()) restore_scaler(trainer.state().loss_scaler, scaler, state_path);
+  trainer.params().refresh_compute(*trainer.layout().stream);
+  trainer.state().steps_done = state.step;
   return state;
 }
 

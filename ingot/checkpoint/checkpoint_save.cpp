@@ -6,14 +6,14 @@
 #include <span>
 
 #include "ingot/checkpoint/checkpoint.h"
+#include "ingot/checkpoint/fp8_history.h"
 #include "ingot/checkpoint/hf_weights.h"
 #include "ingot/checkpoint/rank_tensors.h"
+#include "ingot/comm/agree.h"
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/core/finite.h"
 #include "ingot/core/staging.h"
-#include "ingot/train/agree.h"
-#include "ingot/train/fp8_history.h"
 
 namespace ingot {
 namespace {
@@ -25,10 +25,11 @@ using Json = nlohmann::ordered_json;
 class ExpandedMasters {
  public:
   explicit ExpandedMasters(Trainer& trainer) : trainer_(trainer) {
-    trainer.params().expand_masters(trainer.stream());
+    trainer.params().expand_masters(*trainer.layout().stream);
   }
   ~ExpandedMasters() {
-    if (trainer_.params().masters() != Masters::kF32) trainer_.params().refresh_compute(trainer_.stream());
+    if (trainer_.params().masters() != Masters::kF32)
+      trainer_.params().refresh_compute(*trainer_.layout().stream);
   }
   ExpandedMasters(const ExpandedMasters&) = delete;
   ExpandedMasters& operator=(const ExpandedMasters&) = delete;
@@ -57,17 +58,17 @@ std::vector<SafetensorsSource> checked(std::vector<SafetensorsSource> sources, c
 std::map<std::string, uint64_t> write_own_tensors(const fs::path& folder, Trainer& trainer) {
   TrainingStore& params = trainer.params();
   Staging staging;
-  const auto read = [&](const Tensor& t) { return staging.read(t, trainer.stream()); };
-  std::vector<SafetensorsSource> states = optimizer_tensors(trainer.optimizer());
+  const auto read = [&](const Tensor& t) { return staging.read(t, *trainer.layout().stream); };
+  std::vector<SafetensorsSource> states = optimizer_tensors(trainer.state().optimizer);
   for (size_t k = 0; k < states.size(); ++k)
-    states[k].stream = [&read, &t = trainer.optimizer().states()[k].tensor](const ByteSink& sink) {
+    states[k].stream = [&read, &t = trainer.state().optimizer.states()[k].tensor](const ByteSink& sink) {
       const Tensor numbers = read(t);
       sink({static_cast<const std::byte*>(numbers.data), numbers.bytes()});
     };
-  const auto weights =
-      write_safetensors(folder / "model.safetensors",
-                        checked(hf_sources(trainer.model(), [&](int id) { return read(params.master(id)); }),
-                                "model.safetensors"));
+  const auto weights = write_safetensors(
+      folder / "model.safetensors",
+      checked(hf_sources(*trainer.layout().model, [&](int id) { return read(params.master(id)); }),
+              "model.safetensors"));
   const auto moments = write_safetensors(folder / "optimizer.safetensors",
                                          checked(std::move(states), "optimizer.safetensors"));
   return {{"model.safetensors", weights.xxh3_64}, {"optimizer.safetensors", moments.xxh3_64}};
@@ -86,8 +87,8 @@ std::vector<double> scaler_numbers(const LossScaler& scaler) {
 
 // Returns the bytes of the weights and the optimizer state in a checkpoint.
 uint64_t tensor_bytes(Trainer& trainer) {
-  uint64_t bytes = static_cast<uint64_t>(trainer.model().params().elements()) * 4;
-  for (const Optimizer::State& state : trainer.optimizer().states())
+  uint64_t bytes = static_cast<uint64_t>(trainer.layout().model->params().elements()) * 4;
+  for (const Optimizer::State& state : trainer.state().optimizer.states())
     bytes += static_cast<uint64_t>(state.whole.elements()) * size_bytes(state.tensor.dtype);
   return bytes;
 }
@@ -103,25 +104,26 @@ void require_finite_state(const TrainerState& state, const LossScaler& scaler) {
 }
 
 std::string trainer_json(const TrainerState& state, Trainer& trainer) {
-  require_finite_state(state, trainer.loss_scaler());
+  require_finite_state(state, trainer.state().loss_scaler);
   Json json = {{"step", state.step},
                {"tokens", state.tokens},
                {"sample_position", state.sample_position},
-               {"optimizer_t", trainer.optimizer().t()},
+               {"optimizer_t", trainer.state().optimizer.t()},
                {"spent_s", state.spent_s},
                {"data_hash", state.data_hash},
                {"recent_losses", state.recent_losses},
                {"excluded_samples", state.excluded_samples}};
   if (state.val_hash) json["val_hash"] = *state.val_hash;
-  if (trainer.loss_scaler().is_dynamic()) json["loss_scaler"] = scaler_numbers(trainer.loss_scaler());
+  if (trainer.state().loss_scaler.is_dynamic())
+    json["loss_scaler"] = scaler_numbers(trainer.state().loss_scaler);
   return json.dump(1) + "\n";
 }
 
 // Writes all files except model.safetensors and optimizer.safetensors.
 void write_small_files(const fs::path& folder, Trainer& trainer, const Tokenizer& tokenizer,
                        const std::string& config_text, const TrainerState& state) {
-  const Transformer& model = trainer.model();
-  write_fp8_history(folder / "fp8.safetensors", trainer.fp8());
+  const Transformer& model = *trainer.layout().model;
+  write_fp8_history(folder / "fp8.safetensors", trainer.state().fp8);
   const HfModelConfig hf = to_hf_config(model.config(), tokenizer);
   write_text(folder / "config.json", hf_config_text(hf));
   write_text(folder / "generation_config.json", hf_generation_config_text(hf));
@@ -138,7 +140,7 @@ void write_small_files(const fs::path& folder, Trainer& trainer, const Tokenizer
 
 fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokenizer& tokenizer,
                          const std::string& config_text, const TrainerState& state) {
-  Reducer& all = trainer.reducers().all;
+  Communicator& all = *trainer.layout().mesh->world;
   try {
     fs::path folder, path;
     agree(all, [&] {
@@ -146,11 +148,11 @@ fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokeniz
       folder = store.begin(state.step);
     });
     std::string shared_folder = folder.string();
-    all.broadcast(shared_folder, 0);
+    all.broadcast_text(shared_folder, 0);
     std::map<std::string, uint64_t> hashes;
     {
       const ExpandedMasters expanded(trainer);
-      hashes = all.ranks() == 1 ? write_own_tensors(folder, trainer) : write_rank_tensors(folder, trainer);
+      hashes = all.size() == 1 ? write_own_tensors(folder, trainer) : write_rank_tensors(folder, trainer);
     }
     agree(all, [&] {
       write_small_files(folder, trainer, tokenizer, config_text, state);
@@ -164,11 +166,11 @@ fs::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokeniz
 }
 
 void help_save_checkpoint(Trainer& trainer) {
-  Reducer& all = trainer.reducers().all;
-  if (all.ranks() == 1) return;
+  Communicator& all = *trainer.layout().mesh->world;
+  if (all.size() == 1) return;
   agree(all, [] {});
   std::string folder;
-  all.broadcast(folder, 0);
+  all.broadcast_text(folder, 0);
   {
     const ExpandedMasters expanded(trainer);
     write_rank_tensors(folder, trainer);

@@ -4,11 +4,11 @@
 #include <cstring>
 
 #include "ingot/checkpoint/hf_weights.h"
+#include "ingot/comm/agree.h"
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
 #include "ingot/core/staging.h"
 #include "ingot/formats/safetensors_ranges.h"
-#include "ingot/train/agree.h"
 
 namespace ingot {
 namespace {
@@ -28,21 +28,21 @@ Range part_of(int64_t n, const Replicas& holders) {
 
 void write_masters(SafetensorsRanges& file, Trainer& trainer) {
   TrainingStore& params = trainer.params();
-  const std::vector<HfTensor> tensors = hf_tensors(trainer.model());
+  const std::vector<HfTensor> tensors = hf_tensors(*trainer.layout().model);
   const std::vector<ParamShard> shards = params.shards();
   Staging staging;
   for (size_t t = 0; t < tensors.size(); ++t) {
     const HfTensor& tensor = tensors[t];
     if (tensor.param < 0) {
-      const std::vector<float> zeros(trainer.reducers().all.rank() == 0 ? static_cast<size_t>(tensor.shape[0])
-                                                                        : 0);
+      const std::vector<float> zeros(
+          trainer.layout().mesh->world->rank() == 0 ? static_cast<size_t>(tensor.shape[0]) : 0);
       file.write(t, 0, std::as_bytes(std::span(zeros)));
       continue;
     }
     const ParamShard& shard = shards[static_cast<size_t>(tensor.param)];
     const Tensor all = params.is_sharded() ? shard.w : params.master(shard.id).reshape({shard.elements()});
     const Range part = part_of(shard.elements(), params.replicas(shard.id));
-    const Tensor w = staging.read(all.rows(part.begin, part.end), trainer.stream());
+    const Tensor w = staging.read(all.rows(part.begin, part.end), *trainer.layout().stream);
     int64_t here = 0;
     for (const Rect& rect :
          rects_of(params.list()[shard.id], shard.begin + part.begin, shard.begin + part.end)) {
@@ -85,14 +85,15 @@ void for_each_state_range(const Optimizer::State& state, const ParamSpec& spec, 
 void write_states(SafetensorsRanges& file, Trainer& trainer) {
   TrainingStore& params = trainer.params();
   const std::vector<ParamShard> shards = params.shards();
-  const std::vector<Optimizer::State>& states = trainer.optimizer().states();
+  const std::vector<Optimizer::State>& states = trainer.state().optimizer.states();
   Staging staging;
   for (size_t k = 0; k < states.size(); ++k) {
     const Optimizer::State& state = states[k];
     const size_t size = size_bytes(state.tensor.dtype);
     const int64_t n = state.tensor.elements();
     const Range part = part_of(n, replicas_of(state, params));
-    const Tensor own = staging.read(state.tensor.reshape({n}).rows(part.begin, part.end), trainer.stream());
+    const Tensor own =
+        staging.read(state.tensor.reshape({n}).rows(part.begin, part.end), *trainer.layout().stream);
     const auto* numbers = static_cast<const std::byte*>(own.data);
     for_each_state_range(state, params.list()[state.param], shards[static_cast<size_t>(state.param)], part,
                          [&](int64_t number, int64_t first, int64_t count) {
@@ -103,15 +104,15 @@ void write_states(SafetensorsRanges& file, Trainer& trainer) {
   }
 }
 
-// Sums modulo 2^64 over the ranks, as four 16-bit digits, whose sums are exact in doubles.
-std::vector<uint64_t> add_up(const std::vector<uint64_t>& sums, Reducer& all) {
-  std::vector<double> quarters;
-  for (const uint64_t sum : sums)
-    for (int q = 0; q < 4; ++q) quarters.push_back(static_cast<double>(sum >> (16 * q) & 0xffff));
-  all.sum(quarters);
+// Sums modulo 2^64 over the ranks.
+std::vector<uint64_t> add_up(std::vector<uint64_t> sums, Communicator& all) {
+  std::vector<uint64_t> gathered(sums.size() * static_cast<size_t>(all.size()));
+  const auto bytes_of = [](std::vector<uint64_t>& numbers) {
+    return Tensor(numbers.data(), DType::u8, {std::ssize(numbers) * static_cast<int64_t>(sizeof(uint64_t))});
+  };
+  all.all_gather_into("hashes", bytes_of(gathered), bytes_of(sums));
   std::vector<uint64_t> total(sums.size());
-  for (size_t i = 0; i < total.size(); ++i)
-    for (size_t q = 0; q < 4; ++q) total[i] += static_cast<uint64_t>(quarters[4 * i + q]) << (16 * q);
+  for (size_t i = 0; i < gathered.size(); ++i) total[i % total.size()] += gathered[i];
   return total;
 }
 
@@ -123,8 +124,8 @@ void read_whole_masters(const SafetensorsFile& file, Trainer& trainer) {
   for (size_t id = 0; id < values.size(); ++id) {
     const Tensor master = params.master(static_cast<int>(id));
     values[id] = staging.room(master);
-    read_hf_tensors(file, trainer.model(), values);
-    staging.write(master, trainer.stream());
+    read_hf_tensors(file, *trainer.layout().model, values);
+    staging.write(master, *trainer.layout().stream);
     values[id] = {};
   }
 }
@@ -143,16 +144,17 @@ std::vector<SafetensorsSource> optimizer_tensors(const Optimizer& optimizer) {
 }
 
 std::map<std::string, uint64_t> write_rank_tensors(const fs::path& folder, Trainer& trainer) {
-  Reducer& all = trainer.reducers().all;
+  Communicator& all = *trainer.layout().mesh->world;
   struct File {
     SafetensorsRanges ranges;
     void (*write)(SafetensorsRanges&, Trainer&);
     std::vector<uint64_t> sums;
   };
   std::vector<File> files;
-  files.push_back({{folder / "model.safetensors", hf_sources(trainer.model(), {})}, write_masters, {}});
   files.push_back(
-      {{folder / "optimizer.safetensors", optimizer_tensors(trainer.optimizer())}, write_states, {}});
+      {{folder / "model.safetensors", hf_sources(*trainer.layout().model, {})}, write_masters, {}});
+  files.push_back(
+      {{folder / "optimizer.safetensors", optimizer_tensors(trainer.state().optimizer)}, write_states, {}});
   agree(all, [&] {
     if (all.rank() == 0)
       for (const File& file : files) file.ranges.create();
@@ -178,7 +180,7 @@ void read_rank_masters(const SafetensorsFile& file, Trainer& trainer) {
   if (!params.is_sharded()) return read_whole_masters(file, trainer);
   const std::vector<ParamShard> shards = params.shards();
   for (const ParamShard& shard : shards) std::memset(shard.w.data, 0, shard.w.bytes());
-  for (const HfTensor& tensor : hf_tensors(trainer.model())) {
+  for (const HfTensor& tensor : hf_tensors(*trainer.layout().model)) {
     if (tensor.param < 0) continue;
     const ParamShard& shard = shards[static_cast<size_t>(tensor.param)];
     float* w = shard.w.as<float>();
@@ -192,7 +194,7 @@ void read_rank_masters(const SafetensorsFile& file, Trainer& trainer) {
 void read_rank_states(const SafetensorsFile& file, Trainer& trainer) {
   TrainingStore& params = trainer.params();
   const std::vector<ParamShard> shards = params.shards();
-  const std::vector<Optimizer::State>& states = trainer.optimizer().states();
+  const std::vector<Optimizer::State>& states = trainer.state().optimizer.states();
   Staging staging;
   for (const Optimizer::State& state : states) {
     const SafetensorsEntry& entry = file.get(state.name);
@@ -209,7 +211,7 @@ void read_rank_states(const SafetensorsFile& file, Trainer& trainer) {
                                entry.bytes.data() + static_cast<size_t>(first) * size,
                                static_cast<size_t>(count) * size);
                          });
-    staging.write(t, trainer.stream());
+    staging.write(t, *trainer.layout().stream);
   }
   if (file.tensors().size() != states.size())
     fail(ErrorKind::kData,

@@ -18,6 +18,7 @@ class SelfCommunicator : public Communicator {
   std::unique_ptr<Communicator> split(int, int, std::string name) override {
     return self_communicator(std::move(name));
   }
+  TimeLimit& time_limit() override { return time_limit_; }
 
  private:
   uint64_t start(const CommOperation& o) override {
@@ -32,6 +33,8 @@ class SelfCommunicator : public Communicator {
   }
   bool is_done(uint64_t) override { return true; }
   void wait(uint64_t) override {}
+
+  TimeLimit time_limit_;
 };
 
 class PlannedCommunicator : public Communicator {
@@ -41,6 +44,7 @@ class PlannedCommunicator : public Communicator {
   std::unique_ptr<Communicator> split(int, int, std::string name) override {
     return planned_communicator(std::move(name), rank(), size());
   }
+  TimeLimit& time_limit() override { return time_limit_; }
 
  private:
   uint64_t start(const CommOperation& o) override {
@@ -53,6 +57,8 @@ class PlannedCommunicator : public Communicator {
   }
   bool is_done(uint64_t) override { return true; }
   void wait(uint64_t) override {}
+
+  TimeLimit time_limit_;
 };
 
 }  // namespace
@@ -150,6 +156,24 @@ Pending Communicator::start_receive(std::string_view name, const Tensor& t, int 
 
 void Communicator::barrier(std::string_view name) {
   begin({.kind = CommOperation::Kind::kBarrier, .name = name, .out = {}, .in = {}}).wait();
+}
+
+void Communicator::sum(std::span<double> values) {
+  all_reduce("sum", Tensor(values.data(), DType::f64, {std::ssize(values)}));
+}
+
+void Communicator::max(std::span<double> values) {
+  all_reduce("max", Tensor(values.data(), DType::f64, {std::ssize(values)}), ReduceOp::kMax);
+}
+
+void Communicator::broadcast_text(std::string& text, int root) {
+  text.resize(static_cast<size_t>(broadcast_number(std::ssize(text), root)));
+  broadcast("text", Tensor(text.data(), DType::u8, {std::ssize(text)}), root);
+}
+
+int64_t Communicator::broadcast_number(int64_t number, int root) {
+  broadcast("number", Tensor(&number, DType::i64, {1}), root);
+  return number;
 }
 
 std::unique_ptr<Communicator> self_communicator(std::string name) {

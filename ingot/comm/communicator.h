@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -86,11 +87,11 @@ class Communicator {
   int rank() const { return rank_; }                 // within the group
   int size() const { return size_; }
 
-  // t = op over the ranks' t. f32, bf16, f16, i32 or i64.
+  // t = op over the ranks' t. f32, f64, bf16, f16, i32 or i64.
   Pending start_all_reduce(std::string_view name, const Tensor& t, ReduceOp op = ReduceOp::kSum);
   // out (size * n) = the ranks' in (n), in rank order. Any dtype. `in` may be this rank's slice of out.
   Pending start_all_gather_into(std::string_view name, const Tensor& out, const Tensor& in);
-  // out (n) = slice `rank` of (op over the ranks' in (size * n)). f32, bf16, f16, i32 or i64. If in is
+  // out (n) = slice `rank` of (op over the ranks' in (size * n)). f32, f64, bf16, f16, i32 or i64. If in is
   // bf16, out may be f32 and is then not rounded. `out` may be this rank's slice of in.
   Pending start_reduce_scatter(std::string_view name, const Tensor& out, const Tensor& in,
                                ReduceOp op = ReduceOp::kSum);
@@ -117,14 +118,30 @@ class Communicator {
   void receive(std::string_view name, const Tensor& t, int from) { start_receive(name, t, from).wait(); }
   void barrier(std::string_view name);
 
+  // Small messages about the run, such as losses, flags and texts. Every rank gets the same bits.
+  void sum(std::span<double> values);
+  void max(std::span<double> values);
+  double sum(double value) {
+    sum(std::span(&value, 1));
+    return value;
+  }
+  double max(double value) {
+    max(std::span(&value, 1));
+    return value;
+  }
+  bool is_any(bool value) { return max(value ? 1 : 0) > 0; }
+  // Replaces `text` by the root's.
+  void broadcast_text(std::string& text, int root);
+  int64_t broadcast_number(int64_t number, int root);
+
   // Makes the group of all ranks that pass the same color, in order of (key, rank). All ranks of this
   // group call it.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string name) = 0;
 
   // Watchdog notes for another group of the same ranks; null if there is no watchdog.
   virtual std::unique_ptr<OperationNotes> notes([[maybe_unused]] std::string group) { return nullptr; }
-  // How long an operation of this rank may take before the job ends; null if there is no watchdog.
-  virtual TimeLimit* time_limit() { return nullptr; }
+  // How long an operation of this rank may take before the job ends. All groups of a job share one limit.
+  virtual TimeLimit& time_limit() = 0;
 
  protected:
   friend class Pending;

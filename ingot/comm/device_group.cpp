@@ -45,6 +45,7 @@ class StagedGroup final : public Communicator {
     return std::make_unique<StagedGroup>(host_.split(color, key, std::move(name)), stream_);
   }
   std::unique_ptr<OperationNotes> notes(std::string group) override { return host_.notes(std::move(group)); }
+  TimeLimit& time_limit() override { return host_.time_limit(); }
 
  private:
   struct Slot {

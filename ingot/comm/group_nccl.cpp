@@ -126,6 +126,7 @@ class NcclGroup final : public Communicator {
     fail(ErrorKind::kInternal, "NCCL: split the host's group {}, and make a device's of the part", name());
   }
   std::unique_ptr<OperationNotes> notes(std::string group) override { return host_.notes(std::move(group)); }
+  TimeLimit& time_limit() override { return host_.time_limit(); }
 
  private:
   uint64_t start(const CommOperation& o) override {

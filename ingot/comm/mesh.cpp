@@ -64,36 +64,48 @@ Mesh Mesh::make(Communicator& world, const MeshShape& shape) {
     fail(ErrorKind::kUsage, "parallel: {} makes {} ranks, but {} were started; nearest that fit: {}",
          shape.to_string(), shape.size(), world.size(), nearest);
   }
-  Mesh mesh{.shape = shape,
-            .place = place_of(shape, world.rank()),
-            .pp = nullptr,
-            .replicate = nullptr,
-            .shard = nullptr,
-            .tp = nullptr,
-            .dp = nullptr};
-  // Ranks with the same color differ only along the group's axes. The color is their first rank.
-  const auto group = [&](MeshPlace first, const char* name) {
-    return world.split(rank_at(shape, first), world.rank(), name);
-  };
+  Mesh mesh;
+  mesh.shape = shape;
+  mesh.place = place_of(shape, world.rank());
+  // Ranks with the same color are in one group.
+  const auto group = [&](int color, const char* name) { return world.split(color, world.rank(), name); };
+  // The color of a group along some axes is its first rank, whose place has a zero on these axes.
+  const auto along = [&](MeshPlace first, const char* name) { return group(rank_at(shape, first), name); };
   const auto [stage, replica, shard, tp_rank] = mesh.place;
-  mesh.pp = group({0, replica, shard, tp_rank}, "pp");
-  mesh.replicate = group({stage, 0, shard, tp_rank}, "replicate");
-  mesh.shard = group({stage, replica, 0, tp_rank}, "shard");
-  mesh.tp = group({stage, replica, shard, 0}, "tp");
-  mesh.dp = group({stage, 0, 0, tp_rank}, "dp");
+  mesh.world = group(0, "world");
+  mesh.pp = along({0, replica, shard, tp_rank}, "pp");
+  mesh.replicate = along({stage, 0, shard, tp_rank}, "replicate");
+  mesh.shard = along({stage, replica, 0, tp_rank}, "shard");
+  mesh.tp = along({stage, replica, shard, 0}, "tp");
+  mesh.dp = along({stage, 0, 0, tp_rank}, "dp");
+  mesh.data = along({0, 0, 0, tp_rank}, "data");
+  mesh.weights = along({0, replica, 0, 0}, "weights");
+  mesh.update = along({stage, replica, 0, 0}, "update");
   return mesh;
 }
 
 Mesh Mesh::planned(const MeshShape& shape, int rank) {
-  const MeshPlace at = place_of(shape, rank);
-  return {.shape = shape,
-          .place = at,
-          .pp = planned_communicator("pp", at.stage, shape.pp),
-          .replicate = planned_communicator("replicate", at.replica, shape.dp_replicate),
-          .shard = planned_communicator("shard", at.shard, shape.dp_shard),
-          .tp = planned_communicator("tp", at.tp_rank, shape.tp),
-          .dp = planned_communicator("dp", at.replica * shape.dp_shard + at.shard,
-                                     shape.dp_replicate * shape.dp_shard)};
+  const auto [stage, replica, shard, tp_rank] = place_of(shape, rank);
+  const auto [pp, replicas, shards, tp] = shape;
+  Mesh mesh;
+  mesh.shape = shape;
+  mesh.place = place_of(shape, rank);
+  mesh.world = planned_communicator("world", rank, shape.size());
+  mesh.pp = planned_communicator("pp", stage, pp);
+  mesh.replicate = planned_communicator("replicate", replica, replicas);
+  mesh.shard = planned_communicator("shard", shard, shards);
+  mesh.tp = planned_communicator("tp", tp_rank, tp);
+  mesh.dp = planned_communicator("dp", replica * shards + shard, replicas * shards);
+  mesh.data = planned_communicator("data", rank / tp, shape.size() / tp);
+  mesh.weights =
+      planned_communicator("weights", (stage * shards + shard) * tp + tp_rank, shape.size() / replicas);
+  mesh.update = planned_communicator("update", shard * tp + tp_rank, shards * tp);
+  return mesh;
+}
+
+Mesh Mesh::alone() {
+  const std::unique_ptr<Communicator> world = self_communicator();
+  return make(*world, {});
 }
 
 }  // namespace ingot

@@ -32,18 +32,24 @@ int rank_at(const MeshShape& shape, const MeshPlace& place);
 // counts factors of two.
 std::vector<MeshShape> nearest_shapes(const MeshShape& wanted, int ranks, size_t count = 3);
 
-// This rank's groups: one per axis, and dp.
+// This rank's groups of ranks: all ranks, one group per axis, and those that span several axes.
 struct Mesh {
   MeshShape shape;
   MeshPlace place;
+  std::unique_ptr<Communicator> world;
   std::unique_ptr<Communicator> pp, replicate, shard, tp;
-  std::unique_ptr<Communicator> dp;  // replicas and shards: the ranks that see different data
+  std::unique_ptr<Communicator> dp;       // replicas and shards: the ranks that see different data
+  std::unique_ptr<Communicator> data;     // dp and stages: their losses add up to those of a step
+  std::unique_ptr<Communicator> weights;  // shards, stages and tp: they hold one copy of the weights together
+  std::unique_ptr<Communicator> update;   // shards and tp of one stage: they make an update together
 
   // All ranks of the world call it. A kUsage error names the nearest shapes if shape.size() differs from
   // the size of the world.
   static Mesh make(Communicator& world, const MeshShape& shape);
   // The groups of one rank for a memory plan (planned_communicator).
   static Mesh planned(const MeshShape& shape, int rank);
+  // The mesh of a run on a single rank.
+  static Mesh alone();
 };
 
 }  // namespace ingot

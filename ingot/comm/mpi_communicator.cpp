@@ -109,7 +109,7 @@ class MpiCommunicator : public Communicator {
     return std::make_unique<BoardNotes>(context_, std::move(group));
   }
 
-  TimeLimit* time_limit() override { return &context_.limit; }
+  TimeLimit& time_limit() override { return context_.limit; }
 
  private:
   uint64_t start(const CommOperation& operation) override {

@@ -35,8 +35,8 @@ struct Fit {
 // Knows which ranks share a machine's memory and which share a device's; the same on all ranks.
 class Neighbours {
  public:
-  Neighbours(Reducer& all, const MemoryLimits& limits) : all_(all) {
-    const auto ranks = static_cast<size_t>(all.ranks());
+  Neighbours(Communicator& all, const MemoryLimits& limits) : all_(all) {
+    const auto ranks = static_cast<size_t>(all.size());
     const uint64_t machine = std::hash<std::string>{}(limits.machine);
     first_ = {first_with(machine, ranks),
               first_with(std::hash<std::string>{}(limits.machine + " " + limits.device_name), ranks)};
@@ -85,7 +85,7 @@ class Neighbours {
     return first;
   }
 
-  Reducer& all_;
+  Communicator& all_;
   std::array<std::vector<size_t>, 2> first_;      // [is_device][rank]
   std::array<std::vector<double>, 2> available_;  // [is_device][first rank]
 };
@@ -179,9 +179,9 @@ struct Change {
 // Neighbours::fit() requires.
 class Search {
  public:
-  Search(const RunConfig& config, TrainerParts& parts, Neighbours& neighbours)
+  Search(const RunConfig& config, const Mesh& mesh, Neighbours& neighbours)
       : config_(config),
-        parts_(parts),
+        mesh_(mesh),
         neighbours_(neighbours),
         levels_{batch_levels(config), policy_levels(config), precision_levels(config),
                 optimizer_levels(config)} {}
@@ -241,7 +241,7 @@ class Search {
       RunConfig config = config_;
       for (const Setting& setting : tried.settings) find_config_key(setting.key)->set(config, setting.value);
       config.validate();
-      plan = plan_memory(config, parts_);
+      plan = plan_memory(config, mesh_.shape, mesh_.world->rank());
     } catch (const Error&) {  // these settings exclude each other
     }
     tried.fit = neighbours_.fit(plan);
@@ -268,14 +268,14 @@ class Search {
   }
 
   const RunConfig& config_;
-  TrainerParts& parts_;
+  const Mesh& mesh_;
   Neighbours& neighbours_;
   std::array<std::vector<Level>, 4> levels_;  // batch, policy, precision, optimizer
   std::vector<Change> found_;                 // sorted by cost
 };
 
-std::string suggestions(const RunConfig& config, TrainerParts& parts, Neighbours& neighbours) {
-  Search search(config, parts, neighbours);
+std::string suggestions(const RunConfig& config, const Mesh& mesh, Neighbours& neighbours) {
+  Search search(config, mesh, neighbours);
   const std::vector<Change> changes = search.run();
   if (changes.empty()) {
     const Change furthest = search.furthest();
@@ -313,9 +313,9 @@ MemoryLimits memory_limits(Device device) {
   return limits;
 }
 
-std::string check_memory(const RunConfig& config, TrainerParts& parts, const MemoryLimits& limits) {
-  const MemoryPlan plan = plan_memory(config, parts);
-  Neighbours neighbours(parts.reducers().all, limits);
+std::string check_memory(const RunConfig& config, const Mesh& mesh, const MemoryLimits& limits) {
+  const MemoryPlan plan = plan_memory(config, mesh.shape, mesh.world->rank());
+  Neighbours neighbours(*mesh.world, limits);
   const Fit fit = neighbours.fit(plan);
   if (fit.fits()) return "";
   const std::string of_ranks = fit.ranks > 1 ? fmt::format(" ({} ranks together)", fit.ranks) : "";
@@ -326,7 +326,7 @@ std::string check_memory(const RunConfig& config, TrainerParts& parts, const Mem
                   plan.largest(kLargestItems));
   if (config.train.is_overcommitted) return text;
   fail(ErrorKind::kMemory, "{}\n{}\ntrain.overcommit = true starts it as it is.", text,
-       suggestions(config, parts, neighbours));
+       suggestions(config, mesh, neighbours));
 }
 
 void require_memory(uint64_t bytes, std::string_view what, const MemoryFiles& files) {

@@ -5,10 +5,10 @@
 #include <string>
 #include <string_view>
 
+#include "ingot/comm/mesh.h"
 #include "ingot/config/config.h"
 #include "ingot/memory/memory_limit.h"
 #include "ingot/memory/memory_plan.h"
-#include "ingot/train/trainer_parts.h"
 
 namespace ingot {
 
@@ -26,7 +26,7 @@ MemoryLimits memory_limits(Device device);
 // available. The error names the largest items and the cheapest changes of the configuration that fit,
 // each tried with the same plan. With train.overcommit nothing is thrown, and the error's text is
 // returned; otherwise the result is empty. All ranks must call it and have the same outcome.
-std::string check_memory(const RunConfig& config, TrainerParts& parts, const MemoryLimits& limits);
+std::string check_memory(const RunConfig& config, const Mesh& mesh, const MemoryLimits& limits);
 
 // kMemory error if `bytes` more than are allocated now do not fit into the host's memory and its swap.
 void require_memory(uint64_t bytes, std::string_view what, const MemoryFiles& files = {});

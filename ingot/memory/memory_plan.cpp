@@ -12,6 +12,7 @@
 #include "ingot/data/token_source_shards.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/formats/shard.h"
+#include "ingot/parallel/parallelize.h"
 #include "ingot/train/generate.h"
 #include "ingot/train/trainer.h"
 
@@ -109,9 +110,9 @@ void plan_rest(const RunConfig& config, const Trainer& trainer, MemoryPlan& plan
   const auto add = [&](const char* name, uint64_t bytes) {
     if (bytes > 0) plan.items.push_back({.name = name, .bytes = bytes});
   };
-  const Transformer& model = trainer.model();
-  add("batches",
-      unsigned_of(LoaderConfig{}.ring + 1) * batch_bytes(trainer.batch_shape()));  // one more for evaluation
+  const Transformer& model = *trainer.layout().model;
+  add("batches", unsigned_of(LoaderConfig{}.ring + 1) *
+                     batch_bytes(trainer.layout().batch_shape));  // one more for evaluation
   if (config.sample.count > 0) {
     add("samples", Generator::planned_bytes(model));
     if (config.train.device == Device::kCuda)
@@ -163,10 +164,11 @@ int64_t planned_vocab(const DataConfig& data) {
   }
 }
 
-MemoryPlan plan_memory(const RunConfig& given, const TrainerParts& parts) {
+MemoryPlan plan_memory(const RunConfig& given, const MeshShape& shape, int rank) {
   RunConfig config = given;
   if (config.model.vocab == 0) config.model.vocab = planned_vocab(config.data);
-  const Trainer trainer(config, parts.planned(), Backing::kAddresses);
+  Mesh mesh = Mesh::planned(shape, rank);
+  const Trainer trainer(config, parallelize(config, mesh, Backing::kAddresses));
   MemoryPlan plan;
   for (const Trainer::ArenaUse& use : trainer.arenas())
     plan.items.push_back({.name = use.name, .bytes = use.bytes, .memory = use.memory});

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "ingot/comm/mesh.h"
 #include "ingot/config/config.h"
 #include "ingot/core/arena.h"
-#include "ingot/train/trainer_parts.h"
 
 namespace ingot {
 
@@ -31,10 +31,9 @@ struct MemoryPlan {
   std::string largest(size_t count) const;
 };
 
-// Plans the memory of one rank whose trainer uses `parts`; only parts.planned() is called, so nothing
-// changes. A model.vocab of 0 is taken from data.tokenizer. Missing files count as empty. Throws what the
+// Plans the memory of one rank of a mesh. It needs no other ranks and no device. A model.vocab of 0 is taken from data.tokenizer. Missing files count as empty. Throws what the
 // trainer would throw for an invalid configuration.
-MemoryPlan plan_memory(const RunConfig& config, const TrainerParts& parts);
+MemoryPlan plan_memory(const RunConfig& config, const MeshShape& shape = {}, int rank = 0);
 
 // Returns the size of the vocabulary that the run's tokenizer will have. It is exact for bytes and for a
 // tokenizer file, an upper bound for a bpe that is not trained yet, and 256 for characters that are not

@@ -5,6 +5,7 @@
 #include "ingot/ops/cuda/cuda_kernel.h"
 #include "ingot/ops/loss_sums.h"
 #include "ingot/optim/cuda_update.h"
+#include "ingot/optim/step_scale.h"
 
 namespace ingot::cuda {
 namespace {
@@ -32,13 +33,12 @@ __global__ void __launch_bounds__(kSquareParts)
     loss += sums[i].loss;
     counted += sums[i].counted;
   }
-  const double correction = expected_tokens / static_cast<double>(counted > 1 ? counted : 1);
-  const double norm = std::sqrt(of_thread[0]) * correction, allowed = limit / (norm + 1e-6);
+  const double correction = grad_correction(expected_tokens, counted);
+  const double norm = std::sqrt(of_thread[0]) * correction;
   if (!is_finite(loss) || !is_finite(norm)) verdict->is_bad = 1;
   verdict->norm = norm;
-  verdict->factor = verdict->is_bad
-                        ? std::numeric_limits<float>::quiet_NaN()
-                        : static_cast<float>(correction * (limit > 0 && allowed < 1 ? allowed : 1.0));
+  verdict->factor = verdict->is_bad ? std::numeric_limits<float>::quiet_NaN()
+                                    : static_cast<float>(correction * clip_factor(norm, limit));
 }
 
 }  // namespace

@@ -18,9 +18,9 @@ inline constexpr int64_t kStepCheckBytes = sizeof(StepCheck);
 
 // Computes the verdict of a step. With loss and counted the sums over the micro-batches' rows of `sums`
 // (micros, kLossTotalsBytes) u8,
-//   correction = expected_tokens / max(1, counted)
+//   correction = grad_correction(expected_tokens, counted)
 //   norm = correction * sqrt(sum of parts)
-//   factor = correction * min(1, limit / (norm + 1e-6)); limit 0: no clipping
+//   factor = correction * clip_factor(norm, limit)
 // verdict is (kStepCheckBytes) u8. Its is_bad stays set once it is set, and the factor is NaN from then
 // on. parts (kSquareParts) f32 are added in double in the order of sum_of_parts.
 void check_step(const Tensor& verdict, const Tensor& parts, const Tensor& sums, double expected_tokens,

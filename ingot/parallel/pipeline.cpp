@@ -56,8 +56,9 @@ Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Commu
   activation_inbox_ = {
       .group = activations_.get(), .from = previous(), .memory = memory_.activation, .pending = {}};
   gradient_inbox_ = {.group = gradients_.get(), .from = next(), .memory = memory_.gradient, .pending = {}};
-  report_ = {.layout = fmt::format("{}, {}", kind_name(shape.kind), config.plan.to_string()),
-             .ideal_bubble = shape.bubble()};
+  arenas_.push_back(arena_.get());
+  pipeline_ = {.layout = fmt::format("{}, {}", kind_name(shape.kind), config.plan.to_string()),
+               .ideal_bubble = shape.bubble()};
 }
 
 // Does not wait while an exception propagates, because the receiving rank may be gone.
@@ -96,10 +97,10 @@ Pipeline::Slot& Pipeline::slot(const PipelineOp& op) {
 }
 
 // Reads a micro-batch when a pass first needs it and keeps it for the other passes.
-MicroBatch Pipeline::batch(const StagedStep& step, int64_t micro) {
+MicroBatch Pipeline::batch(const ExecutorStep& step, int64_t micro) {
   for (; read_ <= micro; ++read_) {
     const MicroBatch& kept = memory_.batches[static_cast<size_t>(read_)];
-    const MicroBatch from = step.next();
+    const Batch& from = step.next();
     copy(kept.tokens, from.tokens, step.stream);
     copy(kept.targets, from.targets, step.stream);
     has_documents_ = static_cast<bool>(from.doc_start);
@@ -125,24 +126,24 @@ void Pipeline::take(Inbox& inbox, const Tensor& t, Stream& stream) {
   const Span span(stream.trace, "communication");
   const auto start = Clock::now();
   inbox.pending.wait();
-  report_.wait_s += seconds_since(start);
+  pipeline_->wait_s += seconds_since(start);
   copy(t, inbox.memory, stream);
   post(inbox);
 }
 
-LossSums Pipeline::forward_pass(const PipelineOp& op, const StagedStep& step) {
+LossSums Pipeline::forward_pass(const PipelineOp& op, const ExecutorStep& step) {
   Slot& own = slot(op);
   const MicroBatch micro = batch(step, op.micro);
   LayerContext ctx = step.context(op.micro);
   const Span span(ctx.stream.trace, "forward");
   own.activation.wait();
-  const LossSums sums =
+  LossSums sums =
       model_.forward(ctx, micro, own.saved, step.grad_scale, op.micro == 0 ? step.checked_tokens : 0);
-  if (step.seen) step.seen(own.saved);
+  if (step.after_forward) step.after_forward(own.saved, micro, sums);
   return sums;
 }
 
-void Pipeline::backward_pass(const PipelineOp& op, const StagedStep& step) {
+void Pipeline::backward_pass(const PipelineOp& op, const ExecutorStep& step) {
   Slot& own = slot(op);
   LayerContext ctx = step.context(op.micro);
   const Span span(ctx.stream.trace, "backward");
@@ -151,7 +152,7 @@ void Pipeline::backward_pass(const PipelineOp& op, const StagedStep& step) {
   model_.backward(ctx, batch(step, op.micro), own.saved);
 }
 
-LossSums Pipeline::perform(const PipelineOp& op, const StagedStep& step) {
+LossSums Pipeline::perform(const PipelineOp& op, const ExecutorStep& step) {
   Slot& own = slot(op);
   switch (op.kind) {
     case Kind::kReceiveActivation:
@@ -177,10 +178,10 @@ LossSums Pipeline::perform(const PipelineOp& op, const StagedStep& step) {
 }
 
 // Makes a new list only if the number of micro-batches changes (a batch ramp), or for step.only.
-const std::vector<PipelineOp>& Pipeline::list_for(const StagedStep& step) {
+const std::vector<PipelineOp>& Pipeline::list_for(const ExecutorStep& step) {
   PipelineShape shape = config_.shape;
   shape.micros = step.micros;
-  report_.ideal_bubble = shape.bubble();
+  pipeline_->ideal_bubble = shape.bubble();
   if (step.only >= 0) {
     other_list_ = lone_micro_schedule(shape, rank_, step.only);
     other_micros_ = 0;
@@ -192,21 +193,21 @@ const std::vector<PipelineOp>& Pipeline::list_for(const StagedStep& step) {
   return other_list_;
 }
 
-LossSums Pipeline::run(const StagedStep& step) {
+bool Pipeline::run(const ExecutorStep& step) {
   INGOT_CHECK(step.micros <= config_.shape.micros && step.only < step.micros && step.grad_scale != 0,
               "Pipeline::run: {} micro-batches, at most {}", step.micros, config_.shape.micros);
   const std::vector<PipelineOp>& list = list_for(step);
   const auto start = Clock::now();
-  report_.wait_s = 0;
+  pipeline_->wait_s = 0;
   read_ = std::max<int64_t>(0, step.only);
   expect(activation_inbox_, Kind::kReceiveActivation, list);
   expect(gradient_inbox_, Kind::kReceiveGradient, list);
-  LossSums sums;
-  for (const PipelineOp& op : list) sums.add(perform(op, step));
+  sums_ = {};
+  for (const PipelineOp& op : list) sums_.add(perform(op, step));
   wait_for_sends();
-  report_.step_s = seconds_since(start);
-  if (step.checked_tokens > 0 && step.only < 0) share_checked_loss(sums);
-  return sums;
+  pipeline_->step_s = seconds_since(start);
+  has_checked_loss_ = step.checked_tokens > 0;
+  return true;
 }
 
 void Pipeline::wait_for_sends() {
@@ -217,20 +218,23 @@ void Pipeline::wait_for_sends() {
     }
 }
 
-// Broadcasts the checked loss from the last rank, which holds the head.
-void Pipeline::share_checked_loss(LossSums& sums) {
-  std::array<double, 4> numbers{sums.raw.ce, sums.raw.objective, sums.raw.trained,
-                                static_cast<double>(sums.raw.tokens)};
-  group_.broadcast("checked loss", Tensor(numbers.data(), DType::i64, {std::ssize(numbers)}),
-                   config_.shape.ranks - 1);
-  sums.raw = {.ce = numbers[0],
-              .objective = numbers[1],
-              .trained = numbers[2],
-              .tokens = static_cast<int64_t>(numbers[3])};
+// The last rank holds the head and broadcasts the checked loss.
+LossSums Pipeline::losses(Stream& /*stream*/) {
+  if (!has_checked_loss_) return sums_;
+  RawLoss& raw = sums_.raw;
+  std::array<double, 3> numbers{raw.ce, raw.objective, raw.trained};
+  const int root = config_.shape.ranks - 1;
+  group_.broadcast("checked loss", Tensor(numbers.data(), DType::f64, {std::ssize(numbers)}), root);
+  raw = {.ce = numbers[0],
+         .objective = numbers[1],
+         .trained = numbers[2],
+         .tokens = group_.broadcast_number(raw.tokens, root)};
+  return sums_;
 }
 
 // A stage can begin the next micro-batch while the next stage still computes this one.
-LossSums Pipeline::forward(LayerContext& ctx, const MicroBatch& micro) {
+LossSums Pipeline::forward(LayerContext& ctx, const Batch& batch) {
+  const MicroBatch micro{.tokens = batch.tokens, .targets = batch.targets, .doc_start = batch.doc_start};
   LossSums sums;
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
     Slot& own = slot({.kind = Kind::kForward, .micro = evaluated_, .chunk = chunk});
@@ -243,6 +247,10 @@ LossSums Pipeline::forward(LayerContext& ctx, const MicroBatch& micro) {
   }
   ++evaluated_;
   return sums;
+}
+
+void Pipeline::set_recompute(const RecomputePlan& /*plan*/) {
+  fail(ErrorKind::kInternal, "Pipeline: the recompute plan is fixed");
 }
 
 void Pipeline::infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,

@@ -13,7 +13,7 @@
 #include "ingot/comm/communicator.h"
 #include "ingot/parallel/pipeline_schedule.h"
 #include "ingot/parallel/stage_plan.h"
-#include "ingot/train/stages.h"
+#include "ingot/train/executor.h"
 
 namespace ingot {
 
@@ -25,19 +25,19 @@ struct PipelineConfig {
   Backing backing = Backing::kMemory;  // kAddresses: the pipeline never runs
 };
 
-class Pipeline : public Stages {
+class Pipeline final : public Executor {
  public:
   // All ranks of `group` call this; it has shape.ranks ranks. Borrows model and group. Throws a kUsage
   // error if the shape or the recompute policy does not fit.
   Pipeline(const Transformer& model, const PipelineConfig& config, Communicator& group);
   ~Pipeline() override;  // waits for sends in flight
 
-  LossSums run(const StagedStep& step) override;
-  LossSums forward(LayerContext& ctx, const MicroBatch& batch) override;
+  bool run(const ExecutorStep& step) override;
+  LossSums losses(Stream& stream) override;
+  LossSums forward(LayerContext& ctx, const Batch& batch) override;
   void infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
              const Tensor& logits) override;
-  const StagesReport& report() const override { return report_; }
-  const Arena& arena() const override { return *arena_; }
+  void set_recompute(const RecomputePlan& plan) override;
 
   // The list for a step of the most micro-batches.
   const std::vector<PipelineOp>& list() const { return list_; }
@@ -68,16 +68,15 @@ class Pipeline : public Stages {
   int previous() const { return (rank_ + config_.shape.ranks - 1) % config_.shape.ranks; }
   UnitRange units(int chunk) const { return config_.plan.units(rank_, chunk); }
   Slot& slot(const PipelineOp& op);
-  MicroBatch batch(const StagedStep& step, int64_t micro);
-  const std::vector<PipelineOp>& list_for(const StagedStep& step);
+  MicroBatch batch(const ExecutorStep& step, int64_t micro);
+  const std::vector<PipelineOp>& list_for(const ExecutorStep& step);
 
   void expect(Inbox& inbox, PipelineOp::Kind kind, const std::vector<PipelineOp>& list);
   void post(Inbox& inbox);
   void take(Inbox& inbox, const Tensor& t, Stream& stream);
-  LossSums perform(const PipelineOp& op, const StagedStep& step);
-  LossSums forward_pass(const PipelineOp& op, const StagedStep& step);
-  void backward_pass(const PipelineOp& op, const StagedStep& step);
-  void share_checked_loss(LossSums& sums);
+  LossSums perform(const PipelineOp& op, const ExecutorStep& step);
+  LossSums forward_pass(const PipelineOp& op, const ExecutorStep& step);
+  void backward_pass(const PipelineOp& op, const ExecutorStep& step);
   void wait_for_sends();
 
   const Transformer& model_;
@@ -93,8 +92,9 @@ class Pipeline : public Stages {
   Inbox activation_inbox_, gradient_inbox_;
   int64_t read_ = 0;  // micro-batches of the step read so far
   bool has_documents_ = false;
-  int64_t evaluated_ = 0;  // micro-batches evaluated since construction
-  StagesReport report_;
+  int64_t evaluated_ = 0;          // micro-batches evaluated since construction
+  LossSums sums_;                  // of the last run, for the units on this rank
+  bool has_checked_loss_ = false;  // true if the last run checked tokens
 };
 
 }  // namespace ingot

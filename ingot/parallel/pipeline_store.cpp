@@ -2,28 +2,27 @@
 
 namespace ingot {
 
-PipelineStore::PipelineStore(const ParamList& list, TrainingStore& parts, const StagePlan& plan,
-                             Communicator& group)
-    : TrainingStore(list, parts.masters()), parts_(parts), plan_(plan), group_(group) {
+PipelineStore::PipelineStore(const ParamList& list, TrainingStore& own, StagePlan plan, Communicator& group)
+    : TrainingStore(list, own.masters()), own_(own), plan_(std::move(plan)), group_(group) {
   ends_ = group.split(keeps_shared() ? 0 : 1, group.rank(), "pp ends");
-  arenas_ = parts.arenas();
+  arenas_ = own.arenas();
   is_sharded_ = group.size() > 1;
 }
 
 void PipelineStore::begin_micro(bool is_last) {
   is_last_micro_ = is_last;
-  parts_.begin_micro(is_last);
+  own_.begin_micro(is_last);
 }
 
 void PipelineStore::finish_gradients() {
-  parts_.finish_gradients();
+  own_.finish_gradients();
   if (!is_last_micro_ || !keeps_shared()) return;
-  for (const ParamShard& shard : parts_.shards())
+  for (const ParamShard& shard : own_.shards())
     if (plan_.is_shared(list()[shard.id].unit)) ends_->all_reduce("tied gradients", shard.grad);
 }
 
 std::vector<ParamShard> PipelineStore::shards() {
-  std::vector<ParamShard> shards = parts_.shards();
+  std::vector<ParamShard> shards = own_.shards();
   for (ParamShard& shard : shards)
     if (plan_.is_shared(list()[shard.id].unit)) shard.is_counted = group_.rank() == 0;
   return shards;

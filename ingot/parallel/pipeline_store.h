@@ -15,31 +15,29 @@ namespace ingot {
 
 class PipelineStore : public TrainingStore {
  public:
-  // Borrows all arguments. list: the whole model. parts: a store of list.keeping(the units that plan
-  // assigns to this rank). group: the ranks of the pipeline, all of which call this.
-  PipelineStore(const ParamList& list, TrainingStore& parts, const StagePlan& plan, Communicator& group);
+  // Borrows all arguments but the plan. list: the whole model. own: a store of list.keeping(the units that
+  // the plan assigns to this rank). group: the ranks of the pipeline, all of which call this.
+  PipelineStore(const ParamList& list, TrainingStore& own, StagePlan plan, Communicator& group);
 
-  const UnitBuffers& get(int unit) override { return parts_.get(unit); }
-  void prefetch(int unit) override { parts_.prefetch(unit); }
-  void release(int unit) override { parts_.release(unit); }
-  void grad_ready(int unit) override { parts_.grad_ready(unit); }
+  const UnitBuffers& get(int unit) override { return own_.get(unit); }
+  void prefetch(int unit) override { own_.prefetch(unit); }
+  void release(int unit) override { own_.release(unit); }
+  void grad_ready(int unit) override { own_.grad_ready(unit); }
 
   void begin_micro(bool is_last) override;
   void finish_gradients() override;
   std::vector<ParamShard> shards() override;
-  void refresh_compute(Stream& stream) override { parts_.refresh_compute(stream); }
-  void expand_masters(Stream& stream) override { parts_.expand_masters(stream); }
-  Replicas replicas(int id) const override { return is_owner(id) ? parts_.replicas(id) : Replicas{0, 0}; }
-  Replicas shard_group(int id) const override {
-    return is_owner(id) ? parts_.shard_group(id) : Replicas{0, 0};
-  }
+  void refresh_compute(Stream& stream) override { own_.refresh_compute(stream); }
+  void expand_masters(Stream& stream) override { own_.expand_masters(stream); }
+  Replicas replicas(int id) const override { return is_owner(id) ? own_.replicas(id) : Replicas{0, 0}; }
+  Replicas shard_group(int id) const override { return is_owner(id) ? own_.shard_group(id) : Replicas{0, 0}; }
 
  private:
   bool keeps_shared() const { return group_.rank() == 0 || group_.rank() == plan_.ranks - 1; }
   bool is_owner(int id) const { return plan_.owner(list()[id].unit) == group_.rank(); }
 
-  TrainingStore& parts_;
-  const StagePlan& plan_;
+  TrainingStore& own_;
+  StagePlan plan_;
   Communicator& group_;
   std::unique_ptr<Communicator> ends_;  // first and last rank
   bool is_last_micro_ = true;

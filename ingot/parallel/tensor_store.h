@@ -11,24 +11,24 @@ namespace ingot {
 
 class TensorStore : public TrainingStore {
  public:
-  // Borrows both. group: the tensor-parallel ranks.
-  TensorStore(TrainingStore& parts, Communicator& group);
+  // Borrows both. own: a store of this rank's shards. group: the tensor-parallel ranks.
+  TensorStore(TrainingStore& own, Communicator& group);
 
-  const UnitBuffers& get(int unit) override { return parts_.get(unit); }
-  void prefetch(int unit) override { parts_.prefetch(unit); }
-  void release(int unit) override { parts_.release(unit); }
-  void grad_ready(int unit) override { parts_.grad_ready(unit); }
+  const UnitBuffers& get(int unit) override { return own_.get(unit); }
+  void prefetch(int unit) override { own_.prefetch(unit); }
+  void release(int unit) override { own_.release(unit); }
+  void grad_ready(int unit) override { own_.grad_ready(unit); }
 
-  void begin_micro(bool is_last) override { parts_.begin_micro(is_last); }
-  void finish_gradients() override { parts_.finish_gradients(); }
-  std::vector<ParamShard> shards() override { return parts_.shards(); }
-  void refresh_compute(Stream& stream) override { parts_.refresh_compute(stream); }
-  void expand_masters(Stream& stream) override { parts_.expand_masters(stream); }
+  void begin_micro(bool is_last) override { own_.begin_micro(is_last); }
+  void finish_gradients() override { own_.finish_gradients(); }
+  std::vector<ParamShard> shards() override { return own_.shards(); }
+  void refresh_compute(Stream& stream) override { own_.refresh_compute(stream); }
+  void expand_masters(Stream& stream) override { own_.expand_masters(stream); }
   Replicas replicas(int id) const override;
   Replicas shard_group(int id) const override;
 
  private:
-  TrainingStore& parts_;
+  TrainingStore& own_;
   Communicator& group_;
 };
 

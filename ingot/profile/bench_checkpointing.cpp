@@ -4,8 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "ingot/parallel/parallelize.h"
 #include "ingot/profile/bench_data.h"
 #include "ingot/run/run.h"
+#include "ingot/train/trainer.h"
 
 namespace ingot {
 namespace {
@@ -56,11 +58,12 @@ CheckpointingBench bench_checkpointing(const RunConfig& given, int64_t rounds) {
   bench::require_one_rank(given);
   RunConfig config = bench::runnable(given);
   config.activations = {.policy = Policy::kNone};
-  Trainer trainer(config);
+  Trainer trainer(config, parallelize(config));
   trainer.initialise();
   const TokenSource tokens = bench::random_tokens(config);
   const Sampler sampler(SampleOrder::kRandom, config.train.seed, tokens.tokens(), config.model.context);
-  Loader loader(tokens, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 4});
+  Loader loader(tokens, sampler,
+                {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 4});
   const double lr = config.optimizer.lr * 0.1;
 
   CheckpointingBench result;
@@ -75,14 +78,14 @@ CheckpointingBench bench_checkpointing(const RunConfig& given, int64_t rounds) {
   for (const Contender& contender : all) {
     plans.push_back(recompute_plan(contender.config, config.model.layers));
     Arena arena("activations plan");
-    trainer.model().make_saved(arena, config.train.batch_size, config.model.context, plans.back());
+    trainer.layout().model->make_saved(arena, config.train.batch_size, config.model.context, plans.back());
     result.rows.push_back({.policy = contender.name, .activation_bytes = arena.peak_bytes()});
   }
 
   std::vector<std::vector<double>> times_ms(all.size()), ratios(all.size()), recompute_ms(all.size());
   for (int64_t round = -1; round < rounds; ++round)  // round -1 warms up memory, primitives and caches
     for (size_t i = 0; i < all.size(); ++i) {
-      trainer.set_recompute(plans[i]);
+      trainer.layout().executor->set_recompute(plans[i]);
       trainer.trace().reset();
       const bench::Clock::time_point start = bench::Clock::now();
       trainer.step(loader, {.lr = lr});

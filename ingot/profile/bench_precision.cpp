@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "ingot/config/config_toml.h"
+#include "ingot/parallel/parallelize.h"
 #include "ingot/profile/llama_f64.h"
 #include "ingot/run/run_data.h"
 #include "ingot/train/trainer.h"
@@ -97,10 +98,10 @@ std::vector<double> gradient_at(const RunConfig& config, ParamStore& weights, co
 
 std::vector<double> gradient_in_f64(Trainer& trainer, const MicroBatch& batch) {
   std::vector<Tensor> weights;
-  for (size_t id = 0; id < trainer.model().params().specs().size(); ++id)
+  for (size_t id = 0; id < trainer.layout().model->params().specs().size(); ++id)
     weights.push_back(trainer.params().master(static_cast<int>(id)));
   std::vector<double> gradient;
-  for (const std::vector<double>& part : llama_f64_gradients(trainer.model(), weights, batch).of)
+  for (const std::vector<double>& part : llama_f64_gradients(*trainer.layout().model, weights, batch).of)
     gradient.insert(gradient.end(), part.begin(), part.end());
   return gradient;
 }
@@ -120,7 +121,8 @@ double warmup(int64_t step) { return std::min(1.0, static_cast<double>(step + 1)
 // Runs one training; on the first seed also fills the row's other columns.
 double train_once(const RunConfig& config, const RunData& data, Trainer& trainer, PrecisionBenchRow& row) {
   const Sampler sampler(SampleOrder::kRandom, config.train.seed, data.train.tokens(), config.model.context);
-  Loader loader(data.train, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 4});
+  Loader loader(data.train, sampler,
+                {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 4});
   trainer.initialise();
   std::vector<double> times;
   StepResult last;
@@ -157,12 +159,12 @@ std::vector<PrecisionBenchRow> bench_precision(const PrecisionBenchOptions& opti
     row.recipe = recipe.name;
     for (int64_t seed = 1; seed <= options.seeds; ++seed) {
       const RunConfig config = recipe_config(recipe, options, seed);
-      auto trainer = std::make_unique<Trainer>(config);
+      auto trainer = std::make_unique<Trainer>(config, parallelize(config));
       row.losses.push_back(train_once(config, data, *trainer, row));
       if (!reference) reference = std::move(trainer);
     }
     Loader loader(data.train, sampler,
-                  {.shape = reference->batch_shape(), .readers = 1, .reader = 0, .ring = 2});
+                  {.shape = reference->layout().batch_shape, .readers = 1, .reader = 0, .ring = 2});
     const Batch& taken = loader.next();
     const MicroBatch batch{.tokens = taken.tokens, .targets = taken.targets, .doc_start = taken.doc_start};
     if (reference_gradient.empty()) reference_gradient = gradient_in_f64(*reference, batch);

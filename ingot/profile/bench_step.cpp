@@ -6,9 +6,11 @@
 #include "ingot/core/timeline.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/ops/tf32.h"
+#include "ingot/parallel/parallelize.h"
 #include "ingot/profile/bench_data.h"
 #include "ingot/run/peak.h"
 #include "ingot/run/run.h"
+#include "ingot/train/trainer.h"
 
 namespace ingot {
 namespace {
@@ -92,31 +94,30 @@ class Steps {
   void make(int64_t steps) {
     last_ = Clock::now();
     for (int64_t i = 0; i < steps; ++i) {
-      if (!trainer_.can_submit(inputs_)) {
-        finish();
-        note(trainer_.step(loader_, inputs_).loss);
-        continue;
-      }
-      trainer_.submit(loader_, micros_, inputs_);
-      if (trainer_.steps_in_flight() == StepResultRing::kDepth) read();
+      const size_t depth = trainer_.depth(inputs_);
+      collect_until(depth);
+      trainer_.submit(loader_, {.micros = micros_, .inputs = inputs_, .is_asynchronous = depth > 0});
+      ++in_flight_;
+      collect_until(depth);
     }
-    finish();
+    collect_until(0);
   }
   double loss() const { return loss_; }
   const std::vector<double>& times_ms() const { return times_ms_; }  // from one result to the next
 
  private:
-  void finish() {
-    while (trainer_.steps_in_flight() > 0) read();
+  void collect_until(size_t in_flight) {
+    for (; in_flight_ > in_flight; --in_flight_) collect();
   }
-  void read() {
-    const std::optional<StepResult> result = trainer_.collect(loader_);
-    if (!result) fail(ErrorKind::kNumerics, "a step is not finite");
-    note(result->loss);
-  }
-  void note(double loss) {
-    if (trainer_.steps_in_flight() == 0) synchronize(trainer_.stream());  // includes the update
-    loss_ = loss;
+  void collect() {
+    const StepResult result = trainer_.collect(loader_);
+    if (result.is_repeated || result.non_finite) fail(ErrorKind::kNumerics, "a step is not finite");
+    if (result.lowered_scale)
+      trainer_.discard();
+    else
+      trainer_.update(result);
+    if (in_flight_ == 1) synchronize(*trainer_.layout().stream);  // includes the update
+    loss_ = result.loss;
     times_ms_.push_back(milliseconds_since(last_));
     last_ = Clock::now();
   }
@@ -126,13 +127,14 @@ class Steps {
   int64_t micros_;
   StepInputs inputs_;
   Clock::time_point last_;
+  size_t in_flight_ = 0;  // steps submitted and not collected
   double loss_ = 0;
   std::vector<double> times_ms_;
 };
 
 std::string traced_step(Trainer& trainer, Loader& loader, double lr) {
   SpanListener* const usual = trainer.trace().listener();
-  Timeline timeline(trainer.stream());
+  Timeline timeline(*trainer.layout().stream);
   trainer.trace().set_listener(&timeline);
   trainer.step(loader, {.lr = lr});
   trainer.trace().set_listener(usual);
@@ -145,11 +147,12 @@ StepBench bench_step(const RunConfig& given, int64_t steps, bool wants_trace) {
   const Clock::time_point entered = Clock::now();
   bench::require_one_rank(given);
   const RunConfig config = bench::runnable(given);
-  Trainer trainer(config);
+  Trainer trainer(config, parallelize(config));
   trainer.initialise();
   const TokenSource tokens = bench::random_tokens(config);
   const Sampler sampler(SampleOrder::kRandom, config.train.seed, tokens.tokens(), config.model.context);
-  Loader loader(tokens, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 4});
+  Loader loader(tokens, sampler,
+                {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 4});
 
   StepBench result;
   result.preset = config.preset;
@@ -158,7 +161,7 @@ StepBench bench_step(const RunConfig& given, int64_t steps, bool wants_trace) {
   result.steps = steps;
   result.batch_size = config.train.batch_size * config.train.grad_accum;
   result.context = config.model.context;
-  result.parameters = trainer.model().config().parameters();
+  result.parameters = trainer.layout().model->config().parameters();
   result.start_s = milliseconds_since(entered) * 1e-3;
   Steps warm(trainer, loader, config), timed(trainer, loader, config);
   warm.make(1);
@@ -175,10 +178,10 @@ StepBench bench_step(const RunConfig& given, int64_t steps, bool wants_trace) {
   if (wants_trace) result.trace = traced_step(trainer, loader, config.optimizer.lr * 0.1);
   for (const Trainer::ArenaUse& use : trainer.arenas()) result.arena_bytes.emplace_back(use.name, use.bytes);
   result.peak_rss_bytes = peak_rss_bytes();
-  result.products_alone_ms = time_products(step_products(trainer.model(), config), config);
+  result.products_alone_ms = time_products(step_products(*trainer.layout().model, config), config);
   ProductPeak peak(config.precision.compute, config.train.device, config.precision.allows_tf32);
   peak.measure(0.5);
-  const double gflops = trainer.model().config().flops_per_token() * result.tokens_per_s * 1e-9;
+  const double gflops = trainer.layout().model->config().flops_per_token() * result.tokens_per_s * 1e-9;
   if (gflops > peak.gflops()) peak.measure(1);
   result.peak_gflops = peak.gflops();
   if (gflops <= peak.gflops()) result.mfu = gflops / peak.gflops();

@@ -14,7 +14,7 @@ constexpr double kEtaAfter_s = 0.5;  // the first batches give no reliable estim
 
 }  // namespace
 
-EvalWatch::EvalWatch(Console& console, Reducer& ranks, std::function<bool()> is_interrupted,
+EvalWatch::EvalWatch(Console& console, Communicator& ranks, std::function<bool()> is_interrupted,
                      std::function<double()> time_s)
     : console_(console),
       ranks_(ranks),

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "ingot/comm/communicator.h"
 #include "ingot/console/console.h"
-#include "ingot/train/reduce.h"
 
 namespace ingot {
 
@@ -15,7 +15,7 @@ namespace ingot {
 class EvalWatch {
  public:
   // Borrows all arguments. is_interrupted: returns true if this rank is asked to stop. time_s: a clock.
-  EvalWatch(Console& console, Reducer& ranks, std::function<bool()> is_interrupted,
+  EvalWatch(Console& console, Communicator& ranks, std::function<bool()> is_interrupted,
             std::function<double()> time_s);
 
   // Called after every batch with the number of tokens predicted so far and the total. Returns false if the
@@ -26,7 +26,7 @@ class EvalWatch {
   void show(int64_t tokens, int64_t all_tokens, double elapsed_s);
 
   Console& console_;
-  Reducer& ranks_;
+  Communicator& ranks_;
   std::function<bool()> is_interrupted_;
   std::function<double()> time_s_;
   double start_s_;

@@ -18,13 +18,11 @@ constexpr int64_t kStepsToAddUp = 50;  // between sums over the ranks
 
 }  // namespace
 
-MfuMeter::MfuMeter(DType dtype, Device device, bool is_tf32, Reducer& ranks)
+MfuMeter::MfuMeter(DType dtype, Device device, bool is_tf32, Communicator& ranks)
     : peak_(dtype, device, is_tf32), ranks_(ranks), is_on_cpu_(device == Device::kCpu) {
   if (is_on_cpu_) return;
   peak_.measure(kEnough_s);
-  std::array<double, 1> total{peak_.gflops()};
-  ranks_.sum(total);
-  total_gflops_ = total[0];
+  total_gflops_ = ranks_.sum(peak_.gflops());
 }
 
 void MfuMeter::measure_more(double train_s) {
@@ -36,13 +34,11 @@ void MfuMeter::measure_more(double train_s) {
   const bool is_enough = peak_.measured_s() >= kEnough_s;
   std::array<double, 2> sums{is_enough ? peak_.gflops() : 0, is_enough ? 1.0 : 0.0};
   ranks_.sum(sums);
-  if (sums[1] == static_cast<double>(ranks_.ranks())) total_gflops_ = sums[0];
+  if (sums[1] == static_cast<double>(ranks_.size())) total_gflops_ = sums[0];
 }
 
 void MfuMeter::add_up() {
-  std::array<double, 1> sum{peak_.gflops()};
-  ranks_.sum(sum);
-  total_gflops_ = sum[0];
+  total_gflops_ = ranks_.sum(peak_.gflops());
   is_added_up_ = true;
 }
 
@@ -55,14 +51,14 @@ void MfuMeter::measure_again() {
   ++times_again_;
   peak_.measure(kAgain_s);
   is_added_up_ = false;
-  if (ranks_.ranks() == 1) add_up();
+  if (ranks_.size() == 1) add_up();
 }
 
 std::optional<double> MfuMeter::of_step(double flops_per_s, double train_s) {
   ++steps_;
   if (total_gflops_ == 0)
     measure_more(train_s);
-  else if (ranks_.ranks() > 1 && steps_ % kStepsToAddUp == 0)
+  else if (ranks_.size() > 1 && steps_ % kStepsToAddUp == 0)
     add_up();
   if (total_gflops_ == 0 || is_wrong_) return std::nullopt;
   const double mfu = flops_per_s / (total_gflops_ * 1e9);

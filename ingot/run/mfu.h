@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "ingot/comm/communicator.h"
 #include "ingot/run/peak.h"
-#include "ingot/train/reduce.h"
 
 namespace ingot {
 
@@ -15,7 +15,7 @@ class MfuMeter {
   // All ranks construct an MfuMeter together. On a device the constructor measures the peak, because the
   // device's queue is never empty later. On a CPU the peak is measured between the first steps, in at most
   // a tenth of the training time, so starting costs nothing and short runs have no MFU.
-  MfuMeter(DType dtype, Device device, bool is_tf32, Reducer& ranks);
+  MfuMeter(DType dtype, Device device, bool is_tf32, Communicator& ranks);
 
   // Returns the MFU of a step that ran at this rate on all ranks together; nullopt while the peak is not
   // known. train_s: seconds spent in steps so far. All ranks call it after every step, outside of the step.
@@ -32,7 +32,7 @@ class MfuMeter {
   void add_up();
 
   ProductPeak peak_;
-  Reducer& ranks_;
+  Communicator& ranks_;
   bool is_on_cpu_;
   double total_gflops_ = 0;  // sum over all ranks; 0 if not known
   int above_ = 0;            // consecutive steps above the peak

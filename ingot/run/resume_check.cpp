@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "ingot/checkpoint/fp8_history.h"
 #include "ingot/checkpoint/rank_tensors.h"
 #include "ingot/config/config_keys.h"
 #include "ingot/config/config_toml.h"
@@ -11,7 +12,6 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/formats/safetensors.h"
-#include "ingot/train/fp8_history.h"
 
 namespace ingot {
 namespace {
@@ -273,8 +273,9 @@ RunConfig ResumeCheck::with_vocab(RunConfig now, const Tokenizer& tokenizer) con
 void ResumeCheck::require_state(Trainer& trainer) const {
   const std::string keys = list(kState);
   if (keys.empty()) return;  // if the file is damaged, the loader names the tensor
-  const bool fits = has_states(SafetensorsFile(checkpoint_ / "optimizer.safetensors"), trainer.optimizer()) &&
-                    has_fp8_history(checkpoint_ / "fp8.safetensors", trainer.fp8());
+  const bool fits =
+      has_states(SafetensorsFile(checkpoint_ / "optimizer.safetensors"), trainer.state().optimizer) &&
+      has_fp8_history(checkpoint_ / "fp8.safetensors", trainer.state().fp8);
   if (!fits)
     fail(ErrorKind::kUsage,
          "{}: what the optimizer (or FP8) remembers in it does not fit the configuration: {}; leave these "

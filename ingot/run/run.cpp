@@ -7,6 +7,8 @@
 #include "ingot/memory/memory_check.h"
 #include "ingot/run/run_data.h"
 #include "ingot/train/generate.h"
+#include "ingot/train/local_executor.h"
+#include "ingot/train/recompute_choice.h"
 
 namespace ingot {
 namespace {
@@ -33,24 +35,21 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
   const int64_t windows = (text.tokens() - 1 + T - 1) / T;
   const int64_t B = std::min(options.batch_size, windows);
   const RecomputePlan plan = forward_only_plan(model.config().layers);
-  Arena measure("activations");
-  model.make_saved(measure, B, T, plan);
   const size_t scratch_bytes = model.scratch_bytes(B, T, false);
-  require_memory(measure.peak_bytes() + scratch_bytes, fmt::format("activations of {} x {} tokens", B, T));
-  Arena activations("activations", measure.peak_bytes());
+  require_memory(activation_bytes(model, B, T, plan, Device::kCpu) + scratch_bytes,
+                 fmt::format("activations of {} x {} tokens", B, T));
+  const BatchShape shape{.batch = B, .context = T, .vocab_size = model.config().vocab};
+  LocalExecutor executor(model, {.shape = shape, .recompute = plan});
   Arena scratch("scratch", scratch_bytes);
-  Transformer::Saved saved = model.make_saved(activations, B, T, plan);
   Region region;
   Stream stream;
   LayerContext ctx{
       .params = *loaded.params, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
-  Reducer alone;
-  DeviceFeed feed(Device::kCpu, {}, 0);
   const EvalWalk walk{.max_tokens = options.max_tokens,
-                      .has_document_mask = false,
+                      .shape = shape,
                       .data_shard = {.ranks = 1, .rank = 0, .batch_size = B, .global_batch = B},
                       .goes_on = options.goes_on};
-  const EvalResult result = evaluate(model, ctx, feed, saved, text, walk, alone);
+  const EvalResult result = evaluate(executor, ctx, text, walk, *self_communicator());
   if (!std::isfinite(result.loss))
     fail(ErrorKind::kNumerics,
          "{}: the loss on the text is {}, though every weight is finite; try --compute f32, or an earlier "

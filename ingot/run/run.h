@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ingot/comm/mesh.h"
 #include "ingot/config/config.h"
 #include "ingot/core/dtype.h"
 #include "ingot/ops/sample.h"
@@ -37,10 +38,9 @@ struct TrainOutcome {
 // checkpoint before it returns. The caller has opened and locked the folder. With is_resume, continues from
 // the newest good checkpoint in it. Throws a kUsage error if there is none, or if it does not fit the
 // configuration; other text must be accepted (run/resume_check.h). With several ranks all of them call it,
-// each with its own folder; interrupting one rank interrupts all.
+// each with its own folder and its mesh; interrupting one rank interrupts all.
 TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_resume, Console& console,
-                          const std::atomic<bool>& is_interrupted,
-                          std::unique_ptr<TrainerParts> parts = std::make_unique<TrainerParts>(),
+                          const std::atomic<bool>& is_interrupted, Mesh& mesh,
                           OtherText other_text = OtherText::kRefused);
 
 // A checkpoint is a folder that Ingot or Hugging Face transformers wrote, a run's folder (its newest good

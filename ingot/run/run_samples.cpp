@@ -13,9 +13,10 @@ namespace {
 // Copies the weights from a device to the host, because text is generated on the CPU. Returns null if they
 // are on the host.
 std::unique_ptr<ResidentStore> host_weights(Trainer& trainer) {
-  Stream& stream = trainer.stream();
+  Stream& stream = *trainer.layout().stream;
   if (stream.device == Device::kCpu) return nullptr;
-  auto host = std::make_unique<ResidentStore>(trainer.model().params(), trainer.model().compute(), false);
+  auto host = std::make_unique<ResidentStore>(trainer.layout().model->params(),
+                                              trainer.layout().model->compute(), false);
   for (int id = 0; id < static_cast<int>(host->list().specs().size()); ++id)
     copy(host->weight(id), trainer.params().weight(id), stream);
   synchronize(stream);
@@ -27,13 +28,18 @@ std::unique_ptr<ResidentStore> host_weights(Trainer& trainer) {
 std::string run_samples(const SamplesConfig& options, Trainer& trainer, const Tokenizer& tokenizer,
                         uint64_t seed, Console& console) {
   const std::unique_ptr<ResidentStore> host = host_weights(trainer);
-  Generator generator(trainer.model(), host ? static_cast<ParamStore&>(*host) : trainer.params(),
-                      trainer.region(), trainer.stages());
+  Generator generator(
+      *trainer.layout().model, host ? static_cast<ParamStore&>(*host) : trainer.params(),
+      *trainer.layout().region,
+      [&](LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches, const Tensor& logits) {
+        trainer.layout().executor->infer(ctx, tokens, caches, logits);
+      });
   std::string all;
   for (int64_t i = 0; i < options.count; ++i) {
     const std::string prompt =
         options.prompts.empty() ? "" : options.prompts[static_cast<size_t>(i) % options.prompts.size()];
-    console.line(fmt::format("--- sample {} of {}, step {}", i + 1, options.count, trainer.steps_done()));
+    console.line(
+        fmt::format("--- sample {} of {}, step {}", i + 1, options.count, trainer.state().steps_done));
     std::string text;
     generate_text(generator, tokenizer, prompt, options.tokens,
                   {.temperature = static_cast<float>(options.temperature),

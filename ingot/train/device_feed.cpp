@@ -1,5 +1,6 @@
 #include "ingot/train/device_feed.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "ingot/core/copy.h"
@@ -37,6 +38,13 @@ DeviceFeed::DeviceFeed(Device device, const BatchShape& shape, int64_t micros, B
               .pinned = Arena(plan.pinned.name(), plan.pinned.peak_bytes(), Memory::kPinned, backing)});
   lay_out(*buffers_, shape, micros);
   received_.reserve(static_cast<size_t>(micros));
+}
+
+void DeviceFeed::begin_step(size_t steps_in_flight) {
+  INGOT_CHECK(steps_in_flight <= 1, "DeviceFeed: {} steps are in flight", steps_in_flight);
+  passed_ = std::max(passed_, steps_in_flight == 0 ? sent_ : step_begin_);
+  step_begin_ = sent_;
+  brought_ = 0;
 }
 
 MicroBatch DeviceFeed::send(const Batch& batch, Stream& stream) {

@@ -19,14 +19,13 @@ class DeviceFeed {
   // micros: micro-batches per step.
   DeviceFeed(Device device, const BatchShape& shape, int64_t micros, Backing backing = Backing::kMemory);
 
+  // Called before the first batch of a step. steps_in_flight: the number of steps before it that the stream
+  // may still be working on (at most one); it has finished all others.
+  void begin_step(size_t steps_in_flight);
+
   // Returns the batch in the stream's memory, valid until the next call. The caller may reuse the
   // loader's memory.
   MicroBatch send(const Batch& batch, Stream& stream);
-
-  // sent() is the number of batches sent so far. set_passed() reports that the stream has finished with
-  // the first `batches` of them; the caller has waited for that.
-  size_t sent() const { return sent_; }
-  void set_passed(size_t batches) { passed_ = batches; }
 
   // Starts the copy of the last micro-batch's sums (Transformer::Saved) to the host.
   void bring_back(const Tensor& sums, Stream& stream);
@@ -49,7 +48,8 @@ class DeviceFeed {
   Device device_;
   std::optional<Buffers> buffers_;
   std::vector<LossSums> received_;
-  size_t sent_ = 0, passed_ = 0;  // numbers of batches
+  size_t sent_ = 0, passed_ = 0;  // batches sent, and those that the stream has finished with
+  size_t step_begin_ = 0;         // batches sent before the current step
   size_t brought_ = 0;            // slots of sums in use
 };
 

@@ -6,16 +6,11 @@
 
 namespace ingot {
 
-EvalResult evaluate(const Transformer& model, LayerContext& ctx, DeviceFeed& feed, Transformer::Saved& saved,
-                    const TokenSource& text, const EvalWalk& walk, Reducer& data, Stages* stages) {
+EvalResult evaluate(Executor& executor, LayerContext& ctx, const TokenSource& text, const EvalWalk& walk,
+                    Communicator& data) {
   const DataShard& data_shard = walk.data_shard;
-  const int64_t T = model.config().context;
-  EvalWindows windows(text,
-                      {.batch = data_shard.batch_size,
-                       .context = T,
-                       .vocab_size = model.config().vocab,
-                       .document_mask = walk.has_document_mask},
-                      data_shard.ranks, data_shard.rank);
+  const int64_t T = walk.shape.context;
+  EvalWindows windows(text, walk.shape, data_shard.ranks, data_shard.rank);
   const int64_t step_tokens = data_shard.global_batch * T;
   const int64_t wanted = walk.max_tokens > 0
                              ? (walk.max_tokens + step_tokens - 1) / step_tokens * data_shard.global_batch
@@ -26,14 +21,7 @@ EvalResult evaluate(const Transformer& model, LayerContext& ctx, DeviceFeed& fee
   int64_t walked = 0;
   bool goes_on = true;
   while (const Batch* batch = goes_on ? windows.next() : nullptr) {
-    const MicroBatch micro = feed.send(*batch, ctx.stream);
-    if (stages) {
-      total.add(stages->forward(ctx, micro));
-    } else {
-      total.add(model.forward(ctx, micro, saved, 0));
-      feed.bring_back(saved.sums, ctx.stream);
-      for (const LossSums& sums : feed.receive(ctx.stream)) total.add(sums);
-    }
+    total.add(executor.forward(ctx, *batch));
     walked = std::min(walked + data_shard.ranks * data_shard.batch_size * T, all_tokens);
     if (walk.goes_on) goes_on = walk.goes_on(walked, all_tokens);
   }

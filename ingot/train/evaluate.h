@@ -4,12 +4,11 @@
 #include <cstdint>
 #include <functional>
 
+#include "ingot/comm/communicator.h"
 #include "ingot/config/data_shard.h"
 #include "ingot/data/loader.h"
 #include "ingot/nn/transformer.h"
-#include "ingot/train/device_feed.h"
-#include "ingot/train/reduce.h"
-#include "ingot/train/stages.h"
+#include "ingot/train/executor.h"
 
 namespace ingot {
 
@@ -27,19 +26,15 @@ struct EvalResult {
 using EvalProgress = std::function<bool(int64_t tokens, int64_t all_tokens)>;
 
 struct EvalWalk {
-  int64_t max_tokens = 0;  // if > 0, stops after about this many (rounded up to whole global batches)
-  bool has_document_mask = false;
+  int64_t max_tokens = 0;     // if > 0, stops after about this many (rounded up to whole global batches)
+  BatchShape shape = {};      // of this rank's batches
   DataShard data_shard = {};  // each rank takes batch_size rows at a time
   EvalProgress goes_on = {};
 };
 
 // Walks the text in consecutive windows of T tokens and predicts every token except the first once. All
-// ranks of `data` call this, and each evaluates its shard of the windows.
-//   ctx     has no dropout
-//   feed    belongs to the device of ctx.stream
-//   saved   (data_shard.batch_size, T); its contents are overwritten
-//   stages  the pipeline if the model is split into stages, otherwise null; with stages, saved is not used
-EvalResult evaluate(const Transformer& model, LayerContext& ctx, DeviceFeed& feed, Transformer::Saved& saved,
-                    const TokenSource& text, const EvalWalk& walk, Reducer& data, Stages* stages = nullptr);
+// ranks of `data` call this, and each evaluates its shard of the windows. REQUIRES: ctx has no dropout.
+EvalResult evaluate(Executor& executor, LayerContext& ctx, const TokenSource& text, const EvalWalk& walk,
+                    Communicator& data);
 
 }  // namespace ingot

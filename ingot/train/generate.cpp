@@ -1,6 +1,7 @@
 #include "ingot/train/generate.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ingot {
 namespace {
@@ -25,11 +26,13 @@ size_t Generator::planned_bytes(const Transformer& model) {
          static_cast<size_t>(2 * model.config().vocab_padded()) * sizeof(float);
 }
 
-Generator::Generator(const Transformer& model, ParamStore& params, Region& region, Stages* stages)
+Generator::Generator(const Transformer& model, ParamStore& params, Region& region, Infer infer)
     : model_(model),
       params_(params),
       region_(region),
-      stages_(stages),
+      infer_(infer ? std::move(infer)
+                   : [&model](LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
+                              const Tensor& logits) { model.infer(ctx, tokens, caches, logits); }),
       caches_arena_("key-value cache", cache_bytes(model)),
       scratch_("inference", inference_bytes(model)),
       caches_(model.make_caches(caches_arena_, model.config().context)),
@@ -49,10 +52,7 @@ void Generator::append(std::span<const int32_t> tokens) {
   while (!tokens.empty()) {
     const auto chunk = tokens.first(std::min<size_t>(tokens.size(), static_cast<size_t>(limit)));
     const Tensor ids(const_cast<int32_t*>(chunk.data()), DType::i32, {std::ssize(chunk)});
-    if (stages_)
-      stages_->infer(ctx, ids, caches_, logits);
-    else
-      model_.infer(ctx, ids, caches_, logits);
+    infer_(ctx, ids, caches_, logits);
     tokens = tokens.subspan(chunk.size());
   }
 }

@@ -9,15 +9,18 @@
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/nn/transformer.h"
 #include "ingot/ops/sample.h"
-#include "ingot/train/stages.h"
 
 namespace ingot {
 
 class Generator {
  public:
-  // Borrows all arguments and allocates memory for `context` positions. stages: the pipeline if the model
-  // is split into stages; all its ranks then generate the same tokens.
-  Generator(const Transformer& model, ParamStore& params, Region& region, Stages* stages = nullptr);
+  // Has the signature of Transformer::infer.
+  using Infer = std::function<void(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
+                                   const Tensor& logits)>;
+
+  // Borrows the first three arguments and allocates memory for `context` positions. infer: computes the
+  // logits; by default the model does. With that of an Executor, all ranks generate the same tokens.
+  Generator(const Transformer& model, ParamStore& params, Region& region, Infer infer = {});
 
   // Bytes that a Generator of this model needs; a model without weights is enough.
   static size_t planned_bytes(const Transformer& model);
@@ -40,7 +43,7 @@ class Generator {
   const Transformer& model_;
   ParamStore& params_;
   Region& region_;
-  Stages* stages_;
+  Infer infer_;
   Stream stream_;
   Arena caches_arena_, scratch_;
   std::vector<KvCache> caches_;

@@ -7,6 +7,12 @@
 
 namespace ingot {
 
+void refuse_update(int64_t step, const std::string& reason, const std::string& alternative) {
+  fail(ErrorKind::kNumerics,
+       "step {}: {}; the update was not made. Lower optimizer.lr or raise schedule.warmup_steps{}", step,
+       reason, alternative);
+}
+
 Guard::Guard(const GuardConfig& config) : config_(config), losses_(config.spike_window) {}
 
 Verdict Guard::judge(const StepResult& result) {

@@ -21,6 +21,10 @@ struct Verdict {
   bool is_accepted() const { return policy == GuardPolicy::kReport; }
 };
 
+// Throws the kNumerics error of a run that ends because of a step: "step 12: <reason>; the update was not
+// made. Lower ...". alternative: what else helps, such as ", or choose another guard.spike".
+[[noreturn]] void refuse_update(int64_t step, const std::string& reason, const std::string& alternative = "");
+
 class Guard {
  public:
   explicit Guard(const GuardConfig& config);

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -142,24 +141,20 @@ NonFinitePlace largest_gradient(TrainingStore& params, Stream& stream) {
   return place;
 }
 
-std::optional<NonFinite> first_of_ranks(const std::optional<NonFinite>& found, Reducer& all) {
-  if (all.ranks() == 1) return found;
+std::optional<NonFinite> first_of_ranks(const std::optional<NonFinite>& found, Communicator& all) {
+  if (all.size() == 1) return found;
   constexpr double kNothing = -std::numeric_limits<double>::infinity();
-  std::array<double, 1> best{found ? -static_cast<double>(found->micro) : kNothing};
-  const double own = best[0];
-  all.max(best);
-  if (best[0] == kNothing) return std::nullopt;
+  const double own = found ? -static_cast<double>(found->micro) : kNothing;
+  const double first = all.max(own);
+  if (first == kNothing) return std::nullopt;
   const double place = found && found->kind == NonFinite::Kind::kLoss ? -all.rank() : all.rank();
-  std::array<double, 1> speaker{own == best[0] ? place : kNothing};
-  all.max(speaker);
-  std::string text;
-  if (found)
-    text = fmt::format("{}\n{}\n{}", static_cast<int>(found->kind), found->place.layer, found->place.tensor);
-  all.broadcast(text, static_cast<int>(std::abs(speaker[0])));
-  const size_t first = text.find('\n'), second = text.find('\n', first + 1);
-  return NonFinite{static_cast<NonFinite::Kind>(std::stoi(text.substr(0, first))),
-                   -static_cast<int64_t>(best[0]),
-                   {text.substr(first + 1, second - first - 1), text.substr(second + 1)}};
+  const int rank = static_cast<int>(std::abs(all.max(own == first ? place : kNothing)));
+  NonFinite result = found.value_or(NonFinite{});
+  result.kind = static_cast<NonFinite::Kind>(all.broadcast_number(static_cast<int64_t>(result.kind), rank));
+  result.micro = all.broadcast_number(result.micro, rank);
+  all.broadcast_text(result.place.layer, rank);
+  all.broadcast_text(result.place.tensor, rank);
+  return result;
 }
 
 }  // namespace ingot

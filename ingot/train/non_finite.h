@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "ingot/comm/communicator.h"
 #include "ingot/nn/transformer.h"
-#include "ingot/train/reduce.h"
 
 namespace ingot {
 
@@ -42,6 +42,6 @@ NonFinitePlace largest_gradient(TrainingStore& params, Stream& stream);
 // Returns what the ranks found in the earliest micro-batch. If several ranks found something there, a
 // loss is reported by the first rank and a gradient by the last (pipeline stages are in rank order).
 // Returns nullopt if no rank found anything. All ranks call this.
-std::optional<NonFinite> first_of_ranks(const std::optional<NonFinite>& found, Reducer& all);
+std::optional<NonFinite> first_of_ranks(const std::optional<NonFinite>& found, Communicator& all);
 
 }  // namespace ingot

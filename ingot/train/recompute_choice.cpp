@@ -8,7 +8,7 @@ namespace ingot {
 namespace {
 
 // Takes the times of the slowest rank, so that all ranks choose the same plan.
-BlockTimes agreed(BlockTimes times, Reducer& all) {
+BlockTimes agreed(BlockTimes times, Communicator& all) {
   double* const parts[] = {&times.norm_s, &times.activation_s, &times.heads_s,    &times.proj_s,
                            &times.pre_s,  &times.down_s,       &times.embedding_s};
   std::array<double, std::size(parts)> values;
@@ -33,7 +33,7 @@ size_t activation_bytes(const Transformer& model, int64_t B, int64_t T, const Re
 }
 
 RecomputePlan choose_recompute(const RunConfig& config, Transformer& model, ParamStore& params, int64_t B,
-                               Reducer& all, Stream& stream) {
+                               Communicator& all, Stream& stream) {
   const int64_t layers = model.config().layers, T = config.model.context;
   if (config.activations.policy != RecomputePolicy::kAuto) return recompute_plan(config.activations, layers);
   BlockTimes times = kNominalTimes;

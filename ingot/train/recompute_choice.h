@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ingot/comm/communicator.h"
 #include "ingot/config/config.h"
 #include "ingot/core/stream.h"
 #include "ingot/nn/recompute.h"
 #include "ingot/nn/transformer.h"
-#include "ingot/train/reduce.h"
 
 namespace ingot {
 
@@ -19,6 +19,6 @@ size_t activation_bytes(const Transformer& model, int64_t B, int64_t T, const Re
 // Returns the plan for the config's policy. For kAuto, this call measures the first block, and all ranks
 // get the same plan; on a stream without memory it uses nominal times instead.
 RecomputePlan choose_recompute(const RunConfig& config, Transformer& model, ParamStore& params, int64_t B,
-                               Reducer& all, Stream& stream);
+                               Communicator& all, Stream& stream);
 
 }  // namespace ingot

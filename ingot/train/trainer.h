@@ -1,34 +1,45 @@
-// Trainer holds a model, its optimizer and its memory, and runs one step at a time.
+// Trainer makes the steps of a run: it submits the passes of a step, collects its result and makes the
+// update.
+//
+// A step is synchronous or asynchronous. On the CPU and with several ranks, the host sees the result before
+// it makes the update. On a single device, the device checks loss and gradient norm itself and makes the
+// update, so the host can submit the next step before it collects this one (depth()).
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <optional>
-#include <utility>
+#include <string>
 #include <vector>
 
 #include "ingot/config/config.h"
 #include "ingot/core/arena.h"
 #include "ingot/core/trace.h"
 #include "ingot/data/loader.h"
-#include "ingot/nn/recompute.h"
-#include "ingot/nn/transformer.h"
 #include "ingot/optim/loss_scaler.h"
 #include "ingot/optim/optimizer.h"
-#include "ingot/train/device_feed.h"
 #include "ingot/train/evaluate.h"
 #include "ingot/train/forward_check.h"
+#include "ingot/train/layout.h"
 #include "ingot/train/loss_watch.h"
 #include "ingot/train/non_finite.h"
-#include "ingot/train/schedule.h"
 #include "ingot/train/step_result_ring.h"
-#include "ingot/train/trainer_parts.h"
 
 namespace ingot {
 
 namespace cuda {
 class Graph;
 }  // namespace cuda
+
+// What the caller asks of a step.
+struct StepOrder {
+  int64_t micros = 1;  // micro-batches of all ranks together
+  StepInputs inputs = {};
+  bool is_asynchronous = false;  // REQUIRES: depth(inputs) is not 0
+  // If it is set on any rank between two micro-batches, the step is abandoned. It is ignored on a device and
+  // in a pipeline. Null on all ranks or on none.
+  const std::atomic<bool>* is_told_to_end = nullptr;
+};
 
 struct StepResult {
   double loss = 0;                      // mean over the counted tokens of the global batch, nats
@@ -42,60 +53,56 @@ struct StepResult {
   std::optional<double> lowered_scale;  // the next loss scale, if these gradients overflowed; no update
   std::optional<NonFinite> non_finite;
   bool is_abandoned = false;  // stopped between two micro-batches; the other fields have no meaning then
+  bool is_updated = false;    // the device has made the update
+  bool is_repeated = false;   // made again, synchronously, because the asynchronous step was not finite
   RawLoss raw;                // loss of the tokens checked in this step
   Fp8Stats fp8;               // counts of all casts to FP8
   double head_filtered = 0;   // fraction of the head's tiles that were skipped
 };
 
+// What a step changes besides the weights. Checkpoints hold it.
+struct TrainingState {
+  Fp8State fp8;
+  Optimizer optimizer;
+  LossScaler loss_scaler;
+  int64_t steps_done = 0;  // includes the asynchronous steps in flight
+};
+
 class Trainer {
  public:
-  // Allocates all memory of a step. config must be valid and its model's vocab set. With several ranks, all
-  // of them call every function except the accessors, in the same order.
-  // backing: kAddresses makes a trainer without memory, of which only arenas() may be called; it needs no
-  // device and computes nothing.
-  explicit Trainer(const RunConfig& config,
-                   std::unique_ptr<TrainerParts> parts = std::make_unique<TrainerParts>(),
-                   Backing backing = Backing::kMemory);
+  // Allocates all memory of a step. config must be valid and its model's vocab set, and the layout made for
+  // it. With several ranks, all of them call every function except the accessors, in the same order. If the
+  // layout is for a memory plan, only arenas() and the accessors may be called.
+  Trainer(const RunConfig& config, Layout layout);
 
   // Sets the initial weights, which depend on the seed only.
   void initialise();
 
-  // Computes loss and gradients of the next step of `micros` micro-batches; the loader yields this rank's
-  // shard of them. If a value is not finite, result.non_finite names its origin, which is found by
-  // computing the micro-batches again one by one; the loader still advances by one step. In f16, gradients
-  // that are not finite lower the loss scale instead, while it can be lowered.
-  // is_told_to_end: if it is set on any rank between two micro-batches, the step is abandoned: the
-  // gradients are zero, trainer and loader are back at the start of the step, and result.is_abandoned is
-  // true. It is ignored on a device and in a pipeline. It must be null on all ranks or on none.
-  StepResult gradients(Loader& loader, int64_t micros, const std::atomic<bool>* is_told_to_end = nullptr);
-  // Runs the optimizer's update with these gradients, clipped by result.clip. REQUIRES: they are finite
-  // and have not overflowed.
-  void update(const StepResult& result, const StepInputs& inputs);
-  // Zeroes the gradients; weights, optimizer and step count are unchanged.
+  // Returns how many steps may be in flight when a step with these inputs is submitted: 0 if it must be
+  // synchronous. Asynchronous steps are not available on the CPU, with several ranks, with delayed FP8
+  // scales, with FP8 and f16 together, with head.filter, or for a step that records statistics or checks
+  // losses.
+  size_t depth(const StepInputs& inputs) const;
+
+  // Submits the next step; the loader yields this rank's shard of its micro-batches. A synchronous step must
+  // be collected before anything else; an asynchronous one counts as done at once.
+  void submit(Loader& loader, const StepOrder& order);
+  // Blocks until the oldest submitted step has finished and returns its result.
+  // If a value is not finite, result.non_finite names its origin, which is found by computing the
+  // micro-batches again one by one. In f16, gradients that are not finite lower the loss scale instead,
+  // while it can be lowered. An abandoned step leaves the loader at its start.
+  // If an asynchronous step was not finite, it and all steps after it changed nothing: trainer and loader go
+  // back to its start, and it is made again as a synchronous one, whose result is returned.
+  StepResult collect(Loader& loader);
+  // Makes the optimizer's update of the step collected last, with its gradients clipped by result.clip,
+  // unless the device has made it. REQUIRES: they are finite and have not overflowed.
+  void update(const StepResult& result);
+  // Zeroes the gradients instead; weights, optimizer and step count are unchanged.
   void discard();
 
-  // Returns true if the step can run asynchronously (trainer_async.cpp): the device checks the loss and
-  // the gradient norm itself and skips the update if either is not finite. Not available on the CPU, with
-  // several ranks, with delayed FP8 scales, with FP8 and f16 together, with head.filter, or for a step
-  // that records statistics or checks losses.
-  bool can_submit(const StepInputs& inputs) const;
-  // Submits the next step to the device and counts it as done. REQUIRES: can_submit(inputs), and fewer
-  // than StepResultRing::kDepth steps are in flight.
-  void submit(Loader& loader, int64_t micros, const StepInputs& inputs);
-  size_t steps_in_flight() const { return submitted_.size(); }
-  // Blocks until the oldest submitted step has finished and returns its result. Returns nullopt if its
-  // loss or gradient norm was not finite (in f16: if the gradients overflowed). In that case this step
-  // and every step submitted after it left the weights unchanged, and the trainer and the loader are
-  // rewound to its start, so the caller can repeat it with gradients() to find the cause.
-  std::optional<StepResult> collect(Loader& loader);
-
-  // Returns the norms of every parameter in the last update with inputs.wants_stats; grad_norm is before
-  // clipping.
-  std::vector<ParamStats> stats();
-
-  // Runs gradients() and update() on grad_accum micro-batches at learning rate inputs.lr. Throws a
-  // kNumerics error, and changes no weights, if the loss or a gradient is not finite. Makes no update if
-  // the loss scale was lowered.
+  // Submits and collects a synchronous step of grad_accum micro-batches and makes its update. Throws a
+  // kNumerics error, and changes no weights, if the loss or a gradient is not finite. Makes no update if the
+  // loss scale was lowered.
   StepResult step(Loader& loader, const StepInputs& inputs);
 
   // Walks the text in consecutive windows of the context and predicts every token except the first once.
@@ -103,27 +110,10 @@ class Trainer {
   // dropout and leaves the weights unchanged; with optimizer.ema it evaluates the moving averages.
   EvalResult evaluate(const TokenSource& text, int64_t max_tokens, const EvalProgress& goes_on = {});
 
-  // Sets what forward keeps for backward from now on. REQUIRES: it fits the arena, whose size follows
-  // from the config's policy.
-  void set_recompute(const RecomputePlan& plan);
-  const RecomputePlan& recompute() const { return saved_.plan; }
+  // Returns the norms of every parameter in the last update with inputs.wants_stats; grad_norm is before
+  // clipping.
+  std::vector<ParamStats> stats();
 
-  const Transformer& model() const { return model_; }
-  TrainingStore& params() { return params_; }
-  Optimizer& optimizer() { return optimizer_; }
-  const Optimizer& optimizer() const { return optimizer_; }
-  Fp8State& fp8() { return fp8_; }
-  LossScaler& loss_scaler() { return loss_scaler_; }
-  Reducers reducers() { return parts_->reducers(); }
-  Region& region() { return parts_->region(); }
-  const DataShard& data_shard() const { return data_shard_; }
-  Stages* stages() { return stages_; }  // null if this rank holds the whole model
-  Stream& stream() { return stream_; }
-  Trace& trace() { return trace_; }
-  int64_t steps_done() const { return steps_done_; }
-  void set_steps_done(int64_t steps) { steps_done_ = steps; }
-
-  BatchShape batch_shape() const;  // this rank's micro-batches
   struct ArenaUse {
     std::string name;
     size_t bytes;
@@ -131,69 +121,58 @@ class Trainer {
   };
   std::vector<ArenaUse> arenas() const;
 
+  Layout& layout() { return layout_; }
+  const Layout& layout() const { return layout_; }
+  TrainingStore& params() { return *layout_.params; }
+  TrainingState& state() { return state_; }
+  const TrainingState& state() const { return state_; }
+  Trace& trace() { return trace_; }
+
  private:
+  struct Submitted {
+    StepOrder order;
+    int64_t first_sample = 0;
+    LossScaler::State scaler = {};  // state before the step
+    double wait_s = 0;
+    bool is_abandoned = false;
+  };
+
   LayerContext context(float dropout_p, int64_t first_row);
-  LossSums run_micro_batches(Loader& loader, int64_t micros, const std::atomic<bool>* is_told_to_end,
-                             StepResult& result);
-  bool is_any_rank_told(const std::atomic<bool>* is_told_to_end);
-  LossSums run_micro(const MicroOp& op, const MicroBatch& batch, int64_t micros);
-  NonFinitePlace bad_loss_place();
-  void receive_losses(Loader& loader, int64_t first_sample, int64_t micros, LossSums& total,
-                      StepResult& result);
-  void run_lone_micro(Loader& loader, int64_t micro, int64_t micros);
-  void add_up(LossSums& sums, StepResult& result);
-  double grad_norm();
-  void share_amaxes();
+  ExecutorStep executor_step(Loader& loader, int64_t micros);
   double expected_tokens(int64_t micros) const;
   int64_t checked_tokens() const;
+  bool can_judge_on_device() const;
+  bool is_any_rank_told(const std::atomic<bool>& is_told_to_end);
+  void submit_update(const StepOrder& order);
+  StepResult collect_synchronous(Loader& loader, const Submitted& step);
+  void rewind(Loader& loader, const Submitted& first, int64_t steps);
+  StepResult totals(const LossSums& sums, const Submitted& step);
+  double grad_norm();
+  void reduce_amaxes();
   bool has_overflowed(const StepResult& result);
-  NonFinite find_bad_gradient(Loader& loader, int64_t first_sample, int64_t micros);
-  bool is_judged_on_device() const;
-  void submit_update(const StepInputs& inputs, const Tensor& factor);
-  void submit_micro(int64_t micro, const MicroBatch& batch, int64_t micros);
-  // Used if the model is split into pipeline stages (trainer_stages.cpp):
-  StagedStep staged_step(Loader& loader, int64_t micros);
-  LossSums run_stages(Loader& loader, int64_t micros, StepResult& result);
-  NonFinite find_bad_loss(Loader& loader, int64_t first_sample, int64_t micros);
+  // trainer_non_finite.cpp:
+  LossSums run_alone(Loader& loader, int64_t micro, int64_t micros,
+                     const std::function<void(const Transformer::Saved&)>& after_forward = {});
+  NonFinite find_bad_loss(Loader& loader, const Submitted& step);
+  NonFinite find_bad_gradient(Loader& loader, const Submitted& step);
 
   RunConfig config_;
   Trace trace_;
   std::unique_ptr<SpanListener> nvtx_;  // null on the CPU
-  Stream stream_;
-  std::unique_ptr<TrainerParts> parts_;
-  DataShard data_shard_;
-  Transformer model_;
-  Fp8State fp8_;
-  TrainingStore& params_;
-  Stages* stages_;
-  Optimizer optimizer_;
-  LossScaler loss_scaler_;
-  RecomputePlan planned_;  // chosen by the config's policy
-  Arena activations_;
+  Layout layout_;
+  TrainingState state_;
   std::unique_ptr<ForwardCheck> forward_check_;  // null if the check does not apply
   Arena scratch_;
-  Transformer::Saved saved_;
-  DeviceFeed feed_;
   LossWatch loss_watch_;
-  double clip_ = 1;                // factor applied by clipping in the last update
-  std::vector<MicroOp> schedule_;  // this rank's operations
-  std::vector<double> amaxes_;     // amaxes of FP8 tensors, while ranks reduce them
-  struct Submitted {
-    int64_t first_sample = 0, micros = 0;
-    LossScaler::State scaler = {};  // state before the step
-    size_t batches_sent = 0;        // including this step's
-    double wait_s = 0;
-  };
-  // The captured forward and backward of a micro-batch, and the update, whose arguments are replaced
-  // every step. shared_ptr, because builds without CUDA cannot destroy a Graph.
-  std::shared_ptr<cuda::Graph> graph_, update_graph_;
-  std::pair<int64_t, double> graph_is_of_;  // micro-batches per step (0: not captured), loss scale
-  std::vector<int64_t> graph_elements_;     // elements that graph_ casts to FP8, per tensor
-  bool is_warm_ = false;                    // true once backward has run with the current recompute plan
-  bool has_updated_ = false;                // true once an update has run
-  std::optional<StepResultRing> results_ring_;
-  std::vector<Submitted> submitted_;
-  int64_t steps_done_ = 0;
+  std::optional<StepResultRing> results_;  // nullopt if no step can be asynchronous
+  // The captured update of asynchronous steps, whose arguments are replaced every step. shared_ptr, because
+  // builds without CUDA cannot destroy a Graph.
+  std::shared_ptr<cuda::Graph> update_graph_;
+  bool has_updated_ = false;          // true once an update has run
+  std::vector<Submitted> submitted_;  // steps in flight, oldest first
+  StepInputs inputs_ = {};            // of the step collected last
+  double clip_ = 1;                   // factor applied by clipping in the last update
+  std::vector<double> amaxes_ = {};   // amaxes of FP8 tensors, while ranks reduce them
 };
 
 }  // namespace ingot

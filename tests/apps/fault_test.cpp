@@ -118,8 +118,8 @@ TEST_F(FaultTest, ARankThatCallsSomethingElse) {
   const Outcome outcome = bash(faulty("mismatch"));
   expect_ended(outcome);
   EXPECT_THAT(outcome.output,
-              ContainsRegex("rank 0 of the group calls all_gather_into 'sum' of [0-9]+ bytes, rank 1 calls "
-                            "all_gather_into 'max' of [0-9]+ bytes"));
+              ContainsRegex("rank 0 of the group calls all_reduce 'sum' of [0-9]+ bytes, rank 1 calls "
+                            "all_reduce 'max' of [0-9]+ bytes"));
   expect_goes_on();
 }
 

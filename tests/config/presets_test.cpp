@@ -45,8 +45,8 @@ TEST(Presets, ShakespeareIsNanoGpts) {
 TEST(Presets, MuonTakesTheMatricesOnly) {
   RunConfig config = preset("shakespeare-char-muon");
   config.model.vocab = 65;
-  const Trainer trainer(config);
-  const auto& states = trainer.optimizer().states();
+  const Trainer trainer(config, parallelize(config));
+  const auto& states = trainer.state().optimizer.states();
   const auto count = [&](std::string_view prefix) {
     return std::count_if(states.begin(), states.end(),
                          [&](const Optimizer::State& s) { return s.name.starts_with(prefix); });
@@ -65,17 +65,17 @@ TEST(Presets, FusedMatricesReachMuonInParts) {
   config.model.mlp = MlpKind::kSwiglu;
   config.optimizer.groups = {
       {.roles = {ParamRole::kMatrix}, .rule = {.kind = OptimizerKind::kMuon, .normuon = true}}};
-  const Trainer trainer(config);
-  const int64_t ffn = trainer.model().config().ffn;
+  const Trainer trainer(config, parallelize(config));
+  const int64_t ffn = trainer.layout().model->config().ffn;
   int found = 0;
-  for (const Optimizer::State& state : trainer.optimizer().states()) {
+  for (const Optimizer::State& state : trainer.state().optimizer.states()) {
     if (state.name == "second.blocks.0.attention.qkv.weight") {
       EXPECT_EQ(state.tensor.elements(), 32 + 32 + 32);  // the unsplit matrix would have 64
       ++found;
     }
   }
   EXPECT_EQ(found, 1);
-  for (const ParamSpec& spec : trainer.model().params().specs())
+  for (const ParamSpec& spec : trainer.layout().model->params().specs())
     if (spec.name == "blocks.0.mlp.up.weight") {
       EXPECT_EQ(spec.fused_rows, (std::vector<int64_t>{ffn, ffn}));
     }

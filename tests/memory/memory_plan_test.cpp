@@ -31,7 +31,7 @@ RunConfig planned_config(const std::vector<std::string>& assignments) {
   return small_config(all);
 }
 
-MemoryPlan plan_of(const RunConfig& config) { return plan_memory(config, TrainerParts{}); }
+MemoryPlan plan_of(const RunConfig& config) { return plan_memory(config); }
 
 MemoryLimits host_limit(uint64_t bytes) {
   return {.host = {.bytes = bytes, .source = "the test"}, .device = {}, .machine = "here", .device_name = {}};
@@ -39,9 +39,9 @@ MemoryLimits host_limit(uint64_t bytes) {
 
 // Returns the message of the kMemory error, or "" if there is none.
 std::string memory_refusal(const RunConfig& config, uint64_t bytes) {
-  TrainerParts parts;
+  const Mesh alone = Mesh::alone();
   try {
-    check_memory(config, parts, host_limit(bytes));
+    check_memory(config, alone, host_limit(bytes));
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kMemory);
     return error.what();
@@ -79,7 +79,7 @@ TEST(MemoryPlan, HasEveryArenaToTheByte) {
       ADD_FAILURE() << error.what();
       continue;
     }
-    const Trainer trainer(config);
+    const Trainer trainer(config, parallelize(config));
     const MemoryPlan plan = plan_of(config);
     const std::vector<Trainer::ArenaUse> arenas = trainer.arenas();
     ASSERT_GT(plan.items.size(), arenas.size());
@@ -97,7 +97,7 @@ TEST(MemoryPlan, HasTheStateOfMuonToTheByte) {
   GroupConfig matrices{.roles = {ParamRole::kMatrix}};
   matrices.rule.kind = OptimizerKind::kMuon;
   config.optimizer.groups = {matrices};
-  const Trainer trainer(config);
+  const Trainer trainer(config, parallelize(config));
   const MemoryPlan plan = plan_of(config);
   const std::vector<Trainer::ArenaUse> arenas = trainer.arenas();
   for (size_t i = 0; i < arenas.size(); ++i)
@@ -135,9 +135,9 @@ TEST(MemoryPlan, OfADeviceNeedsNone) {
 
 TEST(MemoryCheck, LetsPassWhatFits) {
   const RunConfig config = planned_config({});
-  TrainerParts parts;
-  EXPECT_EQ(check_memory(config, parts, host_limit(plan_of(config).host_bytes())), "");
-  EXPECT_EQ(check_memory(config, parts, host_limit(MemoryLimit::kUnknown)), "");
+  const Mesh alone = Mesh::alone();
+  EXPECT_EQ(check_memory(config, alone, host_limit(plan_of(config).host_bytes())), "");
+  EXPECT_EQ(check_memory(config, alone, host_limit(MemoryLimit::kUnknown)), "");
 }
 
 TEST(MemoryCheck, NamesTheLargestItemsAndChangesThatFit) {
@@ -184,8 +184,8 @@ TEST(MemoryCheck, SaysTheNearestWhereNothingFits) {
 
 TEST(MemoryCheck, LeavesAloneWhoInsists) {
   const RunConfig config = planned_config({"train.overcommit=true"});
-  TrainerParts parts;
-  EXPECT_THAT(check_memory(config, parts, host_limit(1 << 20)), HasSubstr("1 MB are available"));
+  const Mesh alone = Mesh::alone();
+  EXPECT_THAT(check_memory(config, alone, host_limit(1 << 20)), HasSubstr("1 MB are available"));
 }
 
 TEST(MemoryCheck, OfADeviceComparesItsFreeMemory) {
@@ -194,9 +194,9 @@ TEST(MemoryCheck, OfADeviceComparesItsFreeMemory) {
   config.train.device = Device::kCuda;
   MemoryLimits limits = host_limit(uint64_t{1} << 50);
   limits.device = {.bytes = uint64_t{1} << 30, .source = "the device's free memory"};
-  TrainerParts parts;
+  const Mesh alone = Mesh::alone();
   try {
-    check_memory(config, parts, limits);
+    check_memory(config, alone, limits);
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("of the device's memory"), HasSubstr("1.1 GB are available")));

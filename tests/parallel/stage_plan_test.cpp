@@ -5,7 +5,7 @@
 
 #include "ingot/config/config_toml.h"
 #include "ingot/core/error.h"
-#include "ingot/parallel/mesh_parts.h"
+#include "ingot/parallel/parallelize.h"
 
 namespace ingot {
 namespace {

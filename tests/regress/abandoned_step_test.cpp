@@ -19,8 +19,8 @@ TEST(AbandonedStep, LeavesNoTraceInTheRunThatGoesOn) {
     interrupted.steps(2);
     const int64_t position = interrupted.loader.position();
     const std::atomic<bool> is_told_to_end = true;
-    EXPECT_TRUE(interrupted.trainer.gradients(interrupted.loader, 4, &is_told_to_end).is_abandoned);
-    EXPECT_EQ(interrupted.trainer.steps_done(), 2);
+    EXPECT_TRUE(gradients(interrupted.trainer, interrupted.loader, 4, {}, &is_told_to_end).is_abandoned);
+    EXPECT_EQ(interrupted.trainer.state().steps_done, 2);
     EXPECT_EQ(interrupted.loader.position(), position);
     const StepResult want = undisturbed.steps(3), got = interrupted.steps(3);
     EXPECT_EQ(got.loss, want.loss);
@@ -31,7 +31,7 @@ TEST(AbandonedStep, LeavesNoTraceInTheRunThatGoesOn) {
 TEST(AbandonedStep, IsFinishedWhereItHasOneMicroBatch) {
   SmallTraining training(small_config({"train.grad_accum=1"}));
   const std::atomic<bool> is_told_to_end = true;
-  EXPECT_FALSE(training.trainer.gradients(training.loader, 1, &is_told_to_end).is_abandoned);
+  EXPECT_FALSE(gradients(training.trainer, training.loader, 1, {}, &is_told_to_end).is_abandoned);
 }
 
 }  // namespace

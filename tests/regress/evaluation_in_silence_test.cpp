@@ -27,7 +27,8 @@ class EvaluationInSilence : public TrainingTest {
       if (text.starts_with("\revaluating\x1b")) is_interrupted = ++evaluations == n;
     };
     Console console(sink, 100);
-    return run_training(config, run, is_resume, console, is_interrupted);
+    Mesh alone = Mesh::alone();
+    return run_training(config, run, is_resume, console, is_interrupted, alone);
   }
   // Maps the step of every line of metrics.jsonl that has the key to its value.
   static std::map<double, double> series(const std::filesystem::path& run, const char* key) {

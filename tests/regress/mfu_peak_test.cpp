@@ -11,8 +11,8 @@ namespace ingot {
 namespace {
 
 TEST(MfuPeak, IsNotGivenBeforeItWasMeasuredLongEnough) {
-  Reducer alone;
-  MfuMeter meter(DType::f32, Device::kCpu, false, alone);
+  const std::unique_ptr<Communicator> alone = self_communicator();
+  MfuMeter meter(DType::f32, Device::kCpu, false, *alone);
   EXPECT_EQ(meter.of_step(1e9, 0.1), std::nullopt);  // a tenth of the training time would be 10 ms: too short
   EXPECT_EQ(meter.of_step(1e9, 1), std::nullopt);    // 0.1 s: still too short
   EXPECT_EQ(meter.peak_gflops(), std::nullopt);
@@ -22,8 +22,8 @@ TEST(MfuPeak, IsNotGivenBeforeItWasMeasuredLongEnough) {
 }
 
 TEST(MfuPeak, AStepAboveThePeakNeverHasAnMfuAboveOne) {
-  Reducer alone;
-  MfuMeter meter(DType::f32, Device::kCpu, false, alone);
+  const std::unique_ptr<Communicator> alone = self_communicator();
+  MfuMeter meter(DType::f32, Device::kCpu, false, *alone);
   meter.of_step(1, 100);
   const double peak = meter.peak_gflops().value();
   EXPECT_EQ(meter.of_step(2e9 * peak, 100), std::nullopt);  // an impossible speed: a glitch of the clock

@@ -13,8 +13,8 @@ TEST(ParameterGradientNorms, AreTakenBeforeClipping) {
   for (const char* clip : {"optimizer.grad_clip=0", "optimizer.grad_clip=0.05"}) {
     SmallTraining run(small_config({clip}));
     run.steps(2);
-    const StepResult result = run.trainer.gradients(run.loader, 1);
-    run.trainer.update(result, {.lr = 1e-3, .wants_stats = true});
+    const StepResult result = gradients(run.trainer, run.loader, 1, {.lr = 1e-3, .wants_stats = true});
+    run.trainer.update(result);
     double squares = 0;
     for (const ParamStats& p : run.trainer.stats()) squares += p.grad_norm * p.grad_norm;
     EXPECT_GT(result.grad_norm, 0.1);

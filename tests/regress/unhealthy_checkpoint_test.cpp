@@ -12,6 +12,7 @@
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/formats/manifest.h"
 #include "ingot/formats/safetensors.h"
+#include "ingot/parallel/parallelize.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {
@@ -75,7 +76,7 @@ TEST_F(UnhealthyCheckpoint, AStateThatIsNotFiniteIsNeverCommitted) {
   RunConfig c = unhealthy_config();
   c.optimizer.ema = 0.9;
   c.model.vocab = 256;
-  Trainer trainer(c);
+  Trainer trainer(c, parallelize(c));
   trainer.initialise();
   CheckpointStore store(folder / "checkpoints");
   const auto tokenizer = make_byte_tokenizer();
@@ -83,7 +84,7 @@ TEST_F(UnhealthyCheckpoint, AStateThatIsNotFiniteIsNeverCommitted) {
   float& weight = trainer.params().master(0).as<float>()[255 * c.model.width + 3];  // no text has byte 255
   std::vector<std::pair<float*, std::string>> places = {
       {&weight, "model.embed_tokens.weight, element 8163 is nan"}};
-  for (const Optimizer::State& state : trainer.optimizer().states())
+  for (const Optimizer::State& state : trainer.state().optimizer.states())
     if (state.name.ends_with("embedding.weight"))
       places.emplace_back(state.tensor.as<float>() + 7, state.name + ", element 7 is nan");
   ASSERT_EQ(places.size(), 4u) << "weights, two moments, average";

@@ -6,6 +6,7 @@
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/config/run_plan.h"
 #include "ingot/formats/metrics_log.h"
+#include "ingot/parallel/parallelize.h"
 #include "ingot/profile/schedule_plot.h"
 #include "tests/run/training_fixture.h"
 
@@ -87,7 +88,7 @@ TEST_F(Course, EveryParameterLeavesItsNorms) {
   c.checkpoint.every = 10;
   const TrainOutcome outcome = train(c, folder / "run");
   c.model.vocab = load_tokenizer(outcome.checkpoint / "tokenizer.json")->vocab_size();
-  Trainer before(c), after(c);
+  Trainer before(c, parallelize(c)), after(c, parallelize(c));
   load_checkpoint(folder / "run/checkpoints/step-000000010", before);
   load_checkpoint(outcome.checkpoint, after);
   const auto& specs = before.params().list().specs();

@@ -9,14 +9,25 @@ namespace {
 using ::testing::HasSubstr;
 
 // Stands for another rank, which may be asked to stop and whose clock agrees with ours.
-class OtherRank : public Reducer {
+class OtherRank : public Communicator {
  public:
-  void max(std::span<double> values) override {
-    ++agreements;
-    values[0] = std::max(values[0], is_interrupted ? 1.0 : 0.0);
-  }
+  OtherRank() : Communicator("two ranks", 0, 2) {}
+  std::unique_ptr<Communicator> split(int, int, std::string) override { return nullptr; }
+  TimeLimit& time_limit() override { return limit_; }
   bool is_interrupted = false;
   int agreements = 0;
+
+ private:
+  uint64_t start(const CommOperation& maximum) override {
+    ++agreements;
+    double& told = maximum.out.as<double>()[0];
+    told = std::max(told, is_interrupted ? 1.0 : 0.0);
+    return 0;
+  }
+  bool is_done(uint64_t) override { return true; }
+  void wait(uint64_t) override {}
+
+  TimeLimit limit_;
 };
 
 class EvalWatchTest : public ::testing::Test {

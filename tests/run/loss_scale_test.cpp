@@ -44,7 +44,7 @@ TEST(LossScaleTraining, AnOverflowChangesNothingButTheScale) {
   };
   const auto states = [&] {
     std::string all;
-    for (const Optimizer::State& s : run.trainer.optimizer().states())
+    for (const Optimizer::State& s : run.trainer.state().optimizer.states())
       all.append(static_cast<const char*>(s.tensor.data), s.tensor.bytes());
     return all;
   };
@@ -56,15 +56,15 @@ TEST(LossScaleTraining, AnOverflowChangesNothingButTheScale) {
     ++overflows;
     EXPECT_TRUE(weights() == weights_before);
     EXPECT_TRUE(states() == states_before);
-    EXPECT_EQ(run.trainer.optimizer().t(), 0);
-    EXPECT_EQ(run.trainer.steps_done(), 0);
+    EXPECT_EQ(run.trainer.state().optimizer.t(), 0);
+    EXPECT_EQ(run.trainer.state().steps_done, 0);
     EXPECT_TRUE(std::isfinite(result.loss));
     EXPECT_EQ(*result.lowered_scale, result.loss_scale / 2);
     ASSERT_LT(overflows, 30);
   }
   EXPECT_GT(overflows, 2);
   EXPECT_EQ(result.loss_scale, std::ldexp(1.0, 30 - overflows));
-  EXPECT_EQ(run.trainer.optimizer().t(), 1);
+  EXPECT_EQ(run.trainer.state().optimizer.t(), 1);
   EXPECT_TRUE(std::isfinite(result.grad_norm));
   EXPECT_LT(run.steps(40).loss, 0.8 * std::log(61.0));
 }
@@ -86,7 +86,7 @@ TEST(LossScaleTraining, TheUpdateDoesNotSeeTheScale) {
 TEST(LossScaleTraining, WithoutAScaleSmallGradientsVanish) {
   const auto zeros = [](const char* scale) {
     SmallTraining run(f16_config({std::string("precision.loss_scale=") + scale, "train.batch_size=64"}));
-    run.trainer.gradients(run.loader, 2);
+    gradients(run.trainer, run.loader, 2);
     int64_t count = 0;
     for (int u = 0; u < run.trainer.params().list().units(); ++u) {
       const Tensor& g = run.trainer.params().get(u).grad;

@@ -64,8 +64,8 @@ class TrainingTest : public ::testing::Test {
     };
     Console console(sink, 0);
     std::atomic<bool> is_interrupted = false;
-    return run_training(config, run, is_resume, console, is_interrupted, std::make_unique<TrainerParts>(),
-                        other_text);
+    Mesh alone = Mesh::alone();
+    return run_training(config, run, is_resume, console, is_interrupted, alone, other_text);
   }
   std::string said;                               // console output of all runs
   std::function<void(std::string_view)> on_line;  // called with each line that a run prints

@@ -7,6 +7,7 @@
 #include "ingot/core/parallel.h"
 #include "ingot/core/philox.h"
 #include "ingot/optim/rules/all_rules.h"
+#include "ingot/parallel/parallelize.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {
@@ -80,8 +81,8 @@ TEST_F(TrainingTest, MastersTakeTheBytesThatTheyShould) {
     RunConfig c = config(DType::bf16);
     c.model.vocab = 256;
     c.precision.master = masters;
-    Trainer trainer(c);
-    const ParamList& list = trainer.model().params();
+    Trainer trainer(c, parallelize(c));
+    const ParamList& list = trainer.layout().model->params();
     size_t want = static_cast<size_t>(list.elements()) * bytes;
     for (int u = 0; u < list.units() && masters != Masters::kF32; ++u)
       want += static_cast<size_t>(list.vector_elements(u)) * 4;
@@ -106,10 +107,11 @@ TEST_F(TrainingTest, AveragesAreEvaluatedAndLeaveTheWeightsAlone) {
     source.add(tokens);
     std::vector<double> losses, evaluated;
     for (const RunConfig& run : {c, without}) {
-      Trainer trainer(run);
+      Trainer trainer(run, parallelize(run));
       trainer.initialise();
       const Sampler sampler(SampleOrder::kRandom, 1, source.tokens(), run.model.context);
-      Loader loader(source, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 2});
+      Loader loader(source, sampler,
+                    {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 2});
       for (int i = 0; i < 8; ++i) {
         losses.push_back(trainer.step(loader, {.lr = 0.01}).loss);
         evaluated.push_back(trainer.evaluate(source, 400).loss);
@@ -222,7 +224,8 @@ TEST_F(TrainingTest, ADamagedCheckpointIsPassedOver) {
   std::string said;
   Console console([&](std::string_view text) { said += text; }, 0);
   std::atomic<bool> is_interrupted = false;
-  const TrainOutcome outcome = run_training(c, opened, true, console, is_interrupted);
+  Mesh alone = Mesh::alone();
+  const TrainOutcome outcome = run_training(c, opened, true, console, is_interrupted, alone);
   EXPECT_EQ(outcome.steps, 60);
   EXPECT_NE(said.find("model.safetensors"), std::string::npos) << said;
   EXPECT_NE(said.find("step-000000015"), std::string::npos) << said;
@@ -247,7 +250,8 @@ TEST_F(TrainingTest, AnInterruptSavesAndResumes) {
   RunFolder run(folder / "run", false);
   std::atomic<bool> is_interrupted = true;
   Console console([](std::string_view) {}, 0);
-  const TrainOutcome outcome = run_training(c, run, false, console, is_interrupted);
+  Mesh alone = Mesh::alone();
+  const TrainOutcome outcome = run_training(c, run, false, console, is_interrupted, alone);
   EXPECT_EQ(outcome.status, TrainOutcome::Status::kInterrupted);
   EXPECT_TRUE(fs::exists(outcome.checkpoint / "MANIFEST.json"));
 }
@@ -266,10 +270,11 @@ TEST_F(TrainingTest, AccumulationIsTheBigBatch) {
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>((i * i + 7 * i) % 251);
     TokenSource source;
     source.add(tokens);
-    Trainer trainer(c);
+    Trainer trainer(c, parallelize(c));
     trainer.initialise();
     const Sampler sampler(SampleOrder::kRandom, 1, source.tokens(), c.model.context);
-    Loader loader(source, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 2});
+    Loader loader(source, sampler,
+                  {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 2});
     results.push_back(trainer.step(loader, {.lr = 1e-3}));
     results.push_back(trainer.step(loader, {.lr = 1e-3}));
   }

@@ -9,7 +9,9 @@
 
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/formats/metrics_log.h"
+#include "ingot/parallel/parallelize.h"
 #include "tests/run/training_fixture.h"
+#include "tests/train/gradients.h"
 
 namespace ingot {
 namespace {
@@ -22,7 +24,9 @@ constexpr int32_t kRare = 250;  // a token that occurs once
 
 // A trainer on random tokens below 200, with kRare in one place.
 struct Bench {
-  explicit Bench(RunConfig c) : config(std::move(c)), trainer(config) { trainer.initialise(); }
+  explicit Bench(RunConfig c) : config(std::move(c)), trainer(config, parallelize(config)) {
+    trainer.initialise();
+  }
   static TokenSource random_tokens() {
     std::vector<uint16_t> tokens(kTokens);
     const RandomKey key{.seed = 5, .purpose = Purpose::kSample, .stream = 0, .step = 0};
@@ -50,7 +54,7 @@ struct Bench {
     ADD_FAILURE() << "no weight " << name;
     return nullptr;
   }
-  StepResult gradients() { return trainer.gradients(loader, config.train.grad_accum); }
+  StepResult gradients() { return ingot::gradients(trainer, loader, config.train.grad_accum); }
 
   static constexpr size_t kTokens = 3000, kPlaceIndex = 1234;
   static constexpr int64_t kPlace = kPlaceIndex;
@@ -58,7 +62,8 @@ struct Bench {
   TokenSource source = random_tokens();  // initialised before the loader, whose thread reads it at once
   Trainer trainer;
   Sampler sampler{SampleOrder::kRandom, 1, kTokens, config.model.context};
-  Loader loader{source, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 2}};
+  Loader loader{
+      source, sampler, {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 2}};
 };
 
 RunConfig bench_config() {
@@ -141,7 +146,7 @@ TEST(NonFinite, ADiscardedStepLeavesNoTrace) {
   troubled.trainer.discard();
   poisoned = before;
   calm.loader.seek(first + 6);
-  EXPECT_EQ(troubled.trainer.steps_done(), 0);
+  EXPECT_EQ(troubled.trainer.state().steps_done, 0);
   for (int i = 0; i < 2; ++i) {
     const StepResult a = troubled.trainer.step(troubled.loader, {.lr = 1e-3});
     const StepResult b = calm.trainer.step(calm.loader, {.lr = 1e-3});
@@ -161,7 +166,7 @@ TEST(NonFinite, AStepRefusesTheUpdate) {
     EXPECT_EQ(error.kind(), ErrorKind::kNumerics);
     EXPECT_THAT(error.what(), HasSubstr("micro-batch 1"));
   }
-  EXPECT_EQ(bench.trainer.steps_done(), 0);
+  EXPECT_EQ(bench.trainer.state().steps_done, 0);
 }
 
 // Runs on a text with a few Z. In a checkpoint the embedding of Z becomes so large, though finite, that
@@ -194,7 +199,7 @@ class Trouble : public TrainingTest {
     const TrainOutcome outcome = train(c, run);
     const auto tokenizer = load_tokenizer(outcome.checkpoint / "tokenizer.json");
     c.model.vocab = tokenizer->vocab_size();
-    Trainer trainer(c);
+    Trainer trainer(c, parallelize(c));
     const TrainerState state = load_checkpoint(outcome.checkpoint, trainer);
     const int64_t z = encode(*tokenizer, "Z").front();
     std::fill_n(trainer.params().master(0).as<float>() + z * c.model.width, c.model.width, 3e38f);

@@ -31,13 +31,13 @@ std::vector<char> bytes_of(Trainer& trainer) {
   Staging staging;
   std::vector<char> bytes;
   const auto add = [&](const Tensor& t) {
-    const Tensor host = staging.read(t, trainer.stream());
+    const Tensor host = staging.read(t, *trainer.layout().stream);
     bytes.insert(bytes.end(), static_cast<char*>(host.data), static_cast<char*>(host.data) + host.bytes());
   };
   for (const ParamShard& shard : trainer.params().shards())
     for (const Tensor& t : {shard.w, shard.tail, shard.compute, shard.grad})
       if (t) add(t);
-  for (const Optimizer::State& state : trainer.optimizer().states()) add(state.tensor);
+  for (const Optimizer::State& state : trainer.state().optimizer.states()) add(state.tensor);
   return bytes;
 }
 
@@ -65,11 +65,11 @@ std::vector<StepResult> collect_late(SmallTraining& training) {
   Trainer& trainer = training.trainer;
   std::vector<StepResult> results;
   for (int i = 0; i < kSteps; ++i) {
-    trainer.submit(training.loader, micros_of(i), inputs_of(i));
-    if (trainer.steps_in_flight() == StepResultRing::kDepth)
-      results.push_back(*trainer.collect(training.loader));
+    trainer.submit(training.loader,
+                   {.micros = micros_of(i), .inputs = inputs_of(i), .is_asynchronous = true});
+    if (i > 0) results.push_back(trainer.collect(training.loader));
   }
-  while (trainer.steps_in_flight() > 0) results.push_back(*trainer.collect(training.loader));
+  results.push_back(trainer.collect(training.loader));
   return results;
 }
 
@@ -83,11 +83,11 @@ void expect_same_course(const std::vector<std::string>& keys, const std::vector<
   const std::vector<StepResult> got = collect_late(late);
   ASSERT_EQ(got.size(), kSteps);
   for (int i = 0; i < kSteps; ++i) {
-    const StepResult want = waiting.trainer.gradients(waiting.loader, micros_of(i));
-    waiting.trainer.update(want, inputs_of(i));
+    const StepResult want = gradients(waiting.trainer, waiting.loader, micros_of(i), inputs_of(i));
+    waiting.trainer.update(want);
     expect_same_step(got[static_cast<size_t>(i)], want, i);
   }
-  EXPECT_EQ(late.trainer.steps_done(), kSteps);
+  EXPECT_EQ(late.trainer.state().steps_done, kSteps);
   EXPECT_EQ(late.loader.position(), waiting.loader.position());
   EXPECT_TRUE(bytes_of(late.trainer) == bytes_of(waiting.trainer));
 }
@@ -147,7 +147,7 @@ TEST(Graphs, AreRefusedWhereStepsAreNotAlike) {
 
 TEST(AsyncSteps, AreNotForEverything) {
   const auto can = [](const std::vector<std::string>& keys, const StepInputs& inputs) {
-    return SmallTraining(on_device(keys)).trainer.can_submit(inputs);
+    return SmallTraining(on_device(keys)).trainer.depth(inputs) > 0;
   };
   EXPECT_TRUE(can({}, {}));
   EXPECT_FALSE(can({}, {.wants_stats = true}));
@@ -156,7 +156,11 @@ TEST(AsyncSteps, AreNotForEverything) {
   EXPECT_TRUE(can({"precision.compute=bf16", "precision.fp8=tensorwise"}, {}));
   EXPECT_FALSE(can({"precision.compute=bf16", "precision.fp8=delayed"}, {}));
   EXPECT_FALSE(can({"precision.compute=f16", "precision.fp8=tensorwise"}, {}));
-  EXPECT_FALSE(SmallTraining(small_config({"head.raw_ce_every=0"})).trainer.can_submit({}));
+  EXPECT_FALSE(SmallTraining(small_config({"head.raw_ce_every=0"})).trainer.depth({}) > 0);
+}
+
+void submit_asynchronous(SmallTraining& training) {
+  training.trainer.submit(training.loader, {.inputs = {.lr = 3e-3}, .is_asynchronous = true});
 }
 
 // A gradient is not finite. The device skips this step's update and the next step's, and the
@@ -169,24 +173,31 @@ TEST(AsyncSteps, ThatAreNotFiniteChangeNothing) {
   const int64_t position = training.loader.position();
   Staging staging;
   const Tensor grad = trainer.params().shards().back().grad;
-  const Tensor host = staging.read(grad, trainer.stream());
+  const Tensor host = staging.read(grad, *trainer.layout().stream);
   host.as<float>()[0] = kNaN;
-  copy(grad, host, trainer.stream());
-  synchronize(trainer.stream());
-  trainer.submit(training.loader, 1, {.lr = 1e-3});
-  trainer.submit(training.loader, 1, {.lr = 1e-3});
-  EXPECT_EQ(trainer.steps_done(), 4);
-  EXPECT_FALSE(trainer.collect(training.loader));
-  EXPECT_EQ(trainer.steps_in_flight(), 0u);
-  EXPECT_EQ(trainer.steps_done(), 2);
-  EXPECT_EQ(trainer.optimizer().t(), 2);
-  EXPECT_EQ(training.loader.position(), position);
-  EXPECT_TRUE(bytes_of(trainer) == before);
-  // The NaN was a fault of the memory, so the repeated steps give the results of an undisturbed run.
+  copy(grad, host, *trainer.layout().stream);
+  synchronize(*trainer.layout().stream);
+  submit_asynchronous(training);
+  submit_asynchronous(training);
+  EXPECT_EQ(trainer.state().steps_done, 4);
+  const StepResult result = trainer.collect(training.loader);
+  EXPECT_TRUE(result.is_repeated);
+  EXPECT_FALSE(result.is_updated);
+  EXPECT_EQ(trainer.state().steps_done, 2);
+  EXPECT_EQ(trainer.state().optimizer.t(), 2);
+  // The NaN was a fault of the memory, so the repeated step gives the result of an undisturbed run.
   SmallTraining calm(on_device({"optimizer.ema=0.9"}));
-  const StepResult want = calm.steps(3);
-  trainer.submit(training.loader, 1, {.lr = 3e-3});
-  expect_same_step(*trainer.collect(training.loader), want, 3);
+  expect_same_step(result, calm.steps(3), 3);
+  EXPECT_EQ(training.loader.position(), calm.loader.position());
+  trainer.discard();
+  EXPECT_TRUE(bytes_of(trainer) == before);
+  // The second step in flight was dropped, so the next one to submit is the third step again.
+  training.loader.seek(position);
+  submit_asynchronous(training);
+  const StepResult again = trainer.collect(training.loader);
+  EXPECT_TRUE(again.is_updated);
+  expect_same_step(again, result, 3);
+  EXPECT_TRUE(bytes_of(trainer) == bytes_of(calm.trainer));
 }
 
 // As in ThatAreNotFiniteChangeNothing, a gradient is not finite when the step begins. No
@@ -199,19 +210,22 @@ TEST(AsyncSteps, ThatAreNotFiniteLeaveNoTraceInAnyState) {
     const std::vector<char> before = bytes_of(trainer);
     Staging staging;
     for (const ParamShard& shard : trainer.params().shards()) {
-      const Tensor host = staging.read(shard.grad, trainer.stream());
+      const Tensor host = staging.read(shard.grad, *trainer.layout().stream);
       host.as<float>()[0] = kNaN;
-      copy(shard.grad, host, trainer.stream());
-      synchronize(trainer.stream());
+      copy(shard.grad, host, *trainer.layout().stream);
+      synchronize(*trainer.layout().stream);
     }
-    trainer.submit(training.loader, 1, {.lr = 1e-3});
-    EXPECT_FALSE(trainer.collect(training.loader));
+    const int64_t position = training.loader.position();
+    submit_asynchronous(training);
+    EXPECT_TRUE(trainer.collect(training.loader).is_repeated);
+    trainer.discard();
     EXPECT_TRUE(bytes_of(trainer) == before) << keys.front();
+    training.loader.seek(position);
     SmallTraining calm(on_device(keys));
     calm.steps(2);
     for (int step = 3; step <= 4; ++step) {
-      trainer.submit(training.loader, 1, {.lr = 3e-3});
-      expect_same_step(*trainer.collect(training.loader), calm.steps(1), step);
+      submit_asynchronous(training);
+      expect_same_step(trainer.collect(training.loader), calm.steps(1), step);
     }
   }
 }
@@ -223,18 +237,25 @@ TEST(AsyncSteps, ThatOverflowAreMadeAgainWithALowerScale) {
       {"precision.compute=f16", "precision.loss_scale_init=1073741824", "precision.loss_scale_interval=3"});
   SmallTraining waiting(config), late(config);
   std::vector<double> want, got;
-  while (waiting.trainer.steps_done() < 12) want.push_back(waiting.steps(1).loss_scale);
+  while (waiting.trainer.state().steps_done < 12) want.push_back(waiting.steps(1).loss_scale);
   Trainer& trainer = late.trainer;
-  int undone = 0;
-  while (trainer.steps_done() < 12 || trainer.steps_in_flight() > 0) {
-    if (trainer.steps_done() < 12) trainer.submit(late.loader, 1, {.lr = 3e-3});
-    if (trainer.steps_in_flight() < StepResultRing::kDepth && trainer.steps_done() < 12) continue;
-    if (const auto result = trainer.collect(late.loader)) {
-      got.push_back(result->loss_scale);
-      continue;
+  int undone = 0, in_flight = 0;
+  while (trainer.state().steps_done < 12 || in_flight > 0) {
+    if (trainer.state().steps_done < 12) {
+      submit_asynchronous(late);
+      ++in_flight;
     }
+    if (in_flight < 2 && trainer.state().steps_done < 12) continue;
+    const StepResult result = trainer.collect(late.loader);
+    --in_flight;
+    got.push_back(result.loss_scale);
+    if (result.lowered_scale)
+      trainer.discard();
+    else
+      trainer.update(result);
+    if (!result.is_repeated) continue;
     ++undone;
-    got.push_back(late.steps(1).loss_scale);
+    in_flight = 0;
   }
   EXPECT_EQ(got, want);
   EXPECT_GT(undone, 1);
@@ -309,7 +330,7 @@ class AsyncRun : public TrainingTest {
   void poison(RunConfig c, const TrainOutcome& outcome, const std::filesystem::path& run) {
     const auto tokenizer = load_tokenizer(outcome.checkpoint / "tokenizer.json");
     c.model.vocab = tokenizer->vocab_size();
-    Trainer trainer(c);
+    Trainer trainer(c, parallelize(c));
     const TrainerState state = load_checkpoint(outcome.checkpoint, trainer);
     const int64_t z = encode(*tokenizer, "Z").front();
     std::fill_n(trainer.params().master(0).as<float>() + z * c.model.width, c.model.width, 3e38f);
@@ -366,7 +387,8 @@ TEST_F(AsyncRun, ASignalEndsItAfterTheStepsUnderWay) {
           if (line.find("loss") != line.npos) is_interrupted = ++steps_told >= 3;
         },
         0);
-    cut = run_training(c, run, false, console, is_interrupted);
+    Mesh alone = Mesh::alone();
+    cut = run_training(c, run, false, console, is_interrupted, alone);
   }
   EXPECT_EQ(cut.status, TrainOutcome::Status::kInterrupted);
   EXPECT_EQ(cut.steps, 4);  // one more step was in flight

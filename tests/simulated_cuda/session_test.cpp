@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "ingot/checkpoint/checkpoint.h"
+#include "ingot/parallel/parallelize.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {
@@ -52,7 +53,7 @@ TEST_F(SimulatedRun, SavesWhatItLoads) {
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(path / "tokenizer.json");
   RunConfig c = on(Device::kCuda, 0);
   c.model.vocab = tokenizer->vocab_size();
-  Trainer trainer(c);
+  Trainer trainer(c, parallelize(c));
   const TrainerState state = load_checkpoint(path, trainer);
   CheckpointStore store(folder / "again");
   const std::filesystem::path again =

@@ -194,9 +194,9 @@ INSTANTIATE_TEST_SUITE_P(All, SimulatedVariants, ::testing::ValuesIn(kVariants),
 TEST(SimulatedTrainer, BeginsFromTheSameWeights) {
   SmallTraining host(configured(kLlama)), device(configured(kLlama + kOnDevice));
   Staging staging;
-  for (int id = 0; id < static_cast<int>(host.trainer.model().params().specs().size()); ++id) {
+  for (int id = 0; id < static_cast<int>(host.trainer.layout().model->params().specs().size()); ++id) {
     const Tensor want = host.trainer.params().master(id);
-    const Tensor got = staging.read(device.trainer.params().master(id), device.trainer.stream());
+    const Tensor got = staging.read(device.trainer.params().master(id), *device.trainer.layout().stream);
     EXPECT_EQ(std::memcmp(got.data, want.data, want.bytes()), 0) << id;
   }
 }
@@ -209,16 +209,16 @@ TEST(SimulatedTrainer, FindsWhatIsNotFinite) {
       SmallTraining training(configured(kGpt2 + Keys{"train.grad_accum=2"} + where));
       Trainer& trainer = training.trainer;
       Staging staging;
-      const auto& specs = trainer.model().params().specs();
+      const auto& specs = trainer.layout().model->params().specs();
       for (size_t id = 0; id < specs.size(); ++id) {
         if (specs[id].name != parameter) continue;
         const Tensor w = trainer.params().master(static_cast<int>(id));
-        const Tensor host = staging.read(w, trainer.stream());
+        const Tensor host = staging.read(w, *trainer.layout().stream);
         host.as<float>()[0] = std::numeric_limits<float>::infinity();
-        copy(w, host, trainer.stream());
-        synchronize(trainer.stream());
+        copy(w, host, *trainer.layout().stream);
+        synchronize(*trainer.layout().stream);
       }
-      const StepResult result = trainer.gradients(training.loader, 2);
+      const StepResult result = gradients(trainer, training.loader, 2);
       ASSERT_TRUE(result.non_finite);
       said.push_back(result.non_finite->text());
       trainer.discard();
@@ -235,7 +235,7 @@ TEST(SimulatedTrainer, AnOverflowInF16LowersTheScaleAlone) {
   SmallTraining host(configured(keys)), device(configured(keys + kOnDevice));
   Staging staging;
   const auto first_weights = [&] {
-    const Tensor w = staging.read(device.trainer.params().master(0), device.trainer.stream());
+    const Tensor w = staging.read(device.trainer.params().master(0), *device.trainer.layout().stream);
     return std::vector<float>(w.as<float>(), w.as<float>() + w.elements());
   };
   const std::vector<float> before = first_weights();
@@ -248,10 +248,11 @@ TEST(SimulatedTrainer, AnOverflowInF16LowersTheScaleAlone) {
     if (overflows == i + 1) {  // no step has fitted yet
       EXPECT_EQ(first_weights(), before);
     }
-    EXPECT_EQ(device.trainer.steps_done(), i + 1 - overflows);
-    EXPECT_EQ(device.trainer.optimizer().t(), i + 1 - overflows);
+    EXPECT_EQ(device.trainer.state().steps_done, i + 1 - overflows);
+    EXPECT_EQ(device.trainer.state().optimizer.t(), i + 1 - overflows);
     expect_near(got.loss, want.loss, kF16, fmt::format("loss {}", i));
-    EXPECT_EQ(device.trainer.loss_scaler().state().good_steps, host.trainer.loss_scaler().state().good_steps);
+    EXPECT_EQ(device.trainer.state().loss_scaler.state().good_steps,
+              host.trainer.state().loss_scaler.state().good_steps);
   }
   EXPECT_GT(overflows, 2);
   EXPECT_LT(overflows, 20);
@@ -260,7 +261,8 @@ TEST(SimulatedTrainer, AnOverflowInF16LowersTheScaleAlone) {
 // The device measures its own block. Whatever plan it chooses fits the budget and computes the same losses.
 TEST(SimulatedTrainer, MeasuresWhatToRecompute) {
   const auto bytes = [](const Keys& keys) {
-    const Trainer trainer(configured(keys));
+    const RunConfig config = configured(keys);
+    const Trainer trainer(config, parallelize(config));
     for (const Trainer::ArenaUse& use : trainer.arenas())
       if (use.name == "activations") return static_cast<int64_t>(use.bytes);
     return int64_t{0};

@@ -47,7 +47,7 @@ TEST(Fp8Training, TheFilterChoosesLinears) {
   SmallTraining run(two_layers({"precision.fp8=rowwise", "precision.fp8_layers=[\"blocks.1.mlp.*\"]"}));
   run.steps(1);
   std::vector<std::string> names;
-  for (const Fp8State::Entry& entry : run.trainer.fp8().entries()) {
+  for (const Fp8State::Entry& entry : run.trainer.state().fp8.entries()) {
     names.push_back(entry.name);
     EXPECT_GT(entry.stats.elements, 0) << entry.name;
     EXPECT_GT(entry.stats.amax, 0) << entry.name;

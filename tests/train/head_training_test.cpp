@@ -56,7 +56,7 @@ TEST(HeadTraining, ALossThatIsNotTheLossStopsTheRun) {
   SmallTraining run(head_config({"precision.compute=bf16"}));
   run.steps(20);
   // Makes the copies that products read differ from the masters that the optimizer keeps.
-  const auto& specs = run.trainer.model().params().specs();
+  const auto& specs = run.trainer.layout().model->params().specs();
   for (size_t p = 0; p < specs.size(); ++p) {
     if (specs[p].role != ParamRole::kHead) continue;
     const Tensor w = run.trainer.params().weight(static_cast<int>(p));
@@ -70,7 +70,7 @@ TEST(HeadTraining, ALossThatIsNotTheLossStopsTheRun) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("what is trained on is not the loss any more"));
     EXPECT_THAT(error.what(), ::testing::HasSubstr("head.raw_ce_limit"));
   }
-  EXPECT_EQ(run.trainer.steps_done(), 20);
+  EXPECT_EQ(run.trainer.state().steps_done, 20);
 }
 
 // A sum in bf16 stops growing, so the loss is far too low. Rounded logits alone do not cause this.

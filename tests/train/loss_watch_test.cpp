@@ -78,7 +78,7 @@ TEST(LossWatch, BlocksThatReadOtherWeightsThanTheMastersAreFound) {
   const auto run = [](bool is_broken) {
     SmallTraining training(small_config({"precision.compute=bf16", "head.raw_ce_every=1"}));
     training.steps(30);
-    const auto& specs = training.trainer.model().params().specs();
+    const auto& specs = training.trainer.layout().model->params().specs();
     for (int step = 0; step < 6; ++step) {
       for (size_t p = 0; is_broken && p < specs.size(); ++p) {
         if (specs[p].role != ParamRole::kMatrix) continue;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "ingot/parallel/parallelize.h"
 #include "ingot/run/run.h"
 
 namespace ingot {
@@ -30,14 +31,15 @@ std::vector<float> weights_after(const RunConfig& c, int steps, size_t* bytes = 
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>((i * i + 7 * i) % 251);
   TokenSource source;
   source.add(tokens);
-  Trainer trainer(c);
+  Trainer trainer(c, parallelize(c));
   trainer.initialise();
   const Sampler sampler(SampleOrder::kRandom, 1, source.tokens(), c.model.context);
-  Loader loader(source, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 2});
+  Loader loader(source, sampler,
+                {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 2});
   for (int i = 0; i < steps; ++i) trainer.step(loader, {.lr = 1e-3});
   if (bytes) *bytes = activation_bytes(trainer);
   std::vector<float> weights;
-  for (int u = 0; u < trainer.model().params().units(); ++u) {
+  for (int u = 0; u < trainer.layout().model->params().units(); ++u) {
     const Tensor master = trainer.params().get(u).master;
     weights.insert(weights.end(), master.as<float>(), master.as<float>() + master.elements());
   }
@@ -72,7 +74,7 @@ TEST(RecomputeTraining, ABudgetThatHoldsNothingIsRefused) {
   RunConfig c = config(DType::f32);
   c.activations.policy = RecomputePolicy::kAuto;
   c.activations.budget_bytes = 1000;
-  EXPECT_THROW(Trainer{c}, Error);
+  EXPECT_THROW(parallelize(c), Error);
 }
 
 TEST(RecomputeBench, ComparesEveryPolicyWithKeepingAll) {

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "ingot/config/config_toml.h"
+#include "ingot/parallel/parallelize.h"
 #include "ingot/train/trainer.h"
+#include "tests/train/gradients.h"
 
 namespace ingot {
 
@@ -39,9 +41,10 @@ inline RunConfig preset(const std::string& name) {
 
 struct SmallTraining {
   explicit SmallTraining(const RunConfig& config)
-      : trainer(config),
+      : trainer(config, parallelize(config)),
         sampler(SampleOrder::kRandom, 1, source.tokens(), config.model.context),
-        loader(source, sampler, {.shape = trainer.batch_shape(), .readers = 1, .reader = 0, .ring = 2}) {
+        loader(source, sampler,
+               {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 2}) {
     trainer.initialise();
   }
 

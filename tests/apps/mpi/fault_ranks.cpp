@@ -13,7 +13,6 @@
 #include "ingot/config/config_toml.h"
 #include "ingot/console/console.h"
 #include "ingot/core/error.h"
-#include "ingot/parallel/mesh_parts.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/run.h"
 
@@ -24,37 +23,35 @@ std::atomic<bool> is_interrupted{false};
 
 enum class Fault { kNone, kExit, kMismatch };
 
-// A reducer whose sum() behaves normally until `fault` is set; then it exits or computes a maximum.
-class FaultyReducer : public CommReducer {
+// The group whose ranks add up the losses. It behaves normally until `fault` is set; then it exits or computes
+// a maximum.
+class FaultyGroup : public Communicator {
  public:
-  FaultyReducer(Communicator& group, const std::atomic<Fault>& fault) : CommReducer(group), fault_(fault) {}
-  void sum(std::span<double> values) override {
-    if (fault_ == Fault::kExit) std::exit(0);
-    if (fault_ == Fault::kMismatch)
-      max(values);
-    else
-      CommReducer::sum(values);
+  FaultyGroup(std::unique_ptr<Communicator> group, const std::atomic<Fault>& fault)
+      : Communicator(group->name(), group->rank(), group->size()), group_(std::move(group)), fault_(fault) {}
+  std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
+    return group_->split(color, key, std::move(name));
   }
+  TimeLimit& time_limit() override { return group_->time_limit(); }
 
  private:
+  uint64_t start(const CommOperation& sum) override {
+    if (fault_ == Fault::kExit) std::exit(0);
+    if (fault_ == Fault::kMismatch)
+      group_->all_reduce("max", sum.out, ReduceOp::kMax);
+    else
+      group_->all_reduce(sum.name, sum.out, sum.op);
+    return 0;
+  }
+  bool is_done(uint64_t) override { return true; }
+  void wait(uint64_t) override {}
+
+  std::unique_ptr<Communicator> group_;
   const std::atomic<Fault>& fault_;
 };
 
-class FaultyParts : public MeshParts {
- public:
-  FaultyParts(Communicator& world, Mesh& mesh, const std::atomic<Fault>& fault)
-      : MeshParts(world, mesh), faulty_(*mesh.dp, fault) {}
-  Reducers reducers() override {
-    Reducers reducers = MeshParts::reducers();
-    return {reducers.all, faulty_, reducers.weights};
-  }
-
- private:
-  FaultyReducer faulty_;
-};
-
-void run(Communicator& world, Mesh& mesh, const RunConfig& config, const std::string& fault,
-         const std::string& out) {
+void run(Mesh& mesh, const RunConfig& config, const std::string& fault, const std::string& out) {
+  Communicator& world = *mesh.world;
   std::signal(SIGTERM, [](int) { is_interrupted = true; });
   std::unique_ptr<RunFolder> folder;
   if (world.rank() == 0) folder = std::make_unique<RunFolder>(out, false);
@@ -68,8 +65,8 @@ void run(Communicator& world, Mesh& mesh, const RunConfig& config, const std::st
     now = fault == "exit" ? Fault::kExit : Fault::kMismatch;
   });
   Console quiet([](std::string_view) {}, 0);
-  run_training(config, *folder, false, quiet, is_interrupted,
-               std::make_unique<FaultyParts>(world, mesh, now));
+  mesh.data = std::make_unique<FaultyGroup>(std::move(mesh.data), now);
+  run_training(config, *folder, false, quiet, is_interrupted, mesh);
   trouble.join();
 }
 
@@ -84,6 +81,5 @@ int main(int argc, char** argv) {
   builder.add_texts("data.train", {arguments.at(2)}, "TEXT");
   for (size_t i = 3; i < arguments.size(); ++i) builder.add_override(arguments[i]);
   const RunConfig config = builder.build();
-  launch(config, is_interrupted,
-         [&](Communicator& world, Mesh& mesh) { run(world, mesh, config, arguments[0], arguments[1]); });
+  launch(config, is_interrupted, [&](Mesh& mesh) { run(mesh, config, arguments[0], arguments[1]); });
 }

@@ -22,7 +22,7 @@ class SharedFolder {
  public:
   SharedFolder() {
     std::string name = fmt::format("ingot-elastic-{}", ::getpid());
-    CommReducer(*world).broadcast(name, 0);
+    world->broadcast_text(name, 0);
     path = fs::temp_directory_path() / name;
     if (world->rank() == 0) make_folders(path);
     world->barrier("folder");
@@ -47,7 +47,7 @@ inline fs::path save(Training& run, const fs::path& folder, int64_t step) {
   } else {
     help_save_checkpoint(run.trainer);
   }
-  CommReducer(*world).broadcast(path, 0);
+  world->broadcast_text(path, 0);
   return path;
 }
 
@@ -70,8 +70,7 @@ inline void expect_undisturbed(const RunConfig& config, const std::vector<Parall
     here.parallel = layout;
     const bool is_alone = layout.ranks() == 1;
     Mesh mesh = Mesh::make(*world, is_alone ? mesh_shape(replicas()) : mesh_shape(layout));
-    Training run(here,
-                 is_alone ? std::make_unique<TrainerParts>() : std::make_unique<MeshParts>(*world, mesh));
+    Training run(here, is_alone ? parallelize(here) : parallelize(here, mesh));
     if (step > 0) {
       resume(run, checkpoint);
       const fs::path again = save(run, folder.path / fmt::format("again-{}", step), step);

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "tests/parallel/mpi/one_rank_curve.h"
+#include "tests/train/gradients.h"
 
 namespace ingot {
 namespace {
@@ -52,7 +53,7 @@ TEST(Parity, ARankTakesTheBytesThatItShould) {
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
   Training shared(config, mesh);
   double elements = 0;
-  for (const ParamSpec& spec : shared.trainer.model().params().specs())
+  for (const ParamSpec& spec : shared.trainer.layout().model->params().specs())
     elements += static_cast<double>(spec.elements());
   const auto expect_bytes = [&](const char* name, double bytes_per_parameter) {
     double used = 0;
@@ -61,7 +62,7 @@ TEST(Parity, ARankTakesTheBytesThatItShould) {
     const double share = bytes_per_parameter * elements / world->size();
     EXPECT_LE(used, 1.01 * share) << name;
     std::vector<double> all{used};
-    CommReducer(*world).sum(all);
+    world->sum(all);
     EXPECT_NEAR(all[0], bytes_per_parameter * elements, 0.01 * bytes_per_parameter * elements) << name;
   };
   expect_bytes("parameters", 4);
@@ -92,7 +93,7 @@ TEST(Parity, EverySampleIsSeenOnceAndInTheOneRankOrder) {
   config.parallel = replicas();
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
   Training shared(config, mesh);
-  const DataShard& share = shared.trainer.data_shard();
+  const DataShard& share = shared.trainer.layout().data_shard;
   std::vector<int64_t> own;
   for (int64_t round = 0; round < 3 * share.micros(config.train.grad_accum); ++round) {
     const int64_t first = shared.loader.next().first_sample;
@@ -115,12 +116,12 @@ TEST(Parity, WhatOneRankFindsNotFiniteAllReport) {
   shared.trainer.params().master(0).as<float>()[kRare * 32 + 5] = std::numeric_limits<float>::quiet_NaN();
   StepResult result;
   for (int step = 0; step < 200 && !result.non_finite; ++step) {
-    result = shared.trainer.gradients(shared.loader, config.train.grad_accum);
+    result = gradients(shared.trainer, shared.loader, config.train.grad_accum);
     shared.trainer.discard();
   }
   ASSERT_TRUE(result.non_finite);
   std::string text = result.non_finite->text(), lead = text;
-  CommReducer(*world).broadcast(lead, 0);
+  world->broadcast_text(lead, 0);
   EXPECT_EQ(text, lead);
   EXPECT_NE(text.find("the loss is not finite in micro-batch"), std::string::npos) << text;
   EXPECT_NE(text.find("weight embedding.weight"), std::string::npos) << text;
@@ -135,7 +136,7 @@ TEST(Parity, DelayedScalesAreThoseOfAllRanks) {
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
   Training shared(config, mesh);
   for (int step = 0; step < 5; ++step) shared.trainer.step(shared.loader, {.lr = 1e-3});
-  expect_equal_on_all_ranks(shared.trainer.fp8().amaxes());
+  expect_equal_on_all_ranks(shared.trainer.state().fp8.amaxes());
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ingot/core/philox.h"
-#include "ingot/parallel/mesh_parts.h"
+#include "ingot/parallel/parallelize.h"
 #include "ingot/train/trainer.h"
 #include "tests/comm/mpi/ranks_main.h"
 
@@ -144,15 +144,15 @@ inline RunConfig for_stages(RunConfig c) {
 
 // A trainer on chained_tokens(), on this rank only or, with a mesh, on all ranks.
 struct Training {
-  explicit Training(const RunConfig& c) : Training(c, std::make_unique<TrainerParts>()) {}
-  Training(const RunConfig& c, Mesh& mesh) : Training(c, std::make_unique<MeshParts>(*world, mesh)) {}
-  Training(const RunConfig& c, std::unique_ptr<TrainerParts> parts)
+  explicit Training(const RunConfig& c) : Training(c, parallelize(c)) {}
+  Training(const RunConfig& c, Mesh& mesh) : Training(c, parallelize(c, mesh)) {}
+  Training(const RunConfig& c, Layout layout)
       : config(c),
-        trainer(config, std::move(parts)),
+        trainer(config, std::move(layout)),
         loader(source, sampler,
-               {.shape = trainer.batch_shape(),
-                .readers = trainer.data_shard().ranks,
-                .reader = trainer.data_shard().rank,
+               {.shape = trainer.layout().batch_shape,
+                .readers = trainer.layout().data_shard.ranks,
+                .reader = trainer.layout().data_shard.rank,
                 .ring = 2}) {
     trainer.initialise();
   }
@@ -193,14 +193,14 @@ inline std::vector<float> assembled(const TrainingStore& params, const ParamShar
 inline std::vector<float> weights(Trainer& trainer) {
   TrainingStore& params = trainer.params();
   std::vector<float> all;
-  params.expand_masters(trainer.stream());
+  params.expand_masters(*trainer.layout().stream);
   for (const ParamShard& shard : params.shards()) {
     const Tensor w = params.is_sharded() ? Tensor{} : params.master(shard.id);
     const std::vector<float> whole =
         w ? std::vector<float>(w.as<float>(), w.as<float>() + w.elements()) : assembled(params, shard);
     all.insert(all.end(), whole.begin(), whole.end());
   }
-  params.refresh_compute(trainer.stream());
+  params.refresh_compute(*trainer.layout().stream);
   return all;
 }
 

@@ -78,7 +78,7 @@ TEST(Rules, TheMomentumIsKeptOnce) {
   double wanted = 0;
   {
     Training alone(config);
-    for (const Optimizer::State& state : alone.trainer.optimizer().states())
+    for (const Optimizer::State& state : alone.trainer.state().optimizer.states())
       if (state.name.starts_with("momentum.") || state.name.starts_with("second."))
         wanted += static_cast<double>(state.tensor.elements());
   }
@@ -87,10 +87,10 @@ TEST(Rules, TheMomentumIsKeptOnce) {
     Mesh mesh = Mesh::make(*world, mesh_shape(layout));
     Training shared(config, mesh);
     std::vector<double> kept{0};
-    for (const Optimizer::State& state : shared.trainer.optimizer().states())
+    for (const Optimizer::State& state : shared.trainer.state().optimizer.states())
       if (state.scope == Optimizer::ReplicaScope::kNone)
         kept[0] += static_cast<double>(state.tensor.elements());
-    CommReducer(*world).sum(kept);
+    world->sum(kept);
     EXPECT_EQ(kept[0], wanted) << layout.to_string();
   }
 }

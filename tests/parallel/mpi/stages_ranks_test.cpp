@@ -6,6 +6,7 @@
 #include "ingot/memory/memory_check.h"
 #include "ingot/train/generate.h"
 #include "tests/parallel/mpi/one_rank_curve.h"
+#include "tests/train/gradients.h"
 
 namespace ingot {
 namespace {
@@ -94,7 +95,7 @@ TEST(Memory, APlanIsWhatEveryRankTakes) {
       config.parallel = layout;
       Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
       const Training shared(config, mesh);
-      const MemoryPlan plan = plan_memory(config, MeshParts(*world, mesh));
+      const MemoryPlan plan = plan_memory(config, mesh.shape, world->rank());
       const std::vector<Trainer::ArenaUse> arenas = shared.trainer.arenas();
       for (size_t i = 0; i < arenas.size(); ++i) {
         EXPECT_EQ(plan.items[i].name, arenas[i].name) << layout.to_string();
@@ -108,17 +109,16 @@ TEST(Memory, RanksOfOneMachineShareIt) {
   RunConfig config = untied_llama();
   config.parallel = replicas();
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
-  MeshParts parts(*world, mesh);
-  const uint64_t each = plan_memory(config, parts).host_bytes();
+  const uint64_t each = plan_memory(config, mesh.shape, world->rank()).host_bytes();
   const auto ranks = static_cast<uint64_t>(world->size());
   MemoryLimits limits{.host = {.bytes = ranks * each, .source = "the test"},
                       .device = {},
                       .machine = "here",
                       .device_name = {}};
-  EXPECT_EQ(check_memory(config, parts, limits), "");
+  EXPECT_EQ(check_memory(config, mesh, limits), "");
   limits.host.bytes -= 1;
   try {
-    check_memory(config, parts, limits);
+    check_memory(config, mesh, limits);
     ADD_FAILURE() << "it fits";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kMemory);
@@ -129,10 +129,10 @@ TEST(Memory, RanksOfOneMachineShareIt) {
   }
   limits.host.bytes = each;
   limits.machine = fmt::format("machine {}", world->rank());
-  EXPECT_EQ(check_memory(config, parts, limits), "");
+  EXPECT_EQ(check_memory(config, mesh, limits), "");
   // Only one rank has too little memory, but all ranks fail.
   if (world->rank() == world->size() - 1) limits.host.bytes = each - 1;
-  EXPECT_THROW(check_memory(config, parts, limits), Error);
+  EXPECT_THROW(check_memory(config, mesh, limits), Error);
 }
 
 // A replica has whole parameters on any number of ranks, in bf16 with the copies that layers read.
@@ -145,7 +145,7 @@ TEST(Memory, ReplicasTakeWhatOneRankTakes) {
     Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
     const Training shared(config, mesh);
     double P = 0;
-    for (const ParamSpec& spec : shared.trainer.model().params().specs())
+    for (const ParamSpec& spec : shared.trainer.layout().model->params().specs())
       P += static_cast<double>(spec.elements());
     const double weight_bytes = compute == DType::f32 ? 4 : 4 + 2;
     for (const auto& [name, each] :
@@ -164,13 +164,11 @@ TEST(Memory, ARankTakesTheBytesOfItsUnits) {
   double own = 0, all = 0;
   for (const ParamShard& shard : shared.trainer.params().shards()) {
     own += static_cast<double>(shard.elements());
-    all += static_cast<double>(shared.trainer.model().params()[shard.id].elements());
+    all += static_cast<double>(shared.trainer.layout().model->params()[shard.id].elements());
   }
   for (const auto& [name, each] : {std::pair{"parameters", 4.0}, {"gradients", 4.0}, {"optimizer", 8.0}})
     EXPECT_NEAR(bytes_of(shared, name), each * own, 0.01 * each * all / world->size()) << name;
-  std::vector<double> sum{own};
-  CommReducer(*world).sum(sum);
-  EXPECT_EQ(sum[0], all);
+  EXPECT_EQ(world->sum(own), all);
 }
 
 // All ranks sample the text that one rank samples.
@@ -178,8 +176,11 @@ TEST(Stages, GenerateTheTextOfOneRank) {
   RunConfig config = tied_gpt2();
   Training alone(config);
   const auto text = [](Training& run) {
-    Generator generator(run.trainer.model(), run.trainer.params(), run.trainer.region(),
-                        run.trainer.stages());
+    Generator generator(
+        *run.trainer.layout().model, run.trainer.params(), *run.trainer.layout().region,
+        [&](LayerContext& ctx, const Tensor& ids, std::vector<KvCache>& caches, const Tensor& logits) {
+          run.trainer.layout().executor->infer(ctx, ids, caches, logits);
+        });
     std::vector<TokenId> tokens;
     const std::vector<TokenId> prompt{1, 2, 3, 4, 5, 6, 7};
     generator.run(prompt, 40, {.temperature = 0.8f, .top_k = 0, .top_p = 1}, 7, std::nullopt,
@@ -222,13 +223,13 @@ TEST(Stages, WhatOneStageFindsNotFiniteAllReport) {
   config.parallel = stages(8, kOneFOneB);
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
   Training shared(config, mesh);
-  const ParamList& list = shared.trainer.model().params();
+  const ParamList& list = shared.trainer.layout().model->params();
   int id = 0;
   while (list[id].name != "blocks.4.mlp.down.weight") ++id;
   for (const ParamShard& shard : shared.trainer.params().shards())
     if (shard.id == id && shard.elements() > 0)
       shard.w.as<float>()[5] = std::numeric_limits<float>::quiet_NaN();
-  const StepResult result = shared.trainer.gradients(shared.loader, config.train.grad_accum);
+  const StepResult result = gradients(shared.trainer, shared.loader, config.train.grad_accum);
   shared.trainer.discard();
   ASSERT_TRUE(result.non_finite);
   EXPECT_EQ(result.non_finite->text(),
@@ -242,13 +243,13 @@ TEST(Stages, AGradientThatIsNotFiniteIsFoundInItsStage) {
   config.parallel = stages(4, kOneFOneB);
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
   Training shared(config, mesh);
-  const ParamList& list = shared.trainer.model().params();
+  const ParamList& list = shared.trainer.layout().model->params();
   int id = 0;
   while (list[id].name != "blocks.2.mlp.down.weight") ++id;
   for (const ParamShard& shard : shared.trainer.params().shards())
     if (shard.id == id && shard.elements() > 0)
       shard.grad.as<float>()[3] = std::numeric_limits<float>::infinity();
-  const StepResult result = shared.trainer.gradients(shared.loader, config.train.grad_accum);
+  const StepResult result = gradients(shared.trainer, shared.loader, config.train.grad_accum);
   shared.trainer.discard();
   ASSERT_TRUE(result.non_finite);
   EXPECT_EQ(result.non_finite->text(),

@@ -214,6 +214,7 @@ class Recorder : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
     return group_.split(color, key, std::move(name));
   }
+  TimeLimit& time_limit() override { return group_.time_limit(); }
 
  private:
   uint64_t start(const CommOperation& o) override {

@@ -144,7 +144,7 @@ TEST(SimulatedReplicas, HandTheirCheckpointOver) {
   const std::vector<double> want = alone.losses(4);
   std::string folder =
       (std::filesystem::temp_directory_path() / fmt::format("ingot-replicas-{}", ::getpid())).string();
-  CommReducer(*world).broadcast(folder, 0);
+  world->broadcast_text(folder, 0);
   std::string path;
   {
     RunConfig there = c;
@@ -163,7 +163,7 @@ TEST(SimulatedReplicas, HandTheirCheckpointOver) {
       help_save_checkpoint(together.trainer);
     }
   }
-  CommReducer(*world).broadcast(path, 0);
+  world->broadcast_text(path, 0);
   Training after(c);
   after.loader.seek(load_checkpoint(path, after.trainer).sample_position);
   const std::vector<double> got = after.losses(2);

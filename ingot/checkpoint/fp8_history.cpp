@@ -1,4 +1,4 @@
-#include "ingot/train/fp8_history.h"
+#include "ingot/checkpoint/fp8_history.h"
 
 #include <cstring>
 #include <span>

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "ingot/train/reduce.h"
+#include "ingot/comm/communicator.h"
 
 namespace ingot {
 
@@ -12,6 +12,6 @@ namespace ingot {
 // throws on any rank, every rank throws the error of the lowest such rank; with several ranks, the
 // message is prefixed with that rank's number. A std::filesystem::filesystem_error counts as an Error of
 // kind kDisk. Any other exception propagates on its rank at once.
-void agree(Reducer& all, const std::function<void()>& work);
+void agree(Communicator& all, const std::function<void()>& work);
 
 }  // namespace ingot

@@ -1,0 +1,222 @@
+#include "ingot/parallel/parallelize.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ingot/comm/device_group.h"
+#include "ingot/parallel/ddp.h"
+#include "ingot/parallel/distributed_muon.h"
+#include "ingot/parallel/fsdp.h"
+#include "ingot/parallel/pipeline.h"
+#include "ingot/parallel/pipeline_store.h"
+#include "ingot/parallel/tensor.h"
+#include "ingot/parallel/tensor_store.h"
+#include "ingot/train/local_executor.h"
+#include "ingot/train/recompute_choice.h"
+
+namespace ingot {
+namespace {
+
+int degree(int64_t n) { return static_cast<int>(n); }
+
+// Lists the layouts of `ranks` ranks that differ from the wanted one only in dp and fsdp.
+std::string nearest_layouts(const RunConfig& config, int ranks) {
+  std::vector<ParallelConfig> fitting;
+  for (int64_t fsdp = 1; fsdp <= ranks; ++fsdp) {
+    ParallelConfig layout = config.parallel;
+    layout.fsdp = fsdp;
+    layout.dp = ranks / (fsdp * layout.tp * layout.pp);
+    if (layout.ranks() != ranks || (fsdp > 1 && config.parallel.fsdp == 1)) continue;
+    try {
+      DataShard::of(config.train, layout.dp * layout.fsdp, 0);
+      fitting.push_back(layout);
+    } catch (const Error&) {  // the batch does not fit this layout
+    }
+  }
+  std::string text;
+  for (const ParallelConfig& layout : fitting) text += (text.empty() ? "" : ", or ") + layout.to_string();
+  return text.empty() ? "" : fmt::format("; what fits {} is {}", ranks, text);
+}
+
+PipelineShape pipeline_shape(const ParallelConfig& config, int64_t micros) {
+  return {
+      .kind = config.schedule, .ranks = degree(config.pp), .chunks = degree(config.chunks), .micros = micros};
+}
+
+void check_pipeline(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  if (parallel.pp == 1) return;
+  const DataShard data_shard = DataShard::of(config.train, parallel.dp * parallel.fsdp, 0);
+  pipeline_shape(parallel, data_shard.micros(config.train.grad_accum)).validate();
+  for (const BatchStage& stage : config.train.batch_ramp)
+    pipeline_shape(parallel, data_shard.micros(stage.micro_batches)).validate();
+  plan_stages(config.model, parallel, {1, 1, 1});
+}
+
+}  // namespace
+
+MeshShape mesh_shape(const ParallelConfig& config) {
+  return {.pp = degree(config.pp),
+          .dp_replicate = degree(config.dp),
+          .dp_shard = degree(config.fsdp),
+          .tp = degree(config.tp)};
+}
+
+void check_layout(const RunConfig& config, int ranks) {
+  const ParallelConfig& wanted = config.parallel;
+  if (wanted.ranks() == ranks) return check_pipeline(config);
+  fail(ErrorKind::kUsage,
+       "parallel: {} needs {} rank{}, but {} {} started; start it with mpirun -n {} (or srun){}",
+       wanted.to_string(), wanted.ranks(), wanted.ranks() == 1 ? "" : "s", ranks, ranks == 1 ? "was" : "were",
+       wanted.ranks(), nearest_layouts(config, ranks));
+}
+
+namespace {
+
+Stream stream_for(Device device, Backing backing) {
+  if (backing == Backing::kMemory) return make_stream(device);
+  Stream stream;
+  stream.device = device;
+  stream.backing = backing;
+  return stream;
+}
+
+// Returns this rank's shard of every matrix product.
+TensorParallel tensor_shard(const RunConfig& config, const Mesh& mesh, const DataShard& data_shard) {
+  const TensorParallel tp = tensor_parallel(*mesh.tp, config.parallel.splits_tokens);
+  tp.validate(config.model.resolved());
+  const int64_t tokens = data_shard.batch_size * config.model.context;
+  if (tp.splits_tokens && tokens % tp.count != 0)
+    fail(ErrorKind::kUsage,
+         "parallel.sequence_parallel: the {} tokens of a rank's micro-batch must be a multiple of "
+         "parallel.tp = {}; change model.context or train.batch_size, or set it to false",
+         tokens, tp.count);
+  return tp;
+}
+
+// All ranks use one plan, from the costs of the units on rank 0.
+StagePlan agree_on_stages(const RunConfig& config, const Layout& rank) {
+  const Mesh& mesh = *rank.mesh;
+  const ModelConfig model = config.model.resolved();
+  if (rank.stream->backing == Backing::kAddresses)
+    return plan_stages(model, config.parallel, nominal_unit_costs(model));
+  std::vector<double> costs(3);
+  if (mesh.world->rank() == 0)
+    costs = measure_unit_costs(config, model, rank.data_shard.batch_size, mesh.tp->size());
+  mesh.world->sum(costs);
+  return plan_stages(model, config.parallel, costs);
+}
+
+// Makes the stores of this rank's weights, one strategy around the other.
+void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
+  const Mesh& mesh = *rank.mesh;
+  const ParallelConfig& parallel = config.parallel;
+  const ParamList& list = rank.stage_list ? *rank.stage_list : rank.model->params();
+  Stream& stream = *rank.stream;
+  if (mesh.shard->size() > 1) {
+    const FsdpConfig fsdp{.compute = config.precision.compute, .keeps_units = parallel.keeps_units};
+    rank.shards = std::make_unique<FsdpStore>(list, *mesh.shard, *mesh.replicate, fsdp, stream);
+    rank.params = rank.shards.get();
+  } else {
+    auto whole = std::make_unique<ResidentStore>(list, config.precision.compute, true,
+                                                 config.precision.master, stream.device, stream.backing);
+    rank.params = whole.get();
+    if (mesh.dp->size() > 1) {
+      if (stream.device == Device::kCuda && stream.backing == Backing::kMemory)
+        rank.gradient_group = device_group(*mesh.dp, stream);
+      const DdpConfig ddp{.bucket_bytes = parallel.bucket_mb << 20,
+                          .payload = parallel.payload,
+                          .payload_ends = parallel.payload_ends.value_or(parallel.payload),
+                          .has_error_feedback = parallel.has_error_feedback};
+      rank.replicas = std::make_unique<DdpStore>(
+          *whole, rank.gradient_group ? *rank.gradient_group : *mesh.dp, ddp, stream);
+      rank.params = rank.replicas.get();
+    }
+    rank.shards = std::move(whole);
+  }
+  if (mesh.tp->size() > 1) {
+    rank.tensor = std::make_unique<TensorStore>(*rank.params, *mesh.tp);
+    rank.params = rank.tensor.get();
+  }
+  if (mesh.pp->size() > 1) {
+    rank.stages = std::make_unique<PipelineStore>(rank.model->params(), *rank.params, plan, *mesh.pp);
+    rank.params = rank.stages.get();
+  }
+}
+
+std::unique_ptr<Executor> make_executor(const RunConfig& config, const StagePlan& plan, Layout& rank) {
+  const int64_t micros = rank.data_shard.micros(config.train.grad_accum);
+  const BatchShape& shape = rank.batch_shape;
+  const Backing backing = rank.stream->backing;
+  if (rank.mesh->pp->size() > 1)
+    return std::make_unique<Pipeline>(*rank.model,
+                                      PipelineConfig{.shape = pipeline_shape(config.parallel, micros),
+                                                     .plan = plan,
+                                                     .recompute = config.activations,
+                                                     .B = shape.batch,
+                                                     .T = shape.context,
+                                                     .backing = backing},
+                                      *rank.mesh->pp);
+  return std::make_unique<LocalExecutor>(
+      *rank.model,
+      LocalExecutorConfig{.shape = shape,
+                          .recompute = choose_recompute(config, *rank.model, *rank.params, shape.batch,
+                                                        *rank.mesh->world, *rank.stream),
+                          .micros = micros,
+                          .has_graph = config.train.has_graph,
+                          .device = rank.stream->device,
+                          .backing = backing});
+}
+
+}  // namespace
+
+Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing) {
+  Layout rank;
+  rank.mesh = &mesh;
+  rank.stream = std::make_unique<Stream>(stream_for(config.train.device, backing));
+
+  // Data parallelism: the samples of this rank.
+  rank.data_shard = DataShard::of(config.train, mesh.dp->size(), mesh.dp->rank());
+  rank.batch_shape = {.batch = rank.data_shard.batch_size,
+                      .context = config.model.context,
+                      .vocab_size = config.model.vocab,
+                      .document_mask = config.data.has_document_mask};
+
+  // Tensor parallelism: this rank's shard of every matrix product.
+  if (mesh.tp->size() > 1)
+    rank.region = std::make_unique<TensorRegion>(*mesh.tp);
+  else
+    rank.region = std::make_unique<Region>();
+  rank.model =
+      std::make_unique<Transformer>(config.model.resolved(), config.precision.compute, config.head,
+                                    config.precision.fp8, tensor_shard(config, mesh, rank.data_shard));
+
+  // Pipeline parallelism: this rank's units of the model.
+  StagePlan plan;
+  if (mesh.pp->size() > 1) {
+    plan = agree_on_stages(config, rank);
+    rank.stage_list = std::make_unique<ParamList>(
+        rank.model->params().keeping([&](int unit) { return plan.keeps(mesh.pp->rank(), unit); }));
+  }
+
+  // Sharding and replication of what is left, and the passes over it.
+  make_stores(config, plan, rank);
+  rank.executor = make_executor(config, plan, rank);
+
+  // On a device every replica makes every update.
+  if (config.train.device == Device::kCpu && mesh.update->size() * mesh.replicate->size() > 1)
+    rank.update_comm =
+        std::make_unique<DistributedMuon>(*mesh.update, *mesh.replicate, config.parallel.muon_payload);
+  return rank;
+}
+
+Layout parallelize(const RunConfig& config, Backing backing) {
+  auto alone = std::make_unique<Mesh>(Mesh::alone());
+  Layout rank = parallelize(config, *alone, backing);
+  rank.own_mesh = std::move(alone);
+  return rank;
+}
+
+}  // namespace ingot

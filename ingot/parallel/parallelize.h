@@ -1,0 +1,27 @@
+// parallelize() composes the parallel strategies of a run in one place.
+#pragma once
+
+#include "ingot/comm/mesh.h"
+#include "ingot/config/config.h"
+#include "ingot/core/arena.h"
+#include "ingot/train/layout.h"
+
+namespace ingot {
+
+MeshShape mesh_shape(const ParallelConfig& config);
+
+// Throws a kUsage error that names the nearest layouts unless the config's degrees multiply to `ranks`
+// and its pipeline fits the model's units and the step's micro-batches.
+void check_layout(const RunConfig& config, int ranks);
+
+// Makes this rank's part of a run and allocates its memory. All ranks of the mesh call it. Borrows the mesh.
+// Throws a kUsage error for a config whose products cannot be sharded.
+// backing: kAddresses makes a layout for a memory plan. It needs no device, computes nothing and does not
+// communicate; where stages or owners of matrices depend on what all ranks together measure or know, it
+// uses nominal costs and this rank's numbers for all ranks.
+Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing = Backing::kMemory);
+
+// The layout of a run on a single rank.
+Layout parallelize(const RunConfig& config, Backing backing = Backing::kMemory);
+
+}  // namespace ingot

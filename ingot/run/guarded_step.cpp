@@ -1,0 +1,120 @@
+#include "ingot/run/guarded_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ingot/core/error.h"
+
+namespace ingot {
+
+bool GuardedStep::make(bool may_abandon) {
+  pass_excluded_samples();
+  Submitted step{.line = {.at = run_.position(), .begin = RunState::Clock::now()}};
+  const RunPosition& at = step.line.at;
+  StepOrder order{.micros = run_.plan.micro_batches(at), .inputs = run_.plan.inputs(at)};
+  order.inputs.wants_stats =
+      run_.config.train.stats_every > 0 && (at.step + 1) % run_.config.train.stats_every == 0;
+  // A step that the guard may refuse must be judged before its update.
+  const size_t depth = run_.config.guard.spike == GuardPolicy::kReport ? run_.trainer.depth(order.inputs) : 0;
+  if (depth == 0 && !drain()) return false;
+  order.is_asynchronous = depth > 0;
+  order.is_told_to_end = may_abandon ? &run_.is_interrupted : nullptr;
+  step.is_asynchronous = order.is_asynchronous;
+  step.wants_stats = order.inputs.wants_stats;
+  if (!order.is_asynchronous) begin_time_limit(order.micros);
+  run_.log.begin_step(run_.trainer.trace());
+  run_.trainer.submit(run_.loader, order);
+  if (step.is_asynchronous) end_line(step.line);
+  submitted_.push_back(std::move(step));
+  while (submitted_.size() > depth)
+    if (!collect()) return false;
+  return true;
+}
+
+bool GuardedStep::drain() {
+  while (!submitted_.empty())
+    if (!collect()) return false;
+  return true;
+}
+
+void GuardedStep::pass_excluded_samples() {
+  for (const auto& [begin, end] : run_.saved.excluded_samples)
+    if (begin <= run_.loader.position() && run_.loader.position() < end) run_.loader.seek(end);
+}
+
+// Before a step, ranks may have waited long for rank 0, which saves or samples by itself. The step's time
+// limit starts once all ranks are here.
+void GuardedStep::begin_time_limit(int64_t micro_batches) {
+  if (run_.time_limit.is_paused()) run_.world.max(1);
+  run_.time_limit.begin(TimeLimit::Phase::kStep, micro_batches);
+}
+
+void GuardedStep::end_line(StepLine& line) {
+  line.after = run_.position();
+  run_.log.add_phases(run_.trainer.trace(), line.phases);
+}
+
+// Collects the oldest step in flight and makes its update. Returns false if the batch was skipped or the run
+// is back before an earlier step.
+bool GuardedStep::collect() {
+  Submitted step = std::move(submitted_.front());
+  submitted_.pop_front();
+  StepLine& line = step.line;
+  const int64_t number = line.at.step + 1;
+  const StepResult result = run_.trainer.collect(run_.loader);
+  if (result.is_abandoned) {
+    run_.console.line(fmt::format("step {} was abandoned before its update", number));
+    return false;
+  }
+  const bool is_back = result.is_repeated && !submitted_.empty();  // before the steps after this one
+  if (result.is_repeated) {
+    // In f16 the loss scale is lowered this way, and the guard reports it.
+    if (run_.config.precision.compute != DType::f16)
+      run_.console.warning(fmt::format(
+          "step {}: its losses or gradients are not finite{}; it changed nothing and is made again", number,
+          is_back ? " (read one step later)" : ""));
+    submitted_.clear();
+    line.phases.clear();
+  }
+  const Verdict verdict = run_.guard.judge(result);
+  if (!verdict.event.empty()) run_.log_event(verdict.event, verdict.reason, number, line.at);
+  if (!verdict.is_accepted()) {
+    reject(verdict, line.at);
+    return false;
+  }
+  if (!verdict.event.empty()) run_.console.warning(fmt::format("step {}: {}", number, verdict.reason));
+  run_.trainer.update(result);
+  if (!step.is_asynchronous) run_.time_limit.end(RunState::seconds_since(line.begin));
+  if (!result.is_updated) end_line(line);
+  reporter_.report(result, line);
+  saver_.weights_were_used(line.at.step);
+  if (step.wants_stats) run_.log.write_params(run_.steps_done(), run_.trainer.stats());
+  return !is_back;
+}
+
+void GuardedStep::reject(const Verdict& verdict, const RunPosition& at) {
+  run_.trainer.discard();
+  if (verdict.policy == GuardPolicy::kStop)
+    refuse_update(at.step + 1, verdict.reason, fmt::format(", or choose another guard.{}", verdict.event));
+  run_.console.warning(fmt::format("step {}: {}; {}", at.step + 1, verdict.reason,
+                                   verdict.policy == GuardPolicy::kSkip ? "batch skipped" : "rolling back"));
+  if (verdict.policy == GuardPolicy::kRollback) roll_back(verdict, at);
+}
+
+// Rolls back to the newest good checkpoint and excludes the current batch from then on.
+void GuardedStep::roll_back(const Verdict& verdict, const RunPosition& at) {
+  const TimedPhase phase(run_.time_limit, TimeLimit::Phase::kSaving);  // a checkpoint is verified and read
+  const auto checkpoint = run_.newest_healthy();
+  if (!checkpoint)
+    fail(ErrorKind::kNumerics, "{}: there is no healthy checkpoint to roll back to",
+         run_.store.folder().string());
+  auto excluded = run_.saved.excluded_samples;
+  excluded.push_back({at.tokens / run_.config.model.context, run_.loader.position()});
+  std::ranges::sort(excluded);
+  run_.restore(*checkpoint);
+  run_.saved.excluded_samples = excluded;
+  run_.log_event("rollback", fmt::format("step {}: {}", at.step + 1, verdict.reason), run_.saved.step, at);
+  run_.console.line(fmt::format("rolled back to {}", checkpoint->path.string()));
+}
+
+}  // namespace ingot

@@ -1,0 +1,158 @@
+#include "ingot/run/run_state.h"
+
+#include <algorithm>
+
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+#include "ingot/parallel/parallelize.h"
+#include "ingot/run/record/start_debris.h"
+
+namespace ingot {
+
+RunState::RunState(const RunConfig& given, RunFolder& run_folder, bool is_resume, Console& to,
+                   const std::atomic<bool>& is_told_to_end, Mesh& mesh, OtherText other_text)
+    : folder(run_folder),
+      console(to),
+      is_interrupted(is_told_to_end),
+      world(*mesh.world),
+      time_limit(world.time_limit()),
+      store(folder.checkpoints()),
+      resumed(find_resume_point(is_resume)),
+      changes(check_changes(given, other_text)),
+      data(load_run_data(given.data, resumed_tokenizer())),
+      config(with_vocab(given)),
+      trainer(config, parallelize(config, mesh)),
+      sampler(config.data.order, config.train.seed, data.train.tokens(), config.model.context),
+      loader(data.train, sampler,
+             {.shape = trainer.layout().batch_shape,
+              .readers = trainer.layout().data_shard.ranks,
+              .reader = trainer.layout().data_shard.rank}),
+      plan(config),
+      guard(config.guard),
+      log(folder, resumed ? std::optional(resumed->step + 1) : std::nullopt) {
+  folder.record().inputs = hashes_of(data);
+  saved.data_hash = text().train;
+  saved.val_hash = text().val;
+  check_data_of_ranks();
+  if (resumed)
+    resume();
+  else
+    trainer.initialise();
+}
+
+// The hashes of this run's text.
+TextHashes RunState::text() const {
+  const RunInputs& inputs = *folder.record().inputs;
+  return {.train = inputs.train_hash, .val = inputs.val_hash};
+}
+
+RunConfig RunState::with_vocab(const RunConfig& given) const {
+  if (changes) return changes->with_vocab(given, *data.tokenizer);
+  const int64_t wanted = data.tokenizer->vocab_size();
+  if (given.model.vocab != 0 && given.model.vocab < wanted)
+    fail(ErrorKind::kUsage, "model.vocab = {} is too small for the tokenizer's {} tokens; leave it 0",
+         given.model.vocab, wanted);
+  RunConfig result = given;
+  if (result.model.vocab == 0) result.model.vocab = wanted;
+  return result;
+}
+
+void RunState::check_data_of_ranks() {
+  const std::string own = fmt::format("{:016x}", saved.data_hash);
+  std::string lead = own;
+  world.broadcast_text(lead, 0);
+  if (own != lead)
+    fail(ErrorKind::kData, "the training data of this rank is not rank 0's (hash {}, rank 0's {})", own,
+         lead);
+}
+
+std::optional<Checkpoint> RunState::find_resume_point(bool is_resume) {
+  if (!is_resume) return std::nullopt;
+  const auto found = newest_healthy();
+  if (!found)
+    fail(ErrorKind::kUsage, "{}: there is no healthy checkpoint to resume; {}", store.folder().string(),
+         is_start_debris(folder.run())
+             ? "the run ended before its first step: start it again without --resume, into the same folder"
+             : "start again into a new folder");
+  return found;
+}
+
+// Only rank 0's list includes changes of the layout, because only rank 0 reads the run's config.toml.
+std::optional<ResumeCheck> RunState::check_changes(const RunConfig& given, OtherText other_text) const {
+  if (!resumed) return std::nullopt;
+  std::optional<std::filesystem::path> run_config;
+  if (is_lead()) run_config = folder.config();
+  return ResumeCheck(resumed->path, run_config, given, other_text);
+}
+
+std::optional<std::string> RunState::resumed_tokenizer() const {
+  if (!resumed || !changes->keeps_tokenizer()) return std::nullopt;
+  return read_file(resumed->path / "tokenizer.json");
+}
+
+void RunState::resume() {
+  changes->require_state(trainer);
+  const TextHashes before = restore(*resumed);
+  changes->require_text(before, text());
+  times.spent_before_s = saved.spent_s;
+  if (const std::string& death = folder.record().death_before(); !death.empty()) console.line(death);
+  console.line(fmt::format("resumed {} at step {}", resumed->path.string(), saved.step));
+  if (!before.val)
+    console.line(
+        "note: the checkpoint does not say what text it was evaluated on; it is taken to be the same");
+  if (const std::string changed = changes->text(); !changed.empty()) console.line(changed);
+}
+
+TextHashes RunState::restore(const Checkpoint& checkpoint) {
+  saved = load_checkpoint(checkpoint.path, trainer);
+  const TextHashes before{.train = saved.data_hash, .val = saved.val_hash};
+  saved.data_hash = text().train;
+  saved.val_hash = text().val;
+  loader.seek(saved.sample_position);
+  guard.losses().set_values(saved.recent_losses);
+  const RunLog::Evaluations earlier = log.truncate_after(saved.step);
+  last.best_val_loss = earlier.best_loss;
+  // The logs of other ranks may have begun after the run did.
+  last.is_eval_missing = world.broadcast_number(earlier.last_step, 0) != saved.step;
+  last.checkpoint = checkpoint.path;
+  last.save_step = saved.step;
+  last.eval_step = last.sample_step = -1;
+  return before;
+}
+
+// Seconds spent of the time budget; all ranks use one clock.
+double RunState::spent_s() const {
+  if (config.train.max_time_s == 0) return 0;
+  return world.max(times.spent_before_s + seconds_since(times.training_start));
+}
+
+RunPosition RunState::position() const {
+  return plan.position(steps_done(), loader.position() * config.model.context, spent_s());
+}
+
+std::optional<Checkpoint> RunState::newest_healthy(int64_t before_step) {
+  Checkpoint found{.step = -1, .path = {}};
+  if (is_lead()) {
+    const auto report = [&](const std::filesystem::path& path, const std::string& what) {
+      console.warning(fmt::format("{}: {}; passed over", path.string(), what));
+    };
+    if (const auto checkpoint = store.newest_healthy(report, before_step)) found = *checkpoint;
+  }
+  found.step = world.broadcast_number(found.step, 0);
+  std::string path = found.path.string();
+  world.broadcast_text(path, 0);
+  found.path = path;
+  return found.step < 0 ? std::nullopt : std::optional(found);
+}
+
+void RunState::log_event(const std::string& event, const std::string& reason, int64_t step,
+                         const RunPosition& at) {
+  log.write(step,
+            {{"event", event},
+             {"reason", reason},
+             {"sample", at.tokens / config.model.context},
+             {"samples", at.step_tokens / config.model.context}},
+            false);
+}
+
+}  // namespace ingot

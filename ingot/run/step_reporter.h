@@ -1,0 +1,50 @@
+// StepReporter reports the steps of a run: the console's line, the line of metrics.jsonl, and the speed.
+#pragma once
+
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "ingot/console/eta.h"
+#include "ingot/run/mfu.h"
+#include "ingot/run/run_state.h"
+
+namespace ingot {
+
+// The data of a step's log line that is not in its result.
+struct StepLine {
+  RunPosition at = {}, after = {};  // positions before and after the step
+  RunState::Clock::time_point begin = {};
+  std::vector<MetricsField> phases = {};
+};
+
+class StepReporter {
+ public:
+  // All ranks construct it together.
+  explicit StepReporter(RunState& run);
+
+  // Called once when training starts.
+  void report_arenas();
+  void report(const StepResult& result, const StepLine& line);
+  // Prints how long ranks waited for stages, as the mean over all ranks, if the model is split into stages.
+  void report_bubble();
+
+  double last_step_s() const { return last_step_s_; }  // infinite before the first step
+  // Sets the fields of the summary that this class knows.
+  void fill(RunSummary& summary) const;
+
+ private:
+  std::optional<double> seconds_left(const RunPosition& position) const;
+  std::vector<MetricsField> fields(const StepResult& result, const StepLine& line, const StepReport& report);
+
+  RunState& run_;
+  MfuMeter mfu_;
+  Eta eta_;
+  RunState::Clock::time_point last_report_ = {};
+  double train_s_ = 0;  // seconds spent in steps
+  double last_step_s_ = std::numeric_limits<double>::infinity();
+  double stages_wait_s_ = 0, stages_s_ = 0;  // pipeline: seconds waiting for messages, and in total
+  int64_t non_finite_gradients_ = 0;         // skipped by the optimizer
+};
+
+}  // namespace ingot

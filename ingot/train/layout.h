@@ -1,0 +1,42 @@
+// Layout is what one rank of a run holds: its groups of ranks, its shard of the samples, the model and its
+// shard of the weights, and what executes the passes. parallelize() (parallel/parallelize.h) makes it.
+#pragma once
+
+#include <memory>
+
+#include "ingot/comm/mesh.h"
+#include "ingot/config/data_shard.h"
+#include "ingot/data/loader.h"
+#include "ingot/nn/param_store.h"
+#include "ingot/nn/region.h"
+#include "ingot/nn/transformer.h"
+#include "ingot/optim/update_comm.h"
+#include "ingot/train/executor.h"
+
+namespace ingot {
+
+// A member may borrow those above it.
+struct Layout {
+  std::unique_ptr<Mesh> own_mesh;  // of a run on a single rank
+  Mesh* mesh = nullptr;            // borrowed
+  DataShard data_shard;
+  BatchShape batch_shape;          // of this rank's micro-batches
+  std::unique_ptr<Stream> stream;  // without a device if the layout is for a memory plan
+  std::unique_ptr<Region> region;
+  std::unique_ptr<Transformer> model;
+
+  std::unique_ptr<ParamList> stage_list;         // parameters of this rank's stages; null without stages
+  std::unique_ptr<Communicator> gradient_group;  // mesh->dp for tensors on a device; null otherwise
+  // The stores of the weights. Each of the last three adds one strategy to the store above it, and is null
+  // without that strategy.
+  std::unique_ptr<TrainingStore> shards;    // memory of this rank's weights
+  std::unique_ptr<TrainingStore> replicas;  // sums gradients over the replicas
+  std::unique_ptr<TrainingStore> tensor;    // knows the shards of tensor parallelism
+  std::unique_ptr<TrainingStore> stages;    // knows the units of other stages
+  TrainingStore* params = nullptr;          // the outermost of them
+
+  std::unique_ptr<UpdateComm> update_comm;  // communication of updates; null if every rank makes them alone
+  std::unique_ptr<Executor> executor;
+};
+
+}  // namespace ingot

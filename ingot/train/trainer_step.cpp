@@ -1,0 +1,271 @@
+// A step of the trainer: submit, collect, update.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "ingot/core/copy.h"
+#include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/cuda/cuda_graph.h"
+#include "ingot/core/error.h"
+#include "ingot/optim/step_scale.h"
+#include "ingot/train/guard.h"
+#include "ingot/train/trainer.h"
+
+namespace ingot {
+
+// With f16 and FP8 together, has_overflowed needs the amax of the casts, so such steps are synchronous.
+bool Trainer::can_judge_on_device() const {
+  const bool is_f16 = config_.precision.compute == DType::f16,
+             is_delayed = config_.precision.fp8.recipe == Fp8Recipe::kDelayed;
+  return layout_.stream->device == Device::kCuda && layout_.mesh->world->size() == 1 && !is_delayed &&
+         (!is_f16 || state_.fp8.entries().empty()) && config_.head.filter == 0;
+}
+
+size_t Trainer::depth(const StepInputs& inputs) const {
+  return results_ && !inputs.wants_stats && checked_tokens() == 0 ? StepResultRing::kDepth - 1 : 0;
+}
+
+double Trainer::expected_tokens(int64_t micros) const {
+  return static_cast<double>(micros * config_.train.batch_size * config_.model.context);
+}
+
+// Returns the number of tokens whose loss is checked in the next step.
+int64_t Trainer::checked_tokens() const {
+  const HeadConfig& head = config_.head;
+  const int64_t steps = state_.steps_done;
+  const bool is_due = head.raw_ce_every > 0 && (steps == 0 || (steps + 1) % head.raw_ce_every == 0);
+  return is_due ? head.raw_ce_tokens : 0;
+}
+
+bool Trainer::is_any_rank_told(const std::atomic<bool>& is_told_to_end) {
+  return layout_.mesh->world->is_any(is_told_to_end.load());
+}
+
+// The passes of a step's micro-batches, with gradients of (sum of losses) * scale / (expected tokens).
+ExecutorStep Trainer::executor_step(Loader& loader, int64_t micros) {
+  ExecutorStep step{.params = *layout_.params, .stream = *layout_.stream};
+  step.micros = layout_.data_shard.micros(micros);
+  step.grad_scale = static_cast<float>(state_.loss_scaler.scale() / expected_tokens(micros));
+  step.next = [&loader]() -> const Batch& { return loader.next(); };
+  step.context = [this](int64_t micro) {
+    LayerContext ctx = context(static_cast<float>(config_.model.dropout),
+                               layout_.data_shard.first_row(micro) * config_.model.context);
+    ctx.fp8 = &state_.fp8;
+    return ctx;
+  };
+  return step;
+}
+
+void Trainer::submit(Loader& loader, const StepOrder& order) {
+  INGOT_CHECK(order.is_asynchronous ? submitted_.size() <= depth(order.inputs) && depth(order.inputs) > 0
+                                    : submitted_.empty(),
+              "Trainer::submit: {} steps are in flight", submitted_.size());
+  Submitted submitted{
+      .order = order, .first_sample = loader.position(), .scaler = state_.loss_scaler.state()};
+  ExecutorStep step = executor_step(loader, order.micros);
+  step.steps_in_flight = submitted_.size();
+  step.next = [&]() -> const Batch& {
+    const Batch& batch = loader.next();
+    submitted.wait_s += loader.last_wait_s();
+    return batch;
+  };
+  if (order.is_asynchronous) {
+    step.results = &*results_;
+  } else {
+    step.checked_tokens = checked_tokens();
+    if (order.is_told_to_end && layout_.stream->device == Device::kCpu)
+      step.must_end = [&] { return is_any_rank_told(*order.is_told_to_end); };
+    if (step.checked_tokens > 0 && forward_check_)
+      step.after_forward = [&, is_first = true](const Transformer::Saved& saved, const MicroBatch& batch,
+                                                LossSums& sums) mutable {
+        if (is_first) forward_check_->compare(sums.raw, saved.losses, batch, step.context(0));
+        is_first = false;
+      };
+  }
+  state_.fp8.begin_step(*layout_.stream);
+  submitted.is_abandoned = !layout_.executor->run(step);
+  layout_.params->finish_gradients();
+  if (submitted.is_abandoned) {
+    discard();
+    loader.seek(submitted.first_sample);
+  } else {
+    state_.fp8.bring_back(*layout_.stream);
+    if (order.is_asynchronous) submit_update(order);
+  }
+  submitted_.push_back(submitted);
+}
+
+// Submits the check and the update of an asynchronous step, the update as a graph if train.has_graph. Its
+// kernels are the same in every step; learning rate, momentum and step number are their arguments and are
+// replaced. The first update runs without a graph, because Muon's products choose their kernels there.
+void Trainer::submit_update(const StepOrder& order) {
+  Stream& stream = *layout_.stream;
+  const Tensor factor = results_->judge(state_.optimizer.squares_on_device(stream),
+                                        expected_tokens(order.micros) / state_.loss_scaler.scale(),
+                                        config_.optimizer.grad_clip, stream);
+  const auto submit = [&] { state_.optimizer.step_by_factor(order.inputs, factor, stream); };
+  bool is_submitted = false;
+  if constexpr (kHasCuda) {
+    if (config_.train.has_graph && has_updated_) {
+      const Span span(&trace_, "graph");
+      if (update_graph_)
+        update_graph_->replace(stream, submit);
+      else
+        update_graph_ = std::make_shared<cuda::Graph>(stream, submit);
+      update_graph_->launch(stream);
+      is_submitted = true;
+    }
+  }
+  if (!is_submitted) submit();
+  has_updated_ = true;
+  state_.loss_scaler.step_made();
+  ++state_.steps_done;
+}
+
+StepResult Trainer::collect(Loader& loader) {
+  INGOT_CHECK(!submitted_.empty(), "Trainer::collect: no step was submitted");
+  Submitted step = submitted_.front();
+  if (!step.order.is_asynchronous) {
+    submitted_.clear();
+    return collect_synchronous(loader, step);
+  }
+  const StepResultRing::Step late = results_->wait();
+  if (late.is_bad) {
+    rewind(loader, step, std::ssize(submitted_));
+    step.order.is_asynchronous = false;
+    submit(loader, step.order);
+    StepResult result = collect(loader);
+    result.is_repeated = true;
+    return result;
+  }
+  submitted_.erase(submitted_.begin());
+  state_.fp8.receive();
+  LossSums sums;
+  for (const LossTotals& micro : late.sums)
+    sums.add({.loss = micro.loss, .counted = micro.counted, .correct = micro.correct, .raw = {}});
+  StepResult result = totals(sums, step);
+  result.grad_norm = late.norm;
+  result.clip = clip_factor(result.grad_norm, config_.optimizer.grad_clip);
+  result.is_updated = true;
+  return result;
+}
+
+// Goes back to the start of the oldest of the `steps` asynchronous steps in flight, which have changed
+// nothing.
+void Trainer::rewind(Loader& loader, const Submitted& first, int64_t steps) {
+  results_->reset(*layout_.stream);
+  state_.fp8.forget();
+  state_.loss_scaler.set_state(first.scaler);
+  state_.steps_done -= steps;
+  state_.optimizer.set_t(state_.optimizer.t() - steps);
+  loader.seek(first.first_sample);
+  submitted_.clear();
+}
+
+StepResult Trainer::collect_synchronous(Loader& loader, const Submitted& step) {
+  inputs_ = step.order.inputs;
+  if (step.is_abandoned) {
+    StepResult result;
+    result.is_abandoned = true;
+    return result;
+  }
+  const double norm = grad_norm();  // on a device, the only wait for the stream in a step
+  state_.fp8.receive();
+  const LossSums sums = layout_.executor->losses(*layout_.stream);
+  StepResult result = totals(sums, step);
+  result.grad_norm = norm * result.grad_correction;
+  if (!std::isfinite(result.loss))
+    result.non_finite = find_bad_loss(loader, step);
+  else if (has_overflowed(result) && state_.loss_scaler.overflowed())
+    result.lowered_scale = state_.loss_scaler.scale();
+  else if (!std::isfinite(result.grad_norm))
+    result.non_finite = find_bad_gradient(loader, step);
+  result.raw = sums.raw;
+  if (!result.non_finite) loss_watch_.check(sums.raw, state_.steps_done + 1);
+  result.clip = clip_factor(result.grad_norm, config_.optimizer.grad_clip);
+  return result;
+}
+
+// Returns what the sums of all ranks say about the step.
+StepResult Trainer::totals(const LossSums& sums, const Submitted& step) {
+  StepResult result;
+  result.fp8 = state_.fp8.total();
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  std::array<double, 8> all{sums.loss,
+                            number(sums.counted),
+                            number(sums.correct),
+                            number(sums.head_tiles),
+                            number(sums.head_filtered),
+                            number(result.fp8.elements),
+                            number(result.fp8.saturated),
+                            number(result.fp8.underflowed)};
+  layout_.mesh->data->sum(all);
+  const double counted = std::max(1.0, all[1]);
+  result.loss = all[0] / counted;
+  result.top1 = all[2] / counted;
+  result.tokens = static_cast<int64_t>(all[1]);
+  if (all[3] > 0) result.head_filtered = all[4] / all[3];
+  result.fp8.elements = static_cast<int64_t>(all[5]);
+  result.fp8.saturated = static_cast<int64_t>(all[6]);
+  result.fp8.underflowed = static_cast<int64_t>(all[7]);
+  result.wait_s = step.wait_s;
+  result.loss_scale = step.scaler.scale;
+  result.grad_correction =
+      grad_correction(expected_tokens(step.order.micros) / result.loss_scale, result.tokens);
+  return result;
+}
+
+double Trainer::grad_norm() {
+  const double own = state_.optimizer.grad_norm(*layout_.stream);
+  Communicator& weights = *layout_.mesh->weights;
+  return weights.size() == 1 ? own : std::sqrt(weights.sum(own * own));
+}
+
+// Returns true if the gradients overflowed on any rank. A cast to FP8 clamps infinities, so the casts'
+// amax counts too.
+bool Trainer::has_overflowed(const StepResult& result) {
+  if (!state_.loss_scaler.is_dynamic()) return false;
+  return layout_.mesh->world->is_any(!std::isfinite(result.grad_norm) || std::isinf(result.fp8.amax));
+}
+
+// Gives all ranks one history of delayed scaling.
+void Trainer::reduce_amaxes() {
+  Fp8State& fp8 = state_.fp8;
+  amaxes_.clear();
+  for (const Fp8State::Entry& entry : fp8.entries()) amaxes_.push_back(static_cast<double>(entry.stats.amax));
+  layout_.mesh->world->max(amaxes_);
+  for (size_t t = 0; t < amaxes_.size(); ++t) fp8[static_cast<int>(t)].amax = static_cast<float>(amaxes_[t]);
+}
+
+void Trainer::update(const StepResult& result) {
+  clip_ = result.clip;
+  if (result.is_updated) return;
+  INGOT_CHECK(!result.non_finite && !result.lowered_scale && std::isfinite(result.grad_norm),
+              "Trainer::update: {} is not finite", result.grad_norm);
+  state_.optimizer.step(inputs_, static_cast<float>(result.grad_correction * result.clip), *layout_.stream);
+  if (!state_.fp8.amaxes().empty()) reduce_amaxes();
+  state_.fp8.end_step();
+  state_.loss_scaler.step_made();
+  has_updated_ = true;
+  ++state_.steps_done;
+}
+
+void Trainer::discard() {
+  for (const ParamShard& shard : layout_.params->shards()) fill_zero(shard.grad, *layout_.stream);
+}
+
+StepResult Trainer::step(Loader& loader, const StepInputs& inputs) {
+  submit(loader, {.micros = config_.train.grad_accum, .inputs = inputs});
+  const StepResult result = collect(loader);
+  if (result.non_finite) {
+    discard();
+    refuse_update(state_.steps_done + 1, result.non_finite->text());
+  }
+  if (result.lowered_scale)
+    discard();
+  else
+    update(result);
+  return result;
+}
+
+}  // namespace ingot
