@@ -9,7 +9,7 @@ namespace ingot {
 void validate_on_cuda(const RunConfig& config);
 
 // Throws the same error for train.graph: the step must be able to run asynchronously
-// (Trainer::can_submit), and nothing in it except the weights may change from step to step.
+// (Trainer::depth), and nothing in it except the weights may change from step to step.
 void validate_graph(const RunConfig& config);
 
 // kUsage error unless this machine and build can train on the device; it names what is missing, as `ingot

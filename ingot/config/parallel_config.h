@@ -1,4 +1,4 @@
-// How many ranks train one model and how they divide it (parallel/mesh_parts.h). Plain data.
+// How many ranks train one model and how they divide it (parallel/parallelize.h). Plain data.
 #pragma once
 
 #include <cstdint>

@@ -35,6 +35,14 @@ TEST(SelfCommunicator, EverythingIsTheIdentity) {
   self->broadcast("weights", view(a), 0);
   self->barrier("end");
   EXPECT_EQ(self->split(0, 0, "tp")->name(), "tp");
+  EXPECT_EQ(self->sum(0.1), 0.1);
+  EXPECT_EQ(self->max(-3), -3);
+  EXPECT_TRUE(self->is_any(true));
+  EXPECT_FALSE(self->is_any(false));
+  std::string text = "told";
+  self->broadcast_text(text, 0);
+  EXPECT_EQ(text, "told");
+  EXPECT_EQ(self->broadcast_number(7, 0), 7);
 }
 
 TEST(SelfCommunicator, WrongOperandsAreRefused) {

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <string>
+#include <utility>
 
 namespace ingot {
 namespace {
@@ -35,9 +38,29 @@ TEST(Mesh, NearestShapesFitAndComeNearestFirst) {
 TEST(Mesh, OfOneRankIsAlone) {
   const auto world = self_communicator();
   const Mesh mesh = Mesh::make(*world, {});
-  for (const auto* group : {&mesh.pp, &mesh.replicate, &mesh.shard, &mesh.tp, &mesh.dp})
+  for (const auto* group : {&mesh.world, &mesh.pp, &mesh.replicate, &mesh.shard, &mesh.tp, &mesh.dp,
+                            &mesh.data, &mesh.weights, &mesh.update})
     EXPECT_EQ((*group)->size(), 1);
   EXPECT_EQ(mesh.dp->name(), "dp");
+}
+
+// In every group, the ranks that a plan gives to a place are 0 .. size - 1, each for the same number of places.
+TEST(Mesh, PlannedGroupsCoverEveryRankEvenly) {
+  const MeshShape shape{.pp = 2, .dp_replicate = 3, .dp_shard = 2, .tp = 2};
+  using Group = std::unique_ptr<Communicator> Mesh::*;
+  const std::pair<Group, int> groups[] = {{&Mesh::world, 24}, {&Mesh::pp, 2},      {&Mesh::replicate, 3},
+                                          {&Mesh::shard, 2},  {&Mesh::tp, 2},      {&Mesh::dp, 6},
+                                          {&Mesh::data, 12},  {&Mesh::weights, 8}, {&Mesh::update, 4}};
+  for (const auto& [group, size] : groups) {
+    std::map<int, int> places;
+    for (int rank = 0; rank < shape.size(); ++rank) {
+      const Mesh mesh = Mesh::planned(shape, rank);
+      EXPECT_EQ((mesh.*group)->size(), size) << (mesh.*group)->name();
+      ++places[(mesh.*group)->rank()];
+    }
+    EXPECT_EQ(std::ssize(places), size);
+    for (const auto& [rank, count] : places) EXPECT_EQ(count, shape.size() / size) << rank;
+  }
 }
 
 TEST(Mesh, ABadShapeIsRefusedWithTheNearest) {

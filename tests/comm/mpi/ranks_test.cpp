@@ -123,6 +123,23 @@ TEST(Ranks, BroadcastComesFromItsRoot) {
   }
 }
 
+TEST(Ranks, SmallMessagesGiveEveryRankTheSame) {
+  const double rank = world->rank(), size = world->size();
+  std::vector<double> values = {rank + 1, world->rank() == 0 ? 0x1p53 : 1.0};
+  world->sum(values);
+  EXPECT_EQ(values[0], size * (size + 1) / 2);
+  EXPECT_EQ(values[1], 0x1p53) << "1 is added to 2^53, which rounds it away, from the second rank on";
+  EXPECT_EQ(world->max(-rank), 0);
+  EXPECT_EQ(world->is_any(world->rank() == world->size() - 1), true);
+  EXPECT_FALSE(world->is_any(false));
+  for (int root = 0; root < world->size(); ++root) {
+    std::string text(static_cast<size_t>(world->rank() * 1000), 'a');
+    world->broadcast_text(text, root);
+    EXPECT_EQ(text.size(), static_cast<size_t>(root * 1000));
+    EXPECT_EQ(world->broadcast_number(-world->rank(), root), -root);
+  }
+}
+
 TEST(Ranks, MessagesKeepTheirOrderAndCrossEachOther) {
   if (world->size() == 1) return;
   const int next = (world->rank() + 1) % world->size(),
