@@ -65,9 +65,9 @@ TEST(Parallelize, RanksTogetherHoldEveryWeightOnce) {
         if (const Replicas replicas = layout.params->replicas(shard.id); replicas.count > 0)
           held += static_cast<double>(shard.elements()) / static_cast<double>(replicas.count);
     }
+    const Transformer model(config.model.resolved(), DType::f32);
     double whole = 0;
-    for (const ParamSpec& spec : Transformer(config.model.resolved(), DType::f32).params().specs())
-      whole += static_cast<double>(spec.elements());
+    for (const ParamSpec& spec : model.params().specs()) whole += static_cast<double>(spec.elements());
     EXPECT_EQ(held, whole) << parallel.to_string();
   }
 }
