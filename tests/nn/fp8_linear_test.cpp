@@ -67,9 +67,10 @@ class Fp8LinearTest : public ::testing::TestWithParam<std::tuple<Fp8Recipe, DTyp
   Buffer x = skewed({kN, kIn}, 1), w = skewed({kOut, kIn}, 2), dy = skewed({kN, kOut}, 3);
   Doubles xs = to_doubles(x), ws = to_doubles(w), dys = to_doubles(dy);
 
-  static size_t planned() {
+  size_t planned() const {
     Arena arena("plan");
-    Fp8Linear::plan(arena, kN, kOut, kIn);
+    linear.plan_forward(arena, kN, kOut, kIn);
+    linear.plan_backward(arena, kN, kOut, kIn);
     return arena.peak_bytes();
   }
   // The rows and columns have very different magnitudes, so that it matters which of them share a scale.
@@ -168,7 +169,7 @@ TEST(Fp8StateTest, ALateScaleSaturatesAndIsCounted) {
   const Fp8Linear linear{Fp8Recipe::kDelayed, 0};
   Fp8State state({"x", "w", "dy"}, 2, 0);
   Arena plan("plan");
-  Fp8Linear::plan(plan, 16, 16, 16);
+  linear.plan_forward(plan, 16, 16, 16);
   Arena scratch("scratch", plan.peak_bytes());
   Buffer x(DType::bf16, {16, 16}), w = random_tensor(DType::bf16, {16, 16}, 1), y(DType::bf16, {16, 16});
   for (const double value : {1.0, 4.0}) {
