@@ -97,7 +97,7 @@ class Fp8LinearTest : public ::testing::TestWithParam<std::tuple<Fp8Recipe, DTyp
   }
 };
 
-TEST_P(Fp8LinearTest, ProductsOfRoundedOperands) {
+TEST_P(Fp8LinearTest, ProductsMatchThoseOfRoundedOperands) {
   Buffer y(compute, {kN, kOut}), dx(compute, {kN, kIn}), dw = random_tensor(DType::f32, {kOut, kIn}, 4);
   const Doubles dw_before = to_doubles(dw);
   for (const auto& run :
@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(Recipes, Fp8LinearTest,
                          ::testing::Combine(::testing::ValuesIn(kRecipes),
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16)));
 
-TEST(Fp8StateTest, DelayedScaleLooksBackOnTheLastSteps) {
+TEST(Fp8StateTest, DelayedScaleUsesTheLargestAmaxOfTheLastSteps) {
   Fp8State state({"a", "b"}, 3, 1);
   EXPECT_EQ(state.delayed_scale(0, DType::f8e4m3), 0) << "nothing seen yet";
   for (const float amax : {8.0f, 2.0f, 1.0f, 0.5f}) {
@@ -163,7 +163,7 @@ TEST(Fp8StateTest, DelayedScaleLooksBackOnTheLastSteps) {
   EXPECT_EQ(state.amaxes().size(), 6u);
 }
 
-TEST(Fp8StateTest, ALateScaleSaturatesAndIsCounted) {
+TEST(Fp8StateTest, AnOutdatedScaleSaturatesAndIsCounted) {
   Region region;
   Stream stream;
   const Fp8Linear linear{Fp8Recipe::kDelayed, 0};
@@ -183,7 +183,7 @@ TEST(Fp8StateTest, ALateScaleSaturatesAndIsCounted) {
   }
 }
 
-TEST(Fp8LinearConfigTest, WhichLayersAreConverted) {
+TEST(Fp8LinearConfigTest, ConvertsTheLayersThatThePatternsName) {
   Fp8LinearConfig config{.recipe = Fp8Recipe::kRowwise};
   EXPECT_TRUE(config.converts("blocks.0.mlp.up", 64, 32));
   EXPECT_FALSE(config.converts("blocks.0.mlp.up", 72, 32)) << "not multiples of 16";

@@ -104,7 +104,7 @@ TEST(LossHead, EveryKindAndPrecisionMatchesThePlainHead) {
   }
 }
 
-TEST(LossHead, EvaluationIsNeverFp8AndKnowsNoExtraTerms) {
+TEST(LossHead, EvaluationUsesNeitherFp8NorExtraLossTerms) {
   Rig plain({.precision = HeadDtype::kBf16}, DType::bf16);
   Rig fp8({.precision = HeadDtype::kFp8, .z_loss = 0.1, .label_smoothing = 0.2}, DType::bf16);
   EXPECT_EQ(fp8.forward(0).loss, plain.forward(0).loss);
@@ -112,7 +112,7 @@ TEST(LossHead, EvaluationIsNeverFp8AndKnowsNoExtraTerms) {
   EXPECT_NE(fp8.forward(1).loss, plain.forward(1).loss);
 }
 
-TEST(LossHead, CountsWhatItsCastsLose) {
+TEST(LossHead, CountsTheValuesThatItsCastsSaturate) {
   Rig rig({.precision = HeadDtype::kFp8, .fp8_w_scale = 4096}, DType::bf16);
   rig.forward(1.0f / 32);
   ASSERT_EQ(rig.counters.entries().size(), 3u);
@@ -181,7 +181,7 @@ TEST(LossHead, CheckRecomputesTheLossOfSomeTokens) {
   }
 }
 
-TEST(LossHead, CheckSeesWeightsThatAreNotTheMasters) {
+TEST(LossHead, CheckDetectsWeightsThatDifferFromTheMasters) {
   Rig rig({}, DType::bf16);
   const Tensor w = rig.store.weight(rig.head_weight());
   for (int64_t i = 0; i < w.elements(); ++i)
@@ -191,7 +191,7 @@ TEST(LossHead, CheckSeesWeightsThatAreNotTheMasters) {
 }
 
 // The mean is over all counted tokens; with uneven micro-batches that is not the mean of their means.
-TEST(LossHead, UnevenMicroBatchesAddUpToTheMeanOverAllTokens) {
+TEST(LossHead, GradientsOfUnevenMicroBatchesAddUpToTheMeanOverAllTokens) {
   Rig together({}, DType::f32), apart({}, DType::f32);
   const float grad_scale = 0.01f;
   together.forward(grad_scale);

@@ -152,7 +152,7 @@ struct Style {
 
 class RecomputeGradients : public ::testing::TestWithParam<Style> {};
 
-TEST_P(RecomputeGradients, AreTheSameBitsForEveryChoice) {
+TEST_P(RecomputeGradients, AreBitwiseEqualForEveryPolicy) {
   Passes run(GetParam().config, GetParam().compute);
   const Passes::Result kept = run.run(recompute_plan({.policy = Policy::kNone}, kLayers));
   for (const Choice& choice : choices()) {
@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Backward calls attention once per block, and once more if the block's attention forward must be
 // recomputed. The topmost block that uses shared memory still finds its own activations there.
-TEST(Recompute, DoesNoMoreThanItMust) {
+TEST(Recompute, RecomputesOnlyWhatWasOverwritten) {
   Passes run(llama(), DType::f32);
   const auto again = [&](const RecomputeConfig& config) {
     return run.run(recompute_plan(config, kLayers)).attentions - kLayers;
@@ -187,7 +187,7 @@ TEST(Recompute, DoesNoMoreThanItMust) {
 }
 
 // There are N rows. All sizes are multiples of the arena's alignment, except that of is_correct.
-TEST(Recompute, TakesTheBytesOfTheFormula) {
+TEST(Recompute, ActivationsTakeTheBytesOfTheFormula) {
   for (DType compute : {DType::f32, DType::bf16, DType::f16}) {
     const ModelConfig c = llama().resolved();
     const Transformer model(c, compute);
@@ -224,12 +224,12 @@ TEST(Recompute, TakesTheBytesOfTheFormula) {
   }
 }
 
-TEST(Recompute, BackwardIsRefusedWhereNothingIsKept) {
+TEST(Recompute, BackwardThrowsIfNothingWasKept) {
   Passes run(llama(), DType::f32);
   EXPECT_THROW(run.run(forward_only_plan(kLayers)), Error);
 }
 
-TEST(Recompute, SummaryNamesWhatIsDoneAgain) {
+TEST(Recompute, SummaryNamesWhatIsRecomputed) {
   EXPECT_EQ(recompute_plan({}, 5).summary(), "5 x (norms, activation)");
   EXPECT_EQ(recompute_plan({.policy = Policy::kNone}, 5).summary(), "5 x (nothing)");
   EXPECT_EQ(recompute_plan({.policy = Policy::kEveryK, .parts = {Part::kEmbedding}, .k = 3}, 5).summary(),
@@ -259,7 +259,7 @@ class FastestPlan : public ::testing::Test {
   }
 };
 
-TEST_F(FastestPlan, KeepsEverythingWhereThereIsRoom) {
+TEST_F(FastestPlan, KeepsEverythingThatFits) {
   const RecomputePlan none = recompute_plan({.policy = Policy::kNone}, kLayers);
   EXPECT_EQ(plan(bytes(none)).blocks, none.blocks);
   EXPECT_EQ(recompute_time_s(plan(bytes(none)), times), 0);
@@ -290,7 +290,7 @@ TEST_F(FastestPlan, MixesChoicesBetweenBlocks) {
   EXPECT_GT(recompute_time_s(best, times), 0);
 }
 
-TEST_F(FastestPlan, RefusesWhatNothingFits) {
+TEST_F(FastestPlan, RefusesABudgetThatNoPlanFits) {
   try {
     plan(1000);
     FAIL() << "1000 bytes were enough";
@@ -301,7 +301,7 @@ TEST_F(FastestPlan, RefusesWhatNothingFits) {
 }
 
 // The times are counted by hand. The topmost of the blocks that share memory recomputes nothing.
-TEST_F(FastestPlan, TimeIsTheSumOfWhatIsDoneAgain) {
+TEST_F(FastestPlan, TimeIsTheSumOfTheRecomputedOps) {
   const auto time_s = [&](const RecomputeConfig& config) {
     return recompute_time_s(recompute_plan(config, kLayers), times);
   };

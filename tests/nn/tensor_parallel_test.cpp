@@ -73,7 +73,7 @@ TEST(TensorParallel, RanksHoldEveryElementOnceWithItsInitialValue) {
   }
 }
 
-TEST(TensorParallel, SaysWhichParametersAreShared) {
+TEST(TensorParallel, KnowsWhichParametersAreSharded) {
   const Transformer part(gpt2(), DType::f32, {}, {}, {.rank = 1, .count = 4});
   for (const ParamSpec& spec : part.params().specs())
     EXPECT_EQ(spec.is_sharded(), spec.elements() < spec.full_shape().elements()) << spec.name;
@@ -82,7 +82,7 @@ TEST(TensorParallel, SaysWhichParametersAreShared) {
 }
 
 // Each rank has 1 / count of the logical elements of every parameter that is sharded.
-TEST(TensorParallel, SharesMemory) {
+TEST(TensorParallel, DividesTheMatricesEquallyAmongTheRanks) {
   const ModelConfig config = llama();
   const auto elements = [&](int count) {
     int64_t total = 0;
@@ -105,7 +105,7 @@ std::string refusal(const ModelConfig& config, int count, const Fp8LinearConfig&
   return "accepted";
 }
 
-TEST(TensorParallel, ALayoutThatDoesNotFitIsRefusedWithTheNearest) {
+TEST(TensorParallel, AnInvalidRankCountIsRefusedWithTheNearestValidOne) {
   EXPECT_EQ(refusal(llama(), 4), "accepted");
   EXPECT_THAT(refusal(llama(), 8),
               ::testing::AllOf(::testing::HasSubstr("parallel.tp must divide model.heads = 8, "
