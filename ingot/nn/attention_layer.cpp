@@ -1,8 +1,9 @@
 #include "ingot/nn/attention_layer.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "ingot/core/dispatch.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/qk_norm.h"
 #include "ingot/ops/rope.h"
@@ -15,12 +16,11 @@ void append(const Tensor& cache, int64_t begin, const Tensor& heads) {
   const int64_t T = heads.dim(1);
   INGOT_CHECK(begin + T <= cache.dim(0), "KvCache: {} positions do not fit after {} of {}", T, begin,
               cache.dim(0));
-  const size_t row_bytes = static_cast<size_t>(heads.dim(2) * heads.dim(3)) * size_bytes(heads.dtype);
-  for (int64_t t = 0; t < T; ++t)
-    std::memcpy(static_cast<char*>(cache.data) + static_cast<size_t>(begin + t) * row_bytes,
-                static_cast<const char*>(heads.data) +
-                    static_cast<size_t>(t * heads.strides[1]) * size_bytes(heads.dtype),
-                row_bytes);
+  const int64_t row = heads.dim(2) * heads.dim(3);
+  INGOT_DISPATCH(heads.dtype, E, {
+    for (int64_t t = 0; t < T; ++t)
+      std::copy_n(heads.as<E>() + t * heads.strides[1], row, cache.as<E>() + (begin + t) * row);
+  });
 }
 
 // Views the first positions of a cache (positions, K, D) as (1, length, K, D).
