@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "ingot/core/float8.h"
-#include "ingot/nn/transformer.h"
+#include "tests/nn/small_model.h"
 #include "tests/reference/numeric.h"
 
 namespace ingot::testing {
@@ -24,35 +24,20 @@ ModelConfig tiny_model() {
   return c;
 }
 
-// A model with a head, its memory, and one micro-batch.
-struct Rig {
+// A model with a head, and one micro-batch.
+struct Rig : SmallModel {
   static constexpr int64_t kB = 2, kT = 16;
 
-  Rig(const HeadConfig& head, DType compute, const ModelConfig& config = tiny_model())
-      : model(config.resolved(), compute, head),
-        store(model.params(), compute),
-        scratch("scratch", model.scratch_bytes(kB, kT, true)),
-        saved(model.make_saved(activations, kB, kT)),
-        counters(model.fp8_tensors(), 0, 0) {
-    init_params(store, 3);
-    store.refresh_compute(stream);
+  Rig(const HeadConfig& head, DType compute) : SmallModel(tiny_model(), compute, kB, kT, 3, head) {
     for (int32_t n = 0; n < kB * kT; ++n) {
-      tokens.push_back(n * 7 % 61);
+      batch.tokens.push_back(n * 7 % 61);
       targets.push_back(n % 5 == 2 ? kIgnoreIndex : n * 11 % 61);
     }
   }
   LossSums forward(float grad_scale, int64_t checked = 0) {
-    LayerContext ctx{.params = store,
-                     .region = region,
-                     .scratch = scratch,
-                     .stream = stream,
-                     .dropout = {},
-                     .fp8 = &counters};
-    return model.forward(ctx,
-                         {.tokens = Tensor(tokens.data(), DType::i32, {kB, kT}),
-                          .targets = Tensor(targets.data(), DType::i32, {kB, kT}),
-                          .doc_start = {}},
-                         saved, grad_scale, checked);
+    LayerContext ctx = context();
+    ctx.fp8 = &counters;
+    return model.forward(ctx, batch.micro_batch(), saved, grad_scale, checked);
   }
   int head_weight() const {
     for (size_t p = 0; p < model.params().specs().size(); ++p)
@@ -61,14 +46,11 @@ struct Rig {
   }
   Doubles head_gradient() { return to_doubles(store.grad(head_weight())); }
 
-  Transformer model;
-  ResidentStore store;
-  Arena activations{"activations", size_t{8} << 20}, scratch;
-  Transformer::Saved saved;
-  Fp8State counters;
-  Region region;
-  Stream stream;
-  std::vector<int32_t> tokens, targets;
+  Activations activations{model, kB, kT};
+  Transformer::Saved& saved = activations.saved;
+  Fp8State counters{model.fp8_tensors(), 0, 0};
+  SmallBatch batch{.B = kB, .T = kT, .tokens = {}, .targets = {}, .starts = {}};
+  std::vector<int32_t>& targets = batch.targets;
 };
 
 double relative_distance(const Doubles& a, const Doubles& b) {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ingot/nn/transformer.h"
+#include "tests/nn/small_model.h"
 
 namespace ingot {
 namespace {
@@ -23,12 +23,8 @@ ModelConfig llama() {
 }
 
 ModelConfig gpt2() {
-  ModelConfig c = llama();
+  ModelConfig c = testing::gpt2_style(llama());
   c.kv_heads = 8;
-  c.norm = NormKind::kLayerNorm;
-  c.positions = PositionKind::kLearned;
-  c.mlp = MlpKind::kGeluTanh;
-  c.has_bias = true;
   c.is_tied = false;
   return c.resolved();
 }
