@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "ingot/core/dispatch.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/qk_norm.h"
 #include "ingot/ops/rope.h"
@@ -16,12 +16,11 @@ void append(const Tensor& cache, int64_t begin, const Tensor& heads) {
   const int64_t T = heads.dim(1);
   INGOT_CHECK(begin + T <= cache.dim(0), "KvCache: {} positions do not fit after {} of {}", T, begin,
               cache.dim(0));
-  const size_t row_bytes = static_cast<size_t>(heads.dim(2) * heads.dim(3)) * size_bytes(heads.dtype);
-  for (int64_t t = 0; t < T; ++t)
-    std::memcpy(static_cast<char*>(cache.data) + static_cast<size_t>(begin + t) * row_bytes,
-                static_cast<const char*>(heads.data) +
-                    static_cast<size_t>(t * heads.strides[1]) * size_bytes(heads.dtype),
-                row_bytes);
+  const int64_t row = heads.dim(2) * heads.dim(3);
+  INGOT_DISPATCH(heads.dtype, E, {
+    for (int64_t t = 0; t < T; ++t)
+      std::copy_n(heads.as<E>() + t * heads.strides[1], row, cache.as<E>() + (begin + t) * row);
+  });
 }
 
 // Views the first positions of a cache (positions, K, D) as (1, length, K, D).
@@ -78,7 +77,7 @@ AttentionLayer::Saved AttentionLayer::make_saved(Arena& arena, int64_t B, int64_
   saved.x = place_tensor(arena, places.x, compute, {n, C_}, shared.x);
   saved.h = place_tensor(arena, places.h, compute, {n, C_}, shared.h);
   if (places.heads != Place::kOwn) return saved;
-  saved.qkv = arena.alloc(compute, {N, (H_ + 2 * K_) * D_});
+  saved.qkv = arena.alloc(compute, {N, qkv_width()});
   if (has_qk_norm_) saved.qk_rstd = arena.alloc(DType::f32, {N * (H_ + K_)});
   saved.out = arena.alloc(compute, {N, H_ * D_});
   saved.lse = arena.alloc(DType::f32, {B, H_, T});
@@ -86,10 +85,10 @@ AttentionLayer::Saved AttentionLayer::make_saved(Arena& arena, int64_t B, int64_
 }
 
 AttentionLayer::Heads AttentionLayer::split(const Tensor& qkv, int64_t B, int64_t T) const {
-  const Tensor by_token = qkv.reshape({B, T, (H_ + 2 * K_) * D_});
+  const Tensor by_token = qkv.reshape({B, T, qkv_width()});
   return {by_token.columns(0, H_ * D_).split_last(H_, D_),
           by_token.columns(H_ * D_, (H_ + K_) * D_).split_last(K_, D_),
-          by_token.columns((H_ + K_) * D_, (H_ + 2 * K_) * D_).split_last(K_, D_)};
+          by_token.columns((H_ + K_) * D_, qkv_width()).split_last(K_, D_)};
 }
 
 AttentionConfig AttentionLayer::config(const LayerContext& ctx, int64_t T) const {
@@ -138,61 +137,77 @@ void AttentionLayer::use_fp8(const ParamList& params, const Fp8LinearConfig& con
   proj_.use_fp8(params, config, tensors);
 }
 
-void AttentionLayer::plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute,
-                          bool is_training) const {
-  const AttentionShape shape{B, T, S, H_, K_, D_};
-  const int64_t N = B * T, n = tp_.rows(N);
-  {
-    const ScratchScope scope(arena);
-    arena.alloc(compute, {n, C_});
-    plan_all_rows(arena, compute, n, N, C_);  // h of all rows
-    plan_all_rows(arena, compute, n, N, C_);  // the output of all rows
-    arena.alloc(DType::f32, {attention_forward_scratch(shape, arena.device())});
-    qkv_.plan(arena, N);
-    proj_.plan(arena, N);
-  }
-  if (!is_training) return;
+AttentionLayer::ForwardScratch AttentionLayer::forward_scratch(Arena& arena, const AttentionShape& shape,
+                                                               DType compute, bool is_h_saved) const {
+  const int64_t N = shape.B * shape.T, n = tp_.rows(N);
+  ForwardScratch scratch;
+  if (!is_h_saved) scratch.h = arena.alloc(compute, {n, C_});
+  scratch.h_all = alloc_all_rows(arena, compute, n, N, C_);
+  scratch.tiles = arena.alloc(DType::f32, {attention_forward_scratch(shape, arena.device())});
+  scratch.out_all = alloc_all_rows(arena, compute, n, N, C_);
+  return scratch;
+}
+
+AttentionLayer::BackwardScratch AttentionLayer::backward_scratch(Arena& arena, int64_t N,
+                                                                 DType compute) const {
+  const int64_t n = tp_.rows(N);
+  return {.dh = arena.alloc(compute, {n, C_}),
+          .dh_all = alloc_all_rows(arena, compute, n, N, C_),
+          .d_qkv = arena.alloc(compute, {N, qkv_width()})};
+}
+
+AttentionLayer::HeadsScratch AttentionLayer::heads_scratch(Arena& arena, const AttentionShape& shape,
+                                                           DType compute) const {
+  return {.d_out = arena.alloc(compute, {shape.B * shape.T, H_ * D_}),
+          .tiles = arena.alloc(DType::f32, {attention_backward_scratch(shape, arena.device())})};
+}
+
+void AttentionLayer::plan_forward(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute,
+                                  bool is_training) const {
   const ScratchScope scope(arena);
-  arena.alloc(compute, {N, H_ * D_});
-  arena.alloc(compute, {N, (H_ + 2 * K_) * D_});
-  arena.alloc(compute, {n, C_});
-  plan_all_rows(arena, compute, n, N, C_);
-  arena.alloc(DType::f32, {attention_backward_scratch(shape, arena.device())});
-  qkv_.plan(arena, N);
-  proj_.plan(arena, N);
-  norm_.plan(arena);
-  plan_sums(arena, 2 * std::max(C_, (H_ + 2 * K_) * D_));
-  if (tp_.has_partial_gradients()) arena.alloc(DType::f32, {C_});
+  forward_scratch(arena, {B, T, S, H_, K_, D_}, compute, false);
+  qkv_.plan_forward(arena, B * T, compute, is_training);
+  proj_.plan_forward(arena, B * T, compute, is_training);
+}
+
+void AttentionLayer::plan_backward(Arena& arena, int64_t B, int64_t T, DType compute) const {
+  const ScratchScope scope(arena);
+  backward_scratch(arena, B * T, compute);
+  {
+    const ScratchScope inner(arena);
+    heads_scratch(arena, {B, T, T, H_, K_, D_}, compute);
+    proj_.plan_backward(arena, B * T);
+  }
+  qkv_.plan_backward(arena, B * T);
+  norm_.plan_backward(arena);
 }
 
 void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
                              const Tensor& delta, const Tensor& doc_start, const Tensor& rope_table,
                              KvCache* cache) const {
   const ScratchScope scope(ctx.scratch);
-  const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T;
-  const Tensor h = saved.h ? saved.h : ctx.scratch.alloc(saved.x.dtype, saved.x.shape);
+  const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T, S = T + (cache ? cache->length : 0);
+  const ForwardScratch scratch =
+      forward_scratch(ctx.scratch, {B, T, S, H_, K_, D_}, saved.x.dtype, static_cast<bool>(saved.h));
+  const Tensor h = saved.h ? saved.h : scratch.h;
   norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
-  const Tensor h_all = all_rows(ctx.scratch, h, N);
+  const Tensor h_all = scratch.h_all ? scratch.h_all : h;
   ctx.region.enter(h_all, h, ctx.stream);
   qkv_.forward(ctx, saved.qkv, h_all);
   qkv_.add_bias(ctx, saved.qkv);
 
   Heads heads = split(saved.qkv, B, T);
   rotate(ctx, saved, heads, rope_table, cache ? cache->length : 0);
-  int64_t S = T;
   if (cache) {
     append(cache->k, cache->length, heads.k);
     append(cache->v, cache->length, heads.v);
-    S = cache->length + T;
     heads.k = as_batch(cache->k, S);
     heads.v = as_batch(cache->v, S);
   }
-  const Tensor tiles =
-      ctx.scratch.alloc(DType::f32, {attention_forward_scratch({B, T, S, H_, K_, D_}, ctx.scratch.device())});
   attention_forward(saved.out.reshape({B, T, H_, D_}), saved.lse, heads.q, heads.k, heads.v, doc_start,
-                    config(ctx, T), tiles, ctx.stream);
+                    config(ctx, T), scratch.tiles, ctx.stream);
   if (!out) return;
-  const Tensor partial = all_rows(ctx.scratch, out, N);
+  const Tensor partial = scratch.out_all ? scratch.out_all : out;
   proj_.forward(ctx, partial, saved.out);
   ctx.region.leave(out, partial, ctx.stream);
   proj_.add_bias(ctx, out);
@@ -203,13 +218,11 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
                               const Tensor& rope_table) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T;
-  const DType compute = saved.x.dtype;
-  const Tensor dh = ctx.scratch.alloc(compute, saved.x.shape);  // gradient of h; before, other values
-  const Tensor dh_all = all_rows(ctx.scratch, dh, N);           // likewise
-  const Tensor d_qkv = ctx.scratch.alloc(compute, {N, (H_ + 2 * K_) * D_});
+  const BackwardScratch scratch = backward_scratch(ctx.scratch, N, saved.x.dtype);
+  const Tensor &dh = scratch.dh, &dh_all = scratch.dh_all ? scratch.dh_all : dh, &d_qkv = scratch.d_qkv;
   {
     const ScratchScope inner(ctx.scratch);
-    const Tensor d_out = ctx.scratch.alloc(compute, {N, H_ * D_});
+    const auto [d_out, tiles] = heads_scratch(ctx.scratch, {B, T, T, H_, K_, D_}, saved.x.dtype);
     const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
     const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
     ctx.region.leave_backward(d_all, d_sum, ctx.stream);
@@ -217,8 +230,6 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
     proj_.backward_bias(ctx, d_sum);
     proj_.backward_input(ctx, d_out, d_all);
     const Heads heads = split(saved.qkv, B, T), dheads = split(d_qkv, B, T);
-    const Tensor tiles = ctx.scratch.alloc(
-        DType::f32, {attention_backward_scratch({B, T, T, H_, K_, D_}, ctx.scratch.device())});
     attention_backward(dheads.q, dheads.k, dheads.v, d_out.reshape({B, T, H_, D_}), heads.q, heads.k, heads.v,
                        saved.out.reshape({B, T, H_, D_}), saved.lse, doc_start, config(ctx, T), tiles,
                        ctx.stream);

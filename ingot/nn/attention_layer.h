@@ -48,13 +48,36 @@ class AttentionLayer {
   // tensors to `tensors`.
   void use_fp8(const ParamList& params, const Fp8LinearConfig& config, std::vector<std::string>& tensors);
 
-  // Allocates the scratch of forward and backward on a measuring arena.
-  void plan(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute, bool is_training) const;
+  // Measure the scratch. S is the number of positions that attention reads; without a cache it is T.
+  void plan_forward(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute, bool is_training) const;
+  void plan_backward(Arena& arena, int64_t B, int64_t T, DType compute) const;
 
  private:
+  struct ForwardScratch {
+    Tensor h;        // (n, C) normalised x, unless it is saved
+    Tensor h_all;    // (N, C) h of all ranks
+    Tensor tiles;    // f32, of attention_forward
+    Tensor out_all;  // (N, C) this rank's term of W_o's output, for all ranks
+  };
+  struct BackwardScratch {
+    Tensor dh;      // (n, C) gradient of h; before that, the gradient of W_o's output, then h
+    Tensor dh_all;  // (N, C) the same for all ranks
+    Tensor d_qkv;   // (N, Q)
+  };
+  // The scratch of backward until the gradients of the heads are known.
+  struct HeadsScratch {
+    Tensor d_out;  // (N, H*D)
+    Tensor tiles;  // f32, of attention_backward
+  };
+  ForwardScratch forward_scratch(Arena& arena, const AttentionShape& shape, DType compute,
+                                 bool is_h_saved) const;
+  BackwardScratch backward_scratch(Arena& arena, int64_t N, DType compute) const;
+  HeadsScratch heads_scratch(Arena& arena, const AttentionShape& shape, DType compute) const;
+
   struct Heads {
     Tensor q, k, v;  // (B, T, H or K, D) views of one (N, Q) buffer
   };
+  int64_t qkv_width() const { return (H_ + 2 * K_) * D_; }
   Heads split(const Tensor& qkv, int64_t B, int64_t T) const;
   AttentionConfig config(const LayerContext& ctx, int64_t T) const;
   void rotate(LayerContext& ctx, const Saved& saved, const Heads& heads, const Tensor& rope_table,

@@ -13,96 +13,98 @@ Tensor one(const Tensor& slots, int64_t index, int64_t numbers = 1) {
   return slots.rows(index, index + 1).reshape({kSlot}).rows(0, numbers);
 }
 
-// Bytes of a table of (tensors, kSlot) numbers, with room for its alignment.
-size_t table_bytes(int64_t tensors) {
-  return static_cast<size_t>(tensors * kSlot) * sizeof(float) + Arena::kDeviceAlign;
+}  // namespace
+
+Fp8Device::Counted Fp8Device::make_counted(Arena& arena, int64_t tensors) {
+  const Shape shape{tensors, kSlot};
+  return {.amaxes = arena.alloc(DType::f32, shape), .counts = arena.alloc(DType::u32, shape)};
+}
+
+Fp8Device::OnDevice Fp8Device::make_on_device(Arena& arena, int64_t tensors) {
+  const Shape shape{tensors, kSlot};
+  return {.scales = arena.alloc(DType::f32, shape),
+          .inverses = arena.alloc(DType::f32, shape),
+          .fresh = arena.alloc(DType::f32, shape),
+          .counted = make_counted(arena, tensors)};
+}
+
+Fp8Device::Brought Fp8Device::make_brought(Arena& arena, int64_t tensors) {
+  return {make_counted(arena, tensors), make_counted(arena, tensors)};
+}
+
+namespace {
+
+// Returns an arena of the size that `layout` takes for the number of tensors.
+template <typename Layout>
+Arena arena_for(const char* name, Memory memory, Layout layout, int64_t tensors) {
+  Arena measure(name, memory);
+  layout(measure, tensors);
+  return Arena(name, measure.peak_bytes(), memory);
 }
 
 }  // namespace
 
 Fp8Device::Fp8Device(int64_t tensors)
-    : device_("fp8 scales", 5 * table_bytes(tensors), Memory::kDevice),
-      pinned_("fp8 counts of the host", 4 * table_bytes(tensors), Memory::kPinned) {
-  const Shape shape{tensors, kSlot};
-  for (Tensor* t : {&scales_, &inverses_, &fresh_}) *t = device_.alloc(DType::f32, shape);
-  const auto alloc = [&](Arena& arena) {
-    return Counted{.amaxes = arena.alloc(DType::f32, shape), .counts = arena.alloc(DType::u32, shape)};
-  };
-  counted_ = alloc(device_);
-  for (Counted& counted : brought_) counted = alloc(pinned_);
-}
+    : device_(arena_for("fp8 scales", Memory::kDevice, make_on_device, tensors)),
+      pinned_(arena_for("fp8 counts of the host", Memory::kPinned, make_brought, tensors)),
+      own_(make_on_device(device_, tensors)),
+      brought_(make_brought(pinned_, tensors)) {}
 
 void Fp8Device::begin_step(Stream& stream) {
-  fill_zero(counted_.amaxes, stream);
-  fill_zero(counted_.counts, stream);
+  fill_zero(own_.counted.amaxes, stream);
+  fill_zero(own_.counted.counts, stream);
 }
 
-Fp8Device::Operand Fp8Device::cast([[maybe_unused]] int index, const Tensor& x, DType format,
-                                   [[maybe_unused]] float scale, Arena& scratch,
+Fp8Device::Operand Fp8Device::operand(Arena& scratch, const Shape& shape, DType format, Fp8Scaling scaling) {
+  const bool is_by_column = scaling == Fp8Scaling::kColumns || scaling == Fp8Scaling::kTensorPower;
+  const int64_t N = shape[0], C = shape[1];
+  Operand operand;
+  if (!is_by_column) operand.codes = scratch.alloc(format, shape);
+  if (scaling != Fp8Scaling::kRows) operand.turned = scratch.alloc(format, {C, N});
+  if (scaling != Fp8Scaling::kTensor) operand.inverse = scratch.alloc(DType::f32, {is_by_column ? C : N});
+  if (is_by_column) operand.scales = scratch.alloc(DType::f32, {C});
+  return operand;
+}
+
+Fp8Device::Operand Fp8Device::cast(Operand to, int index, [[maybe_unused]] const Tensor& x,
+                                   Fp8Scaling scaling, [[maybe_unused]] float scale,
                                    [[maybe_unused]] Stream& stream) {
-  Operand operand{.codes = scratch.alloc(format, x.shape),
-                  .turned = scratch.alloc(format, {x.dim(1), x.dim(0)}),
-                  .inverse = one(inverses_, index)};
+  [[maybe_unused]] const Fp8Place at = place(index);
+  if (scaling == Fp8Scaling::kTensor) to.inverse = at.inverse;
   if constexpr (kHasCuda) {
-    const Fp8Place at = place(index);
-    if (scale > 0) {
-      cuda::put_fp8_scale(at.scale, at.inverse, scale, stream);
+    const cuda::Fp8Meter meter{at.amax, at.counts};
+    if (scaling == Fp8Scaling::kRows) {
+      cuda::cast_rows_to_fp8({to.codes, to.inverse}, x, meter, stream);
+    } else if (scaling != Fp8Scaling::kTensor) {
+      const auto which =
+          scaling == Fp8Scaling::kColumns ? cuda::Fp8ColumnScales::kEach : cuda::Fp8ColumnScales::kOne;
+      cuda::cast_columns_to_fp8({to.turned, to.inverse}, x, to.scales, which, meter, stream);
     } else {
-      fill_zero(at.fresh, stream);
-      cuda::raise_amax(at.fresh, x, stream);
-      cuda::set_fp8_scale(at.scale, at.inverse, at.fresh, format, Fp8ScaleFloor::kExact, stream);
+      if (scale > 0) {
+        cuda::put_fp8_scale(at.scale, at.inverse, scale, stream);
+      } else {
+        fill_zero(at.fresh, stream);
+        cuda::raise_amax(at.fresh, x, stream);
+        cuda::set_fp8_scale(at.scale, at.inverse, at.fresh, to.codes.dtype, Fp8ScaleFloor::kExact, stream);
+      }
+      cuda::cast_to_fp8_both_ways(to.codes, to.turned, x, at.scale, meter, stream);
     }
-    cuda::cast_to_fp8_both_ways(operand.codes, operand.turned, x, at.scale, {at.amax, at.counts}, stream);
   }
-  return operand;
-}
-
-Fp8Device::Operand Fp8Device::rows([[maybe_unused]] int index, const Tensor& x, Arena& scratch,
-                                   [[maybe_unused]] Stream& stream) {
-  Operand operand{.codes = scratch.alloc(DType::f8e4m3, x.shape),
-                  .inverse = scratch.alloc(DType::f32, {x.dim(0)})};
-  if constexpr (kHasCuda) {
-    const Fp8Place at = place(index);
-    cuda::cast_rows_to_fp8({operand.codes, operand.inverse}, x, {at.amax, at.counts}, stream);
-  }
-  return operand;
-}
-
-Fp8Device::Operand Fp8Device::columns([[maybe_unused]] int index, const Tensor& x,
-                                      [[maybe_unused]] bool is_one_scale, Arena& scratch,
-                                      [[maybe_unused]] Stream& stream) {
-  Operand operand{.turned = scratch.alloc(DType::f8e4m3, {x.dim(1), x.dim(0)}),
-                  .inverse = scratch.alloc(DType::f32, {x.dim(1)})};
-  [[maybe_unused]] const Tensor scales = scratch.alloc(DType::f32, {x.dim(1)});
-  if constexpr (kHasCuda) {
-    const Fp8Place at = place(index);
-    cuda::cast_columns_to_fp8({operand.turned, operand.inverse}, x, scales,
-                              is_one_scale ? cuda::Fp8ColumnScales::kOne : cuda::Fp8ColumnScales::kEach,
-                              {at.amax, at.counts}, stream);
-  }
-  return operand;
+  return to;
 }
 
 Fp8Place Fp8Device::place(int index) const {
-  return {.scale = one(scales_, index),
-          .inverse = one(inverses_, index),
-          .fresh = one(fresh_, index),
-          .amax = one(counted_.amaxes, index),
-          .counts = one(counted_.counts, index, 2)};
-}
-
-void Fp8Device::plan(Arena& arena, int64_t elements, int64_t lines) {
-  constexpr int64_t kTensors = 6;
-  const Arena::Mark mark = arena.mark();
-  arena.alloc(DType::u8, {2 * elements + 2 * lines * static_cast<int64_t>(sizeof(float)) +
-                          kTensors * static_cast<int64_t>(Arena::kDeviceAlign)});
-  arena.release_to(mark);
+  return {.scale = one(own_.scales, index),
+          .inverse = one(own_.inverses, index),
+          .fresh = one(own_.fresh, index),
+          .amax = one(own_.counted.amaxes, index),
+          .counts = one(own_.counted.counts, index, 2)};
 }
 
 size_t Fp8Device::bring_back(Stream& stream) {
   const size_t slot = steps_brought_++ % brought_.size();
-  copy(brought_[slot].amaxes, counted_.amaxes, stream);
-  copy(brought_[slot].counts, counted_.counts, stream);
+  copy(brought_[slot].amaxes, own_.counted.amaxes, stream);
+  copy(brought_[slot].counts, own_.counted.counts, stream);
   return slot;
 }
 

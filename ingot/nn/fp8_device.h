@@ -13,6 +13,9 @@
 
 namespace ingot {
 
+// Which elements of a tensor share a scale. A scale of kTensorPower, kRows or kColumns is a power of two.
+enum class Fp8Scaling { kTensor, kTensorPower, kRows, kColumns };
+
 class Fp8Device {
  public:
   explicit Fp8Device(int64_t tensors);
@@ -20,20 +23,19 @@ class Fp8Device {
   // Zeroes the counts.
   void begin_step(Stream& stream);
 
+  // A cast tensor (N, C) in scratch, without what its scaling does not need.
   struct Operand {
-    Tensor codes = {}, turned = {};  // (N, C) and (C, N) in the format, in scratch
-    Tensor inverse = {};             // (1) f32; a product is multiplied by it to undo the scale
+    Tensor codes = {};    // (N, C) in the format; kTensor, kRows
+    Tensor turned = {};   // (C, N) in the format; kTensor, kTensorPower, kColumns
+    Tensor inverse = {};  // f32; a product is multiplied by it to undo the scale: (1), (N) for kRows, or (C)
+    Tensor scales = {};   // (C) f32 working memory; kTensorPower, kColumns
   };
-  // Casts tensor `index` in both layouts. With scale 0 the scale is fp8_scale of the tensor's own amax.
-  // x (N, C) is f32 or bf16, N and C multiples of 16.
-  Operand cast(int index, const Tensor& x, DType format, float scale, Arena& scratch, Stream& stream);
-  // Cast to e4m3 with scales that are powers of two. rows: one scale per row; fills only codes and inverse
-  // (N). columns: one scale per column, or a common one with is_one_scale; fills only turned and inverse (C).
-  Operand rows(int index, const Tensor& x, Arena& scratch, Stream& stream);
-  Operand columns(int index, const Tensor& x, bool is_one_scale, Arena& scratch, Stream& stream);
-  // Allocates, on a measuring arena, the scratch for the casts of a product's two operands, which have
-  // `elements` elements and `lines` scaled rows or columns in total.
-  static void plan(Arena& arena, int64_t elements, int64_t lines);
+  // Allocates an operand; that of kTensor gets its inverse from cast.
+  static Operand operand(Arena& scratch, const Shape& shape, DType format, Fp8Scaling scaling);
+  // Casts tensor `index` into an operand of x's shape and returns it. With kTensor and scale 0, the scale is
+  // fp8_scale of the tensor's own amax; the other scalings ignore `scale`. x (N, C) is f32 or bf16, N and C
+  // multiples of 16. REQUIRES: the format is e4m3 unless the scaling is kTensor.
+  Operand cast(Operand to, int index, const Tensor& x, Fp8Scaling scaling, float scale, Stream& stream);
 
   // The memory of tensor `index`, for casts that are made elsewhere.
   Fp8Place place(int index) const;
@@ -49,11 +51,19 @@ class Fp8Device {
     Tensor amaxes = {};  // (tensors, 4) f32; only the first of the 4 is used
     Tensor counts = {};  // (tensors, 4) u32: saturated, underflowed, 2 unused
   };
+  struct OnDevice {
+    Tensor scales = {}, inverses = {};  // (tensors, 4) f32; only the first of the 4 is used
+    Tensor fresh = {};                  // same layout; amax of the current cast
+    Counted counted = {};
+  };
+  using Brought = std::array<Counted, 2>;  // used in turn
+  static Counted make_counted(Arena& arena, int64_t tensors);
+  static OnDevice make_on_device(Arena& arena, int64_t tensors);
+  static Brought make_brought(Arena& arena, int64_t tensors);
+
   Arena device_, pinned_;
-  Tensor scales_ = {}, inverses_ = {};  // (tensors, 4) f32; only the first of the 4 is used
-  Tensor fresh_ = {};                   // same layout; amax of the current cast
-  Counted counted_;
-  std::array<Counted, 2> brought_;  // pinned, used in turn
+  OnDevice own_;
+  Brought brought_;  // pinned
   size_t steps_brought_ = 0;
 };
 

@@ -1,9 +1,12 @@
 #include "ingot/nn/fp8_linear.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
+#include "ingot/nn/layer.h"
 #include "ingot/ops/cast_fp8.h"
 #include "ingot/ops/fp8/cuda_fp8.h"
 #include "ingot/ops/matmul.h"
@@ -16,44 +19,104 @@ constexpr DType kE4m3 = DType::f8e4m3, kE5m2 = DType::f8e5m2;
 // Index of a tensor of the linear, relative to its first.
 enum : int { kX, kW, kDy };
 
-// Rounds the operands of a product into scratch, on the CPU.
-class Rounding {
+bool is_rowwise(Fp8Recipe recipe) {
+  return recipe == Fp8Recipe::kRowwise || recipe == Fp8Recipe::kRowwiseGwHp;
+}
+
+enum class Fp8Product { kForward, kInputGradient, kWeightGradient };
+
+// How a product casts one of its operands.
+struct Fp8Cast {
+  int which;  // kX, kW or kDy
+  DType format;
+  Fp8Scaling scaling;
+};
+
+// Returns the casts of the two operands, in the order of the product.
+std::array<Fp8Cast, 2> casts_of(Fp8Recipe recipe, Fp8Product product) {
+  using enum Fp8Scaling;
+  const Fp8Scaling by_row = is_rowwise(recipe) ? kRows : kTensor;
+  const Fp8Scaling by_column = is_rowwise(recipe) ? kColumns : kTensor;
+  const DType gradient = is_rowwise(recipe) ? kE4m3 : kE5m2;
+  switch (product) {
+    case Fp8Product::kForward:
+      return {{{kX, kE4m3, by_row}, {kW, kE4m3, by_row}}};
+    case Fp8Product::kInputGradient:
+      return {{{kDy, gradient, by_row},
+               {kW, kE4m3, recipe == Fp8Recipe::kRowwiseGwHp ? kTensorPower : by_column}}};
+    case Fp8Product::kWeightGradient:
+      break;
+  }
+  return {{{kDy, gradient, by_column}, {kX, kE4m3, by_column}}};
+}
+
+MatmulForm form_of(Fp8Product product) {
+  if (product == Fp8Product::kForward) return MatmulForm::kNT;
+  return product == Fp8Product::kInputGradient ? MatmulForm::kNN : MatmulForm::kTN;
+}
+
+// The scratch of an operand on the CPU; Fp8Device::operand makes that of a device.
+struct RoundedOperand {
+  Tensor values;  // bf16, the operand's shape
+  Tensor amaxes;  // (columns) f32, for one scale per column
+};
+
+RoundedOperand rounded_operand(Arena& arena, const Shape& shape, Fp8Scaling scaling) {
+  RoundedOperand operand;
+  operand.values = arena.alloc(DType::bf16, shape);
+  if (scaling == Fp8Scaling::kColumns) operand.amaxes = arena.alloc(DType::f32, {shape[1]});
+  return operand;
+}
+
+// Measures the scratch of a product of operands of the shapes a and b.
+void plan_product(Arena& arena, const std::array<Fp8Cast, 2>& casts, const Shape& a, const Shape& b) {
+  const ScratchScope scope(arena);
+  for (const auto& [cast, shape] : {std::pair(casts[0], a), std::pair(casts[1], b)}) {
+    if (arena.device() == Device::kCuda)
+      Fp8Device::operand(arena, shape, cast.format, cast.scaling);
+    else
+      rounded_operand(arena, shape, cast.scaling);
+  }
+}
+
+// Computes the products of one linear.
+class Fp8Products {
  public:
-  Rounding(const Fp8Linear& linear, Fp8State& state, Arena& scratch, Region& region, Stream& stream)
+  Fp8Products(const Fp8Linear& linear, Fp8State& state, Arena& scratch, Region& region, Stream& stream)
       : linear_(linear), state_(state), scratch_(scratch), region_(region), stream_(stream) {}
 
-  struct Operand {
-    Tensor values;     // bf16
-    float factor = 1;  // the product is multiplied by it to undo the scale
-  };
-
-  // Rounds with one scale for the whole tensor.
-  Operand whole(const Tensor& t, int which, DType format, Fp8ScaleFloor floor) {
-    const Tensor values = scratch_.alloc(DType::bf16, t.shape);
-    const float delayed =
-        linear_.recipe == Fp8Recipe::kDelayed ? state_.delayed_scale(tensor(which), format) : 0;
-    const float scale = delayed > 0 ? delayed : fp8_scale(format, amax(t, which), floor);
-    round_to_fp8(values, t, format, scale, state_[tensor(which)], stream_);
-    return {values, 1 / scale};
-  }
-  Operand whole(const Tensor& t, int which, DType format) {
-    return whole(t, which, format, Fp8ScaleFloor::kExact);
-  }
-  // Round with one scale per row, or per column; the product sums along these lines.
-  Tensor rows(const Tensor& t, int which) {
-    const Tensor values = scratch_.alloc(DType::bf16, t.shape);
-    round_rows_to_fp8(values, t, kE4m3, state_[tensor(which)], stream_);
-    return values;
-  }
-  Tensor columns(const Tensor& t, int which) {
-    const Tensor values = scratch_.alloc(DType::bf16, t.shape);
-    round_columns_to_fp8(values, t, kE4m3, scratch_.alloc(DType::f32, {t.dim(1)}), state_[tensor(which)],
-                         stream_);
-    return values;
+  // c = op(a) · op(b), or += for the gradient of the weight.
+  void run(Fp8Product product, const Tensor& c, const Tensor& a, const Tensor& b) {
+    const auto casts = casts_of(linear_.recipe, product);
+    if constexpr (kHasCuda) {
+      if (c.device == Device::kCuda) return run_on_device(product, casts, c, a, b);
+    }
+    const RoundedOperand rounded_a = rounded_operand(scratch_, a.shape, casts[0].scaling);
+    const RoundedOperand rounded_b = rounded_operand(scratch_, b.shape, casts[1].scaling);
+    const float factor_a = round(rounded_a, a, casts[0]);
+    const float factor_b = round(rounded_b, b, casts[1]);
+    scaled_matmul(c, rounded_a.values, rounded_b.values, form_of(product), factor_a * factor_b,
+                  product == Fp8Product::kWeightGradient, stream_);
   }
 
  private:
-  int tensor(int which) const { return linear_.first_tensor + which; }
+  // Rounds an operand; returns the factor by which the product is multiplied to undo the scale.
+  float round(const RoundedOperand& to, const Tensor& t, const Fp8Cast& cast) {
+    Fp8Stats& stats = state_[tensor(cast)];
+    if (cast.scaling == Fp8Scaling::kRows || cast.scaling == Fp8Scaling::kColumns) {
+      if (cast.scaling == Fp8Scaling::kRows)
+        round_rows_to_fp8(to.values, t, cast.format, stats, stream_);
+      else
+        round_columns_to_fp8(to.values, t, cast.format, to.amaxes, stats, stream_);
+      return 1;
+    }
+    const auto floor =
+        cast.scaling == Fp8Scaling::kTensorPower ? Fp8ScaleFloor::kPowerOfTwo : Fp8ScaleFloor::kExact;
+    const float delayed = delayed_scale(cast);
+    const float scale = delayed > 0 ? delayed : fp8_scale(cast.format, amax(t, cast.which), floor);
+    round_to_fp8(to.values, t, cast.format, scale, stats, stream_);
+    return 1 / scale;
+  }
   // The amax of the whole tensor, over all ranks that hold a shard of it.
   float amax(const Tensor& t, int which) {
     float largest = absolute_max(t, stream_);
@@ -64,49 +127,36 @@ class Rounding {
     return which == kX ? linear_.splits_x : which == kDy ? linear_.splits_dy : linear_.splits_w();
   }
 
+  // On a CUDA device the product needs the summed dim contiguous.
+  void run_on_device(Fp8Product product, const std::array<Fp8Cast, 2>& casts, const Tensor& c,
+                     const Tensor& a, const Tensor& b) {
+    const Fp8Device::Operand cast_a = cast_on_device(a, casts[0]), cast_b = cast_on_device(b, casts[1]);
+    if constexpr (kHasCuda)
+      cuda::matmul_fp8(
+          c, {product == Fp8Product::kWeightGradient ? cast_a.turned : cast_a.codes, cast_a.inverse},
+          {product == Fp8Product::kForward ? cast_b.codes : cast_b.turned, cast_b.inverse},
+          {.accumulate = product == Fp8Product::kWeightGradient, .is_fast = product == Fp8Product::kForward},
+          stream_);
+  }
+  Fp8Device::Operand cast_on_device(const Tensor& t, const Fp8Cast& cast) {
+    const int index = tensor(cast);
+    state_.add(index, {.elements = t.elements()});
+    const Fp8Device::Operand operand = Fp8Device::operand(scratch_, t.shape, cast.format, cast.scaling);
+    return state_.device()->cast(operand, index, t, cast.scaling, delayed_scale(cast), stream_);
+  }
+
+  int tensor(const Fp8Cast& cast) const { return linear_.first_tensor + cast.which; }
+  // 0 unless the recipe is kDelayed and a step has been recorded.
+  float delayed_scale(const Fp8Cast& cast) const {
+    return linear_.recipe == Fp8Recipe::kDelayed ? state_.delayed_scale(tensor(cast), cast.format) : 0;
+  }
+
   const Fp8Linear& linear_;
   Fp8State& state_;
   Arena& scratch_;
   Region& region_;
   Stream& stream_;
 };
-
-// Casts the operands of a product on a CUDA device, where the product needs the summed dim contiguous.
-class DeviceCast {
- public:
-  DeviceCast(const Fp8Linear& linear, Fp8State& state, Arena& scratch, Stream& stream)
-      : linear_(linear), state_(state), scratch_(scratch), stream_(stream) {}
-
-  Fp8Device::Operand operator()(const Tensor& t, int which, DType format) {
-    const int index = count(t, which);
-    const bool is_delayed = linear_.recipe == Fp8Recipe::kDelayed;
-    return state_.device()->cast(index, t, format, is_delayed ? state_.delayed_scale(index, format) : 0,
-                                 scratch_, stream_);
-  }
-  Fp8Device::Operand rows(const Tensor& t, int which) {
-    return state_.device()->rows(count(t, which), t, scratch_, stream_);
-  }
-  Fp8Device::Operand columns(const Tensor& t, int which, bool is_one_scale = false) {
-    return state_.device()->columns(count(t, which), t, is_one_scale, scratch_, stream_);
-  }
-
- private:
-  // Returns the tensor's index and counts its elements as cast.
-  int count(const Tensor& t, int which) {
-    const int index = linear_.first_tensor + which;
-    state_.add(index, {.elements = t.elements()});
-    return index;
-  }
-
-  const Fp8Linear& linear_;
-  Fp8State& state_;
-  Arena& scratch_;
-  Stream& stream_;
-};
-
-bool is_rowwise(Fp8Recipe recipe) {
-  return recipe == Fp8Recipe::kRowwise || recipe == Fp8Recipe::kRowwiseGwHp;
-}
 
 }  // namespace
 
@@ -143,73 +193,30 @@ bool matches_pattern(std::string_view text, std::string_view pattern) {
 
 void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& w, Fp8State& state, Arena& scratch,
                         Region& region, Stream& stream) const {
-  if constexpr (kHasCuda) {
-    if (y.device == Device::kCuda) {
-      DeviceCast cast(*this, state, scratch, stream);
-      const bool by_row = is_rowwise(recipe);
-      const auto a = by_row ? cast.rows(x, kX) : cast(x, kX, kE4m3);
-      const auto b = by_row ? cast.rows(w, kW) : cast(w, kW, kE4m3);
-      return cuda::matmul_fp8(y, {a.codes, a.inverse}, {b.codes, b.inverse}, {.is_fast = true}, stream);
-    }
-  }
-  Rounding round(*this, state, scratch, region, stream);
-  if (is_rowwise(recipe))
-    return matmul(y, round.rows(x, kX), round.rows(w, kW), MatmulForm::kNT, false, stream);
-  const auto a = round.whole(x, kX, kE4m3), b = round.whole(w, kW, kE4m3);
-  scaled_matmul(y, a.values, b.values, MatmulForm::kNT, a.factor * b.factor, false, stream);
+  Fp8Products(*this, state, scratch, region, stream).run(Fp8Product::kForward, y, x, w);
 }
 
 void Fp8Linear::backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w, Fp8State& state,
                                Arena& scratch, Region& region, Stream& stream) const {
-  if constexpr (kHasCuda) {
-    if (dx.device == Device::kCuda) {
-      DeviceCast cast(*this, state, scratch, stream);
-      const bool by_row = is_rowwise(recipe);
-      const auto a = by_row ? cast.rows(dy, kDy) : cast(dy, kDy, kE5m2);
-      const auto b = by_row ? cast.columns(w, kW, recipe == Fp8Recipe::kRowwiseGwHp) : cast(w, kW, kE4m3);
-      return cuda::matmul_fp8(dx, {a.codes, a.inverse}, {b.turned, b.inverse}, {}, stream);
-    }
-  }
-  Rounding round(*this, state, scratch, region, stream);
-  if (recipe == Fp8Recipe::kRowwise)
-    return matmul(dx, round.rows(dy, kDy), round.columns(w, kW), MatmulForm::kNN, false, stream);
-  if (recipe == Fp8Recipe::kRowwiseGwHp) {
-    const Tensor a = round.rows(dy, kDy);
-    const auto b = round.whole(w, kW, kE4m3, Fp8ScaleFloor::kPowerOfTwo);
-    return scaled_matmul(dx, a, b.values, MatmulForm::kNN, b.factor, false, stream);
-  }
-  const auto a = round.whole(dy, kDy, kE5m2), b = round.whole(w, kW, kE4m3);
-  scaled_matmul(dx, a.values, b.values, MatmulForm::kNN, a.factor * b.factor, false, stream);
+  Fp8Products(*this, state, scratch, region, stream).run(Fp8Product::kInputGradient, dx, dy, w);
 }
 
 void Fp8Linear::backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, Fp8State& state,
                                 Arena& scratch, Region& region, Stream& stream) const {
   if (recipe == Fp8Recipe::kRowwiseGwHp) return matmul(dw, dy, x, MatmulForm::kTN, true, stream);
-  if constexpr (kHasCuda) {
-    if (dw.device == Device::kCuda) {
-      DeviceCast cast(*this, state, scratch, stream);
-      const bool by_row = recipe == Fp8Recipe::kRowwise;
-      const auto a = by_row ? cast.columns(dy, kDy) : cast(dy, kDy, kE5m2);
-      const auto b = by_row ? cast.columns(x, kX) : cast(x, kX, kE4m3);
-      return cuda::matmul_fp8(dw, {a.turned, a.inverse}, {b.turned, b.inverse}, {.accumulate = true}, stream);
-    }
-  }
-  Rounding round(*this, state, scratch, region, stream);
-  if (recipe == Fp8Recipe::kRowwise)
-    return matmul(dw, round.columns(dy, kDy), round.columns(x, kX), MatmulForm::kTN, true, stream);
-  const auto a = round.whole(dy, kDy, kE5m2), b = round.whole(x, kX, kE4m3);
-  scaled_matmul(dw, a.values, b.values, MatmulForm::kTN, a.factor * b.factor, true, stream);
+  Fp8Products(*this, state, scratch, region, stream).run(Fp8Product::kWeightGradient, dw, dy, x);
 }
 
-void Fp8Linear::plan(Arena& arena, int64_t N, int64_t out, int64_t in) {
-  const int64_t x = N * in, w = out * in, dy = N * out;
-  if (arena.device() == Device::kCuda)
-    return Fp8Device::plan(arena, x + w + dy - std::min({x, w, dy}), N + out + in);
-  const Arena::Mark mark = arena.mark();
-  arena.alloc(DType::bf16, {x + w + dy - std::min({x, w, dy})});
-  arena.alloc(DType::f32, {out + in + 64});  // amaxes of columns, and alignment between tensors
-  arena.alloc(DType::f32, {64});
-  arena.release_to(mark);
+void Fp8Linear::plan_forward(Arena& arena, int64_t N, int64_t out, int64_t in) const {
+  if (recipe == Fp8Recipe::kNone) return;
+  plan_product(arena, casts_of(recipe, Fp8Product::kForward), {N, in}, {out, in});
+}
+
+void Fp8Linear::plan_backward(Arena& arena, int64_t N, int64_t out, int64_t in) const {
+  if (recipe == Fp8Recipe::kNone) return;
+  plan_product(arena, casts_of(recipe, Fp8Product::kInputGradient), {N, out}, {out, in});
+  if (recipe == Fp8Recipe::kRowwiseGwHp) return;
+  plan_product(arena, casts_of(recipe, Fp8Product::kWeightGradient), {N, out}, {N, in});
 }
 
 }  // namespace ingot

@@ -62,8 +62,9 @@ struct Fp8Linear {
   // dw (out, in) f32 += dyᵀ · x
   void backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, Fp8State& state, Arena& scratch,
                        Region& region, Stream& stream) const;
-  // Allocates the scratch of these on a measuring arena.
-  static void plan(Arena& arena, int64_t N, int64_t out, int64_t in);
+  // Measure the scratch of forward, and of the two products of backward; kNone needs none.
+  void plan_forward(Arena& arena, int64_t N, int64_t out, int64_t in) const;
+  void plan_backward(Arena& arena, int64_t N, int64_t out, int64_t in) const;
 };
 
 }  // namespace ingot

@@ -16,24 +16,16 @@ Tensor place_tensor(Arena& arena, Place place, DType dtype, const Shape& shape, 
   return place == Place::kShared ? shared : Tensor{};
 }
 
-Tensor all_rows(Arena& scratch, const Tensor& own, int64_t N) {
-  return own.dim(0) == N ? own : scratch.alloc(own.dtype, {N, own.dim(1)});
+Tensor alloc_all_rows(Arena& arena, DType dtype, int64_t n, int64_t N, int64_t C) {
+  return n == N ? Tensor{} : arena.alloc(dtype, {N, C});
 }
 
-void plan_all_rows(Arena& arena, DType dtype, int64_t n, int64_t N, int64_t C) {
-  if (n != N) arena.alloc(dtype, {N, C});
+Tensor alloc_sums(Arena& arena, int64_t C) {
+  return arena.alloc(DType::f32, {row_sum_parts(arena.device()), C});
 }
 
-Tensor sums_scratch(LayerContext& ctx, int64_t C) {
-  return ctx.scratch.alloc(DType::f32, {row_sum_parts(ctx.scratch.device()), C});
-}
-
-void plan_sums(Arena& arena, int64_t C) { arena.alloc(DType::f32, {row_sum_parts(arena.device()), C}); }
-
-Tensor partial_gradient(LayerContext& ctx, int id, bool is_partial) {
-  const Tensor grad = ctx.params.grad(id);
-  if (!is_partial || id < 0) return grad;
-  const Tensor partial = ctx.scratch.alloc(DType::f32, grad.shape);
+Tensor partial_gradient(LayerContext& ctx, int id, const Tensor& partial) {
+  if (!partial) return ctx.params.grad(id);
   fill_zero(partial, ctx.stream);
   return partial;
 }
@@ -102,7 +94,7 @@ void Linear::forward(LayerContext& ctx, const Tensor& y, const Tensor& x) const 
   const Tensor w = ctx.params.weight(weight_);
   const ScratchScope scope(ctx.scratch);
   if (fuses_bias(ctx))
-    return linear_bias(y, x, w, ctx.params.weight(bias_), ctx.scratch.alloc(y.dtype, {out_}), ctx.stream);
+    return linear_bias(y, x, w, ctx.params.weight(bias_), fused_bias(ctx.scratch, y.dtype), ctx.stream);
   if (!is_fp8(ctx)) return matmul(y, x, w, MatmulForm::kNT, false, ctx.stream);
   fp8_.forward(y, x, w, *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
 }
@@ -122,9 +114,9 @@ void Linear::backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& 
 void Linear::backward_bias(LayerContext& ctx, const Tensor& dy) const {
   if (bias_ < 0 || fuses_bias(ctx)) return;
   const ScratchScope scope(ctx.scratch);
-  const bool is_partial = split_ == Split::kInputs && tp_.has_partial_gradients();
-  const Tensor db = partial_gradient(ctx, bias_, is_partial);
-  bias_backward(db, dy, sums_scratch(ctx, dy.dim(1)), ctx.stream);
+  const BiasScratch scratch = bias_scratch(ctx.scratch);
+  const Tensor db = partial_gradient(ctx, bias_, scratch.partial);
+  bias_backward(db, dy, scratch.sums, ctx.stream);
   add_partial_gradient(ctx, bias_, db);
 }
 
@@ -138,13 +130,13 @@ void Linear::backward_input(LayerContext& ctx, const Tensor& dx, const Tensor& d
 void Linear::forward_gelu(LayerContext& ctx, const Tensor& act, const Tensor& pre, const Tensor& x) const {
   const ScratchScope scope(ctx.scratch);
   linear_gelu(act, pre, x, ctx.params.weight(weight_), ctx.params.weight(bias_),
-              ctx.scratch.alloc(act.dtype, {out_}), ctx.stream);
+              fused_bias(ctx.scratch, act.dtype), ctx.stream);
 }
 
 void Linear::backward_weight_and_bias(LayerContext& ctx, const Tensor& dy, const Tensor& x) const {
   const ScratchScope scope(ctx.scratch);
-  linear_weight_gradients(ctx.params.grad(weight_), ctx.params.grad(bias_), dy, x, sums_scratch(ctx, out_),
-                          ctx.stream);
+  linear_weight_gradients(ctx.params.grad(weight_), ctx.params.grad(bias_), dy, x,
+                          bias_scratch(ctx.scratch).sums, ctx.stream);
 }
 
 void Linear::backward_input_gelu(LayerContext& ctx, const Tensor& d_pre, const Tensor& dy,
@@ -165,11 +157,26 @@ void Linear::use_fp8(const ParamList& params, const Fp8LinearConfig& config,
   for (const char* tensor : {".x", ".w", ".dy"}) tensors.push_back(name + tensor);
 }
 
-void Linear::plan(Arena& arena, int64_t N) const {
-  if (fp8_.recipe != Fp8Recipe::kNone) Fp8Linear::plan(arena, N, out_, in_);
-  if (bias_ < 0 || arena.device() == Device::kCpu) return;
+Linear::BiasScratch Linear::bias_scratch(Arena& arena) const {
+  BiasScratch scratch;
+  if (split_ == Split::kInputs && tp_.has_partial_gradients())
+    scratch.partial = arena.alloc(DType::f32, {out_});
+  scratch.sums = alloc_sums(arena, out_);
+  return scratch;
+}
+
+void Linear::plan_forward(Arena& arena, int64_t N, DType compute, bool is_training) const {
+  if (is_training) fp8_.plan_forward(arena, N, out_, in_);
+  if (bias_ < 0 || !can_fuse(arena.device())) return;
   const ScratchScope scope(arena);
-  plan_sums(arena, out_);
+  fused_bias(arena, compute);
+}
+
+void Linear::plan_backward(Arena& arena, int64_t N) const {
+  fp8_.plan_backward(arena, N, out_, in_);
+  if (bias_ < 0) return;
+  const ScratchScope scope(arena);
+  bias_scratch(arena);
 }
 
 Norm::Norm(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
@@ -219,24 +226,29 @@ void Norm::forward(LayerContext& ctx, const Tensor& h, const NormStats& stats, c
 void Norm::backward(LayerContext& ctx, const Tensor& d, const Tensor& dh, const Tensor& x,
                     const NormStats& stats, const Tensor& d_residual) const {
   const ScratchScope scope(ctx.scratch);
+  const BackwardScratch scratch = backward_scratch(ctx.scratch);
   const Tensor w = ctx.params.weight(weight_);
-  const Tensor dw = partial_gradient(ctx, weight_, has_partial_gradients_);
-  const Tensor db = partial_gradient(ctx, bias_, has_partial_gradients_);
+  const Tensor dw = partial_gradient(ctx, weight_, scratch.dw);
+  const Tensor db = partial_gradient(ctx, bias_, scratch.db);
   if (kind_ == NormKind::kLayerNorm)
-    layernorm_backward(d, dw, db, dh, x, w, stats.mean, stats.rstd, d_residual, sums_scratch(ctx, 2 * C_),
-                       ctx.stream);
+    layernorm_backward(d, dw, db, dh, x, w, stats.mean, stats.rstd, d_residual, scratch.sums, ctx.stream);
   else
-    rmsnorm_backward(d, dw, dh, x, w, stats.rstd, d_residual, sums_scratch(ctx, C_), ctx.stream);
+    rmsnorm_backward(d, dw, dh, x, w, stats.rstd, d_residual, scratch.sums, ctx.stream);
   add_partial_gradient(ctx, weight_, dw);
   add_partial_gradient(ctx, bias_, db);
 }
 
-void Norm::plan(Arena& arena) const {
+Norm::BackwardScratch Norm::backward_scratch(Arena& arena) const {
+  BackwardScratch scratch;
+  if (has_partial_gradients_ && weight_ >= 0) scratch.dw = arena.alloc(DType::f32, {C_});
+  if (has_partial_gradients_ && bias_ >= 0) scratch.db = arena.alloc(DType::f32, {C_});
+  scratch.sums = alloc_sums(arena, kind_ == NormKind::kLayerNorm ? 2 * C_ : C_);
+  return scratch;
+}
+
+void Norm::plan_backward(Arena& arena) const {
   const ScratchScope scope(arena);
-  plan_sums(arena, 2 * C_);
-  if (!has_partial_gradients_) return;
-  arena.alloc(DType::f32, {C_});
-  arena.alloc(DType::f32, {C_});
+  backward_scratch(arena);
 }
 
 RandomKey dropout_key(const DropoutState& state, uint32_t site) {

@@ -1,4 +1,9 @@
 // The context that every layer receives, and the two building blocks of all layers: Linear and Norm.
+//
+// The scratch of a forward or backward pass is a struct of tensors, and one function lays it out on an arena.
+// The pass calls this function on the scratch arena. The layer's plan_forward and plan_backward call it on a
+// measuring arena, in the same order and with the same ScratchScopes, so the arena's peak is the size of the
+// scratch. In these structs, a tensor that the call does not need is empty.
 #pragma once
 
 #include "ingot/core/arena.h"
@@ -60,21 +65,15 @@ class ScratchScope {
   Arena::Mark mark_;
 };
 
-// Returns the tensor that is to hold the rows of all N tokens: `own` (n, C) if n == N, else new
-// (N, C) scratch.
-Tensor all_rows(Arena& scratch, const Tensor& own, int64_t N);
-// Does the same on a measuring arena.
-void plan_all_rows(Arena& arena, DType dtype, int64_t n, int64_t N, int64_t C);
+// Allocates the rows (N, C) of all N tokens. Returns an empty tensor if this rank's own n rows are all rows.
+Tensor alloc_all_rows(Arena& arena, DType dtype, int64_t n, int64_t N, int64_t C);
+// Allocates scratch for sums over the rows of tensors with C columns in total (ops/row_sum.h).
+Tensor alloc_sums(Arena& arena, int64_t C);
 
-// Scratch for sums over the rows of tensors with C columns in total (ops/row_sum.h), and the same on a
-// measuring arena.
-Tensor sums_scratch(LayerContext& ctx, int64_t C);
-void plan_sums(Arena& arena, int64_t C);
-
-// Returns the tensor into which to accumulate the gradient of a parameter that all ranks hold. That is the
-// gradient itself, or with is_partial (it covers only this rank's tokens) zeroed scratch, which
-// add_partial_gradient then sums over the ranks and adds to the gradient. Empty if id < 0.
-Tensor partial_gradient(LayerContext& ctx, int id, bool is_partial);
+// Returns the tensor into which to accumulate the gradient of a parameter that all ranks hold: the gradient
+// itself or, unless it is empty, `partial`, which this function zeroes. A partial gradient covers only this
+// rank's tokens; add_partial_gradient sums it over the ranks and adds it to the gradient. Empty if id < 0.
+Tensor partial_gradient(LayerContext& ctx, int id, const Tensor& partial);
 void add_partial_gradient(LayerContext& ctx, int id, const Tensor& gradient);
 
 // The dim of a linear's weight that is sharded over the tensor-parallel ranks.
@@ -114,9 +113,7 @@ class Linear {
   // True if the device fuses bias and activation into its products (ops/linear_fused.h). forward then also
   // adds the bias and backward_weight also accumulates its gradient, and add_bias and backward_bias do
   // nothing, unless the activation adds the bias.
-  bool is_fused(const LayerContext& ctx) const {
-    return ctx.stream.device == Device::kCuda && tp_.count == 1 && !is_fp8(ctx);
-  }
+  bool is_fused(const LayerContext& ctx) const { return can_fuse(ctx.stream.device) && !is_fp8(ctx); }
   // The next two are for a bias that is added by a GELU (kGeluTanh). REQUIRES: is_fused(ctx), a bias.
   //   act (N, out) = gelu(pre), pre = x · wᵀ + b
   void forward_gelu(LayerContext& ctx, const Tensor& act, const Tensor& pre, const Tensor& x) const;
@@ -128,12 +125,23 @@ class Linear {
   // Makes the linear train in FP8 if the config converts it, and appends the names of its
   // tensors to `tensors`.
   void use_fp8(const ParamList& params, const Fp8LinearConfig& config, std::vector<std::string>& tensors);
-  // Allocates the scratch of the linear's products on a measuring arena.
-  void plan(Arena& arena, int64_t N) const;
+  // Measure the scratch for N rows. FP8 is used in training only.
+  void plan_forward(Arena& arena, int64_t N, DType compute, bool is_training) const;
+  void plan_backward(Arena& arena, int64_t N) const;
 
   int bias_id() const { return bias_; }
 
  private:
+  // Scratch of the two functions that accumulate the bias's gradient.
+  struct BiasScratch {
+    Tensor partial;  // (out) f32
+    Tensor sums;     // of alloc_sums
+  };
+  BiasScratch bias_scratch(Arena& arena) const;
+  // Allocates the copy (out) of the bias in the dtype of the product into which it is fused.
+  Tensor fused_bias(Arena& arena, DType dtype) const { return arena.alloc(dtype, {out_}); }
+
+  bool can_fuse(Device device) const { return device == Device::kCuda && tp_.count == 1; }
   bool is_fp8(const LayerContext& ctx) const { return ctx.fp8 && fp8_.recipe != Fp8Recipe::kNone; }
   bool fuses_bias(const LayerContext& ctx) const {
     return bias_ >= 0 && !is_bias_activated_ && is_fused(ctx);
@@ -168,10 +176,16 @@ class Norm {
   void backward(LayerContext& ctx, const Tensor& d, const Tensor& dh, const Tensor& x, const NormStats& stats,
                 const Tensor& d_residual) const;
 
-  // Allocates the scratch of backward on a measuring arena.
-  void plan(Arena& arena) const;
+  // Measures the scratch; forward needs none.
+  void plan_backward(Arena& arena) const;
 
  private:
+  struct BackwardScratch {
+    Tensor dw, db;  // (C) f32, if the gradients are partial
+    Tensor sums;    // of alloc_sums
+  };
+  BackwardScratch backward_scratch(Arena& arena) const;
+
   NormKind kind_ = NormKind::kRmsNorm;
   int64_t C_ = 0;
   float eps_ = 0;

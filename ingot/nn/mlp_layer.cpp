@@ -1,6 +1,5 @@
 #include "ingot/nn/mlp_layer.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "ingot/ops/activation.h"
@@ -71,28 +70,42 @@ void MlpLayer::use_fp8(const ParamList& params, const Fp8LinearConfig& config,
   down_.use_fp8(params, config, tensors);
 }
 
-void MlpLayer::plan(Arena& arena, int64_t N, DType compute, bool is_training) const {
+MlpLayer::ForwardScratch MlpLayer::forward_scratch(Arena& arena, int64_t N, DType compute, bool is_h_saved,
+                                                   bool is_act_saved) const {
   const int64_t n = tp_.rows(N);
-  {
-    const ScratchScope scope(arena);
-    arena.alloc(compute, {n, C_});
-    plan_all_rows(arena, compute, n, N, C_);  // h of all rows
-    plan_all_rows(arena, compute, n, N, C_);  // the output of all rows
-    arena.alloc(compute, {N, F_});
-    up_.plan(arena, N);
-    down_.plan(arena, N);
-  }
-  if (!is_training) return;
+  ForwardScratch scratch;
+  if (!is_h_saved) scratch.h = arena.alloc(compute, {n, C_});
+  scratch.h_all = alloc_all_rows(arena, compute, n, N, C_);
+  if (!is_act_saved) scratch.act = arena.alloc(compute, {N, F_});
+  scratch.out_all = alloc_all_rows(arena, compute, n, N, C_);
+  return scratch;
+}
+
+MlpLayer::BackwardScratch MlpLayer::backward_scratch(Arena& arena, int64_t N, DType compute) const {
+  const int64_t n = tp_.rows(N);
+  return {.dh = arena.alloc(compute, {n, C_}),
+          .dh_all = alloc_all_rows(arena, compute, n, N, C_),
+          .d_act = arena.alloc(compute, {N, F_}),
+          .d_pre = arena.alloc(compute, {N, in_width()})};
+}
+
+void MlpLayer::plan_forward(Arena& arena, int64_t N, DType compute, bool is_training) const {
   const ScratchScope scope(arena);
-  arena.alloc(compute, {n, C_});
-  plan_all_rows(arena, compute, n, N, C_);
-  arena.alloc(compute, {N, F_});
-  arena.alloc(compute, {N, in_width()});
-  up_.plan(arena, N);
-  down_.plan(arena, N);
-  norm_.plan(arena);
-  plan_sums(arena, 2 * std::max(C_, in_width()));
-  if (tp_.has_partial_gradients()) arena.alloc(DType::f32, {C_});
+  forward_scratch(arena, N, compute, false, false);
+  up_.plan_forward(arena, N, compute, is_training);
+  down_.plan_forward(arena, N, compute, is_training);
+}
+
+void MlpLayer::plan_backward(Arena& arena, int64_t N, DType compute) const {
+  const ScratchScope scope(arena);
+  backward_scratch(arena, N, compute);
+  if (!is_swiglu()) {
+    const ScratchScope inner(arena);
+    activation_sums(arena);
+  }
+  up_.plan_backward(arena, N);
+  down_.plan_backward(arena, N);
+  norm_.plan_backward(arena);
 }
 
 void MlpLayer::activate(LayerContext& ctx, const Tensor& act, const Tensor& pre) const {
@@ -107,20 +120,22 @@ void MlpLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out,
                        const Tensor& delta) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t N = saved.pre.dim(0);
-  const Tensor h = saved.h ? saved.h : ctx.scratch.alloc(saved.x.dtype, saved.x.shape);
+  const ForwardScratch scratch = forward_scratch(ctx.scratch, N, saved.x.dtype, static_cast<bool>(saved.h),
+                                                 static_cast<bool>(saved.act));
+  const Tensor h = saved.h ? saved.h : scratch.h;
   norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
-  const Tensor h_all = all_rows(ctx.scratch, h, N);
+  const Tensor h_all = scratch.h_all ? scratch.h_all : h;
   ctx.region.enter(h_all, h, ctx.stream);
   if (!is_fused(ctx)) up_.forward(ctx, saved.pre, h_all);
   if (is_swiglu()) up_.add_bias(ctx, saved.pre);
   if (!out && !saved.act && !is_fused(ctx)) return;
-  const Tensor act = saved.act ? saved.act : ctx.scratch.alloc(saved.x.dtype, {N, F_});
+  const Tensor act = saved.act ? saved.act : scratch.act;
   if (is_fused(ctx))
     up_.forward_gelu(ctx, act, saved.pre, h_all);
   else
     activate(ctx, act, saved.pre);
   if (!out) return;
-  const Tensor partial = all_rows(ctx.scratch, out, N);
+  const Tensor partial = scratch.out_all ? scratch.out_all : out;
   down_.forward(ctx, partial, act);
   ctx.region.leave(out, partial, ctx.stream);
   down_.add_bias(ctx, out);
@@ -134,17 +149,15 @@ void MlpLayer::backward_activated(LayerContext& ctx, const Tensor& d_pre, const 
   if (is_swiglu()) return swiglu_backward(d_pre, d_act, pre, ctx.stream);
   const ScratchScope scope(ctx.scratch);
   activation_backward(d_pre, ctx.params.grad(up_.bias_id()), d_act, pre, ctx.params.weight(up_.bias_id()),
-                      activation_of(kind_), sums_scratch(ctx, F_), ctx.stream);
+                      activation_of(kind_), activation_sums(ctx.scratch), ctx.stream);
 }
 
 void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t N = saved.pre.dim(0);
-  const DType compute = saved.x.dtype;
-  const Tensor dh = ctx.scratch.alloc(compute, saved.x.shape);  // gradient of h; before, other values
-  const Tensor dh_all = all_rows(ctx.scratch, dh, N);           // likewise
-  const Tensor d_act = ctx.scratch.alloc(compute, {N, F_});
-  const Tensor d_pre = ctx.scratch.alloc(compute, {N, in_width()});
+  const BackwardScratch scratch = backward_scratch(ctx.scratch, N, saved.x.dtype);
+  const Tensor &dh = scratch.dh, &dh_all = scratch.dh_all ? scratch.dh_all : dh;
+  const Tensor &d_act = scratch.d_act, &d_pre = scratch.d_pre;
   const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
   const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
   ctx.region.leave_backward(d_all, d_sum, ctx.stream);

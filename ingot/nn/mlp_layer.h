@@ -42,10 +42,29 @@ class MlpLayer {
   // tensors to `tensors`.
   void use_fp8(const ParamList& params, const Fp8LinearConfig& config, std::vector<std::string>& tensors);
 
-  // Allocates the scratch of forward and backward on a measuring arena.
-  void plan(Arena& arena, int64_t N, DType compute, bool is_training) const;
+  // Measure the scratch.
+  void plan_forward(Arena& arena, int64_t N, DType compute, bool is_training) const;
+  void plan_backward(Arena& arena, int64_t N, DType compute) const;
 
  private:
+  struct ForwardScratch {
+    Tensor h;        // (n, C) normalised x, unless it is saved
+    Tensor h_all;    // (N, C) h of all ranks
+    Tensor act;      // (N, F) unless it is saved
+    Tensor out_all;  // (N, C) this rank's term of W_down's output, for all ranks
+  };
+  struct BackwardScratch {
+    Tensor dh;      // (n, C) gradient of h; before that, the gradient of W_down's output, then h
+    Tensor dh_all;  // (N, C) the same for all ranks
+    Tensor d_act;   // (N, F) gradient of act; before that, act unless it is saved
+    Tensor d_pre;   // like Saved::pre
+  };
+  ForwardScratch forward_scratch(Arena& arena, int64_t N, DType compute, bool is_h_saved,
+                                 bool is_act_saved) const;
+  BackwardScratch backward_scratch(Arena& arena, int64_t N, DType compute) const;
+  // Scratch for the gradient of the bias that the activation adds.
+  Tensor activation_sums(Arena& arena) const { return alloc_sums(arena, F_); }
+
   bool is_swiglu() const { return kind_ == MlpKind::kSwiglu; }
   // True if the device's products include bias and GELU; pre then includes the bias.
   bool is_fused(const LayerContext& ctx) const {

@@ -1,29 +1,10 @@
 #include "ingot/nn/transformer.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "ingot/core/copy.h"
-#include "ingot/ops/matmul.h"
 #include "ingot/ops/residual_add.h"
 #include "ingot/ops/rope.h"
 
 namespace ingot {
-namespace {
-
-double apply_cap(const LogitCapConfig& cap, double x) {
-  switch (cap.kind) {
-    case CapKind::kTanh:
-      return cap.a * std::tanh(x / cap.a);
-    case CapKind::kSigmoid:
-      return cap.a / (1 + std::exp(-(x + cap.b) / cap.c));
-    case CapKind::kNone:
-      break;
-  }
-  return x;
-}
-
-}  // namespace
 
 Transformer::Transformer(const ModelConfig& config, DType compute, const HeadConfig& head,
                          const Fp8LinearConfig& fp8, const TensorParallel& tp)
@@ -160,33 +141,62 @@ Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T, c
 
 void Transformer::bring_to_device(Stream& stream) {
   if (stream.device == Device::kCpu || !rope_table_ || device_tables_) return;
-  device_tables_.emplace("rotary table", rope_table_.bytes() + Arena::kDeviceAlign, Memory::kDevice);
+  Arena measure("rotary table", Memory::kDevice);
+  measure.alloc(DType::f32, rope_table_.shape);
+  device_tables_.emplace("rotary table", measure.peak_bytes(), Memory::kDevice);
   device_rope_table_ = device_tables_->alloc(DType::f32, rope_table_.shape);
   copy(device_rope_table_, rope_table_, stream);
   synchronize(stream);
 }
 
-size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training, Device device) const {
-  const int64_t N = B * T, n = tp_.rows(N), C = config_.width;
-  Arena arena("scratch plan", memory_of(device));
-  arena.alloc(compute_, {n, C});  // delta, or the final norm's output
+Transformer::HeadScratch Transformer::head_scratch(Arena& arena, int64_t N, bool has_grads) const {
+  HeadScratch scratch;
+  scratch.h = all_rows(arena, N);
+  if (has_grads) scratch.dh = all_rows(arena, N);
+  return scratch;
+}
+
+Transformer::EmbeddingScratch Transformer::embedding_scratch(Arena& arena, int64_t N,
+                                                             bool has_dropout) const {
+  EmbeddingScratch scratch;
+  if (has_dropout) scratch.d = own_rows(arena, N);
+  scratch.d_all = all_rows(arena, N);
+  return scratch;
+}
+
+void Transformer::plan_units(Arena& arena, int64_t B, int64_t T, int64_t S, bool is_training) const {
   {
     const ScratchScope scope(arena);
-    arena.alloc(compute_, {n, C});
-    plan_all_rows(arena, compute_, n, N, C);  // the final norm's output
-    plan_all_rows(arena, compute_, n, N, C);  // its gradient
-    head_.plan(arena, N, is_training);
-  }
-  {
-    const ScratchScope scope(arena);
-    arena.alloc(compute_, {n, C});
-    plan_all_rows(arena, compute_, n, N, C);  // the embedding's output or gradient
-    final_norm_.plan(arena);
+    all_rows(arena, B * T);  // of embed
   }
   for (const Block& block : blocks_) {  // the blocks differ in which linears are in FP8
-    block.attention.plan(arena, B, T, T, compute_, is_training);
-    block.mlp.plan(arena, N, compute_, is_training);
+    block.attention.plan_forward(arena, B, T, S, compute_, is_training);
+    block.mlp.plan_forward(arena, B * T, compute_, is_training);
   }
+}
+
+size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training, Device device) const {
+  const int64_t N = B * T;
+  Arena arena("scratch plan", memory_of(device));
+  {
+    const ScratchScope scope(arena);
+    own_rows(arena, N);
+    plan_units(arena, B, T, T, is_training);
+    head_scratch(arena, N, is_training);
+    head_.plan(arena, N, is_training);
+  }
+  if (!is_training) return arena.peak_bytes();
+  final_norm_.plan_backward(arena);
+  {
+    const ScratchScope scope(arena);  // of recompute
+    own_rows(arena, N);
+    plan_units(arena, B, T, T, is_training);
+  }
+  for (const Block& block : blocks_) {
+    block.mlp.plan_backward(arena, N, compute_);
+    block.attention.plan_backward(arena, B, T, compute_);
+  }
+  embedding_scratch(arena, N, true);
   return arena.peak_bytes();
 }
 
@@ -194,7 +204,8 @@ void Transformer::embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x
                         int64_t first_position) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t N = tokens.elements();
-  const Tensor partial = all_rows(ctx.scratch, x, N);
+  const Tensor all = all_rows(ctx.scratch, N);
+  const Tensor partial = all ? all : x;
   ctx.params.prefetch(embedding_unit());
   const Tensor wpe = tp_.rank == 0 ? ctx.params.weight(wpe_) : Tensor{};  // one rank adds it to the sum
   embedding_part_forward(partial, tokens.reshape({N}), table_part(ctx.params.weight(wte_)), wpe,
@@ -251,16 +262,17 @@ LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, Saved&
   check_tensor(batch.targets, DType::i32, {saved.B, saved.T}, "Transformer::forward: targets");
   const ScratchScope scope(ctx.scratch);
   const bool has_grads = grad_scale != 0;
-  const Tensor own = ctx.scratch.alloc(compute_, saved.d.shape);
+  const Tensor own = own_rows(ctx.scratch, N);
   run_units(ctx, batch.tokens, batch.doc_start, saved, own, nullptr);
   if (!has_head(saved.units)) return {};
 
-  const Tensor h = all_rows(ctx.scratch, own, N);
+  const HeadScratch scratch = head_scratch(ctx.scratch, N, has_grads);
+  const Tensor h = scratch.h ? scratch.h : own, dh = scratch.dh ? scratch.dh : saved.d;
   ctx.region.enter(h, own, ctx.stream);
-  const Tensor dh = has_grads ? all_rows(ctx.scratch, saved.d, N) : Tensor{};
   const Tensor all_targets = batch.targets.reshape({N});
   const LinearCrossEntropyReport report = head_.forward(
-      ctx, {.losses = saved.losses, .is_correct = saved.is_correct, .dx = dh}, h, all_targets, grad_scale);
+      ctx, {.losses = saved.losses, .is_correct = saved.is_correct, .dx = has_grads ? dh : Tensor{}}, h,
+      all_targets, grad_scale);
   if (has_grads) ctx.region.enter_backward(saved.d, dh, ctx.stream);
   fill_zero(saved.sums, ctx.stream);
   loss_sums(sums_row(saved.sums, 0), saved.losses, saved.is_correct, all_targets, ctx.stream);
@@ -280,7 +292,7 @@ void Transformer::recompute(LayerContext& ctx, const MicroBatch& batch, const Sa
   if (!makes_input && !last.heads && !last.pre) return;
   const Span span(ctx.stream.trace, "recompute");
   const ScratchScope scope(ctx.scratch);
-  const Tensor h = ctx.scratch.alloc(compute_, saved.d.shape);
+  const Tensor h = own_rows(ctx.scratch, saved.B * saved.T);
   if (makes_input) embed(ctx, batch.tokens, saved.attention.front().x, 0);
   Tensor base = saved.attention[begin].x, delta;
   for (size_t l = begin; l < end; ++l) {
@@ -324,72 +336,13 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
     return;
   }
   const ScratchScope scope(ctx.scratch);
-  const Tensor buffer = ctx.dropout.p > 0 ? ctx.scratch.alloc(compute_, saved.d.shape) : Tensor{};
-  const Tensor own = dropout_gradient(ctx, buffer, saved.d, 0, tp_.first_row(N));
-  const Tensor d = all_rows(ctx.scratch, own, N);
+  const EmbeddingScratch scratch = embedding_scratch(ctx.scratch, N, ctx.dropout.p > 0);
+  const Tensor own = dropout_gradient(ctx, scratch.d, saved.d, 0, tp_.first_row(N));
+  const Tensor d = scratch.d_all ? scratch.d_all : own;
   ctx.region.leave_backward(d, own, ctx.stream);
   embedding_part_backward(table_part(ctx.params.grad(wte_)), ctx.params.grad(wpe_), d,
                           batch.tokens.reshape({N}), saved.T, 0, ctx.stream);
   ctx.params.grad_ready(embedding_unit());
-}
-
-std::vector<KvCache> Transformer::make_caches(Arena& arena, int64_t positions) const {
-  std::vector<KvCache> caches(blocks_.size());
-  for (KvCache& cache : caches) {
-    cache.k = arena.alloc(compute_, {positions, tp_.slice(config_.kv_heads), config_.head_dim});
-    cache.v = arena.alloc(compute_, {positions, tp_.slice(config_.kv_heads), config_.head_dim});
-  }
-  return caches;
-}
-
-size_t Transformer::infer_scratch_bytes(int64_t n, int64_t positions) const {
-  size_t most = 0;
-  // A rank may need more memory for fewer tokens: it holds all rows if the ranks do not divide n, and
-  // fewer rows but extra buffers if they do.
-  for (const int64_t tokens : {n, std::max<int64_t>(1, n - n % tp_.count)}) {
-    Arena arena("inference plan");
-    make_saved(arena, 1, tokens, forward_only_plan(config_.layers));
-    arena.alloc(compute_, {tokens, config_.width});
-    arena.alloc(compute_, {tokens, config_.width});
-    arena.alloc(compute_, {tokens, config_.width});  // the input that comes from another stage
-    plan_all_rows(arena, compute_, tp_.rows(tokens), tokens, config_.width);
-    blocks_.front().attention.plan(arena, 1, tokens, positions, compute_, false);
-    blocks_.front().mlp.plan(arena, tokens, compute_, false);
-    most = std::max(most, arena.peak_bytes());
-  }
-  return most;
-}
-
-void Transformer::infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
-                        const Tensor& logits) const {
-  infer_units(ctx, tokens, all_units(), {}, caches, logits);
-  for (KvCache& cache : caches) cache.length += tokens.elements();
-}
-
-void Transformer::infer_units(LayerContext& ctx, const Tensor& tokens, UnitRange units, const Tensor& x,
-                              std::vector<KvCache>& caches, const Tensor& logits) const {
-  const int64_t n = tokens.elements();
-  INGOT_CHECK(n >= 1 && caches.size() == blocks_.size(), "Transformer::infer: {} tokens, {} caches", n,
-              caches.size());
-  check_tensor(logits, DType::f32, {config_.vocab_padded()}, "Transformer::infer: logits");
-  const ScratchScope scope(ctx.scratch);
-  const auto layers = static_cast<int64_t>(block_count(units));
-  Saved saved = make_saved(ctx.scratch, 1, n, forward_only_plan(layers), units);
-  const Tensor own = ctx.scratch.alloc(compute_, saved.x.shape);
-  if (!has_embedding(units)) copy(stage_input(saved), x, ctx.stream);
-  run_units(ctx, tokens.reshape({1, n}), {}, saved, own, &caches);
-  if (!has_head(units)) return copy(x, saved.x, ctx.stream);
-  const Tensor h = all_rows(ctx.scratch, own, n);
-  ctx.region.enter(h, own, ctx.stream);
-  const int64_t first = tp_.first(vocab_rows()), part = tp_.slice(vocab_rows());
-  const Tensor own_logits = logits.rows(first, first + part);
-  matmul(own_logits.reshape({1, part}), h.rows(n - 1, n), ctx.params.weight(head_weight()), MatmulForm::kNT,
-         false, ctx.stream);
-  ctx.region.gather("logits", logits, own_logits, ctx.stream);
-  if (config_.cap.kind == CapKind::kNone) return;
-  float* z = logits.as<float>();
-  for (int64_t v = 0; v < config_.vocab; ++v)
-    z[v] = static_cast<float>(apply_cap(config_.cap, static_cast<double>(z[v])));
 }
 
 }  // namespace ingot

@@ -159,9 +159,34 @@ class Transformer {
   // Recomputes saved's blocks [begin, end), as far as their memory has been overwritten.
   void recompute(LayerContext& ctx, const MicroBatch& batch, const Saved& saved, size_t begin,
                  size_t end) const;
-  // h (n, C) = output of the final norm; it is scratch if the units lack the head.
+  // h (n, C) = output of the final norm; it is working memory if the units lack the head.
   void run_units(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
                  const Tensor& h, std::vector<KvCache>* caches) const;
+
+  // Scratch (layer.h). The rows of N tokens in the residual stream: this rank's (n, C), and all (N, C),
+  // which are empty if n == N.
+  Tensor own_rows(Arena& arena, int64_t N) const {
+    return arena.alloc(compute_, {tp_.rows(N), config_.width});
+  }
+  Tensor all_rows(Arena& arena, int64_t N) const {
+    return alloc_all_rows(arena, compute_, tp_.rows(N), N, config_.width);
+  }
+  struct HeadScratch {
+    Tensor h, dh;  // (N, C) the final norm's output, and its gradient, for all ranks
+  };
+  struct EmbeddingScratch {
+    Tensor d;      // (n, C) gradient before dropout
+    Tensor d_all;  // (N, C) gradient of the embedding's output, of all ranks
+  };
+  struct InferScratch {
+    Saved saved;
+    Tensor h;  // (n, C)
+  };
+  HeadScratch head_scratch(Arena& arena, int64_t N, bool has_grads) const;
+  EmbeddingScratch embedding_scratch(Arena& arena, int64_t N, bool has_dropout) const;
+  InferScratch infer_scratch(Arena& arena, int64_t n, UnitRange units) const;
+  // Measures the scratch of the embedding and the blocks. S is as in AttentionLayer::plan_forward.
+  void plan_units(Arena& arena, int64_t B, int64_t T, int64_t S, bool is_training) const;
 
   ModelConfig config_;
   DType compute_;

@@ -17,7 +17,7 @@
 namespace ingot {
 namespace {
 
-TEST(Tensor, ViewsKeepTheirPlace) {
+TEST(Tensor, ViewsPointToTheRightElements) {
   std::vector<float> values(2 * 3 * 8);
   std::iota(values.begin(), values.end(), 0.0f);
   const Tensor t(values.data(), DType::f32, {2, 3, 8});
@@ -34,7 +34,7 @@ TEST(Tensor, ViewsKeepTheirPlace) {
   EXPECT_THROW(t.rows(1, 3), Error);
 }
 
-TEST(Arena, MeasuresThenServesAndRefusesMore) {
+TEST(Arena, ServesWhatWasMeasuredAndRefusesMore) {
   const auto layout = [](Arena& arena) {
     const Tensor a = arena.alloc(DType::f32, {3, 5});
     const Arena::Mark mark = arena.mark();
@@ -53,7 +53,7 @@ TEST(Arena, MeasuresThenServesAndRefusesMore) {
   EXPECT_THROW(arena.release_to(1 << 20), Error);
 }
 
-TEST(Arena, RefusesWhatTheMachineHasNot) {
+TEST(Arena, RefusesMoreMemoryThanTheMachineHas) {
   try {
     const Arena arena("activations", size_t{1} << 60);
     FAIL() << "an exbibyte was granted";
@@ -78,7 +78,7 @@ TEST(Parallel, CoversEveryIndexOnce) {
   set_num_threads(before);
 }
 
-TEST(Parallel, HandsOnTheFirstException) {
+TEST(Parallel, RethrowsTheFirstException) {
   EXPECT_THROW(parallel_for(100, 1, [](int64_t, int64_t) { throw Error("inside"); }), Error);
   EXPECT_THROW(set_num_threads(0), Error);
 }
@@ -95,7 +95,7 @@ TEST(Parallel, SplitsEvenly) {
   EXPECT_EQ(next, 100);
 }
 
-TEST(Trace, AddsUpByPhase) {
+TEST(Trace, SumsTimesByPhase) {
   Trace trace;
   trace.add("a", 1);
   trace.add("b", 2);
@@ -142,7 +142,7 @@ TEST_F(FileTest, ADeviceIsNeverRemoved) {
   EXPECT_TRUE(std::filesystem::exists(pipe));
 }
 
-TEST_F(FileTest, NamesWhatCannotBeRead) {
+TEST_F(FileTest, ErrorsNameTheFileThatCannotBeRead) {
   for (const auto& path : {folder / "missing", folder}) try {
       MappedFile file(path);
       FAIL() << path;

@@ -24,7 +24,7 @@ std::vector<std::byte> bytes_of(const std::vector<uint32_t>& words, size_t word_
 }
 
 // Tries places throughout a tensor that spans several blocks, with NaNs of either sign and with infinities.
-TEST(Finite, TheFirstBadElementIsFoundWhereverItIs) {
+TEST(Finite, FindsTheFirstNonFiniteElementAtAnyIndex) {
   struct Case {
     DType dtype;
     size_t word_bytes;
@@ -51,14 +51,14 @@ TEST(Finite, TheFirstBadElementIsFoundWhereverItIs) {
     }
 }
 
-TEST(Finite, CodesAndWholeNumbersAreNeverLookedAt) {
+TEST(Finite, IntegersAreAlwaysFinite) {
   const std::vector<std::byte> ones(64, std::byte{0xff});
   for (const DType dtype : {DType::u8, DType::u16, DType::u32, DType::i32, DType::i64})
     EXPECT_EQ(first_not_finite(dtype, ones), std::nullopt) << name(dtype);
   EXPECT_EQ(first_not_finite(DType::f32, {}), std::nullopt);
 }
 
-TEST(Finite, FindsTheFirstDouble) {
+TEST(Finite, FindsTheFirstNonFiniteDouble) {
   const double numbers[] = {0, std::numeric_limits<double>::max(), -std::numeric_limits<double>::infinity()};
   EXPECT_EQ(first_not_finite(DType::f64, std::as_bytes(std::span(numbers))), 2);
   EXPECT_EQ(first_not_finite(DType::f64, std::as_bytes(std::span(numbers).first(2))), std::nullopt);

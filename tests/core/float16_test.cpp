@@ -47,7 +47,7 @@ TEST(Float16, EveryCodeDecodesToItsValueAndBack) {
 
 // The midpoint of two neighbours rounds to the even code, and the floats next to it round to the nearer
 // neighbour. The value after the largest would be 65536, whose code is infinity's.
-TEST(Float16, EveryBoundaryAndTheFloatsBesideIt) {
+TEST(Float16, EveryBoundaryAndItsNeighboursRoundCorrectly) {
   for (int code = 0; code < kFinite; ++code) {
     const double above = code + 1 == kFinite ? 65536.0 : decode(code + 1);
     const float middle = static_cast<float>((decode(code) + above) / 2);
@@ -81,7 +81,7 @@ TEST(Float16, EveryBf16RoundsToTheNearestEven) {
   }
 }
 
-TEST(Float16, TheEndsOfTheRange) {
+TEST(Float16, TheEndsOfTheRangeRoundCorrectly) {
   EXPECT_EQ(f16(65519.996f).bits, 0x7bff);
   EXPECT_EQ(f16(65520.0f).bits, 0x7c00) << "the tie: the even code is the infinity's";
   EXPECT_EQ(f16(-kInfinity).bits, 0xfc00);

@@ -120,7 +120,7 @@ TYPED_TEST(Float8Test, EveryBf16RoundsToTheNearestEven) {
   }
 }
 
-TYPED_TEST(Float8Test, EveryBoundaryAndTheFloatsBesideIt) {
+TYPED_TEST(Float8Test, EveryBoundaryAndItsNeighboursRoundCorrectly) {
   std::vector<double> edges = this->values;
   for (size_t i = 0; i + 1 < this->values.size(); ++i)
     edges.push_back((this->values[i] + this->values[i + 1]) / 2);
@@ -155,7 +155,7 @@ TYPED_TEST(Float8Test, CodesOfAllBf16AreThoseOfPyTorch) {
   EXPECT_EQ(sha256_hex(codes), hash);
 }
 
-TEST(Float8, TheEndsOfTheRanges) {
+TEST(Float8, TheEndsOfTheRangesRoundCorrectly) {
   EXPECT_EQ(static_cast<float>(f8e4m3(464.0f)), 448.0f);  // a tie; 448 has the even code
   EXPECT_FALSE(f8e4m3::saturates(464.0f));
   EXPECT_EQ(static_cast<float>(f8e4m3(465.0f)), 448.0f);

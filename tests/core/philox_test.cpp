@@ -10,7 +10,7 @@ namespace {
 constexpr RandomKey kKey{.seed = 42, .purpose = Purpose::kInit, .stream = 3, .step = 0};
 
 // The known answers are those of the authors' Random123 distribution (kat_vectors, philox4x32 10).
-TEST(Philox, KnownAnswers) {
+TEST(Philox, GivesTheKnownAnswers) {
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (Philox4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   const uint32_t ones = 0xffffffff;
   EXPECT_EQ(philox4x32({ones, ones, ones, ones}, {ones, ones}),

@@ -65,7 +65,7 @@ TEST(TimeLimit, LetsEvaluationSamplesAndCheckpointsTakeLong) {
   EXPECT_DOUBLE_EQ(limit.seconds(), 5);
 }
 
-TEST(TimeLimit, ThatIsGivenHoldsInEveryPhase) {
+TEST(TimeLimit, GivenByTheUserHoldsInEveryPhase) {
   TimeLimit limit(2.0);
   EXPECT_TRUE(limit.is_fixed());
   step(limit, 100);

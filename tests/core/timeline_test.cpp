@@ -13,7 +13,7 @@ class Log : public SpanListener {
   std::string text;
 };
 
-TEST(Spans, TellAListener) {
+TEST(Spans, AreReportedToAListener) {
   Trace trace;
   Log log;
   trace.set_listener(&log);

@@ -78,7 +78,7 @@ TEST(BpeEncoder, EqualsTheReferenceForEveryLength) {
   }
 }
 
-TEST(BpeEncoder, CacheTellsPiecesOfEqualBytesApart) {
+TEST(BpeEncoder, CacheDistinguishesPiecesByLength) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
   const BpeEncoder encoder(tokens, {{0, 0, 0}}, false);
@@ -90,7 +90,7 @@ TEST(BpeEncoder, CacheTellsPiecesOfEqualBytesApart) {
     EXPECT_EQ(encode(encoder, std::string(length, 'x'), workspace), std::vector<uint32_t>(length, 'x'));
 }
 
-TEST(BpeEncoder, WholePiecesOnlyWhenAsked) {
+TEST(BpeEncoder, WholePiecesAreLookedUpOnlyWhenAsked) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
   tokens.push_back("ab");
@@ -101,7 +101,7 @@ TEST(BpeEncoder, WholePiecesOnlyWhenAsked) {
   EXPECT_EQ(encode(BpeEncoder(tokens, merges, false), "xyz", second), (std::vector<uint32_t>{'x', 'y', 'z'}));
 }
 
-TEST(BpeEncoder, MergesOfAConsistentTableAreOnePerToken) {
+TEST(BpeEncoder, AConsistentTableHasOneMergePerToken) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
   tokens.insert(tokens.end(), {"bc", "", "abc", "abcbc"});  // "ab" is not a token, so "abc" is "a" + "bc"

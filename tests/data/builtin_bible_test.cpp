@@ -46,7 +46,7 @@ TEST(Bible, VersesBecomeLinesUnderTheHeadingsOfTheirChapters) {
   EXPECT_THAT(corpus.describe(), HasSubstr("66 books, 132 verses of the King James Bible"));
 }
 
-TEST(Bible, AnythingElseIsADataErrorWithTheFix) {
+TEST(Bible, OtherTextIsADataErrorWithTheFix) {
   EXPECT_THAT(error_of([] { collect_bible(printed_bible(65)); }),
               HasSubstr("it has 65 books, 66 were expected"));
   EXPECT_THAT(error_of([] { collect_bible(printed_bible(67)); }), HasSubstr("more than 66 books"));
@@ -57,7 +57,7 @@ TEST(Bible, AnythingElseIsADataErrorWithTheFix) {
   EXPECT_THAT(error_of([] { load_bible("true"); }), HasSubstr("it has 0 books"));
 }
 
-TEST(Bible, OfThisMachineIsWhole) {
+TEST(Bible, OfThisMachineIsComplete) {
   if (!program_output({"bible", "gen1:1"}, 1 << 20)) GTEST_SKIP() << "the package bible-kjv is not installed";
   const BibleCorpus corpus = load_bible();
   std::printf("%s\n", corpus.describe().c_str());

@@ -52,7 +52,7 @@ class Headers : public ::testing::Test {
   fs::path folder;
 };
 
-TEST_F(Headers, RulesOnASmallTree) {
+TEST_F(Headers, FollowTheRulesOnASmallTree) {
   const std::string shared_line = "constexpr int a_line_of_forty_characters = 1234567;\n";
   write("vector", "// Copyright\n\n#include <bits/v.h>\n  " + shared_line + "int v;\n");
   write("bits/v.h", "int bits;\n");
@@ -125,7 +125,7 @@ TEST_F(CppHeaders, OfThisMachineShareNoLongLine) {
   });
 }
 
-TEST_F(CppHeaders, BySpec) {
+TEST_F(CppHeaders, AreNamedByASpec) {
   EXPECT_EQ(builtin_documents("builtin:cpp-headers:val").content_hash(), corpus.val.content_hash());
   const Documents all = load_documents(std::vector<std::string>{"builtin:cpp-headers"});
   EXPECT_EQ(all.size(), corpus.train.size() + corpus.val.size());
@@ -142,7 +142,7 @@ TEST_F(CppHeaders, HaveYardsticks) {
   }
 }
 
-TEST(Yardsticks, EqualTheToolsOwnSizes) {
+TEST(Yardsticks, EqualTheSizesOfTheToolsThemselves) {
   Documents documents;
   documents.add("a", std::string(50'000, 'a'));
   documents.add("b", std::string(50'000, 'b'));

@@ -55,7 +55,7 @@ class Corpus : public ::testing::Test {
   fs::path folder;
 };
 
-TEST_F(Corpus, FilesFoldersPatternsAndJsonLinesInOrder) {
+TEST_F(Corpus, ReadsFilesFoldersPatternsAndJsonLinesInOrder) {
   write("texts/b.txt", "bee");
   write("texts/a.txt", "ay");
   write("texts/below/c.txt", "sea");
@@ -105,7 +105,7 @@ TEST_F(Corpus, UnreadableFileIsNamed) {
   expect_error(ErrorKind::kData, [&] { load({path}); }, {path, "Permission denied"});
 }
 
-TEST_F(Corpus, SplitOfOneTextIsNanoGptsByCharacters) {
+TEST_F(Corpus, SplitsOneTextByCharactersAsNanoGptDoes) {
   // nanoGPT: n = len(data); train = data[:int(n*0.9)]; val = data[int(n*0.9):]
   std::string text;
   for (int i = 0; i < 7; ++i) text += "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z";  // 4 characters, 10 bytes
@@ -126,7 +126,7 @@ TEST_F(Corpus, SplitOfOneTextIsNanoGptsByCharacters) {
   }
 }
 
-TEST_F(Corpus, SplitOfManyIsByDocumentsFromTheEnd) {
+TEST_F(Corpus, SplitsManyTextsByDocumentsFromTheEnd) {
   const auto cut = [](const std::vector<size_t>& sizes, double fraction) {
     Documents documents;
     for (const size_t size_bytes : sizes) documents.add("x", std::string(size_bytes, 'a'));
@@ -149,7 +149,7 @@ TEST_F(Corpus, SplitOfManyIsByDocumentsFromTheEnd) {
   expect_error(ErrorKind::kUsage, [&] { split(two, -0.1); }, {"got -0.1"});
 }
 
-TEST_F(Corpus, PartsOutliveTheWhole) {
+TEST_F(Corpus, SplitsOutliveTheWhole) {
   DocumentSplit parts;
   {
     const Documents whole = load({write("t.txt", std::string(100'000, 'q'))});
@@ -159,7 +159,7 @@ TEST_F(Corpus, PartsOutliveTheWhole) {
   EXPECT_EQ(parts.val[0].text, std::string(50'000, 'q'));
 }
 
-TEST_F(Corpus, HashSeesTextsAndBoundaries) {
+TEST_F(Corpus, HashDependsOnTextsAndBoundaries) {
   const auto hash = [](const std::vector<std::string>& all) {
     Documents documents;
     for (const std::string& text : all) documents.add("name", text);
@@ -208,7 +208,7 @@ TEST(Utf8, EverySequenceOfThreeBytesIsJudgedAsTheStandardSays) {
       }
 }
 
-TEST(Utf8, FindsThePlace) {
+TEST(Utf8, FindsThePlaceOfTheFirstInvalidByte) {
   for (size_t at = 0; at < 40; ++at) {
     std::string text(40, 'a');
     text[at] = '\xff';

@@ -51,7 +51,7 @@ struct LoaderCase {
 
 class LoaderReads : public ::testing::TestWithParam<LoaderCase> {};
 
-TEST_P(LoaderReads, WhatTheSamplerSays) {
+TEST_P(LoaderReads, TheWindowsOfTheSampler) {
   const auto [order, B, T, readers] = GetParam();
   const std::vector<uint32_t> tokens = make_tokens(1000, 300);
   const TokenSource source = source_of(tokens);
@@ -145,7 +145,7 @@ TEST_F(LoaderTest, SeekResumesAtThePosition) {
   EXPECT_THROW(resumed.seek(-4), Error);
 }
 
-TEST_F(LoaderTest, ManySeeksWhileTheThreadWorks) {
+TEST_F(LoaderTest, SeeksWhileTheThreadWorksGiveTheRightBatches) {
   Loader straight(source, sampler, config);
   const auto want = read(straight, 30);
   Loader loader(source, sampler, config);
@@ -181,7 +181,7 @@ TEST_F(LoaderTest, SampleOrderDoesNotDependOnBatchOrReaders) {
   EXPECT_EQ(rows(3, 4), want);
 }
 
-TEST_F(LoaderTest, IdOutsideTheVocabularySurfacesInNextAndSeekRecovers) {
+TEST_F(LoaderTest, AnIdOutsideTheVocabularyIsReportedByNextAndSeekRecovers) {
   std::vector<uint32_t> tokens = make_tokens(5000, 100);
   tokens[3000] = 100;
   source = source_of(tokens);

@@ -118,7 +118,7 @@ TEST_P(Pattern, TextSplitAtCutsHasThePiecesOfTheWhole) {
 INSTANTIATE_TEST_SUITE_P(Published, Pattern, ::testing::Values("gpt2", "cl100k", "o200k", "llama3", "qwen2"),
                          [](const auto& info) { return info.param; });
 
-TEST(Pretokenize, PublishedExamples) {
+TEST(Pretokenize, MatchesPublishedExamples) {
   EXPECT_THAT(pieces("gpt2", "I'll  go to 1234 stops!\n"),
               ElementsAre("I", "'ll", " ", " go", " to", " 1234", " stops", "!", "\n"));
   EXPECT_THAT(pieces("cl100k", "I'LL  go-to 1234\n\n  x"),
@@ -141,7 +141,7 @@ TEST(Pretokenize, WithoutAPatternTheTextIsOnePiece) {
   EXPECT_THAT(pieces("", ""), ElementsAre());
 }
 
-TEST(Pretokenize, WhatAnExpressionLeavesOutIsAPiece) {
+TEST(Pretokenize, TextThatAnExpressionSkipsIsAPiece) {
   EXPECT_THAT(pieces("[a-z]+", "12ab3c\xFF\xFFx"), ElementsAre("12", "ab", "3", "c", "\xFF\xFF", "x"));
   EXPECT_THAT(pieces("x*", "axxb"), ElementsAre("a", "xx", "b"));  // empty matches are ignored
 }

@@ -42,7 +42,7 @@ TEST(SamplerRandom, NeighbouringSamplesAreIndependent) {
   EXPECT_LT(chi_square(counts, double{kSamples} / (kSide * kSide)), chi_square_limit(kSide * kSide - 1));
 }
 
-TEST(SamplerEpochs, EveryEpochIsABijectionOfWindowsSideBySide) {
+TEST(SamplerEpochs, EveryEpochVisitsEachOfItsAdjacentWindowsOnce) {
   for (const int64_t context : {1, 3, 8}) {
     for (const int64_t tokens :
          {context + 1, 2 * context + 1, 3 * context + 2, int64_t{29}, int64_t{1000}, int64_t{4097}}) {
@@ -79,7 +79,7 @@ TEST(SamplerEpochs, EpochsDifferInOrderAndOffset) {
   EXPECT_LT(same_place, 12);      // two random orders agree in about 1 place
 }
 
-TEST(SamplerEpochs, PlacesAreUniform) {
+TEST(SamplerEpochs, EveryWindowIsEquallyLikelyAtEveryPlace) {
   constexpr int64_t kWindows = 11, kEpochs = 20'000;
   const Sampler sampler(SampleOrder::kEpochs, 3, kWindows + 2, 1);
   ASSERT_EQ(sampler.windows_per_epoch(), kWindows);
@@ -109,7 +109,7 @@ TEST(Sampler, IsAPureFunctionOfSeedAndSample) {
   }
 }
 
-TEST(Sampler, FixedValuesDoNotMove) {
+TEST(Sampler, KnownStartsDoNotChange) {
   // The values come from golden/data/sampler_golden.py. Resumed runs depend on them: if they change, the
   // data position in every existing checkpoint becomes wrong.
   const Sampler random(SampleOrder::kRandom, 1337, 1'003'854, 64),

@@ -77,7 +77,7 @@ TEST_F(TokenSourceTest, NamesTheFileOfAToken) {
   EXPECT_EQ(source.place(9), "tokenized text, token 9");
 }
 
-TEST_F(TokenSourceTest, HashIsOfTheTokensAlone) {
+TEST_F(TokenSourceTest, HashDependsOnTheTokensOnly) {
   std::vector<uint32_t> tokens(200'000);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint32_t>(i * i % 50'257);
   const uint64_t want = XXH3_64bits(tokens.data(), tokens.size() * 4);
@@ -149,7 +149,7 @@ TEST_F(TokenSourceTest, ListedDocumentStartsGiveTheSameMarks) {
   }
 }
 
-TEST_F(TokenSourceTest, EmptyStream) {
+TEST_F(TokenSourceTest, AnEmptyStreamCanBeReadAndHashed) {
   const TokenSource source;
   EXPECT_EQ(source.tokens(), 0);
   EXPECT_NO_THROW(source.read(0, {}));

@@ -188,7 +188,7 @@ TEST_F(Tokenize, CountsTheBytesOfText) {
                {"token 1", "id 10000", "10000 ids"});
 }
 
-TEST_F(Tokenize, ShardSetsAreCutAndReadBack) {
+TEST_F(Tokenize, ShardSetsAreWrittenInPartsAndReadBack) {
   std::vector<uint32_t> tokens(2'500);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint32_t>(i);
   ShardSetWriter writer(folder, "train", DType::u16, 1000, 1);

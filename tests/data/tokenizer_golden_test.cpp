@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(TokenizerGolden, PublishedVocabulary,
                                            Published{"cl100k_base", "tiktoken/cl100k_base.tiktoken"},
                                            Published{"o200k_base", "tiktoken/o200k_base.tiktoken"}));
 
-TEST(Sha256, KnownDigests) {
+TEST(Sha256, GivesTheKnownDigests) {
   EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }

@@ -46,7 +46,7 @@ class TemporaryFolder {
 
 class AnyBytes : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(AnyBytes, RoundTrip) {
+TEST_P(AnyBytes, SurviveARoundTrip) {
   const std::unique_ptr<Tokenizer> tokenizer = golden_tokenizer(GetParam());
   Dice dice(1);
   for (int i = 0; i < 2000; ++i) {
@@ -187,7 +187,7 @@ TEST(TokenizerExport, RefusesWhatAFormatCannotHold) {
   EXPECT_TRUE(fs::is_empty(folder.path));
 }
 
-TEST(TokenizerLoad, SaysWhatIsMissing) {
+TEST(TokenizerLoad, NamesWhatIsMissing) {
   const TemporaryFolder folder;
   const auto write = [&](const char* name, const std::string& text) {
     std::ofstream(folder.path / name, std::ios::binary) << text;

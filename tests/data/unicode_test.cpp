@@ -22,7 +22,7 @@ TEST(UnicodeClasses, CountsAreThoseOfUnicode16) {
   EXPECT_EQ(count[6], 25);            // White_Space
 }
 
-TEST(UnicodeClasses, Examples) {
+TEST(UnicodeClasses, MatchExamples) {
   EXPECT_EQ(char_class(0x180E), CharClass::kOther);  // Mongolian vowel separator, no longer a space
   EXPECT_EQ(char_class(0x85), CharClass::kSpace);
   EXPECT_EQ(char_class(0x200B), CharClass::kOther);
@@ -46,7 +46,7 @@ TEST(Utf8, EveryCodePointRoundTrips) {
   }
 }
 
-TEST(Utf8, WhatIsNotUtf8IsInvalidByteByByte) {
+TEST(Utf8, InvalidSequencesAreInvalidByteByByte) {
   using namespace std::string_view_literals;
   for (std::string_view bytes :
        {"\x80"sv, "\xBF"sv, "\xC0\x80"sv, "\xC1\xBF"sv, "\xC3"sv, "\xC3("sv, "\xE0\x9F\xBF"sv, "\xE4\xB8"sv,

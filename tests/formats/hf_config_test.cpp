@@ -148,7 +148,7 @@ TEST(HfConfig, WriterRefusesMistakes) {
   EXPECT_THROW(hf_config_text(c), Error);
 }
 
-TEST(HfConfig, RefusesWhatItCannotMeanAndSaysWhy) {
+TEST(HfConfig, RefusesWhatItDoesNotSupportAndSaysWhy) {
   const json g = golden("hf_gpt2.json"), l = golden("hf_llama.json");
   EXPECT_THAT(config_refusal(""), HasSubstr("not JSON"));
   EXPECT_THAT(config_refusal("{\"a\":\"\xff\"}"), HasSubstr("not JSON"));

@@ -42,7 +42,7 @@ bool is_balanced(const std::string& html) {
   return open.empty();
 }
 
-TEST(HtmlReport, HoldsEveryPartEscaped) {
+TEST(HtmlReport, ContainsEveryPartEscaped) {
   const std::string html = render_html(full());
   EXPECT_THAT(html, ::testing::StartsWith("<!DOCTYPE html>"));
   EXPECT_TRUE(is_balanced(html));
@@ -69,7 +69,7 @@ TEST(HtmlReport, EmptyPartsAreLeftOut) {
     EXPECT_THAT(html, Not(HasSubstr(part)));
 }
 
-TEST(HtmlReport, EveryCurveIsThereForScreensAndForPhones) {
+TEST(HtmlReport, EveryCurveHasAWideAndANarrowPlot) {
   const std::string html = render_html(full());
   EXPECT_THAT(html, HasSubstr("<div class=\"wide\"><svg"));
   EXPECT_THAT(html, HasSubstr("<div class=\"narrow\"><svg"));

@@ -32,7 +32,7 @@ void expect_refused(const std::string& line, const std::string& why, const std::
   }
 }
 
-TEST(JsonlLine, TakesTheField) {
+TEST(JsonlLine, ReturnsTheField) {
   EXPECT_EQ(parse(R"({"text": "hello"})"), "hello");
   EXPECT_EQ(parse(R"(  {"id": 3, "meta": {"text": "inner", "a": [1, {"text": 2}]}, "text": ""}  )"), "");
   EXPECT_EQ(parse(R"({"meta": [{"text": "inner"}], "body": "b", "text": 1})", "body"), "b");

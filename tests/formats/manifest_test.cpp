@@ -79,7 +79,7 @@ TEST_F(ManifestTest, WhatIsWrittenIsReadBackAndIsJson) {
   EXPECT_EQ(problems(), "");
 }
 
-TEST_F(ManifestTest, AKnownHashIsTakenAndChecked) {
+TEST_F(ManifestTest, AKnownHashIsWrittenAndChecked) {
   write_manifest(folder_, {}, {{"config.json", 1}});
   EXPECT_THAT(problems(), HasSubstr("config.json has hash"));
 }
@@ -101,7 +101,7 @@ TEST_F(ManifestTest, MissingExtraAndForeignFilesAreNamed) {
   EXPECT_THAT(problems(), HasSubstr("config.json is a folder\n"));
 }
 
-TEST_F(ManifestTest, WritingRefusesWhatIsNoPlainFile) {
+TEST_F(ManifestTest, WritingRefusesWhatIsNotAPlainFile) {
   for (const char* kind : {"folder", "link", "FIFO"}) {
     const fs::path path = folder_ / "odd";
     if (kind[0] == 'f') fs::create_directory(path);
@@ -129,7 +129,7 @@ TEST_F(ManifestTest, AMissingOrForeignManifestIsNamed) {
   EXPECT_FALSE(verify_manifest(folder_ / "absent").empty());
 }
 
-TEST_F(ManifestTest, EveryBitAndEveryLengthOfTheManifestIsGuarded) {
+TEST_F(ManifestTest, EveryFlippedBitAndEveryTruncationOfTheManifestIsFound) {
   write_manifest(folder_, metadata_);
   const std::string good = read_file(folder_ / kManifestName);
   EXPECT_EQ(manifest_refusal(good), "accepted");
@@ -165,7 +165,7 @@ TEST_F(ManifestTest, EveryDamageToAFileIsFound) {
   }
 }
 
-TEST(Manifest, HostileButSealedTextIsRefused) {
+TEST(Manifest, HostileTextWithAValidSealIsRefused) {
   const std::string head = "{\n\"format\": \"ingot checkpoint 1\",\n\"metadata\": {},\n\"files\": [";
   const auto with_file = [&](const std::string& file) { return sealed(head + "\n" + file + "\n],\n"); };
   const auto named = [&](const std::string& name) {

@@ -54,7 +54,7 @@ TEST_F(MetricsLogTest, NumbersComeBackExactly) {
   }
 }
 
-TEST_F(MetricsLogTest, WhatIsNotFiniteBecomesNullAndWhatIsNotUtf8IsReplaced) {
+TEST_F(MetricsLogTest, NonFiniteNumbersBecomeNullAndInvalidUtf8IsReplaced) {
   MetricsLog log(path_);
   log.write(
       {{"loss", std::nan("")}, {"norm", std::numeric_limits<double>::infinity()}, {"text", "x\xff\xc3"}});
@@ -82,14 +82,14 @@ TEST_F(MetricsLogTest, AResumedRunHasNoStepTwice) {
   EXPECT_THAT(read_file(path_), ::testing::StartsWith("{\"run\":\"first\"}\n"));
 }
 
-TEST_F(MetricsLogTest, ATornLastLineIsCutOffOnOpeningAndPassedOverByTheReader) {
+TEST_F(MetricsLogTest, ATornLastLineIsCutOffOnOpeningAndSkippedByTheReader) {
   append_raw("{\"step\":1}\n{\"step\":2,\"lo");
   EXPECT_EQ(read_metrics(path_).size(), 1u);
   MetricsLog(path_).write({{"step", int64_t{2}}});
   EXPECT_EQ(read_file(path_), "{\"step\":1}\n{\"step\":2}\n");
 }
 
-TEST_F(MetricsLogTest, TruncationDropsLinesThatAreNoObjects) {
+TEST_F(MetricsLogTest, TruncationDropsLinesThatAreNotObjects) {
   append_raw("{\"step\":1}\nnot json\n[1]\n\n{\"step\":2}\n{\"step\":\"7\"}\n{\"step\":2.5}\n");
   MetricsLog(path_).truncate_after(2);
   EXPECT_EQ(read_file(path_), "{\"step\":1}\n{\"step\":2}\n{\"step\":\"7\"}\n");

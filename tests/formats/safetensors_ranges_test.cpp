@@ -74,7 +74,7 @@ TEST_F(SafetensorsRangesTest, TwoWritersMakeTheFileOfOne) {
   EXPECT_EQ(read_file(folder_ / "ranges"), read_file(folder_ / "whole"));
 }
 
-TEST_F(SafetensorsRangesTest, SumsDoNotDependOnWhoWroteWhat) {
+TEST_F(SafetensorsRangesTest, ChecksumsDoNotDependOnWhichWriterWroteARange) {
   const SafetensorsRanges made(folder_ / "ranges", tensors_);
   made.create();
   EXPECT_EQ(write_by_two(made, 0), sums_of(*this, folder_ / "all"));
@@ -91,14 +91,14 @@ std::string refusal(const SafetensorsRanges& file, const std::vector<uint64_t>& 
   }
 }
 
-TEST_F(SafetensorsRangesTest, AnElementThatNobodyWroteIsMissed) {
+TEST_F(SafetensorsRangesTest, AnElementThatNoWriterWroteIsReported) {
   const SafetensorsRanges made(folder_ / "ranges", tensors_);
   made.create();
   const std::vector<uint64_t> sums = write_by_two(made, 1);
   EXPECT_THAT(refusal(made, sums), HasSubstr("tensor weight is not what the ranks wrote"));
 }
 
-TEST_F(SafetensorsRangesTest, AChangedByteAndALostFileAreSeen) {
+TEST_F(SafetensorsRangesTest, AChangedByteAndALostFileAreFound) {
   const SafetensorsRanges made(folder_ / "ranges", tensors_);
   made.create();
   const std::vector<uint64_t> sums = write_by_two(made, 0);
@@ -118,7 +118,7 @@ TEST_F(SafetensorsRangesTest, RangesOutsideATensorAreRefused) {
   EXPECT_THROW(made.write(0, -1, std::as_bytes(std::span(bytes_).first(1))), Error);
 }
 
-TEST_F(SafetensorsRangesTest, AFolderThatIsNotThereIsADiskError) {
+TEST_F(SafetensorsRangesTest, AMissingFolderIsADiskError) {
   SafetensorsRanges made(folder_ / "no" / "ranges", tensors_);
   EXPECT_THROW(made.create(), Error);
   EXPECT_THROW(made.open(), Error);

@@ -145,7 +145,7 @@ TEST_F(SafetensorsTest, WriterRefusesMistakesAndLeavesNoFile) {
   EXPECT_THROW(write_safetensors(folder_ / "no" / "such" / "folder", {&good, 1}), Error);
 }
 
-TEST_F(SafetensorsTest, WritingThatFailsIsADiskErrorThatNamesThePathAndLeavesNoFile) {
+TEST_F(SafetensorsTest, AFailedWriteIsADiskErrorThatNamesThePathAndLeavesNoFile) {
   const std::vector<float> x(100'000);
   const SafetensorsSource source{"x", DType::f32, {100'000}, std::as_bytes(std::span(x)), {}};
   const fs::path path = folder_ / "full.safetensors";
@@ -352,7 +352,7 @@ TEST(Safetensors, FlippedHeaderBitsNeverLeadOutOfTheFile) {
   }
 }
 
-TEST_F(SafetensorsTest, RefusesWhatIsNoRegularFile) {
+TEST_F(SafetensorsTest, RefusesWhatIsNotARegularFile) {
   const fs::path fifo = folder_ / "fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   for (const fs::path& path : {fifo, folder_, fs::path("/dev/zero"), folder_ / "missing"})

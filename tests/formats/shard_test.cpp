@@ -120,7 +120,7 @@ TEST_F(Shard, StreamsMoreThanItsBuffer) {
   }
 }
 
-TEST_F(Shard, NothingIsLeftWithoutCommitAndTheOldFileStays) {
+TEST_F(Shard, WithoutCommitNothingIsLeftAndTheOldFileStays) {
   write("kept.bin", "before");
   {
     ShardWriter writer(folder / "kept.bin", DType::u16);

@@ -91,7 +91,7 @@ TEST(NiceTicks, AreRoundAndInside) {
   EXPECT_THROW(nice_ticks(0, kInf, 5), Error);
 }
 
-TEST(Smoothed, IsTheMeanOfTheWindowAndLeavesALineAsItIs) {
+TEST(Smoothed, IsTheMeanOfTheWindowAndLeavesAStraightLineUnchanged) {
   std::vector<double> y(101, 0.0);
   y[50] = 1;
   const std::vector<double> s = smoothed(y, 10);
@@ -103,7 +103,7 @@ TEST(Smoothed, IsTheMeanOfTheWindowAndLeavesALineAsItIs) {
   }
 }
 
-TEST(Smoothed, PassesOverWhatIsNotFinite) {
+TEST(Smoothed, SkipsNonFiniteValues) {
   const std::vector<double> out = smoothed(std::vector<double>{2, kNan, 4, 6, 8, kNan}, 2);
   EXPECT_TRUE(std::isnan(out[1]) && std::isnan(out[5]));
   EXPECT_DOUBLE_EQ(out[0], 2);
@@ -135,7 +135,7 @@ TEST(SvgPlot, EveryYAxisHasAtLeastThreeTicks) {
     }
 }
 
-TEST(SvgPlot, LogAxesSpaceDecadesEvenlyAndLeaveOutWhatIsNotPositive) {
+TEST(SvgPlot, LogAxesSpaceDecadesEvenlyAndSkipValuesThatAreNotPositive) {
   LinePlot plot{"", "", "", {{"s", {1, 10, 100, 1000, 0, -1}, {1e-3, 1e-2, 1e-1, 1, 5, 5}}}, true, true};
   const std::vector<double> d = drawn_numbers(render_svg(plot), "2");
   ASSERT_EQ(d.size(), 8u);
@@ -183,13 +183,13 @@ TEST(SvgPlot, HostileTextAndValuesStayInside) {
   }
 }
 
-TEST(SvgPlot, SaysThatThereIsNothingYet) {
+TEST(SvgPlot, AnEmptyPlotSaysThatThereIsNothingYet) {
   EXPECT_THAT(render_svg({"T", "x", "y", {}}), HasSubstr("no data yet"));
   EXPECT_THAT(render_svg({"T", "x", "y", {{"s", {1, 2}, {kNan, kNan}}}}), HasSubstr("no data yet"));
   EXPECT_THAT(render_svg({"T", "x", "y", {{"s", {}, {}}}, true, true}), HasSubstr("no data yet"));
 }
 
-TEST(SvgPlot, NeedsNothingFromElsewhere) {
+TEST(SvgPlot, LoadsNothingFromOutside) {
   const std::string svg = render_svg(ramp(3));
   EXPECT_EQ(count(svg, "http"), 1u);  // the XML namespace
   for (const char* word : {"href", "url(", "@import", "<script", "<image"})

@@ -21,7 +21,7 @@ class TensorboardTest : public ::testing::Test {
   fs::path folder_ = fs::temp_directory_path() / ("ingot_tensorboard_" + std::to_string(::getpid()));
 };
 
-TEST_F(TensorboardTest, ChecksumIsTheStandardOne) {
+TEST_F(TensorboardTest, ChecksumMatchesTheStandardExamples) {
   EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
   EXPECT_EQ(masked(crc32c("123456789")), 0xc78ab0e5u);
 }

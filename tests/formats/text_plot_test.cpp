@@ -49,7 +49,7 @@ TEST(TextPlot, DrawsALineFromCornerToCorner) {
 }
 
 // A loss from 3.1 to 2.9 fills the chart. If zero is included, it is a line at the top.
-TEST(TextPlot, SpansTheDataAndZeroWhereAsked) {
+TEST(TextPlot, SpansTheDataAndOnRequestZero) {
   LinePlot plot = line({0, 1, 2}, {3.1, 3.0, 2.9});
   std::vector<std::string> lines = lines_of(render_text(plot, 20, 5));
   EXPECT_EQ(lines[1].substr(0, 6), "3.1 |*");
@@ -63,14 +63,14 @@ TEST(TextPlot, SpansTheDataAndZeroWhereAsked) {
   EXPECT_EQ(lines_of(render_text(plot, 20, 5))[1].substr(0, 4), " 0 |");
 }
 
-TEST(TextPlot, CopesWithNothingAConstantAndHoles) {
+TEST(TextPlot, DrawsEmptyConstantAndMissingData) {
   EXPECT_THAT(render_text(line({}, {}), 20, 5), ::testing::HasSubstr("no data yet"));
   EXPECT_THAT(render_text(line({1, 2}, {NAN, INFINITY}), 20, 5), ::testing::HasSubstr("no data yet"));
   EXPECT_THAT(render_text(line({1, 2, 3}, {5, NAN, 5}), 20, 5), ::testing::HasSubstr("5 |"));
   EXPECT_THROW(render_text(line({1}, {1}), 3, 3), Error);
 }
 
-TEST(SvgColumn, HoldsEachPlotBelowTheOther) {
+TEST(SvgColumn, StacksItsPlotsVertically) {
   const std::vector<LinePlot> plots = {line({0, 1}, {0, 1}), line({0, 1}, {1, 0})};
   const std::string svg = render_svg_column(plots);
   EXPECT_THAT(

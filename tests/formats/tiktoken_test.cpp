@@ -34,7 +34,7 @@ TEST(Tiktoken, WritesWhatItReads) {
   EXPECT_EQ(read_tiktoken(write_tiktoken(tokens), "x"), tokens);
 }
 
-TEST(Tiktoken, NamesTheLineOfWhatIsWrong) {
+TEST(Tiktoken, ErrorsNameTheLine) {
   EXPECT_THAT(error_of(""), HasSubstr("x.tiktoken: holds no tokens"));
   EXPECT_THAT(error_of("\n\n"), HasSubstr("holds no tokens"));
   EXPECT_THAT(error_of("YQ== 0\nYWI 1\n"), HasSubstr("x.tiktoken:2: expected 'BASE64 RANK', got 'YWI 1'"));

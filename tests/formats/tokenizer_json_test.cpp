@@ -49,7 +49,7 @@ std::string error_with(const char* pointer, const json& value) {
   return json_error_of(document);
 }
 
-TEST(TokenizerJsonRead, SmallDocument) {
+TEST(TokenizerJsonRead, ReadsASmallDocument) {
   const TokenizerSpec spec = read(small());
   EXPECT_EQ(spec.tokens.size(), 258u);
   EXPECT_EQ(spec.tokens[0], std::string(1, '\0'));
@@ -64,13 +64,13 @@ TEST(TokenizerJsonRead, SmallDocument) {
   EXPECT_FALSE(spec.takes_whole_pieces);
 }
 
-TEST(TokenizerJsonRead, BothSpellingsOfMerges) {
+TEST(TokenizerJsonRead, ReadsBothSpellingsOfMerges) {
   json document = small();
   document["model"]["merges"] = json::array({json::array({"a", "b"}), json::array({"ab", "c"})});
   EXPECT_EQ(read(document).merges.size(), 2u);
 }
 
-TEST(TokenizerJsonRead, SplitThenByteLevel) {
+TEST(TokenizerJsonRead, ReadsASplitBeforeByteLevel) {
   json document = small();
   const json split = {{"type", "Split"}, {"pattern", {{"Regex", "\\p{L}+"}}}, {"behavior", "Isolated"}};
   const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
@@ -81,7 +81,7 @@ TEST(TokenizerJsonRead, SplitThenByteLevel) {
   EXPECT_TRUE(spec.takes_whole_pieces);
 }
 
-TEST(TokenizerJsonRead, AnAddedTokenMayStandInTheVocabularyToo) {
+TEST(TokenizerJsonRead, AnAddedTokenMayAlsoBeInTheVocabulary) {
   json document = small();
   document["model"]["vocab"]["<|endoftext|>"] = 258;
   EXPECT_EQ(read(document).tokens.size(), 258u);
@@ -110,7 +110,7 @@ TEST(TokenizerJsonRead, RefusesBrokenJsonWithItsLine) {
   EXPECT_THAT(json_error_of(std::string(100'000, '[')), HasSubstr("nested deeper than 64"));
 }
 
-TEST(TokenizerJsonRead, RefusesWhatItCannotEncodeWith) {
+TEST(TokenizerJsonRead, RefusesComponentsThatItDoesNotSupport) {
   EXPECT_THAT(error_with("/model/type", "Unigram"),
               HasSubstr("model.type: expected \"BPE\", got \"Unigram\""));
   EXPECT_THAT(error_with("/model/byte_fallback", true), HasSubstr("model.byte_fallback"));
@@ -180,7 +180,7 @@ TEST(Gpt2Vocab, ReadsThePairAndNamesWhatIsWrong) {
   }
 }
 
-TEST(ByteChars, MapIsGpt2s) {
+TEST(ByteChars, MapEqualsThatOfGpt2) {
   EXPECT_EQ(bytes_to_chars(" \n\t\0"), "\u0120\u010A\u0109");
   EXPECT_EQ(bytes_to_chars(std::string("\0\xAD\xFF", 3)), "\u0100\u0143\u00FF");
   std::string all;

@@ -67,9 +67,10 @@ class Fp8LinearTest : public ::testing::TestWithParam<std::tuple<Fp8Recipe, DTyp
   Buffer x = skewed({kN, kIn}, 1), w = skewed({kOut, kIn}, 2), dy = skewed({kN, kOut}, 3);
   Doubles xs = to_doubles(x), ws = to_doubles(w), dys = to_doubles(dy);
 
-  static size_t planned() {
+  size_t planned() const {
     Arena arena("plan");
-    Fp8Linear::plan(arena, kN, kOut, kIn);
+    linear.plan_forward(arena, kN, kOut, kIn);
+    linear.plan_backward(arena, kN, kOut, kIn);
     return arena.peak_bytes();
   }
   // The rows and columns have very different magnitudes, so that it matters which of them share a scale.
@@ -96,7 +97,7 @@ class Fp8LinearTest : public ::testing::TestWithParam<std::tuple<Fp8Recipe, DTyp
   }
 };
 
-TEST_P(Fp8LinearTest, ProductsOfRoundedOperands) {
+TEST_P(Fp8LinearTest, ProductsMatchThoseOfRoundedOperands) {
   Buffer y(compute, {kN, kOut}), dx(compute, {kN, kIn}), dw = random_tensor(DType::f32, {kOut, kIn}, 4);
   const Doubles dw_before = to_doubles(dw);
   for (const auto& run :
@@ -144,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(Recipes, Fp8LinearTest,
                          ::testing::Combine(::testing::ValuesIn(kRecipes),
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16)));
 
-TEST(Fp8StateTest, DelayedScaleLooksBackOnTheLastSteps) {
+TEST(Fp8StateTest, DelayedScaleUsesTheLargestAmaxOfTheLastSteps) {
   Fp8State state({"a", "b"}, 3, 1);
   EXPECT_EQ(state.delayed_scale(0, DType::f8e4m3), 0) << "nothing seen yet";
   for (const float amax : {8.0f, 2.0f, 1.0f, 0.5f}) {
@@ -162,13 +163,13 @@ TEST(Fp8StateTest, DelayedScaleLooksBackOnTheLastSteps) {
   EXPECT_EQ(state.amaxes().size(), 6u);
 }
 
-TEST(Fp8StateTest, ALateScaleSaturatesAndIsCounted) {
+TEST(Fp8StateTest, AnOutdatedScaleSaturatesAndIsCounted) {
   Region region;
   Stream stream;
   const Fp8Linear linear{Fp8Recipe::kDelayed, 0};
   Fp8State state({"x", "w", "dy"}, 2, 0);
   Arena plan("plan");
-  Fp8Linear::plan(plan, 16, 16, 16);
+  linear.plan_forward(plan, 16, 16, 16);
   Arena scratch("scratch", plan.peak_bytes());
   Buffer x(DType::bf16, {16, 16}), w = random_tensor(DType::bf16, {16, 16}, 1), y(DType::bf16, {16, 16});
   for (const double value : {1.0, 4.0}) {
@@ -182,7 +183,7 @@ TEST(Fp8StateTest, ALateScaleSaturatesAndIsCounted) {
   }
 }
 
-TEST(Fp8LinearConfigTest, WhichLayersAreConverted) {
+TEST(Fp8LinearConfigTest, ConvertsTheLayersThatThePatternsName) {
   Fp8LinearConfig config{.recipe = Fp8Recipe::kRowwise};
   EXPECT_TRUE(config.converts("blocks.0.mlp.up", 64, 32));
   EXPECT_FALSE(config.converts("blocks.0.mlp.up", 72, 32)) << "not multiples of 16";

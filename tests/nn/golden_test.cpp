@@ -142,7 +142,7 @@ class Golden : public ::testing::TestWithParam<std::tuple<const char*, DType>> {
   }
 };
 
-TEST_P(Golden, LossAndGradients) {
+TEST_P(Golden, LossAndGradientsMatchPyTorch) {
   load();
   const Tensor tokens = tensor_of(values.get("tokens")), targets = tensor_of(values.get("targets"));
   Arena arena("activations", size_t{64} << 20);
@@ -162,7 +162,7 @@ TEST_P(Golden, LossAndGradients) {
 
 // Tests every token's logits through generation with a cache, one prefix after another, in
 // chunks of 1, 2, 3 ... tokens.
-TEST_P(Golden, LogitsWithACache) {
+TEST_P(Golden, LogitsWithACacheMatchPyTorch) {
   load();
   const Tensor tokens = tensor_of(values.get("tokens")), logits = tensor_of(values.get("logits"));
   const int64_t T = tokens.dim(1), V = model.config().vocab;
@@ -188,7 +188,7 @@ TEST_P(Golden, LogitsWithACache) {
   EXPECT_LE(is_f32 ? worst : std::sqrt(squares / want_squares), allowed("logits_abs", "logits_rms"));
 }
 
-TEST_P(Golden, TenStepsOfTraining) {
+TEST_P(Golden, TenStepsOfTrainingMatchPyTorch) {
   load();
   const Json& recipe = golden["recipe"];
   std::vector<OptimParam> params;
@@ -237,7 +237,7 @@ TEST_P(Golden, TenStepsOfTraining) {
 // Tests the double-precision gradients that benchmarks compare with. They differ from the file's by no
 // more than PyTorch's float32 gradients do from double, plus the rounding to f32 here.
 class GoldenLlama : public Golden {};
-TEST_P(GoldenLlama, GradientsInDouble) {
+TEST_P(GoldenLlama, GradientsInDoubleMatchPyTorch) {
   load();
   const MicroBatch batch{.tokens = tensor_of(values.get("tokens")),
                          .targets = tensor_of(values.get("targets")),

@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-#include "ingot/nn/transformer.h"
-#include "ingot/ops/cross_entropy.h"
+#include "tests/nn/small_model.h"
 #include "tests/reference/numeric.h"
 
 namespace ingot::testing {
@@ -33,11 +32,7 @@ ModelConfig base() {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  ModelConfig gpt2 = base();
-  gpt2.norm = NormKind::kLayerNorm;
-  gpt2.positions = PositionKind::kLearned;
-  gpt2.mlp = MlpKind::kGeluTanh;
-  gpt2.has_bias = true;
+  ModelConfig gpt2 = gpt2_style(base());
   gpt2.dropout = 0.2;
   all.push_back({"gpt2_dropout", gpt2});
   ModelConfig llama = base();
@@ -47,11 +42,7 @@ std::vector<Case> cases() {
   llama.has_bias = true;
   llama.dropout = 0.1;
   all.push_back({"llama_biased_dropout", llama});
-  ModelConfig speedrun = base();
-  speedrun.norm = NormKind::kRmsNormWeightless;
-  speedrun.mlp = MlpKind::kRelu2;
-  speedrun.has_qk_norm = true;
-  speedrun.is_tied = false;
+  ModelConfig speedrun = speedrun_style(base());
   speedrun.cap = {.kind = CapKind::kSigmoid, .a = 30, .b = 0, .c = 7.5};
   all.push_back({"speedrun_sigmoid", speedrun});
   speedrun.positions = PositionKind::kLearned;
@@ -64,47 +55,23 @@ std::vector<Case> cases() {
 class Gradient : public ::testing::TestWithParam<Case> {
  protected:
   static constexpr int64_t kB = 2;
-  Transformer model{GetParam().config.resolved(), DType::f32};
-  ResidentStore store{model.params(), DType::f32};
-  int64_t T = model.config().context;
-  Arena activations{"activations", size_t{16} << 20};
-  Arena scratch{"scratch", model.scratch_bytes(kB, T, true)};
-  Transformer::Saved saved = model.make_saved(activations, kB, T);
-  Region region;
-  Stream stream;
-  std::vector<int32_t> tokens, targets, starts;
-  MicroBatch batch;
+  int64_t T = GetParam().config.context;
+  SmallModel small{GetParam().config, DType::f32, kB, T, 5};
+  const Transformer& model = small.model;
+  ResidentStore& store = small.store;
+  Activations activations{model, kB, T};
+  Transformer::Saved& saved = activations.saved;
+  SmallBatch memory = random_batch(kB, T, 29, 4);
+  MicroBatch batch = memory.micro_batch();
 
-  void SetUp() override {
-    init_params(store, 5);
-    const RandomKey key{.seed = 9, .purpose = Purpose::kSample, .stream = 0, .step = 0};
-    for (int64_t n = 0; n < kB * T; ++n) {
-      tokens.push_back(static_cast<int32_t>(random_word(key, static_cast<uint64_t>(n)) % 29));
-      targets.push_back(n % 5 == 3
-                            ? kIgnoreIndex
-                            : static_cast<int32_t>(random_word(key, 1000 + static_cast<uint64_t>(n)) % 29));
-      starts.push_back(n % T >= 4 ? 4 : 0);
-    }
-    batch = {.tokens = Tensor(tokens.data(), DType::i32, {kB, T}),
-             .targets = Tensor(targets.data(), DType::i32, {kB, T}),
-             .doc_start = Tensor(starts.data(), DType::i32, {kB, T})};
-  }
-  LayerContext context() {
-    return {
-        .params = store,
-        .region = region,
-        .scratch = scratch,
-        .stream = stream,
-        .dropout = {.p = static_cast<float>(model.config().dropout), .seed = 3, .step = 7, .first_row = 0}};
-  }
   double loss() {
-    LayerContext ctx = context();
+    LayerContext ctx = small.context();
     return model.forward(ctx, batch, saved, 0).loss;
   }
 };
 
 TEST_P(Gradient, MatchesCentralDifferences) {
-  LayerContext ctx = context();
+  LayerContext ctx = small.context();
   model.forward(ctx, batch, saved, 1.0f);
   model.backward(ctx, batch, saved);
   for (size_t p = 0; p < model.params().specs().size(); ++p) {
@@ -140,27 +107,26 @@ TEST_P(Gradient, MatchesCentralDifferences) {
 INSTANTIATE_TEST_SUITE_P(Models, Gradient, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
+SmallBatch four_tokens() {
+  return {.B = 1, .T = 4, .tokens = {1, 2, 3, 4}, .targets = {2, 3, 4, 5}, .starts = {}};
+}
+
 TEST(PaddedVocabulary, GetsNoGradientAndNoProbability) {
   ModelConfig config = base();
   config.is_tied = false;
-  const Transformer model(config.resolved(), DType::f32);
-  ResidentStore store(model.params(), DType::f32);
-  init_params(store, 1);
-  Arena activations("activations", size_t{8} << 20), scratch("scratch", model.scratch_bytes(1, 4, true));
-  Transformer::Saved saved = model.make_saved(activations, 1, 4);
-  Region region;
-  Stream stream;
-  LayerContext ctx{.params = store, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
-  std::vector<int32_t> tokens{1, 2, 3, 4}, targets{2, 3, 4, 5};
-  const MicroBatch batch{.tokens = Tensor(tokens.data(), DType::i32, {1, 4}),
-                         .targets = Tensor(targets.data(), DType::i32, {1, 4}),
-                         .doc_start = {}};
+  SmallModel small(config, DType::f32, 1, 4, 1);
+  const Transformer& model = small.model;
+  Activations activations(model, 1, 4);
+  Transformer::Saved& saved = activations.saved;
+  LayerContext ctx = small.context();
+  SmallBatch memory = four_tokens();
+  const MicroBatch batch = memory.micro_batch();
   const double before = model.forward(ctx, batch, saved, 1.0f).loss;
   model.backward(ctx, batch, saved);
   for (size_t p = 0; p < model.params().specs().size(); ++p) {
     const ParamSpec& spec = model.params().specs()[p];
     if (spec.padding_rows == 0) continue;
-    const Tensor grad = store.grad(static_cast<int>(p)), w = store.master(static_cast<int>(p));
+    const Tensor grad = small.store.grad(static_cast<int>(p)), w = small.store.master(static_cast<int>(p));
     const int64_t first = (spec.shape[0] - spec.padding_rows) * spec.shape[1];
     for (int64_t i = first; i < grad.elements(); ++i) {
       ASSERT_EQ(grad.as<float>()[i], 0.0f) << spec.name;
@@ -176,23 +142,18 @@ TEST(ZeroInitialisedHead, StartsAtTheUniformLossAndStillTrains) {
   config.is_tied = false;
   config.projection_init = ProjectionInit::kZero;
   config.cap = {.kind = CapKind::kSigmoid, .a = 30, .b = 0, .c = 7.5};
-  const Transformer model(config.resolved(), DType::f32);
-  ResidentStore store(model.params(), DType::f32);
-  init_params(store, 1);
-  Arena activations("activations", size_t{8} << 20), scratch("scratch", model.scratch_bytes(1, 4, true));
-  Transformer::Saved saved = model.make_saved(activations, 1, 4);
-  Region region;
-  Stream stream;
-  LayerContext ctx{.params = store, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
-  std::vector<int32_t> tokens{1, 2, 3, 4}, targets{2, 3, 4, 5};
-  const MicroBatch batch{.tokens = Tensor(tokens.data(), DType::i32, {1, 4}),
-                         .targets = Tensor(targets.data(), DType::i32, {1, 4}),
-                         .doc_start = {}};
+  SmallModel small(config, DType::f32, 1, 4, 1);
+  const Transformer& model = small.model;
+  Activations activations(model, 1, 4);
+  Transformer::Saved& saved = activations.saved;
+  LayerContext ctx = small.context();
+  SmallBatch memory = four_tokens();
+  const MicroBatch batch = memory.micro_batch();
   EXPECT_NEAR(model.forward(ctx, batch, saved, 1.0f).loss / 4, std::log(29.0), 1e-5);
   model.backward(ctx, batch, saved);
   for (size_t p = 0; p < model.params().specs().size(); ++p) {
     double squares = 0;
-    for (double g : to_doubles(store.grad(static_cast<int>(p)))) squares += g * g;
+    for (double g : to_doubles(small.store.grad(static_cast<int>(p)))) squares += g * g;
     EXPECT_EQ(squares > 0, model.params().specs()[p].role == ParamRole::kHead)
         << model.params().specs()[p].name;
   }

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "ingot/core/float8.h"
-#include "ingot/nn/transformer.h"
+#include "tests/nn/small_model.h"
 #include "tests/reference/numeric.h"
 
 namespace ingot::testing {
@@ -24,35 +24,20 @@ ModelConfig tiny_model() {
   return c;
 }
 
-// A model with a head, its memory, and one micro-batch.
-struct Rig {
+// A model with a head, and one micro-batch.
+struct Rig : SmallModel {
   static constexpr int64_t kB = 2, kT = 16;
 
-  Rig(const HeadConfig& head, DType compute, const ModelConfig& config = tiny_model())
-      : model(config.resolved(), compute, head),
-        store(model.params(), compute),
-        scratch("scratch", model.scratch_bytes(kB, kT, true)),
-        saved(model.make_saved(activations, kB, kT)),
-        counters(model.fp8_tensors(), 0, 0) {
-    init_params(store, 3);
-    store.refresh_compute(stream);
+  Rig(const HeadConfig& head, DType compute) : SmallModel(tiny_model(), compute, kB, kT, 3, head) {
     for (int32_t n = 0; n < kB * kT; ++n) {
-      tokens.push_back(n * 7 % 61);
+      batch.tokens.push_back(n * 7 % 61);
       targets.push_back(n % 5 == 2 ? kIgnoreIndex : n * 11 % 61);
     }
   }
   LossSums forward(float grad_scale, int64_t checked = 0) {
-    LayerContext ctx{.params = store,
-                     .region = region,
-                     .scratch = scratch,
-                     .stream = stream,
-                     .dropout = {},
-                     .fp8 = &counters};
-    return model.forward(ctx,
-                         {.tokens = Tensor(tokens.data(), DType::i32, {kB, kT}),
-                          .targets = Tensor(targets.data(), DType::i32, {kB, kT}),
-                          .doc_start = {}},
-                         saved, grad_scale, checked);
+    LayerContext ctx = context();
+    ctx.fp8 = &counters;
+    return model.forward(ctx, batch.micro_batch(), saved, grad_scale, checked);
   }
   int head_weight() const {
     for (size_t p = 0; p < model.params().specs().size(); ++p)
@@ -61,14 +46,11 @@ struct Rig {
   }
   Doubles head_gradient() { return to_doubles(store.grad(head_weight())); }
 
-  Transformer model;
-  ResidentStore store;
-  Arena activations{"activations", size_t{8} << 20}, scratch;
-  Transformer::Saved saved;
-  Fp8State counters;
-  Region region;
-  Stream stream;
-  std::vector<int32_t> tokens, targets;
+  Activations activations{model, kB, kT};
+  Transformer::Saved& saved = activations.saved;
+  Fp8State counters{model.fp8_tensors(), 0, 0};
+  SmallBatch batch{.B = kB, .T = kT, .tokens = {}, .targets = {}, .starts = {}};
+  std::vector<int32_t>& targets = batch.targets;
 };
 
 double relative_distance(const Doubles& a, const Doubles& b) {
@@ -104,7 +86,7 @@ TEST(LossHead, EveryKindAndPrecisionMatchesThePlainHead) {
   }
 }
 
-TEST(LossHead, EvaluationIsNeverFp8AndKnowsNoExtraTerms) {
+TEST(LossHead, EvaluationUsesNeitherFp8NorExtraLossTerms) {
   Rig plain({.precision = HeadDtype::kBf16}, DType::bf16);
   Rig fp8({.precision = HeadDtype::kFp8, .z_loss = 0.1, .label_smoothing = 0.2}, DType::bf16);
   EXPECT_EQ(fp8.forward(0).loss, plain.forward(0).loss);
@@ -112,7 +94,7 @@ TEST(LossHead, EvaluationIsNeverFp8AndKnowsNoExtraTerms) {
   EXPECT_NE(fp8.forward(1).loss, plain.forward(1).loss);
 }
 
-TEST(LossHead, CountsWhatItsCastsLose) {
+TEST(LossHead, CountsTheValuesThatItsCastsSaturate) {
   Rig rig({.precision = HeadDtype::kFp8, .fp8_w_scale = 4096}, DType::bf16);
   rig.forward(1.0f / 32);
   ASSERT_EQ(rig.counters.entries().size(), 3u);
@@ -181,7 +163,7 @@ TEST(LossHead, CheckRecomputesTheLossOfSomeTokens) {
   }
 }
 
-TEST(LossHead, CheckSeesWeightsThatAreNotTheMasters) {
+TEST(LossHead, CheckDetectsWeightsThatDifferFromTheMasters) {
   Rig rig({}, DType::bf16);
   const Tensor w = rig.store.weight(rig.head_weight());
   for (int64_t i = 0; i < w.elements(); ++i)
@@ -191,7 +173,7 @@ TEST(LossHead, CheckSeesWeightsThatAreNotTheMasters) {
 }
 
 // The mean is over all counted tokens; with uneven micro-batches that is not the mean of their means.
-TEST(LossHead, UnevenMicroBatchesAddUpToTheMeanOverAllTokens) {
+TEST(LossHead, GradientsOfUnevenMicroBatchesAddUpToTheMeanOverAllTokens) {
   Rig together({}, DType::f32), apart({}, DType::f32);
   const float grad_scale = 0.01f;
   together.forward(grad_scale);

@@ -9,12 +9,12 @@ using ::testing::ElementsAre;
 
 ParamSpec whole_matrix() { return {.name = "w", .shape = {6, 10}}; }
 
-TEST(RectsOf, AWholeMatrixIsOneBox) {
+TEST(RectsOf, AWholeMatrixIsOneRect) {
   EXPECT_THAT(rects_of(whole_matrix(), 0, 60), ElementsAre(Rect{0, 6, 0, 10}));
   EXPECT_TRUE(rects_of(whole_matrix(), 20, 20).empty());
 }
 
-TEST(RectsOf, ARangeIsTheEndOfARowWholeRowsAndTheStartOfOne) {
+TEST(RectsOf, ARangeSplitsIntoARowsEndWholeRowsAndARowsStart) {
   EXPECT_THAT(rects_of(whole_matrix(), 13, 47),
               ElementsAre(Rect{1, 1, 3, 7}, Rect{2, 2, 0, 10}, Rect{4, 1, 0, 7}));
   EXPECT_THAT(rects_of(whole_matrix(), 13, 15), ElementsAre(Rect{1, 1, 3, 2}));
@@ -27,7 +27,7 @@ TEST(RectsOf, AVectorIsAColumn) {
 }
 
 // The shard has rows 4 to 6 and rows 12 to 13 of a fused tensor that is 10 wide.
-TEST(RectsOf, SharedRowsLieWhereTheLogicalTensorHasThem) {
+TEST(RectsOf, ShardedRowsKeepTheirPlaceInTheLogicalTensor) {
   const ParamSpec spec{
       .name = "qkv",
       .shape = {5, 10},
@@ -37,7 +37,7 @@ TEST(RectsOf, SharedRowsLieWhereTheLogicalTensorHasThem) {
               ElementsAre(Rect{5, 1, 5, 5}, Rect{6, 1, 0, 10}, Rect{12, 1, 0, 10}, Rect{13, 1, 0, 2}));
 }
 
-TEST(RectsOf, SharedColumnsBeginWhereTheyAre) {
+TEST(RectsOf, ShardedColumnsKeepTheirPlaceInTheLogicalTensor) {
   const ParamSpec spec{.name = "down",
                        .shape = {6, 5},
                        .slice = {.full = {6, 20}, .rows = {{.first = 0, .count = 6}}, .first_column = 10}};

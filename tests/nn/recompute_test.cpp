@@ -6,8 +6,7 @@
 
 #include <cstring>
 
-#include "ingot/nn/transformer.h"
-#include "ingot/ops/cross_entropy.h"
+#include "tests/nn/small_model.h"
 #include "tests/reference/numeric.h"
 
 namespace ingot::testing {
@@ -32,23 +31,12 @@ ModelConfig llama() {
 }
 
 ModelConfig gpt2() {
-  ModelConfig c = llama();
+  ModelConfig c = gpt2_style(llama());
   c.kv_heads = 0;
-  c.norm = NormKind::kLayerNorm;
-  c.positions = PositionKind::kLearned;
-  c.mlp = MlpKind::kGeluTanh;
-  c.has_bias = true;
   return c;
 }
 
-ModelConfig speedrun() {
-  ModelConfig c = llama();
-  c.norm = NormKind::kRmsNormWeightless;
-  c.mlp = MlpKind::kRelu2;
-  c.has_qk_norm = true;
-  c.is_tied = false;
-  return c;
-}
+ModelConfig speedrun() { return speedrun_style(llama()); }
 
 struct Choice {
   const char* name;
@@ -80,17 +68,7 @@ std::vector<Choice> choices() {
 // gradients under a given plan.
 class Passes {
  public:
-  Passes(const ModelConfig& config, DType compute)
-      : model_(config.resolved(), compute), store_(model_.params(), compute) {
-    init_params(store_, 5);
-    store_.refresh_compute(stream_);
-    const RandomKey key{.seed = 9, .purpose = Purpose::kSample, .stream = 0, .step = 0};
-    for (int64_t n = 0; n < kB * T(); ++n) {
-      tokens_.push_back(static_cast<int32_t>(random_word(key, static_cast<uint64_t>(n)) % 61));
-      targets_.push_back(n % 5 == 3 ? kIgnoreIndex : tokens_.back());
-      starts_.push_back(n % T() >= 6 ? 6 : 0);
-    }
-  }
+  Passes(const ModelConfig& config, DType compute) : small_(config, compute, kB, config.context, 5) {}
 
   struct Result {
     LossSums sums;
@@ -98,50 +76,35 @@ class Passes {
     int64_t attentions = 0;                 // attention calls, in both directions, during backward
   };
   Result run(const RecomputePlan& plan) {
-    Arena measure("measure");
-    model_.make_saved(measure, kB, T(), plan);
-    Arena activations("activations", measure.peak_bytes());
-    Arena scratch("scratch", model_.scratch_bytes(kB, T(), true));
-    Transformer::Saved saved = model_.make_saved(activations, kB, T(), plan);
-    Region region;
+    const Transformer& model = small_.model;
+    Activations activations(model, kB, T(), plan);
     Trace trace;
-    LayerContext ctx{
-        .params = store_,
-        .region = region,
-        .scratch = scratch,
-        .stream = stream_,
-        .dropout = {
-            .p = static_cast<float>(model_.config().dropout), .seed = 3, .step = 7, .first_row = 4 * T()}};
-    const MicroBatch batch{.tokens = Tensor(tokens_.data(), DType::i32, {kB, T()}),
-                           .targets = Tensor(targets_.data(), DType::i32, {kB, T()}),
-                           .doc_start = Tensor(starts_.data(), DType::i32, {kB, T()})};
-    for (int u = 0; u < model_.params().units(); ++u) {
-      const Tensor grad = store_.get(u).grad;
+    LayerContext ctx = small_.context(4 * T());
+    const MicroBatch batch = memory_.micro_batch();
+    for (int u = 0; u < model.params().units(); ++u) {
+      const Tensor grad = small_.store.get(u).grad;
       std::memset(grad.data, 0, grad.bytes());
     }
     Result result;
-    result.sums = model_.forward(ctx, batch, saved, 1.0f);
-    stream_.trace = &trace;
-    model_.backward(ctx, batch, saved);
-    stream_.trace = nullptr;
+    result.sums = model.forward(ctx, batch, activations.saved, 1.0f);
+    ctx.stream.trace = &trace;
+    model.backward(ctx, batch, activations.saved);
+    ctx.stream.trace = nullptr;
     for (const Trace::Phase& phase : trace.phases())
       if (phase.name == "attention") result.attentions = phase.calls;
-    for (int u = 0; u < model_.params().units(); ++u) {
-      const Tensor grad = store_.get(u).grad;
+    for (int u = 0; u < model.params().units(); ++u) {
+      const Tensor grad = small_.store.get(u).grad;
       result.grads.emplace_back(grad.as<float>(), grad.as<float>() + grad.elements());
     }
     return result;
   }
 
-  const Transformer& model() const { return model_; }
-  static constexpr int64_t kB = 2;
-  int64_t T() const { return model_.config().context; }
-
  private:
-  Transformer model_;
-  ResidentStore store_;
-  Stream stream_;
-  std::vector<int32_t> tokens_, targets_, starts_;
+  static constexpr int64_t kB = 2;
+  int64_t T() const { return small_.model.config().context; }
+
+  SmallModel small_;
+  SmallBatch memory_ = random_batch(kB, T(), 61, 6);
 };
 
 struct Style {
@@ -152,7 +115,7 @@ struct Style {
 
 class RecomputeGradients : public ::testing::TestWithParam<Style> {};
 
-TEST_P(RecomputeGradients, AreTheSameBitsForEveryChoice) {
+TEST_P(RecomputeGradients, AreBitwiseEqualForEveryPolicy) {
   Passes run(GetParam().config, GetParam().compute);
   const Passes::Result kept = run.run(recompute_plan({.policy = Policy::kNone}, kLayers));
   for (const Choice& choice : choices()) {
@@ -172,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Backward calls attention once per block, and once more if the block's attention forward must be
 // recomputed. The topmost block that uses shared memory still finds its own activations there.
-TEST(Recompute, DoesNoMoreThanItMust) {
+TEST(Recompute, RecomputesOnlyWhatWasOverwritten) {
   Passes run(llama(), DType::f32);
   const auto again = [&](const RecomputeConfig& config) {
     return run.run(recompute_plan(config, kLayers)).attentions - kLayers;
@@ -187,7 +150,7 @@ TEST(Recompute, DoesNoMoreThanItMust) {
 }
 
 // There are N rows. All sizes are multiples of the arena's alignment, except that of is_correct.
-TEST(Recompute, TakesTheBytesOfTheFormula) {
+TEST(Recompute, ActivationsTakeTheBytesOfTheFormula) {
   for (DType compute : {DType::f32, DType::bf16, DType::f16}) {
     const ModelConfig c = llama().resolved();
     const Transformer model(c, compute);
@@ -200,9 +163,7 @@ TEST(Recompute, TakesTheBytesOfTheFormula) {
         2 * row + (2 * L + 1) * N * 4 + N * 4 + 64 + 128;  // x, d; rstd; losses; is_correct; sums
     const int64_t kept = 2 * row + heads + pre, all = kept + 2 * row + act;
     const auto bytes = [&](const RecomputeConfig& config) {
-      Arena arena("measure");
-      model.make_saved(arena, B, T, recompute_plan(config, L));
-      return static_cast<int64_t>(arena.peak_bytes()) - fixed;
+      return static_cast<int64_t>(Activations::size_bytes(model, B, T, recompute_plan(config, L))) - fixed;
     };
     const auto parts = [&](std::vector<Part> list) { return bytes({.parts = std::move(list)}); };
     EXPECT_EQ(bytes({.policy = Policy::kNone}), L * all);
@@ -218,18 +179,17 @@ TEST(Recompute, TakesTheBytesOfTheFormula) {
     // Segments of 1, 2 and 2 blocks store three inputs, and the memory of two blocks
     // with one input between them.
     EXPECT_EQ(bytes({.policy = Policy::kSqrt}), 3 * row + 2 * (heads + pre + row) + row);
-    Arena forward_only("measure");
-    model.make_saved(forward_only, B, T, forward_only_plan(L));
-    EXPECT_EQ(static_cast<int64_t>(forward_only.peak_bytes()) - fixed, heads + pre + 3 * row);
+    EXPECT_EQ(static_cast<int64_t>(Activations::size_bytes(model, B, T, forward_only_plan(L))) - fixed,
+              heads + pre + 3 * row);
   }
 }
 
-TEST(Recompute, BackwardIsRefusedWhereNothingIsKept) {
+TEST(Recompute, BackwardThrowsIfNothingWasKept) {
   Passes run(llama(), DType::f32);
   EXPECT_THROW(run.run(forward_only_plan(kLayers)), Error);
 }
 
-TEST(Recompute, SummaryNamesWhatIsDoneAgain) {
+TEST(Recompute, SummaryNamesWhatIsRecomputed) {
   EXPECT_EQ(recompute_plan({}, 5).summary(), "5 x (norms, activation)");
   EXPECT_EQ(recompute_plan({.policy = Policy::kNone}, 5).summary(), "5 x (nothing)");
   EXPECT_EQ(recompute_plan({.policy = Policy::kEveryK, .parts = {Part::kEmbedding}, .k = 3}, 5).summary(),
@@ -249,17 +209,13 @@ class FastestPlan : public ::testing::Test {
                    .pre_s = 50,
                    .down_s = 25,
                    .embedding_s = 0.5};
-  size_t bytes(const RecomputePlan& plan) const {
-    Arena arena("measure");
-    model.make_saved(arena, 2, 16, plan);
-    return arena.peak_bytes();
-  }
+  size_t bytes(const RecomputePlan& plan) const { return Activations::size_bytes(model, 2, 16, plan); }
   RecomputePlan plan(size_t budget) const {
     return fastest_plan(kLayers, times, budget, [this](const RecomputePlan& p) { return bytes(p); });
   }
 };
 
-TEST_F(FastestPlan, KeepsEverythingWhereThereIsRoom) {
+TEST_F(FastestPlan, KeepsEverythingThatFits) {
   const RecomputePlan none = recompute_plan({.policy = Policy::kNone}, kLayers);
   EXPECT_EQ(plan(bytes(none)).blocks, none.blocks);
   EXPECT_EQ(recompute_time_s(plan(bytes(none)), times), 0);
@@ -290,7 +246,7 @@ TEST_F(FastestPlan, MixesChoicesBetweenBlocks) {
   EXPECT_GT(recompute_time_s(best, times), 0);
 }
 
-TEST_F(FastestPlan, RefusesWhatNothingFits) {
+TEST_F(FastestPlan, RefusesABudgetThatNoPlanFits) {
   try {
     plan(1000);
     FAIL() << "1000 bytes were enough";
@@ -301,7 +257,7 @@ TEST_F(FastestPlan, RefusesWhatNothingFits) {
 }
 
 // The times are counted by hand. The topmost of the blocks that share memory recomputes nothing.
-TEST_F(FastestPlan, TimeIsTheSumOfWhatIsDoneAgain) {
+TEST_F(FastestPlan, TimeIsTheSumOfTheRecomputedOps) {
   const auto time_s = [&](const RecomputeConfig& config) {
     return recompute_time_s(recompute_plan(config, kLayers), times);
   };

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ingot/nn/transformer.h"
+#include "tests/nn/small_model.h"
 
 namespace ingot {
 namespace {
@@ -23,12 +23,8 @@ ModelConfig llama() {
 }
 
 ModelConfig gpt2() {
-  ModelConfig c = llama();
+  ModelConfig c = testing::gpt2_style(llama());
   c.kv_heads = 8;
-  c.norm = NormKind::kLayerNorm;
-  c.positions = PositionKind::kLearned;
-  c.mlp = MlpKind::kGeluTanh;
-  c.has_bias = true;
   c.is_tied = false;
   return c.resolved();
 }
@@ -73,7 +69,7 @@ TEST(TensorParallel, RanksHoldEveryElementOnceWithItsInitialValue) {
   }
 }
 
-TEST(TensorParallel, SaysWhichParametersAreShared) {
+TEST(TensorParallel, KnowsWhichParametersAreSharded) {
   const Transformer part(gpt2(), DType::f32, {}, {}, {.rank = 1, .count = 4});
   for (const ParamSpec& spec : part.params().specs())
     EXPECT_EQ(spec.is_sharded(), spec.elements() < spec.full_shape().elements()) << spec.name;
@@ -82,7 +78,7 @@ TEST(TensorParallel, SaysWhichParametersAreShared) {
 }
 
 // Each rank has 1 / count of the logical elements of every parameter that is sharded.
-TEST(TensorParallel, SharesMemory) {
+TEST(TensorParallel, DividesTheMatricesEquallyAmongTheRanks) {
   const ModelConfig config = llama();
   const auto elements = [&](int count) {
     int64_t total = 0;
@@ -105,7 +101,7 @@ std::string refusal(const ModelConfig& config, int count, const Fp8LinearConfig&
   return "accepted";
 }
 
-TEST(TensorParallel, ALayoutThatDoesNotFitIsRefusedWithTheNearest) {
+TEST(TensorParallel, AnInvalidRankCountIsRefusedWithTheNearestValidOne) {
   EXPECT_EQ(refusal(llama(), 4), "accepted");
   EXPECT_THAT(refusal(llama(), 8),
               ::testing::AllOf(::testing::HasSubstr("parallel.tp must divide model.heads = 8, "

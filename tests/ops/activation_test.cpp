@@ -75,7 +75,7 @@ TEST_P(ActivationOp, ForwardMatchesReference) {
   expect_close(y, reference(), tolerance(c.dtype), "y");
 }
 
-TEST_P(ActivationOp, ForwardInPlace) {
+TEST_P(ActivationOp, ForwardWorksInPlace) {
   activation_forward(y, x, bias, c.kind, stream);
   activation_forward(x, x, bias, c.kind, stream);
   EXPECT_EQ(to_doubles(x), to_doubles(y));
@@ -150,7 +150,7 @@ TEST(ActivationRules, SiluIsWithin2e7) {
   expect_rule_is_precise<SiluRule<VecMath>>(silu_reference, 2e-7, 3e-7);
 }
 
-TEST(ActivationRules, FarFromZeroTheyAreTheIdentityOrZero) {
+TEST(ActivationRules, FarFromZeroActivationsAreTheIdentityOrZero) {
   for (float x : {20.0f, 100.0f, 1e4f}) {
     EXPECT_EQ(GeluExactRule<VecMath>::value(vec::splat(x))[0], x);
     EXPECT_EQ(GeluTanhRule<VecMath>::value(vec::splat(x))[0], x);

@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionGraphs,
                          [](const auto& info) { return std::string(info.param.name); });
 
 // cuDNN has no kernel for these, or would compute them differently.
-TEST(FusedAttention, TakesOnlyWhatCudnnHas) {
+TEST(FusedAttention, AcceptsOnlyWhatCudnnSupports) {
   const auto is_taken = [](DType dtype, const AttentionShape& s, const AttentionConfig& config) {
     const Buffer q(dtype, {s.B, s.T, s.H, s.D}), k(dtype, {s.B, s.S, s.K, s.D});
     return fused_attention(q, k, k, q, {}, config).has_value();

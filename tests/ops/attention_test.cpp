@@ -137,7 +137,7 @@ TEST_P(Attention, BackwardMatchesReference) {
   expect_near(p.dv(), want.dv, bound, "dv");
 }
 
-TEST_P(Attention, TouchesOnlyItsColumns) {
+TEST_P(Attention, WritesOnlyItsOwnColumns) {
   const Buffer before = random_tensor(c.dtype, {c.shape.B, c.shape.T, p.packed.tensor().dim(2)}, 2);
   p.forward();
   p.backward();
@@ -157,7 +157,7 @@ class ThreadCount {
   int before_ = num_threads();
 };
 
-TEST_P(Attention, ThreadsDoNotChangeABit) {
+TEST_P(Attention, IsBitwiseEqualForAnyNumberOfThreads) {
   const ThreadCount restore;
   std::vector<Doubles> results[3];
   for (int threads : {1, 2, 3}) {
@@ -283,10 +283,10 @@ void expect_unmoved_documents(DType dtype, float dropout) {
   }
 }
 
-TEST_P(Documents, OneCannotMoveAnotherByABit) { expect_unmoved_documents(GetParam(), 0); }
-TEST_P(Documents, OneCannotMoveAnotherByABitWithDropout) { expect_unmoved_documents(GetParam(), 0.25f); }
+TEST_P(Documents, DoNotChangeABitOfEachOther) { expect_unmoved_documents(GetParam(), 0); }
+TEST_P(Documents, DoNotChangeABitOfEachOtherWithDropout) { expect_unmoved_documents(GetParam(), 0.25f); }
 
-TEST_P(Documents, AreWhatTheyAreAlone) {
+TEST_P(Documents, GiveTheResultsThatEachGivesAlone) {
   const std::vector<int64_t> lengths = {3, 90, 2, 70, 35};
   Problem together({GetParam(), {1, 200, 200, 4, 2, 40}, true, lengths});
   together.forward();
@@ -312,7 +312,7 @@ INSTANTIATE_TEST_SUITE_P(Types, Documents, ::testing::Values(DType::f32, DType::
                          [](const auto& info) { return std::string(name(info.param)); });
 
 // Two micro-batches of one row each drop the same probabilities as one batch of both rows.
-TEST(AttentionDropout, IsThatOfTheGlobalBatch) {
+TEST(AttentionDropout, MaskDependsOnTheRowInTheGlobalBatch) {
   const AttentionShape s{2, 70, 70, 4, 2, 16};
   Problem both({DType::f32, s, true, {}, 1, 0.3f});
   both.config.dropout.first_row = 5;
@@ -334,7 +334,7 @@ TEST(AttentionDropout, IsThatOfTheGlobalBatch) {
 }
 
 // When ranks shard the heads, each half of them drops the same probabilities as in a run with all heads.
-TEST(AttentionDropout, IsThatOfAllHeads) {
+TEST(AttentionDropout, MaskDependsOnTheHeadAmongAllRanks) {
   const AttentionShape s{2, 70, 70, 4, 2, 16};
   Problem all({DType::f32, s, true, {}, 1, 0.3f});
   all.forward();
@@ -363,7 +363,7 @@ TEST(AttentionDropout, IsThatOfAllHeads) {
 
 // With one key, out is the scaled v or zero, so each element of out shows whether
 // one probability was dropped.
-TEST(AttentionDropout, DropsItsShareAndDiffersBetweenSitesAndSteps) {
+TEST(AttentionDropout, DropsTheGivenFractionAndDiffersBetweenSitesAndSteps) {
   const auto out = [](const std::function<void(AttentionDropout&)>& change) {
     Problem p({DType::f32, {64, 64, 1, 2, 1, 1}, false, {}, 1, 0.25f});
     change(p.config.dropout);

@@ -56,7 +56,7 @@ class CastFp8 : public ::testing::TestWithParam<Case> {
   Doubles values = to_doubles(x);
 };
 
-TEST_P(CastFp8, TensorWithOneScale) {
+TEST_P(CastFp8, OneScaleForATensorMatchesTheReference) {
   for (float scale : {1.0f, 0.37f, 1024.0f}) {
     Fp8Stats cast, round;
     cast_to_fp8(codes, x, scale, cast, stream);
@@ -75,7 +75,7 @@ TEST_P(CastFp8, TensorWithOneScale) {
 }
 
 // One scale applies to a whole row, or to a whole column, depending on the function.
-TEST_P(CastFp8, RowsAndColumnsHaveScalesOfTheirOwn) {
+TEST_P(CastFp8, EachRowOrColumnHasItsOwnScale) {
   Buffer scratch(DType::f32, {C});
   for (bool is_by_rows : {true, false}) {
     std::vector<float> scales(static_cast<size_t>(is_by_rows ? N : C));
@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, CastFp8,
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16),
                                             ::testing::Values(1, 31, 32, 33, 9000)));
 
-TEST(CastFp8Once, ScaleIsTheLargestOverAmax) {
+TEST(CastFp8Once, ScaleIsTheLargestValueOverAmax) {
   EXPECT_EQ(fp8_scale(DType::f8e4m3, 448, Fp8ScaleFloor::kExact), 1.0f);
   EXPECT_EQ(fp8_scale(DType::f8e4m3, 3, Fp8ScaleFloor::kExact), static_cast<float>(448.0 / 3.0));
   EXPECT_EQ(fp8_scale(DType::f8e4m3, 3, Fp8ScaleFloor::kPowerOfTwo), 128.0f);
@@ -114,7 +114,7 @@ TEST(CastFp8Once, ScaleIsTheLargestOverAmax) {
   EXPECT_EQ(fp8_scale(DType::f8e4m3, 0, Fp8ScaleFloor::kExact), static_cast<float>(448 / 1e-12));
 }
 
-TEST(CastFp8Once, AmaxPassesOverNan) {
+TEST(CastFp8Once, AmaxIgnoresNan) {
   Stream stream;
   Buffer x(DType::f32, {5});
   assign(x, {1, std::nan(""), -7, 3, 0});
@@ -126,7 +126,7 @@ TEST(CastFp8Once, AmaxPassesOverNan) {
   EXPECT_TRUE(std::isnan(to_doubles(rounded)[1]));
 }
 
-TEST(CastFp8Once, StatsDoNotDependOnTheThreads) {
+TEST(CastFp8Once, StatsDoNotDependOnTheNumberOfThreads) {
   const int before = num_threads();
   Stream stream;
   Buffer x = wide_values(DType::f32, {300, 700}), rounded(DType::bf16, {300, 700}), amax(DType::f32, {700});

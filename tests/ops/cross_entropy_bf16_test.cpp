@@ -54,7 +54,7 @@ TEST(CrossEntropyBf16, EveryStepIsRounded) {
 }
 
 // Over a vocabulary of 4096 equal logits the sum stops at 256, and so the loss counts only that many.
-TEST(CrossEntropyBf16, TheSumStopsAt256EqualTerms) {
+TEST(CrossEntropyBf16, TheSumStopsGrowingAt256EqualTerms) {
   Loss loss(1, 4096, 4096);
   loss.ids = {17};
   assign(loss.logits, Doubles(4096, 1.5));
@@ -66,7 +66,7 @@ TEST(CrossEntropyBf16, TheSumStopsAt256EqualTerms) {
 }
 
 // Rounding only the logits moves the loss a little, in either direction.
-TEST(CrossEntropyBf16, RoundedLogitsAreHarmless) {
+TEST(CrossEntropyBf16, RoundedLogitsBarelyChangeTheLoss) {
   Loss loss(64, 4096, 4096);
   for (int32_t n = 0; n < 64; ++n) loss.ids.push_back(n * 61);
   assign(loss.logits, to_doubles(random_tensor(DType::f32, {64, 4096}, 2, 2.0)));

@@ -79,7 +79,7 @@ class CrossEntropy : public ::testing::TestWithParam<CrossEntropyCase> {
   }
 };
 
-TEST_P(CrossEntropy, LossMatchesReferenceAndLogitsStay) {
+TEST_P(CrossEntropy, LossMatchesReferenceAndLogitsAreUnchanged) {
   const Doubles before = to_doubles(logits);
   cross_entropy(losses, is_correct, {}, logits, targets, config, stream);
   expect_close(losses, cross_entropy_reference(before, ids, config), tolerance(), "loss");
@@ -102,7 +102,7 @@ TEST_P(CrossEntropy, GradientMatchesCentralDifferences) {
   }
 }
 
-TEST_P(CrossEntropy, GradientInPlaceOfTheLogits) {
+TEST_P(CrossEntropy, GradientMayOverwriteTheLogits) {
   if (c.gradient != DType::f32) return;
   Buffer copy(DType::f32, {c.N, Vp});
   assign(copy, to_doubles(logits));
@@ -111,7 +111,7 @@ TEST_P(CrossEntropy, GradientInPlaceOfTheLogits) {
   EXPECT_EQ(to_doubles(logits), to_doubles(d_logits));
 }
 
-TEST_P(CrossEntropy, CorrectIsTheFirstOfTheLargest) {
+TEST_P(CrossEntropy, PredictionIsTheFirstOfTheLargestLogits) {
   const Doubles values = to_doubles(logits);
   cross_entropy(losses, is_correct, d_logits, logits, targets, config, stream);
   for (size_t n = 0; n < ids.size(); ++n) {
@@ -192,14 +192,14 @@ TEST_F(CrossEntropyOnce, LossOfAnUnlikelyTargetIsFinite) {
   EXPECT_NEAR(to_doubles(losses)[0], 1e4 + std::log(39.0), 1e4 * 2 * unit_roundoff(DType::f32));
 }
 
-TEST_F(CrossEntropyOnce, EqualLogitsAreWonByTheLowestIndex) {
+TEST_F(CrossEntropyOnce, AmongEqualLogitsTheLowestIndexIsPredicted) {
   assign(logits, Doubles(kN * kV, 1.5));
   cross_entropy(losses, is_correct, {}, logits, targets, config, stream);
   EXPECT_THAT(correct, ::testing::ElementsAre(1, 0, 0, 0));
   for (double v : to_doubles(losses)) EXPECT_NEAR(v, std::log(40.0), 1e-6);
 }
 
-TEST_F(CrossEntropyOnce, AllIgnored) {
+TEST_F(CrossEntropyOnce, IgnoredTargetsHaveNeitherLossNorGradient) {
   ids = {kIgnoreIndex, kIgnoreIndex, kIgnoreIndex, kIgnoreIndex};
   cross_entropy(losses, is_correct, logits, logits, targets, config, stream);
   EXPECT_EQ(to_doubles(losses), Doubles(kN, 0.0));
@@ -207,7 +207,7 @@ TEST_F(CrossEntropyOnce, AllIgnored) {
   EXPECT_THAT(correct, ::testing::Each(0));
 }
 
-TEST_F(CrossEntropyOnce, PaddingHasNoProbabilityWhateverItHolds) {
+TEST_F(CrossEntropyOnce, PaddingHasNoProbabilityWhateverItContains) {
   config.vocab = 33;
   ids[1] = 32;
   const Doubles before = to_doubles(logits);
@@ -222,7 +222,7 @@ TEST_F(CrossEntropyOnce, PaddingHasNoProbabilityWhateverItHolds) {
   for (double v : to_doubles(logits)) EXPECT_TRUE(std::isfinite(v));
 }
 
-TEST_F(CrossEntropyOnce, ALogitThatIsNotFiniteShows) {
+TEST_F(CrossEntropyOnce, ANonFiniteLogitGivesANonFiniteLoss) {
   for (LogitCap cap : kCaps) {
     config = config_of(cap, kV);
     for (int64_t column : {int64_t{0}, int64_t{17}, kV - 1}) {
@@ -242,7 +242,7 @@ TEST_F(CrossEntropyOnce, ALogitThatIsNotFiniteShows) {
   EXPECT_TRUE(std::isnan(to_doubles(losses)[0]));
 }
 
-TEST_F(CrossEntropyOnce, TargetOutsideTheVocabulary) {
+TEST_F(CrossEntropyOnce, TargetOutsideTheVocabularyIsAnError) {
   for (int32_t bad : {40, -1, -99}) {
     ids[2] = bad;
     EXPECT_EQ(

@@ -8,7 +8,7 @@ namespace ingot::testing {
 namespace {
 
 // Compares loss, log-sum-exp, top-1 and gradient of rows that are read tile by tile with those of whole rows.
-TEST(CrossEntropyTile, TilesOfAnyWidthGiveTheWholeRow) {
+TEST(CrossEntropyTile, TilesOfAnyWidthGiveTheLossOfTheWholeRow) {
   const int64_t N = 6, V = 75, Vp = 80;
   Stream stream;
   Buffer logits = random_tensor(DType::f32, {N, Vp}, 1, 6.0);
@@ -109,7 +109,7 @@ TEST(CrossEntropyTile, KeptExponentialsGiveTheGradientOfTheWholeRow) {
         }
 }
 
-TEST(CrossEntropyTile, KeptExponentialsRefuseWhatTheyDoNotHold) {
+TEST(CrossEntropyTile, KeptExponentialsRefuseLabelSmoothingWithACap) {
   Stream stream;
   std::vector<TileRow> row_memory(2);
   std::vector<int32_t> ids = {0, 1};
@@ -165,7 +165,7 @@ TEST(CrossEntropyTile, PartsMergeIntoTheWholeRow) {
   EXPECT_THROW(cross_entropy_finish(losses, {}, lse, rows, targets, config, stream), Error);
 }
 
-TEST(CrossEntropyTile, OfEqualLogitsTheLowestIndexCounts) {
+TEST(CrossEntropyTile, AmongEqualLogitsTheLowestIndexIsPredicted) {
   const int64_t N = 1;
   Stream stream;
   for (int32_t target : {0, 3}) {

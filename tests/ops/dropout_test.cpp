@@ -49,7 +49,7 @@ TEST_P(Dropout, MatchesTheScalarGenerator) {
   }
 }
 
-TEST_P(Dropout, InPlaceAndForAnyNumberOfThreads) {
+TEST_P(Dropout, IsTheSameInPlaceAndForAnyNumberOfThreads) {
   const int threads = num_threads();
   dropout(y, x, 0.3f, key_of(1), c.first_index, stream);
   for (int n : {1, 2, 3}) {
@@ -63,7 +63,7 @@ TEST_P(Dropout, InPlaceAndForAnyNumberOfThreads) {
 }
 
 // y is linear in x, so its central difference with any step is exact and equals dropout(dy).
-TEST_P(Dropout, BackwardIsTheSameMask) {
+TEST_P(Dropout, BackwardUsesTheSameMask) {
   Buffer dy = random_tensor(c.dtype, {c.elements}, 2), dx(c.dtype, {c.elements});
   dropout(dx, dy, 0.25f, key_of(5), c.first_index, stream);
   Doubles above = to_doubles(x), below = above;
@@ -76,7 +76,7 @@ TEST_P(Dropout, BackwardIsTheSameMask) {
   expect_close(dx, want, tolerance, "dx");
 }
 
-TEST_P(Dropout, NothingIsDroppedWithoutProbability) {
+TEST_P(Dropout, ProbabilityZeroDropsNothing) {
   const Doubles before = to_doubles(x);
   dropout(y, x, 0, key_of(1), c.first_index, stream);
   EXPECT_EQ(to_doubles(y), before);
@@ -108,7 +108,7 @@ class DropoutMask : public ::testing::Test {
   }
 };
 
-TEST_F(DropoutMask, DropsItsShare) {
+TEST_F(DropoutMask, DropsTheGivenFraction) {
   for (float p : {0.1f, 0.5f, 0.75f}) {
     double dropped = 0;
     for (double v : mask(p, key_of(1))) dropped += v == 0;
@@ -129,7 +129,7 @@ TEST_F(DropoutMask, DiffersBetweenStepsSitesAndSeeds) {
   EXPECT_NE(mask(0.5f, key), first);
 }
 
-TEST_F(DropoutMask, RefusesWhatIsNoProbability) {
+TEST_F(DropoutMask, RefusesANumberThatIsNotAProbability) {
   for (float p : {-0.1f, 1.0f, std::nanf("")}) EXPECT_THROW(mask(p, key_of(1)), Error) << p;
   RandomKey key = key_of(1);
   key.purpose = Purpose::kInit;

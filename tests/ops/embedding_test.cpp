@@ -58,7 +58,7 @@ TEST_P(Embedding, ForwardMatchesReference) {
 }
 
 // The gradients are not zero before the `+=`. Each has at most kN additions.
-TEST_P(Embedding, BackwardAddsCentralDifferences) {
+TEST_P(Embedding, BackwardAccumulatesTheCentralDifferences) {
   Doubles want = to_doubles(d_wte), want_positions = to_doubles(d_positions);
   const Doubles by_token =
       central_differences([&](const Doubles& v) { return loss(v, wpe_values()); }, to_doubles(wte));
@@ -75,7 +75,7 @@ TEST_P(Embedding, BackwardAddsCentralDifferences) {
 }
 
 // Row slices of the table add up bit-identically to the whole table: all terms but one are zeros.
-TEST_P(Embedding, PartsOfTheTableAddUp) {
+TEST_P(Embedding, ShardsOfTheTableAddUpToTheWhole) {
   embedding_forward(out, tokens, wte, wpe, kT, kFirst, stream);
   const Doubles d_before = to_doubles(d_wte);
   embedding_backward(d_wte, d_wpe, d_out, tokens, kT, kFirst, stream);
@@ -132,7 +132,7 @@ class EmbeddingErrors : public ::testing::Test {
   Tensor tokens{ids.data(), DType::i32, {3}};
 };
 
-TEST_F(EmbeddingErrors, TokenOutsideTheVocabulary) {
+TEST_F(EmbeddingErrors, NameATokenOutsideTheVocabulary) {
   for (int32_t bad : {5, -1}) {
     ids[2] = bad;
     for (bool is_forward : {true, false}) {
@@ -151,7 +151,7 @@ TEST_F(EmbeddingErrors, TokenOutsideTheVocabulary) {
   }
 }
 
-TEST_F(EmbeddingErrors, PositionBehindTheLast) {
+TEST_F(EmbeddingErrors, NameAPositionPastTheLast) {
   ids[2] = 0;
   EXPECT_NO_THROW(embedding_forward(out, tokens, wte, wpe, 3, 1, stream));
   try {

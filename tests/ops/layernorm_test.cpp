@@ -60,7 +60,7 @@ TEST_P(LayerNorm, ForwardMatchesReference) {
   EXPECT_EQ(to_doubles(without_statistics), to_doubles(y));
 }
 
-TEST_P(LayerNorm, ForwardInPlace) {
+TEST_P(LayerNorm, ForwardWorksInPlace) {
   const Doubles want = reference(to_doubles(x));
   layernorm_forward(x, mean, rstd, x, w, b, kEps, stream);
   expect_close(x, want, tolerance(c), "y");

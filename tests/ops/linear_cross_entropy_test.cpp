@@ -296,7 +296,7 @@ TEST(LinearCrossEntropy, PaddedRowsGetNoProbabilityAndNoGradient) {
     }
 }
 
-TEST(LinearCrossEntropy, ZeroHeadGivesNoGradientBelowAndTheUniformLoss) {
+TEST(LinearCrossEntropy, ZeroHeadGivesTheUniformLossAndNoInputGradient) {
   for (HeadKind kind : kKinds)
     for (HeadPrecision precision : kPrecisions) {
       Head head;
@@ -312,7 +312,7 @@ TEST(LinearCrossEntropy, ZeroHeadGivesNoGradientBelowAndTheUniformLoss) {
     }
 }
 
-TEST(LinearCrossEntropy, TheFilterLeavesOutWhatIsSmallAndNothingElse) {
+TEST(LinearCrossEntropy, FilterSkipsOnlyTilesOfSmallGradients) {
   const auto run = [](float filter) {
     Head head;
     head.N = 12, head.V = head.Vp = 64;
@@ -338,7 +338,7 @@ TEST(LinearCrossEntropy, TheFilterLeavesOutWhatIsSmallAndNothingElse) {
   EXPECT_NE(a, b);
 }
 
-TEST(LinearCrossEntropy, KahanKeepsWhatPlainAdditionLoses) {
+TEST(LinearCrossEntropy, KahanSumKeepsTermsThatPlainAdditionLoses) {
   // Each chunk adds about 1 to a sum of 2^24, where f32 numbers are 2 apart, so
   // plain addition loses all of it.
   std::vector<double> moved;
@@ -358,7 +358,7 @@ TEST(LinearCrossEntropy, KahanKeepsWhatPlainAdditionLoses) {
   EXPECT_NEAR(moved[1], 64 * 0.95, 2);
 }
 
-TEST(LinearCrossEntropy, AllTokensIgnored) {
+TEST(LinearCrossEntropy, IgnoredTokensHaveNeitherLossNorGradient) {
   for (HeadKind kind : kKinds) {
     Head head;
     head.config.kind = kind;

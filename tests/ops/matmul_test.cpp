@@ -76,7 +76,7 @@ TEST_P(Matmul, PortableEngineMatchesReference) {
   expect_close(out, expected, tolerance(), "c", magnitude());
 }
 
-TEST_P(Matmul, SameBitsEveryTime) {
+TEST_P(Matmul, IsBitwiseReproducible) {
   const Doubles before = to_doubles(out);
   matmul(out, a, b, c.form, c.accumulate, stream);
   const Doubles first = to_doubles(out);
@@ -122,7 +122,7 @@ TEST_P(AmxMatmul, MatchesReference) {
 }
 
 // One thread computes each sum, in the order of k.
-TEST_P(AmxMatmul, SameBitsForEveryNumberOfThreads) {
+TEST_P(AmxMatmul, IsBitwiseEqualForAnyNumberOfThreads) {
   if (!amx::is_available()) GTEST_SKIP() << "this kernel grants no AMX";
   const Tensor &ta = a, &tb = b, &tc = out;
   const Doubles before = to_doubles(out);
@@ -158,7 +158,7 @@ std::vector<MatmulCase> amx_cases() {
 INSTANTIATE_TEST_SUITE_P(Shapes, AmxMatmul, ::testing::ValuesIn(amx_cases()), matmul_case_name);
 #endif
 
-TEST(MatmulViews, ColumnsOfAWiderMatrix) {
+TEST(MatmulViews, MayBeColumnsOfAWiderMatrix) {
   Stream stream;
   const int64_t M = 37, N = 24, K = 40, wide = 100;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
@@ -182,7 +182,7 @@ TEST(MatmulViews, ColumnsOfAWiderMatrix) {
   }
 }
 
-TEST(MatmulErrors, NamesShapesAndDtypes) {
+TEST(MatmulErrors, NameShapesAndDtypes) {
   Stream stream;
   Buffer a = zeros(DType::f32, {2, 3}), b = zeros(DType::f32, {4, 5}), c = zeros(DType::f32, {2, 4});
   EXPECT_THROW(matmul(c, a, b, MatmulForm::kNT, false, stream), Error);

@@ -78,7 +78,7 @@ TEST_P(QkNorm, BackwardMatchesCentralDifferences) {
   expect_near(dy, want, largest * 4 * tolerance + 1e-8, "dx");
 }
 
-TEST_P(QkNorm, LeavesOtherColumnsAlone) {
+TEST_P(QkNorm, LeavesOtherColumnsUnchanged) {
   const Doubles before = to_doubles(packed), d_before = to_doubles(d_packed);
   qk_norm_forward(x, {}, table, kOffset, kQkEps, stream);
   qk_norm_forward(x, rstd, table, kOffset, kQkEps, stream);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr RandomKey kKey{.seed = 0x123456789abcdefu, .purpose = Purpose::kInit, .stream = 7, .step = 3};
 
-TEST(RandomBlocks, AreThoseOfTheScalarGenerator) {
+TEST(RandomBlocks, MatchTheScalarGenerator) {
   const RandomBlocks random(kKey);
   uint32_t words[RandomBlocks::kWords];
   for (uint64_t first : {uint64_t{0}, uint64_t{5}, uint64_t{0xfffffffe}, uint64_t{0x1234567890}}) {
@@ -26,7 +26,7 @@ TEST(RandomBlocks, AreThoseOfTheScalarGenerator) {
 
 // Compares with Box-Muller in double on the same words. A few float roundings add up to
 // 8 * 2^-24 of a radius <= 6.7.
-TEST(RandomNormal, IsBoxMullerOfTheWords) {
+TEST(RandomNormal, IsTheBoxMullerTransformOfTheRandomWords) {
   constexpr double kTolerance = 8 * 0x1p-24 * 6.7;
   for (int64_t n : {1, 3, 4, 63, 64, 65, 1000, 40'001}) {
     std::vector<float> y(static_cast<size_t>(n) + 1, -99.0f);
@@ -55,7 +55,7 @@ TEST(RandomNormal, DoesNotDependOnTheNumberOfThreads) {
   EXPECT_EQ(one, two);
 }
 
-TEST(RandomNormal, ARangeIsTheRangeOfTheWhole) {
+TEST(RandomNormal, ARangeEqualsThatRangeOfTheWhole) {
   std::vector<float> whole(3000);
   fill_normal(Tensor(whole.data(), DType::f32, {3000}), 0.02f, kKey);
   for (int64_t begin : {0, 1, 2, 3, 4, 63, 64, 129, 1777})
@@ -68,7 +68,7 @@ TEST(RandomNormal, ARangeIsTheRangeOfTheWhole) {
     }
 }
 
-TEST(RandomNormal, EdgesOfItsPolynomials) {
+TEST(RandomNormal, IsAccurateAtTheEdgesOfItsPolynomials) {
   for (float x : {0x1p-32f, 0x1p-24f, 0.25f, 0.70710677f, 0.70710683f, 0.99999994f, 1.0f}) {
     const double want = std::log(static_cast<double>(x));
     EXPECT_NEAR(natural_log(x), want, 3 * 0x1p-24 * std::abs(want)) << x;

@@ -50,7 +50,7 @@ TEST_P(RmsNorm, ForwardMatchesReference) {
   expect_close(y, rmsnorm_reference(to_doubles(x), w_values, width, kEps), tolerance(c), "y");
 }
 
-TEST_P(RmsNorm, ForwardInPlace) {
+TEST_P(RmsNorm, ForwardWorksInPlace) {
   const Doubles want = rmsnorm_reference(to_doubles(x), w_values, width, kEps);
   rmsnorm_forward(x, rstd, x, w, kEps, stream);
   expect_close(x, want, tolerance(c), "y");
@@ -65,7 +65,7 @@ TEST_P(RmsNorm, ForwardAddsResidualAndMayOverwriteIt) {
   expect_close(y, rmsnorm_reference(to_doubles(residual), w_values, width, kEps), tolerance(c), "y");
 }
 
-TEST_P(RmsNorm, ForwardMayOverwriteTheResidualByItsResult) {
+TEST_P(RmsNorm, ForwardMayWriteItsResultOverTheResidual) {
   Buffer sum(c.dtype, {c.N, c.C});
   residual_rmsnorm_forward(y, sum, rstd, x, residual, w, kEps, stream);
   residual_rmsnorm_forward(residual, sum, rstd, x, residual, w, kEps, stream);
@@ -118,7 +118,7 @@ std::vector<RmsnormCase> rmsnorm_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, RmsNorm, ::testing::ValuesIn(rmsnorm_cases()), rmsnorm_case_name);
 
-TEST(RmsNormErrors, NamesTheOperand) {
+TEST(RmsNormErrors, NameTheOperand) {
   Stream stream;
   Buffer x = random_tensor(DType::f32, {2, 8}, 1), y = zeros(DType::f32, {2, 8});
   Buffer w = zeros(DType::f32, {7});

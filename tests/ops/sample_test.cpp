@@ -84,7 +84,7 @@ TEST(Sample, TopKKeepsExactlyK) {
   expect_distribution({kLogits, {.top_k = 100}}, softmax(kLogits, 1, kAll));
 }
 
-TEST(Sample, TopPKeepsTheFewestThatReachIt) {
+TEST(Sample, TopPKeepsTheFewestTokensThatReachP) {
   const std::vector<float> logits = {std::log(0.1f), std::log(0.4f), std::log(0.05f), std::log(0.25f),
                                      std::log(0.2f)};
   const auto kept = [&](float top_p, int64_t top_k = 0) {
@@ -107,7 +107,7 @@ TEST(Sample, TopPKeepsTheFewestThatReachIt) {
   expect_distribution({logits, {.top_p = 0.66f}}, softmax(logits, 1, {1, 3, 4}));
 }
 
-TEST(Sample, TemperatureZeroIsTheHighestLogitLowestIdFirst) {
+TEST(Sample, TemperatureZeroPicksTheHighestLogitAndOfEqualOnesTheLowestId) {
   EXPECT_EQ((Sampler{kLogits, {.temperature = 0}}.support(50)), (std::set<int32_t>{2}));
 }
 
@@ -121,7 +121,7 @@ TEST(Sample, PaddingGetsNoProbability) {
   }
 }
 
-TEST(Sample, MinusInfinityNeverComesOut) {
+TEST(Sample, ALogitOfMinusInfinityIsNeverSampled) {
   const std::vector<float> logits = {-kInf, 1, -kInf, 1, -kInf};
   for (const SampleConfig& config :
        {SampleConfig{}, SampleConfig{.temperature = 0.01f}, SampleConfig{.top_k = 4},

@@ -19,7 +19,7 @@ TEST(Vec, ExpIsWithinTwoUlp) {
   }
 }
 
-TEST(Vec, ExpAtItsEnds) {
+TEST(Vec, ExpIsExactAtZeroAndBeyondItsRange) {
   const float inf = std::numeric_limits<float>::infinity();
   EXPECT_EQ(lane(vec::exp(vec::splat(-inf))), 0.0f);
   EXPECT_EQ(lane(vec::exp(vec::splat(-1000.0f))), 0.0f);
@@ -28,7 +28,7 @@ TEST(Vec, ExpAtItsEnds) {
   EXPECT_TRUE(std::isnan(lane(vec::exp(vec::splat(std::nanf(""))))));
 }
 
-TEST(Vec, TanhAndSigmoid) {
+TEST(Vec, TanhAndSigmoidAreWithin2e7) {
   for (float x = -20; x < 20; x += 0.003f) {
     ASSERT_NEAR(lane(vec::tanh(vec::splat(x))), std::tanh(static_cast<double>(x)), 2e-7) << x;
     ASSERT_NEAR(lane(vec::sigmoid(vec::splat(x))), 1 / (1 + std::exp(-static_cast<double>(x))), 2e-7) << x;
@@ -55,7 +55,7 @@ TEST(Vec, Bf16RoundsLikeTheScalarType) {
 
 // A register reads every code and rounds like the scalar type: at every code, midway between
 // two, and next to the midpoint.
-TEST(Vec, F16IsTheScalarType) {
+TEST(Vec, F16ConvertsLikeTheScalarType) {
   for (uint32_t code = 0; code < 0x10000; ++code) {
     const f16 x = std::bit_cast<f16>(static_cast<uint16_t>(code));
     f16 row[vec::kLanes];
@@ -73,7 +73,7 @@ TEST(Vec, F16IsTheScalarType) {
   }
 }
 
-TEST(Vec, PartialLoadsTouchNothingElse) {
+TEST(Vec, PartialLoadsAndStoresTouchNothingElse) {
   float values[2 * vec::kLanes];
   for (int n = 0; n < vec::kLanes; ++n) {
     for (int i = 0; i < 2 * vec::kLanes; ++i) values[i] = static_cast<float>(i + 1);

@@ -72,27 +72,28 @@ Plans& plans_of(Stream& stream) {
 // Allocates buffers from the scratch, front to back.
 class Scratch {
  public:
-  explicit Scratch(const Tensor& t)
-      : next_(static_cast<char*>(t.data)), end_(t ? static_cast<char*>(t.data) + t.bytes() : next_) {
+  explicit Scratch(const Tensor& t) : next_(t.as<float>()), end_(t ? next_ + t.elements() : next_) {
     align();
   }
-  void* take(size_t bytes) {
-    INGOT_CHECK(left_bytes() >= bytes, "attention: {} bytes of scratch, {} wanted", left_bytes(), bytes);
-    char* piece = next_;
-    next_ += bytes;
+  float* take(int64_t numbers) {
+    INGOT_CHECK(end_ - next_ >= numbers, "attention: scratch of {} numbers, {} wanted", end_ - next_,
+                numbers);
+    float* first = next_;
+    next_ += numbers;
     align();
-    return piece;
+    return first;
   }
-  size_t left_bytes() const { return static_cast<size_t>(end_ - next_); }
+  size_t left_bytes() const { return static_cast<size_t>(end_ - next_) * sizeof(float); }
   void* rest() const { return next_; }
 
  private:
   void align() {
     const size_t over = reinterpret_cast<uintptr_t>(next_) % kAlign;
-    next_ = std::min(end_, next_ + (over ? kAlign - over : 0));
+    const size_t skipped = over ? (kAlign - over) / sizeof(float) : 0;
+    next_ += std::min(end_ - next_, static_cast<ptrdiff_t>(skipped));
   }
 
-  char *next_, *end_;
+  float *next_, *end_;
 };
 
 }  // namespace
@@ -130,9 +131,8 @@ bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   const AttentionShape shape{problem->B, problem->T, problem->T, problem->H, problem->K, problem->D};
   if (scratch.bytes() < fused_backward_bytes(shape)) return false;
   Scratch place(scratch);
-  const auto rows = static_cast<size_t>(lse.elements()), dims = static_cast<size_t>(problem->D);
-  void* delta = place.take(rows * sizeof(float));
-  void* dq_sum = place.take(rows * dims * sizeof(float));
+  float* delta = place.take(lse.elements());
+  float* dq_sum = place.take(lse.elements() * problem->D);
   Plans& plans = plans_of(stream);
   const Plans::Entry* entry = plans.backward(*problem, place.left_bytes());
   if (!entry) return false;

@@ -211,6 +211,10 @@ inline unsigned blocks_for(int64_t items, int64_t items_per_block) {
   return static_cast<unsigned>(blocks);
 }
 
+// Returns the bits of f32 numbers. Numbers that are not negative are ordered like their bits, so atomicMax of
+// the bits is the maximum of the numbers.
+inline uint32_t* float_bits(const Tensor& t) { return reinterpret_cast<uint32_t*>(t.as<float>()); }
+
 inline bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 // Returns true if rows of C elements of 2 or 4 bytes can be read 16 bytes at a time from all of the

@@ -77,8 +77,7 @@ void raise_amax(const Tensor& amax, const Tensor& x, Stream& stream) {
     with_width<T>(allows_wide(n, x), [&](auto width) {
       constexpr int W = decltype(width)::value;
       const unsigned blocks = std::min(kBlocks, blocks_for(n, int64_t{kThreads} * W));
-      launch({stream, op, dim3(blocks), dim3(kThreads)}, largest<W, T>, static_cast<uint32_t*>(amax.data),
-             x.as<T>(), n);
+      launch({stream, op, dim3(blocks), dim3(kThreads)}, largest<W, T>, float_bits(amax), x.as<T>(), n);
     });
   });
 }

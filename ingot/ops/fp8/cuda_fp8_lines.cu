@@ -152,8 +152,8 @@ void cast_columns_to_fp8(const Fp8Operand& to, const Tensor& x, const Tensor& sc
     constexpr int W = kWide<T>;
     const dim3 parts(blocks_for(C, kWarp * W), static_cast<unsigned>(row_part_count(N)));
     if (!is_one)
-      launch({stream, op, parts, dim3(kWarp, kSumRows)}, largest_of_columns<W, T>,
-             static_cast<uint32_t*>(scales.data), x.as<T>(), N, C);
+      launch({stream, op, parts, dim3(kWarp, kSumRows)}, largest_of_columns<W, T>, float_bits(scales),
+             x.as<T>(), N, C);
     launch({stream, op, dim3(1), dim3(kThreads)}, make_scales, scales.as<float>(), to.inverse.as<float>(), C,
            is_one);
     launch({stream, op, fp8::tiles_of(N, C), dim3(kThreads)}, encode_columns<T>, to.codes.as<f8e4m3>(),

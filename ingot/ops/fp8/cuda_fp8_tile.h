@@ -59,7 +59,7 @@ __device__ __forceinline__ float scale_of(float amax, double most, bool is_power
 inline Meter meter_of(const Fp8Meter& meter, const char* op) {
   check_tensor(meter.amax, DType::f32, {1}, op);
   check_tensor(meter.counts, DType::u32, {2}, op);
-  return {static_cast<uint32_t*>(meter.amax.data), meter.counts.as<uint32_t>()};
+  return {float_bits(meter.amax), meter.counts.as<uint32_t>()};
 }
 
 template <typename F>

@@ -67,8 +67,7 @@ void raise_gradient_amax(const Tensor& amax, const LogitTile& tile, const CrossE
   with_width<float>(tile.logits.dim(1) % 4 == 0 && is_aligned(tile.logits.data), [&](auto width) {
     with_gradient(tile, config, [&](auto of) {
       launch({stream, op, dim3(blocks_for(tile.logits.dim(0), 1)), dim3(kThreads)},
-             largest_gradient<decltype(width)::value, decltype(of.cap)>, static_cast<uint32_t*>(amax.data),
-             of);
+             largest_gradient<decltype(width)::value, decltype(of.cap)>, float_bits(amax), of);
     });
   });
 }

@@ -8,8 +8,6 @@
 namespace ingot {
 namespace {
 
-constexpr auto kRowBytes = static_cast<int64_t>(sizeof(TileRow));
-
 // Returns the first `bytes` of a scratch tensor.
 Tensor first_bytes(const Tensor& t, int64_t bytes) { return t.reshape({t.elements()}).rows(0, bytes); }
 
@@ -18,14 +16,14 @@ Tensor first_bytes(const Tensor& t, int64_t bytes) { return t.reshape({t.element
 ColumnShardScratch ColumnShardScratch::rows_of(int64_t begin, int64_t end) const {
   const int64_t n = end - begin, count = parts.dim(0);
   return {.rows = rows.rows(begin, end),
-          .parts = first_bytes(parts, count * n * kRowBytes).reshape({count, n, kRowBytes}),
+          .parts = first_bytes(parts, count * n * kTileRowBytes).reshape({count, n, kTileRowBytes}),
           .lse = lse.rows(begin, end)};
 }
 
 ColumnShardScratch make_column_shard_scratch(Arena& arena, int64_t N, int count) {
   ColumnShardScratch scratch;
-  scratch.rows = arena.alloc(DType::u8, {N, kRowBytes});
-  scratch.parts = arena.alloc(DType::u8, {count, N, kRowBytes});
+  scratch.rows = alloc_tile_rows(arena, N);
+  scratch.parts = arena.alloc(DType::u8, {count, N, kTileRowBytes});
   scratch.lse = arena.alloc(DType::f32, {N});
   return scratch;
 }

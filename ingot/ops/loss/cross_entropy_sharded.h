@@ -25,8 +25,8 @@ struct ColumnShard {
 };
 
 struct ColumnShardScratch {
-  Tensor rows;   // (N, sizeof(TileRow)) u8
-  Tensor parts;  // (count, N, sizeof(TileRow)) u8: rows of every rank
+  Tensor rows;   // N TileRows (ops/loss/cross_entropy_tile.h)
+  Tensor parts;  // (count, N, kTileRowBytes) u8: rows of every rank
   Tensor lse;    // (N) f32
   ColumnShardScratch rows_of(int64_t begin, int64_t end) const;  // the scratch of rows [begin, end)
 };

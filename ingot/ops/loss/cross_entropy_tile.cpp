@@ -21,8 +21,8 @@ decltype(ingot::cross_entropy_tile_gradient) cross_entropy_tile_gradient;
 namespace {
 
 TileRow* tile_rows(const Tensor& rows, int64_t N, const char* op) {
-  check_tensor(rows, DType::u8, {N, static_cast<int64_t>(sizeof(TileRow))}, op);
-  return reinterpret_cast<TileRow*>(rows.as<uint8_t>());
+  check_tensor(rows, DType::u8, {N, kTileRowBytes}, op);
+  return tile_rows_of(rows);
 }
 
 int64_t row_grain(int64_t W) { return std::max<int64_t>(1, 4096 / std::max<int64_t>(1, W)); }
@@ -166,11 +166,11 @@ void cross_entropy_fold_and_keep(const KeptExponentials& kept, int64_t tile_inde
 void cross_entropy_merge(const Tensor& rows, const Tensor& parts, const Tensor& targets, int64_t part_columns,
                          Stream& stream) {
   const Span span(stream.trace, "loss");
-  const int64_t N = rows.dim(0), row_bytes = static_cast<int64_t>(sizeof(TileRow));
+  const int64_t N = rows.dim(0);
   TileRow* row = tile_rows(rows, N, "cross_entropy_merge: rows");
-  check_tensor(parts, DType::u8, {parts.dim(0), N, row_bytes}, "cross_entropy_merge: parts");
+  check_tensor(parts, DType::u8, {parts.dim(0), N, kTileRowBytes}, "cross_entropy_merge: parts");
   check_tensor(targets, DType::i32, {N}, "cross_entropy_merge: targets");
-  const auto* part = reinterpret_cast<const TileRow*>(parts.as<uint8_t>());
+  const TileRow* part = tile_rows_of(parts);
   const int32_t* target = targets.as<int32_t>();
   for (int64_t n = 0; n < N; ++n) {
     TileRow merged{.total = 0, .z_sum = 0, .x_max = 0, .z_max = 0, .x_target = 0, .top = -1};

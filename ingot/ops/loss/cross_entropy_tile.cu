@@ -97,12 +97,10 @@ __global__ void __launch_bounds__(kThreads) gradient(D* d_tile, loss::TileGradie
     store(d + column, of.template at<W>(row, column));
 }
 
-TileRow* tile_rows(const Tensor& rows) { return reinterpret_cast<TileRow*>(rows.as<uint8_t>()); }
-
 }  // namespace
 
 void cross_entropy_begin(const Tensor& rows, Stream& stream) {
-  launch_elementwise<1>(rows.dim(0), "cross_entropy_begin", stream, Begin{tile_rows(rows)});
+  launch_elementwise<1>(rows.dim(0), "cross_entropy_begin", stream, Begin{tile_rows_of(rows)});
 }
 
 void cross_entropy_fold(const Tensor& rows, const Tensor& tile, int64_t first, const Tensor& targets,
@@ -113,7 +111,7 @@ void cross_entropy_fold(const Tensor& rows, const Tensor& tile, int64_t first, c
   with_width<float>(part.W % 4 == 0 && is_aligned(tile.data), [&](auto width) {
     with_cap_rule<Math>(config, [&](auto cap) {
       launch({stream, op, dim3(blocks_for(tile.dim(0), 1)), dim3(kThreads)},
-             fold<decltype(width)::value, decltype(cap)>, tile_rows(rows), part, cap,
+             fold<decltype(width)::value, decltype(cap)>, tile_rows_of(rows), part, cap,
              config.label_smoothing > 0);
     });
   });
@@ -125,7 +123,7 @@ void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const 
   with_cap_rule<Math>(config, [&](auto cap) {
     launch_elementwise<1>(rows.dim(0), "cross_entropy_finish", stream,
                           Finish<decltype(cap)>{losses.as<float>(), optional<uint8_t>(is_correct),
-                                                lse.as<float>(), tile_rows(rows), targets.as<int32_t>(),
+                                                lse.as<float>(), tile_rows_of(rows), targets.as<int32_t>(),
                                                 config.vocab, static_cast<double>(config.label_smoothing),
                                                 static_cast<double>(config.z_loss), cap});
   });

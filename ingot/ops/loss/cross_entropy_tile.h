@@ -14,6 +14,7 @@
 //   kept_gradient(d, kept, rows, lse)
 #pragma once
 
+#include "ingot/core/arena.h"
 #include "ingot/core/stream.h"
 #include "ingot/core/tensor.h"
 #include "ingot/ops/cross_entropy.h"
@@ -30,7 +31,13 @@ struct TileRow {
   int32_t top;     // lowest column of x_max; -1 before the first tile
 };
 
-// Initialises rows (N) before the first tile. Here and below rows is (N, sizeof(TileRow)) u8.
+inline constexpr auto kTileRowBytes = static_cast<int64_t>(sizeof(TileRow));
+
+// Elements of a tensor are numbers, so TileRows lie in a u8 tensor (N, kTileRowBytes).
+inline Tensor alloc_tile_rows(Arena& arena, int64_t N) { return arena.alloc(DType::u8, {N, kTileRowBytes}); }
+inline TileRow* tile_rows_of(const Tensor& rows) { return reinterpret_cast<TileRow*>(rows.as<uint8_t>()); }
+
+// Initialises rows (N) before the first tile. Here and below rows is a tensor of TileRows.
 void cross_entropy_begin(const Tensor& rows, Stream& stream);
 
 // Folds columns [first, first + W) into rows. tile (N, W) f32, contiguous, read only; targets (N) i32.
@@ -38,7 +45,7 @@ void cross_entropy_begin(const Tensor& rows, Stream& stream);
 void cross_entropy_fold(const Tensor& rows, const Tensor& tile, int64_t first, const Tensor& targets,
                         const CrossEntropyConfig& config, Stream& stream);
 
-// rows = the merged sums of parts (P, N, sizeof(TileRow)) u8, where part p covers columns [p, p + 1) *
+// rows = the merged sums of parts (P, N, kTileRowBytes) u8, where part p covers columns [p, p + 1) *
 // part_columns. With the columns sharded over ranks it is called between fold and finish.
 void cross_entropy_merge(const Tensor& rows, const Tensor& parts, const Tensor& targets, int64_t part_columns,
                          Stream& stream);

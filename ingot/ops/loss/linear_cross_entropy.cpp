@@ -342,7 +342,7 @@ LinearCrossEntropyScratch make_device_fp8_scratch(Arena& arena, const HeadDims& 
   s.logits = arena.alloc(DType::f32, {chunk, columns});
   s.x8 = arena.alloc(DType::f8e4m3, {N, C});
   s.w8 = arena.alloc(DType::f8e4m3, {Vp, C});
-  s.rows = arena.alloc(DType::u8, {known, static_cast<int64_t>(sizeof(TileRow))});
+  s.rows = alloc_tile_rows(arena, known);
   s.lse = arena.alloc(DType::f32, {known});
   if (!has_grads) return s;
   s.x8_turned = arena.alloc(DType::f8e4m3, {C, N});
@@ -380,7 +380,7 @@ LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_
   }
   if (is_recompute || is_kept) {
     const int64_t tokens = is_recompute ? N : chunk;
-    s.rows = arena.alloc(DType::u8, {tokens, static_cast<int64_t>(sizeof(TileRow))});
+    s.rows = alloc_tile_rows(arena, tokens);
     s.lse = arena.alloc(DType::f32, {tokens});
   }
   if (!config.columns.is_whole()) {

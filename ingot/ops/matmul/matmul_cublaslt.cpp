@@ -204,7 +204,7 @@ class Products final : public StreamResource {
   explicit Products(Stream& stream)
       : stream_(stream), workspace_("cuBLASLt workspace", kWorkspaceBytes, Memory::kDevice) {
     library_.check(library_.create(&handle_), "Create");
-    memory_ = workspace_.alloc(DType::u8, {static_cast<int64_t>(kWorkspaceBytes)}).data;
+    memory_ = workspace_.alloc_as<uint8_t>(static_cast<int64_t>(kWorkspaceBytes));
     file_ = choices_file();
     read_choices();
   }
