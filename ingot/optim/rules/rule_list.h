@@ -7,6 +7,7 @@
 #include "ingot/optim/rules/adam.h"
 #include "ingot/optim/rules/adamw.h"
 #include "ingot/optim/rules/adamw_8bit.h"
+#include "ingot/optim/rules/adan.h"
 #include "ingot/optim/rules/elementwise_rule.h"
 #include "ingot/optim/rules/lion.h"
 #include "ingot/optim/rules/momentum.h"
@@ -16,7 +17,7 @@
 
 namespace ingot {
 
-using AllRules = TypeList<Sgd, Momentum, Adam, AdamW, Adafactor, Lion, AdamW8bit, Muon>;
+using AllRules = TypeList<Sgd, Momentum, Adam, AdamW, Adafactor, Lion, AdamW8bit, Muon, Adan>;
 
 using ElementwiseRules = ElementwiseOf<AllRules>::type;
 
