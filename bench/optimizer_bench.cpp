@@ -11,6 +11,7 @@
 #include "ingot/core/parallel.h"
 #include "ingot/optim/optimizer.h"
 #include "ingot/optim/rules/all_rules.h"
+#include "ingot/optim/rules/rule_list.h"
 
 namespace ingot {
 namespace {
@@ -41,19 +42,19 @@ double copy_bytes_per_s(const Tensor& to, const Tensor& from) {
 
 // Bytes that a step moves: w, g and the state are read and written, the copy is written. Adafactor reads w
 // and g once more for its sums, and g once more for the size of its update.
-size_t step_bytes(const Optimizer& optimizer, OptimizerKind kind, bool has_copy) {
-  const size_t per_param = 16 + (has_copy ? 2 : 0) + (kind == OptimizerKind::kAdafactor ? 12 : 0);
+size_t step_bytes(const Optimizer& optimizer, const std::string& kind, bool has_copy) {
+  const size_t per_param = 16 + (has_copy ? 2 : 0) + (kind == "adafactor" ? 12 : 0);
   return static_cast<size_t>(kN) * per_param + 2 * optimizer.state_bytes();
 }
 
-void BM_Step(benchmark::State& state, OptimizerKind kind, bool has_copy, bool wants_stats) {
+void BM_Step(benchmark::State& state, const std::string& kind, bool has_copy, bool wants_stats) {
   Arena arena("bench", static_cast<size_t>(kN) * 10 + 4 * Arena::kAlign);
   const Tensor w = arena.alloc(DType::f32, {kN}), g = arena.alloc(DType::f32, {kN});
   const Tensor compute = has_copy ? arena.alloc(DType::bf16, {kN}) : Tensor{};
   fill(w, 1);
   fill(g, 0.1f);
   OptimizerConfig config{.lr = 1e-6, .rule = {.kind = kind}};
-  config.rule.momentum_warmup = 0;
+  config.rule.options.set(&Momentum::Options::momentum_warmup, 0);
   Optimizer optimizer(config,
                       {{.name = "w", .shape = {kRows, kColumns}, .w = w, .compute = compute, .g = g}});
   Stream stream;
@@ -83,8 +84,8 @@ void BM_Muon(benchmark::State& state, DType iteration) {
   Arena arena("bench", static_cast<size_t>(kLong * kShort) * 8 + 2 * Arena::kAlign);
   const Tensor w = arena.alloc(DType::f32, {kLong * kShort}), g = arena.alloc(DType::f32, {kLong * kShort});
   fill(w, 1);
-  OptimizerConfig config{.lr = 1e-6,
-                         .rule = {.kind = OptimizerKind::kMuon, .newton_schulz_dtype = iteration}};
+  OptimizerConfig config{
+      .lr = 1e-6, .rule = {.kind = "muon", .options = {{&Muon::Options::newton_schulz_dtype, iteration}}}};
   Optimizer optimizer(config, {{.name = "w", .shape = {kLong, kShort}, .w = w, .g = g}});
   Stream stream;
   for (auto _ : state) {
@@ -104,15 +105,15 @@ void register_all() {
         ->UseRealTime()
         ->Unit(benchmark::kMillisecond);
   for (const RuleEntry& entry : rules()) {
-    if (entry.kind == OptimizerKind::kMuon) continue;
+    if (entry.is_matrix_rule) continue;
     for (const bool has_copy : {false, true}) {
       const std::string name = fmt::format("step/{}{}", entry.name, has_copy ? "/bf16_copy" : "");
-      benchmark::RegisterBenchmark(name.c_str(), BM_Step, entry.kind, has_copy, false)
+      benchmark::RegisterBenchmark(name.c_str(), BM_Step, std::string(entry.name), has_copy, false)
           ->UseRealTime()
           ->Unit(benchmark::kMillisecond);
     }
   }
-  benchmark::RegisterBenchmark("step/adamw/stats", BM_Step, OptimizerKind::kAdamW, false, true)
+  benchmark::RegisterBenchmark("step/adamw/stats", BM_Step, std::string("adamw"), false, true)
       ->UseRealTime()
       ->Unit(benchmark::kMillisecond);
 }

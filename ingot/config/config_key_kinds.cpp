@@ -1,5 +1,10 @@
 #include "ingot/config/config_key_kinds.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
 namespace ingot::key_kinds {
 namespace {
 
@@ -22,6 +27,53 @@ std::string float_text(double value) {
   std::string text = fmt::format("{}", value);
   if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
   return text;
+}
+
+std::string whole_rule(int64_t low, int64_t high) {
+  return high == kMany || high == std::numeric_limits<int64_t>::max()
+             ? fmt::format("a whole number, at least {}", low)
+             : fmt::format("a whole number in {} .. {}", low, high);
+}
+
+int64_t read_whole(const std::string& name, int64_t low, int64_t high, const ConfigValue& value) {
+  std::optional<int64_t> n;
+  if (const auto* i = std::get_if<int64_t>(&value)) n = *i;
+  if (const auto* s = std::get_if<std::string>(&value)) n = parse_count(*s);
+  if (const auto* d = std::get_if<double>(&value); d && *d == std::floor(*d) && std::abs(*d) < 9e15)
+    n = static_cast<int64_t>(*d);
+  if (!n) refuse(name, whole_rule(low, high), value, count_hint(value));
+  if (*n < low || *n > high)
+    refuse(name, whole_rule(low, high), value,
+           fmt::format("; the nearest valid value is {}", std::clamp(*n, low, high)));
+  return *n;
+}
+
+double read_number(const std::string& name, const ConfigValue& value) {
+  std::optional<double> x;
+  if (const auto* d = std::get_if<double>(&value)) x = *d;
+  if (const auto* i = std::get_if<int64_t>(&value)) x = static_cast<double>(*i);
+  if (!x || !std::isfinite(*x)) refuse(name, "a number", value);
+  return *x;
+}
+
+bool read_flag(const std::string& name, const ConfigValue& value) {
+  const auto* b = std::get_if<bool>(&value);
+  if (!b) refuse(name, "true or false", value);
+  return *b;
+}
+
+size_t read_choice(const std::string& name, const std::vector<std::string>& choices,
+                   const ConfigValue& value) {
+  const auto* s = std::get_if<std::string>(&value);
+  for (size_t i = 0; i < choices.size(); ++i)
+    if (s && *s == choices[i]) return i;
+  refuse(name, fmt::format("one of {}", list_names(choices)), value,
+         s ? did_you_mean(suggested_values(*s, choices)) : "");
+}
+
+std::string rule_or_word(const std::string& rule, const std::string& word) {
+  const bool is_choice = rule.starts_with("one of ");
+  return is_choice ? fmt::format("one of {}, {}", word, rule.substr(7)) : fmt::format("{} or {}", rule, word);
 }
 
 std::string count_hint(const ConfigValue& value) {

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -37,6 +36,18 @@ bool is_toml_text(std::string_view text);
 
 inline constexpr int64_t kMany = int64_t{1} << 40;  // upper bound of steps and tokens, far below overflow
 
+std::string whole_rule(int64_t low, int64_t high);  // "a whole number, at least 0"
+
+// Return the value of the key `name`, or refuse it.
+int64_t read_whole(const std::string& name, int64_t low, int64_t high, const ConfigValue& value);
+double read_number(const std::string& name, const ConfigValue& value);
+bool read_flag(const std::string& name, const ConfigValue& value);
+size_t read_choice(const std::string& name, const std::vector<std::string>& choices,
+                   const ConfigValue& value);
+
+// Returns the rule of a key that also takes `word`, such as "a number or auto".
+std::string rule_or_word(const std::string& rule, const std::string& word);
+
 // Returns the member at the end of a path of member pointers, such as &RunConfig::model,
 // &ModelConfig::layers. The first element may also be a function.
 template <typename Config, typename First, typename... Rest>
@@ -56,25 +67,14 @@ const T& plain(const std::optional<T>& value) {
 
 template <typename... Path>
 ConfigKey whole(std::string name, int64_t low, int64_t high, std::string doc, Path... path) {
-  std::string rule = high == kMany || high == std::numeric_limits<int64_t>::max()
-                         ? fmt::format("a whole number, at least {}", low)
-                         : fmt::format("a whole number in {} .. {}", low, high);
   return {name,
-          rule,
+          whole_rule(low, high),
           std::move(doc),
           false,
           [=](RunConfig& config, const ConfigValue& value) {
-            std::optional<int64_t> n;
-            if (const auto* i = std::get_if<int64_t>(&value)) n = *i;
-            if (const auto* s = std::get_if<std::string>(&value)) n = parse_count(*s);
-            if (const auto* d = std::get_if<double>(&value); d && *d == std::floor(*d) && std::abs(*d) < 9e15)
-              n = static_cast<int64_t>(*d);
-            if (!n) refuse(name, rule, value, count_hint(value));
-            if (*n < low || *n > high)
-              refuse(name, rule, value,
-                     fmt::format("; the nearest valid value is {}", std::clamp(*n, low, high)));
+            const int64_t n = read_whole(name, low, high, value);
             auto& target = member(config, path...);
-            target = static_cast<std::remove_reference_t<decltype(target)>>(*n);
+            target = static_cast<std::remove_reference_t<decltype(target)>>(n);
           },
           [=](const RunConfig& config) { return fmt::format("{}", plain(member(config, path...))); }};
 }
@@ -87,11 +87,7 @@ ConfigKey number(std::string name, std::string doc, Path... path) {
           std::move(doc),
           false,
           [=](RunConfig& config, const ConfigValue& value) {
-            std::optional<double> x;
-            if (const auto* d = std::get_if<double>(&value)) x = *d;
-            if (const auto* i = std::get_if<int64_t>(&value)) x = static_cast<double>(*i);
-            if (!x || !std::isfinite(*x)) refuse(name, "a number", value);
-            member(config, path...) = *x;
+            member(config, path...) = read_number(name, value);
           },
           [=](const RunConfig& config) { return float_text(plain(member(config, path...))); }};
 }
@@ -119,16 +115,13 @@ ConfigKey duration(std::string name, std::string doc, Path... path) {
 
 template <typename... Path>
 ConfigKey flag(std::string name, std::string doc, Path... path) {
-  return {name,
-          "true or false",
-          std::move(doc),
-          false,
-          [=](RunConfig& config, const ConfigValue& value) {
-            const auto* b = std::get_if<bool>(&value);
-            if (!b) refuse(name, "true or false", value);
-            member(config, path...) = *b;
-          },
-          [=](const RunConfig& config) { return plain(member(config, path...)) ? "true" : "false"; }};
+  return {
+      name,
+      "true or false",
+      std::move(doc),
+      false,
+      [=](RunConfig& config, const ConfigValue& value) { member(config, path...) = read_flag(name, value); },
+      [=](const RunConfig& config) { return plain(member(config, path...)) ? "true" : "false"; }};
 }
 
 template <typename... Path>
@@ -183,13 +176,7 @@ ConfigKey choice(std::string name, std::vector<std::pair<std::string, Value>> va
           std::move(doc),
           true,
           [=](RunConfig& config, const ConfigValue& value) {
-            const auto* s = std::get_if<std::string>(&value);
-            for (const auto& [key, v] : values) {
-              if (!s || *s != key) continue;
-              member(config, path...) = v;
-              return;
-            }
-            refuse(name, rule, value, s ? did_you_mean(suggested_values(*s, names)) : "");
+            member(config, path...) = values[read_choice(name, names, value)].second;
           },
           [=](const RunConfig& config) {
             for (const auto& [key, v] : values)
@@ -240,9 +227,7 @@ ConfigKey choices(std::string name, std::vector<std::pair<std::string, Value>> v
 // member's owner.
 template <typename... Path>
 ConfigKey or_word(ConfigKey key, const std::string& word, Path... path) {
-  const bool is_choice = key.rule.starts_with("one of ");
-  key.rule = is_choice ? fmt::format("one of {}, {}", word, key.rule.substr(7))
-                       : fmt::format("{} or {}", key.rule, word);
+  key.rule = rule_or_word(key.rule, word);
   key.set = [=, set = std::move(key.set)](RunConfig& config, const ConfigValue& value) {
     const auto* s = std::get_if<std::string>(&value);
     if (s && *s == word)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
@@ -35,11 +36,13 @@ void validate_fp8(const RunConfig& config) {
   require_granule("model.vocab_multiple", config.model.vocab_multiple, "head.precision = \"fp8\"");
 }
 
-bool uses_muon(const OptimizerConfig& optimizer) {
-  const auto is_muon = [](const RuleConfig& rule) { return rule.kind == OptimizerKind::kMuon; };
-  return is_muon(optimizer.rule) ||
-         std::any_of(optimizer.groups.begin(), optimizer.groups.end(),
-                     [&](const GroupConfig& group) { return is_muon(group.rule); });
+// Returns a rule of the optimizer that needs whole matrices, or null.
+const RuleEntry* matrix_rule_of(const OptimizerConfig& optimizer) {
+  std::vector<const RuleEntry*> used{&resolve_rule(optimizer.rule, optimizer.rule)};
+  for (const GroupConfig& group : optimizer.groups) used.push_back(&resolve_rule(group.rule, optimizer.rule));
+  const auto found =
+      std::find_if(used.begin(), used.end(), [](const RuleEntry* entry) { return entry->is_matrix_rule; });
+  return found == used.end() ? nullptr : *found;
 }
 
 void validate_ranks(const RunConfig& config) {
@@ -48,8 +51,10 @@ void validate_ranks(const RunConfig& config) {
   for (const DType payload : {parallel.payload, parallel.payload_ends.value_or(parallel.payload)})
     if (payload == DType::f16) refuse("parallel.payload", "f32 or bf16", "f16");
   if (parallel.has_error_feedback) refuse("parallel.error_feedback", "false", "true");
-  if (parallel.dp > 1 && uses_muon(config.optimizer))
-    refuse("parallel.dp", "1 for the optimizer muon", fmt::format("{}", parallel.dp));
+  const RuleEntry* matrix_rule = matrix_rule_of(config.optimizer);
+  if (parallel.dp > 1 && matrix_rule)
+    refuse("parallel.dp", fmt::format("1 for the optimizer {}", matrix_rule->name),
+           fmt::format("{}", parallel.dp));
 }
 
 bool has_f16_with_fp8(const RunConfig& config) {

@@ -12,60 +12,97 @@ namespace {
 
 using key_kinds::choice;
 using key_kinds::choices;
-using key_kinds::flag;
+using key_kinds::float_text;
 using key_kinds::kMany;
 using key_kinds::number;
 using key_kinds::or_auto;
+using key_kinds::read_choice;
+using key_kinds::read_flag;
+using key_kinds::read_number;
+using key_kinds::read_whole;
+using key_kinds::rule_or_word;
 using key_kinds::texts;
-using key_kinds::whole;
+using key_kinds::whole_rule;
 
-std::vector<std::pair<std::string, OptimizerKind>> kinds() {
-  std::vector<std::pair<std::string, OptimizerKind>> names;
-  for (const RuleEntry& entry : rules()) names.emplace_back(entry.name, entry.kind);
+constexpr const char* kAuto = "auto";
+
+std::vector<std::pair<std::string, std::string>> rule_names() {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const RuleEntry& entry : rules()) names.emplace_back(entry.name, entry.name);
   return names;
 }
 
-// Adds the keys of the RuleConfig at the path `root`, except kind.
-template <typename... Root>
-void add_rule_keys(std::vector<ConfigKey>& keys, const std::string& prefix, Root... root) {
-  using C = RuleConfig;
-  const auto add_number = [&](const char* leaf, const char* doc, auto field) {
-    keys.push_back(or_auto(number(prefix + leaf, doc, root..., field), root..., field));
+std::string to_toml(const OptionValue& value) {
+  if (const auto* is_on = std::get_if<bool>(&value)) return *is_on ? "true" : "false";
+  if (const auto* whole = std::get_if<int64_t>(&value)) return fmt::format("{}", *whole);
+  if (const auto* real = std::get_if<double>(&value)) return float_text(*real);
+  return toml_string(std::get<std::string>(value));
+}
+
+// Returns the defaults of the rules that have an option: "0.95, lion 0.99, muon 0.9".
+std::string defaults_text(std::string_view key) {
+  const auto shown = [](const OptionValue& value) {
+    if (const auto* real = std::get_if<double>(&value)) return fmt::format("{:.8g}", *real);
+    const auto* name = std::get_if<std::string>(&value);
+    return name ? *name : to_toml(value);
   };
-  const auto add_flag = [&](const char* leaf, const char* doc, auto field) {
-    keys.push_back(or_auto(flag(prefix + leaf, doc, root..., field), root..., field));
-  };
-  add_number("beta1", "decay of the first moment; auto: 0.9", &C::beta1);
-  add_number("beta2", "decay of the second moment; auto: 0.95, lion 0.99, normuon 0.9", &C::beta2);
-  add_number("eps", "epsilon added to the root of the second moment; auto: 1e-8, adafactor 2^-23", &C::eps);
-  add_number("weight_decay", "weight decay of parameters with two dims; auto: 0.1", &C::weight_decay);
-  add_number("momentum", "momentum of momentum and muon; auto: 0.9, muon 0.95", &C::momentum);
-  add_number("momentum_start", "initial momentum of the momentum warm-up; auto: 0, muon 0.85",
-             &C::momentum_start);
-  keys.push_back(
-      or_auto(whole(prefix + "momentum_warmup", 0, kMany,
-                    "steps of linear momentum warm-up; auto: 0, muon 300", root..., &C::momentum_warmup),
-              root..., &C::momentum_warmup));
-  add_flag("nesterov", "Nesterov momentum; auto: false, muon true", &C::nesterov);
-  add_flag("relative_step", "adafactor scales its steps by the size of the weights; auto: true",
-           &C::relative_step);
-  add_number("update_clip", "adafactor clips the root mean square of an update to this; auto: 1",
-             &C::update_clip);
-  keys.push_back(or_auto(
-      choice<NewtonSchulzKind>(
-          prefix + "newton_schulz",
-          {{"quintic", NewtonSchulzKind::kQuintic}, {"polar_express", NewtonSchulzKind::kPolarExpress}},
-          "Newton-Schulz coefficients of muon; auto: quintic", root..., &C::newton_schulz),
-      root..., &C::newton_schulz));
-  keys.push_back(or_auto(
-      choice<DType>(prefix + "newton_schulz_dtype", {{"bf16", DType::bf16}, {"f32", DType::f32}},
-                    "dtype of muon's Newton-Schulz iterates; auto: bf16", root..., &C::newton_schulz_dtype),
-      root..., &C::newton_schulz_dtype));
-  add_flag("normuon", "muon with NorMuon's variance reduction; auto: false", &C::normuon);
-  add_flag("cautious_decay", "muon decays only weights that its update shrinks; auto: false",
-           &C::cautious_decay);
-  add_flag("split_fused", "muon orthogonalises q, k, v (and gate, up) separately; auto: true",
-           &C::split_fused);
+  std::string text;
+  const OptionValue* first = nullptr;
+  for (const RuleEntry& entry : rules()) {
+    const RuleOption* option = entry.find(key);
+    if (!option) continue;
+    if (!first)
+      text = shown(option->default_value);
+    else if (option->default_value != *first)
+      text += fmt::format(", {} {}", entry.name, shown(option->default_value));
+    if (!first) first = &option->default_value;
+  }
+  return text;
+}
+
+int64_t least(const OptionInfo& option) { return option.limit == Limit::kPositive ? 1 : 0; }
+
+std::string rule_of(const RuleOption& option) {
+  if (std::holds_alternative<bool>(option.default_value)) return "true or false";
+  if (std::holds_alternative<int64_t>(option.default_value)) return whole_rule(least(option.info), kMany);
+  if (std::holds_alternative<double>(option.default_value)) return "a number";
+  return fmt::format("one of {}", list_names(option.values));
+}
+
+OptionValue read_option(const std::string& name, const RuleOption& option, const ConfigValue& value) {
+  if (std::holds_alternative<bool>(option.default_value)) return read_flag(name, value);
+  if (std::holds_alternative<int64_t>(option.default_value))
+    return read_whole(name, least(option.info), kMany, value);
+  if (std::holds_alternative<double>(option.default_value)) return read_number(name, value);
+  return option.values[read_choice(name, option.values, value)];
+}
+
+// Returns the key of an option. rule_config returns the RuleConfig of a RunConfig.
+template <typename RuleOf>
+ConfigKey option_key(const std::string& name, const RuleOption& option, RuleOf rule_config) {
+  const std::string key(option.info.key);
+  return {name,
+          rule_or_word(rule_of(option), kAuto),
+          fmt::format("{}; auto: {}", option.info.text, defaults_text(key)),
+          std::holds_alternative<std::string>(option.default_value),
+          [=](RunConfig& config, const ConfigValue& value) {
+            const auto* text = std::get_if<std::string>(&value);
+            GivenOptions& given = rule_config(config).options;
+            if (text && *text == kAuto)
+              given.reset(key);
+            else
+              given.set(key, read_option(name, option, value));
+          },
+          [=](const RunConfig& config) {
+            const OptionValue* value = rule_config(config).options.find(key);
+            return value ? to_toml(*value) : toml_string(kAuto);
+          }};
+}
+
+template <typename RuleOf>
+void add_option_keys(std::vector<ConfigKey>& keys, const std::string& prefix, RuleOf rule_config) {
+  for (const RuleOption& option : all_options())
+    keys.push_back(option_key(prefix + std::string(option.info.key), option, rule_config));
 }
 
 std::vector<std::pair<std::string, ParamRole>> role_names() {
@@ -81,10 +118,11 @@ std::vector<std::pair<std::string, ParamRole>> role_names() {
 void add_optimizer_keys(std::vector<ConfigKey>& keys) {
   using O = OptimizerConfig;
   const auto optimizer = &RunConfig::optimizer;
-  keys.push_back(choice<OptimizerKind>("optimizer.kind", kinds(), "the update rule", optimizer, &O::rule,
-                                       &RuleConfig::kind));
+  keys.push_back(choice<std::string>("optimizer.kind", rule_names(), "the update rule", optimizer, &O::rule,
+                                     &RuleConfig::kind));
   keys.push_back(number("optimizer.lr", "peak learning rate", optimizer, &O::lr));
-  add_rule_keys(keys, "optimizer.", optimizer, &O::rule);
+  add_option_keys(
+      keys, "optimizer.", [](auto& config) -> auto& { return config.optimizer.rule; });
   keys.push_back(
       number("optimizer.grad_clip", "largest global gradient norm; 0: off", optimizer, &O::grad_clip));
   keys.push_back(number("optimizer.ema",
@@ -102,9 +140,9 @@ const std::vector<ConfigKey>& optimizer_group_keys() {
                                      &G::roles));
     all.push_back(texts("optimizer.group.match", "patterns of parameter names, with * and ?; not given: all",
                         group, &G::match));
-    all.push_back(or_auto(choice<OptimizerKind>("optimizer.group.kind", kinds(),
-                                                "the update rule; auto: the one of [optimizer]", group,
-                                                &G::rule, &RuleConfig::kind),
+    all.push_back(or_auto(choice<std::string>("optimizer.group.kind", rule_names(),
+                                              "the update rule; auto: the one of [optimizer]", group,
+                                              &G::rule, &RuleConfig::kind),
                           group, &G::rule, &RuleConfig::kind));
     all.push_back(
         or_auto(number("optimizer.group.lr", "peak learning rate; auto: that of [optimizer]", group, &G::lr),
@@ -112,7 +150,8 @@ const std::vector<ConfigKey>& optimizer_group_keys() {
     all.push_back(or_auto(number("optimizer.group.lr_scale",
                                  "learning rate as a multiple of that of [optimizer]", group, &G::lr_scale),
                           group, &G::lr_scale));
-    add_rule_keys(all, "optimizer.group.", group, &G::rule);
+    add_option_keys(
+        all, "optimizer.group.", [](auto& config) -> auto& { return config.optimizer.groups.back().rule; });
     return all;
   }();
   return keys;
@@ -131,6 +170,14 @@ std::vector<std::string> optimizer_group_key_names() {
   return names;
 }
 
+std::optional<bool> shapes_optimizer_state(std::string_view key) {
+  constexpr std::string_view kSection = "optimizer.";
+  if (!key.starts_with(kSection)) return std::nullopt;
+  for (const RuleOption& option : all_options())
+    if (key.substr(kSection.size()) == option.info.key) return option.info.shapes_state;
+  return std::nullopt;
+}
+
 std::string optimizer_groups_toml(const OptimizerConfig& optimizer) {
   if (optimizer.groups.empty()) return "group = []\n";  // overrides the preset's groups
   std::string text;
@@ -140,7 +187,7 @@ std::string optimizer_groups_toml(const OptimizerConfig& optimizer) {
     text += fmt::format("\n[[{}]]\n", kOptimizerGroup);
     for (const ConfigKey& key : optimizer_group_keys()) {
       const std::string value = key.toml(one);
-      if (value != toml_string("auto") && value != "[]")
+      if (value != toml_string(kAuto) && value != "[]")
         text += fmt::format("{} = {}\n", key.name.substr(kOptimizerGroup.size() + 1), value);
     }
   }

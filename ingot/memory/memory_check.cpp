@@ -145,7 +145,7 @@ std::vector<Level> precision_levels(const RunConfig& config) {
 
 std::vector<Level> optimizer_levels(const RunConfig& config) {
   std::vector<Level> levels{{}};
-  if (config.optimizer.rule.kind.value_or(OptimizerKind::kAdamW) == OptimizerKind::kAdamW)
+  if (config.optimizer.rule.kind.value_or("adamw") == "adamw")
     levels.push_back({6, {{"optimizer.kind", std::string("adamw8bit")}}});
   return levels;
 }

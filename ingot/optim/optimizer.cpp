@@ -6,8 +6,7 @@
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
 #include "ingot/optim/parameter_groups.h"
-#include "ingot/optim/rules/all_rules.h"
-#include "ingot/optim/rules/muon.h"
+#include "ingot/optim/rules/shared_options.h"
 #include "ingot/optim/sum_of_squares.h"
 
 namespace ingot {
@@ -38,27 +37,19 @@ void check_param(const OptimParam& p) {
               "Optimizer: fused_rows of {} must sum to its rows, got {}", p.name, rows);
 }
 
-MomentumRamp momentum_ramp(OptimizerKind kind, const RuleParams& p) {
-  if (rule_entry(kind).momentum == MomentumMeaning::kBeta1) return {p.beta1, p.beta1, 0};
-  return {p.momentum_start, p.momentum, p.momentum_warmup};
-}
-
 }  // namespace
-
-double MomentumRamp::at(int64_t t) const {
-  const double warm = steps == 0 ? 1 : std::min(1.0, static_cast<double>(t - 1) / static_cast<double>(steps));
-  return warm * to + (1 - warm) * from;
-}
 
 Optimizer::Group Optimizer::make_group(const OptimizerConfig& config, const GroupConfig* given) {
   const RuleConfig& rule = given ? given->rule : config.rule;
-  Group group;
-  group.kind = rule.kind.value_or(config.rule.kind.value_or(OptimizerKind::kAdamW));
-  group.params = resolve(rule, config.rule);
-  group.rule = rule_entry(group.kind).make(group.params);
+  const RuleEntry& entry = resolve_rule(rule, config.rule);
+  const GivenOptions options = resolve_options(rule, config.rule);
+  Group group{.entry = &entry, .rule = entry.make(options), .device_rule = entry.make_on_device(options)};
+  group.matrix_rule = dynamic_cast<const MatrixRule*>(group.rule.get());
+  group.weight_decay = entry.number(options, kWeightDecay.key);
+  group.momentum = entry.momentum(options);
   if (given && given->lr) group.lr_ratio = *given->lr / config.lr;
   if (given && given->lr_scale) group.lr_ratio = *given->lr_scale;
-  group.decays_vectors = given && given->rule.weight_decay;
+  group.decays_vectors = given && given->rule.options.find(kWeightDecay.key);
   return group;
 }
 
@@ -68,8 +59,8 @@ std::vector<Optimizer::Group> Optimizer::make_groups(const OptimizerConfig& conf
   groups.push_back(make_group(config, nullptr));
   MomentumMeaning driven = MomentumMeaning::kBeta1;
   for (const Group& group : groups)
-    if (rule_entry(group.kind).momentum == MomentumMeaning::kMomentum) driven = MomentumMeaning::kMomentum;
-  for (Group& group : groups) group.is_momentum_driven = rule_entry(group.kind).momentum == driven;
+    if (group.entry->momentum_meaning() == MomentumMeaning::kMomentum) driven = MomentumMeaning::kMomentum;
+  for (Group& group : groups) group.is_momentum_driven = group.entry->momentum_meaning() == driven;
   return groups;
 }
 
@@ -84,31 +75,6 @@ std::vector<Optimizer::Member> Optimizer::make_members(const OptimizerConfig& co
     members.push_back({{std::move(params[i]), {}}, group, 0, 0, needs, {}, {}});
   }
   return members;
-}
-
-const Muon& Optimizer::muon_of(size_t task) const {
-  return static_cast<const Muon&>(rule_of(members_[matrices_[task]]));
-}
-
-UpdateComm& Optimizer::plan_matrices(UpdateComm* comm) {
-  if (!comm) own_ = std::make_unique<LocalUpdate>();
-  UpdateComm& found = comm ? *comm : *own_;
-  std::vector<MatrixTask> tasks;
-  for (size_t i = 0; i < members_.size(); ++i) {
-    if (!members_[i].needs.is_matrix) continue;
-    const OptimParam& param = members_[i].memory.param;
-    static_cast<void>(rule_of(members_[i]).state(param));  // throws for a vector
-    matrices_.push_back(i);
-    tasks.push_back(
-        {.name = param.name,
-         .shape = param.whole(),
-         .rects = param.is_shard() ? param.rects : std::vector<Rect>{{0, param.shape[0], 0, param.shape[1]}},
-         .is_counted = param.is_added,
-         .flops = muon_of(matrices_.size() - 1).flops(param)});
-  }
-  const std::vector<UpdateComm::Keeps> keeps = found.plan(std::move(tasks));
-  for (size_t t = 0; t < matrices_.size(); ++t) members_[matrices_[t]].keeps = keeps[t];
-  return found;
 }
 
 std::vector<StateSpec> Optimizer::kept_state(const Member& member) const {
@@ -135,7 +101,7 @@ size_t Optimizer::scratch_bytes() const {
   if (is_on_device()) return 0;  // OnDevice has its own
   size_t most = 0, of_matrices = 0, numbers = 0;
   for (const Member& member : members_) {
-    size_t& largest = member.needs.is_matrix ? of_matrices : most;
+    size_t& largest = matrix_rule_of(member) ? of_matrices : most;
     largest = std::max(largest, member.needs.scratch_bytes);
   }
   for (const auto& counts : number_counts_)
@@ -160,22 +126,18 @@ Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> para
     if (backing == Backing::kMemory) make_blocks(i);
     stats_.push_back({.name = members_[i].memory.param.name});
   }
-  squares_.resize(blocks_.size());
-  totals_.resize(blocks_.size());
   steps_.resize(members_.size());
-  prepared_.resize(members_.size());
   if (is_on_device()) plan_on_device(backing);
 }
 
 void Optimizer::make_blocks(size_t i) {
   Member& member = members_[i];
-  const bool is_free = !member.needs.is_whole && !member.needs.is_matrix;
+  const bool is_free = !member.needs.is_whole && !matrix_rule_of(member);
   const int64_t n = member.memory.param.elements();
   member.block_begin = blocks_.size();
   for (int64_t k = 0; k < n; k += kBlockElements) {
     if (is_free) free_blocks_.push_back(blocks_.size());
-    all_blocks_.push_back(blocks_.size());
-    blocks_.push_back({i, {k, std::min(k + kBlockElements, n)}});
+    blocks_.push_back({.param = i, .range = {k, std::min(k + kBlockElements, n)}});
   }
   member.block_end = blocks_.size();
 }
@@ -199,7 +161,7 @@ void Optimizer::add_states(size_t i) {
     state.is_per_element = spec.scope == StateScope::kElement;
     if (spec.scope == StateScope::kBlock) state.begin = param.begin() / kShardGranule;
     if (spec.scope == StateScope::kWhole) state.scope = ReplicaScope::kShardGroup;
-    if (members_[i].needs.is_matrix) state.scope = ReplicaScope::kNone;
+    if (matrix_rule_of(members_[i])) state.scope = ReplicaScope::kNone;
     states_.push_back(std::move(state));
   }
   if (ema_ == 0) return;
@@ -215,51 +177,50 @@ double Optimizer::grad_norm(Stream& stream) {
   if (is_on_device()) return norm_on_device(stream);
   parallel_for(std::ssize(blocks_), 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
-      const Block& block = blocks_[static_cast<size_t>(b)];
+      Block& block = blocks_[static_cast<size_t>(b)];
       const OptimParam& param = members_[block.param].memory.param;
-      squares_[static_cast<size_t>(b)] =
-          param.is_counted
-              ? sum_of_squares(param.g.as<float>() + block.range.begin, block.range.end - block.range.begin)
-              : 0;
+      const int64_t n = block.range.end - block.range.begin;
+      block.squares = param.is_counted ? sum_of_squares(param.g.as<float>() + block.range.begin, n) : 0;
     }
   });
   double total = 0;
-  for (double s : squares_) total += s;
+  for (const Block& block : blocks_) total += block.squares;
   return std::sqrt(total);
 }
 
 MomentumRamp Optimizer::configured_momentum(const OptimizerConfig& config) {
   for (const Group& group : make_groups(config))
-    if (group.is_momentum_driven) return momentum_ramp(group.kind, group.params);
+    if (group.is_momentum_driven) return group.momentum;
   return {};
 }
 
 RuleStep Optimizer::step_of(const Member& member, const StepInputs& inputs, float grad_scale) const {
   const Group& group = groups_[member.group];
-  const RuleParams& p = group.params;
   RuleStep step{.lr = inputs.lr * group.lr_ratio, .t = t_, .grad_scale = grad_scale};
-  if (member.memory.param.is_matrix() || group.decays_vectors) step.weight_decay = p.weight_decay;
+  if (member.memory.param.is_matrix() || group.decays_vectors) step.weight_decay = group.weight_decay;
   step.wants_totals = inputs.wants_stats;
   step.average_part = t_ == 1 ? 1.0f : static_cast<float>(1 - ema_);
   const bool is_driven = inputs.momentum && group.is_momentum_driven;
-  step.momentum = is_driven ? *inputs.momentum : momentum_ramp(group.kind, p).at(t_);
+  step.momentum = is_driven ? *inputs.momentum : group.momentum.at(t_);
   return step;
 }
 
-void Optimizer::update_blocks(std::span<const size_t> blocks) {
-  parallel_for(std::ssize(blocks), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const size_t b = blocks[static_cast<size_t>(i)];
-      const Block& block = blocks_[b];
-      const Member& member = members_[block.param];
-      totals_[b] = groups_[member.group].rule->update(member.memory, block.range, steps_[block.param],
-                                                      prepared_[block.param]);
-    }
+void Optimizer::update_block(Block& block) const {
+  const Member& member = members_[block.param];
+  const ParamStep& step = steps_[block.param];
+  block.totals = rule_of(member).update(member.memory, block.range, step.inputs, step.prepared);
+}
+
+void Optimizer::update_param(size_t param) {
+  const std::span<Block> own(blocks_.begin() + static_cast<std::ptrdiff_t>(members_[param].block_begin),
+                             blocks_.begin() + static_cast<std::ptrdiff_t>(members_[param].block_end));
+  parallel_for(std::ssize(own), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) update_block(own[static_cast<size_t>(b)]);
   });
 }
 
-std::array<std::array<int64_t, 2>, 2> Optimizer::count_numbers() const {
-  std::array<std::array<int64_t, 2>, 2> counts{};
+Optimizer::ByTurn<int64_t> Optimizer::count_numbers() const {
+  ByTurn<int64_t> counts{};
   for (const Member& member : members_)
     for (size_t turn : {0, 1}) counts[member.needs.takes_maxima][turn] += member.needs.shared[turn];
   return counts;
@@ -290,58 +251,38 @@ void Optimizer::share_numbers() {
     const auto t = static_cast<size_t>(turn);
     for (size_t i = 0; i < members_.size(); ++i) {
       const Member& member = members_[i];
-      if (member.needs.shared[t] > 0) rule_of(member).measure(member.memory, steps_[i], member.numbers, turn);
+      if (member.needs.shared[t] > 0)
+        rule_of(member).measure(member.memory, steps_[i].inputs, member.numbers, turn);
     }
     if (number_counts_[0][t] > 0) comm_.sum(numbers_[0][t]);
     if (number_counts_[1][t] > 0) comm_.max(numbers_[1][t]);
   }
 }
 
-void Optimizer::update_param(size_t param) {
-  const Member& member = members_[param];
-  update_blocks(std::span(all_blocks_).subspan(member.block_begin, member.block_end - member.block_begin));
-}
-
-void Optimizer::prepare(size_t task, const Tensor& u) {
-  const size_t param = matrices_[task];
-  muon_of(task).move_momentum(members_[param].memory, steps_[param], u);
-}
-
-void Optimizer::compute(size_t task, const Tensor& u) {
-  const ParamState& memory = members_[matrices_[task]].memory;
-  const Tensor second = memory.state.size() > 1 ? memory.state[1] : Tensor{};
-  muon_of(task).orthogonalise(memory.param, u, second, scratch_, *stream_);
-}
-
-void Optimizer::apply(size_t task, const Tensor& direction) {
-  const size_t param = matrices_[task];
-  prepared_[param].direction = direction;
-  update_param(param);
-}
-
 void Optimizer::begin_step(const StepInputs& inputs, float grad_scale) {
   INGOT_CHECK(!inputs.momentum || (*inputs.momentum >= 0 && *inputs.momentum < 1),
               "Optimizer::step: momentum must lie in [0, 1), got {}", inputs.momentum.value_or(0));
   ++t_;
-  for (size_t i = 0; i < members_.size(); ++i) steps_[i] = step_of(members_[i], inputs, grad_scale);
+  for (size_t i = 0; i < members_.size(); ++i) steps_[i].inputs = step_of(members_[i], inputs, grad_scale);
 }
 
 void Optimizer::step(const StepInputs& inputs, float grad_scale, Stream& stream) {
   const Span span(stream.trace, "optimizer");
   begin_step(inputs, grad_scale);
-  stream_ = &stream;
   if (is_on_device()) return update_on_device(inputs.wants_stats, stream);
-  update_blocks(free_blocks_);
+  parallel_for(std::ssize(free_blocks_), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) update_block(blocks_[free_blocks_[static_cast<size_t>(i)]]);
+  });
   share_numbers();
   for (size_t i = 0; i < members_.size(); ++i) {
     const Member& member = members_[i];
     if (!member.needs.is_whole) continue;
     const Arena::Mark mark = scratch_.mark();
-    prepared_[i] = rule_of(member).prepare(member.memory, steps_[i], member.numbers, scratch_);
+    steps_[i].prepared = rule_of(member).prepare(member.memory, steps_[i].inputs, member.numbers, scratch_);
     update_param(i);
     scratch_.release_to(mark);
   }
-  if (!matrices_.empty()) comm_.run(*this, scratch_, stream);
+  if (!matrices_.empty()) update_matrices(stream);
   scratch_.release_to(0);
   finish_step(inputs.wants_stats);
 }
@@ -349,15 +290,16 @@ void Optimizer::step(const StepInputs& inputs, float grad_scale, Stream& stream)
 // Adds the blocks' totals in order of the blocks, so the sums do not depend on which thread computed them.
 void Optimizer::finish_step(bool wants_stats) {
   non_finite_ = 0;
-  for (const RangeTotals& block : totals_) non_finite_ += block.non_finite;
+  for (const Block& block : blocks_) non_finite_ += block.totals.non_finite;
   if (!wants_stats) return;
   for (size_t i = 0; i < members_.size(); ++i) {
     RangeTotals sum;
     for (size_t b = members_[i].block_begin; b < members_[i].block_end; ++b) {
-      sum.weight_squares += totals_[b].weight_squares;
-      sum.grad_squares += totals_[b].grad_squares;
-      sum.update_squares += totals_[b].update_squares;
-      sum.update_dot_weight += totals_[b].update_dot_weight;
+      const RangeTotals& totals = blocks_[b].totals;
+      sum.weight_squares += totals.weight_squares;
+      sum.grad_squares += totals.grad_squares;
+      sum.update_squares += totals.update_squares;
+      sum.update_dot_weight += totals.update_dot_weight;
     }
     stats_[i].weight_norm = std::sqrt(sum.weight_squares);
     stats_[i].grad_norm = std::sqrt(sum.grad_squares);
@@ -381,8 +323,8 @@ size_t Optimizer::state_bytes(size_t param) const {
 std::string Optimizer::summary() const {
   std::string text;
   for (const RuleEntry& entry : rules()) {
-    const auto is_of_kind = [&](const Member& m) { return groups_[m.group].kind == entry.kind; };
-    const auto count = std::count_if(members_.begin(), members_.end(), is_of_kind);
+    const auto has_rule = [&](const Member& m) { return groups_[m.group].entry == &entry; };
+    const auto count = std::count_if(members_.begin(), members_.end(), has_rule);
     if (count > 0) text += fmt::format("{} for {} tensors, ", entry.name, count);
   }
   return text + fmt::format("{:.1f} MB of state", static_cast<double>(state_bytes()) * 1e-6);

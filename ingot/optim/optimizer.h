@@ -14,6 +14,7 @@
 #include "ingot/core/stream.h"
 #include "ingot/optim/optimizer_config.h"
 #include "ingot/optim/rule.h"
+#include "ingot/optim/rules/all_rules.h"
 #include "ingot/optim/update_comm.h"
 
 namespace ingot {
@@ -27,14 +28,6 @@ struct StepInputs {
   bool wants_stats = false;
 };
 
-// The configured momentum of a rule (beta1 for Adam and its variants): linear from `from` to
-// `to` over `steps`.
-struct MomentumRamp {
-  double from = 0, to = 0;
-  int64_t steps = 0;
-  double at(int64_t t) const;  // t: 1 at the first update
-};
-
 // Statistics of one parameter in one step.
 struct ParamStats {
   std::string name = {};
@@ -44,9 +37,7 @@ struct ParamStats {
   double update_dot_weight = 0;  // <change of w, w before it>
 };
 
-class Muon;
-
-class Optimizer : private MatrixWork {
+class Optimizer {
  public:
   // Borrows the parameters' memory; the state lies on the same device. Throws a kUsage error if a group
   // matches no parameter, or if a rule cannot take a parameter (Muon takes no vector). comm (borrowed):
@@ -112,9 +103,12 @@ class Optimizer : private MatrixWork {
 
  private:
   struct Group {
+    const RuleEntry* entry = nullptr;
     std::unique_ptr<UpdateRule> rule;
-    OptimizerKind kind = OptimizerKind::kAdamW;
-    RuleParams params;
+    std::unique_ptr<DeviceRule> device_rule;
+    const MatrixRule* matrix_rule = nullptr;  // `rule`, if it is one
+    double weight_decay = 0;
+    MomentumRamp momentum = {};
     double lr_ratio = 1;              // ratio to the base learning rate
     bool decays_vectors = false;      // the group itself sets weight_decay
     bool is_momentum_driven = false;  // by a schedule
@@ -131,14 +125,27 @@ class Optimizer : private MatrixWork {
   struct Block {
     size_t param;
     Range range;
+    RangeTotals totals = {};  // of the current step
+    double squares = 0;       // of the gradients, for the norm
   };
+  // Numbers that ranks combine, by [takes_maxima][turn].
+  template <typename T>
+  using ByTurn = std::array<std::array<T, 2>, 2>;
+  // What the current step knows about a parameter.
+  struct ParamStep {
+    RuleStep inputs;
+    Prepared prepared;
+  };
+  class MatrixUpdates;  // the steps of the matrix rules' updates, which comm_ orders
 
   static Group make_group(const OptimizerConfig& config, const GroupConfig* given);
   static std::vector<Group> make_groups(const OptimizerConfig& config);
   std::vector<Member> make_members(const OptimizerConfig& config, std::vector<OptimParam> params) const;
+  // For matrix rules (optim/optimizer_matrices.cpp):
   UpdateComm& plan_matrices(UpdateComm* comm);
+  void update_matrices(Stream& stream);
   const UpdateRule& rule_of(const Member& member) const { return *groups_[member.group].rule; }
-  const Muon& muon_of(size_t task) const;
+  const MatrixRule* matrix_rule_of(const Member& member) const { return groups_[member.group].matrix_rule; }
   // The state of a member on this rank; that of a matrix may be on another rank.
   std::vector<StateSpec> kept_state(const Member& member) const;
   size_t arena_bytes() const;
@@ -147,9 +154,9 @@ class Optimizer : private MatrixWork {
   void begin_step(const StepInputs& inputs, float grad_scale);
   void add_states(size_t param);
   void make_blocks(size_t param);
-  void update_blocks(std::span<const size_t> blocks);
+  void update_block(Block& block) const;
   void update_param(size_t param);
-  std::array<std::array<int64_t, 2>, 2> count_numbers() const;
+  ByTurn<int64_t> count_numbers() const;
   void make_numbers();
   void share_numbers();
   void finish_step(bool wants_stats);
@@ -170,29 +177,19 @@ class Optimizer : private MatrixWork {
     bool has_ranges = false;                 // true once ranges have been copied to the device
   };
 
-  void prepare(size_t task, const Tensor& u) override;
-  void compute(size_t task, const Tensor& u) override;
-  void apply(size_t task, const Tensor& direction) override;
-
   double ema_;
   std::vector<Group> groups_;  // the base group is the last
   std::vector<Member> members_;
-  std::vector<size_t> matrices_;  // members whose rule is Muon; their indices here are the tasks
+  std::vector<size_t> matrices_;  // members of matrix rules; their indices here are the tasks
   std::unique_ptr<UpdateComm> own_;
   UpdateComm& comm_;
-  std::array<std::array<int64_t, 2>, 2> number_counts_;  // numbers that ranks combine, [takes_maxima][turn]
+  ByTurn<int64_t> number_counts_;  // how many numbers ranks combine
   Arena arena_, scratch_;
   std::vector<State> states_;
   std::vector<Block> blocks_;
-  std::vector<size_t> all_blocks_;   // indices of all blocks
   std::vector<size_t> free_blocks_;  // blocks whose rule needs no preparation
-  // State of the current step:
-  Stream* stream_ = nullptr;
-  std::array<SharedNumbers, 2> numbers_;  // numbers of all members, [takes_maxima][turn]
-  std::vector<RuleStep> steps_;           // per parameter
-  std::vector<Prepared> prepared_;        // per parameter
-  std::vector<RangeTotals> totals_;       // per block
-  std::vector<double> squares_;           // per block
+  ByTurn<Tensor> numbers_;           // of all members, for the current step
+  std::vector<ParamStep> steps_;     // per parameter
   std::vector<ParamStats> stats_;
   int64_t non_finite_ = 0;
   int64_t t_ = 0;

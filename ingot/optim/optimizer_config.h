@@ -8,21 +8,17 @@
 #include <string>
 #include <vector>
 
-#include "ingot/optim/rule.h"
+#include "ingot/core/param_role.h"
+#include "ingot/optim/rule_options.h"
 
 namespace ingot {
 
-// A rule and the hyperparameters that were given; the others have the rule's defaults.
+struct RuleEntry;
+
+// A rule and the options that were given; the others have the rule's defaults.
 struct RuleConfig {
-  std::optional<OptimizerKind> kind = {};
-  std::optional<double> beta1 = {}, beta2 = {}, eps = {}, weight_decay = {};
-  std::optional<double> momentum = {}, momentum_start = {};
-  std::optional<int64_t> momentum_warmup = {};
-  std::optional<bool> nesterov = {}, relative_step = {};
-  std::optional<double> update_clip = {};
-  std::optional<NewtonSchulzKind> newton_schulz = {};
-  std::optional<DType> newton_schulz_dtype = {};
-  std::optional<bool> normuon = {}, cautious_decay = {}, split_fused = {};
+  std::optional<std::string> kind = {};  // name of a rule, such as "adamw" (optim/rules/all_rules.h)
+  GivenOptions options = {};
 };
 
 // A group: the parameters of some roles, or whose names match a pattern, or both if both are given. A
@@ -38,17 +34,19 @@ struct GroupConfig {
 
 struct OptimizerConfig {
   double lr = 1e-3;
-  double grad_clip = 1.0;                             // global norm; 0: off
-  double ema = 0;                                     // decay of the weights' moving average; 0: no average
-  RuleConfig rule = {.kind = OptimizerKind::kAdamW};  // for parameters in no group
-  std::vector<GroupConfig> groups = {};               // a parameter is in the first group that matches
+  double grad_clip = 1.0;                // global norm; 0: off
+  double ema = 0;                        // decay of the weights' moving average; 0: no average
+  RuleConfig rule = {.kind = "adamw"};   // for parameters in no group
+  std::vector<GroupConfig> groups = {};  // a parameter is in the first group that matches
 
   // Throws a kUsage error "optimizer.lr must ..." or "optimizer.group 2: lr must ...".
   void validate() const;
 };
 
-// Merges the hyperparameters of a rule: `given` over `base` (if it is of the same kind) over the
-// kind's defaults.
-RuleParams resolve(const RuleConfig& given, const RuleConfig& base);
+// The rule of a group: the one that it names, or that of `base`.
+const RuleEntry& resolve_rule(const RuleConfig& group, const RuleConfig& base);
+
+// The options that are given for a group: its own, and those of `base` if both have the same rule.
+GivenOptions resolve_options(const RuleConfig& group, const RuleConfig& base);
 
 }  // namespace ingot

@@ -10,7 +10,6 @@
 #include "ingot/optim/cuda_step_check.h"
 #include "ingot/optim/cuda_update.h"
 #include "ingot/optim/optimizer.h"
-#include "ingot/optim/rules/all_rules.h"
 
 namespace ingot {
 namespace {
@@ -29,9 +28,8 @@ void Optimizer::plan_on_device([[maybe_unused]] Backing backing) {
     for (const Member& member : members_) {
       first_row.push_back(rows);
       rows += cuda::update_blocks(member.memory.param.elements());
-      const Group& group = groups_[member.group];
-      if (const auto bytes_of = rule_entry(group.kind).device_scratch_bytes)
-        scratch_bytes = std::max(scratch_bytes, bytes_of(member.memory.param, group.params));
+      scratch_bytes =
+          std::max(scratch_bytes, groups_[member.group].device_rule->scratch_bytes(member.memory.param));
     }
     const Shape table{count, static_cast<int64_t>(sizeof(cuda::SquareRange))};
     const auto lay_out = [&](OnDevice& d) {
@@ -87,7 +85,7 @@ void Optimizer::step_by_factor(const StepInputs& inputs, const Tensor& factor, S
   const Span span(stream.trace, "optimizer");
   INGOT_CHECK(is_on_device() && !inputs.wants_stats, "Optimizer::step_by_factor: not on a device, or stats");
   begin_step(inputs, 1);
-  for (RuleStep& step : steps_) step.factor = factor;
+  for (ParamStep& step : steps_) step.inputs.factor = factor;
   update_on_device(false, stream);
 }
 
@@ -98,11 +96,10 @@ void Optimizer::update_on_device(bool wants_stats, Stream& stream) {
     return std::pair{d.first_row[i], end};
   };
   for (size_t i = 0; i < members_.size(); ++i) {
-    const Group& group = groups_[members_[i].group];
     const auto [begin, end] = rows_of(i);
-    rule_entry(group.kind)
-        .update_on_device(members_[i].memory, group.params, steps_[i],
-                          wants_stats ? d.totals.rows(begin, end) : Tensor{}, d.scratch, stream);
+    groups_[members_[i].group].device_rule->update(members_[i].memory, steps_[i].inputs,
+                                                   wants_stats ? d.totals.rows(begin, end) : Tensor{},
+                                                   d.scratch, stream);
     d.scratch.release_to(0);
   }
   if (!wants_stats) return;

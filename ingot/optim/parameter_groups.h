@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ingot/optim/optimizer_config.h"
+#include "ingot/optim/rule.h"
 
 namespace ingot {
 

@@ -1,6 +1,7 @@
-// The interface of an update rule. The optimizer (optim/optimizer.h) handles parameters, groups and
+// The interfaces of an update rule. The optimizer (optim/optimizer.h) handles parameters, groups and
 // memory; a rule computes how the elements of one parameter move. It declares the state it needs and
-// stores none itself.
+// stores none itself. An UpdateRule works on the CPU; a MatrixRule is one that needs the whole matrix; a
+// DeviceRule makes the same update on a CUDA device.
 #pragma once
 
 #include <array>
@@ -17,11 +18,6 @@
 #include "ingot/core/tensor.h"
 
 namespace ingot {
-
-enum class OptimizerKind { kSgd, kMomentum, kAdam, kAdamW, kAdafactor, kLion, kAdamW8bit, kMuon };
-
-// Coefficients of Muon's iteration (optim/rules/newton_schulz.h).
-enum class NewtonSchulzKind { kQuintic, kPolarExpress };
 
 // One parameter, or this rank's shard of one: n elements in flat ranges of memory that the caller owns.
 struct OptimParam {
@@ -51,25 +47,6 @@ struct OptimParam {
   int64_t columns() const { return is_matrix() ? whole()[1] : 1; }  // columns of the whole parameter
   // For a shard that is a range: its first element in the whole parameter.
   int64_t begin() const { return rects.empty() ? 0 : rects[0].row * columns() + rects[0].column; }
-};
-
-// The hyperparameters of all rules; each rule reads its own. Their defaults depend on the rule
-// (optim/rules/all_rules.h).
-struct RuleParams {
-  double beta1 = 0.9, beta2 = 0.95;
-  double eps = 1e-8;
-  double weight_decay = 0.1;
-  double momentum = 0.9;
-  double momentum_start = 0;    // start of the linear momentum warm-up
-  int64_t momentum_warmup = 0;  // steps of the warm-up; 0: none
-  bool has_nesterov = false;
-  bool has_relative_step = true;  // Adafactor
-  double update_clip = 1;         // Adafactor: limit for the root mean square of an update
-  NewtonSchulzKind newton_schulz = NewtonSchulzKind::kQuintic;
-  DType newton_schulz_dtype = DType::bf16;  // or f32
-  bool has_variance_reduction = false;
-  bool has_cautious_decay = false;
-  bool splits_fused = true;  // Muon: orthogonalises the matrices of fused_rows one by one
 };
 
 // The inputs of one step for one parameter.
@@ -116,7 +93,7 @@ struct RangeTotals {
 
 // Results about a whole parameter that a rule computes before it updates elements.
 struct Prepared {
-  Tensor direction;  // (n) f32 or bf16; for Muon
+  Tensor direction;  // (n) f32 or bf16; for matrix rules
   Tensor before;     // f32, the previous state; for 8-bit rules on scattered shards
   double factor = 0;
   double divisor = 1;
@@ -124,9 +101,8 @@ struct Prepared {
 
 // What a rule needs before it can update a parameter.
 struct RuleNeeds {
-  bool is_matrix = false;    // the rule needs a direction from the whole matrix; such a rule is Muon
   bool is_whole = false;     // prepare must run on all elements of this rank first
-  size_t scratch_bytes = 0;  // of prepare
+  size_t scratch_bytes = 0;  // of prepare, or of a matrix rule's orthogonalise
   // For a shard: how many numbers the ranks that hold shards of the parameter combine, in each of two turns.
   std::array<int64_t, 2> shared{};
   bool takes_maxima = false;  // they combine by maximum; otherwise by sum
@@ -157,6 +133,33 @@ class UpdateRule {
   // the number of threads.
   virtual RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
                              const Prepared& prepared) const = 0;
+};
+
+// A rule that moves a matrix along a direction that depends on all of its elements. The ranks that hold
+// shards of the matrix bring their inputs together, one of them computes the direction, and each moves its
+// own elements (optim/update_comm.h). update finds the direction in Prepared; measure and prepare are not
+// called.
+class MatrixRule : public UpdateRule {
+ public:
+  // Updates the momentum and sets u (n) f32, the input of the direction, for a shard or the whole parameter.
+  virtual void move_momentum(const ParamState& p, const RuleStep& step, const Tensor& u) const = 0;
+  // Turns u (R, C) f32, the input of the whole matrix, into the direction. May change the state whose scope
+  // is kWhole.
+  virtual void orthogonalise(const ParamState& p, const Tensor& u, Arena& scratch, Stream& stream) const = 0;
+  // Number of multiplications and additions of orthogonalise.
+  virtual double flops(const OptimParam& param) const = 0;
+};
+
+// Updates whole parameters on a CUDA device; the host does not wait for the device.
+class DeviceRule {
+ public:
+  virtual ~DeviceRule() = default;
+
+  // All tensors are on the device. totals are those of optim/cuda_update.h, or empty; scratch has
+  // scratch_bytes.
+  virtual void update(const ParamState& p, const RuleStep& step, const Tensor& totals, Arena& scratch,
+                      Stream& stream) const = 0;
+  virtual size_t scratch_bytes(const OptimParam& param) const = 0;
 };
 
 }  // namespace ingot

@@ -70,24 +70,9 @@ constexpr std::pair<std::string_view, ResumeClass> kClasses[] = {
     {"train.graph", kFree},
     {"train.deterministic", kFree},
     {"optimizer.kind", kState},
-    {"optimizer.normuon", kState},
-    {"optimizer.split_fused", kState},
     {"optimizer.ema", kState},
     {"optimizer.group", kState},
     {"optimizer.lr", kCourse},
-    {"optimizer.beta1", kCourse},
-    {"optimizer.beta2", kCourse},
-    {"optimizer.eps", kCourse},
-    {"optimizer.weight_decay", kCourse},
-    {"optimizer.momentum", kCourse},
-    {"optimizer.momentum_start", kCourse},
-    {"optimizer.momentum_warmup", kCourse},
-    {"optimizer.nesterov", kCourse},
-    {"optimizer.relative_step", kCourse},
-    {"optimizer.update_clip", kCourse},
-    {"optimizer.newton_schulz", kCourse},
-    {"optimizer.newton_schulz_dtype", kCourse},
-    {"optimizer.cautious_decay", kCourse},
     {"optimizer.grad_clip", kCourse},
     {"precision.fp8", kState},
     {"precision.fp8_layers", kState},
@@ -183,6 +168,7 @@ bool has_states(const SafetensorsFile& file, const Optimizer& optimizer) {
 }  // namespace
 
 std::optional<ResumeClass> resume_class(std::string_view key) {
+  if (const auto shapes_state = shapes_optimizer_state(key)) return *shapes_state ? kState : kCourse;
   for (const auto& [name, what] : kClasses) {
     const bool is_section = name.ends_with("*");
     if (is_section ? key.starts_with(name.substr(0, name.size() - 1)) : key == name) return what;

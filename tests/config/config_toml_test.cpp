@@ -10,6 +10,7 @@
 #include "ingot/config/nearest.h"
 #include "ingot/config/optimizer_keys.h"
 #include "ingot/core/error.h"
+#include "ingot/optim/rules/rule_list.h"
 
 namespace ingot {
 namespace {
@@ -95,10 +96,11 @@ TEST(ConfigToml, LaterSourcesOverrideEarlierOnes) {
   builder.add_override("optimizer.lr=0.25");
   const RunConfig& config = builder.build();
   EXPECT_EQ(config.preset, "tiny-llama");
-  EXPECT_EQ(config.model.width, 64);                     // preset
-  EXPECT_EQ(config.train.steps, 7);                      // the file overrides the preset
-  EXPECT_EQ(config.optimizer.lr, 0.25);                  // the last --set wins
-  EXPECT_EQ(config.optimizer.rule.beta1, std::nullopt);  // unset: the rule's default applies
+  EXPECT_EQ(config.model.width, 64);     // preset
+  EXPECT_EQ(config.train.steps, 7);      // the file overrides the preset
+  EXPECT_EQ(config.optimizer.lr, 0.25);  // the last --set wins
+  EXPECT_EQ(config.optimizer.rule.options.get(&AdamW::Options::beta1),
+            std::nullopt);  // unset: the rule's default applies
 }
 
 TEST(ConfigToml, OverridesTakeTomlOrBareText) {
@@ -220,26 +222,33 @@ lr_scale = 0.5
 beta1 = 0.8
 )";
 
+// The options of a group, with the defaults of its rule.
+template <typename Options>
+Options options_of(const OptimizerConfig& optimizer, size_t group) {
+  return read_options<Options>(resolve_options(optimizer.groups[group].rule, optimizer.rule));
+}
+
 TEST(ConfigGroups, AreReadAndWrittenBack) {
   ConfigBuilder builder;
   builder.add_toml(kGroups, "run.toml");
   const OptimizerConfig& optimizer = builder.build().optimizer;
   ASSERT_EQ(optimizer.groups.size(), 2u);
-  EXPECT_EQ(optimizer.rule.beta2, 0.99);
+  EXPECT_EQ(optimizer.rule.options.get(&AdamW::Options::beta2), 0.99);
   EXPECT_THAT(optimizer.groups[0].roles, ElementsAre(ParamRole::kMatrix));
-  EXPECT_EQ(optimizer.groups[0].rule.kind, OptimizerKind::kMuon);
+  EXPECT_EQ(optimizer.groups[0].rule.kind, "muon");
   EXPECT_EQ(optimizer.groups[0].lr, 0.02);
-  EXPECT_EQ(optimizer.groups[0].rule.newton_schulz, NewtonSchulzKind::kPolarExpress);
-  EXPECT_EQ(optimizer.groups[0].rule.normuon, true);
-  EXPECT_EQ(optimizer.groups[0].rule.beta2, std::nullopt);
+  EXPECT_EQ(optimizer.groups[0].rule.options.get(&Muon::Options::newton_schulz),
+            NewtonSchulzKind::kPolarExpress);
+  EXPECT_EQ(optimizer.groups[0].rule.options.get(&Muon::Options::normuon), true);
+  EXPECT_EQ(optimizer.groups[0].rule.options.get(&AdamW::Options::beta2), std::nullopt);
   EXPECT_THAT(optimizer.groups[1].roles, ElementsAre(ParamRole::kEmbedding, ParamRole::kHead));
   EXPECT_THAT(optimizer.groups[1].match, ElementsAre("*.weight"));
   EXPECT_EQ(optimizer.groups[1].lr_scale, 0.5);
   // A group of another kind starts from that kind's defaults, one of the same kind from the base rule.
-  EXPECT_EQ(resolve(optimizer.groups[0].rule, optimizer.rule).beta2, 0.9);
-  EXPECT_EQ(resolve(optimizer.groups[0].rule, optimizer.rule).momentum, 0.95);
-  EXPECT_EQ(resolve(optimizer.groups[1].rule, optimizer.rule).beta2, 0.99);
-  EXPECT_EQ(resolve(optimizer.groups[1].rule, optimizer.rule).beta1, 0.8);
+  EXPECT_EQ(options_of<Muon::Options>(optimizer, 0).beta2, 0.9);
+  EXPECT_EQ(options_of<Muon::Options>(optimizer, 0).momentum, 0.95);
+  EXPECT_EQ(options_of<AdamW::Options>(optimizer, 1).beta2, 0.99);
+  EXPECT_EQ(options_of<AdamW::Options>(optimizer, 1).beta1, 0.8);
 
   const std::string text = config_toml(builder.config(), ConfigDocs::kNone);
   ConfigBuilder reread;
@@ -277,9 +286,9 @@ TEST(ConfigGroups, OverridesReplaceThem) {
   EXPECT_EQ(builder.config().optimizer.groups[0].lr_scale, 2);
   builder.add_override("optimizer.group=[]");
   EXPECT_TRUE(builder.build().optimizer.groups.empty());
-  EXPECT_EQ(with("optimizer.kind=lion").optimizer.rule.kind, OptimizerKind::kLion);
-  EXPECT_EQ(with("optimizer.beta2=auto").optimizer.rule.beta2, std::nullopt);
-  EXPECT_EQ(with("optimizer.nesterov=true").optimizer.rule.nesterov, true);
+  EXPECT_EQ(with("optimizer.kind=lion").optimizer.rule.kind, "lion");
+  EXPECT_EQ(with("optimizer.beta2=auto").optimizer.rule.options.get(&AdamW::Options::beta2), std::nullopt);
+  EXPECT_EQ(with("optimizer.nesterov=true").optimizer.rule.options.get(&Muon::Options::nesterov), true);
 }
 
 TEST(ConfigGroups, RefusalsNamePlaceAndNearest) {

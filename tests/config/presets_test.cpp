@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ingot/core/error.h"
+#include "ingot/optim/rules/rule_list.h"
 #include "tests/train/small_training.h"
 
 namespace ingot {
@@ -39,7 +40,7 @@ TEST(Presets, ShakespeareIsNanoGpts) {
   EXPECT_EQ(config.train.steps, 2000);
   EXPECT_EQ(config.train.batch_size, 12);
   EXPECT_EQ(config.optimizer.lr * config.schedule.floor, 1e-4);
-  EXPECT_EQ(config.optimizer.rule.beta2, 0.99);
+  EXPECT_EQ(config.optimizer.rule.options.get(&AdamW::Options::beta2), 0.99);
 }
 
 TEST(Presets, MuonTakesTheMatricesOnly) {
@@ -63,8 +64,8 @@ TEST(Presets, FusedMatricesReachMuonInParts) {
   RunConfig config;
   config.model = {.layers = 1, .heads = 4, .kv_heads = 2, .width = 32, .context = 8, .vocab = 64};
   config.model.mlp = MlpKind::kSwiglu;
-  config.optimizer.groups = {
-      {.roles = {ParamRole::kMatrix}, .rule = {.kind = OptimizerKind::kMuon, .normuon = true}}};
+  config.optimizer.groups = {{.roles = {ParamRole::kMatrix},
+                              .rule = {.kind = "muon", .options = {{&Muon::Options::normuon, true}}}}};
   const Trainer trainer(config, parallelize(config));
   const int64_t ffn = trainer.layout().model->config().ffn;
   int found = 0;

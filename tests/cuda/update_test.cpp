@@ -5,14 +5,8 @@
 #include "ingot/ops/loss_sums.h"
 #include "ingot/optim/cuda_step_check.h"
 #include "ingot/optim/cuda_update.h"
-#include "ingot/optim/rules/adam.h"
-#include "ingot/optim/rules/adamw.h"
-#include "ingot/optim/rules/adamw_8bit.h"
 #include "ingot/optim/rules/dynamic_map.h"
-#include "ingot/optim/rules/elementwise_rule.h"
-#include "ingot/optim/rules/lion.h"
-#include "ingot/optim/rules/momentum.h"
-#include "ingot/optim/rules/sgd.h"
+#include "ingot/optim/rules/rule_list.h"
 #include "tests/cuda/on_device.h"
 
 namespace ingot::testing {
@@ -49,31 +43,31 @@ class Twin : protected OnCuda {
   }
 
   void step_both(float clip) {
-    const RuleParams params;
+    const typename Rule::Options options;
     RuleStep step{.lr = 0.01,
                   .weight_decay = 0.1,
                   .momentum = 0.9,
                   .t = 3,
                   .grad_scale = 0.5f * clip,
                   .average_part = 0.25f};
-    ElementwiseRule<Rule>(params).update(host_, {0, n_}, step, {});
+    ElementwiseRule<Rule>(options).update(host_, {0, n_}, step, {});
     step.grad_scale = 0.5f;
     Buffer factor(DType::f32, {1});
     assign(factor, {static_cast<double>(clip)});
     const OnDevice factor_there = put(factor);
     step.factor = factor_there;
-    cuda::update_elementwise(there_, Rule(params, step), step, {}, stream);
+    cuda::update_elementwise(there_, Rule(options, step), step, {}, stream);
     synchronize(stream);
   }
 
   void leave_out() {
-    const RuleParams params;
+    const typename Rule::Options options;
     Buffer factor(DType::f32, {1});
     assign(factor, {std::numeric_limits<double>::quiet_NaN()});
     const OnDevice factor_there = put(factor);
     RuleStep step{.lr = 0.01, .weight_decay = 0.1, .momentum = 0.9, .t = 3, .average_part = 0.25f};
     step.factor = factor_there;
-    cuda::update_elementwise(there_, Rule(params, step), step, {}, stream);
+    cuda::update_elementwise(there_, Rule(options, step), step, {}, stream);
     for (size_t i = 0; i < hosts_.size(); ++i) {
       const Buffer got = devices_[i].to_host();
       if (there_.param.g.data == devices_[i].tensor().data)
@@ -85,11 +79,11 @@ class Twin : protected OnCuda {
 
   // Compares the sums of squares of weights, gradients and changes, and the dot product of change and weight.
   void expect_equal_totals(int64_t n) {
-    const RuleParams params;
+    const typename Rule::Options options;
     const RuleStep step{.lr = 0.01, .momentum = 0.9, .t = 3, .grad_scale = 0.5f, .wants_totals = true};
-    const RangeTotals want = ElementwiseRule<Rule>(params).update(host_, {0, n}, step, {});
+    const RangeTotals want = ElementwiseRule<Rule>(options).update(host_, {0, n}, step, {});
     const OnDevice totals = result(DType::f32, {cuda::update_blocks(n), 4});
-    cuda::update_elementwise(there_, Rule(params, step), step, totals, stream);
+    cuda::update_elementwise(there_, Rule(options, step), step, totals, stream);
     const std::vector<double> got = to_doubles(totals.to_host());
     std::array<double, 4> sums{};
     for (size_t i = 0; i < got.size(); ++i) sums[i % 4] += got[i];
@@ -138,7 +132,9 @@ class Twin : protected OnCuda {
 
 template <typename Rule>
 class CudaUpdate : public ::testing::Test {};
-using Rules = ::testing::Types<Sgd, Momentum, Adam, AdamW, Lion>;
+template <typename... Rules>
+::testing::Types<Rules...> types_of(TypeList<Rules...> rules);
+using Rules = decltype(types_of(ElementwiseRules()));
 TYPED_TEST_SUITE(CudaUpdate, Rules);
 
 TYPED_TEST(CudaUpdate, MovesWeightsStateAndAverageAsTheCpu) {
@@ -180,8 +176,9 @@ TYPED_TEST(CudaUpdate, AddsUpWhatHappened) {
 TEST(CudaAdamW8bit, MovesWeightsAndCodesAsTheCpu) {
   Stream stream = cuda::make_stream();
   constexpr int64_t n = 5000, kBlocks = (n + 255) / 256;
-  const RuleParams params;
-  const AdamW8bit rule(params);
+  const AdamW8bit::Options options;
+  const AdamW8bit rule(options);
+  Arena scratch("scratch", Memory::kDevice);
   ParamState host, there;
   host.param.name = "w";
   host.param.shape = {n};
@@ -204,7 +201,7 @@ TEST(CudaAdamW8bit, MovesWeightsAndCodesAsTheCpu) {
     there.param.g = g_there;
     const RuleStep step{.lr = 0.01, .weight_decay = 0.1, .momentum = 0.9, .t = t, .grad_scale = 0.5f};
     rule.update(host, {0, n}, step, {});
-    cuda::update_adamw_8bit(there, AdamW(params, step), step, {}, stream);
+    AdamW8bit::update_on_device(there, options, step, {}, scratch, stream);
     for (double left : to_doubles(g_there.to_host())) ASSERT_EQ(left, 0);
   }
   expect_close(m_there.to_host(), to_doubles(m), 1e-6, "m_absmax");

@@ -10,6 +10,7 @@
 #include "ingot/optim/rules/cuda_mean_squares.h"
 #include "ingot/optim/rules/cuda_muon.h"
 #include "ingot/optim/rules/newton_schulz.h"
+#include "ingot/optim/rules/rule_list.h"
 #include "tests/cuda/on_device.h"
 #include "tests/reference/optimizers.h"
 
@@ -89,7 +90,7 @@ const std::vector<ParamShape> kMatrices = {
 
 class CudaWholeRules : public ::testing::TestWithParam<WholeRulesCase> {
  protected:
-  bool takes_vectors() const { return GetParam().rule.kind == OptimizerKind::kAdafactor; }
+  bool takes_vectors() const { return GetParam().rule.kind == "adafactor"; }
   std::vector<ParamShape> shapes() const {
     std::vector<ParamShape> all = kMatrices;
     if (takes_vectors()) all.push_back({{37}});
@@ -131,7 +132,7 @@ TEST_P(CudaWholeRules, MoveWeightsAndStateAsTheCpu) {
 
 TEST_P(CudaWholeRules, AZeroGradientMovesNothing) {
   RuleConfig rule = GetParam().rule;
-  rule.weight_decay = 0.0;
+  rule.options.set(&AdamW::Options::weight_decay, 0.0);
   TwoOptimizers both(rule, shapes());
   std::vector<Doubles> before;
   for (const OptimParam& p : both.theres) before.push_back(both.read(p.w));
@@ -161,25 +162,30 @@ constexpr double kF32 = 1000 * 15 * 0x1p-24;
 INSTANTIATE_TEST_SUITE_P(
     Rules, CudaWholeRules,
     ::testing::Values(
-        WholeRulesCase{"muon", {.kind = OptimizerKind::kMuon, .newton_schulz_dtype = DType::bf16}, kBf16},
-        WholeRulesCase{"muon_f32", {.kind = OptimizerKind::kMuon, .newton_schulz_dtype = DType::f32}, kF32},
+        WholeRulesCase{
+            "muon", {.kind = "muon", .options = {{&Muon::Options::newton_schulz_dtype, DType::bf16}}}, kBf16},
+        WholeRulesCase{"muon_f32",
+                       {.kind = "muon", .options = {{&Muon::Options::newton_schulz_dtype, DType::f32}}},
+                       kF32},
         WholeRulesCase{"muon_fused",
-                       {.kind = OptimizerKind::kMuon,
-                        .nesterov = false,
-                        .newton_schulz = NewtonSchulzKind::kPolarExpress,
-                        .newton_schulz_dtype = DType::f32,
-                        .split_fused = false},
+                       {.kind = "muon",
+                        .options = {{&Muon::Options::nesterov, false},
+                                    {&Muon::Options::newton_schulz, NewtonSchulzKind::kPolarExpress},
+                                    {&Muon::Options::newton_schulz_dtype, DType::f32},
+                                    {&Muon::Options::split_fused, false}}},
                        kF32},
         WholeRulesCase{"normuon",
-                       {.kind = OptimizerKind::kMuon,
-                        .newton_schulz = NewtonSchulzKind::kPolarExpress,
-                        .newton_schulz_dtype = DType::f32,
-                        .normuon = true,
-                        .cautious_decay = true},
+                       {.kind = "muon",
+                        .options = {{&Muon::Options::newton_schulz, NewtonSchulzKind::kPolarExpress},
+                                    {&Muon::Options::newton_schulz_dtype, DType::f32},
+                                    {&Muon::Options::normuon, true},
+                                    {&Muon::Options::cautious_decay, true}}},
                        kF32},
-        WholeRulesCase{"adafactor", {.kind = OptimizerKind::kAdafactor}},
+        WholeRulesCase{"adafactor", {.kind = "adafactor"}},
         WholeRulesCase{"adafactor_of_lr",
-                       {.kind = OptimizerKind::kAdafactor, .relative_step = false, .update_clip = 0.5}}),
+                       {.kind = "adafactor",
+                        .options = {{&Adafactor::Options::relative_step, false},
+                                    {&Adafactor::Options::update_clip, 0.5}}}}),
     [](const auto& info) { return info.param.name; });
 
 // Singular values move as the scalar polynomial says.

@@ -95,7 +95,7 @@ TEST(MemoryPlan, HasEveryArenaToTheByte) {
 TEST(MemoryPlan, HasTheStateOfMuonToTheByte) {
   RunConfig config = planned_config({});
   GroupConfig matrices{.roles = {ParamRole::kMatrix}};
-  matrices.rule.kind = OptimizerKind::kMuon;
+  matrices.rule.kind = "muon";
   config.optimizer.groups = {matrices};
   const Trainer trainer(config, parallelize(config));
   const MemoryPlan plan = plan_of(config);
@@ -169,7 +169,7 @@ TEST(MemoryCheck, ProposesPrecisionAndOptimizerWhereNoBatchIsSmallEnough) {
       planned_config({"model.width=512", "model.layers=8", "train.batch_size=1", "precision.compute=bf16"});
   RunConfig smaller = config;
   smaller.precision.master = Masters::kTail;
-  smaller.optimizer.rule.kind = OptimizerKind::kAdamW8bit;
+  smaller.optimizer.rule.kind = "adamw8bit";
   const std::string message = memory_refusal(config, plan_of(smaller).host_bytes() + (1 << 20));
   EXPECT_THAT(message, AllOf(HasSubstr("--set precision.master=bf16_tail --set optimizer.kind=adamw8bit"),
                              Not(HasSubstr("--set precision.master=bf16_tail: "))));

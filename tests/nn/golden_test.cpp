@@ -8,6 +8,7 @@
 #include "ingot/checkpoint/hf_weights.h"
 #include "ingot/ops/cross_entropy.h"
 #include "ingot/optim/optimizer.h"
+#include "ingot/optim/rules/adamw.h"
 #include "ingot/profile/llama_f64.h"
 #include "tests/reference/numeric.h"
 
@@ -203,10 +204,10 @@ TEST_P(Golden, TenStepsOfTrainingMatchPyTorch) {
   }
   OptimizerConfig config;
   config.lr = recipe["lr"];
-  config.rule.beta1 = recipe["beta1"].get<double>();
-  config.rule.beta2 = recipe["beta2"].get<double>();
-  config.rule.eps = recipe["eps"].get<double>();
-  config.rule.weight_decay = recipe["weight_decay"].get<double>();
+  config.rule.options.set(&AdamW::Options::beta1, recipe["beta1"].get<double>());
+  config.rule.options.set(&AdamW::Options::beta2, recipe["beta2"].get<double>());
+  config.rule.options.set(&AdamW::Options::eps, recipe["eps"].get<double>());
+  config.rule.options.set(&AdamW::Options::weight_decay, recipe["weight_decay"].get<double>());
   Optimizer optimizer(config, params);
   const Tensor all_tokens = tensor_of(values.get("train_tokens")),
                all_targets = tensor_of(values.get("train_targets"));

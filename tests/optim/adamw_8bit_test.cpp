@@ -12,7 +12,7 @@
 namespace ingot::testing {
 namespace {
 
-const OptimizerConfig kConfig{.lr = 0.01, .rule = {.kind = OptimizerKind::kAdamW8bit}};
+const OptimizerConfig kConfig{.lr = 0.01, .rule = {.kind = "adamw8bit"}};
 
 // Returns the dequantized m or v of the optimizer's only parameter.
 Doubles decoded(const Optimizer& optimizer, bool is_m) {

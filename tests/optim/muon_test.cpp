@@ -88,10 +88,10 @@ TEST(NewtonSchulzZero, OfZerosIsZeros) {
     }
 }
 
-OptimizerConfig muon_config(const RuleConfig& rule) {
-  OptimizerConfig config{.lr = 0.02, .rule = rule};
-  config.rule.kind = OptimizerKind::kMuon;
-  return config;
+using Options = Muon::Options;
+
+OptimizerConfig muon_config(const GivenOptions& options) {
+  return {.lr = 0.02, .rule = {.kind = "muon", .options = options}};
 }
 
 TEST(Muon, AZeroGradientMovesNothing) {
@@ -99,7 +99,8 @@ TEST(Muon, AZeroGradientMovesNothing) {
     Params params;
     params.add("w", ParamRole::kMatrix, {20, 30});
     const std::vector<Doubles> before = params.weights();
-    Optimizer optimizer(muon_config({.weight_decay = 0.0, .normuon = is_normuon}), params.list);
+    Optimizer optimizer(muon_config({{&Options::weight_decay, 0.0}, {&Options::normuon, is_normuon}}),
+                        params.list);
     Stream stream;
     optimizer.step({.lr = 0.02}, 1, stream);
     EXPECT_TRUE(params.weights() == before);
@@ -113,7 +114,8 @@ TEST(Muon, UpdatesHaveTheShapesSize) {
     Params params;
     params.add("tall", ParamRole::kMatrix, {64, 16});
     params.add("wide", ParamRole::kMatrix, {16, 64});
-    Optimizer optimizer(muon_config({.weight_decay = 0.0, .newton_schulz = NewtonSchulzKind::kPolarExpress}),
+    Optimizer optimizer(muon_config({{&Options::weight_decay, 0.0},
+                                     {&Options::newton_schulz, NewtonSchulzKind::kPolarExpress}}),
                         params.list);
     Stream stream;
     params.draw_gradients(1, scale);
@@ -129,13 +131,15 @@ TEST(Muon, UpdatesHaveTheShapesSize) {
 TEST(Muon, FusedMatricesAreTakenApart) {
   for (const bool splits : {true, false})
     for (const bool is_normuon : {true, false}) {
-      const RuleConfig rule{.newton_schulz_dtype = DType::f32, .normuon = is_normuon, .split_fused = splits};
+      const GivenOptions options{{&Options::newton_schulz_dtype, DType::f32},
+                                 {&Options::normuon, is_normuon},
+                                 {&Options::split_fused, splits}};
       Params fused, parts;
       fused.add("qkv", ParamRole::kMatrix, {24 + 8 + 8, 16});
       fused.list[0].fused_rows = {24, 8, 8};
       for (int64_t rows : {24, 8, 8}) parts.add("part", ParamRole::kMatrix, {rows, 16});
       const Doubles all = to_doubles(fused.list[0].w);
-      Optimizer one(muon_config(rule), fused.list), three(muon_config(rule), parts.list);
+      Optimizer one(muon_config(options), fused.list), three(muon_config(options), parts.list);
       Stream stream;
       size_t first = 0;
       for (OptimParam& p : parts.list) {
@@ -168,8 +172,9 @@ TEST(Muon, FusedMatricesAreTakenApart) {
 TEST(Muon, CautiousDecayAsksTheUpdateNotTheGradient) {
   Params plain, cautious;
   for (Params* p : {&plain, &cautious}) p->add("w", ParamRole::kMatrix, {32, 48});
-  Optimizer without(muon_config({.weight_decay = 0.0}), plain.list);
-  Optimizer with(muon_config({.weight_decay = 0.5, .cautious_decay = true}), cautious.list);
+  Optimizer without(muon_config({{&Options::weight_decay, 0.0}}), plain.list);
+  Optimizer with(muon_config({{&Options::weight_decay, 0.5}, {&Options::cautious_decay, true}}),
+                 cautious.list);
   Stream stream;
   const Doubles before = to_doubles(plain.list[0].w);
   plain.draw_gradients(1);

@@ -6,13 +6,16 @@
 #include <vector>
 
 #include "ingot/optim/optimizer.h"
+#include "ingot/optim/rules/rule_list.h"
 #include "tests/reference/numeric.h"
 
 namespace ingot::testing {
 
-inline constexpr OptimizerKind kAllKinds[] = {
-    OptimizerKind::kSgd,       OptimizerKind::kMomentum, OptimizerKind::kAdam,      OptimizerKind::kAdamW,
-    OptimizerKind::kAdafactor, OptimizerKind::kLion,     OptimizerKind::kAdamW8bit, OptimizerKind::kMuon};
+inline std::vector<std::string> all_kinds() {
+  std::vector<std::string> names;
+  for (const RuleEntry& entry : rules()) names.emplace_back(entry.name);
+  return names;
+}
 
 class Params {
  public:

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ingot/formats/manifest.h"
+#include "ingot/optim/rules/adamw.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {
@@ -89,7 +90,7 @@ TEST_F(ResumeChanges, WhatTheModelIsIsRefusedByItsKey) {
 TEST_F(ResumeChanges, OtherChangesAreListedAndMade) {
   RunConfig c = base;
   c.optimizer.lr = 0.002;
-  c.optimizer.rule.beta1 = 0.8;
+  c.optimizer.rule.options.set(&AdamW::Options::beta1, 0.8);
   c.train.batch_size = 2;
   c.train.grad_accum = 3;  // the same number of sequences per step
   c.checkpoint.every = 3;

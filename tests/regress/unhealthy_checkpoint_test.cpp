@@ -12,6 +12,7 @@
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/formats/manifest.h"
 #include "ingot/formats/safetensors.h"
+#include "ingot/optim/rules/adamw.h"
 #include "ingot/parallel/parallelize.h"
 #include "tests/run/training_fixture.h"
 
@@ -110,7 +111,7 @@ TEST_F(UnhealthyCheckpoint, ARunThatDivergesEndsWithTheNewestHealthyOneNamed) {
   c.checkpoint.keep = 2;
   c.schedule.warmup_steps = 0;
   c.optimizer.lr = 1e37;  // gradients stay finite, but weights leave the range of f32 within a few updates
-  c.optimizer.rule.weight_decay = 100;
+  c.optimizer.rule.options.set(&AdamW::Options::weight_decay, 100);
   try {
     train(c, folder / "run");
     FAIL() << "it completed";

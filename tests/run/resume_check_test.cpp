@@ -95,7 +95,7 @@ TEST(ResumeCheck, ClassesOfKeysThatUsersChange) {
 
 TEST(ResumeCheck, GroupsOfTheOptimizerAreCompared) {
   RunConfig before = with({}), now = before;
-  now.optimizer.groups = {{.roles = {ParamRole::kMatrix}, .rule = {.kind = OptimizerKind::kMuon}}};
+  now.optimizer.groups = {{.roles = {ParamRole::kMatrix}, .rule = {.kind = "muon"}}};
   const std::vector<ResumeChange> changes = resume_changes(before, now);
   ASSERT_THAT(keys_of(changes), ElementsAre("optimizer.group"));
   EXPECT_THAT(changes[0].now, testing::HasSubstr("muon"));

@@ -204,17 +204,17 @@ double Adafactor::divisor(const ParamState& p) const {
   const int64_t R = p.param.whole()[0];
   double sum = 0;
   for (int64_t r = 0; r < R; ++r) sum += static_cast<double>(p.state[0].as<float>()[r]);
-  return std::max(sum / static_cast<double>(R), params_.eps);
+  return std::max(sum / static_cast<double>(R), options_.eps);
 }
 
 double Adafactor::factor(const OptimParam& param, const RuleStep& step, double weights,
                          double updates) const {
   const double t = static_cast<double>(step.t), n = static_cast<double>(param.whole_elements());
   const double weight_rms = std::sqrt(weights / n), update_rms = std::sqrt(updates / n);
-  const double alpha = params_.has_relative_step
+  const double alpha = options_.relative_step
                            ? std::max(kSmallestScale, weight_rms) * std::min(step.lr, 1 / std::sqrt(t))
                            : step.lr;
-  return alpha / std::max(1.0, update_rms / params_.update_clip);
+  return alpha / std::max(1.0, update_rms / options_.update_clip);
 }
 
 void Adafactor::measure(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,

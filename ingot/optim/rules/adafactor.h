@@ -12,14 +12,31 @@
 #pragma once
 
 #include "ingot/optim/rule.h"
+#include "ingot/optim/rules/shared_options.h"
 
 namespace ingot {
 
 class Adafactor final : public UpdateRule {
  public:
+  static constexpr const char* kName = "adafactor";
+  struct Options {
+    double eps = 0x1p-23, weight_decay = 0.1;
+    bool relative_step = true;
+    double update_clip = 1;
+
+    static constexpr auto fields() {
+      return std::tuple{Field{kEps, &Options::eps}, Field{kWeightDecay, &Options::weight_decay},
+                        Field{{"relative_step", "adafactor scales its steps by the size of the weights"},
+                              &Options::relative_step},
+                        Field{{"update_clip", "adafactor clips the root mean square of an update to this",
+                               Limit::kPositive},
+                              &Options::update_clip}};
+    }
+  };
+
   static constexpr double kDecayExponent = -0.8, kSmallestScale = 1e-3;
 
-  explicit Adafactor(const RuleParams& params) : params_(params) {}
+  explicit Adafactor(const Options& options) : options_(options) {}
 
   std::vector<StateSpec> state(const OptimParam& param) const override;
   RuleNeeds needs(const OptimParam& param) const override;
@@ -34,13 +51,18 @@ class Adafactor final : public UpdateRule {
   RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
                      const Prepared& prepared) const override;
 
+  // DeviceRule's functions, in builds with CUDA (optim/rules/cuda_adafactor.cu).
+  static void update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
+                               const Tensor& totals, Arena& scratch, Stream& stream);
+  static size_t device_scratch_bytes(const OptimParam& param, const Options& options);
+
  private:
   double divisor(const ParamState& p) const;
-  float smallest() const { return static_cast<float>(params_.eps * params_.eps); }
+  float smallest() const { return static_cast<float>(options_.eps * options_.eps); }
   // The factor, from the sums of w^2 and U^2 over the whole parameter.
   double factor(const OptimParam& param, const RuleStep& step, double weights, double updates) const;
 
-  RuleParams params_;
+  Options options_;
 };
 
 }  // namespace ingot

@@ -10,25 +10,35 @@
 #include <cmath>
 
 #include "ingot/optim/rule.h"
+#include "ingot/optim/rules/shared_options.h"
 
 namespace ingot {
 
 struct Adam {
+  static constexpr const char* kName = "adam";
+  struct Options {
+    double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+
+    static constexpr auto fields() {
+      return std::tuple{Field{kBeta1, &Options::beta1}, Field{kBeta2, &Options::beta2},
+                        Field{kEps, &Options::eps}, Field{kWeightDecay, &Options::weight_decay}};
+    }
+  };
   static constexpr std::array<const char*, 2> kState{"m", "v"};
 
   float beta1, beta2, eps, grad_scale, weight_decay;
   float step_size;  // lr / (1 - beta1^t)
   float rms_scale;  // 1 / sqrt(1 - beta2^t)
 
-  Adam(const RuleParams& params, const RuleStep& step)
+  Adam(const Options& options, const RuleStep& step)
       : beta1(static_cast<float>(step.momentum)),
-        beta2(static_cast<float>(params.beta2)),
-        eps(static_cast<float>(params.eps)),
+        beta2(static_cast<float>(options.beta2)),
+        eps(static_cast<float>(options.eps)),
         grad_scale(step.grad_scale),
         weight_decay(static_cast<float>(step.weight_decay)),
         step_size(static_cast<float>(step.lr / (1 - std::pow(step.momentum, static_cast<double>(step.t))))),
         rms_scale(
-            static_cast<float>(1 / std::sqrt(1 - std::pow(params.beta2, static_cast<double>(step.t))))) {}
+            static_cast<float>(1 / std::sqrt(1 - std::pow(options.beta2, static_cast<double>(step.t))))) {}
 
   constexpr void operator()(float& w, float g, float& m, float& v) const {
     const float gradient = g * grad_scale + weight_decay * w;

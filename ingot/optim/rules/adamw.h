@@ -9,10 +9,13 @@
 #include <cmath>
 
 #include "ingot/optim/rule.h"
+#include "ingot/optim/rules/adam.h"
 
 namespace ingot {
 
 struct AdamW {
+  static constexpr const char* kName = "adamw";
+  using Options = Adam::Options;
   static constexpr std::array<const char*, 2> kState{"m", "v"};
 
   float beta1, beta2, eps, grad_scale;
@@ -20,15 +23,15 @@ struct AdamW {
   float step_size;  // lr / (1 - beta1^t)
   float rms_scale;  // 1 / sqrt(1 - beta2^t)
 
-  AdamW(const RuleParams& params, const RuleStep& step)
+  AdamW(const Options& options, const RuleStep& step)
       : beta1(static_cast<float>(step.momentum)),
-        beta2(static_cast<float>(params.beta2)),
-        eps(static_cast<float>(params.eps)),
+        beta2(static_cast<float>(options.beta2)),
+        eps(static_cast<float>(options.eps)),
         grad_scale(step.grad_scale),
         decay(static_cast<float>(1 - step.lr * step.weight_decay)),
         step_size(static_cast<float>(step.lr / (1 - std::pow(step.momentum, static_cast<double>(step.t))))),
         rms_scale(
-            static_cast<float>(1 / std::sqrt(1 - std::pow(params.beta2, static_cast<double>(step.t))))) {}
+            static_cast<float>(1 / std::sqrt(1 - std::pow(options.beta2, static_cast<double>(step.t))))) {}
 
   constexpr void operator()(float& w, float g, float& m, float& v) const {
     const float gradient = g * grad_scale;

@@ -106,8 +106,8 @@ void for_each_block(const OptimParam& p, int64_t i, int64_t n, F&& f) {
 
 }  // namespace
 
-AdamW8bit::AdamW8bit(const RuleParams& params)
-    : params_(params), small_(params), signed_map_(dynamic_map(true)), unsigned_map_(dynamic_map(false)) {}
+AdamW8bit::AdamW8bit(const Options& options)
+    : options_(options), small_(options), signed_map_(dynamic_map(true)), unsigned_map_(dynamic_map(false)) {}
 
 std::vector<StateSpec> AdamW8bit::state(const OptimParam& param) const {
   if (param.whole_elements() < kSmallest) return small_.state(param);
@@ -132,7 +132,7 @@ RuleNeeds AdamW8bit::needs(const OptimParam& param) const {
 // Measures the largest magnitudes of this rank's elements of the new m for every block, then those of v.
 void AdamW8bit::measure(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
                         int /*turn*/) const {
-  const AdamW rule(params_, step);
+  const AdamW rule(options_, step);
   const Maps maps{signed_map_.data(), unsigned_map_.data()};
   float* most = numbers[0].as<float>();
   const int64_t blocks = numbers[0].elements() / 2;
@@ -165,7 +165,7 @@ Prepared AdamW8bit::prepare(const ParamState& p, const RuleStep& /*step*/, const
 
 RangeTotals AdamW8bit::update_scattered(const ParamState& p, Range range, const RuleStep& step,
                                         const Prepared& prepared) const {
-  const AdamW rule(params_, step);
+  const AdamW rule(options_, step);
   const Maps maps{signed_map_.data(), unsigned_map_.data()};
   float* before = prepared.before.as<float>();
   const int64_t blocks = prepared.before.elements() / 2;
@@ -190,7 +190,7 @@ RangeTotals AdamW8bit::update(const ParamState& p, Range range, const RuleStep& 
                               const Prepared& prepared) const {
   if (p.param.whole_elements() < kSmallest) return small_.update(p, range, step, prepared);
   if (p.param.is_scattered) return update_scattered(p, range, step, prepared);
-  const AdamW rule(params_, step);
+  const AdamW rule(options_, step);
   const Maps maps{signed_map_.data(), unsigned_map_.data()};
   int64_t skipped = 0;
   RangeTotals totals = for_each_run(p, range, step, [&](float* w, const float* g, int64_t i, int64_t n) {

@@ -26,9 +26,11 @@ namespace ingot {
 
 class AdamW8bit final : public UpdateRule {
  public:
+  static constexpr const char* kName = "adamw8bit";
+  using Options = AdamW::Options;
   static constexpr int64_t kBlock = 256, kSmallest = 4096;
 
-  explicit AdamW8bit(const RuleParams& params);
+  explicit AdamW8bit(const Options& options);
 
   std::vector<StateSpec> state(const OptimParam& param) const override;
   RuleNeeds needs(const OptimParam& param) const override;
@@ -39,11 +41,17 @@ class AdamW8bit final : public UpdateRule {
   RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
                      const Prepared& prepared) const override;
 
+  // DeviceRule's functions, in builds with CUDA (optim/rules/cuda_adamw_8bit.cu). The device does not count
+  // the gradients that it skips: they make the norm infinite, so no update follows.
+  static void update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
+                               const Tensor& totals, Arena& scratch, Stream& stream);
+  static size_t device_scratch_bytes(const OptimParam& /*param*/, const Options& /*options*/) { return 0; }
+
  private:
   RangeTotals update_scattered(const ParamState& p, Range range, const RuleStep& step,
                                const Prepared& prepared) const;
 
-  RuleParams params_;
+  Options options_;
   ElementwiseRule<AdamW> small_;
   std::array<float, 256> signed_map_, unsigned_map_;
 };

@@ -1,141 +1,142 @@
 #include "ingot/optim/rules/all_rules.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
 #include "ingot/optim/cuda_update.h"
-#include "ingot/optim/rules/adafactor.h"
-#include "ingot/optim/rules/adam.h"
-#include "ingot/optim/rules/adamw.h"
-#include "ingot/optim/rules/adamw_8bit.h"
-#include "ingot/optim/rules/cuda_adafactor.h"
-#include "ingot/optim/rules/cuda_muon.h"
-#include "ingot/optim/rules/elementwise_rule.h"
-#include "ingot/optim/rules/lion.h"
-#include "ingot/optim/rules/momentum.h"
-#include "ingot/optim/rules/muon.h"
-#include "ingot/optim/rules/sgd.h"
+#include "ingot/optim/rules/rule_list.h"
 
 namespace ingot {
 namespace {
 
 template <typename Rule>
-std::unique_ptr<UpdateRule> make(const RuleParams& params) {
-  return std::make_unique<Rule>(params);
+std::unique_ptr<UpdateRule> make(const GivenOptions& given) {
+  const auto options = read_options<typename Rule::Options>(given);
+  if constexpr (kIsElementwise<Rule>)
+    return std::make_unique<ElementwiseRule<Rule>>(options);
+  else
+    return std::make_unique<Rule>(options);
 }
 
 template <typename Rule>
-void update_on_device([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleParams& params,
-                      [[maybe_unused]] const RuleStep& step, [[maybe_unused]] const Tensor& totals,
-                      Arena& /*scratch*/, [[maybe_unused]] Stream& stream) {
-  if constexpr (kHasCuda) cuda::update_elementwise(p, Rule(params, step), step, totals, stream);
-}
+class OnDevice final : public DeviceRule {
+ public:
+  using Options = typename Rule::Options;
+  explicit OnDevice(const Options& options) : options_(options) {}
 
-// Small parameters have f32 states and use AdamW.
-void update_8bit_on_device([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleParams& params,
-                           [[maybe_unused]] const RuleStep& step, [[maybe_unused]] const Tensor& totals,
-                           [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) {
-  if constexpr (kHasCuda) {
-    if (p.state.front().dtype != DType::u8)
-      return update_on_device<AdamW>(p, params, step, totals, scratch, stream);
-    cuda::update_adamw_8bit(p, AdamW(params, step), step, totals, stream);
+  void update([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
+              [[maybe_unused]] const Tensor& totals, [[maybe_unused]] Arena& scratch,
+              [[maybe_unused]] Stream& stream) const override {
+    if constexpr (kHasCuda && kIsElementwise<Rule>)
+      cuda::update_elementwise(p, Rule(options_, step), step, totals, stream);
+    else if constexpr (kHasCuda)
+      Rule::update_on_device(p, options_, step, totals, scratch, stream);
   }
+  size_t scratch_bytes([[maybe_unused]] const OptimParam& param) const override {
+    if constexpr (kHasCuda && !kIsElementwise<Rule>) return Rule::device_scratch_bytes(param, options_);
+    return 0;
+  }
+
+ private:
+  Options options_;
+};
+
+template <typename Rule>
+std::unique_ptr<DeviceRule> make_on_device(const GivenOptions& given) {
+  return std::make_unique<OnDevice<Rule>>(read_options<typename Rule::Options>(given));
 }
 
-void update_muon_on_device([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleParams& params,
-                           [[maybe_unused]] const RuleStep& step, [[maybe_unused]] const Tensor& totals,
-                           [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) {
-  if constexpr (kHasCuda) cuda::update_muon(p, params, step, totals, scratch, stream);
+template <typename Rule>
+RuleEntry entry_of() {
+  return {.name = Rule::kName,
+          .options = list_options<typename Rule::Options>(),
+          .is_matrix_rule = std::is_base_of_v<MatrixRule, Rule>,
+          .make = make<Rule>,
+          .make_on_device = make_on_device<Rule>};
 }
 
-void update_adafactor_on_device([[maybe_unused]] const ParamState& p,
-                                [[maybe_unused]] const RuleParams& params,
-                                [[maybe_unused]] const RuleStep& step, [[maybe_unused]] const Tensor& totals,
-                                [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) {
-  if constexpr (kHasCuda) cuda::update_adafactor(p, params, step, totals, scratch, stream);
+const RuleOption* find_option(const std::vector<RuleOption>& options, std::string_view key) {
+  const auto found =
+      std::find_if(options.begin(), options.end(), [&](const RuleOption& o) { return o.info.key == key; });
+  return found == options.end() ? nullptr : &*found;
 }
 
-size_t adafactor_scratch_on_device([[maybe_unused]] const OptimParam& param, const RuleParams& /*params*/) {
-  if constexpr (kHasCuda) return cuda::adafactor_scratch_bytes(param);
-  return 0;
-}
-
-size_t muon_scratch_on_device([[maybe_unused]] const OptimParam& param,
-                              [[maybe_unused]] const RuleParams& params) {
-  if constexpr (kHasCuda) return cuda::muon_scratch_bytes(param, params);
-  return 0;
+// Adds the option with this key, if some rule has one and it is not there yet.
+void add_option(std::vector<RuleOption>& all, std::string_view key) {
+  if (find_option(all, key)) return;
+  std::optional<RuleOption> first;
+  for (const RuleEntry& entry : rules()) {
+    const RuleOption* option = entry.find(key);
+    if (!option) continue;
+    if (!first) first = *option;
+    INGOT_CHECK(option->default_value.index() == first->default_value.index() &&
+                    option->values == first->values && option->info.limit == first->info.limit,
+                "rules: {} of {} is not the option that another rule calls so", key, entry.name);
+  }
+  if (first) all.push_back(std::move(*first));
 }
 
 }  // namespace
 
+const RuleOption* RuleEntry::find(std::string_view key) const { return find_option(options, key); }
+
+double RuleEntry::number(const GivenOptions& given, std::string_view key) const {
+  const RuleOption* option = find(key);
+  if (!option) return 0;
+  const OptionValue *found = given.find(key), &value = found ? *found : option->default_value;
+  if (const auto* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
+  return std::get<double>(value);
+}
+
+MomentumMeaning RuleEntry::momentum_meaning() const {
+  if (find(kMomentum.key)) return MomentumMeaning::kMomentum;
+  return find(kBeta1.key) ? MomentumMeaning::kBeta1 : MomentumMeaning::kNone;
+}
+
+MomentumRamp RuleEntry::momentum(const GivenOptions& given) const {
+  if (momentum_meaning() == MomentumMeaning::kBeta1) {
+    const double beta1 = number(given, kBeta1.key);
+    return {beta1, beta1, 0};
+  }
+  return {number(given, kMomentumStart.key), number(given, kMomentum.key),
+          static_cast<int64_t>(number(given, kMomentumWarmup.key))};
+}
+
+double MomentumRamp::at(int64_t t) const {
+  const double warm = steps == 0 ? 1 : std::min(1.0, static_cast<double>(t - 1) / static_cast<double>(steps));
+  return warm * to + (1 - warm) * from;
+}
+
 const std::vector<RuleEntry>& rules() {
-  using enum OptimizerKind;
-  using M = MomentumMeaning;
-  static const std::vector<RuleEntry> table = {
-      {kSgd, "sgd", {"weight_decay"}, M::kNone, {}, make<ElementwiseRule<Sgd>>, update_on_device<Sgd>},
-      {kMomentum,
-       "momentum",
-       {"weight_decay", "momentum", "momentum_start", "momentum_warmup", "nesterov"},
-       M::kMomentum,
-       {},
-       make<ElementwiseRule<Momentum>>,
-       update_on_device<Momentum>},
-      {kAdam,
-       "adam",
-       {"beta1", "beta2", "eps", "weight_decay"},
-       M::kBeta1,
-       {},
-       make<ElementwiseRule<Adam>>,
-       update_on_device<Adam>},
-      {kAdamW,
-       "adamw",
-       {"beta1", "beta2", "eps", "weight_decay"},
-       M::kBeta1,
-       {},
-       make<ElementwiseRule<AdamW>>,
-       update_on_device<AdamW>},
-      {kAdafactor,
-       "adafactor",
-       {"eps", "weight_decay", "relative_step", "update_clip"},
-       M::kNone,
-       {.eps = 0x1p-23},
-       make<Adafactor>,
-       update_adafactor_on_device,
-       adafactor_scratch_on_device},
-      {kLion,
-       "lion",
-       {"beta1", "beta2", "weight_decay"},
-       M::kBeta1,
-       {.beta2 = 0.99},
-       make<ElementwiseRule<Lion>>,
-       update_on_device<Lion>},
-      {kAdamW8bit,
-       "adamw8bit",
-       {"beta1", "beta2", "eps", "weight_decay"},
-       M::kBeta1,
-       {},
-       make<AdamW8bit>,
-       update_8bit_on_device},
-      {kMuon,
-       "muon",
-       {"beta2", "weight_decay", "momentum", "momentum_start", "momentum_warmup", "nesterov", "newton_schulz",
-        "newton_schulz_dtype", "normuon", "cautious_decay", "split_fused"},
-       M::kMomentum,
-       {.beta2 = 0.9, .momentum = 0.95, .momentum_start = 0.85, .momentum_warmup = 300, .has_nesterov = true},
-       make<Muon>,
-       update_muon_on_device,
-       muon_scratch_on_device},
-  };
+  static const std::vector<RuleEntry> table = [] {
+    std::vector<RuleEntry> all;
+    for_each_type(AllRules(), [&]<typename Rule>() { all.push_back(entry_of<Rule>()); });
+    return all;
+  }();
   return table;
 }
 
-const RuleEntry& rule_entry(OptimizerKind kind) {
+const RuleEntry& rule_entry(std::string_view name) {
   const auto& table = rules();
   const auto found =
-      std::find_if(table.begin(), table.end(), [&](const RuleEntry& e) { return e.kind == kind; });
-  INGOT_CHECK(found != table.end(), "rule_entry: kind {} is not in the table", static_cast<int>(kind));
-  return *found;
+      std::find_if(table.begin(), table.end(), [&](const RuleEntry& e) { return e.name == name; });
+  if (found != table.end()) return *found;
+  std::string known;
+  for (const RuleEntry& entry : table) known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
+  fail(ErrorKind::kUsage, "optimizer.kind must be one of {}, got \"{}\"", known, name);
+}
+
+const std::vector<RuleOption>& all_options() {
+  static const std::vector<RuleOption> options = [] {
+    std::vector<RuleOption> all;
+    for (const OptionInfo& shared : kSharedOptions) add_option(all, shared.key);
+    for (const RuleEntry& entry : rules())
+      for (const RuleOption& option : entry.options) add_option(all, option.info.key);
+    return all;
+  }();
+  return options;
 }
 
 }  // namespace ingot

@@ -1,4 +1,4 @@
-#include "ingot/optim/rules/cuda_adafactor.h"
+#include "ingot/optim/rules/adafactor.h"
 
 #include <cmath>
 
@@ -6,16 +6,15 @@
 #include "ingot/ops/row_sum.h"
 #include "ingot/optim/cuda_update.h"
 #include "ingot/optim/cuda_weight_pass.h"
-#include "ingot/optim/rules/adafactor.h"
 #include "ingot/optim/rules/cuda_mean_squares.h"
 
 namespace ingot::cuda {
 namespace {
 
-// Device values, computed from the whole parameter, that the update of every element uses.
+// Numbers on the device, computed from the whole parameter, that the update of every element uses.
 struct Factors {
-  float divisor;  // max(mean(row), eps)
-  float rate;     // alpha / max(1, RMS(U) / update_clip)
+  float* divisor;  // max(mean(row), eps)
+  float* rate;     // alpha / max(1, RMS(U) / update_clip)
 };
 
 // mean = lerp(mean, fresh, b)
@@ -44,17 +43,17 @@ struct MoveVector {
 };
 
 __global__ void __launch_bounds__(kSquareParts)
-    divisor_of_rows(Factors* factors, const float* row, int64_t R, float eps) {
+    divisor_of_rows(float* divisor, const float* row, int64_t R, float eps) {
   float sum = 0;
   for (int64_t r = threadIdx.x; r < R; r += kSquareParts) sum += row[r];
   sum = group_sum<kSquareParts>(sum);
-  if (threadIdx.x == 0) factors->divisor = std::fmax(sum / static_cast<float>(R), eps);
+  if (threadIdx.x == 0) *divisor = std::fmax(sum / static_cast<float>(R), eps);
 }
 
 // Computes U of W elements, which lie in one row.
 struct Updates {
   const float *row, *col;  // row and col of a matrix; for a vector v and null
-  const Factors* factors;
+  Factors factors;
   float smallest;
   uint32_t C;
 
@@ -63,7 +62,7 @@ struct Updates {
     Floats<W> u, v;
     if (col) {
       const RowColumn place(i, C);
-      const float of_row = row[place.row] / factors->divisor;
+      const float of_row = row[place.row] / *factors.divisor;
       v = load<W>(col + place.column);
 #pragma unroll
       for (int k = 0; k < W; ++k) v.at[k] *= of_row;
@@ -105,7 +104,7 @@ struct StepSize {
 };
 
 __global__ void __launch_bounds__(kSquareParts)
-    make_rate(Factors* factors, const float* parts, int count, StepSize size) {
+    make_rate(float* rate, const float* parts, int count, StepSize size) {
   const int i = static_cast<int>(threadIdx.x);
   const float of_weights = group_sum<kSquareParts>(i < count ? parts[2 * i] : 0.0f);
   const float of_updates = group_sum<kSquareParts>(i < count ? parts[2 * i + 1] : 0.0f);
@@ -115,7 +114,7 @@ __global__ void __launch_bounds__(kSquareParts)
       size.is_relative
           ? std::fmax(static_cast<float>(Adafactor::kSmallestScale), weight_rms) * size.largest_part
           : size.lr;
-  factors->rate = alpha / std::fmax(1.0f, update_rms / size.update_clip);
+  *rate = alpha / std::fmax(1.0f, update_rms / size.update_clip);
 }
 
 struct Move {
@@ -127,14 +126,14 @@ struct Move {
   __device__ __forceinline__ void at(const weights::Pass& a, int64_t i, Floats<W>& w,
                                      const Floats<W>& g) const {
     const Floats<W> u = updates.at<W>(i, g, a.factor.value());
-    const float rate = updates.factors->rate;
+    const float rate = *updates.factors.rate;
 #pragma unroll
     for (int k = 0; k < W; ++k) w.at[k] = w.at[k] * decay - rate * u.at[k];
   }
 };
 
 struct Scratch {
-  Tensor factors;       // (2) f32
+  Tensor factors;       // (2) f32: divisor and rate
   Tensor parts;         // (kSquareParts, 2) f32
   Tensor rows, strips;  // (max(R, C)) and (kRowParts, C) f32; for a matrix
 
@@ -144,12 +143,12 @@ struct Scratch {
     rows = arena.alloc(DType::f32, {std::max(param.shape[0], param.shape[1])});
     strips = arena.alloc(DType::f32, {kRowParts, param.shape[1]});
   }
-  Factors* device_factors() const { return reinterpret_cast<Factors*>(factors.as<float>()); }
+  Factors device_factors() const { return {factors.as<float>(), factors.as<float>() + 1}; }
 };
 
 // Updates row and col, or v, and computes the divisor.
-void move_state(const ParamState& p, const RuleParams& params, const RuleStep& step, const Scratch& scratch,
-                Stream& stream) {
+void move_state(const ParamState& p, const Adafactor::Options& options, const RuleStep& step,
+                const Scratch& scratch, Stream& stream) {
   const char* op = "update_adafactor";
   const auto b = static_cast<float>(std::pow(static_cast<double>(step.t), Adafactor::kDecayExponent));
   const OptimParam& param = p.param;
@@ -163,21 +162,20 @@ void move_state(const ParamState& p, const RuleParams& params, const RuleStep& s
   launch_elementwise<1>(R, op, stream, MoveMeans{p.state[0].as<float>(), rows.as<float>(), factor, b});
   column_mean_squares(columns, g, step.grad_scale, step.factor, scratch.strips, stream);
   launch_elementwise<1>(C, op, stream, MoveMeans{p.state[1].as<float>(), columns.as<float>(), factor, b});
-  launch({stream, op, dim3(1), dim3(kSquareParts)}, divisor_of_rows, scratch.device_factors(),
-         static_cast<const float*>(p.state[0].as<float>()), R, static_cast<float>(params.eps));
+  launch({stream, op, dim3(1), dim3(kSquareParts)}, divisor_of_rows, scratch.device_factors().divisor,
+         static_cast<const float*>(p.state[0].as<float>()), R, static_cast<float>(options.eps));
 }
 
-}  // namespace
-
-void update_adafactor(const ParamState& p, const RuleParams& params, const RuleStep& step,
+// Makes one update of a parameter, as on the CPU.
+void update_adafactor(const ParamState& p, const Adafactor::Options& options, const RuleStep& step,
                       const Tensor& totals, Arena& scratch, Stream& stream) {
   const char* op = "update_adafactor";
   const OptimParam& param = p.param;
   const int64_t n = param.elements(), C = param.is_matrix() ? param.shape[1] : 1;
   const Scratch own(param, scratch);
-  move_state(p, params, step, own, stream);
+  move_state(p, options, step, own, stream);
   const Updates updates{p.state[0].as<float>(), param.is_matrix() ? p.state[1].as<float>() : nullptr,
-                        own.device_factors(), static_cast<float>(params.eps * params.eps),
+                        own.device_factors(), static_cast<float>(options.eps * options.eps),
                         row_length(n / C, C, op)};
   const weights::Pass pass = weights::make_pass(p, step, totals);
   const bool is_wide = weights::is_wide(p) && (!param.is_matrix() || C % 4 == 0);
@@ -187,19 +185,29 @@ void update_adafactor(const ParamState& p, const RuleParams& params, const RuleS
     launch({stream, op, dim3(blocks), dim3(kThreads)}, add_squares<W>, own.parts.as<float>(), pass, updates);
     const double largest_part = std::min(step.lr, 1 / std::sqrt(static_cast<double>(step.t)));
     const StepSize size{static_cast<float>(step.lr), static_cast<float>(largest_part),
-                        static_cast<float>(params.update_clip), params.has_relative_step,
+                        static_cast<float>(options.update_clip), options.relative_step,
                         static_cast<float>(n)};
-    launch({stream, op, dim3(1), dim3(kSquareParts)}, make_rate, own.device_factors(),
+    launch({stream, op, dim3(1), dim3(kSquareParts)}, make_rate, own.device_factors().rate,
            static_cast<const float*>(own.parts.as<float>()), static_cast<int>(blocks), size);
   });
   const Move move{updates, static_cast<float>(1 - step.lr * step.weight_decay)};
   weights::launch_update(pass, is_wide, move, totals, op, stream);
 }
 
-size_t adafactor_scratch_bytes(const OptimParam& param) {
+}  // namespace
+}  // namespace ingot::cuda
+
+namespace ingot {
+
+void Adafactor::update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
+                                 const Tensor& totals, Arena& scratch, Stream& stream) {
+  cuda::update_adafactor(p, options, step, totals, scratch, stream);
+}
+
+size_t Adafactor::device_scratch_bytes(const OptimParam& param, const Options& /*options*/) {
   Arena plan("adafactor plan", Memory::kDevice);
-  const Scratch own(param, plan);
+  const cuda::Scratch own(param, plan);
   return plan.peak_bytes();
 }
 
-}  // namespace ingot::cuda
+}  // namespace ingot

@@ -6,7 +6,6 @@
 #include "ingot/optim/cuda_weight_pass.h"
 #include "ingot/optim/rules/cuda_mean_squares.h"
 #include "ingot/optim/rules/muon_parts.h"
-#include "ingot/optim/rules/newton_schulz.h"
 
 namespace ingot::cuda {
 namespace {
@@ -214,34 +213,40 @@ void combine(const Tensor& b, const Tensor& a, const Tensor& squared, float of_a
   });
 }
 
-void update_muon(const ParamState& p, const RuleParams& params, const RuleStep& step, const Tensor& totals,
-                 Arena& scratch, Stream& stream) {
+}  // namespace ingot::cuda
+
+namespace ingot {
+
+// Makes one update of a matrix, as on the CPU.
+void Muon::update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
+                            const Tensor& totals, Arena& scratch, Stream& stream) {
   const Tensor u = scratch.alloc(DType::f32, {p.param.elements()});
-  move_momentum(u, p, step, params.has_nesterov, stream);
-  for_each_part(p.param, params.splits_fused, [&](const MuonPart& part) {
+  cuda::move_momentum(u, p, step, options.nesterov, stream);
+  for_each_part(p.param, options.split_fused, [&](const MuonPart& part) {
     const Tensor o = u.rows(part.first(), part.end()).reshape({part.rows, part.columns});
-    newton_schulz(o, params.newton_schulz, params.newton_schulz_dtype, scratch, stream);
-    if (params.has_variance_reduction)
-      reduce_variance(o, p.state[1], part, static_cast<float>(params.beta2), step, scratch, stream);
+    newton_schulz(o, options.newton_schulz, options.newton_schulz_dtype, scratch, stream);
+    if (options.normuon)
+      cuda::reduce_variance(o, p.state[1], part, static_cast<float>(options.beta2), step, scratch, stream);
     else if (part.shape_factor() != 1)
-      scale_into(o, o, part.shape_factor(), stream);
+      cuda::scale_into(o, o, part.shape_factor(), stream);
   });
-  weights::launch_update(weights::make_pass(p, step, totals), weights::is_wide(p),
-                         Direction{u.as<float>(), MuonMove(params, step)}, totals, "update_muon", stream);
+  cuda::weights::launch_update(cuda::weights::make_pass(p, step, totals), cuda::weights::is_wide(p),
+                               cuda::Direction{u.as<float>(), MuonMove(options, step)}, totals, "update_muon",
+                               stream);
 }
 
-size_t muon_scratch_bytes(const OptimParam& param, const RuleParams& params) {
+size_t Muon::device_scratch_bytes(const OptimParam& param, const Options& options) {
   Arena plan("muon plan", Memory::kDevice);
   plan.alloc(DType::f32, {param.elements()});
   const Arena::Mark mark = plan.mark();
   size_t iteration = 0;
-  for_each_part(param, params.splits_fused, [&](const MuonPart& part) {
+  for_each_part(param, options.split_fused, [&](const MuonPart& part) {
     iteration = std::max(iteration, newton_schulz_scratch_bytes(part.rows, part.columns,
-                                                                params.newton_schulz_dtype, Device::kCuda));
-    const LaneScratch lanes(part, plan);
+                                                                options.newton_schulz_dtype, Device::kCuda));
+    const cuda::LaneScratch lanes(part, plan);
     plan.release_to(mark);
   });
   return std::max(plan.peak_bytes(), mark + iteration + Arena::kDeviceAlign);
 }
 
-}  // namespace ingot::cuda
+}  // namespace ingot

@@ -1,9 +1,9 @@
-// Muon on a CUDA device (optim/rules/muon.h): it uses ops/matmul for the products and the kernels here for
-// the rest. The host does not wait for the device. Defined in builds with CUDA.
+// The elementwise kernels of the Newton-Schulz iteration on a CUDA device (optim/rules/newton_schulz.h); the
+// products are those of ops/matmul. The host does not wait for the device. Defined in builds with CUDA.
 #pragma once
 
-#include "ingot/core/arena.h"
-#include "ingot/optim/rule.h"
+#include "ingot/core/stream.h"
+#include "ingot/core/tensor.h"
 
 namespace ingot::cuda {
 
@@ -21,11 +21,5 @@ void normalise(const Tensor& to, const Tensor& x, const Normaliser& by, const Te
 // b = of_a * a + of_squared * squared. a and b are both f32 or both bf16, squared is f32; b may be squared.
 void combine(const Tensor& b, const Tensor& a, const Tensor& squared, float of_a, float of_squared,
              Stream& stream);
-
-// Makes one update of a matrix parameter by Muon, as on the CPU. totals are those of update_elementwise;
-// scratch has muon_scratch_bytes.
-void update_muon(const ParamState& p, const RuleParams& params, const RuleStep& step, const Tensor& totals,
-                 Arena& scratch, Stream& stream);
-size_t muon_scratch_bytes(const OptimParam& param, const RuleParams& params);
 
 }  // namespace ingot::cuda

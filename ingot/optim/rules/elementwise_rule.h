@@ -1,20 +1,34 @@
 // ElementwiseRule<R> turns a struct R into an update rule. R updates one element with f32 state of its own:
+//   R::kName                                         its name in configurations
+//   R::Options                                       its options and their table (optim/rule_options.h)
 //   R::kState                                        names of its state
-//   R(const RuleParams&, const RuleStep&)            everything that does not depend on the element
+//   R(const Options&, const RuleStep&)               everything that does not depend on the element
 //   void operator()(float& w, float g, float&...)    one element: weight, raw gradient, state
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "ingot/optim/rule.h"
+#include "ingot/optim/type_list.h"
 #include "ingot/optim/weight_pass.h"
 
 namespace ingot {
 
 template <typename R>
+inline constexpr bool kIsElementwise = !std::is_base_of_v<UpdateRule, R>;
+
+// The elementwise rules of a list.
+template <typename List>
+struct ElementwiseOf;
+template <typename... Rules>
+struct ElementwiseOf<TypeList<Rules...>>
+    : Joined<std::conditional_t<kIsElementwise<Rules>, TypeList<Rules>, TypeList<>>...> {};
+
+template <typename R>
 class ElementwiseRule final : public UpdateRule {
  public:
-  explicit ElementwiseRule(const RuleParams& params) : params_(params) {}
+  explicit ElementwiseRule(const typename R::Options& options) : options_(options) {}
 
   std::vector<StateSpec> state(const OptimParam& param) const override {
     std::vector<StateSpec> specs;
@@ -24,7 +38,7 @@ class ElementwiseRule final : public UpdateRule {
 
   RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
                      const Prepared& /*prepared*/) const override {
-    const R rule(params_, step);
+    const R rule(options_, step);
     return for_each_run(p, range, step, [&](float* w, const float* g, [[maybe_unused]] int64_t i, int64_t n) {
       [&]<size_t... S>(std::index_sequence<S...>) { move(rule, n, w, g, (p.state[S].as<float>() + i)...); }
       (std::make_index_sequence<R::kState.size()>());
@@ -39,7 +53,7 @@ class ElementwiseRule final : public UpdateRule {
     for (int64_t j = 0; j < n; ++j) constants(w[j], g[j], state[j]...);
   }
 
-  RuleParams params_;
+  typename R::Options options_;
 };
 
 }  // namespace ingot

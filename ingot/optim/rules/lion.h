@@ -10,19 +10,29 @@
 #include <array>
 
 #include "ingot/optim/rule.h"
+#include "ingot/optim/rules/shared_options.h"
 
 namespace ingot {
 
 struct Lion {
+  static constexpr const char* kName = "lion";
+  struct Options {
+    double beta1 = 0.9, beta2 = 0.99, weight_decay = 0.1;
+
+    static constexpr auto fields() {
+      return std::tuple{Field{kBeta1, &Options::beta1}, Field{kBeta2, &Options::beta2},
+                        Field{kWeightDecay, &Options::weight_decay}};
+    }
+  };
   static constexpr std::array<const char*, 1> kState{"m"};
 
   float lr, beta1, beta2, grad_scale;
   float decay;  // 1 - lr * weight_decay
 
-  Lion(const RuleParams& params, const RuleStep& step)
+  Lion(const Options& options, const RuleStep& step)
       : lr(static_cast<float>(step.lr)),
         beta1(static_cast<float>(step.momentum)),
-        beta2(static_cast<float>(params.beta2)),
+        beta2(static_cast<float>(options.beta2)),
         grad_scale(step.grad_scale),
         decay(static_cast<float>(1 - step.lr * step.weight_decay)) {}
 

@@ -5,7 +5,6 @@
 
 #include "ingot/core/error.h"
 #include "ingot/optim/rules/muon_parts.h"
-#include "ingot/optim/rules/newton_schulz.h"
 #include "ingot/optim/weight_pass.h"
 
 namespace ingot {
@@ -85,25 +84,25 @@ std::vector<StateSpec> Muon::state(const OptimParam& param) const {
          param.name);
   std::vector<StateSpec> specs{{"momentum", DType::f32, {param.elements()}}};
   int64_t lanes = 0;
-  for_each_part(param, params_.splits_fused, [&](const MuonPart& part) { lanes += part.lanes(); });
-  if (params_.has_variance_reduction) specs.push_back({"second", DType::f32, {lanes}, StateScope::kWhole});
+  for_each_part(param, options_.split_fused, [&](const MuonPart& part) { lanes += part.lanes(); });
+  if (options_.normuon) specs.push_back({"second", DType::f32, {lanes}, StateScope::kWhole});
   return specs;
 }
 
 RuleNeeds Muon::needs(const OptimParam& param) const {
   size_t most = 0;
-  for_each_part(param, params_.splits_fused, [&](const MuonPart& part) {
+  for_each_part(param, options_.split_fused, [&](const MuonPart& part) {
     Arena lanes("muon lanes plan");
-    lanes.alloc(DType::f32, {part.lanes()});
+    lanes.alloc_as<float>(part.lanes());
     most = std::max({most, lanes.peak_bytes(),
-                     newton_schulz_scratch_bytes(part.rows, part.columns, params_.newton_schulz_dtype)});
+                     newton_schulz_scratch_bytes(part.rows, part.columns, options_.newton_schulz_dtype)});
   });
-  return {.is_matrix = true, .scratch_bytes = most};
+  return {.scratch_bytes = most};
 }
 
 double Muon::flops(const OptimParam& param) const {
   double total = 0;
-  for_each_part(param, params_.splits_fused,
+  for_each_part(param, options_.split_fused,
                 [&](const MuonPart& part) { total += newton_schulz_flops(part.rows, part.columns); });
   return total;
 }
@@ -112,7 +111,7 @@ void Muon::move_momentum(const ParamState& p, const RuleStep& step, const Tensor
   const float *g = p.param.g.as<float>(), scale = step.grad_scale;
   float *m = p.state[0].as<float>(), *u = direction.as<float>();
   const auto mu = static_cast<float>(step.momentum);
-  const float of_m = params_.has_nesterov ? mu : 1.0f;
+  const float of_m = options_.nesterov ? mu : 1.0f;
   parallel_for(p.param.elements(), kGrain, [&](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) {
@@ -123,17 +122,15 @@ void Muon::move_momentum(const ParamState& p, const RuleStep& step, const Tensor
   });
 }
 
-void Muon::orthogonalise(const OptimParam& param, const Tensor& u, const Tensor& second, Arena& scratch,
-                         Stream& stream) const {
+void Muon::orthogonalise(const ParamState& p, const Tensor& u, Arena& scratch, Stream& stream) const {
   const Tensor flat = u.reshape({u.elements()});
-  for_each_part(param, params_.splits_fused, [&](const MuonPart& part) {
+  for_each_part(p.param, options_.split_fused, [&](const MuonPart& part) {
     const Tensor o = flat.rows(part.first(), part.end()).reshape({part.rows, part.columns});
-    newton_schulz(o, params_.newton_schulz, params_.newton_schulz_dtype, scratch, stream);
-    if (params_.has_variance_reduction) {
+    newton_schulz(o, options_.newton_schulz, options_.newton_schulz_dtype, scratch, stream);
+    if (options_.normuon) {
       const Arena::Mark mark = scratch.mark();
-      const Tensor scale = scratch.alloc(DType::f32, {part.lanes()});
-      reduce_variance(o.as<float>(), second.as<float>() + part.second, scale.as<float>(), part,
-                      static_cast<float>(params_.beta2));
+      reduce_variance(o.as<float>(), p.state[1].as<float>() + part.second,
+                      scratch.alloc_as<float>(part.lanes()), part, static_cast<float>(options_.beta2));
       scratch.release_to(mark);
     }
     multiply(o, part.shape_factor());
@@ -143,7 +140,7 @@ void Muon::orthogonalise(const OptimParam& param, const Tensor& u, const Tensor&
 RangeTotals Muon::update(const ParamState& p, Range range, const RuleStep& step,
                          const Prepared& prepared) const {
   return for_each_run(p, range, step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
-    const MuonMove move(params_, step);
+    const MuonMove move(options_, step);
     float rounded[kRunElements];
     const float* o = rounded;
     if (prepared.direction.dtype == DType::f32)

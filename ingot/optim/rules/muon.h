@@ -17,29 +17,67 @@
 #pragma once
 
 #include "ingot/optim/rule.h"
+#include "ingot/optim/rules/newton_schulz.h"
+#include "ingot/optim/rules/shared_options.h"
 
 namespace ingot {
 
-class Muon final : public UpdateRule {
+class Muon final : public MatrixRule {
  public:
-  explicit Muon(const RuleParams& params) : params_(params) {}
+  static constexpr const char* kName = "muon";
+  struct Options {
+    double beta2 = 0.9, weight_decay = 0.1;
+    double momentum = 0.95, momentum_start = 0.85;
+    int64_t momentum_warmup = 300;
+    bool nesterov = true;
+    NewtonSchulzKind newton_schulz = NewtonSchulzKind::kQuintic;
+    DType newton_schulz_dtype = DType::bf16;
+    bool normuon = false, cautious_decay = false, split_fused = true;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          Field{kBeta2, &Options::beta2},
+          Field{kWeightDecay, &Options::weight_decay},
+          Field{kMomentum, &Options::momentum},
+          Field{kMomentumStart, &Options::momentum_start},
+          Field{kMomentumWarmup, &Options::momentum_warmup},
+          Field{kNesterov, &Options::nesterov},
+          Field{{"newton_schulz", "Newton-Schulz coefficients of muon"},
+                &Options::newton_schulz,
+                kNewtonSchulzKinds},
+          Field{{"newton_schulz_dtype", "dtype of muon's Newton-Schulz iterates"},
+                &Options::newton_schulz_dtype,
+                kNewtonSchulzDtypes},
+          Field{{.key = "normuon", .text = "muon with NorMuon's variance reduction", .shapes_state = true},
+                &Options::normuon},
+          Field{{"cautious_decay", "muon decays only weights that its update shrinks"},
+                &Options::cautious_decay},
+          Field{{.key = "split_fused",
+                 .text = "muon orthogonalises q, k, v (and gate, up) separately",
+                 .shapes_state = true},
+                &Options::split_fused}};
+    }
+  };
+
+  explicit Muon(const Options& options) : options_(options) {}
 
   // Throws a kUsage error for a parameter that is not a matrix.
   std::vector<StateSpec> state(const OptimParam& param) const override;
-  RuleNeeds needs(const OptimParam& param) const override;  // scratch_bytes is for orthogonalise
+  RuleNeeds needs(const OptimParam& param) const override;
   RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
                      const Prepared& prepared) const override;
 
-  // Updates the momentum and sets u (n) f32 = U, for a shard or the whole parameter.
-  void move_momentum(const ParamState& p, const RuleStep& step, const Tensor& u) const;
-  // Turns u (R, C) f32, the whole U, into O. second is the state of that name, empty without normuon.
-  void orthogonalise(const OptimParam& param, const Tensor& u, const Tensor& second, Arena& scratch,
-                     Stream& stream) const;
-  // Number of multiplications and additions of orthogonalise.
-  double flops(const OptimParam& param) const;
+  void move_momentum(const ParamState& p, const RuleStep& step, const Tensor& u) const override;
+  void orthogonalise(const ParamState& p, const Tensor& u, Arena& scratch, Stream& stream) const override;
+  double flops(const OptimParam& param) const override;
+
+  // DeviceRule's functions, in builds with CUDA (optim/rules/cuda_muon.cu).
+  static void update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
+                               const Tensor& totals, Arena& scratch, Stream& stream);
+  static size_t device_scratch_bytes(const OptimParam& param, const Options& options);
 
  private:
-  RuleParams params_;
+  Options options_;
 };
 
 }  // namespace ingot

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ingot/optim/rule.h"
+#include "ingot/optim/rules/muon.h"
 
 namespace ingot {
 
@@ -43,10 +43,10 @@ struct MuonMove {
   float lr, decay;
   bool is_cautious;
 
-  MuonMove(const RuleParams& params, const RuleStep& step)
+  MuonMove(const Muon::Options& options, const RuleStep& step)
       : lr(static_cast<float>(step.lr)),
         decay(static_cast<float>(step.lr * step.weight_decay)),
-        is_cautious(params.has_cautious_decay) {}
+        is_cautious(options.cautious_decay) {}
 
   constexpr void operator()(float& w, float o) const {
     const bool decays = !is_cautious || o * w >= 0;

@@ -14,9 +14,19 @@
 
 #include "ingot/core/arena.h"
 #include "ingot/core/stream.h"
-#include "ingot/optim/rule.h"
+#include "ingot/core/tensor.h"
+#include "ingot/optim/rule_options.h"
 
 namespace ingot {
+
+// The coefficients of the iteration.
+enum class NewtonSchulzKind { kQuintic, kPolarExpress };
+
+// What a configuration can choose: the coefficients, and the dtype of the iterates.
+inline constexpr std::array<ValueName<NewtonSchulzKind>, 2> kNewtonSchulzKinds{
+    {{"quintic", NewtonSchulzKind::kQuintic}, {"polar_express", NewtonSchulzKind::kPolarExpress}}};
+inline constexpr std::array<ValueName<DType>, 2> kNewtonSchulzDtypes{
+    {{"bf16", DType::bf16}, {"f32", DType::f32}}};
 
 struct NewtonSchulzStep {
   double a, b, c;

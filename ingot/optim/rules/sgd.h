@@ -6,15 +6,22 @@
 #include <array>
 
 #include "ingot/optim/rule.h"
+#include "ingot/optim/rules/shared_options.h"
 
 namespace ingot {
 
 struct Sgd {
+  static constexpr const char* kName = "sgd";
+  struct Options {
+    double weight_decay = 0.1;
+
+    static constexpr auto fields() { return std::tuple{Field{kWeightDecay, &Options::weight_decay}}; }
+  };
   static constexpr std::array<const char*, 0> kState{};
 
   float lr, grad_scale, weight_decay;
 
-  Sgd(const RuleParams& /*params*/, const RuleStep& step)
+  Sgd(const Options& /*options*/, const RuleStep& step)
       : lr(static_cast<float>(step.lr)),
         grad_scale(step.grad_scale),
         weight_decay(static_cast<float>(step.weight_decay)) {}

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ingot/core/philox.h"
+#include "ingot/optim/rules/rule_list.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/train/trainer.h"
 #include "tests/comm/mpi/ranks_main.h"
@@ -59,25 +60,25 @@ inline RunConfig gpt2() {
 
 inline RunConfig with_muon(RunConfig c, DType iteration) {
   GroupConfig matrices{.roles = {ParamRole::kMatrix}};
-  matrices.rule.kind = OptimizerKind::kMuon;
-  matrices.rule.newton_schulz_dtype = iteration;
+  matrices.rule.kind = "muon";
+  matrices.rule.options.set(&Muon::Options::newton_schulz_dtype, iteration);
   matrices.lr = 0.01;
   c.optimizer.groups = {matrices};
   return c;
 }
 
 // Uses one rule for all parameters, with a learning rate at which the loss falls.
-inline RunConfig with_rule(RunConfig c, OptimizerKind kind) {
+inline RunConfig with_rule(RunConfig c, const std::string& kind) {
   c.optimizer.rule.kind = kind;
-  if (kind == OptimizerKind::kSgd) c.optimizer.lr = 0.5;
-  if (kind == OptimizerKind::kMomentum) c.optimizer.lr = 0.05;
-  if (kind == OptimizerKind::kLion) c.optimizer.lr = 1e-3;
-  if (kind == OptimizerKind::kAdafactor) c.optimizer.rule.relative_step = false;
+  if (kind == "sgd") c.optimizer.lr = 0.5;
+  if (kind == "momentum") c.optimizer.lr = 0.05;
+  if (kind == "lion") c.optimizer.lr = 1e-3;
+  if (kind == "adafactor") c.optimizer.rule.options.set(&Adafactor::Options::relative_step, false);
   return c;
 }
 
 inline RunConfig with_8bit(RunConfig c) {
-  c.optimizer.rule.kind = OptimizerKind::kAdamW8bit;
+  c.optimizer.rule.kind = "adamw8bit";
   return c;
 }
 
