@@ -44,7 +44,7 @@ class FaultTest : public LaunchTest {
   }
 };
 
-TEST_F(FaultTest, AKilledRank) {
+TEST_F(FaultTest, AKilledRankIsNamed) {
   for (const std::string layout : {"dp", "pp"}) {
     const Outcome outcome = bash(disturbed(long_run(layout), path("run"), "kill -KILL $rank"));
     expect_ended(outcome);
@@ -59,7 +59,7 @@ TEST_F(FaultTest, AKilledRank) {
 
 // prlimit keeps rank 1 from writing beyond the first 64 KB of a file, so the kernel kills it while it
 // writes the weights of the next checkpoint.
-TEST_F(FaultTest, ARankKilledWhileItWrites) {
+TEST_F(FaultTest, ARankKilledWhileItWritesIsNamedAndLosesNothing) {
   for (const std::string layout : {"dp", "fsdp"}) {
     const Outcome outcome =
         bash(disturbed(long_run(layout), path("run"), "prlimit --pid $rank --fsize=65536:65536"));
@@ -74,7 +74,7 @@ TEST_F(FaultTest, ARankKilledWhileItWrites) {
   }
 }
 
-TEST_F(FaultTest, AStoppedRank) {
+TEST_F(FaultTest, AStoppedRankIsNamed) {
   for (const std::string layout : {"dp", "pp"}) {
     const Outcome outcome =
         bash(disturbed(long_run(layout) + "--set parallel.timeout=2s", path("run"), "kill -STOP $rank"));
@@ -90,7 +90,7 @@ TEST_F(FaultTest, AStoppedRank) {
 
 // Under default keys, a rank that hangs in a step is named after a few seconds; formerly it took ten
 // minutes.
-TEST_F(FaultTest, AStoppedRankUnderDefaultKeys) {
+TEST_F(FaultTest, AStoppedRankIsNamedUnderDefaultKeys) {
   const std::string run = path("run");
   const Outcome outcome =
       bash("(run 2 " + train("run", "--set train.steps=100000 --set eval.every=0 --set parallel.dp=2 ") +
@@ -106,7 +106,7 @@ TEST_F(FaultTest, AStoppedRankUnderDefaultKeys) {
 }
 
 // Here rank 1 runs a program that misbehaves after the first checkpoint (tests/apps/mpi/fault_ranks.cpp).
-TEST_F(FaultTest, ARankThatLeaves) {
+TEST_F(FaultTest, ARankThatLeavesIsNamed) {
   const Outcome outcome = bash(faulty("exit"));
   expect_ended(outcome);
   EXPECT_THAT(outcome.output,
@@ -114,7 +114,7 @@ TEST_F(FaultTest, ARankThatLeaves) {
   expect_goes_on();
 }
 
-TEST_F(FaultTest, ARankThatCallsSomethingElse) {
+TEST_F(FaultTest, ARankThatCallsAnotherCollectiveIsNamed) {
   const Outcome outcome = bash(faulty("mismatch"));
   expect_ended(outcome);
   EXPECT_THAT(outcome.output,

@@ -10,7 +10,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-TEST_F(LaunchTest, EveryLayoutHasTheLossCurveOfOneRank) {
+TEST_F(LaunchTest, EveryLayoutFollowsTheLossCurveOfOneRank) {
   const std::string steps = "--set train.steps=12 --set eval.every=6 ";
   const Outcome one = bash(std::string(INGOT_PROGRAM) + " " + train("one", steps));
   ASSERT_EQ(one.exit_code, 0) << one.output;
@@ -29,7 +29,7 @@ TEST_F(LaunchTest, EveryLayoutHasTheLossCurveOfOneRank) {
 }
 
 // A pipelined run generates samples and reports its bubble, and a run without pipelining can resume it.
-TEST_F(LaunchTest, StagesFromStartToEnd) {
+TEST_F(LaunchTest, StagesTrainSaveAndResume) {
   const Outcome outcome = bash("run 4 " + train("run",
                                                 "--set train.steps=12 --set sample.count=1 "
                                                 "--set sample.tokens=8 --set checkpoint.every=3 "
@@ -75,7 +75,7 @@ TEST_F(LaunchTest, AWrongLayoutIsRefusedWithOneThatFits) {
 
 const char* const kLong = "--set train.steps=100000 --set checkpoint.every=5 --set parallel.dp=2 ";
 
-TEST_F(LaunchTest, ASignalSavesOnAllRanksAndTheRunGoesOnOnOne) {
+TEST_F(LaunchTest, ASignalSavesOnAllRanksAndTheRunResumesOnOne) {
   const Outcome outcome =
       bash(disturbed(train("run", kLong), path("run"), "kill -TERM $rank"));  // signals one rank only
   EXPECT_EQ(outcome.exit_code, 75) << outcome.output;

@@ -59,7 +59,7 @@ TEST_F(ProgramTest, DoctorDescribesTheMachine) {
     EXPECT_THAT(outcome.output, HasSubstr(row));
 }
 
-TEST_F(ProgramTest, HelpOfEveryCommand) {
+TEST_F(ProgramTest, EveryCommandHasHelp) {
   const Outcome top = ingot("--help");
   EXPECT_EQ(top.exit_code, 0);
   for (const char* command :
@@ -109,7 +109,7 @@ TEST_F(ProgramTest, BenchCheckpointingPrintsItsTable) {
   EXPECT_THAT(json.output, AllOf(HasSubstr("\"rows\""), HasSubstr("\"bytes_change\"")));
 }
 
-TEST_F(ProgramTest, FilesAreRefusedWithTheirLine) {
+TEST_F(ProgramTest, ErrorsInFilesNameTheLine) {
   write_file(path("bad.toml"), "preset = \"tiny-llama\"\n[optimizer]\nlrr = 1\n");
   const Outcome outcome = ingot("train " + path("bad.toml") + " --data x");
   EXPECT_EQ(outcome.exit_code, 2);

@@ -13,7 +13,7 @@ class SaveRanksTest : public LaunchTest {};
 
 // While the folder of checkpoints is missing, all ranks continue to train; all save when they are told to
 // end.
-TEST_F(SaveRanksTest, AFailedSaveCostsNoRun) {
+TEST_F(SaveRanksTest, AFailedSaveDoesNotEndTheRun) {
   const std::string run_folder = path("run");
   const std::string command =
       train("run", "--set train.steps=100000 --set checkpoint.every=5 --set parallel.fsdp=2 ");

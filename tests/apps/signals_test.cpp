@@ -78,7 +78,7 @@ echo interrupted $interrupted times
   }
 };
 
-TEST_F(SignalsTest, EveryStopSignalSavesAndTheRunThatGoesOnHasTheSameBytes) {
+TEST_F(SignalsTest, EveryStopSignalSavesAndTheResumedRunHasTheSameBytes) {
   const Outcome outcome = bash(rounds_of(1, "f32", false));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   EXPECT_GT(interruptions(outcome), 0) << outcome.output;
@@ -87,7 +87,7 @@ TEST_F(SignalsTest, EveryStopSignalSavesAndTheRunThatGoesOnHasTheSameBytes) {
 class LongSignalsTest : public SignalsTest {};
 class SlowSignalsTest : public SignalsTest {};
 
-TEST_F(LongSignalsTest, RanksAndBf16SaveAndGoOnWithTheSameBytesToo) {
+TEST_F(LongSignalsTest, RanksAndBf16SaveAndResumeWithTheSameBytesToo) {
   const Outcome bf16 = bash(rounds_of(1, "bf16", false));
   EXPECT_EQ(bf16.exit_code, 0) << bf16.output;
   require_mpi();
@@ -99,7 +99,7 @@ TEST_F(LongSignalsTest, RanksAndBf16SaveAndGoOnWithTheSameBytesToo) {
   }
 }
 
-TEST_F(SlowSignalsTest, TwoHundredRandomMoments) {
+TEST_F(SlowSignalsTest, ASignalAtAnyOfTwoHundredMomentsLosesNothing) {
   require_mpi();
   if (IsSkipped()) return;
   int times = 0;
@@ -117,7 +117,7 @@ TEST_F(SlowSignalsTest, TwoHundredRandomMoments) {
 
 // Signal handlers on compute threads once corrupted f32 runs. Now every thread blocks the signals except
 // the one that waits for them.
-TEST_F(SignalsTest, OneThreadAloneTakesThem) {
+TEST_F(SignalsTest, OneThreadReceivesAllSignals) {
   const Outcome outcome = bash(one_run("--set train.steps=100000", R"sh(
 start >/dev/null 2>&1 & p=$!
 ready
@@ -162,7 +162,7 @@ wait $p
 }
 
 // The script ignores SIGHUP as nohup does.
-TEST_F(SignalsTest, SighupStaysIgnoredWhereItWas) {
+TEST_F(SignalsTest, SighupStaysIgnoredWhereItWasIgnored) {
   const Outcome outcome = bash(one_run("--set train.steps=100000", R"sh(
 trap '' HUP
 start 2>&1 & p=$!
@@ -174,7 +174,7 @@ wait $p
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("SIGTERM: "), Not(HasSubstr("SIGHUP: "))));
 }
 
-TEST_F(SignalsTest, AClosedStandardOutputIsNoEnd) {
+TEST_F(SignalsTest, AClosedStandardOutputDoesNotEndTheRun) {
   const Outcome outcome = bash("$program " + train("run", "--set train.steps=30 --set train.log_every=1") +
                                " | head -1\nexit ${PIPESTATUS[0]}\n");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
@@ -235,7 +235,7 @@ class PtyRun {
 };
 
 // The kernel sends SIGHUP when a terminal goes away. If the program ignores it, writes to the terminal fail.
-TEST_F(SignalsTest, AVanishedTerminalSavesOrIsNoEnd) {
+TEST_F(SignalsTest, AVanishedTerminalSavesOrDoesNotEndTheRun) {
   const std::string command = std::string(INGOT_PROGRAM) + " " + train("run", "--set train.steps=100000");
   PtyRun run("exec " + command);
   if (!run.is_started()) GTEST_SKIP() << "no pseudo-terminals here";
@@ -303,7 +303,7 @@ TEST_F(LongMpirunOnATerminal, SigtermAndCtrlCSaveOnAllRanks) {
   }
 }
 
-TEST_F(SlowMpirunOnATerminal, FiftyOfFifty) {
+TEST_F(SlowMpirunOnATerminal, AllOfFiftyEndingsAreSaved) {
   require_mpi();
   if (IsSkipped()) return;
   EXPECT_EQ(saved(25, false), 25);

@@ -87,7 +87,7 @@ TEST_F(CheckpointStoreTest, CommitsListsAndFindsTheNewest) {
   EXPECT_TRUE(list_checkpoints(root_ / "absent").empty());
 }
 
-TEST_F(CheckpointStoreTest, OtherNamesAreNoCheckpoints) {
+TEST_F(CheckpointStoreTest, OtherFoldersAreIgnored) {
   CheckpointStore store(folder_);
   save(store, 5);
   for (const char* name :
@@ -111,7 +111,7 @@ TEST_F(CheckpointStoreTest, AnUncommittedCheckpointLeavesNothing) {
   EXPECT_THROW(store.begin(-1), Error);
 }
 
-TEST_F(CheckpointStoreTest, StartUpRemovesDeadLeftoversAndOnlyThose) {
+TEST_F(CheckpointStoreTest, OpeningRemovesOnlyLeftoversOfDeadProcesses) {
   fs::create_directories(folder_ / "tmp.000000007.AbC123");
   put(folder_ / "tmp.000000007.AbC123" / "model.safetensors", "half");
   for (const char* name :
@@ -140,7 +140,7 @@ TEST_F(CheckpointStoreTest, TheSameStepIsReplacedWhole) {
   EXPECT_THAT(names(), ::testing::ElementsAre("step-000000005"));
 }
 
-TEST_F(CheckpointStoreTest, DamageIsNamedAndTheNewestGoodOneIsUsed) {
+TEST_F(CheckpointStoreTest, ADamagedCheckpointIsNamedAndTheNewestGoodOneIsUsed) {
   CheckpointStore store(folder_);
   for (const int64_t step : {10, 20, 30, 40}) save(store, step);
   put(folder_ / "step-000000040" / "state.json", "{\"step\": 41}");
@@ -180,7 +180,7 @@ TEST_F(CheckpointStoreTest, EveryFlippedBitAndEveryTruncationIsDetected) {
   }
 }
 
-TEST_F(CheckpointStoreTest, PruneKeepsTheNewestAndWaitsForItToBeGood) {
+TEST_F(CheckpointStoreTest, PruneKeepsOldOnesUntilTheNewestIsVerified) {
   CheckpointStore store(folder_);
   for (const int64_t step : {10, 20, 30, 40}) save(store, step);
   EXPECT_EQ(store.prune(10, kNoDamage), 0);
@@ -236,7 +236,7 @@ TEST_F(CheckpointStoreTest, PruneNeverLeavesOnlyAnUnhealthyCheckpoint) {
   EXPECT_THAT(steps(), ::testing::ElementsAre(40));
 }
 
-TEST_F(CheckpointStoreTest, TooLittleSpaceIsSaidBeforehandWithBothFigures) {
+TEST_F(CheckpointStoreTest, TooLittleSpaceIsReportedBeforeWritingWithBothFigures) {
   const CheckpointStore store(folder_);
   store.require_space(1);
   try {

@@ -7,7 +7,7 @@
 namespace ingot {
 namespace {
 
-TEST(SaveSchedule, ByStepsAlone) {
+TEST(SaveSchedule, SavesBySteps) {
   SaveSchedule schedule(20, 0);
   EXPECT_FALSE(schedule.reads_clock());
   EXPECT_FALSE(schedule.is_due(19, 1e6));
@@ -17,7 +17,7 @@ TEST(SaveSchedule, ByStepsAlone) {
   EXPECT_TRUE(schedule.is_due(40, 2));
 }
 
-TEST(SaveSchedule, ByTimeSinceTheLastSaveWhateverMadeIt) {
+TEST(SaveSchedule, SavesByTimeSinceTheLastSave) {
   SaveSchedule schedule(100, 600);
   EXPECT_TRUE(schedule.reads_clock());
   EXPECT_FALSE(schedule.is_due(1, 599));
@@ -30,7 +30,7 @@ TEST(SaveSchedule, ByTimeSinceTheLastSaveWhateverMadeIt) {
   EXPECT_TRUE(schedule.is_due(101, 1300));
 }
 
-TEST(SaveSchedule, NothingIsDueByItselfWithBothOff) {
+TEST(SaveSchedule, SavesNothingWithBothOff) {
   const SaveSchedule schedule(0, 0);
   EXPECT_FALSE(schedule.reads_clock());
   EXPECT_FALSE(schedule.is_due(0, 0));
@@ -54,7 +54,7 @@ TEST(SaveSchedule, PausesAfterFailuresDoubleUpToTenMinutes) {
 }
 
 // A failed save is retried by the clock even if no saves are scheduled by time.
-TEST(SaveSchedule, ARetryNeedsNoEveryMinutes) {
+TEST(SaveSchedule, RetriesWithoutEveryMinutes) {
   SaveSchedule schedule(10, 0);
   schedule.failed(0);
   EXPECT_TRUE(schedule.reads_clock());

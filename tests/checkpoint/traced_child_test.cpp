@@ -147,7 +147,7 @@ TracedChild run_traced(const std::function<void(int)>& body, const Fault& fault)
   return out;
 }
 
-TEST(TracedChild, KillsFailsAndReports) {
+TEST(TracedChild, KillsAndFailsAtTheChosenCall) {
   if (!can_trace()) GTEST_SKIP() << "SKIPPED LOUDLY: ptrace is not permitted here";
   const auto body = [](int fd) {
     const int file = ::open("/dev/null", O_RDONLY);

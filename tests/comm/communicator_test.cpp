@@ -18,7 +18,7 @@ Tensor view(std::vector<T>& v) {
   return Tensor(v.data(), dtype_of<T>, {std::ssize(v)});
 }
 
-TEST(SelfCommunicator, EverythingIsTheIdentity) {
+TEST(SelfCommunicator, EveryCollectiveIsTheIdentity) {
   const auto self = self_communicator("alone");
   EXPECT_EQ(self->name(), "alone");
   EXPECT_EQ(self->size(), 1);
@@ -57,7 +57,7 @@ TEST(SelfCommunicator, WrongOperandsAreRefused) {
   EXPECT_THROW(self->all_reduce("x", Tensor(a.data(), DType::f32, {2, 2}).columns(0, 1)), Error);
 }
 
-TEST(RankOrder, AddsInOrderAndRoundsOnce) {
+TEST(RankOrder, SumsAreInOrderAndRoundedOnce) {
   // (2^24 + 1) + 1 is 2^24 in f32, but (1 + 1) + 2^24 is not, so the result shows
   // that the sum runs in rank order.
   std::vector<float> parts = {0x1p24f, 1, 1}, out(1);

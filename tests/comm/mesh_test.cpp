@@ -35,7 +35,7 @@ TEST(Mesh, NearestShapesFitAndComeNearestFirst) {
   EXPECT_EQ(all.size(), 40u);  // 12 = 2^2 * 3, split over four axes: C(5,3) * C(4,3)
 }
 
-TEST(Mesh, OfOneRankIsAlone) {
+TEST(Mesh, OneRankIsAlone) {
   const auto world = self_communicator();
   const Mesh mesh = Mesh::make(*world, {});
   for (const auto* group : {&mesh.world, &mesh.pp, &mesh.replicate, &mesh.shard, &mesh.tp, &mesh.dp,

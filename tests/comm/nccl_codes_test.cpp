@@ -11,7 +11,7 @@ namespace ingot {
 namespace {
 
 // comm/group_nccl.cpp asserts that these codes equal nccl.h's.
-TEST(Nccl, CodesOfWhatIsCarried) {
+TEST(Nccl, DtypesAndOperationsHaveTheRightCodes) {
   EXPECT_EQ(nccl::dtype_code(DType::f32), 7);
   EXPECT_EQ(nccl::dtype_code(DType::bf16), 9);
   EXPECT_EQ(nccl::dtype_code(DType::f16), 6);
@@ -33,7 +33,7 @@ nccl::RankDevice device(const char* node, const char* bus, int64_t version = 228
   return d;
 }
 
-TEST(Nccl, WantsADeviceForEveryRank) {
+TEST(Nccl, EveryRankNeedsItsOwnDevice) {
   using Ranks = std::vector<nccl::RankDevice>;
   EXPECT_TRUE(nccl::have_own_devices(Ranks{device("a", "0000:01:00.0"), device("a", "0000:02:00.0")}));
   EXPECT_TRUE(nccl::have_own_devices(Ranks{device("a", "0000:01:00.0"), device("b", "0000:01:00.0")}));

@@ -47,7 +47,7 @@ TEST(ConfigSchedule, ReadsPhasesStagesAndPolicies) {
   EXPECT_EQ(c.guard.spike, GuardPolicy::kStop);
 }
 
-TEST(ConfigSchedule, IsWrittenAsItWasRead) {
+TEST(ConfigSchedule, ReadsBackAsItWasWritten) {
   ConfigBuilder first;
   first.add_toml(kCourse, "run.toml");
   const std::string text = config_toml(first.build(), ConfigDocs::kComments);
@@ -91,7 +91,7 @@ TEST(ConfigSchedule, RefusesWhatItCannotRead) {
   EXPECT_THAT(refusal("schedule.warmup_rule=s"), HasSubstr("s/w"));
 }
 
-TEST(ConfigSchedule, RefusesWhatDoesNotFitTheRun) {
+TEST(ConfigSchedule, RefusesPhasesThatDoNotFitTheRun) {
   ConfigBuilder builder;
   builder.add_toml("[train]\nsteps = 100\n[schedule]\nkind = \"wsd\"\ncooldown_steps = 200\n", "run.toml");
   try {
@@ -103,7 +103,7 @@ TEST(ConfigSchedule, RefusesWhatDoesNotFitTheRun) {
   }
 }
 
-TEST(RunPlan, CountsStepsTokensOrTheClock) {
+TEST(RunPlan, EndsByStepsTokensOrTime) {
   RunConfig c;
   c.train.steps = 50;
   c.train.batch_size = 2;

@@ -117,7 +117,7 @@ TEST(ConfigToml, OverridesTakeTomlOrBareText) {
   EXPECT_THAT(with("sample.prompts=x\n[train]\nsteps=3").sample.prompts, ElementsAre("x\n[train]\nsteps=3"));
 }
 
-TEST(ConfigToml, RefusalsNamePlaceRuleAndNearest) {
+TEST(ConfigToml, ErrorsNamePlaceRuleAndNearestKey) {
   EXPECT_EQ(toml_refusal("[optimizer]\n\nlrr = 1"),
             "run.toml:3: optimizer.lrr: unknown key; did you mean optimizer.lr?");
   EXPECT_EQ(toml_refusal("[optimzer]\nlr = 1"),
@@ -157,7 +157,7 @@ TEST(ConfigToml, FilesThatAreNotTomlAreNamedWithTheirLine) {
 }
 
 // Errors that only the combination of all values shows name the place where the value was set.
-TEST(ConfigToml, ImpossibleCombinationsAreTaggedWithTheKeysPlace) {
+TEST(ConfigToml, ImpossibleCombinationsNameThePlaceOfTheKey) {
   EXPECT_THAT(
       toml_refusal("[model]\nheads = 6\n\nkv_heads = 4\nwidth = 96"),
       ::testing::AllOf(HasSubstr("run.toml:4: model.kv_heads must divide"), HasSubstr("valid value is 3")));
@@ -169,7 +169,7 @@ TEST(ConfigToml, ImpossibleCombinationsAreTaggedWithTheKeysPlace) {
 }
 
 // A key whose entry in the table is wrong would read back a different value, or the value of another key.
-TEST(ConfigToml, ResolvedTextReadsBackToTheSame) {
+TEST(ConfigToml, ResolvedTextReadsBackUnchanged) {
   ConfigBuilder changed;
   const std::set<std::string> flags{"model.bias", "model.qk_norm", "data.document_mask"};
   int n = 0;
@@ -228,7 +228,7 @@ Options options_of(const OptimizerConfig& optimizer, size_t group) {
   return read_options<Options>(resolve_options(optimizer.groups[group].rule, optimizer.rule));
 }
 
-TEST(ConfigGroups, AreReadAndWrittenBack) {
+TEST(ConfigGroups, ReadBackAsTheyWereWritten) {
   ConfigBuilder builder;
   builder.add_toml(kGroups, "run.toml");
   const OptimizerConfig& optimizer = builder.build().optimizer;
@@ -278,7 +278,7 @@ TEST(ConfigGroups, EveryKeyReadsBack) {
   }
 }
 
-TEST(ConfigGroups, OverridesReplaceThem) {
+TEST(ConfigGroups, OverridesReplaceGroups) {
   ConfigBuilder builder;
   builder.add_toml(kGroups, "run.toml");
   builder.add_override("optimizer.group=[{roles = [\"norm\"], lr_scale = 2}]");
@@ -291,7 +291,7 @@ TEST(ConfigGroups, OverridesReplaceThem) {
   EXPECT_EQ(with("optimizer.nesterov=true").optimizer.rule.options.get(&Muon::Options::nesterov), true);
 }
 
-TEST(ConfigGroups, RefusalsNamePlaceAndNearest) {
+TEST(ConfigGroups, ErrorsNamePlaceAndNearestKey) {
   EXPECT_EQ(toml_refusal("[[optimizer.group]]\nroles = [\"norm\"]\nlrr = 1"),
             "run.toml:3: optimizer.group.lrr: unknown key; did you mean optimizer.group.lr?");
   EXPECT_THAT(toml_refusal("[[optimizer.group]]\nroles = [\"norm\"]\nkind = \"moun\""),
@@ -308,7 +308,7 @@ TEST(ConfigGroups, RefusalsNamePlaceAndNearest) {
   EXPECT_THAT(set_refusal("optimizer.group=norm"), HasSubstr("--set"));
 }
 
-TEST(ConfigToml, HashFollowsTheResolvedValuesOnly) {
+TEST(ConfigToml, HashDependsOnlyOnResolvedValues) {
   ConfigBuilder builder;
   const std::string defaults = config_hash(builder.config());
   EXPECT_EQ(defaults.size(), 16u);
@@ -339,7 +339,7 @@ TEST(ConfigKeys, EachSetsItsOwnMember) {
   }
 }
 
-TEST(ConfigActivations, PoliciesAndParts) {
+TEST(ConfigActivations, ReadsPoliciesAndParts) {
   const RecomputeConfig usual = with("model.layers=4").activations;
   EXPECT_EQ(usual.policy, RecomputePolicy::kSelective);
   EXPECT_THAT(usual.parts, ElementsAre(RecomputePart::kNorms, RecomputePart::kActivation));
@@ -387,7 +387,7 @@ std::vector<std::string> one_edit_mutations(const std::string& name) {
   return all;
 }
 
-TEST(ConfigKeys, EveryOneEditSlipIsRefusedAndItsKeyNamed) {
+TEST(ConfigKeys, EveryOneCharacterTypoIsRefusedAndTheKeyNamed) {
   int64_t slips = 0, named_first = 0, named = 0;
   for (const ConfigKey& key : config_keys()) {
     for (const std::string& slip : one_edit_mutations(key.name)) {
@@ -410,7 +410,7 @@ TEST(ConfigKeys, EveryOneEditSlipIsRefusedAndItsKeyNamed) {
   EXPECT_GE(static_cast<double>(named_first), 0.95 * static_cast<double>(slips));
 }
 
-TEST(ConfigUnits, Counts) {
+TEST(ConfigUnits, ReadsCounts) {
   EXPECT_EQ(parse_count("512k"), 512'000);
   EXPECT_EQ(parse_count("0.5M"), 500'000);
   EXPECT_EQ(parse_count("0.3M"), 300'000);
@@ -424,7 +424,7 @@ TEST(ConfigUnits, Counts) {
     EXPECT_EQ(parse_count(bad), std::nullopt) << bad;
 }
 
-TEST(ConfigUnits, Durations) {
+TEST(ConfigUnits, ReadsDurations) {
   EXPECT_EQ(parse_duration_s("2m"), 120);
   EXPECT_EQ(parse_duration_s("90s"), 90);
   EXPECT_EQ(parse_duration_s("1h30m"), 5400);
@@ -438,7 +438,7 @@ TEST(ConfigUnits, Durations) {
     EXPECT_EQ(parse_duration_s(duration_text(seconds)), seconds);
 }
 
-TEST(Nearest, EditDistance) {
+TEST(Nearest, CountsEdits) {
   EXPECT_EQ(edit_distance("", "abc"), 3);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
   EXPECT_EQ(edit_distance("lr", "rl"), 1);

@@ -36,21 +36,21 @@ void expect_a_partition(const TrainConfig& c, int64_t ranks) {
   }
 }
 
-TEST(DataShard, MicroBatchesAreDealtOutFirst) {
+TEST(DataShard, MicroBatchesAreDividedFirst) {
   const DataShard share = DataShard::of(config(8, 4), 4, 3);
   EXPECT_EQ(share.batch_size, 8);
   EXPECT_EQ(share.micros(4), 1);
   EXPECT_EQ(share.first_row(0), 24);
 }
 
-TEST(DataShard, ThenRows) {
+TEST(DataShard, RowsAreDividedWhereMicroBatchesAreNotEnough) {
   const DataShard share = DataShard::of(config(8, 4), 16, 5);
   EXPECT_EQ(share.batch_size, 2);
   EXPECT_EQ(share.micros(4), 1);
   EXPECT_EQ(share.first_row(0), 10);
 }
 
-TEST(DataShard, EveryRowHasOneRank) {
+TEST(DataShard, EveryRowBelongsToExactlyOneRank) {
   for (const int64_t ranks : {1, 2, 4, 8, 16}) expect_a_partition(config(4, 4), ranks);
   for (const int64_t ranks : {1, 2, 3, 6, 9, 18}) expect_a_partition(config(3, 6), ranks);
   TrainConfig ramp = config(4, 6);
@@ -58,7 +58,7 @@ TEST(DataShard, EveryRowHasOneRank) {
   for (const int64_t ranks : {1, 2, 4, 8}) expect_a_partition(ramp, ranks);
 }
 
-TEST(DataShard, WhatCannotBeDealtOutIsRefusedWithTheNearestThatCan) {
+TEST(DataShard, ABatchThatCannotBeDividedIsRefusedWithTheNearestThatCan) {
   try {
     DataShard::of(config(4, 3), 5, 0);
     FAIL();

@@ -12,7 +12,7 @@
 namespace ingot {
 namespace {
 
-TEST(Presets, AreValidAndSayWhatTheyAreFor) {
+TEST(Presets, AreValidAndDescribed) {
   EXPECT_GE(presets().size(), 6u);
   for (const Preset& p : presets()) {
     EXPECT_EQ(preset(std::string(p.name)).preset, p.name);
@@ -31,7 +31,7 @@ TEST(Presets, Gpt2HasThePublishedSize) {
 }
 
 // nanoGPT prints 0.80M for this model with 65 characters; that figure excludes the position table.
-TEST(Presets, ShakespeareIsNanoGpts) {
+TEST(Presets, ShakespeareEqualsNanoGpt) {
   RunConfig config = preset("shakespeare-char-cpu");
   config.model.vocab = 65;
   const ModelConfig model = config.model.resolved();
@@ -43,7 +43,7 @@ TEST(Presets, ShakespeareIsNanoGpts) {
   EXPECT_EQ(config.optimizer.rule.options.get(&AdamW::Options::beta2), 0.99);
 }
 
-TEST(Presets, MuonTakesTheMatricesOnly) {
+TEST(Presets, MuonUpdatesMatricesOnly) {
   RunConfig config = preset("shakespeare-char-muon");
   config.model.vocab = 65;
   const Trainer trainer(config, parallelize(config));
@@ -60,7 +60,7 @@ TEST(Presets, MuonTakesTheMatricesOnly) {
 // The model tells the optimizer which rows of a fused matrix belong to which matrix. NorMuon keeps one
 // number per row of a square or tall matrix and per column of a wide one, so the size of its state shows
 // the split.
-TEST(Presets, FusedMatricesReachMuonInParts) {
+TEST(Presets, FusedMatricesReachMuonPartByPart) {
   RunConfig config;
   config.model = {.layers = 1, .heads = 4, .kv_heads = 2, .width = 32, .context = 8, .vocab = 64};
   config.model.mlp = MlpKind::kSwiglu;

@@ -49,7 +49,7 @@ void expect_common_recipe(const RunConfig& c) {
   EXPECT_EQ(c.schedule.floor, 0.1);
 }
 
-TEST(Recipes, CarryThePublishedTable) {
+TEST(Recipes, MatchThePublishedTable) {
   for (const Published& want : kPublished) {
     SCOPED_TRACE(want.name);
     const RunConfig c = preset(want.name);
@@ -89,7 +89,7 @@ TEST(Recipes, EndAtATenthOfThePeak) {
 // The values come from the hybrid-precision document and from record 19 of the speed run that it
 // describes: Muon with 0.05 for the matrices, Adam with 0.6 for the embedding and 0.008 for the head, and
 // 1395 steps of 8 x 65536 tokens.
-TEST(Recipes, CarryTheHybridPrecisionRun) {
+TEST(Recipes, MatchTheHybridPrecisionRun) {
   for (const bool is_tiny : {false, true}) {
     const RunConfig c = preset(is_tiny ? "hybrid-124m-tiny" : "hybrid-124m");
     EXPECT_EQ(c.optimizer.rule.kind, "adam");
@@ -133,7 +133,7 @@ TEST(Recipes, CarryTheHybridPrecisionRun) {
   EXPECT_NEAR(plan.momentum(plan.position(300, 0, 0)), 0.95, 1e-12);
 }
 
-TEST(Recipes, CarryTheTrainingLogsBillion) {
+TEST(Recipes, MatchTheTrainingLogsOneBillionModel) {
   const RunConfig c = preset("llama-1b");
   EXPECT_EQ(c.model.layers, 16);
   EXPECT_EQ(c.model.vocab, 131072);
@@ -148,7 +148,7 @@ TEST(Recipes, CarryTheTrainingLogsBillion) {
 }
 
 // The -tiny presets differ only in sizes, data and lengths, and AdamW's peak rate grows as the width shrinks.
-TEST(Recipes, TinyTwinsAreTheSameRecipe) {
+TEST(Recipes, TinyFormsHaveTheSameRecipe) {
   std::vector<std::string> names = {"llama-1b"};
   for (const Published& published : kPublished) names.emplace_back(published.name);
   for (const std::string& name : names) {

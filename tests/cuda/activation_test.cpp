@@ -33,7 +33,7 @@ class CudaActivation : public ::testing::TestWithParam<ActivationCase>, protecte
   OnDevice y = result(c.dtype, {c.N, c.F}), scratch = result(DType::f32, {kRowParts, c.F});
 };
 
-TEST_P(CudaActivation, Forward) {
+TEST_P(CudaActivation, ForwardEqualsTheReference) {
   for (Activation kind : kKinds)
     for (bool has_bias : {true, false}) {
       activation_forward(y, x_there, has_bias ? bias_there.tensor() : Tensor{}, kind, stream);
@@ -44,7 +44,7 @@ TEST_P(CudaActivation, Forward) {
     }
 }
 
-TEST_P(CudaActivation, BackwardAndItsColumnSums) {
+TEST_P(CudaActivation, BackwardAndItsColumnSumsEqualTheReference) {
   for (Activation kind : kKinds) {
     const OnDevice dbias = put(bias);
     activation_backward(y, dbias, dy_there, x_there, bias_there, kind, scratch, stream);
@@ -65,7 +65,7 @@ TEST_P(CudaActivation, BackwardAndItsColumnSums) {
   }
 }
 
-TEST_P(CudaActivation, Swiglu) {
+TEST_P(CudaActivation, SwigluEqualsTheReference) {
   swiglu_forward(y, gate_up_there, stream);
   const Doubles values = to_doubles(gate_up), d = to_doubles(dy);
   expect_close(y.to_host(), swiglu_reference(values, width), tolerance(c), "y", 4);
@@ -82,7 +82,7 @@ TEST_P(CudaActivation, Swiglu) {
   expect_close(d_gate_up.to_host(), want, 2 * tolerance(c), "d_gate_up", 4);
 }
 
-TEST_P(CudaActivation, Bias) {
+TEST_P(CudaActivation, BiasEqualsTheReference) {
   const OnDevice sum = put(x), db = put(bias);
   bias_forward(sum, bias_there, stream);
   const Doubles b = to_doubles(bias);

@@ -67,7 +67,7 @@ class CudaAttention : public ::testing::TestWithParam<SizedCase>, protected OnCu
   }
 };
 
-TEST_P(CudaAttention, Forward) {
+TEST_P(CudaAttention, ForwardEqualsTheReference) {
   forward();
   const AttentionResult want = attention_reference(reference(), gather(queries(q_rows)),
                                                    gather(keys(kv_rows)), gather(values(kv_rows)));
@@ -75,7 +75,7 @@ TEST_P(CudaAttention, Forward) {
   expect_close(lse.to_host(), want.lse, 64 * unit_roundoff(DType::f32), "lse");
 }
 
-TEST_P(CudaAttention, BackwardAndEqualBits) {
+TEST_P(CudaAttention, BackwardEqualsTheReferenceAndIsDeterministic) {
   forward();
   const OnDevice dq = put(q_rows), d_kv = put(kv_rows), scratch = result(DType::f32, {s.B, s.H, s.T});
   const auto backward = [&] {
@@ -122,7 +122,7 @@ class CudaFusedAttention : public CudaAttention {
   OnDevice backward_scratch = result(DType::f32, {attention_backward_scratch(s, Device::kCuda)});
 };
 
-TEST_P(CudaFusedAttention, ForwardAndBackward) {
+TEST_P(CudaFusedAttention, ForwardAndBackwardEqualTheReference) {
   attention_forward(out, lse, queries(q_there), keys(kv_there), values(kv_there), doc_start, config,
                     forward_scratch, stream);
   const Doubles q = gather(queries(q_rows)), k = gather(keys(kv_rows)), v = gather(values(kv_rows));

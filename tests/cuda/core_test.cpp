@@ -22,7 +22,7 @@ TEST(CudaArena, HandsOutZeroedDeviceMemoryAligned) {
   EXPECT_EQ(to_doubles(host), Doubles(4, 0.0));
 }
 
-TEST(CudaCopy, GoesToTheDeviceThroughPinnedMemoryAndBack) {
+TEST(CudaCopy, RoundTripThroughPinnedMemoryIsExact) {
   Stream stream = cuda::make_stream();
   Arena pinned("p", 4096, Memory::kPinned), device("d", 4096, Memory::kDevice);
   const Tensor staging = pinned.alloc(DType::f32, {33}), there = device.alloc(DType::f32, {33});
@@ -40,7 +40,7 @@ TEST(CudaCopy, GoesToTheDeviceThroughPinnedMemoryAndBack) {
   EXPECT_EQ(to_doubles(back), Doubles(33, 0.0));
 }
 
-TEST(CudaCopy, NamesWhatDoesNotFit) {
+TEST(CudaCopy, ErrorsNameBothSizes) {
   Stream stream = cuda::make_stream();
   Buffer a = zeros(DType::f32, {3}), b = zeros(DType::f32, {4});
   try {
@@ -69,7 +69,7 @@ TEST(CudaEvent, OrdersTwoStreams) {
   EXPECT_GE(done.seconds_since(begin), 0);
 }
 
-TEST(CudaGraph, DoesItsWorkAgainOnWhatTheMemoryHolds) {
+TEST(CudaGraph, ReplayReadsTheCurrentMemory) {
   Stream stream = cuda::make_stream();
   Arena device("d", 4096, Memory::kDevice);
   const Tensor from = device.alloc(DType::f32, {8}), to = device.alloc(DType::f32, {8});
@@ -85,7 +85,7 @@ TEST(CudaGraph, DoesItsWorkAgainOnWhatTheMemoryHolds) {
   }
 }
 
-TEST(CudaGraph, TakesOtherArgumentsAndOtherWork) {
+TEST(CudaGraph, MayBeReplacedByOtherWork) {
   Stream stream = cuda::make_stream();
   Arena device("d", 4096, Memory::kDevice);
   const Tensor first = device.alloc(DType::f32, {8}), second = device.alloc(DType::f32, {8}),
@@ -116,7 +116,7 @@ TEST(CudaGraph, TakesOtherArgumentsAndOtherWork) {
     EXPECT_EQ(back.tensor().as<float>()[i], i < 4 ? 0.0f : a.tensor().as<float>()[i]) << i;
 }
 
-TEST(CudaGraph, DoesNothingWhileItIsMadeAndMustNotWait) {
+TEST(CudaGraph, CaptureExecutesNothingAndRefusesWaits) {
   Stream stream = cuda::make_stream();
   Arena device("d", 4096, Memory::kDevice);
   const Tensor there = device.alloc(DType::f32, {8});
@@ -130,7 +130,7 @@ TEST(CudaGraph, DoesNothingWhileItIsMadeAndMustNotWait) {
 }
 
 // Times are measured by the device, for the work that was enqueued on the stream within a span.
-TEST(CudaTimeline, TimesSpansOnTheStream) {
+TEST(CudaTimeline, MeasuresSpansOnTheStream) {
   Stream stream = cuda::make_stream();
   Arena arena("a", 1 << 20, Memory::kDevice);
   const Tensor t = arena.alloc(DType::u8, {1 << 19});

@@ -9,7 +9,7 @@ class CudaCrossEntropyBf16 : public ::testing::Test, protected OnCuda {};
 
 // The device makes the CPU's error step by step; where an exponential rounds to the other
 // side, the sum moves by a unit.
-TEST_F(CudaCrossEntropyBf16, IsWrongAsTheCpu) {
+TEST_F(CudaCrossEntropyBf16, HasTheErrorOfTheCpu) {
   const int64_t N = 5, V = 643, Vp = 648;
   const CrossEntropyConfig config{.vocab = V, .grad_scale = 0.25f};
   const Buffer logits = random_tensor(DType::f32, {N, Vp}, 1, 4.0),
@@ -36,7 +36,7 @@ TEST_F(CudaCrossEntropyBf16, TheSumStopsAt256EqualTerms) {
   EXPECT_EQ(to_doubles(losses.to_host())[0], static_cast<double>(static_cast<float>(bf16(std::log(256.0f)))));
 }
 
-TEST_F(CudaCrossEntropyBf16, RoundsLogitsAsTheCpu) {
+TEST_F(CudaCrossEntropyBf16, RoundsLogitsAsOnTheCpu) {
   for (int64_t n : {1, 33, 2048}) {
     const Buffer x = random_tensor(DType::f32, {n}, 1, 4.0);
     const OnDevice there = put(x);

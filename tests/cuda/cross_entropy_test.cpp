@@ -40,7 +40,7 @@ class CudaCrossEntropy : public ::testing::TestWithParam<CrossEntropyCase>, prot
   double tolerance() const { return 64 * unit_roundoff(DType::f32); }
 };
 
-TEST_P(CudaCrossEntropy, LossesAndGradient) {
+TEST_P(CudaCrossEntropy, LossesAndGradientEqualTheReference) {
   const OnDevice d_logits = result(c.gradient, {c.N, c.Vp});
   cross_entropy(losses, is_correct, d_logits, logits_there, targets_there, c.config, stream);
   expect_close(losses.to_host(), cross_entropy_reference(to_doubles(logits), targets, c.config), tolerance(),
@@ -58,7 +58,7 @@ TEST_P(CudaCrossEntropy, LossesAndGradient) {
 }
 
 // Tiles of a few columns each, as in a head that recomputes its logits.
-TEST_P(CudaCrossEntropy, TileByTile) {
+TEST_P(CudaCrossEntropy, TilesEqualTheWhole) {
   const int64_t W = std::min<int64_t>(c.Vp, 24);
   const OnDevice rows = result(DType::u8, {c.N, static_cast<int64_t>(sizeof(TileRow))});
   const OnDevice lse = result(DType::f32, {c.N});
@@ -91,7 +91,7 @@ TEST_P(CudaCrossEntropy, TileByTile) {
   }
 }
 
-TEST_P(CudaCrossEntropy, GradientInTheLogitsMemory) {
+TEST_P(CudaCrossEntropy, TheGradientMayOverwriteTheLogits) {
   if (c.gradient != DType::f32) return;
   cross_entropy(losses, {}, logits_there, logits_there, targets_there, c.config, stream);
   const double scale = static_cast<double>(c.config.grad_scale) * static_cast<double>(max_slope(c.config));
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
             "smoothed", DType::f32, 3, 260, {.vocab = 257, .label_smoothing = 0.1f, .z_loss = 1e-3f}}),
     cross_entropy_case_name);
 
-TEST(CudaCrossEntropyEdges, InfinitiesNanTiesAndTargetsOutside) {
+TEST(CudaCrossEntropyEdges, InfinitiesNanTiesAndTargetsOutsideMatchTheCpu) {
   Stream stream = cuda::make_stream();
   const double inf = std::numeric_limits<double>::infinity();
   Buffer x(DType::f32, {5, 4});

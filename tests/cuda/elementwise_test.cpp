@@ -12,7 +12,7 @@
 namespace ingot::testing {
 namespace {
 
-TEST(CudaCast, RoundsAsTheCpu) {
+TEST(CudaCast, RoundsAsOnTheCpu) {
   Stream stream = cuda::make_stream(), cpu;
   for (DType from : {DType::f32, DType::bf16, DType::f16})
     for (DType to : {DType::f32, DType::bf16, DType::f16})
@@ -58,7 +58,7 @@ TEST(CudaDropout, DropsTheElementsThatTheCpuDrops) {
       }
 }
 
-TEST(CudaResidualAdd, AddsAsTheCpu) {
+TEST(CudaResidualAdd, EqualsTheCpu) {
   Stream stream = cuda::make_stream(), cpu;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t n : {1, 31, 2048}) {
@@ -71,7 +71,7 @@ TEST(CudaResidualAdd, AddsAsTheCpu) {
     }
 }
 
-TEST(CudaKahan, KeepsWhatRoundingTakes) {
+TEST(CudaKahan, KeepsTheRoundingError) {
   Stream stream = cuda::make_stream(), cpu;
   for (int64_t n : {1, 2048}) {
     Buffer sum = random_tensor(DType::f32, {n}, 1, 1e4), lost = zeros(DType::f32, {n});
@@ -88,7 +88,7 @@ TEST(CudaKahan, KeepsWhatRoundingTakes) {
   }
 }
 
-TEST(CudaSwap, ChangesPlaces) {
+TEST(CudaSwap, ExchangesTheContents) {
   Stream stream = cuda::make_stream();
   const Buffer a = random_tensor(DType::f32, {1000}, 1), b = random_tensor(DType::f32, {1000}, 2);
   const OnDevice a_there(a, stream), b_there(b, stream);
@@ -97,7 +97,7 @@ TEST(CudaSwap, ChangesPlaces) {
   expect_same_bits(b_there.to_host(), a, "b");
 }
 
-TEST(CudaBf16Masters, ExpandsAndCollapsesAsTheCpu) {
+TEST(CudaBf16Masters, ExpandAndCollapseAsOnTheCpu) {
   Stream stream = cuda::make_stream(), cpu;
   for (bool has_tail : {false, true}) {
     Buffer numbers = random_tensor(DType::f32, {1000}, 1), w(DType::bf16, {1000}), tail(DType::u16, {1000});

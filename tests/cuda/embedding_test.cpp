@@ -33,7 +33,7 @@ class CudaEmbedding : public ::testing::TestWithParam<EmbeddingCase>, protected 
   OnDevice d_out_there = put(d_out);
 };
 
-TEST_P(CudaEmbedding, ForwardAsOnTheCpu) {
+TEST_P(CudaEmbedding, ForwardEqualsTheCpu) {
   Stream cpu;
   for (bool has_positions : {true, false}) {
     const OnDevice out = result(c.dtype, {N, c.C});
@@ -45,7 +45,7 @@ TEST_P(CudaEmbedding, ForwardAsOnTheCpu) {
   }
 }
 
-TEST_P(CudaEmbedding, BackwardAsOnTheCpu) {
+TEST_P(CudaEmbedding, BackwardEqualsTheCpu) {
   Stream cpu;
   Buffer d_wte = random_tensor(DType::f32, {c.V, c.C}, 4),
          d_wpe = random_tensor(DType::f32, {c.T + 2, c.C}, 5);
@@ -58,7 +58,7 @@ TEST_P(CudaEmbedding, BackwardAsOnTheCpu) {
                spread);
 }
 
-TEST_P(CudaEmbedding, PartOfTheTableAsOnTheCpu) {
+TEST_P(CudaEmbedding, PartOfTheTableEqualsTheCpu) {
   Stream cpu;
   const int64_t first = c.V / 2;
   const OnDevice out = result(c.dtype, {N, c.C});

@@ -45,7 +45,7 @@ class CudaFp8 : public ::testing::TestWithParam<std::tuple<DType, DType>>, prote
   }
 };
 
-TEST_P(CudaFp8, CodesAndCountsOfTheCpu) {
+TEST_P(CudaFp8, CodesAndCountsEqualTheCpu) {
   for (int64_t n : {1, 33, 4096}) {
     const Buffer x = wide_values(dtype, {n});
     const OnDevice there = put(x), to = result(format, {n});
@@ -61,7 +61,7 @@ TEST_P(CudaFp8, CodesAndCountsOfTheCpu) {
   }
 }
 
-TEST_P(CudaFp8, BothLayoutsInOnePass) {
+TEST_P(CudaFp8, BothLayoutsEqualSeparateCasts) {
   const int64_t N = 72, C = 136;  // partly filled tiles at both ends
   const Buffer x = wide_values(dtype, {N, C});
   const OnDevice there = put(x), to = result(format, {N, C}), transposed = result(format, {C, N});
@@ -78,7 +78,7 @@ TEST_P(CudaFp8, BothLayoutsInOnePass) {
   expect_meter(stats);
 }
 
-TEST_P(CudaFp8, ScalesOfTheCpu) {
+TEST_P(CudaFp8, ScalesEqualTheCpu) {
   for (double value : {1.0, 0.0, 3e-20, 447.0, 1e30}) {
     const OnDevice of = put(scalar(value)), inverse = put(scalar(0));
     for (Fp8ScaleFloor floor : {Fp8ScaleFloor::kExact, Fp8ScaleFloor::kPowerOfTwo}) {
@@ -90,7 +90,7 @@ TEST_P(CudaFp8, ScalesOfTheCpu) {
   }
 }
 
-TEST_P(CudaFp8, AmaxOnlyRisesAndPassesOverNan) {
+TEST_P(CudaFp8, AmaxOnlyRisesAndIgnoresNan) {
   Buffer x = random_tensor(dtype, {3000}, 1);
   assign(x.tensor().rows(0, 2), {std::numeric_limits<double>::quiet_NaN(), -64});
   cuda::raise_amax(amax, put(x), stream);
@@ -100,7 +100,7 @@ TEST_P(CudaFp8, AmaxOnlyRisesAndPassesOverNan) {
 }
 
 // Each row, and each column of the transposed copy, has a scale; values, scales and counts are the CPU's.
-TEST_P(CudaFp8, LinesWithScalesOfTheirOwn) {
+TEST_P(CudaFp8, RowwiseScalesEqualTheCpu) {
   if (format != DType::f8e4m3) return;
   for (const Shape& shape : {Shape{72, 136}, Shape{8, 1024}, Shape{520, 8}}) {
     const int64_t N = shape[0], C = shape[1];
@@ -143,7 +143,7 @@ TEST_P(CudaFp8, LinesWithScalesOfTheirOwn) {
   }
 }
 
-TEST_P(CudaFp8, ColumnsWithOneScale) {
+TEST_P(CudaFp8, ColumnwiseCastEqualsTheCpu) {
   if (format != DType::f8e4m3) return;
   const int64_t N = 24, C = 40;
   const Buffer x = random_tensor(dtype, {N, C}, 1);

@@ -52,7 +52,7 @@ class CudaHeads : public ::testing::TestWithParam<HeadsCase>, protected OnCuda {
   double tolerance() const { return 2 * unit_roundoff(c.dtype) + 32 * unit_roundoff(DType::f32); }
 };
 
-TEST_P(CudaHeads, RotatesForwardAndBack) {
+TEST_P(CudaHeads, RotationEqualsTheReferenceForwardAndBackward) {
   const OnDevice there = put(qkv);
   const Doubles x = gather(queries(qkv)), angles = to_doubles(table);
   rope_forward(queries(there), table_there, c.offset, stream);
@@ -65,7 +65,7 @@ TEST_P(CudaHeads, RotatesForwardAndBack) {
   expect_near(queries(back.to_host()), want, tolerance(), "dx");
 }
 
-TEST_P(CudaHeads, NormalisesAndRotates) {
+TEST_P(CudaHeads, QkNormAndRotationEqualTheReference) {
   const Doubles x = gather(queries(qkv)), angles = to_doubles(table);
   for (bool is_rotated : {true, false}) {
     const OnDevice there = put(qkv), gradient = put(d_qkv), rstd = result(DType::f32, {c.B, c.T, c.H});

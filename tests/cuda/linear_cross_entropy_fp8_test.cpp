@@ -166,7 +166,7 @@ class CudaFp8Head : public ::testing::TestWithParam<LinearCrossEntropyFp8Case> {
 };
 
 // The codes are equal except where a gradient lies at the border of two of them.
-TEST_P(CudaFp8Head, GivesWhatTheCpuGives) {
+TEST_P(CudaFp8Head, EqualsTheCpu) {
   const Result want = on_host(), got = on_device(true);
   expect_close(got.losses, to_doubles(want.losses), 64 * unit_roundoff(DType::f32), "loss");
   expect_same_bits(got.correct, want.correct, "correct");

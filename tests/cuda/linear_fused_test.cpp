@@ -56,13 +56,13 @@ class CudaLinearFused : public ::testing::TestWithParam<LinearFusedCase>, protec
   OnDevice x_there = put(x), w_there = put(w), b_there = put(b), dy_there = put(dy);
 };
 
-TEST_P(CudaLinearFused, Bias) {
+TEST_P(CudaLinearFused, BiasEqualsTheSeparateOperation) {
   const OnDevice y = result(c.dtype, {c.M, c.N}), rounded = result(c.dtype, {c.N});
   linear_bias(y, x_there, w_there, b_there, rounded, stream);
   expect_near_sum(y, with_bias(), c.K, "y");
 }
 
-TEST_P(CudaLinearFused, Gelu) {
+TEST_P(CudaLinearFused, GeluEqualsTheSeparateOperation) {
   const OnDevice act = result(c.dtype, {c.M, c.N}), pre = result(c.dtype, {c.M, c.N});
   const OnDevice rounded = result(c.dtype, {c.N});
   linear_gelu(act, pre, x_there, w_there, b_there, rounded, stream);
@@ -72,7 +72,7 @@ TEST_P(CudaLinearFused, Gelu) {
   expect_near_sum(act, want, c.K, "act");
 }
 
-TEST_P(CudaLinearFused, GradientThroughGelu) {
+TEST_P(CudaLinearFused, GradientThroughGeluEqualsTheSeparateOperation) {
   const Buffer pre = random_tensor(c.dtype, {c.M, c.K}, 5);
   const OnDevice pre_there = put(pre), d_pre = result(c.dtype, {c.M, c.K});
   linear_gelu_backward(d_pre, dy_there, w_there, pre_there, stream);
@@ -87,7 +87,7 @@ TEST_P(CudaLinearFused, GradientThroughGelu) {
   expect_near_sum(d_pre, want, c.N, "d_pre");
 }
 
-TEST_P(CudaLinearFused, GradientsOfWeightAndBias) {
+TEST_P(CudaLinearFused, GradientsOfWeightAndBiasEqualTheSeparateOperations) {
   const Buffer dw = random_tensor(DType::f32, {c.N, c.K}, 6), db = random_tensor(DType::f32, {c.N}, 7);
   const OnDevice dw_there = put(dw), db_there = put(db);
   const OnDevice sums = result(DType::f32, {row_sum_parts(Device::kCuda), c.N});
@@ -106,7 +106,7 @@ TEST_P(CudaLinearFused, GradientsOfWeightAndBias) {
 }
 
 // The CPU computes the same with the ops that the fused op consists of.
-TEST_P(CudaLinearFused, IsTheCpusBesides) {
+TEST_P(CudaLinearFused, EqualsTheCpu) {
   Stream cpu;
   Buffer pre(c.dtype, {c.M, c.N}), act(c.dtype, {c.M, c.N});
   linear_gelu(act, pre, x, w, b, {}, cpu);
@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaLinearFused,
 
 // tf32 keeps 10 bits of an operand's mantissa: results differ from f32's by about 2^-11, and
 // only if the stream allows it.
-TEST(CudaTf32, RoundsTheOperandsOfF32WhereItIsAllowed) {
+TEST(CudaTf32, RoundsF32OperandsOnlyWhereAllowed) {
   Stream stream = cuda::make_stream();
   constexpr int64_t kSize = 64;
   const Buffer a = random_tensor(DType::f32, {kSize, kSize}, 1),

@@ -46,7 +46,7 @@ class CudaMatmul : public ::testing::TestWithParam<MatmulCase>, protected OnCuda
   Buffer old = random_tensor(c.out, {c.M, c.N}, 3);
 };
 
-TEST_P(CudaMatmul, ProductWithAFactor) {
+TEST_P(CudaMatmul, ProductsEqualTheReference) {
   const OnDevice to = put(old), a_there = put(a), b_there = put(b);
   scaled_matmul(to, a_there, b_there, c.form, 0.5f, c.accumulate, stream);
   Doubles want = product(to_doubles(a), to_doubles(b), c);
@@ -70,7 +70,7 @@ std::vector<MatmulCase> matmul_cases() {
 INSTANTIATE_TEST_SUITE_P(Forms, CudaMatmul, ::testing::ValuesIn(matmul_cases()), matmul_case_name);
 
 // Each row of each operand has its own scale.
-TEST(CudaMatmulFp8, RowsWithScalesOfTheirOwn) {
+TEST(CudaMatmulFp8, RowwiseScalesEqualTheReference) {
   Stream stream = cuda::make_stream(), cpu;
   const MatmulCase c{DType::f8e4m3, DType::bf16, MatmulForm::kNT, 48, 64, 96, false};
   Buffer a8(c.in, {c.M, c.K}), b8(c.in, {c.N, c.K}), a(DType::f32, {c.M, c.K}), b(DType::f32, {c.N, c.K});
@@ -97,7 +97,7 @@ TEST(CudaMatmulFp8, RowsWithScalesOfTheirOwn) {
   }
 }
 
-TEST(CudaMatmulFp8, DecodedCodesTimesTheirInverseScales) {
+TEST(CudaMatmulFp8, ProductsEqualThoseOfTheDecodedCodes) {
   Stream stream = cuda::make_stream(), cpu;
   const MatmulCase c{DType::f8e4m3, DType::bf16, MatmulForm::kNT, 48, 64, 96, false};
   for (DType a_format : {DType::f8e4m3, DType::f8e5m2}) {

@@ -79,7 +79,7 @@ class CudaNorm : public ::testing::TestWithParam<NormCase>, protected OnCuda {
   double sum_tolerance() const { return 8 * unit_roundoff(DType::f32) * static_cast<double>(c.N) + 1e-5; }
 };
 
-TEST_P(CudaNorm, RmsForward) {
+TEST_P(CudaNorm, RmsForwardEqualsTheReference) {
   rmsnorm_forward(y, rstd, x_there, weight, kEps, stream);
   expect_close(y.to_host(), rmsnorm_reference(to_doubles(x), w_values, width, kEps), tolerance(c), "y");
 }
@@ -95,7 +95,7 @@ TEST_P(CudaNorm, RmsForwardAddsResidualAndMayOverwriteIt) {
   expect_close(y.to_host(), rmsnorm_reference(to_doubles(kept), w_values, width, kEps), tolerance(c), "y");
 }
 
-TEST_P(CudaNorm, RmsBackward) {
+TEST_P(CudaNorm, RmsBackwardEqualsTheReference) {
   const OnDevice dw = put(zeros(DType::f32, {c.C}));
   rmsnorm_forward(y, rstd, x_there, weight, kEps, stream);
   rmsnorm_backward(dx, dw, dy_there, x_there, weight, rstd, {}, scratch, stream);
@@ -116,13 +116,13 @@ TEST_P(CudaNorm, RmsBackwardAddsToGradientsInPlace) {
   expect_close(dw.to_host(), want.dw, sum_tolerance(), "dw", std::sqrt(static_cast<double>(c.N)));
 }
 
-TEST_P(CudaNorm, LayerForward) {
+TEST_P(CudaNorm, LayerForwardEqualsTheReference) {
   layernorm_forward(y, mean, rstd, x_there, weight, bias, kEps, stream);
   const Doubles want = layernorm_reference(to_doubles(x), w_values, b_values, width, kEps);
   expect_close(y.to_host(), want, tolerance(c), "y");
 }
 
-TEST_P(CudaNorm, LayerBackward) {
+TEST_P(CudaNorm, LayerBackwardEqualsTheReference) {
   if (c.C == 1) return;  // a row of one element has no variance: rstd is 1 / sqrt(eps), dx only rounding
   const OnDevice dw = put(zeros(DType::f32, {c.C})), db = put(zeros(DType::f32, {c.C}));
   layernorm_forward(y, mean, rstd, x_there, weight, bias, kEps, stream);

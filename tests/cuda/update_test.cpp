@@ -173,7 +173,7 @@ TYPED_TEST(CudaUpdate, AddsUpWhatHappened) {
 }
 
 // Codes and scales follow from the same numbers; a number at the border of two codes may take either.
-TEST(CudaAdamW8bit, MovesWeightsAndCodesAsTheCpu) {
+TEST(CudaAdamW8bit, UpdatesWeightsAndCodesAsOnTheCpu) {
   Stream stream = cuda::make_stream();
   constexpr int64_t n = 5000, kBlocks = (n + 255) / 256;
   const AdamW8bit::Options options;
@@ -236,7 +236,7 @@ cuda::StepCheck read_verdict(const OnDevice& verdict) {
   return read;
 }
 
-TEST(CudaVerdict, NormOfSeveralTensorsAndItsFactor) {
+TEST(CudaVerdict, NormAndClipFactorEqualTheReference) {
   Stream stream = cuda::make_stream();
   const Buffer a = random_tensor(DType::f32, {100003}, 1), b = random_tensor(DType::f32, {4096}, 2);
   const OnDevice a_there(a, stream), b_there(b, stream);
@@ -267,7 +267,7 @@ TEST(CudaVerdict, NormOfSeveralTensorsAndItsFactor) {
 }
 
 // A loss or gradient that is not finite stays recorded until the host has read it.
-TEST(CudaVerdict, StaysBadOnceItWas) {
+TEST(CudaVerdict, StaysBadOnceItIsBad) {
   Stream stream = cuda::make_stream();
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   Buffer fine = zeros(DType::f32, {cuda::kSquareParts}), overflowed = zeros(DType::f32, {cuda::kSquareParts});

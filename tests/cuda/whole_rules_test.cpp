@@ -98,7 +98,7 @@ class CudaWholeRules : public ::testing::TestWithParam<WholeRulesCase> {
   }
 };
 
-TEST_P(CudaWholeRules, MoveWeightsAndStateAsTheCpu) {
+TEST_P(CudaWholeRules, UpdateWeightsAndStateAsOnTheCpu) {
   TwoOptimizers both(GetParam().rule, shapes());
   for (uint32_t t = 1; t <= 3; ++t) {
     both.set_gradients(100 * t, t == 2 ? 1e-3 : 1.0);
@@ -130,7 +130,7 @@ TEST_P(CudaWholeRules, MoveWeightsAndStateAsTheCpu) {
   }
 }
 
-TEST_P(CudaWholeRules, AZeroGradientMovesNothing) {
+TEST_P(CudaWholeRules, AZeroGradientChangesNoWeight) {
   RuleConfig rule = GetParam().rule;
   rule.options.set(&AdamW::Options::weight_decay, 0.0);
   TwoOptimizers both(rule, shapes());
@@ -142,7 +142,7 @@ TEST_P(CudaWholeRules, AZeroGradientMovesNothing) {
 }
 
 // Two runs give the same bits.
-TEST_P(CudaWholeRules, AreTheSameTwice) {
+TEST_P(CudaWholeRules, EqualCallsGiveEqualBits) {
   std::vector<Doubles> runs[2];
   for (auto& run : runs) {
     TwoOptimizers both(GetParam().rule, shapes());
@@ -189,7 +189,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 // Singular values move as the scalar polynomial says.
-TEST(CudaNewtonSchulz, MovesSingularValuesByThePolynomial) {
+TEST(CudaNewtonSchulz, AppliesThePolynomialToSingularValues) {
   Stream stream = cuda::make_stream();
   for (const Shape& shape : {Shape{12, 40}, Shape{40, 12}, Shape{1, 33}}) {
     const Buffer x = random_tensor(DType::f32, shape, 7);
@@ -213,7 +213,7 @@ TEST(CudaNewtonSchulz, MovesSingularValuesByThePolynomial) {
   }
 }
 
-TEST(CudaMeanSquares, OfRowsAndColumns) {
+TEST(CudaMeanSquares, RowsAndColumnsEqualTheReference) {
   Stream stream = cuda::make_stream();
   for (const Shape& shape : {Shape{1, 1}, Shape{3, 257}, Shape{1100, 40}, Shape{40, 1000}}) {
     const int64_t R = shape[0], C = shape[1];

@@ -49,7 +49,7 @@ TEST_F(MemoryLimitTest, IsWhatTheMachineHasAvailable) {
   EXPECT_EQ(host_memory_limit(files_, true).bytes, uint64_t{8192000 + 1024000} * 1024);
 }
 
-TEST_F(MemoryLimitTest, IsUnknownWhereNothingIsSaid) {
+TEST_F(MemoryLimitTest, IsUnknownWithoutMeminfo) {
   std::filesystem::remove(files_.meminfo);
   EXPECT_EQ(host_memory_limit(files_).bytes, MemoryLimit::kUnknown);
 }
@@ -76,7 +76,7 @@ TEST_F(MemoryLimitTest, IsFoundAtTheRootOfAContainer) {
   EXPECT_EQ(host_memory_limit(files_).bytes, 500 * kMega);
 }
 
-TEST_F(MemoryLimitTest, KnowsVersionOne) {
+TEST_F(MemoryLimitTest, ReadsVersionOneToo) {
   write_file(files_.cgroup, "12:cpu,cpuacct:/\n4:memory:/batch/job\n0::/elsewhere\n");
   const std::filesystem::path at = files_.cgroup_root / "memory/batch";
   make_folders(at);
@@ -86,7 +86,7 @@ TEST_F(MemoryLimitTest, KnowsVersionOne) {
   EXPECT_EQ(host_memory_limit(files_).bytes, 200 * kMega);
 }
 
-TEST_F(MemoryLimitTest, IsRequiredOfWeightsToo) {
+TEST_F(MemoryLimitTest, WeightsThatExceedItAreRefused) {
   EXPECT_NO_THROW(require_memory(uint64_t{8192000} * 1024, "the weights of x", files_));
   try {
     require_memory(20'000 * kMega, "the weights of x", files_);

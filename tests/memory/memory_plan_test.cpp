@@ -49,7 +49,7 @@ std::string memory_refusal(const RunConfig& config, uint64_t bytes) {
   return {};
 }
 
-TEST(MemoryPlan, HasEveryArenaToTheByte) {
+TEST(MemoryPlan, EqualsEveryArenaToTheByte) {
   const std::vector<std::vector<std::string>> configs = {
       {},
       {"optimizer.kind=adamw8bit"},
@@ -92,7 +92,7 @@ TEST(MemoryPlan, HasEveryArenaToTheByte) {
   EXPECT_EQ(tried, std::ssize(configs));
 }
 
-TEST(MemoryPlan, HasTheStateOfMuonToTheByte) {
+TEST(MemoryPlan, EqualsTheStateOfMuonToTheByte) {
   RunConfig config = planned_config({});
   GroupConfig matrices{.roles = {ParamRole::kMatrix}};
   matrices.rule.kind = "muon";
@@ -104,7 +104,7 @@ TEST(MemoryPlan, HasTheStateOfMuonToTheByte) {
     EXPECT_EQ(plan.items[i].bytes, arenas[i].bytes) << arenas[i].name;
 }
 
-TEST(MemoryPlan, OfAnAutomaticPolicyKeepsToItsBudget) {
+TEST(MemoryPlan, AnAutomaticPolicyKeepsToItsBudget) {
   const uint64_t all = plan_of(planned_config({"activations.policy=none"})).items[4].bytes;
   const RunConfig config =
       planned_config({"activations.policy=auto", fmt::format("activations.budget={}", all * 3 / 4)});
@@ -114,7 +114,7 @@ TEST(MemoryPlan, OfAnAutomaticPolicyKeepsToItsBudget) {
 }
 
 // A plan of terabytes works at once on any machine.
-TEST(MemoryPlan, TakesNoMemoryItself) {
+TEST(MemoryPlan, PlanningTakesNoMemory) {
   RunConfig config = preset("gpt3-175b");
   config.train.batch_size = 1;
   const MemoryPlan plan = plan_of(config);
@@ -122,7 +122,7 @@ TEST(MemoryPlan, TakesNoMemoryItself) {
   EXPECT_LT(peak_rss_bytes(), uint64_t{4} << 30);
 }
 
-TEST(MemoryPlan, OfADeviceNeedsNone) {
+TEST(MemoryPlan, PlanningForADeviceNeedsNoDevice) {
   RunConfig config = preset("gpt2-124m");
   config.model.vocab = 50304;
   const MemoryPlan host = plan_of(config);
@@ -133,7 +133,7 @@ TEST(MemoryPlan, OfADeviceNeedsNone) {
   EXPECT_LT(device.host_bytes(), host.host_bytes() / 2);
 }
 
-TEST(MemoryCheck, LetsPassWhatFits) {
+TEST(MemoryCheck, AcceptsAModelThatFits) {
   const RunConfig config = planned_config({});
   const Mesh alone = Mesh::alone();
   EXPECT_EQ(check_memory(config, alone, host_limit(plan_of(config).host_bytes())), "");
@@ -175,20 +175,20 @@ TEST(MemoryCheck, ProposesPrecisionAndOptimizerWhereNoBatchIsSmallEnough) {
                              Not(HasSubstr("--set precision.master=bf16_tail: "))));
 }
 
-TEST(MemoryCheck, SaysTheNearestWhereNothingFits) {
+TEST(MemoryCheck, ProposesTheNearestWhereNothingFits) {
   const std::string message = memory_refusal(planned_config({"train.batch_size=64"}), 1 << 20);
   EXPECT_THAT(message, AllOf(HasSubstr("No change of batch, activations, precision and optimizer fits"),
                              HasSubstr("--set train.batch_size=1 --set train.grad_accum=128"),
                              HasSubstr("--set optimizer.kind=adamw8bit: "), Not(HasSubstr("What fits"))));
 }
 
-TEST(MemoryCheck, LeavesAloneWhoInsists) {
+TEST(MemoryCheck, OnlyWarnsWithOvercommit) {
   const RunConfig config = planned_config({"train.overcommit=true"});
   const Mesh alone = Mesh::alone();
   EXPECT_THAT(check_memory(config, alone, host_limit(1 << 20)), HasSubstr("1 MB are available"));
 }
 
-TEST(MemoryCheck, OfADeviceComparesItsFreeMemory) {
+TEST(MemoryCheck, ComparesTheFreeMemoryOfADevice) {
   RunConfig config = preset("gpt2-124m");
   config.model.vocab = 50304;
   config.train.device = Device::kCuda;
@@ -233,14 +233,14 @@ double peak_over_plan(const std::string& preset_name, std::vector<std::string> a
   return peak / planned;
 }
 
-TEST(LongMemoryPlan, IsNearWhatARunTakes) {
+TEST(LongMemoryPlan, IsCloseToThePeakOfARun) {
   const double ratio = peak_over_plan(
       "books-10m", {"train.batch_size=4", "train.grad_accum=1", "eval.max_tokens=2k", "train.max_time=0s"});
   EXPECT_GT(ratio, 0.9);
   EXPECT_LT(ratio, 1.03);
 }
 
-TEST(SlowMemoryPlan, IsNearWhatARunOf124MTakes) {
+TEST(SlowMemoryPlan, IsCloseToThePeakOfARunOf124M) {
   const double ratio =
       peak_over_plan("gpt2-124m", {"train.batch_size=1", "train.grad_accum=1", "eval.max_tokens=2k",
                                    "train.max_time=0s", "sample.count=0"});

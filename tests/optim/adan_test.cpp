@@ -61,7 +61,7 @@ TEST_P(AdanSizes, FollowsThePaper) {
                    [](AdanElement& element, double g, double eta, int k) { element.step(g, eta, 0.02, k); });
 }
 
-TEST(Adan, OptionsAreThePapersComplements) {
+TEST(Adan, BetasAreOneMinusThePapers) {
   expect_reference(1000,
                    {{&Adan::Options::beta1, 0.9},
                     {&Adan::Options::beta2, 0.8},
@@ -83,7 +83,7 @@ TEST(Adan, KeepsFourNumbersPerElement) {
   EXPECT_THAT(names, ::testing::ElementsAre("m.w", "v.w", "n.w", "previous.w"));
 }
 
-TEST(Adan, ItsOptionsAreItsOwn) {
+TEST(Adan, RefusesOptionsOfOtherRules) {
   const auto refusal = [](const OptimizerConfig& config) {
     try {
       config.validate();

@@ -39,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, TailOf, ::testing::ValuesIn(all_kinds()),
                          [](const auto& info) { return info.param; });
 
 // A bf16 weight and its 16-bit tail are an f32 master: equal gradients give equal bits with every rule.
-TEST_P(TailOf, IsTheF32MasterBitForBit) {
+TEST_P(TailOf, WeightAndTailAreTheF32MasterBitForBit) {
   Params params;
   params.add("w", ParamRole::kMatrix, {129, 67});
   Bf16Param split(params.list[0], true);
@@ -59,7 +59,7 @@ TEST_P(TailOf, IsTheF32MasterBitForBit) {
   EXPECT_TRUE(state_contents(whole) == state_contents(halves));
 }
 
-TEST(StochasticRounding, GoesToOneOfTheNeighboursInProportion) {
+TEST(StochasticRounding, PicksEachNeighbourInProportion) {
   const float low = 1.0f, gap = 0x1p-7f;
   for (double part : {0.0, 0.25, 0.5, 0.9}) {
     const auto x = static_cast<float>(low + part * gap);
@@ -102,7 +102,7 @@ TEST(StochasticRounding, KeepsTheMeanOfSmallUpdates) {
   EXPECT_NEAR(mean, 1 + 50 * kStep, 4 * 0x1p-8 / 100);
 }
 
-TEST(StochasticRounding, BitsDependOnSeedStepAndElementAlone) {
+TEST(StochasticRounding, BitsDependOnlyOnSeedStepAndElement) {
   const int threads = num_threads();
   std::vector<Doubles> results;
   for (const auto& [n, seed] : {std::pair<int, uint64_t>{1, 5}, {3, 5}, {1, 6}}) {
@@ -135,7 +135,7 @@ TEST(StochasticRounding, HalvesAreThePhiloxWords) {
   }
 }
 
-TEST(WeightAverage, FollowsTheReferenceAndIsAState) {
+TEST(WeightAverage, FollowsTheReferenceAndIsSaved) {
   Params averaged, plain;
   for (Params* p : {&averaged, &plain}) p->add("w", ParamRole::kMatrix, {70, 50});
   OptimizerConfig config{.lr = 0.01};

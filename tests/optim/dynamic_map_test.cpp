@@ -11,7 +11,7 @@ namespace {
 
 // Published values: signed code 127 is 0, the largest value is +1, the least -0.99297, and the smallest
 // magnitudes are 5.5e-7 and 3.25e-7.
-TEST(DynamicMap, IsTheReferences) {
+TEST(DynamicMap, EqualsTheReference) {
   for (const bool is_signed : {true, false}) {
     const auto map = dynamic_map(is_signed);
     const Doubles want = dynamic_map_reference(is_signed);
@@ -29,7 +29,7 @@ TEST(DynamicMap, IsTheReferences) {
 
 // Every code's value maps back to the code, and any other number goes to the nearest value, to within
 // f32 rounding of the midpoint.
-TEST(DynamicMap, CodesAreTheNearest) {
+TEST(DynamicMap, EveryValueGetsTheNearestCode) {
   const Doubles with_sign = dynamic_map_reference(true), without = dynamic_map_reference(false);
   for (size_t c = 0; c < 256; ++c) {
     EXPECT_EQ(signed_code(static_cast<float>(with_sign[c])), c);
@@ -51,7 +51,7 @@ TEST(DynamicMap, CodesAreTheNearest) {
 }
 
 // The vectorized functions give the codes and values of the scalar ones, for every remainder of n.
-TEST(DynamicMap, ManyAtOnceAsOneByOne) {
+TEST(DynamicMap, EncodesBlocksAsItEncodesSingleValues) {
   std::vector<float> x = {0, -0.0f, 1, -1, 0.5f, 1e-30f, -1e-30f};
   for (int i = -20'000; i <= 20'000; ++i) {
     x.push_back(static_cast<float>(std::copysign(std::pow(10.0, std::abs(i) / 2500.0 - 8), i)));

@@ -14,7 +14,7 @@ namespace ingot {
 namespace {
 
 // tools/export_loss_scaler_golden.py writes the file.
-TEST(LossScaler, MovesAsPyTorchsDoes) {
+TEST(LossScaler, MatchesPyTorchStepByStep) {
   const auto records = nlohmann::json::parse(std::ifstream(INGOT_TEST_DATA "/optim/loss_scaler.json"));
   ASSERT_EQ(records.size(), 4u);
   for (const auto& record : records) {
@@ -48,7 +48,7 @@ TEST(LossScaler, HysteresisToleratesOverflowsUntilTheScaleGrows) {
                                              256, 256, 128, 64));
 }
 
-TEST(LossScaler, EndsAtItsMinimum) {
+TEST(LossScaler, NeverFallsBelowItsMinimum) {
   LossScaler scaler({.init = 10, .growth_interval = 2, .min = 4});
   EXPECT_TRUE(scaler.overflowed());
   EXPECT_EQ(scaler.scale(), 5);
@@ -61,7 +61,7 @@ TEST(LossScaler, EndsAtItsMinimum) {
   EXPECT_EQ(scaler.scale(), 8);
 }
 
-TEST(LossScaler, AConstantScaleNeverMoves) {
+TEST(LossScaler, AConstantScaleNeverChanges) {
   for (LossScaler scaler : {LossScaler(), LossScaler({.constant = 256})}) {
     const double scale = scaler.scale();
     EXPECT_FALSE(scaler.is_dynamic());
@@ -72,7 +72,7 @@ TEST(LossScaler, AConstantScaleNeverMoves) {
   EXPECT_EQ(LossScaler().scale(), 1);
 }
 
-TEST(LossScaler, GoesOnFromItsState) {
+TEST(LossScaler, ContinuesFromItsSavedState) {
   const LossScalerConfig config{.init = 4096, .growth_interval = 4, .hysteresis = 2};
   LossScaler whole(config);
   for (int i = 0; i < 3; ++i) whole.step_made();
@@ -89,7 +89,7 @@ TEST(LossScaler, GoesOnFromItsState) {
   EXPECT_EQ(whole.scale(), 4096);
 }
 
-TEST(LossScaler, RefusesWhatIsNoScale) {
+TEST(LossScaler, RefusesInvalidOptions) {
   const auto refusal = [](const LossScalerConfig& config) {
     try {
       config.validate();

@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, NewtonSchulz,
                                                               Shape{33, 1}, Shape{24, 24})));
 
 // Singular values move as the scalar polynomial says, and singular vectors stay: XᵀO is symmetric.
-TEST_P(NewtonSchulz, MovesSingularValuesByThePolynomial) {
+TEST_P(NewtonSchulz, AppliesThePolynomialToSingularValues) {
   Buffer x = random_tensor(DType::f32, shape, 7);
   const Doubles before = to_doubles(x);
   Doubles want = singular_values(before, R, C);
@@ -67,7 +67,7 @@ TEST_P(NewtonSchulz, MovesSingularValuesByThePolynomial) {
     }
 }
 
-TEST_P(NewtonSchulz, SingularValuesEndInTheKnownInterval) {
+TEST_P(NewtonSchulz, SingularValuesEndInTheStatedInterval) {
   // A random square matrix may have a singular value near 0, which five steps do not lift into the interval.
   if (R == C) return;
   for (DType iteration : {DType::f32, DType::bf16}) {
@@ -80,7 +80,7 @@ TEST_P(NewtonSchulz, SingularValuesEndInTheKnownInterval) {
   }
 }
 
-TEST(NewtonSchulzZero, OfZerosIsZeros) {
+TEST(NewtonSchulzZero, KeepsZerosZero) {
   for (auto kind : {NewtonSchulzKind::kQuintic, NewtonSchulzKind::kPolarExpress})
     for (DType iteration : {DType::f32, DType::bf16}) {
       Buffer x = zeros(DType::f32, {6, 4});
@@ -94,7 +94,7 @@ OptimizerConfig muon_config(const GivenOptions& options) {
   return {.lr = 0.02, .rule = {.kind = "muon", .options = options}};
 }
 
-TEST(Muon, AZeroGradientMovesNothing) {
+TEST(Muon, AZeroGradientChangesNoWeight) {
   for (const bool is_normuon : {false, true}) {
     Params params;
     params.add("w", ParamRole::kMatrix, {20, 30});
@@ -109,7 +109,7 @@ TEST(Muon, AZeroGradientMovesNothing) {
 
 // The size of the update does not depend on the gradient's size; it is sqrt(max(1, R / C))
 // times that of the wide matrix.
-TEST(Muon, UpdatesHaveTheShapesSize) {
+TEST(Muon, RmsOfAnUpdateFollowsTheShape) {
   for (double scale : {1e-3, 1.0}) {
     Params params;
     params.add("tall", ParamRole::kMatrix, {64, 16});
@@ -128,7 +128,7 @@ TEST(Muon, UpdatesHaveTheShapesSize) {
 
 // With split_fused, a fused matrix is updated like its slices as separate matrices;
 // without it, like one matrix.
-TEST(Muon, FusedMatricesAreTakenApart) {
+TEST(Muon, FusedMatricesAreUpdatedPartByPart) {
   for (const bool splits : {true, false})
     for (const bool is_normuon : {true, false}) {
       const GivenOptions options{{&Options::newton_schulz_dtype, DType::f32},
@@ -169,7 +169,7 @@ TEST(Muon, FusedMatricesAreTakenApart) {
 
 // Decay applies only where the update shrinks the weight. The lr is so small that only
 // the sign of the update counts.
-TEST(Muon, CautiousDecayAsksTheUpdateNotTheGradient) {
+TEST(Muon, CautiousDecayLooksAtTheUpdateNotTheGradient) {
   Params plain, cautious;
   for (Params* p : {&plain, &cautious}) p->add("w", ParamRole::kMatrix, {32, 48});
   Optimizer without(muon_config({{&Options::weight_decay, 0.0}}), plain.list);

@@ -44,7 +44,7 @@ class EachRule : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Rules, EachRule, ::testing::ValuesIn(all_kinds()),
                          [](const auto& info) { return info.param; });
 
-TEST_P(EachRule, MovesAllWeightsClearsGradientsAndKeepsTheCopy) {
+TEST_P(EachRule, UpdatesEveryWeightAndClearsItsGradient) {
   Params params = model(true);
   const std::vector<Doubles> before = params.weights();
   Optimizer optimizer(config_of(GetParam()), params.list);
@@ -95,7 +95,7 @@ TEST_P(EachRule, BitsDoNotDependOnThreads) {
 }
 
 // A new optimizer with a bit-exact copy of the state continues bit-identically.
-TEST_P(EachRule, StateIsAllThereIs) {
+TEST_P(EachRule, ContinuesExactlyFromItsState) {
   Params whole = model(), parts = model();
   Optimizer want(config_of(GetParam()), whole.list);
   auto first = std::make_unique<Optimizer>(config_of(GetParam()), parts.list);
@@ -120,7 +120,7 @@ TEST_P(EachRule, StateIsAllThereIs) {
   EXPECT_TRUE(state_contents(*first) == state_contents(want));
 }
 
-TEST_P(EachRule, StatsAreThoseOfTheWeightsAndCostNoBit) {
+TEST_P(EachRule, StatisticsAreRightAndChangeNoBit) {
   Params plain = model(), measured = model();
   Optimizer without(config_of(GetParam()), plain.list), with(config_of(GetParam()), measured.list);
   Stream stream;
@@ -209,7 +209,7 @@ TEST_P(AdamWSizes, FollowsTheReference) {
   }
 }
 
-TEST(Optimizer, NormIsThatOfAllGradients) {
+TEST(Optimizer, NormCoversAllGradients) {
   Params params = model();
   Optimizer optimizer({}, params.list);
   params.draw_gradients(1);
@@ -315,7 +315,7 @@ std::string refusal(const OptimizerConfig& config) {
   return "";
 }
 
-TEST(Optimizer, RefusesWhatCannotBe) {
+TEST(Optimizer, RefusesInvalidOptions) {
   EXPECT_THAT(refusal({.lr = 0}), HasSubstr("optimizer.lr must be above 0, got 0"));
   EXPECT_THAT(refusal({.grad_clip = -1}), HasSubstr("optimizer.grad_clip must not be negative"));
   EXPECT_THAT(refusal({.rule = {.kind = "adamw", .options = {{&AdamW::Options::beta2, 1.0}}}}),

@@ -23,7 +23,7 @@ TEST(ParameterGroups, PatternsFitWholeNames) {
   EXPECT_FALSE(matches("a?", "a"));
 }
 
-TEST(ParameterGroups, TheFirstThatTakesAParameterHasIt) {
+TEST(ParameterGroups, TheFirstMatchingGroupIsUsed) {
   const std::vector<OptimParam> params{{.name = "embedding.weight", .role = ParamRole::kEmbedding},
                                        {.name = "blocks.0.a.weight", .role = ParamRole::kMatrix},
                                        {.name = "blocks.0.b.weight", .role = ParamRole::kMatrix},

@@ -55,7 +55,7 @@ ScheduleConfig shape(ScheduleKind kind, double floor, int64_t warmup_steps) {
   return c;
 }
 
-TEST(Schedule, GivesTheValuesOfTorchAndTransformers) {
+TEST(Schedule, MatchesTorchAndTransformers) {
   const std::map<std::string, ScheduleConfig> twins = {
       {"hf_constant", shape(ScheduleKind::kConstant, 0, 10)},
       {"hf_linear", shape(ScheduleKind::kLinear, 0, 10)},
@@ -87,7 +87,7 @@ TEST(Schedule, GivesTheValuesOfTorchAndTransformers) {
 
 // The warm-ups differ by one step: llm.c and nanochat begin at 1 / w, Hugging Face and llmq at 0, and
 // nanoGPT never reaches the peak while it warms up.
-TEST(Schedule, WarmsUpByEachRule) {
+TEST(Schedule, EachWarmupRuleMatchesItsFormula) {
   ScheduleConfig c = shape(ScheduleKind::kConstant, 0, 4);
   EXPECT_EQ(values(c, 6), (std::vector<double>{0, 0.25, 0.5, 0.75, 1, 1}));
   c.warmup_rule = WarmupRule::kFromOne;
@@ -96,7 +96,7 @@ TEST(Schedule, WarmsUpByEachRule) {
   EXPECT_EQ(values(c, 6), (std::vector<double>{1 / 5.0, 2 / 5.0, 3 / 5.0, 4 / 5.0, 1, 1}));
 }
 
-TEST(Schedule, GivesTheValuesOfNanoGpt) {
+TEST(Schedule, MatchesNanoGpt) {
   ScheduleConfig c = shape(ScheduleKind::kCosine, 0.1, 100);
   c.warmup_rule = WarmupRule::kBetween;
   const Schedule schedule(c, steps(2000), kNoRamp);
@@ -113,7 +113,7 @@ TEST(Schedule, GivesTheValuesOfNanoGpt) {
 }
 
 // llm.c's schedulers.h: constant, then 1 - sqrt over the last 20 %.
-TEST(Schedule, GivesTheValuesOfLlmC) {
+TEST(Schedule, MatchesLlmC) {
   ScheduleConfig c = wsd(Curve::kOneMinusSqrt, 0, 0, 20);
   c.warmup_rule = WarmupRule::kFromOne;
   c.cooldown_frac = 0.2;
@@ -128,7 +128,7 @@ TEST(Schedule, GivesTheValuesOfLlmC) {
 
 // The hybrid-precision run has t = 1 - it / 1395, w = min(t / 0.4, 1) and the multiplier w + (1 - w) 0.1.
 // It reads the multiplier before the update, so the last one it applies is one step above 0.1.
-TEST(Schedule, GivesTheValuesOfTheHybridPrecisionRun) {
+TEST(Schedule, MatchesTheHybridPrecisionRun) {
   ScheduleConfig c = wsd(Curve::kLinear, 0.1, 0);
   c.cooldown_frac = 0.4;
   const std::vector<double> ours = values(c, 1395);
@@ -141,7 +141,7 @@ TEST(Schedule, GivesTheValuesOfTheHybridPrecisionRun) {
 
 // That run's three phases are 30 % at the peak, 40 % linear and 30 % at a tenth, and
 // the momentum follows them.
-TEST(Schedule, HasThreePhasesAndAMomentumInStep) {
+TEST(Schedule, MomentumFollowsTheThreePhases) {
   ScheduleConfig c;
   c.kind = ScheduleKind::kPhases;
   c.phases = {phase(30, Curve::kConstant), phase(40, Curve::kLinear, 0.1), phase(30, Curve::kConstant)};
@@ -166,7 +166,7 @@ TEST(Schedule, HasThreePhasesAndAMomentumInStep) {
 }
 
 // Muon's momentum rises from 0.85 to 0.95 over 300 steps and falls back over the last 50.
-TEST(Schedule, WarmsTheMomentumUpAndCoolsItDown) {
+TEST(Schedule, MomentumWarmsUpAndCoolsDown) {
   ScheduleConfig c;
   c.momentum_from = 0.85;
   c.momentum = {{.kind = Phase::Length::kCount, .length = 300, .curve = Curve::kLinear, .to = 0.95},
@@ -198,7 +198,7 @@ std::vector<ScheduleConfig> every_kind(int64_t warmup_steps) {
 // square root, at its beginning.
 double largest_step(double phase_steps) { return 1 / std::sqrt(phase_steps); }
 
-TEST(Schedule, StaysInBoundsWithoutJumpsAndFallsOnceWarm) {
+TEST(Schedule, StaysInBoundsWithoutJumpsAndNeverRisesAfterWarmup) {
   for (int64_t warmup : {0, 1, 7, 50})
     for (ScheduleConfig config : every_kind(warmup))
       for (WarmupRule rule : {WarmupRule::kFromZero, WarmupRule::kFromOne, WarmupRule::kBetween}) {
@@ -220,7 +220,7 @@ TEST(Schedule, StaysInBoundsWithoutJumpsAndFallsOnceWarm) {
 }
 
 // Schedules measured in steps, tokens or time are the same curve of the run's progress.
-TEST(Schedule, IsOneFunctionOfProgress) {
+TEST(Schedule, DependsOnProgressAlone) {
   for (const ScheduleConfig& config : every_kind(0)) {
     const Schedule by_steps(config, steps(400), kNoRamp);
     const Schedule by_tokens(config, {RunUnit::kTokens, 400 * 64}, BatchRamp({}, 2, 32));
@@ -234,7 +234,7 @@ TEST(Schedule, IsOneFunctionOfProgress) {
   }
 }
 
-TEST(Schedule, WarmsUpByTokensAndByStepsInEitherUnit) {
+TEST(Schedule, WarmupByTokensEqualsWarmupBySteps) {
   // The warm-up is 375 tokens; a step has 50 tokens at first and 100 later.
   const BatchRamp ramp({{.micro_batches = 5, .until_tokens = 200}}, 10, 10);
   ScheduleConfig c = shape(ScheduleKind::kCosine, 0.1, 0);
@@ -277,7 +277,7 @@ TEST(Schedule, ExtensionDoesNotMoveTheStablePhase) {
     }
 }
 
-TEST(Schedule, DecaysToAStepOfItsOwn) {
+TEST(Schedule, DecayMayEndBeforeTheRunDoes) {
   ScheduleConfig c = shape(ScheduleKind::kLinear, 0.2, 0);
   c.decay_steps = 50;
   const std::vector<double> all = values(c, 100);
@@ -286,7 +286,7 @@ TEST(Schedule, DecaysToAStepOfItsOwn) {
   EXPECT_EQ(all[99], 0.2);
 }
 
-TEST(Schedule, RefusesWhatDoesNotFit) {
+TEST(Schedule, RefusesPhasesThatDoNotFit) {
   const auto is_refused = [](const ScheduleConfig& c) {
     try {
       c.validate();

@@ -76,7 +76,7 @@ class OptimizerGolden : public ::testing::Test {
   }
 };
 
-TEST_F(OptimizerGolden, TenStepsAreThoseOfTheOracle) {
+TEST_F(OptimizerGolden, TenStepsEqualTheOracle) {
   const std::map<std::string, Shape> shapes{{"wide", {6, 10}}, {"tall", {10, 6}}, {"vector", {7}}};
   for (const Trajectory& run : trajectories()) {
     const double base_lr = facts["runs"][run.name]["lr"];

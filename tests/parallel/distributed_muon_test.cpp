@@ -12,14 +12,14 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(AssignByCost, TheDearestFirstToWhoHasLeast) {
+TEST(AssignByCost, AssignsTheMostExpensiveToTheLeastLoadedRank) {
   const std::vector<double> costs = {1, 5, 2, 4, 3};
   const auto tasks = assign_by_cost(costs, 2);
   EXPECT_THAT(tasks[0], ElementsAre(1, 2, 0));  // costs 5, 2 and 1
   EXPECT_THAT(tasks[1], ElementsAre(3, 4));     // costs 4 and 3
 }
 
-TEST(AssignByCost, EqualsGoRoundInTheirOrder) {
+TEST(AssignByCost, EqualCostsGoRoundInOrder) {
   const std::vector<double> costs(7, 2.0);
   const auto tasks = assign_by_cost(costs, 3);
   EXPECT_THAT(tasks[0], ElementsAre(0, 3, 6));
@@ -30,7 +30,7 @@ TEST(AssignByCost, EqualsGoRoundInTheirOrder) {
 
 // Graham 1969: if the most expensive task is assigned first, the largest load is at most 4/3 - 1/(3 n) of
 // the optimum. The test uses a lower bound of the optimum: the mean load or the most expensive task.
-TEST(AssignByCost, OwnersOfAModelsMatricesHaveNearlyTheSame) {
+TEST(AssignByCost, OwnersOfAModelsMatricesAreBalanced) {
   std::vector<double> costs;
   for (int layer = 0; layer < 12; ++layer)
     for (const auto& [R, C] : {std::pair{2304, 768}, {768, 768}, {3072, 768}, {768, 3072}})

@@ -55,12 +55,12 @@ void expect_all_kinds(int p, int64_t m) {
       expect_as_in_theory({.kind = PipelineKind::kInterleaved, .ranks = p, .chunks = v, .micros = m});
 }
 
-TEST(PipelineSchedule, EndsWithTheBubbleAndTheActivationsOfTheory) {
+TEST(PipelineSchedule, BubbleAndActivationsFollowTheory) {
   for (int p : {1, 2, 3, 4, 5, 7, 8, 12, 16, 31, 64})
     for (int64_t m : {1, 2, 3, 4, 7, 8, 15, 16, 24, 31, 64, 128, 255, 256}) expect_all_kinds(p, m);
 }
 
-TEST(SlowPipelineSchedule, EveryShapeUpTo64RanksAnd256MicroBatches) {
+TEST(SlowPipelineSchedule, EveryShapeUpTo64RanksAnd256MicroBatchesFollowsTheory) {
   for (int p = 1; p <= 64; ++p)
     for (int64_t m = 1; m <= 256; ++m) expect_all_kinds(p, m);
 }
@@ -75,7 +75,7 @@ std::string text(const std::vector<PipelineOp>& list) {
 }
 
 // Compares with the orders in the figures of the papers.
-TEST(PipelineSchedule, OrdersOfThePapers) {
+TEST(PipelineSchedule, OrdersEqualThoseOfThePapers) {
   const auto list = [](PipelineKind kind, int p, int v, int64_t m, int rank) {
     return text(pipeline_schedule({.kind = kind, .ranks = p, .chunks = v, .micros = m}, rank));
   };
@@ -187,7 +187,7 @@ TEST(PipelineShape, AShapeThatDoesNotFitIsRefused) {
   EXPECT_THAT(refusal({.ranks = 2, .micros = 0}), ::testing::HasSubstr("grad_accum"));
 }
 
-TEST(PipelineSchedule, ALoneMicroBatchPassesAllStagesOnceEachWay) {
+TEST(PipelineSchedule, ASingleMicroBatchPassesAllStagesOnceEachWay) {
   const PipelineShape shape{.kind = PipelineKind::kInterleaved, .ranks = 2, .chunks = 2, .micros = 4};
   EXPECT_THAT(lone_micro_schedule(shape, 0, 3),
               ::testing::ElementsAre(
@@ -218,7 +218,7 @@ double best_by_trying(const std::vector<double>& costs, int first, int stages) {
   return best;
 }
 
-TEST(SplitUnits, IsAsGoodAsTryingAll) {
+TEST(SplitUnits, IsAsGoodAsExhaustiveSearch) {
   const RandomKey key{.seed = 5, .purpose = Purpose::kSample, .stream = 0, .step = 0};
   uint64_t draw = 0;
   for (int units : {1, 2, 3, 5, 8, 11})

@@ -26,7 +26,7 @@ ParallelConfig pipeline(int64_t pp, int64_t chunks) {
   return parallel;
 }
 
-TEST(StagePlan, GivesConsecutiveUnitsByCost) {
+TEST(StagePlan, AssignsConsecutiveUnitsByCost) {
   // Costs of the embedding, six blocks, and a head that costs as much as three blocks.
   const StagePlan plan = plan_stages(six_layers(false), pipeline(3, 1), {0.1, 1, 3});
   EXPECT_THAT(plan.first_units, ElementsAre(0, 4, 7, 8));
@@ -38,7 +38,7 @@ TEST(StagePlan, GivesConsecutiveUnitsByCost) {
     for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(plan.keeps(rank, unit), plan.owner(unit) == rank);
 }
 
-TEST(StagePlan, DealsStagesOutByTurns) {
+TEST(StagePlan, InterleavedStagesGoRound) {
   const StagePlan plan = plan_stages(six_layers(true), pipeline(2, 2), {1, 1, 1});
   EXPECT_THAT(plan.first_units, ElementsAre(0, 2, 4, 6, 8));
   EXPECT_EQ(plan.chunks(), 2);
@@ -93,7 +93,7 @@ TEST(ParamList, KeepsTheParametersOfSomeUnits) {
   EXPECT_EQ(store.shards().size(), all.specs().size());
 }
 
-TEST(CheckLayout, LooksAtThePipelineToo) {
+TEST(CheckLayout, ChecksThePipelineToo) {
   const auto refusal = [](RunConfig config) -> std::string {
     config.model = six_layers(true);
     config.train.grad_accum = 6;
@@ -117,7 +117,7 @@ TEST(CheckLayout, LooksAtThePipelineToo) {
   EXPECT_THAT(refusal(config), HasSubstr("must lie in 1 .. 8"));
 }
 
-TEST(CheckLayout, TakesTheExample) {
+TEST(CheckLayout, AcceptsTheDocumentedExample) {
   ConfigBuilder builder;
   builder.add_source(INGOT_SOURCE_DIR "/examples/gpt2-124m-3d.toml");
   const RunConfig config = builder.build();

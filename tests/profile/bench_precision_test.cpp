@@ -12,7 +12,7 @@ namespace ingot {
 namespace {
 
 class BenchPrecision : public TrainingTest {};
-TEST_F(BenchPrecision, HasTheErrorsOfItsFormats) {
+TEST_F(BenchPrecision, ErrorsMatchTheFormats) {
   std::map<std::string, PrecisionBenchRow> rows;
   int reported = 0;
   for (const PrecisionBenchRow& row : bench_precision({.data = {text.string()}, .steps = 2, .seeds = 1},

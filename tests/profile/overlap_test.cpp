@@ -27,7 +27,7 @@ CommLog::Event event(const std::string& name, int begun_ms, int ended_ms, int wa
           .wait_ended = at(std::max(wait_ms, ended_ms))};
 }
 
-TEST(Overlap, CountsWhatACallerWaitedForBesideWhatNothingCanHide) {
+TEST(Overlap, SeparatesWaitingFromCommunicationThatNothingCanHide) {
   ParallelConfig layout;
   layout.dp = 2;
   // Four buckets take 10 ms each. Two are done before the caller needs them, it waits 5 ms for the third,
@@ -57,7 +57,7 @@ TEST(Overlap, NothingHiddenIsZeroAndNothingToHideIsOne) {
 
 // Replicas cannot hide the last bucket and the directions of the last round. The caller waits for nothing
 // else here.
-TEST(Overlap, MuonsLastRoundIsWaitedForByAll) {
+TEST(Overlap, MuonsLastRoundIsExposedOnEveryRank) {
   ParallelConfig layout;
   layout.dp = 2;
   const std::vector<CommLog::Event> events = {
@@ -82,7 +82,7 @@ TEST(Overlap, TheTraceIsJson) {
   EXPECT_EQ(json[4]["dur"], 10000.0);
 }
 
-TEST(CommLog, KeepsWhatWasWaitedFor) {
+TEST(CommLog, RecordsTheTimeOfEveryWait) {
   CommLog log;
   const int a = 0, b = 0;  // two groups
   log.started(&a, 1, "dp", "one");

@@ -10,7 +10,7 @@
 namespace ingot {
 namespace {
 
-TEST(AbandonedStep, LeavesNoTraceInTheRunThatGoesOn) {
+TEST(AbandonedStep, LeavesNoTraceInTheResumedRun) {
   for (const char* compute : {"precision.compute=f32", "precision.compute=bf16"}) {
     const RunConfig config =
         small_config({compute, "train.grad_accum=4", "model.dropout=0.1", "optimizer.ema=0.9"});
@@ -28,7 +28,7 @@ TEST(AbandonedStep, LeavesNoTraceInTheRunThatGoesOn) {
   }
 }
 
-TEST(AbandonedStep, IsFinishedWhereItHasOneMicroBatch) {
+TEST(AbandonedStep, IsCompletedWhereItHasOneMicroBatch) {
   SmallTraining training(small_config({"train.grad_accum=1"}));
   const std::atomic<bool> is_told_to_end = true;
   EXPECT_FALSE(gradients(training.trainer, training.loader, 1, {}, &is_told_to_end).is_abandoned);

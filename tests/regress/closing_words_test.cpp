@@ -11,7 +11,7 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-TEST(ClosingWords, SayWhatTheModelBeats) {
+TEST(ClosingWords, NameTheBaselinesThatTheModelBeats) {
   const std::vector<Yardstick> both = {{"gzip -9", 10, 2.377}, {"xz -9e", 9, 2.062}};
   EXPECT_EQ(compression_verdict(1.6449, both),
             "the model needs 1.645 bits per byte of text that it has not seen; gzip -9 needs 2.377 and xz "
@@ -24,7 +24,7 @@ TEST(ClosingWords, SayWhatTheModelBeats) {
   EXPECT_EQ(compression_verdict(1, {}), "");
 }
 
-TEST(ClosingWords, NameACommandThatAShellTakesAsItStands) {
+TEST(ClosingWords, NameACommandThatAShellAccepts) {
   RunConfig config;
   config.sample.prompts = {"two\nlines", "It's $5"};
   EXPECT_THAT(next_commands("runs/a b", config).front(),

@@ -58,7 +58,7 @@ class EvaluationInSilence : public TrainingTest {
   }
 };
 
-TEST_F(EvaluationInSilence, TakesPartOfALongTextAndTheSameAfterAResumption) {
+TEST_F(EvaluationInSilence, ReadsTheSamePartOfALongTextAfterAResume) {
   RunConfig c = with_much_text();
   c.train.stop_at = 2;
   train(c, folder / "run");
@@ -74,7 +74,7 @@ TEST_F(EvaluationInSilence, TakesPartOfALongTextAndTheSameAfterAResumption) {
   EXPECT_EQ(series(folder / "run", "val_tokens"), want);
 }
 
-TEST_F(EvaluationInSilence, TakesAllOfAShortText) {
+TEST_F(EvaluationInSilence, ReadsAllOfAShortText) {
   RunConfig c = config(DType::f32);
   c.train.steps = 6;
   train(c, folder / "auto");
@@ -127,14 +127,14 @@ class InterruptedEvaluation : public LaunchTest {
   }
 };
 
-TEST_F(InterruptedEvaluation, OfTheProgramEndsWith75AndACheckpoint) {
+TEST_F(InterruptedEvaluation, TheProgramExitsWith75AndACheckpoint) {
   const auto outcome = bash(signalled_evaluation("exec $program", "", "kill -INT $job\n"));
   EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("step-000000002"));
   EXPECT_THAT(outcome.output, testing::Not(HasSubstr("too late")));
 }
 
-TEST_F(InterruptedEvaluation, OfOneRankIsOneOfAll) {
+TEST_F(InterruptedEvaluation, OneRanksInterruptEndsAll) {
   if (std::string(INGOT_MPIRUN).empty()) GTEST_SKIP() << "built without MPI";
   const Outcome outcome =
       bash(signalled_evaluation("run 2", "--set parallel.dp=2", "kill -USR1 $(pgrep -P $job | tail -1)\n"));

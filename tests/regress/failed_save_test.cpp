@@ -59,7 +59,7 @@ TEST_F(FailedSave, TheRunGoesOnAndItsLastStateIsSaved) {
 }
 
 // Every file that a run writes meets the full disk: checkpoints, metrics, TensorBoard events and plots.
-TEST_F(FailedSave, ADiskThatIsFullForAWhileCostsNothing) {
+TEST_F(FailedSave, ADiskThatIsFullForAWhileLosesNothing) {
   const fs::path disk = folder / "disk";
   make_folders(disk);
   if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=16m") != 0)

@@ -68,13 +68,13 @@ TEST_F(FailedStart, KeepsAFolderThatWasThereBefore) {
   EXPECT_TRUE(fs::is_empty(folder_ / "mine"));
 }
 
-TEST_F(FailedStart, OfAResumedRunRemovesNothing) {
+TEST_F(FailedStart, AFailedResumeRemovesNothing) {
   const fs::path run = killed_start("run");
   RunFolder(run, true).remove_failed_start();
   EXPECT_TRUE(fs::exists(run / "config.toml"));
 }
 
-TEST_F(FailedStart, ThatWasKilledGivesWayToTheNext) {
+TEST_F(FailedStart, LeftoversOfAKilledStartGiveWayToTheNext) {
   const fs::path run = killed_start("run");
   EXPECT_NO_THROW(RunFolder(run, false));
   EXPECT_FALSE(fs::exists(run / "run.json"));
@@ -84,14 +84,14 @@ TEST_F(FailedStart, ThatWasKilledGivesWayToTheNext) {
   EXPECT_NO_THROW(RunFolder(folder_ / "early", false));
 }
 
-TEST_F(FailedStart, ThatWasKilledIsNotResumedAndThisIsSaid) {
+TEST_F(FailedStart, AKilledStartCannotBeResumedAndTheErrorSaysSo) {
   killed_start("run");
   write_file(folder_ / "text.txt", std::string(5000, 'a') + std::string(5000, 'b'));
   EXPECT_EQ(ingot_in_folder("train --resume --out run --data text.txt"), 2) << said_;
   EXPECT_THAT(said_, HasSubstr("the run ended before its first step: start it again without --resume"));
 }
 
-TEST_F(FailedStart, WhatIsWorthKeepingIsNoDebris) {
+TEST_F(FailedStart, KeepsAFolderThatHoldsAnythingOfAUser) {
   const auto is_kept = [&](const std::string& file, const std::string& text) {
     const fs::path run = killed_start("run");
     make_folders((run / file).parent_path());

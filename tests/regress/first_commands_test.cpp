@@ -81,7 +81,7 @@ TEST_F(FirstCommands, HelpIsACommand) {
   EXPECT_THAT(said_, HasSubstr("did you mean train?"));
 }
 
-TEST_F(FirstCommands, APresetMayStandAfterTheData) {
+TEST_F(FirstCommands, APresetMayFollowTheData) {
   EXPECT_EQ(run_first("train --data t.txt tiny-llama --print-config"), 0) << said_;
   EXPECT_THAT(said_, AllOf(HasSubstr("preset = \"tiny-llama\""), HasSubstr("train = [\"t.txt\"]")));
   write_file(folder_ / "own.toml", "preset = \"tiny-gpt2\"\n");
@@ -108,7 +108,7 @@ TEST_F(FirstCommands, CountsMeanTheSameInEveryOption) {
   EXPECT_THAT(said_, AllOf(HasSubstr("--max-tokens"), HasSubstr("did you mean 2M?")));
 }
 
-TEST_F(FirstCommands, AFileThatSetsNothingIsRefused) {
+TEST_F(FirstCommands, AnEmptyConfigurationFileIsRefused) {
   for (const char* text : {"", "# nothing yet\n", "[model]\n"}) {
     write_file(folder_ / "empty.toml", text);
     EXPECT_EQ(run_first("train empty.toml --data t.txt"), 2) << said_;
@@ -123,7 +123,7 @@ TEST_F(FirstCommands, MoreThreadsThanTheMachineCanUseAreRefused) {
   EXPECT_EQ(run_first("bench step tiny-llama --set train.threads=4096"), 2) << said_;
 }
 
-TEST_F(FirstCommands, APresetFollowsAShorterRun) {
+TEST_F(FirstCommands, APresetAdaptsToAShorterRun) {
   EXPECT_EQ(run_first("train tiny-llama --data t.txt --set train.steps=1 --set data.tokenizer=byte"
                       " --set sample.count=0 --out run"),
             0)

@@ -140,7 +140,7 @@ TEST(HostileNesting, JsonThatNestsTooDeepIsRefusedOrPassedOver) {
       HasSubstr("config.json: is nested deeper than 256 levels"));
 }
 
-TEST_F(HostileModel, ItsDeepFilesAreDataErrorsAndNoCrash) {
+TEST_F(HostileModel, DeeplyNestedFilesAreDataErrors) {
   const fs::path model = plain_copy(true);
   write_file(model / "config.toml", "[" + hostile_repeated("a.", 40'000) + "a]\n");
   const Outcome toml = generate(model);
@@ -159,7 +159,7 @@ TEST_F(HostileModel, ItsDeepFilesAreDataErrorsAndNoCrash) {
   fs::remove(model / "config.json");
 }
 
-TEST_F(HostileModel, SizesThatTheWeightsCannotHaveAreRefusedBeforeMemoryIsTaken) {
+TEST_F(HostileModel, ImpossibleSizesAreRefusedBeforeMemoryIsAllocated) {
   const fs::path model = plain_copy(false);
   const std::string config = read_file(model / "config.json");
   const auto with = [&](const std::string& key, const std::string& value) {
@@ -200,7 +200,7 @@ TEST_F(HostileModel, AMissingManifestBesideATrainerStateIsRefused) {
   EXPECT_EQ(eval(plain_copy(false)).exit_code, 0) << "a folder of transformers' has neither";
 }
 
-TEST_F(HostileModel, ARenamedCheckpointIsNotBelieved) {
+TEST_F(HostileModel, ARenamedCheckpointIsRefused) {
   const fs::path renamed = folder_ / "run/checkpoints/step-000000060";
   fs::rename(checkpoint(), renamed);
   const std::string words = "was saved at step 4, which the folder's name step-000000060 contradicts";

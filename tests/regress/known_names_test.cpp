@@ -33,7 +33,7 @@ std::string answer_to(const std::string& assignment) {
   return known_names_refusal([&] { ConfigBuilder().add_override(assignment); });
 }
 
-TEST(KnownNames, WhatUsersTypeFirstIsAnsweredWithTheKey) {
+TEST(KnownNames, NamesOfOtherTrainersAreAnsweredWithTheKey) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"n_layer", "model.layers"},
       {"n_head", "model.heads"},
@@ -75,7 +75,7 @@ TEST(KnownNames, WhatUsersTypeFirstIsAnsweredWithTheKey) {
   EXPECT_THAT(nearest_config_keys("learning-rate"), testing::ElementsAre("optimizer.lr"));
 }
 
-TEST(KnownNames, EveryAnswerIsAKeyThatExists) {
+TEST(KnownNames, EveryAnswerIsAnExistingKey) {
   for (const std::string& name : names_of_other_trainers()) {
     const std::vector<std::string> keys = keys_known_as(name);
     ASSERT_FALSE(keys.empty()) << name;
@@ -86,7 +86,7 @@ TEST(KnownNames, EveryAnswerIsAKeyThatExists) {
   }
 }
 
-TEST(KnownNames, ValuesThatUsersKnowAreAnsweredWithOurs) {
+TEST(KnownNames, ValuesOfOtherTrainersAreAnsweredWithOurs) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"train.device=gpu", "did you mean cuda?"},
       {"train.device=cuda:0", "did you mean cuda?"},
@@ -110,7 +110,7 @@ TEST(KnownNames, ValuesThatUsersKnowAreAnsweredWithOurs) {
   for (const auto& [assignment, answer] : cases) EXPECT_THAT(answer_to(assignment), HasSubstr(answer));
 }
 
-TEST(KnownNames, SectionsAndGroupsToo) {
+TEST(KnownNames, SectionsAndGroupsAreAnsweredToo) {
   const auto file = [](const std::string& text) {
     return known_names_refusal([&] { ConfigBuilder().add_toml(text, "run.toml"); });
   };

@@ -71,7 +71,7 @@ TEST_F(MemoryIsComparedFirst, ABatchThatDoesNotFitIsRefusedWithOneThatDoes) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
 }
 
-TEST_F(MemoryIsComparedFirst, AModelThatNoChangeMakesFitIsRefusedToo) {
+TEST_F(MemoryIsComparedFirst, AModelThatNoChangeMakesFitIsRefused) {
   if (host_memory_limit().bytes > (uint64_t{400} << 30)) GTEST_SKIP() << "70 billion parameters fit here";
   EXPECT_EQ(train("llama2-70b"), 4);
   EXPECT_THAT(output_, AllOf(HasSubstr("are available by "), HasSubstr("No change of batch")));
@@ -80,7 +80,7 @@ TEST_F(MemoryIsComparedFirst, AModelThatNoChangeMakesFitIsRefusedToo) {
   }
 }
 
-TEST_F(MemoryIsComparedFirst, ARunThatFitsIsNotTouched) {
+TEST_F(MemoryIsComparedFirst, ARunThatFitsIsUnchanged) {
   EXPECT_EQ(train("tiny-llama --set train.steps=2 --set sample.count=0 --set schedule.warmup_steps=0"), 0)
       << output_;
   EXPECT_EQ(output_.find("available by"), std::string::npos) << output_;

@@ -10,7 +10,7 @@
 namespace ingot {
 namespace {
 
-TEST(MfuPeak, IsNotGivenBeforeItWasMeasuredLongEnough) {
+TEST(MfuPeak, IsAbsentBeforeItWasMeasuredLongEnough) {
   const std::unique_ptr<Communicator> alone = self_communicator();
   MfuMeter meter(DType::f32, Device::kCpu, false, *alone);
   EXPECT_EQ(meter.of_step(1e9, 0.1), std::nullopt);  // a tenth of the training time would be 10 ms: too short

@@ -82,7 +82,7 @@ TEST_F(OutputPlaces, ALoopOfLinksAndAFolderAreRefusedByName) {
   EXPECT_THAT(folder.output, HasSubstr("d: is a folder; give the name of a file"));
 }
 
-TEST_F(OutputPlaces, AModelAtTheEndOfALoopOfLinksIsAFaultOfTheData) {
+TEST_F(OutputPlaces, AModelBehindALoopOfLinksIsADataError) {
   for (const char* command : {"generate a --prompt x", "eval a --data text.txt"}) {
     const Outcome outcome =
         bash("echo text > text.txt; ln -sf b a; ln -sf a b; $ingot " + std::string(command));
@@ -118,7 +118,7 @@ TEST_F(OutputPlaces, ALogThatIsALinkLeadsToItsTargetAndAFifoWithoutAReaderIsRefu
   EXPECT_THAT(fifo.output, HasSubstr("train.log: is a FIFO without a reader"));
 }
 
-TEST_F(OutputPlaces, TheYardstickNeedsNoTemporaryFolderAndNoProgram) {
+TEST_F(OutputPlaces, TheBaselineNeedsNoTemporaryFolderAndNoProgram) {
   const Outcome without_folder = bash("export TMPDIR=/nonexistent; $ingot " + train("a"));
   EXPECT_EQ(without_folder.exit_code, 0) << without_folder.output;
   EXPECT_THAT(read_file(path("a/run.json")), HasSubstr("\"completed\""));

@@ -9,7 +9,7 @@
 namespace ingot {
 namespace {
 
-TEST(ParameterGradientNorms, AreTakenBeforeClipping) {
+TEST(ParameterGradientNorms, AreMeasuredBeforeClipping) {
   for (const char* clip : {"optimizer.grad_clip=0", "optimizer.grad_clip=0.05"}) {
     SmallTraining run(small_config({clip}));
     run.steps(2);

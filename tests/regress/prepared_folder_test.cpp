@@ -106,7 +106,7 @@ class PreparedFolder : public ::testing::Test {
 
 // Training on the folder sees the tokens that training on the text itself sees, with the tokenizer
 // that it would train.
-TEST_F(PreparedFolder, HoldsTheTokensAndTheTokenizerOfTrainingOnTheText) {
+TEST_F(PreparedFolder, HoldsTheTokensAndTheTokenizerThatTrainingOnTheTextHas) {
   const std::string text = write("t.txt", prose(2000));
   for (const std::string tokenizer : {"bpe", "char", "byte"}) {
     DataConfig config = data_config({text});
@@ -124,7 +124,7 @@ TEST_F(PreparedFolder, HoldsTheTokensAndTheTokenizerOfTrainingOnTheText) {
   }
 }
 
-TEST_F(PreparedFolder, IsTakenByTrainAndEvalAsItIs) {
+TEST_F(PreparedFolder, TrainAndEvalAcceptIt) {
   write("t.txt", prose(600));
   const std::string said = run("data prepare --tokenizer bpe --vocab-size 300 --data t.txt --out prep", 0);
   EXPECT_THAT(said, HasSubstr("ingot train tiny-llama --data prep"));
@@ -168,7 +168,7 @@ class StreamedPreparedFolder : public PreparedFolder {
   }
 };
 
-TEST_F(StreamedPreparedFolder, HasTheTokensOfTheTextInMemory) {
+TEST_F(StreamedPreparedFolder, EqualsThatOfTheTextInMemory) {
   write_tokenizer();
   const std::string many = jsonl("many.jsonl", 300, 40), few = jsonl("few.jsonl", 2, 40);
   const std::string big = write("big.txt", prose(30'000));  // a long document
@@ -182,7 +182,7 @@ class LongStreamedPreparedFolder : public StreamedPreparedFolder {};
 
 // A document larger than one batch is read in chunks; JSON Lines larger than one batch are read
 // in several batches.
-TEST_F(LongStreamedPreparedFolder, HasTheTokensOfLongTextsInMemory) {
+TEST_F(LongStreamedPreparedFolder, EqualsThatOfLongTextsInMemory) {
   write_tokenizer();
   const std::string big = write("big.txt", prose(480'000)), lines = jsonl("lines.jsonl", 24'000, 40);
   ASSERT_GT(fs::file_size(big), size_t{18} << 20);
@@ -233,7 +233,7 @@ TEST_F(PreparedFolder, DamageIsOneClearError) {
       "names of .bin files in this folder");
 }
 
-TEST(DatasetJson, ReadsBackAndRefusesAnythingElse) {
+TEST(DatasetJson, ReadsBackAndRefusesOtherFiles) {
   Dataset dataset;
   dataset.train = {
       .files = {"train_000001.bin"}, .tokens = 5, .documents = 2, .text_bytes = 17, .hash = UINT64_MAX};
@@ -284,7 +284,7 @@ TEST_F(PreparedFolder, AnotherTokenizerIsRefused) {
       HasSubstr("stands alone"));
 }
 
-TEST_F(PreparedFolder, ShardsWithoutValidationAreSplitAndWhatIsMissingIsNamedAtOnce) {
+TEST_F(PreparedFolder, ShardsWithoutValidationAreSplitAndMissingFilesAreNamed) {
   const std::string text = write("t.txt", prose(300));
   prepare({text}, "prep", "bpe", 0);
   EXPECT_EQ(load_run_data(data_config({path("prep")}), std::nullopt).val.tokens() > 0, true);

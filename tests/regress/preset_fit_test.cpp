@@ -28,7 +28,7 @@ ConfigBuilder fitted(const std::string& preset, const std::vector<std::string>& 
   return builder;
 }
 
-TEST(PresetFit, WarmUpKeepsItsPartOfAShorterRun) {
+TEST(PresetFit, WarmUpKeepsItsFractionOfAShorterRun) {
   ConfigBuilder one = fitted("tiny-llama", {"train.steps=1"});
   EXPECT_EQ(one.config().schedule.warmup_steps, 0);
   EXPECT_THAT(one.notes(),
@@ -37,7 +37,7 @@ TEST(PresetFit, WarmUpKeepsItsPartOfAShorterRun) {
   EXPECT_EQ(fitted("gpt2-124m", {"train.steps=100"}).config().schedule.warmup_steps, 4);  // 700 of 19073
 }
 
-TEST(PresetFit, WhatFitsIsNotTouched) {
+TEST(PresetFit, SettingsThatFitAreUnchanged) {
   EXPECT_THAT(fitted("tiny-llama", {"train.steps=10"}).notes(), IsEmpty());
   EXPECT_EQ(fitted("tiny-llama", {"train.steps=10"}).config().schedule.warmup_steps, 10);
   EXPECT_THAT(fitted("tiny-llama", {}).notes(), IsEmpty());
@@ -58,7 +58,7 @@ TEST(PresetFit, AUsersOwnContradictionIsAnError) {
               testing::ThrowsMessage<Error>(HasSubstr("run.toml:5")));
 }
 
-TEST(PresetFit, AUsersLengthReplacesThePresetsOtherMeasure) {
+TEST(PresetFit, AUsersLengthReplacesThePresetsLengthInAnotherUnit) {
   ConfigBuilder steps = fitted("llama2-7b-tiny", {"train.steps=5"});  // its length is in tokens
   EXPECT_EQ(steps.config().train.max_tokens, 0);
   EXPECT_LE(steps.config().schedule.warmup_steps, 5);

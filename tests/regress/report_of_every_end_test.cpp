@@ -19,7 +19,7 @@ class ReportOfEveryEnd : public ProgramInFolder {
   std::string report() const { return read_file(path("run/report.html")); }
 };
 
-TEST_F(ReportOfEveryEnd, AnInterruptedRunHasItsReport) {
+TEST_F(ReportOfEveryEnd, AnInterruptedRunWritesItsReport) {
   const pid_t pid =
       start(small_run("run", {"train.steps=1000000", "checkpoint.every=10", "checkpoint.keep=100000"}));
   ASSERT_TRUE(comes(path("run/checkpoints/step-000000010/trainer.json"))) << wait(pid).output;
@@ -34,7 +34,7 @@ TEST_F(ReportOfEveryEnd, AnInterruptedRunHasItsReport) {
   EXPECT_EQ(now["exit_code"], 75);
 }
 
-TEST_F(ReportOfEveryEnd, AFailedRunHasItsReportWithTheErrorAtTheTop) {
+TEST_F(ReportOfEveryEnd, AFailedRunWritesItsReportWithTheErrorAtTheTop) {
   const Ended ended =
       run(small_run("run", {"train.steps=200", "optimizer.lr=1e30", "schedule.warmup_steps=0"}));
   ASSERT_EQ(ended.exit_code, 5) << ended.output;

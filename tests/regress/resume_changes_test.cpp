@@ -46,7 +46,7 @@ class ResumeChanges : public TrainingTest {
   const fs::path run = folder / "run";
 };
 
-TEST_F(ResumeChanges, WhatChangesTheNextTextMustBeAccepted) {
+TEST_F(ResumeChanges, ChangesOfTheNextTextMustBeAccepted) {
   RunConfig c = base;
   c.train.seed = 7;
   c.train.batch_size = 4;
@@ -69,7 +69,7 @@ TEST_F(ResumeChanges, WhatChangesTheNextTextMustBeAccepted) {
   EXPECT_THAT(said, AllOf(HasSubstr("train.steps              8 -> 9"), Not(HasSubstr("train.seed"))));
 }
 
-TEST_F(ResumeChanges, WhatTheModelIsIsRefusedByItsKey) {
+TEST_F(ResumeChanges, AnotherModelIsRefusedByItsKey) {
   RunConfig c = base;
   c.model.width = 48;
   c.model.layers = 3;
@@ -101,7 +101,7 @@ TEST_F(ResumeChanges, OtherChangesAreListedAndMade) {
                           Not(HasSubstr("other text comes next"))));
 }
 
-TEST_F(ResumeChanges, NothingIsSaidWhereNothingChanged) {
+TEST_F(ResumeChanges, NoChangeIsReportedWhereThereIsNone) {
   said.clear();
   EXPECT_EQ(train(base, run, true).steps, 8);
   EXPECT_THAT(said, AllOf(HasSubstr("resumed "), Not(HasSubstr("changed since"))));
@@ -152,7 +152,7 @@ TEST_F(ResumeChanges, AnotherTokenizerIsOtherText) {
 }
 
 // Older checkpoints have no hash of the validation text.
-TEST_F(ResumeChanges, AnOlderCheckpointIsTakenWithANote) {
+TEST_F(ResumeChanges, AnOlderCheckpointIsAcceptedWithANote) {
   const fs::path checkpoint = run / "checkpoints/step-000000004";
   auto json = nlohmann::ordered_json::parse(read_file(checkpoint / "trainer.json"));
   ASSERT_EQ(json.erase("val_hash"), 1u);

@@ -38,7 +38,7 @@ class RunRecordTest : public ProgramInFolder {
   }
 };
 
-TEST_F(RunRecordTest, LaterCommandsSayThatAKilledRunDied) {
+TEST_F(RunRecordTest, LaterCommandsReportThatAKilledRunDied) {
   const pid_t pid =
       start(small_run("run", {"train.steps=1000000", "checkpoint.every=10", "checkpoint.keep=100000"}));
   ASSERT_TRUE(comes(path("run/checkpoints/step-000000010/trainer.json"))) << wait(pid).output;
@@ -78,7 +78,7 @@ TEST_F(RunRecordTest, LaterCommandsSayThatAKilledRunDied) {
   EXPECT_EQ(now["parts"][1]["arguments"][2], "--resume");
 }
 
-TEST_F(RunRecordTest, SaysWhereTheRunComesFrom) {
+TEST_F(RunRecordTest, RecordsProgramMachineTimesAndData) {
   const std::vector<std::string> arguments = small_run("run", {"train.steps=3"});
   const int64_t before_s = unix_now_s();
   const Ended ended = run(arguments);
@@ -119,7 +119,7 @@ TEST_F(RunRecordTest, SaysWhereTheRunComesFrom) {
   EXPECT_EQ(record("other")["data"]["tokenizer_hash"], now["data"]["tokenizer_hash"]);
 }
 
-TEST_F(RunRecordTest, AFailedRunSaysItsErrorAndItsExitCode) {
+TEST_F(RunRecordTest, AFailedRunRecordsItsErrorAndItsExitCode) {
   const Ended ended =
       run(small_run("run", {"train.steps=200", "optimizer.lr=1e30", "schedule.warmup_steps=0"}));
   ASSERT_EQ(ended.exit_code, 5) << ended.output;
@@ -131,14 +131,14 @@ TEST_F(RunRecordTest, AFailedRunSaysItsErrorAndItsExitCode) {
               AllOf(HasSubstr("failed"), HasSubstr("exit code 5: step ")));
 }
 
-TEST_F(RunRecordTest, TellsAProcessFromALaterOneWithItsPid) {
+TEST_F(RunRecordTest, ALaterProcessWithTheSamePidIsNotMistakenForTheRun) {
   write_running(json::object());
   EXPECT_EQ(read_run_status(path("run"))->status, "running");
   write_running({{"process", {{"start_ticks", 1}}}});
   EXPECT_EQ(read_run_status(path("run"))->status, "died");
 }
 
-TEST_F(RunRecordTest, ARunOnAnotherMachineRunsOrDied) {
+TEST_F(RunRecordTest, ARunOnAnotherMachineIsReportedWithItsLastHeartbeat) {
   write_running({{"process", {{"host", "node7"}, {"boot_id", "another"}}}});
   write_file(path("run/heartbeat.json"), R"({"time": "2026-01-02T03:04:05Z", "step": 17}   )"
                                          "\n");
@@ -152,7 +152,7 @@ TEST_F(RunRecordTest, ARunOnAnotherMachineRunsOrDied) {
 }
 
 // A rank that fails ends the other ranks at once, so rank 0 cannot record the reason.
-TEST_F(RunRecordTest, ARunWhoseRankFailedSaysWhichAndWhy) {
+TEST_F(RunRecordTest, ARunWhoseRankFailedRecordsWhichAndWhy) {
   write_running({{"process", {{"start_ticks", 1}}}});
   const std::unique_ptr<RunFolder> rank = RunFolder::of_rank(path("run"), 1);
   rank->write_summary({.status = "failed",
@@ -174,7 +174,7 @@ TEST_F(RunRecordTest, ARunBeforeThisMachineBootedDied) {
   EXPECT_EQ(read_run_status(path("run"))->status, "died");
 }
 
-TEST_F(RunRecordTest, AForeignRecordCannotSteerTheTerminal) {
+TEST_F(RunRecordTest, AHostileRecordCannotControlTheTerminal) {
   make_folders(path("run"));
   write_file(path("run/run.json"),
              R"({"status": "failed", "steps": 1, "error": "a\u001b[2Jb\n\u009bc\u00e4", "exit_code": 6})");
@@ -182,7 +182,7 @@ TEST_F(RunRecordTest, AForeignRecordCannotSteerTheTerminal) {
   EXPECT_EQ(run({"status", path("run")}).output.find('\x1b'), std::string::npos);
 }
 
-TEST_F(RunRecordTest, AForeignRecordIsOneClearError) {
+TEST_F(RunRecordTest, AHostileRecordIsOneClearError) {
   make_folders(path("run"));
   EXPECT_EQ(read_run_status(path("run")), std::nullopt);
   for (const char* text : {"", "[]", "{", "{\"status\": 7}", "null", "\xff"}) {
@@ -206,7 +206,7 @@ TEST_F(RunRecordTest, AForeignRecordIsOneClearError) {
   }
 }
 
-TEST_F(RunRecordTest, AHeartbeatThatCannotBeWrittenIsLeftAlone) {
+TEST_F(RunRecordTest, AHeartbeatThatCannotBeWrittenIsIgnored) {
   ASSERT_EQ(mkfifo(path("heartbeat.json").c_str(), 0600), 0);
   RunRecord(folder_).beat(1);
   std::filesystem::remove(path("heartbeat.json"));

@@ -11,7 +11,7 @@
 namespace ingot {
 namespace {
 
-TEST(SignalAfterTheEnd, LeavesTheExitCodeAsItIs) {
+TEST(SignalAfterTheEnd, LeavesTheExitCodeUnchanged) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     const pid_t child = fork();
     if (child == 0) {

@@ -81,7 +81,7 @@ RunConfig f32_run() {
   return small_config({"model.layers=2", "model.width=64", "model.context=64", "precision.compute=f32"});
 }
 
-TEST(SignalsDuringProducts, TenThousandOfThemLeaveTheLossesOfAnF32RunUnchanged) {
+TEST(SignalsDuringProducts, TenThousandSignalsLeaveTheLossesOfAnF32RunUnchanged) {
   constexpr int kSignals = 10'000;
   const int threads = num_threads();
   set_num_threads(2);

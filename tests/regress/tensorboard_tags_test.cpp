@@ -74,7 +74,7 @@ TEST_F(TensorboardTags, AreInGroupsWithTheConfigurationAndSamples) {
 }
 
 // Metrics lines that an older Ingot wrote have spaces in their keys.
-TEST_F(TensorboardTags, ARunWithOldKeysGoesOn) {
+TEST_F(TensorboardTags, ARunWithOldKeysResumes) {
   ASSERT_EQ(run(small_run("run", {"train.steps=8", "train.stop_at=4"})).exit_code, 0);
   std::string lines = read_file(path("run/metrics.jsonl"));
   lines.insert(lines.rfind('}'), ",\"ms_head check\":1.5");

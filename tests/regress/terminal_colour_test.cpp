@@ -20,14 +20,14 @@ class TerminalColour : public LaunchTest {
   }
 };
 
-TEST_F(TerminalColour, OfErrorsIsRed) {
+TEST_F(TerminalColour, ErrorsAreRed) {
   EXPECT_THAT(coloured_output("FORCE_COLOR=1", "train no-such-preset"), HasSubstr("\x1b[31mingot:\x1b[0m "));
   for (const char* variables : {"", "FORCE_COLOR=1 NO_COLOR=1", "NO_COLOR=1", "FORCE_COLOR=0"})
     EXPECT_EQ(coloured_output(variables, "train no-such-preset").find('\x1b'), std::string::npos)
         << variables;
 }
 
-TEST_F(TerminalColour, IsNeverInTheLog) {
+TEST_F(TerminalColour, NeverAppearsInTheLog) {
   const std::string arguments = train("run", "--set train.steps=2 --set schedule.warmup_steps=1");
   EXPECT_THAT(coloured_output("FORCE_COLOR=1", arguments), HasSubstr("\x1b[32mbest\x1b[0m"));
   const std::string log = read_file(folder_ / "run/train.log");

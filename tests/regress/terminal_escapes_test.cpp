@@ -15,7 +15,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-TEST(TerminalEscapes, WhatSteersATerminalIsShownAndTextStays) {
+TEST(TerminalEscapes, ControlSequencesAreShownAndTextIsUnchanged) {
   EXPECT_EQ(visible_text("a\x1b[2J\a\r\b\x7f\n\tz"), "a\\x1b[2J\\x07\\x0d\\x08\\x7f\n\tz");
   EXPECT_EQ(visible_text(std::string_view("\0", 1)), "\\x00");
   EXPECT_EQ(visible_text("Grüße, 世界 🙂 e\u0301 \u200d"), "Grüße, 世界 🙂 e\u0301 \u200d");
@@ -35,7 +35,7 @@ TEST(TerminalEscapes, WhatSteersATerminalIsShownAndTextStays) {
   EXPECT_EQ(visible_text(""), "");
 }
 
-TEST(TerminalEscapes, TheConsoleShowsThoseOfSamplesAndNames) {
+TEST(TerminalEscapes, TheConsoleShowsControlSequencesInSamplesAndNames) {
   std::string shown;
   Console console([&](std::string_view text) { shown += text; }, 80);
   console.stream("sample \x1b]0;title\a");
@@ -48,7 +48,7 @@ TEST(TerminalEscapes, TheConsoleShowsThoseOfSamplesAndNames) {
 
 class TerminalEscapesOfTheProgram : public AttackTest {};
 
-TEST_F(TerminalEscapesOfTheProgram, ErrorsShowThoseOfNames) {
+TEST_F(TerminalEscapesOfTheProgram, ErrorsShowControlSequencesInNames) {
   for (const char* command :
        {"train $'\\e[31m.toml' --data x", "eval $'\\e[31mnone' --data x", "data inspect $'\\e[31mnone'",
         "train tiny-llama --set $'\\e[31mkey=1'", "$'\\e[31mtrian'", "eval x --data y $'--\\e[31m'"}) {

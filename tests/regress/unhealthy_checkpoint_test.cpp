@@ -124,7 +124,7 @@ TEST_F(UnhealthyCheckpoint, ARunThatDivergesEndsWithTheNewestHealthyOneNamed) {
 
 // Weights of 1e9 are finite, but the loss that they give is not. So the previous checkpoint is kept until
 // a step has shown that the newer one is usable.
-TEST_F(UnhealthyCheckpoint, TheOneBeforeStaysUntilTheNewestHasBeenPutToUse) {
+TEST_F(UnhealthyCheckpoint, TheOneBeforeStaysUntilTheNewestHasBeenVerified) {
   RunConfig c = unhealthy_config();
   c.train.stop_at = 2;
   const std::filesystem::path run = folder / "run";
@@ -148,7 +148,7 @@ TEST_F(UnhealthyCheckpoint, TheOneBeforeStaysUntilTheNewestHasBeenPutToUse) {
   EXPECT_EQ(list_checkpoints(folder / "calm/checkpoints").size(), 1u);
 }
 
-TEST_F(UnhealthyCheckpoint, AStateWhoseValidationLossIsNotFiniteEndsTheRun) {
+TEST_F(UnhealthyCheckpoint, ANonFiniteValidationLossEndsTheRun) {
   RunConfig c = unhealthy_config();
   c.train.steps = 1;
   c.schedule.warmup_steps = 0;

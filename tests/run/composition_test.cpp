@@ -138,7 +138,7 @@ class CompositionTest : public TrainingTest, public ::testing::WithParamInterfac
   }
 };
 
-TEST_P(CompositionTest, TrainsAsItsTwinInF32) {
+TEST_P(CompositionTest, FollowsTheF32Run) {
   const RandomKey key{
       .seed = 20, .purpose = Purpose::kSample, .stream = 0, .step = static_cast<uint64_t>(GetParam())};
   std::vector<std::string> own, twin;

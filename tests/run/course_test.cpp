@@ -36,7 +36,7 @@ class Course : public TrainingTest {
   }
 };
 
-TEST_F(Course, ARampIsResumedInItsMiddle) {
+TEST_F(Course, ARunResumedInsideARampIsExact) {
   const TrainOutcome whole = train(ramped(), folder / "whole");
   RunConfig part = ramped();
   for (int64_t stop_at : {4, 7, 12, 0}) {
@@ -50,7 +50,7 @@ TEST_F(Course, ARampIsResumedInItsMiddle) {
   EXPECT_EQ(whole.tokens, 7 * 72 + 11 * 144 + 22 * 216);
 }
 
-TEST_F(Course, EveryStepLeavesItsNumbers) {
+TEST_F(Course, EveryStepLogsItsMetrics) {
   RunConfig c = ramped();
   c.train.log_every = 10;
   c.schedule.momentum = {{.kind = Phase::Length::kRest, .length = 0, .curve = Curve::kLinear, .to = 0.95}};
@@ -81,7 +81,7 @@ TEST_F(Course, EveryStepLeavesItsNumbers) {
 
 // Compares params.jsonl with norms that the test computes in double precision from the weights of two
 // checkpoints, one step apart.
-TEST_F(Course, EveryParameterLeavesItsNorms) {
+TEST_F(Course, EveryParameterLogsItsNorms) {
   RunConfig c = ramped();
   c.train.steps = 11;
   c.train.stats_every = 11;
@@ -147,7 +147,7 @@ TEST_F(Course, ATokenBudgetEndsTheRunAndLeadsTheSchedule) {
   EXPECT_LT(rows.back().number("lr").value(), 0.15 * c.optimizer.lr);
 }
 
-TEST_F(Course, TheDrawingShowsWhatTheRunDoes) {
+TEST_F(Course, TheDrawnScheduleIsTheOneThatRuns) {
   const RunConfig c = ramped();
   train(c, folder / "run");
   const std::vector<MetricsRow> rows = steps_of(folder / "run");

@@ -16,13 +16,13 @@ EvalBudget auto_eval_budget(int64_t first_tokens, int64_t trained_tokens) {
           .text_tokens = 1'000'000};
 }
 
-TEST(AutoEvalTokens, AreAnEighthOfWhatWasTrainedOnInWholeBatches) {
+TEST(AutoEvalTokens, AreAnEighthOfTheTrainingTokensInWholeBatches) {
   EXPECT_EQ(auto_eval_tokens(auto_eval_budget(0, 400'000)), 48 * 1024);
   EXPECT_EQ(auto_eval_tokens(auto_eval_budget(0, 3 * 1024)), 1024) << "never less than a batch";
   EXPECT_EQ(auto_eval_tokens(auto_eval_budget(0, 0)), 1024);
 }
 
-TEST(AutoEvalTokens, StayThoseOfTheFirstEvaluation) {
+TEST(AutoEvalTokens, StayTheSameAfterTheFirstEvaluation) {
   const int64_t first = auto_eval_tokens(auto_eval_budget(250 * 1024, 250 * 1024));
   EXPECT_EQ(first, 31 * 1024);
   for (const int64_t steps : {251, 500, 100'000})
@@ -31,7 +31,7 @@ TEST(AutoEvalTokens, StayThoseOfTheFirstEvaluation) {
       << "an earlier end takes fewer";
 }
 
-TEST(AutoEvalTokens, AreAllWhereThatIsCheap) {
+TEST(AutoEvalTokens, AreAllWhereAllAreCheap) {
   EXPECT_EQ(auto_eval_tokens(auto_eval_budget(0, 8'000'000)), 0);
   EXPECT_EQ(auto_eval_tokens(auto_eval_budget(0, 7'999'999)), 976 * 1024)
       << "the last batch would be one of 576 tokens";
@@ -51,7 +51,7 @@ TEST(AutoEvalTokens, CostAtMostATenthOfTheTrainingSoFar) {
         << steps;
 }
 
-TEST(AutoEvalTokens, AreTheDefaultAndNumbersMeanWhatTheyDid) {
+TEST(AutoEvalTokens, AreTheDefaultAndNumbersAreTakenLiterally) {
   const auto max_tokens = [](const std::string& assignment) {
     ConfigBuilder builder;
     builder.add_source("tiny-gpt2");

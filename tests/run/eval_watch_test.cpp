@@ -60,7 +60,7 @@ TEST_F(EvalWatchTest, LiveLineShowsProgressAndTheTimeLeft) {
   EXPECT_THAT(out_, HasSubstr("\revaluating  40% | eta 15s | 40.0k of 100.0k tokens"));
 }
 
-TEST_F(EvalWatchTest, PlainConsoleGetsALineEveryHalfMinute) {
+TEST_F(EvalWatchTest, PlainConsolePrintsALineEveryHalfMinute) {
   Console console(sink(), 0);
   EXPECT_TRUE(walk(console, 100, 100, 1));
   EXPECT_EQ(out_,

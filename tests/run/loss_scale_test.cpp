@@ -21,7 +21,7 @@ RunConfig f16_config(const std::vector<std::string>& assignments) {
   return small_config(in_f16(assignments));
 }
 
-TEST(LossScaleTraining, LearnsAsF32Does) {
+TEST(LossScaleTraining, ReachesTheLossOfF32) {
   const double want = SmallTraining(small_config({"train.grad_accum=2"})).steps(40).loss;
   EXPECT_LT(want, 0.8 * std::log(61.0));
   SmallTraining run(f16_config({}));
@@ -31,7 +31,7 @@ TEST(LossScaleTraining, LearnsAsF32Does) {
   EXPECT_NEAR(last.loss, want, 8 * 0x1p-11 * want);
 }
 
-TEST(LossScaleTraining, AnOverflowChangesNothingButTheScale) {
+TEST(LossScaleTraining, AnOverflowChangesOnlyTheScale) {
   SmallTraining run(
       f16_config({"precision.loss_scale_init=1073741824", "optimizer.ema=0.9", "optimizer.kind=adamw"}));
   const auto weights = [&] {
@@ -70,7 +70,7 @@ TEST(LossScaleTraining, AnOverflowChangesNothingButTheScale) {
 }
 
 // The trainer divides the gradient norm and the update by the scale, with and without clipping.
-TEST(LossScaleTraining, TheUpdateDoesNotSeeTheScale) {
+TEST(LossScaleTraining, TheUpdateDoesNotDependOnTheScale) {
   for (const char* clip : {"optimizer.grad_clip=0", "optimizer.grad_clip=0.5"}) {
     SmallTraining low(f16_config({"precision.loss_scale=1024", clip})),
         high(f16_config({"precision.loss_scale=65536", clip}));
@@ -112,7 +112,7 @@ TEST(LossScaleTraining, AScaleThatCannotFollowIsAnError) {
 
 // Delayed scaling clamps an infinite gradient to the largest FP8 value, but the loss scale still learns
 // of the overflow.
-TEST(LossScaleTraining, Fp8HidesNoOverflow) {
+TEST(LossScaleTraining, Fp8DoesNotHideOverflows) {
   for (const char* recipe : {"tensorwise", "rowwise", "rowwise_gw_hp", "delayed"}) {
     SmallTraining run(
         f16_config({std::string("precision.fp8=") + recipe, "precision.loss_scale_interval=1"}));

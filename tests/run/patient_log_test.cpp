@@ -43,7 +43,7 @@ class PatientLogTest : public testing::Test {
       std::filesystem::temp_directory_path() / fmt::format("ingot-patient-{}.jsonl", ::getpid());
 };
 
-TEST_F(PatientLogTest, LinesThatCannotBeWrittenComeLaterInOrder) {
+TEST_F(PatientLogTest, LinesThatCannotBeWrittenAreWrittenLaterInOrder) {
   PatientLog log(path_);
   for (int64_t step = 1; step <= 3; ++step) log.write({{"step", step}});
   EXPECT_EQ(log.take_trouble(), std::nullopt);
@@ -68,7 +68,7 @@ TEST_F(PatientLogTest, LinesThatCannotBeWrittenComeLaterInOrder) {
   EXPECT_TRUE(log.take_trouble()) << "said again when it begins again";
 }
 
-TEST_F(PatientLogTest, WaitingLinesOfLaterStepsAreForgottenToo) {
+TEST_F(PatientLogTest, TruncationDropsWaitingLinesToo) {
   PatientLog log(path_);
   log.write({{"step", int64_t{1}}});
   {

@@ -51,7 +51,7 @@ TEST(ResumeCheck, EveryDifferenceIsFoundWithBothValues) {
   EXPECT_THAT(resume_changes(with({}), with({})), IsEmpty());
 }
 
-TEST(ResumeCheck, AZeroEqualsWhatItStandsFor) {
+TEST(ResumeCheck, AZeroEqualsTheValueThatItStandsFor) {
   RunConfig before = with({}), now = before;
   now.model.vocab = 0;  // stands for the size of the tokenizer's vocabulary
   now.model.kv_heads = now.model.heads;
@@ -64,7 +64,7 @@ TEST(ResumeCheck, AZeroEqualsWhatItStandsFor) {
   EXPECT_THAT(keys_of(resume_changes(before, wider)), ElementsAre("model.width"));
 }
 
-TEST(ResumeCheck, OtherMicroBatchesOfAsManySequencesChangeNoText) {
+TEST(ResumeCheck, AnotherSplitIntoMicroBatchesChangesNoText) {
   const std::vector<std::string> before = {"train.batch_size=8", "train.grad_accum=2"};
   EXPECT_EQ(class_of(before, {"train.batch_size=4", "train.grad_accum=4"}, "train.batch_size"),
             ResumeClass::kCourse);
@@ -82,7 +82,7 @@ TEST(ResumeCheck, TheContextIsPartOfTheModelWherePositionsAreLearned) {
       ResumeClass::kModel);
 }
 
-TEST(ResumeCheck, ClassesOfKeysThatUsersChange) {
+TEST(ResumeCheck, KeysThatUsersChangeHaveTheRightClass) {
   for (const char* key : {"train.seed", "data.order", "data.tokenizer", "train.batch_ramp"})
     EXPECT_EQ(resume_class(key), ResumeClass::kText) << key;
   for (const char* key : {"model.width", "model.layers", "model.heads", "model.tied"})

@@ -50,12 +50,12 @@ TEST_F(RunFolderTest, AUsedFolderIsOnlyOpenedToResume) {
   EXPECT_EQ(refusal(true), "");
 }
 
-TEST_F(RunFolderTest, NothingToResumeIsSaid) {
+TEST_F(RunFolderTest, ResumingAnEmptyFolderIsRefused) {
   EXPECT_THAT(refusal(true), HasSubstr("holds no run to resume"));
   EXPECT_FALSE(std::filesystem::exists(folder_));
 }
 
-TEST_F(RunFolderTest, OneProcessAtATime) {
+TEST_F(RunFolderTest, ASecondProcessIsRefused) {
   auto run = std::make_unique<RunFolder>(folder_, false);
   run->write_config(RunConfig());
   EXPECT_THAT(refusal(true), HasSubstr(fmt::format("another process (pid {})", getpid())));
@@ -64,7 +64,7 @@ TEST_F(RunFolderTest, OneProcessAtATime) {
   EXPECT_EQ(refusal(true), "");
 }
 
-TEST_F(RunFolderTest, ForeignFilesAreLeftAlone) {
+TEST_F(RunFolderTest, FilesOfOthersAreLeftAlone) {
   make_folders(folder_);
   write_file(folder_ / "thesis.txt", "mine");
   EXPECT_THAT(refusal(false), HasSubstr("is not empty"));
@@ -78,7 +78,7 @@ TEST_F(RunFolderTest, AFileInPlaceOfTheFolderIsRefused) {
   EXPECT_THAT(refusal(false, ErrorKind::kDisk), HasSubstr("/proc"));
 }
 
-TEST_F(RunFolderTest, ConfigReadsBack) {
+TEST_F(RunFolderTest, ConfigReadsBackUnchanged) {
   RunConfig config;
   config.preset = "demo";
   config.train.steps = 17;
@@ -117,13 +117,13 @@ TEST_F(RunFolderTest, SummaryHasItsFieldsInOrderAndTheMachine) {
   EXPECT_GE(json["machine"]["cores"], 1);
 }
 
-TEST(RunName, IsTheSourceAndTheTime) {
+TEST(RunName, ConsistsOfSourceAndTime) {
   EXPECT_EQ(default_run_name("configs/my.toml", 0).substr(0, 3), "my-");
   EXPECT_EQ(default_run_name("demo", 0).size(), std::string("demo-19700101-000000").size());
   EXPECT_EQ(default_run_name("", 0).substr(0, 4), "run-");
 }
 
-TEST(Machine, IsKnown) {
+TEST(Machine, IsDescribed) {
   const MachineInfo machine = machine_info();
   EXPECT_GE(machine.cores, 1);
   EXPECT_GT(machine.memory_bytes, machine.memory_free_bytes);

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST_F(TrainingTest, ARunInThreePartsIsTheRunInOne) {
+TEST_F(TrainingTest, ARunResumedTwiceEqualsAnUninterruptedRun) {
   for (DType compute : {DType::f32, DType::bf16, DType::f16}) {
     const fs::path whole = folder / fmt::format("whole-{}", name(compute));
     const fs::path parts = folder / fmt::format("parts-{}", name(compute));
@@ -36,7 +36,7 @@ TEST_F(TrainingTest, ARunInThreePartsIsTheRunInOne) {
 }
 
 // All state that a rule declares goes through a checkpoint bit by bit.
-TEST_F(TrainingTest, EachOptimizerGoesOnWhereItStopped) {
+TEST_F(TrainingTest, EachOptimizerResumesExactly) {
   for (const RuleEntry& entry : rules()) {
     RunConfig c = config(DType::bf16);
     c.train.steps = 6;
@@ -57,7 +57,7 @@ TEST_F(TrainingTest, EachOptimizerGoesOnWhereItStopped) {
 }
 
 // Weights without f32 masters and averages of the weights go through a checkpoint bit by bit too.
-TEST_F(TrainingTest, EachKindOfMastersGoesOnWhereItStopped) {
+TEST_F(TrainingTest, EachKindOfMastersResumesExactly) {
   for (Masters masters : {Masters::kNone, Masters::kTail})
     for (double ema : {0.0, 0.9}) {
       RunConfig c = config(DType::bf16);
@@ -77,7 +77,7 @@ TEST_F(TrainingTest, EachKindOfMastersGoesOnWhereItStopped) {
 
 // A matrix element takes 6 bytes with an f32 master and a bf16 copy, 2 without a master, and 4 with a
 // bf16 tail. In the last two cases a vector element takes 4 bytes more.
-TEST_F(TrainingTest, MastersTakeTheBytesThatTheyShould) {
+TEST_F(TrainingTest, MastersTakeTheBytesOfTheirFormat) {
   for (const auto& [masters, bytes] :
        {std::pair<Masters, size_t>{Masters::kF32, 6}, {Masters::kNone, 2}, {Masters::kTail, 4}}) {
     RunConfig c = config(DType::bf16);
@@ -203,7 +203,7 @@ TEST_F(TrainingTest, AnotherSeedGivesAnotherModel) {
   EXPECT_NE(read_file(a / "model.safetensors"), read_file(b / "model.safetensors"));
 }
 
-TEST_F(TrainingTest, LossFalls) {
+TEST_F(TrainingTest, TheLossFalls) {
   RunConfig c = config(DType::bf16);
   c.model.dropout = 0;
   c.optimizer.lr = 3e-3;
@@ -211,7 +211,7 @@ TEST_F(TrainingTest, LossFalls) {
   EXPECT_LT(outcome.final_eval.loss, 0.7 * std::log(300.0));
 }
 
-TEST_F(TrainingTest, ADamagedCheckpointIsPassedOver) {
+TEST_F(TrainingTest, ADamagedCheckpointIsSkipped) {
   RunConfig c = config(DType::f32);
   c.train.stop_at = 30;
   const fs::path run = folder / "run";
@@ -258,7 +258,7 @@ TEST_F(TrainingTest, AnInterruptSavesAndResumes) {
 
 // One batch of 4, two micro-batches of 2 and four of 1 give the same loss and gradient norm. The norm is
 // compared because AdamW's first step divides by the size of the gradient.
-TEST_F(TrainingTest, AccumulationIsTheBigBatch) {
+TEST_F(TrainingTest, AccumulationEqualsOneLargeBatch) {
   std::vector<StepResult> results;
   for (const auto& [batch, accum] : {std::pair<int64_t, int64_t>{4, 1}, {2, 2}, {1, 4}}) {
     RunConfig c = config(DType::f32);

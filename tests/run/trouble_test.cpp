@@ -120,7 +120,7 @@ TEST(NonFinite, AGradientThatOverflowsUnderAFiniteLossIsFoundByReplay) {
   EXPECT_EQ(bench.loader.position(), 6);
 }
 
-TEST(NonFinite, AGradientOfNoSingleMicroBatchIsTheSums) {
+TEST(NonFinite, AGradientThatOverflowsOnlyInTheSumIsReportedAsTheSum) {
   Bench bench(bench_config());
   const auto& specs = bench.trainer.params().list().specs();
   const int last = static_cast<int>(specs.size()) - 1;
@@ -219,7 +219,7 @@ class Trouble : public TrainingTest {
   }
 };
 
-TEST_F(Trouble, StopsWithTheNameOfTheCulprit) {
+TEST_F(Trouble, StopsAndNamesTheCause) {
   poison(folder / "run");
   try {
     train(troubled(GuardPolicy::kStop), folder / "run", true);
@@ -246,7 +246,7 @@ TEST_F(Trouble, SkipsTheBatchAndCountsNoStep) {
   EXPECT_TRUE(std::isfinite(outcome.final_eval.loss));
 }
 
-TEST_F(Trouble, RollsBackAndNeverTakesTheBatchAgain) {
+TEST_F(Trouble, RollsBackAndNeverReadsTheBatchAgain) {
   poison(folder / "run");
   fs::copy(folder / "run", folder / "parts", fs::copy_options::recursive);
   const RunConfig c = troubled(GuardPolicy::kRollback);
@@ -277,7 +277,7 @@ TEST_F(Trouble, ARunThatMayRollBackBeginsWithACheckpoint) {
   EXPECT_TRUE(fs::exists(folder / "run/checkpoints/step-000000000/MANIFEST.json"));
 }
 
-TEST_F(Trouble, GivesUpAfterTooMany) {
+TEST_F(Trouble, GivesUpAfterTooManyRollbacks) {
   poison(folder / "run");
   RunConfig c = troubled(GuardPolicy::kSkip);
   c.guard.max_skips = 0;

@@ -105,7 +105,7 @@ const Keys kFp8 = {"precision.compute=bf16", "precision.fp8=tensorwise", "head.p
 const Keys kFp8Rowwise = {"precision.compute=bf16", "precision.fp8=rowwise", "head.precision=fp8",
                           "head.fp8_scaling=current", "model.vocab_multiple=16"};
 class AsyncVariants : public ::testing::TestWithParam<Keys> {};
-TEST_P(AsyncVariants, AreTheStepsThatAreWaitedFor) { expect_same_course(GetParam(), {}); }
+TEST_P(AsyncVariants, EqualSynchronousSteps) { expect_same_course(GetParam(), {}); }
 INSTANTIATE_TEST_SUITE_P(All, AsyncVariants,
                          ::testing::Values(Keys{"model.dropout=0.2", "data.document_mask=true"},
                                            Keys{"optimizer.kind=lion", "optimizer.grad_clip=0"},
@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(All, AsyncVariants,
                                            kAdafactor, kF16, kFp8, kFp8Rowwise));
 
 class GraphVariants : public ::testing::TestWithParam<Keys> {};
-TEST_P(GraphVariants, AreTheStepsThatAreGivenKernelByKernel) {
+TEST_P(GraphVariants, EqualStepsSubmittedKernelByKernel) {
   expect_same_course(GetParam(), {"train.graph=true"});
 }
 INSTANTIATE_TEST_SUITE_P(All, GraphVariants,
@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(All, GraphVariants,
                                                 "model.bias=true", "precision.compute=bf16"},
                                            kMuon, kAdafactor, kF16, kFp8, kFp8Rowwise));
 
-TEST(Graphs, AreRefusedWhereStepsAreNotAlike) {
+TEST(Graphs, AreRefusedWhereStepsDiffer) {
   const auto said = [](Keys keys) {
     keys.insert(keys.end(), {"train.device=cuda", "train.graph=true"});
     return refusal(keys);
@@ -145,7 +145,7 @@ TEST(Graphs, AreRefusedWhereStepsAreNotAlike) {
               HasSubstr("precision.tf32 = true is for train.device = cuda"));
 }
 
-TEST(AsyncSteps, AreNotForEverything) {
+TEST(AsyncSteps, AreRefusedWhereTheyCannotWork) {
   const auto can = [](const std::vector<std::string>& keys, const StepInputs& inputs) {
     return SmallTraining(on_device(keys)).trainer.depth(inputs) > 0;
   };
@@ -165,7 +165,7 @@ void submit_asynchronous(SmallTraining& training) {
 
 // A gradient is not finite. The device skips this step's update and the next step's, and the
 // state is as it was before both.
-TEST(AsyncSteps, ThatAreNotFiniteChangeNothing) {
+TEST(AsyncSteps, NonFiniteStepsChangeNothing) {
   SmallTraining training(on_device({"optimizer.ema=0.9"}));
   Trainer& trainer = training.trainer;
   training.steps(2);
@@ -202,7 +202,7 @@ TEST(AsyncSteps, ThatAreNotFiniteChangeNothing) {
 
 // As in ThatAreNotFiniteChangeNothing, a gradient is not finite when the step begins. No
 // rule may let it into its state.
-TEST(AsyncSteps, ThatAreNotFiniteLeaveNoTraceInAnyState) {
+TEST(AsyncSteps, NonFiniteStepsLeaveNoTraceInAnyState) {
   for (const Keys& keys : {kMuon, kAdafactor, kFp8}) {
     SmallTraining training(on_device(keys));
     Trainer& trainer = training.trainer;
@@ -232,7 +232,7 @@ TEST(AsyncSteps, ThatAreNotFiniteLeaveNoTraceInAnyState) {
 
 // Steps whose gradients overflow in f16 are undone together with the steps after them, and repeated
 // synchronously. The scale and the weights take the same course as in synchronous training.
-TEST(AsyncSteps, ThatOverflowAreMadeAgainWithALowerScale) {
+TEST(AsyncSteps, StepsThatOverflowAreRepeatedWithALowerScale) {
   const auto config = on_device(
       {"precision.compute=f16", "precision.loss_scale_init=1073741824", "precision.loss_scale_interval=3"});
   SmallTraining waiting(config), late(config);
@@ -353,7 +353,7 @@ TEST_F(AsyncRun, ReportsEveryStepUnderItsOwnNumber) {
   EXPECT_EQ(told(folder / "device").losses.size(), 18u);
 }
 
-TEST_F(AsyncRun, FindsALossScaleAndCountsNoStepThatOverflows) {
+TEST_F(AsyncRun, FindsALossScaleAndDoesNotCountStepsThatOverflow) {
   Told told_of[2];
   for (const Device device : {Device::kCpu, Device::kCuda}) {
     RunConfig c = on(device);
@@ -370,7 +370,7 @@ TEST_F(AsyncRun, FindsALossScaleAndCountsNoStepThatOverflows) {
   EXPECT_GT(told_of[0].lines.size(), 18u + 3u);  // steps, evaluations, overflows
 }
 
-TEST_F(AsyncRun, ASignalEndsItAfterTheStepsUnderWay) {
+TEST_F(AsyncRun, ASignalEndsItAfterThePendingSteps) {
   RunConfig c = on(Device::kCuda);
   c.train.steps = 8;
   c.train.log_every = 1;
@@ -397,7 +397,7 @@ TEST_F(AsyncRun, ASignalEndsItAfterTheStepsUnderWay) {
   expect_equal_files(train(c, folder / "cut", true).checkpoint, whole.checkpoint);
 }
 
-TEST_F(AsyncRun, FindsWhatIsNotFiniteAndLeavesItOut) {
+TEST_F(AsyncRun, EachPolicyTreatsNonFiniteBatchesAsOnTheCpu) {
   RunConfig c = on(Device::kCpu);
   c.train.stop_at = 5;
   const TrainOutcome five = train(c, folder / "cpu");

@@ -37,7 +37,7 @@ class SimulatedRun : public TrainingTest {
 };
 
 // The run goes from the CPU to the device and back; the reference stays on the CPU.
-TEST_F(SimulatedRun, HandsCheckpointsOverBothWays) {
+TEST_F(SimulatedRun, CheckpointsLoadOnEitherDevice) {
   const double want = final_loss(on(Device::kCpu, 0), folder / "cpu", false);
   final_loss(on(Device::kCpu, 4), folder / "both", false);
   final_loss(on(Device::kCuda, 8), folder / "both", true);
@@ -47,7 +47,7 @@ TEST_F(SimulatedRun, HandsCheckpointsOverBothWays) {
 }
 
 // A checkpoint that a device loads and saves again has the same bytes.
-TEST_F(SimulatedRun, SavesWhatItLoads) {
+TEST_F(SimulatedRun, SavesTheBytesThatItLoaded) {
   final_loss(on(Device::kCpu, 4), folder / "cpu", false);
   const std::filesystem::path path = folder / "cpu/checkpoints/step-000000004";
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(path / "tokenizer.json");

@@ -98,15 +98,15 @@ constexpr double kBf16 = 8 * 0x1p-8;
 constexpr double kF16 = 8 * 0x1p-11;  // as kBf16, for f16
 constexpr double kFp8 = 2 * kBf16;    // many FP8 codes also round the other way, by fractions of 2^-3
 
-TEST(SimulatedTrainer, LlamaInF32) { expect_same_course(kLlama, 20, kF32, "llama"); }
-TEST(SimulatedTrainer, Gpt2InF32) { expect_same_course(kGpt2, 20, kF32, "gpt-2"); }
-TEST(SimulatedTrainer, LlamaInBf16) {
+TEST(SimulatedTrainer, LlamaInF32MatchesTheCpu) { expect_same_course(kLlama, 20, kF32, "llama"); }
+TEST(SimulatedTrainer, Gpt2InF32MatchesTheCpu) { expect_same_course(kGpt2, 20, kF32, "gpt-2"); }
+TEST(SimulatedTrainer, LlamaInBf16MatchesTheCpu) {
   expect_same_course(kLlama + Keys{"precision.compute=bf16"}, 5, kBf16, "llama in bf16");
 }
-TEST(SimulatedTrainer, LlamaInF16) {
+TEST(SimulatedTrainer, LlamaInF16MatchesTheCpu) {
   expect_same_course(kLlama + Keys{"precision.compute=f16", "train.grad_accum=2"}, 5, kF16, "llama in f16");
 }
-TEST(SimulatedTrainer, Gpt2InBf16) {
+TEST(SimulatedTrainer, Gpt2InBf16MatchesTheCpu) {
   expect_same_course(kGpt2 + Keys{"precision.compute=bf16"}, 5, kBf16, "gpt-2 in bf16");
 }
 
@@ -117,7 +117,7 @@ struct Variant {
 };
 
 class SimulatedVariants : public ::testing::TestWithParam<Variant> {};
-TEST_P(SimulatedVariants, GoAsOnTheCpu) {
+TEST_P(SimulatedVariants, MatchTheCpu) {
   expect_same_course(kLlama + Keys{"model.layers=1"} + GetParam().keys, 3, GetParam().relative,
                      GetParam().name);
 }
@@ -191,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(All, SimulatedVariants, ::testing::ValuesIn(kVariants),
                          [](const auto& info) { return info.param.name; });
 
 // The initial weights are bit-identical on both devices.
-TEST(SimulatedTrainer, BeginsFromTheSameWeights) {
+TEST(SimulatedTrainer, StartsFromTheSameWeights) {
   SmallTraining host(configured(kLlama)), device(configured(kLlama + kOnDevice));
   Staging staging;
   for (int id = 0; id < static_cast<int>(host.trainer.layout().model->params().specs().size()); ++id) {
@@ -202,7 +202,7 @@ TEST(SimulatedTrainer, BeginsFromTheSameWeights) {
 }
 
 // The device reports an infinite weight at the same place as the CPU, and nothing is updated.
-TEST(SimulatedTrainer, FindsWhatIsNotFinite) {
+TEST(SimulatedTrainer, FindsNonFiniteValues) {
   for (const char* parameter : {"blocks.1.mlp.down.weight", "embedding.weight"}) {
     std::vector<std::string> said;
     for (const Keys& where : {Keys{}, kOnDevice}) {
@@ -229,7 +229,7 @@ TEST(SimulatedTrainer, FindsWhatIsNotFinite) {
 
 // The scale falls in the same steps on both devices until the gradients fit. A step that overflows is not
 // counted and changes no weight.
-TEST(SimulatedTrainer, AnOverflowInF16LowersTheScaleAlone) {
+TEST(SimulatedTrainer, AnOverflowInF16LowersOnlyTheScale) {
   const Keys keys = kLlama + Keys{"precision.compute=f16", "train.grad_accum=2", "optimizer.ema=0.9",
                                   "precision.loss_scale_init=268435456", "precision.loss_scale_interval=2"};
   SmallTraining host(configured(keys)), device(configured(keys + kOnDevice));
@@ -259,7 +259,7 @@ TEST(SimulatedTrainer, AnOverflowInF16LowersTheScaleAlone) {
 }
 
 // The device measures its own block. Whatever plan it chooses fits the budget and computes the same losses.
-TEST(SimulatedTrainer, MeasuresWhatToRecompute) {
+TEST(SimulatedTrainer, MeasuresWhichActivationsToRecompute) {
   const auto bytes = [](const Keys& keys) {
     const RunConfig config = configured(keys);
     const Trainer trainer(config, parallelize(config));
@@ -296,7 +296,7 @@ TEST(SimulatedTrainer, TimesItsHeads) {
   }
 }
 
-TEST(SimulatedTrainer, RefusesWhatHasNoKernel) {
+TEST(SimulatedTrainer, RefusesOptionsWithoutAKernel) {
   const auto said = [](const Keys& keys) { return refusal(kLlama + kOnDevice + keys); };
   using ::testing::HasSubstr;
   EXPECT_EQ(said({}), "");

@@ -31,7 +31,7 @@ double plain_score(std::vector<double> window, double x) {
   return (x - median) / std::max(1.4826 * away[away.size() / 2], 0.001 * std::abs(median));
 }
 
-TEST(SpikeDetector, IsTheFormula) {
+TEST(SpikeDetector, FollowsTheFormula) {
   SpikeDetector detector(16);
   std::vector<double> all;
   for (uint64_t i = 0; i < 60; ++i) {
@@ -46,7 +46,7 @@ TEST(SpikeDetector, IsTheFormula) {
   EXPECT_EQ(detector.values(), std::vector<double>(all.end() - 16, all.end()));
 }
 
-TEST(SpikeDetector, WaitsForHalfAWindow) {
+TEST(SpikeDetector, ReportsNothingBeforeHalfAWindow) {
   SpikeDetector detector(16);
   for (int i = 0; i < 7; ++i) detector.add(1);
   EXPECT_EQ(detector.score(100), 0);
@@ -56,7 +56,7 @@ TEST(SpikeDetector, WaitsForHalfAWindow) {
 
 // If fewer than half of the losses in the window are bad, of whatever size, a usual loss is not a spike
 // and one far above is.
-TEST(SpikeDetector, IsNotPoisoned) {
+TEST(SpikeDetector, BadValuesBelowHalfOfTheWindowDoNotDistortIt) {
   for (uint64_t seed = 1; seed <= 50; ++seed)
     for (double bad : {1e300, 1e6, -1e6, 40.0, kNaN, kInf, -kInf}) {
       constexpr int kWindow = 32;
@@ -76,7 +76,7 @@ TEST(SpikeDetector, IsNotPoisoned) {
     }
 }
 
-TEST(SpikeDetector, SeesNoneWhereTheLossFallsOrIsFlat) {
+TEST(SpikeDetector, ReportsNothingOnFallingOrFlatLosses) {
   SpikeDetector detector(32);
   for (int i = 0; i < 200; ++i) {
     const double falling = 2 + 8 * std::exp(-i / 20.0) + 0.02 * normal(3, static_cast<uint64_t>(i));
@@ -90,7 +90,7 @@ TEST(SpikeDetector, SeesNoneWhereTheLossFallsOrIsFlat) {
   EXPECT_GT(flat.score(2.53), 10);
 }
 
-TEST(SpikeDetector, GoesOnWhereItWas) {
+TEST(SpikeDetector, ContinuesFromItsSavedState) {
   SpikeDetector whole(16), first(16), second(16);
   for (uint64_t i = 0; i < 45; ++i) {
     whole.add(normal(9, i));
@@ -122,7 +122,7 @@ TEST(Guard, ReportsASpikeAndGoesOn) {
   EXPECT_TRUE(guard.judge(result(3)).event.empty());
 }
 
-TEST(Guard, NamesWhatIsNotFinite) {
+TEST(Guard, NamesTheTensorThatIsNotFinite) {
   Guard guard({});
   const Verdict verdict = guard.judge(result(kNaN));
   EXPECT_EQ(verdict.policy, GuardPolicy::kStop);

@@ -15,7 +15,7 @@ RunConfig head_config(std::vector<std::string> assignments) {
   return small_config(assignments);
 }
 
-TEST(HeadTraining, EveryHeadLearnsTheSame) {
+TEST(HeadTraining, EveryHeadReachesTheSameLoss) {
   const double want = SmallTraining(head_config({})).steps(40).loss;
   EXPECT_LT(want, 0.8 * std::log(61.0));
   for (const char* compute : {"f32", "bf16", "f16"})
@@ -42,7 +42,7 @@ TEST(HeadTraining, EveryOptionTrains) {
   EXPECT_NEAR(filtered.steps(40).loss, want, 0.1 * want);
 }
 
-TEST(HeadTraining, WeightsWithoutF32Masters) {
+TEST(HeadTraining, TrainsWithoutF32Masters) {
   const double want = SmallTraining(head_config({})).steps(40).loss;
   for (const char* master : {"bf16_stochastic", "bf16_tail"})
     for (const char* precision : {"compute", "fp8"}) {
@@ -52,7 +52,7 @@ TEST(HeadTraining, WeightsWithoutF32Masters) {
     }
 }
 
-TEST(HeadTraining, ALossThatIsNotTheLossStopsTheRun) {
+TEST(HeadTraining, AWrongLossStopsTheRun) {
   SmallTraining run(head_config({"precision.compute=bf16"}));
   run.steps(20);
   // Makes the copies that products read differ from the masters that the optimizer keeps.

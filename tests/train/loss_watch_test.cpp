@@ -46,7 +46,7 @@ TEST(LossWatch, StepsWithoutACheckChangeNothing) {
   EXPECT_EQ(first_alarm(kInBf16, {bias, {}, bias, {}, bias}), 5);
 }
 
-TEST(LossWatch, TheLimitFollowsTheFormats) {
+TEST(LossWatch, TheLimitDependsOnTheFormats) {
   const auto limits = [](std::vector<std::string> assignments) {
     return loss_bias_limits(small_config(assignments));
   };
@@ -60,7 +60,7 @@ TEST(LossWatch, TheLimitFollowsTheFormats) {
   EXPECT_EQ(set.forward, 0.5);
 }
 
-TEST(LossWatch, FewerTokensMayScatterMore) {
+TEST(LossWatch, TheLimitIsWiderForFewerTokens) {
   EXPECT_EQ(first_alarm(kInBf16, std::vector<RawLoss>(9, head_gap(0.05, 16))), 0);
   EXPECT_EQ(first_alarm(kInBf16, std::vector<RawLoss>(9, head_gap(0.07, 16))), 3);
 }

@@ -65,7 +65,7 @@ TEST(Ranks, AllReduceAddsInOrderOfTheRanks) {
   EXPECT_EQ(largest[1], 0);
 }
 
-TEST(Ranks, AllGatherOfEveryDtype) {
+TEST(Ranks, AllGatherWorksForEveryDtype) {
   for (DType dtype :
        {DType::f32, DType::f16, DType::bf16, DType::f8e4m3, DType::i32, DType::u8, DType::i64, DType::f64}) {
     const int64_t n = 1003;
@@ -79,7 +79,7 @@ TEST(Ranks, AllGatherOfEveryDtype) {
   }
 }
 
-TEST(Ranks, ReduceScatterGivesEveryRankItsPart) {
+TEST(Ranks, ReduceScatterLeavesEveryRankItsShard) {
   const int64_t n = 301, all = n * world->size();
   std::vector<bf16> in = inputs<bf16>(world->rank(), all);
   std::vector<bf16> rounded(static_cast<size_t>(n));
@@ -99,7 +99,7 @@ TEST(Ranks, ReduceScatterGivesEveryRankItsPart) {
   ASSERT_EQ(part.as<float>()[5], sum_of_inputs<float>(*world, world->rank() * n + 5, all));
 }
 
-TEST(Ranks, AllToAllGivesEveryoneTheirParts) {
+TEST(Ranks, AllToAllDeliversEveryBlock) {
   for (const int64_t n : {int64_t{1}, int64_t{3001}}) {
     std::vector<float> in = inputs<float>(world->rank(), n * world->size()), out(in.size());
     world->start_all_to_all("test", view(out), view(in)).wait();
@@ -115,7 +115,7 @@ TEST(Ranks, AllToAllGivesEveryoneTheirParts) {
   }
 }
 
-TEST(Ranks, BroadcastComesFromItsRoot) {
+TEST(Ranks, BroadcastSendsTheRootsData) {
   for (int root = 0; root < world->size(); ++root) {
     std::vector<float> t = inputs<float>(world->rank(), 10'000);
     world->broadcast("test", view(t), root);
@@ -123,7 +123,7 @@ TEST(Ranks, BroadcastComesFromItsRoot) {
   }
 }
 
-TEST(Ranks, SmallMessagesGiveEveryRankTheSame) {
+TEST(Ranks, SmallMessagesReachEveryRank) {
   const double rank = world->rank(), size = world->size();
   std::vector<double> values = {rank + 1, world->rank() == 0 ? 0x1p53 : 1.0};
   world->sum(values);
@@ -140,7 +140,7 @@ TEST(Ranks, SmallMessagesGiveEveryRankTheSame) {
   }
 }
 
-TEST(Ranks, MessagesKeepTheirOrderAndCrossEachOther) {
+TEST(Ranks, MessagesKeepTheirOrderAndMayCross) {
   if (world->size() == 1) return;
   const int next = (world->rank() + 1) % world->size(),
             last = (world->rank() + world->size() - 1) % world->size();
@@ -157,7 +157,7 @@ TEST(Ranks, MessagesKeepTheirOrderAndCrossEachOther) {
     ASSERT_EQ(in[static_cast<size_t>(m)], inputs<float>(last * kCount + m, 100'000));
 }
 
-TEST(Ranks, ManyOperationsUnderWayKeepTheirOrder) {
+TEST(Ranks, ManyPendingOperationsKeepTheirOrder) {
   std::vector<std::vector<float>> tensors;
   std::vector<Pending> pending;
   for (int k = 0; k < 200; ++k) tensors.emplace_back(10, static_cast<float>(k));  // more than the queue holds

@@ -135,7 +135,7 @@ void expect_equal_on_all_ranks(std::vector<float> values) {
   EXPECT_EQ(lowest, values);
 }
 
-TEST(Ddp, GradientsAreThoseOfTheWholeBatch) {
+TEST(Ddp, GradientsEqualThoseOfTheWholeBatch) {
   for (const ModelConfig& config : {llama(), gpt2()}) {
     for (int64_t bucket_bytes : {1, 20'000, 1 << 30}) {  // one unit per bucket, several, all units
       Replica own(config, DType::f32, kBatch);
@@ -182,7 +182,7 @@ TEST(Ddp, ShortPayloadsCostOneRounding) {
 
 // payload applies to the blocks only: the gradients of the embedding (the first unit) and of the head's
 // norm (the last unit) are not rounded, and those of all blocks are.
-TEST(Ddp, EmbeddingAndHeadMayTravelInAnotherPayload) {
+TEST(Ddp, EmbeddingAndHeadMayHaveAnotherPayload) {
   const std::vector<float> exact = gradients_in({.bucket_bytes = 1 << 20});
   const std::vector<float> got = gradients_in({.bucket_bytes = 1 << 20, .payload = DType::bf16});
   const Transformer model(llama(), DType::bf16);
@@ -197,7 +197,7 @@ TEST(Ddp, EmbeddingAndHeadMayTravelInAnotherPayload) {
 
 // Over many steps with the same gradient, the mean of the reduced gradients comes closer to it than one
 // rounding allows.
-TEST(Ddp, ErrorFeedbackMakesUpForRounding) {
+TEST(Ddp, ErrorFeedbackCorrectsRounding) {
   const auto mean_error = [](DType payload, bool has_feedback) {
     Replica own(llama(), DType::f32, kBatch);
     DdpStore ddp(own.store, *world,

@@ -4,7 +4,7 @@
 namespace ingot {
 namespace {
 
-TEST(Elastic, ARunGoesOnInAnyLayout) {
+TEST(Elastic, ARunResumesInAnyLayout) {
   const ParallelConfig one;
   expect_undisturbed(llama(), {replicas(), shards(), one, replicas()});
   expect_undisturbed(llama(), {one, replicas_of_shards(), replicas(), one});
@@ -13,7 +13,7 @@ TEST(Elastic, ARunGoesOnInAnyLayout) {
   expect_undisturbed(with_8bit(gpt2()), {shards(), one, replicas(), shards()}, 0x1p-12);
 }
 
-TEST(Elastic, IntoSharedProductsAndBack) {
+TEST(Elastic, ARunResumesWithTensorParallelismAndBack) {
   const ParallelConfig one;
   RunConfig config = with_many_heads(llama());
   expect_undisturbed(config, {sharing(8), one, sharing(2), sharing_of_shards()});
@@ -22,7 +22,7 @@ TEST(Elastic, IntoSharedProductsAndBack) {
   expect_undisturbed(config, {replicas(), sharing(2), shards(), sharing(2, false)});
 }
 
-TEST(Elastic, IntoStagesAndBack) {
+TEST(Elastic, ARunResumesWithStagesAndBack) {
   const PipelineKind kOneFOneB = PipelineKind::kOneFOneB;
   const ParallelConfig one;
   ParallelConfig stages_of_shards = stages(2, kOneFOneB);
@@ -36,7 +36,7 @@ TEST(Elastic, IntoStagesAndBack) {
                               stages(4, kOneFOneB)});
 }
 
-TEST(Elastic, AveragesGoOnToo) {
+TEST(Elastic, AveragesResumeToo) {
   RunConfig config = llama();
   config.optimizer.ema = 0.9;
   expect_undisturbed(config, {shards(), replicas(), shards()});

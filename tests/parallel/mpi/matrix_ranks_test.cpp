@@ -45,47 +45,47 @@ void expect_all(const ParallelConfig& layout, double f32_tolerance = kF32) {
 constexpr PipelineKind kGpipe = PipelineKind::kGpipe, kOneFOneB = PipelineKind::kOneFOneB,
                        kInterleaved = PipelineKind::kInterleaved;
 
-TEST(Matrix, Replicas) { expect_all(replicas()); }
+TEST(Matrix, ReplicasMatchOneRank) { expect_all(replicas()); }
 
-TEST(Matrix, ReplicasCompressed) {
+TEST(Matrix, CompressedReplicasMatchOneRank) {
   ParallelConfig layout = replicas();
   layout.payload = DType::bf16;
   expect_all(layout, kCompressed);
 }
 
-TEST(Matrix, Shards) { expect_all(shards()); }
+TEST(Matrix, ShardsMatchOneRank) { expect_all(shards()); }
 
-TEST(Matrix, ReplicasOfShards) {
+TEST(Matrix, ReplicasOfShardsMatchOneRank) {
   if (world->size() >= 4) expect_all(replicas_of_shards());
 }
 
-TEST(Matrix, SharedProducts) {
+TEST(Matrix, TensorParallelismMatchesOneRank) {
   expect_all(sharing(4, false));
   expect_all(sharing(4, true));
 }
 
-TEST(Matrix, Stages) {
+TEST(Matrix, StagesMatchOneRank) {
   if (world->size() == 1) return;
   expect_all(stages(8, kGpipe));
   expect_all(stages(8, kOneFOneB));
   expect_all(stages(std::min(4, world->size()), kInterleaved, 2));
 }
 
-TEST(Matrix, StagesOfSharedProducts) {
+TEST(Matrix, StagesWithTensorParallelismMatchOneRank) {
   if (world->size() >= 4) expect_all(stages(world->size() / 2, kOneFOneB, 1, 2));
 }
 
-TEST(Matrix, AllThree) {
+TEST(Matrix, AllThreeTogetherMatchOneRank) {
   if (world->size() >= 8) expect_all(stages(2, kInterleaved, 2, 2));
 }
 
-TEST(Matrix, SharedProductsOfShards) {
+TEST(Matrix, TensorParallelismWithShardsMatchesOneRank) {
   if (world->size() >= 4) expect_all(sharing_of_shards());
 }
 
 // The first steps overflow on some ranks. All ranks must then skip the update and continue with the same,
 // lower scale. f16 rounds eight times finer than bf16.
-TEST(Matrix, LossScalingInF16) {
+TEST(Matrix, LossScalingInF16MatchesOneRank) {
   std::vector<ParallelConfig> layouts{replicas(), shards(), sharing(2), stages(4, kOneFOneB)};
   if (world->size() >= 8) layouts.push_back(stages(2, kInterleaved, 2, 2));
   for (const bool is_llama : {false, true})

@@ -8,7 +8,7 @@
 namespace ingot {
 namespace {
 
-TEST(Parity, ReplicasWithoutF32Masters) {
+TEST(Parity, ReplicasWithoutF32MastersMatchOneRank) {
   for (const Masters masters : {Masters::kNone, Masters::kTail}) {
     RunConfig config = llama();
     config.precision = {.compute = DType::bf16, .master = masters};
@@ -17,7 +17,7 @@ TEST(Parity, ReplicasWithoutF32Masters) {
   }
 }
 
-TEST(Parity, CompressedGradientsWithFeedback) {
+TEST(Parity, CompressedGradientsWithFeedbackStayClose) {
   for (const DType payload : {DType::bf16, DType::f16}) {
     RunConfig config = gpt2();
     config.parallel = replicas();
@@ -27,7 +27,7 @@ TEST(Parity, CompressedGradientsWithFeedback) {
   }
 }
 
-TEST(Parity, ShardsOfGradientsAlone) {
+TEST(Parity, ShardsOfGradientsAloneMatchOneRank) {
   for (RunConfig config : {llama(), gpt2()}) {
     config.parallel = shards(true);
     expect_one_rank_curve(config, kF32);
@@ -35,7 +35,7 @@ TEST(Parity, ShardsOfGradientsAlone) {
 }
 
 // Backward gathers the weights of recomputed blocks again, in the order in which it needs them.
-TEST(Parity, ShardsWithActivationCheckpointingAndAverages) {
+TEST(Parity, ShardsWithActivationCheckpointingAndAveragesMatchOneRank) {
   RunConfig config = llama();
   config.activations.policy = RecomputePolicy::kEveryK;
   config.activations.k = 2;
@@ -46,7 +46,7 @@ TEST(Parity, ShardsWithActivationCheckpointingAndAverages) {
 
 // The masters, gradients and moments of each unit are cut into equal shards, one per rank; the shard of
 // the last rank may be shorter.
-TEST(Parity, ARankTakesTheBytesThatItShould) {
+TEST(Parity, ARankTakesTheBytesOfItsShard) {
   RunConfig config = llama();
   config.model.width = 256;
   config.parallel = shards();
@@ -72,14 +72,14 @@ TEST(Parity, ARankTakesTheBytesThatItShould) {
 
 // Tensor-parallel ranks sum each product over the ranks, so activations differ in their last bits at
 // every step.
-TEST(Parity, AsManyShareProductsAsThereAreHeads) {
+TEST(Parity, TensorParallelUpToTheNumberOfHeadsMatchesOneRank) {
   for (RunConfig config : {with_many_heads(llama()), with_many_heads(gpt2())}) {
     config.parallel = sharing(8);
     expect_one_rank_curve(config, kF32);
   }
 }
 
-TEST(Parity, WhatCannotBeSharedIsRefused) {
+TEST(Parity, LayoutsThatCannotBeShardedAreRefused) {
   if (world->size() == 1) return;
   RunConfig config = llama();
   config.parallel = sharing(2);
@@ -88,7 +88,7 @@ TEST(Parity, WhatCannotBeSharedIsRefused) {
   EXPECT_THROW(Training(config, mesh), Error);
 }
 
-TEST(Parity, EverySampleIsSeenOnceAndInTheOneRankOrder) {
+TEST(Parity, EverySampleIsSeenOnceInTheOrderOfOneRank) {
   RunConfig config = llama();
   config.parallel = replicas();
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
@@ -108,7 +108,7 @@ TEST(Parity, EverySampleIsSeenOnceAndInTheOneRankOrder) {
 }
 
 // Only one rank reads a NaN weight, but all ranks end the step with its report.
-TEST(Parity, WhatOneRankFindsNotFiniteAllReport) {
+TEST(Parity, ANonFiniteValueOnOneRankIsReportedByAll) {
   RunConfig config = llama();
   config.parallel = replicas();
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));

@@ -173,7 +173,7 @@ void expect_one_rank_results(const ModelConfig& config, DType compute, PipelineK
   EXPECT_LE(pipeline.pipeline()->wait_s, pipeline.pipeline()->step_s);
 }
 
-TEST(Pipeline, EverySchedulesGradientsAreThoseOfOneRank) {
+TEST(Pipeline, GradientsOfEveryScheduleEqualThoseOfOneRank) {
   for (const ModelConfig& config : {llama(), gpt2()})
     for (DType compute : {DType::f32, DType::bf16}) {
       expect_one_rank_results(config, compute, PipelineKind::kGpipe, 1, {});
@@ -184,7 +184,7 @@ TEST(Pipeline, EverySchedulesGradientsAreThoseOfOneRank) {
   if (world->size() == 2) expect_one_rank_results(llama(), DType::f32, PipelineKind::kInterleaved, 4, {});
 }
 
-TEST(Pipeline, WithActivationsComputedAgain) {
+TEST(Pipeline, RecomputedActivationsMatchOneRank) {
   for (RecomputePolicy policy : {RecomputePolicy::kNone, RecomputePolicy::kBlock, RecomputePolicy::kSqrt})
     expect_one_rank_results(llama(), DType::f32, PipelineKind::kOneFOneB, 1,
                             {.policy = policy, .parts = {RecomputePart::kNorms, RecomputePart::kEmbedding}});

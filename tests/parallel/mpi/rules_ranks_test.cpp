@@ -41,7 +41,7 @@ TEST(Rules, ShardsHaveTheLossesOfOneRank) {
   }
 }
 
-TEST(Rules, AdafactorWithRelativeSteps) {
+TEST(Rules, AdafactorWithRelativeStepsMatchesOneRank) {
   RunConfig config = with_rule(small(llama()), "adafactor");
   config.optimizer.rule.options.set(&Adafactor::Options::relative_step, true);
   config.optimizer.lr = 0.2;
@@ -49,7 +49,7 @@ TEST(Rules, AdafactorWithRelativeSteps) {
   expect_one_rank_curve(config, kF32);
 }
 
-TEST(Rules, EightBitStatesOfSharedProducts) {
+TEST(Rules, EightBitStatesUnderTensorParallelismMatchOneRank) {
   for (const ParallelConfig& layout : {sharing(8), sharing_of_shards()}) {
     RunConfig config = with_8bit(small(gpt2()));
     config.model.width = 64;
@@ -58,7 +58,7 @@ TEST(Rules, EightBitStatesOfSharedProducts) {
   }
 }
 
-TEST(Rules, MuonWithEveryOption) {
+TEST(Rules, MuonWithEveryOptionMatchesOneRank) {
   RunConfig config = with_every_muon_option(small(llama()));
   config.parallel = with_payload(replicas_of_shards(), DType::f32);
   expect_one_rank_curve(config, kF32);
@@ -66,7 +66,7 @@ TEST(Rules, MuonWithEveryOption) {
 
 // A direction is rounded once, before it is sent, by 2^-9 of each number. kEdge says how this changes
 // the loss.
-TEST(Rules, MuonWithDirectionsInBf16) {
+TEST(Rules, MuonWithDirectionsInBf16MatchesOneRank) {
   RunConfig config = with_muon(small(llama()), DType::bf16);
   config.parallel = with_payload(replicas(), DType::bf16);
   expect_one_rank_curve(config, kEdge);
@@ -74,7 +74,7 @@ TEST(Rules, MuonWithDirectionsInBf16) {
 
 // With replicas, only the owner of a matrix keeps its momentum. With shards, every rank keeps the
 // momentum of its shards.
-TEST(Rules, TheMomentumIsKeptOnce) {
+TEST(Rules, TheMomentumIsStoredOnce) {
   RunConfig config = with_every_muon_option(small(llama()));
   double wanted = 0;
   {
@@ -96,26 +96,26 @@ TEST(Rules, TheMomentumIsKeptOnce) {
   }
 }
 
-TEST(Rules, ElementwiseStatesGoOnInAnyLayout) {
+TEST(Rules, ElementwiseStatesResumeInAnyLayout) {
   const ParallelConfig one;
   expect_undisturbed(with_rule(small(gpt2()), "lion"), {shards(), sharing(2), shards()});
   expect_undisturbed(with_rule(small(gpt2()), "momentum"), {sharing_of_shards(), one, shards()});
 }
 
-TEST(Rules, FactoredStatesGoOnInAnyLayout) {
+TEST(Rules, FactoredStatesResumeInAnyLayout) {
   const ParallelConfig one;
   const RunConfig config = with_rule(small(gpt2()), "adafactor");
   expect_undisturbed(config, {shards(), replicas(), shards()});
   expect_undisturbed(config, {sharing(8), one, sharing_of_shards()});
 }
 
-TEST(Rules, EightBitStatesGoOnInAnyLayout) {
+TEST(Rules, EightBitStatesResumeInAnyLayout) {
   RunConfig config = with_8bit(small(gpt2()));
   config.model.width = 64;
   expect_undisturbed(config, {shards(), sharing_of_shards(), shards()}, kEdge);
 }
 
-TEST(Rules, MuonGoesOnInAnyLayout) {
+TEST(Rules, MuonResumesInAnyLayout) {
   const ParallelConfig one;
   const auto in_f32 = [](ParallelConfig layout) { return with_payload(layout, DType::f32); };
   const RunConfig config = with_every_muon_option(small(llama()));

@@ -27,12 +27,12 @@ void expect_for_all_models(const ParallelConfig& parallel) {
   }
 }
 
-TEST(Stages, WithReplicasOfEach) {
+TEST(Stages, StagesWithReplicasMatchOneRank) {
   if (world->size() < 4) return;
   expect_for_all_models(stages(2, kOneFOneB));
 }
 
-TEST(Stages, WithShards) {
+TEST(Stages, StagesWithShardsMatchOneRank) {
   if (world->size() < 4) return;
   ParallelConfig parallel = stages(2, kOneFOneB);
   std::swap(parallel.dp, parallel.fsdp);
@@ -46,7 +46,7 @@ TEST(Stages, WithShards) {
 }
 
 // Evaluation uses moving averages instead of the weights. A rank keeps the averages of its units.
-TEST(Stages, WithAveragesAccumulationAndActivationCheckpointing) {
+TEST(Stages, AveragesAccumulationAndActivationCheckpointingMatchOneRank) {
   RunConfig config = untied_llama();
   config.optimizer.ema = 0.9;
   config.activations.policy = RecomputePolicy::kBlock;
@@ -57,7 +57,7 @@ TEST(Stages, WithAveragesAccumulationAndActivationCheckpointing) {
 // Tests rules that need whole matrices or sums over whole parameters: with one rank per stage or replicas
 // of it, with tensor parallelism, and with shards. Both ends of the pipeline make the same update of the
 // tied table.
-TEST(Stages, WithRulesThatNeedWholeMatrices) {
+TEST(Stages, RulesThatNeedWholeMatricesMatchOneRank) {
   std::vector<ParallelConfig> layouts{stages(4, kOneFOneB)};
   if (world->size() >= 4) {
     layouts.push_back(stages(2, kOneFOneB, 1, 2));
@@ -83,7 +83,7 @@ double bytes_of(const Training& training, const std::string& name) {
 
 // The memory that one process plans for a rank of any layout equals what that rank takes. (For the owners
 // of matrices and for stages the plan is only close, because they depend on what all ranks know together.)
-TEST(Memory, APlanIsWhatEveryRankTakes) {
+TEST(Memory, ThePlanEqualsTheBytesOfEveryRank) {
   std::vector<ParallelConfig> layouts = {replicas(), shards(), shards(true)};
   layouts.push_back(replicas());
   layouts.back().payload = DType::bf16;
@@ -105,7 +105,7 @@ TEST(Memory, APlanIsWhatEveryRankTakes) {
 }
 
 // The check adds up what the ranks of one machine take, and refuses all of them together.
-TEST(Memory, RanksOfOneMachineShareIt) {
+TEST(Memory, RanksOfOneMachineShareItsMemory) {
   RunConfig config = untied_llama();
   config.parallel = replicas();
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
@@ -136,7 +136,7 @@ TEST(Memory, RanksOfOneMachineShareIt) {
 }
 
 // A replica has whole parameters on any number of ranks, in bf16 with the copies that layers read.
-TEST(Memory, ReplicasTakeWhatOneRankTakes) {
+TEST(Memory, AReplicaTakesTheBytesOfOneRank) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     RunConfig config = untied_llama();
     config.model.width = 256;
@@ -201,7 +201,7 @@ TEST(Stages, GenerateTheTextOfOneRank) {
 
 // The statistics cover the whole of every parameter, on whatever ranks it lies, and count the tied
 // table once.
-TEST(Stages, StatisticsOfParametersAreThoseOfOneRank) {
+TEST(Stages, StatisticsOfParametersEqualThoseOfOneRank) {
   RunConfig config = tied_gpt2();
   Training alone(config);
   config.parallel = stages(4, kOneFOneB);
@@ -218,7 +218,7 @@ TEST(Stages, StatisticsOfParametersAreThoseOfOneRank) {
 }
 
 // All ranks report the same error and the same place, no matter which rank has the NaN weight.
-TEST(Stages, WhatOneStageFindsNotFiniteAllReport) {
+TEST(Stages, ANonFiniteValueInOneStageIsReportedByAll) {
   RunConfig config = untied_llama();
   config.parallel = stages(8, kOneFOneB);
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
@@ -237,7 +237,7 @@ TEST(Stages, WhatOneStageFindsNotFiniteAllReport) {
 }
 
 // Only the gradient is infinite; the stage that holds it names it.
-TEST(Stages, AGradientThatIsNotFiniteIsFoundInItsStage) {
+TEST(Stages, ANonFiniteGradientIsTracedToItsStage) {
   RunConfig config = untied_llama();
   config.optimizer.lr = 1e-3;
   config.parallel = stages(4, kOneFOneB);
@@ -257,7 +257,7 @@ TEST(Stages, AGradientThatIsNotFiniteIsFoundInItsStage) {
             "blocks.2.mlp.down.weight");
 }
 
-TEST(Stages, WhatDoesNotFitIsRefused) {
+TEST(Stages, LayoutsThatDoNotFitAreRefused) {
   if (world->size() < 2) return;
   const auto refusal = [](RunConfig config) -> std::string {
     try {

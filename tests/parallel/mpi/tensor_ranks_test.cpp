@@ -252,7 +252,7 @@ std::vector<Style> styles() {
   return {{"llama", llama()}, {"gpt2", gpt2()}, {"speedrun", speedrun()}, {"biased", biased()}};
 }
 
-TEST(Tensor, LossAndGradientsAreThoseOfOneRank) {
+TEST(Tensor, LossAndGradientsEqualThoseOfOneRank) {
   for (const Style& style : styles())
     for (bool splits_tokens : {false, true})
       expect_one_rank_results({.model = style.config}, splits_tokens, kF32Loss, kF32Gradient,
@@ -266,7 +266,7 @@ TEST(Tensor, Bf16CostsItsRoundings) {
                               64 * 0x1p-9, style.name + std::string(", bf16"));
 }
 
-TEST(Tensor, EveryKindOfHead) {
+TEST(Tensor, EveryHeadMatchesOneRank) {
   for (HeadKind kind : {HeadKind::kDense, HeadKind::kChunked, HeadKind::kRecompute})
     for (const Style& style : styles()) {
       const bool is_tied = style.config.is_tied;
@@ -280,7 +280,7 @@ TEST(Tensor, EveryKindOfHead) {
 }
 
 // Some FP8 values round in the other direction, because their operands differ in the last bit.
-TEST(Tensor, Fp8HeadHasTheScalesOfOneRank) {
+TEST(Tensor, Fp8HeadScalesEqualThoseOfOneRank) {
   for (HeadKind kind : {HeadKind::kChunked, HeadKind::kRecompute})
     for (Fp8HeadScaling scaling : {Fp8HeadScaling::kStatic, Fp8HeadScaling::kCurrent}) {
       const HeadConfig head{.kind = kind, .precision = HeadDtype::kFp8, .fp8_scaling = scaling};
@@ -330,7 +330,7 @@ void share_amaxes(Fp8State& state) {
 
 // The test runs two steps, because delayed scaling takes the second step's scales from the first
 // one's amaxes.
-TEST(Tensor, Fp8LinearsHaveTheScalesOfOneRank) {
+TEST(Tensor, Fp8LinearScalesEqualThoseOfOneRank) {
   for (Fp8Recipe recipe : {Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed})
     for (bool splits_tokens : {false, true}) {
       Case setup{.model = gpt2(), .fp8 = {.recipe = recipe, .amax_history = 4}};

@@ -176,7 +176,7 @@ std::vector<int> sharings() {
 
 // Shards have the bits of the whole: elements are updated independently, 8-bit blocks have their own
 // maximum, and matrices are orthogonalised whole.
-TEST(DistributedMuon, PiecesMoveByTheBitAsTheWhole) {
+TEST(DistributedMuon, ShardsAreUpdatedToTheBitAsTheWholeMatrix) {
   for (const RuleEntry& rule : rules()) {
     if (rule.name == "adafactor") continue;  // its sums have another order; see the next test
     for (const int sharing : sharings())
@@ -188,7 +188,7 @@ TEST(DistributedMuon, PiecesMoveByTheBitAsTheWhole) {
 
 // Sums of up to 96 * 80 squares have a different order. The update, lr * |U| with |U| up to about 10,
 // carries their error on.
-TEST(DistributedMuon, AdafactorOfPieces) {
+TEST(DistributedMuon, AdafactorOfShardsMatchesTheWholeMatrix) {
   const double tolerance = kUpdates * kLr * 10 * std::sqrt(96.0 * 80) * 0x1p-24;
   for (const int sharing : sharings())
     for (const Cut cut : {Cut::kShards, Cut::kRows, Cut::kColumns})
@@ -306,7 +306,7 @@ TEST(DistributedMuon, ReplicasGatherWhileTheNextRoundComputes) {
   expect_overlap("gather", run_rounds(1));
 }
 
-TEST(DistributedMuon, ShardsReturnAndCollectWhileARoundComputes) {
+TEST(DistributedMuon, ShardsScatterAndGatherWhileARoundComputes) {
   if (world->size() == 1) return;
   const int rounds = run_rounds(world->size());
   expect_overlap("return", rounds);
@@ -317,7 +317,7 @@ TEST(DistributedMuon, ShardsReturnAndCollectWhileARoundComputes) {
   }
 }
 
-TEST(DistributedMuon, ReplicasOfShardsDoBoth) {
+TEST(DistributedMuon, ReplicasOfShardsOverlapBoth) {
   if (world->size() < 4) return;
   const int rounds = run_rounds(2);
   expect_overlap("return", rounds);

@@ -48,7 +48,7 @@ class StagedGroup : public ::testing::Test {
   float salts = static_cast<float>(size * (size - 1) / 2 * 100);
 };
 
-TEST_F(StagedGroup, CollectivesAreThoseOfTheHost) {
+TEST_F(StagedGroup, CollectivesEqualThoseOfTheHost) {
   const OnDevice sum(5, stream, rank), top(3, stream, rank), mine(2, stream, rank);
   const OnDevice all(2 * size, stream, -1), part(2, stream, -1), wide(2 * size, stream, rank);
   const OnDevice told(4, stream, rank);
@@ -88,7 +88,7 @@ TEST_F(StagedGroup, CarriesMessagesAndTensorsOfTheHost) {
 }
 
 // The all-reduce starts before a kernel has written its tensor.
-TEST_F(StagedGroup, ReadsWhatTheStreamHasStillToDo) {
+TEST_F(StagedGroup, WaitsForPendingWorkOfTheStream) {
   const OnDevice from(4, stream, rank), to(4, stream, -1);
   copy(to.tensor(), from.tensor(), stream);
   group->all_reduce("late", to.tensor());
@@ -128,7 +128,7 @@ void expect_losses_of_one_rank(RunConfig c, double tolerance, const std::string&
     EXPECT_NEAR(got[i], want[i], tolerance * want[i]) << name << " " << i;
 }
 
-TEST(SimulatedReplicas, LoseWhatOneRankLoses) {
+TEST(SimulatedReplicas, ANonFiniteStepOnOneRankIsSkippedByAll) {
   RunConfig c = small(llama());
   expect_losses_of_one_rank(c, 1e-5, "f32");
   c.parallel.bucket_mb = 1;
@@ -138,7 +138,7 @@ TEST(SimulatedReplicas, LoseWhatOneRankLoses) {
 }
 
 // All ranks save the checkpoint from their devices, and a single rank on the CPU continues from it.
-TEST(SimulatedReplicas, HandTheirCheckpointOver) {
+TEST(SimulatedReplicas, CheckpointsOfReplicasLoadOnOneDevice) {
   RunConfig c = small(llama());
   Training alone(c);
   const std::vector<double> want = alone.losses(4);
