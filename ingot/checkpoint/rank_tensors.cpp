@@ -22,7 +22,7 @@ std::vector<int64_t> dims_of(const Shape& shape) {
 }
 
 // Returns the range of a shard's n elements that this rank writes; empty if another rank writes the shard.
-Range part_of(int64_t n, const Replicas& holders) {
+Range written_range(int64_t n, const Replicas& holders) {
   return holders.count == 0 ? Range{0, 0} : split_range(n, holders.count, holders.index);
 }
 
@@ -41,11 +41,11 @@ void write_masters(SafetensorsRanges& file, Trainer& trainer) {
     }
     const ParamShard& shard = shards[static_cast<size_t>(tensor.param)];
     const Tensor all = params.is_sharded() ? shard.w : params.master(shard.id).reshape({shard.elements()});
-    const Range part = part_of(shard.elements(), params.replicas(shard.id));
-    const Tensor w = staging.read(all.rows(part.begin, part.end), *trainer.layout().stream);
+    const Range range = written_range(shard.elements(), params.replicas(shard.id));
+    const Tensor w = staging.read(all.rows(range.begin, range.end), *trainer.layout().stream);
     int64_t here = 0;
     for (const Rect& rect :
-         rects_of(params.list()[shard.id], shard.begin + part.begin, shard.begin + part.end)) {
+         rects_of(params.list()[shard.id], shard.begin + range.begin, shard.begin + range.end)) {
       write_hf_rect(file, t, tensor, rect, w.as<float>() + here);
       here += rect.elements();
     }
@@ -64,16 +64,16 @@ Replicas replicas_of(const Optimizer::State& state, const TrainingStore& params)
   return {};
 }
 
-// Calls f(number, first, count) for each contiguous range in `part` of this rank's shard of a state: the
+// Calls f(number, first, count) for each contiguous range in `range` of this rank's shard of a state: the
 // `count` elements from local index `number` on are the logical tensor's elements from index `first` on.
 template <typename F>
 void for_each_state_range(const Optimizer::State& state, const ParamSpec& spec, const ParamShard& shard,
-                          Range part, F&& f) {
-  if (part.begin == part.end) return;
-  if (!state.is_per_element) return f(part.begin, state.begin + part.begin, part.end - part.begin);
+                          Range range, F&& f) {
+  if (range.begin == range.end) return;
+  if (!state.is_per_element) return f(range.begin, state.begin + range.begin, range.end - range.begin);
   const int64_t C = spec.is_vector() ? 1 : spec.full_shape()[1];
-  int64_t here = part.begin;
-  for (const Rect& rect : rects_of(spec, shard.begin + part.begin, shard.begin + part.end)) {
+  int64_t here = range.begin;
+  for (const Rect& rect : rects_of(spec, shard.begin + range.begin, shard.begin + range.end)) {
     const int64_t step = rect.columns == C ? rect.rows : 1;  // number of contiguous rows
     for (int64_t r = 0; r < rect.rows; r += step) {
       f(here, (rect.row + r) * C + rect.column, step * rect.columns);
@@ -91,14 +91,14 @@ void write_states(SafetensorsRanges& file, Trainer& trainer) {
     const Optimizer::State& state = states[k];
     const size_t size = size_bytes(state.tensor.dtype);
     const int64_t n = state.tensor.elements();
-    const Range part = part_of(n, replicas_of(state, params));
+    const Range range = written_range(n, replicas_of(state, params));
     const Tensor own =
-        staging.read(state.tensor.reshape({n}).rows(part.begin, part.end), *trainer.layout().stream);
+        staging.read(state.tensor.reshape({n}).rows(range.begin, range.end), *trainer.layout().stream);
     const auto* numbers = static_cast<const std::byte*>(own.data);
-    for_each_state_range(state, params.list()[state.param], shards[static_cast<size_t>(state.param)], part,
+    for_each_state_range(state, params.list()[state.param], shards[static_cast<size_t>(state.param)], range,
                          [&](int64_t number, int64_t first, int64_t count) {
                            file.write(k, first,
-                                      {numbers + static_cast<size_t>(number - part.begin) * size,
+                                      {numbers + static_cast<size_t>(number - range.begin) * size,
                                        static_cast<size_t>(count) * size});
                          });
   }

@@ -132,8 +132,9 @@ Pending Communicator::start_reduce_scatter(std::string_view name, const Tensor& 
 
 Pending Communicator::start_all_to_all(std::string_view name, const Tensor& out, const Tensor& in) {
   INGOT_CHECK(out.dtype == in.dtype && out.elements() == in.elements() && in.elements() % size_ == 0,
-              "all_to_all {}: out and in must be equal and {} parts, got {} {} and {} {}", name, size_,
-              ingot::name(out.dtype), out.shape.to_string(), ingot::name(in.dtype), in.shape.to_string());
+              "all_to_all {}: out and in must be equal and divide into {} blocks, got {} {} and {} {}", name,
+              size_, ingot::name(out.dtype), out.shape.to_string(), ingot::name(in.dtype),
+              in.shape.to_string());
   return begin({.kind = CommOperation::Kind::kAllToAll, .name = name, .out = out, .in = in});
 }
 

@@ -123,7 +123,8 @@ class NcclGroup final : public Communicator {
   }
 
   std::unique_ptr<Communicator> split(int, int, std::string) override {
-    fail(ErrorKind::kInternal, "NCCL: split the host's group {}, and make a device's of the part", name());
+    fail(ErrorKind::kInternal, "NCCL: split the host's group {} and make an NCCL group of the result",
+         name());
   }
   std::unique_ptr<OperationNotes> notes(std::string group) override { return host_.notes(std::move(group)); }
   TimeLimit& time_limit() override { return host_.time_limit(); }
@@ -172,7 +173,7 @@ class NcclGroup final : public Communicator {
   bool is_done(uint64_t ticket) override {
     if (ticket & kOnHost) return on_host(ticket)->pending.is_done();
     const std::lock_guard lock(mutex_);
-    return completed_ >= ticket;
+    return running_.empty() || running_.front().number > ticket;
   }
 
   // The device's stream waits; the host does not.
@@ -239,7 +240,6 @@ class NcclGroup final : public Communicator {
   void advance() {
     const std::lock_guard lock(mutex_);
     while (!running_.empty() && cudaEventQuery(running_.front().end) == cudaSuccess) {
-      completed_ = running_.front().number;
       free_.push_back(running_.front().end);
       running_.pop_front();
       if (notes_ && noted_ > 0) notes_->end();
@@ -281,7 +281,7 @@ class NcclGroup final : public Communicator {
   std::mutex mutex_;  // guards the members below
   std::deque<Running> running_;
   std::vector<cudaEvent_t> free_;
-  uint64_t started_ = 0, completed_ = 0, noted_ = 0;
+  uint64_t started_ = 0, noted_ = 0;  // numbers of the newest collective and of the one in notes_
   std::unique_ptr<OperationNotes> notes_;
   std::string failure_;
   std::atomic<bool> has_failed_ = false, is_ending_ = false;

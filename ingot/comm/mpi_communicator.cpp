@@ -40,7 +40,7 @@ MPI_Datatype carrier(DType dtype) {
 }
 
 int count_of(int64_t elements) {
-  INGOT_CHECK(elements <= INT_MAX, "MPI: {} elements in one piece; at most {}", elements, INT_MAX);
+  INGOT_CHECK(elements <= INT_MAX, "MPI: {} elements in one operation; at most {}", elements, INT_MAX);
   return static_cast<int>(elements);
 }
 
@@ -100,9 +100,9 @@ class MpiCommunicator : public Communicator {
 
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
     barrier("split");  // operations that were started before run first
-    MPI_Comm part = MPI_COMM_NULL;
-    check(MPI_Comm_split(comm_, color, key, &part), "MPI_Comm_split");
-    return make_communicator(context_, part, std::move(name));
+    MPI_Comm group = MPI_COMM_NULL;
+    check(MPI_Comm_split(comm_, color, key, &group), "MPI_Comm_split");
+    return make_communicator(context_, group, std::move(name));
   }
 
   std::unique_ptr<OperationNotes> notes(std::string group) override {
@@ -243,32 +243,32 @@ class MpiCommunicator : public Communicator {
     const int64_t n = t.elements(), bytes = static_cast<int64_t>(size_bytes(t.dtype));
     if (n == 0 || size() == 1) return;
     if (n * bytes <= kSmallBytes) {
-      std::byte* parts = scratch(static_cast<int64_t>(size()) * n * bytes);
+      std::byte* inputs = scratch(static_cast<int64_t>(size()) * n * bytes);
       finish("MPI_Iallgather", [&](MPI_Request* r) {
-        return MPI_Iallgather(t.data, count_of(n), carrier(t.dtype), parts, count_of(n), carrier(t.dtype),
+        return MPI_Iallgather(t.data, count_of(n), carrier(t.dtype), inputs, count_of(n), carrier(t.dtype),
                               comm_, r);
       });
-      return reduce_in_rank_order(t.data, t.dtype, parts, t.dtype, size(), n, o.op);
+      return reduce_in_rank_order(t.data, t.dtype, inputs, t.dtype, size(), n, o.op);
     }
     // Each rank reduces one slice and all-gathers it.
     const Range own = split_range(n, size(), rank());
     const int64_t own_n = own.end - own.begin;
     for (int p = 0; p < size(); ++p) {
-      const Range piece = split_range(n, size(), p);
+      const Range slice = split_range(n, size(), p);
       const size_t i = static_cast<size_t>(p);
-      counts_[i] = count_of(piece.end - piece.begin);
-      offsets_[i] = count_of(piece.begin);
+      counts_[i] = count_of(slice.end - slice.begin);
+      offsets_[i] = count_of(slice.begin);
       own_counts_[i] = count_of(own_n);
       own_offsets_[i] = count_of(p * own_n);
     }
-    std::byte* parts = scratch(static_cast<int64_t>(size()) * own_n * bytes);
+    std::byte* inputs = scratch(static_cast<int64_t>(size()) * own_n * bytes);
     MPI_Datatype type = carrier(t.dtype);
     finish("MPI_Ialltoallv", [&](MPI_Request* r) {
-      return MPI_Ialltoallv(t.data, counts_.data(), offsets_.data(), type, parts, own_counts_.data(),
+      return MPI_Ialltoallv(t.data, counts_.data(), offsets_.data(), type, inputs, own_counts_.data(),
                             own_offsets_.data(), type, comm_, r);
     });
-    reduce_in_rank_order(static_cast<std::byte*>(t.data) + own.begin * bytes, t.dtype, parts, t.dtype, size(),
-                         own_n, o.op);
+    reduce_in_rank_order(static_cast<std::byte*>(t.data) + own.begin * bytes, t.dtype, inputs, t.dtype,
+                         size(), own_n, o.op);
     finish("MPI_Iallgatherv", [&](MPI_Request* r) {
       return MPI_Iallgatherv(MPI_IN_PLACE, 0, type, t.data, counts_.data(), offsets_.data(), type, comm_, r);
     });
@@ -286,12 +286,12 @@ class MpiCommunicator : public Communicator {
 
   void reduce_scatter(const CommOperation& o) {
     const int64_t n = o.out.elements();
-    std::byte* parts = scratch(static_cast<int64_t>(o.in.bytes()));
+    std::byte* inputs = scratch(static_cast<int64_t>(o.in.bytes()));
     MPI_Datatype type = carrier(o.in.dtype);
     finish("MPI_Ialltoall", [&](MPI_Request* r) {
-      return MPI_Ialltoall(o.in.data, count_of(n), type, parts, count_of(n), type, comm_, r);
+      return MPI_Ialltoall(o.in.data, count_of(n), type, inputs, count_of(n), type, comm_, r);
     });
-    reduce_in_rank_order(o.out.data, o.out.dtype, parts, o.in.dtype, size(), n, o.op);
+    reduce_in_rank_order(o.out.data, o.out.dtype, inputs, o.in.dtype, size(), n, o.op);
   }
 
   void all_to_all(const Tensor& out, const Tensor& in) {
@@ -372,60 +372,7 @@ class MpiCommunicator : public Communicator {
   std::thread worker_;  // last, because it uses the other members
 };
 
-double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
-
 }  // namespace
-
-Board::Board(JobContext& context, std::string group) : context_(context), group_(std::move(group)) {
-  const std::lock_guard lock(context_.boards_mutex);
-  context_.boards.push_back(this);
-}
-
-Board::~Board() {
-  const std::lock_guard lock(context_.boards_mutex);
-  std::erase(context_.boards, this);
-}
-
-void Board::begin(const char* kind, const std::string& name) {
-  const std::lock_guard lock(mutex_);
-  operation_ = fmt::format("{} '{}'", kind, name);
-  ++number_;
-  since_ = Clock::now();
-  is_running_ = true;
-}
-
-void Board::end() {
-  const std::lock_guard lock(mutex_);
-  is_running_ = false;
-}
-
-void Board::note_message(const std::string& text) {
-  const std::lock_guard lock(mutex_);
-  is_messaging_ = !text.empty();
-  if (!is_messaging_) return;
-  message_ = text;
-  message_since_ = Clock::now();
-}
-
-double Board::age_s() const {
-  const std::lock_guard lock(mutex_);
-  const double collective = is_running_ ? seconds_since(since_) : 0;
-  const double message = is_messaging_ ? seconds_since(message_since_) : 0;
-  return std::max(collective, message);
-}
-
-std::string Board::text() const {
-  const std::lock_guard lock(mutex_);
-  std::string text = group_ + ": ";
-  if (number_ == 0)
-    text += "nothing yet";
-  else if (is_running_)
-    text += fmt::format("in {} (number {}) for {:.1f} s", operation_, number_, seconds_since(since_));
-  else
-    text += fmt::format("done with {} (number {})", operation_, number_);
-  if (is_messaging_) text += fmt::format(", in {} for {:.1f} s", message_, seconds_since(message_since_));
-  return text;
-}
 
 std::unique_ptr<Communicator> make_communicator(JobContext& context, MPI_Comm comm, std::string name) {
   int rank = 0, size = 1;

@@ -58,9 +58,62 @@ void validate_samples(const SamplesConfig& sample) {
 }
 
 void validate_checkpoints(const CheckpointConfig& checkpoint) {
+  if (checkpoint.keep < 1)
+    fail(ErrorKind::kUsage, "checkpoint.keep must be at least 1, got {}", checkpoint.keep);
   if (!(checkpoint.every_minutes >= 0))
     fail(ErrorKind::kUsage, "checkpoint.every_minutes must not be negative, got {}; 0 turns it off",
          checkpoint.every_minutes);
+}
+
+void validate_precision(const RunConfig& config) {
+  const PrecisionConfig& precision = config.precision;
+  if (precision.allows_tf32 && config.train.device != Device::kCuda)
+    fail(ErrorKind::kUsage, "precision.tf32 = true is for train.device = cuda; no processor has tf32");
+  if (precision.compute != DType::f32 && precision.compute != DType::bf16 && precision.compute != DType::f16)
+    fail(ErrorKind::kUsage, "precision.compute must be f32, bf16 or f16");
+  if (precision.loss_scale.constant && precision.compute != DType::f16)
+    fail(ErrorKind::kUsage,
+         "precision.loss_scale = {} is for precision.compute = f16; {} has the exponents of f32 and needs "
+         "none",
+         *precision.loss_scale.constant, name(precision.compute));
+  if (precision.master != Masters::kF32 && precision.compute != DType::bf16)
+    fail(ErrorKind::kUsage,
+         "precision.master must be f32 with precision.compute = {}; the others keep bf16 weights",
+         name(precision.compute));
+}
+
+void validate_head(const RunConfig& config) {
+  const HeadConfig& head = config.head;
+  const PrecisionConfig& precision = config.precision;
+  if (precision.master != Masters::kF32 && head.precision == HeadDtype::kF32)
+    fail(ErrorKind::kUsage, "head.precision = f32 reads f32 masters, which precision.master does not keep");
+  const bool is_bf16_head = head.precision == HeadDtype::kBf16 ||
+                            (head.precision == HeadDtype::kCompute && precision.compute == DType::bf16);
+  if (head.loss_dtype != LossDtype::kF32 && !is_bf16_head)
+    fail(ErrorKind::kUsage,
+         "head.loss_dtype = \"bf16\" and \"bf16_logits\" show what a bf16 head can get wrong; set "
+         "head.precision = bf16, or head.loss_dtype = f32");
+  if (head.loss_dtype != LossDtype::kF32 && config.parallel.tp > 1)
+    fail(ErrorKind::kUsage, "head.loss_dtype must be f32 with parallel.tp above 1");
+  if (head.loss_dtype == LossDtype::kBf16 && config.model.cap.kind != CapKind::kNone)
+    fail(ErrorKind::kUsage, "head.loss_dtype = \"bf16\" knows no logit cap; set model.cap = none");
+}
+
+void validate_parallel(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const PrecisionConfig& precision = config.precision;
+  if (parallel.fsdp > 1 && precision.master != Masters::kF32)
+    fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.fsdp above 1, whose shards are f32");
+  if (parallel.tp > 1 && precision.master != Masters::kF32)
+    fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.tp above 1");
+  if (parallel.pp > 1 && precision.master != Masters::kF32)
+    fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.pp above 1");
+  if (parallel.pp > 1 && config.activations.policy == RecomputePolicy::kAuto)
+    fail(ErrorKind::kUsage, "activations.policy must not be \"auto\" with parallel.pp above 1");
+  if (parallel.fsdp > 1 && precision.compute != DType::f32 && config.head.precision == HeadDtype::kF32)
+    fail(
+        ErrorKind::kUsage,
+        "head.precision = f32 reads f32 masters, of which a rank has but a shard with parallel.fsdp above 1");
 }
 
 }  // namespace
@@ -81,45 +134,9 @@ void RunConfig::validate() const {
   parallel.validate();
   if (train.device == Device::kCuda) validate_on_cuda(*this);
   if (train.has_graph) validate_graph(*this);
-  if (precision.allows_tf32 && train.device != Device::kCuda)
-    fail(ErrorKind::kUsage, "precision.tf32 = true is for train.device = cuda; no processor has tf32");
-  if (parallel.fsdp > 1 && precision.master != Masters::kF32)
-    fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.fsdp above 1, whose shards are f32");
-  if (parallel.tp > 1 && precision.master != Masters::kF32)
-    fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.tp above 1");
-  if (parallel.pp > 1 && precision.master != Masters::kF32)
-    fail(ErrorKind::kUsage, "precision.master must be f32 with parallel.pp above 1");
-  if (parallel.pp > 1 && activations.policy == RecomputePolicy::kAuto)
-    fail(ErrorKind::kUsage, "activations.policy must not be \"auto\" with parallel.pp above 1");
-  if (parallel.fsdp > 1 && precision.compute != DType::f32 && head.precision == HeadDtype::kF32)
-    fail(
-        ErrorKind::kUsage,
-        "head.precision = f32 reads f32 masters, of which a rank has but a shard with parallel.fsdp above 1");
-  if (precision.compute != DType::f32 && precision.compute != DType::bf16 && precision.compute != DType::f16)
-    fail(ErrorKind::kUsage, "precision.compute must be f32, bf16 or f16");
-  if (precision.loss_scale.constant && precision.compute != DType::f16)
-    fail(ErrorKind::kUsage,
-         "precision.loss_scale = {} is for precision.compute = f16; {} has the exponents of f32 and needs "
-         "none",
-         *precision.loss_scale.constant, name(precision.compute));
-  if (precision.master != Masters::kF32 && precision.compute != DType::bf16)
-    fail(ErrorKind::kUsage,
-         "precision.master must be f32 with precision.compute = {}; the others keep bf16 weights",
-         name(precision.compute));
-  if (precision.master != Masters::kF32 && head.precision == HeadDtype::kF32)
-    fail(ErrorKind::kUsage, "head.precision = f32 reads f32 masters, which precision.master does not keep");
-  const bool is_bf16_head = head.precision == HeadDtype::kBf16 ||
-                            (head.precision == HeadDtype::kCompute && precision.compute == DType::bf16);
-  if (head.loss_dtype != LossDtype::kF32 && !is_bf16_head)
-    fail(ErrorKind::kUsage,
-         "head.loss_dtype = \"bf16\" and \"bf16_logits\" show what a bf16 head can get wrong; set "
-         "head.precision = bf16, or head.loss_dtype = f32");
-  if (head.loss_dtype != LossDtype::kF32 && parallel.tp > 1)
-    fail(ErrorKind::kUsage, "head.loss_dtype must be f32 with parallel.tp above 1");
-  if (head.loss_dtype == LossDtype::kBf16 && model.cap.kind != CapKind::kNone)
-    fail(ErrorKind::kUsage, "head.loss_dtype = \"bf16\" knows no logit cap; set model.cap = none");
-  if (checkpoint.keep < 1)
-    fail(ErrorKind::kUsage, "checkpoint.keep must be at least 1, got {}", checkpoint.keep);
+  validate_precision(*this);
+  validate_head(*this);
+  validate_parallel(*this);
   if (train.steps < 1 || train.batch_size < 1 || train.grad_accum < 1 || train.log_every < 1)
     fail(ErrorKind::kUsage, "train.steps, batch_size, grad_accum and log_every must be at least 1");
   // Throws if the schedule or the batch ramp does not fit the run.

@@ -39,17 +39,17 @@ int64_t ParamList::elements() const {
 }
 
 ParamList ParamList::keeping(const std::function<bool(int unit)>& keeps) const {
-  ParamList part = *this;
-  for (ParamSpec& spec : part.specs_) {
+  ParamList kept = *this;
+  for (ParamSpec& spec : kept.specs_) {
     if (keeps(spec.unit)) continue;
     spec.shape[0] = 0;
     spec.slice = {};
     spec.fused_rows = {};
     spec.padding_rows = spec.offset = spec.vector_offset = 0;
-    part.unit_elements_[static_cast<size_t>(spec.unit)] = 0;
-    part.vector_elements_[static_cast<size_t>(spec.unit)] = 0;
+    kept.unit_elements_[static_cast<size_t>(spec.unit)] = 0;
+    kept.vector_elements_[static_cast<size_t>(spec.unit)] = 0;
   }
-  return part;
+  return kept;
 }
 
 namespace {

@@ -208,8 +208,8 @@ void Transformer::embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x
   const Tensor partial = all ? all : x;
   ctx.params.prefetch(embedding_unit());
   const Tensor wpe = tp_.rank == 0 ? ctx.params.weight(wpe_) : Tensor{};  // one rank adds it to the sum
-  embedding_part_forward(partial, tokens.reshape({N}), table_part(ctx.params.weight(wte_)), wpe,
-                         tokens.dim(1), first_position, ctx.stream);
+  embedding_slice_forward(partial, tokens.reshape({N}), table_slice(ctx.params.weight(wte_)), wpe,
+                          tokens.dim(1), first_position, ctx.stream);
   ctx.region.leave(x, partial, ctx.stream);
   apply_dropout(ctx, x, 0, tp_.first_row(N));
   ctx.params.release(embedding_unit());
@@ -340,8 +340,8 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
   const Tensor own = dropout_gradient(ctx, scratch.d, saved.d, 0, tp_.first_row(N));
   const Tensor d = scratch.d_all ? scratch.d_all : own;
   ctx.region.leave_backward(d, own, ctx.stream);
-  embedding_part_backward(table_part(ctx.params.grad(wte_)), ctx.params.grad(wpe_), d,
-                          batch.tokens.reshape({N}), saved.T, 0, ctx.stream);
+  embedding_slice_backward(table_slice(ctx.params.grad(wte_)), ctx.params.grad(wpe_), d,
+                           batch.tokens.reshape({N}), saved.T, 0, ctx.stream);
   ctx.params.grad_ready(embedding_unit());
 }
 

@@ -147,7 +147,7 @@ class Transformer {
   const Block& block(const Saved& saved, size_t i) const { return blocks_[first_block(saved.units) + i]; }
 
   // The rows of a (Vp, C) table that this rank holds.
-  TablePart table_part(const Tensor& rows) const { return {rows, tp_.first(vocab_rows()), vocab_rows()}; }
+  TableSlice table_slice(const Tensor& rows) const { return {rows, tp_.first(vocab_rows()), vocab_rows()}; }
   const Tensor& rope_table_on(const Stream& stream) const {
     return stream.device == Device::kCuda ? device_rope_table_ : rope_table_;
   }

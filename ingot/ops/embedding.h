@@ -24,16 +24,16 @@ void embedding_backward(const Tensor& d_wte, const Tensor& d_wpe, const Tensor& 
                         int64_t T, int64_t first_position, Stream& stream);
 
 // Rows [first, first + rows.dim(0)) of a table of V rows whose other rows are on other ranks.
-struct TablePart {
+struct TableSlice {
   Tensor rows;
   int64_t first = 0, V = 0;
 };
 
 // The embedding over this rank's rows of the table (vocabulary parallelism, Shoeybi et al. 2019,
 // arXiv:1909.08053). Tokens whose row is on another rank read a row of zeros and add no gradient here.
-void embedding_part_forward(const Tensor& out, const Tensor& tokens, const TablePart& wte, const Tensor& wpe,
-                            int64_t T, int64_t first_position, Stream& stream);
-void embedding_part_backward(const TablePart& d_wte, const Tensor& d_wpe, const Tensor& d_out,
-                             const Tensor& tokens, int64_t T, int64_t first_position, Stream& stream);
+void embedding_slice_forward(const Tensor& out, const Tensor& tokens, const TableSlice& wte,
+                             const Tensor& wpe, int64_t T, int64_t first_position, Stream& stream);
+void embedding_slice_backward(const TableSlice& d_wte, const Tensor& d_wpe, const Tensor& d_out,
+                              const Tensor& tokens, int64_t T, int64_t first_position, Stream& stream);
 
 }  // namespace ingot

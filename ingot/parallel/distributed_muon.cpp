@@ -183,7 +183,7 @@ struct DistributedMuon::Step {
     const int number = 3 * k + what;
     return update.names_[static_cast<size_t>(number)];
   }
-  Tensor part(const Tensor& buffer, int rank, int64_t shard, int64_t n) const {
+  Tensor block(const Tensor& buffer, int rank, int64_t shard, int64_t n) const {
     return buffer.rows(rank * shard, rank * shard + n);
   }
   // Returns this rank's task in a round, -1 if it has none.
@@ -215,7 +215,7 @@ void DistributedMuon::Step::start_collecting(int k) {
     const int t = update.task_of(round(k), update.replicas_.rank(), r);
     if (t < 0 || !update.tasks_[static_cast<size_t>(t)].given.is_counted) continue;
     const int64_t n = elements_of(update.tasks_[static_cast<size_t>(t)].given.rects);
-    if (n > 0) work.prepare(static_cast<size_t>(t), part(buffers.sent, r, shard, n));
+    if (n > 0) work.prepare(static_cast<size_t>(t), block(buffers.sent, r, shard, n));
   }
   const int64_t all = update.ranks() * shard;
   collecting =
@@ -233,7 +233,7 @@ void DistributedMuon::Step::finish_collecting(int k) {
   for (int r = 0; r < update.ranks(); ++r) {
     const std::vector<Rect>& rects = task.shards[static_cast<size_t>(r)];
     if (task.is_counted[static_cast<size_t>(r)])
-      put_shard(matrix, part(buffers.received, r, round(k).shard, elements_of(rects)), rects);
+      put_shard(matrix, block(buffers.received, r, round(k).shard, elements_of(rects)), rects);
   }
 }
 
@@ -245,7 +245,7 @@ void DistributedMuon::Step::apply(int k) {
       if (t < 0) continue;
       const int64_t n = elements_of(update.tasks_[static_cast<size_t>(t)].given.rects);
       const Tensor& from = has_replicas() ? buffers.all : buffers.own;
-      if (n > 0) work.apply(static_cast<size_t>(t), part(from, replica * update.ranks() + r, shard, n));
+      if (n > 0) work.apply(static_cast<size_t>(t), block(from, replica * update.ranks() + r, shard, n));
     }
 }
 
@@ -260,7 +260,7 @@ void DistributedMuon::Step::move_on() {
   const int k = std::exchange(returned, -1);
   if (!has_replicas()) return apply(k);
   const int64_t n = update.ranks() * round(k).shard;
-  const Tensor own = part(buffers.all, update.replicas_.rank(), n, n);
+  const Tensor own = block(buffers.all, update.replicas_.rank(), n, n);
   std::memcpy(own.data, buffers.own.data, own.bytes());
   gathering = update.replicas_.start_all_gather_into(name(k, 2),
                                                      buffers.all.rows(0, update.replicas_.size() * n), own);
@@ -270,12 +270,12 @@ void DistributedMuon::Step::move_on() {
 void DistributedMuon::Step::start_returning(int k) {
   const int64_t shard = round(k).shard, n = update.ranks() * shard;
   const Tensor out =
-      has_shards() ? buffers.outgoing.rows(0, n) : part(buffers.all, update.replicas_.rank(), n, n);
+      has_shards() ? buffers.outgoing.rows(0, n) : block(buffers.all, update.replicas_.rank(), n, n);
   if (const int t = own_task(k); t >= 0) {
     const Task& task = update.tasks_[static_cast<size_t>(t)];
     for (int r = 0; r < update.ranks(); ++r) {
       const std::vector<Rect>& rects = task.shards[static_cast<size_t>(r)];
-      cut_shard(part(out, r, shard, elements_of(rects)), matrix_of(task), rects);
+      cut_shard(block(out, r, shard, elements_of(rects)), matrix_of(task), rects);
     }
   }
   if (has_shards()) {

@@ -119,7 +119,7 @@ void FsdpStore::make_slots() {
 }
 
 // Returns this rank's shard of a unit's gathered buffer.
-Tensor FsdpStore::own_part(const Tensor& full, int64_t shard) const {
+Tensor FsdpStore::own_shard(const Tensor& full, int64_t shard) const {
   return full.rows(shard_.rank() * shard, (shard_.rank() + 1) * shard);
 }
 
@@ -130,7 +130,7 @@ void FsdpStore::start_gather(int u) {
   if (slot.unit == u) return;
   slot.gather.wait();  // a prefetched unit may never have been used
   slot.unit = u;
-  const Tensor full = slot.full.rows(0, shard_.size() * unit.shard), own = own_part(full, unit.shard);
+  const Tensor full = slot.full.rows(0, shard_.size() * unit.shard), own = own_shard(full, unit.shard);
   if (config_.compute == DType::f32)
     std::memcpy(own.data, unit.master.data, own.bytes());
   else
@@ -162,7 +162,7 @@ void FsdpStore::grad_ready(int u) {
   const Tensor full = slot.full.rows(0, shard_.size() * unit.shard);
   slot.is_scattering = true;
   slot.is_last = is_last_micro_;
-  slot.scatter = shard_.start_reduce_scatter(unit.scatter_name, own_part(full, unit.shard), full);
+  slot.scatter = shard_.start_reduce_scatter(unit.scatter_name, own_shard(full, unit.shard), full);
 }
 
 // Adds the reduce-scattered gradients to the shard and zeroes the slot.
@@ -170,12 +170,12 @@ void FsdpStore::drain(GradSlot& slot) {
   if (!slot.is_scattering) return;
   slot.scatter.wait();
   Unit& unit = units_[static_cast<size_t>(slot.unit)];
-  const Tensor own = own_part(slot.full, unit.shard);
+  const Tensor own = own_shard(slot.full, unit.shard);
   parallel_for(unit.shard, kGrain, [&](int64_t begin, int64_t end) {
     float* sum = unit.grad.as<float>();
-    const float* part = own.as<float>();
+    const float* x = own.as<float>();
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) sum[i] += part[i];
+    for (int64_t i = begin; i < end; ++i) sum[i] += x[i];
   });
   const int64_t used = shard_.size() * unit.shard;
   parallel_for(used, kGrain, [&](int64_t begin, int64_t end) {
@@ -214,12 +214,12 @@ void FsdpStore::forget_gathered() {
   for (Unit& unit : units_) shard_.all_reduce("vectors", unit.vectors);
 }
 
-FsdpStore::Part FsdpStore::part_of(int id, int rank) const {
+Range FsdpStore::range_of(int id, int rank) const {
   const ParamSpec& spec = list()[id];
   const int64_t shard = units_[static_cast<size_t>(spec.unit)].shard;
   const int64_t begin = std::clamp<int64_t>(rank * shard - spec.offset, 0, spec.elements());
   const int64_t end = std::clamp<int64_t>((rank + 1) * shard - spec.offset, begin, spec.elements());
-  return begin < end ? Part{begin, end} : Part{0, 0};
+  return begin < end ? Range{begin, end} : Range{0, 0};
 }
 
 std::vector<ParamShard> FsdpStore::shards() {
@@ -228,13 +228,13 @@ std::vector<ParamShard> FsdpStore::shards() {
     const int id = static_cast<int>(p);
     const ParamSpec& spec = list()[id];
     const Unit& unit = units_[static_cast<size_t>(spec.unit)];
-    const Part part = part_of(id, shard_.rank());
-    const bool is_empty = part.begin == part.end;
-    const int64_t first = is_empty ? 0 : spec.offset + part.begin - shard_.rank() * unit.shard;
-    const int64_t end = first + part.end - part.begin;
+    const Range range = range_of(id, shard_.rank());
+    const bool is_empty = range.begin == range.end;
+    const int64_t first = is_empty ? 0 : spec.offset + range.begin - shard_.rank() * unit.shard;
+    const int64_t end = first + range.end - range.begin;
     shards.push_back({.id = id,
-                      .begin = part.begin,
-                      .end = part.end,
+                      .begin = range.begin,
+                      .end = range.end,
                       .w = unit.master.rows(first, end),
                       .tail = {},
                       .compute = {},

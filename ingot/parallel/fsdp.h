@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "ingot/comm/communicator.h"
+#include "ingot/core/parallel.h"
 #include "ingot/nn/param_store.h"
 
 namespace ingot {
@@ -82,16 +83,13 @@ class FsdpStore : public TrainingStore {
 
   void cut_units();
   void make_slots();
-  Tensor own_part(const Tensor& full, int64_t shard) const;
+  Tensor own_shard(const Tensor& full, int64_t shard) const;
   void start_gather(int unit);
   void drain(GradSlot& slot);
   // Invalidates all gathered weights, because the masters have changed.
   void forget_gathered();
   // The range of parameter `id` that rank `rank` holds.
-  struct Part {
-    int64_t begin, end;
-  };
-  Part part_of(int id, int rank) const;
+  Range range_of(int id, int rank) const;
 
   Communicator &shard_, &replicate_;
   FsdpConfig config_;

@@ -64,15 +64,15 @@ TEST_P(CudaEmbedding, PartOfTheTableEqualsTheCpu) {
   const OnDevice out = result(c.dtype, {N, c.C});
   Buffer want(c.dtype, {N, c.C});
   const auto part = [&](const Tensor& t) {
-    return TablePart{.rows = t.rows(first, c.V), .first = first, .V = c.V};
+    return TableSlice{.rows = t.rows(first, c.V), .first = first, .V = c.V};
   };
-  embedding_part_forward(out, tokens_there, part(wte_there), {}, c.T, 0, stream);
-  embedding_part_forward(want, integers(tokens), part(wte), {}, c.T, 0, cpu);
+  embedding_slice_forward(out, tokens_there, part(wte_there), {}, c.T, 0, stream);
+  embedding_slice_forward(want, integers(tokens), part(wte), {}, c.T, 0, cpu);
   expect_same_bits(out.to_host(), want, "out");
   Buffer d_wte = random_tensor(DType::f32, {c.V, c.C}, 4);
   const OnDevice d_wte_there = put(d_wte);
-  embedding_part_backward(part(d_wte_there), {}, d_out_there, tokens_there, c.T, 0, stream);
-  embedding_part_backward(part(d_wte), {}, d_out, integers(tokens), c.T, 0, cpu);
+  embedding_slice_backward(part(d_wte_there), {}, d_out_there, tokens_there, c.T, 0, stream);
+  embedding_slice_backward(part(d_wte), {}, d_out, integers(tokens), c.T, 0, cpu);
   expect_same_bits(d_wte_there.to_host(), d_wte, "d_wte");
 }
 

@@ -85,12 +85,12 @@ TEST_P(Embedding, ShardsOfTheTableAddUpToTheWhole) {
   for (const Range rows : {Range{0, 3}, Range{3, 4}, Range{4, kV}}) {
     Buffer partial(c.dtype, {kN, c.C});
     const auto part = [&](const Tensor& table) {
-      return TablePart{table.rows(rows.begin, rows.end), rows.begin, kV};
+      return TableSlice{table.rows(rows.begin, rows.end), rows.begin, kV};
     };
-    embedding_part_forward(partial, tokens, part(wte), rows.begin == 0 ? wpe : Tensor{}, kT, kFirst, stream);
+    embedding_slice_forward(partial, tokens, part(wte), rows.begin == 0 ? wpe : Tensor{}, kT, kFirst, stream);
     const Doubles values = to_doubles(partial);
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
-    embedding_part_backward(part(d_wte), {}, d_out, tokens, kT, kFirst, stream);
+    embedding_slice_backward(part(d_wte), {}, d_out, tokens, kT, kFirst, stream);
   }
   Buffer rounded(c.dtype, {kN, c.C});
   assign(rounded, sum);

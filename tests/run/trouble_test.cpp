@@ -10,6 +10,7 @@
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/formats/metrics_log.h"
 #include "ingot/parallel/parallelize.h"
+#include "tests/run/poisoned_checkpoint.h"
 #include "tests/run/training_fixture.h"
 #include "tests/train/gradients.h"
 
@@ -197,15 +198,8 @@ class Trouble : public TrainingTest {
     RunConfig c = troubled(GuardPolicy::kStop);
     c.train.stop_at = 10;
     const TrainOutcome outcome = train(c, run);
-    const auto tokenizer = load_tokenizer(outcome.checkpoint / "tokenizer.json");
-    c.model.vocab = tokenizer->vocab_size();
-    Trainer trainer(c, parallelize(c));
-    const TrainerState state = load_checkpoint(outcome.checkpoint, trainer);
-    const int64_t z = encode(*tokenizer, "Z").front();
-    std::fill_n(trainer.params().master(0).as<float>() + z * c.model.width, c.model.width, 3e38f);
-    CheckpointStore store(run / "checkpoints");
     c.train.stop_at = 0;
-    save_checkpoint(store, trainer, *tokenizer, read_file(outcome.checkpoint / "config.toml"), state);
+    save_poisoned(c, outcome.checkpoint, run);
   }
   static nlohmann::json trainer_json(const fs::path& checkpoint) {
     return nlohmann::json::parse(read_file(checkpoint / "trainer.json"));

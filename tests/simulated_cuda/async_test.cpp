@@ -12,6 +12,7 @@
 #include "ingot/core/copy.h"
 #include "ingot/core/staging.h"
 #include "ingot/formats/metrics_log.h"
+#include "tests/run/poisoned_checkpoint.h"
 #include "tests/run/training_fixture.h"
 #include "tests/train/small_training.h"
 
@@ -326,17 +327,6 @@ class AsyncRun : public TrainingTest {
       EXPECT_NEAR(a.norms[i], b.norms[i], 2e-3 * b.norms[i]) << i;
     }
   }
-  // Makes the embedding of Z in the newest checkpoint finite but so large that LayerNorm's sums overflow.
-  void poison(RunConfig c, const TrainOutcome& outcome, const std::filesystem::path& run) {
-    const auto tokenizer = load_tokenizer(outcome.checkpoint / "tokenizer.json");
-    c.model.vocab = tokenizer->vocab_size();
-    Trainer trainer(c, parallelize(c));
-    const TrainerState state = load_checkpoint(outcome.checkpoint, trainer);
-    const int64_t z = encode(*tokenizer, "Z").front();
-    std::fill_n(trainer.params().master(0).as<float>() + z * c.model.width, c.model.width, 3e38f);
-    CheckpointStore store(run / "checkpoints");
-    save_checkpoint(store, trainer, *tokenizer, read_file(outcome.checkpoint / "config.toml"), state);
-  }
 };
 
 TEST_F(AsyncRun, ReportsEveryStepUnderItsOwnNumber) {
@@ -401,7 +391,7 @@ TEST_F(AsyncRun, EachPolicyTreatsNonFiniteBatchesAsOnTheCpu) {
   RunConfig c = on(Device::kCpu);
   c.train.stop_at = 5;
   const TrainOutcome five = train(c, folder / "cpu");
-  poison(c, five, folder / "cpu");
+  save_poisoned(c, five.checkpoint, folder / "cpu");
   std::string want, warned;  // the CPU's last error; everything that the device's runs said
   for (const char* policy : {"stop", "skip", "rollback"})
     for (const Device device : {Device::kCpu, Device::kCuda}) {

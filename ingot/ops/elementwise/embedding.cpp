@@ -10,8 +10,8 @@
 namespace ingot {
 
 namespace cuda {  // embedding.cu
-decltype(ingot::embedding_part_forward) embedding_part_forward;
-decltype(ingot::embedding_part_backward) embedding_part_backward;
+decltype(ingot::embedding_slice_forward) embedding_slice_forward;
+decltype(ingot::embedding_slice_backward) embedding_slice_backward;
 }  // namespace cuda
 
 namespace {
@@ -36,7 +36,7 @@ void check_tokens(const Tensor& tokens, int64_t V, const char* op) {
            op, values[n], n, V);
 }
 
-void check_part(const TablePart& table, const char* op) {
+void check_slice(const TableSlice& table, const char* op) {
   INGOT_CHECK(table.rows.rank() == 2 && table.first >= 0 && table.first + table.rows.dim(0) <= table.V,
               "{}: wte must be (V, C) or rows of that, got {} of {} from {}", op,
               table.rows.shape.to_string(), table.V, table.first);
@@ -57,14 +57,14 @@ void prefetch(const T* row, int64_t n) {
 
 // Returns the row of a token, or null if it is on another rank.
 template <typename T>
-T* row_of(const TablePart& table, int32_t token) {
+T* row_of(const TableSlice& table, int32_t token) {
   const int64_t row = token - table.first;
   return row >= 0 && row < table.rows.dim(0) ? table.rows.as<T>() + row * table.rows.dim(1) : nullptr;
 }
 
 // Adds columns [begin, end) of both gradients.
 template <typename T>
-void add_columns(const TablePart& d_wte, const Tensor& d_wpe, const T* d_out, const int32_t* tokens,
+void add_columns(const TableSlice& d_wte, const Tensor& d_wpe, const T* d_out, const int32_t* tokens,
                  int64_t N, Positions positions, int64_t begin, int64_t end) {
   const int64_t C = d_wte.rows.dim(1);
   float* next_row = N > 0 ? row_of<float>(d_wte, tokens[0]) : nullptr;
@@ -99,14 +99,14 @@ void write_row(T* row, const T* token_row, const T* position_row, int64_t C) {
 
 void embedding_forward(const Tensor& out, const Tensor& tokens, const Tensor& wte, const Tensor& wpe,
                        int64_t T, int64_t first_position, Stream& stream) {
-  embedding_part_forward(out, tokens, {.rows = wte, .first = 0, .V = wte.dim(0)}, wpe, T, first_position,
-                         stream);
+  embedding_slice_forward(out, tokens, {.rows = wte, .first = 0, .V = wte.dim(0)}, wpe, T, first_position,
+                          stream);
 }
 
-void embedding_part_forward(const Tensor& out, const Tensor& tokens, const TablePart& wte, const Tensor& wpe,
-                            int64_t T, int64_t first_position, Stream& stream) {
+void embedding_slice_forward(const Tensor& out, const Tensor& tokens, const TableSlice& wte,
+                             const Tensor& wpe, int64_t T, int64_t first_position, Stream& stream) {
   const Span span(stream.trace, "embedding");
-  check_part(wte, "embedding_forward");
+  check_slice(wte, "embedding_forward");
   const int64_t N = tokens.elements(), C = wte.rows.dim(1);
   check_tensor(wte.rows, out.dtype, wte.rows.shape, "embedding_forward: wte");
   check_tensor(out, out.dtype, {N, C}, "embedding_forward: out");
@@ -117,7 +117,7 @@ void embedding_part_forward(const Tensor& out, const Tensor& tokens, const Table
   }
   if constexpr (kHasCuda) {
     if (out.device == Device::kCuda)
-      return cuda::embedding_part_forward(out, tokens, wte, wpe, T, first_position, stream);
+      return cuda::embedding_slice_forward(out, tokens, wte, wpe, T, first_position, stream);
   }
   const Positions positions{T, first_position};
   INGOT_DISPATCH(out.dtype, Value, {
@@ -136,14 +136,14 @@ void embedding_part_forward(const Tensor& out, const Tensor& tokens, const Table
 
 void embedding_backward(const Tensor& d_wte, const Tensor& d_wpe, const Tensor& d_out, const Tensor& tokens,
                         int64_t T, int64_t first_position, Stream& stream) {
-  embedding_part_backward({.rows = d_wte, .first = 0, .V = d_wte.dim(0)}, d_wpe, d_out, tokens, T,
-                          first_position, stream);
+  embedding_slice_backward({.rows = d_wte, .first = 0, .V = d_wte.dim(0)}, d_wpe, d_out, tokens, T,
+                           first_position, stream);
 }
 
-void embedding_part_backward(const TablePart& d_wte, const Tensor& d_wpe, const Tensor& d_out,
-                             const Tensor& tokens, int64_t T, int64_t first_position, Stream& stream) {
+void embedding_slice_backward(const TableSlice& d_wte, const Tensor& d_wpe, const Tensor& d_out,
+                              const Tensor& tokens, int64_t T, int64_t first_position, Stream& stream) {
   const Span span(stream.trace, "embedding");
-  check_part(d_wte, "embedding_backward");
+  check_slice(d_wte, "embedding_backward");
   const int64_t N = tokens.elements(), C = d_wte.rows.dim(1);
   check_tensor(d_wte.rows, DType::f32, d_wte.rows.shape, "embedding_backward: d_wte");
   check_tensor(d_out, d_out.dtype, {N, C}, "embedding_backward: d_out");
@@ -154,7 +154,7 @@ void embedding_part_backward(const TablePart& d_wte, const Tensor& d_wpe, const 
   }
   if constexpr (kHasCuda) {
     if (d_out.device == Device::kCuda)
-      return cuda::embedding_part_backward(d_wte, d_wpe, d_out, tokens, T, first_position, stream);
+      return cuda::embedding_slice_backward(d_wte, d_wpe, d_out, tokens, T, first_position, stream);
   }
   const Positions positions{T, first_position};
   const int64_t blocks = (C + kBlockColumns - 1) / kBlockColumns;

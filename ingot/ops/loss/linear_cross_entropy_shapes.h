@@ -1,0 +1,26 @@
+// Shapes and dtypes that the head and its scratch memory agree on. Internal to ops/linear_cross_entropy.
+#pragma once
+
+#include <algorithm>
+
+#include "ingot/ops/linear_cross_entropy.h"
+
+namespace ingot {
+
+// Returns the dtype of x and w in the products; for kFp8 that of the decoded 8-bit values.
+inline DType product_dtype(HeadPrecision precision) {
+  return precision == HeadPrecision::kF32   ? DType::f32
+         : precision == HeadPrecision::kF16 ? DType::f16
+                                            : DType::bf16;
+}
+
+inline bool is_half(HeadPrecision precision) {
+  return precision == HeadPrecision::kBf16 || precision == HeadPrecision::kF16;
+}
+
+// Tokens whose logits exist at one time, for N tokens.
+inline int64_t chunk_tokens(const LinearCrossEntropyConfig& config, int64_t N) {
+  return config.kind == HeadKind::kDense ? N : std::min(N, config.chunk_tokens);
+}
+
+}  // namespace ingot
