@@ -135,7 +135,7 @@ class Linear {
   // Scratch of the two functions that accumulate the bias's gradient.
   struct BiasScratch {
     Tensor partial;  // (out) f32
-    Tensor sums;     // of alloc_sums
+    Tensor sums;     // alloc_sums() returned it
   };
   BiasScratch bias_scratch(Arena& arena) const;
   // Allocates the copy (out) of the bias in the dtype of the product into which it is fused.
@@ -182,7 +182,7 @@ class Norm {
  private:
   struct BackwardScratch {
     Tensor dw, db;  // (C) f32, if the gradients are partial
-    Tensor sums;    // of alloc_sums
+    Tensor sums;    // alloc_sums() returned it
   };
   BackwardScratch backward_scratch(Arena& arena) const;
 

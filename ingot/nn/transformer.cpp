@@ -167,7 +167,7 @@ Transformer::EmbeddingScratch Transformer::embedding_scratch(Arena& arena, int64
 void Transformer::plan_units(Arena& arena, int64_t B, int64_t T, int64_t S, bool is_training) const {
   {
     const ScratchScope scope(arena);
-    all_rows(arena, B * T);  // of embed
+    all_rows(arena, B * T);  // embed() uses these
   }
   for (const Block& block : blocks_) {  // the blocks differ in which linears are in FP8
     block.attention.plan_forward(arena, B, T, S, compute_, is_training);
@@ -188,7 +188,7 @@ size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training, Device
   if (!is_training) return arena.peak_bytes();
   final_norm_.plan_backward(arena);
   {
-    const ScratchScope scope(arena);  // of recompute
+    const ScratchScope scope(arena);  // recompute() uses what follows
     own_rows(arena, N);
     plan_units(arena, B, T, T, is_training);
   }

@@ -93,7 +93,7 @@ class Pipeline final : public Executor {
   int64_t read_ = 0;  // micro-batches of the step read so far
   bool has_documents_ = false;
   int64_t evaluated_ = 0;          // micro-batches evaluated since construction
-  LossSums sums_;                  // of the last run, for the units on this rank
+  LossSums sums_;                  // The last run added these for the units on this rank.
   bool has_checked_loss_ = false;  // true if the last run checked tokens
 };
 

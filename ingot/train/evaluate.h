@@ -27,7 +27,7 @@ using EvalProgress = std::function<bool(int64_t tokens, int64_t all_tokens)>;
 
 struct EvalWalk {
   int64_t max_tokens = 0;     // if > 0, stops after about this many (rounded up to whole global batches)
-  BatchShape shape = {};      // of this rank's batches
+  BatchShape shape = {};      // Every batch of this rank has this shape.
   DataShard data_shard = {};  // each rank takes batch_size rows at a time
   EvalProgress goes_on = {};
 };

@@ -17,10 +17,10 @@ namespace ingot {
 
 // A member may borrow those above it.
 struct Layout {
-  std::unique_ptr<Mesh> own_mesh;  // of a run on a single rank
+  std::unique_ptr<Mesh> own_mesh;  // A run on a single rank owns its mesh.
   Mesh* mesh = nullptr;            // borrowed
   DataShard data_shard;
-  BatchShape batch_shape;          // of this rank's micro-batches
+  BatchShape batch_shape;          // Every micro-batch of this rank has this shape.
   std::unique_ptr<Stream> stream;  // without a device if the layout is for a memory plan
   std::unique_ptr<Region> region;
   std::unique_ptr<Transformer> model;

@@ -45,7 +45,7 @@ class LocalExecutor final : public Executor {
   Arena activations_;
   Transformer::Saved saved_;
   DeviceFeed feed_;
-  LossSums sums_;  // of the last run, as far as the host knows them
+  LossSums sums_;  // The last run added these, as far as the host knows them.
   // The captured passes of a micro-batch. shared_ptr, because builds without CUDA cannot destroy a Graph.
   std::shared_ptr<cuda::Graph> graph_;
   float graph_scale_ = 0;                // grad_scale of graph_; 0: not captured

@@ -17,18 +17,7 @@ using Policy = RecomputePolicy;
 
 constexpr int64_t kLayers = 5;
 
-ModelConfig llama() {
-  ModelConfig c;
-  c.layers = kLayers;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.width = 32;
-  c.ffn = 64;
-  c.context = 16;
-  c.vocab = 61;
-  c.dropout = 0.1;
-  return c;
-}
+ModelConfig llama() { return small_llama(kLayers); }
 
 ModelConfig gpt2() {
   ModelConfig c = gpt2_style(llama());

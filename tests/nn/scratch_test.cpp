@@ -6,19 +6,6 @@
 namespace ingot::testing {
 namespace {
 
-ModelConfig small_llama() {
-  ModelConfig c;
-  c.layers = 2;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.width = 32;
-  c.ffn = 64;
-  c.context = 16;
-  c.vocab = 61;
-  c.dropout = 0.1;
-  return c;
-}
-
 struct ScratchCase {
   const char* name;
   ModelConfig config;
@@ -46,18 +33,18 @@ TEST_P(Scratch, OfATrainingPassHasThePlannedPeak) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, Scratch,
-    ::testing::Values(ScratchCase{"llama_f32", small_llama(), DType::f32},
-                      ScratchCase{"llama_bf16", small_llama(), DType::bf16},
-                      ScratchCase{"gpt2_f32", gpt2_style(small_llama()), DType::f32},
-                      ScratchCase{"speedrun_bf16", speedrun_style(small_llama()), DType::bf16},
-                      ScratchCase{"tensorwise", small_llama(), DType::bf16, Fp8Recipe::kTensorwise},
-                      ScratchCase{"rowwise", small_llama(), DType::bf16, Fp8Recipe::kRowwise},
-                      ScratchCase{"rowwise_gw_hp", small_llama(), DType::bf16, Fp8Recipe::kRowwiseGwHp}),
+    ::testing::Values(ScratchCase{"llama_f32", small_llama(2), DType::f32},
+                      ScratchCase{"llama_bf16", small_llama(2), DType::bf16},
+                      ScratchCase{"gpt2_f32", gpt2_style(small_llama(2)), DType::f32},
+                      ScratchCase{"speedrun_bf16", speedrun_style(small_llama(2)), DType::bf16},
+                      ScratchCase{"tensorwise", small_llama(2), DType::bf16, Fp8Recipe::kTensorwise},
+                      ScratchCase{"rowwise", small_llama(2), DType::bf16, Fp8Recipe::kRowwise},
+                      ScratchCase{"rowwise_gw_hp", small_llama(2), DType::bf16, Fp8Recipe::kRowwiseGwHp}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // The first token uses another attention kernel than those that follow it.
 TEST(InferScratch, SufficesForAnyNumberOfTokensUpToThePlan) {
-  SmallModel small(small_llama(), DType::f32, 1, 16, 1);
+  SmallModel small(small_llama(2), DType::f32, 1, 16, 1);
   std::vector<int32_t> ids(16, 3);
   std::vector<float> logits(static_cast<size_t>(small.model.config().vocab_padded()));
   for (const int64_t most : {1, 2, 5}) {

@@ -10,6 +10,20 @@
 
 namespace ingot::testing {
 
+// A LLaMA with grouped queries and dropout.
+inline ModelConfig small_llama(int64_t layers) {
+  ModelConfig c;
+  c.layers = layers;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.width = 32;
+  c.ffn = 64;
+  c.context = 16;
+  c.vocab = 61;
+  c.dropout = 0.1;
+  return c;
+}
+
 // The config with the layers of GPT-2, or of the nanoGPT speedrun.
 inline ModelConfig gpt2_style(ModelConfig c) {
   c.norm = NormKind::kLayerNorm;
