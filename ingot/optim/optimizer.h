@@ -111,7 +111,7 @@ class Optimizer {
     MomentumRamp momentum = {};
     double lr_ratio = 1;              // ratio to the base learning rate
     bool decays_vectors = false;      // the group itself sets weight_decay
-    bool is_momentum_driven = false;  // by a schedule
+    bool is_momentum_driven = false;  // a schedule sets it
   };
   struct Member {
     ParamState memory;
@@ -125,8 +125,8 @@ class Optimizer {
   struct Block {
     size_t param;
     Range range;
-    RangeTotals totals = {};  // of the current step
-    double squares = 0;       // of the gradients, for the norm
+    RangeTotals totals = {};  // the current step's
+    double squares = 0;       // sum of the squared gradients, for the norm
   };
   // Numbers that ranks combine, by [takes_maxima][turn].
   template <typename T>
@@ -169,10 +169,10 @@ class Optimizer {
   // Memory that a device needs besides the state.
   struct OnDevice {
     Arena memory, pinned, scratch;
-    Tensor ranges = {}, host_ranges = {};    // of the gradients (params, sizeof(SquareRange)) u8
+    Tensor ranges = {}, host_ranges = {};    // the gradients'; (params, sizeof(SquareRange)) u8
     Tensor squares = {}, host_squares = {};  // (kSquareParts) f32
     Tensor totals = {}, host_totals = {};    // totals, 4 f32 per row
-    std::vector<int64_t> first_row = {};     // of totals, per parameter
+    std::vector<int64_t> first_row = {};     // where a parameter's totals begin
     int64_t longest = 0;                     // elements of the longest parameter
     bool has_ranges = false;                 // true once ranges have been copied to the device
   };
@@ -188,7 +188,7 @@ class Optimizer {
   std::vector<State> states_;
   std::vector<Block> blocks_;
   std::vector<size_t> free_blocks_;  // blocks whose rule needs no preparation
-  ByTurn<Tensor> numbers_;           // of all members, for the current step
+  ByTurn<Tensor> numbers_;           // what all members use in the current step
   std::vector<ParamStep> steps_;     // per parameter
   std::vector<ParamStats> stats_;
   int64_t non_finite_ = 0;

@@ -84,8 +84,8 @@ struct ParamState {
 
 // Sums over a range of elements; the squares and the product are set only if the step wants totals.
 struct RangeTotals {
-  double weight_squares = 0;     // of w before the update
-  double grad_squares = 0;       // of g * grad_scale
+  double weight_squares = 0;     // sum of w^2 before the update
+  double grad_squares = 0;       // sum of (g * grad_scale)^2
   double update_squares = 0;     // sum of squares of the change of w
   double update_dot_weight = 0;  // change times w before the update
   int64_t non_finite = 0;        // gradients that an 8-bit rule skipped
@@ -102,7 +102,7 @@ struct Prepared {
 // What a rule needs before it can update a parameter.
 struct RuleNeeds {
   bool is_whole = false;     // prepare must run on all elements of this rank first
-  size_t scratch_bytes = 0;  // of prepare, or of a matrix rule's orthogonalise
+  size_t scratch_bytes = 0;  // what prepare needs, or a matrix rule's orthogonalise
   // For a shard: how many numbers the ranks that hold shards of the parameter combine, in each of two turns.
   std::array<int64_t, 2> shared{};
   bool takes_maxima = false;  // they combine by maximum; otherwise by sum

@@ -19,7 +19,7 @@ struct MatrixTask {
   Shape shape;              // (R, C)
   std::vector<Rect> rects;  // where this rank's elements lie in the matrix, in their order; may be empty
   bool is_counted = true;   // false if another rank has the same elements
-  double flops = 0;         // of compute
+  double flops = 0;         // what compute costs
 };
 
 // The steps of these matrices' updates; the optimizer implements them.
@@ -48,7 +48,7 @@ class UpdateComm {
   virtual void max(const Tensor& t) = 0;
   // Called once, before the other functions.
   virtual std::vector<Keeps> plan(std::vector<MatrixTask> tasks) = 0;
-  virtual size_t scratch_bytes() const = 0;  // of run
+  virtual size_t scratch_bytes() const = 0;  // what run needs
   // Prepares, computes and applies every task. scratch has scratch_bytes in addition to what compute
   // allocates from it.
   virtual void run(MatrixWork& work, Arena& scratch, Stream& stream) = 0;

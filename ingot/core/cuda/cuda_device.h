@@ -20,7 +20,8 @@ inline constexpr bool kHasCuda = false;
 #endif
 
 inline constexpr const char* kNoCudaInBuild =
-    "this build has no CUDA (toolkit 13.0 or newer was not found, or INGOT_CUDA=OFF)";
+    "this build has no CUDA (toolkit 13.0 or newer was not found, or INGOT_CUDA=OFF); "
+    "`INGOT_CUDA=ON tools/build.sh release` builds one that has";
 
 // Says in one sentence why no CUDA device can train here, and how to fix it; nullopt if one can. Works in
 // any build.

@@ -21,8 +21,8 @@ constexpr int64_t kLanes = 16;
 template <int kCells>
 struct LevelTables {
   static constexpr int kOctaves = 32, kFirstExponent = 127 - 22;  // octave 0 begins at 2^-22, below decade 1
-  alignas(64) float start[kOctaves];     // of the next decade if it begins in the octave; else infinity
-  alignas(64) int32_t decade[kOctaves];  // at the beginning of the octave
+  alignas(64) float start[kOctaves];     // where the next decade begins, if in the octave; else infinity
+  alignas(64) int32_t decade[kOctaves];  // the decade in which the octave begins
   alignas(64) float scale[kLanes] = {}, cells[kLanes] = {};  // per decade
   alignas(64) int32_t first_level[kLanes] = {};
 
