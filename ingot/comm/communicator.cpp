@@ -37,30 +37,6 @@ class SelfCommunicator : public Communicator {
   TimeLimit time_limit_;
 };
 
-class PlannedCommunicator : public Communicator {
- public:
-  using Communicator::Communicator;
-
-  std::unique_ptr<Communicator> split(int, int, std::string name) override {
-    return planned_communicator(std::move(name), rank(), size());
-  }
-  TimeLimit& time_limit() override { return time_limit_; }
-
- private:
-  uint64_t start(const CommOperation& o) override {
-    if (o.kind != CommOperation::Kind::kAllGather) return 0;
-    for (int r = 0; r < size(); ++r) {
-      std::byte* place = static_cast<std::byte*>(o.out.data) + static_cast<size_t>(r) * o.in.bytes();
-      if (place != o.in.data) std::memcpy(place, o.in.data, o.in.bytes());
-    }
-    return 0;
-  }
-  bool is_done(uint64_t) override { return true; }
-  void wait(uint64_t) override {}
-
-  TimeLimit time_limit_;
-};
-
 }  // namespace
 
 const char* kind_name(CommOperation::Kind kind) {
@@ -179,6 +155,19 @@ int64_t Communicator::broadcast_number(int64_t number, int root) {
 
 std::unique_ptr<Communicator> self_communicator(std::string name) {
   return std::make_unique<SelfCommunicator>(std::move(name));
+}
+
+std::unique_ptr<Communicator> PlannedCommunicator::split(int, int, std::string name) {
+  return planned_communicator(std::move(name), rank(), size());
+}
+
+uint64_t PlannedCommunicator::start(const CommOperation& o) {
+  if (o.kind != CommOperation::Kind::kAllGather) return 0;
+  for (int r = 0; r < size(); ++r) {
+    std::byte* place = static_cast<std::byte*>(o.out.data) + static_cast<size_t>(r) * o.in.bytes();
+    if (place != o.in.data) std::memcpy(place, o.in.data, o.in.bytes());
+  }
+  return 0;
 }
 
 std::unique_ptr<Communicator> planned_communicator(std::string name, int rank, int size) {

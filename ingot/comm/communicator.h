@@ -161,9 +161,23 @@ class Communicator {
 // A group of one rank. Every operation is done when its start returns.
 std::unique_ptr<Communicator> self_communicator(std::string name = "self");
 
-// A group for a memory plan: it has a rank and a size, but no other ranks exist. all_gather copies this
-// rank's input to every rank's slice; all other collectives leave their outputs unchanged. split returns
-// a group of the same rank and size.
+// A group for a plan: it has a rank and a size, but no other ranks exist. all_gather copies this rank's
+// input to every rank's slice; all other collectives leave their outputs unchanged. split returns a group
+// of the same rank and size.
+class PlannedCommunicator : public Communicator {
+ public:
+  using Communicator::Communicator;
+  std::unique_ptr<Communicator> split(int color, int key, std::string name) override;
+  TimeLimit& time_limit() override { return time_limit_; }
+
+ protected:
+  uint64_t start(const CommOperation& operation) override;
+  bool is_done(uint64_t) override { return true; }
+  void wait(uint64_t) override {}
+
+ private:
+  TimeLimit time_limit_;
+};
 std::unique_ptr<Communicator> planned_communicator(std::string name, int rank, int size);
 
 }  // namespace ingot

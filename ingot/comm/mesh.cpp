@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace ingot {
@@ -36,6 +37,50 @@ int rank_at(const MeshShape& shape, const MeshPlace& place) {
          place.tp_rank;
 }
 
+std::vector<int> group_ranks(const MeshShape& shape, int rank, const GroupAxes& axes) {
+  const MeshPlace own = place_of(shape, rank);
+  std::vector<int> ranks;
+  for (int stage = axes.pp ? 0 : own.stage; stage < (axes.pp ? shape.pp : own.stage + 1); ++stage)
+    for (int replica = axes.replicate ? 0 : own.replica;
+         replica < (axes.replicate ? shape.dp_replicate : own.replica + 1); ++replica)
+      for (int shard = axes.shard ? 0 : own.shard; shard < (axes.shard ? shape.dp_shard : own.shard + 1);
+           ++shard)
+        for (int tp_rank = axes.tp ? 0 : own.tp_rank; tp_rank < (axes.tp ? shape.tp : own.tp_rank + 1);
+             ++tp_rank)
+          ranks.push_back(rank_at(shape, {stage, replica, shard, tp_rank}));
+  return ranks;
+}
+
+std::span<const MeshGroup> mesh_groups() {
+  static constexpr std::array<MeshGroup, 9> kGroups{{
+      {"world", {.pp = true, .replicate = true, .shard = true, .tp = true}, &Mesh::world},
+      {"pp", {.pp = true}, &Mesh::pp},
+      {"replicate", {.replicate = true}, &Mesh::replicate},
+      {"shard", {.shard = true}, &Mesh::shard},
+      {"tp", {.tp = true}, &Mesh::tp},
+      {"dp", {.replicate = true, .shard = true}, &Mesh::dp},
+      {"data", {.pp = true, .replicate = true, .shard = true}, &Mesh::data},
+      {"weights", {.pp = true, .shard = true, .tp = true}, &Mesh::weights},
+      {"update", {.shard = true, .tp = true}, &Mesh::update},
+  }};
+  return kGroups;
+}
+
+namespace {
+
+// make(name, ranks) makes the group of these world ranks, which are in order.
+template <typename F>
+Mesh assemble(const MeshShape& shape, int rank, F&& make) {
+  Mesh mesh;
+  mesh.shape = shape;
+  mesh.place = place_of(shape, rank);
+  for (const MeshGroup& group : mesh_groups())
+    mesh.*group.communicator = make(group.name, group_ranks(shape, rank, group.axes));
+  return mesh;
+}
+
+}  // namespace
+
 std::vector<MeshShape> nearest_shapes(const MeshShape& wanted, int ranks, size_t count) {
   std::vector<MeshShape> shapes;
   for (int pp = 1; pp <= ranks; ++pp) {
@@ -64,43 +109,17 @@ Mesh Mesh::make(Communicator& world, const MeshShape& shape) {
     fail(ErrorKind::kUsage, "parallel: {} makes {} ranks, but {} were started; nearest that fit: {}",
          shape.to_string(), shape.size(), world.size(), nearest);
   }
-  Mesh mesh;
-  mesh.shape = shape;
-  mesh.place = place_of(shape, world.rank());
-  // Ranks with the same color are in one group.
-  const auto group = [&](int color, const char* name) { return world.split(color, world.rank(), name); };
-  // The color of a group along some axes is its first rank, whose place has a zero on these axes.
-  const auto along = [&](MeshPlace first, const char* name) { return group(rank_at(shape, first), name); };
-  const auto [stage, replica, shard, tp_rank] = mesh.place;
-  mesh.world = group(0, "world");
-  mesh.pp = along({0, replica, shard, tp_rank}, "pp");
-  mesh.replicate = along({stage, 0, shard, tp_rank}, "replicate");
-  mesh.shard = along({stage, replica, 0, tp_rank}, "shard");
-  mesh.tp = along({stage, replica, shard, 0}, "tp");
-  mesh.dp = along({stage, 0, 0, tp_rank}, "dp");
-  mesh.data = along({0, 0, 0, tp_rank}, "data");
-  mesh.weights = along({0, replica, 0, 0}, "weights");
-  mesh.update = along({stage, replica, 0, 0}, "update");
-  return mesh;
+  // Ranks with the same color are in one group; the color of a group is its first rank.
+  return assemble(shape, world.rank(), [&](const char* name, const std::vector<int>& ranks) {
+    return world.split(ranks.front(), world.rank(), name);
+  });
 }
 
-Mesh Mesh::planned(const MeshShape& shape, int rank) {
-  const auto [stage, replica, shard, tp_rank] = place_of(shape, rank);
-  const auto [pp, replicas, shards, tp] = shape;
-  Mesh mesh;
-  mesh.shape = shape;
-  mesh.place = place_of(shape, rank);
-  mesh.world = planned_communicator("world", rank, shape.size());
-  mesh.pp = planned_communicator("pp", stage, pp);
-  mesh.replicate = planned_communicator("replicate", replica, replicas);
-  mesh.shard = planned_communicator("shard", shard, shards);
-  mesh.tp = planned_communicator("tp", tp_rank, tp);
-  mesh.dp = planned_communicator("dp", replica * shards + shard, replicas * shards);
-  mesh.data = planned_communicator("data", rank / tp, shape.size() / tp);
-  mesh.weights =
-      planned_communicator("weights", (stage * shards + shard) * tp + tp_rank, shape.size() / replicas);
-  mesh.update = planned_communicator("update", shard * tp + tp_rank, shards * tp);
-  return mesh;
+Mesh Mesh::planned(const MeshShape& shape, int rank, const MakeGroup& make) {
+  return assemble(shape, rank, [&](const char* name, const std::vector<int>& ranks) {
+    const auto own = static_cast<int>(std::ranges::lower_bound(ranks, rank) - ranks.begin());
+    return make(name, own, static_cast<int>(ranks.size()));
+  });
 }
 
 Mesh Mesh::alone() {

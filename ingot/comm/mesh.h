@@ -3,7 +3,9 @@
 //   rank = ((stage * replicas + replica) * shards + shard) * tp + tp_rank
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,10 +48,28 @@ struct Mesh {
   // All ranks of the world call it. A kUsage error names the nearest shapes if shape.size() differs from
   // the size of the world.
   static Mesh make(Communicator& world, const MeshShape& shape);
-  // The groups of one rank for a memory plan (planned_communicator).
-  static Mesh planned(const MeshShape& shape, int rank);
+  // The groups of one rank for a plan. make(name, rank, size) makes each; rank and size are the group's.
+  using MakeGroup = std::function<std::unique_ptr<Communicator>(std::string name, int rank, int size)>;
+  static Mesh planned(const MeshShape& shape, int rank, const MakeGroup& make = planned_communicator);
   // The mesh of a run on a single rank.
   static Mesh alone();
 };
+
+// The axes along which a group extends.
+struct GroupAxes {
+  bool pp = false, replicate = false, shard = false, tp = false;
+};
+
+struct MeshGroup {
+  const char* name;
+  GroupAxes axes;
+  std::unique_ptr<Communicator> Mesh::*communicator;
+};
+
+// All groups of a mesh.
+std::span<const MeshGroup> mesh_groups();
+
+// Returns the world ranks, in order, of the group of `rank` along the axes.
+std::vector<int> group_ranks(const MeshShape& shape, int rank, const GroupAxes& axes);
 
 }  // namespace ingot

@@ -29,8 +29,10 @@ Arena::Arena(std::string name, size_t size_bytes, Memory memory, Backing backing
       fail(ErrorKind::kUsage, "arena '{}': {}", name_, kNoCudaInBuild);
     return;
   }
-  void* block = mmap(nullptr, capacity_bytes_, has_memory ? PROT_READ | PROT_WRITE : PROT_NONE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | (has_memory ? 0 : MAP_NORESERVE), -1, 0);
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (has_memory ? 0 : MAP_NORESERVE);
+  void* block = mmap(nullptr, capacity_bytes_, PROT_READ | PROT_WRITE, flags, -1, 0);
+  // A system that accounts for every page (vm.overcommit_memory = 2) grants addresses that cannot be read.
+  if (block == MAP_FAILED && !has_memory) block = mmap(nullptr, capacity_bytes_, PROT_NONE, flags, -1, 0);
   if (block == MAP_FAILED)
     fail(ErrorKind::kMemory, "arena '{}': the system refused {:.2f} GiB; use a smaller batch or model", name_,
          static_cast<double>(capacity_bytes_) / (1 << 30));

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/work.h"
 
 namespace ingot {
 
@@ -17,6 +18,8 @@ void copy(const Tensor& to, const Tensor& from, Stream& stream) {
   INGOT_CHECK(to.is_contiguous() && from.is_contiguous(), "copy: both sides must be contiguous, {}",
               to.shape.to_string());
   if (from.bytes() == 0) return;
+  const WorkSpan span(stream, "copy", traffic({to, from}));
+  if (span.plans()) return;
   if constexpr (kHasCuda) {
     if (stream.device == Device::kCuda) return cuda::copy(to, from, stream);
   }
@@ -28,6 +31,8 @@ void copy(const Tensor& to, const Tensor& from, Stream& stream) {
 void fill_zero(const Tensor& t, Stream& stream) {
   INGOT_CHECK(t.is_contiguous(), "fill_zero: {} is strided", t.shape.to_string());
   if (t.bytes() == 0) return;
+  const WorkSpan span(stream, "zero", traffic({t}));
+  if (span.plans()) return;
   if constexpr (kHasCuda) {
     if (t.device == Device::kCuda) return cuda::fill_zero(t, stream);
   }
@@ -36,7 +41,7 @@ void fill_zero(const Tensor& t, Stream& stream) {
 
 void synchronize([[maybe_unused]] Stream& stream) {
   if constexpr (kHasCuda) {
-    if (stream.device == Device::kCuda) cuda::synchronize(stream);
+    if (stream.device == Device::kCuda && stream.backing == Backing::kMemory) cuda::synchronize(stream);
   }
 }
 

@@ -10,6 +10,8 @@
 
 namespace ingot {
 
+class WorkLog;
+
 // A library's handle or cache that lives as long as the stream, such as matrix-product primitives.
 class StreamResource {
  public:
@@ -19,8 +21,9 @@ class StreamResource {
 struct Stream {
   Device device = Device::kCpu;
   Backing backing =
-      Backing::kMemory;    // backing of this stream's arenas; with kAddresses no operation may run
-  Trace* trace = nullptr;  // borrowed; null if spans are not recorded
+      Backing::kMemory;     // backing of this stream's arenas; with kAddresses operations compute nothing
+  Trace* trace = nullptr;   // borrowed; null if spans are not recorded
+  WorkLog* work = nullptr;  // borrowed; null if the operations' work is not recorded (core/work.h)
   std::unique_ptr<StreamResource> queue;              // the CUDA stream (core/cuda/cuda_device.h)
   std::unique_ptr<StreamResource> matmul_primitives;  // created by ops/matmul at first use
   std::unique_ptr<StreamResource> matmul_panels;      // created by ops/matmul at first use

@@ -6,6 +6,7 @@
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
+#include "ingot/core/work.h"
 #include "ingot/nn/layer.h"
 #include "ingot/ops/cast_fp8.h"
 #include "ingot/ops/fp8/cuda_fp8.h"
@@ -88,6 +89,8 @@ class Fp8Products {
   // c = op(a) · op(b), or += for the gradient of the weight.
   void run(Fp8Product product, const Tensor& c, const Tensor& a, const Tensor& b) {
     const auto casts = casts_of(linear_.recipe, product);
+    if (c.device == Device::kCuda && stream_.backing == Backing::kAddresses)
+      return plan_on_device(product, c, a, b);
     if constexpr (kHasCuda) {
       if (c.device == Device::kCuda) return run_on_device(product, casts, c, a, b);
     }
@@ -127,6 +130,20 @@ class Fp8Products {
     return which == kX ? linear_.splits_x : which == kDy ? linear_.splits_dy : linear_.splits_w();
   }
 
+  // A device casts both operands and multiplies the codes.
+  void plan_on_device(Fp8Product product, const Tensor& c, const Tensor& a, const Tensor& b) {
+    const auto number = [](const Tensor& t) { return static_cast<double>(t.elements()); };
+    for (const Tensor& t : {a, b}) {
+      Work cast = traffic({t, t});  // once for the amax, once for the codes
+      cast.bytes += 2 * number(t);  // the codes and the turned codes
+      const WorkSpan span(stream_, "fp8 cast", cast);
+    }
+    const double M = static_cast<double>(c.dim(0)), N = static_cast<double>(c.dim(1));
+    const double K = product == Fp8Product::kWeightGradient ? static_cast<double>(a.dim(0)) : number(a) / M;
+    const double c_bytes = static_cast<double>(c.bytes()) * (product == Fp8Product::kWeightGradient ? 2 : 1);
+    const WorkSpan span(stream_, "matmul",
+                        {.flops = 2 * M * N * K, .bytes = number(a) + number(b) + c_bytes, .dtype = kE4m3});
+  }
   // On a CUDA device the product needs the summed dim contiguous.
   void run_on_device(Fp8Product product, const std::array<Fp8Cast, 2>& casts, const Tensor& c,
                      const Tensor& a, const Tensor& b) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ingot/core/copy.h"
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 #include "ingot/optim/parameter_groups.h"
 #include "ingot/optim/rules/shared_options.h"
 #include "ingot/optim/sum_of_squares.h"
@@ -132,11 +134,10 @@ Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> para
 
 void Optimizer::make_blocks(size_t i) {
   Member& member = members_[i];
-  const bool is_free = !member.needs.is_whole && !matrix_rule_of(member);
   const int64_t n = member.memory.param.elements();
   member.block_begin = blocks_.size();
   for (int64_t k = 0; k < n; k += kBlockElements) {
-    if (is_free) free_blocks_.push_back(blocks_.size());
+    if (is_free(member)) free_blocks_.push_back(blocks_.size());
     blocks_.push_back({.param = i, .range = {k, std::min(k + kBlockElements, n)}});
   }
   member.block_end = blocks_.size();
@@ -173,7 +174,10 @@ void Optimizer::add_states(size_t i) {
 }
 
 double Optimizer::grad_norm(Stream& stream) {
-  const Span span(stream.trace, "optimizer");
+  Work work;
+  for (const Member& member : members_) work.bytes += static_cast<double>(member.memory.param.g.bytes());
+  const OpSpan span(stream, "optimizer", work);
+  if (span.plans()) return 0;
   if (is_on_device()) return norm_on_device(stream);
   parallel_for(std::ssize(blocks_), 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
@@ -227,13 +231,13 @@ Optimizer::ByTurn<int64_t> Optimizer::count_numbers() const {
 }
 
 // Allocates the combined numbers as zeros and gives each member its slice of them.
-void Optimizer::make_numbers() {
+void Optimizer::make_numbers(Stream& stream) {
   for (size_t kind : {0, 1})
     for (size_t turn : {0, 1}) {
       const int64_t count = number_counts_[kind][turn];
       if (count == 0) continue;
       const Tensor all = scratch_.alloc(DType::f32, {count});
-      std::fill_n(all.as<float>(), count, 0.0f);
+      fill_zero(all, stream);
       numbers_[kind][turn] = all;
       int64_t begin = 0;
       for (Member& member : members_) {
@@ -245,14 +249,15 @@ void Optimizer::make_numbers() {
     }
 }
 
-void Optimizer::share_numbers() {
-  make_numbers();
+void Optimizer::share_numbers(Stream& stream) {
+  make_numbers(stream);
   for (int turn : {0, 1}) {
     const auto t = static_cast<size_t>(turn);
     for (size_t i = 0; i < members_.size(); ++i) {
       const Member& member = members_[i];
-      if (member.needs.shared[t] > 0)
-        rule_of(member).measure(member.memory, steps_[i].inputs, member.numbers, turn);
+      if (member.needs.shared[t] == 0) continue;
+      const WorkSpan span(stream, "optimizer", update_work(member));
+      if (!span.plans()) rule_of(member).measure(member.memory, steps_[i].inputs, member.numbers, turn);
     }
     if (number_counts_[0][t] > 0) comm_.sum(numbers_[0][t]);
     if (number_counts_[1][t] > 0) comm_.max(numbers_[1][t]);
@@ -266,17 +271,39 @@ void Optimizer::begin_step(const StepInputs& inputs, float grad_scale) {
   for (size_t i = 0; i < members_.size(); ++i) steps_[i].inputs = step_of(members_[i], inputs, grad_scale);
 }
 
-void Optimizer::step(const StepInputs& inputs, float grad_scale, Stream& stream) {
-  const Span span(stream.trace, "optimizer");
-  begin_step(inputs, grad_scale);
-  if (is_on_device()) return update_on_device(inputs.wants_stats, stream);
+// The update reads and writes weights, gradients (which it zeroes) and states, and writes the compute copy.
+Work Optimizer::update_work(const Member& member) {
+  const OptimParam& param = member.memory.param;
+  Work work = traffic({param.w, param.w, param.tail, param.tail, param.g, param.g, param.compute,
+                       member.memory.average, member.memory.average});
+  for (const Tensor& state : member.memory.state) work.bytes += 2 * static_cast<double>(state.bytes());
+  return work;
+}
+
+// Updates the parameters whose rule needs no preparation.
+void Optimizer::update_free(Stream& stream) {
+  Work work;
+  for (const Member& member : members_)
+    if (is_free(member)) work.bytes += update_work(member).bytes;
+  const WorkSpan span(stream, "optimizer", work);
+  if (span.plans()) return;
   parallel_for(std::ssize(free_blocks_), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) update_block(blocks_[free_blocks_[static_cast<size_t>(i)]]);
   });
-  share_numbers();
+}
+
+void Optimizer::step(const StepInputs& inputs, float grad_scale, Stream& stream) {
+  const Span span(stream.trace, "optimizer");
+  begin_step(inputs, grad_scale);
+  if (is_on_device() && stream.backing == Backing::kMemory)
+    return update_on_device(inputs.wants_stats, stream);
+  update_free(stream);
+  share_numbers(stream);
   for (size_t i = 0; i < members_.size(); ++i) {
     const Member& member = members_[i];
     if (!member.needs.is_whole) continue;
+    const WorkSpan work(stream, "optimizer", update_work(member));
+    if (work.plans()) continue;
     const Arena::Mark mark = scratch_.mark();
     steps_[i].prepared = rule_of(member).prepare(member.memory, steps_[i].inputs, member.numbers, scratch_);
     update_param(i);

@@ -12,6 +12,7 @@
 
 #include "ingot/core/arena.h"
 #include "ingot/core/stream.h"
+#include "ingot/core/work.h"
 #include "ingot/optim/optimizer_config.h"
 #include "ingot/optim/rule.h"
 #include "ingot/optim/rules/all_rules.h"
@@ -42,8 +43,7 @@ class Optimizer {
   // Borrows the parameters' memory; the state lies on the same device. Throws a kUsage error if a group
   // matches no parameter, or if a rule cannot take a parameter (Muon takes no vector). comm (borrowed):
   // communication used by updates; null on a single rank. With several ranks, all of them call the
-  // constructor and step together. backing: kAddresses for an optimizer that never steps
-  // (Stream::backing).
+  // constructor and step together. backing: kAddresses for a plan (Stream::backing).
   Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params, UpdateComm* comm = nullptr,
             Backing backing = Backing::kMemory);
 
@@ -146,6 +146,9 @@ class Optimizer {
   void update_matrices(Stream& stream);
   const UpdateRule& rule_of(const Member& member) const { return *groups_[member.group].rule; }
   const MatrixRule* matrix_rule_of(const Member& member) const { return groups_[member.group].matrix_rule; }
+  // True if the rule needs no preparation before it can update any element.
+  bool is_free(const Member& member) const { return !member.needs.is_whole && !matrix_rule_of(member); }
+  static Work update_work(const Member& member);
   // The state of a member on this rank; that of a matrix may be on another rank.
   std::vector<StateSpec> kept_state(const Member& member) const;
   size_t arena_bytes() const;
@@ -157,8 +160,9 @@ class Optimizer {
   void update_block(Block& block) const;
   void update_param(size_t param);
   ByTurn<int64_t> count_numbers() const;
-  void make_numbers();
-  void share_numbers();
+  void make_numbers(Stream& stream);
+  void share_numbers(Stream& stream);
+  void update_free(Stream& stream);
   void finish_step(bool wants_stats);
   // On a CUDA device (optim/optimizer_device.cpp):
   bool is_on_device() const { return arena_.memory() == Memory::kDevice; }

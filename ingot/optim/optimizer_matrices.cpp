@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "ingot/core/work.h"
 #include "ingot/optim/optimizer.h"
 
 namespace ingot {
@@ -36,19 +37,34 @@ class Optimizer::MatrixUpdates final : public MatrixWork {
 
   void prepare(size_t task, const Tensor& u) override {
     const size_t param = optimizer_.matrices_[task];
+    const WorkSpan span(stream_, "momentum", moved(param, u));
+    if (span.plans()) return;
     rule_of(param).move_momentum(memory_of(param), optimizer_.steps_[param].inputs, u);
   }
   void compute(size_t task, const Tensor& u) override {
     const size_t param = optimizer_.matrices_[task];
+    const WorkSpan span(
+        stream_, "newton-schulz",
+        {.flops = rule_of(param).flops(memory_of(param).param), .bytes = 0, .dtype = DType::bf16});
+    if (span.plans()) return;
+    WorkLog* const log = std::exchange(stream_.work, nullptr);  // the products are in the flops above
     rule_of(param).orthogonalise(memory_of(param), u, optimizer_.scratch_, stream_);
+    stream_.work = log;
   }
   void apply(size_t task, const Tensor& direction) override {
     const size_t param = optimizer_.matrices_[task];
+    const WorkSpan span(stream_, "optimizer", moved(param, direction));
+    if (span.plans()) return;
     optimizer_.steps_[param].prepared.direction = direction;
     optimizer_.update_param(param);
   }
 
  private:
+  Work moved(size_t param, const Tensor& direction) const {
+    Work work = update_work(optimizer_.members_[param]);
+    work.bytes += static_cast<double>(direction.bytes());
+    return work;
+  }
   const ParamState& memory_of(size_t param) const { return optimizer_.members_[param].memory; }
   const MatrixRule& rule_of(size_t param) const {
     return *optimizer_.matrix_rule_of(optimizer_.members_[param]);

@@ -6,6 +6,7 @@
 
 #include "ingot/core/float16.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 #include "ingot/ops/cast.h"
 
 namespace ingot {
@@ -14,7 +15,10 @@ namespace {
 // payload = T(grad + residual); residual = the rounding error. If the payload is not finite (the gradient
 // overflowed and the step is skipped), the residual is 0, so the next step starts clean.
 template <typename T>
-void round_with_feedback(const Tensor& payload, const Tensor& grad, const Tensor& residual) {
+void round_with_feedback(const Tensor& payload, const Tensor& grad, const Tensor& residual,
+                         const Stream& stream) {
+  const WorkSpan span(stream, "cast", traffic({payload, grad, residual, residual}));
+  if (span.plans()) return;
   parallel_for(grad.elements(), kGrain, [&](int64_t begin, int64_t end) {
     const float* g = grad.as<float>();
     float* r = residual.as<float>();
@@ -122,9 +126,9 @@ void DdpStore::grad_ready(int unit) {
 void DdpStore::start(size_t bucket) {
   const Bucket& b = buckets_[bucket];
   if (b.residual && b.payload.dtype == DType::bf16)
-    round_with_feedback<bf16>(b.payload, b.grad, b.residual);
+    round_with_feedback<bf16>(b.payload, b.grad, b.residual, stream_);
   else if (b.residual)
-    round_with_feedback<f16>(b.payload, b.grad, b.residual);
+    round_with_feedback<f16>(b.payload, b.grad, b.residual, stream_);
   else if (b.payload)
     cast(b.payload, b.grad, stream_);
   pending_[bucket] = group_.start_all_reduce(b.name, b.payload ? b.payload : b.grad);

@@ -6,7 +6,9 @@
 #include <numeric>
 #include <utility>
 
+#include "ingot/core/copy.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 
 namespace ingot {
 namespace {
@@ -31,14 +33,18 @@ void for_each_row(std::span<const Rect> rects, int64_t C, F&& f) {
   }
 }
 
-void put_shard(const Tensor& matrix, const Tensor& shard, std::span<const Rect> rects) {
+void put_shard(const Tensor& matrix, const Tensor& shard, std::span<const Rect> rects, const Stream& stream) {
+  const WorkSpan span(stream, "shards of matrices", traffic({shard, shard}));
+  if (span.plans()) return;
   for_each_row(rects, matrix.dim(1), [&](int64_t from, int64_t to, int64_t count) {
     std::memcpy(matrix.as<float>() + to, shard.as<float>() + from,
                 static_cast<size_t>(count) * sizeof(float));
   });
 }
 
-void cut_shard(const Tensor& shard, const Tensor& matrix, std::span<const Rect> rects) {
+void cut_shard(const Tensor& shard, const Tensor& matrix, std::span<const Rect> rects, const Stream& stream) {
+  const WorkSpan span(stream, "shards of matrices", traffic({shard, shard}));
+  if (span.plans()) return;
   for_each_row(rects, matrix.dim(1), [&](int64_t to, int64_t from, int64_t count) {
     const float* x = matrix.as<float>() + from;
     if (shard.dtype == DType::f32) {
@@ -233,7 +239,7 @@ void DistributedMuon::Step::finish_collecting(int k) {
   for (int r = 0; r < update.ranks(); ++r) {
     const std::vector<Rect>& rects = task.shards[static_cast<size_t>(r)];
     if (task.is_counted[static_cast<size_t>(r)])
-      put_shard(matrix, block(buffers.received, r, round(k).shard, elements_of(rects)), rects);
+      put_shard(matrix, block(buffers.received, r, round(k).shard, elements_of(rects)), rects, stream);
   }
 }
 
@@ -261,7 +267,7 @@ void DistributedMuon::Step::move_on() {
   if (!has_replicas()) return apply(k);
   const int64_t n = update.ranks() * round(k).shard;
   const Tensor own = block(buffers.all, update.replicas_.rank(), n, n);
-  std::memcpy(own.data, buffers.own.data, own.bytes());
+  copy(own, block(buffers.own, 0, n, n), stream);
   gathering = update.replicas_.start_all_gather_into(name(k, 2),
                                                      buffers.all.rows(0, update.replicas_.size() * n), own);
   gathered = k;
@@ -275,7 +281,7 @@ void DistributedMuon::Step::start_returning(int k) {
     const Task& task = update.tasks_[static_cast<size_t>(t)];
     for (int r = 0; r < update.ranks(); ++r) {
       const std::vector<Rect>& rects = task.shards[static_cast<size_t>(r)];
-      cut_shard(block(out, r, shard, elements_of(rects)), matrix_of(task), rects);
+      cut_shard(block(out, r, shard, elements_of(rects)), matrix_of(task), rects, stream);
     }
   }
   if (has_shards()) {

@@ -1,9 +1,10 @@
 #include "ingot/parallel/fsdp.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "ingot/core/copy.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 #include "ingot/ops/cast.h"
 
 namespace ingot {
@@ -132,7 +133,7 @@ void FsdpStore::start_gather(int u) {
   slot.unit = u;
   const Tensor full = slot.full.rows(0, shard_.size() * unit.shard), own = own_shard(full, unit.shard);
   if (config_.compute == DType::f32)
-    std::memcpy(own.data, unit.master.data, own.bytes());
+    copy(own, unit.master, stream_);
   else
     cast(own, unit.master, stream_);
   slot.gather = shard_.start_all_gather_into(unit.gather_name, full, own);
@@ -165,22 +166,31 @@ void FsdpStore::grad_ready(int u) {
   slot.scatter = shard_.start_reduce_scatter(unit.scatter_name, own_shard(full, unit.shard), full);
 }
 
+namespace {
+
+void add_and_zero(const Tensor& sum, const Tensor& own, const Tensor& full, const Stream& stream) {
+  const WorkSpan span(stream, "add gradients", traffic({sum, sum, own, full}));
+  if (span.plans()) return;
+  parallel_for(sum.elements(), kGrain, [&](int64_t begin, int64_t end) {
+    float* to = sum.as<float>();
+    const float* x = own.as<float>();
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) to[i] += x[i];
+  });
+  parallel_for(full.elements(), kGrain, [&](int64_t begin, int64_t end) {
+    std::fill(full.as<float>() + begin, full.as<float>() + end, 0.0f);
+  });
+}
+
+}  // namespace
+
 // Adds the reduce-scattered gradients to the shard and zeroes the slot.
 void FsdpStore::drain(GradSlot& slot) {
   if (!slot.is_scattering) return;
   slot.scatter.wait();
   Unit& unit = units_[static_cast<size_t>(slot.unit)];
-  const Tensor own = own_shard(slot.full, unit.shard);
-  parallel_for(unit.shard, kGrain, [&](int64_t begin, int64_t end) {
-    float* sum = unit.grad.as<float>();
-    const float* x = own.as<float>();
-#pragma omp simd
-    for (int64_t i = begin; i < end; ++i) sum[i] += x[i];
-  });
-  const int64_t used = shard_.size() * unit.shard;
-  parallel_for(used, kGrain, [&](int64_t begin, int64_t end) {
-    std::fill(slot.full.as<float>() + begin, slot.full.as<float>() + end, 0.0f);
-  });
+  add_and_zero(unit.grad, own_shard(slot.full, unit.shard), slot.full.rows(0, shard_.size() * unit.shard),
+               stream_);
   slot.is_scattering = false;
   slot.unit = -1;
   if (slot.is_last && replicate_.size() > 1)
@@ -204,12 +214,13 @@ void FsdpStore::forget_gathered() {
   }
   if (config_.compute == DType::f32) return;
   // Each element of a vector comes from the one rank that holds it; the other ranks add zeros.
-  for (Unit& unit : units_) std::memset(unit.vectors.data, 0, unit.vectors.bytes());
+  for (Unit& unit : units_) fill_zero(unit.vectors, stream_);
   for (const ParamShard& shard : shards()) {
     const ParamSpec& spec = list()[shard.id];
     if (!spec.is_vector()) continue;
-    float* vector = units_[static_cast<size_t>(spec.unit)].vectors.as<float>() + spec.vector_offset;
-    std::memcpy(vector + shard.begin, shard.w.data, shard.w.bytes());
+    const Tensor& vectors = units_[static_cast<size_t>(spec.unit)].vectors;
+    const int64_t first = spec.vector_offset + shard.begin;
+    copy(vectors.rows(first, first + shard.elements()), shard.w, stream_);
   }
   for (Unit& unit : units_) shard_.all_reduce("vectors", unit.vectors);
 }

@@ -205,8 +205,9 @@ Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing) {
   make_stores(config, plan, rank);
   rank.executor = make_executor(config, plan, rank);
 
-  // On a device every replica makes every update.
-  if (config.train.device == Device::kCpu && mesh.update->size() * mesh.replicate->size() > 1)
+  // On a device every replica makes every update. A plan may be of a layout that no device can run yet.
+  const bool is_shared = config.train.device == Device::kCpu || backing == Backing::kAddresses;
+  if (is_shared && mesh.update->size() * mesh.replicate->size() > 1)
     rank.update_comm =
         std::make_unique<DistributedMuon>(*mesh.update, *mesh.replicate, config.parallel.muon_payload);
   return rank;

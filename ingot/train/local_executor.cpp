@@ -20,7 +20,7 @@ LocalExecutor::LocalExecutor(const Transformer& model, const LocalExecutorConfig
       feed_(config.device, config.shape, config.micros, config.backing) {
   arenas_.push_back(&activations_);
   for (const Arena* arena : feed_.arenas()) arenas_.push_back(arena);
-  if (config.backing == Backing::kMemory) set_recompute(config.recompute);
+  set_recompute(config.recompute);
 }
 
 void LocalExecutor::set_recompute(const RecomputePlan& plan) {

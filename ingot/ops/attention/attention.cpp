@@ -4,6 +4,7 @@
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/dispatch.h"
+#include "ingot/core/work.h"
 #include "ingot/ops/attention/attention_cudnn.h"
 #include "ingot/ops/attention/attention_graph.h"
 #include "ingot/ops/attention/attention_kernels.h"
@@ -66,6 +67,16 @@ float* check_scratch(const Tensor& scratch, int64_t wanted, const char* op) {
   return scratch.as<float>();
 }
 
+// The work of `products` products of size T x S x D per head. The mask halves those of causal attention.
+Work work_of(const AttentionShape& s, const AttentionConfig& config, double products, Work traffic,
+             std::string_view form) {
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  const double masked = config.is_causal ? number(s.T) * (number(s.T) - 1) / 2 : 0;
+  traffic.flops = products * 2 * number(s.B * s.H * s.D) * (number(s.T) * number(s.S) - masked);
+  traffic.form = form;
+  return traffic;
+}
+
 bool has_cudnn() {
   if constexpr (kHasCudnn) return cudnn::is_available();
   return false;
@@ -94,9 +105,10 @@ int64_t attention_backward_scratch(const AttentionShape& shape, Device device) {
 void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                        const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
                        const Tensor& scratch, Stream& stream) {
-  const Span span(stream.trace, "attention");
   const char* op = "attention_forward";
   const AttentionShape shape = check_shapes(q, k, v, config.is_causal, op);
+  const OpSpan span(stream, "attention", work_of(shape, config, 2, traffic({out, lse, q, k, v}), "forward"));
+  if (span.plans()) return;
   check_operand(out, q.dtype, q.shape, op, "out");
   if (lse) check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_forward: lse");
   const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
@@ -122,9 +134,11 @@ void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
                         const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
                         const Tensor& lse, const Tensor& doc_start, const AttentionConfig& config,
                         const Tensor& scratch, Stream& stream) {
-  const Span span(stream.trace, "attention");
   const char* op = "attention_backward";
   const AttentionShape shape = check_shapes(q, k, v, config.is_causal, op);
+  const OpSpan span(stream, "attention",
+                    work_of(shape, config, 5, traffic({dq, dk, dv, d_out, q, k, v, out, lse}), "backward"));
+  if (span.plans()) return;
   check_operand(dq, q.dtype, q.shape, op, "dq");
   check_operand(dk, q.dtype, k.shape, op, "dk");
   check_operand(dv, q.dtype, k.shape, op, "dv");

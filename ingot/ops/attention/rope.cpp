@@ -5,6 +5,7 @@
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/dispatch.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 #include "ingot/ops/attention/head_view.h"
 #include "ingot/ops/attention/rope_row.h"
 
@@ -76,12 +77,14 @@ void rope_table(const Tensor& table, double theta) {
 }
 
 void rope_forward(const Tensor& x, const Tensor& table, int64_t position_offset, Stream& stream) {
-  const Span span(stream.trace, "rope");
+  const OpSpan span(stream, "rope", traffic({x, x}));
+  if (span.plans()) return;
   rotate(x, table, position_offset, 1.0f, "rope_forward", "x", stream);
 }
 
 void rope_backward(const Tensor& dy, const Tensor& table, int64_t position_offset, Stream& stream) {
-  const Span span(stream.trace, "rope");
+  const OpSpan span(stream, "rope", traffic({dy, dy}));
+  if (span.plans()) return;
   rotate(dy, table, position_offset, -1.0f, "rope_backward", "dy", stream);
 }
 

@@ -5,6 +5,7 @@
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/dispatch.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 #include "ingot/ops/elementwise/activation_rules.h"
 #include "ingot/ops/row_sum.h"
 #include "ingot/ops/simd/vec.h"
@@ -74,7 +75,8 @@ int64_t check_gate_up(const Tensor& gate_up, const char* op) {
 
 void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Activation kind,
                         Stream& stream) {
-  const Span span(stream.trace, "activation");
+  const OpSpan span(stream, "activation", traffic({y, x, bias}));
+  if (span.plans()) return;
   check_rows(x, bias, "activation_forward");
   check_tensor(y, x.dtype, x.shape, "activation_forward: y");
   if constexpr (kHasCuda) {
@@ -94,7 +96,8 @@ void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Ac
 
 void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy, const Tensor& x,
                          const Tensor& bias, Activation kind, const Tensor& scratch, Stream& stream) {
-  const Span span(stream.trace, "activation");
+  const OpSpan span(stream, "activation", traffic({dx, dbias, dy, x, bias}));
+  if (span.plans()) return;
   check_rows(x, bias, "activation_backward");
   check_tensor(dx, x.dtype, x.shape, "activation_backward: dx");
   check_tensor(dy, x.dtype, x.shape, "activation_backward: dy");
@@ -120,7 +123,8 @@ void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy
 }
 
 void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream) {
-  const Span span(stream.trace, "activation");
+  const OpSpan span(stream, "activation", traffic({y, gate_up}));
+  if (span.plans()) return;
   const int64_t F = check_gate_up(gate_up, "swiglu_forward"), N = gate_up.dim(0);
   check_tensor(y, gate_up.dtype, {N, F}, "swiglu_forward: y");
   if constexpr (kHasCuda) {
@@ -139,7 +143,8 @@ void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream) {
 }
 
 void swiglu_backward(const Tensor& d_gate_up, const Tensor& dy, const Tensor& gate_up, Stream& stream) {
-  const Span span(stream.trace, "activation");
+  const OpSpan span(stream, "activation", traffic({d_gate_up, dy, gate_up}));
+  if (span.plans()) return;
   const int64_t F = check_gate_up(gate_up, "swiglu_backward"), N = gate_up.dim(0);
   check_tensor(d_gate_up, gate_up.dtype, gate_up.shape, "swiglu_backward: d_gate_up");
   check_tensor(dy, gate_up.dtype, {N, F}, "swiglu_backward: dy");

@@ -4,6 +4,7 @@
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 #include "ingot/ops/bf16_tail.h"
 
 namespace ingot {
@@ -23,8 +24,9 @@ void check(const Tensor& numbers, const Tensor& w, const Tensor& tail) {
 
 }  // namespace
 
-void expand_masters(const Tensor& numbers, const Tensor& w, const Tensor& tail,
-                    [[maybe_unused]] Stream& stream) {
+void expand_masters(const Tensor& numbers, const Tensor& w, const Tensor& tail, Stream& stream) {
+  const WorkSpan span(stream, "cast", traffic({numbers, w, tail}));
+  if (span.plans()) return;
   check(numbers, w, tail);
   if constexpr (kHasCuda) {
     if (w.device == Device::kCuda) return cuda::expand_masters(numbers, w, tail, stream);
@@ -37,8 +39,9 @@ void expand_masters(const Tensor& numbers, const Tensor& w, const Tensor& tail,
   });
 }
 
-void collapse_masters(const Tensor& w, const Tensor& tail, const Tensor& numbers,
-                      [[maybe_unused]] Stream& stream) {
+void collapse_masters(const Tensor& w, const Tensor& tail, const Tensor& numbers, Stream& stream) {
+  const WorkSpan span(stream, "cast", traffic({numbers, w, tail}));
+  if (span.plans()) return;
   check(numbers, w, tail);
   if constexpr (kHasCuda) {
     if (w.device == Device::kCuda) return cuda::collapse_masters(w, tail, numbers, stream);

@@ -5,6 +5,7 @@
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/dispatch.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 #include "ingot/ops/simd/vec.h"
 
 namespace ingot {
@@ -105,7 +106,8 @@ void embedding_forward(const Tensor& out, const Tensor& tokens, const Tensor& wt
 
 void embedding_slice_forward(const Tensor& out, const Tensor& tokens, const TableSlice& wte,
                              const Tensor& wpe, int64_t T, int64_t first_position, Stream& stream) {
-  const Span span(stream.trace, "embedding");
+  const OpSpan span(stream, "embedding", traffic({out, out, tokens}));
+  if (span.plans()) return;
   check_slice(wte, "embedding_forward");
   const int64_t N = tokens.elements(), C = wte.rows.dim(1);
   check_tensor(wte.rows, out.dtype, wte.rows.shape, "embedding_forward: wte");
@@ -142,7 +144,8 @@ void embedding_backward(const Tensor& d_wte, const Tensor& d_wpe, const Tensor& 
 
 void embedding_slice_backward(const TableSlice& d_wte, const Tensor& d_wpe, const Tensor& d_out,
                               const Tensor& tokens, int64_t T, int64_t first_position, Stream& stream) {
-  const Span span(stream.trace, "embedding");
+  const OpSpan span(stream, "embedding", traffic({d_out, d_out, d_out, tokens}));
+  if (span.plans()) return;
   check_slice(d_wte, "embedding_backward");
   const int64_t N = tokens.elements(), C = d_wte.rows.dim(1);
   check_tensor(d_wte.rows, DType::f32, d_wte.rows.shape, "embedding_backward: d_wte");

@@ -7,6 +7,7 @@
 #include "ingot/core/dispatch.h"
 #include "ingot/core/float8.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 
 namespace ingot {
 namespace {
@@ -108,7 +109,8 @@ float fp8_scale(DType format, float amax, Fp8ScaleFloor floor) {
 }
 
 float absolute_max(const Tensor& x, Stream& stream) {
-  const Span span(stream.trace, "fp8 cast");
+  const OpSpan span(stream, "fp8 cast", traffic({x}));
+  if (span.plans()) return 0;
   INGOT_CHECK(x.is_contiguous(), "absolute_max: x {} is strided", x.shape.to_string());
   float amax = 0;
   std::mutex mutex;
@@ -123,7 +125,8 @@ float absolute_max(const Tensor& x, Stream& stream) {
 }
 
 void cast_to_fp8(const Tensor& to, const Tensor& x, float scale, Fp8Stats& stats, Stream& stream) {
-  const Span span(stream.trace, "fp8 cast");
+  const OpSpan span(stream, "fp8 cast", traffic({to, x}));
+  if (span.plans()) return;
   check_like(to, x, "cast_to_fp8");
   with_format(to.dtype, "cast_to_fp8", [&](auto format) {
     using Format = decltype(format);
@@ -136,7 +139,8 @@ void cast_to_fp8(const Tensor& to, const Tensor& x, float scale, Fp8Stats& stats
 }
 
 void cast_from_fp8(const Tensor& to, const Tensor& from, Stream& stream) {
-  const Span span(stream.trace, "fp8 cast");
+  const OpSpan span(stream, "fp8 cast", traffic({to, from}));
+  if (span.plans()) return;
   check_like(to, from, "cast_from_fp8");
   with_format(from.dtype, "cast_from_fp8", [&](auto format) {
     using Format = decltype(format);
@@ -150,7 +154,8 @@ void cast_from_fp8(const Tensor& to, const Tensor& from, Stream& stream) {
 
 void round_to_fp8(const Tensor& to, const Tensor& x, DType format, float scale, Fp8Stats& stats,
                   Stream& stream) {
-  const Span span(stream.trace, "fp8 cast");
+  const OpSpan span(stream, "fp8 cast", traffic({to, x}));
+  if (span.plans()) return;
   check_like(to, x, "round_to_fp8");
   with_format(format, "round_to_fp8", [&](auto chosen) {
     using Format = decltype(chosen);
@@ -163,7 +168,8 @@ void round_to_fp8(const Tensor& to, const Tensor& x, DType format, float scale, 
 }
 
 void round_rows_to_fp8(const Tensor& to, const Tensor& x, DType format, Fp8Stats& stats, Stream& stream) {
-  const Span span(stream.trace, "fp8 cast");
+  const OpSpan span(stream, "fp8 cast", traffic({to, x}));
+  if (span.plans()) return;
   check_matrix(to, x, "round_rows_to_fp8");
   const int64_t C = x.dim(1);
   with_format(format, "round_rows_to_fp8", [&](auto chosen) {
@@ -220,7 +226,8 @@ Fp8Stats round_column_range(bf16* to, const T* x, float* scale, int64_t N, int64
 
 void round_columns_to_fp8(const Tensor& to, const Tensor& x, DType format, const Tensor& amax,
                           Fp8Stats& stats, Stream& stream) {
-  const Span span(stream.trace, "fp8 cast");
+  const OpSpan span(stream, "fp8 cast", traffic({to, x, x}));
+  if (span.plans()) return;
   check_matrix(to, x, "round_columns_to_fp8");
   const int64_t N = x.dim(0), C = x.dim(1);
   check_tensor(amax, DType::f32, {C}, "round_columns_to_fp8: amax");

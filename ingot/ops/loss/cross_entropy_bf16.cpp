@@ -5,6 +5,7 @@
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 #include "ingot/ops/loss/cross_entropy_terms.h"
 
 namespace ingot {
@@ -45,7 +46,8 @@ float row_loss(bf16* d, float* x, int64_t target, const CrossEntropyConfig& conf
 }  // namespace
 
 void round_to_bf16(const Tensor& x, Stream& stream) {
-  const Span span(stream.trace, "loss");
+  const OpSpan span(stream, "loss", traffic({x, x}));
+  if (span.plans()) return;
   check_tensor(x, DType::f32, x.shape, "round_to_bf16: x");
   if constexpr (kHasCuda) {
     if (x.device == Device::kCuda) return cuda::round_to_bf16(x, stream);
@@ -59,7 +61,7 @@ void round_to_bf16(const Tensor& x, Stream& stream) {
 void cross_entropy_in_bf16(const Tensor& losses, const Tensor& is_correct, const Tensor& d_logits,
                            const Tensor& logits, const Tensor& targets, const CrossEntropyConfig& config,
                            Stream& stream) {
-  const Span span(stream.trace, "loss");
+  const OpSpan span(stream, "loss", traffic({losses, d_logits, logits, targets}));
   INGOT_CHECK(config.cap == LogitCap::kNone && config.z_loss == 0 && config.label_smoothing == 0,
               "cross_entropy_in_bf16: knows no cap, z-loss or label smoothing");
   round_to_bf16(logits, stream);

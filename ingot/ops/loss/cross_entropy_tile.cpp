@@ -7,6 +7,7 @@
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/dispatch.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 #include "ingot/ops/loss/cross_entropy_terms.h"
 
 namespace ingot {
@@ -120,7 +121,8 @@ void kept_row_gradient(D* out, const KeptExponentials& kept, int64_t i, int64_t 
 }  // namespace
 
 void cross_entropy_begin(const Tensor& rows, Stream& stream) {
-  const Span span(stream.trace, "loss");
+  const OpSpan span(stream, "loss", traffic({rows}));
+  if (span.plans()) return;
   const int64_t N = rows.dim(0);
   TileRow* row = tile_rows(rows, N, "cross_entropy_begin: rows");
   if constexpr (kHasCuda) {
@@ -131,7 +133,8 @@ void cross_entropy_begin(const Tensor& rows, Stream& stream) {
 
 void cross_entropy_fold(const Tensor& rows, const Tensor& tile, int64_t first, const Tensor& targets,
                         const CrossEntropyConfig& config, Stream& stream) {
-  const Span span(stream.trace, "loss");
+  const OpSpan span(stream, "loss", traffic({rows, rows, tile, targets}));
+  if (span.plans()) return;
   if constexpr (kHasCuda) {
     if (tile.device == Device::kCuda)
       return cuda::cross_entropy_fold(rows, tile, first, targets, config, stream);
@@ -150,7 +153,10 @@ float kept_scale(const CrossEntropyConfig& config) {
 void cross_entropy_fold_and_keep(const KeptExponentials& kept, int64_t tile_index, const Tensor& rows,
                                  const Tensor& tile, int64_t first, const Tensor& targets,
                                  const CrossEntropyConfig& config, Stream& stream) {
-  const Span span(stream.trace, "loss");
+  const OpSpan span(
+      stream, "loss",
+      {.bytes = 2 * static_cast<double>(rows.bytes()) + static_cast<double>(tile.bytes()) * 1.5});
+  if (span.plans()) return;
   check_kept(kept, tile.dim(0), "cross_entropy_fold_and_keep");
   const int64_t ld = kept.values.strides[0];
   f16* values = kept.values.as<f16>() + tile_index * kept.tile_columns;
@@ -165,7 +171,8 @@ void cross_entropy_fold_and_keep(const KeptExponentials& kept, int64_t tile_inde
 
 void cross_entropy_merge(const Tensor& rows, const Tensor& parts, const Tensor& targets, int64_t part_columns,
                          Stream& stream) {
-  const Span span(stream.trace, "loss");
+  const OpSpan span(stream, "loss", traffic({rows, parts, targets}));
+  if (span.plans()) return;
   const int64_t N = rows.dim(0);
   TileRow* row = tile_rows(rows, N, "cross_entropy_merge: rows");
   check_tensor(parts, DType::u8, {parts.dim(0), N, kTileRowBytes}, "cross_entropy_merge: parts");
@@ -185,7 +192,8 @@ void cross_entropy_merge(const Tensor& rows, const Tensor& parts, const Tensor& 
 void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const Tensor& lse,
                           const Tensor& rows, const Tensor& targets, const CrossEntropyConfig& config,
                           Stream& stream) {
-  const Span span(stream.trace, "loss");
+  const OpSpan span(stream, "loss", traffic({losses, is_correct, lse, rows, targets}));
+  if (span.plans()) return;
   const int64_t N = rows.dim(0);
   const TileRow* row = tile_rows(rows, N, "cross_entropy_finish: rows");
   check_tensor(losses, DType::f32, {N}, "cross_entropy_finish: losses");
@@ -213,7 +221,8 @@ void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const 
 
 void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64_t first, const Tensor& lse,
                                  const Tensor& targets, const CrossEntropyConfig& config, Stream& stream) {
-  const Span span(stream.trace, "loss");
+  const OpSpan span(stream, "loss", traffic({d_tile, tile, lse, targets}));
+  if (span.plans()) return;
   check_tile(tile, first, targets, "cross_entropy_tile_gradient");
   const int64_t N = tile.dim(0), W = tile.dim(1), n = valid_columns(config, first, W);
   check_tensor(d_tile, d_tile.dtype, {N, W}, "cross_entropy_tile_gradient: d_tile");
@@ -244,7 +253,8 @@ void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64
 void cross_entropy_kept_gradient(const Tensor& d, const KeptExponentials& kept, int64_t first,
                                  const Tensor& rows, const Tensor& lse, const Tensor& targets,
                                  const CrossEntropyConfig& config, Stream& stream) {
-  const Span span(stream.trace, "loss");
+  const OpSpan span(stream, "loss", traffic({d, kept.values, kept.references, rows, lse, targets}));
+  if (span.plans()) return;
   const int64_t N = kept.values.dim(0), W = kept.values.dim(1), n = valid_columns(config, first, W);
   check_kept(kept, N, "cross_entropy_kept_gradient");
   INGOT_CHECK(config.label_smoothing == 0 || config.cap == LogitCap::kNone,

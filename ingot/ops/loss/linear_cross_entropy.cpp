@@ -7,6 +7,7 @@
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/float8.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/loss/cross_entropy_tile.h"
 #include "ingot/ops/loss/kahan.h"
@@ -273,6 +274,30 @@ class HeadPass {
   LinearCrossEntropyReport report_;
 };
 
+// The work of the FP8 head on a device (linear_cross_entropy_fp8.h): casts, three products, and the loss. The
+// recomputing head computes the logits twice.
+void plan_fp8_on_device(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn& in,
+                        const LinearCrossEntropyConfig& config, Stream& stream) {
+  const auto N = static_cast<double>(in.x.dim(0)), C = static_cast<double>(in.x.dim(1)),
+             Vp = static_cast<double>(in.w.dim(0));
+  for (const Tensor& t : {in.x, in.w}) {
+    Work cast = traffic({t, t});
+    cast.bytes += 2 * static_cast<double>(t.elements());
+    const WorkSpan span(stream, "fp8 cast", cast);
+  }
+  const bool is_twice = config.kind == HeadKind::kRecompute && out.dx;
+  const auto product = [&](double bytes) {
+    const WorkSpan span(stream, "matmul", {.flops = 2 * N * C * Vp, .bytes = bytes, .dtype = DType::f8e4m3});
+  };
+  for (int i = 0; i < (is_twice ? 2 : 1); ++i) {
+    product(N * C + Vp * C + 4 * N * Vp);
+    const WorkSpan span(stream, "loss", {.bytes = (out.dx ? 6 : 4) * N * Vp});
+  }
+  if (!out.dx) return;
+  product(N * Vp + Vp * C + static_cast<double>(out.dx.bytes()));
+  product(N * Vp + N * C + 2 * static_cast<double>(out.dw.bytes()));
+}
+
 void check_operands(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn& in,
                     const LinearCrossEntropyConfig& config, const LinearCrossEntropyScratch& scratch) {
   INGOT_CHECK(in.x.rank() == 2 && in.w.rank() == 2 && in.x.dim(1) == in.w.dim(1),
@@ -311,6 +336,11 @@ LinearCrossEntropyReport linear_cross_entropy(const LinearCrossEntropyOut& out,
                                               const LinearCrossEntropyConfig& config,
                                               const LinearCrossEntropyScratch& scratch, Stream& stream) {
   check_operands(out, in, config, scratch);
+  if (stream.backing == Backing::kAddresses && config.precision == HeadPrecision::kFp8 &&
+      in.x.device == Device::kCuda) {
+    plan_fp8_on_device(out, in, config, stream);
+    return {};
+  }
   if constexpr (kHasCuda) {
     if (config.precision == HeadPrecision::kFp8 && in.x.device == Device::kCuda)
       return cuda::linear_cross_entropy_fp8(out, in, config, scratch, stream);

@@ -3,6 +3,7 @@
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/dispatch.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 #include "ingot/ops/row_sum.h"
 #include "ingot/ops/simd/vec.h"
 
@@ -43,7 +44,8 @@ void add_rows(float* total, const T* dy, int64_t rows, int64_t C) {
 }  // namespace
 
 void bias_forward(const Tensor& y, const Tensor& b, Stream& stream) {
-  const Span span(stream.trace, "bias");
+  const OpSpan span(stream, "bias", traffic({y, y, b}));
+  if (span.plans()) return;
   check_rows(y, "bias_forward");
   const int64_t N = y.dim(0), C = y.dim(1);
   check_tensor(b, DType::f32, {C}, "bias_forward: b");
@@ -61,7 +63,8 @@ void bias_forward(const Tensor& y, const Tensor& b, Stream& stream) {
 }
 
 void bias_backward(const Tensor& db, const Tensor& dy, const Tensor& scratch, Stream& stream) {
-  const Span span(stream.trace, "bias");
+  const OpSpan span(stream, "bias", traffic({db, db, dy}));
+  if (span.plans()) return;
   check_rows(dy, "bias_backward");
   const int64_t N = dy.dim(0), C = dy.dim(1);
   check_tensor(db, DType::f32, {C}, "bias_backward: db");

@@ -1,6 +1,9 @@
 #include "ingot/ops/matmul.h"
 
+#include <array>
+
 #include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/work.h"
 #include "ingot/ops/matmul/matmul_engines.h"
 #include "ingot/ops/matmul/matmul_signals.h"
 
@@ -55,6 +58,16 @@ MatmulProblem make_problem(const Tensor& c, const Tensor& a, const Tensor& b, Ma
           c.data, a.strides[0], b.strides[0], c.strides[0], alpha};
 }
 
+Work product_work(const Tensor& c, const Tensor& a, const Tensor& b, const MatmulProblem& p) {
+  constexpr std::array kForms{"nt", "nn", "tn"};
+  Work work = traffic({a, b, c});
+  if (p.accumulate) work.bytes += static_cast<double>(c.bytes());
+  work.flops = 2 * static_cast<double>(p.M) * static_cast<double>(p.N) * static_cast<double>(p.K);
+  work.dtype = p.in;
+  work.form = kForms[static_cast<size_t>(p.form)];
+  return work;
+}
+
 }  // namespace
 
 MatmulProblem matmul_problem(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form,
@@ -69,8 +82,9 @@ void matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, 
 
 void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, float alpha,
                    bool accumulate, Stream& stream) {
-  const Span span(stream.trace, "matmul");
   const MatmulProblem p = make_problem(c, a, b, form, alpha, accumulate);
+  const OpSpan span(stream, "matmul", product_work(c, a, b, p));
+  if (span.plans()) return;
   if (p.M == 0 || p.N == 0) return;
   if constexpr (kHasCuda) {
     if (c.device == Device::kCuda) return cuda::matmul(p, stream);

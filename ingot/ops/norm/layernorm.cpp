@@ -5,6 +5,7 @@
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/dispatch.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 #include "ingot/ops/elementwise/row_total.h"
 #include "ingot/ops/row_sum.h"
 #include "ingot/ops/simd/vec.h"
@@ -102,7 +103,8 @@ Tensor rest_of(const Tensor& scratch, int64_t used) {
 
 void layernorm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                        const Tensor& w, const Tensor& b, float eps, Stream& stream) {
-  const Span span(stream.trace, "norm");
+  const OpSpan span(stream, "norm", traffic({y, mean, rstd, x, w, b}));
+  if (span.plans()) return;
   check_rows(x, w, b, mean, rstd, "layernorm_forward");
   check_tensor(y, x.dtype, x.shape, "layernorm_forward: y");
   if constexpr (kHasCuda) {
@@ -124,7 +126,8 @@ void layernorm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, 
 void residual_layernorm_forward(const Tensor& y, const Tensor& sum, const Tensor& mean, const Tensor& rstd,
                                 const Tensor& x, const Tensor& residual, const Tensor& w, const Tensor& b,
                                 float eps, Stream& stream) {
-  const Span span(stream.trace, "norm");
+  const OpSpan span(stream, "norm", traffic({y, sum, mean, rstd, x, residual, w, b}));
+  if (span.plans()) return;
   check_rows(x, w, b, mean, rstd, "residual_layernorm_forward");
   check_tensor(y, x.dtype, x.shape, "residual_layernorm_forward: y");
   check_tensor(sum, x.dtype, x.shape, "residual_layernorm_forward: sum");
@@ -152,7 +155,8 @@ void residual_layernorm_forward(const Tensor& y, const Tensor& sum, const Tensor
 void layernorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& db, const Tensor& dy,
                         const Tensor& x, const Tensor& w, const Tensor& mean, const Tensor& rstd,
                         const Tensor& d_residual, const Tensor& scratch, Stream& stream) {
-  const Span span(stream.trace, "norm");
+  const OpSpan span(stream, "norm", traffic({dx, dw, dw, db, db, dy, x, w, mean, rstd, d_residual}));
+  if (span.plans()) return;
   check_rows(x, w, {}, mean, rstd, "layernorm_backward");
   INGOT_CHECK(rstd, "layernorm_backward: needs the mean and rstd of forward");
   check_tensor(dx, x.dtype, x.shape, "layernorm_backward: dx");

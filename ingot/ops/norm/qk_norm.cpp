@@ -5,6 +5,7 @@
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/dispatch.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 #include "ingot/ops/attention/head_view.h"
 #include "ingot/ops/attention/rope_row.h"
 
@@ -42,7 +43,8 @@ void for_each_head(const Tensor& x, F&& f) {
 
 void qk_norm_forward(const Tensor& x, const Tensor& rstd, const Tensor& table, int64_t position_offset,
                      float eps, Stream& stream) {
-  const Span span(stream.trace, "norm");
+  const OpSpan span(stream, "norm", traffic({x, x, rstd}));
+  if (span.plans()) return;
   check_heads(x, "qk_norm_forward", "x");
   const int64_t D = x.dim(3);
   if (rstd) check_tensor(rstd, DType::f32, {x.dim(0), x.dim(1), x.dim(2)}, "qk_norm_forward: rstd");
@@ -65,7 +67,8 @@ void qk_norm_forward(const Tensor& x, const Tensor& rstd, const Tensor& table, i
 
 void qk_norm_backward(const Tensor& dy, const Tensor& y, const Tensor& rstd, const Tensor& table,
                       int64_t position_offset, Stream& stream) {
-  const Span span(stream.trace, "norm");
+  const OpSpan span(stream, "norm", traffic({dy, dy, y, rstd}));
+  if (span.plans()) return;
   check_heads(dy, "qk_norm_backward", "dy");
   check_heads(y, "qk_norm_backward", "y");
   check_tensor(y, dy.dtype, dy.shape, "qk_norm_backward: y");

@@ -5,6 +5,7 @@
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/dispatch.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
 #include "ingot/ops/row_sum.h"
 #include "ingot/ops/simd/vec.h"
 
@@ -74,7 +75,8 @@ void check_rows(const Tensor& x, const Tensor& w, const Tensor& rstd, const char
 
 void rmsnorm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& w, float eps,
                      Stream& stream) {
-  const Span span(stream.trace, "norm");
+  const OpSpan span(stream, "norm", traffic({y, rstd, x, w}));
+  if (span.plans()) return;
   check_rows(x, w, rstd, "rmsnorm_forward");
   check_tensor(y, x.dtype, x.shape, "rmsnorm_forward: y");
   if constexpr (kHasCuda) {
@@ -94,7 +96,8 @@ void rmsnorm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const
 
 void residual_rmsnorm_forward(const Tensor& y, const Tensor& sum, const Tensor& rstd, const Tensor& x,
                               const Tensor& residual, const Tensor& w, float eps, Stream& stream) {
-  const Span span(stream.trace, "norm");
+  const OpSpan span(stream, "norm", traffic({y, sum, rstd, x, residual, w}));
+  if (span.plans()) return;
   check_rows(x, w, rstd, "residual_rmsnorm_forward");
   check_tensor(y, x.dtype, x.shape, "residual_rmsnorm_forward: y");
   check_tensor(sum, x.dtype, x.shape, "residual_rmsnorm_forward: sum");
@@ -121,7 +124,8 @@ void residual_rmsnorm_forward(const Tensor& y, const Tensor& sum, const Tensor& 
 
 void rmsnorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& w,
                       const Tensor& rstd, const Tensor& d_residual, const Tensor& scratch, Stream& stream) {
-  const Span span(stream.trace, "norm");
+  const OpSpan span(stream, "norm", traffic({dx, dw, dw, dy, x, w, rstd, d_residual}));
+  if (span.plans()) return;
   check_rows(x, w, rstd, "rmsnorm_backward");
   check_tensor(dx, x.dtype, x.shape, "rmsnorm_backward: dx");
   check_tensor(dy, x.dtype, x.shape, "rmsnorm_backward: dy");

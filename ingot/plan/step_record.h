@@ -1,0 +1,91 @@
+// StepRecord: the operations of one rank in a training step, as the real trainer performs them. The trainer
+// runs on addresses without memory (Backing::kAddresses), so its operations only say what they cost, and on
+// communicators that only note what is started and waited for.
+//
+// The same recording can be made of a step that computes; every operation then has the time that it took.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ingot/comm/communicator.h"
+#include "ingot/core/trace.h"
+#include "ingot/core/work.h"
+#include "ingot/plan/rank_program.h"
+
+namespace ingot {
+
+// An operation on tensors. Operations with equal keys take the same time.
+struct OpKey {
+  std::string name;  // "matmul"
+  std::string form;  // "nt"
+  DType dtype = DType::f32;
+  double flops = 0, bytes = 0;
+  auto operator<=>(const OpKey&) const = default;
+};
+
+struct RecordedOp {
+  ProgramOp op;  // seconds: as measured, 0 in a plan
+  int key = -1;  // kCompute: index into StepRecord::keys
+};
+
+struct StepRecord {
+  std::vector<OpKey> keys;          // distinct
+  std::vector<std::string> names;   // of the ops: the phase and unit of a computation, "forward block 3"
+  std::vector<std::string> groups;  // names, in order of the rank's list of groups
+  std::vector<RecordedOp> ops;
+};
+
+// Records while it is on. It must outlive its groups.
+class StepRecorder final : public WorkLog, public SpanListener {
+ public:
+  // backing: that of the step.
+  explicit StepRecorder(Backing backing) : computes_(backing == Backing::kMemory) {}
+  StepRecorder(const StepRecorder&) = delete;
+  StepRecorder& operator=(const StepRecorder&) = delete;
+
+  void set_on(bool is_on) { is_on_ = is_on; }
+  // Makes a group for a plan (PlannedCommunicator) whose operations are recorded. reach: the device whose
+  // tensors can be operands.
+  std::unique_ptr<Communicator> make_group(std::string name, int rank, int size, Device reach = Device::kCpu);
+  // Returns what was recorded and starts anew.
+  StepRecord take();
+
+  void begin(std::string_view operation, const Work& work) override;  // an operation
+  void begin(std::string_view span) override;  // a phase or a unit; the open ones name the operations
+  void end() override;                         // ends the innermost of either
+
+ private:
+  class Group;
+  using Clock = std::chrono::steady_clock;
+  struct OpenOp {
+    int key, name;
+    Clock::time_point begin;
+    double inner_s;  // spent in inner operations
+  };
+  enum class Opened : uint8_t { kSpan, kOp };
+
+  std::string place(std::string_view operation) const;
+  int add_name(const std::string& name);
+  int add_group(const Communicator& group);
+  uint32_t start(int group, const CommOperation& operation);
+  void wait(uint32_t ticket);
+
+  bool computes_;
+  bool is_on_ = false;
+  std::vector<std::string> groups_;
+  StepRecord record_;
+  std::map<OpKey, int> key_index_;
+  std::map<std::string, int, std::less<>> name_index_;
+  std::vector<std::string> spans_;  // open ones
+  std::vector<OpenOp> open_;        // operations, outermost first
+  std::vector<Opened> opened_;      // of both kinds, outermost first
+  uint32_t tickets_ = 0;
+};
+
+}  // namespace ingot

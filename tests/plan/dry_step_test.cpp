@@ -1,0 +1,79 @@
+// Tests that a step that is recorded without computing lists the operations of a step that computes.
+#include "ingot/plan/dry_step.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include "ingot/config/config_toml.h"
+#include "ingot/parallel/parallelize.h"
+
+namespace ingot {
+namespace {
+
+struct Case {
+  const char* name;
+  const char* preset;
+  std::vector<std::string> settings;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+RunConfig config_of(const Case& c) {
+  ConfigBuilder builder;
+  builder.add_source(c.preset);
+  for (const char* setting :
+       {"model.layers=2", "model.context=32", "train.batch_size=4", "train.grad_accum=4"})
+    builder.add_override(setting);
+  for (const std::string& setting : c.settings) builder.add_override(setting);
+  RunConfig config = builder.build();
+  config.model.vocab = 96;
+  return config;
+}
+
+class DryStep : public testing::TestWithParam<Case> {};
+
+std::string text_of(const StepRecord& record, const RecordedOp& op) {
+  if (op.key < 0)
+    return fmt::format("{} {} group {} bytes {}", static_cast<int>(op.op.kind),
+                       record.names[static_cast<size_t>(op.op.name)], op.op.group, op.op.bytes);
+  const OpKey& key = record.keys[static_cast<size_t>(op.key)];
+  return fmt::format("{}: {} {} {} flops {} bytes {}", record.names[static_cast<size_t>(op.op.name)],
+                     key.name, key.form, name(key.dtype), key.flops, key.bytes);
+}
+
+TEST_P(DryStep, ListsWhatAComputingStepDoes) {
+  const RunConfig config = config_of(GetParam());
+  const MeshShape shape = mesh_shape(config.parallel);
+  for (int rank = 0; rank < shape.size(); ++rank) {
+    const StepRecord plan = record_step(config, shape, rank), real = measure_step(config, shape, rank, 1);
+    ASSERT_EQ(plan.groups, real.groups);
+    for (size_t i = 0; i < std::min(plan.ops.size(), real.ops.size()); ++i)
+      ASSERT_EQ(text_of(plan, plan.ops[i]), text_of(real, real.ops[i]))
+          << "operation " << i << " of rank " << rank;
+    ASSERT_EQ(plan.ops.size(), real.ops.size());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, DryStep,
+    testing::Values(Case{"gpt2", "tiny-gpt2", {}}, Case{"llama", "tiny-llama", {}},
+                    Case{"bf16", "tiny-llama", {"precision.compute=bf16"}},
+                    Case{"f16", "tiny-gpt2", {"precision.compute=f16"}},
+                    Case{"dp", "tiny-llama", {"parallel.dp=2"}},
+                    Case{"fsdp", "tiny-llama", {"parallel.fsdp=2"}},
+                    Case{"fsdp_bf16", "tiny-gpt2", {"parallel.fsdp=2", "precision.compute=bf16"}},
+                    Case{"tp", "tiny-llama", {"parallel.tp=2"}},
+                    Case{"muon", "shakespeare-char-muon", {"parallel.dp=1"}},
+                    Case{"muon_fsdp", "shakespeare-char-muon", {"parallel.fsdp=2", "parallel.dp=2"}},
+                    Case{"eight_bit_tp", "tiny-llama", {"optimizer.kind=adamw8bit", "parallel.tp=2"}},
+                    Case{"adafactor", "tiny-llama", {"optimizer.kind=adafactor", "parallel.fsdp=2"}},
+                    Case{"fp8",
+                         "tiny-llama",
+                         {"precision.compute=bf16", "precision.fp8=tensorwise", "head.precision=fp8"}},
+                    Case{"recompute", "tiny-llama", {"activations.policy=block", "head.kind=recompute"}},
+                    Case{"mesh", "tiny-llama", {"parallel.dp=2", "parallel.fsdp=2", "parallel.tp=2"}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace ingot
