@@ -1,6 +1,7 @@
 #include "ingot/plan/dry_step.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -39,11 +40,14 @@ class RecordedTrainer {
   }
 
   StepRecord step() {
+    const auto begin = std::chrono::steady_clock::now();
     recorder_.set_on(true);
     trainer_.submit(*loader_, {.micros = micros_, .inputs = {.lr = kLr}});
     trainer_.update(trainer_.collect(*loader_));
     recorder_.set_on(false);
-    return recorder_.take();
+    StepRecord record = recorder_.take();
+    record.step_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return record;
   }
 
  private:
@@ -67,15 +71,29 @@ StepRecord record_step(const RunConfig& config, const MeshShape& shape, int rank
   return RecordedTrainer(without_check(config), shape, rank, Backing::kAddresses).step();
 }
 
-StepRecord measure_step(const RunConfig& config, const MeshShape& shape, int rank, int steps) {
+StepRecord measure_step(const RunConfig& config, const MeshShape& shape, int rank, double time_s) {
+  constexpr size_t kLeastSteps = 3, kMostSteps = 200;
   RecordedTrainer trainer(without_check(config), shape, rank, Backing::kMemory);
-  StepRecord fastest = trainer.step();
-  for (int i = 1; i < steps; ++i) {
-    const StepRecord record = trainer.step();
-    for (size_t k = 0; k < fastest.ops.size(); ++k)
-      fastest.ops[k].op.seconds = std::min(fastest.ops[k].op.seconds, record.ops[k].op.seconds);
+  // The first fifth warms up caches, threads and the clock of the processor.
+  for (double spent_s = 0; spent_s < time_s / 5;) spent_s += trainer.step().step_s;
+  std::vector<StepRecord> records;
+  for (double spent_s = 0;
+       records.size() < kLeastSteps || (spent_s < time_s && records.size() < kMostSteps);) {
+    records.push_back(trainer.step());
+    spent_s += records.back().step_s;
   }
-  return fastest;
+  const auto median = [&](auto time_of) {
+    std::vector<double> times;
+    for (const StepRecord& record : records) times.push_back(time_of(record));
+    const auto middle = times.begin() + std::ssize(times) / 2;
+    std::ranges::nth_element(times, middle);
+    return *middle;
+  };
+  StepRecord result = records.front();
+  for (size_t k = 0; k < result.ops.size(); ++k)
+    result.ops[k].op.seconds = median([&](const StepRecord& record) { return record.ops[k].op.seconds; });
+  result.step_s = median([](const StepRecord& record) { return record.step_s; });
+  return result;
 }
 
 }  // namespace ingot

@@ -13,9 +13,8 @@ namespace ingot {
 // milliseconds. config.model.vocab must be set. Throws what the trainer throws for an invalid configuration.
 StepRecord record_step(const RunConfig& config, const MeshShape& shape, int rank);
 
-// The same for a step that this machine computes, on a text of zeros and without the other ranks. The
-// operations have the shortest times that they took in `steps` steps. REQUIRES:
-// train.device is the CPU.
-StepRecord measure_step(const RunConfig& config, const MeshShape& shape, int rank, int steps);
+// The same for steps that this machine computes for about time_s, on a text of zeros and without the other
+// ranks; at least three steps. Times are medians over the steps. REQUIRES: train.device is the CPU.
+StepRecord measure_step(const RunConfig& config, const MeshShape& shape, int rank, double time_s);
 
 }  // namespace ingot

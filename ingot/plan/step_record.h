@@ -39,6 +39,7 @@ struct StepRecord {
   std::vector<std::string> names;   // of the ops: the phase and unit of a computation, "forward block 3"
   std::vector<std::string> groups;  // names, in order of the rank's list of groups
   std::vector<RecordedOp> ops;
+  double step_s = 0;  // of a step that computes: its time as a whole
 };
 
 // Records while it is on. It must outlive its groups.

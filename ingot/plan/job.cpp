@@ -1,0 +1,115 @@
+#include "ingot/plan/job.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "ingot/optim/optimizer_config.h"
+#include "ingot/parallel/parallelize.h"
+#include "ingot/plan/dry_step.h"
+
+namespace ingot {
+namespace {
+
+// Consecutive computations of one name become one operation.
+void append(RankProgram& program, const ProgramOp& op) {
+  if (!program.ops.empty()) {
+    ProgramOp& last = program.ops.back();
+    if (op.kind == ProgramOp::Kind::kCompute && last.kind == op.kind && last.name == op.name) {
+      last.seconds += op.seconds;
+      return;
+    }
+  }
+  program.ops.push_back(op);
+}
+
+std::shared_ptr<const RankProgram> make_program(const StepRecord& record, const OpCosts& costs) {
+  std::vector<double> seconds;
+  for (const OpKey& key : record.keys) seconds.push_back(costs.seconds(key));
+  auto program = std::make_shared<RankProgram>();
+  program->names = record.names;
+  for (const RecordedOp& recorded : record.ops) {
+    ProgramOp op = recorded.op;
+    if (recorded.key >= 0) op.seconds = seconds[static_cast<size_t>(recorded.key)];
+    append(*program, op);
+  }
+  return program;
+}
+
+// The axes of a group that a trainer has made of another group keep that group's ranks.
+const MeshGroup& axes_of(const std::string& name) {
+  for (const MeshGroup& group : mesh_groups())
+    if (name == group.name) return group;
+  for (const MeshGroup& group : mesh_groups())
+    if (name.starts_with(std::string(group.name) + " ")) return group;
+  fail(ErrorKind::kInternal, "job: the group {} is no part of a mesh", name);
+}
+
+std::string without_numbers(const std::string& name) {
+  std::string text;
+  for (const char c : name)
+    if (!std::isdigit(static_cast<unsigned char>(c)) && !(c == ' ' && text.ends_with(' '))) text += c;
+  while (text.ends_with(' ')) text.pop_back();
+  return text;
+}
+
+bool has_matrix_rule(const OptimizerConfig& optimizer) {
+  const auto is_matrix_rule = [&](const RuleConfig& rule) {
+    return resolve_rule(rule, optimizer.rule).is_matrix_rule;
+  };
+  return is_matrix_rule(optimizer.rule) ||
+         std::ranges::any_of(optimizer.groups, is_matrix_rule, &GroupConfig::rule);
+}
+
+}  // namespace
+
+std::vector<int> rank_classes(const RunConfig& config, const MeshShape& shape) {
+  const bool differs = has_matrix_rule(config.optimizer) && shape.size() > shape.pp;
+  std::vector<int> classes;
+  for (int rank = 0; rank < shape.size(); ++rank)
+    classes.push_back(differs ? rank : place_of(shape, rank).stage);
+  return classes;
+}
+
+JobRecord record_job(const RunConfig& config) {
+  JobRecord job;
+  job.shape = mesh_shape(config.parallel);
+  job.class_of = rank_classes(config, job.shape);
+  for (int rank = 0; rank < job.shape.size(); ++rank) {
+    if (job.class_of[static_cast<size_t>(rank)] < std::ssize(job.ranks)) continue;
+    job.ranks.push_back(rank);
+    job.records.push_back(record_step(config, job.shape, rank));
+  }
+  return job;
+}
+
+RankPrograms make_programs(const JobRecord& job, const std::function<const OpCosts&(int)>& costs) {
+  std::vector<std::shared_ptr<const RankProgram>> programs;
+  for (size_t c = 0; c < job.records.size(); ++c)
+    programs.push_back(make_program(job.records[c], costs(static_cast<int>(c))));
+  RankPrograms all;
+  std::map<std::pair<std::string, int>, int> index;  // of a group by its name and first rank
+  for (int rank = 0; rank < job.shape.size(); ++rank) {
+    const auto own = static_cast<size_t>(job.class_of[static_cast<size_t>(rank)]);
+    all.programs.push_back(programs[own]);
+    std::vector<int>& groups = all.groups.emplace_back();
+    for (const std::string& name : job.records[own].groups) {
+      std::vector<int> members = group_ranks(job.shape, rank, axes_of(name).axes);
+      const auto [at, is_new] =
+          index.try_emplace({name, members.front()}, static_cast<int>(all.members.size()));
+      if (is_new) all.members.push_back(std::move(members));
+      groups.push_back(at->second);
+    }
+  }
+  return all;
+}
+
+std::map<std::string, double> time_by_part(const StepRecord& record, const OpCosts& costs) {
+  std::map<std::string, double> parts;
+  for (const RecordedOp& op : record.ops)
+    if (op.key >= 0)
+      parts[without_numbers(record.names[static_cast<size_t>(op.op.name)])] +=
+          costs.seconds(record.keys[static_cast<size_t>(op.key)]);
+  return parts;
+}
+
+}  // namespace ingot

@@ -1,0 +1,41 @@
+// Job: the programs of all ranks in a step, made from recordings of the ranks that differ.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ingot/comm/mesh.h"
+#include "ingot/config/config.h"
+#include "ingot/plan/op_costs.h"
+#include "ingot/plan/rank_program.h"
+#include "ingot/plan/step_record.h"
+
+namespace ingot {
+
+// The recordings of a job.
+struct JobRecord {
+  MeshShape shape;
+  std::vector<int> class_of;        // rank -> index into records
+  std::vector<int> ranks;           // class -> its first rank
+  std::vector<StepRecord> records;  // class -> what its ranks do
+};
+
+// Returns for each rank the number of its class. The ranks of a class do the same work: those of one stage,
+// or single ranks where the owners of whole matrices (distributed Muon) differ.
+std::vector<int> rank_classes(const RunConfig& config, const MeshShape& shape);
+
+// Records a step of every class. config.model.vocab must be set.
+JobRecord record_job(const RunConfig& config);
+
+// costs: those of the ranks of a class.
+RankPrograms make_programs(const JobRecord& job, const std::function<const OpCosts&(int rank_class)>& costs);
+
+// Returns the computing time of a record by part ("forward block", "optimizer"), in seconds: the names of its
+// operations without the numbers of blocks.
+std::map<std::string, double> time_by_part(const StepRecord& record, const OpCosts& costs);
+
+}  // namespace ingot

@@ -1,0 +1,33 @@
+// The costs of operations on this machine: measured on a smaller form of the run's own model, once, and kept
+// in a cache.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "ingot/comm/mesh.h"
+#include "ingot/config/config.h"
+#include "ingot/plan/op_costs.h"
+
+namespace ingot {
+
+struct MeasuredForm {
+  RunConfig config;         // fewer layers, rows and micro-batches
+  double tokens_ratio = 1;  // tokens of its micro-batch / tokens of the run's
+};
+
+// Returns the form of the configuration that is measured: enough layers for every kind of operation, and a
+// micro-batch that takes about a second.
+MeasuredForm measured_form(const RunConfig& config);
+
+// Measures the operations of a rank that computes with this number of threads. If several ranks share the
+// machine, `sharers` processes measure at the same time, since they share caches and memory.
+// folder: where measurements are kept; empty for none. A measurement is valid for one processor, number of
+// threads, build and form.
+MeasuredCosts machine_costs(const RunConfig& config, const MeshShape& shape, int rank, int threads,
+                            int sharers, const std::filesystem::path& folder);
+
+// XDG_CACHE_HOME/ingot/plan, or ~/.cache/ingot/plan; empty if neither variable is set.
+std::filesystem::path plan_cache_folder();
+
+}  // namespace ingot
