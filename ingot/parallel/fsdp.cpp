@@ -66,16 +66,16 @@ FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, Communicator& r
       config_(config),
       stream_(stream),
       shards_("parameters", arena_bytes(sum_of_shards(list, shard.size()), DType::f32, list.units()),
-              Memory::kHost, stream.backing),
+              memory_of(stream.device), stream.backing),
       grads_("gradients", arena_bytes(sum_of_shards(list, shard.size()), DType::f32, list.units()),
-             Memory::kHost, stream.backing),
+             memory_of(stream.device), stream.backing),
       vectors_("vectors",
                config.compute == DType::f32 ? 0 : arena_bytes(sum_of_vectors(list), DType::f32, list.units()),
-               Memory::kHost, stream.backing),
+               memory_of(stream.device), stream.backing),
       copies_("gathered units", slot_bytes(list, shard.size(), config.compute, !config.keeps_units),
-              Memory::kHost, stream.backing),
-      full_grads_("gathered gradients", slot_bytes(list, shard.size(), DType::f32, true), Memory::kHost,
-                  stream.backing) {
+              memory_of(stream.device), stream.backing),
+      full_grads_("gathered gradients", slot_bytes(list, shard.size(), DType::f32, true),
+                  memory_of(stream.device), stream.backing) {
   is_sharded_ = shard.size() > 1;
   cut_units();
   make_slots();

@@ -157,6 +157,7 @@ std::unique_ptr<Executor> make_executor(const RunConfig& config, const StagePlan
                                                      .recompute = config.activations,
                                                      .B = shape.batch,
                                                      .T = shape.context,
+                                                     .device = rank.stream->device,
                                                      .backing = backing},
                                       *rank.mesh->pp);
   return std::make_unique<LocalExecutor>(

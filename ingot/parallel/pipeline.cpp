@@ -49,9 +49,10 @@ Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Commu
   activations_ = group.split(0, rank_, "pp activations");
   gradients_ = group.split(0, rank_, "pp gradients");
   list_ = pipeline_schedule(shape, rank_);
-  Arena measure("pipeline plan");
+  Arena measure("pipeline plan", memory_of(config.device));
   make_memory(measure);
-  arena_ = std::make_unique<Arena>("activations", measure.peak_bytes(), ingot::Memory::kHost, config.backing);
+  arena_ =
+      std::make_unique<Arena>("activations", measure.peak_bytes(), memory_of(config.device), config.backing);
   memory_ = make_memory(*arena_);
   activation_inbox_ = {
       .group = activations_.get(), .from = previous(), .memory = memory_.activation, .pending = {}};

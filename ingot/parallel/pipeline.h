@@ -21,8 +21,9 @@ struct PipelineConfig {
   PipelineShape shape;  // micros: the most micro-batches of a step
   StagePlan plan;
   RecomputeConfig recompute = {};
-  int64_t B = 1, T = 1;                // shape of a micro-batch
-  Backing backing = Backing::kMemory;  // kAddresses: the pipeline never runs
+  int64_t B = 1, T = 1;  // shape of a micro-batch
+  Device device = Device::kCpu;
+  Backing backing = Backing::kMemory;  // kAddresses: a plan
 };
 
 class Pipeline final : public Executor {

@@ -21,11 +21,14 @@ class StepRecorder::Group final : public PlannedCommunicator {
  private:
   uint64_t start(const CommOperation& operation) override {
     if (!recorder_.is_on_ || recorder_.computes_) PlannedCommunicator::start(operation);
-    return recorder_.is_on_ ? recorder_.start(index_, operation) : 0;
+    return is_recorded() ? recorder_.start(index_, operation) : 0;
   }
   void wait(uint64_t ticket) override {
-    if (recorder_.is_on_) recorder_.wait(static_cast<uint32_t>(ticket));
+    if (is_recorded()) recorder_.wait(static_cast<uint32_t>(ticket));
   }
+
+  // Operations of a single rank take no time.
+  bool is_recorded() const { return recorder_.is_on_ && size() > 1; }
 
   StepRecorder& recorder_;
   Device reach_;
