@@ -2,7 +2,12 @@
 
 #include <algorithm>
 
+#include "ingot/config/data_shard.h"
+#include "ingot/config/run_plan.h"
+#include "ingot/console/console.h"
+#include "ingot/memory/memory_check.h"
 #include "ingot/parallel/parallelize.h"
+#include "ingot/plan/machine_costs.h"
 
 namespace ingot {
 
@@ -29,6 +34,7 @@ std::vector<ModelPart> model_parts(const ModelConfig& c) {
 
 std::vector<RankMemory> plan_rank_memory(const RunConfig& config) {
   const MeshShape shape = mesh_shape(config.parallel);
+  const bool is_device = config.train.device == Device::kCuda;
   std::vector<RankMemory> ranks;
   const std::vector<int> classes = rank_classes(config, shape);
   for (int rank = 0; rank < shape.size(); ++rank) {
@@ -41,9 +47,157 @@ std::vector<RankMemory> plan_rank_memory(const RunConfig& config) {
     ranks.push_back({.rank = rank,
                      .count = 1,
                      .items = plan.items,
-                     .peak_bytes = plan.host_bytes() + plan.device_bytes()});
+                     .peak_bytes = is_device ? plan.device_bytes() : plan.host_bytes()});
   }
   return ranks;
+}
+
+namespace {
+
+// Says whether the memory fits and, if not, what would.
+void compare_memory(const PlanTarget& target, Plan& plan) {
+  uint64_t largest = 0, all = 0;
+  int worst = 0;
+  for (const RankMemory& rank : plan.memory) {
+    all += rank.peak_bytes * static_cast<uint64_t>(rank.count);
+    if (rank.peak_bytes <= largest) continue;
+    largest = rank.peak_bytes;
+    worst = rank.rank;
+  }
+  const uint64_t needed = target.is_machine ? all : largest;
+  plan.fits = needed <= target.memory_bytes;
+  if (plan.fits) return;
+  const auto text = [](uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  plan.unfit = fmt::format(
+      "{} {}, {} has {}", target.is_machine ? "the ranks together take" : fmt::format("rank {} takes", worst),
+      text(needed), target.memory_source, text(target.memory_bytes));
+  // The proposals are those of `ingot train`, for one rank.
+  const MeshShape shape = mesh_shape(plan.config.parallel);
+  const auto share =
+      target.is_machine ? target.memory_bytes / static_cast<uint64_t>(shape.size()) : target.memory_bytes;
+  RunConfig config = plan.config;
+  config.train.is_overcommitted = false;
+  if (!plan.refused.empty()) config.train.device = Device::kCpu;
+  MemoryLimits limits;
+  limits.host.source = limits.device.source = target.memory_source;
+  (config.train.device == Device::kCuda ? limits.device : limits.host).bytes = share;
+  try {
+    const Mesh mesh = Mesh::planned(shape, worst);
+    check_memory(config, mesh, limits);
+  } catch (const Error& error) {
+    const std::string all_text = error.what();
+    const size_t first = all_text.find('\n'), last = all_text.rfind('\n');
+    if (first != std::string::npos && last > first) plan.unfit += all_text.substr(first, last - first);
+  }
+}
+
+StepPlan summarise(const Plan& plan, const JobRecord& job, const OpCosts& costs) {
+  const TrainConfig& train = plan.config.train;
+  StepPlan step;
+  step.step_s = plan.schedule.step_s;
+  step.tokens = static_cast<double>(train.batch_size * train.grad_accum * plan.config.model.context);
+  step.parts = time_by_part(job.records[0], costs);
+  const auto n = static_cast<double>(plan.schedule.ranks.size());
+  for (size_t r = 0; r < plan.schedule.ranks.size(); ++r) {
+    const RankOutcome& rank = plan.schedule.ranks[r];
+    step.bubble += (step.step_s - rank.end_s) / step.step_s / n;
+    for (const auto& [group, waited_s] : rank.waited_by_group) {
+      const std::string& name =
+          job.records[static_cast<size_t>(job.class_of[r])].groups[static_cast<size_t>(group)];
+      if (r == 0) step.waits[name] += waited_s;
+      if (name.starts_with("pp "))
+        step.bubble += waited_s / step.step_s / n;
+      else
+        step.exposed_comm_s += waited_s / n;
+    }
+  }
+  const ParallelConfig& parallel = plan.config.parallel;
+  if (parallel.pp > 1) {
+    const DataShard shard = DataShard::of(train, parallel.dp * parallel.fsdp, 0);
+    const auto idle = static_cast<double>(parallel.pp - 1);
+    step.ideal_bubble = idle / (static_cast<double>(parallel.chunks * shard.micros(train.grad_accum)) + idle);
+  }
+  return step;
+}
+
+RunLengthPlan run_length(const Plan& plan, const Hardware& hardware) {
+  const ingot::RunPlan run(plan.config);
+  const auto ranks = static_cast<double>(plan.config.parallel.ranks());
+  RunLengthPlan length;
+  if (run.length().unit == RunUnit::kTime) {
+    length.hours = plan.config.train.max_time_s / 3600;
+    length.steps = static_cast<int64_t>(plan.config.train.max_time_s / plan.step.step_s);
+    length.tokens = static_cast<int64_t>(static_cast<double>(length.steps) * plan.step.tokens);
+  } else {
+    length.steps = run.steps();
+    length.tokens = run.ramp().tokens_before(run.steps());
+    length.hours = static_cast<double>(length.tokens) / plan.step.tokens * plan.step.step_s / 3600;
+  }
+  length.kwh = hardware.power_w * 1e-3 * ranks * length.hours;
+  length.cost = hardware.price_per_hour * ranks * length.hours;
+  return length;
+}
+
+// The costs of the operations of every class of ranks.
+std::vector<std::unique_ptr<OpCosts>> costs_of(const RunConfig& config, const PlanTarget& target,
+                                               const JobRecord& job) {
+  std::vector<std::unique_ptr<OpCosts>> costs;
+  for (const int rank : job.ranks) {
+    if (!target.is_machine) {
+      costs.push_back(std::make_unique<RooflineCosts>(target.hardware));
+      continue;
+    }
+    const int ranks = job.shape.size(), threads = std::max(1, target.threads / ranks);
+    costs.push_back(std::make_unique<MeasuredCosts>(
+        machine_costs(config, job.shape, rank, threads, std::min(ranks, target.threads), target.cache)));
+  }
+  return costs;
+}
+
+}  // namespace
+
+RunConfig for_target(const RunConfig& given, const PlanTarget& target) {
+  RunConfig config = given;
+  config.train.device = Device::kCpu;
+  if (config.model.vocab == 0) config.model.vocab = planned_vocab(config.data);
+  config.validate();
+  if (!target.is_machine) config.train.device = Device::kCuda;
+  return config;
+}
+
+Plan make_plan(const RunConfig& given, const PlanTarget& target, const std::vector<int>& timelines_of) {
+  Plan plan;
+  plan.config = for_target(given, target);
+  const RunConfig& config = plan.config;
+  try {
+    config.validate();
+  } catch (const Error& error) {  // on a device only
+    plan.refused = error.what();
+  }
+  check_layout(config, static_cast<int>(config.parallel.ranks()));
+  plan.layout = config.parallel.to_string();
+  const ModelConfig model = config.model.resolved();
+  plan.parameters = model.parameters();
+  plan.flops_per_token = model.flops_per_token();
+  plan.model = model_parts(model);
+  plan.memory = plan_rank_memory(config);
+  compare_memory(target, plan);
+
+  const JobRecord job = record_job(config);
+  const std::vector<std::unique_ptr<OpCosts>> costs = costs_of(config, target, job);
+  const RankPrograms programs = make_programs(
+      job, [&](int rank_class) -> const OpCosts& { return *costs[static_cast<size_t>(rank_class)]; });
+  Hardware hardware = target.hardware;
+  hardware.shortest_us = std::max(hardware.shortest_us, config.parallel.delay_s * 1e6);
+  plan.schedule = simulate_schedule(programs, hardware, timelines_of);
+  plan.groups = job.records[0].groups;
+  plan.step = summarise(plan, job, *costs[0]);
+  plan.run = run_length(plan, target.hardware);
+  plan.tokens_per_s = plan.step.tokens / plan.step.step_s;
+  plan.mfu = plan.flops_per_token * plan.tokens_per_s /
+             (target.hardware.flops_per_s(config.precision.compute) *
+              static_cast<double>(target.is_machine ? 1 : config.parallel.ranks()));
+  return plan;
 }
 
 }  // namespace ingot

@@ -1,0 +1,184 @@
+// ingot plan: what a run will take before it starts.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/command_line.h"
+#include "apps/commands.h"
+#include "ingot/config/config_toml.h"
+#include "ingot/config/nearest.h"
+#include "ingot/console/console.h"
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+#include "ingot/core/machine.h"
+#include "ingot/core/parallel.h"
+#include "ingot/memory/memory_limit.h"
+#include "ingot/plan/machine_costs.h"
+#include "ingot/plan/plan_search.h"
+#include "ingot/plan/plan_text.h"
+#include "ingot/run/peak.h"
+
+namespace ingot {
+namespace {
+
+struct PlanArguments {
+  std::string source;
+  std::vector<std::string> overrides;
+  int64_t ranks = 0;
+  std::string hardware = "this";
+  bool searches = false;
+  bool is_json = false;
+  std::string out, trace;
+  int trace_rank = 0;
+};
+
+// This machine: ranks exchange messages through its memory. The rates of links are those of Open MPI between
+// two processes of a machine with 2 cores; a plan for many ranks on one machine is of little use.
+PlanTarget this_machine(DType compute) {
+  const MachineInfo info = machine_info();
+  const MemoryLimit limit = host_memory_limit();
+  PlanTarget target;
+  target.is_machine = true;
+  target.memory_bytes = limit.bytes;
+  target.memory_source = limit.source;
+  target.cache = plan_cache_folder();
+  target.threads = num_threads();
+  Hardware& hardware = target.hardware;
+  hardware.name = fmt::format("this machine ({}, {} threads)", info.cpu, target.threads);
+  hardware.link_gb_s = 2;
+  hardware.link_us = 20;
+  hardware.devices_per_node = 4096;
+  ProductPeak peak(compute);
+  peak.measure(0.5);
+  hardware.f32_tflops = hardware.bf16_tflops = peak.gflops() * 1e-3;
+  return target;
+}
+
+PlanTarget target_of(const PlanArguments& arguments, const RunConfig& config) {
+  if (arguments.hardware == "this") return this_machine(config.precision.compute);
+  PlanTarget target;
+  target.hardware = load_hardware(arguments.hardware);
+  target.memory_bytes = static_cast<uint64_t>(target.hardware.memory_gb * 1e9);
+  target.memory_source = target.hardware.name;
+  return target;
+}
+
+// --ranks without a layout that makes them: the replicas are what is left.
+void take_ranks(RunConfig& config, int64_t ranks) {
+  ParallelConfig& parallel = config.parallel;
+  if (ranks == 0 || parallel.ranks() == ranks) return;
+  const int64_t others = parallel.fsdp * parallel.tp * parallel.pp;
+  if (ranks % others != 0)
+    fail(ErrorKind::kUsage, "--ranks {} is no multiple of the {} ranks of {}; the nearest is {}", ranks,
+         others, parallel.to_string(), std::max<int64_t>(1, (ranks + others / 2) / others) * others);
+  parallel.dp = ranks / others;
+}
+
+// The ranks whose timelines are drawn: the first of every stage, and the one that is traced.
+std::vector<int> drawn_ranks(const PlanArguments& arguments, const RunConfig& config) {
+  std::vector<int> ranks;
+  const int all = static_cast<int>(config.parallel.ranks());
+  if (!arguments.out.empty())
+    for (int stage = 0; stage < config.parallel.pp; ++stage)
+      ranks.push_back(stage * all / static_cast<int>(config.parallel.pp));
+  if (arguments.trace.empty()) return ranks;
+  if (arguments.trace_rank >= all)
+    fail(ErrorKind::kUsage, "--trace-rank {}: the job has ranks 0 to {}", arguments.trace_rank, all - 1);
+  if (std::ranges::find(ranks, arguments.trace_rank) == ranks.end()) ranks.push_back(arguments.trace_rank);
+  return ranks;
+}
+
+void print_search(const PlanArguments& arguments, const RunConfig& config, const PlanTarget& target) {
+  constexpr size_t kKept = 10, kSimulated = 40;
+  const int64_t ranks = arguments.ranks > 0 ? arguments.ranks : config.parallel.ranks();
+  const SearchResult result = search_plans(config, target, ranks, kKept, kSimulated, {});
+  if (arguments.is_json) {
+    nlohmann::ordered_json best = nlohmann::ordered_json::array();
+    for (const FoundPlan& found : result.best)
+      best.push_back({{"set", found.settings},
+                      {"step_s", found.step_s},
+                      {"tokens_per_s", found.tokens_per_s},
+                      {"mfu", found.mfu},
+                      {"exposed_comm_s", found.exposed_comm_s},
+                      {"bubble", found.bubble},
+                      {"peak_bytes", found.peak_bytes},
+                      {"limit", found.reason}});
+    const nlohmann::ordered_json json{{"valid", result.valid},
+                                      {"fitting", result.fitting},
+                                      {"simulated", result.simulated},
+                                      {"best", best},
+                                      {"hardware", target.hardware.name}};
+    fmt::print("{}\n", json.dump());
+  } else {
+    fmt::print("{} ranks of {}: {} combinations are valid, {} fit, {} were simulated\n", ranks,
+               target.hardware.name, result.valid, result.fitting, result.simulated);
+    fmt::print("{:>12} {:>7} {:>9}  {:<22} {}\n", "tokens/s", "MFU", "memory", "limit", "--set");
+    for (const FoundPlan& found : result.best)
+      fmt::print("{:>12} {:>6.1f}% {:>9}  {:<22} {}\n", format_count(found.tokens_per_s), 100 * found.mfu,
+                 format_bytes(static_cast<double>(found.peak_bytes)), found.reason, found.settings);
+  }
+  if (result.best.empty())
+    fail(ErrorKind::kMemory, "no layout of {} ranks fits into {} of {}; take more ranks", ranks,
+         format_bytes(static_cast<double>(target.memory_bytes)), target.memory_source);
+}
+
+void plan_run(const PlanArguments& arguments) {
+  ConfigBuilder builder;
+  builder.add_source(arguments.source);
+  for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
+  RunConfig config = builder.build();
+  if (!arguments.is_json) print_notes(builder.notes());
+  if (!arguments.searches) take_ranks(config, arguments.ranks);
+  const PlanTarget target = target_of(arguments, config);
+  if (arguments.searches) return print_search(arguments, config, target);
+  const Plan plan = make_plan(config, target, drawn_ranks(arguments, config));
+  fmt::print("{}{}", arguments.is_json ? plan_json(plan, target) : plan_text(plan, target),
+             arguments.is_json ? "\n" : "");
+  const auto write = [&](const std::string& file, const std::string& text) {
+    if (file.empty()) return;
+    write_file(file, text);
+    if (!arguments.is_json) fmt::print("written: {}\n", file);
+  };
+  write(arguments.out, plan_picture(plan, target));
+  write(arguments.trace, plan_trace(plan));
+}
+
+}  // namespace
+
+void add_plan_command(Command& app) {
+  auto arguments = std::make_shared<PlanArguments>();
+  Command* command = app.add_subcommand("plan", "Memory, time and cost of a run, before it starts");
+  command->add_option("config", arguments->source, "A preset, or a TOML file's path")
+      ->type_name("PRESET|FILE.toml")
+      ->required();
+  command->add_option("--set", arguments->overrides, "Override a key; may be repeated")
+      ->type_name("key=value")
+      ->repeated();
+  command
+      ->add_option("--ranks", arguments->ranks,
+                   "Number of ranks; more replicas make up for the layout's others")
+      ->count(1, 65536);
+  command
+      ->add_option("--hardware", arguments->hardware,
+                   "What to plan for: \"this\" machine, which is measured once, or " +
+                       list_names(hardware_names()) + ", or a description")
+      ->type_name("NAME|FILE.toml")
+      ->capture_default_str();
+  command->add_flag("--search", arguments->searches,
+                    "Rank the layouts, recompute policies and micro-batches that fit");
+  command->add_flag("--json", arguments->is_json, "Print one JSON object");
+  command->add_option("--out", arguments->out, "Write a picture of memory and of a step")
+      ->type_name("FILE.svg");
+  command->add_option("--trace", arguments->trace, "Write a Chrome trace of a step")->type_name("FILE.json");
+  command->add_option("--trace-rank", arguments->trace_rank, "The rank to trace")
+      ->in_range(0, 65535)
+      ->capture_default_str();
+  command->callback([arguments] { plan_run(*arguments); });
+}
+
+}  // namespace ingot
