@@ -92,10 +92,14 @@ RankPrograms make_programs(const JobRecord& job, const std::function<const OpCos
     const auto own = static_cast<size_t>(job.class_of[static_cast<size_t>(rank)]);
     all.programs.push_back(programs[own]);
     std::vector<int>& groups = all.groups.emplace_back();
-    for (const std::string& name : job.records[own].groups) {
-      std::vector<int> members = group_ranks(job.shape, rank, axes_of(name).axes);
+    for (size_t g = 0; g < job.records[own].groups.size(); ++g) {
+      const RecordedGroup& group = job.records[own].groups[g];
+      std::vector<int> members = group_ranks(job.shape, rank, axes_of(group.name).axes);
+      std::erase_if(members, [&](int other) {
+        return job.records[static_cast<size_t>(job.class_of[static_cast<size_t>(other)])].groups[g] != group;
+      });
       const auto [at, is_new] =
-          index.try_emplace({name, members.front()}, static_cast<int>(all.members.size()));
+          index.try_emplace({group.name, members.front()}, static_cast<int>(all.members.size()));
       if (is_new) all.members.push_back(std::move(members));
       groups.push_back(at->second);
     }

@@ -103,7 +103,7 @@ StepPlan summarise(const Plan& plan, const JobRecord& job, const OpCosts& costs)
     step.bubble += (step.step_s - rank.end_s) / step.step_s / n;
     for (const auto& [group, waited_s] : rank.waited_by_group) {
       const std::string& name =
-          job.records[static_cast<size_t>(job.class_of[r])].groups[static_cast<size_t>(group)];
+          job.records[static_cast<size_t>(job.class_of[r])].groups[static_cast<size_t>(group)].name;
       if (r == 0) step.waits[name] += waited_s;
       if (name.starts_with("pp "))
         step.bubble += waited_s / step.step_s / n;
@@ -190,7 +190,6 @@ Plan make_plan(const RunConfig& given, const PlanTarget& target, const std::vect
   Hardware hardware = target.hardware;
   hardware.shortest_us = std::max(hardware.shortest_us, config.parallel.delay_s * 1e6);
   plan.schedule = simulate_schedule(programs, hardware, timelines_of);
-  plan.groups = job.records[0].groups;
   plan.step = summarise(plan, job, *costs[0]);
   plan.run = run_length(plan, target.hardware);
   plan.tokens_per_s = plan.step.tokens / plan.step.step_s;

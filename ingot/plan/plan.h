@@ -75,8 +75,7 @@ struct Plan {
   RunLengthPlan run;
   double tokens_per_s = 0, mfu = 0;
   ScheduleOutcome schedule;
-  std::vector<std::string> groups;  // of rank 0
-  std::string refused;              // why Ingot cannot run this layout on the target yet; empty if it can
+  std::string refused;  // why Ingot cannot run this layout on the target yet; empty if it can
 };
 
 // The configuration as the target runs it. kUsage error for what the trainer refuses anywhere.

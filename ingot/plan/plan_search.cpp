@@ -95,6 +95,25 @@ std::optional<uint64_t> peak_of(const RunConfig& config) {
   }
 }
 
+// An estimate of the computing time of a step on the first and the last stage, whichever is longer: from a
+// step with few micro-batches.
+double busy_of(const RunConfig& given, const OpCosts& costs) {
+  RunConfig config = given;
+  const ParallelConfig& parallel = config.parallel;
+  const int64_t least =
+      parallel.pp * std::max<int64_t>(1, parallel.dp * parallel.fsdp / config.train.batch_size);
+  if (config.train.grad_accum > least && config.train.grad_accum % least == 0)
+    config.train.grad_accum = least;
+  const MeshShape shape = mesh_shape(parallel);
+  double busy_s = 0;
+  for (const int rank : {0, shape.size() - 1}) {
+    double own_s = 0;
+    for (const auto& [part, s] : time_by_part(record_step(config, shape, rank), costs)) own_s += s;
+    busy_s = std::max(busy_s, own_s);
+  }
+  return busy_s * static_cast<double>(given.train.grad_accum) / static_cast<double>(config.train.grad_accum);
+}
+
 std::string limit_of(const Plan& plan) {
   const double comm = plan.step.exposed_comm_s / plan.step.step_s, bubble = plan.step.bubble;
   if (bubble > 0.1 && bubble > comm) return fmt::format("bubble {:.0f} %", 100 * bubble);
@@ -124,8 +143,7 @@ SearchResult search_plans(const RunConfig& given, const PlanTarget& target, int6
     c.peak_bytes = *peak;
     if (*peak * (target.is_machine ? static_cast<uint64_t>(ranks) : 1) > target.memory_bytes) continue;
     ++result.fitting;
-    for (const auto& [part, s] : time_by_part(record_step(c.config, mesh_shape(c.config.parallel), 0), costs))
-      c.busy_s += s;
+    c.busy_s = busy_of(c.config, costs);
     fitting.push_back(std::move(c));
     if (on_progress) on_progress(i, all.size());
   }

@@ -8,14 +8,14 @@ namespace ingot {
 
 class StepRecorder::Group final : public PlannedCommunicator {
  public:
-  Group(StepRecorder& recorder, std::string name, int rank, int size, Device reach)
+  Group(StepRecorder& recorder, std::string name, int rank, int size, Device reach, int color = 0)
       : PlannedCommunicator(std::move(name), rank, size, reach),
         recorder_(recorder),
         reach_(reach),
-        index_(recorder.add_group(*this)) {}
+        index_(recorder.add_group(*this, color)) {}
 
-  std::unique_ptr<Communicator> split(int, int, std::string name) override {
-    return recorder_.make_group(std::move(name), rank(), size(), reach_);
+  std::unique_ptr<Communicator> split(int color, int, std::string name) override {
+    return std::make_unique<Group>(recorder_, std::move(name), rank(), size(), reach_, color);
   }
 
  private:
@@ -39,8 +39,8 @@ std::unique_ptr<Communicator> StepRecorder::make_group(std::string name, int ran
   return std::make_unique<Group>(*this, std::move(name), rank, size, reach);
 }
 
-int StepRecorder::add_group(const Communicator& group) {
-  groups_.push_back(group.name());
+int StepRecorder::add_group(const Communicator& group, int color) {
+  groups_.push_back({group.name(), color});
   return static_cast<int>(groups_.size()) - 1;
 }
 

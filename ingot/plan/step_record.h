@@ -22,11 +22,18 @@ namespace ingot {
 
 // An operation on tensors. Operations with equal keys take the same time.
 struct OpKey {
-  std::string name;  // "matmul"
-  std::string form;  // "nt"
+  std::string name = {};  // "matmul"
+  std::string form = {};  // "nt"
   DType dtype = DType::f32;
   double flops = 0, bytes = 0;
   auto operator<=>(const OpKey&) const = default;
+};
+
+// A group of ranks. One that was made by splitting another holds those of its ranks that passed its color.
+struct RecordedGroup {
+  std::string name;
+  int color = 0;
+  bool operator==(const RecordedGroup&) const = default;
 };
 
 struct RecordedOp {
@@ -35,9 +42,9 @@ struct RecordedOp {
 };
 
 struct StepRecord {
-  std::vector<OpKey> keys;          // distinct
-  std::vector<std::string> names;   // of the ops: the phase and unit of a computation, "forward block 3"
-  std::vector<std::string> groups;  // names, in order of the rank's list of groups
+  std::vector<OpKey> keys;            // distinct
+  std::vector<std::string> names;     // of the ops: the phase and unit of a computation, "forward block 3"
+  std::vector<RecordedGroup> groups;  // in order of the rank's list of groups
   std::vector<RecordedOp> ops;
   double step_s = 0;  // of a step that computes: its time as a whole
 };
@@ -73,13 +80,13 @@ class StepRecorder final : public WorkLog, public SpanListener {
 
   std::string place(std::string_view operation) const;
   int add_name(const std::string& name);
-  int add_group(const Communicator& group);
+  int add_group(const Communicator& group, int color);
   uint32_t start(int group, const CommOperation& operation);
   void wait(uint32_t ticket);
 
   bool computes_;
   bool is_on_ = false;
-  std::vector<std::string> groups_;
+  std::vector<RecordedGroup> groups_;
   StepRecord record_;
   std::map<OpKey, int> key_index_;
   std::map<std::string, int, std::less<>> name_index_;
