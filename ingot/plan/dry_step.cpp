@@ -15,15 +15,25 @@ namespace {
 
 constexpr double kLr = 1e-4;  // any; the weights have no use
 
+int first_of_group(const MeshShape& shape, int rank, const std::string& name) {
+  for (const MeshGroup& group : mesh_groups())
+    if (name == group.name) return group_ranks(shape, rank, group.axes).front();
+  return 0;
+}
+
 // A trainer of one rank whose operations are recorded.
 class RecordedTrainer {
  public:
-  RecordedTrainer(const RunConfig& config, const MeshShape& shape, int rank, Backing backing)
+  RecordedTrainer(const RunConfig& config, const MeshShape& shape, int rank, Backing backing,
+                  PlanBoard* board = nullptr)
       : micros_(config.train.grad_accum),
         recorder_(backing),
         mesh_(Mesh::planned(shape, rank,
-                            [this, device = config.train.device](std::string name, int own, int size) {
-                              return recorder_.make_group(std::move(name), own, size, device);
+                            [&](const std::string& name, int own, int size) {
+                              return recorder_.make_group(name, own, size,
+                                                          {.reach = config.train.device,
+                                                           .board = board,
+                                                           .first_rank = first_of_group(shape, rank, name)});
                             })),
         trainer_(config, parallelize(config, mesh_, backing)) {
     trainer_.trace().set_listener(&recorder_);
@@ -36,7 +46,6 @@ class RecordedTrainer {
         .shape = trainer_.layout().batch_shape, .readers = shard.ranks, .reader = shard.rank};
     loader_.emplace(text_, Sampler(SampleOrder::kRandom, 0, text_.tokens(), config.model.context), reader);
     if (backing == Backing::kMemory) trainer_.initialise();
-    step();  // gathers weights that later steps find gathered
   }
 
   StepRecord step() {
@@ -67,13 +76,20 @@ RunConfig without_check(RunConfig config) {
 
 }  // namespace
 
-StepRecord record_step(const RunConfig& config, const MeshShape& shape, int rank) {
-  return RecordedTrainer(without_check(config), shape, rank, Backing::kAddresses).step();
+StepRecord record_step(const RunConfig& config, const MeshShape& shape, int rank, PlanBoard* board) {
+  RecordedTrainer trainer(without_check(config), shape, rank, Backing::kAddresses, board);
+  trainer.step();  // gathers weights that later steps find gathered
+  return trainer.step();
+}
+
+void tell_others(const RunConfig& config, const MeshShape& shape, int rank, PlanBoard& board) {
+  const RecordedTrainer trainer(without_check(config), shape, rank, Backing::kAddresses, &board);
 }
 
 StepRecord measure_step(const RunConfig& config, const MeshShape& shape, int rank, double time_s) {
   constexpr size_t kLeastSteps = 3, kMostSteps = 200;
   RecordedTrainer trainer(without_check(config), shape, rank, Backing::kMemory);
+  trainer.step();
   // The first fifth warms up caches, threads and the clock of the processor.
   for (double spent_s = 0; spent_s < time_s / 5;) spent_s += trainer.step().step_s;
   std::vector<StepRecord> records;

@@ -64,9 +64,13 @@ bool has_matrix_rule(const OptimizerConfig& optimizer) {
 
 std::vector<int> rank_classes(const RunConfig& config, const MeshShape& shape) {
   const bool differs = has_matrix_rule(config.optimizer) && shape.size() > shape.pp;
+  // Shards of an embedding that two stages hold have their own sizes.
+  const bool has_shards = shape.pp > 1 && shape.dp_shard > 1 && config.model.is_tied;
   std::vector<int> classes;
-  for (int rank = 0; rank < shape.size(); ++rank)
-    classes.push_back(differs ? rank : place_of(shape, rank).stage);
+  for (int rank = 0; rank < shape.size(); ++rank) {
+    const MeshPlace place = place_of(shape, rank);
+    classes.push_back(differs ? rank : has_shards ? place.stage * shape.dp_shard + place.shard : place.stage);
+  }
   return classes;
 }
 
@@ -74,10 +78,15 @@ JobRecord record_job(const RunConfig& config) {
   JobRecord job;
   job.shape = mesh_shape(config.parallel);
   job.class_of = rank_classes(config, job.shape);
+  PlanBoard board;
+  if (has_matrix_rule(config.optimizer) &&
+      job.shape.size() > job.shape.pp)  // whole matrices of shards have owners
+    for (int round = 0; round < 2; ++round)
+      for (int rank = 0; rank < job.shape.size(); ++rank) tell_others(config, job.shape, rank, board);
   for (int rank = 0; rank < job.shape.size(); ++rank) {
     if (job.class_of[static_cast<size_t>(rank)] < std::ssize(job.ranks)) continue;
     job.ranks.push_back(rank);
-    job.records.push_back(record_step(config, job.shape, rank));
+    job.records.push_back(record_step(config, job.shape, rank, &board));
   }
   return job;
 }

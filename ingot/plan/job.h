@@ -24,8 +24,8 @@ struct JobRecord {
   std::vector<StepRecord> records;  // class -> what its ranks do
 };
 
-// Returns for each rank the number of its class. The ranks of a class do the same work: those of one stage,
-// or single ranks where the owners of whole matrices (distributed Muon) differ.
+// Returns for each rank the number of its class; a class begins at its first rank. The ranks of a class do the
+// same work: those of one stage, or single ranks where the owners of whole matrices (distributed Muon) differ.
 std::vector<int> rank_classes(const RunConfig& config, const MeshShape& shape);
 
 // Records a step of every class. config.model.vocab must be set.

@@ -6,11 +6,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "ingot/comm/communicator.h"
@@ -49,6 +51,26 @@ struct StepRecord {
   double step_s = 0;  // of a step that computes: its time as a whole
 };
 
+// What the ranks of a plan tell each other while their trainers are constructed, so that a rank that is planned
+// again knows it: the inputs of each collective of a group, by rank.
+class PlanBoard {
+ public:
+  // group: its name and its first world rank. call: the number of the collective in the group.
+  std::vector<std::vector<std::byte>>& inputs(const std::string& group, int first_rank, int call) {
+    return inputs_[{group, first_rank, call}];
+  }
+
+ private:
+  std::map<std::tuple<std::string, int, int>, std::vector<std::vector<std::byte>>> inputs_;
+};
+
+// What a planned group needs to know beyond its name, rank and size.
+struct PlannedGroup {
+  Device reach = Device::kCpu;  // the device whose tensors can be operands
+  PlanBoard* board = nullptr;   // borrowed; null if the ranks know nothing of each other
+  int first_rank = 0;           // world rank of the group's first
+};
+
 // Records while it is on. It must outlive its groups.
 class StepRecorder final : public WorkLog, public SpanListener {
  public:
@@ -58,9 +80,10 @@ class StepRecorder final : public WorkLog, public SpanListener {
   StepRecorder& operator=(const StepRecorder&) = delete;
 
   void set_on(bool is_on) { is_on_ = is_on; }
-  // Makes a group for a plan (PlannedCommunicator) whose operations are recorded. reach: the device whose
-  // tensors can be operands.
-  std::unique_ptr<Communicator> make_group(std::string name, int rank, int size, Device reach = Device::kCpu);
+  // Makes a group for a plan (PlannedCommunicator) whose operations are recorded.
+  std::unique_ptr<Communicator> make_group(std::string name, int rank, int size, const PlannedGroup& given);
+  // Returns a group that passes every operation on to `real` and records it.
+  std::unique_ptr<Communicator> wrap(std::unique_ptr<Communicator> real);
   // Returns what was recorded and starts anew.
   StepRecord take();
 
@@ -70,6 +93,7 @@ class StepRecorder final : public WorkLog, public SpanListener {
 
  private:
   class Group;
+  class RealGroup;
   using Clock = std::chrono::steady_clock;
   struct OpenOp {
     int key, name;
