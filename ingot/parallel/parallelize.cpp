@@ -97,9 +97,10 @@ TensorParallel tensor_shard(const RunConfig& config, const Mesh& mesh, const Dat
 }
 
 // All ranks use one plan, from the costs of the units on rank 0.
-StagePlan agree_on_stages(const RunConfig& config, const Layout& rank) {
+StagePlan agree_on_stages(const RunConfig& config, const Layout& rank, const std::vector<double>& known) {
   const Mesh& mesh = *rank.mesh;
   const ModelConfig model = config.model.resolved();
+  if (!known.empty()) return plan_stages(model, config.parallel, known);
   if (rank.stream->backing == Backing::kAddresses)
     return plan_stages(model, config.parallel, nominal_unit_costs(model));
   std::vector<double> costs(3);
@@ -173,7 +174,8 @@ std::unique_ptr<Executor> make_executor(const RunConfig& config, const StagePlan
 
 }  // namespace
 
-Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing) {
+Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing,
+                   const std::vector<double>& unit_costs) {
   Layout rank;
   rank.mesh = &mesh;
   rank.stream = std::make_unique<Stream>(stream_for(config.train.device, backing));
@@ -197,7 +199,7 @@ Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing) {
   // Pipeline parallelism: this rank's units of the model.
   StagePlan plan;
   if (mesh.pp->size() > 1) {
-    plan = agree_on_stages(config, rank);
+    plan = agree_on_stages(config, rank, unit_costs);
     rank.stage_list = std::make_unique<ParamList>(
         rank.model->params().keeping([&](int unit) { return plan.keeps(mesh.pp->rank(), unit); }));
   }

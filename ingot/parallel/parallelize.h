@@ -1,6 +1,8 @@
 // parallelize() composes the parallel strategies of a run in one place.
 #pragma once
 
+#include <vector>
+
 #include "ingot/comm/mesh.h"
 #include "ingot/config/config.h"
 #include "ingot/core/arena.h"
@@ -19,7 +21,10 @@ void check_layout(const RunConfig& config, int ranks);
 // backing: kAddresses makes a layout for a memory plan. It needs no device, computes nothing and does not
 // communicate; where stages or owners of matrices depend on what all ranks together measure or know, it
 // uses nominal costs and this rank's numbers for all ranks.
-Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing = Backing::kMemory);
+// unit_costs: seconds of the embedding, a block and the head if they are known (measure_unit_costs); if empty,
+// stages are cut by what rank 0 measures.
+Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing = Backing::kMemory,
+                   const std::vector<double>& unit_costs = {});
 
 // The layout of a run on a single rank.
 Layout parallelize(const RunConfig& config, Backing backing = Backing::kMemory);

@@ -25,17 +25,17 @@ int first_of_group(const MeshShape& shape, int rank, const std::string& name) {
 class RecordedTrainer {
  public:
   RecordedTrainer(const RunConfig& config, const MeshShape& shape, int rank, Backing backing,
-                  PlanBoard* board = nullptr)
+                  const KnownToRanks& known = {})
       : micros_(config.train.grad_accum),
         recorder_(backing),
         mesh_(Mesh::planned(shape, rank,
                             [&](const std::string& name, int own, int size) {
                               return recorder_.make_group(name, own, size,
                                                           {.reach = config.train.device,
-                                                           .board = board,
+                                                           .board = known.board,
                                                            .first_rank = first_of_group(shape, rank, name)});
                             })),
-        trainer_(config, parallelize(config, mesh_, backing)) {
+        trainer_(config, parallelize(config, mesh_, backing, known.unit_costs)) {
     trainer_.trace().set_listener(&recorder_);
     Stream& stream = *trainer_.layout().stream;
     stream.trace = &trainer_.trace();
@@ -76,19 +76,20 @@ RunConfig without_check(RunConfig config) {
 
 }  // namespace
 
-StepRecord record_step(const RunConfig& config, const MeshShape& shape, int rank, PlanBoard* board) {
-  RecordedTrainer trainer(without_check(config), shape, rank, Backing::kAddresses, board);
+StepRecord record_step(const RunConfig& config, const MeshShape& shape, int rank, const KnownToRanks& known) {
+  RecordedTrainer trainer(without_check(config), shape, rank, Backing::kAddresses, known);
   trainer.step();  // gathers weights that later steps find gathered
   return trainer.step();
 }
 
-void tell_others(const RunConfig& config, const MeshShape& shape, int rank, PlanBoard& board) {
-  const RecordedTrainer trainer(without_check(config), shape, rank, Backing::kAddresses, &board);
+void tell_others(const RunConfig& config, const MeshShape& shape, int rank, const KnownToRanks& known) {
+  const RecordedTrainer trainer(without_check(config), shape, rank, Backing::kAddresses, known);
 }
 
-StepRecord measure_step(const RunConfig& config, const MeshShape& shape, int rank, double time_s) {
+StepRecord measure_step(const RunConfig& config, const MeshShape& shape, int rank, double time_s,
+                        const KnownToRanks& known) {
   constexpr size_t kLeastSteps = 3, kMostSteps = 200;
-  RecordedTrainer trainer(without_check(config), shape, rank, Backing::kMemory);
+  RecordedTrainer trainer(without_check(config), shape, rank, Backing::kMemory, known);
   trainer.step();
   // The first fifth warms up caches, threads and the clock of the processor.
   for (double spent_s = 0; spent_s < time_s / 5;) spent_s += trainer.step().step_s;

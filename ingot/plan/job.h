@@ -28,8 +28,8 @@ struct JobRecord {
 // same work: those of one stage, or single ranks where the owners of whole matrices (distributed Muon) differ.
 std::vector<int> rank_classes(const RunConfig& config, const MeshShape& shape);
 
-// Records a step of every class. config.model.vocab must be set.
-JobRecord record_job(const RunConfig& config);
+// Records a step of every class. config.model.vocab must be set. unit_costs: as in KnownToRanks.
+JobRecord record_job(const RunConfig& config, const std::vector<double>& unit_costs = {});
 
 // costs: those of the ranks of a class.
 RankPrograms make_programs(const JobRecord& job, const std::function<const OpCosts&(int rank_class)>& costs);

@@ -135,17 +135,19 @@ MeasuredForm measured_form(const RunConfig& config) {
   return form;
 }
 
-MeasuredCosts machine_costs(const RunConfig& config, const MeshShape& shape, int rank, int threads,
-                            int sharers, const fs::path& folder) {
+MeasuredCosts machine_costs(const RunConfig& config, const MeshShape& shape, int rank, const Sharing& sharing,
+                            const std::vector<double>& unit_costs, const fs::path& folder) {
   const MeasuredForm form = measured_form(config);
-  set_num_threads(threads);
-  const std::string what = identity(form.config, shape, rank, sharers);
+  set_num_threads(sharing.threads);
+  const std::string what = identity(form.config, shape, rank, sharing.ranks);
   if (!folder.empty())
     if (auto rows = read_rows(file_of(folder, what), what)) return {std::move(*rows), form.tokens_ratio};
-  const auto measure = [&] { return measure_step(form.config, shape, rank, kTime_s); };
+  const auto measure = [&] {
+    return measure_step(form.config, shape, rank, kTime_s, {.unit_costs = unit_costs});
+  };
   std::vector<MeasuredCosts::Row> rows;
   {
-    const Sharers others(sharers, measure);
+    const Sharers others(sharing.ranks, measure);
     rows = MeasuredCosts::rows_of(measure());
   }
   if (!folder.empty()) write_rows(file_of(folder, what), what, rows);

@@ -20,12 +20,17 @@ struct MeasuredForm {
 // micro-batch that takes about a second.
 MeasuredForm measured_form(const RunConfig& config);
 
-// Measures the operations of a rank that computes with this number of threads. If several ranks share the
-// machine, `sharers` processes measure at the same time, since they share caches and memory.
+// How the ranks share the machine: each has so many threads, and so many of them measure at the same time,
+// since they share cores, caches and memory.
+struct Sharing {
+  int threads = 1, ranks = 1;
+};
+
+// Measures the operations of a rank. unit_costs: as in KnownToRanks.
 // folder: where measurements are kept; empty for none. A measurement is valid for one processor, number of
 // threads, build and form.
-MeasuredCosts machine_costs(const RunConfig& config, const MeshShape& shape, int rank, int threads,
-                            int sharers, const std::filesystem::path& folder);
+MeasuredCosts machine_costs(const RunConfig& config, const MeshShape& shape, int rank, const Sharing& sharing,
+                            const std::vector<double>& unit_costs, const std::filesystem::path& folder);
 
 // XDG_CACHE_HOME/ingot/plan, or ~/.cache/ingot/plan; empty if neither variable is set.
 std::filesystem::path plan_cache_folder();

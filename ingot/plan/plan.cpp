@@ -5,8 +5,10 @@
 #include "ingot/config/data_shard.h"
 #include "ingot/config/run_plan.h"
 #include "ingot/console/console.h"
+#include "ingot/core/parallel.h"
 #include "ingot/memory/memory_check.h"
 #include "ingot/parallel/parallelize.h"
+#include "ingot/parallel/stage_plan.h"
 #include "ingot/plan/machine_costs.h"
 
 namespace ingot {
@@ -53,6 +55,8 @@ std::vector<RankMemory> plan_rank_memory(const RunConfig& config) {
 }
 
 namespace {
+
+constexpr int kMostSharers = 8;  // processes that measure at the same time
 
 // Says whether the memory fits and, if not, what would.
 void compare_memory(const PlanTarget& target, Plan& plan) {
@@ -138,18 +142,26 @@ RunLengthPlan run_length(const Plan& plan, const Hardware& hardware) {
   return length;
 }
 
+// On this machine, what the stages are cut by, as the ranks will measure it.
+std::vector<double> unit_costs_of(const RunConfig& config, const PlanTarget& target, const Sharing& sharing) {
+  if (!target.is_machine || config.parallel.pp == 1) return {};
+  set_num_threads(sharing.threads);
+  const DataShard shard = DataShard::of(config.train, config.parallel.dp * config.parallel.fsdp, 0);
+  return measure_unit_costs(config, config.model.resolved(), shard.batch_size,
+                            static_cast<int>(config.parallel.tp));
+}
+
 // The costs of the operations of every class of ranks.
 std::vector<std::unique_ptr<OpCosts>> costs_of(const RunConfig& config, const PlanTarget& target,
-                                               const JobRecord& job) {
+                                               const JobRecord& job, const Sharing& sharing,
+                                               const std::vector<double>& unit_costs) {
   std::vector<std::unique_ptr<OpCosts>> costs;
   for (const int rank : job.ranks) {
-    if (!target.is_machine) {
+    if (target.is_machine)
+      costs.push_back(std::make_unique<MeasuredCosts>(
+          machine_costs(config, job.shape, rank, sharing, unit_costs, target.cache)));
+    else
       costs.push_back(std::make_unique<RooflineCosts>(target.hardware));
-      continue;
-    }
-    const int ranks = job.shape.size(), threads = std::max(1, target.threads / ranks);
-    costs.push_back(std::make_unique<MeasuredCosts>(
-        machine_costs(config, job.shape, rank, threads, std::min(ranks, target.threads), target.cache)));
   }
   return costs;
 }
@@ -183,8 +195,12 @@ Plan make_plan(const RunConfig& given, const PlanTarget& target, const std::vect
   plan.memory = plan_rank_memory(config);
   compare_memory(target, plan);
 
-  const JobRecord job = record_job(config);
-  const std::vector<std::unique_ptr<OpCosts>> costs = costs_of(config, target, job);
+  const int ranks = static_cast<int>(config.parallel.ranks());
+  const Sharing sharing{.threads = std::max(1, target.threads / ranks),
+                        .ranks = std::min(ranks, kMostSharers)};
+  const std::vector<double> unit_costs = unit_costs_of(config, target, sharing);
+  const JobRecord job = record_job(config, unit_costs);
+  const std::vector<std::unique_ptr<OpCosts>> costs = costs_of(config, target, job, sharing, unit_costs);
   const RankPrograms programs = make_programs(
       job, [&](int rank_class) -> const OpCosts& { return *costs[static_cast<size_t>(rank_class)]; });
   Hardware hardware = target.hardware;
