@@ -100,7 +100,7 @@ size_t Optimizer::arena_bytes() const {
 }
 
 size_t Optimizer::scratch_bytes() const {
-  if (is_on_device()) return 0;  // OnDevice has its own
+  if (is_on_device() && own_) return 0;  // OnDevice has its own
   size_t most = 0, of_matrices = 0, numbers = 0;
   for (const Member& member : members_) {
     size_t& largest = matrix_rule_of(member) ? of_matrices : most;

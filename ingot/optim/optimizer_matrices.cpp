@@ -76,7 +76,13 @@ class Optimizer::MatrixUpdates final : public MatrixWork {
 
 void Optimizer::update_matrices(Stream& stream) {
   MatrixUpdates work(*this, stream);
-  comm_.run(work, scratch_, stream);
+  if (!is_on_device() || !own_) return comm_.run(work, scratch_, stream);
+  // A plan of a device that makes every update itself (optimizer_device.cpp).
+  for (size_t task = 0; task < matrices_.size(); ++task) {
+    work.prepare(task, {});
+    work.compute(task, {});
+    work.apply(task, {});
+  }
 }
 
 }  // namespace ingot

@@ -77,7 +77,7 @@ void add_run(const Plan& plan, std::string& text) {
   const double ratio = static_cast<double>(run.tokens) / static_cast<double>(plan.parameters);
   text += fmt::format("\nthe run: {} steps, {} tokens, {} of training", run.steps,
                       format_count(static_cast<double>(run.tokens)), hours_text(run.hours));
-  if (run.kwh > 0) text += fmt::format(", {} kWh", format_count(run.kwh));
+  if (run.kwh > 0) text += fmt::format(", {:.1f} kWh", run.kwh);
   if (run.cost > 0) text += fmt::format(", price {}", format_count(run.cost));
   text +=
       fmt::format("\n  {:.1f} tokens per parameter; {:.0f} use the computing best (Chinchilla): {} tokens\n",
