@@ -100,18 +100,20 @@ std::optional<uint64_t> peak_of(const RunConfig& config) {
 double busy_of(const RunConfig& given, const OpCosts& costs) {
   RunConfig config = given;
   const ParallelConfig& parallel = config.parallel;
-  const int64_t least =
-      parallel.pp * std::max<int64_t>(1, parallel.dp * parallel.fsdp / config.train.batch_size);
+  const int64_t least = parallel.pp * parallel.dp * parallel.fsdp;
   if (config.train.grad_accum > least && config.train.grad_accum % least == 0)
     config.train.grad_accum = least;
+  const double micros =
+      static_cast<double>(given.train.grad_accum) / static_cast<double>(config.train.grad_accum);
   const MeshShape shape = mesh_shape(parallel);
   double busy_s = 0;
   for (const int rank : {0, shape.size() - 1}) {
     double own_s = 0;
-    for (const auto& [part, s] : time_by_part(record_step(config, shape, rank), costs)) own_s += s;
+    for (const auto& [part, s] : time_by_part(record_step(config, shape, rank), costs))
+      own_s += part.starts_with("forward") || part.starts_with("backward") ? s * micros : s;
     busy_s = std::max(busy_s, own_s);
   }
-  return busy_s * static_cast<double>(given.train.grad_accum) / static_cast<double>(config.train.grad_accum);
+  return busy_s;
 }
 
 std::string limit_of(const Plan& plan) {
