@@ -14,7 +14,7 @@ struct Candidate {
   RunConfig config;
   std::string settings;
   uint64_t peak_bytes = 0;
-  double busy_s = 0;  // of rank 0
+  double estimate_s = 0;
 };
 
 std::vector<int64_t> divisors(int64_t n) {
@@ -95,9 +95,9 @@ std::optional<uint64_t> peak_of(const RunConfig& config) {
   }
 }
 
-// An estimate of the computing time of a step on the first and the last stage, whichever is longer: from a
-// step with few micro-batches.
-double busy_of(const RunConfig& given, const OpCosts& costs) {
+// An estimate of a step's time without communication, from one with few micro-batches: that of the first or the
+// last stage, whichever is longer.
+double estimate(const RunConfig& given, const OpCosts& costs) {
   RunConfig config = given;
   const ParallelConfig& parallel = config.parallel;
   const int64_t least = parallel.pp * parallel.dp * parallel.fsdp;
@@ -105,12 +105,17 @@ double busy_of(const RunConfig& given, const OpCosts& costs) {
     config.train.grad_accum = least;
   const double micros =
       static_cast<double>(given.train.grad_accum) / static_cast<double>(config.train.grad_accum);
+  // The passes of a rank, and those that it idles while others fill and drain the pipeline.
+  const double own =
+      static_cast<double>(given.train.grad_accum) / static_cast<double>(parallel.dp * parallel.fsdp);
+  const double idle = static_cast<double>(parallel.pp - 1) / static_cast<double>(parallel.chunks);
+  const double passes = micros * (own + idle) / own;
   const MeshShape shape = mesh_shape(parallel);
   double busy_s = 0;
   for (const int rank : {0, shape.size() - 1}) {
     double own_s = 0;
     for (const auto& [part, s] : time_by_part(record_step(config, shape, rank), costs))
-      own_s += part.starts_with("forward") || part.starts_with("backward") ? s * micros : s;
+      own_s += part.starts_with("forward") || part.starts_with("backward") ? s * passes : s;
     busy_s = std::max(busy_s, own_s);
   }
   return busy_s;
@@ -145,11 +150,11 @@ SearchResult search_plans(const RunConfig& given, const PlanTarget& target, int6
     c.peak_bytes = *peak;
     if (*peak * (target.is_machine ? static_cast<uint64_t>(ranks) : 1) > target.memory_bytes) continue;
     ++result.fitting;
-    c.busy_s = busy_of(c.config, costs);
+    c.estimate_s = estimate(c.config, costs);
     fitting.push_back(std::move(c));
     if (on_progress) on_progress(i, all.size());
   }
-  std::ranges::stable_sort(fitting, {}, &Candidate::busy_s);
+  std::ranges::stable_sort(fitting, {}, &Candidate::estimate_s);
   fitting.resize(std::min(fitting.size(), simulate));
   for (const Candidate& c : fitting) {
     RunConfig tried = c.config;

@@ -23,8 +23,8 @@ struct SearchResult {
 
 // Tries every product of pipeline stages, replicas, shards and tensor-parallel ranks that makes `ranks`, with
 // every policy of recomputation and every micro-batch that leaves the tokens of a step as they are. What
-// the trainer refuses and what does not fit is left out; of the rest, the `simulate` combinations with the
-// least computing are simulated. on_progress(done, of) may be null.
+// the trainer refuses and what does not fit is left out; of the rest, the `simulate` combinations that
+// would be fastest without communication are simulated. on_progress(done, of) may be null.
 SearchResult search_plans(const RunConfig& config, const PlanTarget& target, int64_t ranks, size_t keep,
                           size_t simulate, const std::function<void(size_t done, size_t of)>& on_progress);
 
