@@ -5,7 +5,10 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <span>
+#include <vector>
 
+#include "apps/bench_operations.h"
 #include "apps/launch.h"
 #include "ingot/core/file.h"
 #include "ingot/parallel/parallelize.h"
@@ -24,6 +27,8 @@ struct Steps {
   Loader loader;
   double lr;
   double stages_wait_s = 0, stages_s = 0;
+  std::vector<double> losses;
+  std::vector<CommLog::Clock::time_point> begins;  // of the steps
 
   Steps(const RunConfig& config, Mesh& mesh)
       : trainer(config, parallelize(config, mesh)),
@@ -39,7 +44,8 @@ struct Steps {
   }
   void run(int64_t steps) {
     for (int64_t i = 0; i < steps; ++i) {
-      trainer.step(loader, {.lr = lr});
+      begins.push_back(CommLog::Clock::now());
+      losses.push_back(trainer.step(loader, {.lr = lr}).loss);
       if (const auto& pipeline = trainer.layout().executor->pipeline()) {
         stages_wait_s += pipeline->wait_s;
         stages_s += pipeline->step_s;
@@ -85,6 +91,10 @@ void measure(Mesh& mesh, const RunConfig& config, const ParallelBenchOptions& op
   const double step_s = std::chrono::duration<double>(CommLog::Clock::now() - start).count() /
                         static_cast<double>(options.steps);
   const std::vector<CommLog::Event> events = log.take();
+  if (options.is_json) {
+    const OperationTimes own{.events = events, .begins = std::span(steps.begins).last(options.steps)};
+    return print_operations(own, config.parallel.to_string(), step_s, steps.losses, world);
+  }
   Overlap own = measure_overlap(events, config.parallel, options.steps);
   // Rank 0 prints the figures of the rank that hides the least.
   const double least = world.max(-own.hidden());

@@ -85,8 +85,10 @@ TEST(Overlap, TheTraceIsJson) {
 TEST(CommLog, RecordsTheTimeOfEveryWait) {
   CommLog log;
   const int a = 0, b = 0;  // two groups
-  log.started(&a, 1, "dp", "one");
-  log.started(&b, 1, "tp", "other");
+  log.started(&b, 1, "tp", "other", {.kind = CommOperation::Kind::kAllGather});
+  float numbers[3];
+  const Tensor t(numbers, DType::f32, {3});
+  log.started(&a, 1, "dp", "one", {.kind = CommOperation::Kind::kSend, .out = t, .in = t, .peer = 2});
   log.begun(&a, 1);
   log.ended(&a, 1);
   log.waited(&a, 1, Clock::now());
@@ -94,6 +96,10 @@ TEST(CommLog, RecordsTheTimeOfEveryWait) {
   const std::vector<CommLog::Event> events = log.take();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].group + " " + events[0].name, "dp one");
+  EXPECT_EQ(events[0].kind, CommOperation::Kind::kSend);
+  EXPECT_EQ(events[0].bytes, 12);
+  EXPECT_EQ(events[0].peer, 2);
+  EXPECT_EQ(events[0].number, 1u);
   EXPECT_LE(events[0].started, events[0].begun);
   EXPECT_LE(events[0].begun, events[0].ended);
   EXPECT_LE(events[0].ended, events[0].wait_ended);
