@@ -16,12 +16,11 @@ Json operations_of(const OperationTimes& own, int rank) {
   std::ranges::sort(order, {}, &CommLog::Event::number);
   Json operations = Json::array();
   for (const CommLog::Event* event : order) {
-    // An operation belongs to the last step that had begun when the rank started it.
-    const auto next = std::ranges::upper_bound(own.begins, event->started);
+    // An operation belongs to the last step that began before it.
+    const auto next = std::ranges::upper_bound(own.begins, event->number, {}, &StepBegin::number);
     const auto step = std::max<std::ptrdiff_t>(next - own.begins.begin() - 1, 0);
-    const CommLog::Clock::time_point begin = own.begins[static_cast<size_t>(step)];
     const auto seconds = [&](CommLog::Clock::time_point time) {
-      return std::chrono::duration<double>(time - begin).count();
+      return std::chrono::duration<double>(time - own.begins[static_cast<size_t>(step)].time).count();
     };
     operations.push_back({{"rank", rank},
                           {"step", step},

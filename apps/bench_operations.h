@@ -11,10 +11,15 @@
 
 namespace ingot {
 
-// Of one rank: its operations during some steps, and when each step began.
+struct StepBegin {
+  CommLog::Clock::time_point time;
+  uint64_t number = 0;  // of the step's first operation (CommLog::Event)
+};
+
+// One rank's operations during some steps.
 struct OperationTimes {
   std::span<const CommLog::Event> events;
-  std::span<const CommLog::Clock::time_point> begins;
+  std::span<const StepBegin> begins;
 };
 
 // Rank 0 prints {ranks, layout, step_s, losses, operations: [{rank, step, group, name, kind, bytes, peer, start_s,

@@ -28,7 +28,7 @@ struct Steps {
   double lr;
   double stages_wait_s = 0, stages_s = 0;
   std::vector<double> losses;
-  std::vector<CommLog::Clock::time_point> begins;  // of the steps
+  std::vector<StepBegin> begins;
 
   Steps(const RunConfig& config, Mesh& mesh)
       : trainer(config, parallelize(config, mesh)),
@@ -42,9 +42,9 @@ struct Steps {
         lr(config.optimizer.lr * 0.1) {
     trainer.initialise();
   }
-  void run(int64_t steps) {
+  void run(int64_t steps, const CommLog& log) {
     for (int64_t i = 0; i < steps; ++i) {
-      begins.push_back(CommLog::Clock::now());
+      begins.push_back({CommLog::Clock::now(), log.operations()});
       losses.push_back(trainer.step(loader, {.lr = lr}).loss);
       if (const auto& pipeline = trainer.layout().executor->pipeline()) {
         stages_wait_s += pipeline->wait_s;
@@ -82,12 +82,12 @@ void print(const RunConfig& config, const Overlap& worst, double step_s,
 void measure(Mesh& mesh, const RunConfig& config, const ParallelBenchOptions& options, CommLog& log) {
   Communicator& world = *mesh.world;
   Steps steps(config, mesh);
-  steps.run(2);  // memory, primitives and caches are warm after two
+  steps.run(2, log);  // memory, primitives and caches are warm after two
   world.barrier("start");
   log.take();
   const auto start = CommLog::Clock::now();
   steps.stages_wait_s = steps.stages_s = 0;
-  steps.run(options.steps);
+  steps.run(options.steps, log);
   const double step_s = std::chrono::duration<double>(CommLog::Clock::now() - start).count() /
                         static_cast<double>(options.steps);
   const std::vector<CommLog::Event> events = log.take();

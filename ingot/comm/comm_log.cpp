@@ -38,6 +38,11 @@ void CommLog::waited(const void* group, uint64_t ticket, Clock::time_point since
   running_.erase(place);
 }
 
+uint64_t CommLog::operations() const {
+  const std::lock_guard lock(mutex_);
+  return started_;
+}
+
 std::vector<CommLog::Event> CommLog::take() {
   const std::lock_guard lock(mutex_);
   return std::exchange(done_, {});

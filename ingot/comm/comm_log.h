@@ -36,11 +36,14 @@ class CommLog {
   void ended(const void* group, uint64_t ticket);
   void waited(const void* group, uint64_t ticket, Clock::time_point since);
 
+  // Returns how many operations have been started.
+  uint64_t operations() const;
+
   // Returns and removes the operations that have been waited for, in the order of their waits.
   std::vector<Event> take();
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::pair<const void*, uint64_t>, Event> running_;
   std::vector<Event> done_;
   uint64_t started_ = 0;

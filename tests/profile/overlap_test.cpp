@@ -100,6 +100,7 @@ TEST(CommLog, RecordsTheTimeOfEveryWait) {
   EXPECT_EQ(events[0].bytes, 12);
   EXPECT_EQ(events[0].peer, 2);
   EXPECT_EQ(events[0].number, 1u);
+  EXPECT_EQ(log.operations(), 2u);
   EXPECT_LE(events[0].started, events[0].begun);
   EXPECT_LE(events[0].begun, events[0].ended);
   EXPECT_LE(events[0].ended, events[0].wait_ended);

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""Runs Ingot's ranks on hosts that SimGrid simulates, or under mpirun, and compares losses and operations.
+
+  tools/build.sh smpi ingot && tools/build.sh release ingot       # needs SimGrid (libsimgrid-dev)
+  bench/smpi.py [--ranks 16] [--layouts ddp,fsdp,tp,pp,3d] [--compute none|measured] [--json FILE]
+  bench/smpi.py --real [--ranks 2,4,8] [--delay 5ms] [--json FILE]   # the same runs under mpirun
+  bench/smpi.py --both [--ranks 4]                                   # and compares the order of operations
+
+Each run is `ingot bench parallel` with a small model and N ranks. It checks that the losses agree with those of one
+rank to 1e-6 (docs/parallelism.md), and prints the time per step: simulated, or on this machine. --both also
+checks that every rank starts the same operations (group, name, kind, bytes, peer) in the same order in both. The
+exit code is 1 if a check fails.
+
+The platform is --nodes of equal size. Within a node every rank has its own link to a switch (--latency-us,
+--bandwidth-gbps in gigabytes per second), and each node has a link to the other nodes (--node-latency-us,
+--node-bandwidth-gbps). --nodes 1 is a flat cluster. With --compute measured, SMPI measures the time that a rank
+computes on this machine and charges it to a host that is --host-speed times as fast; with none, computing takes
+no simulated time, so that only communication counts.
+
+--json writes {machine, date, runs: [{where, ranks, layout, platform, step_s, losses, reference_losses,
+operations: [{rank, step, group, name, kind, bytes, peer, start_s, end_s, wait_s}]}]}: the operations of each rank in
+the order in which it started them, in seconds since that rank began the step.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TOLERANCE = 1e-6  # docs/parallelism.md, "How equal the results are"
+STEPS = 3
+
+
+def layouts(ranks):
+    """Returns the settings of each layout of `ranks` ranks."""
+    cube = {4: (1, 2, 2), 8: (4, 1, 2), 16: (4, 2, 2), 32: (4, 4, 2), 64: (4, 4, 4)}
+    pp, dp, tp = cube.get(ranks, (1, ranks, 1))
+    return {"ddp": {"dp": ranks}, "fsdp": {"fsdp": ranks}, "tp": {"tp": ranks}, "pp": {"pp": ranks},
+            "3d": {"pp": pp, "dp": dp, "tp": tp}}
+
+
+def model(layout, ranks):
+    """Returns the settings of a model that the layout can divide.
+
+    It has a head per rank, and a unit per stage (embedding, blocks, head): more units would be divided among the stages
+    by the times that rank 0 measures, which differ from run to run and are zero with --compute none.
+    """
+    heads = max(ranks, 4)
+    layers = max(1, ranks - 2) if layout == "pp" else 2
+    return {"model.layers": layers, "model.heads": heads, "model.kv_heads": heads, "model.width": 4 * max(heads, 16),
+            "model.ffn": 512, "model.context": 32, "data.tokenizer": "byte", "train.batch_size": 8,
+            "train.grad_accum": 8, "train.threads": 1}
+
+
+def write_platform(args, ranks, folder):
+    """Writes the platform file and the list of hosts, and returns their paths."""
+    nodes = args.nodes if ranks % args.nodes == 0 and ranks > args.nodes else 1
+    per_node = ranks // nodes
+    lines = ["<?xml version='1.0'?>", '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">',
+             '<platform version="4.1">', '<zone id="all" routing="Full">']
+    link = f'speed="1Gf" bw="{args.bandwidth_gbps}GBps" lat="{args.latency_us}us"'
+    for n in range(nodes):
+        lines.append(f'<cluster id="node-{n}" prefix="host-" suffix="" router_id="router-{n}" '
+                     f'radical="{n * per_node}-{(n + 1) * per_node - 1}" {link}/>')
+    for n in range(nodes if nodes > 1 else 0):
+        lines.append(f'<link id="uplink-{n}" bandwidth="{args.node_bandwidth_gbps}GBps" '
+                     f'latency="{args.node_latency_us}us" sharing_policy="SPLITDUPLEX"/>')
+    for a in range(nodes):
+        for b in range(nodes):
+            if a != b:
+                lines.append(f'<zoneRoute src="node-{a}" dst="node-{b}" gw_src="router-{a}" gw_dst="router-{b}" '
+                             f'symmetrical="NO"><link_ctn id="uplink-{a}" direction="UP"/>'
+                             f'<link_ctn id="uplink-{b}" direction="DOWN"/></zoneRoute>')
+    lines += ["</zone>", "</platform>"]
+    path, hosts = folder / "platform.xml", folder / "hosts"
+    path.write_text("\n".join(lines) + "\n")
+    hosts.write_text("".join(f"host-{r}\n" for r in range(ranks)))
+    return path, hosts, nodes
+
+
+def smpi_command(args, ranks, folder):
+    """Returns the command that starts simulated ranks, without the program's arguments."""
+    path, hosts, _ = write_platform(args, ranks, folder)
+    build = args.smpi_build.resolve()
+    threads = build / "libingot_smpi_threads.so"
+    options = {"smpi/simulate-computation": "no" if args.compute == "none" else "yes",
+               "smpi/host-speed": f"{1e9 / args.host_speed}f",  # seconds here, as work for a host of 1 Gf
+               "smpi/wtime": 0, "smpi/test": 0,  # a poll's time is the library's: a microsecond per yield
+               "smpi/cpu-threshold": 1e-7, "contexts/stack-size": 8192, "smpi/tmpdir": folder}
+    return ["smpirun", "-np", str(ranks), "-platform", str(path), "-hostfile", str(hosts),
+            "-wrapper", f"env LD_PRELOAD={threads}", "--log=root.thres:warning",
+            *(f"--cfg={key}:{value}" for key, value in options.items()), str(build / "ingot")]
+
+
+def mpirun_command(args, ranks):
+    return ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", str(args.release_build.resolve() / "ingot")]
+
+
+def run(where, args, ranks, layout, settings, folder):
+    """Runs one layout and returns its record."""
+    parallel = layouts(ranks)[layout] if ranks > 1 else {}
+    settings = settings | {f"parallel.{axis}": n for axis, n in parallel.items()}
+    environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                                "OMP_WAIT_POLICY": "passive"}
+    if where == "smpi":
+        command = smpi_command(args, ranks, folder)
+        environment["PMI_SIZE"] = str(ranks)
+    elif ranks == 1:
+        command = [str(args.release_build.resolve() / "ingot")]
+    else:
+        command = mpirun_command(args, ranks)
+        settings = settings | {"parallel.delay": args.delay}
+    command += ["bench", "parallel", "tiny-llama", "--steps", str(STEPS), "--json"]
+    for key, value in settings.items():
+        command += ["--set", f"{key}={value}"]
+    begin = time.monotonic()
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"ranks"')]
+    if done.returncode != 0 or len(lines) != 1:
+        sys.exit(f"smpi.py: {layout} on {ranks} ranks ({where}) failed with {done.returncode}:\n{' '.join(command)}\n"
+                 f"{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    record = {"where": where, "platform": None} | json.loads(lines[0])
+    record["wall_s"] = time.monotonic() - begin
+    record["layout"] = layout
+    if where == "smpi":
+        record["platform"] = {key: vars(args)[key] for key in
+                              ("latency_us", "bandwidth_gbps", "node_latency_us", "node_bandwidth_gbps", "compute",
+                               "host_speed")} | {"nodes": write_platform(args, ranks, folder)[2]}
+    return record
+
+
+def order(record):
+    """Returns each rank's operations in the order of their starts, without times."""
+    ranks = [[] for _ in range(record["ranks"])]
+    for o in record["operations"]:
+        ranks[o["rank"]].append((o["step"], o["group"], o["name"], o["kind"], o["bytes"], o["peer"]))
+    return ranks
+
+
+def first_difference(one, other):
+    """Returns a line about the first operation that differs between two records; None if there is none."""
+    for rank, (a, b) in enumerate(zip(order(one), order(other))):
+        for i in range(max(len(a), len(b))):
+            x, y = (list[i] if i < len(list) else "nothing" for list in (a, b))
+            if x != y:
+                return f"rank {rank}, operation {i}: {one['where']} starts {x}, {other['where']} {y}"
+    return None
+
+
+def loss_difference(record):
+    """Returns the largest relative difference from the losses of one rank."""
+    pairs = list(zip(record["losses"], record["reference_losses"], strict=True))
+    return max(abs(a - b) / abs(b) for a, b in pairs)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--real", action="store_true", help="under mpirun only")
+    where.add_argument("--both", action="store_true", help="simulated and under mpirun")
+    parser.add_argument("--ranks", default="16")
+    parser.add_argument("--layouts", default="ddp,fsdp,tp,pp,3d")
+    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--latency-us", type=float, default=2)
+    parser.add_argument("--bandwidth-gbps", type=float, default=100)
+    parser.add_argument("--node-latency-us", type=float, default=5)
+    parser.add_argument("--node-bandwidth-gbps", type=float, default=25)
+    parser.add_argument("--compute", choices=["none", "measured"], default="none")
+    parser.add_argument("--host-speed", type=float, default=1)
+    parser.add_argument("--delay", default="0s", help="parallel.delay of the runs under mpirun")
+    parser.add_argument("--smpi-build", type=Path, default=ROOT / "build/smpi")
+    parser.add_argument("--release-build", type=Path, default=ROOT / "build/release")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def main():
+    args = parse()
+    places = ["mpirun"] if args.real else ["smpi", "mpirun"] if args.both else ["smpi"]
+    records, failures, references = [], [], {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for ranks in map(int, args.ranks.split(",")):
+            for layout in args.layouts.split(","):
+                if layout not in layouts(ranks):
+                    sys.exit(f"smpi.py: --layouts {layout}: not one of {', '.join(layouts(ranks))}")
+                settings = model(layout, ranks)
+                key = json.dumps(settings)
+                if key not in references:
+                    references[key] = run("alone", args, 1, layout, settings, folder)["losses"]
+                here = []
+                for where in places:
+                    record = run(where, args, ranks, layout, settings, folder)
+                    record["reference_losses"] = references[key]
+                    here.append(record)
+                    difference = loss_difference(record)
+                    print(f"{where:<7} {ranks:>3} ranks {layout:<5} step {1e3 * record['step_s']:>9.3f} ms, "
+                          f"{len(record['operations']) // STEPS:>6} operations per step, losses within "
+                          f"{difference:.1e} of one rank's, run in {record['wall_s']:.1f} s", flush=True)
+                    if difference > TOLERANCE:
+                        failures.append(f"{where}, {layout} on {ranks} ranks: the losses differ by {difference:.1e}")
+                if len(here) == 2:
+                    line = first_difference(*here)
+                    print(f"        {ranks:>3} ranks {layout:<5} order of operations: {line or 'the same'}", flush=True)
+                    if line:
+                        failures.append(f"{layout} on {ranks} ranks: {line}")
+                records += here
+    if args.json:
+        args.json.write_text(json.dumps({"machine": f"{platform.machine()}, {os.cpu_count()} cores",
+                                         "date": datetime.date.today().isoformat(), "runs": records}))
+    for failure in failures:
+        print(f"smpi.py: {failure}", file=sys.stderr)
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
