@@ -79,6 +79,30 @@ void print(const RunConfig& config, const Overlap& worst, double step_s,
                1e3 * worst.unhideable_s / steps, 100 * worst.hidden());
 }
 
+// Rank 0 prints the figures of the rank that hides the least.
+void print_overlap(const Steps& steps, const Overlap& own, double step_s, const RunConfig& config,
+                   const ParallelBenchOptions& options, Communicator& world) {
+  const double least = world.max(-own.hidden());
+  const double speaker = world.max(-own.hidden() == least ? world.rank() : -1);
+  std::array<double, 4> numbers{own.ran_s, own.waited_s, own.unhideable_s,
+                                static_cast<double>(own.operations)};
+  const bool speaks = static_cast<int>(speaker) == world.rank();
+  if (!speaks) numbers = {};
+  world.sum(numbers);
+  std::array<double, 2> stages{steps.stages_wait_s, steps.stages_s};
+  world.sum(stages);
+  if (world.rank() != 0) return;
+  print(config,
+        {.operations = static_cast<int64_t>(numbers[3]),
+         .ran_s = numbers[0],
+         .waited_s = numbers[1],
+         .unhideable_s = numbers[2]},
+        step_s, options);
+  if (const auto& pipeline = steps.trainer.layout().executor->pipeline())
+    fmt::print("pipeline {}: waits for stages {:.1f}% of a step, (p-1)/(vm+p-1) = {:.1f}%\n",
+               pipeline->layout, 100 * stages[0] / stages[1], 100 * pipeline->ideal_bubble);
+}
+
 void measure(Mesh& mesh, const RunConfig& config, const ParallelBenchOptions& options, CommLog& log) {
   Communicator& world = *mesh.world;
   Steps steps(config, mesh);
@@ -92,30 +116,12 @@ void measure(Mesh& mesh, const RunConfig& config, const ParallelBenchOptions& op
                         static_cast<double>(options.steps);
   const std::vector<CommLog::Event> events = log.take();
   if (options.is_json) {
-    const OperationTimes own{.events = events, .begins = std::span(steps.begins).last(options.steps)};
-    return print_operations(own, config.parallel.to_string(), step_s, steps.losses, world);
-  }
-  Overlap own = measure_overlap(events, config.parallel, options.steps);
-  // Rank 0 prints the figures of the rank that hides the least.
-  const double least = world.max(-own.hidden());
-  const double speaker = world.max(-own.hidden() == least ? world.rank() : -1);
-  std::array<double, 4> numbers{own.ran_s, own.waited_s, own.unhideable_s,
-                                static_cast<double>(own.operations)};
-  const bool speaks = static_cast<int>(speaker) == world.rank();
-  if (!speaks) numbers = {};
-  world.sum(numbers);
-  std::array<double, 2> stages{steps.stages_wait_s, steps.stages_s};
-  world.sum(stages);
-  if (world.rank() == 0) {
-    print(config,
-          {.operations = static_cast<int64_t>(numbers[3]),
-           .ran_s = numbers[0],
-           .waited_s = numbers[1],
-           .unhideable_s = numbers[2]},
-          step_s, options);
-    if (const auto& pipeline = steps.trainer.layout().executor->pipeline())
-      fmt::print("pipeline {}: waits for stages {:.1f}% of a step, (p-1)/(vm+p-1) = {:.1f}%\n",
-                 pipeline->layout, 100 * stages[0] / stages[1], 100 * pipeline->ideal_bubble);
+    const std::span begins = std::span(steps.begins).last(static_cast<size_t>(options.steps));
+    print_operations({.events = events, .begins = begins}, config.parallel.to_string(), step_s, steps.losses,
+                     world);
+  } else {
+    print_overlap(steps, measure_overlap(events, config.parallel, options.steps), step_s, config, options,
+                  world);
   }
   if (options.trace.empty()) return;
   write_trace(options.trace, chrome_trace(events, start, world.rank()), world);

@@ -2,12 +2,13 @@
 """Runs Ingot's ranks on hosts that SimGrid simulates, or under mpirun, and compares losses and operations.
 
   tools/build.sh smpi ingot && tools/build.sh release ingot       # needs SimGrid (libsimgrid-dev)
-  bench/smpi.py [--ranks 16] [--layouts ddp,fsdp,tp,pp,3d] [--compute none|measured] [--json FILE]
+  bench/smpi.py [--ranks 16] [--layouts ddp,fsdp,tp,pp,3d] [--compute none|measured] [--text FILE] [--json FILE]
   bench/smpi.py --real [--ranks 2,4,8] [--delay 5ms] [--json FILE]   # the same runs under mpirun
   bench/smpi.py --both [--ranks 4]                                   # and compares the order of operations
 
 Each run is `ingot bench parallel` with a small model and N ranks. It checks that the losses agree with those of one
-rank to 1e-6 (docs/parallelism.md), and prints the time per step: simulated, or on this machine. --both also
+rank to 1e-6 (docs/parallelism.md), and prints the time per step: simulated, or on this machine. With --text FILE
+each layout also trains on that text, by `ingot train`, and these losses are compared too. --both also
 checks that every rank starts the same operations (group, name, kind, bytes, peer) in the same order in both. The
 exit code is 1 if a check fails.
 
@@ -17,8 +18,8 @@ The platform is --nodes of equal size. Within a node every rank has its own link
 computes on this machine and charges it to a host that is --host-speed times as fast; with none, computing takes
 no simulated time, so that only communication counts.
 
---json writes {machine, date, runs: [{where, ranks, layout, platform, step_s, losses, reference_losses,
-operations: [{rank, step, group, name, kind, bytes, peer, start_s, end_s, wait_s}]}]}: the operations of each rank in
+--json writes {machine, date, runs: [{where, ranks, layout, platform, step_s, losses,
+reference_losses, text_losses, operations: [{rank, step, group, name, kind, bytes, peer, start_s, end_s, wait_s}]}]}: the operations of each rank in
 the order in which it started them, in seconds since that rank began the step.
 """
 
@@ -36,6 +37,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TOLERANCE = 1e-6  # docs/parallelism.md, "How equal the results are"
 STEPS = 3
+TEXT_STEPS = 5
 
 
 def layouts(ranks):
@@ -93,7 +95,11 @@ def smpi_command(args, ranks, folder):
     options = {"smpi/simulate-computation": "no" if args.compute == "none" else "yes",
                "smpi/host-speed": f"{1e9 / args.host_speed}f",  # seconds here, as work for a host of 1 Gf
                "smpi/wtime": 0, "smpi/test": 0,  # a poll's time is the library's: a microsecond per yield
-               "smpi/cpu-threshold": 1e-7, "contexts/stack-size": 8192, "smpi/tmpdir": folder}
+               "smpi/cpu-threshold": 1e-7, "contexts/stack-size": 8192, "smpi/tmpdir": folder,
+               # A message takes its links' latencies and its bytes over the bandwidth that it gets; SMPI's own
+               # factors fit a cluster with gigabit Ethernet.
+               "smpi/bw-factor": "0:1", "smpi/lat-factor": "0:1", "network/crosstraffic": "no",
+               "network/weight-S": 0, "network/TCP-gamma": 0}
     return ["smpirun", "-np", str(ranks), "-platform", str(path), "-hostfile", str(hosts),
             "-wrapper", f"env LD_PRELOAD={threads}", "--log=root.thres:warning",
             *(f"--cfg={key}:{value}" for key, value in options.items()), str(build / "ingot")]
@@ -103,10 +109,8 @@ def mpirun_command(args, ranks):
     return ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", str(args.release_build.resolve() / "ingot")]
 
 
-def run(where, args, ranks, layout, settings, folder):
-    """Runs one layout and returns its record."""
-    parallel = layouts(ranks)[layout] if ranks > 1 else {}
-    settings = settings | {f"parallel.{axis}": n for axis, n in parallel.items()}
+def execute(where, args, ranks, arguments, folder):
+    """Runs `ingot ARGUMENTS` on each rank and returns what rank 0 printed."""
     environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                                 "OMP_WAIT_POLICY": "passive"}
     if where == "smpi":
@@ -116,17 +120,40 @@ def run(where, args, ranks, layout, settings, folder):
         command = [str(args.release_build.resolve() / "ingot")]
     else:
         command = mpirun_command(args, ranks)
-        settings = settings | {"parallel.delay": args.delay}
-    command += ["bench", "parallel", "tiny-llama", "--steps", str(STEPS), "--json"]
-    for key, value in settings.items():
-        command += ["--set", f"{key}={value}"]
-    begin = time.monotonic()
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"ranks"')]
-    if done.returncode != 0 or len(lines) != 1:
-        sys.exit(f"smpi.py: {layout} on {ranks} ranks ({where}) failed with {done.returncode}:\n{' '.join(command)}\n"
+    command += arguments
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace")
+    if done.returncode != 0:
+        sys.exit(f"smpi.py: {ranks} ranks ({where}) failed with {done.returncode}:\n{' '.join(command)}\n"
                  f"{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def train(where, args, ranks, settings, folder):
+    """Returns the losses of a short training on the text."""
+    if not args.text:
+        return []
+    with tempfile.TemporaryDirectory(dir=folder) as out:
+        execute(where, args, ranks, ["train", "tiny-llama", "--data", str(args.text.resolve()), "--out", f"{out}/run",
+                                     "--set", f"train.steps={TEXT_STEPS}", *settings], folder)
+        lines = (json.loads(line) for line in (Path(out) / "run/metrics.jsonl").read_text().splitlines())
+        return [line["loss"] for line in lines if "loss" in line]
+
+
+def run(where, args, ranks, layout, settings, folder):
+    """Runs one layout and returns its record."""
+    parallel = layouts(ranks)[layout] if ranks > 1 else {}
+    settings = settings | {f"parallel.{axis}": n for axis, n in parallel.items()}
+    if where == "mpirun":
+        settings["parallel.delay"] = args.delay
+    settings = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    begin = time.monotonic()
+    printed = execute(where, args, ranks, ["bench", "parallel", "tiny-llama", "--steps", str(STEPS), "--json", *settings],
+                      folder)
+    lines = [line for line in printed.splitlines() if line.startswith('{"ranks"')]
+    if len(lines) != 1:
+        sys.exit(f"smpi.py: {layout} on {ranks} ranks ({where}) printed {len(lines)} results instead of one:\n{printed}")
     record = {"where": where, "platform": None} | json.loads(lines[0])
+    record["text_losses"] = train(where, args, ranks, settings, folder)
     record["wall_s"] = time.monotonic() - begin
     record["layout"] = layout
     if where == "smpi":
@@ -156,7 +183,8 @@ def first_difference(one, other):
 
 def loss_difference(record):
     """Returns the largest relative difference from the losses of one rank."""
-    pairs = list(zip(record["losses"], record["reference_losses"], strict=True))
+    own = record["losses"] + record["text_losses"]
+    pairs = list(zip(own, record["reference_losses"], strict=True))
     return max(abs(a - b) / abs(b) for a, b in pairs)
 
 
@@ -167,6 +195,7 @@ def parse():
     where.add_argument("--both", action="store_true", help="simulated and under mpirun")
     parser.add_argument("--ranks", default="16")
     parser.add_argument("--layouts", default="ddp,fsdp,tp,pp,3d")
+    parser.add_argument("--text", type=Path, help="a text to train on, such as README.md")
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--latency-us", type=float, default=2)
     parser.add_argument("--bandwidth-gbps", type=float, default=100)
@@ -194,7 +223,8 @@ def main():
                 settings = model(layout, ranks)
                 key = json.dumps(settings)
                 if key not in references:
-                    references[key] = run("alone", args, 1, layout, settings, folder)["losses"]
+                    alone = run("alone", args, 1, layout, settings, folder)
+                    references[key] = alone["losses"] + alone["text_losses"]
                 here = []
                 for where in places:
                     record = run(where, args, ranks, layout, settings, folder)

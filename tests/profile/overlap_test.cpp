@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 namespace ingot {
@@ -85,10 +86,14 @@ TEST(Overlap, TheTraceIsJson) {
 TEST(CommLog, RecordsTheTimeOfEveryWait) {
   CommLog log;
   const int a = 0, b = 0;  // two groups
-  log.started(&b, 1, "tp", "other", {.kind = CommOperation::Kind::kAllGather});
-  float numbers[3];
-  const Tensor t(numbers, DType::f32, {3});
-  log.started(&a, 1, "dp", "one", {.kind = CommOperation::Kind::kSend, .out = t, .in = t, .peer = 2});
+  CommOperation operation;
+  operation.kind = CommOperation::Kind::kAllGather;
+  log.started(&b, 1, "tp", "other", operation);
+  std::array<float, 3> numbers{};
+  operation.kind = CommOperation::Kind::kSend;
+  operation.in = Tensor(numbers.data(), DType::f32, {3});
+  operation.peer = 2;
+  log.started(&a, 1, "dp", "one", operation);
   log.begun(&a, 1);
   log.ended(&a, 1);
   log.waited(&a, 1, Clock::now());
