@@ -58,7 +58,7 @@ def model(layout, ranks):
     layers = max(1, ranks - 2) if layout == "pp" else 2
     return {"model.layers": layers, "model.heads": heads, "model.kv_heads": heads, "model.width": 4 * max(heads, 16),
             "model.ffn": 512, "model.context": 32, "data.tokenizer": "byte", "train.batch_size": 8,
-            "train.grad_accum": 8, "train.threads": 1}
+            "train.grad_accum": 1 if layout == "tp" else 8, "train.threads": 1}
 
 
 def write_platform(args, ranks, folder):

@@ -193,10 +193,13 @@ int sigwait(const sigset_t* set, int* signal) {
 
 // ---- time ----
 
+// A computing thread reads the clock at the borders of its phases. The others get their turn then, as they would on
+// another core.
 int clock_gettime(clockid_t clock, timespec* time) noexcept {
   const bool is_clock = clock == CLOCK_MONOTONIC || clock == CLOCK_REALTIME;
-  if (!is_clock || is_in_simgrid(__builtin_return_address(0)) || !Fibers::here())
-    return INGOT_REAL(clock_gettime)(clock, time);
+  Fibers* fibers = is_clock && !is_in_simgrid(__builtin_return_address(0)) ? Fibers::here() : nullptr;
+  if (!fibers) return INGOT_REAL(clock_gettime)(clock, time);
+  fibers->hand_over();
   const double now = ingot::smpi::now_s() + (clock == CLOCK_REALTIME ? wall_start_s() : 0);
   time->tv_sec = static_cast<time_t>(now);
   time->tv_nsec = static_cast<long>((now - static_cast<double>(time->tv_sec)) * 1e9);
