@@ -10,7 +10,8 @@ Each run is `ingot bench parallel` with a small model and N ranks. It checks tha
 rank to 1e-6 (docs/parallelism.md), and prints the time per step: simulated, or on this machine. With --text FILE
 each layout also trains on that text, by `ingot train`, and these losses are compared too. --both also
 checks that every rank starts the same operations (group, name, kind, bytes, peer) in the same order in both. The
-exit code is 1 if a check fails.
+exit code is 1 if a check fails. On a flat cluster without computation, the simulated sum of the gradients must also
+take the time that latency and bandwidth give.
 
 The platform is --nodes of equal size. Within a node every rank has its own link to a switch (--latency-us,
 --bandwidth-gbps in gigabytes per second), and each node has a link to the other nodes (--node-latency-us,
@@ -28,6 +29,7 @@ import datetime
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,6 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOLERANCE = 1e-6  # docs/parallelism.md, "How equal the results are"
 STEPS = 3
 TEXT_STEPS = 5
+POLL_S = 1e-6  # of the first 32 polls of an operation (bench/smpi/fibers.cpp)
 
 
 def layouts(ranks):
@@ -56,7 +59,7 @@ def model(layout, ranks):
     """
     heads = max(ranks, 4)
     layers = max(1, ranks - 2) if layout == "pp" else 2
-    return {"model.layers": layers, "model.heads": heads, "model.kv_heads": heads, "model.width": 4 * max(heads, 16),
+    return {"model.layers": layers, "model.heads": heads, "model.kv_heads": heads, "model.width": heads * max(4, 64 // heads // 2 * 2),
             "model.ffn": 512, "model.context": 32, "data.tokenizer": "byte", "train.batch_size": 8,
             "train.grad_accum": 1 if layout == "tp" else 8, "train.threads": 1}
 
@@ -188,6 +191,29 @@ def loss_difference(record):
     return max(abs(a - b) / abs(b) for a, b in pairs)
 
 
+def expected_all_reduce_s(record, operation):
+    """Returns the time of an all_reduce on a flat cluster where nothing computes; None if polls would hide it.
+
+    In each of its two phases a rank sends a slice to every other rank through its own link: a message crosses two
+    links, and a link carries all slices but the rank's own.
+    """
+    p = record["platform"]
+    bytes_of_phase = operation["bytes"] * (record["ranks"] - 1) / record["ranks"]
+    phase_s = 2e-6 * p["latency_us"] + bytes_of_phase / (1e9 * p["bandwidth_gbps"])
+    return 2 * phase_s if p["nodes"] == 1 and p["compute"] == "none" and phase_s < 32 * POLL_S else None
+
+
+def time_differences(record):
+    """Returns lines about the simulated gradient sums whose time is not the expected one, to a poll per phase and one more."""
+    lines = []
+    for o in record["operations"] if record["where"] == "smpi" and record["layout"] == "ddp" else []:
+        expected = expected_all_reduce_s(record, o) if o["name"].startswith("gradients") else None
+        if expected and abs(o["end_s"] - o["start_s"] - expected) > 3 * POLL_S:
+            lines.append(f"rank {o['rank']}: {o['name']} of step {o['step']} took {1e6 * (o['end_s'] - o['start_s']):.2f} us "
+                         f"instead of {1e6 * expected:.2f}")
+    return lines
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     where = parser.add_mutually_exclusive_group()
@@ -207,7 +233,23 @@ def parse():
     parser.add_argument("--smpi-build", type=Path, default=ROOT / "build/smpi")
     parser.add_argument("--release-build", type=Path, default=ROOT / "build/release")
     parser.add_argument("--json", type=Path)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if not all(word.isdigit() and int(word) > 1 for word in args.ranks.split(",")):
+        sys.exit(f"smpi.py: --ranks {args.ranks}: expected numbers above 1, such as 2,4,8")
+    for layout in args.layouts.split(","):
+        if layout not in layouts(2):
+            sys.exit(f"smpi.py: --layouts {layout}: expected some of {','.join(layouts(2))}")
+    if args.text and not args.text.is_file():
+        sys.exit(f"smpi.py: --text {args.text}: no such file")
+    programs = {args.release_build / "ingot": "run tools/build.sh release ingot"}
+    if not args.real:
+        if not shutil.which("smpirun"):
+            sys.exit("smpi.py: smpirun is not installed; install libsimgrid-dev")
+        programs[args.smpi_build / "ingot"] = "run tools/build.sh smpi ingot"
+    for program, fix in programs.items():
+        if not program.is_file():
+            sys.exit(f"smpi.py: {program} is missing; {fix}")
+    return args
 
 
 def main():
@@ -218,8 +260,6 @@ def main():
         folder = Path(name)
         for ranks in map(int, args.ranks.split(",")):
             for layout in args.layouts.split(","):
-                if layout not in layouts(ranks):
-                    sys.exit(f"smpi.py: --layouts {layout}: not one of {', '.join(layouts(ranks))}")
                 settings = model(layout, ranks)
                 key = json.dumps(settings)
                 if key not in references:
@@ -234,6 +274,7 @@ def main():
                     print(f"{where:<7} {ranks:>3} ranks {layout:<5} step {1e3 * record['step_s']:>9.3f} ms, "
                           f"{len(record['operations']) // STEPS:>6} operations per step, losses within "
                           f"{difference:.1e} of one rank's, run in {record['wall_s']:.1f} s", flush=True)
+                    failures += time_differences(record)[:1]
                     if difference > TOLERANCE:
                         failures.append(f"{where}, {layout} on {ranks} ranks: the losses differ by {difference:.1e}")
                 if len(here) == 2:
