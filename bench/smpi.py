@@ -15,13 +15,13 @@ take the time that latency and bandwidth give.
 
 The platform is --nodes of equal size. Within a node every rank has its own link to a switch (--latency-us,
 --bandwidth-gbps in gigabytes per second), and each node has a link to the other nodes (--node-latency-us,
---node-bandwidth-gbps). --nodes 1 is a flat cluster. With --compute measured, SMPI measures the time that a rank
-computes on this machine and charges it to a host that is --host-speed times as fast; with none, computing takes
-no simulated time, so that only communication counts.
+--node-bandwidth-gbps). --nodes 1 is a flat cluster, and so are ranks that do not fill the nodes evenly. With
+--compute measured, SMPI measures the time that a rank computes on this machine and charges it to a host that is
+--host-speed times as fast; with none, computing takes no simulated time, so that only communication counts.
 
---json writes {machine, date, runs: [{where, ranks, layout, platform, step_s, losses,
-reference_losses, text_losses, operations: [{rank, step, group, name, kind, bytes, peer, start_s, end_s, wait_s}]}]}: the operations of each rank in
-the order in which it started them, in seconds since that rank began the step.
+--json writes {machine, date, runs: [{where, ranks, layout, platform, step_s, losses, reference_losses, text_losses,
+operations: [{rank, step, group, name, kind, bytes, peer, start_s, end_s, wait_s}]}]}. Each rank's operations are in the
+order in which it started them, and their times are seconds since that rank began the step.
 """
 
 import argparse
@@ -59,7 +59,8 @@ def model(layout, ranks):
     """
     heads = max(ranks, 4)
     layers = max(1, ranks - 2) if layout == "pp" else 2
-    return {"model.layers": layers, "model.heads": heads, "model.kv_heads": heads, "model.width": heads * max(4, 64 // heads // 2 * 2),
+    width = heads * max(4, 64 // heads // 2 * 2)
+    return {"model.layers": layers, "model.heads": heads, "model.kv_heads": heads, "model.width": width,
             "model.ffn": 512, "model.context": 32, "data.tokenizer": "byte", "train.batch_size": 8,
             "train.grad_accum": 1 if layout == "tp" else 8, "train.threads": 1}
 
@@ -109,7 +110,8 @@ def smpi_command(args, ranks, folder):
 
 
 def mpirun_command(args, ranks):
-    return ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", str(args.release_build.resolve() / "ingot")]
+    program = args.release_build.resolve() / "ingot"
+    return ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", str(program)]
 
 
 def execute(where, args, ranks, arguments, folder):
@@ -150,11 +152,11 @@ def run(where, args, ranks, layout, settings, folder):
         settings["parallel.delay"] = args.delay
     settings = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     begin = time.monotonic()
-    printed = execute(where, args, ranks, ["bench", "parallel", "tiny-llama", "--steps", str(STEPS), "--json", *settings],
-                      folder)
+    steps = ["bench", "parallel", "tiny-llama", "--steps", str(STEPS), "--json"]
+    printed = execute(where, args, ranks, [*steps, *settings], folder)
     lines = [line for line in printed.splitlines() if line.startswith('{"ranks"')]
     if len(lines) != 1:
-        sys.exit(f"smpi.py: {layout} on {ranks} ranks ({where}) printed {len(lines)} results instead of one:\n{printed}")
+        sys.exit(f"smpi.py: {layout} on {ranks} ranks ({where}) printed {len(lines)} results, not one:\n{printed}")
     record = {"where": where, "platform": None} | json.loads(lines[0])
     record["text_losses"] = train(where, args, ranks, settings, folder)
     record["wall_s"] = time.monotonic() - begin
@@ -204,13 +206,14 @@ def expected_all_reduce_s(record, operation):
 
 
 def time_differences(record):
-    """Returns lines about the simulated gradient sums whose time is not the expected one, to a poll per phase and one more."""
+    """Returns lines about simulated gradient sums that miss the expected time by more than a poll per phase and one."""
     lines = []
     for o in record["operations"] if record["where"] == "smpi" and record["layout"] == "ddp" else []:
         expected = expected_all_reduce_s(record, o) if o["name"].startswith("gradients") else None
         if expected and abs(o["end_s"] - o["start_s"] - expected) > 3 * POLL_S:
-            lines.append(f"rank {o['rank']}: {o['name']} of step {o['step']} took {1e6 * (o['end_s'] - o['start_s']):.2f} us "
-                         f"instead of {1e6 * expected:.2f}")
+            took_us, expected_us = 1e6 * (o["end_s"] - o["start_s"]), 1e6 * expected
+            lines.append(f"rank {o['rank']}: {o['name']} of step {o['step']} took {took_us:.2f} us instead of "
+                         f"{expected_us:.2f}")
     return lines
 
 

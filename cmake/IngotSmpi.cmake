@@ -1,5 +1,8 @@
 # SimGrid's SMPI in place of an MPI library (INGOT_SMPI): the program becomes a shared object that smpirun loads
 # once per simulated rank. docs/smpi.md.
+if(INGOT_TESTS)
+  message(FATAL_ERROR "INGOT_SMPI builds the program only; use the preset smpi, or add -DINGOT_TESTS=OFF")
+endif()
 find_path(INGOT_SMPI_INCLUDE_DIR smpi/mpi.h)
 find_library(INGOT_SIMGRID_LIBRARY simgrid)
 find_program(INGOT_SMPIRUN smpirun)
