@@ -98,7 +98,8 @@ def smpi_command(args, ranks, folder):
     threads = build / "libingot_smpi_threads.so"
     options = {"smpi/simulate-computation": "no" if args.compute == "none" else "yes",
                "smpi/host-speed": f"{1e9 / args.host_speed}f",  # seconds here, as work for a host of 1 Gf
-               "smpi/wtime": 0, "smpi/test": 0,  # a poll's time is the library's: a microsecond per yield
+               # SMPI would add time to each poll, more each time. A yield between polls takes a microsecond already.
+               "smpi/wtime": 0, "smpi/test": 0, "smpi/iprobe": 0, "smpi/grow-injected-times": "no",
                "smpi/cpu-threshold": 1e-7, "contexts/stack-size": 8192, "smpi/tmpdir": folder,
                # A message takes its links' latencies and its bytes over the bandwidth that it gets; SMPI's own
                # factors fit a cluster with gigabit Ethernet.
