@@ -140,6 +140,7 @@ void add_bench_command(Command& app) {
   ranks->add_option("--trace", parallel->trace, "Write a Chrome trace of all ranks")->type_name("FILE.json");
   ranks->callback([arguments, parallel] {
     parallel->steps = arguments->steps;
+    parallel->is_json = arguments->is_json;
     bench_parallel(configure(*arguments), *parallel);
   });
   add_head_bench(*command);

@@ -5,7 +5,10 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <span>
+#include <vector>
 
+#include "apps/bench_operations.h"
 #include "apps/launch.h"
 #include "ingot/core/file.h"
 #include "ingot/parallel/parallelize.h"
@@ -24,6 +27,8 @@ struct Steps {
   Loader loader;
   double lr;
   double stages_wait_s = 0, stages_s = 0;
+  std::vector<double> losses;
+  std::vector<StepBegin> begins;
 
   Steps(const RunConfig& config, Mesh& mesh)
       : trainer(config, parallelize(config, mesh)),
@@ -37,9 +42,10 @@ struct Steps {
         lr(config.optimizer.lr * 0.1) {
     trainer.initialise();
   }
-  void run(int64_t steps) {
+  void run(int64_t steps, const CommLog& log) {
     for (int64_t i = 0; i < steps; ++i) {
-      trainer.step(loader, {.lr = lr});
+      begins.push_back({CommLog::Clock::now(), log.operations()});
+      losses.push_back(trainer.step(loader, {.lr = lr}).loss);
       if (const auto& pipeline = trainer.layout().executor->pipeline()) {
         stages_wait_s += pipeline->wait_s;
         stages_s += pipeline->step_s;
@@ -73,20 +79,9 @@ void print(const RunConfig& config, const Overlap& worst, double step_s,
                1e3 * worst.unhideable_s / steps, 100 * worst.hidden());
 }
 
-void measure(Mesh& mesh, const RunConfig& config, const ParallelBenchOptions& options, CommLog& log) {
-  Communicator& world = *mesh.world;
-  Steps steps(config, mesh);
-  steps.run(2);  // memory, primitives and caches are warm after two
-  world.barrier("start");
-  log.take();
-  const auto start = CommLog::Clock::now();
-  steps.stages_wait_s = steps.stages_s = 0;
-  steps.run(options.steps);
-  const double step_s = std::chrono::duration<double>(CommLog::Clock::now() - start).count() /
-                        static_cast<double>(options.steps);
-  const std::vector<CommLog::Event> events = log.take();
-  Overlap own = measure_overlap(events, config.parallel, options.steps);
-  // Rank 0 prints the figures of the rank that hides the least.
+// Rank 0 prints the figures of the rank that hides the least.
+void print_overlap(const Steps& steps, const Overlap& own, double step_s, const RunConfig& config,
+                   const ParallelBenchOptions& options, Communicator& world) {
   const double least = world.max(-own.hidden());
   const double speaker = world.max(-own.hidden() == least ? world.rank() : -1);
   std::array<double, 4> numbers{own.ran_s, own.waited_s, own.unhideable_s,
@@ -96,16 +91,37 @@ void measure(Mesh& mesh, const RunConfig& config, const ParallelBenchOptions& op
   world.sum(numbers);
   std::array<double, 2> stages{steps.stages_wait_s, steps.stages_s};
   world.sum(stages);
-  if (world.rank() == 0) {
-    print(config,
-          {.operations = static_cast<int64_t>(numbers[3]),
-           .ran_s = numbers[0],
-           .waited_s = numbers[1],
-           .unhideable_s = numbers[2]},
-          step_s, options);
-    if (const auto& pipeline = steps.trainer.layout().executor->pipeline())
-      fmt::print("pipeline {}: waits for stages {:.1f}% of a step, (p-1)/(vm+p-1) = {:.1f}%\n",
-                 pipeline->layout, 100 * stages[0] / stages[1], 100 * pipeline->ideal_bubble);
+  if (world.rank() != 0) return;
+  print(config,
+        {.operations = static_cast<int64_t>(numbers[3]),
+         .ran_s = numbers[0],
+         .waited_s = numbers[1],
+         .unhideable_s = numbers[2]},
+        step_s, options);
+  if (const auto& pipeline = steps.trainer.layout().executor->pipeline())
+    fmt::print("pipeline {}: waits for stages {:.1f}% of a step, (p-1)/(vm+p-1) = {:.1f}%\n",
+               pipeline->layout, 100 * stages[0] / stages[1], 100 * pipeline->ideal_bubble);
+}
+
+void measure(Mesh& mesh, const RunConfig& config, const ParallelBenchOptions& options, CommLog& log) {
+  Communicator& world = *mesh.world;
+  Steps steps(config, mesh);
+  steps.run(2, log);  // memory, primitives and caches are warm after two
+  world.barrier("start");
+  log.take();
+  const auto start = CommLog::Clock::now();
+  steps.stages_wait_s = steps.stages_s = 0;
+  steps.run(options.steps, log);
+  const double step_s = std::chrono::duration<double>(CommLog::Clock::now() - start).count() /
+                        static_cast<double>(options.steps);
+  const std::vector<CommLog::Event> events = log.take();
+  if (options.is_json) {
+    const std::span begins = std::span(steps.begins).last(static_cast<size_t>(options.steps));
+    print_operations({.events = events, .begins = begins}, config.parallel.to_string(), step_s, steps.losses,
+                     world);
+  } else {
+    print_overlap(steps, measure_overlap(events, config.parallel, options.steps), step_s, config, options,
+                  world);
   }
   if (options.trace.empty()) return;
   write_trace(options.trace, chrome_trace(events, start, world.rank()), world);

@@ -10,7 +10,8 @@ namespace ingot {
 
 struct ParallelBenchOptions {
   int64_t steps = 5;
-  std::string trace;  // file for a Chrome trace of all ranks; empty: none
+  std::string trace;     // file for a Chrome trace of all ranks; empty: none
+  bool is_json = false;  // prints the times and order of all ranks' operations instead (bench_operations.h)
 };
 
 // Runs on all ranks that mpirun started, in the configuration's layout, on random tokens. Rank 0 prints the

@@ -3,7 +3,7 @@
 # installed. As root or with password-less sudo it installs them; otherwise it prints the command to
 # run and exits with 1.
 #   tools/setup.sh         installs what ./demo and ./check need
-#   tools/setup.sh --ci    also installs what .ci/run needs: clang, clang-format, clang-tidy and Python
+#   tools/setup.sh --ci    also installs what .ci/run needs: clang, clang-format, clang-tidy, Python and SimGrid
 set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
@@ -11,7 +11,10 @@ packages=(g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev libtomlpluspl
           libopenmpi-dev openmpi-bin ccache xz-utils gzip)
 # A text for ./demo and some tests. Without it ./demo trains on C++ headers, and those tests are skipped.
 optional=(bible-kjv)
-[[ "${1:-}" == "--ci" ]] && packages+=(clang clang-format clang-tidy libclang-rt-14-dev python3 python3-venv)
+if [[ "${1:-}" == "--ci" ]]; then
+  packages+=(clang clang-format clang-tidy libclang-rt-14-dev python3 python3-venv)
+  optional+=(libsimgrid-dev)  # for docs/smpi.md; without it those tests are skipped
+fi
 
 say() { printf 'setup: %s\n' "$*"; }
 

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "ingot/comm/communicator.h"
+
 namespace ingot {
 
 class CommLog {
@@ -17,25 +19,34 @@ class CommLog {
   using Clock = std::chrono::steady_clock;
   struct Event {
     std::string group, name;
+    CommOperation::Kind kind = CommOperation::Kind::kBarrier;
+    int64_t bytes = 0;                         // of this rank's input
+    int peer = 0;                              // as in CommOperation
+    uint64_t number = 0;                       // how many operations this rank started before
     Clock::time_point started, begun, ended;   // by the caller; by the group (a message begins at once)
     Clock::time_point wait_begun, wait_ended;  // when the caller waited
     double ran_s() const { return std::chrono::duration<double>(ended - begun).count(); }
     double waited_s() const { return std::chrono::duration<double>(wait_ended - wait_begun).count(); }
   };
 
-  // Each records a moment of operation `ticket` of a group.
-  void started(const void* group, uint64_t ticket, const std::string& group_name, const std::string& name);
+  // Each records a moment of operation `ticket` of a group. `name` is the operation's name, or says more.
+  void started(const void* group, uint64_t ticket, const std::string& group_name, const std::string& name,
+               const CommOperation& operation);
   void begun(const void* group, uint64_t ticket);
   void ended(const void* group, uint64_t ticket);
   void waited(const void* group, uint64_t ticket, Clock::time_point since);
+
+  // Returns how many operations have been started.
+  uint64_t operations() const;
 
   // Returns and removes the operations that have been waited for, in the order of their waits.
   std::vector<Event> take();
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::pair<const void*, uint64_t>, Event> running_;
   std::vector<Event> done_;
+  uint64_t started_ = 0;
 };
 
 }  // namespace ingot

@@ -123,7 +123,7 @@ class MpiCommunicator : public Communicator {
     std::copy_n(operation.name.data(), std::min(operation.name.size(), slot.name.size() - 1),
                 slot.name.data());
     const uint64_t ticket = ++started_;
-    if (CommLog* log = context_.options.log) log->started(this, ticket, name(), slot.name.data());
+    if (CommLog* log = context_.options.log) log->started(this, ticket, name(), slot.name.data(), operation);
     lock.unlock();
     changed_.notify_all();
     return ticket;
@@ -162,7 +162,7 @@ class MpiCommunicator : public Communicator {
                   : MPI_Irecv(t.data, count, carrier(t.dtype), o.peer, 0, comm_, &free->request),
           is_send ? "MPI_Isend" : "MPI_Irecv");
     const uint64_t ticket = kMessageTicket | static_cast<uint64_t>(free - messages_.begin());
-    if (CommLog* log = context_.options.log) log->started(this, ticket, name(), free->text);
+    if (CommLog* log = context_.options.log) log->started(this, ticket, name(), free->text, o);
     return ticket;
   }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 namespace ingot {
@@ -85,8 +86,14 @@ TEST(Overlap, TheTraceIsJson) {
 TEST(CommLog, RecordsTheTimeOfEveryWait) {
   CommLog log;
   const int a = 0, b = 0;  // two groups
-  log.started(&a, 1, "dp", "one");
-  log.started(&b, 1, "tp", "other");
+  CommOperation operation;
+  operation.kind = CommOperation::Kind::kAllGather;
+  log.started(&b, 1, "tp", "other", operation);
+  std::array<float, 3> numbers{};
+  operation.kind = CommOperation::Kind::kSend;
+  operation.in = Tensor(numbers.data(), DType::f32, {3});
+  operation.peer = 2;
+  log.started(&a, 1, "dp", "one", operation);
   log.begun(&a, 1);
   log.ended(&a, 1);
   log.waited(&a, 1, Clock::now());
@@ -94,6 +101,11 @@ TEST(CommLog, RecordsTheTimeOfEveryWait) {
   const std::vector<CommLog::Event> events = log.take();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].group + " " + events[0].name, "dp one");
+  EXPECT_EQ(events[0].kind, CommOperation::Kind::kSend);
+  EXPECT_EQ(events[0].bytes, 12);
+  EXPECT_EQ(events[0].peer, 2);
+  EXPECT_EQ(events[0].number, 1u);
+  EXPECT_EQ(log.operations(), 2u);
   EXPECT_LE(events[0].started, events[0].begun);
   EXPECT_LE(events[0].begun, events[0].ended);
   EXPECT_LE(events[0].ended, events[0].wait_ended);
