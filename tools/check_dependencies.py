@@ -21,10 +21,11 @@ MAY_INCLUDE = {
     "train": ["config", "nn", "optim", "comm", "data", "ops", "core"],
     "parallel": ["train", "config", "nn", "optim", "comm", "ops", "core"],
     "memory": ["parallel", "train", "config", "comm", "data", "formats", "console", "core"],
+    "plan": ["memory", "parallel", "train", "config", "nn", "optim", "comm", "data", "formats", "console", "ops", "core"],
     "checkpoint": ["memory", "train", "config", "nn", "comm", "data", "formats", "core"],
     "run": ["checkpoint", "memory", "parallel", "train", "config", "console", "nn", "optim", "comm", "data", "formats",
             "ops", "core"],
-    "profile": ["run", "checkpoint", "memory", "parallel", "train", "config", "console", "nn", "optim", "comm", "data",
+    "profile": ["run", "plan", "checkpoint", "memory", "parallel", "train", "config", "console", "nn", "optim", "comm", "data",
                 "formats", "ops", "core"],
 }
 MOST_FILES = 45
