@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -79,24 +80,35 @@ inline RankPrograms world_job(std::vector<std::shared_ptr<const RankProgram>> pr
 struct StageCosts {
   double forward_s = 0, backward_s = 0;
   uint64_t message_bytes = 0;
+  bool is_memory_bounded = true;  // false: activations never wait for memory
 };
 
 // Writes one rank's list of a pipeline. Activations run in `group` and gradients in the next one, as in
-// parallel/pipeline.h. Sends are waited for at the end.
+// parallel/pipeline.h. As there, an activation is received into the memory of an earlier micro-batch, once the
+// gradient that was sent from it is gone. Other sends are waited for at the end.
 inline void write_pipeline(Writer& writer, const PipelineShape& shape, int rank, int group,
                            const StageCosts& costs) {
-  std::vector<uint32_t> sends;
+  const std::vector<PipelineOp> list = pipeline_schedule(shape, rank);
+  const std::vector<int64_t> memories = micros_in_flight(list, shape.chunks);
+  std::map<std::pair<int, int64_t>, uint32_t> gradients;  // sends in flight, by chunk and micro-batch
+  std::vector<uint32_t> activations;
   const int p = shape.ranks, next = (rank + 1) % p, previous = (rank + p - 1) % p;
-  for (const PipelineOp& op : pipeline_schedule(shape, rank)) {
+  for (const PipelineOp& op : list) {
     switch (op.kind) {
-      case PipelineOp::Kind::kReceiveActivation:
+      case PipelineOp::Kind::kReceiveActivation: {
+        const auto earlier = gradients.find({op.chunk, op.micro - memories[static_cast<size_t>(op.chunk)]});
+        if (costs.is_memory_bounded && earlier != gradients.end()) {
+          writer.wait(earlier->second);
+          gradients.erase(earlier);
+        }
         writer.run(Operation::kReceive, group, costs.message_bytes, "activation", previous);
         break;
+      }
       case PipelineOp::Kind::kForward:
         writer.compute(costs.forward_s, "forward");
         break;
       case PipelineOp::Kind::kSendActivation:
-        sends.push_back(writer.start(Operation::kSend, group, costs.message_bytes, "activation", next));
+        activations.push_back(writer.start(Operation::kSend, group, costs.message_bytes, "activation", next));
         break;
       case PipelineOp::Kind::kReceiveGradient:
         writer.run(Operation::kReceive, group + 1, costs.message_bytes, "gradient", next);
@@ -105,11 +117,13 @@ inline void write_pipeline(Writer& writer, const PipelineShape& shape, int rank,
         writer.compute(costs.backward_s, "backward");
         break;
       case PipelineOp::Kind::kSendGradient:
-        sends.push_back(writer.start(Operation::kSend, group + 1, costs.message_bytes, "gradient", previous));
+        gradients[{op.chunk, op.micro}] =
+            writer.start(Operation::kSend, group + 1, costs.message_bytes, "gradient", previous);
         break;
     }
   }
-  for (const uint32_t send : sends) writer.wait(send);
+  for (const uint32_t send : activations) writer.wait(send);
+  for (const auto& [which, send] : gradients) writer.wait(send);
 }
 
 inline RankPrograms pipeline_job(const PipelineShape& shape, const StageCosts& costs) {
