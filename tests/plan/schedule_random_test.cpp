@@ -166,6 +166,129 @@ Lone lone(const RandomJob& random, const Network& network, size_t i) {
   return result;
 }
 
+// The same job with contention, evaluated naively: at every moment at which anything can change, all ranks and
+// operations are looked at, and the rates of all transfers are computed anew.
+class NaiveContention {
+ public:
+  NaiveContention(const RandomJob& random, const Network& network) : random_(random), network_(network) {
+    std::map<std::vector<int>, size_t> last;
+    for (size_t i = 0; i < random.operations.size(); ++i) {
+      const RandomOperation& op = random.operations[i];
+      const std::vector<int> ranks = ranks_of(random, op);
+      const MessageRoute message(network, ranks[0], ranks[1]);
+      const GroupRoute group(network, random.job.members[static_cast<size_t>(op.group)]);
+      const Transfer transfer =
+          is_message(op.kind) ? message.transfer(op.bytes) : group.transfer(op.kind, op.bytes);
+      const std::vector<int> key =
+          is_message(op.kind) ? std::vector<int>{op.group, op.from, op.to} : std::vector<int>{op.group};
+      operations_.push_back({.loads = *transfer.loads,
+                             .latency_s = transfer.latency_s,
+                             .bytes = transfer.bytes,
+                             .before = last.contains(key) ? static_cast<int>(last[key]) : -1,
+                             .missing = ranks.size()});
+      last[key] = i;
+    }
+  }
+
+  double step_s() {
+    std::vector<size_t> next(random_.actions.size());
+    std::vector<double> free_s(next.size());
+    for (;;) {
+      for (size_t r = 0; r < next.size(); ++r)
+        for (; next[r] < random_.actions[r].size() && free_s[r] <= now_s_; ++next[r]) {
+          const RandomJob::Action& action = random_.actions[r][next[r]];
+          if (action.is_wait && !operations_[action.index].is_done) break;
+          if (action.compute_s >= 0) free_s[r] = now_s_ + action.compute_s;
+          if (action.compute_s < 0 && !action.is_wait) --operations_[action.index].missing;
+        }
+      bool has_ended = false;
+      for (NaiveOperation& op : operations_) {
+        if (op.is_done) continue;
+        const bool is_next = op.before < 0 || operations_[static_cast<size_t>(op.before)].is_done;
+        if (op.missing == 0 && is_next && op.moves_at_s < 0) op.moves_at_s = now_s_ + op.latency_s;
+        if (op.moves_at_s < 0 || op.moves_at_s > now_s_ || op.bytes > 0) continue;
+        op.is_done = has_ended = true;
+      }
+      if (has_ended) continue;  // ranks go on at the same moment
+      set_rates();
+      double until_s = 1e9;
+      for (const double time_s : free_s)
+        if (time_s > now_s_) until_s = std::min(until_s, time_s);
+      for (const NaiveOperation& op : operations_) {
+        if (op.moves_at_s > now_s_) until_s = std::min(until_s, op.moves_at_s);
+        if (op.rate > 0) until_s = std::min(until_s, now_s_ + op.bytes / op.rate);
+      }
+      if (until_s == 1e9) return *std::ranges::max_element(free_s);
+      for (NaiveOperation& op : operations_)
+        if (op.rate > 0) op.bytes -= op.rate * (until_s - now_s_);
+      // What is left after its end is rounding.
+      for (NaiveOperation& op : operations_)
+        if (op.rate > 0 && op.bytes < op.rate * 1e-12) op.bytes = 0;
+      now_s_ = until_s;
+      for (double& time_s : free_s)
+        if (time_s < now_s_) time_s = now_s_;
+    }
+  }
+
+ private:
+  struct NaiveOperation {
+    Loads loads;
+    double latency_s, bytes;
+    int before;
+    size_t missing;
+    double moves_at_s = -1, rate = 0;
+    bool is_done = false;
+  };
+
+  void set_rates() {
+    std::vector<NaiveOperation*> free;
+    std::vector<double> left(network_.capacities().begin(), network_.capacities().end());
+    for (NaiveOperation& op : operations_) {
+      op.rate = 0;
+      if (!op.is_done && op.moves_at_s >= 0 && op.moves_at_s <= now_s_) free.push_back(&op);
+    }
+    while (!free.empty()) {
+      std::vector<double> weights(left.size());
+      for (const NaiveOperation* op : free)
+        for (const Load& load : op->loads) weights[static_cast<size_t>(load.resource)] += load.weight;
+      size_t tightest = 0;
+      double level = 1e30;
+      for (size_t r = 0; r < left.size(); ++r)
+        if (weights[r] > 0 && left[r] / weights[r] < level) {
+          level = left[r] / weights[r];
+          tightest = r;
+        }
+      std::erase_if(free, [&](NaiveOperation* op) {
+        if (std::ranges::find(op->loads, static_cast<int>(tightest), &Load::resource) == op->loads.end())
+          return false;
+        op->rate = level;
+        for (const Load& load : op->loads) left[static_cast<size_t>(load.resource)] -= load.weight * level;
+        return true;
+      });
+    }
+  }
+
+  const RandomJob& random_;
+  const Network& network_;
+  std::vector<NaiveOperation> operations_;
+  double now_s_ = 0;
+};
+
+TEST(ScheduleRandom, WithContentionTheStepIsTheNaiveOne) {
+  std::mt19937 random(4);
+  for (int i = 0; i < 60; ++i) {
+    const RandomJob job = random_job(random, 9 + i % 30, 1 << 28);
+    Hardware hardware = find_hardware(i % 2 == 0 ? "h100-sxm" : "a100-80g");
+    hardware.network.nics = 1 + i % 3;
+    hardware.network.nodes_per_rack = 1 + i % 2;
+    if (i % 4 == 0) hardware.network.rack_uplink_bytes_per_s = 30e9;
+    if (i % 5 == 0) hardware.node.topology = Hardware::Topology::kRing;
+    const Network network(hardware, static_cast<int>(job.actions.size()));
+    const double wanted_s = NaiveContention(job, network).step_s();
+    ASSERT_NEAR(simulate_schedule(job.job, hardware).step_s, wanted_s, 1e-7 * wanted_s) << i;
+  }
+}
+
 TEST(ScheduleRandom, WithoutBytesTheStepIsTheNaiveOne) {
   std::mt19937 random(1);
   for (int i = 0; i < 100; ++i) {
