@@ -154,6 +154,7 @@ Hardware parse_hardware(std::string_view text, const std::string& file) {
   const toml::table table = parse_description(text, file);
   Hardware hardware;
   const HardwareKeys keys(hardware);
+  const std::vector<std::string> sections = {"device", "node", "network", "collectives"};
   std::vector<std::string> seen;
   const auto set = [&](const std::string& name, const toml::key& key, const toml::node& value) {
     const auto line = key.source().begin.line;
@@ -167,13 +168,20 @@ Hardware parse_hardware(std::string_view text, const std::string& file) {
     seen.push_back(name);
   };
   for (const auto& [key, node] : table) {
-    if (key.str() == "name" && node.is_string()) {
+    const std::string name(key.str());
+    if (const toml::table* section = node.as_table()) {
+      const bool is_known = std::ranges::find(sections, name) != sections.end();
+      if (section->empty() && !is_known)
+        fail(ErrorKind::kUsage, "{}:{}: [{}]: unknown section{}", file, key.source().begin.line, name,
+             did_you_mean(nearest_names(name, sections)));
+      for (const auto& [leaf, value] : *section) set(fmt::format("{}.{}", name, leaf.str()), leaf, value);
+    } else if (name != "name") {
+      set(name, key, node);
+    } else if (node.is_string()) {
       hardware.name = node.value_or(std::string());
-    } else if (const toml::table* section = node.as_table()) {
-      for (const auto& [leaf, value] : *section)
-        set(fmt::format("{}.{}", key.str(), leaf.str()), leaf, value);
     } else {
-      set(std::string(key.str()), key, node);
+      fail(ErrorKind::kUsage, "{}:{}: name must be a text, got {}", file, key.source().begin.line,
+           value_text(node));
     }
   }
   if (hardware.name.empty())

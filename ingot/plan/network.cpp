@@ -67,7 +67,7 @@ Network::Network(const Hardware& hardware, int ranks) : hardware_(hardware), ran
   // A device of a ring splits its links between its two neighbours.
   const double link =
       node.link_bytes_per_s * node.link_fraction / (node.topology == Hardware::Topology::kRing ? 2 : 1);
-  const auto pairs_of = [](int count) { return static_cast<size_t>(2 * count); };
+  const auto pairs_of = [](int count) { return 2 * static_cast<size_t>(count); };
   capacities_.assign(pairs_of(ranks), link);
   capacities_.resize(capacities_.size() + pairs_of((this->node(ranks - 1) + 1) * network.nics),
                      network.nic_bytes_per_s * network.nic_fraction);

@@ -108,6 +108,9 @@ TEST(Hardware, MistakesNameFileLineKeyAndTheFix) {
   EXPECT_THAT(error("[3.4e-6, 1.9e-6, 0.6e-6]", "[3.4e-6]"), HasSubstr("three numbers of seconds"));
   EXPECT_THAT(error("nics = 8", "#"), HasSubstr("my.toml: network.nics is missing"));
   EXPECT_THAT(error("name = \"h100-sxm\"", ""), HasSubstr("name is missing"));
+  EXPECT_THAT(error("name = \"h100-sxm\"", "name = 5"), HasSubstr("my.toml:2: name must be a text, got 5"));
+  EXPECT_THAT(error("[network]", "[netwrok]\n[network]"),
+              HasSubstr("my.toml:25: [netwrok]: unknown section; did you mean network?"));
   EXPECT_THAT(error("nics = 8", "nics = = 8"), HasSubstr("not TOML"));
   EXPECT_THAT(
       error("[network]", "[netwrok]"),
