@@ -13,11 +13,9 @@ namespace {
 
 using Operation = CommOperation::Kind;
 
-// Fractions of the bandwidth that the protocols and trees use (NCCL, src/graph/tuning.cc).
-constexpr std::array<double, kProtocols> kRingFraction = {1, 0.92, 1.0 / 4};
-constexpr std::array<double, kProtocols> kTreeFraction = {0.9, 0.9 * 0.915, 0.9 / 3.8};
-// NCCL's factor on steps inside a node with the protocol ll, if the group has several nodes.
-constexpr double kLlNodeFactor = 1.8;
+// Fractions of the bandwidth that the protocols and trees use (NCCL 2.30, src/graph/tuning.cc).
+constexpr std::array<double, kProtocols> kRingFraction = {1, 0.92, 0.5};
+constexpr std::array<double, kProtocols> kTreeFraction = {0.92, 0.92 * 120 / 128, 0.92 / 3.8};
 
 // Sorts by resource and adds up the weights of each.
 void merge(Loads& loads) {
@@ -210,17 +208,18 @@ Transfer GroupRoute::fastest(Operation kind, double bytes) const {
             .loads = &ring_};
   };
   for (size_t p = 0; p < kProtocols; ++p) {
-    const bool is_slow_ll = m > 1 && static_cast<Protocol>(p) == Protocol::kLl;
-    const double within = is_slow_ll ? kLlNodeFactor : 1, launch = hardware.collectives.launch_s[p];
+    const double launch = hardware.collectives.launch_s[p];
+    // With one member per node, nothing hides a ring's latency between nodes: NCCL takes the tree's.
+    const double across =
+        size_ == m ? hardware.network.tree_latency_s[p] : hardware.network.ring_latency_s[p];
     consider("ring", p,
-             launch + ring.passes * ((size_ - m) * within * hardware.node.ring_latency_s[p] +
-                                     (m - 1) * hardware.network.ring_latency_s[p]),
+             launch + ring.passes * ((size_ - m) * hardware.node.ring_latency_s[p] + (m - 1) * across),
              bytes * ring.bytes_per_byte / kRingFraction[p]);
     if (has_tree && m > 1)
-      consider("tree", p,
-               launch + 2 * (chain * within * hardware.node.tree_latency_s[p] +
-                             depth * hardware.network.tree_latency_s[p]),
-               bytes * 2 / kTreeFraction[p]);
+      consider(
+          "tree", p,
+          launch + 2 * (chain * hardware.node.tree_latency_s[p] + depth * hardware.network.tree_latency_s[p]),
+          bytes * 2 / kTreeFraction[p]);
   }
   return best;
 }

@@ -12,8 +12,8 @@
 //          tensor (Sanders, Speck & Traeff 2009, doi:10.1016/j.parco.2009.09.001). Each rank sends 2 S;
 //          the latency is 2 ((n/m - 1) a + log2(m) b).
 //   Each node's traffic to others is spread over the NICs of its members, as NCCL's channels do.
-// As NCCL's tuner does (NCCL, src/graph/tuning.cc), the fastest pair of algorithm and protocol is taken: ll and
-// ll128 have short steps and use 1/4 and 0.92 of the bandwidth, trees use 0.9 of it.
+// As NCCL's tuner does (NCCL 2.30, src/graph/tuning.cc), the fastest pair of algorithm and protocol is taken: ll and
+// ll128 have short steps and use 1/2 and 0.92 of the bandwidth, trees use 0.92 of it.
 //
 // broadcast is a pipelined ring: every link moves S. all_to_all sends S/n from each rank to every other one. A
 // barrier is an all_reduce of no bytes. A message loads the links between its two ranks.
