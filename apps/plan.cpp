@@ -26,6 +26,8 @@
 namespace ingot {
 namespace {
 
+constexpr int kMostRanks = 65536;
+
 struct PlanArguments {
   std::string source;
   std::vector<std::string> overrides;
@@ -50,20 +52,28 @@ PlanTarget this_machine(DType compute) {
   target.threads = num_threads();
   Hardware& hardware = target.hardware;
   hardware.name = fmt::format("this machine ({}, {} threads)", info.cpu, target.threads);
-  hardware.link_gb_s = 2;
-  hardware.link_us = 20;
-  hardware.devices_per_node = 4096;
+  hardware.node.devices = kMostRanks;
+  hardware.node.link_bytes_per_s = 2e9;
+  hardware.node.link_fraction = 1;
+  hardware.node.ring_latency_s = hardware.node.tree_latency_s = {20e-6, 20e-6, 20e-6};
+  hardware.network.nic_bytes_per_s = hardware.network.nic_fraction = 1;  // it has no other nodes
   ProductPeak peak(compute);
   peak.measure(0.5);
-  hardware.f32_tflops = hardware.bf16_tflops = peak.gflops() * 1e-3;
+  hardware.device.f32_flops = hardware.device.tf32_flops = hardware.device.bf16_flops = peak.gflops() * 1e9;
   return target;
+}
+
+std::string hardware_list() {
+  std::vector<std::string> names;
+  for (const HardwareFile& file : hardware_files()) names.emplace_back(file.name);
+  return list_names(names);
 }
 
 PlanTarget target_of(const PlanArguments& arguments, const RunConfig& config) {
   if (arguments.hardware == "this") return this_machine(config.precision.compute);
   PlanTarget target;
-  target.hardware = load_hardware(arguments.hardware);
-  target.memory_bytes = static_cast<uint64_t>(target.hardware.memory_gb * 1e9);
+  target.hardware = find_hardware(arguments.hardware);
+  target.memory_bytes = static_cast<uint64_t>(target.hardware.device.hbm_bytes);
   target.memory_source = target.hardware.name;
   return target;
 }
@@ -162,11 +172,11 @@ void add_plan_command(Command& app) {
   command
       ->add_option("--ranks", arguments->ranks,
                    "Number of ranks; more replicas make up for the layout's others")
-      ->count(1, 65536);
+      ->count(1, kMostRanks);
   command
       ->add_option("--hardware", arguments->hardware,
-                   "What to plan for: \"this\" machine, which is measured once, or " +
-                       list_names(hardware_names()) + ", or a description")
+                   "What to plan for: \"this\" machine, which is measured once, or " + hardware_list() +
+                       ", or a description")
       ->type_name("NAME|FILE.toml")
       ->capture_default_str();
   command->add_flag("--search", arguments->searches,

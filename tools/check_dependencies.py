@@ -25,7 +25,7 @@ MAY_INCLUDE = {
     "checkpoint": ["memory", "train", "config", "nn", "comm", "data", "formats", "core"],
     "run": ["checkpoint", "memory", "parallel", "train", "config", "console", "nn", "optim", "comm", "data", "formats",
             "ops", "core"],
-    "profile": ["run", "checkpoint", "memory", "parallel", "train", "config", "console", "nn", "optim", "comm", "data",
+    "profile": ["run", "plan", "checkpoint", "memory", "parallel", "train", "config", "console", "nn", "optim", "comm", "data",
                 "formats", "ops", "core"],
 }
 MOST_FILES = 45

@@ -1,12 +1,14 @@
 #include "ingot/plan/hardware.h"
 
+#include <fmt/core.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <array>
-#include <filesystem>
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <optional>
-#include <variant>
+#include <vector>
 
 #include "ingot/config/nearest.h"
 #include "ingot/config/toml_depth.h"
@@ -16,119 +18,197 @@
 namespace ingot {
 namespace {
 
-struct Key {
-  const char* name;
-  std::variant<double Hardware::*, int Hardware::*> member;
-  double least, most;
-  bool is_required = false;
+enum class Presence { kRequired, kOptional };
+
+// A key of a description and the member that it sets.
+struct HardwareKey {
+  std::string name;                            // "node.link_bytes_per_s"
+  std::string rule;                            // what a value must be
+  std::function<bool(const toml::node&)> set;  // false if the value breaks the rule
+  Presence presence = Presence::kRequired;
 };
 
-constexpr double kMost = 1e9;
-constexpr std::array<Key, 19> kKeys{{
-    {"f32_tflops", &Hardware::f32_tflops, 1e-6, kMost, true},
-    {"bf16_tflops", &Hardware::bf16_tflops, 1e-6, kMost, true},
-    {"fp8_tflops", &Hardware::fp8_tflops, 0, kMost},
-    {"memory_gb", &Hardware::memory_gb, 1e-3, kMost, true},
-    {"memory_gb_s", &Hardware::memory_gb_s, 1e-3, kMost, true},
-    {"launch_us", &Hardware::launch_us, 0, kMost},
-    {"product_share", &Hardware::product_share, 0.01, 1},
-    {"memory_share", &Hardware::memory_share, 0.01, 1},
-    {"power_w", &Hardware::power_w, 0, kMost},
-    {"price_per_hour", &Hardware::price_per_hour, 0, kMost},
-    {"devices_per_node", &Hardware::devices_per_node, 1, 4096},
-    {"link_gb_s", &Hardware::link_gb_s, 1e-6, kMost},
-    {"link_us", &Hardware::link_us, 0, kMost},
-    {"nics_per_node", &Hardware::nics_per_node, 1, 4096},
-    {"nic_gb_s", &Hardware::nic_gb_s, 1e-6, kMost},
-    {"nic_us", &Hardware::nic_us, 0, kMost},
-    {"collective_us", &Hardware::collective_us, 0, kMost},
-    {"nodes_per_rack", &Hardware::nodes_per_rack, 0, 1e6},
-    {"rack_gb_s", &Hardware::rack_gb_s, 0, kMost},
-}};
-
-const Key& key_of(const std::string& name, const std::string& where) {
-  const auto found = std::ranges::find(kKeys, name, &Key::name);
-  if (found != kKeys.end()) return *found;
-  std::vector<std::string> names;
-  for (const Key& key : kKeys) names.emplace_back(key.name);
-  std::string hint = did_you_mean(nearest_names(name, names));
-  if (hint.empty()) hint = "; keys are " + list_names(names);
-  fail(ErrorKind::kUsage, "{}: {}: unknown key{}", where, name, hint);
+bool set_number(const toml::node& node, double& member, double low, double high) {
+  const std::optional<double> value = node.is_number() ? node.value<double>() : std::nullopt;
+  if (!value || !std::isfinite(*value) || *value < low || *value > high) return false;
+  member = *value;
+  return true;
 }
 
-void set(Hardware& hardware, const Key& key, const toml::node& node, const std::string& where) {
-  const bool is_whole = std::holds_alternative<int Hardware::*>(key.member);
-  const std::optional<double> value = is_whole && !node.is_integer() ? std::nullopt : node.value<double>();
-  if (!value || !(*value >= key.least && *value <= key.most))
-    fail(ErrorKind::kUsage, "{}: {} must be a {} from {} to {}", where, key.name,
-         is_whole ? "whole number" : "number", key.least, key.most);
-  if (is_whole)
-    hardware.*std::get<int Hardware::*>(key.member) = static_cast<int>(*value);
-  else
-    hardware.*std::get<double Hardware::*>(key.member) = *value;
+bool set_latencies(const toml::node& node, PerProtocol& member) {
+  const toml::array* array = node.as_array();
+  if (!array || array->size() != kProtocols) return false;
+  for (size_t p = 0; p < kProtocols; ++p)
+    if (!set_number(*array->get(p), member[p], 0, 1)) return false;
+  return true;
+}
+
+class HardwareKeys {
+ public:
+  explicit HardwareKeys(Hardware& hardware) {
+    add_device(hardware.device);
+    add_node(hardware.node);
+    add_network(hardware.network);
+    latencies("collectives.launch_s", hardware.collectives.launch_s);
+  }
+
+  const HardwareKey* find(const std::string& name) const {
+    const auto found = std::ranges::find(keys_, name, &HardwareKey::name);
+    return found == keys_.end() ? nullptr : &*found;
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const HardwareKey& key : keys_) names.push_back(key.name);
+    return names;
+  }
+  const std::vector<HardwareKey>& all() const { return keys_; }
+
+ private:
+  void add_device(Hardware::Device& device) {
+    rate("device.f32_flops", device.f32_flops);
+    rate("device.tf32_flops", device.tf32_flops);
+    rate("device.bf16_flops", device.bf16_flops);
+    optional("device.fp8_flops", device.fp8_flops);
+    rate("device.hbm_bytes", device.hbm_bytes);
+    rate("device.hbm_bytes_per_s", device.hbm_bytes_per_s);
+    number("device.kernel_launch_s", "a number of seconds in 0 .. 1", device.kernel_launch_s, 0, 1);
+    fraction("device.product_fraction", device.product_fraction);
+    fraction("device.memory_fraction", device.memory_fraction);
+    rate("device.power_w", device.power_w);
+    optional("device.price_per_hour", device.price_per_hour);
+  }
+  void add_node(Hardware::Node& node) {
+    whole("node.devices", node.devices);
+    keys_.push_back(
+        {.name = "node.topology", .rule = "\"switch\" or \"ring\"", .set = [&node](const auto& value) {
+           const std::string text = value.value_or(std::string());
+           node.topology = text == "ring" ? Hardware::Topology::kRing : Hardware::Topology::kSwitch;
+           return text == "ring" || text == "switch";
+         }});
+    rate("node.link_bytes_per_s", node.link_bytes_per_s);
+    fraction("node.link_fraction", node.link_fraction);
+    latencies("node.ring_latency_s", node.ring_latency_s);
+    latencies("node.tree_latency_s", node.tree_latency_s);
+  }
+  void add_network(Hardware::Network& network) {
+    whole("network.nics", network.nics);
+    rate("network.nic_bytes_per_s", network.nic_bytes_per_s);
+    fraction("network.nic_fraction", network.nic_fraction);
+    whole("network.nodes_per_rack", network.nodes_per_rack);
+    optional("network.rack_uplink_bytes_per_s", network.rack_uplink_bytes_per_s);
+    latencies("network.ring_latency_s", network.ring_latency_s);
+    latencies("network.tree_latency_s", network.tree_latency_s);
+  }
+
+  void number(const char* name, const char* rule, double& member, double low, double high) {
+    keys_.push_back({.name = name, .rule = rule, .set = [&member, low, high](const toml::node& value) {
+                       return set_number(value, member, low, high);
+                     }});
+  }
+  void rate(const char* name, double& member) {
+    number(name, "a number greater than 0", member, std::numeric_limits<double>::min(), 1e24);
+  }
+  void fraction(const char* name, double& member) {
+    number(name, "a fraction greater than 0, at most 1", member, std::numeric_limits<double>::min(), 1);
+  }
+  void optional(const char* name, double& member) {
+    number(name, "a number, at least 0", member, 0, 1e24);
+    keys_.back().presence = Presence::kOptional;
+  }
+  void whole(const char* name, int& member) {
+    keys_.push_back(
+        {.name = name, .rule = "a whole number in 1 .. 1024", .set = [&member](const auto& value) {
+           const int64_t number = value.is_integer() ? value.value_or(int64_t{0}) : 0;
+           member = static_cast<int>(std::clamp<int64_t>(number, 1, 1024));
+           return number == member;
+         }});
+  }
+  void latencies(const char* name, PerProtocol& member) {
+    keys_.push_back({.name = name,
+                     .rule = "three numbers of seconds in 0 .. 1, for the protocols simple, ll128, ll",
+                     .set = [&member](const toml::node& value) { return set_latencies(value, member); }});
+  }
+
+  std::vector<HardwareKey> keys_;
+};
+
+toml::table parse_description(std::string_view text, const std::string& file) {
+  if (const std::optional<int64_t> line = too_deep_toml_line(text))
+    fail(ErrorKind::kUsage, "{}:{}: is nested deeper than {} levels", file, *line, kMaxTomlDepth);
+  try {
+    return toml::parse(text, std::string_view(file));
+  } catch (const toml::parse_error& error) {
+    fail(ErrorKind::kUsage, "{}:{}: not TOML: {}", file, error.source().begin.line, error.description());
+  }
+}
+
+std::string value_text(const toml::node& node) {
+  if (const auto* text = node.as_string()) return fmt::format("\"{}\"", text->get());
+  if (const std::optional<double> number = node.value<double>()) return fmt::format("{}", *number);
+  return node.is_array() ? "a list that breaks this rule" : "another kind of value";
 }
 
 }  // namespace
 
-double Hardware::flops_per_s(DType dtype) const {
-  const double fp8 = fp8_tflops > 0 ? fp8_tflops : bf16_tflops;
-  switch (dtype) {
-    case DType::bf16:
-    case DType::f16:
-      return bf16_tflops * 1e12;
-    case DType::f8e4m3:
-    case DType::f8e5m2:
-      return fp8 * 1e12;
-    default:
-      return f32_tflops * 1e12;
-  }
-}
-
-std::vector<std::string> hardware_names() {
-  std::vector<std::string> names;
-  for (const HardwareFile& file : hardware_files()) names.emplace_back(file.name);
-  return names;
-}
-
 Hardware parse_hardware(std::string_view text, const std::string& file) {
-  if (const auto line = too_deep_toml_line(text))
-    fail(ErrorKind::kUsage, "{}:{}: is nested deeper than {} levels", file, *line, kMaxTomlDepth);
-  toml::table table;
-  try {
-    table = toml::parse(text, std::string_view(file));
-  } catch (const toml::parse_error& error) {
-    fail(ErrorKind::kUsage, "{}:{}: not TOML: {}", file, error.source().begin.line, error.description());
-  }
-  Hardware hardware{.name = std::filesystem::path(file).stem().string()};
+  const toml::table table = parse_description(text, file);
+  Hardware hardware;
+  const HardwareKeys keys(hardware);
+  const std::vector<std::string> sections = {"device", "node", "network", "collectives"};
+  std::vector<std::string> seen;
+  const auto set = [&](const std::string& name, const toml::key& key, const toml::node& value) {
+    const auto line = key.source().begin.line;
+    const HardwareKey* found = keys.find(name);
+    if (!found)
+      fail(ErrorKind::kUsage, "{}:{}: {}: unknown key{}", file, line, name,
+           did_you_mean(nearest_names(name, keys.names())));
+    if (!found->set(value))
+      fail(ErrorKind::kUsage, "{}:{}: {} must be {}, got {}", file, line, name, found->rule,
+           value_text(value));
+    seen.push_back(name);
+  };
   for (const auto& [key, node] : table) {
-    const std::string where = fmt::format("{}:{}", file, node.source().begin.line);
-    set(hardware, key_of(std::string(key.str()), where), node, where);
+    const std::string name(key.str());
+    if (const toml::table* section = node.as_table()) {
+      const bool is_known = std::ranges::find(sections, name) != sections.end();
+      if (section->empty() && !is_known)
+        fail(ErrorKind::kUsage, "{}:{}: [{}]: unknown section{}", file, key.source().begin.line, name,
+             did_you_mean(nearest_names(name, sections)));
+      for (const auto& [leaf, value] : *section) set(fmt::format("{}.{}", name, leaf.str()), leaf, value);
+    } else if (name != "name") {
+      set(name, key, node);
+    } else if (node.is_string()) {
+      hardware.name = node.value_or(std::string());
+    } else {
+      fail(ErrorKind::kUsage, "{}:{}: name must be a text, got {}", file, key.source().begin.line,
+           value_text(node));
+    }
   }
-  for (const Key& key : kKeys)
-    if (key.is_required && !table.contains(key.name))
-      fail(ErrorKind::kUsage, "{}: {} is missing; `ingot plan --hardware h100-sxm` shows a description", file,
-           key.name);
-  if (hardware.nodes_per_rack > 0 && hardware.rack_gb_s == 0)
-    fail(ErrorKind::kUsage, "{}: nodes_per_rack needs rack_gb_s, the bandwidth from a rack to the others",
-         file);
+  if (hardware.name.empty())
+    fail(ErrorKind::kUsage, "{}: name is missing; write name = \"...\" on its first line", file);
+  for (const HardwareKey& key : keys.all())
+    if (key.presence == Presence::kRequired && std::ranges::find(seen, key.name) == seen.end())
+      fail(ErrorKind::kUsage, "{}: {} is missing; it must be {}", file, key.name, key.rule);
   return hardware;
 }
 
-Hardware load_hardware(const std::string& name) {
-  for (const HardwareFile& file : hardware_files())
-    if (file.name == name) return parse_hardware(file.toml, name);
-  if (name.ends_with(".toml")) return parse_hardware(read_file(name), name);
-  std::string hint = did_you_mean(nearest_names(name, hardware_names()));
-  if (hint.empty())
-    hint =
-        fmt::format("; descriptions are {}, or a file's path ending in .toml", list_names(hardware_names()));
-  fail(ErrorKind::kUsage, "--hardware {}: no such hardware{}", name, hint);
-}
-
-double RooflineCosts::seconds(const OpKey& key) const {
-  const double products = key.flops / (hardware_.flops_per_s(key.dtype) * hardware_.product_share);
-  const double traffic = key.bytes / (hardware_.memory_gb_s * 1e9 * hardware_.memory_share);
-  return std::max(products, traffic) + hardware_.launch_us * 1e-6;
+Hardware find_hardware(const std::string& name_or_file) {
+  if (name_or_file.ends_with(".toml") || name_or_file.find('/') != std::string::npos) {
+    std::string text;
+    try {
+      text = read_file(name_or_file);
+    } catch (const Error& error) {
+      throw Error(error.what(), ErrorKind::kUsage);
+    }
+    return parse_hardware(text, name_or_file);
+  }
+  std::vector<std::string> names;
+  for (const HardwareFile& file : hardware_files()) {
+    if (file.name == name_or_file) return parse_hardware(file.toml, fmt::format("hardware {}", file.name));
+    names.emplace_back(file.name);
+  }
+  fail(ErrorKind::kUsage, "no hardware is called \"{}\"{}; there are {}; a file's name ends in .toml",
+       name_or_file, did_you_mean(nearest_names(name_or_file, names)), list_names(names));
 }
 
 }  // namespace ingot

@@ -1,5 +1,6 @@
 #include "ingot/plan/op_costs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -55,6 +56,26 @@ double MeasuredCosts::seconds(const OpKey& key) const {
               name(key.dtype));
   const double size = size_of(nearest->key);
   return size > 0 ? nearest->seconds * size_of(key) / size : nearest->seconds;
+}
+
+double product_peak(const Hardware::Device& device, DType dtype, bool allows_tf32) {
+  switch (dtype) {
+    case DType::bf16:
+    case DType::f16:
+      return device.bf16_flops;
+    case DType::f8e4m3:
+    case DType::f8e5m2:
+      return device.fp8_flops > 0 ? device.fp8_flops : device.bf16_flops;
+    default:
+      return allows_tf32 ? device.tf32_flops : device.f32_flops;
+  }
+}
+
+double RooflineCosts::seconds(const OpKey& key) const {
+  const double products =
+      key.flops / (product_peak(device_, key.dtype, allows_tf32_) * device_.product_fraction);
+  const double traffic = key.bytes / (device_.hbm_bytes_per_s * device_.memory_fraction);
+  return std::max(products, traffic) + device_.kernel_launch_s;
 }
 
 }  // namespace ingot

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ingot/plan/hardware.h"
 #include "ingot/plan/step_record.h"
 
 namespace ingot {
@@ -39,6 +40,21 @@ class MeasuredCosts final : public OpCosts {
  private:
   std::vector<Row> rows_;
   double tokens_ratio_;
+};
+
+// Dense peak of products whose operands have this dtype, FLOP/s. FP8 runs as bf16 on devices without FP8 units.
+double product_peak(const Hardware::Device& device, DType dtype, bool allows_tf32);
+
+// The roofline: an operation takes as long as its products or its traffic, whichever is longer, and a launch.
+class RooflineCosts final : public OpCosts {
+ public:
+  RooflineCosts(const Hardware::Device& device, bool allows_tf32)
+      : device_(device), allows_tf32_(allows_tf32) {}
+  double seconds(const OpKey& key) const override;
+
+ private:
+  Hardware::Device device_;
+  bool allows_tf32_;
 };
 
 }  // namespace ingot

@@ -101,20 +101,10 @@ StepPlan summarise(const Plan& plan, const JobRecord& job, const OpCosts& costs)
   step.step_s = plan.schedule.step_s;
   step.tokens = static_cast<double>(train.batch_size * train.grad_accum * plan.config.model.context);
   step.parts = time_by_part(job.records[0], costs);
-  const auto n = static_cast<double>(plan.schedule.ranks.size());
-  for (size_t r = 0; r < plan.schedule.ranks.size(); ++r) {
-    const RankOutcome& rank = plan.schedule.ranks[r];
-    step.bubble += (step.step_s - rank.end_s) / step.step_s / n;
-    for (const auto& [group, waited_s] : rank.waited_by_group) {
-      const std::string& name =
-          job.records[static_cast<size_t>(job.class_of[r])].groups[static_cast<size_t>(group)].name;
-      if (r == 0) step.waits[name] += waited_s;
-      if (name.starts_with("pp "))
-        step.bubble += waited_s / step.step_s / n;
-      else
-        step.exposed_comm_s += waited_s / n;
-    }
-  }
+  step.exposed_comm_s = plan.schedule.exposed() * step.step_s;
+  step.bubble = plan.schedule.bubble();
+  for (const WaitOutcome& wait : plan.schedule.ranks[0].waits)
+    step.waits[job.records[0].groups[static_cast<size_t>(wait.group)].name] += wait.exposed_s + wait.idle_s;
   const ParallelConfig& parallel = plan.config.parallel;
   if (parallel.pp > 1) {
     const DataShard shard = DataShard::of(train, parallel.dp * parallel.fsdp, 0);
@@ -137,8 +127,8 @@ RunLengthPlan run_length(const Plan& plan, const Hardware& hardware) {
     length.tokens = run.ramp().tokens_before(run.steps());
     length.hours = static_cast<double>(length.tokens) / plan.step.tokens * plan.step.step_s / 3600;
   }
-  length.kwh = hardware.power_w * 1e-3 * ranks * length.hours;
-  length.cost = hardware.price_per_hour * ranks * length.hours;
+  length.kwh = hardware.device.power_w * 1e-3 * ranks * length.hours;
+  length.cost = hardware.device.price_per_hour * ranks * length.hours;
   return length;
 }
 
@@ -161,7 +151,7 @@ std::vector<std::unique_ptr<OpCosts>> costs_of(const RunConfig& config, const Pl
       costs.push_back(std::make_unique<MeasuredCosts>(
           machine_costs(config, job.shape, rank, sharing, unit_costs, target.cache)));
     else
-      costs.push_back(std::make_unique<RooflineCosts>(target.hardware));
+      costs.push_back(std::make_unique<RooflineCosts>(target.hardware.device, config.precision.allows_tf32));
   }
   return costs;
 }
@@ -201,17 +191,19 @@ Plan make_plan(const RunConfig& given, const PlanTarget& target, const std::vect
   const std::vector<double> unit_costs = unit_costs_of(config, target, sharing);
   const JobRecord job = record_job(config, unit_costs);
   const std::vector<std::unique_ptr<OpCosts>> costs = costs_of(config, target, job, sharing, unit_costs);
-  const RankPrograms programs = make_programs(
+  plan.programs = make_programs(
       job, [&](int rank_class) -> const OpCosts& { return *costs[static_cast<size_t>(rank_class)]; });
   Hardware hardware = target.hardware;
-  hardware.shortest_us = std::max(hardware.shortest_us, config.parallel.delay_s * 1e6);
-  plan.schedule = simulate_schedule(programs, hardware, timelines_of);
+  for (double& launch_s : hardware.collectives.launch_s)
+    launch_s = std::max(launch_s, config.parallel.delay_s);
+  plan.schedule = simulate_schedule(plan.programs, hardware, {.timeline_ranks = timelines_of});
   plan.step = summarise(plan, job, *costs[0]);
   plan.run = run_length(plan, target.hardware);
   plan.tokens_per_s = plan.step.tokens / plan.step.step_s;
+  const double peak =
+      product_peak(target.hardware.device, config.precision.compute, config.precision.allows_tf32);
   plan.mfu = plan.flops_per_token * plan.tokens_per_s /
-             (target.hardware.flops_per_s(config.precision.compute) *
-              static_cast<double>(target.is_machine ? 1 : config.parallel.ranks()));
+             (peak * (target.is_machine ? 1.0 : static_cast<double>(ranks)));
   return plan;
 }
 

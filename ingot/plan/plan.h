@@ -49,11 +49,12 @@ struct PlanTarget {
 };
 
 struct StepPlan {
-  double step_s = 0, tokens = 0;        // of a full step
-  double exposed_comm_s = 0;            // mean over the ranks: waiting in collectives
-  double bubble = 0;                    // fraction of the step, mean over the ranks: waiting for other stages
+  double step_s = 0, tokens = 0;  // of a full step
+  double exposed_comm_s = 0;      // mean over the ranks: waiting for operations that have begun
+  double bubble =
+      0;  // fraction of the step, mean over the ranks: waiting for ranks that have not started one
   std::map<std::string, double> parts;  // computing seconds of rank 0
-  std::map<std::string, double> waits;  // seconds of rank 0 by group
+  std::map<std::string, double> waits;  // seconds of rank 0 by group, for communication and for other ranks
   double ideal_bubble = 0;
 };
 
@@ -74,6 +75,7 @@ struct Plan {
   StepPlan step;
   RunLengthPlan run;
   double tokens_per_s = 0, mfu = 0;
+  RankPrograms programs;
   ScheduleOutcome schedule;
   std::string refused;  // why Ingot cannot run this layout on the target yet; empty if it can
 };

@@ -70,10 +70,10 @@ class Picture {
   std::map<std::string, size_t> colors_;
 };
 
-std::string kind_of(const TimelineRow& row) {
-  if (row.kind == TimelineRow::Kind::kWait) return "waiting";
+std::string kind_of(const TimelineSpan& span, const std::string& name) {
+  if (span.track == TimelineSpan::Track::kWait) return "waiting";
   for (const char* part : {"forward", "backward", "optimizer"})
-    if (row.name.starts_with(part)) return part;
+    if (name.starts_with(part)) return part;
   return "other";
 }
 
@@ -105,15 +105,17 @@ void draw_timelines(const Plan& plan, Picture& picture) {
                                 ? fmt::format("{:.2f} s", plan.schedule.step_s)
                                 : fmt::format("{:.2f} ms", 1e3 * plan.schedule.step_s)));
   size_t shown = 0;
-  for (const auto& [rank, rows] : plan.schedule.timelines) {
+  for (const RankTimeline& timeline : plan.schedule.timelines) {
     if (shown++ == kMostRows) break;
-    picture.label(fmt::format("rank {}", rank));
-    for (const TimelineRow& row : rows) {
-      const double from = row.begin_s / plan.schedule.step_s, to = row.end_s / plan.schedule.step_s;
+    const RankProgram& program = *plan.programs.programs[static_cast<size_t>(timeline.rank)];
+    picture.label(fmt::format("rank {}", timeline.rank));
+    for (const TimelineSpan& span : timeline.spans) {
+      const double from = span.begin_s / plan.schedule.step_s, to = span.end_s / plan.schedule.step_s;
+      const std::string& name = program.names[static_cast<size_t>(span.name)];
       const std::string tip =
-          fmt::format("{}: {:.3f} to {:.3f} ms", row.name, 1e3 * row.begin_s, 1e3 * row.end_s);
-      if (row.kind != TimelineRow::Kind::kOperation) {
-        picture.bar(from, to, kind_of(row), tip, kBar * 0.7);
+          fmt::format("{}: {:.3f} to {:.3f} ms", name, 1e3 * span.begin_s, 1e3 * span.end_s);
+      if (span.track != TimelineSpan::Track::kOperation) {
+        picture.bar(from, to, kind_of(span, name), tip, kBar * 0.7);
         continue;
       }
       picture.y += kBar * 0.75;

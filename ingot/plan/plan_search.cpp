@@ -140,8 +140,8 @@ SearchResult search_plans(const RunConfig& given, const PlanTarget& target, int6
   const RunConfig config = for_target(given, target);
   SearchResult result;
   std::vector<Candidate> fitting;
-  std::vector<Candidate> all = candidates(config, ranks, target.hardware.devices_per_node);
-  const RooflineCosts costs(target.hardware);
+  std::vector<Candidate> all = candidates(config, ranks, target.hardware.node.devices);
+  const RooflineCosts costs(target.hardware.device, config.precision.allows_tf32);
   for (size_t i = 0; i < all.size(); ++i) {
     Candidate& c = all[i];
     const std::optional<uint64_t> peak = peak_of(c.config);

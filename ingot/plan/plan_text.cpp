@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ingot/console/console.h"
+#include "ingot/plan/schedule_report.h"
 
 namespace ingot {
 namespace {
@@ -20,7 +21,7 @@ std::string flops_text(double flops) {
   return fmt::format("{:.2f} MFLOP", flops * 1e-6);
 }
 
-std::string seconds_text(double seconds) {
+std::string duration_text(double seconds) {
   if (seconds >= 1) return fmt::format("{:.2f} s", seconds);
   if (seconds >= 1e-3) return fmt::format("{:.2f} ms", seconds * 1e3);
   return fmt::format("{:.1f} us", seconds * 1e6);
@@ -58,10 +59,10 @@ void add_step(const Plan& plan, std::string& text) {
   const StepPlan& step = plan.step;
   const auto row = [&](const std::string& name, double s) {
     if (s / step.step_s >= 0.0005)
-      text += fmt::format("  {:<32}{:>12}{:>9}\n", name, seconds_text(s), percent(s / step.step_s));
+      text += fmt::format("  {:<32}{:>12}{:>9}\n", name, duration_text(s), percent(s / step.step_s));
   };
   text += fmt::format("\n{:<34}{:>12}\n", fmt::format("a step of {} tokens", format_count(step.tokens)),
-                      seconds_text(step.step_s));
+                      duration_text(step.step_s));
   for (const auto& [part, s] : step.parts) row(part, s);
   for (const auto& [group, s] : step.waits) row("waits for " + group, s);
   text += fmt::format("  {} tokens/s, MFU {}", format_count(plan.tokens_per_s), percent(plan.mfu));
@@ -142,23 +143,11 @@ std::string plan_json(const Plan& plan, const PlanTarget& target) {
 }
 
 std::string plan_trace(const Plan& plan) {
-  Json events = Json::array();
-  for (const auto& [rank, rows] : plan.schedule.timelines) {
-    events.push_back({{"ph", "M"},
-                      {"name", "process_name"},
-                      {"pid", rank},
-                      {"args", {{"name", fmt::format("rank {}", rank)}}}});
-    for (const TimelineRow& row : rows) {
-      const bool is_operation = row.kind == TimelineRow::Kind::kOperation;
-      events.push_back({{"ph", "X"},
-                        {"name", row.kind == TimelineRow::Kind::kWait ? "wait: " + row.name : row.name},
-                        {"pid", rank},
-                        {"tid", is_operation ? 1 : 0},
-                        {"ts", row.begin_s * 1e6},
-                        {"dur", (row.end_s - row.begin_s) * 1e6}});
-    }
-  }
-  return events.dump();
+  std::string lines;
+  for (const RankTimeline& timeline : plan.schedule.timelines)
+    lines += chrome_trace(timeline, *plan.programs.programs[static_cast<size_t>(timeline.rank)]);
+  const size_t last = lines.find_last_of(',');
+  return "[\n" + (last == std::string::npos ? lines : lines.substr(0, last)) + "\n]\n";
 }
 
 }  // namespace ingot

@@ -1,353 +1,153 @@
 #include "ingot/plan/schedule_simulation.h"
 
 #include <algorithm>
-#include <cmath>
-#include <deque>
-#include <limits>
-#include <queue>
-#include <tuple>
-#include <unordered_map>
 
 #include "ingot/core/error.h"
+#include "ingot/plan/schedule_run.h"
 
 namespace ingot {
-namespace {
 
-using Kind = CommOperation::Kind;
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
-bool is_message(Kind kind) { return kind == Kind::kSend || kind == Kind::kReceive; }
-
-// The operations of one order: the collectives of a group, or the messages from one rank to another.
-struct Channel {
-  std::vector<int> ranks;   // that start each operation
-  std::deque<int> waiting;  // instances that have not begun, oldest first
-  int64_t first = 0;        // number of waiting.front()
-  double free_s = 0;        // when the last one ended
-  bool is_busy = false;
-  std::unordered_map<int, int64_t> started;  // rank -> how many it has started
-};
-
-// An operation under way.
-struct Instance {
-  int channel = 0;
-  Kind kind = Kind::kBarrier;
-  uint64_t bytes = 0;
-  std::vector<std::tuple<int, uint32_t, int>> starters;  // rank, ticket, name
-  double ready_s = 0, begin_s = 0;
-  const Cluster::Cost* cost = nullptr;
-  bool moves = false;  // its bytes are on the links
-  double left = 1;     // fraction of the bytes
-  double rate = 0;     // fraction per second
-  double updated_s = 0;
-  uint32_t version = 0;
-};
-
-struct Event {
-  double time_s;
-  uint64_t number;  // orders events of one time
-  int instance;
-  uint32_t version;
-  bool operator>(const Event& other) const {
-    return std::tie(time_s, number) > std::tie(other.time_s, other.number);
+ScheduleRun::ScheduleRun(const RankPrograms& job, const Hardware& hardware, const ScheduleOptions& options)
+    : job_(job),
+      network_(hardware, static_cast<int>(job.programs.size())),
+      fluid_(network_.capacities()),
+      ranks_(job.programs.size()) {
+  check_groups();
+  outcome_.ranks.resize(ranks_.size());
+  for (const std::vector<int>& members : job.members) queues_.emplace_back().ranks = members;
+  for (size_t r = 0; r < ranks_.size(); ++r) prepare(static_cast<int>(r));
+  for (const int rank : options.timeline_ranks) {
+    INGOT_CHECK(rank >= 0 && static_cast<size_t>(rank) < ranks_.size(),
+                "schedule: a timeline of rank {} of {}", rank, ranks_.size());
+    outcome_.timelines.push_back({.rank = rank, .spans = {}});
   }
-};
+  for (RankTimeline& timeline : outcome_.timelines) at(timeline.rank).timeline = &timeline;
+}
 
-struct Rank {
-  const RankProgram* program = nullptr;
-  const std::vector<size_t>* starts = nullptr;  // by ticket: index of its start
-  size_t next = 0;
-  double now_s = 0;
-  int64_t waits_for = -1;       // ticket
-  std::vector<double> ended_s;  // by ticket; infinity while under way
-  RankOutcome outcome;
-  std::vector<TimelineRow>* timeline = nullptr;
-};
-
-class Simulation {
- public:
-  Simulation(const RankPrograms& job, const Hardware& hardware, const std::vector<int>& timelines_of)
-      : job_(job),
-        hardware_(hardware),
-        cluster_(hardware, static_cast<int>(job.programs.size())),
-        ranks_(job.programs.size()),
-        moving_(static_cast<size_t>(cluster_.links())) {
-    for (const std::vector<int>& members : job.members) {
-      channels_.emplace_back();
-      channels_.back().ranks = members;
-    }
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      ranks_[r].program = job.programs[r].get();
-      const auto [at, is_new] = starts_.try_emplace(ranks_[r].program);
-      if (is_new) at->second = starts_of(*ranks_[r].program);
-      ranks_[r].starts = &at->second;
-      ranks_[r].ended_s.assign(at->second.size(), kNever);
-    }
-    for (const int r : timelines_of) rank(r).timeline = &outcome_.timelines[r];
+void ScheduleRun::check_groups() const {
+  const auto ranks = static_cast<int>(job_.programs.size());
+  INGOT_CHECK(job_.groups.size() == job_.programs.size(), "schedule: groups of {} ranks, programs of {}",
+              job_.groups.size(), ranks);
+  for (size_t g = 0; g < job_.members.size(); ++g) {
+    std::vector<int> members = job_.members[g];
+    std::ranges::sort(members);
+    INGOT_CHECK(!members.empty() && members.front() >= 0 && members.back() < ranks &&
+                    std::ranges::adjacent_find(members) == members.end(),
+                "schedule: the members of group {} must be different ranks in 0 .. {}", g, ranks - 1);
   }
-
-  ScheduleOutcome run() {
-    for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) advance(r);
-    while (!events_.empty()) {
-      const Event event = events_.top();
-      events_.pop();
-      Instance& instance = instances_[static_cast<size_t>(event.instance)];
-      if (event.version != instance.version) continue;
-      if (instance.moves)
-        end(event.instance, event.time_s);
-      else
-        move(event.instance, event.time_s);
-    }
-    check_ended();
-    for (Rank& r : ranks_) {
-      outcome_.step_s = std::max(outcome_.step_s, r.now_s);
-      r.outcome.end_s = r.now_s;
-      outcome_.ranks.push_back(std::move(r.outcome));
-    }
-    return std::move(outcome_);
-  }
-
- private:
-  // Returns the index of each ticket's start.
-  static std::vector<size_t> starts_of(const RankProgram& program) {
-    std::vector<size_t> starts;
-    for (size_t i = 0; i < program.ops.size(); ++i) {
-      const ProgramOp& op = program.ops[i];
-      INGOT_CHECK(op.kind != ProgramOp::Kind::kWait || op.ticket < starts.size(),
-                  "schedule: ticket {} is waited for before its start", op.ticket);
-      if (op.kind != ProgramOp::Kind::kStart) continue;
-      INGOT_CHECK(op.ticket == starts.size(), "schedule: ticket {} follows ticket {}", op.ticket,
-                  starts.size());
-      starts.push_back(i);
-    }
-    return starts;
-  }
-  Rank& rank(int r) { return ranks_[static_cast<size_t>(r)]; }
-  const std::string& name_of(int r, int name) { return rank(r).program->names[static_cast<size_t>(name)]; }
-
-  // Runs a rank until it waits.
-  void advance(int r) {
-    Rank& own = rank(r);
-    own.waits_for = -1;
-    for (; own.next < own.program->ops.size(); ++own.next) {
-      const ProgramOp& op = own.program->ops[own.next];
-      switch (op.kind) {
-        case ProgramOp::Kind::kCompute:
-          note(own, TimelineRow::Kind::kCompute, op.name, own.now_s, own.now_s + op.seconds);
-          own.now_s += op.seconds;
-          own.outcome.busy_s += op.seconds;
-          break;
-        case ProgramOp::Kind::kStart:
-          start(r, op);
-          break;
-        case ProgramOp::Kind::kWait: {
-          const double ended_s = own.ended_s[op.ticket];
-          if (ended_s == kNever) {
-            own.waits_for = op.ticket;
-            return;
-          }
-          if (ended_s > own.now_s) {
-            own.outcome.waited_s += ended_s - own.now_s;
-            own.outcome.waited_by_group[start_of_ticket(own, op.ticket).group] += ended_s - own.now_s;
-            note(own, TimelineRow::Kind::kWait, start_of_ticket(own, op.ticket).name, own.now_s, ended_s);
-            own.now_s = ended_s;
-          }
-          break;
-        }
-      }
+  for (int r = 0; r < ranks; ++r) {
+    std::vector<int> own = job_.groups[static_cast<size_t>(r)];
+    std::ranges::sort(own);
+    INGOT_CHECK(std::ranges::adjacent_find(own) == own.end(), "schedule: rank {} lists a group twice", r);
+    for (const int g : own) {
+      INGOT_CHECK(g >= 0 && static_cast<size_t>(g) < job_.members.size(), "schedule: rank {}: group {} of {}",
+                  r, g, job_.members.size());
+      const std::vector<int>& members = job_.members[static_cast<size_t>(g)];
+      INGOT_CHECK(std::ranges::find(members, r) != members.end(), "schedule: rank {} is not in its group {}",
+                  r, g);
     }
   }
+}
 
-  static void note(Rank& own, TimelineRow::Kind kind, int name, double begin_s, double end_s) {
-    if (own.timeline && end_s > begin_s)
-      own.timeline->push_back({.kind = kind,
-                               .name = own.program->names[static_cast<size_t>(name)],
-                               .group = {},
-                               .begin_s = begin_s,
-                               .end_s = end_s});
+void ScheduleRun::prepare(int rank) {
+  const auto r = static_cast<size_t>(rank);
+  const RankProgram* program = job_.programs[r].get();
+  INGOT_CHECK(program, "schedule: rank {} has no program", rank);
+  auto found = indices_.find(program);
+  if (found == indices_.end()) found = indices_.emplace(program, index_program(*program, rank)).first;
+  const ProgramIndex& index = found->second;
+  INGOT_CHECK(static_cast<size_t>(index.groups) <= job_.groups[r].size(),
+              "schedule: rank {} uses group {} and has {}", rank, index.groups - 1, job_.groups[r].size());
+  RankState& state = ranks_[r];
+  state.program = program;
+  state.index = &index;
+  state.started.resize(job_.groups[r].size());
+  state.operation_of.assign(index.operation_of.size(), -1);
+  for (const ProgramIndex::Operation& op : index.operations)
+    outcome_.ranks[r].waits.push_back(
+        {.group = op.group, .name = program->names[static_cast<size_t>(op.name)], .kind = op.kind});
+}
+
+// Names a rank that has not started the operation, or the operation before it in its queue that has not begun.
+std::string ScheduleRun::missing(const Started& op) {
+  const Queue& queue = this->queue(op.queue);
+  const Started& next = operation(queue.operations[std::min<size_t>(queue.begun, op.number)]);
+  const std::string which =
+      next.number == op.number ? "which" : fmt::format("and '{}' before it", name_of(next));
+  if (queue.message)
+    return fmt::format("{} rank {} has not started", which, queue.ranks[queue.sent > next.number ? 1 : 0]);
+  for (const int rank : queue.ranks) {
+    const std::vector<int>& groups = job_.groups[static_cast<size_t>(rank)];
+    uint32_t count = 0;
+    for (size_t k = 0; k < groups.size(); ++k)
+      if (groups[k] == op.queue) count = std::max(count, at(rank).started[k]);
+    if (count <= next.number) return fmt::format("{} rank {} has not started", which, rank);
   }
+  return which + " has not begun";
+}
 
-  static const ProgramOp& start_of_ticket(const Rank& own, int64_t ticket) {
-    return own.program->ops[(*own.starts)[static_cast<size_t>(ticket)]];
+void ScheduleRun::check_done() {
+  constexpr int kMost = 16;
+  int count = 0;
+  std::string waiting;
+  for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
+    const RankState& state = at(r);
+    if (state.next == state.program->ops.size() || ++count > kMost) continue;
+    const ProgramOp& wait = state.program->ops[state.next];
+    const ProgramIndex::Operation& named =
+        state.index->operations[static_cast<size_t>(state.index->operation_of[wait.ticket])];
+    waiting += fmt::format("; rank {}: {} '{}', {}", r, kind_name(named.kind),
+                           state.program->names[static_cast<size_t>(named.name)],
+                           missing(operation(state.operation_of[wait.ticket])));
   }
+  if (count > kMost) waiting += fmt::format("; and {} more ranks", count - kMost);
+  INGOT_CHECK(waiting.empty(), "schedule: ranks wait for each other{}", waiting);
+  for (const Started& op : started_)
+    INGOT_CHECK(op.end_s >= 0, "schedule: {} '{}' of rank {} never begins, {}", kind_name(op.kind),
+                name_of(op), op.first_rank, missing(op));
+}
 
-  int channel_of(int r, const ProgramOp& op) {
-    const int group = job_.groups[static_cast<size_t>(r)][static_cast<size_t>(op.group)];
-    if (!is_message(op.operation)) return group;
-    const int peer = job_.members[static_cast<size_t>(group)][static_cast<size_t>(op.peer)];
-    const auto [from, to] = op.operation == Kind::kSend ? std::pair(r, peer) : std::pair(peer, r);
-    const auto [at, is_new] = messages_.try_emplace({group, from, to}, static_cast<int>(channels_.size()));
-    if (is_new) {
-      channels_.emplace_back();
-      channels_.back().ranks = {from, to};
+void ScheduleRun::finish() {
+  for (const RankState& state : ranks_) outcome_.step_s = std::max(outcome_.step_s, state.now_s);
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    outcome_.ranks[r].done_s = ranks_[r].now_s;
+    outcome_.ranks[r].idle_s += outcome_.step_s - ranks_[r].now_s;
+    RankTimeline* timeline = ranks_[r].timeline;
+    if (!timeline) continue;
+    for (size_t s = 0; s < timeline->spans.size(); ++s) {
+      const int id = ranks_[r].span_operations[s];
+      if (id < 0) continue;
+      timeline->spans[s].begin_s = operation(id).begin_s;
+      timeline->spans[s].end_s = operation(id).end_s;
     }
-    return at->second;
+    std::ranges::stable_sort(timeline->spans, {}, &TimelineSpan::begin_s);
   }
+}
 
-  void start(int r, const ProgramOp& op) {
-    const int c = channel_of(r, op);
-    Channel& channel = channels_[static_cast<size_t>(c)];
-    const int64_t number = channel.started[r]++;
-    while (channel.first + std::ssize(channel.waiting) <= number)
-      channel.waiting.push_back(new_instance(c, op));
-    const int i = channel.waiting[static_cast<size_t>(number - channel.first)];
-    Instance& instance = instances_[static_cast<size_t>(i)];
-    const Kind kind = op.operation == Kind::kReceive ? Kind::kSend : op.operation;
-    if (instance.kind != kind || instance.bytes != op.bytes) {
-      const auto [other, ticket, name] = instance.starters.front();
-      fail(ErrorKind::kInternal,
-           "schedule: rank {} starts {} '{}' of {} bytes, rank {} starts {} '{}' of {} bytes", r,
-           kind_name(op.operation), name_of(r, op.name), op.bytes, other, kind_name(instance.kind),
-           name_of(other, name), instance.bytes);
-    }
-    instance.starters.emplace_back(r, op.ticket, op.name);
-    instance.ready_s = std::max(instance.ready_s, rank(r).now_s);
-    try_begin(channel);
+double ScheduleOutcome::bubble() const {
+  double idle_s = 0;
+  for (const RankOutcome& rank : ranks) idle_s += rank.idle_s;
+  return step_s > 0 ? idle_s / (step_s * static_cast<double>(ranks.size())) : 0;
+}
+
+double ScheduleOutcome::exposed() const {
+  double exposed_s = 0;
+  for (const RankOutcome& rank : ranks) exposed_s += rank.exposed_s;
+  return step_s > 0 ? exposed_s / (step_s * static_cast<double>(ranks.size())) : 0;
+}
+
+double ScheduleOutcome::hidden() const {
+  double ran_s = 0, hidden_s = 0;
+  for (const KindOutcome& kind : kinds) {
+    ran_s += kind.ran_s;
+    hidden_s += kind.hidden_s();
   }
-
-  int new_instance(int c, const ProgramOp& op) {
-    int i = 0;
-    if (free_.empty()) {
-      i = static_cast<int>(instances_.size());
-      instances_.emplace_back();
-    } else {
-      i = free_.back();
-      free_.pop_back();
-    }
-    Instance& instance = instances_[static_cast<size_t>(i)];
-    const uint32_t version = instance.version + 1;  // no event of an earlier use applies
-    instance = Instance();
-    instance.channel = c;
-    instance.kind = op.operation == Kind::kReceive ? Kind::kSend : op.operation;
-    instance.bytes = op.bytes;
-    instance.version = version;
-    return i;
-  }
-
-  // Begins the channel's oldest operation once all its ranks have started it.
-  void try_begin(Channel& channel) {
-    if (channel.is_busy || channel.waiting.empty()) return;
-    const int i = channel.waiting.front();
-    Instance& instance = instances_[static_cast<size_t>(i)];
-    if (instance.starters.size() < channel.ranks.size()) return;
-    channel.waiting.pop_front();
-    ++channel.first;
-    channel.is_busy = true;
-    instance.begin_s = std::max(instance.ready_s, channel.free_s);
-    instance.cost = &cost_of(instance);
-    push(instance.begin_s + instance.cost->latency_s, i);
-  }
-
-  const Cluster::Cost& cost_of(const Instance& instance) {
-    const auto [at, is_new] =
-        costs_.try_emplace({instance.channel, static_cast<int>(instance.kind), instance.bytes});
-    if (is_new)
-      at->second = cluster_.cost(instance.kind, instance.bytes,
-                                 channels_[static_cast<size_t>(instance.channel)].ranks, 0, 1);
-    return at->second;
-  }
-
-  void push(double time_s, int i) {
-    events_.push({time_s, number_++, i, instances_[static_cast<size_t>(i)].version});
-  }
-
-  // Puts the operation's bytes on its links.
-  void move(int i, double now_s) {
-    Instance& instance = instances_[static_cast<size_t>(i)];
-    instance.moves = true;
-    instance.left = 1;
-    instance.updated_s = now_s;
-    for (const Cluster::Traffic& t : instance.cost->traffic)
-      moving_[static_cast<size_t>(t.link)].push_back(i);
-    share_links(i, now_s);
-  }
-
-  // Sets the rates of the operation and of those that share a link with it.
-  void share_links(int i, double now_s) {
-    touched_.clear();
-    touched_.push_back(i);
-    for (const Cluster::Traffic& t : instances_[static_cast<size_t>(i)].cost->traffic)
-      for (const int other : moving_[static_cast<size_t>(t.link)])
-        if (other != i) touched_.push_back(other);
-    std::ranges::sort(touched_);
-    touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
-    for (const int other : touched_)
-      if (instances_[static_cast<size_t>(other)].moves) set_rate(other, now_s);
-  }
-
-  void set_rate(int i, double now_s) {
-    Instance& instance = instances_[static_cast<size_t>(i)];
-    instance.left -= instance.rate * (now_s - instance.updated_s);
-    instance.updated_s = now_s;
-    double whole_s = 0;  // the time of all its bytes at today's shares
-    for (const Cluster::Traffic& t : instance.cost->traffic)
-      whole_s = std::max(whole_s, t.bytes / cluster_.bytes_per_s(t.link) *
-                                      static_cast<double>(moving_[static_cast<size_t>(t.link)].size()));
-    instance.rate = whole_s > 0 ? 1 / whole_s : 0;
-    ++instance.version;
-    const double least_s = instance.begin_s + hardware_.shortest_us * 1e-6;
-    push(std::max(least_s, now_s + std::max(0.0, instance.left) * whole_s), i);
-  }
-
-  void end(int i, double now_s) {
-    Instance& instance = instances_[static_cast<size_t>(i)];
-    instance.moves = false;
-    ++instance.version;
-    for (const Cluster::Traffic& t : instance.cost->traffic)
-      std::erase(moving_[static_cast<size_t>(t.link)], i);
-    share_links(i, now_s);
-    Channel& channel = channels_[static_cast<size_t>(instance.channel)];
-    channel.is_busy = false;
-    channel.free_s = now_s;
-    ++outcome_.operations;
-    const auto starters = std::move(instance.starters);
-    const double begin_s = instance.begin_s;
-    free_.push_back(i);
-    try_begin(channel);
-    for (const auto& [r, ticket, name] : starters) {
-      Rank& own = rank(r);
-      own.ended_s[ticket] = now_s;
-      own.outcome.operated_s += now_s - begin_s;
-      note(own, TimelineRow::Kind::kOperation, name, begin_s, now_s);
-    }
-    for (const auto& [r, ticket, name] : starters)
-      if (rank(r).waits_for == ticket) advance(r);
-  }
-
-  void check_ended() {
-    std::string waiting;
-    int count = 0;
-    for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
-      const Rank& own = rank(r);
-      if (own.next == own.program->ops.size() || ++count > 8) continue;
-      const ProgramOp& op = start_of_ticket(own, own.waits_for);
-      waiting += fmt::format("; rank {}: {} '{}'", r, kind_name(op.operation), name_of(r, op.name));
-    }
-    INGOT_CHECK(count == 0, "schedule: {} ranks wait for each other{}", count, waiting);
-  }
-
-  const RankPrograms& job_;
-  const Hardware& hardware_;
-  Cluster cluster_;
-  std::vector<Rank> ranks_;
-  std::deque<Channel> channels_;  // the groups, then the pairs of ranks that exchange messages
-  std::map<std::tuple<int, int, int>, int> messages_;
-  std::unordered_map<const RankProgram*, std::vector<size_t>> starts_;
-  std::vector<Instance> instances_;
-  std::vector<int> free_;
-  std::map<std::tuple<int, int, uint64_t>, Cluster::Cost> costs_;
-  std::vector<std::vector<int>> moving_;  // per link
-  std::vector<int> touched_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  uint64_t number_ = 0;
-  ScheduleOutcome outcome_;
-};
-
-}  // namespace
+  return ran_s > 0 ? hidden_s / ran_s : 1;
+}
 
 ScheduleOutcome simulate_schedule(const RankPrograms& job, const Hardware& hardware,
-                                  const std::vector<int>& timelines_of) {
-  return Simulation(job, hardware, timelines_of).run();
+                                  const ScheduleOptions& options) {
+  return ScheduleRun(job, hardware, options).run();
 }
 
 }  // namespace ingot

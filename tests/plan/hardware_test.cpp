@@ -1,22 +1,25 @@
-// Tests the descriptions of hardware and their errors.
 #include "ingot/plan/hardware.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
 
 #include "ingot/core/error.h"
 
 namespace ingot {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr const char* kLeast = "f32_tflops = 1\nbf16_tflops = 2\nmemory_gb = 3\nmemory_gb_s = 4\n";
-
-std::string description_error(const std::string& toml) {
+std::string usage_error(const std::function<void()>& f) {
   try {
-    parse_hardware(toml, "own.toml");
+    f();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUsage);
     return error.what();
@@ -24,68 +27,94 @@ std::string description_error(const std::string& toml) {
   return "";
 }
 
-TEST(HardwareFiles, AreReadAndSourced) {
-  EXPECT_THAT(hardware_names(), testing::ElementsAre("a100-80g", "b200", "h100-sxm", "h200-sxm"));
+std::string h100() {
+  for (const HardwareFile& file : hardware_files())
+    if (file.name == "h100-sxm") return std::string(file.toml);
+  return "";
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(Hardware, BuiltInDescriptionsHaveTheDatasheetsFigures) {
+  const Hardware h100 = find_hardware("h100-sxm"), h200 = find_hardware("h200-sxm"),
+                 b200 = find_hardware("b200"), a100 = find_hardware("a100-80g");
+  EXPECT_NEAR(h100.device.bf16_flops, 989e12, 1e12);
+  EXPECT_NEAR(h100.device.fp8_flops, 2 * h100.device.bf16_flops, 1e12);
+  EXPECT_EQ(h100.device.hbm_bytes_per_s, 3.35e12);
+  EXPECT_EQ(h100.node.link_bytes_per_s, 450e9);
+  EXPECT_EQ(h100.network.nic_bytes_per_s, 400e9 / 8);
+  EXPECT_EQ(h200.device.hbm_bytes_per_s, 4.8e12);
+  EXPECT_EQ(h200.device.hbm_bytes, 141e9);
+  EXPECT_EQ(b200.device.bf16_flops, 2250e12);
+  EXPECT_EQ(b200.node.link_bytes_per_s, 900e9);
+  EXPECT_EQ(a100.device.bf16_flops, 312e12);
+  EXPECT_EQ(a100.device.fp8_flops, 0);
+  EXPECT_EQ(a100.network.nic_bytes_per_s, 200e9 / 8);
+}
+
+TEST(Hardware, EveryFigureOfABuiltInFileHasASource) {
+  ASSERT_EQ(hardware_files().size(), 4u);
   for (const HardwareFile& file : hardware_files()) {
-    const Hardware hardware = load_hardware(std::string(file.name));
-    EXPECT_EQ(hardware.name, file.name);
-    EXPECT_GT(hardware.flops_per_s(DType::bf16), hardware.flops_per_s(DType::f32));
-    EXPECT_GE(hardware.flops_per_s(DType::f8e4m3), hardware.flops_per_s(DType::bf16));
-    // Every figure's line says where the figure comes from.
-    for (std::string_view text = file.toml; !text.empty();) {
-      const std::string_view line = text.substr(0, text.find('\n'));
-      text.remove_prefix(std::min(text.size(), line.size() + 1));
-      EXPECT_TRUE(line.empty() || line.find('#') != std::string_view::npos) << file.name << ": " << line;
+    EXPECT_EQ(find_hardware(std::string(file.name)).name, file.name);
+    std::istringstream lines{std::string(file.toml)};
+    for (std::string line; std::getline(lines, line);) {
+      const bool is_figure = line.find(" = ") != std::string::npos && !line.starts_with("name");
+      const size_t comment = line.find("  # ");
+      EXPECT_TRUE(!is_figure || (comment != std::string::npos && line.size() > comment + 10))
+          << file.name << ": " << line;
     }
   }
 }
 
-TEST(HardwareFiles, OfUsersTakeDefaults) {
-  const Hardware hardware = parse_hardware(kLeast, "own.toml");
-  EXPECT_EQ(hardware.name, "own");
-  EXPECT_EQ(hardware.flops_per_s(DType::f8e4m3), 2e12) << "FP8 runs as bf16 where nothing is said";
-  EXPECT_EQ(hardware.devices_per_node, 1);
+TEST(Hardware, AnUnknownNameGivesTheNearest) {
+  const std::string error = usage_error([] { find_hardware("h100-smx"); });
+  EXPECT_THAT(error, HasSubstr("no hardware is called \"h100-smx\"; did you mean h100-sxm?"));
+  EXPECT_THAT(error, HasSubstr("a100-80g, b200, h100-sxm, h200-sxm"));
 }
 
-TEST(HardwareErrors, NameFileLineAndTheNearestKey) {
-  EXPECT_THAT(description_error(std::string(kLeast) + "nic_gbs = 3\n"),
-              AllOf(HasSubstr("own.toml:5: nic_gbs: unknown key"), HasSubstr("did you mean nic_gb_s")));
-  EXPECT_THAT(description_error(std::string(kLeast) + "devices_per_node = 2.5\n"),
-              HasSubstr("own.toml:5: devices_per_node must be a whole number from 1 to"));
-  EXPECT_THAT(description_error(std::string(kLeast) + "product_share = 1.5\n"),
-              HasSubstr("product_share must be a number"));
-  EXPECT_THAT(description_error(std::string(kLeast) + "launch_us = \"two\"\n"),
-              HasSubstr("launch_us must be a number"));
-  EXPECT_THAT(description_error("f32_tflops = 1\n"), HasSubstr("own.toml: bf16_tflops is missing"));
-  EXPECT_THAT(description_error("f32_tflops = \n"), HasSubstr("own.toml:1: not TOML"));
-  EXPECT_THAT(description_error(std::string(kLeast) + "nodes_per_rack = 2\n"),
-              HasSubstr("nodes_per_rack needs rack_gb_s"));
+TEST(Hardware, AFileOfAUserIsRead) {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() /
+      fmt::format("ingot_hardware_{}.toml", ::testing::UnitTest::GetInstance()->random_seed());
+  std::ofstream(path) << replaced(replaced(h100(), "link_bytes_per_s = 450e9", "link_bytes_per_s = 123e9"),
+                                  "name = \"h100-sxm\"", "name = \"mine\"");
+  const Hardware hardware = find_hardware(path.string());
+  std::filesystem::remove(path);
+  EXPECT_EQ(hardware.name, "mine");
+  EXPECT_EQ(hardware.node.link_bytes_per_s, 123e9);
+  EXPECT_THAT(usage_error([&] { find_hardware(path.string()); }), HasSubstr(path.string()));
 }
 
-TEST(HardwareErrors, NameTheNearestDescription) {
-  const auto error = [](const std::string& name) -> std::string {
-    try {
-      load_hardware(name);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
+TEST(Hardware, MistakesNameFileLineKeyAndTheFix) {
+  const auto error = [](const std::string& from, const std::string& to) {
+    return usage_error([&] { parse_hardware(replaced(h100(), from, to), "my.toml"); });
   };
-  EXPECT_THAT(error("h100-smx"), HasSubstr("did you mean h100-sxm"));
-  EXPECT_THAT(error("tpu"), HasSubstr("descriptions are a100-80g, b200, h100-sxm, h200-sxm"));
-  EXPECT_THAT(error("absent.toml"), HasSubstr("absent.toml"));
-}
-
-TEST(Roofline, IsTheLongerOfProductsAndTraffic) {
-  Hardware hardware = parse_hardware(kLeast, "own.toml");
-  hardware.product_share = 0.5;
-  hardware.memory_share = 0.25;
-  const RooflineCosts costs(hardware);
-  EXPECT_DOUBLE_EQ(costs.seconds({.dtype = DType::bf16, .flops = 1e12, .bytes = 1}), 1);
-  EXPECT_DOUBLE_EQ(costs.seconds({.dtype = DType::f32, .flops = 1e12, .bytes = 1}), 2);
-  EXPECT_DOUBLE_EQ(costs.seconds({.dtype = DType::f32, .flops = 0, .bytes = 4e9}), 4);
-  hardware.launch_us = 1e6;
-  EXPECT_DOUBLE_EQ(costs.seconds({.dtype = DType::f32, .flops = 0, .bytes = 4e9}), 5);
+  EXPECT_THAT(error("link_bytes_per_s = 450e9", "link_byte_per_s = 450e9"),
+              HasSubstr("node.link_byte_per_s: unknown key; did you mean node.link_bytes_per_s?"));
+  EXPECT_THAT(error("link_bytes_per_s = 450e9", "link_byte_per_s = 450e9"),
+              testing::StartsWith("my.toml:20: "));
+  EXPECT_THAT(error("nics = 8", "nics = 8.5"),
+              HasSubstr("network.nics must be a whole number in 1 .. 1024, got 8.5"));
+  EXPECT_THAT(error("nics = 8", "nics = 0"), HasSubstr("got 0"));
+  EXPECT_THAT(error("link_fraction = 0.80", "link_fraction = 1.5"), HasSubstr("at most 1, got 1.5"));
+  EXPECT_THAT(error("nic_bytes_per_s = 50e9", "nic_bytes_per_s = \"50 GB/s\""),
+              HasSubstr("network.nic_bytes_per_s must be a number greater than 0, got \"50 GB/s\""));
+  EXPECT_THAT(error("topology = \"switch\"", "topology = \"torus\""),
+              HasSubstr("node.topology must be \"switch\" or \"ring\", got \"torus\""));
+  EXPECT_THAT(error("[3.4e-6, 1.9e-6, 0.6e-6]", "[3.4e-6]"), HasSubstr("three numbers of seconds"));
+  EXPECT_THAT(error("nics = 8", "#"), HasSubstr("my.toml: network.nics is missing"));
+  EXPECT_THAT(error("name = \"h100-sxm\"", ""), HasSubstr("name is missing"));
+  EXPECT_THAT(error("name = \"h100-sxm\"", "name = 5"), HasSubstr("my.toml:2: name must be a text, got 5"));
+  EXPECT_THAT(error("[network]", "[netwrok]\n[network]"),
+              HasSubstr("my.toml:25: [netwrok]: unknown section; did you mean network?"));
+  EXPECT_THAT(error("nics = 8", "nics = = 8"), HasSubstr("not TOML"));
+  EXPECT_THAT(
+      error("[network]", "[netwrok]"),
+      HasSubstr("my.toml:27: netwrok.nic_bytes_per_s: unknown key; did you mean network.nic_bytes_per_s?"));
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ RunConfig config_with(const std::string& preset, const std::vector<std::string>&
 
 PlanTarget h100() {
   PlanTarget target;
-  target.hardware = load_hardware("h100-sxm");
+  target.hardware = find_hardware("h100-sxm");
   target.memory_bytes = 80'000'000'000;
   target.memory_source = "h100-sxm";
   return target;

@@ -1,0 +1,65 @@
+#include "ingot/plan/schedule_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/plan/jobs.h"
+
+namespace ingot {
+namespace {
+
+using plan_test::Operation;
+using testing::HasSubstr;
+
+// Two ranks gather for 6 s beside 4 s of computation; rank 1 begins 1 s later.
+ScheduleOutcome reported_step(RankPrograms& job) {
+  std::vector<std::shared_ptr<const RankProgram>> programs;
+  for (int r = 0; r < 2; ++r) {
+    plan_test::Writer writer;
+    if (r == 1) writer.compute(1, "late");
+    const uint32_t ticket = writer.start(Operation::kAllGather, 0, 1'200'000'000'000, "\"weights\"");
+    writer.compute(4, "forward");
+    writer.wait(ticket);
+    programs.push_back(writer.take());
+  }
+  job = plan_test::world_job(programs);
+  return simulate_schedule(job, plan_test::plain_hardware(), {.timeline_ranks = {0, 1}});
+}
+
+TEST(ScheduleReport, TheTableShowsBubbleAndOverlap) {
+  RankPrograms job;
+  const ScheduleOutcome outcome = reported_step(job);
+  const std::string table = schedule_table(outcome, "two ranks");
+  EXPECT_THAT(table, HasSubstr("two ranks: step 7.000 s"));
+  EXPECT_THAT(table, testing::ContainsRegex("all ranks +64.3 % +35.7 % +0.0 %"));  // 4.5, 2.5 and 0 of 7 s
+  EXPECT_THAT(table, testing::ContainsRegex("all_gather_into +1 +1200000.0 +6.000 s +2.500 s +58.3 %"));
+}
+
+TEST(ScheduleReport, TheTraceIsJsonWithATrackPerGroup) {
+  RankPrograms job;
+  const ScheduleOutcome outcome = reported_step(job);
+  ASSERT_EQ(outcome.timelines.size(), 2u);
+  const std::string lines = chrome_trace(outcome.timelines[1], *job.programs[1]);
+  const auto json = nlohmann::json::parse("[" + lines.substr(0, lines.size() - 2) + "]");
+  std::vector<std::string> names;
+  double covered_us = 0;
+  for (const auto& line : json) {
+    EXPECT_EQ(line["pid"], 1);
+    if (line["ph"] == "M") names.push_back(line["args"]["name"]);
+    if (line["ph"] != "X") continue;
+    names.push_back(line["name"]);
+    if (line["tid"] == 0) covered_us += line["dur"].get<double>();
+    if (line["name"] == "\"weights\"") {
+      EXPECT_EQ(line["ts"], 1e6);
+      EXPECT_EQ(line["dur"], 6e6);
+    }
+  }
+  EXPECT_THAT(names, testing::UnorderedElementsAre("rank", "group 0", "late", "forward", "wait: \"weights\"",
+                                                   "\"weights\""));
+  EXPECT_NEAR(covered_us, 7e6, 1e-3);
+}
+
+}  // namespace
+}  // namespace ingot
