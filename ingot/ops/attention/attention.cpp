@@ -68,11 +68,12 @@ float* check_scratch(const Tensor& scratch, int64_t wanted, const char* op) {
 }
 
 // The work of `products` products of size T x S x D per head. The mask halves those of causal attention.
-Work work_of(const AttentionShape& s, const AttentionConfig& config, double products, Work traffic,
-             std::string_view form) {
+Work work_of(const AttentionShape& s, const AttentionConfig& config, DType dtype, double products,
+             Work traffic, std::string_view form) {
   const auto number = [](int64_t n) { return static_cast<double>(n); };
   const double masked = config.is_causal ? number(s.T) * (number(s.T) - 1) / 2 : 0;
   traffic.flops = products * 2 * number(s.B * s.H * s.D) * (number(s.T) * number(s.S) - masked);
+  traffic.dtype = dtype;
   traffic.form = form;
   return traffic;
 }
@@ -107,7 +108,8 @@ void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
                        const Tensor& scratch, Stream& stream) {
   const char* op = "attention_forward";
   const AttentionShape shape = check_shapes(q, k, v, config.is_causal, op);
-  const OpSpan span(stream, "attention", work_of(shape, config, 2, traffic({out, lse, q, k, v}), "forward"));
+  const OpSpan span(stream, "attention",
+                    work_of(shape, config, q.dtype, 2, traffic({out, lse, q, k, v}), "forward"));
   if (span.plans()) return;
   check_operand(out, q.dtype, q.shape, op, "out");
   if (lse) check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_forward: lse");
@@ -136,8 +138,9 @@ void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
                         const Tensor& scratch, Stream& stream) {
   const char* op = "attention_backward";
   const AttentionShape shape = check_shapes(q, k, v, config.is_causal, op);
-  const OpSpan span(stream, "attention",
-                    work_of(shape, config, 5, traffic({dq, dk, dv, d_out, q, k, v, out, lse}), "backward"));
+  const OpSpan span(
+      stream, "attention",
+      work_of(shape, config, q.dtype, 5, traffic({dq, dk, dv, d_out, q, k, v, out, lse}), "backward"));
   if (span.plans()) return;
   check_operand(dq, q.dtype, q.shape, op, "dq");
   check_operand(dk, q.dtype, k.shape, op, "dk");
