@@ -43,7 +43,7 @@ void add_model(const Plan& plan, std::string& text) {
 }
 
 void add_memory(const Plan& plan, const PlanTarget& target, std::string& text) {
-  // Of many classes of ranks, the one that takes most is shown.
+  // Shows the class of ranks that takes most.
   const auto most = std::ranges::max_element(plan.memory, {}, &RankMemory::peak_bytes);
   text += fmt::format("\nmemory of rank {:<7}{:>12}\n", most->rank, format_bytes(number(most->peak_bytes)));
   for (const MemoryItem& item : most->items)
