@@ -31,10 +31,10 @@ constexpr double kFlops = 1.5e12;    // of a measured micro-batch, at most
 constexpr int kFormat = 1;           // of the cache's files
 
 // Everything that a measurement depends on, as text.
-std::string identity(const RunConfig& form, const MeshShape& shape, int rank, int sharers) {
+std::string identity(const RunConfig& form, const MeshShape& shape, int rank, int processes) {
   const MachineInfo machine = machine_info();
   return fmt::format("{}\n{}\n{}\n{} threads\n{}\nrank {}, {} at a time\n{} {}\n{}", kFormat, machine.cpu,
-                     machine.compiler, num_threads(), shape.to_string(), rank, sharers, __DATE__, __TIME__,
+                     machine.compiler, num_threads(), shape.to_string(), rank, processes, __DATE__, __TIME__,
                      config_toml(form, ConfigDocs::kNone));
 }
 
@@ -80,10 +80,10 @@ void write_rows(const fs::path& file, const std::string& identity,
 }
 
 // Other processes that measure the same at the same time.
-class Sharers {
+class OtherProcesses {
  public:
   template <typename F>
-  Sharers(int count, F&& measure) {
+  OtherProcesses(int count, F&& measure) {
     for (int i = 1; i < count; ++i) {
       const pid_t child = fork();
       if (child == 0) {
@@ -96,11 +96,11 @@ class Sharers {
       if (child > 0) children_.push_back(child);
     }
   }
-  ~Sharers() {
+  ~OtherProcesses() {
     for (const pid_t child : children_) waitpid(child, nullptr, 0);
   }
-  Sharers(const Sharers&) = delete;
-  Sharers& operator=(const Sharers&) = delete;
+  OtherProcesses(const OtherProcesses&) = delete;
+  OtherProcesses& operator=(const OtherProcesses&) = delete;
 
  private:
   std::vector<pid_t> children_;
@@ -147,7 +147,7 @@ MeasuredCosts machine_costs(const RunConfig& config, const MeshShape& shape, int
   };
   std::vector<MeasuredCosts::Row> rows;
   {
-    const Sharers others(sharing.ranks, measure);
+    const OtherProcesses others(sharing.ranks, measure);
     rows = MeasuredCosts::rows_of(measure());
   }
   if (!folder.empty()) write_rows(file_of(folder, what), what, rows);

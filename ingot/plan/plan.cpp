@@ -56,7 +56,7 @@ std::vector<RankMemory> plan_rank_memory(const RunConfig& config) {
 
 namespace {
 
-constexpr int kMostSharers = 8;  // processes that measure at the same time
+constexpr int kMostProcesses = 8;  // processes that measure at the same time
 
 // Says whether the memory fits and, if not, what would.
 void compare_memory(const PlanTarget& target, Plan& plan) {
@@ -187,7 +187,7 @@ Plan make_plan(const RunConfig& given, const PlanTarget& target, const std::vect
 
   const int ranks = static_cast<int>(config.parallel.ranks());
   const Sharing sharing{.threads = std::max(1, target.threads / ranks),
-                        .ranks = std::min(ranks, kMostSharers)};
+                        .ranks = std::min(ranks, kMostProcesses)};
   const std::vector<double> unit_costs = unit_costs_of(config, target, sharing);
   const JobRecord job = record_job(config, unit_costs);
   const std::vector<std::unique_ptr<OpCosts>> costs = costs_of(config, target, job, sharing, unit_costs);
