@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/build_info.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "ingot/config/config_toml.h"
@@ -48,7 +49,7 @@ PlanTarget this_machine(DType compute) {
   target.is_machine = true;
   target.memory_bytes = limit.bytes;
   target.memory_source = limit.source;
-  target.cache = plan_cache_folder();
+  if (!plan_cache_folder().empty()) target.cache = plan_cache_folder() / program_build().commit.substr(0, 12);
   target.threads = num_threads();
   Hardware& hardware = target.hardware;
   hardware.name = fmt::format("this machine ({}, {} threads)", info.cpu, target.threads);

@@ -33,8 +33,8 @@ constexpr int kFormat = 1;           // of the cache's files
 // Everything that a measurement depends on, as text.
 std::string identity(const RunConfig& form, const MeshShape& shape, int rank, int processes) {
   const MachineInfo machine = machine_info();
-  return fmt::format("{}\n{}\n{}\n{} threads\n{}\nrank {}, {} at a time\n{} {}\n{}", kFormat, machine.cpu,
-                     machine.compiler, num_threads(), shape.to_string(), rank, processes, __DATE__, __TIME__,
+  return fmt::format("{}\n{}\n{}\n{} threads\n{}\nrank {}, {} at a time\n{}", kFormat, machine.cpu,
+                     machine.compiler, num_threads(), shape.to_string(), rank, processes,
                      config_toml(form, ConfigDocs::kNone));
 }
 
