@@ -2,7 +2,8 @@
 """Finds the best learning rate of widths 64 to 512 with and without scaling.width = mup, for AdamW and for Muon.
 
 The rates are a factor of 2 apart. A parabola over log2 of the rate, through the means over the seeds at the best rate
-and its neighbours, gives the best one. --quick tries two widths on one seed for a few steps and writes no section.
+and its neighbours, gives the best one. --quick tries two widths on one seed for a few steps and writes no section, nor
+does --part, such as --part adamw:64,256, which tries one optimizer on some widths.
 """
 
 import math
@@ -13,13 +14,23 @@ import runs
 IS_QUICK = "--quick" in sys.argv
 if IS_QUICK:
     sys.argv.remove("--quick")
+PART = None
+if "--part" in sys.argv:
+    at = sys.argv.index("--part")
+    PART = sys.argv[at + 1]
+    del sys.argv[at:at + 2]
 if not any(a.startswith("--seeds") for a in sys.argv):
-    sys.argv += ["--seeds", "1337" if IS_QUICK else "1337,1"]
+    sys.argv += ["--seeds", "1337" if IS_QUICK or PART else "1337,1"]
 args = runs.arguments(__doc__)
 if IS_QUICK:
     args.steps = args.steps or 20
+elif PART:
+    args.steps = args.steps or 150
 WIDTHS = (64, 128) if IS_QUICK else (64, 128, 256, 512)
 RATES = {"adamw": [2.0**k for k in (-9, -8, -7, -6, -5)], "muon": [2.0**k for k in (-8, -7, -6, -5, -4)]}
+if PART:
+    name, widths = PART.split(":")
+    WIDTHS, RATES = tuple(int(w) for w in widths.split(",")), {name: RATES[name]}
 BASE = {
     "model.layers": 2, "model.context": 64, "model.norm": "rmsnorm", "model.positions": "rope", "model.mlp": "swiglu",
     "model.tied": False, "data.tokenizer": "char", "train.batch_size": 8, "train.steps": 150, "train.log_every": 10,
