@@ -9,6 +9,7 @@
 
 #include "ingot/config/guard_config.h"
 #include "ingot/config/parallel_config.h"
+#include "ingot/config/scaling.h"
 #include "ingot/core/dtype.h"
 #include "ingot/core/tensor.h"
 #include "ingot/data/sampler.h"
@@ -98,6 +99,7 @@ struct RunConfig {
   CheckpointConfig checkpoint;
   SamplesConfig sample;
   ParallelConfig parallel;
+  ScalingConfig scaling;
 
   // Throws a kUsage error that names the key, the rule and the nearest valid value.
   void validate() const;

@@ -250,5 +250,6 @@ void add_loss_scale_keys(std::vector<ConfigKey>& keys);
 void add_fp8_keys(std::vector<ConfigKey>& keys);
 void add_head_keys(std::vector<ConfigKey>& keys);
 void add_parallel_keys(std::vector<ConfigKey>& keys);
+void add_scaling_keys(std::vector<ConfigKey>& keys);
 
 }  // namespace ingot::key_kinds

@@ -81,6 +81,10 @@ void add_model_keys(std::vector<ConfigKey>& keys) {
       "initialisation of the projections into the residual stream; scaled: by 1/sqrt(2 layers)", model,
       &M::projection_init));
   keys.push_back(number("model.init_std", "standard deviation of the initial weights", model, &M::init_std));
+  keys.push_back(number("model.matrix_init_std", "init_std of the blocks' matrices; 0: init_std", model,
+                        &M::matrix_init_std));
+  keys.push_back(
+      number("model.head_init_std", "init_std of an untied head; 0: init_std", model, &M::head_init_std));
 }
 
 void add_data_keys(std::vector<ConfigKey>& keys) {
@@ -237,6 +241,7 @@ const std::vector<ConfigKey>& config_keys() {
     key_kinds::add_head_keys(all);
     add_rhythm_keys(all);
     key_kinds::add_parallel_keys(all);
+    key_kinds::add_scaling_keys(all);
     return all;
   }();
   return keys;

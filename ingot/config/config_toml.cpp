@@ -263,6 +263,10 @@ const RunConfig& ConfigBuilder::build() {
   try {
     fit_to_run();
     config_.validate();
+    if (const std::string line = resolve_scaling(config_); !line.empty()) {
+      notes_.push_back(line);
+      config_.validate();
+    }
   } catch (const Error& error) {
     // The error gets the place where the first key that the message names was set.
     const std::string_view message = error.what();

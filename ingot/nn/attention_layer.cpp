@@ -44,8 +44,8 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
       norm_(params, unit, prefix + "attention.norm", config, tp) {
   const bool is_zero = config.projection_init == ProjectionInit::kZero;
   const double scaled = config.projection_init == ProjectionInit::kScaled
-                            ? config.init_std / std::sqrt(2.0 * static_cast<double>(config.layers))
-                            : config.init_std;
+                            ? config.matrix_std() / std::sqrt(2.0 * static_cast<double>(config.layers))
+                            : config.matrix_std();
   const int64_t q_rows = config.heads * D_, kv_rows = config.kv_heads * D_;
   qkv_ = Linear(params,
                 {.unit = unit,
@@ -54,7 +54,7 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
                  .in = C_,
                  .split = Split::kOutputs,
                  .fused_rows = {q_rows, kv_rows, kv_rows},
-                 .std = config.init_std,
+                 .std = config.matrix_std(),
                  .has_bias = config.has_bias},
                 tp);
   proj_ = Linear(params,

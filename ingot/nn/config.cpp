@@ -52,6 +52,9 @@ void ModelConfig::validate() const {
   require(norm_eps > 0, fmt::format("model.norm_eps must be above 0, got {}", norm_eps));
   require(rope_theta > 0, fmt::format("model.rope_theta must be above 0, got {}", rope_theta));
   require(init_std > 0, fmt::format("model.init_std must be above 0, got {}", init_std));
+  require(matrix_init_std >= 0,
+          fmt::format("model.matrix_init_std must not be negative, got {}", matrix_init_std));
+  require(head_init_std >= 0, fmt::format("model.head_init_std must not be negative, got {}", head_init_std));
   require(cap.kind == CapKind::kNone || cap.a > 0, fmt::format("model.cap_a must be above 0, got {}", cap.a));
   require(cap.kind != CapKind::kSigmoid || cap.c > 0,
           fmt::format("model.cap_c must be above 0, got {}", cap.c));

@@ -44,6 +44,11 @@ struct ModelConfig {
   LogitCapConfig cap = {};
   ProjectionInit projection_init = ProjectionInit::kScaled;
   double init_std = 0.02;
+  double matrix_init_std = 0;  // of the blocks' matrices; 0: init_std
+  double head_init_std = 0;    // of an untied head; 0: init_std
+
+  double matrix_std() const { return matrix_init_std > 0 ? matrix_init_std : init_std; }
+  double head_std() const { return head_init_std > 0 ? head_init_std : init_std; }
 
   // Returns a copy with every 0 replaced by its default. REQUIRES: validate() passes.
   ModelConfig resolved() const;

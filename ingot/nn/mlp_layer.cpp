@@ -30,14 +30,14 @@ MlpLayer::MlpLayer(ParamList& params, int unit, const std::string& prefix, const
       norm_(params, unit, prefix + "mlp.norm", config, tp) {
   const bool is_zero = config.projection_init == ProjectionInit::kZero;
   const double scaled = config.projection_init == ProjectionInit::kScaled
-                            ? config.init_std / std::sqrt(2.0 * static_cast<double>(config.layers))
-                            : config.init_std;
+                            ? config.matrix_std() / std::sqrt(2.0 * static_cast<double>(config.layers))
+                            : config.matrix_std();
   LinearSpec up{.unit = unit,
                 .prefix = prefix + "mlp.up",
                 .out = config.mlp_in_width(),
                 .in = C_,
                 .split = Split::kOutputs,
-                .std = config.init_std,
+                .std = config.matrix_std(),
                 .has_bias = config.has_bias,
                 .is_bias_activated = !is_swiglu()};
   if (is_swiglu()) up.fused_rows = {config.ffn, config.ffn};

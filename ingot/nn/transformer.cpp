@@ -53,7 +53,7 @@ ParamSpec Transformer::table_spec(const char* name, ParamRole role, int unit) co
                  .shape = {tp_.slice(Vp), C},
                  .role = role,
                  .init = is_zero ? Init::kZero : Init::kNormal,
-                 .init_std = config_.init_std,
+                 .init_std = role == ParamRole::kHead ? config_.head_std() : config_.init_std,
                  .padding_rows = Vp - config_.vocab,
                  .unit = unit};
   if (tp_.count > 1)

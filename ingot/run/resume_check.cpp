@@ -31,6 +31,8 @@ constexpr std::pair<std::string_view, ResumeClass> kClasses[] = {
     {"model.cap_c", kCourse},
     {"model.projection_init", kCourse},
     {"model.init_std", kCourse},
+    {"model.matrix_init_std", kCourse},
+    {"model.head_init_std", kCourse},
     {"model.layers", kModel},
     {"model.heads", kModel},
     {"model.kv_heads", kModel},
@@ -94,6 +96,7 @@ constexpr std::pair<std::string_view, ResumeClass> kClasses[] = {
     {"checkpoint.*", kFree},
     {"sample.*", kFree},
     {"parallel.*", kFree},
+    {"scaling.*", kCourse},  // a saved configuration has the resulting numbers, and no base
 };
 
 bool is_batch_key(std::string_view key) {
