@@ -28,7 +28,11 @@ struct OpKey {
   std::string form = {};  // "nt"
   DType dtype = DType::f32;
   double flops = 0, bytes = 0;
-  auto operator<=>(const OpKey&) const = default;
+  bool operator==(const OpKey&) const = default;
+  bool operator<(const OpKey& other) const {
+    return std::tie(name, form, dtype, flops, bytes) <
+           std::tie(other.name, other.form, other.dtype, other.flops, other.bytes);
+  }
 };
 
 // A group of ranks. One that was made by splitting another holds those of its ranks that passed its color.
