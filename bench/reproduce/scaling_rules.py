@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Finds the best learning rate of widths 64 to 512 with and without scaling.width = mup, for AdamW and for Muon.
+"""Finds the best learning rate of widths 64 to 512 with and without scaling.width_rule = mup, for AdamW and for Muon.
 
 The rates are a factor of 2 apart. A parabola over log2 of the rate, through the means over the seeds at the best rate
 and its neighbours, gives the best one. --quick tries two widths on one seed for a few steps and writes no section, nor
@@ -87,7 +87,7 @@ for rule in RATES:
 runs.write_section(
     args, "Learning rates over width",
     "with the scaling rules, the best rate of width 64 is the best of widths up to 512 within a factor of 2.",
-    runs.table(["optimizer", "scaling.width", *(f"width {w}" for w in WIDTHS), "within a factor of 2"], rows),
+    runs.table(["optimizer", "scaling.width_rule", *(f"width {w}" for w in WIDTHS), "within a factor of 2"], rows),
     "holds" if all(holds) else "holds in part" if any(holds) else "refuted",
     "Best rate, and its ratio to that of the smallest width. With Muon the rate is that of the matrices; all other "
     "parameters have AdamW at 2^-7.")

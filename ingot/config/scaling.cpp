@@ -97,41 +97,44 @@ void check_rule(const RunConfig& config, std::string_view kind) {
     fail(ErrorKind::kUsage,
          "scaling.base: no rule is known for optimizer.kind = adafactor, which scales its own updates; use "
          "adamw");
-  if (is_sgd(kind) && s.batch == BatchRule::kSqrt)
+  if (is_sgd(kind) && s.batch_rule == BatchRule::kSqrt)
     fail(ErrorKind::kUsage,
-         "scaling.batch = sqrt is for Adam and its like; with {} set scaling.batch = linear", kind);
-  if (!is_sgd(kind) && s.batch == BatchRule::kLinear)
-    fail(ErrorKind::kUsage, "scaling.batch = linear is for SGD; with {} set scaling.batch = sqrt", kind);
-  if (is_sgd(kind) && s.depth != DepthRule::kNone)
-    fail(ErrorKind::kUsage, "scaling.depth = sqrt has no rule for {}; set scaling.depth = none", kind);
-  if (!has_decoupled_decay(kind) && s.tokens != TokensRule::kNone)
+         "scaling.batch_rule = sqrt is for Adam and its like; with {} set scaling.batch_rule = linear", kind);
+  if (!is_sgd(kind) && s.batch_rule == BatchRule::kLinear)
+    fail(ErrorKind::kUsage, "scaling.batch_rule = linear is for SGD; with {} set scaling.batch_rule = sqrt",
+         kind);
+  if (is_sgd(kind) && s.depth_rule != DepthRule::kNone)
+    fail(ErrorKind::kUsage, "scaling.depth_rule = sqrt has no rule for {}; set scaling.depth_rule = none",
+         kind);
+  if (!has_decoupled_decay(kind) && s.tokens_rule != TokensRule::kNone)
     fail(ErrorKind::kUsage,
-         "scaling.tokens = timescale needs decoupled weight decay, which {} has not; use adamw, or set "
-         "scaling.tokens = none",
+         "scaling.tokens_rule = timescale needs decoupled weight decay, which {} has not; use adamw, or set "
+         "scaling.tokens_rule = none",
          kind);
 }
 
 void check_model(const RunConfig& config, const Sizes& base, const Sizes& now) {
   const ScalingConfig& s = config.scaling;
-  if (s.width == WidthRule::kMup && base.width != now.width) {
+  if (s.width_rule == WidthRule::kMup && base.width != now.width) {
     if (config.model.is_tied)
       fail(ErrorKind::kUsage,
-           "scaling.width = mup scales the head and not the embedding; set model.tied = false, or "
-           "scaling.width = none");
+           "scaling.width_rule = mup scales the head and not the embedding; set model.tied = false, or "
+           "scaling.width_rule = none");
     if (base.head_dim != now.head_dim)
       fail(ErrorKind::kUsage,
-           "scaling.width = mup widens a model by more heads of the same size: the base has head_dim = {}, "
+           "scaling.width_rule = mup widens a model by more heads of the same size: the base has head_dim = "
+           "{}, "
            "the run {}; set model.heads = {}, or name the base's head_dim in scaling.base",
            base.head_dim, now.head_dim, std::max(1.0, std::round(now.width / base.head_dim)));
   }
-  if (s.depth == DepthRule::kSqrt && base.layers != now.layers &&
+  if (s.depth_rule == DepthRule::kSqrt && base.layers != now.layers &&
       config.model.projection_init == ProjectionInit::kNormal)
     fail(ErrorKind::kUsage,
-         "scaling.depth = sqrt needs projections whose initial weights fall with depth; set "
+         "scaling.depth_rule = sqrt needs projections whose initial weights fall with depth; set "
          "model.projection_init = scaled or zero");
-  if (s.tokens != TokensRule::kNone && (now.tokens == 0 || base.tokens == 0))
+  if (s.tokens_rule != TokensRule::kNone && (now.tokens == 0 || base.tokens == 0))
     fail(ErrorKind::kUsage,
-         "scaling.tokens = timescale needs the tokens of the run and of the base; set train.steps or "
+         "scaling.tokens_rule = timescale needs the tokens of the run and of the base; set train.steps or "
          "train.max_tokens in place of train.max_time, and scaling.base = \"tokens=...\"");
 }
 
@@ -190,9 +193,9 @@ std::vector<GroupConfig> split(const GroupConfig& group, const RuleConfig& base,
     if (own.roles.empty()) continue;
     if (!part.match.empty() && !group.match.empty())
       fail(ErrorKind::kUsage,
-           "scaling.depth = sqrt cannot split a group of optimizer.group that has match; give the group "
+           "scaling.depth_rule = sqrt cannot split a group of optimizer.group that has match; give the group "
            "roles, "
-           "or set scaling.depth = none");
+           "or set scaling.depth_rule = none");
     if (group.match.empty()) own.match = part.match;
     if (part.factor == 1 && part.match.empty()) continue;
     if (own.lr)
@@ -242,13 +245,13 @@ std::string resolve_scaling(RunConfig& config) {
     check_rule(config, resolve_rule(group.rule, config.optimizer.rule).name);
   check_model(config, base, now);
 
-  const bool has_mup = scaling.width == WidthRule::kMup;
+  const bool has_mup = scaling.width_rule == WidthRule::kMup;
   Ratios ratios{.width = now.width / base.width, .batch = now.batch / base.batch};
-  if (scaling.depth == DepthRule::kSqrt) ratios.depth = now.layers / base.layers;
+  if (scaling.depth_rule == DepthRule::kSqrt) ratios.depth = now.layers / base.layers;
   double rate = 1, decay = 1;
-  if (scaling.batch == BatchRule::kSqrt) rate = std::sqrt(ratios.batch);
-  if (scaling.batch == BatchRule::kLinear) rate = ratios.batch;
-  if (scaling.tokens == TokensRule::kTimescale) {
+  if (scaling.batch_rule == BatchRule::kSqrt) rate = std::sqrt(ratios.batch);
+  if (scaling.batch_rule == BatchRule::kLinear) rate = ratios.batch;
+  if (scaling.tokens_rule == TokensRule::kTimescale) {
     ratios.steps = now.tokens / base.tokens / ratios.batch;
     decay = 1 / (ratios.steps * rate);
   }
@@ -263,13 +266,13 @@ std::string resolve_scaling(RunConfig& config) {
     line += fmt::format(" width x{:.4g} (matrices of Adam: rate x {:.3g}; Muon's: x 1),", ratios.width,
                         1 / ratios.width);
   }
-  if (scaling.depth == DepthRule::kSqrt)
+  if (scaling.depth_rule == DepthRule::kSqrt)
     line +=
         fmt::format(" depth x{:.4g} (blocks' rates x {:.3g}),", ratios.depth, 1 / std::sqrt(ratios.depth));
-  if (scaling.batch != BatchRule::kNone)
+  if (scaling.batch_rule != BatchRule::kNone)
     line += fmt::format(" batch x{:.4g} {} (rate x {:.3g}),", ratios.batch,
-                        scaling.batch == BatchRule::kSqrt ? "sqrt" : "linear", rate);
-  if (scaling.tokens != TokensRule::kNone)
+                        scaling.batch_rule == BatchRule::kSqrt ? "sqrt" : "linear", rate);
+  if (scaling.tokens_rule != TokensRule::kNone)
     line += fmt::format(" steps x{:.4g} (decay x {:.3g}),", ratios.steps, decay);
   line.pop_back();
   scale_optimizer(config.optimizer, ratios, rate, decay, has_mup);

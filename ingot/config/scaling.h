@@ -22,10 +22,10 @@ enum class TokensRule : uint8_t { kNone, kTimescale };
 
 struct ScalingConfig {
   std::string base;  // a preset, or sizes such as "width=64 layers=2 batch=16 tokens=1e6"; empty: off
-  WidthRule width = WidthRule::kMup;
-  DepthRule depth = DepthRule::kNone;
-  BatchRule batch = BatchRule::kNone;
-  TokensRule tokens = TokensRule::kNone;
+  WidthRule width_rule = WidthRule::kMup;
+  DepthRule depth_rule = DepthRule::kNone;
+  BatchRule batch_rule = BatchRule::kNone;
+  TokensRule tokens_rule = TokensRule::kNone;
 };
 
 // Replaces the numbers of the base by those of the run and empties scaling.base, so that a second call

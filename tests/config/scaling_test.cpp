@@ -95,23 +95,23 @@ base = "width=64 head_dim=16"
 
 TEST(Scaling, BatchRulesFollowTheSquareRootAndTheLine) {
   const std::string base = "scaling.base=batch=16";  // x 4
-  EXPECT_DOUBLE_EQ(scaled({base, "scaling.batch=sqrt"}).optimizer.lr, 0.008);
-  EXPECT_DOUBLE_EQ(scaled({base, "scaling.batch=linear", "optimizer.kind=sgd"}).optimizer.lr, 0.016);
+  EXPECT_DOUBLE_EQ(scaled({base, "scaling.batch_rule=sqrt"}).optimizer.lr, 0.008);
+  EXPECT_DOUBLE_EQ(scaled({base, "scaling.batch_rule=linear", "optimizer.kind=sgd"}).optimizer.lr, 0.016);
 }
 
 TEST(Scaling, TimescaleKeepsRateTimesDecayTimesSteps) {
   // 1000 steps of 2048 tokens against 500 steps of 2048: decay x 1/2. With a batch 4 times the base's and the
   // same steps, the rate doubles and the decay halves.
-  const RunConfig longer = scaled({"scaling.base=tokens=1024000", "scaling.tokens=timescale"});
+  const RunConfig longer = scaled({"scaling.base=tokens=1024000", "scaling.tokens_rule=timescale"});
   EXPECT_DOUBLE_EQ(std::get<double>(*longer.optimizer.rule.options.find("weight_decay")), 0.05);
-  const RunConfig wider =
-      scaled({"scaling.base=batch=16 tokens=512000", "scaling.tokens=timescale", "scaling.batch=sqrt"});
+  const RunConfig wider = scaled(
+      {"scaling.base=batch=16 tokens=512000", "scaling.tokens_rule=timescale", "scaling.batch_rule=sqrt"});
   EXPECT_DOUBLE_EQ(wider.optimizer.lr, 0.008);
   EXPECT_DOUBLE_EQ(std::get<double>(*wider.optimizer.rule.options.find("weight_decay")), 0.05);
 }
 
 TEST(Scaling, DepthScalesBlocksByTheRootAndProjectionsTwice) {
-  const RunConfig c = scaled({"scaling.base=layers=2", "scaling.depth=sqrt"});  // x 4: m = 1/2
+  const RunConfig c = scaled({"scaling.base=layers=2", "scaling.depth_rule=sqrt"});  // x 4: m = 1/2
   ASSERT_FALSE(c.optimizer.groups.empty());
   EXPECT_THAT(c.optimizer.groups[0].match, ::testing::Contains("blocks.*.attention.proj.*"));
   EXPECT_DOUBLE_EQ(c.optimizer.groups[0].lr_scale.value(), 0.25);
@@ -121,16 +121,16 @@ TEST(Scaling, DepthScalesBlocksByTheRootAndProjectionsTwice) {
 
 TEST(Scaling, EqualSizesAndNoBaseChangeNoNumber) {
   const std::string off = config_toml(scaled({}), ConfigDocs::kNone);
-  EXPECT_EQ(config_toml(scaled({"scaling.base=width=256 layers=8 batch=64", "scaling.depth=sqrt",
-                                "scaling.batch=sqrt", "scaling.tokens=timescale"}),
+  EXPECT_EQ(config_toml(scaled({"scaling.base=width=256 layers=8 batch=64", "scaling.depth_rule=sqrt",
+                                "scaling.batch_rule=sqrt", "scaling.tokens_rule=timescale"}),
                         ConfigDocs::kNone),
             off);
 }
 
 TEST(Scaling, TheResolvedConfigurationReadsBackUnchanged) {
   const std::string text =
-      config_toml(scaled({"scaling.base=width=64 head_dim=16 layers=2 batch=16", "scaling.depth=sqrt",
-                          "scaling.batch=sqrt", "scaling.tokens=timescale"}),
+      config_toml(scaled({"scaling.base=width=64 head_dim=16 layers=2 batch=16", "scaling.depth_rule=sqrt",
+                          "scaling.batch_rule=sqrt", "scaling.tokens_rule=timescale"}),
                   ConfigDocs::kNone);
   ConfigBuilder again;
   again.add_toml(text, "config.toml");
@@ -142,7 +142,7 @@ TEST(Scaling, RefusesWhatNoRuleAnswers) {
   EXPECT_THAT(refusal({wider, "model.tied=true"}), HasSubstr("model.tied = false"));
   EXPECT_THAT(refusal({wider, "model.heads=4"}), HasSubstr("model.heads = 16"));
   EXPECT_THAT(refusal({wider, "optimizer.kind=adafactor"}), HasSubstr("use adamw"));
-  EXPECT_THAT(refusal({wider, "scaling.batch=linear"}), HasSubstr("scaling.batch = sqrt"));
+  EXPECT_THAT(refusal({wider, "scaling.batch_rule=linear"}), HasSubstr("scaling.batch_rule = sqrt"));
   EXPECT_THAT(refusal({"scaling.base=widht=64"}), HasSubstr("did you mean width?"));
   EXPECT_THAT(refusal({"scaling.base=width=many"}), HasSubstr("\"width=many\""));
   EXPECT_THAT(refusal({"scaling.base=dmeo"}), HasSubstr("did you mean demo?"));

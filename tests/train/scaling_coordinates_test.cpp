@@ -53,9 +53,10 @@ struct Change {
 };
 
 Change change_at(int width, const char* rule) {
-  const RunConfig config = small_config(
-      {fmt::format("model.width={}", width), fmt::format("model.heads={}", width / 16), "model.tied=false",
-       "optimizer.lr=0.004", "scaling.base=width=32 head_dim=16", fmt::format("scaling.width={}", rule)});
+  const RunConfig config =
+      small_config({fmt::format("model.width={}", width), fmt::format("model.heads={}", width / 16),
+                    "model.tied=false", "optimizer.lr=0.004", "scaling.base=width=32 head_dim=16",
+                    fmt::format("scaling.width_rule={}", rule)});
   SmallTraining training(config);
   const Coordinates before = coordinates(training);
   for (int i = 0; i < 4; ++i) training.trainer.step(training.loader, {.lr = config.optimizer.lr});
