@@ -99,7 +99,8 @@ TEST_F(PlanCommand, NamesTheNearestOfWhatItCannotPlan) {
 }
 
 TEST_F(PlanCommand, SearchesLayoutsAndSaysIfNoneFits) {
-  const Result found = run("gpt2-124m --hardware h100-sxm --ranks 4 --search --set train.grad_accum=8 --json");
+  const Result found =
+      run("gpt2-124m --hardware h100-sxm --ranks 4 --search --set train.grad_accum=8 --json");
   ASSERT_EQ(found.exit_code, 0) << found.output;
   EXPECT_GT(nlohmann::json::parse(found.output)["best"].size(), 3);
   const Result none = run(
