@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "ingot/optim/optimizer_config.h"
+#include "ingot/optim/rules/all_rules.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/plan/dry_step.h"
 
