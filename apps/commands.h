@@ -19,6 +19,7 @@ void add_tokenizer_command(Command& app);
 void add_data_command(Command& app);
 void add_bench_command(Command& app);
 void add_plan_command(Command& app);
+void add_sweep_command(Command& app);
 void add_schedule_command(Command& app);
 void add_doctor_command(Command& app);
 void add_status_command(Command& app);

@@ -38,6 +38,7 @@ int run(int argc, char** argv) {
   add_bench_command(app);
   add_data_command(app);
   add_plan_command(app);
+  add_sweep_command(app);
   add_schedule_command(app);
   add_status_command(app);
   add_doctor_command(app);

@@ -226,29 +226,29 @@ void ConfigBuilder::add_toml_of(std::string_view text, const std::string& name, 
   }
 }
 
-void ConfigBuilder::add_override(std::string_view assignment) {
+void ConfigBuilder::add_override(std::string_view assignment, const std::string& flag) {
   const size_t equals = assignment.find('=');
   if (equals == std::string_view::npos)
-    fail(ErrorKind::kUsage, "--set: wanted key=value, got \"{}\"", assignment);
+    fail(ErrorKind::kUsage, "{}: wanted key=value, got \"{}\"", flag, assignment);
   const std::string name(assignment.substr(0, equals)), text(assignment.substr(equals + 1));
   if (name == "preset")
-    fail(ErrorKind::kUsage, "--set: the preset is the command's argument, or stands at the top of a file");
+    fail(ErrorKind::kUsage, "{}: the preset is the command's argument, or stands at the top of a file", flag);
   if (name == kOptimizerGroup) {
-    const toml::table table = parse_toml("v = " + text, "--set");
-    if (table.size() != 1) fail(ErrorKind::kUsage, "--set: wanted key=value, got \"{}\"", assignment);
-    read_groups(config_, *table.get("v"), "--set");
-    set_origin(name, "--set", false);
+    const toml::table table = parse_toml("v = " + text, flag);
+    if (table.size() != 1) fail(ErrorKind::kUsage, "{}: wanted key=value, got \"{}\"", flag, assignment);
+    read_groups(config_, *table.get("v"), flag);
+    set_origin(name, flag, false);
     return;
   }
   const ConfigKey* key = find_config_key(name);
-  if (!key && std::all_of(name.begin(), name.end(), is_name_char)) refuse_key("--set", name);
-  if (!key) fail(ErrorKind::kUsage, "--set: wanted key=value, got \"{}\"", assignment);
+  if (!key && std::all_of(name.begin(), name.end(), is_name_char)) refuse_key(flag, name);
+  if (!key) fail(ErrorKind::kUsage, "{}: wanted key=value, got \"{}\"", flag, assignment);
   std::optional<ConfigValue> value = override_value(text);
   const bool is_text = value && (std::holds_alternative<std::string>(*value) ||
                                  std::holds_alternative<std::vector<std::string>>(*value));
   if (key->takes_text && !is_text) value = text;
-  set_key(config_, *key, value, "--set");
-  set_origin(name, "--set", false);
+  set_key(config_, *key, value, flag);
+  set_origin(name, flag, false);
 }
 
 void ConfigBuilder::add_texts(const std::string& key, const std::vector<std::string>& values,

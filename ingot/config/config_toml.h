@@ -28,8 +28,8 @@ class ConfigBuilder {
   // Adds TOML text; `name` stands for the file in errors.
   void add_toml(std::string_view text, const std::string& name);
 
-  // Adds one "key=value" of --set. The value is TOML, or a text without quotes.
-  void add_override(std::string_view assignment);
+  // Adds one "key=value" of --set. The value is TOML, or a text without quotes. `flag` stands for the file in errors.
+  void add_override(std::string_view assignment, const std::string& flag = "--set");
 
   // Sets a list of texts that has its own command-line flag (--data). `flag` stands for the file in errors.
   void add_texts(const std::string& key, const std::vector<std::string>& values, const std::string& flag);

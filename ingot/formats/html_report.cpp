@@ -30,6 +30,8 @@ figure svg{display:block;margin:0 auto}
 table{width:100%;border-collapse:collapse;font-size:.93rem}
 th,td{text-align:left;vertical-align:top;padding:.38rem 0;border-bottom:1px solid var(--line)}
 th{font-weight:400;color:var(--soft);width:38%;padding-right:1rem}
+.grid{overflow-x:auto}
+.grid th,.grid td{width:auto;padding-right:1rem;white-space:nowrap}
 td{font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 pre{font:.84rem/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;background:var(--card);border:1px solid var(--line);border-radius:.6rem;padding:.8rem .9rem;margin:.6rem 0;overflow-x:auto}
 .config{max-height:28rem;overflow-y:auto}
@@ -82,6 +84,19 @@ std::string table(const std::vector<ReportRow>& rows) {
   return out.empty() ? out : fmt::format("<table>\n{}</table>\n", out);
 }
 
+std::string grid(const ReportTable& table) {
+  const auto row = [](const char* cell, const std::vector<std::string>& texts) {
+    std::string out = "<tr>";
+    for (const std::string& text : texts) out += fmt::format("<{0}>{1}</{0}>", cell, escape_markup(text));
+    return out + "</tr>\n";
+  };
+  std::string out = "<div class=\"grid\"><table>\n" + row("th", table.columns);
+  for (const auto& cells : table.rows) out += row("td", cells);
+  out += "</table></div>\n";
+  if (!table.remark.empty()) out += fmt::format("<p class=\"sub\">{}</p>\n", escape_markup(table.remark));
+  return out;
+}
+
 std::string section(std::string_view heading, const std::string& body) {
   return body.empty() ? body : fmt::format("<section>\n<h2>{}</h2>\n{}</section>\n", heading, body);
 }
@@ -105,6 +120,7 @@ std::string render_html(const Report& report) {
   if (!report.notice.empty())
     html += fmt::format("<p class=\"notice\" role=\"status\">{}</p>\n", escape_markup(report.notice));
   html += highlights(report.highlights);
+  for (const ReportTable& table : report.tables) html += section(escape_markup(table.heading), grid(table));
   html += section("Curves", curves(report.curves));
   html += section("Samples", samples(report.samples));
   html += section("Summary", table(report.summary));

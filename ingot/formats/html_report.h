@@ -1,4 +1,4 @@
-// report.html of a run: one self-contained file without scripts, for screens, phones and paper.
+// report.html of a run, a sweep or a comparison: one self-contained file without scripts, for screens, phones and paper.
 #pragma once
 
 #include <string>
@@ -17,12 +17,19 @@ struct ReportSample {
   std::string prompt = {}, text = {};
 };
 
+struct ReportTable {
+  std::string heading = {}, remark = {};  // the remark stands below the table
+  std::vector<std::string> columns = {};
+  std::vector<std::vector<std::string>> rows = {};
+};
+
 // All fields are plain text and may hold any bytes; they are escaped. Empty sections are left out.
 struct Report {
   std::string title = {}, subtitle = {};
   std::string notice = {};                 // shown at the top if the run was not completed: how it ended
   std::vector<ReportRow> highlights = {};  // two to five large figures
-  std::vector<LinePlot> curves = {};       // the report sets their sizes
+  std::vector<ReportTable> tables = {};
+  std::vector<LinePlot> curves = {};  // the report sets their sizes
   std::vector<ReportSample> samples = {};
   std::vector<ReportRow> summary = {};
   std::string config = {};  // the complete configuration, as TOML

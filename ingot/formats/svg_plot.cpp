@@ -54,6 +54,11 @@ using Segment = std::vector<Point>;  // points joined by an unbroken line
 
 bool can_show(double v, bool is_log) { return std::isfinite(v) && (!is_log || v > 0); }
 
+bool has_bar(const LinePlot& plot, const PlotSeries& series, size_t i) {
+  return !series.low.empty() && can_show(series.low[i], plot.is_log_y) &&
+         can_show(series.high[i], plot.is_log_y);
+}
+
 // Makes an axis over the range of the values that can be shown. The range is never empty.
 Axis make_axis(const LinePlot& plot, bool is_y) {
   Axis axis;
@@ -64,6 +69,9 @@ Axis make_axis(const LinePlot& plot, bool is_y) {
       if (!can_show(s.x[i], plot.is_log_x) || !can_show(s.y[i], plot.is_log_y)) continue;
       low = std::min(low, is_y ? s.y[i] : s.x[i]);
       high = std::max(high, is_y ? s.y[i] : s.x[i]);
+      if (!is_y || !has_bar(plot, s, i)) continue;
+      low = std::min(low, s.low[i]);
+      high = std::max(high, s.high[i]);
     }
   }
   if (low > high) low = high = 1;
@@ -176,6 +184,20 @@ std::string draw_series(const PlotSeries& series, std::string_view color, const 
       color, path, is_faint ? "1" : "2", is_faint ? ".38" : "1", dots);
 }
 
+// Draws the bars with a short stroke at either end.
+std::string draw_bars(const LinePlot& plot, const PlotSeries& series, std::string_view color, const Axis& x,
+                      const Axis& y) {
+  std::string path;
+  for (size_t i = 0; i < series.x.size(); ++i)
+    if (can_show(series.x[i], plot.is_log_x) && has_bar(plot, series, i))
+      path +=
+          fmt::format("M{0:.1f} {1:.1f}V{2:.1f}M{3:.1f} {1:.1f}h8M{3:.1f} {2:.1f}h8", x.pixel(series.x[i]),
+                      y.pixel(series.low[i]), y.pixel(series.high[i]), x.pixel(series.x[i]) - 4);
+  if (path.empty()) return "";
+  return fmt::format("<path class=\"ip-bar\" d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-opacity=\".7\"/>\n",
+                     path, color);
+}
+
 // Draws the title at the left, then the series' names, each with a stroke of its colour. Returns the y
 // position where the plot may begin.
 double draw_heading(const LinePlot& plot, double left_px, std::string& svg) {
@@ -222,8 +244,9 @@ void draw_axes(const LinePlot& plot, const Axis& x, const Axis& y, std::string& 
   }
   for (const double v : x.ticks) {
     svg += fmt::format("<path class=\"ip-axis\" d=\"M{:.1f} {:.1f}v5\"/>", x.pixel(v), bottom);
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", x.pixel(v),
-                       bottom + 18, tick_text(x, v));
+    svg += fmt::format(
+        "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", x.pixel(v), bottom + 18,
+        plot.x_names.empty() ? tick_text(x, v) : escape_markup(plot.x_names[static_cast<size_t>(v)]));
   }
   svg += fmt::format("<path class=\"ip-axis\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n", left, bottom, right);
   if (!plot.y_label.empty())
@@ -307,9 +330,13 @@ std::vector<double> nice_ticks(double low, double high, int wanted, bool is_log)
 std::string render_svg(const LinePlot& plot) {
   INGOT_CHECK(plot.width_px >= 240 && plot.height_px >= 160, "render_svg: {} x {} px is below 240 x 160",
               plot.width_px, plot.height_px);
-  for (const PlotSeries& s : plot.series)
+  for (const PlotSeries& s : plot.series) {
     INGOT_CHECK(s.x.size() == s.y.size(), "render_svg: series {} has {} x and {} y", s.name, s.x.size(),
                 s.y.size());
+    INGOT_CHECK(s.low.size() == s.high.size() && (s.low.empty() || s.low.size() == s.x.size()),
+                "render_svg: series {} has {} x, {} low and {} high", s.name, s.x.size(), s.low.size(),
+                s.high.size());
+  }
 
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"ip\" role=\"img\" width=\"{0}\" height=\"{1}\" "
@@ -326,13 +353,20 @@ std::string render_svg(const LinePlot& plot) {
   for (const LastValue& v : ends) widest_end = std::max(widest_end, v.text.size());
   x.low_px = 20 + kCharacterWidth * static_cast<double>(widest);
   x.high_px = plot.width_px - 20 - kCharacterWidth * static_cast<double>(widest_end);
-  x.ticks = nice_ticks(x.low, x.high, std::max(2, static_cast<int>((x.high_px - x.low_px) / 85)), x.is_log);
+  for (size_t i = 0; i < plot.x_names.size(); ++i) x.ticks.push_back(static_cast<double>(i));
+  if (plot.x_names.size() > 1) {
+    x.low = 0;
+    x.high = x.ticks.back();
+  }
+  if (x.ticks.empty())
+    x.ticks = nice_ticks(x.low, x.high, std::max(2, static_cast<int>((x.high_px - x.low_px) / 85)), x.is_log);
 
   draw_axes(plot, x, y, svg);
   bool has_points = false;
   for (const bool is_faint : {true, false}) {  // faint series lie underneath
     for (size_t i = 0; i < plot.series.size(); ++i) {
       if ((plot.series[i].style == PlotStyle::kFaint) != is_faint) continue;
+      svg += draw_bars(plot, plot.series[i], color_of(plot, i), x, y);
       const std::string drawn = draw_series(plot.series[i], color_of(plot, i), x, y);
       has_points = has_points || !drawn.empty();
       svg += drawn;

@@ -14,8 +14,9 @@ enum class PlotStyle {
 };
 
 struct PlotSeries {
-  std::string name = {};               // shown in the legend unless empty
-  std::vector<double> x = {}, y = {};  // equal lengths; a value that is not finite breaks the line
+  std::string name = {};                    // shown in the legend unless empty
+  std::vector<double> x = {}, y = {};       // equal lengths; a value that is not finite breaks the line
+  std::vector<double> low = {}, high = {};  // the ends of a bar at every point; empty: no bars
   PlotStyle style = PlotStyle::kLine;
   int color = -1;  // index into the palette of 8; -1 stands for the series' own index
 };
@@ -23,6 +24,7 @@ struct PlotSeries {
 struct LinePlot {
   std::string title = {}, x_label = {}, y_label = {};  // any text; may be empty
   std::vector<PlotSeries> series = {};
+  std::vector<std::string> x_names = {};    // written at x = 0, 1, ... in place of numbers; empty: numbers
   bool is_log_x = false, is_log_y = false;  // values that are not positive are left out
   bool includes_zero = false;               // render_text only: the y axis includes 0
   int width_px = 760, height_px = 420;
@@ -30,7 +32,7 @@ struct LinePlot {
 
 // Draws the chart. Long series are thinned to what the width can show, keeping the extremes. Every series
 // except the faint ones has its last value written at its end. Without any point the chart says so.
-// kInternal error if x and y of a series differ in length, or if the size is below 240 x 160.
+// kInternal error if x, y and the bars of a series differ in length, or if the size is below 240 x 160.
 std::string render_svg(const LinePlot& plot);
 
 // Draws several charts below each other as one picture.

@@ -1,15 +1,9 @@
 #include "ingot/run/record/run_folder.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <ctime>
 #include <system_error>
 
@@ -21,38 +15,6 @@
 
 namespace ingot {
 namespace {
-
-constexpr const char* kLockName = ".lock";
-
-// Opens and locks the file, and writes this process's id into it for the next process's error message.
-int lock_file(const std::filesystem::path& path) {
-  // O_NOFOLLOW: the file behind a link does not belong to this run and must not be truncated. O_NONBLOCK:
-  // do not wait for a FIFO.
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
-  const int error = errno;
-  struct stat info {};
-  const bool is_foreign =
-      fd < 0 ? error == ELOOP : fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_nlink != 1;
-  if (is_foreign) {
-    if (fd >= 0) close(fd);
-    fail(ErrorKind::kDisk, "{}: must be a plain file of its own, not a link, FIFO or device; remove it",
-         path.string());
-  }
-  if (fd < 0) fail(ErrorKind::kDisk, "cannot write {}: {}", path.string(), std::strerror(error));
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    char owner[32] = {};
-    const bool is_known = read(fd, owner, sizeof owner - 1) > 0;
-    close(fd);
-    fail(ErrorKind::kUsage,
-         "another process{} is writing to the run folder {}; wait for it or choose another --out",
-         is_known ? " (" + std::string(owner) + ")" : "", path.parent_path().string());
-  }
-  const std::string owner = fmt::format("pid {}", getpid());
-  // The id is optional: a full disk must not keep a run from resuming.
-  if (ftruncate(fd, 0) == 0) [[maybe_unused]]
-    const ssize_t written = write(fd, owner.data(), owner.size());
-  return fd;
-}
 
 // Removes temporary files that a killed run left before renaming them, here and in samples/.
 void remove_dead_temporaries(const std::filesystem::path& folder) {
@@ -68,7 +30,7 @@ void remove_dead_temporaries(const std::filesystem::path& folder) {
 
 bool holds_files(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().filename() != kLockName) return true;
+    if (entry.path().filename() != FolderLock::kName) return true;
   return false;
 }
 
@@ -93,11 +55,11 @@ RunFolder::RunFolder(const std::filesystem::path& folder, bool is_resume) : fold
   made_ = missing_folders(folder);
   is_new_ = !is_resume;
   make_folders(folder);
-  lock_ = lock_file(folder / kLockName);
+  lock_.emplace(folder);
   remove_dead_temporaries(folder);
   if (!is_resume) remove_start_debris(folder, LockFile::kStays);
   if (!is_resume && holds_files(folder)) {
-    close(lock_);
+    lock_.reset();
     fail(ErrorKind::kUsage, "the run folder {} is not empty: go on with --resume, or choose another --out",
          folder.string());
   }
@@ -133,7 +95,7 @@ void RunFolder::remove_failed_start() noexcept {
 RunFolder::RunFolder(std::filesystem::path folder, std::filesystem::path run)
     : folder_(std::move(folder)), run_(std::move(run)) {
   make_folders(folder_);
-  lock_ = lock_file(folder_ / kLockName);
+  lock_.emplace(folder_);
   remove_dead_temporaries(folder_);
   record_ = std::make_unique<RunRecord>(folder_);
 }
@@ -142,9 +104,7 @@ std::unique_ptr<RunFolder> RunFolder::of_rank(const std::filesystem::path& folde
   return std::unique_ptr<RunFolder>(new RunFolder(folder / "ranks" / std::to_string(rank), folder));
 }
 
-RunFolder::~RunFolder() {
-  if (lock_ >= 0) close(lock_);
-}
+RunFolder::~RunFolder() = default;
 
 void RunFolder::write_config(const RunConfig& run) const {
   write_file(config(), config_toml(run, ConfigDocs::kComments));

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ingot/config/config.h"
+#include "ingot/run/record/folder_lock.h"
 #include "ingot/run/record/run_record.h"
 
 namespace ingot {
@@ -83,7 +84,7 @@ class RunFolder {
   std::filesystem::path folder_, run_;
   std::vector<std::filesystem::path> made_;  // folders that this start made, innermost first
   bool is_new_ = false;                      // on rank 0 of a run that is not resumed
-  int lock_ = -1;                            // file descriptor
+  std::optional<FolderLock> lock_;
   std::unique_ptr<RunRecord> record_;
 };
 

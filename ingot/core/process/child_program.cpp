@@ -1,0 +1,80 @@
+#include "ingot/core/process/child_program.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace {
+
+// Runs in the child after fork(): only functions that are safe in a signal handler may be called.
+[[noreturn]] void become(char* const* arguments, int output_fd, int error_fd, pid_t parent) {
+  constexpr int kNotStarted = 127;
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) ::_exit(kNotStarted);  // it died before the line above
+  struct sigaction by_default {};
+  by_default.sa_handler = SIG_DFL;
+  for (int number = 1; number < NSIG; ++number) ::sigaction(number, &by_default, nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::dup2(output_fd, STDIN_FILENO);
+  ::dup2(output_fd, STDOUT_FILENO);
+  ::dup2(error_fd, STDERR_FILENO);
+  ::execv(arguments[0], arguments);
+  ::_exit(kNotStarted);
+}
+
+}  // namespace
+
+ChildProgram::ChildProgram(const std::vector<std::string>& arguments, const std::filesystem::path& errors) {
+  INGOT_CHECK(!arguments.empty(), "ChildProgram: there is no program to start");
+  std::vector<char*> pointers;
+  for (const std::string& argument : arguments) pointers.push_back(const_cast<char*>(argument.c_str()));
+  pointers.push_back(nullptr);
+  const int output_fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  const int error_fd =
+      ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+  if (error_fd < 0) {
+    const int error = errno;
+    ::close(output_fd);
+    fail(ErrorKind::kDisk, "cannot write {}: {}", errors.string(), std::strerror(error));
+  }
+  const pid_t parent = ::getpid();
+  pid_ = ::fork();
+  if (pid_ == 0) become(pointers.data(), output_fd, error_fd, parent);
+  const int error = errno;
+  ::close(output_fd);
+  ::close(error_fd);
+  if (pid_ < 0) fail(ErrorKind::kInternal, "cannot start {}: {}", arguments[0], std::strerror(error));
+}
+
+ChildProgram::~ChildProgram() {
+  signal(SIGKILL);
+  while (!exit_code_ && !poll()) ::usleep(1000);
+}
+
+std::optional<int> ChildProgram::poll() {
+  if (exit_code_) return exit_code_;
+  int status = 0;
+  const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
+  if (ended == pid_) exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (ended < 0 && errno == ECHILD) exit_code_ = 128;  // other code has waited for it
+  return exit_code_;
+}
+
+void ChildProgram::signal(int number) {
+  if (!exit_code_) ::kill(pid_, number);
+}
+
+std::filesystem::path this_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
+
+}  // namespace ingot

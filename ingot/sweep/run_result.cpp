@@ -1,0 +1,49 @@
+#include "ingot/sweep/run_result.h"
+
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+#include "ingot/formats/metrics_log.h"
+#include "ingot/run/record/run_status.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+RunResult read_run_result(const fs::path& folder) {
+  RunResult result;
+  const std::optional<RunStatus> status = read_run_status(folder);
+  if (!status) return result;
+  result.status = status->status;
+  result.steps = status->steps;
+  result.error = status->error;
+  for (const MetricsRow& row : read_metrics(folder / "metrics.jsonl")) {
+    const auto step = row.number("step"), loss = row.number("val_loss");
+    if (step && loss) result.evaluations[static_cast<int64_t>(*step)] = *loss;
+  }
+  const auto json = nlohmann::json::parse(read_file(folder / "run.json"), nullptr, false);
+  if (json.contains("tokens") && json["tokens"].is_number_integer()) result.tokens = json["tokens"];
+  if (json.contains("val_loss") && json["val_loss"].is_number()) result.val_loss = json["val_loss"];
+  if (status->status == "died") result.status = "interrupted";
+  if (status->status == "running or died")
+    fail(ErrorKind::kUsage, "{}: the run belongs to the machine {}; go on there, or remove the folder",
+         folder.string(), status->host);
+  const bool is_non_finite = status->exit_code == exit_code(ErrorKind::kNumerics);
+  if ((result.status == "failed" && is_non_finite) || (result.status == "completed" && !result.val_loss))
+    result.status = "diverged";
+  return result;
+}
+
+bool can_resume(const fs::path& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder / "checkpoints", error))
+    if (entry.path().filename().string().starts_with("step-")) return true;
+  return false;
+}
+
+}  // namespace ingot

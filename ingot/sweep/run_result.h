@@ -1,0 +1,31 @@
+// RunResult is what the folder of a sweep's run says of it. A sweep keeps no other state of its runs.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace ingot {
+
+struct RunResult {
+  // "pending" (not begun), "running", "completed", "stopped" (at a step that it was told), "interrupted" (it has
+  // saved and can go on), "diverged" (its loss became non-finite), "failed".
+  std::string status = "pending";
+  int64_t steps = 0, tokens = 0;
+  std::optional<double> val_loss;         // of the last evaluation, nats per token
+  std::map<int64_t, double> evaluations;  // step -> validation loss
+  std::string error;                      // of a failed run
+  int exit_code = 0;                      // of its process
+
+  bool is_over() const { return status == "completed" || status == "diverged" || status == "failed"; }
+};
+
+// Reads run.json and metrics.jsonl in the folder of a run. A run that was killed counts as interrupted.
+RunResult read_run_result(const std::filesystem::path& folder);
+
+// Returns true if the run can be resumed: the folder has a checkpoint.
+bool can_resume(const std::filesystem::path& folder);
+
+}  // namespace ingot
