@@ -27,7 +27,7 @@ if IS_QUICK:
 elif PART:
     args.steps = args.steps or 150
 WIDTHS = (64, 128) if IS_QUICK else (64, 128, 256, 512)
-RATES = {"adamw": [2.0**k for k in (-9, -8, -7, -6, -5)], "muon": [2.0**k for k in (-8, -7, -6, -5, -4)]}
+RATES = {"adamw": [2.0**k for k in (-10, -9, -8, -7, -6, -5)], "muon": [2.0**k for k in (-8, -7, -6, -5, -4)]}
 if PART:
     name, widths = PART.split(":")
     WIDTHS, RATES = tuple(int(w) for w in widths.split(",")), {name: RATES[name]}

@@ -14,20 +14,20 @@ enum class PlotStyle {
 };
 
 struct PlotSeries {
-  std::string name = {};                    // shown in the legend unless empty
-  std::vector<double> x = {}, y = {};       // equal lengths; a value that is not finite breaks the line
-  std::vector<double> low = {}, high = {};  // the ends of a bar at every point; empty: no bars
+  std::string name = {};               // shown in the legend unless empty
+  std::vector<double> x = {}, y = {};  // equal lengths; a value that is not finite breaks the line
   PlotStyle style = PlotStyle::kLine;
   int color = -1;  // index into the palette of 8; -1 stands for the series' own index
+  std::vector<double> low = {}, high = {};  // the ends of a bar at every point; empty: no bars
 };
 
 struct LinePlot {
   std::string title = {}, x_label = {}, y_label = {};  // any text; may be empty
   std::vector<PlotSeries> series = {};
-  std::vector<std::string> x_names = {};    // written at x = 0, 1, ... in place of numbers; empty: numbers
   bool is_log_x = false, is_log_y = false;  // values that are not positive are left out
   bool includes_zero = false;               // render_text only: the y axis includes 0
   int width_px = 760, height_px = 420;
+  std::vector<std::string> x_names = {};  // written at x = 0, 1, ... in place of numbers; empty: numbers
 };
 
 // Draws the chart. Long series are thinned to what the width can show, keeping the extremes. Every series
