@@ -22,9 +22,8 @@ struct SweepSpec {
 struct SweepRun {
   std::vector<std::string> values;  // parallel to SweepSpec::vary
   uint64_t seed = 0;
-  size_t setting =
-      0;             // index of its values among all combinations; runs of equal settings differ in the seed
-  std::string name;  // of its folder: "optimizer.lr=0.001,seed=1337"
+  size_t setting = 0;  // index of its values among all combinations; runs of one setting differ in the seed
+  std::string name;    // of its folder: "optimizer.lr=0.001,seed=1337"
   RunConfig config;
 };
 

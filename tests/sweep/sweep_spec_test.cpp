@@ -1,0 +1,170 @@
+// Tests of the runs of a sweep: their order, names, arguments, places on the machine, and refusals.
+#include "ingot/sweep/sweep_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ingot/core/error.h"
+#include "ingot/sweep/sweep_jobs.h"
+
+namespace ingot {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+SweepSpec spec_of(const std::vector<std::string>& vary, int64_t seeds = 1) {
+  SweepSpec spec;
+  spec.source = "tiny-llama";
+  spec.data = {"text.txt"};
+  spec.overrides = {"train.steps=8"};
+  spec.seeds = seeds;
+  for (const std::string& text : vary) spec.vary.push_back(parse_vary(text));
+  return spec;
+}
+
+template <class Function>
+std::string refusal_of(ErrorKind kind, const Function& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+std::string refused_runs(const SweepSpec& spec) {
+  return refusal_of(ErrorKind::kUsage, [&] { sweep_runs(spec); });
+}
+
+TEST(SweepSpec, AllCombinationsForOneSeedThenTheNext) {
+  const SweepSpec spec = spec_of({"optimizer.lr=1e-3,1e-2", "model.norm=rmsnorm,layernorm"}, 2);
+  const std::vector<SweepRun> runs = sweep_runs(spec);
+  ASSERT_EQ(runs.size(), 8u);
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(runs[i].setting, i % 4);
+    EXPECT_EQ(runs[i].seed, runs[0].seed + i / 4);
+    EXPECT_EQ(runs[i].config.train.seed, runs[i].seed);
+    EXPECT_EQ(runs[i].config.train.steps, 8);
+  }
+  EXPECT_EQ(setting_text(spec, runs[1]), "optimizer.lr=0.001 model.norm=layernorm");
+  EXPECT_EQ(runs[1].config.optimizer.lr, 0.001);
+  EXPECT_EQ(runs[6].name, "optimizer.lr=0.01,model.norm=rmsnorm,seed=" + std::to_string(runs[6].seed));
+}
+
+TEST(SweepSpec, SeedsCountFromTheConfigurations) {
+  SweepSpec spec = spec_of({"optimizer.lr=1e-3"}, 3);
+  spec.overrides.emplace_back("train.seed=40");
+  std::vector<uint64_t> seeds;
+  for (const SweepRun& run : sweep_runs(spec)) seeds.push_back(run.seed);
+  EXPECT_THAT(seeds, ElementsAre(40, 41, 42));
+}
+
+TEST(SweepSpec, FoldersHaveShortNamesThatDiffer) {
+  // The lists are too long for a folder, and differ where a name would be cut.
+  std::string first, second;
+  for (int i = 0; i < 8; ++i) {
+    first += "\"2 linear to 1\", ";
+    second += i == 7 ? "\"3 linear to 1\", " : "\"2 linear to 1\", ";
+  }
+  SweepSpec spec =
+      spec_of({"schedule.phases=[" + first + "\"rest constant\"],[" + second + "\"rest constant\"]",
+               "optimizer.lr=1e-3,1e-2"},
+              2);
+  spec.overrides = {"train.steps=40", "schedule.kind=phases"};
+  std::set<std::string> names;
+  for (const SweepRun& run : sweep_runs(spec)) {
+    EXPECT_LE(run.name.size(), 120u);
+    EXPECT_EQ(run.name.find_first_of(" \"[]/"), std::string::npos) << run.name;
+    names.insert(run.name);
+  }
+  EXPECT_EQ(names.size(), 8u);
+}
+
+TEST(SweepSpec, ANewRunTakesEverySettingAndAResumedOneOnlyItsFolder) {
+  const SweepSpec spec = spec_of({"optimizer.lr=1e-3"});
+  const SweepRun run = sweep_runs(spec).front();
+  const std::string seed = "train.seed=" + std::to_string(run.seed);
+  EXPECT_THAT(train_arguments(spec, run, "out", 2, 0, false),
+              ElementsAre("train", "tiny-llama", "--data", "text.txt", "--set", "checkpoint.keep=1", "--set",
+                          "train.steps=8", "--set", "optimizer.lr=0.001", "--set", seed, "--set",
+                          "train.threads=2", "--out", "out"));
+  EXPECT_THAT(train_arguments(spec, run, "out", 1, 4, true),
+              ElementsAre("train", "--set", "train.threads=1", "--set", "train.stop_at=4", "--resume",
+                          "--out", "out"));
+}
+
+TEST(SweepSpec, ShellLinesAreQuotedWhereNecessary) {
+  EXPECT_EQ(shell_line({"ingot", "sweep", "a/b.toml", "optimizer.lr=1e-3..1e-2"}),
+            "ingot sweep a/b.toml optimizer.lr=1e-3..1e-2");
+  EXPECT_EQ(shell_line({"two words", "", "it's", "a$b", "*"}), R"('two words' '' 'it'\''s' 'a$b' '*')");
+}
+
+TEST(SweepSpec, RefusesWhatCannotBeTrained) {
+  EXPECT_THAT(refused_runs(spec_of({"optimizer.lr=1e-3", "optimizer.lr=1e-2"})),
+              AllOf(HasSubstr("optimizer.lr is given twice"), HasSubstr("--vary optimizer.lr=A,B,C")));
+  EXPECT_THAT(refused_runs(spec_of({"train.seed=1,2"})), HasSubstr("--seeds N takes several"));
+  EXPECT_THAT(refused_runs(spec_of({"train.stop_at=1,2"})), HasSubstr("vary train.steps"));
+  EXPECT_THAT(refused_runs(spec_of({"train.threads=1,2"})), HasSubstr("is for all runs"));
+  EXPECT_THAT(refused_runs(spec_of({"optimizer.lr=1e-4..1e-2:linear:1000"}, 11)),
+              HasSubstr("more than 10000 runs"));
+  EXPECT_THAT(refused_runs(spec_of({"optimizer.lr=-2..-1:linear:3"})), HasSubstr("optimizer.lr"));
+  // A combination that no run can have is named; each value alone is a valid one.
+  EXPECT_THAT(refused_runs(spec_of({"model.width=32,48", "model.heads=2,5"})),
+              AllOf(HasSubstr("model.width=32 model.heads=5"), HasSubstr("model.heads")));
+}
+
+SweepMachine machine_of(int cores, uint64_t bytes) {
+  SweepMachine machine{.cores = cores, .memory = {}};
+  machine.memory.bytes = bytes;
+  machine.memory.source = "this test";
+  return machine;
+}
+
+TEST(SweepJobs, CoresAreDividedAmongTheRunsThatFit) {
+  const SweepSpec spec = spec_of({"model.width=32,64"}, 2);
+  const std::vector<SweepRun> runs = sweep_runs(spec);
+  const SweepJobs ample = plan_jobs(spec, runs, 0, 0, machine_of(8, 1ull << 36));
+  EXPECT_EQ(ample.jobs, 4);  // four runs for eight cores
+  EXPECT_EQ(ample.threads, 2);
+  const SweepJobs scarce = plan_jobs(spec, runs, 0, 0, machine_of(8, ample.run_bytes * 5 / 2));
+  EXPECT_EQ(scarce.jobs, 2);
+  EXPECT_EQ(scarce.threads, 4);
+  const SweepJobs few_cores = plan_jobs(spec, runs, 0, 0, machine_of(2, 1ull << 36));
+  EXPECT_EQ(few_cores.jobs, 2);
+  EXPECT_EQ(few_cores.threads, 1);
+}
+
+TEST(SweepJobs, WhatTheUserAskedForStays) {
+  const SweepSpec spec = spec_of({"model.width=32,64"}, 2);
+  const std::vector<SweepRun> runs = sweep_runs(spec);
+  const SweepJobs asked = plan_jobs(spec, runs, 3, 0, machine_of(8, 1ull << 36));
+  EXPECT_EQ(asked.jobs, 3);
+  EXPECT_EQ(asked.threads, 2);
+  // The threads of an earlier call stay, on another machine too: they decide the results' last bits.
+  const SweepJobs recorded = plan_jobs(spec, runs, 0, 4, machine_of(8, 1ull << 36));
+  EXPECT_EQ(recorded.jobs, 2);
+  EXPECT_EQ(recorded.threads, 4);
+}
+
+TEST(SweepJobs, RefusesRunsThatDoNotFit) {
+  const SweepSpec spec = spec_of({"model.width=32,64"});
+  const std::vector<SweepRun> runs = sweep_runs(spec);
+  const uint64_t small = plan_jobs(spec, {runs[0]}, 1, 1, machine_of(1, 1ull << 36)).run_bytes;
+  EXPECT_THAT(refusal_of(ErrorKind::kMemory, [&] { plan_jobs(spec, runs, 0, 0, machine_of(2, small)); }),
+              AllOf(HasSubstr("model.width=64: a run needs"), HasSubstr("this test")));
+  const SweepSpec ranks = spec_of({"parallel.dp=1,2"});
+  EXPECT_THAT(refusal_of(ErrorKind::kUsage,
+                         [&] { plan_jobs(ranks, sweep_runs(ranks), 0, 0, machine_of(2, 1ull << 36)); }),
+              AllOf(HasSubstr("parallel.dp=2: a run of a sweep has one rank, not the 2"),
+                    HasSubstr("leave parallel out")));
+}
+
+}  // namespace
+}  // namespace ingot
