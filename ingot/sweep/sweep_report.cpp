@@ -84,7 +84,9 @@ std::vector<std::string> conclusions(const SweepRecord& record, const SweepResul
       fmt::format("Best: {} with val loss {}.", setting.empty() ? "base" : setting, loss_text(best)));
   if (!result.not_told_apart.empty())
     sentences.push_back(
-        fmt::format("{} other settings are not told apart from it.", result.not_told_apart.size()));
+        result.not_told_apart.size() == 1
+            ? "One other setting is not told apart from it."
+            : fmt::format("{} other settings are not told apart from it.", result.not_told_apart.size()));
   for (const KeyOptimum& optimum : result.optima)
     sentences.push_back(fmt::format("Optimum of {}: {}.", optimum.key, optimum_text(optimum)));
   return sentences;
