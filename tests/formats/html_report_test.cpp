@@ -77,5 +77,20 @@ TEST(HtmlReport, EveryCurveHasAWideAndANarrowPlot) {
   EXPECT_THAT(html, HasSubstr("viewBox=\"0 0 350 290\""));
 }
 
+TEST(HtmlReport, TablesHaveAllTheirCellsEscaped) {
+  Report report = full();
+  report.tables = {{.heading = "Settings & seeds",
+                    .remark = "nats <per> token",
+                    .columns = {"lr", "val loss"},
+                    .rows = {{"0.001", "3.2 <b>"}, {"0.002", "\"3.1\""}}},
+                   {.heading = "Runs", .remark = "", .columns = {"run"}, .rows = {}}};
+  const std::string html = render_html(report);
+  EXPECT_TRUE(is_balanced(html));
+  for (const char* text :
+       {"Settings &amp; seeds", "nats &lt;per&gt; token", ">lr<", ">0.001<", "3.2 &lt;b&gt;"})
+    EXPECT_THAT(html, HasSubstr(text));
+  EXPECT_THAT(html, Not(HasSubstr("3.2 <b>")));
+}
+
 }  // namespace
 }  // namespace ingot

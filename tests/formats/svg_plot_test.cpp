@@ -216,5 +216,50 @@ TEST(EscapeMarkup, EscapesAndRepairs) {
   EXPECT_EQ(escape_markup("\xef\xbf\xbf"), r);
 }
 
+TEST(SvgPlot, BarsReachFromLowToHighOnTheValuesAxis) {
+  LinePlot plot{"t", "x", "y", {{"a", {1, 2, 3}, {10, 20, 30}, PlotStyle::kPoints}}};
+  plot.series[0].low = {5, kNan, 30};
+  plot.series[0].high = {15, 21, 50};
+  const std::string svg = render_svg(plot);
+  EXPECT_TRUE(is_well_formed(svg));
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(svg, match, std::regex("<path class=\"ip-bar\" d=\"([^\"]*)\"")));
+  const std::string bars = match[1];
+  // A bar has a stroke up and two short strokes at its ends. A bar without a finite end is left out.
+  EXPECT_EQ(count(bars, "V"), 2u) << bars;
+  EXPECT_EQ(count(bars, "h8"), 4u) << bars;
+  const std::regex stroke("M([0-9.]+) ([0-9.]+)V([0-9.]+)");
+  std::vector<double> heights;
+  for (std::sregex_iterator it(bars.begin(), bars.end(), stroke), end; it != end; ++it)
+    heights.push_back(std::stod((*it)[2]) - std::stod((*it)[3]));
+  ASSERT_EQ(heights.size(), 2u);
+  EXPECT_NEAR(heights[1] / heights[0], 2, 0.01) << "30 .. 50 is twice as high as 5 .. 15";
+  // Without bars nothing of them is drawn.
+  plot.series[0].low.clear();
+  plot.series[0].high.clear();
+  EXPECT_THAT(render_svg(plot), Not(HasSubstr("ip-bar")));
+}
+
+TEST(SvgPlot, BarsNeedTwoEndsForEveryPoint) {
+  LinePlot plot{"t", "x", "y", {{"a", {1, 2}, {1, 2}}}};
+  plot.series[0].low = {0, 1};
+  EXPECT_THROW(render_svg(plot), Error);
+  plot.series[0].high = {2};
+  EXPECT_THROW(render_svg(plot), Error);
+  plot.series[0].high = {2, 3};
+  EXPECT_NO_THROW(render_svg(plot));
+}
+
+TEST(SvgPlot, NamesStandInPlaceOfNumbers) {
+  LinePlot plot{"t", "x", "y", {{"a", {0, 1, 2}, {3, 1, 2}, PlotStyle::kPoints}}};
+  plot.x_names = {"rms<norm>", "layernorm", "none"};
+  const std::string svg = render_svg(plot);
+  EXPECT_TRUE(is_well_formed(svg));
+  for (const char* name : {">rms&lt;norm&gt;<", ">layernorm<", ">none<"}) EXPECT_THAT(svg, HasSubstr(name));
+  plot.x_names = {"alone"};
+  plot.series[0] = {"a", {0}, {3}};
+  EXPECT_THAT(render_svg(plot), HasSubstr(">alone<"));
+}
+
 }  // namespace
 }  // namespace ingot
