@@ -20,6 +20,8 @@ void add_data_command(Command& app);
 void add_bench_command(Command& app);
 void add_plan_command(Command& app);
 void add_sweep_command(Command& app);
+void add_lr_range_command(Command& app);
+void add_compare_command(Command& app);
 void add_schedule_command(Command& app);
 void add_doctor_command(Command& app);
 void add_status_command(Command& app);

@@ -174,7 +174,7 @@ void sweep(SweepArguments arguments) {
   require_success(record.spec, runs, runner.results());
 }
 
-constexpr const char* kFooter =
+constexpr const char* kSweepFooter =
     "A run is a process of its own, `ingot train`, in DIR/runs. A sweep that was ended or killed goes on "
     "when the same\n"
     "command is given again; other values of the same keys, or more seeds, are added.\n"
@@ -221,7 +221,7 @@ void add_sweep_command(Command& app) {
       ->type_name("DIR");
   command->add_flag("--dry-run", arguments->is_dry, "List the runs and end");
   command->add_flag("--json", arguments->is_json, "Print sweep.json at the end");
-  command->footer([] { return std::string(kFooter); });
+  command->footer([] { return std::string(kSweepFooter); });
   command->callback([arguments] { sweep(*arguments); });
 }
 

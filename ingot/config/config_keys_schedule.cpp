@@ -185,6 +185,7 @@ void add_schedule_keys(std::vector<ConfigKey>& keys) {
                        schedule, &S::cooldown_steps));
   keys.push_back(choice<Curve>("schedule.cooldown_curve", cooldown_curves(), "wsd: how it falls", schedule,
                                &S::cooldown_curve));
+  keys.push_back(number("schedule.phases_from", "first value of schedule.phases", schedule, &S::phases_from));
   keys.push_back(phases("schedule.phases",
                         "kind phases: length, curve and last multiplier of each; lengths in %, or in the "
                         "unit of the run (steps, tokens, seconds)",

@@ -92,6 +92,8 @@ void ScheduleConfig::validate() const {
   if ((kind == ScheduleKind::kPhases) == phases.empty())
     fail(ErrorKind::kUsage, "schedule.phases and schedule.kind = \"phases\" belong together; {}",
          phases.empty() ? "give the phases" : "set the kind");
+  if (!(phases_from >= 0 && phases_from <= 1))
+    fail(ErrorKind::kUsage, "schedule.phases_from must lie in [0, 1], got {}", phases_from);
   if (!(momentum_from >= 0 && momentum_from < 1))
     fail(ErrorKind::kUsage, "schedule.momentum_from must lie in [0, 1), got {}", momentum_from);
   check_phases("phases", phases, 1);
@@ -108,7 +110,8 @@ Schedule::Schedule(const ScheduleConfig& config, const RunLength& length, const 
   const bool has_own_end = config.decay_steps > 0 && unit_ == RunUnit::kSteps;
   const double total = has_own_end ? static_cast<double>(config.decay_steps) : length.total;
   const char* name = config.kind == ScheduleKind::kWsd ? "schedule.cooldown_steps" : "schedule.phases";
-  lr_ = PhasedCurve(name, 1, lr_phases(config, unit_, ramp, total), total);
+  const double first = config.kind == ScheduleKind::kPhases ? config.phases_from : 1;
+  lr_ = PhasedCurve(name, first, lr_phases(config, unit_, ramp, total), total);
   if (!config.momentum.empty())
     momentum_.emplace("schedule.momentum", config.momentum_from, config.momentum, length.total);
 }

@@ -36,7 +36,8 @@ struct ScheduleConfig {
   double cooldown_frac = 0.2;  // wsd: fraction of the run that is the cool-down
   int64_t cooldown_steps = 0;  // wsd: length of the cool-down in steps; 0: by cooldown_frac
   Curve cooldown_curve = Curve::kLinear;
-  std::vector<Phase> phases;    // for kPhases: multipliers of the peak; the first phase begins at 1
+  double phases_from = 1;       // first value of `phases`
+  std::vector<Phase> phases;    // for kPhases: multipliers of the peak
   double momentum_from = 0.85;  // first value of `momentum`
   std::vector<Phase> momentum;  // values of the momentum; empty: the optimizer's own throughout
   void validate() const;

@@ -1,19 +1,18 @@
 #include "ingot/sweep/run_result.h"
 
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <system_error>
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "ingot/core/visible_text.h"
 #include "ingot/formats/metrics_log.h"
 #include "ingot/run/record/run_status.h"
 
 namespace ingot {
-namespace {
 
 namespace fs = std::filesystem;
-
-}  // namespace
 
 RunResult read_run_result(const fs::path& folder) {
   RunResult result;
@@ -44,6 +43,16 @@ bool can_resume(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder / "checkpoints", error))
     if (entry.path().filename().string().starts_with("step-")) return true;
   return false;
+}
+
+std::string last_error(const fs::path& errors) {
+  std::error_code error;
+  if (!fs::is_regular_file(errors, error)) return "";
+  std::string text = read_file(errors);
+  text.erase(text.find_last_not_of(" \n") + 1);
+  text = text.substr(text.rfind('\n') + 1);
+  constexpr std::string_view kLabel = "ingot: ";
+  return visible_line(text.starts_with(kLabel) ? text.substr(kLabel.size()) : text);
 }
 
 }  // namespace ingot

@@ -145,7 +145,8 @@ std::optional<SweepRecord> read_sweep_record(const fs::path& out) {
     return record;
   } catch (const nlohmann::json::exception& error) {
     fail(ErrorKind::kData,
-         "{}: this is not the record of a sweep ({}); remove it, and a new one is made from the runs beside it",
+         "{}: this is not the record of a sweep ({}); remove it, and a new one is made from the runs beside "
+         "it",
          path.string(), error.what());
   }
 }

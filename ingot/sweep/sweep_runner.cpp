@@ -5,13 +5,11 @@
 #include <algorithm>
 #include <csignal>
 #include <limits>
-#include <system_error>
 #include <thread>
 
 #include "ingot/config/run_plan.h"
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
-#include "ingot/core/visible_text.h"
 #include "ingot/run/record/run_status.h"
 #include "ingot/run/run.h"
 
@@ -21,16 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kPoll{20}, kLook{500};
-
-std::string last_line(const fs::path& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return "";
-  std::string text = read_file(path);
-  text.erase(text.find_last_not_of(" \n") + 1);
-  text = text.substr(text.rfind('\n') + 1);
-  constexpr std::string_view kLabel = "ingot: ";
-  return visible_line(text.starts_with(kLabel) ? text.substr(kLabel.size()) : text);
-}
 
 }  // namespace
 
@@ -102,7 +90,7 @@ void SweepRunner::judge_end(size_t run, const Child& child, int code) {
   if (code != 0 && code != kExitInterrupted && !has_diverged) {
     result.status = "failed";
     result.exit_code = code;
-    result.error = last_line(errors(run));
+    result.error = last_error(errors(run));
     constexpr int kSignal = 128;
     if (code > kSignal && is_ending_)  // the child was told to end before it could save anything
       result.status = "interrupted";

@@ -165,6 +165,23 @@ TEST(Schedule, MomentumFollowsTheThreePhases) {
   EXPECT_NEAR(momentum(1000), 0.85, kRounding);
 }
 
+TEST(Schedule, PhasesBeginWhereTheConfigurationSays) {
+  ScheduleConfig c;
+  c.kind = ScheduleKind::kPhases;
+  c.phases_from = 1e-4;
+  c.phases = {{.kind = Phase::Length::kRest, .length = 0, .curve = Curve::kExponential, .to = 1}};
+  c.validate();
+  const Schedule schedule(c, steps(8), kNoRamp);
+  for (int64_t s = 0; s < 8; ++s)
+    EXPECT_NEAR(schedule.lr(at_step(s)) / std::pow(10, -4 + 0.5 * static_cast<double>(s)), 1, 1e-12) << s;
+  // The other kinds begin at the peak.
+  c.kind = ScheduleKind::kConstant;
+  c.phases.clear();
+  EXPECT_EQ(Schedule(c, steps(8), kNoRamp).lr(at_step(0)), 1);
+  c.phases_from = 1.5;
+  EXPECT_THROW(c.validate(), Error);
+}
+
 // Muon's momentum rises from 0.85 to 0.95 over 300 steps and falls back over the last 50.
 TEST(Schedule, MomentumWarmsUpAndCoolsDown) {
   ScheduleConfig c;

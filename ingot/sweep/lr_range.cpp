@@ -1,0 +1,166 @@
+#include "ingot/sweep/lr_range.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "ingot/core/error.h"
+#include "ingot/formats/metrics_log.h"
+
+namespace ingot {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int64_t kFewestSteps = 20, kMostSteps = 1'000'000;
+
+// Losses above twice the first say nothing but that training has failed, and would drown those beside them.
+std::vector<double> capped(const std::vector<double>& losses) {
+  std::vector<double> capped = losses;
+  for (double& loss : capped)
+    if (std::isfinite(loss)) loss = std::min(loss, 2 * losses[0]);
+  return capped;
+}
+
+// The standard deviation of the losses around the smoothed ones, up to index `end`.
+double noise_of(const std::vector<double>& losses, const std::vector<double>& smoothed, size_t end) {
+  double sum = 0;
+  for (size_t i = 0; i < end; ++i) sum += (losses[i] - smoothed[i]) * (losses[i] - smoothed[i]);
+  return std::sqrt(sum / static_cast<double>(std::max<size_t>(end, 1)));
+}
+
+std::string number_text(double value) { return fmt::format("{:.3g}", value); }
+
+}  // namespace
+
+void LrRangeSpec::validate() const {
+  if (!(std::isfinite(from) && from > 0))
+    fail(ErrorKind::kUsage, "--from must be a rate above 0, got {}", from);
+  if (!(std::isfinite(to) && to >= 10 * from))
+    fail(ErrorKind::kUsage, "--to must be at least ten times --from = {}, got {}", from, to);
+  if (steps < kFewestSteps || steps > kMostSteps)
+    fail(ErrorKind::kUsage, "--steps must lie in {} .. {}, got {}", kFewestSteps, kMostSteps, steps);
+}
+
+double LrRangeSpec::rate(int64_t step) const {
+  return from * std::pow(to / from, static_cast<double>(step - 1) / static_cast<double>(steps));
+}
+
+RunConfig lr_range_config(RunConfig config, const LrRangeSpec& spec) {
+  spec.validate();
+  if (config.parallel.ranks() > 1)
+    fail(ErrorKind::kUsage, "the range test has one rank, not the {} of {}; leave parallel out",
+         config.parallel.ranks(), config.parallel.to_string());
+  double& base = config.optimizer.lr;
+  if (!(base > 0))
+    fail(ErrorKind::kUsage,
+         "optimizer.lr must be above 0, got {}: groups keep the ratio of their rates to it", base);
+  for (GroupConfig& group : config.optimizer.groups)
+    if (group.lr) *group.lr *= spec.to / base;
+  base = spec.to;
+  config.schedule = ScheduleConfig{};
+  config.schedule.kind = ScheduleKind::kPhases;
+  config.schedule.phases_from = spec.from / spec.to;
+  config.schedule.phases = {
+      {.kind = Phase::Length::kRest, .length = 0, .curve = Curve::kExponential, .to = 1}};
+  config.train.steps = spec.steps;
+  config.train.stop_at = 0;
+  config.train.max_time_s = 0;
+  config.train.max_tokens = 0;
+  config.train.stats_every = 0;
+  config.guard.non_finite = GuardPolicy::kStop;
+  config.guard.spike = GuardPolicy::kReport;
+  config.eval.every = 0;
+  config.eval.max_tokens = config.model.context;
+  config.checkpoint = {.every = 0, .every_minutes = 0, .keep = 1};
+  config.sample.every = 0;
+  config.sample.count = 0;
+  return config;
+}
+
+LrRange judge_lr_range(std::vector<double> rates, std::vector<double> losses) {
+  INGOT_CHECK(rates.size() == losses.size(), "judge_lr_range: {} rates and {} losses", rates.size(),
+              losses.size());
+  LrRange range;
+  range.rates = std::move(rates);
+  range.losses = std::move(losses);
+  const auto first_bad = std::ranges::find_if(range.losses, [](double l) { return !std::isfinite(l); });
+  const auto end = static_cast<size_t>(first_bad - range.losses.begin());
+  if (end < 3) {
+    range.smoothed = range.losses;
+    range.problem = "the loss was not finite from the first steps on; lower --from";
+    return range;
+  }
+  std::vector<double> finite = capped({range.losses.begin(), first_bad});
+  constexpr double kHalfWidth = 1.0 / 40;
+  range.smoothed = smoothed(finite, std::max(2.0, kHalfWidth * static_cast<double>(range.losses.size())));
+  const auto lowest = std::ranges::min_element(range.smoothed);
+  range.lowest = static_cast<size_t>(lowest - range.smoothed.begin());
+  const double fall = range.smoothed[0] - *lowest;
+  constexpr double kRise = 0.1, kNoises = 2;
+  for (size_t i = range.lowest; i < end && !range.rises_at; ++i)
+    if (range.smoothed[i] > *lowest + kRise * fall) range.rises_at = range.rates[i];
+  if (!range.rises_at && end < range.rates.size()) range.rises_at = range.rates[end];
+  const std::string lowest_rate = number_text(range.rates[range.lowest]);
+  if (fall <= kNoises * noise_of(finite, range.smoothed, range.lowest + 1))
+    range.problem = "the loss did not fall by more than its noise; give more --steps, or lower --from";
+  else if (!range.rises_at)
+    range.problem = "the loss is lowest at " + lowest_rate + " and did not rise after it; raise --to";
+  else
+    range.interval = Interval{range.rates[range.lowest] / kLrRangeSpan, range.rates[range.lowest]};
+  range.smoothed.resize(range.losses.size(), std::nan(""));
+  return range;
+}
+
+LrRange read_lr_range(const std::filesystem::path& run, const LrRangeSpec& spec) {
+  std::vector<double> by_step(static_cast<size_t>(spec.steps) + 1, std::nan(""));
+  for (const MetricsRow& row : read_metrics(run / "metrics.jsonl")) {
+    const auto step = row.number("step"), loss = row.number("loss");
+    if (step && loss && *step >= 1 && *step <= static_cast<double>(spec.steps))
+      by_step[static_cast<size_t>(*step)] = *loss;
+  }
+  std::vector<double> rates, losses;
+  for (int64_t step = 1; step < spec.steps; ++step) {
+    rates.push_back(spec.rate(step));
+    losses.push_back(by_step[static_cast<size_t>(step) + 1]);
+  }
+  return judge_lr_range(std::move(rates), std::move(losses));
+}
+
+LinePlot lr_range_plot(const LrRange& range) {
+  LinePlot plot{
+      .title = "Loss while the learning rate grows", .x_label = "optimizer.lr", .y_label = "nats per token"};
+  // What lies beyond twice the first loss would flatten the rest of the curve.
+  plot.series.push_back(
+      {.name = "loss", .x = range.rates, .y = capped(range.losses), .style = PlotStyle::kFaint});
+  plot.series.push_back({.name = "smoothed", .x = range.rates, .y = range.smoothed});
+  plot.is_log_x = true;
+  return plot;
+}
+
+std::string lr_range_vary(const LrRange& range) {
+  return fmt::format("--vary optimizer.lr={}..{}:log:5", number_text(range.interval->low),
+                     number_text(range.interval->high));
+}
+
+std::string lr_range_json(const LrRange& range, const LrRangeSpec& spec) {
+  const auto number = [](double value) {
+    return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
+  };
+  ordered_json json{{"from", spec.from}, {"to", spec.to}, {"steps", spec.steps}};
+  json["lowest"] = range.problem.empty() ? ordered_json(range.rates[range.lowest]) : ordered_json(nullptr);
+  json["rises_at"] = range.rises_at ? ordered_json(*range.rises_at) : ordered_json(nullptr);
+  json["interval"] =
+      range.interval ? ordered_json{range.interval->low, range.interval->high} : ordered_json(nullptr);
+  json["problem"] = range.problem.empty() ? ordered_json(nullptr) : ordered_json(range.problem);
+  json["vary"] = range.interval ? ordered_json(lr_range_vary(range)) : ordered_json(nullptr);
+  json["points"] = ordered_json::array();
+  for (size_t i = 0; i < range.rates.size(); ++i)
+    json["points"].push_back(
+        {{"lr", range.rates[i]}, {"loss", number(range.losses[i])}, {"smoothed", number(range.smoothed[i])}});
+  return json.dump(2) + "\n";
+}
+
+}  // namespace ingot
