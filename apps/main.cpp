@@ -40,6 +40,7 @@ int run(int argc, char** argv) {
   add_plan_command(app);
   add_sweep_command(app);
   add_lr_range_command(app);
+  add_compare_command(app);
   add_schedule_command(app);
   add_status_command(app);
   add_doctor_command(app);

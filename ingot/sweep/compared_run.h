@@ -1,0 +1,41 @@
+// ComparedRun is what a comparison reads from the folder of a run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ingot {
+
+struct LossCurve {
+  std::vector<double> tokens, losses;  // tokens trained on, ascending, and nats per token
+};
+
+struct ComparedRun {
+  std::string name;  // the folder, as given
+  std::string status;
+  uint64_t seed = 0;
+  int64_t steps = 0, tokens = 0;
+  std::optional<double> val_loss, val_bits_per_byte;  // of the last evaluation
+  std::optional<double> tokens_per_s;                 // the median over the steps
+  std::optional<double> peak_bytes;                   // of resident memory
+  std::string commit, tokenizer_hash, val_hash;       // empty if unknown
+  LossCurve train, validation;
+  std::map<std::string, std::string> settings;  // key -> value as in config.toml, without train.seed
+};
+
+// Reads run.json, config.toml and metrics.jsonl. Throws a kUsage error if the folder holds no run, and a kData error
+// that names the file if one of them is damaged.
+ComparedRun read_compared_run(const std::filesystem::path& folder);
+
+// Replaces every folder that is no run itself by the runs in its subfolder runs/, such as a sweep's.
+std::vector<std::filesystem::path> run_folders(const std::vector<std::string>& given);
+
+// "section.key" -> value for every line of a config.toml that config_toml() wrote. The keys of the n-th
+// [[optimizer.group]] begin with "optimizer.group n".
+std::map<std::string, std::string> settings_of(const std::string& toml);
+
+}  // namespace ingot

@@ -1,0 +1,51 @@
+// Comparison is what several runs tell about each other: where their configurations differ, and by how much their
+// losses do, with intervals. Runs that differ only in train.seed form a group; groups are compared with the first.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ingot/sweep/compared_run.h"
+#include "ingot/sweep/statistics.h"
+
+namespace ingot {
+
+struct RunGroup {
+  std::string name;          // the values in which it differs from the others, or its first run's folder
+  std::vector<size_t> runs;  // indices into Comparison::runs
+};
+
+// The difference of a group from the first one.
+struct LossDifference {
+  size_t group = 0;
+  std::string quantity;  // "val_loss", "val_bits_per_byte" or "train_loss"
+  MeanInterval value;    // above 0: higher than the first group's
+  std::string method;    // what the interval covers, as part of a sentence
+  // "lower", "higher", "not told apart", or empty without an interval.
+  std::string verdict() const;
+};
+
+struct SettingDifference {
+  std::string key;
+  std::vector<std::string> values;  // by group; empty: the group has no such key
+};
+
+struct Comparison {
+  std::vector<ComparedRun> runs;
+  std::vector<RunGroup> groups;
+  std::vector<SettingDifference> settings;
+  std::vector<LossDifference> differences;
+  std::vector<std::string> remarks;  // what must be known to read the figures
+};
+
+// REQUIRES: at least one run.
+Comparison compare_runs(std::vector<ComparedRun> runs);
+
+// The mean training loss over the last fifth of the tokens that both runs have seen, second minus first. The range is
+// divided into ten blocks of equal tokens, fewer if steps are few. The interval is that of the blocks' differences. It
+// covers the noise between batches, not that between seeds. nullopt if the runs share fewer than two steps' tokens.
+std::optional<MeanInterval> curve_difference(const LossCurve& first, const LossCurve& second);
+
+}  // namespace ingot
