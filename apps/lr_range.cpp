@@ -120,17 +120,15 @@ void find_range(LrRangeArguments arguments) {
   console->line(
       fmt::format("the loss is lowest at {:.3g}, and has risen again at {:.3g} | written: {}/lr-range.svg",
                   range.rates[range.lowest], *range.rises_at, arguments.out));
-  console->line("look for the best rate below that:\n" + sweep_line(arguments, range));
+  console->line("the sweep that finds the best rate:\n" + sweep_line(arguments, range));
 }
 
 constexpr const char* kLrRangeFooter =
-    "One run, in which the rate grows by a constant factor per step. The best rate of a longer run lies "
-    "below "
-    "the one\n"
-    "whose loss is lowest here; the command prints the sweep that finds it. Groups with rates of their own "
-    "keep "
-    "their\n"
-    "ratio to optimizer.lr. DIR/lr-range.json, lr-range.svg and run/ have the losses.\n";
+    "One run, in which the rate grows by a constant factor per step. The command finds the rate of the lowest "
+    "loss, and\n"
+    "prints the sweep from a tenth of it to twice that rate. Groups with rates of their own keep their ratio "
+    "to\n"
+    "optimizer.lr. DIR/lr-range.json, lr-range.svg and run/ have the losses.\n";
 
 }  // namespace
 

@@ -39,6 +39,13 @@ CASES = [
     ("momentum", 64, {"optimizer.kind": "momentum"}, -10, -1),
     ("SGD", 64, {"optimizer.kind": "sgd"}, -7, 2),
 ]
+# The rule of lr-range was chosen by looking at the cases above, and not at those below.
+FRESH = [
+    ("Adan", 64, {"optimizer.kind": "adan"}, -12, -3),
+    ("AdamW, 4 layers, GPT-2's", 128, {"model.layers": 4, "model.norm": "layernorm", "model.positions": "learned",
+                                       "model.mlp": "gelu_tanh", "model.tied": True}, -12, -3),
+    ("AdamW, batch of 32", 64, {"train.batch_size": 32}, -12, -3),
+]
 
 
 def ingot(command, config, *options):
@@ -50,7 +57,7 @@ def ingot(command, config, *options):
 
 
 rows, are_inside = [], []
-for name, width, settings, low, high in CASES[:1] if IS_QUICK else CASES:
+for name, width, settings, low, high in CASES[:1] if IS_QUICK else CASES + FRESH:
     with tempfile.TemporaryDirectory(prefix="lr-range-") as folder:
         config = Path(folder) / "run.toml"
         config.write_text(runs.to_toml({**BASE, "model.width": width, "model.heads": width // 16, **settings}))
@@ -62,14 +69,14 @@ for name, width, settings, low, high in CASES[:1] if IS_QUICK else CASES:
     interval = optimum["interval"]
     by_seeds = f", {interval[0]:.2g} to {interval[1]:.2g}" if interval else ""
     rows.append([name, str(width), f"{first:.2g} to {last:.2g}", f"{found['rises_at']:.2g}",
-                 f"{optimum['value']:.2g}{by_seeds}", f"{optimum['value'] / last:.2f}", "yes" if are_inside[-1] else "no"])
+                 f"{optimum['value']:.2g}{by_seeds}", "yes" if are_inside[-1] else "no"])
     print(" | ".join(rows[-1]), flush=True)
 runs.write_section(
     args, "The learning-rate range test",
     "the best rate of a run lies in the interval that one short run with a growing rate finds.",
     runs.table(["optimizer", "width", "interval of lr-range", "loss rises at", "best rate of the sweep",
-                "best / interval's end", "inside"], rows),
+                "inside"], rows),
     "holds" if all(are_inside) else "holds in part" if any(are_inside) else "refuted",
     f"lr-range: 100 steps from 1e-6 to 10. Sweep: {BASE['train.steps']} steps with warm-up and cosine decay, rates a "
     f"factor of 2 apart, {len(args.seeds)} seeds. The first figure of the best rate is the optimum, the others its 95 % "
-    "interval. With Muon the rate is that of the other parameters, and the matrices' is 8 times that.")
+    "interval. The rule of lr-range was chosen by the first seven rows; the last three are new to it. With Muon the rate is that of the other parameters, and the matrices' is 8 times that.")

@@ -99,17 +99,17 @@ LrRange judge_lr_range(std::vector<double> rates, std::vector<double> losses) {
   const auto lowest = std::ranges::min_element(range.smoothed);
   range.lowest = static_cast<size_t>(lowest - range.smoothed.begin());
   const double fall = range.smoothed[0] - *lowest;
-  constexpr double kRise = 0.1, kNoises = 2;
-  for (size_t i = range.lowest; i < end && !range.rises_at; ++i)
-    if (range.smoothed[i] > *lowest + kRise * fall) range.rises_at = range.rates[i];
-  if (!range.rises_at && end < range.rates.size()) range.rises_at = range.rates[end];
+  constexpr double kRise = 0.1, kNoises = 2, kBelow = 10, kAbove = 2;
+  size_t last_low = end - 1;  // the last place at which the loss has not risen
+  while (range.smoothed[last_low] > *lowest + kRise * fall) --last_low;
+  if (last_low + 1 < range.rates.size()) range.rises_at = range.rates[last_low + 1];
   const std::string lowest_rate = number_text(range.rates[range.lowest]);
   if (fall <= kNoises * noise_of(finite, range.smoothed, range.lowest + 1))
     range.problem = "the loss did not fall by more than its noise; give more --steps, or lower --from";
   else if (!range.rises_at)
     range.problem = "the loss is lowest at " + lowest_rate + " and did not rise after it; raise --to";
   else
-    range.interval = Interval{range.rates[range.lowest] / kLrRangeSpan, range.rates[range.lowest]};
+    range.interval = Interval{range.rates[range.lowest] / kBelow, range.rates[range.lowest] * kAbove};
   range.smoothed.resize(range.losses.size(), std::nan(""));
   return range;
 }

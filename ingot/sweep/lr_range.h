@@ -1,5 +1,5 @@
 // The learning-rate range test (Smith 2015, arXiv:1506.01186): one short run whose rate grows by a constant factor per
-// step. The loss falls, is lowest at some rate, and rises. The interval below that rate is where a sweep begins.
+// step. The loss falls, is lowest at some rate, and rises. A sweep begins with the interval around that rate.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct LrRange {
   std::vector<double> rates, losses;
   std::vector<double> smoothed;      // losses without their noise
   size_t lowest = 0;                 // index of the lowest smoothed loss
-  std::optional<double> rises_at;    // the first rate at which the loss has clearly risen again
+  std::optional<double> rises_at;    // the rate from which on the loss has risen again
   std::optional<Interval> interval;  // where the best rate of a longer run is to be looked for
   std::string problem;               // why there is no interval, and what to change
 };
@@ -41,12 +41,11 @@ struct LrRange {
 // Throws a kUsage error if the configuration has several ranks, or if optimizer.lr is 0.
 RunConfig lr_range_config(RunConfig config, const LrRangeSpec& spec);
 
-// Judges the losses by this rule: the loss is smoothed over a twentieth of the steps; the high end of the interval is
-// the rate of the lowest smoothed loss, the low end kSpan below it. There is no interval if the loss never falls by
-// twice its noise, or if it does not rise again by a tenth of its fall. bench/reproduce/lr_range.py compares the
-// intervals with the optima of sweeps. REQUIRES: equal sizes.
+// Judges the losses by this rule: the loss is smoothed over a twentieth of the steps, and the interval goes from a tenth
+// of the rate with the lowest smoothed loss to twice that rate. There is no interval if the loss never falls by twice its
+// noise, or if it does not rise again by a tenth of its fall. bench/reproduce/lr_range.py compares the intervals with the
+// optima of sweeps. REQUIRES: equal sizes.
 LrRange judge_lr_range(std::vector<double> rates, std::vector<double> losses);
-constexpr double kLrRangeSpan = 20;
 
 // Reads the losses from the metrics.jsonl of the test's run, and judges them.
 LrRange read_lr_range(const std::filesystem::path& run, const LrRangeSpec& spec);
