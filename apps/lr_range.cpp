@@ -118,17 +118,19 @@ void find_range(LrRangeArguments arguments) {
   if (!range.interval) fail(ErrorKind::kUsage, "{}", range.problem);
   if (arguments.is_json) return;
   console->line(
-      fmt::format("the loss is lowest at {:.3g}, and has risen again at {:.3g} | written: {}/lr-range.svg",
-                  range.rates[range.lowest], *range.rises_at, arguments.out));
+      fmt::format("the loss has fallen at {:.3g} and rises from {:.3g} on | written: {}/lr-range.svg",
+                  *range.knee, *range.rises_at, arguments.out));
   console->line("the sweep that finds the best rate:\n" + sweep_line(arguments, range));
 }
 
 constexpr const char* kLrRangeFooter =
-    "One run, in which the rate grows by a constant factor per step. The command finds the rate of the lowest "
-    "loss, and\n"
-    "prints the sweep from a tenth of it to twice that rate. Groups with rates of their own keep their ratio "
-    "to\n"
-    "optimizer.lr. DIR/lr-range.json, lr-range.svg and run/ have the losses.\n";
+    "One run, in which the rate grows by a constant factor per step. The command finds the rate at which "
+    "nine "
+    "tenths of\n"
+    "the loss's fall are done, and prints the sweep from a quarter of that rate to four times it. Groups "
+    "with "
+    "rates of\n"
+    "their own keep their ratio to optimizer.lr. DIR/lr-range.json, lr-range.svg and run/ have the losses.\n";
 
 }  // namespace
 

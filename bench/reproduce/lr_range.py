@@ -38,6 +38,8 @@ CASES = [
     ("Muon for matrices", 64, {"optimizer.kind": "adamw", "optimizer.group": MUON}, -12, -3),
     ("momentum", 64, {"optimizer.kind": "momentum"}, -10, -1),
     ("SGD", 64, {"optimizer.kind": "sgd"}, -7, 2),
+    ("AdamW, BPE of 512", 64, {"optimizer.kind": "adamw", "data.tokenizer": "bpe", "data.tokenizer_vocab": 512,
+                               "train.steps": 100, "schedule.warmup_steps": 10}, -12, -3),
 ]
 # The rule of lr-range was chosen by looking at the cases above, and not at those below.
 FRESH = [
@@ -79,4 +81,4 @@ runs.write_section(
     "holds" if all(are_inside) else "holds in part" if any(are_inside) else "refuted",
     f"lr-range: 100 steps from 1e-6 to 10. Sweep: {BASE['train.steps']} steps with warm-up and cosine decay, rates a "
     f"factor of 2 apart, {len(args.seeds)} seeds. The first figure of the best rate is the optimum, the others its 95 % "
-    "interval. The rule of lr-range was chosen by the first seven rows; the last three are new to it. With Muon the rate is that of the other parameters, and the matrices' is 8 times that.")
+    "interval. The rule of lr-range was chosen by the first eight rows; the last three are new to it. With Muon the rate is that of the other parameters, and the matrices' is 8 times that.")

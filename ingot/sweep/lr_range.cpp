@@ -96,20 +96,30 @@ LrRange judge_lr_range(std::vector<double> rates, std::vector<double> losses) {
   std::vector<double> finite = capped({range.losses.begin(), first_bad});
   constexpr double kHalfWidth = 1.0 / 40;
   range.smoothed = smoothed(finite, std::max(2.0, kHalfWidth * static_cast<double>(range.losses.size())));
-  const auto lowest = std::ranges::min_element(range.smoothed);
-  range.lowest = static_cast<size_t>(lowest - range.smoothed.begin());
-  const double fall = range.smoothed[0] - *lowest;
-  constexpr double kRise = 0.1, kNoises = 2, kBelow = 10, kAbove = 2;
-  size_t last_low = end - 1;  // the last place at which the loss has not risen
-  while (range.smoothed[last_low] > *lowest + kRise * fall) --last_low;
-  if (last_low + 1 < range.rates.size()) range.rises_at = range.rates[last_low + 1];
-  const std::string lowest_rate = number_text(range.rates[range.lowest]);
-  if (fall <= kNoises * noise_of(finite, range.smoothed, range.lowest + 1))
+  const std::vector<double>& y = range.smoothed;
+  constexpr double kRise = 0.03, kNoisyRise = 2, kNoisyFall = 4;
+  const double noise = noise_of(finite, y, end / 2);  // where the rates are too low to disturb the loss
+  bool has_fallen = false;
+  for (size_t i = 0; i < end && !range.rises_at; ++i) {
+    if (y[i] < y[range.lowest]) range.lowest = i;
+    const double fall = y[0] - y[range.lowest];
+    has_fallen |= fall > kNoisyFall * noise;
+    if (has_fallen && y[i] > y[range.lowest] + std::max(kRise * fall, kNoisyRise * noise))
+      range.rises_at = range.rates[i];
+  }
+  if (!range.rises_at && end < range.rates.size()) range.rises_at = range.rates[end];
+  if (!has_fallen) {
     range.problem = "the loss did not fall by more than its noise; give more --steps, or lower --from";
-  else if (!range.rises_at)
-    range.problem = "the loss is lowest at " + lowest_rate + " and did not rise after it; raise --to";
-  else
-    range.interval = Interval{range.rates[range.lowest] / kBelow, range.rates[range.lowest] * kAbove};
+  } else if (!range.rises_at) {
+    range.problem = fmt::format("the loss is lowest at {} and did not rise after it; raise --to",
+                                number_text(range.rates[range.lowest]));
+  } else {
+    constexpr double kReached = 0.9, kFactor = 4;
+    size_t knee = 0;
+    while (y[knee] > y[0] - kReached * (y[0] - y[range.lowest])) ++knee;
+    range.knee = range.rates[knee];
+    range.interval = Interval{*range.knee / kFactor, *range.knee * kFactor};
+  }
   range.smoothed.resize(range.losses.size(), std::nan(""));
   return range;
 }
@@ -150,7 +160,7 @@ std::string lr_range_json(const LrRange& range, const LrRangeSpec& spec) {
     return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
   };
   ordered_json json{{"from", spec.from}, {"to", spec.to}, {"steps", spec.steps}};
-  json["lowest"] = range.problem.empty() ? ordered_json(range.rates[range.lowest]) : ordered_json(nullptr);
+  json["knee"] = range.knee ? ordered_json(*range.knee) : ordered_json(nullptr);
   json["rises_at"] = range.rises_at ? ordered_json(*range.rises_at) : ordered_json(nullptr);
   json["interval"] =
       range.interval ? ordered_json{range.interval->low, range.interval->high} : ordered_json(nullptr);

@@ -1,5 +1,5 @@
 // The learning-rate range test (Smith 2015, arXiv:1506.01186): one short run whose rate grows by a constant factor per
-// step. The loss falls, is lowest at some rate, and rises. A sweep begins with the interval around that rate.
+// step. The loss falls, and rises once the rate is too high. A sweep begins with the rates at the end of the fall.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,9 @@ struct LrRange {
   // stands for all that would have followed.
   std::vector<double> rates, losses;
   std::vector<double> smoothed;      // losses without their noise
-  size_t lowest = 0;                 // index of the lowest smoothed loss
-  std::optional<double> rises_at;    // the rate from which on the loss has risen again
+  size_t lowest = 0;                 // index of the lowest smoothed loss before the loss rises
+  std::optional<double> rises_at;    // the first rate at which the loss has risen
+  std::optional<double> knee;        // the rate at which nine tenths of the fall are done
   std::optional<Interval> interval;  // where the best rate of a longer run is to be looked for
   std::string problem;               // why there is no interval, and what to change
 };
@@ -41,10 +42,11 @@ struct LrRange {
 // Throws a kUsage error if the configuration has several ranks, or if optimizer.lr is 0.
 RunConfig lr_range_config(RunConfig config, const LrRangeSpec& spec);
 
-// Judges the losses by this rule: the loss is smoothed over a twentieth of the steps, and the interval goes from a tenth
-// of the rate with the lowest smoothed loss to twice that rate. There is no interval if the loss never falls by twice its
-// noise, or if it does not rise again by a tenth of its fall. bench/reproduce/lr_range.py compares the intervals with the
-// optima of sweeps. REQUIRES: equal sizes.
+// Judges the losses by this rule: the loss is smoothed over a twentieth of the steps and followed until it rises by 3 % of
+// its fall and by twice its noise, or is not finite. Once nine tenths of that fall are done, higher rates gain little:
+// the interval goes from a quarter of that rate to four times it. There is no interval if the loss never falls by four
+// times its noise, or never rises. bench/reproduce/lr_range.py compares the intervals with the optima of sweeps.
+// REQUIRES: equal sizes.
 LrRange judge_lr_range(std::vector<double> rates, std::vector<double> losses);
 
 // Reads the losses from the metrics.jsonl of the test's run, and judges them.
@@ -53,10 +55,10 @@ LrRange read_lr_range(const std::filesystem::path& run, const LrRangeSpec& spec)
 // The loss over the rate.
 LinePlot lr_range_plot(const LrRange& range);
 
-// "--vary optimizer.lr=0.0005..0.01:log:5". REQUIRES: there is an interval.
+// "--vary optimizer.lr=0.001..0.016:log:5". REQUIRES: there is an interval.
 std::string lr_range_vary(const LrRange& range);
 
-// {"from", "to", "steps", "lowest", "rises_at", "interval": [low, high], "problem", "vary", "points": [{"lr", "loss",
+// {"from", "to", "steps", "knee", "rises_at", "interval": [low, high], "problem", "vary", "points": [{"lr", "loss",
 // "smoothed"}]}. What there is not is null.
 std::string lr_range_json(const LrRange& range, const LrRangeSpec& spec);
 

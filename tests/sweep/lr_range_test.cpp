@@ -111,20 +111,35 @@ TEST(LrRange, RefusesWhatIsNoTest) {
   EXPECT_THAT(refusal({}, still), HasSubstr("optimizer.lr must be above 0"));
 }
 
-TEST(LrRange, FindsTheLowestLossAndItsRise) {
+TEST(LrRange, FindsTheEndOfTheFallAndTheRise) {
   const LrRange exact = judge_known(0);
   EXPECT_NEAR(std::log10(exact.rates[exact.lowest]), -2, 0.06) << "within a step";
-  ASSERT_TRUE(exact.interval && exact.rises_at);
-  // A tenth of the fall of 1 is 0.4 x^2 = 0.1, at x = 0.5.
-  EXPECT_NEAR(std::log10(*exact.rises_at), -1.5, 0.1);
-  EXPECT_DOUBLE_EQ(exact.interval->high, exact.rates[exact.lowest] * 2);
-  EXPECT_DOUBLE_EQ(exact.interval->low, exact.rates[exact.lowest] / 10);
+  ASSERT_TRUE(exact.interval && exact.rises_at && exact.knee);
+  // A tenth of the fall of 1 is left where 0.5 x^2 = 0.1, and 3 % of it is back where 0.4 x^2 = 0.03.
+  EXPECT_NEAR(std::log10(*exact.knee), -2 - std::sqrt(0.2), 0.06);
+  EXPECT_NEAR(std::log10(*exact.rises_at), -2 + std::sqrt(0.075), 0.06);
+  EXPECT_DOUBLE_EQ(exact.interval->low, *exact.knee / 4);
+  EXPECT_DOUBLE_EQ(exact.interval->high, *exact.knee * 4);
   EXPECT_EQ(exact.problem, "");
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     const LrRange noisy = judge_known(0.1, seed);
     ASSERT_TRUE(noisy.interval) << noisy.problem;
-    EXPECT_TRUE(noisy.interval->contains(1e-2)) << seed;
+    EXPECT_TRUE(noisy.interval->contains(*exact.knee)) << seed;
   }
+}
+
+// Models with norms may train on, slowly, at rates that are far too high; the lowest loss then lies there.
+TEST(LrRange, ALaterAndLowerMinimumDoesNotCount) {
+  const std::vector<double> rates = rates_of({});
+  std::vector<double> losses;
+  for (const double rate : rates) {
+    const double x = std::log10(rate);
+    losses.push_back(x < -1.2 ? known_loss(rate) : known_loss(std::pow(10, -1.2)) - 0.5 * (x + 1.2));
+  }
+  const LrRange range = judge_lr_range(rates, losses);
+  ASSERT_TRUE(range.interval);
+  EXPECT_LT(losses.back(), 2.8);
+  EXPECT_NEAR(std::log10(range.rates[range.lowest]), -2, 0.06);
 }
 
 TEST(LrRange, ALossThatIsNotFiniteCountsAsARise) {
@@ -185,12 +200,12 @@ class LrRangeCommand : public ProgramInFolder {
 TEST_F(LrRangeCommand, FindsAnIntervalAndWritesItsFiles) {
   const Ended ended = run(line("r", {"--to", "10"}));
   ASSERT_EQ(ended.exit_code, 0) << ended.output;
-  EXPECT_THAT(ended.output, AllOf(HasSubstr("log10 of optimizer.lr"), HasSubstr("the loss is lowest at"),
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("log10 of optimizer.lr"), HasSubstr("the loss has fallen at"),
                                   HasSubstr("ingot sweep tiny-llama --data"), HasSubstr("--seeds 2")));
   const json found = json::parse(read_file(path("r/lr-range.json")));
   EXPECT_EQ(found["points"].size(), 99u);
-  EXPECT_LT(found["interval"][0].get<double>(), found["lowest"].get<double>());
-  EXPECT_GT(found["interval"][1].get<double>(), found["lowest"].get<double>());
+  EXPECT_LT(found["interval"][0].get<double>(), found["knee"].get<double>());
+  EXPECT_GT(found["interval"][1].get<double>(), found["knee"].get<double>());
   EXPECT_THAT(ended.output, HasSubstr(found["vary"].get<std::string>()));
   EXPECT_GT(read_file(path("r/lr-range.svg")).size(), 1000u);
   EXPECT_FALSE(std::filesystem::exists(path("r/run/checkpoints")));
@@ -201,7 +216,7 @@ TEST_F(LrRangeCommand, FindsAnIntervalAndWritesItsFiles) {
   ASSERT_EQ(again.exit_code, 0) << again.output;
   EXPECT_EQ(read_file(path("r/lr-range.json")),
             found.dump(2).size() ? read_file(path("r/lr-range.json")) : "");
-  EXPECT_THAT(again.output, HasSubstr("\"lowest\""));
+  EXPECT_THAT(again.output, HasSubstr("\"knee\""));
 }
 
 TEST_F(LrRangeCommand, ADivergingRunIsAResult) {
