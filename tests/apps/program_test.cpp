@@ -62,8 +62,8 @@ TEST_F(ProgramTest, DoctorDescribesTheMachine) {
 TEST_F(ProgramTest, EveryCommandHasHelp) {
   const Outcome top = ingot("--help");
   EXPECT_EQ(top.exit_code, 0);
-  for (const char* command :
-       {"train", "eval", "generate", "tokenizer", "bench", "schedule", "status", "doctor"}) {
+  for (const char* command : {"train", "eval", "generate", "tokenizer", "data", "bench", "schedule", "plan",
+                              "sweep", "lr-range", "compare", "status", "doctor"}) {
     EXPECT_THAT(top.output, HasSubstr(command));
     EXPECT_EQ(ingot(std::string(command) + " --help").exit_code, 0) << command;
   }
