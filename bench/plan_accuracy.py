@@ -25,6 +25,7 @@ CASES = {
     "tiny-llama": ("tiny-llama", 1, 300, {}),
     "shakespeare-char-cpu": ("shakespeare-char-cpu", 1, 150, {}),
     "demo": ("demo", 1, 40, {}),
+    "books-10m": ("books-10m", 1, 12, {"train.max_time": "0s"}),
     "gpt2-124m": ("gpt2-124m", 1, 8, {"train.grad_accum": 2, "train.batch_size": 2, "model.context": 256}),
     "dp=2": ("shakespeare-char-cpu", 2, 60, {"train.grad_accum": 2, "parallel.dp": 2}),
     "fsdp=2": ("shakespeare-char-cpu", 2, 60, {"train.grad_accum": 4, "parallel.fsdp": 2}),

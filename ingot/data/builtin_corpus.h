@@ -71,6 +71,9 @@ struct Yardsticks {
   std::string missing;  // the programs that could not be run, and why; empty if all ran
 };
 
+// A run compares its validation text with compressors if the text is not longer.
+inline constexpr int64_t kYardstickBytes = int64_t{16} << 20;
+
 // Measures gzip and xz. It writes nothing to disk and throws no error: a failed measurement is in `missing`.
 Yardsticks compression_yardsticks(const Documents& documents);
 

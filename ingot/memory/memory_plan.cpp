@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "ingot/console/console.h"
+#include "ingot/data/builtin_corpus.h"
 #include "ingot/data/corpus.h"
 #include "ingot/data/loader.h"
 #include "ingot/data/token_source_shards.h"
@@ -22,7 +23,7 @@ namespace {
 
 // Pages of the program and its libraries, stacks, and what they allocate at first use. Measured: 30 to 60
 // MB more than the rest of a plan.
-constexpr uint64_t kProgramBytes = 40 << 20;
+constexpr uint64_t kProgramBytes = 48 << 20;
 constexpr uint64_t kBuiltinTextBytes = 12 << 20;  // upper bound for every built-in corpus
 constexpr int64_t kCharVocab = 256;
 constexpr double kBytesPerBpeToken = 3;  // lower bound; English has about 4
@@ -72,15 +73,20 @@ bool is_shards(const std::vector<std::string>& specs) {
 void plan_data(const RunConfig& config, MemoryPlan& plan) {
   const DataConfig& data = config.data;
   if (is_shards(data.train)) return;  // shards are mapped, and the kernel may drop their pages
-  TextSizes sizes;
+  TextSizes sizes, val;
   add_specs(data.train, sizes);
   add_specs(data.val, sizes);
+  add_specs(data.val, val);
+  const auto val_bytes = data.val.empty()
+                             ? static_cast<uint64_t>(data.val_fraction * static_cast<double>(sizes.text))
+                             : val.text;
   const double text_per_token = data.tokenizer == "byte" || data.tokenizer == "char" ? 1 : kBytesPerBpeToken;
   const uint64_t token_bytes = size_bytes(shard_dtype(config.model.vocab));
   const auto tokens_in = [&](uint64_t bytes) {
     return static_cast<uint64_t>(static_cast<double>(bytes) / text_per_token);
   };
-  plan.items.push_back({.name = "text", .bytes = sizes.read});
+  if (val_bytes > 0 && val_bytes <= static_cast<uint64_t>(kYardstickBytes))
+    plan.items.push_back({.name = "validation text", .bytes = val_bytes});
   plan.items.push_back({.name = "tokens", .bytes = tokens_in(sizes.text) * token_bytes});
   // A document's ids are u32 in a growing vector before they are stored in the dtype of the vocabulary.
   constexpr uint64_t kGrowing = 2 * sizeof(uint32_t);

@@ -1,10 +1,12 @@
 #include "ingot/run/run_data.h"
 
+#include <malloc.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <filesystem>
 
+#include "ingot/data/builtin_corpus.h"
 #include "ingot/data/dataset_folder.h"
 #include "ingot/data/token_source_shards.h"
 #include "ingot/data/token_source_text.h"
@@ -119,9 +121,8 @@ void check_tokenizer(const DataConfig& config, const std::optional<std::string>&
 
 // Returns the text of a short stream, for comparison with compressors; empty if the stream is longer.
 Documents decoded(const TokenSource& source, const Tokenizer& tokenizer) {
-  constexpr int64_t kAtMostBytes = int64_t{16} << 20;
   Documents documents;
-  if (source.text_bytes().value_or(INT64_MAX) > kAtMostBytes) return documents;
+  if (source.text_bytes().value_or(INT64_MAX) > kYardstickBytes) return documents;
   std::vector<uint32_t> ids(static_cast<size_t>(source.tokens()));
   source.read(0, ids);
   std::string text;
@@ -172,8 +173,15 @@ RunData load_text(const DataConfig& config, const std::optional<std::string>& to
       tokenizer_json ? parse_tokenizer(*tokenizer_json, "tokenizer.json") : make_tokenizer(config, text);
   data.train = tokenize(text.train, *data.tokenizer);
   data.val = tokenize(text.val, *data.tokenizer);
-  data.val_documents = text.val;
+  if (text.val.size_bytes() <= kYardstickBytes) data.val_documents = text.val.detached();
   return data;
+}
+
+// Returns to the system what reading the text and training a tokenizer have freed; training would keep it otherwise.
+void release_free_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 std::string megabytes(const TokenSource& source) {
@@ -191,6 +199,7 @@ RunData load_run_data(const DataConfig& config, const std::optional<std::string>
   RunData data = folder                       ? load_prepared(config, tokenizer_json, *folder)
                  : names_shards(config.train) ? load_shards(config, tokenizer_json)
                                               : load_text(config, tokenizer_json);
+  release_free_memory();
   data.summary =
       fmt::format("train {}{} tokens; validation {}{} tokens; vocabulary {}", megabytes(data.train),
                   data.train.tokens(), megabytes(data.val), data.val.tokens(), data.tokenizer->vocab_size());

@@ -17,7 +17,7 @@ namespace ingot {
 struct RunData {
   std::unique_ptr<Tokenizer> tokenizer;
   TokenSource train, val;
-  Documents val_documents;  // empty for token shards, except the short ones of a prepared folder
+  Documents val_documents;  // for comparison with compressors; empty for shards, and above kYardstickBytes
   std::string summary;      // "1.0 MB train, 112 kB val, 65 tokens in the vocabulary ..."
 };
 

@@ -19,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kYardstickBytes = int64_t{16} << 20;
-
 PlotSeries series(const std::string& name, MetricsCurve curve, PlotStyle style, int color) {
   return {.name = name, .x = std::move(curve.x), .y = std::move(curve.y), .style = style, .color = color};
 }
