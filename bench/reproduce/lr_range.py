@@ -81,4 +81,5 @@ runs.write_section(
     "holds" if all(are_inside) else "holds in part" if any(are_inside) else "refuted",
     f"lr-range: 100 steps from 1e-6 to 10. Sweep: {BASE['train.steps']} steps with warm-up and cosine decay, rates a "
     f"factor of 2 apart, {len(args.seeds)} seeds. The first figure of the best rate is the optimum, the others its 95 % "
-    "interval. The rule of lr-range was chosen by the first eight rows; the last three are new to it. With Muon the rate is that of the other parameters, and the matrices' is 8 times that.")
+    "interval. The rule of lr-range was chosen by the first eight rows; the last three are new to it. With Muon the rate "
+    "is that of the other parameters, and the matrices' is 8 times that.")
