@@ -11,7 +11,9 @@ rank to 1e-6 (docs/parallelism.md), and prints the time per step: simulated, or 
 each layout also trains on that text, by `ingot train`, and these losses are compared too. --both also
 checks that every rank starts the same operations (group, name, kind, bytes, peer) in the same order in both. The
 exit code is 1 if a check fails. On a flat cluster without computation, the simulated sum of the gradients must also
-take the time that latency and bandwidth give.
+take the time that latency and bandwidth give, and the step of `ingot plan` on the same cluster is printed beside that of
+the ranks. With --longest-poll-us 1, which takes the ranks' pauses between two looks at an operation away, it must lie
+within 0.8 and 1.25 of it.
 
 The platform is --nodes of equal size. Within a node every rank has its own link to a switch (--latency-us,
 --bandwidth-gbps in gigabytes per second), and each node has a link to the other nodes (--node-latency-us,
@@ -122,6 +124,7 @@ def execute(where, args, ranks, arguments, folder):
     if where == "smpi":
         command = smpi_command(args, ranks, folder)
         environment["PMI_SIZE"] = str(ranks)
+        environment["INGOT_SMPI_LONGEST_POLL_US"] = str(args.longest_poll_us)
     elif ranks == 1:
         command = [str(args.release_build.resolve() / "ingot")]
     else:
@@ -218,6 +221,47 @@ def time_differences(record):
     return lines
 
 
+def hardware_toml(args, ranks, layout):
+    """Returns a description for `ingot plan`: a flat cluster on which nothing computes.
+
+    SMPI's collectives exchange slices with all ranks of a group at once: the bytes over each link are those of a ring, and
+    the latency is that of two links in each of a collective's phases, and in a message. The plan's rings have n - 1 steps
+    per phase in a group of n ranks. With stages alone, which send messages, the latency is that of a launch instead.
+    """
+    path_s = 2e-6 * args.latency_us
+    group = layouts(ranks)[layout]["tp"] if layout == "3d" else ranks
+    step_s, launch_s = (0, path_s) if layout == "pp" else (path_s / max(1, group - 1), 0)
+    never = 1.0  # second: an algorithm that is never the fastest
+    values = {
+        "device": {"f32_flops": 1e24, "tf32_flops": 1e24, "bf16_flops": 1e24, "fp8_flops": 1e24, "hbm_bytes": 1e12,
+                   "hbm_bytes_per_s": 1e24, "kernel_launch_s": 1e-15, "product_fraction": 1.0, "memory_fraction": 1.0,
+                   "power_w": 1.0, "price_per_hour": 0.0},
+        "node": {"devices": ranks, "topology": '"switch"', "link_bytes_per_s": 1e9 * args.bandwidth_gbps,
+                 "link_fraction": 1.0, "ring_latency_s": [step_s, never, never], "tree_latency_s": [never] * 3},
+        "network": {"nics": 1, "nic_bytes_per_s": 1e12, "nic_fraction": 1.0, "nodes_per_rack": 1,
+                    "rack_uplink_bytes_per_s": 0, "ring_latency_s": [never] * 3, "tree_latency_s": [never] * 3},
+        "collectives": {"launch_s": [launch_s, never, never]},
+    }
+    lines = ['name = "flat"']
+    for section, pairs in values.items():
+        lines += [f"[{section}]", *(f"{key} = {value}" for key, value in pairs.items())]
+    return "\n".join(lines) + "\n"
+
+
+def planned_step_s(args, ranks, layout, settings, folder):
+    """Returns the time that `ingot plan` simulates for the step that SMPI's ranks executed."""
+    parallel = layouts(ranks)[layout]
+    path = folder / "flat.toml"
+    path.write_text(hardware_toml(args, ranks, layout))
+    settings = settings | {f"parallel.{axis}": n for axis, n in parallel.items()}
+    command = [str(args.release_build.resolve() / "ingot"), "plan", "tiny-llama", "--json", "--hardware", str(path)]
+    command += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"smpi.py: {' '.join(command)} failed with {done.returncode}:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout)["step_s"]
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     where = parser.add_mutually_exclusive_group()
@@ -233,6 +277,7 @@ def parse():
     parser.add_argument("--node-bandwidth-gbps", type=float, default=25)
     parser.add_argument("--compute", choices=["none", "measured"], default="none")
     parser.add_argument("--host-speed", type=float, default=1)
+    parser.add_argument("--longest-poll-us", type=float, default=200, help="pause between two looks at an operation")
     parser.add_argument("--delay", default="0s", help="parallel.delay of the runs under mpirun")
     parser.add_argument("--smpi-build", type=Path, default=ROOT / "build/smpi")
     parser.add_argument("--release-build", type=Path, default=ROOT / "build/release")
@@ -278,6 +323,12 @@ def main():
                     print(f"{where:<7} {ranks:>3} ranks {layout:<5} step {1e3 * record['step_s']:>9.3f} ms, "
                           f"{len(record['operations']) // STEPS:>6} operations per step, losses within "
                           f"{difference:.1e} of one rank's, run in {record['wall_s']:.1f} s", flush=True)
+                    if where == "smpi" and record["platform"]["nodes"] == 1 and args.compute == "none":
+                        planned = planned_step_s(args, ranks, layout, settings, folder)
+                        print(f"        {ranks:>3} ranks {layout:<5} the plan's {1e3 * planned:>9.3f} ms, "
+                              f"{planned / record['step_s']:.2f} of it", flush=True)
+                        if args.longest_poll_us <= 1 and not 0.8 < planned / record["step_s"] < 1.25:
+                            failures.append(f"{layout} on {ranks} ranks: the plan's step takes {1e3 * planned:.3f} ms")
                     failures += time_differences(record)[:1]
                     if difference > TOLERANCE:
                         failures.append(f"{where}, {layout} on {ranks} ranks: the losses differ by {difference:.1e}")

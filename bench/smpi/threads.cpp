@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdarg>
@@ -214,9 +215,23 @@ int clock_nanosleep(clockid_t clock, int flags, const timespec* time, timespec* 
   return 0;
 }
 
+// Pauses between polls are shorter than this. INGOT_SMPI_LONGEST_POLL_US shortens them further, so that an operation
+// is found complete soon after it is.
+constexpr double kPause_s = 1e-3;
+
+double longest_poll_s() {
+  static const char* text = INGOT_REAL(getenv)("INGOT_SMPI_LONGEST_POLL_US");
+  return text ? 1e-6 * std::strtod(text, nullptr) : kPause_s;
+}
+
 int nanosleep(const timespec* time, timespec* rest) {
   if (is_in_simgrid(__builtin_return_address(0))) return INGOT_REAL(nanosleep)(time, rest);
-  return clock_nanosleep(CLOCK_MONOTONIC, 0, time, rest);
+  timespec pause = *time;
+  if (seconds(pause) < kPause_s) {
+    pause.tv_nsec = std::min(pause.tv_nsec, static_cast<long>(1e9 * longest_poll_s()));
+    rest = nullptr;
+  }
+  return clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, rest);
 }
 
 // ---- what mpirun would tell a rank ----

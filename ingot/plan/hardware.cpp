@@ -106,13 +106,13 @@ class HardwareKeys {
                      }});
   }
   void rate(const char* name, double& member) {
-    number(name, "a number greater than 0", member, std::numeric_limits<double>::min(), 1e24);
+    number(name, "a number greater than 0, at most 1e24", member, std::numeric_limits<double>::min(), 1e24);
   }
   void fraction(const char* name, double& member) {
     number(name, "a fraction greater than 0, at most 1", member, std::numeric_limits<double>::min(), 1);
   }
   void optional(const char* name, double& member) {
-    number(name, "a number, at least 0", member, 0, 1e24);
+    number(name, "a number in 0 .. 1e24", member, 0, 1e24);
     keys_.back().presence = Presence::kOptional;
   }
   void whole(const char* name, int& member) {
