@@ -170,10 +170,11 @@ int64_t planned_vocab(const DataConfig& data) {
   }
 }
 
-MemoryPlan plan_memory(const RunConfig& given, const MeshShape& shape, int rank) {
+MemoryPlan plan_memory(const RunConfig& given, const MeshShape& shape, int rank,
+                       const Mesh::MakeGroup& make_group) {
   RunConfig config = given;
   if (config.model.vocab == 0) config.model.vocab = planned_vocab(config.data);
-  Mesh mesh = Mesh::planned(shape, rank);
+  Mesh mesh = Mesh::planned(shape, rank, make_group);
   const Trainer trainer(config, parallelize(config, mesh, Backing::kAddresses));
   MemoryPlan plan;
   for (const Trainer::ArenaUse& use : trainer.arenas())

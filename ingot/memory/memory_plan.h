@@ -18,6 +18,7 @@ struct MemoryItem {
   std::string name;  // "parameters"
   uint64_t bytes = 0;
   Memory memory = Memory::kHost;
+  bool operator==(const MemoryItem&) const = default;
 };
 
 struct MemoryPlan {
@@ -31,9 +32,12 @@ struct MemoryPlan {
   std::string largest(size_t count) const;
 };
 
-// Plans the memory of one rank of a mesh. It needs no other ranks and no device. A model.vocab of 0 is taken from data.tokenizer. Missing files count as empty. Throws what the
-// trainer would throw for an invalid configuration.
-MemoryPlan plan_memory(const RunConfig& config, const MeshShape& shape = {}, int rank = 0);
+// Plans the memory of one rank of a mesh. It needs no other ranks and no device. A model.vocab of 0 is taken from
+// data.tokenizer. Missing files count as empty. Throws what the trainer would throw for an invalid configuration.
+// With groups that know nothing of the other ranks, distributed Muon over shards plans too little scratch, since its
+// buffers are as large as the largest shard of any rank; plan_rank_memory() (plan/plan.h) lets the ranks tell each other.
+MemoryPlan plan_memory(const RunConfig& config, const MeshShape& shape = {}, int rank = 0,
+                       const Mesh::MakeGroup& make_group = planned_communicator);
 
 // Returns the size of the vocabulary that the run's tokenizer will have. It is exact for bytes and for a
 // tokenizer file, an upper bound for a bpe that is not trained yet, and 256 for characters that are not

@@ -28,13 +28,7 @@ class RecordedTrainer {
                   const KnownToRanks& known = {})
       : micros_(config.train.grad_accum),
         recorder_(backing),
-        mesh_(Mesh::planned(shape, rank,
-                            [&](const std::string& name, int own, int size) {
-                              return recorder_.make_group(name, own, size,
-                                                          {.reach = config.train.device,
-                                                           .board = known.board,
-                                                           .first_rank = first_of_group(shape, rank, name)});
-                            })),
+        mesh_(Mesh::planned(shape, rank, recorded_groups(recorder_, config, shape, rank, known.board))),
         trainer_(config, parallelize(config, mesh_, backing, known.unit_costs)) {
     trainer_.trace().set_listener(&recorder_);
     Stream& stream = *trainer_.layout().stream;
@@ -75,6 +69,15 @@ RunConfig without_check(RunConfig config) {
 }
 
 }  // namespace
+
+Mesh::MakeGroup recorded_groups(StepRecorder& recorder, const RunConfig& config, const MeshShape& shape,
+                                int rank, PlanBoard* board) {
+  return [&recorder, &config, &shape, rank, board](const std::string& name, int own, int size) {
+    return recorder.make_group(
+        name, own, size,
+        {.reach = config.train.device, .board = board, .first_rank = first_of_group(shape, rank, name)});
+  };
+}
 
 StepRecord record_step(const RunConfig& config, const MeshShape& shape, int rank, const KnownToRanks& known) {
   RecordedTrainer trainer(without_check(config), shape, rank, Backing::kAddresses, known);

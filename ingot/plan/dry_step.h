@@ -16,6 +16,11 @@ struct KnownToRanks {
   std::vector<double> unit_costs = {};  // for the cuts of stages (parallelize)
 };
 
+// Returns what makes the groups of a rank for a plan. They are recorded; with a board, the ranks tell each other by it.
+// All arguments are borrowed by the groups and by the result.
+Mesh::MakeGroup recorded_groups(StepRecorder& recorder, const RunConfig& config, const MeshShape& shape,
+                                int rank, PlanBoard* board);
+
 // Returns the operations of one rank in a step whose weights have been used before: not the first step, and
 // without the check of the loss (head.raw_ce_every). Needs no other ranks, no device and no data; takes
 // milliseconds. config.model.vocab must be set. Throws what the trainer throws for an invalid configuration.

@@ -75,16 +75,19 @@ std::vector<int> rank_classes(const RunConfig& config, const MeshShape& shape) {
   return classes;
 }
 
+void tell_all_ranks(const RunConfig& config, const MeshShape& shape, const KnownToRanks& known) {
+  if (!has_matrix_rule(config.optimizer) || shape.size() == shape.pp) return;
+  for (int round = 0; round < 2; ++round)
+    for (int rank = 0; rank < shape.size(); ++rank) tell_others(config, shape, rank, known);
+}
+
 JobRecord record_job(const RunConfig& config, const std::vector<double>& unit_costs) {
   JobRecord job;
   job.shape = mesh_shape(config.parallel);
   job.class_of = rank_classes(config, job.shape);
   PlanBoard board;
   const KnownToRanks known{.board = &board, .unit_costs = unit_costs};
-  if (has_matrix_rule(config.optimizer) &&
-      job.shape.size() > job.shape.pp)  // whole matrices of shards have owners
-    for (int round = 0; round < 2; ++round)
-      for (int rank = 0; rank < job.shape.size(); ++rank) tell_others(config, job.shape, rank, known);
+  tell_all_ranks(config, job.shape, known);
   for (int rank = 0; rank < job.shape.size(); ++rank) {
     if (job.class_of[static_cast<size_t>(rank)] < std::ssize(job.ranks)) continue;
     job.ranks.push_back(rank);

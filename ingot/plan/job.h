@@ -10,6 +10,7 @@
 
 #include "ingot/comm/mesh.h"
 #include "ingot/config/config.h"
+#include "ingot/plan/dry_step.h"
 #include "ingot/plan/op_costs.h"
 #include "ingot/plan/rank_program.h"
 #include "ingot/plan/step_record.h"
@@ -27,6 +28,9 @@ struct JobRecord {
 // Returns for each rank the number of its class; a class begins at its first rank. The ranks of a class do the
 // same work: those of one stage, or single ranks where the owners of whole matrices (distributed Muon) differ.
 std::vector<int> rank_classes(const RunConfig& config, const MeshShape& shape);
+
+// Lets the ranks tell each other what their work depends on. Does nothing unless distributed Muon divides whole matrices.
+void tell_all_ranks(const RunConfig& config, const MeshShape& shape, const KnownToRanks& known);
 
 // Records a step of every class. config.model.vocab must be set. unit_costs: as in KnownToRanks.
 JobRecord record_job(const RunConfig& config, const std::vector<double>& unit_costs = {});

@@ -1,6 +1,8 @@
 #include "ingot/plan/plan.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "ingot/config/data_shard.h"
 #include "ingot/config/run_plan.h"
@@ -37,21 +39,28 @@ std::vector<ModelPart> model_parts(const ModelConfig& c) {
 std::vector<RankMemory> plan_rank_memory(const RunConfig& config) {
   const MeshShape shape = mesh_shape(config.parallel);
   const bool is_device = config.train.device == Device::kCuda;
-  std::vector<RankMemory> ranks;
   const std::vector<int> classes = rank_classes(config, shape);
+  PlanBoard board;
+  tell_all_ranks(config, shape, {.board = &board});
+  std::vector<RankMemory> memory;
+  std::map<std::pair<int, int>, size_t> known;  // class and shard -> index into memory
   for (int rank = 0; rank < shape.size(); ++rank) {
-    const auto own = static_cast<size_t>(classes[static_cast<size_t>(rank)]);
-    if (own < ranks.size()) {
-      ++ranks[own].count;
-      continue;
+    const auto [at, is_new] =
+        known.try_emplace({classes[static_cast<size_t>(rank)], place_of(shape, rank).shard});
+    if (is_new) {
+      StepRecorder recorder(Backing::kAddresses);
+      const MemoryPlan plan =
+          plan_memory(config, shape, rank, recorded_groups(recorder, config, shape, rank, &board));
+      const auto equal = std::ranges::find(memory, plan.items, &RankMemory::items);
+      at->second = static_cast<size_t>(equal - memory.begin());
+      if (equal == memory.end())
+        memory.push_back({.ranks = {},
+                          .items = plan.items,
+                          .peak_bytes = is_device ? plan.device_bytes() : plan.host_bytes()});
     }
-    const MemoryPlan plan = plan_memory(config, shape, rank);
-    ranks.push_back({.rank = rank,
-                     .count = 1,
-                     .items = plan.items,
-                     .peak_bytes = is_device ? plan.device_bytes() : plan.host_bytes()});
+    memory[at->second].ranks.push_back(rank);
   }
-  return ranks;
+  return memory;
 }
 
 namespace {
@@ -63,10 +72,10 @@ void compare_memory(const PlanTarget& target, Plan& plan) {
   uint64_t largest = 0, all = 0;
   int worst = 0;
   for (const RankMemory& rank : plan.memory) {
-    all += rank.peak_bytes * static_cast<uint64_t>(rank.count);
+    all += rank.peak_bytes * rank.ranks.size();
     if (rank.peak_bytes <= largest) continue;
     largest = rank.peak_bytes;
-    worst = rank.rank;
+    worst = rank.ranks.front();
   }
   const uint64_t needed = target.is_machine ? all : largest;
   plan.fits = needed <= target.memory_bytes;

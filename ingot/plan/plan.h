@@ -29,13 +29,12 @@ struct ModelPart {
 std::vector<ModelPart> model_parts(const ModelConfig& config);
 
 struct RankMemory {
-  int rank = 0;                   // the first rank of its class
-  int count = 1;                  // ranks with the same memory
+  std::vector<int> ranks;         // with the same memory, ascending
   std::vector<MemoryItem> items;  // arenas first
   uint64_t peak_bytes = 0;        // with a device: of the device
 };
 
-// The memory of every class of ranks (plan_memory).
+// The memory of all ranks (plan_memory), in the order of the first rank with it.
 std::vector<RankMemory> plan_rank_memory(const RunConfig& config);
 
 // Where a run is planned.

@@ -85,7 +85,8 @@ void draw_memory(const Plan& plan, const PlanTarget& target, Picture& picture) {
   const bool is_device = plan.config.train.device == Device::kCuda;
   for (size_t r = 0; r < std::min(kMostRows, plan.memory.size()); ++r) {
     const RankMemory& rank = plan.memory[r];
-    picture.label(rank.count > 1 ? fmt::format("{} ranks", rank.count) : fmt::format("rank {}", rank.rank));
+    picture.label(rank.ranks.size() > 1 ? fmt::format("{} ranks", rank.ranks.size())
+                                        : fmt::format("rank {}", rank.ranks[0]));
     double from = 0;
     for (const MemoryItem& item : rank.items) {
       if (item.bytes == 0 || (is_device && item.memory != Memory::kDevice)) continue;

@@ -45,7 +45,8 @@ void add_model(const Plan& plan, std::string& text) {
 void add_memory(const Plan& plan, const PlanTarget& target, std::string& text) {
   // Shows the class of ranks that takes most.
   const auto most = std::ranges::max_element(plan.memory, {}, &RankMemory::peak_bytes);
-  text += fmt::format("\nmemory of rank {:<7}{:>12}\n", most->rank, format_bytes(number(most->peak_bytes)));
+  text += fmt::format("\nmemory of rank {:<7}{:>12}\n", most->ranks.front(),
+                      format_bytes(number(most->peak_bytes)));
   for (const MemoryItem& item : most->items)
     if (item.bytes > 0)
       text += fmt::format("  {:<20}{:>12}{}\n", item.name, format_bytes(number(item.bytes)),
@@ -105,8 +106,10 @@ std::string plan_json(const Plan& plan, const PlanTarget& target) {
     Json arenas = Json::object();
     for (const MemoryItem& item : rank.items)
       arenas[item.name] = arenas.value(item.name, uint64_t{0}) + item.bytes;
-    ranks.push_back(
-        {{"rank", rank.rank}, {"count", rank.count}, {"arenas", arenas}, {"peak_bytes", rank.peak_bytes}});
+    ranks.push_back({{"rank", rank.ranks.front()},
+                     {"count", rank.ranks.size()},
+                     {"arenas", arenas},
+                     {"peak_bytes", rank.peak_bytes}});
   }
   for (const auto& [name, s] : plan.step.parts) parts[name] = s;
   for (const auto& [name, s] : plan.step.waits) waits[name] = s;

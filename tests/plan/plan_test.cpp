@@ -82,7 +82,7 @@ TEST(PlannedMemory, IsThatOfTheTrainerToTheByte) {
     const RunConfig config = config_with("tiny-gpt2", settings);
     const MeshShape shape = mesh_shape(config.parallel);
     for (const RankMemory& rank : plan_rank_memory(config)) {
-      Mesh mesh = Mesh::planned(shape, rank.rank);
+      Mesh mesh = Mesh::planned(shape, rank.ranks.front());
       const Trainer trainer(config, parallelize(config, mesh, Backing::kAddresses));
       const auto arenas = trainer.arenas();
       ASSERT_GE(rank.items.size(), arenas.size());

@@ -1,11 +1,14 @@
 // Compares training on several ranks with the same training on one rank, and says how close the two must be.
 #pragma once
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ingot/config/config_toml.h"
+#include "ingot/plan/plan.h"
 #include "tests/parallel/mpi/ranks_fixture.h"
 
 namespace ingot {
@@ -91,12 +94,27 @@ inline void expect_equal_on_all_ranks(std::vector<float> values) {
   EXPECT_EQ(lowest, values);
 }
 
+// Expects that every arena of a training has as many bytes as `ingot plan` says, which has one process.
+inline void expect_planned_arenas(const Training& training, const RunConfig& config) {
+  std::optional<RankMemory> plan;
+  for (RankMemory& memory : plan_rank_memory(config))
+    if (std::ranges::binary_search(memory.ranks, world->rank())) plan = std::move(memory);
+  ASSERT_TRUE(plan);
+  const auto got = training.trainer.arenas();
+  ASSERT_LE(got.size(), plan->items.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].name, plan->items[i].name);
+    EXPECT_EQ(got[i].bytes, plan->items[i].bytes) << got[i].name << " of rank " << world->rank();
+  }
+}
+
 // Expects the curve of one rank from the layout in `config`. tolerance: relative tolerance of each loss.
 inline void expect_one_rank_curve(const RunConfig& config, double tolerance, const std::string& what = "") {
   SCOPED_TRACE(what + " " + config.parallel.to_string());
   const TrainingCurve& want = one_rank_curve(config);
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
   Training shared(config, mesh);
+  expect_planned_arenas(shared, config);
   const TrainingCurve got = train(shared);
   EXPECT_EQ(got.initial, want.initial) << "initial weights";
   for (size_t i = 0; i < want.losses.size(); ++i) {
