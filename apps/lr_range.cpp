@@ -82,15 +82,6 @@ std::string drawing(const LrRange& range) {
   return render_text(plot, 72, 12);
 }
 
-std::string sweep_line(const LrRangeArguments& arguments, const LrRange& range) {
-  std::vector<std::string> words = {"ingot", "sweep", arguments.spec.source};
-  if (!arguments.spec.data.empty()) words.emplace_back("--data");
-  words.insert(words.end(), arguments.spec.data.begin(), arguments.spec.data.end());
-  for (const std::string& assignment : arguments.spec.overrides)
-    words.insert(words.end(), {"--set", assignment});
-  return shell_line(words) + " " + lr_range_vary(range) + " --seeds 2";
-}
-
 void find_range(LrRangeArguments arguments) {
   if (is_launched())
     fail(ErrorKind::kUsage,
@@ -120,17 +111,16 @@ void find_range(LrRangeArguments arguments) {
   console->line(
       fmt::format("the loss has fallen at {:.3g} and rises from {:.3g} on | written: {}/lr-range.svg",
                   *range.knee, *range.rises_at, arguments.out));
-  console->line("the sweep that finds the best rate:\n" + sweep_line(arguments, range));
+  console->line("the sweep that finds the best rate:\n" + shell_line(sweep_words(arguments.spec)) + " " +
+                lr_range_vary(range) + " --seeds 2");
 }
 
 constexpr const char* kLrRangeFooter =
-    "One run, in which the rate grows by a constant factor per step. The command finds the rate at which "
-    "nine "
-    "tenths of\n"
-    "the loss's fall are done, and prints the sweep from a quarter of that rate to four times it. Groups "
-    "with "
-    "rates of\n"
-    "their own keep their ratio to optimizer.lr. DIR/lr-range.json, lr-range.svg and run/ have the losses.\n";
+    "One run, in which the rate grows by a constant factor per step. The command finds the rate at which\n"
+    "nine tenths of the loss's fall are done, and prints the sweep from a quarter of that rate to four "
+    "times\n"
+    "it. Groups with rates of their own keep their ratio to optimizer.lr. DIR/lr-range.json, lr-range.svg\n"
+    "and run/ have the losses.\n";
 
 }  // namespace
 

@@ -62,11 +62,7 @@ void join_earlier(const SweepArguments& arguments, const SweepRecord& earlier, S
 }
 
 std::string continuing_command(const SweepArguments& arguments, const SweepRecord& record) {
-  std::vector<std::string> words = {"ingot", "sweep", record.spec.source};
-  if (!record.spec.data.empty()) words.emplace_back("--data");
-  words.insert(words.end(), record.spec.data.begin(), record.spec.data.end());
-  for (const std::string& assignment : record.spec.overrides)
-    words.insert(words.end(), {"--set", assignment});
+  std::vector<std::string> words = sweep_words(record.spec);
   for (const Vary& vary : record.spec.vary) {
     std::string values;
     for (const std::string& value : vary.values) values += (values.empty() ? "" : ",") + value;

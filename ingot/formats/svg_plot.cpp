@@ -307,6 +307,8 @@ std::vector<double> log_ticks(double low, double high, int wanted) {
 
 }  // namespace
 
+double smoothing_width(size_t points) { return std::max(2.0, static_cast<double>(points) / 40); }
+
 std::vector<double> nice_ticks(double low, double high, int wanted, bool is_log) {
   INGOT_CHECK(std::isfinite(low) && std::isfinite(high) && low < high && (!is_log || low > 0),
               "nice_ticks: cannot divide [{}, {}]", low, high);

@@ -1,6 +1,7 @@
 // Line charts as SVG text, without scripts, external fonts or files; readable on light and dark pages.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,6 +44,9 @@ std::string render_svg_column(std::span<const LinePlot> plots);
 // quarter of the points before it). At the end, where half of the window is missing, a line fitted to the
 // last points gives the value. Values that are not finite stay unchanged and enter no average.
 std::vector<double> smoothed(std::span<const double> y, double half_width_points);
+
+// Returns the half width for smoothed() that keeps a line readable: a fortieth of its points, at least 2.
+double smoothing_width(size_t points);
 
 // Returns about `wanted` round values in [low, high]: 1, 2 or 5 times a power of ten. On a log axis these
 // are all decades, and values between them if there are few decades. REQUIRES: low < high, both finite,

@@ -38,24 +38,19 @@ std::optional<double> median(std::vector<double> values) {
 
 // Reads the curves. A line of an evaluation has no tokens of its own; its step's line has.
 void read_curves(const fs::path& metrics, ComparedRun& run) {
+  const std::vector<MetricsRow> rows = read_metrics(metrics);
+  run.train = metrics_curve(rows, "tokens", "loss");
+  const MetricsCurve tokens = metrics_curve(rows, "step", "tokens");
   std::map<double, double> tokens_of_step;
-  std::vector<double> speeds;
-  for (const MetricsRow& row : read_metrics(metrics)) {
-    const auto step = row.number("step"), tokens = row.number("tokens"), loss = row.number("loss");
-    if (!step) continue;
-    if (tokens) tokens_of_step[*step] = *tokens;
-    if (tokens && loss) {
-      run.train.tokens.push_back(*tokens);
-      run.train.losses.push_back(*loss);
-    }
-    if (const auto speed = row.number("tokens_per_s")) speeds.push_back(*speed);
-    const auto known = tokens_of_step.find(*step);
-    if (const auto val_loss = row.number("val_loss"); val_loss && known != tokens_of_step.end()) {
-      run.validation.tokens.push_back(known->second);
-      run.validation.losses.push_back(*val_loss);
-    }
+  for (size_t i = 0; i < tokens.x.size(); ++i) tokens_of_step[tokens.x[i]] = tokens.y[i];
+  const MetricsCurve evaluations = metrics_curve(rows, "step", "val_loss");
+  for (size_t i = 0; i < evaluations.x.size(); ++i) {
+    const auto known = tokens_of_step.find(evaluations.x[i]);
+    if (known == tokens_of_step.end()) continue;
+    run.validation.x.push_back(known->second);
+    run.validation.y.push_back(evaluations.y[i]);
   }
-  run.tokens_per_s = median(std::move(speeds));
+  run.tokens_per_s = median(metrics_curve(rows, "step", "tokens_per_s").y);
 }
 
 }  // namespace
@@ -87,7 +82,7 @@ ComparedRun read_compared_run(const fs::path& folder) {
   const json record = json::parse(read_file(folder / "run.json"), nullptr, false);
   run.val_loss = number_at(record, "val_loss");
   run.val_bits_per_byte = number_at(record, "val_bits_per_byte");
-  run.peak_bytes = number_at(record, "peak_rss_bytes");
+  run.peak_rss_bytes = number_at(record, "peak_rss_bytes");
   run.commit = text_at(record, "program", "commit");
   run.tokenizer_hash = text_at(record, "data", "tokenizer_hash");
   run.val_hash = text_at(record, "data", "val_hash");
@@ -98,7 +93,7 @@ ComparedRun read_compared_run(const fs::path& folder) {
   run.settings = settings_of(config_toml(config, ConfigDocs::kNone));
   run.settings.erase("train.seed");
   read_curves(folder / "metrics.jsonl", run);
-  if (!run.train.tokens.empty()) run.tokens = static_cast<int64_t>(run.train.tokens.back());
+  if (!run.train.x.empty()) run.tokens = static_cast<int64_t>(run.train.x.back());
   return run;
 }
 

@@ -8,23 +8,21 @@
 #include <string>
 #include <vector>
 
-namespace ingot {
+#include "ingot/formats/metrics_log.h"
 
-struct LossCurve {
-  std::vector<double> tokens, losses;  // tokens trained on, ascending, and nats per token
-};
+namespace ingot {
 
 struct ComparedRun {
   std::string name;  // the folder, as given
   std::string status;
   uint64_t seed = 0;
   int64_t steps = 0, tokens = 0;
-  std::optional<double> val_loss, val_bits_per_byte;  // of the last evaluation
+  std::optional<double> val_loss, val_bits_per_byte;  // the last evaluation measured these
   std::optional<double> tokens_per_s;                 // the median over the steps
-  std::optional<double> peak_bytes;                   // of resident memory
-  std::string commit, tokenizer_hash, val_hash;       // empty if unknown
-  LossCurve train, validation;
-  std::map<std::string, std::string> settings;  // key -> value as in config.toml, without train.seed
+  std::optional<double> peak_rss_bytes;
+  std::string commit, tokenizer_hash, val_hash;  // empty if unknown
+  MetricsCurve train, validation;                // x: tokens trained on, y: nats per token
+  std::map<std::string, std::string> settings;   // key -> value as in config.toml, without train.seed
 };
 
 // Reads run.json, config.toml and metrics.jsonl. Throws a kUsage error if the folder holds no run, and a kData error

@@ -18,15 +18,15 @@ constexpr size_t kBlocks = 10;
 constexpr size_t kLongestName = 60;
 
 // The mean losses in `blocks` equal parts of the tokens (begin, end]; nullopt if a part has none.
-std::optional<std::vector<double>> block_means(const LossCurve& curve, double begin, double end,
+std::optional<std::vector<double>> block_means(const MetricsCurve& curve, double begin, double end,
                                                size_t blocks) {
   std::vector<double> sums(blocks, 0);
   std::vector<int> counts(blocks, 0);
-  for (size_t i = 0; i < curve.tokens.size(); ++i) {
-    if (curve.tokens[i] <= begin || curve.tokens[i] > end) continue;
-    const double place = (curve.tokens[i] - begin) / (end - begin) * static_cast<double>(blocks);
+  for (size_t i = 0; i < curve.x.size(); ++i) {
+    if (curve.x[i] <= begin || curve.x[i] > end) continue;
+    const double place = (curve.x[i] - begin) / (end - begin) * static_cast<double>(blocks);
     const size_t block = std::min(blocks, static_cast<size_t>(std::max(1.0, std::ceil(place)))) - 1;
-    sums[block] += curve.losses[i];
+    sums[block] += curve.y[i];
     ++counts[block];
   }
   for (size_t b = 0; b < blocks; ++b) {
@@ -36,10 +36,10 @@ std::optional<std::vector<double>> block_means(const LossCurve& curve, double be
   return sums;
 }
 
-double last_tokens(const LossCurve& curve) { return curve.tokens.empty() ? 0 : curve.tokens.back(); }
+double last_tokens(const MetricsCurve& curve) { return curve.x.empty() ? 0 : curve.x.back(); }
 
 // The mean training loss over the last part of the first `end` tokens.
-std::optional<double> tail_mean(const LossCurve& curve, double end) {
+std::optional<double> tail_mean(const MetricsCurve& curve, double end) {
   const auto mean = block_means(curve, end * (1 - kTail), end, 1);
   return mean ? std::optional((*mean)[0]) : std::nullopt;
 }
@@ -96,7 +96,7 @@ void name_groups(Comparison& comparison) {
 
 // Values of one quantity by seed, of the first group and of another.
 struct Samples {
-  std::vector<double> paired_a, paired_b;  // of the seeds that both have
+  std::vector<double> paired_a, paired_b;  // both groups have these seeds
   std::vector<double> all_a, all_b;
 };
 
@@ -243,7 +243,7 @@ std::string LossDifference::verdict() const {
   return value.interval->contains(0) ? "not told apart" : value.mean < 0 ? "lower" : "higher";
 }
 
-std::optional<MeanInterval> curve_difference(const LossCurve& first, const LossCurve& second) {
+std::optional<MeanInterval> curve_difference(const MetricsCurve& first, const MetricsCurve& second) {
   const double end = std::min(last_tokens(first), last_tokens(second));
   for (size_t blocks = kBlocks; blocks >= 2; --blocks) {
     const auto a = block_means(first, end * (1 - kTail), end, blocks);

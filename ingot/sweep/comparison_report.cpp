@@ -11,6 +11,7 @@
 #include "ingot/formats/html_report.h"
 #include "ingot/formats/svg_plot.h"
 #include "ingot/formats/text_plot.h"
+#include "ingot/sweep/result_json.h"
 
 namespace ingot {
 namespace {
@@ -50,7 +51,7 @@ Table runs_table(const Comparison& comparison) {
                      run.status, std::to_string(run.steps), format_count(static_cast<double>(run.tokens)),
                      figure(run.val_loss, 4), figure(run.val_bits_per_byte, 4),
                      run.tokens_per_s ? format_count(*run.tokens_per_s) : "",
-                     run.peak_bytes ? format_bytes(*run.peak_bytes) : ""});
+                     run.peak_rss_bytes ? format_bytes(*run.peak_rss_bytes) : ""});
   }
   return table;
 }
@@ -117,9 +118,8 @@ std::string aligned(const Table& table) {
   return text;
 }
 
-PlotSeries smooth_series(const LossCurve& curve) {
-  const double half_width = std::max(2.0, static_cast<double>(curve.losses.size()) / 40);
-  return {.name = "", .x = curve.tokens, .y = smoothed(curve.losses, half_width)};
+PlotSeries smooth_series(const MetricsCurve& curve) {
+  return {.name = "", .x = curve.x, .y = smoothed(curve.y, smoothing_width(curve.y.size()))};
 }
 
 // The training losses: every run, in the colour of its group.
@@ -139,10 +139,10 @@ LinePlot validation_plot(const Comparison& comparison) {
   LinePlot plot{.title = "Validation loss", .x_label = "tokens", .y_label = "nats per token"};
   for (size_t g = 0; g < comparison.groups.size(); ++g)
     for (const size_t run : comparison.groups[g].runs) {
-      const LossCurve& curve = comparison.runs[run].validation;
+      const MetricsCurve& curve = comparison.runs[run].validation;
       plot.series.push_back({.name = run == comparison.groups[g].runs[0] ? number_of(g) : "",
-                             .x = curve.tokens,
-                             .y = curve.losses,
+                             .x = curve.x,
+                             .y = curve.y,
                              .style = PlotStyle::kPoints,
                              .color = static_cast<int>(g)});
     }
@@ -220,9 +220,6 @@ std::string comparison_html(const Comparison& comparison) {
 }
 
 std::string comparison_json(const Comparison& comparison) {
-  const auto number = [](const std::optional<double>& value) {
-    return value && std::isfinite(*value) ? ordered_json(*value) : ordered_json(nullptr);
-  };
   ordered_json json;
   json["runs"] = ordered_json::array();
   for (size_t i = 0; i < comparison.runs.size(); ++i) {
@@ -233,10 +230,10 @@ std::string comparison_json(const Comparison& comparison) {
                             {"seed", run.seed},
                             {"steps", run.steps},
                             {"tokens", run.tokens},
-                            {"val_loss", number(run.val_loss)},
-                            {"val_bits_per_byte", number(run.val_bits_per_byte)},
-                            {"tokens_per_s", number(run.tokens_per_s)},
-                            {"peak_bytes", number(run.peak_bytes)}});
+                            {"val_loss", number_json(run.val_loss)},
+                            {"val_bits_per_byte", number_json(run.val_bits_per_byte)},
+                            {"tokens_per_s", number_json(run.tokens_per_s)},
+                            {"peak_rss_bytes", number_json(run.peak_rss_bytes)}});
   }
   json["groups"] = ordered_json::array();
   for (const RunGroup& group : comparison.groups)
@@ -250,8 +247,8 @@ std::string comparison_json(const Comparison& comparison) {
     json["differences"].push_back(
         {{"group", d.group},
          {"quantity", d.quantity},
-         {"mean", number(d.value.mean)},
-         {"interval", interval ? ordered_json{interval->low, interval->high} : ordered_json(nullptr)},
+         {"mean", number_json(d.value.mean)},
+         {"interval", interval_json(interval)},
          {"method", d.method},
          {"verdict", interval ? ordered_json(d.verdict()) : ordered_json(nullptr)}});
   }

@@ -8,6 +8,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/formats/metrics_log.h"
+#include "ingot/sweep/result_json.h"
 
 namespace ingot {
 namespace {
@@ -94,8 +95,7 @@ LrRange judge_lr_range(std::vector<double> rates, std::vector<double> losses) {
     return range;
   }
   std::vector<double> finite = capped({range.losses.begin(), first_bad});
-  constexpr double kHalfWidth = 1.0 / 40;
-  range.smoothed = smoothed(finite, std::max(2.0, kHalfWidth * static_cast<double>(range.losses.size())));
+  range.smoothed = smoothed(finite, smoothing_width(range.losses.size()));
   const std::vector<double>& y = range.smoothed;
   constexpr double kRise = 0.03, kNoisyRise = 2, kNoisyFall = 4;
   const double noise = noise_of(finite, y, end / 2);  // where the rates are too low to disturb the loss
@@ -126,11 +126,9 @@ LrRange judge_lr_range(std::vector<double> rates, std::vector<double> losses) {
 
 LrRange read_lr_range(const std::filesystem::path& run, const LrRangeSpec& spec) {
   std::vector<double> by_step(static_cast<size_t>(spec.steps) + 1, std::nan(""));
-  for (const MetricsRow& row : read_metrics(run / "metrics.jsonl")) {
-    const auto step = row.number("step"), loss = row.number("loss");
-    if (step && loss && *step >= 1 && *step <= static_cast<double>(spec.steps))
-      by_step[static_cast<size_t>(*step)] = *loss;
-  }
+  const MetricsCurve curve = metrics_curve(read_metrics(run / "metrics.jsonl"), "step", "loss");
+  for (size_t i = 0; i < curve.x.size(); ++i)
+    if (const auto step = static_cast<size_t>(curve.x[i]); step < by_step.size()) by_step[step] = curve.y[i];
   std::vector<double> rates, losses;
   for (int64_t step = 1; step < spec.steps; ++step) {
     rates.push_back(spec.rate(step));
@@ -156,20 +154,17 @@ std::string lr_range_vary(const LrRange& range) {
 }
 
 std::string lr_range_json(const LrRange& range, const LrRangeSpec& spec) {
-  const auto number = [](double value) {
-    return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
-  };
   ordered_json json{{"from", spec.from}, {"to", spec.to}, {"steps", spec.steps}};
-  json["knee"] = range.knee ? ordered_json(*range.knee) : ordered_json(nullptr);
-  json["rises_at"] = range.rises_at ? ordered_json(*range.rises_at) : ordered_json(nullptr);
-  json["interval"] =
-      range.interval ? ordered_json{range.interval->low, range.interval->high} : ordered_json(nullptr);
+  json["knee"] = number_json(range.knee);
+  json["rises_at"] = number_json(range.rises_at);
+  json["interval"] = interval_json(range.interval);
   json["problem"] = range.problem.empty() ? ordered_json(nullptr) : ordered_json(range.problem);
   json["vary"] = range.interval ? ordered_json(lr_range_vary(range)) : ordered_json(nullptr);
   json["points"] = ordered_json::array();
   for (size_t i = 0; i < range.rates.size(); ++i)
-    json["points"].push_back(
-        {{"lr", range.rates[i]}, {"loss", number(range.losses[i])}, {"smoothed", number(range.smoothed[i])}});
+    json["points"].push_back({{"lr", range.rates[i]},
+                              {"loss", number_json(range.losses[i])},
+                              {"smoothed", number_json(range.smoothed[i])}});
   return json.dump(2) + "\n";
 }
 

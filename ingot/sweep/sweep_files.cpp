@@ -8,6 +8,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "ingot/sweep/result_json.h"
 #include "ingot/sweep/sweep_report.h"
 
 namespace ingot {
@@ -26,10 +27,6 @@ ordered_json set_json(const SweepSpec& spec, const std::vector<std::string>& val
   ordered_json set = ordered_json::object();
   for (size_t i = 0; i < spec.vary.size(); ++i) set[spec.vary[i].key] = value_json(values[i]);
   return set;
-}
-
-ordered_json interval_json(const std::optional<Interval>& interval) {
-  return interval ? ordered_json{interval->low, interval->high} : ordered_json(nullptr);
 }
 
 ordered_json best_json(const SweepSpec& spec, const SweepResult& result) {
@@ -95,10 +92,9 @@ std::string sweep_json(const SweepRecord& record, const std::vector<SweepRun>& r
   json["runs"] = ordered_json::array();
   for (size_t i = 0; i < runs.size(); ++i) {
     ordered_json run{{"set", set_json(spec, runs[i].values)}, {"seed", runs[i].seed},
-                     {"status", results[i].status},           {"val_loss", nullptr},
+                     {"status", results[i].status},           {"val_loss", number_json(results[i].val_loss)},
                      {"tokens", results[i].tokens},           {"steps", results[i].steps},
                      {"folder", "runs/" + runs[i].name}};
-    if (results[i].val_loss) run["val_loss"] = *results[i].val_loss;
     if (!results[i].error.empty()) run["error"] = results[i].error;
     json["runs"].push_back(std::move(run));
   }

@@ -137,6 +137,14 @@ std::vector<std::string> train_arguments(const SweepSpec& spec, const SweepRun& 
   return arguments;
 }
 
+std::vector<std::string> sweep_words(const SweepSpec& spec) {
+  std::vector<std::string> words = {"ingot", "sweep", spec.source};
+  if (!spec.data.empty()) words.emplace_back("--data");
+  words.insert(words.end(), spec.data.begin(), spec.data.end());
+  for (const std::string& assignment : spec.overrides) words.insert(words.end(), {"--set", assignment});
+  return words;
+}
+
 std::string shell_line(const std::vector<std::string>& arguments) {
   std::string line;
   for (const std::string& argument : arguments) {

@@ -23,7 +23,7 @@ struct SweepRun {
   std::vector<std::string> values;  // parallel to SweepSpec::vary
   uint64_t seed = 0;
   size_t setting = 0;  // index of its values among all combinations; runs of one setting differ in the seed
-  std::string name;    // of its folder: "optimizer.lr=0.001,seed=1337"
+  std::string name;    // its folder has this name: "optimizer.lr=0.001,seed=1337"
   RunConfig config;
 };
 
@@ -43,6 +43,9 @@ std::string setting_text(const SweepSpec& spec, const SweepRun& run);
 std::vector<std::string> train_arguments(const SweepSpec& spec, const SweepRun& run,
                                          const std::string& folder, int threads, int64_t stop_at,
                                          bool is_resume);
+
+// "ingot sweep SOURCE --data ... --set ...": the beginning of the command that sweeps, without what is varied.
+std::vector<std::string> sweep_words(const SweepSpec& spec);
 
 // The arguments as a line for a shell, quoted where necessary.
 std::string shell_line(const std::vector<std::string>& arguments);

@@ -101,8 +101,9 @@ TEST(Hardware, MistakesNameFileLineKeyAndTheFix) {
               HasSubstr("network.nics must be a whole number in 1 .. 1024, got 8.5"));
   EXPECT_THAT(error("nics = 8", "nics = 0"), HasSubstr("got 0"));
   EXPECT_THAT(error("link_fraction = 0.80", "link_fraction = 1.5"), HasSubstr("at most 1, got 1.5"));
-  EXPECT_THAT(error("nic_bytes_per_s = 50e9", "nic_bytes_per_s = \"50 GB/s\""),
-              HasSubstr("network.nic_bytes_per_s must be a number greater than 0, got \"50 GB/s\""));
+  EXPECT_THAT(
+      error("nic_bytes_per_s = 50e9", "nic_bytes_per_s = \"50 GB/s\""),
+      HasSubstr("network.nic_bytes_per_s must be a number greater than 0, at most 1e24, got \"50 GB/s\""));
   EXPECT_THAT(error("topology = \"switch\"", "topology = \"torus\""),
               HasSubstr("node.topology must be \"switch\" or \"ring\", got \"torus\""));
   EXPECT_THAT(error("[3.4e-6, 1.9e-6, 0.6e-6]", "[3.4e-6]"), HasSubstr("three numbers of seconds"));

@@ -37,8 +37,8 @@ ComparedRun made_run(const std::string& rate, uint64_t seed, double offset, int 
   std::mt19937_64 random(seed);
   std::normal_distribution<double> batch(0, 0.3);
   for (int s = 1; s <= steps; ++s) {
-    run.train.tokens.push_back(s * 100.0);
-    run.train.losses.push_back(2 + offset + 100.0 / (s + 50) + batch(random));
+    run.train.x.push_back(s * 100.0);
+    run.train.y.push_back(2 + offset + 100.0 / (s + 50) + batch(random));
   }
   run.val_loss = 2.2 + offset + 0.05 * std::sin(static_cast<double>(seed));
   run.val_bits_per_byte = *run.val_loss / 2;
@@ -139,20 +139,20 @@ TEST(Comparison, TheNullArmIsToldApartOneTimeInTwenty) {
 }
 
 TEST(Comparison, CurvesOfOtherStepsAreComparedAtEqualTokens) {
-  LossCurve fine, coarse;
+  MetricsCurve fine, coarse;
   for (int i = 1; i <= 1000; ++i) {
-    fine.tokens.push_back(i * 10.0);
-    fine.losses.push_back(3 - i * 1e-3);
+    fine.x.push_back(i * 10.0);
+    fine.y.push_back(3 - i * 1e-3);
   }
   for (int i = 1; i <= 50; ++i) {  // half as many tokens, 100 of them a step
-    coarse.tokens.push_back(i * 100.0);
-    coarse.losses.push_back(3 - i * 1e-2 + 0.25);
+    coarse.x.push_back(i * 100.0);
+    coarse.y.push_back(3 - i * 1e-2 + 0.25);
   }
   const auto value = curve_difference(fine, coarse);
   ASSERT_TRUE(value);
   EXPECT_NEAR(value->mean, 0.25, 0.006) << "a step's loss stands at its end";
   EXPECT_TRUE(value->interval->contains(value->mean));
-  EXPECT_FALSE(curve_difference(fine, LossCurve{}));
+  EXPECT_FALSE(curve_difference(fine, MetricsCurve{}));
   EXPECT_FALSE(curve_difference(fine, {{10}, {3}}));
 }
 

@@ -23,15 +23,10 @@ PlotSeries series(const std::string& name, MetricsCurve curve, PlotStyle style, 
   return {.name = name, .x = std::move(curve.x), .y = std::move(curve.y), .style = style, .color = color};
 }
 
-// Points on either side that keep the line readable, whatever the number of steps.
-double smoothing_width(const std::vector<double>& y) {
-  return std::max(2.0, static_cast<double>(y.size()) / 40);
-}
-
 LinePlot loss_plot(const std::vector<MetricsRow>& rows) {
   MetricsCurve train = metrics_curve(rows, "step", "loss");
   MetricsCurve smooth = train;
-  smooth.y = smoothed(train.y, smoothing_width(train.y));
+  smooth.y = smoothed(train.y, smoothing_width(train.y.size()));
   LinePlot plot;
   plot.title = "Loss";
   plot.x_label = "step";
@@ -74,7 +69,7 @@ LinePlot phases_plot(const std::vector<MetricsRow>& rows) {
   plot.y_label = "milliseconds";
   for (const char* phase : {"forward", "backward", "optimizer"}) {
     MetricsCurve curve = metrics_curve(rows, "step", fmt::format("ms_{}", phase));
-    curve.y = smoothed(curve.y, smoothing_width(curve.y));
+    curve.y = smoothed(curve.y, smoothing_width(curve.y.size()));
     plot.series.push_back(series(phase, std::move(curve), PlotStyle::kLine, -1));
   }
   plot.series.push_back(
