@@ -11,6 +11,7 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/sweep/comparison_report.h"
+#include "ingot/sweep/result_json.h"
 
 namespace ingot {
 namespace {

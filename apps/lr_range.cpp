@@ -25,6 +25,7 @@
 #include "ingot/run/record/run_status.h"
 #include "ingot/run/run.h"
 #include "ingot/sweep/lr_range.h"
+#include "ingot/sweep/result_json.h"
 #include "ingot/sweep/run_result.h"
 #include "ingot/sweep/sweep_spec.h"
 

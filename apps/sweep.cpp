@@ -23,6 +23,7 @@
 #include "ingot/run/record/folder_lock.h"
 #include "ingot/run/run.h"
 #include "ingot/run/thread_count.h"
+#include "ingot/sweep/result_json.h"
 #include "ingot/sweep/sweep_files.h"
 #include "ingot/sweep/sweep_jobs.h"
 #include "ingot/sweep/sweep_runner.h"

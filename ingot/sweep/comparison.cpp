@@ -238,6 +238,13 @@ void add_remarks(Comparison& comparison) {
 
 }  // namespace
 
+size_t Comparison::group_of(size_t run) const {
+  const auto has_run = [run](const RunGroup& group) {
+    return std::ranges::find(group.runs, run) != group.runs.end();
+  };
+  return static_cast<size_t>(std::ranges::find_if(groups, has_run) - groups.begin());
+}
+
 std::string LossDifference::verdict() const {
   if (!value.interval) return "";
   return value.interval->contains(0) ? "not told apart" : value.mean < 0 ? "lower" : "higher";

@@ -37,7 +37,8 @@ struct Comparison {
   std::vector<RunGroup> groups;
   std::vector<SettingDifference> settings;
   std::vector<LossDifference> differences;
-  std::vector<std::string> remarks;  // what must be known to read the figures
+  std::vector<std::string> remarks;   // what must be known to read the figures
+  size_t group_of(size_t run) const;  // index into groups
 };
 
 // REQUIRES: at least one run.

@@ -4,19 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "ingot/console/console.h"
 #include "ingot/core/visible_text.h"
 #include "ingot/formats/html_report.h"
 #include "ingot/formats/svg_plot.h"
 #include "ingot/formats/text_plot.h"
-#include "ingot/sweep/result_json.h"
 
 namespace ingot {
 namespace {
-
-using nlohmann::ordered_json;
 
 using Table = std::vector<std::vector<std::string>>;  // the first row has the columns' names
 
@@ -30,13 +26,6 @@ std::string figure(const std::optional<double>& value, int digits) {
   return value ? fmt::format("{:.{}f}", *value, digits) : "";
 }
 
-size_t group_of(const Comparison& comparison, size_t run) {
-  const auto has = [&](const RunGroup& group) {
-    return std::ranges::find(group.runs, run) != group.runs.end();
-  };
-  return static_cast<size_t>(std::ranges::find_if(comparison.groups, has) - comparison.groups.begin());
-}
-
 // Runs' folders differ at their ends.
 std::string end_of(const std::string& folder) {
   return folder.size() <= kWidestCell ? folder : "..." + folder.substr(folder.size() - (kWidestCell - 3));
@@ -47,7 +36,7 @@ Table runs_table(const Comparison& comparison) {
                   "peak memory"}};
   for (size_t i = 0; i < comparison.runs.size(); ++i) {
     const ComparedRun& run = comparison.runs[i];
-    table.push_back({number_of(group_of(comparison, i)), end_of(run.name), std::to_string(run.seed),
+    table.push_back({number_of(comparison.group_of(i)), end_of(run.name), std::to_string(run.seed),
                      run.status, std::to_string(run.steps), format_count(static_cast<double>(run.tokens)),
                      figure(run.val_loss, 4), figure(run.val_bits_per_byte, 4),
                      run.tokens_per_s ? format_count(*run.tokens_per_s) : "",
@@ -217,43 +206,6 @@ std::string comparison_html(const Comparison& comparison) {
     report.tables.push_back(report_table("Configurations", settings_table(comparison), ""));
   report.curves = {train_plot(comparison), validation_plot(comparison)};
   return render_html(report);
-}
-
-std::string comparison_json(const Comparison& comparison) {
-  ordered_json json;
-  json["runs"] = ordered_json::array();
-  for (size_t i = 0; i < comparison.runs.size(); ++i) {
-    const ComparedRun& run = comparison.runs[i];
-    json["runs"].push_back({{"run", run.name},
-                            {"group", group_of(comparison, i)},
-                            {"status", run.status},
-                            {"seed", run.seed},
-                            {"steps", run.steps},
-                            {"tokens", run.tokens},
-                            {"val_loss", number_json(run.val_loss)},
-                            {"val_bits_per_byte", number_json(run.val_bits_per_byte)},
-                            {"tokens_per_s", number_json(run.tokens_per_s)},
-                            {"peak_rss_bytes", number_json(run.peak_rss_bytes)}});
-  }
-  json["groups"] = ordered_json::array();
-  for (const RunGroup& group : comparison.groups)
-    json["groups"].push_back({{"name", group.name}, {"runs", group.runs}});
-  json["settings"] = ordered_json::array();
-  for (const SettingDifference& setting : comparison.settings)
-    json["settings"].push_back({{"key", setting.key}, {"values", setting.values}});
-  json["differences"] = ordered_json::array();
-  for (const LossDifference& d : comparison.differences) {
-    const auto& interval = d.value.interval;
-    json["differences"].push_back(
-        {{"group", d.group},
-         {"quantity", d.quantity},
-         {"mean", number_json(d.value.mean)},
-         {"interval", interval_json(interval)},
-         {"method", d.method},
-         {"verdict", interval ? ordered_json(d.verdict()) : ordered_json(nullptr)}});
-  }
-  json["remarks"] = comparison.remarks;
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace ingot

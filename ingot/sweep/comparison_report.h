@@ -1,4 +1,4 @@
-// What a comparison shows: text for terminals, report.html and JSON.
+// What a comparison shows: text for terminals, report.html.
 #pragma once
 
 #include <string>
@@ -11,11 +11,5 @@ namespace ingot {
 std::string comparison_text(const Comparison& comparison);
 
 std::string comparison_html(const Comparison& comparison);
-
-// {"runs": [{"run", "group", "status", "seed", "steps", "tokens", "val_loss", "val_bits_per_byte", "tokens_per_s",
-// "peak_rss_bytes"}], "groups": [{"name", "runs"}], "settings": [{"key", "values"}], "differences": [{"group", "quantity",
-// "mean", "interval": [low, high], "method", "verdict"}], "remarks"}. Groups and runs are indices; what there is not is
-// null.
-std::string comparison_json(const Comparison& comparison);
 
 }  // namespace ingot

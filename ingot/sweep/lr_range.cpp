@@ -4,16 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "ingot/core/error.h"
 #include "ingot/formats/metrics_log.h"
-#include "ingot/sweep/result_json.h"
 
 namespace ingot {
 namespace {
-
-using nlohmann::ordered_json;
 
 constexpr int64_t kFewestSteps = 20, kMostSteps = 1'000'000;
 
@@ -151,21 +147,6 @@ LinePlot lr_range_plot(const LrRange& range) {
 std::string lr_range_vary(const LrRange& range) {
   return fmt::format("--vary optimizer.lr={}..{}:log:5", number_text(range.interval->low),
                      number_text(range.interval->high));
-}
-
-std::string lr_range_json(const LrRange& range, const LrRangeSpec& spec) {
-  ordered_json json{{"from", spec.from}, {"to", spec.to}, {"steps", spec.steps}};
-  json["knee"] = number_json(range.knee);
-  json["rises_at"] = number_json(range.rises_at);
-  json["interval"] = interval_json(range.interval);
-  json["problem"] = range.problem.empty() ? ordered_json(nullptr) : ordered_json(range.problem);
-  json["vary"] = range.interval ? ordered_json(lr_range_vary(range)) : ordered_json(nullptr);
-  json["points"] = ordered_json::array();
-  for (size_t i = 0; i < range.rates.size(); ++i)
-    json["points"].push_back({{"lr", range.rates[i]},
-                              {"loss", number_json(range.losses[i])},
-                              {"smoothed", number_json(range.smoothed[i])}});
-  return json.dump(2) + "\n";
 }
 
 }  // namespace ingot

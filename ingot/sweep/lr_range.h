@@ -57,8 +57,4 @@ LinePlot lr_range_plot(const LrRange& range);
 // "--vary optimizer.lr=0.001..0.016:log:5". REQUIRES: there is an interval.
 std::string lr_range_vary(const LrRange& range);
 
-// {"from", "to", "steps", "knee", "rises_at", "interval": [low, high], "problem", "vary", "points": [{"lr", "loss",
-// "smoothed"}]}. What there is not is null.
-std::string lr_range_json(const LrRange& range, const LrRangeSpec& spec);
-
 }  // namespace ingot

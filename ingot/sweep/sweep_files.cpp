@@ -17,30 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-// A value of config.toml as JSON: a number, true or false, a list of texts, or a text.
-ordered_json value_json(const std::string& value) {
-  const ordered_json json = ordered_json::parse(value, nullptr, false);
-  return json.is_number() || json.is_boolean() || json.is_array() ? json : ordered_json(value);
-}
-
-ordered_json set_json(const SweepSpec& spec, const std::vector<std::string>& values) {
-  ordered_json set = ordered_json::object();
-  for (size_t i = 0; i < spec.vary.size(); ++i) set[spec.vary[i].key] = value_json(values[i]);
-  return set;
-}
-
-ordered_json best_json(const SweepSpec& spec, const SweepResult& result) {
-  if (!result.best) return nullptr;
-  const SettingResult& best = result.settings[*result.best];
-  ordered_json others = ordered_json::array();
-  for (const size_t setting : result.not_told_apart)
-    others.push_back(set_json(spec, result.settings[setting].values));
-  return {{"set", set_json(spec, best.values)},
-          {"val_loss", best.loss.mean},
-          {"interval", interval_json(best.loss.interval)},
-          {"not_told_apart", others}};
-}
-
 std::string csv_cell(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -72,42 +48,6 @@ void write_if_changed(const fs::path& path, const std::string& text) {
 std::vector<std::string> texts(const ordered_json& list) { return list.get<std::vector<std::string>>(); }
 
 }  // namespace
-
-std::string sweep_json(const SweepRecord& record, const std::vector<SweepRun>& runs,
-                       const std::vector<RunResult>& results) {
-  const SweepSpec& spec = record.spec;
-  const SweepResult result = judge_sweep(spec, runs, results);
-  ordered_json json;
-  json["source"] = spec.source;
-  json["data"] = spec.data;
-  json["overrides"] = spec.overrides;
-  json["base_hash"] = record.base_hash;
-  json["threads"] = record.threads;
-  json["halving"] = record.halving_eta > 1 ? ordered_json(record.halving_eta) : ordered_json(nullptr);
-  json["seeds"] = spec.seeds;
-  json["command"] = record.command;
-  json["vary"] = ordered_json::array();
-  for (const Vary& vary : spec.vary)
-    json["vary"].push_back({{"key", vary.key}, {"values", vary.values}, {"is_log", vary.is_log}});
-  json["runs"] = ordered_json::array();
-  for (size_t i = 0; i < runs.size(); ++i) {
-    ordered_json run{{"set", set_json(spec, runs[i].values)}, {"seed", runs[i].seed},
-                     {"status", results[i].status},           {"val_loss", number_json(results[i].val_loss)},
-                     {"tokens", results[i].tokens},           {"steps", results[i].steps},
-                     {"folder", "runs/" + runs[i].name}};
-    if (!results[i].error.empty()) run["error"] = results[i].error;
-    json["runs"].push_back(std::move(run));
-  }
-  json["best"] = best_json(spec, result);
-  json["optima"] = ordered_json::array();
-  for (const KeyOptimum& optimum : result.optima)
-    json["optima"].push_back({{"key", optimum.key},
-                              {"value", optimum.value},
-                              {"interval", interval_json(optimum.interval)},
-                              {"is_fitted", optimum.fit.is_fitted},
-                              {"is_at_border", optimum.fit.is_at_border}});
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-}
 
 void write_sweep_files(const fs::path& out, const SweepRecord& record, const std::vector<SweepRun>& runs,
                        const std::vector<RunResult>& results) {

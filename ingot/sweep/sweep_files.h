@@ -25,10 +25,6 @@ struct SweepRecord {
 void write_sweep_files(const std::filesystem::path& out, const SweepRecord& record,
                        const std::vector<SweepRun>& runs, const std::vector<RunResult>& results);
 
-// The text of sweep.json.
-std::string sweep_json(const SweepRecord& record, const std::vector<SweepRun>& runs,
-                       const std::vector<RunResult>& results);
-
 // The table of settings and the conclusions, as Markdown.
 std::string sweep_markdown(const SweepRecord& record, const std::vector<SweepRun>& runs,
                            const std::vector<RunResult>& results);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ingot/sweep/comparison_report.h"
+#include "ingot/sweep/result_json.h"
 
 namespace ingot {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "ingot/sweep/result_json.h"
 #include "ingot/sweep/sweep_report.h"
 #include "tests/regress/run_program.h"
 
