@@ -1,5 +1,6 @@
 // Comparison is what several runs tell about each other: where their configurations differ, and by how much their
-// losses do, with intervals. Runs that differ only in train.seed form a group; groups are compared with the first.
+// losses do, with intervals. Runs that differ only in train.seed form a group, and groups are compared with the first.
+// A repetition of a run stands in a group of its own.
 #pragma once
 
 #include <cstddef>
