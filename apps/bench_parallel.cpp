@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "apps/bench_operations.h"
-#include "apps/launch.h"
+#include "apps/ranks.h"
 #include "ingot/core/file.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/profile/bench_data.h"
@@ -133,7 +133,7 @@ void bench_parallel(const RunConfig& given, const ParallelBenchOptions& options)
   const RunConfig config = bench::runnable(given);
   CommLog log;
   const std::atomic<bool> is_told_to_end{false};
-  launch(
+  run_on_ranks(
       config, is_told_to_end, [&](Mesh& mesh) { measure(mesh, config, options, log); }, &log);
 }
 

@@ -13,6 +13,7 @@ class Command;
 void print_notes(const std::vector<std::string>& notes);
 
 void add_train_command(Command& app, const std::vector<std::string>& line);  // line: the command as typed
+void add_launch_command(Command& app);
 void add_eval_command(Command& app);
 void add_generate_command(Command& app);
 void add_tokenizer_command(Command& app);

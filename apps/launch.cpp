@@ -1,92 +1,138 @@
-#include "apps/launch.h"
+// ingot launch: a run that is watched, and started again when it dies.
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstdlib>
-#include <cstring>
+#include <filesystem>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
-#include <thread>
+#include <system_error>
+#include <vector>
 
-#include "ingot/core/cuda/cuda_device.h"
-#include "ingot/core/parallel.h"
+#include "apps/command_line.h"
+#include "apps/commands.h"
+#include "apps/train_arguments.h"
+#include "ingot/console/terminal.h"
+#include "ingot/core/error.h"
+#include "ingot/core/process/child_program.h"
+#include "ingot/core/process/stop_signals.h"
+#include "ingot/launch/incident.h"
+#include "ingot/launch/local_job.h"
+#include "ingot/launch/supervisor.h"
 #include "ingot/parallel/parallelize.h"
-
-#ifdef INGOT_WITH_MPI
-#include "ingot/comm/mpi_job.h"
-#endif
+#include "ingot/run/record/run_status.h"
 
 namespace ingot {
 namespace {
 
-#ifdef INGOT_WITH_MPI
-void choose_threads(const RunConfig& config, const MpiJob& job) {
-  if (config.train.threads > 0 || std::getenv("OMP_NUM_THREADS")) return;
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  set_num_threads(std::clamp(cores / job.ranks_on_node(), 1, num_threads()));
-}
-// The ranks of a machine use its devices round-robin.
-void choose_device([[maybe_unused]] const RunConfig& config, [[maybe_unused]] const MpiJob& job) {
-  if constexpr (kHasCuda) {
-    if (config.train.device != Device::kCuda) return;
-    const auto devices = static_cast<int>(cuda::devices().size());
-    cuda::use_device(job.rank_on_node() % devices);
-  }
-}
-#endif
+namespace fs = std::filesystem;
 
-// Returns the rank that mpirun or srun gave this process; null if neither started it.
-const char* rank_of_launcher() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
-    if (const char* rank = std::getenv(name)) return rank;
-  return nullptr;
+struct LaunchArguments {
+  int ranks = 0;  // 0: as many as the layout has
+  std::string launcher, hosts;
+  int restarts = -1;               // -1: any number
+  std::vector<std::string> words;  // behind "--"
+};
+
+std::vector<std::string> split_words(const std::string& text) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; (begin = text.find_first_not_of(" \t", begin)) != std::string::npos;) {
+    const size_t end = std::min(text.find_first_of(" \t", begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end;
+  }
+  return words;
+}
+
+// Parses the words behind "train" as `ingot train` does.
+TrainArguments parse_training(const std::vector<std::string>& words) {
+  TrainArguments arguments;
+  CommandLine line("ingot launch --", "", "");
+  Command* train = line.root().add_subcommand("train", "Train a model");
+  add_train_options(*train, arguments);
+  std::vector<std::string> all = {"ingot"};
+  all.insert(all.end(), words.begin(), words.end());
+  std::vector<char*> pointers;
+  for (std::string& word : all) pointers.push_back(word.data());
+  if (const int code = line.run(static_cast<int>(pointers.size()), pointers.data()); code != 0)
+    throw Exit{code};
+  arguments.complete();
+  return arguments;
+}
+
+// Returns true if the folder holds a run that is not complete, which the same command continues: a job that
+// Slurm requeues starts with its first arguments.
+bool is_unfinished(const fs::path& run) {
+  const auto status = read_run_status(run);
+  return status && status->status != "completed";
+}
+
+LocalJobOptions job_options(const LaunchArguments& given, const TrainArguments& training,
+                            const RunConfig& config) {
+  LocalJobOptions options;
+  options.config = config;
+  options.run = training.out.empty() ? default_run_folder(training, config) : training.out;
+  options.program = this_program().string();
+  for (const std::string& word : given.words)
+    if (word != "--resume" && &word != &given.words.front()) options.train.push_back(word);
+  if (training.out.empty()) options.train.insert(options.train.end(), {"--out", options.run.string()});
+  options.launcher = split_words(given.launcher);
+  if (!given.hosts.empty()) options.hosts = parse_hosts(given.hosts);
+  const bool is_alone = config.parallel.ranks() == 1 && options.hosts.empty();
+  if (options.launcher.empty() && !is_alone) options.launcher = {"mpirun"};
+  return options;
+}
+
+void launch(const LaunchArguments& given) {
+  if (given.words.empty() || given.words.front() != "train")
+    fail(ErrorKind::kUsage,
+         "nothing to launch: write the command behind two dashes, as in ingot launch -n 2 -- train PRESET "
+         "--set parallel.dp=2");
+  const TrainArguments training = parse_training(given.words);
+  std::vector<std::string> notes;  // the ranks print them
+  const RunConfig config = configure_training(training, notes);
+  check_layout(config, given.ranks > 0 ? given.ranks : static_cast<int>(config.parallel.ranks()));
+  const LocalJobOptions options = job_options(given, training, config);
+  if (fs::exists(options.run / "run.json") && !training.is_resume && !is_unfinished(options.run))
+    fail(ErrorKind::kUsage, "the run in {} is complete: choose another --out, or go on with --resume",
+         options.run.string());
+  // Must be created before any other thread starts.
+  const StopSignals signals(
+      [&](const char* name) {
+        Terminal terminal({.fd = STDERR_FILENO, .is_told_to_end = &signals.is_told_to_end()});
+        terminal.write(fmt::format("launch: {}: the run saves and ends; a second signal kills it\n", name));
+      },
+      StopSignals::Second::kCounts);
+  const auto say = [](const std::string& line) { fmt::print(stderr, "launch: {}\n", line); };
+  LocalJob job(options, signals.count(), say);
+  IncidentLog log(options.run);
+  Supervisor supervisor(job, log, given.restarts < 0 ? std::nullopt : std::optional<int>(given.restarts),
+                        say);
+  if (const int code = supervisor.run(); code != 0) throw Exit{code};
 }
 
 }  // namespace
 
-void launch(const RunConfig& config, [[maybe_unused]] const std::atomic<bool>& is_told_to_end,
-            const std::function<void(Mesh& mesh)>& body, [[maybe_unused]] CommLog* log) {
-#ifdef INGOT_WITH_MPI
-  if (is_mpi_process()) {
-    MpiJob job({.timeout_s = config.parallel.timeout_s,
-                .message_delay_s = config.parallel.delay_s,
-                .verifies = config.parallel.verifies,
-                .is_told_to_end = &is_told_to_end,
-                .log = log});
-    std::optional<Mesh> mesh;  // outlives an error, because other ranks may still communicate with this one
-    try {
-      check_layout(config, job.world().size());
-      choose_threads(config, job);
-      choose_device(config, job);
-      mesh.emplace(Mesh::make(job.world(), mesh_shape(config.parallel)));
-      body(*mesh);
-      return;
-    } catch (const Error& error) {
-      let_first_process_speak();
-      job.abort(error.what(), exit_code(error.kind()));
-    } catch (const std::bad_alloc&) {
-      job.abort("out of memory: lower train.batch_size, or take more ranks", exit_code(ErrorKind::kMemory));
-    } catch (const std::exception& error) {
-      job.abort(error.what(), exit_code(ErrorKind::kInternal));
-    }
-  }
-#endif
-  check_layout(config, 1);
-  Mesh mesh = Mesh::alone();
-  body(mesh);
-}
-
-bool is_launched() { return rank_of_launcher() != nullptr; }
-
-bool is_first_rank() {
-  const char* rank = rank_of_launcher();
-  return !rank || std::strcmp(rank, "0") == 0;
-}
-
-void let_first_process_speak() {
-  if (!is_first_rank()) std::this_thread::sleep_for(std::chrono::seconds(1));
+void add_launch_command(Command& app) {
+  auto arguments = std::make_shared<LaunchArguments>();
+  Command* command = app.add_subcommand(
+      "launch", "Train under a supervisor, which starts the run again when it dies or hangs");
+  command->add_option("-n", arguments->ranks, "Ranks; default: as many as the layout (parallel.*) has")
+      ->type_name("N")
+      ->in_range(1, 1 << 20);
+  command->add_option("--mpirun", arguments->launcher, "What starts several ranks; default mpirun")
+      ->type_name("\"COMMAND ...\"");
+  command
+      ->add_option("--hosts", arguments->hosts,
+                   "Machines and their ranks; if one is lost, the run goes on with the others")
+      ->type_name("HOST:N,...");
+  command
+      ->add_option("--restarts", arguments->restarts, "Most restarts; default: while the run makes progress")
+      ->type_name("K")
+      ->in_range(0, 1 << 20);
+  command->add_option("command", arguments->words, "The run: -- train PRESET ...")->type_name("-- train ...");
+  command->callback([arguments] { launch(*arguments); });
 }
 
 }  // namespace ingot

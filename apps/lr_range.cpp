@@ -13,7 +13,7 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
-#include "apps/launch.h"
+#include "apps/ranks.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/console/console.h"
 #include "ingot/core/error.h"

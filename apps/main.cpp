@@ -11,7 +11,7 @@
 #include "apps/build_info.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
-#include "apps/launch.h"
+#include "apps/ranks.h"
 #include "ingot/console/colour.h"
 #include "ingot/core/error.h"
 #include "ingot/core/process/shrunken_file.h"
@@ -32,6 +32,7 @@ int run(int argc, char** argv) {
   CommandLine line("ingot", "Ingot trains language models from scratch", "ingot " + program_build().text());
   Command& app = line.root();
   add_train_command(app, std::vector<std::string>(argv, argv + argc));
+  add_launch_command(app);
   add_eval_command(app);
   add_generate_command(app);
   add_tokenizer_command(app);

@@ -10,7 +10,7 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
-#include "apps/launch.h"
+#include "apps/ranks.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/config/config_units.h"
 #include "ingot/config/device_support.h"

@@ -14,8 +14,9 @@
 #include "apps/build_info.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
-#include "apps/launch.h"
 #include "apps/libraries.h"
+#include "apps/ranks.h"
+#include "apps/train_arguments.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/config/device_support.h"
 #include "ingot/config/nearest.h"
@@ -32,16 +33,6 @@
 namespace ingot {
 namespace {
 
-struct TrainArguments {
-  std::string source;  // preset or file
-  std::vector<std::string> data, overrides;
-  std::string out;
-  bool is_resume = false;
-  bool is_resume_anyway = false;
-  bool prints_config = false;
-  std::vector<std::string> line = {};  // the command as typed
-};
-
 // The settings of a start that are not in the configuration.
 struct Start {
   std::string out;           // the run folder, or the base name of a new one
@@ -51,42 +42,6 @@ struct Start {
   std::vector<std::string> notes;  // about the configuration
   std::vector<std::string> line;   // the command as typed
 };
-
-// The parser assigns every word after --data to --data. If the last of several words is a preset or a
-// configuration file, this function moves it to arguments.source; for a misspelt preset it throws an error
-// with the nearest name.
-void find_source_in_data(TrainArguments& arguments) {
-  std::vector<std::string>& data = arguments.data;
-  if (!arguments.source.empty() || data.size() < 2) return;
-  const std::string last = data.back();
-  std::error_code error;
-  const bool is_path = std::filesystem::exists(last, error);
-  if (is_path ? last.ends_with(".toml") : find_preset(last).has_value()) {
-    arguments.source = last;
-    data.pop_back();
-    return;
-  }
-  std::vector<std::string> names;
-  for (const Preset& preset : presets()) names.emplace_back(preset.name);
-  const std::vector<std::string> nearest = nearest_names(last, names);
-  if (!is_path && !nearest.empty())
-    fail(ErrorKind::kUsage, "--data: {} is no file, and no preset is called so{}; a preset stands first: {}",
-         last, did_you_mean(nearest), "ingot train PRESET --data PATH");
-}
-
-RunConfig configure(const TrainArguments& arguments, std::vector<std::string>& notes) {
-  ConfigBuilder builder;
-  if (!arguments.source.empty()) builder.add_source(arguments.source);
-  if (arguments.source.empty() && arguments.is_resume) {
-    builder.add_source(arguments.out + "/config.toml");
-    builder.config().train.stop_at = 0;  // it ended the previous run, not this one
-  }
-  if (!arguments.data.empty()) builder.add_texts("data.train", arguments.data, "--data");
-  for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
-  const RunConfig& config = builder.build();
-  notes = builder.notes();
-  return config;
-}
 
 // Rank 0 opens the run's folder, then every other rank opens its subfolder.
 std::unique_ptr<RunFolder> open_folder(const Start& start, Communicator& world) {
@@ -133,6 +88,7 @@ bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, const RunConf
   if (!too_much.empty()) console->warning(too_much + "; train.overcommit starts it all the same");
   const std::unique_ptr<RunFolder> folder = open_folder(start, *mesh.world);
   folder->record().origin = origin_of(start.line);
+  folder->heartbeat().beat(0, TimeLimit::Phase::kStart, mesh.world->time_limit().seconds());
   TrainOutcome outcome;
   try {
     outcome =
@@ -148,11 +104,9 @@ bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, const RunConf
 }
 
 void train(TrainArguments arguments) {
-  find_source_in_data(arguments);
-  if (arguments.is_resume && arguments.out.empty())
-    fail(ErrorKind::kUsage, "--resume needs the run folder: --out DIR");
+  arguments.complete();
   Start start;
-  const RunConfig config = configure(arguments, start.notes);
+  const RunConfig config = configure_training(arguments, start.notes);
   if (arguments.prints_config) {
     print_notes(start.notes);
     fmt::print("{}", config_toml(config, ConfigDocs::kComments));
@@ -166,23 +120,15 @@ void train(TrainArguments arguments) {
          "no text to train on: give --data FILE (or data.train), or start from the preset demo");
   require_device(config.train.device);
   require_threads(config.train);
-  const std::string name = arguments.source.empty() ? config.preset : arguments.source;
   start.is_own_name = arguments.out.empty();
-  start.out = start.is_own_name ? "runs/" + default_run_name(name, std::time(nullptr)) : arguments.out;
+  start.out = start.is_own_name ? default_run_folder(arguments, config) : arguments.out;
   start.is_resume = arguments.is_resume;
   start.other_text = arguments.is_resume_anyway ? OtherText::kAccepted : OtherText::kRefused;
   start.line = arguments.line;
   bool is_saved = false;
-  launch(config, is_told_to_end,
-         [&](Mesh& mesh) { is_saved = train_on(mesh, is_told_to_end, config, start); });
+  run_on_ranks(config, is_told_to_end,
+               [&](Mesh& mesh) { is_saved = train_on(mesh, is_told_to_end, config, start); });
   if (is_saved) throw Exit{kExitInterrupted};
-}
-
-std::string footer() {
-  std::string text = "Presets:\n";
-  for (const Preset& preset : presets())
-    text += fmt::format("  {:<22} {}\n", preset.name, preset_summary(preset));
-  return text + "\nKeys of --set and of files ([section] key = value):\n" + config_reference();
 }
 
 }  // namespace
@@ -191,25 +137,8 @@ void add_train_command(Command& app, const std::vector<std::string>& line) {
   auto arguments = std::make_shared<TrainArguments>();
   arguments->line = line;
   Command* command = app.add_subcommand("train", "Train a model");
-  command->add_option("config", arguments->source, "A preset, or a TOML file's path")
-      ->type_name("PRESET|FILE.toml");
-  command
-      ->add_option("--data", arguments->data, "Text to train on: files, folders, globs, .bin shards, .jsonl")
-      ->type_name("PATH ...");
-  command->add_option("--set", arguments->overrides, "Override a key; may be repeated")
-      ->type_name("key=value")
-      ->repeated();
-  command->add_option("--out", arguments->out, "Run folder; default runs/<preset>-<date>-<time>")
-      ->type_name("DIR");
-  command->add_flag("--resume", arguments->is_resume, "Go on from the newest checkpoint in --out");
-  command->add_flag("--resume-anyway", arguments->is_resume_anyway,
-                    "The same, also with keys or data that change which text comes next");
-  command->add_flag("--print-config", arguments->prints_config, "Print the resolved configuration and end");
-  command->footer(footer);
-  command->callback([arguments] {
-    arguments->is_resume |= arguments->is_resume_anyway;
-    train(*arguments);
-  });
+  add_train_options(*command, *arguments);
+  command->callback([arguments] { train(*arguments); });
 }
 
 }  // namespace ingot

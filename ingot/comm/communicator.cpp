@@ -13,10 +13,11 @@ bool is_reducible(DType dtype) {
 
 class SelfCommunicator : public Communicator {
  public:
-  explicit SelfCommunicator(std::string name) : Communicator(std::move(name), 0, 1) {}
+  SelfCommunicator(std::string name, std::optional<double> timeout_s)
+      : Communicator(std::move(name), 0, 1), timeout_s_(timeout_s), time_limit_(timeout_s) {}
 
   std::unique_ptr<Communicator> split(int, int, std::string name) override {
-    return self_communicator(std::move(name));
+    return self_communicator(std::move(name), timeout_s_);
   }
   TimeLimit& time_limit() override { return time_limit_; }
 
@@ -34,6 +35,7 @@ class SelfCommunicator : public Communicator {
   bool is_done(uint64_t) override { return true; }
   void wait(uint64_t) override {}
 
+  std::optional<double> timeout_s_;
   TimeLimit time_limit_;
 };
 
@@ -153,8 +155,8 @@ int64_t Communicator::broadcast_number(int64_t number, int root) {
   return number;
 }
 
-std::unique_ptr<Communicator> self_communicator(std::string name) {
-  return std::make_unique<SelfCommunicator>(std::move(name));
+std::unique_ptr<Communicator> self_communicator(std::string name, std::optional<double> timeout_s) {
+  return std::make_unique<SelfCommunicator>(std::move(name), timeout_s);
 }
 
 std::unique_ptr<Communicator> PlannedCommunicator::split(int, int, std::string name) {

@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -158,8 +159,9 @@ class Communicator {
   Device reach_;
 };
 
-// A group of one rank. Every operation is done when its start returns.
-std::unique_ptr<Communicator> self_communicator(std::string name = "self");
+// A group of one rank. Every operation is done when its start returns. timeout_s: as in TimeLimit.
+std::unique_ptr<Communicator> self_communicator(std::string name = "self",
+                                                std::optional<double> timeout_s = {});
 
 // A group for a plan: it has a rank and a size, but no other ranks exist. all_gather copies this rank's
 // input to every rank's slice; all other collectives leave their outputs unchanged. split returns a group

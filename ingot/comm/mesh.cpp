@@ -122,8 +122,8 @@ Mesh Mesh::planned(const MeshShape& shape, int rank, const MakeGroup& make) {
   });
 }
 
-Mesh Mesh::alone() {
-  const std::unique_ptr<Communicator> world = self_communicator();
+Mesh Mesh::alone(std::optional<double> timeout_s) {
+  const std::unique_ptr<Communicator> world = self_communicator("self", timeout_s);
   return make(*world, {});
 }
 

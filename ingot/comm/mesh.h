@@ -51,8 +51,8 @@ struct Mesh {
   // The groups of one rank for a plan. make(name, rank, size) makes each; rank and size are the group's.
   using MakeGroup = std::function<std::unique_ptr<Communicator>(std::string name, int rank, int size)>;
   static Mesh planned(const MeshShape& shape, int rank, const MakeGroup& make = planned_communicator);
-  // The mesh of a run on a single rank.
-  static Mesh alone();
+  // The mesh of a run on a single rank. timeout_s: as in TimeLimit.
+  static Mesh alone(std::optional<double> timeout_s = {});
 };
 
 // The axes along which a group extends.

@@ -69,9 +69,10 @@ struct EvalConfig {
 };
 
 struct CheckpointConfig {
-  int64_t every = 0;          // steps between checkpoints; 0: only by time and at the end
-  double every_minutes = 10;  // minutes since the last checkpoint; 0: only by steps and at the end
-  int64_t keep = 2;           // number of newest checkpoints that are not deleted; at least 1
+  int64_t every = 0;              // steps between checkpoints; 0: only by time and at the end
+  double every_minutes = 10;      // minutes since the last checkpoint; 0: only by steps and at the end
+  int64_t keep = 2;               // number of newest checkpoints that are not deleted; at least 1
+  bool is_made_at_start = false;  // save the state before the first step too
 };
 
 struct SamplesConfig {

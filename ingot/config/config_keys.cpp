@@ -207,6 +207,10 @@ void add_rhythm_keys(std::vector<ConfigKey>& keys) {
                         "minutes between checkpoints, in addition to checkpoint.every; 0: off, as "
                         "it is if the guard rolls back",
                         &R::checkpoint, &CheckpointConfig::every_minutes));
+  keys.push_back(
+      flag("checkpoint.at_start",
+           "save the state before the first step too, so that a run can be resumed whenever it dies",
+           &R::checkpoint, &CheckpointConfig::is_made_at_start));
   keys.push_back(whole("checkpoint.keep", 1, 1 << 20, "newest checkpoints kept", &R::checkpoint,
                        &CheckpointConfig::keep));
   keys.push_back(

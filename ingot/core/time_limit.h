@@ -33,6 +33,7 @@ class TimeLimit {
   void begin(Phase phase, int64_t work = 1);
   // Records how long the phase named by begin() took.
   void end(double seconds);
+  Phase phase() const { return phase_; }  // the one last begun, also after its end
   // Returns true if the phase last begun is not a step.
   bool is_paused() const { return phase_ != Phase::kStep; }
 

@@ -21,7 +21,7 @@ bool GuardedStep::make(bool may_abandon) {
   order.is_told_to_end = may_abandon ? &run_.is_interrupted : nullptr;
   step.is_asynchronous = order.is_asynchronous;
   step.wants_stats = order.inputs.wants_stats;
-  if (!order.is_asynchronous) begin_time_limit(order.micros);
+  begin_time_limit(order.micros);
   run_.log.begin_step(run_.trainer.trace());
   run_.trainer.submit(run_.loader, order);
   if (step.is_asynchronous) end_line(step.line);
@@ -46,7 +46,7 @@ void GuardedStep::pass_excluded_samples() {
 // limit starts once all ranks are here.
 void GuardedStep::begin_time_limit(int64_t micro_batches) {
   if (run_.time_limit.is_paused()) run_.world.max(1);
-  run_.time_limit.begin(TimeLimit::Phase::kStep, micro_batches);
+  run_.begin_phase(TimeLimit::Phase::kStep, micro_batches);
 }
 
 void GuardedStep::end_line(StepLine& line) {
@@ -84,9 +84,9 @@ bool GuardedStep::collect() {
   }
   if (!verdict.event.empty()) run_.console.warning(fmt::format("step {}: {}", number, verdict.reason));
   run_.trainer.update(result);
-  if (!step.is_asynchronous) run_.time_limit.end(RunState::seconds_since(line.begin));
   if (!result.is_updated) end_line(line);
   reporter_.report(result, line);
+  run_.time_limit.end(reporter_.last_step_s());
   saver_.weights_were_used(line.at.step);
   if (step.wants_stats) run_.log.write_params(run_.steps_done(), run_.trainer.stats());
   return !is_back;
@@ -103,7 +103,7 @@ void GuardedStep::reject(const Verdict& verdict, const RunPosition& at) {
 
 // Rolls back to the newest good checkpoint and excludes the current batch from then on.
 void GuardedStep::roll_back(const Verdict& verdict, const RunPosition& at) {
-  const TimedPhase phase(run_.time_limit, TimeLimit::Phase::kSaving);  // a checkpoint is verified and read
+  const TimedPhase phase(run_, TimeLimit::Phase::kSaving);  // a checkpoint is verified and read
   const auto checkpoint = run_.newest_healthy();
   if (!checkpoint)
     fail(ErrorKind::kNumerics, "{}: there is no healthy checkpoint to roll back to",

@@ -78,7 +78,7 @@ void RunSaver::save_at_end() {
 std::optional<Error> RunSaver::try_save() {
   const int64_t step = run_.steps_done();
   if (run_.last.save_step == step) return std::nullopt;
-  const TimedPhase phase(run_.time_limit, TimeLimit::Phase::kSaving);
+  const TimedPhase phase(run_, TimeLimit::Phase::kSaving);
   run_.console.live("saving");
   require_finite_eval();
   TrainerState& state = run_.saved;
@@ -151,7 +151,7 @@ void RunSaver::weights_were_used(int64_t first_step) {
 void RunSaver::prune() {
   if (newest_ != Newest::kUsed) return;
   newest_ = Newest::kPruned;
-  const TimedPhase phase(run_.time_limit, TimeLimit::Phase::kSaving);  // rank 0 may read checkpoints
+  const TimedPhase phase(run_, TimeLimit::Phase::kSaving);  // rank 0 may read checkpoints
   if (!run_.is_lead()) return;
   const auto report = [&](const std::filesystem::path& path, const std::string& what) {
     run_.console.warning(fmt::format("{}: {}; older checkpoints are kept", path.string(), what));

@@ -130,6 +130,13 @@ RunPosition RunState::position() const {
   return plan.position(steps_done(), loader.position() * config.model.context, spent_s());
 }
 
+void RunState::begin_phase(TimeLimit::Phase phase, int64_t work) {
+  time_limit.begin(phase, work);
+  beat();
+}
+
+void RunState::beat() { folder.heartbeat().beat(steps_done(), time_limit.phase(), time_limit.seconds()); }
+
 std::optional<Checkpoint> RunState::newest_healthy(int64_t before_step) {
   Checkpoint found{.step = -1, .path = {}};
   if (is_lead()) {

@@ -43,6 +43,11 @@ struct RunState {
   RunPosition position() const;
   bool is_finished() const { return plan.is_finished(position()); }
   bool is_due(int64_t every) const { return every > 0 && steps_done() % every == 0; }
+  // Tells the time limit what the ranks do now, and leaves a sign of life that says so. work: as in
+  // TimeLimit::begin.
+  void begin_phase(TimeLimit::Phase phase, int64_t work = 1);
+  // Leaves a sign of life, if the last one is old enough.
+  void beat();
   // Returns the newest checkpoint that rank 0 finds healthy, before the given step; only rank 0 reads every
   // byte. Damaged ones are reported.
   std::optional<Checkpoint> newest_healthy(int64_t before_step = std::numeric_limits<int64_t>::max());
@@ -95,10 +100,10 @@ struct RunState {
   double spent_s() const;
 };
 
-// Reports a phase other than a step, and how long it took, to the time limit.
+// Begins a phase other than a step, and reports at its end how long it took.
 class TimedPhase {
  public:
-  TimedPhase(TimeLimit& limit, TimeLimit::Phase phase) : limit_(limit) { limit_.begin(phase); }
+  TimedPhase(RunState& run, TimeLimit::Phase phase) : limit_(run.time_limit) { run.begin_phase(phase); }
   ~TimedPhase() { limit_.end(RunState::seconds_since(start_)); }
   TimedPhase(const TimedPhase&) = delete;
   TimedPhase& operator=(const TimedPhase&) = delete;

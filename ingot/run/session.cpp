@@ -95,12 +95,15 @@ bool Session::evaluate() {
   const int64_t step = run_.steps_done();
   RunState::Last& last = run_.last;
   if (last.eval_step == step) return true;
-  const TimedPhase phase(run_.time_limit, TimeLimit::Phase::kEvaluation);
+  const TimedPhase phase(run_, TimeLimit::Phase::kEvaluation);
   EvalWatch watch(
       run_.console, run_.world, [this] { return run_.is_interrupted.load(); },
       [this] { return RunState::seconds_since(run_.times.start); });
-  const EvalResult result = run_.trainer.evaluate(
-      run_.data.val, eval_tokens(), [&](int64_t tokens, int64_t all) { return watch.go_on(tokens, all); });
+  const EvalResult result =
+      run_.trainer.evaluate(run_.data.val, eval_tokens(), [&](int64_t tokens, int64_t all) {
+        run_.beat();
+        return watch.go_on(tokens, all);
+      });
   if (!result.is_complete) return false;
   last.eval_step = step;
   const bool is_best = result.loss < last.best_val_loss;
@@ -128,7 +131,7 @@ void Session::sample() {
   const SamplesConfig& options = run_.config.sample;
   if (run_.last.sample_step == step || options.count == 0) return;
   run_.last.sample_step = step;
-  const TimedPhase phase(run_.time_limit, TimeLimit::Phase::kSampling);
+  const TimedPhase phase(run_, TimeLimit::Phase::kSampling);
   if (!run_.is_lead() && !run_.trainer.params().is_sharded()) return;
   const std::string text =
       run_samples(options, run_.trainer, *run_.data.tokenizer, run_.config.train.seed, run_.console);
@@ -208,12 +211,14 @@ std::optional<TrainOutcome::Status> Session::reason_to_end() {
 void Session::begin() {
   if (run_.is_lead()) run_.folder.write_config(run_.config);
   run_.log.write_config(run_.config);
-  run_.folder.record().beat(run_.steps_done());
+  run_.beat();
   write_summary("running");
   say_hello();
   reporter_.report_arenas();
   run_.times.training_start = RunState::Clock::now();
-  if (run_.config.guard.rolls_back() && !run_.resumed) saver_.save();
+  const bool needs_first_checkpoint =
+      run_.config.guard.rolls_back() || run_.config.checkpoint.is_made_at_start;
+  if (needs_first_checkpoint && !run_.resumed) saver_.save();
   if (run_.last.is_eval_missing && run_.is_due(run_.config.eval.every)) evaluate();
 }
 
@@ -243,7 +248,7 @@ TrainOutcome Session::finish(TrainOutcome::Status status) {
   if (status != kInterrupted && !evaluate()) status = kInterrupted;
   saver_.finish();
   if (status == kCompleted) sample();
-  run_.time_limit.begin(TimeLimit::Phase::kEnd);
+  run_.begin_phase(TimeLimit::Phase::kEnd);
   reporter_.report_bubble();
   write_summary(name(status));
   if (status == kCompleted) run_.log.write_completed();

@@ -38,7 +38,7 @@ void StepReporter::report(const StepResult& result, const StepLine& line) {
   train_s_ += last_step_s_;
   run_.saved.tokens += result.tokens;
   const int64_t step = at.step + 1;
-  run_.folder.record().beat(step);
+  run_.beat();
   StepReport report{.step = step,
                     .steps = plan.length().unit == RunUnit::kSteps ? run_.config.train.steps : 0,
                     .progress = plan.progress(line.after),

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ingot/core/error.h"
+#include "ingot/run/record/heartbeat.h"
 #include "ingot/run/record/process_identity.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/record/run_record.h"
@@ -208,13 +209,13 @@ TEST_F(RunRecordTest, AHostileRecordIsOneClearError) {
 
 TEST_F(RunRecordTest, AHeartbeatThatCannotBeWrittenIsIgnored) {
   ASSERT_EQ(mkfifo(path("heartbeat.json").c_str(), 0600), 0);
-  RunRecord(folder_).beat(1);
+  Heartbeat(folder_).beat(1, TimeLimit::Phase::kStep, 5);
   std::filesystem::remove(path("heartbeat.json"));
   write_file(path("mine"), "mine");
   std::filesystem::create_symlink("mine", path("heartbeat.json"));
-  RunRecord(folder_).beat(1);
+  Heartbeat(folder_).beat(1, TimeLimit::Phase::kStep, 5);
   EXPECT_EQ(read_file(path("mine")), "mine");
-  RunRecord(path("absent")).beat(1);
+  Heartbeat(path("absent")).beat(1, TimeLimit::Phase::kStep, 5);
 }
 
 }  // namespace

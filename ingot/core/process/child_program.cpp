@@ -15,10 +15,10 @@ namespace ingot {
 namespace {
 
 // Runs in the child after fork(): only functions that are safe in a signal handler may be called.
-[[noreturn]] void become(char* const* arguments, int output_fd, int error_fd, pid_t parent) {
+[[noreturn]] void become(char* const* arguments, const ChildStreams& streams, pid_t parent) {
   constexpr int kNotStarted = 127;
   ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  ::prctl(PR_SET_PDEATHSIG, streams.death_signal);
   if (::getppid() != parent) ::_exit(kNotStarted);  // it died before the line above
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;
@@ -26,20 +26,20 @@ namespace {
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::dup2(output_fd, STDIN_FILENO);
-  ::dup2(output_fd, STDOUT_FILENO);
-  ::dup2(error_fd, STDERR_FILENO);
-  ::execv(arguments[0], arguments);
+  ::dup2(streams.input, STDIN_FILENO);
+  ::dup2(streams.output, STDOUT_FILENO);
+  ::dup2(streams.errors, STDERR_FILENO);
+  ::execvp(arguments[0], arguments);
   ::_exit(kNotStarted);
 }
 
 }  // namespace
 
+ChildProgram::ChildProgram(const std::vector<std::string>& arguments, const ChildStreams& streams) {
+  start(arguments, streams);
+}
+
 ChildProgram::ChildProgram(const std::vector<std::string>& arguments, const std::filesystem::path& errors) {
-  INGOT_CHECK(!arguments.empty(), "ChildProgram: there is no program to start");
-  std::vector<char*> pointers;
-  for (const std::string& argument : arguments) pointers.push_back(const_cast<char*>(argument.c_str()));
-  pointers.push_back(nullptr);
   const int output_fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   const int error_fd =
       ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
@@ -48,13 +48,26 @@ ChildProgram::ChildProgram(const std::vector<std::string>& arguments, const std:
     ::close(output_fd);
     fail(ErrorKind::kDisk, "cannot write {}: {}", errors.string(), std::strerror(error));
   }
-  const pid_t parent = ::getpid();
-  pid_ = ::fork();
-  if (pid_ == 0) become(pointers.data(), output_fd, error_fd, parent);
-  const int error = errno;
+  try {
+    start(arguments, {.input = output_fd, .output = output_fd, .errors = error_fd});
+  } catch (...) {
+    ::close(output_fd);
+    ::close(error_fd);
+    throw;
+  }
   ::close(output_fd);
   ::close(error_fd);
-  if (pid_ < 0) fail(ErrorKind::kInternal, "cannot start {}: {}", arguments[0], std::strerror(error));
+}
+
+void ChildProgram::start(const std::vector<std::string>& arguments, const ChildStreams& streams) {
+  INGOT_CHECK(!arguments.empty(), "ChildProgram: there is no program to start");
+  std::vector<char*> pointers;
+  for (const std::string& argument : arguments) pointers.push_back(const_cast<char*>(argument.c_str()));
+  pointers.push_back(nullptr);
+  const pid_t parent = ::getpid();
+  pid_ = ::fork();
+  if (pid_ == 0) become(pointers.data(), streams, parent);
+  if (pid_ < 0) fail(ErrorKind::kInternal, "cannot start {}: {}", arguments[0], std::strerror(errno));
 }
 
 ChildProgram::~ChildProgram() {

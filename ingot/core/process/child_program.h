@@ -1,10 +1,11 @@
 // ChildProgram runs another program beside this one, without a shell. The child has a process group of its own, so
 // that Ctrl-C on the terminal reaches this program alone, which decides what its children are told. If this program
-// dies, the kernel sends the child SIGTERM.
+// dies, the kernel sends the child a signal.
 #pragma once
 
 #include <sys/types.h>
 
+#include <csignal>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -12,12 +13,21 @@
 
 namespace ingot {
 
+// The open descriptors that become a child's standard streams, and the signal that it gets if its parent dies.
+struct ChildStreams {
+  int input, output, errors;
+  int death_signal = SIGTERM;
+};
+
 class ChildProgram {
  public:
-  // Starts arguments[0], a path, with all signals unblocked and at their default action. Its standard output is
-  // dropped, and its standard error replaces the contents of the file `errors`. kInternal error if the system refuses
-  // a process; kDisk error if the file cannot be written. The thread that makes the object must live as long as the
-  // child, because its end counts as this program's death.
+  // Starts arguments[0], a path or a name that is looked up in PATH, with all signals unblocked and at their
+  // default action. kInternal error if the system refuses a process. The thread that makes the object must live as
+  // long as the child, because its end counts as this program's death.
+  ChildProgram(const std::vector<std::string>& arguments, const ChildStreams& streams);
+  // The same for a child without a terminal: its standard output is
+  // dropped, and its standard error replaces the contents of the file `errors`. kDisk error if the file cannot be
+  // written.
   ChildProgram(const std::vector<std::string>& arguments, const std::filesystem::path& errors);
   // Kills the child if it still runs.
   ~ChildProgram();
@@ -32,6 +42,8 @@ class ChildProgram {
   void signal(int number);
 
  private:
+  void start(const std::vector<std::string>& arguments, const ChildStreams& streams);
+
   pid_t pid_ = -1;
   std::optional<int> exit_code_;
 };

@@ -38,8 +38,8 @@ void end_by(int signal, const sigset_t& signals) {
 
 }  // namespace
 
-StopSignals::StopSignals(std::function<void(const char* name)> acknowledge)
-    : acknowledge_(std::move(acknowledge)) {
+StopSignals::StopSignals(std::function<void(const char* name)> acknowledge, Second second)
+    : acknowledge_(std::move(acknowledge)), second_(second) {
   sigemptyset(&signals_);
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals_, signal);
   // sigwait would return a blocked SIGHUP even if it is ignored, so an ignored one is left out.
@@ -60,8 +60,12 @@ void StopSignals::wait() {
     int signal = 0;
     if (sigwait(&signals_, &signal) != 0) continue;
     if (is_over_) return;
-    if (is_told_to_end_.exchange(true)) end_by(signal, signals_);
-    acknowledge_(name_of(signal));
+    ++count_;
+    const bool is_first = !is_told_to_end_.exchange(true);
+    if (is_first)
+      acknowledge_(name_of(signal));
+    else if (second_ == Second::kEnds)
+      end_by(signal, signals_);
   }
 }
 

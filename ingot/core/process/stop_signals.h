@@ -20,7 +20,9 @@ class StopSignals {
   // now on, so that writing to a closed pipe returns an ordinary error. The waiting thread calls
   // `acknowledge` once, with the name of the first signal ("SIGINT"), after is_told_to_end() has become
   // true; it must not throw.
-  explicit StopSignals(std::function<void(const char* name)> acknowledge);
+  // kCounts: a second signal does not end the program; the program itself looks at count().
+  enum class Second { kEnds, kCounts };
+  explicit StopSignals(std::function<void(const char* name)> acknowledge, Second second = Second::kEnds);
   // Ends the waiting thread. The signals stay blocked: the program is about to exit with its result, and a
   // signal that arrives meanwhile must not replace its exit code.
   ~StopSignals();
@@ -28,13 +30,16 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   const std::atomic<bool>& is_told_to_end() const { return is_told_to_end_; }
+  const std::atomic<int>& count() const { return count_; }
 
  private:
   void wait();
 
   std::function<void(const char*)> acknowledge_;
   sigset_t signals_{};
+  Second second_;
   std::atomic<bool> is_told_to_end_ = false, is_over_ = false;
+  std::atomic<int> count_ = 0;
   std::thread thread_;
 };
 

@@ -74,4 +74,10 @@ Liveness liveness(const ProcessIdentity& process, int64_t last_sign_s) {
   return runs ? Liveness::kRuns : Liveness::kGone;
 }
 
+bool is_stopped(const ProcessIdentity& process) {
+  if (liveness(process, 0) != Liveness::kRuns) return false;
+  const auto stat = stat_of(process.pid);
+  return stat && (stat->state == 'T' || stat->state == 't');
+}
+
 }  // namespace ingot

@@ -27,4 +27,7 @@ enum class Liveness {
 // another machine with the same name.
 Liveness liveness(const ProcessIdentity& process, int64_t last_sign_s);
 
+// Returns true if the process is on this machine and a signal (SIGSTOP, Ctrl-Z) or a debugger has stopped it.
+bool is_stopped(const ProcessIdentity& process);
+
 }  // namespace ingot

@@ -66,6 +66,7 @@ RunFolder::RunFolder(const std::filesystem::path& folder, bool is_resume) : fold
   make_folders(samples());
   make_folders(checkpoints());
   record_ = std::make_unique<RunRecord>(folder_);
+  heartbeat_ = std::make_unique<Heartbeat>(folder_);
 }
 
 std::unique_ptr<RunFolder> RunFolder::make_new(const std::filesystem::path& folder) {
@@ -98,6 +99,7 @@ RunFolder::RunFolder(std::filesystem::path folder, std::filesystem::path run)
   lock_.emplace(folder_);
   remove_dead_temporaries(folder_);
   record_ = std::make_unique<RunRecord>(folder_);
+  heartbeat_ = std::make_unique<Heartbeat>(folder_);
 }
 
 std::unique_ptr<RunFolder> RunFolder::of_rank(const std::filesystem::path& folder, int rank) {

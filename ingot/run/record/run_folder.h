@@ -15,6 +15,7 @@
 
 #include "ingot/config/config.h"
 #include "ingot/run/record/folder_lock.h"
+#include "ingot/run/record/heartbeat.h"
 #include "ingot/run/record/run_record.h"
 
 namespace ingot {
@@ -77,6 +78,7 @@ class RunFolder {
   void write_summary(const RunSummary& run) const { record_->write(run); }
   // The other contents of run.json, and how the previous part of the run ended.
   RunRecord& record() const { return *record_; }
+  Heartbeat& heartbeat() const { return *heartbeat_; }
 
  private:
   RunFolder(std::filesystem::path folder, std::filesystem::path run);
@@ -86,6 +88,7 @@ class RunFolder {
   bool is_new_ = false;                      // on rank 0 of a run that is not resumed
   std::optional<FolderLock> lock_;
   std::unique_ptr<RunRecord> record_;
+  std::unique_ptr<Heartbeat> heartbeat_;
 };
 
 // Returns "demo-20261121-031500" from the name of a preset or file and a time, in local time; "run-..."

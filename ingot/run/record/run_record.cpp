@@ -1,9 +1,6 @@
 #include "ingot/run/record/run_record.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -21,9 +18,6 @@ namespace ingot {
 namespace {
 
 using nlohmann::ordered_json;
-
-constexpr std::chrono::seconds kBeatPause{10};
-constexpr size_t kHeartbeatBytes = 80;  // fixed, so that a beat overwrites the previous one completely
 
 ordered_json number_or_null(std::optional<double> value) {
   if (!value || !std::isfinite(*value)) return nullptr;
@@ -59,10 +53,6 @@ ordered_json exit_code_json(const RunSummary& run) {
 
 RunRecord::RunRecord(const std::filesystem::path& folder) : folder_(folder), begin_s_(unix_now_s()) {
   read_parts();
-}
-
-RunRecord::~RunRecord() {
-  if (heartbeat_ >= 0) ::close(heartbeat_);
 }
 
 // This process holds the lock, so a part that is "running" has died.
@@ -141,29 +131,6 @@ void RunRecord::write(const RunSummary& run) const {
                            {"commit", origin.commit},
                            {"arguments", origin.arguments}});
   write_file(folder_ / "run.json", json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
-}
-
-void RunRecord::beat(int64_t step) noexcept {
-  const auto now = std::chrono::steady_clock::now();
-  if (now < next_beat_) return;
-  next_beat_ = now + kBeatPause;
-  try {
-    if (heartbeat_ < 0) {
-      const auto path = folder_ / "heartbeat.json";
-      heartbeat_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
-      struct stat info {};
-      if (heartbeat_ >= 0 && (::fstat(heartbeat_, &info) != 0 || !S_ISREG(info.st_mode))) {
-        ::close(heartbeat_);
-        heartbeat_ = -1;
-      }
-    }
-    if (heartbeat_ < 0) return;
-    std::string text = fmt::format(R"({{"time": "{}", "step": {}}})", utc_text(unix_now_s()), step);
-    text.resize(kHeartbeatBytes - 1, ' ');
-    text += '\n';
-    [[maybe_unused]] const ssize_t written = ::pwrite(heartbeat_, text.data(), text.size(), 0);
-  } catch (...) {  // out of memory for a line of text; the step will report it
-  }
 }
 
 }  // namespace ingot

@@ -1,16 +1,13 @@
-// RunRecord writes run.json and heartbeat.json: what a run is, where it comes from and how far it is, so
-// that any later command can tell, even if the process was killed.
+// RunRecord writes run.json: what a run is, where it comes from and how far it is, so that any later command
+// can tell, even if the process was killed.
 //
 // run.json: program (version, commit, is_modified, arguments), libraries, threads, machine, process (host,
 // boot_id, pid_namespace, pid, start_ticks), data (train_hash, train_tokens, val_hash, val_tokens,
 // tokenizer_hash), begin and end (of the whole run), the summary's fields, exit_code (which mpirun does not
 // pass on) and error, and parts: one entry for the start and one for every --resume, each with begin, end,
 // status, exit_code, steps, host, pid, commit and arguments.
-// heartbeat.json: the time and the number of the last finished step. It is at most ten seconds old while
-// steps are shorter than that; it is rewritten in place, without fsync.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -48,7 +45,6 @@ class RunRecord {
   // Reads the earlier parts from the folder's run.json if there is one, and skips what it cannot read.
   // REQUIRES: the caller holds the folder's lock.
   explicit RunRecord(const std::filesystem::path& folder);
-  ~RunRecord();
   RunRecord(const RunRecord&) = delete;
   RunRecord& operator=(const RunRecord&) = delete;
 
@@ -62,9 +58,6 @@ class RunRecord {
   // Writes run.json atomically. Throws a kDisk error if it cannot be written.
   void write(const RunSummary& run) const;
 
-  // Called after each step: renews heartbeat.json if ten seconds have passed. Ignores errors.
-  void beat(int64_t step) noexcept;
-
  private:
   void read_parts();
 
@@ -74,8 +67,6 @@ class RunRecord {
   std::string parts_before_ = "[]";  // JSON
   std::string first_begin_;          // when the whole run began; empty if this part is the first
   std::string death_before_;
-  std::chrono::steady_clock::time_point next_beat_ = {};
-  int heartbeat_ = -1;  // file descriptor
 };
 
 }  // namespace ingot

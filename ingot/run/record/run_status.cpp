@@ -11,6 +11,7 @@
 #include "ingot/core/file.h"
 #include "ingot/core/visible_text.h"
 #include "ingot/formats/metrics_log.h"
+#include "ingot/run/record/heartbeat.h"
 #include "ingot/run/record/process_identity.h"
 #include "ingot/run/record/utc_time.h"
 
@@ -47,13 +48,11 @@ ProcessIdentity process_in(const json& run) {
           .start_ticks = static_cast<uint64_t>(whole_in(process, "start_ticks").value_or(0))};
 }
 
-void read_heartbeat(const fs::path& path, RunStatus& status) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return;
-  const json beat = json::parse(read_file(path), nullptr, false);
-  status.steps = std::max(status.steps, whole_in(beat, "step").value_or(0));
-  if (const auto time = parse_utc(text_in(beat, "time")))
-    status.last_sign_s = std::max(*time, status.last_sign_s.value_or(0));
+void add_heartbeat(const fs::path& folder, RunStatus& status) {
+  const std::optional<HeartbeatSign> sign = read_heartbeat(folder);
+  if (!sign) return;
+  status.steps = std::max(status.steps, sign->step);
+  status.last_sign_s = std::max(sign->time_s, status.last_sign_s.value_or(0));
 }
 
 // metrics.jsonl has a line for every step; a resumed run removes the lines of steps that it repeats.
@@ -108,7 +107,7 @@ std::optional<RunStatus> read_run_status(const fs::path& folder) {
     if (const auto time = parse_utc(sign)) status.last_sign_s = time;
   const int64_t begin_s = status.last_sign_s.value_or(0);
   const int64_t recorded_steps = status.steps;
-  if (status.status == "running") read_heartbeat(folder / "heartbeat.json", status);
+  if (status.status == "running") add_heartbeat(folder, status);
   read_last_step(folder / "metrics.jsonl", status);
   if (status.status != "running") {
     status.steps = recorded_steps;

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "apps/launch.h"
+#include "apps/ranks.h"
 #include "ingot/checkpoint/checkpoint_store.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/console/console.h"
@@ -81,5 +81,5 @@ int main(int argc, char** argv) {
   builder.add_texts("data.train", {arguments.at(2)}, "TEXT");
   for (size_t i = 3; i < arguments.size(); ++i) builder.add_override(arguments[i]);
   const RunConfig config = builder.build();
-  launch(config, is_interrupted, [&](Mesh& mesh) { run(mesh, config, arguments[0], arguments[1]); });
+  run_on_ranks(config, is_interrupted, [&](Mesh& mesh) { run(mesh, config, arguments[0], arguments[1]); });
 }

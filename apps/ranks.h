@@ -16,8 +16,8 @@ namespace ingot {
 // configuration's layout does not fit the number of processes.
 // is_told_to_end: set by a signal; from then on, the process prints what it waits for.
 // log: records the operations between ranks if not null.
-void launch(const RunConfig& config, const std::atomic<bool>& is_told_to_end,
-            const std::function<void(Mesh& mesh)>& body, CommLog* log = nullptr);
+void run_on_ranks(const RunConfig& config, const std::atomic<bool>& is_told_to_end,
+                  const std::function<void(Mesh& mesh)>& body, CommLog* log = nullptr);
 
 // Returns true in a process that mpirun or srun started; they relay its output.
 bool is_launched();

@@ -1,0 +1,92 @@
+#include "apps/ranks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/parallel.h"
+#include "ingot/parallel/parallelize.h"
+
+#ifdef INGOT_WITH_MPI
+#include "ingot/comm/mpi_job.h"
+#endif
+
+namespace ingot {
+namespace {
+
+#ifdef INGOT_WITH_MPI
+void choose_threads(const RunConfig& config, const MpiJob& job) {
+  if (config.train.threads > 0 || std::getenv("OMP_NUM_THREADS")) return;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  set_num_threads(std::clamp(cores / job.ranks_on_node(), 1, num_threads()));
+}
+// The ranks of a machine use its devices round-robin.
+void choose_device([[maybe_unused]] const RunConfig& config, [[maybe_unused]] const MpiJob& job) {
+  if constexpr (kHasCuda) {
+    if (config.train.device != Device::kCuda) return;
+    const auto devices = static_cast<int>(cuda::devices().size());
+    cuda::use_device(job.rank_on_node() % devices);
+  }
+}
+#endif
+
+// Returns the rank that mpirun or srun gave this process; null if neither started it.
+const char* rank_of_launcher() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
+    if (const char* rank = std::getenv(name)) return rank;
+  return nullptr;
+}
+
+}  // namespace
+
+void run_on_ranks(const RunConfig& config, [[maybe_unused]] const std::atomic<bool>& is_told_to_end,
+                  const std::function<void(Mesh& mesh)>& body, [[maybe_unused]] CommLog* log) {
+#ifdef INGOT_WITH_MPI
+  if (is_mpi_process()) {
+    MpiJob job({.timeout_s = config.parallel.timeout_s,
+                .message_delay_s = config.parallel.delay_s,
+                .verifies = config.parallel.verifies,
+                .is_told_to_end = &is_told_to_end,
+                .log = log});
+    std::optional<Mesh> mesh;  // outlives an error, because other ranks may still communicate with this one
+    try {
+      check_layout(config, job.world().size());
+      choose_threads(config, job);
+      choose_device(config, job);
+      mesh.emplace(Mesh::make(job.world(), mesh_shape(config.parallel)));
+      body(*mesh);
+      return;
+    } catch (const Error& error) {
+      let_first_process_speak();
+      job.abort(error.what(), exit_code(error.kind()));
+    } catch (const std::bad_alloc&) {
+      job.abort("out of memory: lower train.batch_size, or take more ranks", exit_code(ErrorKind::kMemory));
+    } catch (const std::exception& error) {
+      job.abort(error.what(), exit_code(ErrorKind::kInternal));
+    }
+  }
+#endif
+  check_layout(config, 1);
+  Mesh mesh = Mesh::alone(config.parallel.timeout_s);
+  body(mesh);
+}
+
+bool is_launched() { return rank_of_launcher() != nullptr; }
+
+bool is_first_rank() {
+  const char* rank = rank_of_launcher();
+  return !rank || std::strcmp(rank, "0") == 0;
+}
+
+void let_first_process_speak() {
+  if (!is_first_rank()) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
+}  // namespace ingot

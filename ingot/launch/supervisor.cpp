@@ -1,0 +1,165 @@
+#include "ingot/launch/supervisor.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "ingot/core/error.h"
+#include "ingot/core/time_limit.h"
+#include "ingot/run/record/utc_time.h"
+#include "ingot/run/run.h"
+
+namespace ingot {
+namespace {
+
+constexpr double kLook_s = 0.05;  // between two looks at the job
+constexpr double kAsleep_s = 2;   // a longer time between two looks means that the supervisor was stopped too
+constexpr double kNaming_s = 5;   // ranks that find a hang themselves, and name it, may take so long
+constexpr double kVanished_s = 3;  // a job ends so soon after the end of one of its ranks, or it never will
+constexpr const char* kEndPhase = "end";
+
+}  // namespace
+
+int Supervisor::run() {
+  for (bool is_first = true;;) {
+    Watch seen;
+    job_.start();
+    const JobEnd end = watch(seen);
+    if (end.status == JobEnd::Status::kCompleted) return 0;
+    if (end.status == JobEnd::Status::kInterrupted) return kExitInterrupted;
+    const Incident incident = incident_of(end, seen);
+    // The first attempt did not get as far as a run: its own message says why.
+    if (!seen.lead && log_.incidents().empty() && is_first && incident.kind == IncidentKind::kError)
+      return incident.exit_code;
+    is_first = false;
+    if (const std::optional<int> code = go_on(incident, seen.has_step)) return *code;
+  }
+}
+
+// Returns when the job has ended, by itself or because it was killed.
+JobEnd Supervisor::watch(Watch& seen) {
+  seen.last_look_s = seen.last_change_s = job_.now_s();
+  for (int asked = 0;;) {
+    look(seen);
+    note_recovery(seen);
+    if (const std::optional<JobEnd> end = job_.end()) return *end;
+    std::optional<Incident> trouble = fault(seen);
+    if (job_.signals() > 1)
+      trouble = Incident{.kind = IncidentKind::kKilled, .reason = "a second signal to end"};
+    if (trouble) {
+      job_.kill();
+      return {.status = JobEnd::Status::kFailed, .cause = *trouble};
+    }
+    if (job_.signals() > asked) job_.ask_to_end();
+    asked = job_.signals();
+    job_.pause(kLook_s);
+  }
+}
+
+void Supervisor::look(Watch& seen) {
+  const double now_s = job_.now_s();
+  const bool was_asleep = now_s - seen.last_look_s > kAsleep_s;
+  seen.last_look_s = now_s;
+  seen.signs = job_.signs();
+  for (const RankSign& sign : seen.signs) {
+    if (sign.rank == 0) {
+      if (!seen.lead || seen.lead->count != sign.count) seen.last_change_s = now_s;
+      seen.lead = sign;
+    }
+    if (sign.is_gone && !seen.gone && sign.phase != kEndPhase) {
+      seen.gone = sign;
+      seen.gone_s = now_s;
+    }
+  }
+  if (was_asleep) seen.last_change_s = now_s;
+  if (seen.lead && seen.lead->first_step >= 0 && seen.lead->step > seen.lead->first_step)
+    seen.has_step = true;
+}
+
+// Returns what is wrong with a job that would not end by itself.
+std::optional<Incident> Supervisor::fault(const Watch& seen) {
+  const double now_s = job_.now_s();
+  if (seen.gone && now_s - seen.gone_s > kVanished_s)
+    return Incident{.kind = IncidentKind::kKilled,
+                    .rank = seen.gone->rank,
+                    .host = seen.gone->host,
+                    .reason = "its process is gone, and the other ranks went on"};
+  const double limit_s = seen.lead ? seen.lead->limit_s : TimeLimit::kPatient_s;
+  const double silent_s = now_s - seen.last_change_s;
+  if (silent_s <= limit_s + (job_.ranks() > 1 ? kNaming_s : 0)) return std::nullopt;
+  Incident hang{
+      .kind = IncidentKind::kHang,
+      .reason = fmt::format("no sign of life for {:.3g} s{}; the limit is {:.3g} s", silent_s,
+                            seen.lead ? fmt::format(" (in \"{}\")", seen.lead->phase) : "", limit_s)};
+  // All ranks wait for the one that is furthest behind.
+  const auto last = std::ranges::min_element(seen.signs, {}, [](const RankSign& sign) {
+    return std::tuple(!sign.is_stopped, sign.step, sign.count);
+  });
+  if (last != seen.signs.end()) {
+    hang.rank = last->rank;
+    hang.host = last->host;
+    if (last->is_stopped) hang.reason = "its process is stopped (SIGSTOP); " + hang.reason;
+  }
+  return hang;
+}
+
+Incident Supervisor::incident_of(const JobEnd& end, const Watch& seen) const {
+  Incident incident = end.cause;
+  incident.time_s = unix_now_s();
+  if (seen.lead) incident.step = std::max(seen.lead->step, seen.lead->first_step);
+  if (!seen.lead && incident.kind != IncidentKind::kError) incident.kind = IncidentKind::kStart;
+  const auto stopped = std::ranges::find_if(seen.signs, &RankSign::is_stopped);
+  const bool is_hang = incident.kind == IncidentKind::kHang;
+  const RankSign* culprit = nullptr;
+  if (is_hang && stopped != seen.signs.end()) culprit = &*stopped;
+  if (!is_hang && seen.gone) culprit = &*seen.gone;
+  if (culprit && (!incident.rank || is_hang)) {
+    incident.rank = culprit->rank;
+    incident.host = culprit->host;
+  }
+  return incident;
+}
+
+std::optional<int> Supervisor::go_on(const Incident& incident, bool has_step) {
+  open_ = incident;
+  incident_s_ = job_.now_s();
+  write([&] { log_.add(incident); });
+  say_(describe(incident));
+  if (job_.signals() > 0) return incident.exit_code;
+  const RestartDecision decision =
+      policy_.judge({.incident = incident, .has_step = has_step, .saved_step = job_.saved_step()});
+  if (!decision.restarts) {
+    open_->end = decision.why_not;
+    write([&] { log_.change_last(*open_); });
+    say_("the run is not started again: " + decision.why_not);
+    return incident.exit_code;
+  }
+  say_(fmt::format("starting again in {:.3g} s", decision.pause_s));
+  job_.pause(decision.pause_s);
+  if (job_.signals() > 0) return kExitInterrupted;
+  return std::nullopt;
+}
+
+void Supervisor::note_recovery(const Watch& seen) {
+  if (!open_ || !seen.has_step) return;
+  open_->steps_lost = std::max<int64_t>(0, open_->step - seen.lead->first_step);
+  open_->recovery_s = job_.now_s() - incident_s_;
+  open_->ranks = job_.ranks();
+  write([&] { log_.change_last(*open_); });
+  say_(fmt::format("going on from step {} on {} rank{} after {:.1f} s; {} step{} made again",
+                   seen.lead->first_step, *open_->ranks, *open_->ranks == 1 ? "" : "s", *open_->recovery_s,
+                   *open_->steps_lost, *open_->steps_lost == 1 ? " is" : "s are"));
+  open_.reset();
+}
+
+// A disk that refuses the incident does not end the run.
+void Supervisor::write(const std::function<void()>& change) {
+  try {
+    change();
+  } catch (const Error& error) {
+    say_(error.what());
+  }
+}
+
+}  // namespace ingot

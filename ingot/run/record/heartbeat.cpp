@@ -1,0 +1,115 @@
+#include "ingot/run/record/heartbeat.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+#include "ingot/core/visible_text.h"
+#include "ingot/run/record/utc_time.h"
+
+namespace ingot {
+namespace {
+
+using nlohmann::json;
+
+constexpr auto kPause = std::chrono::milliseconds(200);
+constexpr size_t kBytes = 512;  // fixed, so that a beat overwrites the previous one completely
+
+const char* name(TimeLimit::Phase phase) {
+  constexpr std::array<const char*, TimeLimit::kPhases> kNames = {"start",    "step",   "evaluation",
+                                                                  "sampling", "saving", "end"};
+  return kNames[static_cast<size_t>(phase)];
+}
+
+// Opens a plain file for writing; returns -1 for anything else, because a link or a FIFO is not the run's.
+int open_plain(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+  struct stat info {};
+  if (fd < 0 || (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode))) return fd;
+  ::close(fd);
+  return -1;
+}
+
+std::string text(const HeartbeatSign& sign) {
+  const json json = {{"time", utc_text(sign.time_s)},
+                     {"count", sign.count},
+                     {"step", sign.step},
+                     {"first_step", sign.first_step},
+                     {"phase", sign.phase},
+                     {"limit_s", sign.limit_s},
+                     {"host", sign.process.host},
+                     {"boot_id", sign.process.boot_id},
+                     {"pid_namespace", sign.process.pid_namespace},
+                     {"pid", sign.process.pid},
+                     {"start_ticks", sign.process.start_ticks}};
+  return json.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace
+
+Heartbeat::~Heartbeat() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void Heartbeat::beat(int64_t step, TimeLimit::Phase phase, double limit_s) noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  if (phase == phase_ && now < next_) return;
+  next_ = now + kPause;
+  phase_ = phase;
+  if (first_step_ < 0 && phase != TimeLimit::Phase::kStart) first_step_ = step;
+  try {
+    write({.time_s = unix_now_s(),
+           .count = ++count_,
+           .step = step,
+           .first_step = first_step_,
+           .phase = name(phase),
+           .limit_s = limit_s,
+           .process = process_});
+  } catch (...) {  // out of memory for a line of text; the step will report it
+  }
+}
+
+void Heartbeat::write(const HeartbeatSign& sign) {
+  if (fd_ < 0) fd_ = open_plain(path_);
+  std::string line = text(sign);
+  if (fd_ < 0 || line.size() >= kBytes) return;
+  line.resize(kBytes - 1, ' ');
+  line += '\n';
+  [[maybe_unused]] const ssize_t written = ::pwrite(fd_, line.data(), line.size(), 0);
+}
+
+std::optional<HeartbeatSign> read_heartbeat(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "heartbeat.json";
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  try {
+    const json sign = json::parse(read_file(path));
+    const auto text_at = [&](const char* key) { return visible_line(sign.at(key).get<std::string>()); };
+    const auto time = parse_utc(text_at("time"));
+    if (!time) return std::nullopt;
+    return HeartbeatSign{.time_s = *time,
+                         .count = sign.at("count").get<int64_t>(),
+                         .step = sign.at("step").get<int64_t>(),
+                         .first_step = sign.at("first_step").get<int64_t>(),
+                         .phase = text_at("phase"),
+                         .limit_s = sign.at("limit_s").get<double>(),
+                         .process = {.host = text_at("host"),
+                                     .boot_id = text_at("boot_id"),
+                                     .pid_namespace = text_at("pid_namespace"),
+                                     .pid = sign.at("pid").get<int64_t>(),
+                                     .start_ticks = sign.at("start_ticks").get<uint64_t>()}};
+  } catch (const json::exception&) {  // a beat is being written, or the file belongs to another program
+    return std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace ingot

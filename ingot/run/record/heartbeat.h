@@ -1,0 +1,55 @@
+// Heartbeat: the sign of life that a rank's training thread leaves in its folder, in heartbeat.json. It says
+// what the rank does, since when it is allowed to take how long, and which process it is. A supervisor
+// (`ingot launch`) ends a job whose heartbeat is older than its own limit; `ingot status` shows its age.
+//
+// Only the training thread beats: a helper thread would go on beating while the training thread hangs.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "ingot/core/time_limit.h"
+#include "ingot/run/record/process_identity.h"
+
+namespace ingot {
+
+// What heartbeat.json says.
+struct HeartbeatSign {
+  int64_t time_s = 0;       // seconds since 1970
+  int64_t count = 0;        // beats of this process so far
+  int64_t step = 0;         // finished steps
+  int64_t first_step = -1;  // finished steps when this process began to make steps; -1 before
+  std::string phase;        // "start", "step", "evaluation", "sampling", "saving", "end"
+  double limit_s = 0;       // how long the next beat may take
+  ProcessIdentity process;
+};
+
+// Returns nullopt if the file does not exist, is not a plain file or is not a complete heartbeat.
+std::optional<HeartbeatSign> read_heartbeat(const std::filesystem::path& folder);
+
+class Heartbeat {
+ public:
+  explicit Heartbeat(std::filesystem::path folder) : path_(std::move(folder) / "heartbeat.json") {}
+  ~Heartbeat();
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
+
+  // Rewrites the file in place, without fsync, if the phase is a new one or a fifth of a second has passed
+  // since the last beat. Ignores errors: a run does not end because its sign of life cannot be written.
+  void beat(int64_t step, TimeLimit::Phase phase, double limit_s) noexcept;
+
+ private:
+  void write(const HeartbeatSign& sign);
+
+  std::filesystem::path path_;
+  ProcessIdentity process_ = this_process();
+  std::chrono::steady_clock::time_point next_ = {};
+  std::optional<TimeLimit::Phase> phase_;
+  int64_t count_ = 0, first_step_ = -1;
+  int fd_ = -1;
+};
+
+}  // namespace ingot
