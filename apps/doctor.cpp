@@ -5,6 +5,8 @@
 
 #include <CLI/Version.hpp>
 #include <algorithm>
+#include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -14,8 +16,11 @@
 #include "apps/commands.h"
 #include "apps/doctor_cuda.h"
 #include "ingot/console/console.h"
+#include "ingot/core/error.h"
 #include "ingot/core/machine.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/visible_text.h"
+#include "ingot/launch/incident_report.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/ops/matmul/matmul_signals.h"
 
@@ -71,7 +76,14 @@ std::vector<std::string> advice(const MachineInfo& machine, uint64_t disk_bytes)
   return found;
 }
 
-void doctor() {
+std::string incidents_of(const std::string& run) {
+  if (!std::filesystem::exists(std::filesystem::path(run) / "run.json"))
+    fail(ErrorKind::kUsage, "{} holds no run (no run.json); name a run's folder", run);
+  const std::string text = incident_summary(read_incidents(run));
+  return text.empty() ? "no incidents" : text;
+}
+
+void doctor(const std::vector<std::string>& runs) {
   const MachineInfo machine = machine_info();
   const uint64_t disk_bytes = free_disk_bytes("runs");
   fmt::print("ingot {}\n", program_build().text());
@@ -94,8 +106,12 @@ void doctor() {
   row("libraries", versions());
   const CudaReport cuda = cuda_report();
   for (const auto& [name, value] : cuda.rows) row(name.c_str(), value);
+  for (const std::string& run : runs) row("run", visible_line(run) + ": " + incidents_of(run));
   std::vector<std::string> notes = advice(machine, disk_bytes);
   notes.insert(notes.end(), cuda.advice.begin(), cuda.advice.end());
+  for (const std::string& run : runs)
+    for (const std::string& note : incident_advice(read_incidents(run)))
+      notes.push_back(visible_line(run) + ": " + note);
   for (const std::string& note : notes) fmt::print("note: {}\n", note);
   if (notes.empty()) fmt::print("nothing is missing\n");
 }
@@ -103,8 +119,10 @@ void doctor() {
 }  // namespace
 
 void add_doctor_command(Command& app) {
+  auto runs = std::make_shared<std::vector<std::string>>();
   Command* command = app.add_subcommand("doctor", "What this machine has, what is missing, and the fix");
-  command->callback(doctor);
+  command->add_option("run", *runs, "Run folders whose incidents are examined too")->type_name("DIR");
+  command->callback([runs] { doctor(*runs); });
 }
 
 }  // namespace ingot

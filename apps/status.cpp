@@ -13,6 +13,7 @@
 #include "ingot/console/console.h"
 #include "ingot/core/error.h"
 #include "ingot/core/visible_text.h"
+#include "ingot/launch/incident_report.h"
 #include "ingot/run/record/run_status.h"
 #include "ingot/run/record/utc_time.h"
 
@@ -45,6 +46,8 @@ void print_status(const std::vector<std::string>& given) {
                     status->steps, status->loss ? fmt::format("{:.4f}", *status->loss) : "-",
                     last_sign_text(*status, unix_now_s()), remark_on(*status));
     fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+    if (const std::string incidents = incident_summary(read_incidents(run)); !incidents.empty())
+      fmt::print("  {}\n", incidents);
   }
 }
 

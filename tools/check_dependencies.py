@@ -25,7 +25,7 @@ MAY_INCLUDE = {
     "checkpoint": ["memory", "train", "config", "nn", "comm", "data", "formats", "core"],
     "run": ["checkpoint", "memory", "parallel", "train", "config", "console", "nn", "optim", "comm", "data", "formats",
             "ops", "core"],
-    "launch": ["run", "checkpoint", "parallel", "config", "core"],
+    "launch": ["run", "checkpoint", "parallel", "config", "console", "core"],
     "sweep": ["run", "checkpoint", "memory", "config", "console", "formats", "core"],
     "profile": ["run", "plan", "checkpoint", "memory", "parallel", "train", "config", "console", "nn", "optim", "comm", "data",
                 "formats", "ops", "core"],

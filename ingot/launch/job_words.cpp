@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <csignal>
@@ -77,6 +78,18 @@ std::optional<Incident> signalled(std::string_view line) {
   return std::nullopt;
 }
 
+// Returns the operation that is under way, of the last ones of all groups:
+// "world: in all_reduce 'loss' (number 7) for 5 s".
+std::string current_operation(const std::string& board) {
+  for (size_t begin = 0; begin < board.size();) {
+    const size_t end = std::min(board.find("; ", begin), board.size());
+    const std::string part = board.substr(begin, end - begin);
+    if (part.find(": in ") != std::string::npos) return part;
+    begin = end + 2;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string signal_name(int number) {
@@ -113,7 +126,7 @@ std::optional<Incident> cause_in(const std::string& errors) {
     }
   }
   std::optional<Incident> cause = signal ? signal : hang ? hang : error;
-  if (cause) cause->operation = operation;
+  if (cause) cause->operation = current_operation(operation);
   if (cause && cause->kind == IncidentKind::kHang)
     cause->reason = cause->reason.substr(0, cause->reason.find("; every rank"));
   return cause;

@@ -253,7 +253,9 @@ Incident LocalJob::cause(int code, const std::string& errors) const {
     return incident;
   }
   if (!options_.launcher.empty()) {
-    incident.reason = fmt::format("the launcher ended with exit code {}", code);
+    incident.reason = code > 128 ? "the launcher: " + signal_name(code - 128)
+                                 : fmt::format("the launcher ended with exit code {}", code);
+    if (code > 128) incident.kind = kind_of_signal(code - 128);
     return incident;
   }
   incident.rank = 0;

@@ -45,7 +45,7 @@ std::string RestartPolicy::reason_to_stop(const AttemptEnd& end) const {
         "{} attempts ended before they saved a checkpoint after step {}: lower checkpoint.every",
         without_checkpoint_, saved_step_);
   if (most_restarts_ && restarts_ >= *most_restarts_)
-    return fmt::format("{} restart{} were allowed (--restarts)", restarts_, restarts_ == 1 ? "" : "s");
+    return fmt::format("--restarts allows {}", *most_restarts_);
   return "";
 }
 

@@ -33,6 +33,7 @@ int Supervisor::run() {
     if (!seen.lead && log_.incidents().empty() && is_first && incident.kind == IncidentKind::kError)
       return incident.exit_code;
     is_first = false;
+    incident_s_ = seen.gone ? seen.gone_s : job_.now_s();
     if (const std::optional<int> code = go_on(incident, seen.has_step)) return *code;
   }
 }
@@ -123,7 +124,6 @@ Incident Supervisor::incident_of(const JobEnd& end, const Watch& seen) const {
 
 std::optional<int> Supervisor::go_on(const Incident& incident, bool has_step) {
   open_ = incident;
-  incident_s_ = job_.now_s();
   write([&] { log_.add(incident); });
   say_(describe(incident));
   if (job_.signals() > 0) return incident.exit_code;

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr auto kPause = std::chrono::milliseconds(200);
+constexpr auto kPause = std::chrono::milliseconds(50);
 constexpr size_t kBytes = 512;  // fixed, so that a beat overwrites the previous one completely
 
 const char* name(TimeLimit::Phase phase) {

@@ -37,8 +37,8 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  // Rewrites the file in place, without fsync, if the phase is a new one or a fifth of a second has passed
-  // since the last beat. Ignores errors: a run does not end because its sign of life cannot be written.
+  // Rewrites the file in place, without fsync, if the phase is a new one or 50 ms have passed since the
+  // last beat. Ignores errors: a run does not end because its sign of life cannot be written.
   void beat(int64_t step, TimeLimit::Phase phase, double limit_s) noexcept;
 
  private:
