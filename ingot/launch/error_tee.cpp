@@ -1,10 +1,12 @@
 #include "ingot/launch/error_tee.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string_view>
 
@@ -25,41 +27,49 @@ void write_all(std::string_view text) {
 
 }  // namespace
 
-ErrorTee::ErrorTee() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    fail(ErrorKind::kInternal, "cannot make a pipe: {}", std::strerror(errno));
-  read_fd_ = ends[0];
-  write_fd_ = ends[1];
-  thread_ = std::thread([this] { pass_on(); });
+ErrorTee::ErrorTee() : fd_(::memfd_create("ingot-errors", MFD_CLOEXEC)) {
+  // O_APPEND: all ranks of a machine write at the end.
+  if (fd_ < 0 || ::fcntl(fd_, F_SETFL, O_APPEND) != 0)
+    fail(ErrorKind::kInternal, "cannot make a file in memory: {}", std::strerror(errno));
+  thread_ = std::thread([this] { follow(); });
 }
 
 ErrorTee::~ErrorTee() {
   finish();
-  ::close(read_fd_);
-}
-
-void ErrorTee::close_input() {
-  if (write_fd_ >= 0) ::close(write_fd_);
-  write_fd_ = -1;
+  ::close(fd_);
 }
 
 std::string ErrorTee::finish() {
-  close_input();
-  if (thread_.joinable()) thread_.join();
+  is_over_ = true;
+  if (thread_.joinable()) {
+    thread_.join();
+    pass_on();
+  }
   return end_;
+}
+
+void ErrorTee::follow() {
+  while (!is_over_) {
+    pass_on();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 }
 
 void ErrorTee::pass_on() {
   std::array<char, 4096> bytes{};
   while (true) {
-    const ssize_t count = ::read(read_fd_, bytes.data(), bytes.size());
+    const ssize_t count = ::pread(fd_, bytes.data(), bytes.size(), read_);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return;
+    read_ += count;
     const std::string_view text(bytes.data(), static_cast<size_t>(count));
     write_all(text);
     end_ += text;
     if (end_.size() > 2 * kRemembered) end_.erase(0, end_.size() - kRemembered);
+    constexpr off_t kFreed = off_t{1} << 16;
+    if (read_ - freed_ < kFreed) continue;
+    const off_t whole = (read_ - freed_) / kFreed * kFreed;
+    if (::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, freed_, whole) == 0) freed_ += whole;
   }
 }
 

@@ -1,32 +1,39 @@
 // ErrorTee passes a child's error output on to this program's and remembers the end of it.
 #pragma once
 
+#include <sys/types.h>
+
+#include <atomic>
 #include <string>
 #include <thread>
 
 namespace ingot {
 
+// The child writes into a file in memory, not into a pipe: if this program dies, the child can go on writing, and
+// has the time to save. What has been passed on takes no memory.
 class ErrorTee {
  public:
   static constexpr size_t kRemembered = size_t{1} << 16;  // bytes
 
-  // kInternal error if the system refuses a pipe.
+  // kInternal error if the system refuses a file in memory.
   ErrorTee();
   ~ErrorTee();
   ErrorTee(const ErrorTee&) = delete;
   ErrorTee& operator=(const ErrorTee&) = delete;
 
-  // The descriptor that becomes the child's standard error. close_input() is called once the child has it.
-  int input() const { return write_fd_; }
-  void close_input();
-  // Waits until all processes that write here have ended. Returns the last bytes that they wrote.
+  // The descriptor that becomes the child's standard error.
+  int input() const { return fd_; }
+  // Passes on what is left. Returns the last bytes that were written. REQUIRES: the child has ended.
   std::string finish();
 
  private:
+  void follow();
   void pass_on();
 
-  int read_fd_ = -1, write_fd_ = -1;
+  int fd_ = -1;
+  off_t read_ = 0, freed_ = 0;  // offsets in the file
   std::string end_;
+  std::atomic<bool> is_over_ = false;
   std::thread thread_;
 };
 

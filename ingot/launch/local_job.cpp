@@ -143,7 +143,7 @@ bool LocalJob::answers(const HostSlots& host) const {
   return false;
 }
 
-// Called before every attempt but the first: leaves out the hosts that do not answer, and takes back those that
+// Called before every attempt: leaves out the hosts that do not answer, and takes back those that
 // answer again.
 void LocalJob::choose_hosts() {
   if (options_.hosts.empty()) return;
@@ -170,8 +170,7 @@ void LocalJob::choose_hosts() {
 }
 
 void LocalJob::start() {
-  if (!is_first_) choose_hosts();
-  is_first_ = false;
+  choose_hosts();
   before_ = all_signs(options_.run);
   signs_.clear();
   next_read_s_ = 0;
@@ -182,7 +181,6 @@ void LocalJob::start() {
                                          .output = STDOUT_FILENO,
                                          .errors = errors_ ? errors_->input() : STDERR_FILENO,
                                          .death_signal = SIGUSR1});
-  if (errors_) errors_->close_input();
 }
 
 void LocalJob::read_signs() {

@@ -72,7 +72,6 @@ class LocalJob : public Job {
   std::function<void(const std::string&)> say_;
   ParallelConfig layout_;         // of the next attempt, or the one that runs
   std::vector<HostSlots> hosts_;  // those that answer
-  bool is_first_ = true;          // no attempt was started yet
   std::optional<ChildProgram> child_;
   std::unique_ptr<ErrorTee> errors_;             // null: the child writes to this program's standard error
   std::map<int, HeartbeatSign> before_, signs_;  // of earlier attempts; of this one; by rank

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <utility>
 
 namespace ingot {
@@ -27,6 +28,10 @@ const char* name_of(int signal) {
       return "SIGUSR1";
   }
 }
+
+// The same signal that comes again so soon was sent with the first: a terminal sends one to mpirun and to the ranks
+// it forwards to, and the kernel tells of a parent's death once for each of its threads.
+constexpr std::chrono::milliseconds kEcho{200};
 
 // Ends the program by the default action of the signal.
 void end_by(int signal, const sigset_t& signals) {
@@ -56,10 +61,16 @@ StopSignals::~StopSignals() {
 }
 
 void StopSignals::wait() {
+  int last = 0;
+  std::chrono::steady_clock::time_point last_time;
   while (true) {
     int signal = 0;
     if (sigwait(&signals_, &signal) != 0) continue;
     if (is_over_) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (signal == last && now - last_time < kEcho) continue;
+    last = signal;
+    last_time = now;
     ++count_;
     const bool is_first = !is_told_to_end_.exchange(true);
     if (is_first)

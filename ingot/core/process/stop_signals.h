@@ -1,5 +1,5 @@
 // StopSignals: the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 asks the program to end when it is ready; a
-// second one ends it at once.
+// second one ends it at once. The same signal within 0.2 s counts once.
 //
 // The signals are blocked in every thread, and one dedicated thread waits for them, so that they never
 // interrupt a computing thread. oneDNN before 3.11.2 points a computing thread's stack pointer into the
