@@ -77,6 +77,9 @@ def commented_commands(path):
     return [block]
 
 
+TWO_RANKS = "--set parallel.dp=2 --set parallel.fsdp=1 --set parallel.tp=1 --set parallel.pp=1"
+
+
 def write_program(folder, name, text):
     path = folder / name
     path.write_text("#!/usr/bin/env bash\n" + text)
@@ -91,14 +94,15 @@ def make_programs(folder, ingot, mpirun):
 case " $* " in *' --print-config '* | *' --help '* | *' --resume '*) exec {ingot} "$@" ;; esac
 case "$1" in
   train) exec {ingot} "$@" {settings} $DOCS_RANKS ;;
+  launch) exec {ingot} "$@" {settings} {TWO_RANKS} ;;
   generate) exec {ingot} "$@" --tokens 8 ;;
   *) exec {ingot} "$@" ;;
 esac
 """)
     write_program(folder, "mpirun", f'exec {mpirun} "$@"\n')
     # srun replaces the layout of the job by two replicas.
-    write_program(folder, "srun", 'while [[ "$1" == --* ]]; do shift; done\n'
-                  "export DOCS_RANKS='--set parallel.dp=2 --set parallel.fsdp=1 --set parallel.tp=1 --set parallel.pp=1'\n"
+    write_program(folder, "srun", 'while [[ "$1" == -* ]]; do [[ "$1" == -n ]] && shift; shift; done\n'
+                  f"export DOCS_RANKS='{TWO_RANKS}'\n"
                   f'exec {mpirun} -n 2 "$@"\n')
     write_program(folder, "sbatch", 'exec bash "$@"\n')
     write_program(folder, "scontrol", 'echo "scontrol $*"\n')

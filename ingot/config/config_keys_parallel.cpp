@@ -48,7 +48,9 @@ void add_parallel_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(or_auto(
       duration("parallel.timeout",
                "how long a rank waits for another before the run ends; auto: 5 times the median step and at "
-               "least 5 s, 10 minutes and more for the first step, evaluations, samples and checkpoints",
+               "least 5 s; 10 minutes for the first step, and for the first evaluation, samples and "
+               "checkpoint, later 5 times "
+               "the longest and at least 1 minute",
                parallel, &P::timeout_s),
       parallel, &P::timeout_s));
   keys.push_back(duration("parallel.delay",

@@ -213,6 +213,18 @@ void add_guard_keys(std::vector<ConfigKey>& keys) {
                        &G::spike_window));
   keys.push_back(number("guard.spike_threshold", "a spike lies this many robust deviations above the median",
                         guard, &G::spike_threshold));
+  keys.push_back(
+      whole("guard.replica_hash_every", 0, kMany,
+            "steps between comparisons of what replicas hold in memory; a flipped bit rolls the run "
+            "back; 0: never",
+            guard, &G::replica_hash_every));
+  keys.push_back(flag("guard.memory_watch",
+                      "hash weights and optimizer state after every update and again before the next one",
+                      guard, &G::watches_memory));
+  keys.push_back(
+      whole("guard.verify_every", 0, kMany,
+            "steps between gradients that are computed twice and must have the same bits; 0: never", guard,
+            &G::verify_every));
 }
 
 }  // namespace ingot

@@ -18,6 +18,9 @@ struct GuardConfig {
   int64_t max_skips = 3;        // batches skipped in a row, or rollbacks without a new checkpoint; then stop
   int64_t spike_window = 64;    // number of recent losses, one per step
   double spike_threshold = 10;  // in robust deviations above the median
+  int64_t replica_hash_every = 100;  // steps between comparisons of the replicas' memory; 0: never
+  int64_t verify_every = 0;          // steps between gradients that are computed twice and compared; 0: never
+  bool watches_memory = false;       // compares every update's results with what the next update finds
   bool rolls_back() const { return non_finite == GuardPolicy::kRollback || spike == GuardPolicy::kRollback; }
   void validate() const;  // kUsage error
 };

@@ -18,9 +18,9 @@ void TimeLimit::begin(Phase phase, int64_t work) {
   work_ = std::max<int64_t>(1, work);
   if (fixed_s_) return;
   const bool is_timed_step = phase == Phase::kStep && steps_ > 0;
-  const double least_s = is_timed_step ? kShortest_s : kPatient_s;
-  const double usual_s =
-      is_timed_step ? median_s() * static_cast<double>(work_) : longest_s_[static_cast<size_t>(phase)];
+  const double longest_s = longest_s_[static_cast<size_t>(phase)];
+  const double least_s = is_timed_step ? kShortest_s : longest_s > 0 ? kRepeated_s : kPatient_s;
+  const double usual_s = is_timed_step ? median_s() * static_cast<double>(work_) : longest_s;
   limit_s_.store(std::max(least_s, kFactor * usual_s), std::memory_order_relaxed);
 }
 

@@ -19,7 +19,8 @@ class TimeLimit {
 
   static constexpr double kShortest_s = 5;   // smallest limit of a step
   static constexpr double kFactor = 5;       // times the median step, or another phase's longest time so far
-  static constexpr double kPatient_s = 600;  // smallest limit of the first step and of the other phases
+  static constexpr double kPatient_s = 600;  // smallest limit of the first step, and of another phase's first time
+  static constexpr double kRepeated_s = 60;  // smallest limit of a phase that this process has ended before
 
   // fixed_s: the limit of every phase. If it is nullopt, the limit depends on the phase.
   explicit TimeLimit(std::optional<double> fixed_s = {})

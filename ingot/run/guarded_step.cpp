@@ -15,11 +15,16 @@ bool GuardedStep::make(bool may_abandon) {
   order.inputs.wants_stats =
       run_.config.train.stats_every > 0 && (at.step + 1) % run_.config.train.stats_every == 0;
   // A step that the guard may refuse must be judged before its update.
-  const size_t depth = run_.config.guard.spike == GuardPolicy::kReport ? run_.trainer.depth(order.inputs) : 0;
+  const GuardConfig& guard = run_.config.guard;
+  const bool is_judged_first =
+      guard.spike != GuardPolicy::kReport || guard.watches_memory || watch_.is_verified(at.step);
+  const size_t depth = is_judged_first ? 0 : run_.trainer.depth(order.inputs);
   if (depth == 0 && !drain()) return false;
   order.is_asynchronous = depth > 0;
   order.is_told_to_end = may_abandon ? &run_.is_interrupted : nullptr;
   step.is_asynchronous = order.is_asynchronous;
+  step.order = order;
+  step.first_sample = run_.loader.position();
   step.wants_stats = order.inputs.wants_stats;
   begin_time_limit(order.micros);
   run_.log.begin_step(run_.trainer.trace());
@@ -61,7 +66,7 @@ bool GuardedStep::collect() {
   submitted_.pop_front();
   StepLine& line = step.line;
   const int64_t number = line.at.step + 1;
-  const StepResult result = run_.trainer.collect(run_.loader);
+  StepResult result = run_.trainer.collect(run_.loader);
   if (result.is_abandoned) {
     run_.console.line(fmt::format("step {} was abandoned before its update", number));
     return false;
@@ -76,7 +81,12 @@ bool GuardedStep::collect() {
     submitted_.clear();
     line.phases.clear();
   }
+  // Before the guard judges it: a changed bit may be why it is not finite, and no fault of the batch.
+  if (!step.is_asynchronous && !is_state_sound(result.non_finite.has_value())) return false;
+  if (!step.is_asynchronous && !result.non_finite && watch_.is_verified(line.at.step))
+    result = verified(result, step);
   const Verdict verdict = run_.guard.judge(result);
+  if (verdict.event == "spike" && !is_state_sound(true)) return false;
   if (!verdict.event.empty()) run_.log_event(verdict.event, verdict.reason, number, line.at);
   if (!verdict.is_accepted()) {
     reject(verdict, line.at);
@@ -84,12 +94,63 @@ bool GuardedStep::collect() {
   }
   if (!verdict.event.empty()) run_.console.warning(fmt::format("step {}: {}", number, verdict.reason));
   run_.trainer.update(result);
+  watch_.state_changed();
   if (!result.is_updated) end_line(line);
   reporter_.report(result, line);
   run_.time_limit.end(reporter_.last_step_s());
   saver_.weights_were_used(line.at.step);
   if (step.wants_stats) run_.log.write_params(run_.steps_done(), run_.trainer.stats());
   return !is_back;
+}
+
+bool GuardedStep::is_sound() { return is_state_sound(true); }
+
+// Returns false if the state was corrupt: it is that of the newest checkpoint then.
+bool GuardedStep::is_state_sound(bool is_saving) {
+  if (const std::string verdict = watch_.verdict(); !verdict.empty()) {
+    run_.log_event("corruption", verdict, run_.steps_done(), run_.position());
+    run_.console.warning(fmt::format("step {}: {}", run_.steps_done(), verdict));
+  }
+  if (run_.steps_done() > furthest_step_) corruptions_ = 0;
+  furthest_step_ = std::max(furthest_step_, run_.steps_done());
+  const std::optional<std::string> found = watch_.look(is_saving);
+  if (!found) return true;
+  const int64_t step = run_.steps_done();
+  constexpr int kMost = 3;
+  if (++corruptions_ > kMost)
+    fail(ErrorKind::kNumerics,
+         "step {}: {}, for the {}th time: the memory or the processor of that machine is faulty; go on "
+         "without it",
+         step, *found, corruptions_);
+  run_.console.warning(fmt::format("step {}: silent corruption: {}; rolling back", step, *found));
+  run_.trainer.discard();
+  const RunPosition at = run_.position();
+  go_back();
+  run_.log_event("corruption", fmt::format("step {}: {}", step, *found), run_.saved.step, at);
+  return false;
+}
+
+// Computes the gradients of a step again until two results agree, and returns the result of the last time.
+StepResult GuardedStep::verified(const StepResult& first, const Submitted& step) {
+  StepResult result = first;
+  std::string difference;
+  constexpr int kMost = 4;
+  for (int time = 2; time <= kMost; ++time) {
+    watch_.keep_gradients(result.loss);
+    run_.trainer.discard();
+    run_.loader.seek(step.first_sample);
+    StepOrder order = step.order;
+    order.is_told_to_end = nullptr;
+    run_.trainer.submit(run_.loader, order);
+    result = run_.trainer.collect(run_.loader);
+    if (watch_.has_same_gradients(result.loss, difference)) return result;
+    const std::string text = fmt::format("{}, although nothing else did", difference);
+    run_.log_event("corruption", text, step.line.at.step + 1, step.line.at);
+    run_.console.warning(fmt::format("step {}: {}; computing again", step.line.at.step + 1, text));
+  }
+  fail(ErrorKind::kNumerics,
+       "step {}: {}, each time that the step was computed: the processor or memory of that rank is faulty",
+       step.line.at.step + 1, difference);
 }
 
 void GuardedStep::reject(const Verdict& verdict, const RunPosition& at) {
@@ -101,19 +162,27 @@ void GuardedStep::reject(const Verdict& verdict, const RunPosition& at) {
   if (verdict.policy == GuardPolicy::kRollback) roll_back(verdict, at);
 }
 
-// Rolls back to the newest good checkpoint and excludes the current batch from then on.
+// Goes back to the newest healthy checkpoint and excludes the current batch from then on.
 void GuardedStep::roll_back(const Verdict& verdict, const RunPosition& at) {
-  const TimedPhase phase(run_, TimeLimit::Phase::kSaving);  // a checkpoint is verified and read
-  const auto checkpoint = run_.newest_healthy();
-  if (!checkpoint)
-    fail(ErrorKind::kNumerics, "{}: there is no healthy checkpoint to roll back to",
-         run_.store.folder().string());
   auto excluded = run_.saved.excluded_samples;
   excluded.push_back({at.tokens / run_.config.model.context, run_.loader.position()});
   std::ranges::sort(excluded);
-  run_.restore(*checkpoint);
+  go_back();
   run_.saved.excluded_samples = excluded;
   run_.log_event("rollback", fmt::format("step {}: {}", at.step + 1, verdict.reason), run_.saved.step, at);
+}
+
+// Restores the newest healthy checkpoint.
+void GuardedStep::go_back() {
+  const TimedPhase phase(run_, TimeLimit::Phase::kSaving);  // a checkpoint is verified and read
+  const auto checkpoint = run_.newest_healthy();
+  if (!checkpoint)
+    fail(ErrorKind::kNumerics,
+         "{}: there is no healthy checkpoint to roll back to (checkpoint.at_start saves one before the first "
+         "step)",
+         run_.store.folder().string());
+  run_.restore(*checkpoint);
+  watch_.state_changed();
   run_.console.line(fmt::format("rolled back to {}", checkpoint->path.string()));
 }
 

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "ingot/run/run_saver.h"
+#include "ingot/run/state_watch.h"
 #include "ingot/run/step_reporter.h"
 
 namespace ingot {
@@ -12,7 +13,12 @@ namespace ingot {
 class GuardedStep {
  public:
   GuardedStep(RunState& run, RunSaver& saver, StepReporter& reporter)
-      : run_(run), saver_(saver), reporter_(reporter) {}
+      : run_(run), saver_(saver), reporter_(reporter), watch_(run) {}
+
+  // Called once the state is initialised or loaded, and before the first step.
+  void begin() { watch_.state_changed(); }
+  // Called before the state is saved. Returns false if it was corrupt and the run is back at a checkpoint.
+  bool is_sound();
 
   // Submits the next step, and collects as many as are due. Returns false if a batch was skipped or the run
   // is back before an earlier step; nothing is due then. may_abandon: a signal ends the step between two
@@ -25,6 +31,8 @@ class GuardedStep {
   struct Submitted {
     StepLine line;
     bool is_asynchronous = false, wants_stats = false;
+    StepOrder order = {};
+    int64_t first_sample = 0;
   };
 
   void pass_excluded_samples();
@@ -33,10 +41,16 @@ class GuardedStep {
   void end_line(StepLine& line);
   void reject(const Verdict& verdict, const RunPosition& at);
   void roll_back(const Verdict& verdict, const RunPosition& at);
+  void go_back();
+  bool is_state_sound(bool is_saving);
+  StepResult verified(const StepResult& first, const Submitted& step);
 
   RunState& run_;
   RunSaver& saver_;
   StepReporter& reporter_;
+  StateWatch watch_;
+  int corruptions_ = 0;  // found since the run last got further
+  int64_t furthest_step_ = 0;
   std::deque<Submitted> submitted_;  // the steps in flight, oldest first
 };
 

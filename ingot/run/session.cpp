@@ -216,6 +216,7 @@ void Session::begin() {
   say_hello();
   reporter_.report_arenas();
   run_.times.training_start = RunState::Clock::now();
+  step_.begin();
   const bool needs_first_checkpoint =
       run_.config.guard.rolls_back() || run_.config.checkpoint.is_made_at_start;
   if (needs_first_checkpoint && !run_.resumed) saver_.save();
@@ -227,7 +228,7 @@ TrainOutcome::Status Session::train() {
   const RunConfig& config = run_.config;
   while (true) {
     if (const auto status = reason_to_end()) {
-      if (!step_.drain()) continue;
+      if (!step_.drain() || !step_.is_sound()) continue;
       return *status;
     }
     const bool is_made = step_.make(is_step_long_);
@@ -238,7 +239,7 @@ TrainOutcome::Status Session::train() {
     if (!(saves || evaluates || samples) || !step_.drain()) continue;
     if (evaluates && !evaluate()) continue;
     if (samples) sample();
-    if (saves) saver_.save();
+    if (saves && step_.is_sound()) saver_.save();
   }
 }
 

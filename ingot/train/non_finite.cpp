@@ -13,12 +13,6 @@
 namespace ingot {
 namespace {
 
-std::string layer_name(const ParamList& list, int unit) {
-  if (unit == 0) return "embedding";
-  if (unit == list.units() - 1) return "head";
-  return fmt::format("block {}", unit - 1);
-}
-
 template <typename T>
 bool is_finite_range(const T* x, int64_t n) {
   return std::all_of(x, x + n, [](T value) { return std::isfinite(static_cast<float>(value)); });
@@ -76,6 +70,12 @@ std::vector<Residual> residual_stream(const Transformer::Saved& saved) {
 }
 
 }  // namespace
+
+std::string layer_name(const ParamList& list, int unit) {
+  if (unit == 0) return "embedding";
+  if (unit == list.units() - 1) return "head";
+  return fmt::format("block {}", unit - 1);
+}
 
 std::string NonFinite::text() const {
   const char* what = kind == Kind::kLoss       ? "the loss"

@@ -10,6 +10,9 @@
 
 namespace ingot {
 
+// "embedding", "block 3", "head".
+std::string layer_name(const ParamList& list, int unit);
+
 struct NonFinitePlace {
   std::string layer;   // "embedding", "block 3", "head"
   std::string tensor;  // "weight blocks.3.mlp.up.weight", "output of attention", "gradient of ..."

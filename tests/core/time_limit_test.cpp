@@ -51,8 +51,12 @@ TEST(TimeLimit, LetsEvaluationSamplesAndCheckpointsTakeLong) {
     limit.begin(phase);
     EXPECT_EQ(limit.seconds(), 600);
     EXPECT_TRUE(limit.is_paused());
+    limit.end(2);
+    step(limit, 0.01);
+    limit.begin(phase);
+    EXPECT_EQ(limit.seconds(), 60) << "it was short before";
     limit.end(1200);
-    EXPECT_EQ(limit.seconds(), 600) << "until the next phase begins, for ranks that are still at this one";
+    EXPECT_EQ(limit.seconds(), 60) << "until the next phase begins, for ranks that are still at this one";
     step(limit, 0.01);
     limit.begin(phase);
     EXPECT_DOUBLE_EQ(limit.seconds(), 6000);
