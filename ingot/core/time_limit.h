@@ -17,9 +17,10 @@ class TimeLimit {
   enum class Phase { kStart, kStep, kEvaluation, kSampling, kSaving, kEnd };
   static constexpr size_t kPhases = 6;
 
-  static constexpr double kShortest_s = 5;   // smallest limit of a step
-  static constexpr double kFactor = 5;       // times the median step, or another phase's longest time so far
-  static constexpr double kPatient_s = 600;  // smallest limit of the first step, and of another phase's first time
+  static constexpr double kShortest_s = 5;  // smallest limit of a step
+  static constexpr double kFactor = 5;      // times the median step, or another phase's longest time so far
+  static constexpr double kPatient_s =
+      600;  // smallest limit of the first step, and of another phase's first time
   static constexpr double kRepeated_s = 60;  // smallest limit of a phase that this process has ended before
 
   // fixed_s: the limit of every phase. If it is nullopt, the limit depends on the phase.

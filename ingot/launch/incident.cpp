@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -35,10 +36,10 @@ ordered_json to_json(const Incident& i) {
   return line;
 }
 
-template <typename T>
-std::optional<T> number_at(const json& line, const char* key) {
+// Returns a whole number up to `most` in size; 0 for any other value.
+int64_t whole_at(const json& line, const char* key, int64_t most) {
   const json& value = line.at(key);
-  return value.is_null() ? std::optional<T>() : value.get<T>();
+  return value.is_number_integer() ? std::clamp(value.get<int64_t>(), -most, most) : 0;
 }
 
 // Throws a json::exception if the line is no incident.
@@ -49,15 +50,19 @@ Incident from_json(const json& line) {
   for (const IncidentKind known : kKinds)
     if (kind == name(known)) incident.kind = known;
   incident.time_s = parse_utc(text_at("time")).value_or(0);
-  incident.rank = number_at<int>(line, "rank");
+  constexpr int64_t kMostRanks = int64_t{1} << 30, kMostSteps = int64_t{1} << 50;
+  constexpr double kLongest_s = 1e9;
+  const auto has = [&](const char* key) { return !line.at(key).is_null(); };
+  if (has("rank")) incident.rank = static_cast<int>(whole_at(line, "rank", kMostRanks));
   incident.host = text_at("host");
   incident.operation = text_at("operation");
   incident.reason = text_at("reason");
-  incident.exit_code = line.at("exit_code").get<int>();
-  incident.step = line.at("step").get<int64_t>();
-  incident.steps_lost = number_at<int64_t>(line, "steps_lost");
-  incident.recovery_s = number_at<double>(line, "recovery_s");
-  incident.ranks = number_at<int>(line, "ranks");
+  incident.exit_code = static_cast<int>(whole_at(line, "exit_code", 255));
+  incident.step = whole_at(line, "step", kMostSteps);
+  if (has("steps_lost")) incident.steps_lost = whole_at(line, "steps_lost", kMostSteps);
+  if (has("recovery_s"))
+    incident.recovery_s = std::clamp(line.at("recovery_s").get<double>(), 0.0, kLongest_s);
+  if (has("ranks")) incident.ranks = static_cast<int>(whole_at(line, "ranks", kMostRanks));
   incident.end = text_at("end");
   return incident;
 }
@@ -140,9 +145,13 @@ void IncidentLog::write() const {
 std::vector<Incident> read_incidents(const std::filesystem::path& run) {
   const std::filesystem::path path = run / kFile;
   std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return {};
+  return parse_incidents(read_file(path));
+}
+
+std::vector<Incident> parse_incidents(const std::string& text) {
   std::vector<Incident> incidents;
-  if (!std::filesystem::is_regular_file(path, error)) return incidents;
-  std::istringstream lines(read_file(path));
+  std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     if (!is_shallow(line)) continue;
     try {

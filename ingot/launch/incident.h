@@ -61,5 +61,7 @@ class IncidentLog {
 // Returns the incidents of a run, the oldest first; empty if there is no incidents.jsonl. Lines that are not
 // an incident are left out.
 std::vector<Incident> read_incidents(const std::filesystem::path& run);
+// The same for the text of such a file.
+std::vector<Incident> parse_incidents(const std::string& text);
 
 }  // namespace ingot

@@ -10,7 +10,7 @@ namespace ingot {
 
 // Returns "signal 9 (SIGKILL)".
 std::string signal_name(int number);
-// kKilled if somebody else must have sent the signal, kCrashed if it is a fault of the process itself.
+// kKilled if another process must have sent the signal, kCrashed if it is a fault of the process itself.
 IncidentKind kind_of_signal(int number);
 
 // Returns what ended the job, without time, step and exit code; nullopt if the text does not say it. Knows the

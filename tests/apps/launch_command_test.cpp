@@ -28,8 +28,12 @@ class LaunchCommandTest : public LaunchTest {
            "  step=$(tail -n 1 " +
            path(out) +
            "/metrics.jsonl 2>/dev/null | sed -n 's/.*\"step\":\\([0-9]*\\).*/\\1/p')\n"
-           "  [ ${step:-0} -gt $1 ] && return; sleep 0.05; done; echo no step after $1; }\n" +
-           disturbance + "\nwait $job\ncode=$?\nranks | wc -l | sed 's/^/left: /'\nexit $code\n";
+           "  [ ${step:-0} -gt $1 ] && return; sleep 0.05; done; echo no step after $1; }\n"
+           // A checkpoint may take longer than a step, so a process is stopped within a step.
+           "stop_in_step() { while true; do kill -STOP $1; sleep 0.01\n"
+           "  grep -q '\"phase\":\"step\"' " +
+           path(out) + "/heartbeat.json && return; kill -CONT $1; sleep 0.01; done; }\n" + disturbance +
+           "\nwait $job\ncode=$?\nranks | wc -l | sed 's/^/left: /'\nexit $code\n";
   }
   // The last loss of every step.
   std::map<int64_t, double> loss_of_step(const std::string& out) const {
@@ -47,7 +51,7 @@ TEST_F(LaunchCommandTest, AProcessThatIsKilledAndOneThatIsStoppedGoOnBitForBit) 
   ASSERT_EQ(calm.exit_code, 0) << calm.output;
   const Outcome outcome = bash(supervised("", train("run", kSteps), "run",
                                           "wait_for 30; kill -KILL $(ranks)\n"
-                                          "wait_for 150; kill -STOP $(ranks)"));
+                                          "wait_for 150; stop_in_step $(ranks)"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("left: 0"), HasSubstr("going on from step")));
   EXPECT_EQ(loss_of_step("run"), loss_of_step("calm"));
@@ -84,7 +88,7 @@ TEST_F(LaunchCommandTest, RanksThatDieAreNamedAndStartedAgain) {
 TEST_F(LaunchCommandTest, AStoppedRankIsNamedAndStartedAgain) {
   const std::string command = train("run", std::string(kSteps) + "--set parallel.dp=2");
   const Outcome outcome =
-      bash(supervised("-n 2", command, "run", "wait_for 30; kill -STOP $(ranks | tail -n 1)"));
+      bash(supervised("-n 2", command, "run", "wait_for 30; stop_in_step $(ranks | tail -n 1)"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("left: 0"));
   const auto incidents = read_incidents(folder_ / "run");

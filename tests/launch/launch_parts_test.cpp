@@ -162,12 +162,13 @@ TEST(IncidentReport, SumsWhatIncidentsCostAndNamesWhatTheyShare) {
     incidents[i].steps_lost = i == 0 ? 2000 : 1;
     incidents[i].recovery_s = 1.5;
   }
-  EXPECT_EQ(incident_summary(incidents),
-            "4 incidents (1 hang, 3 killed): 2003 steps made again, 6.0s without a step; the last: rank 0 on a "
-            "hung at step 10");
-  EXPECT_THAT(incident_advice(incidents),
-              testing::ElementsAre(HasSubstr("3 of 4 incidents are on b"),
-                                   HasSubstr("3 of 4 incidents are of rank 2"), HasSubstr("cost 2000 steps")));
+  EXPECT_EQ(
+      incident_summary(incidents),
+      "4 incidents (1 hang, 3 killed): 2003 steps made again, 6.0s without a step; the last: rank 0 on a "
+      "hung at step 10");
+  EXPECT_THAT(incident_advice(incidents), testing::ElementsAre(HasSubstr("3 of 4 incidents are on b"),
+                                                               HasSubstr("3 of 4 incidents are of rank 2"),
+                                                               HasSubstr("cost 2000 steps")));
   EXPECT_THAT(incident_advice({incidents[3]}), testing::IsEmpty());
 }
 

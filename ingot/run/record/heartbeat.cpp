@@ -85,29 +85,42 @@ void Heartbeat::write(const HeartbeatSign& sign) {
   [[maybe_unused]] const ssize_t written = ::pwrite(fd_, line.data(), line.size(), 0);
 }
 
+std::optional<HeartbeatSign> parse_heartbeat(const std::string& text) {
+  if (text.size() > 2 * kBytes) return std::nullopt;
+  try {
+    const json sign = json::parse(text);
+    if (!sign.is_object()) return std::nullopt;
+    const auto text_at = [&](const char* key) { return visible_line(sign.value(key, "")); };
+    const auto whole_at = [&](const char* key, int64_t otherwise) {
+      const auto found = sign.find(key);
+      return found != sign.end() && found->is_number_integer() ? found->get<int64_t>() : otherwise;
+    };
+    const auto time = parse_utc(text_at("time"));
+    if (!time) return std::nullopt;
+    // Runs of earlier versions have written the time and the step only.
+    return HeartbeatSign{.time_s = *time,
+                         .count = whole_at("count", 0),
+                         .step = whole_at("step", 0),
+                         .first_step = whole_at("first_step", -1),
+                         .phase = text_at("phase"),
+                         .limit_s = sign.value("limit_s", 0.0),
+                         .process = {.host = text_at("host"),
+                                     .boot_id = text_at("boot_id"),
+                                     .pid_namespace = text_at("pid_namespace"),
+                                     .pid = whole_at("pid", 0),
+                                     .start_ticks = static_cast<uint64_t>(whole_at("start_ticks", 0))}};
+  } catch (const json::exception&) {  // a beat is being written, or the file belongs to another program
+    return std::nullopt;
+  }
+}
+
 std::optional<HeartbeatSign> read_heartbeat(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "heartbeat.json";
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
   try {
-    const json sign = json::parse(read_file(path));
-    const auto text_at = [&](const char* key) { return visible_line(sign.at(key).get<std::string>()); };
-    const auto time = parse_utc(text_at("time"));
-    if (!time) return std::nullopt;
-    return HeartbeatSign{.time_s = *time,
-                         .count = sign.at("count").get<int64_t>(),
-                         .step = sign.at("step").get<int64_t>(),
-                         .first_step = sign.at("first_step").get<int64_t>(),
-                         .phase = text_at("phase"),
-                         .limit_s = sign.at("limit_s").get<double>(),
-                         .process = {.host = text_at("host"),
-                                     .boot_id = text_at("boot_id"),
-                                     .pid_namespace = text_at("pid_namespace"),
-                                     .pid = sign.at("pid").get<int64_t>(),
-                                     .start_ticks = sign.at("start_ticks").get<uint64_t>()}};
-  } catch (const json::exception&) {  // a beat is being written, or the file belongs to another program
-    return std::nullopt;
-  } catch (const Error&) {
+    return parse_heartbeat(read_file(path));
+  } catch (const Error&) {  // it vanished
     return std::nullopt;
   }
 }

@@ -27,6 +27,8 @@ struct HeartbeatSign {
   ProcessIdentity process;
 };
 
+// Returns nullopt if the text is not a complete heartbeat.
+std::optional<HeartbeatSign> parse_heartbeat(const std::string& text);
 // Returns nullopt if the file does not exist, is not a plain file or is not a complete heartbeat.
 std::optional<HeartbeatSign> read_heartbeat(const std::filesystem::path& folder);
 
