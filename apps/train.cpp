@@ -80,11 +80,14 @@ RunOrigin origin_of(const std::vector<std::string>& line) {
 }
 
 // Returns true if the run was interrupted and saved.
-bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, const RunConfig& config,
-              const Start& start) {
+bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, RunConfig config, const Start& start) {
   const std::unique_ptr<Console> console = open_console(*mesh.world, is_told_to_end);
   for (const std::string& note : start.notes) console->line("note: " + note);
-  const std::string too_much = check_memory(config, mesh, memory_limits(config.train.device));
+  const MemoryLimits limits = memory_limits(config.train.device);
+  const std::string no_room = no_room_for_copy(config, mesh, limits);
+  config.checkpoint.has_room = no_room.empty();
+  const std::string too_much = check_memory(config, mesh, limits);
+  if (!no_room.empty()) console->line("note: " + no_room);
   if (!too_much.empty()) console->warning(too_much + "; train.overcommit starts it all the same");
   const std::unique_ptr<RunFolder> folder = open_folder(start, *mesh.world);
   folder->record().origin = origin_of(start.line);

@@ -43,16 +43,11 @@ struct TrainerState {
   std::optional<uint64_t> val_hash = {};
 };
 
-// Writes and commits a checkpoint and returns its path. config_text becomes config.toml. Rank 0 calls
-// this while all other ranks call help_save_checkpoint. Each rank writes its shards of weights and state
-// into the same files and flushes them; rank 0 commits when all are done. If a rank dies before that,
-// nothing is committed and older checkpoints stay. If a rank fails, all ranks throw its error, the
-// unfinished folder is removed, and the caller may try again: kDisk or kData if the file system refuses
-// an operation, kNumerics, naming tensor and element, if a number is not finite.
-std::filesystem::path save_checkpoint(CheckpointStore& store, Trainer& trainer, const Tokenizer& tokenizer,
+// Writes and commits a checkpoint and returns its path on every rank. config_text becomes config.toml. All ranks
+// call it; only rank 0 has a store, the others pass null. Errors are those of CheckpointWriter, which also saves
+// beside training.
+std::filesystem::path save_checkpoint(CheckpointStore* store, Trainer& trainer, const Tokenizer& tokenizer,
                                       const std::string& config_text, const TrainerState& state);
-
-void help_save_checkpoint(Trainer& trainer);
 
 // Loads weights, optimizer and step of a verified checkpoint into the trainer. kData error, naming file
 // and tensor, if something does not fit.

@@ -20,17 +20,22 @@ std::span<float> fp8_history(Fp8State& fp8, size_t tensor) {
 
 }  // namespace
 
-void write_fp8_history(const std::filesystem::path& path, Fp8State& fp8) {
-  if (fp8.amaxes().empty()) return;
+Fp8History copy_of_history(Fp8State& fp8) {
+  Fp8History history{.names = {}, .amaxes = fp8.amaxes()};
+  for (const Fp8State::Entry& entry : fp8.entries()) history.names.push_back(entry.name);
+  return history;
+}
+
+void write_fp8_history(const std::filesystem::path& path, const Fp8History& history) {
+  if (history.amaxes.empty()) return;
+  const size_t steps = history.amaxes.size() / history.names.size();
   std::vector<SafetensorsSource> sources;
-  for (size_t t = 0; t < fp8.entries().size(); ++t) {
-    const std::span<float> history = fp8_history(fp8, t);
-    sources.push_back({.name = fp8.entries()[t].name + ".amax",
+  for (size_t t = 0; t < history.names.size(); ++t)
+    sources.push_back({.name = history.names[t] + ".amax",
                        .dtype = DType::f32,
-                       .shape = {std::ssize(history)},
-                       .bytes = std::as_bytes(history),
+                       .shape = {static_cast<int64_t>(steps)},
+                       .bytes = std::as_bytes(std::span(history.amaxes).subspan(t * steps, steps)),
                        .stream = {}});
-  }
   for (const SafetensorsSource& source : sources)
     require_finite(path.filename().string(), source.name, source.dtype, 0, source.bytes);
   write_safetensors(path, sources);

@@ -3,14 +3,23 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "ingot/nn/fp8_state.h"
 
 namespace ingot {
 
+// A copy of the history, so that it can be written while training goes on.
+struct Fp8History {
+  std::vector<std::string> names;  // of the tensors
+  std::vector<float> amaxes;       // (tensors, steps); empty if there is no history
+};
+Fp8History copy_of_history(Fp8State& fp8);
+
 // Does nothing if there is no history. Throws a kDisk error, or a kNumerics error if a value is not
 // finite.
-void write_fp8_history(const std::filesystem::path& path, Fp8State& fp8);
+void write_fp8_history(const std::filesystem::path& path, const Fp8History& history);
 
 // Does nothing if there is no history. Throws a kData error that names the file and the tensor.
 void read_fp8_history(const std::filesystem::path& path, Fp8State& fp8);

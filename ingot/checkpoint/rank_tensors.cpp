@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "ingot/checkpoint/hf_weights.h"
-#include "ingot/comm/agree.h"
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
 #include "ingot/core/staging.h"
@@ -21,16 +20,10 @@ std::vector<int64_t> dims_of(const Shape& shape) {
   return dims;
 }
 
-// Returns the range of a shard's n elements that this rank writes; empty if another rank writes the shard.
-Range written_range(int64_t n, const Replicas& holders) {
-  return holders.count == 0 ? Range{0, 0} : split_range(n, holders.count, holders.index);
-}
-
-void write_masters(SafetensorsRanges& file, Trainer& trainer) {
-  TrainingStore& params = trainer.params();
+void write_masters(SafetensorsRanges& file, SavedState& saved) {
+  Trainer& trainer = saved.trainer();
+  const ParamList& params = trainer.params().list();
   const std::vector<HfTensor> tensors = hf_tensors(*trainer.layout().model);
-  const std::vector<ParamShard> shards = params.shards();
-  Staging staging;
   for (size_t t = 0; t < tensors.size(); ++t) {
     const HfTensor& tensor = tensors[t];
     if (tensor.param < 0) {
@@ -39,29 +32,16 @@ void write_masters(SafetensorsRanges& file, Trainer& trainer) {
       file.write(t, 0, std::as_bytes(std::span(zeros)));
       continue;
     }
-    const ParamShard& shard = shards[static_cast<size_t>(tensor.param)];
-    const Tensor all = params.is_sharded() ? shard.w : params.master(shard.id).reshape({shard.elements()});
-    const Range range = written_range(shard.elements(), params.replicas(shard.id));
-    const Tensor w = staging.read(all.rows(range.begin, range.end), *trainer.layout().stream);
+    const Range range = saved.value_range(tensor.param);
+    if (range.begin == range.end) continue;
+    const int64_t begin = saved.shard(tensor.param).begin;
+    const Tensor w = saved.values(tensor.param);
     int64_t here = 0;
-    for (const Rect& rect :
-         rects_of(params.list()[shard.id], shard.begin + range.begin, shard.begin + range.end)) {
+    for (const Rect& rect : rects_of(params[tensor.param], begin + range.begin, begin + range.end)) {
       write_hf_rect(file, t, tensor, rect, w.as<float>() + here);
       here += rect.elements();
     }
   }
-}
-
-Replicas replicas_of(const Optimizer::State& state, const TrainingStore& params) {
-  switch (state.scope) {
-    case Optimizer::ReplicaScope::kNone:
-      return params.replicas(state.param).count == 0 ? Replicas{0, 0} : Replicas{1, 0};
-    case Optimizer::ReplicaScope::kReplicas:
-      return params.replicas(state.param);
-    case Optimizer::ReplicaScope::kShardGroup:
-      return params.shard_group(state.param);
-  }
-  return {};
 }
 
 // Calls f(number, first, count) for each contiguous range in `range` of this rank's shard of a state: the
@@ -82,20 +62,18 @@ void for_each_state_range(const Optimizer::State& state, const ParamSpec& spec, 
   }
 }
 
-void write_states(SafetensorsRanges& file, Trainer& trainer) {
-  TrainingStore& params = trainer.params();
-  const std::vector<ParamShard> shards = params.shards();
+void write_states(SafetensorsRanges& file, SavedState& saved) {
+  Trainer& trainer = saved.trainer();
+  const ParamList& params = trainer.params().list();
   const std::vector<Optimizer::State>& states = trainer.state().optimizer.states();
-  Staging staging;
   for (size_t k = 0; k < states.size(); ++k) {
     const Optimizer::State& state = states[k];
     const size_t size = size_bytes(state.tensor.dtype);
-    const int64_t n = state.tensor.elements();
-    const Range range = written_range(n, replicas_of(state, params));
-    const Tensor own =
-        staging.read(state.tensor.reshape({n}).rows(range.begin, range.end), *trainer.layout().stream);
+    const Range range = saved.state_range(k);
+    if (range.begin == range.end) continue;
+    const Tensor own = saved.state(k);
     const auto* numbers = static_cast<const std::byte*>(own.data);
-    for_each_state_range(state, params.list()[state.param], shards[static_cast<size_t>(state.param)], range,
+    for_each_state_range(state, params[state.param], saved.shard(state.param), range,
                          [&](int64_t number, int64_t first, int64_t count) {
                            file.write(k, first,
                                       {numbers + static_cast<size_t>(number - range.begin) * size,
@@ -143,35 +121,34 @@ std::vector<SafetensorsSource> optimizer_tensors(const Optimizer& optimizer) {
   return tensors;
 }
 
-std::map<std::string, uint64_t> write_rank_tensors(const fs::path& folder, Trainer& trainer) {
-  Communicator& all = *trainer.layout().mesh->world;
-  struct File {
-    SafetensorsRanges ranges;
-    void (*write)(SafetensorsRanges&, Trainer&);
-    std::vector<uint64_t> sums;
-  };
-  std::vector<File> files;
-  files.push_back(
-      {{folder / "model.safetensors", hf_sources(*trainer.layout().model, {})}, write_masters, {}});
-  files.push_back(
-      {{folder / "optimizer.safetensors", optimizer_tensors(trainer.state().optimizer)}, write_states, {}});
-  agree(all, [&] {
-    if (all.rank() == 0)
-      for (const File& file : files) file.ranges.create();
-  });
-  agree(all, [&] {
-    for (File& file : files) {
-      file.ranges.open();
-      file.write(file.ranges, trainer);
-      file.sums = file.ranges.close();
-    }
-  });
-  for (File& file : files) file.sums = add_up(file.sums, all);
+RankTensorFiles::RankTensorFiles(const fs::path& folder, const Trainer& trainer)
+    : all_(*trainer.layout().mesh->world),
+      weights_{{folder / "model.safetensors", hf_sources(*trainer.layout().model, {})}, {}},
+      states_{{folder / "optimizer.safetensors", optimizer_tensors(trainer.state().optimizer)}, {}} {}
+
+void RankTensorFiles::create() const {
+  weights_.ranges.create();
+  states_.ranges.create();
+}
+
+void RankTensorFiles::write(SavedState& saved) {
+  weights_.ranges.open();
+  write_masters(weights_.ranges, saved);
+  weights_.sums = weights_.ranges.close();
+  states_.ranges.open();
+  write_states(states_.ranges, saved);
+  states_.sums = states_.ranges.close();
+}
+
+void RankTensorFiles::add_up_sums() {
+  weights_.sums = add_up(weights_.sums, all_);
+  states_.sums = add_up(states_.sums, all_);
+}
+
+std::map<std::string, uint64_t> RankTensorFiles::verify() const {
   std::map<std::string, uint64_t> hashes;
-  agree(all, [&] {
-    if (all.rank() == 0)
-      for (const File& file : files) hashes[file.ranges.path().filename()] = file.ranges.verify(file.sums);
-  });
+  for (const File* file : {&weights_, &states_})
+    hashes[file->ranges.path().filename()] = file->ranges.verify(file->sums);
   return hashes;
 }
 

@@ -8,7 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "ingot/checkpoint/saved_state.h"
+#include "ingot/comm/communicator.h"
 #include "ingot/formats/safetensors.h"
+#include "ingot/formats/safetensors_ranges.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {
@@ -16,13 +19,31 @@ namespace ingot {
 // Returns the optimizer's logical tensors, in the order of Optimizer::states, without bytes.
 std::vector<SafetensorsSource> optimizer_tensors(const Optimizer& optimizer);
 
-// Writes model.safetensors and optimizer.safetensors to a folder that all ranks see. The files equal,
-// byte for byte, what a single rank would write; replicas of a shard divide its elements among
-// themselves. All ranks must call it; it returns when all have flushed and rank 0 has read the files
-// back. On rank 0 the result is the files' XXH3-64 by name, on other ranks it is empty. If one rank
-// fails, all throw its error: kDisk, or kNumerics for a non-finite number. REQUIRES:
-// TrainingStore::expand_masters was called.
-std::map<std::string, uint64_t> write_rank_tensors(const std::filesystem::path& folder, Trainer& trainer);
+// model.safetensors and optimizer.safetensors of a checkpoint that several ranks write into a folder that all of
+// them see. The files equal, byte for byte, what a single rank would write. Rank 0 calls create; then every rank
+// calls write; then all ranks call add_up_sums together, and rank 0 calls verify.
+class RankTensorFiles {
+ public:
+  // Touches no file. Borrows the trainer's group of all ranks.
+  RankTensorFiles(const std::filesystem::path& folder, const Trainer& trainer);
+
+  void create() const;  // kDisk error if there is no space
+  // Writes what this rank has and flushes it. May run on another thread than the trainer's. kDisk error, or
+  // kNumerics for a number that is not finite.
+  void write(SavedState& saved);
+  void add_up_sums();
+  // Reads the files back and returns their XXH3-64 by name. kDisk error if they are not what the ranks wrote.
+  std::map<std::string, uint64_t> verify() const;
+
+ private:
+  struct File {
+    SafetensorsRanges ranges;
+    std::vector<uint64_t> sums;  // of this rank, then of all ranks
+  };
+
+  Communicator& all_;
+  File weights_, states_;
+};
 
 // Both read this rank's shards, of the masters and of the optimizer state. kData error, naming file
 // and tensor.

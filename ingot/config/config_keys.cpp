@@ -211,6 +211,10 @@ void add_rhythm_keys(std::vector<ConfigKey>& keys) {
       flag("checkpoint.at_start",
            "save the state before the first step too, so that a run can be resumed whenever it dies",
            &R::checkpoint, &CheckpointConfig::is_made_at_start));
+  keys.push_back(
+      flag("checkpoint.async",
+           "copy the state and write it while training goes on; false, or too little memory: training waits",
+           &R::checkpoint, &CheckpointConfig::is_async));
   keys.push_back(whole("checkpoint.keep", 1, 1 << 20, "newest checkpoints kept", &R::checkpoint,
                        &CheckpointConfig::keep));
   keys.push_back(

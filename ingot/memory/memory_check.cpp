@@ -329,6 +329,19 @@ std::string check_memory(const RunConfig& config, const Mesh& mesh, const Memory
        suggestions(config, mesh, neighbours));
 }
 
+std::string no_room_for_copy(const RunConfig& config, const Mesh& mesh, const MemoryLimits& limits) {
+  if (!config.checkpoint.copies_state()) return "";
+  Neighbours neighbours(*mesh.world, limits);
+  const Fit fit = neighbours.fit(plan_memory(config, mesh.shape, mesh.world->rank()));
+  if (fit.fits()) return "";
+  return fmt::format(
+      "training waits while a checkpoint is saved: with a copy of the state the run would take {}, and {} "
+      "are "
+      "available by {}",
+      format_bytes(fit.needed), format_bytes(fit.available),
+      (fit.is_device ? limits.device : limits.host).source);
+}
+
 void require_memory(uint64_t bytes, std::string_view what, const MemoryFiles& files) {
   const MemoryLimit limit = host_memory_limit(files, true);
   if (bytes <= limit.bytes) return;

@@ -28,6 +28,10 @@ MemoryLimits memory_limits(Device device);
 // returned; otherwise the result is empty. All ranks must call it and have the same outcome.
 std::string check_memory(const RunConfig& config, const Mesh& mesh, const MemoryLimits& limits);
 
+// Returns why memory does not allow a copy of the state for checkpoints beside training; empty if it does, or if
+// the run makes no such copy. All ranks must call it and have the same outcome.
+std::string no_room_for_copy(const RunConfig& config, const Mesh& mesh, const MemoryLimits& limits);
+
 // kMemory error if `bytes` more than are allocated now do not fit into the host's memory and its swap.
 void require_memory(uint64_t bytes, std::string_view what, const MemoryFiles& files = {});
 

@@ -111,6 +111,26 @@ uint64_t batch_bytes(const BatchShape& shape) {
   return unsigned_of(shape.batch * shape.context) * sizeof(int32_t) * tensors;
 }
 
+// Returns the size of the copy of the weights and the optimizer state that this rank makes to write them beside
+// training; replicas of a shard divide it among themselves (checkpoint/saved_state.h).
+uint64_t state_copy_bytes(const Trainer& trainer) {
+  TrainingStore& params = *trainer.layout().params;
+  double bytes = 0;
+  const auto add = [&](const Tensor& t, const Replicas& holders) {
+    if (t && holders.count > 0) bytes += static_cast<double>(t.bytes()) / static_cast<double>(holders.count);
+  };
+  for (const ParamShard& shard : params.shards()) {
+    add(shard.w, params.replicas(shard.id));
+    add(shard.tail, params.replicas(shard.id));
+  }
+  for (const Optimizer::State& state : trainer.state().optimizer.states()) {
+    const Replicas holders = params.replicas(state.param);
+    const bool is_held_alone = state.scope == Optimizer::ReplicaScope::kNone;
+    add(state.tensor, is_held_alone && holders.count > 0 ? Replicas{1, 0} : holders);
+  }
+  return static_cast<uint64_t>(bytes);
+}
+
 // Adds what is not in the trainer's arenas.
 void plan_rest(const RunConfig& config, const Trainer& trainer, MemoryPlan& plan) {
   const auto add = [&](const char* name, uint64_t bytes) {
@@ -127,8 +147,12 @@ void plan_rest(const RunConfig& config, const Trainer& trainer, MemoryPlan& plan
   uint64_t largest = 0;
   for (const ParamSpec& spec : model.params().specs())
     largest = std::max(largest, unsigned_of(spec.elements()) * sizeof(float));
-  const bool is_copied = config.train.device == Device::kCuda || config.parallel.ranks() > 1;
-  add("copy for checkpoints", is_copied ? largest : 0);
+  const bool is_staged = config.train.device == Device::kCuda || config.parallel.ranks() > 1;
+  const bool is_expanded = trainer.layout().params->masters() != Masters::kF32;
+  if (config.checkpoint.copies_state())
+    add("copy for checkpoints", state_copy_bytes(trainer) + (is_expanded ? largest : 0));
+  else
+    add("copy for checkpoints", is_staged || is_expanded ? largest : 0);
   add("messages between ranks", message_bytes(config, model.params()));
   add("program", kProgramBytes);
 }

@@ -193,6 +193,12 @@ Plan make_plan(const RunConfig& given, const PlanTarget& target, const std::vect
   plan.model = model_parts(model);
   plan.memory = plan_rank_memory(config);
   compare_memory(target, plan);
+  if (!plan.fits && config.checkpoint.copies_state()) {  // as `ingot train` does then
+    plan.config.checkpoint.has_room = false;
+    plan.memory = plan_rank_memory(plan.config);
+    plan.unfit.clear();
+    compare_memory(target, plan);
+  }
 
   const int ranks = static_cast<int>(config.parallel.ranks());
   const Sharing sharing{.threads = std::max(1, target.threads / ranks),

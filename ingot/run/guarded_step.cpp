@@ -81,8 +81,11 @@ bool GuardedStep::collect() {
     submitted_.clear();
     line.phases.clear();
   }
-  // Before the guard judges it: a changed bit may be why it is not finite, and no fault of the batch.
-  if (!step.is_asynchronous && !is_state_sound(result.non_finite.has_value())) return false;
+  if (!step.is_asynchronous) saver_.wait_until_copied();
+  // Before the guard judges it: a changed bit may be why it is not finite, and no fault of the batch. A state that
+  // was copied for a checkpoint during this step is compared once more, before the checkpoint is committed.
+  if (!step.is_asynchronous && !is_state_sound(result.non_finite || saver_.is_writing_this_step()))
+    return false;
   if (!step.is_asynchronous && !result.non_finite && watch_.is_verified(line.at.step))
     result = verified(result, step);
   const Verdict verdict = run_.guard.judge(result);
@@ -96,6 +99,8 @@ bool GuardedStep::collect() {
   run_.trainer.update(result);
   watch_.state_changed();
   if (!result.is_updated) end_line(line);
+  if (const double stall_s = saver_.take_stall_s(); stall_s > 0)
+    line.phases.push_back({"save_ms", 1e3 * stall_s});
   reporter_.report(result, line);
   run_.time_limit.end(reporter_.last_step_s());
   saver_.weights_were_used(line.at.step);
@@ -124,6 +129,7 @@ bool GuardedStep::is_state_sound(bool is_saving) {
          step, *found, corruptions_);
   run_.console.warning(fmt::format("step {}: silent corruption: {}; rolling back", step, *found));
   run_.trainer.discard();
+  saver_.state_is_corrupt();
   const RunPosition at = run_.position();
   go_back();
   run_.log_event("corruption", fmt::format("step {}: {}", step, *found), run_.saved.step, at);
@@ -155,8 +161,10 @@ StepResult GuardedStep::verified(const StepResult& first, const Submitted& step)
 
 void GuardedStep::reject(const Verdict& verdict, const RunPosition& at) {
   run_.trainer.discard();
-  if (verdict.policy == GuardPolicy::kStop)
+  if (verdict.policy == GuardPolicy::kStop) {
+    saver_.settle();  // the run ends here
     refuse_update(at.step + 1, verdict.reason, fmt::format(", or choose another guard.{}", verdict.event));
+  }
   run_.console.warning(fmt::format("step {}: {}; {}", at.step + 1, verdict.reason,
                                    verdict.policy == GuardPolicy::kSkip ? "batch skipped" : "rolling back"));
   if (verdict.policy == GuardPolicy::kRollback) roll_back(verdict, at);
@@ -174,6 +182,7 @@ void GuardedStep::roll_back(const Verdict& verdict, const RunPosition& at) {
 
 // Restores the newest healthy checkpoint.
 void GuardedStep::go_back() {
+  saver_.settle();
   const TimedPhase phase(run_, TimeLimit::Phase::kSaving);  // a checkpoint is verified and read
   const auto checkpoint = run_.newest_healthy();
   if (!checkpoint)

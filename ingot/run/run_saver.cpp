@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <thread>
+#include <utility>
 
 #include "ingot/comm/agree.h"
 #include "ingot/config/config_toml.h"
@@ -19,6 +20,7 @@ namespace {
 std::string checkpoint_config(RunConfig config) {
   config.train.stop_at = 0;
   config.parallel = {};
+  config.checkpoint.is_async = CheckpointConfig{}.is_async;
   config.train.is_overcommitted = false;
   config.train.device = Device::kCpu;
   config.train.has_graph = false;
@@ -37,6 +39,19 @@ SaveSchedule schedule_for(const RunConfig& config) {
   return SaveSchedule(config.checkpoint.every, every_s);
 }
 
+// Adds the time of its life to a sum of seconds.
+class StallTimer {
+ public:
+  explicit StallTimer(double& sum_s) : sum_s_(sum_s) {}
+  ~StallTimer() { sum_s_ += RunState::seconds_since(begin_); }
+  StallTimer(const StallTimer&) = delete;
+  StallTimer& operator=(const StallTimer&) = delete;
+
+ private:
+  double& sum_s_;
+  RunState::Clock::time_point begin_ = RunState::Clock::now();
+};
+
 double training_s(const RunState& run) { return RunState::seconds_since(run.times.training_start); }
 
 }  // namespace
@@ -44,81 +59,148 @@ double training_s(const RunState& run) { return RunState::seconds_since(run.time
 RunSaver::RunSaver(RunState& run)
     : run_(run),
       schedule_(schedule_for(run.config)),
-      newest_(run.resumed ? Newest::kSaved : Newest::kPruned) {}
+      newest_(run.resumed ? Newest::kSaved : Newest::kPruned),
+      writer_(run.is_lead() ? &run.store : nullptr, run.trainer) {
+  if (!run.config.checkpoint.copies_state()) return;
+  const bool is_on_device = run.config.train.device == Device::kCuda;
+  room_.emplace("copy for checkpoints", CheckpointWriter::copy_bytes(run.trainer),
+                is_on_device ? Memory::kPinned : Memory::kHost);
+}
 
 bool RunSaver::is_due() {
   const int64_t step = run_.steps_done();
   if (!schedule_.reads_clock()) return schedule_.is_due(step, training_s(run_));
-  return run_.world.is_any(run_.is_lead() && schedule_.is_due(step, training_s(run_)));
+  // A save that is due by the clock waits for the one that is being written.
+  const bool may_begin = !writer_.is_active() || run_.is_due(run_.config.checkpoint.every);
+  return run_.world.is_any(run_.is_lead() && may_begin && schedule_.is_due(step, training_s(run_)));
 }
 
 void RunSaver::save() {
-  const std::optional<Error> trouble = try_save();
-  if (!trouble) return;
+  if (!settle()) return;
+  if (run_.last.save_step == run_.steps_done()) return;
+  const StallTimer timer(stall_s_);
+  std::optional<Error> trouble = begin(room_ ? &*room_ : nullptr);
+  if (!trouble && !room_) trouble = finish_pending();
+  if (trouble) save_failed(*trouble);
+}
+
+void RunSaver::save_failed(const Error& error) {
   const double pause_s = schedule_.failed(training_s(run_));
   run_.console.warning(
       fmt::format("step {}: the checkpoint could not be saved: {}; the run goes on and tries again in {}",
-                  run_.steps_done(), trouble->what(), format_time(pause_s)));
+                  pending_.step, error.what(), format_time(pause_s)));
 }
 
 void RunSaver::save_at_end() {
+  settle();
   constexpr std::array kPauses_s = {1.0, 2.0, 4.0};
   for (const double pause_s : kPauses_s) {
-    const std::optional<Error> trouble = try_save();
+    const std::optional<Error> trouble = save_now();
     if (!trouble) return;
     run_.console.warning(fmt::format("step {}: the checkpoint could not be saved: {}; trying again in {}",
                                      run_.steps_done(), trouble->what(), format_time(pause_s)));
     std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
   }
-  if (const std::optional<Error> trouble = try_save()) throw Error(*trouble);
+  if (const std::optional<Error> trouble = save_now()) throw Error(*trouble);
+}
+
+std::optional<Error> RunSaver::save_now() {
+  if (run_.last.save_step == run_.steps_done()) return std::nullopt;
+  const std::optional<Error> trouble = begin(nullptr);
+  return trouble ? trouble : finish_pending();
 }
 
 // Returns the error if the file system refused the checkpoint; nothing of it is left then. Throws a
 // kNumerics error if the state is not finite.
-std::optional<Error> RunSaver::try_save() {
-  const int64_t step = run_.steps_done();
-  if (run_.last.save_step == step) return std::nullopt;
-  const TimedPhase phase(run_, TimeLimit::Phase::kSaving);
-  run_.console.live("saving");
-  require_finite_eval();
-  TrainerState& state = run_.saved;
-  state.step = step;
-  state.sample_position = run_.loader.position();
-  state.spent_s = run_.position().time_s;
-  state.recent_losses = run_.guard.losses().values();
-  std::string path;
+template <typename Work>
+std::optional<Error> RunSaver::attempt(const Work& work) {
   try {
-    agree(run_.world, [&] { run_.log.sync(); });
-    if (run_.is_lead())
-      path = save_checkpoint(run_.store, run_.trainer, *run_.data.tokenizer, checkpoint_config(run_.config),
-                             state)
-                 .string();
-    else
-      help_save_checkpoint(run_.trainer);
+    work();
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::kNumerics) refuse_broken_state(error);
+    if (error.kind() == ErrorKind::kNumerics) refuse_broken_state(pending_.step, error);
     if (!may_pass(error)) throw;
     return error;
   }
-  run_.world.broadcast_text(path, 0);
-  run_.last.checkpoint = path;
-  run_.last.save_step = step;
-  schedule_.saved(training_s(run_));
-  run_.guard.checkpoint_saved();
-  newest_ = run_.last.eval_step == step ? Newest::kUsed : Newest::kSaved;
-  prune();
   return std::nullopt;
 }
+
+std::optional<Error> RunSaver::begin(Arena* room) {
+  finish_prune();
+  pending_ = {.step = run_.steps_done(), .begin = RunState::Clock::now()};
+  run_.begin_phase(TimeLimit::Phase::kSaving);
+  run_.console.live("saving");
+  require_finite_eval();
+  TrainerState& state = run_.saved;
+  state.step = pending_.step;
+  state.sample_position = run_.loader.position();
+  state.spent_s = run_.position().time_s;
+  state.recent_losses = run_.guard.losses().values();
+  run_.guard
+      .checkpoint_saved();  // now, because a run that rolls back must not depend on when it is committed
+  return attempt([&] {
+    agree(run_.world, [&] { run_.log.sync(); });
+    writer_.begin(*run_.data.tokenizer, checkpoint_config(run_.config), state, room);
+  });
+}
+
+std::optional<Error> RunSaver::finish_pending() {
+  run_.begin_phase(TimeLimit::Phase::kSaving);
+  return attempt([&] { committed(writer_.finish()); });
+}
+
+void RunSaver::committed(const std::filesystem::path& path) {
+  run_.last.checkpoint = path;
+  run_.last.save_step = pending_.step;
+  schedule_.saved(training_s(run_));
+  const bool is_used = run_.steps_done() > pending_.step || run_.last.eval_step == pending_.step;
+  newest_ = is_used ? Newest::kUsed : Newest::kSaved;
+  // The limit of later saves counts all of the time that this one took.
+  run_.begin_phase(TimeLimit::Phase::kSaving);
+  run_.time_limit.end(RunState::seconds_since(pending_.begin));
+  prune();
+}
+
+void RunSaver::go_on(bool is_any_busy) {
+  const StallTimer timer(stall_s_);
+  if (pruner_.is_done()) finish_prune();
+  if (!writer_.is_active() || is_any_busy) return;
+  const std::optional<Error> trouble = attempt([&] {
+    if (const auto path = writer_.advance()) committed(*path);
+  });
+  if (trouble) save_failed(*trouble);
+}
+
+bool RunSaver::settle() {
+  const StallTimer timer(stall_s_);
+  finish_prune();
+  if (!writer_.is_active()) return true;
+  const std::optional<Error> trouble = finish_pending();
+  if (trouble) save_failed(*trouble);
+  finish_prune();
+  return !trouble;
+}
+
+void RunSaver::wait_until_copied() {
+  const StallTimer timer(stall_s_);
+  writer_.wait_until_copied();
+}
+
+void RunSaver::state_is_corrupt() {
+  if (!is_writing_this_step()) return;
+  writer_.abandon();
+  run_.console.line(fmt::format("the checkpoint of step {} is given up", pending_.step));
+}
+
+double RunSaver::take_stall_s() { return std::exchange(stall_s_, 0.0); }
 
 // Throws a kNumerics error if the current weights have been evaluated and their loss is not finite.
 void RunSaver::require_finite_eval() {
   const RunState::Last& last = run_.last;
   if (last.eval_step == run_.steps_done() && last.eval->tokens > 0 && !std::isfinite(last.eval->loss))
-    refuse_broken_state(Error(fmt::format("its validation loss is {}", last.eval->loss)));
+    refuse_broken_state(run_.steps_done(), Error(fmt::format("its validation loss is {}", last.eval->loss)));
 }
 
-void RunSaver::refuse_broken_state(const Error& error) {
-  const int64_t step = run_.steps_done();
+void RunSaver::refuse_broken_state(int64_t step, const Error& error) {
   const auto healthy = run_.newest_healthy(step);
   const std::string what = run_.last.save_step == step
                                ? fmt::format("it is of no use in {}", run_.last.checkpoint.string())
@@ -137,6 +219,7 @@ void RunSaver::finish() {
   require_finite_eval();
   if (newest_ == Newest::kSaved && run_.last.eval_step == run_.steps_done()) newest_ = Newest::kUsed;
   prune();
+  finish_prune();
   try {
     run_.log.sync();
   } catch (const Error& error) {
@@ -149,18 +232,33 @@ void RunSaver::weights_were_used(int64_t first_step) {
 }
 
 void RunSaver::prune() {
-  if (newest_ != Newest::kUsed) return;
+  if (newest_ != Newest::kUsed || writer_.is_active()) return;
   newest_ = Newest::kPruned;
-  const TimedPhase phase(run_, TimeLimit::Phase::kSaving);  // rank 0 may read checkpoints
+  std::optional<TimedPhase> phase;
+  if (!room_) phase.emplace(run_, TimeLimit::Phase::kSaving);  // rank 0 may read checkpoints
   if (!run_.is_lead()) return;
-  const auto report = [&](const std::filesystem::path& path, const std::string& what) {
-    run_.console.warning(fmt::format("{}: {}; older checkpoints are kept", path.string(), what));
+  finish_prune();
+  const auto work = [this] {
+    if (room_) BackgroundTask::become_patient();
+    try {
+      run_.store.prune(
+          static_cast<int>(run_.config.checkpoint.keep),
+          [this](const std::filesystem::path& path, const std::string& what) {
+            prune_warnings_.push_back(fmt::format("{}: {}; older checkpoints are kept", path.string(), what));
+          });
+    } catch (const Error& error) {
+      prune_warnings_.emplace_back(error.what());
+    }
   };
-  try {
-    run_.store.prune(static_cast<int>(run_.config.checkpoint.keep), report);
-  } catch (const Error& error) {
-    run_.console.warning(error.what());
-  }
+  if (room_) return pruner_.start(work);
+  pruner_.run(work);
+  finish_prune();
+}
+
+void RunSaver::finish_prune() {
+  pruner_.wait();
+  for (const std::string& warning : prune_warnings_) run_.console.warning(warning);
+  prune_warnings_.clear();
 }
 
 }  // namespace ingot

@@ -1,10 +1,18 @@
 // RunSaver saves a run's checkpoints: when one is due, and what happens if it cannot be written. All ranks
-// call each function alike.
+// call each function alike, except where it says otherwise.
+//
+// During a run a checkpoint is written beside the steps (checkpoint.async): save() begins it, and go_on() is called
+// between steps until it is committed. Never are two written at once.
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "ingot/checkpoint/checkpoint_writer.h"
 #include "ingot/checkpoint/save_schedule.h"
+#include "ingot/core/arena.h"
+#include "ingot/core/background_task.h"
 #include "ingot/core/error.h"
 #include "ingot/run/run_state.h"
 
@@ -23,6 +31,22 @@ class RunSaver {
   // Called after the last save and the evaluation of the saved weights.
   void finish();
 
+  // Returns true while this rank still writes. Each rank calls it for itself.
+  bool is_busy() const { return writer_.is_active() && !writer_.is_ready(); }
+  // Called between steps. is_any_busy: true if is_busy() was true on some rank.
+  void go_on(bool is_any_busy);
+  // Waits until the checkpoint that is being written is committed or has failed, which is a warning. Returns false
+  // if it failed.
+  bool settle();
+  // Called before the state is changed by something else than a step's passes.
+  void wait_until_copied();
+  // Returns true if the state of now is being written.
+  bool is_writing_this_step() const { return writer_.is_active() && pending_.step == run_.steps_done(); }
+  // Called when the state was found to be corrupt: gives up the checkpoint of it.
+  void state_is_corrupt();
+  // Returns how long the training thread has waited for checkpoints since the last call, in seconds.
+  double take_stall_s();
+
   // Called after a step from the saved weights: a finite loss was computed from them.
   void weights_were_used(int64_t first_step);
   // Removes old checkpoints once the newest has been used, by an evaluation of the same weights or by the
@@ -31,15 +55,34 @@ class RunSaver {
   void prune();
 
  private:
-  std::optional<Error> try_save();
+  // The checkpoint that is being written.
+  struct Pending {
+    int64_t step = -1;
+    RunState::Clock::time_point begin = {};
+  };
+
+  std::optional<Error> begin(Arena* room);
+  std::optional<Error> finish_pending();
+  template <typename Work>
+  std::optional<Error> attempt(const Work& work);
+  void committed(const std::filesystem::path& path);
+  void save_failed(const Error& error);
+  std::optional<Error> save_now();
+  void finish_prune();
   void require_finite_eval();
-  [[noreturn]] void refuse_broken_state(const Error& error);
+  [[noreturn]] void refuse_broken_state(int64_t step, const Error& error);
 
   RunState& run_;
   SaveSchedule schedule_;
   // State of the newest checkpoint: saved; used (a finite loss was computed from its weights); or pruned
   // (older ones were removed).
   enum class Newest { kSaved, kUsed, kPruned } newest_ = Newest::kPruned;
+  std::optional<Arena> room_;  // for the copy of the state; nullopt if training waits for every save
+  Pending pending_;
+  double stall_s_ = 0;
+  std::vector<std::string> prune_warnings_;
+  CheckpointWriter writer_;
+  BackgroundTask pruner_;  // rank 0 only
 };
 
 }  // namespace ingot

@@ -71,9 +71,11 @@ void Session::say_hello() {
 
 bool Session::is_asked_to_stop() {
   constexpr double kLong_s = 0.25;  // a step that takes longer is abandoned between two micro-batches
-  std::array<double, 2> asked{run_.is_interrupted.load() ? 1.0 : 0.0, reporter_.last_step_s()};
+  std::array<double, 3> asked{run_.is_interrupted.load() ? 1.0 : 0.0, reporter_.last_step_s(),
+                              saver_.is_busy() ? 1.0 : 0.0};
   run_.world.max(asked);
   is_step_long_ = asked[1] > kLong_s;
+  is_any_saving_ = asked[2] > 0;
   return asked[0] > 0;
 }
 
@@ -219,7 +221,10 @@ void Session::begin() {
   step_.begin();
   const bool needs_first_checkpoint =
       run_.config.guard.rolls_back() || run_.config.checkpoint.is_made_at_start;
-  if (needs_first_checkpoint && !run_.resumed) saver_.save();
+  if (needs_first_checkpoint && !run_.resumed) {
+    saver_.save();
+    saver_.settle();
+  }
   if (run_.last.is_eval_missing && run_.is_due(run_.config.eval.every)) evaluate();
 }
 
@@ -231,6 +236,7 @@ TrainOutcome::Status Session::train() {
       if (!step_.drain() || !step_.is_sound()) continue;
       return *status;
     }
+    saver_.go_on(is_any_saving_);
     const bool is_made = step_.make(is_step_long_);
     saver_.prune();
     if (!is_made || run_.is_finished()) continue;

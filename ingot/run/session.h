@@ -48,7 +48,8 @@ class Session {
   RunSaver saver_;
   StepReporter reporter_;
   GuardedStep step_;
-  bool is_step_long_ = true;  // true if the last step of some rank was long, and before the first step
+  bool is_step_long_ = true;    // true if the last step of some rank was long, and before the first step
+  bool is_any_saving_ = false;  // true if some rank still writes its part of a checkpoint
 };
 
 }  // namespace ingot

@@ -81,7 +81,7 @@ TEST_F(UnhealthyCheckpoint, AStateThatIsNotFiniteIsNeverCommitted) {
   trainer.initialise();
   CheckpointStore store(folder / "checkpoints");
   const auto tokenizer = make_byte_tokenizer();
-  save_checkpoint(store, trainer, *tokenizer, "", state_at(1));
+  save_checkpoint(&store, trainer, *tokenizer, "", state_at(1));
   float& weight = trainer.params().master(0).as<float>()[255 * c.model.width + 3];  // no text has byte 255
   std::vector<std::pair<float*, std::string>> places = {
       {&weight, "model.embed_tokens.weight, element 8163 is nan"}};
@@ -91,7 +91,7 @@ TEST_F(UnhealthyCheckpoint, AStateThatIsNotFiniteIsNeverCommitted) {
   ASSERT_EQ(places.size(), 4u) << "weights, two moments, average";
   for (const auto& [number, text] : places) {
     const float before = std::exchange(*number, std::nanf(""));
-    EXPECT_THAT([&] { save_checkpoint(store, trainer, *tokenizer, "", state_at(2)); },
+    EXPECT_THAT([&] { save_checkpoint(&store, trainer, *tokenizer, "", state_at(2)); },
                 testing::Throws<Error>(AllOf(testing::Property(&Error::kind, ErrorKind::kNumerics),
                                              testing::Property(&Error::what, HasSubstr(text)))));
     *number = before;
@@ -100,8 +100,8 @@ TEST_F(UnhealthyCheckpoint, AStateThatIsNotFiniteIsNeverCommitted) {
   }
   TrainerState state = state_at(2);
   state.recent_losses = {1, std::nan("")};
-  EXPECT_THROW(save_checkpoint(store, trainer, *tokenizer, "", state), Error);
-  save_checkpoint(store, trainer, *tokenizer, "", state_at(2));
+  EXPECT_THROW(save_checkpoint(&store, trainer, *tokenizer, "", state), Error);
+  save_checkpoint(&store, trainer, *tokenizer, "", state_at(2));
 }
 
 TEST_F(UnhealthyCheckpoint, ARunThatDivergesEndsWithTheNewestHealthyOneNamed) {

@@ -21,7 +21,7 @@ inline void save_poisoned(RunConfig c, const std::filesystem::path& from, const 
   const int64_t z = encode(*tokenizer, "Z").front();
   std::fill_n(trainer.params().master(0).as<float>() + z * c.model.width, c.model.width, 3e38f);
   CheckpointStore store(run / "checkpoints");
-  save_checkpoint(store, trainer, *tokenizer, read_file(from / "config.toml"), state);
+  save_checkpoint(&store, trainer, *tokenizer, read_file(from / "config.toml"), state);
 }
 
 }  // namespace ingot

@@ -57,7 +57,7 @@ TEST_F(SimulatedRun, SavesTheBytesThatItLoaded) {
   const TrainerState state = load_checkpoint(path, trainer);
   CheckpointStore store(folder / "again");
   const std::filesystem::path again =
-      save_checkpoint(store, trainer, *tokenizer, read_file(path / "config.toml"), state);
+      save_checkpoint(&store, trainer, *tokenizer, read_file(path / "config.toml"), state);
   for (const char* name : {"model.safetensors", "optimizer.safetensors", "trainer.json", "config.json"})
     EXPECT_TRUE(read_file(path / name) == read_file(again / name)) << name;
 }

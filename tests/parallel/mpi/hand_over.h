@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "ingot/checkpoint/checkpoint.h"
@@ -38,14 +39,14 @@ class SharedFolder {
 // ranks wait. Returns its path on every rank.
 inline fs::path save(Training& run, const fs::path& folder, int64_t step) {
   std::string path;
-  if (world->rank() == 0) {
-    CheckpointStore store(folder);
+  std::optional<CheckpointStore> store;
+  if (world->rank() == 0) store.emplace(folder);
+  if (store || run.trainer.layout().mesh->world->size() > 1) {
     TrainerState state;
     state.step = step;
     state.sample_position = run.loader.position();
-    path = save_checkpoint(store, run.trainer, *make_byte_tokenizer(), "", state).string();
-  } else {
-    help_save_checkpoint(run.trainer);
+    path =
+        save_checkpoint(store ? &*store : nullptr, run.trainer, *make_byte_tokenizer(), "", state).string();
   }
   world->broadcast_text(path, 0);
   return path;

@@ -1,0 +1,94 @@
+#include "ingot/checkpoint/saved_state.h"
+
+#include <cstring>
+
+#include "ingot/core/copy.h"
+#include "ingot/ops/bf16_masters.h"
+
+namespace ingot {
+namespace {
+
+// Returns the range of a shard's n elements that this rank writes; empty if another rank writes the shard.
+Range written_range(int64_t n, const Replicas& holders) {
+  return holders.count == 0 ? Range{0, 0} : split_range(n, holders.count, holders.index);
+}
+
+Replicas replicas_of(const Optimizer::State& state, const TrainingStore& params) {
+  switch (state.scope) {
+    case Optimizer::ReplicaScope::kNone:
+      return params.replicas(state.param).count == 0 ? Replicas{0, 0} : Replicas{1, 0};
+    case Optimizer::ReplicaScope::kReplicas:
+      return params.replicas(state.param);
+    case Optimizer::ReplicaScope::kShardGroup:
+      return params.shard_group(state.param);
+  }
+  return {};
+}
+
+Tensor rows_of(const Tensor& t, Range range) { return t ? t.rows(range.begin, range.end) : Tensor{}; }
+
+}  // namespace
+
+SavedState::SavedState(Trainer& trainer) : trainer_(trainer) {
+  TrainingStore& params = trainer.params();
+  for (const ParamShard& shard : params.shards()) {
+    const Range range = written_range(shard.elements(), params.replicas(shard.id));
+    weights_.push_back({shard, range, rows_of(shard.w, range), rows_of(shard.tail, range)});
+  }
+  for (const Optimizer::State& state : trainer.state().optimizer.states()) {
+    const int64_t n = state.tensor.elements();
+    const Range range = written_range(n, replicas_of(state, params));
+    states_.push_back({range, state.tensor.reshape({n}).rows(range.begin, range.end)});
+  }
+}
+
+size_t SavedState::copy_bytes() const {
+  size_t bytes = 0;
+  const auto add = [&](const Tensor& t) { bytes += t ? t.bytes() + Arena::kDeviceAlign : 0; };
+  for (const Weight& weight : weights_) {
+    add(weight.w);
+    add(weight.tail);
+  }
+  for (const State& state : states_) add(state.numbers);
+  return bytes;
+}
+
+void SavedState::copy_to(Arena& room) {
+  Stream& stream = *trainer_.layout().stream;
+  bool is_on_device = false;
+  const auto move = [&](Tensor& t) {
+    if (!t) return;
+    const Tensor to = room.alloc(t.dtype, t.shape);
+    if (t.device == Device::kCpu) {
+      std::memcpy(to.data, t.data, t.bytes());
+    } else {
+      is_on_device = true;
+      copy(to, t, stream);
+    }
+    t = to;
+  };
+  for (Weight& weight : weights_) {
+    move(weight.w);
+    move(weight.tail);
+  }
+  for (State& state : states_) move(state.numbers);
+  if (is_on_device) synchronize(stream);
+}
+
+Tensor SavedState::on_host(const Tensor& t, Staging& staging) {
+  return t.device == Device::kCpu ? t : staging.read(t, *trainer_.layout().stream);
+}
+
+Tensor SavedState::values(int id) {
+  const Weight& weight = weights_[static_cast<size_t>(id)];
+  const Tensor w = on_host(weight.w, staging_);
+  if (weight.w.dtype == DType::f32) return w;
+  const Tensor tail = weight.tail ? on_host(weight.tail, tail_staging_) : Tensor{};
+  expanded_.resize(static_cast<size_t>(w.elements()));
+  const Tensor values(expanded_.data(), DType::f32, {w.elements()});
+  Stream cpu;  // the trainer may be using its own stream
+  expand_masters(values, w, tail, cpu);
+  return values;
+}
+
+}  // namespace ingot

@@ -1,0 +1,64 @@
+// SavedState: the weights and optimizer state that this rank writes to a checkpoint. It reads the trainer's own
+// memory, or a copy of it, which is written while the trainer goes on.
+//
+// Replicas of a shard divide its elements among themselves, so the copies of all ranks together are one copy of
+// the model's f32 weights (or of bf16 weights and their tails) and of the optimizer's state.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ingot/core/arena.h"
+#include "ingot/core/parallel.h"
+#include "ingot/core/staging.h"
+#include "ingot/nn/param_store.h"
+#include "ingot/train/trainer.h"
+
+namespace ingot {
+
+class SavedState {
+ public:
+  // Borrows the trainer.
+  explicit SavedState(Trainer& trainer);
+
+  // Returns the size of the arena that copy_to needs.
+  size_t copy_bytes() const;
+  // Copies everything to host memory; values() and state() then read the copy. May run on another thread if the
+  // state lies on the host; the trainer must not change it meanwhile. REQUIRES: the arena is empty.
+  void copy_to(Arena& room);
+
+  // Parameter `id`: the elements of this rank's shard that this rank writes, and their f32 values (n), valid
+  // until the next call.
+  Range value_range(int id) const { return weights_[static_cast<size_t>(id)].range; }
+  const ParamShard& shard(int id) const { return weights_[static_cast<size_t>(id)].shard; }
+  Tensor values(int id);
+
+  // State k of Optimizer::states(): the elements of its tensor that this rank writes, and the elements (n) in the
+  // state's dtype, valid until the next call.
+  Range state_range(size_t k) const { return states_[k].range; }
+  Tensor state(size_t k) { return on_host(states_[k].numbers, staging_); }
+
+  Trainer& trainer() { return trainer_; }
+
+ private:
+  struct Weight {
+    ParamShard shard;
+    Range range;
+    Tensor w, tail;  // (n) of the range; f32, or bf16 with or without a tail
+  };
+  struct State {
+    Range range;
+    Tensor numbers;  // (n)
+  };
+
+  Tensor on_host(const Tensor& t, Staging& staging);
+
+  Trainer& trainer_;
+  std::vector<Weight> weights_;  // by parameter id
+  std::vector<State> states_;    // as Optimizer::states()
+  Staging staging_, tail_staging_;
+  std::vector<float> expanded_;  // f32 values of bf16 weights
+};
+
+}  // namespace ingot
