@@ -37,9 +37,11 @@ class LaunchTest : public testing::Test {
   Outcome bash(const std::string& script) const {
     return run_script(
         folder_,
-        "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
-        "export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none\n"
-        "program=$ingot\nrun() { n=$1; shift; exec " INGOT_MPIRUN " -n $n $program \"$@\"; }\n" +
+        // Two jobs that start and end at the same time fight over the folder that they would share otherwise.
+        "export OMPI_MCA_orte_tmpdir_base=" + folder_.string() +
+            "\nexport OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
+            "export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none\n"
+            "program=$ingot\nrun() { n=$1; shift; exec " INGOT_MPIRUN " -n $n $program \"$@\"; }\n" +
             script);
   }
   // The arguments of a short run that writes to folder `out`.

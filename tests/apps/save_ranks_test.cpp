@@ -45,5 +45,20 @@ TEST_F(SaveRanksTest, AStateThatIsNotFiniteIsNeverCommitted) {
   EXPECT_EQ(newest_healthy_checkpoint(checkpoints, {})->step, all.front().step);
 }
 
+// Ranks that write beside training commit the same files as ranks that wait.
+TEST_F(SaveRanksTest, CheckpointsBesideTrainingEqualThoseThatAreWaitedFor) {
+  for (const std::string layout : {"--set parallel.fsdp=2", "--set parallel.dp=2"}) {
+    const std::string steps =
+        "--set train.steps=12 --set checkpoint.every=3 --set checkpoint.keep=9 " + layout;
+    const Outcome outcome = bash("(run 2 " + train("beside", steps) + ") && (run 2 " +
+                                 train("waiting", steps + " --set checkpoint.async=false") + ") && diff -r " +
+                                 path("beside/checkpoints") + " " + path("waiting/checkpoints") + " && ls " +
+                                 path("beside/checkpoints") + " && rm -r beside waiting");
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    for (const char* step : {"step-000000003", "step-000000006", "step-000000009", "step-000000012"})
+      EXPECT_THAT(outcome.output, HasSubstr(step));
+  }
+}
+
 }  // namespace
 }  // namespace ingot
