@@ -12,9 +12,11 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "ingot/checkpoint/saved_state.h"
 #include "ingot/core/file.h"
 #include "ingot/core/machine.h"
 #include "ingot/memory/memory_check.h"
+#include "ingot/parallel/parallelize.h"
 #include "tests/train/small_training.h"
 
 namespace ingot {
@@ -188,6 +190,50 @@ TEST(MemoryCheck, OnlyWarnsWithOvercommit) {
   EXPECT_THAT(check_memory(config, alone, host_limit(1 << 20)), HasSubstr("1 MB are available"));
 }
 
+uint64_t item_bytes(const RunConfig& config, const std::string& name) {
+  const std::vector<MemoryItem> items = plan_of(config).items;
+  const auto item = std::ranges::find(items, name, &MemoryItem::name);
+  return item == items.end() ? 0 : item->bytes;
+}
+
+// The copy that a run makes to write checkpoints beside training.
+TEST(MemoryPlan, CountsTheCopyOfTheStateForCheckpoints) {
+  for (const std::vector<std::string>& assignments :
+       {std::vector<std::string>{},
+        {"precision.compute=bf16", "precision.master=bf16_tail"},
+        {"optimizer.kind=adamw8bit", "optimizer.ema=0.9"}}) {
+    RunConfig config = planned_config(assignments);
+    config.checkpoint.every = 5;
+    Mesh alone = Mesh::alone();
+    Trainer trainer(config, parallelize(config, alone));
+    uint64_t largest = 0;  // the f32 values of bf16 weights, one parameter at a time
+    if (trainer.params().masters() != Masters::kF32)
+      for (const ParamSpec& spec : trainer.params().list().specs())
+        largest = std::max(largest, static_cast<uint64_t>(spec.elements()) * sizeof(float));
+    const uint64_t copy = SavedState(trainer).copy_bytes(),
+                   planned = item_bytes(config, "copy for checkpoints");
+    EXPECT_LE(planned, copy + largest);
+    EXPECT_GE(planned + (64 << 10), copy + largest) << "all but the padding between tensors";
+    config.checkpoint.is_async = false;
+    EXPECT_EQ(item_bytes(config, "copy for checkpoints"), largest);
+  }
+}
+
+TEST(MemoryCheck, ARunWithoutRoomForTheCopyWaitsForItsCheckpoints) {
+  RunConfig config = planned_config({});
+  config.checkpoint.every = 5;
+  const Mesh alone = Mesh::alone();
+  const MemoryLimits enough = host_limit(plan_of(config).host_bytes());
+  const MemoryLimits less = host_limit(plan_of(config).host_bytes() - 1);
+  EXPECT_EQ(no_room_for_copy(config, alone, enough), "");
+  EXPECT_THAT(no_room_for_copy(config, alone, less),
+              AllOf(HasSubstr("training waits while a checkpoint is saved"), HasSubstr("by the test")));
+  config.checkpoint.has_room = false;
+  EXPECT_FALSE(config.checkpoint.copies_state());
+  EXPECT_EQ(no_room_for_copy(config, alone, less), "");
+  EXPECT_EQ(check_memory(config, alone, less), "");
+}
+
 TEST(MemoryCheck, ComparesTheFreeMemoryOfADevice) {
   RunConfig config = preset("gpt2-124m");
   config.model.vocab = 50304;
@@ -234,16 +280,18 @@ double peak_over_plan(const std::string& preset_name, std::vector<std::string> a
 }
 
 TEST(LongMemoryPlan, IsCloseToThePeakOfARun) {
-  const double ratio = peak_over_plan(
-      "books-10m", {"train.batch_size=4", "train.grad_accum=1", "eval.max_tokens=2k", "train.max_time=0s"});
-  EXPECT_GT(ratio, 0.9);
-  EXPECT_LT(ratio, 1.03);
+  for (const char* saves : {"checkpoint.async=false", "checkpoint.every=1"}) {  // without and with the copy
+    const double ratio = peak_over_plan("books-10m", {"train.batch_size=4", "train.grad_accum=1",
+                                                      "eval.max_tokens=2k", "train.max_time=0s", saves});
+    EXPECT_GT(ratio, 0.9) << saves;
+    EXPECT_LT(ratio, 1.03) << saves;
+  }
 }
 
 TEST(SlowMemoryPlan, IsCloseToThePeakOfARunOf124M) {
   const double ratio =
       peak_over_plan("gpt2-124m", {"train.batch_size=1", "train.grad_accum=1", "eval.max_tokens=2k",
-                                   "train.max_time=0s", "sample.count=0"});
+                                   "train.max_time=0s", "sample.count=0", "checkpoint.async=false"});
   EXPECT_GT(ratio, 0.95);
   EXPECT_LT(ratio, 1.03);
 }
