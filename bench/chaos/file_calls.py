@@ -74,13 +74,18 @@ def check(test, situation, name, fault, out, outcome, calm):
     kind = {0: "went on", 137: "killed"}.get(outcome.code, "ended by name")
     faults += chaos.differences(out, calm, is_complete=False)
     if outcome.code != 0:
-        words = situation.test.train(out, situation.settings)
-        if chaos.checkpoints(out):
-            words = ["train", "--resume", "--out", str(out), "--set", "train.stop_at=0"]
+        words = ["train", "--resume", "--out", str(out), "--set", "train.stop_at=0"]
+        if not chaos.checkpoints(out):
+            words = test.train(out, situation.settings)
         again = test.run(words)
+        if again.code == 2 and "holds no checkpoint to go on from: choose another --out" in again.output:
+            out = out.with_name(out.name + "-other")
+            again = test.run(test.train(out, situation.settings))
         if again.code:
             faults.append(f"the next start failed with {again.code}: {again.output.strip()[-300:]}")
     faults += [fault for fault in chaos.differences(out, calm) if fault not in faults]
+    if out.name.endswith("-other"):
+        shutil.rmtree(out)
     if faults:
         test.fail(f"{situation.name}, {name}, {fault}: {'; '.join(faults)}", outcome.output)
     return kind
