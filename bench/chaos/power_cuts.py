@@ -5,7 +5,8 @@ copy is mounted, which replays its journal.
   bench/chaos/power_cuts.py [--count 25] [--seed N] [--pty] [--short]      # needs root and loop mounts
 
 The copy is what a disk holds after a power cut: everything that was flushed, and of the rest whatever the kernel had written.
-The run goes on while the copy is made. In the copy
+The image is read until two readings in a row are equal, so that the copy is the state of one moment. If the run writes too
+much for that, it is stopped (SIGSTOP) for the readings; what it has not flushed is lost all the same. In the copy
   - every checkpoint that existed before the copying began (it is listed only after its folder was flushed) exists, or a
     newer one does;
   - every committed checkpoint has the bytes of the undisturbed run's;
@@ -14,13 +15,15 @@ The run goes on while the copy is made. In the copy
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
 
 import chaos
 
-SIZE_MB = 64
+SIZE_MB = 24
+READINGS = 10  # of the image while the run goes on
 STEPS = {"train.steps": 2000, "checkpoint.every": 10, "checkpoint.at_start": "true", "checkpoint.keep": 3}
 
 
@@ -61,6 +64,19 @@ def acknowledged(run):
     return (chaos.checkpoints(run) or [-1])[-1]
 
 
+def state_of_one_moment(path, command):
+    """Returns the bytes of an image that is being written to, all of the same moment."""
+    last = path.read_bytes()
+    for reading in range(1000):
+        if reading == READINGS:
+            command.signal(signal.SIGSTOP)
+        this = path.read_bytes()
+        if this == last:
+            return this
+        last = this
+    sys.exit("the image of a stopped run does not come to rest")
+
+
 def cut(test, image, out, words, number):
     """Starts the run, copies the image at a random moment and kills the run.
 
@@ -74,8 +90,8 @@ def cut(test, image, out, words, number):
     steps = chaos.checkpoints(out)
     before = steps[-2] if len(steps) > 1 else -1
     copy = test.folder / f"cut-{number}.img"
-    shutil.copyfile(image.path, copy)
-    command.signal(9)
+    copy.write_bytes(state_of_one_moment(image.path, command))
+    command.signal(signal.SIGKILL)
     command.wait()
     return copy, before
 
