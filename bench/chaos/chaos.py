@@ -111,6 +111,7 @@ class Chaos:
         if more:
             more(parser)
         self.options = parser.parse_args()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was mounted or made is removed
         self.unit, self.failures, self.done = unit, [], 0
         self.count = self.options.count if self.options.count is not None else short if self.options.short else count
         self.seed = self.options.seed if self.options.seed is not None else random.SystemRandom().randrange(1 << 31)

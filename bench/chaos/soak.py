@@ -8,7 +8,8 @@ command started again at once; the disk is full for ten seconds (a tmpfs; left o
 newest checkpoint flips and a rank is killed. All kinds come equally often, in random order.
 
 Goodput is the number of steps that count, times the median time of a step in the same run, divided by the wall time from the
-first start to the end. It must be at least --goodput. Then an undisturbed run of the same length is made, and losses and last
+first start to the end. It must be at least --goodput. On a machine that other work shares, slow steps count as losses; the
+figure with each step's own time is printed too. Then an undisturbed run of the same length is made, and losses and last
 checkpoint must be equal to its, bit for bit.
 """
 import json
@@ -41,7 +42,7 @@ class Soak:
         self.out, self.faults, self.starts = self.disk / "run", {}, 0
         self.kinds = ["kill", "segfault", "stop", "mpirun", "supervisor", "flip"] + ["full"] * self.has_disk
         if not self.has_disk:
-            print(f"{test.name}: full disk: skipped, because no tmpfs can be mounted here")
+            print(f"{test.name}: full disk: left out, because no tmpfs can be mounted here")
         self.next_kinds = []
 
     def settings(self):
@@ -145,7 +146,8 @@ def report(test, soak, settings, wall_s):
     recovery = [incident["recovery_s"] for incident in found if incident.get("recovery_s") is not None]
     lost = sum(incident.get("steps_lost") or 0 for incident in found)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(soak.faults.items()))
-    figures = (f"goodput {100 * goodput:.1f} % of {wall_s / 60:.1f} minutes, {settings['train.steps']} steps of "
+    own = sum(times.values()) / wall_s
+    figures = (f"goodput {100 * goodput:.1f} % ({100 * own:.1f} % by the steps' own times) of {wall_s / 60:.1f} minutes, {settings['train.steps']} steps of "
                f"{1000 * median_s:.1f} ms, {sum(soak.faults.values())} faults ({kinds}), {len(found)} incidents, "
                f"{lost} steps made again, {soak.starts} starts by hand")
     if recovery:
