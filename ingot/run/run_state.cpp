@@ -69,6 +69,12 @@ void RunState::check_data_of_ranks() {
 std::optional<Checkpoint> RunState::find_resume_point(bool is_resume) {
   if (!is_resume) return std::nullopt;
   const auto found = newest_healthy();
+  if (!found && !store.list().empty())
+    fail(ErrorKind::kData,
+         "{}: there is no healthy checkpoint to resume: all are damaged or cannot be read; restore one, or "
+         "start "
+         "again into a new folder",
+         store.folder().string());
   if (!found)
     fail(ErrorKind::kUsage, "{}: there is no healthy checkpoint to resume; {}", store.folder().string(),
          is_start_debris(folder.run())

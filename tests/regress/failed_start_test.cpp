@@ -91,6 +91,21 @@ TEST_F(FailedStart, AKilledStartCannotBeResumedAndTheErrorSaysSo) {
   EXPECT_THAT(said_, HasSubstr("the run ended before its first step: start it again without --resume"));
 }
 
+// Seen: a run was killed after its first steps and before its first checkpoint. A fresh start recommended
+// --resume, which then said that there was no checkpoint.
+TEST_F(FailedStart, RecommendsToResumeOnlyIfThereIsACheckpoint) {
+  const fs::path run = killed_start("run");
+  write_file(run / "metrics.jsonl", "{\"step\":0}\n{\"step\":1,\"loss\":3}\n");
+  const auto refuses = [&](const char* advice) {
+    EXPECT_THAT([&] { RunFolder(run, false); }, testing::ThrowsMessage<Error>(HasSubstr(advice)));
+  };
+  refuses("holds no checkpoint to go on from: choose another --out");
+  make_folders(run / "checkpoints" / "tmp.000000002.abcdef");
+  refuses("holds no checkpoint to go on from: choose another --out");
+  make_folders(run / "checkpoints" / "step-000000002");
+  refuses("is not empty: go on with --resume, or choose another --out");
+}
+
 TEST_F(FailedStart, KeepsAFolderThatHoldsAnythingOfAUser) {
   const auto is_kept = [&](const std::string& file, const std::string& text) {
     const fs::path run = killed_start("run");

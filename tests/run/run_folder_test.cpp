@@ -45,6 +45,7 @@ TEST_F(RunFolderTest, AUsedFolderIsOnlyOpenedToResume) {
     const RunFolder run(folder_, false);
     run.write_config(RunConfig());
     write_file(run.metrics(), "{\"step\":1,\"loss\":2.5}\n");
+    make_folders(run.checkpoints() / "step-000000001");
   }
   EXPECT_THAT(refusal(false), ::testing::AllOf(HasSubstr(folder_.string()), HasSubstr("--resume")));
   EXPECT_EQ(refusal(true), "");

@@ -7,6 +7,7 @@
 #include <ctime>
 #include <system_error>
 
+#include "ingot/checkpoint/checkpoint_store.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
@@ -29,9 +30,20 @@ void remove_dead_temporaries(const std::filesystem::path& folder) {
 }
 
 bool holds_files(const std::filesystem::path& folder) {
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().filename() != FolderLock::kName) return true;
-  return false;
+  try {
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (entry.path().filename() != FolderLock::kName) return true;
+    return false;
+  } catch (const std::filesystem::filesystem_error& error) {
+    fail(ErrorKind::kDisk, "the run folder {} cannot be read: {}", folder.string(), error.code().message());
+  }
+}
+
+// Returns what the user can do about a folder that holds files: a run without a checkpoint cannot go on.
+const char* advice_for(const std::filesystem::path& folder) {
+  if (list_checkpoints(folder / "checkpoints").empty())
+    return "is not empty, and holds no checkpoint to go on from: choose another --out";
+  return "is not empty: go on with --resume, or choose another --out";
 }
 
 // Returns the folder and its parents that do not exist, innermost first.
@@ -60,8 +72,7 @@ RunFolder::RunFolder(const std::filesystem::path& folder, bool is_resume) : fold
   if (!is_resume) remove_start_debris(folder, LockFile::kStays);
   if (!is_resume && holds_files(folder)) {
     lock_.reset();
-    fail(ErrorKind::kUsage, "the run folder {} is not empty: go on with --resume, or choose another --out",
-         folder.string());
+    fail(ErrorKind::kUsage, "the run folder {} {}", folder.string(), advice_for(folder));
   }
   make_folders(samples());
   make_folders(checkpoints());
