@@ -50,6 +50,8 @@ Fault draw(Random& random, int attempt, int ranks, const Undisturbed& undisturbe
     fault.operation = saves[static_cast<size_t>(random.below(std::ssize(saves)))] + random.below(4);
   else
     fault.operation = 1 + random.below(undisturbed.operations[rank]);
+  // A later attempt has fewer steps left.
+  if (attempt > 0 && random.chance(0.7)) fault.operation = 1 + fault.operation / 3;
   fault.seconds = random.between(0.05, 3);
   fault.attempts = 1 + static_cast<int>(random.below(2));
   return fault;

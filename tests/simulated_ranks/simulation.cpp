@@ -82,7 +82,7 @@ void run_supervisors(const Scenario& scenario, const Undisturbed& undisturbed, S
       code = supervisor.run();
       const std::vector<Incident> incidents(log.incidents().begin() + static_cast<ptrdiff_t>(earlier),
                                             log.incidents().end());
-      require_incidents(job, incidents, first);
+      require_incidents(scenario, job, incidents, first);
       const bool may_end = code == 0 || code == kExitInterrupted || incidents.empty() ||
                            is_justified(incidents.back().end);
       if (!may_end) end_seed("the supervisor gave up", said);
@@ -91,7 +91,7 @@ void run_supervisors(const Scenario& scenario, const Undisturbed& undisturbed, S
     if (!undisturbed.losses.empty()) require_steps(scenario, undisturbed, job);
     if (job.now_s() > kLongest_s) end_seed("the run takes too long", said);
     if (code == 0) return;
-    job.pause(5);
+    scheduler->pass(5);
   }
   end_seed("the run is not complete", said + job.attempts().back().errors);
 }
@@ -134,9 +134,8 @@ json run_child(const Scenario& scenario, const Undisturbed& undisturbed, Bug bug
     ::close(ends[0]);
     verdict_fd = ends[1];
     ::alarm(kMostReal_s);
-    Scheduler own(scenario.seed ^ 0xba70);
-    scheduler = &own;
-    own.adopt("supervisor", 400'000'000);
+    scheduler = new Scheduler(scenario.seed ^ 0xba70);  // its threads never end
+    scheduler->adopt("supervisor", 400'000'000);
     try {
       run_scenario(scenario, undisturbed, bug, scratch_folder() / std::to_string(scenario.seed));
     } catch (const std::exception& error) {
