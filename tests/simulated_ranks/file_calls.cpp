@@ -133,9 +133,7 @@ void sleep_for(const timespec& time) {
 }  // namespace
 
 int real_close(int fd) { return static_cast<int>(::syscall(SYS_close, fd)); }
-int real_unlink(const char* path) {
-  return static_cast<int>(::syscall(SYS_unlinkat, AT_FDCWD, path, 0));
-}
+int real_unlink(const char* path) { return static_cast<int>(::syscall(SYS_unlinkat, AT_FDCWD, path, 0)); }
 
 }  // namespace ingot::simulated
 

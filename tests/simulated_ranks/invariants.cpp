@@ -18,6 +18,8 @@ namespace {
 
 constexpr double kTolerance = 1e-6;  // of losses after a change of the layout; that of elastic_ranks_test
 
+constexpr const char* kNoCause = "no fault explains it";
+
 bool is_same(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 
 bool fits(double loss, double wanted, bool is_exact) {
@@ -25,8 +27,8 @@ bool fits(double loss, double wanted, bool is_exact) {
 }
 
 bool is_fatal(Fault::Kind kind) {
-  return kind != Fault::Kind::kStraggle && kind != Fault::Kind::kFullDisk && kind != Fault::Kind::kWriteError &&
-         kind != Fault::Kind::kInterrupt;
+  return kind != Fault::Kind::kStraggle && kind != Fault::Kind::kFullDisk &&
+         kind != Fault::Kind::kWriteError && kind != Fault::Kind::kInterrupt;
 }
 
 IncidentKind kind_of(Fault::Kind kind) {
@@ -38,7 +40,7 @@ IncidentKind kind_of(Fault::Kind kind) {
 std::string mismatch(const Scenario& scenario, const Attempt& attempt, const Incident& incident) {
   const auto fault = std::ranges::find_if(attempt.fired, [](const Fault& f) { return is_fatal(f.kind); });
   if (fault == attempt.fired.end())
-    return attempt.had_disk_trouble && incident.kind == IncidentKind::kError ? "" : "no fault explains it";
+    return attempt.had_disk_trouble && incident.kind == IncidentKind::kError ? "" : kNoCause;
   const IncidentKind wanted = kind_of(fault->kind);
   // A rank may end in an error of the full disk before the fatal fault is seen.
   if (incident.kind == IncidentKind::kError && attempt.had_disk_trouble) return "";
@@ -58,8 +60,8 @@ std::string mismatch(const Scenario& scenario, const Attempt& attempt, const Inc
 void require_saved_checkpoints(const fs::path& run, const SimulatedJob& job) {
   if (job.saved().empty()) return;
   std::string damage;
-  const auto newest = newest_good_checkpoint(
-      run / "checkpoints", [&](const fs::path& path, const std::string& what) {
+  const auto newest =
+      newest_good_checkpoint(run / "checkpoints", [&](const fs::path& path, const std::string& what) {
         damage += fmt::format("{}: {}; ", path.filename().string(), what);
       });
   const int64_t saved = *job.saved().rbegin();
@@ -104,8 +106,9 @@ void require_complete_run(const Scenario& scenario, const Undisturbed& undisturb
     if (!loss) continue;
     ++step;
     if (static_cast<int64_t>(row.number("step").value_or(-1)) != step)
-      end_seed("a step is lost or repeated in metrics.jsonl",
-               fmt::format("step {} is recorded where step {} was due", row.number("step").value_or(-1), step));
+      end_seed(
+          "a step is lost or repeated in metrics.jsonl",
+          fmt::format("step {} is recorded where step {} was due", row.number("step").value_or(-1), step));
     if (static_cast<int64_t>(tokens.value_or(-1)) != step * step_tokens)
       end_seed("samples are lost or repeated",
                fmt::format("{} tokens after step {}", tokens.value_or(-1), step));
@@ -121,7 +124,8 @@ void require_complete_run(const Scenario& scenario, const Undisturbed& undisturb
   if (!status || status->status != "completed") end_seed("the run is not complete", "by its run.json");
 }
 
-void require_incidents(const Scenario& scenario, const SimulatedJob& job, const std::vector<Incident>& incidents, size_t first) {
+void require_incidents(const Scenario& scenario, const SimulatedJob& job,
+                       const std::vector<Incident>& incidents, size_t first) {
   size_t next = 0;
   for (size_t number = first; number < job.attempts().size(); ++number) {
     const Attempt& attempt = job.attempts()[number];
@@ -132,12 +136,12 @@ void require_incidents(const Scenario& scenario, const SimulatedJob& job, const 
       end_seed("an incident is missing", fmt::format("of attempt {}", number));
     }
     const Incident& incident = incidents[next++];
-    if (const std::string why = mismatch(scenario, attempt, incident); !why.empty())
-      end_seed("the culprit is not named", fmt::format("attempt {}: \"{}\": {}\n{}", number, describe(incident),
-                                                       why, attempt.errors));
+    const std::string why = mismatch(scenario, attempt, incident);
+    if (!why.empty())
+      end_seed(why == kNoCause ? "an incident without a cause" : "the culprit is not named",
+               fmt::format("attempt {}: \"{}\": {}\n{}", number, describe(incident), why, attempt.errors));
   }
-  if (next < incidents.size())
-    end_seed("an incident without a cause", describe(incidents[next]));
+  if (next < incidents.size()) end_seed("an incident without a cause", describe(incidents[next]));
 }
 
 }  // namespace ingot::simulated

@@ -20,6 +20,7 @@ void require_steps(const Scenario& scenario, const Undisturbed& undisturbed, con
 void require_complete_run(const Scenario& scenario, const Undisturbed& undisturbed, const SimulatedJob& job,
                           const std::filesystem::path& run);
 // The incidents of one supervisor name what the faults did, in order. first: its first attempt.
-void require_incidents(const Scenario& scenario, const SimulatedJob& job, const std::vector<Incident>& incidents, size_t first);
+void require_incidents(const Scenario& scenario, const SimulatedJob& job,
+                       const std::vector<Incident>& incidents, size_t first);
 
 }  // namespace ingot::simulated

@@ -17,16 +17,16 @@ namespace fs = std::filesystem;
 // The functions of the trainer, by the names that the linker gives them.
 #define INGOT_REAL(symbol) asm("__real_" symbol)
 #define INGOT_WRAP(symbol) asm("__wrap_" symbol)
-#define INGOT_SAVE                                                                                       \
-  "_ZN5ingot15save_checkpointERNS_15CheckpointStoreERNS_7TrainerERKNS_9TokenizerERKNSt7__"               \
+#define INGOT_SAVE                                                                         \
+  "_ZN5ingot15save_checkpointERNS_15CheckpointStoreERNS_7TrainerERKNS_9TokenizerERKNSt7__" \
   "cxx1112basic_stringIcSt11char_traitsIcESaIcEEERKNS_12TrainerStateE"
 #define INGOT_LOAD "_ZN5ingot15load_checkpointERKNSt10filesystem7__cxx114pathERNS_7TrainerE"
 #define INGOT_VERIFY "_ZN5ingot15verify_manifestERKNSt10filesystem7__cxx114pathE"
 #define INGOT_UPDATE "_ZN5ingot7Trainer6updateERKNS_10StepResultE"
 #define INGOT_NEXT "_ZN5ingot6Loader4nextEv"
 #define INGOT_SEEK "_ZN5ingot6Loader4seekEl"
-#define INGOT_PRUNE                                                                                      \
-  "_ZN5ingot15CheckpointStore5pruneEiRKSt8functionIFvRKNSt10filesystem7__cxx114pathERKNSt7__"            \
+#define INGOT_PRUNE                                                                           \
+  "_ZN5ingot15CheckpointStore5pruneEiRKSt8functionIFvRKNSt10filesystem7__cxx114pathERKNSt7__" \
   "cxx1112basic_stringIcSt11char_traitsIcESaIcEEEEE"
 #define INGOT_MATMUL "_ZN5ingot6matmulERKNS_6TensorES2_S2_NS_10MatmulFormEbRNS_6StreamE"
 
@@ -105,8 +105,7 @@ void wrap_seek(Loader* loader, int64_t sample) {
 
 int wrap_prune(CheckpointStore* store, int keep, const DamageReport& report) {
   const int removed = real_prune(store, keep, report);
-  if (has(Bug::kNewestIsPruned) && store->list().size() > 1)
-    fs::remove_all(store->list().front().path);
+  if (has(Bug::kNewestIsPruned) && store->list().size() > 1) fs::remove_all(store->list().front().path);
   return removed;
 }
 

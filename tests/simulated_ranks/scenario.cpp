@@ -31,10 +31,10 @@ constexpr int kOf8Ranks = 9, kOf16Ranks = 2;
 
 // How often each fault is drawn.
 constexpr std::array kFaults = {
-    Fault::Kind::kKill,       Fault::Kind::kKill,      Fault::Kind::kKill,      Fault::Kind::kKill,
-    Fault::Kind::kCrash,      Fault::Kind::kHostLost,  Fault::Kind::kHostLost,  Fault::Kind::kStop,
-    Fault::Kind::kStop,       Fault::Kind::kStraggle,  Fault::Kind::kFullDisk,  Fault::Kind::kFullDisk,
-    Fault::Kind::kWriteError, Fault::Kind::kPowerCut,  Fault::Kind::kPowerCut,  Fault::Kind::kPowerCut,
+    Fault::Kind::kKill,       Fault::Kind::kKill,      Fault::Kind::kKill,          Fault::Kind::kKill,
+    Fault::Kind::kCrash,      Fault::Kind::kHostLost,  Fault::Kind::kHostLost,      Fault::Kind::kStop,
+    Fault::Kind::kStop,       Fault::Kind::kStraggle,  Fault::Kind::kFullDisk,      Fault::Kind::kFullDisk,
+    Fault::Kind::kWriteError, Fault::Kind::kPowerCut,  Fault::Kind::kPowerCut,      Fault::Kind::kPowerCut,
     Fault::Kind::kInterrupt,  Fault::Kind::kInterrupt, Fault::Kind::kKillAndDamage,
 };
 

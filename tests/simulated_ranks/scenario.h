@@ -34,9 +34,10 @@ const char* name(Fault::Kind kind);
 
 // The run of a layout without faults.
 struct Undisturbed {
-  std::vector<double> losses;                   // of steps 1, 2, ...
-  std::vector<int64_t> operations;              // of each rank
-  std::vector<std::vector<int64_t>> save_calls;  // the numbers of each rank's operations on files of checkpoints
+  std::vector<double> losses;       // of steps 1, 2, ...
+  std::vector<int64_t> operations;  // of each rank
+  std::vector<std::vector<int64_t>>
+      save_calls;  // the numbers of each rank's operations on files of checkpoints
 };
 
 inline constexpr int kRanksPerHost = 2;

@@ -27,9 +27,9 @@ double duration_s(const Network& network, const Transfer& transfer) {
   double seconds = transfer.latency_s;
   if (transfer.loads)
     for (const Load& load : *transfer.loads)
-      seconds = std::max(seconds, transfer.latency_s +
-                                      transfer.bytes * load.weight /
-                                          network.capacities()[static_cast<size_t>(load.resource)]);
+      seconds = std::max(seconds,
+                         transfer.latency_s + transfer.bytes * load.weight /
+                                                  network.capacities()[static_cast<size_t>(load.resource)]);
   return seconds;
 }
 
@@ -76,6 +76,8 @@ struct Group {
   struct Pair {
     std::deque<std::shared_ptr<Message>> sends, receives;
     double last_done_s = 0;
+    std::shared_ptr<Message> held;  // of a planted bug
+    int sent = 0;
   };
   std::map<std::pair<int, int>, Pair> pairs;
   std::map<uint64_t, std::vector<std::pair<int, int>>> splits;  // color and key by rank
@@ -141,8 +143,8 @@ class SimulatedCommunicator : public Communicator {
     c.done_s = std::max(c.arrived_s, group_.last_done_s);
     if (size() > 1) {
       const uint64_t bytes = std::max(o.in.bytes(), o.out.bytes());
-      c.done_s += duration_s(cluster_.network(), group_.route->transfer(o.kind, bytes)) +
-                  delay_s(cluster_.random());
+      c.done_s +=
+          duration_s(cluster_.network(), group_.route->transfer(o.kind, bytes)) + delay_s(cluster_.random());
     }
     group_.last_done_s = c.done_s;
     if (c.is_eager || size() == 1) execute(number, c);
@@ -290,9 +292,9 @@ class SimulatedCommunicator : public Communicator {
     if (message->is_send) {
       message->is_buffered = cluster_.random().chance(0.5);
       if (message->is_buffered) message->buffer.assign(bytes_of(o.in), bytes_of(o.in) + o.in.bytes());
+      if (is_held_back(pair, message)) return ticket;
       pair.sends.push_back(message);
-      if (cluster_.bug() == Bug::kMessagesAreSwapped && pair.sends.size() >= 2)
-        std::iter_swap(pair.sends.end() - 1, pair.sends.end() - 2);
+      if (pair.held) pair.sends.push_back(std::exchange(pair.held, nullptr));
     } else {
       poison(o);
       pair.receives.push_back(message);
@@ -308,16 +310,15 @@ class SimulatedCommunicator : public Communicator {
       const Tensor& in = send.what.in;
       const Tensor& out = receive.what.out;
       if (in.bytes() != out.bytes())
-        end_seed("operations differ",
-                 fmt::format("group {}: a message of {} bytes is received as {} bytes", name(), in.bytes(),
-                             out.bytes()));
+        end_seed("operations differ", fmt::format("group {}: a message of {} bytes is received as {} bytes",
+                                                  name(), in.bytes(), out.bytes()));
       std::memcpy(out.data, send.is_buffered ? send.buffer.data() : bytes_of(in), in.bytes());
       const int from = group_.members[static_cast<size_t>(receive.what.peer)];
       const int to = group_.members[static_cast<size_t>(send.what.peer)];
       const MessageRoute route(cluster_.network(), from, to);
-      const double done_s =
-          std::max({send.posted_s, receive.posted_s, pair.last_done_s}) +
-          duration_s(cluster_.network(), route.transfer(in.bytes())) + delay_s(cluster_.random());
+      const double done_s = std::max({send.posted_s, receive.posted_s, pair.last_done_s}) +
+                            duration_s(cluster_.network(), route.transfer(in.bytes())) +
+                            delay_s(cluster_.random());
       pair.last_done_s = done_s;
       for (Message* m : {&send, &receive}) {
         m->is_matched = true;
@@ -344,6 +345,17 @@ class SimulatedCommunicator : public Communicator {
     const bool is_next = after_hashes_ == 2 && o.name == "max";
     after_hashes_ = o.name == "hashes" ? after_hashes_ + 1 : 0;
     return is_next;
+  }
+
+  // Every fourth message comes after the next one.
+  bool is_held_back(Group::Pair& pair, const std::shared_ptr<Message>& message) const {
+    if (cluster_.bug() != Bug::kMessagesAreSwapped || ++pair.sent % 4 != 0) return false;
+    if (!message->is_buffered)
+      message->buffer.assign(bytes_of(message->what.in),
+                             bytes_of(message->what.in) + message->what.in.bytes());
+    message->is_buffered = true;
+    pair.held = message;
+    return true;
   }
 
   // The last rank keeps its own answer to the question whether the run was told to end.
@@ -379,8 +391,7 @@ class SimulatedCommunicator : public Communicator {
 
 }  // namespace
 
-Cluster::Cluster(Scheduler& scheduler, uint64_t seed, int ranks, Bug bug,
-                 std::function<void(int)> called_in)
+Cluster::Cluster(Scheduler& scheduler, uint64_t seed, int ranks, Bug bug, std::function<void(int)> called_in)
     : scheduler_(scheduler),
       random_(seed),
       bug_(bug),

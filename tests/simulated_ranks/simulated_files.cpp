@@ -57,14 +57,9 @@ int SimulatedFiles::enter(const char* call, const std::string& path, Access acce
   if (access == Access::kRead || access == Access::kChange) return 0;
   if (failing_rank_ == task.rank) {
     failing_rank_.reset();
-    has_failed_ = true;
     return EIO;
   }
-  if (access == Access::kWrite && is_full()) {
-    has_failed_ = true;
-    return ENOSPC;
-  }
-  return 0;
+  return access == Access::kWrite && is_full() ? ENOSPC : 0;
 }
 
 void SimulatedFiles::opened(int fd, const std::string& path, bool is_new) {
@@ -115,9 +110,7 @@ void SimulatedFiles::flushed(int fd) {
     return;
   }
   if (bug_ == Bug::kNoFlushReachesTheDisk) return;
-  if (bug_ == Bug::kOthersDoNotFlush && file.task->rank > 0 &&
-      file.path.ends_with(".safetensors"))
-    return;
+  if (bug_ == Bug::kOthersDoNotFlush && file.task->rank > 0 && file.path.ends_with(".safetensors")) return;
   if (bug_ == Bug::kManifestIsNotFlushed && file.path.ends_with("MANIFEST.json")) return;
   if (const auto found = unflushed_.find(file.inode); found != unflushed_.end())
     found->second.erase(file.task->rank);
@@ -213,7 +206,8 @@ void SimulatedFiles::tear(const std::string& path, const std::vector<Unflushed>&
 void SimulatedFiles::cut_power() {
   SimulatedFiles* self = std::exchange(simulated_files(), nullptr);  // these calls go to the system
   const size_t last = changes_.size();
-  const size_t left = durable_ + static_cast<size_t>(random_.below(static_cast<int64_t>(last - durable_) + 1));
+  const size_t left =
+      durable_ + static_cast<size_t>(random_.below(static_cast<int64_t>(last - durable_) + 1));
   for (size_t i = last; i > left; --i) undo(changes_[i - 1]);
   std::map<ino_t, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(root_))

@@ -34,8 +34,7 @@ class SimulatedFiles {
   // does not. The next write or flush of a rank fails with EIO.
   void fill_disk(double until_s, bool is_seen);
   void fail_next_write(int rank) { failing_rank_ = rank; }
-  bool has_failed() const { return has_failed_; }  // a call has failed since the last question
-  void forget_failure() { has_failed_ = false; }
+  bool may_fail() const { return is_full() || failing_rank_; }  // a fault is still to come or goes on
   // Closes the descriptors of a killed task, which releases its locks.
   void close_all(const Task& task);
   // Takes what was not durable. REQUIRES: no rank runs.
@@ -98,7 +97,7 @@ class SimulatedFiles {
   uint64_t calls_ = 0;
   int links_ = 0;
   double full_until_s_ = 0;
-  bool is_full_seen_ = false, has_failed_ = false;
+  bool is_full_seen_ = false;
   std::optional<int> failing_rank_;
 };
 

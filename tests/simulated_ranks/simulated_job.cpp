@@ -26,9 +26,7 @@ namespace {
 constexpr double kForever_s = 1e9;
 constexpr int kFirstPid = 500'000'000;  // above every real one
 
-int pid_of(size_t attempt, int rank) {
-  return kFirstPid + 1000 * static_cast<int>(attempt) + rank;
-}
+int pid_of(size_t attempt, int rank) { return kFirstPid + 1000 * static_cast<int>(attempt) + rank; }
 
 std::string host_of(int rank) { return fmt::format("node{}", rank / kRanksPerHost); }
 
@@ -59,9 +57,10 @@ SimulatedJob::SimulatedJob(Scheduler& scheduler, const Scenario& scenario, Bug b
   const fs::path root = run_.parent_path(), aside = root.parent_path() / "aside";
   fs::create_directories(root);
   fs::create_directories(aside);
-  files_ = std::make_unique<SimulatedFiles>(scheduler, scenario.seed ^ 0xf11e, root, aside, bug, [this](int rank, const std::string& path) {
-    called(rank, path.find("/checkpoints/") != std::string::npos);
-  });
+  files_ = std::make_unique<SimulatedFiles>(scheduler, scenario.seed ^ 0xf11e, root, aside, bug,
+                                            [this](int rank, const std::string& path) {
+                                              called(rank, path.find("/checkpoints/") != std::string::npos);
+                                            });
   away_until_.resize(static_cast<size_t>((layout_.ranks() + kRanksPerHost - 1) / kRanksPerHost), 0);
 }
 
@@ -104,7 +103,9 @@ void SimulatedJob::start() {
                        .updates = std::vector<std::vector<Update>>(count),
                        .operations = std::vector<int64_t>(count, 0),
                        .save_calls = std::vector<std::vector<int64_t>>(count),
-                       .fired = {}, .errors = {}});
+                       .fired = {},
+                       .had_disk_trouble = files_->may_fail(),
+                       .errors = {}});
   death_.reset();
   stopped_.reset();
   tasks_.clear();
@@ -144,8 +145,8 @@ void SimulatedJob::run_rank(int rank) {
     folder->heartbeat().beat(0, TimeLimit::Phase::kStart, world->time_limit().seconds());
     TrainOutcome outcome;
     try {
-      outcome = run_training(config, *folder, is_resume, console, *told_to_end_[static_cast<size_t>(rank)],
-                             *mesh);
+      outcome =
+          run_training(config, *folder, is_resume, console, *told_to_end_[static_cast<size_t>(rank)], *mesh);
     } catch (...) {
       folder->remove_failed_start();
       throw;
@@ -223,8 +224,9 @@ void SimulatedJob::fire(const Fault& fault) {
 void SimulatedJob::die(int rank, int signal) {
   Task& task = *Scheduler::current();
   files_->close_all(task);
-  attempt().errors += fmt::format("mpirun noticed that process rank {} with PID 0 on node {} exited on signal {} ({}).\n",
-                                  rank, host_of(rank), signal, ::strsignal(signal));
+  attempt().errors +=
+      fmt::format("mpirun noticed that process rank {} with PID 0 on node {} exited on signal {} ({}).\n",
+                  rank, host_of(rank), signal, ::strsignal(signal));
   launcher_sees(128 + signal);
   scheduler_.kill(task);
 }
@@ -252,9 +254,10 @@ void SimulatedJob::watch_operations() {
   });
   if (teller == tasks_.end()) return;
   std::string& errors = attempt().errors;
-  errors += fmt::format("ingot: rank {} of {}: an operation is late (more than {:.3g} s, by parallel.timeout = "
-                        "\"auto\"); every rank's last ones:\n",
-                        (*teller)->rank, ranks(), clusters_.back()->time_limit((*teller)->rank).seconds());
+  errors += fmt::format(
+      "ingot: rank {} of {}: an operation is late (more than {:.3g} s, by parallel.timeout = "
+      "\"auto\"); every rank's last ones:\n",
+      (*teller)->rank, ranks(), clusters_.back()->time_limit((*teller)->rank).seconds());
   for (const Task* task : tasks_) {
     std::string text = "world: done with everything";
     if (waits_s(*task) >= 0) text = fmt::format("{} for {:.3g} s", task->waits_for, waits_s(*task));
@@ -273,8 +276,9 @@ void SimulatedJob::check_progress() {
     for (int rank = 0; rank < ranks(); ++rank)
       limit_s = std::max(limit_s, clusters_.back()->time_limit(rank).seconds());
     if (now_s() > stopped_->second + limit_s + kNaming_s + kSlack_s)
-      end_seed("a hang is not seen", fmt::format("rank {} has been stopped for {:.0f} s; the limit is {:.0f} s",
-                                                 stopped_->first, now_s() - stopped_->second, limit_s));
+      end_seed("a hang is not seen",
+               fmt::format("rank {} has been stopped for {:.0f} s; the limit is {:.0f} s", stopped_->first,
+                           now_s() - stopped_->second, limit_s));
     return;
   }
   bool has_blocked = false;
@@ -305,7 +309,7 @@ std::optional<JobEnd> SimulatedJob::end() {
   });
   if (all_done)
     return JobEnd{.status = std::ranges::count(is_interrupted_, true) > 0 ? JobEnd::Status::kInterrupted
-                                                                           : JobEnd::Status::kCompleted};
+                                                                          : JobEnd::Status::kCompleted};
   watch_operations();
   check_progress();
   if (!death_ || now_s() < death_->seen_s) return std::nullopt;
@@ -334,8 +338,7 @@ std::vector<RankSign> SimulatedJob::signs() {
     calls_seen_ = files_->calls();
     signs_.clear();
     for (int rank = 0; rank < ranks(); ++rank) {
-      const auto sign =
-          read_heartbeat(rank == 0 ? run_ : run_ / "ranks" / std::to_string(rank));
+      const auto sign = read_heartbeat(rank == 0 ? run_ : run_ / "ranks" / std::to_string(rank));
       if (!sign || sign->process.pid != pid_of(attempts_.size(), rank)) continue;
       signs_.push_back({.rank = rank,
                         .host = host_of(rank),

@@ -24,9 +24,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-constexpr int kMostSupervisors = 8;      // that the user starts one after the other
-constexpr unsigned kMostReal_s = 30;    // of a seed; longer is a deadlock of real threads
-constexpr double kLongest_s = 20'000;    // virtual time of a seed
+constexpr int kMostSupervisors = 8;    // that the user starts one after the other
+constexpr unsigned kMostReal_s = 30;   // of a seed; longer is a deadlock of real threads
+constexpr double kLongest_s = 20'000;  // virtual time of a seed
 
 int verdict_fd = -1;
 Scheduler* scheduler = nullptr;  // of this process's simulation
@@ -83,8 +83,8 @@ void run_supervisors(const Scenario& scenario, const Undisturbed& undisturbed, S
       const std::vector<Incident> incidents(log.incidents().begin() + static_cast<ptrdiff_t>(earlier),
                                             log.incidents().end());
       require_incidents(scenario, job, incidents, first);
-      const bool may_end = code == 0 || code == kExitInterrupted || incidents.empty() ||
-                           is_justified(incidents.back().end);
+      const bool may_end =
+          code == 0 || job.signals() > 0 || incidents.empty() || is_justified(incidents.back().end);
       if (!may_end) end_seed("the supervisor gave up", said);
     } catch (const PowerCut&) {
     }
@@ -164,8 +164,7 @@ const Undisturbed& undisturbed_of(int layout, const fs::path& text) {
   scenario.layout = layout;
   scenario.config = config_of(layout, text);
   const json verdict = run_child(scenario, {}, Bug::kNone);
-  if (!verdict.contains("losses"))
-    throw std::runtime_error("the undisturbed run failed: " + verdict.dump());
+  if (!verdict.contains("losses")) throw std::runtime_error("the undisturbed run failed: " + verdict.dump());
   return known[layout] = {.losses = verdict["losses"],
                           .operations = verdict["operations"],
                           .save_calls = verdict["save_calls"]};
@@ -179,7 +178,8 @@ void end_seed(std::string_view kind, const std::string& text) {
 }
 
 Outcome run_seed(uint64_t seed, Bug bug) {
-  const fs::path folder = scratch_folder().parent_path() / fmt::format("ingot-simulated-ranks-{}", ::getpid());
+  const fs::path folder =
+      scratch_folder().parent_path() / fmt::format("ingot-simulated-ranks-{}", ::getpid());
   std::error_code error;
   fs::remove_all(folder, error);
   fs::create_directories(folder);

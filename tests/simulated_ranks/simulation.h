@@ -16,10 +16,10 @@ struct Outcome {
   std::string kind;  // the invariant that does not hold; empty if all do
   std::string text;
   std::string scenario;
-  uint64_t trace = 0;       // hash of all scheduling decisions, operations and file calls
-  double virtual_s = 0;     // how long the run took in virtual time
-  int attempts = 0;         // how often the job was started
-  int fired = 0;            // faults that happened
+  uint64_t trace = 0;    // hash of all scheduling decisions, operations and file calls
+  double virtual_s = 0;  // how long the run took in virtual time
+  int attempts = 0;      // how often the job was started
+  int fired = 0;         // faults that happened
   bool is_good() const { return kind.empty(); }
 };
 
