@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "ingot/comm/rank_order.h"
+#include "tests/simulated_ranks/simulated_group.h"
 #include "tests/simulated_ranks/verdict.h"
 
 namespace ingot::simulated {
@@ -42,49 +42,6 @@ std::byte* bytes_of(const Tensor& t) { return static_cast<std::byte*>(t.data); }
 bool overlap(const Tensor& a, const Tensor& b) {
   return bytes_of(a) < bytes_of(b) + b.bytes() && bytes_of(b) < bytes_of(a) + a.bytes();
 }
-
-struct Started {
-  CommOperation what;
-  Task* task = nullptr;
-};
-
-struct Collective {
-  std::string name;
-  std::vector<Started> ranks;  // by rank in the group
-  int arrived = 0, waited = 0;
-  double arrived_s = 0, done_s = 0;
-  bool is_eager = false, is_executed = false;
-};
-
-struct Message {
-  CommOperation what;
-  Task* task = nullptr;
-  bool is_send = false, is_matched = false, is_buffered = false;
-  std::vector<std::byte> buffer;
-  double posted_s = 0, done_s = 0;
-};
-
-}  // namespace
-
-struct Group {
-  std::string key, name;
-  std::vector<int> members;         // ranks in the world
-  std::optional<GroupRoute> route;  // nullopt: a group of one rank
-  std::map<uint64_t, Collective> collectives;
-  double last_done_s = 0;
-  // Of messages from one rank to another one, both in the group.
-  struct Pair {
-    std::deque<std::shared_ptr<Message>> sends, receives;
-    double last_done_s = 0;
-    std::shared_ptr<Message> held;  // of a planted bug
-    int sent = 0;
-  };
-  std::map<std::pair<int, int>, Pair> pairs;
-  std::map<uint64_t, std::vector<std::pair<int, int>>> splits;  // color and key by rank
-  bool has_resumed = false;  // a planted bug has seen the checkpoint from which the run goes on
-};
-
-namespace {
 
 class SimulatedCommunicator : public Communicator {
  public:

@@ -391,6 +391,7 @@ void SimulatedJob::damage_newest() {
     bytes[at] = static_cast<char>(bytes[at] ^ 1 << random_.below(8));
   std::ofstream(path, std::ios::binary) << bytes;
   saved_.erase(all[0].step);
+  has_damaged_ = true;
 }
 
 }  // namespace ingot::simulated

@@ -62,6 +62,7 @@ class SimulatedJob : public Job {
   const std::vector<Attempt>& attempts() const { return attempts_; }
   // Steps of the checkpoints that a run has reported as saved, without those that a fault damaged.
   const std::set<int64_t>& saved() const { return saved_; }
+  bool has_damaged() const { return has_damaged_; }  // a fault damaged a checkpoint
 
   // ---- for the functions around the trainer's (planted_bugs.cpp) ----
   Bug bug() const { return bug_; }
@@ -108,7 +109,7 @@ class SimulatedJob : public Job {
   std::vector<bool> is_interrupted_;
   std::optional<Death> death_;
   std::optional<std::pair<int, double>> stopped_;  // rank, and when
-  bool has_lost_power_ = false, will_damage_ = false, has_too_few_slots_ = false;
+  bool has_lost_power_ = false, will_damage_ = false, has_damaged_ = false, has_too_few_slots_ = false;
   uint64_t calls_seen_ = 0;
   std::vector<RankSign> signs_;
   std::set<int64_t> saved_;

@@ -52,7 +52,7 @@ TEST(SimulatedRanks, EveryInvariantHolds) {
 }
 
 TEST(SimulatedRanks, ASeedReplaysExactly) {
-  for (const uint64_t seed : {0, 3}) EXPECT_EQ(run_seed(seed).trace, run_seed(seed).trace) << seed;
+  for (const uint64_t seed : {2, 17, 40}) EXPECT_EQ(run_seed(seed).trace, run_seed(seed).trace) << seed;
 }
 
 TEST(ChaosSimulatedRanks, EveryInvariantHolds) { expect_good(0, number_of("INGOT_SEEDS", 1000)); }
