@@ -70,10 +70,14 @@ void require_saved_checkpoints(const fs::path& run, const SimulatedJob& job) {
              fmt::format("step {} was reported as saved, the newest good checkpoint is of step {}; {}", saved,
                          newest ? newest->step : -1, damage));
   if (job.has_damaged() || job.saved().size() < 2) return;
-  // checkpoint.keep = 2
-  const int64_t older = *std::next(job.saved().rbegin());
-  if (!verify_checkpoint(run / "checkpoints" / fmt::format("step-{:09}", older)).empty())
-    end_seed("a saved checkpoint is lost", fmt::format("step {} was saved, and should be kept", older));
+  const auto is_good = [](const Checkpoint& checkpoint) {
+    return verify_checkpoint(checkpoint.path).empty();
+  };
+  const auto good = std::ranges::count_if(list_checkpoints(run / "checkpoints"), is_good);
+  constexpr int kKept = 2;  // checkpoint.keep
+  if (good < kKept)
+    end_seed("a saved checkpoint is lost",
+             fmt::format("{} were saved, but {} good one is left", job.saved().size(), good));
 }
 
 void require_steps(const Scenario& scenario, const Undisturbed& undisturbed, const SimulatedJob& job) {

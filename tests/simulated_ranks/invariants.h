@@ -10,8 +10,8 @@
 
 namespace ingot::simulated {
 
-// The newest checkpoint is good and at least as new as every one that was reported as saved. The one before it is
-// good too, unless a fault damaged a checkpoint.
+// The newest checkpoint is good and at least as new as every one that was reported as saved. As many
+// good ones are left as should be kept, unless a fault damaged one.
 void require_saved_checkpoints(const std::filesystem::path& run, const SimulatedJob& job);
 // Every rank of every attempt goes on from the newest checkpoint, makes each step once and in order, and has the
 // undisturbed losses: the same bits as long as the layout is the configured one, and 1e-6 of them afterwards.
