@@ -28,7 +28,8 @@ bool fits(double loss, double wanted, bool is_exact) {
 
 bool is_fatal(Fault::Kind kind) {
   return kind != Fault::Kind::kStraggle && kind != Fault::Kind::kFullDisk &&
-         kind != Fault::Kind::kWriteError && kind != Fault::Kind::kInterrupt;
+         kind != Fault::Kind::kWriteError && kind != Fault::Kind::kInterrupt &&
+         kind != Fault::Kind::kSupervisorKill;
 }
 
 IncidentKind kind_of(Fault::Kind kind) {

@@ -31,11 +31,13 @@ constexpr int kOf8Ranks = 9, kOf16Ranks = 2;
 
 // How often each fault is drawn.
 constexpr std::array kFaults = {
-    Fault::Kind::kKill,       Fault::Kind::kKill,      Fault::Kind::kKill,          Fault::Kind::kKill,
-    Fault::Kind::kCrash,      Fault::Kind::kHostLost,  Fault::Kind::kHostLost,      Fault::Kind::kStop,
-    Fault::Kind::kStop,       Fault::Kind::kStraggle,  Fault::Kind::kFullDisk,      Fault::Kind::kFullDisk,
-    Fault::Kind::kWriteError, Fault::Kind::kPowerCut,  Fault::Kind::kPowerCut,      Fault::Kind::kPowerCut,
-    Fault::Kind::kInterrupt,  Fault::Kind::kInterrupt, Fault::Kind::kKillAndDamage,
+    Fault::Kind::kKill,           Fault::Kind::kKill,          Fault::Kind::kKill,
+    Fault::Kind::kKill,           Fault::Kind::kCrash,         Fault::Kind::kHostLost,
+    Fault::Kind::kHostLost,       Fault::Kind::kStop,          Fault::Kind::kStop,
+    Fault::Kind::kStraggle,       Fault::Kind::kFullDisk,      Fault::Kind::kFullDisk,
+    Fault::Kind::kWriteError,     Fault::Kind::kPowerCut,      Fault::Kind::kPowerCut,
+    Fault::Kind::kPowerCut,       Fault::Kind::kInterrupt,     Fault::Kind::kInterrupt,
+    Fault::Kind::kSupervisorKill, Fault::Kind::kKillAndDamage,
 };
 
 Fault draw(Random& random, int attempt, int ranks, const Undisturbed& undisturbed) {
@@ -53,6 +55,7 @@ Fault draw(Random& random, int attempt, int ranks, const Undisturbed& undisturbe
   // A later attempt has fewer steps left.
   if (attempt > 0 && random.chance(0.7)) fault.operation = 1 + fault.operation / 3;
   fault.seconds = random.between(0.05, 3);
+  if (fault.kind == Fault::Kind::kFullDisk && random.chance(0.3)) fault.seconds *= 5;
   fault.attempts = 1 + static_cast<int>(random.below(2));
   return fault;
 }
@@ -60,8 +63,9 @@ Fault draw(Random& random, int attempt, int ranks, const Undisturbed& undisturbe
 }  // namespace
 
 const char* name(Fault::Kind kind) {
-  constexpr std::array kNames = {"kill",      "crash",       "host lost", "stop",      "straggle",
-                                 "full disk", "write error", "power cut", "interrupt", "kill and damage"};
+  constexpr std::array kNames = {
+      "kill",      "crash",     "host lost",         "stop",           "straggle", "full disk", "write error",
+      "power cut", "interrupt", "supervisor killed", "kill and damage"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -12,15 +12,16 @@ namespace ingot::simulated {
 
 struct Fault {
   enum class Kind {
-    kKill,           // SIGKILL of a rank
-    kCrash,          // SIGSEGV
-    kHostLost,       // all ranks of a host die, and the host is away for some attempts
-    kStop,           // a rank is stopped (SIGSTOP) for ever
-    kStraggle,       // a rank is stopped for a while
-    kFullDisk,       // for a while
-    kWriteError,     // EIO of one write or flush
-    kPowerCut,       // all machines at once, the supervisor's too
-    kInterrupt,      // the user tells the supervisor to end, and starts it again later
+    kKill,            // SIGKILL of a rank
+    kCrash,           // SIGSEGV
+    kHostLost,        // all ranks of a host die, and the host is away for some attempts
+    kStop,            // a rank is stopped (SIGSTOP) for ever
+    kStraggle,        // a rank is stopped for a while
+    kFullDisk,        // for a while
+    kWriteError,      // EIO of one write or flush
+    kPowerCut,        // all machines at once, the supervisor's too
+    kInterrupt,       // the user tells the supervisor to end, and starts it again later
+    kSupervisorKill,  // SIGKILL of the supervisor: the launcher tells the ranks to end, the user starts it again
     kKillAndDamage,  // SIGKILL; then a file of the newest checkpoint is cut short or has a wrong byte
   };
   Kind kind = Kind::kKill;

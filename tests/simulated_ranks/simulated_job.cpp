@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <fstream>
+#include <utility>
 
 #include "ingot/checkpoint/checkpoint_store.h"
 #include "ingot/console/console.h"
@@ -68,10 +69,25 @@ SimulatedJob::~SimulatedJob() = default;
 
 void SimulatedJob::supervisor_begins() {
   signals_ = 0;
+  if (std::exchange(is_supervisor_killed_, false) && !has_lost_power_) wait_for_ranks();
   if (!has_lost_power_) return;
   has_lost_power_ = false;
   end_ranks();
   files_->cut_power();
+}
+
+// After the death of its supervisor, the launcher tells the ranks to end.
+void SimulatedJob::wait_for_ranks() {
+  ask_to_end();
+  const auto has_ended = [](const Task* task) {
+    return task->state == Task::State::kDone || task->state == Task::State::kDead;
+  };
+  while (!std::ranges::all_of(tasks_, has_ended) && !death_ && !stopped_ && !has_lost_power_) {
+    check_progress();
+    scheduler_.pass(0.05);
+  }
+  scheduler_.pass(1);
+  end_ranks();
 }
 
 int64_t SimulatedJob::saved_step() {
@@ -212,6 +228,9 @@ void SimulatedJob::fire(const Fault& fault) {
     case Fault::Kind::kInterrupt:
       ++signals_;
       return;
+    case Fault::Kind::kSupervisorKill:
+      is_supervisor_killed_ = true;
+      return;
     case Fault::Kind::kPowerCut:
       has_lost_power_ = true;
       for (Task* task : tasks_)
@@ -303,7 +322,7 @@ void SimulatedJob::end_ranks() {
 }
 
 std::optional<JobEnd> SimulatedJob::end() {
-  if (has_lost_power_) throw PowerCut{};
+  if (is_supervisor_gone()) throw SupervisorGone{};
   const bool all_done = !tasks_.empty() && std::ranges::all_of(tasks_, [](const Task* task) {
     return task->state == Task::State::kDone;
   });
@@ -333,7 +352,7 @@ void SimulatedJob::kill() {
 }
 
 std::vector<RankSign> SimulatedJob::signs() {
-  if (has_lost_power_) throw PowerCut{};
+  if (is_supervisor_gone()) throw SupervisorGone{};
   if (files_->calls() != calls_seen_) {
     calls_seen_ = files_->calls();
     signs_.clear();
@@ -365,9 +384,9 @@ void SimulatedJob::ask_to_end() {
 void SimulatedJob::pause(double seconds) {
   const int before = signals_;
   const double end_s = now_s() + seconds;
-  while (now_s() < end_s && signals_ == before && !has_lost_power_)
+  while (now_s() < end_s && signals_ == before && !is_supervisor_gone())
     scheduler_.pass(std::min(0.05, std::max(1e-6, end_s - now_s())));
-  if (has_lost_power_) throw PowerCut{};
+  if (is_supervisor_gone()) throw SupervisorGone{};
 }
 
 void SimulatedJob::made_update(int64_t step, double loss) {

@@ -19,8 +19,8 @@
 
 namespace ingot::simulated {
 
-// All machines, the supervisor's too, have lost power.
-struct PowerCut {};
+// The supervisor was killed, or all machines, its own too, have lost power.
+struct SupervisorGone {};
 
 struct Update {
   int64_t step;  // 1 for the first
@@ -56,7 +56,7 @@ class SimulatedJob : public Job {
   void pause(double seconds) override;
   int signals() override { return signals_; }
 
-  // A new supervisor takes over, after a power cut or because the user started it again.
+  // A new supervisor takes over, because the last one is gone or the user started it again.
   void supervisor_begins();
   SimulatedFiles& files() { return *files_; }
   const std::vector<Attempt>& attempts() const { return attempts_; }
@@ -76,6 +76,8 @@ class SimulatedJob : public Job {
     double seen_s;  // when the launcher has noticed
   };
 
+  bool is_supervisor_gone() const { return has_lost_power_ || is_supervisor_killed_; }
+  void wait_for_ranks();
   void choose_hosts();
   void run_rank(int rank);
   void called(int rank, bool is_save);
@@ -109,7 +111,8 @@ class SimulatedJob : public Job {
   std::vector<bool> is_interrupted_;
   std::optional<Death> death_;
   std::optional<std::pair<int, double>> stopped_;  // rank, and when
-  bool has_lost_power_ = false, will_damage_ = false, has_damaged_ = false, has_too_few_slots_ = false;
+  bool has_lost_power_ = false, is_supervisor_killed_ = false, will_damage_ = false, has_damaged_ = false,
+       has_too_few_slots_ = false;
   uint64_t calls_seen_ = 0;
   std::vector<RankSign> signs_;
   std::set<int64_t> saved_;

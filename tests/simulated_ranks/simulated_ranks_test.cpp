@@ -1,5 +1,5 @@
 // Runs seeds of the simulation (docs/simulated-ranks.md). INGOT_SEED=N runs the seed N only and says what happened;
-// INGOT_SEEDS=N sets how many seeds a test runs, INGOT_BUG=name plants a bug.
+// INGOT_FIRST_SEED=N and INGOT_SEEDS=N set which seeds a test runs, INGOT_BUG=name plants a bug.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -48,14 +48,16 @@ TEST(SimulatedRanks, EveryInvariantHolds) {
     EXPECT_TRUE(outcome.is_good());
     return;
   }
-  expect_good(0, number_of("INGOT_SEEDS", 30));
+  expect_good(static_cast<uint64_t>(number_of("INGOT_FIRST_SEED", 0)), number_of("INGOT_SEEDS", 30));
 }
 
 TEST(SimulatedRanks, ASeedReplaysExactly) {
   for (const uint64_t seed : {2, 17, 40}) EXPECT_EQ(run_seed(seed).trace, run_seed(seed).trace) << seed;
 }
 
-TEST(ChaosSimulatedRanks, EveryInvariantHolds) { expect_good(0, number_of("INGOT_SEEDS", 1000)); }
+TEST(ChaosSimulatedRanks, EveryInvariantHolds) {
+  expect_good(static_cast<uint64_t>(number_of("INGOT_FIRST_SEED", 0)), number_of("INGOT_SEEDS", 1000));
+}
 
 // Each planted bug breaks an invariant within 500 seeds; without it, the same seed breaks none.
 TEST(ChaosSimulatedRanks, PlantedBugsAreFound) {

@@ -86,7 +86,7 @@ void run_supervisors(const Scenario& scenario, const Undisturbed& undisturbed, S
       const bool may_end =
           code == 0 || job.signals() > 0 || incidents.empty() || is_justified(incidents.back().end);
       if (!may_end) end_seed("the supervisor gave up", said);
-    } catch (const PowerCut&) {
+    } catch (const SupervisorGone&) {
     }
     if (!undisturbed.losses.empty()) require_steps(scenario, undisturbed, job);
     if (job.now_s() > kLongest_s) end_seed("the run takes too long", said);
