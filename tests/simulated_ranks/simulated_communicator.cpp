@@ -371,6 +371,22 @@ Group& Cluster::group(const std::string& key, const std::string& name, const std
   return *group;
 }
 
+void Cluster::abandon(int rank) {
+  const auto is_own = [&](const auto& operation) { return operation.task && operation.task->rank == rank; };
+  const auto is_own_message = [&](const std::shared_ptr<Message>& m) {
+    return is_own(*m) && !m->is_buffered;
+  };
+  for (auto& [key, group] : groups_) {
+    for (auto& [number, collective] : group->collectives)
+      if (!collective.is_executed && std::ranges::any_of(collective.ranks, is_own))
+        collective.arrived = -ranks();
+    for (auto& [ends, pair] : group->pairs) {
+      std::erase_if(pair.sends, is_own_message);
+      std::erase_if(pair.receives, is_own_message);
+    }
+  }
+}
+
 std::unique_ptr<Communicator> Cluster::world(int rank) {
   std::vector<int> all(static_cast<size_t>(ranks()));
   for (int r = 0; r < ranks(); ++r) all[static_cast<size_t>(r)] = r;

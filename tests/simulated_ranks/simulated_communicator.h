@@ -30,6 +30,8 @@ class Cluster {
 
   // This rank's communicator of all ranks.
   std::unique_ptr<Communicator> world(int rank);
+  // The rank has failed, and the memory of its operations is gone: they are never done.
+  void abandon(int rank);
   TimeLimit& time_limit(int rank) { return *limits_[static_cast<size_t>(rank)]; }
   int ranks() const { return static_cast<int>(limits_.size()); }
 

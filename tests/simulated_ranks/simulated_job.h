@@ -22,6 +22,10 @@ namespace ingot::simulated {
 // The supervisor was killed, or all machines, its own too, have lost power.
 struct SupervisorGone {};
 
+inline constexpr double kNever_s = 1e9;  // later than the end of every seed
+
+std::string host_of(int rank);  // "node1"
+
 struct Update {
   int64_t step;  // 1 for the first
   double loss;
