@@ -39,6 +39,9 @@ IncidentKind kind_of(Fault::Kind kind) {
 
 // Returns why the incident is not what the attempt's faults did; empty if it is.
 std::string mismatch(const Scenario& scenario, const Attempt& attempt, const Incident& incident) {
+  const auto is_interrupt = [](const Fault& f) { return f.kind == Fault::Kind::kInterrupt; };
+  if (std::ranges::count_if(attempt.fired, is_interrupt) > 1 && incident.kind == IncidentKind::kKilled)
+    return "";  // the second signal kills the job
   const auto fault = std::ranges::find_if(attempt.fired, [](const Fault& f) { return is_fatal(f.kind); });
   if (fault == attempt.fired.end())
     return attempt.had_disk_trouble && incident.kind == IncidentKind::kError ? "" : kNoCause;
@@ -51,7 +54,9 @@ std::string mismatch(const Scenario& scenario, const Attempt& attempt, const Inc
   const bool same_host = incident.rank && *incident.rank / kRanksPerHost == fault->rank / kRanksPerHost;
   if (fault->kind == Fault::Kind::kHostLost && same_host) return "";
   // From heartbeats alone the supervisor cannot tell which of the silent ranks waits for which.
-  const bool is_told = scenario.has_watchdog || scenario.sees_processes;
+  // Before rank 0's first heartbeat it can tell no rank at all.
+  const bool is_told =
+      scenario.has_watchdog || (scenario.sees_processes && incident.kind != IncidentKind::kStart);
   if (fault->kind == Fault::Kind::kStop && !is_told) return "";
   return fmt::format("its rank should be {}", fault->rank);
 }

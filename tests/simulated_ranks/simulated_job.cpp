@@ -160,6 +160,7 @@ void SimulatedJob::run_rank(int rank) {
       outcome =
           run_training(config, *folder, is_resume, console, *told_to_end_[static_cast<size_t>(rank)], *mesh);
     } catch (...) {
+      clusters_.back()->abandon(rank);
       folder->remove_failed_start();
       throw;
     }
