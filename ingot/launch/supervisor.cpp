@@ -19,6 +19,13 @@ constexpr double kNaming_s = 5;   // ranks that find a hang themselves, and name
 constexpr double kVanished_s = 3;  // a job ends so soon after the end of one of its ranks, or it never will
 constexpr const char* kEndPhase = "end";
 
+// Returns the lowest rank that has given no sign of life; nullopt if all have.
+std::optional<int> first_without_sign(const std::vector<RankSign>& signs, int ranks) {
+  for (int rank = 0; rank < ranks; ++rank)
+    if (std::ranges::find(signs, rank, &RankSign::rank) == signs.end()) return rank;
+  return std::nullopt;
+}
+
 }  // namespace
 
 int Supervisor::run() {
@@ -93,6 +100,11 @@ std::optional<Incident> Supervisor::fault(const Watch& seen) {
       .kind = IncidentKind::kHang,
       .reason = fmt::format("no sign of life for {:.3g} s{}; the limit is {:.3g} s", silent_s,
                             seen.lead ? fmt::format(" (in \"{}\")", seen.lead->phase) : "", limit_s)};
+  if (const std::optional<int> missing = first_without_sign(seen.signs, job_.ranks()); seen.lead && missing) {
+    hang.rank = missing;
+    hang.reason = "this rank has given no sign of life; " + hang.reason;
+    return hang;
+  }
   // All ranks wait for the one that is furthest behind.
   const auto last = std::ranges::min_element(seen.signs, {}, [](const RankSign& sign) {
     return std::tuple(!sign.is_stopped, sign.step, sign.count);

@@ -30,6 +30,7 @@ struct Scene {
   double silent_s = kNever;   // rank 0 gives no sign from then on
   double gone_s = kNever;     // rank 1's process is gone from then on
   double stopped_s = kNever;  // rank 1's process is stopped from then on
+  bool is_mute = false;       // rank 1 never gives a sign
   double ends_s = kNever;
   JobEnd end = {.status = JobEnd::Status::kCompleted};
   int64_t saved_step = 0;
@@ -64,6 +65,7 @@ class ScriptedJob : public Job {
     std::vector<RankSign> signs;
     if (scene_s() < scene().first_sign_s) return signs;
     for (int rank = 0; rank < ranks_; ++rank) {
+      if (rank == 1 && scene().is_mute) continue;
       const double lead_s = rank == 0 ? std::min(scene_s(), scene().silent_s) : scene_s();
       const auto made = static_cast<int64_t>((lead_s - scene().first_sign_s) * scene().steps_per_s);
       signs.push_back({.rank = rank,
@@ -171,6 +173,16 @@ TEST_F(SupervisorTest, AHangIsKilledWithinItsLimitAndNamesTheStoppedRank) {
   EXPECT_EQ(incidents()[0].rank, 1);
   EXPECT_EQ(incidents()[0].host, "node1");
   EXPECT_THAT(incidents()[0].reason, HasSubstr("stopped"));
+}
+
+// Found by a seed of tests/simulated_ranks: a rank that was stopped before its first sign was not the culprit.
+TEST_F(SupervisorTest, AHangNamesTheRankThatNeverGaveASign) {
+  ScriptedJob job({{.silent_s = 2, .is_mute = true, .saved_step = 10}, {.first_step = 10, .ends_s = 1}});
+  EXPECT_EQ(run(job), 0);
+  ASSERT_EQ(incidents().size(), 1u);
+  EXPECT_EQ(incidents()[0].kind, IncidentKind::kHang);
+  EXPECT_EQ(incidents()[0].rank, 1);
+  EXPECT_THAT(incidents()[0].reason, HasSubstr("has given no sign of life"));
 }
 
 TEST_F(SupervisorTest, OneRankAloneIsKilledAtItsLimit) {
