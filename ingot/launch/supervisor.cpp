@@ -16,6 +16,7 @@ namespace {
 constexpr double kLook_s = 0.05;  // between two looks at the job
 constexpr double kAsleep_s = 2;   // a longer time between two looks means that the supervisor was stopped too
 constexpr double kNaming_s = 5;   // ranks that find a hang themselves, and name it, may take so long
+constexpr double kStart_s = 30;   // the ranks of a job start within so long of each other
 constexpr double kVanished_s = 3;  // a job ends so soon after the end of one of its ranks, or it never will
 constexpr const char* kEndPhase = "end";
 
@@ -95,7 +96,8 @@ std::optional<Incident> Supervisor::fault(const Watch& seen) {
                     .reason = "its process is gone, and the other ranks went on"};
   const double limit_s = seen.lead ? seen.lead->limit_s : TimeLimit::kPatient_s;
   const double silent_s = now_s - seen.last_change_s;
-  if (silent_s <= limit_s + (job_.ranks() > 1 ? kNaming_s : 0)) return std::nullopt;
+  const double naming_s = seen.lead ? kNaming_s : kStart_s + kNaming_s;
+  if (silent_s <= limit_s + (job_.ranks() > 1 ? naming_s : 0)) return std::nullopt;
   Incident hang{
       .kind = IncidentKind::kHang,
       .reason = fmt::format("no sign of life for {:.3g} s{}; the limit is {:.3g} s", silent_s,

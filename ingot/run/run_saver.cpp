@@ -91,7 +91,7 @@ void RunSaver::save_failed(const Error& error) {
                   pending_.step, error.what(), format_time(pause_s)));
 }
 
-void RunSaver::save_at_end() {
+void RunSaver::save_or_fail() {
   settle();
   constexpr std::array kPauses_s = {1.0, 2.0, 4.0};
   for (const double pause_s : kPauses_s) {

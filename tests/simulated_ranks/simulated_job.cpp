@@ -219,6 +219,8 @@ void SimulatedJob::check_progress() {
     double limit_s = 0;
     for (int rank = 0; rank < ranks(); ++rank)
       limit_s = std::max(limit_s, clusters_.back()->time_limit(rank).seconds());
+    // A rank that is stopped while it writes a sign leaves the one before it, with its limit.
+    for (const RankSign& sign : signs()) limit_s = std::max(limit_s, sign.limit_s);
     if (now_s() > stopped_->second + limit_s + kNaming_s + kSlack_s)
       end_seed("a hang is not seen",
                fmt::format("rank {} has been stopped for {:.0f} s; the limit is {:.0f} s", stopped_->first,
