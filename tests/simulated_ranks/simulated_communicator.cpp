@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ingot/comm/rank_order.h"
+#include "tests/simulated_ranks/simulated_files.h"
 #include "tests/simulated_ranks/simulated_group.h"
 #include "tests/simulated_ranks/verdict.h"
 
@@ -332,11 +333,14 @@ class SimulatedCommunicator : public Communicator {
   }
 
   static std::string older_checkpoint(const std::filesystem::path& path) {
+    // These calls go to the system: another rank must not run while an operation is half done.
+    SimulatedFiles* files = std::exchange(simulated_files(), nullptr);
     std::string older;
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(path.parent_path(), error))
       if (entry.path().filename().string().starts_with("step-") && entry.path() < path)
         older = std::max(older, entry.path().string());
+    simulated_files() = files;
     return older;
   }
 
