@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ingot/comm/rank_order.h"
+#include "tests/simulated_ranks/simulated_files.h"
 #include "tests/simulated_ranks/simulated_group.h"
 #include "tests/simulated_ranks/verdict.h"
 
@@ -119,7 +120,9 @@ class SimulatedCommunicator : public Communicator {
     }
     const auto found = group_.collectives.find(ticket);
     if (found == group_.collectives.end()) return true;
-    return found->second.arrived == size() && found->second.done_s <= now_s;
+    if (found->second.arrived != size() || found->second.done_s > now_s) return false;
+    execute(ticket, found->second);
+    return true;
   }
 
   void wait(uint64_t ticket) override {
@@ -330,11 +333,14 @@ class SimulatedCommunicator : public Communicator {
   }
 
   static std::string older_checkpoint(const std::filesystem::path& path) {
+    // These calls go to the system: another rank must not run while an operation is half done.
+    SimulatedFiles* files = std::exchange(simulated_files(), nullptr);
     std::string older;
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(path.parent_path(), error))
       if (entry.path().filename().string().starts_with("step-") && entry.path() < path)
         older = std::max(older, entry.path().string());
+    simulated_files() = files;
     return older;
   }
 

@@ -60,7 +60,7 @@ TEST(ChaosSimulatedRanks, EveryInvariantHolds) {
 }
 
 // Each planted bug breaks an invariant within 500 seeds; without it, the same seed breaks none.
-TEST(ChaosSimulatedRanks, PlantedBugsAreFound) {
+TEST(LongSimulatedRanks, PlantedBugsAreFound) {
   const auto most = static_cast<uint64_t>(number_of("INGOT_SEEDS", 500));
   for (const BugText& bug : kBugs) {
     uint64_t seed = 0;

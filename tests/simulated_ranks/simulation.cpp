@@ -153,7 +153,8 @@ json run_child(const Scenario& scenario, const Undisturbed& undisturbed, Bug bug
   ::waitpid(child, &status, 0);
   json verdict = json::parse(text, nullptr, false);
   if (verdict.is_object()) return verdict;
-  return {{"kind", WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status)) : "no verdict"}};
+  return {
+      {"kind", WIFSIGNALED(status) ? fmt::format("a crash (signal {})", WTERMSIG(status)) : "no verdict"}};
 }
 
 const Undisturbed& undisturbed_of(int layout, const fs::path& text) {
