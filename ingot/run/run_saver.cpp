@@ -61,7 +61,7 @@ void RunSaver::save() {
                   run_.steps_done(), trouble->what(), format_time(pause_s)));
 }
 
-void RunSaver::save_at_end() {
+void RunSaver::save_or_fail() {
   constexpr std::array kPauses_s = {1.0, 2.0, 4.0};
   for (const double pause_s : kPauses_s) {
     const std::optional<Error> trouble = try_save();

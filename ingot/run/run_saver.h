@@ -18,8 +18,8 @@ class RunSaver {
   bool is_due();
   // Saves during the run: a failure is a warning, and the save is tried again after a pause.
   void save();
-  // Saves at the end of the run: after a few attempts it throws the cause.
-  void save_at_end();
+  // Saves at the start and at the end of the run: after a few attempts it throws the cause.
+  void save_or_fail();
   // Called after the last save and the evaluation of the saved weights.
   void finish();
 

@@ -219,7 +219,7 @@ void Session::begin() {
   step_.begin();
   const bool needs_first_checkpoint =
       run_.config.guard.rolls_back() || run_.config.checkpoint.is_made_at_start;
-  if (needs_first_checkpoint && !run_.resumed) saver_.save();
+  if (needs_first_checkpoint && !run_.resumed) saver_.save_or_fail();
   if (run_.last.is_eval_missing && run_.is_due(run_.config.eval.every)) evaluate();
 }
 
@@ -245,7 +245,7 @@ TrainOutcome::Status Session::train() {
 
 TrainOutcome Session::finish(TrainOutcome::Status status) {
   using enum TrainOutcome::Status;
-  saver_.save_at_end();  // before anything else
+  saver_.save_or_fail();  // before anything else
   if (status != kInterrupted && !evaluate()) status = kInterrupted;
   saver_.finish();
   if (status == kCompleted) sample();
