@@ -73,7 +73,12 @@ ssize_t write_at(int fd, const void* bytes, size_t count, off_t offset, bool is_
   };
   SimulatedFiles* all = files_of(fd);
   if (!all) return real(count);
-  if (const int error = all->enter("write", *all->path_of(fd), Access::kWrite)) return failed(error);
+  // A write inside the file needs no room on the disk.
+  struct stat info {};
+  const bool is_inside =
+      is_positional && ::fstat(fd, &info) == 0 && offset + static_cast<off_t>(count) <= info.st_size;
+  const Access access = is_inside ? Access::kFlush : Access::kWrite;
+  if (const int error = all->enter("write", *all->path_of(fd), access)) return failed(error);
   const ssize_t n = real(count);
   if (n <= 0) return n;
   if (!is_positional) offset = ::lseek(fd, 0, SEEK_CUR) - n;

@@ -42,7 +42,11 @@ std::string mismatch(const Scenario& scenario, const Attempt& attempt, const Inc
   const auto is_interrupt = [](const Fault& f) { return f.kind == Fault::Kind::kInterrupt; };
   if (std::ranges::count_if(attempt.fired, is_interrupt) > 1 && incident.kind == IncidentKind::kKilled)
     return "";  // the second signal kills the job
-  const auto fault = std::ranges::find_if(attempt.fired, [](const Fault& f) { return is_fatal(f.kind); });
+  // A rank may be killed while another one is stopped: then the death is seen first.
+  auto fault = std::ranges::find_if(
+      attempt.fired, [](const Fault& f) { return is_fatal(f.kind) && f.kind != Fault::Kind::kStop; });
+  if (fault == attempt.fired.end())
+    fault = std::ranges::find_if(attempt.fired, [](const Fault& f) { return is_fatal(f.kind); });
   if (fault == attempt.fired.end())
     return attempt.had_disk_trouble && incident.kind == IncidentKind::kError ? "" : kNoCause;
   const IncidentKind wanted = kind_of(fault->kind);
