@@ -149,7 +149,7 @@ class Inputs:
         if (copy / "MANIFEST.json").exists() and self.random.random() < 0.5 and words[0] != "tokenizer":
             for unhashed in ("MANIFEST.json", "trainer.json", "optimizer.safetensors"):  # a folder of another program
                 (copy / unhashed).unlink(missing_ok=True)
-        return Case(words, [name, "damaged"], may_be_valid=True)
+        return Case(words, [name, "damaged", "tokenizer"], may_be_valid=True)
 
 
 def check(test, inputs, case):

@@ -148,8 +148,10 @@ bool is_finite(const Checkpoint& checkpoint, const DamageReport& report) {
     return true;
   } catch (const Error& error) {
     if (report) report(checkpoint.path, error.what());
-    return false;
+  } catch (const fs::filesystem_error& error) {
+    if (report) report(checkpoint.path, "cannot be read: " + error.code().message());
   }
+  return false;
 }
 
 // Trusts the checkpoint's flag if it has one, otherwise calls is_finite. REQUIRES: is_good.
