@@ -215,12 +215,17 @@ void SimulatedJob::watch_operations() {
 void SimulatedJob::check_progress() {
   if (death_ || tasks_.empty()) return;
   if (stopped_) {
-    constexpr double kNaming_s = 5, kSlack_s = 5;
+    constexpr double kNaming_s = 5, kSlack_s = 5, kStart_s = 30;
     double limit_s = 0;
+    bool has_lead = false;
     for (int rank = 0; rank < ranks(); ++rank)
       limit_s = std::max(limit_s, clusters_.back()->time_limit(rank).seconds());
     // A rank that is stopped while it writes a sign leaves the one before it, with its limit.
-    for (const RankSign& sign : signs()) limit_s = std::max(limit_s, sign.limit_s);
+    for (const RankSign& sign : signs()) {
+      limit_s = std::max(limit_s, sign.limit_s);
+      has_lead = has_lead || sign.rank == 0;
+    }
+    if (!has_lead) limit_s += kStart_s;
     if (now_s() > stopped_->second + limit_s + kNaming_s + kSlack_s)
       end_seed("a hang is not seen",
                fmt::format("rank {} has been stopped for {:.0f} s; the limit is {:.0f} s", stopped_->first,
