@@ -52,7 +52,11 @@ JobEnd Supervisor::watch(Watch& seen) {
   for (int asked = 0;;) {
     look(seen);
     note_recovery(seen);
-    if (const std::optional<JobEnd> end = job_.end()) return *end;
+    if (const std::optional<JobEnd> end = job_.end()) {
+      for (const RankSign& sign : job_.signs())  // what happened since the last look
+        if (sign.rank == 0) see_lead(seen, sign);
+      return *end;
+    }
     std::optional<Incident> trouble = fault(seen);
     if (job_.signals() > 1)
       trouble = Incident{.kind = IncidentKind::kKilled, .reason = "a second signal to end"};
@@ -74,7 +78,7 @@ void Supervisor::look(Watch& seen) {
   for (const RankSign& sign : seen.signs) {
     if (sign.rank == 0) {
       if (!seen.lead || seen.lead->count != sign.count) seen.last_change_s = now_s;
-      seen.lead = sign;
+      see_lead(seen, sign);
     }
     if (sign.is_gone && !seen.gone && sign.phase != kEndPhase) {
       seen.gone = sign;
@@ -82,8 +86,11 @@ void Supervisor::look(Watch& seen) {
     }
   }
   if (was_asleep) seen.last_change_s = now_s;
-  if (seen.lead && seen.lead->first_step >= 0 && seen.lead->step > seen.lead->first_step)
-    seen.has_step = true;
+}
+
+void Supervisor::see_lead(Watch& seen, const RankSign& sign) {
+  seen.lead = sign;
+  if (sign.first_step >= 0 && sign.step > sign.first_step) seen.has_step = true;
 }
 
 // Returns what is wrong with a job that would not end by itself.

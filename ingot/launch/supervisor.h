@@ -37,6 +37,7 @@ class Supervisor {
 
   JobEnd watch(Watch& watch);
   void look(Watch& watch);
+  static void see_lead(Watch& watch, const RankSign& sign);
   std::optional<Incident> fault(const Watch& watch);
   void note_recovery(const Watch& watch);
   Incident incident_of(const JobEnd& end, const Watch& watch) const;

@@ -187,6 +187,7 @@ void Session::write_summary(const std::string& status, const std::string& error,
 
 // Ignores errors of its own, because the current error already says why the run ended.
 void Session::record_failure(const std::string& error, int exit_code) noexcept {
+  run_.folder.heartbeat().beat_now(run_.steps_done(), run_.time_limit.phase(), run_.time_limit.seconds());
   try {
     run_.log.sync();
   } catch (...) {  // run.json may still be writable

@@ -31,6 +31,7 @@ struct Scene {
   double gone_s = kNever;     // rank 1's process is gone from then on
   double stopped_s = kNever;  // rank 1's process is stopped from then on
   bool is_mute = false;       // rank 1 never gives a sign
+  int64_t last_steps = 0;     // finished between the last look at the signs and the end
   double ends_s = kNever;
   JobEnd end = {.status = JobEnd::Status::kCompleted};
   int64_t saved_step = 0;
@@ -52,6 +53,7 @@ class ScriptedJob : public Job {
   void start() override {
     ASSERT_LT(static_cast<size_t>(starts), scenes_.size()) << "one start too many";
     start_s_ = time_s_;
+    has_ended_ = false;
     pauses.push_back(time_s_ - last_end_s_);
     ++starts;
   }
@@ -59,6 +61,7 @@ class ScriptedJob : public Job {
     if (asked_s >= 0 && time_s_ > asked_s + 1) return JobEnd{.status = JobEnd::Status::kInterrupted};
     if (scene_s() < scene().ends_s) return std::nullopt;
     last_end_s_ = time_s_;
+    has_ended_ = true;
     return scene().end;
   }
   std::vector<RankSign> signs() override {
@@ -72,7 +75,7 @@ class ScriptedJob : public Job {
                        .host = "node" + std::to_string(rank),
                        .phase = "step",
                        .count = made + 1,
-                       .step = scene().first_step + made,
+                       .step = scene().first_step + made + (has_ended_ ? scene().last_steps : 0),
                        .first_step = scene().first_step,
                        .limit_s = 5,
                        .is_gone = rank == 1 && scene_s() >= scene().gone_s,
@@ -109,6 +112,7 @@ class ScriptedJob : public Job {
 
   std::vector<Scene> scenes_;
   int ranks_;
+  bool has_ended_ = false;
   double time_s_ = 100, start_s_ = 0, last_end_s_ = 100;
 };
 
@@ -173,6 +177,15 @@ TEST_F(SupervisorTest, AHangIsKilledWithinItsLimitAndNamesTheStoppedRank) {
   EXPECT_EQ(incidents()[0].rank, 1);
   EXPECT_EQ(incidents()[0].host, "node1");
   EXPECT_THAT(incidents()[0].reason, HasSubstr("stopped"));
+}
+
+TEST_F(SupervisorTest, AStepThatWasMadeJustBeforeTheEndCounts) {
+  const JobEnd error = failed(IncidentKind::kError, "step 12: the loss is not finite", 5);
+  const Scene scene{.first_sign_s = 0, .steps_per_s = 0, .last_steps = 11, .ends_s = 1, .end = error};
+  ScriptedJob job({scene, scene});
+  EXPECT_EQ(run(job), 5);
+  ASSERT_EQ(incidents().size(), 2u);
+  for (const Incident& incident : incidents()) EXPECT_EQ(incident.step, 11);
 }
 
 // Found by a seed of tests/simulated_ranks: a rank that was stopped before its first sign was not the culprit.

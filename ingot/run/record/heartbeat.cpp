@@ -59,9 +59,11 @@ Heartbeat::~Heartbeat() {
 }
 
 void Heartbeat::beat(int64_t step, TimeLimit::Phase phase, double limit_s) noexcept {
-  const auto now = std::chrono::steady_clock::now();
-  if (phase == phase_ && now < next_) return;
-  next_ = now + kPause;
+  if (phase != phase_ || std::chrono::steady_clock::now() >= next_) beat_now(step, phase, limit_s);
+}
+
+void Heartbeat::beat_now(int64_t step, TimeLimit::Phase phase, double limit_s) noexcept {
+  next_ = std::chrono::steady_clock::now() + kPause;
   phase_ = phase;
   if (first_step_ < 0 && phase != TimeLimit::Phase::kStart) first_step_ = step;
   try {

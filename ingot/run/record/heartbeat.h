@@ -42,6 +42,8 @@ class Heartbeat {
   // Rewrites the file in place, without fsync, if the phase is a new one or 50 ms have passed since the
   // last beat. Ignores errors: a run does not end because its sign of life cannot be written.
   void beat(int64_t step, TimeLimit::Phase phase, double limit_s) noexcept;
+  // Does so at once: the last sign of a run that fails has its last step.
+  void beat_now(int64_t step, TimeLimit::Phase phase, double limit_s) noexcept;
 
  private:
   void write(const HeartbeatSign& sign);
