@@ -40,9 +40,10 @@ class CheckpointWriter {
   // Returns the size of the arena for a copy of what this rank writes.
   static size_t copy_bytes(Trainer& trainer) { return SavedState(trainer).copy_bytes(); }
 
-  // The files besides weights and optimizer state, as save_checkpoint describes them; rank 0's count. room: see
-  // above; all ranks pass one, or none does. kDisk if the file system refuses an operation, kNumerics if a number
-  // of the trainer's state is not finite. REQUIRES: nothing is being written.
+  // Starts to write a checkpoint. Rank 0 writes the tokenizer, config_text (config.toml) and the state
+  // (trainer.json); the other ranks' arguments are ignored. All ranks pass room for a copy, or all pass null.
+  // Throws kDisk if the file system refuses an operation, and kNumerics if a number in `state` is not finite.
+  // REQUIRES: no checkpoint is being written.
   void begin(const Tokenizer& tokenizer, const std::string& config_text, const TrainerState& state,
              Arena* room);
   bool is_active() const { return phase_ != Phase::kIdle; }
@@ -71,11 +72,11 @@ class CheckpointWriter {
   bool is_in_background_ = false;
   std::filesystem::path folder_, path_;             // while it is written; once it is committed (rank 0)
   std::map<std::string, std::string> small_files_;  // contents by name (rank 0)
-  Fp8History fp8_history_;                          // of rank 0
+  Fp8History fp8_history_;                          // empty on other ranks than 0
   int64_t tokens_ = 0;
   std::optional<SavedState> saved_;
   std::optional<RankTensorFiles> rank_files_;  // nullopt on a single rank
-  std::map<std::string, uint64_t> hashes_;     // of the two large files (rank 0)
+  std::map<std::string, uint64_t> hashes_;     // hashes of the two large files (rank 0)
   std::atomic<bool> is_copied_ = true;
   BackgroundTask task_;  // last, because its work uses the other members
 };

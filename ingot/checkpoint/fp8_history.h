@@ -12,7 +12,7 @@ namespace ingot {
 
 // A copy of the history, so that it can be written while training goes on.
 struct Fp8History {
-  std::vector<std::string> names;  // of the tensors
+  std::vector<std::string> names;  // names of the tensors
   std::vector<float> amaxes;       // (tensors, steps); empty if there is no history
 };
 Fp8History copy_of_history(Fp8State& fp8);

@@ -38,7 +38,7 @@ class RankTensorFiles {
  private:
   struct File {
     SafetensorsRanges ranges;
-    std::vector<uint64_t> sums;  // of this rank, then of all ranks
+    std::vector<uint64_t> sums;  // this rank's sums; after add_up_sums those of all ranks
   };
 
   Communicator& all_;

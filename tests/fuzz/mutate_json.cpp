@@ -13,7 +13,7 @@ enum class Kind { kString, kNumber, kWord, kOpen, kClose, kComma };
 struct Token {
   Kind kind;
   size_t begin, end;
-  int depth;  // of the brackets around it
+  int depth;  // number of brackets around it
 };
 
 constexpr std::array<std::string_view, 22> kNumbers = {"0",

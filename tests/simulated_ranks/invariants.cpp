@@ -16,7 +16,8 @@ namespace ingot::simulated {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr double kTolerance = 1e-6;  // of losses after a change of the layout; that of elastic_ranks_test
+constexpr double kTolerance =
+    1e-6;  // tolerance of losses after a change of the layout, as in elastic_ranks_test
 
 constexpr const char* kNoCause = "no fault explains it";
 

@@ -29,7 +29,7 @@ struct Fault {
   int rank = 0;           // which rank triggers it
   int64_t operation = 0;  // at its which operation: calls of communicators and of the file system
   double seconds = 0;     // its duration
-  int attempts = 0;       // of a lost host
+  int attempts = 0;       // number of starts for which a lost host stays away
 };
 const char* name(Fault::Kind kind);
 
