@@ -100,6 +100,7 @@ std::optional<double> parse_duration_s(std::string_view text) {
     text.remove_prefix(kDurationUnits[*unit].first.size());
     next_unit = *unit + 1;
   }
+  if (!std::isfinite(total)) return std::nullopt;  // a number near the largest double, times its unit
   return total;
 }
 

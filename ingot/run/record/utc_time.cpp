@@ -25,8 +25,11 @@ std::string utc_text(int64_t unix_s) {
 std::optional<int64_t> parse_utc(const std::string& text) {
   std::tm utc{};
   const char* end = strptime(text.c_str(), kUtcFormat, &utc);
-  if (!end || *end != '\0') return std::nullopt;
-  return static_cast<int64_t>(timegm(&utc));
+  if (!end) return std::nullopt;
+  const auto unix_s = static_cast<int64_t>(timegm(&utc));
+  // strptime() also reads "2026-2-30T1:2:61Z", and timegm() makes another time of it.
+  if (utc_text(unix_s) != text) return std::nullopt;
+  return unix_s;
 }
 
 }  // namespace ingot
