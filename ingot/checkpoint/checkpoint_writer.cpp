@@ -187,6 +187,7 @@ void CheckpointWriter::write(Arena* room) {
     rank_files_->write(*saved_);
   else
     hashes_ = write_own_tensors(folder_, *saved_);
+  saved_->require_intact_copy();
 }
 
 // The second phase, on rank 0.

@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "ingot/core/copy.h"
+#include "ingot/core/error.h"
+#include "ingot/core/memory_hash.h"
 #include "ingot/ops/bf16_masters.h"
 
 namespace ingot {
@@ -73,6 +75,27 @@ void SavedState::copy_to(Arena& room) {
   }
   for (State& state : states_) move(state.numbers);
   if (is_on_device) synchronize(stream);
+  copy_hash_ = copy_hash();
+}
+
+uint64_t SavedState::copy_hash() const {
+  uint64_t hash = 0;
+  const auto add = [&](const Tensor& t) {
+    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+    if (t) hash = hash * kOdd + memory_hash({static_cast<const std::byte*>(t.data), t.bytes()});
+  };
+  for (const Weight& weight : weights_) {
+    add(weight.w);
+    add(weight.tail);
+  }
+  for (const State& state : states_) add(state.numbers);
+  return hash;
+}
+
+void SavedState::require_intact_copy() const {
+  if (copy_hash_ && copy_hash() != *copy_hash_)
+    throw Error("a bit of the copied state changed in memory while the checkpoint was written",
+                ErrorKind::kData);
 }
 
 Tensor SavedState::on_host(const Tensor& t, Staging& staging) {

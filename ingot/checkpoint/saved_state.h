@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ingot/core/arena.h"
@@ -27,6 +28,8 @@ class SavedState {
   // Copies everything to host memory; values() and state() then read the copy. May run on another thread if the
   // state lies on the host; the trainer must not change it meanwhile. REQUIRES: the arena is empty.
   void copy_to(Arena& room);
+  // Throws a kData error if a bit of the copy has changed since it was made. Does nothing without a copy.
+  void require_intact_copy() const;
 
   // Parameter `id`: the elements of this rank's shard that this rank writes, and their f32 values (n), valid
   // until the next call.
@@ -53,10 +56,12 @@ class SavedState {
   };
 
   Tensor on_host(const Tensor& t, Staging& staging);
+  uint64_t copy_hash() const;
 
   Trainer& trainer_;
-  std::vector<Weight> weights_;  // by parameter id
-  std::vector<State> states_;    // as Optimizer::states()
+  std::vector<Weight> weights_;        // by parameter id
+  std::vector<State> states_;          // as Optimizer::states()
+  std::optional<uint64_t> copy_hash_;  // of the copy, when it was made
   Staging staging_, tail_staging_;
   std::vector<float> expanded_;  // f32 values of bf16 weights
 };

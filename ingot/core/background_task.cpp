@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ingot/core/error.h"
+#include "ingot/core/parallel.h"
 
 namespace ingot {
 
@@ -25,7 +26,10 @@ void BackgroundTask::record(const std::function<void()>& work) noexcept {
 void BackgroundTask::start(std::function<void()> work) {
   INGOT_CHECK(!thread_.joinable() && !error_, "BackgroundTask: wait() was not called for the work before");
   is_done_.store(false, std::memory_order_relaxed);
-  thread_ = std::thread([this, work = std::move(work)] { record(work); });
+  thread_ = std::thread([this, work = std::move(work)] {
+    use_one_thread();
+    record(work);
+  });
 }
 
 void BackgroundTask::become_patient() noexcept {

@@ -17,7 +17,7 @@ class BackgroundTask {
   BackgroundTask(const BackgroundTask&) = delete;
   BackgroundTask& operator=(const BackgroundTask&) = delete;
 
-  // Starts the work on another thread. REQUIRES: wait() was called for the work before it.
+  // Starts the work on another thread, on which parallel_for uses no others. REQUIRES: wait() was called for the work before it.
   void start(std::function<void()> work);
   // Called by work that was started, when it is not urgent any more: its thread then leaves the cores to the others
   // as long as they are busy.

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "ingot/core/parallel.h"
+
 namespace ingot {
 namespace {
 
@@ -25,6 +27,18 @@ TEST(BackgroundTask, WorkRunsBesideTheCaller) {
   task.wait();
   EXPECT_TRUE(task.is_done());
   EXPECT_NE(thread, std::this_thread::get_id());
+}
+
+TEST(BackgroundTask, ItsParallelForUsesNoOtherThreads) {
+  const int threads = num_threads();
+  set_num_threads(4);
+  BackgroundTask task;
+  int there = 0;
+  task.start([&] { there = num_threads(); });
+  task.wait();
+  EXPECT_EQ(there, 1);
+  EXPECT_EQ(num_threads(), 4);
+  set_num_threads(threads);
 }
 
 TEST(BackgroundTask, RunUsesTheCallersThread) {

@@ -14,7 +14,7 @@ TEST(MfuPeak, IsAbsentBeforeItWasMeasuredLongEnough) {
   const std::unique_ptr<Communicator> alone = self_communicator();
   MfuMeter meter(DType::f32, Device::kCpu, false, *alone);
   EXPECT_EQ(meter.of_step(1e9, 0.1), std::nullopt);  // a tenth of the training time would be 10 ms: too short
-  EXPECT_EQ(meter.of_step(1e9, 0.2), std::nullopt);  // 30 ms in all: still too short
+  EXPECT_EQ(meter.of_step(1e9, 0.2), std::nullopt);  // 20 ms: still too short
   EXPECT_EQ(meter.peak_gflops(), std::nullopt);
   const auto mfu = meter.of_step(1e6, 100);  // measures for 0.4 s
   ASSERT_TRUE(mfu && meter.peak_gflops());
