@@ -101,6 +101,8 @@ CommandLine::CommandLine(const std::string& program, const std::string& descript
 
 CommandLine::~CommandLine() = default;
 
+CommandInfo CommandLine::tree() const { return command_tree(*app_); }
+
 int CommandLine::run(int argc, char** argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   if (take_help(*app_, words))

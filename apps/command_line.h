@@ -10,6 +10,8 @@
 #include <memory>
 #include <string>
 
+#include "apps/help/command_tree.h"
+
 namespace CLI {
 class App;
 class Option;
@@ -67,6 +69,7 @@ class CommandLine {
   CommandLine(const std::string& program, const std::string& description, const std::string& version);
   ~CommandLine();
   Command& root() { return root_; }
+  CommandInfo tree() const;  // of the commands that were added
 
   // Parses the line, calls the callbacks of the given commands and returns the exit code; prints on stderr
   // what is wrong with the line. Throws a kUsage error for an unknown command or option, which names the

@@ -8,6 +8,7 @@
 namespace ingot {
 
 class Command;
+class CommandLine;
 
 // Prints "note: ..." on standard error, so notes do not mix with results.
 void print_notes(const std::vector<std::string>& notes);
@@ -26,6 +27,9 @@ void add_compare_command(Command& app);
 void add_schedule_command(Command& app);
 void add_doctor_command(Command& app);
 void add_status_command(Command& app);
+// These describe the whole command line, which must outlive the parsing.
+void add_completion_command(Command& app, const CommandLine& line);
+void add_man_command(Command& app, const CommandLine& line, const std::string& version);
 void add_precision_bench(Command& bench);  // a subcommand of `ingot bench`
 
 }  // namespace ingot

@@ -45,6 +45,8 @@ int run(int argc, char** argv) {
   add_schedule_command(app);
   add_status_command(app);
   add_doctor_command(app);
+  add_completion_command(app, line);
+  add_man_command(app, line, program_build().version);
   return line.run(argc, argv);
 }
 

@@ -3,7 +3,7 @@
 # installed. As root or with password-less sudo it installs them; otherwise it prints the command to
 # run and exits with 1.
 #   tools/setup.sh         installs what ./demo and ./check need
-#   tools/setup.sh --ci    also installs what .ci/run needs: clang, clang-format, clang-tidy, Python and SimGrid
+#   tools/setup.sh --ci    also installs what .ci/run needs: clang, clang-format, clang-tidy, Python, Doxygen, SimGrid and others
 set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
@@ -12,7 +12,7 @@ packages=(g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev libtomlpluspl
 # A text for ./demo and some tests. Without it ./demo trains on C++ headers, and those tests are skipped.
 optional=(bible-kjv)
 if [[ "${1:-}" == "--ci" ]]; then
-  packages+=(clang clang-format clang-tidy libclang-rt-14-dev python3 python3-venv)
+  packages+=(clang clang-format clang-tidy libclang-rt-14-dev python3 python3-venv dpkg-dev groff-base doxygen)
   optional+=(libsimgrid-dev)  # for docs/smpi.md; without it those tests are skipped
 fi
 
