@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
-mapfile -t files < <(find ingot apps tests bench -name '*.h' -o -name '*.cpp' -o -name '*.cu' | sort)
+mapfile -t files < <(find ingot apps tests bench examples python -name '*.h' -o -name '*.cpp' -o -name '*.cu' | sort)
 if command -v clang-format >/dev/null; then
   clang-format --dry-run -Werror "${files[@]}" || failed=1
 else
