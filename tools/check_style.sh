@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks formatting and size: clang-format must leave every C++ file unchanged, and no file has more than
-# 450 lines (tests: 600).
+# Checks formatting, size and version: clang-format must leave every C++ file unchanged, no file has more than
+# 450 lines (tests: 600), and every version is that of CMakeLists.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
@@ -19,6 +19,12 @@ for file in "${files[@]}"; do
 done
 if grep -nE '#pragma omp parallel' "${files[@]}" | grep -v '^ingot/core/parallel'; then
   echo "style: threads are started by parallel_for (ingot/core/parallel.h) only"
+  failed=1
+fi
+# vcpkg wants the version as a constant; all else reads it from CMakeLists.txt.
+version=$(sed -n 's/^project(ingot VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+if ! grep -q "\"version\": \"$version\"" packaging/vcpkg/ingot/vcpkg.json; then
+  echo "packaging/vcpkg/ingot/vcpkg.json: its version is not that of CMakeLists.txt, $version"
   failed=1
 fi
 ((failed)) || echo "style: ${#files[@]} files are clean"
