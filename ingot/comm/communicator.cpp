@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "ingot/comm/rank_order.h"
+
 namespace ingot {
 namespace {
 
@@ -26,9 +28,8 @@ class SelfCommunicator : public Communicator {
     if (o.out.data == o.in.data || o.in.elements() == 0) return 0;
     if (o.out.dtype == o.in.dtype) {
       std::memcpy(o.out.data, o.in.data, o.in.bytes());
-    } else {  // a reduce_scatter of bf16 into f32
-      for (int64_t i = 0; i < o.in.elements(); ++i)
-        o.out.as<float>()[i] = static_cast<float>(o.in.as<bf16>()[i]);
+    } else {  // a reduce_scatter of a 16-bit dtype into f32
+      reduce_in_rank_order(o.out.data, o.out.dtype, o.in.data, o.in.dtype, 1, o.in.elements(), o.op);
     }
     return 0;
   }
@@ -98,8 +99,9 @@ Pending Communicator::start_reduce_scatter(std::string_view name, const Tensor& 
                                            ReduceOp op) {
   INGOT_CHECK(
       is_reducible(in.dtype) &&
-          (out.dtype == in.dtype || (out.dtype == DType::f32 && in.dtype == DType::bf16)),
-      "reduce_scatter {}: dtypes must be equal and f32, f64, bf16, f16, i32 or i64, or bf16 into f32, "
+          (out.dtype == in.dtype ||
+           (out.dtype == DType::f32 && (in.dtype == DType::bf16 || in.dtype == DType::f16))),
+      "reduce_scatter {}: dtypes must be equal and f32, f64, bf16, f16, i32 or i64, or bf16 or f16 into f32, "
       "got {} into {}",
       name, ingot::name(in.dtype), ingot::name(out.dtype));
   INGOT_CHECK(in.elements() == size_ * out.elements(),

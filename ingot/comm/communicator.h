@@ -93,7 +93,7 @@ class Communicator {
   // out (size * n) = the ranks' in (n), in rank order. Any dtype. `in` may be this rank's slice of out.
   Pending start_all_gather_into(std::string_view name, const Tensor& out, const Tensor& in);
   // out (n) = slice `rank` of (op over the ranks' in (size * n)). f32, f64, bf16, f16, i32 or i64. If in is
-  // bf16, out may be f32 and is then not rounded. `out` may be this rank's slice of in.
+  // bf16 or f16, out may be f32 and is then not rounded. `out` may be this rank's slice of in.
   Pending start_reduce_scatter(std::string_view name, const Tensor& out, const Tensor& in,
                                ReduceOp op = ReduceOp::kSum);
   // Slice r of out (size * n) = slice `rank` of rank r's in (size * n). Any dtype. out and in do not overlap.

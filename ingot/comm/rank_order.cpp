@@ -53,6 +53,8 @@ void reduce_in_rank_order(void* out, DType out_dtype, const void* inputs, DType 
     case DType::f64:
       return reduce(static_cast<double*>(out), static_cast<const double*>(inputs), ranks, n, op);
     case DType::f16:
+      if (out_dtype == DType::f32)
+        return reduce(static_cast<float*>(out), static_cast<const f16*>(inputs), ranks, n, op);
       return reduce(static_cast<f16*>(out), static_cast<const f16*>(inputs), ranks, n, op);
     case DType::bf16:
       if (out_dtype == DType::f32)

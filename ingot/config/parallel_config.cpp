@@ -21,9 +21,6 @@ void ParallelConfig::validate() const {
   if (has_error_feedback && payload == DType::f32)
     fail(ErrorKind::kUsage,
          "parallel.error_feedback needs parallel.payload = \"bf16\" or \"f16\": f32 loses nothing");
-  if (fsdp > 1 && (payload != DType::f32 || payload_ends.value_or(DType::f32) != DType::f32))
-    fail(ErrorKind::kUsage,
-         "parallel.payload must be f32 with parallel.fsdp above 1: shards are summed in f32");
   if (timeout_s && !(*timeout_s > 0))
     fail(ErrorKind::kUsage, "parallel.timeout must be above 0s or auto, got {}s", *timeout_s);
 }

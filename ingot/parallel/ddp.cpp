@@ -2,36 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
-#include "ingot/core/float16.h"
-#include "ingot/core/parallel.h"
-#include "ingot/core/work.h"
 #include "ingot/ops/cast.h"
 
 namespace ingot {
 namespace {
-
-// payload = T(grad + residual); residual = the rounding error. If the payload is not finite (the gradient
-// overflowed and the step is skipped), the residual is 0, so the next step starts clean.
-template <typename T>
-void round_with_feedback(const Tensor& payload, const Tensor& grad, const Tensor& residual,
-                         const Stream& stream) {
-  const WorkSpan span(stream, "cast", traffic({payload, grad, residual, residual}));
-  if (span.plans()) return;
-  parallel_for(grad.elements(), kGrain, [&](int64_t begin, int64_t end) {
-    const float* g = grad.as<float>();
-    float* r = residual.as<float>();
-    T* p = payload.as<T>();
-#pragma omp simd
-    for (int64_t i = begin; i < end; ++i) {
-      const float wanted = g[i] + r[i];
-      p[i] = T(wanted);
-      const float error = wanted - static_cast<float>(p[i]);
-      r[i] = std::isfinite(error) ? error : 0.0f;
-    }
-  });
-}
 
 // Returns the number of elements from the start of `first` to the end of `last`, both f32 and in the same
 // arena.
@@ -41,8 +16,8 @@ int64_t distance(const Tensor& first, const Tensor& last) {
 
 // Extra bytes per element of a bucket.
 size_t extra_bytes_per_element(const DdpConfig& config) {
-  if (config.payload == DType::f32 && config.payload_ends == DType::f32) return 0;
-  return size_bytes(DType::bf16) + (config.has_error_feedback ? size_bytes(DType::f32) : 0);
+  if (config.payload.blocks == DType::f32 && config.payload.ends == DType::f32) return 0;
+  return size_bytes(DType::bf16) + (config.payload.has_error_feedback ? size_bytes(DType::f32) : 0);
 }
 
 // Returns an upper bound: all gradients with their padding, plus the padding of each bucket.
@@ -55,14 +30,9 @@ size_t arena_bytes(const ResidentStore& store, const DdpConfig& config) {
 }  // namespace
 
 void DdpConfig::validate() const {
-  for (const auto& [key, dtype] : {std::pair{"payload", payload}, {"payload_ends", payload_ends}})
-    if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16)
-      fail(ErrorKind::kUsage, "parallel.{} must be f32, bf16 or f16, got {}", key, name(dtype));
+  payload.validate();
   if (bucket_bytes < 1)
     fail(ErrorKind::kUsage, "parallel.bucket_mb must be above 0 bytes, got {}", bucket_bytes);
-  if (has_error_feedback && payload == DType::f32)
-    fail(ErrorKind::kUsage,
-         "parallel.error_feedback needs parallel.payload = \"bf16\" or \"f16\": f32 loses nothing");
 }
 
 DdpStore::DdpStore(ResidentStore& store, Communicator& group, const DdpConfig& config, Stream& stream)
@@ -72,7 +42,7 @@ DdpStore::DdpStore(ResidentStore& store, Communicator& group, const DdpConfig& c
       stream_(stream),
       arena_("ddp payload", arena_bytes(store, config), memory_of(stream.device), stream.backing) {
   config.validate();
-  INGOT_CHECK(!config.has_error_feedback || stream.device == Device::kCpu,
+  INGOT_CHECK(!config.payload.has_error_feedback || stream.device == Device::kCpu,
               "DdpStore: error feedback has no kernel on a CUDA device");
   make_buckets(config);
   arenas_ = store.arenas();
@@ -83,19 +53,17 @@ DdpStore::~DdpStore() {
   for (Pending& pending : pending_) pending.wait();
 }
 
-DType DdpStore::payload_of(int unit, const DdpConfig& config) const {
-  return unit == 0 || unit + 1 == list().units() ? config.payload_ends : config.payload;
-}
-
 // Makes buckets from the head to the embedding, the order of backward.
 void DdpStore::make_buckets(const DdpConfig& config) {
-  bucket_of_.resize(static_cast<size_t>(list().units()));
-  for (int unit = list().units() - 1; unit >= 0; --unit) {
+  const int units = list().units();
+  bucket_of_.resize(static_cast<size_t>(units));
+  for (int unit = units - 1; unit >= 0; --unit) {
     if (list().unit_elements(unit) == 0) continue;  // on another pipeline stage
     const Tensor grad = store_.get(unit).grad;
-    const bool joins = !buckets_.empty() &&
-                       payload_of(unit, config) == payload_of(buckets_.back().first_unit, config) &&
-                       distance(grad, store_.get(buckets_.back().last_unit).grad) * 4 <= config.bucket_bytes;
+    const bool joins =
+        !buckets_.empty() &&
+        config.payload.of_unit(unit, units) == config.payload.of_unit(buckets_.back().first_unit, units) &&
+        distance(grad, store_.get(buckets_.back().last_unit).grad) * 4 <= config.bucket_bytes;
     if (!joins)
       buckets_.push_back({.first_unit = unit, .last_unit = unit, .grad = {}, .payload = {}, .residual = {}});
     buckets_.back().first_unit = unit;
@@ -107,9 +75,9 @@ void DdpStore::make_buckets(const DdpConfig& config) {
     const Shape shape{distance(first, store_.get(b.last_unit).grad)};
     b.name = fmt::format("gradients {}", &b - buckets_.data());
     b.grad = Tensor(first.data, DType::f32, shape, first.device);
-    const DType payload = payload_of(b.first_unit, config);
+    const DType payload = config.payload.of_unit(b.first_unit, units);
     if (payload != DType::f32) b.payload = arena_.alloc(payload, shape);
-    if (config.has_error_feedback && b.payload) b.residual = arena_.alloc(DType::f32, shape);
+    if (config.payload.has_error_feedback && b.payload) b.residual = arena_.alloc(DType::f32, shape);
     missing_.push_back(b.units);
   }
   pending_.resize(buckets_.size());
@@ -125,12 +93,7 @@ void DdpStore::grad_ready(int unit) {
 
 void DdpStore::start(size_t bucket) {
   const Bucket& b = buckets_[bucket];
-  if (b.residual && b.payload.dtype == DType::bf16)
-    round_with_feedback<bf16>(b.payload, b.grad, b.residual, stream_);
-  else if (b.residual)
-    round_with_feedback<f16>(b.payload, b.grad, b.residual, stream_);
-  else if (b.payload)
-    cast(b.payload, b.grad, stream_);
+  if (b.payload) round_gradients(b.payload, b.grad, b.residual, stream_);
   pending_[bucket] = group_.start_all_reduce(b.name, b.payload ? b.payload : b.grad);
 }
 

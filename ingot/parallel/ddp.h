@@ -14,19 +14,13 @@
 
 #include "ingot/comm/communicator.h"
 #include "ingot/nn/param_store.h"
+#include "ingot/parallel/gradient_payload.h"
 
 namespace ingot {
 
 struct DdpConfig {
   int64_t bucket_bytes = int64_t{25} << 20;  // of f32 gradients; a single unit may exceed it
-  // The dtype in which gradients travel. f32: unchanged. bf16, f16: rounded, which halves the bytes; sums
-  // are still in f32. f16 has three more bits of precision than bf16, but it cannot represent values
-  // below 6e-8, and a value above 65504 becomes infinite and is reported.
-  DType payload = DType::f32;
-  DType payload_ends = DType::f32;  // for the embedding and the head, whose rows few tokens see
-  // If true, the rounding error of a gradient is added to it in the next step (Seide et al. 2014). Takes
-  // 4 bytes per parameter.
-  bool has_error_feedback = false;
+  GradientPayload payload = {};
   // Throws a kUsage error that names the key.
   void validate() const;
 };
@@ -67,7 +61,6 @@ class DdpStore : public TrainingStore {
   size_t extra_bytes() const { return arena_.capacity_bytes(); }
 
  private:
-  DType payload_of(int unit, const DdpConfig& config) const;
   void make_buckets(const DdpConfig& config);
   void start(size_t bucket);
 

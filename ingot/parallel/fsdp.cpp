@@ -56,6 +56,16 @@ size_t slot_bytes(const ParamList& list, int ranks, DType dtype, bool is_shared)
   return arena_bytes(total, dtype, std::ssize(elements));
 }
 
+// Returns the bytes of what is sent in place of f32 gradients, for each slot and for the replicas, and of the residuals.
+size_t payload_bytes(const ParamList& list, int ranks, bool has_replicas, const GradientPayload& payload) {
+  if (payload.blocks == DType::f32 && payload.ends == DType::f32) return 0;
+  const int64_t padded = ranks * sum_of_shards(list, ranks);
+  size_t bytes = slot_bytes(list, ranks, DType::bf16, true);
+  if (has_replicas) bytes += arena_bytes(padded / ranks, DType::bf16, list.units());
+  if (payload.has_error_feedback) bytes += arena_bytes(padded, DType::f32, list.units());
+  return bytes;
+}
+
 }  // namespace
 
 FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, Communicator& replicate,
@@ -75,11 +85,15 @@ FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, Communicator& r
       copies_("gathered units", slot_bytes(list, shard.size(), config.compute, !config.keeps_units),
               memory_of(stream.device), stream.backing),
       full_grads_("gathered gradients", slot_bytes(list, shard.size(), DType::f32, true),
-                  memory_of(stream.device), stream.backing) {
+                  memory_of(stream.device), stream.backing),
+      payloads_("gradient payload", payload_bytes(list, shard.size(), replicate.size() > 1, config.payload),
+                memory_of(stream.device), stream.backing) {
+  config.payload.validate();
   is_sharded_ = shard.size() > 1;
   cut_units();
   make_slots();
   arenas_ = {&shards_, &grads_, &vectors_, &copies_, &full_grads_};
+  if (payloads_.capacity_bytes() > 0) arenas_.push_back(&payloads_);
 }
 
 FsdpStore::~FsdpStore() {
@@ -101,6 +115,11 @@ void FsdpStore::cut_units() {
     unit.gather_name = fmt::format("gather unit {}", u);
     unit.scatter_name = fmt::format("scatter gradients {}", u);
     unit.replicas_name = fmt::format("replicas' gradients {}", u);
+    if (const DType payload = config_.payload.of_unit(u, list().units()); payload != DType::f32) {
+      if (config_.payload.has_error_feedback)
+        unit.residual = payloads_.alloc(DType::f32, {shard_.size() * unit.shard});
+      if (replicate_.size() > 1) unit.replica_payload = payloads_.alloc(payload, {unit.shard});
+    }
     units_.push_back(std::move(unit));
   }
 }
@@ -109,13 +128,16 @@ void FsdpStore::make_slots() {
   for (const int64_t n : slot_elements(list(), shard_.size(), !config_.keeps_units))
     slots_.push_back({.full = copies_.alloc(config_.compute, {n}), .gather = {}});
   for (const int64_t n : slot_elements(list(), shard_.size(), true))
-    grad_slots_.push_back({.full = full_grads_.alloc(DType::f32, {n}), .scatter = {}});
+    grad_slots_.push_back({.full = full_grads_.alloc(DType::f32, {n}), .payload = {}, .scatter = {}});
   for (int u = 0; u < list().units(); ++u) {
     Unit& unit = units_[static_cast<size_t>(u)];
     const int64_t n = list().unit_elements(u);
     unit.buffers.compute = slots_[unit.slot].full.rows(0, n);
     unit.buffers.master = unit.vectors ? unit.vectors : unit.buffers.compute;
-    unit.buffers.grad = grad_slots_[unit.grad_slot].full.rows(0, n);
+    GradSlot& grads = grad_slots_[unit.grad_slot];
+    unit.buffers.grad = grads.full.rows(0, n);
+    const DType payload = config_.payload.of_unit(u, list().units());
+    if (payload != DType::f32 && !grads.payload) grads.payload = payloads_.alloc(payload, grads.full.shape);
   }
 }
 
@@ -163,7 +185,9 @@ void FsdpStore::grad_ready(int u) {
   const Tensor full = slot.full.rows(0, shard_.size() * unit.shard);
   slot.is_scattering = true;
   slot.is_last = is_last_micro_;
-  slot.scatter = shard_.start_reduce_scatter(unit.scatter_name, own_shard(full, unit.shard), full);
+  const Tensor sent = slot.payload ? slot.payload.rows(0, full.elements()) : full;
+  if (slot.payload) round_gradients(sent, full, unit.residual, stream_);
+  slot.scatter = shard_.start_reduce_scatter(unit.scatter_name, own_shard(full, unit.shard), sent);
 }
 
 namespace {
@@ -193,14 +217,21 @@ void FsdpStore::drain(GradSlot& slot) {
                stream_);
   slot.is_scattering = false;
   slot.unit = -1;
-  if (slot.is_last && replicate_.size() > 1)
-    unit.replicas = replicate_.start_all_reduce(unit.replicas_name, unit.grad);
+  if (!slot.is_last || replicate_.size() == 1) return;
+  unit.is_summed = static_cast<bool>(unit.replica_payload);
+  if (unit.is_summed) cast(unit.replica_payload, unit.grad, stream_);
+  unit.replicas =
+      replicate_.start_all_reduce(unit.replicas_name, unit.is_summed ? unit.replica_payload : unit.grad);
 }
 
 void FsdpStore::finish_gradients() {
   const Span span(stream_.trace, "communication");
   for (GradSlot& slot : grad_slots_) drain(slot);
-  for (Unit& unit : units_) unit.replicas.wait();
+  for (Unit& unit : units_) {
+    unit.replicas.wait();
+    if (unit.is_summed) cast(unit.grad, unit.replica_payload, stream_);
+    unit.is_summed = false;
+  }
   is_stale_ = true;  // the update comes next
 }
 

@@ -7,10 +7,10 @@
 // of 8-bit state never straddle two shards. A unit is gathered in the compute dtype before its use in
 // forward and again in backward, into a slot: embedding and head have one slot each, and the blocks
 // alternate between two, so the next block is gathered while this one computes. A unit's gradients
-// accumulate in a slot of their own and are reduce-scattered in f32 when backward has left the unit; the
-// sum is added to the rank's shard (with gradient accumulation, once per micro-batch, because no rank has
-// memory for whole gradients). Replicas of the whole group (HSDP) sum their shards after the last
-// micro-batch.
+// accumulate in a slot of their own and are reduce-scattered when backward has left the unit, rounded to the
+// payload's dtype and summed in f32; the sum is added to the rank's shard (with gradient accumulation, once per
+// micro-batch, because no rank has memory for whole gradients). Replicas of the whole group (HSDP) sum their
+// shards after the last micro-batch, also rounded, without error feedback.
 //
 // Norm weights and biases of a bf16 model, which layers read in f32, are small, so every rank holds all
 // of them.
@@ -23,6 +23,7 @@
 #include "ingot/comm/communicator.h"
 #include "ingot/core/parallel.h"
 #include "ingot/nn/param_store.h"
+#include "ingot/parallel/gradient_payload.h"
 
 namespace ingot {
 
@@ -31,6 +32,7 @@ struct FsdpConfig {
   // If true, every unit has its own slot, is gathered once per step and stays there (ZeRO-2: gradients
   // and optimizer state are sharded, the weights that layers read are not).
   bool keeps_units = false;
+  GradientPayload payload = {};
 };
 
 class FsdpStore : public TrainingStore {
@@ -65,7 +67,10 @@ class FsdpStore : public TrainingStore {
     size_t slot = 0, grad_slot = 0;
     Tensor vectors;  // (vector_elements) f32; empty for an f32 model
     UnitBuffers buffers;
-    Pending replicas;  // the all_reduce over the replicas
+    Tensor residual;         // (ranks * shard) f32; empty without error feedback
+    Tensor replica_payload;  // (shard), what is sent to the replicas; empty if that is grad
+    Pending replicas;        // the all_reduce over the replicas
+    bool is_summed = false;  // replica_payload has, or will have, the sum over the replicas
     std::string gather_name, scatter_name, replicas_name;
   };
   // Memory that units use in turn; `unit` is the one that uses it now, -1 if it is free.
@@ -75,7 +80,8 @@ class FsdpStore : public TrainingStore {
     Pending gather;
   };
   struct GradSlot {
-    Tensor full;  // same size, f32; zero while no unit uses it
+    Tensor full;     // same size, f32; zero while no unit uses it
+    Tensor payload;  // same size, what is sent; empty if that is full
     int unit = -1;
     Pending scatter;
     bool is_scattering = false, is_last = false;
@@ -95,7 +101,7 @@ class FsdpStore : public TrainingStore {
   FsdpConfig config_;
   Stream& stream_;
   std::vector<Unit> units_;
-  Arena shards_, grads_, vectors_, copies_, full_grads_;
+  Arena shards_, grads_, vectors_, copies_, full_grads_, payloads_;
   std::vector<Slot> slots_;
   std::vector<GradSlot> grad_slots_;
   bool is_stale_ = true, is_last_micro_ = true;

@@ -116,8 +116,12 @@ void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
   const ParallelConfig& parallel = config.parallel;
   const ParamList& list = rank.stage_list ? *rank.stage_list : rank.model->params();
   Stream& stream = *rank.stream;
+  const GradientPayload payload{.blocks = parallel.payload,
+                                .ends = parallel.payload_ends.value_or(parallel.payload),
+                                .has_error_feedback = parallel.has_error_feedback};
   if (mesh.shard->size() > 1) {
-    const FsdpConfig fsdp{.compute = config.precision.compute, .keeps_units = parallel.keeps_units};
+    const FsdpConfig fsdp{
+        .compute = config.precision.compute, .keeps_units = parallel.keeps_units, .payload = payload};
     rank.shards = std::make_unique<FsdpStore>(list, *mesh.shard, *mesh.replicate, fsdp, stream);
     rank.params = rank.shards.get();
   } else {
@@ -127,10 +131,7 @@ void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
     if (mesh.dp->size() > 1) {
       if (stream.device == Device::kCuda && stream.backing == Backing::kMemory)
         rank.gradient_group = device_group(*mesh.dp, stream);
-      const DdpConfig ddp{.bucket_bytes = parallel.bucket_mb << 20,
-                          .payload = parallel.payload,
-                          .payload_ends = parallel.payload_ends.value_or(parallel.payload),
-                          .has_error_feedback = parallel.has_error_feedback};
+      const DdpConfig ddp{.bucket_bytes = parallel.bucket_mb << 20, .payload = payload};
       rank.replicas = std::make_unique<DdpStore>(
           *whole, rank.gradient_group ? *rank.gradient_group : *mesh.dp, ddp, stream);
       rank.params = rank.replicas.get();

@@ -174,7 +174,7 @@ TEST(Ddp, ShortPayloadsCostOneRounding) {
   const double smallest = 0x1p-25 * std::sqrt(static_cast<double>(exact.size()) / size);
   for (const auto& [payload, rounding] : {std::pair{DType::bf16, 0x1p-9}, {DType::f16, 0x1p-12 + smallest}}) {
     const double got =
-        error(gradients_in({.bucket_bytes = 20'000, .payload = payload, .payload_ends = payload}), exact);
+        error(gradients_in({.bucket_bytes = 20'000, .payload = {.blocks = payload, .ends = payload}}), exact);
     EXPECT_LE(got, 2 * rounding) << name(payload);
     EXPECT_GT(got, 0) << name(payload);
   }
@@ -184,7 +184,7 @@ TEST(Ddp, ShortPayloadsCostOneRounding) {
 // norm (the last unit) are not rounded, and those of all blocks are.
 TEST(Ddp, EmbeddingAndHeadMayHaveAnotherPayload) {
   const std::vector<float> exact = gradients_in({.bucket_bytes = 1 << 20});
-  const std::vector<float> got = gradients_in({.bucket_bytes = 1 << 20, .payload = DType::bf16});
+  const std::vector<float> got = gradients_in({.bucket_bytes = 1 << 20, .payload = {.blocks = DType::bf16}});
   const Transformer model(llama(), DType::bf16);
   size_t i = 0;
   for (const ParamSpec& spec : model.params().specs()) {
@@ -202,9 +202,7 @@ TEST(Ddp, ErrorFeedbackCorrectsRounding) {
     Replica own(llama(), DType::f32, kBatch);
     DdpStore ddp(own.store, *world,
                  {.bucket_bytes = 20'000,
-                  .payload = payload,
-                  .payload_ends = payload,
-                  .has_error_feedback = has_feedback},
+                  .payload = {.blocks = payload, .ends = payload, .has_error_feedback = has_feedback}},
                  own.stream);
     constexpr int kSteps = 16;
     std::vector<float> mean;
@@ -227,10 +225,9 @@ TEST(Ddp, ErrorFeedbackCorrectsRounding) {
 // A loss scale that is too large makes gradients infinite once. That step is skipped, and the next one
 // must be correct.
 TEST(Ddp, ErrorFeedbackForgetsGradientsThatOverflowed) {
-  const DdpConfig config = {.bucket_bytes = 20'000,
-                            .payload = DType::bf16,
-                            .payload_ends = DType::bf16,
-                            .has_error_feedback = true};
+  const DdpConfig config = {
+      .bucket_bytes = 20'000,
+      .payload = {.blocks = DType::bf16, .ends = DType::bf16, .has_error_feedback = true}};
   const auto step_from = [](Replica& own, DdpStore& ddp, float start) {
     for (int unit = 0; unit < own.model.params().units(); ++unit) {
       const Tensor g = own.store.get(unit).grad;
@@ -250,7 +247,7 @@ TEST(Ddp, AMissingUnitIsAnError) {
   DdpStore ddp(own.store, *world, {.bucket_bytes = 1}, own.stream);
   ddp.begin_micro(true);
   EXPECT_THROW(ddp.finish_gradients(), Error);
-  EXPECT_THROW(DdpConfig({.has_error_feedback = true}).validate(), Error);
+  EXPECT_THROW(DdpConfig({.payload = {.has_error_feedback = true}}).validate(), Error);
 }
 
 }  // namespace

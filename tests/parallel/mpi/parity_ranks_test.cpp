@@ -1,5 +1,6 @@
 // Compares several ranks with one rank in the cases that matrix_ranks_test does not cover.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "tests/parallel/mpi/one_rank_curve.h"
@@ -25,6 +26,78 @@ TEST(Parity, CompressedGradientsWithFeedbackStayClose) {
     config.parallel.has_error_feedback = true;
     expect_one_rank_curve(config, kCompressed);
   }
+}
+
+TEST(Parity, CompressedGradientsOfShardsStayClose) {
+  for (const DType payload : {DType::bf16, DType::f16})
+    for (const bool has_feedback : {false, true})
+      for (ParallelConfig layout : {shards(), replicas_of_shards()}) {
+        if (layout.dp > 1 && world->size() < 4) continue;
+        RunConfig config = gpt2();
+        config.parallel = layout;
+        config.parallel.payload = payload;
+        config.parallel.has_error_feedback = has_feedback;
+        expect_one_rank_curve(config, kCompressed, name(payload).data());
+      }
+}
+
+// The gradients of this rank's shards, by unit, in the first step; the mean over `times` times that it is computed.
+std::vector<std::vector<float>> shard_gradients(const RunConfig& config, int times = 1) {
+  Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
+  Training shared(config, mesh);
+  Trainer& trainer = shared.trainer;
+  std::vector<std::vector<float>> units(static_cast<size_t>(trainer.params().list().units()));
+  for (int time = 0; time < times; ++time) {
+    shared.loader.seek(0);
+    trainer.submit(shared.loader, {.micros = config.train.grad_accum});
+    trainer.collect(shared.loader);
+    std::vector<size_t> place(units.size());
+    for (const ParamShard& shard : trainer.params().shards()) {
+      const auto unit = static_cast<size_t>(trainer.params().list()[shard.id].unit);
+      units[unit].resize(std::max(units[unit].size(), place[unit] + static_cast<size_t>(shard.elements())));
+      for (int64_t i = 0; i < shard.elements(); ++i)
+        units[unit][place[unit]++] += shard.grad.as<float>()[i] / static_cast<float>(times);
+    }
+    trainer.discard();
+  }
+  return units;
+}
+
+RunConfig shards_with(DType payload, DType ends, bool has_feedback = false) {
+  RunConfig config = gpt2();
+  config.parallel = shards();
+  config.parallel.payload = payload;
+  config.parallel.payload_ends = ends;
+  config.parallel.has_error_feedback = has_feedback;
+  return config;
+}
+
+// payload applies to the blocks only: the gradients of embedding and head (their units are the first and the last) are
+// those of f32, and those of each block are rounded.
+TEST(Parity, EmbeddingAndHeadOfShardsMayHaveAnotherPayload) {
+  const auto exact = shard_gradients(shards_with(DType::f32, DType::f32));
+  const auto got = shard_gradients(shards_with(DType::bf16, DType::f32));
+  for (size_t unit = 0; unit < exact.size(); ++unit) {
+    const bool is_end = unit == 0 || unit + 1 == exact.size();
+    const bool differs = world->is_any(got[unit] != exact[unit]);
+    EXPECT_EQ(differs, !is_end && world->size() > 1) << "unit " << unit;
+  }
+}
+
+// Over many steps with the same gradient, the mean of what was summed comes closer to it than one rounding allows.
+TEST(Parity, ErrorFeedbackCorrectsTheRoundingOfShards) {
+  if (world->size() == 1) return;
+  const auto exact = shard_gradients(shards_with(DType::f32, DType::f32));
+  const auto error = [&](DType payload, bool has_feedback) {
+    const auto mean = shard_gradients(shards_with(payload, payload, has_feedback), 16);
+    double sum = 0;
+    for (size_t unit = 0; unit < exact.size(); ++unit)
+      for (size_t i = 0; i < exact[unit].size(); ++i)
+        sum += std::pow(static_cast<double>(mean[unit][i]) - static_cast<double>(exact[unit][i]), 2);
+    return std::sqrt(world->sum(sum));
+  };
+  for (const DType payload : {DType::bf16, DType::f16})
+    EXPECT_LT(error(payload, true), 0.5 * error(payload, false)) << name(payload);
 }
 
 TEST(Parity, ShardsOfGradientsAloneMatchOneRank) {
