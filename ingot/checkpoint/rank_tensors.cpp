@@ -156,11 +156,11 @@ void read_rank_masters(const SafetensorsFile& file, Trainer& trainer) {
   TrainingStore& params = trainer.params();
   if (!params.is_sharded()) return read_whole_masters(file, trainer);
   const std::vector<ParamShard> shards = params.shards();
-  for (const ParamShard& shard : shards) std::memset(shard.w.data, 0, shard.w.bytes());
+  for (const ParamShard& shard : shards) std::memset(shard.values().data, 0, shard.values().bytes());
   for (const HfTensor& tensor : hf_tensors(*trainer.layout().model)) {
     if (tensor.param < 0) continue;
     const ParamShard& shard = shards[static_cast<size_t>(tensor.param)];
-    float* w = shard.w.as<float>();
+    float* w = shard.values().as<float>();
     for (const Rect& rect : rects_of(params.list()[shard.id], shard.begin, shard.end)) {
       read_hf_rect(w, file, tensor, rect);
       w += rect.elements();

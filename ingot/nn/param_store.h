@@ -135,6 +135,9 @@ struct ParamShard {
   bool is_counted = true;  // in norms over ranks; false if another rank counts the same elements
 
   int64_t elements() const { return end - begin; }
+  // The f32 values (n), to be written before TrainingStore::refresh_compute: w or, without f32 masters, the
+  // gradients' memory.
+  Tensor values() const { return w.dtype == DType::f32 ? w : grad; }
 };
 
 // The replicas of a shard: the number of ranks that hold it, and this rank's index among them. count == 0

@@ -36,6 +36,16 @@ TEST(Elastic, ARunResumesWithStagesAndBack) {
                               stages(4, kOneFOneB)});
 }
 
+// The tolerance is that of bf16 (kBf16 in one_rank_curve.h).
+TEST(Elastic, ARunWithoutF32MastersResumesInOtherLayouts) {
+  for (const Masters masters : {Masters::kTail, Masters::kNone}) {
+    RunConfig config = for_stages(llama());
+    config.precision = {.compute = DType::bf16, .master = masters};
+    expect_undisturbed(config, {ParallelConfig{}, sharing(2), stages(2, PipelineKind::kOneFOneB), replicas()},
+                       2 * 0x1p-9);
+  }
+}
+
 TEST(Elastic, AveragesResumeToo) {
   RunConfig config = llama();
   config.optimizer.ema = 0.9;

@@ -18,6 +18,17 @@ TEST(Parity, ReplicasWithoutF32MastersMatchOneRank) {
   }
 }
 
+TEST(Parity, TensorParallelRanksAndStagesWithoutF32MastersMatchOneRank) {
+  for (const Masters masters : {Masters::kNone, Masters::kTail})
+    for (const ParallelConfig& layout :
+         {sharing(2), stages(2, PipelineKind::kOneFOneB), stages(2, PipelineKind::kOneFOneB, 1, 2)}) {
+      RunConfig config = for_stages(llama());
+      config.precision = {.compute = DType::bf16, .master = masters};
+      config.parallel = layout;
+      expect_one_rank_curve(config, kBf16, masters == Masters::kNone ? "none" : "tail");
+    }
+}
+
 TEST(Parity, CompressedGradientsWithFeedbackStayClose) {
   for (const DType payload : {DType::bf16, DType::f16}) {
     RunConfig config = gpt2();

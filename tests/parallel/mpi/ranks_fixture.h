@@ -176,7 +176,7 @@ inline std::vector<float> assembled(const TrainingStore& params, const ParamShar
   const ParamSpec& spec = params.list()[shard.id];
   std::vector<int32_t> bits(static_cast<size_t>(spec.full_shape().elements()));
   const int64_t C = spec.is_vector() ? 1 : spec.full_shape()[1];
-  const float* from = shard.w.as<float>();
+  const float* from = shard.values().as<float>();
   const Replicas holders = params.replicas(shard.id);
   const bool is_first = holders.count > 0 && holders.index == 0;
   for (const Rect& rect : rects_of(spec, shard.begin, shard.end))
