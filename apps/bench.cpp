@@ -18,6 +18,7 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/run/run.h"
+#include "ingot/run/start_model.h"
 
 namespace ingot {
 namespace {
@@ -72,6 +73,7 @@ RunConfig configure(const BenchArguments& arguments) {
   ConfigBuilder builder;
   builder.add_source(arguments.source);
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
+  complete_from_start(builder);
   require_device(builder.config().train.device);
   const RunConfig& config = builder.build();
   print_notes(builder.notes());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -149,25 +150,25 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return (shape.size() == 2 ? Shape{shape[0], shape[1]} : Shape{shape[0]}).to_string();
 }
 
-const SafetensorsEntry* find_tensor(const SafetensorsFile& file, const std::string& prefix,
+const SafetensorsEntry* find_tensor(const SafetensorsSet& files, const std::string& prefix,
                                     const HfTensor& t) {
-  if (const SafetensorsEntry* found = file.find(prefix + t.name)) return found;
+  if (const SafetensorsEntry* found = files.find(prefix + t.name)) return found;
   constexpr std::string_view kGpt2 = "transformer.";  // files saved from the bare GPT2Model lack this prefix
-  return t.name.starts_with(kGpt2) ? file.find(prefix + t.name.substr(kGpt2.size())) : nullptr;
+  return t.name.starts_with(kGpt2) ? files.find(prefix + t.name.substr(kGpt2.size())) : nullptr;
 }
 
-// Returns the file's tensor t. kData error unless it has the right shape and a readable dtype.
-const SafetensorsEntry& readable_tensor(const SafetensorsFile& file, const std::string& prefix,
+// Returns the tensor t of the files. kData error unless it has the right shape and a readable dtype.
+const SafetensorsEntry& readable_tensor(const SafetensorsSet& files, const std::string& prefix,
                                         const HfTensor& t) {
-  const SafetensorsEntry* entry = find_tensor(file, prefix, t);
-  if (!entry) entry = &file.get(prefix + t.name);  // throws an error with file and tensor
+  const SafetensorsEntry* entry = find_tensor(files, prefix, t);
+  if (!entry) entry = &files.get(prefix + t.name);  // throws an error with file and tensor
   if (entry->shape != t.shape)
-    fail(ErrorKind::kData, "{}: tensor {} is {}, the model's config asks for {}", file.label(), entry->name,
-         entry->shape_text(), shape_text(t.shape));
+    fail(ErrorKind::kData, "{}: tensor {} is {}, the model's config asks for {}", files.label_of(*entry),
+         entry->name, entry->shape_text(), shape_text(t.shape));
   if (!entry->dtype ||
       (*entry->dtype != DType::f32 && *entry->dtype != DType::bf16 && *entry->dtype != DType::f16))
-    fail(ErrorKind::kData, "{}: tensor {} is {}; F32, BF16 and F16 can be read", file.label(), entry->name,
-         entry->dtype_name);
+    fail(ErrorKind::kData, "{}: tensor {} is {}; F32, BF16 and F16 can be read", files.label_of(*entry),
+         entry->name, entry->dtype_name);
   return *entry;
 }
 
@@ -194,19 +195,19 @@ std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::f
   return sources;
 }
 
-void check_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::string& prefix) {
+void check_hf_tensors(const SafetensorsSet& files, const Transformer& model, const std::string& prefix) {
   for (const HfTensor& t : hf_tensors(model))
-    if (t.param >= 0) readable_tensor(file, prefix, t);
+    if (t.param >= 0) readable_tensor(files, prefix, t);
 }
 
-void read_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::vector<Tensor>& values,
+void read_hf_tensors(const SafetensorsSet& files, const Transformer& model, const std::vector<Tensor>& values,
                      const std::string& prefix) {
   for (const Tensor& value : values)
     if (value) std::memset(value.data, 0, value.bytes());
   for (const HfTensor& t : hf_tensors(model)) {
     if (t.param < 0 || !values[static_cast<size_t>(t.param)]) continue;
     const Tensor& value = values[static_cast<size_t>(t.param)];
-    read_hf_rect(value.as<float>(), file, t, {0, value.dim(0), 0, value.rank() == 2 ? value.dim(1) : 1},
+    read_hf_rect(value.as<float>(), files, t, {0, value.dim(0), 0, value.rank() == 2 ? value.dim(1) : 1},
                  prefix);
   }
 }
@@ -234,16 +235,22 @@ void write_hf_rect(SafetensorsRanges& file, size_t tensor, const HfTensor& t, co
   }
 }
 
-void read_hf_rect(float* values, const SafetensorsFile& file, const HfTensor& t, const Rect& rect,
+void read_hf_rect(float* values, const SafetensorsSet& files, const HfTensor& t, const Rect& rect,
                   const std::string& prefix) {
-  const SafetensorsEntry& entry = readable_tensor(file, prefix, t);
+  const SafetensorsEntry& entry = readable_tensor(files, prefix, t);
   const int64_t width = t.shape.size() == 2 ? t.shape[1] : 1;  // columns of the stored tensor
   const int64_t begin = std::max(rect.row, t.row_begin), end = std::min(rect.row + rect.rows, t.row_end);
   for (int64_t row = begin; row < end; ++row) {
     float* out = values + (row - rect.row) * rect.columns;
     const int64_t r = row - t.row_begin;
-    for (int64_t c = 0; c < rect.columns; ++c)
-      out[c] = element(entry, t.is_transposed ? (rect.column + c) * width + r : r * width + rect.column + c);
+    for (int64_t c = 0; c < rect.columns; ++c) {
+      const int64_t i = t.is_transposed ? (rect.column + c) * width + r : r * width + rect.column + c;
+      out[c] = element(entry, i);
+      if (!std::isfinite(out[c]))
+        fail(ErrorKind::kNumerics,
+             "{}: tensor {}, element {} is {}; the model cannot be used, take other weights",
+             files.label_of(entry), entry.name, i, out[c]);
+    }
   }
 }
 

@@ -14,6 +14,7 @@
 #include "ingot/core/rect.h"
 #include "ingot/formats/safetensors.h"
 #include "ingot/formats/safetensors_ranges.h"
+#include "ingot/formats/safetensors_set.h"
 #include "ingot/nn/transformer.h"
 
 namespace ingot {
@@ -37,19 +38,21 @@ std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::f
 
 // kData error, naming file and tensor, for the first tensor that read_hf_tensors could not read because
 // it is missing or has another shape or dtype. Numbers are not read.
-void check_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::string& prefix = "");
+void check_hf_tensors(const SafetensorsSet& files, const Transformer& model, const std::string& prefix = "");
 
 // Reads every tensor into `values` (f32, one per parameter id; empty ones are skipped). Padding rows
 // become zero. f32, bf16 and f16 files are accepted. kData error, naming file and tensor, if one is
 // missing or has another shape or dtype.
-void read_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::vector<Tensor>& values,
+void read_hf_tensors(const SafetensorsSet& files, const Transformer& model, const std::vector<Tensor>& values,
                      const std::string& prefix = "");
 
 // write_hf_rect and read_hf_rect copy the rows of `rect` (a rectangle of tensor t's parameter) that
-// belong to t, to and from a file. values: the rectangle, row by row. tensor: index of t in hf_tensors.
+// belong to t, to and from files. values: the rectangle, row by row. tensor: index of t in hf_tensors.
+// read_hf_rect throws the errors of read_hf_tensors, and a kNumerics error that names the element if a number is
+// not finite.
 void write_hf_rect(SafetensorsRanges& file, size_t tensor, const HfTensor& t, const Rect& rect,
                    const float* values);
-void read_hf_rect(float* values, const SafetensorsFile& file, const HfTensor& t, const Rect& rect,
+void read_hf_rect(float* values, const SafetensorsSet& files, const HfTensor& t, const Rect& rect,
                   const std::string& prefix = "");
 
 }  // namespace ingot

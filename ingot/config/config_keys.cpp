@@ -139,6 +139,10 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
                       &T::is_overcommitted));
   keys.push_back(choice<Device>("train.device", {{"cpu", Device::kCpu}, {"cuda", Device::kCuda}},
                                 "device that trains the model", train, &T::device));
+  keys.push_back(text("train.init_from",
+                      "start from the model and tokenizer of this folder of Hugging Face or checkpoint of "
+                      "Ingot; empty: random weights",
+                      train, &T::init_from));
   keys.push_back(flag("train.graph", "on a GPU: run each micro-batch and each update as a CUDA graph", train,
                       &T::has_graph));
   keys.push_back(flag("train.deterministic", "on a GPU: bit-exact repeatability, even where it is slower",

@@ -69,6 +69,7 @@ constexpr std::pair<std::string_view, ResumeClass> kClasses[] = {
     {"train.threads", kFree},
     {"train.overcommit", kFree},
     {"train.device", kFree},
+    {"train.init_from", kFree},  // a resumed run reads its checkpoint
     {"train.graph", kFree},
     {"train.deterministic", kFree},
     {"optimizer.kind", kState},

@@ -1,0 +1,16 @@
+// Which architecture of transformers computes a model, and the model of such an architecture.
+#pragma once
+
+#include "ingot/data/tokenizer/tokenizer.h"
+#include "ingot/formats/hf_config.h"
+#include "ingot/nn/config.h"
+
+namespace ingot {
+
+// Returns the architecture as a Hugging Face config. model_type is "ingot" if no class of transformers
+// can compute it.
+HfModelConfig to_hf_config(const ModelConfig& config, const Tokenizer& tokenizer);
+// kData error that names the key if Ingot does not compute the model.
+ModelConfig from_hf_config(const HfModelConfig& config);
+
+}  // namespace ingot
