@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "apps/bench_checkpointing.h"
-#include "apps/bench_head.h"
-#include "apps/bench_ops.h"
-#include "apps/bench_parallel.h"
+#include "apps/bench/bench_checkpointing.h"
+#include "apps/bench/bench_head.h"
+#include "apps/bench/bench_ops.h"
+#include "apps/bench/bench_parallel.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "ingot/config/config_toml.h"
