@@ -7,8 +7,10 @@
 
 namespace ingot {
 
-// Returns the architecture as a Hugging Face config. model_type is "ingot" if no class of transformers
-// can compute it.
+// Returns the family of transformers (model_type) that computes a resolved model; "ingot" if there is none.
+const char* hf_family(const ModelConfig& config);
+
+// Returns the architecture as a Hugging Face config, of hf_family().
 HfModelConfig to_hf_config(const ModelConfig& config, const Tokenizer& tokenizer);
 // kData error that names the key if Ingot does not compute the model.
 ModelConfig from_hf_config(const HfModelConfig& config);

@@ -27,9 +27,9 @@ void write_masters(SafetensorsRanges& file, SavedState& saved) {
   for (size_t t = 0; t < tensors.size(); ++t) {
     const HfTensor& tensor = tensors[t];
     if (tensor.param < 0) {
-      const std::vector<float> zeros(
-          trainer.layout().mesh->world->rank() == 0 ? static_cast<size_t>(tensor.shape[0]) : 0);
-      file.write(t, 0, std::as_bytes(std::span(zeros)));
+      const bool writes = trainer.layout().mesh->world->rank() == 0;
+      const std::vector<float> numbers(writes ? static_cast<size_t>(tensor.shape[0]) : 0, tensor.fill);
+      file.write(t, 0, std::as_bytes(std::span(numbers)));
       continue;
     }
     const Range range = saved.value_range(tensor.param);
