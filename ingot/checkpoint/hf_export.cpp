@@ -140,6 +140,10 @@ std::string own_json(const ModelConfig& c) {
   const char* cap = c.cap.kind == CapKind::kTanh      ? "tanh"
                     : c.cap.kind == CapKind::kSigmoid ? "sigmoid"
                                                       : "none";
+  const RopeScalingKind kind = c.rope_scaling.kind;
+  const char* scaling = kind == RopeScalingKind::kLlama3   ? "llama3"
+                        : kind == RopeScalingKind::kLinear ? "linear"
+                                                           : "none";
   const nlohmann::ordered_json own = {{"norm", norm_name(c.norm)},
                                       {"positions", c.positions == PositionKind::kRope ? "rope" : "learned"},
                                       {"mlp", mlp_name(c.mlp)},
@@ -148,6 +152,12 @@ std::string own_json(const ModelConfig& c) {
                                       {"qk_norm", c.has_qk_norm},
                                       {"qk_norm_gain", c.has_qk_norm_gain},
                                       {"nope_every", c.nope_every},
+                                      {"rope_theta", c.rope_theta},
+                                      {"rope_scaling", scaling},
+                                      {"rope_factor", c.rope_scaling.factor},
+                                      {"rope_low_freq_factor", c.rope_scaling.low_freq_factor},
+                                      {"rope_high_freq_factor", c.rope_scaling.high_freq_factor},
+                                      {"rope_original_context", c.rope_scaling.original_context},
                                       {"cap", cap},
                                       {"cap_a", c.cap.a},
                                       {"cap_b", c.cap.b},

@@ -2,8 +2,8 @@
 
 `ingot export --hf` writes this file beside such a model. The weights have LLaMA's names. config.json has LLaMA's keys,
 and under "ingot" what is different: norm (layernorm, rmsnorm, rmsnorm_weightless), positions (learned, rope), mlp
-(gelu_tanh, gelu_exact, relu2, swiglu), bias, qkv_bias, qk_norm, qk_norm_gain, cap (none, tanh, sigmoid) with cap_a,
-cap_b, cap_c. There is no cache of keys and values: generation reads the whole text for every token.
+(gelu_tanh, gelu_exact, relu2, swiglu), bias, qkv_bias, qk_norm, qk_norm_gain, nope_every, cap (none, tanh, sigmoid) with
+cap_a, cap_b, cap_c, and rope_scaling (none, linear, llama3) with its numbers. There is no cache of keys and values: generation reads the whole text for every token.
 """
 
 import math
@@ -17,6 +17,7 @@ from transformers.modeling_outputs import CausalLMOutput
 
 class IngotConfig(PretrainedConfig):
     model_type = "ingot"
+    max_position_embeddings = 2048  # transformers reads it before it has read config.json
 
 
 class Norm(nn.Module):
@@ -42,15 +43,15 @@ class Gain(nn.Module):
 
 def frequencies(config):
     """Returns the rotary frequencies (D/2), scaled as config.json says."""
-    rope, dim = config.rope_parameters, config.head_dim
-    f = 1.0 / rope["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
-    if rope["rope_type"] == "linear":
-        return f / rope["factor"]
-    if rope["rope_type"] != "llama3":
+    own, dim = config.ingot, config.head_dim
+    f = 1.0 / own["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
+    if own["rope_scaling"] == "linear":
+        return f / own["rope_factor"]
+    if own["rope_scaling"] != "llama3":
         return f
-    context, low, high = rope["original_max_position_embeddings"], rope["low_freq_factor"], rope["high_freq_factor"]
+    context, low, high = (own[f"rope_{key}"] for key in ("original_context", "low_freq_factor", "high_freq_factor"))
     smooth = ((context * f / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
-    return (1 - smooth) * f / rope["factor"] + smooth * f
+    return (1 - smooth) * f / own["rope_factor"] + smooth * f
 
 
 def rotate(x, f):
