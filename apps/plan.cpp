@@ -23,6 +23,7 @@
 #include "ingot/plan/plan_search.h"
 #include "ingot/plan/plan_text.h"
 #include "ingot/run/peak.h"
+#include "ingot/run/start_model.h"
 
 namespace ingot {
 namespace {
@@ -142,6 +143,7 @@ void plan_run(const PlanArguments& arguments) {
   ConfigBuilder builder;
   builder.add_source(arguments.source);
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
+  complete_from_start(builder);
   RunConfig config = builder.build();
   if (!arguments.is_json) print_notes(builder.notes());
   if (!arguments.searches) take_ranks(config, arguments.ranks);

@@ -13,6 +13,7 @@
 #include "ingot/core/file.h"
 #include "ingot/formats/text_plot.h"
 #include "ingot/profile/schedule_plot.h"
+#include "ingot/run/start_model.h"
 
 namespace ingot {
 namespace {
@@ -45,6 +46,7 @@ void draw_schedule(const ScheduleArguments& arguments) {
   ConfigBuilder builder;
   builder.add_source(arguments.source);
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
+  complete_from_start(builder);
   const RunConfig& config = builder.build();
   print_notes(builder.notes());
   fmt::print("{}: {}\n", arguments.source, length_text(config, RunPlan(config)));

@@ -7,11 +7,14 @@
 #include <system_error>
 
 #include "apps/command_line.h"
+#include "ingot/config/config_keys.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/config/nearest.h"
 #include "ingot/config/presets.h"
 #include "ingot/core/error.h"
+#include "ingot/core/file.h"
 #include "ingot/run/record/run_folder.h"
+#include "ingot/run/start_model.h"
 
 namespace ingot {
 namespace {
@@ -62,6 +65,12 @@ RunConfig configure_training(const TrainArguments& arguments, std::vector<std::s
   }
   if (!arguments.data.empty()) builder.add_texts("data.train", arguments.data, "--data");
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
+  if (!arguments.init.empty())
+    builder.add_override("train.init_from=" + toml_string(arguments.init), "--init");
+  if (!arguments.is_resume)
+    complete_from_start(builder);
+  else if (!arguments.source.empty() && path_exists(arguments.out + "/config.toml"))
+    complete_from_start(builder, arguments.out + "/config.toml");
   const RunConfig& config = builder.build();
   notes = builder.notes();
   return config;
@@ -82,6 +91,10 @@ void add_train_options(Command& command, TrainArguments& arguments) {
       ->type_name("key=value")
       ->repeated();
   command.add_option("--out", arguments.out, "Run folder; default runs/<preset>-<date>-<time>")
+      ->type_name("DIR");
+  command
+      .add_option("--init", arguments.init,
+                  "Start from the model and tokenizer of a folder of Hugging Face, or a checkpoint")
       ->type_name("DIR");
   command.add_flag("--resume", arguments.is_resume, "Go on from the newest checkpoint in --out");
   command.add_flag("--resume-anyway", arguments.is_resume_anyway,

@@ -14,6 +14,7 @@ struct TrainArguments {
   std::string source;  // preset or file
   std::vector<std::string> data, overrides;
   std::string out;
+  std::string init;  // train.init_from
   bool is_resume = false;
   bool is_resume_anyway = false;
   bool prints_config = false;

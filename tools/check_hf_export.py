@@ -39,7 +39,8 @@ def fail(text):
 def load_model(folder):
     try:
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, dtype=torch.float32, output_loading_info=True)
+            folder, local_files_only=True, dtype=torch.float32, output_loading_info=True,
+            trust_remote_code=(Path(folder) / "modeling_ingot.py").is_file())
     except Exception as error:  # any exception is a fault of the export
         fail(f"{folder}: transformers {transformers.__version__} does not load the model: {first_line(error)}")
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):

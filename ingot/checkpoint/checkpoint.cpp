@@ -1,5 +1,6 @@
 #include "ingot/checkpoint/checkpoint.h"
 
+#include <xxhash.h>
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -155,98 +156,70 @@ TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
   return state;
 }
 
+namespace {
+
+ModelFolder read_folder(const fs::path& path) {
+  const bool is_own = path_exists(path / "config.toml");
+  ModelFolder folder{
+      .path = path, .config_path = path / (is_own ? "config.toml" : "config.json"), .config = {}};
+  if (is_own) {
+    const RunConfig run = read_run_config(folder.config_path);
+    folder.config = run.model;
+    folder.compute = run.precision.compute;
+    folder.model_type = "ingot";
+    if (folder.config.vocab == 0)
+      folder.config.vocab = load_tokenizer(folder.path / "tokenizer.json")->vocab_size();
+  } else {
+    const HfModelConfig hf = parse_hf_config(read_file(folder.config_path), folder.config_path.string());
+    folder.model_type = hf.model_type;
+    folder.config = from_hf_config(hf);
+  }
+  return folder;
+}
+
+}  // namespace
+
+ModelFolder read_model_folder(const fs::path& given, const DamageReport& report) {
+  return read_folder(resolve(given, report));
+}
+
+StartWeights read_start_weights(const fs::path& path, Trainer& trainer) {
+  if (trainer.layout().mesh->world->rank() == 0) verify(path);
+  const ModelFolder folder = read_folder(path);
+  const std::string config = read_file(folder.config_path);
+  const SafetensorsSet weights = SafetensorsSet::open(path);
+  const Transformer& model = *trainer.layout().model;
+  check_hf_tensors(weights, model);
+  read_rank_masters(weights, trainer);
+  trainer.params().refresh_compute(*trainer.layout().stream);
+  return {.model_type = folder.model_type,
+          .config_hash = XXH3_64bits(config.data(), config.size()),
+          .tensors = weights.tensors(),
+          .files = weights.files().size()};
+}
+
 LoadedModel load_model(const fs::path& given, std::optional<DType> compute, LoadedWeights weights,
                        const DamageReport& report) {
   const fs::path path = resolve(given, report);
   verify(path);
-  ModelConfig config;
-  DType dtype = DType::f32;
+  const ModelFolder folder = read_folder(path);
   LoadedModel loaded;
   loaded.tokenizer = load_tokenizer(path / "tokenizer.json");
-  const bool is_own = path_exists(path / "config.toml");
-  const fs::path config_path = path / (is_own ? "config.toml" : "config.json");
-  if (is_own) {
-    const RunConfig run = read_run_config(config_path);
-    config = run.model;
-    dtype = run.precision.compute;
-    if (config.vocab == 0) config.vocab = loaded.tokenizer->vocab_size();
-  } else {
-    config = from_hf_config(parse_hf_config(read_file(config_path), config_path.string()));
-  }
-  const SafetensorsFile file(path / "model.safetensors");
-  check_sizes(config, file, config_path);
-  if (compute) dtype = *compute;
-  loaded.model = std::make_unique<Transformer>(config.resolved(), dtype);
-  check_hf_tensors(file, *loaded.model);
-  check_finite(file);
+  const SafetensorsSet files = SafetensorsSet::open(path);
+  check_sizes(folder.config, files, folder.config_path);
+  const DType dtype = compute.value_or(folder.compute);
+  loaded.model = std::make_unique<Transformer>(folder.config.resolved(), dtype);
+  check_hf_tensors(files, *loaded.model);
+  check_finite(files);
   const ResidentStore planned(loaded.model->params(), dtype, false, Masters::kF32, Device::kCpu,
                               Backing::kAddresses);
   require_memory(planned.params_arena().capacity_bytes(), "the weights of " + path.string());
   loaded.params = std::make_unique<ResidentStore>(loaded.model->params(), dtype, false);
-  read_hf_tensors(file, *loaded.model, masters(*loaded.params));
+  read_hf_tensors(files, *loaded.model, masters(*loaded.params));
   if (weights == LoadedWeights::kAveraged) read_averages(path, *loaded.params);
   Stream stream;
   loaded.params->refresh_compute(stream);
   return loaded;
-}
-
-HfModelConfig to_hf_config(const ModelConfig& c, const Tokenizer& tokenizer) {
-  const bool is_plain = !c.has_qk_norm && c.cap.kind == CapKind::kNone;
-  const bool is_gpt2 = is_plain && c.norm == NormKind::kLayerNorm && c.positions == PositionKind::kLearned &&
-                       c.mlp != MlpKind::kSwiglu && c.mlp != MlpKind::kRelu2 && c.kv_heads == c.heads &&
-                       c.heads * c.head_dim == c.width;
-  const bool is_llama = is_plain && c.norm == NormKind::kRmsNorm && c.positions == PositionKind::kRope &&
-                        c.mlp == MlpKind::kSwiglu;
-  HfModelConfig hf;
-  hf.model_type = is_gpt2 ? "gpt2" : is_llama ? "llama" : "ingot";
-  hf.layers = c.layers;
-  hf.heads = c.heads;
-  hf.kv_heads = c.kv_heads;
-  hf.head_dim = c.head_dim;
-  hf.width = c.width;
-  hf.ffn = c.ffn;
-  hf.vocab = c.vocab;
-  hf.context = c.context;
-  hf.norm_eps = c.norm_eps;
-  hf.rope_theta = c.rope_theta;
-  hf.activation = c.mlp == MlpKind::kSwiglu      ? "silu"
-                  : c.mlp == MlpKind::kRelu2     ? "relu2"
-                  : c.mlp == MlpKind::kGeluExact ? "gelu"
-                                                 : "gelu_new";
-  hf.is_tied = c.is_tied;
-  hf.has_attention_bias = is_gpt2 || c.has_bias;
-  hf.has_mlp_bias = is_gpt2 || c.has_bias;
-  hf.dropout = c.dropout;
-  hf.init_std = c.init_std;
-  if (tokenizer.end_of_text()) hf.bos_id = hf.eos_id = *tokenizer.end_of_text();
-  return hf;
-}
-
-ModelConfig from_hf_config(const HfModelConfig& hf) {
-  if (hf.model_type == "ingot")
-    fail(ErrorKind::kData, "config.json: model_type \"ingot\" needs the config.toml that was saved with it");
-  const bool is_gpt2 = hf.model_type == "gpt2";
-  if (hf.has_attention_bias != hf.has_mlp_bias)
-    fail(ErrorKind::kData,
-         "config.json: attention_bias and mlp_bias must be equal, one alone is not supported");
-  ModelConfig c;
-  c.layers = hf.layers;
-  c.heads = hf.heads;
-  c.kv_heads = hf.kv_heads;
-  c.head_dim = hf.head_dim;
-  c.width = hf.width;
-  c.ffn = hf.ffn;
-  c.vocab = hf.vocab;
-  c.context = hf.context;
-  c.norm = is_gpt2 ? NormKind::kLayerNorm : NormKind::kRmsNorm;
-  c.positions = is_gpt2 ? PositionKind::kLearned : PositionKind::kRope;
-  c.mlp = !is_gpt2 ? MlpKind::kSwiglu : hf.activation == "gelu" ? MlpKind::kGeluExact : MlpKind::kGeluTanh;
-  c.has_bias = hf.has_attention_bias;
-  c.is_tied = hf.is_tied;
-  c.norm_eps = hf.norm_eps;
-  c.rope_theta = hf.rope_theta;
-  c.init_std = hf.init_std;
-  return c;
 }
 
 }  // namespace ingot

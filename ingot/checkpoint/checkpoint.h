@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "ingot/checkpoint/checkpoint_store.h"
+#include "ingot/checkpoint/hf_model.h"
 #include "ingot/data/tokenizer/tokenizer.h"
-#include "ingot/formats/hf_config.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {
@@ -53,6 +53,28 @@ std::filesystem::path save_checkpoint(CheckpointStore* store, Trainer& trainer, 
 // and tensor, if something does not fit.
 TrainerState load_checkpoint(const std::filesystem::path& path, Trainer& trainer);
 
+// What a folder says about its model, before any weight is read.
+struct ModelFolder {
+  std::filesystem::path path, config_path;  // the checkpoint itself; its config.toml or config.json
+  ModelConfig config;                       // as the file has it; its vocab is set
+  DType compute = DType::f32;               // as Ingot trained it; f32 for checkpoints of transformers
+  std::string model_type = {};              // of its config.json: "llama"
+};
+
+// Reads the config of a checkpoint of Ingot or of transformers; `given` is as for load_model. kData error if it has
+// no config or a model that Ingot does not compute.
+ModelFolder read_model_folder(const std::filesystem::path& given, const DamageReport& report);
+
+// Starts the weights of a trainer from a folder's: each rank reads its own shards. Optimizer and step stay as they are.
+// A checkpoint of Ingot is verified by rank 0. kData error that names file and tensor if one is missing or does not
+// fit the trainer's model.
+struct StartWeights {
+  std::string model_type;    // of the folder's config.json
+  uint64_t config_hash = 0;  // XXH3-64 of its config.json, or of the config.toml of a checkpoint of Ingot
+  size_t tensors = 0, files = 0;
+};
+StartWeights read_start_weights(const std::filesystem::path& folder, Trainer& trainer);
+
 // A model for evaluation or sampling, without gradients.
 struct LoadedModel {
   std::unique_ptr<Transformer> model;
@@ -64,16 +86,11 @@ struct LoadedModel {
 // has no averages.
 enum class LoadedWeights { kTrained, kAveraged };
 
-// Loads a model. path: a checkpoint of Ingot or of transformers (GPT-2, LLaMA), a run's folder, or its
+// Loads a model. path: a checkpoint of Ingot or of transformers (one file or several), a run's folder, or its
 // checkpoints/ folder; in a run's folder the newest good checkpoint is used, and damaged ones are passed
 // to `report`. Ingot's checkpoints are verified first. compute: f32, bf16, f16, or nullopt for
 // the run's own dtype (f32 for checkpoints of transformers).
 LoadedModel load_model(const std::filesystem::path& path, std::optional<DType> compute, LoadedWeights weights,
                        const DamageReport& report);
-
-// Returns the architecture as a Hugging Face config. model_type is "ingot" if no class of transformers
-// can compute it.
-HfModelConfig to_hf_config(const ModelConfig& config, const Tokenizer& tokenizer);
-ModelConfig from_hf_config(const HfModelConfig& config);
 
 }  // namespace ingot

@@ -2,17 +2,20 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <map>
+#include <string_view>
 
+#include "ingot/checkpoint/hf_model.h"
 #include "ingot/core/error.h"
 #include "ingot/core/float16.h"
 
 namespace ingot {
 namespace {
 
-// Collects tensors by Ingot's parameter names. If the model lacks a parameter, add_if skips the tensor
-// and add_or_zeros makes it zeros.
+// Collects tensors by Ingot's parameter names. If the model lacks a parameter, add_if skips the tensor,
+// add_or_zeros makes it zeros and add_or_ones ones.
 class Layout {
  public:
   explicit Layout(const Transformer& model) : model_(model) {
@@ -31,7 +34,12 @@ class Layout {
     std::vector<int64_t> stored{end - begin};
     if (shape.rank() == 2) stored.push_back(shape[1]);
     if (is_transposed) std::swap(stored[0], stored[1]);
-    tensors_.push_back({hf, stored, id, begin, end, is_transposed});
+    tensors_.push_back({.name = hf,
+                        .shape = stored,
+                        .param = id,
+                        .row_begin = begin,
+                        .row_end = end,
+                        .is_transposed = is_transposed});
   }
   void add_if(const std::string& hf, const std::string& ours, int64_t begin = 0, int64_t end = -1) {
     if (has(ours)) add(hf, ours, begin, end);
@@ -40,7 +48,13 @@ class Layout {
     if (has(ours))
       add(hf, ours);
     else
-      tensors_.push_back({hf, {size}, -1, 0, size, false});
+      tensors_.push_back({.name = hf, .shape = {size}, .row_end = size});
+  }
+  void add_or_ones(const std::string& hf, const std::string& ours, int64_t size) {
+    if (has(ours))
+      add(hf, ours);
+    else
+      tensors_.push_back({.name = hf, .shape = {size}, .fill = 1, .row_end = size});
   }
 
   std::vector<HfTensor> take() { return std::move(tensors_); }
@@ -82,11 +96,16 @@ std::vector<HfTensor> gpt2_tensors(const Transformer& model) {
 std::vector<HfTensor> llama_tensors(const Transformer& model) {
   const ModelConfig& c = model.config();
   const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  const bool has_gains = c.has_qk_norm && (c.has_qk_norm_gain || hf_family(c) == std::string_view("qwen3"));
   Layout layout(model);
   layout.add("model.embed_tokens.weight", "embedding.weight", 0, c.vocab);
   layout.add_if("model.embed_positions.weight", "positions.weight");
   for (int64_t l = 0; l < c.layers; ++l) {
     const std::string hf = fmt::format("model.layers.{}.", l), ours = fmt::format("blocks.{}.", l);
+    if (has_gains) {
+      layout.add_or_ones(hf + "self_attn.q_norm.weight", ours + "attention.q_norm.weight", c.head_dim);
+      layout.add_or_ones(hf + "self_attn.k_norm.weight", ours + "attention.k_norm.weight", c.head_dim);
+    }
     for (const char* kind : {".weight", ".bias"}) {
       layout.add_if(hf + "input_layernorm" + kind, ours + "attention.norm" + kind);
       layout.add_if(hf + "self_attn.q_proj" + kind, ours + "attention.qkv" + kind, 0, q);
@@ -123,7 +142,7 @@ void copy_row(float* out, const Tensor& value, const HfTensor& t, int64_t row) {
 void stream_tensor(const ByteSink& sink, const Tensor& value, const HfTensor& t) {
   const int64_t rows = t.shape[0], width = t.shape.size() == 2 ? t.shape[1] : 1;
   const int64_t step = std::max<int64_t>(1, (1 << 16) / width);
-  std::vector<float> buffer(static_cast<size_t>(step * width));
+  std::vector<float> buffer(static_cast<size_t>(step * width), t.fill);
   for (int64_t row = 0; row < rows; row += step) {
     const int64_t count = std::min(step, rows - row);
     for (int64_t i = 0; i < count && t.param >= 0; ++i)
@@ -149,41 +168,42 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return (shape.size() == 2 ? Shape{shape[0], shape[1]} : Shape{shape[0]}).to_string();
 }
 
-const SafetensorsEntry* find_tensor(const SafetensorsFile& file, const std::string& prefix,
+const SafetensorsEntry* find_tensor(const SafetensorsSet& files, const std::string& prefix,
                                     const HfTensor& t) {
-  if (const SafetensorsEntry* found = file.find(prefix + t.name)) return found;
+  if (const SafetensorsEntry* found = files.find(prefix + t.name)) return found;
   constexpr std::string_view kGpt2 = "transformer.";  // files saved from the bare GPT2Model lack this prefix
-  return t.name.starts_with(kGpt2) ? file.find(prefix + t.name.substr(kGpt2.size())) : nullptr;
+  return t.name.starts_with(kGpt2) ? files.find(prefix + t.name.substr(kGpt2.size())) : nullptr;
 }
 
-// Returns the file's tensor t. kData error unless it has the right shape and a readable dtype.
-const SafetensorsEntry& readable_tensor(const SafetensorsFile& file, const std::string& prefix,
+// Returns the tensor t of the files. kData error unless it has the right shape and a readable dtype.
+const SafetensorsEntry& readable_tensor(const SafetensorsSet& files, const std::string& prefix,
                                         const HfTensor& t) {
-  const SafetensorsEntry* entry = find_tensor(file, prefix, t);
-  if (!entry) entry = &file.get(prefix + t.name);  // throws an error with file and tensor
+  const SafetensorsEntry* entry = find_tensor(files, prefix, t);
+  if (!entry) entry = &files.get(prefix + t.name);  // throws an error with file and tensor
   if (entry->shape != t.shape)
-    fail(ErrorKind::kData, "{}: tensor {} is {}, the model's config asks for {}", file.label(), entry->name,
-         entry->shape_text(), shape_text(t.shape));
+    fail(ErrorKind::kData, "{}: tensor {} is {}, the model's config asks for {}", files.label_of(*entry),
+         entry->name, entry->shape_text(), shape_text(t.shape));
   if (!entry->dtype ||
       (*entry->dtype != DType::f32 && *entry->dtype != DType::bf16 && *entry->dtype != DType::f16))
-    fail(ErrorKind::kData, "{}: tensor {} is {}; F32, BF16 and F16 can be read", file.label(), entry->name,
-         entry->dtype_name);
+    fail(ErrorKind::kData, "{}: tensor {} is {}; F32, BF16 and F16 can be read", files.label_of(*entry),
+         entry->name, entry->dtype_name);
   return *entry;
 }
 
 }  // namespace
 
-std::vector<HfTensor> hf_tensors(const Transformer& model) {
+std::vector<HfTensor> hf_tensors(const Transformer& model, HfNames names) {
   const ModelConfig& c = model.config();
-  const bool is_gpt2 = c.positions == PositionKind::kLearned && c.norm == NormKind::kLayerNorm &&
-                       c.mlp != MlpKind::kSwiglu && c.kv_heads == c.heads;
+  const bool is_gpt2 = names == HfNames::kByModel && c.positions == PositionKind::kLearned &&
+                       c.norm == NormKind::kLayerNorm && c.mlp != MlpKind::kSwiglu && c.kv_heads == c.heads &&
+                       !c.has_qk_norm_gain;
   return is_gpt2 ? gpt2_tensors(model) : llama_tensors(model);
 }
 
 std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::function<Tensor(int)>& value,
-                                          const std::string& prefix) {
+                                          const std::string& prefix, HfNames names) {
   std::vector<SafetensorsSource> sources;
-  for (HfTensor& t : hf_tensors(model)) {
+  for (HfTensor& t : hf_tensors(model, names)) {
     SafetensorsSource source{
         .name = prefix + t.name, .dtype = DType::f32, .shape = t.shape, .bytes = {}, .stream = {}};
     source.stream = [t, value](const ByteSink& sink) {
@@ -194,19 +214,19 @@ std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::f
   return sources;
 }
 
-void check_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::string& prefix) {
+void check_hf_tensors(const SafetensorsSet& files, const Transformer& model, const std::string& prefix) {
   for (const HfTensor& t : hf_tensors(model))
-    if (t.param >= 0) readable_tensor(file, prefix, t);
+    if (t.param >= 0) readable_tensor(files, prefix, t);
 }
 
-void read_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::vector<Tensor>& values,
+void read_hf_tensors(const SafetensorsSet& files, const Transformer& model, const std::vector<Tensor>& values,
                      const std::string& prefix) {
   for (const Tensor& value : values)
     if (value) std::memset(value.data, 0, value.bytes());
   for (const HfTensor& t : hf_tensors(model)) {
     if (t.param < 0 || !values[static_cast<size_t>(t.param)]) continue;
     const Tensor& value = values[static_cast<size_t>(t.param)];
-    read_hf_rect(value.as<float>(), file, t, {0, value.dim(0), 0, value.rank() == 2 ? value.dim(1) : 1},
+    read_hf_rect(value.as<float>(), files, t, {0, value.dim(0), 0, value.rank() == 2 ? value.dim(1) : 1},
                  prefix);
   }
 }
@@ -234,16 +254,22 @@ void write_hf_rect(SafetensorsRanges& file, size_t tensor, const HfTensor& t, co
   }
 }
 
-void read_hf_rect(float* values, const SafetensorsFile& file, const HfTensor& t, const Rect& rect,
+void read_hf_rect(float* values, const SafetensorsSet& files, const HfTensor& t, const Rect& rect,
                   const std::string& prefix) {
-  const SafetensorsEntry& entry = readable_tensor(file, prefix, t);
+  const SafetensorsEntry& entry = readable_tensor(files, prefix, t);
   const int64_t width = t.shape.size() == 2 ? t.shape[1] : 1;  // columns of the stored tensor
   const int64_t begin = std::max(rect.row, t.row_begin), end = std::min(rect.row + rect.rows, t.row_end);
   for (int64_t row = begin; row < end; ++row) {
     float* out = values + (row - rect.row) * rect.columns;
     const int64_t r = row - t.row_begin;
-    for (int64_t c = 0; c < rect.columns; ++c)
-      out[c] = element(entry, t.is_transposed ? (rect.column + c) * width + r : r * width + rect.column + c);
+    for (int64_t c = 0; c < rect.columns; ++c) {
+      const int64_t i = t.is_transposed ? (rect.column + c) * width + r : r * width + rect.column + c;
+      out[c] = element(entry, i);
+      if (!std::isfinite(out[c]))
+        fail(ErrorKind::kNumerics,
+             "{}: tensor {}, element {} is {}; the model cannot be used, take other weights",
+             files.label_of(entry), entry.name, i, out[c]);
+    }
   }
 }
 

@@ -3,7 +3,8 @@
 // GPT-2 (learned positions) has the names transformer.h.N... and stores matrices as (in, out); biases
 // that the model lacks are written as zeros, as GPT2LMHeadModel has them. All other models have LLaMA's
 // names, model.layers.N..., with the fused q, k, v and gate, up as separate tensors. Padding rows of the
-// vocabulary are left out, and so is a tied head.
+// vocabulary are left out, and so is a tied head. Models with QK-norm that has no gains are written as Qwen3's, whose
+// gains are then 1.
 #pragma once
 
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "ingot/core/rect.h"
 #include "ingot/formats/safetensors.h"
 #include "ingot/formats/safetensors_ranges.h"
+#include "ingot/formats/safetensors_set.h"
 #include "ingot/nn/transformer.h"
 
 namespace ingot {
@@ -21,35 +23,41 @@ namespace ingot {
 struct HfTensor {
   std::string name;
   std::vector<int64_t> shape;          // as in the file
-  int param = -1;                      // parameter id; -1: zeros that only Hugging Face's model has
+  int param = -1;                      // parameter id; -1: numbers that only Hugging Face's model has
+  float fill = 0;                      // their value
   int64_t row_begin = 0, row_end = 0;  // rows of the parameter (dim 0)
   bool is_transposed = false;          // stored as (in, out)
 };
 
+// kByModel: GPT-2's names for models like it, LLaMA's for all others. kLlama: always LLaMA's.
+enum class HfNames { kByModel, kLlama };
+
 // Returns the tensors in the order of the parameters.
-std::vector<HfTensor> hf_tensors(const Transformer& model);
+std::vector<HfTensor> hf_tensors(const Transformer& model, HfNames names = HfNames::kByModel);
 
 // Returns the tensors as sources to write. value(id) returns a parameter's f32 values in its shape; it is
 // called when the tensor is written, and the values must stay valid until the next call. `value` may be
 // empty if the sources are not written.
 std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::function<Tensor(int)>& value,
-                                          const std::string& prefix = "");
+                                          const std::string& prefix = "", HfNames names = HfNames::kByModel);
 
 // kData error, naming file and tensor, for the first tensor that read_hf_tensors could not read because
 // it is missing or has another shape or dtype. Numbers are not read.
-void check_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::string& prefix = "");
+void check_hf_tensors(const SafetensorsSet& files, const Transformer& model, const std::string& prefix = "");
 
 // Reads every tensor into `values` (f32, one per parameter id; empty ones are skipped). Padding rows
 // become zero. f32, bf16 and f16 files are accepted. kData error, naming file and tensor, if one is
 // missing or has another shape or dtype.
-void read_hf_tensors(const SafetensorsFile& file, const Transformer& model, const std::vector<Tensor>& values,
+void read_hf_tensors(const SafetensorsSet& files, const Transformer& model, const std::vector<Tensor>& values,
                      const std::string& prefix = "");
 
 // write_hf_rect and read_hf_rect copy the rows of `rect` (a rectangle of tensor t's parameter) that
-// belong to t, to and from a file. values: the rectangle, row by row. tensor: index of t in hf_tensors.
+// belong to t, to and from files. values: the rectangle, row by row. tensor: index of t in hf_tensors.
+// read_hf_rect throws the errors of read_hf_tensors, and a kNumerics error that names the element if a number is
+// not finite.
 void write_hf_rect(SafetensorsRanges& file, size_t tensor, const HfTensor& t, const Rect& rect,
                    const float* values);
-void read_hf_rect(float* values, const SafetensorsFile& file, const HfTensor& t, const Rect& rect,
+void read_hf_rect(float* values, const SafetensorsSet& files, const HfTensor& t, const Rect& rect,
                   const std::string& prefix = "");
 
 }  // namespace ingot

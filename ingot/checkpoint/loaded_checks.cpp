@@ -16,15 +16,16 @@ double sized(int64_t size, double otherwise) { return size > 0 ? static_cast<dou
 
 }  // namespace
 
-void check_sizes(const ModelConfig& c, const SafetensorsFile& weights, const std::filesystem::path& path) {
+void check_sizes(const ModelConfig& c, const SafetensorsSet& weights, const std::filesystem::path& path) {
   double numbers = 0;
-  for (const SafetensorsEntry& entry : weights.tensors()) numbers += static_cast<double>(entry.elements());
+  for (const SafetensorsFile* file : weights.files())
+    for (const SafetensorsEntry& entry : file->tensors()) numbers += static_cast<double>(entry.elements());
   const auto refuse = [&](const std::string& what) {
     fail(ErrorKind::kData,
          "{}: {}, but {} holds {} tensors of {:.0f} numbers in all; give the files of one model",
-         path.string(), what, weights.label(), weights.tensors().size(), numbers);
+         path.string(), what, weights.label(), weights.tensors(), numbers);
   };
-  if (c.layers < 1 || static_cast<uint64_t>(c.layers) > weights.tensors().size())
+  if (c.layers < 1 || static_cast<uint64_t>(c.layers) > weights.tensors())
     refuse(fmt::format("describes {} layers", c.layers));
   const double width = sized(c.width, 1), heads = sized(c.heads, 1);
   const double head_dim = sized(c.head_dim, width / heads), kv_heads = sized(c.kv_heads, heads);
@@ -46,16 +47,17 @@ void check_sizes(const ModelConfig& c, const SafetensorsFile& weights, const std
          path.string(), c.context, table_bytes * 1e-9, memory_bytes * 1e-9);
 }
 
-void check_finite(const SafetensorsFile& weights, std::string_view prefix) {
-  for (const SafetensorsEntry& entry : weights.tensors()) {
-    if (!entry.dtype || !entry.name.starts_with(prefix)) continue;
-    try {
-      require_finite(weights.label(), entry.name, *entry.dtype, 0, entry.bytes);
-    } catch (const Error& error) {
-      throw Error(fmt::format("{}; the model cannot be used, take an earlier checkpoint", error.what()),
-                  error.kind());
+void check_finite(const SafetensorsSet& weights, std::string_view prefix) {
+  for (const SafetensorsFile* file : weights.files())
+    for (const SafetensorsEntry& entry : file->tensors()) {
+      if (!entry.dtype || !entry.name.starts_with(prefix)) continue;
+      try {
+        require_finite(file->label(), entry.name, *entry.dtype, 0, entry.bytes);
+      } catch (const Error& error) {
+        throw Error(fmt::format("{}; the model cannot be used, take an earlier checkpoint", error.what()),
+                    error.kind());
+      }
     }
-  }
 }
 
 }  // namespace ingot

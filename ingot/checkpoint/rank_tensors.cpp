@@ -27,9 +27,9 @@ void write_masters(SafetensorsRanges& file, SavedState& saved) {
   for (size_t t = 0; t < tensors.size(); ++t) {
     const HfTensor& tensor = tensors[t];
     if (tensor.param < 0) {
-      const std::vector<float> zeros(
-          trainer.layout().mesh->world->rank() == 0 ? static_cast<size_t>(tensor.shape[0]) : 0);
-      file.write(t, 0, std::as_bytes(std::span(zeros)));
+      const bool writes = trainer.layout().mesh->world->rank() == 0;
+      const std::vector<float> numbers(writes ? static_cast<size_t>(tensor.shape[0]) : 0, tensor.fill);
+      file.write(t, 0, std::as_bytes(std::span(numbers)));
       continue;
     }
     const Range range = saved.value_range(tensor.param);
@@ -95,14 +95,14 @@ std::vector<uint64_t> add_up(std::vector<uint64_t> sums, Communicator& all) {
 }
 
 // Reads one parameter at a time, because the masters may be on a device.
-void read_whole_masters(const SafetensorsFile& file, Trainer& trainer) {
+void read_whole_masters(const SafetensorsSet& files, Trainer& trainer) {
   TrainingStore& params = trainer.params();
   std::vector<Tensor> values(params.list().specs().size());
   Staging staging;
   for (size_t id = 0; id < values.size(); ++id) {
     const Tensor master = params.master(static_cast<int>(id));
     values[id] = staging.room(master);
-    read_hf_tensors(file, *trainer.layout().model, values);
+    read_hf_tensors(files, *trainer.layout().model, values);
     staging.write(master, *trainer.layout().stream);
     values[id] = {};
   }
@@ -152,9 +152,9 @@ std::map<std::string, uint64_t> RankTensorFiles::verify() const {
   return hashes;
 }
 
-void read_rank_masters(const SafetensorsFile& file, Trainer& trainer) {
+void read_rank_masters(const SafetensorsSet& files, Trainer& trainer) {
   TrainingStore& params = trainer.params();
-  if (!params.is_sharded()) return read_whole_masters(file, trainer);
+  if (!params.is_sharded()) return read_whole_masters(files, trainer);
   const std::vector<ParamShard> shards = params.shards();
   for (const ParamShard& shard : shards) std::memset(shard.values().data, 0, shard.values().bytes());
   for (const HfTensor& tensor : hf_tensors(*trainer.layout().model)) {
@@ -162,7 +162,7 @@ void read_rank_masters(const SafetensorsFile& file, Trainer& trainer) {
     const ParamShard& shard = shards[static_cast<size_t>(tensor.param)];
     float* w = shard.values().as<float>();
     for (const Rect& rect : rects_of(params.list()[shard.id], shard.begin, shard.end)) {
-      read_hf_rect(w, file, tensor, rect);
+      read_hf_rect(w, files, tensor, rect);
       w += rect.elements();
     }
   }

@@ -12,6 +12,7 @@
 #include "ingot/comm/communicator.h"
 #include "ingot/formats/safetensors.h"
 #include "ingot/formats/safetensors_ranges.h"
+#include "ingot/formats/safetensors_set.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {
@@ -47,7 +48,7 @@ class RankTensorFiles {
 
 // Both read this rank's shards, of the masters and of the optimizer state. kData error, naming file
 // and tensor.
-void read_rank_masters(const SafetensorsFile& file, Trainer& trainer);
+void read_rank_masters(const SafetensorsSet& files, Trainer& trainer);
 void read_rank_states(const SafetensorsFile& file, Trainer& trainer);
 
 }  // namespace ingot

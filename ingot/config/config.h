@@ -49,6 +49,7 @@ struct TrainConfig {
   int64_t threads = 0;            // 0: all cores
   bool is_overcommitted = false;  // start even if the run will not fit into memory
   Device device = Device::kCpu;
+  std::string init_from;          // folder whose weights a new run starts from; empty: random weights
   bool has_graph = false;         // GPU only: run the step as CUDA graphs
   bool is_deterministic = false;  // GPU only; the CPU is always deterministic
 };

@@ -28,6 +28,31 @@ using key_kinds::whole;
 using R = RunConfig;
 using M = ModelConfig;
 
+void add_rope_keys(std::vector<ConfigKey>& keys) {
+  using S = RopeScalingConfig;
+  const auto model = &R::model;
+  const auto scaling = &M::rope_scaling;
+  keys.push_back(choice<RopeScalingKind>("model.rope_scaling",
+                                         {{"none", RopeScalingKind::kNone},
+                                          {"linear", RopeScalingKind::kLinear},
+                                          {"llama3", RopeScalingKind::kLlama3}},
+                                         "scaling of the rotary frequencies for longer contexts", model,
+                                         scaling, &S::kind));
+  keys.push_back(
+      number("model.rope_factor", "rope_scaling: how many times longer", model, scaling, &S::factor));
+  keys.push_back(number("model.rope_low_freq_factor",
+                        "llama3: waves longer than rope_original_context / this are scaled", model, scaling,
+                        &S::low_freq_factor));
+  keys.push_back(number("model.rope_high_freq_factor",
+                        "llama3: waves shorter than rope_original_context / this are not", model, scaling,
+                        &S::high_freq_factor));
+  keys.push_back(whole("model.rope_original_context", 1, 1 << 24,
+                       "llama3: context of the model before scaling", model, scaling, &S::original_context));
+  keys.push_back(whole("model.nope_every", 0, 10'000,
+                       "every n-th block attends without rotary positions; 0: none does", model,
+                       &M::nope_every));
+}
+
 void add_model_keys(std::vector<ConfigKey>& keys) {
   const auto model = &R::model;
   keys.push_back(whole("model.layers", 1, 10'000, "transformer blocks", model, &M::layers));
@@ -60,10 +85,18 @@ void add_model_keys(std::vector<ConfigKey>& keys) {
                                   {"swiglu", MlpKind::kSwiglu}},
                                  "activation of the MLP", model, &M::mlp));
   keys.push_back(flag("model.bias", "biases in the linears and in LayerNorm", model, &M::has_bias));
+  keys.push_back(flag("model.qkv_bias", "biases in the projections to queries, keys and values alone", model,
+                      &M::has_qkv_bias));
+  keys.push_back(whole("model.window", 0, 1 << 24,
+                       "tokens that a token attends to, itself included; 0: all before it", model,
+                       &M::window));
   keys.push_back(flag("model.qk_norm", "normalise queries and keys (QK-norm)", model, &M::has_qk_norm));
+  keys.push_back(flag("model.qk_norm_gain", "learned gains in QK-norm, one per channel of a head", model,
+                      &M::has_qk_norm_gain));
   keys.push_back(flag("model.tied", "tie the output head to the token embedding", model, &M::is_tied));
   keys.push_back(number("model.norm_eps", "epsilon added to the variance in norms", model, &M::norm_eps));
   keys.push_back(number("model.rope_theta", "base of the rotary frequencies", model, &M::rope_theta));
+  add_rope_keys(keys);
   keys.push_back(number("model.dropout",
                         "probability, in [0, 1), for the embedding, attention probabilities and residuals",
                         model, &M::dropout));
@@ -139,6 +172,10 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
                       &T::is_overcommitted));
   keys.push_back(choice<Device>("train.device", {{"cpu", Device::kCpu}, {"cuda", Device::kCuda}},
                                 "device that trains the model", train, &T::device));
+  keys.push_back(text("train.init_from",
+                      "start from the model and tokenizer of this folder of Hugging Face or checkpoint of "
+                      "Ingot; empty: random weights",
+                      train, &T::init_from));
   keys.push_back(flag("train.graph", "on a GPU: run each micro-batch and each update as a CUDA graph", train,
                       &T::has_graph));
   keys.push_back(flag("train.deterministic", "on a GPU: bit-exact repeatability, even where it is slower",

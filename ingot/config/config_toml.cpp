@@ -259,6 +259,11 @@ void ConfigBuilder::add_texts(const std::string& key, const std::vector<std::str
   set_origin(key, flag, false);
 }
 
+std::string ConfigBuilder::set_by_user(std::string_view key) const {
+  const auto origin = origins_.find(key);
+  return origin == origins_.end() || origin->second.is_preset ? "" : origin->second.where;
+}
+
 const RunConfig& ConfigBuilder::build() {
   try {
     fit_to_run();

@@ -38,6 +38,10 @@ class ConfigBuilder {
   // the user changed it (preset_fit.h). An error names the place where its key was set.
   const RunConfig& build();
 
+  // Returns where the user set a key last ("run.toml:12", "--set"), or an empty text if its value is a default or a
+  // preset's.
+  std::string set_by_user(std::string_view key) const;
+
   // The preset values that build() changed, one sentence each.
   const std::vector<std::string>& notes() const { return notes_; }
 

@@ -12,56 +12,10 @@ namespace ingot {
 namespace {
 
 using nlohmann::json;
-using nlohmann::ordered_json;
 
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 constexpr int kMaxDepth = 256;
 constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
-
-std::string pretty(const ordered_json& value) {
-  return value.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-}
-
-// ---- writing
-
-void put_gpt2(ordered_json& out, const HfModelConfig& c) {
-  out["n_layer"] = c.layers;
-  out["n_head"] = c.heads;
-  out["n_embd"] = c.width;
-  out["n_inner"] = c.ffn;
-  out["n_positions"] = c.context;
-  out["n_ctx"] = c.context;
-  out["activation_function"] = c.activation;
-  out["layer_norm_epsilon"] = c.norm_eps;
-  for (const char* key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) out[key] = c.dropout;
-  out["scale_attn_weights"] = true;
-  out["scale_attn_by_inverse_layer_idx"] = false;
-}
-
-void put_llama(ordered_json& out, const HfModelConfig& c) {
-  out["num_hidden_layers"] = c.layers;
-  out["num_attention_heads"] = c.heads;
-  out["num_key_value_heads"] = c.kv_heads;
-  out["head_dim"] = c.head_dim;
-  out["hidden_size"] = c.width;
-  out["intermediate_size"] = c.ffn;
-  out["max_position_embeddings"] = c.context;
-  out["hidden_act"] = c.activation;
-  out["rms_norm_eps"] = c.norm_eps;
-  out["rope_theta"] = c.rope_theta;
-  out["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", c.rope_theta}};
-  out["rope_scaling"] = nullptr;
-  out["attention_bias"] = c.has_attention_bias;
-  out["mlp_bias"] = c.has_mlp_bias;
-  out["attention_dropout"] = c.dropout;
-}
-
-void put_ids(ordered_json& out, const HfModelConfig& c) {
-  out["bos_token_id"] = c.bos_id ? ordered_json(*c.bos_id) : ordered_json(nullptr);
-  out["eos_token_id"] = c.eos_id ? ordered_json(*c.eos_id) : ordered_json(nullptr);
-}
-
-// ---- reading
 
 // Reads a JSON object's values by key and type. Errors name the key, the expected and the found value.
 class Reader {
@@ -90,6 +44,11 @@ class Reader {
     if (!value->is_number_integer() || *value < least || *value > kMaxSize)
       refuse("{} must be a whole number from {} to {}, got {}", key, least, kMaxSize, shown(*value));
     return value->get<int64_t>();
+  }
+
+  bool is_null(const char* key) const {
+    const auto it = object_.find(key);
+    return it != object_.end() && it->is_null();
   }
 
   // A number in [0, 1e18).
@@ -189,15 +148,105 @@ void read_gpt2(const Reader& in, HfModelConfig& c) {
     in.refuse("add_cross_attention is set; Ingot has no cross attention");
 }
 
+// Reads one object with the type and numbers of a scaled RoPE.
+HfRope read_rope_object(const json& object, const std::string& label, int64_t context) {
+  const Reader in(object, label);
+  HfRope rope;
+  rope.type = in.text({"rope_type", "type"}, "default");
+  if (rope.type != "default" && rope.type != "linear" && rope.type != "llama3")
+    in.refuse("rope_type {:?} is not supported; default, linear and llama3 are", rope.type.substr(0, 80));
+  if (rope.type == "default") return rope;
+  const auto positive = [&](const char* key, double absent) {
+    const double value = in.number(key, absent);
+    if (!(value > 0)) in.refuse("{} of a scaled RoPE must be above 0, got {}", key, value);
+    return value;
+  };
+  rope.factor = positive("factor", 0);
+  if (rope.type == "linear") return rope;
+  rope.low_freq_factor = positive("low_freq_factor", 0);
+  rope.high_freq_factor = positive("high_freq_factor", 0);
+  if (!(rope.high_freq_factor > rope.low_freq_factor))
+    in.refuse("high_freq_factor {} must be above low_freq_factor {}", rope.high_freq_factor,
+              rope.low_freq_factor);
+  rope.original_context = in.whole("original_max_position_embeddings", context);
+  return rope;
+}
+
 void read_rope(const Reader& in, const std::string& label, HfModelConfig& c) {
+  const double default_theta = c.model_type == "smollm3" ? 2e6 : 10000;
   const json parameters = in.object("rope_parameters"), scaling = in.object("rope_scaling");
-  c.rope_theta = Reader(parameters, label).number("rope_theta", in.number("rope_theta", 10000));
-  for (const json* source : {&parameters, &scaling}) {
-    const std::string type = Reader(*source, label).text({"rope_type", "type"}, "default");
-    if (type != "default") in.refuse("rope_type {:?} is not supported; only \"default\" is", type);
-  }
-  if (in.number("partial_rotary_factor", 1) != 1)
+  c.rope_theta = Reader(parameters, label).number("rope_theta", in.number("rope_theta", default_theta));
+  const HfRope now = read_rope_object(parameters, label, c.context);
+  const HfRope before = read_rope_object(scaling, label, c.context);  // the spelling of older versions
+  if (now.type != "default" && before.type != "default" && !(now == before))
+    in.refuse("rope_parameters and rope_scaling disagree; delete rope_scaling");
+  c.rope = now.type == "default" ? before : now;
+  if (in.number("partial_rotary_factor", 1) != 1 ||
+      Reader(parameters, label).number("partial_rotary_factor", 1) != 1)
     in.refuse("partial_rotary_factor must be 1; Ingot rotates whole heads");
+}
+
+// The kinds of attention of the blocks, as newer versions list them: all must be one kind. Returns nullopt if the
+// list is missing.
+std::optional<bool> are_all_sliding(const Reader& in, const HfModelConfig& c) {
+  const json* types = in.find({"layer_types"});
+  if (!types) return std::nullopt;
+  if (!types->is_array() || types->size() < static_cast<size_t>(c.layers))
+    in.refuse("layer_types must be a list of {} texts", c.layers);
+  const json& first = types->front();
+  for (int64_t l = 0; l < c.layers; ++l) {
+    const json& type = (*types)[static_cast<size_t>(l)];
+    if (type != "full_attention" && type != "sliding_attention")
+      in.refuse("layer_types must be full_attention or sliding_attention, got {}", Reader::shown(type));
+    if (type != first) in.refuse("layer_types differ between blocks; Ingot has one kind of attention in all");
+  }
+  return first == "sliding_attention";
+}
+
+void read_window(const Reader& in, HfModelConfig& c) {
+  if (c.model_type == "llama") return;
+  if (c.model_type == "mistral" || c.model_type == "ingot") {
+    const bool is_absent = !in.find({"sliding_window"}) && !in.is_null("sliding_window");
+    c.window = in.whole("sliding_window", is_absent && c.model_type == "mistral" ? 4096 : 0, 0);
+    return;
+  }
+  const int64_t window = in.whole("sliding_window", 0, 0);
+  const bool uses = in.boolean("use_sliding_window", false) && window > 0;
+  if (uses && c.model_type == "smollm3")
+    in.refuse("use_sliding_window is set; Ingot has windows in all blocks or in none");
+  const int64_t full = uses ? in.whole("max_window_layers", 28, 0) : c.layers;  // blocks without a window
+  const std::optional<bool> listed = are_all_sliding(in, c);
+  if (!listed && full > 0 && full < c.layers)
+    in.refuse("max_window_layers {} of {} blocks have no window; Ingot has windows in all blocks or in none",
+              full, c.layers);
+  if (uses && listed.value_or(full == 0)) c.window = window;
+}
+
+// smollm3: 1 for every block that rotates, 0 for the others.
+void read_no_rope_layers(const Reader& in, HfModelConfig& c) {
+  if (c.model_type != "smollm3") return;
+  constexpr int64_t kMostLayers = 10'000;
+  if (c.layers > kMostLayers)
+    in.refuse("num_hidden_layers must be at most {}, got {}", kMostLayers, c.layers);
+  const int64_t interval = in.whole("no_rope_layer_interval", 4);
+  const json* list = in.find({"no_rope_layers"});
+  c.nope_every = interval <= c.layers ? interval : 0;
+  if (!list) return;
+  if (!list->is_array() || list->size() < static_cast<size_t>(c.layers))
+    in.refuse("no_rope_layers must be a list of at least {} numbers", c.layers);
+  c.nope_every = 0;
+  for (int64_t l = 0; l < c.layers; ++l) {
+    const json& rotates = (*list)[static_cast<size_t>(l)];
+    if (rotates != 0 && rotates != 1)
+      in.refuse("no_rope_layers must be 0 or 1, got {}", Reader::shown(rotates));
+    if (rotates == 0 && c.nope_every == 0) c.nope_every = l + 1;
+    if ((rotates == 0) != (c.nope_every > 0 && (l + 1) % c.nope_every == 0))
+      in.refuse("no_rope_layers must be 0 in every n-th block, for one n; block {} is another", l);
+  }
+}
+
+int64_t default_context(const std::string& type) {
+  return type == "mistral" ? 131072 : type == "llama" || type == "ingot" ? 2048 : 32768;
 }
 
 void read_llama(const Reader& in, const std::string& label, HfModelConfig& c) {
@@ -205,65 +254,37 @@ void read_llama(const Reader& in, const std::string& label, HfModelConfig& c) {
   c.heads = in.whole("num_attention_heads");
   c.width = in.whole("hidden_size");
   c.ffn = in.whole("intermediate_size");
-  c.context = in.whole("max_position_embeddings", 2048);
+  c.context = in.whole("max_position_embeddings", default_context(c.model_type));
   c.kv_heads = in.whole("num_key_value_heads", c.heads);
   if (c.heads % c.kv_heads != 0)
     in.refuse("num_attention_heads {} must be a multiple of num_key_value_heads {}", c.heads, c.kv_heads);
-  if (!in.find({"head_dim"}) && c.width % c.heads != 0)
+  const bool is_qwen3 = c.model_type == "qwen3";
+  if (!in.find({"head_dim"}) && !is_qwen3 && c.width % c.heads != 0)
     in.refuse("hidden_size {} must be a multiple of num_attention_heads {} where head_dim is not given",
               c.width, c.heads);
-  c.head_dim = in.whole("head_dim", c.width / c.heads);
+  c.head_dim = in.whole("head_dim", is_qwen3 ? 128 : c.width / c.heads);
   c.activation = in.text({"hidden_act"}, "silu");
   c.norm_eps = in.number("rms_norm_eps", 1e-6);
   c.dropout = in.number("attention_dropout", 0);
-  c.is_tied = in.boolean("tie_word_embeddings", false);
-  c.has_attention_bias = in.boolean("attention_bias", false);
-  c.has_mlp_bias = in.boolean("mlp_bias", false);
+  c.is_tied = in.boolean("tie_word_embeddings", c.model_type == "smollm3");
+  if (c.model_type != "mistral" && c.model_type != "qwen2") {
+    c.has_attention_bias = in.boolean("attention_bias", false);
+    c.has_mlp_bias = c.model_type != "qwen3" && in.boolean("mlp_bias", false);
+  }
   read_rope(in, label, c);
-}
-
-ordered_json tokens_of(const HfTokenizerConfig& config) {
-  ordered_json out = ordered_json::object();
-  if (!config.bos_token.empty()) out["bos_token"] = config.bos_token;
-  if (!config.eos_token.empty()) out["eos_token"] = config.eos_token;
-  if (!config.unk_token.empty()) out["unk_token"] = config.unk_token;
-  return out;
+  read_window(in, c);
+  read_no_rope_layers(in, c);
 }
 
 }  // namespace
-
-std::string hf_config_text(const HfModelConfig& c) {
-  ordered_json out = ordered_json::object();
-  const bool is_gpt2 = c.model_type == "gpt2";
-  INGOT_CHECK(is_gpt2 || c.model_type == "llama" || c.model_type == "ingot",
-              "hf_config_text: model_type must be gpt2, llama or ingot, got {}", c.model_type);
-  out["architectures"] = {is_gpt2                   ? "GPT2LMHeadModel"
-                          : c.model_type == "llama" ? "LlamaForCausalLM"
-                                                    : "IngotForCausalLM"};
-  out["model_type"] = c.model_type;
-  out["vocab_size"] = c.vocab;
-  is_gpt2 ? put_gpt2(out, c) : put_llama(out, c);
-  out["initializer_range"] = c.init_std;
-  out["tie_word_embeddings"] = c.is_tied;
-  put_ids(out, c);
-  out["torch_dtype"] = c.dtype;
-  out["dtype"] = c.dtype;
-  out["use_cache"] = true;
-  if (!c.own_json.empty()) {
-    const ordered_json own = ordered_json::parse(c.own_json, nullptr, /*allow_exceptions=*/false);
-    INGOT_CHECK(own.is_object(), "hf_config_text: own_json must be a JSON object");
-    out["ingot"] = own;
-  }
-  return pretty(out);
-}
 
 HfModelConfig parse_hf_config(std::string_view text, const std::string& label) {
   const json root = parse_object(text, label);
   const Reader in(root, label);
   HfModelConfig c;
   c.model_type = in.text({"model_type"}, "");
-  if (c.model_type != "gpt2" && c.model_type != "llama" && c.model_type != "ingot")
-    in.refuse("model_type {:?} is not supported; gpt2, llama and ingot are", c.model_type.substr(0, 80));
+  if (hf_architecture(c.model_type).empty())
+    in.refuse("model_type {:?} is not supported; {} are", c.model_type.substr(0, 80), hf_families());
   if (in.find({"quantization_config"}))
     in.refuse("the weights are quantised; give the checkpoint they were made from");
   c.vocab = in.whole("vocab_size");
@@ -277,24 +298,5 @@ HfModelConfig parse_hf_config(std::string_view text, const std::string& label) {
   if (const json own = in.object("ingot"); !own.empty()) c.own_json = own.dump();
   return c;
 }
-
-std::string hf_generation_config_text(const HfModelConfig& config) {
-  ordered_json out = {{"_from_model_config", true}};
-  if (config.bos_id) out["bos_token_id"] = *config.bos_id;
-  if (config.eos_id) out["eos_token_id"] = *config.eos_id;
-  if (config.eos_id) out["pad_token_id"] = *config.eos_id;
-  return pretty(out);
-}
-
-std::string hf_tokenizer_config_text(const HfTokenizerConfig& config) {
-  ordered_json out = tokens_of(config);
-  out["add_prefix_space"] = false;
-  out["clean_up_tokenization_spaces"] = false;
-  if (config.context > 0) out["model_max_length"] = config.context;
-  out["tokenizer_class"] = "PreTrainedTokenizerFast";
-  return pretty(out);
-}
-
-std::string hf_special_tokens_map_text(const HfTokenizerConfig& config) { return pretty(tokens_of(config)); }
 
 }  // namespace ingot

@@ -9,10 +9,21 @@
 
 namespace ingot {
 
-// config.json of the architectures that Ingot supports: "gpt2", "llama", and "ingot" for models that no
-// transformers class computes (QK-norm, ReLU^2, weightless norms, capped logits). "ingot" has LLaMA's keys.
+// How the rotary frequencies are scaled ("rope_parameters", or "rope_scaling" in older files).
+struct HfRope {
+  std::string type = "default";                      // default | linear | llama3
+  double factor = 1;                                 // linear, llama3
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  int64_t original_context = 0;                      // llama3
+
+  bool operator==(const HfRope&) const = default;
+};
+
+// config.json of the architectures that Ingot supports: "gpt2", "llama", "mistral" (a sliding window), "qwen2" (biases
+// of q, k and v), "qwen3" (QK-norm with gains), "smollm3" (blocks without rotary positions), and "ingot" for models
+// that no transformers class computes (ReLU^2, weightless norms, capped logits). "ingot" has LLaMA's keys.
 struct HfModelConfig {
-  std::string model_type = "llama";  // gpt2 | llama | ingot
+  std::string model_type = "llama";  // gpt2 | llama | mistral | qwen2 | qwen3 | smollm3 | ingot
   int64_t layers = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;  // gpt2: equals heads
@@ -22,7 +33,10 @@ struct HfModelConfig {
   int64_t vocab = 0;    // rows of the stored table, without padding
   int64_t context = 0;  // context length in tokens
   double norm_eps = 1e-5;
-  double rope_theta = 10000;        // gpt2: unused
+  double rope_theta = 10000;  // gpt2: unused
+  HfRope rope = {};
+  int64_t window = 0;               // tokens that a token attends to, itself included; 0: all before it
+  int64_t nope_every = 0;           // smollm3: every n-th block has no rotary positions; 0: none
   std::string activation = {};      // transformers' names: gelu_new (tanh), gelu, silu, relu2
   bool is_tied = true;              // the head uses the embedding table; the file has no lm_head.weight
   bool has_attention_bias = false;  // gpt2 always has biases: both are true
@@ -36,6 +50,10 @@ struct HfModelConfig {
   bool operator==(const HfModelConfig&) const = default;
 };
 
+// Returns the class of transformers for a model_type that Ingot supports; empty for any other.
+std::string_view hf_architecture(std::string_view model_type);
+std::string hf_families();  // "gpt2, llama, ..."
+
 // Returns config.json with both the old and the new spelling of what transformers 5 renamed (torch_dtype
 // and dtype, rope_theta and rope_parameters). kInternal error if model_type is unknown or own_json is not
 // a JSON object.
@@ -44,8 +62,9 @@ std::string hf_config_text(const HfModelConfig& config);
 // The inverse; it reads the spellings of every transformers version. Absent keys get transformers'
 // defaults. `label` stands for the path in errors. kData error that names the key, the expected and the
 // found value if the text is not a JSON object, a top-level key is given twice, a size is missing or
-// impossible, or model_type is another one; also for what Ingot does not compute (scaled RoPE, partial
-// rotary embeddings, quantised weights, cross attention, layer-dependent attention scale).
+// impossible, or model_type is another one; also for what Ingot does not compute (other kinds of scaled RoPE,
+// partial rotary embeddings, windows in some blocks only, quantised weights, cross attention, layer-dependent
+// attention scale).
 HfModelConfig parse_hf_config(std::string_view text, const std::string& label);
 
 // Content of the tokenizer's side files. Empty tokens are not written.

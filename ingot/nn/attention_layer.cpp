@@ -5,7 +5,9 @@
 
 #include "ingot/core/dispatch.h"
 #include "ingot/ops/dropout.h"
+#include "ingot/ops/head_rows.h"
 #include "ingot/ops/qk_norm.h"
+#include "ingot/ops/rmsnorm.h"
 #include "ingot/ops/rope.h"
 
 namespace ingot {
@@ -37,7 +39,9 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
       K_(tp.slice(config.kv_heads)),
       D_(config.head_dim),
       C_(config.width),
+      window_(config.window),
       has_qk_norm_(config.has_qk_norm),
+      is_rotary_(config.is_rotary(index)),
       eps_(static_cast<float>(config.norm_eps)),
       dropout_site_(static_cast<uint32_t>(2 * index + 1)),
       probabilities_site_(kAttentionSites + static_cast<uint32_t>(index)),
@@ -55,7 +59,7 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
                  .split = Split::kOutputs,
                  .fused_rows = {q_rows, kv_rows, kv_rows},
                  .std = config.matrix_std(),
-                 .has_bias = config.has_bias},
+                 .has_bias = config.has_bias_of_qkv()},
                 tp);
   proj_ = Linear(params,
                  {.unit = unit,
@@ -67,6 +71,13 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
                   .std = scaled,
                   .has_bias = config.has_bias},
                  tp);
+  if (!config.has_qk_norm_gain) return;
+  const auto add_gain = [&](const char* name) {
+    return params.add(
+        {.name = prefix + name, .shape = {D_}, .role = ParamRole::kNorm, .init = Init::kOne, .unit = unit});
+  };
+  q_gain_ = add_gain("attention.q_norm.weight");
+  k_gain_ = add_gain("attention.k_norm.weight");
 }
 
 AttentionLayer::Saved AttentionLayer::make_saved(Arena& arena, int64_t B, int64_t T, DType compute,
@@ -79,6 +90,7 @@ AttentionLayer::Saved AttentionLayer::make_saved(Arena& arena, int64_t B, int64_
   if (places.heads != Place::kOwn) return saved;
   saved.qkv = arena.alloc(compute, {N, qkv_width()});
   if (has_qk_norm_) saved.qk_rstd = arena.alloc(DType::f32, {N * (H_ + K_)});
+  if (has_gains()) saved.qk_raw = arena.alloc(compute, {N * (H_ + K_), D_});
   saved.out = arena.alloc(compute, {N, H_ * D_});
   saved.lse = arena.alloc(DType::f32, {B, H_, T});
   return saved;
@@ -98,18 +110,42 @@ AttentionConfig AttentionLayer::config(const LayerContext& ctx, int64_t T) const
                       .key = dropout_key(ctx.dropout, probabilities_site_),
                       .first_row = ctx.dropout.first_row / T,
                       .first_head = tp_.rank * H_,
-                      .all_heads = tp_.count * H_}};
+                      .all_heads = tp_.count * H_},
+          .window = window_};
+}
+
+void AttentionLayer::normalise(LayerContext& ctx, const Tensor& x, int gain, const Tensor& raw,
+                               const Tensor& rstd, const Tensor& normed) const {
+  const Tensor y = normed.rows(0, raw.dim(0));
+  heads_to_rows(raw, x, ctx.stream);
+  rmsnorm_forward(y, rstd, raw, ctx.params.weight(gain), eps_, ctx.stream);
+  rows_to_heads(x, y, ctx.stream);
+}
+
+void AttentionLayer::normalise_backward(LayerContext& ctx, const Tensor& dx, int gain, const Tensor& raw,
+                                        const Tensor& rstd, const HeadsScratch& scratch) const {
+  const Tensor d = scratch.rows.rows(0, raw.dim(0));
+  const Tensor d_gain = partial_gradient(ctx, gain, scratch.partial);
+  heads_to_rows(d, dx, ctx.stream);
+  rmsnorm_backward(d, d_gain, d, raw, ctx.params.weight(gain), rstd, {}, scratch.sums, ctx.stream);
+  add_partial_gradient(ctx, gain, d_gain);
+  rows_to_heads(dx, d, ctx.stream);
 }
 
 void AttentionLayer::rotate(LayerContext& ctx, const Saved& saved, const Heads& heads,
-                            const Tensor& rope_table, int64_t position) const {
-  if (!has_qk_norm_) {
+                            const Tensor& rope_table, int64_t position, const Tensor& normed) const {
+  const int64_t B = heads.q.dim(0), T = heads.q.dim(1), N = B * T;
+  if (has_gains()) {
+    normalise(ctx, heads.q, q_gain_, saved.qk_raw.rows(0, N * H_), saved.qk_rstd.rows(0, N * H_), normed);
+    normalise(ctx, heads.k, k_gain_, saved.qk_raw.rows(N * H_, N * (H_ + K_)),
+              saved.qk_rstd.rows(N * H_, N * (H_ + K_)), normed);
+  }
+  if (!has_qk_norm_ || has_gains()) {
     if (!rope_table) return;
     rope_forward(heads.q, rope_table, position, ctx.stream);
     rope_forward(heads.k, rope_table, position, ctx.stream);
     return;
   }
-  const int64_t B = heads.q.dim(0), T = heads.q.dim(1), N = B * T;
   qk_norm_forward(heads.q, saved.qk_rstd.rows(0, N * H_).reshape({B, T, H_}), rope_table, position, eps_,
                   ctx.stream);
   qk_norm_forward(heads.k, saved.qk_rstd.rows(N * H_, N * (H_ + K_)).reshape({B, T, K_}), rope_table,
@@ -117,18 +153,24 @@ void AttentionLayer::rotate(LayerContext& ctx, const Saved& saved, const Heads& 
 }
 
 void AttentionLayer::rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d,
-                                     const Heads& heads, const Tensor& rope_table) const {
-  if (!has_qk_norm_) {
-    if (!rope_table) return;
-    rope_backward(d.q, rope_table, 0, ctx.stream);
-    rope_backward(d.k, rope_table, 0, ctx.stream);
+                                     const Heads& heads, const Tensor& rope_table,
+                                     const HeadsScratch& scratch) const {
+  const int64_t B = d.q.dim(0), T = d.q.dim(1), N = B * T;
+  if (has_qk_norm_ && !has_gains()) {
+    qk_norm_backward(d.q, heads.q, saved.qk_rstd.rows(0, N * H_).reshape({B, T, H_}), rope_table, 0,
+                     ctx.stream);
+    qk_norm_backward(d.k, heads.k, saved.qk_rstd.rows(N * H_, N * (H_ + K_)).reshape({B, T, K_}), rope_table,
+                     0, ctx.stream);
     return;
   }
-  const int64_t B = d.q.dim(0), T = d.q.dim(1), N = B * T;
-  qk_norm_backward(d.q, heads.q, saved.qk_rstd.rows(0, N * H_).reshape({B, T, H_}), rope_table, 0,
-                   ctx.stream);
-  qk_norm_backward(d.k, heads.k, saved.qk_rstd.rows(N * H_, N * (H_ + K_)).reshape({B, T, K_}), rope_table, 0,
-                   ctx.stream);
+  if (rope_table) {
+    rope_backward(d.q, rope_table, 0, ctx.stream);
+    rope_backward(d.k, rope_table, 0, ctx.stream);
+  }
+  if (!has_gains()) return;
+  normalise_backward(ctx, d.q, q_gain_, saved.qk_raw.rows(0, N * H_), saved.qk_rstd.rows(0, N * H_), scratch);
+  normalise_backward(ctx, d.k, k_gain_, saved.qk_raw.rows(N * H_, N * (H_ + K_)),
+                     saved.qk_rstd.rows(N * H_, N * (H_ + K_)), scratch);
 }
 
 void AttentionLayer::use_fp8(const ParamList& params, const Fp8LinearConfig& config,
@@ -145,6 +187,7 @@ AttentionLayer::ForwardScratch AttentionLayer::forward_scratch(Arena& arena, con
   scratch.h_all = alloc_all_rows(arena, compute, n, N, C_);
   scratch.tiles = arena.alloc(DType::f32, {attention_forward_scratch(shape, arena.device())});
   scratch.out_all = alloc_all_rows(arena, compute, n, N, C_);
+  if (has_gains()) scratch.normed = arena.alloc(compute, {N * H_, D_});
   return scratch;
 }
 
@@ -158,8 +201,14 @@ AttentionLayer::BackwardScratch AttentionLayer::backward_scratch(Arena& arena, i
 
 AttentionLayer::HeadsScratch AttentionLayer::heads_scratch(Arena& arena, const AttentionShape& shape,
                                                            DType compute) const {
-  return {.d_out = arena.alloc(compute, {shape.B * shape.T, H_ * D_}),
-          .tiles = arena.alloc(DType::f32, {attention_backward_scratch(shape, arena.device())})};
+  HeadsScratch scratch;
+  scratch.d_out = arena.alloc(compute, {shape.B * shape.T, H_ * D_});
+  scratch.tiles = arena.alloc(DType::f32, {attention_backward_scratch(shape, arena.device())});
+  if (!has_gains()) return scratch;
+  scratch.rows = arena.alloc(compute, {shape.B * shape.T * H_, D_});
+  if (tp_.count > 1) scratch.partial = arena.alloc(DType::f32, {D_});
+  scratch.sums = alloc_sums(arena, D_);
+  return scratch;
 }
 
 void AttentionLayer::plan_forward(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute,
@@ -197,7 +246,7 @@ void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor
   qkv_.add_bias(ctx, saved.qkv);
 
   Heads heads = split(saved.qkv, B, T);
-  rotate(ctx, saved, heads, rope_table, cache ? cache->length : 0);
+  rotate(ctx, saved, heads, is_rotary_ ? rope_table : Tensor{}, cache ? cache->length : 0, scratch.normed);
   if (cache) {
     append(cache->k, cache->length, heads.k);
     append(cache->v, cache->length, heads.v);
@@ -222,7 +271,8 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
   const Tensor &dh = scratch.dh, &dh_all = scratch.dh_all ? scratch.dh_all : dh, &d_qkv = scratch.d_qkv;
   {
     const ScratchScope inner(ctx.scratch);
-    const auto [d_out, tiles] = heads_scratch(ctx.scratch, {B, T, T, H_, K_, D_}, saved.x.dtype);
+    const HeadsScratch inside = heads_scratch(ctx.scratch, {B, T, T, H_, K_, D_}, saved.x.dtype);
+    const Tensor& d_out = inside.d_out;
     const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
     const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
     ctx.region.leave_backward(d_all, d_sum, ctx.stream);
@@ -231,9 +281,9 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
     proj_.backward_input(ctx, d_out, d_all);
     const Heads heads = split(saved.qkv, B, T), dheads = split(d_qkv, B, T);
     attention_backward(dheads.q, dheads.k, dheads.v, d_out.reshape({B, T, H_, D_}), heads.q, heads.k, heads.v,
-                       saved.out.reshape({B, T, H_, D_}), saved.lse, doc_start, config(ctx, T), tiles,
+                       saved.out.reshape({B, T, H_, D_}), saved.lse, doc_start, config(ctx, T), inside.tiles,
                        ctx.stream);
-    rotate_backward(ctx, saved, dheads, heads, rope_table);
+    rotate_backward(ctx, saved, dheads, heads, is_rotary_ ? rope_table : Tensor{}, inside);
   }
   const Tensor h = saved.h ? saved.h : dh;
   if (!saved.h) norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});

@@ -1,5 +1,6 @@
 // The attention half of a block: out = W_o · attention(rope(qk_norm(q, k)), v), where q, k, v are
-// projections of h = norm(base + delta).
+// projections of h = norm(base + delta). QK-norm may have gains (Qwen3), some blocks may not rotate (SmolLM3),
+// and attention may have a window (Mistral).
 #pragma once
 
 #include "ingot/nn/layer.h"
@@ -23,6 +24,7 @@ class AttentionLayer {
     Tensor h;        // (n, C) normalised x; empty: backward recomputes it
     Tensor qkv;      // (N, Q) q and k as attention sees them: normalised and rotated
     Tensor qk_rstd;  // (N * (H + K)) f32; empty without QK-norm
+    Tensor qk_raw;   // (N * (H + K), D) q, then k, before QK-norm; empty unless it has gains
     Tensor out;      // (N, H*D) output of attention, before W_o
     Tensor lse;      // (B, H, T) f32
   };
@@ -58,6 +60,7 @@ class AttentionLayer {
     Tensor h_all;    // (N, C) h of all ranks
     Tensor tiles;    // f32, of attention_forward
     Tensor out_all;  // (N, C) this rank's term of W_o's output, for all ranks
+    Tensor normed;   // (N*H, D) normalised q or k, if QK-norm has gains
   };
   struct BackwardScratch {
     Tensor dh;      // (n, C) gradient of h; before that, the gradient of W_o's output, then h
@@ -68,6 +71,10 @@ class AttentionLayer {
   struct HeadsScratch {
     Tensor d_out;  // (N, H*D)
     Tensor tiles;  // f32, of attention_backward
+    // If QK-norm has gains:
+    Tensor rows;     // (N*H, D) gradient of q or k
+    Tensor partial;  // (D) f32 gradient of a gain from this rank's heads; empty on a single rank
+    Tensor sums;     // alloc_sums() returned it
   };
   ForwardScratch forward_scratch(Arena& arena, const AttentionShape& shape, DType compute,
                                  bool is_h_saved) const;
@@ -80,18 +87,27 @@ class AttentionLayer {
   int64_t qkv_width() const { return (H_ + 2 * K_) * D_; }
   Heads split(const Tensor& qkv, int64_t B, int64_t T) const;
   AttentionConfig config(const LayerContext& ctx, int64_t T) const;
+  bool has_gains() const { return q_gain_ >= 0; }
+  // QK-norm and rotation, in place. An empty table stands for no rotation.
   void rotate(LayerContext& ctx, const Saved& saved, const Heads& heads, const Tensor& rope_table,
-              int64_t position) const;
+              int64_t position, const Tensor& normed) const;
   void rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d, const Heads& heads,
-                       const Tensor& rope_table) const;
+                       const Tensor& rope_table, const HeadsScratch& scratch) const;
+  // The same for QK-norm with gains: of q with its gain, or of k. raw and rstd are those of Saved.
+  void normalise(LayerContext& ctx, const Tensor& x, int gain, const Tensor& raw, const Tensor& rstd,
+                 const Tensor& normed) const;
+  void normalise_backward(LayerContext& ctx, const Tensor& dx, int gain, const Tensor& raw,
+                          const Tensor& rstd, const HeadsScratch& scratch) const;
 
   TensorParallel tp_;
   int64_t H_, K_, D_, C_;  // H_, K_: heads of this rank
-  bool has_qk_norm_;
+  int64_t window_;
+  bool has_qk_norm_, is_rotary_;
   float eps_;
   uint32_t dropout_site_, probabilities_site_;
   Norm norm_;
   Linear qkv_, proj_;
+  int q_gain_ = -1, k_gain_ = -1;  // (D) each
 };
 
 }  // namespace ingot

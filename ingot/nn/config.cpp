@@ -15,6 +15,22 @@ void require_positive(const char* key, int64_t value) {
   require(value >= 1, fmt::format("model.{} must be at least 1, got {}", key, value));
 }
 
+void validate_rope(const ModelConfig& c) {
+  const RopeScalingConfig& scaling = c.rope_scaling;
+  const bool is_rotary = c.positions == PositionKind::kRope;
+  require(is_rotary || c.nope_every == 0, "model.nope_every is for model.positions = rope; set it to 0");
+  if (scaling.kind == RopeScalingKind::kNone) return;
+  require(is_rotary, "model.rope_scaling is for model.positions = rope; set it to none");
+  require(scaling.factor > 0, fmt::format("model.rope_factor must be above 0, got {}", scaling.factor));
+  if (scaling.kind != RopeScalingKind::kLlama3) return;
+  require(scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor,
+          fmt::format(
+              "model.rope_low_freq_factor = {} must be above 0 and below model.rope_high_freq_factor = {}",
+              scaling.low_freq_factor, scaling.high_freq_factor));
+  require(scaling.original_context >= 1,
+          fmt::format("model.rope_original_context must be at least 1, got {}", scaling.original_context));
+}
+
 }  // namespace
 
 int64_t nearest_divisor(int64_t n, int64_t wanted) {
@@ -51,6 +67,11 @@ void ModelConfig::validate() const {
   require(dropout >= 0 && dropout < 1, fmt::format("model.dropout must lie in [0, 1), got {}", dropout));
   require(norm_eps > 0, fmt::format("model.norm_eps must be above 0, got {}", norm_eps));
   require(rope_theta > 0, fmt::format("model.rope_theta must be above 0, got {}", rope_theta));
+  require(window >= 0, fmt::format("model.window must not be negative, got {}; 0 turns it off", window));
+  require(nope_every >= 0,
+          fmt::format("model.nope_every must not be negative, got {}; 0 turns it off", nope_every));
+  require(!has_qk_norm_gain || has_qk_norm, "model.qk_norm_gain = true needs model.qk_norm = true");
+  validate_rope(*this);
   require(init_std > 0, fmt::format("model.init_std must be above 0, got {}", init_std));
   require(matrix_init_std >= 0,
           fmt::format("model.matrix_init_std must not be negative, got {}", matrix_init_std));
@@ -74,17 +95,21 @@ int64_t ModelConfig::parameters() const {
   const int64_t norm_size = norm == NormKind::kLayerNorm && has_bias ? 2 * width : norm_width;
   const int64_t linear =
       width * qkv_width() + heads * head_dim * width + width * mlp_in_width() + ffn * width;
-  const int64_t biases = has_bias ? qkv_width() + width + mlp_in_width() + width : 0;
+  const int64_t biases = has_bias       ? qkv_width() + width + mlp_in_width() + width
+                         : has_qkv_bias ? qkv_width()
+                                        : 0;
+  const int64_t gains = has_qk_norm_gain ? 2 * head_dim : 0;
   const int64_t tables =
       vocab * width * (is_tied ? 1 : 2) + (positions == PositionKind::kLearned ? context * width : 0);
-  return layers * (2 * norm_size + linear + biases) + norm_size + tables;
+  return layers * (2 * norm_size + linear + biases + gains) + norm_size + tables;
 }
 
 double ModelConfig::flops_per_token() const {
   const int64_t linear =
       width * qkv_width() + heads * head_dim * width + width * mlp_in_width() + ffn * width;
   const double products = 6.0 * static_cast<double>(layers * linear + vocab * width);
-  return products + 6.0 * static_cast<double>(layers * heads * head_dim * context);
+  const int64_t seen = window > 0 ? std::min(context, 2 * window) : context;  // twice the mean number of keys
+  return products + 6.0 * static_cast<double>(layers * heads * head_dim * seen);
 }
 
 }  // namespace ingot

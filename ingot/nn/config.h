@@ -14,11 +14,20 @@ enum class CapKind { kNone, kTanh, kSigmoid };
 // kNormal: N(0, init_std). kScaled: the projections into the residual stream use init_std / sqrt(2 layers)
 // (GPT-2). kZero: those projections, and an untied head, start at zero (the speed-run variant).
 enum class ProjectionInit { kNormal, kScaled, kZero };
+// How the rotary frequencies differ from theta^(-2i/D), so that a model can read longer contexts (ops/rope.h).
+enum class RopeScalingKind { kNone, kLinear, kLlama3 };
 
 // Cap of the logits: z = x, a tanh(x/a) or a sigmoid((x + b)/c).
 struct LogitCapConfig {
   CapKind kind = CapKind::kNone;
   double a = 15, b = 0, c = 7.5;
+};
+
+struct RopeScalingConfig {
+  RopeScalingKind kind = RopeScalingKind::kNone;
+  double factor = 8;
+  double low_freq_factor = 1, high_freq_factor = 4;  // kLlama3
+  int64_t original_context = 8192;                   // kLlama3
 };
 
 struct ModelConfig {
@@ -35,12 +44,18 @@ struct ModelConfig {
   NormKind norm = NormKind::kRmsNorm;
   PositionKind positions = PositionKind::kRope;
   MlpKind mlp = MlpKind::kSwiglu;
-  bool has_bias = false;  // in the linears and LayerNorm
+  bool has_bias = false;      // in the linears and LayerNorm
+  bool has_qkv_bias = false;  // in the projections to q, k and v alone; has_bias includes it
   bool has_qk_norm = false;
+  bool has_qk_norm_gain =
+      false;            // QK-norm multiplies by learned gains (head_dim) of a layer's queries and keys
+  int64_t window = 0;   // a token attends to this many tokens, itself included; 0: to all before it
   bool is_tied = true;  // the head shares the embedding's table
   double norm_eps = 1e-5;
   double rope_theta = 10000;
-  double dropout = 0;  // on the embedding, the attention probabilities and the output of each half block
+  RopeScalingConfig rope_scaling = {};
+  int64_t nope_every = 0;  // every n-th block attends without rotary positions; 0: none does
+  double dropout = 0;      // on the embedding, the attention probabilities and the output of each half block
   LogitCapConfig cap = {};
   ProjectionInit projection_init = ProjectionInit::kScaled;
   double init_std = 0.02;
@@ -58,6 +73,11 @@ struct ModelConfig {
   // The following are for a resolved config.
   int64_t vocab_padded() const { return (vocab + vocab_multiple - 1) / vocab_multiple * vocab_multiple; }
   int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
+  bool has_bias_of_qkv() const { return has_bias || has_qkv_bias; }
+  // True if the block with this index, from 0, rotates queries and keys.
+  bool is_rotary(int64_t layer) const {
+    return positions == PositionKind::kRope && (nope_every == 0 || (layer + 1) % nope_every != 0);
+  }
   int64_t mlp_in_width() const { return mlp == MlpKind::kSwiglu ? 2 * ffn : ffn; }
   int64_t parameters() const;  // without padding rows
   // Model FLOPs per token, forward and backward: 6 per weight of each product, plus 12 * layers * heads *

@@ -5,6 +5,18 @@
 #include "ingot/ops/rope.h"
 
 namespace ingot {
+namespace {
+
+RopeScaling scaling_of(const RopeScalingConfig& c) {
+  return {.linear_factor = c.kind == RopeScalingKind::kLinear ? c.factor : 1,
+          .is_llama3 = c.kind == RopeScalingKind::kLlama3,
+          .factor = c.factor,
+          .low_freq_factor = c.low_freq_factor,
+          .high_freq_factor = c.high_freq_factor,
+          .original_context = c.original_context};
+}
+
+}  // namespace
 
 Transformer::Transformer(const ModelConfig& config, DType compute, const HeadConfig& head,
                          const Fp8LinearConfig& fp8, const TensorParallel& tp)
@@ -41,7 +53,7 @@ Transformer::Transformer(const ModelConfig& config, DType compute, const HeadCon
   if (config.positions == PositionKind::kRope) {
     rope_.resize(static_cast<size_t>(config.context * config.head_dim));
     rope_table_ = Tensor(rope_.data(), DType::f32, {config.context, config.head_dim});
-    rope_table(rope_table_, config.rope_theta);
+    rope_table(rope_table_, config.rope_theta, scaling_of(config.rope_scaling));
   }
 }
 

@@ -9,10 +9,21 @@
 
 namespace ingot {
 
+// Changes of the frequencies for contexts that are longer than those of training. With `linear_factor` != 1 every f_i
+// is divided by it (Chen et al. 2023, arXiv:2306.15595). With is_llama3, as in Llama 3.1, the f_i whose wavelength
+// 2 pi / f_i exceeds original_context / low_freq_factor are divided by `factor`, those whose wavelength is below
+// original_context / high_freq_factor stay, and those between are interpolated.
+struct RopeScaling {
+  double linear_factor = 1;
+  bool is_llama3 = false;
+  double factor = 8, low_freq_factor = 1, high_freq_factor = 4;
+  int64_t original_context = 8192;
+};
+
 // table (T_max, R) f32, R even: row t is cos(t f_0) .. cos(t f_{R/2-1}), sin(t f_0) .. sin(t f_{R/2-1}).
 // f_i and the angle are rounded to f32 as in Hugging Face transformers, whose checkpoints were trained
 // this way; cos and sin of that angle are computed in double.
-void rope_table(const Tensor& table, double theta);
+void rope_table(const Tensor& table, double theta, const RopeScaling& scaling = {});
 
 // Works in place on x (B,T,H,D), f32, bf16 or f16, strided with the last dim contiguous, R <= D.
 // REQUIRES: 0 <= position_offset, position_offset + T <= T_max.

@@ -37,7 +37,7 @@ RunState::RunState(const RunConfig& given, RunFolder& run_folder, bool is_resume
   if (resumed)
     resume();
   else
-    trainer.initialise();
+    start();
 }
 
 // The hashes of this run's text.
@@ -50,8 +50,9 @@ RunConfig RunState::with_vocab(const RunConfig& given) const {
   if (changes) return changes->with_vocab(given, *data.tokenizer);
   const int64_t wanted = data.tokenizer->vocab_size();
   if (given.model.vocab != 0 && given.model.vocab < wanted)
-    fail(ErrorKind::kUsage, "model.vocab = {} is too small for the tokenizer's {} tokens; leave it 0",
-         given.model.vocab, wanted);
+    fail(ErrorKind::kUsage, "model.vocab = {} is too small for the tokenizer's {} tokens; {}",
+         given.model.vocab, wanted,
+         given.train.init_from.empty() ? "leave it 0" : "leave out data.tokenizer, the model brings its own");
   RunConfig result = given;
   if (result.model.vocab == 0) result.model.vocab = wanted;
   return result;
@@ -94,6 +95,21 @@ std::optional<ResumeCheck> RunState::check_changes(const RunConfig& given, Other
 std::optional<std::string> RunState::resumed_tokenizer() const {
   if (!resumed || !changes->keeps_tokenizer()) return std::nullopt;
   return read_file(resumed->path / "tokenizer.json");
+}
+
+void RunState::start() {
+  trainer.initialise();
+  const std::string& folder_of_start = config.train.init_from;
+  if (folder_of_start.empty()) return;
+  const StartWeights weights = read_start_weights(folder_of_start, trainer);
+  folder.record().start = RunStart{.folder = folder_of_start,
+                                   .model_type = weights.model_type,
+                                   .config_hash = weights.config_hash,
+                                   .tensors = weights.tensors,
+                                   .files = weights.files};
+  console.line(fmt::format("started from {}: {}, {} tensors in {} file{}", folder_of_start,
+                           weights.model_type, weights.tensors, weights.files,
+                           weights.files == 1 ? "" : "s"));
 }
 
 void RunState::resume() {

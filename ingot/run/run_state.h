@@ -96,6 +96,7 @@ struct RunState {
   RunConfig with_vocab(const RunConfig& given) const;
   TextHashes text() const;
   void check_data_of_ranks();
+  void start();
   void resume();
   double spent_s() const;
 };

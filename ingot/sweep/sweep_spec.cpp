@@ -9,6 +9,7 @@
 
 #include "ingot/config/config_toml.h"
 #include "ingot/core/error.h"
+#include "ingot/run/start_model.h"
 
 namespace ingot {
 namespace {
@@ -66,7 +67,11 @@ void check_keys(const SweepSpec& spec) {
 
 }  // namespace
 
-RunConfig base_config(const SweepSpec& spec) { return builder_of(spec).build(); }
+RunConfig base_config(const SweepSpec& spec) {
+  ConfigBuilder builder = builder_of(spec);
+  complete_from_start(builder);
+  return builder.build();
+}
 
 std::string setting_text(const SweepSpec& spec, const SweepRun& run) {
   std::string text;
@@ -99,6 +104,7 @@ std::vector<SweepRun> sweep_runs(const SweepSpec& spec) {
         builder.add_override(spec.vary[i].key + "=" + run.values[i], "--vary");
       builder.config().train.seed += static_cast<uint64_t>(seed);
       try {
+        complete_from_start(builder);
         run.config = builder.build();
       } catch (const Error& error) {
         fail(error.kind(), "{}: {}", setting_text(spec, run), error.what());

@@ -68,11 +68,12 @@ void Generator::run(std::span<const TokenId> prompt, int64_t tokens, const Sampl
                     uint64_t seed, std::optional<TokenId> stop, const std::function<bool(TokenId)>& sink) {
   INGOT_CHECK(!prompt.empty(), "Generator::run: the prompt must have at least one token");
   config.validate();
-  const int64_t context = model_.config().context, vocab = model_.config().vocab;
+  const int64_t context = model_.config().context;
+  const int64_t vocab = std::min(model_.config().vocab, most_ids_);
   for (TokenId id : prompt)
     if (id >= vocab)
       fail(ErrorKind::kData,
-           "the prompt has token {}, the model's vocabulary ends at {}; use the tokenizer it was "
+           "the prompt has token {}, the vocabulary ends at {}; use the tokenizer it was "
            "trained with",
            id, vocab - 1);
   sequence_.insert(sequence_.end(), prompt.begin(), prompt.end());
@@ -80,7 +81,7 @@ void Generator::run(std::span<const TokenId> prompt, int64_t tokens, const Sampl
   for (KvCache& cache : caches_) cache.length = 0;
   append(std::span(sequence_).last(kept));
   const Tensor logits(logits_.data(), DType::f32, {std::ssize(logits_)});
-  const Tensor scratch(sample_scratch_.data(), DType::i32, {std::ssize(sample_scratch_)});
+  const Tensor scratch(sample_scratch_.data(), DType::i32, {vocab});
   const RandomKey key{.seed = seed, .purpose = Purpose::kSample, .stream = 0, .step = 0};
   for (int64_t i = 0; i < tokens; ++i) {
     RandomKey own = key;
@@ -106,6 +107,7 @@ void generate_text(Generator& generator, const Tokenizer& tokenizer, std::string
   Utf8Stream utf8;
   write(prompt);
   generator.reset();
+  generator.limit_ids(tokenizer.vocab_size());
   generator.run(ids, tokens, config, seed, end, [&](TokenId id) {
     std::string bytes;
     tokenizer.append_bytes(id, bytes);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -25,6 +26,9 @@ class Generator {
   // Bytes that a Generator of this model needs; a model without weights is enough.
   static size_t planned_bytes(const Transformer& model);
 
+  // Samples ids below `count` only. A model of Hugging Face may have more rows than its tokenizer has ids.
+  void limit_ids(int64_t count) { most_ids_ = count; }
+
   // Clears the sequence and the cache.
   void reset();
 
@@ -47,6 +51,7 @@ class Generator {
   Stream stream_;
   Arena caches_arena_, scratch_;
   std::vector<KvCache> caches_;
+  int64_t most_ids_ = std::numeric_limits<int64_t>::max();
   std::vector<float> logits_;            // (Vp)
   std::vector<int32_t> sample_scratch_;  // (V)
   std::vector<int32_t> sequence_;        // all tokens so far

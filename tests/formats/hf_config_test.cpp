@@ -128,6 +128,90 @@ TEST(HfConfig, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(parse_hf_config(hf_config_text(own), "x"), own);
 }
 
+// A configuration of LLaMA's relatives with the keys that each must have, and others.
+json relative(const std::string& type, const json& others) {
+  json config = {{"model_type", type}, {"num_hidden_layers", 4}, {"num_attention_heads", 2},
+                 {"hidden_size", 8},   {"vocab_size", 9},        {"intermediate_size", 24}};
+  config.update(others);
+  return config;
+}
+std::string relative_refusal(const std::string& type, const json& others) {
+  return config_refusal(relative(type, others).dump());
+}
+HfModelConfig read_back(const HfModelConfig& config) { return parse_hf_config(hf_config_text(config), "x"); }
+
+TEST(HfConfig, MistralHasAWindowUnlessItIsNull) {
+  EXPECT_EQ(parsed(relative("mistral", json::object())).window, 4096);
+  EXPECT_EQ(parsed(relative("mistral", {{"sliding_window", 7}})).window, 7);
+  EXPECT_EQ(parsed(relative("mistral", {{"sliding_window", nullptr}})).window, 0);
+  for (int64_t window : {0, 7}) {
+    HfModelConfig config = parsed(relative("mistral", {{"sliding_window", window}}));
+    EXPECT_EQ(config.window, window);
+    EXPECT_EQ(read_back(config), config);
+  }
+  EXPECT_EQ(
+      json::parse(hf_config_text(parsed(relative("mistral", {{"sliding_window", 7}}))))["sliding_window"], 7);
+}
+
+TEST(HfConfig, QwenHasAWindowInAllBlocksOrInNone) {
+  for (const char* type : {"qwen2", "qwen3"}) {
+    EXPECT_EQ(parsed(relative(type, {{"sliding_window", 7}})).window, 0);
+    const json used = {{"sliding_window", 7}, {"use_sliding_window", true}, {"max_window_layers", 0}};
+    EXPECT_EQ(parsed(relative(type, used)).window, 7);
+    EXPECT_EQ(read_back(parsed(relative(type, used))).window, 7);
+    EXPECT_EQ(parsed(relative(type, {{"sliding_window", 7}, {"use_sliding_window", true}})).window, 0);
+    EXPECT_THAT(relative_refusal(
+                    type, {{"sliding_window", 7}, {"use_sliding_window", true}, {"max_window_layers", 2}}),
+                HasSubstr("max_window_layers 2 of 4 blocks have no window"));
+    json listed = used;
+    listed["layer_types"] = std::vector<std::string>(4, "full_attention");
+    EXPECT_EQ(parsed(relative(type, listed)).window, 0);
+    listed["layer_types"][2] = "sliding_attention";
+    EXPECT_THAT(relative_refusal(type, listed), HasSubstr("layer_types differ between blocks"));
+  }
+  EXPECT_EQ(parsed(relative("qwen3", json::object())).head_dim, 128);
+  EXPECT_EQ(parsed(relative("qwen2", json::object())).head_dim, 4);
+}
+
+TEST(HfConfig, Smollm3ListsTheBlocksWithoutRotaryPositions) {
+  EXPECT_EQ(parsed(relative("smollm3", json::object())).nope_every, 4);
+  EXPECT_EQ(parsed(relative("smollm3", json::object())).rope_theta, 2e6);
+  EXPECT_TRUE(parsed(relative("smollm3", json::object())).is_tied);
+  EXPECT_EQ(parsed(relative("smollm3", {{"no_rope_layers", {1, 0, 1, 0}}})).nope_every, 2);
+  const HfModelConfig all = parsed(relative("smollm3", {{"no_rope_layers", {1, 1, 1, 1, 1}}}));
+  EXPECT_EQ(all.nope_every, 0);
+  EXPECT_EQ(read_back(all), all);
+  EXPECT_THAT(relative_refusal("smollm3", {{"no_rope_layers", {1, 0, 1, 1}}}),
+              HasSubstr("for one n; block 3"));
+  EXPECT_THAT(relative_refusal("smollm3", {{"no_rope_layers", {0, 1}}}), HasSubstr("at least 4 numbers"));
+  EXPECT_THAT(relative_refusal("smollm3", {{"no_rope_layers", {1, 1, 2, 0}}}),
+              HasSubstr("must be 0 or 1, got 2"));
+}
+
+TEST(HfConfig, ScaledRopeIsReadInBothSpellings) {
+  const json scaling = {{"rope_type", "llama3"},
+                        {"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 32}};
+  const HfModelConfig old = parsed(relative("llama", {{"rope_scaling", scaling}, {"rope_theta", 5.0}}));
+  EXPECT_EQ(old.rope.type, "llama3");
+  EXPECT_EQ(old.rope.factor, 8);
+  EXPECT_EQ(old.rope.original_context, 32);
+  json now = scaling;
+  now["rope_theta"] = 5.0;
+  EXPECT_EQ(parsed(relative("llama", {{"rope_parameters", now}})), old);
+  EXPECT_EQ(read_back(old), old);
+  now["factor"] = 4.0;
+  EXPECT_THAT(relative_refusal("llama", {{"rope_parameters", now}, {"rope_scaling", scaling}}),
+              HasSubstr("rope_parameters and rope_scaling disagree"));
+  now["high_freq_factor"] = 1.0;
+  EXPECT_THAT(relative_refusal("llama", {{"rope_parameters", now}}),
+              HasSubstr("must be above low_freq_factor"));
+  EXPECT_THAT(relative_refusal("qwen2", {{"rope_parameters", {{"partial_rotary_factor", 0.5}}}}),
+              HasSubstr("whole heads"));
+}
+
 TEST(HfConfig, WritesBothSpellings) {
   const json out = json::parse(hf_config_text(llama()));
   EXPECT_EQ(out["dtype"], "float32");
@@ -177,8 +261,10 @@ TEST(HfConfig, RefusesWhatItDoesNotSupportAndSaysWhy) {
   EXPECT_THAT(refusal_with(g, "quantization_config", {{"bits", 4}}), HasSubstr("quantised"));
   EXPECT_THAT(refusal_with(l, "num_key_value_heads", 3),
               HasSubstr("num_attention_heads 4 must be a multiple of"));
-  EXPECT_THAT(refusal_with(l, "rope_scaling", {{"type", "linear"}, {"factor", 2}}), HasSubstr("\"linear\""));
-  EXPECT_THAT(refusal_with(l, "rope_parameters", {{"rope_type", "llama3"}}), HasSubstr("\"llama3\""));
+  EXPECT_THAT(refusal_with(l, "rope_scaling", {{"type", "yarn"}, {"factor", 2}}),
+              HasSubstr("rope_type \"yarn\" is not supported; default, linear and llama3 are"));
+  EXPECT_THAT(refusal_with(l, "rope_parameters", {{"rope_type", "llama3"}}),
+              HasSubstr("factor of a scaled RoPE must be above 0"));
   EXPECT_THAT(refusal_with(l, "rope_parameters", 3), HasSubstr("rope_parameters must be an object"));
   EXPECT_THAT(refusal_with(l, "partial_rotary_factor", 0.5), HasSubstr("whole heads"));
   json no_head_dim = l;

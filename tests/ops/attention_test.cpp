@@ -22,6 +22,7 @@ struct SizedCase {
   std::vector<int64_t> doc_lengths = {};  // of each batch row; empty means no doc_start
   double spread = 1;                      // standard deviation of q and k
   float dropout = 0;
+  int64_t window = 0;
 };
 
 AttentionDropout dropout_of(float p, int64_t first_row = 3) {
@@ -31,10 +32,10 @@ AttentionDropout dropout_of(float p, int64_t first_row = 3) {
 }
 
 std::string attention_case_name(const ::testing::TestParamInfo<SizedCase>& info) {
-  const auto& [dtype, s, is_causal, docs, spread, dropout] = info.param;
-  return fmt::format("{}_B{}_T{}_S{}_H{}_K{}_D{}{}{}{}{}", name(dtype), s.B, s.T, s.S, s.H, s.K, s.D,
+  const auto& [dtype, s, is_causal, docs, spread, dropout, window] = info.param;
+  return fmt::format("{}_B{}_T{}_S{}_H{}_K{}_D{}{}{}{}{}{}", name(dtype), s.B, s.T, s.S, s.H, s.K, s.D,
                      is_causal ? "" : "_full", docs.empty() ? "" : "_docs", spread == 1 ? "" : "_sharp",
-                     dropout == 0 ? "" : "_dropout");
+                     dropout == 0 ? "" : "_dropout", window == 0 ? "" : fmt::format("_window{}", window));
 }
 
 std::vector<int32_t> starts_of(const std::vector<int64_t>& lengths, int64_t B) {
@@ -62,7 +63,7 @@ struct Problem {
   explicit Problem(const SizedCase& c)
       : dtype(c.dtype),
         s(c.shape),
-        config{1 / std::sqrt(static_cast<float>(s.D)), c.is_causal, dropout_of(c.dropout)},
+        config{1 / std::sqrt(static_cast<float>(s.D)), c.is_causal, dropout_of(c.dropout), c.window},
         starts(c.doc_lengths.empty() ? std::vector<int32_t>{} : starts_of(c.doc_lengths, s.B)),
         packed(random_tensor(dtype, {s.B, s.T, (s.H + 2 * s.K) * s.D + kGap}, 1, c.spread)),
         d_packed(random_tensor(dtype, {s.B, s.T, (s.H + 2 * s.K) * s.D + kGap}, 2)),
@@ -84,7 +85,9 @@ struct Problem {
   Tensor heads(const Tensor& t, int64_t first, int64_t count) const {
     return t.columns(first * s.D, (first + count) * s.D).split_last(count, s.D);
   }
-  AttentionCase reference() const { return {s, config.is_causal, starts, config.scale, config.dropout}; }
+  AttentionCase reference() const {
+    return {s, config.is_causal, starts, config.scale, config.dropout, config.window};
+  }
 
   // The scratch holds NaN, so that a result that depends on old contents is found.
   void forward() {
@@ -203,6 +206,23 @@ std::vector<SizedCase> attention_cases() {
                                                                          {1, 257, 257, 1, 1, 64},
                                                                          {1, 70, 100, 2, 1, 40}})
       all.push_back({dtype, s, true, {}, 1, 0.2f});
+    for (const auto& [s, window] :
+         std::initializer_list<std::pair<AttentionShape, int64_t>>{{{2, 31, 31, 2, 2, 33}, 1},
+                                                                   {{1, 65, 65, 6, 2, 80}, 7},
+                                                                   {{1, 257, 257, 2, 1, 64}, 64},
+                                                                   {{1, 257, 257, 2, 1, 16}, 100},
+                                                                   {{1, 200, 200, 2, 2, 8}, 199},
+                                                                   {{2, 33, 33, 4, 2, 64}, 500},
+                                                                   {{2, 70, 230, 4, 2, 32}, 40},
+                                                                   {{2, 5, 70, 4, 2, 32}, 3},
+                                                                   {{3, 1, 31, 4, 4, 80}, 1},
+                                                                   {{2, 1, 257, 6, 2, 33}, 100},
+                                                                   {{1, 1, 1300, 6, 2, 40}, 600},
+                                                                   {{1, 130, 130, 1, 1, 24}, 65}})
+      if (dtype == DType::f32 || window == 100) all.push_back({dtype, s, true, {}, 1, 0, window});
+    all.push_back({dtype, {1, 257, 257, 2, 1, 33}, true, {3, 150, 1, 1, 102}, 1, 0, 50});
+    all.push_back({dtype, {2, 130, 130, 4, 1, 32}, true, {}, 1, 0.2f, 33});
+    all.push_back({dtype, {1, 129, 129, 2, 2, 64}, true, {}, 4, 0, 20});
     all.push_back({dtype, {1, 33, 20, 2, 1, 32}, false, {}, 1, 0.5f});
     all.push_back({dtype, {2, 257, 257, 2, 1, 16}, true, {3, 150, 1, 1, 102}, 1, 0.2f});
   }
@@ -216,7 +236,8 @@ TEST(AttentionReference, GradientMatchesCentralDifferences) {
   for (const AttentionCase& c : {AttentionCase{{1, 4, 6, 2, 1, 3}, true, {}, 0.7},
                                  AttentionCase{{2, 5, 5, 2, 2, 2}, true, {0, 0, 2, 2, 2, 0, 1, 1, 1, 4}, 0.7},
                                  AttentionCase{{1, 3, 2, 1, 1, 4}, false, {}, 0.7},
-                                 AttentionCase{{2, 5, 5, 4, 2, 3}, true, {}, 0.7, dropout_of(0.3f)}}) {
+                                 AttentionCase{{2, 5, 5, 4, 2, 3}, true, {}, 0.7, dropout_of(0.3f)},
+                                 AttentionCase{{1, 4, 6, 2, 1, 3}, true, {}, 0.7, {}, 3}}) {
     const auto [B, T, S, H, K, D] = c.shape;
     const Doubles q = to_doubles(random_tensor(DType::f32, {B, T, H, D}, 1));
     const Doubles k = to_doubles(random_tensor(DType::f32, {B, S, K, D}, 2));

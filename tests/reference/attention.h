@@ -15,6 +15,7 @@ struct AttentionCase {
   std::vector<int32_t> doc_start = {};  // (B,T) or empty
   double scale = 1;
   AttentionDropout dropout = {};
+  int64_t window = 0;
 
   // Returns the dropout factor of p[t,s], from the definition in ops/attention.h, with one scalar
   // random word per probability.
@@ -27,6 +28,7 @@ struct AttentionCase {
   }
   bool is_visible(int64_t b, int64_t t, int64_t s) const {
     if (is_causal && s > t + shape.S - shape.T) return false;
+    if (window > 0 && t + shape.S - shape.T - s >= window) return false;
     return doc_start.empty() || s >= doc_start[static_cast<size_t>(b * shape.T + t)];
   }
 };

@@ -49,14 +49,17 @@ cpu::AttentionProblem check_problem(const AttentionShape& s, const Tensor& doc_s
   INGOT_CHECK(dropout.p == 0 || dropout.key.purpose == Purpose::kDropout,
               "{}: dropout's key must have the purpose kDropout", op);
   INGOT_CHECK(dropout.p == 0 || !is_decoding(s), "{}: no dropout where T = 1 and S = {}", op, s.S);
-  if (!doc_start) return {s, config.scale, config.is_causal, nullptr, dropout};
+  INGOT_CHECK(config.window >= 0 && (config.window == 0 || config.is_causal),
+              "{}: a window must not be negative and is for causal attention, got {}", op, config.window);
+  const int64_t window = config.window < s.S ? config.window : 0;
+  if (!doc_start) return {s, config.scale, config.is_causal, nullptr, dropout, window};
   INGOT_CHECK(s.S == s.T, "{}: doc_start wants S == T, got S = {}, T = {}", op, s.S, s.T);
   check_tensor(doc_start, DType::i32, {s.B, s.T}, "attention: doc_start");
   const int32_t* starts = doc_start.as<int32_t>();
   for (int64_t i = 0; doc_start.device == Device::kCpu && i < s.B * s.T; ++i)
     INGOT_CHECK(0 <= starts[i] && starts[i] <= i % s.T, "{}: doc_start[{}][{}] must be in [0, {}], got {}",
                 op, i / s.T, i % s.T, i % s.T, starts[i]);
-  return {s, config.scale, config.is_causal, starts, dropout};
+  return {s, config.scale, config.is_causal, starts, dropout, window};
 }
 
 float* check_scratch(const Tensor& scratch, int64_t wanted, const char* op) {
@@ -67,11 +70,29 @@ float* check_scratch(const Tensor& scratch, int64_t wanted, const char* op) {
   return scratch.as<float>();
 }
 
+// The keys before the windows of the queries, which nothing is computed for.
+double hidden_by_window(const AttentionShape& s, int64_t window) {
+  if (window == 0 || window >= s.S) return 0;
+  const auto most = static_cast<double>(s.S - window);  // of the last query; the others have one less each
+  const double queries = std::min(static_cast<double>(s.T), most);
+  return queries * most - queries * (queries - 1) / 2;
+}
+
+// A query that decodes sees the last keys only.
+Tensor last_positions(Tensor t, int64_t count) {
+  const int64_t skipped = t.dim(1) - count;
+  t.data =
+      static_cast<std::byte*>(t.data) + static_cast<size_t>(skipped * t.strides[1]) * size_bytes(t.dtype);
+  t.shape[1] = count;
+  return t;
+}
+
 // The work of `products` products of size T x S x D per head. The mask halves those of causal attention.
 Work work_of(const AttentionShape& s, const AttentionConfig& config, DType dtype, double products,
              Work traffic, std::string_view form) {
   const auto number = [](int64_t n) { return static_cast<double>(n); };
-  const double masked = config.is_causal ? number(s.T) * (number(s.T) - 1) / 2 : 0;
+  const double masked =
+      (config.is_causal ? number(s.T) * (number(s.T) - 1) / 2 : 0) + hidden_by_window(s, config.window);
   traffic.flops = products * 2 * number(s.B * s.H * s.D) * (number(s.T) * number(s.S) - masked);
   traffic.dtype = dtype;
   traffic.form = form;
@@ -115,6 +136,8 @@ void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
   if (lse) check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_forward: lse");
   const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
   if (out.elements() == 0) return;
+  INGOT_CHECK(problem.window == 0 || q.device == Device::kCpu, "{}: no window of {} on a device", op,
+              problem.window);
   if constexpr (kHasCuda) {
     if constexpr (kHasCudnn) {
       if (q.device == Device::kCuda &&
@@ -127,8 +150,16 @@ void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
   float* place = check_scratch(scratch, attention_forward_scratch(shape), op);
   float* lse_data = lse ? lse.as<float>() : nullptr;
   INGOT_DISPATCH(q.dtype, T, {
-    const auto run = is_decoding(shape) ? cpu::attention_decode<T> : cpu::attention_forward<T>;
-    run(problem, HeadView<T>(out), lse_data, HeadView<T>(q), HeadView<T>(k), HeadView<T>(v), place);
+    if (!is_decoding(shape)) {
+      cpu::attention_forward<T>(problem, HeadView<T>(out), lse_data, HeadView<T>(q), HeadView<T>(k),
+                                HeadView<T>(v), place);
+    } else {
+      cpu::AttentionProblem seen = problem;
+      if (problem.window > 0) seen.shape.S = problem.window;
+      const Tensor keys = last_positions(k, seen.shape.S), values = last_positions(v, seen.shape.S);
+      cpu::attention_decode<T>(seen, HeadView<T>(out), lse_data, HeadView<T>(q), HeadView<T>(keys),
+                               HeadView<T>(values), place);
+    }
   });
 }
 
@@ -150,6 +181,8 @@ void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_backward: lse");
   const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
   if (shape.B * shape.K == 0) return;
+  INGOT_CHECK(problem.window == 0 || q.device == Device::kCpu, "{}: no window of {} on a device", op,
+              problem.window);
   if constexpr (kHasCuda) {
     if constexpr (kHasCudnn) {
       if (q.device == Device::kCuda &&

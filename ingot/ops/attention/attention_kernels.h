@@ -18,11 +18,13 @@ struct AttentionProblem {
   bool is_causal;
   const int32_t* doc_start;  // (B,T) or null
   AttentionDropout dropout;
+  int64_t window;  // 0: none
 
   int64_t kv_head(int64_t h) const { return h / (shape.H / shape.K); }
 };
 
-// Queries [begin, end) that have the same first key; together they see keys in [first_key, key_end).
+// Queries [begin, end) that have the same first key, apart from a window; together they see keys in
+// [first_key, key_end).
 struct QueryTile {
   int64_t begin, end, first_key, key_end;
 
@@ -36,20 +38,22 @@ void for_each_query_tile(const AttentionProblem& p, int64_t b, int64_t begin, in
   for (int64_t t = begin; t < end;) {
     int64_t stop = starts ? t + 1 : end;
     while (stop < end && starts[stop] == starts[t]) ++stop;
-    const int64_t key_end = p.is_causal ? stop + p.shape.S - p.shape.T : p.shape.S;
-    f(QueryTile{t, stop, starts ? starts[t] : 0, key_end});
+    const int64_t past = p.shape.S - p.shape.T;
+    const int64_t key_end = p.is_causal ? stop + past : p.shape.S;
+    const int64_t window_begin = p.window > 0 ? t + past - p.window + 1 : 0;  // of the first query
+    f(QueryTile{t, stop, std::max<int64_t>(starts ? starts[t] : 0, window_begin), key_end});
     t = stop;
   }
 }
 
-// Calls f(first key, Block) for the key tiles of a query tile. Tiles begin at the query tile's first
+// Calls f(first key, Block) for the key tiles of a query tile, the first of which has a key that each query sees. Tiles begin at the query tile's first
 // key, so the order of a query's sums does not depend on the position of its document.
 template <typename F>
 void for_each_key_tile(const AttentionProblem& p, const QueryTile& tile, int64_t tile_keys, F&& f) {
   for (int64_t s = tile.first_key; s < tile.key_end; s += tile_keys) {
     const int64_t diagonal =
         p.is_causal ? s - (tile.begin + p.shape.S - p.shape.T) : -(p.shape.S + p.shape.T);
-    f(s, tile::Block{tile.queries(), std::min(tile_keys, tile.key_end - s), diagonal});
+    f(s, tile::Block{tile.queries(), std::min(tile_keys, tile.key_end - s), diagonal, p.window});
   }
 }
 

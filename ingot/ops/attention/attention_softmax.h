@@ -43,6 +43,25 @@ inline void mask_panel(Matrix s, const Block& block, int64_t q, int64_t begin, i
     }
 }
 
+// Sets the scores of keys before the window of a query to -inf, among keys [0, end). Lanes behind the last query stay.
+inline void mask_window(Matrix s, const Block& block, int64_t q, int64_t end) {
+  if (block.window == 0) return;
+  vec::IntVec lane;
+  for (int i = 0; i < kLanes; ++i) lane[i] = i;
+  const Vec hidden = vec::splat(-std::numeric_limits<float>::infinity());
+  const int64_t first_visible =
+      block.last_query_of_panel(q) - block.diagonal - block.window + 1;  // to all queries
+  for (int64_t j = 0; j < std::min(end, first_visible); ++j)
+    for (int w = 0; w < kPanelVecs; ++w) {
+      const int64_t first = q + w * kLanes;
+      const auto end_lane =
+          static_cast<int32_t>(std::max<int64_t>(j + block.diagonal + block.window - first, 0));
+      const auto last_lane = static_cast<int32_t>(std::clamp<int64_t>(block.m - first, 0, kLanes));
+      float* at = s.row(j) + first;
+      vec::store(at, (lane < end_lane) | (lane >= last_lane) ? vec::load(at) : hidden);
+    }
+}
+
 inline void zero_panel(Matrix s, int64_t q, int64_t begin, int64_t end) {
   for (int64_t j = begin; j < end; ++j) std::fill_n(s.row(j) + q, kPanel, 0.0f);
 }
@@ -53,6 +72,7 @@ inline void softmax_panel(Matrix s, const Block& block, int64_t q, float scale, 
                           float* rescale) {
   const int64_t end = block.visible_keys(block.last_query_of_panel(q));
   mask_panel(s, block, q, block.visible_keys(q), end);
+  mask_window(s, block, q, end);
   Vec top[kPanelVecs], base[kPanelVecs], total[kPanelVecs];
   for (int w = 0; w < kPanelVecs; ++w) top[w] = vec::load(max + q + w * kLanes);
   for (int64_t j = 0; j < end; ++j)
@@ -81,6 +101,7 @@ inline void softmax_gradient_panel(Matrix s, Matrix dp, const Block& block, int6
                                    const float* lse, const float* delta) {
   const int64_t end = block.visible_keys(block.last_query_of_panel(q));
   mask_panel(s, block, q, block.visible_keys(q), end);
+  mask_window(s, block, q, end);
   for (int64_t j = 0; j < end; ++j)
     for (int w = 0; w < kPanelVecs; ++w) {
       const int64_t lane = q + w * kLanes;

@@ -119,9 +119,10 @@ inline void product(Start start, Matrix c, Matrix a, Matrix b, int64_t rows, int
   for (; column < columns; column += kLanes) panel.template operator()<1>(column);
 }
 
-// Queries [0, m) against keys [0, n) of a tile. Key j is visible to query i if j + diagonal <= i.
+// Queries [0, m) against keys [0, n) of a tile. Key j is visible to query i if j + diagonal <= i, and with a
+// window > 0 if also i < j + diagonal + window. The functions below do not know the window.
 struct Block {
-  int64_t m, n, diagonal;
+  int64_t m, n, diagonal, window = 0;
 
   // Query i sees keys [0, visible_keys(i)).
   int64_t visible_keys(int64_t i) const { return std::clamp<int64_t>(i - diagonal + 1, 0, n); }

@@ -1,6 +1,7 @@
 #include "ingot/ops/rope.h"
 
 #include <cmath>
+#include <numbers>
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/dispatch.h"
@@ -57,7 +58,25 @@ RopeRows::RopeRows(const Tensor& table, int64_t D, int64_t T, int64_t position_o
   rows_ = table.as<float>() + position_offset * R_;
 }
 
-void rope_table(const Tensor& table, double theta) {
+namespace {
+
+// Returns f_i after scaling, with transformers' f32 roundings.
+float scaled_frequency(float frequency, const RopeScaling& s) {
+  if (s.linear_factor != 1) return frequency / static_cast<float>(s.linear_factor);
+  if (!s.is_llama3) return frequency;
+  const auto factor = static_cast<float>(s.factor);
+  const double context = static_cast<double>(s.original_context);
+  const float wavelength = static_cast<float>(2 * std::numbers::pi) / frequency;
+  if (wavelength > static_cast<float>(context / s.low_freq_factor)) return frequency / factor;
+  if (wavelength < static_cast<float>(context / s.high_freq_factor)) return frequency;
+  const float smooth = (static_cast<float>(context) / wavelength - static_cast<float>(s.low_freq_factor)) /
+                       static_cast<float>(s.high_freq_factor - s.low_freq_factor);
+  return (1 - smooth) * frequency / factor + smooth * frequency;
+}
+
+}  // namespace
+
+void rope_table(const Tensor& table, double theta, const RopeScaling& scaling) {
   INGOT_CHECK(table && table.dtype == DType::f32 && table.rank() == 2 && table.is_contiguous() &&
                   table.dim(1) % 2 == 0,
               "rope_table: table must be f32 (T_max, R), R even, got {} {}", name(table.dtype),
@@ -66,7 +85,8 @@ void rope_table(const Tensor& table, double theta) {
   const int64_t R = table.dim(1), half = R / 2;
   for (int64_t i = 0; i < half; ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(R);
-    const float frequency = 1.0f / static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
+    const float frequency =
+        scaled_frequency(1.0f / static_cast<float>(std::pow(theta, static_cast<double>(exponent))), scaling);
     for (int64_t t = 0; t < table.dim(0); ++t) {
       const float angle = static_cast<float>(t) * frequency;
       float* row = table.as<float>() + t * R;

@@ -42,6 +42,14 @@ ordered_json inputs_json(const RunInputs& inputs) {
           {"tokenizer_hash", fmt::format("{:016x}", inputs.tokenizer_hash)}};
 }
 
+ordered_json start_json(const RunStart& start) {
+  return {{"folder", start.folder},
+          {"model_type", start.model_type},
+          {"config_hash", fmt::format("{:016x}", start.config_hash)},
+          {"tensors", start.tensors},
+          {"files", start.files}};
+}
+
 // The exit code of the process; null while it runs.
 ordered_json exit_code_json(const RunSummary& run) {
   if (run.status == "running") return nullptr;
@@ -69,6 +77,8 @@ void RunRecord::read_parts() {
   if (json.contains("parts") && json["parts"].is_array()) parts = json["parts"];
   if (parts.empty() || !parts.back().is_object())
     parts.push_back({{"begin", nullptr}, {"end", nullptr}, {"status", before->status}});
+  if (json.contains("init_from"))
+    start_before_ = json["init_from"].dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   if (json.contains("begin") && json["begin"].is_string()) first_begin_ = json["begin"];
   ordered_json& last = parts.back();
   if (before->status.starts_with("running") || before->status == "died") {
@@ -104,6 +114,7 @@ void RunRecord::write(const RunSummary& run) const {
                      {"pid", process_.pid},
                      {"start_ticks", process_.start_ticks}};
   json["data"] = inputs ? inputs_json(*inputs) : ordered_json(nullptr);
+  json["init_from"] = start ? start_json(*start) : ordered_json::parse(start_before_);
   json["begin"] = first_begin_.empty() ? begin : first_begin_;
   json["end"] = end;
   json["status"] = run.status;

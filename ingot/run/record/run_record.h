@@ -3,7 +3,7 @@
 //
 // run.json: program (version, commit, is_modified, arguments), libraries, threads, machine, process (host,
 // boot_id, pid_namespace, pid, start_ticks), data (train_hash, train_tokens, val_hash, val_tokens,
-// tokenizer_hash), begin and end (of the whole run), the summary's fields, exit_code (which mpirun does not
+// tokenizer_hash), init_from (the folder whose weights the run started from; null: random weights), begin and end (of the whole run), the summary's fields, exit_code (which mpirun does not
 // pass on) and error, and parts: one entry for the start and one for every --resume, each with begin, end,
 // status, exit_code, steps, host, pid, commit and arguments.
 #pragma once
@@ -40,6 +40,13 @@ struct RunInputs {
   int64_t train_tokens = 0, val_tokens = 0;
 };
 
+// The folder whose weights a run started from (train.init_from).
+struct RunStart {
+  std::string folder, model_type;
+  uint64_t config_hash = 0;       // XXH3-64 of its config.json (config.toml of a checkpoint of Ingot)
+  size_t tensors = 0, files = 0;  // of the weights
+};
+
 class RunRecord {
  public:
   // Reads the earlier parts from the folder's run.json if there is one, and skips what it cannot read.
@@ -50,6 +57,7 @@ class RunRecord {
 
   RunOrigin origin = {};
   std::optional<RunInputs> inputs = {};
+  std::optional<RunStart> start = {};
 
   // "the run died at step 120 (pid 4711 is gone)"; empty if the previous part ended by itself or there is
   // none.
@@ -64,8 +72,9 @@ class RunRecord {
   std::filesystem::path folder_;
   ProcessIdentity process_ = this_process();
   int64_t begin_s_;
-  std::string parts_before_ = "[]";  // JSON
-  std::string first_begin_;          // when the whole run began; empty if this part is the first
+  std::string parts_before_ = "[]";    // JSON
+  std::string start_before_ = "null";  // JSON; of the part that began the run
+  std::string first_begin_;            // when the whole run began; empty if this part is the first
   std::string death_before_;
 };
 

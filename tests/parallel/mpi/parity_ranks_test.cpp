@@ -112,7 +112,10 @@ TEST(Parity, ErrorFeedbackCorrectsTheRoundingOfShards) {
 }
 
 TEST(Parity, ShardsOfGradientsAloneMatchOneRank) {
-  for (RunConfig config : {llama(), gpt2()}) {
+  RunConfig relative = llama();
+  relative.model.has_qkv_bias = relative.model.has_qk_norm = relative.model.has_qk_norm_gain = true;
+  relative.model.window = 6;
+  for (RunConfig config : {llama(), gpt2(), relative}) {
     config.parallel = shards(true);
     expect_one_rank_curve(config, kF32);
   }

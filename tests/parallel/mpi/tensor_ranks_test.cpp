@@ -62,6 +62,15 @@ ModelConfig biased() {
   return c.resolved();
 }
 
+// The extras of LLaMA's relatives: biases of q, k and v, gains in QK-norm, a window, a block that does not rotate.
+ModelConfig relative() {
+  ModelConfig c = llama();
+  c.has_qkv_bias = c.has_qk_norm = c.has_qk_norm_gain = true;
+  c.window = 5;
+  c.nope_every = 2;
+  return c.resolved();
+}
+
 struct Case {
   ModelConfig model = llama();
   DType compute = DType::f32;
@@ -249,7 +258,11 @@ struct Style {
 };
 
 std::vector<Style> styles() {
-  return {{"llama", llama()}, {"gpt2", gpt2()}, {"speedrun", speedrun()}, {"biased", biased()}};
+  return {{"llama", llama()},
+          {"gpt2", gpt2()},
+          {"speedrun", speedrun()},
+          {"biased", biased()},
+          {"relative", relative()}};
 }
 
 TEST(Tensor, LossAndGradientsEqualThoseOfOneRank) {
@@ -291,7 +304,7 @@ TEST(Tensor, Fp8HeadScalesEqualThoseOfOneRank) {
 
 TEST(Tensor, RecomputingGivesTheSameBits) {
   using Policy = RecomputePolicy;
-  for (const ModelConfig& config : {gpt2(), llama()})
+  for (const ModelConfig& config : {gpt2(), llama(), relative()})
     for (bool splits_tokens : {false, true}) {
       TensorRegion region(*world);
       const TensorParallel share = tensor_parallel(*world, splits_tokens);

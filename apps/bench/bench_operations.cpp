@@ -1,4 +1,4 @@
-#include "apps/bench_operations.h"
+#include "apps/bench/bench_operations.h"
 
 #include <fmt/core.h>
 

@@ -1,5 +1,5 @@
 // ingot bench ops: matrix products in GFLOP/s, memory-bound ops in GB/s, compared with a memory copy.
-#include "apps/bench_ops.h"
+#include "apps/bench/bench_ops.h"
 
 #include <fmt/core.h>
 

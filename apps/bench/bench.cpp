@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "apps/bench_checkpointing.h"
-#include "apps/bench_head.h"
-#include "apps/bench_ops.h"
-#include "apps/bench_parallel.h"
+#include "apps/bench/bench_checkpointing.h"
+#include "apps/bench/bench_head.h"
+#include "apps/bench/bench_ops.h"
+#include "apps/bench/bench_parallel.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "ingot/config/config_toml.h"
@@ -18,6 +18,7 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/run/run.h"
+#include "ingot/run/start_model.h"
 
 namespace ingot {
 namespace {
@@ -72,6 +73,7 @@ RunConfig configure(const BenchArguments& arguments) {
   ConfigBuilder builder;
   builder.add_source(arguments.source);
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
+  complete_from_start(builder);
   require_device(builder.config().train.device);
   const RunConfig& config = builder.build();
   print_notes(builder.notes());

@@ -1,5 +1,5 @@
 // ingot bench checkpointing: time and activation memory of every policy, compared with keeping everything.
-#include "apps/bench_checkpointing.h"
+#include "apps/bench/bench_checkpointing.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "apps/bench_head.h"
+#include "apps/bench/bench_head.h"
 
 #include <fmt/core.h>
 

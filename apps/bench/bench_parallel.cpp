@@ -1,4 +1,4 @@
-#include "apps/bench_parallel.h"
+#include "apps/bench/bench_parallel.h"
 
 #include <fmt/core.h>
 
@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "apps/bench_operations.h"
+#include "apps/bench/bench_operations.h"
 #include "apps/ranks.h"
 #include "ingot/core/file.h"
 #include "ingot/parallel/parallelize.h"

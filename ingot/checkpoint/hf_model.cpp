@@ -1,0 +1,153 @@
+#include "ingot/checkpoint/hf_model.h"
+
+#include <string_view>
+
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace {
+
+bool is_gpt2(const ModelConfig& c) {
+  return c.norm == NormKind::kLayerNorm && c.positions == PositionKind::kLearned &&
+         c.mlp != MlpKind::kSwiglu && c.mlp != MlpKind::kRelu2 && c.kv_heads == c.heads &&
+         c.heads * c.head_dim == c.width && !c.has_qk_norm && c.window == 0;
+}
+
+// Returns the relative of LLaMA whose transformers class computes the model; "ingot" if there is none.
+const char* llama_relative(const ModelConfig& c) {
+  if (c.norm != NormKind::kRmsNorm || c.positions != PositionKind::kRope || c.mlp != MlpKind::kSwiglu)
+    return "ingot";
+  const bool has_window = c.window > 0, has_qkv_bias = c.has_qkv_bias && !c.has_bias,
+             has_nope = c.nope_every > 0;
+  const int extras =
+      static_cast<int>(c.has_qk_norm) + static_cast<int>(has_qkv_bias) + static_cast<int>(has_nope);
+  if (extras > 1 || (has_window && has_nope)) return "ingot";
+  if (has_nope) return "smollm3";
+  if (has_qkv_bias) return "qwen2";
+  if (c.has_qk_norm) return c.has_bias ? "ingot" : "qwen3";
+  // LlamaConfig refuses a width that the number of heads does not divide; MistralConfig does not.
+  if (!has_window && c.width % c.heads == 0) return "llama";
+  return c.has_bias ? "ingot" : "mistral";
+}
+
+const char* activation_name(MlpKind kind) {
+  switch (kind) {
+    case MlpKind::kSwiglu:
+      return "silu";
+    case MlpKind::kRelu2:
+      return "relu2";
+    case MlpKind::kGeluExact:
+      return "gelu";
+    case MlpKind::kGeluTanh:
+      break;
+  }
+  return "gelu_new";
+}
+
+HfRope to_hf_rope(const RopeScalingConfig& c) {
+  switch (c.kind) {
+    case RopeScalingKind::kLinear:
+      return {.type = "linear", .factor = c.factor};
+    case RopeScalingKind::kLlama3:
+      return {.type = "llama3",
+              .factor = c.factor,
+              .low_freq_factor = c.low_freq_factor,
+              .high_freq_factor = c.high_freq_factor,
+              .original_context = c.original_context};
+    case RopeScalingKind::kNone:
+      break;
+  }
+  return {};
+}
+
+RopeScalingConfig from_hf_rope(const HfRope& rope) {
+  RopeScalingConfig c;
+  if (rope.type == "default") return c;
+  c.factor = rope.factor;
+  c.kind = rope.type == "linear" ? RopeScalingKind::kLinear : RopeScalingKind::kLlama3;
+  if (c.kind == RopeScalingKind::kLinear) return c;
+  c.low_freq_factor = rope.low_freq_factor;
+  c.high_freq_factor = rope.high_freq_factor;
+  c.original_context = rope.original_context;
+  return c;
+}
+
+// The MLP of a config's activation. kData error if Ingot has no such MLP.
+MlpKind mlp_of(const HfModelConfig& hf, bool is_gpt2) {
+  const std::string& name = hf.activation;
+  if (!is_gpt2) {
+    if (name == "silu" || name == "swish") return MlpKind::kSwiglu;
+    fail(ErrorKind::kData, "config.json: hidden_act {:?} is not supported; silu is", name.substr(0, 80));
+  }
+  if (name == "gelu") return MlpKind::kGeluExact;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return MlpKind::kGeluTanh;
+  fail(ErrorKind::kData, "config.json: activation_function {:?} is not supported; gelu_new and gelu are",
+       name.substr(0, 80));
+}
+
+}  // namespace
+
+const char* hf_family(const ModelConfig& c) {
+  if (c.cap.kind != CapKind::kNone) return "ingot";
+  return is_gpt2(c) ? "gpt2" : llama_relative(c);
+}
+
+HfModelConfig to_hf_config(const ModelConfig& c, const Tokenizer& tokenizer) {
+  HfModelConfig hf;
+  hf.model_type = hf_family(c);
+  hf.layers = c.layers;
+  hf.heads = c.heads;
+  hf.kv_heads = c.kv_heads;
+  hf.head_dim = c.head_dim;
+  hf.width = c.width;
+  hf.ffn = c.ffn;
+  hf.vocab = c.vocab;
+  hf.context = c.context;
+  hf.norm_eps = c.norm_eps;
+  hf.rope_theta = c.rope_theta;
+  hf.rope = to_hf_rope(c.rope_scaling);
+  hf.window = c.window;
+  hf.nope_every = c.nope_every;
+  hf.activation = activation_name(c.mlp);
+  hf.is_tied = c.is_tied;
+  hf.has_attention_bias = hf.model_type == "gpt2" || c.has_bias;
+  hf.has_mlp_bias = hf.model_type == "gpt2" || c.has_bias;
+  hf.dropout = c.dropout;
+  hf.init_std = c.init_std;
+  if (tokenizer.end_of_text()) hf.bos_id = hf.eos_id = *tokenizer.end_of_text();
+  return hf;
+}
+
+ModelConfig from_hf_config(const HfModelConfig& hf) {
+  if (hf.model_type == "ingot")
+    fail(ErrorKind::kData, "config.json: model_type \"ingot\" needs the config.toml that was saved with it");
+  const bool is_gpt2 = hf.model_type == "gpt2";
+  if (hf.has_attention_bias != hf.has_mlp_bias)
+    fail(ErrorKind::kData,
+         "config.json: attention_bias and mlp_bias must be equal, one alone is not supported");
+  ModelConfig c;
+  c.layers = hf.layers;
+  c.heads = hf.heads;
+  c.kv_heads = hf.kv_heads;
+  c.head_dim = hf.head_dim;
+  c.width = hf.width;
+  c.ffn = hf.ffn;
+  c.vocab = hf.vocab;
+  c.context = hf.context;
+  c.norm = is_gpt2 ? NormKind::kLayerNorm : NormKind::kRmsNorm;
+  c.positions = is_gpt2 ? PositionKind::kLearned : PositionKind::kRope;
+  c.mlp = mlp_of(hf, is_gpt2);
+  c.has_bias = hf.has_attention_bias;
+  c.has_qkv_bias = hf.model_type == "qwen2";
+  c.has_qk_norm = c.has_qk_norm_gain = hf.model_type == "qwen3";
+  c.window = hf.window;
+  c.nope_every = hf.nope_every;
+  c.is_tied = hf.is_tied;
+  c.norm_eps = hf.norm_eps;
+  c.rope_theta = hf.rope_theta;
+  c.rope_scaling = from_hf_rope(hf.rope);
+  c.init_std = hf.init_std;
+  return c;
+}
+
+}  // namespace ingot

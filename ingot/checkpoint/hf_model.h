@@ -1,0 +1,18 @@
+// Which architecture of transformers computes a model, and the model of such an architecture.
+#pragma once
+
+#include "ingot/data/tokenizer/tokenizer.h"
+#include "ingot/formats/hf_config.h"
+#include "ingot/nn/config.h"
+
+namespace ingot {
+
+// Returns the family of transformers (model_type) that computes a resolved model; "ingot" if there is none.
+const char* hf_family(const ModelConfig& config);
+
+// Returns the architecture as a Hugging Face config, of hf_family().
+HfModelConfig to_hf_config(const ModelConfig& config, const Tokenizer& tokenizer);
+// kData error that names the key if Ingot does not compute the model.
+ModelConfig from_hf_config(const HfModelConfig& config);
+
+}  // namespace ingot

@@ -1,0 +1,179 @@
+"""Ingot's models that no class of Hugging Face transformers computes, for AutoModelForCausalLM with trust_remote_code.
+
+`ingot export --hf` writes this file beside such a model. The weights have LLaMA's names. config.json has LLaMA's keys,
+and under "ingot" what is different: norm (layernorm, rmsnorm, rmsnorm_weightless), positions (learned, rope), mlp
+(gelu_tanh, gelu_exact, relu2, swiglu), bias, qkv_bias, qk_norm, qk_norm_gain, nope_every, cap (none, tanh, sigmoid) with
+cap_a, cap_b, cap_c, and rope_scaling (none, linear, llama3) with its numbers. There is no cache of keys and values: generation reads the whole text for every token.
+"""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutput
+
+
+class IngotConfig(PretrainedConfig):
+    model_type = "ingot"
+    max_position_embeddings = 2048  # transformers reads it before it has read config.json
+
+
+class Norm(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        own, self.width, self.eps = config.ingot, config.hidden_size, config.rms_norm_eps
+        self.is_layernorm = own["norm"] == "layernorm"
+        has_weight = own["norm"] != "rmsnorm_weightless"
+        self.weight = nn.Parameter(torch.ones(self.width)) if has_weight else None
+        self.bias = nn.Parameter(torch.zeros(self.width)) if self.is_layernorm and own["bias"] else None
+
+    def forward(self, x):
+        if self.is_layernorm:
+            return F.layer_norm(x, (self.width,), self.weight, self.bias, self.eps)
+        return F.rms_norm(x, (self.width,), self.weight, self.eps)
+
+
+class Gain(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+
+
+def frequencies(config):
+    """Returns the rotary frequencies (D/2), scaled as config.json says."""
+    own, dim = config.ingot, config.head_dim
+    f = 1.0 / own["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
+    if own["rope_scaling"] == "linear":
+        return f / own["rope_factor"]
+    if own["rope_scaling"] != "llama3":
+        return f
+    context, low, high = (own[f"rope_{key}"] for key in ("original_context", "low_freq_factor", "high_freq_factor"))
+    smooth = ((context * f / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
+    return (1 - smooth) * f / own["rope_factor"] + smooth * f
+
+
+def rotate(x, f):
+    """Rotates x (B, H, T, D): position t turns the pair (x[i], x[i + D/2]) by t * f[i]."""
+    angles = torch.arange(x.shape[2], dtype=torch.float32, device=x.device)[:, None] * f.to(x.device)
+    cos, sin = angles.cos(), angles.sin()
+    low, high = x.float().chunk(2, dim=-1)
+    return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1).to(x.dtype)
+
+
+class Attention(nn.Module):
+    def __init__(self, config, layer):
+        super().__init__()
+        self.config, own, dim = config, config.ingot, config.head_dim
+        q, kv = config.num_attention_heads * dim, config.num_key_value_heads * dim
+        has_bias = own["bias"] or own["qkv_bias"]
+        self.q_proj = nn.Linear(config.hidden_size, q, bias=has_bias)
+        self.k_proj = nn.Linear(config.hidden_size, kv, bias=has_bias)
+        self.v_proj = nn.Linear(config.hidden_size, kv, bias=has_bias)
+        self.o_proj = nn.Linear(q, config.hidden_size, bias=own["bias"])
+        if own["qk_norm_gain"]:
+            self.q_norm, self.k_norm = Gain(dim), Gain(dim)
+        every = own["nope_every"]
+        self.rotates = own["positions"] == "rope" and (every == 0 or (layer + 1) % every != 0)
+
+    def forward(self, x, mask):
+        c, own = self.config, self.config.ingot
+        B, T, _ = x.shape
+        q, k, v = (p(x).view(B, T, -1, c.head_dim).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
+        if own["qk_norm"]:
+            gains = (self.q_norm.weight, self.k_norm.weight) if own["qk_norm_gain"] else (None, None)
+            q, k = (F.rms_norm(y, (c.head_dim,), g, c.rms_norm_eps) for y, g in zip((q, k), gains))
+        if self.rotates:
+            f = frequencies(c)
+            q, k = rotate(q, f), rotate(k, f)
+        group = c.num_attention_heads // c.num_key_value_heads
+        k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.o_proj(y.transpose(1, 2).reshape(B, T, -1))
+
+
+class Mlp(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.kind, bias = config.ingot["mlp"], config.ingot["bias"]
+        if self.kind == "swiglu":
+            self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=bias)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=bias)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=bias)
+
+    def forward(self, x):
+        h = self.up_proj(x)
+        if self.kind == "swiglu":
+            h = F.silu(self.gate_proj(x)) * h
+        elif self.kind == "relu2":
+            h = F.relu(h).square()
+        else:
+            h = F.gelu(h, approximate="tanh" if self.kind == "gelu_tanh" else "none")
+        return self.down_proj(h)
+
+
+class Block(nn.Module):
+    def __init__(self, config, layer):
+        super().__init__()
+        self.input_layernorm, self.self_attn = Norm(config), Attention(config, layer)
+        self.post_attention_layernorm, self.mlp = Norm(config), Mlp(config)
+
+    def forward(self, x, mask):
+        x = x + self.self_attn(self.input_layernorm(x), mask)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class IngotModel(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embed_positions = None
+        if config.ingot["positions"] == "learned":
+            self.embed_positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.layers = nn.ModuleList(Block(config, layer) for layer in range(config.num_hidden_layers))
+        self.norm = Norm(config)
+
+
+class IngotForCausalLM(PreTrainedModel, GenerationMixin):
+    config_class = IngotConfig
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = IngotModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    def get_input_embeddings(self):
+        return self.model.embed_tokens
+
+    def get_output_embeddings(self):
+        return self.lm_head
+
+    def prepare_inputs_for_generation(self, input_ids, attention_mask=None, **_):
+        return {"input_ids": input_ids, "attention_mask": attention_mask}
+
+    def forward(self, input_ids, attention_mask=None, labels=None, **_):
+        c, own = self.config, self.config.ingot
+        T, device = input_ids.shape[1], input_ids.device
+        query, key = torch.arange(T, device=device)[:, None], torch.arange(T, device=device)
+        mask = key <= query
+        if c.sliding_window:
+            mask = mask & (query - key < c.sliding_window)
+        if attention_mask is not None:
+            mask = mask & (attention_mask[:, None, None, :].bool() | (key == query))
+        x = self.model.embed_tokens(input_ids)
+        if self.model.embed_positions is not None:
+            x = x + self.model.embed_positions(key)
+        for layer in self.model.layers:
+            x = layer(x, mask)
+        z = self.lm_head(self.model.norm(x)).float()
+        if own["cap"] == "tanh":
+            z = own["cap_a"] * torch.tanh(z / own["cap_a"])
+        elif own["cap"] == "sigmoid":
+            z = own["cap_a"] * torch.sigmoid((z + own["cap_b"]) / own["cap_c"])
+        loss = None
+        if labels is not None:
+            loss = F.cross_entropy(z[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        return CausalLMOutput(loss=loss, logits=z)

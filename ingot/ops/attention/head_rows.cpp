@@ -1,0 +1,56 @@
+#include "ingot/ops/head_rows.h"
+
+#include <cstring>
+
+#include "ingot/core/error.h"
+#include "ingot/core/parallel.h"
+#include "ingot/core/work.h"
+
+namespace ingot {
+namespace {
+
+constexpr int64_t kGrainTokens = 64;  // minimum number of tokens per thread
+
+void check(const Tensor& heads, const Tensor& rows, const char* op) {
+  INGOT_CHECK(heads.rank() == 4 && heads.strides[2] == heads.dim(3) && heads.strides[3] == 1 &&
+                  heads.strides[0] == heads.strides[1] * heads.dim(1),
+              "{}: heads must be (B, T, H, D) with adjacent heads and evenly spaced tokens, got {}", op,
+              heads.shape.to_string());
+  check_tensor(rows, heads.dtype, {heads.dim(0) * heads.dim(1) * heads.dim(2), heads.dim(3)}, op);
+  INGOT_CHECK(heads.device == Device::kCpu && rows.device == Device::kCpu, "{}: runs on the CPU only", op);
+}
+
+// Calls f(heads of a token, its rows, bytes) for every token.
+template <typename F>
+void for_each_token(const Tensor& heads, const Tensor& rows, F&& f) {
+  const size_t element = size_bytes(heads.dtype);
+  const size_t bytes = static_cast<size_t>(heads.dim(2) * heads.dim(3)) * element;
+  const size_t stride = static_cast<size_t>(heads.strides[1]) * element;
+  parallel_for(heads.dim(0) * heads.dim(1), kGrainTokens, [&](int64_t begin, int64_t end) {
+    for (auto n = static_cast<size_t>(begin); n < static_cast<size_t>(end); ++n)
+      f(static_cast<std::byte*>(heads.data) + n * stride, static_cast<std::byte*>(rows.data) + n * bytes,
+        bytes);
+  });
+}
+
+}  // namespace
+
+void heads_to_rows(const Tensor& rows, const Tensor& heads, Stream& stream) {
+  const OpSpan span(stream, "heads to rows", traffic({rows, heads}));
+  if (span.plans()) return;
+  check(heads, rows, "heads_to_rows");
+  for_each_token(heads, rows, [](const std::byte* token, std::byte* row, size_t bytes) {
+    std::memcpy(row, token, bytes);
+  });
+}
+
+void rows_to_heads(const Tensor& heads, const Tensor& rows, Stream& stream) {
+  const OpSpan span(stream, "rows to heads", traffic({rows, heads}));
+  if (span.plans()) return;
+  check(heads, rows, "rows_to_heads");
+  for_each_token(heads, rows, [](std::byte* token, const std::byte* row, size_t bytes) {
+    std::memcpy(token, row, bytes);
+  });
+}
+
+}  // namespace ingot

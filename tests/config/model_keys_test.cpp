@@ -1,0 +1,86 @@
+// The keys of what Hugging Face's families add to LLaMA.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ingot/config/config_toml.h"
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace {
+
+using ::testing::HasSubstr;
+
+RunConfig built(const std::vector<std::string>& overrides) {
+  ConfigBuilder builder;
+  for (const std::string& assignment : overrides) builder.add_override(assignment);
+  return builder.build();
+}
+
+std::string model_refusal(const std::vector<std::string>& overrides) {
+  try {
+    built(overrides);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(ModelKeys, ADeviceRefusesByNameWhatItDoesNotCompute) {
+  const std::string device = "train.device=cuda";
+  EXPECT_THAT(model_refusal({device, "model.qk_norm=true", "model.qk_norm_gain=true"}),
+              HasSubstr("model.qk_norm_gain must be false with train.device = \"cuda\", got true"));
+  EXPECT_THAT(model_refusal({device, "model.context=64", "model.window=63"}),
+              HasSubstr("model.window must be 0, or at least model.context = 64, with train.device"));
+  EXPECT_EQ(model_refusal({device, "model.context=64", "model.window=64", "model.qkv_bias=true",
+                           "model.rope_scaling=llama3", "model.nope_every=2"}),
+            "accepted");
+}
+
+TEST(ModelKeys, RefuseWhatDoesNotFitTogether) {
+  EXPECT_THAT(model_refusal({"model.qk_norm_gain=true"}), HasSubstr("needs model.qk_norm = true"));
+  EXPECT_THAT(model_refusal({"model.positions=learned", "model.nope_every=2"}),
+              HasSubstr("model.nope_every"));
+  EXPECT_THAT(model_refusal({"model.positions=learned", "model.rope_scaling=linear"}),
+              HasSubstr("model.rope_scaling is for model.positions = rope"));
+  EXPECT_THAT(model_refusal({"model.rope_scaling=linear", "model.rope_factor=0"}),
+              HasSubstr("model.rope_factor must be above 0, got 0"));
+  EXPECT_THAT(model_refusal({"model.rope_scaling=llama3", "model.rope_low_freq_factor=4"}),
+              HasSubstr("model.rope_low_freq_factor = 4 must be above 0 and below"));
+  EXPECT_THAT(model_refusal({"model.window=-1"}), HasSubstr("model.window"));
+}
+
+// The parameters of Qwen2.5-0.5B and Qwen3-0.6B, as their model cards round them: 0.49 and 0.6 billion.
+TEST(ModelKeys, CountTheParametersOfPublishedModels) {
+  ModelConfig qwen2;
+  qwen2.layers = 24;
+  qwen2.heads = 14;
+  qwen2.kv_heads = 2;
+  qwen2.width = 896;
+  qwen2.ffn = 4864;
+  qwen2.vocab = 151936;
+  qwen2.has_qkv_bias = true;
+  EXPECT_EQ(qwen2.resolved().parameters(), 494'032'768);
+  ModelConfig qwen3;
+  qwen3.layers = 28;
+  qwen3.heads = 16;
+  qwen3.kv_heads = 8;
+  qwen3.head_dim = 128;
+  qwen3.width = 1024;
+  qwen3.ffn = 3072;
+  qwen3.vocab = 151936;
+  qwen3.has_qk_norm = qwen3.has_qk_norm_gain = true;
+  EXPECT_EQ(qwen3.resolved().parameters(), 596'049'920);
+}
+
+TEST(ModelKeys, AWindowCostsFewerOperationsThanTheWholeContext) {
+  ModelConfig c;
+  c.context = 1024;
+  c.vocab = 256;
+  const double whole = c.resolved().flops_per_token();
+  c.window = 64;
+  EXPECT_EQ(whole - c.resolved().flops_per_token(), 6.0 * static_cast<double>(c.layers * 128 * (1024 - 128)));
+}
+
+}  // namespace
+}  // namespace ingot
