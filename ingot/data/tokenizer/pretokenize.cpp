@@ -64,6 +64,11 @@ std::vector<std::string_view> Pretokenizer::names() {
   return names;
 }
 
+bool Pretokenizer::is_known_expression(std::string_view expression) {
+  return std::any_of(kKnown.begin(), kKnown.end(),
+                     [&](const Known& known) { return known.expression == expression; });
+}
+
 size_t Pretokenizer::find_cut(std::string_view text, size_t from) const {
   if (!scan_) return text.size();
   for (size_t i = std::max<size_t>(from, 1); i < text.size(); ++i)

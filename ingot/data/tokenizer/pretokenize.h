@@ -26,6 +26,8 @@ class Pretokenizer {
 
   // Returns the names that the constructor knows.
   static std::vector<std::string_view> names();
+  // Returns true if a scanner stands for this expression.
+  static bool is_known_expression(std::string_view expression);
 
   // The regular expression as it is written to tokenizer.json.
   const std::string& expression() const { return expression_; }
