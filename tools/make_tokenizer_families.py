@@ -133,7 +133,8 @@ def families():
     yield "llama3", byte_family(split(LLAMA3), byte_level(regex=False), model={"ignore_merges": True})
     yield "qwen2", byte_family(split(QWEN2), byte_level(regex=False), normalizer={"type": "NFC"},
                                more=[added("<think>", False), added("</think>", False), added("<tool_call>", False)])
-    yield "tekken", byte_family(split(TEKKEN), byte_level(regex=False), special=[added("<unk>"), added("<s>"), added("</s>")])
+    yield "tekken", byte_family(split(TEKKEN), byte_level(regex=False), special=[added("<unk>"), added("<s>"), added("</s>")],
+                                more=[added("[INST]", False)])
     yield "smollm", byte_family({"type": "Digits", "individual_digits": True}, byte_level())
     yield "deepseek3", byte_family(split(r"\p{N}{1,3}"), split(HAN), split(DEEPSEEK3), byte_level(regex=False))
     yield "deepseek_coder", byte_family(split("[\r\n]"), split(r"\s?\p{L}+"), split(r"\s?\p{P}+"), split(HAN),

@@ -138,6 +138,20 @@ BpeEncoder::BpeEncoder(const TokenizerSpec& spec)
       takes_whole_pieces_(spec.takes_whole_pieces),
       has_merges_(!spec.merges.empty()) {}
 
+bool merges_make_every_token(const std::vector<std::string>& tokens,
+                             const std::vector<TokenizerMerge>& merges) {
+  const BpeEncoder encoder(tokens, merges, false);
+  BpeWorkspace workspace;
+  std::vector<uint32_t> ids;
+  for (uint32_t id = 0; id < tokens.size(); ++id) {
+    if (tokens[id].empty()) continue;
+    ids.resize(std::max(ids.size(), tokens[id].size()));
+    const uint32_t* end = encoder.encode(tokens[id], ids.data(), workspace);
+    if (end - ids.data() != 1 || ids[0] != id) return false;
+  }
+  return true;
+}
+
 uint32_t* BpeEncoder::encode(std::string_view piece, uint32_t* out, BpeWorkspace& workspace) const {
   const size_t n = piece.size();
   if (n > BpeWorkspace::kCachedBytes) return encode_uncached(piece, out, workspace);

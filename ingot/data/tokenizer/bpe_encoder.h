@@ -58,6 +58,10 @@ class PairRanks {
 // merge, which is what tiktoken does with any table. REQUIRES: check_spec passes for the tokens.
 std::vector<TokenizerMerge> merges_from_ranks(const std::vector<std::string>& tokens);
 
+// Returns true if merging the bytes of each token gives the token.
+bool merges_make_every_token(const std::vector<std::string>& tokens,
+                             const std::vector<TokenizerMerge>& merges);
+
 // Working memory of one thread: a cache of short pieces and the arrays for merging. Its content never
 // changes a result.
 class BpeWorkspace {

@@ -64,9 +64,10 @@ std::vector<std::string_view> Pretokenizer::names() {
   return names;
 }
 
-bool Pretokenizer::is_known_expression(std::string_view expression) {
-  return std::any_of(kKnown.begin(), kKnown.end(),
-                     [&](const Known& known) { return known.expression == expression; });
+std::string_view Pretokenizer::name_of(std::string_view expression) {
+  const auto found = std::find_if(kKnown.begin(), kKnown.end(),
+                                  [&](const Known& known) { return known.expression == expression; });
+  return found == kKnown.end() ? std::string_view() : found->name;
 }
 
 size_t Pretokenizer::find_cut(std::string_view text, size_t from) const {

@@ -27,11 +27,9 @@ constexpr std::array<std::string_view, 9> kWithoutSpaces = {
 // The expressions of DeepSeek V3 and of Mistral's Tekken: in each alternative a space is only the first character or
 // follows white space, and white space always matches.
 constexpr std::array<std::string_view, 2> kSplitAtSpaces = {
-    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
-    "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+    kDeepSeek3Expression, R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+                          R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+                          R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 
 template <size_t n>
 bool contains(const std::array<std::string_view, n>& list, std::string_view text) {
@@ -168,7 +166,7 @@ struct PreTokenizerChain::Step {
     if (step.type == PreType::kWhitespace) regex = std::make_shared<const Regex>(kWhitespaceExpression);
     if (step.type == PreType::kByteLevel && step.splits) scanner.emplace("gpt2");
     if (step.type != PreType::kSplit || !step.is_regex) return;
-    if (is_isolated() && Pretokenizer::is_known_expression(step.pattern))
+    if (is_isolated() && !Pretokenizer::name_of(step.pattern).empty())
       scanner.emplace(step.pattern);
     else
       regex = Regex::from_oniguruma(step.pattern);
