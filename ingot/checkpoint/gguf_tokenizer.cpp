@@ -32,7 +32,8 @@ bool is_split(const PreTokenizerStep& step, std::string_view expression) {
 
 // Returns our name of the way in which the text is split: a name of Pretokenizer, smollm or deepseek3; or an empty string.
 std::string_view split_name(const TokenizerSpec& spec) {
-  if (spec.kind == Kind::kByteBpe) return Pretokenizer::name_of(spec.pattern);
+  if (spec.kind == Kind::kByteBpe)  // "gpt2" stands for ByteLevel's own expression
+    return spec.pattern == "gpt2" ? "gpt2" : Pretokenizer::name_of(spec.pattern);
   const std::vector<PreTokenizerStep>& steps = spec.pipeline.pre_tokenizers;
   if (steps.empty() || steps.back().type != StepType::kByteLevel ||
       steps.back().prepend != PrependScheme::kNever)
@@ -122,6 +123,8 @@ void add_gguf_tokenizer(GgufMetadata& metadata, const Tokenizer& tokenizer, int6
   }
   metadata.add_flag("tokenizer.ggml.add_bos_token", false);
   metadata.add_flag("tokenizer.ggml.add_eos_token", false);
+  if (!tokenizer.chat_template().jinja.empty())
+    metadata.add("tokenizer.chat_template", std::string_view(tokenizer.chat_template().jinja));
 }
 
 }  // namespace ingot

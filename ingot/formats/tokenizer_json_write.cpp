@@ -106,16 +106,17 @@ std::string write_merges_txt(const TokenizerSpec& spec) {
   return out;
 }
 
-std::string write_tokenizer_config_json(const TokenizerSpec& spec, const std::string& end_of_text) {
+std::string write_tokenizer_config_json(const TokenizerSpec& spec, const std::string& end_of_text,
+                                        const std::string& chat_template) {
   std::string added;
   for (const AddedToken& token : spec.added)
     added += fmt::format(R"({}"{}":{{)", added.empty() ? "" : ",", token.id) + added_members(token);
   const std::string token = end_of_text.empty() ? "null" : json_string(end_of_text);
   return fmt::format(
       R"({{"tokenizer_class":"PreTrainedTokenizerFast","added_tokens_decoder":{{{}}},"bos_token":{},)"
-      R"("eos_token":{},"unk_token":{},"clean_up_tokenization_spaces":false,"add_prefix_space":false}})"
+      R"("eos_token":{},"unk_token":{},"clean_up_tokenization_spaces":false,"add_prefix_space":false{}}})"
       "\n",
-      added, token, token, token);
+      added, token, token, token, chat_template.empty() ? "" : ",\"chat_template\":" + chat_template);
 }
 
 std::string write_special_tokens_map_json(const std::string& end_of_text) {

@@ -169,10 +169,15 @@ std::string_view Normalizer::apply(std::string_view text, bool is_first_chunk, s
 }
 
 bool Normalizer::is_local(std::string_view marker) const {
-  return std::all_of(steps_.begin(), steps_.end(), [&](const NormalizerStep& step) {
-    if (step.type == Type::kReplace) return step.pattern == " " && step.content == marker;
-    return step.type != Type::kStrip;
-  });
+  bool is_replaced = false;  // a later step might change the marker
+  for (const NormalizerStep& step : steps_) {
+    if (step.type == Type::kPrepend) continue;
+    if (step.type == Type::kStrip || is_replaced) return false;
+    if (step.type != Type::kReplace) continue;
+    if (step.pattern != " " || step.content != marker) return false;
+    is_replaced = true;
+  }
+  return true;
 }
 
 }  // namespace ingot

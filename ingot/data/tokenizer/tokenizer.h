@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ingot/data/tokenizer/chat_template.h"
+
 namespace ingot {
 
 using TokenId = uint32_t;
@@ -56,6 +58,13 @@ class Tokenizer {
   // Returns a Hugging Face tokenizer.json, which load_tokenizer() and the Python library
   // `tokenizers` can read.
   virtual std::string to_json() const = 0;
+
+  // The chat template that lay beside the tokenizer's file; it is not in to_json().
+  const ChatTemplate& chat_template() const { return chat_template_; }
+  void set_chat_template(ChatTemplate chat) { chat_template_ = std::move(chat); }
+
+ private:
+  ChatTemplate chat_template_;
 };
 
 std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view text);
@@ -66,7 +75,7 @@ std::string decode(const Tokenizer& tokenizer, std::span<const TokenId> ids);
 // in the same folder), or a folder that holds one of them. A .tiktoken file does not say how text is
 // split. `pattern` says it (a name or a regex, as in BpeTrainConfig); if `pattern` is empty, the number
 // of ranks of a published vocabulary or else the file's name decides. kData error, with file and place,
-// for anything malformed.
+// for anything malformed. The chat template beside a tokenizer.json is read with it.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path, std::string_view pattern = {});
 
 // Reads the text of a tokenizer.json; `name` stands for the file in errors.

@@ -1,5 +1,6 @@
 // BPE within the steps of a tokenizer.json: added tokens, normalizers, pre-tokenizers, merging and decoders.
 #include <algorithm>
+#include <unordered_map>
 
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
@@ -32,13 +33,15 @@ std::string marker_of(const TokenizerPipeline& pipeline) {
 // Returns true if no merge joins a token that ends in something else with one that begins with the marker. Then merging
 // never crosses the place before a marker, and the text may be cut there.
 bool merges_respect(std::string_view marker, const TokenizerSpec& spec) {
-  if (marker.empty() || std::find(spec.tokens.begin(), spec.tokens.end(), marker) == spec.tokens.end())
+  // No other character becomes this one by a Unicode form.
+  if (marker != "\u2581" || std::find(spec.tokens.begin(), spec.tokens.end(), marker) == spec.tokens.end())
     return false;
+  std::unordered_map<uint32_t, std::string_view> added;
+  for (const AddedToken& token : spec.added) added.emplace(token.id, token.content);
   const auto text_of = [&](uint32_t id) -> std::string_view {
     if (id < spec.tokens.size() && !spec.tokens[id].empty()) return spec.tokens[id];
-    for (const AddedToken& token : spec.added)
-      if (token.id == id) return token.content;
-    return {};
+    const auto found = added.find(id);
+    return found == added.end() ? std::string_view() : found->second;
   };
   return std::all_of(spec.merges.begin(), spec.merges.end(), [&](const TokenizerMerge& merge) {
     return !text_of(merge.right).starts_with(marker) || text_of(merge.left).ends_with(marker);

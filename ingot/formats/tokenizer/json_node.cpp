@@ -76,6 +76,8 @@ bool JsonNode::is_text(std::string_view wanted) const {
   return value_ && json_at(value_).is_string() && text() == wanted;
 }
 
+std::string JsonNode::dump() const { return json_at(value_).dump(); }
+
 struct JsonDocument::Content {
   json value;
   std::string name;

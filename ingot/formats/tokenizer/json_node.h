@@ -38,6 +38,7 @@ class JsonNode {
   bool flag(bool fallback) const;  // the fallback if the value is absent or null
   uint32_t id(uint64_t limit) const;
   bool is_text(std::string_view wanted) const;  // never throws
+  std::string dump() const;                     // the value as JSON; REQUIRES: exists()
 
  private:
   const void* value_;  // const nlohmann::json*, borrowed; null if absent
