@@ -1,12 +1,15 @@
 // ingot export: writes a checkpoint's model for other programs.
 #include <fmt/core.h>
 
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/run_note.h"
+#include "ingot/checkpoint/gguf_export.h"
 #include "ingot/checkpoint/hf_export.h"
 #include "ingot/console/console.h"
 #include "ingot/core/error.h"
@@ -17,28 +20,39 @@ namespace {
 
 struct ExportArguments {
   std::string checkpoint;
-  std::string hf;  // folder to write
-  std::string dtype = "f32";
+  std::string hf, gguf;  // the folder or the file to write
+  std::string type;      // empty: f32 for a folder, f16 for a GGUF file
   int64_t file_bytes = 5'000'000'000;
   bool is_averaged = false;
+
+  LoadedWeights weights() const { return is_averaged ? LoadedWeights::kAveraged : LoadedWeights::kTrained; }
 };
 
-DType export_dtype(const std::string& text) {
+DType hf_dtype(const std::string& text) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     if (text == name(dtype)) return dtype;
-  fail(ErrorKind::kUsage, "--dtype must be f32, bf16 or f16, got {}", text);
+  fail(ErrorKind::kUsage, "--type must be f32, bf16 or f16 with --hf, got {}", text);
+}
+
+GgufType gguf_type(const std::string& text) {
+  if (text == "f32") return GgufType::kF32;
+  if (text == "f16") return GgufType::kF16;
+  if (text == "bf16") return GgufType::kBf16;
+  if (text == "q8_0") return GgufType::kQ8_0;
+  fail(ErrorKind::kUsage, "--type must be f32, f16, bf16 or q8_0 with --gguf, got {}", text);
+}
+
+void warn_of_damage(const std::filesystem::path& checkpoint, const std::string& what) {
+  fmt::print(stderr, "{}\n",
+             visible_text(fmt::format("warning: {}: {}; passed over", checkpoint.string(), what)));
 }
 
 void export_to_hf(const ExportArguments& arguments) {
-  const HfExport result = export_hf(
-      arguments.checkpoint, arguments.hf,
-      {.dtype = export_dtype(arguments.dtype),
-       .file_bytes = static_cast<uint64_t>(arguments.file_bytes),
-       .weights = arguments.is_averaged ? LoadedWeights::kAveraged : LoadedWeights::kTrained},
-      [](const std::filesystem::path& checkpoint, const std::string& what) {
-        fmt::print(stderr, "{}\n",
-                   visible_text(fmt::format("warning: {}: {}; passed over", checkpoint.string(), what)));
-      });
+  const HfExport result = export_hf(arguments.checkpoint, arguments.hf,
+                                    {.dtype = hf_dtype(arguments.type.empty() ? "f32" : arguments.type),
+                                     .file_bytes = static_cast<uint64_t>(arguments.file_bytes),
+                                     .weights = arguments.weights()},
+                                    warn_of_damage);
   fmt::print("written: {}: {}, {} tensors, {} in {} file{}\n", visible_line(arguments.hf), result.model_type,
              result.tensors, format_bytes(static_cast<double>(result.bytes)), result.files,
              result.files == 1 ? "" : "s");
@@ -48,11 +62,22 @@ void export_to_hf(const ExportArguments& arguments) {
         "modeling_ingot.py\n");
 }
 
-// One of the formats must be asked for.
+void export_to_gguf(const ExportArguments& arguments) {
+  const std::string type = arguments.type.empty() ? "f16" : arguments.type;
+  const GgufType numbers = gguf_type(type);
+  const LoadedModel loaded = load_model(arguments.checkpoint, DType::f32, arguments.weights(), warn_of_damage);
+  export_gguf(loaded, numbers, arguments.gguf);
+  fmt::print("written: {}: GGUF, {}\n", visible_line(arguments.gguf), type);
+}
+
 void export_model(const ExportArguments& arguments) {
-  if (arguments.hf.empty()) fail(ErrorKind::kUsage, "say what to write: --hf FOLDER");
+  if (arguments.hf.empty() == arguments.gguf.empty())
+    fail(ErrorKind::kUsage, "say what to write: --hf DIR or --gguf FILE");
   note_on_run(arguments.checkpoint);
-  export_to_hf(arguments);
+  if (!arguments.hf.empty())
+    export_to_hf(arguments);
+  else
+    export_to_gguf(arguments);
 }
 
 }  // namespace
@@ -63,8 +88,12 @@ void add_export_command(Command& app) {
   command->add_option("checkpoint", arguments->checkpoint, "A checkpoint's folder, or a run's")->required();
   command->add_option("--hf", arguments->hf, "Write a folder for Hugging Face transformers")
       ->type_name("DIR");
-  command->add_option("--dtype", arguments->dtype, "Of the weights: f32, bf16 or f16")->capture_default_str();
-  command->add_option("--file-bytes", arguments->file_bytes, "Begin another file of weights beyond this size")
+  command->add_option("--gguf", arguments->gguf, "Write a GGUF file for llama.cpp")->type_name("FILE");
+  command->add_option("--type", arguments->type,
+                      "Of the weights: f32 (default with --hf), f16 (with --gguf), bf16 or, with --gguf, q8_0");
+  command
+      ->add_option("--file-bytes", arguments->file_bytes,
+                   "With --hf: begin another file of weights beyond this size")
       ->count(1)
       ->capture_default_str();
   command->add_flag("--ema", arguments->is_averaged, "The moving averages of the weights (optimizer.ema)");

@@ -22,6 +22,7 @@ struct Options {
   int64_t vocab_size = 4096;
   std::string tokenizer, in, out, pattern, format, text_field = "text";
   std::vector<std::string> data;
+  bool finds_special = false;
 };
 
 void train(const Options& options) {
@@ -41,7 +42,8 @@ void train(const Options& options) {
 void encode_file(const Options& options) {
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(options.tokenizer, options.pattern);
   const MappedFile text(options.in);
-  const std::vector<TokenId> ids = encode(*tokenizer, text.text());
+  const std::vector<TokenId> ids =
+      options.finds_special ? encode_with_special(*tokenizer, text.text()) : encode(*tokenizer, text.text());
   static_assert(std::endian::native == std::endian::little);
   write_file(options.out, {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(TokenId)});
   fmt::print("{}: {} tokens from {} bytes\n", options.out, ids.size(), text.size_bytes());
@@ -103,6 +105,7 @@ void add_tokenizer_command(Command& app) {
     action->add_option("--in", o.in, is_encode ? "Text" : "Ids")->required();
     action->add_option("--out", o.out, is_encode ? "Ids to write" : "Text to write")->required();
     action->add_option("--pattern", o.pattern, "How a .tiktoken of your own splits text");
+    if (is_encode) action->add_flag("--special", o.finds_special, "Find special tokens in the text too");
   }
 
   const Run convert = [](const Options& given) {

@@ -71,7 +71,7 @@ MODELS = {
 }
 # Models of Ingot, the model_type of their export, and options of `ingot export`.
 OWN = {
-    "own_qk_norm": (["qk_norm=true"], "qwen3", ["--dtype", "f32"]),
+    "own_qk_norm": (["qk_norm=true"], "qwen3", ["--type", "f32"]),
     "own_odd_heads": (["heads=3", "kv_heads=1", "head_dim=8"], "mistral", []),
     "own_speedrun": (["norm=rmsnorm_weightless", "mlp=relu2", "qk_norm=true", "tied=false", "cap=sigmoid", "cap_a=30"],
                      "ingot", ["--file-bytes", "20000"]),

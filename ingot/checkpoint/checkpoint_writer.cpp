@@ -103,12 +103,17 @@ std::map<std::string, std::string> text_files(Trainer& trainer, const Tokenizer&
   const HfModelConfig hf = to_hf_config(model, tokenizer);
   HfTokenizerConfig tokens{.bos_token = {}, .eos_token = {}, .unk_token = {}, .context = model.context};
   if (tokenizer.end_of_text()) tokenizer.append_bytes(*tokenizer.end_of_text(), tokens.eos_token);
-  return {{"config.json", hf_config_text(hf)},
-          {"generation_config.json", hf_generation_config_text(hf)},
-          {"tokenizer.json", tokenizer.to_json()},
-          {"tokenizer_config.json", hf_tokenizer_config_text(tokens)},
-          {"config.toml", config_text},
-          {"trainer.json", trainer_json(state, trainer)}};
+  Json tokenizer_config = Json::parse(hf_tokenizer_config_text(tokens));
+  const ChatTemplate& chat = tokenizer.chat_template();
+  if (!chat.json.empty()) tokenizer_config[kChatTemplateKey] = Json::parse(chat.json);
+  std::map<std::string, std::string> files = {{"config.json", hf_config_text(hf)},
+                                              {"generation_config.json", hf_generation_config_text(hf)},
+                                              {"tokenizer.json", tokenizer.to_json()},
+                                              {"tokenizer_config.json", tokenizer_config.dump(1) + "\n"},
+                                              {"config.toml", config_text},
+                                              {"trainer.json", trainer_json(state, trainer)}};
+  if (!chat.jinja.empty()) files[kChatTemplateFile] = chat.jinja;
+  return files;
 }
 
 // Sets a flag at the end of its life, whatever ends it.

@@ -29,7 +29,9 @@ std::string write_vocab_json(const TokenizerSpec& spec);
 std::string write_merges_txt(const TokenizerSpec& spec);
 
 // The small files that Hugging Face stores beside a tokenizer.
-std::string write_tokenizer_config_json(const TokenizerSpec& spec, const std::string& end_of_text);
+// chat_template: a JSON value that is written under this key; empty if there is none.
+std::string write_tokenizer_config_json(const TokenizerSpec& spec, const std::string& end_of_text,
+                                        const std::string& chat_template = {});
 std::string write_special_tokens_map_json(const std::string& end_of_text);
 
 }  // namespace ingot

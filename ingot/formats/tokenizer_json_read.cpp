@@ -1,118 +1,54 @@
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <array>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "ingot/core/error.h"
 #include "ingot/formats/byte_chars.h"
+#include "ingot/formats/tokenizer/json_node.h"
+#include "ingot/formats/tokenizer/pipeline_read.h"
 #include "ingot/formats/tokenizer_json.h"
 
 namespace ingot {
 namespace {
 
-using nlohmann::json;
 using IdOf = std::unordered_map<std::string, uint32_t>;  // the file's spelling -> id
 
-constexpr int kMaxDepth = 64;
-
-size_t line_of(std::string_view text, size_t byte) {
-  const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(byte, text.size()));
-  return static_cast<size_t>(std::count(text.begin(), end, '\n')) + 1;
-}
-
-// Parses the document. kData error if it is nested too deep or a key occurs twice in one object.
-json parse_document(std::string_view text, const std::string& name) {
-  if (text.size() > kMaxTokenizerFileBytes)
-    fail(ErrorKind::kData, "{}: {} bytes is too large for a tokenizer (at most {})", name, text.size(),
-         kMaxTokenizerFileBytes);
-  std::vector<std::unordered_set<std::string>> keys;  // keys seen in the open objects
-  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kMaxDepth) fail(ErrorKind::kData, "{}: nested deeper than {} levels", name, kMaxDepth);
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second)
-        fail(ErrorKind::kData, "{}: '{}' occurs twice in one object", name, printable_token(key));
-    }
-    return true;
-  };
-  try {
-    json document = json::parse(text.begin(), text.end(), watch);
-    if (!document.is_object()) fail(ErrorKind::kData, "{}:1: expected a JSON object", name);
-    return document;
-  } catch (const json::exception& error) {
-    const auto* parse = dynamic_cast<const json::parse_error*>(&error);
-    fail(ErrorKind::kData, "{}:{}: not valid JSON: {}", name, parse ? line_of(text, parse->byte) : 1,
-         error.what());
-  }
-}
-
-// A value of the document, with its path for error messages.
-struct Node {
-  const json* value;  // borrowed; null if absent
-  std::string path;
-
-  bool is_set() const { return value && !value->is_null(); }
-
-  // A member; absent if this is not an object or has no such member.
-  Node operator[](const char* key) const {
-    const bool has_key = is_set() && value->is_object() && value->contains(key);
-    return {has_key ? &value->at(key) : nullptr, path + (path.ends_with(": ") ? "" : ".") + key};
-  }
-  Node item(size_t i) const { return {&value->at(i), fmt::format("{}[{}]", path, i)}; }
-
-  [[noreturn]] void refuse(std::string_view wanted) const {
-    fail(ErrorKind::kData, "{}: expected {}, got {}", path, wanted, shown());
-  }
-  std::string shown() const {
-    return value ? printable_token(value->dump(-1, ' ', true, json::error_handler_t::replace)) : "nothing";
-  }
-  size_t size() const {
-    if (!value || !value->is_array()) refuse("a list");
-    return value->size();
-  }
-  const std::string& text() const {
-    if (!value || !value->is_string()) refuse("a string");
-    return value->get_ref<const std::string&>();
-  }
-  bool is_text(std::string_view wanted) const { return value && value->is_string() && text() == wanted; }
-  bool flag(bool fallback) const {
-    if (!is_set()) return fallback;
-    if (!value->is_boolean()) refuse("true or false");
-    return value->get<bool>();
-  }
-  uint32_t id(uint64_t limit) const {
-    if (!value || !value->is_number_unsigned() || value->get<uint64_t>() >= limit)
-      refuse(fmt::format("a token id below {}", limit));
-    return value->get<uint32_t>();
-  }
-};
-
-void read_added_tokens(const Node& list, uint64_t id_limit, TokenizerSpec& spec) {
+void read_added_tokens(const JsonNode& list, uint64_t id_limit, TokenizerSpec& spec) {
   if (!list.is_set()) return;
   for (size_t i = 0; i < list.size(); ++i) {
-    const Node entry = list.item(i);
-    spec.added.push_back({entry["id"].id(id_limit), entry["content"].text(), entry["special"].flag(false)});
+    const JsonNode entry = list.item(i);
+    spec.added.push_back({.id = entry["id"].id(id_limit),
+                          .content = entry["content"].text(),
+                          .is_special = entry["special"].flag(false),
+                          .is_single_word = entry["single_word"].flag(false),
+                          .strips_left = entry["lstrip"].flag(false),
+                          .strips_right = entry["rstrip"].flag(false),
+                          .is_normalized = entry["normalized"].flag(false)});
   }
   std::sort(spec.added.begin(), spec.added.end(),
             [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
 }
 
-IdOf read_vocab(const Node& vocab, uint64_t id_limit) {
-  if (!vocab.value || !vocab.value->is_object()) vocab.refuse("an object of tokens and ids");
+IdOf read_vocab(const JsonNode& vocab, uint64_t id_limit) {
+  if (!vocab.is_object()) vocab.refuse("an object of tokens and ids");
   IdOf id_of;
-  id_of.reserve(vocab.value->size());
-  for (const auto& [token, id] : vocab.value->items())
-    id_of.emplace(token, Node{&id, fmt::format("{}['{}']", vocab.path, printable_token(token))}.id(id_limit));
+  id_of.reserve(vocab.members());
+  vocab.for_each(
+      [&](const std::string& token, const JsonNode& id) { id_of.emplace(token, id.id(id_limit)); });
   return id_of;
 }
 
-// Fills spec.tokens from the vocabulary, without its added tokens.
+// Fills spec.tokens from the vocabulary. Special tokens are left out, and in the kinds without a pipeline every
+// added token is.
 void place_tokens(const IdOf& id_of, const std::string& name, TokenizerSpec& spec) {
-  std::unordered_map<std::string_view, uint32_t> added;
-  for (const AddedToken& token : spec.added) added.emplace(token.content, token.id);
+  const bool is_pipeline = spec.kind == TokenizerSpec::Kind::kPipeline;
+  const bool is_bytes =
+      is_pipeline ? spec.pipeline.is_byte_level : spec.kind == TokenizerSpec::Kind::kByteBpe;
+  std::unordered_map<std::string_view, const AddedToken*> added;
+  for (const AddedToken& token : spec.added) added.emplace(token.content, &token);
   std::vector<bool> is_taken;
   for (const auto& [spelling, id] : id_of) {
     if (id >= is_taken.size()) is_taken.resize(id + 1);
@@ -120,18 +56,17 @@ void place_tokens(const IdOf& id_of, const std::string& name, TokenizerSpec& spe
       fail(ErrorKind::kData, "{}: id {} belongs to two tokens, one of them '{}'", name, id,
            printable_token(spelling));
     is_taken[id] = true;
+    std::optional<std::string> bytes = is_bytes ? chars_to_bytes(spelling) : spelling;
     const auto found = added.find(spelling);
     if (found != added.end()) {
-      if (found->second != id)
+      if (found->second->id != id)
         fail(ErrorKind::kData, "{}: added token '{}' has id {}, but {} in the vocabulary", name,
-             printable_token(spelling), found->second, id);
-      continue;
+             printable_token(spelling), found->second->id, id);
+      if (!is_pipeline || found->second->is_special || !bytes) continue;
     }
-    std::optional<std::string> bytes =
-        spec.kind == TokenizerSpec::Kind::kByteBpe ? chars_to_bytes(spelling) : spelling;
     if (!bytes || bytes->empty())
-      fail(ErrorKind::kData, "{}: token '{}' (id {}) is not spelled in byte-level characters", name,
-           printable_token(spelling), id);
+      fail(ErrorKind::kData, "{}: token '{}' (id {}) is not spelled in {}characters", name,
+           printable_token(spelling), id, is_bytes ? "byte-level " : "");
     if (id >= spec.tokens.size()) spec.tokens.resize(id + 1);
     spec.tokens[id] = std::move(*bytes);
   }
@@ -172,106 +107,138 @@ class MergeList {
   std::unordered_set<uint64_t> seen_;
 };
 
-void read_merges(const Node& list, const IdOf& id_of, TokenizerSpec& spec) {
+void read_merges(const JsonNode& list, const IdOf& id_of, TokenizerSpec& spec) {
   MergeList merges(id_of, spec);
   for (size_t i = 0; i < list.size(); ++i) {
-    const Node entry = list.item(i);
-    if (!entry.value->is_array()) {
-      merges.add(entry.text(), entry.path);
+    const JsonNode entry = list.item(i);
+    if (!entry.is_list()) {
+      merges.add(entry.text(), entry.path());
       continue;
     }
     if (entry.size() != 2) entry.refuse("two tokens");
-    merges.add(entry.item(0).text(), entry.item(1).text(), entry.path);
+    merges.add(entry.item(0).text(), entry.item(1).text(), entry.path());
   }
 }
 
-// Returns the pattern of a ByteLevel pre-tokenizer.
-std::string read_byte_level(const Node& node) {
-  if (node["add_prefix_space"].flag(true)) node["add_prefix_space"].refuse("false");
-  return node["use_regex"].flag(true) ? "gpt2" : "";
+using PreType = PreTokenizerStep::Type;
+
+bool is_plain_byte_level(const PreTokenizerStep& step) {
+  return step.type == PreType::kByteLevel && step.prepend == PrependScheme::kNever;
 }
 
-std::string read_split(const Node& split) {
-  const bool keeps_all = split["behavior"].is_text("Isolated") && !split["invert"].flag(false);
-  const bool keeps_matches = split["behavior"].is_text("Removed") && split["invert"].flag(false);
-  if (!keeps_all && !keeps_matches) split["behavior"].refuse("\"Isolated\"");
-  return split["pattern"]["Regex"].text();
+// Returns true if the pieces are those of one regular expression, whose matches and gaps are all kept.
+bool is_plain_split(const PreTokenizerStep& step) {
+  using Behavior = PreTokenizerStep::Behavior;
+  const bool keeps_all = step.behavior == Behavior::kIsolated && !step.inverts;
+  const bool keeps_matches = step.behavior == Behavior::kRemoved && step.inverts;
+  return step.type == PreType::kSplit && step.is_regex && (keeps_all || keeps_matches);
 }
 
-void read_pre_tokenizer(const Node& node, TokenizerSpec& spec) {
-  constexpr std::string_view kWanted = "ByteLevel or Sequence[Split, ByteLevel]";
-  if (!node.is_set()) {
+// Recognises the two kinds that need no pipeline, and sets the pattern of byte-level BPE.
+void choose_kind(const JsonNode& model, const std::vector<NormalizerStep>& normalizers,
+                 const std::vector<PreTokenizerStep>& steps, TokenizerSpec& spec) {
+  const auto is_special = [](const AddedToken& token) { return token.is_special; };
+  spec.kind = TokenizerSpec::Kind::kPipeline;
+  if (!normalizers.empty()) return;
+  if (steps.empty() && model["merges"].members() == 0 && !model["unk_token"].is_set() &&
+      !model["byte_fallback"].flag(false)) {
     spec.kind = TokenizerSpec::Kind::kCharacters;
-  } else if (node["type"].is_text("ByteLevel")) {
-    spec.pattern = read_byte_level(node);
-  } else if (node["type"].is_text("Sequence")) {
-    const Node list = node["pretokenizers"];
-    if (list.size() != 2 || !list.item(0)["type"].is_text("Split") ||
-        !list.item(1)["type"].is_text("ByteLevel"))
-      list.refuse("[Split, ByteLevel]");
-    if (!read_byte_level(list.item(1)).empty()) list.item(1)["use_regex"].refuse("false after a Split");
-    spec.pattern = read_split(list.item(0));
-  } else {
-    node["type"].refuse(kWanted);
+    return;
   }
+  if (!std::all_of(spec.added.begin(), spec.added.end(), is_special)) return;
+  if (steps.empty() || !is_plain_byte_level(steps.back())) return;
+  if (steps.size() == 1) {
+    spec.pattern = steps[0].splits ? "gpt2" : "";
+  } else {
+    if (steps.size() != 2 || !is_plain_split(steps[0]) || steps[1].splits) return;
+    spec.pattern = steps[0].pattern;
+  }
+  spec.kind = TokenizerSpec::Kind::kByteBpe;
 }
 
-void check_model(const Node& model) {
-  if (!model["type"].is_text("BPE") && model["type"].is_set()) model["type"].refuse("\"BPE\"");
-  if (model["byte_fallback"].flag(false)) model["byte_fallback"].refuse("false (byte-level BPE)");
+void check_model(const JsonNode& model) {
+  const JsonNode type = model["type"];
+  if (!type.is_text("BPE") && type.is_set())
+    type.refuse("\"BPE\" (Unigram, WordPiece and WordLevel are not supported)");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (model[key].is_set() && !model[key].text().empty()) model[key].refuse("none");
 }
 
-void check_characters(const TokenizerSpec& spec, const Node& model) {
-  if (model["merges"].size() != 0) model["merges"].refuse("no merges where there is no pre-tokenizer");
+void check_characters(const TokenizerSpec& spec, const JsonNode& model) {
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     const std::string& token = spec.tokens[id];
     const auto is_lead = [](char c) { return (static_cast<uint8_t>(c) & 0xC0u) != 0x80u; };
     if (std::count_if(token.begin(), token.end(), is_lead) > 1)
       fail(ErrorKind::kData, "{}: token '{}' is longer than a character; add a ByteLevel pre-tokenizer",
-           model.path, printable_token(token));
+           model.path(), printable_token(token));
   }
 }
 
+void read_unknown(const JsonNode& model, const IdOf& id_of, TokenizerPipeline& pipeline) {
+  pipeline.has_byte_fallback = model["byte_fallback"].flag(false);
+  pipeline.fuses_unknown = model["fuse_unk"].flag(false);
+  const JsonNode unknown = model["unk_token"];
+  if (!unknown.is_set()) return;
+  const auto found = id_of.find(unknown.text());
+  if (found == id_of.end()) unknown.refuse("a token of model.vocab");
+  pipeline.unknown = found->second;
+}
+
+bool has_all_bytes(const TokenizerSpec& spec) {
+  std::array<bool, 256> has_byte{};
+  for (const std::string& token : spec.tokens)
+    if (token.size() == 1) has_byte[static_cast<uint8_t>(token[0])] = true;
+  return std::all_of(has_byte.begin(), has_byte.end(), [](bool has) { return has; });
+}
+
 // Upper bound (exclusive) of the ids in a file with this many tokens.
-uint64_t id_limit_of(const Node& vocab, const Node& added) {
-  const size_t count = (vocab.value ? vocab.value->size() : 0) + (added.value ? added.value->size() : 0);
-  return count + kMaxUnusedTokenIds;
+uint64_t id_limit_of(const JsonNode& vocab, const JsonNode& added) {
+  return vocab.members() + added.members() + kMaxUnusedTokenIds;
 }
 
 }  // namespace
 
 TokenizerSpec read_tokenizer_json(std::string_view text, const std::string& name) {
-  const json document = parse_document(text, name);
-  const Node root{&document, name + ": "};
-  const Node model = root["model"];
-  if (!model.is_set() || !model.value->is_object()) model.refuse("an object; is this a tokenizer.json?");
+  const JsonDocument document(text, name);
+  const JsonNode root = document.root(), model = root["model"];
+  if (!model.is_object()) model.refuse("an object; is this a tokenizer.json?");
   check_model(model);
-  if (root["normalizer"].is_set())
-    root["normalizer"].refuse("null (Ingot's tokenizers keep every byte as it is)");
   TokenizerSpec spec;
-  read_pre_tokenizer(root["pre_tokenizer"], spec);
+  TokenizerPipeline& pipeline = spec.pipeline;
+  pipeline.normalizers = read_normalizers(root["normalizer"]);
+  pipeline.pre_tokenizers = read_pre_tokenizers(root["pre_tokenizer"]);
+  pipeline.is_byte_level = std::any_of(pipeline.pre_tokenizers.begin(), pipeline.pre_tokenizers.end(),
+                                       [](const auto& step) { return step.type == PreType::kByteLevel; });
   spec.takes_whole_pieces = model["ignore_merges"].flag(false);
   const uint64_t id_limit = id_limit_of(model["vocab"], root["added_tokens"]);
   read_added_tokens(root["added_tokens"], id_limit, spec);
+  choose_kind(model, pipeline.normalizers, pipeline.pre_tokenizers, spec);
   const IdOf id_of = read_vocab(model["vocab"], id_limit);
-  place_tokens(id_of, model["vocab"].path, spec);
+  read_unknown(model, id_of, pipeline);
+  place_tokens(id_of, model["vocab"].path(), spec);
+  if (spec.kind == TokenizerSpec::Kind::kByteBpe && pipeline.unknown && !has_all_bytes(spec))
+    spec.kind = TokenizerSpec::Kind::kPipeline;
   if (spec.kind == TokenizerSpec::Kind::kCharacters)
     check_characters(spec, model);
   else
     read_merges(model["merges"], id_of, spec);
+  if (spec.kind == TokenizerSpec::Kind::kPipeline) {
+    pipeline.decoders = read_decoders(root["decoder"]);
+    pipeline.json = text;
+  } else {
+    spec.pipeline = {};
+  }
   check_spec(spec, name);
   return spec;
 }
 
 TokenizerSpec read_gpt2_vocab(std::string_view vocab, const std::string& vocab_name, std::string_view merges,
                               const std::string& merges_name) {
-  const json document = parse_document(vocab, vocab_name);
-  const Node root{&document, vocab_name + ": "};
+  const JsonDocument document(vocab, vocab_name);
+  const JsonNode root = document.root();
   TokenizerSpec spec;
   spec.pattern = "gpt2";
-  const IdOf id_of = read_vocab(root, document.size() + kMaxUnusedTokenIds);
+  const IdOf id_of = read_vocab(root, root.members() + kMaxUnusedTokenIds);
   MergeList list(id_of, spec);
   size_t number = 0;
   for (size_t begin = 0; begin < merges.size();) {
@@ -283,7 +250,8 @@ TokenizerSpec read_gpt2_vocab(std::string_view vocab, const std::string& vocab_n
     list.add(std::string(line), fmt::format("{}:{}", merges_name, number));
   }
   for (const auto& [spelling, id] : id_of)
-    if (spelling.starts_with("<|") && spelling.ends_with("|>")) spec.added.push_back({id, spelling, true});
+    if (spelling.starts_with("<|") && spelling.ends_with("|>"))
+      spec.added.push_back({.id = id, .content = spelling});
   std::sort(spec.added.begin(), spec.added.end(),
             [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   place_tokens(id_of, vocab_name, spec);

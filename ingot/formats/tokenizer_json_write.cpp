@@ -28,7 +28,8 @@ std::string json_string(std::string_view text) {
 
 std::string spelling(const TokenizerSpec& spec, uint32_t id) {
   const std::string& token = spec.tokens[id];
-  return spec.kind == TokenizerSpec::Kind::kByteBpe ? bytes_to_chars(token) : token;
+  const bool is_bytes = spec.kind == TokenizerSpec::Kind::kByteBpe || spec.pipeline.is_byte_level;
+  return is_bytes ? bytes_to_chars(token) : token;
 }
 
 // All tokens as {"spelling":id,...} in order of id. Added tokens are included, so that a reader finds
@@ -37,7 +38,9 @@ std::string vocab_object(const TokenizerSpec& spec) {
   std::vector<std::pair<uint32_t, std::string>> entries;
   for (uint32_t id = 0; id < spec.tokens.size(); ++id)
     if (!spec.tokens[id].empty()) entries.emplace_back(id, spelling(spec, id));
-  for (const AddedToken& token : spec.added) entries.emplace_back(token.id, token.content);
+  for (const AddedToken& token : spec.added)
+    if (token.id >= spec.tokens.size() || spec.tokens[token.id].empty())
+      entries.emplace_back(token.id, token.content);
   std::sort(entries.begin(), entries.end());
   std::string out = "{";
   for (const auto& [id, text] : entries)
@@ -60,16 +63,22 @@ std::string pre_tokenizer(const TokenizerSpec& spec, bool is_gpt2_pattern) {
                      json_string(spec.pattern), byte_level(false));
 }
 
-std::string added_token(const AddedToken& token) {
+// The members of an added token, as tokenizer.json and tokenizer_config.json have them.
+std::string added_members(const AddedToken& token) {
   return fmt::format(
-      R"({{"id":{},"content":{},"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,)"
-      R"("special":{}}})",
-      token.id, json_string(token.content), bool_name(token.is_special));
+      R"("content":{},"single_word":{},"lstrip":{},"rstrip":{},"normalized":{},"special":{}}})",
+      json_string(token.content), bool_name(token.is_single_word), bool_name(token.strips_left),
+      bool_name(token.strips_right), bool_name(token.is_normalized), bool_name(token.is_special));
+}
+
+std::string added_token(const AddedToken& token) {
+  return fmt::format(R"({{"id":{},)", token.id) + added_members(token);
 }
 
 }  // namespace
 
 std::string write_tokenizer_json(const TokenizerSpec& spec, bool is_gpt2_pattern) {
+  if (spec.kind == TokenizerSpec::Kind::kPipeline) return spec.pipeline.json;
   const bool is_bytes = spec.kind == TokenizerSpec::Kind::kByteBpe;
   std::string out = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)";
   for (size_t i = 0; i < spec.added.size(); ++i)
@@ -97,19 +106,17 @@ std::string write_merges_txt(const TokenizerSpec& spec) {
   return out;
 }
 
-std::string write_tokenizer_config_json(const TokenizerSpec& spec, const std::string& end_of_text) {
+std::string write_tokenizer_config_json(const TokenizerSpec& spec, const std::string& end_of_text,
+                                        const std::string& chat_template) {
   std::string added;
   for (const AddedToken& token : spec.added)
-    added += fmt::format(
-        R"({}"{}":{{"content":{},"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,)"
-        R"("special":{}}})",
-        added.empty() ? "" : ",", token.id, json_string(token.content), bool_name(token.is_special));
+    added += fmt::format(R"({}"{}":{{)", added.empty() ? "" : ",", token.id) + added_members(token);
   const std::string token = end_of_text.empty() ? "null" : json_string(end_of_text);
   return fmt::format(
       R"({{"tokenizer_class":"PreTrainedTokenizerFast","added_tokens_decoder":{{{}}},"bos_token":{},)"
-      R"("eos_token":{},"unk_token":{},"clean_up_tokenization_spaces":false,"add_prefix_space":false}})"
+      R"("eos_token":{},"unk_token":{},"clean_up_tokenization_spaces":false,"add_prefix_space":false{}}})"
       "\n",
-      added, token, token, token);
+      added, token, token, token, chat_template.empty() ? "" : ",\"chat_template\":" + chat_template);
 }
 
 std::string write_special_tokens_map_json(const std::string& end_of_text) {

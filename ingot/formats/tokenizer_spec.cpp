@@ -35,7 +35,9 @@ void check_spec(const TokenizerSpec& spec, const std::string& name) {
            first->second, id);
   }
   if (id_of.empty()) fail(ErrorKind::kData, "{}: the vocabulary is empty", name);
-  if (spec.kind == TokenizerSpec::Kind::kByteBpe)
+  const bool is_pipeline = spec.kind == TokenizerSpec::Kind::kPipeline;
+  if (is_pipeline ? spec.pipeline.is_byte_level && !spec.pipeline.unknown && !spec.pipeline.has_byte_fallback
+                  : spec.kind == TokenizerSpec::Kind::kByteBpe)
     for (size_t byte = 0; byte < 256; ++byte)
       if (!has_byte[byte])
         fail(ErrorKind::kData,
@@ -45,7 +47,8 @@ void check_spec(const TokenizerSpec& spec, const std::string& name) {
   for (const AddedToken& token : spec.added) {
     if (token.content.empty())
       fail(ErrorKind::kData, "{}: the added token with id {} is empty", name, token.id);
-    if (token.id < spec.tokens.size() && !spec.tokens[token.id].empty())
+    const bool may_be_ordinary = is_pipeline && !token.is_special;
+    if (token.id < spec.tokens.size() && !spec.tokens[token.id].empty() && !may_be_ordinary)
       fail(ErrorKind::kData, "{}: added token '{}' has id {}, which is the id of '{}'", name,
            printable_token(token.content), token.id, printable_token(spec.tokens[token.id]));
     const auto [first, is_new] = added.try_emplace(token.id, &token);

@@ -30,6 +30,8 @@ RunState::RunState(const RunConfig& given, RunFolder& run_folder, bool is_resume
       plan(config),
       guard(config.guard),
       log(folder, resumed ? std::optional(resumed->step + 1) : std::nullopt) {
+  if (resumed && changes->keeps_tokenizer() && data.tokenizer->chat_template().is_empty())
+    data.tokenizer->set_chat_template(read_chat_template(resumed->path));
   folder.record().inputs = hashes_of(data);
   saved.data_hash = text().train;
   saved.val_hash = text().val;

@@ -111,18 +111,66 @@ TEST(TokenizerJsonRead, RefusesBrokenJsonWithItsLine) {
 }
 
 TEST(TokenizerJsonRead, RefusesComponentsThatItDoesNotSupport) {
-  EXPECT_THAT(error_with("/model/type", "Unigram"),
-              HasSubstr("model.type: expected \"BPE\", got \"Unigram\""));
-  EXPECT_THAT(error_with("/model/byte_fallback", true), HasSubstr("model.byte_fallback"));
+  for (const char* model : {"Unigram", "WordPiece", "WordLevel"})
+    EXPECT_THAT(error_with("/model/type", model),
+                HasSubstr("model.type: expected \"BPE\" (Unigram, WordPiece"));
   EXPECT_THAT(error_with("/model/end_of_word_suffix", "</w>"), HasSubstr("model.end_of_word_suffix"));
-  EXPECT_THAT(error_with("/normalizer", {{"type", "NFC"}}), HasSubstr("normalizer: expected null"));
-  EXPECT_THAT(error_with("/pre_tokenizer/type", "Whitespace"),
-              HasSubstr("pre_tokenizer.type: expected ByteLevel"));
-  EXPECT_THAT(error_with("/pre_tokenizer/add_prefix_space", true),
-              HasSubstr("add_prefix_space: expected false"));
+  EXPECT_THAT(error_with("/model/unk_token", "<unk>"),
+              HasSubstr("model.unk_token: expected a token of model.vocab"));
+  EXPECT_THAT(error_with("/normalizer", {{"type", "Precompiled"}}),
+              HasSubstr("normalizer.type: expected NFC, NFD,"));
+  EXPECT_THAT(error_with("/pre_tokenizer/type", "BertPreTokenizer"),
+              HasSubstr("pre_tokenizer.type: expected Split, Digits,"));
   EXPECT_THAT(error_with("/pre_tokenizer/use_regex", 1),
               HasSubstr("use_regex: expected true or false, got 1"));
-  EXPECT_THAT(error_with("/pre_tokenizer", nullptr), HasSubstr("expected no merges"));
+  json document = small();
+  document["normalizer"] = {{"type", "NFC"}};
+  document["decoder"] = {{"type", "WordPiece"}};
+  EXPECT_THAT(json_error_of(document), HasSubstr("decoder.type: expected ByteLevel, ByteFallback,"));
+}
+
+TEST(TokenizerJsonRead, RefusesStepsThatAreWrong) {
+  const auto replace = [](const json& pattern, const std::string& content) {
+    return json{{"type", "Replace"}, {"pattern", pattern}, {"content", content}};
+  };
+  EXPECT_THAT(error_with("/normalizer", replace({{"Regex", "a"}}, "b")),
+              HasSubstr("normalizer.pattern.Regex: expected a String pattern"));
+  EXPECT_THAT(error_with("/normalizer", replace({{"String", ""}}, "b")), HasSubstr("that is not empty"));
+  EXPECT_THAT(error_with("/normalizer", replace({{"String", "a"}}, std::string(257, 'b'))),
+              HasSubstr("normalizer.content: expected at most 256 bytes"));
+  const json many(std::vector<json>(65, {{"type", "NFC"}}));
+  EXPECT_THAT(error_with("/normalizer", {{"type", "Sequence"}, {"normalizers", many}}),
+              HasSubstr("normalizer.normalizers[64]: expected at most 64 steps"));
+  EXPECT_THAT(
+      error_with("/pre_tokenizer", {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Kept"}}),
+      HasSubstr("pre_tokenizer.behavior: expected Isolated, Removed,"));
+  EXPECT_THAT(error_with("/pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "ab"}}),
+              HasSubstr("pre_tokenizer.replacement: expected one character"));
+  EXPECT_THAT(error_with("/pre_tokenizer", {{"type", "Metaspace"}, {"prepend_scheme", "last"}}),
+              HasSubstr("prepend_scheme: expected always, first or never"));
+  const json byte_level = {{"type", "ByteLevel"}};
+  EXPECT_THAT(
+      error_with("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {byte_level, byte_level}}}),
+      HasSubstr("pretokenizers[1].type: expected neither Metaspace nor ByteLevel after ByteLevel"));
+}
+
+TEST(TokenizerJsonRead, ReadsTheStepsOfAPipeline) {
+  json document = small();
+  document["normalizer"] = {{"type", "Sequence"},
+                            {"normalizers", {{{"type", "NFC"}}, {{"type", "Prepend"}, {"prepend", "_"}}}}};
+  document["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "_"}, {"add_prefix_space", true}};
+  document["added_tokens"].push_back({{"id", 259}, {"content", "<x>"}, {"special", false}, {"rstrip", true}});
+  const TokenizerSpec spec = read(document);
+  EXPECT_EQ(spec.kind, TokenizerSpec::Kind::kPipeline);
+  ASSERT_EQ(spec.pipeline.normalizers.size(), 2u);
+  EXPECT_EQ(spec.pipeline.normalizers[1].content, "_");
+  ASSERT_EQ(spec.pipeline.pre_tokenizers.size(), 1u);
+  EXPECT_EQ(spec.pipeline.pre_tokenizers[0].prepend, PrependScheme::kAlways);
+  EXPECT_TRUE(spec.pipeline.pre_tokenizers[0].splits);
+  EXPECT_FALSE(spec.pipeline.is_byte_level);
+  EXPECT_FALSE(spec.added[0].strips_right);
+  EXPECT_TRUE(spec.added[1].strips_right);
+  EXPECT_EQ(spec.pipeline.json, document.dump());
 }
 
 TEST(TokenizerJsonRead, RefusesAVocabularyThatIsWrong) {

@@ -16,7 +16,7 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kShortBytes = 64;  // pieces up to this length are merged by scanning an array
+constexpr size_t kShortCount = 64;  // up to so many symbols are merged by scanning an array
 constexpr size_t kCacheBits = 15;   // 2^15 entries of 32 bytes: 1 MiB
 
 // Returns a power of two with at least twice as many slots as entries.
@@ -131,6 +131,27 @@ BpeEncoder::BpeEncoder(const std::vector<std::string>& tokens, const std::vector
   }
 }
 
+BpeEncoder::BpeEncoder(const TokenizerSpec& spec)
+    : ranks_(spec.merges),
+      index_(spec.tokens),
+      symbols_(std::in_place, index_, spec.pipeline),
+      takes_whole_pieces_(spec.takes_whole_pieces),
+      has_merges_(!spec.merges.empty()) {}
+
+bool merges_make_every_token(const std::vector<std::string>& tokens,
+                             const std::vector<TokenizerMerge>& merges) {
+  const BpeEncoder encoder(tokens, merges, false);
+  BpeWorkspace workspace;
+  std::vector<uint32_t> ids;
+  for (uint32_t id = 0; id < tokens.size(); ++id) {
+    if (tokens[id].empty()) continue;
+    ids.resize(std::max(ids.size(), tokens[id].size()));
+    const uint32_t* end = encoder.encode(tokens[id], ids.data(), workspace);
+    if (end - ids.data() != 1 || ids[0] != id) return false;
+  }
+  return true;
+}
+
 uint32_t* BpeEncoder::encode(std::string_view piece, uint32_t* out, BpeWorkspace& workspace) const {
   const size_t n = piece.size();
   if (n > BpeWorkspace::kCachedBytes) return encode_uncached(piece, out, workspace);
@@ -164,7 +185,7 @@ uint32_t* BpeEncoder::encode(std::string_view piece, uint32_t* out, BpeWorkspace
 }
 
 uint32_t* BpeEncoder::encode_uncached(std::string_view piece, uint32_t* out, BpeWorkspace& workspace) const {
-  if (piece.size() == 1) {
+  if (piece.size() == 1 && !symbols_) {
     *out = byte_ids_[static_cast<uint8_t>(piece[0])];
     return out + 1;
   }
@@ -175,17 +196,20 @@ uint32_t* BpeEncoder::encode_uncached(std::string_view piece, uint32_t* out, Bpe
       return out + 1;
     }
   }
-  if (!has_merges_)
-    return std::transform(piece.begin(), piece.end(), out,
-                          [&](char c) { return byte_ids_[static_cast<uint8_t>(c)]; });
-  return piece.size() <= kShortBytes ? merge_short(piece, out) : merge_long(piece, out, workspace);
+  uint32_t* end = symbols_ ? symbols_->write(piece, out)
+                           : std::transform(piece.begin(), piece.end(), out,
+                                            [&](char c) { return byte_ids_[static_cast<uint8_t>(c)]; });
+  return has_merges_ ? merge(out, end, workspace) : end;
 }
 
-// Takes O(n^2) steps on arrays of at most kShortBytes.
-uint32_t* BpeEncoder::merge_short(std::string_view piece, uint32_t* out) const {
-  std::array<PairRanks::Found, kShortBytes> pairs;  // pairs[i] is the pair out[i], out[i + 1]
-  size_t n = piece.size();
-  for (size_t i = 0; i < n; ++i) out[i] = byte_ids_[static_cast<uint8_t>(piece[i])];
+uint32_t* BpeEncoder::merge(uint32_t* out, uint32_t* end, BpeWorkspace& workspace) const {
+  const auto count = static_cast<size_t>(end - out);
+  return count <= kShortCount ? merge_short(out, count) : merge_long(out, count, workspace);
+}
+
+// Takes O(n^2) steps on arrays of at most kShortCount.
+uint32_t* BpeEncoder::merge_short(uint32_t* out, size_t n) const {
+  std::array<PairRanks::Found, kShortCount> pairs;  // pairs[i] is the pair out[i], out[i + 1]
   for (size_t i = 0; i + 1 < n; ++i) pairs[i] = ranks_.find(out[i], out[i + 1]);
   while (n > 1) {
     size_t best = 0;
@@ -204,17 +228,16 @@ uint32_t* BpeEncoder::merge_short(std::string_view piece, uint32_t* out) const {
 
 // Takes O(n log n) steps, with a heap of candidate pairs over a linked list. A candidate is stale if the
 // pair at its position no longer has its rank.
-uint32_t* BpeEncoder::merge_long(std::string_view piece, uint32_t* out, BpeWorkspace& workspace) const {
-  INGOT_CHECK(piece.size() < PairRanks::kNone, "tokenizer: a piece of {} bytes is too long", piece.size());
+uint32_t* BpeEncoder::merge_long(uint32_t* out, size_t count, BpeWorkspace& workspace) const {
+  INGOT_CHECK(count < PairRanks::kNone, "tokenizer: a piece of {} symbols is too long", count);
   constexpr uint32_t kEnd = PairRanks::kNone;
-  const auto n = static_cast<uint32_t>(piece.size());
+  const auto n = static_cast<uint32_t>(count);
   auto& nodes = workspace.nodes_;
   auto& heap = workspace.heap_;
   nodes.resize(n);
   heap.clear();
   for (uint32_t i = 0; i < n; ++i)
-    nodes[i] = {byte_ids_[static_cast<uint8_t>(piece[i])], kEnd, 0, i == 0 ? kEnd : i - 1,
-                i + 1 == n ? kEnd : i + 1};
+    nodes[i] = {out[i], kEnd, 0, i == 0 ? kEnd : i - 1, i + 1 == n ? kEnd : i + 1};
   const auto rate = [&](uint32_t i) {  // looks up the pair at i
     PairRanks::Found found{PairRanks::kNone, 0};
     if (nodes[i].next != kEnd) found = ranks_.find(nodes[i].id, nodes[nodes[i].next].id);

@@ -5,10 +5,13 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "ingot/data/tokenizer/bpe_symbols.h"
+#include "ingot/data/tokenizer/token_index.h"
 #include "ingot/formats/tokenizer_spec.h"
 
 namespace ingot {
@@ -49,25 +52,15 @@ class PairRanks {
   size_t mask_ = 0;
 };
 
-// Maps byte strings to ids, in an open-addressing table over strings owned by the caller.
-class TokenIndex {
- public:
-  explicit TokenIndex(const std::vector<std::string>& tokens);  // borrowed
-
-  static constexpr uint32_t kNone = 0xFFFFFFFFu;
-  uint32_t find(std::string_view bytes) const;
-
- private:
-  const std::vector<std::string>* tokens_;
-  std::vector<uint32_t> slots_;
-  size_t mask_ = 0;
-};
-
 // Returns the merges of a tiktoken table of ranks, in order of rank. Each token of several bytes is built
 // with the ranks below its own; the two parts that remain are its merge. If more than two parts remain
 // for any token, no order of merges made the table. Then every split of every token into two tokens is a
 // merge, which is what tiktoken does with any table. REQUIRES: check_spec passes for the tokens.
 std::vector<TokenizerMerge> merges_from_ranks(const std::vector<std::string>& tokens);
+
+// Returns true if merging the bytes of each token gives the token.
+bool merges_make_every_token(const std::vector<std::string>& tokens,
+                             const std::vector<TokenizerMerge>& merges);
 
 // Working memory of one thread: a cache of short pieces and the arrays for merging. Its content never
 // changes a result.
@@ -99,6 +92,10 @@ class BpeEncoder {
   // REQUIRES: every single byte is a token (check_spec). `tokens` is borrowed and must outlive the encoder.
   BpeEncoder(const std::vector<std::string>& tokens, const std::vector<TokenizerMerge>& merges,
              bool takes_whole_pieces);
+  // An encoder whose merging begins with BpeSymbols instead of the bytes. `spec` is borrowed.
+  explicit BpeEncoder(const TokenizerSpec& spec);
+  BpeEncoder(const BpeEncoder&) = delete;
+  BpeEncoder& operator=(const BpeEncoder&) = delete;
 
   // Writes the ids of the piece (at most piece.size()) to `out` and returns the end of what was written.
   // Takes O(n log n) steps for n = piece.size(). REQUIRES: piece.size() < 2^32 - 1.
@@ -106,12 +103,15 @@ class BpeEncoder {
 
  private:
   uint32_t* encode_uncached(std::string_view piece, uint32_t* out, BpeWorkspace& workspace) const;
-  uint32_t* merge_short(std::string_view piece, uint32_t* out) const;
-  uint32_t* merge_long(std::string_view piece, uint32_t* out, BpeWorkspace& workspace) const;
+  // Each merges the ids from `out` to `end` in place and returns their new end.
+  uint32_t* merge(uint32_t* out, uint32_t* end, BpeWorkspace& workspace) const;
+  uint32_t* merge_short(uint32_t* out, size_t n) const;
+  uint32_t* merge_long(uint32_t* out, size_t count, BpeWorkspace& workspace) const;
 
   std::array<uint32_t, 256> byte_ids_{};
   PairRanks ranks_;
   TokenIndex index_;
+  std::optional<BpeSymbols> symbols_;
   bool takes_whole_pieces_, has_merges_;
 };
 

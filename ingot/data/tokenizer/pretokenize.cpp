@@ -64,6 +64,12 @@ std::vector<std::string_view> Pretokenizer::names() {
   return names;
 }
 
+std::string_view Pretokenizer::name_of(std::string_view expression) {
+  const auto found = std::find_if(kKnown.begin(), kKnown.end(),
+                                  [&](const Known& known) { return known.expression == expression; });
+  return found == kKnown.end() ? std::string_view() : found->name;
+}
+
 size_t Pretokenizer::find_cut(std::string_view text, size_t from) const {
   if (!scan_) return text.size();
   for (size_t i = std::max<size_t>(from, 1); i < text.size(); ++i)

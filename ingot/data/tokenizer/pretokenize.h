@@ -18,6 +18,11 @@ namespace ingot {
 class Regex;
 class RegexMatch;
 
+// The longest of DeepSeek V3's expressions, which has no scanner.
+inline constexpr std::string_view kDeepSeek3Expression =
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+    "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+";
+
 class Pretokenizer {
  public:
   // `pattern` is a name (gpt2, cl100k, o200k, llama3, qwen2), a regular expression, or empty; if it is
@@ -26,6 +31,8 @@ class Pretokenizer {
 
   // Returns the names that the constructor knows.
   static std::vector<std::string_view> names();
+  // Returns the name of an expression that has a scanner, or an empty string.
+  static std::string_view name_of(std::string_view expression);
 
   // The regular expression as it is written to tokenizer.json.
   const std::string& expression() const { return expression_; }

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "ingot/core/error.h"
+#include "ingot/data/tokenizer/oniguruma.h"
 
 namespace ingot {
 namespace {
@@ -34,6 +35,10 @@ Regex::Regex(const std::string& expression) : expression_(expression) {
   code_ = code;
 }
 
+std::shared_ptr<const Regex> Regex::from_oniguruma(const std::string& expression) {
+  return std::make_shared<const Regex>(pcre2_from_oniguruma(expression));
+}
+
 Regex::~Regex() { pcre2_code_free(static_cast<pcre2_code*>(code_)); }
 
 RegexMatch::RegexMatch(const Regex& regex) : regex_(&regex) {
@@ -51,20 +56,29 @@ RegexMatch::~RegexMatch() {
 }
 
 std::optional<RegexMatch::Found> RegexMatch::find(std::string_view text, size_t begin) {
-  constexpr uint32_t kOptions = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
+  const std::optional<Found> found = match(text, begin, PCRE2_NOTEMPTY);
+  if (found && found->end == found->begin) return std::nullopt;
+  return found;
+}
+
+std::optional<RegexMatch::Found> RegexMatch::find_also_empty(std::string_view text, size_t begin) {
+  return match(text, begin, 0);
+}
+
+std::optional<RegexMatch::Found> RegexMatch::match(std::string_view text, size_t begin, uint32_t options) {
   auto* data = static_cast<pcre2_match_data*>(data_);
   auto* context = static_cast<pcre2_match_context*>(context_);
-  const auto match = [&] {
+  const auto run = [&] {
     return pcre2_match(static_cast<const pcre2_code*>(regex_->code_),
-                       reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), begin, kOptions, data,
-                       context);
+                       reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), begin,
+                       PCRE2_NO_UTF_CHECK | options, data, context);
   };
-  int count = match();
+  int count = run();
   if (count == PCRE2_ERROR_JIT_STACKLIMIT && !stack_) {  // the default 32 KiB stack was too small
     auto* stack = pcre2_jit_stack_create(32 * 1024, kJitStackBytes, nullptr);
     stack_ = stack;
     pcre2_jit_stack_assign(context, nullptr, stack);
-    count = match();
+    count = run();
   }
   if (count == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (count < 0)
@@ -72,7 +86,7 @@ std::optional<RegexMatch::Found> RegexMatch::find(std::string_view text, size_t 
          regex_->expression(), message_of(count), begin);
   const size_t* bounds = pcre2_get_ovector_pointer(data);
   // \K can put the start after the end; such a match counts as no match.
-  if (bounds[1] <= bounds[0] || bounds[0] < begin) return std::nullopt;
+  if (bounds[1] < bounds[0] || bounds[0] < begin) return std::nullopt;
   return Found{bounds[0], bounds[1]};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,8 @@ namespace ingot {
 class Regex {
  public:
   explicit Regex(const std::string& expression);  // kData error names the place in the expression
+  // Compiles an expression of a tokenizer.json, as Oniguruma understands it (oniguruma.h).
+  static std::shared_ptr<const Regex> from_oniguruma(const std::string& expression);
   ~Regex();
   Regex(const Regex&) = delete;
   Regex& operator=(const Regex&) = delete;
@@ -40,8 +43,11 @@ class RegexMatch {
   // Returns the first non-empty match in `text` from `begin` on, or nullopt. kData error if the match
   // needs too many backtracking steps. REQUIRES: `text` is valid UTF-8.
   std::optional<Found> find(std::string_view text, size_t begin);
+  // Does the same, but an empty match counts too.
+  std::optional<Found> find_also_empty(std::string_view text, size_t begin);
 
  private:
+  std::optional<Found> match(std::string_view text, size_t begin, uint32_t options);
   const Regex* regex_;
   void* data_;             // pcre2_match_data
   void* context_;          // pcre2_match_context

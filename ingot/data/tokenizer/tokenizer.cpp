@@ -11,10 +11,20 @@ std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view text) {
   return ids;
 }
 
+std::vector<TokenId> encode_with_special(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<TokenId> ids;
+  tokenizer.encode_with_special(text, ids);
+  return ids;
+}
+
 std::string decode(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
   std::string text;
-  for (TokenId id : ids) tokenizer.append_bytes(id, text);
+  tokenizer.append_text(ids, text);
   return text;
+}
+
+void Tokenizer::append_text(std::span<const TokenId> ids, std::string& out) const {
+  for (const TokenId id : ids) append_bytes(id, out);
 }
 
 std::unique_ptr<Tokenizer> make_byte_tokenizer() {

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ingot/data/tokenizer/chat_template.h"
+
 namespace ingot {
 
 using TokenId = uint32_t;
@@ -22,11 +24,18 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Appends the ids of the text. Text that spells a special token ("<|endoftext|>") is ordinary text.
-  // Bytes that are not UTF-8 are encoded too: decode(encode(text)) == text for any bytes. Only a
-  // character tokenizer can fail: kData error, naming the character and its place, for a character
-  // without an id.
+  // Appends the ids of the text. Text that spells a special token ("<|endoftext|>") is ordinary text; an added token
+  // of a tokenizer.json that is not special is found in text. Bytes that are not UTF-8 are encoded too:
+  // decode(encode(text)) == text for any bytes, unless the tokenizer has a normalizer, an unknown token or pieces that
+  // are removed. kData error, naming the character, for a character that a vocabulary without byte tokens and unknown
+  // token lacks.
   virtual void encode(std::string_view text, std::vector<TokenId>& out) const = 0;
+
+  // Does the same, but special tokens are found in the text too, as the library `tokenizers` finds them. The default
+  // is for a tokenizer without special tokens.
+  virtual void encode_with_special(std::string_view text, std::vector<TokenId>& out) const {
+    encode(text, out);
+  }
 
   // Returns the first position in [from, text.size()) where the text may be cut into two that, encoded
   // one after the other, give the same ids; text.size() if none is known.
@@ -35,6 +44,10 @@ class Tokenizer {
   // Appends the bytes of one token, which may be only a part of a UTF-8 character. kData error if the id
   // has no token.
   virtual void append_bytes(TokenId id, std::string& out) const = 0;
+
+  // Appends the text of a whole sequence: the bytes of its tokens, without the space that some tokenizers put before
+  // each text.
+  virtual void append_text(std::span<const TokenId> ids, std::string& out) const;
 
   // Returns the highest id + 1. Ids below it may be unused.
   virtual int64_t vocab_size() const = 0;
@@ -45,16 +58,24 @@ class Tokenizer {
   // Returns a Hugging Face tokenizer.json, which load_tokenizer() and the Python library
   // `tokenizers` can read.
   virtual std::string to_json() const = 0;
+
+  // The chat template that lay beside the tokenizer's file; it is not in to_json().
+  const ChatTemplate& chat_template() const { return chat_template_; }
+  void set_chat_template(ChatTemplate chat) { chat_template_ = std::move(chat); }
+
+ private:
+  ChatTemplate chat_template_;
 };
 
 std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view text);
+std::vector<TokenId> encode_with_special(const Tokenizer& tokenizer, std::string_view text);
 std::string decode(const Tokenizer& tokenizer, std::span<const TokenId> ids);
 
 // Reads a .tiktoken file, a tokenizer.json, an encoder.json or vocab.json (with vocab.bpe or merges.txt
 // in the same folder), or a folder that holds one of them. A .tiktoken file does not say how text is
 // split. `pattern` says it (a name or a regex, as in BpeTrainConfig); if `pattern` is empty, the number
 // of ranks of a published vocabulary or else the file's name decides. kData error, with file and place,
-// for anything malformed.
+// for anything malformed. The chat template beside a tokenizer.json is read with it.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path, std::string_view pattern = {});
 
 // Reads the text of a tokenizer.json; `name` stands for the file in errors.

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
 
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
+#include "ingot/data/tokenizer/added_tokens.h"
 #include "ingot/data/tokenizer/bpe_encoder.h"
 #include "ingot/data/tokenizer/pretokenize.h"
+#include "ingot/data/tokenizer/workspace_pool.h"
 #include "ingot/formats/tokenizer_json.h"
 
 namespace ingot {
@@ -16,31 +17,12 @@ namespace {
 constexpr size_t kEncodeChunkBytes = size_t{128} << 10;  // bytes of text that one thread encodes at a time
 constexpr size_t kEncodedAtOnce = 1024;
 
-// Workspaces outlive the calls that use them, so that their caches stay warm.
-class WorkspacePool {
- public:
-  std::unique_ptr<BpeWorkspace> take() {
-    const std::lock_guard lock(mutex_);
-    if (free_.empty()) return std::make_unique<BpeWorkspace>();
-    std::unique_ptr<BpeWorkspace> workspace = std::move(free_.back());
-    free_.pop_back();
-    return workspace;
-  }
-  void give_back(std::unique_ptr<BpeWorkspace> workspace) {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(workspace));
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<BpeWorkspace>> free_;
-};
-
 class BpeTokenizer final : public Tokenizer {
  public:
   explicit BpeTokenizer(TokenizerSpec spec)
       : spec_(std::move(spec)),
         vocab_(spec_),
+        added_(spec_.added),
         pretokenizer_(spec_.pattern),
         encoder_(spec_.tokens, spec_.merges, spec_.takes_whole_pieces) {
     spec_.pattern = pretokenizer_.expression();
@@ -66,6 +48,10 @@ class BpeTokenizer final : public Tokenizer {
       out.insert(out.end(), part.begin(), part.end());
       std::vector<TokenId>().swap(part);
     }
+  }
+
+  void encode_with_special(std::string_view text, std::vector<TokenId>& out) const override {
+    encode_around(added_, text, out, [this, &out](std::string_view rest) { encode(rest, out); });
   }
 
   size_t find_cut(std::string_view text, size_t from) const override {
@@ -115,6 +101,7 @@ class BpeTokenizer final : public Tokenizer {
 
   TokenizerSpec spec_;
   TokenVocab vocab_;
+  AddedTokens added_;
   Pretokenizer pretokenizer_;
   BpeEncoder encoder_;
   mutable WorkspacePool workspaces_;  // guarded by its own mutex

@@ -29,6 +29,7 @@ class TokenVocab {
 // valid expression.
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(TokenizerSpec spec);
 std::unique_ptr<Tokenizer> make_character_tokenizer(TokenizerSpec spec);
+std::unique_ptr<Tokenizer> make_pipeline_tokenizer(TokenizerSpec spec);
 
 // Calls the one that spec.kind selects.
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerSpec spec);

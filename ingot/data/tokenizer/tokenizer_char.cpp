@@ -3,6 +3,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/data/corpus_reader.h"
+#include "ingot/data/tokenizer/added_tokens.h"
 #include "ingot/data/tokenizer/tokenizer_build.h"
 #include "ingot/data/tokenizer/unicode.h"
 #include "ingot/formats/tokenizer_json.h"
@@ -12,7 +13,8 @@ namespace {
 
 class CharacterTokenizer final : public Tokenizer {
  public:
-  explicit CharacterTokenizer(TokenizerSpec spec) : spec_(std::move(spec)), vocab_(spec_) {
+  explicit CharacterTokenizer(TokenizerSpec spec)
+      : spec_(std::move(spec)), vocab_(spec_), added_(spec_.added) {
     for (TokenId id = 0; id < spec_.tokens.size(); ++id)
       if (!spec_.tokens[id].empty()) id_of_.emplace(decode_utf8(spec_.tokens[id], 0).value, id);
   }
@@ -26,6 +28,10 @@ class CharacterTokenizer final : public Tokenizer {
       out.push_back(found->second);
       i += c.length_bytes;
     }
+  }
+
+  void encode_with_special(std::string_view text, std::vector<TokenId>& out) const override {
+    encode_around(added_, text, out, [this, &out](std::string_view rest) { encode(rest, out); });
   }
 
   size_t find_cut(std::string_view text, size_t from) const override { return character_begin(text, from); }
@@ -48,6 +54,7 @@ class CharacterTokenizer final : public Tokenizer {
 
   TokenizerSpec spec_;
   TokenVocab vocab_;
+  AddedTokens added_;
   std::unordered_map<uint32_t, TokenId> id_of_;  // code point -> id
 };
 

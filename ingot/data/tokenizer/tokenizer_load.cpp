@@ -108,7 +108,9 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path, std::string_view
   if (extension != ".json")
     fail(ErrorKind::kData, "{}: is no tokenizer; give a tokenizer.json, .tiktoken or encoder.json",
          path.string());
-  return parse_tokenizer(file.text(), path.string());
+  std::unique_ptr<Tokenizer> tokenizer = parse_tokenizer(file.text(), path.string());
+  if (name == "tokenizer.json") tokenizer->set_chat_template(read_chat_template(path.parent_path()));
+  return tokenizer;
 }
 
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::string& name) {

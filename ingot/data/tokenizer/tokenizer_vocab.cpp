@@ -8,7 +8,8 @@ namespace ingot {
 namespace {
 
 // Common names of the token between documents, in order of preference.
-constexpr std::array<std::string_view, 4> kEndOfText = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
+constexpr std::array<std::string_view, 5> kEndOfText = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>",
+                                                        "<｜end▁of▁sentence｜>"};
 
 }  // namespace
 
@@ -37,8 +38,15 @@ void TokenVocab::append_bytes(TokenId id, std::string& out) const {
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerSpec spec) {
-  return spec.kind == TokenizerSpec::Kind::kByteBpe ? make_bpe_tokenizer(std::move(spec))
-                                                    : make_character_tokenizer(std::move(spec));
+  switch (spec.kind) {
+    case TokenizerSpec::Kind::kByteBpe:
+      return make_bpe_tokenizer(std::move(spec));
+    case TokenizerSpec::Kind::kCharacters:
+      return make_character_tokenizer(std::move(spec));
+    case TokenizerSpec::Kind::kPipeline:
+      break;
+  }
+  return make_pipeline_tokenizer(std::move(spec));
 }
 
 }  // namespace ingot

@@ -1,0 +1,211 @@
+#include "ingot/checkpoint/gguf_export.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "ingot/checkpoint/gguf_tokenizer.h"
+#include "ingot/checkpoint/hf_weights.h"
+#include "ingot/core/error.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class GgufArch { kGpt2, kLlama, kQwen3 };
+
+constexpr const char* arch_name(GgufArch arch) {
+  return arch == GgufArch::kGpt2 ? "gpt2" : arch == GgufArch::kLlama ? "llama" : "qwen3";
+}
+
+[[noreturn]] void refuse_model(std::string_view what) {
+  fail(ErrorKind::kData,
+       "llama.cpp has no architecture for this model: {}; it computes GPT-2 (tanh GELU) and LLaMA, the "
+       "latter also "
+       "with QK-norm and with norms without weights",
+       what);
+}
+
+GgufArch arch_of(const ModelConfig& c) {
+  if (c.cap.kind != CapKind::kNone) refuse_model("its logits are capped (model.logit_cap)");
+  if (c.mlp == MlpKind::kRelu2) refuse_model("its activation is ReLU^2");
+  if (c.norm == NormKind::kLayerNorm) {
+    if (c.positions != PositionKind::kLearned) refuse_model("LayerNorm with rotary positions");
+    if (c.has_qk_norm) refuse_model("LayerNorm with QK-norm");
+    if (c.mlp != MlpKind::kGeluTanh) refuse_model("LayerNorm with an activation other than the tanh GELU");
+    if (c.kv_heads != c.heads || c.heads * c.head_dim != c.width)
+      refuse_model("GPT-2's attention with grouped heads or heads of another size");
+    return GgufArch::kGpt2;
+  }
+  if (c.positions != PositionKind::kRope) refuse_model("RMSNorm with learned positions");
+  if (c.mlp != MlpKind::kSwiglu) refuse_model("RMSNorm with an MLP other than SwiGLU");
+  if (c.has_qk_norm && c.has_bias) refuse_model("QK-norm with biases");
+  return c.has_qk_norm ? GgufArch::kQwen3 : GgufArch::kLlama;
+}
+
+// Returns the name in the file of a tensor of the Hugging Face layout.
+std::string gguf_name(const std::string& hf) {
+  static const std::map<std::string_view, std::string_view> kWhole = {
+      {"transformer.wte", "token_embd"},
+      {"transformer.wpe", "position_embd"},
+      {"transformer.ln_f", "output_norm"},
+      {"lm_head", "output"},
+      {"model.embed_tokens", "token_embd"},
+      {"model.norm", "output_norm"},
+      {"ln_1", "attn_norm"},
+      {"attn.c_attn", "attn_qkv"},
+      {"attn.c_proj", "attn_output"},
+      {"ln_2", "ffn_norm"},
+      {"mlp.c_fc", "ffn_up"},
+      {"mlp.c_proj", "ffn_down"},
+      {"input_layernorm", "attn_norm"},
+      {"self_attn.q_proj", "attn_q"},
+      {"self_attn.k_proj", "attn_k"},
+      {"self_attn.v_proj", "attn_v"},
+      {"self_attn.o_proj", "attn_output"},
+      {"post_attention_layernorm", "ffn_norm"},
+      {"mlp.gate_proj", "ffn_gate"},
+      {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"}};
+  const size_t dot = hf.rfind('.');
+  std::string block, stem = hf.substr(0, dot);
+  for (const std::string_view prefix : {"transformer.h.", "model.layers."})
+    if (stem.starts_with(prefix)) {
+      const size_t end = stem.find('.', prefix.size());
+      block = "blk." + stem.substr(prefix.size(), end - prefix.size()) + ".";
+      stem = stem.substr(end + 1);
+    }
+  const auto found = kWhole.find(stem);
+  INGOT_CHECK(found != kWhole.end(), "gguf: no name for the tensor {}", hf);
+  return block + std::string(found->second) + hf.substr(dot);
+}
+
+class GgufTensors {
+ public:
+  GgufTensors(const LoadedModel& loaded, GgufArch arch, GgufType type)
+      : loaded_(loaded), c_(loaded.model->config()), arch_(arch), type_(type) {}
+
+  std::vector<GgufTensor> make() {
+    for (const HfTensor& t : hf_tensors(*loaded_.model)) add(t);
+    for (int64_t l = 0; l < c_.layers; ++l) {
+      const std::string block = fmt::format("blk.{}.", l);
+      add_ones_unless_there(block + "attn_norm.weight", c_.width);
+      add_ones_unless_there(block + "ffn_norm.weight", c_.width);
+      if (arch_ != GgufArch::kQwen3) continue;
+      add_ones_unless_there(block + "attn_q_norm.weight", c_.head_dim);
+      add_ones_unless_there(block + "attn_k_norm.weight", c_.head_dim);
+    }
+    add_ones_unless_there("output_norm.weight", c_.width);
+    return std::move(tensors_);
+  }
+
+ private:
+  GgufType type_of(const std::string& name, const std::vector<int64_t>& shape) const {
+    if (shape.size() == 1 || name == "position_embd.weight") return GgufType::kF32;
+    const bool is_whole = shape[1] % kQ8BlockSize == 0;
+    return type_ == GgufType::kQ8_0 && !is_whole ? GgufType::kF16 : type_;
+  }
+
+  void add(const HfTensor& t) {
+    GgufTensor tensor{.name = gguf_name(t.name), .shape = t.shape, .type = {}, .read = {}};
+    if (t.is_transposed) std::swap(tensor.shape[0], tensor.shape[1]);
+    tensor.type = type_of(tensor.name, tensor.shape);
+    const int64_t width = t.shape.size() == 2 ? tensor.shape[1] : 1;
+    const Tensor value = t.param >= 0 ? loaded_.params->master(t.param) : Tensor{};
+    const bool is_turned = arch_ == GgufArch::kLlama && (tensor.name.find(".attn_q.") != std::string::npos ||
+                                                         tensor.name.find(".attn_k.") != std::string::npos);
+    // Elements of a vector are rows here, so that biases are turned like their weights.
+    tensor.read = [value, t, width, is_turned, head_dim = c_.head_dim](int64_t begin, int64_t rows,
+                                                                       float* out) {
+      const int64_t count = t.shape.size() == 2 ? rows : t.row_end - t.row_begin;
+      for (int64_t i = 0; i < count; ++i, out += width) {
+        const int64_t row = is_turned ? turned_row(begin + i, head_dim) : begin + i;
+        if (value)
+          std::memcpy(out, value.as<float>() + (t.row_begin + row) * width,
+                      static_cast<size_t>(width) * sizeof(float));
+        else
+          std::fill_n(out, width, 0.0f);
+      }
+    };
+    tensors_.push_back(std::move(tensor));
+  }
+
+  // Returns our row of row `row` in the file. Our RoPE turns elements i and i + D/2 of a head together, llama.cpp's for
+  // LLaMA 2i and 2i + 1.
+  static int64_t turned_row(int64_t row, int64_t head_dim) {
+    const int64_t inside = row % head_dim;
+    return row - inside + inside % 2 * (head_dim / 2) + inside / 2;
+  }
+
+  void add_ones_unless_there(const std::string& name, int64_t size) {
+    if (std::any_of(tensors_.begin(), tensors_.end(), [&](const GgufTensor& t) { return t.name == name; }))
+      return;
+    tensors_.push_back({name, {size}, GgufType::kF32, [size](int64_t, int64_t, float* out) {
+                          std::fill_n(out, size, 1.0f);
+                        }});
+  }
+
+  const LoadedModel& loaded_;
+  const ModelConfig& c_;
+  GgufArch arch_;
+  GgufType type_;
+  std::vector<GgufTensor> tensors_;
+};
+
+void add_gguf_model(GgufMetadata& metadata, const ModelConfig& c, GgufArch arch, GgufType type) {
+  const std::string name = arch_name(arch);
+  const auto add = [&](const char* key, int64_t value) {
+    metadata.add(name + "." + key, static_cast<uint32_t>(value));
+  };
+  metadata.add("general.architecture", std::string_view(name));
+  metadata.add("general.name", std::string_view("ingot"));
+  const uint32_t file_type = type == GgufType::kF32    ? 0
+                             : type == GgufType::kF16  ? 1
+                             : type == GgufType::kQ8_0 ? 7
+                                                       : 32;
+  metadata.add("general.file_type", file_type);
+  metadata.add("general.quantization_version", uint32_t{2});
+  add("vocab_size", c.vocab);
+  add("context_length", c.context);
+  add("embedding_length", c.width);
+  add("block_count", c.layers);
+  add("feed_forward_length", c.ffn);
+  add("attention.head_count", c.heads);
+  if (arch == GgufArch::kGpt2) {
+    metadata.add(name + ".attention.layer_norm_epsilon", static_cast<float>(c.norm_eps));
+    return;
+  }
+  add("attention.head_count_kv", c.kv_heads);
+  add("attention.key_length", c.head_dim);
+  add("attention.value_length", c.head_dim);
+  add("rope.dimension_count", c.head_dim);
+  metadata.add(name + ".attention.layer_norm_rms_epsilon", static_cast<float>(c.norm_eps));
+  metadata.add(name + ".rope.freq_base", static_cast<float>(c.rope_theta));
+}
+
+void require_disk_space(const fs::path& path, uint64_t needed_bytes) {
+  std::error_code error;
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (!fs::is_regular_file(path, error) && fs::exists(path, error)) return;  // a device or pipe
+  const fs::space_info space = fs::space(folder, error);
+  if (!error && space.available < needed_bytes)
+    fail(ErrorKind::kDisk, "{}: the file needs {} bytes, {} are free; make room or choose another disk",
+         path.string(), needed_bytes, space.available);
+}
+
+}  // namespace
+
+void export_gguf(const LoadedModel& loaded, GgufType type, const fs::path& path) {
+  const ModelConfig& config = loaded.model->config();
+  const GgufArch arch = arch_of(config);
+  GgufMetadata metadata;
+  add_gguf_model(metadata, config, arch, type);
+  add_gguf_tokenizer(metadata, *loaded.tokenizer, config.vocab);
+  const std::vector<GgufTensor> tensors = GgufTensors(loaded, arch, type).make();
+  require_disk_space(path, gguf_file_bytes(metadata, tensors));
+  write_gguf(path, metadata, tensors);
+}
+
+}  // namespace ingot

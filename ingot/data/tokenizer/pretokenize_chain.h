@@ -1,0 +1,48 @@
+// The pre-tokenizers of a tokenizer.json, one after the other: each splits the pieces of the one before, as in the
+// library `tokenizers`. Bytes that are not UTF-8 count as symbols; a regular expression passes over them, and a run of
+// them is a piece of its own. Steps behind ByteLevel see its spelling of the bytes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ingot/data/tokenizer/pretokenize.h"
+#include "ingot/formats/tokenizer/tokenizer_pipeline.h"
+
+namespace ingot {
+
+struct PieceRange {
+  size_t begin, end;  // offsets in SplitText::text
+};
+
+// Text and its pieces. A step may rewrite the text; then `text` is a view into `storage`.
+struct SplitText {
+  std::string_view text;
+  std::string storage;
+  std::vector<PieceRange> pieces;  // in order, none empty; text between them is dropped
+};
+
+class PreTokenizerChain {
+ public:
+  // kData error if PCRE2 refuses an expression.
+  explicit PreTokenizerChain(const std::vector<PreTokenizerStep>& steps);
+  ~PreTokenizerChain();
+  PreTokenizerChain(PreTokenizerChain&&) noexcept;
+
+  // Splits one stretch of normalized text; `is_text_begin` if the whole text begins with it. Thread-safe.
+  void split(std::string_view text, bool is_text_begin, SplitText& out) const;
+
+  // Returns true if, at every ASCII space that follows a character other than white space, a piece begins and the
+  // pieces on either side do not depend on the text of the other side.
+  bool splits_at_spaces() const;
+  // Returns true if no step does more than replace spaces by the marker, and prepend it to texts.
+  bool only_marks(std::string_view marker) const;
+
+ private:
+  struct Step;
+  std::vector<Step> steps_;
+};
+
+}  // namespace ingot

@@ -1,0 +1,105 @@
+// `ingot export`, and the chat template on its way from a tokenizer's folder to the checkpoints of a run.
+#include <gmock/gmock.h>
+
+#include "tests/regress/run_program.h"
+
+namespace ingot {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Export : public ProgramInFolder {
+ protected:
+  // Runs `ingot ARGUMENTS` in the folder.
+  Ended run_line(const std::string& arguments) const {
+    const std::string command = fmt::format("cd {} && OMP_WAIT_POLICY=passive {} {} 2>&1", folder_.string(),
+                                            INGOT_PROGRAM, arguments);
+    Ended ended;
+    std::FILE* pipe = popen(command.c_str(), "r");
+    if (!pipe) return ended;
+    std::array<char, 4096> buffer;
+    while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
+      ended.output.append(buffer.data(), n);
+    const int status = pclose(pipe);
+    ended.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return ended;
+  }
+  // Trains two steps and returns the name of the run's folder.
+  std::string trained(const std::string& preset, const std::string& more = "") {
+    const std::string name = "run" + std::to_string(runs_++);
+    const Ended ended =
+        run_line("train " + preset + " --data text.txt --out " + name +
+                 " --set train.steps=2 --set sample.count=0 --set data.tokenizer_vocab=300 " + more);
+    EXPECT_EQ(ended.exit_code, 0) << ended.output;
+    return name;
+  }
+  std::string checkpoint_of(const std::string& name) const {
+    return (folder_ / name / "checkpoints" / "step-000000002").string();
+  }
+
+ private:
+  int runs_ = 0;
+};
+
+TEST_F(Export, WritesGgufOfEveryType) {
+  const std::string name = trained("tiny-llama", "--set model.qk_norm=true");
+  size_t before_bytes = 0;
+  for (const char* type : {"q8_0", "bf16", "f32"}) {
+    const Ended ended = run_line("export " + name + " --gguf m.gguf --type " + type);
+    EXPECT_EQ(ended.exit_code, 0) << ended.output;
+    const std::string file = read_file(folder_ / "m.gguf");
+    EXPECT_TRUE(file.starts_with("GGUF"));
+    EXPECT_THAT(file, HasSubstr("qwen3.attention.head_count_kv"));
+    EXPECT_THAT(file, HasSubstr("blk.0.attn_q_norm.weight"));
+    EXPECT_GT(file.size(), before_bytes) << type;
+    before_bytes = file.size();
+  }
+}
+
+TEST_F(Export, RefusesWithAReasonAndLeavesTheFileThatWasThere) {
+  const std::string name = trained("tiny-llama", "--set model.mlp=relu2");
+  write_file(folder_ / "m.gguf", "before");
+  const auto expect_refused = [&](const std::string& arguments, int exit_code, const std::string& text) {
+    const Ended ended = run_line("export " + arguments);
+    EXPECT_EQ(ended.exit_code, exit_code) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr(text));
+    EXPECT_EQ(read_file(folder_ / "m.gguf"), "before");
+  };
+  expect_refused(name + " --gguf m.gguf", 3, "its activation is ReLU^2");
+  expect_refused(name + " --gguf m.gguf --type q4_0", 2, "--type must be f32, f16, bf16 or q8_0, got 'q4_0'");
+  expect_refused(name, 2, "say what to write: --hf DIR or --gguf FILE");
+  const std::string characters = trained("tiny-llama", "--set data.tokenizer=char");
+  expect_refused(characters + " --gguf m.gguf", 3, "its tokens are single characters");
+}
+
+TEST_F(Export, ChatTemplatesAreKeptInCheckpoints) {
+  std::filesystem::create_directory(folder_ / "mine");
+  EXPECT_EQ(run_line("tokenizer train --data text.txt --vocab-size 300 --out mine/tokenizer.json").exit_code,
+            0);
+  const std::string jinja = "{% for m in messages %}{{ m }}\n{% endfor %}";
+  write_file(folder_ / "mine" / "chat_template.jinja", jinja);
+  write_file(folder_ / "mine" / "tokenizer_config.json",
+             R"({"chat_template": [{"name": "default", "template": "{{x}}"}], "eos_token": "</s>"})");
+  const std::string name = trained("tiny-llama", "--set data.tokenizer=mine");
+  const auto expect_kept = [&](const std::filesystem::path& folder) {
+    EXPECT_EQ(read_file(folder / "chat_template.jinja"), jinja);
+    EXPECT_THAT(read_file(folder / "tokenizer_config.json"), HasSubstr("\"template\""));
+  };
+  expect_kept(checkpoint_of(name));
+
+  // A resumed run has only its checkpoint's files.
+  std::filesystem::remove_all(folder_ / "mine" / "chat_template.jinja");
+  const Ended resumed = run_line("train --resume --out " + name + " --set train.steps=4");
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  expect_kept(folder_ / name / "checkpoints" / "step-000000004");
+
+  EXPECT_EQ(run_line("data prepare --data text.txt --tokenizer " + checkpoint_of(name) + " --out prepared")
+                .exit_code,
+            0);
+  EXPECT_EQ(read_file(folder_ / "prepared" / "chat_template.jinja"), jinja);
+  EXPECT_EQ(run_line("tokenizer export prepared/tokenizer.json --out folder --format folder").exit_code, 0);
+  expect_kept(folder_ / "folder");
+}
+
+}  // namespace
+}  // namespace ingot
