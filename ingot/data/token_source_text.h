@@ -33,6 +33,19 @@ void tokenize_batch(const TextBatch& batch, const Tokenizer& tokenizer,
 // tokens do not depend on the number of threads.
 TokenSource tokenize(const Documents& documents, const Tokenizer& tokenizer);
 
+// One side of a streamed corpus, training or validation.
+struct StreamedTokens {
+  TokenSource tokens;  // as tokenize() of the documents
+  int64_t documents = 0;
+  Documents text;  // the documents, if their text has at most kept_bytes bytes; otherwise empty
+};
+struct StreamedSplit {
+  StreamedTokens train, val;
+};
+
+// Tokenizes a corpus to memory without ever holding its text (except what kept_bytes asks for).
+StreamedSplit tokenize(const StreamedCorpus& corpus, const Tokenizer& tokenizer, int64_t kept_bytes = 0);
+
 // Returns the same stream from `cache_folder`/KEY, where KEY is a hash of the texts and the tokenizer. If
 // that folder is missing or damaged, the documents are tokenized and written there first. It appears
 // complete or not at all, so several processes may share cache_folder.

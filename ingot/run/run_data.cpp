@@ -7,6 +7,8 @@
 #include <filesystem>
 
 #include "ingot/data/builtin_corpus.h"
+#include "ingot/data/corpus_stream.h"
+#include "ingot/data/corpus_tokenizer.h"
 #include "ingot/data/dataset_folder.h"
 #include "ingot/data/token_source_shards.h"
 #include "ingot/data/token_source_text.h"
@@ -15,22 +17,11 @@ namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-std::string all_text(const Documents& a, const Documents& b) {
-  std::string text;
-  for (const Documents* part : {&a, &b})
-    for (const Document& d : *part) text += d.text;
-  return text;
-}
-
-std::unique_ptr<Tokenizer> make_tokenizer(const DataConfig& config, const DocumentSplit& text) {
-  if (config.tokenizer == "byte") return make_byte_tokenizer();
-  if (config.tokenizer == "char") return make_char_tokenizer(all_text(text.train, text.val));
-  if (config.tokenizer != "bpe") return load_tokenizer(config.tokenizer);
+BpeTrainConfig bpe_config_of(const DataConfig& config) {
   BpeTrainConfig bpe;
   bpe.vocab_size = config.tokenizer_vocab;
   bpe.pattern = config.tokenizer_pattern;
-  const std::vector<std::string_view> texts = text.train.texts();
-  return train_bpe(texts, bpe);
+  return bpe;
 }
 
 // Names as in llm.c and modded-nanogpt distinguish the splits: NAME_train_000001.bin, NAME_val_000000.bin.
@@ -159,21 +150,27 @@ RunData load_prepared(const DataConfig& config, const std::optional<std::string>
 }
 
 RunData load_text(const DataConfig& config, const std::optional<std::string>& tokenizer_json) {
-  DocumentSplit text;
-  if (config.val.empty()) {
-    text = load_split(config.train, config.val_fraction, config.text_field);
-  } else {
-    text.train = load_documents(config.train, config.text_field);
-    text.val = load_documents(config.val, config.text_field);
-  }
-  if (text.val.empty())
-    fail(ErrorKind::kUsage, "data: there is no validation text; set data.val or a data.val_fraction above 0");
+  const bool has_own_val = !config.val.empty();
+  const StreamedCorpus train(config.train, has_own_val ? 0 : config.val_fraction, config.text_field);
+  std::optional<StreamedCorpus> val;
+  if (has_own_val) val.emplace(config.val, 0, config.text_field);
   RunData data;
-  data.tokenizer =
-      tokenizer_json ? parse_tokenizer(*tokenizer_json, "tokenizer.json") : make_tokenizer(config, text);
-  data.train = tokenize(text.train, *data.tokenizer);
-  data.val = tokenize(text.val, *data.tokenizer);
-  if (text.val.size_bytes() <= kYardstickBytes) data.val_documents = text.val.detached();
+  if (tokenizer_json) {
+    data.tokenizer = parse_tokenizer(*tokenizer_json, "tokenizer.json");
+  } else if (is_corpus_tokenizer(config.tokenizer)) {
+    std::vector<const StreamedCorpus*> corpora = {&train};
+    if (val && config.tokenizer == "char") corpora.push_back(&*val);
+    data.tokenizer = make_corpus_tokenizer(config.tokenizer, bpe_config_of(config), corpora);
+  } else {
+    data.tokenizer = load_tokenizer(config.tokenizer);
+  }
+  StreamedSplit text = tokenize(train, *data.tokenizer, kYardstickBytes);
+  if (val) text.val = tokenize(*val, *data.tokenizer, kYardstickBytes).train;
+  if (text.val.documents == 0)
+    fail(ErrorKind::kUsage, "data: there is no validation text; set data.val or a data.val_fraction above 0");
+  data.train = std::move(text.train.tokens);
+  data.val = std::move(text.val.tokens);
+  data.val_documents = std::move(text.val.text);
   return data;
 }
 
@@ -230,7 +227,7 @@ TokenSource load_stream(const std::vector<std::string>& specs, const std::string
            folder->string());
     return open_dataset_part(*folder, dataset.val, tokenizer);
   }
-  if (!names_shards(specs)) return tokenize(load_documents(specs, text_field), tokenizer);
+  if (!names_shards(specs)) return tokenize(StreamedCorpus(specs, 0, text_field), tokenizer).train.tokens;
   TokenSource source = open_shards(specs, tokenizer.end_of_text());
   source.set_text_bytes(count_text_bytes(source, tokenizer));
   return source;
