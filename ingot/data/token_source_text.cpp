@@ -186,10 +186,10 @@ TokenSource tokenize(const Documents& documents, const Tokenizer& tokenizer) {
   return collector.finish(documents.size_bytes());
 }
 
-StreamedSplit tokenize(const StreamedCorpus& corpus, const Tokenizer& tokenizer, int64_t kept_bytes) {
+StreamedSplit tokenize(const StreamedCorpus& corpus, const Tokenizer& tokenizer, const KeptText& kept) {
   StreamedSplit split;
   TokenCollector train(tokenizer), val(tokenizer);
-  TextCollector train_text(kept_bytes), val_text(kept_bytes);
+  TextCollector train_text(kept.train_bytes), val_text(kept.val_bytes);
   corpus.walk([&](std::string_view text, size_t from) { return tokenizer.find_cut(text, from); },
               [&](const TextBatch& batch) {
                 (batch.is_val ? val_text : train_text).add(batch);

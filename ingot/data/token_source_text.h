@@ -37,14 +37,19 @@ TokenSource tokenize(const Documents& documents, const Tokenizer& tokenizer);
 struct StreamedTokens {
   TokenSource tokens;  // as tokenize() of the documents
   int64_t documents = 0;
-  Documents text;  // the documents, if their text has at most kept_bytes bytes; otherwise empty
+  Documents text;  // the documents, if their text is asked for and short enough; otherwise empty
 };
 struct StreamedSplit {
   StreamedTokens train, val;
 };
 
-// Tokenizes a corpus to memory without ever holding its text (except what kept_bytes asks for).
-StreamedSplit tokenize(const StreamedCorpus& corpus, const Tokenizer& tokenizer, int64_t kept_bytes = 0);
+// The most bytes of text that a side returns besides its tokens.
+struct KeptText {
+  int64_t train_bytes = 0, val_bytes = 0;
+};
+
+// Tokenizes a corpus to memory without ever holding its text (except what `kept` asks for).
+StreamedSplit tokenize(const StreamedCorpus& corpus, const Tokenizer& tokenizer, const KeptText& kept = {});
 
 // Returns the same stream from `cache_folder`/KEY, where KEY is a hash of the texts and the tokenizer. If
 // that folder is missing or damaged, the documents are tokenized and written there first. It appears

@@ -38,8 +38,8 @@ std::unique_ptr<Tokenizer> named_tokenizer(const std::string& name) {
 
 // Returns the folder of the first shard, which may also hold the tokenizer.
 fs::path folder_of_shards(const std::vector<std::string>& specs) {
-  const std::string first = specs.front().substr(specs.front().starts_with("nanogpt:") ? 8 : 0);
-  return expand_paths(std::span(&first, 1)).front().parent_path();
+  const std::string first = shard_files(specs).front();
+  return fs::path(first.substr(first.starts_with("nanogpt:") ? 8 : 0)).parent_path();
 }
 
 // Loads the tokenizer of shards that are not a prepared folder. One error message names everything that is
@@ -51,6 +51,13 @@ std::unique_ptr<Tokenizer> shard_tokenizer(const DataConfig& config,
   const bool is_known = tokenizer_json || !is_trained_on_text(config.tokenizer);
   const fs::path beside = folder_of_shards(config.train) / kDatasetTokenizerName;
   std::error_code ignored;
+  if (!is_known && !fs::exists(beside, ignored) && fs::exists(beside.parent_path() / "meta.pkl", ignored))
+    fail(ErrorKind::kUsage,
+         "{}: meta.pkl beside the shards holds nanoGPT's table of characters, but it is a pickle, which "
+         "Ingot does not "
+         "run; train on the text itself with data.tokenizer=char, or name a tokenizer with --set "
+         "data.tokenizer=FILE",
+         config.train.front());
   if (!is_known && !fs::is_regular_file(beside, ignored))
     fail(ErrorKind::kUsage,
          "{}: token shards hold ids only; training also needs the tokenizer that made them (--set "
@@ -65,12 +72,10 @@ std::unique_ptr<Tokenizer> shard_tokenizer(const DataConfig& config,
 
 RunData load_shards(const DataConfig& config, const std::optional<std::string>& tokenizer_json) {
   std::vector<std::string> train = config.train, val = config.val;
-  const bool is_headerless =
-      std::ranges::any_of(train, [](const auto& s) { return s.starts_with("nanogpt:"); });
-  if (val.empty() && !is_headerless) {
+  if (val.empty()) {
     train.clear();
-    for (const fs::path& file : expand_paths(config.train))
-      (is_val_name(file) ? val : train).push_back(file.string());
+    for (const std::string& file : shard_files(config.train))
+      (is_val_name(file) ? val : train).push_back(file);
   }
   if (train.empty())
     fail(ErrorKind::kUsage,
@@ -164,8 +169,8 @@ RunData load_text(const DataConfig& config, const std::optional<std::string>& to
   } else {
     data.tokenizer = load_tokenizer(config.tokenizer);
   }
-  StreamedSplit text = tokenize(train, *data.tokenizer, kYardstickBytes);
-  if (val) text.val = tokenize(*val, *data.tokenizer, kYardstickBytes).train;
+  StreamedSplit text = tokenize(train, *data.tokenizer, {.val_bytes = kYardstickBytes});
+  if (val) text.val = tokenize(*val, *data.tokenizer, {.train_bytes = kYardstickBytes}).train;
   if (text.val.documents == 0)
     fail(ErrorKind::kUsage, "data: there is no validation text; set data.val or a data.val_fraction above 0");
   data.train = std::move(text.train.tokens);
