@@ -152,8 +152,9 @@ void add_data_command(Command& app) {
                    kTokenizerHelp + std::string("; or bpe, char (trained on the text), byte"))
       ->required();
   action
-      ->add_option("--data", o.data,
-                   "Text files, folders, patterns, .jsonl, builtin:bible, builtin:cpp-headers")
+      ->add_option(
+          "--data", o.data,
+          "Text files (.gz and .zst too), folders, patterns, .jsonl, builtin:bible, builtin:cpp-headers")
       ->required();
   action
       ->add_option("--out", o.out,

@@ -75,7 +75,7 @@ void add_eval_command(Command& app) {
   Command* command = app.add_subcommand("eval", "Loss, bits per byte and top-1 of a checkpoint on text");
   command->add_option("checkpoint", arguments->checkpoint, "A checkpoint's folder, or a run's")->required();
   EvalOptions& o = arguments->options;
-  command->add_option("--data", o.data, "Text: files, folders, globs, .bin shards, .jsonl")
+  command->add_option("--data", o.data, "Text: files (.gz and .zst too), folders, globs, .bin shards, .jsonl")
       ->type_name("PATH")
       ->required();
   command->add_option("--text-field", o.text_field, "The field of a JSONL line that holds the text")

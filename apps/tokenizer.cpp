@@ -1,6 +1,7 @@
 // ingot tokenizer train|encode|decode|import|export
 #include <fmt/core.h>
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -11,7 +12,8 @@
 #include "apps/commands.h"
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
-#include "ingot/data/corpus.h"
+#include "ingot/data/corpus_stream.h"
+#include "ingot/data/corpus_tokenizer.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/data/tokenizer/tokenizer_export.h"
 
@@ -26,12 +28,12 @@ struct Options {
 };
 
 void train(const Options& options) {
-  const Documents documents = load_documents(options.data, options.text_field);
-  const std::vector<std::string_view> texts = documents.texts();
+  const StreamedCorpus corpus(options.data, 0, options.text_field);
   BpeTrainConfig config;
   config.vocab_size = options.vocab_size;
   if (!options.pattern.empty()) config.pattern = options.pattern;
-  const std::unique_ptr<Tokenizer> tokenizer = train_bpe(texts, config);
+  const std::array<const StreamedCorpus*, 1> corpora = {&corpus};
+  const std::unique_ptr<Tokenizer> tokenizer = make_corpus_tokenizer("bpe", config, corpora);
   write_file(options.out, tokenizer->to_json());
   fmt::print("{}: {} tokens\n", options.out, tokenizer->vocab_size());
   if (tokenizer->vocab_size() < config.vocab_size)
@@ -91,7 +93,8 @@ void add_tokenizer_command(Command& app) {
   constexpr const char* kPatternHelp = "gpt2, cl100k, o200k, llama3, qwen2 or a regular expression";
 
   Command* action = add_action(*command, options, "train", "Train a byte-level BPE on text files", train);
-  action->add_option("--data", o.data, "Text files, folders, patterns, .jsonl")->required();
+  action->add_option("--data", o.data, "Text files (.gz and .zst too), folders, patterns, .jsonl")
+      ->required();
   action->add_option("--text-field", o.text_field, "Field of .jsonl lines")->capture_default_str();
   action->add_option("--vocab-size", o.vocab_size, "Tokens")->count(1, 1 << 24)->capture_default_str();
   action->add_option("--pattern", o.pattern, kPatternHelp)->default_str("gpt2");

@@ -22,6 +22,7 @@ namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr std::string_view kNewBestName = "tmp.best";  // the link before it is renamed to kBestName
 constexpr std::string_view kDigits = "0123456789";
 constexpr std::string_view kNonceCharacters =
     "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -73,7 +74,13 @@ int lock_folder(const fs::path& path) {
   return -1;
 }
 
+bool is_link(const fs::path& path) {
+  std::error_code error;
+  return fs::symlink_status(path, error).type() == fs::file_type::symlink;
+}
+
 void remove_stale(const fs::path& folder) {
+  if (is_link(folder / kNewBestName)) ::unlink((folder / kNewBestName).c_str());
   for (const fs::path& path : subfolders(folder)) {
     if (!is_unfinished_name(path.filename().string())) continue;
     const int fd = lock_folder(path);
@@ -128,7 +135,7 @@ bool rename_into_place(const fs::path& from, const fs::path& to) {
 }
 
 // Returns true if the checkpoint has no damage; otherwise reports each problem, such as "FILE is missing".
-bool is_good(const Checkpoint& checkpoint, const DamageReport& report) {
+bool has_good_files(const Checkpoint& checkpoint, const DamageReport& report) {
   const std::vector<ManifestProblem> problems = verify_checkpoint(checkpoint.path);
   for (const ManifestProblem& problem : problems)
     if (report) report(checkpoint.path, fmt::format("{} {}", problem.file, problem.what));
@@ -154,7 +161,7 @@ bool is_finite(const Checkpoint& checkpoint, const DamageReport& report) {
   return false;
 }
 
-// Trusts the checkpoint's flag if it has one, otherwise calls is_finite. REQUIRES: is_good.
+// Trusts the checkpoint's flag if it has one, otherwise calls is_finite. REQUIRES: has_good_files.
 bool is_known_finite(const Checkpoint& checkpoint, const DamageReport& report) {
   const Manifest manifest = read_manifest(checkpoint.path);
   const auto flag = manifest.metadata.find(std::string(kFiniteFlag));
@@ -177,6 +184,16 @@ std::vector<Checkpoint> list_checkpoints(const fs::path& folder) {
   return out;
 }
 
+std::optional<Checkpoint> best_checkpoint(const fs::path& folder) {
+  std::error_code error;
+  const fs::path target = fs::read_symlink(folder / kBestName, error);
+  if (error) return std::nullopt;
+  const std::optional<int64_t> step = parse_step_name(target.native());
+  if (!step || fs::symlink_status(folder / target, error).type() != fs::file_type::directory)
+    return std::nullopt;
+  return Checkpoint{*step, folder / target};
+}
+
 std::vector<ManifestProblem> verify_checkpoint(const fs::path& checkpoint) {
   std::vector<ManifestProblem> problems = verify_manifest(checkpoint);
   if (!problems.empty()) return problems;
@@ -197,14 +214,14 @@ std::vector<ManifestProblem> verify_checkpoint(const fs::path& checkpoint) {
 
 std::optional<Checkpoint> newest_good_checkpoint(const fs::path& folder, const DamageReport& report) {
   for (const Checkpoint& checkpoint : list_checkpoints(folder))
-    if (is_good(checkpoint, report)) return checkpoint;
+    if (has_good_files(checkpoint, report)) return checkpoint;
   return std::nullopt;
 }
 
 std::optional<Checkpoint> newest_healthy_checkpoint(const fs::path& folder, const DamageReport& report,
                                                     int64_t before_step) {
   for (const Checkpoint& checkpoint : list_checkpoints(folder))
-    if (checkpoint.step < before_step && is_good(checkpoint, report) && is_finite(checkpoint, report))
+    if (checkpoint.step < before_step && has_good_files(checkpoint, report) && is_finite(checkpoint, report))
       return checkpoint;
   return std::nullopt;
 }
@@ -262,11 +279,49 @@ void CheckpointStore::abandon() noexcept {
   unfinished_.reset();
 }
 
+bool CheckpointStore::is_good(int64_t step, const DamageReport& report) const {
+  return has_good_files({step, folder_ / step_name(step)}, report);
+}
+
+void CheckpointStore::set_best(int64_t step) {
+  const fs::path best = folder_ / kBestName, fresh = folder_ / kNewBestName;
+  const std::string target = step_name(step);
+  std::error_code error;
+  if (fs::symlink_status(folder_ / target, error).type() != fs::file_type::directory)
+    fail(ErrorKind::kDisk, "{}: there is no such checkpoint, so it cannot become the best one",
+         (folder_ / target).string());
+  if (!is_link(best) && fs::exists(best, error))
+    fail(ErrorKind::kDisk,
+         "{}: is not the link that names the best checkpoint; move it away, so that the link can be made",
+         best.string());
+  if (fs::read_symlink(best, error) == target) return;
+  ::unlink(fresh.c_str());
+  if (::symlink(target.c_str(), fresh.c_str()) != 0 || ::rename(fresh.c_str(), best.c_str()) != 0) {
+    const int cause = errno;
+    ::unlink(fresh.c_str());
+    fail(ErrorKind::kDisk, "{}: the link to {} cannot be made: {}", best.string(), target,
+         std::strerror(cause));
+  }
+  sync_folder(folder_);
+}
+
+void CheckpointStore::clear_best() {
+  const fs::path best = folder_ / kBestName;
+  if (!is_link(best)) return;
+  if (::unlink(best.c_str()) != 0)
+    fail(ErrorKind::kDisk, "{}: cannot be removed: {}", best.string(), std::strerror(errno));
+  sync_folder(folder_);
+}
+
 int CheckpointStore::prune(int keep, const DamageReport& report) {
   const std::vector<Checkpoint> all = list();
   const size_t kept = static_cast<size_t>(std::max(keep, 1));
-  if (all.size() <= kept || !is_good(all.front(), report) || !is_known_finite(all.front(), report)) return 0;
+  if (all.size() <= kept || !has_good_files(all.front(), report) || !is_known_finite(all.front(), report))
+    return 0;
+  const std::optional<Checkpoint> best = best_checkpoint(folder_);
+  int removed = 0;
   for (size_t i = kept; i < all.size(); ++i) {
+    if (best && best->step == all[i].step) continue;
     const fs::path aside = make_unfinished(folder_, all[i].step);
     if (::rename(all[i].path.c_str(), aside.c_str()) != 0) {
       const int error = errno;
@@ -277,8 +332,9 @@ int CheckpointStore::prune(int keep, const DamageReport& report) {
     sync_folder(folder_);
     std::error_code error;  // what remains is a tmp.*, which the next start removes
     fs::remove_all(aside, error);
+    ++removed;
   }
-  return static_cast<int>(all.size() - kept);
+  return removed;
 }
 
 }  // namespace ingot

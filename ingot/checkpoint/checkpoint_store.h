@@ -2,7 +2,8 @@
 // at all, even if the process or the machine dies at any moment:
 //   tmp.<step>.<nonce>/ is filled -> MANIFEST.json -> every file and the folder are flushed
 //   -> renamed to step-<step>/ -> the parent is flushed. Only then is it reported as saved.
-// There is no pointer file: readers look for step-* and trust a checkpoint only if its hashes match. A
+// No pointer file says which checkpoint is the newest: readers look for step-* and trust a checkpoint only if its
+// hashes match. `best` is a link to the checkpoint with the lowest validation loss, which prune() spares. A
 // store is used by one thread, and one process at a time writes to a folder; unfinished tmp.* folders of
 // another live process are not touched.
 #pragma once
@@ -25,6 +26,9 @@ namespace ingot {
 // Older checkpoints do not have it.
 inline constexpr std::string_view kFiniteFlag = "finite";
 
+// The link to the best checkpoint. It is relative, so it stays right if the run's folder is moved.
+inline constexpr std::string_view kBestName = "best";
+
 struct Checkpoint {
   int64_t step = 0;
   std::filesystem::path path;  // <folder>/step-000000100
@@ -36,6 +40,10 @@ using DamageReport = std::function<void(const std::filesystem::path& checkpoint,
 // Returns the committed checkpoints of a folder, the highest step first; empty if there is no folder.
 // Nothing is verified.
 std::vector<Checkpoint> list_checkpoints(const std::filesystem::path& folder);
+
+// Returns the checkpoint that the link `best` names; nullopt if there is no link, or if it does not name a checkpoint
+// of this folder. Nothing is verified.
+std::optional<Checkpoint> best_checkpoint(const std::filesystem::path& folder);
 
 // Returns what is wrong with a checkpoint's files (verify_manifest) or with its folder's name: step-N
 // must have been saved at step N.
@@ -80,6 +88,16 @@ class CheckpointStore {
 
   void abandon() noexcept;
 
+  // Makes `best` name the checkpoint of this step. The link changes in one rename, so it always names a committed
+  // checkpoint. kDisk error if there is no such checkpoint, if the file system refuses the link, or if `best` is
+  // something else than a link, which is not touched.
+  void set_best(int64_t step);
+  // Removes the link `best` if there is one. kDisk error if that fails.
+  void clear_best();
+
+  // Returns true if every byte of the step's checkpoint matches the manifest; what does not is reported.
+  bool is_good(int64_t step, const DamageReport& report) const;
+
   std::vector<Checkpoint> list() const { return list_checkpoints(folder_); }
   std::optional<Checkpoint> newest_good(const DamageReport& report) const {
     return newest_good_checkpoint(folder_, report);
@@ -89,7 +107,7 @@ class CheckpointStore {
     return newest_healthy_checkpoint(folder_, report, before_step);
   }
 
-  // Deletes all but the newest `keep` (at least 1) checkpoints and returns how many were deleted. First
+  // Deletes all but the newest `keep` (at least 1) checkpoints and the best one, and returns how many were deleted. First
   // it reads the newest one back; unless that is good and all its numbers are finite (according to its
   // flag, or by reading them if it has no flag), it reports what is wrong and deletes nothing. An
   // interrupted deletion leaves no partial checkpoint, because the folder is renamed to tmp.* first.

@@ -73,12 +73,13 @@ struct CheckpointConfig {
   int64_t every = 0;              // steps between checkpoints; 0: only by time and at the end
   double every_minutes = 10;      // minutes since the last checkpoint; 0: only by steps and at the end
   int64_t keep = 2;               // number of newest checkpoints that are not deleted; at least 1
+  bool keeps_best = true;         // save at every evaluation that improves, and never delete the best one
   bool is_made_at_start = false;  // save the state before the first step too
   bool is_async = true;           // copy the state and write it while training goes on
   bool has_room = true;           // false if memory does not allow the copy; set at the start, not a key
 
   // Returns true if a run saves checkpoints beside its steps.
-  bool copies_state() const { return is_async && has_room && (every > 0 || every_minutes > 0); }
+  bool copies_state() const { return is_async && has_room && (every > 0 || every_minutes > 0 || keeps_best); }
 };
 
 struct SamplesConfig {

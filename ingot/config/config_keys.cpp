@@ -255,6 +255,10 @@ void add_rhythm_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(whole("checkpoint.keep", 1, 1 << 20, "newest checkpoints kept", &R::checkpoint,
                        &CheckpointConfig::keep));
   keys.push_back(
+      flag("checkpoint.best",
+           "save whenever the validation loss improves, and keep that checkpoint as checkpoints/best",
+           &R::checkpoint, &CheckpointConfig::keeps_best));
+  keys.push_back(
       whole("sample.every", 0, kMany, "steps between samples; 0: only at the end", sample, &S::every));
   keys.push_back(whole("sample.count", 0, 1 << 16, "samples generated each time", sample, &S::count));
   keys.push_back(whole("sample.tokens", 1, 1 << 24, "tokens per sample", sample, &S::tokens));

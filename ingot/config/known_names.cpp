@@ -93,6 +93,7 @@ constexpr KnownNames kKeys[] = {
     {"checkpoint.every",
      "save_interval save_steps save_every checkpoint_interval checkpoint_every ckpt_interval save_freq"},
     {"checkpoint.keep", "save_total_limit keep_last max_to_keep keep_latest_k"},
+    {"checkpoint.best", "load_best_model_at_end save_best save_top_k keep_best always_save_checkpoint"},
     {"sample.tokens", "max_new_tokens"},
     {"sample.count", "num_samples n_samples"},
     {"sample.prompts", "prompt prompts_file"},

@@ -144,12 +144,18 @@ std::vector<fs::path> expand_paths(std::span<const std::string> specs) {
 Documents load_documents(std::span<const std::string> specs, const std::string& jsonl_field) {
   Documents documents;
   CorpusReader reader(specs, jsonl_field);
+  std::string text;  // of the document so far
   for (std::vector<ReadDocument> batch; reader.next(batch);) {
     for (ReadDocument& document : batch) {
-      if (document.file)
+      if (document.file) {
         documents.add(std::move(*document.file));
+        continue;
+      }
+      if (document.begins)
+        text = std::move(document.text);
       else
-        documents.add(std::move(document.name), std::move(document.text));
+        text += document.text;
+      if (document.ends) documents.add(std::move(document.name), std::move(text));
     }
   }
   if (documents.empty()) fail_no_text();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
@@ -29,6 +30,17 @@ void check_whole_text(const MappedFile& file) {
   }
 }
 
+// Returns the length of the whole characters at the beginning of a block of UTF-8.
+size_t character_cut(std::string_view block) {
+  for (size_t back = 1; back <= std::min<size_t>(3, block.size()); ++back) {
+    const auto byte = static_cast<uint8_t>(block[block.size() - back]);
+    if ((byte & 0xc0) == 0x80) continue;
+    const size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+    return length > back ? block.size() - back : block.size();
+  }
+  return block.size();
+}
+
 int64_t file_bytes(const fs::path& path) {
   std::error_code error;
   const auto bytes = fs::file_size(path, error);
@@ -36,6 +48,26 @@ int64_t file_bytes(const fs::path& path) {
 }
 
 }  // namespace
+
+UnpackedText::UnpackedText(MappedFile file, bool checks_text)
+    : file_(std::move(file)), decompressor_(file_.text(), file_.path().string()) {
+  if (checks_text) check_.emplace(file_.path().string());
+}
+
+bool UnpackedText::read(size_t bytes, std::string& text) {
+  const size_t before = text.size();
+  text += cut_;
+  const size_t begin = text.size();
+  text.resize(begin + bytes);
+  const size_t count = decompressor_.read(std::span(text).subspan(begin));
+  text.resize(begin + count);
+  const bool is_last = count < bytes;
+  const std::string_view block = std::string_view(text).substr(before);
+  const size_t whole = check_ ? check_->check(block, is_last) : is_last ? block.size() : character_cut(block);
+  cut_ = block.substr(whole);
+  text.resize(before + whole);
+  return !is_last;
+}
 
 void release_pages(std::string_view text) {
   static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
@@ -74,6 +106,11 @@ bool CorpusReader::next(std::vector<ReadDocument>& batch) {
   }
   size_t files = 0;
   while (batch_bytes_ < kBatchBytes && batch.size() < kDocumentsAtOnce && files < kFilesAtOnce && !held_) {
+    if (unpacked_) {
+      if (!batch.empty()) break;
+      batch.push_back(next_part());
+      return true;
+    }
     if (lines_) {
       if (!read_lines(batch)) lines_.reset();
     } else if (next_entry_ < entries_.size()) {
@@ -97,11 +134,10 @@ void CorpusReader::open(const Entry& entry, std::vector<ReadDocument>& batch) {
 
 void CorpusReader::open_file(const fs::path& path, std::vector<ReadDocument>& batch) {
   MappedFile file(path);
-  if (text_format(path, file.text()) == TextFormat::kJsonLines) {
-    lines_ = std::make_unique<JsonlReader>(path, jsonl_field_);
-    has_lines_text_ = false;
-    return;
-  }
+  check_compressed_name(path, file.text());
+  if (compression_of(file.text()) != Compression::kNone) return open_compressed(std::move(file), batch);
+  if (text_format({.path = path, .name = path, .text = file.text()}) == TextFormat::kJsonLines)
+    return open_lines(path);
   if (checks_text_) check_whole_text(file);
   bytes_read_ += static_cast<int64_t>(file.size_bytes());
   batch_bytes_ += file.size_bytes();
@@ -112,12 +148,60 @@ void CorpusReader::open_file(const fs::path& path, std::vector<ReadDocument>& ba
     batch.push_back(std::move(document));
 }
 
+void CorpusReader::open_lines(const fs::path& path) {
+  lines_ = std::make_unique<JsonlReader>(path, jsonl_field_);
+  has_lines_text_ = false;
+}
+
+void CorpusReader::open_compressed(MappedFile file, std::vector<ReadDocument>& batch) {
+  const fs::path path = file.path();
+  std::string head(kLongDocumentBytes, '\0');
+  {
+    Decompressor decompressor(file.text(), path.string());
+    head.resize(decompressor.read(std::span(head)));
+  }
+  const bool is_whole = head.size() < kLongDocumentBytes;
+  if (text_format({.path = path, .name = name_inside(path), .text = head, .is_whole = is_whole}) ==
+      TextFormat::kJsonLines)
+    return open_lines(path);
+  UnpackedText text(std::move(file), checks_text_);
+  if (!is_whole) {
+    unpacked_.emplace(std::move(text));
+    unpacked_begins_ = true;
+    return;
+  }
+  ReadDocument document{.name = path.string(), .text = {}, .file = {}};
+  while (text.read(kLongDocumentBytes, document.text)) {
+  }
+  bytes_read_ += static_cast<int64_t>(text.file().size_bytes());
+  batch_bytes_ += document.text.size();
+  batch.push_back(std::move(document));
+}
+
+// Returns the next part of the long compressed file.
+ReadDocument CorpusReader::next_part() {
+  const std::string_view compressed = unpacked_->file().text();
+  const size_t before = unpacked_->position();
+  ReadDocument part{.name = unpacked_->file().path().string(), .text = {}, .file = {}};
+  part.begins = std::exchange(unpacked_begins_, false);
+  part.ends = !unpacked_->read(kBatchBytes, part.text);
+  const size_t after = unpacked_->position();
+  bytes_read_ += static_cast<int64_t>(after - before);
+  release_pages(compressed.substr(before, after - before));
+  if (part.ends) unpacked_.reset();
+  return part;
+}
+
 // Reads the next lines of the current JSON Lines file into the batch. Returns false at its end.
 bool CorpusReader::read_lines(std::vector<ReadDocument>& batch) {
   std::vector<Line> lines;
   size_t bytes = 0;
+  const size_t before_bytes = lines_->position();
   for (std::string_view line; bytes < kBatchBytes && lines.size() < kDocumentsAtOnce;) {
-    if (!lines_->next_line(line)) break;
+    if (!lines_->next_line(line)) {
+      if (lines.empty() && lines_->fill(kBatchBytes)) continue;
+      break;
+    }
     lines.push_back({line, lines_->line()});
     bytes += line.size();
   }
@@ -130,10 +214,9 @@ bool CorpusReader::read_lines(std::vector<ReadDocument>& batch) {
   parse(lines, batch);
   has_lines_text_ |= batch.size() > before;
   for (size_t i = before; i < batch.size(); ++i) batch_bytes_ += batch[i].text.size();
-  const char* begin = lines.front().text.data();
-  const auto stretch = static_cast<size_t>(lines.back().text.data() + lines.back().text.size() - begin);
-  bytes_read_ += static_cast<int64_t>(stretch) + 1;
-  release_pages({begin, stretch});
+  const size_t after_bytes = lines_->position();
+  bytes_read_ += static_cast<int64_t>(after_bytes - before_bytes);
+  release_pages(lines_->file().substr(before_bytes, after_bytes - before_bytes));
   return true;
 }
 

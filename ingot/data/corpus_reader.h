@@ -1,5 +1,6 @@
 // Reads a corpus in order, one batch of documents at a time, so that memory is bounded whatever the size
-// of the corpus. All threads parse JSON Lines, some lines at a time; long files are mapped.
+// of the corpus. All threads parse JSON Lines, some lines at a time; long files are mapped. Files that gzip or zstd has
+// compressed are unpacked as they are read, so a long one comes in several parts.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,8 @@
 #include <vector>
 
 #include "ingot/core/file.h"
+#include "ingot/data/text_format.h"
+#include "ingot/formats/compressed.h"
 #include "ingot/formats/jsonl.h"
 
 namespace ingot {
@@ -19,13 +22,32 @@ namespace ingot {
 inline constexpr size_t kBatchBytes = size_t{8} << 20;         // approximate amount of text in a batch
 inline constexpr size_t kLongDocumentBytes = size_t{1} << 20;  // a file this long is a batch of its own
 
-// A document that owns its text, either as a mapped file or as a string.
+// A document, or a part of a long compressed one. It owns its text, either as a mapped file or as a string.
 struct ReadDocument {
   std::string name;  // file, or file:line of JSON Lines
   std::string text;
   std::optional<MappedFile> file;
+  bool begins = true, ends = true;  // false if the document began before this part, or goes on behind it
 
   std::string_view view() const { return file ? file->text() : std::string_view(text); }
+};
+
+// The text of a compressed file, a block at a time.
+class UnpackedText {
+ public:
+  explicit UnpackedText(MappedFile file, bool checks_text);
+
+  // Appends about `bytes` more bytes to `text`, which must be whole characters. Returns false if the text ends there.
+  // Errors: those of Decompressor and check_text.
+  bool read(size_t bytes, std::string& text);
+  const MappedFile& file() const { return file_; }
+  size_t position() const { return decompressor_.position(); }
+
+ private:
+  MappedFile file_;
+  Decompressor decompressor_;
+  std::optional<TextBlockCheck> check_;
+  std::string cut_;  // the first bytes of a character, which the last block has cut
 };
 
 class CorpusReader {
@@ -34,7 +56,8 @@ class CorpusReader {
   // caller that has read the files before may set checks_text to false to skip the UTF-8 check.
   CorpusReader(std::span<const std::string> specs, std::string jsonl_field, bool checks_text = true);
 
-  // Replaces `batch` with the next documents: about kBatchBytes of text, or a single long file. Documents
+  // Replaces `batch` with the next documents: about kBatchBytes of text, a single long file, or the next part of a long
+  // compressed file, which is cut between characters and whose last part may be empty. Documents
   // without text are left out. Returns false at the end.
   bool next(std::vector<ReadDocument>& batch);
 
@@ -54,6 +77,9 @@ class CorpusReader {
 
   void open(const Entry& entry, std::vector<ReadDocument>& batch);
   void open_file(const std::filesystem::path& path, std::vector<ReadDocument>& batch);
+  void open_compressed(MappedFile file, std::vector<ReadDocument>& batch);
+  void open_lines(const std::filesystem::path& path);
+  ReadDocument next_part();
   bool read_lines(std::vector<ReadDocument>& batch);
   void parse(std::span<const Line> lines, std::vector<ReadDocument>& batch) const;
 
@@ -61,9 +87,11 @@ class CorpusReader {
   bool checks_text_;
   std::vector<Entry> entries_;
   size_t next_entry_ = 0;
-  std::optional<ReadDocument> held_;    // a long document, returned by the next call
-  std::unique_ptr<JsonlReader> lines_;  // the JSON Lines file being read
-  bool has_lines_text_ = false;         // true once lines_ has yielded a document with text
+  std::optional<ReadDocument> held_;      // a long document, returned by the next call
+  std::unique_ptr<JsonlReader> lines_;    // the JSON Lines file being read
+  bool has_lines_text_ = false;           // true once lines_ has yielded a document with text
+  std::optional<UnpackedText> unpacked_;  // the long compressed file being read
+  bool unpacked_begins_ = false;          // no part of it has been read
   size_t batch_bytes_ = 0;
   int64_t bytes_ = 0, bytes_read_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "ingot/core/error.h"
 #include "ingot/data/builtin_corpus.h"
@@ -29,11 +30,11 @@ void for_each_stretch(const ReadDocument& document, F&& f) {
   }
 }
 
-uint64_t hash_of(const ReadDocument& document) {
-  Xxh3 hash;
-  for_each_stretch(document, [&](std::string_view stretch) { hash.add(std::as_bytes(std::span(stretch))); });
-  return hash.value();
-}
+// The number of parts of a document without a cut that are held at once is limited, because a small compressed file may
+// unpack to more than the memory.
+constexpr size_t kMaxHeldBytes = size_t{1} << 30;
+// A cut that is found nearer to the end of the text so far may depend on what follows.
+constexpr size_t kCutMargin = 64;
 
 // Returns the offset of character `n` of the document, or its size if it has fewer characters.
 size_t offset_of(const ReadDocument& document, int64_t n) {
@@ -67,17 +68,17 @@ class StreamedCorpus::Walk {
       : corpus_(corpus), find_cut_(find_cut), take_(take), is_separated_(!corpus.trains_on_one()) {}
 
   void add(const ReadDocument& document) {
-    const auto bytes = static_cast<int64_t>(document.view().size());
-    if (corpus_.documents_ == 1 && corpus_.val_fraction_ > 0) {
-      add_split(document);
-    } else {
-      if (!is_val_ && begins_val(bytes)) begin_val(corpus_.documents_ - index_ > 1);
-      add_text(document, document.view());
-    }
-    ++index_;
-    bytes_ += bytes;
+    const bool is_split = corpus_.documents_ == 1 && corpus_.val_fraction_ > 0;
+    if (document.begins && !is_split && !is_val_ && begins_val(document_bytes(document)))
+      begin_val(corpus_.documents_ - index_ > 1);
+    if (document.begins && document.ends)
+      is_split ? add_split(document) : add_text(document, document.view());
+    else
+      is_split ? add_split_part(document) : add_part(document, document.view(), document.ends);
+    index_ += document.ends ? 1 : 0;
+    bytes_ += static_cast<int64_t>(document.view().size());
   }
-  void add_part(const Documents& documents, bool is_val) {
+  void add_documents(const Documents& documents, bool is_val) {
     flush();
     is_val_ = is_val;
     is_separated_ = documents.size() > 1;
@@ -100,6 +101,12 @@ class StreamedCorpus::Walk {
   }
 
  private:
+  // Returns the size of the document that `document` is or begins.
+  int64_t document_bytes(const ReadDocument& document) const {
+    if (document.ends) return static_cast<int64_t>(document.view().size());
+    const auto found = corpus_.parted_bytes_.find(index_);
+    return found == corpus_.parted_bytes_.end() ? 0 : found->second;  // 0: check_end() finds the change
+  }
   // Returns true if document index_ is the first of validation: putting it into training would move the
   // split further away from val_fraction.
   bool begins_val(int64_t document_bytes) const {
@@ -114,12 +121,49 @@ class StreamedCorpus::Walk {
   }
   // Splits the only document of the corpus: its last characters are validation.
   void add_split(const ReadDocument& document) {
-    const auto characters =
-        static_cast<int64_t>(static_cast<double>(corpus_.first_characters_) * (1 - corpus_.val_fraction_));
-    const size_t cut = offset_of(document, characters);
+    const size_t cut = offset_of(document, training_characters());
     add_text(document, document.view().substr(0, cut));
     begin_val(false);
     add_text(document, document.view().substr(cut));
+  }
+  int64_t training_characters() const {
+    return static_cast<int64_t>(static_cast<double>(corpus_.first_characters_) * (1 - corpus_.val_fraction_));
+  }
+  // Splits the only document of the corpus, which comes in parts.
+  void add_split_part(const ReadDocument& document) {
+    const std::string_view text = document.view();
+    if (is_val_) return add_part(document, text, document.ends);
+    const int64_t characters = count_characters_in(text), missing = training_characters() - characters_;
+    characters_ += characters;
+    if (characters <= missing && !document.ends) return add_part(document, text, false);
+    const size_t cut = offset_of(document, missing);
+    add_part(document, text.substr(0, cut), true);
+    begin_val(false);
+    add_part(document, text.substr(cut), document.ends);
+  }
+  // Adds a part of a document: as much of the text so far as ends at a place where the tokenizer allows a cut.
+  void add_part(const ReadDocument& document, std::string_view text, bool is_last) {
+    flush();
+    part_ += text;
+    while (part_.size() > kBatchBytes || (is_last && (!part_.empty() || part_begins_))) {
+      const bool is_rest = is_last && part_.size() <= kBatchBytes;
+      const size_t cut = is_rest ? part_.size() : find_cut_(part_, std::max(kBatchBytes, part_searched_));
+      if (!is_last && cut + kCutMargin > part_.size()) {
+        part_searched_ = part_.size() - kCutMargin;
+        if (part_.size() > kMaxHeldBytes)
+          fail(ErrorKind::kData,
+               "{}: is compressed and has no place in {} bytes where the tokenizer may cut it (a custom "
+               "regular "
+               "expression, or text without a space); unpack the file",
+               document.name, part_.size());
+        return;
+      }
+      pieces_.push_back({std::string_view(part_).substr(0, cut), std::exchange(part_begins_, false)});
+      flush();
+      part_.erase(0, cut);
+      part_searched_ = 0;
+    }
+    if (is_last) part_begins_ = true;
   }
   void add_text(const ReadDocument& document, std::string_view text) {
     if (text.size() < kLongDocumentBytes) return add_piece({text, true});
@@ -147,6 +191,10 @@ class StreamedCorpus::Walk {
   int64_t index_ = 0, bytes_ = 0;  // documents and bytes of text so far
   std::vector<TextPiece> pieces_;
   size_t pieces_bytes_ = 0;
+  std::string part_;          // text of the document that comes in parts and is not yet passed on
+  bool part_begins_ = true;   // nothing of that document has been passed on
+  size_t part_searched_ = 0;  // there is no cut before this offset in part_
+  int64_t characters_ = 0;    // of the only document, so far
 };
 
 StreamedCorpus::StreamedCorpus(std::vector<std::string> specs, double val_fraction, std::string jsonl_field,
@@ -172,19 +220,26 @@ void StreamedCorpus::survey_loaded() {
 void StreamedCorpus::survey(const Progress& progress) {
   CorpusReader reader(specs_, jsonl_field_);
   Xxh3 hash;
+  Xxh3 text_hash;
+  int64_t bytes = 0;  // of the document so far
   for (std::vector<ReadDocument> batch; reader.next(batch);) {
     for (const ReadDocument& document : batch) {
-      const auto bytes = static_cast<int64_t>(document.view().size());
-      if (documents_ == 0) {
-        first_bytes_ = bytes;
-        for_each_stretch(
-            document, [&](std::string_view stretch) { first_characters_ += count_characters_in(stretch); });
-      } else if (documents_ == 1) {
-        second_bytes_ = bytes;
+      if (document.begins) {
+        text_hash.reset();
+        bytes = 0;
       }
+      for_each_stretch(document, [&](std::string_view stretch) {
+        text_hash.add(std::as_bytes(std::span(stretch)));
+        if (documents_ == 0) first_characters_ += count_characters_in(stretch);
+      });
+      bytes += static_cast<int64_t>(document.view().size());
+      if (!document.ends) continue;
+      if (documents_ == 0) first_bytes_ = bytes;
+      if (documents_ == 1) second_bytes_ = bytes;
+      if (!document.begins) parted_bytes_[documents_] = bytes;
       ++documents_;
       text_bytes_ += bytes;
-      const std::array<uint64_t, 2> entry = {static_cast<uint64_t>(bytes), hash_of(document)};
+      const std::array<uint64_t, 2> entry = {static_cast<uint64_t>(bytes), text_hash.value()};
       hash.add(std::as_bytes(std::span(entry)));
     }
     if (progress) progress(reader.bytes_read(), reader.bytes());
@@ -209,8 +264,8 @@ void StreamedCorpus::walk(const FindCut& find_cut, const std::function<void(cons
                           const Progress& progress) const {
   Walk walk(*this, find_cut, take);
   if (loaded_) {
-    walk.add_part(loaded_->train, false);
-    walk.add_part(loaded_->val, true);
+    walk.add_documents(loaded_->train, false);
+    walk.add_documents(loaded_->val, true);
     return;
   }
   CorpusReader reader(specs_, jsonl_field_, false);

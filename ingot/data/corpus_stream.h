@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -63,6 +64,7 @@ class StreamedCorpus {
   int64_t documents_ = 0, text_bytes_ = 0;
   int64_t first_bytes_ = 0, second_bytes_ = 0;  // sizes of the first two documents
   int64_t first_characters_ = 0;
+  std::map<int64_t, int64_t> parted_bytes_;  // sizes of the documents that come in several parts, by index
   uint64_t content_hash_ = 0;
 };
 

@@ -2,70 +2,24 @@
 
 #include <xxhash.h>
 
+#include <array>
+
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
-#include "ingot/data/corpus_reader.h"
 #include "ingot/data/corpus_stream.h"
+#include "ingot/data/corpus_tokenizer.h"
 #include "ingot/data/token_source_shards.h"
 #include "ingot/data/token_source_text.h"
-#include "ingot/data/tokenizer/bpe_trainer.h"
-#include "ingot/data/tokenizer/unicode.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-StreamedCorpus::Progress in_phase(const PrepareProgress& progress, std::string_view phase) {
-  if (!progress) return {};
-  return [&progress, phase](int64_t done, int64_t total) { progress(phase, done, total); };
-}
-
-std::unique_ptr<Tokenizer> train_bpe_on(const StreamedCorpus& corpus, const PrepareOptions& options,
-                                        const PrepareProgress& progress) {
+BpeTrainConfig bpe_config_of(const PrepareOptions& options) {
   BpeTrainConfig config;
   config.vocab_size = options.tokenizer_vocab;
   config.pattern = options.tokenizer_pattern;
-  BpeTrainer trainer(config);
-  std::vector<std::string_view> texts;
-  corpus.walk([&](std::string_view text, size_t from) { return trainer.find_cut(text, from); },
-              [&](const TextBatch& batch) {
-                if (batch.is_val) return;
-                texts.clear();
-                for (const TextPiece& piece : batch.pieces) texts.push_back(piece.text);
-                trainer.add(texts);
-              },
-              in_phase(progress, "training the tokenizer"));
-  return trainer.train();
-}
-
-std::unique_ptr<Tokenizer> make_char_tokenizer_on(const StreamedCorpus& corpus,
-                                                  const PrepareProgress& progress) {
-  std::vector<bool> is_present(0x110000);
-  std::string characters;
-  corpus.walk(
-      character_begin,
-      [&](const TextBatch& batch) {
-        for (const TextPiece& piece : batch.pieces)
-          for (size_t i = 0; i < piece.text.size();) {
-            const CodePoint c = decode_utf8(piece.text, i);
-            if (c.is_valid() && !is_present[c.value]) append_utf8(c.value, characters);
-            if (c.is_valid()) is_present[c.value] = true;
-            i += c.length_bytes;
-          }
-      },
-      in_phase(progress, "collecting characters"));
-  return make_char_tokenizer(characters);
-}
-
-std::unique_ptr<Tokenizer> make_tokenizer_of(const PrepareOptions& options, const StreamedCorpus& corpus,
-                                             const PrepareProgress& progress) {
-  if (options.tokenizer == "byte") return make_byte_tokenizer();
-  if (options.tokenizer == "char") return make_char_tokenizer_on(corpus, progress);
-  return train_bpe_on(corpus, options, progress);
-}
-
-bool is_trained_kind(const std::string& tokenizer) {
-  return tokenizer == "bpe" || tokenizer == "byte" || tokenizer == "char";
+  return config;
 }
 
 DType shard_dtype_of(const std::string& text, int64_t vocab_size) {
@@ -123,10 +77,10 @@ std::map<std::string, std::string> arguments_of(const PrepareOptions& options) {
 
 }  // namespace
 
-Dataset prepare_dataset(const PrepareOptions& options, const PrepareProgress& progress) {
+Dataset prepare_dataset(const PrepareOptions& options, const CorpusProgress& progress) {
   StagedFolder out(options.out);
   std::unique_ptr<Tokenizer> tokenizer;
-  if (!is_trained_kind(options.tokenizer)) {
+  if (!is_corpus_tokenizer(options.tokenizer)) {
     tokenizer = load_tokenizer(options.tokenizer);
     shard_dtype_of(options.dtype, tokenizer->vocab_size());
   } else {
@@ -134,7 +88,9 @@ Dataset prepare_dataset(const PrepareOptions& options, const PrepareProgress& pr
   }
   const StreamedCorpus corpus(options.data, options.val_fraction, options.text_field,
                               in_phase(progress, "reading"));
-  if (!tokenizer) tokenizer = make_tokenizer_of(options, corpus, progress);
+  const std::array<const StreamedCorpus*, 1> corpora = {&corpus};
+  if (!tokenizer)
+    tokenizer = make_corpus_tokenizer(options.tokenizer, bpe_config_of(options), corpora, progress);
   Dataset dataset;
   dataset.vocab_size = tokenizer->vocab_size();
   dataset.dtype = shard_dtype_of(options.dtype, dataset.vocab_size);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ingot/data/corpus_tokenizer.h"
 #include "ingot/data/dataset_folder.h"
 
 namespace ingot {
@@ -24,15 +25,12 @@ struct PrepareOptions {
   std::filesystem::path out;   // a new or empty folder
 };
 
-// Called with the name of the current phase and the input bytes read so far and in total.
-using PrepareProgress = std::function<void(std::string_view phase, int64_t done, int64_t total)>;
-
 // Writes train_000001.bin ..., val_000000.bin ..., tokenizer.json and dataset.json to options.out; the
 // folder appears complete or not at all. The text is read twice, once to count and check it and once to
 // tokenize it; training a bpe or char tokenizer reads it a third time. Besides the tokenizer, memory
 // holds a few batches of kBatchBytes; however, a text that cannot be cut anywhere is held whole
 // (Tokenizer::find_cut). The tokens are those of load_split() and tokenize(). Throws the errors of those
 // two, of ShardWriter and of StagedFolder.
-Dataset prepare_dataset(const PrepareOptions& options, const PrepareProgress& progress = {});
+Dataset prepare_dataset(const PrepareOptions& options, const CorpusProgress& progress = {});
 
 }  // namespace ingot

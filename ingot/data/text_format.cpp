@@ -24,20 +24,19 @@ constexpr std::string_view kDecompress = "decompress it first";
 constexpr std::string_view kToJsonl =
     "write its text as JSON Lines, one {\"text\": \"...\"} per line (.jsonl)";
 constexpr std::string_view kFromTable =
-    "write it as JSON Lines, e.g. with Python's pandas: pandas.read_parquet(FILE).to_json(\"FILE.jsonl\", "
-    "orient=\"records\", lines=True), and name the column with the text field";
+    "write its text column as JSON Lines: python3 examples/data/table_to_jsonl.py FILE --out FILE.jsonl.gz";
 constexpr std::string_view kToText = "extract its text first, e.g. pdftotext FILE.pdf";
 
 // Formats whose bytes could pass for text, or that deserve a clearer message than "NUL byte".
 constexpr std::array kKnownFormats = {
-    KnownFormat{"\x1f\x8b"sv, " .gz .tgz ", "gzip-compressed", kDecompress},
-    KnownFormat{"\x28\xb5\x2f\xfd"sv, " .zst .zstd ", "zstd-compressed", kDecompress},
+    KnownFormat{"\x1f\x8b"sv, " .gz .tgz ", "gzip-compressed twice", kDecompress},
+    KnownFormat{"\x28\xb5\x2f\xfd"sv, " .zst .zstd ", "zstd-compressed twice", kDecompress},
     KnownFormat{"\xfd\x37zXZ"sv, " .xz ", "xz-compressed", kDecompress},
     KnownFormat{{}, " .bz2 .lz4 .br .lzma ", "compressed", kDecompress},
     KnownFormat{"PK\x03\x04"sv, " .zip .docx .xlsx .odt .epub .npz ", "a zip archive", kDecompress},
     KnownFormat{{}, " .tar .7z .rar ", "an archive", "unpack it first"},
     KnownFormat{"PAR1"sv, " .parquet ", "a Parquet table", kFromTable},
-    KnownFormat{"ARROW1"sv, " .arrow .feather ", "an Arrow table", kToJsonl},
+    KnownFormat{"ARROW1"sv, " .arrow .feather ", "an Arrow table", kFromTable},
     KnownFormat{"MMIDIDX"sv, " .idx ", "a Megatron index", "give the text that it was made from"},
     KnownFormat{"\x93NUMPY"sv, " .npy ", "a NumPy array", "give text, or token shards (.bin)"},
     KnownFormat{"\x89HDF"sv, " .h5 .hdf5 ", "an HDF5 file", kToJsonl},
@@ -49,6 +48,8 @@ constexpr std::array kKnownFormats = {
     KnownFormat{{}, " .mp3 .wav .ogg .flac .mp4 .mkv .avi .webm ", "sound or video", "leave it out"},
     KnownFormat{{}, " .doc .xls .ppt .pptx .rtf ", "an office document", "extract its text first"},
 };
+
+constexpr size_t kTarMagicOffset = 257;
 
 std::string lower_extension(const fs::path& path) {
   std::string extension = path.extension().string();
@@ -65,11 +66,14 @@ void refuse_table(const std::string& file) {
        file);
 }
 
-TextFormat json_format(const std::string& file, std::string_view text) {
+TextFormat json_format(const std::string& file, const TextHead& head) {
+  const std::string_view text = head.text;
   const size_t first = text.starts_with("\xef\xbb\xbf") ? 3 : text.find_first_not_of(" \t\r\n");
   if (first >= text.size()) return TextFormat::kJsonLines;  // the file has no line
   if (text[first] == '{') {
-    const std::string_view line = text.substr(first, text.find('\n', first) - first);
+    const size_t end = text.find('\n', first);
+    const std::string_view line = text.substr(first, end - first);
+    if (end == std::string_view::npos && !head.is_whole) return TextFormat::kJsonLines;
     if (line[line.find_last_not_of(" \t\r")] == '}') return TextFormat::kJsonLines;
     fail(ErrorKind::kData,
          "{}: is one JSON value over several lines; give one object per line (JSON Lines), e.g. jq -c . "
@@ -86,8 +90,9 @@ TextFormat json_format(const std::string& file, std::string_view text) {
 
 }  // namespace
 
-TextFormat text_format(const fs::path& path, std::string_view text) {
-  const std::string file = path.string(), extension = lower_extension(path);
+TextFormat text_format(const TextHead& head) {
+  const std::string file = head.path.string(), extension = lower_extension(head.name);
+  const std::string_view text = head.text;
   if (extension == ".bin")
     fail(ErrorKind::kData,
          "{}: is a token shard by its name, text was expected; name shards themselves, e.g. train_*.bin, or "
@@ -97,7 +102,7 @@ TextFormat text_format(const fs::path& path, std::string_view text) {
   if (extension == ".jsonl" || extension == ".ndjson") return TextFormat::kJsonLines;
   if (text.empty()) fail(ErrorKind::kData, "{}: is empty; give a file with text", file);
   if (extension == ".csv" || extension == ".tsv") refuse_table(file);
-  if (extension == ".json") return json_format(file, text);
+  if (extension == ".json") return json_format(file, head);
   const bool has_nul = text.substr(0, 4096).find('\0') != std::string_view::npos;
   for (const KnownFormat& known : kKnownFormats) {
     // Some of these first bytes are ASCII. Only the name, or a NUL byte near them, distinguishes them
@@ -110,22 +115,49 @@ TextFormat text_format(const fs::path& path, std::string_view text) {
         !extension.empty() && known.extensions.find(" " + extension + " ") != std::string_view::npos;
     if (is_begun || is_named) fail(ErrorKind::kData, "{}: is {}; {}", file, known.what, known.fix);
   }
+  if (text.size() > kTarMagicOffset && text.substr(kTarMagicOffset).starts_with("ustar"))
+    fail(ErrorKind::kData, "{}: is a tar archive; unpack it first", file);
   return TextFormat::kPlain;
+}
+
+namespace {
+
+[[noreturn]] void fail_nul(const std::string& file, size_t offset) {
+  fail(ErrorKind::kData,
+       "{}: does not look like text: NUL byte at offset {}; give UTF-8 text, JSON Lines (.jsonl) or token "
+       "shards (.bin)",
+       file, offset);
+}
+
+[[noreturn]] void fail_not_utf8(const std::string& file, int64_t line, char byte, size_t offset) {
+  fail(ErrorKind::kData,
+       "{}:{}: is not UTF-8: byte 0x{:02x} at offset {}; convert the file, e.g. iconv -f LATIN1 -t UTF-8",
+       file, line, static_cast<uint8_t>(byte), offset);
+}
+
+}  // namespace
+
+size_t TextBlockCheck::check(std::string_view block, bool is_last) {
+  if (const void* nul = std::memchr(block.data(), 0, block.size()))
+    fail_nul(file_, offset_ + static_cast<size_t>(static_cast<const char*>(nul) - block.data()));
+  const size_t valid_end = valid_utf8_end(block, 0);
+  newlines_ += std::count(block.begin(), block.begin() + static_cast<std::ptrdiff_t>(valid_end), '\n');
+  // Up to three bytes may be the beginning of a character.
+  if (valid_end < block.size() && (is_last || block.size() - valid_end >= 4))
+    fail_not_utf8(file_, 1 + newlines_, block[valid_end], offset_ + valid_end);
+  offset_ += valid_end;
+  return valid_end;
 }
 
 size_t check_text(std::string_view text, size_t begin, size_t end, const std::string& file) {
   if (const void* nul = std::memchr(text.data() + begin, 0, end - begin))
-    fail(ErrorKind::kData,
-         "{}: does not look like text: NUL byte at offset {}; give UTF-8 text, JSON Lines (.jsonl) or token "
-         "shards (.bin)",
-         file, static_cast<const char*>(nul) - text.data());
+    fail_nul(file, static_cast<size_t>(static_cast<const char*>(nul) - text.data()));
   const size_t valid_end = valid_utf8_end(text.substr(0, end), begin);
   if (valid_end == end) return end;
   if (end < text.size() && end - valid_end < 4 && decode_utf8(text, valid_end).is_valid()) return valid_end;
-  fail(ErrorKind::kData,
-       "{}:{}: is not UTF-8: byte 0x{:02x} at offset {}; convert the file, e.g. iconv -f LATIN1 -t UTF-8",
-       file, 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(valid_end), '\n'),
-       static_cast<uint8_t>(text[valid_end]), valid_end);
+  fail_not_utf8(file,
+                1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(valid_end), '\n'),
+                text[valid_end], valid_end);
 }
 
 }  // namespace ingot

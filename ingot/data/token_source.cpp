@@ -17,6 +17,9 @@ void copy_tokens(const std::vector<T>& tokens, int64_t begin, std::span<uint32_t
   std::copy_n(tokens.begin() + begin, out.size(), out.begin());
 }
 void copy_tokens(const TokenShard& shard, int64_t begin, std::span<uint32_t> out) { shard.read(begin, out); }
+void copy_tokens(const MegatronShard& shard, int64_t begin, std::span<uint32_t> out) {
+  shard.read(begin, out);
+}
 
 using HashState = std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)>;
 
@@ -40,11 +43,18 @@ void TokenSource::add(TokenShard shard) {
   const int64_t tokens = shard.tokens();
   add_segment(std::move(shard), tokens);
 }
-void TokenSource::add(TokenShard shard, int64_t begin, int64_t count) {
+template <typename Shard>
+void TokenSource::add_range(Shard shard, int64_t begin, int64_t count) {
   INGOT_CHECK(begin >= 0 && count >= 0 && begin + count <= shard.tokens(),
               "TokenSource::add: tokens [{}, {}) asked for, {} has {}", begin, begin + count,
               shard.path().string(), shard.tokens());
   add_segment(std::move(shard), count, begin);
+}
+void TokenSource::add(TokenShard shard, int64_t begin, int64_t count) {
+  add_range(std::move(shard), begin, count);
+}
+void TokenSource::add(MegatronShard shard, int64_t begin, int64_t count) {
+  add_range(std::move(shard), begin, count);
 }
 void TokenSource::add(std::vector<uint16_t> tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
@@ -122,15 +132,25 @@ uint64_t TokenSource::content_hash(int64_t full_tokens) const {
 
 void TokenSource::release() const {
   for (const Segment& segment : segments_)
-    if (const auto* shard = std::get_if<TokenShard>(&segment.owner)) shard->release();
+    std::visit(
+        [](const auto& owner) {
+          if constexpr (requires { owner.release(); }) owner.release();
+        },
+        segment.owner);
 }
 
 std::string TokenSource::place(int64_t position) const {
   INGOT_CHECK(position >= 0 && position < tokens(), "TokenSource::place: token {} of {}", position, tokens());
   const Segment& segment = segments_[segment_of(position)];
-  const auto* shard = std::get_if<TokenShard>(&segment.owner);
-  return fmt::format("{}, token {}", shard ? shard->path().string() : "tokenized text",
-                     shard ? position - segment.begin + segment.skipped : position);
+  return std::visit(
+      [&](const auto& owner) {
+        if constexpr (requires { owner.path(); })
+          return fmt::format("{}, token {}", owner.path().string(),
+                             position - segment.begin + segment.skipped);
+        else
+          return fmt::format("tokenized text, token {}", position);
+      },
+      segment.owner);
 }
 
 }  // namespace ingot

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "ingot/formats/megatron.h"
 #include "ingot/formats/shard.h"
 
 namespace ingot {
@@ -30,6 +31,7 @@ class TokenSource {
   void add(TokenShard shard);
   // Appends a range of the shard's tokens. REQUIRES: the range lies in the shard.
   void add(TokenShard shard, int64_t begin, int64_t count);
+  void add(MegatronShard shard, int64_t begin, int64_t count);
   void add(std::vector<uint16_t> tokens);
   void add(std::vector<uint32_t> tokens);
   void set_documents(DocumentStarts documents) { documents_ = std::move(documents); }
@@ -63,11 +65,13 @@ class TokenSource {
 
  private:
   struct Segment {
-    std::variant<TokenShard, std::vector<uint16_t>, std::vector<uint32_t>> owner;
+    std::variant<TokenShard, MegatronShard, std::vector<uint16_t>, std::vector<uint32_t>> owner;
     int64_t begin;  // position of the first token in the stream
     int64_t tokens;
     int64_t skipped;  // number of the owner's tokens before the first token of this segment
   };
+  template <typename Shard>
+  void add_range(Shard shard, int64_t begin, int64_t count);
   template <typename Owner>
   void add_segment(Owner owner, int64_t tokens, int64_t skipped = 0);
   // Returns the index of the segment that holds token `position`.

@@ -92,6 +92,64 @@ TokenSource open_cache(const fs::path& folder, const Tokenizer& tokenizer) {
   return source;
 }
 
+// Makes a TokenSource in memory of the tokens that it is passed.
+class TokenCollector {
+ public:
+  explicit TokenCollector(const Tokenizer& tokenizer)
+      : starts_{tokenizer.end_of_text(), {}}, is_narrow_(shard_dtype(tokenizer.vocab_size()) == DType::u16) {}
+
+  void add(TokenPiece piece) {
+    if (!starts_.end_of_text)
+      for (const int64_t begin : piece.document_begins) starts_.positions.push_back(source_.tokens() + begin);
+    if (is_narrow_) {
+      source_.add(std::vector<uint16_t>(piece.tokens.begin(), piece.tokens.end()));
+    } else {
+      piece.tokens.shrink_to_fit();
+      source_.add(std::move(piece.tokens));
+    }
+  }
+  TokenSource finish(int64_t text_bytes) {
+    source_.set_documents(std::move(starts_));
+    source_.set_text_bytes(text_bytes);
+    return std::move(source_);
+  }
+
+ private:
+  TokenSource source_;
+  DocumentStarts starts_;
+  bool is_narrow_;
+};
+
+// Counts documents and bytes, and keeps the text until it is longer than most_bytes.
+class TextCollector {
+ public:
+  explicit TextCollector(int64_t most_bytes) : most_bytes_(most_bytes) {}
+
+  void add(const TextBatch& batch) {
+    for (const TextPiece& piece : batch.pieces) {
+      documents_ += piece.begins_document ? 1 : 0;
+      bytes_ += static_cast<int64_t>(piece.text.size());
+      if (bytes_ > most_bytes_) {
+        texts_.clear();
+        continue;
+      }
+      if (piece.begins_document) texts_.emplace_back();
+      texts_.back() += piece.text;
+    }
+  }
+  int64_t documents() const { return documents_; }
+  int64_t bytes() const { return bytes_; }
+  Documents finish() {
+    Documents kept;
+    for (std::string& text : texts_) kept.add("text", std::move(text));
+    return kept;
+  }
+
+ private:
+  int64_t most_bytes_, documents_ = 0, bytes_ = 0;
+  std::vector<std::string> texts_;
+};
+
 }  // namespace
 
 void tokenize_batch(const TextBatch& batch, const Tokenizer& tokenizer,
@@ -123,22 +181,24 @@ void tokenize_pieces(const Documents& documents, const Tokenizer& tokenizer,
 }
 
 TokenSource tokenize(const Documents& documents, const Tokenizer& tokenizer) {
-  TokenSource source;
-  DocumentStarts starts{tokenizer.end_of_text(), {}};
-  const bool is_narrow = shard_dtype(tokenizer.vocab_size()) == DType::u16;
-  tokenize_pieces(documents, tokenizer, [&](TokenPiece piece) {
-    if (!starts.end_of_text)
-      for (const int64_t begin : piece.document_begins) starts.positions.push_back(source.tokens() + begin);
-    if (is_narrow) {
-      source.add(std::vector<uint16_t>(piece.tokens.begin(), piece.tokens.end()));
-    } else {
-      piece.tokens.shrink_to_fit();
-      source.add(std::move(piece.tokens));
-    }
-  });
-  source.set_documents(std::move(starts));
-  source.set_text_bytes(documents.size_bytes());
-  return source;
+  TokenCollector collector(tokenizer);
+  tokenize_pieces(documents, tokenizer, [&](TokenPiece piece) { collector.add(std::move(piece)); });
+  return collector.finish(documents.size_bytes());
+}
+
+StreamedSplit tokenize(const StreamedCorpus& corpus, const Tokenizer& tokenizer, const KeptText& kept) {
+  StreamedSplit split;
+  TokenCollector train(tokenizer), val(tokenizer);
+  TextCollector train_text(kept.train_bytes), val_text(kept.val_bytes);
+  corpus.walk([&](std::string_view text, size_t from) { return tokenizer.find_cut(text, from); },
+              [&](const TextBatch& batch) {
+                (batch.is_val ? val_text : train_text).add(batch);
+                tokenize_batch(batch, tokenizer,
+                               [&](TokenPiece piece) { (batch.is_val ? val : train).add(std::move(piece)); });
+              });
+  split.train = {train.finish(train_text.bytes()), train_text.documents(), train_text.finish()};
+  split.val = {val.finish(val_text.bytes()), val_text.documents(), val_text.finish()};
+  return split;
 }
 
 TokenSource tokenize_cached(const Documents& documents, const Tokenizer& tokenizer,

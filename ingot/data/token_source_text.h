@@ -33,6 +33,24 @@ void tokenize_batch(const TextBatch& batch, const Tokenizer& tokenizer,
 // tokens do not depend on the number of threads.
 TokenSource tokenize(const Documents& documents, const Tokenizer& tokenizer);
 
+// One side of a streamed corpus, training or validation.
+struct StreamedTokens {
+  TokenSource tokens;  // as tokenize() of the documents
+  int64_t documents = 0;
+  Documents text;  // the documents, if their text is asked for and short enough; otherwise empty
+};
+struct StreamedSplit {
+  StreamedTokens train, val;
+};
+
+// The most bytes of text that a side returns besides its tokens.
+struct KeptText {
+  int64_t train_bytes = 0, val_bytes = 0;
+};
+
+// Tokenizes a corpus to memory without ever holding its text (except what `kept` asks for).
+StreamedSplit tokenize(const StreamedCorpus& corpus, const Tokenizer& tokenizer, const KeptText& kept = {});
+
 // Returns the same stream from `cache_folder`/KEY, where KEY is a hash of the texts and the tokenizer. If
 // that folder is missing or damaged, the documents are tokenized and written there first. It appears
 // complete or not at all, so several processes may share cache_folder.

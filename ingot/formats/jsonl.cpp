@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 
 #include "ingot/core/error.h"
 
@@ -94,8 +95,48 @@ std::string parse_jsonl_line(std::string_view line, std::string_view field, std:
 }
 
 JsonlReader::JsonlReader(const std::filesystem::path& path, std::string field)
-    : file_(path), field_(std::move(field)), rest_(file_.text()) {
-  if (rest_.starts_with("\xef\xbb\xbf")) rest_.remove_prefix(3);
+    : file_(path), field_(std::move(field)) {
+  check_compressed_name(path, file_.text());
+  if (compression_of(file_.text()) != Compression::kNone)
+    decompressor_ = std::make_unique<Decompressor>(file_.text(), path.string());
+}
+
+bool JsonlReader::fill(size_t bytes) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (decompressor_)
+    unpack(bytes);
+  else if (!is_begun_)
+    rest_ = file_.text();
+  if (!is_begun_ && rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
+  is_begun_ = true;
+  return !rest_.empty();
+}
+
+// Fills the buffer with whole lines.
+void JsonlReader::unpack(size_t bytes) {
+  constexpr size_t kBlockBytes = size_t{1} << 20;
+  buffer_.erase(0, ready_bytes_ - rest_.size());
+  ready_bytes_ = rest_.size();
+  while (!is_unpacked_ && (buffer_.size() < bytes || ready_bytes_ == 0)) {
+    const size_t old_size = buffer_.size();
+    if (old_size - ready_bytes_ > kMaxUnpackedLineBytes)
+      fail(ErrorKind::kData,
+           "{}: line {} is longer than {} bytes, the most for a compressed file; unpack the file",
+           file_.path().string(), line_ + 1, kMaxUnpackedLineBytes);
+    buffer_.resize(old_size + kBlockBytes);
+    const size_t count = decompressor_->read(std::span(buffer_).subspan(old_size));
+    buffer_.resize(old_size + count);
+    is_unpacked_ = count < kBlockBytes;
+    const size_t newline = std::string_view(buffer_).substr(old_size).rfind('\n');
+    if (newline != std::string_view::npos) ready_bytes_ = old_size + newline + 1;
+  }
+  if (is_unpacked_) ready_bytes_ = buffer_.size();
+  rest_ = std::string_view(buffer_).substr(0, ready_bytes_);
+}
+
+size_t JsonlReader::position() const {
+  if (decompressor_) return decompressor_->position();
+  return is_begun_ ? file_.size_bytes() - rest_.size() : 0;
 }
 
 bool JsonlReader::next_line(std::string_view& line) {
@@ -110,8 +151,10 @@ bool JsonlReader::next_line(std::string_view& line) {
 }
 
 bool JsonlReader::next(std::string& text) {
+  constexpr size_t kAheadBytes = size_t{1} << 20;
   std::string_view line;
-  if (!next_line(line)) return false;
+  while (!next_line(line))
+    if (!fill(kAheadBytes)) return false;
   text = parse_jsonl_line(line, field_, file_.path().native(), line_);
   return true;
 }

@@ -1,17 +1,21 @@
 // JSON Lines: one document per line, {"text": "...", ...}. The file is mapped and read line by line; the
-// length of a line is limited only by memory.
+// length of a line is limited only by memory. A gzip or zstd file is unpacked a few lines at a time, and its lines have
+// at most kMaxUnpackedLineBytes, so that a small hostile file cannot fill the memory.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "ingot/core/file.h"
+#include "ingot/formats/compressed.h"
 
 namespace ingot {
 
 inline constexpr int kMaxJsonlDepth = 64;  // nesting of a line's values
+inline constexpr size_t kMaxUnpackedLineBytes = size_t{256} << 20;
 
 // Returns the string in `field` of the JSON object `line`, as UTF-8. An escaped NUL is an ordinary character;
 // other members are checked as JSON and ignored. Errors name `file` and `line_number` and are of kind kData:
@@ -26,17 +30,32 @@ class JsonlReader {
 
   // Puts the next document into `text`. Returns false at the end of the file. Skips blank lines.
   bool next(std::string& text);
-  // Returns the next line that is not blank, unparsed and without its newline, as a view of the mapped
-  // file. Returns false at the end.
+
+  // Makes more lines available to next_line(): of a compressed file about `bytes` of text, at least one line; of a mapped
+  // one all lines. Lines of earlier calls become invalid. Returns false at the end of the file. kData error if the
+  // compressed data are damaged, or a line is too long.
+  bool fill(size_t bytes);
+  // Returns the next available line that is not blank, unparsed and without its newline. The view is valid until the
+  // next fill(). Returns false if no line is left: fill() may make more available.
   bool next_line(std::string_view& line);
+  // Bytes of the file that have been read, and the file as it is, compressed or not.
+  size_t position() const;
+  std::string_view file() const { return file_.text(); }
+
   const std::filesystem::path& path() const { return file_.path(); }
   // Number of the line read last, counted from 1.
   int64_t line() const { return line_; }
 
  private:
+  void unpack(size_t bytes);
+
   MappedFile file_;
   std::string field_;
-  std::string_view rest_;
+  std::string_view rest_;                       // available lines
+  std::unique_ptr<Decompressor> decompressor_;  // null if the file is not compressed
+  std::string buffer_;                          // unpacked text: rest_, and the beginning of a line behind it
+  size_t ready_bytes_ = 0;                      // bytes of the buffer that are whole lines
+  bool is_begun_ = false, is_unpacked_ = false;
   int64_t line_ = 0;
 };
 

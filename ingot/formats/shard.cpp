@@ -41,7 +41,7 @@ std::string_view foreign_kind(int32_t magic) {
   if ((magic & 0xffff) == 0x8b1f) return "it is gzip-compressed: decompress it first";
   if (magic == static_cast<int32_t>(0xfd2fb528u)) return "it is zstd-compressed: decompress it first";
   return "make shards from text with `ingot data prepare`; if it is nanoGPT's uint16 file without a header, "
-         "write nanogpt: before its path";
+         "write nanogpt: before its path; if it is Megatron's, its .idx must lie beside it";
 }
 
 ShardInfo parse_headerless(std::span<const std::byte> bytes, std::string_view file) {

@@ -9,9 +9,11 @@
 #include "ingot/console/console.h"
 #include "ingot/data/builtin_corpus.h"
 #include "ingot/data/corpus.h"
+#include "ingot/data/corpus_reader.h"
 #include "ingot/data/loader.h"
 #include "ingot/data/token_source_shards.h"
 #include "ingot/data/tokenizer/tokenizer.h"
+#include "ingot/formats/compressed.h"
 #include "ingot/formats/shard.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/train/generate.h"
@@ -32,20 +34,24 @@ uint64_t unsigned_of(int64_t n) { return static_cast<uint64_t>(std::max<int64_t>
 
 struct TextSizes {
   uint64_t text = 0;     // bytes in total, mapped or read
-  uint64_t read = 0;     // bytes that are read into memory
+  uint64_t read = 0;     // bytes that are in memory at one time
   uint64_t longest = 0;  // bytes of the longest document that is tokenized at once
 };
+
+constexpr uint64_t kLinesReadBytes = 4 * kBatchBytes;  // a batch of lines, its documents, and the next one
 
 void add_file(const fs::path& file, TextSizes& sizes) {
   std::error_code error;
   const uintmax_t bytes = fs::file_size(file, error);
   if (error) return;
-  const bool is_lines = file.extension() == ".jsonl" || file.extension() == ".ndjson";
-  sizes.text += bytes;
-  if (is_lines)
-    sizes.read += bytes;
+  constexpr uint64_t kUnpacked = 4;  // bytes of text per compressed byte, roughly
+  const fs::path name = name_inside(file);
+  const uint64_t text = has_compressed_name(file) ? kUnpacked * bytes : bytes;
+  sizes.text += text;
+  if (name.extension() == ".jsonl" || name.extension() == ".ndjson")
+    sizes.read = std::max<uint64_t>(sizes.read, std::min(text, kLinesReadBytes));
   else
-    sizes.longest = std::max<uint64_t>(sizes.longest, bytes);
+    sizes.longest = std::max<uint64_t>(sizes.longest, text);
 }
 
 void add_specs(const std::vector<std::string>& specs, TextSizes& sizes) {

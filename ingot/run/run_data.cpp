@@ -7,6 +7,8 @@
 #include <filesystem>
 
 #include "ingot/data/builtin_corpus.h"
+#include "ingot/data/corpus_stream.h"
+#include "ingot/data/corpus_tokenizer.h"
 #include "ingot/data/dataset_folder.h"
 #include "ingot/data/token_source_shards.h"
 #include "ingot/data/token_source_text.h"
@@ -15,22 +17,11 @@ namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-std::string all_text(const Documents& a, const Documents& b) {
-  std::string text;
-  for (const Documents* part : {&a, &b})
-    for (const Document& d : *part) text += d.text;
-  return text;
-}
-
-std::unique_ptr<Tokenizer> make_tokenizer(const DataConfig& config, const DocumentSplit& text) {
-  if (config.tokenizer == "byte") return make_byte_tokenizer();
-  if (config.tokenizer == "char") return make_char_tokenizer(all_text(text.train, text.val));
-  if (config.tokenizer != "bpe") return load_tokenizer(config.tokenizer);
+BpeTrainConfig bpe_config_of(const DataConfig& config) {
   BpeTrainConfig bpe;
   bpe.vocab_size = config.tokenizer_vocab;
   bpe.pattern = config.tokenizer_pattern;
-  const std::vector<std::string_view> texts = text.train.texts();
-  return train_bpe(texts, bpe);
+  return bpe;
 }
 
 // Names as in llm.c and modded-nanogpt distinguish the splits: NAME_train_000001.bin, NAME_val_000000.bin.
@@ -47,8 +38,8 @@ std::unique_ptr<Tokenizer> named_tokenizer(const std::string& name) {
 
 // Returns the folder of the first shard, which may also hold the tokenizer.
 fs::path folder_of_shards(const std::vector<std::string>& specs) {
-  const std::string first = specs.front().substr(specs.front().starts_with("nanogpt:") ? 8 : 0);
-  return expand_paths(std::span(&first, 1)).front().parent_path();
+  const std::string first = shard_files(specs).front();
+  return fs::path(first.substr(first.starts_with("nanogpt:") ? 8 : 0)).parent_path();
 }
 
 // Loads the tokenizer of shards that are not a prepared folder. One error message names everything that is
@@ -60,6 +51,13 @@ std::unique_ptr<Tokenizer> shard_tokenizer(const DataConfig& config,
   const bool is_known = tokenizer_json || !is_trained_on_text(config.tokenizer);
   const fs::path beside = folder_of_shards(config.train) / kDatasetTokenizerName;
   std::error_code ignored;
+  if (!is_known && !fs::exists(beside, ignored) && fs::exists(beside.parent_path() / "meta.pkl", ignored))
+    fail(ErrorKind::kUsage,
+         "{}: meta.pkl beside the shards holds nanoGPT's table of characters, but it is a pickle, which "
+         "Ingot does not "
+         "run; train on the text itself with data.tokenizer=char, or name a tokenizer with --set "
+         "data.tokenizer=FILE",
+         config.train.front());
   if (!is_known && !fs::is_regular_file(beside, ignored))
     fail(ErrorKind::kUsage,
          "{}: token shards hold ids only; training also needs the tokenizer that made them (--set "
@@ -74,12 +72,10 @@ std::unique_ptr<Tokenizer> shard_tokenizer(const DataConfig& config,
 
 RunData load_shards(const DataConfig& config, const std::optional<std::string>& tokenizer_json) {
   std::vector<std::string> train = config.train, val = config.val;
-  const bool is_headerless =
-      std::ranges::any_of(train, [](const auto& s) { return s.starts_with("nanogpt:"); });
-  if (val.empty() && !is_headerless) {
+  if (val.empty()) {
     train.clear();
-    for (const fs::path& file : expand_paths(config.train))
-      (is_val_name(file) ? val : train).push_back(file.string());
+    for (const std::string& file : shard_files(config.train))
+      (is_val_name(file) ? val : train).push_back(file);
   }
   if (train.empty())
     fail(ErrorKind::kUsage,
@@ -159,21 +155,27 @@ RunData load_prepared(const DataConfig& config, const std::optional<std::string>
 }
 
 RunData load_text(const DataConfig& config, const std::optional<std::string>& tokenizer_json) {
-  DocumentSplit text;
-  if (config.val.empty()) {
-    text = load_split(config.train, config.val_fraction, config.text_field);
-  } else {
-    text.train = load_documents(config.train, config.text_field);
-    text.val = load_documents(config.val, config.text_field);
-  }
-  if (text.val.empty())
-    fail(ErrorKind::kUsage, "data: there is no validation text; set data.val or a data.val_fraction above 0");
+  const bool has_own_val = !config.val.empty();
+  const StreamedCorpus train(config.train, has_own_val ? 0 : config.val_fraction, config.text_field);
+  std::optional<StreamedCorpus> val;
+  if (has_own_val) val.emplace(config.val, 0, config.text_field);
   RunData data;
-  data.tokenizer =
-      tokenizer_json ? parse_tokenizer(*tokenizer_json, "tokenizer.json") : make_tokenizer(config, text);
-  data.train = tokenize(text.train, *data.tokenizer);
-  data.val = tokenize(text.val, *data.tokenizer);
-  if (text.val.size_bytes() <= kYardstickBytes) data.val_documents = text.val.detached();
+  if (tokenizer_json) {
+    data.tokenizer = parse_tokenizer(*tokenizer_json, "tokenizer.json");
+  } else if (is_corpus_tokenizer(config.tokenizer)) {
+    std::vector<const StreamedCorpus*> corpora = {&train};
+    if (val && config.tokenizer == "char") corpora.push_back(&*val);
+    data.tokenizer = make_corpus_tokenizer(config.tokenizer, bpe_config_of(config), corpora);
+  } else {
+    data.tokenizer = load_tokenizer(config.tokenizer);
+  }
+  StreamedSplit text = tokenize(train, *data.tokenizer, {.val_bytes = kYardstickBytes});
+  if (val) text.val = tokenize(*val, *data.tokenizer, {.train_bytes = kYardstickBytes}).train;
+  if (text.val.documents == 0)
+    fail(ErrorKind::kUsage, "data: there is no validation text; set data.val or a data.val_fraction above 0");
+  data.train = std::move(text.train.tokens);
+  data.val = std::move(text.val.tokens);
+  data.val_documents = std::move(text.val.text);
   return data;
 }
 
@@ -230,7 +232,7 @@ TokenSource load_stream(const std::vector<std::string>& specs, const std::string
            folder->string());
     return open_dataset_part(*folder, dataset.val, tokenizer);
   }
-  if (!names_shards(specs)) return tokenize(load_documents(specs, text_field), tokenizer);
+  if (!names_shards(specs)) return tokenize(StreamedCorpus(specs, 0, text_field), tokenizer).train.tokens;
   TokenSource source = open_shards(specs, tokenizer.end_of_text());
   source.set_text_bytes(count_text_bytes(source, tokenizer));
   return source;

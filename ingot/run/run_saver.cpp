@@ -154,6 +154,7 @@ void RunSaver::committed(const std::filesystem::path& path) {
   schedule_.saved(training_s(run_));
   const bool is_used = run_.steps_done() > pending_.step || run_.last.eval_step == pending_.step;
   newest_ = is_used ? Newest::kUsed : Newest::kSaved;
+  if (best_due_.step == pending_.step) name_best();
   // The limit of later saves counts all of the time that this one took.
   run_.begin_phase(TimeLimit::Phase::kSaving);
   run_.time_limit.end(RunState::seconds_since(pending_.begin));
@@ -224,6 +225,27 @@ void RunSaver::finish() {
     run_.log.sync();
   } catch (const Error& error) {
     run_.console.warning(error.what());  // the state is saved; only a line about it is missing
+  }
+}
+
+void RunSaver::evaluated(double val_loss) {
+  if (!run_.config.checkpoint.keeps_best || !(val_loss < run_.last.best.val_loss)) return;
+  best_due_ = {.step = run_.steps_done(), .val_loss = val_loss};
+  if (run_.last.save_step == best_due_.step) name_best();
+}
+
+bool RunSaver::is_best_due() const { return best_due_.step == run_.steps_done(); }
+
+// The checkpoint of best_due_ is committed. If the link cannot be made, the run goes on: the checkpoint is saved anyway.
+void RunSaver::name_best() {
+  run_.last.best = std::exchange(best_due_, {});
+  if (!run_.is_lead()) return;
+  finish_prune();
+  try {
+    run_.log.sync();  // a resumed run finds the loss of the best checkpoint there
+    run_.store.set_best(run_.last.best.step);
+  } catch (const Error& error) {
+    run_.console.warning(error.what());
   }
 }
 

@@ -47,6 +47,12 @@ class RunSaver {
   // Returns how long the training thread has waited for checkpoints since the last call, in seconds.
   double take_stall_s();
 
+  // Called after every evaluation: if the loss is the lowest so far, the checkpoint of this step becomes the best one, as
+  // soon as it is committed.
+  void evaluated(double val_loss);
+  // Returns true if this step's weights are better than the best checkpoint and are not saved yet.
+  bool is_best_due() const;
+
   // Called after a step from the saved weights: a finite loss was computed from them.
   void weights_were_used(int64_t first_step);
   // Removes old checkpoints once the newest has been used, by an evaluation of the same weights or by the
@@ -69,6 +75,7 @@ class RunSaver {
   void save_failed(const Error& error);
   std::optional<Error> save_now();
   void finish_prune();
+  void name_best();
   void require_finite_eval();
   [[noreturn]] void refuse_broken_state(int64_t step, const Error& error);
 
@@ -79,6 +86,7 @@ class RunSaver {
   enum class Newest { kSaved, kUsed, kPruned } newest_ = Newest::kPruned;
   std::optional<Arena> room_;  // for the copy of the state; nullopt if training waits for every save
   Pending pending_;
+  BestCheckpoint best_due_;  // becomes the best checkpoint when it is committed; step -1 if none is due
   double stall_s_ = 0;
   std::vector<std::string> prune_warnings_;
   CheckpointWriter writer_;

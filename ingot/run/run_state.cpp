@@ -1,6 +1,9 @@
 #include "ingot/run/run_state.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <vector>
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
@@ -141,7 +144,42 @@ TextHashes RunState::restore(const Checkpoint& checkpoint) {
   last.checkpoint = checkpoint.path;
   last.save_step = saved.step;
   last.eval_step = last.sample_step = -1;
+  if (config.checkpoint.keeps_best) find_best(earlier.losses);
   return before;
+}
+
+// Finds the checkpoint with the lowest validation loss again and makes the link name it: a killed run may have saved it
+// without naming it, and a rollback takes the steps after it back. val_losses: by step, up to the restored one.
+void RunState::find_best(const std::map<int64_t, double>& val_losses) {
+  BestCheckpoint best;
+  if (is_lead()) {
+    std::vector<BestCheckpoint> candidates;
+    for (const Checkpoint& checkpoint : store.list())
+      if (const auto found = val_losses.find(checkpoint.step);
+          found != val_losses.end() && std::isfinite(found->second))
+        candidates.push_back({checkpoint.step, found->second});
+    std::ranges::sort(candidates, {}, [](const BestCheckpoint& c) { return std::pair(c.val_loss, c.step); });
+    try {
+      for (const BestCheckpoint& candidate : candidates) {
+        const bool is_verified = candidate.step == saved.step;  // it has just been restored
+        if (!is_verified && !store.is_good(candidate.step, damage_report())) continue;
+        best = candidate;
+        break;
+      }
+      best.step < 0 ? store.clear_best() : store.set_best(best.step);
+    } catch (const Error& error) {
+      console.warning(error.what());
+    }
+  }
+  best.step = world.broadcast_number(best.step, 0);
+  best.val_loss = std::bit_cast<double>(world.broadcast_number(std::bit_cast<int64_t>(best.val_loss), 0));
+  last.best = best;
+}
+
+DamageReport RunState::damage_report() const {
+  return [this](const std::filesystem::path& path, const std::string& what) {
+    console.warning(fmt::format("{}: {}; passed over", path.string(), what));
+  };
 }
 
 // Seconds spent of the time budget; all ranks use one clock.
@@ -164,10 +202,7 @@ void RunState::beat() { folder.heartbeat().beat(steps_done(), time_limit.phase()
 std::optional<Checkpoint> RunState::newest_healthy(int64_t before_step) {
   Checkpoint found{.step = -1, .path = {}};
   if (is_lead()) {
-    const auto report = [&](const std::filesystem::path& path, const std::string& what) {
-      console.warning(fmt::format("{}: {}; passed over", path.string(), what));
-    };
-    if (const auto checkpoint = store.newest_healthy(report, before_step)) found = *checkpoint;
+    if (const auto checkpoint = store.newest_healthy(damage_report(), before_step)) found = *checkpoint;
   }
   found.step = world.broadcast_number(found.step, 0);
   std::string path = found.path.string();

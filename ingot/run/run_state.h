@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -26,6 +27,12 @@
 #include "ingot/train/trainer.h"
 
 namespace ingot {
+
+// The checkpoint with the lowest validation loss of those that a run has saved. A step of -1 stands for none.
+struct BestCheckpoint {
+  int64_t step = -1;
+  double val_loss = std::numeric_limits<double>::infinity();
+};
 
 struct RunState {
   using Clock = std::chrono::steady_clock;
@@ -86,6 +93,7 @@ struct RunState {
     std::optional<EvalResult> eval;
     double best_val_loss = std::numeric_limits<double>::infinity();
     std::filesystem::path checkpoint;
+    BestCheckpoint best;
     bool is_eval_missing = false;  // the run was interrupted in the evaluation of the step that it resumes
   } last;
 
@@ -97,6 +105,8 @@ struct RunState {
   TextHashes text() const;
   void check_data_of_ranks();
   void start();
+  DamageReport damage_report() const;
+  void find_best(const std::map<int64_t, double>& val_losses);
   void resume();
   double spent_s() const;
 };

@@ -124,6 +124,7 @@ bool Session::evaluate() {
                   {"val_top1", result.top1},
                   {"val_tokens", result.tokens}},
                  true);
+  saver_.evaluated(result.loss);
   write_aside([&] { write_loss_plot(run_.folder); });
   return true;
 }
@@ -172,6 +173,10 @@ void Session::write_summary(const std::string& status, const std::string& error,
     summary.val_loss = eval->loss;
     summary.val_bits_per_byte = eval->bits_per_byte;
     summary.eval_tokens = eval->tokens;
+  }
+  if (const BestCheckpoint& best = run_.last.best; best.step >= 0) {
+    summary.best_step = best.step;
+    summary.best_val_loss = best.val_loss;
   }
   run_.folder.write_summary(summary);
   if (status != "running")
@@ -243,7 +248,7 @@ TrainOutcome::Status Session::train() {
     if (!(saves || evaluates || samples) || !step_.drain()) continue;
     if (evaluates && !evaluate()) continue;
     if (samples) sample();
-    if (saves && step_.is_sound()) saver_.save();
+    if ((saves || saver_.is_best_due()) && step_.is_sound()) saver_.save();
   }
 }
 
@@ -255,6 +260,9 @@ TrainOutcome Session::finish(TrainOutcome::Status status) {
   if (status == kCompleted) sample();
   run_.begin_phase(TimeLimit::Phase::kEnd);
   reporter_.report_bubble();
+  if (const BestCheckpoint& best = run_.last.best; best.step >= 0)
+    run_.console.line(fmt::format("best checkpoint: step {}, validation loss {:.4f}, in {}", best.step,
+                                  best.val_loss, (run_.folder.checkpoints() / kBestName).string()));
   write_summary(name(status));
   if (status == kCompleted) run_.log.write_completed();
   const Documents* yardstick = status == kCompleted ? &run_.data.val_documents : nullptr;

@@ -71,7 +71,7 @@ RunConfig lr_range_config(RunConfig config, const LrRangeSpec& spec) {
   config.guard.spike = GuardPolicy::kReport;
   config.eval.every = 0;
   config.eval.max_tokens = config.model.context;
-  config.checkpoint = {.every = 0, .every_minutes = 0, .keep = 1};
+  config.checkpoint = {.every = 0, .every_minutes = 0, .keep = 1, .keeps_best = false};
   config.sample.every = 0;
   config.sample.count = 0;
   return config;

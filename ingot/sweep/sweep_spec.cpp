@@ -131,6 +131,7 @@ std::vector<std::string> train_arguments(const SweepSpec& spec, const SweepRun& 
     if (!spec.data.empty()) arguments.emplace_back("--data");
     arguments.insert(arguments.end(), spec.data.begin(), spec.data.end());
     set("checkpoint.keep=1");
+    set("checkpoint.best=false");
     for (const std::string& assignment : spec.overrides) set(assignment);
     for (size_t i = 0; i < spec.vary.size(); ++i) set(spec.vary[i].key + "=" + run.values[i]);
     set(fmt::format("train.seed={}", run.seed));

@@ -236,6 +236,46 @@ TEST_F(CheckpointStoreTest, PruneNeverLeavesOnlyAnUnhealthyCheckpoint) {
   EXPECT_THAT(steps(), ::testing::ElementsAre(40));
 }
 
+TEST_F(CheckpointStoreTest, PruneSparesTheBestCheckpoint) {
+  CheckpointStore store(folder_);
+  EXPECT_EQ(best_checkpoint(folder_), std::nullopt);
+  for (const int64_t step : {1, 2, 3}) save(store, step);
+  store.set_best(2);
+  save(store, 4);
+  EXPECT_EQ(store.prune(1, kNoDamage), 2);
+  EXPECT_THAT(steps(), ::testing::ElementsAre(4, 2));
+  ASSERT_TRUE(best_checkpoint(folder_));
+  EXPECT_EQ(best_checkpoint(folder_)->step, 2);
+  EXPECT_EQ(read_file(folder_ / "best" / "state.json"), "{\"step\": 2}");
+  EXPECT_TRUE(verify_checkpoint(folder_ / "best").empty());
+  fs::rename(root_ / "run", root_ / "moved");  // the link is relative
+  EXPECT_TRUE(verify_checkpoint(root_ / "moved" / "checkpoints" / "best").empty());
+  fs::rename(root_ / "moved", root_ / "run");
+  store.set_best(4);
+  EXPECT_EQ(store.prune(1, kNoDamage), 1);
+  EXPECT_THAT(names(), ::testing::ElementsAre("best", "step-000000004"));
+  store.clear_best();
+  EXPECT_THAT(names(), ::testing::ElementsAre("step-000000004"));
+}
+
+TEST_F(CheckpointStoreTest, OnlyTheOwnLinkNamesTheBestCheckpoint) {
+  CheckpointStore store(folder_);
+  save(store, 1);
+  EXPECT_THROW(store.set_best(2), Error);  // there is no such checkpoint
+  for (const char* target : {"step-000000002", "../checkpoints/step-000000001", "/etc", "state"}) {
+    fs::create_symlink(target, folder_ / "best");
+    EXPECT_EQ(best_checkpoint(folder_), std::nullopt) << target;
+    store.set_best(1);
+    EXPECT_EQ(best_checkpoint(folder_)->step, 1);
+    fs::remove(folder_ / "best");
+  }
+  fs::create_directory(folder_ / "best");  // such as a copy that a user has made
+  put(folder_ / "best" / "mine", "mine");
+  EXPECT_THROW(store.set_best(1), Error);
+  store.clear_best();
+  EXPECT_EQ(read_file(folder_ / "best" / "mine"), "mine");
+}
+
 TEST_F(CheckpointStoreTest, TooLittleSpaceIsReportedBeforeWritingWithBothFigures) {
   const CheckpointStore store(folder_);
   store.require_space(1);
@@ -333,6 +373,38 @@ TEST_F(CheckpointStoreTest, KillingAtEverySystemCallLosesNothing) {
   EXPECT_GT(points, 40);
   EXPECT_GT(acknowledged, 5);
   std::printf("killed at %d system calls, %d of them after the acknowledgement\n", points, acknowledged);
+}
+
+// The best checkpoint is 1. The child saves 2, makes it the best one and prunes.
+TEST_F(CheckpointStoreTest, KillingAtEverySystemCallLeavesABestCheckpoint) {
+  if (!can_trace()) GTEST_SKIP() << "SKIPPED LOUDLY: ptrace is not permitted here";
+  const auto better_in_child = [&](int report_fd) {
+    CheckpointStore store(folder_);
+    save(store, 2);
+    store.set_best(2);
+    [[maybe_unused]] const ssize_t n = ::write(report_fd, "A", 1);
+    store.prune(1, {});
+  };
+  int with_old = 0, with_new = 0;
+  for (int n = 1;; ++n) {
+    fs::remove_all(folder_);
+    {
+      CheckpointStore store(folder_);
+      save(store, 1);
+      store.set_best(1);
+    }
+    const TracedChild child = run_traced(better_in_child, Fault{.kill_at = n});
+    const std::optional<Checkpoint> best = best_checkpoint(folder_);
+    ASSERT_TRUE(best) << "call " << n << " of " << child.calls.size();
+    ASSERT_TRUE(best->step == 2 || (best->step == 1 && child.report.empty())) << "call " << n;
+    ASSERT_TRUE(verify_checkpoint(folder_ / "best").empty()) << "call " << n;
+    ++(best->step == 1 ? with_old : with_new);
+    CheckpointStore next(folder_);  // the next start cleans up
+    ASSERT_THAT(names(), ::testing::Each(::testing::AnyOf("best", ::testing::StartsWith("step-"))));
+    if (child.has_finished) break;
+  }
+  EXPECT_GT(with_old, 20);
+  EXPECT_GT(with_new, 5);
 }
 
 // While a checkpoint is replaced by one of the same step, a good one exists at every moment.

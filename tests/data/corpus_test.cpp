@@ -88,7 +88,7 @@ TEST_F(Corpus, BadFilesGiveOneClearErrorEach) {
   refused(write("latin1.txt", "one\ncaf\xe9 two\n"),
           {"latin1.txt:2: is not UTF-8", "0xe9", "offset 7", "iconv"});
   refused(write("cut.txt", "caf\xc3"), {"offset 3"});
-  refused(write("text.gz", "\x1f\x8b\x08\0\0"s), {"gzip-compressed"});
+  refused(write("text.gz", "\x1f\x8b\x08\0\0"s), {"text.gz", "cut off at byte 5 of 5"});
   refused(write("shard.bin", "x"), {"token shard", "train_*.bin"});
   fs::create_directories(folder / "nothing");
   refused((folder / "nothing").string(), {"holds no files"});

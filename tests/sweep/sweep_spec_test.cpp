@@ -93,8 +93,8 @@ TEST(SweepSpec, ANewRunTakesEverySettingAndAResumedOneOnlyItsFolder) {
   const std::string seed = "train.seed=" + std::to_string(run.seed);
   EXPECT_THAT(train_arguments(spec, run, "out", 2, 0, false),
               ElementsAre("train", "tiny-llama", "--data", "text.txt", "--set", "checkpoint.keep=1", "--set",
-                          "train.steps=8", "--set", "optimizer.lr=0.001", "--set", seed, "--set",
-                          "train.threads=2", "--out", "out"));
+                          "checkpoint.best=false", "--set", "train.steps=8", "--set", "optimizer.lr=0.001",
+                          "--set", seed, "--set", "train.threads=2", "--out", "out"));
   EXPECT_THAT(train_arguments(spec, run, "out", 1, 4, true),
               ElementsAre("train", "--set", "train.threads=1", "--set", "train.stop_at=4", "--resume",
                           "--out", "out"));

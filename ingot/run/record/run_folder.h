@@ -28,6 +28,8 @@ struct RunSummary {
   std::optional<double> val_loss;
   std::optional<double> val_bits_per_byte;
   std::optional<int64_t> eval_tokens = {};  // tokens predicted by this evaluation
+  std::optional<int64_t> best_step = {};    // of checkpoints/best
+  std::optional<double> best_val_loss = {};
   double wall_s = 0, train_s = 0;
   uint64_t peak_rss_bytes = 0;
   int64_t non_finite_gradients = 0;  // skipped by an 8-bit optimizer since the last start or resume

@@ -125,6 +125,7 @@ RunLog::Evaluations RunLog::truncate_after(int64_t step) {
     if (!loss) continue;
     left.best_loss = std::min(left.best_loss, *loss);
     left.last_step = static_cast<int64_t>(row.number("step").value_or(-1));
+    left.losses[left.last_step] = *loss;
   }
   return left;
 }

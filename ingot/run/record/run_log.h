@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -58,7 +59,8 @@ class RunLog {
   // A summary of the evaluations in the log.
   struct Evaluations {
     double best_loss = std::numeric_limits<double>::infinity();
-    int64_t last_step = -1;  // -1 if there is none
+    int64_t last_step = -1;            // -1 if there is none
+    std::map<int64_t, double> losses;  // by step
   };
   // Removes what was written about later steps. Returns the remaining evaluations.
   Evaluations truncate_after(int64_t step);

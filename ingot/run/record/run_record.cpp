@@ -125,6 +125,8 @@ void RunRecord::write(const RunSummary& run) const {
   json["val_loss"] = number_or_null(run.val_loss);
   json["val_bits_per_byte"] = number_or_null(run.val_bits_per_byte);
   if (run.eval_tokens) json["eval_tokens"] = *run.eval_tokens;
+  if (run.best_step)
+    json["best"] = {{"step", *run.best_step}, {"val_loss", number_or_null(run.best_val_loss)}};
   json["wall_s"] = number_or_null(run.wall_s);
   json["train_s"] = number_or_null(run.train_s);
   json["product_peak_gflops"] = number_or_null(run.product_peak_gflops);

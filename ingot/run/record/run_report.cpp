@@ -4,6 +4,7 @@
 #include <exception>
 #include <map>
 
+#include "ingot/checkpoint/checkpoint_store.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/core/file.h"
 #include "ingot/core/machine.h"
@@ -202,6 +203,8 @@ void write_report(const RunFolder& folder, const RunConfig& config, const RunEnd
   add(report.summary, "training loss", "loss", "{:.4f}");
   add(report.summary, "step", "step_ms", "{:.1f} ms");
   add(report.summary, "MFU", "mfu", "{:.3f}");
+  if (const auto best = best_checkpoint(folder.checkpoints()))
+    report.summary.push_back({"best checkpoint", fmt::format("step {} (checkpoints/best)", best->step)});
   std::string verdict;
   if (end.val_documents && !end.val_documents->empty() &&
       end.val_documents->size_bytes() <= kYardstickBytes) {
