@@ -28,6 +28,7 @@ void add_doctor_command(Command& app);
 void add_status_command(Command& app);
 void add_serve_command(Command& app);
 void add_watch_command(Command& app);
+void add_export_run_command(Command& app);
 void add_precision_bench(Command& bench);  // a subcommand of `ingot bench`
 
 }  // namespace ingot

@@ -46,6 +46,7 @@ int run(int argc, char** argv) {
   add_status_command(app);
   add_serve_command(app);
   add_watch_command(app);
+  add_export_run_command(app);
   add_doctor_command(app);
   return line.run(argc, argv);
 }

@@ -66,3 +66,4 @@ ingot_embed(ingot_watch ingot/watch/page_files.h
             page_store_script ingot/watch/page/store.js
             page_panels_script ingot/watch/page/panels.js
             page_app_script ingot/watch/page/app.js)
+ingot_embed(ingot_watch ingot/watch/export_script.h export_run_script tools/export_run.py)

@@ -112,6 +112,22 @@ $ingot watch samples; echo code $?)sh");
   EXPECT_THAT(outcome.output, testing::EndsWith("code 2\n"));
 }
 
+TEST(ExportRunCommand, StartsPythonWithTheScriptAndSaysWhatIsMissing) {
+  const WrittenRun run("exported");
+  const Outcome outcome = run_script(run.root(), R"sh(
+printf '#!/bin/sh\nshift; printf "%%s" "$1" | grep -c "^def to_mlflow"; shift; printf "<%%s>" "$@"; exit 7\n' > fake; chmod +x fake
+INGOT_PYTHON=./fake $ingot export-run exported --mlflow --name 'a b' --to "x'y"; echo code $?
+INGOT_PYTHON=./none $ingot export-run exported --wandb; echo code $?
+$ingot export-run exported --wandb --mlflow; echo code $?
+$ingot export-run nothing --wandb; echo code $?)sh");
+  EXPECT_THAT(outcome.output,
+              testing::StartsWith("1\n<--mlflow><--project=ingot><--name=a b><--to=x'y><--><exported>code 7\n"));
+  EXPECT_THAT(outcome.output, HasSubstr("./none cannot be started"));
+  EXPECT_THAT(outcome.output, HasSubstr("name one of --wandb and --mlflow"));
+  EXPECT_THAT(outcome.output, HasSubstr("nothing holds no run"));
+  EXPECT_THAT(outcome.output, testing::EndsWith("code 2\n"));
+}
+
 // The program on a pseudo-terminal.
 class OnTerminal {
  public:
