@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -33,18 +34,45 @@ std::vector<std::string> default_runs() {
   return runs;
 }
 
-void print_status(const std::vector<std::string>& given) {
-  const std::vector<std::string> runs = given.empty() ? default_runs() : given;
+RunStatus status_of(const std::string& run) {
+  const auto status = read_run_status(run);
+  if (!status) fail(ErrorKind::kUsage, "{} holds no run (no run.json); name a run's folder", run);
+  return *status;
+}
+
+void print_json(const std::vector<std::string>& runs) {
+  using nlohmann::ordered_json;
+  ordered_json all = ordered_json::array();
+  for (const std::string& run : runs) {
+    const RunStatus status = status_of(run);
+    ordered_json one = {{"run", run},
+                        {"status", status.status},
+                        {"steps", status.steps},
+                        {"loss", nullptr},
+                        {"host", status.host},
+                        {"pid", status.pid},
+                        {"last_sign", nullptr},
+                        {"exit_code", nullptr},
+                        {"error", status.error},
+                        {"incidents", read_incidents(run).size()}};
+    if (status.loss) one["loss"] = *status.loss;
+    if (status.last_sign_s) one["last_sign"] = utc_text(*status.last_sign_s);
+    if (status.exit_code) one["exit_code"] = *status.exit_code;
+    all.push_back(std::move(one));
+  }
+  fmt::print("{}\n", all.dump(1, ' ', false, ordered_json::error_handler_t::replace));
+}
+
+void print_status(const std::vector<std::string>& runs) {
   size_t width = 3;
   for (const std::string& run : runs) width = std::max(width, run.size());
   fmt::print("{:<{}}  {:<15}  {:>8}  {:>8}  {:>11}\n", "run", width, "status", "step", "loss", "last sign");
   for (const std::string& run : runs) {
-    const auto status = read_run_status(run);
-    if (!status) fail(ErrorKind::kUsage, "{} holds no run (no run.json); name a run's folder", run);
+    const RunStatus status = status_of(run);
     std::string line =
-        fmt::format("{:<{}}  {:<15}  {:>8}  {:>8}  {:>11}  {}", visible_line(run), width, status->status,
-                    status->steps, status->loss ? fmt::format("{:.4f}", *status->loss) : "-",
-                    last_sign_text(*status, unix_now_s()), remark_on(*status));
+        fmt::format("{:<{}}  {:<15}  {:>8}  {:>8}  {:>11}  {}", visible_line(run), width, status.status,
+                    status.steps, status.loss ? fmt::format("{:.4f}", *status.loss) : "-",
+                    last_sign_text(status, unix_now_s()), remark_on(status));
     fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
     if (const std::string incidents = incident_summary(read_incidents(run)); !incidents.empty())
       fmt::print("  {}\n", incidents);
@@ -57,7 +85,12 @@ void add_status_command(Command& app) {
   auto runs = std::make_shared<std::vector<std::string>>();
   Command* command = app.add_subcommand("status", "How runs stand: running, ended, or died");
   command->add_option("run", *runs, "Run folders; default: all in runs/")->type_name("DIR");
-  command->callback([runs] { print_status(*runs); });
+  auto is_json = std::make_shared<bool>(false);
+  command->add_flag("--json", *is_json, "Print a JSON array with an object per run");
+  command->callback([runs, is_json] {
+    const std::vector<std::string> all = runs->empty() ? default_runs() : *runs;
+    *is_json ? print_json(all) : print_status(all);
+  });
 }
 
 }  // namespace ingot

@@ -120,8 +120,9 @@ INGOT_PYTHON=./fake $ingot export-run exported --mlflow --name 'a b' --to "x'y";
 INGOT_PYTHON=./none $ingot export-run exported --wandb; echo code $?
 $ingot export-run exported --wandb --mlflow; echo code $?
 $ingot export-run nothing --wandb; echo code $?)sh");
-  EXPECT_THAT(outcome.output,
-              testing::StartsWith("1\n<--mlflow><--project=ingot><--name=a b><--to=x'y><--><exported>code 7\n"));
+  EXPECT_THAT(
+      outcome.output,
+      testing::StartsWith("1\n<--mlflow><--project=ingot><--name=a b><--to=x'y><--><exported>code 7\n"));
   EXPECT_THAT(outcome.output, HasSubstr("./none cannot be started"));
   EXPECT_THAT(outcome.output, HasSubstr("name one of --wandb and --mlflow"));
   EXPECT_THAT(outcome.output, HasSubstr("nothing holds no run"));
