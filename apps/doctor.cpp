@@ -27,7 +27,7 @@
 namespace ingot {
 namespace {
 
-void row(const char* name, const std::string& value) { fmt::print("  {:<14} {}\n", name, value); }
+void print_row(const char* name, const std::string& value) { fmt::print("  {:<14} {}\n", name, value); }
 
 std::string joined(const std::vector<std::string>& items) {
   std::string text;
@@ -83,10 +83,34 @@ std::string incidents_of(const std::string& run) {
   return text.empty() ? "no incidents" : text;
 }
 
-void doctor(const std::vector<std::string>& runs) {
+// The report in the order in which it is printed.
+struct DoctorReport {
+  std::vector<std::pair<std::string, std::string>> rows = {};
+  std::vector<std::string> notes = {};
+};
+
+void print_report(const DoctorReport& report, bool is_json) {
+  if (is_json) {
+    using nlohmann::ordered_json;
+    ordered_json rows = ordered_json::array();
+    for (const auto& [name, value] : report.rows) rows.push_back({{"name", name}, {"value", value}});
+    const ordered_json json = {{"version", program_build().text()}, {"rows", rows}, {"notes", report.notes}};
+    fmt::print("{}\n", json.dump(1, ' ', false, ordered_json::error_handler_t::replace));
+    return;
+  }
+  fmt::print("ingot {}\n", program_build().text());
+  for (const auto& [name, value] : report.rows) print_row(name.c_str(), value);
+  for (const std::string& note : report.notes) fmt::print("note: {}\n", note);
+  if (report.notes.empty()) fmt::print("nothing is missing\n");
+}
+
+void doctor(const std::vector<std::string>& runs, bool is_json) {
+  DoctorReport report;
+  const auto row = [&](const std::string& name, const std::string& value) {
+    report.rows.emplace_back(name, value);
+  };
   const MachineInfo machine = machine_info();
   const uint64_t disk_bytes = free_disk_bytes("runs");
-  fmt::print("ingot {}\n", program_build().text());
   row("processor", machine.cpu.empty() ? "unknown" : machine.cpu);
   row("cores", fmt::format("{} usable, {} threads by default", machine.cores, num_threads()));
   row("instructions", joined(machine.instructions));
@@ -105,15 +129,15 @@ void doctor(const std::vector<std::string>& runs) {
 #endif
   row("libraries", versions());
   const CudaReport cuda = cuda_report();
-  for (const auto& [name, value] : cuda.rows) row(name.c_str(), value);
+  for (const auto& [name, value] : cuda.rows) row(name, value);
   for (const std::string& run : runs) row("run", visible_line(run) + ": " + incidents_of(run));
-  std::vector<std::string> notes = advice(machine, disk_bytes);
+  std::vector<std::string>& notes = report.notes;
+  notes = advice(machine, disk_bytes);
   notes.insert(notes.end(), cuda.advice.begin(), cuda.advice.end());
   for (const std::string& run : runs)
     for (const std::string& note : incident_advice(read_incidents(run)))
       notes.push_back(visible_line(run) + ": " + note);
-  for (const std::string& note : notes) fmt::print("note: {}\n", note);
-  if (notes.empty()) fmt::print("nothing is missing\n");
+  print_report(report, is_json);
 }
 
 }  // namespace
@@ -122,7 +146,9 @@ void add_doctor_command(Command& app) {
   auto runs = std::make_shared<std::vector<std::string>>();
   Command* command = app.add_subcommand("doctor", "What this machine has, what is missing, and the fix");
   command->add_option("run", *runs, "Run folders whose incidents are examined too")->type_name("DIR");
-  command->callback([runs] { doctor(*runs); });
+  auto is_json = std::make_shared<bool>(false);
+  command->add_flag("--json", *is_json, "Print one JSON object");
+  command->callback([runs, is_json] { doctor(*runs, *is_json); });
 }
 
 }  // namespace ingot

@@ -1,9 +1,11 @@
 // ingot generate: streams text from a checkpoint. Control characters are escaped on a terminal and
 // unchanged in a pipe or a file.
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "apps/command_line.h"
@@ -19,12 +21,22 @@ namespace {
 struct GenerateArguments {
   std::string checkpoint;
   GenerateOptions options;
+  bool is_json = false;
 };
 
 void generate(const GenerateArguments& arguments) {
   const GenerateOptions& o = arguments.options;
   o.sample.validate();
   note_on_run(arguments.checkpoint);
+  if (arguments.is_json) {
+    std::string text;
+    generate_from_checkpoint(arguments.checkpoint, o, [&](std::string_view piece) { text += piece; });
+    using nlohmann::ordered_json;
+    const ordered_json json = {
+        {"checkpoint", arguments.checkpoint}, {"prompt", o.prompt}, {"seed", o.seed}, {"text", text}};
+    fmt::print("{}\n", json.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    return;
+  }
   const bool is_terminal = isatty(STDOUT_FILENO) != 0;
   generate_from_checkpoint(arguments.checkpoint, o, [&](std::string_view piece) {
     const std::string shown = is_terminal ? visible_text(piece) : std::string(piece);
@@ -52,6 +64,7 @@ void add_generate_command(Command& app) {
   command->add_option("--top-p", o.sample.top_p, "From the likeliest tokens of this total probability")
       ->capture_default_str();
   command->add_option("--seed", o.seed, "Equal seeds give equal text")->capture_default_str();
+  command->add_flag("--json", arguments->is_json, "Print one JSON object");
   command->callback([arguments] { generate(*arguments); });
 }
 

@@ -45,6 +45,9 @@ int run(int argc, char** argv) {
   add_compare_command(app);
   add_schedule_command(app);
   add_status_command(app);
+  add_serve_command(app);
+  add_watch_command(app);
+  add_export_run_command(app);
   add_doctor_command(app);
   add_completion_command(app, line);
   add_man_command(app, line, program_build().version);

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct ScheduleArguments {
   std::vector<std::string> overrides;
   std::string out;
   int columns = 72, rows = 10;
+  bool is_json = false;
 };
 
 std::string length_text(const RunConfig& config, const RunPlan& plan) {
@@ -42,6 +44,16 @@ std::string length_text(const RunConfig& config, const RunPlan& plan) {
   return "";
 }
 
+std::string schedule_json(const RunPlan& plan, const std::vector<LinePlot>& plots) {
+  nlohmann::ordered_json json = {{"steps", plan.steps()}, {"curves", nlohmann::ordered_json::array()}};
+  for (const LinePlot& plot : plots)
+    for (const PlotSeries& series : plot.series)
+      json["curves"].push_back({{"name", series.name.empty() ? plot.title : plot.title + ": " + series.name},
+                                {plot.x_label.empty() ? "x" : plot.x_label, series.x},
+                                {"value", series.y}});
+  return json.dump() + "\n";
+}
+
 void draw_schedule(const ScheduleArguments& arguments) {
   ConfigBuilder builder;
   builder.add_source(arguments.source);
@@ -49,12 +61,16 @@ void draw_schedule(const ScheduleArguments& arguments) {
   complete_from_start(builder);
   const RunConfig& config = builder.build();
   print_notes(builder.notes());
-  fmt::print("{}: {}\n", arguments.source, length_text(config, RunPlan(config)));
   const std::vector<LinePlot> plots = schedule_plots(config, kPoints);
-  for (const LinePlot& plot : plots) fmt::print("\n{}", render_text(plot, arguments.columns, arguments.rows));
+  if (arguments.is_json)
+    fmt::print("{}", schedule_json(RunPlan(config), plots));
+  else
+    fmt::print("{}: {}\n", arguments.source, length_text(config, RunPlan(config)));
+  for (const LinePlot& plot : plots)
+    if (!arguments.is_json) fmt::print("\n{}", render_text(plot, arguments.columns, arguments.rows));
   if (arguments.out.empty()) return;
   write_file(arguments.out, render_svg_column(plots));
-  fmt::print("\nwritten: {}\n", arguments.out);
+  if (!arguments.is_json) fmt::print("\nwritten: {}\n", arguments.out);
 }
 
 }  // namespace
@@ -75,6 +91,7 @@ void add_schedule_command(Command& app) {
   command->add_option("--rows", arguments->rows, "Height of each curve in lines")
       ->in_range(4, 100)
       ->capture_default_str();
+  command->add_flag("--json", arguments->is_json, "Print the curves as one JSON object");
   command->callback([arguments] { draw_schedule(*arguments); });
 }
 

@@ -41,6 +41,7 @@ struct Start {
   OtherText other_text = OtherText::kRefused;
   std::vector<std::string> notes;  // about the configuration
   std::vector<std::string> line;   // the command as typed
+  bool is_quiet = false;           // print warnings only
 };
 
 // Rank 0 opens the run's folder, then every other rank opens its subfolder.
@@ -64,7 +65,14 @@ void acknowledge(const char* signal, const std::atomic<bool>& is_told_to_end) {
                   terminal.is_live() ? "\n" : "", signal));
 }
 
-std::unique_ptr<Console> open_console(const Communicator& world, const std::atomic<bool>& is_told_to_end) {
+// Prints warnings only, on standard error.
+void print_warning(std::string_view text) {
+  if (text.starts_with("warning:")) fmt::print(stderr, "{}", text);
+}
+
+std::unique_ptr<Console> open_console(const Communicator& world, const std::atomic<bool>& is_told_to_end,
+                                      bool is_quiet) {
+  if (world.rank() == 0 && is_quiet) return std::make_unique<Console>(print_warning, 0);
   if (world.rank() == 0)
     return Console::standard({.allows_live = !is_launched(), .is_told_to_end = &is_told_to_end});
   return std::make_unique<Console>([](std::string_view) {}, 0);  // the rank's train.log has all lines
@@ -81,7 +89,7 @@ RunOrigin origin_of(const std::vector<std::string>& line) {
 
 // Returns true if the run was interrupted and saved.
 bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, RunConfig config, const Start& start) {
-  const std::unique_ptr<Console> console = open_console(*mesh.world, is_told_to_end);
+  const std::unique_ptr<Console> console = open_console(*mesh.world, is_told_to_end, start.is_quiet);
   for (const std::string& note : start.notes) console->line("note: " + note);
   const MemoryLimits limits = memory_limits(config.train.device);
   const std::string no_room = no_room_for_copy(config, mesh, limits);
@@ -128,6 +136,7 @@ void train(TrainArguments arguments) {
   start.is_resume = arguments.is_resume;
   start.other_text = arguments.is_resume_anyway ? OtherText::kAccepted : OtherText::kRefused;
   start.line = arguments.line;
+  start.is_quiet = arguments.is_quiet;
   bool is_saved = false;
   run_on_ranks(config, is_told_to_end,
                [&](Mesh& mesh) { is_saved = train_on(mesh, is_told_to_end, config, start); });

@@ -100,6 +100,7 @@ void add_train_options(Command& command, TrainArguments& arguments) {
   command.add_flag("--resume-anyway", arguments.is_resume_anyway,
                    "The same, also with keys or data that change which text comes next");
   command.add_flag("--print-config", arguments.prints_config, "Print the resolved configuration and end");
+  command.add_flag("--quiet", arguments.is_quiet, "Print warnings and errors only; train.log has all lines");
   command.footer(train_footer);
 }
 

@@ -27,11 +27,12 @@ MAY_INCLUDE = {
             "ops", "core"],
     "launch": ["run", "checkpoint", "parallel", "config", "console", "core"],
     "sweep": ["run", "checkpoint", "memory", "config", "console", "formats", "core"],
+    "watch": ["sweep", "launch", "run", "config", "console", "formats", "core"],
     "profile": ["run", "plan", "checkpoint", "memory", "parallel", "train", "config", "console", "nn", "optim", "comm", "data",
                 "formats", "ops", "core"],
 }
 MOST_FILES = 45
-HEAVY = ("nlohmann/", "toml++/", "CLI/", "oneapi/", "pcre2", "utf8proc", "mpi.h", "cuda_runtime.h", "cublasLt.h")
+HEAVY = ("nlohmann/", "toml++/", "CLI/", "oneapi/", "pcre2", "utf8proc", "mpi.h", "cuda_runtime.h", "cublasLt.h", "httplib.h")
 # Headers that wrap a library and that only .cpp files of their own folder include.
 WRAPPERS = {"ingot/comm/mpi_communicator.h": "mpi.h", "ingot/comm/mpi_watchdog.h": "mpi.h",
             "ingot/core/cuda/cuda_launch.h": "cuda_runtime.h"}

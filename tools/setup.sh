@@ -8,7 +8,7 @@ set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
           libpcre2-dev libutf8proc-dev libxxhash-dev zlib1g-dev libzstd-dev libgtest-dev libgmock-dev libbenchmark-dev libdnnl-dev
-          libopenmpi-dev openmpi-bin ccache xz-utils gzip)
+          libopenmpi-dev openmpi-bin libcpp-httplib-dev ccache xz-utils gzip)
 # A text for ./demo and some tests. Without it ./demo trains on C++ headers, and those tests are skipped.
 optional=(bible-kjv)
 if [[ "${1:-}" == "--ci" ]]; then

@@ -11,15 +11,13 @@
 #include <vector>
 
 #include "ingot/checkpoint/hf_weights.h"
+#include "ingot/checkpoint/modeling_file.h"
 #include "ingot/core/dispatch.h"
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/formats/safetensors_set.h"
 
 namespace ingot {
-
-std::string_view modeling_ingot_py();  // ingot/checkpoint/python/modeling_ingot.py
-
 namespace {
 
 namespace fs = std::filesystem;

@@ -52,6 +52,13 @@ int Terminal::columns() const {
   return ioctl(options_.fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
 }
 
+int Terminal::rows() const {
+  if (!is_live_) return 0;
+  constexpr int kUsual = 24;
+  winsize size{};
+  return ioctl(options_.fd, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : kUsual;
+}
+
 // Waits for room to write. Returns false if there is none and the run must not wait longer. has_refused:
 // poll() reported room, but the write did not find enough (a terminal writes two characters for a line end).
 bool Terminal::wait_for_room(bool has_refused) {

@@ -29,6 +29,8 @@ class Terminal {
   bool is_live() const { return is_live_; }
   // The width in characters, queried at each call because a window may be resized; 0 if not live.
   int columns() const;
+  // The height in lines, as columns().
+  int rows() const;
 
   // Writes the whole text unless the reader has gone (a closed pipe, a vanished terminal), the disk is
   // full, or the run was told to end and the reader does not read. REQUIRES: SIGPIPE is ignored;

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -81,6 +82,12 @@ MachineInfo machine_info() {
 uint64_t peak_rss_bytes() {
   rusage usage{};
   return getrusage(RUSAGE_SELF, &usage) == 0 ? static_cast<uint64_t>(usage.ru_maxrss) * 1024 : 0;
+}
+
+uint64_t rss_bytes() {
+  std::ifstream pages("/proc/self/statm");
+  uint64_t all = 0, resident = 0;
+  return pages >> all >> resident ? resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) : 0;
 }
 
 uint64_t free_disk_bytes(const std::filesystem::path& path) {

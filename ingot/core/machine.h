@@ -23,6 +23,8 @@ MachineInfo machine_info();
 
 // Largest resident memory of this process so far.
 uint64_t peak_rss_bytes();
+// Resident memory of this process now; 0 if unknown.
+uint64_t rss_bytes();
 
 // Free bytes for this user on the file system of the path or of its nearest existing parent; 0 if unknown.
 uint64_t free_disk_bytes(const std::filesystem::path& path);

@@ -2,8 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <string_view>
 
+#include "ingot/formats/chart/chart_data.h"
+#include "ingot/formats/chart/chart_files.h"
 #include "ingot/formats/markup.h"
 
 namespace ingot {
@@ -26,6 +29,8 @@ h2{font-size:1.1rem;margin:2.4rem 0 .8rem}
 figure{margin:1.1rem 0;padding:.7rem .4rem .3rem;border:1px solid var(--line);border-radius:.6rem}
 figure svg{display:block;margin:0 auto}
 .narrow{display:none}
+@media screen{figure.has-chart .wide,figure.has-chart .narrow{display:none}figure.has-chart{border:0;padding:0}figure .ic{margin:0;padding:.6rem .8rem .5rem}}
+@media print{.chart{display:none}}
 @media(max-width:46rem){.wide{display:none}.narrow{display:block}main{padding:1.4rem .9rem 2rem}h1{font-size:1.4rem}}
 table{width:100%;border-collapse:collapse;font-size:.93rem}
 th,td{text-align:left;vertical-align:top;padding:.38rem 0;border-bottom:1px solid var(--line)}
@@ -50,7 +55,7 @@ std::string highlights(const std::vector<ReportRow>& rows) {
 }
 
 // Draws each plot twice: one size for screens and paper, one for phones, where the text of the large one
-// would be too small to read.
+// would be too small to read. On a screen with scripts, an interactive chart of the same data replaces both.
 std::string curves(const std::vector<LinePlot>& plots) {
   std::string out;
   for (LinePlot plot : plots) {
@@ -59,7 +64,10 @@ std::string curves(const std::vector<LinePlot>& plots) {
     out += fmt::format("<figure><div class=\"wide\">{}</div>", render_svg(plot));
     plot.width_px = 350;
     plot.height_px = 290;
-    out += fmt::format("<div class=\"narrow\">{}</div></figure>\n", render_svg(plot));
+    out += fmt::format("<div class=\"narrow\">{}</div>", render_svg(plot));
+    if (is_interactive(plot))
+      out += fmt::format("<script type=\"application/json\">{}</script>", chart_data(plot));
+    out += "</figure>\n";
   }
   return out;
 }
@@ -110,11 +118,14 @@ std::string preformatted(std::string_view kind, const std::string& text) {
 std::string render_html(const Report& report) {
   std::string commands;
   for (const std::string& command : report.commands) commands += command + "\n";
+  const bool has_charts = std::ranges::any_of(report.curves, is_interactive);
   std::string html = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-      "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n",
-      escape_markup(report.title), kStyle);
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+      "script-src 'unsafe-inline'\">\n"
+      "<title>{0}</title>\n<style>{1}{2}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n",
+      escape_markup(report.title), kStyle, has_charts ? chart_style() : "");
   if (!report.subtitle.empty())
     html += fmt::format("<p class=\"sub\">{}</p>\n", escape_markup(report.subtitle));
   if (!report.notice.empty())
@@ -128,7 +139,9 @@ std::string render_html(const Report& report) {
   html += section("Provenance", table(report.provenance));
   html += section("Try next", preformatted("commands", commands));
   html += section("Configuration", preformatted("config", report.config));
-  return html + "</main>\n</body>\n</html>\n";
+  html += "</main>\n";
+  if (has_charts) html += fmt::format("<script>{}{}</script>\n", chart_script(), report_script());
+  return html + "</body>\n</html>\n";
 }
 
 }  // namespace ingot

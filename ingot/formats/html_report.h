@@ -1,4 +1,5 @@
-// report.html of a run, a sweep or a comparison: one self-contained file without scripts, for screens, phones and paper.
+// report.html of a run, a sweep or a comparison: one self-contained file for screens, phones and paper. It
+// loads nothing. Its curves are pictures, which its script replaces by interactive charts on a screen.
 #pragma once
 
 #include <string>

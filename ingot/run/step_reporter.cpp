@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "ingot/core/machine.h"
+
 namespace ingot {
 
 StepReporter::StepReporter(RunState& run)
@@ -56,7 +58,9 @@ void StepReporter::report(const StepResult& result, const StepLine& line) {
   report.eta_s = seconds_left(line.after);
   const bool is_logged = step == 1 || step % run_.config.train.log_every == 0 || plan.is_finished(line.after);
   run_.console.step(report, is_logged);
-  run_.log.write(step, fields(result, line, report), is_logged);
+  std::vector<MetricsField> numbers = fields(result, line, report);
+  if (is_logged) numbers.emplace_back("rss_bytes", static_cast<int64_t>(rss_bytes()));
+  run_.log.write(step, numbers, is_logged);
   if (is_logged) run_.log.write_fp8(step, run_.trainer.state().fp8);
   if (const auto trouble = run_.log.take_trouble())
     run_.console.warning(fmt::format("{}; its lines wait in memory", *trouble));

@@ -2,7 +2,12 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
 #include <regex>
+
+#include "ingot/formats/chart/chart_data.h"
 
 namespace ingot {
 namespace {
@@ -55,11 +60,54 @@ TEST(HtmlReport, ContainsEveryPartEscaped) {
 
 TEST(HtmlReport, IsSelfContained) {
   const std::string html = render_html(full());
-  for (const char* word : {"<script", "<link", "<img", "src=", "href", "url(", "@import"})
+  for (const char* word : {"<link", "<img", "src=", "href", "url(", "@import"})
     EXPECT_THAT(html, Not(HasSubstr(word)));
   const std::string without_namespace =
       std::regex_replace(html, std::regex("http://www.w3.org/2000/svg"), "");
-  EXPECT_THAT(without_namespace, Not(HasSubstr("http")));
+  EXPECT_THAT(std::regex_replace(without_namespace, std::regex("http-equiv"), ""), Not(HasSubstr("http")));
+  EXPECT_THAT(html, HasSubstr("default-src 'none'"));
+}
+
+// Returns how often the text contains the word.
+size_t count_of(const std::string& text, const std::string& word) {
+  size_t count = 0;
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
+  return count;
+}
+
+TEST(HtmlReport, HostileNamesOfCurvesEndNoScript) {
+  Report report = full();
+  report.curves[0].title = "</script><script>alert(2)</script>\xff";
+  report.curves[0].series[0].name = "<!--<script> & ]]>";
+  const std::string html = render_html(report);
+  EXPECT_TRUE(is_balanced(html));
+  EXPECT_EQ(count_of(html, "<script"), 2u);  // the data of one curve, and the program
+  EXPECT_EQ(count_of(html, "</script"), 2u);
+  EXPECT_EQ(count_of(html, "<!--"), 0u);
+}
+
+TEST(HtmlReport, DataOfALongCurveIsBoundedAndHasItsExtremes) {
+  LinePlot plot{.title = "Loss", .x_label = "step"};
+  PlotSeries series{.name = "train"};
+  for (int i = 0; i < 100'000; ++i) {
+    series.x.push_back(i);
+    series.y.push_back(i == 54'321 ? 99 : i == 777 ? std::nan("") : 1);
+  }
+  plot.series = {series};
+  ASSERT_TRUE(is_interactive(plot));
+  const nlohmann::json data = nlohmann::json::parse(chart_data(plot));
+  const nlohmann::json& one = data["series"][0];
+  EXPECT_LE(one["px"].size(), 2000u);
+  EXPECT_GT(one["px"].size(), 900u);
+  EXPECT_EQ(one["px"].back(), 99'999);
+  EXPECT_EQ(*std::max_element(one["high"].begin(), one["high"].end()), 99);
+  EXPECT_LT(*std::max_element(one["py"].begin(), one["py"].end()), 99);
+}
+
+TEST(HtmlReport, PlotsWithBarsOrNamesStayPictures) {
+  Report report = full();
+  report.curves[0].x_names = {"a", "b", "c"};
+  EXPECT_THAT(render_html(report), Not(HasSubstr("<script")));
 }
 
 TEST(HtmlReport, EmptyPartsAreLeftOut) {

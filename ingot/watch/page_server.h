@@ -1,0 +1,47 @@
+// PageServer is the HTTP server of `ingot serve`: the page, built into the program, and the runs' data as JSON
+// and as server-sent events. It answers GET and HEAD only, never writes, and opens no file but those of the runs.
+//
+//   /  app.css  app.js  ...       the page
+//   api/runs                      runs_json
+//   api/events?runs=0,2           the events of an EventStream
+//   api/run?run=0                 run_json
+//   api/range?run=0&from=1&to=9   series_json of the steps in the range, read again from the file; 413 if too long
+//   api/params?run=0              series_json of params.jsonl
+//   api/sample?run=0&file=NAME    a sample's text
+//
+// A request whose Host header is neither an address nor one of this machine's names is refused, because the
+// page of another site may have had its name pointed here (DNS rebinding).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ingot/watch/run_set.h"
+
+namespace ingot {
+
+// True for an IP address, "localhost", `own` and this machine's name, each with or without a port.
+bool is_own_host(std::string_view host_header, std::string_view own);
+// True for an address or name that only this machine can reach.
+bool is_loopback(std::string_view host);
+
+class PageServer {
+ public:
+  // Listens on the port; 0: a free one. Throws a kUsage error if that is not possible, or if the program was
+  // built without cpp-httplib.
+  PageServer(RunSet& runs, const std::string& host, int port);
+  ~PageServer();
+  PageServer(const PageServer&) = delete;
+  PageServer& operator=(const PageServer&) = delete;
+
+  std::string url() const;  // "http://127.0.0.1:6464/"
+  void serve();             // answers requests until stop()
+  void stop() noexcept;     // from any thread; before serve() too
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace ingot
