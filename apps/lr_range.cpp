@@ -20,7 +20,7 @@
 #include "ingot/core/file.h"
 #include "ingot/core/process/child_program.h"
 #include "ingot/core/process/stop_signals.h"
-#include "ingot/formats/text_plot.h"
+#include "ingot/formats/chart/text_plot.h"
 #include "ingot/run/record/folder_lock.h"
 #include "ingot/run/record/run_status.h"
 #include "ingot/run/run.h"

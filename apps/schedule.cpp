@@ -12,7 +12,7 @@
 #include "ingot/config/run_plan.h"
 #include "ingot/console/console.h"
 #include "ingot/core/file.h"
-#include "ingot/formats/text_plot.h"
+#include "ingot/formats/chart/text_plot.h"
 #include "ingot/profile/schedule_plot.h"
 #include "ingot/run/start_model.h"
 

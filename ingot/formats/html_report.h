@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ingot/formats/svg_plot.h"
+#include "ingot/formats/chart/svg_plot.h"
 
 namespace ingot {
 

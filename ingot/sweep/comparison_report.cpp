@@ -7,9 +7,9 @@
 
 #include "ingot/console/console.h"
 #include "ingot/core/visible_text.h"
+#include "ingot/formats/chart/svg_plot.h"
+#include "ingot/formats/chart/text_plot.h"
 #include "ingot/formats/html_report.h"
-#include "ingot/formats/svg_plot.h"
-#include "ingot/formats/text_plot.h"
 
 namespace ingot {
 namespace {

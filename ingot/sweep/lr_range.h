@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ingot/config/config.h"
-#include "ingot/formats/svg_plot.h"
+#include "ingot/formats/chart/svg_plot.h"
 #include "ingot/sweep/statistics.h"
 
 namespace ingot {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ingot/formats/svg_plot.h"
+#include "ingot/formats/chart/svg_plot.h"
 #include "ingot/sweep/sweep_files.h"
 
 namespace ingot {

@@ -8,7 +8,7 @@
 #include "ingot/console/console.h"
 #include "ingot/console/live_line.h"
 #include "ingot/core/visible_text.h"
-#include "ingot/formats/text_plot.h"
+#include "ingot/formats/chart/text_plot.h"
 
 namespace ingot {
 namespace {

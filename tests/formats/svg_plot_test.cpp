@@ -1,4 +1,4 @@
-#include "ingot/formats/svg_plot.h"
+#include "ingot/formats/chart/svg_plot.h"
 
 #include <gmock/gmock.h>
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "ingot/formats/svg_plot.h"
+#include "ingot/formats/chart/svg_plot.h"
 
 namespace ingot {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ingot/formats/svg_plot.h"
+#include "ingot/formats/chart/svg_plot.h"
 
 namespace ingot {
 

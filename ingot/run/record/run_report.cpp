@@ -9,9 +9,9 @@
 #include "ingot/core/file.h"
 #include "ingot/core/machine.h"
 #include "ingot/data/builtin_corpus.h"
+#include "ingot/formats/chart/svg_plot.h"
 #include "ingot/formats/html_report.h"
 #include "ingot/formats/metrics_log.h"
-#include "ingot/formats/svg_plot.h"
 #include "ingot/run/record/closing_words.h"
 #include "ingot/run/record/report_provenance.h"
 

@@ -1,4 +1,4 @@
-#include "ingot/formats/text_plot.h"
+#include "ingot/formats/chart/text_plot.h"
 
 #include <fmt/core.h>
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ingot/formats/svg_plot.h"
+#include "ingot/formats/chart/svg_plot.h"
 
 namespace ingot {
 namespace {
