@@ -66,7 +66,8 @@ TEST_F(Export, RefusesWithAReasonAndLeavesTheFileThatWasThere) {
     EXPECT_EQ(read_file(folder_ / "m.gguf"), "before");
   };
   expect_refused(name + " --gguf m.gguf", 3, "its activation is ReLU^2");
-  expect_refused(name + " --gguf m.gguf --type q4_0", 2, "--type must be f32, f16, bf16 or q8_0 with --gguf, got q4_0");
+  expect_refused(name + " --gguf m.gguf --type q4_0", 2,
+                 "--type must be f32, f16, bf16 or q8_0 with --gguf, got q4_0");
   expect_refused(name, 2, "say what to write: --hf DIR or --gguf FILE");
   const std::string characters = trained("tiny-llama", "--set data.tokenizer=char");
   expect_refused(characters + " --gguf m.gguf", 3, "its tokens are single characters");
