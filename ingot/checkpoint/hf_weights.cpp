@@ -16,9 +16,9 @@ namespace {
 
 // Collects tensors by Ingot's parameter names. If the model lacks a parameter, add_if skips the tensor,
 // add_or_zeros makes it zeros and add_or_ones ones.
-class Layout {
+class TensorLayout {
  public:
-  explicit Layout(const Transformer& model) : model_(model) {
+  explicit TensorLayout(const Transformer& model) : model_(model) {
     const auto& specs = model.params().specs();
     for (size_t p = 0; p < specs.size(); ++p) ids_[specs[p].name] = static_cast<int>(p);
   }
@@ -67,7 +67,7 @@ class Layout {
 
 std::vector<HfTensor> gpt2_tensors(const Transformer& model) {
   const ModelConfig& c = model.config();
-  Layout layout(model);
+  TensorLayout layout(model);
   layout.add("transformer.wte.weight", "embedding.weight", 0, c.vocab);
   layout.add("transformer.wpe.weight", "positions.weight");
   for (int64_t l = 0; l < c.layers; ++l) {
@@ -97,7 +97,7 @@ std::vector<HfTensor> llama_tensors(const Transformer& model) {
   const ModelConfig& c = model.config();
   const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
   const bool has_gains = c.has_qk_norm && (c.has_qk_norm_gain || hf_family(c) == std::string_view("qwen3"));
-  Layout layout(model);
+  TensorLayout layout(model);
   layout.add("model.embed_tokens.weight", "embedding.weight", 0, c.vocab);
   layout.add_if("model.embed_positions.weight", "positions.weight");
   for (int64_t l = 0; l < c.layers; ++l) {
