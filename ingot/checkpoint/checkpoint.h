@@ -62,7 +62,7 @@ struct ModelFolder {
 };
 
 // Reads the config of a checkpoint of Ingot or of transformers; `given` is as for load_model. kData error if it has
-// no config or a model that Ingot does not compute.
+// no config, a model that Ingot does not compute, or sizes that its weights cannot have (check_sizes).
 ModelFolder read_model_folder(const std::filesystem::path& given, const DamageReport& report);
 
 // The folder from which a trainer's weights were read.
