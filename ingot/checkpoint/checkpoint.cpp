@@ -180,7 +180,9 @@ ModelFolder read_folder(const fs::path& path) {
 }  // namespace
 
 ModelFolder read_model_folder(const fs::path& given, const DamageReport& report) {
-  return read_folder(resolve(given, report));
+  ModelFolder folder = read_folder(resolve(given, report));
+  check_sizes(folder.config, SafetensorsSet::open(folder.path), folder.config_path);
+  return folder;
 }
 
 StartWeights read_start_weights(const fs::path& path, Trainer& trainer) {

@@ -62,17 +62,19 @@ struct ModelFolder {
 };
 
 // Reads the config of a checkpoint of Ingot or of transformers; `given` is as for load_model. kData error if it has
-// no config or a model that Ingot does not compute.
+// no config, a model that Ingot does not compute, or sizes that its weights cannot have (check_sizes).
 ModelFolder read_model_folder(const std::filesystem::path& given, const DamageReport& report);
 
-// Starts the weights of a trainer from a folder's: each rank reads its own shards. Optimizer and step stay as they are.
-// A checkpoint of Ingot is verified by rank 0. kData error that names file and tensor if one is missing or does not
-// fit the trainer's model.
+// The folder from which a trainer's weights were read.
 struct StartWeights {
   std::string model_type;    // of the folder's config.json
   uint64_t config_hash = 0;  // XXH3-64 of its config.json, or of the config.toml of a checkpoint of Ingot
   size_t tensors = 0, files = 0;
 };
+
+// Starts the weights of a trainer from a folder's: each rank reads its own shards. Optimizer and step stay as they are.
+// A checkpoint of Ingot is verified by rank 0. kData error that names file and tensor if one is missing or does not
+// fit the trainer's model.
 StartWeights read_start_weights(const std::filesystem::path& folder, Trainer& trainer);
 
 // A model for evaluation or sampling, without gradients.

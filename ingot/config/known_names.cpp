@@ -108,7 +108,7 @@ constexpr KnownNames kKeys[] = {
     {"parallel.bucket_mb", "bucket_cap_mb ddp_bucket_size"},
     // Options of `ingot train`.
     {"--out", "out_dir output_dir output save_dir run_dir dump_folder"},
-    {"--resume", "resume_from_checkpoint init_from load_checkpoint"},
+    {"--resume", "resume_from_checkpoint load_checkpoint"},
 };
 
 constexpr KnownNames kSections[] = {

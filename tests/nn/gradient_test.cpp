@@ -82,6 +82,20 @@ class Gradient : public ::testing::TestWithParam<Case> {
   SmallBatch memory = random_batch(kB, T, 29, 4);
   MicroBatch batch = memory.micro_batch();
 
+  // Gains of 1 would hide a gradient that leaves them out.
+  void SetUp() override {
+    for (size_t p = 0; p < model.params().specs().size(); ++p) {
+      if (model.params().specs()[p].role != ParamRole::kNorm) continue;
+      const Tensor w = store.master(static_cast<int>(p));
+      for (int64_t i = 0; i < w.elements(); ++i)
+        w.as<float>()[i] +=
+            0.3f *
+            random_normal(
+                {.seed = 2, .purpose = Purpose::kSample, .stream = static_cast<uint32_t>(p), .step = 0},
+                static_cast<uint64_t>(i));
+    }
+  }
+
   double loss() {
     LayerContext ctx = small.context();
     return model.forward(ctx, batch, saved, 0).loss;

@@ -196,6 +196,15 @@ TEST_F(HfFolder, AFolderThatIsNotAWholeModelIsRefused) {
   EXPECT_THAT(start_refusal(ErrorKind::kData, model), HasSubstr("there is no tokenizer.json in it"));
 }
 
+TEST_F(HfFolder, SizesAreComparedWithTheWeightsBeforeMemoryIsPlanned) {
+  const fs::path model = copy_of("qwen2");
+  nlohmann::json json = nlohmann::json::parse(read_file(model / "config.json"));
+  json["num_hidden_layers"] = 10'000'000;
+  json.erase("layer_types");
+  write_file(model / "config.json", json.dump());
+  EXPECT_THAT(start_refusal(ErrorKind::kData, model), HasSubstr("describes 10000000 layers"));
+}
+
 TEST_F(HfFolder, QkNormWithoutGainsIsWrittenAsQwen3) {
   RunConfig with_qk_norm = config(DType::f32);
   with_qk_norm.model.has_qk_norm = true;

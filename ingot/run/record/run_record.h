@@ -3,9 +3,10 @@
 //
 // run.json: program (version, commit, is_modified, arguments), libraries, threads, machine, process (host,
 // boot_id, pid_namespace, pid, start_ticks), data (train_hash, train_tokens, val_hash, val_tokens,
-// tokenizer_hash), init_from (the folder whose weights the run started from; null: random weights), begin and end (of the whole run), the summary's fields, exit_code (which mpirun does not
-// pass on) and error, and parts: one entry for the start and one for every --resume, each with begin, end,
-// status, exit_code, steps, host, pid, commit and arguments.
+// tokenizer_hash), init_from (the folder whose weights the run started from; null: random weights), begin and
+// end (of the whole run), the summary's fields, exit_code (which mpirun does not pass on) and error, and parts:
+// one entry for the start and one for every --resume, each with begin, end, status, exit_code, steps, host, pid,
+// commit and arguments.
 #pragma once
 
 #include <cstdint>
