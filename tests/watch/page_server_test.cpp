@@ -228,7 +228,7 @@ TEST(ServeCommand, PrintsItsAddressAndEndsWithZeroAtASignal) {
 $ingot serve --port 0 command > out 2> err & p=$!
 for i in $(seq 200); do grep -qs http out && break; sleep 0.05; done
 kill -INT $p; wait $p; echo code $?; cat out err
-$ingot serve --host 0.0.0.0 --port 0 command > out 2> err & p=$!
+rm out; $ingot serve --host 0.0.0.0 --port 0 command > out 2> err & p=$!
 for i in $(seq 200); do grep -qs http out && break; sleep 0.05; done
 kill -TERM $p; wait $p; echo code $?; cat err
 $ingot serve nowhere; echo code $?)sh");
