@@ -206,6 +206,9 @@ def use_page(browser, url, runs, name, is_phone):
     tip = browser.value("document.querySelector('[data-chart=loss] .ic-tip').textContent")
     check(re.search(r"step \d+.*train[\d.]+", tip), f"the read-out has step and loss, got {tip!r}")
     browser.shot(name + "-hover")
+    numbers = "[[150000, 2], [4500, 2], [0.00025, 3], [2.5, 5], [123456789, 4], [0, 3], [-1500, 4]]"
+    texts = browser.value(numbers + ".map(([value, digits]) => IngotChart.formatNumber(value, digits))")
+    check(texts == ["150k", "4500", "2.5e-4", "2.5", "123.5M", "0", "-1500"], f"numbers are short, got {texts}")
     # Other axes.
     browser.value("(() => { const s = document.querySelector('#axis'); s.value = 'tokens'; s.dispatchEvent(new Event('change')); })()")
     browser.wait("Math.abs(ingotPage.charts.get('loss').extent()[1] - 600 * 4096) < 1", "the x axis shows tokens")

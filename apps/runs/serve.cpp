@@ -1,9 +1,12 @@
 // ingot serve: runs in a browser, live.
 #include <fmt/core.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "apps/command_line.h"
@@ -23,11 +26,8 @@ struct ServeArguments {
 };
 
 void serve(const ServeArguments& arguments) {
-  PageServer* running = nullptr;
   // Must be created before any other thread starts.
-  StopSignals signals([&](const char*) {
-    if (running) running->stop();
-  });
+  const StopSignals signals([](const char*) {});
   RunSet runs(arguments.runs);
   PageServer server(runs, arguments.host, arguments.port);
   if (!is_loopback(arguments.host))
@@ -40,9 +40,14 @@ void serve(const ServeArguments& arguments) {
   fmt::print("serving {} run{} at {}\nCtrl-C ends it\n", runs.size(), runs.size() == 1 ? "" : "s",
              visible_line(server.url()));
   std::fflush(stdout);
-  running = &server;
-  if (signals.is_told_to_end()) return;
+  std::atomic<bool> is_over = false;
+  std::thread stopper([&] {
+    while (!signals.is_told_to_end() && !is_over) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    server.stop();
+  });
   server.serve();
+  is_over = true;
+  stopper.join();
 }
 
 constexpr const char* kServeFooter =

@@ -4,7 +4,7 @@
 
 namespace ingot {
 
-// cmake/IngotPresets.cmake generates presets() from configs/*.toml.
+// cmake/IngotEmbedded.cmake generates presets() from configs/*.toml.
 
 std::optional<Preset> find_preset(std::string_view name) {
   const auto all = presets();

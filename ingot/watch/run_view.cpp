@@ -1,5 +1,8 @@
 #include "ingot/watch/run_view.h"
 
+#include <fmt/core.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <charconv>
 #include <system_error>
@@ -53,7 +56,24 @@ RunView::RunView(fs::path folder, std::string name)
       params_tail_(folder_ / "params.jsonl"),
       params_(kParamBuckets) {}
 
+// Sizes and times of the files that the status depends on.
+std::string RunView::stamp() const {
+  std::string text;
+  for (const char* file : {"run.json", "metrics.jsonl", "incidents.jsonl", "config.toml"}) {
+    struct stat info {};
+    if (::lstat((folder_ / file).c_str(), &info) == 0)
+      text += fmt::format("{}:{}.{}:{}:{} ", info.st_ino, info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
+                          info.st_size, info.st_mode);
+    else
+      text += "none ";
+  }
+  return text;
+}
+
 void RunView::refresh_status() {
+  const std::string now = stamp();
+  if (now == stamp_ && has_ended()) return;
+  stamp_ = now;
   status_ = {};
   const fs::path record = folder_ / "run.json";
   std::error_code error;

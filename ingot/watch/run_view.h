@@ -25,7 +25,8 @@ class RunView {
   const std::string& name() const { return name_; }  // the folder as it was given or found
 
   // Reads the status and the number of steps. Without a readable record the status is "unreadable" and its
-  // error says why, or "gone" if the folder holds no run any more.
+  // error says why, or "gone" if the folder holds no run any more. Files of a run that has ended are read again only if
+  // they have changed.
   void refresh_status();
   const RunStatus& status() const { return status_; }
   std::optional<int64_t> total_steps() const {
@@ -57,8 +58,11 @@ class RunView {
   std::optional<std::string> sample(const std::string& file) const;
 
  private:
+  std::string stamp() const;
+
   std::filesystem::path folder_;
   std::string name_;
+  std::string stamp_;  // of the files from which the status was read
   RunStatus status_;
   std::optional<int64_t> total_steps_;
   std::string incidents_;

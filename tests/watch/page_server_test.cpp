@@ -226,10 +226,10 @@ TEST(ServeCommand, PrintsItsAddressAndEndsWithZeroAtASignal) {
   const WrittenRun run("command");
   const Outcome outcome = run_script(run.root(), R"sh(
 $ingot serve --port 0 command > out 2> err & p=$!
-for i in $(seq 200); do grep -q http out && break; sleep 0.05; done
+for i in $(seq 200); do grep -qs http out && break; sleep 0.05; done
 kill -INT $p; wait $p; echo code $?; cat out err
-$ingot serve --host 0.0.0.0 --port 0 command > out 2> err & p=$!
-for i in $(seq 200); do grep -q http out && break; sleep 0.05; done
+rm out; $ingot serve --host 0.0.0.0 --port 0 command > out 2> err & p=$!
+for i in $(seq 200); do grep -qs http out && break; sleep 0.05; done
 kill -TERM $p; wait $p; echo code $?; cat err
 $ingot serve nowhere; echo code $?)sh");
   EXPECT_THAT(outcome.output, HasSubstr("code 0\nserving 1 run at http://127.0.0.1:"));

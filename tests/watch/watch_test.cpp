@@ -100,7 +100,7 @@ $ingot watch lines; echo code $?
 $ingot watch lines failed; echo code $?
 $ingot watch cut; echo code $?
 $ingot watch far > far.txt & p=$!
-for i in $(seq 200); do grep -q node7 far.txt && break; sleep 0.05; done
+for i in $(seq 200); do grep -qs node7 far.txt && break; sleep 0.05; done
 kill -INT $p; wait $p; echo code $?; cat far.txt
 $ingot watch samples; echo code $?)sh");
   EXPECT_THAT(outcome.output, testing::StartsWith("lines  completed  step 3/4 75.0% | loss 6.0000"));

@@ -18,10 +18,11 @@
     if (!Number.isFinite(value)) return "–";
     const size = Math.abs(value);
     if (size === 0) return "0";
+    const rounded = (number) => String(Number(number.toPrecision(digits)));  // 150, where toPrecision says 1.5e+2
     for (const [unit, suffix] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]])
-      if (size >= unit) return trimmed((value / (suffix === "k" ? 1e3 : unit)).toPrecision(digits)) + suffix;
-    if (size < 1e-3) return value.toExponential(Math.max(digits - 2, 0)).replace(/\.?0+e/, "e");
-    return trimmed(value.toPrecision(digits));
+      if (size >= unit) return rounded(value / (suffix === "k" ? 1e3 : unit)) + suffix;
+    if (size < 1e-3) return String(Number(value.toPrecision(digits)).toExponential());
+    return rounded(value);
   }
   function formatTime(seconds) {
     if (!Number.isFinite(seconds)) return "–";
@@ -35,7 +36,7 @@
   function formatBytes(bytes) {
     if (!Number.isFinite(bytes)) return "–";
     for (const [unit, suffix] of [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]])
-      if (Math.abs(bytes) >= unit) return trimmed((bytes / unit).toPrecision(3)) + " " + suffix;
+      if (Math.abs(bytes) >= unit) return Number((bytes / unit).toPrecision(3)) + " " + suffix;
     return bytes + " B";
   }
 
