@@ -36,7 +36,7 @@ void write_as_gguf(const ExportArguments& arguments) {
                  [](const std::filesystem::path& path, const std::string& what) {
                    print_notes({fmt::format("{}: {}", path.string(), what)});
                  });
-  export_gguf(loaded, type, arguments.gguf);
+  print_notes(export_gguf(loaded, type, arguments.gguf));
   fmt::print("{}: GGUF, {}\n", arguments.gguf, arguments.type);
 }
 
