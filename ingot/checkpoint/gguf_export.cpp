@@ -197,15 +197,16 @@ void require_disk_space(const fs::path& path, uint64_t needed_bytes) {
 
 }  // namespace
 
-void export_gguf(const LoadedModel& loaded, GgufType type, const fs::path& path) {
+std::vector<std::string> export_gguf(const LoadedModel& loaded, GgufType type, const fs::path& path) {
   const ModelConfig& config = loaded.model->config();
   const GgufArch arch = arch_of(config);
   GgufMetadata metadata;
   add_gguf_model(metadata, config, arch, type);
-  add_gguf_tokenizer(metadata, *loaded.tokenizer, config.vocab);
+  std::vector<std::string> notes = add_gguf_tokenizer(metadata, *loaded.tokenizer, config.vocab);
   const std::vector<GgufTensor> tensors = GgufTensors(loaded, arch, type).make();
   require_disk_space(path, gguf_file_bytes(metadata, tensors));
   write_gguf(path, metadata, tensors);
+  return notes;
 }
 
 }  // namespace ingot

@@ -57,8 +57,9 @@ struct LlamaCppSplit {
   bool takes_whole_pieces;  // llama.cpp looks a piece up before it merges
 };
 constexpr LlamaCppSplit kSplits[] = {
-    {"gpt2", "gpt-2", false},  {"llama3", "smaug-bpe", false}, {"llama3", "llama-bpe", true},
-    {"qwen2", "qwen2", false}, {"smollm", "smollm", false},    {"deepseek3", "deepseek-v3", false},
+    {"gpt2", "gpt-2", false},       {"llama3", "smaug-bpe", false}, {"llama3", "llama-bpe", true},
+    {"cl100k", "smaug-bpe", false}, {"cl100k", "llama-bpe", true},  {"o200k", "gpt-4o", false},
+    {"qwen2", "qwen2", false},      {"smollm", "smollm", false},    {"deepseek3", "deepseek-v3", false},
 };
 
 // Returns the value of tokenizer.ggml.pre. Whether whole pieces are looked up makes no difference if the merges make
@@ -89,7 +90,8 @@ void check_gguf_tokenizer(const TokenizerSpec& spec) {
 
 }  // namespace
 
-void add_gguf_tokenizer(GgufMetadata& metadata, const Tokenizer& tokenizer, int64_t vocab) {
+std::vector<std::string> add_gguf_tokenizer(GgufMetadata& metadata, const Tokenizer& tokenizer,
+                                            int64_t vocab) {
   const TokenizerSpec spec = read_tokenizer_json(tokenizer.to_json(), "tokenizer.json");
   check_gguf_tokenizer(spec);
   const std::string_view pre = pre_of(spec);
@@ -125,6 +127,14 @@ void add_gguf_tokenizer(GgufMetadata& metadata, const Tokenizer& tokenizer, int6
   metadata.add_flag("tokenizer.ggml.add_eos_token", false);
   if (!tokenizer.chat_template().jinja.empty())
     metadata.add("tokenizer.chat_template", std::string_view(tokenizer.chat_template().jinja));
+  std::vector<std::string> notes;
+  if (split_name(spec) == "cl100k")
+    notes.emplace_back(
+        "llama.cpp splits as Llama 3 does: a text that ends in a line break and then spaces has other ids "
+        "there");
+  if (!spec.pipeline.normalizers.empty())
+    notes.emplace_back("llama.cpp does not normalize: a text that is not in NFC has other ids there");
+  return notes;
 }
 
 }  // namespace ingot

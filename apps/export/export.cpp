@@ -66,7 +66,7 @@ void export_to_gguf(const ExportArguments& arguments) {
   const std::string type = arguments.type.empty() ? "f16" : arguments.type;
   const GgufType numbers = gguf_type(type);
   const LoadedModel loaded = load_model(arguments.checkpoint, DType::f32, arguments.weights(), warn_of_damage);
-  export_gguf(loaded, numbers, arguments.gguf);
+  print_notes(export_gguf(loaded, numbers, arguments.gguf));
   fmt::print("written: {}: GGUF, {}\n", visible_line(arguments.gguf), type);
 }
 
