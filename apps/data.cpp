@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,8 +14,10 @@
 #include "apps/progress_line.h"
 #include "ingot/config/config_units.h"
 #include "ingot/core/error.h"
+#include "ingot/core/visible_text.h"
 #include "ingot/data/builtin_corpus.h"
 #include "ingot/data/dataset_folder.h"
+#include "ingot/data/document_stats.h"
 #include "ingot/data/prepare.h"
 #include "ingot/data/token_source_shards.h"
 #include "ingot/data/token_source_text.h"
@@ -23,12 +26,15 @@
 namespace ingot {
 namespace fs = std::filesystem;
 namespace {
+using Json = nlohmann::ordered_json;
 
 struct Options {
   std::vector<std::string> data;
   std::string tokenizer, out, text_field = "text", shard_tokens = "100M", dtype = "auto";
   std::string vocab_size = "4096", pattern = "cl100k";  // for a BPE trained here
   double val_fraction = 0.1;
+  int64_t samples = 3;   // inspect
+  bool is_json = false;  // inspect
 };
 
 int64_t parse_shard_tokens(const std::string& text) {
@@ -74,65 +80,171 @@ void prepare(const Options& options) {
   fmt::print("  train on it: ingot train tiny-llama --data {}\n", options.out);
 }
 
-// Returns the beginning of the tokens as text, on one line.
-std::string preview(const TokenSource& source, const Tokenizer& tokenizer) {
-  std::vector<uint32_t> ids(static_cast<size_t>(std::min<int64_t>(source.tokens(), 32)));
-  source.read(0, ids);
-  std::string line = Utf8Stream().push(decode(tokenizer, ids));
-  std::replace_if(
-      line.begin(), line.end(), [](unsigned char c) { return c < 0x20; }, ' ');
-  return line;
+struct InspectOptions {
+  std::vector<std::string> data;
+  std::string tokenizer, text_field = "text";
+  int64_t samples = 3;  // documents shown
+  bool is_json = false;
+};
+
+// Prints the statistics for a reader; unit: "bytes" or "tokens".
+void print_documents(const DocumentStats& stats, const char* unit) {
+  if (stats.documents() == 0) return;
+  fmt::print("  lengths: {} to {} {}, mean {:.1f}\n", stats.shortest(), stats.longest(), unit,
+             ratio(stats.length(), stats.documents()));
+  const auto bins = stats.bins();
+  int64_t most = 1;
+  for (const auto& bin : bins) most = std::max(most, bin.documents);
+  for (size_t k = 0; k < bins.size(); ++k) {
+    if (bins[k].documents == 0) continue;
+    constexpr double kBarCharacters = 40;
+    const int64_t low = k == 0 ? 0 : int64_t{1} << (k - 1), high = k == 0 ? 0 : 2 * (low - 1) + 1;
+    const auto bar = static_cast<size_t>(kBarCharacters * ratio(bins[k].documents, most) + 0.5);
+    fmt::print("  {:>12} to {:<12} {:>10} documents, {:>5.1f} % of all {} {}\n", low, high, bins[k].documents,
+               100 * ratio(bins[k].length, stats.length()), unit, std::string(bar, '#'));
+  }
+  const DocumentStats::Duplicates same = stats.duplicates();
+  fmt::print("  exact duplicates: {}{} documents ({:.1f} %) with {} {}\n", same.one_in == 1 ? "" : "about ",
+             same.documents, 100 * ratio(same.documents, stats.documents()), same.length, unit);
+  for (const DocumentStats::Sample& sample : stats.samples())
+    fmt::print("  document {} ({}, {} {}): {}\n", sample.index, visible_line(sample.name), sample.length,
+               unit, visible_line(sample.begin));
 }
 
-void inspect_shards(const std::string& spec, const Tokenizer* tokenizer) {
-  const std::optional<uint32_t> end_of_text = tokenizer ? tokenizer->end_of_text() : std::nullopt;
-  const TokenSource source = open_shards(std::span(&spec, 1), end_of_text);
+Json documents_json(const DocumentStats& stats, const char* unit) {
+  Json bins = Json::array(), samples = Json::array();
+  for (size_t k = 0; k < stats.bins().size(); ++k)
+    if (const auto& bin = stats.bins()[k]; bin.documents > 0)
+      bins.push_back({{"from", k == 0 ? 0 : int64_t{1} << (k - 1)},
+                      {"documents", bin.documents},
+                      {"length", bin.length}});
+  for (const DocumentStats::Sample& sample : stats.samples())
+    samples.push_back(
+        {{"index", sample.index}, {"name", sample.name}, {"length", sample.length}, {"begin", sample.begin}});
+  const DocumentStats::Duplicates same = stats.duplicates();
+  const bool is_empty = stats.documents() == 0;
+  return {{"unit", unit},
+          {"documents", stats.documents()},
+          {"length", stats.length()},
+          {"shortest", is_empty ? 0 : stats.shortest()},
+          {"longest", stats.longest()},
+          {"histogram", bins},
+          {"duplicates",
+           {{"documents", same.documents}, {"length", same.length}, {"is_estimated", same.one_in > 1}}},
+          {"samples", samples}};
+}
+
+std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+// Describes a token stream as part of `json`, or prints it.
+Json inspect_tokens(const std::string& name, const TokenSource& source, const Tokenizer* tokenizer,
+                    const InspectOptions& options) {
   const TokenSummary summary = summarize(source);
-  fmt::print("{}: {} tokens, ids {} to {}, hash {:016x}\n", spec, source.tokens(), summary.lowest_id,
-             summary.highest_id, source.content_hash());
-  if (!tokenizer) return;
-  const int64_t text_bytes = count_text_bytes(source, *tokenizer);  // throws if the tokenizer lacks an id
-  fmt::print("  {} end-of-text tokens, {} bytes of text, {:.3f} bytes per token\n  begins: {}\n",
-             summary.end_of_texts, text_bytes, ratio(text_bytes, source.tokens()),
-             preview(source, *tokenizer));
+  const bool has_documents = source.documents().end_of_text || !source.documents().positions.empty();
+  std::optional<int64_t> text_bytes;
+  if (tokenizer) text_bytes = count_text_bytes(source, *tokenizer);  // throws if the tokenizer lacks an id
+  std::optional<DocumentStats> documents;
+  if (has_documents) documents = token_stats(source, tokenizer, static_cast<size_t>(options.samples));
+  if (options.is_json) {
+    Json json = {{"name", name},
+                 {"kind", "tokens"},
+                 {"tokens", source.tokens()},
+                 {"lowest_id", summary.lowest_id},
+                 {"highest_id", summary.highest_id},
+                 {"hash", hex(source.content_hash())}};
+    if (text_bytes) json["text_bytes"] = *text_bytes;
+    json["documents"] = documents ? documents_json(*documents, "tokens") : Json(nullptr);
+    return json;
+  }
+  fmt::print("{}: {} tokens, ids {} to {}, hash {}\n", name, source.tokens(), summary.lowest_id,
+             summary.highest_id, hex(source.content_hash()));
+  if (tokenizer) {
+    constexpr int64_t kShownTokens = 32;
+    std::vector<uint32_t> ids(static_cast<size_t>(std::min(source.tokens(), kShownTokens)));
+    source.read(0, ids);
+    fmt::print("  {} end-of-text tokens, {} bytes of text, {:.3f} bytes per token\n  begins: {}\n",
+               summary.end_of_texts, *text_bytes, ratio(*text_bytes, source.tokens()),
+               visible_line(one_line_preview(Utf8Stream().push(decode(*tokenizer, ids)), SIZE_MAX)));
+  }
+  if (documents) print_documents(*documents, "tokens");
+  return {};
 }
 
-void inspect_folder(const fs::path& folder) {
+Json inspect_folder(const fs::path& folder, const InspectOptions& options) {
   const Dataset dataset = read_dataset(folder);
   const std::unique_ptr<Tokenizer> tokenizer = open_dataset_tokenizer(folder, dataset);
-  fmt::print("{}: a prepared folder, {} ids, {} shards, text hash {:016x}\n", folder.string(),
-             dataset.vocab_size, dataset.dtype == DType::u16 ? "uint16" : "uint32", dataset.text_hash);
-  for (const DatasetPart* part : {&dataset.train, &dataset.val}) {
-    open_dataset_part(folder, *part, *tokenizer);  // throws if the shards differ from dataset.json
-    print_part(*part);
+  Json parts = Json::object();
+  if (!options.is_json)
+    fmt::print("{}: a prepared folder, {} ids, {} shards, text hash {}\n", folder.string(),
+               dataset.vocab_size, dataset.dtype == DType::u16 ? "uint16" : "uint32", hex(dataset.text_hash));
+  for (const auto& [name, part] : {std::pair("train", &dataset.train), std::pair("val", &dataset.val)}) {
+    // Throws if the shards differ from dataset.json.
+    const TokenSource source = open_dataset_part(folder, *part, *tokenizer);
+    if (part->files.empty()) continue;
+    std::optional<DocumentStats> documents;
+    if (part->documents > 1 && tokenizer->end_of_text())
+      documents = token_stats(source, tokenizer.get(), static_cast<size_t>(options.samples));
+    if (options.is_json) {
+      parts[name] = {{"files", part->files.size()},
+                     {"tokens", part->tokens},
+                     {"text_bytes", part->text_bytes},
+                     {"documents", documents ? documents_json(*documents, "tokens") : Json(nullptr)}};
+      continue;
+    }
+    fmt::print("  {} files from {}: {} tokens, {} documents, {} bytes of text, {:.3f} bytes per token\n",
+               part->files.size(), part->files.front(), part->tokens, part->documents, part->text_bytes,
+               ratio(part->text_bytes, part->tokens));
+    if (documents) print_documents(*documents, "tokens");
   }
+  return {{"name", folder.string()},
+          {"kind", "prepared"},
+          {"vocab_size", dataset.vocab_size},
+          {"text_hash", hex(dataset.text_hash)},
+          {"parts", parts}};
 }
 
-void inspect_text(const std::string& spec, const std::string& text_field) {
-  const Documents documents = load_documents(std::span(&spec, 1), text_field);
+Json inspect_text(const std::string& spec, const InspectOptions& options) {
+  const TextStats stats =
+      text_stats(std::span(&spec, 1), options.text_field, static_cast<size_t>(options.samples));
+  if (options.is_json)
+    return {{"name", spec},
+            {"kind", "text"},
+            {"hash", hex(stats.content_hash)},
+            {"documents", documents_json(stats.documents, "bytes")}};
   if (spec == kCppHeadersCorpus || spec == kBibleCorpus) fmt::print("{}\n", describe_builtin(spec));
-  fmt::print("{}: {} documents, {} bytes of UTF-8 text, hash {:016x}\n", spec, documents.size(),
-             documents.size_bytes(), documents.content_hash());
+  fmt::print("{}: {} documents, {} bytes of UTF-8 text, hash {}\n", spec, stats.documents.documents(),
+             stats.documents.length(), hex(stats.content_hash));
+  print_documents(stats.documents, "bytes");
+  return {};
 }
 
-void inspect(const Options& options) {
+Json inspect_one(const std::string& spec, const Tokenizer* tokenizer, const InspectOptions& options) {
+  const std::span<const std::string> specs(&spec, 1);
+  if (const auto folder = prepared_folder(specs)) return inspect_folder(*folder, options);
+  if (!names_shards(specs)) return inspect_text(spec, options);
+  const TokenSource source = open_shards(specs, tokenizer ? tokenizer->end_of_text() : std::nullopt);
+  return inspect_tokens(spec, source, tokenizer, options);
+}
+
+// Inspects each spec. If one of several is not valid, it is named, the others follow, and a kData error ends the command.
+void inspect_data(const InspectOptions& options) {
   std::unique_ptr<Tokenizer> tokenizer;
   if (!options.tokenizer.empty()) tokenizer = load_tokenizer(options.tokenizer);
   size_t bad = 0;
+  Json all = Json::array();
   for (const std::string& spec : options.data) {
     try {
-      if (const auto folder = prepared_folder(std::span(&spec, 1)))
-        inspect_folder(*folder);
-      else if (names_shards(std::span(&spec, 1)))
-        inspect_shards(spec, tokenizer.get());
-      else
-        inspect_text(spec, options.text_field);
+      all.push_back(inspect_one(spec, tokenizer.get(), options));
     } catch (const Error& error) {
       if (options.data.size() == 1) throw;
-      fmt::print("NOT VALID: {}\n", error.what());
+      if (options.is_json)
+        all.push_back({{"name", spec}, {"kind", "not valid"}, {"error", error.what()}});
+      else
+        fmt::print("NOT VALID: {}\n", error.what());
       ++bad;
     }
   }
+  if (options.is_json) fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
   if (bad > 0) fail(ErrorKind::kData, "{} of {} are not valid, see above", bad, options.data.size());
 }
 
@@ -169,12 +281,21 @@ void add_data_command(Command& app) {
   action->add_option("--text-field", o.text_field, "Field of .jsonl lines")->capture_default_str();
   action->callback([options] { prepare(*options); });
 
-  action = command->add_subcommand("inspect", "What data files hold, and whether they are valid");
+  action = command->add_subcommand(
+      "inspect", "What data files hold, lengths and duplicates of documents, and whether they are valid");
   action->add_option("data", o.data, "A prepared folder, shards (nanogpt:FILE if without header) or text")
       ->required();
   action->add_option("--tokenizer", o.tokenizer, kTokenizerHelp);
   action->add_option("--text-field", o.text_field, "Field of .jsonl lines")->capture_default_str();
-  action->callback([options] { inspect(*options); });
+  action->add_option("--samples", o.samples, "Documents to show")->count(0, 1000)->capture_default_str();
+  action->add_flag("--json", o.is_json, "A JSON array with one object per argument");
+  action->callback([options] {
+    inspect_data({.data = options->data,
+                  .tokenizer = options->tokenizer,
+                  .text_field = options->text_field,
+                  .samples = options->samples,
+                  .is_json = options->is_json});
+  });
 }
 
 }  // namespace ingot

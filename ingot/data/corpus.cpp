@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "ingot/core/error.h"
 #include "ingot/data/builtin_corpus.h"
@@ -155,7 +156,7 @@ Documents load_documents(std::span<const std::string> specs, const std::string& 
         text = std::move(document.text);
       else
         text += document.text;
-      if (document.ends) documents.add(std::move(document.name), std::move(text));
+      if (document.ends) documents.add(std::move(document.name), std::exchange(text, {}));
     }
   }
   if (documents.empty()) fail_no_text();

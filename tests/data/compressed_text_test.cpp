@@ -115,7 +115,7 @@ TEST_F(CompressedText, ALongDocumentAmongOthersIsSplitAsThePlainOne) {
       write(std::string(where) + name, std::string(name) + " is short.");
   write("plain/b.txt", long_text());
   fs::copy(golden("long.txt.zst"), folder / "packed/b.txt.zst");
-  for (const double val_fraction : {0.0, 0.2, 0.9})
+  for (const double val_fraction : {0.0, 0.2, 0.55, 0.9})
     EXPECT_TRUE(stream((folder / "packed").string(), val_fraction, *tokenizer) ==
                 stream((folder / "plain").string(), val_fraction, *tokenizer))
         << val_fraction;
