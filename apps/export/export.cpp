@@ -65,7 +65,8 @@ void export_to_hf(const ExportArguments& arguments) {
 void export_to_gguf(const ExportArguments& arguments) {
   const std::string type = arguments.type.empty() ? "f16" : arguments.type;
   const GgufType numbers = gguf_type(type);
-  const LoadedModel loaded = load_model(arguments.checkpoint, DType::f32, arguments.weights(), warn_of_damage);
+  const LoadedModel loaded =
+      load_model(arguments.checkpoint, DType::f32, arguments.weights(), warn_of_damage);
   print_notes(export_gguf(loaded, numbers, arguments.gguf));
   fmt::print("written: {}: GGUF, {}\n", visible_line(arguments.gguf), type);
 }
@@ -89,8 +90,9 @@ void add_export_command(Command& app) {
   command->add_option("--hf", arguments->hf, "Write a folder for Hugging Face transformers")
       ->type_name("DIR");
   command->add_option("--gguf", arguments->gguf, "Write a GGUF file for llama.cpp")->type_name("FILE");
-  command->add_option("--type", arguments->type,
-                      "Of the weights: f32 (default with --hf), f16 (with --gguf), bf16 or, with --gguf, q8_0");
+  command->add_option(
+      "--type", arguments->type,
+      "Of the weights: f32 (default with --hf), f16 (with --gguf), bf16 or, with --gguf, q8_0");
   command
       ->add_option("--file-bytes", arguments->file_bytes,
                    "With --hf: begin another file of weights beyond this size")
