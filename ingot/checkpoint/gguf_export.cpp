@@ -41,7 +41,11 @@ GgufArch arch_of(const ModelConfig& c) {
   }
   if (c.positions != PositionKind::kRope) refuse_model("RMSNorm with learned positions");
   if (c.mlp != MlpKind::kSwiglu) refuse_model("RMSNorm with an MLP other than SwiGLU");
-  if (c.has_qk_norm && c.has_bias) refuse_model("QK-norm with biases");
+  if (c.has_qk_norm && c.has_bias_of_qkv()) refuse_model("QK-norm with biases");
+  if (c.window > 0 && c.window < c.context)
+    refuse_model(fmt::format("a window of attention (model.window = {})", c.window));
+  if (c.nope_every > 0) refuse_model("blocks without rotary positions (model.nope_every)");
+  if (c.rope_scaling.kind != RopeScalingKind::kNone) refuse_model("scaled RoPE (model.rope_scaling)");
   return c.has_qk_norm ? GgufArch::kQwen3 : GgufArch::kLlama;
 }
 
@@ -65,6 +69,8 @@ std::string gguf_name(const std::string& hf) {
       {"self_attn.k_proj", "attn_k"},
       {"self_attn.v_proj", "attn_v"},
       {"self_attn.o_proj", "attn_output"},
+      {"self_attn.q_norm", "attn_q_norm"},
+      {"self_attn.k_norm", "attn_k_norm"},
       {"post_attention_layernorm", "ffn_norm"},
       {"mlp.gate_proj", "ffn_gate"},
       {"mlp.up_proj", "ffn_up"},
@@ -93,9 +99,6 @@ class GgufTensors {
       const std::string block = fmt::format("blk.{}.", l);
       add_ones_unless_there(block + "attn_norm.weight", c_.width);
       add_ones_unless_there(block + "ffn_norm.weight", c_.width);
-      if (arch_ != GgufArch::kQwen3) continue;
-      add_ones_unless_there(block + "attn_q_norm.weight", c_.head_dim);
-      add_ones_unless_there(block + "attn_k_norm.weight", c_.head_dim);
     }
     add_ones_unless_there("output_norm.weight", c_.width);
     return std::move(tensors_);
@@ -126,7 +129,7 @@ class GgufTensors {
           std::memcpy(out, value.as<float>() + (t.row_begin + row) * width,
                       static_cast<size_t>(width) * sizeof(float));
         else
-          std::fill_n(out, width, 0.0f);
+          std::fill_n(out, width, t.fill);
       }
     };
     tensors_.push_back(std::move(tensor));

@@ -69,6 +69,12 @@ TEST_F(Export, RefusesWithAReasonAndLeavesTheFileThatWasThere) {
   expect_refused(name + " --gguf m.gguf --type q4_0", 2,
                  "--type must be f32, f16, bf16 or q8_0 with --gguf, got q4_0");
   expect_refused(name, 2, "say what to write: --hf DIR or --gguf FILE");
+  for (const auto& [settings, what] :
+       {std::pair{"--set model.window=16", "a window of attention (model.window = 16)"},
+        {"--set model.nope_every=2", "blocks without rotary positions"},
+        {"--set model.rope_scaling=linear", "scaled RoPE (model.rope_scaling)"},
+        {"--set model.qk_norm=true --set model.qkv_bias=true", "QK-norm with biases"}})
+    expect_refused(trained("tiny-llama", settings) + " --gguf m.gguf", 3, what);
   const std::string characters = trained("tiny-llama", "--set data.tokenizer=char");
   expect_refused(characters + " --gguf m.gguf", 3, "its tokens are single characters");
 }
