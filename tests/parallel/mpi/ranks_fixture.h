@@ -10,6 +10,7 @@
 #include "ingot/core/philox.h"
 #include "ingot/optim/rules/rule_list.h"
 #include "ingot/parallel/parallelize.h"
+#include "ingot/parallel/stage_plan.h"
 #include "ingot/train/trainer.h"
 #include "tests/comm/mpi/ranks_main.h"
 
@@ -146,7 +147,10 @@ inline RunConfig for_stages(RunConfig c) {
 // A trainer on chained_tokens(), on this rank only or, with a mesh, on all ranks.
 struct Training {
   explicit Training(const RunConfig& c) : Training(c, parallelize(c)) {}
-  Training(const RunConfig& c, Mesh& mesh) : Training(c, parallelize(c, mesh)) {}
+  // Stages are cut by nominal costs, as the plan cuts them. Measured costs differ from time to time, most of all on a
+  // busy machine.
+  Training(const RunConfig& c, Mesh& mesh)
+      : Training(c, parallelize(c, mesh, Backing::kMemory, nominal_unit_costs(c.model.resolved()))) {}
   Training(const RunConfig& c, Layout layout)
       : config(c),
         trainer(config, std::move(layout)),
