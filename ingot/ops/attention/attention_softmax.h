@@ -58,7 +58,7 @@ inline void mask_window(Matrix s, const Block& block, int64_t q, int64_t end) {
           static_cast<int32_t>(std::max<int64_t>(j + block.diagonal + block.window - first, 0));
       const auto last_lane = static_cast<int32_t>(std::clamp<int64_t>(block.m - first, 0, kLanes));
       float* at = s.row(j) + first;
-      vec::store(at, (lane < end_lane) | (lane >= last_lane) ? vec::load(at) : hidden);
+      vec::store(at, ((lane < end_lane) | (lane >= last_lane)) ? vec::load(at) : hidden);
     }
 }
 
