@@ -69,7 +69,7 @@ class CommandLine {
   CommandLine(const std::string& program, const std::string& description, const std::string& version);
   ~CommandLine();
   Command& root() { return root_; }
-  CommandInfo tree() const;  // of the commands that were added
+  CommandInfo tree() const;  // describes the commands that were added
 
   // Parses the line, calls the callbacks of the given commands and returns the exit code; prints on stderr
   // what is wrong with the line. Throws a kUsage error for an unknown command or option, which names the

@@ -58,7 +58,7 @@ struct ModelFolder {
   std::filesystem::path path, config_path;  // the checkpoint itself; its config.toml or config.json
   ModelConfig config;                       // as the file has it; its vocab is set
   DType compute = DType::f32;               // as Ingot trained it; f32 for checkpoints of transformers
-  std::string model_type = {};              // of its config.json: "llama"
+  std::string model_type = {};              // its config.json says so: "llama"
 };
 
 // Reads the config of a checkpoint of Ingot or of transformers; `given` is as for load_model. kData error if it has
@@ -67,7 +67,7 @@ ModelFolder read_model_folder(const std::filesystem::path& given, const DamageRe
 
 // The folder from which a trainer's weights were read.
 struct StartWeights {
-  std::string model_type;    // of the folder's config.json
+  std::string model_type;    // the folder's config.json says so
   uint64_t config_hash = 0;  // XXH3-64 of its config.json, or of the config.toml of a checkpoint of Ingot
   size_t tensors = 0, files = 0;
 };

@@ -41,8 +41,8 @@ using DamageReport = std::function<void(const std::filesystem::path& checkpoint,
 // Nothing is verified.
 std::vector<Checkpoint> list_checkpoints(const std::filesystem::path& folder);
 
-// Returns the checkpoint that the link `best` names; nullopt if there is no link, or if it does not name a checkpoint
-// of this folder. Nothing is verified.
+// Returns the checkpoint that the link `best` names; nullopt if there is no link, or if the link names no checkpoint in
+// this folder. The checkpoint is not verified.
 std::optional<Checkpoint> best_checkpoint(const std::filesystem::path& folder);
 
 // Returns what is wrong with a checkpoint's files (verify_manifest) or with its folder's name: step-N

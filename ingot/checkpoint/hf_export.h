@@ -10,7 +10,7 @@
 namespace ingot {
 
 struct HfExportOptions {
-  DType dtype = DType::f32;  // of the weights: f32, bf16 or f16
+  DType dtype = DType::f32;  // the weights are written in f32, bf16 or f16
   uint64_t file_bytes =
       5'000'000'000;  // a file gets no further tensor beyond this; larger models have several files
   LoadedWeights weights = LoadedWeights::kTrained;
@@ -19,7 +19,7 @@ struct HfExportOptions {
 struct HfExport {
   std::string model_type;  // "ingot": modeling_ingot.py is beside it
   size_t tensors = 0, files = 0;
-  uint64_t bytes = 0;  // of the weights
+  uint64_t bytes = 0;  // what the weights take
 };
 
 // Writes the model of `from` (as for load_model) to a new folder: config.json, generation_config.json, the

@@ -61,7 +61,7 @@ class SavedState {
   Trainer& trainer_;
   std::vector<Weight> weights_;        // by parameter id
   std::vector<State> states_;          // as Optimizer::states()
-  std::optional<uint64_t> copy_hash_;  // of the copy, when it was made
+  std::optional<uint64_t> copy_hash_;  // the hash that the copy had when it was made
   Staging staging_, tail_staging_;
   std::vector<float> expanded_;  // f32 values of bf16 weights
 };

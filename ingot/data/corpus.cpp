@@ -145,7 +145,7 @@ std::vector<fs::path> expand_paths(std::span<const std::string> specs) {
 Documents load_documents(std::span<const std::string> specs, const std::string& jsonl_field) {
   Documents documents;
   CorpusReader reader(specs, jsonl_field);
-  std::string text;  // of the document so far
+  std::string text;  // what the document has so far
   for (std::vector<ReadDocument> batch; reader.next(batch);) {
     for (ReadDocument& document : batch) {
       if (document.file) {

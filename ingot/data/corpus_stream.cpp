@@ -221,7 +221,7 @@ void StreamedCorpus::survey(const Progress& progress) {
   CorpusReader reader(specs_, jsonl_field_);
   Xxh3 hash;
   Xxh3 text_hash;
-  int64_t bytes = 0;  // of the document so far
+  int64_t bytes = 0;  // what the document has so far
   for (std::vector<ReadDocument> batch; reader.next(batch);) {
     for (const ReadDocument& document : batch) {
       if (document.begins) {

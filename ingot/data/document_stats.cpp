@@ -86,7 +86,7 @@ class TokenDocuments {
   DocumentStats& stats_;
   size_t next_ = 0;  // index of the next position
   Xxh3 hash_;
-  int64_t first_ = 0, length_ = 0;  // of the document so far
+  int64_t first_ = 0, length_ = 0;  // what the document has so far
   std::vector<uint32_t> begin_;     // its first tokens
 };
 
