@@ -50,6 +50,7 @@ void print_json(const StepBench& b) {
                                  {"loss_first", b.loss_first},
                                  {"loss_last", b.loss_last},
                                  {"peak_rss_bytes", b.peak_rss_bytes}};
+  if (b.device_bytes > 0) json["device_bytes"] = b.device_bytes;
   for (const auto& [name, ms] : b.phases_ms) json["phases"][name] = ms;
   for (const auto& [name, bytes] : b.arena_bytes) json["arena_bytes"][name] = bytes;
   fmt::print("{}\n", json.dump());
@@ -63,6 +64,8 @@ void print_text(const StepBench& b) {
              b.peak_gflops, b.start_s, format_bytes(static_cast<double>(b.peak_rss_bytes)));
   fmt::print("products: {:.2f} ms in the step, {:.2f} ms alone, {:.0f}% of the step\n", b.matmul_ms,
              b.products_alone_ms, 100 * b.products_alone_ms / b.step_ms);
+  if (b.device_bytes > 0)
+    fmt::print("memory of the device: {}\n", format_bytes(static_cast<double>(b.device_bytes)));
   for (const auto& [name, ms] : b.phases_ms)
     fmt::print("  {:<24} {:9.3f} ms {:5.1f}%\n", name, ms, 100 * ms / b.step_ms);
   for (const auto& [name, bytes] : b.arena_bytes)

@@ -1,28 +1,31 @@
 // Compares the kernels of a CUDA device with the device's limits: bytes per second with a memory copy, and
 // the operations per second of products. Each byte read or written counts once. Tensors are several times
-// larger than the L2 cache.
-//   device_bench [OUT.json]
+// larger than the L2 cache, and hold random numbers.
+//   device_bench [--json FILE.jsonl] [--tiny] [PART...]
+// PART: kernels, products, attention, fused; all without one. Every figure is written the moment it is measured: a line
+// for people, and one JSON object in FILE. --tiny is for trying the program itself: its figures mean nothing.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <functional>
+#include <string>
 #include <vector>
 
-#include "ingot/core/arena.h"
+#include "bench/gpu/device_timer.h"
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
-#include "ingot/core/philox.h"
 #include "ingot/ops/activation.h"
 #include "ingot/ops/attention.h"
 #include "ingot/ops/bias.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/cross_entropy.h"
+#include "ingot/ops/cuda/cuda_libraries.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/embedding.h"
 #include "ingot/ops/fp8/cuda_fp8.h"
 #include "ingot/ops/layernorm.h"
+#include "ingot/ops/linear_fused.h"
 #include "ingot/ops/loss_sums.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/ops/qk_norm.h"
@@ -37,86 +40,6 @@
 namespace ingot {
 namespace {
 
-// GPT-2 124M with 64 sequences of 1024 tokens; the logits are those of one chunk of tokens.
-constexpr int64_t B = 64, T = 1024, N = B * T, C = 768, F = 3072, H = 12, D = 64, V = 50304, kVocab = 50257;
-constexpr int64_t kChunk = 4096, kWeights = int64_t{64} << 20;
-constexpr int kWarmUps = 3, kRuns = 20;
-
-struct Row {
-  std::string name;
-  double time_s = 0;  // median
-  double bytes = 0;
-  double flops = 0;  // floating-point operations of a product; 0 for other ops
-};
-
-class Bench {
- public:
-  Tensor tensor(DType dtype, const Shape& shape, double low = -2, double high = 2) {
-    const Tensor t = arena_.alloc(dtype, shape);
-    std::vector<char> values(1 << 20);
-    const int64_t held =
-        std::min<int64_t>(t.elements(), static_cast<int64_t>(values.size() / size_bytes(dtype)));
-    for (int64_t i = 0; i < held; ++i) {
-      const double u =
-          low + (high - low) * static_cast<double>(random_uniform({.seed = 1}, static_cast<uint64_t>(i)));
-      if (dtype == DType::bf16)
-        reinterpret_cast<bf16*>(values.data())[i] = bf16(static_cast<float>(u));
-      else if (dtype == DType::f32)
-        reinterpret_cast<float*>(values.data())[i] = static_cast<float>(u);
-      else if (dtype == DType::i32)
-        reinterpret_cast<int32_t*>(values.data())[i] = static_cast<int32_t>(u);
-    }
-    const size_t piece = static_cast<size_t>(held) * size_bytes(dtype);
-    for (size_t at = 0; at < t.bytes(); at += piece) {
-      const int64_t bytes = static_cast<int64_t>(std::min(piece, t.bytes() - at));
-      copy(Tensor(static_cast<char*>(t.data) + at, DType::u8, {bytes}, Device::kCuda),
-           Tensor(values.data(), DType::u8, {bytes}), stream);
-      synchronize(stream);
-    }
-    return t;
-  }
-
-  // Times a call that must move `bytes` bytes.
-  void time(const std::string& name, double bytes, const std::function<void()>& call) {
-    rows.push_back({name, median_s(call), bytes});
-    const double rate = bytes / rows.back().time_s;
-    fmt::print("{:<34} {:>9.1f} us {:>8.0f} GB/s {:>6.1f} % of the copy\n", name, rows.back().time_s * 1e6,
-               rate * 1e-9, 100 * rate / copy_rate());
-    std::fflush(stdout);
-  }
-  // Times a product of `flops` operations.
-  void time_product(const std::string& name, double flops, const std::function<void()>& call) {
-    rows.push_back({name, median_s(call), 0, flops});
-    fmt::print("{:<34} {:>9.1f} us {:>8.1f} TFLOP/s\n", name, rows.back().time_s * 1e6,
-               flops / rows.back().time_s * 1e-12);
-    std::fflush(stdout);
-  }
-
-  double copy_rate() const { return rows.front().bytes / rows.front().time_s; }
-  void release() { arena_.release_to(0); }
-
-  Stream stream = cuda::make_stream();
-  std::vector<Row> rows;
-
- private:
-  double median_s(const std::function<void()>& call) {
-    for (int i = 0; i < kWarmUps; ++i) call();
-    std::vector<double> times;
-    for (int i = 0; i < kRuns; ++i) {
-      cuda::Event begin, end;
-      begin.record(stream);
-      call();
-      end.record(stream);
-      end.synchronize();
-      times.push_back(end.seconds_since(begin));
-    }
-    std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
-    return times[kRuns / 2];
-  }
-
-  Arena arena_{"bench", size_t{12} << 30, Memory::kDevice};
-};
-
 double bytes_of(std::initializer_list<Tensor> tensors) {
   double total = 0;
   for (const Tensor& t : tensors) total += static_cast<double>(t.bytes());
@@ -124,14 +47,14 @@ double bytes_of(std::initializer_list<Tensor> tensors) {
 }
 
 void bench_copy(Bench& b) {
-  const Tensor from = b.tensor(DType::bf16, {1 << 15, 1 << 16}),
-               to = b.tensor(DType::bf16, {1 << 15, 1 << 16});
+  const Tensor from = b.tensor(DType::bf16, {b.z.copy_rows, b.z.copy_columns}),
+               to = b.tensor(DType::bf16, {b.z.copy_rows, b.z.copy_columns});
   b.time("copy of memory", bytes_of({from, to}), [&] { copy(to, from, b.stream); });
   b.release();
 }
 
 void bench_norms(Bench& b, int64_t width) {
-  const int64_t rows = N * C / width;
+  const int64_t rows = b.z.N * b.z.C / width;
   const auto wide = [&] { return b.tensor(DType::bf16, {rows, width}); };
   const Tensor x = wide(), y = wide(), sum = wide(), residual = wide();
   const Tensor w = b.tensor(DType::f32, {width}), dw = b.tensor(DType::f32, {width}),
@@ -153,10 +76,10 @@ void bench_norms(Bench& b, int64_t width) {
 }
 
 void bench_activations(Bench& b) {
-  const Tensor x = b.tensor(DType::bf16, {N, F}), y = b.tensor(DType::bf16, {N, F}),
-               dy = b.tensor(DType::bf16, {N, F});
-  const Tensor bias = b.tensor(DType::f32, {F}), dbias = b.tensor(DType::f32, {F});
-  const Tensor scratch = b.tensor(DType::f32, {kRowParts, F});
+  const Tensor x = b.tensor(DType::bf16, {b.z.N, b.z.F}), y = b.tensor(DType::bf16, {b.z.N, b.z.F}),
+               dy = b.tensor(DType::bf16, {b.z.N, b.z.F});
+  const Tensor bias = b.tensor(DType::f32, {b.z.F}), dbias = b.tensor(DType::f32, {b.z.F});
+  const Tensor scratch = b.tensor(DType::f32, {kRowParts, b.z.F});
   b.time("gelu_tanh forward with bias", bytes_of({x, y}),
          [&] { activation_forward(y, x, bias, Activation::kGeluTanh, b.stream); });
   b.time("gelu_tanh backward with bias", bytes_of({x, y, dy}),
@@ -165,7 +88,8 @@ void bench_activations(Bench& b) {
          [&] { activation_forward(y, x, {}, Activation::kRelu2, b.stream); });
   b.time("relu2 backward", bytes_of({x, y, dy}),
          [&] { activation_backward(y, {}, dy, x, {}, Activation::kRelu2, {}, b.stream); });
-  const Tensor half = b.tensor(DType::bf16, {N, F / 2}), d_half = b.tensor(DType::bf16, {N, F / 2});
+  const Tensor half = b.tensor(DType::bf16, {b.z.N, b.z.F / 2}),
+               d_half = b.tensor(DType::bf16, {b.z.N, b.z.F / 2});
   b.time("swiglu forward", bytes_of({x, half}), [&] { swiglu_forward(half, x, b.stream); });
   b.time("swiglu backward", bytes_of({x, y, d_half}), [&] { swiglu_backward(y, d_half, x, b.stream); });
   b.time("bias forward", bytes_of({x, x}), [&] { bias_forward(x, bias, b.stream); });
@@ -177,11 +101,12 @@ void bench_activations(Bench& b) {
 }
 
 void bench_heads(Bench& b) {
-  const Tensor qkv = b.tensor(DType::bf16, {B, T, 3 * C}), table = b.tensor(DType::f32, {T, D}, -1, 1);
-  const Tensor other = b.tensor(DType::bf16, {B, T, 3 * C}),
-               rstd = b.tensor(DType::f32, {B, T, 2 * H}, 0.5, 1.5);
-  const Tensor heads = qkv.columns(0, 2 * C).split_last(2 * H, D),
-               d = other.columns(0, 2 * C).split_last(2 * H, D);
+  const Tensor qkv = b.tensor(DType::bf16, {b.z.B, b.z.T, 3 * b.z.C}),
+               table = b.tensor(DType::f32, {b.z.T, b.z.D}, -1, 1);
+  const Tensor other = b.tensor(DType::bf16, {b.z.B, b.z.T, 3 * b.z.C}),
+               rstd = b.tensor(DType::f32, {b.z.B, b.z.T, 2 * b.z.H}, 0.5, 1.5);
+  const Tensor heads = qkv.columns(0, 2 * b.z.C).split_last(2 * b.z.H, b.z.D),
+               d = other.columns(0, 2 * b.z.C).split_last(2 * b.z.H, b.z.D);
   b.time("rope on q and k", 2 * bytes_of({heads}), [&] { rope_forward(heads, table, 0, b.stream); });
   b.time("qk_norm forward with rope", 2 * bytes_of({heads}),
          [&] { qk_norm_forward(heads, rstd, table, 0, 1e-6f, b.stream); });
@@ -191,25 +116,29 @@ void bench_heads(Bench& b) {
 }
 
 void bench_ends(Bench& b) {
-  const Tensor tokens = b.tensor(DType::i32, {N}, 0, kVocab), wte = b.tensor(DType::bf16, {V, C});
-  const Tensor wpe = b.tensor(DType::bf16, {T, C}), out = b.tensor(DType::bf16, {N, C});
-  const Tensor d_wte = b.tensor(DType::f32, {V, C}), d_wpe = b.tensor(DType::f32, {T, C});
+  const Tensor tokens = b.tensor(DType::i32, {b.z.N}, 0, b.z.vocab),
+               wte = b.tensor(DType::bf16, {b.z.V, b.z.C});
+  const Tensor wpe = b.tensor(DType::bf16, {b.z.T, b.z.C}), out = b.tensor(DType::bf16, {b.z.N, b.z.C});
+  const Tensor d_wte = b.tensor(DType::f32, {b.z.V, b.z.C}), d_wpe = b.tensor(DType::f32, {b.z.T, b.z.C});
   b.time("embedding forward", 2 * bytes_of({out}),
-         [&] { embedding_forward(out, tokens, wte, wpe, T, 0, b.stream); });
+         [&] { embedding_forward(out, tokens, wte, wpe, b.z.T, 0, b.stream); });
   b.time("embedding backward", bytes_of({out, out, d_wte, d_wte}),
-         [&] { embedding_backward(d_wte, d_wpe, out, tokens, T, 0, b.stream); });
-  const Tensor logits = b.tensor(DType::f32, {kChunk, V}), d_logits = b.tensor(DType::bf16, {kChunk, V});
-  const Tensor losses = b.tensor(DType::f32, {kChunk}), targets = b.tensor(DType::i32, {kChunk}, 0, kVocab);
+         [&] { embedding_backward(d_wte, d_wpe, out, tokens, b.z.T, 0, b.stream); });
+  const Tensor logits = b.tensor(DType::f32, {b.z.chunk, b.z.V}),
+               d_logits = b.tensor(DType::bf16, {b.z.chunk, b.z.V});
+  const Tensor losses = b.tensor(DType::f32, {b.z.chunk}),
+               targets = b.tensor(DType::i32, {b.z.chunk}, 0, b.z.vocab);
   b.time("cross_entropy with bf16 gradient", bytes_of({logits, d_logits}), [&] {
     cross_entropy(losses, {}, d_logits, logits, targets,
-                  {.vocab = kVocab, .cap = LogitCap::kTanh, .cap_a = 15}, b.stream);
+                  {.vocab = b.z.vocab, .cap = LogitCap::kTanh, .cap_a = 15}, b.stream);
   });
   b.release();
 }
 
 void bench_casts(Bench& b) {
-  const Tensor x = b.tensor(DType::f32, {N, F}), y = b.tensor(DType::bf16, {N, F});
-  const Tensor codes = b.tensor(DType::f8e4m3, {N, F}), turned = b.tensor(DType::f8e4m3, {F, N});
+  const Tensor x = b.tensor(DType::f32, {b.z.N, b.z.F}), y = b.tensor(DType::bf16, {b.z.N, b.z.F});
+  const Tensor codes = b.tensor(DType::f8e4m3, {b.z.N, b.z.F}),
+               turned = b.tensor(DType::f8e4m3, {b.z.F, b.z.N});
   const Tensor scale = b.tensor(DType::f32, {1}, 16, 17), amax = b.tensor(DType::f32, {1}, 0, 1e-3);
   const Tensor counts = b.tensor(DType::u32, {2});
   b.time("cast f32 to bf16", bytes_of({x, y}), [&] { cast(y, x, b.stream); });
@@ -224,9 +153,9 @@ void bench_casts(Bench& b) {
 }
 
 void bench_updates(Bench& b) {
-  const auto floats = [&](double low) { return b.tensor(DType::f32, {kWeights}, low, 1); };
-  ParamState p{.param = {.name = "w", .shape = {kWeights}}, .state = {}};
-  p.param.w = floats(-1), p.param.g = floats(-1), p.param.compute = b.tensor(DType::bf16, {kWeights});
+  const auto floats = [&](double low) { return b.tensor(DType::f32, {b.z.weights}, low, 1); };
+  ParamState p{.param = {.name = "w", .shape = {b.z.weights}}, .state = {}};
+  p.param.w = floats(-1), p.param.g = floats(-1), p.param.compute = b.tensor(DType::bf16, {b.z.weights});
   p.state = {floats(-1), floats(0)};
   RuleStep step{.lr = 1e-3, .weight_decay = 0.1, .momentum = 0.9, .t = 10};
   const Tensor parts = b.tensor(DType::f32, {cuda::kSquareParts});
@@ -236,10 +165,10 @@ void bench_updates(Bench& b) {
   fill_zero(sums, b.stream);
   step.factor = b.tensor(DType::f32, {1}, 1, 1);
   const Tensor ranges = b.tensor(DType::u8, {1, static_cast<int64_t>(sizeof(cuda::SquareRange))});
-  const cuda::SquareRange range{p.param.g.as<float>(), kWeights};
+  const cuda::SquareRange range{p.param.g.as<float>(), b.z.weights};
   copy(ranges, Tensor(const_cast<cuda::SquareRange*>(&range), DType::u8, ranges.shape), b.stream);
   b.time("global norm", bytes_of({p.param.g}), [&] {
-    cuda::sum_squares(parts, ranges, kWeights, b.stream);
+    cuda::sum_squares(parts, ranges, b.z.weights, b.stream);
     cuda::check_step(verdict, parts, sums, 1, 1, b.stream);
   });
   b.time("adamw with clip and bf16 copy",
@@ -252,28 +181,80 @@ void bench_updates(Bench& b) {
   b.release();
 }
 
-// Products of a layer of width 4096 (forward and backward) and one large product, in bf16 and in FP8 with
-// scales.
-void bench_products(Bench& b) {
-  constexpr int64_t kRows = 16384, kWide = 8192, kNarrow = 4096;
-  const Tensor x = b.tensor(DType::bf16, {kRows, kNarrow}), w = b.tensor(DType::bf16, {kWide, kNarrow});
-  const Tensor y = b.tensor(DType::bf16, {kRows, kWide}), dw = b.tensor(DType::f32, {kWide, kNarrow});
-  const double flops = 2.0 * kRows * kWide * kNarrow;
-  b.time_product("bf16 forward (NT)", flops, [&] { matmul(y, x, w, MatmulForm::kNT, false, b.stream); });
-  b.time_product("bf16 data gradient (NN)", flops,
-                 [&] { matmul(x, y, w, MatmulForm::kNN, false, b.stream); });
-  b.time_product("bf16 weight gradient (TN, f32 +=)", flops,
-                 [&] { matmul(dw, y, x, MatmulForm::kTN, true, b.stream); });
-  const Tensor x8 = b.tensor(DType::f8e4m3, {kRows, kNarrow}), w8 = b.tensor(DType::f8e4m3, {kWide, kNarrow});
-  const Tensor amax = b.tensor(DType::f32, {1}, 0, 1e-3), counts = b.tensor(DType::u32, {2});
-  const Tensor one = b.tensor(DType::f32, {1}, 1, 1);
-  const Tensor fresh = b.tensor(DType::bf16, {kRows, kNarrow});
-  cuda::cast_to_fp8(x8, fresh, one, {amax, counts}, b.stream);
-  cuda::cast_to_fp8(w8, w, one, {amax, counts}, b.stream);
-  for (bool is_fast : {true, false})
-    b.time_product(is_fast ? "e4m3 forward, fast sums" : "e4m3 forward", flops, [&] {
-      cuda::matmul_fp8(y, {x8, one}, {w8, one}, {.is_fast = is_fast}, b.stream);
-    });
+// Every product of a model's step, in the three forms, and in FP8 with one scale per tensor.
+void bench_products(Bench& b, const Model& m) {
+  struct Linear {
+    const char* name;
+    int64_t rows, out, in;
+  };
+  // The head's logits exist for one chunk of tokens at a time.
+  const int64_t N = m.rows(), head_rows = std::min<int64_t>(N, b.z.chunk);
+  const std::vector<Linear> linears = {{"qkv", N, 3 * m.H * m.D, m.C},
+                                       {"projection", N, m.C, m.H * m.D},
+                                       {"mlp up", N, m.is_llama ? 2 * m.F : m.F, m.C},
+                                       {"mlp down", N, m.C, m.F},
+                                       {"head", head_rows, m.V, m.C}};
+  for (const Linear& l : linears) {
+    const Tensor x = b.tensor(DType::bf16, {l.rows, l.in}), w = b.tensor(DType::bf16, {l.out, l.in});
+    const Tensor y = b.tensor(DType::bf16, {l.rows, l.out}), dw = b.tensor(DType::f32, {l.out, l.in});
+    const double flops = 2.0 * static_cast<double>(l.rows * l.out) * static_cast<double>(l.in);
+    const auto label = [&](const char* form) {
+      return fmt::format("{} {} {} {}x{}x{}", m.name, l.name, form, l.rows, l.out, l.in);
+    };
+    b.time_product(label("NT"), flops, [&] { matmul(y, x, w, MatmulForm::kNT, false, b.stream); });
+    b.time_product(label("NN"), flops, [&] { matmul(x, y, w, MatmulForm::kNN, false, b.stream); });
+    b.time_product(label("TN"), flops, [&] { matmul(dw, y, x, MatmulForm::kTN, true, b.stream); });
+    const Tensor x8 = b.tensor(DType::f8e4m3, {l.rows, l.in}), w8 = b.tensor(DType::f8e4m3, {l.out, l.in});
+    const Tensor amax = b.tensor(DType::f32, {1}, 0, 1e-3), counts = b.tensor(DType::u32, {2});
+    const Tensor one = b.tensor(DType::f32, {1}, 1, 1), fresh = b.tensor(DType::bf16, {l.rows, l.in});
+    cuda::cast_to_fp8(x8, fresh, one, {amax, counts}, b.stream);
+    cuda::cast_to_fp8(w8, w, one, {amax, counts}, b.stream);
+    for (bool is_fast : {true, false})
+      b.time_product(label(is_fast ? "e4m3 fast" : "e4m3"), flops, [&] {
+        cuda::matmul_fp8(y, {x8, one}, {w8, one}, {.is_fast = is_fast}, b.stream);
+      });
+    b.release();
+  }
+}
+
+// Compares products that are fused with their neighbours with the same work in separate kernels.
+void bench_epilogues(Bench& b, const Model& m) {
+  if (m.is_llama) return;  // it has neither biases nor GELU
+  const int64_t N = m.rows();
+  const Tensor x = b.tensor(DType::bf16, {N, m.C}), w = b.tensor(DType::bf16, {m.F, m.C});
+  const Tensor pre = b.tensor(DType::bf16, {N, m.F}), act = b.tensor(DType::bf16, {N, m.F});
+  const Tensor d_pre = b.tensor(DType::bf16, {N, m.F}), dy = b.tensor(DType::bf16, {N, m.C});
+  const Tensor down = b.tensor(DType::bf16, {m.C, m.F}), dw = b.tensor(DType::f32, {m.F, m.C});
+  const Tensor bias = b.tensor(DType::f32, {m.F}), db = b.tensor(DType::f32, {m.F});
+  const Tensor rounded = b.tensor(DType::bf16, {m.F}), sums = b.tensor(DType::f32, {kRowParts, m.F});
+  b.compare(
+      m.name + " product with bias", "fused", [&] { linear_bias(pre, x, w, bias, rounded, b.stream); },
+      "apart",
+      [&] {
+        matmul(pre, x, w, MatmulForm::kNT, false, b.stream);
+        bias_forward(pre, bias, b.stream);
+      });
+  b.compare(
+      m.name + " product with bias and gelu", "fused",
+      [&] { linear_gelu(act, pre, x, w, bias, rounded, b.stream); }, "apart",
+      [&] {
+        matmul(pre, x, w, MatmulForm::kNT, false, b.stream);
+        activation_forward(act, pre, bias, Activation::kGeluTanh, b.stream);
+      });
+  b.compare(
+      m.name + " product with gelu's derivative", "fused",
+      [&] { linear_gelu_backward(d_pre, dy, down, pre, b.stream); }, "apart",
+      [&] {
+        matmul(d_pre, dy, down, MatmulForm::kNN, false, b.stream);
+        activation_backward(d_pre, {}, d_pre, pre, {}, Activation::kGeluTanh, {}, b.stream);
+      });
+  b.compare(
+      m.name + " weight and bias gradient", "fused",
+      [&] { linear_weight_gradients(dw, db, d_pre, x, sums, b.stream); }, "apart",
+      [&] {
+        matmul(dw, d_pre, x, MatmulForm::kTN, true, b.stream);
+        bias_backward(db, d_pre, sums, b.stream);
+      });
   b.release();
 }
 
@@ -300,6 +281,23 @@ void bench_attention(Bench& b, const AttentionShape& s, bool has_documents) {
   const Tensor q = part(packed, 0, s.H), k = part(packed, s.H, s.K), v = part(packed, s.H + s.K, s.K);
   const Tensor dq = part(d, 0, s.H), dk = part(d, s.H, s.K), dv = part(d, s.H + s.K, s.K);
   const double flops = 2.0 * static_cast<double>(s.B * s.H * s.T) * static_cast<double>(s.T * s.D);
+  // The same graphs, with -inf in place of the lowest number for what the mask hides.
+  const auto with_mask = [&](bool is_infinite, const std::function<void()>& call) {
+    return [&b, is_infinite, call] {
+      cuda::libraries_of(b.stream).masks_with_infinity = is_infinite;
+      call();
+      cuda::libraries_of(b.stream).masks_with_infinity = false;
+    };
+  };
+  const auto run_forward = [&] { attention_forward(out, lse, q, k, v, starts, config, forward, b.stream); };
+  const auto run_backward = [&] {
+    attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, starts, config, backward, b.stream);
+  };
+  const std::string shape = fmt::format("d{} T{}{}", s.D, s.T, has_documents ? " docs" : "");
+  b.compare("attention mask " + shape, "lowest", with_mask(false, run_forward), "infinity",
+            with_mask(true, run_forward));
+  b.compare("attention mask " + shape + " backward", "lowest", with_mask(false, run_backward), "infinity",
+            with_mask(true, run_backward));
   for (bool is_own : {false, true}) {
     const std::string what = fmt::format("{} d{} T{}{}", is_own ? "own attention" : "attention", s.D, s.T,
                                          has_documents ? " docs" : "");
@@ -314,19 +312,49 @@ void bench_attention(Bench& b, const AttentionShape& s, bool has_documents) {
   b.release();
 }
 
-void write_json(const char* path, const Bench& b) {
-  std::ofstream out(path);
-  out << fmt::format("{{\"device\": \"{}\", \"copy_gb_s\": {:.1f}, \"kernels\": [\n",
-                     cuda::devices().front().name, b.copy_rate() * 1e-9);
-  for (size_t i = 0; i < b.rows.size(); ++i) {
-    const Row& row = b.rows[i];
-    out << fmt::format(
-        "  {{\"name\": \"{}\", \"us\": {:.2f}, \"gb_s\": {:.1f}, \"of_copy\": {:.4f}, \"tflop_s\": "
-        "{:.1f}}}{}\n",
-        row.name, row.time_s * 1e6, row.bytes / row.time_s * 1e-9, row.bytes / row.time_s / b.copy_rate(),
-        row.flops / row.time_s * 1e-12, i + 1 < b.rows.size() ? "," : "");
+void run_part(Bench& b, const std::string& part, bool is_tiny) {
+  const std::vector<Model>& models = is_tiny ? kTinyModels : kModels;
+  if (part == "kernels") {
+    bench_norms(b, b.z.C);
+    bench_norms(b, b.z.wide_norm);
+    bench_activations(b);
+    bench_heads(b);
+    bench_ends(b);
+    bench_casts(b);
+    bench_updates(b);
+  } else if (part == "products") {
+    for (const Model& m : models) bench_products(b, m);
+  } else if (part == "attention") {
+    for (const Model& m : models) bench_attention(b, {m.B, m.T, m.T, m.H, m.H, m.D}, false);
+    const Model& m = models.back();  // with documents, and four query heads for one of keys
+    bench_attention(b, {m.B, m.T, m.T, m.H, std::max<int64_t>(1, m.H / 4), m.D}, true);
+  } else if (part == "fused") {
+    for (const Model& m : models) bench_epilogues(b, m);
+  } else {
+    fail(ErrorKind::kUsage, "{}: a part is kernels, products, attention or fused", part);
   }
-  out << "]}\n";
+}
+
+int run(int argc, char** argv) {
+  const char* json = nullptr;
+  bool is_tiny = false;
+  std::vector<std::string> parts;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--tiny")
+      is_tiny = true;
+    else if (word == "--json" && i + 1 < argc)
+      json = argv[++i];
+    else if (word.starts_with("-"))
+      fail(ErrorKind::kUsage, "{}: usage: device_bench [--json FILE.jsonl] [--tiny] [PART...]", word);
+    else
+      parts.push_back(word);
+  }
+  if (parts.empty()) parts = {"kernels", "products", "attention", "fused"};
+  Bench bench(is_tiny ? tiny() : Size{}, json);
+  bench_copy(bench);
+  for (const std::string& part : parts) run_part(bench, part, is_tiny);
+  return 0;
 }
 
 }  // namespace
@@ -338,23 +366,9 @@ int main(int argc, char** argv) {
     return 77;
   }
   try {
-    ingot::Bench bench;
-    ingot::bench_copy(bench);
-    ingot::bench_norms(bench, ingot::C);
-    ingot::bench_norms(bench, 4096);
-    ingot::bench_activations(bench);
-    ingot::bench_heads(bench);
-    ingot::bench_ends(bench);
-    ingot::bench_casts(bench);
-    ingot::bench_updates(bench);
-    ingot::bench_products(bench);
-    ingot::bench_attention(bench, {16, 1024, 1024, 12, 12, 64}, false);
-    ingot::bench_attention(bench, {4, 2048, 2048, 16, 16, 128}, false);
-    ingot::bench_attention(bench, {4, 2048, 2048, 16, 4, 128}, true);
-    if (argc > 1) ingot::write_json(argv[1], bench);
+    return ingot::run(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "device_bench: %s\n", error.what());
     return 1;
   }
-  return 0;
 }

@@ -3,7 +3,7 @@
 # together with the libraries that they need:
 #   bench/gpu/pack.sh [FOLDER]     (default: build/gpu)
 # The other machine needs an x86-64 CPU with AVX2, Linux with a glibc at least as new as this one's, a
-# driver for CUDA 13 and cuBLASLt. bench/gpu/run.sh FOLDER runs them there.
+# driver for CUDA 13, cuBLASLt and Python 3. FOLDER/run.sh OUT PHASE runs them there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=${1:-build/gpu}

@@ -3,7 +3,7 @@
 step (tolerance: 1e-4 of the loss in f32, 2e-2 in bf16). On the GPU it also compares FP8 (linears and head) with bf16 by
 the mean loss of the last tenth of the steps (tolerance 1e-2). It needs only the `ingot` program.
 
-  python3 bench/gpu/parity.py INGOT [--steps 200] [--devices cpu cuda] [--out FOLDER] [--json OUT.json]"""
+  python3 bench/gpu/parity.py INGOT [--steps 200] [--devices cpu cuda] [--out FOLDER] [--json OUT.json] [--set KEY=VALUE]..."""
 import argparse
 import json
 import pathlib
@@ -16,6 +16,7 @@ import tempfile
 MODELS = ("tiny-llama", "tiny-gpt2")
 LIMITS = {"f32": 1e-4, "bf16": 2e-2}
 FP8_LIMIT = 1e-2
+SETTINGS = []  # from --set, for all runs
 FP8 = {"precision.fp8": "tensorwise", "head.precision": "fp8", "model.vocab_multiple": 16}
 
 
@@ -27,6 +28,7 @@ def write_text(path):
 
 def losses(program, model, compute, device, steps, text, out, more=None):
     command = [program, "train", model, "--data", str(text), "--out", str(out)]
+    command += [word for setting in SETTINGS for word in ("--set", setting)]
     for key, value in {"train.steps": steps, "train.device": device, "precision.compute": compute, "optimizer.lr": 1e-3,
                        "eval.every": 0, "sample.count": 0, **(more or {})}.items():
         command += ["--set", f"{key}={value}"]
@@ -42,7 +44,9 @@ def main():
     parser.add_argument("--devices", nargs=2, default=["cpu", "cuda"])
     parser.add_argument("--out")
     parser.add_argument("--json")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of all runs")
     options = parser.parse_args()
+    SETTINGS.extend(options.set)
     folder = pathlib.Path(options.out or tempfile.mkdtemp(prefix="ingot-parity-"))
     folder.mkdir(parents=True, exist_ok=True)
     text = folder / "text.txt"

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ingot/core/copy.h"
+#include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/machine.h"
 #include "ingot/core/timeline.h"
 #include "ingot/ops/matmul.h"
@@ -81,6 +82,13 @@ double time_products(const std::vector<Product>& products, const RunConfig& conf
   return total_ms;
 }
 
+// Free memory of the device, 0 on the CPU.
+size_t free_device_bytes(Device device) {
+  if constexpr (kHasCuda)
+    if (device == Device::kCuda) return cuda::free_memory_bytes();
+  return 0;
+}
+
 // Runs steps. On a device, steps are asynchronous if possible: each is collected after the next was
 // submitted.
 class Steps {
@@ -147,6 +155,7 @@ StepBench bench_step(const RunConfig& given, int64_t steps, bool wants_trace) {
   const Clock::time_point entered = Clock::now();
   bench::require_one_rank(given);
   const RunConfig config = bench::runnable(given);
+  const size_t free_at_start = free_device_bytes(config.train.device);
   Trainer trainer(config, parallelize(config));
   trainer.initialise();
   const TokenSource tokens = bench::random_tokens(config);
@@ -170,6 +179,7 @@ StepBench bench_step(const RunConfig& given, int64_t steps, bool wants_trace) {
   trainer.trace().reset();
   timed.make(steps);
   result.loss_last = timed.loss();
+  result.device_bytes = free_at_start - std::min(free_at_start, free_device_bytes(config.train.device));
   result.step_ms = median(timed.times_ms());
   result.matmul_ms = trainer.trace().time_s("matmul") * 1e3 / static_cast<double>(steps);
   result.tokens_per_s = static_cast<double>(result.batch_size * result.context) / result.step_ms * 1e3;

@@ -84,6 +84,7 @@ struct StepBench {
   std::optional<double> mfu;  // model FLOPs per second / peak; nullopt if the steps were faster than the peak
   double loss_first = 0, loss_last = 0;
   uint64_t peak_rss_bytes = 0;
+  uint64_t device_bytes = 0;  // memory of the device that the steps took; 0 on the CPU
   std::vector<std::pair<std::string, double>> phases_ms;  // mean per step; nested phases are in both
   std::vector<std::pair<std::string, uint64_t>> arena_bytes;
   std::string trace;  // Chrome trace of one more step, if requested (core/timeline.h)

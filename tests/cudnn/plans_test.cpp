@@ -17,6 +17,7 @@ struct Case {
   AttentionShape s;
   DType dtype = DType::bf16;
   bool has_documents = false;
+  bool masks_with_infinity = false;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -41,6 +42,7 @@ class CudnnPlans : public ::testing::TestWithParam<Case> {
     p.B = s.B, p.T = s.T, p.H = s.H, p.K = s.K, p.D = s.D;
     p.scale = 0.125f;
     p.has_documents = GetParam().has_documents;
+    p.masks_with_infinity = GetParam().masks_with_infinity;
     p.q = p.k = p.v = p.dq = p.dk = p.dv = packed;
     p.out = p.d_out = alone;
     return p;
@@ -67,13 +69,14 @@ TEST_P(CudnnPlans, ForwardAndBackwardFitTheirScratch) {
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, CudnnPlans,
-                         ::testing::Values(Case{"gpt2_124m", {4, 1024, 1024, 12, 12, 64}},
-                                           Case{"odd_length", {2, 1000, 1000, 4, 4, 80}, DType::f16},
-                                           Case{"widest", {2, 512, 512, 4, 2, 256}},
-                                           Case{"short", {1, 7, 7, 2, 1, 8}},
-                                           Case{"documents", {2, 512, 512, 8, 2, 128}, DType::bf16, true}),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudnnPlans,
+    ::testing::Values(Case{"gpt2_124m", {4, 1024, 1024, 12, 12, 64}},
+                      Case{"infinity", {4, 1024, 1024, 12, 12, 64}, DType::bf16, false, true},
+                      Case{"odd_length", {2, 1000, 1000, 4, 4, 80}, DType::f16},
+                      Case{"widest", {2, 512, 512, 4, 2, 256}}, Case{"short", {1, 7, 7, 2, 1, 8}},
+                      Case{"documents", {2, 512, 512, 8, 2, 128}, DType::bf16, true}),
+    case_name);
 
 // The models of bench/gpu, and the head widths between theirs.
 INSTANTIATE_TEST_SUITE_P(SlowShapes, CudnnPlans,

@@ -12,6 +12,7 @@ struct AttentionGraphCase {
   const char* name;
   AttentionShape s;
   int64_t document = 0;  // length of every document but the last; 0 means one document
+  bool masks_with_infinity = false;
 };
 
 class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
@@ -39,6 +40,7 @@ class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
   FusedAttention problem() const {
     auto found = fused_attention(q(packed), k(packed), v(packed), out, doc_start, config);
     EXPECT_TRUE(found && add_gradients(*found, q(d_packed), k(d_packed), v(d_packed), d_out));
+    if (found) found->masks_with_infinity = GetParam().masks_with_infinity;
     return found.value_or(FusedAttention{});
   }
   AttentionCase reference() const {
@@ -111,7 +113,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionGraphs,
                          ::testing::Values(AttentionGraphCase{"one_head", {1, 7, 7, 1, 1, 8}},
                                            AttentionGraphCase{"heads", {2, 9, 9, 3, 3, 16}},
                                            AttentionGraphCase{"shared_keys", {2, 11, 11, 4, 2, 8}},
-                                           AttentionGraphCase{"documents", {2, 12, 12, 2, 1, 8}, 5}),
+                                           AttentionGraphCase{"documents", {2, 12, 12, 2, 1, 8}, 5},
+                                           AttentionGraphCase{"infinity", {2, 9, 9, 3, 3, 16}, 0, true},
+                                           AttentionGraphCase{
+                                               "infinity_documents", {2, 12, 12, 2, 1, 8}, 5, true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // cuDNN has no kernel for these, or would compute them differently.

@@ -106,9 +106,10 @@ bool is_available() {
 bool attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                        const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
                        const Tensor& scratch, Stream& stream) {
-  const auto problem = fused_attention(q, k, v, out, doc_start, config);
+  auto problem = fused_attention(q, k, v, out, doc_start, config);
   if (!problem || !lse || !scratch || scratch.bytes() < fused_forward_bytes()) return false;
   const Scratch place(scratch);
+  problem->masks_with_infinity = cuda::libraries_of(stream).masks_with_infinity;
   Plans& plans = plans_of(stream);
   const Plans::Entry* entry = plans.forward(*problem, place.left_bytes());
   if (!entry) return false;
@@ -133,6 +134,7 @@ bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   Scratch place(scratch);
   float* delta = place.take(lse.elements());
   float* dq_sum = place.take(lse.elements() * problem->D);
+  problem->masks_with_infinity = cuda::libraries_of(stream).masks_with_infinity;
   Plans& plans = plans_of(stream);
   const Plans::Entry* entry = plans.backward(*problem, place.left_bytes());
   if (!entry) return false;

@@ -30,11 +30,12 @@ Value per_query(OpGraph& g, const FusedAttention& p) {
   return g.memory(DType::f32, {p.B, p.H, p.T, 1}, {p.H * p.T, p.T, 1, 1});
 }
 
-// Sets the scores that a query may not see to the lowest number.
+// Sets the scores that a query may not see to the lowest number, or to -inf.
 Value masked(AttentionGraph& a, const FusedAttention& p, Value scores) {
   OpGraph& g = a.graph;
   const Value rows = g.index(scores, 2), columns = g.index(scores, 3);
-  const Value lowest = g.constant(std::numeric_limits<float>::lowest());
+  using Limits = std::numeric_limits<float>;
+  const Value lowest = g.constant(p.masks_with_infinity ? -Limits::infinity() : Limits::lowest());
   const Value causal = g.select(g.is_at_least(rows, columns), scores, lowest);
   if (!p.has_documents) return causal;
   a.doc_start = g.memory(DType::i32, {p.B, 1, p.T, 1}, {p.T, p.T, 1, 1});

@@ -19,11 +19,13 @@ struct FusedAttention {
   int64_t B = 0, T = 0, H = 0, K = 0, D = 0;
   float scale = 0;
   bool has_documents = false;
+  bool masks_with_infinity = false;  // hidden scores are -inf, not the lowest number: the same results
   Strides q = {}, k = {}, v = {}, out = {};
   Strides dq = {}, dk = {}, dv = {}, d_out = {};  // backward only
 
   auto fields() const {
-    return std::tie(dtype, B, T, H, K, D, scale, has_documents, q, k, v, out, dq, dk, dv, d_out);
+    return std::tie(dtype, B, T, H, K, D, scale, has_documents, masks_with_infinity, q, k, v, out, dq, dk, dv,
+                    d_out);
   }
   bool operator<(const FusedAttention& other) const { return fields() < other.fields(); }  // for std::map
 };
@@ -48,7 +50,7 @@ struct AttentionGraph {
   Value dq_sum = q;  // (B,H,T,D) f32, contiguous: dq before it is rounded
 };
 
-// A masked score is the lowest f32, so its exponential is 0. If the first scores of a row are all
+// A masked score is the lowest f32 (or -inf), so its exponential is 0. If the first scores of a row are all
 // masked, the terms added before the first visible score are later multiplied by 0.
 AttentionGraph attention_forward_graph(const FusedAttention& problem);
 AttentionGraph attention_backward_graph(const FusedAttention& problem);

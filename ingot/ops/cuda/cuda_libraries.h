@@ -11,7 +11,10 @@ struct Libraries : StreamResource {
   std::unique_ptr<StreamResource> products;   // cuBLASLt
   std::unique_ptr<StreamResource> attention;  // cuDNN
   bool allows_tf32 = false;                   // ops/tf32.h
-  bool is_deterministic = false;              // ops/deterministic.h
+  // cuDNN's attention masks with -inf. cuDNN knows causal masks by the form of the graph, so its speed may depend on
+  // this; bench/gpu/device_bench.cpp measures both.
+  bool masks_with_infinity = false;
+  bool is_deterministic = false;  // ops/deterministic.h
 };
 
 // Returns the stream's Libraries, created at the first call and destroyed with the stream.
