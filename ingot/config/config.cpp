@@ -6,6 +6,7 @@
 #include "ingot/config/device_support.h"
 #include "ingot/config/run_plan.h"
 #include "ingot/core/error.h"
+#include "ingot/data/mix_order.h"
 
 namespace ingot {
 namespace {
@@ -13,6 +14,19 @@ namespace {
 void validate_data(const DataConfig& data, int64_t vocab) {
   if (!(data.val_fraction >= 0 && data.val_fraction < 1))
     fail(ErrorKind::kUsage, "data.val_fraction must lie in [0, 1), got {}", data.val_fraction);
+  if (!data.mix.empty() && !data.train.empty()) {
+    if (data.mix.size() != data.train.size())
+      fail(ErrorKind::kUsage,
+           "data.mix must have one weight for each entry of data.train, got {} for {} (a pattern or a folder "
+           "is one entry; "
+           "the shell makes several of a pattern that is not in quotes)",
+           data.mix.size(), data.train.size());
+    try {
+      MixOrder{data.mix};
+    } catch (const Error& error) {
+      fail(error.kind(), "data.mix: {}", error.what());
+    }
+  }
   if (data.tokenizer.empty())
     fail(ErrorKind::kUsage, "data.tokenizer must be char, byte, bpe or a tokenizer's file, got nothing");
   // A trained bpe may have fewer tokens than requested, so it is checked once it is trained.

@@ -26,6 +26,7 @@ namespace ingot {
 struct DataConfig {
   std::vector<std::string> train;  // files, folders, globs, .jsonl, .bin, a prepared folder, builtin:...
   std::vector<std::string> val;    // if empty: the last val_fraction of train
+  std::vector<double> mix;         // weights of the entries of train; if empty, they are one text
   double val_fraction = 0.1;
   std::string text_field = "text";  // name of the text field in JSON Lines
   std::string tokenizer = "bpe";    // char | byte | bpe (trained on the train text) | a tokenizer file

@@ -13,6 +13,8 @@ std::string shown(const ConfigValue& value) {
   if (const auto* i = std::get_if<int64_t>(&value)) return fmt::format("{}", *i);
   if (const auto* d = std::get_if<double>(&value)) return fmt::format("{}", *d);
   if (const auto* s = std::get_if<std::string>(&value)) return toml_string(*s);
+  if (const auto* v = std::get_if<std::vector<double>>(&value))
+    return fmt::format("a list of {} numbers", v->size());
   return fmt::format("a list of {}", std::get<std::vector<std::string>>(value).size());
 }
 
@@ -54,6 +56,17 @@ double read_number(const std::string& name, const ConfigValue& value) {
   if (const auto* i = std::get_if<int64_t>(&value)) x = static_cast<double>(*i);
   if (!x || !std::isfinite(*x)) refuse(name, "a number", value);
   return *x;
+}
+
+std::vector<double> read_numbers(const std::string& name, const ConfigValue& value) {
+  std::vector<double> numbers;
+  if (const auto* v = std::get_if<std::vector<double>>(&value))
+    numbers = *v;
+  else if (const auto* empty = std::get_if<std::vector<std::string>>(&value); !empty || !empty->empty())
+    refuse(name, "a list of numbers such as [0.7, 0.3]", value);
+  for (const double x : numbers)
+    if (!std::isfinite(x)) refuse(name, "a list of numbers such as [0.7, 0.3]", x);
+  return numbers;
 }
 
 bool read_flag(const std::string& name, const ConfigValue& value) {

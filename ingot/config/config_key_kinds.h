@@ -41,6 +41,7 @@ std::string whole_rule(int64_t low, int64_t high);  // "a whole number, at least
 // Return the value of the key `name`, or refuse it.
 int64_t read_whole(const std::string& name, int64_t low, int64_t high, const ConfigValue& value);
 double read_number(const std::string& name, const ConfigValue& value);
+std::vector<double> read_numbers(const std::string& name, const ConfigValue& value);
 bool read_flag(const std::string& name, const ConfigValue& value);
 size_t read_choice(const std::string& name, const std::vector<std::string>& choices,
                    const ConfigValue& value);
@@ -90,6 +91,24 @@ ConfigKey number(std::string name, std::string doc, Path... path) {
             member(config, path...) = read_number(name, value);
           },
           [=](const RunConfig& config) { return float_text(plain(member(config, path...))); }};
+}
+
+// A key for a list of finite numbers.
+template <typename... Path>
+ConfigKey numbers(std::string name, std::string doc, Path... path) {
+  return {name,
+          "a list of numbers",
+          std::move(doc),
+          false,
+          [=](RunConfig& config, const ConfigValue& value) {
+            member(config, path...) = read_numbers(name, value);
+          },
+          [=](const RunConfig& config) {
+            std::string list;
+            for (const double item : member(config, path...))
+              list += (list.empty() ? "" : ", ") + float_text(item);
+            return "[" + list + "]";
+          }};
 }
 
 template <typename... Path>

@@ -21,6 +21,7 @@ using key_kinds::duration;
 using key_kinds::flag;
 using key_kinds::kMany;
 using key_kinds::number;
+using key_kinds::numbers;
 using key_kinds::or_auto;
 using key_kinds::text;
 using key_kinds::texts;
@@ -127,6 +128,10 @@ void add_data_keys(std::vector<ConfigKey>& keys) {
       "data.train",
       "files, folders, globs, .jsonl, .bin shards, a prepared folder, builtin:bible, builtin:cpp-headers",
       data, &D::train));
+  keys.push_back(
+      numbers("data.mix",
+              "weights of the entries of data.train, in the same order; empty: one text, one after the other",
+              data, &D::mix));
   keys.push_back(texts("data.val",
                        "validation data, in the same forms; empty: the last val_fraction of train", data,
                        &D::val));

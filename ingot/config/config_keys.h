@@ -14,7 +14,8 @@
 namespace ingot {
 
 // A value as the user wrote it, before the rule of its key is applied.
-using ConfigValue = std::variant<bool, int64_t, double, std::string, std::vector<std::string>>;
+using ConfigValue =
+    std::variant<bool, int64_t, double, std::string, std::vector<std::string>, std::vector<double>>;
 
 struct ConfigKey {
   std::string name;         // "model.layers"

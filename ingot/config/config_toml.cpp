@@ -20,22 +20,32 @@
 namespace ingot {
 namespace {
 
-// Returns the value of a node, or nullopt for tables, dates and lists with anything but texts, which no
-// key accepts.
+// Returns the value of a list, or nullopt if it has anything but texts, or anything but numbers.
+std::optional<ConfigValue> list_of(const toml::array& array) {
+  std::vector<std::string> texts;
+  std::vector<double> numbers;
+  for (const toml::node& item : array) {
+    if (const auto* text = item.as_string())
+      texts.push_back(text->get());
+    else if (const auto* whole = item.as_integer())
+      numbers.push_back(static_cast<double>(whole->get()));
+    else if (const auto* number = item.as_floating_point())
+      numbers.push_back(number->get());
+    else
+      return std::nullopt;
+  }
+  if (numbers.empty()) return ConfigValue(std::move(texts));
+  return texts.empty() ? std::optional<ConfigValue>(std::move(numbers)) : std::nullopt;
+}
+
+// Returns the value of a node, or nullopt for tables, dates and lists that no key accepts.
 std::optional<ConfigValue> value_of(const toml::node& node) {
   if (const auto* b = node.as_boolean()) return ConfigValue(b->get());
   if (const auto* i = node.as_integer()) return ConfigValue(i->get());
   if (const auto* d = node.as_floating_point()) return ConfigValue(d->get());
   if (const auto* s = node.as_string()) return ConfigValue(s->get());
   const auto* array = node.as_array();
-  if (!array) return std::nullopt;
-  std::vector<std::string> texts;
-  for (const toml::node& item : *array) {
-    const auto* text = item.as_string();
-    if (!text) return std::nullopt;
-    texts.push_back(text->get());
-  }
-  return ConfigValue(std::move(texts));
+  return array ? list_of(*array) : std::nullopt;
 }
 
 // Returns a hint if the value on this line has a unit but no quotes: in TOML, 512k must be quoted.

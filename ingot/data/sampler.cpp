@@ -1,6 +1,9 @@
 #include "ingot/data/sampler.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "ingot/core/error.h"
@@ -17,53 +20,75 @@ int64_t uniform_below(const Philox4& words, int64_t n) {
   return static_cast<int64_t>((static_cast<unsigned __int128>(bits) * static_cast<uint64_t>(n)) >> 64);
 }
 
-RandomKey key(uint64_t seed, Stream stream, uint64_t epoch) {
-  return {.seed = seed, .purpose = Purpose::kShuffle, .stream = stream, .step = epoch};
+constexpr uint32_t kStreamsPerPart = 4;
+
+std::vector<double> weights_of(std::span<const Sampler::Source> sources) {
+  std::vector<double> weights;
+  for (const Sampler::Source& source : sources) weights.push_back(source.weight);
+  return weights;
+}
+
+RandomKey key(uint64_t seed, uint32_t streams, Stream stream, uint64_t epoch) {
+  return {.seed = seed, .purpose = Purpose::kShuffle, .stream = streams + stream, .step = epoch};
 }
 }  // namespace
 
 Sampler::Sampler(SampleOrder order, uint64_t seed, int64_t tokens, int64_t context)
-    : order_(order), seed_(seed), tokens_(tokens), context_(context) {
+    : Sampler(order, seed, std::array{Source{.tokens = tokens}}, context) {}
+
+Sampler::Sampler(SampleOrder order, uint64_t seed, std::span<const Source> sources, int64_t context)
+    : order_(order), seed_(seed), context_(context), mix_(weights_of(sources)) {
   INGOT_CHECK(context >= 1, "Sampler: context must be at least 1, got {}", context);
-  if (tokens < context + 1)
-    fail(ErrorKind::kData,
-         "the text has {} tokens, one window of context {} needs {}; give more text or a shorter context",
-         tokens, context, context + 1);
-  windows_ = (tokens - 1) / context;
-  if (order == SampleOrder::kEpochs) windows_ = std::max<int64_t>(1, windows_ - 1);
-  half_bits_ = (std::bit_width(static_cast<uint64_t>(windows_ - 1)) + 1) / 2;
+  int64_t begin = 0;
+  for (const Source& source : sources) {
+    const auto number = static_cast<uint32_t>(parts_.size());
+    if (source.tokens < context + 1)
+      fail(ErrorKind::kData,
+           "{} has {} tokens, one window of context {} needs {}; give more text or a shorter context",
+           sources.size() == 1 ? "the text" : fmt::format("source {} of the mixture", number + 1),
+           source.tokens, context, context + 1);
+    int64_t windows = (source.tokens - 1) / context;
+    if (order == SampleOrder::kEpochs) windows = std::max<int64_t>(1, windows - 1);
+    const int half_bits = (std::bit_width(static_cast<uint64_t>(windows - 1)) + 1) / 2;
+    parts_.push_back({begin, source.tokens, windows, half_bits, number * kStreamsPerPart});
+    begin += source.tokens;
+  }
 }
 
 int64_t Sampler::start(int64_t sample) const {
   INGOT_CHECK(sample >= 0, "Sampler::start: sample must be at least 0, got {}", sample);
-  if (order_ == SampleOrder::kRandom) return random_start(static_cast<uint64_t>(sample));
-  const auto epoch = static_cast<uint64_t>(sample / windows_);
-  const auto window = static_cast<uint64_t>(sample % windows_);
-  return offset(epoch) + static_cast<int64_t>(permute(epoch, window)) * context_;
+  const MixOrder::Place place = mix_.place(sample);
+  const Part& part = parts_[static_cast<size_t>(place.source)];
+  if (order_ == SampleOrder::kRandom)
+    return part.begin + random_start(part, static_cast<uint64_t>(place.number));
+  const auto epoch = static_cast<uint64_t>(place.number / part.windows);
+  const auto window = static_cast<uint64_t>(place.number % part.windows);
+  return part.begin + offset(part, epoch) + static_cast<int64_t>(permute(part, epoch, window)) * context_;
 }
 
-int64_t Sampler::random_start(uint64_t sample) const {
-  return uniform_below(random_block(key(seed_, kRandomStart, 0), sample), tokens_ - context_);
+int64_t Sampler::random_start(const Part& part, uint64_t sample) const {
+  return uniform_below(random_block(key(seed_, part.streams, kRandomStart, 0), sample),
+                       part.tokens - context_);
 }
 
-int64_t Sampler::offset(uint64_t epoch) const {
-  const int64_t spare_tokens = tokens_ - 1 - windows_ * context_;
-  return uniform_below(random_block(key(seed_, kEpochOffset, epoch), 0), spare_tokens + 1);
+int64_t Sampler::offset(const Part& part, uint64_t epoch) const {
+  const int64_t spare_tokens = part.tokens - 1 - part.windows * context_;
+  return uniform_below(random_block(key(seed_, part.streams, kEpochOffset, epoch), 0), spare_tokens + 1);
 }
 
-uint64_t Sampler::permute(uint64_t epoch, uint64_t window) const {
-  if (half_bits_ == 0) return window;
-  const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
-  const RandomKey order_key = key(seed_, kEpochOrder, epoch);
+uint64_t Sampler::permute(const Part& part, uint64_t epoch, uint64_t window) const {
+  if (part.half_bits == 0) return window;
+  const uint64_t mask = (uint64_t{1} << part.half_bits) - 1;
+  const RandomKey order_key = key(seed_, part.streams, kEpochOrder, epoch);
   do {
-    uint64_t left = window >> half_bits_, right = window & mask;
+    uint64_t left = window >> part.half_bits, right = window & mask;
     for (uint64_t round = 0; round < kFeistelRounds; ++round) {
       const uint64_t mixed = left ^ (random_block(order_key, round << 56 | right)[0] & mask);
       left = right;
       right = mixed;
     }
-    window = left << half_bits_ | right;
-  } while (window >= static_cast<uint64_t>(windows_));
+    window = left << part.half_bits | right;
+  } while (window >= static_cast<uint64_t>(part.windows));
   return window;
 }
 

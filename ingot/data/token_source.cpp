@@ -34,9 +34,37 @@ void hash_tokens(XXH3_state_t* state, const TokenSource& source, int64_t begin, 
 }
 }  // namespace
 
-template <typename Owner>
 void TokenSource::add_segment(Owner owner, int64_t tokens, int64_t skipped) {
-  if (tokens > 0) segments_.push_back({std::move(owner), this->tokens(), tokens, skipped});
+  if (tokens > 0)
+    segments_.push_back({std::make_shared<const Owner>(std::move(owner)), this->tokens(), tokens, skipped});
+}
+
+void TokenSource::add(const TokenSource& source) {
+  if (source.tokens() == 0) return;
+  if (tokens() == 0) {
+    *this = source;
+    return;
+  }
+  const int64_t begin = tokens();
+  for (Segment segment : source.segments_) {
+    segment.begin += begin;
+    segments_.push_back(std::move(segment));
+  }
+  for (Stretch stretch : source.stretches_) {
+    stretch.begin += begin;
+    stretches_.push_back(std::move(stretch));
+  }
+  if (text_bytes_ && source.text_bytes_)
+    *text_bytes_ += *source.text_bytes_;
+  else
+    text_bytes_.reset();
+}
+
+void TokenSource::set_documents(DocumentStarts documents) { stretches_ = {{0, std::move(documents)}}; }
+
+const DocumentStarts& TokenSource::documents() const {
+  INGOT_CHECK(stretches_.size() == 1, "TokenSource::documents: {} streams were joined", stretches_.size());
+  return stretches_.front().documents;
 }
 
 void TokenSource::add(TokenShard shard) {
@@ -81,7 +109,7 @@ void TokenSource::read(int64_t begin, std::span<uint32_t> out) const {
     const auto count =
         static_cast<size_t>(std::min<int64_t>(segment.tokens - from, static_cast<int64_t>(out.size())));
     std::visit([&](const auto& owner) { copy_tokens(owner, from + segment.skipped, out.first(count)); },
-               segment.owner);
+               *segment.owner);
     out = out.subspan(count);
     begin += static_cast<int64_t>(count);
   }
@@ -91,20 +119,25 @@ void TokenSource::mark_documents(int64_t begin, std::span<const uint32_t> window
                                  std::span<int32_t> doc_start) const {
   INGOT_CHECK(doc_start.size() <= window.size(), "mark_documents: {} marks asked for a window of {} tokens",
               doc_start.size(), window.size());
+  const auto after = std::upper_bound(stretches_.begin(), stretches_.end(), begin,
+                                      [](int64_t p, const Stretch& stretch) { return p < stretch.begin; });
   int32_t current = 0;
-  if (documents_.end_of_text) {
-    for (size_t i = 0; i < doc_start.size(); ++i) {
-      if (window[i] == *documents_.end_of_text) current = static_cast<int32_t>(i);
+  size_t i = 0;  // in the window
+  for (auto stretch = after - 1; i < doc_start.size(); ++stretch) {
+    const auto next_stretch = stretch + 1;
+    const int64_t end = next_stretch == stretches_.end() ? tokens() : next_stretch->begin;
+    const auto count = std::min(doc_start.size(), static_cast<size_t>(end - begin));
+    const auto& [end_of_text, positions] = stretch->documents;
+    auto next = std::lower_bound(positions.begin(), positions.end(),
+                                 begin + static_cast<int64_t>(i) - stretch->begin);
+    if (i > 0) current = static_cast<int32_t>(i);  // another stream begins here
+    for (; i < count; ++i) {
+      bool begins = end_of_text && window[i] == *end_of_text;
+      const int64_t position = begin + static_cast<int64_t>(i) - stretch->begin;
+      for (; !end_of_text && next != positions.end() && *next == position; ++next) begins = true;
+      if (begins) current = static_cast<int32_t>(i);
       doc_start[i] = current;
     }
-    return;
-  }
-  const auto& positions = documents_.positions;
-  auto next = std::lower_bound(positions.begin(), positions.end(), begin);
-  for (size_t i = 0; i < doc_start.size(); ++i) {
-    for (; next != positions.end() && *next == begin + static_cast<int64_t>(i); ++next)
-      current = static_cast<int32_t>(i);
-    doc_start[i] = current;
   }
 }
 
@@ -136,7 +169,7 @@ void TokenSource::release() const {
         [](const auto& owner) {
           if constexpr (requires { owner.release(); }) owner.release();
         },
-        segment.owner);
+        *segment.owner);
 }
 
 std::string TokenSource::place(int64_t position) const {
@@ -150,7 +183,7 @@ std::string TokenSource::place(int64_t position) const {
         else
           return fmt::format("tokenized text, token {}", position);
       },
-      segment.owner);
+      *segment.owner);
 }
 
 }  // namespace ingot

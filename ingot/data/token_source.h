@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +24,7 @@ struct DocumentStarts {
   std::vector<int64_t> positions;       // else: ascending positions; if empty, the stream is one document
 };
 
+// Copies are cheap: they share the tokens.
 class TokenSource {
  public:
   TokenSource() = default;
@@ -34,14 +36,18 @@ class TokenSource {
   void add(MegatronShard shard, int64_t begin, int64_t count);
   void add(std::vector<uint16_t> tokens);
   void add(std::vector<uint32_t> tokens);
-  void set_documents(DocumentStarts documents) { documents_ = std::move(documents); }
+  // Appends another stream with its documents; a document begins where it begins. text_bytes() is the sum if both are
+  // known.
+  void add(const TokenSource& source);
+  void set_documents(DocumentStarts documents);
   // Sets the bytes of text that the stream represents, if known: bits per byte = total loss in bits /
   // text bytes.
   void set_text_bytes(int64_t text_bytes) { text_bytes_ = text_bytes; }
 
   int64_t tokens() const { return segments_.empty() ? 0 : segments_.back().begin + segments_.back().tokens; }
   std::optional<int64_t> text_bytes() const { return text_bytes_; }
-  const DocumentStarts& documents() const { return documents_; }
+  // REQUIRES: no stream was appended to another.
+  const DocumentStarts& documents() const;
 
   // Sets out[i] = token begin + i. Thread-safe. REQUIRES: [begin, begin + out.size()) lies in [0, tokens()).
   void read(int64_t begin, std::span<uint32_t> out) const;
@@ -64,21 +70,26 @@ class TokenSource {
   std::string place(int64_t position) const;
 
  private:
+  using Owner = std::variant<TokenShard, MegatronShard, std::vector<uint16_t>, std::vector<uint32_t>>;
   struct Segment {
-    std::variant<TokenShard, MegatronShard, std::vector<uint16_t>, std::vector<uint32_t>> owner;
+    std::shared_ptr<const Owner> owner;
     int64_t begin;  // position of the first token in the stream
     int64_t tokens;
     int64_t skipped;  // number of the owner's tokens before the first token of this segment
   };
+  // A stretch of the stream with one way to tell where documents begin.
+  struct Stretch {
+    int64_t begin;
+    DocumentStarts documents;  // positions count from `begin`
+  };
   template <typename Shard>
   void add_range(Shard shard, int64_t begin, int64_t count);
-  template <typename Owner>
   void add_segment(Owner owner, int64_t tokens, int64_t skipped = 0);
   // Returns the index of the segment that holds token `position`.
   size_t segment_of(int64_t position) const;
 
-  std::vector<Segment> segments_;  // segments are never empty
-  DocumentStarts documents_;
+  std::vector<Segment> segments_;               // segments are never empty
+  std::vector<Stretch> stretches_ = {{0, {}}};  // at least one, ascending; the first begins at 0
   std::optional<int64_t> text_bytes_;
 };
 

@@ -79,8 +79,10 @@ bool is_shards(const std::vector<std::string>& specs) {
 void plan_data(const RunConfig& config, MemoryPlan& plan) {
   const DataConfig& data = config.data;
   if (is_shards(data.train)) return;  // shards are mapped, and the kernel may drop their pages
+  std::vector<std::string> texts = data.train;
+  if (!data.mix.empty()) std::erase_if(texts, [](const std::string& spec) { return is_shards({spec}); });
   TextSizes sizes, val;
-  add_specs(data.train, sizes);
+  add_specs(texts, sizes);
   add_specs(data.val, sizes);
   add_specs(data.val, val);
   const auto val_bytes = data.val.empty()

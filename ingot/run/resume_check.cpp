@@ -57,6 +57,7 @@ constexpr std::pair<std::string_view, ResumeClass> kClasses[] = {
     {"model.qk_norm_gain", kModel},
     {"model.tied", kModel},
     {"data.train", kSource},
+    {"data.mix", kText},
     {"data.val", kSource},
     {"data.val_fraction", kSource},
     {"data.text_field", kSource},

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 
 #include "ingot/data/builtin_corpus.h"
 #include "ingot/data/corpus_stream.h"
@@ -23,6 +24,9 @@ BpeTrainConfig bpe_config_of(const DataConfig& config) {
   bpe.pattern = config.tokenizer_pattern;
   return bpe;
 }
+
+// Whether a run's validation part is loaded, or training data alone.
+enum class Val { kWanted, kNone };
 
 // Names as in llm.c and modded-nanogpt distinguish the splits: NAME_train_000001.bin, NAME_val_000000.bin.
 bool is_val_name(const fs::path& path) {
@@ -70,7 +74,7 @@ std::unique_ptr<Tokenizer> shard_tokenizer(const DataConfig& config,
   return is_known ? named_tokenizer(config.tokenizer) : load_tokenizer(beside);
 }
 
-RunData load_shards(const DataConfig& config, const std::optional<std::string>& tokenizer_json) {
+RunData load_shards(const DataConfig& config, const std::optional<std::string>& tokenizer_json, Val which) {
   std::vector<std::string> train = config.train, val = config.val;
   if (val.empty()) {
     train.clear();
@@ -82,9 +86,12 @@ RunData load_shards(const DataConfig& config, const std::optional<std::string>& 
          "data.train: all of its shards are named as validation ({} and others); name others too",
          val.front());
   RunData data;
-  data.tokenizer = shard_tokenizer(config, tokenizer_json, !val.empty() || config.val_fraction > 0);
+  const bool has_val = which == Val::kNone || !val.empty() || config.val_fraction > 0;
+  data.tokenizer = shard_tokenizer(config, tokenizer_json, has_val);
   const std::optional<TokenId> end_of_text = data.tokenizer->end_of_text();
-  if (val.empty()) {
+  if (which == Val::kNone) {
+    data.train = open_shards(train, end_of_text);
+  } else if (val.empty()) {
     TokenSplit parts = split_shards(train, end_of_text, config.val_fraction);
     data.train = std::move(parts.train);
     data.val = std::move(parts.val);
@@ -129,12 +136,13 @@ Documents decoded(const TokenSource& source, const Tokenizer& tokenizer) {
 }
 
 RunData load_prepared(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
-                      const fs::path& folder) {
+                      const fs::path& folder, Val which) {
   const Dataset dataset = read_dataset(folder);
   RunData data;
   data.tokenizer = open_dataset_tokenizer(folder, dataset);
   check_tokenizer(config, tokenizer_json, folder, *data.tokenizer);
   data.train = open_dataset_part(folder, dataset.train, *data.tokenizer);
+  if (which == Val::kNone) return data;
   if (!config.val.empty()) {
     data.val = load_stream(config.val, config.text_field, *data.tokenizer);
   } else if (dataset.val.tokens > 0) {
@@ -154,9 +162,10 @@ RunData load_prepared(const DataConfig& config, const std::optional<std::string>
   return data;
 }
 
-RunData load_text(const DataConfig& config, const std::optional<std::string>& tokenizer_json) {
-  const bool has_own_val = !config.val.empty();
-  const StreamedCorpus train(config.train, has_own_val ? 0 : config.val_fraction, config.text_field);
+RunData load_text(const DataConfig& config, const std::optional<std::string>& tokenizer_json, Val which) {
+  const bool has_own_val = which == Val::kWanted && !config.val.empty();
+  const double fraction = has_own_val || which == Val::kNone ? 0 : config.val_fraction;
+  const StreamedCorpus train(config.train, fraction, config.text_field);
   std::optional<StreamedCorpus> val;
   if (has_own_val) val.emplace(config.val, 0, config.text_field);
   RunData data;
@@ -171,7 +180,7 @@ RunData load_text(const DataConfig& config, const std::optional<std::string>& to
   }
   StreamedSplit text = tokenize(train, *data.tokenizer, {.val_bytes = kYardstickBytes});
   if (val) text.val = tokenize(*val, *data.tokenizer, {.train_bytes = kYardstickBytes}).train;
-  if (text.val.documents == 0)
+  if (text.val.documents == 0 && which == Val::kWanted)
     fail(ErrorKind::kUsage, "data: there is no validation text; set data.val or a data.val_fraction above 0");
   data.train = std::move(text.train.tokens);
   data.val = std::move(text.val.tokens);
@@ -191,21 +200,113 @@ std::string megabytes(const TokenSource& source) {
                              : "";
 }
 
+RunData load_one(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
+                 Val which = Val::kWanted) {
+  if (const std::optional<fs::path> folder = prepared_folder(config.train))
+    return load_prepared(config, tokenizer_json, *folder, which);
+  return names_shards(config.train) ? load_shards(config, tokenizer_json, which)
+                                    : load_text(config, tokenizer_json, which);
+}
+
+// Returns the configuration of one source of a mixture.
+DataConfig source_config(const DataConfig& config, const std::string& name) {
+  DataConfig one = config;
+  one.train = {name};
+  one.mix.clear();
+  return one;
+}
+
+// Returns the tokenizer of a mixture: the one that the run names or that a source of tokens brings, else one that is
+// trained on the text of all sources.
+std::unique_ptr<Tokenizer> mix_tokenizer(const DataConfig& config) {
+  if (!is_trained_on_text(config.tokenizer)) return named_tokenizer(config.tokenizer);
+  std::vector<StreamedCorpus> corpora;
+  corpora.reserve(config.train.size() + 1);
+  for (const std::string& name : config.train) {
+    const std::vector<std::string> specs{name};
+    if (const std::optional<fs::path> folder = prepared_folder(specs))
+      return open_dataset_tokenizer(*folder, read_dataset(*folder));
+    if (names_shards(specs)) return shard_tokenizer(source_config(config, name), std::nullopt, true);
+    corpora.emplace_back(specs, config.val.empty() ? config.val_fraction : 0, config.text_field);
+  }
+  if (!config.val.empty() && config.tokenizer == "char")
+    corpora.emplace_back(config.val, 0, config.text_field);
+  std::vector<const StreamedCorpus*> texts;
+  for (const StreamedCorpus& corpus : corpora) texts.push_back(&corpus);
+  return make_corpus_tokenizer(config.tokenizer, bpe_config_of(config), texts);
+}
+
+// Returns the name of a source, with a number if an earlier one has the same.
+std::string source_name(const std::vector<MixSource>& before, const std::string& name) {
+  const auto same = std::ranges::count_if(before, [&](const MixSource& source) {
+    return source.name == name || source.name.starts_with(name + " (");
+  });
+  return same == 0 ? name : fmt::format("{} ({})", name, same + 1);
+}
+
+RunData load_mix(const DataConfig& config, const std::optional<std::string>& tokenizer_json) {
+  RunData data;
+  data.tokenizer =
+      tokenizer_json ? parse_tokenizer(*tokenizer_json, "tokenizer.json") : mix_tokenizer(config);
+  const std::string json = data.tokenizer->to_json();
+  const double sum = std::accumulate(config.mix.begin(), config.mix.end(), 0.0);
+  for (size_t i = 0; i < config.train.size(); ++i) {
+    // Validation data of its own is the whole mixture's, and is loaded with the first source.
+    const bool has_own_val = !config.val.empty();
+    RunData one = load_one(source_config(config, config.train[i]), json,
+                           has_own_val && i > 0 ? Val::kNone : Val::kWanted);
+    MixSource source{.name = source_name(data.mix, config.train[i]),
+                     .weight = config.mix[i],
+                     .share = config.mix[i] / sum,
+                     .train_tokens = one.train.tokens()};
+    data.train.add(one.train);
+    if (!has_own_val) {
+      source.val = one.val;
+      data.val.add(one.val);
+    } else if (i == 0) {
+      data.val = std::move(one.val);
+      data.val_documents = std::move(one.val_documents);
+    }
+    data.mix.push_back(std::move(source));
+  }
+  return data;
+}
+
+std::string mix_summary(const RunData& data) {
+  std::string text;
+  for (const MixSource& source : data.mix)
+    text += fmt::format("; {:.4g} % {} ({} tokens)", 100 * source.share, source.name, source.train_tokens);
+  return text;
+}
+
 }  // namespace
 
 RunData load_run_data(const DataConfig& config, const std::optional<std::string>& tokenizer_json) {
   if (config.train.empty())
     fail(ErrorKind::kUsage,
          "data.train is empty; give text with --data FILE, or data.train = \"builtin:bible\"");
-  const std::optional<fs::path> folder = prepared_folder(config.train);
-  RunData data = folder                       ? load_prepared(config, tokenizer_json, *folder)
-                 : names_shards(config.train) ? load_shards(config, tokenizer_json)
-                                              : load_text(config, tokenizer_json);
+  RunData data = config.mix.empty() ? load_one(config, tokenizer_json) : load_mix(config, tokenizer_json);
   release_free_memory();
   data.summary =
       fmt::format("train {}{} tokens; validation {}{} tokens; vocabulary {}", megabytes(data.train),
-                  data.train.tokens(), megabytes(data.val), data.val.tokens(), data.tokenizer->vocab_size());
+                  data.train.tokens(), megabytes(data.val), data.val.tokens(), data.tokenizer->vocab_size()) +
+      mix_summary(data);
   return data;
+}
+
+Sampler sampler_of(const RunConfig& config, const RunData& data) {
+  std::vector<Sampler::Source> sources;
+  for (const MixSource& source : data.mix) {
+    if (source.train_tokens <= config.model.context)
+      fail(ErrorKind::kData,
+           "{} has {} tokens, and a window of model.context = {} needs {}; give more text, a shorter "
+           "context, or leave it "
+           "out of the mixture",
+           source.name, source.train_tokens, config.model.context, config.model.context + 1);
+    sources.push_back({.tokens = source.train_tokens, .weight = source.weight});
+  }
+  if (sources.empty()) sources.push_back({.tokens = data.train.tokens()});
+  return {config.data.order, config.train.seed, sources, config.model.context};
 }
 
 RunInputs hashes_of(const RunData& data) {

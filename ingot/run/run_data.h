@@ -8,15 +8,25 @@
 
 #include "ingot/config/config.h"
 #include "ingot/data/corpus.h"
+#include "ingot/data/sampler.h"
 #include "ingot/data/token_source.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/run/record/run_record.h"
 
 namespace ingot {
 
+// A source of a mixture (data.mix). Its training tokens are those of RunData::train behind the earlier sources'.
+struct MixSource {
+  std::string name;              // the entry of data.train
+  double weight = 1, share = 1;  // as given, and of the sum of all weights
+  int64_t train_tokens = 0;
+  TokenSource val = {};  // empty if data.val names the validation text
+};
+
 struct RunData {
   std::unique_ptr<Tokenizer> tokenizer;
-  TokenSource train, val;
+  TokenSource train, val;           // of a mixture: its sources, one behind the other
+  std::vector<MixSource> mix = {};  // empty without data.mix
   Documents val_documents;  // for comparison with compressors; empty for shards, and above kYardstickBytes
   std::string summary;      // "1.0 MB train, 112 kB val, 65 tokens in the vocabulary ..."
 };
@@ -30,6 +40,9 @@ RunInputs hashes_of(const RunData& data);
 // trains it).
 // Throws kUsage or kData errors that name the key or file and the fix.
 RunData load_run_data(const DataConfig& config, const std::optional<std::string>& tokenizer_json);
+
+// Returns the order in which a run takes its windows.
+Sampler sampler_of(const RunConfig& config, const RunData& data);
 
 // Opens text files, token shards, or the validation tokens of a prepared folder as one stream, for
 // evaluation. Throws a kData error if the folder was prepared with another tokenizer.

@@ -25,7 +25,7 @@ RunState::RunState(const RunConfig& given, RunFolder& run_folder, bool is_resume
       data(load_run_data(given.data, resumed_tokenizer())),
       config(with_vocab(given)),
       trainer(config, parallelize(config, mesh)),
-      sampler(config.data.order, config.train.seed, data.train.tokens(), config.model.context),
+      sampler(sampler_of(config, data)),
       loader(data.train, sampler,
              {.shape = trainer.layout().batch_shape,
               .readers = trainer.layout().data_shard.ranks,

@@ -12,6 +12,7 @@
 #include "ingot/run/eval_tokens.h"
 #include "ingot/run/eval_watch.h"
 #include "ingot/run/record/run_report.h"
+#include "ingot/run/run_eval.h"
 #include "ingot/run/run_samples.h"
 #include "ingot/run/thread_count.h"
 
@@ -27,6 +28,12 @@ std::string memory_line(const Trainer& trainer) {
     total += static_cast<double>(use.bytes);
   }
   return fmt::format("memory {}: {}", format_bytes(total), memory);
+}
+
+std::string losses_line(int64_t step, const std::vector<std::pair<std::string, double>>& losses) {
+  std::string text;
+  for (const auto& [name, loss] : losses) text += fmt::format(" | {} {:.4f}", name, loss);
+  return fmt::format("val step {}{}", step, text);
 }
 
 const char* name(TrainOutcome::Status status) {
@@ -101,8 +108,12 @@ bool Session::evaluate() {
   EvalWatch watch(
       run_.console, run_.world, [this] { return run_.is_interrupted.load(); },
       [this] { return RunState::seconds_since(run_.times.start); });
-  const EvalResult result =
-      run_.trainer.evaluate(run_.data.val, eval_tokens(), [&](int64_t tokens, int64_t all) {
+  const auto evaluate_stream = [this](const TokenSource& text, int64_t max_tokens,
+                                      const EvalProgress& goes_on) {
+    return run_.trainer.evaluate(text, max_tokens, goes_on);
+  };
+  const auto [result, losses] =
+      evaluate_run(run_.data, eval_tokens(), evaluate_stream, [&](int64_t tokens, int64_t all) {
         run_.beat();
         return watch.go_on(tokens, all);
       });
@@ -111,6 +122,7 @@ bool Session::evaluate() {
   const bool is_best = result.loss < last.best_val_loss;
   last.best_val_loss = std::min(last.best_val_loss, result.loss);
   last.eval = result;
+  last.mix_losses = losses;
   run_.console.eval({.step = step,
                      .loss = result.loss,
                      .bits_per_byte = result.bits_per_byte,
@@ -118,12 +130,13 @@ bool Session::evaluate() {
                      .tokens = result.tokens,
                      .text_tokens = result.text_tokens,
                      .is_best = is_best});
-  run_.log.write(step,
-                 {{"val_loss", result.loss},
-                  {"val_bits_per_byte", result.bits_per_byte},
-                  {"val_top1", result.top1},
-                  {"val_tokens", result.tokens}},
-                 true);
+  if (!losses.empty()) run_.console.line(losses_line(step, losses));
+  std::vector<MetricsField> fields = {{"val_loss", result.loss},
+                                      {"val_bits_per_byte", result.bits_per_byte},
+                                      {"val_top1", result.top1},
+                                      {"val_tokens", result.tokens}};
+  for (const auto& [source, loss] : losses) fields.push_back({"val_loss/" + source, loss});
+  run_.log.write(step, fields, true);
   saver_.evaluated(result.loss);
   write_aside([&] { write_loss_plot(run_.folder); });
   return true;
@@ -156,6 +169,25 @@ void Session::write_aside(const std::function<void()>& write) {
   }
 }
 
+// How much of each source of a mixture the run has used until its last checkpoint.
+std::vector<MixUse> Session::mix_use() const {
+  std::vector<MixUse> uses;
+  const MixOrder& mix = run_.sampler.mix();
+  const int64_t context = run_.config.model.context, samples = run_.saved.tokens / context;
+  for (const MixSource& source : run_.data.mix) {
+    const auto i = static_cast<int64_t>(uses.size());
+    const auto tokens = static_cast<double>(mix.taken(i, samples) * context);
+    MixUse use{.source = source.name,
+               .share = static_cast<double>(mix.count(i)) / static_cast<double>(mix.period()),
+               .train_tokens = source.train_tokens,
+               .epochs = tokens / static_cast<double>(source.train_tokens)};
+    for (const auto& [name, loss] : run_.last.mix_losses)
+      if (name == source.name) use.val_loss = loss;
+    uses.push_back(std::move(use));
+  }
+  return uses;
+}
+
 void Session::write_summary(const std::string& status, const std::string& error, int exit_code) {
   RunSummary summary{.status = status,
                      .steps = run_.steps_done(),
@@ -174,6 +206,7 @@ void Session::write_summary(const std::string& status, const std::string& error,
     summary.val_bits_per_byte = eval->bits_per_byte;
     summary.eval_tokens = eval->tokens;
   }
+  summary.mix = mix_use();
   if (const BestCheckpoint& best = run_.last.best; best.step >= 0) {
     summary.best_step = best.step;
     summary.best_val_loss = best.val_loss;

@@ -42,6 +42,7 @@ class Session {
   bool evaluate();
   void sample();
   void write_aside(const std::function<void()>& write);
+  std::vector<MixUse> mix_use() const;
   void write_summary(const std::string& status, const std::string& error = "", int exit_code = 0);
 
   RunState run_;

@@ -10,6 +10,7 @@
 #include "ingot/memory/memory_check.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/run/record/run_folder.h"
+#include "ingot/run/run_eval.h"
 
 namespace ingot {
 namespace {
@@ -52,7 +53,7 @@ PythonTrainer::PythonTrainer(const RunConfig& config)
     : data_(load_run_data(config.data, std::nullopt)),
       config_(with_vocab(config, *data_.tokenizer)),
       trainer_(ready(config_), parallelize(config_)),
-      sampler_(config_.data.order, config_.train.seed, data_.train.tokens(), config_.model.context),
+      sampler_(sampler_of(config_, data_)),
       loader_(data_.train, sampler_, {.shape = trainer_.layout().batch_shape}),
       plan_(config_) {
   threads_ = num_threads();
@@ -128,7 +129,10 @@ void PythonTrainer::weights_changed() {
 
 EvalResult PythonTrainer::evaluate(int64_t max_tokens) {
   use_threads();
-  return trainer_.evaluate(data_.val, max_tokens);
+  const auto evaluate_stream = [this](const TokenSource& text, int64_t tokens, const EvalProgress& goes_on) {
+    return trainer_.evaluate(text, tokens, goes_on);
+  };
+  return evaluate_run(data_, max_tokens, evaluate_stream).result;
 }
 
 std::string PythonTrainer::generate(const std::string& prompt, int64_t tokens, const SampleConfig& config,

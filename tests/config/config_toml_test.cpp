@@ -89,6 +89,40 @@ compute = "bf16"
   EXPECT_EQ(config.precision.compute, DType::bf16);
 }
 
+TEST(ConfigToml, ReadsListsOfNumbers) {
+  ConfigBuilder builder;
+  builder.add_toml("[data]\ntrain = [\"a\", \"b\", \"c\"]\nmix = [1, 0.5, 2e-1]\n", "file.toml");
+  EXPECT_EQ(builder.build().data.mix, (std::vector<double>{1, 0.5, 0.2}));
+  builder.add_override("data.mix=[3, 2, 1]");
+  EXPECT_EQ(builder.build().data.mix, (std::vector<double>{3, 2, 1}));
+  builder.add_override("data.mix=[]");
+  EXPECT_TRUE(builder.build().data.mix.empty());
+}
+
+TEST(ConfigToml, MixturesThatCannotBeAreRefused) {
+  const auto error_of = [](const std::string& mix) {
+    ConfigBuilder builder;
+    builder.add_toml("[data]\ntrain = [\"a\", \"b\"]\n", "file.toml");
+    try {
+      builder.add_override("data.mix=" + mix);
+      builder.build();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(error_of("[1]"), HasSubstr("one weight for each entry of data.train, got 1 for 2"));
+  EXPECT_THAT(error_of("[1, 0]"),
+              HasSubstr("data.mix: a weight of a mixture must be a number above 0, got 0"));
+  EXPECT_THAT(error_of("[1, -1]"), HasSubstr("got -1"));
+  EXPECT_THAT(error_of("[1, nan]"),
+              HasSubstr("data.mix must be a list of numbers such as [0.7, 0.3], got nan"));
+  EXPECT_THAT(error_of("[1, \"x\"]"), HasSubstr("data.mix must be a list of numbers"));
+  EXPECT_THAT(error_of("[\"1\", \"2\"]"), HasSubstr("data.mix must be a list of numbers"));
+  EXPECT_THAT(error_of("0.5"), HasSubstr("got 0.5"));
+  EXPECT_EQ(error_of("[0.5, 2]"), "");
+}
+
 TEST(ConfigToml, LaterSourcesOverrideEarlierOnes) {
   ConfigBuilder builder;
   builder.add_toml("preset = \"tiny-llama\"\n[train]\nsteps = 7\n[schedule]\nwarmup_steps = 2", "run.toml");
@@ -185,6 +219,7 @@ TEST(ConfigToml, ResolvedTextReadsBackUnchanged) {
     if (key.rule.starts_with("stages")) value = std::vector<std::string>{fmt::format("2 until {}", n)};
     if (key.rule.starts_with("a list of"))
       value = std::vector<std::string>{key.rule.substr(key.rule.rfind(' ') + 1)};
+    if (key.rule == "a list of numbers") value = std::vector<double>{1.0 / 3, 2, n + 0.5};
     if (key.rule.starts_with("a text or")) value = std::vector<std::string>{key.name, "\x01\x7f", ""};
     if (key.rule.starts_with("one of")) value = key.rule.substr(key.rule.rfind(' ') + 1);  // the last value
     key.set(changed.config(), value);
@@ -330,6 +365,7 @@ TEST(ConfigKeys, EachSetsItsOwnMember) {
     if (key.rule.starts_with("phases")) value = "30% linear to 0.5";
     if (key.rule.starts_with("stages")) value = "2 until 16M";
     if (key.rule.starts_with("a list of")) value = key.rule.substr(key.rule.rfind(' ') + 1);
+    if (key.rule == "a list of numbers") value = std::vector<double>{0.5, 2};
     if (key.rule.starts_with("one of")) value = key.rule.substr(key.rule.rfind(' ') + 1);
     key.set(config, value);
     for (const ConfigKey& other : config_keys()) {

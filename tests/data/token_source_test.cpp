@@ -157,5 +157,44 @@ TEST_F(TokenSourceTest, AnEmptyStreamCanBeReadAndHashed) {
   EXPECT_FALSE(source.text_bytes().has_value());
 }
 
+TEST_F(TokenSourceTest, JoinedStreamsReadAsOneAndKeepTheirDocuments) {
+  TokenSource first, second, third;
+  first.add(std::vector<uint32_t>{9, 1, 9, 2});
+  first.set_documents({.end_of_text = 9u, .positions = {}});
+  first.set_text_bytes(5);
+  second.add(std::vector<uint16_t>{3, 9, 4, 5});  // 9 is a token like any other here
+  second.set_documents({.end_of_text = std::nullopt, .positions = {0, 2, 2}});
+  second.set_text_bytes(6);
+  third.add(std::vector<uint16_t>{6, 7});
+  TokenSource joined;
+  joined.add(first);
+  joined.add(TokenSource());
+  joined.add(second);
+  EXPECT_EQ(joined.text_bytes(), 11);
+  joined.add(third);
+  EXPECT_EQ(joined.text_bytes(), std::nullopt);
+  std::vector<uint32_t> all(10);
+  joined.read(0, all);
+  EXPECT_THAT(all, ::testing::ElementsAre(9, 1, 9, 2, 3, 9, 4, 5, 6, 7));
+  const std::vector<int64_t> begins = {0, 2, 4, 6, 8};  // the documents of all streams
+  for (int64_t begin = 0; begin < 10; ++begin) {
+    for (int64_t end = begin; end <= 10; ++end) {
+      const auto size = static_cast<size_t>(end - begin);
+      std::vector<uint32_t> window(size);
+      joined.read(begin, window);
+      std::vector<int32_t> got(size, -1), want(size, 0);
+      joined.mark_documents(begin, window, got);
+      for (size_t i = 0; i < size; ++i)
+        for (const int64_t at : begins)
+          if (at >= begin && at <= begin + static_cast<int64_t>(i))
+            want[i] = static_cast<int32_t>(at - begin);
+      ASSERT_EQ(got, want) << begin << ".." << end;
+    }
+  }
+  TokenSource same;
+  same.add(std::vector<uint32_t>{9, 1, 9, 2, 3, 9, 4, 5, 6, 7});
+  EXPECT_EQ(joined.content_hash(), same.content_hash());
+}
+
 }  // namespace
 }  // namespace ingot::testing

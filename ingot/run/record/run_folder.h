@@ -20,6 +20,15 @@
 
 namespace ingot {
 
+// How much of a source of a mixture (data.mix) a run has used.
+struct MixUse {
+  std::string source;
+  double share = 0;  // of the windows
+  int64_t train_tokens = 0;
+  double epochs = 0;  // tokens trained on / train_tokens
+  std::optional<double> val_loss = {};
+};
+
 // The fields at the end of run.json.
 struct RunSummary {
   std::string status;  // running, completed, interrupted, stopped, failed
@@ -30,6 +39,7 @@ struct RunSummary {
   std::optional<int64_t> eval_tokens = {};  // tokens predicted by this evaluation
   std::optional<int64_t> best_step = {};    // of checkpoints/best
   std::optional<double> best_val_loss = {};
+  std::vector<MixUse> mix = {};  // empty without data.mix
   double wall_s = 0, train_s = 0;
   uint64_t peak_rss_bytes = 0;
   int64_t non_finite_gradients = 0;  // skipped by an 8-bit optimizer since the last start or resume

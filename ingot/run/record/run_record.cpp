@@ -127,6 +127,12 @@ void RunRecord::write(const RunSummary& run) const {
   if (run.eval_tokens) json["eval_tokens"] = *run.eval_tokens;
   if (run.best_step)
     json["best"] = {{"step", *run.best_step}, {"val_loss", number_or_null(run.best_val_loss)}};
+  for (const MixUse& use : run.mix)
+    json["mix"].push_back({{"source", use.source},
+                           {"share", use.share},
+                           {"train_tokens", use.train_tokens},
+                           {"epochs", use.epochs},
+                           {"val_loss", number_or_null(use.val_loss)}});
   json["wall_s"] = number_or_null(run.wall_s);
   json["train_s"] = number_or_null(run.train_s);
   json["product_peak_gflops"] = number_or_null(run.product_peak_gflops);
