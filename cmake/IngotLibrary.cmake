@@ -13,6 +13,7 @@ set(INGOT_KERNEL_CALLERS
     ingot/nn/fp8_device.cpp
     ingot/nn/fp8_linear.cpp
     ingot/ops/attention/rope.cpp
+    ingot/ops/elementwise/accumulate.cpp
     ingot/ops/elementwise/activation.cpp
     ingot/ops/elementwise/bf16_masters.cpp
     ingot/ops/elementwise/cast.cpp

@@ -155,16 +155,21 @@ std::map<std::string, uint64_t> RankTensorFiles::verify() const {
 void read_rank_masters(const SafetensorsSet& files, Trainer& trainer) {
   TrainingStore& params = trainer.params();
   if (!params.is_sharded()) return read_whole_masters(files, trainer);
-  const std::vector<ParamShard> shards = params.shards();
-  for (const ParamShard& shard : shards) std::memset(shard.values().data, 0, shard.values().bytes());
-  for (const HfTensor& tensor : hf_tensors(*trainer.layout().model)) {
-    if (tensor.param < 0) continue;
-    const ParamShard& shard = shards[static_cast<size_t>(tensor.param)];
-    float* w = shard.values().as<float>();
-    for (const Rect& rect : rects_of(params.list()[shard.id], shard.begin, shard.end)) {
-      read_hf_rect(w, files, tensor, rect);
-      w += rect.elements();
+  const std::vector<HfTensor> tensors = hf_tensors(*trainer.layout().model);
+  Staging staging;  // one parameter at a time, because the masters may be on a device
+  for (const ParamShard& shard : params.shards()) {
+    const Tensor values = shard.values(), room = staging.room(values);
+    if (values.elements() == 0) continue;
+    std::memset(room.data, 0, room.bytes());
+    for (const HfTensor& tensor : tensors) {
+      if (tensor.param != shard.id) continue;
+      float* w = room.as<float>();
+      for (const Rect& rect : rects_of(params.list()[shard.id], shard.begin, shard.end)) {
+        read_hf_rect(w, files, tensor, rect);
+        w += rect.elements();
+      }
     }
+    staging.write(values, *trainer.layout().stream);
   }
 }
 

@@ -124,6 +124,10 @@ std::unique_ptr<Communicator> staged_group(Communicator& host, Stream& stream) {
   return std::make_unique<StagedGroup>(host, stream);
 }
 
+std::unique_ptr<Communicator> staged_group(std::unique_ptr<Communicator> host, Stream& stream) {
+  return std::make_unique<StagedGroup>(std::move(host), stream);
+}
+
 std::unique_ptr<Communicator> device_group(Communicator& host, Stream& stream) {
   if constexpr (kHasCuda) {
     if constexpr (kHasNccl) {

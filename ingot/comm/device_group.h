@@ -14,14 +14,15 @@ namespace ingot {
 // the stream is a CPU stream, the result only forwards to `host`. `stream` is the one on which the thread
 // that starts and waits reads and writes the operands.
 //
-// NCCL adds in its own order: every rank gets the same bits, but not those of the host's groups. It has
-// no reduce_scatter of bf16 into f32 (kInternal error). Messages and all_to_all go through the host even
+// NCCL adds in its own order, in the dtype of the data: every rank gets the same bits, but not those of the host's groups. It has
+// no reduce_scatter of 16-bit floats into f32 (kInternal error). Messages between two ranks go through the host even
 // with NCCL.
 std::unique_ptr<Communicator> device_group(Communicator& host, Stream& stream);
 
 // The same for any stream, without NCCL: starting an operation blocks until the stream is done. The
 // pinned memory grows to what is under way at one time and is never freed before the group.
 std::unique_ptr<Communicator> staged_group(Communicator& host, Stream& stream);
+std::unique_ptr<Communicator> staged_group(std::unique_ptr<Communicator> host, Stream& stream);
 
 // Starts the operation on another group of the same ranks.
 Pending relay(Communicator& group, const CommOperation& operation);

@@ -1,6 +1,8 @@
-// A group over NCCL. Its collectives run on a stream of their own, in the order in which they were started. A
-// watcher thread tells the watchdog which one is running and aborts the group when NCCL reports an error.
-// all_to_all and messages go through the host, where the order of messages does not matter.
+// A group over NCCL. It has two lanes, each a communicator of NCCL with a stream of high priority: reductions run in one,
+// everything else in the other, so that gathering weights never queues behind the reduction of gradients. The
+// collectives of a lane run in the order in which they were started. A watcher thread tells the watchdog which ones are
+// running and aborts the group when NCCL reports an error. Messages between two ranks go through the host, where their
+// order relative to other messages does not matter.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -12,8 +14,10 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ingot/comm/device_group.h"
@@ -49,6 +53,11 @@ struct Library {
   decltype(&ncclAllGather) all_gather = nullptr;
   decltype(&ncclReduceScatter) reduce_scatter = nullptr;
   decltype(&ncclBroadcast) broadcast = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) receive = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+  decltype(&ncclCommSplit) split = nullptr;
 
   // Returns the library's version, or 0 if it cannot be used. It is never unloaded, because its threads
   // outlive its communicators.
@@ -73,6 +82,11 @@ struct Library {
     find(all_gather, "ncclAllGather");
     find(reduce_scatter, "ncclReduceScatter");
     find(broadcast, "ncclBroadcast");
+    find(send, "ncclSend");
+    find(receive, "ncclRecv");
+    find(group_start, "ncclGroupStart");
+    find(group_end, "ncclGroupEnd");
+    find(split, "ncclCommSplit");
     int number = 0;
     return has_all && version(&number) == ncclSuccess ? number : 0;
   }
@@ -90,6 +104,18 @@ struct Running {
   cudaEvent_t end;
 };
 
+// A communicator of NCCL, its stream, and the collectives that run there. The caller of every function but advance()
+// is the group's own thread.
+struct Lane {
+  const char* name = "";
+  ncclComm_t comm = nullptr;  // guarded by comms_mutex_; null once it is aborted or destroyed
+  Stream queue = cuda::make_priority_stream();
+  // Guarded by mutex_.
+  std::deque<Running> running = {};
+  uint64_t started = 0, noted = 0;  // numbers of the newest collective and of the one in notes
+  std::unique_ptr<OperationNotes> notes = nullptr;
+};
+
 class NcclGroup final : public Communicator {
  public:
   NcclGroup(const Library& library, Communicator& host, Stream& stream)
@@ -97,83 +123,126 @@ class NcclGroup final : public Communicator {
         library_(library),
         host_(host),
         staged_(staged_group(host, stream)),
-        stream_(stream),
-        queue_(make_stream(Device::kCuda)),
-        notes_(host.notes(host.name() + " on the device")) {
+        stream_(stream) {
     INGOT_CUDA_CHECK(cudaGetDevice(&device_));
-    ncclUniqueId id{};
-    if (rank() == 0) settle(library_.unique_id(&id), "ncclGetUniqueId");
-    host_.broadcast("nccl id", Tensor(&id, DType::u8, {sizeof id}), 0);
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    settle(library_.init(&comm_, size(), id, rank(), &config), "ncclCommInitRankConfig");
+    lanes_[kReductions].name = "reductions";
+    lanes_[kOthers].name = "gathers";
+    for (Lane& lane : lanes_)
+      lane.notes = host.notes(fmt::format("{} on the device, {}", host.name(), lane.name));
+    try {
+      connect();
+    } catch (...) {
+      abort_all();
+      throw;
+    }
     watcher_ = std::thread([this] { watch(); });
   }
 
   ~NcclGroup() override {
     is_ending_ = true;
     watcher_.join();
-    for (const Running& running : running_) cudaEventDestroy(running.end);
+    // While an exception passes, other ranks may wait for collectives that this one will never start.
+    if (std::uncaught_exceptions() > exceptions_at_start_ || has_failed_ || !finalize_all()) abort_all();
+    for (Lane& lane : lanes_)
+      for (const Running& running : lane.running) cudaEventDestroy(running.end);
     for (cudaEvent_t event : free_) cudaEventDestroy(event);
-    if (!comm_ || has_failed_) return;
-    ncclResult_t result = library_.finalize(comm_);
-    while (result == ncclInProgress && library_.async_error(comm_, &result) == ncclSuccess)
-      std::this_thread::yield();
-    library_.destroy(comm_);
   }
 
-  std::unique_ptr<Communicator> split(int, int, std::string) override {
-    fail(ErrorKind::kInternal, "NCCL: split the host's group {} and make an NCCL group of the result",
-         name());
+  std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
+    std::unique_ptr<Communicator> part = host_.split(color, key, std::move(name));
+    if (part->size() == 1) return staged_group(std::move(part), stream_);
+    auto group = std::make_unique<NcclGroup>(library_, *part, stream_);
+    group->owned_ = std::move(part);
+    return group;
   }
   std::unique_ptr<OperationNotes> notes(std::string group) override { return host_.notes(std::move(group)); }
   TimeLimit& time_limit() override { return host_.time_limit(); }
 
  private:
+  enum LaneIndex : size_t { kReductions, kOthers, kLanes };
+
+  void connect() {
+    ncclUniqueId id{};
+    if (rank() == 0) settle(nullptr, library_.unique_id(&id), "ncclGetUniqueId");
+    host_.broadcast("nccl id", Tensor(&id, DType::u8, {sizeof id}), 0);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    Lane &first = lanes_[kReductions], &second = lanes_[kOthers];
+    settle(&first, library_.init(&first.comm, size(), id, rank(), &config), "ncclCommInitRankConfig");
+    settle(&first, library_.split(first.comm, 0, rank(), &second.comm, &config), "ncclCommSplit");
+    settle(&second, ncclInProgress, "ncclCommSplit");
+  }
+
+  static Lane& lane_of(std::array<Lane, kLanes>& lanes, Kind kind) {
+    return lanes[kind == Kind::kAllReduce || kind == Kind::kReduceScatter ? kReductions : kOthers];
+  }
+
   uint64_t start(const CommOperation& o) override {
-    const bool is_ours = o.kind == Kind::kAllReduce || o.kind == Kind::kAllGather ||
-                         o.kind == Kind::kReduceScatter || o.kind == Kind::kBroadcast;
+    const bool is_ours = o.kind != Kind::kBarrier && o.kind != Kind::kSend && o.kind != Kind::kReceive;
     if (o.in.device == Device::kCpu || !is_ours) {
       on_host_.push_back({next_on_host_, relay(*staged_, o)});
       return kOnHost | next_on_host_++;
     }
     throw_if_failed();
+    Lane& lane = lane_of(lanes_, o.kind);
     ready_.record(stream_);
-    ready_.make_wait(queue_);
-    settle(enqueue(o), kind_name(o.kind));
+    ready_.make_wait(lane.queue);
+    settle(&lane, enqueue(lane, o), kind_name(o.kind));
     const std::lock_guard lock(mutex_);
-    INGOT_CHECK(running_.size() < kMaxUnderWay, "NCCL: group {}: {} collectives under way", name(),
-                running_.size());
-    Running running{kind_name(o.kind), std::string(o.name), ++started_, free_event()};
-    INGOT_CUDA_CHECK(cudaEventRecord(running.end, cuda::queue_of(queue_)));
-    running_.push_back(std::move(running));
-    return started_;
+    INGOT_CHECK(lane.running.size() < kMaxUnderWay, "NCCL: group {}: {} collectives under way", name(),
+                lane.running.size());
+    Running running{kind_name(o.kind), std::string(o.name), ++lane.started, free_event()};
+    INGOT_CUDA_CHECK(cudaEventRecord(running.end, cuda::queue_of(lane.queue)));
+    lane.running.push_back(std::move(running));
+    return lane.started * kLanes + static_cast<uint64_t>(&lane - lanes_.data());
   }
 
-  ncclResult_t enqueue(const CommOperation& o) {
+  ncclResult_t enqueue(Lane& lane, const CommOperation& o) {
     const auto type = static_cast<ncclDataType_t>(dtype_code(o.in.dtype));
     const auto op = static_cast<ncclRedOp_t>(op_code(o.op));
     const auto count = static_cast<size_t>(o.in.elements());
-    cudaStream_t queue = cuda::queue_of(queue_);
+    cudaStream_t queue = cuda::queue_of(lane.queue);
+    const std::lock_guard lock(comms_mutex_);
+    if (!lane.comm) return ncclInvalidUsage;  // aborted a moment ago; settle() says why
     switch (o.kind) {
       case Kind::kAllReduce:
-        return library_.all_reduce(o.in.data, o.out.data, count, type, op, comm_, queue);
+        return library_.all_reduce(o.in.data, o.out.data, count, type, op, lane.comm, queue);
       case Kind::kAllGather:
-        return library_.all_gather(o.in.data, o.out.data, count, type, comm_, queue);
+        return library_.all_gather(o.in.data, o.out.data, count, type, lane.comm, queue);
       case Kind::kReduceScatter:
         INGOT_CHECK(o.in.dtype == o.out.dtype, "NCCL: reduce_scatter {}: from {} into {}", o.name,
                     ingot::name(o.in.dtype), ingot::name(o.out.dtype));
         return library_.reduce_scatter(o.in.data, o.out.data, count / static_cast<size_t>(size()), type, op,
-                                       comm_, queue);
+                                       lane.comm, queue);
+      case Kind::kAllToAll:
+        return all_to_all(lane, o, count / static_cast<size_t>(size()), type);
       default:
-        return library_.broadcast(o.in.data, o.out.data, count, type, o.peer, comm_, queue);
+        return library_.broadcast(o.in.data, o.out.data, count, type, o.peer, lane.comm, queue);
     }
+  }
+
+  // NCCL has no all_to_all: a group of messages, which proceed together, makes one.
+  ncclResult_t all_to_all(Lane& lane, const CommOperation& o, size_t count, ncclDataType_t type) {
+    cudaStream_t queue = cuda::queue_of(lane.queue);
+    const size_t bytes = count * size_bytes(o.in.dtype);
+    ncclResult_t result = library_.group_start();
+    for (int peer = 0; result == ncclSuccess && peer < size(); ++peer) {
+      const size_t at = static_cast<size_t>(peer) * bytes;
+      result =
+          library_.send(static_cast<const std::byte*>(o.in.data) + at, count, type, peer, lane.comm, queue);
+      if (result == ncclSuccess)
+        result =
+            library_.receive(static_cast<std::byte*>(o.out.data) + at, count, type, peer, lane.comm, queue);
+    }
+    const ncclResult_t end = library_.group_end();
+    return result == ncclSuccess ? end : result;
   }
 
   bool is_done(uint64_t ticket) override {
     if (ticket & kOnHost) return on_host(ticket)->pending.is_done();
     const std::lock_guard lock(mutex_);
-    return running_.empty() || running_.front().number > ticket;
+    const Lane& lane = lanes_[ticket % kLanes];
+    return lane.running.empty() || lane.running.front().number > ticket / kLanes;
   }
 
   // The device's stream waits; the host does not.
@@ -186,8 +255,8 @@ class NcclGroup final : public Communicator {
     }
     throw_if_failed();
     const std::lock_guard lock(mutex_);
-    for (const Running& running : running_)
-      if (running.number == ticket)
+    for (const Running& running : lanes_[ticket % kLanes].running)
+      if (running.number == ticket / kLanes)
         INGOT_CUDA_CHECK(cudaStreamWaitEvent(cuda::queue_of(stream_), running.end, 0));
   }
 
@@ -210,14 +279,26 @@ class NcclGroup final : public Communicator {
     return event;
   }
 
-  // Blocks until a call that NCCL may continue in the background has finished. Throws if it failed.
-  void settle(ncclResult_t result, const char* call) {
-    while (result == ncclInProgress) {
+  // Returns the state of a lane's communicator; an error if it was aborted.
+  ncclResult_t state_of(const Lane& lane) {
+    const std::lock_guard lock(comms_mutex_);
+    ncclResult_t result = ncclSuccess;
+    if (!lane.comm) return ncclInvalidUsage;
+    return library_.async_error(lane.comm, &result) == ncclSuccess ? result : ncclInternalError;
+  }
+
+  // Blocks until a call that NCCL may continue in the background has finished. Throws if it failed, or if the watcher
+  // has found an error meanwhile.
+  void settle(const Lane* lane, ncclResult_t result, const char* call) {
+    while (result == ncclInProgress && lane) {
+      throw_if_failed();
       std::this_thread::yield();
-      if (library_.async_error(comm_, &result) != ncclSuccess) break;
+      result = state_of(*lane);
     }
+    throw_if_failed();
     if (result != ncclSuccess)
-      fail(ErrorKind::kInternal, "NCCL: group {}: {}: {}", name(), call, library_.words(result, comm_));
+      fail(ErrorKind::kInternal, "NCCL: group {}: {}: {}", name(), call,
+           library_.words(result, lane ? lane->comm : nullptr));
   }
 
   void throw_if_failed() {
@@ -226,64 +307,90 @@ class NcclGroup final : public Communicator {
     fail(ErrorKind::kInternal, "{}", failure_);
   }
 
+  // Ends all communicators in order. Returns false if one is not done within kFinalizeTime.
+  bool finalize_all() {
+    for (size_t i = kLanes; i-- > 0;) {
+      Lane& lane = lanes_[i];
+      if (!lane.comm) continue;
+      const auto give_up = std::chrono::steady_clock::now() + kFinalizeTime;
+      ncclResult_t result = library_.finalize(lane.comm);
+      while (result == ncclInProgress && std::chrono::steady_clock::now() < give_up) {
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+        if (library_.async_error(lane.comm, &result) != ncclSuccess) return false;
+      }
+      if (result != ncclSuccess) return false;
+      library_.destroy(std::exchange(lane.comm, nullptr));
+    }
+    return true;
+  }
+
+  // Ends the kernels that wait for other ranks, and frees the communicators.
+  void abort_all() {
+    const std::lock_guard lock(comms_mutex_);
+    for (Lane& lane : lanes_)
+      if (lane.comm) library_.abort(std::exchange(lane.comm, nullptr));
+  }
+
   // ---- the watcher thread ----
 
   void watch() {
     cudaSetDevice(device_);
     while (!is_ending_ && !has_failed_) {
-      advance();
-      find_error();
+      for (Lane& lane : lanes_) {
+        advance(lane);
+        find_error(lane);
+      }
       std::this_thread::sleep_for(kPeriod);
     }
   }
 
-  void advance() {
+  void advance(Lane& lane) {
     const std::lock_guard lock(mutex_);
-    while (!running_.empty() && cudaEventQuery(running_.front().end) == cudaSuccess) {
-      free_.push_back(running_.front().end);
-      running_.pop_front();
-      if (notes_ && noted_ > 0) notes_->end();
-      noted_ = 0;
+    while (!lane.running.empty() && cudaEventQuery(lane.running.front().end) == cudaSuccess) {
+      free_.push_back(lane.running.front().end);
+      lane.running.pop_front();
+      if (lane.notes && lane.noted > 0) lane.notes->end();
+      lane.noted = 0;
     }
-    if (!notes_ || running_.empty() || noted_ == running_.front().number) return;
-    noted_ = running_.front().number;
-    notes_->begin(running_.front().kind, running_.front().name);
+    if (!lane.notes || lane.running.empty() || lane.noted == lane.running.front().number) return;
+    lane.noted = lane.running.front().number;
+    lane.notes->begin(lane.running.front().kind, lane.running.front().name);
   }
 
   // After an error, abort ends the kernels that wait for a lost rank, so that the host does not wait for
   // ever and can report the error.
-  void find_error() {
-    ncclResult_t result = ncclSuccess;
-    library_.async_error(comm_, &result);
-    if (result == ncclSuccess || result == ncclInProgress) return;
+  void find_error(Lane& lane) {
+    const ncclResult_t result = state_of(lane);
+    if (result == ncclSuccess || result == ncclInProgress || has_failed_) return;
     {
       const std::lock_guard lock(mutex_);
-      const bool is_running = !running_.empty();
-      failure_ = failure_text(name(), is_running ? running_.front().kind : "nothing",
-                              is_running ? running_.front().name : "",
-                              is_running ? running_.front().number : 0, library_.words(result, comm_));
+      const bool is_running = !lane.running.empty();
+      failure_ =
+          failure_text(name(), is_running ? lane.running.front().kind : "nothing",
+                       is_running ? lane.running.front().name : "",
+                       is_running ? lane.running.front().number : 0, library_.words(result, lane.comm));
     }
     has_failed_ = true;
-    library_.abort(comm_);
+    abort_all();
   }
 
+  static constexpr auto kFinalizeTime = std::chrono::seconds(10);
+
   Library library_;
+  std::unique_ptr<Communicator> owned_ = nullptr;  // host_, if split() made it
   Communicator& host_;
   std::unique_ptr<Communicator> staged_;
   Stream& stream_;
-  Stream queue_;
   cuda::Event ready_;
-  int device_ = 0;
-  ncclComm_t comm_ = nullptr;
+  int device_ = 0, exceptions_at_start_ = std::uncaught_exceptions();
   std::deque<OnHost> on_host_;
   uint64_t next_on_host_ = 0;
 
-  std::mutex mutex_;  // guards the members below
-  std::deque<Running> running_;
-  std::vector<cudaEvent_t> free_;
-  uint64_t started_ = 0, noted_ = 0;  // numbers of the newest collective and of the one in notes_
-  std::unique_ptr<OperationNotes> notes_;
-  std::string failure_;
+  // A thread that holds both takes comms_mutex_ last.
+  std::mutex mutex_, comms_mutex_;
+  std::array<Lane, kLanes> lanes_;
+  std::vector<cudaEvent_t> free_;  // guarded by mutex_
+  std::string failure_;            // guarded by mutex_
   std::atomic<bool> has_failed_ = false, is_ending_ = false;
   std::thread watcher_;  // last, because it uses the other members
 };

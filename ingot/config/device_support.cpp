@@ -47,14 +47,14 @@ const RuleEntry* matrix_rule_of(const OptimizerConfig& optimizer) {
 
 void validate_ranks(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
-  if (parallel.ranks() != parallel.dp) refuse("parallel", "replicas (parallel.dp)", parallel.to_string());
+  if (parallel.ranks() != parallel.dp * parallel.fsdp)
+    refuse("parallel", "replicas and shards (parallel.dp, parallel.fsdp)", parallel.to_string());
   for (const DType payload : {parallel.payload, parallel.payload_ends.value_or(parallel.payload)})
     if (payload == DType::f16) refuse("parallel.payload", "f32 or bf16", "f16");
   if (parallel.has_error_feedback) refuse("parallel.error_feedback", "false", "true");
   const RuleEntry* matrix_rule = matrix_rule_of(config.optimizer);
-  if (parallel.dp > 1 && matrix_rule)
-    refuse("parallel.dp", fmt::format("1 for the optimizer {}", matrix_rule->name),
-           fmt::format("{}", parallel.dp));
+  if (parallel.ranks() > 1 && matrix_rule)
+    refuse("parallel", fmt::format("one rank for the optimizer {}", matrix_rule->name), parallel.to_string());
 }
 
 // What the layers compute on the CPU only.

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/parallel.h"
 #include "ingot/core/work.h"
 
 namespace ingot {
@@ -36,7 +37,10 @@ void fill_zero(const Tensor& t, Stream& stream) {
   if constexpr (kHasCuda) {
     if (t.device == Device::kCuda) return cuda::fill_zero(t, stream);
   }
-  std::memset(t.data, 0, t.bytes());
+  parallel_for(static_cast<int64_t>(t.bytes()), kGrain * static_cast<int64_t>(sizeof(float)),
+               [&](int64_t begin, int64_t end) {
+                 std::memset(static_cast<char*>(t.data) + begin, 0, static_cast<size_t>(end - begin));
+               });
 }
 
 void synchronize([[maybe_unused]] Stream& stream) {

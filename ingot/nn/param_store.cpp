@@ -248,7 +248,9 @@ void init_params(TrainingStore& store, uint64_t seed, Stream& stream) {
     } else if (shard.elements() > 0) {
       whole.resize(static_cast<size_t>(n));
       init_param(Tensor(whole.data(), DType::f32, {n}), spec, shard.id, seed);
-      std::copy_n(whole.data() + shard.begin, shard.elements(), shard.values().as<float>());
+      const Tensor values = shard.values();
+      std::copy_n(whole.data() + shard.begin, shard.elements(), staging.room(values).as<float>());
+      staging.write(values, stream);
     }
   }
 }

@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "ingot/core/copy.h"
-#include "ingot/core/parallel.h"
-#include "ingot/core/work.h"
+#include "ingot/ops/accumulate.h"
 #include "ingot/ops/cast.h"
 
 namespace ingot {
@@ -187,34 +186,34 @@ void FsdpStore::grad_ready(int u) {
   slot.is_last = is_last_micro_;
   const Tensor sent = slot.payload ? slot.payload.rows(0, full.elements()) : full;
   if (slot.payload) round_gradients(sent, full, unit.residual, stream_);
-  slot.scatter = shard_.start_reduce_scatter(unit.scatter_name, own_shard(full, unit.shard), sent);
+  slot.scatter = exchanges(slot)
+                     ? shard_.start_all_to_all(unit.scatter_name, exchanged(slot, unit.shard), sent)
+                     : shard_.start_reduce_scatter(unit.scatter_name, own_shard(full, unit.shard), sent);
 }
 
-namespace {
-
-void add_and_zero(const Tensor& sum, const Tensor& own, const Tensor& full, const Stream& stream) {
-  const WorkSpan span(stream, "add gradients", traffic({sum, sum, own, full}));
-  if (span.plans()) return;
-  parallel_for(sum.elements(), kGrain, [&](int64_t begin, int64_t end) {
-    float* to = sum.as<float>();
-    const float* x = own.as<float>();
-#pragma omp simd
-    for (int64_t i = begin; i < end; ++i) to[i] += x[i];
-  });
-  parallel_for(full.elements(), kGrain, [&](int64_t begin, int64_t end) {
-    std::fill(full.as<float>() + begin, full.as<float>() + end, 0.0f);
-  });
+// NCCL would round 16-bit sums after every addition. On a device the ranks therefore exchange their 16-bit gradients,
+// which is as many bytes, and each adds those of its shard in f32.
+bool FsdpStore::exchanges(const GradSlot& slot) const {
+  return stream_.device == Device::kCuda && static_cast<bool>(slot.payload);
 }
 
-}  // namespace
+// The place of what the ranks send: the memory of the f32 gradients, which are in the payload by then.
+Tensor FsdpStore::exchanged(const GradSlot& slot, int64_t shard) const {
+  return Tensor(slot.full.data, slot.payload.dtype, {shard_.size() * shard}, slot.full.device);
+}
 
 // Adds the reduce-scattered gradients to the shard and zeroes the slot.
 void FsdpStore::drain(GradSlot& slot) {
   if (!slot.is_scattering) return;
   slot.scatter.wait();
   Unit& unit = units_[static_cast<size_t>(slot.unit)];
-  add_and_zero(unit.grad, own_shard(slot.full, unit.shard), slot.full.rows(0, shard_.size() * unit.shard),
-               stream_);
+  if (exchanges(slot))
+    for (int rank = 0; rank < shard_.size(); ++rank)
+      accumulate(unit.grad, exchanged(slot, unit.shard).rows(rank * unit.shard, (rank + 1) * unit.shard),
+                 stream_);
+  else
+    accumulate(unit.grad, own_shard(slot.full, unit.shard), stream_);
+  fill_zero(slot.full.rows(0, shard_.size() * unit.shard), stream_);
   slot.is_scattering = false;
   slot.unit = -1;
   if (!slot.is_last || replicate_.size() == 1) return;

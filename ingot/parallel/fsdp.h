@@ -92,6 +92,8 @@ class FsdpStore : public TrainingStore {
   Tensor own_shard(const Tensor& full, int64_t shard) const;
   void start_gather(int unit);
   void drain(GradSlot& slot);
+  bool exchanges(const GradSlot& slot) const;
+  Tensor exchanged(const GradSlot& slot, int64_t shard) const;
   // Invalidates all gathered weights, because the masters have changed.
   void forget_gathered();
   // The range of parameter `id` that rank `rank` holds.

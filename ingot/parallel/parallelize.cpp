@@ -119,18 +119,24 @@ void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
   const GradientPayload payload{.blocks = parallel.payload,
                                 .ends = parallel.payload_ends.value_or(parallel.payload),
                                 .has_error_feedback = parallel.has_error_feedback};
+  const bool is_on_device = stream.device == Device::kCuda && stream.backing == Backing::kMemory;
   if (mesh.shard->size() > 1) {
+    if (is_on_device) {
+      rank.shard_group = device_group(*mesh.shard, stream);
+      rank.replica_group = device_group(*mesh.replicate, stream);
+    }
     const FsdpConfig fsdp{
         .compute = config.precision.compute, .keeps_units = parallel.keeps_units, .payload = payload};
-    rank.shards = std::make_unique<FsdpStore>(list, *mesh.shard, *mesh.replicate, fsdp, stream);
+    rank.shards =
+        std::make_unique<FsdpStore>(list, rank.shard_group ? *rank.shard_group : *mesh.shard,
+                                    rank.replica_group ? *rank.replica_group : *mesh.replicate, fsdp, stream);
     rank.params = rank.shards.get();
   } else {
     auto whole = std::make_unique<ResidentStore>(list, config.precision.compute, true,
                                                  config.precision.master, stream.device, stream.backing);
     rank.params = whole.get();
     if (mesh.dp->size() > 1) {
-      if (stream.device == Device::kCuda && stream.backing == Backing::kMemory)
-        rank.gradient_group = device_group(*mesh.dp, stream);
+      if (is_on_device) rank.gradient_group = device_group(*mesh.dp, stream);
       const DdpConfig ddp{.bucket_bytes = parallel.bucket_mb << 20, .payload = payload};
       rank.replicas = std::make_unique<DdpStore>(
           *whole, rank.gradient_group ? *rank.gradient_group : *mesh.dp, ddp, stream);

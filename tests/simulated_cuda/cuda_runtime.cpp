@@ -5,6 +5,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -240,16 +242,28 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
 
+namespace simulated_cuda {
+// A piece of work in a stream. It begins when `after` has done `count` pieces and `is_ready`, if there is one, returns true.
+struct Work {
+  std::function<void()> run;
+  Stream* after = nullptr;
+  uint64_t count = 0;
+  std::function<bool()> is_ready = nullptr;
+};
+}  // namespace simulated_cuda
+
 struct SimulatedGraph {
-  std::vector<std::function<void()>> work;
+  std::vector<simulated_cuda::Work> work;
   bool is_spoilt = false;
 };
 
 namespace simulated_cuda {
 
 struct Stream {
-  std::deque<std::function<void()>> work;
-  uint64_t given = 0, done = 0;  // work items enqueued; work items run
+  std::deque<Work> work;
+  uint64_t given = 0;              // pieces enqueued
+  std::atomic<uint64_t> done = 0;  // pieces run; cudaEventQuery reads it on another thread
+  bool is_busy = false;            // its front runs, or is waited for
   SimulatedGraph* captured = nullptr;
 };
 
@@ -275,13 +289,43 @@ struct DeviceWorks {
   DeviceWorks& operator=(const DeviceWorks&) = delete;
 };
 
+void run_front(Stream& stream) {
+  const Work next = std::move(stream.work.front());
+  stream.work.pop_front();
+  next.run();
+  ++stream.done;
+}
+
+// Runs one piece of every stream that can go on without waiting. Sleeps if there is none.
+void run_elsewhere() {
+  bool has_run = false;
+  for (size_t i = 0; i < streams.size(); ++i) {  // by index, because work may create streams
+    Stream& stream = *streams[i];
+    if (stream.is_busy || stream.work.empty()) continue;
+    const Work& next = stream.work.front();
+    if (next.after && next.after->done < next.count) continue;
+    if (next.is_ready && !next.is_ready()) continue;
+    stream.is_busy = true;
+    run_front(stream);
+    stream.is_busy = false;
+    has_run = true;
+  }
+  if (!has_run) std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
 void run_until(Stream& stream, uint64_t count) {
   const DeviceWorks works;
   while (stream.done < count) {
-    const std::function<void()> next = std::move(stream.work.front());
-    stream.work.pop_front();
-    next();
-    ++stream.done;
+    if (stream.is_busy) {
+      std::fprintf(stderr, "simulated CUDA: a stream waits for itself\n");
+      std::abort();
+    }
+    stream.is_busy = true;
+    const Work& next = stream.work.front();
+    if (next.after) run_until(*next.after, next.count);
+    while (next.is_ready && !next.is_ready()) run_elsewhere();
+    run_front(stream);
+    stream.is_busy = false;
   }
 }
 
@@ -315,10 +359,20 @@ void watch_faults() {
 
 }  // namespace
 
-void enqueue(Stream* stream, std::function<void()> work) {
+namespace {
+void enqueue_work(Stream* stream, Work work) {
   if (stream->captured) return stream->captured->work.push_back(std::move(work));
   stream->work.push_back(std::move(work));
   ++stream->given;
+}
+}  // namespace
+
+void enqueue(Stream* stream, std::function<void()> work) { enqueue_work(stream, {.run = std::move(work)}); }
+
+bool enqueue_shared(Stream* stream, std::function<bool()> is_ready, std::function<void()> work) {
+  if (spoils_capture()) return false;
+  enqueue_work(stream, {.run = std::move(work), .is_ready = std::move(is_ready)});
+  return true;
 }
 
 }  // namespace simulated_cuda
@@ -390,7 +444,18 @@ cudaError_t cudaDeviceSynchronize() {
   simulated_cuda::run_all();
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  *lowest = 0;
+  *highest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int) {
+  const char *gpus = std::getenv("INGOT_SIMULATED_GPUS"), *rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  const bool has_own = gpus && std::strcmp(gpus, "own") == 0 && rank;
+  std::snprintf(text, static_cast<size_t>(size), "0000:%s", has_own ? rank : "0");
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   *stream = new simulated_cuda::Stream;
   simulated_cuda::streams.push_back(*stream);
   return cudaSuccess;
@@ -407,13 +472,15 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  enqueue(stream, [other = event->stream, count = event->count] { run_until(*other, count); });
+  if (event->stream)
+    simulated_cuda::enqueue_work(stream, {.run = [] {}, .after = event->stream, .count = event->count});
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
   *event = new SimulatedEvent;
   return cudaSuccess;
 }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return cudaEventCreate(event); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;
@@ -428,6 +495,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (simulated_cuda::spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   run_until(*event->stream, event->count);
   return cudaSuccess;
+}
+// Does not make the stream go on: the device works only when it is waited for.
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return !event->stream || event->stream->done >= event->count ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* time_ms, cudaEvent_t begin, cudaEvent_t end) {
   *time_ms = std::chrono::duration<float, std::milli>(*end->time - *begin->time).count();
@@ -455,7 +526,7 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t ready, cudaGraph_t graph, cudaGr
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
-  for (const std::function<void()>& work : graph->work) enqueue(stream, work);
+  for (const simulated_cuda::Work& work : graph->work) simulated_cuda::enqueue_work(stream, work);
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {

@@ -63,6 +63,9 @@ int lane();
 struct Stream;
 // Appends work to the stream.
 void enqueue(Stream* stream, std::function<void()> work);
+// Enqueues work that other ranks take part in. `is_ready` is called again and again until it returns true, then `work`
+// runs; meanwhile the other streams go on. Nothing of it can be captured in a graph: returns false during a capture.
+bool enqueue_shared(Stream* stream, std::function<bool()> is_ready, std::function<void()> work);
 
 template <typename T>
 T exchanged(T value, int from) {
@@ -106,6 +109,7 @@ enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
+  cudaErrorNotReady = 600,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorGraphExecUpdateFailure = 910
@@ -143,11 +147,17 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t size_bytes, cudaStre
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaDeviceSynchronize();
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventCreate(cudaEvent_t* event);
+inline constexpr unsigned cudaEventDisableTiming = 2;
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+// Of the simulated GPU of this rank: INGOT_SIMULATED_GPUS=own gives every rank its own, otherwise they share one.
+cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);

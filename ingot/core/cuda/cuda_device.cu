@@ -10,13 +10,24 @@ namespace {
 
 class Queue final : public StreamResource {
  public:
-  Queue() { INGOT_CUDA_CHECK(cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking)); }
+  explicit Queue(int priority) {
+    INGOT_CUDA_CHECK(cudaStreamCreateWithPriority(&queue, cudaStreamNonBlocking, priority));
+  }
   ~Queue() override { cudaStreamDestroy(queue); }
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
   cudaStream_t queue = nullptr;
 };
+
+Stream stream_of_priority(int priority) {
+  if (const std::string reason = no_device_reason(); !reason.empty())
+    fail(ErrorKind::kUsage, "CUDA: {}; `ingot doctor` says what is missing", reason);
+  Stream stream;
+  stream.device = Device::kCuda;
+  stream.queue = std::make_unique<Queue>(priority);
+  return stream;
+}
 
 cudaEvent_t handle(void* event) { return static_cast<cudaEvent_t>(event); }
 
@@ -104,13 +115,12 @@ void release(MemoryKind kind, void* memory) noexcept {
     cudaFreeHost(memory);
 }
 
-Stream make_stream() {
-  if (const std::string reason = no_device_reason(); !reason.empty())
-    fail(ErrorKind::kUsage, "CUDA: {}; `ingot doctor` says what is missing", reason);
-  Stream stream;
-  stream.device = Device::kCuda;
-  stream.queue = std::make_unique<Queue>();
-  return stream;
+Stream make_stream() { return stream_of_priority(0); }
+
+Stream make_priority_stream() {
+  int lowest = 0, highest = 0;  // the highest priority is the smallest number
+  cudaDeviceGetStreamPriorityRange(&lowest, &highest);
+  return stream_of_priority(highest);
 }
 
 void synchronize(Stream& stream) { INGOT_CUDA_CHECK(cudaStreamSynchronize(queue_of(stream))); }

@@ -173,4 +173,17 @@ TEST(SimulatedReplicas, CheckpointsOfReplicasLoadOnOneDevice) {
 }  // namespace
 }  // namespace ingot
 
-int main(int argc, char** argv) { return ingot::run_on_ranks(argc, argv); }
+// With --stall, rank 1 never joins a collective on the device; the watchdog names it and ends the job.
+int main(int argc, char** argv) {
+  using namespace ingot;
+  if (argc < 2 || std::string(argv[1]) != "--stall") return run_on_ranks(argc, argv);
+  MpiJob job({.timeout_s = 1.0, .verifies = true});
+  world = &job.world();
+  ::setenv("INGOT_SIMULATED_NCCL", "stall:1:0", 1);
+  Stream stream = make_stream(Device::kCuda);
+  const std::unique_ptr<Communicator> group = device_group(*world, stream);
+  const OnDevice t(4, stream, world->rank());
+  group->start_all_reduce("gradients 3", t.tensor()).wait();
+  synchronize(stream);
+  return 0;
+}

@@ -1,0 +1,148 @@
+// The group over NCCL (comm/group_nccl.cpp) with a simulated NCCL (../nccl/nccl.cpp). Ranks that share a GPU do not use
+// NCCL, so these tests need INGOT_SIMULATED_GPUS=own.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <cstdlib>
+
+#include "ingot/comm/device_group.h"
+#include "ingot/core/copy.h"
+#include "ingot/core/staging.h"
+#include "tests/comm/mpi/ranks_main.h"
+#include "tests/simulated_cuda/nccl/simulated_nccl.h"
+
+namespace ingot {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class NcclTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* gpus = std::getenv("INGOT_SIMULATED_GPUS");
+    if (!gpus || std::string(gpus) != "own" || world->size() == 1) GTEST_SKIP() << "the ranks share a GPU";
+    group = device_group(*world, stream);
+    simulated_nccl::take_record();
+  }
+  void TearDown() override {
+    ::unsetenv("INGOT_SIMULATED_NCCL");
+    group.reset();
+    if (!IsSkipped()) world->barrier("test ends");
+  }
+
+  // A tensor on the device.
+  Tensor put(DType dtype, const std::vector<float>& values) {
+    const Tensor t = arena.alloc(dtype, {std::ssize(values)});
+    const Tensor host = staging.room(t);
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (dtype == DType::f32)
+        host.as<float>()[i] = values[i];
+      else
+        host.as<bf16>()[i] = bf16(values[i]);
+    }
+    staging.write(t, stream);
+    return t;
+  }
+  std::vector<float> read(const Tensor& t) {
+    const Tensor host = staging.read(t, stream);
+    std::vector<float> values;
+    for (int64_t i = 0; i < t.elements(); ++i)
+      values.push_back(t.dtype == DType::f32 ? host.as<float>()[i] : static_cast<float>(host.as<bf16>()[i]));
+    return values;
+  }
+  std::string failure_of(const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  Stream stream = make_stream(Device::kCuda);
+  Arena arena{"test", 1 << 20, Memory::kDevice};
+  Staging staging;
+  std::unique_ptr<Communicator> group;
+  float rank = static_cast<float>(world->rank());
+  int size = world->size();
+};
+
+// Nothing happens on the device until it is waited for: the host goes on.
+TEST_F(NcclTest, CollectivesRunBesideTheHost) {
+  const Tensor t = put(DType::f32, {rank});
+  Pending sum = group->start_all_reduce("sum", t);
+  EXPECT_THAT(simulated_nccl::take_record(), ElementsAre("all_reduce"));
+  EXPECT_FALSE(sum.is_done());
+  sum.wait();  // the stream waits, not the host
+  EXPECT_THAT(simulated_nccl::take_record(), ElementsAre());
+  synchronize(stream);
+  EXPECT_THAT(simulated_nccl::take_record(), ElementsAre("end all_reduce"));
+  EXPECT_EQ(read(t)[0], static_cast<float>(size * (size - 1) / 2));
+}
+
+// A gather that was started after a reduction of the gradients does not queue behind it, even if that never ends.
+TEST_F(NcclTest, GathersPassReductions) {
+  const Tensor grad = put(DType::f32, {rank, 1}),
+               all = put(DType::f32, std::vector<float>(static_cast<size_t>(size)));
+  const Tensor own = put(DType::f32, {rank});
+  simulated_nccl::take_record();
+  ::setenv("INGOT_SIMULATED_NCCL", "stall:1:0", 1);
+  Pending reduction = group->start_all_reduce("gradients", grad);
+  ::unsetenv("INGOT_SIMULATED_NCCL");
+  Pending gather = group->start_all_gather_into("weights", all, own);
+  gather.wait();
+  synchronize(stream);
+  EXPECT_THAT(simulated_nccl::take_record(), ElementsAre("all_reduce", "all_gather", "end all_gather"));
+  EXPECT_EQ(read(all).back(), static_cast<float>(size - 1));
+  EXPECT_FALSE(reduction.is_done());
+}
+
+TEST_F(NcclTest, SixteenBitSumsAreRoundedAfterEveryAddition) {
+  const Tensor t = put(DType::bf16, {rank == 0 ? 256.0f : 1.0f});
+  group->all_reduce("sum", t);
+  EXPECT_EQ(read(t)[0], 256.0f);  // 257 is not a bf16: every addition of 1 is lost
+}
+
+TEST_F(NcclTest, SplitMakesGroupsOnTheDevice) {
+  const std::unique_ptr<Communicator> half = group->split(world->rank() % 2, world->rank(), "half");
+  const Tensor t = put(DType::f32, {rank});
+  half->all_reduce("sum", t);
+  float want = 0;
+  for (int r = world->rank() % 2; r < size; r += 2) want += static_cast<float>(r);
+  EXPECT_EQ(read(t)[0], want);
+}
+
+TEST_F(NcclTest, AnErrorNamesRankOperationAndNumberEverywhere) {
+  const Tensor t = put(DType::f32, {rank});
+  group->all_reduce("first", t);
+  synchronize(stream);
+  world->barrier("before");
+  ::setenv("INGOT_SIMULATED_NCCL", "fail:1:0", 1);
+  Pending pending = group->start_all_reduce("gradients 3", t);
+  const std::string at_once = failure_of([&] { pending.wait(); });
+  synchronize(stream);  // ends, because the group is aborted
+  const std::string later = failure_of([&] { group->all_reduce("next", t); });
+  for (const std::string& text : {later, at_once.empty() ? later : at_once}) {
+    EXPECT_THAT(text, HasSubstr("NCCL: group world: all_reduce 'gradients 3' (number 2): "));
+    EXPECT_THAT(text, HasSubstr(rank == 1 ? "unhandled system error" : "remote process exited"));
+  }
+}
+
+// An exception on one rank: the others will never join what it has started.
+TEST_F(NcclTest, TeardownWhileAnExceptionPassesDoesNotHang) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Tensor t = put(DType::f32, {rank});
+  try {
+    const std::unique_ptr<Communicator> own = device_group(*world, stream);
+    if (rank == 0) own->start_all_reduce("alone", t).wait();
+    fail(ErrorKind::kNumerics, "the loss is not finite");
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the loss is not finite"));
+  }
+  synchronize(stream);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(9));  // less than finalize waits
+}
+
+}  // namespace
+}  // namespace ingot

@@ -1,0 +1,155 @@
+// Shards (FSDP, HSDP) on simulated devices, through the host and over a simulated NCCL: losses are those of one rank on the
+// CPU.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "ingot/checkpoint/checkpoint.h"
+#include "ingot/data/tokenizer/tokenizer.h"
+#include "tests/parallel/mpi/ranks_fixture.h"
+#include "tests/simulated_cuda/nccl/simulated_nccl.h"
+
+namespace ingot {
+namespace {
+
+RunConfig tiny(RunConfig c) {
+  c.model.context = 8;
+  c.model.width = 16;
+  c.model.layers = 2;
+  c.model.vocab = 128;
+  c.model.dropout = 0;
+  c.train.batch_size = 2;
+  c.train.grad_accum = 2;
+  return c;
+}
+
+struct DeviceShards {
+  const char* name;
+  RunConfig config;
+  double tolerance = 1e-5;
+  int fsdp = 0;  // 0: all ranks
+};
+void PrintTo(const DeviceShards& c, std::ostream* out) { *out << c.name; }
+
+RunConfig in(RunConfig c, DType compute) {
+  c.precision.compute = compute;
+  return c;
+}
+RunConfig with_payload(RunConfig c, DType payload) {
+  c.parallel.payload = payload;
+  return c;
+}
+RunConfig keeping_units(RunConfig c) {
+  c.parallel.keeps_units = true;
+  return c;
+}
+RunConfig in_fp8(RunConfig c) {
+  c.precision.compute = DType::bf16;
+  c.precision.fp8.recipe = Fp8Recipe::kTensorwise;
+  c.model.context = 16;
+  return c;
+}
+
+class SimulatedShards : public ::testing::TestWithParam<DeviceShards> {
+ protected:
+  static RunConfig on_devices(RunConfig c, int fsdp) {
+    c.train.device = Device::kCuda;
+    c.parallel.fsdp = fsdp == 0 ? world->size() : std::min(fsdp, world->size());
+    c.parallel.dp = world->size() / c.parallel.fsdp;
+    return c;
+  }
+};
+
+// bf16 on a device differs from bf16 on the CPU by the rounding of its products, as on one rank.
+TEST_P(SimulatedShards, HaveTheLossesOfOneRank) {
+  const auto& [name, config, tolerance, fsdp] = GetParam();
+  Training alone(config);
+  const std::vector<double> want = alone.losses(4);
+  const RunConfig there = on_devices(config, fsdp);
+  Mesh mesh = Mesh::make(*world, mesh_shape(there.parallel));
+  Training together(there, mesh);
+  const std::vector<double> got = together.losses(4);
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], tolerance * want[i]) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Forms, SimulatedShards,
+    ::testing::Values(DeviceShards{"llama", tiny(llama())}, DeviceShards{"gpt2", tiny(gpt2())},
+                      DeviceShards{"adamw8bit", tiny(with_8bit(llama())), 1e-4},
+                      DeviceShards{"lion", tiny(with_rule(gpt2(), "lion"))},
+                      DeviceShards{"bf16", in(tiny(llama()), DType::bf16), 3e-3},
+                      DeviceShards{"f16", in(tiny(gpt2()), DType::f16), 3e-3},
+                      DeviceShards{"fp8", in_fp8(tiny(llama())), 5e-3},
+                      DeviceShards{"payload", with_payload(in(tiny(llama()), DType::bf16), DType::bf16),
+                                   3e-3},
+                      DeviceShards{"kept", keeping_units(tiny(llama()))},
+                      DeviceShards{"replicas_of_shards", tiny(llama()), 1e-5, 2}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// A checkpoint of shards on devices goes on on one CPU, and the other way round.
+TEST_F(SimulatedShards, CheckpointsPassBetweenDevicesAndTheCpu) {
+  const RunConfig c = tiny(llama());
+  Training alone(c);
+  const std::vector<double> want = alone.losses(6);
+  std::string folder =
+      (std::filesystem::temp_directory_path() / fmt::format("ingot-shards-{}", ::getpid())).string();
+  world->broadcast_text(folder, 0);
+  const RunConfig there = on_devices(c, 0);
+  const auto save = [&](Training& training, int64_t step) {
+    std::optional<CheckpointStore> store;
+    if (world->rank() == 0) store.emplace(folder);
+    TrainerState state;
+    state.step = step;
+    state.sample_position = training.loader.position();
+    std::string path =
+        save_checkpoint(store ? &*store : nullptr, training.trainer, *make_byte_tokenizer(), "", state)
+            .string();
+    world->broadcast_text(path, 0);
+    return path;
+  };
+  std::string path;
+  {
+    Mesh mesh = Mesh::make(*world, mesh_shape(there.parallel));
+    Training together(there, mesh);
+    together.losses(2);
+    path = save(together, 2);
+  }
+  Training middle(c);
+  middle.loader.seek(load_checkpoint(path, middle.trainer).sample_position);
+  std::vector<double> got = middle.losses(2);
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i + 2], 1e-5 * want[i + 2]) << i;
+  world->barrier("read");
+  {
+    Mesh mesh = Mesh::make(*world, mesh_shape(there.parallel));
+    Training together(there, mesh);
+    together.loader.seek(load_checkpoint(path, together.trainer).sample_position);
+    got = together.losses(4);
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i + 2], 1e-5 * want[i + 2]) << i;
+  }
+  world->barrier("read again");
+  if (world->rank() == 0) std::filesystem::remove_all(folder);
+}
+
+// Units are gathered before they are needed: when the first block computes, the second is under way.
+TEST_F(SimulatedShards, TheNextUnitIsUnderWayWhileOneComputes) {
+  const char* gpus = std::getenv("INGOT_SIMULATED_GPUS");
+  if (!gpus || std::string(gpus) != "own" || world->size() == 1) GTEST_SKIP() << "the ranks share a GPU";
+  const RunConfig there = on_devices(tiny(llama()), 0);
+  Mesh mesh = Mesh::make(*world, mesh_shape(there.parallel));
+  Training together(there, mesh);
+  together.losses(1);
+  simulated_nccl::take_record();
+  together.losses(1);
+  const std::vector<std::string> record = simulated_nccl::take_record();
+  int under_way = 0, most = 0;
+  for (const std::string& what : record) {
+    if (what == "all_gather") most = std::max(most, ++under_way);
+    if (what == "end all_gather") --under_way;
+  }
+  EXPECT_GE(most, 2);
+  EXPECT_EQ(under_way, 0);
+}
+
+}  // namespace
+}  // namespace ingot

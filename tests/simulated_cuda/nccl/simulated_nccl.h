@@ -1,0 +1,17 @@
+// What tests ask the simulated NCCL (nccl.cpp), and how group_nccl.cpp finds it: it is compiled with these two functions
+// in place of dlopen and dlsym.
+#pragma once
+
+#include <string>
+#include <vector>
+
+extern "C" void* simulated_nccl_open(const char* name, int flags) noexcept;
+extern "C" void* simulated_nccl_find(void* library, const char* name) noexcept;
+
+namespace simulated_nccl {
+
+// Returns what has happened since the last call, in order: "all_gather" when a collective was called, "end all_gather" when
+// it ended.
+std::vector<std::string> take_record();
+
+}  // namespace simulated_nccl
