@@ -276,9 +276,8 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
     const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
     const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
     ctx.region.leave_backward(d_all, d_sum, ctx.stream);
-    proj_.backward_weight(ctx, d_all, saved.out);
+    proj_.backward(ctx, d_out, d_all, saved.out);
     proj_.backward_bias(ctx, d_sum);
-    proj_.backward_input(ctx, d_out, d_all);
     const Heads heads = split(saved.qkv, B, T), dheads = split(d_qkv, B, T);
     attention_backward(dheads.q, dheads.k, dheads.v, d_out.reshape({B, T, H_, D_}), heads.q, heads.k, heads.v,
                        saved.out.reshape({B, T, H_, D_}), saved.lse, doc_start, config(ctx, T), inside.tiles,
@@ -289,9 +288,8 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
   if (!saved.h) norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
   const Tensor h_all = h.dim(0) == N ? h : dh_all;
   ctx.region.enter(h_all, h, ctx.stream);
-  qkv_.backward_weight(ctx, d_qkv, h_all);
+  qkv_.backward(ctx, dh_all, d_qkv, h_all);
   qkv_.backward_bias(ctx, d_qkv);
-  qkv_.backward_input(ctx, dh_all, d_qkv);
   ctx.region.enter_backward(dh, dh_all, ctx.stream);
   norm_.backward(ctx, d, dh, saved.x, saved.norm, d);
 }
