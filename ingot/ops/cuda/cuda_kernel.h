@@ -47,15 +47,25 @@ __device__ __forceinline__ float widened(T x) {
   return static_cast<float>(x);
 }
 
-// Returns p[0 .. W) as f32. REQUIRES: p is aligned to min(16, W * sizeof(T)) bytes.
-template <int W, typename T>
-__device__ __forceinline__ Floats<W> load(const T* p) {
-  const Raw<T, W> raw = *reinterpret_cast<const Raw<T, W>*>(p);
-  count_read(sizeof raw);
+template <typename T, int W>
+__device__ __forceinline__ Floats<W> widened(const Raw<T, W>& raw) {
   Floats<W> values;
 #pragma unroll
   for (int i = 0; i < W; ++i) values.at[i] = widened(raw.at[i]);
   return values;
+}
+
+// Returns p[0 .. W). REQUIRES: p is aligned to min(16, W * sizeof(T)) bytes.
+template <int W, typename T>
+__device__ __forceinline__ Raw<T, W> load_raw(const T* p) {
+  count_read(sizeof(Raw<T, W>));
+  return *reinterpret_cast<const Raw<T, W>*>(p);
+}
+
+// Returns p[0 .. W) as f32. REQUIRES: p is aligned to min(16, W * sizeof(T)) bytes.
+template <int W, typename T>
+__device__ __forceinline__ Floats<W> load(const T* p) {
+  return widened(load_raw<W>(p));
 }
 
 // Packs two numbers as bf16, rounded to nearest even; `low` goes to the low half.
