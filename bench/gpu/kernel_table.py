@@ -190,7 +190,7 @@ def entries(m):
     yield Entry("norms, backward", "reads dy, x, d_residual, writes dx: 8 B", norms, bytes=8 * N * C * norms)
     yield Entry("recomputed norms", "reads x, writes h: 4 B", 2 * L, bytes=4 * N * C * 2 * L)
     if m.is_llama:
-        yield Entry("rope", "reads and writes q and k, forward and backward: 8 B", 4 * L, bytes=8 * N * 2 * C * L)
+        yield Entry("rope", "reads and writes q and k, forward and backward: 8 B", 2 * L, bytes=8 * N * 2 * C * L)
         yield Entry("swiglu, forward", "reads 2 F, writes F: 6 B", L, bytes=6 * N * F * L)
         yield Entry("recomputed swiglu", "reads 2 F, writes F: 6 B", L, bytes=6 * N * F * L)
         yield Entry("swiglu, backward", "reads 3 F, writes 2 F: 10 B", L, bytes=10 * N * F * L)

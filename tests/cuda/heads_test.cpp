@@ -92,10 +92,15 @@ TEST_P(CudaHeads, QkNormAndRotationEqualTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, CudaHeads,
-    ::testing::Values(HeadsCase{DType::f32, 2, 3, 2, 16, 16, 0}, HeadsCase{DType::f32, 1, 5, 1, 64, 32, 2},
-                      HeadsCase{DType::f32, 1, 2, 1, 7, 6, 0}, HeadsCase{DType::bf16, 1, 9, 2, 32, 32, 1},
-                      HeadsCase{DType::bf16, 1, 2, 1, 192, 192, 0},
-                      HeadsCase{DType::bf16, 1, 3, 1, 160, 8, 0}, HeadsCase{DType::f16, 1, 4, 2, 16, 16, 1}),
+    ::testing::Values(
+        HeadsCase{DType::f32, 2, 3, 2, 16, 16, 0}, HeadsCase{DType::f32, 1, 5, 1, 64, 32, 2},
+        HeadsCase{DType::f32, 1, 2, 1, 7, 6, 0}, HeadsCase{DType::bf16, 1, 9, 2, 32, 32, 1},
+        HeadsCase{DType::bf16, 1, 2, 1, 192, 192, 0}, HeadsCase{DType::bf16, 1, 3, 1, 160, 8, 0},
+        HeadsCase{DType::f16, 1, 4, 2, 16, 16, 1},
+        // Several heads per warp, in two rounds, the last one partly empty; a head with a part that
+        // is not rotated.
+        HeadsCase{DType::bf16, 1, 3, 18, 128, 128, 1}, HeadsCase{DType::bf16, 2, 2, 35, 64, 64, 0},
+        HeadsCase{DType::f16, 1, 3, 5, 96, 64, 0}),
     heads_case_name);
 
 }  // namespace
