@@ -118,19 +118,19 @@ void with_head_shape(const HeadRows& rows, const char* op, F&& f, const Tensors&
 }
 
 // Heads of which every lane holds 16 bytes of either half: a head takes `packs` lanes, so a warp holds 32 / packs of a
-// row at once, and it loads kHeadsAhead times as many before it stores the first.
+// row at once, and it loads kAhead times as many before it stores the first.
 inline constexpr int kHeadsAhead = 4;
 
-template <typename T>
+template <typename T, int kAhead = kHeadsAhead>
 struct WideHeads {
   static constexpr int W = kWide<T>;
-  Raw<T, W> a[kHeadsAhead], b[kHeadsAhead];
+  Raw<T, W> a[kAhead], b[kAhead];
 
   // Loads the heads first, first + step, ... below H. The others are undefined.
   __device__ __forceinline__ void load(const HeadView<T>& x, int64_t row, const HeadRows& rows, int first,
                                        int step, int pack) {
 #pragma unroll
-    for (int k = 0; k < kHeadsAhead; ++k)
+    for (int k = 0; k < kAhead; ++k)
       if (first + k * step < rows.H) {
         const T* head = x.at(row / rows.T, row % rows.T, first + k * step) + pack * W;
         a[k] = load_raw<W>(head);

@@ -99,21 +99,21 @@ __global__ void __launch_bounds__(kThreads)
 
 // backward with 16 bytes per lane and several heads at a time.
 template <typename T>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads)
     backward_wide(HeadRows rows, HeadView<T> dy, HeadView<T> y, const float* rstd, int packs) {
-  constexpr int W = kWide<T>;
+  constexpr int W = kWide<T>, kAhead = 2;  // two tensors, so half as many heads
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t row = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (row >= rows.rows) return;
   const int pack = lane % packs, step = kWarp / packs;
   const WideAngles<W> angles(rows.table + row % rows.T * 2 * rows.half, pack, rows.half, -1.0f);
-  for (int begin = 0; begin < rows.H; begin += kHeadsAhead * step) {
+  for (int begin = 0; begin < rows.H; begin += kAhead * step) {
     const int first = begin + lane / packs;
-    WideHeads<T> gradients, outputs;
+    WideHeads<T, kAhead> gradients, outputs;
     gradients.load(dy, row, rows, first, step, pack);
     outputs.load(y, row, rows, first, step, pack);
 #pragma unroll
-    for (int k = 0; k < kHeadsAhead; ++k) {
+    for (int k = 0; k < kAhead; ++k) {
       const int h = first + k * step;
       Floats<W> a{}, b{}, y_a{}, y_b{};
       if (h < rows.H) {
