@@ -1,4 +1,5 @@
 // RoPE and QK-norm on a device, on views into one packed (B,T,(H+2K)D) buffer as in the attention layer.
+#include "ingot/ops/head_rows.h"
 #include "ingot/ops/qk_norm.h"
 #include "ingot/ops/rope.h"
 #include "tests/cuda/on_device.h"
@@ -88,6 +89,20 @@ TEST_P(CudaHeads, QkNormAndRotationEqualTheReference) {
     expect_near(queries(dx), want, 6 * tolerance() + 1e-6, "dx");
     expect_rest_untouched(dx, d_qkv);
   }
+}
+
+TEST_P(CudaHeads, RowsOfHeadsAreCopiedThereAndBack) {
+  const OnDevice there = put(qkv), rows = result(c.dtype, {c.B * c.T * c.H, c.D}), back = put(d_qkv);
+  heads_to_rows(rows, queries(there), stream);
+  Buffer want(c.dtype, {c.B * c.T * c.H, c.D});
+  Stream cpu;
+  heads_to_rows(want, queries(qkv), cpu);
+  expect_same_bits(rows.to_host(), want, "rows");
+  rows_to_heads(queries(back), rows, stream);
+  const Buffer got = back.to_host();
+  expect_rest_untouched(got, d_qkv);
+  rows_to_heads(queries(d_qkv), want, cpu);
+  expect_same_bits(got, d_qkv, "heads");
 }
 
 INSTANTIATE_TEST_SUITE_P(
