@@ -113,7 +113,7 @@ class Linear {
   // adds the bias and backward also accumulates its gradient, and add_bias and backward_bias do
   // nothing, unless the activation adds the bias.
   bool is_fused(const LayerContext& ctx) const { return can_fuse(ctx.stream.device) && !is_fp8(ctx); }
-  // The next two are for a bias that is added by a GELU (kGeluTanh). REQUIRES: is_fused(ctx), a bias.
+  // The next three are for a bias that is added by a GELU (kGeluTanh). REQUIRES: is_fused(ctx), a bias.
   //   act (N, out) = gelu(pre), pre = x · wᵀ + b
   void forward_gelu(LayerContext& ctx, const Tensor& act, const Tensor& pre, const Tensor& x) const;
   //   dw += dyᵀ · x, db += column sums of dy, then dx = dy · w; dx may alias x
