@@ -149,6 +149,9 @@ void bench_casts(Bench& b) {
   b.time("cast bf16 to e4m3, both layouts", bytes_of({y, codes, turned}), [&] {
     cuda::cast_to_fp8_both_ways(codes, turned, y, scale, {amax, counts}, b.stream);
   });
+  b.time("cast bf16 to e4m3, transposed", bytes_of({y, turned}), [&] {
+    cuda::cast_to_fp8_both_ways({}, turned, y, scale, {amax, counts}, b.stream);
+  });
   b.release();
 }
 

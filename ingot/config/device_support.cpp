@@ -59,7 +59,6 @@ void validate_ranks(const RunConfig& config) {
 
 // What the layers compute on the CPU only.
 void validate_model(const ModelConfig& model) {
-  if (model.has_qk_norm_gain) refuse("model.qk_norm_gain", "false", "true");
   if (model.window > 0 && model.window < model.context)
     refuse("model.window", fmt::format("0, or at least model.context = {},", model.context),
            fmt::format("{}", model.window));

@@ -38,6 +38,14 @@ struct Float8 {
   using Format = F;
   static constexpr float kMax = F::kMax;
 
+  // Values up to this magnitude round to zero.
+  static constexpr float kRoundsToZero =
+      std::bit_cast<float>(uint32_t{126 + 1 - F::kBias - F::kMantissaBits} << 23);
+  // The largest value that rounds to kMax. It is half a step above kMax if the code of kMax is even; if it is
+  // odd, half a step rounds away from kMax.
+  static constexpr float kRoundsToMax = std::bit_cast<float>(
+      std::bit_cast<uint32_t>(F::kMax) + (1u << (22 - F::kMantissaBits)) - (F::kMaxCode & 1u));
+
   uint8_t bits;
 
   Float8() = default;
@@ -55,13 +63,12 @@ struct Float8 {
 
   // Returns true if the value is too large to round to the largest finite value.
   static constexpr bool saturates(float value) {
-    const uint32_t magnitude = std::bit_cast<uint32_t>(value) & 0x7fffffffu;
-    return magnitude <= 0x7f800000u && rounded_code(magnitude) > F::kMaxCode && magnitude >= kFirstNormal;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(value) & 0x7fffffffu) > kRoundsToMax;
   }
   // Returns true if a nonzero value rounds to zero.
   static constexpr bool underflows(float value) {
     const uint32_t magnitude = std::bit_cast<uint32_t>(value) & 0x7fffffffu;
-    return magnitude != 0 && magnitude <= std::bit_cast<uint32_t>(kSmallest / 2);
+    return magnitude != 0 && magnitude <= std::bit_cast<uint32_t>(kRoundsToZero);
   }
 
  private:

@@ -100,7 +100,8 @@ AttentionLayer::Heads AttentionLayer::split(const Tensor& qkv, int64_t B, int64_
   const Tensor by_token = qkv.reshape({B, T, qkv_width()});
   return {by_token.columns(0, H_ * D_).split_last(H_, D_),
           by_token.columns(H_ * D_, (H_ + K_) * D_).split_last(K_, D_),
-          by_token.columns((H_ + K_) * D_, qkv_width()).split_last(K_, D_)};
+          by_token.columns((H_ + K_) * D_, qkv_width()).split_last(K_, D_),
+          by_token.columns(0, (H_ + K_) * D_).split_last(H_ + K_, D_)};
 }
 
 AttentionConfig AttentionLayer::config(const LayerContext& ctx, int64_t T) const {
@@ -141,15 +142,10 @@ void AttentionLayer::rotate(LayerContext& ctx, const Saved& saved, const Heads& 
               saved.qk_rstd.rows(N * H_, N * (H_ + K_)), normed);
   }
   if (!has_qk_norm_ || has_gains()) {
-    if (!rope_table) return;
-    rope_forward(heads.q, rope_table, position, ctx.stream);
-    rope_forward(heads.k, rope_table, position, ctx.stream);
+    if (rope_table) rope_forward(heads.qk, rope_table, position, ctx.stream);
     return;
   }
-  qk_norm_forward(heads.q, saved.qk_rstd.rows(0, N * H_).reshape({B, T, H_}), rope_table, position, eps_,
-                  ctx.stream);
-  qk_norm_forward(heads.k, saved.qk_rstd.rows(N * H_, N * (H_ + K_)).reshape({B, T, K_}), rope_table,
-                  position, eps_, ctx.stream);
+  qk_norm_forward(heads.qk, saved.qk_rstd.reshape({B, T, H_ + K_}), rope_table, position, eps_, ctx.stream);
 }
 
 void AttentionLayer::rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d,
@@ -157,16 +153,10 @@ void AttentionLayer::rotate_backward(LayerContext& ctx, const Saved& saved, cons
                                      const HeadsScratch& scratch) const {
   const int64_t B = d.q.dim(0), T = d.q.dim(1), N = B * T;
   if (has_qk_norm_ && !has_gains()) {
-    qk_norm_backward(d.q, heads.q, saved.qk_rstd.rows(0, N * H_).reshape({B, T, H_}), rope_table, 0,
-                     ctx.stream);
-    qk_norm_backward(d.k, heads.k, saved.qk_rstd.rows(N * H_, N * (H_ + K_)).reshape({B, T, K_}), rope_table,
-                     0, ctx.stream);
-    return;
+    return qk_norm_backward(d.qk, heads.qk, saved.qk_rstd.reshape({B, T, H_ + K_}), rope_table, 0,
+                            ctx.stream);
   }
-  if (rope_table) {
-    rope_backward(d.q, rope_table, 0, ctx.stream);
-    rope_backward(d.k, rope_table, 0, ctx.stream);
-  }
+  if (rope_table) rope_backward(d.qk, rope_table, 0, ctx.stream);
   if (!has_gains()) return;
   normalise_backward(ctx, d.q, q_gain_, saved.qk_raw.rows(0, N * H_), saved.qk_rstd.rows(0, N * H_), scratch);
   normalise_backward(ctx, d.k, k_gain_, saved.qk_raw.rows(N * H_, N * (H_ + K_)),
@@ -276,9 +266,8 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
     const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
     const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
     ctx.region.leave_backward(d_all, d_sum, ctx.stream);
-    proj_.backward_weight(ctx, d_all, saved.out);
+    proj_.backward(ctx, d_out, d_all, saved.out);
     proj_.backward_bias(ctx, d_sum);
-    proj_.backward_input(ctx, d_out, d_all);
     const Heads heads = split(saved.qkv, B, T), dheads = split(d_qkv, B, T);
     attention_backward(dheads.q, dheads.k, dheads.v, d_out.reshape({B, T, H_, D_}), heads.q, heads.k, heads.v,
                        saved.out.reshape({B, T, H_, D_}), saved.lse, doc_start, config(ctx, T), inside.tiles,
@@ -289,9 +278,8 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
   if (!saved.h) norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
   const Tensor h_all = h.dim(0) == N ? h : dh_all;
   ctx.region.enter(h_all, h, ctx.stream);
-  qkv_.backward_weight(ctx, d_qkv, h_all);
+  qkv_.backward(ctx, dh_all, d_qkv, h_all);
   qkv_.backward_bias(ctx, d_qkv);
-  qkv_.backward_input(ctx, dh_all, d_qkv);
   ctx.region.enter_backward(dh, dh_all, ctx.stream);
   norm_.backward(ctx, d, dh, saved.x, saved.norm, d);
 }

@@ -23,10 +23,11 @@ class AttentionLayer {
     NormStats norm;  // of x
     Tensor h;        // (n, C) normalised x; empty: backward recomputes it
     Tensor qkv;      // (N, Q) q and k as attention sees them: normalised and rotated
-    Tensor qk_rstd;  // (N * (H + K)) f32; empty without QK-norm
-    Tensor qk_raw;   // (N * (H + K), D) q, then k, before QK-norm; empty unless it has gains
-    Tensor out;      // (N, H*D) output of attention, before W_o
-    Tensor lse;      // (B, H, T) f32
+    Tensor
+        qk_rstd;    // (N * (H + K)) f32, by token and head; with gains, q's before k's; empty without QK-norm
+    Tensor qk_raw;  // (N * (H + K), D) q, then k, before QK-norm; empty unless it has gains
+    Tensor out;     // (N, H*D) output of attention, before W_o
+    Tensor lse;     // (B, H, T) f32
   };
 
   AttentionLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
@@ -83,6 +84,7 @@ class AttentionLayer {
 
   struct Heads {
     Tensor q, k, v;  // (B, T, H or K, D) views of one (N, Q) buffer
+    Tensor qk;       // (B, T, H + K, D) q and k together
   };
   int64_t qkv_width() const { return (H_ + 2 * K_) * D_; }
   Heads split(const Tensor& qkv, int64_t B, int64_t T) const;

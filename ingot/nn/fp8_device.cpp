@@ -55,39 +55,60 @@ void Fp8Device::begin_step(Stream& stream) {
   fill_zero(own_.counted.counts, stream);
 }
 
-Fp8Device::Operand Fp8Device::operand(Arena& scratch, const Shape& shape, DType format, Fp8Scaling scaling) {
+Fp8Device::Operand Fp8Device::operand(Arena& scratch, const Shape& shape, DType format, Fp8Scaling scaling,
+                                      Fp8Layouts layouts) {
   const bool is_by_column = scaling == Fp8Scaling::kColumns || scaling == Fp8Scaling::kTensorPower;
+  const bool is_tensor = scaling == Fp8Scaling::kTensor;
   const int64_t N = shape[0], C = shape[1];
   Operand operand;
-  if (!is_by_column) operand.codes = scratch.alloc(format, shape);
-  if (scaling != Fp8Scaling::kRows) operand.turned = scratch.alloc(format, {C, N});
-  if (scaling != Fp8Scaling::kTensor) operand.inverse = scratch.alloc(DType::f32, {is_by_column ? C : N});
+  if (is_tensor ? layouts != Fp8Layouts::kTurned : !is_by_column)
+    operand.codes = scratch.alloc(format, shape);
+  if (is_tensor ? layouts != Fp8Layouts::kStraight : is_by_column)
+    operand.turned = scratch.alloc(format, {C, N});
+  if (!is_tensor) operand.inverse = scratch.alloc(DType::f32, {is_by_column ? C : N});
   if (is_by_column) operand.scales = scratch.alloc(DType::f32, {C});
   return operand;
 }
 
+namespace {
+
+// Casts x with one scale for all of it.
+[[maybe_unused]] void cast_tensor(const Fp8Device::Operand& to, const Fp8Place& at, const Tensor& x,
+                                  const Fp8Scale& scale, Stream& stream) {
+  if constexpr (kHasCuda) {
+    const DType format = to.turned ? to.turned.dtype : to.codes.dtype;
+    if (scale.source == Fp8Scale::Source::kValue) {
+      cuda::put_fp8_scale(at.scale, at.inverse, scale.value, stream);
+    } else if (scale.source == Fp8Scale::Source::kAmax) {
+      fill_zero(at.fresh, stream);
+      cuda::raise_amax(at.fresh, x, stream);
+      cuda::set_fp8_scale(at.scale, at.inverse, at.fresh, format, Fp8ScaleFloor::kExact, stream);
+    }
+    const cuda::Fp8Meter meter{at.amax, at.counts};
+    if (to.turned)
+      cuda::cast_to_fp8_both_ways(to.codes, to.turned, x, at.scale, meter, stream);
+    else
+      cuda::cast_to_fp8(to.codes, x, at.scale, meter, stream);
+  }
+}
+
+}  // namespace
+
 Fp8Device::Operand Fp8Device::cast(Operand to, int index, [[maybe_unused]] const Tensor& x,
-                                   Fp8Scaling scaling, [[maybe_unused]] float scale,
+                                   Fp8Scaling scaling, [[maybe_unused]] const Fp8Scale& scale,
                                    [[maybe_unused]] Stream& stream) {
-  [[maybe_unused]] const Fp8Place at = place(index);
+  const Fp8Place at = place(index);
   if (scaling == Fp8Scaling::kTensor) to.inverse = at.inverse;
   if constexpr (kHasCuda) {
     const cuda::Fp8Meter meter{at.amax, at.counts};
-    if (scaling == Fp8Scaling::kRows) {
+    if (scaling == Fp8Scaling::kTensor) {
+      cast_tensor(to, at, x, scale, stream);
+    } else if (scaling == Fp8Scaling::kRows) {
       cuda::cast_rows_to_fp8({to.codes, to.inverse}, x, meter, stream);
-    } else if (scaling != Fp8Scaling::kTensor) {
+    } else {
       const auto which =
           scaling == Fp8Scaling::kColumns ? cuda::Fp8ColumnScales::kEach : cuda::Fp8ColumnScales::kOne;
       cuda::cast_columns_to_fp8({to.turned, to.inverse}, x, to.scales, which, meter, stream);
-    } else {
-      if (scale > 0) {
-        cuda::put_fp8_scale(at.scale, at.inverse, scale, stream);
-      } else {
-        fill_zero(at.fresh, stream);
-        cuda::raise_amax(at.fresh, x, stream);
-        cuda::set_fp8_scale(at.scale, at.inverse, at.fresh, to.codes.dtype, Fp8ScaleFloor::kExact, stream);
-      }
-      cuda::cast_to_fp8_both_ways(to.codes, to.turned, x, at.scale, meter, stream);
     }
   }
   return to;

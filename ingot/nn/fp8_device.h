@@ -16,6 +16,18 @@ namespace ingot {
 // Which elements of a tensor share a scale. A scale of kTensorPower, kRows or kColumns is a power of two.
 enum class Fp8Scaling { kTensor, kTensorPower, kRows, kColumns };
 
+// Which copies of a tensor's codes a cast writes: (N, C), (C, N), or both. kRows always writes (N, C); kColumns
+// and kTensorPower always write (C, N).
+enum class Fp8Layouts { kStraight, kTurned, kBoth };
+
+// How a cast with the scaling kTensor finds its scale: from the amax of the tensor, which costs a pass over it;
+// from the caller; or by using the scale of the last cast of the same tensor again.
+struct Fp8Scale {
+  enum class Source { kAmax, kValue, kLast };
+  Source source = Source::kAmax;
+  float value = 0;  // for kValue
+};
+
 class Fp8Device {
  public:
   explicit Fp8Device(int64_t tensors);
@@ -25,17 +37,19 @@ class Fp8Device {
 
   // A cast tensor (N, C) in scratch, without what its scaling does not need.
   struct Operand {
-    Tensor codes = {};    // (N, C) in the format; kTensor, kRows
-    Tensor turned = {};   // (C, N) in the format; kTensor, kTensorPower, kColumns
+    Tensor codes = {};    // (N, C) in the format
+    Tensor turned = {};   // (C, N) in the format
     Tensor inverse = {};  // f32; a product is multiplied by it to undo the scale: (1), (N) for kRows, or (C)
     Tensor scales = {};   // (C) f32 working memory; kTensorPower, kColumns
   };
   // Allocates an operand; that of kTensor gets its inverse from cast.
-  static Operand operand(Arena& scratch, const Shape& shape, DType format, Fp8Scaling scaling);
-  // Casts tensor `index` into an operand of x's shape and returns it. With kTensor and scale 0, the scale is
-  // fp8_scale of the tensor's own amax; the other scalings ignore `scale`. x (N, C) is f32 or bf16, N and C
-  // multiples of 16. REQUIRES: the format is e4m3 unless the scaling is kTensor.
-  Operand cast(Operand to, int index, const Tensor& x, Fp8Scaling scaling, float scale, Stream& stream);
+  static Operand operand(Arena& scratch, const Shape& shape, DType format, Fp8Scaling scaling,
+                         Fp8Layouts layouts);
+  // Casts tensor `index` into an operand of x's shape and returns it. The scalings other than kTensor ignore
+  // `scale`. x (N, C) is f32, bf16 or f16, N and C multiples of 16. REQUIRES: the format is e4m3 unless the
+  // scaling is kTensor.
+  Operand cast(Operand to, int index, const Tensor& x, Fp8Scaling scaling, const Fp8Scale& scale,
+               Stream& stream);
 
   // The memory of tensor `index`, for casts that are made elsewhere.
   Fp8Place place(int index) const;

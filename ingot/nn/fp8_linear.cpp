@@ -31,24 +31,37 @@ struct Fp8Cast {
   int which;  // kX, kW or kDy
   DType format;
   Fp8Scaling scaling;
+  Fp8Layouts layouts;             // those that products on a device need
+  bool is_after_forward = false;  // forward has cast the same tensor
 };
 
 // Returns the casts of the two operands, in the order of the product.
 std::array<Fp8Cast, 2> casts_of(Fp8Recipe recipe, Fp8Product product) {
   using enum Fp8Scaling;
+  using enum Fp8Layouts;
   const Fp8Scaling by_row = is_rowwise(recipe) ? kRows : kTensor;
   const Fp8Scaling by_column = is_rowwise(recipe) ? kColumns : kTensor;
   const DType gradient = is_rowwise(recipe) ? kE4m3 : kE5m2;
   switch (product) {
     case Fp8Product::kForward:
-      return {{{kX, kE4m3, by_row}, {kW, kE4m3, by_row}}};
+      return {{{kX, kE4m3, by_row, kStraight}, {kW, kE4m3, by_row, kStraight}}};
     case Fp8Product::kInputGradient:
-      return {{{kDy, gradient, by_row},
-               {kW, kE4m3, recipe == Fp8Recipe::kRowwiseGwHp ? kTensorPower : by_column}}};
+      return {{{kDy, gradient, by_row, kStraight},
+               {kW, kE4m3, recipe == Fp8Recipe::kRowwiseGwHp ? kTensorPower : by_column, kTurned, true}}};
     case Fp8Product::kWeightGradient:
       break;
   }
-  return {{{kDy, gradient, by_column}, {kX, kE4m3, by_column}}};
+  return {{{kDy, gradient, by_column, kTurned}, {kX, kE4m3, by_column, kTurned, true}}};
+}
+
+// True if the two products of backward use the same cast of dy.
+bool casts_dy_once(Fp8Recipe recipe) { return !is_rowwise(recipe); }
+
+// Returns the cast of dy for both products. REQUIRES: casts_dy_once(recipe).
+Fp8Cast cast_of_dy(Fp8Recipe recipe) {
+  Fp8Cast cast = casts_of(recipe, Fp8Product::kInputGradient)[0];
+  cast.layouts = Fp8Layouts::kBoth;
+  return cast;
 }
 
 MatmulForm form_of(Fp8Product product) {
@@ -69,37 +82,69 @@ RoundedOperand rounded_operand(Arena& arena, const Shape& shape, Fp8Scaling scal
   return operand;
 }
 
-// Measures the scratch of a product of operands of the shapes a and b.
-void plan_product(Arena& arena, const std::array<Fp8Cast, 2>& casts, const Shape& a, const Shape& b) {
-  const ScratchScope scope(arena);
-  for (const auto& [cast, shape] : {std::pair(casts[0], a), std::pair(casts[1], b)}) {
-    if (arena.device() == Device::kCuda)
-      Fp8Device::operand(arena, shape, cast.format, cast.scaling);
-    else
-      rounded_operand(arena, shape, cast.scaling);
-  }
+// Measures the scratch of a cast.
+void plan_cast(Arena& arena, const Fp8Cast& cast, const Shape& shape) {
+  if (arena.device() == Device::kCuda)
+    Fp8Device::operand(arena, shape, cast.format, cast.scaling, cast.layouts);
+  else
+    rounded_operand(arena, shape, cast.scaling);
 }
 
-// Computes the products of one linear.
+// A tensor that was cast, and what a product needs of it.
+struct CastTensor {
+  RoundedOperand rounded = {};    // on the CPU
+  float factor = 1;               // on the CPU: undoes the scale
+  Fp8Device::Operand codes = {};  // on a device
+  double elements = 0;
+};
+
+// Computes the casts and products of one linear.
 class Fp8Products {
  public:
   Fp8Products(const Fp8Linear& linear, Fp8State& state, Arena& scratch, Region& region, Stream& stream)
       : linear_(linear), state_(state), scratch_(scratch), region_(region), stream_(stream) {}
 
-  // c = op(a) · op(b), or += for the gradient of the weight.
-  void run(Fp8Product product, const Tensor& c, const Tensor& a, const Tensor& b) {
-    const auto casts = casts_of(linear_.recipe, product);
-    if (c.device == Device::kCuda && stream_.backing == Backing::kAddresses)
-      return plan_on_device(product, c, a, b);
-    if constexpr (kHasCuda) {
-      if (c.device == Device::kCuda) return run_on_device(product, casts, c, a, b);
+  // The operand stays in the scratch arena.
+  CastTensor cast(const Tensor& t, const Fp8Cast& how) {
+    CastTensor result{.elements = static_cast<double>(t.elements())};
+    if (t.device == Device::kCuda && stream_.backing == Backing::kAddresses) {
+      plan_cast_on_device(t, how);
+    } else if (t.device == Device::kCuda) {
+      if constexpr (kHasCuda) result.codes = cast_on_device(t, how);
+    } else {
+      result.rounded = rounded_operand(scratch_, t.shape, how.scaling);
+      result.factor = round(result.rounded, t, how);
     }
-    const RoundedOperand rounded_a = rounded_operand(scratch_, a.shape, casts[0].scaling);
-    const RoundedOperand rounded_b = rounded_operand(scratch_, b.shape, casts[1].scaling);
-    const float factor_a = round(rounded_a, a, casts[0]);
-    const float factor_b = round(rounded_b, b, casts[1]);
-    scaled_matmul(c, rounded_a.values, rounded_b.values, form_of(product), factor_a * factor_b,
-                  product == Fp8Product::kWeightGradient, stream_);
+    return result;
+  }
+
+  // c = op(a) · op(b), or += for the gradient of the weight.
+  void multiply(Fp8Product product, const Tensor& c, const CastTensor& a, const CastTensor& b) {
+    const bool is_added = product == Fp8Product::kWeightGradient;
+    if (c.device == Device::kCuda && stream_.backing == Backing::kAddresses)
+      return plan_product_on_device(c, a, b, is_added);
+    if constexpr (kHasCuda) {
+      if (c.device == Device::kCuda)
+        return cuda::matmul_fp8(
+            c, {is_added ? a.codes.turned : a.codes.codes, a.codes.inverse},
+            {product == Fp8Product::kForward ? b.codes.codes : b.codes.turned, b.codes.inverse},
+            {.accumulate = is_added, .is_fast = product == Fp8Product::kForward}, stream_);
+    }
+    scaled_matmul(c, a.rounded.values, b.rounded.values, form_of(product), a.factor * b.factor, is_added,
+                  stream_);
+  }
+
+  // Casts both operands for this product only, and releases them.
+  void run(Fp8Product product, const Tensor& c, const Tensor& a, const Tensor& b) {
+    const ScratchScope scope(scratch_);
+    const auto casts = casts_of(linear_.recipe, product);
+    const CastTensor cast_a = cast(a, casts[0]), cast_b = cast(b, casts[1]);
+    multiply(product, c, cast_a, cast_b);
+  }
+  // Casts only the second operand for this product.
+  void run(Fp8Product product, const Tensor& c, const CastTensor& a, const Tensor& b) {
+    const ScratchScope scope(scratch_);
+    multiply(product, c, a, cast(b, casts_of(linear_.recipe, product)[1]));
   }
 
  private:
@@ -130,36 +175,33 @@ class Fp8Products {
     return which == kX ? linear_.splits_x : which == kDy ? linear_.splits_dy : linear_.splits_w();
   }
 
-  // A device casts both operands and multiplies the codes.
-  void plan_on_device(Fp8Product product, const Tensor& c, const Tensor& a, const Tensor& b) {
-    const auto number = [](const Tensor& t) { return static_cast<double>(t.elements()); };
-    for (const Tensor& t : {a, b}) {
-      Work cast = traffic({t, t});  // once for the amax, once for the codes
-      cast.bytes += 2 * number(t);  // the codes and the turned codes
-      const WorkSpan span(stream_, "fp8 cast", cast);
-    }
-    const double M = static_cast<double>(c.dim(0)), N = static_cast<double>(c.dim(1));
-    const double K = product == Fp8Product::kWeightGradient ? static_cast<double>(a.dim(0)) : number(a) / M;
-    const double c_bytes = static_cast<double>(c.bytes()) * (product == Fp8Product::kWeightGradient ? 2 : 1);
-    const WorkSpan span(stream_, "matmul",
-                        {.flops = 2 * M * N * K, .bytes = number(a) + number(b) + c_bytes, .dtype = kE4m3});
+  // The scale of a cast on a device.
+  Fp8Scale scale_of(const Fp8Cast& cast) const {
+    if (cast.scaling != Fp8Scaling::kTensor) return {};
+    if (cast.is_after_forward) return {.source = Fp8Scale::Source::kLast};
+    const float delayed = delayed_scale(cast);
+    return delayed > 0 ? Fp8Scale{.source = Fp8Scale::Source::kValue, .value = delayed} : Fp8Scale{};
   }
-  // On a CUDA device the product needs the summed dim contiguous.
-  void run_on_device(Fp8Product product, const std::array<Fp8Cast, 2>& casts, const Tensor& c,
-                     const Tensor& a, const Tensor& b) {
-    const Fp8Device::Operand cast_a = cast_on_device(a, casts[0]), cast_b = cast_on_device(b, casts[1]);
-    if constexpr (kHasCuda)
-      cuda::matmul_fp8(
-          c, {product == Fp8Product::kWeightGradient ? cast_a.turned : cast_a.codes, cast_a.inverse},
-          {product == Fp8Product::kForward ? cast_b.codes : cast_b.turned, cast_b.inverse},
-          {.accumulate = product == Fp8Product::kWeightGradient, .is_fast = product == Fp8Product::kForward},
-          stream_);
+  void plan_cast_on_device(const Tensor& t, const Fp8Cast& cast) {
+    const bool has_own_amax =
+        cast.scaling != Fp8Scaling::kRows && scale_of(cast).source == Fp8Scale::Source::kAmax;
+    Work work = has_own_amax ? traffic({t, t}) : traffic({t});
+    work.bytes += static_cast<double>(t.elements()) * (cast.layouts == Fp8Layouts::kBoth ? 2 : 1);
+    const WorkSpan span(stream_, "fp8 cast", work);
+  }
+  void plan_product_on_device(const Tensor& c, const CastTensor& a, const CastTensor& b, bool is_added) {
+    const double N = static_cast<double>(c.dim(1));  // a has M x K elements
+    const double c_bytes = static_cast<double>(c.bytes()) * (is_added ? 2 : 1);
+    const WorkSpan span(
+        stream_, "matmul",
+        {.flops = 2 * N * a.elements, .bytes = a.elements + b.elements + c_bytes, .dtype = kE4m3});
   }
   Fp8Device::Operand cast_on_device(const Tensor& t, const Fp8Cast& cast) {
     const int index = tensor(cast);
     state_.add(index, {.elements = t.elements()});
-    const Fp8Device::Operand operand = Fp8Device::operand(scratch_, t.shape, cast.format, cast.scaling);
-    return state_.device()->cast(operand, index, t, cast.scaling, delayed_scale(cast), stream_);
+    const Fp8Device::Operand operand =
+        Fp8Device::operand(scratch_, t.shape, cast.format, cast.scaling, cast.layouts);
+    return state_.device()->cast(operand, index, t, cast.scaling, scale_of(cast), stream_);
   }
 
   int tensor(const Fp8Cast& cast) const { return linear_.first_tensor + cast.which; }
@@ -213,27 +255,44 @@ void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& w, Fp8St
   Fp8Products(*this, state, scratch, region, stream).run(Fp8Product::kForward, y, x, w);
 }
 
-void Fp8Linear::backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w, Fp8State& state,
-                               Arena& scratch, Region& region, Stream& stream) const {
-  Fp8Products(*this, state, scratch, region, stream).run(Fp8Product::kInputGradient, dx, dy, w);
-}
-
-void Fp8Linear::backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, Fp8State& state,
-                                Arena& scratch, Region& region, Stream& stream) const {
-  if (recipe == Fp8Recipe::kRowwiseGwHp) return matmul(dw, dy, x, MatmulForm::kTN, true, stream);
-  Fp8Products(*this, state, scratch, region, stream).run(Fp8Product::kWeightGradient, dw, dy, x);
+void Fp8Linear::backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x,
+                         const Tensor& w, Fp8State& state, Arena& scratch, Region& region,
+                         Stream& stream) const {
+  const ScratchScope scope(scratch);
+  Fp8Products products(*this, state, scratch, region, stream);
+  if (casts_dy_once(recipe)) {
+    const CastTensor cast_dy = products.cast(dy, cast_of_dy(recipe));
+    products.run(Fp8Product::kWeightGradient, dw, cast_dy, x);
+    products.run(Fp8Product::kInputGradient, dx, cast_dy, w);
+    return;
+  }
+  if (recipe == Fp8Recipe::kRowwiseGwHp)
+    matmul(dw, dy, x, MatmulForm::kTN, true, stream);
+  else
+    products.run(Fp8Product::kWeightGradient, dw, dy, x);
+  products.run(Fp8Product::kInputGradient, dx, dy, w);
 }
 
 void Fp8Linear::plan_forward(Arena& arena, int64_t N, int64_t out, int64_t in) const {
   if (recipe == Fp8Recipe::kNone) return;
-  plan_product(arena, casts_of(recipe, Fp8Product::kForward), {N, in}, {out, in});
+  const ScratchScope scope(arena);
+  const auto casts = casts_of(recipe, Fp8Product::kForward);
+  plan_cast(arena, casts[0], {N, in});
+  plan_cast(arena, casts[1], {out, in});
 }
 
 void Fp8Linear::plan_backward(Arena& arena, int64_t N, int64_t out, int64_t in) const {
   if (recipe == Fp8Recipe::kNone) return;
-  plan_product(arena, casts_of(recipe, Fp8Product::kInputGradient), {N, out}, {out, in});
-  if (recipe == Fp8Recipe::kRowwiseGwHp) return;
-  plan_product(arena, casts_of(recipe, Fp8Product::kWeightGradient), {N, out}, {N, in});
+  const ScratchScope scope(arena);
+  const bool is_once = casts_dy_once(recipe);
+  if (is_once) plan_cast(arena, cast_of_dy(recipe), {N, out});
+  for (const Fp8Product product : {Fp8Product::kWeightGradient, Fp8Product::kInputGradient}) {
+    if (product == Fp8Product::kWeightGradient && recipe == Fp8Recipe::kRowwiseGwHp) continue;
+    const ScratchScope inner(arena);
+    const auto casts = casts_of(recipe, product);
+    if (!is_once) plan_cast(arena, casts[0], {N, out});
+    plan_cast(arena, casts[1], product == Fp8Product::kWeightGradient ? Shape{N, in} : Shape{out, in});
+  }
 }
 
 }  // namespace ingot

@@ -8,7 +8,8 @@
 //   kRowwise          x, w e4m3             dy, w e4m3             dy, x e4m3           powers of two
 //   kRowwiseGwHp      x, w e4m3 rowwise     dy rowwise, w whole    dy, x not rounded    powers of two
 //
-// Rowwise means one scale for every line along the dim that the product sums over, so a tensor is rounded
+// With one scale for all of a tensor, x and w are cast once for forward and once for backward, and dy once for
+// both of its products. Rowwise means one scale for every line along the dim that the product sums over, so a tensor is rounded
 // twice: along its rows and along its columns. (Micikevicius et al. 2022, arXiv:2209.05433; the recipes
 // follow torchao.)
 #pragma once
@@ -56,12 +57,11 @@ struct Fp8Linear {
   // y (N, out) = x (N, in) · w (out, in)ᵀ
   void forward(const Tensor& y, const Tensor& x, const Tensor& w, Fp8State& state, Arena& scratch,
                Region& region, Stream& stream) const;
-  // dx (N, in) = dy (N, out) · w
-  void backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w, Fp8State& state, Arena& scratch,
-                      Region& region, Stream& stream) const;
-  // dw (out, in) f32 += dyᵀ · x
-  void backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, Fp8State& state, Arena& scratch,
-                       Region& region, Stream& stream) const;
+  // dw (out, in) f32 += dyᵀ · x, then dx (N, in) = dy (N, out) · w. dx may alias x. With one scale for all of
+  // dy, it is cast once for both products. REQUIRES: the last forward of this linear had the same x and w. A
+  // device uses the scales that it computed there again.
+  void backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& w,
+                Fp8State& state, Arena& scratch, Region& region, Stream& stream) const;
   // Measure the scratch of forward, and of the two products of backward; kNone needs none.
   void plan_forward(Arena& arena, int64_t N, int64_t out, int64_t in) const;
   void plan_backward(Arena& arena, int64_t N, int64_t out, int64_t in) const;

@@ -103,12 +103,21 @@ void Linear::add_bias(LayerContext& ctx, const Tensor& y) const {
   if (bias_ >= 0 && !fuses_bias(ctx)) bias_forward(y, ctx.params.weight(bias_), ctx.stream);
 }
 
-void Linear::backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& x) const {
-  if (fuses_bias(ctx)) return backward_weight_and_bias(ctx, dy, x);
+void Linear::backward(LayerContext& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x) const {
+  const Tensor w = ctx.params.weight(weight_);
+  if (is_fp8(ctx))
+    return fp8_.backward(dx, ctx.params.grad(weight_), dy, x, w, *ctx.fp8, ctx.scratch, ctx.region,
+                         ctx.stream);
+  backward_weight(ctx, dy, x, fuses_bias(ctx));
+  matmul(dx, dy, w, MatmulForm::kNN, false, ctx.stream);
+}
+
+// dw += dyᵀ · x and, with has_bias, db += column sums of dy.
+void Linear::backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& x, bool has_bias) const {
   const Tensor dw = ctx.params.grad(weight_);
-  if (!is_fp8(ctx)) return matmul(dw, dy, x, MatmulForm::kTN, true, ctx.stream);
+  if (!has_bias) return matmul(dw, dy, x, MatmulForm::kTN, true, ctx.stream);
   const ScratchScope scope(ctx.scratch);
-  fp8_.backward_weight(dw, dy, x, *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
+  linear_weight_gradients(dw, ctx.params.grad(bias_), dy, x, bias_scratch(ctx.scratch).sums, ctx.stream);
 }
 
 void Linear::backward_bias(LayerContext& ctx, const Tensor& dy) const {
@@ -120,27 +129,21 @@ void Linear::backward_bias(LayerContext& ctx, const Tensor& dy) const {
   add_partial_gradient(ctx, bias_, db);
 }
 
-void Linear::backward_input(LayerContext& ctx, const Tensor& dx, const Tensor& dy) const {
-  const Tensor w = ctx.params.weight(weight_);
-  if (!is_fp8(ctx)) return matmul(dx, dy, w, MatmulForm::kNN, false, ctx.stream);
-  const ScratchScope scope(ctx.scratch);
-  fp8_.backward_input(dx, dy, w, *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
-}
-
 void Linear::forward_gelu(LayerContext& ctx, const Tensor& act, const Tensor& pre, const Tensor& x) const {
   const ScratchScope scope(ctx.scratch);
   linear_gelu(act, pre, x, ctx.params.weight(weight_), ctx.params.weight(bias_),
               fused_bias(ctx.scratch, act.dtype), ctx.stream);
 }
 
-void Linear::backward_weight_and_bias(LayerContext& ctx, const Tensor& dy, const Tensor& x) const {
-  const ScratchScope scope(ctx.scratch);
-  linear_weight_gradients(ctx.params.grad(weight_), ctx.params.grad(bias_), dy, x,
-                          bias_scratch(ctx.scratch).sums, ctx.stream);
+void Linear::backward_with_bias(LayerContext& ctx, const Tensor& dx, const Tensor& dy,
+                                const Tensor& x) const {
+  backward_weight(ctx, dy, x, true);
+  matmul(dx, dy, ctx.params.weight(weight_), MatmulForm::kNN, false, ctx.stream);
 }
 
-void Linear::backward_input_gelu(LayerContext& ctx, const Tensor& d_pre, const Tensor& dy,
-                                 const Tensor& pre) const {
+void Linear::backward_gelu(LayerContext& ctx, const Tensor& d_pre, const Tensor& dy, const Tensor& x,
+                           const Tensor& pre) const {
+  backward_weight(ctx, dy, x, fuses_bias(ctx));
   linear_gelu_backward(d_pre, dy, ctx.params.weight(weight_), pre, ctx.stream);
 }
 

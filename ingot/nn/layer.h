@@ -103,24 +103,25 @@ class Linear {
   void forward(LayerContext& ctx, const Tensor& y, const Tensor& x) const;
   // y += b. y may hold the rows of any tokens.
   void add_bias(LayerContext& ctx, const Tensor& y) const;
-  // dw += dyᵀ · x
-  void backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& x) const;
+  // dw += dyᵀ · x, then dx = dy · w; dx may alias x. With Split::kOutputs, dx is the rank's term of the sum over
+  // ranks. REQUIRES with FP8: the last forward had the same x (Fp8Linear::backward).
+  void backward(LayerContext& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x) const;
   // db += column sums of dy, which has the same rows as the y of add_bias.
   void backward_bias(LayerContext& ctx, const Tensor& dy) const;
-  // dx = dy · w; with Split::kOutputs this is the rank's term of the sum over ranks.
-  void backward_input(LayerContext& ctx, const Tensor& dx, const Tensor& dy) const;
 
   // True if the device fuses bias and activation into its products (ops/linear_fused.h). forward then also
-  // adds the bias and backward_weight also accumulates its gradient, and add_bias and backward_bias do
+  // adds the bias and backward also accumulates its gradient, and add_bias and backward_bias do
   // nothing, unless the activation adds the bias.
   bool is_fused(const LayerContext& ctx) const { return can_fuse(ctx.stream.device) && !is_fp8(ctx); }
-  // The next two are for a bias that is added by a GELU (kGeluTanh). REQUIRES: is_fused(ctx), a bias.
+  // The next three are for a bias that is added by a GELU (kGeluTanh). REQUIRES: is_fused(ctx), a bias.
   //   act (N, out) = gelu(pre), pre = x · wᵀ + b
   void forward_gelu(LayerContext& ctx, const Tensor& act, const Tensor& pre, const Tensor& x) const;
-  //   dw += dyᵀ · x, db += column sums of dy
-  void backward_weight_and_bias(LayerContext& ctx, const Tensor& dy, const Tensor& x) const;
-  // d_pre = (dy · w) gelu'(pre), where pre belongs to the linear before this one. REQUIRES: is_fused(ctx).
-  void backward_input_gelu(LayerContext& ctx, const Tensor& d_pre, const Tensor& dy, const Tensor& pre) const;
+  //   dw += dyᵀ · x, db += column sums of dy, then dx = dy · w; dx may alias x
+  void backward_with_bias(LayerContext& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x) const;
+  // dw += dyᵀ · x, then d_pre = (dy · w) gelu'(pre), where x and pre are the act and pre of the linear before this
+  // one. REQUIRES: is_fused(ctx).
+  void backward_gelu(LayerContext& ctx, const Tensor& d_pre, const Tensor& dy, const Tensor& x,
+                     const Tensor& pre) const;
 
   // Makes the linear train in FP8 if the config converts it, and appends the names of its
   // tensors to `tensors`.
@@ -138,6 +139,7 @@ class Linear {
     Tensor sums;     // alloc_sums() returned it
   };
   BiasScratch bias_scratch(Arena& arena) const;
+  void backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& x, bool has_bias) const;
   // Allocates the copy (out) of the bias in the dtype of the product into which it is fused.
   Tensor fused_bias(Arena& arena, DType dtype) const { return arena.alloc(dtype, {out_}); }
 

@@ -19,9 +19,11 @@ constexpr int64_t kLeastTokens = 128;  // smallest chunk; with fewer tokens the 
 constexpr int64_t kCheckRows = 1024;   // rows of bf16 weights that the check widens at a time
 constexpr int64_t kTileTokens = 512;   // tokens of a recomputed tile
 // The same for a GPU, whose products need many tokens: limit for the f32 logits of one chunk, and (below)
-// the size of a recomputed tile.
-constexpr int64_t kDeviceChunkBytes = int64_t{768} << 20;
-constexpr int64_t kFp8Granule = 16;  // a GPU's 8-bit products need a multiple of this many tokens
+// the size of a recomputed tile. Every chunk reads and writes the f32 gradient of the weight, so chunks are few; and
+// they are multiples of the largest tile of a product, so that its last row of tiles is a whole one. 8-bit products
+// need a multiple of 16 tokens.
+constexpr int64_t kDeviceChunkBytes = int64_t{2} << 30;
+constexpr int64_t kDeviceGranule = 256;
 constexpr int64_t kDeviceTileTokens = 4096, kDeviceTileColumns = 16384;
 
 CrossEntropyConfig loss_config(const ModelConfig& model, const HeadConfig& head) {
@@ -93,10 +95,11 @@ int64_t LossHead::chunk(int64_t N, Device device) const {
   const int64_t fitting = device == Device::kCuda ? kDeviceChunkBytes / (Vp_ * 4)
                           : is_half               ? kGradientBytes / (Vp_ * 2)
                                                   : kChunkBytes / (Vp_ * 4);
-  const int64_t chunk = std::clamp<int64_t>(fitting, std::min(kLeastTokens, N), N);
+  const int64_t granule = device == Device::kCuda ? kDeviceGranule : 1;
+  const int64_t chunk =
+      std::clamp<int64_t>(fitting / granule * granule, std::min(std::max(kLeastTokens, granule), N), N);
   const int64_t chunks = (N + chunk - 1) / chunk, even = (N + chunks - 1) / chunks;
-  if (precision != HeadPrecision::kFp8 || device == Device::kCpu) return even;
-  return std::min(N, (even + kFp8Granule - 1) / kFp8Granule * kFp8Granule);
+  return std::min(N, (even + granule - 1) / granule * granule);
 }
 
 LinearCrossEntropyConfig LossHead::op_config(int64_t N, float grad_scale, Device device) const {

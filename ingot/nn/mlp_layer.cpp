@@ -142,10 +142,12 @@ void MlpLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out,
   apply_dropout(ctx, out, dropout_site_, tp_.first_row(N));
 }
 
-// Computes d_pre from d, the gradient of W_down's output; d_act is scratch.
+// Computes d_pre from d, the gradient of W_down's output, and accumulates the gradient of W_down. d_act is
+// scratch, in which act may lie.
 void MlpLayer::backward_activated(LayerContext& ctx, const Tensor& d_pre, const Tensor& d_act,
-                                  const Tensor& d, const Tensor& pre) const {
-  down_.backward_input(ctx, d_act, d);
+                                  const Tensor& d, const Tensor& act, const Tensor& pre) const {
+  if (is_fused(ctx)) return down_.backward_gelu(ctx, d_pre, d, act, pre);
+  down_.backward(ctx, d_act, d, act);
   if (is_swiglu()) return swiglu_backward(d_pre, d_act, pre, ctx.stream);
   const ScratchScope scope(ctx.scratch);
   activation_backward(d_pre, ctx.params.grad(up_.bias_id()), d_act, pre, ctx.params.weight(up_.bias_id()),
@@ -163,22 +165,17 @@ void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) 
   ctx.region.leave_backward(d_all, d_sum, ctx.stream);
   const Tensor act = saved.act ? saved.act : d_act;
   if (!saved.act) activate(ctx, act, saved.pre);
-  down_.backward_weight(ctx, d_all, act);
+  backward_activated(ctx, d_pre, d_act, d_all, act, saved.pre);
   down_.backward_bias(ctx, d_sum);
-  if (is_fused(ctx))
-    down_.backward_input_gelu(ctx, d_pre, d_all, saved.pre);
-  else
-    backward_activated(ctx, d_pre, d_act, d_all, saved.pre);
   const Tensor h = saved.h ? saved.h : dh;
   if (!saved.h) norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
   const Tensor h_all = h.dim(0) == N ? h : dh_all;
   ctx.region.enter(h_all, h, ctx.stream);
   if (is_fused(ctx))
-    up_.backward_weight_and_bias(ctx, d_pre, h_all);
+    up_.backward_with_bias(ctx, dh_all, d_pre, h_all);
   else
-    up_.backward_weight(ctx, d_pre, h_all);
+    up_.backward(ctx, dh_all, d_pre, h_all);
   if (is_swiglu()) up_.backward_bias(ctx, d_pre);
-  up_.backward_input(ctx, dh_all, d_pre);
   ctx.region.enter_backward(dh, dh_all, ctx.stream);
   norm_.backward(ctx, d, dh, saved.x, saved.norm, d);
 }

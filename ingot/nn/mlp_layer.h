@@ -72,7 +72,7 @@ class MlpLayer {
   }
   int64_t in_width() const { return is_swiglu() ? 2 * F_ : F_; }
   void backward_activated(LayerContext& ctx, const Tensor& d_pre, const Tensor& d_act, const Tensor& d,
-                          const Tensor& pre) const;
+                          const Tensor& act, const Tensor& pre) const;
 
   TensorParallel tp_;
   MlpKind kind_;

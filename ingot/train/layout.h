@@ -25,7 +25,7 @@ struct Layout {
   std::unique_ptr<Region> region;
   std::unique_ptr<Transformer> model;
 
-  std::unique_ptr<ParamList> stage_list;         // parameters of this rank's stages; null without stages
+  std::unique_ptr<ParamList> stage_list;  // parameters of this rank's stages; null without stages
   // Groups of the mesh for tensors on a device; null otherwise, and where the stores do not use them.
   std::unique_ptr<Communicator> gradient_group, shard_group, replica_group;  // dp, shard and replicate
   // The stores of the weights. Each of the last three adds one strategy to the store above it, and is null

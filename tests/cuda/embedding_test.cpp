@@ -84,6 +84,21 @@ INSTANTIATE_TEST_SUITE_P(Sizes, CudaEmbedding,
                                            EmbeddingCase{DType::f16, 2, 40, 24, 11}),
                          embedding_case_name);
 
+// A warp owns rows 3, 2115 and 4227. It turns from one to the other, with runs longer than the rows that it reads ahead.
+TEST(CudaEmbeddingTokens, RowsOfOneWarpAreAddedInOrder) {
+  Stream stream = cuda::make_stream(), cpu;
+  constexpr int64_t kV = 4300, kN = 1500, kC = 16;
+  std::vector<int32_t> tokens;
+  for (int64_t n = 0; n < kN; ++n)
+    tokens.push_back(static_cast<int32_t>(n % 40 < 19 ? 3 : n % 5 == 0 ? n % kV : 3 + 2112 * (n % 3)));
+  const Buffer d_out = random_tensor(DType::bf16, {kN, kC}, 1);
+  Buffer d_wte = random_tensor(DType::f32, {kV, kC}, 2);
+  const OnDevice there(d_wte, stream), d_out_there(d_out, stream), tokens_there(integers(tokens), stream);
+  embedding_backward(there, {}, d_out_there, tokens_there, kN, 0, stream);
+  embedding_backward(d_wte, {}, d_out, integers(tokens), kN, 0, cpu);
+  expect_same_bits(there.to_host(), d_wte, "d_wte");
+}
+
 TEST(CudaEmbeddingTokens, OutsideTheVocabularyGiveNanAndNoGradient) {
   Stream stream = cuda::make_stream();
   const Buffer wte = random_tensor(DType::f32, {4, 8}, 1);

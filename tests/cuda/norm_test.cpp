@@ -151,6 +151,8 @@ std::vector<NormCase> norm_cases() {
   all.push_back({DType::bf16, 3, 768, false});
   all.push_back({DType::f16, 5, 264, true});
   all.push_back({DType::f32, 3, 33, false});
+  all.push_back(
+      {DType::f32, 2 * kRowParts + 3, 520, true});  // blocks with several rows, which they read early
   all.push_back({DType::f32, 2, 4104, true});
   return all;
 }

@@ -102,8 +102,7 @@ TEST_P(Fp8LinearTest, ProductsMatchThoseOfRoundedOperands) {
   const Doubles dw_before = to_doubles(dw);
   for (const auto& run :
        {std::function<void()>([&] { linear.forward(y, x, w, state, scratch, region, stream); }),
-        std::function<void()>([&] { linear.backward_input(dx, dy, w, state, scratch, region, stream); }),
-        std::function<void()>([&] { linear.backward_weight(dw, dy, x, state, scratch, region, stream); })}) {
+        std::function<void()>([&] { linear.backward(dx, dw, dy, x, w, state, scratch, region, stream); })}) {
     run();
     scratch.release_to(0);
   }

@@ -59,6 +59,17 @@ double relative_distance(const Doubles& a, const Doubles& b) {
   return std::sqrt(dot(difference, difference) / dot(b, b));
 }
 
+TEST(LossHeadChunk, ChunksOfADeviceAreWholeTilesOfAlmostEqualSize) {
+  ModelConfig model = tiny_model();
+  model.vocab = 50304;
+  const LossHead head(model, {}, DType::bf16, 0);
+  EXPECT_EQ(head.chunk(65536, Device::kCuda), 9472)
+      << "7 chunks of 37 x 256 tokens; 2 GiB of logits hold 41 x 256";
+  EXPECT_EQ(head.chunk(10496, Device::kCuda), 10496) << "all of them";
+  EXPECT_EQ(head.chunk(10752, Device::kCuda), 5376) << "two halves";
+  EXPECT_EQ(head.chunk(100, Device::kCuda), 100);
+}
+
 TEST(LossHead, EveryKindAndPrecisionMatchesThePlainHead) {
   const float grad_scale = 1.0f / 32;
   for (DType compute : {DType::f32, DType::bf16, DType::f16}) {

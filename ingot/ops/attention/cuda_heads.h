@@ -117,6 +117,60 @@ void with_head_shape(const HeadRows& rows, const char* op, F&& f, const Tensors&
        rows.D, 8 * kWarp);
 }
 
+// Heads of which every lane holds 16 bytes of either half: a head takes `packs` lanes, so a warp holds 32 / packs of a
+// row at once, and it loads kAhead times as many before it stores the first.
+inline constexpr int kHeadsAhead = 4;
+
+template <typename T, int kAhead = kHeadsAhead>
+struct WideHeads {
+  static constexpr int W = kWide<T>;
+  Raw<T, W> a[kAhead], b[kAhead];
+
+  // Loads the heads first, first + step, ... below H. The others are undefined.
+  __device__ __forceinline__ void load(const HeadView<T>& x, int64_t row, const HeadRows& rows, int first,
+                                       int step, int pack) {
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k)
+      if (first + k * step < rows.H) {
+        const T* head = x.at(row / rows.T, row % rows.T, first + k * step) + pack * W;
+        a[k] = load_raw<W>(head);
+        b[k] = load_raw<W>(head + rows.half);
+      }
+  }
+};
+
+// cos and sin of a row's position for the elements of a lane.
+template <int W>
+struct WideAngles {
+  Floats<W> cos, sin;
+
+  __device__ __forceinline__ WideAngles(const float* row, int pack, int half, float direction)
+      : cos(cuda::load<W>(row + pack * W)), sin(cuda::load<W>(row + half + pack * W)) {
+#pragma unroll
+    for (int i = 0; i < W; ++i) sin.at[i] *= direction;
+  }
+  __device__ __forceinline__ void turn(Floats<W>& a, Floats<W>& b) const {
+#pragma unroll
+    for (int i = 0; i < W; ++i) {
+      const float first = a.at[i], second = b.at[i];
+      a.at[i] = first * cos.at[i] - second * sin.at[i];
+      b.at[i] = second * cos.at[i] + first * sin.at[i];
+    }
+  }
+};
+
+// Returns how many lanes hold a head; 0 if the heads do not allow it.
+template <typename T, typename... Tensors>
+int wide_packs(const HeadRows& rows, const Tensors&... views) {
+  constexpr int W = kWide<T>;
+  const auto is_wide = [](const Tensor& t) {
+    return is_aligned(t.data) && t.strides[0] % W == 0 && t.strides[1] % W == 0 && t.strides[2] % W == 0;
+  };
+  const int packs = rows.half / W;
+  const bool fits = packs > 0 && rows.half % W == 0 && kWarp % packs == 0 && is_aligned(rows.table);
+  return fits && (is_wide(views) && ...) ? packs : 0;
+}
+
 inline unsigned head_blocks(const HeadRows& rows) { return blocks_for(rows.rows, kThreads / kWarp); }
 
 }  // namespace ingot::cuda

@@ -2,11 +2,17 @@
 
 #include <cstring>
 
+#include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
 #include "ingot/core/work.h"
 
 namespace ingot {
+
+namespace cuda {  // head_rows.cu
+void copy_heads(const Tensor& heads, const Tensor& rows, bool is_to_heads, Stream& stream);
+}  // namespace cuda
+
 namespace {
 
 constexpr int64_t kGrainTokens = 64;  // minimum number of tokens per thread
@@ -17,7 +23,6 @@ void check(const Tensor& heads, const Tensor& rows, const char* op) {
               "{}: heads must be (B, T, H, D) with adjacent heads and evenly spaced tokens, got {}", op,
               heads.shape.to_string());
   check_tensor(rows, heads.dtype, {heads.dim(0) * heads.dim(1) * heads.dim(2), heads.dim(3)}, op);
-  INGOT_CHECK(heads.device == Device::kCpu && rows.device == Device::kCpu, "{}: runs on the CPU only", op);
 }
 
 // Calls f(heads of a token, its rows, bytes) for every token.
@@ -39,6 +44,9 @@ void heads_to_rows(const Tensor& rows, const Tensor& heads, Stream& stream) {
   const OpSpan span(stream, "heads to rows", traffic({rows, heads}));
   if (span.plans()) return;
   check(heads, rows, "heads_to_rows");
+  if constexpr (kHasCuda) {
+    if (heads.device == Device::kCuda) return cuda::copy_heads(heads, rows, false, stream);
+  }
   for_each_token(heads, rows, [](const std::byte* token, std::byte* row, size_t bytes) {
     std::memcpy(row, token, bytes);
   });
@@ -48,6 +56,9 @@ void rows_to_heads(const Tensor& heads, const Tensor& rows, Stream& stream) {
   const OpSpan span(stream, "rows to heads", traffic({rows, heads}));
   if (span.plans()) return;
   check(heads, rows, "rows_to_heads");
+  if constexpr (kHasCuda) {
+    if (heads.device == Device::kCuda) return cuda::copy_heads(heads, rows, true, stream);
+  }
   for_each_token(heads, rows, [](std::byte* token, const std::byte* row, size_t bytes) {
     std::memcpy(token, row, bytes);
   });

@@ -12,6 +12,7 @@
 #include "ingot/core/float16.h"
 #include "ingot/core/float8.h"
 #include "ingot/core/tensor.h"
+#include "ingot/ops/cuda/simulated_traffic.h"
 
 namespace ingot::cuda {
 
@@ -46,14 +47,25 @@ __device__ __forceinline__ float widened(T x) {
   return static_cast<float>(x);
 }
 
-// Returns p[0 .. W) as f32. REQUIRES: p is aligned to min(16, W * sizeof(T)) bytes.
-template <int W, typename T>
-__device__ __forceinline__ Floats<W> load(const T* p) {
-  const Raw<T, W> raw = *reinterpret_cast<const Raw<T, W>*>(p);
+template <typename T, int W>
+__device__ __forceinline__ Floats<W> widened(const Raw<T, W>& raw) {
   Floats<W> values;
 #pragma unroll
   for (int i = 0; i < W; ++i) values.at[i] = widened(raw.at[i]);
   return values;
+}
+
+// Returns p[0 .. W). REQUIRES: p is aligned to min(16, W * sizeof(T)) bytes.
+template <int W, typename T>
+__device__ __forceinline__ Raw<T, W> load_raw(const T* p) {
+  count_read(sizeof(Raw<T, W>));
+  return *reinterpret_cast<const Raw<T, W>*>(p);
+}
+
+// Returns p[0 .. W) as f32. REQUIRES: p is aligned to min(16, W * sizeof(T)) bytes.
+template <int W, typename T>
+__device__ __forceinline__ Floats<W> load(const T* p) {
+  return widened(load_raw<W>(p));
 }
 
 // Packs two numbers as bf16, rounded to nearest even; `low` goes to the low half.
@@ -115,6 +127,7 @@ __device__ __forceinline__ uint16_t pack_fp8(float low, float high) {
 // p[0 .. W) = values, rounded to T. REQUIRES: p is aligned as for load.
 template <int W, typename T>
 __device__ __forceinline__ void store(T* p, const Floats<W>& values) {
+  count_written(int64_t{sizeof(T)} * W);
   if constexpr ((std::is_same_v<T, bf16> || std::is_same_v<T, f16>)&&W % 2 == 0) {
     Raw<uint32_t, W / 2> words;
 #pragma unroll
@@ -131,6 +144,13 @@ __device__ __forceinline__ void store(T* p, const Floats<W>& values) {
     for (int i = 0; i < W; ++i) raw.at[i] = T(values.at[i]);
     *reinterpret_cast<Raw<T, W>*>(p) = raw;
   }
+}
+
+// Copies words to p. REQUIRES: p is aligned to min(16, 4 W) bytes.
+template <int W, typename T>
+__device__ __forceinline__ void store_bytes(T* p, const Raw<uint32_t, W>& words) {
+  count_written(sizeof words);
+  *reinterpret_cast<Raw<uint32_t, W>*>(p) = words;
 }
 
 // Returns the sum over the warp in every lane. The order of the pairwise additions is fixed.

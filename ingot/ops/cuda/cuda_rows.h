@@ -44,6 +44,33 @@ struct RowTile {
   }
 };
 
+// The elements of one row that a thread holds as they are in memory, which takes half the registers in 16 bits.
+template <typename T, int W, int G, int P>
+struct RawRowTile {
+  Raw<T, W> pack[P];
+
+  // Columns from C on are undefined.
+  __device__ __forceinline__ void load(const T* row, int lane, int C) {
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+      if (const int column = RowTile<W, G, P>::column(p, lane); column < C)
+        pack[p] = load_raw<W>(row + column);
+  }
+  // Makes the compiler forget what it has computed from the tile, so that it computes it again instead of
+  // holding it in registers.
+  __device__ __forceinline__ void forget_results() {
+#ifdef __CUDA_ARCH__
+    if constexpr (sizeof(Raw<T, W>) % 4 == 0) {
+#pragma unroll
+      for (int p = 0; p < P; ++p)
+#pragma unroll
+        for (int i = 0; i < static_cast<int>(sizeof(Raw<T, W>) / 4); ++i)
+          asm volatile("" : "+r"(reinterpret_cast<uint32_t*>(&pack[p])[i]));
+    }
+#endif
+  }
+};
+
 // How rows of C elements are divided: a warp or a block of kGroup threads per row, kPacks packs of
 // kWidth elements per thread.
 template <int kWidth_, int kGroup_, int kPacks_>
@@ -53,13 +80,20 @@ struct RowShape {
   static constexpr int kBlock = kGroup == kWarp ? 8 * kWarp : kGroup;  // threads
   static constexpr int kRows = kBlock / kGroup;                        // rows of a block at a time
   using Tile = RowTile<kWidth, kGroup, kPacks>;
+  template <typename T>
+  using RawTile = RawRowTile<T, kWidth, kGroup, kPacks>;
 };
 
-// Calls f with the RowShape for rows of C elements of T.
+// Calls f with the RowShape for rows of C elements of T. The numbers of packs are those that widths of models need
+// (768, 1024 and 2048 in 16 bits: 3 and 4 packs of a warp, 1 of a block); they do not change which thread holds
+// an element, nor the order of a sum.
 template <typename T, typename F>
 void with_row_shape(bool is_wide, int64_t C, const char* op, F&& f) {
   constexpr int W = kWide<T>;
+  if (is_wide && C <= RowShape<W, kWarp, 1>::kColumns) return f(RowShape<W, kWarp, 1>{});
+  if (is_wide && C <= RowShape<W, kWarp, 3>::kColumns) return f(RowShape<W, kWarp, 3>{});
   if (is_wide && C <= RowShape<W, kWarp, 4>::kColumns) return f(RowShape<W, kWarp, 4>{});
+  if (is_wide && C <= RowShape<W, 256, 1>::kColumns) return f(RowShape<W, 256, 1>{});
   if (is_wide && C <= RowShape<W, 256, 4>::kColumns) return f(RowShape<W, 256, 4>{});
   if (is_wide && C <= RowShape<W, 1024, 4>::kColumns) return f(RowShape<W, 1024, 4>{});
   if (C <= RowShape<1, 256, 32>::kColumns) return f(RowShape<1, 256, 32>{});

@@ -65,11 +65,74 @@ struct TableRows {
 constexpr int kOwners = 264;  // number of blocks that the vocabulary is divided among
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kBatch = 4 * kThreads;  // tokens scanned between two barriers
+constexpr int kAhead = 8;             // rows of d_out that a warp has under way at once
+
+__device__ __forceinline__ int lowest_bit(unsigned bits) {
+#ifdef __CUDA_ARCH__
+  return __ffs(static_cast<int>(bits)) - 1;
+#else
+  return __builtin_ctz(bits);
+#endif
+}
+
+// The row of d_wte that a warp adds to. Its sum stays in registers until the warp turns to another row, so a token
+// that is a large part of the batch costs no round trip to memory per occurrence.
+template <int W>
+struct HeldRow {
+  float* d_wte;
+  int C, column;
+  int32_t row = -1;
+  Floats<W> sum{};
+
+  __device__ __forceinline__ float* place() const { return d_wte + int64_t{row} * C + column; }
+  __device__ __forceinline__ void write() const {
+    if (row >= 0 && column < C) store(place(), sum);
+  }
+  __device__ __forceinline__ void add(int32_t to, const Floats<W>& d) {
+    if (column >= C) return;
+    if (to != row) {
+      write();
+      row = to;
+      sum = load<W>(static_cast<const float*>(place()));
+    }
+#pragma unroll
+    for (int i = 0; i < W; ++i) sum.at[i] += d.at[i];
+  }
+};
+
+// Adds the rows of d_out with the listed indices that the warp owns, in order. All lanes of a warp call it.
+template <int W, typename T>
+__device__ __forceinline__ void add_listed(HeldRow<W>& held, const T* d_out, const int32_t* tokens,
+                                           const int32_t* found, int total, int32_t first_row) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  for (int j = 0; j < total; j += kWarp) {
+    const int32_t n = j + lane < total ? found[j + lane] : -1;
+    const int32_t row = n >= 0 ? tokens[n] - first_row : -1;
+    unsigned own = __ballot_sync(0xffffffffu, row >= 0 && row / kOwners % kWarps == warp);
+    while (own != 0) {
+      int32_t rows[kAhead];
+      Raw<T, W> d[kAhead];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        rows[k] = -1;
+        if (own == 0) continue;
+        const int from = lowest_bit(own);
+        own &= own - 1;
+        rows[k] = __shfl_sync(0xffffffffu, row, from);
+        const int64_t at = __shfl_sync(0xffffffffu, n, from);
+        if (held.column < held.C) d[k] = load_raw<W>(d_out + at * held.C + held.column);
+      }
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k)
+        if (rows[k] >= 0) held.add(rows[k], widened(d[k]));
+    }
+  }
+}
 
 // Block (owner, column block) owns the table rows v with v % kOwners == owner, in kWarp * W columns; its
 // warp w owns those with v / kOwners % kWarps == w. The block scans all tokens and lists its own in order,
-// then each warp adds the listed rows that it owns. So one thread per column sums each row of d_wte in order
-// of n. Memory traffic: d_out once, the tokens once per block (from the L2 cache), and the touched rows of
+// then each warp adds the listed rows that it owns, with kAhead loads under way. So one thread per column sums
+// each row of d_wte in order of n. Memory traffic: d_out once, the tokens once per block (from the L2 cache), and the touched rows of
 // d_wte. The first barrier of an iteration also waits for the readers of the previous list.
 template <int W, typename T>
 __global__ void __launch_bounds__(kThreads)
@@ -77,7 +140,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ int32_t found[kBatch];
   __shared__ int of_warp[kWarps];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int column = (static_cast<int>(blockIdx.y) * kWarp + lane) * W;
+  HeldRow<W> held{d_wte, C, (static_cast<int>(blockIdx.y) * kWarp + lane) * W};
   for (int64_t begin = 0; begin < N; begin += kBatch) {
     // Each warp filters its kBatch / kWarps tokens, in order, for those that the block owns.
     int32_t kept[kBatch / kThreads];
@@ -102,18 +165,9 @@ __global__ void __launch_bounds__(kThreads)
     for (int k = 0; k < kBatch / kThreads; ++k)
       if (kept[k] >= 0) found[first + kept[k]] = (warp * (kBatch / kThreads) + k) * kWarp + lane;
     __syncthreads();
-    for (int j = 0; j < total; ++j) {
-      const int64_t n = begin + found[j];
-      const int32_t own_row = tokens[n] - table.first;
-      if (own_row / kOwners % kWarps != warp || column >= C) continue;
-      float* row = d_wte + int64_t{own_row} * C + column;
-      Floats<W> sum = load<W>(static_cast<const float*>(row));
-      const Floats<W> d = load<W>(d_out + n * C + column);
-#pragma unroll
-      for (int i = 0; i < W; ++i) sum.at[i] += d.at[i];
-      store(row, sum);
-    }
+    add_listed<W>(held, d_out + begin * C, tokens + begin, found, total, table.first);
   }
+  held.write();
 }
 
 }  // namespace

@@ -18,12 +18,9 @@ __global__ void __launch_bounds__(kThreads) largest(uint32_t* amax, const T* x, 
        i += int64_t{kBlocks} * kThreads * W) {
     const Floats<W> v = load<W>(x + i);
 #pragma unroll
-    for (int k = 0; k < W; ++k) {
-      const float magnitude = std::fabs(v.at[k]);
-      most = magnitude > most ? magnitude : most;
-    }
+    for (int k = 0; k < W; ++k) most = std::fmax(most, std::fabs(v.at[k]));
   }
-  fp8::raise(amax, most);
+  fp8::raise<kThreads>(amax, most);
 }
 
 // Reads x once and writes one code per element.
@@ -35,24 +32,23 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W; i < n;
        i += int64_t{kBlocks} * kThreads * W) {
     Floats<W> v = load<W>(x + i);
-#pragma unroll
-    for (int k = 0; k < W; ++k) v.at[k] = tally.template take<Format>(v.at[k], factor);
+    tally.template take<Format>(v, factor);
     store(to + i, v);
   }
-  fp8::report(meter, tally);
+  fp8::report<kThreads>(meter, tally);
 }
 
-// A block owns a tile of 64 x 64 (fp8::encode_tile).
-template <typename Format, typename T>
+// A block owns a tile (fp8::encode_tile). The kernel reads x once and writes one code per element to
+// `transposed` and, with kBoth, to `to`.
+template <bool kBoth, typename Format, typename T>
 __global__ void __launch_bounds__(kThreads) encode_both(Format* to, Format* transposed, const T* x, int64_t N,
                                                         int64_t C, const float* scale, Meter meter) {
+  constexpr int W = fp8::kTileWidth;
   const float factor = *scale;
-  fp8::encode_tile(to, transposed, N, C, meter, [=](int64_t row, int64_t column, Tally& tally) {
-    Floats<fp8::kTileWidth> v = load<fp8::kTileWidth>(x + row * C + column);
-#pragma unroll
-    for (int k = 0; k < fp8::kTileWidth; ++k) v.at[k] = tally.template take<Format>(v.at[k], factor);
-    return v;
-  });
+  fp8::encode_tile(
+      kBoth ? to : nullptr, transposed, N, C, meter,
+      [=](int64_t row, int64_t column) { return load<W>(x + row * C + column); },
+      [=](Floats<W>& v, int64_t, Tally& tally) { tally.template take<Format>(v, factor); });
 }
 
 __global__ void put_scale(float* scale, float* inverse, float value) {
@@ -126,15 +122,16 @@ void cast_to_fp8_both_ways(const Tensor& to, const Tensor& transposed, const Ten
       x.rank() == 2 && x.is_contiguous() && x.dim(0) % 8 == 0 && x.dim(1) % 8 == 0 && is_aligned(x.data),
       "{}: x must be (N, C), contiguous, aligned, of multiples of 8, got {}", op, x.shape.to_string());
   const int64_t N = x.dim(0), C = x.dim(1);
-  check_tensor(to, to.dtype, {N, C}, op);
-  check_tensor(transposed, to.dtype, {C, N}, op);
+  if (to) check_tensor(to, transposed.dtype, {N, C}, op);
+  check_tensor(transposed, transposed.dtype, {C, N}, op);
   check_tensor(scale, DType::f32, {1}, op);
   const Meter places = fp8::meter_of(meter, op);
-  fp8::with_format(to.dtype, op, [&](auto format) {
+  fp8::with_format(transposed.dtype, op, [&](auto format) {
     using Format = decltype(format);
     with_dtype(x.dtype, op, [&](auto value) {
       using T = decltype(value);
-      launch({stream, op, fp8::tiles_of(N, C), dim3(kThreads)}, encode_both<Format, T>, to.as<Format>(),
+      launch({stream, op, fp8::tiles_of(N, C), dim3(kThreads)},
+             to ? encode_both<true, Format, T> : encode_both<false, Format, T>, optional<Format>(to),
              transposed.as<Format>(), x.as<T>(), N, C, scale.as<float>(), places);
     });
   });

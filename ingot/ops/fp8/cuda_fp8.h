@@ -29,7 +29,7 @@ void put_fp8_scale(const Tensor& scale, const Tensor& inverse, float value, Stre
 void cast_to_fp8(const Tensor& to, const Tensor& x, const Tensor& scale, const Fp8Meter& meter,
                  Stream& stream);
 
-// Casts x (N, C) in one pass into to (N, C) and transposed (C, N).
+// Casts x (N, C) in one pass into to (N, C), unless it is empty, and transposed (C, N).
 void cast_to_fp8_both_ways(const Tensor& to, const Tensor& transposed, const Tensor& x, const Tensor& scale,
                            const Fp8Meter& meter, Stream& stream);
 

@@ -10,19 +10,6 @@ namespace {
 using fp8::Meter;
 using fp8::Tally;
 
-// Returns the maximum over all threads of the group. REQUIRES: no value is negative.
-template <int kGroup>
-__device__ __forceinline__ float group_max(float value) {
-  value = warp_max(value);
-  if constexpr (kGroup > kWarp) {
-    __shared__ float of_warp[kGroup / kWarp];
-    if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
-    __syncthreads();
-    for (int i = 0; i < kGroup / kWarp; ++i) value = of_warp[i] > value ? of_warp[i] : value;
-  }
-  return value;
-}
-
 __device__ __forceinline__ float line_scale(float amax) {
   return fp8::scale_of(amax, static_cast<double>(f8e4m3::kMax), true);
 }
@@ -38,16 +25,15 @@ __global__ void __launch_bounds__(S::kBlock)
     typename S::Tile tile;
     tile.load(x + n * C, lane, C);
     float amax = 0;
-    tile.for_each(lane, C, [&](float& v, int, int) {
-      const float magnitude = std::fabs(v);
-      amax = magnitude > amax ? magnitude : amax;
-    });
+    tile.for_each(lane, C, [&](float& v, int, int) { amax = std::fmax(amax, std::fabs(v)); });
     const float scale = line_scale(group_max<S::kGroup>(amax));
     if (lane == 0) inverse[n] = 1 / scale;
-    tile.for_each(lane, C, [&](float& v, int, int) { v = tally.template take<f8e4m3>(v, scale); });
+#pragma unroll
+    for (int p = 0; p < S::kPacks; ++p)
+      if (S::Tile::column(p, lane) < C) tally.template take<f8e4m3>(tile.pack[p], scale);
     tile.store(to + n * C, lane, C);
   }
-  fp8::report(meter, tally);
+  fp8::report<S::kBlock>(meter, tally);
 }
 
 // Computes the largest |x| of each column. A thread processes W columns and every kSumRows-th of its
@@ -64,10 +50,7 @@ __global__ void __launch_bounds__(kWarp* kSumRows)
     for (int64_t n = rows.begin + way; n < rows.end; n += kSumRows) {
       const Floats<W> v = load<W>(x + n * C + column);
 #pragma unroll
-      for (int i = 0; i < W; ++i) {
-        const float magnitude = std::fabs(v.at[i]);
-        most.at[i] = magnitude > most.at[i] ? magnitude : most.at[i];
-      }
+      for (int i = 0; i < W; ++i) most.at[i] = std::fmax(most.at[i], std::fabs(v.at[i]));
     }
 #pragma unroll
   for (int i = 0; i < W; ++i) of_way[way][i * kWarp + lane] = most.at[i];
@@ -76,10 +59,7 @@ __global__ void __launch_bounds__(kWarp* kSumRows)
 #pragma unroll
   for (int i = 0; i < W; ++i) {
     float largest = 0;
-    for (int k = 0; k < kSumRows; ++k) {
-      const float other = of_way[k][i * kWarp + lane];
-      largest = other > largest ? other : largest;
-    }
+    for (int k = 0; k < kSumRows; ++k) largest = std::fmax(largest, of_way[k][i * kWarp + lane]);
     atomicMax(amax + column + i, std::bit_cast<uint32_t>(largest));
   }
 }
@@ -95,19 +75,17 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block owns a tile of 64 x 64 (fp8::encode_tile).
+// A block owns a tile (fp8::encode_tile).
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     encode_columns(f8e4m3* to, const T* x, int64_t N, int64_t C, const float* scales, Meter meter) {
   constexpr int W = fp8::kTileWidth;
   f8e4m3* nowhere = nullptr;
-  fp8::encode_tile(nowhere, to, N, C, meter, [=](int64_t row, int64_t column, Tally& tally) {
-    Floats<W> v = load<W>(x + row * C + column);
-    const Floats<W> scale = load<W>(scales + column);
-#pragma unroll
-    for (int k = 0; k < W; ++k) v.at[k] = tally.template take<f8e4m3>(v.at[k], scale.at[k]);
-    return v;
-  });
+  fp8::encode_tile(
+      nowhere, to, N, C, meter, [=](int64_t row, int64_t column) { return load<W>(x + row * C + column); },
+      [=](Floats<W>& v, int64_t column, Tally& tally) {
+        tally.template take<f8e4m3>(v, load<W>(scales + column));
+      });
 }
 
 void check_matrix(const Tensor& x, const char* op) {

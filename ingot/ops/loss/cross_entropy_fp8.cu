@@ -16,27 +16,22 @@ __global__ void __launch_bounds__(kThreads) largest_gradient(uint32_t* amax, Til
   for (int column = static_cast<int>(threadIdx.x) * W; column < of.tile.W; column += kThreads * W) {
     const Floats<W> d = of.template at<W>(row, column);
 #pragma unroll
-    for (int k = 0; k < W; ++k) {
-      const float magnitude = std::fabs(d.at[k]);
-      most = magnitude > most ? magnitude : most;
-    }
+    for (int k = 0; k < W; ++k) most = std::fmax(most, std::fabs(d.at[k]));
   }
-  fp8::raise(amax, most);
+  fp8::raise<kThreads>(amax, most);
 }
 
-// A block owns 64 x 64 logits: it reads 4 bytes of each and writes two codes.
+// A block owns a tile (fp8::encode_tile): it reads 4 bytes of each logit and writes two codes.
 template <typename Cap>
 __global__ void __launch_bounds__(kThreads)
     encode_gradient(f8e5m2* d, f8e5m2* turned, int64_t N, TileGradient<Cap> of, const float* scale,
                     fp8::Meter meter) {
   const float factor = *scale;
-  fp8::encode_tile(d, turned, N, of.tile.W, meter, [=](int64_t n, int64_t column, fp8::Tally& tally) {
-    constexpr int W = fp8::kTileWidth;
-    Floats<W> v = of.template at<W>(of.row(n), static_cast<int>(column));
-#pragma unroll
-    for (int k = 0; k < W; ++k) v.at[k] = tally.template take<f8e5m2>(v.at[k], factor);
-    return v;
-  });
+  constexpr int W = fp8::kTileWidth;
+  fp8::encode_tile(
+      d, turned, N, of.tile.W, meter,
+      [=](int64_t n, int64_t column) { return of.template at<W>(of.row(n), static_cast<int>(column)); },
+      [=](Floats<W>& v, int64_t, fp8::Tally& tally) { tally.template take<f8e5m2>(v, factor); });
 }
 
 // Calls f with the TileGradient of the tile.

@@ -37,6 +37,16 @@ struct BackwardRows {
   int C;
 };
 
+// Returns W weights from `column` on; 1 if there are none.
+template <int W>
+__device__ __forceinline__ Floats<W> factors(const float* w, int column) {
+  if (w) return load<W>(w + column);
+  Floats<W> ones;
+#pragma unroll
+  for (int i = 0; i < W; ++i) ones.at[i] = 1;
+  return ones;
+}
+
 // A group of threads owns a row and keeps it in registers between the statistics and the result: the
 // kernel reads x (and the residual) once and writes y (and the sum) once.
 template <bool kCentred, bool kResidual, typename S, typename T>
@@ -62,12 +72,18 @@ __global__ void __launch_bounds__(S::kBlock) forward(ForwardRows<T> a) {
   const float rstd = 1.0f / std::sqrt(group_sum<S::kGroup>(squares) / count + a.eps);
   if (lane == 0 && a.rstd) a.rstd[n] = rstd;
   if (kCentred && lane == 0 && a.mean) a.mean[n] = mean;
-  x.for_each(lane, a.C, [&](float& v, int p, int i) {
-    const int column = S::Tile::column(p, lane) + i;
-    v = (v - mean) * rstd;
-    if (a.w) v *= a.w[column];
-    if (a.b) v += a.b[column];
-  });
+#pragma unroll
+  for (int p = 0; p < S::kPacks; ++p) {
+    const int column = S::Tile::column(p, lane);
+    if (column >= a.C) continue;
+    const Floats<S::kWidth> w = factors<S::kWidth>(a.w, column);
+#pragma unroll
+    for (int i = 0; i < S::kWidth; ++i) x.pack[p].at[i] = (x.pack[p].at[i] - mean) * rstd * w.at[i];
+    if (!a.b) continue;
+    const Floats<S::kWidth> b = load<S::kWidth>(a.b + column);
+#pragma unroll
+    for (int i = 0; i < S::kWidth; ++i) x.pack[p].at[i] += b.at[i];
+  }
   x.store(a.y + n * a.C, lane, a.C);
 }
 
@@ -92,38 +108,93 @@ __device__ __forceinline__ void store_part(typename S::Tile& tile, float* parts,
   }
 }
 
-// A block owns a contiguous range of rows, which its groups of threads process in turn; the sums for dw
-// and db stay in registers. The kernel reads dy, x (and d_residual) once and writes dx once.
+// What backward reads of a row.
 template <bool kCentred, typename S, typename T>
-__global__ void __launch_bounds__(S::kBlock) backward(BackwardRows<T> a) {
+struct RowInputs {
+  typename S::template RawTile<T> x, dy, d_residual;
+  float mean, rstd;
+
+  __device__ __forceinline__ void load(const BackwardRows<T>& a, int64_t n, int lane) {
+    x.load(a.x + n * a.C, lane, a.C);
+    dy.load(a.dy + n * a.C, lane, a.C);
+    if (a.d_residual) d_residual.load(a.d_residual + n * a.C, lane, a.C);
+    rstd = a.rstd[n];
+    mean = kCentred ? a.mean[n] : 0.0f;
+  }
+};
+
+// Calls f(p, v, dy, g) for each pack: the normalised values, dy, and dy * w.
+template <typename S, typename Row, typename F>
+__device__ __forceinline__ void for_each_pack(const Row& row, const float* w, int lane, int C, F&& f) {
+#pragma unroll
+  for (int p = 0; p < S::kPacks; ++p) {
+    const int column = S::Tile::column(p, lane);
+    if (column >= C) continue;
+    Floats<S::kWidth> v = widened(row.x.pack[p]), g = factors<S::kWidth>(w, column);
+    const Floats<S::kWidth> dy = widened(row.dy.pack[p]);
+#pragma unroll
+    for (int i = 0; i < S::kWidth; ++i) {
+      v.at[i] = (v.at[i] - row.mean) * row.rstd;
+      g.at[i] *= dy.at[i];
+    }
+    f(p, v, dy, g);
+  }
+}
+
+// Two blocks of a multiprocessor run at once, as the number of parts presumes, unless the sums of a thread take too
+// many registers.
+template <bool kCentred, typename S>
+inline constexpr int kBackwardBlocks = S::kBlock <= 256 && S::kWidth > 1 &&
+                                               S::kWidth* S::kPacks <= (kCentred ? 24 : 32)
+                                           ? 2
+                                           : 1;
+
+// A block owns a contiguous range of rows, which its groups of threads process in turn; the sums for dw
+// and db stay in registers. The kernel reads dy, x (and d_residual) once and writes dx once. A thread holds a row
+// in its own dtype and computes v and g twice. A block that owns one row at a time reads the next one early.
+template <bool kCentred, typename S, typename T>
+__global__ void __launch_bounds__(S::kBlock, (kBackwardBlocks<kCentred, S>)) backward(BackwardRows<T> a) {
+  constexpr int W = S::kWidth;
+  constexpr bool kReadsEarly = S::kRows == 1 && S::kPacks * W <= 8;
   const int lane = static_cast<int>(threadIdx.x) % S::kGroup;
   const PartRows rows(a.N, blockIdx.x, gridDim.x);
   const float count = static_cast<float>(a.C);
   typename S::Tile dw{}, db{};
-  for (int64_t n = rows.begin + threadIdx.x / S::kGroup; n < rows.end; n += S::kRows) {
-    const float rstd = a.rstd[n], mean = kCentred ? a.mean[n] : 0.0f;
-    typename S::Tile x, d;
-    x.load(a.x + n * a.C, lane, a.C);
-    d.load(a.dy + n * a.C, lane, a.C);
+  RowInputs<kCentred, S, T> row, next;
+  const int64_t first = rows.begin + threadIdx.x / S::kGroup;
+  if (kReadsEarly && first < rows.end) next.load(a, first, lane);
+  for (int64_t n = first; n < rows.end; n += S::kRows) {
+    if constexpr (kReadsEarly) {
+      row = next;
+      if (n + S::kRows < rows.end) next.load(a, n + S::kRows, lane);
+    } else {
+      row.load(a, n, lane);
+    }
     float d_mean = 0, product_mean = 0;
-    x.for_each(lane, a.C, [&](float& v, int p, int i) {
-      v = (v - mean) * rstd;
-      float& g = d.pack[p].at[i];
-      if (a.dw_parts) dw.pack[p].at[i] += g * v;
-      if (kCentred && a.db_parts) db.pack[p].at[i] += g;
-      if (a.w) g *= a.w[S::Tile::column(p, lane) + i];
-      d_mean += g;
-      product_mean += g * v;
+    for_each_pack<S>(row, a.w, lane, a.C, [&](int p, const auto& v, const auto& dy, const auto& g) {
+#pragma unroll
+      for (int i = 0; i < W; ++i) {
+        if (a.dw_parts) dw.pack[p].at[i] += dy.at[i] * v.at[i];
+        if (kCentred && a.db_parts) db.pack[p].at[i] += dy.at[i];
+        d_mean += g.at[i];
+        product_mean += g.at[i] * v.at[i];
+      }
     });
     d_mean = kCentred ? group_sum<S::kGroup>(d_mean) / count : 0.0f;
     product_mean = group_sum<S::kGroup>(product_mean) / count;
-    x.for_each(lane, a.C,
-               [&](float& v, int p, int i) { v = rstd * (d.pack[p].at[i] - d_mean - v * product_mean); });
-    if (a.d_residual) {
-      d.load(a.d_residual + n * a.C, lane, a.C);
-      x.for_each(lane, a.C, [&](float& v, int p, int i) { v += d.pack[p].at[i]; });
-    }
-    x.store(a.dx + n * a.C, lane, a.C);
+    row.x.forget_results();
+    row.dy.forget_results();
+    for_each_pack<S>(row, a.w, lane, a.C, [&](int p, const auto& v, const auto&, const auto& g) {
+      Floats<W> dx;
+#pragma unroll
+      for (int i = 0; i < W; ++i) dx.at[i] = row.rstd * (g.at[i] - d_mean - v.at[i] * product_mean);
+      if (a.d_residual) {
+        const Floats<W> d = widened(row.d_residual.pack[p]);
+#pragma unroll
+        for (int i = 0; i < W; ++i) dx.at[i] += d.at[i];
+      }
+      store(a.dx + n * a.C + S::Tile::column(p, lane), dx);
+    });
   }
   if (a.dw_parts) store_part<S>(dw, a.dw_parts, lane, a.C);
   if (kCentred && a.db_parts) store_part<S>(db, a.db_parts, lane, a.C);
@@ -134,7 +205,7 @@ void run_forward(const NormForward& t, const char* op, Stream& stream) {
   const int64_t N = t.x.dim(0), C = t.x.dim(1);
   with_dtype(t.x.dtype, op, [&](auto value) {
     using T = decltype(value);
-    with_row_shape<T>(allows_wide(C, t.y, t.sum, t.x, t.residual), C, op, [&](auto shape) {
+    with_row_shape<T>(allows_wide(C, t.y, t.sum, t.x, t.residual, t.w, t.b), C, op, [&](auto shape) {
       using S = decltype(shape);
       const ForwardRows<T> rows{optional<T>(t.y),
                                 optional<T>(t.sum),
@@ -165,7 +236,7 @@ void run_backward(const NormBackward& t, const char* op, Stream& stream) {
   float* db_parts = t.db ? parts + (t.dw ? kRowParts * C : 0) : nullptr;
   with_dtype(t.x.dtype, op, [&](auto value) {
     using T = decltype(value);
-    with_row_shape<T>(allows_wide(C, t.dx, t.dy, t.x, t.d_residual, t.scratch), C, op, [&](auto shape) {
+    with_row_shape<T>(allows_wide(C, t.dx, t.dy, t.x, t.w, t.d_residual, t.scratch), C, op, [&](auto shape) {
       using S = decltype(shape);
       const BackwardRows<T> rows{t.dx.as<T>(),
                                  dw_parts,
