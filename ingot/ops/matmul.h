@@ -21,7 +21,8 @@ enum class MatmulForm { kNT, kNN, kTN };
 
 // c = op(a) · op(b), or c += op(a) · op(b) with accumulate. a and b: f32, bf16 or f16, of the same
 // dtype; c: f32, or any 16-bit dtype if a and b are 16-bit. Rows may be strided (a view of columns); the
-// last dim is contiguous. c must not alias a or b. REQUIRES: accumulate only with c f32.
+// last dim is contiguous. c must not alias a or b. A product with K = 0 is zero. REQUIRES: accumulate
+// only with c f32.
 void matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, bool accumulate,
             Stream& stream);
 
@@ -30,8 +31,9 @@ void matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, 
 void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, float alpha,
                    bool accumulate, Stream& stream);
 
-// Returns the name of the engine that computes products of this dtype, such as "oneDNN 2.6.3 (avx2)" or
-// "portable".
+// Returns the names of the engines that compute products of this dtype, such as "oneDNN 2.6.3",
+// "portable", or "Ingot's AMX kernel and oneDNN 2.6.3", where the second computes weight gradients and
+// products of a few rows.
 const char* matmul_engine(DType dtype, Device device = Device::kCpu);
 
 }  // namespace ingot

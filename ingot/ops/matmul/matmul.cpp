@@ -1,7 +1,11 @@
 #include "ingot/ops/matmul.h"
 
-#include <array>
+#include <fmt/core.h>
 
+#include <array>
+#include <string>
+
+#include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/work.h"
 #include "ingot/ops/matmul/matmul_engines.h"
@@ -20,14 +24,27 @@ constexpr bool kHasAmx = true;
 #else
 constexpr bool kHasAmx = false;
 #endif
+// Returns true if Ingot's AMX engine runs on this machine.
+bool has_amx() {
+  if constexpr (kHasAmx) return amx::is_available();
+  return false;
+}
+
 // Returns true for products that Ingot's AMX engine computes faster (docs/benchmarks/matmul.md). These
 // exclude weight gradients, whose operands are both strided along k, and products of a few rows.
 [[maybe_unused]] bool is_for_amx([[maybe_unused]] const MatmulProblem& p) {
   constexpr int64_t kLeastRows = 16;
   if constexpr (kHasAmx)
     return p.in == DType::bf16 && p.out != DType::f16 && p.form != MatmulForm::kTN && p.M >= kLeastRows &&
-           amx::is_available();
+           has_amx();
   return false;
+}
+
+// Computes a sum of no products: c is zero, or stays as it is if it accumulates. The engines need K > 0.
+void multiply_nothing(const Tensor& c, bool accumulate, Stream& stream) {
+  if (accumulate) return;
+  if (c.is_contiguous()) return fill_zero(c, stream);
+  for (int64_t row = 0; row < c.dim(0); ++row) fill_zero(c.rows(row, row + 1), stream);
 }
 
 bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
@@ -86,6 +103,7 @@ void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm
   const OpSpan span(stream, "matmul", product_work(c, a, b, p));
   if (span.plans()) return;
   if (p.M == 0 || p.N == 0) return;
+  if (p.K == 0) return multiply_nothing(c, accumulate, stream);
   if constexpr (kHasCuda) {
     if (c.device == Device::kCuda) return cuda::matmul(p, stream);
   }
@@ -93,7 +111,7 @@ void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm
     if (is_for_amx(p)) return amx::matmul(p, stream);
   }
   if constexpr (kHasOneDnn) {
-    if (p.K > 0 && p.out != DType::f16 && onednn::is_fast(p.in)) return onednn::matmul(p, stream);
+    if (p.out != DType::f16 && onednn::is_fast(p.in)) return onednn::matmul(p, stream);
   }
   portable::matmul(p, stream);
 }
@@ -108,10 +126,13 @@ bool products_move_stack_pointer() {
 
 const char* matmul_engine(DType dtype, Device device) {
   if (device == Device::kCuda) return "cuBLASLt";
+  const bool is_on_amx = dtype == DType::bf16 && has_amx();
   if constexpr (kHasOneDnn) {
-    if (onednn::is_fast(dtype)) return onednn::version();
+    // Products that is_for_amx() excludes run on oneDNN.
+    static const std::string both = fmt::format("Ingot's AMX kernel and {}", onednn::version());
+    if (onednn::is_fast(dtype)) return is_on_amx ? both.c_str() : onednn::version();
   }
-  return "portable";
+  return is_on_amx ? "Ingot's AMX kernel and portable" : "portable";
 }
 
 }  // namespace ingot

@@ -8,7 +8,8 @@
 
 namespace ingot {
 
-// A checked product with c (M,N); leading dims are in elements.
+// A checked product with c (M,N); leading dims are in elements. The engines require M, N, K > 0: they
+// would leave c as it is, or round what their buffers hold.
 struct MatmulProblem {
   MatmulForm form;
   bool accumulate;
