@@ -43,6 +43,8 @@ SHAPE = dict(vocab_size=300, hidden_size=32, intermediate_size=48, num_hidden_la
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=16)
 LINEAR = dict(rope_type="linear", rope_theta=10000.0, factor=4.0)
+# With heads of 16, frequencies 0 and 1 stay, 2 to 4 are interpolated, and 5 to 7 are scaled.
+YARN = dict(rope_type="yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=64, beta_fast=4.0)
 
 # name: class of the configuration, its changes of SHAPE, and how the folder is saved
 MODELS = {
@@ -55,6 +57,11 @@ MODELS = {
                                                  num_key_value_heads=4), dict(dtype="bfloat16")),
     "llama3_rope_sharded": ("LlamaConfig", dict(rope_parameters=LLAMA3, head_dim=16), dict(shard="20KB")),
     "llama_linear_rope": ("LlamaConfig", dict(rope_parameters=LINEAR, num_key_value_heads=1), {}),
+    "llama_yarn_mscale": ("LlamaConfig", dict(rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=0.7), head_dim=16), {}),
+    "yarn_qwen2": ("Qwen2Config", dict(rope_parameters=YARN, hidden_size=64), {}),
+    "qwen3_yarn_factor": ("Qwen3Config", dict(rope_parameters=dict(YARN, attention_factor=1.5), head_dim=16), {}),
+    "smollm3_yarn": ("SmolLM3Config", dict(rope_parameters=YARN, hidden_size=64, no_rope_layer_interval=2,
+                                           pad_token_id=None), {}),
     "mistral": ("MistralConfig", dict(sliding_window=9), {}),
     "mistral_full_f16": ("MistralConfig", dict(sliding_window=None, head_dim=12, num_attention_heads=3,
                                                num_key_value_heads=3), dict(dtype="float16")),
@@ -79,6 +86,8 @@ OWN = {
                          "kv_heads=4"], "ingot", []),
     "own_mixture": (["qkv_bias=true", "qk_norm=true", "qk_norm_gain=true", "window=9", "nope_every=2",
                      "rope_scaling=llama3", "rope_factor=4", "rope_original_context=16"], "ingot", []),
+    "own_yarn": (["mlp=relu2", "head_dim=16", "nope_every=2", "layers=3", "rope_scaling=yarn", "rope_factor=4", "rope_theta=100",
+                  "rope_original_context=64", "rope_beta_fast=4"], "ingot", []),
 }
 GOLDEN = dict(vocab_size=32, hidden_size=32, intermediate_size=24, num_hidden_layers=2, max_position_embeddings=24)
 GOLDEN_GPT2 = dict(vocab_size=32, n_embd=32, n_layer=2, n_inner=24, n_positions=24)
@@ -204,7 +213,7 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     if args.golden:
-        for name in ("gpt2", "llama3_rope_sharded", "mistral", "qwen2", "qwen3", "smollm3"):
+        for name in ("gpt2", "llama3_rope_sharded", "mistral", "qwen2", "qwen3", "smollm3", "yarn_qwen2"):
             write_golden(name, args.golden / name.split("_")[0])
         return
     with tempfile.TemporaryDirectory() as scratch:

@@ -133,15 +133,18 @@ const char* mlp_name(MlpKind kind) {
                                        : "gelu_tanh";
 }
 
+const char* rope_scaling_name(RopeScalingKind kind) {
+  return kind == RopeScalingKind::kLlama3   ? "llama3"
+         : kind == RopeScalingKind::kLinear ? "linear"
+         : kind == RopeScalingKind::kYarn   ? "yarn"
+                                            : "none";
+}
+
 // What modeling_ingot.py must know, with the names of the configuration's keys.
 std::string own_json(const ModelConfig& c) {
   const char* cap = c.cap.kind == CapKind::kTanh      ? "tanh"
                     : c.cap.kind == CapKind::kSigmoid ? "sigmoid"
                                                       : "none";
-  const RopeScalingKind kind = c.rope_scaling.kind;
-  const char* scaling = kind == RopeScalingKind::kLlama3   ? "llama3"
-                        : kind == RopeScalingKind::kLinear ? "linear"
-                                                           : "none";
   const nlohmann::ordered_json own = {{"norm", norm_name(c.norm)},
                                       {"positions", c.positions == PositionKind::kRope ? "rope" : "learned"},
                                       {"mlp", mlp_name(c.mlp)},
@@ -151,11 +154,14 @@ std::string own_json(const ModelConfig& c) {
                                       {"qk_norm_gain", c.has_qk_norm_gain},
                                       {"nope_every", c.nope_every},
                                       {"rope_theta", c.rope_theta},
-                                      {"rope_scaling", scaling},
+                                      {"rope_scaling", rope_scaling_name(c.rope_scaling.kind)},
                                       {"rope_factor", c.rope_scaling.factor},
                                       {"rope_low_freq_factor", c.rope_scaling.low_freq_factor},
                                       {"rope_high_freq_factor", c.rope_scaling.high_freq_factor},
                                       {"rope_original_context", c.rope_scaling.original_context},
+                                      {"rope_beta_fast", c.rope_scaling.beta_fast},
+                                      {"rope_beta_slow", c.rope_scaling.beta_slow},
+                                      {"rope_attention_factor", c.rope_scaling.q_and_k_factor()},
                                       {"cap", cap},
                                       {"cap_a", c.cap.a},
                                       {"cap_b", c.cap.b},

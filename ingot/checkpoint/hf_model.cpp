@@ -54,6 +54,13 @@ HfRope to_hf_rope(const RopeScalingConfig& c) {
               .low_freq_factor = c.low_freq_factor,
               .high_freq_factor = c.high_freq_factor,
               .original_context = c.original_context};
+    case RopeScalingKind::kYarn:
+      return {.type = "yarn",
+              .factor = c.factor,
+              .beta_fast = c.beta_fast,
+              .beta_slow = c.beta_slow,
+              .attention_factor = c.attention_factor,
+              .original_context = c.original_context};
     case RopeScalingKind::kNone:
       break;
   }
@@ -64,10 +71,15 @@ RopeScalingConfig from_hf_rope(const HfRope& rope) {
   RopeScalingConfig c;
   if (rope.type == "default") return c;
   c.factor = rope.factor;
-  c.kind = rope.type == "linear" ? RopeScalingKind::kLinear : RopeScalingKind::kLlama3;
+  c.kind = rope.type == "linear" ? RopeScalingKind::kLinear
+           : rope.type == "yarn" ? RopeScalingKind::kYarn
+                                 : RopeScalingKind::kLlama3;
   if (c.kind == RopeScalingKind::kLinear) return c;
   c.low_freq_factor = rope.low_freq_factor;
   c.high_freq_factor = rope.high_freq_factor;
+  c.beta_fast = rope.beta_fast;
+  c.beta_slow = rope.beta_slow;
+  c.attention_factor = rope.attention_factor;
   c.original_context = rope.original_context;
   return c;
 }

@@ -36,7 +36,8 @@ void add_rope_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(choice<RopeScalingKind>("model.rope_scaling",
                                          {{"none", RopeScalingKind::kNone},
                                           {"linear", RopeScalingKind::kLinear},
-                                          {"llama3", RopeScalingKind::kLlama3}},
+                                          {"llama3", RopeScalingKind::kLlama3},
+                                          {"yarn", RopeScalingKind::kYarn}},
                                          "scaling of the rotary frequencies for longer contexts", model,
                                          scaling, &S::kind));
   keys.push_back(
@@ -48,7 +49,17 @@ void add_rope_keys(std::vector<ConfigKey>& keys) {
                         "llama3: waves shorter than rope_original_context / this are not", model, scaling,
                         &S::high_freq_factor));
   keys.push_back(whole("model.rope_original_context", 1, 1 << 24,
-                       "llama3: context of the model before scaling", model, scaling, &S::original_context));
+                       "llama3, yarn: context of the model before scaling", model, scaling,
+                       &S::original_context));
+  keys.push_back(number("model.rope_beta_fast",
+                        "yarn: what turns more often than this in rope_original_context is not scaled", model,
+                        scaling, &S::beta_fast));
+  keys.push_back(number("model.rope_beta_slow",
+                        "yarn: what turns less often than this in rope_original_context is scaled", model,
+                        scaling, &S::beta_slow));
+  keys.push_back(number("model.rope_attention_factor",
+                        "yarn: factor of queries and keys; 0: 0.1 ln(rope_factor) + 1", model, scaling,
+                        &S::attention_factor));
   keys.push_back(whole("model.nope_every", 0, 10'000,
                        "every n-th block attends without rotary positions; 0: none does", model,
                        &M::nope_every));

@@ -148,27 +148,53 @@ void read_gpt2(const Reader& in, HfModelConfig& c) {
     in.refuse("add_cross_attention is set; Ingot has no cross attention");
 }
 
+double positive(const Reader& in, const char* key, double absent) {
+  const double value = in.number(key, absent);
+  if (!(value > 0)) in.refuse("{} of a scaled RoPE must be above 0, got {}", key, value);
+  return value;
+}
+
+void read_yarn(const Reader& in, HfRope& rope) {
+  const auto or_default = [&](const char* key, double absent) {
+    const double value = in.number(key, 0);
+    return value > 0 ? value : absent;  // as in transformers, 0 stands for the default too
+  };
+  if (rope.factor < 1) in.refuse("factor of yarn must be at least 1, got {}", rope.factor);
+  if (!in.boolean("truncate", true))
+    in.refuse("truncate is false; Ingot rounds the limits of yarn to whole dimensions");
+  rope.beta_fast = or_default("beta_fast", 32);
+  rope.beta_slow = or_default("beta_slow", 1);
+  if (!(rope.beta_fast > rope.beta_slow))
+    in.refuse("beta_fast {} must be above beta_slow {}", rope.beta_fast, rope.beta_slow);
+  const double mscale = in.number("mscale", 0), all_dims = in.number("mscale_all_dim", 0);
+  const auto grown = [&](double by) { return 0.1 * by * std::log(rope.factor) + 1; };
+  if (in.find({"attention_factor"}))
+    rope.attention_factor = positive(in, "attention_factor", 0);
+  else if (mscale > 0 && all_dims > 0)
+    rope.attention_factor = grown(mscale) / grown(all_dims);
+}
+
 // Reads one object with the type and numbers of a scaled RoPE.
 HfRope read_rope_object(const json& object, const std::string& label, int64_t context) {
   const Reader in(object, label);
   HfRope rope;
   rope.type = in.text({"rope_type", "type"}, "default");
-  if (rope.type != "default" && rope.type != "linear" && rope.type != "llama3")
-    in.refuse("rope_type {:?} is not supported; default, linear and llama3 are", rope.type.substr(0, 80));
+  if (rope.type != "default" && rope.type != "linear" && rope.type != "llama3" && rope.type != "yarn")
+    in.refuse("rope_type {:?} is not supported; default, linear, llama3 and yarn are",
+              rope.type.substr(0, 80));
   if (rope.type == "default") return rope;
-  const auto positive = [&](const char* key, double absent) {
-    const double value = in.number(key, absent);
-    if (!(value > 0)) in.refuse("{} of a scaled RoPE must be above 0, got {}", key, value);
-    return value;
-  };
-  rope.factor = positive("factor", 0);
+  rope.factor = positive(in, "factor", 0);
   if (rope.type == "linear") return rope;
-  rope.low_freq_factor = positive("low_freq_factor", 0);
-  rope.high_freq_factor = positive("high_freq_factor", 0);
+  rope.original_context = in.whole("original_max_position_embeddings", context);
+  if (rope.type == "yarn") {
+    read_yarn(in, rope);
+    return rope;
+  }
+  rope.low_freq_factor = positive(in, "low_freq_factor", 0);
+  rope.high_freq_factor = positive(in, "high_freq_factor", 0);
   if (!(rope.high_freq_factor > rope.low_freq_factor))
     in.refuse("high_freq_factor {} must be above low_freq_factor {}", rope.high_freq_factor,
               rope.low_freq_factor);
-  rope.original_context = in.whole("original_max_position_embeddings", context);
   return rope;
 }
 
@@ -181,6 +207,8 @@ void read_rope(const Reader& in, const std::string& label, HfModelConfig& c) {
   if (now.type != "default" && before.type != "default" && !(now == before))
     in.refuse("rope_parameters and rope_scaling disagree; delete rope_scaling");
   c.rope = now.type == "default" ? before : now;
+  if (c.rope.type == "yarn" && !(c.rope_theta > 1))
+    in.refuse("rope_theta must be above 1 with yarn, got {}", c.rope_theta);
   if (in.number("partial_rotary_factor", 1) != 1 ||
       Reader(parameters, label).number("partial_rotary_factor", 1) != 1)
     in.refuse("partial_rotary_factor must be 1; Ingot rotates whole heads");

@@ -11,10 +11,12 @@ namespace ingot {
 
 // How the rotary frequencies are scaled ("rope_parameters", or "rope_scaling" in older files).
 struct HfRope {
-  std::string type = "default";                      // default | linear | llama3
-  double factor = 1;                                 // linear, llama3
+  std::string type = "default";                      // default | linear | llama3 | yarn
+  double factor = 1;                                 // linear, llama3, yarn
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
-  int64_t original_context = 0;                      // llama3
+  double beta_fast = 32, beta_slow = 1;              // yarn
+  double attention_factor = 0;                       // yarn; 0: 0.1 ln(factor) + 1
+  int64_t original_context = 0;                      // llama3, yarn
 
   bool operator==(const HfRope&) const = default;
 };

@@ -45,9 +45,15 @@ ordered_json rope_json(const HfRope& rope) {
   if (rope.type == "default") return out;
   out["factor"] = rope.factor;
   if (rope.type == "linear") return out;
+  out["original_max_position_embeddings"] = rope.original_context;
+  if (rope.type == "yarn") {
+    out["beta_fast"] = rope.beta_fast;
+    out["beta_slow"] = rope.beta_slow;
+    if (rope.attention_factor > 0) out["attention_factor"] = rope.attention_factor;
+    return out;
+  }
   out["low_freq_factor"] = rope.low_freq_factor;
   out["high_freq_factor"] = rope.high_freq_factor;
-  out["original_max_position_embeddings"] = rope.original_context;
   return out;
 }
 

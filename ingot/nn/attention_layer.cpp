@@ -13,6 +13,12 @@
 namespace ingot {
 namespace {
 
+// YaRN multiplies q and k; their products are multiplied here instead, so that the rotations stay rotations.
+double score_scale(const ModelConfig& config, int layer) {
+  const double factor = config.is_rotary(layer) ? config.rope_scaling.q_and_k_factor() : 1;
+  return factor * factor / std::sqrt(static_cast<double>(config.head_dim));
+}
+
 // Copies the (1, T, K, D) view to rows [begin, begin + T) of a cache.
 void append(const Tensor& cache, int64_t begin, const Tensor& heads) {
   const int64_t T = heads.dim(1);
@@ -42,6 +48,7 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
       window_(config.window),
       has_qk_norm_(config.has_qk_norm),
       is_rotary_(config.is_rotary(index)),
+      scale_(static_cast<float>(score_scale(config, index))),
       eps_(static_cast<float>(config.norm_eps)),
       dropout_site_(static_cast<uint32_t>(2 * index + 1)),
       probabilities_site_(kAttentionSites + static_cast<uint32_t>(index)),
@@ -105,7 +112,7 @@ AttentionLayer::Heads AttentionLayer::split(const Tensor& qkv, int64_t B, int64_
 }
 
 AttentionConfig AttentionLayer::config(const LayerContext& ctx, int64_t T) const {
-  return {.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(D_))),
+  return {.scale = scale_,
           .is_causal = true,
           .dropout = {.p = ctx.dropout.p,
                       .key = dropout_key(ctx.dropout, probabilities_site_),

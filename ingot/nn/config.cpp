@@ -1,6 +1,7 @@
 #include "ingot/nn/config.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ingot/core/error.h"
 
@@ -15,6 +16,23 @@ void require_positive(const char* key, int64_t value) {
   require(value >= 1, fmt::format("model.{} must be at least 1, got {}", key, value));
 }
 
+void validate_yarn(const ModelConfig& c) {
+  const RopeScalingConfig& scaling = c.rope_scaling;
+  require(scaling.factor >= 1, fmt::format("model.rope_factor must be at least 1 with "
+                                           "model.rope_scaling = yarn, got {}",
+                                           scaling.factor));
+  require(scaling.beta_slow > 0 && scaling.beta_fast > scaling.beta_slow,
+          fmt::format("model.rope_beta_slow = {} must be above 0 and below model.rope_beta_fast = {}",
+                      scaling.beta_slow, scaling.beta_fast));
+  require(scaling.attention_factor >= 0,
+          fmt::format("model.rope_attention_factor must not be negative, got {}; 0 stands for "
+                      "0.1 ln(model.rope_factor) + 1",
+                      scaling.attention_factor));
+  require(c.rope_theta > 1, fmt::format("model.rope_theta must be above 1 with model.rope_scaling = yarn, "
+                                        "got {}",
+                                        c.rope_theta));
+}
+
 void validate_rope(const ModelConfig& c) {
   const RopeScalingConfig& scaling = c.rope_scaling;
   const bool is_rotary = c.positions == PositionKind::kRope;
@@ -22,16 +40,22 @@ void validate_rope(const ModelConfig& c) {
   if (scaling.kind == RopeScalingKind::kNone) return;
   require(is_rotary, "model.rope_scaling is for model.positions = rope; set it to none");
   require(scaling.factor > 0, fmt::format("model.rope_factor must be above 0, got {}", scaling.factor));
-  if (scaling.kind != RopeScalingKind::kLlama3) return;
+  if (scaling.kind == RopeScalingKind::kLinear) return;
+  require(scaling.original_context >= 1,
+          fmt::format("model.rope_original_context must be at least 1, got {}", scaling.original_context));
+  if (scaling.kind == RopeScalingKind::kYarn) return validate_yarn(c);
   require(scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor,
           fmt::format(
               "model.rope_low_freq_factor = {} must be above 0 and below model.rope_high_freq_factor = {}",
               scaling.low_freq_factor, scaling.high_freq_factor));
-  require(scaling.original_context >= 1,
-          fmt::format("model.rope_original_context must be at least 1, got {}", scaling.original_context));
 }
 
 }  // namespace
+
+double RopeScalingConfig::q_and_k_factor() const {
+  if (kind != RopeScalingKind::kYarn) return 1;
+  return attention_factor > 0 ? attention_factor : 0.1 * std::log(factor) + 1;
+}
 
 int64_t nearest_divisor(int64_t n, int64_t wanted) {
   const int64_t nearest = std::clamp<int64_t>(wanted, 1, n);

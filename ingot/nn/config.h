@@ -15,7 +15,7 @@ enum class CapKind { kNone, kTanh, kSigmoid };
 // (GPT-2). kZero: those projections, and an untied head, start at zero (the speed-run variant).
 enum class ProjectionInit { kNormal, kScaled, kZero };
 // How the rotary frequencies differ from theta^(-2i/D), so that a model can read longer contexts (ops/rope.h).
-enum class RopeScalingKind { kNone, kLinear, kLlama3 };
+enum class RopeScalingKind { kNone, kLinear, kLlama3, kYarn };
 
 // Cap of the logits: z = x, a tanh(x/a) or a sigmoid((x + b)/c).
 struct LogitCapConfig {
@@ -27,7 +27,12 @@ struct RopeScalingConfig {
   RopeScalingKind kind = RopeScalingKind::kNone;
   double factor = 8;
   double low_freq_factor = 1, high_freq_factor = 4;  // kLlama3
-  int64_t original_context = 8192;                   // kLlama3
+  double beta_fast = 32, beta_slow = 1;              // kYarn
+  double attention_factor = 0;                       // kYarn: multiplies q and k; 0: 0.1 ln(factor) + 1
+  int64_t original_context = 8192;                   // kLlama3, kYarn
+
+  // Returns the factor of q and of k in blocks that rotate them; 1 unless the kind is kYarn.
+  double q_and_k_factor() const;
 };
 
 struct ModelConfig {

@@ -7,12 +7,27 @@
 namespace ingot {
 namespace {
 
+RopeScaling::Kind kind_of(RopeScalingKind kind) {
+  switch (kind) {
+    case RopeScalingKind::kLinear:
+      return RopeScaling::Kind::kLinear;
+    case RopeScalingKind::kLlama3:
+      return RopeScaling::Kind::kLlama3;
+    case RopeScalingKind::kYarn:
+      return RopeScaling::Kind::kYarn;
+    case RopeScalingKind::kNone:
+      break;
+  }
+  return RopeScaling::Kind::kNone;
+}
+
 RopeScaling scaling_of(const RopeScalingConfig& c) {
-  return {.linear_factor = c.kind == RopeScalingKind::kLinear ? c.factor : 1,
-          .is_llama3 = c.kind == RopeScalingKind::kLlama3,
+  return {.kind = kind_of(c.kind),
           .factor = c.factor,
           .low_freq_factor = c.low_freq_factor,
           .high_freq_factor = c.high_freq_factor,
+          .beta_fast = c.beta_fast,
+          .beta_slow = c.beta_slow,
           .original_context = c.original_context};
 }
 

@@ -9,15 +9,21 @@
 
 namespace ingot {
 
-// Changes of the frequencies for contexts that are longer than those of training. With `linear_factor` != 1 every f_i
-// is divided by it (Chen et al. 2023, arXiv:2306.15595). With is_llama3, as in Llama 3.1, the f_i whose wavelength
-// 2 pi / f_i exceeds original_context / low_freq_factor are divided by `factor`, those whose wavelength is below
-// original_context / high_freq_factor stay, and those between are interpolated.
+// Changes of the frequencies for contexts that are longer than those of training.
+// kLinear (Chen et al. 2023, arXiv:2306.15595): every f_i is divided by `factor`.
+// kLlama3, as in Llama 3.1: the f_i whose wavelength 2 pi / f_i exceeds original_context / low_freq_factor are divided
+// by `factor`, those whose wavelength is below original_context / high_freq_factor stay, and those between are
+// interpolated.
+// kYarn (Peng et al. 2023, arXiv:2309.00071): the f_i that turn less than beta_slow times in original_context are
+// divided by `factor`, those that turn more than beta_fast times stay, and those between are interpolated by their
+// index i. The table holds rotations: YaRN's factor of attention is the caller's.
 struct RopeScaling {
-  double linear_factor = 1;
-  bool is_llama3 = false;
-  double factor = 8, low_freq_factor = 1, high_freq_factor = 4;
-  int64_t original_context = 8192;
+  enum class Kind { kNone, kLinear, kLlama3, kYarn };
+  Kind kind = Kind::kNone;
+  double factor = 8;
+  double low_freq_factor = 1, high_freq_factor = 4;  // kLlama3
+  double beta_fast = 32, beta_slow = 1;              // kYarn
+  int64_t original_context = 8192;                   // kLlama3, kYarn
 };
 
 // table (T_max, R) f32, R even: row t is cos(t f_0) .. cos(t f_{R/2-1}), sin(t f_0) .. sin(t f_{R/2-1}).

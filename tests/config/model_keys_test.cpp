@@ -46,6 +46,14 @@ TEST(ModelKeys, RefuseWhatDoesNotFitTogether) {
               HasSubstr("model.rope_factor must be above 0, got 0"));
   EXPECT_THAT(model_refusal({"model.rope_scaling=llama3", "model.rope_low_freq_factor=4"}),
               HasSubstr("model.rope_low_freq_factor = 4 must be above 0 and below"));
+  EXPECT_THAT(model_refusal({"model.rope_scaling=yarn", "model.rope_beta_fast=1"}),
+              HasSubstr("model.rope_beta_slow = 1 must be above 0 and below model.rope_beta_fast = 1"));
+  EXPECT_THAT(model_refusal({"model.rope_scaling=yarn", "model.rope_factor=0.5"}),
+              HasSubstr("model.rope_factor must be at least 1 with model.rope_scaling = yarn, got 0.5"));
+  EXPECT_THAT(model_refusal({"model.rope_scaling=yarn", "model.rope_attention_factor=-1"}),
+              HasSubstr("model.rope_attention_factor must not be negative, got -1"));
+  EXPECT_THAT(model_refusal({"model.rope_scaling=yarn", "model.rope_theta=1"}),
+              HasSubstr("model.rope_theta must be above 1 with model.rope_scaling = yarn, got 1"));
   EXPECT_THAT(model_refusal({"model.window=-1"}), HasSubstr("model.window"));
 }
 

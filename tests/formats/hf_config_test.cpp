@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -212,6 +213,37 @@ TEST(HfConfig, ScaledRopeIsReadInBothSpellings) {
               HasSubstr("whole heads"));
 }
 
+TEST(HfConfig, YarnIsReadWithTransformersDefaults) {
+  json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}, {"rope_theta", 5.0}};
+  const auto with = [&](const json& changes) {
+    json changed = yarn;
+    changed.update(changes);
+    return relative("qwen2", {{"rope_parameters", changed}, {"max_position_embeddings", 48}});
+  };
+  const auto refused = [&](const json& changes) {
+    json changed = yarn;
+    changed.update(changes);
+    return relative_refusal("qwen2", {{"rope_parameters", changed}});
+  };
+  const HfModelConfig c = parsed(with(json::object()));
+  EXPECT_EQ(c.rope, (HfRope{.type = "yarn", .factor = 4, .original_context = 48}));
+  EXPECT_EQ(parsed(with({{"beta_fast", 0}, {"beta_slow", nullptr}})), c);
+  EXPECT_EQ(parsed(with({{"mscale", 1}})), c);  // transformers ignores one without the other
+  const HfModelConfig mscale = parsed(with({{"mscale", 1}, {"mscale_all_dim", 0.5}, {"beta_fast", 16}}));
+  EXPECT_DOUBLE_EQ(mscale.rope.attention_factor, (0.1 * std::log(4.0) + 1) / (0.05 * std::log(4.0) + 1));
+  EXPECT_EQ(read_back(c), c);
+  EXPECT_EQ(read_back(mscale), mscale);
+  EXPECT_EQ(
+      parsed(with({{"attention_factor", 1.25}, {"mscale", 1}, {"mscale_all_dim", 1}})).rope.attention_factor,
+      1.25);
+  EXPECT_THAT(refused({{"factor", 0.5}}), HasSubstr("factor of yarn must be at least 1, got 0.5"));
+  EXPECT_THAT(refused({{"beta_fast", 1}}), HasSubstr("beta_fast 1 must be above beta_slow 1"));
+  EXPECT_THAT(refused({{"attention_factor", 0}}),
+              HasSubstr("attention_factor of a scaled RoPE must be above 0"));
+  EXPECT_THAT(refused({{"truncate", false}}), HasSubstr("truncate is false"));
+  EXPECT_THAT(refused({{"rope_theta", 1}}), HasSubstr("rope_theta must be above 1 with yarn, got 1"));
+}
+
 TEST(HfConfig, WritesBothSpellings) {
   const json out = json::parse(hf_config_text(llama()));
   EXPECT_EQ(out["dtype"], "float32");
@@ -261,8 +293,8 @@ TEST(HfConfig, RefusesWhatItDoesNotSupportAndSaysWhy) {
   EXPECT_THAT(refusal_with(g, "quantization_config", {{"bits", 4}}), HasSubstr("quantised"));
   EXPECT_THAT(refusal_with(l, "num_key_value_heads", 3),
               HasSubstr("num_attention_heads 4 must be a multiple of"));
-  EXPECT_THAT(refusal_with(l, "rope_scaling", {{"type", "yarn"}, {"factor", 2}}),
-              HasSubstr("rope_type \"yarn\" is not supported; default, linear and llama3 are"));
+  EXPECT_THAT(refusal_with(l, "rope_scaling", {{"type", "longrope"}, {"factor", 2}}),
+              HasSubstr("rope_type \"longrope\" is not supported; default, linear, llama3 and yarn are"));
   EXPECT_THAT(refusal_with(l, "rope_parameters", {{"rope_type", "llama3"}}),
               HasSubstr("factor of a scaled RoPE must be above 0"));
   EXPECT_THAT(refusal_with(l, "rope_parameters", 3), HasSubstr("rope_parameters must be an object"));

@@ -60,6 +60,17 @@ std::vector<Case> cases() {
   mistral.nope_every = 2;
   mistral.rope_scaling = {.kind = RopeScalingKind::kLinear, .factor = 4};
   all.push_back({"window_nope", mistral});
+  ModelConfig yarn = base();
+  yarn.head_dim = 8;
+  yarn.nope_every = 2;
+  yarn.has_qk_norm = true;
+  yarn.rope_theta = 100;
+  yarn.rope_scaling = {.kind = RopeScalingKind::kYarn,
+                       .factor = 4,
+                       .beta_fast = 4,
+                       .attention_factor = 1.5,
+                       .original_context = 64};
+  all.push_back({"yarn_nope_qk_norm", yarn});
   ModelConfig speedrun = speedrun_style(base());
   speedrun.cap = {.kind = CapKind::kSigmoid, .a = 30, .b = 0, .c = 7.5};
   all.push_back({"speedrun_sigmoid", speedrun});

@@ -102,6 +102,29 @@ TEST(RopeTable, MatchesHuggingFaceLlama) {
   EXPECT_EQ(compared, 195);
 }
 
+// The frequency of index i is 100^(-i/8), which turns 64 * 100^(-i/8) / (2 pi) times in 64 tokens: more than 4 times up
+// to i = 1, and less than once from i = 5 on.
+TEST(RopeTable, YarnScalesSlowFrequenciesAndInterpolatesThoseBetween) {
+  const int64_t R = 16, T = 20;
+  Buffer table(DType::f32, {T, R});
+  rope_table(table, 100,
+             {.kind = RopeScaling::Kind::kYarn,
+              .factor = 4,
+              .beta_fast = 4,
+              .beta_slow = 1,
+              .original_context = 64});
+  const double scaled[R / 2] = {0, 0, 0.25, 0.5, 0.75, 1, 1, 1};  // how far each frequency is divided by 4
+  for (int64_t t = 0; t < T; ++t)
+    for (int64_t i = 0; i < R / 2; ++i) {
+      const double divided = scaled[i], f = std::pow(100.0, -static_cast<double>(i) / 8);
+      const double angle = static_cast<double>(t) * f * (1 - divided + divided / 4);
+      // The exponent (times ln theta = 5), the power, the quotients, the interpolation and the product are rounded.
+      const double bound = (angle * 14 + 1) * unit_roundoff(DType::f32);
+      ASSERT_NEAR(table.tensor().as<float>()[t * R + i], std::cos(angle), bound) << t << ", " << i;
+      ASSERT_NEAR(table.tensor().as<float>()[t * R + R / 2 + i], std::sin(angle), bound) << t << ", " << i;
+    }
+}
+
 TEST(RopeErrors, NameWhatDoesNotFit) {
   Stream stream;
   Buffer x = random_tensor(DType::f32, {1, 4, 2, 8}, 1), table(DType::f32, {6, 8}), wide(DType::f32, {6, 10});

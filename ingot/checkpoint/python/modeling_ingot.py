@@ -3,7 +3,7 @@
 `ingot export --hf` writes this file beside such a model. The weights have LLaMA's names. config.json has LLaMA's keys,
 and under "ingot" what is different: norm (layernorm, rmsnorm, rmsnorm_weightless), positions (learned, rope), mlp
 (gelu_tanh, gelu_exact, relu2, swiglu), bias, qkv_bias, qk_norm, qk_norm_gain, nope_every, cap (none, tanh, sigmoid) with
-cap_a, cap_b, cap_c, and rope_scaling (none, linear, llama3) with its numbers. There is no cache of keys and values: generation reads the whole text for every token.
+cap_a, cap_b, cap_c, and rope_scaling (none, linear, llama3, yarn) with its numbers. There is no cache of keys and values: generation reads the whole text for every token.
 """
 
 import math
@@ -47,6 +47,13 @@ def frequencies(config):
     f = 1.0 / own["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
     if own["rope_scaling"] == "linear":
         return f / own["rope_factor"]
+    if own["rope_scaling"] == "yarn":
+        def index_of(turns):
+            return dim * math.log(own["rope_original_context"] / (turns * 2 * math.pi)) / (2 * math.log(own["rope_theta"]))
+        first = max(math.floor(index_of(own["rope_beta_fast"])), 0)
+        last = min(math.ceil(index_of(own["rope_beta_slow"])), dim - 1)
+        ramp = ((torch.arange(dim // 2) - first) / (last - first if last != first else 0.001)).clamp(0, 1)
+        return f / own["rope_factor"] * ramp + f * (1 - ramp)
     if own["rope_scaling"] != "llama3":
         return f
     context, low, high = (own[f"rope_{key}"] for key in ("original_context", "low_freq_factor", "high_freq_factor"))
@@ -87,6 +94,8 @@ class Attention(nn.Module):
         if self.rotates:
             f = frequencies(c)
             q, k = rotate(q, f), rotate(k, f)
+            if own["rope_scaling"] == "yarn":
+                q, k = q * own["rope_attention_factor"], k * own["rope_attention_factor"]
         group = c.num_attention_heads // c.num_key_value_heads
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)

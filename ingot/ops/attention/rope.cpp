@@ -1,5 +1,6 @@
 #include "ingot/ops/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -60,10 +61,24 @@ RopeRows::RopeRows(const Tensor& table, int64_t D, int64_t T, int64_t position_o
 
 namespace {
 
-// Returns f_i after scaling, with transformers' f32 roundings.
-float scaled_frequency(float frequency, const RopeScaling& s) {
-  if (s.linear_factor != 1) return frequency / static_cast<float>(s.linear_factor);
-  if (!s.is_llama3) return frequency;
+// Returns the index i, in general between two whole numbers, whose f_i turns `turns` times in the original context.
+double index_of_turns(double turns, int64_t R, double theta, const RopeScaling& s) {
+  const double context = static_cast<double>(s.original_context);
+  return static_cast<double>(R) * std::log(context / (turns * 2 * std::numbers::pi)) / (2 * std::log(theta));
+}
+
+// `period` is 1 / f_i before scaling.
+float yarn_frequency(float period, int64_t i, int64_t R, double theta, const RopeScaling& s) {
+  const double first = std::max(0.0, std::floor(index_of_turns(s.beta_fast, R, theta, s)));
+  double last = std::min(static_cast<double>(R - 1), std::ceil(index_of_turns(s.beta_slow, R, theta, s)));
+  if (last == first) last += 0.001;  // as transformers avoids a division by zero
+  const float ramp = std::clamp(
+      (static_cast<float>(i) - static_cast<float>(first)) / static_cast<float>(last - first), 0.0f, 1.0f);
+  const float stays = 1 - ramp;
+  return 1.0f / (static_cast<float>(s.factor) * period) * (1 - stays) + 1.0f / period * stays;
+}
+
+float llama3_frequency(float frequency, const RopeScaling& s) {
   const auto factor = static_cast<float>(s.factor);
   const double context = static_cast<double>(s.original_context);
   const float wavelength = static_cast<float>(2 * std::numbers::pi) / frequency;
@@ -74,6 +89,22 @@ float scaled_frequency(float frequency, const RopeScaling& s) {
   return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
+// Returns f_i after scaling, with transformers' f32 roundings. `period` is the inverse of f_i before it.
+float scaled_frequency(float period, int64_t i, int64_t R, double theta, const RopeScaling& s) {
+  const float frequency = 1.0f / period;
+  switch (s.kind) {
+    case RopeScaling::Kind::kLinear:
+      return frequency / static_cast<float>(s.factor);
+    case RopeScaling::Kind::kLlama3:
+      return llama3_frequency(frequency, s);
+    case RopeScaling::Kind::kYarn:
+      return yarn_frequency(period, i, R, theta, s);
+    case RopeScaling::Kind::kNone:
+      break;
+  }
+  return frequency;
+}
+
 }  // namespace
 
 void rope_table(const Tensor& table, double theta, const RopeScaling& scaling) {
@@ -82,11 +113,13 @@ void rope_table(const Tensor& table, double theta, const RopeScaling& scaling) {
               "rope_table: table must be f32 (T_max, R), R even, got {} {}", name(table.dtype),
               table.shape.to_string());
   INGOT_CHECK(theta > 0, "rope_table: theta must be above 0, got {}", theta);
+  INGOT_CHECK(scaling.kind != RopeScaling::Kind::kYarn || theta > 1,
+              "rope_table: theta must be above 1 for YaRN, got {}", theta);
   const int64_t R = table.dim(1), half = R / 2;
   for (int64_t i = 0; i < half; ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(R);
-    const float frequency =
-        scaled_frequency(1.0f / static_cast<float>(std::pow(theta, static_cast<double>(exponent))), scaling);
+    const auto period = static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
+    const float frequency = scaled_frequency(period, i, R, theta, scaling);
     for (int64_t t = 0; t < table.dim(0); ++t) {
       const float angle = static_cast<float>(t) * frequency;
       float* row = table.as<float>() + t * R;
