@@ -30,8 +30,8 @@ void matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, 
 void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm form, float alpha,
                    bool accumulate, Stream& stream);
 
-// Returns the name of the engine that computes products of this dtype, such as "oneDNN 2.6.3 (avx2)" or
-// "portable".
+// Returns the name of the engine that computes products of this dtype, such as "oneDNN 2.6.3 (avx2)",
+// "portable", or "AMX, weight gradients: " followed by the engine that computes those.
 const char* matmul_engine(DType dtype, Device device = Device::kCpu);
 
 }  // namespace ingot

@@ -182,6 +182,40 @@ TEST(MatmulViews, MayBeColumnsOfAWiderMatrix) {
   }
 }
 
+// A sum of no products is 0, which overwrites what c held, in every engine.
+TEST(MatmulWithoutDepth, IsZeroOrLeavesTheSumThatItAddsTo) {
+  Stream stream;
+  const auto expect_filled = [&](DType in, DType out, int64_t M, bool accumulate, double value,
+                                 auto&& engine) {
+    for (MatmulForm form : {MatmulForm::kNT, MatmulForm::kNN, MatmulForm::kTN}) {
+      Buffer c(out, {M, 40});
+      assign(c, Doubles(static_cast<size_t>(M * 40), 7.0));
+      const MatmulProblem p{form, accumulate, in, out, M, 40, 0, nullptr, nullptr, c.tensor().data, 1, 1, 40};
+      engine(p, stream);
+      EXPECT_EQ(to_doubles(c), Doubles(static_cast<size_t>(M * 40), value)) << name(in) << " " << name(out);
+    }
+  };
+  for (int64_t M : {2, 33})
+    for (DType in : {DType::f32, DType::bf16, DType::f16}) {
+      expect_filled(in, DType::f32, M, false, 0, portable::matmul);
+      expect_filled(in, DType::f32, M, true, 7, portable::matmul);
+      if (in != DType::f32) expect_filled(in, in, M, false, 0, portable::matmul);
+    }
+#ifdef __AMX_BF16__
+  if (!amx::is_available()) return;
+  for (DType out : {DType::f32, DType::bf16}) expect_filled(DType::bf16, out, 33, false, 0, amx::matmul);
+  expect_filled(DType::bf16, DType::f32, 33, true, 7, amx::matmul);
+#endif
+}
+
+TEST(MatmulEngine, NamesAmxForBf16WhereItIsUsed) {
+#ifdef __AMX_BF16__
+  const std::string bf16_engine = matmul_engine(DType::bf16);
+  EXPECT_EQ(bf16_engine.starts_with("AMX"), amx::is_available()) << bf16_engine;
+#endif
+  EXPECT_EQ(std::string(matmul_engine(DType::f32)).find("AMX"), std::string::npos);
+}
+
 TEST(MatmulErrors, NameShapesAndDtypes) {
   Stream stream;
   Buffer a = zeros(DType::f32, {2, 3}), b = zeros(DType::f32, {4, 5}), c = zeros(DType::f32, {2, 4});

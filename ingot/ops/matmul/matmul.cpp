@@ -1,6 +1,7 @@
 #include "ingot/ops/matmul.h"
 
 #include <array>
+#include <string>
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/work.h"
@@ -108,10 +109,17 @@ bool products_move_stack_pointer() {
 
 const char* matmul_engine(DType dtype, Device device) {
   if (device == Device::kCuda) return "cuBLASLt";
+  const char* engine = "portable";
   if constexpr (kHasOneDnn) {
-    if (onednn::is_fast(dtype)) return onednn::version();
+    if (onednn::is_fast(dtype)) engine = onednn::version();
   }
-  return "portable";
+  if constexpr (kHasAmx) {
+    if (dtype == DType::bf16 && amx::is_available()) {
+      static const std::string with_amx = std::string("AMX, weight gradients: ") + engine;
+      return with_amx.c_str();
+    }
+  }
+  return engine;
 }
 
 }  // namespace ingot

@@ -107,6 +107,8 @@ void multiply_part(const MatmulProblem& p, float* c, int64_t ldc, int64_t m0, in
                    int64_t n1, bool accumulate, Panels::PerThread& panels) {
   const Operand<T> a{static_cast<const T*>(p.a), p.lda, p.form != MatmulForm::kTN};
   const Operand<T> b{static_cast<const T*>(p.b), p.ldb, p.form == MatmulForm::kNT};
+  if (p.K == 0 && !accumulate)
+    for (int64_t m = m0; m < m1; ++m) std::fill_n(c + (m - m0) * ldc, n1 - n0, 0.0f);
   alignas(64) float tile[kTileM * kTileN];
   for (int64_t n = n0; n < n1; n += kBlockN) {
     const int64_t columns = std::min(kBlockN, n1 - n);
