@@ -38,7 +38,7 @@ class Tiles {
   Tiles& operator=(const Tiles&) = delete;
 
  private:
-  bool is_used_;
+  [[maybe_unused]] bool is_used_;
 };
 
 }  // namespace ingot::amx
