@@ -135,6 +135,7 @@ void shapes(benchmark::internal::Benchmark* bench) {
     bench->Args({bits, 1, 1024, 16, 4, 64});
     bench->Args({bits, 1, 1024, 16, 4, 128});
     bench->Args({bits, 1, 4096, 16, 4, 64});
+    bench->Args({bits, 1, 16384, 2, 1, 64});
   }
 }
 

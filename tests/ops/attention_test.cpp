@@ -114,8 +114,11 @@ class Attention : public ::testing::TestWithParam<SizedCase> {
   double score_error = unit_roundoff(DType::f32) * (4 + std::sqrt(static_cast<double>(c.shape.D))) *
                        std::max(1.0, 4 * c.spread * c.spread);
   double kept_scale = 1 / (1 - static_cast<double>(c.dropout));
-  double tolerance = kept_scale * (unit_roundoff(c.dtype) * c.spread + 5 * score_error +
-                                   unit_roundoff(DType::f32) * std::sqrt(n));
+  // On bf16 units each probability is rounded to bf16, which moves out by at most the unit roundoff times a mean
+  // of |v|, here below 2 * spread.
+  double rounded_weights = c.dtype == DType::bf16 && c.shape.D % 32 == 0 ? 2 : 0;
+  double tolerance = kept_scale * (unit_roundoff(c.dtype) * c.spread * (1 + rounded_weights) +
+                                   5 * score_error + unit_roundoff(DType::f32) * std::sqrt(n));
 };
 
 TEST_P(Attention, ForwardMatchesReference) {
@@ -186,6 +189,7 @@ std::vector<SizedCase> attention_cases() {
                                                                          {1, 257, 257, 1, 1, 128},
                                                                          {1, 200, 200, 2, 2, 1},
                                                                          {2, 5, 70, 4, 2, 32},
+                                                                         {1, 150, 190, 6, 2, 64},
                                                                          {1, 33, 100, 2, 2, 33},
                                                                          {3, 1, 31, 4, 4, 80},
                                                                          {1, 1, 257, 6, 2, 33},
@@ -198,6 +202,9 @@ std::vector<SizedCase> attention_cases() {
     all.push_back({dtype, {1, 257, 257, 2, 1, 33}, true, {3, 150, 1, 1, 102}});
     all.push_back({dtype, {1, 65, 65, 2, 2, 8}, false, {33, 32}});
     all.push_back({dtype, {1, 129, 129, 2, 2, 64}, true, {}, 4});
+    all.push_back({dtype, {1, 257, 257, 4, 2, 64}, true, {3, 150, 1, 1, 102}});
+    all.push_back({dtype, {1, 257, 257, 2, 1, 64}, true, {3, 150, 1, 1, 102}, 1, 0, 50});
+    all.push_back({dtype, {1, 70, 150, 2, 1, 128}, false});
     all.push_back({dtype, {1, 1, 129, 2, 2, 64}, true, {}, 4});
     for (const AttentionShape& s : std::initializer_list<AttentionShape>{{2, 1, 1, 3, 3, 8},
                                                                          {2, 31, 31, 4, 2, 33},
@@ -280,10 +287,10 @@ void fill_rows(const Tensor& t, int64_t begin, int64_t end, float value) {
 
 class Documents : public ::testing::TestWithParam<DType> {};
 
-void expect_unmoved_documents(DType dtype, float dropout) {
+void expect_unmoved_documents(DType dtype, float dropout, int64_t D) {
   const std::vector<int64_t> lengths = {3, 70, 2, 45};
   const int64_t T = 120;
-  const SizedCase c{dtype, {1, T, T, 4, 2, 40}, true, lengths, 1, dropout};
+  const SizedCase c{dtype, {1, T, T, 4, 2, D}, true, lengths, 1, dropout};
   Problem clean(c);
   clean.forward();
   clean.backward();
@@ -304,17 +311,22 @@ void expect_unmoved_documents(DType dtype, float dropout) {
   }
 }
 
-TEST_P(Documents, DoNotChangeABitOfEachOther) { expect_unmoved_documents(GetParam(), 0); }
-TEST_P(Documents, DoNotChangeABitOfEachOtherWithDropout) { expect_unmoved_documents(GetParam(), 0.25f); }
+// Heads of 64 are multiplied on bf16 units where the machine has them, heads of 40 in f32.
+TEST_P(Documents, DoNotChangeABitOfEachOther) {
+  for (int64_t D : {40, 64}) expect_unmoved_documents(GetParam(), 0, D);
+}
+TEST_P(Documents, DoNotChangeABitOfEachOtherWithDropout) {
+  for (int64_t D : {40, 64}) expect_unmoved_documents(GetParam(), 0.25f, D);
+}
 
-TEST_P(Documents, GiveTheResultsThatEachGivesAlone) {
+void expect_documents_as_alone(DType dtype, int64_t D) {
   const std::vector<int64_t> lengths = {3, 90, 2, 70, 35};
-  Problem together({GetParam(), {1, 200, 200, 4, 2, 40}, true, lengths});
+  Problem together({dtype, {1, 200, 200, 4, 2, D}, true, lengths});
   together.forward();
   together.backward();
   int64_t begin = 0;
   for (int64_t length : lengths) {
-    Problem alone({GetParam(), {1, length, length, 4, 2, 40}});
+    Problem alone({dtype, {1, length, length, 4, 2, D}});
     const auto copy = [&](const Tensor& to, const Tensor& from) {
       const size_t row = from.bytes() / static_cast<size_t>(from.dim(1));
       std::memcpy(to.data, static_cast<char*>(from.data) + static_cast<size_t>(begin) * row,
@@ -327,6 +339,10 @@ TEST_P(Documents, GiveTheResultsThatEachGivesAlone) {
     ASSERT_EQ(document(alone, 0, length), document(together, begin, begin + length)) << "at " << begin;
     begin += length;
   }
+}
+
+TEST_P(Documents, GiveTheResultsThatEachGivesAlone) {
+  for (int64_t D : {40, 64}) expect_documents_as_alone(GetParam(), D);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Documents, ::testing::Values(DType::f32, DType::bf16, DType::f16),

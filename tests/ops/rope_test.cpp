@@ -11,7 +11,7 @@
 namespace ingot::testing {
 namespace {
 
-constexpr int64_t kOffset = 5;
+constexpr int64_t kRopeOffset = 5;
 
 struct RopeCase {
   DType dtype;
@@ -29,7 +29,7 @@ class Rope : public ::testing::TestWithParam<RopeCase> {
 
   RopeCase c = GetParam();
   Stream stream;
-  Buffer table{DType::f32, {c.T + kOffset, c.R}};
+  Buffer table{DType::f32, {c.T + kRopeOffset, c.R}};
   Buffer packed = random_tensor(c.dtype, {c.B, c.T, (c.H + 2) * c.D}, 1);
   Tensor x = packed.tensor().columns(c.D, (c.H + 1) * c.D).split_last(c.H, c.D);
   HeadShape shape{static_cast<size_t>(c.B), static_cast<size_t>(c.T), static_cast<size_t>(c.H),
@@ -40,8 +40,9 @@ class Rope : public ::testing::TestWithParam<RopeCase> {
 
 TEST_P(Rope, ForwardRotatesTheViewOnly) {
   const Doubles before = to_doubles(packed);
-  const Doubles want = rope_reference(gather(x), shape, to_doubles(table), static_cast<size_t>(c.R), kOffset);
-  rope_forward(x, table, kOffset, stream);
+  const Doubles want =
+      rope_reference(gather(x), shape, to_doubles(table), static_cast<size_t>(c.R), kRopeOffset);
+  rope_forward(x, table, kRopeOffset, stream);
   expect_near(x, want, tolerance, "x");
   const Doubles after = to_doubles(packed);
   const auto D = static_cast<size_t>(c.D), width = (shape.H + 2) * D;
@@ -53,8 +54,8 @@ TEST_P(Rope, ForwardRotatesTheViewOnly) {
 
 TEST_P(Rope, BackwardIsTheInverseRotation) {
   const Doubles want =
-      rope_reference(gather(x), shape, to_doubles(table), static_cast<size_t>(c.R), kOffset, -1);
-  rope_backward(x, table, kOffset, stream);
+      rope_reference(gather(x), shape, to_doubles(table), static_cast<size_t>(c.R), kRopeOffset, -1);
+  rope_backward(x, table, kRopeOffset, stream);
   expect_near(x, want, tolerance, "dx");
 }
 

@@ -20,6 +20,7 @@
 
 #include "ingot/core/parallel.h"
 #include "ingot/ops/matmul/matmul_engines.h"
+#include "ingot/ops/simd/amx_tiles.h"
 
 namespace ingot::amx {
 namespace {
@@ -182,23 +183,6 @@ void pack_b(uint16_t* out, const Operand& b, int64_t line, int64_t count, int64_
   if (b.is_k_contiguous) return pack<true, true>(out, b, line, count, k_begin, depth);
   pack<false, false>(out, b, line, count, k_begin, depth);
 }
-
-// Configures the calling thread's tile registers during its lifetime: 0..3 for c, 4 and 5 for a, 6 and 7
-// for b, all with 16 rows of 64 bytes.
-class Tiles {
- public:
-  Tiles() {
-    struct alignas(64) {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } config;
-    _tile_loadconfig(&config);
-  }
-  ~Tiles() { _tile_release(); }
-  Tiles(const Tiles&) = delete;
-  Tiles& operator=(const Tiles&) = delete;
-};
 
 // c (32, 32) = or += a panel of a times a panel of b, over `steps` x 32 of k.
 void kernel(float* c, int64_t ldc, bool accumulate, const uint16_t* a, const uint16_t* b, int64_t steps) {
