@@ -12,12 +12,11 @@ out=${1:-gpu-results}
 limit_s=590
 python=$(command -v python3 || true)
 
-# Finds CUDA's libraries: those of the toolkit, else those of Python packages. The programs know where
-# their other libraries are.
+# Finds CUDA's libraries: those of Python packages, so that PyTorch and Ingot use the same, else those of the
+# toolkit. The programs know where their other libraries are.
 folders=
-for folder in /usr/local/cuda/lib64 /usr/local/cuda/lib; do [[ -d $folder ]] && folders+=:$folder; done
 if [[ -n $python ]]; then
-  folders+=$("$python" - <<'PY'
+  folders=$("$python" - <<'PY'
 import glob, site, sys
 roots = site.getsitepackages() if hasattr(site, "getsitepackages") else sys.path
 for root in roots:
@@ -26,6 +25,7 @@ for root in roots:
 PY
 )
 fi
+for folder in /usr/local/cuda/lib64 /usr/local/cuda/lib; do [[ -d $folder ]] && folders+=:$folder; done
 given=${LD_LIBRARY_PATH-}  # for PyTorch, which finds its own libraries
 export LD_LIBRARY_PATH=${folders#:}${given:+:$given}
 

@@ -82,7 +82,7 @@ template <typename Format, typename Source>
 __device__ __forceinline__ void encode_tile(Format* to, Format* transposed, int64_t N, int64_t C,
                                             const Meter& meter, const Source& source) {
   __shared__ uint8_t tile[kTile][kTile + 4];
-  const int64_t first_column = int64_t{blockIdx.x} * kTile, first_row = int64_t{blockIdx.y} * kTile;
+  const int64_t first_column = int64_t{blockIdx.y} * kTile, first_row = int64_t{blockIdx.x} * kTile;
   Tally tally;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -117,6 +117,7 @@ __device__ __forceinline__ void encode_tile(Format* to, Format* transposed, int6
   }
 }
 
-inline dim3 tiles_of(int64_t N, int64_t C) { return {blocks_for(C, kTile), blocks_for(N, kTile)}; }
+// Rows are along x, because there may be more than the 65535 blocks of y.
+inline dim3 tiles_of(int64_t N, int64_t C) { return {blocks_for(N, kTile), blocks_for(C, kTile)}; }
 
 }  // namespace ingot::cuda::fp8
