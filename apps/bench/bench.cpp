@@ -64,7 +64,8 @@ void print_text(const StepBench& b) {
              b.step_ms, format_count(b.tokens_per_s), b.mfu ? fmt::format("{:.1f}%", 100 * *b.mfu) : "n/a",
              b.peak_gflops, b.start_s, format_bytes(static_cast<double>(b.peak_rss_bytes)));
   if (b.data_sheet_gflops > 0)
-    fmt::print("mfu {:.1f}% of the data sheet's {:.0f} GFLOP/s\n", 100 * b.data_sheet_mfu, b.data_sheet_gflops);
+    fmt::print("mfu {:.1f}% of the data sheet's {:.0f} GFLOP/s\n", 100 * b.data_sheet_mfu,
+               b.data_sheet_gflops);
   fmt::print("products: {:.2f} ms in the step, {:.2f} ms alone, {:.0f}% of the step\n", b.matmul_ms,
              b.products_alone_ms, 100 * b.products_alone_ms / b.step_ms);
   for (const auto& [name, ms] : b.phases_ms)
