@@ -61,6 +61,7 @@ struct Unwritten {
 struct Current {
   uint32_t operation = 0, block = 0, thread = 0, epoch = 0;
   bool is_kernel = false;
+  uint32_t ordered = 0;  // an operation that the running one is known to be ordered behind
   std::vector<std::array<uint16_t, kWarp>> known;  // by thread: the clocks of its warp's lanes that it knows
 };
 
@@ -106,7 +107,12 @@ bool is_ordered(uint32_t earlier, uint32_t later) {
 // Returns true if everything in the record happened before the running thread's access.
 bool precedes(const Record& r, bool is_shared) {
   if (r.operation == 0) return true;
-  if (r.operation != now.operation) return is_shared || is_ordered(r.operation, now.operation);
+  if (r.operation != now.operation) {
+    if (is_shared || r.operation == now.ordered) return true;
+    if (!is_ordered(r.operation, now.operation)) return false;
+    now.ordered = r.operation;
+    return true;
+  }
   if (r.block != now.block) return is_shared;
   if (r.epoch != (now.epoch & 0xfff)) return true;
   if (r.warp != now.thread / kWarp) return false;
@@ -173,6 +179,17 @@ struct Access {
   const void* code;
 };
 
+void check_cell(const Cell& cell, const Access& a, const char* at) {
+  if (a.is_shared && !a.is_write && (cell.write.operation != now.operation || cell.write.block != now.block))
+    unwritten = {at, a.code, now.thread};
+  if (!(a.is_atomic && cell.write.is_atomic && cell.write.operation == now.operation) &&
+      !precedes(cell.write, a.is_shared))
+    report_access(name_of_race(cell.write, a.is_atomic, a.is_shared), a.is_write, at, a.code);
+  const bool is_other_block = a.is_shared && cell.read.block != now.block;
+  if (a.is_write && !is_other_block && !precedes(cell.read, a.is_shared))
+    report_access(name_of_race(cell.read, a.is_atomic, a.is_shared), true, at, a.code);
+}
+
 void check_cells(Cell* cells, const Access& a) {
   const uint32_t lane = now.thread % kWarp;
   Record mine;
@@ -183,22 +200,17 @@ void check_cells(Cell* cells, const Access& a) {
   mine.clock = now.known[now.thread][lane];
   mine.warp = now.thread / kWarp;
   mine.is_atomic = a.is_atomic;
+  Cell checked;  // the last byte's records; most bytes of an access have equal ones
   for (size_t i = 0; i < a.size_bytes; ++i) {
     Cell& cell = cells[i];
-    if (a.is_shared && !a.is_write &&
-        (cell.write.operation != now.operation || cell.write.block != now.block))
-      unwritten = {a.at + i, a.code, now.thread};
-    if (!(a.is_atomic && cell.write.is_atomic && cell.write.operation == now.operation) &&
-        !precedes(cell.write, a.is_shared))
-      report_access(name_of_race(cell.write, a.is_atomic, a.is_shared), a.is_write, a.at + i, a.code);
-    if (!a.is_write) {
-      remember_read(cell.read, mine);
-      continue;
+    if (i == 0 || std::memcmp(&cell, &checked, sizeof cell) != 0) {
+      checked = cell;
+      check_cell(cell, a, a.at + i);
     }
-    const bool is_other_block = a.is_shared && cell.read.block != now.block;
-    if (!is_other_block && !precedes(cell.read, a.is_shared))
-      report_access(name_of_race(cell.read, a.is_atomic, a.is_shared), true, a.at + i, a.code);
-    cell.write = mine;
+    if (a.is_write)
+      cell.write = mine;
+    else
+      remember_read(cell.read, mine);
   }
 }
 
@@ -272,6 +284,7 @@ Clock& host_clock() { return host; }
 
 void begin_operation(size_t stream, const Clock& clock) {
   now.operation = static_cast<uint32_t>(operations.size());
+  now.ordered = 0;
   operations.push_back({stream, clock});
   std::erase_if(ranges, [&](const Range& r) {  // what the host has waited for precedes everything to come
     const Operation& o = operations[r.operation];
