@@ -63,7 +63,6 @@ double time_products(const std::vector<Product>& products, const RunConfig& conf
     b_bytes = std::max(b_bytes, static_cast<size_t>(p.N * p.K) * 4);
     c_bytes = std::max(c_bytes, static_cast<size_t>(p.M * p.N) * 4);
   }
-  // Random numbers, because a GPU is faster with zeros.
   Arena arena("products", a_bytes + b_bytes + c_bytes + 3 * Arena::kDeviceAlign, memory_of(device));
   void* a = arena.alloc(DType::u8, {static_cast<int64_t>(a_bytes)}).data;
   void* b = arena.alloc(DType::u8, {static_cast<int64_t>(b_bytes)}).data;
@@ -76,7 +75,7 @@ double time_products(const std::vector<Product>& products, const RunConfig& conf
     const Tensor ta(a, dtype, is_weight_gradient ? Shape{p.K, p.M} : Shape{p.M, p.K}, device);
     const Tensor tb(b, dtype, p.form == MatmulForm::kNT ? Shape{p.N, p.K} : Shape{p.K, p.N}, device);
     const Tensor tc(c, p.out, {p.M, p.N}, device);
-    fill_normal(ta, 1, stream);
+    fill_normal(ta, 1, stream);  // a GPU would multiply zeros faster
     fill_normal(tb, 1, stream);
     matmul(tc, ta, tb, p.form, is_weight_gradient, stream);  // chooses the kernel
     Timeline timeline(stream);                               // its events spare the host's wait per product
