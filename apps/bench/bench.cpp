@@ -47,6 +47,8 @@ void print_json(const StepBench& b) {
                                  {"matmul_in_step_ms", b.matmul_ms},
                                  {"peak_gflops", b.peak_gflops},
                                  {"mfu", b.mfu ? nlohmann::ordered_json(*b.mfu) : nullptr},
+                                 {"data_sheet_gflops", b.data_sheet_gflops},
+                                 {"data_sheet_mfu", b.data_sheet_mfu},
                                  {"loss_first", b.loss_first},
                                  {"loss_last", b.loss_last},
                                  {"peak_rss_bytes", b.peak_rss_bytes}};
@@ -62,6 +64,9 @@ void print_text(const StepBench& b) {
   fmt::print("{:.2f} ms per step | {} tok/s | mfu {} of {:.0f} GFLOP/s | start {:.2f} s | peak memory {}\n",
              b.step_ms, format_count(b.tokens_per_s), b.mfu ? fmt::format("{:.1f}%", 100 * *b.mfu) : "n/a",
              b.peak_gflops, b.start_s, format_bytes(static_cast<double>(b.peak_rss_bytes)));
+  if (b.data_sheet_gflops > 0)
+    fmt::print("mfu {:.1f}% of the data sheet's {:.0f} GFLOP/s\n", 100 * b.data_sheet_mfu,
+               b.data_sheet_gflops);
   fmt::print("products: {:.2f} ms in the step, {:.2f} ms alone, {:.0f}% of the step\n", b.matmul_ms,
              b.products_alone_ms, 100 * b.products_alone_ms / b.step_ms);
   if (b.device_bytes > 0)

@@ -7,6 +7,7 @@
 #include "ingot/core/copy.h"
 #include "ingot/core/timeline.h"
 #include "ingot/nn/transformer.h"
+#include "ingot/ops/fill_normal.h"
 
 namespace ingot {
 namespace {
@@ -73,6 +74,7 @@ BlockTimes Transformer::time_block(ParamStore& params, int64_t B, int64_t T, Str
       scratch("scratch", scratch_bytes(B, T, false, stream.device), place);
   const BlockMemory memory(arena, block.attention, block.mlp, B, T, compute_);
   fill_zero(memory.tokens, stream);
+  for (const Tensor& x : {memory.attention.x, memory.mlp.x}) fill_normal(x, 1, stream);
   Region region;
   LayerContext ctx{.params = params, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
   const auto attend = [&](const Tensor& out) {

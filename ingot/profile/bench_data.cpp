@@ -1,9 +1,11 @@
 #include "ingot/profile/bench_data.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ingot/core/error.h"
 #include "ingot/core/philox.h"
+#include "ingot/plan/hardware.h"
 #include "ingot/run/thread_count.h"
 
 namespace ingot::bench {
@@ -35,6 +37,17 @@ void require_one_rank(const RunConfig& config) {
        "ingot bench times the steps of one rank here, and parallel: {} is {} ranks; leave parallel out, or "
        "train some steps and read step_ms and the bytes_ of metrics.jsonl",
        config.parallel.to_string(), config.parallel.ranks());
+}
+
+double data_sheet_gflops(std::string_view device, DType compute) {
+  constexpr std::pair<std::string_view, std::string_view> kDescribed[] = {
+      {"NVIDIA H100 80GB HBM3", "h100-sxm"}, {"NVIDIA H200", "h200-sxm"}};
+  for (const auto& [name, described] : kDescribed)
+    if (device == name) {
+      const Hardware::Device peaks = find_hardware(std::string(described)).device;
+      return 1e-9 * (compute == DType::f32 ? peaks.f32_flops : peaks.bf16_flops);
+    }
+  return 0;
 }
 
 RunConfig runnable(RunConfig config) {

@@ -1,11 +1,13 @@
 // Measures the machine's peak rate of matrix products, the denominator of MFU.
 #pragma once
 
+#include "ingot/core/stream.h"
 #include "ingot/core/tensor.h"
 
 namespace ingot {
 
-// The best observed rate of large square products in this dtype on the device. One measurement of a tenth
+// The rate of large square products of random numbers in this dtype: on a CPU the best observed one, on a GPU
+// the median by its own events, because its clock falls under the load of a run. One measurement of a tenth
 // of a second can be off by a third (a cold processor, another busy process); the best of half a second is
 // stable.
 class ProductPeak {
@@ -24,6 +26,10 @@ class ProductPeak {
  private:
   // Repeats products of one size and returns the best time of one, in seconds.
   double repeat(int64_t size, double time_s);
+  struct Operands {
+    Tensor a, b, c;  // (size, size)
+  };
+  double repeat_on_device(const Operands& at, double time_s, Stream& stream);  // returns the median
 
   DType dtype_;
   Device device_;

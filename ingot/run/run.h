@@ -82,6 +82,8 @@ struct StepBench {
   double products_alone_ms = 0;  // median of the same products, timed by themselves in this run
   double peak_gflops = 0;        // rate of a large product, measured in this run
   std::optional<double> mfu;  // model FLOPs per second / peak; nullopt if the steps were faster than the peak
+  double data_sheet_gflops = 0;  // dense peak by the device's data sheet; 0 if it is unknown
+  double data_sheet_mfu = 0;     // model FLOPs per second / data_sheet_gflops
   double loss_first = 0, loss_last = 0;
   uint64_t peak_rss_bytes = 0;
   uint64_t device_bytes = 0;  // memory of the device that the steps took; 0 on the CPU

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "ingot/core/copy.h"
+#include "ingot/ops/fill_normal.h"
 
 namespace ingot {
 namespace {
@@ -39,11 +40,13 @@ RecomputePlan choose_recompute(const RunConfig& config, Transformer& model, Para
   BlockTimes times = kNominalTimes;
   if (stream.backing == Backing::kMemory) {
     model.bring_to_device(stream);
-    // Write the pages first: unwritten pages all map to one page of zeros, and products would read it too
-    // fast.
+    // The weights are random while products are timed: products of zeros are faster than those of a run.
     const UnitBuffers& block = params.get(1);
-    for (const Tensor& weights : {block.master, block.compute}) fill_zero(weights, stream);
+    for (const Tensor& weights : {block.master, block.compute})
+      if (weights) fill_normal(weights, 0.02f, stream);
     times = agreed(model.time_block(params, B, T, stream), all);
+    for (const Tensor& weights : {block.master, block.compute})
+      if (weights) fill_zero(weights, stream);
   }
   return fastest_plan(
       layers, times, static_cast<size_t>(config.activations.budget_bytes),

@@ -1,5 +1,7 @@
 #include "ingot/core/cuda/cuda_graph.h"
 #include "ingot/core/timeline.h"
+#include "ingot/ops/attention.h"
+#include "ingot/ops/fp8/cuda_fp8.h"
 #include "tests/cuda/on_device.h"
 
 namespace ingot::testing {
@@ -146,6 +148,24 @@ TEST(CudaTimeline, MeasuresSpansOnTheStream) {
   EXPECT_LE(rows[0].begin_s, rows[1].begin_s);
   EXPECT_LE(rows[1].begin_s, rows[1].end_s);
   EXPECT_LE(rows[1].end_s, rows[0].end_s);
+}
+
+// CUDA launches at most 65535 blocks along y. The launches are recorded and never run, so no memory is needed.
+TEST(CudaGrids, MoreThan65535HeadsOrTilesOfRowsAreLaunched) {
+  Stream stream = cuda::make_stream();
+  const auto at = [](DType dtype, const Shape& shape) {
+    return Tensor(reinterpret_cast<void*>(uintptr_t{4096}), dtype, shape, Device::kCuda);
+  };
+  const Tensor q = at(DType::f32, {65536, 4, 2, 8}), lse = at(DType::f32, {65536, 2, 4});
+  const Tensor x = at(DType::bf16, {64 * 65536, 64}), one = at(DType::f32, {1});
+  const Tensor codes = at(DType::f8e4m3, {64 * 65536, 64}), turned = at(DType::f8e4m3, {64, 64 * 65536});
+  const cuda::Graph forward(stream,
+                            [&] { attention_forward(q, lse, q, q, q, {}, {.scale = 1}, {}, stream); });
+  const cuda::Graph backward(
+      stream, [&] { attention_backward(q, q, q, q, q, q, q, q, lse, {}, {.scale = 1}, lse, stream); });
+  const cuda::Graph cast(stream, [&] {
+    cuda::cast_to_fp8_both_ways(codes, turned, x, one, {one, at(DType::u32, {2})}, stream);
+  });
 }
 
 }  // namespace

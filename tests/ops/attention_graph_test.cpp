@@ -143,5 +143,15 @@ TEST(FusedAttention, AcceptsOnlyWhatCudnnSupports) {
   EXPECT_FALSE(fused_attention(shifted, shifted, shifted, shifted, {}, plain));
 }
 
+// cuDNN up to 9.15.0 has wrong gradients without a padding mask where T is no multiple of 128.
+TEST(FusedAttention, GradientsAreLeftToIngotWhereCudnnHasThemWrong) {
+  const auto is_right = [](int64_t T, size_t version) { return has_right_gradients({.T = T}, version); };
+  EXPECT_TRUE(is_right(1024, 90600));
+  EXPECT_FALSE(is_right(1000, 90600));
+  EXPECT_FALSE(is_right(1000, 91500));
+  EXPECT_TRUE(is_right(1000, 91501));
+  EXPECT_FALSE(is_right(1, 92600));
+}
+
 }  // namespace
 }  // namespace ingot::testing

@@ -8,6 +8,8 @@
 
 #include "ingot/core/parallel.h"
 #include "ingot/ops/elementwise/random_blocks.h"
+#include "ingot/ops/fill_normal.h"
+#include "tests/reference/numeric.h"
 
 namespace ingot {
 namespace {
@@ -78,6 +80,23 @@ TEST(RandomNormal, IsAccurateAtTheEdgesOfItsPolynomials) {
     const double angle = 2 * std::numbers::pi * static_cast<double>(turn);
     ASSERT_NEAR(direction_of_turn(turn).cos, std::cos(angle), 2e-7) << turn;
     ASSERT_NEAR(direction_of_turn(turn).sin, std::sin(angle), 2e-7) << turn;
+  }
+}
+
+TEST(FillNormal, HasTheWantedMeanAndDeviationInEveryDtype) {
+  constexpr int64_t kCount = 65521 * 2 + 7;  // two sequences and a rest
+  constexpr double kScale = 0.5;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const testing::Buffer t(dtype, {kCount});
+    Stream stream;
+    fill_normal(t.tensor(), kScale, stream);
+    double sum = 0, squares = 0;
+    for (const double x : testing::to_doubles(t)) sum += x, squares += x * x;
+    // Five standard errors of 65521 independent numbers.
+    const double error = 5 / std::sqrt(65521.0);
+    EXPECT_NEAR(sum / kCount, 0, kScale * error) << name(dtype);
+    EXPECT_NEAR(squares / kCount, kScale * kScale, kScale * kScale * error * std::sqrt(2.0)) << name(dtype);
+    EXPECT_NE(testing::to_doubles(t).back(), 0) << name(dtype);
   }
 }
 

@@ -2,14 +2,14 @@
 // of the toolkit's. They run thread by thread; each thread is a fiber that yields at barriers and warp
 // exchanges. The simulation has only what Ingot's kernels use.
 //
-// It finds wrong index arithmetic, wrong reductions, a barrier that not all threads reach, an exchange
-// that not all lanes of a warp join, and a missing barrier: each warp of a block runs to its next barrier
-// before the next warp begins, and the tests run with both orders of the warps.
+// It finds wrong index arithmetic, wrong reductions, a barrier that not all threads reach, an exchange that not
+// all lanes of its mask join, and races (races.h): between threads, blocks, streams, and copies and the host. Each
+// warp of a block runs to its next barrier before the next warp begins; the tests run in both orders of the lanes,
+// warps and blocks and in random ones.
 //
-// A stream does nothing until the host waits for it, so the simulation also finds code that reads a result
-// too early or changes host memory that a copy has yet to read. Device memory is poisoned at first, and
-// the host can access it only while a stream runs. While a stream is captured into a graph, waiting and
-// allocating are errors and invalidate the graph.
+// A stream does nothing until the host waits for it, so the simulation also finds code that reads a result too
+// early. Device memory is poisoned at first, and the host can access it only while a stream runs. While a stream is
+// captured into a graph, waiting and allocating are errors and invalidate the graph.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,12 @@
 #include <cstring>
 #include <functional>
 #include <tuple>
+#include <vector>
 
 #define __global__
 #define __device__
 #define __host__
-#define __forceinline__ inline
+#define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __shared__ static  // safe because blocks run one after the other
 #define __restrict__ __restrict
@@ -48,31 +49,42 @@ extern dim3 blockDim, gridDim;
 
 namespace simulated_cuda {
 
-enum class Order { kAscending, kDescending };
-// The order in which the threads of a block run between two barriers. The environment variable
-// INGOT_SIMULATED_ORDER=descending selects kDescending.
+enum class Order { kAscending, kDescending, kRandom };
+// The order in which blocks, and the lanes and warps of a block between two barriers, run. The environment variable
+// INGOT_SIMULATED_ORDER is "ascending", "descending" or the seed of random orders.
 Order order();
 
 void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
 void block_barrier();
-// Offers 64 bits to the warp, waits until all its lanes have done so, and returns the bits of `lane`.
-uint64_t exchange(uint64_t value, int lane);
-uint32_t ballot(bool predicate);
+// Offers 64 bits to the lanes of the mask, waits until all of them have done so, and returns the bits of `lane`.
+uint64_t exchange(uint32_t mask, uint64_t value, int lane);
+uint32_t ballot(uint32_t mask, bool predicate);
+void sync_warp(uint32_t mask);
 int lane();
+// Says that the running thread changes memory by an atomic operation (races.h).
+void access_atomically(const void* place, size_t size_bytes);
 
 struct Stream;
-// Appends work to the stream.
-void enqueue(Stream* stream, std::function<void()> work);
+// Memory that a copy or a product uses, as a whole.
+struct Use {
+  const void* begin = nullptr;
+  size_t size_bytes = 0;
+  bool is_write = false;
+};
+bool is_device_memory(const void* place);
+// Appends work to the stream. `uses` is the memory that it accesses beside what kernels' code accesses.
+void enqueue(Stream* stream, std::function<void()> work, std::vector<Use> uses = {});
 // Enqueues work that other ranks take part in. `is_ready` is called again and again until it returns true, then `work`
 // runs; meanwhile the other streams go on. Nothing of it can be captured in a graph: returns false during a capture.
-bool enqueue_shared(Stream* stream, std::function<bool()> is_ready, std::function<void()> work);
+bool enqueue_shared(Stream* stream, std::function<bool()> is_ready, std::function<void()> work,
+                    std::vector<Use> uses);
 
 template <typename T>
-T exchanged(T value, int from) {
+T exchanged(uint32_t mask, T value, int from) {
   static_assert(sizeof(T) <= 8);
   uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof value);
-  bits = exchange(bits, from);
+  bits = exchange(mask, bits, from);
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
@@ -80,25 +92,29 @@ T exchanged(T value, int from) {
 }  // namespace simulated_cuda
 
 inline void __syncthreads() { simulated_cuda::block_barrier(); }
-inline void __syncwarp(unsigned = 0xffffffffu) { simulated_cuda::ballot(true); }
+inline void __syncwarp(unsigned mask = 0xffffffffu) { simulated_cuda::sync_warp(mask); }
 template <typename T>
-T __shfl_xor_sync(unsigned, T value, int mask) {
-  return simulated_cuda::exchanged(value, simulated_cuda::lane() ^ mask);
+T __shfl_xor_sync(unsigned lanes, T value, int mask) {
+  return simulated_cuda::exchanged(lanes, value, simulated_cuda::lane() ^ mask);
 }
 template <typename T>
-T __shfl_sync(unsigned, T value, int from) {
-  return simulated_cuda::exchanged(value, from);
+T __shfl_sync(unsigned lanes, T value, int from) {
+  return simulated_cuda::exchanged(lanes, value, from);
 }
-inline unsigned __ballot_sync(unsigned, bool predicate) { return simulated_cuda::ballot(predicate); }
+inline unsigned __ballot_sync(unsigned lanes, bool predicate) {
+  return simulated_cuda::ballot(lanes, predicate);
+}
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 template <typename T>
-T atomicAdd(T* place, T value) {
+__attribute__((no_sanitize("thread"))) T atomicAdd(T* place, T value) {
+  simulated_cuda::access_atomically(place, sizeof(T));
   const T old = *place;
   *place += value;
   return old;
 }
 template <typename T>
-T atomicMax(T* place, T value) {
+__attribute__((no_sanitize("thread"))) T atomicMax(T* place, T value) {
+  simulated_cuda::access_atomically(place, sizeof(T));
   const T old = *place;
   if (value > old) *place = value;
   return old;

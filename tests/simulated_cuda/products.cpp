@@ -1,44 +1,17 @@
-// Stand-ins for the products of cuBLASLt, which needs a device. They compute on the host, so that
-// the code around them can run.
+#include "tests/simulated_cuda/products.h"
+
 #include <bit>
 #include <cmath>
 #include <numbers>
 #include <vector>
 
-#include "ingot/core/cuda/cuda_launch.h"
 #include "ingot/core/dispatch.h"
 #include "ingot/core/float8.h"
-#include "ingot/ops/fp8/cuda_fp8.h"
-#include "ingot/ops/matmul/matmul_engines.h"
-#include "ingot/ops/tf32.h"
 
-namespace ingot::cuda {
+namespace simulated_cuda {
 namespace {
 
-void multiply(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const Fp8ProductMode& mode) {
-  const auto value = [](const Tensor& t, int64_t row, int64_t k) {
-    const int64_t at = row * t.strides[0] + k;
-    return t.dtype == DType::f8e5m2 ? static_cast<float>(t.as<f8e5m2>()[at])
-                                    : static_cast<float>(t.as<f8e4m3>()[at]);
-  };
-  // An operand has one inverse scale in all or one per row.
-  const auto inverse = [](const Fp8Operand& of, int64_t row) {
-    return of.inverse.as<float>()[of.inverse.elements() == 1 ? 0 : row];
-  };
-  for (int64_t m = 0; m < c.dim(0); ++m)
-    for (int64_t n = 0; n < c.dim(1); ++n) {
-      float sum = 0;
-      for (int64_t k = 0; k < a.codes.dim(1); ++k) sum += value(a.codes, m, k) * value(b.codes, n, k);
-      const float factor = inverse(a, m) * inverse(b, n) * mode.alpha;
-      const int64_t at = m * c.strides[0] + n;
-      if (c.dtype == DType::bf16)
-        c.as<bf16>()[at] = bf16(sum * factor);
-      else if (c.dtype == DType::f16)
-        c.as<f16>()[at] = f16(sum * factor);
-      else
-        c.as<float>()[at] = sum * factor + (mode.accumulate ? c.as<float>()[at] : 0.0f);
-    }
-}
+using namespace ingot;  // NOLINT: the file computes Ingot's products
 
 // Returns an f32 operand rounded to nearest even with the 10 mantissa bits of tf32. Returns an empty
 // vector if is_wanted is false or the operands are not f32.
@@ -111,49 +84,40 @@ void finish(const MatmulProblem& p, const MatmulEpilogue& epilogue, const std::v
   }
 }
 
+void multiply_fp8(const Product& product) {
+  const MatmulProblem& p = product.problem;
+  const auto value = [](const void* codes, DType dtype, int64_t at) {
+    return dtype == DType::f8e5m2 ? static_cast<float>(static_cast<const f8e5m2*>(codes)[at])
+                                  : static_cast<float>(static_cast<const f8e4m3*>(codes)[at]);
+  };
+  const auto scale = [&](const float* scales, int64_t row) {
+    return scales ? scales[product.is_by_row ? row : 0] : 1.0f;
+  };
+  for (int64_t m = 0; m < p.M; ++m)
+    for (int64_t n = 0; n < p.N; ++n) {
+      float sum = 0;
+      for (int64_t k = 0; k < p.K; ++k)
+        sum += value(p.a, p.in, m * p.lda + k) * value(p.b, product.b, n * p.ldb + k);
+      const int64_t at = m * p.ldc + n;
+      const float old = p.accumulate ? read(p.c, p.out, at) : 0.0f;
+      write(p.c, p.out, at, sum * (scale(product.a_scale, m) * scale(product.b_scale, n) * p.alpha) + old);
+    }
+}
+
 }  // namespace
 
-void matmul(const MatmulProblem& p, Stream& stream) {
-  simulated_cuda::enqueue(queue_of(stream), [p, is_tf32 = allows_tf32(stream)] { multiply(p, is_tf32); });
+void compute(const Product& product) {
+  const MatmulProblem& p = product.problem;
+  if (p.in == DType::f8e4m3 || p.in == DType::f8e5m2) return multiply_fp8(product);
+  if (product.epilogue.kind == MatmulEpilogue::Kind::kNone) return multiply(p, product.is_tf32);
+  std::vector<float> sums(static_cast<size_t>(p.M * p.N));
+  MatmulProblem plain = p;
+  plain.accumulate = false;
+  plain.out = DType::f32;
+  plain.c = sums.data();
+  plain.ldc = p.N;
+  multiply(plain, product.is_tf32);
+  finish(p, product.epilogue, sums);
 }
 
-// Like cuBLASLt, it supports an epilogue with a second matrix only if that matrix's rows are multiples of
-// 16 bytes. Returns false if not.
-bool matmul_with(const MatmulProblem& p, const MatmulEpilogue& epilogue, Stream& stream) {
-  if (epilogue.aux && epilogue.aux_ld % 8 != 0) return false;
-  simulated_cuda::enqueue(queue_of(stream), [p, epilogue, is_tf32 = allows_tf32(stream)] {
-    std::vector<float> sums(static_cast<size_t>(p.M * p.N));
-    MatmulProblem plain = p;
-    plain.accumulate = false;
-    plain.out = DType::f32;
-    plain.c = sums.data();
-    plain.ldc = p.N;
-    multiply(plain, is_tf32);
-    finish(p, epilogue, sums);
-  });
-  return true;
-}
-
-// Like cuBLASLt, it requires dims, strides and addresses that are multiples of 16, and
-// it refuses two e5m2 operands.
-void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const Fp8ProductMode& mode,
-                Stream& stream) {
-  INGOT_CHECK(a.codes.dim(1) == b.codes.dim(1) && c.dim(0) == a.codes.dim(0) && c.dim(1) == b.codes.dim(0),
-              "matmul_fp8: {} from {} and {}", c.shape.to_string(), a.codes.shape.to_string(),
-              b.codes.shape.to_string());
-  const auto is_whole = [](int64_t n) { return n % 16 == 0; };
-  for (const Tensor* t : {&a.codes, &b.codes})
-    INGOT_CHECK(is_whole(t->dim(1)) && is_whole(t->strides[0]) &&
-                    is_whole(static_cast<int64_t>(reinterpret_cast<uintptr_t>(t->data))),
-                "matmul_fp8: an operand {} with rows of {} is not aligned", t->shape.to_string(),
-                t->strides[0]);
-  INGOT_CHECK(is_whole(c.dim(1)) && (a.codes.dtype == DType::f8e4m3 || b.codes.dtype == DType::f8e4m3),
-              "matmul_fp8: N {}, or two operands of e5m2", c.dim(1));
-  const bool is_by_row = a.inverse.elements() > 1 || b.inverse.elements() > 1;
-  INGOT_CHECK(a.inverse.elements() == (is_by_row ? c.dim(0) : 1) &&
-                  b.inverse.elements() == (is_by_row ? c.dim(1) : 1),
-              "matmul_fp8: {} and {} scales", a.inverse.elements(), b.inverse.elements());
-  simulated_cuda::enqueue(queue_of(stream), [=] { multiply(c, a, b, mode); });
-}
-
-}  // namespace ingot::cuda
+}  // namespace simulated_cuda

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "ingot/core/error.h"
 #include "ingot/core/stream.h"
 
 namespace ingot::cuda {
@@ -15,6 +16,8 @@ void check(cudaError_t error, const char* call);
 
 // The CUDA stream behind a Stream. REQUIRES: `stream` comes from make_stream.
 cudaStream_t queue_of(const Stream& stream);
+
+inline constexpr unsigned kMaxGridY = 65535;
 
 // The configuration of a kernel launch.
 struct Launch {
@@ -27,6 +30,8 @@ struct Launch {
 template <typename... Params, typename... Args>
 void launch(const Launch& what, void (*kernel)(Params...), Args&&... args) {
   if (what.grid.x == 0 || what.grid.y == 0) return;
+  INGOT_CHECK(what.grid.y <= kMaxGridY, "{}: {} blocks along y, where CUDA launches at most {}", what.name,
+              what.grid.y, kMaxGridY);
   cudaLaunchConfig_t config{};
   config.gridDim = what.grid;
   config.blockDim = what.block;

@@ -140,15 +140,16 @@ __device__ __forceinline__ void load_tile(Quad* tile, const HeadView<T>& from, i
   }
 }
 
-// Computes out and lse. Block (x, y): queries [x kRows, (x + 1) kRows) of batch row and head y.
+// Computes out and lse. Block (x, y): queries [y kRows, (y + 1) kRows) of batch row and head x, of which there
+// may be more than the 65535 blocks of y.
 template <int G, typename T>
 __global__ void __launch_bounds__(kBlock) forward(Problem<T> a, HeadView<T> out, float* lse) {
   __shared__ Quad k_tile[kTileQuads], v_tile[kTileQuads];
   constexpr int kRowQuads = kQuads * G;
   const auto [B, T_, S, H, K, D64] = a.shape;
   const int D = static_cast<int>(D64), g = static_cast<int>(threadIdx.x) % G;
-  const int64_t b = blockIdx.y / H, h = blockIdx.y % H, kv = h / (H / K);
-  const int64_t first_t = int64_t{blockIdx.x} * kRows<G>, t = first_t + threadIdx.x / G;
+  const int64_t b = blockIdx.x / H, h = blockIdx.x % H, kv = h / (H / K);
+  const int64_t first_t = int64_t{blockIdx.y} * kRows<G>, t = first_t + threadIdx.x / G;
   const bool is_row = t < T_;
   const int64_t first = is_row ? a.first_key(b, t) : 0, end = is_row ? a.end_key(t) : 0;
   const int64_t last_t = first_t + kRows<G> <= T_ ? first_t + kRows<G> - 1 : T_ - 1;
@@ -203,8 +204,8 @@ __global__ void __launch_bounds__(kBlock) backward_q(Problem<T> a, Gradients<T> 
   constexpr int kRowQuads = kQuads * G;
   const auto [B, T_, S, H, K, D64] = a.shape;
   const int D = static_cast<int>(D64), g = static_cast<int>(threadIdx.x) % G;
-  const int64_t b = blockIdx.y / H, h = blockIdx.y % H, kv = h / (H / K);
-  const int64_t first_t = int64_t{blockIdx.x} * kRows<G>, t = first_t + threadIdx.x / G;
+  const int64_t b = blockIdx.x / H, h = blockIdx.x % H, kv = h / (H / K);
+  const int64_t first_t = int64_t{blockIdx.y} * kRows<G>, t = first_t + threadIdx.x / G;
   const bool is_row = t < T_;
   const int64_t first = is_row ? a.first_key(b, t) : 0, end = is_row ? a.end_key(t) : 0;
   const int64_t last_t = first_t + kRows<G> <= T_ ? first_t + kRows<G> - 1 : T_ - 1;
@@ -246,8 +247,8 @@ __global__ void __launch_bounds__(kBlock) backward_kv(Problem<T> a, Gradients<T>
   constexpr int kRowQuads = kQuads * G;
   const auto [B, T_, S, H, K, D64] = a.shape;
   const int D = static_cast<int>(D64), g = static_cast<int>(threadIdx.x) % G;
-  const int64_t b = blockIdx.y / K, kv = blockIdx.y % K;
-  const int64_t first_s = int64_t{blockIdx.x} * kRows<G>, s = first_s + threadIdx.x / G;
+  const int64_t b = blockIdx.x / K, kv = blockIdx.x % K;
+  const int64_t first_s = int64_t{blockIdx.y} * kRows<G>, s = first_s + threadIdx.x / G;
   const bool is_row = s < S;
   LaneRow<G> k{}, v{}, dk{}, dv{};
   if (is_row) {
@@ -330,7 +331,7 @@ void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
     const auto problem = make_problem<T>(q, k, v, doc_start, config, allows_quads(q, k, v));
     with_lanes(q.dim(3), op, [&](auto lanes) {
       constexpr int G = decltype(lanes)::value;
-      const dim3 grid(blocks_for(q.dim(1), kRows<G>), blocks_for(q.dim(0) * q.dim(2), 1));
+      const dim3 grid(blocks_for(q.dim(0) * q.dim(2), 1), blocks_for(q.dim(1), kRows<G>));
       launch({stream, op, grid, dim3(kBlock)}, forward<G, T>, problem, HeadView<T>(out),
              optional<float>(lse));
     });
@@ -353,8 +354,8 @@ void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
                                  HeadView<T>(out), lse.as<float>(), scratch.as<float>()};
     with_lanes(q.dim(3), op, [&](auto lanes) {
       constexpr int G = decltype(lanes)::value;
-      const dim3 queries(blocks_for(q.dim(1), kRows<G>), blocks_for(q.dim(0) * q.dim(2), 1));
-      const dim3 keys(blocks_for(k.dim(1), kRows<G>), blocks_for(k.dim(0) * k.dim(2), 1));
+      const dim3 queries(blocks_for(q.dim(0) * q.dim(2), 1), blocks_for(q.dim(1), kRows<G>));
+      const dim3 keys(blocks_for(k.dim(0) * k.dim(2), 1), blocks_for(k.dim(1), kRows<G>));
       launch({stream, op, queries, dim3(kBlock)}, backward_q<G, T>, problem, gradients);
       launch({stream, op, keys, dim3(kBlock)}, backward_kv<G, T>, problem, gradients);
     });

@@ -40,6 +40,9 @@ class Plans final : public StreamResource {
   const Entry* backward(const FusedAttention& problem, size_t workspace_bytes) {
     return find(backward_, problem, attention_backward_graph, workspace_bytes);
   }
+  bool is_right(const FusedAttention& backward) const {
+    return library_ && has_right_gradients(backward, library_->version());
+  }
   cudnnHandle_t device() const { return device_; }
 
  private:
@@ -129,6 +132,7 @@ bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   if (is_deterministic(stream)) return false;
   auto problem = fused_attention(q, k, v, out, doc_start, config);
   if (!problem || !add_gradients(*problem, dq, dk, dv, d_out)) return false;
+  if (!plans_of(stream).is_right(*problem)) return false;
   const AttentionShape shape{problem->B, problem->T, problem->T, problem->H, problem->K, problem->D};
   if (scratch.bytes() < fused_backward_bytes(shape)) return false;
   Scratch place(scratch);

@@ -69,6 +69,11 @@ std::optional<FusedAttention> fused_attention(const Tensor& q, const Tensor& k, 
   return p;
 }
 
+bool has_right_gradients(const FusedAttention& problem, size_t version) {
+  constexpr size_t kLastWrong = 91500;
+  return problem.T > 1 && (problem.T % 128 == 0 || version > kLastWrong);
+}
+
 bool add_gradients(FusedAttention& problem, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                    const Tensor& d_out) {
   for (const Tensor* t : {&dq, &dk, &dv, &d_out})

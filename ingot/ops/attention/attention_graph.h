@@ -37,6 +37,9 @@ struct FusedAttention {
 std::optional<FusedAttention> fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                               const Tensor& out, const Tensor& doc_start,
                                               const AttentionConfig& config);
+// Returns true if cuDNN of this version (cudnnGetVersion) computes the problem's gradients: versions up to 9.15.0
+// get them wrong without a padding mask where T is no multiple of 128, and one query has no backward kernel.
+bool has_right_gradients(const FusedAttention& problem, size_t version);
 bool add_gradients(FusedAttention& problem, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                    const Tensor& d_out);
 

@@ -191,8 +191,8 @@ __device__ __forceinline__ void encode_tile(Format* to, Format* transposed, int6
   __shared__ TurnedTile tile;
   __shared__ WarpTallies<kThreads> tallies;
   constexpr int kAcross = kTileColumns / kTileWidth;  // threads across the tile
-  const int64_t first_column = int64_t{blockIdx.x} * kTileColumns,
-                first_row = int64_t{blockIdx.y} * kTileRows;
+  const int64_t first_column = int64_t{blockIdx.y} * kTileColumns,
+                first_row = int64_t{blockIdx.x} * kTileRows;
   const int thread = static_cast<int>(threadIdx.x);
   const int left = thread % kAcross * kTileWidth, top = thread / kAcross * kTileHeight;
   Tally tally;
@@ -245,10 +245,7 @@ __device__ __forceinline__ void encode_tile(Format* to, Format* transposed, int6
   }
 }
 
-inline dim3 tiles_of(int64_t N, int64_t C) {
-  const unsigned down = blocks_for(N, kTileRows);
-  INGOT_CHECK(down <= 65535, "a cast to FP8 of {} rows is too large: {} blocks, at most 65535", N, down);
-  return {blocks_for(C, kTileColumns), down};
-}
+// Rows are along x, because there may be more than the 65535 blocks of y.
+inline dim3 tiles_of(int64_t N, int64_t C) { return {blocks_for(N, kTileRows), blocks_for(C, kTileColumns)}; }
 
 }  // namespace ingot::cuda::fp8

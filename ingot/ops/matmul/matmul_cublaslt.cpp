@@ -50,7 +50,7 @@ class Library {
     find(propose, "cublasLtMatmulAlgoGetHeuristic");
     find(multiply, "cublasLtMatmul");
   }
-  ~Library() { dlclose(handle_); }
+  // The library stays loaded: its threads and caches outlive its handles, and another user in this process may hold it.
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
@@ -269,7 +269,8 @@ class Products final : public StreamResource {
     std::optional<Arena> own;
     void* c = p.c;
     if (p.accumulate) {
-      own.emplace("matmul timing", static_cast<size_t>(p.M * p.ldc) * size_bytes(p.out), Memory::kDevice);
+      const size_t c_bytes = static_cast<size_t>(p.M * p.ldc) * size_bytes(p.out);
+      own.emplace("matmul timing", c_bytes + Arena::kDeviceAlign, Memory::kDevice);
       c = own->alloc(p.out, {p.M, p.ldc}).data;
     }
     int best = 0;

@@ -48,6 +48,8 @@ struct SimulatedNcclComm {
 
 namespace {
 
+using simulated_cuda::Use;
+
 std::vector<std::string>& record() {
   static std::vector<std::string> calls;
   return calls;
@@ -156,7 +158,8 @@ bool is_ready_to_end(Operation& operation, const std::function<void(Operation&)>
 }
 
 // Enqueues a collective: begin() starts the messages once the stream reaches it, end() has the received bytes.
-ncclResult_t enqueue(const char* name, ncclComm_t comm, cudaStream_t stream,
+// `uses` is the device memory that the collective reads and writes.
+ncclResult_t enqueue(const char* name, ncclComm_t comm, cudaStream_t stream, std::vector<Use> uses,
                      std::function<void(Operation&)> begin, std::function<void(Operation&)> end) {
   const auto operation = std::make_shared<Operation>();
   operation->state = comm->state;
@@ -174,7 +177,8 @@ ncclResult_t enqueue(const char* name, ncclComm_t comm, cudaStream_t stream,
       [operation, end = std::move(end), name] {
         if (!operation->state->is_aborted) end(*operation);
         record().push_back(std::string("end ") + name);
-      });
+      },
+      std::move(uses));
   return is_taken ? ncclSuccess : ncclInvalidUsage;
 }
 
@@ -237,7 +241,9 @@ ncclResult_t enqueue_messages() {
     for (const Message& m : *messages)
       if (!m.is_send) std::memcpy(m.data, o.received.data() + at, m.bytes), at += m.bytes;
   };
-  return enqueue("messages", group.comm, group.stream, begin, end);
+  std::vector<Use> uses;
+  for (const Message& m : *messages) uses.push_back({m.data, m.bytes, !m.is_send});
+  return enqueue("messages", group.comm, group.stream, std::move(uses), begin, end);
 }
 
 ncclResult_t add_message(const Message& message, ncclComm_t comm, cudaStream_t stream) {
@@ -391,14 +397,17 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataTyp
                            ncclComm_t comm, cudaStream_t stream) {
   const size_t bytes = count * bytes_of(type);
   return enqueue(
-      "all_reduce", comm, stream, [=](Operation& o) { gather_all(o, from, bytes); },
+      "all_reduce", comm, stream, {{from, bytes, false}, {to, bytes, true}},
+      [=](Operation& o) { gather_all(o, from, bytes); },
       [=](Operation& o) { std::memcpy(to, reduction(o, bytes, 0, count, type, op).data(), bytes); });
 }
 ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
   const size_t bytes = count * bytes_of(type);
   return enqueue(
-      "all_gather", comm, stream, [=](Operation& o) { gather_all(o, from, bytes); },
+      "all_gather", comm, stream,
+      {{from, bytes, false}, {to, bytes * static_cast<size_t>(comm->state->size), true}},
+      [=](Operation& o) { gather_all(o, from, bytes); },
       [=](Operation& o) { std::memcpy(to, o.received.data(), o.received.size()); });
 }
 ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op,
@@ -406,7 +415,8 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDat
   const size_t part = count * bytes_of(type), all = part * static_cast<size_t>(comm->state->size);
   const size_t at = part * static_cast<size_t>(comm->state->rank);
   return enqueue(
-      "reduce_scatter", comm, stream, [=](Operation& o) { gather_all(o, from, all); },
+      "reduce_scatter", comm, stream, {{from, all, false}, {to, part, true}},
+      [=](Operation& o) { gather_all(o, from, all); },
       [=](Operation& o) { std::memcpy(to, reduction(o, all, at, count, type, op).data(), part); });
 }
 ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
@@ -414,7 +424,7 @@ ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataTyp
   const size_t bytes = count * bytes_of(type);
   const bool is_root = comm->state->rank == root;
   return enqueue(
-      "broadcast", comm, stream,
+      "broadcast", comm, stream, {{from, bytes, false}, {to, bytes, true}},
       [=](Operation& o) {
         o.sent.resize(bytes);
         if (is_root) std::memcpy(o.sent.data(), from, bytes);
