@@ -12,7 +12,7 @@ constexpr unsigned kAll = 0xffffffffu;
 
 cudaStream_t new_stream() {
   cudaStream_t stream = nullptr;
-  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0);
   return stream;
 }
 
