@@ -1,4 +1,5 @@
 // Casts, dropout and additions on a device are bit-identical to the CPU's on the same inputs.
+#include "ingot/ops/accumulate.h"
 #include "ingot/ops/bf16_masters.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/cross_entropy.h"
@@ -68,6 +69,18 @@ TEST(CudaResidualAdd, EqualsTheCpu) {
       residual_add(sum, x_there, residual_there, stream);
       residual_add(want, x, residual, cpu);
       expect_same_bits(sum.to_host(), want, "sum");
+    }
+}
+
+TEST(CudaAccumulate, EqualsTheCpu) {
+  Stream stream = cuda::make_stream(), cpu;
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (int64_t n : {1, 31, 2048}) {
+      const Buffer from = random_tensor(dtype, {n}, 1), to = random_tensor(DType::f32, {n}, 2);
+      const OnDevice from_there(from, stream), to_there(to, stream);
+      accumulate(to_there, from_there, stream);
+      accumulate(to, from, cpu);
+      expect_same_bits(to_there.to_host(), to, "to");
     }
 }
 

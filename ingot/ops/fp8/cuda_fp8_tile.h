@@ -233,14 +233,13 @@ __device__ __forceinline__ void encode_tile(Format* to, Format* transposed, int6
     const int place = half * kThreads + thread, column = place / kDown, group = place % kDown;
     const int64_t row = first_row + group * 16;
     if (row >= N || first_column + column >= C) continue;
-    const auto codes =
-        *reinterpret_cast<const Raw<uint32_t, 4>*>(&tile.words[column][TurnedTile::place(column, group)]);
+    const uint32_t* words = &tile.words[column][TurnedTile::place(column, group)];
     Format* at = transposed + (first_column + column) * N + row;
     if (N % 16 == 0) {
-      store_bytes(at, codes);
-    } else {  // rows of the copy begin at multiples of 8 bytes
-      store_bytes(at, Raw<uint32_t, 2>{codes.at[0], codes.at[1]});
-      if (row + 8 < N) store_bytes(at + 8, Raw<uint32_t, 2>{codes.at[2], codes.at[3]});
+      store_bytes(at, *reinterpret_cast<const Raw<uint32_t, 4>*>(words));
+    } else {  // rows of the copy begin at multiples of 8 bytes, and the last group may have 8 rows
+      store_bytes(at, *reinterpret_cast<const Raw<uint32_t, 2>*>(words));
+      if (row + 8 < N) store_bytes(at + 8, *reinterpret_cast<const Raw<uint32_t, 2>*>(words + 2));
     }
   }
 }
