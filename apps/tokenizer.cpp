@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,16 @@ struct Options {
   int64_t vocab_size = 4096;
   std::string tokenizer, in, out, pattern, format, text_field = "text";
   std::vector<std::string> data;
-  bool finds_special = false;
+  bool finds_special = false, is_json = false;
 };
+
+// Prints what was written, as a line or as one JSON object.
+void report(const Options& options, const std::string& line, const nlohmann::ordered_json& object) {
+  if (options.is_json)
+    fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  else if (!line.empty())
+    fmt::print("{}\n", line);
+}
 
 void train(const Options& options) {
   const StreamedCorpus corpus(options.data, 0, options.text_field);
@@ -35,10 +44,11 @@ void train(const Options& options) {
   const std::array<const StreamedCorpus*, 1> corpora = {&corpus};
   const std::unique_ptr<Tokenizer> tokenizer = make_corpus_tokenizer("bpe", config, corpora);
   write_file(options.out, tokenizer->to_json());
-  fmt::print("{}: {} tokens\n", options.out, tokenizer->vocab_size());
+  std::string line = fmt::format("{}: {} tokens", options.out, tokenizer->vocab_size());
   if (tokenizer->vocab_size() < config.vocab_size)
-    fmt::print("  fewer than {}: no other pair of tokens occurs {} times in the text\n", config.vocab_size,
-               config.min_count);
+    line += fmt::format("\n  fewer than {}: no other pair of tokens occurs {} times in the text",
+                        config.vocab_size, config.min_count);
+  report(options, line, {{"out", options.out}, {"tokens", tokenizer->vocab_size()}});
 }
 
 void encode_file(const Options& options) {
@@ -48,7 +58,8 @@ void encode_file(const Options& options) {
       options.finds_special ? encode_with_special(*tokenizer, text.text()) : encode(*tokenizer, text.text());
   static_assert(std::endian::native == std::endian::little);
   write_file(options.out, {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(TokenId)});
-  fmt::print("{}: {} tokens from {} bytes\n", options.out, ids.size(), text.size_bytes());
+  report(options, fmt::format("{}: {} tokens from {} bytes", options.out, ids.size(), text.size_bytes()),
+         {{"out", options.out}, {"tokens", ids.size()}, {"bytes", text.size_bytes()}});
 }
 
 void decode_file(const Options& options) {
@@ -59,7 +70,9 @@ void decode_file(const Options& options) {
          file.size_bytes());
   std::vector<TokenId> ids(file.size_bytes() / sizeof(TokenId));
   if (!ids.empty()) std::memcpy(ids.data(), file.bytes().data(), file.size_bytes());
-  write_file(options.out, decode(*tokenizer, ids));
+  const std::string text = decode(*tokenizer, ids);
+  write_file(options.out, text);
+  report(options, "", {{"out", options.out}, {"tokens", ids.size()}, {"bytes", text.size()}});
 }
 
 TokenizerFormat parse_format(const Options& options) {
@@ -78,6 +91,7 @@ using Run = void (*)(const Options&);
 Command* add_action(Command& parent, const std::shared_ptr<Options>& options, const char* name,
                     const char* description, Run run) {
   Command* action = parent.add_subcommand(name, description);
+  action->add_flag("--json", options->is_json, "One JSON object about what was written");
   action->callback([options, run] { run(*options); });
   return action;
 }
@@ -113,7 +127,9 @@ void add_tokenizer_command(Command& app) {
 
   const Run convert = [](const Options& given) {
     const TokenizerFormat format = parse_format(given);
-    export_tokenizer(*load_tokenizer(given.tokenizer, given.pattern), format, given.out);
+    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(given.tokenizer, given.pattern);
+    export_tokenizer(*tokenizer, format, given.out);
+    report(given, "", {{"out", given.out}, {"tokens", tokenizer->vocab_size()}});
   };
   for (const bool is_import : {true, false}) {
     action = is_import

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares Ingot with PyTorch on this machine's CPU: the same model, data and dtype, alternating in one run.
 
-  python bench/compare_pytorch.py [--models gpt2-124m,shakespeare-char-cpu] [--dtypes f32,bf16] [--quick]
-                                  [--rounds N] [--tune] [--set KEY=VALUE]... [--json FILE]
+  python bench/compare_pytorch.py [--models gpt2-124m,shakespeare-char-cpu,llama-350m] [--dtypes f32,bf16] [--quick]
+                                  [--context N] [--batch N] [--rounds N] [--tune] [--set KEY=VALUE]... [--json FILE]
   python bench/compare_pytorch.py --wall --data tinyshakespeare.txt [--seeds 1337] [--json FILE]
 
 Needs torch in the Python that runs it (pip install torch) and build/release/ingot. Run it on an idle machine;
@@ -18,6 +18,10 @@ Ingot, PyTorch, ... The figure of a round is the median over its steps, and that
 ratio_tokens_per_s is the median of the rounds' ratios (Ingot / PyTorch; more is better), and so is
 ratio_peak_memory (less is better). Wall time and peak memory of both sides include the start of the process and its
 libraries.
+
+--context and --batch give both sides another context length and another number of sequences per step, for long contexts:
+`--models gpt2-124m --dtypes bf16 --batch 1 --context 4096`. Rows with them are judged by the bar of that context, if there is
+one. llama-350m, a LLaMA with four query heads for each head of keys, is measured if --models names it.
 
 --set adds settings to Ingot's configuration; the row records them. `--dtypes bf16 --set precision.master=bf16_tail
 --set activations.policy=block` needs the least memory for the same numbers (exact masters in 32 bits altogether,
@@ -68,12 +72,19 @@ SHAKESPEARE = dict(layers=4, heads=4, width=128, context=64, vocab=65, norm="lay
                    mlp="gelu_exact", has_bias=False, is_tied=True)
 # model: PyTorch's model, unless Ingot reports its own. set: overrides of Ingot's preset (keys that follow from the
 # data, or that are larger there).
+LLAMA_350M = dict(layers=24, heads=16, kv_heads=4, width=1024, ffn=2816, context=2048, vocab=32000, norm="rms_norm",
+                  positions="rope", mlp="swiglu", has_bias=False, is_tied=False)
 MODELS = {
     "gpt2-124m": dict(model=GPT2_124M, token_vocab=50257, batch_size=4, steps=4, quick_steps=2,
                       set={"train.batch_size": 4, "train.grad_accum": 1, "model.context": 256, "model.vocab": 50257}),
     "shakespeare-char-cpu": dict(model=SHAKESPEARE, token_vocab=65, batch_size=12, steps=200, quick_steps=60,
                                  set={"train.batch_size": 12, "train.grad_accum": 1, "model.vocab": 65}),
+    "llama-350m": dict(source=str(HERE / "gpu" / "llama-350m.toml"), model=LLAMA_350M, token_vocab=32000, batch_size=1,
+                       steps=3, quick_steps=2,
+                       set={"train.device": "cpu", "train.batch_size": 1, "train.grad_accum": 1, "model.kv_heads": 4}),
 }
+DEFAULT_MODELS = "gpt2-124m,shakespeare-char-cpu"
+LONG_BARS = {("gpt2-124m", "bf16", 4096): {"ratio_tokens_per_s": 1.5}}  # by context
 BARS = {("gpt2-124m", "f32"): {"ratio_tokens_per_s": 1.2, "ratio_peak_memory": 0.6, "matmul_share": 0.75},
         ("gpt2-124m", "bf16"): {"ratio_tokens_per_s": 1.3, "ratio_peak_memory": 0.6, "matmul_share": 0.75,
                                 "bf16_over_f32": 1.7},
@@ -142,7 +153,7 @@ class Bench:
     def ingot_step(self, name, dtype, steps):
         spec = MODELS[name]
         settings = {**spec["set"], "precision.compute": dtype, "train.threads": self.args.threads}
-        command = [self.args.ingot, "bench", "step", name]
+        command = [self.args.ingot, "bench", "step", spec.get("source", name)]
         for setting in [f"{key}={value}" for key, value in settings.items()] + self.args.set:
             command += ["--set", setting]
         return run_json(command + ["--steps", str(steps), "--json"], {"OMP_NUM_THREADS": str(self.args.threads)})
@@ -239,7 +250,8 @@ def median_of(rounds, side, key):
 
 
 def summary(name, dtype, rival, tried, rounds):
-    row = {"model": name, "dtype": dtype, "pytorch_variant": str(rival), "pytorch_tried": tried}
+    row = {"model": name, "dtype": dtype, "context": MODELS[name]["model"]["context"], "batch": MODELS[name]["batch_size"],
+           "pytorch_variant": str(rival), "pytorch_tried": tried}
     for side in ("ingot", "pytorch"):
         for key in ("tokens_per_s", "step_ms", "peak_rss_bytes", "loss_first"):
             row[f"{side}_{key}"] = median_of(rounds, side, key)
@@ -272,11 +284,22 @@ def relate_dtypes(rows):
             row["bf16_over_f32"] = row["ingot_tokens_per_s"] / f32["ingot_tokens_per_s"]
 
 
-def judge(row, has_bf16_units):
+def resize(spec, context, batch):
+    """Returns the spec of a model with another context or batch, for both sides."""
+    spec = {**spec, "model": dict(spec["model"]), "set": dict(spec["set"])}
+    if context:
+        spec["model"]["context"] = spec["set"]["model.context"] = context
+    if batch:
+        spec["batch_size"] = spec["set"]["train.batch_size"] = batch
+    return spec
+
+
+def judge(row, has_bf16_units, resized):
     """Prints each bar of the row beside its figure and returns whether all bars are met. A comparison with PyTorch's
     scalar loop is not judged."""
     met = True
-    bars = dict(BARS.get((row["model"], row["dtype"]), {}))
+    key = (row["model"], row["dtype"])
+    bars = dict(LONG_BARS.get((*key, row.get("context")), {}) if resized else BARS.get(key, {}))
     if row.get("ingot_startup_s") is not None:
         bars["ingot_startup_s"] = 1.0
     for key, bar in bars.items():
@@ -296,7 +319,7 @@ def judge(row, has_bf16_units):
 def show(row):
     def text(value, scale=1, digits=1):
         return "-" if value is None else f"{value / scale:.{digits}f}"
-    print(f"{row['model']} {row['dtype']}: tokens/s ingot {text(row['ingot_tokens_per_s'])}, pytorch "
+    print(f"{row['model']} {row['dtype']} {row['batch']} x {row['context']}: tokens/s ingot {text(row['ingot_tokens_per_s'])}, pytorch "
           f"{text(row['pytorch_tokens_per_s'])} ({row['pytorch_variant']}), "
           f"ratio {text(row['ratio_tokens_per_s'], 1, 2)}; "
           f"peak MiB {text(row['ingot_peak_rss_bytes'], 2**20, 0)} / {text(row['pytorch_peak_rss_bytes'], 2**20, 0)}, "
@@ -344,7 +367,9 @@ def wall_row(bench, dtype):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--models", default=DEFAULT_MODELS)
+    parser.add_argument("--context", type=int, default=0, help="tokens per sequence, for both sides")
+    parser.add_argument("--batch", type=int, default=0, help="sequences per step, for both sides")
     parser.add_argument("--dtypes", default="f32,bf16")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="fewer steps a round, one round")
@@ -364,6 +389,9 @@ def parse():
     for name in args.models.split(","):
         if name not in MODELS:
             parser.error(f"--models: {name} is not one of {', '.join(MODELS)}")
+        MODELS[name] = resize(MODELS[name], args.context, args.batch)
+    if min(args.context, args.batch) < 0:
+        parser.error("--context and --batch must be at least 1")
     if args.wall and not args.data:
         parser.error("--wall needs --data tinyshakespeare.txt")
     if not args.pytorch_only and not os.access(args.ingot, os.X_OK):
@@ -396,7 +424,7 @@ def main():
     for row in rows:
         if not args.wall:
             show(row)
-        met &= judge(row, "avx512_bf16" in host["flags"])
+        met &= judge(row, "avx512_bf16" in host["flags"], bool(args.context or args.batch))
     if args.json:
         args.json.write_text(json.dumps({"machine": host, "set": args.set, "rows": rows}, indent=1) + "\n")
     sys.exit(1 if args.enforce and not met else 0)

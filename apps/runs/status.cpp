@@ -49,6 +49,7 @@ void print_json(const std::vector<std::string>& runs) {
                         {"status", status.status},
                         {"steps", status.steps},
                         {"loss", nullptr},
+                        {"best", nullptr},
                         {"host", status.host},
                         {"pid", status.pid},
                         {"last_sign", nullptr},
@@ -56,6 +57,8 @@ void print_json(const std::vector<std::string>& runs) {
                         {"error", status.error},
                         {"incidents", read_incidents(run).size()}};
     if (status.loss) one["loss"] = *status.loss;
+    if (status.best_step && status.best_val_loss)
+      one["best"] = {{"step", *status.best_step}, {"val_loss", *status.best_val_loss}};
     if (status.last_sign_s) one["last_sign"] = utc_text(*status.last_sign_s);
     if (status.exit_code) one["exit_code"] = *status.exit_code;
     all.push_back(std::move(one));
@@ -74,6 +77,9 @@ void print_status(const std::vector<std::string>& runs) {
                     status.steps, status.loss ? fmt::format("{:.4f}", *status.loss) : "-",
                     last_sign_text(status, unix_now_s()), remark_on(status));
     fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+    if (status.best_step && status.best_val_loss)
+      fmt::print("  best checkpoint: step {}, validation loss {:.4f}\n", *status.best_step,
+                 *status.best_val_loss);
     if (const std::string incidents = incident_summary(read_incidents(run)); !incidents.empty())
       fmt::print("  {}\n", incidents);
   }

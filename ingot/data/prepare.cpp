@@ -67,12 +67,17 @@ class PartWriter {
 std::map<std::string, std::string> arguments_of(const PrepareOptions& options) {
   std::string data;
   for (const std::string& spec : options.data) data += (data.empty() ? "" : " ") + spec;
-  return {{"data", data},
-          {"tokenizer", options.tokenizer},
-          {"val_fraction", fmt::format("{}", options.val_fraction)},
-          {"text_field", options.text_field},
-          {"shard_tokens", fmt::format("{}", options.shard_tokens)},
-          {"dtype", options.dtype}};
+  std::map<std::string, std::string> arguments = {{"data", data},
+                                                  {"tokenizer", options.tokenizer},
+                                                  {"val_fraction", fmt::format("{}", options.val_fraction)},
+                                                  {"text_field", options.text_field},
+                                                  {"shard_tokens", fmt::format("{}", options.shard_tokens)},
+                                                  {"dtype", options.dtype}};
+  if (options.tokenizer == "bpe") {
+    arguments["vocab_size"] = fmt::format("{}", options.tokenizer_vocab);
+    arguments["pattern"] = options.tokenizer_pattern;
+  }
+  return arguments;
 }
 
 }  // namespace

@@ -77,6 +77,7 @@ void MetricsLog::open() {
   if (end < info.st_size && ::ftruncate(fd_, end) != 0)
     fail(ErrorKind::kDisk, "{}: its torn last line cannot be cut off: {}", path_.string(),
          std::strerror(errno));
+  is_torn_ = false;
 }
 
 void MetricsLog::write(std::span<const MetricsField> fields) {
@@ -84,6 +85,7 @@ void MetricsLog::write(std::span<const MetricsField> fields) {
   for (const auto& [key, value] : fields) object[key] = to_json(value);
   const std::string line = object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + '\n';
 
+  if (is_torn_) open();  // cuts the torn line off, or throws
   struct stat info {};
   const bool has_size = ::fstat(fd_, &info) == 0;
   ssize_t n = 0;
@@ -91,8 +93,10 @@ void MetricsLog::write(std::span<const MetricsField> fields) {
   while (n < 0 && errno == EINTR);
   if (n == static_cast<ssize_t>(line.size())) return;
   const std::string reason = n < 0 ? std::strerror(errno) : "no space left";
-  if (has_size && n > 0 && ::ftruncate(fd_, info.st_size) != 0)
-    fail(ErrorKind::kDisk, "{}: writing failed: {}; a torn line is left", path_.string(), reason);
+  is_torn_ = n > 0 && !(has_size && ::ftruncate(fd_, info.st_size) == 0);
+  if (is_torn_)
+    fail(ErrorKind::kDisk, "{}: writing failed: {}; a torn line is left, which the next write cuts off",
+         path_.string(), reason);
   fail(ErrorKind::kDisk, "{}: writing {} bytes failed: {}; free some space and try again", path_.string(),
        line.size(), reason);
 }

@@ -46,6 +46,7 @@ class MetricsLog {
 
   std::filesystem::path path_;
   int fd_ = -1;
+  bool is_torn_ = false;  // the file ends with part of a line
 };
 
 // One line that was read. Null and nested values are left out.

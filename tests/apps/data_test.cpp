@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "ingot/core/file.h"
@@ -32,9 +33,9 @@ class DataCommand : public ::testing::Test {
     std::string output;  // stdout and stderr
   };
   // Runs `ingot data ARGUMENTS` in the test's folder.
-  Result run(const std::string& arguments) const {
-    const std::string command =
-        "cd '" + folder.string() + "' && '" INGOT_PROGRAM "' data " + arguments + " 2>&1";
+  Result run(const std::string& arguments) const { return run_command("data " + arguments); }
+  Result run_command(const std::string& arguments) const {
+    const std::string command = "cd '" + folder.string() + "' && '" INGOT_PROGRAM "' " + arguments + " 2>&1";
     FILE* pipe = ::popen(command.c_str(), "r");
     Result result{-1, {}};
     for (int c; (c = std::fgetc(pipe)) != EOF;) result.output += static_cast<char>(c);
@@ -59,6 +60,35 @@ TEST_F(DataCommand, PrepareWritesShardsThatInspectReads) {
   EXPECT_THAT(inspected.output, HasSubstr("9 tokens, ids 48 to 56"));
   EXPECT_THAT(inspected.output, HasSubstr("begins: 012345678"));
   EXPECT_THAT(inspected.output, HasSubstr("1 documents, 10 bytes"));
+}
+
+TEST_F(DataCommand, PrepareAndTokenizerSayWhatTheyWroteAsJson) {
+  write_file(folder / "t.txt", "0123456789");
+  const Result prepared = run("prepare --tokenizer byte.json --data t.txt --out shards --json 2>err");
+  ASSERT_EQ(prepared.exit_code, 0) << prepared.output;
+  EXPECT_EQ(prepared.output, read_file(folder / "shards/dataset.json"));
+  EXPECT_EQ(nlohmann::json::parse(prepared.output)["train"]["tokens"], 9);
+
+  const Result trained_here =
+      run("prepare --tokenizer bpe --vocab-size 300 --data t.txt --out bpe --json 2>err");
+  const nlohmann::json arguments = nlohmann::json::parse(trained_here.output)["arguments"];
+  EXPECT_EQ(arguments["vocab_size"], "300");
+  EXPECT_EQ(arguments["pattern"], "cl100k");
+
+  const auto object_of = [&](const std::string& arguments) {
+    const Result result = run_command("tokenizer " + arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return nlohmann::json::parse(result.output);
+  };
+  EXPECT_EQ(object_of("encode --tokenizer byte.json --in t.txt --out ids --json"),
+            nlohmann::json({{"out", "ids"}, {"tokens", 10}, {"bytes", 10}}));
+  EXPECT_EQ(object_of("decode --tokenizer byte.json --in ids --out back.txt --json"),
+            nlohmann::json({{"out", "back.txt"}, {"tokens", 10}, {"bytes", 10}}));
+  EXPECT_EQ(object_of("export byte.json --out copy.json --json"),
+            nlohmann::json({{"out", "copy.json"}, {"tokens", 256}}));
+  EXPECT_EQ(object_of("import byte.json --out again.json --json")["out"], "again.json");
+  const nlohmann::json trained = object_of("train --data t.txt --vocab-size 300 --out bpe.json --json");
+  EXPECT_EQ(trained["tokens"], load_tokenizer(folder / "bpe.json")->vocab_size());
 }
 
 TEST_F(DataCommand, ErrorsHaveTheirExitCodesAndLeaveNothing) {

@@ -1,6 +1,8 @@
 #include "ingot/formats/metrics_log.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -151,6 +153,30 @@ TEST_F(MetricsLogTest, AKilledProcessLosesNoLine) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(read_metrics(path_).size(), 5u);
+}
+
+// A file that cannot be cut keeps a torn line. The next write must not append to it, which would spoil its own line.
+TEST_F(MetricsLogTest, NothingIsAppendedToATornLineThatStays) {
+  const int memory = ::memfd_create("log", MFD_ALLOW_SEALING);
+  ASSERT_GE(memory, 0);
+  const std::string name = fmt::format("/proc/self/fd/{}", memory);
+  MetricsLog log(name);
+  log.write({{"step", int64_t{1}}});
+  const std::string before = read_file(name);
+  ASSERT_EQ(::fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  rlimit old{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  const rlimit small{before.size() + 5, old.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_THROW(log.write({{"step", int64_t{2}}}), Error);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
+  std::signal(SIGXFSZ, handler);
+  const std::string torn = read_file(name);
+  EXPECT_EQ(torn.size(), before.size() + 5);
+  EXPECT_THROW(log.write({{"step", int64_t{3}}}), Error);
+  EXPECT_EQ(read_file(name), torn);
+  ::close(memory);
 }
 
 }  // namespace

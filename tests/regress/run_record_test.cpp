@@ -132,6 +132,16 @@ TEST_F(RunRecordTest, AFailedRunRecordsItsErrorAndItsExitCode) {
               AllOf(HasSubstr("failed"), HasSubstr("exit code 5: step ")));
 }
 
+TEST_F(RunRecordTest, TheBestCheckpointIsListed) {
+  const Ended ended = run(small_run("run", {"train.steps=20", "eval.every=10", "checkpoint.best=true"}));
+  ASSERT_EQ(ended.exit_code, 0) << ended.output;
+  const json best = record("run")["best"];
+  EXPECT_THAT(run({"status", path("run")}).output,
+              HasSubstr(fmt::format("best checkpoint: step {}, validation loss {:.4f}",
+                                    best["step"].get<int64_t>(), best["val_loss"].get<double>())));
+  EXPECT_EQ(json::parse(run({"status", path("run"), "--json"}).output)[0]["best"], best);
+}
+
 TEST_F(RunRecordTest, ALaterProcessWithTheSamePidIsNotMistakenForTheRun) {
   write_running(json::object());
   EXPECT_EQ(read_run_status(path("run"))->status, "running");

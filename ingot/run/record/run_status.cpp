@@ -101,6 +101,10 @@ std::optional<RunStatus> read_run_status(const fs::path& folder) {
   status.pid = process.pid;
   status.exit_code = whole_in(run, "exit_code");
   status.error = text_in(run, "error");
+  const json best = part_of(run, "best");
+  status.best_step = whole_in(best, "step");
+  if (best.contains("val_loss") && best["val_loss"].is_number())
+    status.best_val_loss = best["val_loss"].get<double>();
   const json parts = run.contains("parts") && run["parts"].is_array() ? run["parts"] : json::array();
   const std::string begin = parts.empty() ? text_in(run, "begin") : text_in(parts.back(), "begin");
   for (const std::string& sign : {begin, text_in(run, "end")})

@@ -13,8 +13,10 @@ struct RunStatus {
   // "running", "died" (its process is gone and did not write how it ended), "running or died" (its process
   // is on another machine), or the status in run.json: "completed", "interrupted", "stopped", "failed".
   std::string status;
-  int64_t steps = 0;           // finished steps, as far as the folder shows
-  std::optional<double> loss;  // loss of the last finished step
+  int64_t steps = 0;                 // finished steps, as far as the folder shows
+  std::optional<double> loss;        // loss of the last finished step
+  std::optional<int64_t> best_step;  // of checkpoints/best
+  std::optional<double> best_val_loss;
   std::string host;
   int64_t pid = 0;
   std::optional<int64_t> last_sign_s;  // seconds since 1970: its end, or its last heartbeat
