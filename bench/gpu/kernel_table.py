@@ -164,7 +164,7 @@ class Entry:
     name: str
     source: str
     calls: int
-    bytes: float = 0  # of all calls
+    bytes: float = 0  # the sum over all calls
     flops: float = 0
     fraction: float = MEMORY_FRACTION
 

@@ -12,7 +12,7 @@ namespace {
 // Returns the samples of each source in a period of this length if the shares are whole numbers of samples;
 // otherwise it returns none.
 std::vector<int64_t> whole_counts(std::span<const double> shares, int64_t period) {
-  constexpr double kClose = 1e-9;  // of a sample; far above the rounding of a share times a period
+  constexpr double kClose = 1e-9;  // in samples; it is far above the rounding of a share times a period
   std::vector<int64_t> counts;
   for (const double share : shares) {
     const double exact = share * static_cast<double>(period), nearest = std::round(exact);
@@ -59,7 +59,7 @@ std::vector<int64_t> counts_of(std::span<const double> weights) {
       fail(ErrorKind::kUsage,
            "a weight of a mixture must be a number above 0, got {}; leave the source out instead", weight);
   const double largest = *std::ranges::max_element(weights);
-  double sum = 0;  // of weights relative to the largest, so that it cannot overflow
+  double sum = 0;  // the weights are relative to the largest, so that it cannot overflow
   for (const double weight : weights) sum += weight / largest;
   std::vector<double> shares;
   for (const double weight : weights) {

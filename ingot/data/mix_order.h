@@ -17,7 +17,7 @@ namespace ingot {
 
 class MixOrder {
  public:
-  static constexpr int64_t kMostSamples = 65536;  // of a period
+  static constexpr int64_t kMostSamples = 65536;  // the longest period
   static constexpr int64_t kMostSources = 1024;
 
   // weights: one per source, relative to each other. kUsage error if there are none or too many, if one is not a

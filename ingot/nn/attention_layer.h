@@ -105,7 +105,7 @@ class AttentionLayer {
   int64_t H_, K_, D_, C_;  // H_, K_: heads of this rank
   int64_t window_;
   bool has_qk_norm_, is_rotary_;
-  float scale_;  // of the scores q.k
+  float scale_;  // factor of the scores q.k
   float eps_;
   uint32_t dropout_site_, probabilities_site_;
   Norm norm_;

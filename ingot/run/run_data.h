@@ -25,7 +25,7 @@ struct MixSource {
 
 struct RunData {
   std::unique_ptr<Tokenizer> tokenizer;
-  TokenSource train, val;           // of a mixture: its sources, one behind the other
+  TokenSource train, val;           // a mixture has its sources one behind the other
   std::vector<MixSource> mix = {};  // empty without data.mix
   Documents val_documents;  // for comparison with compressors; empty for shards, and above kYardstickBytes
   std::string summary;      // "1.0 MB train, 112 kB val, 65 tokens in the vocabulary ..."

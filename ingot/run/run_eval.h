@@ -16,7 +16,7 @@ namespace ingot {
 // text_tokens is the sum. Bits per byte are 0 if the bytes of one source are unknown.
 struct RunEval {
   EvalResult result;
-  std::vector<std::pair<std::string, double>> losses;  // of the sources of a mixture, by name
+  std::vector<std::pair<std::string, double>> losses;  // one per source of a mixture, with its name
 };
 
 // Evaluates one stream on at most max_tokens tokens, as Trainer::evaluate.

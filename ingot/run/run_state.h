@@ -91,7 +91,7 @@ struct RunState {
   struct Last {
     int64_t eval_step = -1, save_step = -1, sample_step = -1;
     std::optional<EvalResult> eval;
-    std::vector<std::pair<std::string, double>> mix_losses;  // of the last evaluation, by source
+    std::vector<std::pair<std::string, double>> mix_losses;  // those of the last evaluation, by source
     double best_val_loss = std::numeric_limits<double>::infinity();
     std::filesystem::path checkpoint;
     BestCheckpoint best;

@@ -172,7 +172,7 @@ cudaError_t cudaEventCreate(cudaEvent_t* event);
 inline constexpr unsigned cudaEventDisableTiming = 2;
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventQuery(cudaEvent_t event);
-// Of the simulated GPU of this rank: INGOT_SIMULATED_GPUS=own gives every rank its own, otherwise they share one.
+// INGOT_SIMULATED_GPUS=own gives every rank a GPU of its own; otherwise they share one.
 cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);

@@ -7,7 +7,7 @@
 namespace simulated_cuda {
 
 struct Mistake {
-  const char* name;   // of the test
+  const char* name;   // the name of the test
   const char* found;  // what the simulation must say about it
   void (*make)();
 };

@@ -47,7 +47,7 @@ struct Range {
   const char* end = nullptr;
   uint32_t operation = 0;
   bool is_write = false;
-  pthread_t owner = 0;  // of a copy that has yet to run: the thread that submitted it
+  pthread_t owner = 0;  // the thread that submitted it, if it is a copy that has yet to run
 };
 
 // A read of shared memory that nothing had written. A write that follows before the next barrier makes it a race;
@@ -69,7 +69,7 @@ Current now;
 Clock host;
 std::vector<Operation> operations(1);
 std::map<const char*, Region> regions;
-std::vector<Range> ranges, pending;  // of copies that ran; of copies that have yet to run
+std::vector<Range> ranges, pending;  // copies that ran, and copies that have yet to run
 std::vector<Range> unordered;        // those of `ranges` that the running kernel is not ordered behind
 Unwritten unwritten;
 const char *stacks = nullptr, *stacks_end = nullptr;

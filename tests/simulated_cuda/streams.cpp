@@ -39,7 +39,7 @@ struct Work {
   std::function<void()> run;
   std::vector<Use> uses = {};
   Clock submitted = {};               // what the host knew to be done
-  std::vector<uint64_t> hashes = {};  // of the host memory among `uses` that is read
+  std::vector<uint64_t> hashes = {};  // hashes of what is read of the host memory among `uses`
   Stream* after = nullptr;
   uint64_t count = 0;
   std::function<bool()> is_ready = nullptr;

@@ -23,7 +23,7 @@ namespace ingot {
 // How much of a source of a mixture (data.mix) a run has used.
 struct MixUse {
   std::string source;
-  double share = 0;  // of the windows
+  double share = 0;  // fraction of the windows
   int64_t train_tokens = 0;
   double epochs = 0;  // tokens trained on / train_tokens
   std::optional<double> val_loss = {};

@@ -15,7 +15,7 @@ struct RunStatus {
   std::string status;
   int64_t steps = 0;                 // finished steps, as far as the folder shows
   std::optional<double> loss;        // loss of the last finished step
-  std::optional<int64_t> best_step;  // of checkpoints/best
+  std::optional<int64_t> best_step;  // step of checkpoints/best
   std::optional<double> best_val_loss;
   std::string host;
   int64_t pid = 0;

@@ -75,7 +75,7 @@ Misbehaviour misbehaviour() {
     m.kind = kind, m.number = number;
   return m;
 }
-int64_t collectives = 0;  // of this process, in all communicators
+int64_t collectives = 0;  // those that this process started, in all communicators
 
 size_t bytes_of(ncclDataType_t type) {
   switch (type) {
