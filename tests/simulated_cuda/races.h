@@ -1,6 +1,6 @@
-// The memory of the simulated device as a checker of races sees it. The compiler instruments every load and store
-// of the kernels (-fsanitize=thread) and calls races.cpp, which keeps, for every byte of shared and global memory,
-// the last write and the last reads.
+// The memory of the simulated device as a checker of races sees it. The compiler instruments the kernels' loads
+// and stores (-fsanitize=thread), each of which calls races.cpp. For every byte of shared and global memory, races.cpp
+// keeps the last write and the last reads.
 //
 // Two accesses of one byte race if at least one is a write, not both are atomic, and nothing orders them: a
 // barrier in their block, __syncwarp in their warp (shuffles and votes order no memory), or the order of streams,

@@ -10,6 +10,7 @@
 #include "ingot/core/staging.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "tests/parallel/mpi/ranks_fixture.h"
+#include "tests/simulated_cuda/mpi/small_run.h"
 
 namespace ingot {
 namespace {
@@ -102,17 +103,6 @@ TEST_F(StagedGroup, SplitsAsTheHostDoes) {
   float want = 0;
   for (int r = rank % 2; r < size; r += 2) want += static_cast<float>(r * 100);
   EXPECT_EQ(one.read()[0], want);
-}
-
-RunConfig small(RunConfig c) {
-  c.model.context = 8;
-  c.model.width = 16;
-  c.model.layers = 1;
-  c.model.vocab = 128;
-  c.model.dropout = 0;
-  c.train.batch_size = 2;
-  c.train.grad_accum = 2;
-  return c;
 }
 
 void expect_losses_of_one_rank(RunConfig c, double tolerance, const std::string& name) {

@@ -8,21 +8,13 @@
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "tests/parallel/mpi/ranks_fixture.h"
+#include "tests/simulated_cuda/mpi/small_run.h"
 #include "tests/simulated_cuda/nccl/simulated_nccl.h"
 
 namespace ingot {
 namespace {
 
-RunConfig tiny(RunConfig c) {
-  c.model.context = 8;
-  c.model.width = 16;
-  c.model.layers = 2;
-  c.model.vocab = 128;
-  c.model.dropout = 0;
-  c.train.batch_size = 2;
-  c.train.grad_accum = 2;
-  return c;
-}
+RunConfig tiny(const RunConfig& c) { return small(c, 2); }
 
 struct DeviceShards {
   const char* name;
