@@ -36,6 +36,9 @@ class MixOrder {
   int64_t period() const { return static_cast<int64_t>(table_->size()); }
   // Samples of a source in a period.
   int64_t count(int64_t source) const { return counts_[static_cast<size_t>(source)]; }
+  double share(int64_t source) const {
+    return static_cast<double>(count(source)) / static_cast<double>(period());
+  }
   int64_t sources() const { return static_cast<int64_t>(counts_.size()); }
 
  private:

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <numeric>
 
 #include "ingot/data/builtin_corpus.h"
 #include "ingot/data/corpus_stream.h"
@@ -249,7 +248,7 @@ RunData load_mix(const DataConfig& config, const std::optional<std::string>& tok
   data.tokenizer =
       tokenizer_json ? parse_tokenizer(*tokenizer_json, "tokenizer.json") : mix_tokenizer(config);
   const std::string json = data.tokenizer->to_json();
-  const double sum = std::accumulate(config.mix.begin(), config.mix.end(), 0.0);
+  const MixOrder order(config.mix);
   for (size_t i = 0; i < config.train.size(); ++i) {
     // Validation data of its own is the whole mixture's, and is loaded with the first source.
     const bool has_own_val = !config.val.empty();
@@ -257,7 +256,7 @@ RunData load_mix(const DataConfig& config, const std::optional<std::string>& tok
                            has_own_val && i > 0 ? Val::kNone : Val::kWanted);
     MixSource source{.name = source_name(data.mix, config.train[i]),
                      .weight = config.mix[i],
-                     .share = config.mix[i] / sum,
+                     .share = order.share(static_cast<int64_t>(i)),
                      .train_tokens = one.train.tokens()};
     data.train.add(one.train);
     if (!has_own_val) {

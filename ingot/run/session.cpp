@@ -178,7 +178,7 @@ std::vector<MixUse> Session::mix_use() const {
     const auto i = static_cast<int64_t>(uses.size());
     const auto tokens = static_cast<double>(mix.taken(i, samples) * context);
     MixUse use{.source = source.name,
-               .share = static_cast<double>(mix.count(i)) / static_cast<double>(mix.period()),
+               .share = mix.share(i),
                .train_tokens = source.train_tokens,
                .epochs = tokens / static_cast<double>(source.train_tokens)};
     for (const auto& [name, loss] : run_.last.mix_losses)

@@ -69,6 +69,15 @@ TEST_F(MixTest, BatchesHaveTheShares) {
   }
 }
 
+// The sum of these weights is no number.
+TEST_F(MixTest, HugeWeightsHaveShares) {
+  RunConfig c = mix_config();
+  c.data.mix = {1.2e308, 1.2e308};
+  const RunData data = load_run_data(c.data, std::nullopt);
+  EXPECT_EQ(data.mix[0].share, 0.5);
+  EXPECT_EQ(data.mix[1].share, 0.5);
+}
+
 TEST_F(MixTest, ARunReportsEverySource) {
   const RunConfig c = mix_config();
   train(c, folder / "run");
