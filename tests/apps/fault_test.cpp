@@ -96,7 +96,7 @@ TEST_F(FaultTest, AStoppedRankIsNamedUnderDefaultKeys) {
       bash("(run 2 " + train("run", "--set train.steps=100000 --set eval.every=0 --set parallel.dp=2 ") +
            ") & job=$!\nfor i in $(seq 600); do [ $(cat " + run +
            "/metrics.jsonl 2>/dev/null | wc -l) -gt 20 ] && break; sleep 0.1; done\n"
-           "rank=$(pgrep -P $job | tail -1)\nkill -STOP $rank\nstart=$SECONDS\nwait $job\ncode=$?\n"
+           "rank=$(process_of $job 1)\nkill -STOP $rank\nstart=$SECONDS\nwait $job\ncode=$?\n"
            "echo took $((SECONDS - start)) s\nexit $code\n");
   expect_ended(outcome);
   EXPECT_THAT(outcome.output,

@@ -17,14 +17,15 @@ class LaunchCommandTest : public LaunchTest {
  protected:
   // A script that starts `ingot launch` in the background, waits until the run has made a step after step
   // `after`, and executes `disturbance` with the functions
-  //   ranks      prints the processes of the ranks
+  //   ranks      prints the processes of the ranks, in their order
   //   wait_for N waits until metrics.jsonl has a step above N
   std::string supervised(const std::string& options, const std::string& command, const std::string& out,
                          const std::string& disturbance) const {
     // AddressSanitizer would turn a segmentation fault into an ordinary error.
     return "export ASAN_OPTIONS=$ASAN_OPTIONS:handle_segv=0\n$program launch " + options + " -- " + command +
            " & job=$!\n" + "ranks() { for p in $(pgrep -f -- '--out " + path(out) +
-           "'); do [ $(cat /proc/$p/comm) = ingot ] && [ $p != $job ] && echo $p; done; }\n"
+           "'); do [ $(cat /proc/$p/comm) = ingot ] && [ $p != $job ] && echo $(rank_of $p) $p;\n"
+           "  done | sort -n | cut -d ' ' -f 2; }\n"
            "wait_for() { for i in $(seq 600); do\n"
            "  step=$(tail -n 1 " +
            path(out) +

@@ -33,7 +33,11 @@ class LaunchTest : public testing::Test {
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
-  // Runs a bash script in which `run N ARGUMENTS` stands for `mpirun -n N ingot ARGUMENTS`.
+  // Runs a bash script with the functions
+  //   run N ARGUMENTS   becomes `mpirun -n N ingot ARGUMENTS`
+  //   rank_of PROCESS   prints the rank of a process, 0 without MPI
+  //   process_of JOB N  prints the process of rank N below the mpirun JOB; the numbers of processes do not
+  //                     tell the ranks, because they start again at 1 after the greatest one
   Outcome bash(const std::string& script) const {
     return run_script(
         folder_,
@@ -41,6 +45,10 @@ class LaunchTest : public testing::Test {
         "export OMPI_MCA_orte_tmpdir_base=" + folder_.string() +
             "\nexport OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
             "export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none\n"
+            "rank_of() { n=$(tr '\\0' '\\n' 2>/dev/null </proc/$1/environ | sed -n "
+            "'s/^OMPI_COMM_WORLD_RANK=//p')\n"
+            "  echo ${n:-0}; }\n"
+            "process_of() { for p in $(pgrep -P $1); do [ $(rank_of $p) = $2 ] && echo $p; done; }\n"
             "program=$ingot\nrun() { n=$1; shift; exec " INGOT_MPIRUN " -n $n $program \"$@\"; }\n" +
             script);
   }
@@ -67,7 +75,7 @@ inline std::string disturbed(const std::string& command, const std::string& out,
                              const std::string& disturbance) {
   return "(run 2 " + command + ") & job=$!\nfor i in $(seq 600); do ls -d " + out +
          "/checkpoints/step-* >/dev/null 2>&1 && break; sleep 0.1; done\n"
-         "rank=$(pgrep -P $job | tail -1)\n" +
+         "rank=$(process_of $job 1)\n" +
          disturbance + "\nstart=$SECONDS\nwait $job\ncode=$?\necho took $((SECONDS - start)) s\nexit $code\n";
 }
 

@@ -30,7 +30,7 @@ told() {
     sleep 0.01
   done
   sleep 0.$(printf %03d $((RANDOM % 150)))
-  to=$p; [ -n "$ranks" ] && [ $1 != USR1 ] && to=$(pgrep -P $p | tail -1)
+  to=$p; [ -n "$ranks" ] && [ $1 != USR1 ] && to=$(process_of $p 1)
   kill -$1 $to 2>/dev/null
 }
 )sh" + lines;

@@ -137,7 +137,7 @@ TEST_F(InterruptedEvaluation, TheProgramExitsWith75AndACheckpoint) {
 TEST_F(InterruptedEvaluation, OneRanksInterruptEndsAll) {
   if (std::string(INGOT_MPIRUN).empty()) GTEST_SKIP() << "built without MPI";
   const Outcome outcome =
-      bash(signalled_evaluation("run 2", "--set parallel.dp=2", "kill -USR1 $(pgrep -P $job | tail -1)\n"));
+      bash(signalled_evaluation("run 2", "--set parallel.dp=2", "kill -USR1 $(process_of $job 1)\n"));
   EXPECT_THAT(outcome.output, HasSubstr("interrupted after 2 steps"));
   EXPECT_THAT(outcome.output, HasSubstr("step-000000002"));
   EXPECT_THAT(outcome.output, testing::Not(HasSubstr("too late")));
