@@ -17,6 +17,7 @@
 #include "apps/libraries.h"
 #include "apps/ranks.h"
 #include "apps/train_arguments.h"
+#include "ingot/comm/placement.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/config/device_support.h"
 #include "ingot/config/nearest.h"
@@ -91,6 +92,10 @@ RunOrigin origin_of(const std::vector<std::string>& line) {
 bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, RunConfig config, const Start& start) {
   const std::unique_ptr<Console> console = open_console(*mesh.world, is_told_to_end, start.is_quiet);
   for (const std::string& note : start.notes) console->line("note: " + note);
+  if (mesh.world->size() > 1)
+    for (const std::string& misplacement :
+         misplacements(mesh.shape, gather_places(*mesh.world, config.train.device)))
+      console->warning(misplacement);
   const MemoryLimits limits = memory_limits(config.train.device);
   const std::string no_room = no_room_for_copy(config, mesh, limits);
   config.checkpoint.has_room = no_room.empty();

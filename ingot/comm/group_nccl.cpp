@@ -399,9 +399,7 @@ RankDevice own_device(int64_t version) {
   RankDevice own;
   own.version = version;
   gethostname(own.node, sizeof own.node - 1);
-  int device = 0;
-  INGOT_CUDA_CHECK(cudaGetDevice(&device));
-  INGOT_CUDA_CHECK(cudaDeviceGetPCIBusId(own.bus, sizeof own.bus, device));
+  cuda::device_bus().copy(own.bus, sizeof own.bus - 1);
   return own;
 }
 

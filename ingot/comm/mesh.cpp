@@ -15,26 +15,54 @@ double distance(const MeshShape& a, const MeshShape& b) {
          octaves(a.tp, b.tp);
 }
 
+int& index_along(MeshPlace& place, MeshAxis axis) {
+  switch (axis) {
+    case MeshAxis::kReplicate:
+      return place.replica;
+    case MeshAxis::kShard:
+      return place.shard;
+    case MeshAxis::kStage:
+      return place.stage;
+    case MeshAxis::kTensor:
+      break;
+  }
+  return place.tp_rank;
+}
+
 }  // namespace
 
 std::string MeshShape::to_string() const {
   return fmt::format("pp={} dp={} fsdp={} tp={}", pp, dp_replicate, dp_shard, tp);
 }
 
+int MeshShape::along(MeshAxis axis) const {
+  switch (axis) {
+    case MeshAxis::kReplicate:
+      return dp_replicate;
+    case MeshAxis::kShard:
+      return dp_shard;
+    case MeshAxis::kStage:
+      return pp;
+    case MeshAxis::kTensor:
+      return tp;
+  }
+  return 1;
+}
+
 MeshPlace place_of(const MeshShape& shape, int rank) {
   MeshPlace place;
-  place.tp_rank = rank % shape.tp;
-  rank /= shape.tp;
-  place.shard = rank % shape.dp_shard;
-  rank /= shape.dp_shard;
-  place.replica = rank % shape.dp_replicate;
-  place.stage = rank / shape.dp_replicate;
+  for (auto axis = shape.order.rbegin(); axis != shape.order.rend(); ++axis) {
+    index_along(place, *axis) = rank % shape.along(*axis);
+    rank /= shape.along(*axis);
+  }
   return place;
 }
 
 int rank_at(const MeshShape& shape, const MeshPlace& place) {
-  return ((place.stage * shape.dp_replicate + place.replica) * shape.dp_shard + place.shard) * shape.tp +
-         place.tp_rank;
+  int rank = 0;
+  MeshPlace copy = place;
+  for (const MeshAxis axis : shape.order) rank = rank * shape.along(axis) + index_along(copy, axis);
+  return rank;
 }
 
 std::vector<int> group_ranks(const MeshShape& shape, int rank, const GroupAxes& axes) {
@@ -48,6 +76,7 @@ std::vector<int> group_ranks(const MeshShape& shape, int rank, const GroupAxes& 
         for (int tp_rank = axes.tp ? 0 : own.tp_rank; tp_rank < (axes.tp ? shape.tp : own.tp_rank + 1);
              ++tp_rank)
           ranks.push_back(rank_at(shape, {stage, replica, shard, tp_rank}));
+  if (std::ssize(ranks) == shape.size()) std::ranges::sort(ranks);
   return ranks;
 }
 
@@ -68,14 +97,17 @@ std::span<const MeshGroup> mesh_groups() {
 
 namespace {
 
-// make(name, ranks) makes the group of these world ranks, which are in order.
+// make(name, own, ranks) makes the group of these world ranks, in which this rank has the index `own`.
 template <typename F>
 Mesh assemble(const MeshShape& shape, int rank, F&& make) {
   Mesh mesh;
   mesh.shape = shape;
   mesh.place = place_of(shape, rank);
-  for (const MeshGroup& group : mesh_groups())
-    mesh.*group.communicator = make(group.name, group_ranks(shape, rank, group.axes));
+  for (const MeshGroup& group : mesh_groups()) {
+    const std::vector<int> ranks = group_ranks(shape, rank, group.axes);
+    const auto own = static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
+    mesh.*group.communicator = make(group.name, own, ranks);
+  }
   return mesh;
 }
 
@@ -110,14 +142,13 @@ Mesh Mesh::make(Communicator& world, const MeshShape& shape) {
          shape.to_string(), shape.size(), world.size(), nearest);
   }
   // Ranks with the same color are in one group; the color of a group is its first rank.
-  return assemble(shape, world.rank(), [&](const char* name, const std::vector<int>& ranks) {
-    return world.split(ranks.front(), world.rank(), name);
+  return assemble(shape, world.rank(), [&](const char* name, int own, const std::vector<int>& ranks) {
+    return world.split(ranks.front(), own, name);
   });
 }
 
 Mesh Mesh::planned(const MeshShape& shape, int rank, const MakeGroup& make) {
-  return assemble(shape, rank, [&](const char* name, const std::vector<int>& ranks) {
-    const auto own = static_cast<int>(std::ranges::lower_bound(ranks, rank) - ranks.begin());
+  return assemble(shape, rank, [&](const char* name, int own, const std::vector<int>& ranks) {
     return make(name, own, static_cast<int>(ranks.size()));
   });
 }

@@ -1,6 +1,8 @@
-// A mesh of ranks: pipeline stages x replicas x shards x tensor-parallel ranks. The tensor-parallel axis
-// is innermost, because its ranks communicate most and neighbouring ranks have the fastest links.
-//   rank = ((stage * replicas + replica) * shards + shard) * tp + tp_rank
+// A mesh of ranks: replicas x shards x pipeline stages x tensor-parallel ranks. By default the tensor-parallel
+// axis is innermost and the replicas are outermost, because neighbouring ranks have the fastest links and the
+// axes communicate in this order: in every layer, between stages, once per unit, once per step.
+//   rank = ((replica * shards + shard) * stages + stage) * tp + tp_rank
+// Another order places the same groups on other ranks and changes no result.
 #pragma once
 
 #include <functional>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "ingot/comm/communicator.h"
+#include "ingot/core/mesh_axis.h"
 
 namespace ingot {
 
@@ -18,6 +21,8 @@ struct MeshShape {
   int dp_replicate = 1;  // replicas of all weights
   int dp_shard = 1;      // ranks that shard one copy of the weights (FSDP)
   int tp = 1;            // tensor-parallel ranks
+  MeshOrder order = kMeshOrder;
+  int along(MeshAxis axis) const;
   int size() const { return pp * dp_replicate * dp_shard * tp; }
   std::string to_string() const;  // "pp=2 dp=1 fsdp=2 tp=2"
 };
@@ -69,7 +74,8 @@ struct MeshGroup {
 // All groups of a mesh.
 std::span<const MeshGroup> mesh_groups();
 
-// Returns the world ranks, in order, of the group of `rank` along the axes.
+// Returns the world ranks of the group of `rank` along the axes, in the group's order: by stage, replica, shard and
+// tensor-parallel rank, whatever the order of the axes. The ranks of the world keep their own order.
 std::vector<int> group_ranks(const MeshShape& shape, int rank, const GroupAxes& axes);
 
 }  // namespace ingot

@@ -1,7 +1,55 @@
 // Defines the keys of [parallel].
+#include <sstream>
+
 #include "ingot/config/config_key_kinds.h"
 
 namespace ingot::key_kinds {
+namespace {
+
+constexpr std::pair<const char*, MeshAxis> kAxes[] = {{"dp", MeshAxis::kReplicate},
+                                                      {"fsdp", MeshAxis::kShard},
+                                                      {"pp", MeshAxis::kStage},
+                                                      {"tp", MeshAxis::kTensor}};
+
+// Parses a text such as "dp fsdp pp tp". Returns nullopt unless it names every axis once.
+std::optional<MeshOrder> parse_order(const std::string& text) {
+  std::istringstream words(text);
+  std::string word;
+  std::vector<MeshAxis> order;
+  while (words >> word) {
+    const auto* const axis = std::ranges::find(kAxes, word, [](const auto& entry) { return entry.first; });
+    if (axis == std::end(kAxes) || std::ranges::count(order, axis->second) > 0) return std::nullopt;
+    order.push_back(axis->second);
+  }
+  MeshOrder all;
+  if (order.size() != all.size()) return std::nullopt;
+  std::ranges::copy(order, all.begin());
+  return all;
+}
+
+ConfigKey order_key() {
+  const std::string name = "parallel.order",
+                    rule = "dp, fsdp, pp and tp in any order, such as \"dp fsdp pp tp\"";
+  return {name,
+          rule,
+          "axes of the mesh of ranks, the outermost first; ranks along the last one are neighbours",
+          true,
+          [=](RunConfig& config, const ConfigValue& value) {
+            const auto* text = std::get_if<std::string>(&value);
+            const auto order = text ? parse_order(*text) : std::nullopt;
+            if (!order) refuse(name, rule, value);
+            config.parallel.order = *order;
+          },
+          [](const RunConfig& config) {
+            std::string text;
+            for (const MeshAxis axis : config.parallel.order)
+              for (const auto& [word, own] : kAxes)
+                if (own == axis) text += (text.empty() ? "" : " ") + std::string(word);
+            return toml_string(text);
+          }};
+}
+
+}  // namespace
 
 void add_parallel_keys(std::vector<ConfigKey>& keys) {
   using P = ParallelConfig;
@@ -26,6 +74,7 @@ void add_parallel_keys(std::vector<ConfigKey>& keys) {
                                        {"interleaved", PipelineKind::kInterleaved}},
                                       "pipeline schedule", parallel, &P::schedule));
   keys.push_back(whole("parallel.chunks", 1, kMost, "interleaved: stages per rank", parallel, &P::chunks));
+  keys.push_back(order_key());
   keys.push_back(whole("parallel.bucket_mb", 1, 1 << 20, "megabytes of gradients reduced in one collective",
                        parallel, &P::bucket_mb));
   keys.push_back(

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ingot/core/dtype.h"
+#include "ingot/core/mesh_axis.h"
 
 namespace ingot {
 
@@ -13,11 +14,12 @@ namespace ingot {
 enum class PipelineKind { kGpipe, kOneFOneB, kInterleaved };
 
 struct ParallelConfig {
-  int64_t dp = 1;             // replicas of the model; each computes its own samples of a step
-  int64_t fsdp = 1;           // ranks that shard one replica's weights, gradients and optimizer state
-  int64_t tp = 1;             // ranks that shard every linear (tensor parallelism)
-  bool splits_tokens = true;  // tp: these ranks also shard the tokens of norms and residual stream
-  int64_t pp = 1;             // pipeline ranks; each has one or more stages of a replica
+  int64_t dp = 1;                // replicas of the model; each computes its own samples of a step
+  int64_t fsdp = 1;              // ranks that shard one replica's weights, gradients and optimizer state
+  int64_t tp = 1;                // ranks that shard every linear (tensor parallelism)
+  bool splits_tokens = true;     // tp: these ranks also shard the tokens of norms and residual stream
+  MeshOrder order = kMeshOrder;  // which ranks are neighbours
+  int64_t pp = 1;                // pipeline ranks; each has one or more stages of a replica
   PipelineKind schedule = PipelineKind::kOneFOneB;
   int64_t chunks = 1;          // pp: stages per rank; more than 1 needs the interleaved schedule
   int64_t bucket_mb = 25;      // size of a bucket of f32 gradients

@@ -61,7 +61,8 @@ MeshShape mesh_shape(const ParallelConfig& config) {
   return {.pp = degree(config.pp),
           .dp_replicate = degree(config.dp),
           .dp_shard = degree(config.fsdp),
-          .tp = degree(config.tp)};
+          .tp = degree(config.tp),
+          .order = config.order};
 }
 
 void check_layout(const RunConfig& config, int ranks) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -15,12 +16,44 @@ TEST(Mesh, PlacesAndRanksAreInverse) {
   const MeshShape shape{.pp = 2, .dp_replicate = 3, .dp_shard = 2, .tp = 4};
   EXPECT_EQ(shape.size(), 48);
   for (int rank = 0; rank < shape.size(); ++rank) EXPECT_EQ(rank_at(shape, place_of(shape, rank)), rank);
-  // Tensor parallelism is the innermost axis, so adjacent ranks differ in their tensor-parallel rank first.
-  EXPECT_EQ(place_of(shape, 0), (MeshPlace{0, 0, 0, 0}));
-  EXPECT_EQ(place_of(shape, 3), (MeshPlace{0, 0, 0, 3}));
-  EXPECT_EQ(place_of(shape, 4), (MeshPlace{0, 0, 1, 0}));
-  EXPECT_EQ(place_of(shape, 8), (MeshPlace{0, 1, 0, 0}));
-  EXPECT_EQ(place_of(shape, 24), (MeshPlace{1, 0, 0, 0}));
+  // Adjacent ranks differ in their tensor-parallel rank first, then in their stage, shard and replica.
+  EXPECT_EQ(place_of(shape, 3), (MeshPlace{.tp_rank = 3}));
+  EXPECT_EQ(place_of(shape, 4), (MeshPlace{.stage = 1}));
+  EXPECT_EQ(place_of(shape, 8), (MeshPlace{.shard = 1}));
+  EXPECT_EQ(place_of(shape, 16), (MeshPlace{.replica = 1}));
+}
+
+// Another order puts the same groups on other ranks: the places in a group, and their order in it, stay.
+TEST(Mesh, AnOrderMovesPlacesAndKeepsGroups) {
+  const MeshShape usual{.pp = 2, .dp_replicate = 3, .dp_shard = 2, .tp = 2};
+  const auto places = [](const MeshShape& shape, int rank, const GroupAxes& axes) {
+    std::vector<MeshPlace> all;
+    for (const int member : group_ranks(shape, rank, axes)) all.push_back(place_of(shape, member));
+    return all;
+  };
+  MeshShape shape = usual;
+  std::ranges::sort(shape.order);
+  int orders = 0;
+  do {
+    ++orders;
+    const MeshAxis last = shape.order.back();
+    EXPECT_EQ(group_ranks(shape, 0,
+                          {.pp = last == MeshAxis::kStage,
+                           .replicate = last == MeshAxis::kReplicate,
+                           .shard = last == MeshAxis::kShard,
+                           .tp = last == MeshAxis::kTensor})
+                  .back(),
+              shape.along(last) - 1);
+    for (int rank = 0; rank < shape.size(); ++rank) {
+      const MeshPlace place = place_of(shape, rank);
+      EXPECT_EQ(rank_at(shape, place), rank);
+      for (const MeshGroup& group : mesh_groups())
+        if (group.communicator != &Mesh::world) {
+          EXPECT_EQ(places(shape, rank, group.axes), places(usual, rank_at(usual, place), group.axes));
+        }
+    }
+  } while (std::ranges::next_permutation(shape.order).found);
+  EXPECT_EQ(orders, 24);
 }
 
 TEST(Mesh, NearestShapesFitAndComeNearestFirst) {

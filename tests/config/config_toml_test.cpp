@@ -214,6 +214,7 @@ TEST(ConfigToml, ResolvedTextReadsBackUnchanged) {
     if (key.rule.starts_with("a duration")) value = 90.25 + n;
     if (key.rule.starts_with("true or false")) value = flags.count(key.name) > 0;
     if (key.rule == "a text") value = fmt::format("quote \" slash \\ line\n tab\t é {}", n);
+    if (key.name == "parallel.order") value = "tp pp fsdp dp";
     if (key.rule.starts_with("phases"))
       value = std::vector<std::string>{fmt::format("{} linear to 0.5", n), "12.5% constant"};
     if (key.rule.starts_with("stages")) value = std::vector<std::string>{fmt::format("2 until {}", n)};
@@ -362,6 +363,7 @@ TEST(ConfigKeys, EachSetsItsOwnMember) {
     if (key.rule.starts_with("a number") || key.rule.starts_with("a duration")) value = 0.625;
     if (key.rule.starts_with("true or false")) value = key.toml(defaults) != "true";
     if (key.rule.starts_with("a text")) value = "other";
+    if (key.name == "parallel.order") value = "tp pp fsdp dp";
     if (key.rule.starts_with("phases")) value = "30% linear to 0.5";
     if (key.rule.starts_with("stages")) value = "2 until 16M";
     if (key.rule.starts_with("a list of")) value = key.rule.substr(key.rule.rfind(' ') + 1);
@@ -373,6 +375,18 @@ TEST(ConfigKeys, EachSetsItsOwnMember) {
       EXPECT_EQ(other.toml(config), other.toml(defaults)) << key.name;
     }
   }
+}
+
+TEST(ConfigParallel, AnOrderNamesEveryAxisOnce) {
+  RunConfig config;
+  const ConfigKey& key = *find_config_key("parallel.order");
+  EXPECT_EQ(key.toml(config), "\"dp fsdp pp tp\"");
+  key.set(config, "tp  dp pp fsdp");
+  EXPECT_EQ(config.parallel.order,
+            (MeshOrder{MeshAxis::kTensor, MeshAxis::kReplicate, MeshAxis::kStage, MeshAxis::kShard}));
+  for (const char* wrong : {"", "dp", "dp fsdp pp", "dp fsdp pp pp", "dp fsdp pp ep", "dp fsdp pp tp tp"})
+    EXPECT_THAT(toml_refusal("[parallel]\norder = \"" + std::string(wrong) + "\""),
+                HasSubstr("run.toml:2: parallel.order must be dp, fsdp, pp and tp in any order"));
 }
 
 TEST(ConfigActivations, ReadsPoliciesAndParts) {

@@ -1,5 +1,6 @@
 #include "ingot/core/cuda/cuda_device.h"
 
+#include <array>
 #include <utility>
 
 #include "ingot/core/copy.h"
@@ -75,6 +76,12 @@ size_t free_memory_bytes() {
   size_t free = 0, total = 0;
   INGOT_CUDA_CHECK(cudaMemGetInfo(&free, &total));
   return free;
+}
+
+std::string device_bus() {
+  std::array<char, 16> bus{};
+  INGOT_CUDA_CHECK(cudaDeviceGetPCIBusId(bus.data(), bus.size(), current_device()));
+  return bus.data();
 }
 
 int current_device() {

@@ -45,6 +45,24 @@ TEST(Stages, StagesWithShardsMatchOneRank) {
   expect_for_all_models(parallel);
 }
 
+// parallel.order moves groups to other ranks. Sums are taken in the groups' order, so no bit of a loss changes.
+TEST(Stages, TheOrderOfTheMeshChangesNoBit) {
+  if (world->size() < 4) return;
+  RunConfig config = untied_llama();
+  config.parallel = stages(2, kOneFOneB);
+  std::vector<std::vector<double>> losses;
+  for (MeshOrder order :
+       {kMeshOrder, MeshOrder{MeshAxis::kStage, MeshAxis::kReplicate, MeshAxis::kShard, MeshAxis::kTensor}}) {
+    config.parallel.order = order;
+    Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
+    EXPECT_EQ(rank_at(mesh.shape, mesh.place), world->rank());
+    Training shared(config, mesh);
+    expect_planned_arenas(shared, config);
+    losses.push_back(train(shared).losses);
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
 // Evaluation uses moving averages instead of the weights. A rank keeps the averages of its units.
 TEST(Stages, AveragesAccumulationAndActivationCheckpointingMatchOneRank) {
   RunConfig config = untied_llama();
