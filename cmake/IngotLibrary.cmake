@@ -5,6 +5,7 @@ set(INGOT_LIBRARY_CALLERS
     ingot/comm/device_group.cpp
     ingot/ops/attention/attention.cpp)
 set(INGOT_KERNEL_CALLERS
+    ingot/comm/placement.cpp
     ingot/core/arena.cpp
     ingot/core/copy.cpp
     ingot/core/cuda/cuda_status.cpp

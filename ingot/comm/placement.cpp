@@ -37,12 +37,12 @@ std::string scattered_ranks(std::span<const RankPlace> places) {
   for (const auto& [host, ranks] : ranks_of_hosts(places)) {
     const auto gap = std::ranges::adjacent_find(ranks, [](int a, int b) { return b != a + 1; });
     if (gap == ranks.end()) continue;
+    const int other = *gap + 1;
     return fmt::format(
-        "ranks are not placed host by host: {0} has ranks {1} and {2}, and rank {3} is on {4}; messages "
-        "between "
+        "ranks are not placed host by host: {} has ranks {} and {}, and rank {} is on {}; messages between "
         "neighbours of the mesh cross the network (start with mpirun --map-by slot, or srun "
         "--distribution=block)",
-        host, *gap, gap[1], *gap + 1, places[static_cast<size_t>(*gap + 1)].host);
+        host, *gap, gap[1], other, places[static_cast<size_t>(other)].host);
   }
   return "";
 }
