@@ -233,7 +233,6 @@ void Transformer::embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x
   const int64_t N = tokens.elements();
   const Tensor all = all_rows(ctx.scratch, N);
   const Tensor partial = all ? all : x;
-  ctx.params.prefetch(embedding_unit());
   const Tensor wpe = tp_.rank == 0 ? ctx.params.weight(wpe_) : Tensor{};  // one rank adds it to the sum
   embedding_slice_forward(partial, tokens.reshape({N}), table_slice(ctx.params.weight(wte_)), wpe,
                           tokens.dim(1), first_position, ctx.stream);
@@ -244,7 +243,11 @@ void Transformer::embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x
 
 void Transformer::run_units(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
                             const Tensor& h, std::vector<KvCache>* caches) const {
-  if (has_embedding(saved.units)) embed(ctx, tokens, stage_input(saved), caches ? caches->front().length : 0);
+  ctx.params.prefetch(saved.units.first);
+  if (has_embedding(saved.units)) {
+    if (saved.units.first + 1 < saved.units.end) ctx.params.prefetch(saved.units.first + 1);
+    embed(ctx, tokens, stage_input(saved), caches ? caches->front().length : 0);
+  }
   // The residual stream is base + delta, which the next norm adds up. h holds delta until the end.
   Tensor base = stage_input(saved), delta;
   for (size_t l = 0; l < saved.attention.size(); ++l) {
