@@ -29,6 +29,24 @@ TEST(Parity, TensorParallelRanksAndStagesWithoutF32MastersMatchOneRank) {
     }
 }
 
+// Shards are f32, which are the numbers of bf16 weights with tails.
+TEST(Parity, ShardsTakeThePlaceOfTails) {
+  std::vector<std::vector<double>> losses;
+  for (const Masters masters : {Masters::kF32, Masters::kTail}) {
+    RunConfig config = llama();
+    config.precision = {.compute = DType::bf16, .master = masters};
+    config.parallel = shards();
+    config.validate();
+    Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
+    Training shared(config, mesh);
+    losses.push_back(shared.losses());
+    if (masters == Masters::kTail) expect_one_rank_curve(config, kBf16);
+  }
+  if (world->size() > 1) {
+    EXPECT_EQ(losses[0], losses[1]);
+  }
+}
+
 TEST(Parity, CompressedGradientsWithFeedbackStayClose) {
   for (const DType payload : {DType::bf16, DType::f16}) {
     RunConfig config = gpt2();
