@@ -77,6 +77,13 @@ size_t free_memory_bytes() {
   return free;
 }
 
+size_t most_shared_bytes() {
+  int size_bytes = 0;
+  INGOT_CUDA_CHECK(
+      cudaDeviceGetAttribute(&size_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, current_device()));
+  return static_cast<size_t>(size_bytes);
+}
+
 int current_device() {
   int index = 0;
   INGOT_CUDA_CHECK(cudaGetDevice(&index));
