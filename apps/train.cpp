@@ -26,6 +26,7 @@
 #include "ingot/console/terminal.h"
 #include "ingot/core/error.h"
 #include "ingot/core/process/stop_signals.h"
+#include "ingot/memory/activation_budget.h"
 #include "ingot/memory/memory_check.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/run.h"
@@ -99,6 +100,7 @@ bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, RunConfig con
   const MemoryLimits limits = memory_limits(config.train.device);
   const std::string no_room = no_room_for_copy(config, mesh, limits);
   config.checkpoint.has_room = no_room.empty();
+  config.activations = with_activation_budget(config, mesh, limits);
   const std::string too_much = check_memory(config, mesh, limits);
   if (!no_room.empty()) console->line("note: " + no_room);
   if (!too_much.empty()) console->warning(too_much + "; train.overcommit starts it all the same");

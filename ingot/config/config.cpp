@@ -105,7 +105,7 @@ void validate_head(const RunConfig& config) {
                             (head.precision == HeadDtype::kCompute && precision.compute == DType::bf16);
   if (head.loss_dtype != LossDtype::kF32 && !is_bf16_head)
     fail(ErrorKind::kUsage,
-         "head.loss_dtype = \"bf16\" and \"bf16_logits\" show what a bf16 head can get wrong; set "
+         "head.loss_dtype = \"bf16\" and \"bf16_logits\" are for a head in bf16; set "
          "head.precision = bf16, or head.loss_dtype = f32");
   if (head.loss_dtype != LossDtype::kF32 && config.parallel.tp > 1)
     fail(ErrorKind::kUsage, "head.loss_dtype must be f32 with parallel.tp above 1");
@@ -133,7 +133,7 @@ void RunConfig::validate() const {
   model.validate();
   optimizer.validate();
   schedule.validate();
-  activations.validate(model.layers);
+  activations.validate(model.layers, train.device == Device::kCpu);
   head.validate();
   precision.fp8.validate();
   precision.loss_scale.validate();

@@ -217,16 +217,17 @@ void add_activation_keys(std::vector<ConfigKey>& keys) {
   using Policy = RecomputePolicy;
   using Part = RecomputePart;
   const auto activations = &R::activations;
-  keys.push_back(choice<Policy>("activations.policy",
-                                {{"none", Policy::kNone},
-                                 {"selective", Policy::kSelective},
-                                 {"block", Policy::kBlock},
-                                 {"every_k", Policy::kEveryK},
-                                 {"sqrt", Policy::kSqrt},
-                                 {"auto", Policy::kAuto}},
-                                "activation checkpointing: none, selective, block, every_k, sqrt, or auto "
-                                "(the cheapest that fits activations.budget)",
-                                activations, &A::policy));
+  keys.push_back(choice<Policy>(
+      "activations.policy",
+      {{"none", Policy::kNone},
+       {"selective", Policy::kSelective},
+       {"block", Policy::kBlock},
+       {"every_k", Policy::kEveryK},
+       {"sqrt", Policy::kSqrt},
+       {"auto", Policy::kAuto}},
+      "activation checkpointing: none, selective, block, every_k, sqrt, or auto "
+      "(the cheapest that fits activations.budget; on a device without one, as much as its memory holds)",
+      activations, &A::policy));
   keys.push_back(choices<Part>("activations.parts",
                                {{"norms", Part::kNorms},
                                 {"activation", Part::kActivation},

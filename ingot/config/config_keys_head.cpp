@@ -65,8 +65,9 @@ void add_head_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(choice<LossDtype>(
       "head.loss_dtype",
       {{"f32", LossDtype::kF32}, {"bf16_logits", LossDtype::kBf16Logits}, {"bf16", LossDtype::kBf16}},
-      "dtype of the training loss; bf16 demonstrates what goes wrong (docs/numerics.md)", head,
-      &H::loss_dtype));
+      "dtype of the training loss; bf16_logits rounds only the logits, bf16 demonstrates what goes wrong "
+      "(docs/numerics.md)",
+      head, &H::loss_dtype));
   keys.push_back(number("head.z_loss", "z-loss: weight of the squared log-sum-exp in the loss; 0: off", head,
                         &H::z_loss));
   keys.push_back(number("head.label_smoothing", "label smoothing, in [0, 1)", head, &H::label_smoothing));

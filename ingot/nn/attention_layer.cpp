@@ -94,6 +94,10 @@ AttentionLayer::Saved AttentionLayer::make_saved(Arena& arena, int64_t B, int64_
   saved.norm = {};
   saved.x = place_tensor(arena, places.x, compute, {n, C_}, shared.x);
   saved.h = place_tensor(arena, places.h, compute, {n, C_}, shared.h);
+  if (places.has_codes) {
+    saved.h_codes = qkv_.make_codes(arena, N);
+    saved.out_codes = proj_.make_codes(arena, N);
+  }
   if (places.heads != Place::kOwn) return saved;
   saved.qkv = arena.alloc(compute, {N, qkv_width()});
   if (has_qk_norm_) saved.qk_rstd = arena.alloc(DType::f32, {N * (H_ + K_)});
@@ -176,6 +180,16 @@ void AttentionLayer::use_fp8(const ParamList& params, const Fp8LinearConfig& con
   proj_.use_fp8(params, config, tensors);
 }
 
+void AttentionLayer::cast_weights(LayerContext& ctx) const {
+  qkv_.cast_weight(ctx);
+  proj_.cast_weight(ctx);
+}
+
+void AttentionLayer::add_fp8_weights(std::vector<Fp8State::Weight>& weights) const {
+  qkv_.add_fp8_weight(weights);
+  proj_.add_fp8_weight(weights);
+}
+
 AttentionLayer::ForwardScratch AttentionLayer::forward_scratch(Arena& arena, const AttentionShape& shape,
                                                                DType compute, bool is_h_saved) const {
   const int64_t N = shape.B * shape.T, n = tp_.rows(N);
@@ -239,7 +253,7 @@ void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor
   norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
   const Tensor h_all = scratch.h_all ? scratch.h_all : h;
   ctx.region.enter(h_all, h, ctx.stream);
-  qkv_.forward(ctx, saved.qkv, h_all);
+  qkv_.forward(ctx, saved.qkv, h_all, saved.h_codes);
   qkv_.add_bias(ctx, saved.qkv);
 
   Heads heads = split(saved.qkv, B, T);
@@ -254,7 +268,7 @@ void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor
                     config(ctx, T), scratch.tiles, ctx.stream);
   if (!out) return;
   const Tensor partial = scratch.out_all ? scratch.out_all : out;
-  proj_.forward(ctx, partial, saved.out);
+  proj_.forward(ctx, partial, saved.out, saved.out_codes);
   ctx.region.leave(out, partial, ctx.stream);
   proj_.add_bias(ctx, out);
   apply_dropout(ctx, out, dropout_site_, tp_.first_row(N));
@@ -273,7 +287,7 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
     const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
     const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
     ctx.region.leave_backward(d_all, d_sum, ctx.stream);
-    proj_.backward(ctx, d_out, d_all, saved.out);
+    proj_.backward(ctx, d_out, d_all, saved.out, saved.out_codes);
     proj_.backward_bias(ctx, d_sum);
     const Heads heads = split(saved.qkv, B, T), dheads = split(d_qkv, B, T);
     attention_backward(dheads.q, dheads.k, dheads.v, d_out.reshape({B, T, H_, D_}), heads.q, heads.k, heads.v,
@@ -282,10 +296,11 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
     rotate_backward(ctx, saved, dheads, heads, is_rotary_ ? rope_table : Tensor{}, inside);
   }
   const Tensor h = saved.h ? saved.h : dh;
-  if (!saved.h) norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
+  if (!saved.h && !qkv_.has_codes(ctx, saved.h_codes))
+    norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
   const Tensor h_all = h.dim(0) == N ? h : dh_all;
   ctx.region.enter(h_all, h, ctx.stream);
-  qkv_.backward(ctx, dh_all, d_qkv, h_all);
+  qkv_.backward(ctx, dh_all, d_qkv, h_all, saved.h_codes);
   qkv_.backward_bias(ctx, d_qkv);
   ctx.region.enter_backward(dh, dh_all, ctx.stream);
   norm_.backward(ctx, d, dh, saved.x, saved.norm, d);

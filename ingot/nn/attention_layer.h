@@ -28,6 +28,8 @@ class AttentionLayer {
     Tensor qk_raw;  // (N * (H + K), D) q, then k, before QK-norm; empty unless it has gains
     Tensor out;     // (N, H*D) output of attention, before W_o
     Tensor lse;     // (B, H, T) f32
+    Tensor h_codes = {};    // (C, N) e4m3: FP8 codes of h (Linear::make_codes), or empty
+    Tensor out_codes = {};  // (H*D, N) likewise, of out
   };
 
   AttentionLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
@@ -50,6 +52,9 @@ class AttentionLayer {
   // Makes its linears train in FP8 where the config says so, and appends the names of their
   // tensors to `tensors`.
   void use_fp8(const ParamList& params, const Fp8LinearConfig& config, std::vector<std::string>& tensors);
+  // As the functions of Linear, for both linears.
+  void cast_weights(LayerContext& ctx) const;
+  void add_fp8_weights(std::vector<Fp8State::Weight>& weights) const;
 
   // Measure the scratch. S is the number of positions that attention reads; without a cache it is T.
   void plan_forward(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute, bool is_training) const;

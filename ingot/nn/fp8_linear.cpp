@@ -54,15 +54,14 @@ std::array<Fp8Cast, 2> casts_of(Fp8Recipe recipe, Fp8Product product) {
   return {{{kDy, gradient, by_column, kTurned}, {kX, kE4m3, by_column, kTurned, true}}};
 }
 
-// True if the two products of backward use the same cast of dy.
-bool casts_dy_once(Fp8Recipe recipe) { return !is_rowwise(recipe); }
-
-// Returns the cast of dy for both products. REQUIRES: casts_dy_once(recipe).
-Fp8Cast cast_of_dy(Fp8Recipe recipe) {
-  Fp8Cast cast = casts_of(recipe, Fp8Product::kInputGradient)[0];
+// Returns the same cast into both layouts. REQUIRES: one scale for all of the tensor.
+Fp8Cast both_ways(Fp8Cast cast) {
   cast.layouts = Fp8Layouts::kBoth;
   return cast;
 }
+
+// Returns the cast of dy for both products of backward. REQUIRES: as both_ways.
+Fp8Cast cast_of_dy(Fp8Recipe recipe) { return both_ways(casts_of(recipe, Fp8Product::kInputGradient)[0]); }
 
 MatmulForm form_of(Fp8Product product) {
   if (product == Fp8Product::kForward) return MatmulForm::kNT;
@@ -104,13 +103,13 @@ class Fp8Products {
   Fp8Products(const Fp8Linear& linear, Fp8State& state, Arena& scratch, Region& region, Stream& stream)
       : linear_(linear), state_(state), scratch_(scratch), region_(region), stream_(stream) {}
 
-  // The operand stays in the scratch arena.
-  CastTensor cast(const Tensor& t, const Fp8Cast& how) {
+  // The operand stays in the scratch arena, except for what `into` has of it (on a device).
+  CastTensor cast(const Tensor& t, const Fp8Cast& how, const Fp8Device::Operand& into = {}) {
     CastTensor result{.elements = static_cast<double>(t.elements())};
     if (t.device == Device::kCuda && stream_.backing == Backing::kAddresses) {
       plan_cast_on_device(t, how);
     } else if (t.device == Device::kCuda) {
-      if constexpr (kHasCuda) result.codes = cast_on_device(t, how);
+      if constexpr (kHasCuda) result.codes = cast_on_device(t, how, into);
     } else {
       result.rounded = rounded_operand(scratch_, t.shape, how.scaling);
       result.factor = round(result.rounded, t, how);
@@ -134,17 +133,28 @@ class Fp8Products {
                   stream_);
   }
 
-  // Casts both operands for this product only, and releases them.
-  void run(Fp8Product product, const Tensor& c, const Tensor& a, const Tensor& b) {
-    const ScratchScope scope(scratch_);
-    const auto casts = casts_of(linear_.recipe, product);
-    const CastTensor cast_a = cast(a, casts[0]), cast_b = cast(b, casts[1]);
-    multiply(product, c, cast_a, cast_b);
+  // Returns x for forward. With codes its turned codes go there, for backward.
+  CastTensor cast_x(const Tensor& x, const Tensor& codes) {
+    const Fp8Cast how = casts_of(linear_.recipe, Fp8Product::kForward)[0];
+    return codes ? cast(x, both_ways(how), {.turned = codes}) : cast(x, how);
   }
-  // Casts only the second operand for this product.
-  void run(Fp8Product product, const Tensor& c, const CastTensor& a, const Tensor& b) {
-    const ScratchScope scope(scratch_);
-    multiply(product, c, a, cast(b, casts_of(linear_.recipe, product)[1]));
+  // Returns the x of backward; its codes, if forward left them.
+  CastTensor cast_x_again(const Tensor& x, const Tensor& codes) {
+    if (!codes) return cast(x, casts_of(linear_.recipe, Fp8Product::kWeightGradient)[1]);
+    CastTensor result{.elements = static_cast<double>(x.elements())};
+    if (stream_.backing == Backing::kMemory)
+      result.codes = {.turned = codes, .inverse = state_.device()->place(linear_.first_tensor + kX).inverse};
+    return result;
+  }
+  // Returns w for a product, which the state may hold already.
+  CastTensor cast_w(const Tensor& w, Fp8Product product) {
+    if (!holds_w()) return cast(w, casts_of(linear_.recipe, product)[1]);
+    return {.codes = *state_.held(linear_.first_tensor + kW), .elements = static_cast<double>(w.elements())};
+  }
+  void hold_w(const Tensor& w) {
+    if (holds_w())
+      cast(w, both_ways(casts_of(linear_.recipe, Fp8Product::kForward)[1]),
+           *state_.held(linear_.first_tensor + kW));
   }
 
  private:
@@ -196,14 +206,18 @@ class Fp8Products {
         stream_, "matmul",
         {.flops = 2 * N * a.elements, .bytes = a.elements + b.elements + c_bytes, .dtype = kE4m3});
   }
-  Fp8Device::Operand cast_on_device(const Tensor& t, const Fp8Cast& cast) {
+  Fp8Device::Operand cast_on_device(const Tensor& t, const Fp8Cast& cast, const Fp8Device::Operand& into) {
     const int index = tensor(cast);
     state_.add(index, {.elements = t.elements()});
-    const Fp8Device::Operand operand =
-        Fp8Device::operand(scratch_, t.shape, cast.format, cast.scaling, cast.layouts);
+    Fp8Device::Operand operand = into;
+    if (!into.codes)
+      operand = Fp8Device::operand(scratch_, t.shape, cast.format, cast.scaling,
+                                   into.turned ? Fp8Layouts::kStraight : cast.layouts);
+    if (into.turned) operand.turned = into.turned;
     return state_.device()->cast(operand, index, t, cast.scaling, scale_of(cast), stream_);
   }
 
+  bool holds_w() const { return linear_.has_one_scale() && state_.held(linear_.first_tensor + kW); }
   int tensor(const Fp8Cast& cast) const { return linear_.first_tensor + cast.which; }
   // 0 unless the recipe is kDelayed and a step has been recorded.
   float delayed_scale(const Fp8Cast& cast) const {
@@ -250,27 +264,45 @@ bool matches_pattern(std::string_view text, std::string_view pattern) {
   return false;
 }
 
-void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& w, Fp8State& state, Arena& scratch,
-                        Region& region, Stream& stream) const {
-  Fp8Products(*this, state, scratch, region, stream).run(Fp8Product::kForward, y, x, w);
+Tensor Fp8Linear::make_codes(Arena& arena, int64_t N, int64_t in) const {
+  if (arena.device() != Device::kCuda || !has_one_scale()) return {};
+  return arena.alloc(kE4m3, {in, N});
+}
+
+void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w,
+                        Fp8State& state, Arena& scratch, Region& region, Stream& stream) const {
+  const ScratchScope scope(scratch);
+  Fp8Products products(*this, state, scratch, region, stream);
+  const CastTensor cast_x = products.cast_x(x, codes), cast_w = products.cast_w(w, Fp8Product::kForward);
+  products.multiply(Fp8Product::kForward, y, cast_x, cast_w);
 }
 
 void Fp8Linear::backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x,
-                         const Tensor& w, Fp8State& state, Arena& scratch, Region& region,
-                         Stream& stream) const {
+                         const Tensor& codes, const Tensor& w, Fp8State& state, Arena& scratch,
+                         Region& region, Stream& stream) const {
+  using enum Fp8Product;
   const ScratchScope scope(scratch);
   Fp8Products products(*this, state, scratch, region, stream);
-  if (casts_dy_once(recipe)) {
-    const CastTensor cast_dy = products.cast(dy, cast_of_dy(recipe));
-    products.run(Fp8Product::kWeightGradient, dw, cast_dy, x);
-    products.run(Fp8Product::kInputGradient, dx, cast_dy, w);
-    return;
-  }
-  if (recipe == Fp8Recipe::kRowwiseGwHp)
+  CastTensor cast_dy;
+  if (has_one_scale()) cast_dy = products.cast(dy, cast_of_dy(recipe));
+  const auto dy_for = [&](Fp8Product product) {
+    return has_one_scale() ? cast_dy : products.cast(dy, casts_of(recipe, product)[0]);
+  };
+  if (recipe == Fp8Recipe::kRowwiseGwHp) {
     matmul(dw, dy, x, MatmulForm::kTN, true, stream);
-  else
-    products.run(Fp8Product::kWeightGradient, dw, dy, x);
-  products.run(Fp8Product::kInputGradient, dx, dy, w);
+  } else {
+    const ScratchScope inner(scratch);
+    const CastTensor a = dy_for(kWeightGradient);
+    products.multiply(kWeightGradient, dw, a, products.cast_x_again(x, codes));
+  }
+  const ScratchScope inner(scratch);
+  const CastTensor a = dy_for(kInputGradient);
+  products.multiply(kInputGradient, dx, a, products.cast_w(w, kInputGradient));
+}
+
+void Fp8Linear::cast_weight(const Tensor& w, Fp8State& state, Arena& scratch, Region& region,
+                            Stream& stream) const {
+  if (recipe != Fp8Recipe::kNone) Fp8Products(*this, state, scratch, region, stream).hold_w(w);
 }
 
 void Fp8Linear::plan_forward(Arena& arena, int64_t N, int64_t out, int64_t in) const {
@@ -284,7 +316,7 @@ void Fp8Linear::plan_forward(Arena& arena, int64_t N, int64_t out, int64_t in) c
 void Fp8Linear::plan_backward(Arena& arena, int64_t N, int64_t out, int64_t in) const {
   if (recipe == Fp8Recipe::kNone) return;
   const ScratchScope scope(arena);
-  const bool is_once = casts_dy_once(recipe);
+  const bool is_once = has_one_scale();
   if (is_once) plan_cast(arena, cast_of_dy(recipe), {N, out});
   for (const Fp8Product product : {Fp8Product::kWeightGradient, Fp8Product::kInputGradient}) {
     if (product == Fp8Product::kWeightGradient && recipe == Fp8Recipe::kRowwiseGwHp) continue;

@@ -8,8 +8,9 @@
 //   kRowwise          x, w e4m3             dy, w e4m3             dy, x e4m3           powers of two
 //   kRowwiseGwHp      x, w e4m3 rowwise     dy rowwise, w whole    dy, x not rounded    powers of two
 //
-// With one scale for all of a tensor, x and w are cast once for forward and once for backward, and dy once for
-// both of its products. Rowwise means one scale for every line along the dim that the product sums over, so a tensor is rounded
+// With one scale for all of a tensor, dy is cast once for both of its products. A device then also casts x once:
+// forward writes its codes in both layouts, and backward reads those that it left. It casts w once per step, if
+// the state holds the codes of weights. Otherwise x and w are cast once for forward and once for backward. Rowwise means one scale for every line along the dim that the product sums over, so a tensor is rounded
 // twice: along its rows and along its columns. (Micikevicius et al. 2022, arXiv:2209.05433; the recipes
 // follow torchao.)
 #pragma once
@@ -54,14 +55,22 @@ struct Fp8Linear {
   bool splits_x = false, splits_dy = false;
   bool splits_w() const { return splits_x || splits_dy; }
 
-  // y (N, out) = x (N, in) · w (out, in)ᵀ
-  void forward(const Tensor& y, const Tensor& x, const Tensor& w, Fp8State& state, Arena& scratch,
-               Region& region, Stream& stream) const;
-  // dw (out, in) f32 += dyᵀ · x, then dx (N, in) = dy (N, out) · w. dx may alias x. With one scale for all of
-  // dy, it is cast once for both products. REQUIRES: the last forward of this linear had the same x and w. A
-  // device uses the scales that it computed there again.
-  void backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& w,
-                Fp8State& state, Arena& scratch, Region& region, Stream& stream) const;
+  // Returns memory for the codes of x that forward leaves for backward: (in, N) e4m3, or an empty tensor where the
+  // recipe or the arena's device has none.
+  Tensor make_codes(Arena& arena, int64_t N, int64_t in) const;
+
+  // y (N, out) = x (N, in) · w (out, in)ᵀ. codes: make_codes returned it; without it, backward casts x again.
+  void forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w, Fp8State& state,
+               Arena& scratch, Region& region, Stream& stream) const;
+  // dw (out, in) f32 += dyᵀ · x, then dx (N, in) = dy (N, out) · w. dx may alias x. With codes, of x only the
+  // shape is used. REQUIRES: the last forward of this linear had the same x, codes and w. A device uses the
+  // scales that it computed there again.
+  void backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& codes,
+                const Tensor& w, Fp8State& state, Arena& scratch, Region& region, Stream& stream) const;
+  // Casts w for all micro-batches of a step, if the state holds its codes. w must not change until the next call.
+  void cast_weight(const Tensor& w, Fp8State& state, Arena& scratch, Region& region, Stream& stream) const;
+  // True if all elements of a tensor share a scale, so that both layouts have the same codes.
+  bool has_one_scale() const { return recipe == Fp8Recipe::kTensorwise || recipe == Fp8Recipe::kDelayed; }
   // Measure the scratch of forward, and of the two products of backward; kNone needs none.
   void plan_forward(Arena& arena, int64_t N, int64_t out, int64_t in) const;
   void plan_backward(Arena& arena, int64_t N, int64_t out, int64_t in) const;

@@ -52,6 +52,30 @@ void Fp8State::bring_to_device(Stream& stream) {
   elements_.resize(entries_.size());
 }
 
+void Fp8State::hold_weights(const std::vector<Weight>& weights, const Stream& stream) {
+  if (stream.device != Device::kCuda || weights.empty()) return;
+  const auto lay_out = [&](Arena& arena) {
+    std::vector<Fp8Device::Operand> held(entries_.size());
+    for (const Weight& weight : weights) {
+      Fp8Device::Operand& operand = held[static_cast<size_t>(weight.tensor)];
+      operand =
+          Fp8Device::operand(arena, weight.shape, DType::f8e4m3, Fp8Scaling::kTensor, Fp8Layouts::kBoth);
+      if (device_) operand.inverse = device_->place(weight.tensor).inverse;
+    }
+    return held;
+  };
+  Arena measure("fp8 weights", Memory::kDevice);
+  lay_out(measure);
+  held_arena_.emplace("fp8 weights", measure.peak_bytes(), Memory::kDevice, stream.backing);
+  held_ = lay_out(*held_arena_);
+}
+
+const Fp8Device::Operand* Fp8State::held(int tensor) const {
+  if (held_.empty()) return nullptr;
+  const Fp8Device::Operand& operand = held_[static_cast<size_t>(tensor)];
+  return operand.codes ? &operand : nullptr;
+}
+
 void Fp8State::begin_step(Stream& stream) {
   if (!device_) return begin_step();
   std::ranges::fill(elements_, 0);

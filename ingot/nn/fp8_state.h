@@ -48,6 +48,16 @@ class Fp8State {
   void bring_back(Stream& stream);
   void receive();
   void forget() { brought_.clear(); }
+  // Makes memory on the device for the codes of weights, which are then cast once per step. Without memory
+  // (Backing::kAddresses) the codes only have addresses.
+  struct Weight {
+    int tensor;   // its index
+    Shape shape;  // (out, in)
+  };
+  void hold_weights(const std::vector<Weight>& weights, const Stream& stream);
+  // The codes of a weight, in both layouts; null if it is not held.
+  const Fp8Device::Operand* held(int tensor) const;
+  const Arena* held_arena() const { return held_arena_ ? &*held_arena_ : nullptr; }
   Fp8Device* device() { return device_ ? &*device_ : nullptr; }
   // Elements that the current step has cast on the device so far, by tensor. A replayed CUDA graph does
   // not count its casts, so the caller adds their elements with add_elements.
@@ -63,6 +73,8 @@ class Fp8State {
   float margin_factor_;
   std::vector<float> amaxes_;
   std::optional<Fp8Device> device_;
+  std::optional<Arena> held_arena_;
+  std::vector<Fp8Device::Operand> held_;  // by tensor; without codes where the tensor is not held
   std::vector<int64_t> elements_;
   struct Brought {
     size_t slot;

@@ -90,23 +90,33 @@ Linear::Linear(ParamList& params, const LinearSpec& spec, const TensorParallel& 
   if (spec.has_bias) bias_ = params.add(std::move(bias));
 }
 
-void Linear::forward(LayerContext& ctx, const Tensor& y, const Tensor& x) const {
+void Linear::forward(LayerContext& ctx, const Tensor& y, const Tensor& x, const Tensor& codes) const {
   const Tensor w = ctx.params.weight(weight_);
   const ScratchScope scope(ctx.scratch);
   if (fuses_bias(ctx))
     return linear_bias(y, x, w, ctx.params.weight(bias_), fused_bias(ctx.scratch, y.dtype), ctx.stream);
   if (!is_fp8(ctx)) return matmul(y, x, w, MatmulForm::kNT, false, ctx.stream);
-  fp8_.forward(y, x, w, *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
+  fp8_.forward(y, x, codes, w, *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
+}
+
+void Linear::cast_weight(LayerContext& ctx) const {
+  if (is_fp8(ctx))
+    fp8_.cast_weight(ctx.params.weight(weight_), *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
+}
+
+void Linear::add_fp8_weight(std::vector<Fp8State::Weight>& weights) const {
+  if (fp8_.has_one_scale()) weights.push_back({fp8_.first_tensor + 1, {out_, in_}});
 }
 
 void Linear::add_bias(LayerContext& ctx, const Tensor& y) const {
   if (bias_ >= 0 && !fuses_bias(ctx)) bias_forward(y, ctx.params.weight(bias_), ctx.stream);
 }
 
-void Linear::backward(LayerContext& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x) const {
+void Linear::backward(LayerContext& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x,
+                      const Tensor& codes) const {
   const Tensor w = ctx.params.weight(weight_);
   if (is_fp8(ctx))
-    return fp8_.backward(dx, ctx.params.grad(weight_), dy, x, w, *ctx.fp8, ctx.scratch, ctx.region,
+    return fp8_.backward(dx, ctx.params.grad(weight_), dy, x, codes, w, *ctx.fp8, ctx.scratch, ctx.region,
                          ctx.stream);
   backward_weight(ctx, dy, x, fuses_bias(ctx));
   matmul(dx, dy, w, MatmulForm::kNN, false, ctx.stream);

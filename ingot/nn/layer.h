@@ -99,13 +99,14 @@ class Linear {
   Linear(ParamList& params, const LinearSpec& spec, const TensorParallel& tp);
 
   // y = x · wᵀ; with Split::kInputs this is the rank's term of the sum over ranks. The bias is added by
-  // add_bias or fused into the next op.
-  void forward(LayerContext& ctx, const Tensor& y, const Tensor& x) const;
+  // add_bias or fused into the next op. codes: make_codes returned it, or empty.
+  void forward(LayerContext& ctx, const Tensor& y, const Tensor& x, const Tensor& codes = {}) const;
   // y += b. y may hold the rows of any tokens.
   void add_bias(LayerContext& ctx, const Tensor& y) const;
   // dw += dyᵀ · x, then dx = dy · w; dx may alias x. With Split::kOutputs, dx is the rank's term of the sum over
-  // ranks. REQUIRES with FP8: the last forward had the same x (Fp8Linear::backward).
-  void backward(LayerContext& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x) const;
+  // ranks. REQUIRES with FP8: the last forward had the same x and codes (Fp8Linear::backward).
+  void backward(LayerContext& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x,
+                const Tensor& codes = {}) const;
   // db += column sums of dy, which has the same rows as the y of add_bias.
   void backward_bias(LayerContext& ctx, const Tensor& dy) const;
 
@@ -126,6 +127,14 @@ class Linear {
   // Makes the linear train in FP8 if the config converts it, and appends the names of its
   // tensors to `tensors`.
   void use_fp8(const ParamList& params, const Fp8LinearConfig& config, std::vector<std::string>& tensors);
+  // Returns memory for the codes that a forward pass in FP8 leaves for backward (Fp8Linear::make_codes).
+  Tensor make_codes(Arena& arena, int64_t N) const { return fp8_.make_codes(arena, N, in_); }
+  // True if backward reads only the codes of x, and not x itself.
+  bool has_codes(const LayerContext& ctx, const Tensor& codes) const { return codes && is_fp8(ctx); }
+  // Casts the weight to FP8 for all micro-batches of a step (Fp8Linear::cast_weight).
+  void cast_weight(LayerContext& ctx) const;
+  // Appends the weight if a device may hold its codes.
+  void add_fp8_weight(std::vector<Fp8State::Weight>& weights) const;
   // Measure the scratch for N rows. FP8 is used in training only.
   void plan_forward(Arena& arena, int64_t N, DType compute, bool is_training) const;
   void plan_backward(Arena& arena, int64_t N) const;

@@ -18,7 +18,7 @@ constexpr int64_t kGradientBytes = int64_t{100} << 20, kLogitColumns = 1024, kLo
 constexpr int64_t kLeastTokens = 128;  // smallest chunk; with fewer tokens the products become slow
 constexpr int64_t kCheckRows = 1024;   // rows of bf16 weights that the check widens at a time
 constexpr int64_t kTileTokens = 512;   // tokens of a recomputed tile
-// The same for a GPU, whose products need many tokens: limit for the f32 logits of one chunk, and (below)
+// The same for a GPU, whose products need many tokens: limit for the logits of one chunk, and (below)
 // the size of a recomputed tile. Every chunk reads and writes the f32 gradient of the weight, so chunks are few; and
 // they are multiples of the largest tile of a product, so that its last row of tiles is a whole one. 8-bit products
 // need a multiple of 16 tokens.
@@ -86,13 +86,14 @@ LossHead::LossHead(const ModelConfig& model, const HeadConfig& config, DType com
       Vp_(tp.slice(model.vocab_padded())),
       weight_(weight) {}
 
-int64_t LossHead::chunk(int64_t N, Device device) const {
+int64_t LossHead::chunk(int64_t N, Device device, bool is_training) const {
   if (config_.kind == HeadKind::kDense) return N;
   if (config_.kind == HeadKind::kRecompute)
     return std::min(N, device == Device::kCuda ? kDeviceTileTokens : kTileTokens);
   const HeadPrecision precision = product_precision(config_.precision, compute_);
   const bool is_half = precision == HeadPrecision::kBf16 || precision == HeadPrecision::kF16;
-  const int64_t fitting = device == Device::kCuda ? kDeviceChunkBytes / (Vp_ * 4)
+  const int64_t device_logit_bytes = is_training && config_.loss_dtype == LossDtype::kBf16Logits ? 2 : 4;
+  const int64_t fitting = device == Device::kCuda ? kDeviceChunkBytes / (Vp_ * device_logit_bytes)
                           : is_half               ? kGradientBytes / (Vp_ * 2)
                                                   : kChunkBytes / (Vp_ * 4);
   const int64_t granule = device == Device::kCuda ? kDeviceGranule : 1;
@@ -112,7 +113,7 @@ LinearCrossEntropyConfig LossHead::op_config(int64_t N, float grad_scale, Device
   op.precision = product_precision(is_fp8 && !is_training ? HeadDtype::kBf16 : config_.precision, compute_);
   op.accumulation = config_.accumulation;
   if (is_training) op.loss_dtype = config_.loss_dtype;
-  op.chunk_tokens = chunk(N, device);
+  op.chunk_tokens = chunk(N, device, is_training);
   op.logit_tokens = device == Device::kCuda ? op.chunk_tokens : kLogitTokens * tp_.count;
   if (device == Device::kCuda) op.tile_columns = kDeviceTileColumns;
   op.filter = static_cast<float>(config_.filter);

@@ -65,7 +65,7 @@ class LossHead {
            const TensorParallel& tp = {});
 
   // Tokens per chunk for a micro-batch of N tokens.
-  int64_t chunk(int64_t N, Device device = Device::kCpu) const;
+  int64_t chunk(int64_t N, Device device = Device::kCpu, bool is_training = true) const;
   // Allocates the scratch of forward and check on a measuring arena.
   void plan(Arena& arena, int64_t N, bool is_training) const;
 

@@ -57,17 +57,31 @@ MlpLayer::MlpLayer(ParamList& params, int unit, const std::string& prefix, const
 MlpLayer::Saved MlpLayer::make_saved(Arena& arena, int64_t N, DType compute, const MlpPlaces& places,
                                      const Saved& shared) const {
   const int64_t n = tp_.rows(N);
-  return {.x = place_tensor(arena, places.x, compute, {n, C_}, shared.x),
-          .norm = {},
-          .h = place_tensor(arena, places.h, compute, {n, C_}, shared.h),
-          .pre = place_tensor(arena, places.pre, compute, {N, in_width()}, shared.pre),
-          .act = place_tensor(arena, places.act, compute, {N, F_}, shared.act)};
+  Saved saved{.x = place_tensor(arena, places.x, compute, {n, C_}, shared.x),
+              .norm = {},
+              .h = place_tensor(arena, places.h, compute, {n, C_}, shared.h),
+              .pre = place_tensor(arena, places.pre, compute, {N, in_width()}, shared.pre),
+              .act = place_tensor(arena, places.act, compute, {N, F_}, shared.act)};
+  if (!places.has_codes) return saved;
+  saved.h_codes = up_.make_codes(arena, N);
+  saved.act_codes = down_.make_codes(arena, N);
+  return saved;
 }
 
 void MlpLayer::use_fp8(const ParamList& params, const Fp8LinearConfig& config,
                        std::vector<std::string>& tensors) {
   up_.use_fp8(params, config, tensors);
   down_.use_fp8(params, config, tensors);
+}
+
+void MlpLayer::cast_weights(LayerContext& ctx) const {
+  up_.cast_weight(ctx);
+  down_.cast_weight(ctx);
+}
+
+void MlpLayer::add_fp8_weights(std::vector<Fp8State::Weight>& weights) const {
+  up_.add_fp8_weight(weights);
+  down_.add_fp8_weight(weights);
 }
 
 MlpLayer::ForwardScratch MlpLayer::forward_scratch(Arena& arena, int64_t N, DType compute, bool is_h_saved,
@@ -126,7 +140,7 @@ void MlpLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out,
   norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
   const Tensor h_all = scratch.h_all ? scratch.h_all : h;
   ctx.region.enter(h_all, h, ctx.stream);
-  if (!is_fused(ctx)) up_.forward(ctx, saved.pre, h_all);
+  if (!is_fused(ctx)) up_.forward(ctx, saved.pre, h_all, saved.h_codes);
   if (is_swiglu()) up_.add_bias(ctx, saved.pre);
   if (!out && !saved.act && !is_fused(ctx)) return;
   const Tensor act = saved.act ? saved.act : scratch.act;
@@ -136,7 +150,7 @@ void MlpLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out,
     activate(ctx, act, saved.pre);
   if (!out) return;
   const Tensor partial = scratch.out_all ? scratch.out_all : out;
-  down_.forward(ctx, partial, act);
+  down_.forward(ctx, partial, act, saved.act_codes);
   ctx.region.leave(out, partial, ctx.stream);
   down_.add_bias(ctx, out);
   apply_dropout(ctx, out, dropout_site_, tp_.first_row(N));
@@ -145,9 +159,10 @@ void MlpLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out,
 // Computes d_pre from d, the gradient of W_down's output, and accumulates the gradient of W_down. d_act is
 // scratch, in which act may lie.
 void MlpLayer::backward_activated(LayerContext& ctx, const Tensor& d_pre, const Tensor& d_act,
-                                  const Tensor& d, const Tensor& act, const Tensor& pre) const {
+                                  const Tensor& d, const Tensor& act, const Saved& saved) const {
+  const Tensor& pre = saved.pre;
   if (is_fused(ctx)) return down_.backward_gelu(ctx, d_pre, d, act, pre);
-  down_.backward(ctx, d_act, d, act);
+  down_.backward(ctx, d_act, d, act, saved.act_codes);
   if (is_swiglu()) return swiglu_backward(d_pre, d_act, pre, ctx.stream);
   const ScratchScope scope(ctx.scratch);
   activation_backward(d_pre, ctx.params.grad(up_.bias_id()), d_act, pre, ctx.params.weight(up_.bias_id()),
@@ -164,17 +179,18 @@ void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) 
   const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
   ctx.region.leave_backward(d_all, d_sum, ctx.stream);
   const Tensor act = saved.act ? saved.act : d_act;
-  if (!saved.act) activate(ctx, act, saved.pre);
-  backward_activated(ctx, d_pre, d_act, d_all, act, saved.pre);
+  if (!saved.act && !down_.has_codes(ctx, saved.act_codes)) activate(ctx, act, saved.pre);
+  backward_activated(ctx, d_pre, d_act, d_all, act, saved);
   down_.backward_bias(ctx, d_sum);
   const Tensor h = saved.h ? saved.h : dh;
-  if (!saved.h) norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
+  if (!saved.h && !up_.has_codes(ctx, saved.h_codes))
+    norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
   const Tensor h_all = h.dim(0) == N ? h : dh_all;
   ctx.region.enter(h_all, h, ctx.stream);
   if (is_fused(ctx))
     up_.backward_with_bias(ctx, dh_all, d_pre, h_all);
   else
-    up_.backward(ctx, dh_all, d_pre, h_all);
+    up_.backward(ctx, dh_all, d_pre, h_all, saved.h_codes);
   if (is_swiglu()) up_.backward_bias(ctx, d_pre);
   ctx.region.enter_backward(dh, dh_all, ctx.stream);
   norm_.backward(ctx, d, dh, saved.x, saved.norm, d);

@@ -11,12 +11,14 @@ class MlpLayer {
   // What backward needs from forward. N is the number of tokens, n that of this rank's rows of the
   // residual stream; F is this rank's slice of the width.
   struct Saved {
-    Tensor x;        // (n, C) residual stream, the norm's input
-    NormStats norm;  // of x
-    Tensor h;        // (n, C) normalised x; empty: backward recomputes it
-    Tensor pre;      // (N, F), for SwiGLU (N, 2F): gate, up. Includes the bias, except where the
-                     // activation adds it in an op of its own
-    Tensor act;      // (N, F) output of the activation; empty: backward recomputes it
+    Tensor x;               // (n, C) residual stream, the norm's input
+    NormStats norm;         // of x
+    Tensor h;               // (n, C) normalised x; empty: backward recomputes it
+    Tensor pre;             // (N, F), for SwiGLU (N, 2F): gate, up. Includes the bias, except where the
+                            // activation adds it in an op of its own
+    Tensor act;             // (N, F) output of the activation; empty: backward recomputes it
+    Tensor h_codes = {};    // (C, N) e4m3: FP8 codes of h (Linear::make_codes), or empty
+    Tensor act_codes = {};  // (F, N) likewise, of act
   };
 
   MlpLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,
@@ -41,6 +43,9 @@ class MlpLayer {
   // Makes its linears train in FP8 where the config says so, and appends the names of their
   // tensors to `tensors`.
   void use_fp8(const ParamList& params, const Fp8LinearConfig& config, std::vector<std::string>& tensors);
+  // As the functions of Linear, for both linears.
+  void cast_weights(LayerContext& ctx) const;
+  void add_fp8_weights(std::vector<Fp8State::Weight>& weights) const;
 
   // Measure the scratch.
   void plan_forward(Arena& arena, int64_t N, DType compute, bool is_training) const;
@@ -72,7 +77,7 @@ class MlpLayer {
   }
   int64_t in_width() const { return is_swiglu() ? 2 * F_ : F_; }
   void backward_activated(LayerContext& ctx, const Tensor& d_pre, const Tensor& d_act, const Tensor& d,
-                          const Tensor& act, const Tensor& pre) const;
+                          const Tensor& act, const Saved& saved) const;
 
   TensorParallel tp_;
   MlpKind kind_;

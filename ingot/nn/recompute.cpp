@@ -35,21 +35,27 @@ BlockPlan block_plan(const Parts& parts) {
   const bool has_heads = !parts.attention && !parts.block, has_pre = !parts.mlp && !parts.block;
   const auto kept = [](bool is_own) { return is_own ? Place::kOwn : Place::kShared; };
   const auto norm = [&](bool is_own) { return is_own && parts.norms ? Place::kNone : kept(is_own); };
-  return {.attention = {.x = Place::kOwn, .h = norm(has_heads), .heads = kept(has_heads)},
-          .mlp = {.x = kept(!parts.block),
-                  .h = norm(has_pre),
-                  .pre = kept(has_pre),
-                  .act = parts.activation ? Place::kNone : kept(has_pre)}};
+  return {
+      .attention = {.x = Place::kOwn, .h = norm(has_heads), .heads = kept(has_heads), .has_codes = has_heads},
+      .mlp = {.x = kept(!parts.block),
+              .h = norm(has_pre),
+              .pre = kept(has_pre),
+              .act = parts.activation ? Place::kNone : kept(has_pre),
+              .has_codes = has_pre}};
 }
 
 // Plan of a block in a segment that is recomputed as a whole; each block of a segment has its own slot.
 BlockPlan segment_block_plan(const Parts& parts, int position) {
   const Place h = parts.norms ? Place::kNone : Place::kShared;
-  return {.attention = {.x = position == 0 ? Place::kOwn : Place::kShared, .h = h, .heads = Place::kShared},
+  return {.attention = {.x = position == 0 ? Place::kOwn : Place::kShared,
+                        .h = h,
+                        .heads = Place::kShared,
+                        .has_codes = false},
           .mlp = {.x = Place::kShared,
                   .h = h,
                   .pre = Place::kShared,
-                  .act = parts.activation ? Place::kNone : Place::kShared},
+                  .act = parts.activation ? Place::kNone : Place::kShared,
+                  .has_codes = false},
           .slot = position};
 }
 
@@ -67,13 +73,13 @@ RecomputePlan segments_plan(const Parts& parts, int64_t layers, int64_t segments
 
 }  // namespace
 
-void RecomputeConfig::validate(int64_t layers) const {
+void RecomputeConfig::validate(int64_t layers, bool needs_budget) const {
   const bool is_auto = policy == RecomputePolicy::kAuto;
   if (policy == RecomputePolicy::kEveryK && k > layers)
     fail(ErrorKind::kUsage,
          "activations.k must be at most model.layers = {}, got {}; the nearest valid value is {}", layers, k,
          layers);
-  if (is_auto && budget_bytes <= 0)
+  if (is_auto && needs_budget && budget_bytes <= 0)
     fail(ErrorKind::kUsage,
          "activations.policy = \"auto\" needs activations.budget, the bytes that activations may take, such "
          "as "

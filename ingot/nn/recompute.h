@@ -25,11 +25,13 @@ struct RecomputeConfig {
   RecomputePolicy policy = RecomputePolicy::kSelective;
   // Read by every policy but kNone and kAuto.
   std::vector<RecomputePart> parts = {RecomputePart::kNorms, RecomputePart::kActivation};
-  int64_t k = 2;             // for kEveryK
-  int64_t budget_bytes = 0;  // for kAuto: limit for the activations of a micro-batch
+  int64_t k = 2;  // for kEveryK
+  int64_t budget_bytes =
+      0;  // for kAuto: limit for the activations of a micro-batch; 0: none, everything is kept
 
-  // Throws a kUsage error that names the key, the value and the nearest valid one.
-  void validate(int64_t layers) const;
+  // Throws a kUsage error that names the key, the value and the nearest valid one. needs_budget: kAuto without a
+  // budget is an error.
+  void validate(int64_t layers, bool needs_budget = true) const;
 };
 
 // The memory of a result. kOwn: the block's own memory, until backward. kShared: memory that several
@@ -39,10 +41,12 @@ enum class Place { kOwn, kShared, kNone };
 
 struct AttentionPlaces {
   Place x = Place::kOwn, h = Place::kOwn, heads = Place::kOwn;  // heads: qkv, qk_rstd, out and lse
+  bool has_codes = true;  // the linears' FP8 codes are kept for backward, if they have any
   bool operator==(const AttentionPlaces&) const = default;
 };
 struct MlpPlaces {
   Place x = Place::kOwn, h = Place::kOwn, pre = Place::kOwn, act = Place::kOwn;
+  bool has_codes = true;  // as in AttentionPlaces
   bool operator==(const MlpPlaces&) const = default;
 };
 struct BlockPlan {

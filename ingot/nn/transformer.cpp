@@ -99,11 +99,13 @@ BlockPlan shared_places(const RecomputePlan& plan, int slot) {
   };
   return {.attention = {.x = place([](const BlockPlan& b) { return b.attention.x; }),
                         .h = place([](const BlockPlan& b) { return b.attention.h; }),
-                        .heads = place([](const BlockPlan& b) { return b.attention.heads; })},
+                        .heads = place([](const BlockPlan& b) { return b.attention.heads; }),
+                        .has_codes = false},
           .mlp = {.x = place([](const BlockPlan& b) { return b.mlp.x; }),
                   .h = place([](const BlockPlan& b) { return b.mlp.h; }),
                   .pre = place([](const BlockPlan& b) { return b.mlp.pre; }),
-                  .act = place([](const BlockPlan& b) { return b.mlp.act; })},
+                  .act = place([](const BlockPlan& b) { return b.mlp.act; }),
+                  .has_codes = false},
           .slot = slot};
 }
 
@@ -164,6 +166,22 @@ Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T, c
   saved.is_correct = arena.alloc(DType::u8, {N});
   saved.sums = arena.alloc(DType::u8, {1 + kCheckSums, kLossTotalsBytes});
   return saved;
+}
+
+void Transformer::cast_weights(LayerContext& ctx) const {
+  for (const Block& block : blocks_) {
+    block.attention.cast_weights(ctx);
+    block.mlp.cast_weights(ctx);
+  }
+}
+
+std::vector<Fp8State::Weight> Transformer::fp8_weights() const {
+  std::vector<Fp8State::Weight> weights;
+  for (const Block& block : blocks_) {
+    block.attention.add_fp8_weights(weights);
+    block.mlp.add_fp8_weights(weights);
+  }
+  return weights;
 }
 
 void Transformer::bring_to_device(Stream& stream) {

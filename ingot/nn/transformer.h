@@ -115,6 +115,10 @@ class Transformer {
   int64_t head_chunk(int64_t N, Device device = Device::kCpu) const { return head_.chunk(N, device); }
   // Names of the tensors that training casts to FP8, in the order of LayerContext::fp8.
   const std::vector<std::string>& fp8_tensors() const { return fp8_tensors_; }
+  // The weights whose codes ctx.fp8 can hold (Fp8State::hold_weights), and their casts, which precede the
+  // micro-batches of every step. cast_weights does nothing for weights that are not held.
+  std::vector<Fp8State::Weight> fp8_weights() const;
+  void cast_weights(LayerContext& ctx) const;
 
   // Generation: appends tokens (n) i32 of one sequence to the caches, one per block, and writes the capped
   // logits (Vp) f32 of the last token; columns >= config().vocab are undefined.

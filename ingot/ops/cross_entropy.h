@@ -5,8 +5,8 @@
 // Label smoothing follows Szegedy et al. 2016 (arXiv:1512.00567), z-loss Chowdhery et al. 2022
 // (arXiv:2204.02311).
 //
-// Shapes: logits x (N, Vp) f32; targets (N) i32; losses (N) f32; is_correct (N) u8; d_logits (N, Vp) f32
-// or bf16. All are contiguous. Columns from `vocab` on are padding: their probability and gradient are
+// Shapes: logits x (N, Vp) f32; targets (N) i32; losses (N) f32; is_correct (N) u8; d_logits (N, Vp) f32,
+// bf16 or f16. On a CUDA device the logits may be bf16, and d_logits then is, too. All are contiguous. Columns from `vocab` on are padding: their probability and gradient are
 // zero. A row whose target is kIgnoreIndex has loss 0 and gradient zero, and is_correct is 0.
 #pragma once
 
@@ -31,8 +31,8 @@ struct CrossEntropyConfig {
 
 // losses = the loss of each row; is_correct = whether the target has the largest logit (among equal logits
 // the lowest index counts); d_logits = the gradient. is_correct and d_logits may be absent. Without d_logits
-// the logits are unchanged; with it their memory holds intermediate values, and an f32 d_logits may alias
-// them. Exponentials are f32, and their sum is accumulated in double. A NaN logit gives a NaN loss, and so
+// the logits are unchanged; with it their memory holds intermediate values, and a d_logits of their dtype
+// may alias them. Exponentials are f32, and their sum is accumulated in double. A NaN logit gives a NaN loss, and so
 // does +inf without a cap. A target that is neither in [0, vocab) nor kIgnoreIndex is a kData error that
 // names the target and its index; on a CUDA device it gives a NaN loss and a zero gradient.
 void cross_entropy(const Tensor& losses, const Tensor& is_correct, const Tensor& d_logits,

@@ -13,7 +13,8 @@
 // Precision of the products: kF32, kBf16 and kF16 take x and w in that dtype. kFp8 (after the FP8 head
 // of the nanoGPT speedrun) rounds x and w to e4m3 once for both passes, rounds the f32 gradient of the
 // logits to e5m2 once, accumulates in f32, and removes the scales from the products. Logits, loss and dw
-// are always f32, except for what loss_dtype rounds on purpose.
+// are always f32, except for what loss_dtype rounds. With kBf16Logits, the products on a CUDA device write
+// the logits in bf16, and their gradient overwrites them (has_bf16_logits).
 #pragma once
 
 #include <array>
@@ -66,6 +67,10 @@ struct LinearCrossEntropyConfig {
 // and kF16 with an f32 loss, unless label smoothing is combined with a cap.
 bool keeps_exponentials(const LinearCrossEntropyConfig& config);
 
+// Returns true if the logits are bf16 in memory and the gradient overwrites them: 4 bytes per logit move in the
+// loss where f32 logits need 6. The numbers are those of rounded f32 logits.
+bool has_bf16_logits(const LinearCrossEntropyConfig& config);
+
 // Returns the static scale of the logits' gradient: 2^13 / grad_scale, i.e. 2^29 for the mean over
 // 65,536 tokens. The scaled gradient has the same distance to e5m2's largest value for any number of
 // tokens. A cap steeper than 1 lowers the scale.
@@ -79,8 +84,8 @@ struct Fp8HeadStats {
 
 // Working memory of one call. Members that the configuration does not need are absent.
 struct LinearCrossEntropyScratch {
-  Tensor logits;    // f32: (logit tokens, Vp), or (chunk, tile) where columns are tiled
-  Tensor d_logits;  // (chunk, Vp or tile) bf16 or f16; in kF32 the gradient overwrites the logits
+  Tensor logits;    // f32: (logit tokens, Vp), or (chunk, tile) where columns are tiled; bf16: (chunk, Vp)
+  Tensor d_logits;  // (chunk, Vp or tile) bf16 or f16; absent where the gradient overwrites the logits
   Tensor x8, w8;    // (N, C), (Vp, C) e4m3
   // For kFp8 on a CUDA device: transposed codes (C, N), (C, Vp) e4m3 and (Vp or tile, chunk) e5m2; d_logits
   // is then e5m2. The caller sets fp8 to the scales and statistics of x, w and the gradient of the logits.

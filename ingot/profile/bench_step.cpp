@@ -46,7 +46,10 @@ std::vector<Product> step_products(const Transformer& model, const RunConfig& co
   add_linear(c.mlp_in_width(), c.width, c.layers);
   add_linear(c.width, c.ffn, c.layers);
   const int64_t chunk = model.head_chunk(rows, config.train.device), chunks = (rows + chunk - 1) / chunk;
-  products.push_back({MatmulForm::kNT, chunk, c.vocab_padded(), c.width, chunks, DType::f32});  // logits
+  const bool is_half =
+      config.head.loss_dtype == LossDtype::kBf16Logits && config.train.device == Device::kCuda;
+  products.push_back(
+      {MatmulForm::kNT, chunk, c.vocab_padded(), c.width, chunks, is_half ? DType::bf16 : DType::f32});
   products.push_back({MatmulForm::kNN, chunk, c.width, c.vocab_padded(), chunks, compute});
   products.push_back({MatmulForm::kTN, c.vocab_padded(), c.width, chunk, chunks, DType::f32});
   for (Product& p : products) p.count *= config.train.grad_accum;

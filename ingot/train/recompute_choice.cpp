@@ -37,6 +37,7 @@ RecomputePlan choose_recompute(const RunConfig& config, Transformer& model, Para
                                Communicator& all, Stream& stream) {
   const int64_t layers = model.config().layers, T = config.model.context;
   if (config.activations.policy != RecomputePolicy::kAuto) return recompute_plan(config.activations, layers);
+  if (config.activations.budget_bytes == 0) return recompute_plan({.policy = RecomputePolicy::kNone}, layers);
   BlockTimes times = kNominalTimes;
   if (stream.backing == Backing::kMemory) {
     model.bring_to_device(stream);

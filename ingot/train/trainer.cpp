@@ -67,6 +67,10 @@ Trainer::Trainer(const RunConfig& config, Layout layout)
                memory_of(layout_.stream->device), layout_.stream->backing),
       loss_watch_(config) {
   Stream& stream = *layout_.stream;
+  const bool has_all_weights =
+      config.parallel.fsdp == 1;  // otherwise they are there only while they are used
+  if (stream.backing == Backing::kAddresses && has_all_weights)
+    state_.fp8.hold_weights(layout_.model->fp8_weights(), stream);
   if (can_judge_on_device())
     results_.emplace(layout_.data_shard.micros(config.train.grad_accum), stream.backing);
   if (stream.backing == Backing::kAddresses) return;
@@ -77,6 +81,7 @@ Trainer::Trainer(const RunConfig& config, Layout layout)
   trace_.set_listener(nvtx_.get());
   layout_.model->bring_to_device(stream);
   state_.fp8.bring_to_device(stream);
+  if (has_all_weights) state_.fp8.hold_weights(layout_.model->fp8_weights(), stream);
 }
 
 void Trainer::initialise() {
@@ -137,6 +142,7 @@ std::vector<Trainer::ArenaUse> Trainer::arenas() const {
   for (const Arena* arena : {&state_.optimizer.arena(), &state_.optimizer.scratch()}) arenas.push_back(arena);
   arenas.insert(arenas.end(), layout_.executor->arenas().begin(), layout_.executor->arenas().end());
   arenas.push_back(&scratch_);
+  if (const Arena* held = state_.fp8.held_arena()) arenas.push_back(held);
   if (results_)
     for (const Arena* arena : results_->arenas()) arenas.push_back(arena);
   std::vector<ArenaUse> uses;

@@ -83,6 +83,8 @@ void Trainer::submit(Loader& loader, const StepOrder& order) {
       };
   }
   state_.fp8.begin_step(*layout_.stream);
+  LayerContext of_step = step.context(0);
+  layout_.model->cast_weights(of_step);
   submitted.is_abandoned = !layout_.executor->run(step);
   layout_.params->finish_gradients();
   if (submitted.is_abandoned) {

@@ -1,6 +1,7 @@
 // Attention on a device against the fp64 reference, on views of one packed (B,T,(H+2K)D) buffer.
 #include "ingot/ops/attention.h"
 
+#include "ingot/ops/attention/window_starts.h"
 #include "ingot/ops/deterministic.h"
 #include "tests/cuda/on_device.h"
 #include "tests/reference/attention.h"
@@ -16,6 +17,7 @@ struct SizedCase {
   bool is_causal = true;
   int64_t document = 0;  // length of every document but the last; 0 means one document
   float dropout = 0;
+  int64_t window = 0;
 };
 
 std::string attention_case_name(const ::testing::TestParamInfo<SizedCase>& info) {
@@ -33,7 +35,8 @@ class CudaAttention : public ::testing::TestWithParam<SizedCase>, protected OnCu
       .is_causal = c.is_causal,
       .dropout = {.p = c.dropout,
                   .key = {.seed = 77, .purpose = Purpose::kDropout, .stream = 2, .step = 5},
-                  .first_row = 3}};
+                  .first_row = 3},
+      .window = c.window};
   std::vector<int32_t> starts = [this] {
     std::vector<int32_t> values;
     for (int64_t i = 0; c.document > 0 && i < s.B * s.T; ++i)
@@ -54,7 +57,7 @@ class CudaAttention : public ::testing::TestWithParam<SizedCase>, protected OnCu
   Tensor keys(const Tensor& t) const { return t.columns(0, kv_width).split_last(s.K, s.D); }
   Tensor values(const Tensor& t) const { return t.columns(kv_width, 2 * kv_width).split_last(s.K, s.D); }
   AttentionCase reference() const {
-    return {s, c.is_causal, starts, static_cast<double>(config.scale), config.dropout};
+    return {s, c.is_causal, starts, static_cast<double>(config.scale), config.dropout, config.window};
   }
   void forward() {
     attention_forward(out, lse, queries(q_there), keys(kv_there), values(kv_there), doc_start, config, {},
@@ -110,6 +113,10 @@ INSTANTIATE_TEST_SUITE_P(
                       SizedCase{"full", DType::f32, {1, 17, 29, 2, 1, 32}, false},
                       SizedCase{"documents", DType::f32, {2, 90, 90, 1, 1, 64}, true, 37},
                       SizedCase{"documents", DType::bf16, {1, 150, 150, 2, 1, 32}, true, 5},
+                      SizedCase{"window", DType::f32, {1, 150, 150, 2, 1, 64}, true, 0, 0, 40},
+                      SizedCase{"window", DType::bf16, {2, 33, 33, 2, 2, 16}, true, 0, 0, 1},
+                      SizedCase{"window_of_keys", DType::f32, {1, 5, 50, 2, 1, 40}, true, 0, 0, 7},
+                      SizedCase{"window_of_documents", DType::f32, {2, 90, 90, 1, 1, 32}, true, 37, 0, 20},
                       SizedCase{"dropout", DType::f32, {1, 35, 35, 2, 1, 32}, true, 0, 0.3f}),
     attention_case_name);
 
@@ -161,6 +168,23 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaFusedAttention,
                                            SizedCase{
                                                "documents", DType::bf16, {2, 90, 90, 2, 1, 64}, true, 37}),
                          attention_case_name);
+
+// cuDNN's kernels get a window as the starts of documents.
+TEST(CudaWindowStarts, AreTheFirstKeysThatQueriesSee) {
+  Stream stream = cuda::make_stream();
+  const OnDevice documents(integers({0, 0, 0, 3, 3, 3, 0, 1, 2, 2, 2, 2}), stream);
+  const Tensor doc_start(documents.tensor().data, DType::i32, {2, 6}, Device::kCuda);
+  const OnDevice starts(DType::i32, {2, 6}, stream);
+  const auto got = [&] {
+    const Buffer host = starts.to_host();
+    const int32_t* first = host.tensor().as<int32_t>();
+    return std::vector<int32_t>(first, first + 12);
+  };
+  cuda::window_starts(starts, {}, 3, stream);
+  EXPECT_EQ(got(), (std::vector<int32_t>{0, 0, 0, 1, 2, 3, 0, 0, 0, 1, 2, 3}));
+  cuda::window_starts(starts, doc_start, 3, stream);
+  EXPECT_EQ(got(), (std::vector<int32_t>{0, 0, 0, 3, 3, 3, 0, 1, 2, 2, 2, 3}));
+}
 
 // A query does not read keys that it may not see, so a NaN among them must not reach it.
 TEST(CudaAttentionMask, NanBehindTheMaskStaysThere) {

@@ -105,6 +105,34 @@ TEST_P(CudaCrossEntropy, WithoutGradientTheLogitsStay) {
   expect_same_bits(logits_there.to_host(), logits, "logits");
 }
 
+// With logits in bf16 the results are those of the rounded logits, whether or not the gradient overwrites them.
+TEST_P(CudaCrossEntropy, LogitsInBf16EqualTheReferenceOfTheirRoundedValues) {
+  if (c.gradient != DType::bf16) return;
+  Buffer half(DType::bf16, {c.N, c.Vp});
+  assign(half, to_doubles(logits));
+  const Doubles x = to_doubles(half);
+  const OnDevice there = put(half), apart = result(DType::bf16, {c.N, c.Vp});
+  cross_entropy(losses, is_correct, apart, there, targets_there, c.config, stream);
+  expect_same_bits(there.to_host(), half, "logits");
+  const Buffer first = losses.to_host(), correct = is_correct.to_host(), d = apart.to_host();
+  const double exponential =
+      0x1p-18;  // __expf(x) is exact to 2 + 1.2 |x| ulp, and terms with |x| > 20 vanish
+  expect_close(first, cross_entropy_reference(x, targets, c.config), tolerance() + exponential, "loss");
+  Doubles want = cross_entropy_gradient_reference(x, targets, c.config);
+  for (double& v : want) v *= static_cast<double>(c.config.grad_scale);
+  const double scale = static_cast<double>(c.config.grad_scale) * static_cast<double>(max_slope(c.config));
+  expect_close(d, want, 2 * unit_roundoff(DType::bf16) + tolerance(), "d_logits", scale);
+  for (int64_t n = 0; n < c.N; ++n) {
+    const auto row = x.begin() + n * c.Vp;
+    const auto top = std::max_element(row, row + c.config.vocab) - row;
+    EXPECT_EQ(correct.tensor().as<uint8_t>()[n] != 0, top == targets[static_cast<size_t>(n)]) << n;
+  }
+  cross_entropy(losses, is_correct, there, there, targets_there, c.config, stream);
+  expect_same_bits(losses.to_host(), first, "loss in place");
+  expect_same_bits(is_correct.to_host(), correct, "is_correct in place");
+  expect_same_bits(there.to_host(), d, "gradient in place");
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Kinds, CudaCrossEntropy,
     ::testing::Values(
@@ -113,6 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
         CrossEntropyCase{"half", DType::f16, 3, 40, {.vocab = 39, .grad_scale = 64}},
         CrossEntropyCase{"padded", DType::f32, 4, 5000, {.vocab = 4997, .grad_scale = 0.25f}},
         CrossEntropyCase{"padded", DType::bf16, 3, 5000, {.vocab = 4097, .grad_scale = 0.125f}},
+        CrossEntropyCase{"long", DType::bf16, 2, 58368, {.vocab = 58361}},  // f32 rows that no block can hold
         CrossEntropyCase{"tanh", DType::f32, 3, 132, {.vocab = 130, .cap = LogitCap::kTanh, .cap_a = 15}},
         CrossEntropyCase{"sigmoid",
                          DType::bf16,

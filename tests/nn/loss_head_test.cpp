@@ -68,6 +68,9 @@ TEST(LossHeadChunk, ChunksOfADeviceAreWholeTilesOfAlmostEqualSize) {
   EXPECT_EQ(head.chunk(10496, Device::kCuda), 10496) << "all of them";
   EXPECT_EQ(head.chunk(10752, Device::kCuda), 5376) << "two halves";
   EXPECT_EQ(head.chunk(100, Device::kCuda), 100);
+  const LossHead half(model, {.loss_dtype = LossDtype::kBf16Logits}, DType::bf16, 0);
+  EXPECT_EQ(half.chunk(65536, Device::kCuda), 16384) << "4 chunks; 2 GiB of bf16 logits hold 83 x 256";
+  EXPECT_EQ(half.chunk(65536, Device::kCuda, false), 9472) << "evaluation has f32 logits";
 }
 
 TEST(LossHead, EveryKindAndPrecisionMatchesThePlainHead) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -229,7 +230,28 @@ Order order() {
   return order;
 }
 
-void run_grid(dim3 grid, dim3 block_size, const std::function<void()>& thread) {
+namespace {
+constexpr size_t kMostShared = 227 << 10, kPlainShared = 48 << 10;
+// A variable of the program, as all shared memory is, so that the checker of races sees it.
+alignas(16) char shared_memory[kMostShared];
+size_t shared_size_bytes = 0;  // what the running kernel's launch asked for
+std::unordered_map<const void*, size_t> allowed_shared_bytes;
+}  // namespace
+
+void* dynamic_shared(size_t size_bytes) {
+  if (size_bytes > shared_size_bytes)
+    give_up("a kernel uses more dynamic shared memory than its launch asked for", block.running);
+  return shared_memory;
+}
+
+bool allows_dynamic_shared(const void* kernel, size_t size_bytes) {
+  if (size_bytes <= kPlainShared) return true;
+  const auto found = allowed_shared_bytes.find(kernel);
+  return found != allowed_shared_bytes.end() && size_bytes <= found->second;
+}
+
+void run_grid(dim3 grid, dim3 block_size, size_t shared_bytes, const std::function<void()>& thread) {
+  shared_size_bytes = shared_bytes;
   gridDim = grid;
   blockDim = block_size;
   block.threads.assign(block_size.x * block_size.y, {});
@@ -290,3 +312,17 @@ void sync_warp(uint32_t mask) {
 int lane() { return static_cast<int>(block.running % kWarp); }
 
 }  // namespace simulated_cuda
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (attribute != cudaDevAttrMaxSharedMemoryPerBlockOptin || device != 0) return cudaErrorInvalidValue;
+  *value = static_cast<int>(simulated_cuda::kMostShared);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  const bool is_right = attribute == cudaFuncAttributeMaxDynamicSharedMemorySize && value >= 0 &&
+                        static_cast<size_t>(value) <= simulated_cuda::kMostShared;
+  if (!is_right) return cudaErrorInvalidValue;
+  simulated_cuda::allowed_shared_bytes[kernel] = static_cast<size_t>(value);
+  return cudaSuccess;
+}

@@ -54,13 +54,17 @@ enum class Order { kAscending, kDescending, kRandom };
 // INGOT_SIMULATED_ORDER is "ascending", "descending" or the seed of random orders.
 Order order();
 
-void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
+void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
 void block_barrier();
 // Offers 64 bits to the lanes of the mask, waits until all of them have done so, and returns the bits of `lane`.
 uint64_t exchange(uint32_t mask, uint64_t value, int lane);
 uint32_t ballot(uint32_t mask, bool predicate);
 void sync_warp(uint32_t mask);
 int lane();
+// The dynamic shared memory of the running block. The simulation ends if the launch asked for fewer bytes.
+void* dynamic_shared(size_t size_bytes);
+// Whether a block of the kernel may have this much dynamic shared memory.
+bool allows_dynamic_shared(const void* kernel, size_t size_bytes);
 // Says that the running thread changes memory by an atomic operation (races.h).
 void access_atomically(const void* place, size_t size_bytes);
 
@@ -189,8 +193,18 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
 
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
+template <typename... Params>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Params...), cudaFuncAttribute attribute, int value) {
+  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
+}
+
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes = 0;
   cudaStream_t stream = nullptr;
 };
 
@@ -198,9 +212,13 @@ template <typename... Params, typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), Args&&... args) {
   if (config->blockDim.x * config->blockDim.y > 1024) return cudaErrorInvalidValue;
   if (config->gridDim.y > 65535 || config->gridDim.z > 65535) return cudaErrorInvalidValue;
-  simulated_cuda::enqueue(config->stream, [grid = config->gridDim, block = config->blockDim, kernel,
-                                           values = std::tuple<Params...>(static_cast<Params>(args)...)] {
-    simulated_cuda::run_grid(grid, block, [&] { std::apply(kernel, values); });
-  });
+  const size_t shared_bytes = config->dynamicSmemBytes;
+  if (!simulated_cuda::allows_dynamic_shared(reinterpret_cast<const void*>(kernel), shared_bytes))
+    return cudaErrorInvalidValue;
+  simulated_cuda::enqueue(
+      config->stream, [grid = config->gridDim, block = config->blockDim, shared_bytes, kernel,
+                       values = std::tuple<Params...>(static_cast<Params>(args)...)] {
+        simulated_cuda::run_grid(grid, block, shared_bytes, [&] { std::apply(kernel, values); });
+      });
   return cudaSuccess;
 }

@@ -7,14 +7,16 @@ namespace ingot::testing {
 namespace {
 
 struct Traffic {
-  double forward, backward;  // bytes
+  double step, forward, backward;  // bytes; step: the cast of the weight for all micro-batches of a step
 };
+
+enum class Kept { kNothing, kCodes };  // between forward and backward, and between micro-batches
 
 class Fp8Traffic : public ::testing::Test, protected OnCuda {
  protected:
   static constexpr int64_t kN = 256, kIn = 144, kOut = 80;  // partly filled tiles
 
-  Traffic measure(Fp8Recipe recipe, float delayed_amax) {
+  Traffic measure(Fp8Recipe recipe, float delayed_amax, Kept kept) {
     const Fp8Linear linear{recipe, 0};
     Arena plan("plan", Memory::kDevice);
     linear.plan_forward(plan, kN, kOut, kIn);
@@ -27,19 +29,29 @@ class Fp8Traffic : public ::testing::Test, protected OnCuda {
     const OnDevice x = values({kN, kIn}, 1), w = values({kOut, kIn}, 2), dy = values({kN, kOut}, 3);
     const OnDevice y = result(DType::bf16, {kN, kOut}), dx = result(DType::bf16, {kN, kIn});
     const OnDevice dw = put(random_tensor(DType::f32, {kOut, kIn}, 4));
+    const OnDevice all_codes = result(DType::f8e4m3, {kIn, kN});
+    const Tensor codes = kept == Kept::kCodes ? all_codes.tensor() : Tensor{};
+    if (kept == Kept::kCodes) state.hold_weights({{1, {kOut, kIn}}}, stream);
     synchronize(stream);
     Traffic traffic;
     cuda::simulated_traffic = {};
-    linear.forward(y, x, w, state, scratch, region, stream);
+    linear.cast_weight(w, state, scratch, region, stream);
+    traffic.step = moved();
+    linear.forward(y, x, codes, w, state, scratch, region, stream);
     traffic.forward = moved();
-    linear.backward(dx, dw, dy, x, w, state, scratch, region, stream);
+    linear.backward(dx, dw, dy, x, codes, w, state, scratch, region, stream);
     traffic.backward = moved();
+    results_.reserve(3);
+    for (const OnDevice* t : {&y, &dx, &dw}) results_.push_back(t->to_host());
     return traffic;
   }
   // Bytes per element of x, w and dy.
   static double bytes(double x, double w, double dy) {
     return x * kN * kIn + w * kOut * kIn + dy * kN * kOut;
   }
+
+  // y, dx and dw of the last measurement.
+  std::vector<Buffer> results_;
 
  private:
   OnDevice values(const Shape& shape, uint32_t number) {
@@ -54,17 +66,41 @@ class Fp8Traffic : public ::testing::Test, protected OnCuda {
 };
 
 // A cast reads 2 bytes per element and writes one for each layout.
-TEST_F(Fp8Traffic, DelayedScalesReadEveryTensorOncePerCast) {
-  const Traffic traffic = measure(Fp8Recipe::kDelayed, 1);
-  EXPECT_EQ(traffic.forward, bytes(3, 3, 0));
-  EXPECT_EQ(traffic.backward, bytes(3, 3, 4));
+TEST_F(Fp8Traffic, DelayedScalesReadEveryTensorOnceInAStep) {
+  const Traffic traffic = measure(Fp8Recipe::kDelayed, 1, Kept::kCodes);
+  EXPECT_EQ(traffic.step, bytes(0, 4, 0));
+  EXPECT_EQ(traffic.forward, bytes(4, 0, 0));
+  EXPECT_EQ(traffic.backward, bytes(0, 0, 4));
 }
 
 // The amax of x, w and dy costs one more pass over each in a step.
 TEST_F(Fp8Traffic, CurrentScalesReadEveryTensorOnceMoreInAStep) {
-  const Traffic traffic = measure(Fp8Recipe::kTensorwise, 0);
+  const Traffic traffic = measure(Fp8Recipe::kTensorwise, 0, Kept::kCodes);
+  EXPECT_EQ(traffic.step, bytes(0, 6, 0));
+  EXPECT_EQ(traffic.forward, bytes(6, 0, 0));
+  EXPECT_EQ(traffic.backward, bytes(0, 0, 6));
+}
+
+// Recomputed blocks keep no codes of x, and sharded weights none of w.
+TEST_F(Fp8Traffic, WithoutKeptCodesXAndWAreCastAgainForBackward) {
+  Traffic traffic = measure(Fp8Recipe::kDelayed, 1, Kept::kNothing);
+  EXPECT_EQ(traffic.step, 0);
+  EXPECT_EQ(traffic.forward, bytes(3, 3, 0));
+  EXPECT_EQ(traffic.backward, bytes(3, 3, 4));
+  traffic = measure(Fp8Recipe::kTensorwise, 0, Kept::kNothing);
   EXPECT_EQ(traffic.forward, bytes(5, 5, 0));
   EXPECT_EQ(traffic.backward, bytes(3, 3, 6));
+}
+
+TEST_F(Fp8Traffic, KeptCodesGiveTheSameBits) {
+  for (const Fp8Recipe recipe : {Fp8Recipe::kDelayed, Fp8Recipe::kTensorwise}) {
+    results_.clear();
+    measure(recipe, 1, Kept::kNothing);
+    const std::vector<Buffer> want = std::exchange(results_, {});
+    measure(recipe, 1, Kept::kCodes);
+    ASSERT_EQ(results_.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) expect_same_bits(results_[i], want[i], "y, dx or dw");
+  }
 }
 
 }  // namespace

@@ -65,6 +65,13 @@ __global__ void reverse_twice(int* x) {
   x[t] = tile[kThreads - 1 - t];
 }
 
+// Uses dynamic shared memory, which the launch does not ask for.
+__global__ void shared_beyond_the_launch(int* x) {
+  int* tile = static_cast<int*>(dynamic_shared(kThreads * sizeof(int)));
+  tile[threadIdx.x] = x[threadIdx.x];
+  x[threadIdx.x] = tile[threadIdx.x];
+}
+
 // Neighbours of a warp exchange numbers through shared memory.
 template <bool kSyncs, unsigned kMask>
 __global__ void neighbours(int* x) {
@@ -227,6 +234,8 @@ constexpr std::array kMistakes = {
     Mistake{"BlockReadsItsNeighbour", "race between blocks", in<int, block_reads_its_neighbour, 4>},
     Mistake{"AtomicAndStore", "race of an atomic and a plain access", in<int, atomic_and_store>},
     Mistake{"UninitialisedSharedMemory", "read of uninitialised shared memory", in<int, half_a_tile>},
+    Mistake{"SharedMemoryBeyondTheLaunch", "more dynamic shared memory than its launch asked for",
+            in<int, shared_beyond_the_launch>},
     Mistake{"UninitialisedDeviceMemory", "read of uninitialised device memory", never_written},
     Mistake{"WriteBeyondAnAllocation", "access beyond a device allocation", in<int, one_too_many>},
     Mistake{"ReadBeyondAnAllocation", "access beyond a device allocation",

@@ -82,6 +82,11 @@ std::string device_bus() {
   std::array<char, 16> bus{};
   INGOT_CUDA_CHECK(cudaDeviceGetPCIBusId(bus.data(), bus.size(), current_device()));
   return bus.data();
+size_t most_shared_bytes() {
+  int size_bytes = 0;
+  INGOT_CUDA_CHECK(
+      cudaDeviceGetAttribute(&size_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, current_device()));
+  return static_cast<size_t>(size_bytes);
 }
 
 int current_device() {

@@ -50,6 +50,8 @@ device_bus();  // PCI bus of the current device, "0000:17:00.0"; it names the de
 
 // Free memory of the current device, whichever process uses the rest.
 size_t free_memory_bytes();
+// Shared memory that a block may have at most on the current device: 227 KiB on Hopper.
+size_t most_shared_bytes();
 
 // 13000 stands for CUDA 13.0. driver_version() is 0 if no driver is installed.
 int driver_version();

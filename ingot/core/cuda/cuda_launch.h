@@ -18,12 +18,15 @@ void check(cudaError_t error, const char* call);
 cudaStream_t queue_of(const Stream& stream);
 
 inline constexpr unsigned kMaxGridY = 65535;
+// A block may have this much dynamic shared memory without its kernel being told so.
+inline constexpr size_t kPlainSharedBytes = 48 << 10;
 
 // The configuration of a kernel launch.
 struct Launch {
   Stream& stream;
   const char* name;  // for error messages
   dim3 grid, block;
+  size_t shared_bytes = 0;  // dynamic shared memory of a block; at most most_shared_bytes()
 };
 
 // Launches the kernel on the stream. Errors of the kernel itself surface at the next synchronize().
@@ -35,7 +38,12 @@ void launch(const Launch& what, void (*kernel)(Params...), Args&&... args) {
   cudaLaunchConfig_t config{};
   config.gridDim = what.grid;
   config.blockDim = what.block;
+  config.dynamicSmemBytes = what.shared_bytes;
   config.stream = queue_of(what.stream);
+  if (what.shared_bytes > kPlainSharedBytes)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(what.shared_bytes)),
+          what.name);
   check(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), what.name);
 }
 

@@ -111,7 +111,8 @@ int64_t elements_of(size_t bytes) {
 }  // namespace
 
 int64_t attention_forward_scratch(const AttentionShape& shape, Device device) {
-  if (device == Device::kCuda) return elements_of(has_cudnn() ? fused_forward_bytes() : 0);
+  if (device == Device::kCuda)
+    return has_cudnn() ? shape.B * shape.T + elements_of(fused_forward_bytes()) : 0;
   return is_decoding(shape) ? cpu::attention_decode_scratch(shape)
                             : cpu::attention_forward_scratch(shape, num_threads());
 }
@@ -119,7 +120,7 @@ int64_t attention_forward_scratch(const AttentionShape& shape, Device device) {
 int64_t attention_backward_scratch(const AttentionShape& shape, Device device) {
   if (device == Device::kCuda) {
     const int64_t own = shape.B * shape.H * shape.T;
-    return has_cudnn() ? std::max(own, elements_of(fused_backward_bytes(shape))) : own;
+    return has_cudnn() ? std::max(own, shape.B * shape.T + elements_of(fused_backward_bytes(shape))) : own;
   }
   return cpu::attention_backward_scratch(shape, num_threads());
 }
@@ -136,8 +137,6 @@ void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
   if (lse) check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_forward: lse");
   const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
   if (out.elements() == 0) return;
-  INGOT_CHECK(problem.window == 0 || q.device == Device::kCpu, "{}: no window of {} on a device", op,
-              problem.window);
   if constexpr (kHasCuda) {
     if constexpr (kHasCudnn) {
       if (q.device == Device::kCuda &&
@@ -181,8 +180,6 @@ void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_backward: lse");
   const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
   if (shape.B * shape.K == 0) return;
-  INGOT_CHECK(problem.window == 0 || q.device == Device::kCpu, "{}: no window of {} on a device", op,
-              problem.window);
   if constexpr (kHasCuda) {
     if constexpr (kHasCudnn) {
       if (q.device == Device::kCuda &&

@@ -7,7 +7,8 @@
 #include <limits>
 
 #include "ingot/ops/attention/head_view.h"
-#include "ingot/ops/cuda/cuda_kernel.h"
+#include "ingot/ops/attention/window_starts.h"
+#include "ingot/ops/cuda/cuda_elementwise.h"
 #include "ingot/ops/dropout.h"
 
 namespace ingot::cuda {
@@ -27,6 +28,7 @@ struct Problem {
   HeadView<T> q, k, v;
   float scale;
   bool is_causal, is_wide;
+  int64_t window;            // 0: none
   const int32_t* doc_start;  // (B,T), or null
   DropoutRule drop;          // threshold 0 means no dropout
   RandomKey key;
@@ -34,7 +36,9 @@ struct Problem {
 
   // Query t of batch row b sees keys [first_key, end_key).
   __device__ __forceinline__ int64_t first_key(int64_t b, int64_t t) const {
-    return doc_start ? doc_start[b * shape.T + t] : 0;
+    const int64_t document = doc_start ? doc_start[b * shape.T + t] : 0;
+    const int64_t first = window > 0 ? t + (shape.S - shape.T) - window + 1 : 0;
+    return first > document ? first : document;
   }
   __device__ __forceinline__ int64_t end_key(int64_t t) const {
     return is_causal ? t + (shape.S - shape.T) + 1 : shape.S;
@@ -312,6 +316,7 @@ Problem<T> make_problem(const Tensor& q, const Tensor& k, const Tensor& v, const
           config.scale,
           config.is_causal,
           is_wide,
+          config.window,
           optional<int32_t>(doc_start),
           DropoutRule(static_cast<double>(config.dropout.p)),
           config.dropout.key,
@@ -320,7 +325,28 @@ Problem<T> make_problem(const Tensor& q, const Tensor& k, const Tensor& v, const
           config.dropout.all_heads > 0 ? config.dropout.all_heads : q.dim(2)};
 }
 
+struct WindowStarts {
+  int32_t* starts;
+  const int32_t* doc_start;
+  int64_t T, window;
+
+  __device__ void operator()(int64_t i) const {
+    const int64_t first = i % T - window + 1, document = doc_start ? doc_start[i] : 0;
+    starts[i] = static_cast<int32_t>(first > document ? first : document);
+  }
+};
+
 }  // namespace
+
+void window_starts(const Tensor& starts, const Tensor& doc_start, int64_t window, Stream& stream) {
+  const char* op = "window_starts";
+  check_tensor(starts, DType::i32, starts.shape, op);
+  if (doc_start) check_tensor(doc_start, DType::i32, starts.shape, op);
+  INGOT_CHECK(starts.rank() == 2 && window > 0, "{}: starts must be (B, T) and the window positive", op);
+  launch_elementwise<1>(
+      starts.elements(), op, stream,
+      WindowStarts{starts.as<int32_t>(), optional<int32_t>(doc_start), starts.dim(1), window});
+}
 
 void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                        const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,

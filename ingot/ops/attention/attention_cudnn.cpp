@@ -4,6 +4,7 @@
 
 #include "ingot/core/cuda/cuda_launch.h"
 #include "ingot/ops/attention/attention_graph.h"
+#include "ingot/ops/attention/window_starts.h"
 #include "ingot/ops/cuda/cuda_libraries.h"
 #include "ingot/ops/cuda/plan_cudnn.h"
 #include "ingot/ops/deterministic.h"
@@ -101,6 +102,24 @@ class Scratch {
 
 }  // namespace
 
+namespace {
+
+// Returns the first key that each query sees, as doc_start: with a window in memory of `place`.
+Tensor first_keys(const Tensor& doc_start, const Tensor& q, const AttentionConfig& config, Scratch& place,
+                  Stream& stream) {
+  const int64_t B = q.dim(0), T = q.dim(1);
+  if (config.window == 0 || config.window >= T) return doc_start;
+  const Tensor starts(place.take(B * T), DType::i32, {B, T}, Device::kCuda);
+  cuda::window_starts(starts, doc_start, config.window, stream);
+  return starts;
+}
+
+int64_t starts_bytes(const Tensor& q, const AttentionConfig& config) {
+  return config.window == 0 ? 0 : q.dim(0) * q.dim(1) * static_cast<int64_t>(sizeof(int32_t));
+}
+
+}  // namespace
+
 bool is_available() {
   static const bool is_there = Library::load() != nullptr;  // does not change while the process runs
   return is_there;
@@ -110,8 +129,11 @@ bool attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
                        const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
                        const Tensor& scratch, Stream& stream) {
   auto problem = fused_attention(q, k, v, out, doc_start, config);
-  if (!problem || !lse || !scratch || scratch.bytes() < fused_forward_bytes()) return false;
-  const Scratch place(scratch);
+  if (!problem || !lse || !scratch ||
+      scratch.bytes() < fused_forward_bytes() + static_cast<size_t>(starts_bytes(q, config)))
+    return false;
+  Scratch place(scratch);
+  const Tensor starts = first_keys(doc_start, q, config, place, stream);
   problem->masks_with_infinity = cuda::libraries_of(stream).masks_with_infinity;
   Plans& plans = plans_of(stream);
   const Plans::Entry* entry = plans.forward(*problem, place.left_bytes());
@@ -120,7 +142,7 @@ bool attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
   std::array<Place, 6> places{
       {{g.q, q.data}, {g.k, k.data}, {g.v, v.data}, {g.out, out.data}, {g.lse, lse.data}}};
   size_t count = 5;
-  if (doc_start) places[count++] = {g.doc_start, doc_start.data};
+  if (starts) places[count++] = {g.doc_start, starts.data};
   entry->plan->run(plans.device(), std::span(places).first(count), place.rest());
   return true;
 }
@@ -134,8 +156,10 @@ bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   if (!problem || !add_gradients(*problem, dq, dk, dv, d_out)) return false;
   if (!plans_of(stream).is_right(*problem)) return false;
   const AttentionShape shape{problem->B, problem->T, problem->T, problem->H, problem->K, problem->D};
-  if (scratch.bytes() < fused_backward_bytes(shape)) return false;
+  if (scratch.bytes() < fused_backward_bytes(shape) + static_cast<size_t>(starts_bytes(q, config)))
+    return false;
   Scratch place(scratch);
+  const Tensor starts = first_keys(doc_start, q, config, place, stream);
   float* delta = place.take(lse.elements());
   float* dq_sum = place.take(lse.elements() * problem->D);
   problem->masks_with_infinity = cuda::libraries_of(stream).masks_with_infinity;
@@ -155,7 +179,7 @@ bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
                                 {g.delta, delta},
                                 {g.dq_sum, dq_sum}}};
   size_t count = 11;
-  if (doc_start) places[count++] = {g.doc_start, doc_start.data};
+  if (starts) places[count++] = {g.doc_start, starts.data};
   entry->plan->run(plans.device(), std::span(places).first(count), place.rest());
   return true;
 }

@@ -64,7 +64,7 @@ std::optional<FusedAttention> fused_attention(const Tensor& q, const Tensor& k, 
   p.dtype = q.dtype;
   p.B = q.dim(0), p.T = T, p.H = q.dim(2), p.K = k.dim(2), p.D = D;
   p.scale = config.scale;
-  p.has_documents = static_cast<bool>(doc_start);
+  p.has_documents = doc_start || (config.window > 0 && config.window < T);
   p.q = strides_of(q), p.k = strides_of(k), p.v = strides_of(v), p.out = strides_of(out);
   return p;
 }

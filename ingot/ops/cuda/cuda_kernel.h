@@ -153,6 +153,17 @@ __device__ __forceinline__ void store_bytes(T* p, const Raw<uint32_t, W>& words)
   *reinterpret_cast<Raw<uint32_t, W>*>(p) = words;
 }
 
+// Returns the block's dynamic shared memory. REQUIRES: the launch has shared_bytes >= count * sizeof(T).
+template <typename T>
+__device__ __forceinline__ T* dynamic_shared([[maybe_unused]] int count) {
+#ifdef __CUDACC__
+  extern __shared__ uint4 dynamic_memory[];
+  return reinterpret_cast<T*>(dynamic_memory);
+#else
+  return static_cast<T*>(simulated_cuda::dynamic_shared(static_cast<size_t>(count) * sizeof(T)));
+#endif
+}
+
 // Returns the sum over the warp in every lane. The order of the pairwise additions is fixed.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll

@@ -111,11 +111,13 @@ void cross_entropy(const Tensor& losses, const Tensor& is_correct, const Tensor&
               "cross_entropy: logits must be (N, Vp) and contiguous, got {}", logits.shape.to_string());
   const int64_t N = logits.dim(0), Vp = logits.dim(1);
   loss_terms::check_config(config, Vp);
-  check_tensor(logits, DType::f32, {N, Vp}, "cross_entropy: logits");
+  const bool is_half = logits.dtype == DType::bf16 && logits.device == Device::kCuda;
+  check_tensor(logits, is_half ? DType::bf16 : DType::f32, {N, Vp}, "cross_entropy: logits");
   check_tensor(targets, DType::i32, {N}, "cross_entropy: targets");
   check_tensor(losses, DType::f32, {N}, "cross_entropy: losses");
   if (is_correct) check_tensor(is_correct, DType::u8, {N}, "cross_entropy: is_correct");
-  if (d_logits) check_tensor(d_logits, d_logits.dtype, {N, Vp}, "cross_entropy: d_logits");
+  if (d_logits)
+    check_tensor(d_logits, is_half ? DType::bf16 : d_logits.dtype, {N, Vp}, "cross_entropy: d_logits");
   if constexpr (kHasCuda) {
     if (logits.device == Device::kCuda)
       return cuda::cross_entropy(losses, is_correct, d_logits, logits, targets, config, stream);

@@ -115,7 +115,7 @@ class HeadPass {
   // Returns where the cross-entropy of `logits` writes its gradient; absent without gradients.
   Tensor gradient_place(const Tensor& logits) const {
     if (!has_grads()) return {};
-    if (!is_half(config_.precision)) return logits;
+    if (!scratch_.d_logits || is_fp8()) return logits;
     return in_memory_of(scratch_.d_logits, product_dtype(config_.precision), logits.shape);
   }
 
@@ -132,7 +132,8 @@ class HeadPass {
       return shared_cross_entropy({.losses = losses, .is_correct = is_correct, .d_logits = d}, logits,
                                   targets, loss_, config_.columns, scratch_.shard.rows_of(0, end - begin),
                                   stream_);
-    if (config_.loss_dtype == LossDtype::kBf16Logits) round_to_bf16(logits, stream_);
+    if (config_.loss_dtype == LossDtype::kBf16Logits && logits.dtype == DType::f32)
+      round_to_bf16(logits, stream_);
     const auto loss = config_.loss_dtype == LossDtype::kBf16 ? cross_entropy_in_bf16 : cross_entropy;
     loss(losses, is_correct, d, logits, targets, loss_, stream_);
   }
@@ -153,7 +154,7 @@ class HeadPass {
   // Computes the losses of a chunk and the gradient of its logits, scratch_.logits.dim(0) tokens at a time.
   Tensor part_losses(const Tensor& x, int64_t begin, int64_t end) {
     const int64_t part = scratch_.logits.dim(0);
-    const Tensor d = gradient_place(in_memory_of(scratch_.logits, DType::f32, {end - begin, Vp_}));
+    const Tensor d = gradient_place(in_memory_of(scratch_.logits, scratch_.logits.dtype, {end - begin, Vp_}));
     for (int64_t n = 0; n < end - begin; n += part) {
       const int64_t n_end = std::min(n + part, end - begin);
       run_logits(scratch_.logits.rows(0, n_end - n), d ? d.rows(n, n_end) : d, x.rows(n, n_end), begin + n,

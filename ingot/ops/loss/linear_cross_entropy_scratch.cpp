@@ -9,6 +9,10 @@ bool keeps_exponentials(const LinearCrossEntropyConfig& config) {
          (config.loss.label_smoothing == 0 || config.loss.cap == LogitCap::kNone);
 }
 
+bool has_bf16_logits(const LinearCrossEntropyConfig& config) {
+  return config.device == Device::kCuda && config.loss_dtype == LossDtype::kBf16Logits;
+}
+
 namespace {
 
 struct HeadDims {
@@ -48,13 +52,15 @@ LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_
   const bool is_fp8 = config.precision == HeadPrecision::kFp8,
              is_recompute = config.kind == HeadKind::kRecompute;
   const bool is_kept = keeps_exponentials(config);
-  const bool is_split = config.kind == HeadKind::kChunked && is_half(config.precision) && !is_kept;
+  const bool is_split =
+      config.kind == HeadKind::kChunked && is_half(config.precision) && !is_kept && !has_bf16_logits(config);
   const int64_t chunk = chunk_tokens(config, N), tile = std::min(Vp, config.tile_columns);
   const int64_t columns = is_recompute || is_kept ? tile : Vp;
   if (is_fp8 && config.device == Device::kCuda)
     return make_device_fp8_scratch(arena, {N, C, Vp}, config, has_grads);
   LinearCrossEntropyScratch s;
-  s.logits = arena.alloc(DType::f32, {is_split ? std::min(chunk, config.logit_tokens) : chunk, columns});
+  s.logits = arena.alloc(has_bf16_logits(config) ? DType::bf16 : DType::f32,
+                         {is_split ? std::min(chunk, config.logit_tokens) : chunk, columns});
   if (is_fp8) {
     s.x8 = arena.alloc(DType::f8e4m3, {N, C});
     s.w8 = arena.alloc(DType::f8e4m3, {Vp, C});
@@ -75,7 +81,7 @@ LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_
       s.shard = make_column_shard_scratch(arena, s.logits.dim(0), config.columns.count);
   }
   if (!has_grads) return s;
-  if (config.precision != HeadPrecision::kF32)
+  if (config.precision != HeadPrecision::kF32 && !has_bf16_logits(config))
     s.d_logits = arena.alloc(product_dtype(config.precision), {chunk, is_recompute ? tile : Vp});
   if (is_kept) s.references = arena.alloc(DType::f32, {(Vp + tile - 1) / tile, chunk});
   if (is_recompute || is_fp8) s.dx_sum = arena.alloc(DType::f32, {is_recompute ? N : chunk, C});
