@@ -188,6 +188,8 @@ class Fp8Products {
     Work work = has_own_amax ? traffic({t, t}) : traffic({t});
     work.bytes += static_cast<double>(t.elements()) * (cast.layouts == Fp8Layouts::kBoth ? 2 : 1);
     const WorkSpan span(stream_, "fp8 cast", work);
+    if (has_own_amax && is_split(cast.which))
+      region_.max("fp8 amax", Tensor(t.data, DType::f32, {1}, t.device), stream_);
   }
   void plan_product_on_device(const Tensor& c, const CastTensor& a, const CastTensor& b, bool is_added) {
     const double N = static_cast<double>(c.dim(1));  // a has M x K elements
@@ -201,7 +203,10 @@ class Fp8Products {
     state_.add(index, {.elements = t.elements()});
     const Fp8Device::Operand operand =
         Fp8Device::operand(scratch_, t.shape, cast.format, cast.scaling, cast.layouts);
-    return state_.device()->cast(operand, index, t, cast.scaling, scale_of(cast), stream_);
+    Fp8Scale scale = scale_of(cast);
+    if (is_split(cast.which))
+      scale.merge = [&](const Tensor& amax) { region_.max("fp8 amax", amax, stream_); };
+    return state_.device()->cast(operand, index, t, cast.scaling, scale, stream_);
   }
 
   int tensor(const Fp8Cast& cast) const { return linear_.first_tensor + cast.which; }
