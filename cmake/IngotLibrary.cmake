@@ -38,6 +38,7 @@ set(INGOT_KERNEL_CALLERS
     ingot/optim/optimizer_device.cpp
     ingot/optim/rules/all_rules.cpp
     ingot/optim/rules/newton_schulz.cpp
+    ingot/parallel/stage_clock.cpp
     ingot/profile/bench_step.cpp
     ingot/run/peak.cpp
     ingot/train/local_executor.cpp

@@ -1,5 +1,6 @@
 #include "ingot/comm/device_group.h"
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -96,6 +97,65 @@ class StagedGroup final : public Communicator {
   std::vector<Slot> slots_;
 };
 
+// Links of NCCL between neighbours of a ring.
+class Ring final : public Communicator {
+ public:
+  Ring(std::unique_ptr<Communicator> host, int step, Stream& stream)
+      : Communicator(host->name(), host->rank(), host->size(), stream.device),
+        staged_(staged_group(std::move(host), stream)),
+        next_((rank() + size() + step) % size()),
+        previous_((rank() + size() - step) % size()) {}
+
+  // All ranks make their links in one order, so that no two wait for each other.
+  void connect(Communicator& host, int step, Stream& stream) {
+    for (int from = 0; from < size(); ++from) {
+      const int to = (from + size() + step) % size();
+      const bool is_end = rank() == from || rank() == to;
+      auto pair = host.split(is_end ? 0 : 1, rank() == from ? 0 : 1, fmt::format("{}, link {}", name(), from));
+      if constexpr (kHasCuda && kHasNccl) {
+        if (is_end) (rank() == from ? out_ : in_) = nccl::make_link(std::move(pair), stream);
+      }
+    }
+  }
+
+  std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
+    return staged_->split(color, key, std::move(name));
+  }
+  std::unique_ptr<OperationNotes> notes(std::string group) override {
+    return staged_->notes(std::move(group));
+  }
+  TimeLimit& time_limit() override { return staged_->time_limit(); }
+
+ private:
+  uint64_t start(const CommOperation& o) override {
+    const auto found = std::ranges::find(pending_, false, &Message::is_used);
+    Message& message = found == pending_.end() ? pending_.emplace_back() : *found;
+    message.is_used = true;
+    message.pending = start_on_link(o);
+    return static_cast<uint64_t>(&message - pending_.data());
+  }
+  Pending start_on_link(const CommOperation& o) {
+    if (o.in.device == Device::kCpu) return relay(*staged_, o);
+    const bool is_send = o.kind == Kind::kSend;
+    INGOT_CHECK((is_send && o.peer == next_) || (o.kind == Kind::kReceive && o.peer == previous_),
+                "{} of ring {}: {} with rank {}", o.name, name(), kind_name(o.kind), o.peer);
+    return is_send ? out_->start_send(o.name, o.out, 1) : in_->start_receive(o.name, o.out, 0);
+  }
+  bool is_done(uint64_t ticket) override { return pending_[ticket].pending.is_done(); }
+  void wait(uint64_t ticket) override {
+    pending_[ticket].pending.wait();
+    pending_[ticket].is_used = false;
+  }
+
+  struct Message {
+    bool is_used = false;
+    Pending pending;
+  };
+  std::unique_ptr<Communicator> staged_, out_, in_;
+  int next_, previous_;
+  std::vector<Message> pending_;
+};
+
 }  // namespace
 
 Pending relay(Communicator& group, const CommOperation& o) {
@@ -128,11 +188,23 @@ std::unique_ptr<Communicator> staged_group(std::unique_ptr<Communicator> host, S
   return std::make_unique<StagedGroup>(std::move(host), stream);
 }
 
+std::unique_ptr<Communicator> device_ring(std::unique_ptr<Communicator> host, int step, Stream& stream) {
+  if constexpr (kHasCuda && kHasNccl) {
+    if (stream.device == Device::kCuda && nccl::can_use(*host)) {
+      Communicator& all = *host;
+      auto ring = std::make_unique<Ring>(std::move(host), step, stream);
+      ring->connect(all, step, stream);
+      return ring;
+    }
+  }
+  return staged_group(std::move(host), stream);
+}
+
 std::unique_ptr<Communicator> device_group(Communicator& host, Stream& stream) {
   if constexpr (kHasCuda) {
     if constexpr (kHasNccl) {
       if (stream.device == Device::kCuda)
-        if (auto group = nccl::make_group(host, stream)) return group;
+        if (nccl::can_use(host)) return nccl::make_group(host, stream);
     }
   }
   return staged_group(host, stream);

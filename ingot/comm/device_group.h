@@ -16,8 +16,13 @@ namespace ingot {
 //
 // NCCL adds in its own order, in the dtype of the data: every rank gets the same bits, but not those of the host's groups. It has
 // no reduce_scatter of 16-bit floats into f32 (kInternal error). Messages between two ranks go through the host even
-// with NCCL.
+// with NCCL, unless the group is a ring.
 std::unique_ptr<Communicator> device_group(Communicator& host, Stream& stream);
+
+// A group whose rank r sends messages to rank r + step only and receives from rank r - step (modulo the size). Over NCCL
+// every pair of neighbours has a communicator and a stream of its own, so a receive that is started early holds up
+// nothing else, and the host never waits. Collectives, and tensors on the host, go through `host`.
+std::unique_ptr<Communicator> device_ring(std::unique_ptr<Communicator> host, int step, Stream& stream);
 
 // The same for any stream, without NCCL: starting an operation blocks until the stream is done. The
 // pinned memory grows to what is under way at one time and is never freed before the group.

@@ -1,15 +1,12 @@
-// A group over NCCL. It has two lanes, each a communicator of NCCL with a stream of high priority: reductions run in one,
+// A group over NCCL. For collectives it has two lanes, each a communicator of NCCL with a stream of high priority: reductions run in one,
 // everything else in the other, so that gathering weights never queues behind the reduction of gradients. The
 // collectives of a lane run in the order in which they were started. A watcher thread tells the watchdog which ones are
-// running and aborts the group when NCCL reports an error. Messages between two ranks go through the host, where their
-// order relative to other messages does not matter.
+// running and aborts the group when NCCL reports an error. A link for messages from one rank to another has one lane, so
+// that messages of different links, which may wait for each other, do not queue behind each other.
 #include <cuda_runtime.h>
-#include <dlfcn.h>
-#include <nccl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -22,6 +19,8 @@
 
 #include "ingot/comm/device_group.h"
 #include "ingot/comm/nccl_group.h"
+#include "ingot/comm/nccl_library.h"
+#include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/cuda/cuda_launch.h"
 
@@ -33,68 +32,6 @@ using Kind = CommOperation::Kind;
 constexpr auto kPeriod = std::chrono::milliseconds(5);
 constexpr uint64_t kOnHost = uint64_t{1} << 63;  // marks the tickets of operations that go through the host
 constexpr size_t kMaxUnderWay = 1024;
-
-static_assert(ncclInt8 == 0 && ncclUint8 == 1 && ncclInt32 == 2 && ncclUint32 == 3 && ncclInt64 == 4 &&
-              ncclFloat16 == 6 && ncclFloat32 == 7 && ncclFloat64 == 8 && ncclBfloat16 == 9);
-static_assert(ncclSum == 0 && ncclMax == 2 && ncclMin == 3);
-
-// The library's functions that Ingot calls.
-struct Library {
-  decltype(&ncclGetVersion) version = nullptr;
-  decltype(&ncclGetUniqueId) unique_id = nullptr;
-  decltype(&ncclCommInitRankConfig) init = nullptr;
-  decltype(&ncclCommFinalize) finalize = nullptr;
-  decltype(&ncclCommDestroy) destroy = nullptr;
-  decltype(&ncclCommAbort) abort = nullptr;
-  decltype(&ncclCommGetAsyncError) async_error = nullptr;
-  decltype(&ncclGetErrorString) text = nullptr;
-  decltype(&ncclGetLastError) last_error = nullptr;
-  decltype(&ncclAllReduce) all_reduce = nullptr;
-  decltype(&ncclAllGather) all_gather = nullptr;
-  decltype(&ncclReduceScatter) reduce_scatter = nullptr;
-  decltype(&ncclBroadcast) broadcast = nullptr;
-  decltype(&ncclSend) send = nullptr;
-  decltype(&ncclRecv) receive = nullptr;
-  decltype(&ncclGroupStart) group_start = nullptr;
-  decltype(&ncclGroupEnd) group_end = nullptr;
-  decltype(&ncclCommSplit) split = nullptr;
-
-  // Returns the library's version, or 0 if it cannot be used. It is never unloaded, because its threads
-  // outlive its communicators.
-  int64_t load() {
-    void* handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!handle) return 0;
-    bool has_all = true;
-    const auto find = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
-      has_all = has_all && function;
-    };
-    find(version, "ncclGetVersion");
-    find(unique_id, "ncclGetUniqueId");
-    find(init, "ncclCommInitRankConfig");
-    find(finalize, "ncclCommFinalize");
-    find(destroy, "ncclCommDestroy");
-    find(abort, "ncclCommAbort");
-    find(async_error, "ncclCommGetAsyncError");
-    find(text, "ncclGetErrorString");
-    find(last_error, "ncclGetLastError");
-    find(all_reduce, "ncclAllReduce");
-    find(all_gather, "ncclAllGather");
-    find(reduce_scatter, "ncclReduceScatter");
-    find(broadcast, "ncclBroadcast");
-    find(send, "ncclSend");
-    find(receive, "ncclRecv");
-    find(group_start, "ncclGroupStart");
-    find(group_end, "ncclGroupEnd");
-    find(split, "ncclCommSplit");
-    int number = 0;
-    return has_all && version(&number) == ncclSuccess ? number : 0;
-  }
-
-  std::string words(ncclResult_t result, ncclComm_t comm) const {
-    return fmt::format("{} ({})", text(result), last_error(comm));
-  }
-};
 
 // A collective that was submitted to the device.
 struct Running {
@@ -116,17 +53,21 @@ struct Lane {
   std::unique_ptr<OperationNotes> notes = nullptr;
 };
 
+// What a group does on the device; the rest goes through the host.
+enum class Use { kCollectives, kMessages };
+
 class NcclGroup final : public Communicator {
  public:
-  NcclGroup(const Library& library, Communicator& host, Stream& stream)
+  NcclGroup(const Library& library, Communicator& host, Stream& stream, Use use)
       : Communicator(host.name(), host.rank(), host.size(), Device::kCuda),
         library_(library),
         host_(host),
         staged_(staged_group(host, stream)),
-        stream_(stream) {
+        stream_(stream),
+        lanes_(use == Use::kCollectives ? kLanes : 1) {
     INGOT_CUDA_CHECK(cudaGetDevice(&device_));
-    lanes_[kReductions].name = "reductions";
-    lanes_[kOthers].name = "gathers";
+    lanes_.front().name = use == Use::kCollectives ? "reductions" : "messages";
+    if (use == Use::kCollectives) lanes_.back().name = "gathers";
     for (Lane& lane : lanes_)
       lane.notes = host.notes(fmt::format("{} on the device, {}", host.name(), lane.name));
     try {
@@ -136,6 +77,11 @@ class NcclGroup final : public Communicator {
       throw;
     }
     watcher_ = std::thread([this] { watch(); });
+  }
+
+  NcclGroup(const Library& library, std::unique_ptr<Communicator> host, Stream& stream, Use use)
+      : NcclGroup(library, *host, stream, use) {
+    owned_ = std::move(host);
   }
 
   ~NcclGroup() override {
@@ -151,15 +97,13 @@ class NcclGroup final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
     std::unique_ptr<Communicator> part = host_.split(color, key, std::move(name));
     if (part->size() == 1) return staged_group(std::move(part), stream_);
-    auto group = std::make_unique<NcclGroup>(library_, *part, stream_);
-    group->owned_ = std::move(part);
-    return group;
+    return std::make_unique<NcclGroup>(library_, std::move(part), stream_, Use::kCollectives);
   }
   std::unique_ptr<OperationNotes> notes(std::string group) override { return host_.notes(std::move(group)); }
   TimeLimit& time_limit() override { return host_.time_limit(); }
 
  private:
-  enum LaneIndex : size_t { kReductions, kOthers, kLanes };
+  static constexpr size_t kLanes = 2;  // of a group for collectives
 
   void connect() {
     ncclUniqueId id{};
@@ -167,34 +111,50 @@ class NcclGroup final : public Communicator {
     host_.broadcast("nccl id", Tensor(&id, DType::u8, {sizeof id}), 0);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    Lane &first = lanes_[kReductions], &second = lanes_[kOthers];
+    Lane &first = lanes_.front(), &second = lanes_.back();
     settle(&first, library_.init(&first.comm, size(), id, rank(), &config), "ncclCommInitRankConfig");
+    if (lanes_.size() == 1) return;
     settle(&first, library_.split(first.comm, 0, rank(), &second.comm, &config), "ncclCommSplit");
     settle(&second, ncclInProgress, "ncclCommSplit");
   }
 
-  static Lane& lane_of(std::array<Lane, kLanes>& lanes, Kind kind) {
-    return lanes[kind == Kind::kAllReduce || kind == Kind::kReduceScatter ? kReductions : kOthers];
+  Lane& lane_of(Kind kind) {
+    return kind == Kind::kAllReduce || kind == Kind::kReduceScatter ? lanes_.front() : lanes_.back();
+  }
+  bool is_on_device(Kind kind) const {
+    if (kind == Kind::kBarrier) return false;
+    return (kind == Kind::kSend || kind == Kind::kReceive) == (lanes_.size() == 1);
   }
 
   uint64_t start(const CommOperation& o) override {
-    const bool is_ours = o.kind != Kind::kBarrier && o.kind != Kind::kSend && o.kind != Kind::kReceive;
-    if (o.in.device == Device::kCpu || !is_ours) {
+    if (o.in.device == Device::kCpu || !is_on_device(o.kind)) {
       on_host_.push_back({next_on_host_, relay(*staged_, o)});
       return kOnHost | next_on_host_++;
     }
     throw_if_failed();
-    Lane& lane = lane_of(lanes_, o.kind);
+    Lane& lane = lane_of(o.kind);
+    wait_for_room(lane);
     ready_.record(stream_);
     ready_.make_wait(lane.queue);
     settle(&lane, enqueue(lane, o), kind_name(o.kind));
     const std::lock_guard lock(mutex_);
-    INGOT_CHECK(lane.running.size() < kMaxUnderWay, "NCCL: group {}: {} collectives under way", name(),
-                lane.running.size());
     Running running{kind_name(o.kind), std::string(o.name), ++lane.started, free_event()};
     INGOT_CUDA_CHECK(cudaEventRecord(running.end, cuda::queue_of(lane.queue)));
     lane.running.push_back(std::move(running));
     return lane.started * kLanes + static_cast<uint64_t>(&lane - lanes_.data());
+  }
+
+  // The host runs ahead of the device by kMaxUnderWay collectives at most. If it is that far, it waits for the oldest.
+  void wait_for_room(Lane& lane) {
+    cudaEvent_t oldest = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      if (lane.running.size() < kMaxUnderWay) return;
+      oldest = lane.running.front().end;
+    }
+    INGOT_CUDA_CHECK(cudaEventSynchronize(oldest));  // only this thread records events again
+    throw_if_failed();
+    advance(lane);
   }
 
   ncclResult_t enqueue(Lane& lane, const CommOperation& o) {
@@ -216,6 +176,10 @@ class NcclGroup final : public Communicator {
                                        lane.comm, queue);
       case Kind::kAllToAll:
         return all_to_all(lane, o, count / static_cast<size_t>(size()), type);
+      case Kind::kSend:
+        return library_.send(o.in.data, count, type, o.peer, lane.comm, queue);
+      case Kind::kReceive:
+        return library_.receive(o.out.data, count, type, o.peer, lane.comm, queue);
       default:
         return library_.broadcast(o.in.data, o.out.data, count, type, o.peer, lane.comm, queue);
     }
@@ -309,7 +273,7 @@ class NcclGroup final : public Communicator {
 
   // Ends all communicators in order. Returns false if one is not done within kFinalizeTime.
   bool finalize_all() {
-    for (size_t i = kLanes; i-- > 0;) {
+    for (size_t i = lanes_.size(); i-- > 0;) {
       Lane& lane = lanes_[i];
       if (!lane.comm) continue;
       const auto give_up = std::chrono::steady_clock::now() + kFinalizeTime;
@@ -388,7 +352,7 @@ class NcclGroup final : public Communicator {
 
   // A thread that holds both takes comms_mutex_ last.
   std::mutex mutex_, comms_mutex_;
-  std::array<Lane, kLanes> lanes_;
+  std::vector<Lane> lanes_;
   std::vector<cudaEvent_t> free_;  // guarded by mutex_
   std::string failure_;            // guarded by mutex_
   std::atomic<bool> has_failed_ = false, is_ending_ = false;
@@ -405,16 +369,37 @@ RankDevice own_device(int64_t version) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_group(Communicator& host, Stream& stream) {
-  if (host.size() == 1) return nullptr;
+bool can_use(Communicator& host) {
+  if (host.size() == 1) return false;
   Library library;
   const RankDevice own = own_device(library.load());
   std::vector<RankDevice> all(static_cast<size_t>(host.size()));
   const auto bytes = static_cast<int64_t>(sizeof own);
   host.all_gather_into("devices", Tensor(all.data(), DType::u8, {host.size() * bytes}),
                        Tensor(const_cast<RankDevice*>(&own), DType::u8, {bytes}));
-  if (!have_own_devices(all)) return nullptr;
-  return std::make_unique<NcclGroup>(library, host, stream);
+  return have_own_devices(all);
+}
+
+std::unique_ptr<Communicator> make_group(Communicator& host, Stream& stream) {
+  Library library;
+  library.load();
+  return std::make_unique<NcclGroup>(library, host, stream, Use::kCollectives);
+}
+
+// NCCL connects two ranks at their first message, and until then the host of either waits for the other. That happens
+// here, because later a rank may start to receive long before its neighbour can send.
+std::unique_ptr<Communicator> make_link(std::unique_ptr<Communicator> host, Stream& stream) {
+  Library library;
+  library.load();
+  auto link = std::make_unique<NcclGroup>(library, std::move(host), stream, Use::kMessages);
+  Arena arena("first message", Arena::kDeviceAlign, Memory::kDevice);
+  const Tensor first = arena.alloc(DType::u8, {1});
+  if (link->rank() == 0)
+    link->send("first message", first, 1);
+  else
+    link->receive("first message", first, 0);
+  synchronize(stream);
+  return link;
 }
 
 }  // namespace ingot::nccl

@@ -18,9 +18,13 @@ inline constexpr bool kHasNccl = false;
 
 namespace nccl {
 
-// All ranks call it. Returns null on all ranks unless each has the same version of the library and a
-// device that no other rank uses.
+// All ranks call it. Returns true on all ranks if each has the same version of the library and a device that no other
+// rank uses, and if there are at least two.
+bool can_use(Communicator& host);
+// All ranks call these, after can_use() was true for them. A link carries messages, and no collectives, from rank 0 to
+// rank 1 of a group of two.
 std::unique_ptr<Communicator> make_group(Communicator& host, Stream& stream);
+std::unique_ptr<Communicator> make_link(std::unique_ptr<Communicator> host, Stream& stream);
 
 // The ranks exchange it to find out whether NCCL can be used.
 struct RankDevice {

@@ -7,6 +7,7 @@
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
 #include "ingot/optim/rules/all_rules.h"
+#include "ingot/optim/rules/rule_list.h"
 
 namespace ingot {
 namespace {
@@ -25,21 +26,67 @@ void require_granule(const char* key, int64_t value, const char* of) {
     refuse(key, fmt::format("a multiple of {} for {}", kGranule, of), fmt::format("{}", value));
 }
 
+// Each rank multiplies its shard of a linear, so the shard's dims count too.
+void require_fp8_shards(const RunConfig& config) {
+  const int64_t tp = config.parallel.tp;
+  if (tp == 1) return;
+  const ModelConfig model = config.model.resolved();
+  struct Shard {
+    const char* name;
+    int64_t out, in, split;  // dims of the linear, and the one that is split over the ranks
+  };
+  const int64_t heads = model.heads * model.head_dim;
+  const Shard linears[] = {{"attention.qkv", model.qkv_width(), model.width, model.qkv_width()},
+                           {"attention.proj", model.width, heads, heads},
+                           {"mlp.up", model.mlp_in_width(), model.width, model.mlp_in_width()},
+                           {"mlp.down", model.width, model.ffn, model.ffn}};
+  for (int64_t block = 0; block < model.layers; ++block)
+    for (const Shard& linear : linears) {
+      const std::string name = fmt::format("blocks.{}.{}", block, linear.name);
+      if (config.precision.fp8.converts(name, linear.out, linear.in) && linear.split % (kGranule * tp) != 0)
+        refuse("precision.fp8_layers",
+               fmt::format("linears whose shards on parallel.tp = {} ranks are multiples of {}", tp, kGranule),
+               fmt::format("{} ({} / {})", name, linear.split, tp));
+    }
+}
+
 void validate_fp8(const RunConfig& config) {
   const Fp8Recipe recipe = config.precision.fp8.recipe;
   const bool is_head = config.head.precision == HeadDtype::kFp8;
   if (is_head || recipe != Fp8Recipe::kNone)
     require_granule("train.batch_size * model.context", config.train.batch_size * config.model.context,
                     is_head ? "head.precision = \"fp8\"" : "precision.fp8");
+  if (recipe != Fp8Recipe::kNone) require_fp8_shards(config);
   if (!is_head) return;
   require_granule("model.width", config.model.width, "head.precision = \"fp8\"");
-  require_granule("model.vocab_multiple", config.model.vocab_multiple, "head.precision = \"fp8\"");
+  const int64_t tp = config.parallel.tp, rows = config.model.vocab_multiple;
+  if (rows % (kGranule * tp) != 0)
+    refuse("model.vocab_multiple",
+           fmt::format("a multiple of {} for head.precision = \"fp8\"{}", kGranule * tp,
+                       tp == 1 ? "" : fmt::format(" and parallel.tp = {}", tp)),
+           fmt::format("{}", rows));
+}
+
+std::vector<const RuleEntry*> rules_of(const OptimizerConfig& optimizer) {
+  std::vector<const RuleEntry*> used{&resolve_rule(optimizer.rule, optimizer.rule)};
+  for (const GroupConfig& group : optimizer.groups) used.push_back(&resolve_rule(group.rule, optimizer.rule));
+  return used;
+}
+
+// On a device no rule combines numbers of several ranks.
+void validate_rules_of_shards(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  for (const RuleEntry* rule : rules_of(config.optimizer)) {
+    if (rule->name == Adafactor::kName && parallel.ranks() > parallel.dp)
+      refuse("parallel", "replicas (parallel.dp) for the optimizer adafactor", parallel.to_string());
+    if (rule->name == AdamW8bit::kName && parallel.tp > 1)
+      refuse("parallel.tp", "1 for the optimizer adamw8bit", fmt::format("{}", parallel.tp));
+  }
 }
 
 // Returns a rule of the optimizer that needs whole matrices, or null.
 const RuleEntry* matrix_rule_of(const OptimizerConfig& optimizer) {
-  std::vector<const RuleEntry*> used{&resolve_rule(optimizer.rule, optimizer.rule)};
-  for (const GroupConfig& group : optimizer.groups) used.push_back(&resolve_rule(group.rule, optimizer.rule));
+  const std::vector<const RuleEntry*> used = rules_of(optimizer);
   const auto found =
       std::find_if(used.begin(), used.end(), [](const RuleEntry* entry) { return entry->is_matrix_rule; });
   return found == used.end() ? nullptr : *found;
@@ -47,8 +94,7 @@ const RuleEntry* matrix_rule_of(const OptimizerConfig& optimizer) {
 
 void validate_ranks(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
-  if (parallel.ranks() != parallel.dp * parallel.fsdp)
-    refuse("parallel", "replicas and shards (parallel.dp, parallel.fsdp)", parallel.to_string());
+  validate_rules_of_shards(config);
   for (const DType payload : {parallel.payload, parallel.payload_ends.value_or(parallel.payload)})
     if (payload == DType::f16) refuse("parallel.payload", "f32 or bf16", "f16");
   if (parallel.has_error_feedback) refuse("parallel.error_feedback", "false", "true");

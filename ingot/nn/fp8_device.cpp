@@ -82,6 +82,7 @@ namespace {
     } else if (scale.source == Fp8Scale::Source::kAmax) {
       fill_zero(at.fresh, stream);
       cuda::raise_amax(at.fresh, x, stream);
+      if (scale.merge) scale.merge(at.fresh);
       cuda::set_fp8_scale(at.scale, at.inverse, at.fresh, format, Fp8ScaleFloor::kExact, stream);
     }
     const cuda::Fp8Meter meter{at.amax, at.counts};

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 
 #include "ingot/core/arena.h"
 #include "ingot/core/stream.h"
@@ -26,6 +27,8 @@ struct Fp8Scale {
   enum class Source { kAmax, kValue, kLast };
   Source source = Source::kAmax;
   float value = 0;  // for kValue
+  // For kAmax: if set, makes the amax (1) f32 that of the whole tensor, of which this rank has a shard.
+  std::function<void(const Tensor& amax)> merge = {};
 };
 
 class Fp8Device {

@@ -198,6 +198,8 @@ class Fp8Products {
     Work work = has_own_amax ? traffic({t, t}) : traffic({t});
     work.bytes += static_cast<double>(t.elements()) * (cast.layouts == Fp8Layouts::kBoth ? 2 : 1);
     const WorkSpan span(stream_, "fp8 cast", work);
+    if (has_own_amax && is_split(cast.which))
+      region_.max("fp8 amax", Tensor(t.data, DType::f32, {1}, t.device), stream_);
   }
   void plan_product_on_device(const Tensor& c, const CastTensor& a, const CastTensor& b, bool is_added) {
     const double N = static_cast<double>(c.dim(1));  // a has M x K elements
@@ -214,7 +216,10 @@ class Fp8Products {
       operand = Fp8Device::operand(scratch_, t.shape, cast.format, cast.scaling,
                                    into.turned ? Fp8Layouts::kStraight : cast.layouts);
     if (into.turned) operand.turned = into.turned;
-    return state_.device()->cast(operand, index, t, cast.scaling, scale_of(cast), stream_);
+    Fp8Scale scale = scale_of(cast);
+    if (is_split(cast.which))
+      scale.merge = [&](const Tensor& amax) { region_.max("fp8 amax", amax, stream_); };
+    return state_.device()->cast(operand, index, t, cast.scaling, scale, stream_);
   }
 
   bool holds_w() const { return linear_.has_one_scale() && state_.held(linear_.first_tensor + kW); }

@@ -1,6 +1,7 @@
 #include "ingot/nn/layer.h"
 
 #include "ingot/core/copy.h"
+#include "ingot/ops/accumulate.h"
 #include "ingot/ops/bias.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/layernorm.h"
@@ -35,7 +36,7 @@ void add_partial_gradient(LayerContext& ctx, int id, const Tensor& gradient) {
   const Tensor grad = ctx.params.grad(id);
   if (grad.data == gradient.data) return;
   ctx.region.sum("partial gradient", gradient, ctx.stream);
-  for (int64_t i = 0; i < grad.elements(); ++i) grad.as<float>()[i] += gradient.as<float>()[i];
+  accumulate(grad, gradient, ctx.stream);
 }
 
 namespace {

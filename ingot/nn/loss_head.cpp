@@ -126,10 +126,11 @@ LinearCrossEntropyConfig LossHead::op_config(int64_t N, float grad_scale, Device
 }
 
 ColumnShard LossHead::columns(LayerContext& ctx) const {
-  return {
-      .first = tp_.rank * Vp_, .count = tp_.count, .gather = [&ctx](const Tensor& all, const Tensor& own) {
-        ctx.region.gather("head", all, own, ctx.stream);
-      }};
+  return {.first = tp_.rank * Vp_,
+          .count = tp_.count,
+          .gather = [&ctx](const Tensor& all,
+                           const Tensor& own) { ctx.region.gather("head", all, own, ctx.stream); },
+          .max = [&ctx](const Tensor& t) { ctx.region.max("head amax", t, ctx.stream); }};
 }
 
 LossHead::Layout LossHead::layout(Arena& arena, int64_t N, const LinearCrossEntropyConfig& op,

@@ -76,6 +76,14 @@ void check_layout(const RunConfig& config, int ranks) {
 
 namespace {
 
+// Returns the group for tensors of the stream's device: one that is made and kept in `place`, or the group itself on the
+// CPU and in plans.
+Communicator& group_for(Communicator& group, Stream& stream, std::unique_ptr<Communicator>& place) {
+  if (stream.device == Device::kCpu || stream.backing != Backing::kMemory || group.size() == 1) return group;
+  place = device_group(group, stream);
+  return *place;
+}
+
 Stream stream_for(Device device, Backing backing) {
   if (backing == Backing::kMemory) return make_stream(device);
   Stream stream;
@@ -106,7 +114,8 @@ StagePlan agree_on_stages(const RunConfig& config, const Layout& rank, const std
     return plan_stages(model, config.parallel, nominal_unit_costs(model));
   std::vector<double> costs(3);
   if (mesh.world->rank() == 0)
-    costs = measure_unit_costs(config, model, rank.data_shard.batch_size, mesh.tp->size());
+    costs =
+        measure_unit_costs(config, model, rank.data_shard.batch_size, mesh.tp->size(), *rank.stream);
   mesh.world->sum(costs);
   return plan_stages(model, config.parallel, costs);
 }
@@ -120,27 +129,21 @@ void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
   const GradientPayload payload{.blocks = parallel.payload,
                                 .ends = parallel.payload_ends.value_or(parallel.payload),
                                 .has_error_feedback = parallel.has_error_feedback};
-  const bool is_on_device = stream.device == Device::kCuda && stream.backing == Backing::kMemory;
   if (mesh.shard->size() > 1) {
-    if (is_on_device) {
-      rank.shard_group = device_group(*mesh.shard, stream);
-      rank.replica_group = device_group(*mesh.replicate, stream);
-    }
     const FsdpConfig fsdp{
         .compute = config.precision.compute, .keeps_units = parallel.keeps_units, .payload = payload};
     rank.shards =
-        std::make_unique<FsdpStore>(list, rank.shard_group ? *rank.shard_group : *mesh.shard,
-                                    rank.replica_group ? *rank.replica_group : *mesh.replicate, fsdp, stream);
+        std::make_unique<FsdpStore>(list, group_for(*mesh.shard, stream, rank.shard_group),
+                                    group_for(*mesh.replicate, stream, rank.replica_group), fsdp, stream);
     rank.params = rank.shards.get();
   } else {
     auto whole = std::make_unique<ResidentStore>(list, config.precision.compute, true,
                                                  config.precision.master, stream.device, stream.backing);
     rank.params = whole.get();
     if (mesh.dp->size() > 1) {
-      if (is_on_device) rank.gradient_group = device_group(*mesh.dp, stream);
       const DdpConfig ddp{.bucket_bytes = parallel.bucket_mb << 20, .payload = payload};
-      rank.replicas = std::make_unique<DdpStore>(
-          *whole, rank.gradient_group ? *rank.gradient_group : *mesh.dp, ddp, stream);
+      rank.replicas =
+          std::make_unique<DdpStore>(*whole, group_for(*mesh.dp, stream, rank.gradient_group), ddp, stream);
       rank.params = rank.replicas.get();
     }
     rank.shards = std::move(whole);
@@ -150,7 +153,8 @@ void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
     rank.params = rank.tensor.get();
   }
   if (mesh.pp->size() > 1) {
-    rank.stages = std::make_unique<PipelineStore>(rank.model->params(), *rank.params, plan, *mesh.pp);
+    rank.stages = std::make_unique<PipelineStore>(rank.model->params(), *rank.params, plan, *mesh.pp,
+                                                  stream);
     rank.params = rank.stages.get();
   }
 }
@@ -164,11 +168,8 @@ std::unique_ptr<Executor> make_executor(const RunConfig& config, const StagePlan
                                       PipelineConfig{.shape = pipeline_shape(config.parallel, micros),
                                                      .plan = plan,
                                                      .recompute = config.activations,
-                                                     .B = shape.batch,
-                                                     .T = shape.context,
-                                                     .device = rank.stream->device,
-                                                     .backing = backing},
-                                      *rank.mesh->pp);
+                                                     .batch = shape},
+                                      *rank.mesh->pp, *rank.stream);
   return std::make_unique<LocalExecutor>(
       *rank.model,
       LocalExecutorConfig{.shape = shape,
@@ -197,7 +198,7 @@ Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing,
 
   // Tensor parallelism: this rank's shard of every matrix product.
   if (mesh.tp->size() > 1)
-    rank.region = std::make_unique<TensorRegion>(*mesh.tp);
+    rank.region = std::make_unique<TensorRegion>(group_for(*mesh.tp, *rank.stream, rank.tensor_group));
   else
     rank.region = std::make_unique<Region>();
   rank.model =

@@ -2,24 +2,27 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <exception>
 
+#include "ingot/comm/device_group.h"
 #include "ingot/core/copy.h"
 #include "ingot/core/error.h"
+#include "ingot/train/step_result_ring.h"
 
 namespace ingot {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Kind = PipelineOp::Kind;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 int64_t blocks_of(UnitRange units, int head_unit) {
   return std::min(units.end, head_unit) - std::max(units.first, 1);
+}
+
+// Returns a group of the same ranks whose messages go from each rank to the one `step` further on.
+std::unique_ptr<Communicator> ring(Communicator& group, int step, std::string name, Stream& stream) {
+  auto all = group.split(0, group.rank(), std::move(name));
+  const bool is_on_device = stream.device == Device::kCuda && stream.backing == Backing::kMemory;
+  return is_on_device ? device_ring(std::move(all), step, stream) : std::move(all);
 }
 
 const char* kind_name(PipelineKind kind) {
@@ -36,8 +39,14 @@ const char* kind_name(PipelineKind kind) {
 
 }  // namespace
 
-Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Communicator& group)
-    : model_(model), config_(config), group_(group), rank_(group.rank()) {
+Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Communicator& group,
+                   Stream& stream)
+    : model_(model),
+      config_(config),
+      group_(group),
+      rank_(group.rank()),
+      feed_(stream.device, config.batch, config.shape.micros, stream.backing),
+      clock_(stream) {
   const PipelineShape& shape = config.shape;
   shape.validate();
   INGOT_CHECK(group.size() == shape.ranks && config.plan.ranks == shape.ranks &&
@@ -46,25 +55,29 @@ Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Commu
               shape.ranks, shape.stages());
   if (config.recompute.policy == RecomputePolicy::kAuto)
     fail(ErrorKind::kUsage, "activations.policy must not be \"auto\" with parallel.pp = {}", shape.ranks);
-  activations_ = group.split(0, rank_, "pp activations");
-  gradients_ = group.split(0, rank_, "pp gradients");
+  activations_ = ring(group, 1, "pp activations", stream);
+  gradients_ = ring(group, -1, "pp gradients", stream);
   list_ = pipeline_schedule(shape, rank_);
-  Arena measure("pipeline plan", memory_of(config.device));
+  Arena measure("pipeline plan", memory_of(stream.device));
   make_memory(measure);
   arena_ =
-      std::make_unique<Arena>("activations", measure.peak_bytes(), memory_of(config.device), config.backing);
+      std::make_unique<Arena>("activations", measure.peak_bytes(), memory_of(stream.device), stream.backing);
   memory_ = make_memory(*arena_);
   activation_inbox_ = {
       .group = activations_.get(), .from = previous(), .memory = memory_.activation, .pending = {}};
   gradient_inbox_ = {.group = gradients_.get(), .from = next(), .memory = memory_.gradient, .pending = {}};
   arenas_.push_back(arena_.get());
+  for (const Arena* arena : feed_.arenas()) arenas_.push_back(arena);
   pipeline_ = {.layout = fmt::format("{}, {}", kind_name(shape.kind), config.plan.to_string()),
                .ideal_bubble = shape.bubble()};
 }
 
-// Does not wait while an exception propagates, because the receiving rank may be gone.
+// Does not wait while an exception propagates, because the receiving rank may be gone. The groups end before the memory
+// that their messages use.
 Pipeline::~Pipeline() {
   if (std::uncaught_exceptions() == 0) wait_for_sends();
+  activations_.reset();
+  gradients_.reset();
 }
 
 Pipeline::Memory Pipeline::make_memory(Arena& arena) const {
@@ -77,10 +90,10 @@ Pipeline::Memory Pipeline::make_memory(Arena& arena) const {
     std::vector<Slot>& own = memory.slots.emplace_back();
     for (int64_t i = 0; i < in_flight[static_cast<size_t>(chunk)]; ++i) {
       own.emplace_back();
-      own.back().saved = model_.make_saved(arena, config_.B, config_.T, plan, range);
+      own.back().saved = model_.make_saved(arena, config_.batch.batch, config_.batch.context, plan, range);
     }
   }
-  const Shape shape{config_.B, config_.T};
+  const Shape shape{config_.batch.batch, config_.batch.context};
   for (int64_t micro = 0; micro < config_.shape.micros; ++micro)
     memory.batches.push_back({.tokens = arena.alloc(DType::i32, shape),
                               .targets = arena.alloc(DType::i32, shape),
@@ -101,7 +114,7 @@ Pipeline::Slot& Pipeline::slot(const PipelineOp& op) {
 MicroBatch Pipeline::batch(const ExecutorStep& step, int64_t micro) {
   for (; read_ <= micro; ++read_) {
     const MicroBatch& kept = memory_.batches[static_cast<size_t>(read_)];
-    const Batch& from = step.next();
+    const MicroBatch from = feed_.send(step.next(), step.stream);
     copy(kept.tokens, from.tokens, step.stream);
     copy(kept.targets, from.targets, step.stream);
     has_documents_ = static_cast<bool>(from.doc_start);
@@ -125,9 +138,9 @@ void Pipeline::post(Inbox& inbox) {
 
 void Pipeline::take(Inbox& inbox, const Tensor& t, Stream& stream) {
   const Span span(stream.trace, "communication");
-  const auto start = Clock::now();
+  clock_.begin_wait();
   inbox.pending.wait();
-  pipeline_->wait_s += seconds_since(start);
+  clock_.end_wait();
   copy(t, inbox.memory, stream);
   post(inbox);
 }
@@ -141,7 +154,17 @@ LossSums Pipeline::forward_pass(const PipelineOp& op, const ExecutorStep& step) 
   LossSums sums =
       model_.forward(ctx, micro, own.saved, step.grad_scale, op.micro == 0 ? step.checked_tokens : 0);
   if (step.after_forward) step.after_forward(own.saved, micro, sums);
+  bring_back(own, op.chunk, step.results, ctx.stream);
   return sums;
+}
+
+// On a device the last stage has the losses there.
+void Pipeline::bring_back(const Slot& own, int chunk, StepResultRing* results, Stream& stream) {
+  if (!is_last(stage(chunk))) return;
+  if (results)
+    results->add(own.saved.sums, stream);
+  else
+    feed_.bring_back(own.saved.sums, stream);
 }
 
 void Pipeline::backward_pass(const PipelineOp& op, const ExecutorStep& step) {
@@ -198,15 +221,15 @@ bool Pipeline::run(const ExecutorStep& step) {
   INGOT_CHECK(step.micros <= config_.shape.micros && step.only < step.micros && step.grad_scale != 0,
               "Pipeline::run: {} micro-batches, at most {}", step.micros, config_.shape.micros);
   const std::vector<PipelineOp>& list = list_for(step);
-  const auto start = Clock::now();
-  pipeline_->wait_s = 0;
+  feed_.begin_step(step.steps_in_flight);
+  clock_.begin_step();
   read_ = std::max<int64_t>(0, step.only);
   expect(activation_inbox_, Kind::kReceiveActivation, list);
   expect(gradient_inbox_, Kind::kReceiveGradient, list);
   sums_ = {};
   for (const PipelineOp& op : list) sums_.add(perform(op, step));
   wait_for_sends();
-  pipeline_->step_s = seconds_since(start);
+  clock_.end_step();
   has_checked_loss_ = step.checked_tokens > 0;
   return true;
 }
@@ -220,7 +243,11 @@ void Pipeline::wait_for_sends() {
 }
 
 // The last rank holds the head and broadcasts the checked loss.
-LossSums Pipeline::losses(Stream& /*stream*/) {
+LossSums Pipeline::losses(Stream& stream) {
+  for (const LossSums& micro : feed_.receive(stream)) sums_.add(micro);
+  const StageClock::Times times = clock_.times();
+  pipeline_->wait_s = times.wait_s;
+  pipeline_->step_s = times.step_s;
   if (!has_checked_loss_) return sums_;
   RawLoss& raw = sums_.raw;
   std::array<double, 3> numbers{raw.ce, raw.objective, raw.trained};
@@ -235,7 +262,7 @@ LossSums Pipeline::losses(Stream& /*stream*/) {
 
 // A stage can begin the next micro-batch while the next stage still computes this one.
 LossSums Pipeline::forward(LayerContext& ctx, const Batch& batch) {
-  const MicroBatch micro{.tokens = batch.tokens, .targets = batch.targets, .doc_start = batch.doc_start};
+  const MicroBatch micro = feed_.send(batch, ctx.stream);
   LossSums sums;
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
     Slot& own = slot({.kind = Kind::kForward, .micro = evaluated_, .chunk = chunk});
@@ -243,10 +270,13 @@ LossSums Pipeline::forward(LayerContext& ctx, const Batch& batch) {
       activations_->receive(activations_->name(), model_.stage_input(own.saved), previous());
     own.activation.wait();
     sums.add(model_.forward(ctx, micro, own.saved, 0));
+    bring_back(own, chunk, nullptr, ctx.stream);
     if (!is_last(stage(chunk)))
       own.activation = activations_->start_send(activations_->name(), own.saved.x, next());
   }
   ++evaluated_;
+  if (feed_.is_on_device() && is_last(stage(config_.shape.chunks - 1)))  // other ranks go on at once
+    for (const LossSums& own : feed_.receive(ctx.stream)) sums.add(own);
   return sums;
 }
 

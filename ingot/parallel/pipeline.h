@@ -5,6 +5,10 @@
 // holds as many micro-batches' activations per chunk of the model as the list has in flight. Messages
 // from other stages are received while the rank computes, one message of each kind ahead, into separate
 // memory.
+//
+// On a CUDA device the host submits all of a step and waits for nothing: messages are in the order of the stream and of
+// NCCL's links between neighbours (comm/device_group.h). Where ranks share a device or NCCL is missing, messages go
+// through the host, which then waits for each.
 #pragma once
 
 #include <memory>
@@ -12,7 +16,9 @@
 
 #include "ingot/comm/communicator.h"
 #include "ingot/parallel/pipeline_schedule.h"
+#include "ingot/parallel/stage_clock.h"
 #include "ingot/parallel/stage_plan.h"
+#include "ingot/train/device_feed.h"
 #include "ingot/train/executor.h"
 
 namespace ingot {
@@ -21,16 +27,14 @@ struct PipelineConfig {
   PipelineShape shape;  // micros: the most micro-batches of a step
   StagePlan plan;
   RecomputeConfig recompute = {};
-  int64_t B = 1, T = 1;  // shape of a micro-batch
-  Device device = Device::kCpu;
-  Backing backing = Backing::kMemory;  // kAddresses: a plan
+  BatchShape batch = {.batch = 1, .context = 1};
 };
 
 class Pipeline final : public Executor {
  public:
-  // All ranks of `group` call this; it has shape.ranks ranks. Borrows model and group. Throws a kUsage
-  // error if the shape or the recompute policy does not fit.
-  Pipeline(const Transformer& model, const PipelineConfig& config, Communicator& group);
+  // All ranks of `group` call this; it has shape.ranks ranks. Borrows model, group and stream, on which all passes run.
+  // Throws a kUsage error if the shape or the recompute policy does not fit.
+  Pipeline(const Transformer& model, const PipelineConfig& config, Communicator& group, Stream& stream);
   ~Pipeline() override;  // waits for sends in flight
 
   bool run(const ExecutorStep& step) override;
@@ -75,6 +79,7 @@ class Pipeline final : public Executor {
   void expect(Inbox& inbox, PipelineOp::Kind kind, const std::vector<PipelineOp>& list);
   void post(Inbox& inbox);
   void take(Inbox& inbox, const Tensor& t, Stream& stream);
+  void bring_back(const Slot& own, int chunk, StepResultRing* results, Stream& stream);
   LossSums perform(const PipelineOp& op, const ExecutorStep& step);
   LossSums forward_pass(const PipelineOp& op, const ExecutorStep& step);
   void backward_pass(const PipelineOp& op, const ExecutorStep& step);
@@ -86,6 +91,8 @@ class Pipeline final : public Executor {
   int rank_;
   // Two more groups of the same ranks, because messages within one group keep their order.
   std::unique_ptr<Communicator> activations_, gradients_;
+  DeviceFeed feed_;
+  StageClock clock_;
   std::vector<PipelineOp> list_, other_list_;
   int64_t other_micros_ = 0;  // the number of micro-batches of other_list_
   std::unique_ptr<Arena> arena_;

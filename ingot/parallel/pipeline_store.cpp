@@ -1,10 +1,15 @@
 #include "ingot/parallel/pipeline_store.h"
 
+#include "ingot/comm/device_group.h"
+
 namespace ingot {
 
-PipelineStore::PipelineStore(const ParamList& list, TrainingStore& own, StagePlan plan, Communicator& group)
+PipelineStore::PipelineStore(const ParamList& list, TrainingStore& own, StagePlan plan, Communicator& group,
+                             Stream& stream)
     : TrainingStore(list, own.masters()), own_(own), plan_(std::move(plan)), group_(group) {
   ends_ = group.split(keeps_shared() ? 0 : 1, group.rank(), "pp ends");
+  if (plan_.is_tied && keeps_shared() && stream.device == Device::kCuda && stream.backing == Backing::kMemory)
+    device_ends_ = device_group(*ends_, stream);
   arenas_ = own.arenas();
   is_sharded_ = group.size() > 1;
 }
@@ -17,8 +22,9 @@ void PipelineStore::begin_micro(bool is_last) {
 void PipelineStore::finish_gradients() {
   own_.finish_gradients();
   if (!is_last_micro_ || !keeps_shared()) return;
+  Communicator& ends = device_ends_ ? *device_ends_ : *ends_;
   for (const ParamShard& shard : own_.shards())
-    if (plan_.is_shared(list()[shard.id].unit)) ends_->all_reduce("tied gradients", shard.grad);
+    if (plan_.is_shared(list()[shard.id].unit)) ends.all_reduce("tied gradients", shard.grad);
 }
 
 std::vector<ParamShard> PipelineStore::shards() {

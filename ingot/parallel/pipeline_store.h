@@ -16,8 +16,9 @@ namespace ingot {
 class PipelineStore : public TrainingStore {
  public:
   // Borrows all arguments but the plan. list: the whole model. own: a store of list.keeping(the units that
-  // the plan assigns to this rank). group: the ranks of the pipeline, all of which call this.
-  PipelineStore(const ParamList& list, TrainingStore& own, StagePlan plan, Communicator& group);
+  // the plan assigns to this rank), in the memory of the stream. group: the ranks of the pipeline, all of which call this.
+  PipelineStore(const ParamList& list, TrainingStore& own, StagePlan plan, Communicator& group,
+                Stream& stream);
 
   const UnitBuffers& get(int unit) override { return own_.get(unit); }
   void prefetch(int unit) override { own_.prefetch(unit); }
@@ -39,7 +40,7 @@ class PipelineStore : public TrainingStore {
   TrainingStore& own_;
   StagePlan plan_;
   Communicator& group_;
-  std::unique_ptr<Communicator> ends_;  // first and last rank
+  std::unique_ptr<Communicator> ends_, device_ends_;  // first and last rank; the second is null on the CPU
   bool is_last_micro_ = true;
 };
 

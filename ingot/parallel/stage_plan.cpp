@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 
+#include "ingot/core/copy.h"
 #include "ingot/parallel/pipeline_schedule.h"
 
 namespace ingot {
@@ -59,17 +60,23 @@ struct Sample {
   std::vector<Transformer::Saved> saved;  // per unit
   MicroBatch batch;                       // all tokens are 0
   Arena scratch, activations;
+  Stream& stream;
 
-  Sample(const RunConfig& run, const ModelConfig& config, int64_t B, const TensorParallel& tp)
+  Sample(const RunConfig& run, const ModelConfig& config, int64_t B, const TensorParallel& tp, Stream& at)
       : model(config, run.precision.compute, run.head, {}, tp),
-        params(model.params(), run.precision.compute),
+        params(model.params(), run.precision.compute, true, Masters::kF32, at.device),
         fp8(model.fp8_tensors(), 0, 0),
-        scratch("scratch", model.scratch_bytes(B, config.context, true)),
-        activations("activations", activation_bytes(B)) {
+        scratch("scratch", model.scratch_bytes(B, config.context, true, at.device), memory_of(at.device)),
+        activations("activations", activation_bytes(B, at.device), memory_of(at.device)),
+        stream(at) {
     make(activations, B);
-    Stream stream;
-    init_params(params, run.train.seed);
+    fill_zero(batch.tokens, stream);
+    fill_zero(batch.targets, stream);
+    init_params(params, run.train.seed, stream);
     params.refresh_compute(stream);
+    model.bring_to_device(stream);
+    fp8.bring_to_device(stream);
+    fp8.begin_step(stream);
   }
 
   void make(Arena& arena, int64_t B) {
@@ -81,18 +88,18 @@ struct Sample {
              .targets = arena.alloc(DType::i32, {B, T}),
              .doc_start = {}};
   }
-  size_t activation_bytes(int64_t B) {
-    Arena measure("activations plan");
+  size_t activation_bytes(int64_t B, Device device) {
+    Arena measure("activations plan", memory_of(device));
     make(measure, B);
     return measure.peak_bytes();
   }
   void run(int unit) {
     Region alone;
-    Stream stream;
     LayerContext ctx{
         .params = params, .region = alone, .scratch = scratch, .stream = stream, .dropout = {}, .fp8 = &fp8};
     model.forward(ctx, batch, saved[static_cast<size_t>(unit)], 1.0f);
     model.backward(ctx, batch, saved[static_cast<size_t>(unit)]);
+    synchronize(stream);
   }
 };
 
@@ -112,11 +119,12 @@ double median_s(const std::function<void()>& call) {
 
 }  // namespace
 
-std::vector<double> measure_unit_costs(const RunConfig& config, const ModelConfig& model, int64_t B, int tp) {
+std::vector<double> measure_unit_costs(const RunConfig& config, const ModelConfig& model, int64_t B, int tp,
+                                       Stream& stream) {
   ModelConfig one = model;
   one.layers = 1;
   one.dropout = 0;
-  Sample sample(config, one, B, {.rank = 0, .count = tp, .splits_tokens = false});
+  Sample sample(config, one, B, {.rank = 0, .count = tp, .splits_tokens = false}, stream);
   std::vector<double> costs;
   for (int unit = 0; unit < Sample::kUnits; ++unit) costs.push_back(median_s([&] { sample.run(unit); }));
   return costs;

@@ -33,9 +33,10 @@ StagePlan plan_stages(const ModelConfig& model, const ParallelConfig& parallel,
                       const std::vector<double>& costs);
 
 // Measures the seconds of forward and backward of the embedding, one block and the head of a resolved
-// model, on B rows of the context and on this rank only; each is the median of three. tp: the
+// model, on B rows of the context, on the stream and on this rank only; each is the median of three. tp: the
 // tensor-parallel size whose shard of the products is measured.
-std::vector<double> measure_unit_costs(const RunConfig& config, const ModelConfig& model, int64_t B, int tp);
+std::vector<double> measure_unit_costs(const RunConfig& config, const ModelConfig& model, int64_t B, int tp,
+                                       Stream& stream);
 // Same as measure_unit_costs, but in multiply-adds per token; used if nothing may be measured.
 std::vector<double> nominal_unit_costs(const ModelConfig& model);
 

@@ -7,6 +7,7 @@
 #include "ingot/config/data_shard.h"
 #include "ingot/config/run_plan.h"
 #include "ingot/console/console.h"
+#include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/memory/memory_check.h"
 #include "ingot/parallel/parallelize.h"
@@ -142,13 +143,15 @@ RunLengthPlan run_length(const Plan& plan, const Hardware& hardware) {
   return length;
 }
 
-// On this machine, what the stages are cut by, as the ranks will measure it.
+// On this machine, what the stages are cut by, as the ranks will measure it: on the device if there is one.
 std::vector<double> unit_costs_of(const RunConfig& config, const PlanTarget& target, const Sharing& sharing) {
   if (!target.is_machine || config.parallel.pp == 1) return {};
   set_num_threads(sharing.threads);
   const DataShard shard = DataShard::of(config.train, config.parallel.dp * config.parallel.fsdp, 0);
+  const bool is_on_device = config.train.device == Device::kCuda && !no_cuda_reason();
+  Stream stream = make_stream(is_on_device ? Device::kCuda : Device::kCpu);
   return measure_unit_costs(config, config.model.resolved(), shard.batch_size,
-                            static_cast<int>(config.parallel.tp));
+                            static_cast<int>(config.parallel.tp), stream);
 }
 
 // The costs of the operations of every class of ranks.

@@ -22,12 +22,13 @@ struct Layout {
   DataShard data_shard;
   BatchShape batch_shape;          // Every micro-batch of this rank has this shape.
   std::unique_ptr<Stream> stream;  // without a device if the layout is for a memory plan
+  // Groups of the mesh for tensors on a device; null otherwise, and where nothing uses them.
+  std::unique_ptr<Communicator> tensor_group;                                // tp
+  std::unique_ptr<Communicator> gradient_group, shard_group, replica_group;  // dp, shard and replicate
   std::unique_ptr<Region> region;
   std::unique_ptr<Transformer> model;
 
   std::unique_ptr<ParamList> stage_list;  // parameters of this rank's stages; null without stages
-  // Groups of the mesh for tensors on a device; null otherwise, and where the stores do not use them.
-  std::unique_ptr<Communicator> gradient_group, shard_group, replica_group;  // dp, shard and replicate
   // The stores of the weights. Each of the last three adds one strategy to the store above it, and is null
   // without that strategy.
   std::unique_ptr<TrainingStore> shards;    // memory of this rank's weights

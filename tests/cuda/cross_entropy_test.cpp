@@ -91,6 +91,31 @@ TEST_P(CudaCrossEntropy, TilesEqualTheWhole) {
   }
 }
 
+// As when each of several ranks has some of the columns.
+TEST_P(CudaCrossEntropy, MergedPartsEqualTheWhole) {
+  constexpr int64_t kParts = 3;
+  const int64_t W = (c.Vp + kParts - 1) / kParts;
+  const OnDevice parts = result(DType::u8, {kParts, c.N, kTileRowBytes}),
+                 rows = result(DType::u8, {c.N, kTileRowBytes}), lse = result(DType::f32, {c.N});
+  for (int64_t p = 0; p < kParts; ++p) {
+    const int64_t first = p * W, width = std::clamp<int64_t>(c.Vp - first, 0, W);
+    const Tensor own = parts.tensor().rows(p, p + 1).reshape({c.N, kTileRowBytes});
+    cross_entropy_begin(own, stream);
+    if (width == 0) continue;
+    Buffer host(DType::f32, {c.N, width});
+    for (int64_t n = 0; n < c.N; ++n)
+      std::copy_n(logits.tensor().as<float>() + n * c.Vp + first, width,
+                  host.tensor().as<float>() + n * width);
+    const OnDevice tile = put(host);
+    cross_entropy_fold(own, tile, first, targets_there, c.config, stream);
+    synchronize(stream);
+  }
+  cross_entropy_merge(rows, parts, targets_there, W, stream);
+  cross_entropy_finish(losses, is_correct, lse, rows, targets_there, c.config, stream);
+  expect_close(losses.to_host(), cross_entropy_reference(to_doubles(logits), targets, c.config), tolerance(),
+               "loss");
+}
+
 TEST_P(CudaCrossEntropy, TheGradientMayOverwriteTheLogits) {
   if (c.gradient != DType::f32) return;
   cross_entropy(losses, {}, logits_there, logits_there, targets_there, c.config, stream);

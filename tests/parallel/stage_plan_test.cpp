@@ -59,9 +59,10 @@ TEST(StagePlan, NeedsAUnitForEachStage) {
 
 TEST(StagePlan, MeasuresEveryKindOfUnit) {
   RunConfig config;
+  Stream stream;
   for (const DType compute : {DType::f32, DType::bf16}) {
     config.precision.compute = compute;
-    const std::vector<double> costs = measure_unit_costs(config, six_layers(true), 2, 2);
+    const std::vector<double> costs = measure_unit_costs(config, six_layers(true), 2, 2, stream);
     ASSERT_EQ(costs.size(), 3u);
     for (const double cost_s : costs) EXPECT_GT(cost_s, 0);
   }

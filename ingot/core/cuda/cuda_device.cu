@@ -82,6 +82,8 @@ std::string device_bus() {
   std::array<char, 16> bus{};
   INGOT_CUDA_CHECK(cudaDeviceGetPCIBusId(bus.data(), bus.size(), current_device()));
   return bus.data();
+}
+
 size_t most_shared_bytes() {
   int size_bytes = 0;
   INGOT_CUDA_CHECK(

@@ -1,8 +1,5 @@
 #include "ingot/ops/loss/cross_entropy_sharded.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "ingot/ops/loss/cross_entropy_tile.h"
 
 namespace ingot {
@@ -33,20 +30,6 @@ void merge_columns(const ColumnShardScratch& scratch, const Tensor& targets, int
   const Tensor& rows = scratch.rows;
   shard.gather(first_bytes(scratch.parts, scratch.parts.elements()), rows.reshape({rows.elements()}));
   cross_entropy_merge(rows, scratch.parts, targets, part_columns, stream);
-}
-
-float max_over_ranks(float value, const ColumnShardScratch& scratch, const ColumnShard& shard) {
-  if (shard.is_whole()) return value;
-  constexpr int64_t kBytes = sizeof(float);
-  const Tensor all = first_bytes(scratch.parts, shard.count * kBytes);
-  shard.gather(all, Tensor(&value, DType::u8, {kBytes}));
-  float largest = value;
-  for (int64_t r = 0; r < shard.count; ++r) {
-    float other = 0;
-    std::memcpy(&other, all.as<uint8_t>() + r * kBytes, sizeof other);
-    largest = std::max(largest, other);
-  }
-  return largest;
 }
 
 void shared_cross_entropy(const SharedLoss& out, const Tensor& logits, const Tensor& targets,

@@ -20,6 +20,8 @@ struct ColumnShard {
   // All-gathers bytes: all (count * n) u8 = own (n) of every rank, in rank order. All ranks call it with
   // equal n.
   std::function<void(const Tensor& all, const Tensor& own)> gather = {};
+  // t (1) f32 = the largest t of all ranks; on the host, or on the device of the logits.
+  std::function<void(const Tensor& t)> max = {};
 
   bool is_whole() const { return count == 1; }
 };
@@ -36,9 +38,6 @@ ColumnShardScratch make_column_shard_scratch(Arena& arena, int64_t N, int count)
 // columns per rank.
 void merge_columns(const ColumnShardScratch& scratch, const Tensor& targets, int64_t part_columns,
                    const ColumnShard& shard, Stream& stream);
-
-// Returns the largest value of all ranks.
-float max_over_ranks(float value, const ColumnShardScratch& scratch, const ColumnShard& shard);
 
 struct SharedLoss {
   Tensor losses;      // (N) f32

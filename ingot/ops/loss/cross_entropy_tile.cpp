@@ -9,12 +9,14 @@
 #include "ingot/core/parallel.h"
 #include "ingot/core/work.h"
 #include "ingot/ops/loss/cross_entropy_terms.h"
+#include "ingot/ops/loss/tile_row_rules.h"
 
 namespace ingot {
 
 namespace cuda {  // cross_entropy_tile.cu
 decltype(ingot::cross_entropy_begin) cross_entropy_begin;
 decltype(ingot::cross_entropy_fold) cross_entropy_fold;
+decltype(ingot::cross_entropy_merge) cross_entropy_merge;
 decltype(ingot::cross_entropy_finish) cross_entropy_finish;
 decltype(ingot::cross_entropy_tile_gradient) cross_entropy_tile_gradient;
 }  // namespace cuda
@@ -46,21 +48,6 @@ void check_tile(const Tensor& tile, int64_t first, const Tensor& targets, const 
               tile.shape.to_string(), first);
   check_tensor(tile, DType::f32, tile.shape, op);
   check_tensor(targets, DType::i32, {tile.dim(0)}, op);
-}
-
-// Adds the sums of a tile further to the right to those of `row`.
-void merge_row(TileRow& row, const TileRow& right) {
-  row.z_sum += right.z_sum;
-  if (right.top < 0) return;
-  const double gap = static_cast<double>(right.z_max) - static_cast<double>(row.z_max);
-  if (row.top < 0 || right.x_max > row.x_max) {
-    row.total = (row.top < 0 ? 0 : row.total * std::exp(-gap)) + right.total;
-    row.x_max = right.x_max;
-    row.z_max = right.z_max;
-    row.top = right.top;
-  } else {
-    row.total += right.total * std::exp(gap);
-  }
 }
 
 // Returns the number of columns of a tile that are classes.
@@ -128,7 +115,7 @@ void cross_entropy_begin(const Tensor& rows, Stream& stream) {
   if constexpr (kHasCuda) {
     if (rows.device == Device::kCuda) return cuda::cross_entropy_begin(rows, stream);
   }
-  std::fill_n(row, N, TileRow{.total = 0, .z_sum = 0, .x_max = 0, .z_max = 0, .x_target = 0, .top = -1});
+  std::fill_n(row, N, kEmptyRow);
 }
 
 void cross_entropy_fold(const Tensor& rows, const Tensor& tile, int64_t first, const Tensor& targets,
@@ -177,15 +164,15 @@ void cross_entropy_merge(const Tensor& rows, const Tensor& parts, const Tensor& 
   TileRow* row = tile_rows(rows, N, "cross_entropy_merge: rows");
   check_tensor(parts, DType::u8, {parts.dim(0), N, kTileRowBytes}, "cross_entropy_merge: parts");
   check_tensor(targets, DType::i32, {N}, "cross_entropy_merge: targets");
+  if constexpr (kHasCuda) {
+    if (rows.device == Device::kCuda)
+      return cuda::cross_entropy_merge(rows, parts, targets, part_columns, stream);
+  }
   const TileRow* part = tile_rows_of(parts);
   const int32_t* target = targets.as<int32_t>();
   for (int64_t n = 0; n < N; ++n) {
-    TileRow merged{.total = 0, .z_sum = 0, .x_max = 0, .z_max = 0, .x_target = 0, .top = -1};
-    for (int64_t p = 0; p < parts.dim(0); ++p) {
-      merge_row(merged, part[p * N + n]);
-      if (target[n] / part_columns == p) merged.x_target = part[p * N + n].x_target;
-    }
-    row[n] = merged;
+    row[n] = merged_row(part + n, N, parts.dim(0), target[n], part_columns,
+                        [](double x) { return std::exp(x); });
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "ingot/ops/cuda/cuda_elementwise.h"
 #include "ingot/ops/loss/cuda_tile_gradient.h"
+#include "ingot/ops/loss/tile_row_rules.h"
 
 namespace ingot::cuda {
 namespace {
@@ -17,7 +18,7 @@ struct Begin {
   TileRow* rows;
 
   __device__ void operator()(int64_t i) const {
-    rows[i] = {.total = 0, .z_sum = 0, .x_max = 0, .z_max = 0, .x_target = 0, .top = -1};
+    rows[i] = kEmptyRow;
   }
 };
 
@@ -58,6 +59,22 @@ __global__ void __launch_bounds__(kThreads) fold(TileRow* rows, Tile tile, Cap c
   if (own >= 0 && own < tile.classes) row.x_target = x[own];
   rows[n] = row;
 }
+
+struct Exp {
+  __host__ __device__ double operator()(double x) const { return std::exp(x); }
+};
+
+// A thread merges the sums of a row, which the ranks' parts hold one after the other.
+struct Merge {
+  TileRow* rows;
+  const TileRow* parts;
+  const int32_t* targets;
+  int64_t N, count, part_columns;
+
+  __device__ void operator()(int64_t i) const {
+    rows[i] = merged_row(parts + i, N, count, targets[i], part_columns, Exp{});
+  }
+};
 
 template <typename Cap>
 struct Finish {
@@ -115,6 +132,13 @@ void cross_entropy_fold(const Tensor& rows, const Tensor& tile, int64_t first, c
              config.label_smoothing > 0);
     });
   });
+}
+
+void cross_entropy_merge(const Tensor& rows, const Tensor& parts, const Tensor& targets, int64_t part_columns,
+                         Stream& stream) {
+  launch_elementwise<1>(rows.dim(0), "cross_entropy_merge", stream,
+                        Merge{tile_rows_of(rows), tile_rows_of(parts), targets.as<int32_t>(), rows.dim(0),
+                              parts.dim(0), part_columns});
 }
 
 void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const Tensor& lse,

@@ -75,7 +75,9 @@ class HeadPass {
 
   // Returns the largest |element| over all ranks, since w or the logits may be sharded.
   float shared_max(const Tensor& t) const {
-    return max_over_ranks(absolute_max(t, stream_), scratch_.shard, config_.columns);
+    float largest = absolute_max(t, stream_);
+    if (!config_.columns.is_whole()) config_.columns.max(Tensor(&largest, DType::f32, {1}));
+    return largest;
   }
 
   // Columns processed at once: in kFp8 those for which decoded rows of w fit into w_part.
@@ -275,10 +277,29 @@ class HeadPass {
   LinearCrossEntropyReport report_;
 };
 
+// What the ranks that share the columns exchange in the FP8 head on a device.
+void plan_fp8_exchange(const LinearCrossEntropyIn& in, const LinearCrossEntropyConfig& config,
+                       const LinearCrossEntropyScratch& scratch, bool has_grads, Stream& stream) {
+  if (config.columns.is_whole()) return;
+  const bool is_current = config.fp8_scaling == Fp8HeadScaling::kCurrent;
+  const Tensor amax(scratch.lse.data, DType::f32, {1}, scratch.lse.device);
+  if (is_current) config.columns.max(amax);
+  if (config.kind == HeadKind::kRecompute)
+    return merge_columns(scratch.shard, in.targets, in.w.dim(0), config.columns, stream);
+  const int64_t N = in.x.dim(0), chunk = scratch.logits.dim(0);
+  for (int64_t n = 0; n < N; n += chunk) {
+    const int64_t n_end = std::min(n + chunk, N);
+    merge_columns(scratch.shard.rows_of(0, n_end - n), in.targets.rows(n, n_end), in.w.dim(0), config.columns,
+                  stream);
+    if (is_current && has_grads) config.columns.max(amax);
+  }
+}
+
 // The work of the FP8 head on a device (linear_cross_entropy_fp8.h): casts, three products, and the loss. The
 // recomputing head computes the logits twice.
 void plan_fp8_on_device(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn& in,
-                        const LinearCrossEntropyConfig& config, Stream& stream) {
+                        const LinearCrossEntropyConfig& config, const LinearCrossEntropyScratch& scratch,
+                        Stream& stream) {
   const auto N = static_cast<double>(in.x.dim(0)), C = static_cast<double>(in.x.dim(1)),
              Vp = static_cast<double>(in.w.dim(0));
   for (const Tensor& t : {in.x, in.w}) {
@@ -294,6 +315,7 @@ void plan_fp8_on_device(const LinearCrossEntropyOut& out, const LinearCrossEntro
     product(N * C + Vp * C + 4 * N * Vp);
     const WorkSpan span(stream, "loss", {.bytes = (out.dx ? 6 : 4) * N * Vp});
   }
+  plan_fp8_exchange(in, config, scratch, static_cast<bool>(out.dx), stream);
   if (!out.dx) return;
   product(N * Vp + Vp * C + static_cast<double>(out.dx.bytes()));
   product(N * Vp + N * C + 2 * static_cast<double>(out.dw.bytes()));
@@ -339,7 +361,7 @@ LinearCrossEntropyReport linear_cross_entropy(const LinearCrossEntropyOut& out,
   check_operands(out, in, config, scratch);
   if (stream.backing == Backing::kAddresses && config.precision == HeadPrecision::kFp8 &&
       in.x.device == Device::kCuda) {
-    plan_fp8_on_device(out, in, config, stream);
+    plan_fp8_on_device(out, in, config, scratch, stream);
     return {};
   }
   if constexpr (kHasCuda) {

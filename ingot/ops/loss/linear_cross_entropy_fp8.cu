@@ -32,8 +32,8 @@ class Fp8HeadPass {
         loss_(config.loss) {
     loss_.grad_scale = 1;  // the e5m2 scale replaces grad_scale, which the products apply
     check_dims();
-    encode(in.x, scratch.x8, scratch.x8_turned, scratch.fp8[0], config.fp8_x_scale);
-    encode(in.w, scratch.w8, scratch.w8_turned, scratch.fp8[1], config.fp8_w_scale);
+    encode(in.x, scratch.x8, scratch.x8_turned, scratch.fp8[0], config.fp8_x_scale, true);
+    encode(in.w, scratch.w8, scratch.w8_turned, scratch.fp8[1], config.fp8_w_scale, config.columns.is_whole());
     report_.fp8.x.elements = in.x.elements();
     report_.fp8.w.elements = in.w.elements();
     if (!is_current()) put_scale(scratch.fp8[2], fp8_head_gradient_scale(loss_));
@@ -59,7 +59,7 @@ class Fp8HeadPass {
     const char* op = "linear_cross_entropy in FP8 on a CUDA device";
     for (int64_t dim : {N_, Vp_, in_.x.dim(1), scratch_.logits.dim(0), scratch_.logits.dim(1)})
       INGOT_CHECK(dim % kGranule == 0, "{}: dims must be multiples of {}, got {}", op, kGranule, dim);
-    INGOT_CHECK(config_.filter == 0 && config_.columns.is_whole(), "{}: no filter, no shared columns", op);
+    INGOT_CHECK(config_.filter == 0, "{}: no filter", op);
   }
 
   void put_scale(const Fp8Place& place, float value) const {
@@ -68,12 +68,13 @@ class Fp8HeadPass {
   void make_scale(const Fp8Place& place, DType format) const {
     set_fp8_scale(place.scale, place.inverse, place.fresh, format, Fp8ScaleFloor::kExact, stream_);
   }
-  // Casts a whole tensor, also transposed if gradients are wanted.
+  // Casts a whole tensor, also transposed if gradients are wanted. is_whole: no other rank has a part of it.
   void encode(const Tensor& t, const Tensor& codes, const Tensor& turned, const Fp8Place& place,
-              float fixed_scale) const {
+              float fixed_scale, bool is_whole) const {
     if (is_current()) {
       fill_zero(place.fresh, stream_);
       raise_amax(place.fresh, t, stream_);
+      if (!is_whole) config_.columns.max(place.fresh);
       make_scale(place, DType::f8e4m3);
     } else {
       put_scale(place, fixed_scale);
@@ -107,6 +108,8 @@ class Fp8HeadPass {
     if (is_current()) {
       fill_zero(place.fresh, stream_);
       raise_gradient_amax(place.fresh, tile, loss_, stream_);
+      if (!config_.columns.is_whole() && config_.kind != HeadKind::kRecompute)
+        config_.columns.max(place.fresh);
       make_scale(place, DType::f8e5m2);
     }
     cross_entropy_fp8_gradient(gradient.d, gradient.turned, tile, loss_, place, stream_);
@@ -143,9 +146,11 @@ class Fp8HeadPass {
 
   void run_chunk(int64_t n, int64_t n_end) {
     const Tensor rows = scratch_.rows.rows(0, n_end - n), lse = scratch_.lse.rows(0, n_end - n);
-    const LogitTile tile{logits(n, n_end, 0, Vp_), 0, lse, in_.targets.rows(n, n_end)};
+    const LogitTile tile{logits(n, n_end, 0, Vp_), config_.columns.first, lse, in_.targets.rows(n, n_end)};
     ingot::cross_entropy_begin(rows, stream_);
-    ingot::cross_entropy_fold(rows, tile.logits, 0, tile.targets, loss_, stream_);
+    ingot::cross_entropy_fold(rows, tile.logits, tile.first, tile.targets, loss_, stream_);
+    if (!config_.columns.is_whole())
+      merge_columns(scratch_.shard.rows_of(0, n_end - n), tile.targets, Vp_, config_.columns, stream_);
     finish(n, n_end, lse, rows);
     if (!has_grads()) return;
     const Gradient gradient = encode_gradient(tile);
@@ -154,36 +159,39 @@ class Fp8HeadPass {
     add_dw(gradient.turned, 0, n, n_end);
   }
 
-  // Calls f(tile, n, n_end) for all tiles; the outer loop runs over columns.
+  // Calls f(tile, v, n, n_end) for all tiles, where v is the tile's first column on this rank; the outer loop runs over
+  // columns.
   template <typename F>
   void for_each_tile(F&& f) const {
     const int64_t chunk = scratch_.logits.dim(0), width = scratch_.logits.dim(1);
     for (int64_t v = 0; v < Vp_; v += width)
       for (int64_t n = 0; n < N_; n += chunk) {
         const int64_t n_end = std::min(n + chunk, N_);
-        f(LogitTile{logits(n, n_end, v, std::min(v + width, Vp_)), v, scratch_.lse.rows(n, n_end),
-                    in_.targets.rows(n, n_end)},
-          n, n_end);
+        f(LogitTile{logits(n, n_end, v, std::min(v + width, Vp_)), config_.columns.first + v,
+                    scratch_.lse.rows(n, n_end), in_.targets.rows(n, n_end)},
+          v, n, n_end);
       }
   }
 
   void fold_tiles() const {
     ingot::cross_entropy_begin(scratch_.rows, stream_);
-    for_each_tile([&](const LogitTile& tile, int64_t n, int64_t n_end) {
+    for_each_tile([&](const LogitTile& tile, int64_t, int64_t n, int64_t n_end) {
       ingot::cross_entropy_fold(scratch_.rows.rows(n, n_end), tile.logits, tile.first, tile.targets, loss_,
                                 stream_);
     });
+    if (!config_.columns.is_whole())
+      merge_columns(scratch_.shard, in_.targets, Vp_, config_.columns, stream_);
     finish(0, N_, scratch_.lse, scratch_.rows);
   }
 
   void tile_gradients() {
     const bool is_direct = out_.dx.dtype == DType::f32;
     const Tensor sum = is_direct ? out_.dx : scratch_.dx_sum;
-    for_each_tile([&](const LogitTile& tile, int64_t n, int64_t n_end) {
+    for_each_tile([&](const LogitTile& tile, int64_t v, int64_t n, int64_t n_end) {
       const Gradient gradient = encode_gradient(tile);
-      const Tensor w = scratch_.w8_turned.columns(tile.first, tile.first + tile.logits.dim(1));
-      matmul_fp8(sum.rows(n, n_end), d_operand(gradient.d), w_operand(w), backward(tile.first > 0), stream_);
-      add_dw(gradient.turned, tile.first, n, n_end);
+      const Tensor w = scratch_.w8_turned.columns(v, v + tile.logits.dim(1));
+      matmul_fp8(sum.rows(n, n_end), d_operand(gradient.d), w_operand(w), backward(v > 0), stream_);
+      add_dw(gradient.turned, v, n, n_end);
     });
     if (!is_direct) ingot::cast(out_.dx, sum, stream_);
   }

@@ -15,6 +15,13 @@ bool has_bf16_logits(const LinearCrossEntropyConfig& config) {
 
 namespace {
 
+// Returns the scratch for merging the rows of all ranks, with the memory of the scratch's own rows.
+ColumnShardScratch shard_of_known(Arena& arena, const LinearCrossEntropyScratch& s, int count) {
+  return {.rows = s.rows,
+          .parts = arena.alloc(DType::u8, {count, s.rows.dim(0), s.rows.dim(1)}),
+          .lse = s.lse};
+}
+
 struct HeadDims {
   int64_t N, C, Vp;
 };
@@ -31,6 +38,7 @@ LinearCrossEntropyScratch make_device_fp8_scratch(Arena& arena, const HeadDims& 
   s.w8 = arena.alloc(DType::f8e4m3, {Vp, C});
   s.rows = alloc_tile_rows(arena, known);
   s.lse = arena.alloc(DType::f32, {known});
+  if (!config.columns.is_whole()) s.shard = shard_of_known(arena, s, config.columns.count);
   if (!has_grads) return s;
   s.x8_turned = arena.alloc(DType::f8e4m3, {C, N});
   s.w8_turned = arena.alloc(DType::f8e4m3, {C, Vp});
@@ -74,9 +82,7 @@ LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_
   }
   if (!config.columns.is_whole()) {
     if (s.rows)
-      s.shard = {.rows = s.rows,
-                 .parts = arena.alloc(DType::u8, {config.columns.count, s.rows.dim(0), s.rows.dim(1)}),
-                 .lse = s.lse};
+      s.shard = shard_of_known(arena, s, config.columns.count);
     else
       s.shard = make_column_shard_scratch(arena, s.logits.dim(0), config.columns.count);
   }

@@ -136,8 +136,12 @@ void expect_one_rank_results(const ModelConfig& config, DType compute, PipelineK
   Replica whole(config, compute, equal_split(config, 1, 1));
   Replica own(config, compute, equal_split(config, shape.ranks, chunks));
   const LossSums want = whole.run_alone(batches);
-  Pipeline pipeline(own.model, {.shape = shape, .plan = own.plan, .recompute = recompute, .B = kB, .T = kT},
-                    *world);
+  Pipeline pipeline(own.model,
+                    {.shape = shape,
+                     .plan = own.plan,
+                     .recompute = recompute,
+                     .batch = {.batch = kB, .context = kT}},
+                    *world, own.stream);
   size_t next = 0;
   Batch batch;
   pipeline.run({.params = own.store,
@@ -193,13 +197,13 @@ TEST(Pipeline, RecomputedActivationsMatchOneRank) {
 // 1F1B keeps the activations of p - r micro-batches on rank r, GPipe those of all micro-batches.
 TEST(Pipeline, KeepsTheActivationsOfItsSchedule) {
   const Transformer model(gpt2(), DType::f32);
+  Stream stream;
   const auto bytes = [&](PipelineKind kind) {
     return Pipeline(model,
                     {.shape = {.kind = kind, .ranks = world->size(), .micros = kMicros},
                      .plan = equal_split(gpt2(), world->size(), 1),
-                     .B = kB,
-                     .T = kT},
-                    *world)
+                     .batch = {.batch = kB, .context = kT}},
+                    *world, stream)
         .arenas()
         .front()
         ->capacity_bytes();

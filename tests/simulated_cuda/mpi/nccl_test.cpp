@@ -68,6 +68,13 @@ class NcclTest : public ::testing::Test {
   int size = world->size();
 };
 
+// A step of many layers has more collectives than the group keeps notes of: the host then waits for the oldest.
+TEST_F(NcclTest, ManyCollectivesMayBeUnderWay) {
+  const Tensor t = put(DType::f32, {1});
+  for (int i = 0; i < 1100; ++i) group->start_all_reduce("largest", t, ReduceOp::kMax).wait();
+  EXPECT_THAT(read(t), ElementsAre(1));
+}
+
 // Nothing happens on the device until it is waited for: the host goes on.
 TEST_F(NcclTest, CollectivesRunBesideTheHost) {
   const Tensor t = put(DType::f32, {rank});

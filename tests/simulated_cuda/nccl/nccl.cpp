@@ -38,6 +38,7 @@ struct NcclState {
   std::vector<int> world_ranks;
   fs::path meeting;  // where ranks leave their world ranks, and errors
   MPI_Comm mpi = MPI_COMM_NULL;
+  int splits = 0;  // communicators that were split from this one
   std::atomic<bool> is_aborted = false;
   std::atomic<ncclResult_t> error = ncclInProgress;
   bool is_ready() const { return mpi != MPI_COMM_NULL; }
@@ -350,9 +351,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t*) {
   if (!comm->state->is_ready() || color != 0 || key != comm->state->rank)
     return ncclInvalidUsage;  // the simulation only copies communicators
-  static int splits = 0;
-  *part = meet(comm->state->meeting.string() + "-" + std::to_string(++splits), comm->state->rank,
-               comm->state->size);
+  NcclState& state = *comm->state;
+  *part = meet(state.meeting.string() + "-" + std::to_string(++state.splits), state.rank, state.size);
   return ncclInProgress;
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) { return comm->state->error; }

@@ -1,0 +1,65 @@
+// Tensor parallelism on simulated devices, through the host and over a simulated NCCL: losses are those of one rank on the
+// CPU.
+#include "tests/simulated_cuda/mpi/layout_cases.h"
+
+namespace ingot {
+namespace {
+
+// Heads for four tensor-parallel ranks.
+RunConfig tiny(RunConfig c) {
+  c = small(c, 2);
+  c.model.heads = c.model.kv_heads = 4;
+  return c;
+}
+
+RunConfig with_head(RunConfig c, HeadKind kind) {
+  c.head.kind = kind;
+  c.head.accumulation = HeadAccumulation::kKahan;
+  c.head.z_loss = 1e-3;
+  c.head.label_smoothing = 0.05;
+  return c;
+}
+
+// The dims of every shard of two or four ranks are multiples of 16.
+RunConfig in_fp8(RunConfig c, Fp8Recipe recipe) {
+  c = in(c, DType::bf16);
+  c.model.width = 64;
+  c.model.ffn = 128;
+  c.model.context = 16;
+  c.precision.fp8.recipe = recipe;
+  return c;
+}
+RunConfig with_fp8_head(RunConfig c, HeadKind kind, Fp8HeadScaling scaling) {
+  c = in(c, DType::bf16);
+  c.model.context = 16;
+  c.head = {.kind = kind, .precision = HeadDtype::kFp8, .fp8_scaling = scaling};
+  return c;
+}
+
+ParallelConfig sharing_tokens() { return sharing(4); }
+ParallelConfig sharing_heads_only() { return sharing(4, false); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Tensor, SimulatedLayout,
+    ::testing::Values(
+        DeviceCase{"llama", tiny(llama()), sharing_tokens},
+        DeviceCase{"llama_whole_tokens", tiny(llama()), sharing_heads_only},
+        DeviceCase{"gpt2", tiny(gpt2()), sharing_tokens},
+        DeviceCase{"gpt2_whole_tokens", tiny(gpt2()), sharing_heads_only},
+        DeviceCase{"lion", tiny(with_rule(gpt2(), "lion")), sharing_tokens},
+        DeviceCase{"dense_head", with_head(tiny(gpt2()), HeadKind::kDense), sharing_tokens},
+        DeviceCase{"recompute_head", with_head(tiny(llama()), HeadKind::kRecompute), sharing_tokens},
+        DeviceCase{"bf16", in(tiny(llama()), DType::bf16), sharing_tokens, 3e-3},
+        DeviceCase{"f16", in(tiny(gpt2()), DType::f16), sharing_tokens, 3e-3},
+        DeviceCase{"fp8", in_fp8(tiny(llama()), Fp8Recipe::kTensorwise), sharing_tokens, 5e-3},
+        DeviceCase{"fp8_delayed", in_fp8(tiny(gpt2()), Fp8Recipe::kDelayed), sharing_tokens, 5e-3},
+        DeviceCase{"fp8_head", with_fp8_head(tiny(llama()), HeadKind::kChunked, Fp8HeadScaling::kCurrent),
+                   sharing_tokens, 5e-3},
+        DeviceCase{"fp8_head_static", with_fp8_head(tiny(gpt2()), HeadKind::kRecompute, Fp8HeadScaling::kStatic),
+                   sharing_tokens, 5e-3},
+        DeviceCase{"replicas", tiny(llama()), [] { return sharing(2); }},
+        DeviceCase{"shards", tiny(gpt2()), sharing_of_shards}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace ingot
