@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
+#include "ingot/optim/rules/adafactor.h"
 #include "ingot/optim/rules/all_rules.h"
 
 namespace ingot {
@@ -36,13 +37,10 @@ void validate_fp8(const RunConfig& config) {
   require_granule("model.vocab_multiple", config.model.vocab_multiple, "head.precision = \"fp8\"");
 }
 
-// Returns a rule of the optimizer that needs whole matrices, or null.
-const RuleEntry* matrix_rule_of(const OptimizerConfig& optimizer) {
-  std::vector<const RuleEntry*> used{&resolve_rule(optimizer.rule, optimizer.rule)};
-  for (const GroupConfig& group : optimizer.groups) used.push_back(&resolve_rule(group.rule, optimizer.rule));
-  const auto found =
-      std::find_if(used.begin(), used.end(), [](const RuleEntry* entry) { return entry->is_matrix_rule; });
-  return found == used.end() ? nullptr : *found;
+bool uses_rule(const OptimizerConfig& optimizer, std::string_view name) {
+  const auto is_it = [&](const RuleConfig& rule) { return resolve_rule(rule, optimizer.rule).name == name; };
+  return is_it(optimizer.rule) ||
+         std::ranges::any_of(optimizer.groups, [&](const GroupConfig& group) { return is_it(group.rule); });
 }
 
 void validate_ranks(const RunConfig& config) {
@@ -52,9 +50,9 @@ void validate_ranks(const RunConfig& config) {
   for (const DType payload : {parallel.payload, parallel.payload_ends.value_or(parallel.payload)})
     if (payload == DType::f16) refuse("parallel.payload", "f32 or bf16", "f16");
   if (parallel.has_error_feedback) refuse("parallel.error_feedback", "false", "true");
-  const RuleEntry* matrix_rule = matrix_rule_of(config.optimizer);
-  if (parallel.ranks() > 1 && matrix_rule)
-    refuse("parallel", fmt::format("one rank for the optimizer {}", matrix_rule->name), parallel.to_string());
+  // Its sums over the rows and columns of a shard have no kernel.
+  if (parallel.fsdp > 1 && uses_rule(config.optimizer, Adafactor::kName))
+    refuse("parallel.fsdp", "1 for the optimizer adafactor", fmt::format("{}", parallel.fsdp));
 }
 
 // What the layers compute on the CPU only.
