@@ -21,6 +21,7 @@ set(INGOT_KERNEL_CALLERS
     ingot/ops/elementwise/cast.cpp
     ingot/ops/elementwise/dropout.cpp
     ingot/ops/elementwise/embedding.cpp
+    ingot/ops/elementwise/matrix_shard.cpp
     ingot/ops/elementwise/swap_tensors.cpp
     ingot/ops/loss/cross_entropy.cpp
     ingot/ops/loss/cross_entropy_bf16.cpp

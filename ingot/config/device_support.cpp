@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
@@ -84,23 +84,12 @@ void validate_rules_of_shards(const RunConfig& config) {
   }
 }
 
-// Returns a rule of the optimizer that needs whole matrices, or null.
-const RuleEntry* matrix_rule_of(const OptimizerConfig& optimizer) {
-  const std::vector<const RuleEntry*> used = rules_of(optimizer);
-  const auto found =
-      std::find_if(used.begin(), used.end(), [](const RuleEntry* entry) { return entry->is_matrix_rule; });
-  return found == used.end() ? nullptr : *found;
-}
-
 void validate_ranks(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   validate_rules_of_shards(config);
   for (const DType payload : {parallel.payload, parallel.payload_ends.value_or(parallel.payload)})
     if (payload == DType::f16) refuse("parallel.payload", "f32 or bf16", "f16");
   if (parallel.has_error_feedback) refuse("parallel.error_feedback", "false", "true");
-  const RuleEntry* matrix_rule = matrix_rule_of(config.optimizer);
-  if (parallel.ranks() > 1 && matrix_rule)
-    refuse("parallel", fmt::format("one rank for the optimizer {}", matrix_rule->name), parallel.to_string());
 }
 
 bool has_f16_with_fp8(const RunConfig& config) {

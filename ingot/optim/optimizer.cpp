@@ -47,6 +47,7 @@ Optimizer::Group Optimizer::make_group(const OptimizerConfig& config, const Grou
   const GivenOptions options = resolve_options(rule, config.rule);
   Group group{.entry = &entry, .rule = entry.make(options), .device_rule = entry.make_on_device(options)};
   group.matrix_rule = dynamic_cast<const MatrixRule*>(group.rule.get());
+  group.device_matrix_rule = dynamic_cast<const DeviceMatrixRule*>(group.device_rule.get());
   group.weight_decay = entry.number(options, kWeightDecay.key);
   group.momentum = entry.momentum(options);
   if (given && given->lr) group.lr_ratio = *given->lr / config.lr;
@@ -99,18 +100,22 @@ size_t Optimizer::arena_bytes() const {
   return total;
 }
 
+size_t Optimizer::scratch_bytes(const Member& member) const {
+  if (!is_on_device()) return member.needs.scratch_bytes;
+  return groups_[member.group].device_rule->scratch_bytes(member.memory.param);
+}
+
 size_t Optimizer::scratch_bytes() const {
-  if (is_on_device() && own_) return 0;  // OnDevice has its own
-  size_t most = 0, of_matrices = 0, numbers = 0;
+  size_t most = 0, of_matrices = 0;
   for (const Member& member : members_) {
     size_t& largest = matrix_rule_of(member) ? of_matrices : most;
-    largest = std::max(largest, member.needs.scratch_bytes);
+    largest = std::max(largest, scratch_bytes(member));
   }
+  Arena numbers("numbers plan", arena_.memory());
   for (const auto& counts : number_counts_)
-    for (const int64_t n : counts)
-      if (n > 0) numbers += static_cast<size_t>(n) * sizeof(float) + Arena::kAlign;
-  if (!matrices_.empty()) most = std::max(most, of_matrices + comm_.scratch_bytes());
-  return numbers + most;
+    for (const int64_t n : counts) numbers.alloc(DType::f32, {n});
+  if (!matrices_.empty()) most = std::max(most, of_matrices + comm_.scratch_bytes(arena_.memory()));
+  return numbers.peak_bytes() + most;
 }
 
 Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params, UpdateComm* comm,
@@ -122,7 +127,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> para
       number_counts_(count_numbers()),
       arena_("optimizer", arena_bytes(),
              memory_of(members_.empty() ? Device::kCpu : members_.front().memory.param.w.device), backing),
-      scratch_("optimizer scratch", scratch_bytes(), Memory::kHost, backing) {
+      scratch_("optimizer scratch", scratch_bytes(), arena_.memory(), backing) {
   for (size_t i = 0; i < members_.size(); ++i) {
     add_states(i);
     if (backing == Backing::kMemory) make_blocks(i);

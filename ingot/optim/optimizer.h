@@ -106,7 +106,8 @@ class Optimizer {
     const RuleEntry* entry = nullptr;
     std::unique_ptr<UpdateRule> rule;
     std::unique_ptr<DeviceRule> device_rule;
-    const MatrixRule* matrix_rule = nullptr;  // `rule`, if it is one
+    const MatrixRule* matrix_rule = nullptr;               // `rule`, if it is one
+    const DeviceMatrixRule* device_matrix_rule = nullptr;  // `device_rule`, if it is one
     double weight_decay = 0;
     MomentumRamp momentum = {};
     double lr_ratio = 1;              // ratio to the base learning rate
@@ -152,6 +153,7 @@ class Optimizer {
   // The state of a member on this rank; that of a matrix may be on another rank.
   std::vector<StateSpec> kept_state(const Member& member) const;
   size_t arena_bytes() const;
+  size_t scratch_bytes(const Member& member) const;  // what its rule needs
   size_t scratch_bytes() const;
   RuleStep step_of(const Member& member, const StepInputs& inputs, float grad_scale) const;
   void begin_step(const StepInputs& inputs, float grad_scale);
@@ -169,16 +171,20 @@ class Optimizer {
   void plan_on_device(Backing backing);
   double norm_on_device(Stream& stream);
   void update_on_device(bool wants_stats, Stream& stream);
+  void update_on_device(size_t param, Stream& stream);
+  void read_totals(Stream& stream);
 
-  // Memory that a device needs besides the state.
+  // Memory that a device needs besides the state and the scratch.
   struct OnDevice {
-    Arena memory, pinned, scratch;
+    Arena memory, pinned;
     Tensor ranges = {}, host_ranges = {};    // the gradients'; (params, sizeof(SquareRange)) u8
     Tensor squares = {}, host_squares = {};  // (kSquareParts) f32
     Tensor totals = {}, host_totals = {};    // totals, 4 f32 per row
     std::vector<int64_t> first_row = {};     // where a parameter's totals begin
     int64_t longest = 0;                     // elements of the longest parameter
     bool has_ranges = false;                 // true once ranges have been copied to the device
+
+    Tensor totals_of(size_t param) const;
   };
 
   double ema_;

@@ -23,13 +23,10 @@ void Optimizer::plan_on_device([[maybe_unused]] Backing backing) {
   if constexpr (kHasCuda) {
     const auto count = static_cast<int64_t>(members_.size());
     int64_t rows = 0;
-    size_t scratch_bytes = 0;
     std::vector<int64_t> first_row;
     for (const Member& member : members_) {
       first_row.push_back(rows);
       rows += cuda::update_blocks(member.memory.param.elements());
-      scratch_bytes =
-          std::max(scratch_bytes, groups_[member.group].device_rule->scratch_bytes(member.memory.param));
     }
     const Shape table{count, static_cast<int64_t>(sizeof(cuda::SquareRange))};
     const auto lay_out = [&](OnDevice& d) {
@@ -41,13 +38,11 @@ void Optimizer::plan_on_device([[maybe_unused]] Backing backing) {
       d.host_totals = d.pinned.alloc(DType::f32, {rows, kTotals});
     };
     OnDevice plan{.memory = Arena("optimizer sums", Memory::kDevice),
-                  .pinned = Arena("optimizer sums of the host", Memory::kPinned),
-                  .scratch = Arena("optimizer scratch", Memory::kDevice)};
+                  .pinned = Arena("optimizer sums of the host", Memory::kPinned)};
     lay_out(plan);
     on_device_.emplace(
         OnDevice{.memory = Arena(plan.memory.name(), plan.memory.peak_bytes(), Memory::kDevice, backing),
-                 .pinned = Arena(plan.pinned.name(), plan.pinned.peak_bytes(), Memory::kPinned, backing),
-                 .scratch = Arena(plan.scratch.name(), scratch_bytes, Memory::kDevice, backing)});
+                 .pinned = Arena(plan.pinned.name(), plan.pinned.peak_bytes(), Memory::kPinned, backing)});
     if (backing == Backing::kAddresses) return;
     lay_out(*on_device_);
     on_device_->first_row = std::move(first_row);
@@ -89,26 +84,36 @@ void Optimizer::step_by_factor(const StepInputs& inputs, const Tensor& factor, S
   update_on_device(false, stream);
 }
 
+// Returns the rows of a parameter's totals.
+Tensor Optimizer::OnDevice::totals_of(size_t param) const {
+  return totals.rows(first_row[param], param + 1 < first_row.size() ? first_row[param + 1] : totals.dim(0));
+}
+
+void Optimizer::update_on_device(size_t param, Stream& stream) {
+  const Member& member = members_[param];
+  const ParamStep& step = steps_[param];
+  const Tensor totals = step.inputs.wants_totals ? on_device_->totals_of(param) : Tensor{};
+  const Arena::Mark mark = scratch_.mark();
+  groups_[member.group].device_rule->update(member.memory, step.inputs, step.prepared, totals, scratch_,
+                                            stream);
+  scratch_.release_to(mark);
+}
+
 void Optimizer::update_on_device(bool wants_stats, Stream& stream) {
+  for (size_t i = 0; i < members_.size(); ++i)
+    if (!matrix_rule_of(members_[i])) update_on_device(i, stream);
+  if (!matrices_.empty()) update_matrices(stream);
+  if (wants_stats) read_totals(stream);
+}
+
+void Optimizer::read_totals(Stream& stream) {
   OnDevice& d = *on_device_;
-  const auto rows_of = [&](size_t i) {
-    const int64_t end = i + 1 < members_.size() ? d.first_row[i + 1] : d.totals.dim(0);
-    return std::pair{d.first_row[i], end};
-  };
-  for (size_t i = 0; i < members_.size(); ++i) {
-    const auto [begin, end] = rows_of(i);
-    groups_[members_[i].group].device_rule->update(members_[i].memory, steps_[i].inputs,
-                                                   wants_stats ? d.totals.rows(begin, end) : Tensor{},
-                                                   d.scratch, stream);
-    d.scratch.release_to(0);
-  }
-  if (!wants_stats) return;
   copy(d.host_totals, d.totals, stream);
   synchronize(stream);
   for (size_t i = 0; i < members_.size(); ++i) {
     std::array<double, kTotals> sums{};
-    const auto [begin, end] = rows_of(i);
-    for (int64_t k = begin * kTotals; k < end * kTotals; ++k)
+    const int64_t begin = d.first_row[i] * kTotals, end = begin + d.totals_of(i).elements();
+    for (int64_t k = begin; k < end; ++k)
       sums[static_cast<size_t>(k % kTotals)] += static_cast<double>(d.host_totals.as<float>()[k]);
     stats_[i].weight_norm = std::sqrt(sums[0]);
     stats_[i].grad_norm = std::sqrt(sums[1]);

@@ -39,7 +39,11 @@ class Optimizer::MatrixUpdates final : public MatrixWork {
     const size_t param = optimizer_.matrices_[task];
     const WorkSpan span(stream_, "momentum", moved(param, u));
     if (span.plans()) return;
-    rule_of(param).move_momentum(memory_of(param), optimizer_.steps_[param].inputs, u);
+    const RuleStep& step = optimizer_.steps_[param].inputs;
+    if (const DeviceMatrixRule* there = device_rule_of(param))
+      there->move_momentum(memory_of(param), step, u, stream_);
+    else
+      rule_of(param).move_momentum(memory_of(param), step, u);
   }
   void compute(size_t task, const Tensor& u) override {
     const size_t param = optimizer_.matrices_[task];
@@ -48,7 +52,11 @@ class Optimizer::MatrixUpdates final : public MatrixWork {
         {.flops = rule_of(param).flops(memory_of(param).param), .bytes = 0, .dtype = DType::bf16});
     if (span.plans()) return;
     WorkLog* const log = std::exchange(stream_.work, nullptr);  // the products are in the flops above
-    rule_of(param).orthogonalise(memory_of(param), u, optimizer_.scratch_, stream_);
+    if (const DeviceMatrixRule* there = device_rule_of(param))
+      there->orthogonalise(memory_of(param), optimizer_.steps_[param].inputs, u, optimizer_.scratch_,
+                           stream_);
+    else
+      rule_of(param).orthogonalise(memory_of(param), u, optimizer_.scratch_, stream_);
     stream_.work = log;
   }
   void apply(size_t task, const Tensor& direction) override {
@@ -56,7 +64,10 @@ class Optimizer::MatrixUpdates final : public MatrixWork {
     const WorkSpan span(stream_, "optimizer", moved(param, direction));
     if (span.plans()) return;
     optimizer_.steps_[param].prepared.direction = direction;
-    optimizer_.update_param(param);
+    if (optimizer_.is_on_device())
+      optimizer_.update_on_device(param, stream_);
+    else
+      optimizer_.update_param(param);
   }
 
  private:
@@ -69,6 +80,11 @@ class Optimizer::MatrixUpdates final : public MatrixWork {
   const MatrixRule& rule_of(size_t param) const {
     return *optimizer_.matrix_rule_of(optimizer_.members_[param]);
   }
+  // Returns null on the CPU.
+  const DeviceMatrixRule* device_rule_of(size_t param) const {
+    const Group& group = optimizer_.groups_[optimizer_.members_[param].group];
+    return optimizer_.is_on_device() ? group.device_matrix_rule : nullptr;
+  }
 
   Optimizer& optimizer_;
   Stream& stream_;
@@ -76,13 +92,7 @@ class Optimizer::MatrixUpdates final : public MatrixWork {
 
 void Optimizer::update_matrices(Stream& stream) {
   MatrixUpdates work(*this, stream);
-  if (!is_on_device() || !own_) return comm_.run(work, scratch_, stream);
-  // A plan of a device that makes every update itself (optimizer_device.cpp).
-  for (size_t task = 0; task < matrices_.size(); ++task) {
-    work.prepare(task, {});
-    work.compute(task, {});
-    work.apply(task, {});
-  }
+  comm_.run(work, scratch_, stream);
 }
 
 }  // namespace ingot

@@ -155,11 +155,21 @@ class DeviceRule {
  public:
   virtual ~DeviceRule() = default;
 
-  // All tensors are on the device. totals are those of optim/cuda_update.h, or empty; scratch has
-  // scratch_bytes.
-  virtual void update(const ParamState& p, const RuleStep& step, const Tensor& totals, Arena& scratch,
-                      Stream& stream) const = 0;
+  // All tensors are on the device. prepared has the direction of a matrix rule and nothing else; totals are those
+  // of optim/cuda_update.h, or empty; scratch has scratch_bytes.
+  virtual void update(const ParamState& p, const RuleStep& step, const Prepared& prepared,
+                      const Tensor& totals, Arena& scratch, Stream& stream) const = 0;
   virtual size_t scratch_bytes(const OptimParam& param) const = 0;
+};
+
+// The functions of a MatrixRule on a CUDA device. scratch_bytes is what orthogonalise needs; update needs none.
+// If the step's factor is NaN, the state stays as it is, and u and the direction have no meaning.
+class DeviceMatrixRule : public DeviceRule {
+ public:
+  virtual void move_momentum(const ParamState& p, const RuleStep& step, const Tensor& u,
+                             Stream& stream) const = 0;
+  virtual void orthogonalise(const ParamState& p, const RuleStep& step, const Tensor& u, Arena& scratch,
+                             Stream& stream) const = 0;
 };
 
 }  // namespace ingot

@@ -16,10 +16,12 @@ std::vector<UpdateComm::Keeps> LocalUpdate::plan(std::vector<MatrixTask> tasks) 
   return keeps;
 }
 
-size_t LocalUpdate::scratch_bytes() const {
+size_t LocalUpdate::scratch_bytes(Memory memory) const {
+  Arena plan("matrix update plan", memory);
   int64_t most = 0;
   for (const MatrixTask& task : tasks_) most = std::max(most, task.shape.elements());
-  return static_cast<size_t>(most) * sizeof(float) + Arena::kAlign;
+  plan.alloc(DType::f32, {most});
+  return plan.peak_bytes();
 }
 
 void LocalUpdate::run(MatrixWork& work, Arena& scratch, Stream& /*stream*/) {

@@ -48,9 +48,10 @@ class UpdateComm {
   virtual void max(const Tensor& t) = 0;
   // Called once, before the other functions.
   virtual std::vector<Keeps> plan(std::vector<MatrixTask> tasks) = 0;
-  virtual size_t scratch_bytes() const = 0;  // what run needs
+  virtual size_t scratch_bytes(Memory memory) const = 0;  // what run needs of this memory
   // Prepares, computes and applies every task. scratch has scratch_bytes in addition to what compute
-  // allocates from it.
+  // allocates from it. On a device everything is ordered by the stream, and the host does not wait unless a
+  // group of ranks does (comm/device_group.h).
   virtual void run(MatrixWork& work, Arena& scratch, Stream& stream) = 0;
 };
 
@@ -59,7 +60,7 @@ class LocalUpdate final : public UpdateComm {
   void sum(const Tensor& /*t*/) override {}
   void max(const Tensor& /*t*/) override {}
   std::vector<Keeps> plan(std::vector<MatrixTask> tasks) override;
-  size_t scratch_bytes() const override;
+  size_t scratch_bytes(Memory memory) const override;
   void run(MatrixWork& work, Arena& scratch, Stream& stream) override;
 
  private:

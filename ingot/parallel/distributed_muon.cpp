@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
 #include "ingot/core/copy.h"
-#include "ingot/core/parallel.h"
-#include "ingot/core/work.h"
+#include "ingot/ops/matrix_shard.h"
 
 namespace ingot {
 namespace {
@@ -19,43 +17,10 @@ int64_t elements_of(std::span<const Rect> rects) {
   return total;
 }
 
-// Calls f(shard, matrix, count) for each row of the rects: `count` elements of the shard from offset
-// `shard` on correspond to those of the matrix (of C columns) from offset `matrix` on.
-template <typename F>
-void for_each_row(std::span<const Rect> rects, int64_t C, F&& f) {
-  int64_t here = 0;
-  for (const Rect& rect : rects) {
-    parallel_for(rect.rows, std::max<int64_t>(1, kGrain / rect.columns), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        f(here + r * rect.columns, (rect.row + r) * C + rect.column, rect.columns);
-    });
-    here += rect.elements();
-  }
-}
+// Blocks of a message begin at multiples of so many elements, which wide loads on a device need.
+constexpr int64_t kBlockAlign = 64;
 
-void put_shard(const Tensor& matrix, const Tensor& shard, std::span<const Rect> rects, const Stream& stream) {
-  const WorkSpan span(stream, "shards of matrices", traffic({shard, shard}));
-  if (span.plans()) return;
-  for_each_row(rects, matrix.dim(1), [&](int64_t from, int64_t to, int64_t count) {
-    std::memcpy(matrix.as<float>() + to, shard.as<float>() + from,
-                static_cast<size_t>(count) * sizeof(float));
-  });
-}
-
-void cut_shard(const Tensor& shard, const Tensor& matrix, std::span<const Rect> rects, const Stream& stream) {
-  const WorkSpan span(stream, "shards of matrices", traffic({shard, shard}));
-  if (span.plans()) return;
-  for_each_row(rects, matrix.dim(1), [&](int64_t to, int64_t from, int64_t count) {
-    const float* x = matrix.as<float>() + from;
-    if (shard.dtype == DType::f32) {
-      std::memcpy(shard.as<float>() + to, x, static_cast<size_t>(count) * sizeof(float));
-      return;
-    }
-    bf16* y = shard.as<bf16>() + to;
-#pragma omp simd
-    for (int64_t i = 0; i < count; ++i) y[i].bits = bf16(x[i]).bits;  // copying bits vectorises
-  });
-}
+int64_t aligned_block(int64_t elements) { return (elements + kBlockAlign - 1) / kBlockAlign * kBlockAlign; }
 
 }  // namespace
 
@@ -138,7 +103,7 @@ void DistributedMuon::make_rounds() {
       if (rounds_.size() <= k) rounds_.push_back({.tasks = std::vector<int>(assigned.size(), -1)});
       rounds_[k].tasks[owner] = static_cast<int>(held[assigned[owner][k]]);
       for (const std::vector<Rect>& rects : task.shards)
-        rounds_[k].shard = std::max(rounds_[k].shard, elements_of(rects));
+        rounds_[k].shard = std::max(rounds_[k].shard, aligned_block(elements_of(rects)));
       largest_matrix_ = std::max(largest_matrix_, task.given.shape.elements());
     }
     largest = std::max(largest, load);
@@ -167,8 +132,8 @@ std::vector<UpdateComm::Keeps> DistributedMuon::plan(std::vector<MatrixTask> tas
   return keeps;
 }
 
-size_t DistributedMuon::scratch_bytes() const {
-  Arena arena("mesh update plan");
+size_t DistributedMuon::scratch_bytes(Memory memory) const {
+  Arena arena("mesh update plan", memory);
   const Buffers buffers(*this, arena);
   return arena.peak_bytes();
 }

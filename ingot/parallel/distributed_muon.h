@@ -17,6 +17,9 @@
 // nothing to gather. All messages of a round have the size of its largest shard; owners that have run out
 // of matrices send padding.
 //
+// On a device the groups must carry its tensors (comm/device_group.h). Over NCCL a message waits for the stream's
+// work that fills it, runs beside the products of the next matrix, and is waited for by the stream, not by the host.
+//
 // State: a rank stores the momentum of its elements only if it belongs to the owner's replica (with
 // replicas only, the owner alone stores it). The owner stores NorMuon's second moments.
 #pragma once
@@ -45,10 +48,10 @@ class DistributedMuon final : public UpdateComm {
   void sum(const Tensor& t) override { weights_.all_reduce("update sums", t); }
   void max(const Tensor& t) override { weights_.all_reduce("update maxima", t, ReduceOp::kMax); }
   std::vector<Keeps> plan(std::vector<MatrixTask> tasks) override;
-  size_t scratch_bytes() const override;
+  size_t scratch_bytes(Memory memory) const override;
   void run(MatrixWork& work, Arena& scratch, Stream& stream) override;
 
-  // Seconds that each round of the last step waited for communication.
+  // Seconds that the host waited for the communication of each round of the last step.
   const std::vector<double>& waits_s() const { return waits_s_; }
   // Ratio of the largest owner's cost to the mean cost.
   double imbalance() const { return imbalance_; }

@@ -181,6 +181,22 @@ std::unique_ptr<Executor> make_executor(const RunConfig& config, const StagePlan
                           .backing = backing});
 }
 
+// On a device, updates go through the groups of the gradients where these have the same ranks, because every group
+// over NCCL takes memory of the device.
+std::unique_ptr<UpdateComm> make_update(const RunConfig& config, Layout& rank) {
+  const Mesh& mesh = *rank.mesh;
+  Communicator *weights = mesh.update.get(), *replicas = mesh.replicate.get();
+  if (rank.stream->device == Device::kCuda && rank.stream->backing == Backing::kMemory) {
+    if (!rank.shard_group || mesh.tp->size() > 1)
+      rank.update_group = device_group(*mesh.update, *rank.stream);
+    if (!rank.replica_group && !rank.gradient_group)
+      rank.replica_group = device_group(*mesh.replicate, *rank.stream);
+    weights = rank.update_group ? rank.update_group.get() : rank.shard_group.get();
+    replicas = rank.replica_group ? rank.replica_group.get() : rank.gradient_group.get();
+  }
+  return std::make_unique<DistributedMuon>(*weights, *replicas, config.parallel.muon_payload);
+}
+
 }  // namespace
 
 Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing,
@@ -217,11 +233,7 @@ Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing,
   make_stores(config, plan, rank);
   rank.executor = make_executor(config, plan, rank);
 
-  // On a device every replica makes every update. A plan may be of a layout that no device can run yet.
-  const bool is_shared = config.train.device == Device::kCpu || backing == Backing::kAddresses;
-  if (is_shared && mesh.update->size() * mesh.replicate->size() > 1)
-    rank.update_comm =
-        std::make_unique<DistributedMuon>(*mesh.update, *mesh.replicate, config.parallel.muon_payload);
+  if (mesh.update->size() * mesh.replicate->size() > 1) rank.update_comm = make_update(config, rank);
   return rank;
 }
 

@@ -25,6 +25,7 @@ struct Layout {
   // Groups of the mesh for tensors on a device; null otherwise, and where nothing uses them.
   std::unique_ptr<Communicator> tensor_group;                                // tp
   std::unique_ptr<Communicator> gradient_group, shard_group, replica_group;  // dp, shard and replicate
+  std::unique_ptr<Communicator> update_group;  // update, if it has other ranks than shard_group
   std::unique_ptr<Region> region;
   std::unique_ptr<Transformer> model;
 

@@ -6,6 +6,7 @@
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/loss/kahan.h"
 #include "ingot/ops/loss_sums.h"
+#include "ingot/ops/matrix_shard.h"
 #include "ingot/ops/residual_add.h"
 #include "ingot/ops/swap_tensors.h"
 #include "tests/cuda/on_device.h"
@@ -147,6 +148,32 @@ TEST(CudaLossSums, AddsTheRowsThatCount) {
       EXPECT_NEAR(got.loss, expected.loss, 1e-12 * static_cast<double>(n));
       EXPECT_EQ(got.counted, expected.counted);
       EXPECT_EQ(got.correct, expected.correct);
+    }
+  }
+}
+
+// Rectangles whose rows can be read 16 bytes at a time, and others; ranges of whole rows are one run.
+TEST(CudaMatrixShard, CopiesAsOnTheCpu) {
+  Stream stream = cuda::make_stream(), cpu;
+  const std::vector<std::vector<Rect>> cuts = {{{0, 1, 16, 32}, {1, 20, 0, 48}, {21, 1, 0, 8}},
+                                               {{3, 9, 8, 24}},
+                                               {{0, 1, 5, 43}, {1, 3, 0, 48}, {4, 1, 0, 7}},
+                                               {{2, 5, 3, 11}, {0, 0, 0, 0}, {30, 2, 0, 48}},
+                                               {}};
+  for (const std::vector<Rect>& rects : cuts) {
+    int64_t n = 0;
+    for (const Rect& rect : rects) n += rect.elements();
+    const Buffer matrix = random_tensor(DType::f32, {32, 48}, 1), shard = random_tensor(DType::f32, {n}, 2);
+    const OnDevice matrix_there(matrix, stream), shard_there(shard, stream);
+    put_shard(matrix_there, shard_there, rects, stream);
+    put_shard(matrix, shard, rects, cpu);
+    expect_same_bits(matrix_there.to_host(), matrix, "put");
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const OnDevice cut_there(dtype, {n}, stream);
+      const Buffer want(dtype, {n});
+      cut_shard(cut_there, matrix_there, rects, stream);
+      cut_shard(want, matrix, rects, cpu);
+      expect_same_bits(cut_there.to_host(), want, fmt::format("cut to {}", name(dtype)));
     }
   }
 }

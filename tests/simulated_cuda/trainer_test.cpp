@@ -319,9 +319,9 @@ TEST(SimulatedTrainer, RefusesOptionsWithoutAKernel) {
               HasSubstr("parallel.payload must be f32 or bf16"));
   EXPECT_THAT(said(two + Keys{"parallel.dp=2", "parallel.payload=bf16", "parallel.error_feedback=true"}),
               HasSubstr("parallel.error_feedback must be false"));
-  for (const char* layout : {"parallel.dp=2", "parallel.fsdp=2"})
-    EXPECT_THAT(said(two + Keys{layout, "optimizer.kind=muon"}),
-                HasSubstr("parallel must be one rank for the optimizer muon"));
+  EXPECT_EQ(said(two + Keys{"parallel.dp=2", "optimizer.kind=adafactor"}), "");
+  EXPECT_THAT(said(two + Keys{"parallel.fsdp=2", "optimizer.kind=adafactor"}),
+              HasSubstr("parallel.fsdp must be 1 for the optimizer adafactor"));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ std::unique_ptr<UpdateRule> make(const GivenOptions& given) {
     return std::make_unique<Rule>(options);
 }
 
+// An elementwise rule, or one that makes its update alone.
 template <typename Rule>
 class OnDevice final : public DeviceRule {
  public:
@@ -27,8 +28,8 @@ class OnDevice final : public DeviceRule {
   explicit OnDevice(const Options& options) : options_(options) {}
 
   void update([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
-              [[maybe_unused]] const Tensor& totals, [[maybe_unused]] Arena& scratch,
-              [[maybe_unused]] Stream& stream) const override {
+              const Prepared& /*prepared*/, [[maybe_unused]] const Tensor& totals,
+              [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) const override {
     if constexpr (kHasCuda && kIsElementwise<Rule>)
       cuda::update_elementwise(p, Rule(options_, step), step, totals, stream);
     else if constexpr (kHasCuda)
@@ -44,8 +45,39 @@ class OnDevice final : public DeviceRule {
 };
 
 template <typename Rule>
+class MatrixRuleOnDevice final : public DeviceMatrixRule {
+ public:
+  using Options = typename Rule::Options;
+  explicit MatrixRuleOnDevice(const Options& options) : options_(options) {}
+
+  void move_momentum([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
+                     [[maybe_unused]] const Tensor& u, [[maybe_unused]] Stream& stream) const override {
+    if constexpr (kHasCuda) Rule::move_momentum_on_device(p, options_, step, u, stream);
+  }
+  void orthogonalise([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
+                     [[maybe_unused]] const Tensor& u, [[maybe_unused]] Arena& scratch,
+                     [[maybe_unused]] Stream& stream) const override {
+    if constexpr (kHasCuda) Rule::orthogonalise_on_device(p, options_, step, u, scratch, stream);
+  }
+  void update([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
+              [[maybe_unused]] const Prepared& prepared, [[maybe_unused]] const Tensor& totals,
+              Arena& /*scratch*/, [[maybe_unused]] Stream& stream) const override {
+    if constexpr (kHasCuda) Rule::update_on_device(p, options_, step, prepared.direction, totals, stream);
+  }
+  size_t scratch_bytes([[maybe_unused]] const OptimParam& param) const override {
+    if constexpr (kHasCuda) return Rule::device_scratch_bytes(param, options_);
+    return 0;
+  }
+
+ private:
+  Options options_;
+};
+
+template <typename Rule>
 std::unique_ptr<DeviceRule> make_on_device(const GivenOptions& given) {
-  return std::make_unique<OnDevice<Rule>>(read_options<typename Rule::Options>(given));
+  using Made =
+      std::conditional_t<std::is_base_of_v<MatrixRule, Rule>, MatrixRuleOnDevice<Rule>, OnDevice<Rule>>;
+  return std::make_unique<Made>(read_options<typename Rule::Options>(given));
 }
 
 template <typename Rule>

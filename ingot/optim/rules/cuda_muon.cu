@@ -107,9 +107,10 @@ struct ScaleLanes {
   }
 };
 
+template <typename T>
 struct Direction {
   static constexpr bool kReadsGradient = false;
-  const float* o;
+  const T* o;
   MuonMove rule;
 
   template <int W>
@@ -126,13 +127,14 @@ void move_momentum(const Tensor& u, const ParamState& p, const RuleStep& step, b
   const int64_t n = u.elements();
   const Tensor &m = p.state[0], &g = p.param.g;
   const auto mu = static_cast<float>(step.momentum);
-  with_width<float>(n % 4 == 0 && is_aligned(m.data) && is_aligned(g.data), [&](auto width) {
-    constexpr int W = decltype(width)::value;
-    launch_elementwise<W>(
-        n, "muon momentum", stream,
-        MoveMomentum<W>{m.as<float>(), u.as<float>(), g.as<float>(),
-                        step_factor(step.grad_scale, step.factor), mu, has_nesterov ? mu : 1.0f});
-  });
+  with_width<float>(
+      n % 4 == 0 && is_aligned(m.data) && is_aligned(g.data) && is_aligned(u.data), [&](auto width) {
+        constexpr int W = decltype(width)::value;
+        launch_elementwise<W>(
+            n, "muon momentum", stream,
+            MoveMomentum<W>{m.as<float>(), u.as<float>(), g.as<float>(),
+                            step_factor(step.grad_scale, step.factor), mu, has_nesterov ? mu : 1.0f});
+      });
 }
 
 void scale_by(const Tensor& to, const Tensor& from, const float* factor, float fixed, Stream& stream) {
@@ -217,36 +219,49 @@ void combine(const Tensor& b, const Tensor& a, const Tensor& squared, float of_a
 
 namespace ingot {
 
-// Makes one update of a matrix, as on the CPU.
-void Muon::update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                            const Tensor& totals, Arena& scratch, Stream& stream) {
-  const Tensor u = scratch.alloc(DType::f32, {p.param.elements()});
+void Muon::move_momentum_on_device(const ParamState& p, const Options& options, const RuleStep& step,
+                                   const Tensor& u, Stream& stream) {
   cuda::move_momentum(u, p, step, options.nesterov, stream);
+}
+
+void Muon::orthogonalise_on_device(const ParamState& p, const Options& options, const RuleStep& step,
+                                   const Tensor& u, Arena& scratch, Stream& stream) {
+  const Tensor flat = u.reshape({u.elements()});
   for_each_part(p.param, options.split_fused, [&](const MuonPart& part) {
-    const Tensor o = u.rows(part.first(), part.end()).reshape({part.rows, part.columns});
+    const Tensor o = flat.rows(part.first(), part.end()).reshape({part.rows, part.columns});
     newton_schulz(o, options.newton_schulz, options.newton_schulz_dtype, scratch, stream);
     if (options.normuon)
       cuda::reduce_variance(o, p.state[1], part, static_cast<float>(options.beta2), step, scratch, stream);
     else if (part.shape_factor() != 1)
       cuda::scale_into(o, o, part.shape_factor(), stream);
   });
-  cuda::weights::launch_update(cuda::weights::make_pass(p, step, totals), cuda::weights::is_wide(p),
-                               cuda::Direction{u.as<float>(), MuonMove(options, step)}, totals, "update_muon",
-                               stream);
+}
+
+void Muon::update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
+                            const Tensor& direction, const Tensor& totals, Stream& stream) {
+  const bool is_wide = cuda::weights::is_wide(p) && cuda::is_aligned(direction.data);
+  const MuonMove move(options, step);
+  const auto update_along = [&](const auto* o) {
+    using T = std::remove_cvref_t<decltype(*o)>;
+    cuda::weights::launch_update(cuda::weights::make_pass(p, step, totals), is_wide,
+                                 cuda::Direction<T>{o, move}, totals, "update_muon", stream);
+  };
+  if (direction.dtype == DType::bf16)
+    update_along(direction.as<bf16>());
+  else
+    update_along(direction.as<float>());
 }
 
 size_t Muon::device_scratch_bytes(const OptimParam& param, const Options& options) {
   Arena plan("muon plan", Memory::kDevice);
-  plan.alloc(DType::f32, {param.elements()});
-  const Arena::Mark mark = plan.mark();
   size_t iteration = 0;
   for_each_part(param, options.split_fused, [&](const MuonPart& part) {
     iteration = std::max(iteration, newton_schulz_scratch_bytes(part.rows, part.columns,
                                                                 options.newton_schulz_dtype, Device::kCuda));
     const cuda::LaneScratch lanes(part, plan);
-    plan.release_to(mark);
+    plan.release_to(0);
   });
-  return std::max(plan.peak_bytes(), mark + iteration + Arena::kDeviceAlign);
+  return std::max(plan.peak_bytes(), iteration + Arena::kDeviceAlign);
 }
 
 }  // namespace ingot

@@ -71,9 +71,13 @@ class Muon final : public MatrixRule {
   void orthogonalise(const ParamState& p, const Tensor& u, Arena& scratch, Stream& stream) const override;
   double flops(const OptimParam& param) const override;
 
-  // DeviceRule's functions, in builds with CUDA (optim/rules/cuda_muon.cu).
+  // DeviceMatrixRule's functions, in builds with CUDA (optim/rules/cuda_muon.cu).
+  static void move_momentum_on_device(const ParamState& p, const Options& options, const RuleStep& step,
+                                      const Tensor& u, Stream& stream);
+  static void orthogonalise_on_device(const ParamState& p, const Options& options, const RuleStep& step,
+                                      const Tensor& u, Arena& scratch, Stream& stream);
   static void update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                               const Tensor& totals, Arena& scratch, Stream& stream);
+                               const Tensor& direction, const Tensor& totals, Stream& stream);
   static size_t device_scratch_bytes(const OptimParam& param, const Options& options);
 
  private:

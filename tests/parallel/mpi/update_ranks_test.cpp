@@ -280,7 +280,7 @@ int run_rounds(int sharing) {
         {.name = "w", .shape = {32, 32}, .rects = rects_of(spec, own.begin, own.end), .flops = 1});
   update.plan(tasks);
   events.clear();
-  Arena scratch("scratch", update.scratch_bytes());
+  Arena scratch("scratch", update.scratch_bytes(Memory::kHost));
   Stream stream;
   RecordedWork work;
   update.run(work, scratch, stream);

@@ -298,6 +298,10 @@ namespace simulated_nccl {
 
 std::vector<std::string> take_record() { return std::exchange(record(), {}); }
 
+void record_in(simulated_cuda::Stream* stream, const std::string& what) {
+  simulated_cuda::enqueue(stream, [what] { record().push_back(what); });
+}
+
 }  // namespace simulated_nccl
 
 void* simulated_nccl_open(const char* name, int) noexcept {

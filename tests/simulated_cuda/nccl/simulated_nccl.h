@@ -5,6 +5,10 @@
 #include <string>
 #include <vector>
 
+namespace simulated_cuda {
+struct Stream;
+}  // namespace simulated_cuda
+
 extern "C" void* simulated_nccl_open(const char* name, int flags) noexcept;
 extern "C" void* simulated_nccl_find(void* library, const char* name) noexcept;
 
@@ -13,5 +17,7 @@ namespace simulated_nccl {
 // Returns what has happened since the last call, in order: "all_gather" when a collective was called, "end all_gather" when
 // it ended.
 std::vector<std::string> take_record();
+// Adds `what` to the record when the stream gets there.
+void record_in(simulated_cuda::Stream* stream, const std::string& what);
 
 }  // namespace simulated_nccl
