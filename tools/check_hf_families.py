@@ -73,12 +73,19 @@ MODELS = {
                                                     num_key_value_heads=3),
                                 dict(dtype="bfloat16", shard="20KB")),
     "smollm3": ("SmolLM3Config", dict(no_rope_layer_interval=2, num_hidden_layers=4, pad_token_id=None), {}),
+    "olmo2": ("Olmo2Config", dict(pad_token_id=None), {}),
+    "olmo2_tied_yarn_bf16": ("Olmo2Config", dict(tie_word_embeddings=True, num_attention_heads=6, num_key_value_heads=6,
+                                                 hidden_size=96, rope_parameters=YARN, pad_token_id=None),
+                             dict(dtype="bfloat16", shard="40KB")),
     "smollm3_untied_f16": ("SmolLM3Config", dict(no_rope_layer_interval=3, tie_word_embeddings=False,
                                                  pad_token_id=None), dict(dtype="float16")),
 }
 # Models of Ingot, the model_type of their export, and options of `ingot export`.
 OWN = {
     "own_qk_norm": (["qk_norm=true"], "qwen3", ["--type", "f32"]),
+    "own_olmo2": (["norm_place=after", "qk_norm=true", "qk_norm_over=width"], "olmo2", []),
+    "own_norm_after": (["norm_place=after", "norm=layernorm", "bias=true", "qk_norm=true", "mlp=gelu_tanh"], "ingot", []),
+    "own_qk_width": (["qk_norm=true", "qk_norm_over=width", "qk_norm_gain=true", "head_dim=12"], "ingot", []),
     "own_odd_heads": (["heads=3", "kv_heads=1", "head_dim=8"], "mistral", []),
     "own_speedrun": (["norm=rmsnorm_weightless", "mlp=relu2", "qk_norm=true", "tied=false", "cap=sigmoid", "cap_a=30"],
                      "ingot", ["--file-bytes", "20000"]),
@@ -213,7 +220,7 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     if args.golden:
-        for name in ("gpt2", "llama3_rope_sharded", "mistral", "qwen2", "qwen3", "smollm3", "yarn_qwen2"):
+        for name in ("gpt2", "llama3_rope_sharded", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "yarn_qwen2"):
             write_golden(name, args.golden / name.split("_")[0])
         return
     with tempfile.TemporaryDirectory() as scratch:

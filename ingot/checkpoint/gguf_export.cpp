@@ -31,6 +31,8 @@ constexpr const char* arch_name(GgufArch arch) {
 GgufArch arch_of(const ModelConfig& c) {
   if (c.cap.kind != CapKind::kNone) refuse_model("its logits are capped (model.logit_cap)");
   if (c.mlp == MlpKind::kRelu2) refuse_model("its activation is ReLU^2");
+  if (c.norm_place == NormPlace::kAfter || c.qk_norm_over == QkNormOver::kWidth)
+    refuse_model("norms after the layers, or QK-norm over all heads together");
   if (c.norm == NormKind::kLayerNorm) {
     if (c.positions != PositionKind::kLearned) refuse_model("LayerNorm with rotary positions");
     if (c.has_qk_norm) refuse_model("LayerNorm with QK-norm");

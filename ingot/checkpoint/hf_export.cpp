@@ -145,27 +145,30 @@ std::string own_json(const ModelConfig& c) {
   const char* cap = c.cap.kind == CapKind::kTanh      ? "tanh"
                     : c.cap.kind == CapKind::kSigmoid ? "sigmoid"
                                                       : "none";
-  const nlohmann::ordered_json own = {{"norm", norm_name(c.norm)},
-                                      {"positions", c.positions == PositionKind::kRope ? "rope" : "learned"},
-                                      {"mlp", mlp_name(c.mlp)},
-                                      {"bias", c.has_bias},
-                                      {"qkv_bias", c.has_qkv_bias},
-                                      {"qk_norm", c.has_qk_norm},
-                                      {"qk_norm_gain", c.has_qk_norm_gain},
-                                      {"nope_every", c.nope_every},
-                                      {"rope_theta", c.rope_theta},
-                                      {"rope_scaling", rope_scaling_name(c.rope_scaling.kind)},
-                                      {"rope_factor", c.rope_scaling.factor},
-                                      {"rope_low_freq_factor", c.rope_scaling.low_freq_factor},
-                                      {"rope_high_freq_factor", c.rope_scaling.high_freq_factor},
-                                      {"rope_original_context", c.rope_scaling.original_context},
-                                      {"rope_beta_fast", c.rope_scaling.beta_fast},
-                                      {"rope_beta_slow", c.rope_scaling.beta_slow},
-                                      {"rope_attention_factor", c.rope_scaling.q_and_k_factor()},
-                                      {"cap", cap},
-                                      {"cap_a", c.cap.a},
-                                      {"cap_b", c.cap.b},
-                                      {"cap_c", c.cap.c}};
+  const nlohmann::ordered_json own = {
+      {"norm", norm_name(c.norm)},
+      {"norm_place", c.norm_place == NormPlace::kAfter ? "after" : "before"},
+      {"positions", c.positions == PositionKind::kRope ? "rope" : "learned"},
+      {"mlp", mlp_name(c.mlp)},
+      {"bias", c.has_bias},
+      {"qkv_bias", c.has_qkv_bias},
+      {"qk_norm", c.has_qk_norm},
+      {"qk_norm_over", c.qk_norm_over == QkNormOver::kWidth ? "width" : "head"},
+      {"qk_norm_gain", c.has_qk_norm_gain},
+      {"nope_every", c.nope_every},
+      {"rope_theta", c.rope_theta},
+      {"rope_scaling", rope_scaling_name(c.rope_scaling.kind)},
+      {"rope_factor", c.rope_scaling.factor},
+      {"rope_low_freq_factor", c.rope_scaling.low_freq_factor},
+      {"rope_high_freq_factor", c.rope_scaling.high_freq_factor},
+      {"rope_original_context", c.rope_scaling.original_context},
+      {"rope_beta_fast", c.rope_scaling.beta_fast},
+      {"rope_beta_slow", c.rope_scaling.beta_slow},
+      {"rope_attention_factor", c.rope_scaling.q_and_k_factor()},
+      {"cap", cap},
+      {"cap_a", c.cap.a},
+      {"cap_b", c.cap.b},
+      {"cap_c", c.cap.c}};
   return own.dump();
 }
 

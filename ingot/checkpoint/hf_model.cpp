@@ -10,7 +10,8 @@ namespace {
 bool is_gpt2(const ModelConfig& c) {
   return c.norm == NormKind::kLayerNorm && c.positions == PositionKind::kLearned &&
          c.mlp != MlpKind::kSwiglu && c.mlp != MlpKind::kRelu2 && c.kv_heads == c.heads &&
-         c.heads * c.head_dim == c.width && !c.has_qk_norm && c.window == 0;
+         c.heads * c.head_dim == c.width && !c.has_qk_norm && c.window == 0 &&
+         c.norm_place == NormPlace::kBefore;
 }
 
 // Returns the relative of LLaMA whose transformers class computes the model; "ingot" if there is none.
@@ -19,6 +20,10 @@ const char* llama_relative(const ModelConfig& c) {
     return "ingot";
   const bool has_window = c.window > 0, has_qkv_bias = c.has_qkv_bias && !c.has_bias,
              has_nope = c.nope_every > 0;
+  if (c.norm_place == NormPlace::kAfter || c.qk_norm_over == QkNormOver::kWidth) {
+    const bool is_olmo2 = c.norm_place == NormPlace::kAfter && c.qk_norm_over == QkNormOver::kWidth;
+    return is_olmo2 && !has_window && !has_nope && !c.has_bias_of_qkv() ? "olmo2" : "ingot";
+  }
   const int extras =
       static_cast<int>(c.has_qk_norm) + static_cast<int>(has_qkv_bias) + static_cast<int>(has_nope);
   if (extras > 1 || (has_window && has_nope)) return "ingot";
@@ -151,7 +156,10 @@ ModelConfig from_hf_config(const HfModelConfig& hf) {
   c.mlp = mlp_of(hf, is_gpt2);
   c.has_bias = hf.has_attention_bias;
   c.has_qkv_bias = hf.model_type == "qwen2";
-  c.has_qk_norm = c.has_qk_norm_gain = hf.model_type == "qwen3";
+  const bool is_olmo2 = hf.model_type == "olmo2";
+  c.has_qk_norm = c.has_qk_norm_gain = is_olmo2 || hf.model_type == "qwen3";
+  if (is_olmo2) c.qk_norm_over = QkNormOver::kWidth;
+  if (is_olmo2) c.norm_place = NormPlace::kAfter;
   c.window = hf.window;
   c.nope_every = hf.nope_every;
   c.is_tied = hf.is_tied;

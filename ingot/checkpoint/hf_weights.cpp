@@ -96,23 +96,29 @@ std::vector<HfTensor> gpt2_tensors(const Transformer& model) {
 std::vector<HfTensor> llama_tensors(const Transformer& model) {
   const ModelConfig& c = model.config();
   const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
-  const bool has_gains = c.has_qk_norm && (c.has_qk_norm_gain || hf_family(c) == std::string_view("qwen3"));
+  const std::string_view family = hf_family(c);
+  const bool has_gains = c.has_qk_norm && (c.has_qk_norm_gain || family == "qwen3" || family == "olmo2");
+  const bool is_after = c.norm_place == NormPlace::kAfter;
+  const std::string attention_norm = is_after ? "post_attention_layernorm" : "input_layernorm";
+  const std::string mlp_norm = is_after ? "post_feedforward_layernorm" : "post_attention_layernorm";
   TensorLayout layout(model);
   layout.add("model.embed_tokens.weight", "embedding.weight", 0, c.vocab);
   layout.add_if("model.embed_positions.weight", "positions.weight");
   for (int64_t l = 0; l < c.layers; ++l) {
     const std::string hf = fmt::format("model.layers.{}.", l), ours = fmt::format("blocks.{}.", l);
     if (has_gains) {
-      layout.add_or_ones(hf + "self_attn.q_norm.weight", ours + "attention.q_norm.weight", c.head_dim);
-      layout.add_or_ones(hf + "self_attn.k_norm.weight", ours + "attention.k_norm.weight", c.head_dim);
+      layout.add_or_ones(hf + "self_attn.q_norm.weight", ours + "attention.q_norm.weight",
+                         c.qk_gain_width(c.heads));
+      layout.add_or_ones(hf + "self_attn.k_norm.weight", ours + "attention.k_norm.weight",
+                         c.qk_gain_width(c.kv_heads));
     }
     for (const char* kind : {".weight", ".bias"}) {
-      layout.add_if(hf + "input_layernorm" + kind, ours + "attention.norm" + kind);
+      layout.add_if(hf + attention_norm + kind, ours + "attention.norm" + kind);
       layout.add_if(hf + "self_attn.q_proj" + kind, ours + "attention.qkv" + kind, 0, q);
       layout.add_if(hf + "self_attn.k_proj" + kind, ours + "attention.qkv" + kind, q, q + kv);
       layout.add_if(hf + "self_attn.v_proj" + kind, ours + "attention.qkv" + kind, q + kv, q + 2 * kv);
       layout.add_if(hf + "self_attn.o_proj" + kind, ours + "attention.proj" + kind);
-      layout.add_if(hf + "post_attention_layernorm" + kind, ours + "mlp.norm" + kind);
+      layout.add_if(hf + mlp_norm + kind, ours + "mlp.norm" + kind);
       if (c.mlp == MlpKind::kSwiglu) {
         layout.add_if(hf + "mlp.gate_proj" + kind, ours + "mlp.up" + kind, 0, c.ffn);
         layout.add_if(hf + "mlp.up_proj" + kind, ours + "mlp.up" + kind, c.ffn, 2 * c.ffn);

@@ -87,6 +87,9 @@ void add_model_keys(std::vector<ConfigKey>& keys) {
                                    {"rmsnorm", NormKind::kRmsNorm},
                                    {"rmsnorm_weightless", NormKind::kRmsNormWeightless}},
                                   "normalisation", model, &M::norm));
+  keys.push_back(choice<NormPlace>(
+      "model.norm_place", {{"before", NormPlace::kBefore}, {"after", NormPlace::kAfter}},
+      "norms of the attention's and the MLP's input, or of their output", model, &M::norm_place));
   keys.push_back(choice<PositionKind>("model.positions",
                                       {{"learned", PositionKind::kLearned}, {"rope", PositionKind::kRope}},
                                       "position encoding", model, &M::positions));
@@ -103,8 +106,11 @@ void add_model_keys(std::vector<ConfigKey>& keys) {
                        "tokens that a token attends to, itself included; 0: all before it", model,
                        &M::window));
   keys.push_back(flag("model.qk_norm", "normalise queries and keys (QK-norm)", model, &M::has_qk_norm));
-  keys.push_back(flag("model.qk_norm_gain", "learned gains in QK-norm, one per channel of a head", model,
-                      &M::has_qk_norm_gain));
+  keys.push_back(
+      choice<QkNormOver>("model.qk_norm_over", {{"head", QkNormOver::kHead}, {"width", QkNormOver::kWidth}},
+                         "QK-norm of every head, or of all heads together", model, &M::qk_norm_over));
+  keys.push_back(flag("model.qk_norm_gain", "learned gains in QK-norm, one per channel of what a norm covers",
+                      model, &M::has_qk_norm_gain));
   keys.push_back(flag("model.tied", "tie the output head to the token embedding", model, &M::is_tied));
   keys.push_back(number("model.norm_eps", "epsilon added to the variance in norms", model, &M::norm_eps));
   keys.push_back(number("model.rope_theta", "base of the rotary frequencies", model, &M::rope_theta));

@@ -232,7 +232,7 @@ std::optional<bool> are_all_sliding(const Reader& in, const HfModelConfig& c) {
 }
 
 void read_window(const Reader& in, HfModelConfig& c) {
-  if (c.model_type == "llama") return;
+  if (c.model_type == "llama" || c.model_type == "olmo2") return;
   if (c.model_type == "mistral" || c.model_type == "ingot") {
     const bool is_absent = !in.find({"sliding_window"}) && !in.is_null("sliding_window");
     c.window = in.whole("sliding_window", is_absent && c.model_type == "mistral" ? 4096 : 0, 0);
@@ -274,7 +274,7 @@ void read_no_rope_layers(const Reader& in, HfModelConfig& c) {
 }
 
 int64_t default_context(const std::string& type) {
-  return type == "mistral" ? 131072 : type == "llama" || type == "ingot" ? 2048 : 32768;
+  return type == "mistral" ? 131072 : type == "llama" || type == "olmo2" || type == "ingot" ? 2048 : 32768;
 }
 
 void read_llama(const Reader& in, const std::string& label, HfModelConfig& c) {
@@ -292,12 +292,12 @@ void read_llama(const Reader& in, const std::string& label, HfModelConfig& c) {
               c.width, c.heads);
   c.head_dim = in.whole("head_dim", is_qwen3 ? 128 : c.width / c.heads);
   c.activation = in.text({"hidden_act"}, "silu");
-  c.norm_eps = in.number("rms_norm_eps", 1e-6);
+  c.norm_eps = in.number("rms_norm_eps", c.model_type == "olmo2" ? 1e-5 : 1e-6);
   c.dropout = in.number("attention_dropout", 0);
   c.is_tied = in.boolean("tie_word_embeddings", c.model_type == "smollm3");
   if (c.model_type != "mistral" && c.model_type != "qwen2") {
     c.has_attention_bias = in.boolean("attention_bias", false);
-    c.has_mlp_bias = c.model_type != "qwen3" && in.boolean("mlp_bias", false);
+    c.has_mlp_bias = c.model_type != "qwen3" && c.model_type != "olmo2" && in.boolean("mlp_bias", false);
   }
   read_rope(in, label, c);
   read_window(in, c);

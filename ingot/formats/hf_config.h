@@ -22,10 +22,10 @@ struct HfRope {
 };
 
 // config.json of the architectures that Ingot supports: "gpt2", "llama", "mistral" (a sliding window), "qwen2" (biases
-// of q, k and v), "qwen3" (QK-norm with gains), "smollm3" (blocks without rotary positions), and "ingot" for models
-// that no transformers class computes (ReLU^2, weightless norms, capped logits). "ingot" has LLaMA's keys.
+// of q, k and v), "qwen3" (QK-norm with gains), "smollm3" (blocks without rotary positions), "olmo2" (norms after
+// attention and MLP, QK-norm over all heads together), and "ingot" for models that no transformers class computes (ReLU^2, weightless norms, capped logits). "ingot" has LLaMA's keys.
 struct HfModelConfig {
-  std::string model_type = "llama";  // gpt2 | llama | mistral | qwen2 | qwen3 | smollm3 | ingot
+  std::string model_type = "llama";  // gpt2 | llama | mistral | qwen2 | qwen3 | smollm3 | olmo2 | ingot
   int64_t layers = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;  // gpt2: equals heads

@@ -12,13 +12,14 @@ namespace {
 using nlohmann::ordered_json;
 
 // Each model_type with its class in transformers; "ingot" brings its own.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kFamilies = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kFamilies = {{
     {"gpt2", "GPT2LMHeadModel"},
     {"llama", "LlamaForCausalLM"},
     {"mistral", "MistralForCausalLM"},
     {"qwen2", "Qwen2ForCausalLM"},
     {"qwen3", "Qwen3ForCausalLM"},
     {"smollm3", "SmolLM3ForCausalLM"},
+    {"olmo2", "Olmo2ForCausalLM"},
     {"ingot", "IngotForCausalLM"},
 }};
 

@@ -47,6 +47,8 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
       C_(config.width),
       window_(config.window),
       has_qk_norm_(config.has_qk_norm),
+      is_norm_over_width_(config.qk_norm_over == QkNormOver::kWidth),
+      is_norm_after_(config.norm_place == NormPlace::kAfter),
       is_rotary_(config.is_rotary(index)),
       scale_(static_cast<float>(score_scale(config, index))),
       eps_(static_cast<float>(config.norm_eps)),
@@ -79,12 +81,15 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
                   .has_bias = config.has_bias},
                  tp);
   if (!config.has_qk_norm_gain) return;
-  const auto add_gain = [&](const char* name) {
-    return params.add(
-        {.name = prefix + name, .shape = {D_}, .role = ParamRole::kNorm, .init = Init::kOne, .unit = unit});
+  const auto add_gain = [&](const char* name, int64_t heads) {
+    return params.add({.name = prefix + name,
+                       .shape = {config.qk_gain_width(heads)},
+                       .role = ParamRole::kNorm,
+                       .init = Init::kOne,
+                       .unit = unit});
   };
-  q_gain_ = add_gain("attention.q_norm.weight");
-  k_gain_ = add_gain("attention.k_norm.weight");
+  q_gain_ = add_gain("attention.q_norm.weight", config.heads);
+  k_gain_ = add_gain("attention.k_norm.weight", config.kv_heads);
 }
 
 AttentionLayer::Saved AttentionLayer::make_saved(Arena& arena, int64_t B, int64_t T, DType compute,
@@ -93,15 +98,16 @@ AttentionLayer::Saved AttentionLayer::make_saved(Arena& arena, int64_t B, int64_
   Saved saved = shared;
   saved.norm = {};
   saved.x = place_tensor(arena, places.x, compute, {n, C_}, shared.x);
-  saved.h = place_tensor(arena, places.h, compute, {n, C_}, shared.h);
+  if (!is_norm_after_) saved.h = place_tensor(arena, places.h, compute, {n, C_}, shared.h);
+  if (is_norm_after_) saved.post = place_tensor(arena, places.post, compute, {n, C_}, shared.post);
   if (places.has_codes) {
     saved.h_codes = qkv_.make_codes(arena, N);
     saved.out_codes = proj_.make_codes(arena, N);
   }
   if (places.heads != Place::kOwn) return saved;
   saved.qkv = arena.alloc(compute, {N, qkv_width()});
-  if (has_qk_norm_) saved.qk_rstd = arena.alloc(DType::f32, {N * (H_ + K_)});
-  if (has_gains()) saved.qk_raw = arena.alloc(compute, {N * (H_ + K_), D_});
+  if (has_qk_norm_) saved.qk_rstd = arena.alloc(DType::f32, {N * (norms(H_) + norms(K_))});
+  if (norms_rows()) saved.qk_raw = arena.alloc(compute, {N * (H_ + K_), D_});
   saved.out = arena.alloc(compute, {N, H_ * D_});
   saved.lse = arena.alloc(DType::f32, {B, H_, T});
   return saved;
@@ -129,30 +135,33 @@ AttentionConfig AttentionLayer::config(const LayerContext& ctx, int64_t T) const
 void AttentionLayer::normalise(LayerContext& ctx, const Tensor& x, int gain, const Tensor& raw,
                                const Tensor& rstd, const Tensor& normed) const {
   const Tensor y = normed.rows(0, raw.dim(0));
+  const int64_t heads = x.dim(2);
   heads_to_rows(raw, x, ctx.stream);
-  rmsnorm_forward(y, rstd, raw, ctx.params.weight(gain), eps_, ctx.stream);
+  rmsnorm_forward(norm_rows(y, heads), rstd, norm_rows(raw, heads), ctx.params.weight(gain), eps_,
+                  ctx.stream);
   rows_to_heads(x, y, ctx.stream);
 }
 
 void AttentionLayer::normalise_backward(LayerContext& ctx, const Tensor& dx, int gain, const Tensor& raw,
                                         const Tensor& rstd, const HeadsScratch& scratch) const {
-  const Tensor d = scratch.rows.rows(0, raw.dim(0));
+  const Tensor rows = scratch.rows.rows(0, raw.dim(0)), d = norm_rows(rows, dx.dim(2));
   const Tensor d_gain = partial_gradient(ctx, gain, scratch.partial);
-  heads_to_rows(d, dx, ctx.stream);
-  rmsnorm_backward(d, d_gain, d, raw, ctx.params.weight(gain), rstd, {}, scratch.sums, ctx.stream);
+  heads_to_rows(rows, dx, ctx.stream);
+  rmsnorm_backward(d, d_gain, d, norm_rows(raw, dx.dim(2)), ctx.params.weight(gain), rstd, {}, scratch.sums,
+                   ctx.stream);
   add_partial_gradient(ctx, gain, d_gain);
-  rows_to_heads(dx, d, ctx.stream);
+  rows_to_heads(dx, rows, ctx.stream);
 }
 
 void AttentionLayer::rotate(LayerContext& ctx, const Saved& saved, const Heads& heads,
                             const Tensor& rope_table, int64_t position, const Tensor& normed) const {
-  const int64_t B = heads.q.dim(0), T = heads.q.dim(1), N = B * T;
-  if (has_gains()) {
-    normalise(ctx, heads.q, q_gain_, saved.qk_raw.rows(0, N * H_), saved.qk_rstd.rows(0, N * H_), normed);
+  const int64_t B = heads.q.dim(0), T = heads.q.dim(1), N = B * T, q_norms = N * norms(H_);
+  if (norms_rows()) {
+    normalise(ctx, heads.q, q_gain_, saved.qk_raw.rows(0, N * H_), saved.qk_rstd.rows(0, q_norms), normed);
     normalise(ctx, heads.k, k_gain_, saved.qk_raw.rows(N * H_, N * (H_ + K_)),
-              saved.qk_rstd.rows(N * H_, N * (H_ + K_)), normed);
+              saved.qk_rstd.rows(q_norms, saved.qk_rstd.dim(0)), normed);
   }
-  if (!has_qk_norm_ || has_gains()) {
+  if (!has_qk_norm_ || norms_rows()) {
     if (rope_table) rope_forward(heads.qk, rope_table, position, ctx.stream);
     return;
   }
@@ -162,16 +171,17 @@ void AttentionLayer::rotate(LayerContext& ctx, const Saved& saved, const Heads& 
 void AttentionLayer::rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d,
                                      const Heads& heads, const Tensor& rope_table,
                                      const HeadsScratch& scratch) const {
-  const int64_t B = d.q.dim(0), T = d.q.dim(1), N = B * T;
-  if (has_qk_norm_ && !has_gains()) {
+  const int64_t B = d.q.dim(0), T = d.q.dim(1), N = B * T, q_norms = N * norms(H_);
+  if (has_qk_norm_ && !norms_rows()) {
     return qk_norm_backward(d.qk, heads.qk, saved.qk_rstd.reshape({B, T, H_ + K_}), rope_table, 0,
                             ctx.stream);
   }
   if (rope_table) rope_backward(d.qk, rope_table, 0, ctx.stream);
-  if (!has_gains()) return;
-  normalise_backward(ctx, d.q, q_gain_, saved.qk_raw.rows(0, N * H_), saved.qk_rstd.rows(0, N * H_), scratch);
+  if (!norms_rows()) return;
+  normalise_backward(ctx, d.q, q_gain_, saved.qk_raw.rows(0, N * H_), saved.qk_rstd.rows(0, q_norms),
+                     scratch);
   normalise_backward(ctx, d.k, k_gain_, saved.qk_raw.rows(N * H_, N * (H_ + K_)),
-                     saved.qk_rstd.rows(N * H_, N * (H_ + K_)), scratch);
+                     saved.qk_rstd.rows(q_norms, saved.qk_rstd.dim(0)), scratch);
 }
 
 void AttentionLayer::use_fp8(const ParamList& params, const Fp8LinearConfig& config,
@@ -191,14 +201,15 @@ void AttentionLayer::add_fp8_weights(std::vector<Fp8State::Weight>& weights) con
 }
 
 AttentionLayer::ForwardScratch AttentionLayer::forward_scratch(Arena& arena, const AttentionShape& shape,
-                                                               DType compute, bool is_h_saved) const {
+                                                               DType compute, const Saved& saved) const {
   const int64_t N = shape.B * shape.T, n = tp_.rows(N);
   ForwardScratch scratch;
-  if (!is_h_saved) scratch.h = arena.alloc(compute, {n, C_});
+  if (!is_norm_after_ && !saved.h) scratch.h = arena.alloc(compute, {n, C_});
+  if (is_norm_after_ && !saved.post) scratch.post = arena.alloc(compute, {n, C_});
   scratch.h_all = alloc_all_rows(arena, compute, n, N, C_);
   scratch.tiles = arena.alloc(DType::f32, {attention_forward_scratch(shape, arena.device())});
   scratch.out_all = alloc_all_rows(arena, compute, n, N, C_);
-  if (has_gains()) scratch.normed = arena.alloc(compute, {N * H_, D_});
+  if (norms_rows()) scratch.normed = arena.alloc(compute, {N * H_, D_});
   return scratch;
 }
 
@@ -215,17 +226,17 @@ AttentionLayer::HeadsScratch AttentionLayer::heads_scratch(Arena& arena, const A
   HeadsScratch scratch;
   scratch.d_out = arena.alloc(compute, {shape.B * shape.T, H_ * D_});
   scratch.tiles = arena.alloc(DType::f32, {attention_backward_scratch(shape, arena.device())});
-  if (!has_gains()) return scratch;
+  if (!norms_rows()) return scratch;
   scratch.rows = arena.alloc(compute, {shape.B * shape.T * H_, D_});
   if (tp_.count > 1) scratch.partial = arena.alloc(DType::f32, {D_});
-  scratch.sums = alloc_sums(arena, D_);
+  scratch.sums = alloc_sums(arena, H_ / norms(H_) * D_);
   return scratch;
 }
 
 void AttentionLayer::plan_forward(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute,
                                   bool is_training) const {
   const ScratchScope scope(arena);
-  forward_scratch(arena, {B, T, S, H_, K_, D_}, compute, false);
+  forward_scratch(arena, {B, T, S, H_, K_, D_}, compute, {});
   qkv_.plan_forward(arena, B * T, compute, is_training);
   proj_.plan_forward(arena, B * T, compute, is_training);
 }
@@ -236,10 +247,11 @@ void AttentionLayer::plan_backward(Arena& arena, int64_t B, int64_t T, DType com
   {
     const ScratchScope inner(arena);
     heads_scratch(arena, {B, T, T, H_, K_, D_}, compute);
+    if (is_norm_after_) norm_.plan_backward(arena);
     proj_.plan_backward(arena, B * T);
   }
   qkv_.plan_backward(arena, B * T);
-  norm_.plan_backward(arena);
+  if (!is_norm_after_) norm_.plan_backward(arena);
 }
 
 void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
@@ -247,10 +259,12 @@ void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor
                              KvCache* cache) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T, S = T + (cache ? cache->length : 0);
-  const ForwardScratch scratch =
-      forward_scratch(ctx.scratch, {B, T, S, H_, K_, D_}, saved.x.dtype, static_cast<bool>(saved.h));
-  const Tensor h = saved.h ? saved.h : scratch.h;
-  norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
+  const ForwardScratch scratch = forward_scratch(ctx.scratch, {B, T, S, H_, K_, D_}, saved.x.dtype, saved);
+  const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : scratch.h;
+  if (is_norm_after_)
+    add_delta(ctx, saved.x, base, delta);
+  else
+    norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
   const Tensor h_all = scratch.h_all ? scratch.h_all : h;
   ctx.region.enter(h_all, h, ctx.stream);
   qkv_.forward(ctx, saved.qkv, h_all, saved.h_codes);
@@ -267,10 +281,12 @@ void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor
   attention_forward(saved.out.reshape({B, T, H_, D_}), saved.lse, heads.q, heads.k, heads.v, doc_start,
                     config(ctx, T), scratch.tiles, ctx.stream);
   if (!out) return;
-  const Tensor partial = scratch.out_all ? scratch.out_all : out;
+  const Tensor sum = !is_norm_after_ ? out : saved.post ? saved.post : scratch.post;
+  const Tensor partial = scratch.out_all ? scratch.out_all : sum;
   proj_.forward(ctx, partial, saved.out, saved.out_codes);
-  ctx.region.leave(out, partial, ctx.stream);
-  proj_.add_bias(ctx, out);
+  ctx.region.leave(sum, partial, ctx.stream);
+  proj_.add_bias(ctx, sum);
+  if (is_norm_after_) norm_.forward(ctx, out, saved.norm, sum, sum, {});
   apply_dropout(ctx, out, dropout_site_, tp_.first_row(N));
 }
 
@@ -284,7 +300,11 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
     const ScratchScope inner(ctx.scratch);
     const HeadsScratch inside = heads_scratch(ctx.scratch, {B, T, T, H_, K_, D_}, saved.x.dtype);
     const Tensor& d_out = inside.d_out;
-    const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
+    Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
+    if (is_norm_after_) {
+      norm_.backward(ctx, dh, d_sum, saved.post, saved.norm, {});
+      d_sum = dh;
+    }
     const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
     ctx.region.leave_backward(d_all, d_sum, ctx.stream);
     proj_.backward(ctx, d_out, d_all, saved.out, saved.out_codes);
@@ -295,15 +315,18 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
                        ctx.stream);
     rotate_backward(ctx, saved, dheads, heads, is_rotary_ ? rope_table : Tensor{}, inside);
   }
-  const Tensor h = saved.h ? saved.h : dh;
-  if (!saved.h && !qkv_.has_codes(ctx, saved.h_codes))
+  const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : dh;
+  if (!is_norm_after_ && !saved.h && !qkv_.has_codes(ctx, saved.h_codes))
     norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
   const Tensor h_all = h.dim(0) == N ? h : dh_all;
   ctx.region.enter(h_all, h, ctx.stream);
   qkv_.backward(ctx, dh_all, d_qkv, h_all, saved.h_codes);
   qkv_.backward_bias(ctx, d_qkv);
   ctx.region.enter_backward(dh, dh_all, ctx.stream);
-  norm_.backward(ctx, d, dh, saved.x, saved.norm, d);
+  if (is_norm_after_)
+    add_delta(ctx, d, d, dh);
+  else
+    norm_.backward(ctx, d, dh, saved.x, saved.norm, d);
 }
 
 }  // namespace ingot

@@ -1,6 +1,7 @@
 // The attention half of a block: out = W_o · attention(rope(qk_norm(q, k)), v), where q, k, v are
 // projections of h = norm(base + delta). QK-norm may have gains (Qwen3), some blocks may not rotate (SmolLM3),
-// and attention may have a window (Mistral).
+// and attention may have a window (Mistral). With norms after the halves of a block (OLMo 2), h = base + delta and
+// the result is norm(out).
 #pragma once
 
 #include "ingot/nn/layer.h"
@@ -20,14 +21,15 @@ class AttentionLayer {
   // H and K are this rank's heads; Q = (H + 2K) * D.
   struct Saved {
     Tensor x;        // (n, C) residual stream, the norm's input
-    NormStats norm;  // of x
-    Tensor h;        // (n, C) normalised x; empty: backward recomputes it
+    NormStats norm;  // of the norm's input: x, or post
+    Tensor h;        // (n, C) normalised x; empty: backward recomputes it, or the norm comes after attention
     Tensor qkv;      // (N, Q) q and k as attention sees them: normalised and rotated
-    Tensor
-        qk_rstd;    // (N * (H + K)) f32, by token and head; with gains, q's before k's; empty without QK-norm
-    Tensor qk_raw;  // (N * (H + K), D) q, then k, before QK-norm; empty unless it has gains
-    Tensor out;     // (N, H*D) output of attention, before W_o
-    Tensor lse;     // (B, H, T) f32
+    Tensor qk_rstd;  // (norms of N tokens) f32: by token and head or, if norms_rows(), q's before k's; empty
+                     // without QK-norm
+    Tensor qk_raw;   // (N * (H + K), D) q, then k, before QK-norm; empty unless norms_rows()
+    Tensor out;      // (N, H*D) output of attention, before W_o
+    Tensor lse;      // (B, H, T) f32
+    Tensor post;     // (n, C) W_o's output, if a norm comes after it
     Tensor h_codes = {};    // (C, N) e4m3: FP8 codes of h (Linear::make_codes), or empty
     Tensor out_codes = {};  // (H*D, N) likewise, of out
   };
@@ -63,10 +65,11 @@ class AttentionLayer {
  private:
   struct ForwardScratch {
     Tensor h;        // (n, C) normalised x, unless it is saved
+    Tensor post;     // (n, C) W_o's output, if a norm comes after it and it is not saved
     Tensor h_all;    // (N, C) h of all ranks
     Tensor tiles;    // f32, of attention_forward
     Tensor out_all;  // (N, C) this rank's term of W_o's output, for all ranks
-    Tensor normed;   // (N*H, D) normalised q or k, if QK-norm has gains
+    Tensor normed;   // (N*H, D) normalised q or k, if norms_rows()
   };
   struct BackwardScratch {
     Tensor dh;      // (n, C) gradient of h; before that, the gradient of W_o's output, then h
@@ -77,13 +80,14 @@ class AttentionLayer {
   struct HeadsScratch {
     Tensor d_out;  // (N, H*D)
     Tensor tiles;  // f32, of attention_backward
-    // If QK-norm has gains:
+    // If norms_rows():
     Tensor rows;     // (N*H, D) gradient of q or k
     Tensor partial;  // (D) f32 gradient of a gain from this rank's heads; empty on a single rank
     Tensor sums;     // alloc_sums() returned it
   };
+  // The tensors of `saved` that are not empty need no scratch.
   ForwardScratch forward_scratch(Arena& arena, const AttentionShape& shape, DType compute,
-                                 bool is_h_saved) const;
+                                 const Saved& saved) const;
   BackwardScratch backward_scratch(Arena& arena, int64_t N, DType compute) const;
   HeadsScratch heads_scratch(Arena& arena, const AttentionShape& shape, DType compute) const;
 
@@ -94,13 +98,21 @@ class AttentionLayer {
   int64_t qkv_width() const { return (H_ + 2 * K_) * D_; }
   Heads split(const Tensor& qkv, int64_t B, int64_t T) const;
   AttentionConfig config(const LayerContext& ctx, int64_t T) const;
-  bool has_gains() const { return q_gain_ >= 0; }
+  // True if QK-norm works on rows that are copied from the heads: it has gains or covers all heads together. A row
+  // is a head or all heads.
+  bool norms_rows() const { return has_qk_norm_ && (q_gain_ >= 0 || is_norm_over_width_); }
+  // Number of norms of a token's queries or keys, which have `heads` heads.
+  int64_t norms(int64_t heads) const { return is_norm_over_width_ ? 1 : heads; }
+  // Views the heads of N tokens (N * heads, D) as the rows that norms cover (N * norms(heads), ...).
+  Tensor norm_rows(const Tensor& rows, int64_t heads) const {
+    return rows.reshape({rows.dim(0) / heads * norms(heads), heads / norms(heads) * D_});
+  }
   // QK-norm and rotation, in place. An empty table stands for no rotation.
   void rotate(LayerContext& ctx, const Saved& saved, const Heads& heads, const Tensor& rope_table,
               int64_t position, const Tensor& normed) const;
   void rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d, const Heads& heads,
                        const Tensor& rope_table, const HeadsScratch& scratch) const;
-  // The same for QK-norm with gains: of q with its gain, or of k. raw and rstd are those of Saved.
+  // The same for QK-norm on rows: of q with its gain, or of k. raw and rstd are those of Saved.
   void normalise(LayerContext& ctx, const Tensor& x, int gain, const Tensor& raw, const Tensor& rstd,
                  const Tensor& normed) const;
   void normalise_backward(LayerContext& ctx, const Tensor& dx, int gain, const Tensor& raw,
@@ -109,13 +121,13 @@ class AttentionLayer {
   TensorParallel tp_;
   int64_t H_, K_, D_, C_;  // H_, K_: heads of this rank
   int64_t window_;
-  bool has_qk_norm_, is_rotary_;
+  bool has_qk_norm_, is_norm_over_width_, is_norm_after_, is_rotary_;
   float scale_;  // factor of the scores q.k
   float eps_;
   uint32_t dropout_site_, probabilities_site_;
   Norm norm_;
   Linear qkv_, proj_;
-  int q_gain_ = -1, k_gain_ = -1;  // (D) each
+  int q_gain_ = -1, k_gain_ = -1;  // (D), or (H*D) and (K*D), each
 };
 
 }  // namespace ingot

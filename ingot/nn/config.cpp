@@ -95,6 +95,8 @@ void ModelConfig::validate() const {
   require(nope_every >= 0,
           fmt::format("model.nope_every must not be negative, got {}; 0 turns it off", nope_every));
   require(!has_qk_norm_gain || has_qk_norm, "model.qk_norm_gain = true needs model.qk_norm = true");
+  require(qk_norm_over == QkNormOver::kHead || has_qk_norm,
+          "model.qk_norm_over = width needs model.qk_norm = true");
   validate_rope(*this);
   require(init_std > 0, fmt::format("model.init_std must be above 0, got {}", init_std));
   require(matrix_init_std >= 0,
@@ -122,10 +124,9 @@ int64_t ModelConfig::parameters() const {
   const int64_t biases = has_bias       ? qkv_width() + width + mlp_in_width() + width
                          : has_qkv_bias ? qkv_width()
                                         : 0;
-  const int64_t gains = has_qk_norm_gain ? 2 * head_dim : 0;
   const int64_t tables =
       vocab * width * (is_tied ? 1 : 2) + (positions == PositionKind::kLearned ? context * width : 0);
-  return layers * (2 * norm_size + linear + biases + gains) + norm_size + tables;
+  return layers * (2 * norm_size + linear + biases + qk_gains()) + norm_size + tables;
 }
 
 double ModelConfig::flops_per_token() const {

@@ -8,6 +8,11 @@
 namespace ingot {
 
 enum class NormKind { kLayerNorm, kRmsNorm, kRmsNormWeightless };
+// kBefore: each half of a block normalises its input (x + f(norm(x))); kAfter: its output (x + norm(f(x)), OLMo 2).
+enum class NormPlace { kBefore, kAfter };
+// kHead: every head of the queries and keys has a norm of its own; kWidth: one norm covers all heads of the queries,
+// another all heads of the keys (OLMo 2).
+enum class QkNormOver { kHead, kWidth };
 enum class PositionKind { kLearned, kRope };
 enum class MlpKind { kGeluTanh, kGeluExact, kRelu2, kSwiglu };
 enum class CapKind { kNone, kTanh, kSigmoid };
@@ -47,15 +52,16 @@ struct ModelConfig {
   int64_t vocab_multiple = 64;  // table rows are padded to a multiple of this; padding gets no probability
 
   NormKind norm = NormKind::kRmsNorm;
+  NormPlace norm_place = NormPlace::kBefore;  // of the norms in the blocks
   PositionKind positions = PositionKind::kRope;
   MlpKind mlp = MlpKind::kSwiglu;
   bool has_bias = false;      // in the linears and LayerNorm
   bool has_qkv_bias = false;  // in the projections to q, k and v alone; has_bias includes it
   bool has_qk_norm = false;
-  bool has_qk_norm_gain =
-      false;            // QK-norm multiplies by learned gains (head_dim) of a layer's queries and keys
-  int64_t window = 0;   // a token attends to this many tokens, itself included; 0: to all before it
-  bool is_tied = true;  // the head shares the embedding's table
+  QkNormOver qk_norm_over = QkNormOver::kHead;
+  bool has_qk_norm_gain = false;  // QK-norm multiplies by learned gains of a layer's queries and keys
+  int64_t window = 0;             // a token attends to this many tokens, itself included; 0: to all before it
+  bool is_tied = true;            // the head shares the embedding's table
   double norm_eps = 1e-5;
   double rope_theta = 10000;
   RopeScalingConfig rope_scaling = {};
@@ -78,6 +84,12 @@ struct ModelConfig {
   // The following are for a resolved config.
   int64_t vocab_padded() const { return (vocab + vocab_multiple - 1) / vocab_multiple * vocab_multiple; }
   int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
+  // Number of the learned gains of a layer's queries or keys, which have `of_heads` heads.
+  int64_t qk_gain_width(int64_t of_heads) const {
+    return qk_norm_over == QkNormOver::kWidth ? of_heads * head_dim : head_dim;
+  }
+  // Number of all learned gains in the QK-norm of a layer.
+  int64_t qk_gains() const { return has_qk_norm_gain ? qk_gain_width(heads) + qk_gain_width(kv_heads) : 0; }
   bool has_bias_of_qkv() const { return has_bias || has_qkv_bias; }
   // True if the block with this index, from 0, rotates queries and keys.
   bool is_rotary(int64_t layer) const {

@@ -7,6 +7,7 @@
 #include "ingot/ops/layernorm.h"
 #include "ingot/ops/linear_fused.h"
 #include "ingot/ops/matmul.h"
+#include "ingot/ops/residual_add.h"
 #include "ingot/ops/rmsnorm.h"
 #include "ingot/ops/row_sum.h"
 
@@ -191,6 +192,11 @@ void Linear::plan_backward(Arena& arena, int64_t N) const {
   if (bias_ < 0) return;
   const ScratchScope scope(arena);
   bias_scratch(arena);
+}
+
+void add_delta(LayerContext& ctx, const Tensor& sum, const Tensor& base, const Tensor& delta) {
+  INGOT_CHECK(delta || sum.data == base.data, "add_delta: without a delta the sum is the base");
+  if (delta) residual_add(sum, base, delta, ctx.stream);
 }
 
 Norm::Norm(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,

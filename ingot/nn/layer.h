@@ -166,6 +166,9 @@ class Linear {
   Fp8Linear fp8_;
 };
 
+// sum = base + delta. REQUIRES: if delta is empty, sum is base.
+void add_delta(LayerContext& ctx, const Tensor& sum, const Tensor& base, const Tensor& delta);
+
 // Statistics of the rows that a norm has seen; mean is empty for RMSNorm.
 struct NormStats {
   Tensor mean, rstd;  // (n) f32

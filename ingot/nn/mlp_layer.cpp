@@ -24,6 +24,7 @@ MlpLayer::MlpLayer(ParamList& params, int unit, const std::string& prefix, const
                    const TensorParallel& tp, int index)
     : tp_(tp),
       kind_(config.mlp),
+      is_norm_after_(config.norm_place == NormPlace::kAfter),
       C_(config.width),
       F_(tp.slice(config.ffn)),
       dropout_site_(static_cast<uint32_t>(2 * index + 2)),
@@ -59,9 +60,14 @@ MlpLayer::Saved MlpLayer::make_saved(Arena& arena, int64_t N, DType compute, con
   const int64_t n = tp_.rows(N);
   Saved saved{.x = place_tensor(arena, places.x, compute, {n, C_}, shared.x),
               .norm = {},
-              .h = place_tensor(arena, places.h, compute, {n, C_}, shared.h),
-              .pre = place_tensor(arena, places.pre, compute, {N, in_width()}, shared.pre),
-              .act = place_tensor(arena, places.act, compute, {N, F_}, shared.act)};
+              .h = {},
+              .pre = {},
+              .act = {},
+              .post = {}};
+  if (!is_norm_after_) saved.h = place_tensor(arena, places.h, compute, {n, C_}, shared.h);
+  saved.pre = place_tensor(arena, places.pre, compute, {N, in_width()}, shared.pre);
+  saved.act = place_tensor(arena, places.act, compute, {N, F_}, shared.act);
+  if (is_norm_after_) saved.post = place_tensor(arena, places.post, compute, {n, C_}, shared.post);
   if (!places.has_codes) return saved;
   saved.h_codes = up_.make_codes(arena, N);
   saved.act_codes = down_.make_codes(arena, N);
@@ -84,13 +90,14 @@ void MlpLayer::add_fp8_weights(std::vector<Fp8State::Weight>& weights) const {
   down_.add_fp8_weight(weights);
 }
 
-MlpLayer::ForwardScratch MlpLayer::forward_scratch(Arena& arena, int64_t N, DType compute, bool is_h_saved,
-                                                   bool is_act_saved) const {
+MlpLayer::ForwardScratch MlpLayer::forward_scratch(Arena& arena, int64_t N, DType compute,
+                                                   const Saved& saved) const {
   const int64_t n = tp_.rows(N);
   ForwardScratch scratch;
-  if (!is_h_saved) scratch.h = arena.alloc(compute, {n, C_});
+  if (!is_norm_after_ && !saved.h) scratch.h = arena.alloc(compute, {n, C_});
+  if (is_norm_after_ && !saved.post) scratch.post = arena.alloc(compute, {n, C_});
   scratch.h_all = alloc_all_rows(arena, compute, n, N, C_);
-  if (!is_act_saved) scratch.act = arena.alloc(compute, {N, F_});
+  if (!saved.act) scratch.act = arena.alloc(compute, {N, F_});
   scratch.out_all = alloc_all_rows(arena, compute, n, N, C_);
   return scratch;
 }
@@ -105,7 +112,7 @@ MlpLayer::BackwardScratch MlpLayer::backward_scratch(Arena& arena, int64_t N, DT
 
 void MlpLayer::plan_forward(Arena& arena, int64_t N, DType compute, bool is_training) const {
   const ScratchScope scope(arena);
-  forward_scratch(arena, N, compute, false, false);
+  forward_scratch(arena, N, compute, {});
   up_.plan_forward(arena, N, compute, is_training);
   down_.plan_forward(arena, N, compute, is_training);
 }
@@ -134,10 +141,12 @@ void MlpLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out,
                        const Tensor& delta) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t N = saved.pre.dim(0);
-  const ForwardScratch scratch = forward_scratch(ctx.scratch, N, saved.x.dtype, static_cast<bool>(saved.h),
-                                                 static_cast<bool>(saved.act));
-  const Tensor h = saved.h ? saved.h : scratch.h;
-  norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
+  const ForwardScratch scratch = forward_scratch(ctx.scratch, N, saved.x.dtype, saved);
+  const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : scratch.h;
+  if (is_norm_after_)
+    add_delta(ctx, saved.x, base, delta);
+  else
+    norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
   const Tensor h_all = scratch.h_all ? scratch.h_all : h;
   ctx.region.enter(h_all, h, ctx.stream);
   if (!is_fused(ctx)) up_.forward(ctx, saved.pre, h_all, saved.h_codes);
@@ -149,10 +158,12 @@ void MlpLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out,
   else
     activate(ctx, act, saved.pre);
   if (!out) return;
-  const Tensor partial = scratch.out_all ? scratch.out_all : out;
+  const Tensor sum = !is_norm_after_ ? out : saved.post ? saved.post : scratch.post;
+  const Tensor partial = scratch.out_all ? scratch.out_all : sum;
   down_.forward(ctx, partial, act, saved.act_codes);
-  ctx.region.leave(out, partial, ctx.stream);
-  down_.add_bias(ctx, out);
+  ctx.region.leave(sum, partial, ctx.stream);
+  down_.add_bias(ctx, sum);
+  if (is_norm_after_) norm_.forward(ctx, out, saved.norm, sum, sum, {});
   apply_dropout(ctx, out, dropout_site_, tp_.first_row(N));
 }
 
@@ -175,15 +186,19 @@ void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) 
   const BackwardScratch scratch = backward_scratch(ctx.scratch, N, saved.x.dtype);
   const Tensor &dh = scratch.dh, &dh_all = scratch.dh_all ? scratch.dh_all : dh;
   const Tensor &d_act = scratch.d_act, &d_pre = scratch.d_pre;
-  const Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
+  Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
+  if (is_norm_after_) {
+    norm_.backward(ctx, dh, d_sum, saved.post, saved.norm, {});
+    d_sum = dh;
+  }
   const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
   ctx.region.leave_backward(d_all, d_sum, ctx.stream);
   const Tensor act = saved.act ? saved.act : d_act;
   if (!saved.act && !down_.has_codes(ctx, saved.act_codes)) activate(ctx, act, saved.pre);
   backward_activated(ctx, d_pre, d_act, d_all, act, saved);
   down_.backward_bias(ctx, d_sum);
-  const Tensor h = saved.h ? saved.h : dh;
-  if (!saved.h && !up_.has_codes(ctx, saved.h_codes))
+  const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : dh;
+  if (!is_norm_after_ && !saved.h && !up_.has_codes(ctx, saved.h_codes))
     norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
   const Tensor h_all = h.dim(0) == N ? h : dh_all;
   ctx.region.enter(h_all, h, ctx.stream);
@@ -193,7 +208,10 @@ void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) 
     up_.backward(ctx, dh_all, d_pre, h_all, saved.h_codes);
   if (is_swiglu()) up_.backward_bias(ctx, d_pre);
   ctx.region.enter_backward(dh, dh_all, ctx.stream);
-  norm_.backward(ctx, d, dh, saved.x, saved.norm, d);
+  if (is_norm_after_)
+    add_delta(ctx, d, d, dh);
+  else
+    norm_.backward(ctx, d, dh, saved.x, saved.norm, d);
 }
 
 }  // namespace ingot

@@ -1,5 +1,6 @@
 // The feed-forward half of a block: out = W_down · act(W_up · h), or W_down · (silu(gate) * up) for
-// SwiGLU, where h = norm(base + delta).
+// SwiGLU, where h = norm(base + delta). With norms after the halves of a block, h = base + delta and the result is
+// norm(out).
 #pragma once
 
 #include "ingot/nn/layer.h"
@@ -11,12 +12,13 @@ class MlpLayer {
   // What backward needs from forward. N is the number of tokens, n that of this rank's rows of the
   // residual stream; F is this rank's slice of the width.
   struct Saved {
-    Tensor x;               // (n, C) residual stream, the norm's input
-    NormStats norm;         // of x
-    Tensor h;               // (n, C) normalised x; empty: backward recomputes it
-    Tensor pre;             // (N, F), for SwiGLU (N, 2F): gate, up. Includes the bias, except where the
-                            // activation adds it in an op of its own
-    Tensor act;             // (N, F) output of the activation; empty: backward recomputes it
+    Tensor x;        // (n, C) residual stream, the norm's input
+    NormStats norm;  // of the norm's input: x, or post
+    Tensor h;        // (n, C) normalised x; empty: backward recomputes it, or the norm comes after the MLP
+    Tensor pre;      // (N, F), for SwiGLU (N, 2F): gate, up. Includes the bias, except where the
+                     // activation adds it in an op of its own
+    Tensor act;      // (N, F) output of the activation; empty: backward recomputes it
+    Tensor post;     // (n, C) W_down's output, if a norm comes after it
     Tensor h_codes = {};    // (C, N) e4m3: FP8 codes of h (Linear::make_codes), or empty
     Tensor act_codes = {};  // (F, N) likewise, of act
   };
@@ -54,6 +56,7 @@ class MlpLayer {
  private:
   struct ForwardScratch {
     Tensor h;        // (n, C) normalised x, unless it is saved
+    Tensor post;     // (n, C) W_down's output, if a norm comes after it and it is not saved
     Tensor h_all;    // (N, C) h of all ranks
     Tensor act;      // (N, F) unless it is saved
     Tensor out_all;  // (N, C) this rank's term of W_down's output, for all ranks
@@ -64,8 +67,8 @@ class MlpLayer {
     Tensor d_act;   // (N, F) gradient of act; before that, act unless it is saved
     Tensor d_pre;   // like Saved::pre
   };
-  ForwardScratch forward_scratch(Arena& arena, int64_t N, DType compute, bool is_h_saved,
-                                 bool is_act_saved) const;
+  // The tensors of `saved` that are not empty need no scratch.
+  ForwardScratch forward_scratch(Arena& arena, int64_t N, DType compute, const Saved& saved) const;
   BackwardScratch backward_scratch(Arena& arena, int64_t N, DType compute) const;
   // Scratch for the gradient of the bias that the activation adds.
   Tensor activation_sums(Arena& arena) const { return alloc_sums(arena, F_); }
@@ -81,6 +84,7 @@ class MlpLayer {
 
   TensorParallel tp_;
   MlpKind kind_;
+  bool is_norm_after_;
   int64_t C_, F_;  // F on this rank
   uint32_t dropout_site_;
   Norm norm_;

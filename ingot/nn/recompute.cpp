@@ -182,7 +182,10 @@ RecomputePlan forward_only_plan(int64_t layers) {
   Parts parts;
   parts.norms = parts.activation = true;
   RecomputePlan plan = segments_plan(parts, layers, 1);
-  for (BlockPlan& block : plan.blocks) block.slot = 0;
+  for (BlockPlan& block : plan.blocks) {
+    block.slot = 0;
+    block.attention.post = block.mlp.post = Place::kNone;
+  }
   plan.is_forward_only = true;
   return plan;
 }

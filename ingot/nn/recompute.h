@@ -1,6 +1,7 @@
 // Activation checkpointing (Chen et al. 2016, arXiv:1604.06174; selective: Korthikanti et al. 2022,
 // arXiv:2205.05198): which results of forward are kept for backward, and which backward recomputes. The
-// gradients are bitwise the same for every choice.
+// gradients are bitwise the same for every choice. The inputs of norms after attention and MLP are always kept
+// for backward: they would need W_o and W_down again.
 #pragma once
 
 #include <cstddef>
@@ -41,12 +42,14 @@ enum class Place { kOwn, kShared, kNone };
 
 struct AttentionPlaces {
   Place x = Place::kOwn, h = Place::kOwn, heads = Place::kOwn;  // heads: qkv, qk_rstd, out and lse
+  Place post = Place::kOwn;                                     // the input of a norm after attention
   bool has_codes = true;  // the linears' FP8 codes are kept for backward, if they have any
   bool operator==(const AttentionPlaces&) const = default;
 };
 struct MlpPlaces {
   Place x = Place::kOwn, h = Place::kOwn, pre = Place::kOwn, act = Place::kOwn;
-  bool has_codes = true;  // as in AttentionPlaces
+  Place post = Place::kOwn;  // the input of a norm after the MLP
+  bool has_codes = true;     // as in AttentionPlaces
   bool operator==(const MlpPlaces&) const = default;
 };
 struct BlockPlan {

@@ -100,11 +100,13 @@ BlockPlan shared_places(const RecomputePlan& plan, int slot) {
   return {.attention = {.x = place([](const BlockPlan& b) { return b.attention.x; }),
                         .h = place([](const BlockPlan& b) { return b.attention.h; }),
                         .heads = place([](const BlockPlan& b) { return b.attention.heads; }),
+                        .post = Place::kNone,
                         .has_codes = false},
           .mlp = {.x = place([](const BlockPlan& b) { return b.mlp.x; }),
                   .h = place([](const BlockPlan& b) { return b.mlp.h; }),
                   .pre = place([](const BlockPlan& b) { return b.mlp.pre; }),
                   .act = place([](const BlockPlan& b) { return b.mlp.act; }),
+                  .post = Place::kNone,
                   .has_codes = false},
           .slot = slot};
 }

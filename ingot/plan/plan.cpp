@@ -24,7 +24,6 @@ std::vector<ModelPart> model_parts(const ModelConfig& c) {
   const int64_t mlp_bias = c.has_bias ? c.mlp_in_width() + c.width : 0;
   const int64_t gains = c.norm == NormKind::kRmsNormWeightless ? 0 : c.width;
   const int64_t norm = c.norm == NormKind::kLayerNorm && c.has_bias ? 2 * c.width : gains;
-  const int64_t qk_gains = c.has_qk_norm_gain ? 2 * c.head_dim : 0;
   const int64_t positions = c.positions == PositionKind::kLearned ? c.context * c.width : 0;
   const int64_t table = c.vocab * c.width;
   const auto flops = [](int64_t weights) { return 6.0 * static_cast<double>(weights); };
@@ -33,7 +32,7 @@ std::vector<ModelPart> model_parts(const ModelConfig& c) {
       {"attention linears", c.layers * (attention + attention_bias), flops(c.layers * attention)},
       {"attention", 0, flops(c.layers * heads_width * c.context)},
       {"mlp", c.layers * (mlp + mlp_bias), flops(c.layers * mlp)},
-      {"norms", c.layers * (2 * norm + qk_gains) + norm, 0},
+      {"norms", c.layers * (2 * norm + c.qk_gains()) + norm, 0},
       {"head", c.is_tied ? 0 : table, flops(table)},
   };
 }

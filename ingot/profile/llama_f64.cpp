@@ -206,9 +206,10 @@ class Llama {
   Llama(const Transformer& model, const std::vector<Tensor>& weights)
       : config_(model.config()), list_(model.params()) {
     const ModelConfig& c = config_;
-    INGOT_CHECK(c.norm == NormKind::kRmsNorm && c.positions == PositionKind::kRope &&
-                    c.mlp == MlpKind::kSwiglu && !c.has_bias_of_qkv() && !c.has_qk_norm && c.window == 0 &&
-                    c.nope_every == 0 && c.rope_scaling.kind == RopeScalingKind::kNone && c.dropout == 0 &&
+    INGOT_CHECK(c.norm == NormKind::kRmsNorm && c.norm_place == NormPlace::kBefore &&
+                    c.positions == PositionKind::kRope && c.mlp == MlpKind::kSwiglu && !c.has_bias_of_qkv() &&
+                    !c.has_qk_norm && c.window == 0 && c.nope_every == 0 &&
+                    c.rope_scaling.kind == RopeScalingKind::kNone && c.dropout == 0 &&
                     c.cap.kind == CapKind::kNone,
                 "llama_f64_gradients: not a plain LLaMA");
     for (size_t id = 0; id < weights.size(); ++id) {

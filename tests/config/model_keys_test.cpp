@@ -36,6 +36,8 @@ TEST(ModelKeys, ADeviceComputesEveryKindOfModel) {
 
 TEST(ModelKeys, RefuseWhatDoesNotFitTogether) {
   EXPECT_THAT(model_refusal({"model.qk_norm_gain=true"}), HasSubstr("needs model.qk_norm = true"));
+  EXPECT_THAT(model_refusal({"model.qk_norm_over=width"}),
+              HasSubstr("model.qk_norm_over = width needs model.qk_norm = true"));
   EXPECT_THAT(model_refusal({"model.positions=learned", "model.nope_every=2"}),
               HasSubstr("model.nope_every"));
   EXPECT_THAT(model_refusal({"model.positions=learned", "model.rope_scaling=linear"}),

@@ -53,6 +53,15 @@ std::vector<Case> cases() {
   qwen3.has_qk_norm = qwen3.has_qk_norm_gain = true;
   qwen3.dropout = 0.1;
   all.push_back({"qwen3", qwen3});
+  ModelConfig olmo2 = olmo2_style(base());
+  olmo2.kv_heads = 2;
+  all.push_back({"olmo2", olmo2});
+  olmo2.has_qk_norm_gain = false;
+  olmo2.norm = NormKind::kLayerNorm;
+  olmo2.has_bias = true;
+  olmo2.mlp = MlpKind::kGeluTanh;
+  olmo2.dropout = 0.2;
+  all.push_back({"norms_after_layernorm_dropout", olmo2});
   ModelConfig mistral = base();
   mistral.kv_heads = 2;
   mistral.window = 4;

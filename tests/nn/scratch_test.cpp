@@ -37,6 +37,7 @@ INSTANTIATE_TEST_SUITE_P(
                       ScratchCase{"llama_bf16", small_llama(2), DType::bf16},
                       ScratchCase{"gpt2_f32", gpt2_style(small_llama(2)), DType::f32},
                       ScratchCase{"speedrun_bf16", speedrun_style(small_llama(2)), DType::bf16},
+                      ScratchCase{"olmo2_f32", olmo2_style(small_llama(2)), DType::f32},
                       ScratchCase{"tensorwise", small_llama(2), DType::bf16, Fp8Recipe::kTensorwise},
                       ScratchCase{"rowwise", small_llama(2), DType::bf16, Fp8Recipe::kRowwise},
                       ScratchCase{"rowwise_gw_hp", small_llama(2), DType::bf16, Fp8Recipe::kRowwiseGwHp}),
@@ -44,21 +45,23 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The first token uses another attention kernel than those that follow it.
 TEST(InferScratch, SufficesForAnyNumberOfTokensUpToThePlan) {
-  SmallModel small(small_llama(2), DType::f32, 1, 16, 1);
-  std::vector<int32_t> ids(16, 3);
-  std::vector<float> logits(static_cast<size_t>(small.model.config().vocab_padded()));
-  for (const int64_t most : {1, 2, 5}) {
-    Arena scratch("inference", small.model.infer_scratch_bytes(most, 16)), arena("caches", size_t{1} << 20);
-    std::vector<KvCache> caches = small.model.make_caches(arena, 16);
-    LayerContext ctx{.params = small.store,
-                     .region = small.region,
-                     .scratch = scratch,
-                     .stream = small.stream,
-                     .dropout = {}};
-    for (int64_t done = 0, n = 1; done < 16; done += n) {
-      n = std::min(most, 16 - done);
-      EXPECT_NO_THROW(small.model.infer(ctx, Tensor(ids.data(), DType::i32, {n}), caches,
-                                        Tensor(logits.data(), DType::f32, {std::ssize(logits)})));
+  for (const ModelConfig& config : {small_llama(2), olmo2_style(small_llama(2))}) {
+    SmallModel small(config, DType::f32, 1, 16, 1);
+    std::vector<int32_t> ids(16, 3);
+    std::vector<float> logits(static_cast<size_t>(small.model.config().vocab_padded()));
+    for (const int64_t most : {1, 2, 5}) {
+      Arena scratch("inference", small.model.infer_scratch_bytes(most, 16)), arena("caches", size_t{1} << 20);
+      std::vector<KvCache> caches = small.model.make_caches(arena, 16);
+      LayerContext ctx{.params = small.store,
+                       .region = small.region,
+                       .scratch = scratch,
+                       .stream = small.stream,
+                       .dropout = {}};
+      for (int64_t done = 0, n = 1; done < 16; done += n) {
+        n = std::min(most, 16 - done);
+        EXPECT_NO_THROW(small.model.infer(ctx, Tensor(ids.data(), DType::i32, {n}), caches,
+                                          Tensor(logits.data(), DType::f32, {std::ssize(logits)})));
+      }
     }
   }
 }

@@ -40,6 +40,13 @@ inline ModelConfig speedrun_style(ModelConfig c) {
   return c;
 }
 
+inline ModelConfig olmo2_style(ModelConfig c) {
+  c.norm_place = NormPlace::kAfter;
+  c.qk_norm_over = QkNormOver::kWidth;
+  c.has_qk_norm = c.has_qk_norm_gain = true;
+  return c;
+}
+
 // The activations of a micro-batch of B sequences of T tokens, in an arena of their size.
 struct Activations {
   Activations(const Transformer& model, int64_t B, int64_t T, const RecomputePlan& plan)

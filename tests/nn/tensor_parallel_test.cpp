@@ -109,6 +109,11 @@ TEST(TensorParallel, AnInvalidRankCountIsRefusedWithTheNearestValidOne) {
                                ::testing::HasSubstr("got 8; the nearest valid value is 4")));
   EXPECT_THAT(refusal(llama(), 3), ::testing::HasSubstr("the nearest valid value is 2"));
   EXPECT_THAT(refusal(llama(), 4, {.recipe = Fp8Recipe::kRowwise}), ::testing::HasSubstr("precision.fp8"));
+  ModelConfig norm_over_width = llama();
+  norm_over_width.has_qk_norm = true;
+  norm_over_width.qk_norm_over = QkNormOver::kWidth;
+  EXPECT_EQ(refusal(norm_over_width, 1), "accepted");
+  EXPECT_THAT(refusal(norm_over_width, 2), ::testing::HasSubstr("model.qk_norm_over = width"));
   ModelConfig wide = llama();
   wide.width = 32;
   EXPECT_EQ(refusal(wide, 4, {.recipe = Fp8Recipe::kTensorwise}), "accepted");

@@ -128,7 +128,8 @@ TEST_P(HfFamily, GeneratesWhatItsLogitsOfWholeWindowsSay) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, HfFamily,
-                         ::testing::Values("gpt2", "llama3", "mistral", "qwen2", "qwen3", "smollm3", "yarn"),
+                         ::testing::Values("gpt2", "llama3", "mistral", "qwen2", "qwen3", "smollm3", "olmo2",
+                                           "yarn"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(HfFolder, AKeyThatContradictsTheFolderIsNamedWithBothValues) {

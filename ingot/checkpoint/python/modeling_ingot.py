@@ -2,8 +2,9 @@
 
 `ingot export --hf` writes this file beside such a model. The weights have LLaMA's names. config.json has LLaMA's keys,
 and under "ingot" what is different: norm (layernorm, rmsnorm, rmsnorm_weightless), positions (learned, rope), mlp
-(gelu_tanh, gelu_exact, relu2, swiglu), bias, qkv_bias, qk_norm, qk_norm_gain, nope_every, cap (none, tanh, sigmoid) with
-cap_a, cap_b, cap_c, and rope_scaling (none, linear, llama3, yarn) with its numbers. There is no cache of keys and values: generation reads the whole text for every token.
+(gelu_tanh, gelu_exact, relu2, swiglu), bias, qkv_bias, norm_place (before, after), qk_norm, qk_norm_over (head, width),
+qk_norm_gain, nope_every, cap (none, tanh, sigmoid) with cap_a, cap_b, cap_c, and rope_scaling (none, linear, llama3,
+yarn) with its numbers. There is no cache of keys and values: generation reads the whole text for every token.
 """
 
 import math
@@ -80,17 +81,21 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(config.hidden_size, kv, bias=has_bias)
         self.o_proj = nn.Linear(q, config.hidden_size, bias=own["bias"])
         if own["qk_norm_gain"]:
-            self.q_norm, self.k_norm = Gain(dim), Gain(dim)
+            over_width = own["qk_norm_over"] == "width"
+            self.q_norm, self.k_norm = Gain(q if over_width else dim), Gain(kv if over_width else dim)
         every = own["nope_every"]
         self.rotates = own["positions"] == "rope" and (every == 0 or (layer + 1) % every != 0)
 
     def forward(self, x, mask):
         c, own = self.config, self.config.ingot
         B, T, _ = x.shape
-        q, k, v = (p(x).view(B, T, -1, c.head_dim).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         if own["qk_norm"]:
             gains = (self.q_norm.weight, self.k_norm.weight) if own["qk_norm_gain"] else (None, None)
-            q, k = (F.rms_norm(y, (c.head_dim,), g, c.rms_norm_eps) for y, g in zip((q, k), gains))
+            over_width = own["qk_norm_over"] == "width"
+            q, k = (y if over_width else y.view(B, T, -1, c.head_dim) for y in (q, k))
+            q, k = (F.rms_norm(y, y.shape[-1:], g, c.rms_norm_eps) for y, g in zip((q, k), gains))
+        q, k, v = (y.view(B, T, -1, c.head_dim).transpose(1, 2) for y in (q, k, v))
         if self.rotates:
             f = frequencies(c)
             q, k = rotate(q, f), rotate(k, f)
@@ -125,10 +130,18 @@ class Mlp(nn.Module):
 class Block(nn.Module):
     def __init__(self, config, layer):
         super().__init__()
-        self.input_layernorm, self.self_attn = Norm(config), Attention(config, layer)
-        self.post_attention_layernorm, self.mlp = Norm(config), Mlp(config)
+        self.is_after = config.ingot["norm_place"] == "after"
+        self.self_attn, self.mlp = Attention(config, layer), Mlp(config)
+        self.post_attention_layernorm = Norm(config)
+        if self.is_after:
+            self.post_feedforward_layernorm = Norm(config)
+        else:
+            self.input_layernorm = Norm(config)
 
     def forward(self, x, mask):
+        if self.is_after:
+            x = x + self.post_attention_layernorm(self.self_attn(x, mask))
+            return x + self.post_feedforward_layernorm(self.mlp(x))
         x = x + self.self_attn(self.input_layernorm(x), mask)
         return x + self.mlp(self.post_attention_layernorm(x))
 

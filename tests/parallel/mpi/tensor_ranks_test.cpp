@@ -71,6 +71,14 @@ ModelConfig relative() {
   return c.resolved();
 }
 
+// Norms after attention and MLP, and biases that those norms see.
+ModelConfig norms_after() {
+  ModelConfig c = llama();
+  c.norm_place = NormPlace::kAfter;
+  c.has_bias = true;
+  return c.resolved();
+}
+
 struct Case {
   ModelConfig model = llama();
   DType compute = DType::f32;
@@ -258,11 +266,8 @@ struct Style {
 };
 
 std::vector<Style> styles() {
-  return {{"llama", llama()},
-          {"gpt2", gpt2()},
-          {"speedrun", speedrun()},
-          {"biased", biased()},
-          {"relative", relative()}};
+  return {{"llama", llama()},   {"gpt2", gpt2()},         {"speedrun", speedrun()},
+          {"biased", biased()}, {"relative", relative()}, {"norms_after", norms_after()}};
 }
 
 TEST(Tensor, LossAndGradientsEqualThoseOfOneRank) {
@@ -304,7 +309,7 @@ TEST(Tensor, Fp8HeadScalesEqualThoseOfOneRank) {
 
 TEST(Tensor, RecomputingGivesTheSameBits) {
   using Policy = RecomputePolicy;
-  for (const ModelConfig& config : {gpt2(), llama(), relative()})
+  for (const ModelConfig& config : {gpt2(), llama(), relative(), norms_after()})
     for (bool splits_tokens : {false, true}) {
       TensorRegion region(*world);
       const TensorParallel share = tensor_parallel(*world, splits_tokens);
