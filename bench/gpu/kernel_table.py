@@ -116,6 +116,28 @@ def common_path(code):
     return steps
 
 
+def held_loops(code, width):
+    """Instructions per element in the loops of held_rows_loss, each of which passes over packs of `width` elements: the copy
+    into shared memory, the largest logit, the sum of exponentials (without smoothing), and the gradient."""
+    at = {address: i for i, (address, _) in enumerate(code)}
+    loops = []
+    for i, (address, text) in enumerate(code):
+        jump = re.search(r"BRA(?:\.\S+)? (?:!?U?P\d, ?)?`?\(?\.?\S*?0x([0-9a-f]+)", text)
+        begin = at.get(int(jump[1], 16)) if jump else None
+        if begin is not None and begin < i:
+            loops.append([c for _, c in code[begin:i + 1]])
+
+    def count(body, name):
+        return sum(re.search(rf"\b{name}\b", c) is not None for c in body)
+
+    copies = [len(b) / count(b, "LDG") for b in loops if count(b, "LDG") > 0 and count(b, "STS") > 0]
+    whole = [b for b in loops if count(b, "LDS") >= 1 and count(b, "LDG") == 0]
+    largest = [len(b) for b in whole if count(b, "MUFU") == 0 and count(b, "FMNMX") + count(b, "FMNMX3") > 0]
+    sums = [len(b) for b in whole if count(b, "MUFU") == width and count(b, "STG") == 0]
+    gradients = [len(b) for b in whole if count(b, "MUFU") == width and count(b, "STG") > 0]
+    return (min(copies) + min(largest) + min(sums) + min(gradients)) / width
+
+
 def range_text(values):
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low}–{high}"
@@ -184,34 +206,39 @@ def entries(m):
     yield Entry("attention", "cuDNN, causal: 3.5 times forward's 2·N·T·C", 2 * L, flops=3.5 * 2 * N * m.T * C * L,
                 fraction=m.attention_fraction)
     yield Entry("products of the head", "3 products of N·C·V", 3, flops=6 * N * C * m.V, fraction=m.head_fraction)
-    yield Entry("cross-entropy", "reads f32 logits twice, writes a bf16 gradient: 10 B; the product writes the logits", 2,
-                bytes=10 * N * m.V)
+    yield Entry("cross-entropy", "reads bf16 logits once and writes their gradient over them: 4 B; the product writes the logits",
+                1, bytes=4 * N * m.V)
     yield Entry("norms, forward", "reads x and the residual, writes the sum and y: 8 B", norms, bytes=8 * N * C * norms)
     yield Entry("norms, backward", "reads dy, x, d_residual, writes dx: 8 B", norms, bytes=8 * N * C * norms)
-    yield Entry("recomputed norms", "reads x, writes h: 4 B", 2 * L, bytes=4 * N * C * 2 * L)
     if m.is_llama:
         yield Entry("rope", "reads and writes q and k, forward and backward: 8 B", 2 * L, bytes=8 * N * 2 * C * L)
         yield Entry("swiglu, forward", "reads 2 F, writes F: 6 B", L, bytes=6 * N * F * L)
-        yield Entry("recomputed swiglu", "reads 2 F, writes F: 6 B", L, bytes=6 * N * F * L)
         yield Entry("swiglu, backward", "reads 3 F, writes 2 F: 10 B", L, bytes=10 * N * F * L)
-    else:
-        yield Entry("recomputed GELU", "reads F, writes F: 4 B; forward's is fused", L, bytes=4 * N * F * L)
     yield Entry("embedding", "forward writes 2 B and reads 2; backward reads 2 B and adds f32 rows", 2,
                 bytes=6 * N * C + 8 * min(N, m.V) * C)
     yield Entry("AdamW and norm of the gradient", "34 B and 4 B per parameter", 2, bytes=38 * params)
 
 
+def other_choices(m):
+    """What other settings add to the step: (the setting, bytes)."""
+    N, C, F, L = m.N, m.C, m.F, m.L
+    activation = 6 if m.is_llama else 4  # reads 2 F or F and writes F; forward's GELU is fused
+    yield "`head.loss_dtype = \"f32\"`", 2 * N * m.V  # the loss reads 4 B and writes 2 B
+    yield "`activations.policy = \"selective\"`", 4 * N * C * 2 * L + activation * N * F * L
+
+
 def step_rows(m):
-    roof = predicted = recomputed = 0.0
+    roof = predicted = 0.0
     for e in entries(m):
         roof += e.roof_s()
         predicted += e.roof_s() / e.fraction
-        recomputed += e.roof_s() / e.fraction if "recomputed" in e.name else 0
         work = f"{e.flops / 1e12:.1f} TFLOP" if e.flops else f"{e.bytes / 1e9:.2f} GB"
         yield (f"| {e.name} | {e.source} | {e.calls} | {work} | {e.roof_s() / e.calls * 1e6:.0f} | "
                f"{e.roof_s() * 1e3:.1f} | {e.fraction:.2f} | {e.roof_s() / e.fraction * 1e3:.1f} |")
     yield f"| sum | | | | | {roof * 1e3:.1f} | | {predicted * 1e3:.1f} |"
-    yield f"| sum with `activations.policy = \"none\"` | | | | | | | {(predicted - recomputed) * 1e3:.1f} |"
+    for name, size in other_choices(m):
+        added = size / COPY / MEMORY_FRACTION
+        yield f"| sum with {name} | | | {size / 1e9:.2f} GB more | | | | {(predicted + added) * 1e3:.1f} |"
 
 
 def cast_rows(m):
@@ -219,7 +246,7 @@ def cast_rows(m):
     N, C, F, L = m.N, m.C, m.F, m.L
     up = 2 * F if m.is_llama else F
     x, dy, w = N * (3 * C + F) * L, N * (3 * C + C + up + C) * L, (4 * C * C + up * C + F * C) * L
-    for recipe, of_x, of_w, of_dy in (("delayed", 6, 6, 4), ("tensorwise", 8, 8, 6)):
+    for recipe, of_x, of_w, of_dy in (("delayed", 4, 4, 4), ("tensorwise", 6, 6, 6)):
         size = of_x * x + of_w * w + of_dy * dy
         yield (f"| {m.name} | {recipe} | {of_x} / {of_w} / {of_dy} | {size / 1e9:.1f} GB | {size / COPY * 1e3:.1f} |")
 
@@ -261,6 +288,24 @@ def document(kernels):
         yield (f"| bf16 to {format}, {'both layouts' if is_both else 'transposed'} | {steps} | {steps / 2:.0f} | {size} | "
                f"{ratio:.2f} |")
     yield ""
+    yield "## The loss over a held row"
+    yield ""
+    yield ("Instructions per logit of the loops of `held_rows_loss` without a cap, which holds its row in shared memory; the last "
+           "column is as above. Its row is dynamic shared memory, which the first table does not have: 98 KiB for GPT-2's vocabulary "
+           "in bf16, so that two blocks share a multiprocessor, and 196 KiB in f32.")
+    yield ""
+    yield "| form | instructions per logit | bytes per logit | instructions' time / bytes' time |"
+    yield "|---|---|---|---|"
+    for k in sorted(kernels, key=lambda k: k.name):
+        types = re.search(r"held_rows_loss<(\d+), ([\w:]+), ([\w:]+), ingot::NoCap", k.name)
+        names = [{"float": "f32"}.get(t, t.replace("ingot::", "")) for t in types.groups()[1:]] if types else []
+        if not types or "f16" in names:  # f16 is as bf16
+            continue
+        size = sum(4 if n == "f32" else 2 for n in names)
+        steps = held_loops(k.code, int(types[1]))
+        yield (f"| {names[0]} logits, {names[1]} gradient | {steps:.0f} | {size} | "
+               f"{(steps / (132 * 4 * 32 * 1.7e9)) / (size / COPY):.2f} |")
+    yield ""
     yield "## A step in bf16"
     yield ""
     yield (f"Assumed rates of an H200: {COPY / 1e12:.2f} TB/s for a copy, {PRODUCTS / 1e12:.0f} TFLOP/s for bf16 products of random "
@@ -276,7 +321,9 @@ def document(kernels):
     yield ""
     yield "## Casts of FP8 linears in a step"
     yield ""
-    yield ("Bytes per element of x, w and dy, as `Fp8Traffic` counts them in the simulation, over all linears of the blocks.")
+    yield ("Bytes per element of x, w and dy, as `Fp8Traffic` counts them in the simulation, over all linears of the blocks, "
+           "in a step of one micro-batch. Further micro-batches cast x and dy only. Backward reads the codes of x that forward "
+           "left, so nothing is recomputed with `activations.policy = \"selective\"` either.")
     yield ""
     yield "| model | recipe | x / w / dy | bytes | roof in ms |"
     yield "|---|---|---|---|---|"

@@ -56,6 +56,10 @@ batch_size = 2
 device = "cuda"
 [precision]
 compute = "bf16"
+[activations]
+policy = "auto"
+[head]
+loss_dtype = "bf16_logits"
 """
 
 

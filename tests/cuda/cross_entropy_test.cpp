@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(CudaCrossEntropyEdges, InfinitiesNanTiesAndTargetsOutsideMatchTheCpu) {
   Stream stream = cuda::make_stream();
   const double inf = std::numeric_limits<double>::infinity();
-  Buffer x(DType::f32, {5, 4});
+  Buffer x(DType::f32, {6, 4});
   assign(x, {-inf,  2,
              -inf,  2,  // ties: the lowest column counts
              1,     std::numeric_limits<double>::quiet_NaN(),
@@ -190,14 +190,17 @@ TEST(CudaCrossEntropyEdges, InfinitiesNanTiesAndTargetsOutsideMatchTheCpu) {
              1,     2,
              3,     4,  // a target outside
              -1e30, -1e30,
-             -1e30, -1e30});  // far below
-  const OnDevice logits(x, stream), targets(integers({1, 0, 0, 4, 2}), stream);
-  const OnDevice losses(DType::f32, {5}, stream), correct(DType::u8, {5}, stream),
-      d(DType::f32, {5, 4}, stream);
+             -1e30, -1e30,  // far below
+             1,     3,
+             2,     3});  // a tie with a lower column
+  const OnDevice logits(x, stream), targets(integers({1, 0, 0, 4, 2, 3}), stream);
+  const OnDevice losses(DType::f32, {6}, stream), correct(DType::u8, {6}, stream),
+      d(DType::f32, {6, 4}, stream);
   cross_entropy(losses, correct, d, logits, targets, {.vocab = 4}, stream);
   const Doubles got = to_doubles(losses.to_host()), gradient = to_doubles(d.to_host());
   EXPECT_NEAR(got[0], std::log(2.0), 1e-6);
   EXPECT_EQ(correct.to_host().tensor().as<uint8_t>()[0], 1);
+  EXPECT_EQ(correct.to_host().tensor().as<uint8_t>()[5], 0);
   EXPECT_EQ(gradient[0], 0);
   EXPECT_TRUE(std::isnan(got[1]) && std::isnan(got[2]) && std::isnan(got[3]));
   for (size_t i = 12; i < 16; ++i) EXPECT_EQ(gradient[i], 0);
