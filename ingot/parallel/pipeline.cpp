@@ -282,8 +282,9 @@ LossSums Pipeline::forward(LayerContext& ctx, const Batch& batch) {
       own.activation = send(messages, own.saved.x, next());
   }
   ++evaluated_;
-  if (feed_.is_on_device() && is_last(stage(config_.shape.chunks - 1)))  // other ranks go on at once
-    for (const LossSums& own : feed_.receive(ctx.stream)) sums.add(own);
+  if (!feed_.is_on_device()) return sums;
+  wait_for_sends();  // the next stage has the activation; it still computes
+  for (const LossSums& own : feed_.receive(ctx.stream)) sums.add(own);
   return sums;
 }
 

@@ -9,13 +9,13 @@
 namespace ingot {
 namespace {
 
-// Six units, and micro-batches for every schedule on four ranks.
+// Four units, and micro-batches for every schedule on four ranks.
 RunConfig deep(RunConfig c) {
-  c = small(c, 4);
+  c = small(c, 2);
   c.train.grad_accum = 4;
   return c;
 }
-// Ten units, for two stages on each of four ranks.
+// Eight units, for two stages on each of four ranks.
 RunConfig deepest(RunConfig c) {
   c = deep(c);
   c.model.layers = 6;
