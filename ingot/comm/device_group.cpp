@@ -111,7 +111,8 @@ class Ring final : public Communicator {
     for (int from = 0; from < size(); ++from) {
       const int to = (from + size() + step) % size();
       const bool is_end = rank() == from || rank() == to;
-      auto pair = host.split(is_end ? 0 : 1, rank() == from ? 0 : 1, fmt::format("{}, link {}", name(), from));
+      auto pair =
+          host.split(is_end ? 0 : 1, rank() == from ? 0 : 1, fmt::format("{}, link {}", name(), from));
       if constexpr (kHasCuda && kHasNccl) {
         if (is_end) (rank() == from ? out_ : in_) = nccl::make_link(std::move(pair), stream);
       }

@@ -273,13 +273,11 @@ LossSums Pipeline::forward(LayerContext& ctx, const Batch& batch) {
   LossSums sums;
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
     Slot& own = slot({.kind = Kind::kForward, .micro = evaluated_, .chunk = chunk});
-    if (stage(chunk) > 0)
-      messages.receive(messages.name(), model_.stage_input(own.saved), previous());
+    if (stage(chunk) > 0) messages.receive(messages.name(), model_.stage_input(own.saved), previous());
     own.activation.wait();
     sums.add(model_.forward(ctx, micro, own.saved, 0));
     bring_back(own, chunk, nullptr, ctx.stream);
-    if (!is_last(stage(chunk)))
-      own.activation = send(messages, own.saved.x, next());
+    if (!is_last(stage(chunk))) own.activation = send(messages, own.saved.x, next());
   }
   ++evaluated_;
   if (!feed_.is_on_device()) return sums;

@@ -136,12 +136,10 @@ void expect_one_rank_results(const ModelConfig& config, DType compute, PipelineK
   Replica whole(config, compute, equal_split(config, 1, 1));
   Replica own(config, compute, equal_split(config, shape.ranks, chunks));
   const LossSums want = whole.run_alone(batches);
-  Pipeline pipeline(own.model,
-                    {.shape = shape,
-                     .plan = own.plan,
-                     .recompute = recompute,
-                     .batch = {.batch = kB, .context = kT}},
-                    *world, own.stream);
+  Pipeline pipeline(
+      own.model,
+      {.shape = shape, .plan = own.plan, .recompute = recompute, .batch = {.batch = kB, .context = kT}},
+      *world, own.stream);
   size_t next = 0;
   Batch batch;
   pipeline.run({.params = own.store,

@@ -109,8 +109,10 @@ TEST_F(NcclTest, GathersPassReductions) {
 // message may depend.
 TEST_F(NcclTest, MessagesOfARingPassAReceiveThatWaits) {
   const int next = (world->rank() + 1) % size, previous = (world->rank() + size - 1) % size;
-  const std::unique_ptr<Communicator> down = device_ring(*world, 1, stream), up = device_ring(*world, -1, stream);
-  const Tensor mine = put(DType::f32, {rank, 7}), got = put(DType::f32, {-1, -1}), back = put(DType::f32, {-1, -1});
+  const std::unique_ptr<Communicator> down = device_ring(*world, 1, stream),
+                                      up = device_ring(*world, -1, stream);
+  const Tensor mine = put(DType::f32, {rank, 7}), got = put(DType::f32, {-1, -1}),
+               back = put(DType::f32, {-1, -1});
   simulated_nccl::take_record();
   Pending first = down->start_receive("first", got, previous), later = up->start_receive("later", back, next);
   Pending sent = down->start_send("first", mine, next);
