@@ -79,8 +79,11 @@ Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Commu
 // that their messages use.
 Pipeline::~Pipeline() {
   if (std::uncaught_exceptions() == 0) wait_for_sends();
-  activations_ = {};
-  gradients_ = {};
+  for (Route* route : {&activations_, &gradients_}) {
+    route->direct.reset();
+    route->staged.reset();
+    route->host.reset();
+  }
 }
 
 Pipeline::Memory Pipeline::make_memory(Arena& arena) const {

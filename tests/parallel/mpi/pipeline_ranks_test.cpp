@@ -65,9 +65,9 @@ struct Replica {
   Transformer model;
   StagePlan plan;
   ParamList list;
+  Stream stream;
   ResidentStore own;
   PipelineStore store;
-  Stream stream;
   Region region;
   Arena scratch;
   Replica(const ModelConfig& config, DType compute, const StagePlan& given)
@@ -75,7 +75,7 @@ struct Replica {
         plan(given),
         list(model.params().keeping([&](int unit) { return keeps(unit); })),
         own(list, compute),
-        store(model.params(), own, plan, plan.ranks > 1 ? *world : *alone),
+        store(model.params(), own, plan, plan.ranks > 1 ? *world : *alone, stream),
         scratch("scratch", model.scratch_bytes(kB, kT, true)) {
     init_params(store, 11);
     store.refresh_compute(stream);
