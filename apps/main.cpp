@@ -65,6 +65,7 @@ void print_notes(const std::vector<std::string>& notes) {
 int main(int argc, char** argv) {
   using ingot::ErrorKind;
   ingot::explain_shrunken_files();
+  ingot::prepare_ranks();
   try {
     return ingot::run(argc, argv);
   } catch (const ingot::Error& error) {

@@ -46,6 +46,14 @@ const char* rank_of_launcher() {
 
 }  // namespace
 
+// A stream that waits for another rank must hold up no other stream, so each gets a queue of its own; and the first use of
+// a kernel must not wait for the whole device. What the environment says is left as it is.
+void prepare_ranks() {
+  if (!rank_of_launcher()) return;
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
 void run_on_ranks(const RunConfig& config, [[maybe_unused]] const std::atomic<bool>& is_told_to_end,
                   const std::function<void(Mesh& mesh)>& body, [[maybe_unused]] CommLog* log) {
 #ifdef INGOT_WITH_MPI

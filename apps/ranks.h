@@ -10,6 +10,10 @@
 
 namespace ingot {
 
+// In a process that mpirun or srun started, sets how CUDA serves work that waits for other ranks. main() calls it before
+// anything uses a device.
+void prepare_ranks();
+
 // Calls body(mesh). The number of threads is this process's share of the machine's cores, unless the
 // configuration or OMP_NUM_THREADS sets it. Under mpirun or srun, an error in `body` ends all processes at
 // once, with the rank and the error on stderr and the error's exit code. Throws a kUsage error if the

@@ -100,9 +100,9 @@ class StagedGroup final : public Communicator {
 // Links of NCCL between neighbours of a ring.
 class Ring final : public Communicator {
  public:
-  Ring(std::unique_ptr<Communicator> host, int step, Stream& stream)
-      : Communicator(host->name(), host->rank(), host->size(), stream.device),
-        staged_(staged_group(std::move(host), stream)),
+  Ring(Communicator& host, int step, Stream& stream)
+      : Communicator(host.name(), host.rank(), host.size(), stream.device),
+        staged_(staged_group(host, stream)),
         next_((rank() + size() + step) % size()),
         previous_((rank() + size() - step) % size()) {}
 
@@ -111,7 +111,8 @@ class Ring final : public Communicator {
     for (int from = 0; from < size(); ++from) {
       const int to = (from + size() + step) % size();
       const bool is_end = rank() == from || rank() == to;
-      auto pair = host.split(is_end ? 0 : 1, rank() == from ? 0 : 1, fmt::format("{}, link {}", name(), from));
+      auto pair =
+          host.split(is_end ? 0 : 1, rank() == from ? 0 : 1, fmt::format("{}, link {}", name(), from));
       if constexpr (kHasCuda && kHasNccl) {
         if (is_end) (rank() == from ? out_ : in_) = nccl::make_link(std::move(pair), stream);
       }
@@ -188,16 +189,15 @@ std::unique_ptr<Communicator> staged_group(std::unique_ptr<Communicator> host, S
   return std::make_unique<StagedGroup>(std::move(host), stream);
 }
 
-std::unique_ptr<Communicator> device_ring(std::unique_ptr<Communicator> host, int step, Stream& stream) {
+std::unique_ptr<Communicator> device_ring(Communicator& host, int step, Stream& stream) {
   if constexpr (kHasCuda && kHasNccl) {
-    if (stream.device == Device::kCuda && nccl::can_use(*host)) {
-      Communicator& all = *host;
-      auto ring = std::make_unique<Ring>(std::move(host), step, stream);
-      ring->connect(all, step, stream);
+    if (stream.device == Device::kCuda && nccl::can_use(host)) {
+      auto ring = std::make_unique<Ring>(host, step, stream);
+      ring->connect(host, step, stream);
       return ring;
     }
   }
-  return staged_group(std::move(host), stream);
+  return staged_group(host, stream);
 }
 
 std::unique_ptr<Communicator> device_group(Communicator& host, Stream& stream) {

@@ -21,8 +21,10 @@ std::unique_ptr<Communicator> device_group(Communicator& host, Stream& stream);
 
 // A group whose rank r sends messages to rank r + step only and receives from rank r - step (modulo the size). Over NCCL
 // every pair of neighbours has a communicator and a stream of its own, so a receive that is started early holds up
-// nothing else, and the host never waits. Collectives, and tensors on the host, go through `host`.
-std::unique_ptr<Communicator> device_ring(std::unique_ptr<Communicator> host, int step, Stream& stream);
+// nothing else, and the host never waits. While a receive is under way whose message depends on later work of this rank,
+// the caller must not do what waits for the whole device, such as allocating memory. Collectives, and tensors on the host,
+// go through `host`.
+std::unique_ptr<Communicator> device_ring(Communicator& host, int step, Stream& stream);
 
 // The same for any stream, without NCCL: starting an operation blocks until the stream is done. The
 // pinned memory grows to what is under way at one time and is never freed before the group.

@@ -44,9 +44,10 @@ void require_fp8_shards(const RunConfig& config) {
     for (const Shard& linear : linears) {
       const std::string name = fmt::format("blocks.{}.{}", block, linear.name);
       if (config.precision.fp8.converts(name, linear.out, linear.in) && linear.split % (kGranule * tp) != 0)
-        refuse("precision.fp8_layers",
-               fmt::format("linears whose shards on parallel.tp = {} ranks are multiples of {}", tp, kGranule),
-               fmt::format("{} ({} / {})", name, linear.split, tp));
+        refuse(
+            "precision.fp8_layers",
+            fmt::format("linears whose shards on parallel.tp = {} ranks are multiples of {}", tp, kGranule),
+            fmt::format("{} ({} / {})", name, linear.split, tp));
     }
 }
 

@@ -114,8 +114,7 @@ StagePlan agree_on_stages(const RunConfig& config, const Layout& rank, const std
     return plan_stages(model, config.parallel, nominal_unit_costs(model));
   std::vector<double> costs(3);
   if (mesh.world->rank() == 0)
-    costs =
-        measure_unit_costs(config, model, rank.data_shard.batch_size, mesh.tp->size(), *rank.stream);
+    costs = measure_unit_costs(config, model, rank.data_shard.batch_size, mesh.tp->size(), *rank.stream);
   mesh.world->sum(costs);
   return plan_stages(model, config.parallel, costs);
 }
@@ -153,8 +152,7 @@ void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
     rank.params = rank.tensor.get();
   }
   if (mesh.pp->size() > 1) {
-    rank.stages = std::make_unique<PipelineStore>(rank.model->params(), *rank.params, plan, *mesh.pp,
-                                                  stream);
+    rank.stages = std::make_unique<PipelineStore>(rank.model->params(), *rank.params, plan, *mesh.pp, stream);
     rank.params = rank.stages.get();
   }
 }

@@ -18,12 +18,7 @@ int64_t blocks_of(UnitRange units, int head_unit) {
   return std::min(units.end, head_unit) - std::max(units.first, 1);
 }
 
-// Returns a group of the same ranks whose messages go from each rank to the one `step` further on.
-std::unique_ptr<Communicator> ring(Communicator& group, int step, std::string name, Stream& stream) {
-  auto all = group.split(0, group.rank(), std::move(name));
-  const bool is_on_device = stream.device == Device::kCuda && stream.backing == Backing::kMemory;
-  return is_on_device ? device_ring(std::move(all), step, stream) : std::move(all);
-}
+Pending send(Communicator& group, const Tensor& t, int to) { return group.start_send(group.name(), t, to); }
 
 const char* kind_name(PipelineKind kind) {
   switch (kind) {
@@ -38,6 +33,15 @@ const char* kind_name(PipelineKind kind) {
 }
 
 }  // namespace
+
+// step: each rank sends to the rank this much further on.
+Pipeline::Route Pipeline::make_route(Communicator& group, int step, std::string name, Stream& stream) {
+  Route route{.host = group.split(0, group.rank(), std::move(name)), .staged = {}, .direct = {}};
+  if (stream.device == Device::kCpu || stream.backing != Backing::kMemory) return route;
+  route.staged = staged_group(*route.host, stream);
+  route.direct = device_ring(*route.host, step, stream);
+  return route;
+}
 
 Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Communicator& group,
                    Stream& stream)
@@ -55,17 +59,16 @@ Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Commu
               shape.ranks, shape.stages());
   if (config.recompute.policy == RecomputePolicy::kAuto)
     fail(ErrorKind::kUsage, "activations.policy must not be \"auto\" with parallel.pp = {}", shape.ranks);
-  activations_ = ring(group, 1, "pp activations", stream);
-  gradients_ = ring(group, -1, "pp gradients", stream);
+  activations_ = make_route(group, 1, "pp activations", stream);
+  gradients_ = make_route(group, -1, "pp gradients", stream);
   list_ = pipeline_schedule(shape, rank_);
   Arena measure("pipeline plan", memory_of(stream.device));
   make_memory(measure);
   arena_ =
       std::make_unique<Arena>("activations", measure.peak_bytes(), memory_of(stream.device), stream.backing);
   memory_ = make_memory(*arena_);
-  activation_inbox_ = {
-      .group = activations_.get(), .from = previous(), .memory = memory_.activation, .pending = {}};
-  gradient_inbox_ = {.group = gradients_.get(), .from = next(), .memory = memory_.gradient, .pending = {}};
+  activation_inbox_ = {.from = previous(), .memory = memory_.activation, .pending = {}};
+  gradient_inbox_ = {.from = next(), .memory = memory_.gradient, .pending = {}};
   arenas_.push_back(arena_.get());
   for (const Arena* arena : feed_.arenas()) arenas_.push_back(arena);
   pipeline_ = {.layout = fmt::format("{}, {}", kind_name(shape.kind), config.plan.to_string()),
@@ -76,8 +79,11 @@ Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Commu
 // that their messages use.
 Pipeline::~Pipeline() {
   if (std::uncaught_exceptions() == 0) wait_for_sends();
-  activations_.reset();
-  gradients_.reset();
+  for (Route* route : {&activations_, &gradients_}) {
+    route->direct.reset();
+    route->staged.reset();
+    route->host.reset();
+  }
 }
 
 Pipeline::Memory Pipeline::make_memory(Arena& arena) const {
@@ -125,7 +131,8 @@ MicroBatch Pipeline::batch(const ExecutorStep& step, int64_t micro) {
   return batch;
 }
 
-void Pipeline::expect(Inbox& inbox, Kind kind, const std::vector<PipelineOp>& list) {
+void Pipeline::expect(Inbox& inbox, const Route& route, Kind kind, const std::vector<PipelineOp>& list) {
+  inbox.group = &route.on(is_direct_);
   inbox.left = std::ranges::count(list, kind, &PipelineOp::kind);
   post(inbox);
 }
@@ -186,7 +193,7 @@ LossSums Pipeline::perform(const PipelineOp& op, const ExecutorStep& step) {
     case Kind::kForward:
       return forward_pass(op, step);
     case Kind::kSendActivation:
-      own.activation = activations_->start_send(activations_->name(), own.saved.x, next());
+      own.activation = send(activations_.on(is_direct_), own.saved.x, next());
       break;
     case Kind::kReceiveGradient:
       take(gradient_inbox_, own.saved.d, step.stream);
@@ -195,7 +202,7 @@ LossSums Pipeline::perform(const PipelineOp& op, const ExecutorStep& step) {
       backward_pass(op, step);
       break;
     case Kind::kSendGradient:
-      own.gradient = gradients_->start_send(gradients_->name(), own.saved.d, previous());
+      own.gradient = send(gradients_.on(is_direct_), own.saved.d, previous());
       break;
   }
   return {};
@@ -224,8 +231,10 @@ bool Pipeline::run(const ExecutorStep& step) {
   feed_.begin_step(step.steps_in_flight);
   clock_.begin_step();
   read_ = std::max<int64_t>(0, step.only);
-  expect(activation_inbox_, Kind::kReceiveActivation, list);
-  expect(gradient_inbox_, Kind::kReceiveGradient, list);
+  is_direct_ = has_run_ && step.only < 0 && !step.after_forward && step.checked_tokens == 0;
+  has_run_ = true;
+  expect(activation_inbox_, activations_, Kind::kReceiveActivation, list);
+  expect(gradient_inbox_, gradients_, Kind::kReceiveGradient, list);
   sums_ = {};
   for (const PipelineOp& op : list) sums_.add(perform(op, step));
   wait_for_sends();
@@ -263,20 +272,20 @@ LossSums Pipeline::losses(Stream& stream) {
 // A stage can begin the next micro-batch while the next stage still computes this one.
 LossSums Pipeline::forward(LayerContext& ctx, const Batch& batch) {
   const MicroBatch micro = feed_.send(batch, ctx.stream);
+  Communicator& messages = activations_.on(true);
   LossSums sums;
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
     Slot& own = slot({.kind = Kind::kForward, .micro = evaluated_, .chunk = chunk});
-    if (stage(chunk) > 0)
-      activations_->receive(activations_->name(), model_.stage_input(own.saved), previous());
+    if (stage(chunk) > 0) messages.receive(messages.name(), model_.stage_input(own.saved), previous());
     own.activation.wait();
     sums.add(model_.forward(ctx, micro, own.saved, 0));
     bring_back(own, chunk, nullptr, ctx.stream);
-    if (!is_last(stage(chunk)))
-      own.activation = activations_->start_send(activations_->name(), own.saved.x, next());
+    if (!is_last(stage(chunk))) own.activation = send(messages, own.saved.x, next());
   }
   ++evaluated_;
-  if (feed_.is_on_device() && is_last(stage(config_.shape.chunks - 1)))  // other ranks go on at once
-    for (const LossSums& own : feed_.receive(ctx.stream)) sums.add(own);
+  if (!feed_.is_on_device()) return sums;
+  wait_for_sends();  // the next stage has the activation; it still computes
+  for (const LossSums& own : feed_.receive(ctx.stream)) sums.add(own);
   return sums;
 }
 
@@ -289,10 +298,11 @@ void Pipeline::infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCach
   const int64_t n = tokens.elements();
   const ScratchScope scope(ctx.scratch);
   const Tensor x = ctx.scratch.alloc(model_.compute(), {model_.tp().rows(n), model_.config().width});
+  Communicator& messages = *activations_.host;  // text is generated on the CPU
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
-    if (stage(chunk) > 0) activations_->receive(activations_->name(), x, previous());
+    if (stage(chunk) > 0) messages.receive(messages.name(), x, previous());
     model_.infer_units(ctx, tokens, units(chunk), x, caches, logits);
-    if (!is_last(stage(chunk))) activations_->send(activations_->name(), x, next());
+    if (!is_last(stage(chunk))) messages.send(messages.name(), x, next());
   }
   for (KvCache& cache : caches) cache.length += n;
   group_.broadcast("logits", logits, config_.shape.ranks - 1);

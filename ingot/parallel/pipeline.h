@@ -7,8 +7,10 @@
 // memory.
 //
 // On a CUDA device the host submits all of a step and waits for nothing: messages are in the order of the stream and of
-// NCCL's links between neighbours (comm/device_group.h). Where ranks share a device or NCCL is missing, messages go
-// through the host, which then waits for each.
+// NCCL's links between neighbours (comm/device_group.h). They go through the host, which then waits for each, where ranks
+// share a device or NCCL is missing, and in a step in which the host may wait for the whole device: the first, whose
+// products and kernels take memory, and one that checks or looks at activations. Such a wait would not end while a message
+// is awaited that depends on what this rank has not submitted yet.
 #pragma once
 
 #include <memory>
@@ -52,6 +54,13 @@ class Pipeline final : public Executor {
     Transformer::Saved saved;
     Pending activation, gradient;  // sends in flight from this rank
   };
+  // The groups for messages of one kind; each has the ranks of the pipeline. `staged` and `direct` carry tensors on a
+  // device and are null on the CPU; only `direct` may be used where the host waits for nothing.
+  struct Route {
+    std::unique_ptr<Communicator> host, staged, direct;
+    Communicator& on(bool is_direct) const { return !direct ? *host : is_direct ? *direct : *staged; }
+  };
+  static Route make_route(Communicator& group, int step, std::string name, Stream& stream);
   // Messages of one kind from another stage, received one at a time.
   struct Inbox {
     Communicator* group = nullptr;
@@ -76,7 +85,7 @@ class Pipeline final : public Executor {
   MicroBatch batch(const ExecutorStep& step, int64_t micro);
   const std::vector<PipelineOp>& list_for(const ExecutorStep& step);
 
-  void expect(Inbox& inbox, PipelineOp::Kind kind, const std::vector<PipelineOp>& list);
+  void expect(Inbox& inbox, const Route& route, PipelineOp::Kind kind, const std::vector<PipelineOp>& list);
   void post(Inbox& inbox);
   void take(Inbox& inbox, const Tensor& t, Stream& stream);
   void bring_back(const Slot& own, int chunk, StepResultRing* results, Stream& stream);
@@ -89,8 +98,9 @@ class Pipeline final : public Executor {
   PipelineConfig config_;
   Communicator& group_;
   int rank_;
-  // Two more groups of the same ranks, because messages within one group keep their order.
-  std::unique_ptr<Communicator> activations_, gradients_;
+  // Separate groups of the same ranks, because messages within one group keep their order.
+  Route activations_, gradients_;
+  bool is_direct_ = false, has_run_ = false;  // is_direct_: of the current step
   DeviceFeed feed_;
   StageClock clock_;
   std::vector<PipelineOp> list_, other_list_;

@@ -10,15 +10,16 @@
 namespace ingot {
 namespace {
 
-// Copies the weights from a device to the host, because text is generated on the CPU. Returns null if they
-// are on the host.
+// Copies this rank's weights from a device to the host, because text is generated on the CPU. Returns null if they are on
+// the host.
 std::unique_ptr<ResidentStore> host_weights(Trainer& trainer) {
   Stream& stream = *trainer.layout().stream;
   if (stream.device == Device::kCpu) return nullptr;
-  auto host = std::make_unique<ResidentStore>(trainer.layout().model->params(),
-                                              trainer.layout().model->compute(), false);
+  const Layout& layout = trainer.layout();
+  auto host = std::make_unique<ResidentStore>(layout.stage_list ? *layout.stage_list : layout.model->params(),
+                                              layout.model->compute(), false);
   for (int id = 0; id < static_cast<int>(host->list().specs().size()); ++id)
-    copy(host->weight(id), trainer.params().weight(id), stream);
+    if (host->list()[id].elements() > 0) copy(host->weight(id), trainer.params().weight(id), stream);
   synchronize(stream);
   return host;
 }

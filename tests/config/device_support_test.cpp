@@ -33,8 +33,9 @@ TEST(DeviceSupport, EveryLayoutIsAccepted) {
 TEST(DeviceSupport, RulesThatCombineNumbersOfShardsAreRefused) {
   EXPECT_EQ(device_refusal({"optimizer.kind=adafactor", "parallel.dp=2"}), "accepted");
   for (const char* shards : {"parallel.fsdp=2", "parallel.tp=2"})
-    EXPECT_THAT(device_refusal({"optimizer.kind=adafactor", shards}),
-                HasSubstr("parallel must be replicas (parallel.dp) for the optimizer adafactor with train.device"));
+    EXPECT_THAT(
+        device_refusal({"optimizer.kind=adafactor", shards}),
+        HasSubstr("parallel must be replicas (parallel.dp) for the optimizer adafactor with train.device"));
   EXPECT_EQ(device_refusal({"optimizer.kind=adamw8bit", "parallel.fsdp=2"}), "accepted");
   EXPECT_THAT(device_refusal({"optimizer.kind=adamw8bit", "parallel.tp=2"}),
               HasSubstr("parallel.tp must be 1 for the optimizer adamw8bit with train.device"));

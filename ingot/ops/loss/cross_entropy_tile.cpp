@@ -171,8 +171,8 @@ void cross_entropy_merge(const Tensor& rows, const Tensor& parts, const Tensor& 
   const TileRow* part = tile_rows_of(parts);
   const int32_t* target = targets.as<int32_t>();
   for (int64_t n = 0; n < N; ++n) {
-    row[n] = merged_row(part + n, N, parts.dim(0), target[n], part_columns,
-                        [](double x) { return std::exp(x); });
+    row[n] =
+        merged_row(part + n, N, parts.dim(0), target[n], part_columns, [](double x) { return std::exp(x); });
   }
 }
 

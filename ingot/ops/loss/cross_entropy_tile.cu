@@ -17,9 +17,7 @@ using softmax::Part;
 struct Begin {
   TileRow* rows;
 
-  __device__ void operator()(int64_t i) const {
-    rows[i] = kEmptyRow;
-  }
+  __device__ void operator()(int64_t i) const { rows[i] = kEmptyRow; }
 };
 
 // Adds the sums of a tile further to the right to those of `row`.

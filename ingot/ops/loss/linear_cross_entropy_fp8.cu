@@ -33,7 +33,8 @@ class Fp8HeadPass {
     loss_.grad_scale = 1;  // the e5m2 scale replaces grad_scale, which the products apply
     check_dims();
     encode(in.x, scratch.x8, scratch.x8_turned, scratch.fp8[0], config.fp8_x_scale, true);
-    encode(in.w, scratch.w8, scratch.w8_turned, scratch.fp8[1], config.fp8_w_scale, config.columns.is_whole());
+    encode(in.w, scratch.w8, scratch.w8_turned, scratch.fp8[1], config.fp8_w_scale,
+           config.columns.is_whole());
     report_.fp8.x.elements = in.x.elements();
     report_.fp8.w.elements = in.w.elements();
     if (!is_current()) put_scale(scratch.fp8[2], fp8_head_gradient_scale(loss_));

@@ -17,9 +17,8 @@ namespace {
 
 // Returns the scratch for merging the rows of all ranks, with the memory of the scratch's own rows.
 ColumnShardScratch shard_of_known(Arena& arena, const LinearCrossEntropyScratch& s, int count) {
-  return {.rows = s.rows,
-          .parts = arena.alloc(DType::u8, {count, s.rows.dim(0), s.rows.dim(1)}),
-          .lse = s.lse};
+  return {
+      .rows = s.rows, .parts = arena.alloc(DType::u8, {count, s.rows.dim(0), s.rows.dim(1)}), .lse = s.lse};
 }
 
 struct HeadDims {

@@ -65,9 +65,9 @@ struct Replica {
   Transformer model;
   StagePlan plan;
   ParamList list;
+  Stream stream;
   ResidentStore own;
   PipelineStore store;
-  Stream stream;
   Region region;
   Arena scratch;
   Replica(const ModelConfig& config, DType compute, const StagePlan& given)
@@ -75,7 +75,7 @@ struct Replica {
         plan(given),
         list(model.params().keeping([&](int unit) { return keeps(unit); })),
         own(list, compute),
-        store(model.params(), own, plan, plan.ranks > 1 ? *world : *alone),
+        store(model.params(), own, plan, plan.ranks > 1 ? *world : *alone, stream),
         scratch("scratch", model.scratch_bytes(kB, kT, true)) {
     init_params(store, 11);
     store.refresh_compute(stream);
@@ -136,12 +136,10 @@ void expect_one_rank_results(const ModelConfig& config, DType compute, PipelineK
   Replica whole(config, compute, equal_split(config, 1, 1));
   Replica own(config, compute, equal_split(config, shape.ranks, chunks));
   const LossSums want = whole.run_alone(batches);
-  Pipeline pipeline(own.model,
-                    {.shape = shape,
-                     .plan = own.plan,
-                     .recompute = recompute,
-                     .batch = {.batch = kB, .context = kT}},
-                    *world, own.stream);
+  Pipeline pipeline(
+      own.model,
+      {.shape = shape, .plan = own.plan, .recompute = recompute, .batch = {.batch = kB, .context = kT}},
+      *world, own.stream);
   size_t next = 0;
   Batch batch;
   pipeline.run({.params = own.store,

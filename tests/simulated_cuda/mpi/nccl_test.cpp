@@ -105,6 +105,29 @@ TEST_F(NcclTest, GathersPassReductions) {
   EXPECT_FALSE(reduction.is_done());
 }
 
+// A receive that waits for its message holds up neither the host nor messages in the other direction, on which that
+// message may depend.
+TEST_F(NcclTest, MessagesOfARingPassAReceiveThatWaits) {
+  const int next = (world->rank() + 1) % size, previous = (world->rank() + size - 1) % size;
+  const std::unique_ptr<Communicator> down = device_ring(*world, 1, stream),
+                                      up = device_ring(*world, -1, stream);
+  const Tensor mine = put(DType::f32, {rank, 7}), got = put(DType::f32, {-1, -1}),
+               back = put(DType::f32, {-1, -1});
+  simulated_nccl::take_record();
+  Pending first = down->start_receive("first", got, previous), later = up->start_receive("later", back, next);
+  Pending sent = down->start_send("first", mine, next);
+  EXPECT_FALSE(first.is_done());
+  first.wait();
+  Pending returned = up->start_send("later", got, previous);
+  for (Pending* pending : {&sent, &later, &returned}) pending->wait();
+  EXPECT_THAT(simulated_nccl::take_record(), ElementsAre("messages", "messages", "messages", "messages"));
+  EXPECT_EQ(read(got)[0], static_cast<float>(previous));
+  EXPECT_EQ(read(back)[0], rank);  // what was sent to the next rank comes back
+  std::vector<int64_t> of_host = {world->rank()};
+  down->all_reduce("sum", Tensor(of_host.data(), DType::i64, {1}));
+  EXPECT_EQ(of_host[0], size * (size - 1) / 2);
+}
+
 TEST_F(NcclTest, SixteenBitSumsAreRoundedAfterEveryAddition) {
   const Tensor t = put(DType::bf16, {rank == 0 ? 256.0f : 1.0f});
   group->all_reduce("sum", t);

@@ -1,11 +1,7 @@
 // Pipelines, and products of every axis, on simulated devices, through the host and over a simulated NCCL.
-#include <unistd.h>
-
+#include <algorithm>
 #include <cstdlib>
 
-#include "ingot/comm/device_group.h"
-#include "ingot/core/copy.h"
-#include "ingot/core/staging.h"
 #include "tests/parallel/mpi/hand_over.h"
 #include "tests/simulated_cuda/mpi/layout_cases.h"
 #include "tests/simulated_cuda/nccl/simulated_nccl.h"
@@ -13,13 +9,13 @@
 namespace ingot {
 namespace {
 
-// Six units, and micro-batches for every schedule on four ranks.
+// Four units, and micro-batches for every schedule on four ranks.
 RunConfig deep(RunConfig c) {
-  c = small(c, 4);
+  c = small(c, 2);
   c.train.grad_accum = 4;
   return c;
 }
-// Ten units, for two stages on each of four ranks.
+// Eight units, for two stages on each of four ranks.
 RunConfig deepest(RunConfig c) {
   c = deep(c);
   c.model.layers = 6;
@@ -47,19 +43,67 @@ ParallelConfig stages_of_shards() {
   return c;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Stages, SimulatedLayout,
-    ::testing::Values(DeviceCase{"gpipe", deep(llama()), gpipe},
-                      DeviceCase{"one_f_one_b", deep(llama()), one_f_one_b},
-                      DeviceCase{"interleaved", deepest(llama()), interleaved},
-                      DeviceCase{"tied", deep(gpt2()), one_f_one_b},
-                      DeviceCase{"recomputing", recomputing(deep(llama())), one_f_one_b},
-                      DeviceCase{"bf16", in(deep(gpt2()), DType::bf16), one_f_one_b, 3e-3},
-                      DeviceCase{"fp8", in_fp8(deep(llama())), one_f_one_b, 5e-3},
-                      DeviceCase{"of_replicas", deep(gpt2()), stages_of_replicas},
-                      DeviceCase{"of_tensors", deep(llama()), stages_of_tensors},
-                      DeviceCase{"of_shards", deep(gpt2()), stages_of_shards}),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Stages, SimulatedLayout,
+                         ::testing::Values(DeviceCase{"gpipe", deep(llama()), gpipe},
+                                           DeviceCase{"one_f_one_b", deep(llama()), one_f_one_b},
+                                           DeviceCase{"interleaved", deepest(llama()), interleaved},
+                                           DeviceCase{"tied", deep(gpt2()), one_f_one_b},
+                                           DeviceCase{"recomputing", recomputing(deep(llama())), one_f_one_b},
+                                           DeviceCase{"bf16", in(deep(gpt2()), DType::bf16), one_f_one_b,
+                                                      3e-3},
+                                           DeviceCase{"fp8", in_fp8(deep(llama())), one_f_one_b, 5e-3},
+                                           DeviceCase{"of_replicas", deep(gpt2()), stages_of_replicas},
+                                           DeviceCase{"of_tensors", deep(llama()), stages_of_tensors},
+                                           DeviceCase{"of_shards", deep(gpt2()), stages_of_shards}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// The host submits all passes and messages of a step before the first message has arrived.
+TEST(SimulatedStages, TheHostSubmitsAStepWithoutWaiting) {
+  const char* gpus = std::getenv("INGOT_SIMULATED_GPUS");
+  if (!gpus || std::string(gpus) != "own" || world->size() == 1) GTEST_SKIP() << "the ranks share a GPU";
+  RunConfig config = deep(llama());
+  config.parallel = one_f_one_b();
+  config.train.device = Device::kCuda;
+  Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
+  Training together(config, mesh);
+  together.losses(1);  // goes through the host
+  simulated_nccl::take_record();
+  together.trainer.submit(together.loader, {.micros = config.train.grad_accum});
+  const std::vector<std::string> record = simulated_nccl::take_record();
+  const bool is_end = world->rank() == 0 || world->rank() + 1 == world->size();
+  // With each of its neighbours a rank exchanges an activation and a gradient per micro-batch.
+  EXPECT_EQ(std::ranges::count(record, "messages"), (is_end ? 2 : 4) * config.train.grad_accum);
+  EXPECT_EQ(std::ranges::count(record, "end messages"), 0);
+  together.trainer.collect(together.loader);
+  const auto& report = together.trainer.layout().executor->pipeline();
+  EXPECT_GT(report->step_s, 0);
+  EXPECT_GE(report->wait_s, 0);
+  EXPECT_LE(report->wait_s, report->step_s);
+  together.trainer.discard();
+}
+
+// A run passes from devices to one CPU rank and on to devices in another layout.
+TEST(SimulatedStages, CheckpointsPassBetweenLayoutsAndTheCpu) {
+  constexpr int kPart = 2;
+  const RunConfig config = deep(llama());
+  Training undisturbed(config);
+  const std::vector<double> want = undisturbed.losses(3 * kPart);
+  const SharedFolder folder;
+  std::vector<double> got;
+  fs::path checkpoint;
+  for (const ParallelConfig& layout : {stages_of_tensors(), ParallelConfig{}, sharing_of_shards()}) {
+    RunConfig here = config;
+    here.parallel = layout;
+    const bool is_alone = layout.ranks() == 1;
+    if (!is_alone) here.train.device = Device::kCuda;
+    Mesh mesh = Mesh::make(*world, is_alone ? mesh_shape(replicas()) : mesh_shape(layout));
+    Training run(here, is_alone ? parallelize(here) : parallelize(here, mesh, Backing::kMemory, {1, 2, 1}));
+    if (!checkpoint.empty()) resume(run, checkpoint);
+    for (const double loss : run.losses(kPart)) got.push_back(loss);
+    checkpoint = save(run, folder.path, std::ssize(got));
+  }
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * want[i]) << i;
+}
 
 }  // namespace
 }  // namespace ingot

@@ -55,8 +55,9 @@ INSTANTIATE_TEST_SUITE_P(
         DeviceCase{"fp8_delayed", in_fp8(tiny(gpt2()), Fp8Recipe::kDelayed), sharing_tokens, 5e-3},
         DeviceCase{"fp8_head", with_fp8_head(tiny(llama()), HeadKind::kChunked, Fp8HeadScaling::kCurrent),
                    sharing_tokens, 5e-3},
-        DeviceCase{"fp8_head_static", with_fp8_head(tiny(gpt2()), HeadKind::kRecompute, Fp8HeadScaling::kStatic),
-                   sharing_tokens, 5e-3},
+        DeviceCase{"fp8_head_static",
+                   with_fp8_head(tiny(gpt2()), HeadKind::kRecompute, Fp8HeadScaling::kStatic), sharing_tokens,
+                   5e-3},
         DeviceCase{"replicas", tiny(llama()), [] { return sharing(2); }},
         DeviceCase{"shards", tiny(gpt2()), sharing_of_shards}),
     [](const auto& info) { return std::string(info.param.name); });
