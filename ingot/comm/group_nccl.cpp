@@ -104,8 +104,8 @@ struct Running {
   cudaEvent_t end;
 };
 
-// A communicator of NCCL, its stream, and the collectives that run there. The caller of every function but advance()
-// is the group's own thread.
+// A communicator of NCCL, its stream, and the collectives that run there. The group's own thread starts and waits for
+// them; advance() may be called by the watcher too.
 struct Lane {
   const char* name = "";
   ncclComm_t comm = nullptr;  // guarded by comms_mutex_; null once it is aborted or destroyed
@@ -185,16 +185,30 @@ class NcclGroup final : public Communicator {
     }
     throw_if_failed();
     Lane& lane = lane_of(lanes_, o.kind);
+    make_room(lane);
     ready_.record(stream_);
     ready_.make_wait(lane.queue);
     settle(&lane, enqueue(lane, o), kind_name(o.kind));
     const std::lock_guard lock(mutex_);
-    INGOT_CHECK(lane.running.size() < kMaxUnderWay, "NCCL: group {}: {} collectives under way", name(),
-                lane.running.size());
     Running running{kind_name(o.kind), std::string(o.name), ++lane.started, free_event()};
     INGOT_CUDA_CHECK(cudaEventRecord(running.end, cuda::queue_of(lane.queue)));
     lane.running.push_back(std::move(running));
     return lane.started * kLanes + static_cast<uint64_t>(&lane - lanes_.data());
+  }
+
+  // Blocks while kMaxUnderWay collectives are under way, as when the host is steps ahead of the device.
+  void make_room(Lane& lane) {
+    while (true) {
+      cudaEvent_t oldest = nullptr;
+      {
+        const std::lock_guard lock(mutex_);
+        if (lane.running.size() < kMaxUnderWay) return;
+        oldest = lane.running.front().end;
+      }
+      INGOT_CUDA_CHECK(cudaEventSynchronize(oldest));
+      throw_if_failed();
+      advance(lane);
+    }
   }
 
   ncclResult_t enqueue(Lane& lane, const CommOperation& o) {

@@ -47,9 +47,6 @@ void validate_ranks(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   if (parallel.ranks() != parallel.dp * parallel.fsdp)
     refuse("parallel", "replicas and shards (parallel.dp, parallel.fsdp)", parallel.to_string());
-  for (const DType payload : {parallel.payload, parallel.payload_ends.value_or(parallel.payload)})
-    if (payload == DType::f16) refuse("parallel.payload", "f32 or bf16", "f16");
-  if (parallel.has_error_feedback) refuse("parallel.error_feedback", "false", "true");
   // Its sums over the rows and columns of a shard have no kernel.
   if (parallel.fsdp > 1 && uses_rule(config.optimizer, Adafactor::kName))
     refuse("parallel.fsdp", "1 for the optimizer adafactor", fmt::format("{}", parallel.fsdp));
@@ -83,7 +80,7 @@ void validate_graph(const RunConfig& config) {
   };
   require(config.train.device == Device::kCuda, "train.device", "cuda");
   require(config.model.dropout == 0, "model.dropout", "0");
-  require(config.parallel.ranks() == 1, "parallel", "one rank");
+  require(config.parallel.ranks() == config.parallel.dp, "parallel", "one rank, or replicas (parallel.dp)");
   require(config.precision.fp8.recipe != Fp8Recipe::kDelayed, "precision.fp8", "none, tensorwise or rowwise");
   require(!has_f16_with_fp8(config), "precision.compute", "bf16 beside FP8");
   require(config.head.filter == 0, "head.filter", "0");

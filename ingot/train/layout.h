@@ -29,6 +29,8 @@ struct Layout {
   // Groups of the mesh for tensors on a device; null otherwise, and where the stores do not use them.
   std::unique_ptr<Communicator> gradient_group, shard_group, replica_group;  // dp, shard and replicate
   std::unique_ptr<Communicator> update_group;  // update, if it has other ranks than shard_group
+  std::unique_ptr<Communicator> world_group;   // all ranks, if no group above has them
+  Communicator* step_group = nullptr;  // the group with all ranks, for the check of asynchronous steps
   // The stores of the weights. Each of the last three adds one strategy to the store above it, and is null
   // without that strategy.
   std::unique_ptr<TrainingStore> shards;    // memory of this rank's weights
