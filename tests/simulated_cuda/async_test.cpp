@@ -139,7 +139,7 @@ TEST(Graphs, AreRefusedWhereStepsDiffer) {
   EXPECT_THAT(said({"guard.spike=skip"}), HasSubstr("guard.spike must be report"));
   EXPECT_EQ(said({"train.grad_accum=2", "parallel.dp=2"}), "");
   EXPECT_THAT(said({"train.grad_accum=2", "parallel.fsdp=2"}),
-              HasSubstr("parallel must be one rank, or replicas (parallel.dp), with train.graph = true"));
+              HasSubstr("parallel must be one rank, or replicas (parallel.dp) with train.graph = true"));
   EXPECT_THAT(said({"precision.compute=bf16", "precision.fp8=delayed"}),
               HasSubstr("precision.fp8 must be none, tensorwise or rowwise"));
   EXPECT_THAT(said({"precision.compute=f16", "precision.fp8=tensorwise"}),
