@@ -163,7 +163,8 @@ void bench_updates(Bench& b) {
   RuleStep step{.lr = 1e-3, .weight_decay = 0.1, .momentum = 0.9, .t = 10};
   const Tensor parts = b.tensor(DType::f32, {cuda::kSquareParts});
   const Tensor verdict = b.tensor(DType::u8, {cuda::kStepCheckBytes}),
-               sums = b.tensor(DType::u8, {1, kLossTotalsBytes});
+               sums = b.tensor(DType::u8, {1, kLossTotalsBytes}),
+               ranks = b.tensor(DType::u8, {1, cuda::kRankSumsBytes});
   fill_zero(verdict, b.stream);
   fill_zero(sums, b.stream);
   step.factor = b.tensor(DType::f32, {1}, 1, 1);
@@ -172,7 +173,8 @@ void bench_updates(Bench& b) {
   copy(ranges, Tensor(const_cast<cuda::SquareRange*>(&range), DType::u8, ranges.shape), b.stream);
   b.time("global norm", bytes_of({p.param.g}), [&] {
     cuda::sum_squares(parts, ranges, b.z.weights, b.stream);
-    cuda::check_step(verdict, parts, sums, 1, 1, b.stream);
+    cuda::sum_step(ranks.reshape({cuda::kRankSumsBytes}), parts, sums, {}, b.stream);
+    cuda::check_step(verdict, ranks, 1, 1, b.stream);
   });
   b.time("adamw with clip and bf16 copy",
          2 * bytes_of({p.param.w, p.param.g, p.state[0], p.state[1]}) + bytes_of({p.param.compute}),

@@ -41,8 +41,8 @@ struct Running {
   cudaEvent_t end;
 };
 
-// A communicator of NCCL, its stream, and the collectives that run there. The caller of every function but advance()
-// is the group's own thread.
+// A communicator of NCCL, its stream, and the collectives that run there. The group's own thread starts and waits for
+// them; advance() may be called by the watcher too.
 struct Lane {
   const char* name = "";
   ncclComm_t comm = nullptr;  // guarded by comms_mutex_; null once it is aborted or destroyed

@@ -78,6 +78,9 @@ std::vector<const RuleEntry*> rules_of(const OptimizerConfig& optimizer) {
 void validate_rules_of_shards(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   for (const RuleEntry* rule : rules_of(config.optimizer)) {
+    if (rule->is_matrix_rule && parallel.ranks() != parallel.dp * parallel.fsdp)
+      refuse("parallel", fmt::format("replicas and shards for the optimizer {}", rule->name),
+             parallel.to_string());
     if (rule->name == Adafactor::kName && parallel.ranks() > parallel.dp)
       refuse("parallel", "replicas (parallel.dp) for the optimizer adafactor", parallel.to_string());
     if (rule->name == AdamW8bit::kName && parallel.tp > 1)
@@ -85,13 +88,7 @@ void validate_rules_of_shards(const RunConfig& config) {
   }
 }
 
-void validate_ranks(const RunConfig& config) {
-  const ParallelConfig& parallel = config.parallel;
-  validate_rules_of_shards(config);
-  for (const DType payload : {parallel.payload, parallel.payload_ends.value_or(parallel.payload)})
-    if (payload == DType::f16) refuse("parallel.payload", "f32 or bf16", "f16");
-  if (parallel.has_error_feedback) refuse("parallel.error_feedback", "false", "true");
-}
+void validate_ranks(const RunConfig& config) { validate_rules_of_shards(config); }
 
 bool has_f16_with_fp8(const RunConfig& config) {
   return config.precision.compute == DType::f16 &&
@@ -113,7 +110,7 @@ void validate_graph(const RunConfig& config) {
   };
   require(config.train.device == Device::kCuda, "train.device", "cuda");
   require(config.model.dropout == 0, "model.dropout", "0");
-  require(config.parallel.ranks() == 1, "parallel", "one rank");
+  require(config.parallel.ranks() == config.parallel.dp, "parallel", "one rank, or replicas (parallel.dp)");
   require(config.precision.fp8.recipe != Fp8Recipe::kDelayed, "precision.fp8", "none, tensorwise or rowwise");
   require(!has_f16_with_fp8(config), "precision.compute", "bf16 beside FP8");
   require(config.head.filter == 0, "head.filter", "0");

@@ -93,6 +93,9 @@ class Optimizer {
   size_t state_bytes(size_t param) const;
   bool is_counted(size_t param) const { return members_[param].memory.param.is_counted; }
 
+  // True if an update sends messages between ranks, which a CUDA graph cannot hold.
+  bool has_messages() const { return !own_ && !matrices_.empty(); }
+
   // The rules and their memory, such as "adamw for 5 tensors, muon for 8, 1.2 MB of state".
   std::string summary() const;
 

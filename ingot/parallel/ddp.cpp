@@ -42,8 +42,6 @@ DdpStore::DdpStore(ResidentStore& store, Communicator& group, const DdpConfig& c
       stream_(stream),
       arena_("ddp payload", arena_bytes(store, config), memory_of(stream.device), stream.backing) {
   config.validate();
-  INGOT_CHECK(!config.payload.has_error_feedback || stream.device == Device::kCpu,
-              "DdpStore: error feedback has no kernel on a CUDA device");
   make_buckets(config);
   arenas_ = store.arenas();
   arenas_.push_back(&arena_);

@@ -1,6 +1,7 @@
 #include "ingot/parallel/fsdp.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "ingot/core/copy.h"
 #include "ingot/ops/accumulate.h"
@@ -30,27 +31,30 @@ int64_t sum_of_vectors(const ParamList& list) {
   return total;
 }
 
-// Embedding and head have a slot each; the blocks alternate between two.
-size_t shared_slot(int unit, int units) {
+constexpr int kWeightSlots = 3, kGradSlots = 2;  // of the blocks
+
+// Embedding and head have a slot each; the blocks take turns in `slots` of them.
+size_t shared_slot(int unit, int units, int slots) {
   if (unit == 0) return 0;
   if (unit == units - 1) return 1;
-  return 2 + static_cast<size_t>(unit % 2);
+  return 2 + static_cast<size_t>(unit % slots);
 }
 
-// Returns the elements of each slot, enough for the largest unit that uses it.
-std::vector<int64_t> slot_elements(const ParamList& list, int ranks, bool is_shared) {
+// Returns the elements of each slot, enough for the largest unit that uses it. slots: as in shared_slot; 0 if every
+// unit has its own.
+std::vector<int64_t> slot_elements(const ParamList& list, int ranks, int slots) {
   std::vector<int64_t> elements;
   for (int u = 0; u < list.units(); ++u) {
-    const size_t slot = is_shared ? shared_slot(u, list.units()) : static_cast<size_t>(u);
+    const size_t slot = slots > 0 ? shared_slot(u, list.units(), slots) : static_cast<size_t>(u);
     elements.resize(std::max(elements.size(), slot + 1));
     elements[slot] = std::max(elements[slot], ranks * shard_of(list.unit_elements(u), ranks));
   }
   return elements;
 }
 
-size_t slot_bytes(const ParamList& list, int ranks, DType dtype, bool is_shared) {
+size_t slot_bytes(const ParamList& list, int ranks, DType dtype, int slots) {
   int64_t total = 0;
-  const std::vector<int64_t> elements = slot_elements(list, ranks, is_shared);
+  const std::vector<int64_t> elements = slot_elements(list, ranks, slots);
   for (const int64_t n : elements) total += n;
   return arena_bytes(total, dtype, std::ssize(elements));
 }
@@ -59,7 +63,7 @@ size_t slot_bytes(const ParamList& list, int ranks, DType dtype, bool is_shared)
 size_t payload_bytes(const ParamList& list, int ranks, bool has_replicas, const GradientPayload& payload) {
   if (payload.blocks == DType::f32 && payload.ends == DType::f32) return 0;
   const int64_t padded = ranks * sum_of_shards(list, ranks);
-  size_t bytes = slot_bytes(list, ranks, DType::bf16, true);
+  size_t bytes = slot_bytes(list, ranks, DType::bf16, kGradSlots);
   if (has_replicas) bytes += arena_bytes(padded / ranks, DType::bf16, list.units());
   if (payload.has_error_feedback) bytes += arena_bytes(padded, DType::f32, list.units());
   return bytes;
@@ -81,9 +85,10 @@ FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, Communicator& r
       vectors_("vectors",
                config.compute == DType::f32 ? 0 : arena_bytes(sum_of_vectors(list), DType::f32, list.units()),
                memory_of(stream.device), stream.backing),
-      copies_("gathered units", slot_bytes(list, shard.size(), config.compute, !config.keeps_units),
+      copies_("gathered units",
+              slot_bytes(list, shard.size(), config.compute, config.keeps_units ? 0 : kWeightSlots),
               memory_of(stream.device), stream.backing),
-      full_grads_("gathered gradients", slot_bytes(list, shard.size(), DType::f32, true),
+      full_grads_("gathered gradients", slot_bytes(list, shard.size(), DType::f32, kGradSlots),
                   memory_of(stream.device), stream.backing),
       payloads_("gradient payload", payload_bytes(list, shard.size(), replicate.size() > 1, config.payload),
                 memory_of(stream.device), stream.backing) {
@@ -109,8 +114,8 @@ void FsdpStore::cut_units() {
     unit.master = shards_.alloc(DType::f32, {unit.shard});
     unit.grad = grads_.alloc(DType::f32, {unit.shard});
     if (has_vectors) unit.vectors = vectors_.alloc(DType::f32, {list().vector_elements(u)});
-    unit.slot = config_.keeps_units ? static_cast<size_t>(u) : shared_slot(u, list().units());
-    unit.grad_slot = shared_slot(u, list().units());
+    unit.slot = config_.keeps_units ? static_cast<size_t>(u) : shared_slot(u, list().units(), kWeightSlots);
+    unit.grad_slot = shared_slot(u, list().units(), kGradSlots);
     unit.gather_name = fmt::format("gather unit {}", u);
     unit.scatter_name = fmt::format("scatter gradients {}", u);
     unit.replicas_name = fmt::format("replicas' gradients {}", u);
@@ -124,9 +129,9 @@ void FsdpStore::cut_units() {
 }
 
 void FsdpStore::make_slots() {
-  for (const int64_t n : slot_elements(list(), shard_.size(), !config_.keeps_units))
+  for (const int64_t n : slot_elements(list(), shard_.size(), config_.keeps_units ? 0 : kWeightSlots))
     slots_.push_back({.full = copies_.alloc(config_.compute, {n}), .gather = {}});
-  for (const int64_t n : slot_elements(list(), shard_.size(), true))
+  for (const int64_t n : slot_elements(list(), shard_.size(), kGradSlots))
     grad_slots_.push_back({.full = full_grads_.alloc(DType::f32, {n}), .payload = {}, .scatter = {}});
   for (int u = 0; u < list().units(); ++u) {
     Unit& unit = units_[static_cast<size_t>(u)];
@@ -160,7 +165,16 @@ void FsdpStore::start_gather(int u) {
   slot.gather = shard_.start_all_gather_into(unit.gather_name, full, own);
 }
 
-void FsdpStore::prefetch(int unit) { start_gather(unit); }
+// The model prefetches units in the order in which it will use them, forwards or backwards, one at a time; a block may
+// be skipped.
+void FsdpStore::prefetch(int unit) {
+  const int step = unit > prefetched_ ? 1 : -1;
+  const bool goes_on = unit != prefetched_ && std::abs(unit - prefetched_) <= 2;
+  const int first = goes_on ? prefetched_ + step : unit, end = unit + 2 * step;
+  prefetched_ = unit;
+  for (int u = first; u != end; u += step)
+    if (u >= 0 && u < list().units() && units_[static_cast<size_t>(u)].shard > 0) start_gather(u);
+}
 
 const UnitBuffers& FsdpStore::get(int u) {
   start_gather(u);

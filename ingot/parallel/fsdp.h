@@ -6,11 +6,11 @@
 // into one shard per rank; all shards of a unit have the same size, a multiple of 256 elements, so blocks
 // of 8-bit state never straddle two shards. A unit is gathered in the compute dtype before its use in
 // forward and again in backward, into a slot: embedding and head have one slot each, and the blocks
-// alternate between two, so the next block is gathered while this one computes. A unit's gradients
-// accumulate in a slot of their own and are reduce-scattered when backward has left the unit, rounded to the
-// payload's dtype and summed in f32; the sum is added to the rank's shard (with gradient accumulation, once per
-// micro-batch, because no rank has memory for whole gradients). Replicas of the whole group (HSDP) sum their
-// shards after the last micro-batch, also rounded, without error feedback.
+// take turns in three, so the next two blocks are gathered while this one computes. A unit's gradients
+// accumulate in a slot of their own, of which the blocks have two, and are reduce-scattered when backward has
+// left the unit, rounded to the payload's dtype and summed in f32; the sum is added to the rank's shard (with
+// gradient accumulation, once per micro-batch, because no rank has memory for whole gradients). Replicas of the
+// whole group (HSDP) sum their shards after the last micro-batch, also rounded, without error feedback.
 //
 // Norm weights and biases of a bf16 model, which layers read in f32, are small, so every rank holds all
 // of them.
@@ -45,6 +45,7 @@ class FsdpStore : public TrainingStore {
 
   // The buffers are valid until the next get or prefetch of another unit.
   const UnitBuffers& get(int unit) override;
+  // Gathers the units from the last prefetched one to this one and the one behind it, in that order.
   void prefetch(int unit) override;
   void grad_ready(int unit) override;
 
@@ -106,6 +107,7 @@ class FsdpStore : public TrainingStore {
   Arena shards_, grads_, vectors_, copies_, full_grads_, payloads_;
   std::vector<Slot> slots_;
   std::vector<GradSlot> grad_slots_;
+  int prefetched_ = 0;  // the last argument of prefetch
   bool is_stale_ = true, is_last_micro_ = true;
 };
 

@@ -175,8 +175,23 @@ std::unique_ptr<Executor> make_executor(const RunConfig& config, const StagePlan
                                                         *rank.mesh->world, *rank.stream),
                           .micros = micros,
                           .has_graph = config.train.has_graph,
+                          .sends_gradients = rank.mesh->dp->size() > 1,
                           .device = rank.stream->device,
                           .backing = backing});
+}
+
+bool needs_device_groups(const Layout& rank) {
+  return rank.stream->device == Device::kCuda && rank.stream->backing == Backing::kMemory;
+}
+
+// Returns the group of all ranks for tensors on the device. Makes it if the gradients of no group come from all ranks.
+Communicator* find_step_group(Layout& rank) {
+  const int all = rank.mesh->world->size();
+  if (!needs_device_groups(rank) || all == 1) return nullptr;
+  for (const auto* group : {&rank.gradient_group, &rank.shard_group, &rank.replica_group})
+    if (*group && (*group)->size() == all) return group->get();
+  rank.world_group = device_group(*rank.mesh->world, *rank.stream);
+  return rank.world_group.get();
 }
 
 // On a device, updates go through the groups of the gradients where these have the same ranks, because every group
@@ -184,7 +199,7 @@ std::unique_ptr<Executor> make_executor(const RunConfig& config, const StagePlan
 std::unique_ptr<UpdateComm> make_update(const RunConfig& config, Layout& rank) {
   const Mesh& mesh = *rank.mesh;
   Communicator *weights = mesh.update.get(), *replicas = mesh.replicate.get();
-  if (rank.stream->device == Device::kCuda && rank.stream->backing == Backing::kMemory) {
+  if (needs_device_groups(rank)) {
     if (!rank.shard_group || mesh.tp->size() > 1)
       rank.update_group = device_group(*mesh.update, *rank.stream);
     if (!rank.replica_group && !rank.gradient_group)
@@ -232,6 +247,7 @@ Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing,
   rank.executor = make_executor(config, plan, rank);
 
   if (mesh.update->size() * mesh.replicate->size() > 1) rank.update_comm = make_update(config, rank);
+  rank.step_group = find_step_group(rank);
   return rank;
 }
 

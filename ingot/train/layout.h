@@ -26,6 +26,8 @@ struct Layout {
   std::unique_ptr<Communicator> tensor_group;                                // tp
   std::unique_ptr<Communicator> gradient_group, shard_group, replica_group;  // dp, shard and replicate
   std::unique_ptr<Communicator> update_group;  // update, if it has other ranks than shard_group
+  std::unique_ptr<Communicator> world_group;   // all ranks, if no group above has them
+  Communicator* step_group = nullptr;  // the group with all ranks, for the check of asynchronous steps
   std::unique_ptr<Region> region;
   std::unique_ptr<Transformer> model;
 

@@ -65,11 +65,12 @@ void LocalExecutor::run_micro(const ExecutorStep& step, int64_t micro, const Mic
 
 // Runs the micro-batch of an asynchronous step as a graph if train.has_graph. The graph is captured after
 // one micro-batch has run without it, since that run chooses kernels and plans for the shapes. All
-// micro-batches share the graph: each lies in the same memory, and without dropout
+// micro-batches share the graph, except those that send gradients: each lies in the same memory, and without dropout
 // (config/device_support.h) only the weights and grad_scale differ from step to step.
 void LocalExecutor::submit_micro(const ExecutorStep& step, int64_t micro, const MicroBatch& batch) {
   if constexpr (kHasCuda) {
-    if (step.results && config_.has_graph && is_warm_) {
+    const bool sends = config_.sends_gradients && step.only < 0 && micro + 1 == step.micros;
+    if (step.results && config_.has_graph && is_warm_ && !sends) {
       const Span span(step.stream.trace, "graph");
       Fp8State& fp8 = *step.context(micro).fp8;
       if (graph_scale_ == step.grad_scale) {

@@ -20,6 +20,8 @@ struct LocalExecutorConfig {
   RecomputePlan recompute;
   int64_t micros = 0;      // the most micro-batches of a step; 0 for an executor that never trains
   bool has_graph = false;  // replays forward and backward of an asynchronous step as a CUDA graph
+  // True if backward of a step's last micro-batch sends gradients to other ranks: that micro-batch runs without a graph.
+  bool sends_gradients = false;
   Device device = Device::kCpu;
   Backing backing = Backing::kMemory;
 };

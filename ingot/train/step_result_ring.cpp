@@ -12,25 +12,31 @@ namespace ingot {
 
 namespace {
 
-// Bytes of the sums and the verdict of one step.
-size_t slot_bytes(int64_t micros) {
-  return static_cast<size_t>(micros * kLossTotalsBytes + cuda::kStepCheckBytes) + 2 * Arena::kDeviceAlign;
+int64_t ranks_of(const StepResultRing::Ranks& ranks) { return ranks.group ? ranks.group->size() : 1; }
+
+size_t device_bytes(int64_t micros, int64_t ranks) {
+  return static_cast<size_t>(micros * kLossTotalsBytes + ranks * cuda::kRankSumsBytes +
+                             cuda::kStepCheckBytes) +
+         3 * Arena::kDeviceAlign;
 }
+
+constexpr size_t kPinnedBytes = StepResultRing::kDepth * (cuda::kStepCheckBytes + Arena::kDeviceAlign);
 
 }  // namespace
 
-StepResultRing::StepResultRing(int64_t micros, Backing backing)
+StepResultRing::StepResultRing(int64_t micros, const Ranks& ranks, Backing backing)
     : micros_(micros),
-      device_("step results", slot_bytes(micros), Memory::kDevice, backing),
-      pinned_("step results on the host", kDepth * slot_bytes(micros), Memory::kPinned, backing) {
+      ranks_(ranks),
+      device_("step results", device_bytes(micros, ranks_of(ranks)), Memory::kDevice, backing),
+      pinned_("step results on the host", kPinnedBytes, Memory::kPinned, backing) {
   if (backing == Backing::kAddresses) return;
-  const Shape sums{micros_, kLossTotalsBytes}, verdict{cuda::kStepCheckBytes};
-  sums_ = device_.alloc(DType::u8, sums);
-  verdict_ = device_.alloc(DType::u8, verdict);
+  const int64_t own = ranks.group ? ranks.group->rank() : 0;
+  sums_ = device_.alloc(DType::u8, {micros_, kLossTotalsBytes});
+  all_ = device_.alloc(DType::u8, {ranks_of(ranks), cuda::kRankSumsBytes});
+  own_ = all_.rows(own, own + 1).reshape({cuda::kRankSumsBytes});
+  verdict_ = device_.alloc(DType::u8, {cuda::kStepCheckBytes});
   for (Slot& slot : slots_) {
-    slot.sums = pinned_.alloc(DType::u8, sums);
-    slot.verdict = pinned_.alloc(DType::u8, verdict);
-    slot.read.reserve(static_cast<size_t>(micros));
+    slot.verdict = pinned_.alloc(DType::u8, {cuda::kStepCheckBytes});
     if constexpr (kHasCuda) slot.is_there = std::make_shared<cuda::Event>();
   }
 }
@@ -44,12 +50,12 @@ void StepResultRing::add(const Tensor& sums, Stream& stream) {
 Tensor StepResultRing::judge(const Tensor& parts, double expected_tokens, double clip_limit, Stream& stream) {
   INGOT_CHECK(in_flight() < kDepth, "StepResultRing: {} steps are in flight", in_flight());
   Slot& slot = slots_[judged_++ % kDepth];
-  slot.micros = added_;
+  [[maybe_unused]] const Tensor sums = sums_.rows(0, added_);
   added_ = 0;
   if constexpr (kHasCuda) {
-    const Tensor sums = sums_.rows(0, slot.micros);
-    cuda::check_step(verdict_, parts, sums, expected_tokens, clip_limit, stream);
-    copy(slot.sums.rows(0, slot.micros), sums, stream);
+    cuda::sum_step(own_, parts, sums, {ranks_.counts_squares, ranks_.counts_losses}, stream);
+    if (ranks_.group) ranks_.group->all_gather_into("verdict", all_, own_);
+    cuda::check_step(verdict_, all_, expected_tokens, clip_limit, stream);
     copy(slot.verdict, verdict_, stream);
     slot.is_there->record(stream);
   }
@@ -63,9 +69,9 @@ StepResultRing::Step StepResultRing::wait() {
   if constexpr (kHasCuda) slot.is_there->synchronize();
   cuda::StepCheck verdict{};
   std::memcpy(&verdict, slot.verdict.data, sizeof verdict);
-  slot.read.resize(static_cast<size_t>(slot.micros));
-  std::memcpy(slot.read.data(), slot.sums.data, slot.read.size() * sizeof(LossTotals));
-  return {.sums = slot.read, .norm = verdict.norm, .is_bad = verdict.is_bad != 0};
+  return {.sums = {.loss = verdict.loss, .counted = verdict.counted, .correct = verdict.correct},
+          .norm = verdict.norm,
+          .is_bad = verdict.is_bad != 0};
 }
 
 void StepResultRing::reset(Stream& stream) {

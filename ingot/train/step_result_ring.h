@@ -1,4 +1,4 @@
-// StepResultRing carries the results of asynchronous steps, which the device checks itself
+// StepResultRing carries the results of asynchronous steps, which the devices of all ranks check together
 // (optim/cuda_step_check.h), back to the host through pinned memory. The host reads a step's losses and
 // norm while the device runs the next step.
 #pragma once
@@ -6,9 +6,9 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
+#include "ingot/comm/communicator.h"
 #include "ingot/core/arena.h"
 #include "ingot/core/stream.h"
 #include "ingot/ops/loss_sums.h"
@@ -23,18 +23,24 @@ class StepResultRing {
  public:
   static constexpr size_t kDepth = 2;
 
+  // The ranks that judge a step together.
+  struct Ranks {
+    Communicator* group = nullptr;  // all ranks, for tensors on the device (borrowed); null on a single rank
+    bool counts_squares = true, counts_losses = true;  // cuda::RankCounts
+  };
+
   // micros: the most micro-batches of a step. REQUIRES: a build with CUDA and a device.
-  explicit StepResultRing(int64_t micros, Backing backing = Backing::kMemory);
+  StepResultRing(int64_t micros, const Ranks& ranks, Backing backing = Backing::kMemory);
 
   // Adds the sums of the current step's next micro-batch (Transformer::Saved::sums).
   void add(const Tensor& sums, Stream& stream);
-  // Ends the current step and submits its check. parts: Optimizer::squares_on_device. Returns the factor
-  // (1) f32 of its update, in device memory. REQUIRES: fewer than kDepth steps are in flight.
+  // Ends the current step and submits its check, in which all ranks take part. parts:
+  // Optimizer::squares_on_device. Returns the factor (1) f32 of its update, in device memory, which is the same on every
+  // rank. REQUIRES: fewer than kDepth steps are in flight.
   Tensor judge(const Tensor& parts, double expected_tokens, double clip_limit, Stream& stream);
 
   struct Step {
-    std::span<const LossTotals>
-        sums;  // sums of the micro-batches; valid until two more steps have been judged
+    LossTotals sums = {};  // over all micro-batches of all ranks
     double norm = 0;
     bool is_bad = false;  // this step or one before it was not finite, and it made no update
   };
@@ -48,15 +54,15 @@ class StepResultRing {
 
  private:
   struct Slot {
-    Tensor sums = {}, verdict = {};         // pinned
+    Tensor verdict = {};                    // pinned
     std::shared_ptr<cuda::Event> is_there;  // shared_ptr, because builds without CUDA cannot destroy an Event
-    std::vector<LossTotals> read = {};
-    int64_t micros = 0;
   };
 
   int64_t micros_;
+  Ranks ranks_;
   Arena device_, pinned_;
-  Tensor sums_ = {}, verdict_ = {};  // in device memory
+  // In device memory: sums of the micro-batches, those of this rank, those of all ranks, and the verdict.
+  Tensor sums_ = {}, own_ = {}, all_ = {}, verdict_ = {};
   std::array<Slot, kDepth> slots_;
   int64_t added_ = 0;
   size_t judged_ = 0, read_ = 0;  // numbers of steps

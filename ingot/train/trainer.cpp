@@ -72,7 +72,11 @@ Trainer::Trainer(const RunConfig& config, Layout layout)
   if (stream.backing == Backing::kAddresses && has_all_weights)
     state_.fp8.hold_weights(layout_.model->fp8_weights(), stream);
   if (can_judge_on_device())
-    results_.emplace(layout_.data_shard.micros(config.train.grad_accum), stream.backing);
+    results_.emplace(layout_.data_shard.micros(config.train.grad_accum),
+                     StepResultRing::Ranks{.group = layout_.step_group,
+                                           .counts_squares = layout_.mesh->place.replica == 0,
+                                           .counts_losses = layout_.mesh->place.tp_rank == 0},
+                     stream.backing);
   if (stream.backing == Backing::kAddresses) return;
   stream.trace = &trace_;
   allow_tf32(stream, config_.precision.allows_tf32);

@@ -1,8 +1,8 @@
 // Trainer makes the steps of a run: it submits the passes of a step, collects its result and makes the
 // update.
 //
-// A step is synchronous or asynchronous. On the CPU and with several ranks, the host sees the result before
-// it makes the update. On a single device, the device checks loss and gradient norm itself and makes the
+// A step is synchronous or asynchronous. On the CPU and in a pipeline, the host sees the result before it
+// makes the update. Otherwise the devices of all ranks check loss and gradient norm themselves and make the
 // update, so the host can submit the next step before it collects this one (depth()).
 #pragma once
 
@@ -79,9 +79,9 @@ class Trainer {
   void initialise();
 
   // Returns how many steps may be in flight when a step with these inputs is submitted: 0 if it must be
-  // synchronous. Asynchronous steps are not available on the CPU, with several ranks, with delayed FP8
+  // synchronous. Asynchronous steps are not available on the CPU, with pipeline stages, with delayed FP8
   // scales, with FP8 and f16 together, with head.filter, or for a step that records statistics or checks
-  // losses.
+  // losses. All ranks return the same.
   size_t depth(const StepInputs& inputs) const;
 
   // Submits the next step; the loader yields this rank's shard of its micro-batches. A synchronous step must
@@ -147,6 +147,7 @@ class Trainer {
   StepResult collect_synchronous(Loader& loader, const Submitted& step);
   void rewind(Loader& loader, const Submitted& first, int64_t steps);
   StepResult totals(const LossSums& sums, const Submitted& step);
+  StepResult result_of(const LossTotals& sums, const Submitted& step) const;
   double grad_norm();
   void reduce_amaxes();
   bool has_overflowed(const StepResult& result);

@@ -12,13 +12,28 @@
 #include "ingot/train/trainer.h"
 
 namespace ingot {
+namespace {
+
+std::array<double, 3> counts_of(const Fp8Stats& fp8) {
+  return {static_cast<double>(fp8.elements), static_cast<double>(fp8.saturated),
+          static_cast<double>(fp8.underflowed)};
+}
+
+void set_counts(Fp8Stats& fp8, const std::array<double, 3>& counts) {
+  fp8.elements = static_cast<int64_t>(counts[0]);
+  fp8.saturated = static_cast<int64_t>(counts[1]);
+  fp8.underflowed = static_cast<int64_t>(counts[2]);
+}
+
+}  // namespace
 
 // With f16 and FP8 together, has_overflowed needs the amax of the casts, so such steps are synchronous.
 bool Trainer::can_judge_on_device() const {
   const bool is_f16 = config_.precision.compute == DType::f16,
              is_delayed = config_.precision.fp8.recipe == Fp8Recipe::kDelayed;
-  return layout_.stream->device == Device::kCuda && layout_.mesh->world->size() == 1 && !is_delayed &&
-         (!is_f16 || state_.fp8.entries().empty()) && config_.head.filter == 0;
+  return layout_.stream->device == Device::kCuda && layout_.mesh->pp->size() == 1 &&
+         layout_.mesh->tp->size() == 1 && !is_delayed && (!is_f16 || state_.fp8.entries().empty()) &&
+         config_.head.filter == 0;
 }
 
 size_t Trainer::depth(const StepInputs& inputs) const {
@@ -97,9 +112,9 @@ void Trainer::submit(Loader& loader, const StepOrder& order) {
   submitted_.push_back(submitted);
 }
 
-// Submits the check and the update of an asynchronous step, the update as a graph if train.has_graph. Its
-// kernels are the same in every step; learning rate, momentum and step number are their arguments and are
-// replaced. The first update runs without a graph, because Muon's products choose their kernels there.
+// Submits the check and the update of an asynchronous step, the update as a graph if train.has_graph, unless ranks
+// exchange messages in it. Its kernels are the same in every step; learning rate, momentum and step number are their
+// arguments and are replaced. The first update runs without a graph, because Muon's products choose their kernels there.
 void Trainer::submit_update(const StepOrder& order) {
   Stream& stream = *layout_.stream;
   const Tensor factor = results_->judge(state_.optimizer.squares_on_device(stream),
@@ -108,7 +123,7 @@ void Trainer::submit_update(const StepOrder& order) {
   const auto submit = [&] { state_.optimizer.step_by_factor(order.inputs, factor, stream); };
   bool is_submitted = false;
   if constexpr (kHasCuda) {
-    if (config_.train.has_graph && has_updated_) {
+    if (config_.train.has_graph && has_updated_ && !state_.optimizer.has_messages()) {
       const Span span(&trace_, "graph");
       if (update_graph_)
         update_graph_->replace(stream, submit);
@@ -142,10 +157,13 @@ StepResult Trainer::collect(Loader& loader) {
   }
   submitted_.erase(submitted_.begin());
   state_.fp8.receive();
-  LossSums sums;
-  for (const LossTotals& micro : late.sums)
-    sums.add({.loss = micro.loss, .counted = micro.counted, .correct = micro.correct, .raw = {}});
-  StepResult result = totals(sums, step);
+  StepResult result = result_of(late.sums, step);
+  result.fp8 = state_.fp8.total();
+  if (!state_.fp8.entries().empty()) {
+    std::array<double, 3> counts = counts_of(result.fp8);
+    layout_.mesh->data->sum(counts);
+    set_counts(result.fp8, counts);
+  }
   result.grad_norm = late.norm;
   result.clip = clip_factor(result.grad_norm, config_.optimizer.grad_clip);
   result.is_updated = true;
@@ -188,32 +206,40 @@ StepResult Trainer::collect_synchronous(Loader& loader, const Submitted& step) {
   return result;
 }
 
-// Returns what the sums of all ranks say about the step.
-StepResult Trainer::totals(const LossSums& sums, const Submitted& step) {
+// Returns what the losses of all ranks say about the step.
+StepResult Trainer::result_of(const LossTotals& sums, const Submitted& step) const {
   StepResult result;
-  result.fp8 = state_.fp8.total();
+  const double counted = static_cast<double>(std::max<int64_t>(1, sums.counted));
+  result.loss = sums.loss / counted;
+  result.top1 = static_cast<double>(sums.correct) / counted;
+  result.tokens = sums.counted;
+  result.wait_s = step.wait_s;
+  result.loss_scale = step.scaler.scale;
+  result.grad_correction =
+      grad_correction(expected_tokens(step.order.micros) / result.loss_scale, result.tokens);
+  return result;
+}
+
+// Adds up what the ranks know about the step.
+StepResult Trainer::totals(const LossSums& sums, const Submitted& step) {
+  Fp8Stats fp8 = state_.fp8.total();
   const auto number = [](int64_t n) { return static_cast<double>(n); };
+  const std::array<double, 3> casts = counts_of(fp8);
   std::array<double, 8> all{sums.loss,
                             number(sums.counted),
                             number(sums.correct),
                             number(sums.head_tiles),
                             number(sums.head_filtered),
-                            number(result.fp8.elements),
-                            number(result.fp8.saturated),
-                            number(result.fp8.underflowed)};
+                            casts[0],
+                            casts[1],
+                            casts[2]};
   layout_.mesh->data->sum(all);
-  const double counted = std::max(1.0, all[1]);
-  result.loss = all[0] / counted;
-  result.top1 = all[2] / counted;
-  result.tokens = static_cast<int64_t>(all[1]);
+  StepResult result = result_of(
+      {.loss = all[0], .counted = static_cast<int64_t>(all[1]), .correct = static_cast<int64_t>(all[2])},
+      step);
   if (all[3] > 0) result.head_filtered = all[4] / all[3];
-  result.fp8.elements = static_cast<int64_t>(all[5]);
-  result.fp8.saturated = static_cast<int64_t>(all[6]);
-  result.fp8.underflowed = static_cast<int64_t>(all[7]);
-  result.wait_s = step.wait_s;
-  result.loss_scale = step.scaler.scale;
-  result.grad_correction =
-      grad_correction(expected_tokens(step.order.micros) / result.loss_scale, result.tokens);
+  set_counts(fp8, {all[5], all[6], all[7]});
+  result.fp8 = fp8;
   return result;
 }
 

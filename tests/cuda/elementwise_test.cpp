@@ -85,6 +85,26 @@ TEST(CudaAccumulate, EqualsTheCpu) {
     }
 }
 
+// The residual carries what three roundings lose; a number that overflows leaves none.
+TEST(CudaCastWithFeedback, EqualsTheCpu) {
+  Stream stream = cuda::make_stream(), cpu;
+  for (DType dtype : {DType::bf16, DType::f16})
+    for (int64_t n : {1, 31, 2048}) {
+      Buffer residual = zeros(DType::f32, {n});
+      const Buffer to(dtype, {n});
+      const OnDevice residual_there(residual, stream), to_there(dtype, {n}, stream);
+      for (uint32_t i = 0; i < 3; ++i) {
+        Buffer from = random_tensor(DType::f32, {n}, 1 + i);
+        if (n > 1 && i == 1) assign(from.tensor().rows(0, 4), {65520, -1e30, 1e-40, 3.4e38});
+        const OnDevice from_there(from, stream);
+        cast_with_feedback(to_there, from_there, residual_there, stream);
+        cast_with_feedback(to, from, residual, cpu);
+        expect_same_bits(to_there.to_host(), to, "rounded");
+        expect_same_bits(residual_there.to_host(), residual, "residual");
+      }
+    }
+}
+
 TEST(CudaKahan, KeepsTheRoundingError) {
   Stream stream = cuda::make_stream(), cpu;
   for (int64_t n : {1, 2048}) {

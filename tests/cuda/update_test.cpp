@@ -236,6 +236,15 @@ cuda::StepCheck read_verdict(const OnDevice& verdict) {
   return read;
 }
 
+// The verdict of a single rank.
+void check_alone(const OnDevice& verdict, const Tensor& parts, const Tensor& losses, double expected,
+                 double limit, Stream& stream) {
+  const OnDevice own(DType::u8, {1, cuda::kRankSumsBytes}, stream);
+  cuda::sum_step(own.tensor().reshape({cuda::kRankSumsBytes}), parts, losses, {}, stream);
+  cuda::check_step(verdict, own, expected, limit, stream);
+  synchronize(stream);  // before own is freed
+}
+
 TEST(CudaVerdict, NormAndClipFactorEqualTheReference) {
   Stream stream = cuda::make_stream();
   const Buffer a = random_tensor(DType::f32, {100003}, 1), b = random_tensor(DType::f32, {4096}, 2);
@@ -254,12 +263,15 @@ TEST(CudaVerdict, NormAndClipFactorEqualTheReference) {
     const OnDevice parts(DType::f32, {cuda::kSquareParts}, stream);
     cuda::sum_squares(parts, table_there, 100003, stream);
     const OnDevice sums(loss_totals({{2.5, 10, 1}, {3.5, 20, 2}}), stream), verdict = no_verdict(stream);
-    cuda::check_step(verdict, parts, sums, kExpected, limit, stream);
+    check_alone(verdict, parts, sums, kExpected, limit, stream);
     const double length = 2 * std::sqrt(squares);
     const cuda::StepCheck got = read_verdict(verdict);
     EXPECT_NEAR(got.norm, length, 1e-5 * length);
     EXPECT_NEAR(got.factor, limit == 1.0 ? 2 / (length + 1e-6) : 2.0, 1e-5);
     EXPECT_EQ(got.is_bad, 0);
+    EXPECT_EQ(got.loss, 6);
+    EXPECT_EQ(got.counted, 30);
+    EXPECT_EQ(got.correct, 3);
     std::vector<double> host_parts = to_doubles(parts.to_host());
     EXPECT_EQ(got.norm, 2 * std::sqrt(cuda::sum_of_parts(host_parts.data())))
         << "the host's order of the sum";
@@ -277,15 +289,38 @@ TEST(CudaVerdict, StaysBadOnceItIsBad) {
   const OnDevice losses(loss_totals({{1, 4, 0}}), stream), bad_losses(loss_totals({{kNaN, 4, 0}}), stream);
   for (const auto& [parts, sums] : {std::pair{&bad, &losses}, {&good, &bad_losses}}) {
     const OnDevice verdict = no_verdict(stream);
-    cuda::check_step(verdict, good, losses, 4, 1, stream);
+    check_alone(verdict, good, losses, 4, 1, stream);
     EXPECT_EQ(read_verdict(verdict).factor, static_cast<float>(1 / (2 + 1e-6)));
-    cuda::check_step(verdict, *parts, *sums, 4, 1, stream);
+    check_alone(verdict, *parts, *sums, 4, 1, stream);
     EXPECT_EQ(read_verdict(verdict).is_bad, 1);
-    cuda::check_step(verdict, good, losses, 4, 1, stream);
+    check_alone(verdict, good, losses, 4, 1, stream);
     EXPECT_EQ(read_verdict(verdict).is_bad, 1);
     EXPECT_TRUE(std::isnan(read_verdict(verdict).factor));
     EXPECT_EQ(read_verdict(verdict).norm, 2);
   }
+}
+
+// Ranks 1 and 2 are replicas of each other, ranks 0 and 2 have the same tokens.
+TEST(CudaVerdict, CountsWhatIsOnSeveralRanksOnce) {
+  Stream stream = cuda::make_stream();
+  std::array<cuda::RankSums, 3> ranks{
+      {{9, 1.5, 10, 1, 1, 1}, {16, 2.5, 20, 2, 1, 1}, {16, 1.5, 10, 1, 0, 0}}};
+  const auto verdict_of_ranks = [&] {
+    Buffer host(DType::u8, {3, cuda::kRankSumsBytes});
+    std::memcpy(host.tensor().data, ranks.data(), sizeof ranks);
+    const OnDevice there(host, stream), verdict = no_verdict(stream);
+    cuda::check_step(verdict, there, 60, 0, stream);
+    return read_verdict(verdict);
+  };
+  const cuda::StepCheck got = verdict_of_ranks();
+  EXPECT_EQ(got.norm, 2 * 5);
+  EXPECT_EQ(got.factor, 2);
+  EXPECT_EQ(got.loss, 4);
+  EXPECT_EQ(got.counted, 30);
+  EXPECT_EQ(got.correct, 3);
+  EXPECT_EQ(got.is_bad, 0);
+  ranks[2].squares = std::numeric_limits<double>::infinity();  // only where it is not counted
+  EXPECT_EQ(verdict_of_ranks().is_bad, 1);
 }
 
 }  // namespace

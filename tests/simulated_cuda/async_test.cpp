@@ -137,7 +137,9 @@ TEST(Graphs, AreRefusedWhereStepsDiffer) {
   EXPECT_THAT(refusal({"train.graph=true"}), HasSubstr("train.device must be cuda with train.graph = true"));
   EXPECT_THAT(said({"model.dropout=0.1"}), HasSubstr("model.dropout must be 0"));
   EXPECT_THAT(said({"guard.spike=skip"}), HasSubstr("guard.spike must be report"));
-  EXPECT_THAT(said({"train.grad_accum=2", "parallel.dp=2"}), HasSubstr("parallel must be one rank"));
+  EXPECT_EQ(said({"train.grad_accum=2", "parallel.dp=2"}), "");
+  EXPECT_THAT(said({"train.grad_accum=2", "parallel.fsdp=2"}),
+              HasSubstr("parallel must be one rank, or replicas (parallel.dp) with train.graph = true"));
   EXPECT_THAT(said({"precision.compute=bf16", "precision.fp8=delayed"}),
               HasSubstr("precision.fp8 must be none, tensorwise or rowwise"));
   EXPECT_THAT(said({"precision.compute=f16", "precision.fp8=tensorwise"}),

@@ -124,6 +124,11 @@ TEST(SimulatedReplicas, ANonFiniteStepOnOneRankIsSkippedByAll) {
   c.parallel.bucket_mb = 1;
   c.parallel.payload = DType::bf16;
   expect_losses_of_one_rank(c, 1e-3, "bf16 payload");
+  c.parallel.has_error_feedback = true;
+  for (const DType payload : {DType::bf16, DType::f16}) {
+    c.parallel.payload = payload;
+    expect_losses_of_one_rank(c, 1e-3, fmt::format("{} payload with error feedback", ingot::name(payload)));
+  }
   expect_losses_of_one_rank(small(gpt2()), 1e-5, "gpt2");
 }
 

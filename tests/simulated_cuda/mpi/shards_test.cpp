@@ -32,6 +32,10 @@ RunConfig with_payload(RunConfig c, DType payload) {
   c.parallel.payload = payload;
   return c;
 }
+RunConfig with_feedback(RunConfig c) {
+  c.parallel.has_error_feedback = true;
+  return c;
+}
 RunConfig keeping_units(RunConfig c) {
   c.parallel.keeps_units = true;
   return c;
@@ -67,16 +71,18 @@ TEST_P(SimulatedShards, HaveTheLossesOfOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(
     Forms, SimulatedShards,
-    ::testing::Values(DeviceShards{"llama", tiny(llama())}, DeviceShards{"gpt2", tiny(gpt2())},
-                      DeviceShards{"adamw8bit", tiny(with_8bit(llama())), 1e-4},
-                      DeviceShards{"lion", tiny(with_rule(gpt2(), "lion"))},
-                      DeviceShards{"bf16", in(tiny(llama()), DType::bf16), 3e-3},
-                      DeviceShards{"f16", in(tiny(gpt2()), DType::f16), 3e-3},
-                      DeviceShards{"fp8", in_fp8(tiny(llama())), 5e-3},
-                      DeviceShards{"payload", with_payload(in(tiny(llama()), DType::bf16), DType::bf16),
-                                   3e-3},
-                      DeviceShards{"kept", keeping_units(tiny(llama()))},
-                      DeviceShards{"replicas_of_shards", tiny(llama()), 1e-5, 2}),
+    ::testing::Values(
+        DeviceShards{"llama", tiny(llama())}, DeviceShards{"gpt2", tiny(gpt2())},
+        DeviceShards{"adamw8bit", tiny(with_8bit(llama())), 1e-4},
+        DeviceShards{"lion", tiny(with_rule(gpt2(), "lion"))},
+        DeviceShards{"bf16", in(tiny(llama()), DType::bf16), 3e-3},
+        DeviceShards{"f16", in(tiny(gpt2()), DType::f16), 3e-3},
+        DeviceShards{"fp8", in_fp8(tiny(llama())), 5e-3},
+        DeviceShards{"payload", with_payload(in(tiny(llama()), DType::bf16), DType::bf16), 3e-3},
+        DeviceShards{"f16_payload", with_feedback(with_payload(tiny(llama()), DType::f16)), 1e-3},
+        DeviceShards{"payload_of_replicas", with_feedback(with_payload(tiny(gpt2()), DType::bf16)), 1e-3, 2},
+        DeviceShards{"kept", keeping_units(tiny(llama()))},
+        DeviceShards{"replicas_of_shards", tiny(llama()), 1e-5, 2}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // A checkpoint of shards on devices goes on on one CPU, and the other way round.

@@ -1,0 +1,91 @@
+// The order in which an FsdpStore gathers units.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <string>
+
+#include "ingot/nn/transformer.h"
+#include "ingot/parallel/fsdp.h"
+
+namespace ingot {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// Rank 0 of two; it records the names of the gathers.
+class RecordedGroup final : public PlannedCommunicator {
+ public:
+  RecordedGroup() : PlannedCommunicator("shard", 0, 2) {}
+  std::vector<std::string> take() { return std::exchange(gathers_, {}); }
+
+ private:
+  uint64_t start(const CommOperation& o) override {
+    if (o.kind == CommOperation::Kind::kAllGather) gathers_.emplace_back(o.name);
+    return PlannedCommunicator::start(o);
+  }
+  std::vector<std::string> gathers_;
+};
+
+class FsdpPrefetch : public ::testing::Test {
+ protected:
+  // The embedding is unit 0, the blocks are units 1 to 5, and the head is unit 6.
+  const ModelConfig config{.layers = 5, .heads = 2, .kv_heads = 2, .width = 16, .context = 8, .vocab = 64};
+  const Transformer model{config.resolved(), DType::f32};
+  RecordedGroup shard;
+  std::unique_ptr<Communicator> replicate = planned_communicator("replicate", 0, 1);
+  Stream stream;
+};
+
+TEST_F(FsdpPrefetch, TwoUnitsAreUnderWayWhileOneComputes) {
+  FsdpStore store(model.params(), shard, *replicate, {}, stream);
+  store.get(0);
+  EXPECT_THAT(shard.take(), ElementsAre("gather unit 0"));
+  // Forwards, as the model calls it: block 1, then block 2, and so on.
+  store.prefetch(2);
+  EXPECT_THAT(shard.take(), ElementsAre("gather unit 1", "gather unit 2", "gather unit 3"));
+  store.get(1);
+  store.prefetch(3);
+  EXPECT_THAT(shard.take(), ElementsAre("gather unit 4"));
+  store.get(2);
+  store.prefetch(4);
+  store.get(3);
+  store.prefetch(5);
+  EXPECT_THAT(shard.take(), ElementsAre("gather unit 5", "gather unit 6"));
+  store.get(4);
+  store.prefetch(6);
+  store.get(5);
+  store.get(6);
+  EXPECT_THAT(shard.take(), IsEmpty());
+  // Backwards: blocks 5, 4 and 3 are still there.
+  store.prefetch(4);
+  store.get(5);
+  EXPECT_THAT(shard.take(), IsEmpty());
+  store.prefetch(3);
+  store.get(4);
+  EXPECT_THAT(shard.take(), ElementsAre("gather unit 2"));
+  store.prefetch(2);
+  store.get(3);
+  EXPECT_THAT(shard.take(), ElementsAre("gather unit 1"));
+  store.prefetch(1);
+  store.get(2);
+  store.prefetch(0);
+  store.get(1);
+  store.get(0);
+  EXPECT_THAT(shard.take(), IsEmpty());
+}
+
+// A unit that is in use and the two that are gathered meanwhile have different memory.
+TEST_F(FsdpPrefetch, ThreeBlocksHaveMemoryAtOneTime) {
+  FsdpStore store(model.params(), shard, *replicate, {}, stream);
+  const auto memory = [&](int unit) { return store.get(unit).compute.data; };
+  for (int unit = 1; unit <= 3; ++unit) {
+    EXPECT_NE(memory(unit), memory(unit + 1));
+    EXPECT_NE(memory(unit), memory(unit + 2));
+    EXPECT_NE(memory(unit), memory(0));
+    EXPECT_NE(memory(unit), memory(6));
+  }
+}
+
+}  // namespace
+}  // namespace ingot
