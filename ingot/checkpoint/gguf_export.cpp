@@ -132,7 +132,7 @@ std::string gguf_name(const std::string& hf, GgufArch arch) {
   return block + std::string(found->second) + hf.substr(dot);
 }
 
-// By what Llama 3's scaling divides the rotary frequency i (ops/rope.h).
+// Returns the number by which Llama 3's scaling divides the rotary frequency i (ops/rope.h).
 double llama3_rope_divisor(const ModelConfig& c, int64_t i) {
   const RopeScalingConfig& s = c.rope_scaling;
   const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(c.head_dim);
