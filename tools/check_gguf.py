@@ -37,6 +37,7 @@ NAMES = {"transformer.wte": "token_embd", "transformer.wpe": "position_embd", "t
 BLOCK = {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up",
          "mlp.c_proj": "ffn_down", "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
          "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
+         "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "post_feedforward_layernorm": "post_ffw_norm",
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
 
 
@@ -57,10 +58,11 @@ def expected_tensors(folder, arch, heads, kv_heads):
             ours = NAMES[stem]
         else:
             index, rest = stem.removeprefix("transformer.h.").removeprefix("model.layers.").split(".", 1)
-            ours = f"blk.{index}.{BLOCK[rest]}"
+            is_after = arch == "olmo2" and rest == "post_attention_layernorm"
+            ours = f"blk.{index}.{'post_attention_norm' if is_after else BLOCK[rest]}"
         if stem.startswith("transformer.h.") and value.ndim == 2:
             value = value.T  # GPT-2 stores (in, out)
-        if arch == "llama" and ours.endswith(("attn_q", "attn_k")):
+        if arch in ("llama", "smollm3") and ours.endswith(("attn_q", "attn_k")):
             value = permute(value, heads if ours.endswith("attn_q") else kv_heads)
         yield f"{ours}.{kind}", np.ascontiguousarray(value)
 
@@ -86,7 +88,8 @@ def check_tensors(reader, folder):
         if want.tobytes() != tensor.data.tobytes():
             fail(f"{name} ({tensor.tensor_type.name}) differs from what the package gguf makes of the checkpoint")
     for name, tensor in found.items():
-        if not ("norm" in name and np.all(tensor.data == 1)):
+        # llama.cpp's loss is the check of rope_freqs.
+        if not ("norm" in name and np.all(tensor.data == 1)) and name != "rope_freqs.weight":
             fail(f"{name} is neither in the checkpoint nor a norm's gains of 1")
     return arch, len(reader.tensors), types
 

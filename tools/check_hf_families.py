@@ -68,6 +68,14 @@ MODELS = {
     "qwen2": ("Qwen2Config", {}, {}),
     "qwen2_window_tied_bf16": ("Qwen2Config", dict(use_sliding_window=True, sliding_window=7, max_window_layers=0,
                                                    tie_word_embeddings=True), dict(dtype="bfloat16", shard="20KB")),
+    "qwen2_last_windows": ("Qwen2Config", dict(use_sliding_window=True, sliding_window=7, max_window_layers=2), {}),
+    "qwen3_some_windows": ("Qwen3Config", dict(head_dim=12, use_sliding_window=True, sliding_window=7, layer_types=[
+        "sliding_attention", "full_attention", "sliding_attention"]), {}),
+    "smollm3_windows": ("SmolLM3Config", dict(use_sliding_window=True, sliding_window=7, no_rope_layer_interval=2,
+                                              pad_token_id=None), {}),
+    "smollm3_listed_windows": ("SmolLM3Config", dict(use_sliding_window=True, sliding_window=7, no_rope_layers=[1, 1, 1],
+                                                     layer_types=["full_attention", "sliding_attention", "full_attention"],
+                                                     pad_token_id=None), {}),
     "qwen3": ("Qwen3Config", dict(head_dim=12), {}),
     "qwen3_tied_sharded_bf16": ("Qwen3Config", dict(head_dim=16, tie_word_embeddings=True, num_attention_heads=6,
                                                     num_key_value_heads=3),
@@ -93,6 +101,8 @@ OWN = {
                          "kv_heads=4"], "ingot", []),
     "own_mixture": (["qkv_bias=true", "qk_norm=true", "qk_norm_gain=true", "window=9", "nope_every=2",
                      "rope_scaling=llama3", "rope_factor=4", "rope_original_context=16"], "ingot", []),
+    "own_some_windows": (["mlp=relu2", "window=7", "layers=3", "full_layers=[0, 2]"], "ingot", []),
+    "own_llama_some_windows": (["window=7", "layers=3", "full_layers=[1]"], "smollm3", []),
     "own_yarn": (["mlp=relu2", "head_dim=16", "nope_every=2", "layers=3", "rope_scaling=yarn", "rope_factor=4", "rope_theta=100",
                   "rope_original_context=64", "rope_beta_fast=4"], "ingot", []),
 }

@@ -1,8 +1,10 @@
 #include "ingot/checkpoint/gguf_export.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
+#include <numbers>
 #include <optional>
 
 #include "ingot/checkpoint/gguf_tokenizer.h"
@@ -14,26 +16,62 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class GgufArch { kGpt2, kLlama, kQwen3 };
+enum class GgufArch { kGpt2, kLlama, kQwen3, kOlmo2, kSmolLm3 };
 
 constexpr const char* arch_name(GgufArch arch) {
-  return arch == GgufArch::kGpt2 ? "gpt2" : arch == GgufArch::kLlama ? "llama" : "qwen3";
+  switch (arch) {
+    case GgufArch::kGpt2:
+      return "gpt2";
+    case GgufArch::kQwen3:
+      return "qwen3";
+    case GgufArch::kOlmo2:
+      return "olmo2";
+    case GgufArch::kSmolLm3:
+      return "smollm3";
+    case GgufArch::kLlama:
+      break;
+  }
+  return "llama";
 }
+
+// True if llama.cpp's RoPE for the architecture turns elements 2i and 2i + 1 of a head together; others turn i and i + D/2.
+bool turns_neighbours(GgufArch arch) { return arch == GgufArch::kLlama || arch == GgufArch::kSmolLm3; }
 
 [[noreturn]] void refuse_model(std::string_view what) {
   fail(ErrorKind::kData,
        "llama.cpp has no architecture for this model: {}; it computes GPT-2 (tanh GELU) and LLaMA, the "
-       "latter also "
-       "with QK-norm and with norms without weights",
+       "latter also with QK-norm, with norms without weights, as OLMo 2, and as SmolLM3 with every fourth "
+       "block "
+       "without rotary positions",
        what);
+}
+
+GgufArch olmo2_arch_of(const ModelConfig& c) {
+  if (c.norm_place != NormPlace::kAfter || !c.has_qk_norm || c.qk_norm_over != QkNormOver::kWidth)
+    refuse_model("norms after the layers, or QK-norm over all heads together, one without the other");
+  if (c.nope_every > 0) refuse_model("norms after the layers with blocks without rotary positions");
+  if (c.has_bias || c.heads * c.head_dim != c.width)
+    refuse_model(
+        "norms after the layers with biases, or with heads that are not as wide as the model together");
+  return GgufArch::kOlmo2;
+}
+
+// The architecture of a model with RMSNorm, RoPE and SwiGLU.
+GgufArch llama_arch_of(const ModelConfig& c) {
+  if (c.norm_place == NormPlace::kAfter || c.qk_norm_over == QkNormOver::kWidth) return olmo2_arch_of(c);
+  if (c.nope_every == 0) return c.has_qk_norm ? GgufArch::kQwen3 : GgufArch::kLlama;
+  if (c.nope_every != 4 || c.has_qk_norm || c.has_bias_of_qkv())
+    refuse_model(
+        "blocks without rotary positions (model.nope_every), unless every fourth, without QK-norm and "
+        "biases");
+  return GgufArch::kSmolLm3;
 }
 
 GgufArch arch_of(const ModelConfig& c) {
   if (c.cap.kind != CapKind::kNone) refuse_model("its logits are capped (model.logit_cap)");
   if (c.mlp == MlpKind::kRelu2) refuse_model("its activation is ReLU^2");
-  if (c.norm_place == NormPlace::kAfter || c.qk_norm_over == QkNormOver::kWidth)
-    refuse_model("norms after the layers, or QK-norm over all heads together");
   if (c.norm == NormKind::kLayerNorm) {
+    if (c.norm_place == NormPlace::kAfter) refuse_model("LayerNorm after the layers (model.norm_place)");
     if (c.positions != PositionKind::kLearned) refuse_model("LayerNorm with rotary positions");
     if (c.has_qk_norm) refuse_model("LayerNorm with QK-norm");
     if (c.mlp != MlpKind::kGeluTanh) refuse_model("LayerNorm with an activation other than the tanh GELU");
@@ -46,13 +84,14 @@ GgufArch arch_of(const ModelConfig& c) {
   if (c.has_qk_norm && c.has_bias_of_qkv()) refuse_model("QK-norm with biases");
   if (c.window > 0 && c.window < c.context)
     refuse_model(fmt::format("a window of attention (model.window = {})", c.window));
-  if (c.nope_every > 0) refuse_model("blocks without rotary positions (model.nope_every)");
-  if (c.rope_scaling.kind != RopeScalingKind::kNone) refuse_model("scaled RoPE (model.rope_scaling)");
-  return c.has_qk_norm ? GgufArch::kQwen3 : GgufArch::kLlama;
+  const GgufArch arch = llama_arch_of(c);
+  if (c.rope_scaling.kind == RopeScalingKind::kLlama3 && arch != GgufArch::kLlama)
+    refuse_model(fmt::format("the RoPE of Llama 3 in the architecture {}", arch_name(arch)));
+  return arch;
 }
 
 // Returns the name in the file of a tensor of the Hugging Face layout.
-std::string gguf_name(const std::string& hf) {
+std::string gguf_name(const std::string& hf, GgufArch arch) {
   static const std::map<std::string_view, std::string_view> kWhole = {
       {"transformer.wte", "token_embd"},
       {"transformer.wpe", "position_embd"},
@@ -74,6 +113,7 @@ std::string gguf_name(const std::string& hf) {
       {"self_attn.q_norm", "attn_q_norm"},
       {"self_attn.k_norm", "attn_k_norm"},
       {"post_attention_layernorm", "ffn_norm"},
+      {"post_feedforward_layernorm", "post_ffw_norm"},
       {"mlp.gate_proj", "ffn_gate"},
       {"mlp.up_proj", "ffn_up"},
       {"mlp.down_proj", "ffn_down"}};
@@ -85,9 +125,22 @@ std::string gguf_name(const std::string& hf) {
       block = "blk." + stem.substr(prefix.size(), end - prefix.size()) + ".";
       stem = stem.substr(end + 1);
     }
+  if (arch == GgufArch::kOlmo2 && stem == "post_attention_layernorm")
+    return block + "post_attention_norm" + hf.substr(dot);
   const auto found = kWhole.find(stem);
   INGOT_CHECK(found != kWhole.end(), "gguf: no name for the tensor {}", hf);
   return block + std::string(found->second) + hf.substr(dot);
+}
+
+// Returns the number by which Llama 3's scaling divides the rotary frequency i (ops/rope.h).
+double llama3_rope_divisor(const ModelConfig& c, int64_t i) {
+  const RopeScalingConfig& s = c.rope_scaling;
+  const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(c.head_dim);
+  const double wavelength = 2 * std::numbers::pi * std::pow(c.rope_theta, exponent);
+  const double turns = static_cast<double>(s.original_context) / wavelength;
+  const double smooth =
+      std::clamp((turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor), 0.0, 1.0);
+  return 1 / ((1 - smooth) / s.factor + smooth);
 }
 
 class GgufTensors {
@@ -99,10 +152,12 @@ class GgufTensors {
     for (const HfTensor& t : hf_tensors(*loaded_.model)) add(t);
     for (int64_t l = 0; l < c_.layers; ++l) {
       const std::string block = fmt::format("blk.{}.", l);
-      add_ones_unless_there(block + "attn_norm.weight", c_.width);
-      add_ones_unless_there(block + "ffn_norm.weight", c_.width);
+      const bool is_after = arch_ == GgufArch::kOlmo2;
+      add_ones_unless_there(block + (is_after ? "post_attention_norm.weight" : "attn_norm.weight"), c_.width);
+      add_ones_unless_there(block + (is_after ? "post_ffw_norm.weight" : "ffn_norm.weight"), c_.width);
     }
     add_ones_unless_there("output_norm.weight", c_.width);
+    if (c_.rope_scaling.kind == RopeScalingKind::kLlama3) add_rope_divisors();
     return std::move(tensors_);
   }
 
@@ -114,13 +169,13 @@ class GgufTensors {
   }
 
   void add(const HfTensor& t) {
-    GgufTensor tensor{.name = gguf_name(t.name), .shape = t.shape, .type = {}, .read = {}};
+    GgufTensor tensor{.name = gguf_name(t.name, arch_), .shape = t.shape, .type = {}, .read = {}};
     if (t.is_transposed) std::swap(tensor.shape[0], tensor.shape[1]);
     tensor.type = type_of(tensor.name, tensor.shape);
     const int64_t width = t.shape.size() == 2 ? tensor.shape[1] : 1;
     const Tensor value = t.param >= 0 ? loaded_.params->master(t.param) : Tensor{};
-    const bool is_turned = arch_ == GgufArch::kLlama && (tensor.name.find(".attn_q.") != std::string::npos ||
-                                                         tensor.name.find(".attn_k.") != std::string::npos);
+    const bool is_turned = turns_neighbours(arch_) && (tensor.name.find(".attn_q.") != std::string::npos ||
+                                                       tensor.name.find(".attn_k.") != std::string::npos);
     // Elements of a vector are rows here, so that biases are turned like their weights.
     tensor.read = [value, t, width, is_turned, head_dim = c_.head_dim](int64_t begin, int64_t rows,
                                                                        float* out) {
@@ -152,12 +207,39 @@ class GgufTensors {
                         }});
   }
 
+  // llama.cpp divides the rotary frequencies by the numbers of this tensor.
+  void add_rope_divisors() {
+    std::vector<float> divisors;
+    for (int64_t i = 0; i < c_.head_dim / 2; ++i)
+      divisors.push_back(static_cast<float>(llama3_rope_divisor(c_, i)));
+    tensors_.push_back(
+        {"rope_freqs.weight", {c_.head_dim / 2}, GgufType::kF32, [divisors](int64_t, int64_t, float* out) {
+           std::ranges::copy(divisors, out);
+         }});
+  }
+
   const LoadedModel& loaded_;
   const ModelConfig& c_;
   GgufArch arch_;
   GgufType type_;
   std::vector<GgufTensor> tensors_;
 };
+
+void add_rope_scaling(GgufMetadata& metadata, const RopeScalingConfig& scaling, const std::string& prefix) {
+  if (scaling.kind != RopeScalingKind::kLinear && scaling.kind != RopeScalingKind::kYarn) return;
+  const bool is_yarn = scaling.kind == RopeScalingKind::kYarn;
+  const auto add = [&](const char* key, double value) {
+    metadata.add(prefix + key, static_cast<float>(value));
+  };
+  metadata.add(prefix + "type", std::string_view(is_yarn ? "yarn" : "linear"));
+  add("factor", scaling.factor);
+  if (!is_yarn) return;
+  metadata.add(prefix + "original_context_length", static_cast<uint32_t>(scaling.original_context));
+  add("yarn_beta_fast", scaling.beta_fast);
+  add("yarn_beta_slow", scaling.beta_slow);
+  // llama.cpp multiplies this by 0.1 ln(factor) + 1.
+  add("attn_factor", scaling.q_and_k_factor() / (0.1 * std::log(scaling.factor) + 1));
+}
 
 void add_gguf_model(GgufMetadata& metadata, const ModelConfig& c, GgufArch arch, GgufType type) {
   const std::string name = arch_name(arch);
@@ -188,6 +270,7 @@ void add_gguf_model(GgufMetadata& metadata, const ModelConfig& c, GgufArch arch,
   add("rope.dimension_count", c.head_dim);
   metadata.add(name + ".attention.layer_norm_rms_epsilon", static_cast<float>(c.norm_eps));
   metadata.add(name + ".rope.freq_base", static_cast<float>(c.rope_theta));
+  add_rope_scaling(metadata, c.rope_scaling, name + ".rope.scaling.");
 }
 
 void require_disk_space(const fs::path& path, uint64_t needed_bytes) {

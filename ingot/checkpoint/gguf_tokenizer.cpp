@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ingot/checkpoint/gguf_sentencepiece.h"
 #include "ingot/core/error.h"
 #include "ingot/data/tokenizer/bpe_encoder.h"
 #include "ingot/data/tokenizer/pretokenize.h"
@@ -15,7 +16,8 @@ using Kind = TokenizerSpec::Kind;
 using StepType = PreTokenizerStep::Type;
 
 // llama.cpp's types of tokens.
-constexpr int32_t kNormalToken = 1, kControlToken = 3, kUserToken = 4, kUnusedToken = 5;
+constexpr int32_t kNormalToken = 1, kUnknownToken = 2, kControlToken = 3, kUserToken = 4, kUnusedToken = 5,
+                  kByteToken = 6;
 
 [[noreturn]] void refuse_tokenizer(std::string_view why) {
   fail(ErrorKind::kData,
@@ -88,45 +90,62 @@ void check_gguf_tokenizer(const TokenizerSpec& spec) {
       refuse_tokenizer("it has a normalizer other than NFC (which llama.cpp leaves out)");
 }
 
-}  // namespace
-
-std::vector<std::string> add_gguf_tokenizer(GgufMetadata& metadata, const Tokenizer& tokenizer,
-                                            int64_t vocab) {
-  const TokenizerSpec spec = read_tokenizer_json(tokenizer.to_json(), "tokenizer.json");
-  check_gguf_tokenizer(spec);
-  const std::string_view pre = pre_of(spec);
+// Adds the tokens and their types, which both kinds of tokenizers have.
+void add_tokens(GgufMetadata& metadata, const TokenizerSpec& spec, int64_t vocab) {
+  const bool is_sentencepiece = is_sentencepiece_like(spec);
   const auto count = static_cast<size_t>(vocab);
   std::vector<std::string> tokens(count);
   std::vector<int32_t> types(count, kUnusedToken);
   for (size_t id = 0; id < std::min(count, spec.tokens.size()); ++id) {
     if (spec.tokens[id].empty()) continue;
-    tokens[id] = bytes_to_chars(spec.tokens[id]);
-    types[id] = kNormalToken;
+    tokens[id] = is_sentencepiece ? spec.tokens[id] : bytes_to_chars(spec.tokens[id]);
+    types[id] = is_sentencepiece && is_byte_token(tokens[id]) ? kByteToken : kNormalToken;
   }
   for (const AddedToken& token : spec.added) {
     if (token.id >= count) continue;
     tokens[token.id] = token.content;
     types[token.id] = token.is_special ? kControlToken : kUserToken;
   }
+  if (spec.pipeline.unknown && *spec.pipeline.unknown < count) types[*spec.pipeline.unknown] = kUnknownToken;
   for (size_t id = 0; id < count; ++id)
     if (types[id] == kUnusedToken) tokens[id] = fmt::format("[PAD{}]", id);
+  metadata.add("tokenizer.ggml.tokens", tokens);
+  metadata.add("tokenizer.ggml.token_type", types);
+}
+
+void add_special_ids(GgufMetadata& metadata, const TokenizerSpec& spec, const Tokenizer& tokenizer) {
+  if (const std::optional<TokenId> end = tokenizer.end_of_text()) {
+    const auto start = std::ranges::find(spec.added, "<s>", &AddedToken::content);
+    const bool has_start = is_sentencepiece_like(spec) && start != spec.added.end();
+    metadata.add("tokenizer.ggml.bos_token_id", has_start ? start->id : *end);
+    metadata.add("tokenizer.ggml.eos_token_id", *end);
+  }
+  if (spec.pipeline.unknown) metadata.add("tokenizer.ggml.unknown_token_id", *spec.pipeline.unknown);
+  metadata.add_flag("tokenizer.ggml.add_bos_token", false);
+  metadata.add_flag("tokenizer.ggml.add_eos_token", false);
+  if (!tokenizer.chat_template().jinja.empty())
+    metadata.add("tokenizer.chat_template", std::string_view(tokenizer.chat_template().jinja));
+}
+
+std::vector<std::string> add_sentencepiece(GgufMetadata& metadata, const TokenizerSpec& spec, int64_t vocab) {
+  SentencePiece piece = sentencepiece_of(spec);
+  piece.scores.resize(static_cast<size_t>(vocab));
+  metadata.add("tokenizer.ggml.model", std::string_view("llama"));
+  metadata.add("tokenizer.ggml.pre", std::string_view("default"));
+  metadata.add("tokenizer.ggml.scores", piece.scores);
+  metadata.add_flag("tokenizer.ggml.add_space_prefix", piece.adds_space);
+  return piece.notes;
+}
+
+std::vector<std::string> add_byte_bpe(GgufMetadata& metadata, const TokenizerSpec& spec) {
+  check_gguf_tokenizer(spec);
   std::vector<std::string> merges;
   for (const TokenizerMerge& merge : spec.merges)
     merges.push_back(bytes_to_chars(spec.tokens[merge.left]) + " " +
                      bytes_to_chars(spec.tokens[merge.right]));
   metadata.add("tokenizer.ggml.model", std::string_view("gpt2"));
-  metadata.add("tokenizer.ggml.pre", pre);
-  metadata.add("tokenizer.ggml.tokens", tokens);
-  metadata.add("tokenizer.ggml.token_type", types);
+  metadata.add("tokenizer.ggml.pre", pre_of(spec));
   metadata.add("tokenizer.ggml.merges", merges);
-  if (const std::optional<TokenId> end = tokenizer.end_of_text()) {
-    metadata.add("tokenizer.ggml.bos_token_id", *end);
-    metadata.add("tokenizer.ggml.eos_token_id", *end);
-  }
-  metadata.add_flag("tokenizer.ggml.add_bos_token", false);
-  metadata.add_flag("tokenizer.ggml.add_eos_token", false);
-  if (!tokenizer.chat_template().jinja.empty())
-    metadata.add("tokenizer.chat_template", std::string_view(tokenizer.chat_template().jinja));
   std::vector<std::string> notes;
   if (split_name(spec) == "cl100k")
     notes.emplace_back(
@@ -134,6 +153,18 @@ std::vector<std::string> add_gguf_tokenizer(GgufMetadata& metadata, const Tokeni
         "there");
   if (!spec.pipeline.normalizers.empty())
     notes.emplace_back("llama.cpp does not normalize: a text that is not in NFC has other ids there");
+  return notes;
+}
+
+}  // namespace
+
+std::vector<std::string> add_gguf_tokenizer(GgufMetadata& metadata, const Tokenizer& tokenizer,
+                                            int64_t vocab) {
+  const TokenizerSpec spec = read_tokenizer_json(tokenizer.to_json(), "tokenizer.json");
+  std::vector<std::string> notes =
+      is_sentencepiece_like(spec) ? add_sentencepiece(metadata, spec, vocab) : add_byte_bpe(metadata, spec);
+  add_tokens(metadata, spec, vocab);
+  add_special_ids(metadata, spec, tokenizer);
   return notes;
 }
 

@@ -155,6 +155,7 @@ std::string own_json(const ModelConfig& c) {
       {"qk_norm", c.has_qk_norm},
       {"qk_norm_over", c.qk_norm_over == QkNormOver::kWidth ? "width" : "head"},
       {"qk_norm_gain", c.has_qk_norm_gain},
+      {"full_layers", c.full_layers},
       {"nope_every", c.nope_every},
       {"rope_theta", c.rope_theta},
       {"rope_scaling", rope_scaling_name(c.rope_scaling.kind)},

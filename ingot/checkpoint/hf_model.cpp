@@ -26,8 +26,9 @@ const char* llama_relative(const ModelConfig& c) {
   }
   const int extras =
       static_cast<int>(c.has_qk_norm) + static_cast<int>(has_qkv_bias) + static_cast<int>(has_nope);
-  if (extras > 1 || (has_window && has_nope)) return "ingot";
-  if (has_nope) return "smollm3";
+  if (extras > 1) return "ingot";
+  // A LLaMA with windows in some blocks is a SmolLM3 all of whose blocks rotate.
+  if (has_nope || (!c.full_layers.empty() && extras == 0)) return "smollm3";
   if (has_qkv_bias) return "qwen2";
   if (c.has_qk_norm) return c.has_bias ? "ingot" : "qwen3";
   // LlamaConfig refuses a width that the number of heads does not divide; MistralConfig does not.
@@ -102,6 +103,26 @@ MlpKind mlp_of(const HfModelConfig& hf, bool is_gpt2) {
        name.substr(0, 80));
 }
 
+// Copies what has the same name and meaning in both kinds of configuration.
+template <typename To, typename From>
+void copy_equal_fields(To& to, const From& from) {
+  to.layers = from.layers;
+  to.heads = from.heads;
+  to.kv_heads = from.kv_heads;
+  to.head_dim = from.head_dim;
+  to.width = from.width;
+  to.ffn = from.ffn;
+  to.vocab = from.vocab;
+  to.context = from.context;
+  to.norm_eps = from.norm_eps;
+  to.rope_theta = from.rope_theta;
+  to.window = from.window;
+  to.full_layers = from.full_layers;
+  to.nope_every = from.nope_every;
+  to.is_tied = from.is_tied;
+  to.init_std = from.init_std;
+}
+
 }  // namespace
 
 const char* hf_family(const ModelConfig& c) {
@@ -112,25 +133,12 @@ const char* hf_family(const ModelConfig& c) {
 HfModelConfig to_hf_config(const ModelConfig& c, const Tokenizer& tokenizer) {
   HfModelConfig hf;
   hf.model_type = hf_family(c);
-  hf.layers = c.layers;
-  hf.heads = c.heads;
-  hf.kv_heads = c.kv_heads;
-  hf.head_dim = c.head_dim;
-  hf.width = c.width;
-  hf.ffn = c.ffn;
-  hf.vocab = c.vocab;
-  hf.context = c.context;
-  hf.norm_eps = c.norm_eps;
-  hf.rope_theta = c.rope_theta;
+  copy_equal_fields(hf, c);
   hf.rope = to_hf_rope(c.rope_scaling);
-  hf.window = c.window;
-  hf.nope_every = c.nope_every;
   hf.activation = activation_name(c.mlp);
-  hf.is_tied = c.is_tied;
   hf.has_attention_bias = hf.model_type == "gpt2" || c.has_bias;
   hf.has_mlp_bias = hf.model_type == "gpt2" || c.has_bias;
   hf.dropout = c.dropout;
-  hf.init_std = c.init_std;
   if (tokenizer.end_of_text()) hf.bos_id = hf.eos_id = *tokenizer.end_of_text();
   return hf;
 }
@@ -143,14 +151,7 @@ ModelConfig from_hf_config(const HfModelConfig& hf) {
     fail(ErrorKind::kData,
          "config.json: attention_bias and mlp_bias must be equal, one alone is not supported");
   ModelConfig c;
-  c.layers = hf.layers;
-  c.heads = hf.heads;
-  c.kv_heads = hf.kv_heads;
-  c.head_dim = hf.head_dim;
-  c.width = hf.width;
-  c.ffn = hf.ffn;
-  c.vocab = hf.vocab;
-  c.context = hf.context;
+  copy_equal_fields(c, hf);
   c.norm = is_gpt2 ? NormKind::kLayerNorm : NormKind::kRmsNorm;
   c.positions = is_gpt2 ? PositionKind::kLearned : PositionKind::kRope;
   c.mlp = mlp_of(hf, is_gpt2);
@@ -160,13 +161,7 @@ ModelConfig from_hf_config(const HfModelConfig& hf) {
   c.has_qk_norm = c.has_qk_norm_gain = is_olmo2 || hf.model_type == "qwen3";
   if (is_olmo2) c.qk_norm_over = QkNormOver::kWidth;
   if (is_olmo2) c.norm_place = NormPlace::kAfter;
-  c.window = hf.window;
-  c.nope_every = hf.nope_every;
-  c.is_tied = hf.is_tied;
-  c.norm_eps = hf.norm_eps;
-  c.rope_theta = hf.rope_theta;
   c.rope_scaling = from_hf_rope(hf.rope);
-  c.init_std = hf.init_std;
   return c;
 }
 

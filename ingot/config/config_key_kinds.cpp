@@ -69,6 +69,20 @@ std::vector<double> read_numbers(const std::string& name, const ConfigValue& val
   return numbers;
 }
 
+std::vector<int64_t> read_wholes(const std::string& name, const ConfigValue& value) {
+  const std::string rule = "a list of whole numbers such as [0, 3]";
+  std::vector<int64_t> wholes;
+  const auto* numbers = std::get_if<std::vector<double>>(&value);
+  const auto* empty = std::get_if<std::vector<std::string>>(&value);
+  if (!numbers && !(empty && empty->empty())) refuse(name, rule, value);
+  for (size_t i = 0; numbers && i < numbers->size(); ++i) {
+    const double x = (*numbers)[i];
+    if (!(std::abs(x) < 0x1p53) || x != std::floor(x)) refuse(name, rule, x);
+    wholes.push_back(static_cast<int64_t>(x));
+  }
+  return wholes;
+}
+
 bool read_flag(const std::string& name, const ConfigValue& value) {
   const auto* b = std::get_if<bool>(&value);
   if (!b) refuse(name, "true or false", value);

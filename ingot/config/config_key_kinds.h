@@ -42,6 +42,7 @@ std::string whole_rule(int64_t low, int64_t high);  // "a whole number, at least
 int64_t read_whole(const std::string& name, int64_t low, int64_t high, const ConfigValue& value);
 double read_number(const std::string& name, const ConfigValue& value);
 std::vector<double> read_numbers(const std::string& name, const ConfigValue& value);
+std::vector<int64_t> read_wholes(const std::string& name, const ConfigValue& value);
 bool read_flag(const std::string& name, const ConfigValue& value);
 size_t read_choice(const std::string& name, const std::vector<std::string>& choices,
                    const ConfigValue& value);
@@ -107,6 +108,24 @@ ConfigKey numbers(std::string name, std::string doc, Path... path) {
             std::string list;
             for (const double item : member(config, path...))
               list += (list.empty() ? "" : ", ") + float_text(item);
+            return "[" + list + "]";
+          }};
+}
+
+// A key for a list of whole numbers; validate() of the owner checks the bounds.
+template <typename... Path>
+ConfigKey wholes(std::string name, std::string doc, Path... path) {
+  return {name,
+          "a list of whole numbers",
+          std::move(doc),
+          false,
+          [=](RunConfig& config, const ConfigValue& value) {
+            member(config, path...) = read_wholes(name, value);
+          },
+          [=](const RunConfig& config) {
+            std::string list;
+            for (const int64_t item : member(config, path...))
+              list += fmt::format("{}{}", list.empty() ? "" : ", ", item);
             return "[" + list + "]";
           }};
 }

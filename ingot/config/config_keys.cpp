@@ -26,6 +26,7 @@ using key_kinds::or_auto;
 using key_kinds::text;
 using key_kinds::texts;
 using key_kinds::whole;
+using key_kinds::wholes;
 using R = RunConfig;
 using M = ModelConfig;
 
@@ -105,6 +106,8 @@ void add_model_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(whole("model.window", 0, 1 << 24,
                        "tokens that a token attends to, itself included; 0: all before it", model,
                        &M::window));
+  keys.push_back(wholes("model.full_layers", "blocks, from 0, that attend to all tokens despite model.window",
+                        model, &M::full_layers));
   keys.push_back(flag("model.qk_norm", "normalise queries and keys (QK-norm)", model, &M::has_qk_norm));
   keys.push_back(
       choice<QkNormOver>("model.qk_norm_over", {{"head", QkNormOver::kHead}, {"width", QkNormOver::kWidth}},

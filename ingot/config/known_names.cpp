@@ -36,6 +36,7 @@ constexpr KnownNames kKeys[] = {
     {"model.rope_attention_factor", "attention_factor yarn_attn_factor"},
     {"model.nope_every", "no_rope_layer_interval no_rope_layers"},
     {"model.window", "sliding_window window_size sliding_window_size"},
+    {"model.full_layers", "layer_types max_window_layers"},
     {"model.mlp", "hidden_act activation activation_function act_fn"},
     {"model.bias", "use_bias add_bias_linear attention_bias mlp_bias"},
     {"model.qkv_bias", "add_qkv_bias"},

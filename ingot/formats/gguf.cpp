@@ -111,6 +111,13 @@ void GgufMetadata::add(std::string_view key, const std::vector<int32_t>& values)
   for (const int32_t value : values) append_number(bytes_, value);
 }
 
+void GgufMetadata::add(std::string_view key, const std::vector<float>& values) {
+  begin(key, kArray);
+  append_number(bytes_, kFloat32);
+  append_number(bytes_, uint64_t{values.size()});
+  for (const float value : values) append_number(bytes_, value);
+}
+
 void append_gguf_numbers(GgufType type, std::span<const float> numbers, std::string& out) {
   if (type == GgufType::kQ8_0) {
     INGOT_CHECK(numbers.size() % kQ8BlockSize == 0, "q8_0: {} numbers are no whole blocks", numbers.size());

@@ -31,6 +31,7 @@ class GgufMetadata {
   void add_flag(std::string_view key, bool value);
   void add(std::string_view key, const std::vector<std::string>& texts);
   void add(std::string_view key, const std::vector<int32_t>& values);
+  void add(std::string_view key, const std::vector<float>& values);
 
   const std::string& bytes() const { return bytes_; }
   uint64_t count() const { return count_; }

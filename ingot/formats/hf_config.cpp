@@ -214,23 +214,41 @@ void read_rope(const Reader& in, const std::string& label, HfModelConfig& c) {
     in.refuse("partial_rotary_factor must be 1; Ingot rotates whole heads");
 }
 
-// The kinds of attention of the blocks, as newer versions list them: all must be one kind. Returns nullopt if the
-// list is missing.
-std::optional<bool> are_all_sliding(const Reader& in, const HfModelConfig& c) {
+constexpr int64_t kMostLayers = 10'000;  // of models whose blocks differ
+
+void check_layers(const Reader& in, const HfModelConfig& c) {
+  if (c.layers > kMostLayers)
+    in.refuse("num_hidden_layers must be at most {}, got {}", kMostLayers, c.layers);
+}
+
+// The blocks without a window, as newer versions list them. Returns nullopt if the list is missing.
+std::optional<std::vector<int64_t>> listed_full_layers(const Reader& in, const HfModelConfig& c) {
   const json* types = in.find({"layer_types"});
   if (!types) return std::nullopt;
   if (!types->is_array() || types->size() < static_cast<size_t>(c.layers))
     in.refuse("layer_types must be a list of {} texts", c.layers);
-  const json& first = types->front();
+  std::vector<int64_t> full;
   for (int64_t l = 0; l < c.layers; ++l) {
     const json& type = (*types)[static_cast<size_t>(l)];
     if (type != "full_attention" && type != "sliding_attention")
       in.refuse("layer_types must be full_attention or sliding_attention, got {}", Reader::shown(type));
-    if (type != first) in.refuse("layer_types differ between blocks; Ingot has one kind of attention in all");
+    if (type == "full_attention") full.push_back(l);
   }
-  return first == "sliding_attention";
+  return full;
 }
 
+// The blocks without a window where none are listed: the first ones or, in smollm3, those with rotary positions.
+std::vector<int64_t> usual_full_layers(const Reader& in, const HfModelConfig& c) {
+  const int64_t first = c.model_type == "smollm3" ? 0 : in.whole("max_window_layers", 28, 0);
+  std::vector<int64_t> full;
+  for (int64_t l = 0; l < c.layers; ++l) {
+    const bool rotates = c.nope_every == 0 || (l + 1) % c.nope_every != 0;
+    if (c.model_type == "smollm3" ? rotates : l < first) full.push_back(l);
+  }
+  return full;
+}
+
+// REQUIRES: nope_every has been read.
 void read_window(const Reader& in, HfModelConfig& c) {
   if (c.model_type == "llama" || c.model_type == "olmo2") return;
   if (c.model_type == "mistral" || c.model_type == "ingot") {
@@ -240,22 +258,19 @@ void read_window(const Reader& in, HfModelConfig& c) {
   }
   const int64_t window = in.whole("sliding_window", 0, 0);
   const bool uses = in.boolean("use_sliding_window", false) && window > 0;
-  if (uses && c.model_type == "smollm3")
-    in.refuse("use_sliding_window is set; Ingot has windows in all blocks or in none");
-  const int64_t full = uses ? in.whole("max_window_layers", 28, 0) : c.layers;  // blocks without a window
-  const std::optional<bool> listed = are_all_sliding(in, c);
-  if (!listed && full > 0 && full < c.layers)
-    in.refuse("max_window_layers {} of {} blocks have no window; Ingot has windows in all blocks or in none",
-              full, c.layers);
-  if (uses && listed.value_or(full == 0)) c.window = window;
+  const std::optional<std::vector<int64_t>> listed = listed_full_layers(in, c);
+  if (!uses) return;
+  check_layers(in, c);
+  std::vector<int64_t> full = listed ? *listed : usual_full_layers(in, c);
+  if (std::ssize(full) == c.layers) return;
+  c.window = window;
+  c.full_layers = std::move(full);
 }
 
 // smollm3: 1 for every block that rotates, 0 for the others.
 void read_no_rope_layers(const Reader& in, HfModelConfig& c) {
   if (c.model_type != "smollm3") return;
-  constexpr int64_t kMostLayers = 10'000;
-  if (c.layers > kMostLayers)
-    in.refuse("num_hidden_layers must be at most {}, got {}", kMostLayers, c.layers);
+  check_layers(in, c);
   const int64_t interval = in.whole("no_rope_layer_interval", 4);
   const json* list = in.find({"no_rope_layers"});
   c.nope_every = interval <= c.layers ? interval : 0;
@@ -300,8 +315,8 @@ void read_llama(const Reader& in, const std::string& label, HfModelConfig& c) {
     c.has_mlp_bias = c.model_type != "qwen3" && c.model_type != "olmo2" && in.boolean("mlp_bias", false);
   }
   read_rope(in, label, c);
-  read_window(in, c);
   read_no_rope_layers(in, c);
+  read_window(in, c);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ingot {
 
@@ -37,11 +38,12 @@ struct HfModelConfig {
   double norm_eps = 1e-5;
   double rope_theta = 10000;  // gpt2: unused
   HfRope rope = {};
-  int64_t window = 0;               // tokens that a token attends to, itself included; 0: all before it
-  int64_t nope_every = 0;           // smollm3: every n-th block has no rotary positions; 0: none
-  std::string activation = {};      // transformers' names: gelu_new (tanh), gelu, silu, relu2
-  bool is_tied = true;              // the head uses the embedding table; the file has no lm_head.weight
-  bool has_attention_bias = false;  // gpt2 always has biases: both are true
+  int64_t window = 0;                     // tokens that a token attends to, itself included; 0: all before it
+  std::vector<int64_t> full_layers = {};  // qwen2, qwen3, smollm3: blocks without the window, ascending
+  int64_t nope_every = 0;                 // smollm3: every n-th block has no rotary positions; 0: none
+  std::string activation = {};            // transformers' names: gelu_new (tanh), gelu, silu, relu2
+  bool is_tied = true;                    // the head uses the embedding table; the file has no lm_head.weight
+  bool has_attention_bias = false;        // gpt2 always has biases: both are true
   bool has_mlp_bias = false;
   double dropout = 0;
   double init_std = 0.02;
@@ -65,7 +67,7 @@ std::string hf_config_text(const HfModelConfig& config);
 // defaults. `label` stands for the path in errors. kData error that names the key, the expected and the
 // found value if the text is not a JSON object, a top-level key is given twice, a size is missing or
 // impossible, or model_type is another one; also for what Ingot does not compute (other kinds of scaled RoPE,
-// partial rotary embeddings, windows in some blocks only, quantised weights, cross attention, layer-dependent
+// partial rotary embeddings, quantised weights, cross attention, layer-dependent
 // attention scale).
 HfModelConfig parse_hf_config(std::string_view text, const std::string& label);
 

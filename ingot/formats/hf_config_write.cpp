@@ -1,4 +1,5 @@
 // Writes config.json and the small files beside it.
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -58,6 +59,16 @@ ordered_json rope_json(const HfRope& rope) {
   return out;
 }
 
+// The kind of attention of every block.
+ordered_json layer_types(const HfModelConfig& c) {
+  ordered_json types = ordered_json::array();
+  for (int64_t l = 0; l < c.layers; ++l) {
+    const bool is_full = c.window == 0 || std::ranges::binary_search(c.full_layers, l);
+    types.push_back(is_full ? "full_attention" : "sliding_attention");
+  }
+  return types;
+}
+
 // The keys that only some of LLaMA's relatives have.
 void put_relative(ordered_json& out, const HfModelConfig& c) {
   const bool is_qwen = c.model_type == "qwen2" || c.model_type == "qwen3";
@@ -66,15 +77,20 @@ void put_relative(ordered_json& out, const HfModelConfig& c) {
   if (is_qwen) {
     out["use_sliding_window"] = c.window > 0;
     out["sliding_window"] = window;
-    out["max_window_layers"] = c.window > 0 ? 0 : c.layers;
+    // Versions without layer_types read this: the first blocks have no window.
+    const int64_t full = std::ssize(c.full_layers);
+    const bool are_first = full == 0 || c.full_layers.back() == full - 1;
+    out["max_window_layers"] = c.window > 0 && are_first ? full : c.layers;
   }
+  if ((is_qwen || c.model_type == "smollm3") && c.window > 0) out["layer_types"] = layer_types(c);
   if (c.model_type != "smollm3") return;
   ordered_json rotary = ordered_json::array();
   for (int64_t l = 0; l < c.layers; ++l)
     rotary.push_back(c.nope_every > 0 && (l + 1) % c.nope_every == 0 ? 0 : 1);
   out["no_rope_layers"] = rotary;
   out["no_rope_layer_interval"] = c.nope_every > 0 ? c.nope_every : c.layers + 1;
-  out["use_sliding_window"] = false;
+  out["use_sliding_window"] = c.window > 0;
+  out["sliding_window"] = window;
 }
 
 void put_llama(ordered_json& out, const HfModelConfig& c) {

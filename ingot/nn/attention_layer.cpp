@@ -45,7 +45,7 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
       K_(tp.slice(config.kv_heads)),
       D_(config.head_dim),
       C_(config.width),
-      window_(config.window),
+      window_(config.window_of(index)),
       has_qk_norm_(config.has_qk_norm),
       is_norm_over_width_(config.qk_norm_over == QkNormOver::kWidth),
       is_norm_after_(config.norm_place == NormPlace::kAfter),

@@ -92,6 +92,12 @@ void ModelConfig::validate() const {
   require(norm_eps > 0, fmt::format("model.norm_eps must be above 0, got {}", norm_eps));
   require(rope_theta > 0, fmt::format("model.rope_theta must be above 0, got {}", rope_theta));
   require(window >= 0, fmt::format("model.window must not be negative, got {}; 0 turns it off", window));
+  for (size_t i = 0; i < full_layers.size(); ++i)
+    require(full_layers[i] >= (i == 0 ? 0 : full_layers[i - 1] + 1) && full_layers[i] < layers,
+            fmt::format("model.full_layers must be ascending blocks from 0 to {}, got {}", layers - 1,
+                        full_layers[i]));
+  require(full_layers.empty() || window > 0,
+          "model.full_layers is for models with a window; set model.window, or leave it out");
   require(nope_every >= 0,
           fmt::format("model.nope_every must not be negative, got {}; 0 turns it off", nope_every));
   require(!has_qk_norm_gain || has_qk_norm, "model.qk_norm_gain = true needs model.qk_norm = true");
@@ -133,8 +139,10 @@ double ModelConfig::flops_per_token() const {
   const int64_t linear =
       width * qkv_width() + heads * head_dim * width + width * mlp_in_width() + ffn * width;
   const double products = 6.0 * static_cast<double>(layers * linear + vocab * width);
-  const int64_t seen = window > 0 ? std::min(context, 2 * window) : context;  // twice the mean number of keys
-  return products + 6.0 * static_cast<double>(layers * heads * head_dim * seen);
+  int64_t seen = 0;  // twice the mean number of keys, summed over the blocks
+  for (int64_t l = 0; l < layers; ++l)
+    seen += window_of(l) > 0 ? std::min(context, 2 * window_of(l)) : context;
+  return products + 6.0 * static_cast<double>(heads * head_dim * seen);
 }
 
 }  // namespace ingot

@@ -2,8 +2,10 @@
 // choices of its fields.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace ingot {
 
@@ -61,7 +63,8 @@ struct ModelConfig {
   QkNormOver qk_norm_over = QkNormOver::kHead;
   bool has_qk_norm_gain = false;  // QK-norm multiplies by learned gains of a layer's queries and keys
   int64_t window = 0;             // a token attends to this many tokens, itself included; 0: to all before it
-  bool is_tied = true;            // the head shares the embedding's table
+  std::vector<int64_t> full_layers = {};  // blocks, from 0 and ascending, that have no window
+  bool is_tied = true;                    // the head shares the embedding's table
   double norm_eps = 1e-5;
   double rope_theta = 10000;
   RopeScalingConfig rope_scaling = {};
@@ -95,10 +98,14 @@ struct ModelConfig {
   bool is_rotary(int64_t layer) const {
     return positions == PositionKind::kRope && (nope_every == 0 || (layer + 1) % nope_every != 0);
   }
+  // Window of the block with this index; 0: none.
+  int64_t window_of(int64_t layer) const {
+    return std::binary_search(full_layers.begin(), full_layers.end(), layer) ? 0 : window;
+  }
   int64_t mlp_in_width() const { return mlp == MlpKind::kSwiglu ? 2 * ffn : ffn; }
   int64_t parameters() const;  // without padding rows
   // Model FLOPs per token, forward and backward: 6 per weight of each product, plus 12 * layers * heads *
-  // head_dim * context / 2 for causal attention.
+  // head_dim * context / 2 for causal attention, or less with a window.
   double flops_per_token() const;
 };
 

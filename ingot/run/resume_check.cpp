@@ -34,6 +34,7 @@ constexpr std::pair<std::string_view, ResumeClass> kClasses[] = {
     {"model.rope_attention_factor", kCourse},
     {"model.nope_every", kCourse},
     {"model.window", kCourse},
+    {"model.full_layers", kCourse},
     {"model.dropout", kCourse},
     {"model.cap", kCourse},
     {"model.cap_a", kCourse},

@@ -56,6 +56,20 @@ TEST_F(Export, WritesGgufOfEveryType) {
   }
 }
 
+TEST_F(Export, WritesTheScalingOfRotaryPositions) {
+  const auto file_of = [&](const std::string& settings) {
+    const Ended ended = run_line("export " + trained("tiny-llama", settings) + " --gguf m.gguf");
+    EXPECT_EQ(ended.exit_code, 0) << ended.output;
+    return read_file(folder_ / "m.gguf");
+  };
+  EXPECT_THAT(file_of("--set model.rope_scaling=llama3"), HasSubstr("rope_freqs.weight"));
+  EXPECT_THAT(file_of("--set model.rope_scaling=linear"), HasSubstr("llama.rope.scaling.factor"));
+  EXPECT_THAT(file_of("--set model.rope_scaling=yarn --set model.norm_place=after --set model.qk_norm=true "
+                      "--set model.qk_norm_over=width"),
+              ::testing::AllOf(HasSubstr("olmo2.rope.scaling.yarn_beta_fast"),
+                               HasSubstr("blk.0.post_ffw_norm.weight")));
+}
+
 TEST_F(Export, RefusesWithAReasonAndLeavesTheFileThatWasThere) {
   const std::string name = trained("tiny-llama", "--set model.mlp=relu2");
   write_file(folder_ / "m.gguf", "before");
@@ -72,7 +86,9 @@ TEST_F(Export, RefusesWithAReasonAndLeavesTheFileThatWasThere) {
   for (const auto& [settings, what] :
        {std::pair{"--set model.window=16", "a window of attention (model.window = 16)"},
         {"--set model.nope_every=2", "blocks without rotary positions"},
-        {"--set model.rope_scaling=linear", "scaled RoPE (model.rope_scaling)"},
+        {"--set model.rope_scaling=llama3 --set model.qk_norm=true",
+         "the RoPE of Llama 3 in the architecture qwen3"},
+        {"--set model.norm_place=after", "one without the other"},
         {"--set model.qk_norm=true --set model.qkv_bias=true", "QK-norm with biases"}})
     expect_refused(trained("tiny-llama", settings) + " --gguf m.gguf", 3, what);
   const std::string characters = trained("tiny-llama", "--set data.tokenizer=char");

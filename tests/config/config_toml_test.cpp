@@ -221,6 +221,7 @@ TEST(ConfigToml, ResolvedTextReadsBackUnchanged) {
     if (key.rule.starts_with("a list of"))
       value = std::vector<std::string>{key.rule.substr(key.rule.rfind(' ') + 1)};
     if (key.rule == "a list of numbers") value = std::vector<double>{1.0 / 3, 2, n + 0.5};
+    if (key.rule == "a list of whole numbers") value = std::vector<double>{0, 2.0 + n};
     if (key.rule.starts_with("a text or")) value = std::vector<std::string>{key.name, "\x01\x7f", ""};
     if (key.rule.starts_with("one of")) value = key.rule.substr(key.rule.rfind(' ') + 1);  // the last value
     key.set(changed.config(), value);
@@ -368,6 +369,7 @@ TEST(ConfigKeys, EachSetsItsOwnMember) {
     if (key.rule.starts_with("stages")) value = "2 until 16M";
     if (key.rule.starts_with("a list of")) value = key.rule.substr(key.rule.rfind(' ') + 1);
     if (key.rule == "a list of numbers") value = std::vector<double>{0.5, 2};
+    if (key.rule == "a list of whole numbers") value = std::vector<double>{0, 2};
     if (key.rule.starts_with("one of")) value = key.rule.substr(key.rule.rfind(' ') + 1);
     key.set(config, value);
     for (const ConfigKey& other : config_keys()) {

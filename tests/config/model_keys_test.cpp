@@ -55,6 +55,14 @@ TEST(ModelKeys, RefuseWhatDoesNotFitTogether) {
   EXPECT_THAT(model_refusal({"model.rope_scaling=yarn", "model.rope_theta=1"}),
               HasSubstr("model.rope_theta must be above 1 with model.rope_scaling = yarn, got 1"));
   EXPECT_THAT(model_refusal({"model.window=-1"}), HasSubstr("model.window"));
+  EXPECT_THAT(model_refusal({"model.full_layers=[0]"}), HasSubstr("set model.window, or leave it out"));
+  const std::string window = "model.window=8", layers = "model.layers=4";
+  EXPECT_EQ(model_refusal({window, layers, "model.full_layers=[0, 3]"}), "accepted");
+  for (const char* list : {"[4]", "[-1]", "[1, 1]", "[2, 0]"})
+    EXPECT_THAT(model_refusal({window, layers, std::string("model.full_layers=") + list}),
+                HasSubstr("model.full_layers must be ascending blocks from 0 to 3"));
+  EXPECT_THAT(model_refusal({window, layers, "model.full_layers=[0.5]"}),
+              HasSubstr("a list of whole numbers"));
 }
 
 // The parameters of Qwen2.5-0.5B and Qwen3-0.6B, as their model cards round them: 0.49 and 0.6 billion.

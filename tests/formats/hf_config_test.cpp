@@ -154,21 +154,31 @@ TEST(HfConfig, MistralHasAWindowUnlessItIsNull) {
       json::parse(hf_config_text(parsed(relative("mistral", {{"sliding_window", 7}}))))["sliding_window"], 7);
 }
 
-TEST(HfConfig, QwenHasAWindowInAllBlocksOrInNone) {
+TEST(HfConfig, QwenHasAWindowInAllBlocksOrInSome) {
   for (const char* type : {"qwen2", "qwen3"}) {
     EXPECT_EQ(parsed(relative(type, {{"sliding_window", 7}})).window, 0);
     const json used = {{"sliding_window", 7}, {"use_sliding_window", true}, {"max_window_layers", 0}};
     EXPECT_EQ(parsed(relative(type, used)).window, 7);
     EXPECT_EQ(read_back(parsed(relative(type, used))).window, 7);
     EXPECT_EQ(parsed(relative(type, {{"sliding_window", 7}, {"use_sliding_window", true}})).window, 0);
-    EXPECT_THAT(relative_refusal(
-                    type, {{"sliding_window", 7}, {"use_sliding_window", true}, {"max_window_layers", 2}}),
-                HasSubstr("max_window_layers 2 of 4 blocks have no window"));
+    const HfModelConfig last = parsed(
+        relative(type, {{"sliding_window", 7}, {"use_sliding_window", true}, {"max_window_layers", 2}}));
+    EXPECT_EQ(last.window, 7);
+    EXPECT_EQ(last.full_layers, (std::vector<int64_t>{0, 1}));
+    EXPECT_EQ(read_back(last), last);
+    EXPECT_EQ(json::parse(hf_config_text(last))["max_window_layers"], 2);
     json listed = used;
     listed["layer_types"] = std::vector<std::string>(4, "full_attention");
     EXPECT_EQ(parsed(relative(type, listed)).window, 0);
     listed["layer_types"][2] = "sliding_attention";
-    EXPECT_THAT(relative_refusal(type, listed), HasSubstr("layer_types differ between blocks"));
+    const HfModelConfig third = parsed(relative(type, listed));  // the list overrules max_window_layers
+    EXPECT_EQ(third.full_layers, (std::vector<int64_t>{0, 1, 3}));
+    EXPECT_EQ(read_back(third), third);
+    listed["layer_types"][1] = "chunked_attention";
+    EXPECT_THAT(relative_refusal(type, listed), HasSubstr("got \"chunked_attention\""));
+    json many = used;
+    many["num_hidden_layers"] = 2'000'000'000;
+    EXPECT_THAT(relative_refusal(type, many), HasSubstr("num_hidden_layers must be at most 10000"));
   }
   EXPECT_EQ(parsed(relative("qwen3", json::object())).head_dim, 128);
   EXPECT_EQ(parsed(relative("qwen2", json::object())).head_dim, 4);
@@ -187,6 +197,26 @@ TEST(HfConfig, Smollm3ListsTheBlocksWithoutRotaryPositions) {
   EXPECT_THAT(relative_refusal("smollm3", {{"no_rope_layers", {0, 1}}}), HasSubstr("at least 4 numbers"));
   EXPECT_THAT(relative_refusal("smollm3", {{"no_rope_layers", {1, 1, 2, 0}}}),
               HasSubstr("must be 0 or 1, got 2"));
+}
+
+TEST(HfConfig, Smollm3HasWindowsWhereItDoesNotRotateUnlessBlocksAreListed) {
+  json used = {{"use_sliding_window", true}, {"sliding_window", 7}, {"no_rope_layer_interval", 2}};
+  const HfModelConfig usual = parsed(relative("smollm3", used));
+  EXPECT_EQ(usual.window, 7);
+  EXPECT_EQ(usual.full_layers, (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(read_back(usual), usual);
+  used["layer_types"] = {"sliding_attention", "sliding_attention", "full_attention", "sliding_attention"};
+  const HfModelConfig listed = parsed(relative("smollm3", used));
+  EXPECT_EQ(listed.full_layers, (std::vector<int64_t>{2}));
+  EXPECT_EQ(read_back(listed), listed);
+}
+
+TEST(HfConfig, Olmo2HasItsOwnDefaults) {
+  const HfModelConfig config = parsed(relative("olmo2", json::object()));
+  EXPECT_EQ(config.norm_eps, 1e-5);
+  EXPECT_EQ(config.context, 2048);
+  EXPECT_FALSE(config.is_tied);
+  EXPECT_EQ(read_back(config), config);
 }
 
 TEST(HfConfig, ScaledRopeIsReadInBothSpellings) {

@@ -66,6 +66,9 @@ std::vector<Case> cases() {
   mistral.kv_heads = 2;
   mistral.window = 4;
   all.push_back({"mistral_window", mistral});
+  mistral.full_layers = {1};
+  all.push_back({"window_in_one_block", mistral});
+  mistral.full_layers.clear();
   mistral.nope_every = 2;
   mistral.rope_scaling = {.kind = RopeScalingKind::kLinear, .factor = 4};
   all.push_back({"window_nope", mistral});

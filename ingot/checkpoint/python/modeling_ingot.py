@@ -3,7 +3,7 @@
 `ingot export --hf` writes this file beside such a model. The weights have LLaMA's names. config.json has LLaMA's keys,
 and under "ingot" what is different: norm (layernorm, rmsnorm, rmsnorm_weightless), positions (learned, rope), mlp
 (gelu_tanh, gelu_exact, relu2, swiglu), bias, qkv_bias, norm_place (before, after), qk_norm, qk_norm_over (head, width),
-qk_norm_gain, nope_every, cap (none, tanh, sigmoid) with cap_a, cap_b, cap_c, and rope_scaling (none, linear, llama3,
+qk_norm_gain, full_layers, nope_every, cap (none, tanh, sigmoid) with cap_a, cap_b, cap_c, and rope_scaling (none, linear, llama3,
 yarn) with its numbers. There is no cache of keys and values: generation reads the whole text for every token.
 """
 
@@ -180,16 +180,15 @@ class IngotForCausalLM(PreTrainedModel, GenerationMixin):
         c, own = self.config, self.config.ingot
         T, device = input_ids.shape[1], input_ids.device
         query, key = torch.arange(T, device=device)[:, None], torch.arange(T, device=device)
-        mask = key <= query
-        if c.sliding_window:
-            mask = mask & (query - key < c.sliding_window)
+        full = key <= query
         if attention_mask is not None:
-            mask = mask & (attention_mask[:, None, None, :].bool() | (key == query))
+            full = full & (attention_mask[:, None, None, :].bool() | (key == query))
+        window = full & (query - key < c.sliding_window) if c.sliding_window else full
         x = self.model.embed_tokens(input_ids)
         if self.model.embed_positions is not None:
             x = x + self.model.embed_positions(key)
-        for layer in self.model.layers:
-            x = layer(x, mask)
+        for i, layer in enumerate(self.model.layers):
+            x = layer(x, full if i in own["full_layers"] else window)
         z = self.lm_head(self.model.norm(x)).float()
         if own["cap"] == "tanh":
             z = own["cap_a"] * torch.tanh(z / own["cap_a"])
