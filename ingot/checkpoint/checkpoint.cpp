@@ -2,8 +2,10 @@
 
 #include <xxhash.h>
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "ingot/checkpoint/fp8_history.h"
 #include "ingot/checkpoint/hf_weights.h"
@@ -12,6 +14,7 @@
 #include "ingot/config/config_toml.h"
 #include "ingot/core/file.h"
 #include "ingot/memory/memory_check.h"
+#include "ingot/ops/cast.h"
 
 namespace ingot {
 namespace {
@@ -19,10 +22,13 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-std::vector<Tensor> masters(ParamStore& params) {
-  std::vector<Tensor> all;
-  for (size_t p = 0; p < params.list().specs().size(); ++p) all.push_back(params.master(static_cast<int>(p)));
-  return all;
+constexpr const char* kOptimizerName = "optimizer.safetensors";
+
+// The files of a checkpoint of Ingot that a loaded model is made of; the last has the moving averages.
+constexpr std::array<std::string_view, 5> kReadFiles{"config.json", "config.toml", "tokenizer.json",
+                                                     kSafetensorsName, kOptimizerName};
+std::span<const std::string_view> read_files(LoadedWeights weights) {
+  return std::span(kReadFiles).first(weights == LoadedWeights::kAveraged ? 5 : 4);
 }
 
 Json read_json(const fs::path& path) {
@@ -65,9 +71,9 @@ void restore_scaler(LossScaler& scaler, const std::vector<double>& numbers, cons
                     .tolerated = static_cast<int64_t>(numbers[2])});
 }
 
-// Reads the moving averages of the weights into the masters.
+// Reads the moving averages of the weights.
 void read_averages(const fs::path& checkpoint, ParamStore& params) {
-  const fs::path path = checkpoint / "optimizer.safetensors";
+  const fs::path path = checkpoint / kOptimizerName;
   const auto missing = [&] {
     fail(ErrorKind::kUsage,
          "{}: holds no moving average of the weights; leave out --ema, or train with optimizer.ema",
@@ -76,23 +82,26 @@ void read_averages(const fs::path& checkpoint, ParamStore& params) {
   if (!path_exists(path)) missing();
   const SafetensorsFile file(path);
   check_finite(file, "ema.");
+  Stream stream;
   for (int id = 0; id < static_cast<int>(params.list().specs().size()); ++id) {
     const SafetensorsEntry* entry = file.find("ema." + params.list()[id].name);
     if (!entry) missing();
-    const Tensor w = params.master(id);
-    if (entry->dtype != DType::f32 || entry->bytes.size() != w.bytes())
+    const Tensor w = params.weight(id);
+    if (entry->dtype != DType::f32 || entry->elements() != w.elements())
       fail(ErrorKind::kData, "{}: tensor {} is {} {}, the model has {} weights there", file.label(),
            entry->name, entry->dtype_name, entry->shape_text(), w.elements());
-    std::memcpy(w.data, entry->bytes.data(), w.bytes());
+    std::vector<float> values(static_cast<size_t>(w.elements()));  // the file's numbers may be unaligned
+    std::memcpy(values.data(), entry->bytes.data(), entry->bytes.size());
+    cast(w, Tensor(values.data(), DType::f32, w.shape), stream);
   }
 }
 
-// Returns the checkpoint that `path` stands for.
-fs::path resolve(const fs::path& path, const DamageReport& report) {
+// Returns the checkpoint that `path` stands for. In a run's folder it is the newest one whose files in `read` are good.
+fs::path resolve(const fs::path& path, std::span<const std::string_view> read, const DamageReport& report) {
   if (path_exists(path / "config.json")) return path;
   for (const fs::path& folder : {path / "checkpoints", path}) {
     if (list_checkpoints(folder).empty()) continue;
-    if (const auto found = newest_good_checkpoint(folder, report)) return found->path;
+    if (const auto found = newest_usable_checkpoint(folder, report, read)) return found->path;
     fail(ErrorKind::kData, "{}: every checkpoint in it is damaged", folder.string());
   }
   fail(ErrorKind::kData,
@@ -113,7 +122,8 @@ RunConfig read_run_config(const fs::path& path) {
   }
 }
 
-void verify(const fs::path& path) {
+// Throws a kData error unless the files in `read` are as the manifest says, if Ingot wrote the checkpoint.
+void verify(const fs::path& path, std::span<const std::string_view> read) {
   if (!path_exists(path / kManifestName)) {
     if (path_exists(path / "trainer.json"))
       fail(ErrorKind::kData,
@@ -123,7 +133,7 @@ void verify(const fs::path& path) {
            path.string(), kManifestName);
     return;  // a checkpoint that Ingot did not write
   }
-  const std::vector<ManifestProblem> problems = verify_checkpoint(path);
+  const std::vector<ManifestProblem> problems = verify_checkpoint_files(path, read);
   if (!problems.empty())
     fail(ErrorKind::kData, "{}: {} {}; use another checkpoint", path.string(), problems[0].file,
          problems[0].what);
@@ -145,7 +155,7 @@ TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
       .val_hash = {}};
   const SafetensorsFile weights(path / "model.safetensors");
   read_rank_masters(weights, trainer);
-  read_rank_states(SafetensorsFile(path / "optimizer.safetensors"), trainer);
+  read_rank_states(SafetensorsFile(path / kOptimizerName), trainer);
   trainer.state().optimizer.set_t(field<int64_t>(json, "optimizer_t", state_path));
   read_fp8_history(path / "fp8.safetensors", trainer.state().fp8);
   if (json.contains("val_hash")) state.val_hash = field<uint64_t>(json, "val_hash", state_path);
@@ -180,13 +190,13 @@ ModelFolder read_folder(const fs::path& path) {
 }  // namespace
 
 ModelFolder read_model_folder(const fs::path& given, const DamageReport& report) {
-  ModelFolder folder = read_folder(resolve(given, report));
+  ModelFolder folder = read_folder(resolve(given, read_files(LoadedWeights::kTrained), report));
   check_sizes(folder.config, SafetensorsSet::open(folder.path), folder.config_path);
   return folder;
 }
 
 StartWeights read_start_weights(const fs::path& path, Trainer& trainer) {
-  if (trainer.layout().mesh->world->rank() == 0) verify(path);
+  if (trainer.layout().mesh->world->rank() == 0) verify(path, read_files(LoadedWeights::kTrained));
   const ModelFolder folder = read_folder(path);
   const std::string config = read_file(folder.config_path);
   const SafetensorsSet weights = SafetensorsSet::open(path);
@@ -202,8 +212,9 @@ StartWeights read_start_weights(const fs::path& path, Trainer& trainer) {
 
 LoadedModel load_model(const fs::path& given, std::optional<DType> compute, LoadedWeights weights,
                        const DamageReport& report) {
-  const fs::path path = resolve(given, report);
-  verify(path);
+  const std::span<const std::string_view> read = read_files(weights);
+  const fs::path path = resolve(given, read, report);
+  if (path == given) verify(path, read);  // resolve has verified the checkpoints of a run
   const ModelFolder folder = read_folder(path);
   LoadedModel loaded;
   loaded.tokenizer = load_tokenizer(path / "tokenizer.json");
@@ -212,15 +223,15 @@ LoadedModel load_model(const fs::path& given, std::optional<DType> compute, Load
   const DType dtype = compute.value_or(folder.compute);
   loaded.model = std::make_unique<Transformer>(folder.config.resolved(), dtype);
   check_hf_tensors(files, *loaded.model);
-  check_finite(files);
-  const ResidentStore planned(loaded.model->params(), dtype, false, Masters::kF32, Device::kCpu,
+  const Masters masters = dtype == DType::f32 ? Masters::kF32 : Masters::kNone;
+  const ResidentStore planned(loaded.model->params(), dtype, false, masters, Device::kCpu,
                               Backing::kAddresses);
   require_memory(planned.params_arena().capacity_bytes(), "the weights of " + path.string());
-  loaded.params = std::make_unique<ResidentStore>(loaded.model->params(), dtype, false);
-  read_hf_tensors(files, *loaded.model, masters(*loaded.params));
-  if (weights == LoadedWeights::kAveraged) read_averages(path, *loaded.params);
-  Stream stream;
-  loaded.params->refresh_compute(stream);
+  loaded.params = std::make_unique<ResidentStore>(loaded.model->params(), dtype, false, masters);
+  if (weights == LoadedWeights::kAveraged)
+    read_averages(path, *loaded.params);
+  else
+    read_hf_weights(files, *loaded.model, *loaded.params);
   return loaded;
 }
 

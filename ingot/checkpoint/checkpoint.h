@@ -77,7 +77,7 @@ struct StartWeights {
 // fit the trainer's model.
 StartWeights read_start_weights(const std::filesystem::path& folder, Trainer& trainer);
 
-// A model for evaluation or sampling, without gradients.
+// A model for evaluation or sampling, without gradients. In bf16 and f16 its matrices have no f32 masters.
 struct LoadedModel {
   std::unique_ptr<Transformer> model;
   std::unique_ptr<ResidentStore> params;
@@ -90,7 +90,8 @@ enum class LoadedWeights { kTrained, kAveraged };
 
 // Loads a model. path: a checkpoint of Ingot or of transformers (one file or several), a run's folder, or its
 // checkpoints/ folder; in a run's folder the newest good checkpoint is used, and damaged ones are passed
-// to `report`. Ingot's checkpoints are verified first. compute: f32, bf16, f16, or nullopt for
+// to `report`. Those files of Ingot's checkpoints that are read are verified first; a damaged state of the optimizer does
+// not matter, unless the averages are read from it. compute: f32, bf16, f16, or nullopt for
 // the run's own dtype (f32 for checkpoints of transformers).
 LoadedModel load_model(const std::filesystem::path& path, std::optional<DType> compute, LoadedWeights weights,
                        const DamageReport& report);

@@ -135,11 +135,15 @@ bool rename_into_place(const fs::path& from, const fs::path& to) {
 }
 
 // Returns true if the checkpoint has no damage; otherwise reports each problem, such as "FILE is missing".
-bool has_good_files(const Checkpoint& checkpoint, const DamageReport& report) {
-  const std::vector<ManifestProblem> problems = verify_checkpoint(checkpoint.path);
+bool is_good(const Checkpoint& checkpoint, const std::vector<ManifestProblem>& problems,
+             const DamageReport& report) {
   for (const ManifestProblem& problem : problems)
     if (report) report(checkpoint.path, fmt::format("{} {}", problem.file, problem.what));
   return problems.empty();
+}
+
+bool has_good_files(const Checkpoint& checkpoint, const DamageReport& report) {
+  return is_good(checkpoint, verify_checkpoint(checkpoint.path), report);
 }
 
 // Returns true if all numbers of the safetensors files are finite; otherwise reports the first that is not.
@@ -194,8 +198,11 @@ std::optional<Checkpoint> best_checkpoint(const fs::path& folder) {
   return Checkpoint{*step, folder / target};
 }
 
-std::vector<ManifestProblem> verify_checkpoint(const fs::path& checkpoint) {
-  std::vector<ManifestProblem> problems = verify_manifest(checkpoint);
+namespace {
+
+// Adds a problem to an empty list if the folder's name contradicts the step at which it was saved.
+std::vector<ManifestProblem> with_name_checked(const fs::path& checkpoint,
+                                               std::vector<ManifestProblem> problems) {
   if (!problems.empty()) return problems;
   std::error_code error;
   const fs::path real = fs::canonical(checkpoint, error);
@@ -212,9 +219,27 @@ std::vector<ManifestProblem> verify_checkpoint(const fs::path& checkpoint) {
   return problems;
 }
 
+}  // namespace
+
+std::vector<ManifestProblem> verify_checkpoint(const fs::path& checkpoint) {
+  return with_name_checked(checkpoint, verify_manifest(checkpoint));
+}
+
+std::vector<ManifestProblem> verify_checkpoint_files(const fs::path& checkpoint,
+                                                     std::span<const std::string_view> read) {
+  return with_name_checked(checkpoint, verify_manifest_of(checkpoint, read));
+}
+
 std::optional<Checkpoint> newest_good_checkpoint(const fs::path& folder, const DamageReport& report) {
   for (const Checkpoint& checkpoint : list_checkpoints(folder))
     if (has_good_files(checkpoint, report)) return checkpoint;
+  return std::nullopt;
+}
+
+std::optional<Checkpoint> newest_usable_checkpoint(const fs::path& folder, const DamageReport& report,
+                                                   std::span<const std::string_view> read) {
+  for (const Checkpoint& checkpoint : list_checkpoints(folder))
+    if (is_good(checkpoint, verify_checkpoint_files(checkpoint.path, read), report)) return checkpoint;
   return std::nullopt;
 }
 

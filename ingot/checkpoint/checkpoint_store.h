@@ -14,6 +14,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,11 +49,18 @@ std::optional<Checkpoint> best_checkpoint(const std::filesystem::path& folder);
 // Returns what is wrong with a checkpoint's files (verify_manifest) or with its folder's name: step-N
 // must have been saved at step N.
 std::vector<ManifestProblem> verify_checkpoint(const std::filesystem::path& checkpoint);
+// As verify_checkpoint for a caller that reads only the files named in `read` (verify_manifest_of).
+std::vector<ManifestProblem> verify_checkpoint_files(const std::filesystem::path& checkpoint,
+                                                     std::span<const std::string_view> read);
 
 // Returns the newest checkpoint in which every byte matches the manifest. Newer damaged ones are reported
 // and skipped.
 std::optional<Checkpoint> newest_good_checkpoint(const std::filesystem::path& folder,
                                                  const DamageReport& report);
+// As newest_good_checkpoint for a caller that reads only the files named in `read`.
+std::optional<Checkpoint> newest_usable_checkpoint(const std::filesystem::path& folder,
+                                                   const DamageReport& report,
+                                                   std::span<const std::string_view> read);
 
 // Returns the newest checkpoint that is good and whose safetensors files, which are read, hold only
 // finite numbers, so that training may continue from it. Only steps below before_step are considered.

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <string_view>
 
 #include "ingot/checkpoint/hf_model.h"
 #include "ingot/core/error.h"
+#include "ingot/core/finite.h"
 #include "ingot/core/float16.h"
+#include "ingot/core/parallel.h"
+#include "ingot/ops/cast.h"
 
 namespace ingot {
 namespace {
@@ -157,17 +160,50 @@ void stream_tensor(const ByteSink& sink, const Tensor& value, const HfTensor& t)
   }
 }
 
-float element(const SafetensorsEntry& entry, int64_t i) {
-  const std::byte* p = entry.bytes.data() + static_cast<size_t>(i) * size_bytes(*entry.dtype);
-  if (*entry.dtype == DType::f32) {
-    float x;
-    std::memcpy(&x, p, sizeof x);
-    return x;
+// Reads `count` elements of a tensor from element `first` on. kNumerics error that names the element if one is not
+// finite.
+void read_elements(float* out, const std::string& file, const SafetensorsEntry& entry, int64_t first,
+                   int64_t count) {
+  const DType dtype = *entry.dtype;
+  const auto bytes = entry.bytes.subspan(static_cast<size_t>(first) * size_bytes(dtype),
+                                         static_cast<size_t>(count) * size_bytes(dtype));
+  if (dtype == DType::f32) {
+    std::memcpy(out, bytes.data(), bytes.size());
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      uint16_t bits;
+      std::memcpy(&bits, bytes.data() + static_cast<size_t>(i) * sizeof bits, sizeof bits);
+      out[i] = dtype == DType::bf16 ? std::bit_cast<float>(static_cast<uint32_t>(bits) << 16)
+                                    : static_cast<float>(std::bit_cast<f16>(bits));
+    }
   }
-  uint16_t bits;
-  std::memcpy(&bits, p, sizeof bits);
-  if (*entry.dtype == DType::bf16) return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-  return static_cast<float>(std::bit_cast<f16>(bits));
+  if (const std::optional<int64_t> bad = first_not_finite(dtype, bytes))
+    fail(ErrorKind::kNumerics,
+         "{}: tensor {}, element {} is {}; the model cannot be used, take an earlier checkpoint", file,
+         entry.name, first + *bad, out[*bad]);
+}
+
+// Reads the rows of `rect` that belong to t, whose stored tensor is `entry` (read_hf_rect).
+void read_entry(float* values, const std::string& file, const SafetensorsEntry& entry, const HfTensor& t,
+                const Rect& rect) {
+  const int64_t width = t.shape.size() == 2 ? t.shape[1] : 1;  // columns of the stored tensor
+  const int64_t begin = std::max(rect.row, t.row_begin), end = std::min(rect.row + rect.rows, t.row_end);
+  if (!t.is_transposed) {
+    for (int64_t row = begin; row < end; ++row)
+      read_elements(values + (row - rect.row) * rect.columns, file, entry,
+                    (row - t.row_begin) * width + rect.column, rect.columns);
+    return;
+  }
+  constexpr int64_t kRowsAtOnce = 32;  // two cache lines of the file, one cache line of each of these rows
+  float line[kRowsAtOnce];
+  for (int64_t row = begin; row < end; row += kRowsAtOnce) {
+    const int64_t rows = std::min(kRowsAtOnce, end - row);
+    float* first = values + (row - rect.row) * rect.columns;
+    for (int64_t c = 0; c < rect.columns; ++c) {
+      read_elements(line, file, entry, (rect.column + c) * width + row - t.row_begin, rows);
+      for (int64_t r = 0; r < rows; ++r) first[r * rect.columns + c] = line[r];
+    }
+  }
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -263,19 +299,37 @@ void write_hf_rect(SafetensorsRanges& file, size_t tensor, const HfTensor& t, co
 void read_hf_rect(float* values, const SafetensorsSet& files, const HfTensor& t, const Rect& rect,
                   const std::string& prefix) {
   const SafetensorsEntry& entry = readable_tensor(files, prefix, t);
-  const int64_t width = t.shape.size() == 2 ? t.shape[1] : 1;  // columns of the stored tensor
-  const int64_t begin = std::max(rect.row, t.row_begin), end = std::min(rect.row + rect.rows, t.row_end);
-  for (int64_t row = begin; row < end; ++row) {
-    float* out = values + (row - rect.row) * rect.columns;
-    const int64_t r = row - t.row_begin;
-    for (int64_t c = 0; c < rect.columns; ++c) {
-      const int64_t i = t.is_transposed ? (rect.column + c) * width + r : r * width + rect.column + c;
-      out[c] = element(entry, i);
-      if (!std::isfinite(out[c]))
-        fail(ErrorKind::kNumerics,
-             "{}: tensor {}, element {} is {}; the model cannot be used, take other weights",
-             files.label_of(entry), entry.name, i, out[c]);
-    }
+  read_entry(values, files.label_of(entry), entry, t, rect);
+}
+
+void read_hf_weights(const SafetensorsSet& files, const Transformer& model, ParamStore& store) {
+  for (const HfTensor& t : hf_tensors(model)) {
+    if (t.param < 0) continue;
+    const SafetensorsEntry& entry = readable_tensor(files, "", t);
+    const std::string& file = files.label_of(entry);
+    const Tensor weight = store.weight(t.param);
+    const int64_t columns = weight.rank() == 2 ? weight.dim(1) : 1;
+    const int64_t least_rows = std::max<int64_t>(1, kGrain / columns);
+    parallel_for(t.row_end - t.row_begin, least_rows, [&](int64_t begin, int64_t end) {
+      const int64_t step = std::min(least_rows, end - begin);
+      std::vector<float> rounded(weight.dtype == DType::f32 ? 0 : static_cast<size_t>(step * columns));
+      Stream stream;
+      for (int64_t row = begin; row < end; row += step) {
+        const int64_t first = t.row_begin + row, rows = std::min(step, end - row);
+        const Tensor to = weight.rows(first, first + rows);
+        const Rect rect{first, rows, 0, columns};
+        if (to.dtype == DType::f32) {
+          read_entry(to.as<float>(), file, entry, t, rect);
+          continue;
+        }
+        read_entry(rounded.data(), file, entry, t, rect);
+        cast(to, Tensor(rounded.data(), DType::f32, to.shape), stream);
+      }
+    });
+    const int64_t all_rows = weight.dim(0);
+    const int64_t padding = model.params()[t.param].padding_rows;
+    const Tensor rest = weight.rows(all_rows - padding, all_rows);
+    std::memset(rest.data, 0, rest.bytes());
   }
 }
 

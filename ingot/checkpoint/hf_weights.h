@@ -51,6 +51,10 @@ void check_hf_tensors(const SafetensorsSet& files, const Transformer& model, con
 void read_hf_tensors(const SafetensorsSet& files, const Transformer& model, const std::vector<Tensor>& values,
                      const std::string& prefix = "");
 
+// Reads every weight into a resident store as layers read it (ParamStore::weight), in parallel: vectors in f32,
+// matrices rounded to the store's compute dtype. Errors are those of read_hf_rect.
+void read_hf_weights(const SafetensorsSet& files, const Transformer& model, ParamStore& store);
+
 // write_hf_rect and read_hf_rect copy the rows of `rect` (a rectangle of tensor t's parameter) that
 // belong to t, to and from files. values: the rectangle, row by row. tensor: index of t in hf_tensors.
 // read_hf_rect throws the errors of read_hf_tensors, and a kNumerics error that names the element if a number is

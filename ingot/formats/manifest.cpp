@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -149,14 +150,15 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// Returns the fault of one listed file; empty if it has none.
-std::string file_fault(const fs::path& folder, const ManifestFile& wanted) {
+// Returns the fault of one listed file; empty if it has none. is_read: compares its bytes, too.
+std::string file_fault(const fs::path& folder, const ManifestFile& wanted, bool is_read) {
   const fs::path path = folder / wanted.name;
   if (std::string fault = type_fault(path); !fault.empty()) return fault;
   try {
     const uint64_t size_bytes = fs::file_size(path);
     if (size_bytes != wanted.size_bytes)
       return fmt::format("has {} bytes, the manifest says {}", size_bytes, wanted.size_bytes);
+    if (!is_read) return "";
     const ManifestFile found = hash_file(path);
     if (found.xxh3_64 != wanted.xxh3_64)
       return fmt::format("has hash {}, the manifest says {}: its bytes have changed", hex(found.xxh3_64),
@@ -235,7 +237,11 @@ Manifest read_manifest(const fs::path& folder) {
   return parse_manifest(read_file(path), path.string());
 }
 
-std::vector<ManifestProblem> verify_manifest(const fs::path& folder) {
+namespace {
+
+// Compares the bytes of the files for which is_read(name) is true, and the sizes of all.
+std::vector<ManifestProblem> verify_folder(const fs::path& folder,
+                                           const std::function<bool(const std::string&)>& is_read) {
   std::vector<ManifestProblem> problems;
   const std::string manifest_name(kManifestName);
   if (const std::string fault = type_fault(folder / manifest_name); !fault.empty())
@@ -245,7 +251,7 @@ std::vector<ManifestProblem> verify_manifest(const fs::path& folder) {
     std::set<std::string> listed;
     for (const ManifestFile& file : manifest.files) {
       listed.insert(file.name);
-      if (std::string fault = file_fault(folder, file); !fault.empty())
+      if (std::string fault = file_fault(folder, file, is_read(file.name)); !fault.empty())
         problems.push_back({file.name, fault});
     }
     for (const std::string& name : names_in(folder))
@@ -254,6 +260,18 @@ std::vector<ManifestProblem> verify_manifest(const fs::path& folder) {
     problems.push_back({manifest_name, error.what()});
   }
   return problems;
+}
+
+}  // namespace
+
+std::vector<ManifestProblem> verify_manifest(const fs::path& folder) {
+  return verify_folder(folder, [](const std::string&) { return true; });
+}
+
+std::vector<ManifestProblem> verify_manifest_of(const fs::path& folder,
+                                                std::span<const std::string_view> read) {
+  return verify_folder(folder,
+                       [&](const std::string& name) { return std::ranges::find(read, name) != read.end(); });
 }
 
 }  // namespace ingot

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -54,6 +55,11 @@ Manifest write_manifest(const std::filesystem::path& folder, const ManifestMetad
 // Compares the folder with its manifest and reads every byte once. Returns the files that are damaged,
 // missing, not listed or not regular files; empty if all is well. Never follows a link or blocks on a FIFO.
 std::vector<ManifestProblem> verify_manifest(const std::filesystem::path& folder);
+
+// As verify_manifest for a caller that reads only the files named in `read`: the bytes of the others are not
+// compared, only their presence, kind and size.
+std::vector<ManifestProblem> verify_manifest_of(const std::filesystem::path& folder,
+                                                std::span<const std::string_view> read);
 
 // Reads the manifest of a folder. kData error if it is missing or damaged. Does not check the other files.
 Manifest read_manifest(const std::filesystem::path& folder);

@@ -108,8 +108,11 @@ ResidentStore::ResidentStore(const ParamList& list, DType compute, bool has_grad
     : TrainingStore(list, masters),
       params_("parameters", params_bytes(list, compute, masters), memory_of(device), backing),
       grads_("gradients", has_grads ? flat_bytes(list, DType::f32) : 0, memory_of(device), backing) {
-  INGOT_CHECK(masters == Masters::kF32 || (compute == DType::bf16 && has_grads),
-              "ResidentStore: weights without f32 masters need bf16 and gradients");
+  const bool is_for_inference = masters == Masters::kNone && !has_grads;
+  INGOT_CHECK(
+      masters == Masters::kF32 || (compute == DType::bf16 && has_grads) ||
+          (compute != DType::f32 && is_for_inference),
+      "ResidentStore: weights without f32 masters need bf16 and gradients, or 16 bits and no gradients");
   for (int u = 0; u < list.units(); ++u) {
     const Shape flat{list.unit_elements(u)};
     UnitBuffers unit;

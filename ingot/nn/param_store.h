@@ -187,8 +187,8 @@ class TrainingStore : public ParamStore {
 // A store that holds everything on this rank.
 class ResidentStore : public TrainingStore {
  public:
-  // has_grads is false for evaluation and generation only. REQUIRES: masters other than kF32 come with a
-  // bf16 compute dtype and gradients.
+  // has_grads is false for evaluation and generation only. REQUIRES: masters other than kF32 come with a bf16 compute
+  // dtype and gradients; kNone also with any 16-bit one and no gradients, where matrices have a weight() but no master().
   ResidentStore(const ParamList& list, DType compute, bool has_grads = true, Masters masters = Masters::kF32,
                 Device device = Device::kCpu, Backing backing = Backing::kMemory);
 

@@ -129,6 +129,24 @@ TEST_F(ManifestTest, AMissingOrForeignManifestIsNamed) {
   EXPECT_FALSE(verify_manifest(folder_ / "absent").empty());
 }
 
+TEST_F(ManifestTest, OfFilesThatAreNotReadOnlyTheBytesMayChange) {
+  write_manifest(folder_, metadata_);
+  const auto found = [&](std::vector<std::string_view> read) {
+    std::string text;
+    for (const ManifestProblem& p : verify_manifest_of(folder_, read)) text += p.file + " " + p.what + "\n";
+    return text;
+  };
+  put("config.json", "{\"a\":2}\n");
+  EXPECT_EQ(found({"model.safetensors"}), "");
+  EXPECT_THAT(found({"model.safetensors", "config.json"}), HasSubstr("config.json has hash"));
+  put("config.json", "{}");
+  EXPECT_THAT(found({"model.safetensors"}), HasSubstr("config.json has 2 bytes"));
+  fs::remove(folder_ / "config.json");
+  EXPECT_THAT(found({}), HasSubstr("config.json is missing"));
+  put("extra", "");
+  EXPECT_THAT(found({}), HasSubstr("extra is not listed"));
+}
+
 TEST_F(ManifestTest, EveryFlippedBitAndEveryTruncationOfTheManifestIsFound) {
   write_manifest(folder_, metadata_);
   const std::string good = read_file(folder_ / kManifestName);
