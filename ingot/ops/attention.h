@@ -9,8 +9,8 @@
 // f32, contiguous.
 //
 // Mask: if causal (REQUIRES: S >= T), query t sees keys s <= t + (S - T); otherwise it sees all S keys.
-// With a window > 0 (sliding-window attention, Beltagy et al. 2020, arXiv:2004.05150; causal only, and on the CPU
-// only), query t also sees no key s <= t + (S - T) - window: a query sees `window` keys, its own included.
+// With a window > 0 (sliding-window attention, Beltagy et al. 2020, arXiv:2004.05150; causal only; on a device by
+// Ingot's own kernel), query t also sees no key s <= t + (S - T) - window: a query sees `window` keys, its own included.
 // With doc_start (B,T) i32, contiguous, S == T and 0 <= doc_start[b][t] <= t, query t also sees no key
 // before doc_start[b][t]. Keys outside a query's document do not change a bit of the result, even if
 // they are NaN, except in cuDNN's kernels (ops/attention/attention_cudnn.h) and with a window that hides keys.
@@ -45,7 +45,7 @@ struct AttentionConfig {
   float scale = 0;  // REQUIRES: > 0; usually 1 / sqrt(D)
   bool is_causal = true;
   AttentionDropout dropout = {};  // REQUIRES: p == 0 while decoding (T = 1, S > 1)
-  int64_t window = 0;             // 0: none. REQUIRES: is_causal; on a CUDA device 0 or at least S
+  int64_t window = 0;             // 0: none. REQUIRES: is_causal
 };
 
 struct AttentionShape {

@@ -254,18 +254,17 @@ void Pipeline::set_recompute(const RecomputePlan& /*plan*/) {
   fail(ErrorKind::kInternal, "Pipeline: the recompute plan is fixed");
 }
 
-void Pipeline::infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
+void Pipeline::infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
                      const Tensor& logits) {
-  const int64_t n = tokens.elements();
   const ScratchScope scope(ctx.scratch);
-  const Tensor x = ctx.scratch.alloc(model_.compute(), {model_.tp().rows(n), model_.config().width});
+  const Tensor x =
+      ctx.scratch.alloc(model_.compute(), {model_.tp().rows(batch.rows()), model_.config().width});
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
     if (stage(chunk) > 0) activations_->receive(activations_->name(), x, previous());
-    model_.infer_units(ctx, tokens, units(chunk), x, caches, logits);
+    model_.infer_units(ctx, batch, units(chunk), x, caches, logits);
     if (!is_last(stage(chunk))) activations_->send(activations_->name(), x, next());
   }
-  for (KvCache& cache : caches) cache.length += n;
-  group_.broadcast("logits", logits, config_.shape.ranks - 1);
+  if (batch.outputs_count() > 0) group_.broadcast("logits", logits, config_.shape.ranks - 1);
 }
 
 }  // namespace ingot

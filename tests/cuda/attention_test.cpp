@@ -16,6 +16,7 @@ struct SizedCase {
   bool is_causal = true;
   int64_t document = 0;  // length of every document but the last; 0 means one document
   float dropout = 0;
+  int64_t window = 0;
 };
 
 std::string attention_case_name(const ::testing::TestParamInfo<SizedCase>& info) {
@@ -33,7 +34,8 @@ class CudaAttention : public ::testing::TestWithParam<SizedCase>, protected OnCu
       .is_causal = c.is_causal,
       .dropout = {.p = c.dropout,
                   .key = {.seed = 77, .purpose = Purpose::kDropout, .stream = 2, .step = 5},
-                  .first_row = 3}};
+                  .first_row = 3},
+      .window = c.window};
   std::vector<int32_t> starts = [this] {
     std::vector<int32_t> values;
     for (int64_t i = 0; c.document > 0 && i < s.B * s.T; ++i)
@@ -54,7 +56,7 @@ class CudaAttention : public ::testing::TestWithParam<SizedCase>, protected OnCu
   Tensor keys(const Tensor& t) const { return t.columns(0, kv_width).split_last(s.K, s.D); }
   Tensor values(const Tensor& t) const { return t.columns(kv_width, 2 * kv_width).split_last(s.K, s.D); }
   AttentionCase reference() const {
-    return {s, c.is_causal, starts, static_cast<double>(config.scale), config.dropout};
+    return {s, c.is_causal, starts, static_cast<double>(config.scale), config.dropout, c.window};
   }
   void forward() {
     attention_forward(out, lse, queries(q_there), keys(kv_there), values(kv_there), doc_start, config, {},
@@ -110,7 +112,9 @@ INSTANTIATE_TEST_SUITE_P(
                       SizedCase{"full", DType::f32, {1, 17, 29, 2, 1, 32}, false},
                       SizedCase{"documents", DType::f32, {2, 90, 90, 1, 1, 64}, true, 37},
                       SizedCase{"documents", DType::bf16, {1, 150, 150, 2, 1, 32}, true, 5},
-                      SizedCase{"dropout", DType::f32, {1, 35, 35, 2, 1, 32}, true, 0, 0.3f}),
+                      SizedCase{"dropout", DType::f32, {1, 35, 35, 2, 1, 32}, true, 0, 0.3f},
+                      SizedCase{"window", DType::f32, {1, 150, 150, 2, 1, 32}, true, 0, 0, 20},
+                      SizedCase{"window", DType::bf16, {1, 20, 90, 2, 2, 64}, true, 0, 0, 33}),
     attention_case_name);
 
 // If the caller provides scratch, a device with cuDNN runs cuDNN's kernels. They round probabilities and

@@ -27,6 +27,7 @@ struct Problem {
   HeadView<T> q, k, v;
   float scale;
   bool is_causal, is_wide;
+  int64_t window;            // 0: none
   const int32_t* doc_start;  // (B,T), or null
   DropoutRule drop;          // threshold 0 means no dropout
   RandomKey key;
@@ -34,7 +35,9 @@ struct Problem {
 
   // Query t of batch row b sees keys [first_key, end_key).
   __device__ __forceinline__ int64_t first_key(int64_t b, int64_t t) const {
-    return doc_start ? doc_start[b * shape.T + t] : 0;
+    const int64_t begin = doc_start ? doc_start[b * shape.T + t] : 0;
+    const int64_t hidden = window > 0 ? end_key(t) - window : 0;
+    return hidden > begin ? hidden : begin;
   }
   __device__ __forceinline__ int64_t end_key(int64_t t) const {
     return is_causal ? t + (shape.S - shape.T) + 1 : shape.S;
@@ -256,8 +259,11 @@ __global__ void __launch_bounds__(kBlock) backward_kv(Problem<T> a, Gradients<T>
     v.load(a.v.at(b, s, kv), g, D, a.is_wide);
   }
   const int64_t earliest = a.is_causal && first_s > S - T_ ? first_s - (S - T_) : 0;
+  const int64_t last =
+      a.window > 0 ? first_s + kRows<G> + a.window - 1 - (S - T_) : T_;  // with a window, none from
+  const int64_t end_t = last < T_ ? last : T_;                           // here on sees the keys
   for (int64_t h = kv * (H / K); h < (kv + 1) * (H / K); ++h)
-    for (int64_t tile = earliest / kRows<G> * kRows<G>; tile < T_; tile += kRows<G>) {
+    for (int64_t tile = earliest / kRows<G> * kRows<G>; tile < end_t; tile += kRows<G>) {
       __syncthreads();
       load_tile<G>(q_tile, a.q, b, h, tile, T_, D, a.is_wide);
       load_tile<G>(d_out_tile, d.d_out, b, h, tile, T_, D, a.is_wide);
@@ -312,6 +318,7 @@ Problem<T> make_problem(const Tensor& q, const Tensor& k, const Tensor& v, const
           config.scale,
           config.is_causal,
           is_wide,
+          config.window,
           optional<int32_t>(doc_start),
           DropoutRule(static_cast<double>(config.dropout.p)),
           config.dropout.key,
