@@ -57,13 +57,6 @@ void validate_ranks(const RunConfig& config) {
     refuse("parallel", fmt::format("one rank for the optimizer {}", matrix_rule->name), parallel.to_string());
 }
 
-// What the layers compute on the CPU only.
-void validate_model(const ModelConfig& model) {
-  if (model.window > 0 && model.window < model.context)
-    refuse("model.window", fmt::format("0, or at least model.context = {},", model.context),
-           fmt::format("{}", model.window));
-}
-
 bool has_f16_with_fp8(const RunConfig& config) {
   return config.precision.compute == DType::f16 &&
          (config.precision.fp8.recipe != Fp8Recipe::kNone || config.head.precision == HeadDtype::kFp8);
@@ -72,7 +65,6 @@ bool has_f16_with_fp8(const RunConfig& config) {
 }  // namespace
 
 void validate_on_cuda(const RunConfig& config) {
-  validate_model(config.model);
   validate_fp8(config);
   if (config.head.filter > 0) refuse("head.filter", "0", fmt::format("{}", config.head.filter));
   validate_ranks(config);
