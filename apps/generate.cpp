@@ -3,47 +3,104 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/run_note.h"
 #include "ingot/core/error.h"
+#include "ingot/core/file.h"
 #include "ingot/core/visible_text.h"
+#include "ingot/formats/jsonl.h"
 #include "ingot/run/run.h"
 
 namespace ingot {
 namespace {
 
 struct GenerateArguments {
-  std::string checkpoint;
+  std::string checkpoint, prompts_file, device = "cpu";
+  std::vector<std::string> prompts;
   GenerateOptions options;
   bool is_json = false;
 };
 
-void generate(const GenerateArguments& arguments) {
-  const GenerateOptions& o = arguments.options;
-  o.sample.validate();
-  note_on_run(arguments.checkpoint);
-  if (arguments.is_json) {
-    std::string text;
-    generate_from_checkpoint(arguments.checkpoint, o, [&](std::string_view piece) { text += piece; });
-    using nlohmann::ordered_json;
-    const ordered_json json = {
-        {"checkpoint", arguments.checkpoint}, {"prompt", o.prompt}, {"seed", o.seed}, {"text", text}};
-    fmt::print("{}\n", json.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-    return;
+Device device_of(const std::string& name) {
+  if (name == "cpu") return Device::kCpu;
+  if (name == "cuda") return Device::kCuda;
+  fail(ErrorKind::kUsage, "--device must be cpu or cuda, got {}", visible_text(name));
+}
+
+// Returns the prompts of a file: its lines that are not blank, or the field "prompt" of JSON Lines.
+std::vector<std::string> read_prompts(const std::filesystem::path& path) {
+  std::vector<std::string> prompts;
+  std::string prompt;
+  if (path.extension() == ".jsonl" || path.extension() == ".ndjson") {
+    for (JsonlReader reader(path, "prompt"); reader.next(prompt);) prompts.push_back(prompt);
+  } else {
+    const std::string text = read_file(path);
+    for (std::string_view rest = text; !rest.empty();) {
+      const std::string_view line = rest.substr(0, rest.find('\n'));
+      rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+      prompt = line.substr(0, line.find_last_not_of("\r") + 1);
+      if (!prompt.empty()) prompts.push_back(prompt);
+    }
   }
+  if (prompts.empty())
+    fail(ErrorKind::kData, "{}: no prompt; write one per line, or JSON Lines with a field \"prompt\"",
+         path.string());
+  return prompts;
+}
+
+void print_json(const GenerateArguments& arguments, size_t prompt, const std::string& text) {
+  const GenerateOptions& o = arguments.options;
+  const nlohmann::ordered_json json = {{"checkpoint", arguments.checkpoint},
+                                       {"prompt", o.prompts[prompt]},
+                                       {"seed", o.seed + prompt},
+                                       {"text", text}};
+  fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  std::fflush(stdout);
+}
+
+// Prints the texts of the prompts as they are made, with a line before each if there are several.
+void print_texts(const GenerateArguments& arguments) {
   const bool is_terminal = isatty(STDOUT_FILENO) != 0;
-  generate_from_checkpoint(arguments.checkpoint, o, [&](std::string_view piece) {
-    const std::string shown = is_terminal ? visible_text(piece) : std::string(piece);
-    std::fwrite(shown.data(), 1, shown.size(), stdout);
-    std::fflush(stdout);
+  const size_t count = arguments.options.prompts.size();
+  bool is_first_piece = true;
+  generate_from_checkpoint(arguments.checkpoint, arguments.options,
+                           [&](size_t prompt, std::string_view piece, bool is_last) {
+                             if (is_first_piece && count > 1)
+                               fmt::print("--- prompt {} of {}\n", prompt + 1, count);
+                             const std::string shown = is_terminal ? visible_text(piece) : std::string(piece);
+                             std::fwrite(shown.data(), 1, shown.size(), stdout);
+                             if (is_last) std::fputc('\n', stdout);
+                             std::fflush(stdout);
+                             is_first_piece = is_last;
+                           });
+}
+
+void generate(GenerateArguments& arguments) {
+  GenerateOptions& o = arguments.options;
+  o.sample.validate();
+  o.device = device_of(arguments.device);
+  if (!arguments.prompts_file.empty() && !arguments.prompts.empty())
+    fail(ErrorKind::kUsage, "--prompt and --prompts cannot be given together; put all prompts into the file");
+  o.prompts = arguments.prompts_file.empty() ? arguments.prompts : read_prompts(arguments.prompts_file);
+  if (o.prompts.empty()) o.prompts = {""};
+  note_on_run(arguments.checkpoint);
+  if (!arguments.is_json) return print_texts(arguments);
+  std::string text;
+  generate_from_checkpoint(arguments.checkpoint, o, [&](size_t prompt, std::string_view piece, bool is_last) {
+    text += piece;
+    if (is_last) print_json(arguments, prompt, std::exchange(text, {}));
   });
-  std::fputc('\n', stdout);
 }
 
 }  // namespace
@@ -51,11 +108,19 @@ void generate(const GenerateArguments& arguments) {
 void add_generate_command(Command& app) {
   auto arguments = std::make_shared<GenerateArguments>();
   GenerateOptions& o = arguments->options;
-  Command* command = app.add_subcommand("generate", "Continue a prompt");
+  Command* command = app.add_subcommand("generate", "Continue prompts");
   command->add_option("checkpoint", arguments->checkpoint, "A checkpoint's folder, or a run's")->required();
-  command->add_option("--prompt", o.prompt, "Text to go on from");
+  command->add_option("--prompt", arguments->prompts, "Text to go on from; may be repeated")->repeated();
+  command->add_option("--prompts", arguments->prompts_file,
+                      "File with a prompt per line, or JSON Lines (.jsonl) with a field \"prompt\"");
+  command->add_option("--batch-size", o.batch, "Prompts to continue at the same time")
+      ->count(1, 4096)
+      ->capture_default_str();
+  command->add_option("--device", arguments->device, "cpu or cuda")->capture_default_str();
   command->add_flag("--ema", o.is_averaged, "From the moving averages of the weights (optimizer.ema)");
-  command->add_option("--tokens", o.tokens, "Tokens to make")->count(1)->capture_default_str();
+  command->add_option("--tokens", o.tokens, "Tokens to make for each prompt")
+      ->count(1)
+      ->capture_default_str();
   command->add_option("--temperature", o.sample.temperature, "0: always the likeliest token")
       ->capture_default_str();
   command->add_option("--top-k", o.sample.top_k, "From the k likeliest tokens; 0: all")
@@ -63,8 +128,9 @@ void add_generate_command(Command& app) {
       ->capture_default_str();
   command->add_option("--top-p", o.sample.top_p, "From the likeliest tokens of this total probability")
       ->capture_default_str();
-  command->add_option("--seed", o.seed, "Equal seeds give equal text")->capture_default_str();
-  command->add_flag("--json", arguments->is_json, "Print one JSON object");
+  command->add_option("--seed", o.seed, "Equal seeds give equal text; prompt i has the seed plus i, from 0")
+      ->capture_default_str();
+  command->add_flag("--json", arguments->is_json, "Print a JSON object per prompt, on a line of its own");
   command->callback([arguments] { generate(*arguments); });
 }
 

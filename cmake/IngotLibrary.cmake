@@ -14,6 +14,7 @@ set(INGOT_KERNEL_CALLERS
     ingot/nn/fp8_device.cpp
     ingot/nn/fp8_linear.cpp
     ingot/ops/attention/head_rows.cpp
+    ingot/ops/attention/kv_cache.cpp
     ingot/ops/attention/rope.cpp
     ingot/ops/elementwise/accumulate.cpp
     ingot/ops/elementwise/activation.cpp

@@ -41,7 +41,7 @@ int main(int argc, char** argv) try {
 
   std::printf("validation loss %.4f\n", trainer.evaluate(data.val, 0).loss);
   Layout& layout = trainer.layout();
-  Generator generator(*layout.model, trainer.params(), *layout.region);
+  Generator generator(*layout.model, trainer.params(), *layout.region, *layout.stream);
   generate_text(generator, *data.tokenizer, "The ", 120, SampleConfig{}, /*seed=*/1,
                 [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); });
   std::printf("\n");

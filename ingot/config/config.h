@@ -2,6 +2,7 @@
 // with defaults. config_toml.h fills it from presets, files and --set.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -84,6 +85,8 @@ struct CheckpointConfig {
 };
 
 struct SamplesConfig {
+  static constexpr int64_t kMostSlots = 8;  // samples that are made at the same time
+
   int64_t every = 0;  // steps between samples; 0: only at the end
   int64_t count = 1;
   int64_t tokens = 128;
@@ -91,6 +94,8 @@ struct SamplesConfig {
   int64_t top_k = 0;  // 0: no limit
   double top_p = 1;
   std::vector<std::string> prompts;  // if empty: the end-of-text token, or a newline
+
+  int64_t slots() const { return std::clamp<int64_t>(count, 1, kMostSlots); }
 };
 
 struct RunConfig {

@@ -342,12 +342,23 @@ std::string no_room_for_copy(const RunConfig& config, const Mesh& mesh, const Me
       (fit.is_device ? limits.device : limits.host).source);
 }
 
-void require_memory(uint64_t bytes, std::string_view what, const MemoryFiles& files) {
-  const MemoryLimit limit = host_memory_limit(files, true);
+namespace {
+
+void require_within(const MemoryLimit& limit, uint64_t bytes, std::string_view what, const char* cure) {
   if (bytes <= limit.bytes) return;
-  fail(ErrorKind::kMemory, "{} take {}, and {} are available by {}; use a smaller model or a larger machine",
-       what, format_bytes(static_cast<double>(bytes)), format_bytes(static_cast<double>(limit.bytes)),
-       limit.source);
+  fail(ErrorKind::kMemory, "{} take {}, and {} are available by {}; {}", what,
+       format_bytes(static_cast<double>(bytes)), format_bytes(static_cast<double>(limit.bytes)), limit.source,
+       cure);
+}
+
+}  // namespace
+
+void require_memory(uint64_t bytes, std::string_view what, const MemoryFiles& files) {
+  require_within(host_memory_limit(files, true), bytes, what, "use a smaller model or a larger machine");
+}
+
+void require_device_memory(uint64_t bytes, std::string_view what) {
+  require_within(memory_limits(Device::kCuda).device, bytes, what, "use --device cpu, or a smaller model");
 }
 
 }  // namespace ingot

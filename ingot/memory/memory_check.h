@@ -34,5 +34,7 @@ std::string no_room_for_copy(const RunConfig& config, const Mesh& mesh, const Me
 
 // kMemory error if `bytes` more than are allocated now do not fit into the host's memory and its swap.
 void require_memory(uint64_t bytes, std::string_view what, const MemoryFiles& files = {});
+// kMemory error if they do not fit into the memory of the current device.
+void require_device_memory(uint64_t bytes, std::string_view what);
 
 }  // namespace ingot

@@ -148,9 +148,11 @@ void plan_rest(const RunConfig& config, const Trainer& trainer, MemoryPlan& plan
   add("batches", unsigned_of(LoaderConfig{}.ring + 1) *
                      batch_bytes(trainer.layout().batch_shape));  // one more for evaluation
   if (config.sample.count > 0) {
-    add("samples", Generator::planned_bytes(model));
-    if (config.train.device == Device::kCuda)
-      add("weights for samples", unsigned_of(model.params().elements()) * size_bytes(model.compute()));
+    const Generator::Bytes bytes =
+        Generator::planned_bytes(model, config.sample.slots(), config.train.device);
+    add("samples", bytes.host);
+    if (bytes.device > 0)
+      plan.items.push_back({.name = "samples", .bytes = bytes.device, .memory = Memory::kDevice});
   }
   uint64_t largest = 0;
   for (const ParamSpec& spec : model.params().specs())

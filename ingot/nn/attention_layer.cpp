@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ingot/core/dispatch.h"
+#include "ingot/core/copy.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/head_rows.h"
 #include "ingot/ops/qk_norm.h"
@@ -17,23 +17,6 @@ namespace {
 double score_scale(const ModelConfig& config, int layer) {
   const double factor = config.is_rotary(layer) ? config.rope_scaling.q_and_k_factor() : 1;
   return factor * factor / std::sqrt(static_cast<double>(config.head_dim));
-}
-
-// Copies the (1, T, K, D) view to rows [begin, begin + T) of a cache.
-void append(const Tensor& cache, int64_t begin, const Tensor& heads) {
-  const int64_t T = heads.dim(1);
-  INGOT_CHECK(begin + T <= cache.dim(0), "KvCache: {} positions do not fit after {} of {}", T, begin,
-              cache.dim(0));
-  const int64_t row = heads.dim(2) * heads.dim(3);
-  INGOT_DISPATCH(heads.dtype, E, {
-    for (int64_t t = 0; t < T; ++t)
-      std::copy_n(heads.as<E>() + t * heads.strides[1], row, cache.as<E>() + (begin + t) * row);
-  });
-}
-
-// Views the first positions of a cache (positions, K, D) as (1, length, K, D).
-Tensor as_batch(const Tensor& cache, int64_t length) {
-  return cache.rows(0, length).reshape({1, length, cache.dim(1), cache.dim(2)});
 }
 
 }  // namespace
@@ -154,7 +137,7 @@ void AttentionLayer::normalise_backward(LayerContext& ctx, const Tensor& dx, int
 }
 
 void AttentionLayer::rotate(LayerContext& ctx, const Saved& saved, const Heads& heads,
-                            const Tensor& rope_table, int64_t position, const Tensor& normed) const {
+                            const Tensor& rope_table, const Tensor& normed) const {
   const int64_t B = heads.q.dim(0), T = heads.q.dim(1), N = B * T, q_norms = N * norms(H_);
   if (norms_rows()) {
     normalise(ctx, heads.q, q_gain_, saved.qk_raw.rows(0, N * H_), saved.qk_rstd.rows(0, q_norms), normed);
@@ -162,10 +145,10 @@ void AttentionLayer::rotate(LayerContext& ctx, const Saved& saved, const Heads& 
               saved.qk_rstd.rows(q_norms, saved.qk_rstd.dim(0)), normed);
   }
   if (!has_qk_norm_ || norms_rows()) {
-    if (rope_table) rope_forward(heads.qk, rope_table, position, ctx.stream);
+    if (rope_table) rope_forward(heads.qk, rope_table, 0, ctx.stream);
     return;
   }
-  qk_norm_forward(heads.qk, saved.qk_rstd.reshape({B, T, H_ + K_}), rope_table, position, eps_, ctx.stream);
+  qk_norm_forward(heads.qk, saved.qk_rstd.reshape({B, T, H_ + K_}), rope_table, 0, eps_, ctx.stream);
 }
 
 void AttentionLayer::rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d,
@@ -200,14 +183,14 @@ void AttentionLayer::add_fp8_weights(std::vector<Fp8State::Weight>& weights) con
   proj_.add_fp8_weight(weights);
 }
 
-AttentionLayer::ForwardScratch AttentionLayer::forward_scratch(Arena& arena, const AttentionShape& shape,
+AttentionLayer::ForwardScratch AttentionLayer::forward_scratch(Arena& arena, int64_t N, int64_t tiles,
                                                                DType compute, const Saved& saved) const {
-  const int64_t N = shape.B * shape.T, n = tp_.rows(N);
+  const int64_t n = tp_.rows(N);
   ForwardScratch scratch;
   if (!is_norm_after_ && !saved.h) scratch.h = arena.alloc(compute, {n, C_});
   if (is_norm_after_ && !saved.post) scratch.post = arena.alloc(compute, {n, C_});
   scratch.h_all = alloc_all_rows(arena, compute, n, N, C_);
-  scratch.tiles = arena.alloc(DType::f32, {attention_forward_scratch(shape, arena.device())});
+  scratch.tiles = arena.alloc(DType::f32, {tiles});
   scratch.out_all = alloc_all_rows(arena, compute, n, N, C_);
   if (norms_rows()) scratch.normed = arena.alloc(compute, {N * H_, D_});
   return scratch;
@@ -233,10 +216,19 @@ AttentionLayer::HeadsScratch AttentionLayer::heads_scratch(Arena& arena, const A
   return scratch;
 }
 
-void AttentionLayer::plan_forward(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute,
-                                  bool is_training) const {
+int64_t AttentionLayer::cached_tiles(int64_t T, const CacheShape& caches, Device device) const {
+  const int64_t S = caches.positions;
+  const int64_t singles = attention_decode_scratch({std::min(T, caches.slots), 1, S, H_, K_, D_}, device);
+  if (T == 1) return singles;
+  return std::max(singles, attention_forward_scratch({1, std::min(T, S), S, H_, K_, D_}, device));
+}
+
+void AttentionLayer::plan_forward(Arena& arena, int64_t B, int64_t T, DType compute, bool is_training,
+                                  const CacheShape& caches) const {
   const ScratchScope scope(arena);
-  forward_scratch(arena, {B, T, S, H_, K_, D_}, compute, {});
+  const int64_t tiles = caches.slots > 0 ? cached_tiles(T, caches, arena.device())
+                                         : attention_forward_scratch({B, T, T, H_, K_, D_}, arena.device());
+  forward_scratch(arena, B * T, tiles, compute, {});
   qkv_.plan_forward(arena, B * T, compute, is_training);
   proj_.plan_forward(arena, B * T, compute, is_training);
 }
@@ -254,12 +246,46 @@ void AttentionLayer::plan_backward(Arena& arena, int64_t B, int64_t T, DType com
   if (!is_norm_after_) norm_.plan_backward(arena);
 }
 
+// The segments of one token go together; each of the others is a call of its own. On a device these take Ingot's kernel,
+// because cuDNN makes a plan for every new length.
+void AttentionLayer::attend_to_cache(LayerContext& ctx, const Tensor& out, const Tensor& lse, const Tensor& q,
+                                     const CachedTokens& cached, const Tensor& tiles) const {
+  const InferBatch& batch = cached.batch;
+  const Tensor heads = out.split_last(H_, D_);  // (N, H, D)
+  const auto rows_of = [](Tensor t, int64_t begin, int64_t end) {
+    const Tensor rows = t.rows(begin, end);
+    Tensor view(rows.data, rows.dtype, {1, end - begin, rows.dim(1), rows.dim(2)}, rows.device);
+    view.strides = {rows.strides[0] * (end - begin), rows.strides[0], rows.strides[1], rows.strides[2]};
+    return view;
+  };
+  const int64_t singles = batch.singles(), tokens = batch.tokens_count();
+  const DecodeConfig decode{.scale = scale_, .window = window_};
+  if (singles > 0)
+    attention_decode(rows_of(heads, 0, singles), rows_of(q, 0, singles), cached.cache,
+                     batch.places().rows(0, singles), batch.longest_single(), decode, tiles, ctx.stream);
+  int64_t n = singles;
+  for (const InferSegment& s : batch.segments()) {
+    if (s.count == 1) continue;
+    const int64_t S = s.first + s.count;
+    const bool is_host = ctx.stream.device == Device::kCpu;
+    const Tensor own_lse(lse.data, DType::f32, {1, H_, s.count}, lse.device);
+    attention_forward(rows_of(heads, n, n + s.count), is_host ? own_lse : Tensor{},
+                      rows_of(q, n, n + s.count), cached.cache.keys(s.slot, S),
+                      cached.cache.values(s.slot, S), {}, config(ctx, s.count), tiles, ctx.stream);
+    n += s.count;
+  }
+  if (tokens < batch.rows()) fill_zero(out.rows(tokens, batch.rows()), ctx.stream);
+}
+
 void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
                              const Tensor& delta, const Tensor& doc_start, const Tensor& rope_table,
-                             KvCache* cache) const {
+                             const CachedTokens* cached) const {
   const ScratchScope scope(ctx.scratch);
-  const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T, S = T + (cache ? cache->length : 0);
-  const ForwardScratch scratch = forward_scratch(ctx.scratch, {B, T, S, H_, K_, D_}, saved.x.dtype, saved);
+  const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T;
+  const Device device = ctx.stream.device;
+  const int64_t tiles = cached ? cached_tiles(T, {cached->cache.slots(), cached->cache.positions()}, device)
+                               : attention_forward_scratch({B, T, T, H_, K_, D_}, device);
+  const ForwardScratch scratch = forward_scratch(ctx.scratch, N, tiles, saved.x.dtype, saved);
   const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : scratch.h;
   if (is_norm_after_)
     add_delta(ctx, saved.x, base, delta);
@@ -270,16 +296,16 @@ void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor
   qkv_.forward(ctx, saved.qkv, h_all, saved.h_codes);
   qkv_.add_bias(ctx, saved.qkv);
 
-  Heads heads = split(saved.qkv, B, T);
-  rotate(ctx, saved, heads, is_rotary_ ? rope_table : Tensor{}, cache ? cache->length : 0, scratch.normed);
-  if (cache) {
-    append(cache->k, cache->length, heads.k);
-    append(cache->v, cache->length, heads.v);
-    heads.k = as_batch(cache->k, S);
-    heads.v = as_batch(cache->v, S);
+  const Heads heads = split(saved.qkv, B, T);
+  rotate(ctx, saved, heads, is_rotary_ ? rope_table : Tensor{}, scratch.normed);
+  if (cached) {
+    append_to_cache(cached->cache, heads.k, heads.v, cached->batch.places(), ctx.stream);
+    const Tensor q = saved.qkv.columns(0, H_ * D_).split_last(H_, D_);
+    attend_to_cache(ctx, saved.out, saved.lse, q, *cached, scratch.tiles);
+  } else {
+    attention_forward(saved.out.reshape({B, T, H_, D_}), saved.lse, heads.q, heads.k, heads.v, doc_start,
+                      config(ctx, T), scratch.tiles, ctx.stream);
   }
-  attention_forward(saved.out.reshape({B, T, H_, D_}), saved.lse, heads.q, heads.k, heads.v, doc_start,
-                    config(ctx, T), scratch.tiles, ctx.stream);
   if (!out) return;
   const Tensor sum = !is_norm_after_ ? out : saved.post ? saved.post : scratch.post;
   const Tensor partial = scratch.out_all ? scratch.out_all : sum;

@@ -4,15 +4,22 @@
 // the result is norm(out).
 #pragma once
 
+#include "ingot/nn/infer_batch.h"
 #include "ingot/nn/layer.h"
 #include "ingot/ops/attention.h"
+#include "ingot/ops/kv_cache.h"
 
 namespace ingot {
 
-// Keys and values of the tokens seen so far, for generation with one sequence.
-struct KvCache {
-  Tensor k, v;         // (positions, K, D) compute dtype
-  int64_t length = 0;  // positions filled; the caller advances it once all layers have appended
+// The sequences of a cache and the positions of each; none without a cache.
+struct CacheShape {
+  int64_t slots = 0, positions = 0;
+};
+
+// The tokens that a forward pass appends to a block's cache. Both are borrowed.
+struct CachedTokens {
+  const KvCache& cache;
+  const InferBatch& batch;
 };
 
 class AttentionLayer {
@@ -44,9 +51,11 @@ class AttentionLayer {
 
   // saved.x = base + delta (if delta is empty, saved.x is base). out (n, C) may alias delta. If out is
   // empty, forward stops before W_o; saved is then complete for backward. doc_start (B, T) i32 or empty;
-  // rope_table (positions, D) f32 or empty; cache is null in training.
+  // rope_table (positions, D) f32 or empty; cached is null in training. With it B is 1, T are the rows of its batch,
+  // and row t of rope_table belongs to row t.
   void forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
-               const Tensor& delta, const Tensor& doc_start, const Tensor& rope_table, KvCache* cache) const;
+               const Tensor& delta, const Tensor& doc_start, const Tensor& rope_table,
+               const CachedTokens* cached) const;
   // Turns d (n, C), the gradient of (x + out), into that of x.
   void backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& doc_start,
                 const Tensor& rope_table) const;
@@ -58,8 +67,9 @@ class AttentionLayer {
   void cast_weights(LayerContext& ctx) const;
   void add_fp8_weights(std::vector<Fp8State::Weight>& weights) const;
 
-  // Measure the scratch. S is the number of positions that attention reads; without a cache it is T.
-  void plan_forward(Arena& arena, int64_t B, int64_t T, int64_t S, DType compute, bool is_training) const;
+  // Measure the scratch. caches: the shape of the cache of a pass that appends to one, where B is 1.
+  void plan_forward(Arena& arena, int64_t B, int64_t T, DType compute, bool is_training,
+                    const CacheShape& caches = {}) const;
   void plan_backward(Arena& arena, int64_t B, int64_t T, DType compute) const;
 
  private:
@@ -86,8 +96,13 @@ class AttentionLayer {
     Tensor sums;     // alloc_sums() returned it
   };
   // The tensors of `saved` that are not empty need no scratch.
-  ForwardScratch forward_scratch(Arena& arena, const AttentionShape& shape, DType compute,
+  ForwardScratch forward_scratch(Arena& arena, int64_t N, int64_t tiles, DType compute,
                                  const Saved& saved) const;
+  // Returns the f32 elements that attention needs for T rows of a batch over such a cache.
+  int64_t cached_tiles(int64_t T, const CacheShape& caches, Device device) const;
+  // out (N, H*D) = attention over the cache, which the batch's tokens have been appended to.
+  void attend_to_cache(LayerContext& ctx, const Tensor& out, const Tensor& lse, const Tensor& q,
+                       const CachedTokens& cached, const Tensor& tiles) const;
   BackwardScratch backward_scratch(Arena& arena, int64_t N, DType compute) const;
   HeadsScratch heads_scratch(Arena& arena, const AttentionShape& shape, DType compute) const;
 
@@ -109,7 +124,7 @@ class AttentionLayer {
   }
   // QK-norm and rotation, in place. An empty table stands for no rotation.
   void rotate(LayerContext& ctx, const Saved& saved, const Heads& heads, const Tensor& rope_table,
-              int64_t position, const Tensor& normed) const;
+              const Tensor& normed) const;
   void rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d, const Heads& heads,
                        const Tensor& rope_table, const HeadsScratch& scratch) const;
   // The same for QK-norm on rows: of q with its gain, or of k. raw and rstd are those of Saved.

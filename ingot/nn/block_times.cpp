@@ -86,7 +86,7 @@ BlockTimes Transformer::time_block(ParamStore& params, int64_t B, int64_t T, Str
   Timeline timeline(stream);
   trace.set_listener(&timeline);
   Trace* const before = std::exchange(stream.trace, &trace);
-  call_part(trace, "time embedding", [&] { embed(ctx, memory.tokens, memory.out, 0); });
+  call_part(trace, "time embedding", [&] { embed(ctx, memory.tokens, memory.out); });
   call_part(trace, "time heads", [&] { attend({}); });
   call_part(trace, "time attention", [&] { attend(memory.out); });
   call_part(trace, "time pre", [&] { feed({}); });

@@ -211,13 +211,14 @@ Transformer::EmbeddingScratch Transformer::embedding_scratch(Arena& arena, int64
   return scratch;
 }
 
-void Transformer::plan_units(Arena& arena, int64_t B, int64_t T, int64_t S, bool is_training) const {
+void Transformer::plan_units(Arena& arena, int64_t B, int64_t T, bool is_training,
+                             const CacheShape& caches) const {
   {
     const ScratchScope scope(arena);
     all_rows(arena, B * T);  // embed() uses these
   }
   for (const Block& block : blocks_) {  // the blocks differ in which linears are in FP8
-    block.attention.plan_forward(arena, B, T, S, compute_, is_training);
+    block.attention.plan_forward(arena, B, T, compute_, is_training, caches);
     block.mlp.plan_forward(arena, B * T, compute_, is_training);
   }
 }
@@ -228,7 +229,7 @@ size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training, Device
   {
     const ScratchScope scope(arena);
     own_rows(arena, N);
-    plan_units(arena, B, T, T, is_training);
+    plan_units(arena, B, T, is_training);
     head_scratch(arena, N, is_training);
     head_.plan(arena, N, is_training);
   }
@@ -237,7 +238,7 @@ size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training, Device
   {
     const ScratchScope scope(arena);  // recompute() uses what follows
     own_rows(arena, N);
-    plan_units(arena, B, T, T, is_training);
+    plan_units(arena, B, T, is_training);
   }
   for (const Block& block : blocks_) {
     block.mlp.plan_backward(arena, N, compute_);
@@ -248,35 +249,40 @@ size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training, Device
 }
 
 void Transformer::embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x,
-                        int64_t first_position) const {
+                        const CachedPositions& cached) const {
   const ScratchScope scope(ctx.scratch);
-  const int64_t N = tokens.elements();
+  const int64_t N = tokens.elements(), T = cached.learned ? N : tokens.dim(1);
   const Tensor all = all_rows(ctx.scratch, N);
   const Tensor partial = all ? all : x;
-  const Tensor wpe = tp_.rank == 0 ? ctx.params.weight(wpe_) : Tensor{};  // one rank adds it to the sum
-  embedding_slice_forward(partial, tokens.reshape({N}), table_slice(ctx.params.weight(wte_)), wpe,
-                          tokens.dim(1), first_position, ctx.stream);
+  Tensor wpe = cached.learned ? cached.learned : ctx.params.weight(wpe_);
+  if (tp_.rank != 0) wpe = {};  // one rank adds it to the sum
+  embedding_slice_forward(partial, tokens.reshape({N}), table_slice(ctx.params.weight(wte_)), wpe, T, 0,
+                          ctx.stream);
   ctx.region.leave(x, partial, ctx.stream);
   apply_dropout(ctx, x, 0, tp_.first_row(N));
   ctx.params.release(embedding_unit());
 }
 
 void Transformer::run_units(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
-                            const Tensor& h, std::vector<KvCache>* caches) const {
+                            const Tensor& h) const {
   ctx.params.prefetch(saved.units.first);
   if (has_embedding(saved.units)) {
     if (saved.units.first + 1 < saved.units.end) ctx.params.prefetch(saved.units.first + 1);
-    embed(ctx, tokens, stage_input(saved), caches ? caches->front().length : 0);
+    embed(ctx, tokens, stage_input(saved));
   }
+  run_blocks(ctx, doc_start, rope_table_on(ctx.stream), saved, h, {});
+}
+
+void Transformer::run_blocks(LayerContext& ctx, const Tensor& doc_start, const Tensor& rope, Saved& saved,
+                             const Tensor& h, const std::vector<CachedTokens>& cached) const {
   // The residual stream is base + delta, which the next norm adds up. h holds delta until the end.
   Tensor base = stage_input(saved), delta;
   for (size_t l = 0; l < saved.attention.size(); ++l) {
     const int unit = block_unit(first_block(saved.units) + l);
     if (unit + 1 < saved.units.end) ctx.params.prefetch(unit + 1);
     const NamedRange range(ctx.stream.trace, "block", first_block(saved.units) + l);
-    block(saved, l).attention.forward(ctx, saved.attention[l], h, base, delta, doc_start,
-                                      rope_table_on(ctx.stream),
-                                      caches ? &(*caches)[first_block(saved.units) + l] : nullptr);
+    block(saved, l).attention.forward(ctx, saved.attention[l], h, base, delta, doc_start, rope,
+                                      cached.empty() ? nullptr : &cached[l]);
     block(saved, l).mlp.forward(ctx, saved.mlp[l], h, saved.attention[l].x, h);
     base = saved.mlp[l].x;
     delta = h;
@@ -313,7 +319,7 @@ LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, Saved&
   const ScratchScope scope(ctx.scratch);
   const bool has_grads = grad_scale != 0;
   const Tensor own = own_rows(ctx.scratch, N);
-  run_units(ctx, batch.tokens, batch.doc_start, saved, own, nullptr);
+  run_units(ctx, batch.tokens, batch.doc_start, saved, own);
   if (!has_head(saved.units)) return {};
 
   const HeadScratch scratch = head_scratch(ctx.scratch, N, has_grads);
@@ -343,7 +349,7 @@ void Transformer::recompute(LayerContext& ctx, const MicroBatch& batch, const Sa
   const Span span(ctx.stream.trace, "recompute");
   const ScratchScope scope(ctx.scratch);
   const Tensor h = own_rows(ctx.scratch, saved.B * saved.T);
-  if (makes_input) embed(ctx, batch.tokens, saved.attention.front().x, 0);
+  if (makes_input) embed(ctx, batch.tokens, saved.attention.front().x);
   Tensor base = saved.attention[begin].x, delta;
   for (size_t l = begin; l < end; ++l) {
     const RecomputePlan::Again again = saved.plan.again(l);

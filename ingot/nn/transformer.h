@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "ingot/nn/attention_layer.h"
@@ -120,17 +121,20 @@ class Transformer {
   std::vector<Fp8State::Weight> fp8_weights() const;
   void cast_weights(LayerContext& ctx) const;
 
-  // Generation: appends tokens (n) i32 of one sequence to the caches, one per block, and writes the capped
-  // logits (Vp) f32 of the last token; columns >= config().vocab are undefined.
-  std::vector<KvCache> make_caches(Arena& arena, int64_t positions) const;
-  void infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
+  // Generation: appends the batch's tokens to the caches, one per block, and writes the logits (output_rows, Vp) f32 of
+  // the tokens that want them, uncapped; columns >= config().vocab are undefined. The batch's ids are on the stream's
+  // device. REQUIRES: the caches hold every earlier position of its sequences.
+  std::vector<KvCache> make_caches(Arena& arena, int64_t slots, int64_t positions) const;
+  void infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
              const Tensor& logits) const;
-  // Does so for some units and leaves the caches' lengths unchanged. Without the embedding it starts from
-  // x; without the head it writes the units' output to x and no logits. x (n, C) in the compute dtype
-  // holds this rank's rows.
-  void infer_units(LayerContext& ctx, const Tensor& tokens, UnitRange units, const Tensor& x,
-                   std::vector<KvCache>& caches, const Tensor& logits) const;
-  size_t infer_scratch_bytes(int64_t n, int64_t positions) const;
+  // Does so for some units. Without the embedding it starts from x; without the head it writes the units' output to
+  // x and no logits. x (n, C) in the compute dtype holds this rank's share of the batch's rows.
+  void infer_units(LayerContext& ctx, const InferBatch& batch, UnitRange units, const Tensor& x,
+                   const std::vector<KvCache>& caches, const Tensor& logits) const;
+  // Scratch for batches of up to n rows, all of which may want logits.
+  size_t infer_scratch_bytes(int64_t n, const CacheShape& caches, Device device = Device::kCpu) const;
+  // Caps logits in host memory, in place.
+  void cap_logits(std::span<float> logits) const;
 
  private:
   struct Block {
@@ -158,14 +162,27 @@ class Transformer {
   int64_t vocab_rows() const { return config_.vocab_padded(); }
   ParamSpec table_spec(const char* name, ParamRole role, int unit) const;
 
-  // x (n, C) = dropout(embedding of the tokens), the first block's input.
-  void embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x, int64_t first_position) const;
+  // The rows of the tables of positions for the rows of a batch that a cache is filled from; empty where the model has
+  // no such table.
+  struct CachedPositions {
+    Tensor rope;     // (N, D) f32
+    Tensor learned;  // (N, C)
+  };
+  // x (n, C) = dropout(embedding of the tokens), the first block's input. cached: empty if row t has position t % T.
+  void embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x,
+             const CachedPositions& cached = {}) const;
   // Recomputes saved's blocks [begin, end), as far as their memory has been overwritten.
   void recompute(LayerContext& ctx, const MicroBatch& batch, const Saved& saved, size_t begin,
                  size_t end) const;
   // h (n, C) = output of the final norm; it is working memory if the units lack the head.
   void run_units(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
-                 const Tensor& h, std::vector<KvCache>* caches) const;
+                 const Tensor& h) const;
+  // The same for a batch of generation, with a cache per block.
+  void run_units(LayerContext& ctx, const InferBatch& batch, const CachedPositions& positions, Saved& saved,
+                 const Tensor& h, const std::vector<KvCache>& caches) const;
+  // Runs the blocks and the final norm from stage_input on. cached: of a block, in order; null in training.
+  void run_blocks(LayerContext& ctx, const Tensor& doc_start, const Tensor& rope, Saved& saved,
+                  const Tensor& h, const std::vector<CachedTokens>& cached) const;
 
   // Scratch (layer.h). The rows of N tokens in the residual stream: this rank's (n, C), and all (N, C),
   // which are empty if n == N.
@@ -185,12 +202,22 @@ class Transformer {
   struct InferScratch {
     Saved saved;
     Tensor h;  // (n, C)
+    CachedPositions positions;
+  };
+  struct LogitScratch {
+    Tensor all;      // (N, C) h of all ranks
+    Tensor outputs;  // (N, C) the rows of it whose logits are wanted
   };
   HeadScratch head_scratch(Arena& arena, int64_t N, bool has_grads) const;
   EmbeddingScratch embedding_scratch(Arena& arena, int64_t N, bool has_dropout) const;
   InferScratch infer_scratch(Arena& arena, int64_t n, UnitRange units) const;
-  // Measures the scratch of the embedding and the blocks. S is as in AttentionLayer::plan_forward.
-  void plan_units(Arena& arena, int64_t B, int64_t T, int64_t S, bool is_training) const;
+  LogitScratch logit_scratch(Arena& arena, int64_t N) const {
+    return {.all = all_rows(arena, N), .outputs = arena.alloc(compute_, {N, config_.width})};
+  }
+  // Writes the logits of `batch` from h, this rank's rows of the final norm's output.
+  void infer_logits(LayerContext& ctx, const InferBatch& batch, const Tensor& h, const Tensor& logits) const;
+  // Measures the scratch of the embedding and the blocks. caches is as in AttentionLayer::plan_forward.
+  void plan_units(Arena& arena, int64_t B, int64_t T, bool is_training, const CacheShape& caches = {}) const;
 
   ModelConfig config_;
   DType compute_;

@@ -293,19 +293,18 @@ void Pipeline::set_recompute(const RecomputePlan& /*plan*/) {
   fail(ErrorKind::kInternal, "Pipeline: the recompute plan is fixed");
 }
 
-void Pipeline::infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
+void Pipeline::infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
                      const Tensor& logits) {
-  const int64_t n = tokens.elements();
   const ScratchScope scope(ctx.scratch);
-  const Tensor x = ctx.scratch.alloc(model_.compute(), {model_.tp().rows(n), model_.config().width});
-  Communicator& messages = *activations_.host;  // text is generated on the CPU
+  const Tensor x =
+      ctx.scratch.alloc(model_.compute(), {model_.tp().rows(batch.rows()), model_.config().width});
+  Communicator& messages = activations_.on(false);
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
     if (stage(chunk) > 0) messages.receive(messages.name(), x, previous());
-    model_.infer_units(ctx, tokens, units(chunk), x, caches, logits);
+    model_.infer_units(ctx, batch, units(chunk), x, caches, logits);
     if (!is_last(stage(chunk))) messages.send(messages.name(), x, next());
   }
-  for (KvCache& cache : caches) cache.length += n;
-  group_.broadcast("logits", logits, config_.shape.ranks - 1);
+  if (batch.outputs_count() > 0) messages.broadcast("logits", logits, config_.shape.ranks - 1);
 }
 
 }  // namespace ingot

@@ -42,7 +42,7 @@ class Pipeline final : public Executor {
   bool run(const ExecutorStep& step) override;
   LossSums losses(Stream& stream) override;
   LossSums forward(LayerContext& ctx, const Batch& batch) override;
-  void infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
+  void infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
              const Tensor& logits) override;
   void set_recompute(const RecomputePlan& plan) override;
 

@@ -1,10 +1,13 @@
 #include "ingot/run/run.h"
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/core/visible_text.h"
 #include "ingot/memory/memory_check.h"
+#include "ingot/nn/device_weights.h"
 #include "ingot/run/run_data.h"
 #include "ingot/train/generate.h"
 #include "ingot/train/local_executor.h"
@@ -59,14 +62,31 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
 }
 
 void generate_from_checkpoint(const std::filesystem::path& checkpoint, const GenerateOptions& options,
-                              const std::function<void(std::string_view)>& write) {
-  const LoadedModel loaded =
-      load_model(checkpoint, std::nullopt, weights_of(options.is_averaged), warn_damage);
+                              const TextsInOrder::Sink& write) {
+  Stream stream = make_stream(options.device);  // says at once if there is no such device
+  LoadedModel loaded = load_model(checkpoint, std::nullopt, weights_of(options.is_averaged), warn_damage);
+  Transformer& model = *loaded.model;
+  const auto count = std::ssize(options.prompts);
+  const int64_t slots = std::clamp<int64_t>(options.batch, 1, std::max<int64_t>(count, 1));
+  const Generator::Bytes bytes = Generator::planned_bytes(model, slots, options.device);
+  require_memory(bytes.host, fmt::format("keys and values of {} whole contexts", slots));
+  std::optional<DeviceWeights> there;
+  if (options.device == Device::kCuda) {
+    const DType compute = model.compute();
+    require_device_memory(
+        bytes.device + DeviceWeights::planned_bytes(model.params(), compute, options.device),
+        fmt::format("the weights, and keys and values of {} whole contexts,", slots));
+    there.emplace(*loaded.params, compute, stream);
+    loaded.params.reset();
+    model.bring_to_device(stream);
+  }
   Region alone;
-  require_memory(Generator::planned_bytes(*loaded.model), "keys and values of the whole context");
-  Generator generator(*loaded.model, *loaded.params, alone);
-  generate_text(generator, *loaded.tokenizer, options.prompt, options.tokens, options.sample, options.seed,
-                write);
+  Generator generator(model, there ? static_cast<ParamStore&>(*there) : *loaded.params, alone, stream, slots);
+  TextsInOrder in_order(options.prompts.size(), write);
+  const TextRequest request{
+      .prompts = options.prompts, .tokens = options.tokens, .sample = options.sample, .seed = options.seed};
+  generate_texts(generator, *loaded.tokenizer, request,
+                 [&](size_t i, std::string_view piece, bool is_last) { in_order.add(i, piece, is_last); });
 }
 
 }  // namespace ingot

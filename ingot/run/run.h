@@ -17,6 +17,7 @@
 #include "ingot/core/dtype.h"
 #include "ingot/ops/sample.h"
 #include "ingot/run/resume_check.h"
+#include "ingot/train/texts_in_order.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {
@@ -61,15 +62,17 @@ struct CheckpointEval {
 CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, const EvalOptions& options);
 
 struct GenerateOptions {
-  std::string prompt;
+  std::vector<std::string> prompts = {""};
   bool is_averaged = false;  // as in EvalOptions
-  int64_t tokens = 256;
+  int64_t tokens = 256;      // for each prompt; at least 1
   SampleConfig sample;
-  uint64_t seed = 1337;
+  uint64_t seed = 1337;  // of the first prompt; prompt i has seed + i
+  int64_t batch = 16;    // prompts that are continued at the same time
+  Device device = Device::kCpu;
 };
-// Passes prompt and continuation to `write` as soon as their characters are complete.
+// Passes each prompt and its continuation to `write` as soon as characters are complete, one prompt after the other.
 void generate_from_checkpoint(const std::filesystem::path& checkpoint, const GenerateOptions& options,
-                              const std::function<void(std::string_view)>& write);
+                              const TextsInOrder::Sink& write);
 
 // Times whole steps on random tokens; reads and writes no files.
 struct StepBench {

@@ -2,56 +2,41 @@
 
 #include <fmt/core.h>
 
-#include <memory>
-
-#include "ingot/core/copy.h"
 #include "ingot/train/generate.h"
+#include "ingot/train/texts_in_order.h"
 
 namespace ingot {
-namespace {
-
-// Copies this rank's weights from a device to the host, because text is generated on the CPU. Returns null if they are on
-// the host.
-std::unique_ptr<ResidentStore> host_weights(Trainer& trainer) {
-  Stream& stream = *trainer.layout().stream;
-  if (stream.device == Device::kCpu) return nullptr;
-  const Layout& layout = trainer.layout();
-  auto host = std::make_unique<ResidentStore>(layout.stage_list ? *layout.stage_list : layout.model->params(),
-                                              layout.model->compute(), false);
-  for (int id = 0; id < static_cast<int>(host->list().specs().size()); ++id)
-    if (host->list()[id].elements() > 0) copy(host->weight(id), trainer.params().weight(id), stream);
-  synchronize(stream);
-  return host;
-}
-
-}  // namespace
 
 std::string run_samples(const SamplesConfig& options, Trainer& trainer, const Tokenizer& tokenizer,
                         uint64_t seed, Console& console) {
-  const std::unique_ptr<ResidentStore> host = host_weights(trainer);
-  Generator generator(
-      *trainer.layout().model, host ? static_cast<ParamStore&>(*host) : trainer.params(),
-      *trainer.layout().region,
-      [&](LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches, const Tensor& logits) {
-        trainer.layout().executor->infer(ctx, tokens, caches, logits);
-      });
-  std::string all;
-  for (int64_t i = 0; i < options.count; ++i) {
-    const std::string prompt =
-        options.prompts.empty() ? "" : options.prompts[static_cast<size_t>(i) % options.prompts.size()];
-    console.line(
-        fmt::format("--- sample {} of {}, step {}", i + 1, options.count, trainer.state().steps_done));
-    std::string text;
-    generate_text(generator, tokenizer, prompt, options.tokens,
-                  {.temperature = static_cast<float>(options.temperature),
-                   .top_k = options.top_k,
-                   .top_p = static_cast<float>(options.top_p)},
-                  seed + static_cast<uint64_t>(i), [&](std::string_view shard) {
-                    console.stream(shard);
-                    text += shard;
-                  });
+  Layout& layout = trainer.layout();
+  Generator generator(*layout.model, trainer.params(), *layout.region, *layout.stream, options.slots(),
+                      [&](LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
+                          const Tensor& logits) { layout.executor->infer(ctx, batch, caches, logits); });
+  TextRequest request{.prompts = {},
+                      .tokens = options.tokens,
+                      .sample = {.temperature = static_cast<float>(options.temperature),
+                                 .top_k = options.top_k,
+                                 .top_p = static_cast<float>(options.top_p)},
+                      .seed = seed};
+  const auto count = static_cast<size_t>(options.count);
+  for (size_t i = 0; i < count; ++i)
+    request.prompts.push_back(options.prompts.empty() ? "" : options.prompts[i % options.prompts.size()]);
+  std::string all, text;
+  const auto begin = [&](size_t i) {
+    console.line(fmt::format("--- sample {} of {}, step {}", i + 1, count, trainer.state().steps_done));
+  };
+  TextsInOrder in_order(count, [&](size_t i, std::string_view piece, bool is_last) {
+    console.stream(piece);
+    text += piece;
+    if (!is_last) return;
     all += fmt::format("--- {}\n{}\n", i + 1, text);
-  }
+    text.clear();
+    if (i + 1 < count) begin(i + 1);
+  });
+  if (count > 0) begin(0);
+  generate_texts(generator, tokenizer, request,
+                 [&](size_t i, std::string_view piece, bool is_last) { in_order.add(i, piece, is_last); });
   console.line("---");
   return all;
 }

@@ -60,7 +60,7 @@ class Executor {
   // Returns the losses of a batch for the units on this rank, without gradients. Waits for the stream.
   virtual LossSums forward(LayerContext& ctx, const Batch& batch) = 0;
   // Same as Transformer::infer; every rank gets the logits.
-  virtual void infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
+  virtual void infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
                      const Tensor& logits) = 0;
 
   // Sets what forward keeps for backward from now on. REQUIRES: it fits the activation memory, whose size

@@ -1,122 +1,242 @@
 #include "ingot/train/generate.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
+
+#include "ingot/core/copy.h"
+#include "ingot/core/parallel.h"
 
 namespace ingot {
 namespace {
 
-constexpr int64_t kPrefillTokens = 128;  // prompt tokens processed at once
+constexpr int64_t kPrefillTokens = 128;  // tokens that the model reads at once
 
-size_t cache_bytes(const Transformer& model) {
-  Arena arena("cache plan");
-  model.make_caches(arena, model.config().context);
-  return arena.peak_bytes();
+int64_t padded_on(Device device, int64_t n) {
+  return device == Device::kCuda ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))) : n;
 }
 
-size_t inference_bytes(const Transformer& model) {
-  const int64_t context = model.config().context;
-  return model.infer_scratch_bytes(std::min(kPrefillTokens, context), context);
+int64_t most_rows(const Transformer& model, int64_t slots, Device device) {
+  return padded_on(device, std::max(slots, std::min(kPrefillTokens, model.config().context)));
+}
+
+CacheShape cache_shape(const Transformer& model, int64_t slots) {
+  return {.slots = slots, .positions = model.config().context};
 }
 
 }  // namespace
 
-size_t Generator::planned_bytes(const Transformer& model) {
-  return cache_bytes(model) + inference_bytes(model) +
-         static_cast<size_t>(2 * model.config().vocab_padded()) * sizeof(float);
+// The arenas, without memory.
+Generator::Arenas Generator::plan(const Transformer& model, int64_t slots, Device device) {
+  const bool is_host = device == Device::kCpu;
+  Arenas arenas{.caches = Arena("key-value cache", memory_of(device)),
+                .scratch = Arena("inference", memory_of(device)),
+                .host = Arena("logits", is_host ? Memory::kHost : Memory::kPinned),
+                .there = Arena("logits of the device", memory_of(device))};
+  model.make_caches(arenas.caches, slots, model.config().context);
+  lay_out(arenas.host, model, slots, device);
+  if (!is_host) lay_out(arenas.there, model, slots, device);
+  return arenas;
 }
 
-Generator::Generator(const Transformer& model, ParamStore& params, Region& region, Infer infer)
+Generator::Buffers Generator::lay_out(Arena& arena, const Transformer& model, int64_t slots, Device device) {
+  return {.ids = arena.alloc(DType::i32, InferBatch::ids_shape(most_rows(model, slots, device))),
+          .logits = arena.alloc(DType::f32, {padded_on(device, slots), model.config().vocab_padded()})};
+}
+
+size_t Generator::scratch_bytes(const Transformer& model, int64_t slots, Device device) {
+  return model.infer_scratch_bytes(most_rows(model, slots, device), cache_shape(model, slots), device);
+}
+
+Generator::Bytes Generator::planned_bytes(const Transformer& model, int64_t slots, Device device) {
+  const Arenas arenas = plan(model, slots, device);
+  const size_t by_stream = arenas.caches.peak_bytes() + scratch_bytes(model, slots, device);
+  const size_t own =
+      arenas.host.peak_bytes() + static_cast<size_t>(slots * model.config().vocab) * sizeof(int32_t);
+  if (device == Device::kCpu) return {.host = by_stream + own, .device = 0};
+  return {.host = own, .device = by_stream + arenas.there.peak_bytes()};
+}
+
+Generator::Generator(const Transformer& model, ParamStore& params, Region& region, Stream& stream,
+                     int64_t slots, Infer infer)
     : model_(model),
       params_(params),
       region_(region),
+      stream_(stream),
+      slots_(slots),
       infer_(infer ? std::move(infer)
-                   : [&model](LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
-                              const Tensor& logits) { model.infer(ctx, tokens, caches, logits); }),
-      caches_arena_("key-value cache", cache_bytes(model)),
-      scratch_("inference", inference_bytes(model)),
-      caches_(model.make_caches(caches_arena_, model.config().context)),
-      logits_(static_cast<size_t>(model.config().vocab_padded())),
-      sample_scratch_(static_cast<size_t>(model.config().vocab)) {}
-
-void Generator::reset() {
-  sequence_.clear();
-  for (KvCache& cache : caches_) cache.length = 0;
+                   : [&model](LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
+                              const Tensor& logits) { model.infer(ctx, batch, caches, logits); }),
+      arenas_([&] {
+        const Arenas planned = plan(model, slots, stream.device);
+        const auto arena = [](const Arena& from, size_t size_bytes) {
+          return Arena(from.name(), size_bytes, from.memory());
+        };
+        return Arenas{.caches = arena(planned.caches, planned.caches.peak_bytes()),
+                      .scratch = arena(planned.scratch, scratch_bytes(model, slots, stream.device)),
+                      .host = arena(planned.host, planned.host.peak_bytes()),
+                      .there = arena(planned.there, planned.there.peak_bytes())};
+      }()),
+      caches_(model.make_caches(arenas_.caches, slots, model.config().context)),
+      host_(lay_out(arenas_.host, model, slots, stream.device)),
+      sample_scratch_(static_cast<size_t>(slots * model.config().vocab)) {
+  if (stream.device == Device::kCuda) there_ = lay_out(arenas_.there, model, slots, stream.device);
 }
 
-void Generator::append(std::span<const int32_t> tokens) {
+// Computes the logits of a batch whose ids are the host's; on a device the logits are copied back.
+void Generator::infer(const InferBatch& batch) {
   LayerContext ctx{
-      .params = params_, .region = region_, .scratch = scratch_, .stream = stream_, .dropout = {}};
-  const Tensor logits(logits_.data(), DType::f32, {std::ssize(logits_)});
-  const int64_t limit = std::min(kPrefillTokens, model_.config().context);
-  while (!tokens.empty()) {
-    const auto chunk = tokens.first(std::min<size_t>(tokens.size(), static_cast<size_t>(limit)));
-    const Tensor ids(const_cast<int32_t*>(chunk.data()), DType::i32, {std::ssize(chunk)});
-    infer_(ctx, ids, caches_, logits);
-    tokens = tokens.subspan(chunk.size());
+      .params = params_, .region = region_, .scratch = arenas_.scratch, .stream = stream_, .dropout = {}};
+  const int64_t outputs = batch.output_rows();
+  if (stream_.device == Device::kCpu) {
+    infer_(ctx, batch, caches_, host_.logits.rows(0, outputs));
+    return;
   }
+  copy(there_.ids, host_.ids, stream_);
+  infer_(ctx, batch.with_ids(there_.ids), caches_, there_.logits.rows(0, outputs));
+  const int64_t wanted = batch.outputs_count();
+  if (wanted > 0) copy(host_.logits.rows(0, wanted), there_.logits.rows(0, wanted), stream_);
+  synchronize(stream_);
 }
 
-// Reads the last half of the context again from position 0.
-void Generator::make_room() {
-  for (KvCache& cache : caches_) cache.length = 0;
-  const size_t keep = static_cast<size_t>(std::max<int64_t>(1, model_.config().context / 2));
-  append(std::span(sequence_).last(std::min(keep, sequence_.size())));
+void Generator::make_room(Sequence& sequence) const {
+  const auto half = static_cast<size_t>(std::max<int64_t>(1, model_.config().context / 2));
+  sequence.read = sequence.tokens.size() - std::min(half, sequence.tokens.size());
+  sequence.cached = 0;
 }
 
-void Generator::run(std::span<const TokenId> prompt, int64_t tokens, const SampleConfig& config,
-                    uint64_t seed, std::optional<TokenId> stop, const std::function<bool(TokenId)>& sink) {
-  INGOT_CHECK(!prompt.empty(), "Generator::run: the prompt must have at least one token");
-  config.validate();
+std::vector<Generator::Sequence*> Generator::advance() {
   const int64_t context = model_.config().context;
-  const int64_t vocab = std::min(model_.config().vocab, most_ids_);
-  for (TokenId id : prompt)
-    if (id >= vocab)
-      fail(ErrorKind::kData,
-           "the prompt has token {}, the vocabulary ends at {}; use the tokenizer it was "
-           "trained with",
-           id, vocab - 1);
-  sequence_.insert(sequence_.end(), prompt.begin(), prompt.end());
-  const size_t kept = std::min<size_t>(sequence_.size(), static_cast<size_t>(context));
-  for (KvCache& cache : caches_) cache.length = 0;
-  append(std::span(sequence_).last(kept));
-  const Tensor logits(logits_.data(), DType::f32, {std::ssize(logits_)});
-  const Tensor scratch(sample_scratch_.data(), DType::i32, {vocab});
-  const RandomKey key{.seed = seed, .purpose = Purpose::kSample, .stream = 0, .step = 0};
-  for (int64_t i = 0; i < tokens; ++i) {
-    RandomKey own = key;
-    own.step = sequence_.size();
-    const int32_t next = sample_token(logits, vocab, config, own, scratch);
-    if (stop && static_cast<TokenId>(next) == *stop) return;
-    if (!sink(static_cast<TokenId>(next))) return;
-    sequence_.push_back(next);
-    if (i + 1 == tokens) return;
-    if (caches_.front().length == context)
-      make_room();
-    else
-      append(std::span(sequence_).last(1));
+  int64_t left = most_rows(model_, slots_, Device::kCpu);
+  struct Taken {
+    Sequence* sequence;
+    int64_t count;
+  };
+  std::vector<Taken> taken;
+  for (Sequence& sequence : sequences_)
+    if (sequence.cached == context) make_room(sequence);
+  for (const bool is_single : {true, false})  // every sequence that waits for one token advances
+    for (Sequence& sequence : sequences_) {
+      if ((sequence.pending() == 1) != is_single || left == 0) continue;
+      taken.push_back({&sequence, std::min(sequence.pending(), left)});
+      left -= taken.back().count;
+    }
+  std::ranges::stable_partition(taken, [](const Taken& t) { return t.count == 1; });
+  std::vector<InferSegment> segments;
+  std::vector<int32_t> tokens;
+  std::vector<Sequence*> outputs;
+  for (const auto& [sequence, count] : taken) {
+    const bool is_last = count == sequence->pending();
+    segments.push_back(
+        {.slot = sequence->slot, .first = sequence->cached, .count = count, .wants_logits = is_last});
+    const auto first = sequence->tokens.begin() + static_cast<ptrdiff_t>(sequence->read);
+    tokens.insert(tokens.end(), first, first + static_cast<ptrdiff_t>(count));
+    if (is_last) outputs.push_back(sequence);
   }
+  infer(InferBatch(host_.ids, std::move(segments), tokens, context, stream_.device == Device::kCuda));
+  for (const auto& [sequence, count] : taken) {
+    sequence->read += static_cast<size_t>(count);
+    sequence->cached += count;
+  }
+  return outputs;
+}
+
+void Generator::check_prompts(std::span<const Prompt> prompts) const {
+  const int64_t vocab = std::min(model_.config().vocab, most_ids_);
+  for (const Prompt& prompt : prompts) {
+    INGOT_CHECK(!prompt.tokens.empty(), "Generator::run: the prompt must have at least one token");
+    for (TokenId id : prompt.tokens)
+      if (id >= vocab)
+        fail(ErrorKind::kData,
+             "the prompt has token {}, the vocabulary ends at {}; use the tokenizer it was "
+             "trained with",
+             id, vocab - 1);
+  }
+}
+
+// Starts the sequence of a prompt in a free slot. It reads the last `context` tokens of the prompt.
+void Generator::start(const Prompt& prompt, size_t index, int64_t tokens) {
+  Sequence sequence{.prompt = index,
+                    .key = {.seed = prompt.seed, .purpose = Purpose::kSample, .stream = 0, .step = 0},
+                    .tokens = {prompt.tokens.begin(), prompt.tokens.end()},
+                    .wanted = tokens};
+  const auto is_used = [&](int64_t slot) {
+    return std::ranges::any_of(sequences_, [&](const Sequence& other) { return other.slot == slot; });
+  };
+  while (is_used(sequence.slot)) ++sequence.slot;
+  const size_t context = static_cast<size_t>(model_.config().context);
+  sequence.read = sequence.tokens.size() - std::min(sequence.tokens.size(), context);
+  sequences_.push_back(std::move(sequence));
+}
+
+int32_t Generator::draw(size_t row, const Sequence& sequence, const SampleConfig& config) {
+  const int64_t vocab = std::min(model_.config().vocab, most_ids_), i = static_cast<int64_t>(row);
+  const Tensor logits = host_.logits.rows(i, i + 1).reshape({host_.logits.dim(1)});
+  model_.cap_logits({logits.as<float>(), static_cast<size_t>(vocab)});
+  const Tensor scratch(sample_scratch_.data() + i * model_.config().vocab, DType::i32, {vocab});
+  RandomKey key = sequence.key;
+  key.step = sequence.tokens.size();
+  return sample_token(logits, vocab, config, key, scratch);
+}
+
+void Generator::run(std::span<const Prompt> prompts, int64_t tokens, const SampleConfig& config,
+                    std::optional<TokenId> stop, const Sink& sink, const std::function<void(size_t)>& ended) {
+  check_prompts(prompts);
+  config.validate();
+  INGOT_CHECK(tokens > 0, "Generator::run: {} tokens to sample", tokens);
+  sequences_.clear();
+  for (size_t next = 0; next < prompts.size() || !sequences_.empty();) {
+    for (; next < prompts.size() && std::ssize(sequences_) < slots_; ++next)
+      start(prompts[next], next, tokens);
+    const std::vector<Sequence*> outputs = advance();
+    std::vector<int32_t> drawn(outputs.size());
+    parallel_for(std::ssize(outputs), 1, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+        drawn[i] = draw(i, *outputs[i], config);
+    });
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      Sequence& sequence = *outputs[i];
+      const auto id = static_cast<TokenId>(drawn[i]);
+      const bool goes_on = id != stop && sink(sequence.prompt, id);
+      sequence.tokens.push_back(drawn[i]);
+      sequence.wanted = goes_on ? sequence.wanted - 1 : 0;
+      if (sequence.wanted == 0 && ended) ended(sequence.prompt);
+    }
+    std::erase_if(sequences_, [](const Sequence& sequence) { return sequence.wanted == 0; });
+  }
+}
+
+void generate_texts(Generator& generator, const Tokenizer& tokenizer, const TextRequest& request,
+                    const TextSink& write) {
+  const std::optional<TokenId> end = tokenizer.end_of_text();
+  std::vector<Generator::Prompt> prompts;
+  for (const std::string& text : request.prompts) {
+    Generator::Prompt prompt{.tokens = encode(tokenizer, text), .seed = request.seed + prompts.size()};
+    if (prompt.tokens.empty()) prompt.tokens = end ? std::vector<TokenId>{*end} : encode(tokenizer, "\n");
+    prompts.push_back(std::move(prompt));
+  }
+  for (size_t i = 0; i < prompts.size(); ++i) write(i, request.prompts[i], false);
+  std::vector<Utf8Stream> utf8(prompts.size());
+  generator.limit_ids(tokenizer.vocab_size());
+  const auto sink = [&](size_t i, TokenId id) {
+    std::string bytes;
+    tokenizer.append_bytes(id, bytes);
+    const std::string text = utf8[i].push(bytes);
+    if (!text.empty()) write(i, text, false);
+    return true;
+  };
+  generator.run(prompts, request.tokens, request.sample, end, sink,
+                [&](size_t i) { write(i, utf8[i].flush(), true); });
 }
 
 void generate_text(Generator& generator, const Tokenizer& tokenizer, std::string_view prompt, int64_t tokens,
                    const SampleConfig& config, uint64_t seed,
                    const std::function<void(std::string_view)>& write) {
-  std::vector<TokenId> ids = encode(tokenizer, prompt);
-  const std::optional<TokenId> end = tokenizer.end_of_text();
-  if (ids.empty()) ids = end ? std::vector<TokenId>{*end} : encode(tokenizer, "\n");
-  Utf8Stream utf8;
-  write(prompt);
-  generator.reset();
-  generator.limit_ids(tokenizer.vocab_size());
-  generator.run(ids, tokens, config, seed, end, [&](TokenId id) {
-    std::string bytes;
-    tokenizer.append_bytes(id, bytes);
-    const std::string text = utf8.push(bytes);
-    if (!text.empty()) write(text);
-    return true;
+  const TextRequest request{
+      .prompts = {std::string(prompt)}, .tokens = tokens, .sample = config, .seed = seed};
+  generate_texts(generator, tokenizer, request, [&](size_t, std::string_view piece, bool) {
+    if (!piece.empty()) write(piece);
   });
-  const std::string rest = utf8.flush();
-  if (!rest.empty()) write(rest);
 }
 
 }  // namespace ingot

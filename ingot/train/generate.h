@@ -1,10 +1,12 @@
-// Generator samples text from a model token by token, with a key-value cache.
+// Generator samples text from a model token by token, with a cache of keys and values, for several sequences at once.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ingot/data/tokenizer/tokenizer.h"
@@ -16,50 +18,107 @@ namespace ingot {
 class Generator {
  public:
   // Has the signature of Transformer::infer.
-  using Infer = std::function<void(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
-                                   const Tensor& logits)>;
+  using Infer = std::function<void(LayerContext& ctx, const InferBatch& batch,
+                                   const std::vector<KvCache>& caches, const Tensor& logits)>;
 
-  // Borrows the first three arguments and allocates memory for `context` positions. infer: computes the
-  // logits; by default the model does. With that of an Executor, all ranks generate the same tokens.
-  Generator(const Transformer& model, ParamStore& params, Region& region, Infer infer = {});
+  // Borrows the first four arguments and allocates memory on the stream's device for `slots` sequences of `context`
+  // positions. infer: computes the logits; by default the model does. With that of an Executor, all ranks generate the
+  // same tokens. REQUIRES: on a CUDA device bring_to_device was called and the weights are there.
+  Generator(const Transformer& model, ParamStore& params, Region& region, Stream& stream, int64_t slots = 1,
+            Infer infer = {});
 
   // Bytes that a Generator of this model needs; a model without weights is enough.
-  static size_t planned_bytes(const Transformer& model);
+  struct Bytes {
+    size_t host = 0, device = 0;  // all of it is host memory on the CPU
+  };
+  static Bytes planned_bytes(const Transformer& model, int64_t slots, Device device);
 
   // Samples ids below `count` only. A model of Hugging Face may have more rows than its tokenizer has ids.
   void limit_ids(int64_t count) { most_ids_ = count; }
 
-  // Clears the sequence and the cache.
-  void reset();
+  struct Prompt {
+    std::vector<TokenId> tokens;  // at least one
+    uint64_t seed = 0;
+  };
+  // Receives the index of a prompt and a token that follows it. Returns false to end the sequence.
+  using Sink = std::function<bool(size_t prompt, TokenId token)>;
 
-  // Appends the prompt (at least one token), then up to `tokens` sampled tokens, and passes each to
-  // `sink` as it is made. Stops early at `stop` (which is not passed on) or if `sink` returns false. The
-  // token at position i of the sequence is drawn with step i of the random key, so equal seeds give equal
-  // text. When the context is full, the model reads the last half of it again and generation continues
-  // from there.
-  void run(std::span<const TokenId> prompt, int64_t tokens, const SampleConfig& config, uint64_t seed,
-           std::optional<TokenId> stop, const std::function<bool(TokenId)>& sink);
+  // Appends up to `tokens` sampled tokens to every prompt and passes each to `sink` as it is made. `slots` sequences
+  // are under way at once; the weights are read once for all of them, and the next prompt takes the slot of a sequence
+  // that has ended. A sequence ends early at `stop` (which is not passed on) or if `sink` returns false. The token at
+  // position i of a sequence is drawn with step i of its seed's random key, so the sequences of other prompts and the
+  // number of slots do not matter, apart from the rounding of products of more rows. When the context is full,
+  // the model reads the last half of it again and generation continues from there.
+  // `ended`, if set, is called with the prompt of a sequence that has ended.
+  void run(std::span<const Prompt> prompts, int64_t tokens, const SampleConfig& config,
+           std::optional<TokenId> stop, const Sink& sink, const std::function<void(size_t)>& ended = {});
 
  private:
-  void append(std::span<const int32_t> tokens);
-  void make_room();
+  // A sequence under way.
+  struct Sequence {
+    size_t prompt = 0;
+    int64_t slot = 0;
+    RandomKey key;
+    std::vector<int32_t> tokens;  // all so far
+    size_t read = 0;              // number of them that have gone to the model
+    int64_t cached = 0;           // positions filled in the slot
+    int64_t wanted = 0;           // tokens still to be sampled
+
+    int64_t pending() const { return static_cast<int64_t>(tokens.size() - read); }
+  };
+  // The memory of batches and logits, as laid out on an arena.
+  struct Buffers {
+    Tensor ids;     // (4, rows) i32
+    Tensor logits;  // (slots, Vp) f32, with padding on a device
+  };
+  struct Arenas {
+    Arena caches, scratch, host, there;  // there: copies of the host's buffers on a device; empty on the CPU
+  };
+  static Arenas plan(const Transformer& model, int64_t slots, Device device);
+  static Buffers lay_out(Arena& arena, const Transformer& model, int64_t slots, Device device);
+  static size_t scratch_bytes(const Transformer& model, int64_t slots, Device device);
+
+  void check_prompts(std::span<const Prompt> prompts) const;
+  void start(const Prompt& prompt, size_t index, int64_t tokens);
+  // Appends tokens of all sequences to the caches and returns those whose logits are known then, in order of the
+  // rows of the host's logits.
+  std::vector<Sequence*> advance();
+  void infer(const InferBatch& batch);
+  // Returns the token that the row of the host's logits gives a sequence.
+  int32_t draw(size_t row, const Sequence& sequence, const SampleConfig& config);
+  // Reads the last half of the context again, from position 0.
+  void make_room(Sequence& sequence) const;
 
   const Transformer& model_;
   ParamStore& params_;
   Region& region_;
+  Stream& stream_;
+  int64_t slots_;
   Infer infer_;
-  Stream stream_;
-  Arena caches_arena_, scratch_;
+  Arenas arenas_;
   std::vector<KvCache> caches_;
+  Buffers host_, there_;  // there_: on a device
   int64_t most_ids_ = std::numeric_limits<int64_t>::max();
-  std::vector<float> logits_;            // (Vp)
-  std::vector<int32_t> sample_scratch_;  // (V)
-  std::vector<int32_t> sequence_;        // all tokens so far
+  std::vector<int32_t> sample_scratch_;  // (slots, V)
+  std::vector<Sequence> sequences_;
 };
 
-// Calls write(text) with the prompt and then with the continuation, in valid UTF-8, as soon as characters
-// are complete. An empty prompt starts from the end-of-text token, or from a newline if the tokenizer has
-// none.
+// Texts for generate_texts. Sequence i is drawn with seed + i.
+struct TextRequest {
+  std::vector<std::string> prompts;
+  int64_t tokens = 0;  // to sample for each
+  SampleConfig sample = {};
+  uint64_t seed = 0;
+};
+// Receives the index of a prompt and text in valid UTF-8: first the prompt, then what follows it as soon as characters
+// are complete. is_last: the text of this prompt ends here; the piece may be empty then.
+using TextSink = std::function<void(size_t prompt, std::string_view piece, bool is_last)>;
+
+// Continues the prompts. An empty one starts from the end-of-text token, or from a newline if the tokenizer has none.
+void generate_texts(Generator& generator, const Tokenizer& tokenizer, const TextRequest& request,
+                    const TextSink& write);
+
+// Continues a single prompt, and passes on its text alone.
 void generate_text(Generator& generator, const Tokenizer& tokenizer, std::string_view prompt, int64_t tokens,
                    const SampleConfig& config, uint64_t seed,
                    const std::function<void(std::string_view)>& write);

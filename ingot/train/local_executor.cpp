@@ -100,9 +100,9 @@ LossSums LocalExecutor::forward(LayerContext& ctx, const Batch& batch) {
   return losses(ctx.stream);
 }
 
-void LocalExecutor::infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
+void LocalExecutor::infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
                           const Tensor& logits) {
-  model_.infer(ctx, tokens, caches, logits);
+  model_.infer(ctx, batch, caches, logits);
 }
 
 }  // namespace ingot

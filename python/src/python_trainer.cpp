@@ -139,7 +139,9 @@ std::string PythonTrainer::generate(const std::string& prompt, int64_t tokens, c
                                     uint64_t seed) {
   use_threads();
   Layout& layout = trainer_.layout();
-  if (!generator_) generator_ = std::make_unique<Generator>(*layout.model, trainer_.params(), *layout.region);
+  if (!generator_)
+    generator_ =
+        std::make_unique<Generator>(*layout.model, trainer_.params(), *layout.region, *layout.stream);
   std::string text;
   generate_text(*generator_, *data_.tokenizer, prompt, tokens, config, seed,
                 [&](std::string_view more) { text += more; });

@@ -10,6 +10,7 @@
 #include "ingot/optim/optimizer.h"
 #include "ingot/optim/rules/adamw.h"
 #include "ingot/profile/llama_f64.h"
+#include "tests/nn/infer_one.h"
 #include "tests/reference/numeric.h"
 
 namespace ingot::testing {
@@ -81,7 +82,7 @@ class Golden : public ::testing::TestWithParam<std::tuple<const char*, DType>> {
   Stream stream;
   Arena scratch{"scratch",
                 std::max(model.scratch_bytes(3, model.config().context, true),
-                         model.infer_scratch_bytes(model.config().context, model.config().context))};
+                         model.infer_scratch_bytes(model.config().context, {1, model.config().context}))};
 
   LayerContext context() {
     return {.params = store, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
@@ -167,16 +168,16 @@ TEST_P(Golden, LogitsWithACacheMatchPyTorch) {
   load();
   const Tensor tokens = tensor_of(values.get("tokens")), logits = tensor_of(values.get("logits"));
   const int64_t T = tokens.dim(1), V = model.config().vocab;
-  std::vector<float> got(static_cast<size_t>(model.config().vocab_padded()));
+  std::vector<float> got;
   Arena arena("caches", size_t{1} << 20);
   double worst = 0, squares = 0, want_squares = 0;
   for (int64_t b = 0; b < tokens.dim(0); ++b) {
-    std::vector<KvCache> caches = model.make_caches(arena, T);
+    OneSequence sequence{model.make_caches(arena, 1, T)};
     for (int64_t done = 0, shard = 1; done < T; done += shard, ++shard) {
       shard = std::min(shard, T - done);
       LayerContext ctx = context();
-      model.infer(ctx, tokens.rows(b, b + 1).reshape({T}).rows(done, done + shard), caches,
-                  Tensor(got.data(), DType::f32, {std::ssize(got)}));
+      const int32_t* first = tokens.as<int32_t>() + b * T + done;
+      sequence.append(model, ctx, {first, static_cast<size_t>(shard)}, got);
       const float* want = logits.as<float>() + (b * T + done + shard - 1) * V;
       for (int64_t v = 0; v < V; ++v) {
         const double difference = got[static_cast<size_t>(v)] - want[v];

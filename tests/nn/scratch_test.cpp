@@ -1,6 +1,7 @@
 // Transformer::scratch_bytes and infer_scratch_bytes are exactly what a model then uses.
 #include <gtest/gtest.h>
 
+#include "tests/nn/infer_one.h"
 #include "tests/nn/small_model.h"
 
 namespace ingot::testing {
@@ -48,10 +49,11 @@ TEST(InferScratch, SufficesForAnyNumberOfTokensUpToThePlan) {
   for (const ModelConfig& config : {small_llama(2), olmo2_style(small_llama(2))}) {
     SmallModel small(config, DType::f32, 1, 16, 1);
     std::vector<int32_t> ids(16, 3);
-    std::vector<float> logits(static_cast<size_t>(small.model.config().vocab_padded()));
+    std::vector<float> logits;
     for (const int64_t most : {1, 2, 5}) {
-      Arena scratch("inference", small.model.infer_scratch_bytes(most, 16)), arena("caches", size_t{1} << 20);
-      std::vector<KvCache> caches = small.model.make_caches(arena, 16);
+      Arena scratch("inference", small.model.infer_scratch_bytes(most, {1, 16})),
+          arena("caches", size_t{1} << 20);
+      OneSequence sequence{small.model.make_caches(arena, 1, 16)};
       LayerContext ctx{.params = small.store,
                        .region = small.region,
                        .scratch = scratch,
@@ -59,8 +61,8 @@ TEST(InferScratch, SufficesForAnyNumberOfTokensUpToThePlan) {
                        .dropout = {}};
       for (int64_t done = 0, n = 1; done < 16; done += n) {
         n = std::min(most, 16 - done);
-        EXPECT_NO_THROW(small.model.infer(ctx, Tensor(ids.data(), DType::i32, {n}), caches,
-                                          Tensor(logits.data(), DType::f32, {std::ssize(logits)})));
+        EXPECT_NO_THROW(
+            sequence.append(small.model, ctx, std::span(ids).first(static_cast<size_t>(n)), logits));
       }
     }
   }

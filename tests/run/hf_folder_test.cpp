@@ -13,6 +13,7 @@
 #include "ingot/core/error.h"
 #include "ingot/formats/safetensors_set.h"
 #include "ingot/run/start_model.h"
+#include "tests/nn/infer_one.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {
@@ -103,17 +104,16 @@ TEST_P(HfFamily, GeneratesWhatItsLogitsOfWholeWindowsSay) {
   const int64_t T = std::ssize(tokens), V = model.config().vocab;
   Region region;
   Stream stream;
-  Arena scratch("scratch", model.infer_scratch_bytes(T, T)), memory("caches", size_t{1} << 20);
+  Arena scratch("scratch", model.infer_scratch_bytes(T, {1, T})), memory("caches", size_t{1} << 20);
   LayerContext ctx{
       .params = *loaded.params, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
   const auto logits_after = [&](const std::vector<int64_t>& pieces) {
     memory.release_to(0);
-    std::vector<KvCache> caches = model.make_caches(memory, T);
-    std::vector<float> logits(static_cast<size_t>(model.config().vocab_padded()));
+    OneSequence sequence{model.make_caches(memory, 1, T)};
+    std::vector<float> logits;
     int64_t begin = 0;
     for (const int64_t piece : pieces) {
-      const Tensor part(const_cast<int32_t*>(tokens.data() + begin), DType::i32, {piece});
-      model.infer(ctx, part, caches, Tensor(logits.data(), DType::f32, {std::ssize(logits)}));
+      sequence.append(model, ctx, {tokens.data() + begin, static_cast<size_t>(piece)}, logits);
       begin += piece;
     }
     return logits;

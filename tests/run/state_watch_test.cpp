@@ -130,9 +130,9 @@ class FaultyExecutor : public Executor {
   }
   LossSums losses(Stream& stream) override { return inner_->losses(stream); }
   LossSums forward(LayerContext& ctx, const Batch& batch) override { return inner_->forward(ctx, batch); }
-  void infer(LayerContext& ctx, const Tensor& tokens, std::vector<KvCache>& caches,
+  void infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
              const Tensor& logits) override {
-    inner_->infer(ctx, tokens, caches, logits);
+    inner_->infer(ctx, batch, caches, logits);
   }
   void set_recompute(const RecomputePlan& plan) override { inner_->set_recompute(plan); }
   int runs = 0;

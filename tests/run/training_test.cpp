@@ -300,12 +300,13 @@ TEST_F(TrainingTest, AveragesCanBeLoaded) {
   EXPECT_NEAR(averaged, trained.final_eval.loss, 1e-5);
   EXPECT_GT(std::abs(plain - averaged), 1e-3);
   GenerateOptions sample;
-  sample.prompt = "the cat";
+  sample.prompts = {"the cat"};
   sample.is_averaged = true;
   sample.tokens = 3;
   std::string text;
-  generate_from_checkpoint(trained.checkpoint, sample, [&](std::string_view shard) { text += shard; });
-  EXPECT_GT(text.size(), sample.prompt.size());
+  generate_from_checkpoint(trained.checkpoint, sample,
+                           [&](size_t, std::string_view piece, bool) { text += piece; });
+  EXPECT_GT(text.size(), sample.prompts[0].size());
 
   c.optimizer.ema = 0;
   const TrainOutcome without = train(c, folder / "plain");

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ingot/core/arena.h"
+#include "tests/nn/infer_one.h"
 #include "tests/train/small_training.h"
 
 namespace ingot {
@@ -24,20 +25,18 @@ Coordinates coordinates(SmallTraining& training) {
   std::vector<int32_t> ids(kPromptTokens);
   for (size_t i = 1; i < ids.size(); ++i) ids[i] = (ids[i - 1] * 5 + 3) % 61;
   Arena memory("coordinates", size_t{64} << 20), scratch("inference", size_t{64} << 20);
-  std::vector<KvCache> caches = model.make_caches(memory, kPromptTokens);
+  testing::OneSequence sequence{model.make_caches(memory, 1, kPromptTokens)};
   LayerContext ctx{.params = *layout.params,
                    .region = *layout.region,
                    .scratch = scratch,
                    .stream = *layout.stream,
                    .dropout = {}};
-  const Tensor tokens(ids.data(), DType::i32, {kPromptTokens});
   Coordinates result{.block = std::vector<float>(static_cast<size_t>(kPromptTokens * width)),
                      .logits = std::vector<float>(static_cast<size_t>(model.config().vocab_padded()))};
   const Tensor x(result.block.data(), DType::f32, {kPromptTokens, width});
-  const Tensor logits(result.logits.data(), DType::f32, {std::ssize(result.logits)});
-  model.infer_units(ctx, tokens, {0, 2}, x, caches, logits);  // the embedding and the only block
-  for (KvCache& cache : caches) cache.length = 0;
-  model.infer(ctx, tokens, caches, logits);
+  model.infer_units(ctx, sequence.batch(ids), {0, 2}, x, sequence.caches,
+                    {});  // the embedding and the only block
+  sequence.append(model, ctx, ids, result.logits);
   result.logits.resize(61);
   return result;
 }

@@ -1,6 +1,7 @@
 #include "ingot/ops/attention.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/dispatch.h"
@@ -78,13 +79,11 @@ double hidden_by_window(const AttentionShape& s, int64_t window) {
   return queries * most - queries * (queries - 1) / 2;
 }
 
-// A query that decodes sees the last keys only.
-Tensor last_positions(Tensor t, int64_t count) {
-  const int64_t skipped = t.dim(1) - count;
-  t.data =
-      static_cast<std::byte*>(t.data) + static_cast<size_t>(skipped * t.strides[1]) * size_bytes(t.dtype);
-  t.shape[1] = count;
-  return t;
+// Returns what the only query of every batch row sees.
+std::vector<cpu::DecodeKeys> last_keys(const AttentionShape& s, int64_t window) {
+  std::vector<cpu::DecodeKeys> keys;
+  for (int64_t b = 0; b < s.B; ++b) keys.push_back({b, window > 0 ? s.S - window : 0, s.S});
+  return keys;
 }
 
 // The work of `products` products of size T x S x D per head. The mask halves those of causal attention.
@@ -153,11 +152,8 @@ void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
       cpu::attention_forward<T>(problem, HeadView<T>(out), lse_data, HeadView<T>(q), HeadView<T>(k),
                                 HeadView<T>(v), place);
     } else {
-      cpu::AttentionProblem seen = problem;
-      if (problem.window > 0) seen.shape.S = problem.window;
-      const Tensor keys = last_positions(k, seen.shape.S), values = last_positions(v, seen.shape.S);
-      cpu::attention_decode<T>(seen, HeadView<T>(out), lse_data, HeadView<T>(q), HeadView<T>(keys),
-                               HeadView<T>(values), place);
+      cpu::attention_decode<T>(problem, HeadView<T>(out), lse_data, HeadView<T>(q), HeadView<T>(k),
+                               HeadView<T>(v), last_keys(shape, problem.window), place);
     }
   });
 }

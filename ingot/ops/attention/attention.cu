@@ -260,8 +260,11 @@ __global__ void __launch_bounds__(kBlock) backward_kv(Problem<T> a, Gradients<T>
     v.load(a.v.at(b, s, kv), g, D, a.is_wide);
   }
   const int64_t earliest = a.is_causal && first_s > S - T_ ? first_s - (S - T_) : 0;
+  const int64_t last =
+      a.window > 0 ? first_s + kRows<G> + a.window - 1 - (S - T_) : T_;  // with a window, none from
+  const int64_t end_t = last < T_ ? last : T_;                           // here on sees the keys
   for (int64_t h = kv * (H / K); h < (kv + 1) * (H / K); ++h)
-    for (int64_t tile = earliest / kRows<G> * kRows<G>; tile < T_; tile += kRows<G>) {
+    for (int64_t tile = earliest / kRows<G> * kRows<G>; tile < end_t; tile += kRows<G>) {
       __syncthreads();
       load_tile<G>(q_tile, a.q, b, h, tile, T_, D, a.is_wide);
       load_tile<G>(d_out_tile, d.d_out, b, h, tile, T_, D, a.is_wide);

@@ -15,11 +15,10 @@ constexpr int64_t kKeys = 256;      // keys of a tile
 constexpr int64_t kUnits = 16;      // minimum number of units of work, if there are enough keys
 constexpr int64_t kPartKeys = 512;  // minimum number of keys per slice
 
-// Returns the number of slices that the keys are divided into. Their results are merged in order. It
-// depends on the shape and not on the number of threads.
-int64_t key_parts(const AttentionShape& shape) {
-  const int64_t wanted = (kUnits + shape.B * shape.K - 1) / (shape.B * shape.K);
-  return std::clamp<int64_t>(shape.S / kPartKeys, 1, wanted);
+// Returns the number of slices that the keys of one query are divided into. Their results are merged in order. It
+// depends on the shape of a single query and not on the number of threads.
+int64_t key_parts(int64_t K, int64_t keys) {
+  return std::clamp<int64_t>(keys / kPartKeys, 1, (kUnits + K - 1) / K);
 }
 
 // The result of one slice of the keys for the query heads of one kv head.
@@ -116,18 +115,18 @@ float softmax_row(float* s, int64_t n, float scale, float& max, float& sum) {
 
 template <typename T>
 void decode_part(const AttentionProblem& p, Part& part, HeadView<T> q, HeadView<T> k, HeadView<T> v,
-                 int64_t b, int64_t kv, int64_t begin, int64_t end) {
+                 int64_t b, int64_t kv, const DecodeKeys& keys) {
   const int64_t G = p.shape.H / p.shape.K, D = p.shape.D;
   tile::load_rows(part.q, q.at(b, 0, kv * G), q.head_stride, G, D);
   std::fill_n(part.out.data, G * part.out.ld, 0.0f);
   std::fill_n(part.max, G, -std::numeric_limits<float>::infinity());
   std::fill_n(part.sum, G, 0.0f);
-  for (int64_t s = begin; s < end; s += kKeys) {
-    const int64_t n = std::min(kKeys, end - s);
+  for (int64_t s = keys.begin; s < keys.end; s += kKeys) {
+    const int64_t n = std::min(kKeys, keys.end - s);
     for (int64_t g = 0; g < G; ++g) {
-      dot_rows(part.s.row(g), part.q.row(g), k.at(b, s, kv), k.time_stride, n, D);
+      dot_rows(part.s.row(g), part.q.row(g), k.at(keys.row, s, kv), k.time_stride, n, D);
       const float rescale = softmax_row(part.s.row(g), n, p.scale, part.max[g], part.sum[g]);
-      add_rows(part.out.row(g), rescale, part.s.row(g), v.at(b, s, kv), v.time_stride, n, D);
+      add_rows(part.out.row(g), rescale, part.s.row(g), v.at(keys.row, s, kv), v.time_stride, n, D);
     }
   }
 }
@@ -144,29 +143,39 @@ void merge_part(Part& total, const Part& part, float scale, int64_t g, int64_t D
 }  // namespace
 
 int64_t attention_decode_scratch(const AttentionShape& shape) {
-  return shape.B * shape.K * key_parts(shape) * part_size(shape);
+  return shape.B * shape.K * key_parts(shape.K, shape.S) * part_size(shape);
 }
 
 template <typename T>
 void attention_decode(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
-                      HeadView<T> v, float* scratch) {
+                      HeadView<T> v, std::span<const DecodeKeys> keys, float* scratch) {
   const AttentionShape& shape = p.shape;
-  const int64_t parts = key_parts(shape), size = part_size(shape), G = shape.H / shape.K;
+  const int64_t most = key_parts(shape.K, shape.S), size = part_size(shape), G = shape.H / shape.K;
+  const auto parts_of = [&](const DecodeKeys& own) {
+    return own.end == 0 ? 0 : key_parts(shape.K, own.end - own.begin);
+  };
   const auto part_of = [&](int64_t unit) {
     ScratchLayout layout(scratch + unit * size);
     return Part(layout, shape);
   };
-  parallel_for(shape.B * shape.K * parts, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(shape.B * shape.K * most, 1, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t b = unit / most / shape.K, kv = unit / most % shape.K, i = unit % most;
+      const DecodeKeys& own = keys[static_cast<size_t>(b)];
+      if (i >= parts_of(own)) continue;
       Part part = part_of(unit);
-      const int64_t b = unit / parts / shape.K, kv = unit / parts % shape.K;
-      const Range keys = split_range(shape.S, parts, unit % parts);
-      decode_part(p, part, q, k, v, b, kv, keys.begin, keys.end);
+      const Range slice = split_range(own.end - own.begin, parts_of(own), i);
+      decode_part(p, part, q, k, v, b, kv, {own.row, own.begin + slice.begin, own.begin + slice.end});
     }
   });
   for (int64_t head = 0; head < shape.B * shape.H; ++head) {
     const int64_t b = head / shape.H, h = head % shape.H, g = h % G;
-    const int64_t first = (b * shape.K + h / G) * parts;
+    const int64_t parts = parts_of(keys[static_cast<size_t>(b)]);
+    if (parts == 0) {
+      std::fill_n(out.at(b, 0, h), shape.D, T(0.0f));
+      continue;
+    }
+    const int64_t first = (b * shape.K + h / G) * most;
     Part total = part_of(first);
     for (int64_t i = 1; i < parts; ++i) merge_part(total, part_of(first + i), p.scale, g, shape.D);
     tile::store_rows(out.at(b, 0, h), 0, total.out.from_row(g), 1, shape.D, 1.0f / total.sum[g]);
@@ -175,10 +184,10 @@ void attention_decode(const AttentionProblem& p, HeadView<T> out, float* lse, He
 }
 
 template void attention_decode(const AttentionProblem&, HeadView<float>, float*, HeadView<float>,
-                               HeadView<float>, HeadView<float>, float*);
+                               HeadView<float>, HeadView<float>, std::span<const DecodeKeys>, float*);
 template void attention_decode(const AttentionProblem&, HeadView<bf16>, float*, HeadView<bf16>,
-                               HeadView<bf16>, HeadView<bf16>, float*);
+                               HeadView<bf16>, HeadView<bf16>, std::span<const DecodeKeys>, float*);
 template void attention_decode(const AttentionProblem&, HeadView<f16>, float*, HeadView<f16>, HeadView<f16>,
-                               HeadView<f16>, float*);
+                               HeadView<f16>, std::span<const DecodeKeys>, float*);
 
 }  // namespace ingot::cpu

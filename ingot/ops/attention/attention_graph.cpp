@@ -55,8 +55,9 @@ std::optional<FusedAttention> fused_attention(const Tensor& q, const Tensor& k, 
                                               const AttentionConfig& config) {
   const int64_t T = q.dim(1), D = q.dim(3);
   const bool is_16_bit = q.dtype == DType::bf16 || q.dtype == DType::f16;
-  if (!is_16_bit || !config.is_causal || config.dropout.p > 0 || k.dim(1) != T || D % kGranule != 0 ||
-      D > kMaxDims)
+  const bool has_window = config.window > 0 && config.window < T;
+  if (!is_16_bit || !config.is_causal || has_window || config.dropout.p > 0 || k.dim(1) != T ||
+      D % kGranule != 0 || D > kMaxDims)
     return std::nullopt;
   for (const Tensor* t : {&q, &k, &v, &out})
     if (!is_on_granules(*t)) return std::nullopt;

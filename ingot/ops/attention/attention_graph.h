@@ -31,7 +31,7 @@ struct FusedAttention {
 };
 
 // fused_attention returns the problem if cuDNN has a kernel for it: bf16 or f16, causal, S = T, D at
-// most 256 and a multiple of 8, no dropout (cuDNN's random numbers differ from Ingot's), and every row
+// most 256 and a multiple of 8, no window, no dropout (cuDNN's random numbers differ from Ingot's), and every row
 // of every operand aligned to 16 bytes. Otherwise it returns nullopt. add_gradients adds the strides of
 // dq, dk, dv and d_out for backward; it returns false if their rows are not aligned.
 std::optional<FusedAttention> fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,

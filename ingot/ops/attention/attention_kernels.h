@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "ingot/core/parallel.h"
 #include "ingot/ops/attention.h"
@@ -115,10 +116,15 @@ template <typename T>
 void attention_forward(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
                        HeadView<T> v, float* scratch);
 
-// Computes one query per batch row (T = 1); reads K and V once.
+// The keys [begin, end) of batch row `row` of k and v, which one query sees; none if end == 0.
+struct DecodeKeys {
+  int64_t row = 0, begin = 0, end = 0;
+};
+// Computes one query per batch row (T = 1), each over its own keys; reads K and V once. REQUIRES: every end is at most
+// shape.S. A query's result depends on its number of keys, and on no other query. out is 0 if there are none.
 template <typename T>
 void attention_decode(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
-                      HeadView<T> v, float* scratch);
+                      HeadView<T> v, std::span<const DecodeKeys> keys, float* scratch);
 
 template <typename T>
 struct AttentionGradients {

@@ -196,13 +196,14 @@ TEST(Stages, GenerateTheTextOfOneRank) {
   const auto text = [](Training& run) {
     Generator generator(
         *run.trainer.layout().model, run.trainer.params(), *run.trainer.layout().region,
-        [&](LayerContext& ctx, const Tensor& ids, std::vector<KvCache>& caches, const Tensor& logits) {
-          run.trainer.layout().executor->infer(ctx, ids, caches, logits);
-        });
+        *run.trainer.layout().stream, 2,
+        [&](LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
+            const Tensor& logits) { run.trainer.layout().executor->infer(ctx, batch, caches, logits); });
     std::vector<TokenId> tokens;
-    const std::vector<TokenId> prompt{1, 2, 3, 4, 5, 6, 7};
-    generator.run(prompt, 40, {.temperature = 0.8f, .top_k = 0, .top_p = 1}, 7, std::nullopt,
-                  [&](TokenId id) {
+    const std::vector<Generator::Prompt> prompts{{{1, 2, 3, 4, 5, 6, 7}, 7}, {{8, 9}, 8}};
+    generator.run(prompts, 40, {.temperature = 0.8f, .top_k = 0, .top_p = 1}, std::nullopt,
+                  [&](size_t prompt, TokenId id) {
+                    tokens.push_back(static_cast<TokenId>(prompt));
                     tokens.push_back(id);
                     return true;
                   });

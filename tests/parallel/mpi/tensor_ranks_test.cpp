@@ -12,6 +12,7 @@
 #include "ingot/ops/cross_entropy.h"
 #include "ingot/parallel/tensor.h"
 #include "tests/comm/mpi/ranks_main.h"
+#include "tests/nn/infer_one.h"
 
 namespace ingot {
 namespace {
@@ -131,17 +132,17 @@ class Share {
 
   // Returns the logits after a prompt of 8 tokens and after four more calls, with 5 tokens in all.
   std::vector<float> generate() {
-    Arena caches_arena("caches", size_t{1} << 20), scratch("scratch", model_.infer_scratch_bytes(8, T()));
-    std::vector<KvCache> caches = model_.make_caches(caches_arena, T());
-    std::vector<float> all, logits(static_cast<size_t>(setup_.model.vocab_padded()));
+    Arena caches_arena("caches", size_t{1} << 20),
+        scratch("scratch", model_.infer_scratch_bytes(8, {1, T()}));
+    OneSequence sequence{model_.make_caches(caches_arena, 1, T())};
+    std::vector<float> all, logits;
     LayerContext ctx{
         .params = store_, .region = region_, .scratch = scratch, .stream = stream_, .dropout = {}};
     int64_t next = 0;
     for (int64_t n : {8, 1, 1, 2, 1}) {
       std::vector<int32_t> tokens;
       for (int64_t i = 0; i < n; ++i) tokens.push_back(draw(next++));
-      model_.infer(ctx, Tensor(tokens.data(), DType::i32, {n}), caches,
-                   Tensor(logits.data(), DType::f32, {std::ssize(logits)}));
+      sequence.append(model_, ctx, tokens, logits);
       all.insert(all.end(), logits.begin(), logits.begin() + kVocab);
     }
     return all;

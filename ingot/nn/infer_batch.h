@@ -1,0 +1,57 @@
+// InferBatch: the tokens that one call of Transformer::infer appends to the caches of several sequences.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ingot/core/tensor.h"
+
+namespace ingot {
+
+// Consecutive tokens of one sequence: positions [first, first + count) of its slot in the caches.
+struct InferSegment {
+  int64_t slot = 0, first = 0, count = 0;
+  bool wants_logits = true;  // of its last token
+};
+
+class InferBatch {
+ public:
+  // The shape of the i32 memory for a batch of at most n tokens.
+  static Shape ids_shape(int64_t n) { return {4, n}; }
+
+  // Lays the batch out in ids, which is ids_shape(n) in host memory. tokens: those of all segments, in order.
+  // positions: of a slot of the caches. With is_padded the numbers of rows and of outputs are rounded up to powers of
+  // two by rows of padding, so that products have few shapes. REQUIRES: no two segments have the same slot; segments of
+  // one token come first; n is at least the number of rows.
+  InferBatch(const Tensor& ids, std::vector<InferSegment> segments, std::span<const int32_t> tokens,
+             int64_t positions, bool is_padded = false);
+  // A batch of one sequence: the tokens at positions first, first + 1 ... of slot 0.
+  InferBatch(const Tensor& ids, std::span<const int32_t> tokens, int64_t first, int64_t positions);
+
+  // Returns the same batch with its ids in other memory, which the caller fills with a copy.
+  InferBatch with_ids(const Tensor& ids) const;
+  const Tensor& ids() const { return ids_; }  // (4, n)
+
+  const std::vector<InferSegment>& segments() const { return segments_; }
+  int64_t singles() const { return singles_; }                // number of the segments of one token
+  int64_t longest_single() const { return longest_single_; }  // 1 + the largest position among them
+  int64_t tokens_count() const { return tokens_count_; }
+  int64_t rows() const { return rows_; }                // tokens and padding
+  int64_t outputs_count() const { return outputs_; }    // segments that want logits
+  int64_t output_rows() const { return output_rows_; }  // the same with padding
+
+  Tensor tokens() const { return row(0, rows_); }          // (rows) i32
+  Tensor positions() const { return row(1, rows_); }       // (rows) i32
+  Tensor places() const { return row(2, rows_); }          // (rows) i32 of ops/kv_cache.h
+  Tensor outputs() const { return row(3, output_rows_); }  // (output_rows) i32: rows whose logits are wanted
+
+ private:
+  Tensor row(int64_t i, int64_t n) const { return ids_.rows(i, i + 1).reshape({ids_.dim(1)}).rows(0, n); }
+
+  Tensor ids_;
+  std::vector<InferSegment> segments_;
+  int64_t singles_ = 0, longest_single_ = 0, tokens_count_ = 0, rows_ = 0, outputs_ = 0, output_rows_ = 0;
+};
+
+}  // namespace ingot

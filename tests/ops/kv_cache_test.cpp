@@ -1,0 +1,82 @@
+// The cache of keys and values and attention of single tokens on the CPU, against the fp64 reference.
+#include "ingot/ops/kv_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/reference/kv_cache.h"
+
+namespace ingot::testing {
+namespace {
+
+Tensor as_tensor(std::vector<int32_t>& values) {
+  return Tensor(values.data(), DType::i32, {std::ssize(values)});
+}
+
+class Decode : public ::testing::TestWithParam<DecodeCase> {
+ protected:
+  static Buffer run(DecodeProblem& p, KvCache cache) {
+    Buffer out(p.c.dtype, {1, p.N, p.c.H, p.c.D});
+    Buffer scratch(DType::f32, {attention_decode_scratch(p.shape())});
+    Stream stream;
+    attention_decode(out, p.queries(p.rows), cache, as_tensor(p.c.places), p.longest,
+                     {.scale = p.scale, .window = p.c.window}, scratch, stream);
+    return out;
+  }
+};
+
+TEST_P(Decode, EqualsTheReference) {
+  DecodeProblem p(GetParam());
+  const Doubles want = p.want();
+  const Doubles want_k = DecodeProblem::appended(p.k, p.keys(p.rows), p.c.places);
+  const Doubles want_v = DecodeProblem::appended(p.v, p.values(p.rows), p.c.places);
+  const KvCache cache{p.k, p.v};
+  Stream stream;
+  append_to_cache(cache, p.keys(p.rows), p.values(p.rows), as_tensor(p.c.places), stream);
+  expect_close(p.k, want_k, 0, "k");
+  expect_close(p.v, want_v, 0, "v");
+  expect_close(run(p, cache), want, p.tolerance(), "out");
+}
+
+// The bits of a token's result depend on no other token of the call.
+TEST_P(Decode, TokensDoNotDependOnEachOther) {
+  DecodeProblem all(GetParam());
+  const KvCache cache{all.k, all.v};
+  const Buffer together = run(all, cache);
+  const size_t row_bytes = together.tensor().bytes() / static_cast<size_t>(all.N);
+  for (int64_t n = 0; n < all.N; ++n) {
+    DecodeProblem alone(GetParam());
+    std::ranges::fill(alone.c.places, -1);
+    alone.c.places[static_cast<size_t>(n)] = all.c.places[static_cast<size_t>(n)];
+    alone.longest = std::max<int64_t>(1, all.c.places[static_cast<size_t>(n)] % all.c.positions + 1);
+    const Buffer got = run(alone, cache);
+    const auto at = [&](const Buffer& b) {
+      return static_cast<const char*>(b.tensor().data) + static_cast<size_t>(n) * row_bytes;
+    };
+    EXPECT_EQ(std::memcmp(at(got), at(together), row_bytes), 0) << n;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Decode, ::testing::ValuesIn(decode_cases()), decode_case_name);
+
+TEST(KvCacheChecks, NameWhatIsWrong) {
+  DecodeProblem p(decode_cases()[1]);
+  const KvCache cache{p.k, p.v};
+  Stream stream;
+  const auto message = [&](std::vector<int32_t> places) -> std::string {
+    try {
+      append_to_cache(cache, p.keys(p.rows), p.values(p.rows), as_tensor(places), stream);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message({1, 2, 120}),
+              ::testing::HasSubstr("place 120 of token 2 is outside of a cache of 120"));
+  EXPECT_THAT(message({1, 2}), ::testing::HasSubstr("places must be i32 (3)"));
+}
+
+}  // namespace
+}  // namespace ingot::testing

@@ -1,0 +1,76 @@
+// Generation on a simulated device gives the tokens of the CPU.
+#include <gtest/gtest.h>
+
+#include "ingot/nn/device_weights.h"
+#include "tests/train/sampled_tokens.h"
+#include "tests/train/small_training.h"
+
+namespace ingot::testing {
+namespace {
+
+struct GenerationCase {
+  std::string name;
+  std::vector<std::string> keys;
+};
+
+class SimulatedGeneration : public ::testing::TestWithParam<GenerationCase> {};
+
+std::vector<std::string> keys_of(const GenerationCase& c) {
+  std::vector<std::string> keys{"model.layers=1",   "model.heads=4",          "model.kv_heads=2",
+                                "model.context=16", "model.vocab_multiple=8", "train.batch_size=1"};
+  keys.insert(keys.end(), c.keys.begin(), c.keys.end());
+  return keys;
+}
+
+// The weights are the CPU's, in memory of the device without masters. Generation goes beyond the context, with fewer
+// slots than prompts.
+TEST_P(SimulatedGeneration, GivesTheTokensOfTheCpu) {
+  SmallTraining host(small_config(keys_of(GetParam())));
+  host.steps(30);
+  Trainer& trainer = host.trainer;
+  Transformer& model = *trainer.layout().model;
+  Stream stream = make_stream(Device::kCuda);
+  DeviceWeights weights(trainer.params(), model.compute(), stream);
+  model.bring_to_device(stream);
+  const std::vector<Generator::Prompt> prompts = five_prompts();
+  for (const SampleConfig& config :
+       {SampleConfig{.temperature = 0}, SampleConfig{.temperature = 0.7f, .top_k = 30, .top_p = 1}}) {
+    const auto want = sampled(trainer, prompts, 14, 3, config);
+    Generator generator(model, weights, *trainer.layout().region, stream, 3);
+    generator.limit_ids(61);
+    std::vector<std::vector<TokenId>> got(prompts.size());
+    generator.run(prompts, 14, config, std::nullopt, [&](size_t prompt, TokenId id) {
+      got[prompt].push_back(id);
+      return true;
+    });
+    EXPECT_EQ(got, want);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, SimulatedGeneration,
+    ::testing::Values(GenerationCase{"llama", {}},
+                      GenerationCase{"gpt2",
+                                     {"model.kv_heads=0", "model.norm=layernorm", "model.positions=learned",
+                                      "model.mlp=gelu_tanh", "model.bias=true", "model.cap=sigmoid"}},
+                      GenerationCase{"qk_norm_gain",
+                                     {"model.qk_norm=true", "model.qk_norm_gain=true", "model.tied=false"}},
+                      GenerationCase{"qk_norm_in_bf16", {"model.qk_norm=true", "precision.compute=bf16"}},
+                      GenerationCase{"window", {"model.window=6"}}),
+    [](const auto& info) { return info.param.name; });
+
+// A trainer on the device samples from its own weights, with the memory that its plan says.
+TEST(SimulatedGeneration, SamplesFromTheTrainersWeights) {
+  const std::vector<std::string> keys = keys_of({"", {}});
+  SmallTraining host(small_config(keys));
+  std::vector<std::string> there = keys;
+  there.emplace_back("train.device=cuda");
+  SmallTraining device(small_config(there));
+  EXPECT_EQ(sampled(device.trainer, five_prompts(), 6, 2, {.temperature = 0}),
+            sampled(host.trainer, five_prompts(), 6, 2, {.temperature = 0}));
+  const Generator::Bytes bytes = Generator::planned_bytes(*device.trainer.layout().model, 2, Device::kCuda);
+  EXPECT_GT(bytes.device, bytes.host);
+}
+
+}  // namespace
+}  // namespace ingot::testing

@@ -1,0 +1,94 @@
+// Several prompts at the same time give the tokens of the same prompts one by one.
+#include "ingot/train/generate.h"
+
+#include "ingot/train/texts_in_order.h"
+#include "tests/train/sampled_tokens.h"
+#include "tests/train/small_training.h"
+
+namespace ingot {
+namespace {
+
+using testing::five_prompts;
+using testing::sampled;
+
+constexpr SampleConfig kGreedy{.temperature = 0};
+constexpr SampleConfig kRandom{.temperature = 0.8f, .top_k = 20, .top_p = 0.95f};
+
+class Batch : public ::testing::TestWithParam<const char*> {
+ protected:
+  // Trained a little, so that no two logits are nearly equal.
+  void SetUp() override { training.steps(20); }
+  SmallTraining training{small_config({"model.layers=2", "model.heads=4", "model.kv_heads=2",
+                                       std::string("model.") + GetParam(), "model.cap=tanh"})};
+};
+
+// The sequences are longer than the context of 32 tokens, and so is one prompt.
+TEST_P(Batch, GivesTheTokensOfTheSamePromptsOneByOne) {
+  for (const SampleConfig& config : {kGreedy, kRandom}) {
+    std::vector<std::vector<TokenId>> one_by_one;
+    for (const Generator::Prompt& prompt : five_prompts())
+      one_by_one.push_back(sampled(training.trainer, {&prompt, 1}, 40, 1, config)[0]);
+    for (const int64_t slots : {1, 2, 5, 8})
+      EXPECT_EQ(sampled(training.trainer, five_prompts(), 40, slots, config), one_by_one) << slots;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Batch, ::testing::Values("positions=learned", "qk_norm=true", "window=12"),
+                         [](const auto& info) {
+                           const std::string key = info.param;
+                           return key.substr(0, key.find('='));
+                         });
+
+// A cached sequence is what the model makes of the whole window: its likeliest tokens are those of a model that reads
+// everything again for each token.
+TEST(Generation, EqualsReadingEverythingAgain) {
+  SmallTraining training(small_config({"model.layers=2"}));
+  training.steps(20);
+  const Generator::Prompt prompt{{5, 28, 21}, 1};
+  const std::vector<TokenId> got = sampled(training.trainer, {&prompt, 1}, 12, 1, kGreedy)[0];
+  Generator::Prompt again = prompt;
+  for (const TokenId id : got) {
+    EXPECT_EQ(sampled(training.trainer, {&again, 1}, 1, 1, kGreedy)[0], std::vector<TokenId>{id});
+    again.tokens.push_back(id);
+  }
+}
+
+TEST(Generation, EndsAtTheStopTokenAndWhereTheSinkSaysSo) {
+  SmallTraining training(small_config({}));
+  training.steps(5);
+  Layout& layout = training.trainer.layout();
+  Generator generator(*layout.model, training.trainer.params(), *layout.region, *layout.stream, 2);
+  const std::vector<TokenId> free = sampled(training.trainer, five_prompts(), 9, 1, kGreedy)[0];
+  std::vector<std::vector<TokenId>> got(5);
+  std::vector<size_t> ended;
+  generator.run(
+      five_prompts(), 9, kGreedy, free[4],
+      [&](size_t i, TokenId id) {
+        got[i].push_back(id);
+        return i != 1 || got[i].size() < 2;
+      },
+      [&](size_t i) { ended.push_back(i); });
+  const auto stop = std::ranges::find(free, free[4]);
+  EXPECT_EQ(got[0], std::vector<TokenId>(free.begin(), stop));
+  EXPECT_LE(got[1].size(), 2u);
+  std::ranges::sort(ended);
+  EXPECT_EQ(ended, (std::vector<size_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(TextsInOrder, HoldsPiecesBackUntilTheirTurn) {
+  std::string shown;
+  TextsInOrder texts(3, [&](size_t text, std::string_view piece, bool is_last) {
+    shown += std::to_string(text) + std::string(piece) + (is_last ? "." : ",");
+  });
+  texts.add(1, "b", false);
+  texts.add(0, "a", false);
+  texts.add(2, "c", true);
+  EXPECT_EQ(shown, "0a,");
+  texts.add(0, "", true);
+  EXPECT_EQ(shown, "0a,0.1b,");
+  texts.add(1, "d", true);
+  EXPECT_EQ(shown, "0a,0.1b,1d.2c.");
+}
+
+}  // namespace
+}  // namespace ingot
