@@ -1,8 +1,12 @@
-// GFLOP/s of every product of a training step, per engine: bench_matmul --benchmark_filter=...
+// GFLOP/s of every product of a training step, per engine, and GB/s of the weights in the products of a generated token,
+// beside a copy: bench_matmul --benchmark_filter=...
 #include <benchmark/benchmark.h>
 
+#include <array>
+#include <cstring>
 #include <vector>
 
+#include "ingot/core/arena.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/ops/matmul/matmul_engines.h"
@@ -35,6 +39,68 @@ void run(benchmark::State& state, MatmulForm form, DType in, DType out, Engine e
                                                  benchmark::Counter::kIsIterationInvariantRate);
 }
 
+// The products of one generated token at GPT-2 124M, each with weights of its own, so that they come from memory.
+constexpr int64_t kLayers = 12;
+constexpr std::array<std::array<int64_t, 2>, 4> kLayerShapes{
+    {{2304, 768}, {768, 768}, {3072, 768}, {768, 3072}}};
+constexpr std::array<int64_t, 2> kHeadShape{50304, 768};
+
+int64_t token_weights() {
+  int64_t n = kHeadShape[0] * kHeadShape[1];
+  for (const auto& [N, K] : kLayerShapes) n += kLayers * N * K;
+  return n;
+}
+
+void set_bandwidth(benchmark::State& state, int64_t bytes) {
+  state.counters["GB/s"] =
+      benchmark::Counter(1e-9 * static_cast<double>(bytes), benchmark::Counter::kIsIterationInvariantRate);
+}
+
+// GB/s of the weights that are read.
+void token(benchmark::State& state, DType dtype, Engine engine) {
+  const int64_t bytes = token_weights() * static_cast<int64_t>(size_bytes(dtype));
+  Arena arena("weights", static_cast<size_t>(bytes));  // in huge pages, as those of a model
+  std::byte* const weights = static_cast<std::byte*>(arena.alloc(DType::u8, {bytes}).data);
+  std::memset(weights, 0, static_cast<size_t>(bytes));
+  std::vector<float> x(4096), y(static_cast<size_t>(kHeadShape[0]));
+  Stream stream;
+  for (auto _ : state) {
+    std::byte* w = weights;
+    const auto product = [&](const std::array<int64_t, 2>& shape, DType out) {
+      const auto [N, K] = shape;
+      const Tensor a(x.data(), dtype, {1, K}), b(w, dtype, {N, K}), c(y.data(), out, {1, N});
+#ifdef INGOT_WITH_ONEDNN
+      if (engine == Engine::kOneDnn) onednn::matmul(matmul_problem(c, a, b, MatmulForm::kNT, false), stream);
+#endif
+      if (engine == Engine::kChosen) matmul(c, a, b, MatmulForm::kNT, false, stream);
+      w += b.bytes();
+    };
+    for (int64_t l = 0; l < kLayers; ++l)
+      for (const auto& shape : kLayerShapes) product(shape, dtype);
+    product(kHeadShape, DType::f32);
+  }
+  set_bandwidth(state, bytes);
+}
+
+// GB/s read and written by copying as many bytes as `token` reads.
+void copy_weights(benchmark::State& state, DType dtype) {
+  const int64_t bytes = token_weights() * static_cast<int64_t>(size_bytes(dtype));
+  Arena arena("weights and their copy", static_cast<size_t>(2 * bytes) + Arena::kAlign);
+  std::byte* const from = static_cast<std::byte*>(arena.alloc(DType::u8, {bytes}).data);
+  std::byte* const to = static_cast<std::byte*>(arena.alloc(DType::u8, {bytes}).data);
+  std::memset(from, 0, static_cast<size_t>(bytes));
+  std::memset(to, 0, static_cast<size_t>(bytes));
+  for (auto _ : state)
+    parallel_for(bytes, kGrain, [&](int64_t begin, int64_t end) {
+      std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
+    });
+  set_bandwidth(state, 2 * bytes);
+}
+
+void timed(benchmark::internal::Benchmark* b) {
+  b->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
+}
+
 void shapes(benchmark::internal::Benchmark* b) {
   b->Args({1024, 2304, 768})
       ->Args({1024, 768, 3072})
@@ -62,6 +128,15 @@ BENCHMARK_CAPTURE(run, logits_NT_onednn, MatmulForm::kNT, DType::bf16, DType::f3
 #endif
 BENCHMARK_CAPTURE(run, logits_NT, MatmulForm::kNT, DType::bf16, DType::f32, Engine::kChosen)->Apply(shapes);
 BENCHMARK_CAPTURE(run, bf16_TN, MatmulForm::kTN, DType::bf16, DType::f32, Engine::kChosen)->Apply(shapes);
+
+BENCHMARK_CAPTURE(copy_weights, bf16, DType::bf16)->Apply(timed);
+BENCHMARK_CAPTURE(token, bf16, DType::bf16, Engine::kChosen)->Apply(timed);
+BENCHMARK_CAPTURE(copy_weights, f32, DType::f32)->Apply(timed);
+BENCHMARK_CAPTURE(token, f32, DType::f32, Engine::kChosen)->Apply(timed);
+#ifdef INGOT_WITH_ONEDNN
+BENCHMARK_CAPTURE(token, bf16_onednn, DType::bf16, Engine::kOneDnn)->Apply(timed);
+BENCHMARK_CAPTURE(token, f32_onednn, DType::f32, Engine::kOneDnn)->Apply(timed);
+#endif
 
 }  // namespace
 }  // namespace ingot

@@ -13,6 +13,7 @@
 #include "ingot/checkpoint/rank_tensors.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/core/file.h"
+#include "ingot/data/tokenizer/chat_template.h"
 #include "ingot/memory/memory_check.h"
 #include "ingot/ops/cast.h"
 
@@ -25,10 +26,11 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kOptimizerName = "optimizer.safetensors";
 
 // The files of a checkpoint of Ingot that a loaded model is made of; the last has the moving averages.
-constexpr std::array<std::string_view, 5> kReadFiles{"config.json", "config.toml", "tokenizer.json",
-                                                     kSafetensorsName, kOptimizerName};
+constexpr std::array<std::string_view, 7> kReadFiles{
+    "config.json",     "config.toml",    "tokenizer.json", "tokenizer_config.json",
+    kChatTemplateFile, kSafetensorsName, kOptimizerName};
 std::span<const std::string_view> read_files(LoadedWeights weights) {
-  return std::span(kReadFiles).first(weights == LoadedWeights::kAveraged ? 5 : 4);
+  return std::span(kReadFiles).first(kReadFiles.size() - (weights == LoadedWeights::kAveraged ? 0 : 1));
 }
 
 Json read_json(const fs::path& path) {

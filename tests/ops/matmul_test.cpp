@@ -102,6 +102,24 @@ std::vector<MatmulCase> matmul_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Matmul, ::testing::ValuesIn(matmul_cases()), matmul_case_name);
 
+// Threads begin at other rows of b, so other rows are computed together.
+TEST(MatmulOfFewRows, IsBitwiseEqualForAnyNumberOfThreads) {
+  const int threads = num_threads();
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const Buffer a = random_tensor(dtype, {3, 333}, 1), b = random_tensor(dtype, {515, 333}, 2);
+    Buffer out = random_tensor(DType::f32, {3, 515}, 3);
+    Stream stream;
+    Doubles alone;
+    for (const int count : {1, 2, 3, 5}) {
+      set_num_threads(count);
+      matmul(out, a, b, MatmulForm::kNT, false, stream);
+      if (count == 1) alone = to_doubles(out);
+      EXPECT_EQ(to_doubles(out), alone) << name(dtype) << ", " << count << " threads";
+    }
+  }
+  set_num_threads(threads);
+}
+
 #ifdef __AMX_BF16__
 class AmxMatmul : public Matmul {};
 

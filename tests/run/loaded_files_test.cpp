@@ -52,7 +52,8 @@ class LoadedFiles : public TrainingTest {
 
 TEST_F(LoadedFiles, ADamagedFileThatIsReadIsRefused) {
   const std::filesystem::path run = trained_run(), checkpoint = run / "checkpoints/step-000000002";
-  for (const char* name : {"model.safetensors", "config.toml", "config.json", "tokenizer.json"}) {
+  for (const char* name :
+       {"model.safetensors", "config.toml", "config.json", "tokenizer.json", "tokenizer_config.json"}) {
     damage(checkpoint / name);
     EXPECT_THAT([&] { load(checkpoint); }, testing::ThrowsMessage<Error>(testing::AllOf(
                                                HasSubstr(name), HasSubstr("its bytes have changed"))));

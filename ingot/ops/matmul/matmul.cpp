@@ -40,6 +40,10 @@ bool has_amx() {
   return false;
 }
 
+// Returns true for the products of generation, whose time is that of reading the weights. The portable kernel reads them
+// as fast as memory delivers them (docs/benchmarks/matmul.md).
+bool is_streamed(const MatmulProblem& p) { return p.form == MatmulForm::kNT && p.M <= portable::kFewRows; }
+
 // Computes a sum of no products: c is zero, or stays as it is if it accumulates. The engines need K > 0.
 void multiply_nothing(const Tensor& c, bool accumulate, Stream& stream) {
   if (accumulate) return;
@@ -107,6 +111,7 @@ void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm
   if constexpr (kHasCuda) {
     if (c.device == Device::kCuda) return cuda::matmul(p, stream);
   }
+  if (is_streamed(p)) return portable::matmul(p, stream);
   if constexpr (kHasAmx) {
     if (is_for_amx(p)) return amx::matmul(p, stream);
   }

@@ -44,6 +44,8 @@ inline MatmulPanels& matmul_panels(Stream& stream) {
 }
 
 namespace portable {
+// kNT products of up to this many rows stream b from memory once, as it is.
+inline constexpr int64_t kFewRows = 4;
 // Packs panels of a and b to f32 and multiplies them in registers. Supports every form and dtype.
 void matmul(const MatmulProblem& p, Stream& stream);
 }  // namespace portable

@@ -22,7 +22,6 @@ constexpr int kTileN = kTileVecs * kLanes;
 constexpr int64_t kBlockM = 16 * kTileM;
 constexpr int64_t kBlockK = 256;
 constexpr int64_t kBlockN = 64 * kTileN;
-constexpr int64_t kFewRows = 4;  // up to this many rows, b is read once, unpacked
 
 // The packing buffers of every thread, made once per stream.
 struct Panels : StreamResource {
@@ -127,20 +126,61 @@ void multiply_part(const MatmulProblem& p, float* c, int64_t ldc, int64_t m0, in
   }
 }
 
-// The kNT product of a few rows (generation): dot products with the unpacked rows of b.
+// Streaming of b, as measured (docs/benchmarks/matmul.md): f32 is fastest as four rows at one time, 16-bit numbers as one
+// row with its next lines prefetched.
+template <typename T>
+constexpr int kRowsAtOnce = sizeof(T) == sizeof(float) ? 4 : 1;
+template <typename T>
+constexpr int kSumsPerRow = 4 / kRowsAtOnce<T>;  // independent sums hide the latency of additions
+
+// dots[r] = the dot product of a (n) and row r of b (kRows, n). A row's sum does not depend on kRows.
+template <int kRows, typename T>
+void streamed_dots(float* dots, const T* a, const T* b, int64_t ldb, int64_t n) {
+  constexpr int kSums = kSumsPerRow<T>;
+  constexpr int64_t kStep = kSums * kLanes, kLine = 64 / static_cast<int64_t>(sizeof(T));
+  constexpr int64_t kAhead = 2048 / static_cast<int64_t>(sizeof(T));
+  Vec sums[kRows][kSums] = {};
+  int64_t i = 0;
+  for (; i + kStep <= n; i += kStep) {
+    if constexpr (kRowsAtOnce<T> == 1)
+      for (int64_t line = 0; line < kStep; line += kLine) __builtin_prefetch(b + i + kAhead + line);
+    for (int j = 0; j < kSums; ++j) {
+      const Vec x = vec::load(a + i + j * kLanes);
+      for (int r = 0; r < kRows; ++r) sums[r][j] += x * vec::load(b + r * ldb + i + j * kLanes);
+    }
+  }
+  vec::for_each(n - i, [&](auto load, auto) {
+    for (int r = 0; r < kRows; ++r) sums[r][0] += load(a + i) * load(b + r * ldb + i);
+  });
+  for (int r = 0; r < kRows; ++r) {
+    for (int j = 1; j < kSums; ++j) sums[r][0] += sums[r][j];
+    dots[r] = vec::sum(sums[r][0]);
+  }
+}
+
+// The kNT product of a few rows (generation): dot products with the rows of b, which stream from memory once.
 template <typename T, typename Out>
 void multiply_few_rows(const MatmulProblem& p) {
+  constexpr int kRows = kRowsAtOnce<T>;
   const T* a = static_cast<const T*>(p.a);
   const T* b = static_cast<const T*>(p.b);
   Out* c = static_cast<Out*>(p.c);
   parallel_for(p.N, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n)
+    float dots[kRows];
+    for (int64_t n = begin; n < end; n += kRows) {
+      const int64_t rows = std::min<int64_t>(kRows, end - n);
       for (int64_t m = 0; m < p.M; ++m) {
-        Vec sums{};
-        vec::for_each(p.K, [&](auto load, auto) { sums += load(a + m * p.lda) * load(b + n * p.ldb); });
-        const float before = p.accumulate ? static_cast<float>(c[m * p.ldc + n]) : 0.0f;
-        c[m * p.ldc + n] = Out(before + p.alpha * vec::sum(sums));
+        if (rows == kRows)
+          streamed_dots<kRows>(dots, a + m * p.lda, b + n * p.ldb, p.ldb, p.K);
+        else
+          for (int64_t r = 0; r < rows; ++r)
+            streamed_dots<1>(dots + r, a + m * p.lda, b + (n + r) * p.ldb, p.ldb, p.K);
+        for (int64_t r = 0; r < rows; ++r) {
+          Out& y = c[m * p.ldc + n + r];
+          y = Out((p.accumulate ? static_cast<float>(y) : 0.0f) + p.alpha * dots[r]);
+        }
       }
+    }
   });
 }
 
