@@ -123,8 +123,9 @@ def check_llama_cpp(arguments, reader, arch, types):
         print("check_gguf: llama-cpp-python is not installed: tokens and loss of llama.cpp NOT CHECKED")
         return
     context = field(reader, f"{arch}.context_length")
+    # llama-cpp-python has defaults of its own for YaRN; negative numbers stand for those of the file.
     llama = llama_cpp.Llama(str(arguments.gguf), n_ctx=context, n_batch=context, logits_all=True, verbose=False, type_k=0, type_v=0,
-                            n_threads=2, flash_attn=False)
+                            n_threads=2, flash_attn=False, yarn_attn_factor=-1.0, yarn_beta_fast=-1.0, yarn_beta_slow=-1.0)
     text = arguments.text.read_text(encoding="utf-8") if arguments.text else ""
     # llama.cpp has Llama 3's expression for cl100k, which differs at the end of such a text only, and it leaves out NFC.
     tokenizer = (arguments.checkpoint / "tokenizer.json").read_text(encoding="utf-8")

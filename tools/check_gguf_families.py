@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 MARK = "\u2581"
-YARN = ["rope_scaling=yarn", "rope_factor=4", "rope_theta=100", "rope_original_context=64", "rope_beta_fast=4"]
+YARN = ["rope_scaling=yarn", "rope_factor=4", "rope_theta=100", "rope_original_context=64"]
 # name: preset, keys of the model, and whether the tokenizer is of SentencePiece's kind
 MODELS = {
     "gpt2": ("tiny-gpt2", [], False),

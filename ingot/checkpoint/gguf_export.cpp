@@ -87,6 +87,11 @@ GgufArch arch_of(const ModelConfig& c) {
   const GgufArch arch = llama_arch_of(c);
   if (c.rope_scaling.kind == RopeScalingKind::kLlama3 && arch != GgufArch::kLlama)
     refuse_model(fmt::format("the RoPE of Llama 3 in the architecture {}", arch_name(arch)));
+  const RopeScalingConfig& scaling = c.rope_scaling;
+  if (scaling.kind == RopeScalingKind::kYarn && (scaling.beta_fast != 32 || scaling.beta_slow != 1))
+    refuse_model(
+        "YaRN with other limits than model.rope_beta_fast = 32 and model.rope_beta_slow = 1, the only ones "
+        "that it computes");
   return arch;
 }
 

@@ -89,6 +89,7 @@ TEST_F(Export, RefusesWithAReasonAndLeavesTheFileThatWasThere) {
         {"--set model.rope_scaling=llama3 --set model.qk_norm=true",
          "the RoPE of Llama 3 in the architecture qwen3"},
         {"--set model.norm_place=after", "one without the other"},
+        {"--set model.rope_scaling=yarn --set model.rope_beta_fast=4", "YaRN with other limits"},
         {"--set model.qk_norm=true --set model.qkv_bias=true", "QK-norm with biases"}})
     expect_refused(trained("tiny-llama", settings) + " --gguf m.gguf", 3, what);
   const std::string characters = trained("tiny-llama", "--set data.tokenizer=char");

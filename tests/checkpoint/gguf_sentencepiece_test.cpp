@@ -22,8 +22,11 @@ TokenizerSpec llama2() {
   const auto id = [](uint32_t i) { return kFirst + i; };
   spec.merges = {{id(1), id(2), id(4)}, {id(2), id(3), id(5)}, {id(1), id(5), id(6)}, {id(4), id(3), id(6)}};
   spec.pipeline.has_byte_fallback = true;
-  spec.pipeline.normalizers = {{.type = NormalizerStep::Type::kPrepend, .content = "\u2581"},
-                               {.type = NormalizerStep::Type::kReplace, .pattern = " ", .content = "\u2581"}};
+  spec.pipeline.normalizers.resize(2);
+  spec.pipeline.normalizers[0].type = NormalizerStep::Type::kPrepend;
+  spec.pipeline.normalizers[1].type = NormalizerStep::Type::kReplace;
+  spec.pipeline.normalizers[1].pattern = " ";
+  for (NormalizerStep& step : spec.pipeline.normalizers) step.content = "\u2581";
   return spec;
 }
 
@@ -51,7 +54,7 @@ TEST(GgufSentencepiece, PairsThatNoMergeJoinsAreRefused) {
   spec.merges.pop_back();  // llama.cpp would join ab and c
   EXPECT_THAT(refusal(spec), HasSubstr("ab and c form a token, but no merge joins them"));
   spec = llama2();
-  std::swap(spec.merges[1], spec.merges[3]);
+  std::swap(spec.merges[1], spec.merges[2]);
   EXPECT_THAT(refusal(spec), HasSubstr("the merges that make abc do not follow each other"));
   spec = llama2();
   spec.tokens[kFirst + 3] = "x";  // c is no token, but llama.cpp joins characters that are none, too
@@ -63,19 +66,20 @@ TEST(GgufSentencepiece, OtherStepsAreRefused) {
   spec.tokens[7].clear();
   EXPECT_THAT(refusal(spec), HasSubstr("some bytes have no token"));
   spec = llama2();
-  spec.pipeline.normalizers.push_back({.type = NormalizerStep::Type::kNfkc});
+  spec.pipeline.normalizers.emplace_back().type = NormalizerStep::Type::kNfkc;
   EXPECT_THAT(refusal(spec), HasSubstr("its normalizer does more than to mark spaces"));
   spec = llama2();
   spec.pipeline.normalizers.clear();
   EXPECT_THAT(refusal(spec), HasSubstr("it does not mark spaces"));
-  spec.pipeline.pre_tokenizers = {{.type = PreTokenizerStep::Type::kDigits}};
+  spec.pipeline.pre_tokenizers.emplace_back().type = PreTokenizerStep::Type::kDigits;
   EXPECT_THAT(refusal(spec), HasSubstr("its pre-tokenizer is none of SentencePiece's"));
 }
 
 TEST(GgufSentencepiece, MetaspaceMayPrependAndSplit) {
   TokenizerSpec spec = llama2();
   spec.pipeline.normalizers.clear();
-  PreTokenizerStep step{.type = PreTokenizerStep::Type::kMetaspace};
+  PreTokenizerStep step;
+  step.type = PreTokenizerStep::Type::kMetaspace;
   step.marker = "\u2581";
   spec.pipeline.pre_tokenizers = {step};
   EXPECT_FALSE(sentencepiece_of(spec).adds_space);
@@ -89,7 +93,7 @@ TEST(GgufSentencepiece, MetaspaceMayPrependAndSplit) {
 
 TEST(GgufSentencepiece, SpecialTokensThatTextCanSpellAreNoted) {
   TokenizerSpec spec = llama2();
-  spec.added = {{.id = 300, .content = "ac"}};
+  spec.added.emplace_back().content = "ac";
   ASSERT_EQ(sentencepiece_of(spec).notes.size(), 1u);
   EXPECT_THAT(sentencepiece_of(spec).notes[0], HasSubstr("spells ac"));
 }
