@@ -109,7 +109,7 @@ TEST_P(HfFamily, GeneratesWhatItsLogitsOfWholeWindowsSay) {
       .params = *loaded.params, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
   const auto logits_after = [&](const std::vector<int64_t>& pieces) {
     memory.release_to(0);
-    testing::OneSequence sequence{model.make_caches(memory, 1, T)};
+    OneSequence sequence{model.make_caches(memory, 1, T)};
     std::vector<float> logits;
     int64_t begin = 0;
     for (const int64_t piece : pieces) {

@@ -126,7 +126,7 @@ class Share {
   std::vector<float> generate() {
     Arena caches_arena("caches", size_t{1} << 20),
         scratch("scratch", model_.infer_scratch_bytes(8, {1, T()}));
-    testing::OneSequence sequence{model_.make_caches(caches_arena, 1, T())};
+    OneSequence sequence{model_.make_caches(caches_arena, 1, T())};
     std::vector<float> all, logits;
     LayerContext ctx{
         .params = store_, .region = region_, .scratch = scratch, .stream = stream_, .dropout = {}};
