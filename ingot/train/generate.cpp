@@ -121,7 +121,7 @@ std::vector<Generator::Sequence*> Generator::advance() {
       taken.push_back({&sequence, std::min(sequence.pending(), left)});
       left -= taken.back().count;
     }
-  std::ranges::stable_partition(taken, [](const Taken& t) { return t.count == 1; });
+  std::stable_partition(taken.begin(), taken.end(), [](const Taken& t) { return t.count == 1; });
   std::vector<InferSegment> segments;
   std::vector<int32_t> tokens;
   std::vector<Sequence*> outputs;

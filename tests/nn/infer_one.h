@@ -6,7 +6,7 @@
 
 #include "ingot/nn/transformer.h"
 
-namespace ingot::testing {
+namespace ingot {
 
 // The caches of one sequence and what has been appended to them.
 struct OneSequence {
@@ -31,4 +31,4 @@ struct OneSequence {
   }
 };
 
-}  // namespace ingot::testing
+}  // namespace ingot

@@ -25,7 +25,7 @@ Coordinates coordinates(SmallTraining& training) {
   std::vector<int32_t> ids(kPromptTokens);
   for (size_t i = 1; i < ids.size(); ++i) ids[i] = (ids[i - 1] * 5 + 3) % 61;
   Arena memory("coordinates", size_t{64} << 20), scratch("inference", size_t{64} << 20);
-  testing::OneSequence sequence{model.make_caches(memory, 1, kPromptTokens)};
+  OneSequence sequence{model.make_caches(memory, 1, kPromptTokens)};
   LayerContext ctx{.params = *layout.params,
                    .region = *layout.region,
                    .scratch = scratch,
