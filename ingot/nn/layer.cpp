@@ -102,7 +102,7 @@ void Linear::forward(LayerContext& ctx, const Tensor& y, const Tensor& x, const 
 }
 
 void Linear::cast_weight(LayerContext& ctx) const {
-  if (is_fp8(ctx))
+  if (is_fp8(ctx) && ctx.fp8->held(fp8_.first_tensor + 1))
     fp8_.cast_weight(ctx.params.weight(weight_), *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
 }
 

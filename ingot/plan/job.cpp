@@ -67,10 +67,13 @@ std::vector<int> rank_classes(const RunConfig& config, const MeshShape& shape) {
   const bool differs = has_matrix_rule(config.optimizer) && shape.size() > shape.pp;
   // Shards of an embedding that two stages hold have their own sizes.
   const bool has_shards = shape.pp > 1 && shape.dp_shard > 1 && config.model.is_tied;
+  std::map<std::pair<int, int>, int> known;  // classes are numbered in the order of their first ranks
   std::vector<int> classes;
   for (int rank = 0; rank < shape.size(); ++rank) {
     const MeshPlace place = place_of(shape, rank);
-    classes.push_back(differs ? rank : has_shards ? place.stage * shape.dp_shard + place.shard : place.stage);
+    const std::pair<int, int> kind =
+        differs ? std::pair(rank, 0) : std::pair(place.stage, has_shards ? place.shard : 0);
+    classes.push_back(known.try_emplace(kind, static_cast<int>(known.size())).first->second);
   }
   return classes;
 }

@@ -67,8 +67,8 @@ Trainer::Trainer(const RunConfig& config, Layout layout)
                memory_of(layout_.stream->device), layout_.stream->backing),
       loss_watch_(config) {
   Stream& stream = *layout_.stream;
-  const bool has_all_weights =
-      config.parallel.fsdp == 1;  // otherwise they are there only while they are used
+  // Shards are whole only while they are used, and a stage has the weights of its units.
+  const bool has_all_weights = config.parallel.fsdp == 1 && config.parallel.pp == 1;
   if (stream.backing == Backing::kAddresses && has_all_weights)
     state_.fp8.hold_weights(layout_.model->fp8_weights(), stream);
   if (can_judge_on_device())
