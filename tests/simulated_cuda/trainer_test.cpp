@@ -182,7 +182,6 @@ const Variant kVariants[] = {
     {"dropout", {"model.dropout=0.2"}},
     {"accumulation", {"train.grad_accum=3", "optimizer.grad_clip=0.1"}},
     {"documents", {"data.document_mask=true"}},
-    {"window", {"model.window=3", "data.document_mask=true"}},
     {"keep_all", {"activations.policy=none"}},
     {"block", {"activations.policy=block", "model.layers=2"}},
     {"sqrt",
