@@ -328,7 +328,9 @@ TEST(SimulatedTrainer, RefusesOptionsWithoutAKernel) {
   EXPECT_EQ(said(two + Keys{"parallel.dp=2", "parallel.payload=f16", "parallel.error_feedback=true"}), "");
   EXPECT_EQ(said(two + Keys{"parallel.dp=2", "optimizer.kind=adafactor"}), "");
   EXPECT_THAT(said(two + Keys{"parallel.fsdp=2", "optimizer.kind=adafactor"}),
-              HasSubstr("parallel.fsdp must be 1 for the optimizer adafactor"));
+              HasSubstr("parallel must be replicas (parallel.dp) for the optimizer adafactor"));
+  EXPECT_THAT(said(two + Keys{"parallel.tp=2", "optimizer.kind=muon"}),
+              HasSubstr("parallel must be replicas and shards for the optimizer muon"));
 }
 
 }  // namespace
