@@ -103,7 +103,7 @@ class NcclGroup final : public Communicator {
   TimeLimit& time_limit() override { return host_.time_limit(); }
 
  private:
-  static constexpr size_t kLanes = 2;  // of a group for collectives
+  static constexpr size_t kLanes = 2;  // a group for collectives has two
 
   void connect() {
     ncclUniqueId id{};

@@ -214,7 +214,7 @@ void read_rope(const Reader& in, const std::string& label, HfModelConfig& c) {
     in.refuse("partial_rotary_factor must be 1; Ingot rotates whole heads");
 }
 
-constexpr int64_t kMostLayers = 10'000;  // of models whose blocks differ
+constexpr int64_t kMostLayers = 10'000;  // limit for models whose blocks differ
 
 void check_layers(const Reader& in, const HfModelConfig& c) {
   if (c.layers > kMostLayers)

@@ -28,7 +28,7 @@ class AttentionLayer {
   // H and K are this rank's heads; Q = (H + 2K) * D.
   struct Saved {
     Tensor x;        // (n, C) residual stream, the norm's input
-    NormStats norm;  // of the norm's input: x, or post
+    NormStats norm;  // statistics of the norm's input: x, or post
     Tensor h;        // (n, C) normalised x; empty: backward recomputes it, or the norm comes after attention
     Tensor qkv;      // (N, Q) q and k as attention sees them: normalised and rotated
     Tensor qk_rstd;  // (norms of N tokens) f32: by token and head or, if norms_rows(), q's before k's; empty

@@ -54,7 +54,7 @@ struct ModelConfig {
   int64_t vocab_multiple = 64;  // table rows are padded to a multiple of this; padding gets no probability
 
   NormKind norm = NormKind::kRmsNorm;
-  NormPlace norm_place = NormPlace::kBefore;  // of the norms in the blocks
+  NormPlace norm_place = NormPlace::kBefore;  // where a block's norms are
   PositionKind positions = PositionKind::kRope;
   MlpKind mlp = MlpKind::kSwiglu;
   bool has_bias = false;      // in the linears and LayerNorm

@@ -12,7 +12,7 @@ namespace ingot {
 // Consecutive tokens of one sequence: positions [first, first + count) of its slot in the caches.
 struct InferSegment {
   int64_t slot = 0, first = 0, count = 0;
-  bool wants_logits = true;  // of its last token
+  bool wants_logits = true;  // the last token's logits are computed
 };
 
 class InferBatch {

@@ -13,7 +13,7 @@ class MlpLayer {
   // residual stream; F is this rank's slice of the width.
   struct Saved {
     Tensor x;        // (n, C) residual stream, the norm's input
-    NormStats norm;  // of the norm's input: x, or post
+    NormStats norm;  // statistics of the norm's input: x, or post
     Tensor h;        // (n, C) normalised x; empty: backward recomputes it, or the norm comes after the MLP
     Tensor pre;      // (N, F), for SwiGLU (N, 2F): gate, up. Includes the bias, except where the
                      // activation adds it in an op of its own

@@ -30,7 +30,7 @@ struct Decode {
   int64_t N, positions, window;
   int H, K, D;
   int lanes;   // that hold a head: a power of two
-  int slices;  // of the longest sequence
+  int slices;  // as many as the longest sequence has
   float scale;
   float *tops, *totals, *sums;  // (N, H, slices), (N, H, slices), (N, H, slices, D); unused with one slice
 
