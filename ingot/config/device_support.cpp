@@ -88,8 +88,6 @@ void validate_rules_of_shards(const RunConfig& config) {
   }
 }
 
-void validate_ranks(const RunConfig& config) { validate_rules_of_shards(config); }
-
 bool has_f16_with_fp8(const RunConfig& config) {
   return config.precision.compute == DType::f16 &&
          (config.precision.fp8.recipe != Fp8Recipe::kNone || config.head.precision == HeadDtype::kFp8);
@@ -100,7 +98,7 @@ bool has_f16_with_fp8(const RunConfig& config) {
 void validate_on_cuda(const RunConfig& config) {
   validate_fp8(config);
   if (config.head.filter > 0) refuse("head.filter", "0", fmt::format("{}", config.head.filter));
-  validate_ranks(config);
+  validate_rules_of_shards(config);
 }
 
 void validate_graph(const RunConfig& config) {

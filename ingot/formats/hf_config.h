@@ -22,9 +22,10 @@ struct HfRope {
   bool operator==(const HfRope&) const = default;
 };
 
-// config.json of the architectures that Ingot supports: "gpt2", "llama", "mistral" (a sliding window), "qwen2" (biases
-// of q, k and v), "qwen3" (QK-norm with gains), "smollm3" (blocks without rotary positions), "olmo2" (norms after
-// attention and MLP, QK-norm over all heads together), and "ingot" for models that no transformers class computes (ReLU^2, weightless norms, capped logits). "ingot" has LLaMA's keys.
+// config.json of the architectures that Ingot supports: "gpt2", "llama", "mistral" (a sliding window), "qwen2" (q, k
+// and v have biases), "qwen3" (QK-norm with gains), "smollm3" (blocks without rotary positions), "olmo2" (norms after
+// attention and MLP, QK-norm over all heads together), and "ingot" for models that no transformers class computes
+// (ReLU^2, weightless norms, capped logits). "ingot" has LLaMA's keys.
 struct HfModelConfig {
   std::string model_type = "llama";  // gpt2 | llama | mistral | qwen2 | qwen3 | smollm3 | olmo2 | ingot
   int64_t layers = 0;
