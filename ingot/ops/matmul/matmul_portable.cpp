@@ -23,7 +23,7 @@ constexpr int64_t kBlockM = 16 * kTileM;
 constexpr int64_t kBlockK = 256;
 constexpr int64_t kBlockN = 64 * kTileN;
 
-// The packing buffers of every thread, made once per stream.
+// The packing buffers of every thread, made once per stream. Products of few rows need none.
 struct Panels : StreamResource {
   struct PerThread {
     std::vector<float> a, b, rounded;
@@ -217,8 +217,9 @@ Panels& panels_of(Stream& stream) {
 }
 
 template <typename T, typename Out>
-void multiply(const MatmulProblem& p, Panels& panels) {
+void multiply(const MatmulProblem& p, Stream& stream) {
   if (p.form == MatmulForm::kNT && p.M <= kFewRows) return multiply_few_rows<T, Out>(p);
+  Panels& panels = panels_of(stream);
   const bool by_rows = p.M >= p.N;
   const int64_t step = by_rows ? kTileM : kTileN;
   const int64_t lines = by_rows ? p.M : p.N;
@@ -236,17 +237,16 @@ void multiply(const MatmulProblem& p, Panels& panels) {
 }
 
 template <typename T>
-void multiply_halves(const MatmulProblem& p, Panels& panels) {
-  if (p.out == DType::f32) return multiply<T, float>(p, panels);
-  return p.out == DType::bf16 ? multiply<T, bf16>(p, panels) : multiply<T, f16>(p, panels);
+void multiply_halves(const MatmulProblem& p, Stream& stream) {
+  if (p.out == DType::f32) return multiply<T, float>(p, stream);
+  return p.out == DType::bf16 ? multiply<T, bf16>(p, stream) : multiply<T, f16>(p, stream);
 }
 
 }  // namespace
 
 void matmul(const MatmulProblem& p, Stream& stream) {
-  Panels& panels = panels_of(stream);
-  if (p.in == DType::f32) return multiply<float, float>(p, panels);
-  return p.in == DType::bf16 ? multiply_halves<bf16>(p, panels) : multiply_halves<f16>(p, panels);
+  if (p.in == DType::f32) return multiply<float, float>(p, stream);
+  return p.in == DType::bf16 ? multiply_halves<bf16>(p, stream) : multiply_halves<f16>(p, stream);
 }
 
 }  // namespace ingot::portable
