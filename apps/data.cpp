@@ -34,7 +34,7 @@ struct Options {
   std::string vocab_size = "4096", pattern = "cl100k";  // for a BPE trained here
   double val_fraction = 0.1;
   int64_t samples = 3;  // inspect
-  bool is_json = false;
+  bool is_quiet = false, is_json = false;
 };
 
 int64_t parse_shard_tokens(const std::string& text) {
@@ -69,7 +69,7 @@ void prepare(const Options& options) {
                                    .shard_tokens = parse_shard_tokens(options.shard_tokens),
                                    .dtype = options.dtype,
                                    .out = options.out};
-  ProgressLine line;
+  ProgressLine line(options.is_quiet);
   const Dataset dataset = prepare_dataset(
       prepared, [&](std::string_view phase, int64_t done, int64_t total) { line.show(phase, done, total); });
   line.end();
@@ -77,6 +77,7 @@ void prepare(const Options& options) {
     fmt::print("{}", dataset_json(dataset));
     return;
   }
+  if (options.is_quiet) return;
   fmt::print("{}: {} ids, {} shards\n", options.out, dataset.vocab_size,
              dataset.dtype == DType::u16 ? "uint16" : "uint32");
   print_part(dataset.train);
@@ -283,6 +284,7 @@ void add_data_command(Command& app) {
   action->add_option("--shard-tokens", o.shard_tokens, "Tokens of a file at most")->capture_default_str();
   action->add_option("--dtype", o.dtype, "auto, uint16 or uint32")->capture_default_str();
   action->add_option("--text-field", o.text_field, "Field of .jsonl lines")->capture_default_str();
+  action->add_flag("--quiet", o.is_quiet, "Print warnings and errors only, and what --json prints");
   action->add_flag("--json", o.is_json, "Print dataset.json when done");
   action->callback([options] { prepare(*options); });
 

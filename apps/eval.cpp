@@ -23,7 +23,7 @@ namespace {
 struct EvalArguments {
   std::string checkpoint, compute;
   EvalOptions options;
-  bool is_json = false;
+  bool is_quiet = false, is_json = false;
 };
 
 std::optional<DType> compute_dtype(const std::string& text) {
@@ -54,7 +54,8 @@ void eval(const EvalArguments& arguments) {
   EvalOptions options = arguments.options;
   options.compute = compute_dtype(arguments.compute);
   note_on_run(arguments.checkpoint);
-  const auto [result, context] = evaluate_with_progress(arguments.checkpoint, options);
+  const auto [result, context] = arguments.is_quiet ? evaluate_checkpoint(arguments.checkpoint, options)
+                                                    : evaluate_with_progress(arguments.checkpoint, options);
   if (!arguments.is_json) {
     fmt::print("loss {:.4f} | {:.4f} bits/byte | top-1 {:.1f}% | {} tokens in windows of {}\n", result.loss,
                result.bits_per_byte, 100 * result.top1, result.tokens, context);
@@ -84,6 +85,7 @@ void add_eval_command(Command& app) {
   command->add_flag("--ema", o.is_averaged, "The moving averages of the weights (optimizer.ema)");
   command->add_option("--batch-size", o.batch_size, "Windows at once")->count(1)->capture_default_str();
   command->add_option("--max-tokens", o.max_tokens, "Stop after about so many tokens; 0: all")->count(0);
+  command->add_flag("--quiet", arguments->is_quiet, "Show no progress");
   command->add_flag("--json", arguments->is_json,
                     "One JSON object: loss, tokens, bits_per_byte, top1, context");
   command->callback([arguments] { eval(*arguments); });

@@ -38,7 +38,7 @@ struct LrRangeArguments {
   SweepSpec spec;  // without varied keys
   LrRangeSpec range;
   std::string out;
-  bool is_json = false;
+  bool is_quiet = false, is_json = false;
 };
 
 // Removes what an earlier test left; refuses to remove anything else.
@@ -91,8 +91,10 @@ void find_range(LrRangeArguments arguments) {
   if (arguments.out.empty()) arguments.out = "lr-range/" + fs::path(arguments.spec.source).stem().string();
   const fs::path out = arguments.out;
   const StopSignals signals([](const char* name) { fmt::print(stderr, "{}: the run ends\n", name); });
-  const std::unique_ptr<Console> console = Console::standard(
-      {.fd = arguments.is_json ? STDERR_FILENO : STDOUT_FILENO, .is_told_to_end = &signals.is_told_to_end()});
+  const std::unique_ptr<Console> console =
+      arguments.is_quiet ? Console::quiet()
+                         : Console::standard({.fd = arguments.is_json ? STDERR_FILENO : STDOUT_FILENO,
+                                              .is_told_to_end = &signals.is_told_to_end()});
   make_folders(out);
   const FolderLock lock(out);
   clear_run(out / "run");
@@ -142,6 +144,7 @@ void add_lr_range_command(Command& app) {
       ->repeated();
   command->add_option("--out", arguments->out, "The test's folder; default lr-range/<preset>")
       ->type_name("DIR");
+  command->add_flag("--quiet", arguments->is_quiet, "Print warnings and errors only, and what --json prints");
   command->add_flag("--json", arguments->is_json, "Print lr-range.json");
   command->footer([] { return std::string(kLrRangeFooter); });
   command->callback([arguments] { find_range(*arguments); });

@@ -26,10 +26,11 @@ size_t columns() {
 
 }  // namespace
 
-ProgressLine::ProgressLine() : is_terminal_(is_live_terminal()) {}
+ProgressLine::ProgressLine(bool is_quiet) : is_quiet_(is_quiet), is_terminal_(is_live_terminal()) {}
 ProgressLine::~ProgressLine() { end(); }
 
 void ProgressLine::show(std::string_view phase, int64_t done, int64_t total) {
+  if (is_quiet_) return;
   const Clock::time_point now = Clock::now();
   if (phase != phase_) {
     phase_ = phase;

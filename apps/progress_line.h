@@ -11,7 +11,7 @@ namespace ingot {
 
 class ProgressLine {
  public:
-  ProgressLine();
+  explicit ProgressLine(bool is_quiet);  // is_quiet: shows nothing
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
@@ -24,7 +24,7 @@ class ProgressLine {
  private:
   using Clock = std::chrono::steady_clock;
 
-  bool is_terminal_;
+  bool is_quiet_, is_terminal_;
   std::string phase_;
   Clock::time_point begin_, shown_;
   size_t live_size_ = 0;

@@ -39,7 +39,7 @@ struct SweepArguments {
   int64_t jobs = 0;
   std::string budget, out;
   double halving_eta = 1;
-  bool is_json = false, is_dry = false;
+  bool is_quiet = false, is_json = false, is_dry = false;
 };
 
 [[noreturn]] void refuse_folder(const std::string& out, const std::string& why) {
@@ -139,8 +139,10 @@ void sweep(SweepArguments arguments) {
   const StopSignals signals([](const char* name) {
     fmt::print(stderr, "{}: the runs save and end; the same command goes on\n", name);
   });
-  const std::unique_ptr<Console> console = Console::standard(
-      {.fd = arguments.is_json ? STDERR_FILENO : STDOUT_FILENO, .is_told_to_end = &signals.is_told_to_end()});
+  const std::unique_ptr<Console> console =
+      arguments.is_quiet ? Console::quiet()
+                         : Console::standard({.fd = arguments.is_json ? STDERR_FILENO : STDOUT_FILENO,
+                                              .is_told_to_end = &signals.is_told_to_end()});
   make_folders(arguments.out);
   const FolderLock lock(arguments.out);
   SweepRunner runner(record.spec, runs,
@@ -217,6 +219,7 @@ void add_sweep_command(Command& app) {
   command->add_option("--out", arguments->out, "The sweep's folder; default sweeps/<preset>")
       ->type_name("DIR");
   command->add_flag("--dry-run", arguments->is_dry, "List the runs and end");
+  command->add_flag("--quiet", arguments->is_quiet, "Print warnings and errors only, and what --json prints");
   command->add_flag("--json", arguments->is_json, "Print sweep.json at the end");
   command->footer([] { return std::string(kSweepFooter); });
   command->callback([arguments] { sweep(*arguments); });

@@ -25,14 +25,14 @@ struct Options {
   int64_t vocab_size = 4096;
   std::string tokenizer, in, out, pattern, format, text_field = "text";
   std::vector<std::string> data;
-  bool finds_special = false, is_json = false;
+  bool finds_special = false, is_quiet = false, is_json = false;
 };
 
 // Prints what was written, as a line or as one JSON object.
 void report(const Options& options, const std::string& line, const nlohmann::ordered_json& object) {
   if (options.is_json)
     fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-  else if (!line.empty())
+  else if (!line.empty() && !options.is_quiet)
     fmt::print("{}\n", line);
 }
 
@@ -91,6 +91,7 @@ using Run = void (*)(const Options&);
 Command* add_action(Command& parent, const std::shared_ptr<Options>& options, const char* name,
                     const char* description, Run run) {
   Command* action = parent.add_subcommand(name, description);
+  action->add_flag("--quiet", options->is_quiet, "Print warnings and errors only, and what --json prints");
   action->add_flag("--json", options->is_json, "One JSON object about what was written");
   action->callback([options, run] { run(*options); });
   return action;

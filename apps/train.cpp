@@ -44,6 +44,7 @@ struct Start {
   std::vector<std::string> notes;  // about the configuration
   std::vector<std::string> line;   // the command as typed
   bool is_quiet = false;           // print warnings only
+  bool is_json = false;            // print run.json at the end
 };
 
 // Rank 0 opens the run's folder, then every other rank opens its subfolder.
@@ -67,16 +68,13 @@ void acknowledge(const char* signal, const std::atomic<bool>& is_told_to_end) {
                   terminal.is_live() ? "\n" : "", signal));
 }
 
-// Prints warnings only, on standard error.
-void print_warning(std::string_view text) {
-  if (text.starts_with("warning:")) fmt::print(stderr, "{}", text);
-}
-
 std::unique_ptr<Console> open_console(const Communicator& world, const std::atomic<bool>& is_told_to_end,
-                                      bool is_quiet) {
-  if (world.rank() == 0 && is_quiet) return std::make_unique<Console>(print_warning, 0);
+                                      const Start& start) {
+  if (world.rank() == 0 && start.is_quiet) return Console::quiet();
   if (world.rank() == 0)
-    return Console::standard({.allows_live = !is_launched(), .is_told_to_end = &is_told_to_end});
+    return Console::standard({.fd = start.is_json ? STDERR_FILENO : STDOUT_FILENO,
+                              .allows_live = !is_launched(),
+                              .is_told_to_end = &is_told_to_end});
   return std::make_unique<Console>([](std::string_view) {}, 0);  // the rank's train.log has all lines
 }
 
@@ -91,7 +89,7 @@ RunOrigin origin_of(const std::vector<std::string>& line) {
 
 // Returns true if the run was interrupted and saved.
 bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, RunConfig config, const Start& start) {
-  const std::unique_ptr<Console> console = open_console(*mesh.world, is_told_to_end, start.is_quiet);
+  const std::unique_ptr<Console> console = open_console(*mesh.world, is_told_to_end, start);
   for (const std::string& note : start.notes) console->line("note: " + note);
   if (mesh.world->size() > 1)
     for (const std::string& misplacement :
@@ -115,6 +113,7 @@ bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, RunConfig con
     folder->remove_failed_start();
     throw;
   }
+  if (start.is_json && mesh.world->rank() == 0) fmt::print("{}", read_file(folder->path() / "run.json"));
   if (outcome.status != TrainOutcome::Status::kInterrupted) return false;
   console->line(fmt::format("interrupted and saved; go on with: ingot train --resume --out {}",
                             folder->path().string()));
@@ -144,6 +143,7 @@ void train(TrainArguments arguments) {
   start.other_text = arguments.is_resume_anyway ? OtherText::kAccepted : OtherText::kRefused;
   start.line = arguments.line;
   start.is_quiet = arguments.is_quiet;
+  start.is_json = arguments.is_json;
   bool is_saved = false;
   run_on_ranks(config, is_told_to_end,
                [&](Mesh& mesh) { is_saved = train_on(mesh, is_told_to_end, config, start); });

@@ -101,6 +101,7 @@ void add_train_options(Command& command, TrainArguments& arguments) {
                    "The same, also with keys or data that change which text comes next");
   command.add_flag("--print-config", arguments.prints_config, "Print the resolved configuration and end");
   command.add_flag("--quiet", arguments.is_quiet, "Print warnings and errors only; train.log has all lines");
+  command.add_flag("--json", arguments.is_json, "Print run.json at the end, and all else on standard error");
   command.footer(train_footer);
 }
 

@@ -19,6 +19,7 @@ struct TrainArguments {
   bool is_resume_anyway = false;
   bool prints_config = false;
   bool is_quiet = false;               // print warnings and errors only
+  bool is_json = false;                // print run.json at the end
   std::vector<std::string> line = {};  // the command as typed
 
   // Sorts what the parser could not: a preset behind --data's words. Throws a kUsage error for arguments that

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "apps/command_line.h"
@@ -23,7 +24,7 @@ struct ExportArguments {
   std::string hf, gguf;  // the folder or the file to write
   std::string type;      // empty: f32 for a folder, f16 for a GGUF file
   int64_t file_bytes = 5'000'000'000;
-  bool is_averaged = false;
+  bool is_averaged = false, is_quiet = false, is_json = false;
 
   LoadedWeights weights() const { return is_averaged ? LoadedWeights::kAveraged : LoadedWeights::kTrained; }
 };
@@ -47,19 +48,37 @@ void warn_of_damage(const std::filesystem::path& checkpoint, const std::string& 
              visible_text(fmt::format("warning: {}: {}; passed over", checkpoint.string(), what)));
 }
 
+// Prints what was written, as text or as one JSON object.
+void report(const ExportArguments& arguments, const std::string& text, const nlohmann::ordered_json& object) {
+  if (arguments.is_json)
+    fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  else if (!arguments.is_quiet)
+    fmt::print("{}", text);
+}
+
 void export_to_hf(const ExportArguments& arguments) {
+  const std::string type = arguments.type.empty() ? "f32" : arguments.type;
   const HfExport result = export_hf(arguments.checkpoint, arguments.hf,
-                                    {.dtype = hf_dtype(arguments.type.empty() ? "f32" : arguments.type),
+                                    {.dtype = hf_dtype(type),
                                      .file_bytes = static_cast<uint64_t>(arguments.file_bytes),
                                      .weights = arguments.weights()},
                                     warn_of_damage);
-  fmt::print("written: {}: {}, {} tensors, {} in {} file{}\n", visible_line(arguments.hf), result.model_type,
-             result.tensors, format_bytes(static_cast<double>(result.bytes)), result.files,
-             result.files == 1 ? "" : "s");
+  std::string text =
+      fmt::format("written: {}: {}, {} tensors, {} in {} file{}\n", visible_line(arguments.hf),
+                  result.model_type, result.tensors, format_bytes(static_cast<double>(result.bytes)),
+                  result.files, result.files == 1 ? "" : "s");
   if (result.model_type == "ingot")
-    fmt::print(
+    text +=
         "transformers has no such model: load it with trust_remote_code=True, which runs "
-        "modeling_ingot.py\n");
+        "modeling_ingot.py\n";
+  report(arguments, text,
+         {{"out", arguments.hf},
+          {"format", "hf"},
+          {"type", type},
+          {"bytes", result.bytes},
+          {"model_type", result.model_type},
+          {"tensors", result.tensors},
+          {"files", result.files}});
 }
 
 void export_to_gguf(const ExportArguments& arguments) {
@@ -68,7 +87,11 @@ void export_to_gguf(const ExportArguments& arguments) {
   const LoadedModel loaded =
       load_model(arguments.checkpoint, DType::f32, arguments.weights(), warn_of_damage);
   print_notes(export_gguf(loaded, numbers, arguments.gguf));
-  fmt::print("written: {}: GGUF, {}\n", visible_line(arguments.gguf), type);
+  report(arguments, fmt::format("written: {}: GGUF, {}\n", visible_line(arguments.gguf), type),
+         {{"out", arguments.gguf},
+          {"format", "gguf"},
+          {"type", type},
+          {"bytes", std::filesystem::file_size(arguments.gguf)}});
 }
 
 void export_model(const ExportArguments& arguments) {
@@ -99,6 +122,8 @@ void add_export_command(Command& app) {
       ->count(1)
       ->capture_default_str();
   command->add_flag("--ema", arguments->is_averaged, "The moving averages of the weights (optimizer.ema)");
+  command->add_flag("--quiet", arguments->is_quiet, "Print warnings and errors only, and what --json prints");
+  command->add_flag("--json", arguments->is_json, "Print one JSON object about what was written");
   command->callback([arguments] { export_model(*arguments); });
 }
 

@@ -112,6 +112,13 @@ std::unique_ptr<Console> Console::standard(const Terminal::Options& options) {
   return std::make_unique<Console>(std::make_unique<Terminal>(options));
 }
 
+std::unique_ptr<Console> Console::quiet() {
+  const auto print_warning = [](std::string_view text) {
+    if (text.starts_with("warning:")) fmt::print(stderr, "{}", text);
+  };
+  return std::make_unique<Console>(print_warning, 0);
+}
+
 void Console::open_log(const std::filesystem::path& path) {
   if (log_) std::fclose(log_);
   log_ = ingot::open_log(path);

@@ -88,6 +88,8 @@ class Console {
   explicit Console(std::unique_ptr<Terminal> terminal);
   // Writes to standard output.
   static std::unique_ptr<Console> standard(const Terminal::Options& options = {});
+  // Writes warnings only, to standard error.
+  static std::unique_ptr<Console> quiet();
 
   // From now on appends every line to this file too. kDisk error if it cannot be opened. A failed write
   // to it never fails the run.

@@ -103,5 +103,55 @@ TEST(JsonCommands, PrintJson) {
   EXPECT_GT(printed("doctor --json")["rows"].size(), 8u);
 }
 
+constexpr const char* kSmall =
+    " --data text.txt --set data.tokenizer=byte --set train.steps=40 --set model.context=16 --set "
+    "train.batch_size=2"
+    " --set model.layers=1 --set model.width=32 --set model.heads=2 --set model.kv_heads=2 --set "
+    "sample.count=0";
+
+// The commands that write files print their record with --json and nothing with --quiet.
+TEST(JsonCommands, PrintWhatTheyWroteAndNothingIfQuiet) {
+  const WrittenRun scratch("written");
+  write_file(scratch.root() / "text.txt", [] {
+    std::string text;
+    for (int i = 0; i < 100; ++i) text += "the cat sat on the mat. a dog ran.\n";
+    return text;
+  }());
+  const std::string doc = read_file(fs::path(INGOT_SOURCE_DIR) / "docs/formats.md");
+  const auto output_of = [&](const std::string& command) {
+    const Outcome outcome = run_script(scratch.root(), "$ingot " + command + " 2>/dev/null");
+    EXPECT_EQ(outcome.exit_code, 0) << command;
+    return outcome.output;
+  };
+  struct Case {
+    std::string name, command, key;
+    bool keys_are_listed = false;  // docs/formats.md lists every key
+  };
+  for (const Case& c : std::vector<Case>{
+           {"train", std::string("train tiny-llama") + kSmall + " --out OUT", "best"},
+           {"export hf", "export train.json --hf OUT", "model_type", true},
+           {"export gguf", "export train.json --gguf OUT", "type", true},
+           {"eval", "eval train.json --data text.txt", "bits_per_byte", true},
+           {"tokenizer train", "tokenizer train --data text.txt --vocab-size 260 --out OUT", "tokens", true},
+           {"data prepare", "data prepare --data text.txt --tokenizer byte --out OUT", "val"},
+           {"lr-range", std::string("lr-range tiny-llama") + kSmall + " --steps 20 --out OUT", "points"},
+           {"sweep", std::string("sweep tiny-llama --vary optimizer.lr=1e-3") + kSmall + " --out OUT",
+            "runs"}}) {
+    const auto with_out = [&](const char* ending) {
+      std::string name = c.name + ending;
+      std::ranges::replace(name, ' ', '_');
+      return std::regex_replace(c.command, std::regex("OUT"), name);
+    };
+    const json object = json::parse(output_of(with_out(".json") + " --json"), nullptr, false);
+    EXPECT_TRUE(object.is_object() && object.contains(c.key)) << c.name << ": " << object.dump();
+    if (c.keys_are_listed) {
+      for (const auto& [key, value] : object.items())
+        EXPECT_NE(doc.find("`" + key + "`"), std::string::npos) << c.name << " prints " << key;
+    }
+    if (c.name == "eval") continue;  // its line is its result
+    EXPECT_EQ(output_of(with_out(".quiet") + " --quiet"), "") << c.name;
+  }
+}
+
 }  // namespace
 }  // namespace ingot
