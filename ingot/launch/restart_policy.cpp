@@ -61,7 +61,8 @@ RestartDecision RestartPolicy::judge(const AttemptEnd& end) {
   if (!decision.why_not.empty()) return decision;
   ++restarts_;
   decision.restarts = true;
-  decision.pause_s = std::min(kLongestPause_s, std::exp2(std::max(0, without_checkpoint_ - 1)));
+  if (without_checkpoint_ > 0)
+    decision.pause_s = std::min(kLongestPause_s, std::exp2(without_checkpoint_ - 1));
   return decision;
 }
 

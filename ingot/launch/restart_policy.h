@@ -19,7 +19,7 @@ struct AttemptEnd {
 
 struct RestartDecision {
   bool restarts = false;
-  double pause_s = 0;   // before the next attempt
+  double pause_s = 0;   // before the next attempt; 0 after one that saved a newer checkpoint
   std::string why_not;  // if it does not restart
 };
 

@@ -156,7 +156,7 @@ std::optional<int> Supervisor::go_on(const Incident& incident, bool has_step) {
     say_("the run is not started again: " + decision.why_not);
     return incident.exit_code;
   }
-  say_(fmt::format("starting again in {:.3g} s", decision.pause_s));
+  say_(decision.pause_s > 0 ? fmt::format("starting again in {:.3g} s", decision.pause_s) : "starting again");
   job_.pause(decision.pause_s);
   if (job_.signals() > 0) return kExitInterrupted;
   return std::nullopt;

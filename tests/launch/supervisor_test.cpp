@@ -161,8 +161,8 @@ TEST_F(SupervisorTest, AKilledJobGoesOnAndTheIncidentSaysWhatItCost) {
   EXPECT_EQ(incident.exit_code, 137);
   EXPECT_EQ(incident.step, 40);
   EXPECT_EQ(incident.steps_lost, 20);
-  // One second of pause, half a second to the first sign and a tenth to the end of a step.
-  EXPECT_NEAR(incident.recovery_s.value_or(-1), 1.6, 0.11);
+  // Half a second to the first sign and a tenth to the end of a step.
+  EXPECT_NEAR(incident.recovery_s.value_or(-1), 0.6, 0.11);
   EXPECT_EQ(incident.ranks, 2);
   EXPECT_EQ(incident.end, "");
 }
@@ -238,10 +238,10 @@ TEST_F(SupervisorTest, ASecondSignalKillsTheJob) {
 }
 
 TEST_F(SupervisorTest, ASignalBetweenTwoAttemptsEndsTheRun) {
-  ScriptedJob job({killed_after(2, 0, 10), {}});
-  job.signals_s = {102.5};
+  ScriptedJob job({killed_after(2, 0, 10), killed_after(3, 10, 10), {}});
+  job.signals_s = {105.5};
   EXPECT_EQ(run(job), kExitInterrupted);
-  EXPECT_EQ(job.starts, 1);
+  EXPECT_EQ(job.starts, 2);
 }
 
 TEST_F(SupervisorTest, TheSameErrorAtTheSameStepEndsTheRunAndNamesIt) {
@@ -291,8 +291,8 @@ TEST_F(SupervisorTest, PausesGrowUntilACheckpointIsSaved) {
                    killed_after(5, 0, 30),
                    {.first_step = 30, .ends_s = 1}});
   EXPECT_EQ(run(job), 0);
-  EXPECT_THAT(job.pauses, ElementsAre(0, testing::DoubleNear(1, 0.1), testing::DoubleNear(1, 0.1),
-                                      testing::DoubleNear(2, 0.1), testing::DoubleNear(1, 0.1)));
+  EXPECT_THAT(job.pauses, ElementsAre(0, testing::DoubleNear(0, 0.1), testing::DoubleNear(1, 0.1),
+                                      testing::DoubleNear(2, 0.1), testing::DoubleNear(0, 0.1)));
 }
 
 TEST_F(SupervisorTest, NoMoreRestartsThanTheUserAllows) {
