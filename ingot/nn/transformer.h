@@ -83,6 +83,8 @@ class Transformer {
   // Does so for some units only; the plan covers only their blocks.
   Saved make_saved(Arena& arena, int64_t B, int64_t T, const RecomputePlan& plan, UnitRange units) const;
   UnitRange all_units() const { return {0, head_unit() + 1}; }
+  // The id of the parameter that the head multiplies by: the embedding's if they are tied.
+  int head_weight() const { return lm_head_ >= 0 ? lm_head_ : wte_; }
   // Scratch bytes of forward and, if is_training, of backward.
   size_t scratch_bytes(int64_t B, int64_t T, bool is_training, Device device = Device::kCpu) const;
   // Copies the model's own table (of rotary positions) to the stream's device. REQUIRED before the model
@@ -144,7 +146,6 @@ class Transformer {
   int embedding_unit() const { return 0; }
   int block_unit(size_t l) const { return static_cast<int>(l) + 1; }
   int head_unit() const { return static_cast<int>(blocks_.size()) + 1; }
-  int head_weight() const { return lm_head_ >= 0 ? lm_head_ : wte_; }
   bool has_embedding(UnitRange units) const { return units.first == embedding_unit(); }
   bool has_head(UnitRange units) const { return units.end == head_unit() + 1; }
   // The model's index of the first block of the units, and the number of their blocks.

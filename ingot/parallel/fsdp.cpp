@@ -25,10 +25,12 @@ int64_t sum_of_shards(const ParamList& list, int ranks) {
   return total;
 }
 
-int64_t sum_of_vectors(const ParamList& list) {
+size_t vector_bytes(const ParamList& list, const FsdpConfig& config) {
+  if (config.compute == DType::f32) return 0;
   int64_t total = 0;
-  for (int u = 0; u < list.units(); ++u) total += list.vector_elements(u);
-  return total;
+  for (int u = 0; u < list.units(); ++u)
+    if (u != config.f32_unit) total += list.vector_elements(u);
+  return arena_bytes(total, DType::f32, list.units());
 }
 
 constexpr int kWeightSlots = 3, kGradSlots = 2;  // of the blocks
@@ -59,6 +61,13 @@ size_t slot_bytes(const ParamList& list, int ranks, DType dtype, int slots) {
   return arena_bytes(total, dtype, std::ssize(elements));
 }
 
+size_t gathered_bytes(const ParamList& list, int ranks, const FsdpConfig& config) {
+  size_t bytes = slot_bytes(list, ranks, config.compute, config.keeps_units ? 0 : kWeightSlots);
+  if (config.f32_unit >= 0 && config.compute != DType::f32)  // its slot is f32, and it has a copy
+    bytes += arena_bytes(ranks * shard_of(list.unit_elements(config.f32_unit), ranks), DType::f32, 1);
+  return bytes;
+}
+
 // Returns the bytes of what is sent in place of f32 gradients, for each slot and for the replicas, and of the residuals.
 size_t payload_bytes(const ParamList& list, int ranks, bool has_replicas, const GradientPayload& payload) {
   if (payload.blocks == DType::f32 && payload.ends == DType::f32) return 0;
@@ -82,12 +91,9 @@ FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, Communicator& r
               memory_of(stream.device), stream.backing),
       grads_("gradients", arena_bytes(sum_of_shards(list, shard.size()), DType::f32, list.units()),
              memory_of(stream.device), stream.backing),
-      vectors_("vectors",
-               config.compute == DType::f32 ? 0 : arena_bytes(sum_of_vectors(list), DType::f32, list.units()),
-               memory_of(stream.device), stream.backing),
-      copies_("gathered units",
-              slot_bytes(list, shard.size(), config.compute, config.keeps_units ? 0 : kWeightSlots),
-              memory_of(stream.device), stream.backing),
+      vectors_("vectors", vector_bytes(list, config), memory_of(stream.device), stream.backing),
+      copies_("gathered units", gathered_bytes(list, shard.size(), config), memory_of(stream.device),
+              stream.backing),
       full_grads_("gathered gradients", slot_bytes(list, shard.size(), DType::f32, kGradSlots),
                   memory_of(stream.device), stream.backing),
       payloads_("gradient payload", payload_bytes(list, shard.size(), replicate.size() > 1, config.payload),
@@ -113,7 +119,7 @@ void FsdpStore::cut_units() {
     unit.shard = shard_of(list().unit_elements(u), shard_.size());
     unit.master = shards_.alloc(DType::f32, {unit.shard});
     unit.grad = grads_.alloc(DType::f32, {unit.shard});
-    if (has_vectors) unit.vectors = vectors_.alloc(DType::f32, {list().vector_elements(u)});
+    if (has_vectors && !is_in_f32(u)) unit.vectors = vectors_.alloc(DType::f32, {list().vector_elements(u)});
     unit.slot = config_.keeps_units ? static_cast<size_t>(u) : shared_slot(u, list().units(), kWeightSlots);
     unit.grad_slot = shared_slot(u, list().units(), kGradSlots);
     unit.gather_name = fmt::format("gather unit {}", u);
@@ -129,15 +135,20 @@ void FsdpStore::cut_units() {
 }
 
 void FsdpStore::make_slots() {
-  for (const int64_t n : slot_elements(list(), shard_.size(), config_.keeps_units ? 0 : kWeightSlots))
-    slots_.push_back({.full = copies_.alloc(config_.compute, {n}), .gather = {}});
+  const size_t f32_slot =
+      config_.f32_unit >= 0 ? units_[static_cast<size_t>(config_.f32_unit)].slot : SIZE_MAX;
+  for (const int64_t n : slot_elements(list(), shard_.size(), config_.keeps_units ? 0 : kWeightSlots)) {
+    const DType dtype = slots_.size() == f32_slot ? DType::f32 : config_.compute;
+    slots_.push_back({.full = copies_.alloc(dtype, {n}), .gather = {}});
+  }
   for (const int64_t n : slot_elements(list(), shard_.size(), kGradSlots))
     grad_slots_.push_back({.full = full_grads_.alloc(DType::f32, {n}), .payload = {}, .scatter = {}});
   for (int u = 0; u < list().units(); ++u) {
     Unit& unit = units_[static_cast<size_t>(u)];
     const int64_t n = list().unit_elements(u);
-    unit.buffers.compute = slots_[unit.slot].full.rows(0, n);
-    unit.buffers.master = unit.vectors ? unit.vectors : unit.buffers.compute;
+    const Tensor gathered = slots_[unit.slot].full.rows(0, n);
+    unit.buffers.compute = is_in_f32(u) ? copies_.alloc(config_.compute, {n}) : gathered;
+    unit.buffers.master = unit.vectors ? unit.vectors : gathered;
     GradSlot& grads = grad_slots_[unit.grad_slot];
     unit.buffers.grad = grads.full.rows(0, n);
     const DType payload = config_.payload.of_unit(u, list().units());
@@ -158,7 +169,8 @@ void FsdpStore::start_gather(int u) {
   slot.gather.wait();  // a prefetched unit may never have been used
   slot.unit = u;
   const Tensor full = slot.full.rows(0, shard_.size() * unit.shard), own = own_shard(full, unit.shard);
-  if (config_.compute == DType::f32)
+  slot.is_cast = !is_in_f32(u);
+  if (own.dtype == DType::f32)
     copy(own, unit.master, stream_);
   else
     cast(own, unit.master, stream_);
@@ -181,7 +193,10 @@ const UnitBuffers& FsdpStore::get(int u) {
   Unit& unit = units_[static_cast<size_t>(u)];
   GradSlot& grads = grad_slots_[unit.grad_slot];
   const Span span(stream_.trace, "communication");
-  slots_[unit.slot].gather.wait();
+  Slot& slot = slots_[unit.slot];
+  slot.gather.wait();
+  if (!slot.is_cast) cast(unit.buffers.compute, unit.buffers.master, stream_);
+  slot.is_cast = true;
   if (grads.unit != u || grads.is_scattering) {
     drain(grads);
     grads.unit = u;
@@ -258,15 +273,18 @@ void FsdpStore::forget_gathered() {
   }
   if (config_.compute == DType::f32) return;
   // Each element of a vector comes from the one rank that holds it; the other ranks add zeros.
-  for (Unit& unit : units_) fill_zero(unit.vectors, stream_);
+  for (Unit& unit : units_)
+    if (unit.vectors) fill_zero(unit.vectors, stream_);
   for (const ParamShard& shard : shards()) {
     const ParamSpec& spec = list()[shard.id];
     if (!spec.is_vector()) continue;
     const Tensor& vectors = units_[static_cast<size_t>(spec.unit)].vectors;
+    if (!vectors) continue;
     const int64_t first = spec.vector_offset + shard.begin;
     copy(vectors.rows(first, first + shard.elements()), shard.w, stream_);
   }
-  for (Unit& unit : units_) shard_.all_reduce("vectors", unit.vectors);
+  for (Unit& unit : units_)
+    if (unit.vectors) shard_.all_reduce("vectors", unit.vectors);
 }
 
 Range FsdpStore::range_of(int id, int rank) const {

@@ -13,7 +13,7 @@
 // whole group (HSDP) sum their shards after the last micro-batch, also rounded, without error feedback.
 //
 // Norm weights and biases of a bf16 model, which layers read in f32, are small, so every rank holds all
-// of them.
+// of them. The unit of an f32 head is gathered in f32, and cast for the layers that read the compute dtype.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,7 @@ struct FsdpConfig {
   // If true, every unit has its own slot, is gathered once per step and stays there (ZeRO-2: gradients
   // and optimizer state are sharded, the weights that layers read are not).
   bool keeps_units = false;
+  int f32_unit = -1;  // layers read the masters of this unit; -1: of none, or compute is f32
   GradientPayload payload = {};
 };
 
@@ -79,6 +80,7 @@ class FsdpStore : public TrainingStore {
     Tensor full;  // (ranks * the largest unit's shard)
     int unit = -1;
     Pending gather;
+    bool is_cast = true;  // false if the f32 unit has been gathered and not yet cast
   };
   struct GradSlot {
     Tensor full;     // same size, f32; zero while no unit uses it
@@ -88,6 +90,7 @@ class FsdpStore : public TrainingStore {
     bool is_scattering = false, is_last = false;
   };
 
+  bool is_in_f32(int unit) const { return unit == config_.f32_unit && config_.compute != DType::f32; }
   void cut_units();
   void make_slots();
   Tensor own_shard(const Tensor& full, int64_t shard) const;

@@ -129,8 +129,12 @@ void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
                                 .ends = parallel.payload_ends.value_or(parallel.payload),
                                 .has_error_feedback = parallel.has_error_feedback};
   if (mesh.shard->size() > 1) {
-    const FsdpConfig fsdp{
-        .compute = config.precision.compute, .keeps_units = parallel.keeps_units, .payload = payload};
+    const bool reads_masters =
+        config.head.precision == HeadDtype::kF32 && config.precision.compute != DType::f32;
+    const FsdpConfig fsdp{.compute = config.precision.compute,
+                          .keeps_units = parallel.keeps_units,
+                          .f32_unit = reads_masters ? list[rank.model->head_weight()].unit : -1,
+                          .payload = payload};
     rank.shards =
         std::make_unique<FsdpStore>(list, group_for(*mesh.shard, stream, rank.shard_group),
                                     group_for(*mesh.replicate, stream, rank.replica_group), fsdp, stream);

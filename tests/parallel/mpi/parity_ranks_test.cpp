@@ -47,6 +47,41 @@ TEST(Parity, ShardsTakeThePlaceOfTails) {
   }
 }
 
+// The head's unit is gathered in f32, and the embedding reads a copy of it in bf16.
+TEST(Parity, AnF32HeadReadsTheMastersOfShards) {
+  for (const bool is_tied : {true, false})
+    for (const bool keeps_units : {false, true}) {
+      SCOPED_TRACE(fmt::format("tied {}, keeps_units {}", is_tied, keeps_units));
+      RunConfig config = is_tied ? gpt2() : llama();
+      config.model.is_tied = is_tied;
+      config.precision.compute = DType::bf16;
+      config.head.precision = HeadDtype::kF32;
+      config.parallel = shards();
+      config.parallel.keeps_units = keeps_units;
+      config.validate();
+      expect_one_rank_curve(config, kBf16);
+      if (world->size() == 1) continue;
+      Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
+      Training shared(config, mesh);
+      shared.trainer.step(shared.loader, {.lr = 1e-3});
+      const std::vector<float> all = weights(shared.trainer);
+      const ParamList& list = shared.trainer.layout().model->params();
+      const int head = shared.trainer.layout().model->head_weight();
+      int64_t first = 0;
+      for (int id = 0; id < head; ++id) first += list[id].elements();
+      const Tensor read = shared.trainer.params().best_weight(head);
+      ASSERT_EQ(read.dtype, DType::f32);
+      const std::span<const float> got(read.as<float>(), static_cast<size_t>(read.elements()));
+      EXPECT_TRUE(std::ranges::equal(got, std::span(all).subspan(static_cast<size_t>(first), got.size())));
+      const Tensor copy = shared.trainer.params().weight(head);
+      ASSERT_EQ(copy.dtype, DType::bf16);
+      EXPECT_TRUE(
+          std::ranges::equal(got, std::span(copy.as<bf16>(), got.size()), [](float master, bf16 rounded) {
+            return static_cast<float>(rounded) == static_cast<float>(bf16(master));
+          }));
+    }
+}
+
 TEST(Parity, CompressedGradientsWithFeedbackStayClose) {
   for (const DType payload : {DType::bf16, DType::f16}) {
     RunConfig config = gpt2();
