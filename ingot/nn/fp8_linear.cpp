@@ -198,7 +198,7 @@ class Fp8Products {
     Work work = has_own_amax ? traffic({t, t}) : traffic({t});
     work.bytes += static_cast<double>(t.elements()) * (cast.layouts == Fp8Layouts::kBoth ? 2 : 1);
     const WorkSpan span(stream_, "fp8 cast", work);
-    if (has_own_amax && is_split(cast.which))
+    if (has_own_amax && cast.scaling == Fp8Scaling::kTensor && is_split(cast.which))
       region_.max("fp8 amax", Tensor(t.data, DType::f32, {1}, t.device), stream_);
   }
   void plan_product_on_device(const Tensor& c, const CastTensor& a, const CastTensor& b, bool is_added) {
@@ -243,14 +243,6 @@ void Fp8LinearConfig::validate() const {
     fail(ErrorKind::kUsage, "precision.fp8_amax_history must lie in 1 .. 4096, got {}", amax_history);
   if (margin < 0 || margin > 8)
     fail(ErrorKind::kUsage, "precision.fp8_margin must lie in 0 .. 8, got {}", margin);
-}
-
-void Fp8LinearConfig::validate_tp(int ranks) const {
-  if (ranks > 1 && is_rowwise(recipe))
-    fail(ErrorKind::kUsage,
-         "precision.fp8 must be \"tensorwise\" or \"delayed\" where parallel.tp = {} ranks share a row: a "
-         "rowwise scale is known on one rank only",
-         ranks);
 }
 
 bool Fp8LinearConfig::converts(const std::string& name, int64_t out, int64_t in) const {

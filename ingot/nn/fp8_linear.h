@@ -38,8 +38,6 @@ struct Fp8LinearConfig {
 
   // Throws a kUsage error that names the key, the rule and the value.
   void validate() const;
-  // Throws a kUsage error unless the recipe's scales are the same on `ranks` tensor-parallel ranks as on one.
-  void validate_tp(int ranks) const;
   // True if the linear `name` (out, in) is converted: a pattern matches, and both dims are multiples of 16.
   bool converts(const std::string& name, int64_t out, int64_t in) const;
 };
@@ -48,7 +46,9 @@ struct Fp8LinearConfig {
 bool matches_pattern(std::string_view text, std::string_view pattern);
 
 // One converted linear: its recipe, and the indices of its tensors x, w, dy in the Fp8State. If the linear is
-// sharded over ranks, so are w and one of x and dy; their scale is that of the whole tensor (Region::max).
+// sharded over ranks, so are w and one of x and dy; one scale for all of a tensor is that of the whole tensor
+// (Region::max). Rowwise, each shard of a line has a scale of its own: it is a power of two, so it changes only which small
+// values are lost, and these are fewer than with the scale of the whole line.
 struct Fp8Linear {
   Fp8Recipe recipe = Fp8Recipe::kNone;
   int first_tensor = 0;

@@ -39,7 +39,6 @@ Transformer::Transformer(const ModelConfig& config, DType compute, const HeadCon
   INGOT_CHECK(config.vocab > 0 && config.kv_heads > 0 && config.head_dim > 0 && config.ffn > 0,
               "Transformer: the config must be resolved and its vocab set");
   tp.validate(config);
-  fp8.validate_tp(tp.count);
   wte_ = params_.add(table_spec("embedding.weight", ParamRole::kEmbedding, embedding_unit()));
   if (config.positions == PositionKind::kLearned)
     wpe_ = params_.add({.name = "positions.weight",
