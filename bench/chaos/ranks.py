@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kills, stops and crashes ranks, their launcher and their supervisor, under eight layouts and `ingot launch`.
 
-  bench/chaos/ranks.py [--count N] [--seed N] [--pty] [--short] [--layouts dp,tp-dp,...]
+  bench/chaos/ranks.py [--count N] [--seed N] [--pty] [--short] [--layouts dp,tp-dp,...] [--set key=value ...]
 
 One round has a fault in each layout, and --count is the number of faults in all: six kinds in eight layouts by default.
   kill        SIGKILL to a rank                        `launch` starts the job again and names the rank
@@ -10,7 +10,7 @@ One round has a fault in each layout, and --count is the number of faults in all
   mpirun      SIGKILL to mpirun                        the same, naming the launcher
   supervisor  SIGKILL to `ingot launch`                the ranks save and end; the same command goes on
   end         SIGTERM to `ingot launch`                exit code 75; the same command goes on
-The end must have the losses and checkpoints of an undisturbed run of the same layout, with no process left.
+--set changes the runs, for example to train.device=cuda. The end must have the losses and checkpoints of an undisturbed run of the same layout, with no process left.
 """
 import json
 import shutil
@@ -29,8 +29,14 @@ STEPS = {"train.steps": 400, "checkpoint.every": 20, "train.batch_size": 4, "tra
 MOST_RECOVERY_S = 60  # generous: a stopped rank is found after 5 s, and the pause before a start is 1 s
 
 
-def settings_of(layout):
-    return STEPS | {f"parallel.{axis}": size for axis, size in LAYOUTS[layout].items()}
+def settings_of(layout, assignments):
+    layout_keys = {f"parallel.{axis}": size for axis, size in LAYOUTS[layout].items()}
+    return STEPS | layout_keys | dict(assignment.split("=", 1) for assignment in assignments)
+
+
+def options(parser):
+    parser.add_argument("--layouts", default=",".join(LAYOUTS), help="separated by commas")
+    parser.add_argument("--set", action="append", default=[], metavar="key=value", help="may be repeated")
 
 
 def ranks_of(out, launch):
@@ -49,9 +55,9 @@ def stop_in_step(test, out, pid):
         time.sleep(test.random.random() * 0.02)
 
 
-def disturb(test, fault, out, command):
+def disturb(test, fault, out, command, steps):
     """Waits for a step, then disturbs the run. Returns whether there was something to disturb."""
-    after = test.random.randrange(25, 250)
+    after = test.random.randrange(steps // 16, steps * 5 // 8)
     if not chaos.wait_until(lambda: chaos.last_step(out) > after or not command.is_running()):
         return False
     ranks = ranks_of(out, command.pid)
@@ -92,9 +98,10 @@ def check_incident(fault, out, recoveries):
 
 def round_of(test, layout, fault, calm, recoveries):
     out = test.folder / f"run-{test.done}"
-    words = ["launch", "--", *test.train(out, settings_of(layout))]
+    settings = settings_of(layout, test.options.set)
+    words = ["launch", "--", *test.train(out, settings)]
     command = test.command(words)
-    has_disturbed = disturb(test, fault, out, command)
+    has_disturbed = disturb(test, fault, out, command, int(settings["train.steps"]))
     outcome, faults = command.wait(), []
     if not has_disturbed:
         faults.append("the run ended before it was disturbed")
@@ -118,8 +125,7 @@ def round_of(test, layout, fault, calm, recoveries):
 
 
 def main():
-    test = chaos.Chaos(__doc__, len(LAYOUTS) * len(FAULTS), 6, "faults",
-                       lambda parser: parser.add_argument("--layouts", default=",".join(LAYOUTS)))
+    test = chaos.Chaos(__doc__, len(LAYOUTS) * len(FAULTS), 6, "faults", options)
     if not shutil.which("mpirun"):
         chaos.skip(test.name, "there is no mpirun")
     layouts, recoveries, calm = test.options.layouts.split(","), {}, {}
@@ -129,7 +135,7 @@ def main():
     for layout, fault in (plan * (1 + test.count // len(plan)))[:test.count]:
         if layout not in calm:
             calm[layout] = test.folder / f"calm-{layout}"
-            outcome = test.run(["launch", "--", *test.train(calm[layout], settings_of(layout) |
+            outcome = test.run(["launch", "--", *test.train(calm[layout], settings_of(layout, test.options.set) |
                                                            {"checkpoint.keep": 1000000})])
             if outcome.code:
                 test.fail(f"{layout}: the undisturbed run", outcome.output)

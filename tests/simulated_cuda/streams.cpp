@@ -174,6 +174,7 @@ void explain_fault(int /*signal*/, siginfo_t* info, void* /*context*/) {
     if (begin <= at && at < begin + size_bytes)
       std::fprintf(stderr, "simulated CUDA: the host touched device memory\n");
   std::signal(SIGSEGV, SIG_DFL);
+  if (info->si_code <= 0) std::raise(SIGSEGV);  // another process sent it, and it would not come again
 }
 
 void watch_faults() {
