@@ -74,13 +74,10 @@ std::vector<const RuleEntry*> rules_of(const OptimizerConfig& optimizer) {
   return used;
 }
 
-// On a device no rule combines numbers of several ranks.
+// On a device no rule but Muon combines numbers of several ranks.
 void validate_rules_of_shards(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   for (const RuleEntry* rule : rules_of(config.optimizer)) {
-    if (rule->is_matrix_rule && parallel.ranks() != parallel.dp * parallel.fsdp)
-      refuse("parallel", fmt::format("replicas and shards for the optimizer {}", rule->name),
-             parallel.to_string());
     if (rule->name == Adafactor::kName && parallel.ranks() > parallel.dp)
       refuse("parallel", "replicas (parallel.dp) for the optimizer adafactor", parallel.to_string());
     if (rule->name == AdamW8bit::kName && parallel.tp > 1)

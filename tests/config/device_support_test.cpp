@@ -10,11 +10,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string device_refusal(std::vector<std::string> overrides) {
+std::string device_refusal(std::vector<std::string> overrides, const std::string& toml = "") {
   overrides.insert(overrides.begin(), {"train.device=cuda", "model.context=64", "model.width=64",
                                        "model.heads=4", "model.ffn=128", "train.grad_accum=4"});
   try {
     ConfigBuilder builder;
+    builder.add_toml(toml, "run.toml");
     for (const std::string& assignment : overrides) builder.add_override(assignment);
     builder.build();
   } catch (const Error& error) {
@@ -28,6 +29,12 @@ TEST(DeviceSupport, EveryLayoutIsAccepted) {
   EXPECT_EQ(device_refusal({"parallel.tp=4"}), "accepted");
   EXPECT_EQ(device_refusal({"parallel.tp=2", "parallel.dp=2"}), "accepted");
   EXPECT_EQ(device_refusal({"parallel.tp=2", "parallel.fsdp=2", "parallel.dp=2"}), "accepted");
+}
+
+TEST(DeviceSupport, MuonIsAcceptedInEveryLayout) {
+  const std::string muon = "[[optimizer.group]]\nroles = [\"matrix\"]\nkind = \"muon\"\n";
+  for (const char* axis : {"parallel.dp=2", "parallel.fsdp=2", "parallel.tp=2", "parallel.pp=2"})
+    EXPECT_EQ(device_refusal({axis}, muon), "accepted") << axis;
 }
 
 TEST(DeviceSupport, RulesThatCombineNumbersOfShardsAreRefused) {
