@@ -4,6 +4,7 @@
 
 #include "ingot/config/config_toml.h"
 #include "ingot/core/error.h"
+#include "ingot/optim/rules/all_rules.h"
 
 namespace ingot {
 namespace {
@@ -31,21 +32,15 @@ TEST(DeviceSupport, EveryLayoutIsAccepted) {
   EXPECT_EQ(device_refusal({"parallel.tp=2", "parallel.fsdp=2", "parallel.dp=2"}), "accepted");
 }
 
-TEST(DeviceSupport, MuonIsAcceptedInEveryLayout) {
+TEST(DeviceSupport, EveryRuleIsAcceptedInEveryLayout) {
   const std::string muon = "[[optimizer.group]]\nroles = [\"matrix\"]\nkind = \"muon\"\n";
-  for (const char* axis : {"parallel.dp=2", "parallel.fsdp=2", "parallel.tp=2", "parallel.pp=2"})
+  for (const char* axis : {"parallel.dp=2", "parallel.fsdp=2", "parallel.tp=2", "parallel.pp=2"}) {
     EXPECT_EQ(device_refusal({axis}, muon), "accepted") << axis;
-}
-
-TEST(DeviceSupport, RulesThatCombineNumbersOfShardsAreRefused) {
-  EXPECT_EQ(device_refusal({"optimizer.kind=adafactor", "parallel.dp=2"}), "accepted");
-  for (const char* shards : {"parallel.fsdp=2", "parallel.tp=2"})
-    EXPECT_THAT(
-        device_refusal({"optimizer.kind=adafactor", shards}),
-        HasSubstr("parallel must be replicas (parallel.dp) for the optimizer adafactor with train.device"));
-  EXPECT_EQ(device_refusal({"optimizer.kind=adamw8bit", "parallel.fsdp=2"}), "accepted");
-  EXPECT_THAT(device_refusal({"optimizer.kind=adamw8bit", "parallel.tp=2"}),
-              HasSubstr("parallel.tp must be 1 for the optimizer adamw8bit with train.device"));
+    for (const RuleEntry& rule : rules()) {
+      if (rule.is_matrix_rule) continue;  // it takes no vectors
+      EXPECT_EQ(device_refusal({axis, fmt::format("optimizer.kind={}", rule.name)}), "accepted") << axis;
+    }
+  }
 }
 
 // The dims of every shard of an 8-bit product are multiples of 16.

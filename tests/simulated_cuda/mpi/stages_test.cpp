@@ -25,6 +25,12 @@ RunConfig recomputing(RunConfig c) {
   c.activations.policy = RecomputePolicy::kBlock;
   return c;
 }
+// Matrices are large enough for 8-bit states.
+RunConfig in_8bit(RunConfig c) {
+  c.model.width = 64;
+  c.model.ffn = 128;
+  return with_8bit(c);
+}
 RunConfig in_fp8(RunConfig c) {
   c = in(c, DType::bf16);
   c.model.context = 16;
@@ -43,19 +49,23 @@ ParallelConfig stages_of_shards() {
   return c;
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, SimulatedLayout,
-                         ::testing::Values(DeviceCase{"gpipe", deep(llama()), gpipe},
-                                           DeviceCase{"one_f_one_b", deep(llama()), one_f_one_b},
-                                           DeviceCase{"interleaved", deepest(llama()), interleaved},
-                                           DeviceCase{"tied", deep(gpt2()), one_f_one_b},
-                                           DeviceCase{"recomputing", recomputing(deep(llama())), one_f_one_b},
-                                           DeviceCase{"bf16", in(deep(gpt2()), DType::bf16), one_f_one_b,
-                                                      3e-3},
-                                           DeviceCase{"fp8", in_fp8(deep(llama())), one_f_one_b, 5e-3},
-                                           DeviceCase{"of_replicas", deep(gpt2()), stages_of_replicas},
-                                           DeviceCase{"of_tensors", deep(llama()), stages_of_tensors},
-                                           DeviceCase{"of_shards", deep(gpt2()), stages_of_shards}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Stages, SimulatedLayout,
+    ::testing::Values(
+        DeviceCase{"gpipe", deep(llama()), gpipe}, DeviceCase{"one_f_one_b", deep(llama()), one_f_one_b},
+        DeviceCase{"interleaved", deepest(llama()), interleaved},
+        DeviceCase{"tied", deep(gpt2()), one_f_one_b},
+        DeviceCase{"recomputing", recomputing(deep(llama())), one_f_one_b},
+        DeviceCase{"bf16", in(deep(gpt2()), DType::bf16), one_f_one_b, 3e-3},
+        DeviceCase{"fp8", in_fp8(deep(llama())), one_f_one_b, 5e-3},
+        DeviceCase{"adafactor", deep(with_rule(llama(), "adafactor")), one_f_one_b},
+        DeviceCase{"adafactor_of_shards", deep(with_rule(gpt2(), "adafactor")), stages_of_shards},
+        DeviceCase{"adafactor_of_replicas", deep(with_rule(gpt2(), "adafactor")), stages_of_replicas},
+        DeviceCase{"adamw8bit_of_tensors", in_8bit(deep(llama())), stages_of_tensors, 1e-4},
+        DeviceCase{"of_replicas", deep(gpt2()), stages_of_replicas},
+        DeviceCase{"of_tensors", deep(llama()), stages_of_tensors},
+        DeviceCase{"of_shards", deep(gpt2()), stages_of_shards}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 // The host submits all passes and messages of a step before the first message has arrived.
 TEST(SimulatedStages, TheHostSubmitsAStepWithoutWaiting) {

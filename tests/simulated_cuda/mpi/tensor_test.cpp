@@ -36,6 +36,13 @@ RunConfig with_fp8_head(RunConfig c, HeadKind kind, Fp8HeadScaling scaling) {
   return c;
 }
 
+// Matrices are large enough for 8-bit states.
+RunConfig in_8bit(RunConfig c) {
+  c.model.width = 64;
+  c.model.ffn = 128;
+  return with_8bit(c);
+}
+
 ParallelConfig sharing_tokens() { return sharing(4); }
 ParallelConfig sharing_heads_only() { return sharing(4, false); }
 
@@ -47,6 +54,10 @@ INSTANTIATE_TEST_SUITE_P(
         DeviceCase{"gpt2", tiny(gpt2()), sharing_tokens},
         DeviceCase{"gpt2_whole_tokens", tiny(gpt2()), sharing_heads_only},
         DeviceCase{"lion", tiny(with_rule(gpt2(), "lion")), sharing_tokens},
+        DeviceCase{"adafactor", tiny(with_rule(gpt2(), "adafactor")), sharing_tokens},
+        DeviceCase{"adafactor_of_shards", tiny(with_rule(llama(), "adafactor")), sharing_of_shards},
+        DeviceCase{"adamw8bit", in_8bit(tiny(llama())), sharing_tokens, 1e-4},
+        DeviceCase{"adamw8bit_of_shards", in_8bit(tiny(gpt2())), sharing_of_shards, 1e-4},
         DeviceCase{"dense_head", with_head(tiny(gpt2()), HeadKind::kDense), sharing_tokens},
         DeviceCase{"recompute_head", with_head(tiny(llama()), HeadKind::kRecompute), sharing_tokens},
         DeviceCase{"bf16", in(tiny(llama()), DType::bf16), sharing_tokens, 3e-3},
