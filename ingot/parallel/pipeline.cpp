@@ -50,7 +50,7 @@ Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Commu
       group_(group),
       rank_(group.rank()),
       feed_(stream.device, config.batch, config.shape.micros, stream.backing),
-      clock_(stream) {
+      clocks_{StageClock(stream), StageClock(stream)} {
   const PipelineShape& shape = config.shape;
   shape.validate();
   INGOT_CHECK(group.size() == shape.ranks && config.plan.ranks == shape.ranks &&
@@ -145,9 +145,9 @@ void Pipeline::post(Inbox& inbox) {
 
 void Pipeline::take(Inbox& inbox, const Tensor& t, Stream& stream) {
   const Span span(stream.trace, "communication");
-  clock_.begin_wait();
+  clock().begin_wait();
   inbox.pending.wait();
-  clock_.end_wait();
+  clock().end_wait();
   copy(t, inbox.memory, stream);
   post(inbox);
 }
@@ -229,7 +229,10 @@ bool Pipeline::run(const ExecutorStep& step) {
               "Pipeline::run: {} micro-batches, at most {}", step.micros, config_.shape.micros);
   const std::vector<PipelineOp>& list = list_for(step);
   feed_.begin_step(step.steps_in_flight);
-  clock_.begin_step();
+  ++runs_;
+  in_flight_ = step.steps_in_flight + 1;
+  is_asynchronous_ = step.results != nullptr;
+  clock().begin_step();
   read_ = std::max<int64_t>(0, step.only);
   is_direct_ = has_run_ && step.only < 0 && !step.after_forward && step.checked_tokens == 0;
   has_run_ = true;
@@ -238,7 +241,7 @@ bool Pipeline::run(const ExecutorStep& step) {
   sums_ = {};
   for (const PipelineOp& op : list) sums_.add(perform(op, step));
   wait_for_sends();
-  clock_.end_step();
+  clock().end_step();
   has_checked_loss_ = step.checked_tokens > 0;
   return true;
 }
@@ -251,12 +254,23 @@ void Pipeline::wait_for_sends() {
     }
 }
 
-// The last rank holds the head and broadcasts the checked loss.
-LossSums Pipeline::losses(Stream& stream) {
-  for (const LossSums& micro : feed_.receive(stream)) sums_.add(micro);
-  const StageClock::Times times = clock_.times();
+// Reports the times of the oldest step in flight.
+void Pipeline::report() {
+  INGOT_CHECK(in_flight_ > 0, "Pipeline: losses of {} steps, {} have run", runs_ + 1, runs_);
+  const StageClock::Times times = clocks_[(runs_ - in_flight_) % clocks_.size()].times();
+  --in_flight_;
   pipeline_->wait_s = times.wait_s;
   pipeline_->step_s = times.step_s;
+}
+
+// The last rank holds the head and broadcasts the checked loss.
+LossSums Pipeline::losses(Stream& stream) {
+  if (is_asynchronous_) {
+    report();
+    return {};
+  }
+  for (const LossSums& micro : feed_.receive(stream)) sums_.add(micro);
+  report();
   if (!has_checked_loss_) return sums_;
   RawLoss& raw = sums_.raw;
   std::array<double, 3> numbers{raw.ce, raw.objective, raw.trained};

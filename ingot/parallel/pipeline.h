@@ -13,6 +13,7 @@
 // is awaited that depends on what this rank has not submitted yet.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -93,6 +94,8 @@ class Pipeline final : public Executor {
   LossSums forward_pass(const PipelineOp& op, const ExecutorStep& step);
   void backward_pass(const PipelineOp& op, const ExecutorStep& step);
   void wait_for_sends();
+  StageClock& clock() { return clocks_[(runs_ - 1) % clocks_.size()]; }  // of the current step
+  void report();
 
   const Transformer& model_;
   PipelineConfig config_;
@@ -102,7 +105,10 @@ class Pipeline final : public Executor {
   Route activations_, gradients_;
   bool is_direct_ = false, has_run_ = false;  // is_direct_: of the current step
   DeviceFeed feed_;
-  StageClock clock_;
+  std::array<StageClock, 2> clocks_;  // of this step and of the one before, which may still be under way
+  size_t runs_ = 0;                   // steps run
+  size_t in_flight_ = 0;              // of those, not reported yet
+  bool is_asynchronous_ = false;      // the last run
   std::vector<PipelineOp> list_, other_list_;
   int64_t other_micros_ = 0;  // the number of micro-batches of other_list_
   std::unique_ptr<Arena> arena_;
