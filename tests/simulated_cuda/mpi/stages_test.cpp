@@ -67,6 +67,26 @@ INSTANTIATE_TEST_SUITE_P(
         DeviceCase{"of_shards", deep(gpt2()), stages_of_shards}),
     [](const auto& info) { return std::string(info.param.name); });
 
+// Each rank chooses what its own micro-batches in flight keep, within the budget of a rank.
+TEST(SimulatedStages, AutoKeepsWhatFitsTheBudgetOfEachRank) {
+  RunConfig config = deepest(llama());
+  Training alone(config);
+  const std::vector<double> want = alone.losses(2);
+  config.parallel = one_f_one_b();
+  config.train.device = Device::kCuda;
+  config.activations.policy = RecomputePolicy::kAuto;  // everything is kept without a budget
+  Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
+  const auto activations = [](const Training& run) {
+    return run.trainer.layout().executor->arenas().front()->capacity_bytes();
+  };
+  const double most = world->max(static_cast<double>(activations(Training(config, mesh))));
+  config.activations.budget_bytes = static_cast<int64_t>(0.7 * most);
+  Training fitting(config, mesh);
+  EXPECT_LE(activations(fitting), static_cast<size_t>(config.activations.budget_bytes));
+  const std::vector<double> got = fitting.losses(2);
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * want[i]) << i;
+}
+
 // The host submits all passes and messages of a step before the first message has arrived.
 TEST(SimulatedStages, TheHostSubmitsAStepWithoutWaiting) {
   const char* gpus = std::getenv("INGOT_SIMULATED_GPUS");
