@@ -119,8 +119,6 @@ void validate_parallel(const RunConfig& config) {
   if (parallel.fsdp > 1 && precision.master == Masters::kNone)
     fail(ErrorKind::kUsage,
          "precision.master must be f32 or bf16_tail with parallel.fsdp above 1, whose shards are f32");
-  if (parallel.pp > 1 && config.activations.policy == RecomputePolicy::kAuto)
-    fail(ErrorKind::kUsage, "activations.policy must not be \"auto\" with parallel.pp above 1");
 }
 
 }  // namespace

@@ -6,8 +6,6 @@
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
-#include "ingot/optim/rules/all_rules.h"
-#include "ingot/optim/rules/rule_list.h"
 
 namespace ingot {
 namespace {
@@ -68,26 +66,6 @@ void validate_fp8(const RunConfig& config) {
            fmt::format("{}", rows));
 }
 
-std::vector<const RuleEntry*> rules_of(const OptimizerConfig& optimizer) {
-  std::vector<const RuleEntry*> used{&resolve_rule(optimizer.rule, optimizer.rule)};
-  for (const GroupConfig& group : optimizer.groups) used.push_back(&resolve_rule(group.rule, optimizer.rule));
-  return used;
-}
-
-// On a device no rule combines numbers of several ranks.
-void validate_rules_of_shards(const RunConfig& config) {
-  const ParallelConfig& parallel = config.parallel;
-  for (const RuleEntry* rule : rules_of(config.optimizer)) {
-    if (rule->is_matrix_rule && parallel.ranks() != parallel.dp * parallel.fsdp)
-      refuse("parallel", fmt::format("replicas and shards for the optimizer {}", rule->name),
-             parallel.to_string());
-    if (rule->name == Adafactor::kName && parallel.ranks() > parallel.dp)
-      refuse("parallel", "replicas (parallel.dp) for the optimizer adafactor", parallel.to_string());
-    if (rule->name == AdamW8bit::kName && parallel.tp > 1)
-      refuse("parallel.tp", "1 for the optimizer adamw8bit", fmt::format("{}", parallel.tp));
-  }
-}
-
 bool has_f16_with_fp8(const RunConfig& config) {
   return config.precision.compute == DType::f16 &&
          (config.precision.fp8.recipe != Fp8Recipe::kNone || config.head.precision == HeadDtype::kFp8);
@@ -98,7 +76,6 @@ bool has_f16_with_fp8(const RunConfig& config) {
 void validate_on_cuda(const RunConfig& config) {
   validate_fp8(config);
   if (config.head.filter > 0) refuse("head.filter", "0", fmt::format("{}", config.head.filter));
-  validate_rules_of_shards(config);
 }
 
 void validate_graph(const RunConfig& config) {

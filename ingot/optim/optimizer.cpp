@@ -235,6 +235,8 @@ Optimizer::ByTurn<int64_t> Optimizer::count_numbers() const {
   return counts;
 }
 
+bool Optimizer::has_numbers() const { return number_counts_ != ByTurn<int64_t>{}; }
+
 // Allocates the combined numbers as zeros and gives each member its slice of them.
 void Optimizer::make_numbers(Stream& stream) {
   for (size_t kind : {0, 1})
@@ -254,16 +256,23 @@ void Optimizer::make_numbers(Stream& stream) {
     }
 }
 
+void Optimizer::measure(size_t param, int turn, Stream& stream) {
+  const Member& member = members_[param];
+  const WorkSpan span(stream, "optimizer", update_work(member));
+  if (span.plans()) return;
+  const RuleStep& step = steps_[param].inputs;
+  if (!is_on_device()) return rule_of(member).measure(member.memory, step, member.numbers, turn);
+  const Arena::Mark mark = scratch_.mark();
+  groups_[member.group].device_rule->measure(member.memory, step, member.numbers, turn, scratch_, stream);
+  scratch_.release_to(mark);
+}
+
 void Optimizer::share_numbers(Stream& stream) {
   make_numbers(stream);
   for (int turn : {0, 1}) {
     const auto t = static_cast<size_t>(turn);
-    for (size_t i = 0; i < members_.size(); ++i) {
-      const Member& member = members_[i];
-      if (member.needs.shared[t] == 0) continue;
-      const WorkSpan span(stream, "optimizer", update_work(member));
-      if (!span.plans()) rule_of(member).measure(member.memory, steps_[i].inputs, member.numbers, turn);
-    }
+    for (size_t i = 0; i < members_.size(); ++i)
+      if (members_[i].needs.shared[t] > 0) measure(i, turn, stream);
     if (number_counts_[0][t] > 0) comm_.sum(numbers_[0][t]);
     if (number_counts_[1][t] > 0) comm_.max(numbers_[1][t]);
   }

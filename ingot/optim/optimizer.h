@@ -94,7 +94,7 @@ class Optimizer {
   bool is_counted(size_t param) const { return members_[param].memory.param.is_counted; }
 
   // True if an update sends messages between ranks, which a CUDA graph cannot hold.
-  bool has_messages() const { return !own_ && !matrices_.empty(); }
+  bool has_messages() const { return !own_ && (!matrices_.empty() || has_numbers()); }
 
   // The rules and their memory, such as "adamw for 5 tensors, muon for 8, 1.2 MB of state".
   std::string summary() const;
@@ -165,7 +165,9 @@ class Optimizer {
   void update_block(Block& block) const;
   void update_param(size_t param);
   ByTurn<int64_t> count_numbers() const;
+  bool has_numbers() const;  // true if ranks combine any
   void make_numbers(Stream& stream);
+  void measure(size_t param, int turn, Stream& stream);
   void share_numbers(Stream& stream);
   void update_free(Stream& stream);
   void finish_step(bool wants_stats);

@@ -101,8 +101,15 @@ void Optimizer::update_on_device(size_t param, Stream& stream) {
 
 void Optimizer::update_on_device(bool wants_stats, Stream& stream) {
   for (size_t i = 0; i < members_.size(); ++i)
-    if (!matrix_rule_of(members_[i])) update_on_device(i, stream);
+    if (is_free(members_[i])) update_on_device(i, stream);
+  share_numbers(stream);
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (!members_[i].needs.is_whole) continue;
+    steps_[i].prepared.numbers = members_[i].numbers;
+    update_on_device(i, stream);
+  }
   if (!matrices_.empty()) update_matrices(stream);
+  scratch_.release_to(0);
   if (wants_stats) read_totals(stream);
 }
 

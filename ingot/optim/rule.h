@@ -91,12 +91,16 @@ struct RangeTotals {
   int64_t non_finite = 0;        // gradients that an 8-bit rule skipped
 };
 
+// The combined numbers (shared[0]) and (shared[1]) f32; empty before their turn.
+using SharedNumbers = std::array<Tensor, 2>;
+
 // Results about a whole parameter that a rule computes before it updates elements.
 struct Prepared {
   Tensor direction;  // (n) f32 or bf16; for matrix rules
   Tensor before;     // f32, the previous state; for 8-bit rules on scattered shards
   double factor = 0;
   double divisor = 1;
+  SharedNumbers numbers = {};  // the combined numbers, which an update on a device reads itself
 };
 
 // What a rule needs before it can update a parameter.
@@ -107,9 +111,6 @@ struct RuleNeeds {
   std::array<int64_t, 2> shared{};
   bool takes_maxima = false;  // they combine by maximum; otherwise by sum
 };
-
-// The combined numbers (shared[0]) and (shared[1]) f32; empty before their turn.
-using SharedNumbers = std::array<Tensor, 2>;
 
 class UpdateRule {
  public:
@@ -150,13 +151,18 @@ class MatrixRule : public UpdateRule {
   virtual double flops(const OptimParam& param) const = 0;
 };
 
-// Updates whole parameters on a CUDA device; the host does not wait for the device.
+// Updates parameters and shards on a CUDA device; the host does not wait for the device. All tensors are on the device,
+// and scratch has scratch_bytes.
 class DeviceRule {
  public:
   virtual ~DeviceRule() = default;
 
-  // All tensors are on the device. prepared has the direction of a matrix rule and nothing else; totals are those
-  // of optim/cuda_update.h, or empty; scratch has scratch_bytes.
+  // As UpdateRule::measure. If the step's factor is NaN, the state stays as it is, and the numbers have no meaning.
+  virtual void measure([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
+                       [[maybe_unused]] const SharedNumbers& numbers, [[maybe_unused]] int turn,
+                       [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) const {}
+  // prepared has the direction of a matrix rule, or the combined numbers, and nothing else; totals are those of
+  // optim/cuda_update.h, or empty.
   virtual void update(const ParamState& p, const RuleStep& step, const Prepared& prepared,
                       const Tensor& totals, Arena& scratch, Stream& stream) const = 0;
   virtual size_t scratch_bytes(const OptimParam& param) const = 0;

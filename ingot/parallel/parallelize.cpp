@@ -161,6 +161,18 @@ void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
   }
 }
 
+// All ranks choose by the same times of a block, which rank 0 measures.
+BlockTimes agree_on_block_times(const RunConfig& config, const Layout& rank) {
+  if (!needs_block_times(config.activations) || rank.stream->backing == Backing::kAddresses)
+    return nominal_block_times();
+  const Mesh& mesh = *rank.mesh;
+  BlockTimes times;
+  if (mesh.world->rank() == 0)
+    times = measure_block_times(config, config.model.resolved(), rank.data_shard.batch_size, mesh.tp->size(),
+                                *rank.stream);
+  return agreed_block_times(times, *mesh.world);
+}
+
 std::unique_ptr<Executor> make_executor(const RunConfig& config, const StagePlan& plan, Layout& rank) {
   const int64_t micros = rank.data_shard.micros(config.train.grad_accum);
   const BatchShape& shape = rank.batch_shape;
@@ -170,6 +182,7 @@ std::unique_ptr<Executor> make_executor(const RunConfig& config, const StagePlan
                                       PipelineConfig{.shape = pipeline_shape(config.parallel, micros),
                                                      .plan = plan,
                                                      .recompute = config.activations,
+                                                     .block_times = agree_on_block_times(config, rank),
                                                      .batch = shape},
                                       *rank.mesh->pp, *rank.stream);
   return std::make_unique<LocalExecutor>(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <exception>
 
 #include "ingot/comm/device_group.h"
@@ -13,10 +14,6 @@ namespace ingot {
 namespace {
 
 using Kind = PipelineOp::Kind;
-
-int64_t blocks_of(UnitRange units, int head_unit) {
-  return std::min(units.end, head_unit) - std::max(units.first, 1);
-}
 
 Pending send(Communicator& group, const Tensor& t, int to) { return group.start_send(group.name(), t, to); }
 
@@ -50,22 +47,20 @@ Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Commu
       group_(group),
       rank_(group.rank()),
       feed_(stream.device, config.batch, config.shape.micros, stream.backing),
-      clock_(stream) {
+      clocks_{StageClock(stream), StageClock(stream)} {
   const PipelineShape& shape = config.shape;
   shape.validate();
   INGOT_CHECK(group.size() == shape.ranks && config.plan.ranks == shape.ranks &&
                   config.plan.stages() == shape.stages(),
               "Pipeline: {} ranks and {} stages for a shape of {} and {}", group.size(), config.plan.stages(),
               shape.ranks, shape.stages());
-  if (config.recompute.policy == RecomputePolicy::kAuto)
-    fail(ErrorKind::kUsage, "activations.policy must not be \"auto\" with parallel.pp = {}", shape.ranks);
   activations_ = make_route(group, 1, "pp activations", stream);
   gradients_ = make_route(group, -1, "pp gradients", stream);
   list_ = pipeline_schedule(shape, rank_);
-  Arena measure("pipeline plan", memory_of(stream.device));
+  choose_plans();
+  Arena measure("pipeline plan", arena_memory());
   make_memory(measure);
-  arena_ =
-      std::make_unique<Arena>("activations", measure.peak_bytes(), memory_of(stream.device), stream.backing);
+  arena_ = std::make_unique<Arena>("activations", measure.peak_bytes(), arena_memory(), stream.backing);
   memory_ = make_memory(*arena_);
   activation_inbox_ = {.from = previous(), .memory = memory_.activation, .pending = {}};
   gradient_inbox_ = {.from = next(), .memory = memory_.gradient, .pending = {}};
@@ -86,19 +81,64 @@ Pipeline::~Pipeline() {
   }
 }
 
+int64_t Pipeline::blocks(int chunk) const {
+  const UnitRange range = units(chunk);
+  return std::min(range.end, model_.all_units().end - 1) - std::max(range.first, 1);
+}
+
+// Makes a slot for each micro-batch that is in flight at one time.
+std::vector<Pipeline::Slot> Pipeline::make_slots(Arena& arena, int chunk, RecomputePlan plan) const {
+  const UnitRange range = units(chunk);
+  if (range.first > 0) plan.keeps_embedding = true;
+  const int64_t in_flight = micros_in_flight(list_, config_.shape.chunks)[static_cast<size_t>(chunk)];
+  std::vector<Slot> slots(static_cast<size_t>(in_flight));
+  for (Slot& slot : slots)
+    slot.saved = model_.make_saved(arena, config_.batch.batch, config_.batch.context, plan, range);
+  return slots;
+}
+
+size_t Pipeline::slot_bytes(int chunk, const RecomputePlan& plan) const {
+  Arena measure("pipeline plan", arena_memory());
+  make_slots(measure, chunk, plan);
+  return measure.peak_bytes();
+}
+
+void Pipeline::choose_plans() {
+  const bool is_auto = config_.recompute.policy == RecomputePolicy::kAuto;
+  const RecomputeConfig all{.policy = RecomputePolicy::kNone};
+  for (int chunk = 0; chunk < config_.shape.chunks; ++chunk)
+    plans_.push_back(recompute_plan(is_auto ? all : config_.recompute, blocks(chunk)));
+  if (is_auto && config_.recompute.budget_bytes > 0) choose_within_budget();
+  for (const RecomputePlan& plan : plans_)
+    recompute_.blocks.insert(recompute_.blocks.end(), plan.blocks.begin(), plan.blocks.end());
+  recompute_.keeps_embedding = plans_.front().keeps_embedding;
+}
+
+// Each chunk gets the part of the budget that its activations are of all activations, if everything is kept. The bytes of
+// its plans are scaled to those of all chunks, so an error shows the budget as it was set.
+void Pipeline::choose_within_budget() {
+  Arena measure("pipeline plan", arena_memory());
+  make_memory(measure);
+  size_t kept_bytes = 0;
+  for (int chunk = 0; chunk < config_.shape.chunks; ++chunk)
+    if (blocks(chunk) > 0) kept_bytes += slot_bytes(chunk, plans_[static_cast<size_t>(chunk)]);
+  const size_t fixed_bytes = measure.peak_bytes() - std::min(kept_bytes, measure.peak_bytes());
+  for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
+    if (blocks(chunk) == 0) continue;
+    RecomputePlan& plan = plans_[static_cast<size_t>(chunk)];
+    const double scale = static_cast<double>(kept_bytes) / static_cast<double>(slot_bytes(chunk, plan));
+    plan = fastest_plan(blocks(chunk), config_.block_times,
+                        static_cast<size_t>(config_.recompute.budget_bytes), [&](const RecomputePlan& tried) {
+                          const double own_bytes = static_cast<double>(slot_bytes(chunk, tried));
+                          return fixed_bytes + static_cast<size_t>(std::ceil(own_bytes * scale));
+                        });
+  }
+}
+
 Pipeline::Memory Pipeline::make_memory(Arena& arena) const {
   Memory memory;
-  const std::vector<int64_t> in_flight = micros_in_flight(list_, config_.shape.chunks);
-  for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
-    const UnitRange range = units(chunk);
-    RecomputePlan plan = recompute_plan(config_.recompute, blocks_of(range, model_.all_units().end - 1));
-    if (range.first > 0) plan.keeps_embedding = true;
-    std::vector<Slot>& own = memory.slots.emplace_back();
-    for (int64_t i = 0; i < in_flight[static_cast<size_t>(chunk)]; ++i) {
-      own.emplace_back();
-      own.back().saved = model_.make_saved(arena, config_.batch.batch, config_.batch.context, plan, range);
-    }
-  }
+  for (int chunk = 0; chunk < config_.shape.chunks; ++chunk)
+    memory.slots.push_back(make_slots(arena, chunk, plans_[static_cast<size_t>(chunk)]));
   const Shape shape{config_.batch.batch, config_.batch.context};
   for (int64_t micro = 0; micro < config_.shape.micros; ++micro)
     memory.batches.push_back({.tokens = arena.alloc(DType::i32, shape),
@@ -145,9 +185,9 @@ void Pipeline::post(Inbox& inbox) {
 
 void Pipeline::take(Inbox& inbox, const Tensor& t, Stream& stream) {
   const Span span(stream.trace, "communication");
-  clock_.begin_wait();
+  clock().begin_wait();
   inbox.pending.wait();
-  clock_.end_wait();
+  clock().end_wait();
   copy(t, inbox.memory, stream);
   post(inbox);
 }
@@ -229,7 +269,10 @@ bool Pipeline::run(const ExecutorStep& step) {
               "Pipeline::run: {} micro-batches, at most {}", step.micros, config_.shape.micros);
   const std::vector<PipelineOp>& list = list_for(step);
   feed_.begin_step(step.steps_in_flight);
-  clock_.begin_step();
+  ++runs_;
+  in_flight_ = step.steps_in_flight + 1;
+  is_asynchronous_ = step.results != nullptr;
+  clock().begin_step();
   read_ = std::max<int64_t>(0, step.only);
   is_direct_ = has_run_ && step.only < 0 && !step.after_forward && step.checked_tokens == 0;
   has_run_ = true;
@@ -238,7 +281,7 @@ bool Pipeline::run(const ExecutorStep& step) {
   sums_ = {};
   for (const PipelineOp& op : list) sums_.add(perform(op, step));
   wait_for_sends();
-  clock_.end_step();
+  clock().end_step();
   has_checked_loss_ = step.checked_tokens > 0;
   return true;
 }
@@ -251,12 +294,23 @@ void Pipeline::wait_for_sends() {
     }
 }
 
-// The last rank holds the head and broadcasts the checked loss.
-LossSums Pipeline::losses(Stream& stream) {
-  for (const LossSums& micro : feed_.receive(stream)) sums_.add(micro);
-  const StageClock::Times times = clock_.times();
+// Reports the times of the oldest step in flight.
+void Pipeline::report() {
+  INGOT_CHECK(in_flight_ > 0, "Pipeline: losses of {} steps, {} have run", runs_ + 1, runs_);
+  const StageClock::Times times = clocks_[(runs_ - in_flight_) % clocks_.size()].times();
+  --in_flight_;
   pipeline_->wait_s = times.wait_s;
   pipeline_->step_s = times.step_s;
+}
+
+// The last rank holds the head and broadcasts the checked loss.
+LossSums Pipeline::losses(Stream& stream) {
+  if (is_asynchronous_) {
+    report();
+    return {};
+  }
+  for (const LossSums& micro : feed_.receive(stream)) sums_.add(micro);
+  report();
   if (!has_checked_loss_) return sums_;
   RawLoss& raw = sums_.raw;
   std::array<double, 3> numbers{raw.ce, raw.objective, raw.trained};

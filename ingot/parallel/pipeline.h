@@ -13,6 +13,7 @@
 // is awaited that depends on what this rank has not submitted yet.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -28,14 +29,15 @@ namespace ingot {
 struct PipelineConfig {
   PipelineShape shape;  // micros: the most micro-batches of a step
   StagePlan plan;
-  RecomputeConfig recompute = {};
+  RecomputeConfig recompute = {};  // the budget is for all activations of this rank
+  BlockTimes block_times = {};     // for a policy that chooses by them; the same on all ranks
   BatchShape batch = {.batch = 1, .context = 1};
 };
 
 class Pipeline final : public Executor {
  public:
   // All ranks of `group` call this; it has shape.ranks ranks. Borrows model, group and stream, on which all passes run.
-  // Throws a kUsage error if the shape or the recompute policy does not fit.
+  // Throws a kUsage error if the shape does not fit, or if the activations fit no budget.
   Pipeline(const Transformer& model, const PipelineConfig& config, Communicator& group, Stream& stream);
   ~Pipeline() override;  // waits for sends in flight
 
@@ -75,6 +77,14 @@ class Pipeline final : public Executor {
     Tensor activation, gradient;           // buffers of the inboxes
   };
   Memory make_memory(Arena& arena) const;
+  std::vector<Slot> make_slots(Arena& arena, int chunk, RecomputePlan plan) const;
+  size_t slot_bytes(int chunk, const RecomputePlan& plan) const;  // of all slots of the chunk
+  int64_t blocks(int chunk) const;
+  ingot::Memory arena_memory() const {
+    return feed_.is_on_device() ? ingot::Memory::kDevice : ingot::Memory::kHost;
+  }
+  void choose_plans();
+  void choose_within_budget();
 
   int stage(int chunk) const { return chunk * config_.shape.ranks + rank_; }
   bool is_last(int stage) const { return stage + 1 == config_.shape.stages(); }
@@ -93,6 +103,8 @@ class Pipeline final : public Executor {
   LossSums forward_pass(const PipelineOp& op, const ExecutorStep& step);
   void backward_pass(const PipelineOp& op, const ExecutorStep& step);
   void wait_for_sends();
+  StageClock& clock() { return clocks_[(runs_ - 1) % clocks_.size()]; }  // of the current step
+  void report();
 
   const Transformer& model_;
   PipelineConfig config_;
@@ -102,9 +114,13 @@ class Pipeline final : public Executor {
   Route activations_, gradients_;
   bool is_direct_ = false, has_run_ = false;  // is_direct_: of the current step
   DeviceFeed feed_;
-  StageClock clock_;
+  std::array<StageClock, 2> clocks_;  // of this step and of the one before, which may still be under way
+  size_t runs_ = 0;                   // steps run
+  size_t in_flight_ = 0;              // of those, not reported yet
+  bool is_asynchronous_ = false;      // the last run
   std::vector<PipelineOp> list_, other_list_;
-  int64_t other_micros_ = 0;  // the number of micro-batches of other_list_
+  std::vector<RecomputePlan> plans_;  // per chunk
+  int64_t other_micros_ = 0;          // the number of micro-batches of other_list_
   std::unique_ptr<Arena> arena_;
   Memory memory_;
   Inbox activation_inbox_, gradient_inbox_;

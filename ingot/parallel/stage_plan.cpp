@@ -117,14 +117,23 @@ double median_s(const std::function<void()>& call) {
   return times_s[1];
 }
 
+ModelConfig with_one_block(ModelConfig model) {
+  model.layers = 1;
+  model.dropout = 0;
+  return model;
+}
+
 }  // namespace
+
+BlockTimes measure_block_times(const RunConfig& config, const ModelConfig& model, int64_t B, int tp,
+                               Stream& stream) {
+  Sample sample(config, with_one_block(model), B, {.rank = 0, .count = tp, .splits_tokens = false}, stream);
+  return sample.model.time_block(sample.params, B, model.context, stream);
+}
 
 std::vector<double> measure_unit_costs(const RunConfig& config, const ModelConfig& model, int64_t B, int tp,
                                        Stream& stream) {
-  ModelConfig one = model;
-  one.layers = 1;
-  one.dropout = 0;
-  Sample sample(config, one, B, {.rank = 0, .count = tp, .splits_tokens = false}, stream);
+  Sample sample(config, with_one_block(model), B, {.rank = 0, .count = tp, .splits_tokens = false}, stream);
   std::vector<double> costs;
   for (int unit = 0; unit < Sample::kUnits; ++unit) costs.push_back(median_s([&] { sample.run(unit); }));
   return costs;

@@ -37,6 +37,9 @@ StagePlan plan_stages(const ModelConfig& model, const ParallelConfig& parallel,
 // tensor-parallel size whose shard of the products is measured.
 std::vector<double> measure_unit_costs(const RunConfig& config, const ModelConfig& model, int64_t B, int tp,
                                        Stream& stream);
+// Measures the ops of one block in the same way.
+BlockTimes measure_block_times(const RunConfig& config, const ModelConfig& model, int64_t B, int tp,
+                               Stream& stream);
 // Same as measure_unit_costs, but in multiply-adds per token; used if nothing may be measured.
 std::vector<double> nominal_unit_costs(const ModelConfig& model);
 

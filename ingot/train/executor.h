@@ -38,7 +38,7 @@ struct ExecutorStep {
   size_t steps_in_flight = 0;  // asynchronous steps submitted before this one and not collected yet
 };
 
-// The figures of the last step in a pipeline.
+// The figures of the last step in a pipeline that the host knows.
 struct PipelineReport {
   std::string layout;       // "1f1b, units 0-2 | 3-5"
   double ideal_bubble = 0;  // fraction of a step in which a rank idles if all stages cost the same
@@ -55,7 +55,8 @@ class Executor {
   // submits them. Returns false if the step was abandoned.
   virtual bool run(const ExecutorStep& step) = 0;
   // Returns the losses of the last run for the units on this rank; the checked tokens' losses are the same
-  // on every rank. On a device it waits for the stream. REQUIRES: step.results was null.
+  // on every rank. On a device it waits for the stream. After an asynchronous step, whose losses are in step.results, a
+  // pipeline only makes the report of the oldest step that was not reported. REQUIRES: the stream has passed that step.
   virtual LossSums losses(Stream& stream) = 0;
   // Returns the losses of a batch for the units on this rank, without gradients. Waits for the stream.
   virtual LossSums forward(LayerContext& ctx, const Batch& batch) = 0;

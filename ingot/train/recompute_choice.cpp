@@ -6,10 +6,17 @@
 #include "ingot/ops/fill_normal.h"
 
 namespace ingot {
-namespace {
 
-// Takes the times of the slowest rank, so that all ranks choose the same plan.
-BlockTimes agreed(BlockTimes times, Communicator& all) {
+bool needs_block_times(const RecomputeConfig& config) {
+  return config.policy == RecomputePolicy::kAuto && config.budget_bytes > 0;
+}
+
+BlockTimes nominal_block_times() {
+  return {
+      .norm_s = 1, .activation_s = 1, .heads_s = 8, .proj_s = 2, .pre_s = 8, .down_s = 4, .embedding_s = 1};
+}
+
+BlockTimes agreed_block_times(BlockTimes times, Communicator& all) {
   double* const parts[] = {&times.norm_s, &times.activation_s, &times.heads_s,    &times.proj_s,
                            &times.pre_s,  &times.down_s,       &times.embedding_s};
   std::array<double, std::size(parts)> values;
@@ -18,13 +25,6 @@ BlockTimes agreed(BlockTimes times, Communicator& all) {
   for (size_t i = 0; i < values.size(); ++i) *parts[i] = values[i];
   return times;
 }
-
-// Relative times of a block, used if nothing can be measured: about its operations' fractions of the
-// products' cost.
-constexpr BlockTimes kNominalTimes{
-    .norm_s = 1, .activation_s = 1, .heads_s = 8, .proj_s = 2, .pre_s = 8, .down_s = 4, .embedding_s = 1};
-
-}  // namespace
 
 size_t activation_bytes(const Transformer& model, int64_t B, int64_t T, const RecomputePlan& plan,
                         Device device) {
@@ -37,15 +37,16 @@ RecomputePlan choose_recompute(const RunConfig& config, Transformer& model, Para
                                Communicator& all, Stream& stream) {
   const int64_t layers = model.config().layers, T = config.model.context;
   if (config.activations.policy != RecomputePolicy::kAuto) return recompute_plan(config.activations, layers);
-  if (config.activations.budget_bytes == 0) return recompute_plan({.policy = RecomputePolicy::kNone}, layers);
-  BlockTimes times = kNominalTimes;
+  if (!needs_block_times(config.activations))
+    return recompute_plan({.policy = RecomputePolicy::kNone}, layers);
+  BlockTimes times = nominal_block_times();
   if (stream.backing == Backing::kMemory) {
     model.bring_to_device(stream);
     // The weights are random while products are timed: products of zeros are faster than those of a run.
     const UnitBuffers& block = params.get(1);
     for (const Tensor& weights : {block.master, block.compute})
       if (weights) fill_normal(weights, 0.02f, stream);
-    times = agreed(model.time_block(params, B, T, stream), all);
+    times = agreed_block_times(model.time_block(params, B, T, stream), all);
     for (const Tensor& weights : {block.master, block.compute})
       if (weights) fill_zero(weights, stream);
   }

@@ -31,9 +31,8 @@ void set_counts(Fp8Stats& fp8, const std::array<double, 3>& counts) {
 bool Trainer::can_judge_on_device() const {
   const bool is_f16 = config_.precision.compute == DType::f16,
              is_delayed = config_.precision.fp8.recipe == Fp8Recipe::kDelayed;
-  return layout_.stream->device == Device::kCuda && layout_.mesh->pp->size() == 1 &&
-         layout_.mesh->tp->size() == 1 && !is_delayed && (!is_f16 || state_.fp8.entries().empty()) &&
-         config_.head.filter == 0;
+  return layout_.stream->device == Device::kCuda && !is_delayed &&
+         (!is_f16 || state_.fp8.entries().empty()) && config_.head.filter == 0;
 }
 
 size_t Trainer::depth(const StepInputs& inputs) const {
@@ -157,6 +156,7 @@ StepResult Trainer::collect(Loader& loader) {
   }
   submitted_.erase(submitted_.begin());
   state_.fp8.receive();
+  if (layout_.executor->pipeline()) layout_.executor->losses(*layout_.stream);  // for its report
   StepResult result = result_of(late.sums, step);
   result.fp8 = state_.fp8.total();
   if (!state_.fp8.entries().empty()) {

@@ -4,17 +4,19 @@
 
 #include "ingot/config/config_toml.h"
 #include "ingot/core/error.h"
+#include "ingot/optim/rules/all_rules.h"
 
 namespace ingot {
 namespace {
 
 using ::testing::HasSubstr;
 
-std::string device_refusal(std::vector<std::string> overrides) {
+std::string device_refusal(std::vector<std::string> overrides, const std::string& toml = "") {
   overrides.insert(overrides.begin(), {"train.device=cuda", "model.context=64", "model.width=64",
                                        "model.heads=4", "model.ffn=128", "train.grad_accum=4"});
   try {
     ConfigBuilder builder;
+    builder.add_toml(toml, "run.toml");
     for (const std::string& assignment : overrides) builder.add_override(assignment);
     builder.build();
   } catch (const Error& error) {
@@ -30,15 +32,15 @@ TEST(DeviceSupport, EveryLayoutIsAccepted) {
   EXPECT_EQ(device_refusal({"parallel.tp=2", "parallel.fsdp=2", "parallel.dp=2"}), "accepted");
 }
 
-TEST(DeviceSupport, RulesThatCombineNumbersOfShardsAreRefused) {
-  EXPECT_EQ(device_refusal({"optimizer.kind=adafactor", "parallel.dp=2"}), "accepted");
-  for (const char* shards : {"parallel.fsdp=2", "parallel.tp=2"})
-    EXPECT_THAT(
-        device_refusal({"optimizer.kind=adafactor", shards}),
-        HasSubstr("parallel must be replicas (parallel.dp) for the optimizer adafactor with train.device"));
-  EXPECT_EQ(device_refusal({"optimizer.kind=adamw8bit", "parallel.fsdp=2"}), "accepted");
-  EXPECT_THAT(device_refusal({"optimizer.kind=adamw8bit", "parallel.tp=2"}),
-              HasSubstr("parallel.tp must be 1 for the optimizer adamw8bit with train.device"));
+TEST(DeviceSupport, EveryRuleIsAcceptedInEveryLayout) {
+  const std::string muon = "[[optimizer.group]]\nroles = [\"matrix\"]\nkind = \"muon\"\n";
+  for (const char* axis : {"parallel.dp=2", "parallel.fsdp=2", "parallel.tp=2", "parallel.pp=2"}) {
+    EXPECT_EQ(device_refusal({axis}, muon), "accepted") << axis;
+    for (const RuleEntry& rule : rules()) {
+      if (rule.is_matrix_rule) continue;  // it takes no vectors
+      EXPECT_EQ(device_refusal({axis, fmt::format("optimizer.kind={}", rule.name)}), "accepted") << axis;
+    }
+  }
 }
 
 // The dims of every shard of an 8-bit product are multiples of 16.

@@ -201,7 +201,7 @@ TEST(CudaAdamW8bit, UpdatesWeightsAndCodesAsOnTheCpu) {
     there.param.g = g_there;
     const RuleStep step{.lr = 0.01, .weight_decay = 0.1, .momentum = 0.9, .t = t, .grad_scale = 0.5f};
     rule.update(host, {0, n}, step, {});
-    AdamW8bit::update_on_device(there, options, step, {}, scratch, stream);
+    AdamW8bit::update_on_device(there, options, step, {}, {}, scratch, stream);
     for (double left : to_doubles(g_there.to_host())) ASSERT_EQ(left, 0);
   }
   expect_close(m_there.to_host(), to_doubles(m), 1e-6, "m_absmax");

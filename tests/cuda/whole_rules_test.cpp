@@ -26,6 +26,21 @@ struct WholeRulesCase {
 struct ParamShape {
   Shape shape;
   std::vector<int64_t> fused_rows = {};
+  std::vector<Rect> rects = {};  // of a shard; empty for a whole parameter
+
+  int64_t elements() const {
+    int64_t n = 0;
+    for (const Rect& rect : rects) n += rect.elements();
+    return rects.empty() ? shape.elements() : n;
+  }
+  OptimParam param(std::string name) const {
+    if (rects.empty()) return {.name = std::move(name), .shape = shape, .fused_rows = fused_rows};
+    return {.name = std::move(name),
+            .shape = shape.rank() == 2 ? Shape{1, elements()} : Shape{elements()},
+            .logical = shape,
+            .rects = rects,
+            .is_scattered = true};
+  }
 };
 
 // The same parameters on the host and on the device, with an optimizer for each.
@@ -34,8 +49,8 @@ class TwoOptimizers : protected OnCuda {
   TwoOptimizers(const RuleConfig& rule, const std::vector<ParamShape>& shapes) {
     uint32_t seed = 1;
     for (const ParamShape& s : shapes) {
-      OptimParam host{.name = fmt::format("w{}", seed), .shape = s.shape, .fused_rows = s.fused_rows};
-      const int64_t n = s.shape.elements();
+      OptimParam host = s.param(fmt::format("w{}", seed));
+      const int64_t n = s.elements();
       OptimParam there = host;
       const auto add = [&](Tensor OptimParam::*place, Buffer&& buffer) {
         devices_.emplace_back(buffer, stream);
@@ -64,6 +79,11 @@ class TwoOptimizers : protected OnCuda {
       synchronize(stream);
     }
   }
+  // Copies a tensor of every parameter to the device.
+  void send(Tensor OptimParam::*place) {
+    for (size_t i = 0; i < hosts.size(); ++i) copy(theres[i].*place, hosts[i].*place, stream);
+    synchronize(stream);
+  }
   void step(bool wants_stats) {
     Stream cpu;
     on_host->step({.lr = 0.02, .wants_stats = wants_stats}, 0.5f, cpu);
@@ -74,7 +94,9 @@ class TwoOptimizers : protected OnCuda {
     Buffer host(there.dtype, there.shape);
     copy(host, there, stream);
     synchronize(stream);
-    return to_doubles(host);
+    if (there.dtype != DType::u8) return to_doubles(host);
+    const uint8_t* codes = host.tensor().as<uint8_t>();
+    return Doubles(codes, codes + there.elements());
   }
 
   std::vector<OptimParam> hosts, theres;
@@ -88,12 +110,21 @@ class TwoOptimizers : protected OnCuda {
 const std::vector<ParamShape> kMatrices = {
     {{24, 40}}, {{40, 24}}, {{5, 33}}, {{48, 16}, {24, 8, 16}}, {{600, 8}}};
 
+// Shards whose sums are not combined with those of other ranks: columns and rows of matrices, a range that begins and
+// ends within a row, and elements of a vector. Some allow wide loads.
+const std::vector<ParamShape> kShards = {{{24, 40}, {}, {{0, 24, 8, 16}}},
+                                         {{24, 40}, {}, {{0, 24, 7, 13}}},
+                                         {{48, 16}, {}, {{8, 8, 0, 16}, {40, 4, 0, 16}}},
+                                         {{60, 20}, {}, {{3, 1, 9, 11}, {4, 50, 0, 20}, {54, 1, 0, 3}}},
+                                         {{37}, {}, {{11, 20, 0, 1}}}};
+
 class CudaWholeRules : public ::testing::TestWithParam<WholeRulesCase> {
  protected:
   bool takes_vectors() const { return GetParam().rule.kind == "adafactor"; }
   std::vector<ParamShape> shapes() const {
     std::vector<ParamShape> all = kMatrices;
     if (takes_vectors()) all.push_back({{37}});
+    if (takes_vectors()) all.insert(all.end(), kShards.begin(), kShards.end());
     return all;
   }
 };
@@ -187,6 +218,44 @@ INSTANTIATE_TEST_SUITE_P(
                         .options = {{&Adafactor::Options::relative_step, false},
                                     {&Adafactor::Options::update_clip, 0.5}}}}),
     [](const auto& info) { return info.param.name; });
+
+// The largest magnitudes of blocks of 256 elements, which end within the rows of a shard, are those of the whole matrix,
+// so a shard with all elements in another order has the bits of the whole.
+TEST(CudaEightBitStates, OfAScatteredShardHaveTheBitsOfTheWhole) {
+  const int64_t R = 96, C = 56;
+  const std::vector<Rect> rects = {{0, R, 40, 16}, {10, R - 10, 3, 37}, {0, 10, 3, 37}, {0, R, 0, 3}};
+  TwoOptimizers both({.kind = "adamw8bit"}, {{{R, C}}, {{R, C}, {}, rects}});
+  std::vector<size_t> places;  // of the shard's elements in the whole
+  for (const Rect& rect : rects)
+    for (int64_t r = 0; r < rect.rows; ++r)
+      for (int64_t c = 0; c < rect.columns; ++c)
+        places.push_back(static_cast<size_t>((rect.row + r) * C + rect.column + c));
+  const auto scatter = [&](Tensor OptimParam::*place) {
+    const float* from = (both.hosts[0].*place).as<float>();
+    float* to = (both.hosts[1].*place).as<float>();
+    for (size_t i = 0; i < places.size(); ++i) to[i] = from[places[i]];
+    both.send(place);
+  };
+  scatter(&OptimParam::w);
+  for (uint32_t t = 1; t <= 4; ++t) {
+    both.set_gradients(7 * t, t == 2 ? 1e-3 : 1.0);
+    scatter(&OptimParam::g);
+    both.step(t == 4);
+  }
+  const auto expect_same = [&](const Tensor& whole, const Tensor& shard, const char* what) {
+    const Doubles want = both.read(whole), got = both.read(shard);
+    for (size_t i = 0; i < places.size(); ++i) ASSERT_EQ(got[i], want[places[i]]) << what << ' ' << i;
+  };
+  expect_same(both.theres[0].w, both.theres[1].w, "weight");
+  const auto& states = both.on_device->states();
+  expect_same(states[0].tensor, states[4].tensor, "m8");
+  expect_same(states[1].tensor, states[5].tensor, "v8");
+  for (const size_t s : {size_t{2}, size_t{3}})
+    EXPECT_TRUE(both.read(states[s].tensor) == both.read(states[s + 4].tensor)) << states[s].name;
+  const ParamStats &whole = both.on_device->stats()[0], &shard = both.on_device->stats()[1];
+  EXPECT_NEAR(shard.update_norm, whole.update_norm, 1e-5 * whole.update_norm);
+  for (const double g : both.read(both.theres[1].g)) ASSERT_EQ(g, 0);
+}
 
 // Singular values move as the scalar polynomial says.
 TEST(CudaNewtonSchulz, AppliesThePolynomialToSingularValues) {

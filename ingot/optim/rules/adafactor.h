@@ -52,8 +52,11 @@ class Adafactor final : public UpdateRule {
                      const Prepared& prepared) const override;
 
   // DeviceRule's functions, in builds with CUDA (optim/rules/cuda_adafactor.cu).
+  static void measure_on_device(const ParamState& p, const Options& options, const RuleStep& step,
+                                const SharedNumbers& numbers, int turn, Arena& scratch, Stream& stream);
   static void update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                               const Tensor& totals, Arena& scratch, Stream& stream);
+                               const SharedNumbers& numbers, const Tensor& totals, Arena& scratch,
+                               Stream& stream);
   static size_t device_scratch_bytes(const OptimParam& param, const Options& options);
 
  private:

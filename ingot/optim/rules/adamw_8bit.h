@@ -43,8 +43,11 @@ class AdamW8bit final : public UpdateRule {
 
   // DeviceRule's functions, in builds with CUDA (optim/rules/cuda_adamw_8bit.cu). The device does not count
   // the gradients that it skips: they make the norm infinite, so no update follows.
+  static void measure_on_device(const ParamState& p, const Options& options, const RuleStep& step,
+                                const SharedNumbers& numbers, int turn, Arena& scratch, Stream& stream);
   static void update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                               const Tensor& totals, Arena& scratch, Stream& stream);
+                               const SharedNumbers& numbers, const Tensor& totals, Arena& scratch,
+                               Stream& stream);
   static size_t device_scratch_bytes(const OptimParam& /*param*/, const Options& /*options*/) { return 0; }
 
  private:

@@ -20,20 +20,26 @@ std::unique_ptr<UpdateRule> make(const GivenOptions& given) {
     return std::make_unique<Rule>(options);
 }
 
-// An elementwise rule, or one that makes its update alone.
+// A rule that is no matrix rule.
 template <typename Rule>
 class OnDevice final : public DeviceRule {
  public:
   using Options = typename Rule::Options;
   explicit OnDevice(const Options& options) : options_(options) {}
 
+  void measure([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
+               [[maybe_unused]] const SharedNumbers& numbers, [[maybe_unused]] int turn,
+               [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) const override {
+    if constexpr (kHasCuda && !kIsElementwise<Rule>)
+      Rule::measure_on_device(p, options_, step, numbers, turn, scratch, stream);
+  }
   void update([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
-              const Prepared& /*prepared*/, [[maybe_unused]] const Tensor& totals,
+              [[maybe_unused]] const Prepared& prepared, [[maybe_unused]] const Tensor& totals,
               [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) const override {
     if constexpr (kHasCuda && kIsElementwise<Rule>)
       cuda::update_elementwise(p, Rule(options_, step), step, totals, stream);
     else if constexpr (kHasCuda)
-      Rule::update_on_device(p, options_, step, totals, scratch, stream);
+      Rule::update_on_device(p, options_, step, prepared.numbers, totals, scratch, stream);
   }
   size_t scratch_bytes([[maybe_unused]] const OptimParam& param) const override {
     if constexpr (kHasCuda && !kIsElementwise<Rule>) return Rule::device_scratch_bytes(param, options_);

@@ -2,8 +2,10 @@
 
 #include <cmath>
 
+#include "ingot/core/copy.h"
 #include "ingot/ops/cuda/cuda_elementwise.h"
 #include "ingot/ops/row_sum.h"
+#include "ingot/optim/cuda_shard_places.h"
 #include "ingot/optim/cuda_update.h"
 #include "ingot/optim/cuda_weight_pass.h"
 #include "ingot/optim/rules/cuda_mean_squares.h"
@@ -17,15 +19,15 @@ struct Factors {
   float* rate;     // alpha / max(1, RMS(U) / update_clip)
 };
 
-// mean = lerp(mean, fresh, b)
+// mean = lerp(mean, sum / count, b)
 struct MoveMeans {
   float* means;
-  const float* fresh;
+  const float* sums;
   StepFactor factor;
-  float b;
+  float count, b;
 
   __device__ void operator()(int64_t i) const {
-    if (!factor.leaves_out()) means[i] += (fresh[i] - means[i]) * b;
+    if (!factor.leaves_out()) means[i] += (sums[i] / count - means[i]) * b;
   }
 };
 
@@ -55,13 +57,13 @@ struct Updates {
   const float *row, *col;  // row and col of a matrix; for a vector v and null
   Factors factors;
   float smallest;
-  uint32_t C;
+  ShardPlaces places;
 
   template <int W>
   __device__ __forceinline__ Floats<W> at(int64_t i, const Floats<W>& g, float factor) const {
     Floats<W> u, v;
     if (col) {
-      const RowColumn place(i, C);
+      const RowColumn place = places.of(i);
       const float of_row = row[place.row] / *factors.divisor;
       v = load<W>(col + place.column);
 #pragma unroll
@@ -75,25 +77,41 @@ struct Updates {
   }
 };
 
-// parts (kSquareParts, 2) = the sums of squares of weights and of updates. Reads weights and gradients once.
-template <int W>
-__global__ void __launch_bounds__(kThreads) add_squares(float* parts, weights::Pass a, Updates updates) {
-  float of_weights = 0, of_updates = 0;
-  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W; i < a.n;
-       i += int64_t{gridDim.x} * kThreads * W) {
-    const Floats<W> w = weights::read_weights<W>(a, i);
-    const Floats<W> u = updates.at<W>(i, load<W>(static_cast<const float*>(a.g + i)), a.factor.value());
-#pragma unroll
-    for (int k = 0; k < W; ++k) {
-      of_weights += w.at[k] * w.at[k];
-      of_updates += u.at[k] * u.at[k];
-    }
+// The weights of a pass, and their updates U, as the values whose squares are summed.
+struct Weights {
+  weights::Pass a;
+  template <int W>
+  __device__ __forceinline__ Floats<W> at(int64_t i) const {
+    return weights::read_weights<W>(a, i);
   }
-  of_weights = group_sum<kThreads>(of_weights);
-  of_updates = group_sum<kThreads>(of_updates);
-  if (threadIdx.x != 0) return;
-  parts[2 * blockIdx.x] = of_weights;
-  parts[2 * blockIdx.x + 1] = of_updates;
+};
+struct UpdatesOf {
+  weights::Pass a;
+  Updates updates;
+  template <int W>
+  __device__ __forceinline__ Floats<W> at(int64_t i) const {
+    return updates.at<W>(i, load<W>(static_cast<const float*>(a.g + i)), a.factor.value());
+  }
+};
+
+// parts (gridDim.x) = sums of the squares of n values.
+template <int W, typename Values>
+__global__ void __launch_bounds__(kThreads) parts_of_values(float* parts, int64_t n, Values values) {
+  float sum = 0;
+  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W; i < n;
+       i += int64_t{gridDim.x} * kThreads * W) {
+    const Floats<W> v = values.template at<W>(i);
+#pragma unroll
+    for (int k = 0; k < W; ++k) sum += v.at[k] * v.at[k];
+  }
+  sum = group_sum<kThreads>(sum);
+  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(kSquareParts) add_parts(float* total, const float* parts, int count) {
+  const int i = static_cast<int>(threadIdx.x);
+  const float sum = group_sum<kSquareParts>(i < count ? parts[i] : 0.0f);
+  if (i == 0) *total = sum;
 }
 
 // The step size: lr, or if it is relative, largest_part times the root mean square of the weights.
@@ -103,13 +121,10 @@ struct StepSize {
   float n;
 };
 
-__global__ void __launch_bounds__(kSquareParts)
-    make_rate(float* rate, const float* parts, int count, StepSize size) {
-  const int i = static_cast<int>(threadIdx.x);
-  const float of_weights = group_sum<kSquareParts>(i < count ? parts[2 * i] : 0.0f);
-  const float of_updates = group_sum<kSquareParts>(i < count ? parts[2 * i + 1] : 0.0f);
-  if (i != 0) return;
-  const float weight_rms = std::sqrt(of_weights / size.n), update_rms = std::sqrt(of_updates / size.n);
+// of_weights and of_updates: the sums of w^2 and U^2 over the whole parameter.
+__global__ void __launch_bounds__(1)
+    make_rate(float* rate, const float* of_weights, const float* of_updates, StepSize size) {
+  const float weight_rms = std::sqrt(*of_weights / size.n), update_rms = std::sqrt(*of_updates / size.n);
   const float alpha =
       size.is_relative
           ? std::fmax(static_cast<float>(Adafactor::kSmallestScale), weight_rms) * size.largest_part
@@ -132,76 +147,147 @@ struct Move {
   }
 };
 
+// How many numbers Adafactor::measure fills in turn 0: of the rows, of the columns, and of the weights.
+int64_t first_numbers(const OptimParam& param) {
+  return 1 + (param.is_matrix() ? param.whole()[0] + param.whole()[1] : 0);
+}
+
 struct Scratch {
-  Tensor factors;       // (2) f32: divisor and rate
-  Tensor parts;         // (kSquareParts, 2) f32
-  Tensor rows, strips;  // (max(R, C)) and (kRowParts, C) f32; for a matrix
+  Tensor factors;         // (2) f32: divisor and rate
+  Tensor parts;           // (kSquareParts) f32
+  Tensor strips;          // (kRowParts, columns of the widest rectangle) f32; for a matrix
+  SharedNumbers numbers;  // for a whole parameter, whose numbers are not combined with those of other ranks
 
   Scratch(const OptimParam& param, Arena& arena)
-      : factors(arena.alloc(DType::f32, {2})), parts(arena.alloc(DType::f32, {kSquareParts, 2})) {
-    if (!param.is_matrix()) return;
-    rows = arena.alloc(DType::f32, {std::max(param.shape[0], param.shape[1])});
-    strips = arena.alloc(DType::f32, {kRowParts, param.shape[1]});
+      : factors(arena.alloc(DType::f32, {2})), parts(arena.alloc(DType::f32, {kSquareParts})) {
+    int64_t widest = 0;
+    for_each_rect(param, [&](const Rect& rect, int64_t) { widest = std::max(widest, rect.columns); });
+    if (param.is_matrix()) strips = arena.alloc(DType::f32, {kRowParts, widest});
+    if (!param.is_shard())
+      numbers = {arena.alloc(DType::f32, {first_numbers(param)}), arena.alloc(DType::f32, {1})};
   }
   Factors device_factors() const { return {factors.as<float>(), factors.as<float>() + 1}; }
 };
 
-// Updates row and col, or v, and computes the divisor.
-void move_state(const ParamState& p, const Adafactor::Options& options, const RuleStep& step,
-                const Scratch& scratch, Stream& stream) {
-  const char* op = "update_adafactor";
-  const auto b = static_cast<float>(std::pow(static_cast<double>(step.t), Adafactor::kDecayExponent));
-  const OptimParam& param = p.param;
-  const StepFactor factor = step_factor(step.grad_scale, step.factor);
-  if (!param.is_matrix())
-    return launch_elementwise<1>(param.elements(), op, stream,
-                                 MoveVector{p.state[0].as<float>(), param.g.as<float>(), factor, b});
-  const int64_t R = param.shape[0], C = param.shape[1];
-  const Tensor g = param.g.reshape({R, C}), rows = scratch.rows.rows(0, R), columns = scratch.rows.rows(0, C);
-  row_mean_squares(rows, g, step.grad_scale, step.factor, stream);
-  launch_elementwise<1>(R, op, stream, MoveMeans{p.state[0].as<float>(), rows.as<float>(), factor, b});
-  column_mean_squares(columns, g, step.grad_scale, step.factor, scratch.strips, stream);
-  launch_elementwise<1>(C, op, stream, MoveMeans{p.state[1].as<float>(), columns.as<float>(), factor, b});
-  launch({stream, op, dim3(1), dim3(kSquareParts)}, divisor_of_rows, scratch.device_factors().divisor,
-         static_cast<const float*>(p.state[0].as<float>()), R, static_cast<float>(options.eps));
-}
+// One update of a parameter or shard.
+class Update {
+ public:
+  Update(const ParamState& p, const Adafactor::Options& options, const RuleStep& step, const Scratch& scratch,
+         Stream& stream)
+      : p_(p), param_(p.param), options_(options), step_(step), scratch_(scratch), stream_(stream) {}
 
-// Makes one update of a parameter, as on the CPU.
-void update_adafactor(const ParamState& p, const Adafactor::Options& options, const RuleStep& step,
-                      const Tensor& totals, Arena& scratch, Stream& stream) {
-  const char* op = "update_adafactor";
-  const OptimParam& param = p.param;
-  const int64_t n = param.elements(), C = param.is_matrix() ? param.shape[1] : 1;
-  const Scratch own(param, scratch);
-  move_state(p, options, step, own, stream);
-  const Updates updates{p.state[0].as<float>(), param.is_matrix() ? p.state[1].as<float>() : nullptr,
-                        own.device_factors(), static_cast<float>(options.eps * options.eps),
-                        row_length(n / C, C, op)};
-  const weights::Pass pass = weights::make_pass(p, step, totals);
-  const bool is_wide = weights::is_wide(p) && (!param.is_matrix() || C % 4 == 0);
-  with_width<float>(is_wide, [&](auto width) {
-    constexpr int W = decltype(width)::value;
-    const unsigned blocks = std::min<unsigned>(blocks_for(n, int64_t{kThreads} * W), kSquareParts);
-    launch({stream, op, dim3(blocks), dim3(kThreads)}, add_squares<W>, own.parts.as<float>(), pass, updates);
-    const double largest_part = std::min(step.lr, 1 / std::sqrt(static_cast<double>(step.t)));
-    const StepSize size{static_cast<float>(step.lr), static_cast<float>(largest_part),
-                        static_cast<float>(options.update_clip), options.relative_step,
-                        static_cast<float>(n)};
-    launch({stream, op, dim3(1), dim3(kSquareParts)}, make_rate, own.device_factors().rate,
-           static_cast<const float*>(own.parts.as<float>()), static_cast<int>(blocks), size);
-  });
-  const Move move{updates, static_cast<float>(1 - step.lr * step.weight_decay)};
-  weights::launch_update(pass, is_wide, move, totals, op, stream);
-}
+  void measure(const SharedNumbers& numbers, int turn) const {
+    if (turn == 0) return measure_squares(numbers[0]);
+    if (param_.is_matrix()) move_means(numbers[0]);
+    make_divisor();
+    if (param_.is_added) sum_squares_of_values(numbers[1], UpdatesOf{pass({}), updates()}, is_wide());
+  }
+  void move(const SharedNumbers& numbers, const Tensor& totals) const {
+    make_divisor();
+    const Tensor &first = numbers[0], &second = numbers[1];
+    const double largest_part = std::min(step_.lr, 1 / std::sqrt(static_cast<double>(step_.t)));
+    const StepSize size{static_cast<float>(step_.lr), static_cast<float>(largest_part),
+                        static_cast<float>(options_.update_clip), options_.relative_step,
+                        static_cast<float>(param_.whole_elements())};
+    launch({stream_, kOp, dim3(1), dim3(1)}, make_rate, scratch_.device_factors().rate,
+           static_cast<const float*>(first.as<float>() + first.elements() - 1),
+           static_cast<const float*>(second.as<float>()), size);
+    const Move rule{updates(), static_cast<float>(1 - step_.lr * step_.weight_decay)};
+    weights::launch_update(pass(totals), is_wide(), rule, totals, kOp, stream_);
+  }
+
+ private:
+  static constexpr const char* kOp = "update_adafactor";
+
+  // Sums g'^2 by row and by column, and w^2; moves the state of a vector.
+  void measure_squares(const Tensor& sums) const {
+    if (!param_.is_matrix())
+      launch_elementwise<1>(param_.elements(), kOp, stream_,
+                            MoveVector{p_.state[0].as<float>(), param_.g.as<float>(), factor(), decay()});
+    if (!param_.is_added) return;
+    sum_squares_of_values(sums.rows(sums.elements() - 1, sums.elements()), Weights{pass({})},
+                          weights::is_wide(p_));
+    if (!param_.is_matrix()) return;
+    const int64_t R = param_.whole()[0];
+    for_each_rect(param_, [&](const Rect& rect, int64_t begin) {
+      const Tensor g = param_.g.rows(begin, begin + rect.elements()).reshape({rect.rows, rect.columns});
+      add_row_squares(sums.rows(rect.row, rect.row + rect.rows), g, step_.grad_scale, step_.factor, stream_);
+      add_column_squares(sums.rows(R + rect.column, R + rect.column + rect.columns), g, step_.grad_scale,
+                         step_.factor, scratch_.strips, stream_);
+    });
+  }
+  // Moves row and col to the means of a step, whose sums are given.
+  void move_means(const Tensor& sums) const {
+    const int64_t R = param_.whole()[0], C = param_.whole()[1];
+    const float* from = sums.as<float>();
+    launch_elementwise<1>(R, kOp, stream_,
+                          MoveMeans{p_.state[0].as<float>(), from, factor(), static_cast<float>(C), decay()});
+    launch_elementwise<1>(
+        C, kOp, stream_,
+        MoveMeans{p_.state[1].as<float>(), from + R, factor(), static_cast<float>(R), decay()});
+  }
+  void make_divisor() const {
+    if (!param_.is_matrix()) return;
+    launch({stream_, kOp, dim3(1), dim3(kSquareParts)}, divisor_of_rows, scratch_.device_factors().divisor,
+           static_cast<const float*>(p_.state[0].as<float>()), param_.whole()[0],
+           static_cast<float>(options_.eps));
+  }
+  template <typename Values>
+  void sum_squares_of_values(const Tensor& total, const Values& values, bool is_wide) const {
+    const int64_t n = param_.elements();
+    with_width<float>(is_wide, [&](auto width) {
+      constexpr int W = decltype(width)::value;
+      const unsigned blocks = std::min<unsigned>(blocks_for(n, int64_t{kThreads} * W), kSquareParts);
+      launch({stream_, kOp, dim3(blocks), dim3(kThreads)}, parts_of_values<W, Values>,
+             scratch_.parts.as<float>(), n, values);
+      launch({stream_, kOp, dim3(1), dim3(kSquareParts)}, add_parts, total.as<float>(),
+             static_cast<const float*>(scratch_.parts.as<float>()), static_cast<int>(blocks));
+    });
+  }
+
+  Updates updates() const {
+    return {p_.state[0].as<float>(), param_.is_matrix() ? p_.state[1].as<float>() : nullptr,
+            scratch_.device_factors(), static_cast<float>(options_.eps * options_.eps),
+            param_.is_matrix() ? places_of(param_, kOp) : ShardPlaces{}};
+  }
+  bool is_wide() const {
+    return weights::is_wide(p_) && (!param_.is_matrix() || places_of(param_, kOp).is_wide);
+  }
+  weights::Pass pass(const Tensor& totals) const { return weights::make_pass(p_, step_, totals); }
+  StepFactor factor() const { return step_factor(step_.grad_scale, step_.factor); }
+  float decay() const {
+    return static_cast<float>(std::pow(static_cast<double>(step_.t), Adafactor::kDecayExponent));
+  }
+
+  const ParamState& p_;
+  const OptimParam& param_;
+  const Adafactor::Options& options_;
+  const RuleStep& step_;
+  const Scratch& scratch_;
+  Stream& stream_;
+};
 
 }  // namespace
 }  // namespace ingot::cuda
 
 namespace ingot {
 
+void Adafactor::measure_on_device(const ParamState& p, const Options& options, const RuleStep& step,
+                                  const SharedNumbers& numbers, int turn, Arena& scratch, Stream& stream) {
+  const cuda::Scratch own(p.param, scratch);
+  cuda::Update(p, options, step, own, stream).measure(numbers, turn);
+}
+
+// The numbers of a whole parameter are measured here.
 void Adafactor::update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                                 const Tensor& totals, Arena& scratch, Stream& stream) {
-  cuda::update_adafactor(p, options, step, totals, scratch, stream);
+                                 const SharedNumbers& numbers, const Tensor& totals, Arena& scratch,
+                                 Stream& stream) {
+  const cuda::Scratch own(p.param, scratch);
+  const cuda::Update update(p, options, step, own, stream);
+  if (p.param.is_shard()) return update.move(numbers, totals);
+  for (const Tensor& sums : own.numbers) fill_zero(sums, stream);
+  for (const int turn : {0, 1}) update.measure(own.numbers, turn);
+  update.move(own.numbers, totals);
 }
 
 size_t Adafactor::device_scratch_bytes(const OptimParam& param, const Options& /*options*/) {

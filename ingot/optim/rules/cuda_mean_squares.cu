@@ -8,10 +8,10 @@
 namespace ingot::cuda {
 namespace {
 
-// Each block sums one row.
-template <int W>
+// Each block sums one row: to = sum / divisor, or with kAdds +=.
+template <int W, bool kAdds>
 __global__ void __launch_bounds__(kThreads)
-    rows_of_squares(float* means, const float* x, int64_t C, StepFactor by) {
+    rows_of_squares(float* to, const float* x, int64_t C, StepFactor by, float divisor) {
   const float scale = by.value();
   const float* row = x + int64_t{blockIdx.x} * C;
   float sum = 0;
@@ -24,10 +24,10 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   sum = group_sum<kThreads>(sum);
-  if (threadIdx.x == 0) means[blockIdx.x] = sum / static_cast<float>(C);
+  if (threadIdx.x == 0) to[blockIdx.x] = (kAdds ? to[blockIdx.x] : 0.0f) + sum / divisor;
 }
 
-// The squares of row r, scaled to summands of the columns' means.
+// The squares of row r times `part`.
 template <int W>
 struct ColumnSquares {
   const float* x;
@@ -72,33 +72,54 @@ void check_matrix(const Tensor& x, const char* op) {
   check_tensor(x, DType::f32, x.shape, op);
 }
 
+template <bool kAdds>
+void launch_rows(const Tensor& to, const Tensor& x, StepFactor by, float divisor, const char* op,
+                 Stream& stream) {
+  check_matrix(x, op);
+  const int64_t R = x.dim(0), C = x.dim(1);
+  check_tensor(to, DType::f32, {R}, op);
+  with_width<float>(C % 4 == 0 && is_aligned(x.data), [&](auto width) {
+    launch({stream, op, dim3(blocks_for(R, 1)), dim3(kThreads)},
+           rows_of_squares<decltype(width)::value, kAdds>, to.as<float>(),
+           static_cast<const float*>(x.as<float>()), C, by, divisor);
+  });
+}
+
+// to += the sums of the columns' squares times `part`.
+void launch_columns(const Tensor& to, const Tensor& x, StepFactor by, float part, const Tensor& parts,
+                    const char* op, Stream& stream) {
+  check_matrix(x, op);
+  const int64_t R = x.dim(0), C = x.dim(1);
+  check_tensor(to, DType::f32, {C}, op);
+  with_width<float>(C % 4 == 0 && is_aligned(x.data), [&](auto width) {
+    constexpr int W = decltype(width)::value;
+    launch_sum_columns<W>(to, row_scratch(parts, 1, C, op), R, op, stream,
+                          ColumnSquares<W>{x.as<float>(), C, by, part});
+  });
+}
+
 }  // namespace
 
 void row_mean_squares(const Tensor& means, const Tensor& x, float scale, const Tensor& factor,
                       Stream& stream) {
-  const char* op = "row_mean_squares";
-  check_matrix(x, op);
-  const int64_t R = x.dim(0), C = x.dim(1);
-  check_tensor(means, DType::f32, {R}, op);
-  with_width<float>(C % 4 == 0 && is_aligned(x.data), [&](auto width) {
-    launch({stream, op, dim3(blocks_for(R, 1)), dim3(kThreads)}, rows_of_squares<decltype(width)::value>,
-           means.as<float>(), static_cast<const float*>(x.as<float>()), C, step_factor(scale, factor));
-  });
+  launch_rows<false>(means, x, step_factor(scale, factor), static_cast<float>(x.dim(1)), "row_mean_squares",
+                     stream);
+}
+
+void add_row_squares(const Tensor& sums, const Tensor& x, float scale, const Tensor& factor, Stream& stream) {
+  launch_rows<true>(sums, x, step_factor(scale, factor), 1, "add_row_squares", stream);
 }
 
 void column_mean_squares(const Tensor& means, const Tensor& x, float scale, const Tensor& factor,
                          const Tensor& parts, Stream& stream) {
-  const char* op = "column_mean_squares";
-  check_matrix(x, op);
-  const int64_t R = x.dim(0), C = x.dim(1);
-  check_tensor(means, DType::f32, {C}, op);
   fill_zero(means, stream);
-  with_width<float>(C % 4 == 0 && is_aligned(x.data), [&](auto width) {
-    constexpr int W = decltype(width)::value;
-    launch_sum_columns<W>(
-        means, row_scratch(parts, 1, C, op), R, op, stream,
-        ColumnSquares<W>{x.as<float>(), C, step_factor(scale, factor), 1 / static_cast<float>(R)});
-  });
+  launch_columns(means, x, step_factor(scale, factor), 1 / static_cast<float>(x.dim(0)), parts,
+                 "column_mean_squares", stream);
+}
+
+void add_column_squares(const Tensor& sums, const Tensor& x, float scale, const Tensor& factor,
+                        const Tensor& parts, Stream& stream) {
+  launch_columns(sums, x, step_factor(scale, factor), 1, parts, "add_column_squares", stream);
 }
 
 void sum_squares_of(const Tensor& parts, const Tensor& x, Stream& stream) {

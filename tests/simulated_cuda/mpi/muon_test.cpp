@@ -29,6 +29,7 @@ constexpr double kF32OnDevices = 1e-5, kBf16OnDevices = 2 * 0x1p-9;
 struct DeviceMuon {
   const char* name;
   RunConfig config;
+  bool is_everywhere = false;  // true for every layout, false for products of axes only
   double tolerance = kF32OnDevices;
 };
 void PrintTo(const DeviceMuon& c, std::ostream* out) { *out << c.name; }
@@ -37,6 +38,7 @@ RunConfig muon_run(const RunConfig& c, DType dtype, int64_t layers = 1) {
   RunConfig muon = with_muon(small(c, layers), dtype);
   muon.precision.compute = dtype;
   muon.parallel.muon_payload = dtype;
+  muon.model.heads = muon.model.kv_heads = 4;  // for four tensor-parallel ranks
   return muon;
 }
 
@@ -56,38 +58,47 @@ RunConfig fused_in_bf16(const RunConfig& c) {
 
 class SimulatedMuon : public ::testing::TestWithParam<DeviceMuon> {
  protected:
-  static RunConfig on_devices(RunConfig c, int64_t fsdp) {
+  static RunConfig on_devices(RunConfig c, const ParallelConfig& layout) {
+    const DType payload = c.parallel.muon_payload;
     c.train.device = Device::kCuda;
-    c.parallel.fsdp = fsdp;
-    c.parallel.dp = world->size() / fsdp;
+    c.parallel = layout;
+    c.parallel.muon_payload = payload;
     return c;
   }
-  static std::vector<int64_t> shard_counts() {
-    std::vector<int64_t> all{1};
-    if (world->size() > 2) all.push_back(2);
-    if (world->size() > 1) all.push_back(world->size());
+  // Every axis alone and, on four ranks, their products.
+  static std::vector<ParallelConfig> layouts() {
+    if (world->size() == 1) return {replicas()};
+    std::vector<ParallelConfig> all{replicas(), shards(), sharing(4), stages(2, PipelineKind::kOneFOneB)};
+    if (world->size() == 2) return all;
+    for (const ParallelConfig& product : products()) all.push_back(product);
+    all.insert(all.end(), {sharing(2), stages(2, PipelineKind::kGpipe, 1, 2)});
     return all;
+  }
+  static std::vector<ParallelConfig> products() {
+    ParallelConfig stages_of_shards = stages(2, PipelineKind::kOneFOneB);
+    std::swap(stages_of_shards.dp, stages_of_shards.fsdp);
+    return {replicas_of_shards(), sharing_of_shards(), stages_of_shards};
   }
 };
 
 TEST_P(SimulatedMuon, HasTheLossesOfOneRank) {
-  const auto& [name, config, tolerance] = GetParam();
+  const auto& [name, config, is_everywhere, tolerance] = GetParam();
   Training alone(config);
   const std::vector<double> want = alone.losses(3);
-  for (const int64_t fsdp : shard_counts()) {
-    const RunConfig there = on_devices(config, fsdp);
+  for (const ParallelConfig& layout : is_everywhere ? layouts() : products()) {
+    const RunConfig there = on_devices(config, layout);
     Mesh mesh = Mesh::make(*world, mesh_shape(there.parallel));
     Training together(there, mesh);
     const std::vector<double> got = together.losses(3);
     for (size_t i = 0; i < want.size(); ++i)
-      EXPECT_NEAR(got[i], want[i], tolerance * want[i]) << "fsdp = " << fsdp << ", step " << i;
+      EXPECT_NEAR(got[i], want[i], tolerance * want[i]) << layout.to_string() << ", step " << i;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, SimulatedMuon,
-                         ::testing::Values(DeviceMuon{"llama", muon_run(llama(), DType::f32, 2)},
+                         ::testing::Values(DeviceMuon{"llama", muon_run(llama(), DType::f32, 2), true},
                                            DeviceMuon{"every_option", with_every_option(gpt2())},
-                                           DeviceMuon{"fused_in_bf16", fused_in_bf16(llama()),
+                                           DeviceMuon{"fused_in_bf16", fused_in_bf16(llama()), false,
                                                       kBf16OnDevices}),
                          [](const auto& info) { return std::string(info.param.name); });
 
@@ -95,8 +106,8 @@ INSTANTIATE_TEST_SUITE_P(Forms, SimulatedMuon,
 TEST_F(SimulatedMuon, AllRanksTogetherStoreTheMomentumOnce) {
   const RunConfig config = muon_run(llama(), DType::f32);
   Training alone(config);
-  for (const int64_t fsdp : shard_counts()) {
-    const RunConfig there = on_devices(config, fsdp);
+  for (const ParallelConfig& layout : layouts()) {
+    const RunConfig there = on_devices(config, layout);
     Mesh mesh = Mesh::make(*world, mesh_shape(there.parallel));
     Training together(there, mesh);
     const auto elements = [](Trainer& trainer) {
@@ -105,7 +116,7 @@ TEST_F(SimulatedMuon, AllRanksTogetherStoreTheMomentumOnce) {
         if (state.name.starts_with("momentum.")) sum += state.tensor.elements();
       return static_cast<double>(sum);
     };
-    EXPECT_EQ(world->sum(elements(together.trainer)), elements(alone.trainer)) << "fsdp = " << fsdp;
+    EXPECT_EQ(world->sum(elements(together.trainer)), elements(alone.trainer)) << layout.to_string();
   }
 }
 
@@ -126,8 +137,8 @@ TEST_F(SimulatedMuon, CheckpointsPassBetweenLayoutsAndTheCpu) {
       ++step;
     }
   };
-  for (const int64_t fsdp : {int64_t{world->size()}, int64_t{1}}) {
-    const RunConfig there = on_devices(config, fsdp);
+  for (const ParallelConfig& layout : {shards(), sharing(4)}) {
+    const RunConfig there = on_devices(config, layout);
     Mesh mesh = Mesh::make(*world, mesh_shape(there.parallel));
     Training together(there, mesh);
     go_on(together);

@@ -75,6 +75,8 @@ INSTANTIATE_TEST_SUITE_P(
         DeviceShards{"llama", tiny(llama())}, DeviceShards{"gpt2", tiny(gpt2())},
         DeviceShards{"adamw8bit", tiny(with_8bit(llama())), 1e-4},
         DeviceShards{"lion", tiny(with_rule(gpt2(), "lion"))},
+        DeviceShards{"adafactor", tiny(with_rule(llama(), "adafactor"))},
+        DeviceShards{"adafactor_of_replicas", tiny(with_rule(gpt2(), "adafactor")), 1e-5, 2},
         DeviceShards{"bf16", in(tiny(llama()), DType::bf16), 3e-3},
         DeviceShards{"f16", in(tiny(gpt2()), DType::f16), 3e-3},
         DeviceShards{"fp8", in_fp8(tiny(llama())), 5e-3},

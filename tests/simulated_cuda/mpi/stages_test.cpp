@@ -25,6 +25,12 @@ RunConfig recomputing(RunConfig c) {
   c.activations.policy = RecomputePolicy::kBlock;
   return c;
 }
+// Matrices are large enough for 8-bit states.
+RunConfig in_8bit(RunConfig c) {
+  c.model.width = 64;
+  c.model.ffn = 128;
+  return with_8bit(c);
+}
 RunConfig in_fp8(RunConfig c) {
   c = in(c, DType::bf16);
   c.model.context = 16;
@@ -43,19 +49,43 @@ ParallelConfig stages_of_shards() {
   return c;
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, SimulatedLayout,
-                         ::testing::Values(DeviceCase{"gpipe", deep(llama()), gpipe},
-                                           DeviceCase{"one_f_one_b", deep(llama()), one_f_one_b},
-                                           DeviceCase{"interleaved", deepest(llama()), interleaved},
-                                           DeviceCase{"tied", deep(gpt2()), one_f_one_b},
-                                           DeviceCase{"recomputing", recomputing(deep(llama())), one_f_one_b},
-                                           DeviceCase{"bf16", in(deep(gpt2()), DType::bf16), one_f_one_b,
-                                                      3e-3},
-                                           DeviceCase{"fp8", in_fp8(deep(llama())), one_f_one_b, 5e-3},
-                                           DeviceCase{"of_replicas", deep(gpt2()), stages_of_replicas},
-                                           DeviceCase{"of_tensors", deep(llama()), stages_of_tensors},
-                                           DeviceCase{"of_shards", deep(gpt2()), stages_of_shards}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Stages, SimulatedLayout,
+    ::testing::Values(
+        DeviceCase{"gpipe", deep(llama()), gpipe}, DeviceCase{"one_f_one_b", deep(llama()), one_f_one_b},
+        DeviceCase{"interleaved", deepest(llama()), interleaved},
+        DeviceCase{"tied", deep(gpt2()), one_f_one_b},
+        DeviceCase{"recomputing", recomputing(deep(llama())), one_f_one_b},
+        DeviceCase{"bf16", in(deep(gpt2()), DType::bf16), one_f_one_b, 3e-3},
+        DeviceCase{"fp8", in_fp8(deep(llama())), one_f_one_b, 5e-3},
+        DeviceCase{"adafactor", deep(with_rule(llama(), "adafactor")), one_f_one_b},
+        DeviceCase{"adafactor_of_shards", deep(with_rule(gpt2(), "adafactor")), stages_of_shards},
+        DeviceCase{"adafactor_of_replicas", deep(with_rule(gpt2(), "adafactor")), stages_of_replicas},
+        DeviceCase{"adamw8bit_of_tensors", in_8bit(deep(llama())), stages_of_tensors, 1e-4},
+        DeviceCase{"of_replicas", deep(gpt2()), stages_of_replicas},
+        DeviceCase{"of_tensors", deep(llama()), stages_of_tensors},
+        DeviceCase{"of_shards", deep(gpt2()), stages_of_shards}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// Each rank chooses what its own micro-batches in flight keep, within the budget of a rank.
+TEST(SimulatedStages, AutoKeepsWhatFitsTheBudgetOfEachRank) {
+  RunConfig config = deepest(llama());
+  Training alone(config);
+  const std::vector<double> want = alone.losses(2);
+  config.parallel = one_f_one_b();
+  config.train.device = Device::kCuda;
+  config.activations.policy = RecomputePolicy::kAuto;  // everything is kept without a budget
+  Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
+  const auto activations = [](const Training& run) {
+    return run.trainer.layout().executor->arenas().front()->capacity_bytes();
+  };
+  const double most = world->max(static_cast<double>(activations(Training(config, mesh))));
+  config.activations.budget_bytes = static_cast<int64_t>(0.7 * most);
+  Training fitting(config, mesh);
+  EXPECT_LE(activations(fitting), static_cast<size_t>(config.activations.budget_bytes));
+  const std::vector<double> got = fitting.losses(2);
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * want[i]) << i;
+}
 
 // The host submits all passes and messages of a step before the first message has arrived.
 TEST(SimulatedStages, TheHostSubmitsAStepWithoutWaiting) {

@@ -1,5 +1,6 @@
 // Tensor parallelism on simulated devices, through the host and over a simulated NCCL: losses are those of one rank on the
 // CPU.
+#include "ingot/core/staging.h"
 #include "tests/simulated_cuda/mpi/layout_cases.h"
 
 namespace ingot {
@@ -36,6 +37,13 @@ RunConfig with_fp8_head(RunConfig c, HeadKind kind, Fp8HeadScaling scaling) {
   return c;
 }
 
+// Matrices are large enough for 8-bit states.
+RunConfig in_8bit(RunConfig c) {
+  c.model.width = 64;
+  c.model.ffn = 128;
+  return with_8bit(c);
+}
+
 ParallelConfig sharing_tokens() { return sharing(4); }
 ParallelConfig sharing_heads_only() { return sharing(4, false); }
 
@@ -47,6 +55,10 @@ INSTANTIATE_TEST_SUITE_P(
         DeviceCase{"gpt2", tiny(gpt2()), sharing_tokens},
         DeviceCase{"gpt2_whole_tokens", tiny(gpt2()), sharing_heads_only},
         DeviceCase{"lion", tiny(with_rule(gpt2(), "lion")), sharing_tokens},
+        DeviceCase{"adafactor", tiny(with_rule(gpt2(), "adafactor")), sharing_tokens},
+        DeviceCase{"adafactor_of_shards", tiny(with_rule(llama(), "adafactor")), sharing_of_shards},
+        DeviceCase{"adamw8bit", in_8bit(tiny(llama())), sharing_tokens, 1e-4},
+        DeviceCase{"adamw8bit_of_shards", in_8bit(tiny(gpt2())), sharing_of_shards, 1e-4},
         DeviceCase{"dense_head", with_head(tiny(gpt2()), HeadKind::kDense), sharing_tokens},
         DeviceCase{"recompute_head", with_head(tiny(llama()), HeadKind::kRecompute), sharing_tokens},
         DeviceCase{"bf16", in(tiny(llama()), DType::bf16), sharing_tokens, 3e-3},
@@ -61,6 +73,28 @@ INSTANTIATE_TEST_SUITE_P(
         DeviceCase{"replicas", tiny(llama()), [] { return sharing(2); }},
         DeviceCase{"shards", tiny(gpt2()), sharing_of_shards}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// A block of 256 elements has one scale, even if several ranks hold its elements.
+TEST_F(SimulatedLayout, TensorParallelRanksHaveTheSameScalesOf8BitStates) {
+  RunConfig config = in_8bit(tiny(llama()));
+  config.parallel = sharing_tokens();
+  config.train.device = Device::kCuda;
+  Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
+  Training together(config, mesh);
+  together.losses(2);
+  Staging staging;
+  int64_t scales = 0;
+  for (const Optimizer::State& state : together.trainer.state().optimizer.states()) {
+    if (!state.name.starts_with("m_absmax.") && !state.name.starts_with("v_absmax.")) continue;
+    const Tensor here = staging.read(state.tensor, *together.trainer.layout().stream);
+    const std::vector<float> own(here.as<float>(), here.as<float>() + here.elements());
+    std::vector<double> most(own.begin(), own.end());
+    mesh.tp->max(most);
+    for (size_t i = 0; i < own.size(); ++i) ASSERT_EQ(own[i], most[i]) << state.name << " at " << i;
+    scales += state.tensor.elements();
+  }
+  EXPECT_GT(scales, 0);
+}
 
 }  // namespace
 }  // namespace ingot
