@@ -87,7 +87,10 @@ struct StepBench {
   double tokens_per_s = 0;       // at the median
   double matmul_ms = 0;          // mean per step, traced inside the steps
   double products_alone_ms = 0;  // median of the same products, timed by themselves in this run
-  double peak_gflops = 0;        // rate of a large product, measured in this run
+  double evaluation_ms = 0;      // of a batch, by turns with steps (median); 0 on a device, like the next two
+  double evaluation_blocks_ms = 0;  // outside the head (median)
+  double forward_blocks_ms = 0;     // of a micro-batch of those steps, forward outside the head (median)
+  double peak_gflops = 0;           // rate of a large product, measured in this run
   std::optional<double> mfu;  // model FLOPs per second / peak; nullopt if the steps were faster than the peak
   double data_sheet_gflops = 0;  // dense peak by the device's data sheet; 0 if it is unknown
   double data_sheet_mfu = 0;     // model FLOPs per second / data_sheet_gflops

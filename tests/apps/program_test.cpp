@@ -100,6 +100,17 @@ TEST_F(ProgramTest, UsageErrorsExitWith2AndNameTheMistake) {
   }
 }
 
+TEST_F(ProgramTest, BenchStepTimesEvaluationBesideTheForwardPass) {
+  const Outcome outcome = ingot(
+      "bench step tiny-llama --steps 1 --set model.layers=1 --set model.width=32 --set model.heads=2 --json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  const auto json = nlohmann::json::parse(outcome.output.substr(outcome.output.find('{')));
+  const double blocks_ms = json["evaluation_blocks_ms"];
+  EXPECT_GT(blocks_ms, 0);
+  EXPECT_GT(json["evaluation_ms"], blocks_ms);  // the head comes on top
+  EXPECT_GT(json["forward_blocks_ms"], 0);
+}
+
 TEST_F(ProgramTest, BenchCheckpointingPrintsItsTable) {
   const Outcome text = ingot("bench checkpointing tiny-llama --steps 1");
   EXPECT_EQ(text.exit_code, 0) << text.output;
