@@ -11,9 +11,9 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "apps/precision_options.h"
 #include "apps/run_note.h"
 #include "ingot/console/console.h"
-#include "ingot/core/error.h"
 #include "ingot/run/eval_watch.h"
 #include "ingot/run/run.h"
 
@@ -21,17 +21,11 @@ namespace ingot {
 namespace {
 
 struct EvalArguments {
-  std::string checkpoint, compute;
+  std::string checkpoint;
+  PrecisionOptions precision;
   EvalOptions options;
   bool is_quiet = false, is_json = false;
 };
-
-std::optional<DType> compute_dtype(const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
-    if (text == name(dtype)) return dtype;
-  fail(ErrorKind::kUsage, "--compute must be f32, bf16 or f16, got {}", text);
-}
 
 // Evaluates and shows the progress on standard error.
 CheckpointEval evaluate_with_progress(const std::string& checkpoint, EvalOptions options) {
@@ -52,7 +46,8 @@ CheckpointEval evaluate_with_progress(const std::string& checkpoint, EvalOptions
 
 void eval(const EvalArguments& arguments) {
   EvalOptions options = arguments.options;
-  options.compute = compute_dtype(arguments.compute);
+  options.compute = arguments.precision.compute_dtype();
+  options.has_int8_weights = arguments.precision.has_int8_weights();
   note_on_run(arguments.checkpoint);
   const auto [result, context] = arguments.is_quiet ? evaluate_checkpoint(arguments.checkpoint, options)
                                                     : evaluate_with_progress(arguments.checkpoint, options);
@@ -81,7 +76,7 @@ void add_eval_command(Command& app) {
       ->required();
   command->add_option("--text-field", o.text_field, "The field of a JSONL line that holds the text")
       ->capture_default_str();
-  command->add_option("--compute", arguments->compute, "f32, bf16 or f16; default as it was trained");
+  arguments->precision.add_to(*command);
   command->add_flag("--ema", o.is_averaged, "The moving averages of the weights (optimizer.ema)");
   command->add_option("--batch-size", o.batch_size, "Windows at once")->count(1)->capture_default_str();
   command->add_option("--max-tokens", o.max_tokens, "Stop after about so many tokens; 0: all")->count(0);

@@ -15,6 +15,7 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "apps/precision_options.h"
 #include "apps/run_note.h"
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
@@ -28,6 +29,7 @@ namespace {
 struct GenerateArguments {
   std::string checkpoint, prompts_file, device = "cpu";
   std::vector<std::string> prompts;
+  PrecisionOptions precision;
   GenerateOptions options;
   bool is_json = false;
 };
@@ -90,6 +92,8 @@ void generate(GenerateArguments& arguments) {
   GenerateOptions& o = arguments.options;
   o.sample.validate();
   o.device = device_of(arguments.device);
+  o.compute = arguments.precision.compute_dtype();
+  o.has_int8_weights = arguments.precision.has_int8_weights();
   if (!arguments.prompts_file.empty() && !arguments.prompts.empty())
     fail(ErrorKind::kUsage, "--prompt and --prompts cannot be given together; put all prompts into the file");
   o.prompts = arguments.prompts_file.empty() ? arguments.prompts : read_prompts(arguments.prompts_file);
@@ -117,6 +121,7 @@ void add_generate_command(Command& app) {
       ->count(1, 4096)
       ->capture_default_str();
   command->add_option("--device", arguments->device, "cpu or cuda")->capture_default_str();
+  arguments->precision.add_to(*command);
   command->add_flag("--ema", o.is_averaged, "From the moving averages of the weights (optimizer.ema)");
   command->add_option("--tokens", o.tokens, "Tokens to make for each prompt")
       ->count(1)

@@ -8,6 +8,7 @@
 
 #include "ingot/core/arena.h"
 #include "ingot/core/parallel.h"
+#include "ingot/ops/int8_matrix.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/ops/matmul/matmul_engines.h"
 
@@ -82,6 +83,38 @@ void token(benchmark::State& state, DType dtype, Engine engine) {
   set_bandwidth(state, bytes);
 }
 
+// GB/s of the codes and scales that the products of `token` read from 8-bit weights, with x in bf16.
+void token_int8(benchmark::State& state) {
+  std::vector<Int8Matrix> weights;
+  const auto lay_out = [&](Arena& arena) {
+    weights.clear();
+    for (int64_t l = 0; l < kLayers; ++l)
+      for (const auto& [N, K] : kLayerShapes) weights.push_back(alloc_int8(arena, N, K));
+    weights.push_back(alloc_int8(arena, kHeadShape[0], kHeadShape[1]));
+  };
+  Arena plan("plan");
+  lay_out(plan);
+  Arena arena("weights", plan.peak_bytes());
+  lay_out(arena);
+  int64_t bytes = 0;
+  for (const Int8Matrix& w : weights) {
+    std::memset(w.codes.data, 1, w.codes.bytes());
+    std::memset(w.scales.data, 0, w.scales.bytes());
+    bytes += static_cast<int64_t>(w.codes.bytes() + w.scales.bytes());
+  }
+  std::vector<float> x(4096), y(static_cast<size_t>(kHeadShape[0]));
+  std::vector<uint8_t> memory(static_cast<size_t>(int8_room_bytes(4096, DType::bf16)));
+  const Tensor room(memory.data(), DType::u8, {std::ssize(memory)});
+  Stream stream;
+  for (auto _ : state)
+    for (const Int8Matrix& w : weights) {
+      const int64_t N = w.codes.dim(0), K = w.codes.dim(1);
+      const DType out = N == kHeadShape[0] ? DType::f32 : DType::bf16;
+      int8_matmul(Tensor(y.data(), out, {1, N}), Tensor(x.data(), DType::bf16, {1, K}), w, room, stream);
+    }
+  set_bandwidth(state, bytes);
+}
+
 // GB/s read and written by copying as many bytes as `token` reads.
 void copy_weights(benchmark::State& state, DType dtype) {
   const int64_t bytes = token_weights() * static_cast<int64_t>(size_bytes(dtype));
@@ -131,6 +164,7 @@ BENCHMARK_CAPTURE(run, bf16_TN, MatmulForm::kTN, DType::bf16, DType::f32, Engine
 
 BENCHMARK_CAPTURE(copy_weights, bf16, DType::bf16)->Apply(timed);
 BENCHMARK_CAPTURE(token, bf16, DType::bf16, Engine::kChosen)->Apply(timed);
+BENCHMARK(token_int8)->Apply(timed);
 BENCHMARK_CAPTURE(copy_weights, f32, DType::f32)->Apply(timed);
 BENCHMARK_CAPTURE(token, f32, DType::f32, Engine::kChosen)->Apply(timed);
 #ifdef INGOT_WITH_ONEDNN

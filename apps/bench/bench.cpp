@@ -45,6 +45,9 @@ void print_json(const StepBench& b) {
                                  {"matmul_ms", b.products_alone_ms},
                                  {"matmul_share", b.products_alone_ms / b.step_ms},
                                  {"matmul_in_step_ms", b.matmul_ms},
+                                 {"evaluation_ms", b.evaluation_ms},
+                                 {"evaluation_blocks_ms", b.evaluation_blocks_ms},
+                                 {"forward_blocks_ms", b.forward_blocks_ms},
                                  {"peak_gflops", b.peak_gflops},
                                  {"mfu", b.mfu ? nlohmann::ordered_json(*b.mfu) : nullptr},
                                  {"data_sheet_gflops", b.data_sheet_gflops},
@@ -69,6 +72,12 @@ void print_text(const StepBench& b) {
                b.data_sheet_gflops);
   fmt::print("products: {:.2f} ms in the step, {:.2f} ms alone, {:.0f}% of the step\n", b.matmul_ms,
              b.products_alone_ms, 100 * b.products_alone_ms / b.step_ms);
+  if (b.evaluation_blocks_ms > 0)
+    fmt::print(
+        "evaluation: {:.2f} ms per batch, head {:.2f} ms, blocks {:.2f} ms: {:.0f}% of the rate of forward "
+        "in a step\n",
+        b.evaluation_ms, b.evaluation_ms - b.evaluation_blocks_ms, b.evaluation_blocks_ms,
+        100 * b.forward_blocks_ms / b.evaluation_blocks_ms);
   if (b.device_bytes > 0)
     fmt::print("memory of the device: {}\n", format_bytes(static_cast<double>(b.device_bytes)));
   for (const auto& [name, ms] : b.phases_ms)

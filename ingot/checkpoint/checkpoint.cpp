@@ -13,8 +13,10 @@
 #include "ingot/checkpoint/rank_tensors.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/core/file.h"
+#include "ingot/core/parallel.h"
 #include "ingot/data/tokenizer/chat_template.h"
 #include "ingot/memory/memory_check.h"
+#include "ingot/nn/int8_weights.h"
 #include "ingot/ops/cast.h"
 
 namespace ingot {
@@ -88,13 +90,19 @@ void read_averages(const fs::path& checkpoint, ParamStore& params) {
   for (int id = 0; id < static_cast<int>(params.list().specs().size()); ++id) {
     const SafetensorsEntry* entry = file.find("ema." + params.list()[id].name);
     if (!entry) missing();
-    const Tensor w = params.weight(id);
-    if (entry->dtype != DType::f32 || entry->elements() != w.elements())
+    const Shape& shape = params.list()[id].shape;
+    if (entry->dtype != DType::f32 || entry->elements() != shape.elements())
       fail(ErrorKind::kData, "{}: tensor {} is {} {}, the model has {} weights there", file.label(),
-           entry->name, entry->dtype_name, entry->shape_text(), w.elements());
-    std::vector<float> values(static_cast<size_t>(w.elements()));  // the file's numbers may be unaligned
+           entry->name, entry->dtype_name, entry->shape_text(), shape.elements());
+    std::vector<float> values(static_cast<size_t>(shape.elements()));  // the file's numbers may be unaligned
     std::memcpy(values.data(), entry->bytes.data(), entry->bytes.size());
-    cast(w, Tensor(values.data(), DType::f32, w.shape), stream);
+    const Tensor read(values.data(), DType::f32, shape);
+    if (const Int8Matrix* codes = params.int8_weight(id))
+      parallel_for(shape[0], 64, [&](int64_t begin, int64_t end) {
+        int8_quantize(codes->rows(begin, end), read.rows(begin, end));
+      });
+    else
+      cast(params.weight(id), read, stream);
   }
 }
 
@@ -189,6 +197,19 @@ ModelFolder read_folder(const fs::path& path) {
   return folder;
 }
 
+// Allocates a store of whole weights without gradients. kMemory error, naming `what`, if the machine has no room for it.
+std::unique_ptr<ParamStore> make_store(const ParamList& list, DType compute, MatrixFormat format,
+                                       const std::string& what) {
+  if (format == MatrixFormat::kInt8) {
+    require_memory(Int8Weights::planned_bytes(list, compute), what);
+    return std::make_unique<Int8Weights>(list, compute);
+  }
+  const Masters masters = compute == DType::f32 ? Masters::kF32 : Masters::kNone;
+  const ResidentStore planned(list, compute, false, masters, Device::kCpu, Backing::kAddresses);
+  require_memory(planned.params_arena().capacity_bytes(), what);
+  return std::make_unique<ResidentStore>(list, compute, false, masters);
+}
+
 }  // namespace
 
 ModelFolder read_model_folder(const fs::path& given, const DamageReport& report) {
@@ -213,7 +234,7 @@ StartWeights read_start_weights(const fs::path& path, Trainer& trainer) {
 }
 
 LoadedModel load_model(const fs::path& given, std::optional<DType> compute, LoadedWeights weights,
-                       const DamageReport& report) {
+                       const DamageReport& report, MatrixFormat format) {
   const std::span<const std::string_view> read = read_files(weights);
   const fs::path path = resolve(given, read, report);
   if (path == given) verify(path, read);  // resolve has verified the checkpoints of a run
@@ -225,11 +246,7 @@ LoadedModel load_model(const fs::path& given, std::optional<DType> compute, Load
   const DType dtype = compute.value_or(folder.compute);
   loaded.model = std::make_unique<Transformer>(folder.config.resolved(), dtype);
   check_hf_tensors(files, *loaded.model);
-  const Masters masters = dtype == DType::f32 ? Masters::kF32 : Masters::kNone;
-  const ResidentStore planned(loaded.model->params(), dtype, false, masters, Device::kCpu,
-                              Backing::kAddresses);
-  require_memory(planned.params_arena().capacity_bytes(), "the weights of " + path.string());
-  loaded.params = std::make_unique<ResidentStore>(loaded.model->params(), dtype, false, masters);
+  loaded.params = make_store(loaded.model->params(), dtype, format, "the weights of " + path.string());
   if (weights == LoadedWeights::kAveraged)
     read_averages(path, *loaded.params);
   else

@@ -80,7 +80,7 @@ StartWeights read_start_weights(const std::filesystem::path& folder, Trainer& tr
 // A model for evaluation or sampling, without gradients. In bf16 and f16 its matrices have no f32 masters.
 struct LoadedModel {
   std::unique_ptr<Transformer> model;
-  std::unique_ptr<ResidentStore> params;
+  std::unique_ptr<ParamStore> params;  // a ResidentStore or, with kInt8, an Int8Weights
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
@@ -88,12 +88,16 @@ struct LoadedModel {
 // has no averages.
 enum class LoadedWeights { kTrained, kAveraged };
 
+// How the matrices of a loaded model are stored: in its compute dtype, or as 8-bit codes for generation on the CPU
+// (nn/int8_weights.h), which are made from the file's numbers.
+enum class MatrixFormat { kCompute, kInt8 };
+
 // Loads a model. path: a checkpoint of Ingot or of transformers (one file or several), a run's folder, or its
 // checkpoints/ folder; in a run's folder the newest good checkpoint is used, and damaged ones are passed
 // to `report`. Those files of Ingot's checkpoints that are read are verified first; a damaged state of the optimizer does
 // not matter, unless the averages are read from it. compute: f32, bf16, f16, or nullopt for
 // the run's own dtype (f32 for checkpoints of transformers).
 LoadedModel load_model(const std::filesystem::path& path, std::optional<DType> compute, LoadedWeights weights,
-                       const DamageReport& report);
+                       const DamageReport& report, MatrixFormat format = MatrixFormat::kCompute);
 
 }  // namespace ingot

@@ -8,11 +8,13 @@
 #include <string_view>
 
 #include "ingot/checkpoint/hf_model.h"
+#include "ingot/core/copy.h"
 #include "ingot/core/error.h"
 #include "ingot/core/finite.h"
 #include "ingot/core/float16.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/cast.h"
+#include "ingot/ops/int8_matrix.h"
 
 namespace ingot {
 namespace {
@@ -302,34 +304,46 @@ void read_hf_rect(float* values, const SafetensorsSet& files, const HfTensor& t,
   read_entry(values, files.label_of(entry), entry, t, rect);
 }
 
+namespace {
+
+// Sets rows [begin, end) of a weight to zero: of its codes, unless they are null.
+void zero_rows(const Int8Matrix* codes, const Tensor& weight, int64_t begin, int64_t end) {
+  Stream stream;
+  if (!codes) return fill_zero(weight.rows(begin, end), stream);
+  fill_zero(codes->rows(begin, end).codes, stream);
+  fill_zero(codes->rows(begin, end).scales, stream);
+}
+
+}  // namespace
+
 void read_hf_weights(const SafetensorsSet& files, const Transformer& model, ParamStore& store) {
   for (const HfTensor& t : hf_tensors(model)) {
     if (t.param < 0) continue;
     const SafetensorsEntry& entry = readable_tensor(files, "", t);
     const std::string& file = files.label_of(entry);
-    const Tensor weight = store.weight(t.param);
-    const int64_t columns = weight.rank() == 2 ? weight.dim(1) : 1;
+    const Int8Matrix* codes = store.int8_weight(t.param);
+    const Tensor weight = codes ? Tensor{} : store.weight(t.param);
+    const ParamSpec& spec = model.params()[t.param];
+    const int64_t columns = spec.is_vector() ? 1 : spec.shape[1];
     const int64_t least_rows = std::max<int64_t>(1, kGrain / columns);
     parallel_for(t.row_end - t.row_begin, least_rows, [&](int64_t begin, int64_t end) {
       const int64_t step = std::min(least_rows, end - begin);
-      std::vector<float> rounded(weight.dtype == DType::f32 ? 0 : static_cast<size_t>(step * columns));
+      const bool is_exact = !codes && weight.dtype == DType::f32;
+      std::vector<float> values(is_exact ? 0 : static_cast<size_t>(step * columns));
       Stream stream;
       for (int64_t row = begin; row < end; row += step) {
         const int64_t first = t.row_begin + row, rows = std::min(step, end - row);
-        const Tensor to = weight.rows(first, first + rows);
         const Rect rect{first, rows, 0, columns};
-        if (to.dtype == DType::f32) {
-          read_entry(to.as<float>(), file, entry, t, rect);
-          continue;
-        }
-        read_entry(rounded.data(), file, entry, t, rect);
-        cast(to, Tensor(rounded.data(), DType::f32, to.shape), stream);
+        read_entry(is_exact ? weight.rows(first, first + rows).as<float>() : values.data(), file, entry, t,
+                   rect);
+        const Tensor read(values.data(), DType::f32, {rows, columns});
+        if (codes)
+          int8_quantize(codes->rows(first, first + rows), read);
+        else if (!is_exact)
+          cast(weight.rows(first, first + rows), read, stream);
       }
     });
-    const int64_t all_rows = weight.dim(0);
-    const int64_t padding = model.params()[t.param].padding_rows;
-    const Tensor rest = weight.rows(all_rows - padding, all_rows);
-    std::memset(rest.data, 0, rest.bytes());
+    if (spec.padding_rows > 0) zero_rows(codes, weight, spec.shape[0] - spec.padding_rows, spec.shape[0]);
   }
 }
 

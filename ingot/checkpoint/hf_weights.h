@@ -51,8 +51,8 @@ void check_hf_tensors(const SafetensorsSet& files, const Transformer& model, con
 void read_hf_tensors(const SafetensorsSet& files, const Transformer& model, const std::vector<Tensor>& values,
                      const std::string& prefix = "");
 
-// Reads every weight into a resident store as layers read it (ParamStore::weight), in parallel: vectors in f32,
-// matrices rounded to the store's compute dtype. Errors are those of read_hf_rect.
+// Reads every weight into a store of whole weights as layers read it, in parallel: vectors in f32, matrices rounded to the
+// store's compute dtype (ParamStore::weight) or to 8-bit codes (int8_weight). Errors are those of read_hf_rect.
 void read_hf_weights(const SafetensorsSet& files, const Transformer& model, ParamStore& store);
 
 // write_hf_rect and read_hf_rect copy the rows of `rect` (a rectangle of tensor t's parameter) that

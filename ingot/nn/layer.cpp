@@ -4,6 +4,7 @@
 #include "ingot/ops/accumulate.h"
 #include "ingot/ops/bias.h"
 #include "ingot/ops/dropout.h"
+#include "ingot/ops/int8_matrix.h"
 #include "ingot/ops/layernorm.h"
 #include "ingot/ops/linear_fused.h"
 #include "ingot/ops/matmul.h"
@@ -92,12 +93,18 @@ Linear::Linear(ParamList& params, const LinearSpec& spec, const TensorParallel& 
   if (spec.has_bias) bias_ = params.add(std::move(bias));
 }
 
+void multiply_by_weight(LayerContext& ctx, const Tensor& y, const Tensor& x, int id) {
+  if (const Int8Matrix* codes = ctx.params.int8_weight(id))
+    return int8_matmul(y, x, *codes, ctx.params.int8_room(), ctx.stream);
+  matmul(y, x, ctx.params.weight(id), MatmulForm::kNT, false, ctx.stream);
+}
+
 void Linear::forward(LayerContext& ctx, const Tensor& y, const Tensor& x, const Tensor& codes) const {
+  if (!fuses_bias(ctx) && !is_fp8(ctx)) return multiply_by_weight(ctx, y, x, weight_);
   const Tensor w = ctx.params.weight(weight_);
   const ScratchScope scope(ctx.scratch);
   if (fuses_bias(ctx))
     return linear_bias(y, x, w, ctx.params.weight(bias_), fused_bias(ctx.scratch, y.dtype), ctx.stream);
-  if (!is_fp8(ctx)) return matmul(y, x, w, MatmulForm::kNT, false, ctx.stream);
   fp8_.forward(y, x, codes, w, *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
 }
 

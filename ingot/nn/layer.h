@@ -76,6 +76,9 @@ Tensor alloc_sums(Arena& arena, int64_t C);
 Tensor partial_gradient(LayerContext& ctx, int id, const Tensor& partial);
 void add_partial_gradient(LayerContext& ctx, int id, const Tensor& gradient);
 
+// y (N, out) = x (N, in) · wᵀ with the weight `id`, which may be 8-bit codes in generation.
+void multiply_by_weight(LayerContext& ctx, const Tensor& y, const Tensor& x, int id);
+
 // The dim of a linear's weight that is sharded over the tensor-parallel ranks.
 enum class Split { kOutputs, kInputs };
 

@@ -19,6 +19,8 @@
 
 namespace ingot {
 
+struct Int8Matrix;  // ops/int8_matrix.h
+
 enum class Init { kZero, kOne, kNormal };
 
 // How a bf16 model stores the values of its matrices. kF32: f32 masters next to the bf16 copies. kNone:
@@ -112,7 +114,11 @@ class ParamStore {
 
   const ParamList& list() const { return list_; }
   // The parameter as layers read it: f32 for vectors, the compute dtype otherwise. Empty if id < 0.
-  Tensor weight(int id);
+  virtual Tensor weight(int id);
+  // The parameter if the store has 8-bit codes instead of weight(), otherwise null; generation reads both kinds. The
+  // room is for products with it (ops/int8_matrix.h).
+  virtual const Int8Matrix* int8_weight([[maybe_unused]] int id) { return nullptr; }
+  virtual Tensor int8_room() { return {}; }
   // The parameter's f32 values. Without f32 masters those of a matrix are in its gradient's memory, and
   // only from expand_masters or init_params until refresh_compute.
   Tensor master(int id);

@@ -1,6 +1,7 @@
 #include "ingot/nn/transformer.h"
 
 #include "ingot/core/copy.h"
+#include "ingot/ops/int8_matrix.h"
 #include "ingot/ops/residual_add.h"
 #include "ingot/ops/rope.h"
 
@@ -255,8 +256,11 @@ void Transformer::embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x
   const Tensor partial = all ? all : x;
   Tensor wpe = cached.learned ? cached.learned : ctx.params.weight(wpe_);
   if (tp_.rank != 0) wpe = {};  // one rank adds it to the sum
-  embedding_slice_forward(partial, tokens.reshape({N}), table_slice(ctx.params.weight(wte_)), wpe, T, 0,
-                          ctx.stream);
+  if (const Int8Matrix* codes = ctx.params.int8_weight(wte_))
+    int8_embedding(partial, tokens.reshape({N}), *codes, wpe, ctx.stream);
+  else
+    embedding_slice_forward(partial, tokens.reshape({N}), table_slice(ctx.params.weight(wte_)), wpe, T, 0,
+                            ctx.stream);
   ctx.region.leave(x, partial, ctx.stream);
   apply_dropout(ctx, x, 0, tp_.first_row(N));
   ctx.params.release(embedding_unit());

@@ -111,8 +111,8 @@ void Transformer::infer_logits(LayerContext& ctx, const InferBatch& batch, const
   const bool are_all = batch.outputs_count() == batch.tokens_count();
   const Tensor h = are_all ? all : scratch.outputs.rows(0, outputs);
   if (!are_all) embedding_forward(h, batch.outputs(), all, {}, outputs, 0, ctx.stream);
+  if (tp_.count == 1) return multiply_by_weight(ctx, logits, h, head_weight());
   const Tensor w = ctx.params.weight(head_weight());
-  if (tp_.count == 1) return matmul(logits, h, w, MatmulForm::kNT, false, ctx.stream);
   const int64_t first = tp_.first(Vp), part = tp_.slice(Vp);
   for (int64_t i = 0; i < outputs; ++i) {  // the ranks gather row by row
     const Tensor row = logits.rows(i, i + 1).reshape({Vp}), own_part = row.rows(first, first + part);

@@ -1,5 +1,6 @@
 // bench_step: whole training steps on random tokens, and the same matrix products by themselves.
 #include <algorithm>
+#include <array>
 
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
@@ -170,6 +171,32 @@ std::string traced_step(Trainer& trainer, Loader& loader, double lr) {
   return timeline.chrome_trace("step");
 }
 
+// Evaluates batches of the steps' size, by turns with steps, and fills in the times of evaluation. On a device spans are
+// of the host alone, which does not wait for the work.
+void time_evaluation(StepBench& result, Trainer& trainer, Steps& steps, const TokenSource& tokens,
+                     const RunConfig& config) {
+  if (config.train.device != Device::kCpu) return;
+  constexpr int kRounds = 3;
+  const Trace& trace = trainer.trace();
+  const auto of_phase = [&](const char* phase, auto&& run) {
+    const double outer = trace.time_s(phase), head = trace.time_s("head");
+    run();
+    const double all = trace.time_s(phase) - outer;
+    return std::array{1e3 * all, 1e3 * (all - (trace.time_s("head") - head))};
+  };
+  std::vector<double> whole, blocks, trained;
+  for (int i = 0; i < kRounds; ++i) {
+    trained.push_back(of_phase("forward", [&] { steps.make(1); })[1] /
+                      static_cast<double>(config.train.grad_accum));
+    const auto times = of_phase("evaluation", [&] { trainer.evaluate(tokens, 1); });  // one batch
+    whole.push_back(times[0]);
+    blocks.push_back(times[1]);
+  }
+  result.evaluation_ms = median(whole);
+  result.evaluation_blocks_ms = median(blocks);
+  result.forward_blocks_ms = median(trained);
+}
+
 }  // namespace
 
 StepBench bench_step(const RunConfig& given, int64_t steps, bool wants_trace) {
@@ -209,6 +236,7 @@ StepBench bench_step(const RunConfig& given, int64_t steps, bool wants_trace) {
   if (wants_trace) result.trace = traced_step(trainer, loader, config.optimizer.lr * 0.1);
   for (const Trainer::ArenaUse& use : trainer.arenas()) result.arena_bytes.emplace_back(use.name, use.bytes);
   result.peak_rss_bytes = peak_rss_bytes();
+  time_evaluation(result, trainer, warm, tokens, config);
   result.products_alone_ms = time_products(step_products(*trainer.layout().model, config), config);
   ProductPeak peak(config.precision.compute, config.train.device, config.precision.allows_tf32);
   peak.measure(0.5);

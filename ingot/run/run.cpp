@@ -8,6 +8,7 @@
 #include "ingot/core/visible_text.h"
 #include "ingot/memory/memory_check.h"
 #include "ingot/nn/device_weights.h"
+#include "ingot/nn/int8_weights.h"
 #include "ingot/run/run_data.h"
 #include "ingot/train/generate.h"
 #include "ingot/train/local_executor.h"
@@ -25,12 +26,26 @@ LoadedWeights weights_of(bool is_averaged) {
   return is_averaged ? LoadedWeights::kAveraged : LoadedWeights::kTrained;
 }
 
+MatrixFormat format_of(bool has_int8_weights) {
+  return has_int8_weights ? MatrixFormat::kInt8 : MatrixFormat::kCompute;
+}
+
+// Returns 8-bit weights in the model's compute dtype.
+std::unique_ptr<ParamStore> widened(const Transformer& model, ParamStore& weights) {
+  const Masters masters = model.compute() == DType::f32 ? Masters::kF32 : Masters::kNone;
+  auto all = std::make_unique<ResidentStore>(model.params(), model.compute(), false, masters);
+  Stream stream;
+  dynamic_cast<Int8Weights&>(weights).copy_to(*all, stream);
+  return all;
+}
+
 }  // namespace
 
 CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, const EvalOptions& options) {
-  const LoadedModel loaded =
-      load_model(checkpoint, options.compute, weights_of(options.is_averaged), warn_damage);
+  LoadedModel loaded = load_model(checkpoint, options.compute, weights_of(options.is_averaged), warn_damage,
+                                  format_of(options.has_int8_weights));
   const Transformer& model = *loaded.model;
+  if (options.has_int8_weights) loaded.params = widened(model, *loaded.params);
   const int64_t T = model.config().context;
   const TokenSource text = load_stream(options.data, options.text_field, *loaded.tokenizer);
   if (text.tokens() < 2)
@@ -63,8 +78,12 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
 
 void generate_from_checkpoint(const std::filesystem::path& checkpoint, const GenerateOptions& options,
                               const TextsInOrder::Sink& write) {
+  if (options.has_int8_weights && options.device != Device::kCpu)
+    fail(ErrorKind::kUsage, "--weights int8 is for the CPU; leave out --weights or --device {}",
+         name(options.device));
   Stream stream = make_stream(options.device);  // says at once if there is no such device
-  LoadedModel loaded = load_model(checkpoint, std::nullopt, weights_of(options.is_averaged), warn_damage);
+  LoadedModel loaded = load_model(checkpoint, options.compute, weights_of(options.is_averaged), warn_damage,
+                                  format_of(options.has_int8_weights));
   Transformer& model = *loaded.model;
   const auto count = std::ssize(options.prompts);
   const int64_t slots = std::clamp<int64_t>(options.batch, 1, std::max<int64_t>(count, 1));

@@ -51,6 +51,7 @@ struct EvalOptions {
   std::string text_field = "text";
   std::optional<DType> compute = {};  // f32, bf16 or f16; nullopt: as the model was trained
   bool is_averaged = false;           // use the moving averages of the weights (optimizer.ema)
+  bool has_int8_weights = false;      // use the values of 8-bit codes, in the compute dtype
   int64_t batch_size = 8;             // windows per batch
   int64_t max_tokens = 0;             // 0: all
   EvalProgress goes_on = {};
@@ -63,14 +64,17 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
 
 struct GenerateOptions {
   std::vector<std::string> prompts = {""};
-  bool is_averaged = false;  // as in EvalOptions
-  int64_t tokens = 256;      // for each prompt; at least 1
+  std::optional<DType> compute = {};  // as in EvalOptions
+  bool is_averaged = false;           // as in EvalOptions
+  bool has_int8_weights = false;      // store matrices as 8-bit codes only (nn/int8_weights.h), on the CPU
+  int64_t tokens = 256;               // for each prompt; at least 1
   SampleConfig sample;
   uint64_t seed = 1337;  // of the first prompt; prompt i has seed + i
   int64_t batch = 16;    // prompts that are continued at the same time
   Device device = Device::kCpu;
 };
 // Passes each prompt and its continuation to `write` as soon as characters are complete, one prompt after the other.
+// kUsage error if a device is to read 8-bit weights.
 void generate_from_checkpoint(const std::filesystem::path& checkpoint, const GenerateOptions& options,
                               const TextsInOrder::Sink& write);
 
@@ -83,7 +87,10 @@ struct StepBench {
   double tokens_per_s = 0;       // at the median
   double matmul_ms = 0;          // mean per step, traced inside the steps
   double products_alone_ms = 0;  // median of the same products, timed by themselves in this run
-  double peak_gflops = 0;        // rate of a large product, measured in this run
+  double evaluation_ms = 0;      // of a batch, by turns with steps (median); 0 on a device, like the next two
+  double evaluation_blocks_ms = 0;  // outside the head (median)
+  double forward_blocks_ms = 0;     // of a micro-batch of those steps, forward outside the head (median)
+  double peak_gflops = 0;           // rate of a large product, measured in this run
   std::optional<double> mfu;  // model FLOPs per second / peak; nullopt if the steps were faster than the peak
   double data_sheet_gflops = 0;  // dense peak by the device's data sheet; 0 if it is unknown
   double data_sheet_mfu = 0;     // model FLOPs per second / data_sheet_gflops

@@ -56,6 +56,24 @@ TEST_F(GenerateTest, SeveralPromptsGiveTheTextsOfEachAlone) {
     EXPECT_THAT(texts.output, HasSubstr(fmt::format("--- prompt {} of 3\n{}", i + 1, prompts[i])));
 }
 
+// The likeliest tokens are those of the model whose weights have the codes' values, which `eval` computes.
+TEST_F(GenerateTest, Int8WeightsGenerateAndAreEvaluated) {
+  const std::vector<Json> all = objects({"--weights", "int8", "--prompt", "line", "--temperature", "0"});
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_GT(all[0]["text"].get<std::string>().size(), 4u);
+  write_file(path("text.txt"), "a text whose loss is asked for, line by line");
+  const auto loss = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> line{"eval", path("run"), "--data", path("text.txt"), "--json"};
+    line.insert(line.end(), more.begin(), more.end());
+    const Ended ended = run(line);
+    EXPECT_EQ(ended.exit_code, 0) << ended.output;
+    return Json::parse(ended.output.substr(ended.output.find('{')))["loss"].get<double>();
+  };
+  const double exact = loss({}), rounded = loss({"--weights", "int8"});
+  EXPECT_NE(rounded, exact);
+  EXPECT_NEAR(rounded, exact, 0.02 * exact);
+}
+
 TEST_F(GenerateTest, ReadsPromptsFromFiles) {
   write_file(path("prompts.txt"), "line\r\n\n  two words\nlast");
   write_file(path("prompts.jsonl"),
@@ -79,6 +97,9 @@ TEST_F(GenerateTest, RefusesWhatItCannotRead) {
   refused({"--prompts", path("none.txt")}, 3, "none.txt");
   refused({"--prompts", path("bad.jsonl"), "--prompt", "x"}, 2, "cannot be given together");
   refused({"--device", "gpu"}, 2, "--device must be cpu or cuda, got gpu");
+  refused({"--compute", "int8"}, 2, "--compute must be f32, bf16 or f16, got int8");
+  refused({"--weights", "bf16"}, 2, "--weights must be int8, got bf16; --compute chooses");
+  refused({"--weights", "int8", "--device", "cuda"}, 2, "--weights int8 is for the CPU");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "ingot/core/file.h"
@@ -98,6 +99,17 @@ TEST_F(ProgramTest, UsageErrorsExitWith2AndNameTheMistake) {
     EXPECT_THAT(outcome.output, HasSubstr(message)) << arguments;
     EXPECT_THAT(outcome.output, Not(HasSubstr("terminate"))) << arguments;
   }
+}
+
+TEST_F(ProgramTest, BenchStepTimesEvaluationBesideTheForwardPass) {
+  const Outcome outcome = ingot(
+      "bench step tiny-llama --steps 1 --set model.layers=1 --set model.width=32 --set model.heads=2 --json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  const auto json = nlohmann::json::parse(outcome.output.substr(outcome.output.find('{')));
+  const double blocks_ms = json["evaluation_blocks_ms"];
+  EXPECT_GT(blocks_ms, 0);
+  EXPECT_GT(json["evaluation_ms"], blocks_ms);  // the head comes on top
+  EXPECT_GT(json["forward_blocks_ms"], 0);
 }
 
 TEST_F(ProgramTest, BenchCheckpointingPrintsItsTable) {

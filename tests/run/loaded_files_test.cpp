@@ -6,6 +6,7 @@
 
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/ops/cast.h"
+#include "ingot/ops/int8_matrix.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {
@@ -41,11 +42,14 @@ class LoadedFiles : public TrainingTest {
     write_file(file, bytes);
   }
   LoadedModel load(const std::filesystem::path& path, std::optional<DType> compute = {},
-                   LoadedWeights weights = LoadedWeights::kTrained) {
-    return load_model(path, compute, weights,
-                      [this](const std::filesystem::path& where, const std::string& what) {
-                        reported += where.filename().string() + " " + what + "\n";
-                      });
+                   LoadedWeights weights = LoadedWeights::kTrained,
+                   MatrixFormat format = MatrixFormat::kCompute) {
+    return load_model(
+        path, compute, weights,
+        [this](const std::filesystem::path& where, const std::string& what) {
+          reported += where.filename().string() + " " + what + "\n";
+        },
+        format);
   }
   std::string reported;  // damaged checkpoints that were passed over
 };
@@ -97,9 +101,34 @@ TEST_F(LoadedFiles, WeightsOf16BitsAreTheRoundedOnes) {
           EXPECT_EQ(found.dtype, w.rank() == 1 ? DType::f32 : dtype);
           EXPECT_EQ(std::memcmp(bytes.data(), found.data, bytes.size()), 0) << exact.model->params()[id].name;
         }
-        EXPECT_LT(rounded.params->params_arena().capacity_bytes(),
-                  exact.params->params_arena().capacity_bytes());
+        const auto bytes_of = [](const LoadedModel& model) {
+          return dynamic_cast<ResidentStore&>(*model.params).params_arena().capacity_bytes();
+        };
+        EXPECT_LT(bytes_of(rounded), bytes_of(exact));
       }
+  }
+}
+
+// The codes are made from the file's numbers, not from rounded ones.
+TEST_F(LoadedFiles, Int8WeightsAreTheQuantisedOnes) {
+  for (const bool is_gpt2 : {true, false}) {
+    std::filesystem::remove_all(folder / "run");
+    const std::filesystem::path run = trained_run(is_gpt2);
+    for (const LoadedWeights weights : {LoadedWeights::kTrained, LoadedWeights::kAveraged}) {
+      const LoadedModel exact = load(run, DType::f32, weights),
+                        codes = load(run, DType::bf16, weights, MatrixFormat::kInt8);
+      for (int id = 0; id < static_cast<int>(exact.model->params().specs().size()); ++id) {
+        const Int8Matrix* found = codes.params->int8_weight(id);
+        const Tensor w = exact.params->weight(id);
+        EXPECT_EQ(found == nullptr, w.rank() == 1 || exact.model->params()[id].name == "positions.weight");
+        if (!found) continue;
+        Arena arena("int8", 2 * w.bytes());
+        const Int8Matrix want = alloc_int8(arena, w.dim(0), w.dim(1));
+        int8_quantize(want, w);
+        EXPECT_EQ(std::memcmp(want.codes.data, found->codes.data, want.codes.bytes()), 0) << id;
+        EXPECT_EQ(std::memcmp(want.scales.data, found->scales.data, want.scales.bytes()), 0) << id;
+      }
+    }
   }
 }
 

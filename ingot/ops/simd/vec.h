@@ -32,6 +32,7 @@ inline constexpr int kLanes = kBytes / 4;
 typedef float Vec __attribute__((vector_size(kBytes)));
 typedef int32_t IntVec __attribute__((vector_size(kBytes)));
 typedef uint32_t UintVec __attribute__((vector_size(kBytes)));
+typedef int8_t ByteVec __attribute__((vector_size(kBytes / 4)));
 typedef uint16_t HalfVec __attribute__((vector_size(kBytes / 2)));
 
 inline Vec splat(float x) { return x - Vec{}; }  // subtraction keeps -0
@@ -74,6 +75,17 @@ inline Vec load(const f16* p) {
   std::memcpy(&h, p, sizeof h);
   return widen_f16(h);
 }
+inline Vec load(const int8_t* p) {
+#if defined(INGOT_VEC_AVX512)
+  return (Vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#elif defined(INGOT_VEC_AVX2)
+  return (Vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#else
+  ByteVec b;
+  std::memcpy(&b, p, sizeof b);
+  return __builtin_convertvector(b, Vec);
+#endif
+}
 inline void store(float* p, Vec v) { std::memcpy(p, &v, sizeof v); }
 // Rounds to nearest even as bf16's constructor does; NaN stays NaN. The AVX512-BF16 instruction, where
 // available, flushes subnormals (below 1.2e-38) to 0; ops/cast.h rounds them correctly.
@@ -108,6 +120,9 @@ inline uint16_t first_lanes(int64_t n) { return static_cast<uint16_t>((1u << n) 
 inline Vec load_first(const float* p, int64_t n) { return (Vec)_mm512_maskz_loadu_ps(first_lanes(n), p); }
 inline Vec load_first(const bf16* p, int64_t n) {
   return widen((HalfVec)_mm256_maskz_loadu_epi16(first_lanes(n), p));
+}
+inline Vec load_first(const int8_t* p, int64_t n) {
+  return (Vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first_lanes(n), p)));
 }
 inline Vec load_first(const f16* p, int64_t n) {
   return widen_f16((HalfVec)_mm256_maskz_loadu_epi16(first_lanes(n), p));
