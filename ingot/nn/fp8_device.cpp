@@ -1,5 +1,7 @@
 #include "ingot/nn/fp8_device.h"
 
+#include <algorithm>
+
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/ops/fp8/cuda_fp8.h"
@@ -113,6 +115,42 @@ Fp8Device::Operand Fp8Device::cast(Operand to, int index, [[maybe_unused]] const
     }
   }
   return to;
+}
+
+void Fp8Device::lay_out(History& history, int64_t tensors, int64_t steps) {
+  const auto make = [&](Arena& arena) {
+    return Fp8Amaxes{.amaxes = arena.alloc(DType::f32, {tensors, steps}),
+                     .next = arena.alloc(DType::u32, {tensors}),
+                     .limits = arena.alloc(DType::f32, {tensors})};
+  };
+  history.own = make(history.device);
+  history.host = make(history.pinned);
+}
+
+void Fp8Device::set_history(std::span<const float> amaxes, std::span<const float> limits, Stream& stream) {
+  const int64_t tensors = std::ssize(limits), steps = std::ssize(amaxes) / tensors;
+  if (!history_) {
+    History plan{.device = Arena("fp8 history", Memory::kDevice),
+                 .pinned = Arena("fp8 history of the host", Memory::kPinned)};
+    lay_out(plan, tensors, steps);
+    history_.emplace(History{.device = Arena(plan.device.name(), plan.device.peak_bytes(), Memory::kDevice),
+                             .pinned = Arena(plan.pinned.name(), plan.pinned.peak_bytes(), Memory::kPinned)});
+    lay_out(*history_, tensors, steps);
+  }
+  const Fp8Amaxes &own = history_->own, &host = history_->host;
+  std::ranges::copy(amaxes, host.amaxes.as<float>());
+  std::fill_n(host.next.as<uint32_t>(), tensors, 0u);
+  std::ranges::copy(limits, host.limits.as<float>());
+  copy(own.amaxes, host.amaxes, stream);
+  copy(own.next, host.next, stream);
+  copy(own.limits, host.limits, stream);
+  if constexpr (kHasCuda) cuda::next_fp8_scales(own_.scales, own_.inverses, own, {}, {}, stream);
+}
+
+void Fp8Device::next_scales([[maybe_unused]] const Tensor& factor, [[maybe_unused]] Stream& stream) {
+  INGOT_CHECK(history_, "Fp8Device: no history on the device");
+  if constexpr (kHasCuda)
+    cuda::next_fp8_scales(own_.scales, own_.inverses, history_->own, own_.counted.amaxes, factor, stream);
 }
 
 Fp8Place Fp8Device::place(int index) const {

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <optional>
+#include <span>
 
 #include "ingot/core/arena.h"
 #include "ingot/core/stream.h"
@@ -54,6 +56,12 @@ class Fp8Device {
   Operand cast(Operand to, int index, const Tensor& x, Fp8Scaling scaling, const Fp8Scale& scale,
                Stream& stream);
 
+  // Copies the history of delayed scaling to the device and sets the scales that follow from it. amaxes:
+  // (tensors, steps), oldest first; limits: see Fp8Amaxes. REQUIRES: the stream has passed the last such copy.
+  void set_history(std::span<const float> amaxes, std::span<const float> limits, Stream& stream);
+  // Appends the amaxes of the step to that history and sets the next scales; does nothing if factor is NaN.
+  void next_scales(const Tensor& factor, Stream& stream);
+
   // The memory of tensor `index`, for casts that are made elsewhere.
   Fp8Place place(int index) const;
 
@@ -73,6 +81,11 @@ class Fp8Device {
     Tensor fresh = {};                  // same layout; amax of the current cast
     Counted counted = {};
   };
+  struct History {
+    Arena device, pinned;
+    Fp8Amaxes own = {}, host = {};
+  };
+  static void lay_out(History& history, int64_t tensors, int64_t steps);
   using Brought = std::array<Counted, 2>;  // used in turn
   static Counted make_counted(Arena& arena, int64_t tensors);
   static OnDevice make_on_device(Arena& arena, int64_t tensors);
@@ -82,6 +95,7 @@ class Fp8Device {
   OnDevice own_;
   Brought brought_;  // pinned
   size_t steps_brought_ = 0;
+  std::optional<History> history_;  // of delayed scaling, if the device has one
 };
 
 }  // namespace ingot

@@ -189,6 +189,7 @@ class Fp8Products {
   Fp8Scale scale_of(const Fp8Cast& cast) const {
     if (cast.scaling != Fp8Scaling::kTensor) return {};
     if (cast.is_after_forward) return {.source = Fp8Scale::Source::kLast};
+    if (state_.follows_history()) return {.source = Fp8Scale::Source::kLast};
     const float delayed = delayed_scale(cast);
     return delayed > 0 ? Fp8Scale{.source = Fp8Scale::Source::kValue, .value = delayed} : Fp8Scale{};
   }

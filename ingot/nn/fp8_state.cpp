@@ -26,6 +26,31 @@ float Fp8State::delayed_scale(int tensor, DType format) const {
   return amax > 0 ? float8_max(format) / amax * margin_factor_ : 0;
 }
 
+bool Fp8State::can_follow_history() const {
+  for (int t = 0; t < static_cast<int>(entries_.size()); ++t)
+    if (delayed_scale(t, DType::f8e4m3) <= 0) return false;
+  return history_ > 0;
+}
+
+// Fp8Linear calls its tensors NAME.x, NAME.w and NAME.dy. The head sets its scales itself, in every step.
+void Fp8State::follow_history(bool follows, Stream& stream) {
+  if (!device_ || history_ == 0) return;
+  follows_history_ = follows;
+  if (!follows) is_history_sent_ = false;
+  if (!follows || is_history_sent_) return;
+  INGOT_CHECK(brought_.empty(), "Fp8State: steps in flight, whose amaxes are not in the history");
+  std::vector<float> limits;
+  for (const Entry& entry : entries_)
+    limits.push_back(float8_max(entry.name.ends_with(".dy") ? DType::f8e5m2 : DType::f8e4m3) *
+                     margin_factor_);
+  device_->set_history(amaxes_, limits, stream);
+  is_history_sent_ = true;
+}
+
+void Fp8State::next_scales(const Tensor& factor, Stream& stream) {
+  if (follows_history_) device_->next_scales(factor, stream);
+}
+
 void Fp8State::begin_step() {
   for (Entry& entry : entries_) entry.stats = {};
 }

@@ -34,6 +34,16 @@ class Fp8State {
   // max(format) / (largest amax of the history) / 2^margin; 0 if no step has been recorded.
   float delayed_scale(int tensor, DType format) const;
 
+  // A device can do delayed scaling by itself. follow_history(true) precedes a step that the host does not
+  // wait for: its casts use the scales on the device, which next_scales sets at the end of every such step
+  // for the next one, unless factor is NaN; end_step then follows when the host has received the counts.
+  // follow_history(false) precedes all other steps. REQUIRES for true: can_follow_history(), i.e. every tensor
+  // has a recorded amax above 0.
+  bool can_follow_history() const;
+  void follow_history(bool follows, Stream& stream);
+  bool follows_history() const { return follows_history_; }
+  void next_scales(const Tensor& factor, Stream& stream);
+
   // begin_step zeroes the statistics before a step; end_step appends its finite amaxes to the history.
   void begin_step();
   void end_step();
@@ -65,13 +75,18 @@ class Fp8State {
   void add_elements(const std::vector<int64_t>& elements);
 
   // The amax history (tensors, history), oldest first, 0 where no step has been recorded; for checkpoints.
-  std::vector<float>& amaxes() { return amaxes_; }
+  std::vector<float>& amaxes() {
+    is_history_sent_ = false;
+    return amaxes_;
+  }
 
  private:
   std::vector<Entry> entries_;
   int64_t history_;
   float margin_factor_;
   std::vector<float> amaxes_;
+  bool follows_history_ = false;
+  bool is_history_sent_ = false;  // The device's history is that of amaxes_, plus the steps in flight.
   std::optional<Fp8Device> device_;
   std::optional<Arena> held_arena_;
   std::vector<Fp8Device::Operand> held_;  // by tensor; without codes where the tensor is not held

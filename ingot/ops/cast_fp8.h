@@ -31,6 +31,13 @@ struct Fp8Place {
   Tensor amax, counts;    // (1) f32, (2) u32: statistics of a step's casts, as Fp8Meter
 };
 
+// The amaxes of past steps on a CUDA device, from which delayed scaling computes the scales of the next step.
+struct Fp8Amaxes {
+  Tensor amaxes;  // (tensors, steps) f32, 0 where no step has been recorded
+  Tensor next;    // (tensors) u32: the column that the next amax replaces
+  Tensor limits;  // (tensors) f32: scale times largest amax
+};
+
 enum class Fp8ScaleFloor { kExact, kPowerOfTwo };
 
 // Returns max(format) / max(amax, 1e-12), computed in double. kPowerOfTwo rounds it down to a power of two.

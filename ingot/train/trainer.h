@@ -79,8 +79,9 @@ class Trainer {
   void initialise();
 
   // Returns how many steps may be in flight when a step with these inputs is submitted: 0 if it must be
-  // synchronous. Asynchronous steps are not available on the CPU, with delayed FP8 scales, with FP8 and f16
-  // together, with head.filter, or for a step that records statistics or checks losses. All ranks return the same.
+  // synchronous. Asynchronous steps are not available on the CPU, with FP8 and f16 together, with head.filter,
+  // with delayed FP8 scales on several ranks or while a tensor has no history, or for a step that records
+  // statistics or checks losses. All ranks return the same.
   size_t depth(const StepInputs& inputs) const;
 
   // Submits the next step; the loader yields this rank's shard of its micro-batches. A synchronous step must

@@ -27,15 +27,18 @@ void set_counts(Fp8Stats& fp8, const std::array<double, 3>& counts) {
 
 }  // namespace
 
-// With f16 and FP8 together, has_overflowed needs the amax of the casts, so such steps are synchronous.
+// With f16 and FP8 together, has_overflowed needs the amax of the casts, and with delayed scales several ranks
+// share their amaxes through the host, so such steps are synchronous.
 bool Trainer::can_judge_on_device() const {
   const bool is_f16 = config_.precision.compute == DType::f16,
              is_delayed = config_.precision.fp8.recipe == Fp8Recipe::kDelayed;
-  return layout_.stream->device == Device::kCuda && !is_delayed &&
+  return layout_.stream->device == Device::kCuda && (!is_delayed || layout_.mesh->world->size() == 1) &&
          (!is_f16 || state_.fp8.entries().empty()) && config_.head.filter == 0;
 }
 
 size_t Trainer::depth(const StepInputs& inputs) const {
+  const bool is_delayed = config_.precision.fp8.recipe == Fp8Recipe::kDelayed;
+  if (is_delayed && !state_.fp8.can_follow_history()) return 0;
   return results_ && !inputs.wants_stats && checked_tokens() == 0 ? StepResultRing::kDepth - 1 : 0;
 }
 
@@ -96,6 +99,7 @@ void Trainer::submit(Loader& loader, const StepOrder& order) {
         is_first = false;
       };
   }
+  state_.fp8.follow_history(order.is_asynchronous, *layout_.stream);
   state_.fp8.begin_step(*layout_.stream);
   LayerContext of_step = step.context(0);
   layout_.model->cast_weights(of_step);
@@ -133,6 +137,7 @@ void Trainer::submit_update(const StepOrder& order) {
     }
   }
   if (!is_submitted) submit();
+  state_.fp8.next_scales(factor, stream);
   has_updated_ = true;
   state_.loss_scaler.step_made();
   ++state_.steps_done;
@@ -156,6 +161,7 @@ StepResult Trainer::collect(Loader& loader) {
   }
   submitted_.erase(submitted_.begin());
   state_.fp8.receive();
+  state_.fp8.end_step();
   if (layout_.executor->pipeline()) layout_.executor->losses(*layout_.stream);  // for its report
   StepResult result = result_of(late.sums, step);
   result.fp8 = state_.fp8.total();

@@ -1,6 +1,9 @@
 // FP8 casts on a device give the CPU's codes, counts and scales, bit for bit.
 #include "ingot/ops/fp8/cuda_fp8.h"
 
+#include <algorithm>
+#include <deque>
+
 #include "ingot/core/float8.h"
 #include "tests/cuda/on_device.h"
 
@@ -161,6 +164,47 @@ TEST_P(CudaFp8, ColumnwiseCastEqualsTheCpu) {
     for (int64_t c = 0; c < C; ++c)
       ASSERT_EQ(got.tensor().as<f8e4m3>()[c * N + n].bits, want.tensor().as<f8e4m3>()[n * C + c].bits);
   expect_meter(stats);
+}
+
+class CudaFp8History : public ::testing::Test, protected OnCuda {};
+
+// The scales of delayed scaling follow from the largest of the last 40 amaxes, more than a warp has lanes.
+TEST_F(CudaFp8History, ScalesFollowFromTheLastAmaxes) {
+  constexpr int kSteps = 40, kTensors = 3;
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  const auto numbers = [](const Shape& shape, const Doubles& values) {
+    Buffer buffer(DType::f32, shape);
+    assign(buffer, values);
+    return buffer;
+  };
+  const Doubles limits = {448, 57344, 224};
+  const OnDevice amaxes = put(numbers({kTensors, kSteps}, Doubles(kTensors * kSteps))),
+                 next = put(unsigned_zeros(kTensors)), limit = put(numbers({kTensors}, limits));
+  const OnDevice scales = put(numbers({kTensors, 4}, Doubles(kTensors * 4, 5))),
+                 inverses = put(numbers({kTensors, 4}, Doubles(kTensors * 4, 0.2)));
+  std::vector<std::deque<double>> past(kTensors);
+  Doubles want(kTensors, 5);  // a scale stays while all amaxes are 0
+  for (int step = 0; step < 100; ++step) {
+    // The first tensor falls, so that old amaxes have to leave; the second overflows; the third starts late.
+    const Doubles fresh = {100.0 - step, step % 7 == 0 ? inf : 3 + step % 11, step < 50 ? 0.0 : 1.5};
+    const bool is_left_out = step % 13 == 5;
+    Doubles slots(kTensors * 4);
+    for (size_t t = 0; t < kTensors; ++t) slots[4 * t] = fresh[t];
+    cuda::next_fp8_scales(scales, inverses, {amaxes, next, limit}, put(numbers({kTensors, 4}, slots)),
+                          put(scalar(is_left_out ? nan : 0.5)), stream);
+    for (size_t t = 0; t < kTensors; ++t) {
+      if (is_left_out || std::isinf(fresh[t])) continue;
+      past[t].push_back(fresh[t]);
+      if (past[t].size() > kSteps) past[t].pop_front();
+      const double most = *std::ranges::max_element(past[t]);
+      if (most > 0) want[t] = static_cast<double>(static_cast<float>(limits[t]) / static_cast<float>(most));
+    }
+    const Doubles got = to_doubles(scales.to_host()), inverse = to_doubles(inverses.to_host());
+    for (size_t t = 0; t < kTensors; ++t) {
+      ASSERT_EQ(got[4 * t], want[t]) << "step " << step << ", tensor " << t;
+      ASSERT_EQ(inverse[4 * t], static_cast<double>(1.0f / static_cast<float>(want[t])));
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, CudaFp8,

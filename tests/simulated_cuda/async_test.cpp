@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/core/copy.h"
@@ -61,14 +62,21 @@ constexpr int kSteps = 6;
 int64_t micros_of(int step) { return step < 2 ? 1 : 2; }
 StepInputs inputs_of(int step) { return {.lr = 3e-3 / (step + 1)}; }
 
-// Submits the next step before it collects one.
+// Submits the next step before it collects one. The first step of delayed scaling is synchronous.
 std::vector<StepResult> collect_late(SmallTraining& training) {
   Trainer& trainer = training.trainer;
   std::vector<StepResult> results;
+  size_t waited = 0;
   for (int i = 0; i < kSteps; ++i) {
+    if (i == 0 && trainer.depth(inputs_of(i)) == 0) {
+      results.push_back(gradients(trainer, training.loader, micros_of(i), inputs_of(i)));
+      trainer.update(results.back());
+      waited = 1;
+      continue;
+    }
     trainer.submit(training.loader,
                    {.micros = micros_of(i), .inputs = inputs_of(i), .is_asynchronous = true});
-    if (i > 0) results.push_back(trainer.collect(training.loader));
+    if (std::cmp_greater(i, waited)) results.push_back(trainer.collect(training.loader));
   }
   results.push_back(trainer.collect(training.loader));
   return results;
@@ -105,13 +113,15 @@ const Keys kFp8 = {"precision.compute=bf16", "precision.fp8=tensorwise", "head.p
                    "model.vocab_multiple=16"};
 const Keys kFp8Rowwise = {"precision.compute=bf16", "precision.fp8=rowwise", "head.precision=fp8",
                           "head.fp8_scaling=current", "model.vocab_multiple=16"};
+const Keys kFp8Delayed = {"precision.compute=bf16", "precision.fp8=delayed", "precision.fp8_amax_history=3",
+                          "precision.fp8_margin=1", "head.precision=fp8",    "model.vocab_multiple=16"};
 class AsyncVariants : public ::testing::TestWithParam<Keys> {};
 TEST_P(AsyncVariants, EqualSynchronousSteps) { expect_same_course(GetParam(), {}); }
 INSTANTIATE_TEST_SUITE_P(All, AsyncVariants,
                          ::testing::Values(Keys{"model.dropout=0.2", "data.document_mask=true"},
                                            Keys{"optimizer.kind=lion", "optimizer.grad_clip=0"},
                                            Keys{"optimizer.kind=adamw8bit", "model.ffn=256"}, kMuon,
-                                           kAdafactor, kF16, kFp8, kFp8Rowwise));
+                                           kAdafactor, kF16, kFp8, kFp8Rowwise, kFp8Delayed));
 
 class GraphVariants : public ::testing::TestWithParam<Keys> {};
 TEST_P(GraphVariants, EqualStepsSubmittedKernelByKernel) {
@@ -125,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(All, GraphVariants,
                                            Keys{"model.kv_heads=0", "model.norm=layernorm",
                                                 "model.positions=learned", "model.mlp=gelu_tanh",
                                                 "model.bias=true", "precision.compute=bf16"},
-                                           kMuon, kAdafactor, kF16, kFp8, kFp8Rowwise));
+                                           kMuon, kAdafactor, kF16, kFp8, kFp8Rowwise, kFp8Delayed));
 
 TEST(Graphs, AreRefusedWhereStepsDiffer) {
   const auto said = [](Keys keys) {
@@ -140,8 +150,10 @@ TEST(Graphs, AreRefusedWhereStepsDiffer) {
   EXPECT_EQ(said({"train.grad_accum=2", "parallel.dp=2"}), "");
   EXPECT_THAT(said({"train.grad_accum=2", "parallel.fsdp=2"}),
               HasSubstr("parallel must be one rank, or replicas (parallel.dp) with train.graph = true"));
-  EXPECT_THAT(said({"precision.compute=bf16", "precision.fp8=delayed"}),
-              HasSubstr("precision.fp8 must be none, tensorwise or rowwise"));
+  EXPECT_EQ(said({"precision.compute=bf16", "precision.fp8=delayed"}), "");
+  EXPECT_THAT(
+      said({"precision.compute=bf16", "precision.fp8=delayed", "train.grad_accum=2", "parallel.dp=2"}),
+      HasSubstr("precision.fp8 must be none, tensorwise or rowwise on several ranks"));
   EXPECT_THAT(said({"precision.compute=f16", "precision.fp8=tensorwise"}),
               HasSubstr("precision.compute must be bf16 beside FP8"));
   EXPECT_THAT(refusal({"precision.tf32=true"}),
@@ -157,7 +169,12 @@ TEST(AsyncSteps, AreRefusedWhereTheyCannotWork) {
   EXPECT_FALSE(can({"head.raw_ce_every=1"}, {}));
   EXPECT_TRUE(can({"optimizer.kind=adafactor"}, {}));
   EXPECT_TRUE(can({"precision.compute=bf16", "precision.fp8=tensorwise"}, {}));
-  EXPECT_FALSE(can({"precision.compute=bf16", "precision.fp8=delayed"}, {}));
+  EXPECT_FALSE(can({"precision.compute=bf16", "precision.fp8=delayed"}, {}));  // no amax has been recorded
+  SmallTraining delayed(on_device({"precision.compute=bf16", "precision.fp8=delayed"}));
+  delayed.steps(1);
+  EXPECT_TRUE(delayed.trainer.depth({}) > 0);
+  delayed.trainer.state().fp8.amaxes().back() = 0;
+  EXPECT_TRUE(delayed.trainer.depth({}) == 0);
   EXPECT_FALSE(can({"precision.compute=f16", "precision.fp8=tensorwise"}, {}));
   EXPECT_FALSE(SmallTraining(small_config({"head.raw_ce_every=0"})).trainer.depth({}) > 0);
 }
@@ -206,7 +223,7 @@ TEST(AsyncSteps, NonFiniteStepsChangeNothing) {
 // As in ThatAreNotFiniteChangeNothing, a gradient is not finite when the step begins. No
 // rule may let it into its state.
 TEST(AsyncSteps, NonFiniteStepsLeaveNoTraceInAnyState) {
-  for (const Keys& keys : {kMuon, kAdafactor, kFp8}) {
+  for (const Keys& keys : {kMuon, kAdafactor, kFp8, kFp8Delayed}) {
     SmallTraining training(on_device(keys));
     Trainer& trainer = training.trainer;
     training.steps(2);

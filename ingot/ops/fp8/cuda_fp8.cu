@@ -1,5 +1,7 @@
 #include "ingot/ops/fp8/cuda_fp8.h"
 
+#include <limits>
+
 #include "ingot/ops/fp8/cuda_fp8_tile.h"
 
 namespace ingot::cuda {
@@ -10,6 +12,7 @@ using fp8::Tally;
 
 // Limits the grid: the blocks loop over packs of W elements, so few blocks update the meter.
 constexpr unsigned kBlocks = 1056;
+constexpr float kLargestFloat = std::numeric_limits<float>::max();
 
 template <int W, typename T>
 __global__ void __launch_bounds__(kThreads) largest(uint32_t* amax, const T* x, int64_t n) {
@@ -62,6 +65,39 @@ __global__ void make_scale(float* scale, float* inverse, const float* amax, doub
   *inverse = 1.0f / *scale;
 }
 
+// The operands of next_scales. A row of scales, inverses and fresh has kSlot numbers.
+struct NextScales {
+  float *scales, *inverses, *amaxes;
+  uint32_t* next;
+  const float *limits, *fresh, *factor;  // fresh and factor may be null
+  int steps;
+};
+constexpr int kSlot = 4;
+
+// A warp owns a tensor.
+__global__ void __launch_bounds__(kWarp) next_scales(NextScales a) {
+  if (a.factor && *a.factor != *a.factor) return;
+  const int tensor = static_cast<int>(blockIdx.x), lane = static_cast<int>(threadIdx.x);
+  const float fresh = a.fresh ? a.fresh[tensor * kSlot] : 0;
+  const bool is_recorded = a.fresh && fresh <= kLargestFloat;
+  const int place = static_cast<int>(a.next[tensor]);
+  float* row = a.amaxes + int64_t{tensor} * a.steps;
+  float most = 0;
+  for (int column = lane; column < a.steps; column += kWarp) {
+    const bool is_replaced = is_recorded && column == place;
+    if (is_replaced) row[column] = fresh;
+    most = std::fmax(most, is_replaced ? fresh : row[column]);
+  }
+  most = warp_max(most);
+  __syncwarp();  // all lanes have read `place`
+  if (lane != 0) return;
+  if (is_recorded) a.next[tensor] = static_cast<uint32_t>((place + 1) % a.steps);
+  if (most == 0) return;
+  const float scale = a.limits[tensor] / most;
+  a.scales[tensor * kSlot] = scale;
+  a.inverses[tensor * kSlot] = 1.0f / scale;
+}
+
 }  // namespace
 
 void raise_amax(const Tensor& amax, const Tensor& x, Stream& stream) {
@@ -90,6 +126,25 @@ void put_fp8_scale(const Tensor& scale, const Tensor& inverse, float value, Stre
   const char* op = "put_fp8_scale";
   for (const Tensor* t : {&scale, &inverse}) check_tensor(*t, DType::f32, {1}, op);
   launch({stream, op, dim3(1), dim3(1)}, put_scale, scale.as<float>(), inverse.as<float>(), value);
+}
+
+void next_fp8_scales(const Tensor& scales, const Tensor& inverses, const Fp8Amaxes& history,
+                     const Tensor& amaxes, const Tensor& factor, Stream& stream) {
+  const char* op = "next_fp8_scales";
+  const int64_t tensors = history.amaxes.dim(0);
+  for (const Tensor* t : {&scales, &inverses}) check_tensor(*t, DType::f32, {tensors, kSlot}, op);
+  if (amaxes) check_tensor(amaxes, DType::f32, {tensors, kSlot}, op);
+  check_tensor(history.next, DType::u32, {tensors}, op);
+  check_tensor(history.limits, DType::f32, {tensors}, op);
+  launch({stream, op, dim3(static_cast<unsigned>(tensors)), dim3(kWarp)}, next_scales,
+         NextScales{.scales = scales.as<float>(),
+                    .inverses = inverses.as<float>(),
+                    .amaxes = history.amaxes.as<float>(),
+                    .next = history.next.as<uint32_t>(),
+                    .limits = history.limits.as<float>(),
+                    .fresh = optional<float>(amaxes),
+                    .factor = optional<float>(factor),
+                    .steps = static_cast<int>(history.amaxes.dim(1))});
 }
 
 void cast_to_fp8(const Tensor& to, const Tensor& x, const Tensor& scale, const Fp8Meter& meter,

@@ -24,6 +24,13 @@ void set_fp8_scale(const Tensor& scale, const Tensor& inverse, const Tensor& ama
 // scale (1) f32 = value, inverse (1) f32 = 1 / value.
 void put_fp8_scale(const Tensor& scale, const Tensor& inverse, float value, Stream& stream);
 
+// Replaces the oldest amax of each tensor by that of `amaxes`, unless it is infinite; then sets scales =
+// limits / (largest amax of the history) and inverses = 1 / scales. If all amaxes of a tensor are 0, its scale
+// stays. If factor (1) f32 is NaN, nothing changes. scales, inverses, amaxes: (tensors, 4) f32, of which the
+// first column counts. amaxes and factor are empty if only the scales are wanted.
+void next_fp8_scales(const Tensor& scales, const Tensor& inverses, const Fp8Amaxes& history,
+                     const Tensor& amaxes, const Tensor& factor, Stream& stream);
+
 // to (f8e4m3 or f8e5m2, x's shape) = fp8(x * scale), scale (1) f32. Adds the cast's statistics to the
 // meter; delayed scaling computes the next step's scale from the meter's amax.
 void cast_to_fp8(const Tensor& to, const Tensor& x, const Tensor& scale, const Fp8Meter& meter,
