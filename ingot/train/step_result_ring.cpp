@@ -12,8 +12,6 @@ namespace ingot {
 
 namespace {
 
-int64_t ranks_of(const StepResultRing::Ranks& ranks) { return ranks.group ? ranks.group->size() : 1; }
-
 size_t device_bytes(int64_t micros, int64_t ranks) {
   return static_cast<size_t>(micros * kLossTotalsBytes + ranks * cuda::kRankSumsBytes +
                              cuda::kStepCheckBytes) +
@@ -27,12 +25,12 @@ constexpr size_t kPinnedBytes = StepResultRing::kDepth * (cuda::kStepCheckBytes 
 StepResultRing::StepResultRing(int64_t micros, const Ranks& ranks, Backing backing)
     : micros_(micros),
       ranks_(ranks),
-      device_("step results", device_bytes(micros, ranks_of(ranks)), Memory::kDevice, backing),
+      device_("step results", device_bytes(micros, ranks.count), Memory::kDevice, backing),
       pinned_("step results on the host", kPinnedBytes, Memory::kPinned, backing) {
   if (backing == Backing::kAddresses) return;
   const int64_t own = ranks.group ? ranks.group->rank() : 0;
   sums_ = device_.alloc(DType::u8, {micros_, kLossTotalsBytes});
-  all_ = device_.alloc(DType::u8, {ranks_of(ranks), cuda::kRankSumsBytes});
+  all_ = device_.alloc(DType::u8, {ranks.count, cuda::kRankSumsBytes});
   own_ = all_.rows(own, own + 1).reshape({cuda::kRankSumsBytes});
   verdict_ = device_.alloc(DType::u8, {cuda::kStepCheckBytes});
   for (Slot& slot : slots_) {

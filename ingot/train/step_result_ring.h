@@ -25,7 +25,9 @@ class StepResultRing {
 
   // The ranks that judge a step together.
   struct Ranks {
-    Communicator* group = nullptr;  // all ranks, for tensors on the device (borrowed); null on a single rank
+    int64_t count = 1;
+    Communicator* group =
+        nullptr;  // all ranks, for tensors on the device (borrowed); null on a single rank and in a plan
     bool counts_squares = true, counts_losses = true;  // cuda::RankCounts
   };
 

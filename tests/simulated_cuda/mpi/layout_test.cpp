@@ -1,3 +1,4 @@
+#include "tests/parallel/mpi/one_rank_curve.h"
 #include "tests/simulated_cuda/mpi/layout_cases.h"
 
 namespace ingot {
@@ -15,6 +16,7 @@ TEST_P(SimulatedLayout, HasTheLossesOfOneRank) {
   there.train.device = Device::kCuda;
   Mesh mesh = Mesh::make(*world, mesh_shape(there.parallel));
   Training together(there, mesh);
+  expect_planned_arenas(together, there);
   const std::vector<double> got = together.losses(kFew);
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], tolerance * want[i]) << i;
   const int64_t tokens = 4 * config.train.batch_size * config.model.context;

@@ -7,7 +7,7 @@
 
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/data/tokenizer/tokenizer.h"
-#include "tests/parallel/mpi/ranks_fixture.h"
+#include "tests/parallel/mpi/one_rank_curve.h"
 #include "tests/simulated_cuda/mpi/small_run.h"
 #include "tests/simulated_cuda/nccl/simulated_nccl.h"
 
@@ -69,6 +69,7 @@ TEST_P(SimulatedShards, HaveTheLossesOfOneRank) {
   const RunConfig there = on_devices(config, fsdp);
   Mesh mesh = Mesh::make(*world, mesh_shape(there.parallel));
   Training together(there, mesh);
+  expect_planned_arenas(together, there);
   const std::vector<double> got = together.losses(4);
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], tolerance * want[i]) << i;
 }
