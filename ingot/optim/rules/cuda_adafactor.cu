@@ -108,7 +108,8 @@ __global__ void __launch_bounds__(kThreads) parts_of_values(float* parts, int64_
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
-__global__ void __launch_bounds__(kSquareParts) add_parts(float* total, const float* parts, int count) {
+__global__ void __launch_bounds__(kSquareParts)
+    add_square_parts(float* total, const float* parts, int count) {
   const int i = static_cast<int>(threadIdx.x);
   const float sum = group_sum<kSquareParts>(i < count ? parts[i] : 0.0f);
   if (i == 0) *total = sum;
@@ -240,7 +241,7 @@ class Update {
       const unsigned blocks = std::min<unsigned>(blocks_for(n, int64_t{kThreads} * W), kSquareParts);
       launch({stream_, kOp, dim3(blocks), dim3(kThreads)}, parts_of_values<W, Values>,
              scratch_.parts.as<float>(), n, values);
-      launch({stream_, kOp, dim3(1), dim3(kSquareParts)}, add_parts, total.as<float>(),
+      launch({stream_, kOp, dim3(1), dim3(kSquareParts)}, add_square_parts, total.as<float>(),
              static_cast<const float*>(scratch_.parts.as<float>()), static_cast<int>(blocks));
     });
   }
