@@ -6,7 +6,7 @@
 Half of the flips hit a file in proportion to its size, half a file chosen at random, so that small files are hit too. After
 each flip the run is resumed. It must name the damaged file, go on from the checkpoint before it, make the steps in
 between again, and replace the damaged checkpoint by one with the bytes of the undisturbed run. `ingot eval` of the damaged
-checkpoint must fail with exit code 3 and name the file (for every tenth flip).
+checkpoint must fail with exit code 3 and name the file (for every tenth flip) if that is a file which it reads.
 """
 import sys
 
@@ -14,6 +14,7 @@ import chaos
 
 STEPS = {"train.steps": 6, "checkpoint.every": 2, "checkpoint.keep": 3}
 NEWEST, BEFORE = 6, 4
+UNREAD = {"optimizer.safetensors", "trainer.json", "generation_config.json"}  # eval does not read these
 
 
 def flip(path, bit):
@@ -47,7 +48,8 @@ def main():
         if test.done % 10 == 0:
             outcome = test.run(["eval", str(newest), "--data", str(test.text)])
             evaluated += 1
-            if outcome.code != 3 or path.name not in outcome.output:
+            found = outcome.code == 3 and path.name in outcome.output
+            if not found and (path.name not in UNREAD or outcome.code):
                 test.fail(f"{where}: eval ends with {outcome.code}", outcome.output)
         outcome = test.resume(out)
         if outcome.code or path.name not in outcome.output or f"step {BEFORE}" not in outcome.output:

@@ -26,7 +26,7 @@ FAULTS = ["kill", "segfault", "stop", "mpirun", "supervisor", "end"]
 SIGNALS = {"kill": signal.SIGKILL, "segfault": signal.SIGSEGV, "stop": signal.SIGSTOP}
 KINDS = {"kill": "killed", "segfault": "crashed", "stop": "hang", "mpirun": "killed"}
 STEPS = {"train.steps": 400, "checkpoint.every": 20, "train.batch_size": 4, "train.grad_accum": 2, "model.layers": 2}
-MOST_RECOVERY_S = 60  # generous: a stopped rank is found after 5 s, and the pause before a start is 1 s
+MOST_RECOVERY_S = 60  # generous: a stopped rank is found after 5 s
 
 
 def settings_of(layout, assignments):
