@@ -95,7 +95,7 @@ class Fp8Device {
   OnDevice own_;
   Brought brought_;  // pinned
   size_t steps_brought_ = 0;
-  std::optional<History> history_;  // of delayed scaling, if the device has one
+  std::optional<History> history_;  // the device's copy for delayed scaling, once it was sent
 };
 
 }  // namespace ingot

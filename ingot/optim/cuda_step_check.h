@@ -18,7 +18,7 @@ struct RankCounts {
 
 // What one rank knows about a step.
 struct RankSums {
-  double squares;                         // of its gradients
+  double squares;                         // sum over its gradients
   double loss;                            // sum over the micro-batches
   int64_t counted, correct;               // tokens
   int32_t counts_squares, counts_losses;  // RankCounts

@@ -12,8 +12,8 @@
 // gradient accumulation, once per micro-batch, because no rank has memory for whole gradients). Replicas of the
 // whole group (HSDP) sum their shards after the last micro-batch, also rounded, without error feedback.
 //
-// Norm weights and biases of a bf16 model, which layers read in f32, are small, so every rank holds all
-// of them. The unit of an f32 head is gathered in f32, and cast for the layers that read the compute dtype.
+// Norm weights and biases of a bf16 model, which layers read in f32, are small, so every rank holds
+// them all. The unit of an f32 head is gathered in f32, and cast for the layers that read the compute dtype.
 #pragma once
 
 #include <cstdint>

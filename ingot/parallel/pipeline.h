@@ -78,7 +78,7 @@ class Pipeline final : public Executor {
   };
   Memory make_memory(Arena& arena) const;
   std::vector<Slot> make_slots(Arena& arena, int chunk, RecomputePlan plan) const;
-  size_t slot_bytes(int chunk, const RecomputePlan& plan) const;  // of all slots of the chunk
+  size_t slot_bytes(int chunk, const RecomputePlan& plan) const;  // all slots of the chunk together
   int64_t blocks(int chunk) const;
   ingot::Memory arena_memory() const {
     return feed_.is_on_device() ? ingot::Memory::kDevice : ingot::Memory::kHost;
@@ -103,7 +103,7 @@ class Pipeline final : public Executor {
   LossSums forward_pass(const PipelineOp& op, const ExecutorStep& step);
   void backward_pass(const PipelineOp& op, const ExecutorStep& step);
   void wait_for_sends();
-  StageClock& clock() { return clocks_[(runs_ - 1) % clocks_.size()]; }  // of the current step
+  StageClock& clock() { return clocks_[(runs_ - 1) % clocks_.size()]; }  // the current step's
   void report();
 
   const Transformer& model_;

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads) update_codes(Pass a, AdamW rule, Cod
 // A scattered shard: its elements' places in the parameter, whose blocks of 256 elements share scales.
 struct Scattered {
   ShardPlaces places;
-  int64_t columns;  // of the parameter
+  int64_t columns;  // the parameter's
 
   __device__ __forceinline__ int64_t block_of(int64_t i) const {
     const RowColumn at = places.of(i);
