@@ -158,6 +158,8 @@ BENCHMARK_CAPTURE(run, bf16_NN_onednn, MatmulForm::kNN, DType::bf16, DType::bf16
     ->Apply(shapes);
 BENCHMARK_CAPTURE(run, logits_NT_onednn, MatmulForm::kNT, DType::bf16, DType::f32, Engine::kOneDnn)
     ->Apply(shapes);
+BENCHMARK_CAPTURE(run, bf16_TN_onednn, MatmulForm::kTN, DType::bf16, DType::f32, Engine::kOneDnn)
+    ->Apply(shapes);
 #endif
 BENCHMARK_CAPTURE(run, logits_NT, MatmulForm::kNT, DType::bf16, DType::f32, Engine::kChosen)->Apply(shapes);
 BENCHMARK_CAPTURE(run, bf16_TN, MatmulForm::kTN, DType::bf16, DType::f32, Engine::kChosen)->Apply(shapes);

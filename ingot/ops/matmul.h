@@ -32,8 +32,8 @@ void scaled_matmul(const Tensor& c, const Tensor& a, const Tensor& b, MatmulForm
                    bool accumulate, Stream& stream);
 
 // Returns the names of the engines that compute products of this dtype, such as "oneDNN 2.6.3",
-// "portable", or "Ingot's AMX kernel and oneDNN 2.6.3", where the second computes weight gradients and NN
-// products of a few rows.
+// "portable", or "Ingot's AMX kernel and oneDNN 2.6.3", where the second computes products of fewer than 16
+// rows.
 const char* matmul_engine(DType dtype, Device device = Device::kCpu);
 
 }  // namespace ingot

@@ -162,8 +162,7 @@ std::vector<MatmulCase> amx_cases() {
   std::vector<MatmulCase> all;
   for (const MatmulCase& c : matmul_cases())
     if (c.in == DType::bf16 && c.out != DType::f16) all.push_back(c);
-  // The sizes exceed the engine's blocks of columns, of rows of sums and of rows, each with a
-  // remainder; the last has a long sum.
+  // The sizes exceed the engine's blocks of columns, of rows of sums and of k, each with a remainder.
   const int64_t sizes[][3] = {{40, 1070, 390}, {2090, 40, 420}, {300, 70, 800}, {20, 33, 2050}};
   for (MatmulForm form : {MatmulForm::kNT, MatmulForm::kNN, MatmulForm::kTN})
     for (const auto& s : sizes) {

@@ -30,13 +30,11 @@ bool has_amx() {
   return false;
 }
 
-// Returns true for products that Ingot's AMX engine computes faster (docs/benchmarks/matmul.md). These
-// exclude weight gradients, whose operands are both strided along k, and products of a few rows.
+// Returns true for products that Ingot's AMX engine computes faster (docs/benchmarks/matmul.md): all but
+// those of a few rows.
 [[maybe_unused]] bool is_for_amx([[maybe_unused]] const MatmulProblem& p) {
   constexpr int64_t kLeastRows = 16;
-  if constexpr (kHasAmx)
-    return p.in == DType::bf16 && p.out != DType::f16 && p.form != MatmulForm::kTN && p.M >= kLeastRows &&
-           has_amx();
+  if constexpr (kHasAmx) return p.in == DType::bf16 && p.out != DType::f16 && p.M >= kLeastRows && has_amx();
   return false;
 }
 

@@ -4,9 +4,10 @@
 // The kernel holds 32 x 32 of c in four tiles of f32 and advances by 32 of k per step: it loads two
 // tiles of a (16 rows of 32 k) and two of b (16 pairs of k by 16 columns) for four products, so loads
 // from the L1 cache keep up. Operands of every form are packed into such tiles: lines along k are the
-// tiles of a directly and the tiles of b after a transposition; lines across k are the reverse. Each
-// thread computes its own rectangle of c and packs for itself; k is never divided among threads, so
-// results do not depend on their number.
+// tiles of a directly and the tiles of b after a transposition; lines across k are the reverse. A block of
+// b is packed into the L2 cache. Then each panel of a is packed, into the L1 cache, and multiplied by
+// the whole block. Each thread computes its own rectangle of c and packs for itself; k is never divided
+// among threads, so results do not depend on their number.
 #if defined(__AMX_BF16__) && defined(__AVX512BW__) && defined(__linux__)
 #include <immintrin.h>
 #include <sys/syscall.h>
@@ -28,10 +29,10 @@ namespace {
 constexpr int64_t kPanel = 32;              // rows of a, columns of b, and k of a step
 constexpr int64_t kTileLines = 16;          // rows of a tile
 constexpr int64_t kTile = kTileLines * 32;  // elements of a tile of bf16: 1 KB
-constexpr int64_t kBlockK = 768;            // a panel of b, 48 KB, about fills the L1 cache
-constexpr int64_t kBlockM = 256;            // a block of a and a block of b stay in the L2 cache
-constexpr int64_t kBlockN = 512;
-constexpr int64_t kSumRows = 2048;          // rows whose f32 sums are kept if c is bf16 and k is long
+constexpr int64_t kBlockK = 384;            // a panel of a, 24 KB, fills half of the L1 cache
+constexpr int64_t kBlockN = 768;            // a block of b, 576 KB, stays in the L2 cache
+constexpr int64_t kSumRows = 1024;          // rows whose f32 sums are kept if c is bf16 and k is long
+constexpr int64_t kLinesAhead = 32;         // lines across k are prefetched this far ahead
 constexpr int64_t kSumLd = kBlockN + 16;    // not a power of two, so that rows fall into different cache sets
 constexpr double kProductsPerPacked = 100;  // multiplications that take as long as packing one element
 constexpr double kLeastWork = 1 << 21;      // multiplications that are worth a thread
@@ -118,12 +119,18 @@ alignas(64) constexpr std::array<uint16_t, 64> kInterleave = [] {
   return order;
 }();
 
+// Prefetches the first elements of the 32 lines across k that are packed after the 32 at `from`.
+inline void prefetch_lines(const uint16_t* from, int64_t ld) {
+  for (int64_t i = kLinesAhead; i < kLinesAhead + kPanel; ++i) _mm_prefetch(from + i * ld, _MM_HINT_T0);
+}
+
 // Loads the same from lines that run across k: each vector is a pair of k for lines 0..15 (kHalf 0) or
 // 16..31 (kHalf 1).
 template <int kHalf>
 inline Vectors load_pairs(const uint16_t* from, int64_t ld, int64_t lines, int64_t depth) {
   const __m512i order = _mm512_load_si512(kInterleave.data() + kHalf * 32);
   const __mmask32 mask = first(lines);
+  if constexpr (kHalf == 0) prefetch_lines(from, ld);
   Vectors v;
   for (int64_t i = 0; i < kTileLines; ++i) {
     const __m512i even = _mm512_maskz_loadu_epi16(2 * i < depth ? mask : 0, from + 2 * i * ld);
@@ -138,6 +145,7 @@ inline void copy_pairs(uint16_t* to, const uint16_t* from, int64_t ld, int64_t l
   const __m512i low = _mm512_load_si512(kInterleave.data()),
                 high = _mm512_load_si512(kInterleave.data() + 32);
   const __mmask32 mask = first(lines);
+  prefetch_lines(from, ld);
   for (int64_t i = 0; i < kTileLines; ++i, from += 2 * ld, to += 32) {
     const __m512i even = _mm512_maskz_loadu_epi16(2 * i < depth ? mask : 0, from);
     const __m512i odd = _mm512_maskz_loadu_epi16(2 * i + 1 < depth ? mask : 0, from + ld);
@@ -199,7 +207,7 @@ void kernel(float* c, int64_t ldc, bool accumulate, const uint16_t* a, const uin
     _tile_zero(3);
   }
   for (int64_t s = 0; s < steps; ++s, a += 2 * kTile, b += 2 * kTile) {
-    for (int64_t line = 0; line < 2 * kTile; line += 32) _mm_prefetch(a + 2 * kTile * 2 + line, _MM_HINT_T0);
+    for (int64_t line = 0; line < 2 * kTile; line += 32) _mm_prefetch(b + 2 * kTile * 2 + line, _MM_HINT_T0);
     _tile_loadd(6, b, 64);
     _tile_loadd(4, a, 64);
     _tile_dpbf16ps(0, 4, 6);
@@ -261,15 +269,11 @@ class Part {
     for (int64_t k = 0; k < p_.K; k += kBlockK) {
       const int64_t depth = std::min(kBlockK, p_.K - k), steps = (depth + kPanel - 1) / kPanel;
       pack_b(panels_.b.data(), b_, n.begin, n.end - n.begin, k, depth);
-      for (int64_t i = m.begin; i < m.end; i += kBlockM) {
-        const int64_t end = std::min(i + kBlockM, m.end);
-        pack_a(panels_.a.data(), a_, i, end - i, k, depth);
+      for (int64_t row = m.begin; row < m.end; row += kPanel) {
+        pack_a(panels_.a.data(), a_, row, std::min(kPanel, m.end - row), k, depth);
         const uint16_t* b = panels_.b.data();
-        for (int64_t column = n.begin; column < n.end; column += kPanel, b += steps * 2 * kTile) {
-          const uint16_t* a = panels_.a.data();
-          for (int64_t row = i; row < end; row += kPanel, a += steps * 2 * kTile)
-            run_panels(m, n, row, column, k, a, b);
-        }
+        for (int64_t column = n.begin; column < n.end; column += kPanel, b += steps * 2 * kTile)
+          run_panels(m, n, row, column, k, panels_.a.data(), b);
       }
     }
   }
@@ -307,7 +311,7 @@ Panels& panels_of(Stream& stream) {
   if (std::ssize(panels.threads) < num_threads()) {
     panels.threads.resize(static_cast<size_t>(num_threads()));
     for (Panels::PerThread& t : panels.threads) {
-      t.a.resize(kBlockM * kBlockK);
+      t.a.resize(kPanel * kBlockK);
       t.b.resize(kBlockN * kBlockK);
       t.sums.resize((kSumRows + 1) * kSumLd);
     }
