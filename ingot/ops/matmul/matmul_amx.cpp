@@ -32,7 +32,6 @@ constexpr int64_t kTile = kTileLines * 32;  // elements of a tile of bf16: 1 KB
 constexpr int64_t kBlockK = 384;            // a panel of a, 24 KB, fills half of the L1 cache
 constexpr int64_t kBlockN = 768;            // a block of b, 576 KB, stays in the L2 cache
 constexpr int64_t kSumRows = 1024;          // rows whose f32 sums are kept if c is bf16 and k is long
-constexpr int64_t kLinesAhead = 32;         // lines across k are prefetched this far ahead
 constexpr int64_t kSumLd = kBlockN + 16;    // not a power of two, so that rows fall into different cache sets
 constexpr double kProductsPerPacked = 100;  // multiplications that take as long as packing one element
 constexpr double kLeastWork = 1 << 21;      // multiplications that are worth a thread
@@ -119,18 +118,12 @@ alignas(64) constexpr std::array<uint16_t, 64> kInterleave = [] {
   return order;
 }();
 
-// Prefetches the first elements of the 32 lines across k that are packed after the 32 at `from`.
-inline void prefetch_lines(const uint16_t* from, int64_t ld) {
-  for (int64_t i = kLinesAhead; i < kLinesAhead + kPanel; ++i) _mm_prefetch(from + i * ld, _MM_HINT_T0);
-}
-
 // Loads the same from lines that run across k: each vector is a pair of k for lines 0..15 (kHalf 0) or
 // 16..31 (kHalf 1).
 template <int kHalf>
 inline Vectors load_pairs(const uint16_t* from, int64_t ld, int64_t lines, int64_t depth) {
   const __m512i order = _mm512_load_si512(kInterleave.data() + kHalf * 32);
   const __mmask32 mask = first(lines);
-  if constexpr (kHalf == 0) prefetch_lines(from, ld);
   Vectors v;
   for (int64_t i = 0; i < kTileLines; ++i) {
     const __m512i even = _mm512_maskz_loadu_epi16(2 * i < depth ? mask : 0, from + 2 * i * ld);
@@ -145,7 +138,6 @@ inline void copy_pairs(uint16_t* to, const uint16_t* from, int64_t ld, int64_t l
   const __m512i low = _mm512_load_si512(kInterleave.data()),
                 high = _mm512_load_si512(kInterleave.data() + 32);
   const __mmask32 mask = first(lines);
-  prefetch_lines(from, ld);
   for (int64_t i = 0; i < kTileLines; ++i, from += 2 * ld, to += 32) {
     const __m512i even = _mm512_maskz_loadu_epi16(2 * i < depth ? mask : 0, from);
     const __m512i odd = _mm512_maskz_loadu_epi16(2 * i + 1 < depth ? mask : 0, from + ld);
@@ -160,27 +152,41 @@ inline void store_tile(uint16_t* to, Vectors v) {
   for (int64_t i = 0; i < kTileLines; ++i) _mm512_store_si512(to + i * 32, v[i]);
 }
 
+// Packs 32 lines and 32 k into the two tiles at `out`.
+template <bool kIsKContiguous, bool kTransposed>
+inline void pack_tiles(uint16_t* out, const uint16_t* from, int64_t ld, int64_t lines, int64_t ks) {
+  if constexpr (kIsKContiguous) {
+    store_tile<kTransposed>(out, load_lines(from, ld, lines, ks));
+    store_tile<kTransposed>(out + kTile, load_lines(from + kTileLines * ld, ld, lines - kTileLines, ks));
+  } else if constexpr (kTransposed) {
+    // The next panel is read when this one has been multiplied: time enough to bring it into the L2 cache.
+    for (int64_t i = 0; i < kPanel; ++i) _mm_prefetch(from + i * ld + kPanel, _MM_HINT_T1);
+    store_tile<kTransposed>(out, load_pairs<0>(from, ld, lines, ks));
+    store_tile<kTransposed>(out + kTile, load_pairs<1>(from, ld, lines, ks));
+  } else {
+    copy_pairs(out, from, ld, lines, ks);
+  }
+}
+
 // Packs lines [line, line + count), k [k_begin, k_begin + depth) into panels of 32 lines. The steps of k
 // of a panel are contiguous, two tiles each.
 template <bool kIsKContiguous, bool kTransposed>
 void pack(uint16_t* out, const Operand& source, int64_t line, int64_t count, int64_t k_begin, int64_t depth) {
-  for (int64_t panel = 0; panel < count; panel += kPanel)
-    for (int64_t k = 0; k < depth; k += kPanel, out += 2 * kTile) {
-      const int64_t lines = count - panel, ks = depth - k, ld = source.ld;
-      if constexpr (kIsKContiguous) {
-        const uint16_t* from = source.base + (line + panel) * ld + k_begin + k;
-        store_tile<kTransposed>(out, load_lines(from, ld, lines, ks));
-        store_tile<kTransposed>(out + kTile, load_lines(from + kTileLines * ld, ld, lines - kTileLines, ks));
-      } else {
-        const uint16_t* from = source.base + (k_begin + k) * ld + line + panel;
-        if constexpr (!kTransposed) {
-          copy_pairs(out, from, ld, lines, ks);
-          continue;
-        }
-        store_tile<kTransposed>(out, load_pairs<0>(from, ld, lines, ks));
-        store_tile<kTransposed>(out + kTile, load_pairs<1>(from, ld, lines, ks));
-      }
-    }
+  const int64_t panel_size = (depth + kPanel - 1) / kPanel * 2 * kTile, ld = source.ld;
+  const auto tiles = [&](int64_t panel, int64_t k) {
+    const uint16_t* from = kIsKContiguous ? source.base + (line + panel) * ld + k_begin + k
+                                          : source.base + (k_begin + k) * ld + line + panel;
+    pack_tiles<kIsKContiguous, kTransposed>(out + panel / kPanel * panel_size + k * 2 * kTile / kPanel, from,
+                                            ld, count - panel, depth - k);
+  };
+  if constexpr (kIsKContiguous || kTransposed) {
+    for (int64_t panel = 0; panel < count; panel += kPanel)
+      for (int64_t k = 0; k < depth; k += kPanel) tiles(panel, k);
+  } else {
+    // Rows are read to their ends, because the processor prefetches along them.
+    for (int64_t k = 0; k < depth; k += kPanel)
+      for (int64_t panel = 0; panel < count; panel += kPanel) tiles(panel, k);
+  }
 }
 
 void pack_a(uint16_t* out, const Operand& a, int64_t line, int64_t count, int64_t k_begin, int64_t depth) {
