@@ -21,7 +21,7 @@ struct F32Gradients {
   Matrix dk, dv;          // (S, D) sums; dk without the factor scale
   Matrix q, d_out, dq;    // (kQueries, D); dq without the factor scale
   Matrix q_dm, d_out_dm;  // (D, kQueries)
-  Matrix p, ds;           // (kKeys, kQueries)
+  Matrix p, dp;           // (kKeys, kQueries) scores, then p; dp, then ds
   Matrix keep;            // (kKeys, kQueries) dropout factors
   float *lse, *delta;     // (kQueries)
 
@@ -36,7 +36,7 @@ struct F32Gradients {
         q_dm(layout.matrix(shape.D, kQueries)),
         d_out_dm(layout.matrix(shape.D, kQueries)),
         p(layout.matrix(kKeys, kQueries)),
-        ds(layout.matrix(kKeys, kQueries)),
+        dp(layout.matrix(kKeys, kQueries)),
         keep(layout.matrix(kKeys, kQueries)),
         lse(layout.take(kQueries)),
         delta(layout.take(kQueries)) {}
@@ -55,18 +55,23 @@ struct F32Gradients {
     tile::transpose_rows(q_dm, q, m, D);
     tile::transpose_rows(d_out_dm, d_out, m, D);
   }
-  // p = k q^T and ds = v d_out^T.
+  // p = k q^T and dp = v d_out^T.
   void compute_scores(const Block& block, int64_t first_key, int64_t D) const {
     tile::score_product(p, k.from_row(first_key), q_dm, block, D);
-    tile::score_product(ds, v.from_row(first_key), d_out_dm, block, D);
+    tile::score_product(dp, v.from_row(first_key), d_out_dm, block, D);
+  }
+  void finish_scores(const Block& block, float scale, bool has_dropout) const {
+    for (int64_t i = 0; i < block.m; i += tile::kPanel)
+      tile::softmax_gradient_panel(p, dp, block, i, scale, lse, delta);
+    if (has_dropout) multiply_visible(p, keep, block);
   }
   void add_key_gradients(const Block& block, int64_t first_key, int64_t D) const {
     const auto seen_by = [&](int64_t j, int64_t) { return tile::Span{block.first_query(j), block.m}; };
     tile::product<false>(Start::kAdd, dv.from_row(first_key), p, d_out, block.n, D, seen_by);
-    tile::product<false>(Start::kAdd, dk.from_row(first_key), ds, q, block.n, D, seen_by);
+    tile::product<false>(Start::kAdd, dk.from_row(first_key), dp, q, block.n, D, seen_by);
   }
   void add_query_gradients(const Block& block, int64_t first_key, bool is_first, int64_t D) const {
-    tile::product<true>(is_first ? Start::kZero : Start::kAdd, dq, ds, k.from_row(first_key), block.m, D,
+    tile::product<true>(is_first ? Start::kZero : Start::kAdd, dq, dp, k.from_row(first_key), block.m, D,
                         [&](int64_t, int64_t q_end) {
                           return tile::Span{0, block.visible_keys(q_end - 1)};
                         });
@@ -75,7 +80,7 @@ struct F32Gradients {
 };
 
 #ifdef INGOT_ATTENTION_BF16
-// The products on bf16 units. p and ds are rounded to bf16 for the products with d_out, q and k.
+// The products on bf16 units, for which p and ds are rounded to bf16.
 struct Bf16Gradients {
   tile::Bf16Unit unit = tile::bf16_unit();
   amx::Tiles tiles{unit == tile::Bf16Unit::kAmx};
@@ -85,8 +90,8 @@ struct Bf16Gradients {
   tile::Bf16Rows q, d_out;    // (kQueries, D)
   tile::Bf16Pairs q_columns, d_out_columns;  // (D/2, kQueries)
   tile::Bf16Pairs q_pairs, d_out_pairs;      // (kQueries/2, D)
-  Matrix p, ds, keep;                        // (kKeys, kQueries)
-  tile::Bf16Rows rounded;                    // (kKeys, kQueries) p, then ds
+  Matrix s, dp, keep;                        // (kKeys, kQueries)
+  tile::Bf16Rows p, ds;                      // (kKeys, kQueries)
   tile::Bf16Pairs ds_pairs;                  // (kKeys/2, kQueries)
   Matrix dq_dm, dq;                          // (D, kQueries), (kQueries, D); without the factor scale
   float *lse, *delta;                        // (kQueries)
@@ -104,10 +109,11 @@ struct Bf16Gradients {
         d_out_columns(tile::bf16_pairs(layout, shape.D, kQueries)),
         q_pairs(tile::bf16_pairs(layout, kQueries, shape.D)),
         d_out_pairs(tile::bf16_pairs(layout, kQueries, shape.D)),
-        p(layout.matrix(kKeys, kQueries)),
-        ds(layout.matrix(kKeys, kQueries)),
+        s(layout.matrix(kKeys, kQueries)),
+        dp(layout.matrix(kKeys, kQueries)),
         keep(layout.matrix(kKeys, kQueries)),
-        rounded(tile::bf16_rows(layout, kKeys, kQueries)),
+        p(tile::bf16_rows(layout, kKeys, kQueries)),
+        ds(tile::bf16_rows(layout, kKeys, kQueries)),
         ds_pairs(tile::bf16_pairs(layout, kKeys, kQueries)),
         dq_dm(layout.matrix(shape.D, kQueries)),
         dq(layout.matrix(kQueries, shape.D)),
@@ -129,23 +135,58 @@ struct Bf16Gradients {
     tile::pair_rows(q_pairs, q, m, D);
     tile::pair_rows(d_out_pairs, d_out, m, D);
   }
+  // s = k q^T and dp = v d_out^T.
   void compute_scores(const Block& block, int64_t first_key, int64_t D) const {
-    tile::score_product(unit, p, k.at(first_key, 0), q_columns, block, D);
-    tile::score_product(unit, ds, v.at(first_key, 0), d_out_columns, block, D);
+    tile::score_product(unit, s, k.at(first_key, 0), q_columns, block, D);
+    tile::score_product(unit, dp, v.at(first_key, 0), d_out_columns, block, D);
+  }
+  // The results are rounded when they are computed, straight into the layouts of the products that read them.
+  void finish_scores(const Block& block, float scale, bool has_dropout) const {
+    for (int64_t i = 0; i < block.m; i += tile::kPanel) {
+      const int64_t keys = tile::mask_hidden(s, block, i);
+      for (int64_t w = i; w < i + tile::kPanel; w += tile::kLanes)
+        round_gradients(block, w, keys, scale, has_dropout);
+    }
   }
   void add_key_gradients(const Block& block, int64_t first_key, int64_t D) const {
-    tile::round_to_rows(rounded, p, block.n, block.m);
-    tile::sum_over_queries(unit, dv.from_row(first_key), rounded, d_out_pairs, block, D);
-    tile::round_to_rows(rounded, ds, block.n, block.m);
-    tile::sum_over_queries(unit, dk.from_row(first_key), rounded, q_pairs, block, D);
+    tile::sum_over_queries(unit, dv.from_row(first_key), p, d_out_pairs, block, D);
+    tile::sum_over_queries(unit, dk.from_row(first_key), ds, q_pairs, block, D);
   }
   void add_query_gradients(const Block& block, int64_t first_key, bool is_first, int64_t D) const {
-    tile::round_to_pairs(ds_pairs, ds, block.n, block.m);
     const tile::Bf16Rows keys = tile::padded_columns(k_dm, tail, first_key, block.n, D);
     tile::sum_over_keys(unit, dq_dm, is_first, keys, ds_pairs, block, D);
   }
   void finish_queries(int64_t m, int64_t D) const {
     tile::transpose_rows(dq, dq_dm, D, tile::round_up(m, tile::kBlock));
+  }
+
+ private:
+  // Sets 16 queries of p, ds and ds_pairs: p = exp(scale s - lse) and ds = p (dp - delta) for the first `keys` keys, 0
+  // for the others and for queries from block.m on.
+  void round_gradients(const Block& block, int64_t query, int64_t keys, float scale, bool has_dropout) const {
+    const __mmask16 lanes = tile::first_lanes(block.m - query);
+    const vec::Vec lses = vec::load(lse + query), deltas = vec::load(delta + query);
+    const auto round_key = [&](int64_t key) {
+      if (key >= keys) {
+        tile::store_lanes(p.row(key) + query, _mm256_setzero_si256());
+        tile::store_lanes(ds.row(key) + query, _mm256_setzero_si256());
+        return _mm256_setzero_si256();
+      }
+      vec::Vec probability = tile::exp_of_negative(vec::load(s.row(key) + query) * scale - lses);
+      const __m256i d = tile::rounded(probability * (vec::load(dp.row(key) + query) - deltas), lanes);
+      if (has_dropout) {
+        // A hidden key has no factor, and its probability is 0.
+        const __mmask16 is_seen = _mm512_cmp_ps_mask(probability, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+        probability = _mm512_maskz_mul_ps(is_seen, probability, vec::load(keep.row(key) + query));
+      }
+      tile::store_lanes(p.row(key) + query, tile::rounded(probability, lanes));
+      tile::store_lanes(ds.row(key) + query, d);
+      return d;
+    };
+    for (int64_t key = 0; key < tile::round_up(block.n, tile::kBlock); key += 2) {
+      const __m256i low = round_key(key);
+      _mm512_storeu_si512(ds_pairs.row(key / 2) + query, tile::interleave(low, round_key(key + 1)));
+    }
   }
 };
 #endif
@@ -181,11 +222,9 @@ void backward_block(const AttentionProblem& p, const Gradients& ws, const Block&
   ws.compute_scores(block, first_key, D);
   if (keep) {
     keep->fill(ws.keep, block, tile.begin, first_key);
-    multiply_visible(ws.ds, ws.keep, block);
+    multiply_visible(ws.dp, ws.keep, block);
   }
-  for (int64_t i = 0; i < block.m; i += tile::kPanel)
-    tile::softmax_gradient_panel(ws.p, ws.ds, block, i, p.scale, ws.lse, ws.delta);
-  if (keep) multiply_visible(ws.p, ws.keep, block);
+  ws.finish_scores(block, p.scale, keep != nullptr);
   ws.add_key_gradients(block, first_key, D);
   ws.add_query_gradients(block, first_key, first_key == tile.first_key, D);
 }

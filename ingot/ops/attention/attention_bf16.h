@@ -153,11 +153,22 @@ inline __m256i bf16_line(const uint16_t* from, bool is_there) {
   return is_there ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)) : _mm256_setzero_si256();
 }
 
-// Rounds 16 floats to bf16; lanes from `count` on become 0.
-inline __m256i rounded(const float* from, int64_t count) {
-  const auto mask = static_cast<__mmask16>(count >= 16 ? 0xffff : (1 << std::max<int64_t>(count, 0)) - 1);
-  const __m256bh bits = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, from));
+inline __mmask16 first_lanes(int64_t count) {
+  return static_cast<__mmask16>(count >= 16 ? 0xffff : (1 << std::max<int64_t>(count, 0)) - 1);
+}
+
+// Rounds 16 floats to bf16; lanes outside the mask become 0.
+inline __m256i rounded(Vec x, __mmask16 lanes) {
+  const __m256bh bits = _mm512_maskz_cvtneps_pbh(lanes, (__m512)x);
   return reinterpret_cast<const __m256i&>(bits);
+}
+inline __m256i rounded(const float* from, int64_t count) {
+  const __mmask16 lanes = first_lanes(count);
+  return rounded((Vec)_mm512_maskz_loadu_ps(lanes, from), lanes);
+}
+
+inline void store_lanes(uint16_t* to, __m256i lanes) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), lanes);
 }
 
 // dst (n, D) = rows of src that are `stride` elements apart. Rows from n up to a multiple of 32 become 0.
@@ -225,14 +236,6 @@ inline void round_to_pairs(Bf16Pairs dst, Matrix p, int64_t n, int64_t m) {
     for (int64_t i = 0; i < round_up(m, kBlock); i += 16)
       _mm512_storeu_si512(dst.row(j / 2) + i, interleave(rounded(p.row(j) + i, j < n ? m - i : 0),
                                                          rounded(p.row(j + 1) + i, j + 1 < n ? m - i : 0)));
-}
-
-// dst (n, m) = p, rounded and padded in the same way.
-inline void round_to_rows(Bf16Rows dst, Matrix p, int64_t n, int64_t m) {
-  for (int64_t j = 0; j < round_up(n, kBlock); ++j)
-    for (int64_t i = 0; i < round_up(m, kBlock); i += 16)
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst.row(j) + i),
-                          rounded(p.row(j) + i, j < n ? m - i : 0));
 }
 
 // s^T (keys, queries) = a (keys, D) times pairs (D, queries), at least where the query sees the key.

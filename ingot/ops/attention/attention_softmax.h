@@ -30,7 +30,7 @@ inline Vec exp_of_negative(Vec x) {
   return x < kLowest ? Vec{} : p * power;
 }
 
-// Sets the scores of keys that a query of the panel does not see to -inf.
+// Sets the scores of keys behind the diagonal of a query to -inf, among keys [begin, end).
 inline void mask_panel(Matrix s, const Block& block, int64_t q, int64_t begin, int64_t end) {
   vec::IntVec lane;
   for (int i = 0; i < kLanes; ++i) lane[i] = i;
@@ -62,6 +62,14 @@ inline void mask_window(Matrix s, const Block& block, int64_t q, int64_t end) {
     }
 }
 
+// Sets the scores of keys that a query of the panel does not see to -inf. Returns the number of keys that any of them sees.
+inline int64_t mask_hidden(Matrix s, const Block& block, int64_t q) {
+  const int64_t end = block.visible_keys(block.last_query_of_panel(q));
+  mask_panel(s, block, q, block.visible_keys(q), end);
+  mask_window(s, block, q, end);
+  return end;
+}
+
 inline void zero_panel(Matrix s, int64_t q, int64_t begin, int64_t end) {
   for (int64_t j = begin; j < end; ++j) std::fill_n(s.row(j) + q, kPanel, 0.0f);
 }
@@ -70,9 +78,7 @@ inline void zero_panel(Matrix s, int64_t q, int64_t begin, int64_t end) {
 // each query; rescale is the factor for earlier sums.
 inline void softmax_panel(Matrix s, const Block& block, int64_t q, float scale, float* max, float* sum,
                           float* rescale) {
-  const int64_t end = block.visible_keys(block.last_query_of_panel(q));
-  mask_panel(s, block, q, block.visible_keys(q), end);
-  mask_window(s, block, q, end);
+  const int64_t end = mask_hidden(s, block, q);
   Vec top[kPanelVecs], base[kPanelVecs], total[kPanelVecs];
   for (int w = 0; w < kPanelVecs; ++w) top[w] = vec::load(max + q + w * kLanes);
   for (int64_t j = 0; j < end; ++j)
@@ -99,9 +105,7 @@ inline void softmax_panel(Matrix s, const Block& block, int64_t q, float scale, 
 // s becomes p = exp(scale s - lse), dp becomes ds = p (dp - delta) for visible keys; both are 0 elsewhere.
 inline void softmax_gradient_panel(Matrix s, Matrix dp, const Block& block, int64_t q, float scale,
                                    const float* lse, const float* delta) {
-  const int64_t end = block.visible_keys(block.last_query_of_panel(q));
-  mask_panel(s, block, q, block.visible_keys(q), end);
-  mask_window(s, block, q, end);
+  const int64_t end = mask_hidden(s, block, q);
   for (int64_t j = 0; j < end; ++j)
     for (int w = 0; w < kPanelVecs; ++w) {
       const int64_t lane = q + w * kLanes;
