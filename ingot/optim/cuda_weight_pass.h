@@ -5,11 +5,25 @@
 #include "ingot/core/copy.h"
 #include "ingot/ops/bf16_tail.h"
 #include "ingot/ops/cuda/cuda_kernel.h"
+#include "ingot/optim/cuda_shard_places.h"
 #include "ingot/optim/cuda_step_factor.h"
 #include "ingot/optim/round_stochastically.h"
 #include "ingot/optim/rule.h"
 
 namespace ingot::cuda::weights {
+
+// Where the elements of a shard lie in the parameter: element i is element `begin + i` or, if the shard is scattered, where
+// its rectangle says. A pack of elements needs scattered.is_wide, by which it lies in one block of random words.
+struct RoundingPlaces {
+  int64_t begin = 0, columns = 0;  // columns of the parameter; 0 unless the shard is scattered
+  ShardPlaces scattered = {};
+
+  __device__ __forceinline__ int64_t of(int64_t i) const {
+    if (columns == 0) return begin + i;
+    const RowColumn at = scattered.of(i);
+    return at.row * columns + at.column;
+  }
+};
 
 // The tensors of a pass. The weights are either w32, or w16 with tail, or w16 with rounding.
 struct Pass {
@@ -18,6 +32,7 @@ struct Pass {
   bf16* w16;
   uint16_t* tail;
   RandomKey rounding;
+  RoundingPlaces places;  // with rounding
   bf16* compute;
   f16* compute_f16;
   float* g;
@@ -55,10 +70,11 @@ __device__ __forceinline__ void write_weights(const Pass& a, int64_t i, const Fl
     *reinterpret_cast<Raw<uint16_t, W>*>(a.tail + i) = low;
   } else {
     static_assert(8 % W == 0, "the half-words of W elements are of one block of random words");
-    const Philox4 words = random_block(a.rounding, static_cast<uint64_t>(i) / 8);
+    const int64_t place = a.places.of(i);
+    const Philox4 words = random_block(a.rounding, static_cast<uint64_t>(place) / 8);
 #pragma unroll
     for (int k = 0; k < W; ++k) {
-      const int half = static_cast<int>((i + k) % 8);
+      const int half = static_cast<int>((place + k) % 8);
       high.at[k] =
           round_stochastically(w.at[k], static_cast<uint16_t>(words[half / 2] >> (half % 2 == 0 ? 0 : 16)));
     }
@@ -127,6 +143,13 @@ inline bool is_wide(const ParamState& p) {
   return all;
 }
 
+inline RoundingPlaces rounding_places(const OptimParam& p) {
+  if (!p.is_scattered) return {.begin = p.begin()};
+  RoundingPlaces places{.columns = p.columns(), .scattered = places_of(p, "stochastic rounding")};
+  places.scattered.is_wide = places.scattered.is_wide && p.columns() % 4 == 0;
+  return places;
+}
+
 inline Pass make_pass(const ParamState& p, const RuleStep& step, const Tensor& totals) {
   const OptimParam& param = p.param;
   const bool is_f32 = param.w.dtype == DType::f32,
@@ -136,6 +159,7 @@ inline Pass make_pass(const ParamState& p, const RuleStep& step, const Tensor& t
             .w16 = is_f32 ? nullptr : param.w.as<bf16>(),
             .tail = optional<uint16_t>(param.tail),
             .rounding = param.rounding,
+            .places = is_f32 || param.tail ? RoundingPlaces{} : rounding_places(param),
             .compute = is_f16 ? nullptr : optional<bf16>(param.compute),
             .compute_f16 = is_f16 ? param.compute.as<f16>() : nullptr,
             .g = param.g.as<float>(),
@@ -158,7 +182,7 @@ inline unsigned blocks_of(const Pass& pass, int width, const Tensor& totals) {
 template <typename Move>
 void launch_update(const Pass& pass, bool is_wide, const Move& move, const Tensor& totals, const char* op,
                    Stream& stream) {
-  with_width<float>(is_wide, [&](auto width) {
+  with_width<float>(is_wide && pass.places.scattered.is_wide, [&](auto width) {
     constexpr int W = decltype(width)::value;
     const unsigned blocks = blocks_of(pass, W, totals);
     if (totals) fill_zero(totals, stream);

@@ -30,11 +30,13 @@ struct OptimParam {
   // the shard is a range of the parameter that begins at a multiple of 256.
   bool is_scattered = false;
   std::vector<int64_t> fused_rows = {};  // rows of each matrix fused into this one (q, k, v); empty: one
-  Tensor w = {};            // (n) f32, updated; or bf16, for which tail and rounding select the rounding
-  Tensor tail = {};         // (n) u16; with a bf16 w it makes an exact f32 value (ops/bf16_tail.h)
-  RandomKey rounding = {};  // for a bf16 w without tail: key of the stochastic rounding
-  Tensor compute = {};      // (n) bf16 or f16 copy, set to the new w rounded to nearest even; or empty
-  Tensor g = {};            // (n) f32, read and then zeroed
+  Tensor w = {};     // (n) f32, updated; or bf16, for which tail and rounding select the rounding
+  Tensor tail = {};  // (n) u16; with a bf16 w it makes an exact f32 value (ops/bf16_tail.h)
+  // For a bf16 w without tail: key of the stochastic rounding. An element's random bits are those of its place in
+  // the whole parameter.
+  RandomKey rounding = {};
+  Tensor compute = {};  // (n) bf16 or f16 copy, set to the new w rounded to nearest even; or empty
+  Tensor g = {};        // (n) f32, read and then zeroed
   // False if another rank has the same elements: is_counted for norms over all ranks, is_added for sums
   // over the ranks that share an update (optim/update_comm.h).
   bool is_counted = true, is_added = true;

@@ -71,10 +71,8 @@ inline void store_weights(const OptimParam& p, int64_t i, int64_t n, const float
     for (int64_t j = 0; j < n; ++j) split_tail(w[j], tail[j], converted[j]);
     return;
   }
-  RandomKey key = p.rounding;
-  key.step = static_cast<uint64_t>(t);
   uint16_t random[kRunElements];
-  random_halves(random, RandomBlocks(key), i, n);
+  rounding_bits(random, p, i, n, t);
 #pragma omp simd
   for (int64_t j = 0; j < n; ++j) w[j].bits = round_stochastically(converted[j], random[j]).bits;
 }

@@ -132,6 +132,7 @@ void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
     const bool reads_masters =
         config.head.precision == HeadDtype::kF32 && config.precision.compute != DType::f32;
     const FsdpConfig fsdp{.compute = config.precision.compute,
+                          .has_f32_masters = config.precision.master != Masters::kNone,
                           .keeps_units = parallel.keeps_units,
                           .f32_unit = reads_masters ? list[rank.model->head_weight()].unit : -1,
                           .payload = payload};

@@ -43,6 +43,8 @@ TEST(Elastic, ARunWithoutF32MastersResumesInOtherLayouts) {
     config.precision = {.compute = DType::bf16, .master = masters};
     expect_undisturbed(config, {ParallelConfig{}, sharing(2), stages(2, PipelineKind::kOneFOneB), replicas()},
                        2 * 0x1p-9);
+    expect_undisturbed(config, {shards(), ParallelConfig{}, sharing_of_shards(), replicas_of_shards()},
+                       2 * 0x1p-9);
   }
 }
 

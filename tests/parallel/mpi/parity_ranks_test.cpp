@@ -29,6 +29,20 @@ TEST(Parity, TensorParallelRanksAndStagesWithoutF32MastersMatchOneRank) {
     }
 }
 
+// Stochastic rounding of shards uses the random numbers of the whole parameter. The evaluation reads averages.
+TEST(Parity, ShardsRoundedStochasticallyMatchOneRank) {
+  for (const bool keeps_units : {false, true})
+    for (const ParallelConfig& layout : {shards(keeps_units), replicas_of_shards(), sharing_of_shards()}) {
+      RunConfig config = keeps_units ? gpt2() : llama();
+      config.precision = {.compute = DType::bf16, .master = Masters::kNone};
+      config.optimizer.ema = 0.9;
+      config.parallel = layout;
+      config.parallel.keeps_units = keeps_units;
+      config.validate();
+      expect_one_rank_curve(config, layout.tp > 1 ? 2 * kBf16 : kBf16);
+    }
+}
+
 // Shards are f32, which are the numbers of bf16 weights with tails.
 TEST(Parity, ShardsTakeThePlaceOfTails) {
   std::vector<std::vector<double>> losses;

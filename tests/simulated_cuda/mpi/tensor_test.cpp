@@ -21,6 +21,11 @@ RunConfig with_head(RunConfig c, HeadKind kind) {
   return c;
 }
 
+RunConfig without_masters(RunConfig c) {
+  c.precision = {.compute = DType::bf16, .master = Masters::kNone};
+  return c;
+}
+
 // The dims of every shard of two or four ranks are multiples of 16.
 RunConfig in_fp8(RunConfig c, Fp8Recipe recipe) {
   c = in(c, DType::bf16);
@@ -63,6 +68,8 @@ INSTANTIATE_TEST_SUITE_P(
         DeviceCase{"recompute_head", with_head(tiny(llama()), HeadKind::kRecompute), sharing_tokens},
         DeviceCase{"bf16", in(tiny(llama()), DType::bf16), sharing_tokens, 3e-3},
         DeviceCase{"f16", in(tiny(gpt2()), DType::f16), sharing_tokens, 3e-3},
+        DeviceCase{"stochastic", without_masters(tiny(llama())), sharing_tokens, 3e-3},
+        DeviceCase{"stochastic_of_shards", without_masters(tiny(gpt2())), sharing_of_shards, 3e-3},
         DeviceCase{"fp8", in_fp8(tiny(llama()), Fp8Recipe::kTensorwise), sharing_tokens, 5e-3},
         DeviceCase{"fp8_delayed", in_fp8(tiny(gpt2()), Fp8Recipe::kDelayed), sharing_tokens, 5e-3},
         DeviceCase{"fp8_head", with_fp8_head(tiny(llama()), HeadKind::kChunked, Fp8HeadScaling::kCurrent),
