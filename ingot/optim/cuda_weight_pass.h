@@ -27,7 +27,7 @@ struct RoundingPlaces {
 
 // The tensors of a pass. The weights are either w32, or w16 with tail, or w16 with rounding.
 struct Pass {
-  int64_t n;
+  int64_t n, own;  // elements, and those that totals count
   float* w32;
   bf16* w16;
   uint16_t* tail;
@@ -82,14 +82,16 @@ __device__ __forceinline__ void write_weights(const Pass& a, int64_t i, const Fl
   *reinterpret_cast<Raw<bf16, W>*>(a.w16 + i) = high;
 }
 
-// Writes row blockIdx.x of the totals: |w|^2, |g|^2, |change|^2 and change . w of the block's elements, as
-// in RangeTotals.
+// Writes row blockIdx.x of the totals: |w|^2, |g|^2, |change|^2 and change . w of the block's elements that the pass
+// counts, as in RangeTotals. The thread has W elements from element i on.
 template <int W>
-__device__ __forceinline__ void report_totals(float* totals, const Floats<W>& before, const Floats<W>& w,
-                                              const Floats<W>& g, float factor) {
+__device__ __forceinline__ void report_totals(const Pass& a, int64_t i, const Floats<W>& before,
+                                              const Floats<W>& w, const Floats<W>& g, float factor) {
+  float* totals = a.totals;
   float sums[4] = {};
 #pragma unroll
   for (int k = 0; k < W; ++k) {
+    if (i + k >= a.own) continue;
     const float change = w.at[k] - before.at[k], gradient = g.at[k] * factor;
     sums[0] += before.at[k] * before.at[k];
     sums[1] += gradient * gradient;
@@ -132,7 +134,7 @@ __global__ void __launch_bounds__(kThreads) update(Pass a, Move move) {
     move.template at<W>(a, i, w, g);
     finish_pack(a, i, w);
   }
-  if (a.totals) report_totals(a.totals, before, w, g, a.factor.value());
+  if (a.totals) report_totals(a, i, before, w, g, a.factor.value());
 }
 
 inline bool is_wide(const ParamState& p) {
@@ -155,6 +157,7 @@ inline Pass make_pass(const ParamState& p, const RuleStep& step, const Tensor& t
   const bool is_f32 = param.w.dtype == DType::f32,
              is_f16 = param.compute && param.compute.dtype == DType::f16;
   Pass pass{.n = param.elements(),
+            .own = param.own_elements(),
             .w32 = is_f32 ? param.w.as<float>() : nullptr,
             .w16 = is_f32 ? nullptr : param.w.as<bf16>(),
             .tail = optional<uint16_t>(param.tail),

@@ -95,7 +95,8 @@ RangeTotals for_each_run(const ParamState& state, Range range, const RuleStep& s
     float *w = load_weights(p, i, n, converted), *g = p.g.as<float>() + i;
     if (step.wants_totals) std::memcpy(before, w, static_cast<size_t>(n) * sizeof(float));
     body(w, static_cast<const float*>(g), i, n);
-    if (step.wants_totals) add_totals(totals, before, w, g, step.grad_scale, n);
+    if (step.wants_totals)
+      add_totals(totals, before, w, g, step.grad_scale, std::clamp<int64_t>(p.own_elements() - i, 0, n));
     std::memset(g, 0, static_cast<size_t>(n) * sizeof(float));
     if (state.average) move_average(state.average, i, n, w, step.average_part);
     store_weights(p, i, n, w, step.t);

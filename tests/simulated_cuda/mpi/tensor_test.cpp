@@ -26,6 +26,13 @@ RunConfig without_masters(RunConfig c) {
   return c;
 }
 
+// One kv-head for all tensor-parallel ranks.
+RunConfig with_shared_heads(RunConfig c) {
+  c.model.kv_heads = 1;
+  c.model.has_qkv_bias = true;
+  return c;
+}
+
 // The dims of every shard of two or four ranks are multiples of 16.
 RunConfig in_fp8(RunConfig c, Fp8Recipe recipe) {
   c = in(c, DType::bf16);
@@ -77,6 +84,11 @@ INSTANTIATE_TEST_SUITE_P(
         DeviceCase{"fp8_head_static",
                    with_fp8_head(tiny(gpt2()), HeadKind::kRecompute, Fp8HeadScaling::kStatic), sharing_tokens,
                    5e-3},
+        DeviceCase{"shared_heads", with_shared_heads(tiny(llama())), sharing_tokens},
+        DeviceCase{"shared_heads_of_shards", with_shared_heads(tiny(llama())), sharing_of_shards},
+        DeviceCase{"shared_heads_adafactor", with_shared_heads(tiny(with_rule(llama(), "adafactor"))),
+                   sharing_tokens},
+        DeviceCase{"shared_heads_adamw8bit", with_shared_heads(in_8bit(tiny(llama()))), sharing_tokens, 1e-4},
         DeviceCase{"replicas", tiny(llama()), [] { return sharing(2); }},
         DeviceCase{"shards", tiny(gpt2()), sharing_of_shards}),
     [](const auto& info) { return std::string(info.param.name); });
