@@ -51,12 +51,12 @@ TensorSlice slice_of_outputs(const LinearSpec& spec, const TensorParallel& tp) {
     const int64_t count = tp.slice(part, spec.least_rows);
     slice.rows.push_back({.first = begin + tp.first(part, spec.least_rows), .count = count});
     begin += part;
-    const int sharers = tp.sharers(part, spec.least_rows);
-    INGOT_CHECK(sharers > 1 || slice.common_rows == 0,
+    const int holders = tp.holders(part, spec.least_rows);
+    INGOT_CHECK(holders > 1 || slice.common_rows == 0,
                 "Linear: the rows of {} that ranks share are not its last", spec.prefix);
-    if (sharers == 1) continue;
+    if (holders == 1) continue;
     slice.common_rows += count;
-    slice.has_copies = tp.rank % sharers != 0;
+    slice.has_copies = tp.rank % holders != 0;
   }
   INGOT_CHECK(begin == spec.out, "Linear: {} has {} rows, its parts {}", spec.prefix, spec.out, begin);
   return slice;

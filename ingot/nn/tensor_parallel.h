@@ -28,11 +28,11 @@ struct TensorParallel {
   // This rank's slice of n things: its length and its start.
   int64_t slice(int64_t n) const { return n / count; }
   int64_t first(int64_t n) const { return rank * slice(n); }
-  // The same for n things of which `least` stay together. If these are fewer groups than ranks, `sharers`
+  // The same for n things of which `least` stay together. If these are fewer groups than ranks, `holders`
   // neighbouring ranks hold the same one.
   int64_t slice(int64_t n, int64_t least) const { return std::max(n / count, least); }
   int64_t first(int64_t n, int64_t least) const { return rank * n / count / least * least; }
-  int sharers(int64_t n, int64_t least) const {
+  int holders(int64_t n, int64_t least) const {
     return static_cast<int>(std::max<int64_t>(1, count * least / n));
   }
   // This rank's rows of the residual stream of N tokens: their number and the first. A rank has all N rows

@@ -120,11 +120,11 @@ StagePlan agree_on_stages(const RunConfig& config, const Layout& rank, const std
 }
 
 // Returns the group of the tensor-parallel ranks with this rank's kv-heads; null if no other rank has these.
-Communicator* find_sharers(Layout& rank) {
+Communicator* find_head_group(Layout& rank) {
   Communicator& tp = *rank.mesh->tp;
-  const int sharers = rank.model->tp().sharers(rank.model->config().kv_heads, 1);
-  if (sharers == 1) return nullptr;
-  rank.head_ranks = tp.split(tp.rank() / sharers, tp.rank(), "kv-heads");
+  const int holders = rank.model->tp().holders(rank.model->config().kv_heads, 1);
+  if (holders == 1) return nullptr;
+  rank.head_ranks = tp.split(tp.rank() / holders, tp.rank(), "kv-heads");
   return &group_for(*rank.head_ranks, *rank.stream, rank.head_group);
 }
 
@@ -162,7 +162,7 @@ void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
     rank.shards = std::move(whole);
   }
   if (mesh.tp->size() > 1) {
-    rank.tensor = std::make_unique<TensorStore>(*rank.params, *mesh.tp, find_sharers(rank));
+    rank.tensor = std::make_unique<TensorStore>(*rank.params, *mesh.tp, find_head_group(rank));
     rank.params = rank.tensor.get();
   }
   if (mesh.pp->size() > 1) {

@@ -12,9 +12,9 @@ namespace ingot {
 
 class TensorStore : public TrainingStore {
  public:
-  // Borrows all. own: a store of this rank's shards. group: the tensor-parallel ranks. sharers: those with the same
+  // Borrows all. own: a store of this rank's shards. group: the tensor-parallel ranks. head_group: those with the same
   // rows, for tensors in the store's memory; null if no rank shares any.
-  TensorStore(TrainingStore& own, Communicator& group, Communicator* sharers);
+  TensorStore(TrainingStore& own, Communicator& group, Communicator* head_group);
 
   const UnitBuffers& get(int unit) override { return own_.get(unit); }
   void prefetch(int unit) override { own_.prefetch(unit); }
@@ -32,7 +32,7 @@ class TensorStore : public TrainingStore {
  private:
   TrainingStore& own_;
   Communicator& group_;
-  Communicator* sharers_;
+  Communicator* head_group_;
   bool is_last_micro_ = true;
 };
 

