@@ -21,7 +21,7 @@ import summary  # noqa: E402
 
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 PROGRAMS = {"ingot": "ingot_simulated_cuda", "ingot_cuda_tests": "simulated_cuda_kernel_test",
-            "device_bench": "device_bench_simulated_cuda"}
+            "device_bench": "device_bench_simulated_cuda", "muon_bench": "muon_bench_simulated_cuda"}
 NEEDS = {"torch": ("step-gpt2-124m", "step-llama-350m", "step-llama-1.3b"), "numpy": ("losses-124m",)}
 
 
@@ -91,10 +91,16 @@ class Phases(unittest.TestCase):
         self.assertIn("\n## Losses\n", (self.out / "summary.md").read_text())
 
     def test_phase_m(self):
-        rows = ["ranks-dp-1", "ranks-dp-2"]
+        rows = ["ranks-dp-1", "ranks-dp-2", "muon-2"]
         code, said = self.run_phase("M", "--rows", *rows)
         self.assertEqual(code, 0, said)
         self.assertEqual([line["row"] for line in self.lines() if line.get("status") == "passed"], rows)
+        muon = [line for line in self.lines() if line.get("name") == "muon"]
+        self.assertEqual([(line["model"], line["gpus"], line["matrices"]) for line in muon],
+                         [("gpt2-124m", 2, 4), ("llama-1.3b", 2, 4)])
+        for line in muon:
+            self.assertAlmostEqual(line["ratio"], line["gather_ms"] / line["messages_ms"], delta=0.01 * line["ratio"])
+        self.assertIn("\n## Muon's updates on several GPUs\n", (self.out / "summary.md").read_text())
 
     def test_a_phase_goes_on_where_it_stopped(self):
         self.assertEqual(self.run_phase("A", "--limit", "1")[0], 0)  # no time for any row

@@ -8,7 +8,7 @@
 | A | device tests; every kernel, every product and attention of the three models; heads; memory and race checkers | 480 s |
 | B | steps of 124M, 350M and 1.3B: eager beside PyTorch by turns, then as graphs and in FP8 | 570 s |
 | C | losses beside PyTorch's, CPU and GPU, determinism, the hybrid recipe, fused products and masks, more checkers | 360 s |
-| M | several GPUs: 124M and 1.3B on 1, 2, 4 and 8 in every layout | 570 s |
+| M | several GPUs: 124M and 1.3B on 1, 2, 4 and 8 in every layout, and the messages of Muon's updates | 570 s |
 
 Every figure is a line of OUT/results.jsonl the moment it is measured. A phase that was cut short goes on where it stopped
 when it is called again with the same OUT: rows that have passed with the same program on the same device are not run again.
@@ -33,6 +33,7 @@ import summary
 HERE = pathlib.Path(__file__).resolve().parent
 LIMIT_S = {"A": 480, "B": 570, "C": 360, "M": 570}
 MODELS = ("gpt2-124m", "llama-350m", "llama-1.3b")
+MODELS_OF_RANKS = ("gpt2-124m", "llama-1.3b")
 DATASHEET_TFLOPS = 989  # dense bf16 of an H100 or H200 (SXM), NVIDIA's data sheet
 # Only a few tests of every kernel: the checkers slow kernels down more than tenfold.
 SMALL_TESTS = ":".join([
@@ -395,23 +396,41 @@ def hybrid(graph):
     return measure
 
 
+def on_gpus(m, gpus, program):
+    """Returns the words that start a program on several GPUs."""
+    if not shutil.which("mpirun"):
+        raise Skipped("there is no mpirun")
+    if not m.is_dry and gpu_count() < gpus:
+        raise Skipped(f"{gpu_count()} GPUs")
+    if not os.path.exists(m.program(program)):
+        raise Skipped(f"there is no {program}, which builds with MPI have")
+    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", gpus, m.program(program)]
+
+
 def ranks(layout, gpus):
     """Steps of 124M and 1.3B on several GPUs in one layout, and how long ranks waited for one another."""
     def measure(m):
-        if not shutil.which("mpirun"):
-            raise Skipped("there is no mpirun")
-        if not m.is_dry and gpu_count() < gpus:
-            raise Skipped(f"{gpu_count()} GPUs")
-        for model in ("gpt2-124m", "llama-1.3b"):
-            found = last_json(m.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", gpus, m.program("ingot"), "bench",
-                                     "parallel", m.model_file(model), "--set", f"parallel.{layout}={gpus}", "--steps",
-                                     2 if m.is_dry else 10, "--json"]))
+        for model in MODELS_OF_RANKS:
+            found = last_json(m.run([*on_gpus(m, gpus, "ingot"), "bench", "parallel", m.model_file(model), "--set",
+                                     f"parallel.{layout}={gpus}", "--steps", 2 if m.is_dry else 10, "--json"]))
             waits = {}
             for operation in found["operations"]:
                 waits[operation["rank"]] = waits.get(operation["rank"], 0) + operation["wait_s"]
             steps = 1 + max((operation["step"] for operation in found["operations"]), default=0)
             m.write(name=layout, model=model, gpus=gpus, step_ms=found["step_s"] * 1e3,
                     waited_ms=max(waits.values(), default=0) / steps * 1e3)
+    return measure
+
+
+def muon_messages(gpus):
+    """Muon's updates of 124M and 1.3B on replicas: directions in one gather per round, and in one message per matrix."""
+    def measure(m):
+        text = m.run([*on_gpus(m, gpus, "muon_bench"), *(["--tiny"] if m.is_dry else []), *MODELS_OF_RANKS])
+        found = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        if len(found) != len(MODELS_OF_RANKS):
+            raise Failed(f"{len(found)} figures of {len(MODELS_OF_RANKS)} models")
+        for figures in found:
+            m.write(name="muon", gpus=gpus, **figures)
     return measure
 
 
@@ -435,8 +454,9 @@ ROWS = {
     "C": [("losses-124m", 110, losses_beside_torch), ("parity", 80, parity), ("deterministic", 20, deterministic),
           ("hybrid-eager", 20, hybrid("false")), ("hybrid-graph", 20, hybrid("true")), ("fused", 20, device_bench("fused")),
           ("initcheck", 45, checker("initcheck")), ("synccheck", 45, checker("synccheck"))],
-    "M": [(f"ranks-{layout}-{gpus}", 40, ranks(layout, gpus)) for gpus in (1, 2, 4, 8)
-          for layout in (("dp",) if gpus == 1 else ("dp", "fsdp", "tp", "pp"))],
+    "M": [*((f"ranks-{layout}-{gpus}", 38, ranks(layout, gpus)) for gpus in (1, 2, 4, 8)
+            for layout in (("dp",) if gpus == 1 else ("dp", "fsdp", "tp", "pp"))),
+          *((f"muon-{gpus}", 25, muon_messages(gpus)) for gpus in (2, 4, 8))],
 }
 
 

@@ -142,6 +142,12 @@ def several(f):
     return table(["model", "layout", "GPUs", "ms per step", "of it waiting for ranks"], rows)
 
 
+def muon(f):
+    rows = [[line["model"], str(line["gpus"]), number(line["gather_ms"]), number(line["messages_ms"]), number(line["ratio"], "{:.3f}")]
+            for line in f.newest.values() if line["row"].startswith("muon-")]
+    return table(["model", "GPUs", "ms with one gather per round", "ms with one message per matrix", "ratio"], rows)
+
+
 def statuses(f):
     newest = {}
     for line in f.lines:
@@ -152,8 +158,8 @@ def statuses(f):
                   for (phase, row), line in sorted(newest.items())])
 
 
-SECTIONS = [("Goals", goals), ("Steps", steps), ("Several GPUs", several), ("Losses", courses), ("Heads", heads),
-            ("Kernels", kernels), ("Products and attention", products), ("Two ways by turns", comparisons), ("Rows", statuses)]
+SECTIONS = [("Goals", goals), ("Steps", steps), ("Several GPUs", several), ("Muon's updates on several GPUs", muon),
+            ("Losses", courses), ("Heads", heads), ("Kernels", kernels), ("Products and attention", products), ("Two ways by turns", comparisons), ("Rows", statuses)]
 
 
 def page(lines):

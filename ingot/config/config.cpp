@@ -113,14 +113,6 @@ void validate_head(const RunConfig& config) {
     fail(ErrorKind::kUsage, "head.loss_dtype = \"bf16\" knows no logit cap; set model.cap = none");
 }
 
-void validate_parallel(const RunConfig& config) {
-  const ParallelConfig& parallel = config.parallel;
-  const PrecisionConfig& precision = config.precision;
-  if (parallel.fsdp > 1 && precision.master == Masters::kNone)
-    fail(ErrorKind::kUsage,
-         "precision.master must be f32 or bf16_tail with parallel.fsdp above 1, whose shards are f32");
-}
-
 }  // namespace
 
 void RunConfig::validate() const {
@@ -141,7 +133,6 @@ void RunConfig::validate() const {
   if (train.has_graph) validate_graph(*this);
   validate_precision(*this);
   validate_head(*this);
-  validate_parallel(*this);
   if (train.steps < 1 || train.batch_size < 1 || train.grad_accum < 1 || train.log_every < 1)
     fail(ErrorKind::kUsage, "train.steps, batch_size, grad_accum and log_every must be at least 1");
   // Throws if the schedule or the batch ramp does not fit the run.

@@ -33,11 +33,13 @@ void require_fp8_shards(const RunConfig& config) {
     const char* name;
     int64_t out, in, split;  // dims of the linear, and the one that is split over the ranks
   };
-  const int64_t heads = model.heads * model.head_dim;
-  const Shard linears[] = {{"attention.qkv", model.qkv_width(), model.width, model.qkv_width()},
-                           {"attention.proj", model.width, heads, heads},
-                           {"mlp.up", model.mlp_in_width(), model.width, model.mlp_in_width()},
-                           {"mlp.down", model.width, model.ffn, model.ffn}};
+  const int64_t heads = model.heads * model.head_dim,
+                kv_heads = std::max(model.kv_heads, tp);  // of all ranks
+  const Shard linears[] = {
+      {"attention.qkv", model.qkv_width(), model.width, heads + 2 * kv_heads * model.head_dim},
+      {"attention.proj", model.width, heads, heads},
+      {"mlp.up", model.mlp_in_width(), model.width, model.mlp_in_width()},
+      {"mlp.down", model.width, model.ffn, model.ffn}};
   for (int64_t block = 0; block < model.layers; ++block)
     for (const Shard& linear : linears) {
       const std::string name = fmt::format("blocks.{}.{}", block, linear.name);

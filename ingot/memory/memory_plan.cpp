@@ -124,17 +124,21 @@ uint64_t batch_bytes(const BatchShape& shape) {
 uint64_t state_copy_bytes(const Trainer& trainer) {
   TrainingStore& params = *trainer.layout().params;
   double bytes = 0;
-  const auto add = [&](const Tensor& t, const Replicas& holders) {
-    if (t && holders.count > 0) bytes += static_cast<double>(t.bytes()) / static_cast<double>(holders.count);
+  const auto add = [&](const Tensor& t, int64_t elements, const Replicas& holders) {
+    if (t && holders.count > 0)
+      bytes += static_cast<double>(elements) * static_cast<double>(size_bytes(t.dtype)) /
+               static_cast<double>(holders.count);
   };
   for (const ParamShard& shard : params.shards()) {
-    add(shard.w, params.replicas(shard.id));
-    add(shard.tail, params.replicas(shard.id));
+    const int64_t n = shard.elements() - params.list()[shard.id].copies(shard.begin, shard.end);
+    add(shard.w, n, params.replicas(shard.id));
+    add(shard.tail, n, params.replicas(shard.id));
   }
   for (const Optimizer::State& state : trainer.state().optimizer.states()) {
     const Replicas holders = params.replicas(state.param);
     const bool is_held_alone = state.scope == Optimizer::ReplicaScope::kNone;
-    add(state.tensor, is_held_alone && holders.count > 0 ? Replicas{1, 0} : holders);
+    add(state.tensor, trainer.state().optimizer.saved_elements(state),
+        is_held_alone && holders.count > 0 ? Replicas{1, 0} : holders);
   }
   return static_cast<uint64_t>(bytes);
 }

@@ -25,7 +25,7 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
                                const ModelConfig& config, const TensorParallel& tp, int index)
     : tp_(tp),
       H_(tp.slice(config.heads)),
-      K_(tp.slice(config.kv_heads)),
+      K_(tp.slice(config.kv_heads, 1)),
       D_(config.head_dim),
       C_(config.width),
       window_(config.window_of(index)),
@@ -50,6 +50,7 @@ AttentionLayer::AttentionLayer(ParamList& params, int unit, const std::string& p
                  .in = C_,
                  .split = Split::kOutputs,
                  .fused_rows = {q_rows, kv_rows, kv_rows},
+                 .least_rows = D_,
                  .std = config.matrix_std(),
                  .has_bias = config.has_bias_of_qkv()},
                 tp);

@@ -43,27 +43,36 @@ void add_partial_gradient(LayerContext& ctx, int id, const Tensor& gradient) {
 
 namespace {
 
-TensorSlice::Rows rows_of(const TensorParallel& tp, int64_t begin, int64_t rows) {
-  return {.first = begin + tp.first(rows), .count = tp.slice(rows)};
-}
-
-std::vector<TensorSlice::Rows> shared_rows(const LinearSpec& spec, const TensorParallel& tp) {
-  if (spec.fused_rows.empty()) return {rows_of(tp, 0, spec.out)};
-  std::vector<TensorSlice::Rows> rows;
+// Returns this rank's slice of the outputs. Matrices with rows that neighbouring ranks share come last.
+TensorSlice slice_of_outputs(const LinearSpec& spec, const TensorParallel& tp) {
+  TensorSlice slice{.full = {spec.out, spec.in}};
   int64_t begin = 0;
-  for (int64_t part : spec.fused_rows) {
-    rows.push_back(rows_of(tp, begin, part));
+  for (const int64_t part : spec.fused_rows.empty() ? std::vector<int64_t>{spec.out} : spec.fused_rows) {
+    const int64_t count = tp.slice(part, spec.least_rows);
+    slice.rows.push_back({.first = begin + tp.first(part, spec.least_rows), .count = count});
     begin += part;
+    const int holders = tp.holders(part, spec.least_rows);
+    INGOT_CHECK(holders > 1 || slice.common_rows == 0,
+                "Linear: the rows of {} that ranks share are not its last", spec.prefix);
+    if (holders == 1) continue;
+    slice.common_rows += count;
+    slice.has_copies = tp.rank % holders != 0;
   }
   INGOT_CHECK(begin == spec.out, "Linear: {} has {} rows, its parts {}", spec.prefix, spec.out, begin);
-  return rows;
+  return slice;
+}
+
+int64_t outputs_of(const TensorSlice& slice) {
+  int64_t total = 0;
+  for (const TensorSlice::Rows& rows : slice.rows) total += rows.count;
+  return total;
 }
 
 }  // namespace
 
 Linear::Linear(ParamList& params, const LinearSpec& spec, const TensorParallel& tp)
     : is_bias_activated_(spec.is_bias_activated),
-      out_(spec.split == Split::kOutputs ? tp.slice(spec.out) : spec.out),
+      out_(spec.split == Split::kOutputs ? outputs_of(slice_of_outputs(spec, tp)) : spec.out),
       in_(spec.split == Split::kInputs ? tp.slice(spec.in) : spec.in),
       split_(spec.split),
       tp_(tp) {
@@ -72,22 +81,20 @@ Linear::Linear(ParamList& params, const LinearSpec& spec, const TensorParallel& 
                    .role = ParamRole::kMatrix,
                    .init = spec.init,
                    .init_std = spec.std,
+                   .fused_rows = spec.fused_rows,
                    .unit = spec.unit};
   ParamSpec bias{.name = spec.prefix + ".bias",
                  .shape = {out_},
                  .role = ParamRole::kBias,
                  .init = Init::kZero,
                  .unit = spec.unit};
-  for (int64_t rows : spec.fused_rows) weight.fused_rows.push_back(tp.slice(rows));
-  if (tp.count > 1) {
-    weight.slice.full = {spec.out, spec.in};
-    if (split_ == Split::kOutputs) {
-      weight.slice.rows = shared_rows(spec, tp);
-      bias.slice = {.full = {spec.out}, .rows = weight.slice.rows};
-    } else {
-      weight.slice.rows = {{.first = 0, .count = spec.out}};
-      weight.slice.first_column = tp.first(spec.in);
-    }
+  if (tp.count > 1 && split_ == Split::kOutputs) {
+    weight.slice = bias.slice = slice_of_outputs(spec, tp);
+    bias.slice.full = {spec.out};
+  } else if (tp.count > 1) {
+    weight.slice = {.full = {spec.out, spec.in},
+                    .rows = {{.first = 0, .count = spec.out}},
+                    .first_column = tp.first(spec.in)};
   }
   weight_ = params.add(std::move(weight));
   if (spec.has_bias) bias_ = params.add(std::move(bias));

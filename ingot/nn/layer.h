@@ -88,6 +88,7 @@ struct LinearSpec {
   int64_t out = 0, in = 0;  // dims of the logical weight; fused_rows are in its rows too
   Split split = Split::kOutputs;
   std::vector<int64_t> fused_rows = {};  // rows of each fused matrix, each sharded by itself; empty: one
+  int64_t least_rows = 1;                // outputs that stay together on a rank: those of a head
   Init init = Init::kNormal;
   double std = 0;
   bool has_bias = false;

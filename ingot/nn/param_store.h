@@ -6,6 +6,7 @@
 // bf16 model may keep its matrices without f32 masters (Masters).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -35,6 +36,8 @@ struct TensorSlice {
   Shape full = {};              // shape of the logical tensor
   std::vector<Rows> rows = {};  // rows of the logical tensor (elements of a vector), in local order
   int64_t first_column = 0;     // first column of the slice, which has all columns or a range of them
+  int64_t common_rows = 0;      // the last rows of the slice that neighbouring ranks have too
+  bool has_copies = false;      // true if another rank counts and saves the common rows
 };
 
 struct ParamSpec {
@@ -44,7 +47,7 @@ struct ParamSpec {
   Init init = Init::kNormal;
   double init_std = 0;
   int64_t padding_rows = 0;              // last rows of a padded (logical) table, initialised to zero
-  std::vector<int64_t> fused_rows = {};  // rows of each matrix if several are fused into one; empty: one
+  std::vector<int64_t> fused_rows = {};  // logical rows of each matrix if several are fused; empty: one
   TensorSlice slice = {};                // empty rows: every rank has the whole tensor
   int unit = 0;
   int64_t offset = 0;         // in elements from the start of its unit
@@ -52,9 +55,16 @@ struct ParamSpec {
 
   bool is_vector() const { return shape.rank() == 1; }
   int64_t elements() const { return shape.elements(); }
-  // True if each element of the logical tensor lies on exactly one tensor-parallel rank; otherwise every
-  // rank has all of them.
+  // True if each element of the logical tensor lies on one tensor-parallel rank, or on a few if it is among the
+  // common rows; otherwise every rank has all of them.
   bool is_sharded() const { return !slice.rows.empty(); }
+  // The last elements of this rank's slice that neighbouring ranks have too.
+  int64_t common_elements() const { return slice.common_rows * (is_vector() ? 1 : shape[1]); }
+  // Returns how many of elements [begin, end), the last ones, are counted and saved by another rank.
+  int64_t copies(int64_t begin, int64_t end) const {
+    const int64_t first = std::max(begin, elements() - common_elements());
+    return slice.has_copies ? std::max<int64_t>(0, end - first) : 0;
+  }
   const Shape& full_shape() const { return is_sharded() ? slice.full : shape; }
 };
 

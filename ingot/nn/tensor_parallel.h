@@ -2,7 +2,10 @@
 // feed-forward width and the vocabulary are sharded over `count` ranks in equal, contiguous slices; this
 // rank is `rank`.
 //
-//   columns of y    q, k, v, up, gate: weight rows and bias of this rank's outputs; x is whole
+//   columns of y    q, k, v, up, gate: weight rows and bias of this rank's outputs; x is whole. If there are
+//                   more ranks than key-value heads, `count` is a multiple of them and neighbouring ranks
+//                   hold the same head of k and v; each computes the part of their gradients that comes from its
+//                   own heads of q, and TensorStore (parallel/tensor_store.h) sums these
 //   rows of x       proj, down: weight columns of this rank's inputs; y is a sum over the ranks, to which the
 //                   bias is added once
 //   table rows      embedding and head
@@ -11,6 +14,7 @@
 // dropout and the residual stream, each rank holds the rows of N / count tokens.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ingot/nn/config.h"
@@ -24,6 +28,13 @@ struct TensorParallel {
   // This rank's slice of n things: its length and its start.
   int64_t slice(int64_t n) const { return n / count; }
   int64_t first(int64_t n) const { return rank * slice(n); }
+  // The same for n things of which `least` stay together. If these are fewer groups than ranks, `holders`
+  // neighbouring ranks hold the same one.
+  int64_t slice(int64_t n, int64_t least) const { return std::max(n / count, least); }
+  int64_t first(int64_t n, int64_t least) const { return rank * n / count / least * least; }
+  int holders(int64_t n, int64_t least) const {
+    return static_cast<int>(std::max<int64_t>(1, count * least / n));
+  }
   // This rank's rows of the residual stream of N tokens: their number and the first. A rank has all N rows
   // if count does not divide N (generation).
   int64_t rows(int64_t N) const { return splits_tokens && N % count == 0 ? N / count : N; }

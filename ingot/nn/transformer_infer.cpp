@@ -29,7 +29,7 @@ std::vector<KvCache> Transformer::make_caches(Arena& arena, int64_t slots, int64
               "Transformer::make_caches: {} slots of {} positions are too many", slots, positions);
   std::vector<KvCache> caches(blocks_.size());
   for (KvCache& cache : caches) {
-    const Shape shape{slots, positions, tp_.slice(config_.kv_heads), config_.head_dim};
+    const Shape shape{slots, positions, tp_.slice(config_.kv_heads, 1), config_.head_dim};
     cache.k = arena.alloc(compute_, shape);
     cache.v = arena.alloc(compute_, shape);
   }

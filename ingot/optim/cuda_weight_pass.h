@@ -5,19 +5,34 @@
 #include "ingot/core/copy.h"
 #include "ingot/ops/bf16_tail.h"
 #include "ingot/ops/cuda/cuda_kernel.h"
+#include "ingot/optim/cuda_shard_places.h"
 #include "ingot/optim/cuda_step_factor.h"
 #include "ingot/optim/round_stochastically.h"
 #include "ingot/optim/rule.h"
 
 namespace ingot::cuda::weights {
 
+// Where the elements of a shard lie in the parameter: element i is element `begin + i` or, if the shard is scattered, where
+// its rectangle says. A pack of elements needs scattered.is_wide, by which it lies in one block of random words.
+struct RoundingPlaces {
+  int64_t begin = 0, columns = 0;  // columns of the parameter; 0 unless the shard is scattered
+  ShardPlaces scattered = {};
+
+  __device__ __forceinline__ int64_t of(int64_t i) const {
+    if (columns == 0) return begin + i;
+    const RowColumn at = scattered.of(i);
+    return at.row * columns + at.column;
+  }
+};
+
 // The tensors of a pass. The weights are either w32, or w16 with tail, or w16 with rounding.
 struct Pass {
-  int64_t n;
+  int64_t n, own;  // elements, and those that totals count
   float* w32;
   bf16* w16;
   uint16_t* tail;
   RandomKey rounding;
+  RoundingPlaces places;  // with rounding
   bf16* compute;
   f16* compute_f16;
   float* g;
@@ -55,10 +70,11 @@ __device__ __forceinline__ void write_weights(const Pass& a, int64_t i, const Fl
     *reinterpret_cast<Raw<uint16_t, W>*>(a.tail + i) = low;
   } else {
     static_assert(8 % W == 0, "the half-words of W elements are of one block of random words");
-    const Philox4 words = random_block(a.rounding, static_cast<uint64_t>(i) / 8);
+    const int64_t place = a.places.of(i);
+    const Philox4 words = random_block(a.rounding, static_cast<uint64_t>(place) / 8);
 #pragma unroll
     for (int k = 0; k < W; ++k) {
-      const int half = static_cast<int>((i + k) % 8);
+      const int half = static_cast<int>((place + k) % 8);
       high.at[k] =
           round_stochastically(w.at[k], static_cast<uint16_t>(words[half / 2] >> (half % 2 == 0 ? 0 : 16)));
     }
@@ -66,14 +82,16 @@ __device__ __forceinline__ void write_weights(const Pass& a, int64_t i, const Fl
   *reinterpret_cast<Raw<bf16, W>*>(a.w16 + i) = high;
 }
 
-// Writes row blockIdx.x of the totals: |w|^2, |g|^2, |change|^2 and change . w of the block's elements, as
-// in RangeTotals.
+// Writes row blockIdx.x of the totals: |w|^2, |g|^2, |change|^2 and change . w of the block's elements that the pass
+// counts, as in RangeTotals. The thread has W elements from element i on.
 template <int W>
-__device__ __forceinline__ void report_totals(float* totals, const Floats<W>& before, const Floats<W>& w,
-                                              const Floats<W>& g, float factor) {
+__device__ __forceinline__ void report_totals(const Pass& a, int64_t i, const Floats<W>& before,
+                                              const Floats<W>& w, const Floats<W>& g, float factor) {
+  float* totals = a.totals;
   float sums[4] = {};
 #pragma unroll
   for (int k = 0; k < W; ++k) {
+    if (i + k >= a.own) continue;
     const float change = w.at[k] - before.at[k], gradient = g.at[k] * factor;
     sums[0] += before.at[k] * before.at[k];
     sums[1] += gradient * gradient;
@@ -116,7 +134,7 @@ __global__ void __launch_bounds__(kThreads) update(Pass a, Move move) {
     move.template at<W>(a, i, w, g);
     finish_pack(a, i, w);
   }
-  if (a.totals) report_totals(a.totals, before, w, g, a.factor.value());
+  if (a.totals) report_totals(a, i, before, w, g, a.factor.value());
 }
 
 inline bool is_wide(const ParamState& p) {
@@ -127,15 +145,24 @@ inline bool is_wide(const ParamState& p) {
   return all;
 }
 
+inline RoundingPlaces rounding_places(const OptimParam& p) {
+  if (!p.is_scattered) return {.begin = p.begin()};
+  RoundingPlaces places{.columns = p.columns(), .scattered = places_of(p, "stochastic rounding")};
+  places.scattered.is_wide = places.scattered.is_wide && p.columns() % 4 == 0;
+  return places;
+}
+
 inline Pass make_pass(const ParamState& p, const RuleStep& step, const Tensor& totals) {
   const OptimParam& param = p.param;
   const bool is_f32 = param.w.dtype == DType::f32,
              is_f16 = param.compute && param.compute.dtype == DType::f16;
   Pass pass{.n = param.elements(),
+            .own = param.own_elements(),
             .w32 = is_f32 ? param.w.as<float>() : nullptr,
             .w16 = is_f32 ? nullptr : param.w.as<bf16>(),
             .tail = optional<uint16_t>(param.tail),
             .rounding = param.rounding,
+            .places = is_f32 || param.tail ? RoundingPlaces{} : rounding_places(param),
             .compute = is_f16 ? nullptr : optional<bf16>(param.compute),
             .compute_f16 = is_f16 ? param.compute.as<f16>() : nullptr,
             .g = param.g.as<float>(),
@@ -158,7 +185,7 @@ inline unsigned blocks_of(const Pass& pass, int width, const Tensor& totals) {
 template <typename Move>
 void launch_update(const Pass& pass, bool is_wide, const Move& move, const Tensor& totals, const char* op,
                    Stream& stream) {
-  with_width<float>(is_wide, [&](auto width) {
+  with_width<float>(is_wide && pass.places.scattered.is_wide, [&](auto width) {
     constexpr int W = decltype(width)::value;
     const unsigned blocks = blocks_of(pass, W, totals);
     if (totals) fill_zero(totals, stream);

@@ -35,6 +35,8 @@ void check_param(const OptimParam& p) {
   for (const Rect& rect : p.rects) in_rects += rect.elements();
   INGOT_CHECK(!p.is_shard() || in_rects == n, "Optimizer: {}: rectangles of {} elements, the shard has {}",
               p.name, in_rects, n);
+  INGOT_CHECK(p.copies >= 0 && p.copies <= n && (p.copies == 0 || p.is_shard()),
+              "Optimizer: {} copies among the {} elements of {}", p.copies, n, p.name);
   INGOT_CHECK(p.fused_rows.empty() || (p.is_matrix() && rows == p.whole()[0]),
               "Optimizer: fused_rows of {} must sum to its rows, got {}", p.name, rows);
 }
@@ -188,8 +190,8 @@ double Optimizer::grad_norm(Stream& stream) {
     for (int64_t b = begin; b < end; ++b) {
       Block& block = blocks_[static_cast<size_t>(b)];
       const OptimParam& param = members_[block.param].memory.param;
-      const int64_t n = block.range.end - block.range.begin;
-      block.squares = param.is_counted ? sum_of_squares(param.g.as<float>() + block.range.begin, n) : 0;
+      const int64_t n = std::min(block.range.end, param.counted_elements()) - block.range.begin;
+      block.squares = n > 0 ? sum_of_squares(param.g.as<float>() + block.range.begin, n) : 0;
     }
   });
   double total = 0;

@@ -2,6 +2,7 @@
 // state in one arena, and makes one pass over memory per step.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -86,6 +87,11 @@ class Optimizer {
     ReplicaScope scope = ReplicaScope::kReplicas;
   };
   const std::vector<State>& states() const { return states_; }  // in order of the parameters
+  // The number of a state's elements, the first ones, that no other shard's rank has.
+  int64_t saved_elements(const State& state) const {
+    const int64_t copies = members_[static_cast<size_t>(state.param)].memory.param.copies;
+    return std::max<int64_t>(0, state.tensor.elements() - (state.is_per_element ? copies : 0));
+  }
   // The moving average of a parameter's weights (n) f32, with config.ema; it is also among the states, as
   // ema.NAME. After each step a = lerp(a, w, 1 - ema); after the first a = w.
   Tensor average(size_t param) const { return members_[param].memory.average; }

@@ -49,7 +49,7 @@ void Optimizer::plan_on_device([[maybe_unused]] Backing backing) {
     auto* range = reinterpret_cast<cuda::SquareRange*>(on_device_->host_ranges.as<uint8_t>());
     for (const Member& member : members_) {
       const OptimParam& param = member.memory.param;
-      const int64_t n = param.is_counted ? param.elements() : 0;
+      const int64_t n = param.counted_elements();
       *range++ = {param.g.as<float>(), n};
       on_device_->longest = std::max(on_device_->longest, n);
     }

@@ -30,20 +30,27 @@ struct OptimParam {
   // the shard is a range of the parameter that begins at a multiple of 256.
   bool is_scattered = false;
   std::vector<int64_t> fused_rows = {};  // rows of each matrix fused into this one (q, k, v); empty: one
-  Tensor w = {};            // (n) f32, updated; or bf16, for which tail and rounding select the rounding
-  Tensor tail = {};         // (n) u16; with a bf16 w it makes an exact f32 value (ops/bf16_tail.h)
-  RandomKey rounding = {};  // for a bf16 w without tail: key of the stochastic rounding
-  Tensor compute = {};      // (n) bf16 or f16 copy, set to the new w rounded to nearest even; or empty
-  Tensor g = {};            // (n) f32, read and then zeroed
+  Tensor w = {};     // (n) f32, updated; or bf16, for which tail and rounding select the rounding
+  Tensor tail = {};  // (n) u16; with a bf16 w it makes an exact f32 value (ops/bf16_tail.h)
+  // For a bf16 w without tail: key of the stochastic rounding. An element's random bits are those of its place in
+  // the whole parameter.
+  RandomKey rounding = {};
+  Tensor compute = {};  // (n) bf16 or f16 copy, set to the new w rounded to nearest even; or empty
+  Tensor g = {};        // (n) f32, read and then zeroed
   // False if another rank has the same elements: is_counted for norms over all ranks, is_added for sums
-  // over the ranks that share an update (optim/update_comm.h).
+  // over the ranks that share an update (optim/update_comm.h). Of a shard the last `copies` elements may be on
+  // another rank too, which counts and adds them.
   bool is_counted = true, is_added = true;
+  int64_t copies = 0;
 
   bool is_matrix() const { return shape.rank() == 2; }
   bool is_shard() const { return logical.rank() > 0; }
   const Shape& whole() const { return is_shard() ? logical : shape; }
   int64_t elements() const { return shape.elements(); }
   int64_t whole_elements() const { return whole().elements(); }
+  int64_t own_elements() const { return elements() - copies; }  // the first ones
+  int64_t counted_elements() const { return is_counted ? own_elements() : 0; }
+  int64_t added_elements() const { return is_added ? own_elements() : 0; }
   int64_t columns() const { return is_matrix() ? whole()[1] : 1; }  // columns of the whole parameter
   // For a shard that is a range: its first element in the whole parameter.
   int64_t begin() const { return rects.empty() ? 0 : rects[0].row * columns() + rects[0].column; }

@@ -71,10 +71,8 @@ inline void store_weights(const OptimParam& p, int64_t i, int64_t n, const float
     for (int64_t j = 0; j < n; ++j) split_tail(w[j], tail[j], converted[j]);
     return;
   }
-  RandomKey key = p.rounding;
-  key.step = static_cast<uint64_t>(t);
   uint16_t random[kRunElements];
-  random_halves(random, RandomBlocks(key), i, n);
+  rounding_bits(random, p, i, n, t);
 #pragma omp simd
   for (int64_t j = 0; j < n; ++j) w[j].bits = round_stochastically(converted[j], random[j]).bits;
 }
@@ -97,7 +95,8 @@ RangeTotals for_each_run(const ParamState& state, Range range, const RuleStep& s
     float *w = load_weights(p, i, n, converted), *g = p.g.as<float>() + i;
     if (step.wants_totals) std::memcpy(before, w, static_cast<size_t>(n) * sizeof(float));
     body(w, static_cast<const float*>(g), i, n);
-    if (step.wants_totals) add_totals(totals, before, w, g, step.grad_scale, n);
+    if (step.wants_totals)
+      add_totals(totals, before, w, g, step.grad_scale, std::clamp<int64_t>(p.own_elements() - i, 0, n));
     std::memset(g, 0, static_cast<size_t>(n) * sizeof(float));
     if (state.average) move_average(state.average, i, n, w, step.average_part);
     store_weights(p, i, n, w, step.t);

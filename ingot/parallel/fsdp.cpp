@@ -5,6 +5,7 @@
 
 #include "ingot/core/copy.h"
 #include "ingot/ops/accumulate.h"
+#include "ingot/ops/bf16_masters.h"
 #include "ingot/ops/cast.h"
 
 namespace ingot {
@@ -23,6 +24,14 @@ int64_t sum_of_shards(const ParamList& list, int ranks) {
   int64_t total = 0;
   for (int u = 0; u < list.units(); ++u) total += shard_of(list.unit_elements(u), ranks);
   return total;
+}
+
+size_t shards_bytes(const ParamList& list, int ranks, const FsdpConfig& config) {
+  const int64_t shards = sum_of_shards(list, ranks);
+  if (config.has_f32_masters) return arena_bytes(shards, DType::f32, list.units());
+  int64_t vectors = 0;
+  for (int u = 0; u < list.units(); ++u) vectors += list.vector_elements(u);
+  return arena_bytes(shards, config.compute, list.units()) + arena_bytes(vectors, DType::f32, list.units());
 }
 
 size_t vector_bytes(const ParamList& list, const FsdpConfig& config) {
@@ -82,13 +91,13 @@ size_t payload_bytes(const ParamList& list, int ranks, bool has_replicas, const 
 
 FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, Communicator& replicate,
                      const FsdpConfig& config, Stream& stream)
-    : TrainingStore(list, Masters::kF32),
+    : TrainingStore(list, config.has_f32_masters ? Masters::kF32 : Masters::kNone),
       shard_(shard),
       replicate_(replicate),
       config_(config),
       stream_(stream),
-      shards_("parameters", arena_bytes(sum_of_shards(list, shard.size()), DType::f32, list.units()),
-              memory_of(stream.device), stream.backing),
+      shards_("parameters", shards_bytes(list, shard.size(), config), memory_of(stream.device),
+              stream.backing),
       grads_("gradients", arena_bytes(sum_of_shards(list, shard.size()), DType::f32, list.units()),
              memory_of(stream.device), stream.backing),
       vectors_("vectors", vector_bytes(list, config), memory_of(stream.device), stream.backing),
@@ -99,6 +108,8 @@ FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, Communicator& r
       payloads_("gradient payload", payload_bytes(list, shard.size(), replicate.size() > 1, config.payload),
                 memory_of(stream.device), stream.backing) {
   config.payload.validate();
+  INGOT_CHECK(config.has_f32_masters || (config.compute == DType::bf16 && config.f32_unit < 0),
+              "FsdpStore: shards without f32 masters need a bf16 model without an f32 unit");
   is_sharded_ = shard.size() > 1;
   cut_units();
   make_slots();
@@ -117,7 +128,8 @@ void FsdpStore::cut_units() {
   for (int u = 0; u < list().units(); ++u) {
     Unit unit;
     unit.shard = shard_of(list().unit_elements(u), shard_.size());
-    unit.master = shards_.alloc(DType::f32, {unit.shard});
+    unit.master = shards_.alloc(config_.has_f32_masters ? DType::f32 : config_.compute, {unit.shard});
+    if (!config_.has_f32_masters) unit.own_vectors = shards_.alloc(DType::f32, {list().vector_elements(u)});
     unit.grad = grads_.alloc(DType::f32, {unit.shard});
     if (has_vectors && !is_in_f32(u)) unit.vectors = vectors_.alloc(DType::f32, {list().vector_elements(u)});
     unit.slot = config_.keeps_units ? static_cast<size_t>(u) : shared_slot(u, list().units(), kWeightSlots);
@@ -170,7 +182,7 @@ void FsdpStore::start_gather(int u) {
   slot.unit = u;
   const Tensor full = slot.full.rows(0, shard_.size() * unit.shard), own = own_shard(full, unit.shard);
   slot.is_cast = !is_in_f32(u);
-  if (own.dtype == DType::f32)
+  if (own.dtype == unit.master.dtype)
     copy(own, unit.master, stream_);
   else
     cast(own, unit.master, stream_);
@@ -263,7 +275,17 @@ void FsdpStore::finish_gradients() {
   is_stale_ = true;  // the update comes next
 }
 
-void FsdpStore::refresh_compute(Stream& /*stream*/) { is_stale_ = true; }
+void FsdpStore::refresh_compute(Stream& stream) {
+  is_stale_ = true;
+  if (config_.has_f32_masters) return;
+  for (const Unit& unit : units_) collapse_masters(unit.master, {}, unit.grad, stream);
+}
+
+void FsdpStore::expand_masters(Stream& stream) {
+  if (config_.has_f32_masters) return;
+  is_stale_ = true;  // the caller may write the shards
+  for (const Unit& unit : units_) ingot::expand_masters(unit.grad, unit.master, {}, stream);
+}
 
 void FsdpStore::forget_gathered() {
   is_stale_ = false;
@@ -304,11 +326,13 @@ std::vector<ParamShard> FsdpStore::shards() {
     const Range range = range_of(id, shard_.rank());
     const bool is_empty = range.begin == range.end;
     const int64_t first = is_empty ? 0 : spec.offset + range.begin - shard_.rank() * unit.shard;
-    const int64_t end = first + range.end - range.begin;
+    const int64_t end = first + range.end - range.begin, vectors = spec.vector_offset;
+    const bool is_own_vector = spec.is_vector() && unit.own_vectors;
     shards.push_back({.id = id,
                       .begin = range.begin,
                       .end = range.end,
-                      .w = unit.master.rows(first, end),
+                      .w = is_own_vector ? unit.own_vectors.rows(vectors + range.begin, vectors + range.end)
+                                         : unit.master.rows(first, end),
                       .tail = {},
                       .compute = {},
                       .grad = unit.grad.rows(first, end)});

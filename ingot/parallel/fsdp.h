@@ -13,7 +13,9 @@
 // whole group (HSDP) sum their shards after the last micro-batch, also rounded, without error feedback.
 //
 // Norm weights and biases of a bf16 model, which layers read in f32, are small, so every rank holds
-// them all. The unit of an f32 head is gathered in f32, and cast for the layers that read the compute dtype.
+// them all. The unit of an f32 head is gathered in f32, and cast for the layers that read the compute dtype. Without
+// f32 masters (Masters::kNone) the shards are in the compute dtype, and those of norm weights and biases in f32. Tails
+// (Masters::kTail) would be of no use, because an f32 shard has as many bytes and the same numbers.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +31,7 @@ namespace ingot {
 
 struct FsdpConfig {
   DType compute = DType::f32;
+  bool has_f32_masters = true;  // false only if compute is bf16, and without an f32_unit
   // If true, every unit has its own slot, is gathered once per step and stays there (ZeRO-2: gradients
   // and optimizer state are sharded, the weights that layers read are not).
   bool keeps_units = false;
@@ -54,7 +57,7 @@ class FsdpStore : public TrainingStore {
   void finish_gradients() override;
   std::vector<ParamShard> shards() override;
   void refresh_compute(Stream& stream) override;
-  void expand_masters(Stream& /*stream*/) override {}
+  void expand_masters(Stream& stream) override;
   Replicas replicas(int /*id*/) const override { return {replicate_.size(), replicate_.rank()}; }
   Replicas shard_group(int /*id*/) const override {
     return {shard_.size() * replicate_.size(), shard_.rank() * replicate_.size() + replicate_.rank()};
@@ -64,10 +67,13 @@ class FsdpStore : public TrainingStore {
 
  private:
   struct Unit {
-    int64_t shard = 0;    // elements per rank
-    Tensor master, grad;  // (shard) f32, this rank's shard
+    int64_t shard = 0;  // elements per rank
+    Tensor master;      // (shard) f32, this rank's shard; in the compute dtype without f32 masters
+    Tensor grad;        // (shard) f32
     size_t slot = 0, grad_slot = 0;
     Tensor vectors;  // (vector_elements) f32; empty for an f32 model
+    Tensor
+        own_vectors;  // (vector_elements) f32, only without f32 masters: the masters of this rank's elements
     UnitBuffers buffers;
     Tensor residual;         // (ranks * shard) f32; empty without error feedback
     Tensor replica_payload;  // (shard), what is sent to the replicas; empty if that is grad

@@ -119,6 +119,15 @@ StagePlan agree_on_stages(const RunConfig& config, const Layout& rank, const std
   return plan_stages(model, config.parallel, costs);
 }
 
+// Returns the group of the tensor-parallel ranks with this rank's kv-heads; null if no other rank has these.
+Communicator* find_head_group(Layout& rank) {
+  Communicator& tp = *rank.mesh->tp;
+  const int holders = rank.model->tp().holders(rank.model->config().kv_heads, 1);
+  if (holders == 1) return nullptr;
+  rank.head_ranks = tp.split(tp.rank() / holders, tp.rank(), "kv-heads");
+  return &group_for(*rank.head_ranks, *rank.stream, rank.head_group);
+}
+
 // Makes the stores of this rank's weights, one strategy around the other.
 void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
   const Mesh& mesh = *rank.mesh;
@@ -132,6 +141,7 @@ void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
     const bool reads_masters =
         config.head.precision == HeadDtype::kF32 && config.precision.compute != DType::f32;
     const FsdpConfig fsdp{.compute = config.precision.compute,
+                          .has_f32_masters = config.precision.master != Masters::kNone,
                           .keeps_units = parallel.keeps_units,
                           .f32_unit = reads_masters ? list[rank.model->head_weight()].unit : -1,
                           .payload = payload};
@@ -152,7 +162,7 @@ void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
     rank.shards = std::move(whole);
   }
   if (mesh.tp->size() > 1) {
-    rank.tensor = std::make_unique<TensorStore>(*rank.params, *mesh.tp);
+    rank.tensor = std::make_unique<TensorStore>(*rank.params, *mesh.tp, find_head_group(rank));
     rank.params = rank.tensor.get();
   }
   if (mesh.pp->size() > 1) {

@@ -22,8 +22,11 @@ struct Layout {
   DataShard data_shard;
   BatchShape batch_shape;          // Every micro-batch of this rank has this shape.
   std::unique_ptr<Stream> stream;  // without a device if the layout is for a memory plan
+  // The ranks of tp with the same kv-heads as this one; null if it has its own.
+  std::unique_ptr<Communicator> head_ranks;
   // Groups of the mesh for tensors on a device; null otherwise, and where nothing uses them.
-  std::unique_ptr<Communicator> tensor_group;                                // tp
+  std::unique_ptr<Communicator> tensor_group;  // tp
+  std::unique_ptr<Communicator> head_group;    // the ranks of tp with the same kv-heads
   std::unique_ptr<Communicator> gradient_group, shard_group, replica_group;  // dp, shard and replicate
   std::unique_ptr<Communicator> update_group;  // update, if it has other ranks than shard_group
   std::unique_ptr<Communicator> world_group;   // all ranks, if no group above has them

@@ -19,8 +19,6 @@ std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, co
     const ParamSpec& spec = store.list()[shard.id];
     const int64_t n = shard.elements();
     const bool is_shard = store.is_sharded(), is_first = spec.is_sharded() || tp.rank == 0;
-    std::vector<int64_t> fused_rows = spec.fused_rows;  // rows in the logical tensor
-    for (int64_t& rows : fused_rows) rows *= spec.full_shape()[0] / spec.shape[0];
     params.push_back(
         {.name = spec.name,
          .role = spec.role,
@@ -30,14 +28,15 @@ std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, co
          .logical = is_shard ? spec.full_shape() : Shape{},
          .rects = is_shard ? rects_of(spec, shard.begin, shard.end) : std::vector<Rect>{},
          .is_scattered = spec.is_sharded(),
-         .fused_rows = fused_rows,
+         .fused_rows = spec.fused_rows,
          .w = shard.w,
          .tail = shard.tail,
          .rounding = {.seed = seed, .purpose = Purpose::kRounding, .stream = static_cast<uint32_t>(shard.id)},
          .compute = shard.compute,
          .g = shard.grad,
          .is_counted = shard.is_counted && is_first,
-         .is_added = is_first});
+         .is_added = is_first,
+         .copies = spec.copies(shard.begin, shard.end)});
   }
   return params;
 }

@@ -69,6 +69,39 @@ TEST(TensorParallel, RanksHoldEveryElementOnceWithItsInitialValue) {
   }
 }
 
+// Two ranks hold each of the four heads of k and v, and one of the two counts it.
+TEST(TensorParallel, NeighboursShareKvHeadsWhereThereAreFewerThanRanks) {
+  ModelConfig config = llama();
+  config.has_qkv_bias = true;
+  const Transformer whole(config, DType::f32);
+  constexpr int kRanks = 8;
+  const int64_t D = config.head_dim, q_rows = config.heads * D;
+  for (int p = 0; p < std::ssize(whole.params().specs()); ++p) {
+    const ParamSpec& full = whole.params()[p];
+    if (!full.name.starts_with("blocks.1.attention.qkv.")) continue;
+    const int64_t C = full.is_vector() ? 1 : full.shape[1];
+    std::vector<int> holders(static_cast<size_t>(full.elements()));
+    int64_t counted = 0;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const Transformer part(config, DType::f32, {}, {}, {.rank = rank, .count = kRanks});
+      const ParamSpec& spec = part.params()[p];
+      EXPECT_EQ(spec.shape[0], 3 * D);
+      EXPECT_EQ(spec.common_elements(), 2 * D * C);
+      EXPECT_EQ(spec.copies(0, spec.elements()), rank % 2 == 0 ? 0 : 2 * D * C);
+      EXPECT_EQ(spec.copies(0, D * C), 0);
+      const ParamList& list = part.params();
+      EXPECT_EQ(list[p].slice.rows[1].first, q_rows + rank / 2 * D);
+      for_each_range(spec, [&](int64_t, int64_t at, int64_t n) {
+        for (int64_t i = at; i < at + n; ++i) ++holders[static_cast<size_t>(i)];
+      });
+      counted += spec.elements() - spec.copies(0, spec.elements());
+    }
+    EXPECT_EQ(counted, full.elements());
+    for (int64_t i = 0; i < full.elements(); ++i)
+      ASSERT_EQ(holders[static_cast<size_t>(i)], i < q_rows * C ? 1 : 2) << full.name << " at " << i;
+  }
+}
+
 TEST(TensorParallel, KnowsWhichParametersAreSharded) {
   const Transformer part(gpt2(), DType::f32, {}, {}, {.rank = 1, .count = 4});
   for (const ParamSpec& spec : part.params().specs())
@@ -103,10 +136,18 @@ std::string refusal(const ModelConfig& config, int count, const Fp8LinearConfig&
 
 TEST(TensorParallel, AnInvalidRankCountIsRefusedWithTheNearestValidOne) {
   EXPECT_EQ(refusal(llama(), 4), "accepted");
-  EXPECT_THAT(refusal(llama(), 8),
-              ::testing::AllOf(::testing::HasSubstr("parallel.tp must divide model.heads = 8, "
-                                                    "model.kv_heads = 4, model.ffn = 40"),
-                               ::testing::HasSubstr("got 8; the nearest valid value is 4")));
+  EXPECT_EQ(refusal(llama(), 8), "accepted");  // two ranks for each kv-head
+  EXPECT_THAT(
+      refusal(llama(), 16),
+      ::testing::AllOf(::testing::HasSubstr("parallel.tp must divide model.heads = 8, model.ffn = 40"),
+                       ::testing::HasSubstr("got 16; the nearest valid value is 8")));
+  ModelConfig three = llama();
+  three.heads = 6;
+  three.kv_heads = 3;
+  EXPECT_THAT(
+      refusal(three, 2),
+      ::testing::HasSubstr("and divide model.kv_heads = 3 or be a multiple of it, got 2; the nearest valid "
+                           "value is 1"));
   EXPECT_THAT(refusal(llama(), 3), ::testing::HasSubstr("the nearest valid value is 2"));
   EXPECT_THAT(refusal(llama(), 4, {.recipe = Fp8Recipe::kRowwise}), ::testing::HasSubstr("precision.fp8"));
   ModelConfig norm_over_width = llama();

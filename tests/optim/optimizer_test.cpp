@@ -94,6 +94,38 @@ TEST_P(EachRule, BitsDoNotDependOnThreads) {
   }
 }
 
+// The last 16 of 64 rows are also on another rank, which counts them.
+TEST_P(EachRule, CopiesOnAnotherRankCountInNoNormAndNoStatistic) {
+  constexpr int64_t kRows = 64, kOwn = 48, C = 67;
+  const std::vector<Rect> rects{{.row = 0, .rows = kOwn, .column = 0, .columns = C},
+                                {.row = kOwn, .rows = kRows - kOwn, .column = 0, .columns = C}};
+  Params shard;
+  shard.add("w", ParamRole::kMatrix, {kRows, C});
+  OptimParam& param = shard.list[0];
+  param.shape = {1, kRows * C};
+  param.logical = {kRows, C};
+  param.rects = rects;
+  param.is_scattered = true;
+  param.copies = (kRows - kOwn) * C;
+  Optimizer optimizer(config_of(GetParam()), shard.list);
+  Stream stream;
+  shard.draw_gradients(1);
+  const auto norm_of = [&](const Doubles& x) {
+    const Doubles own(x.begin(), x.begin() + kOwn * C);
+    return std::sqrt(dot(own, own));
+  };
+  const Doubles before = to_doubles(param.w), gradient = to_doubles(param.g);
+  const double tolerance = 4096 * unit_roundoff(DType::f32);
+  EXPECT_NEAR(optimizer.grad_norm(stream), norm_of(gradient), tolerance * norm_of(gradient));
+  optimizer.step({.lr = 0.01, .wants_stats = true}, 1, stream);
+  Doubles change = to_doubles(param.w);
+  for (size_t i = 0; i < change.size(); ++i) change[i] -= before[i];
+  const ParamStats& stats = optimizer.stats()[0];
+  EXPECT_NEAR(stats.weight_norm, norm_of(before), tolerance * norm_of(before));
+  EXPECT_NEAR(stats.grad_norm, norm_of(gradient), tolerance * norm_of(gradient));
+  EXPECT_NEAR(stats.update_norm, norm_of(change), tolerance * norm_of(change));
+}
+
 // A new optimizer with a bit-exact copy of the state continues bit-identically.
 TEST_P(EachRule, ContinuesExactlyFromItsState) {
   Params whole = model(), parts = model();

@@ -229,18 +229,19 @@ void Adafactor::measure(const ParamState& p, const RuleStep& step, const SharedN
       move_means(p.state[1], first + R, R, decay_of(step));
     }
     if (param.is_added)
-      numbers[1].as<float>()[0] = static_cast<float>(
-          update_squares(p, 0, n, step.grad_scale, static_cast<float>(divisor(p)), smallest()));
+      numbers[1].as<float>()[0] = static_cast<float>(update_squares(
+          p, 0, param.added_elements(), step.grad_scale, static_cast<float>(divisor(p)), smallest()));
     return;
   }
   if (!param.is_matrix()) move_vector(p, step, {0, n});
   if (!param.is_added) return;
-  of_weights = static_cast<float>(weight_squares(param, 0, n));
+  of_weights = static_cast<float>(weight_squares(param, 0, param.added_elements()));
   if (!param.is_matrix()) return;
-  const float* g = param.g.as<float>();
+  int64_t here = 0;  // copies are whole rectangles
   for (const Rect& rect : param.rects) {
-    add_rect(first, first + R, rect, g, step.grad_scale);
-    g += rect.elements();
+    if (here >= param.added_elements()) break;
+    add_rect(first, first + R, rect, param.g.as<float>() + here, step.grad_scale);
+    here += rect.elements();
   }
 }
 

@@ -211,6 +211,7 @@ class Update {
     if (!param_.is_matrix()) return;
     const int64_t R = param_.whole()[0];
     for_each_rect(param_, [&](const Rect& rect, int64_t begin) {
+      if (begin >= param_.added_elements()) return;  // copies are whole rectangles
       const Tensor g = param_.g.rows(begin, begin + rect.elements()).reshape({rect.rows, rect.columns});
       add_row_squares(sums.rows(rect.row, rect.row + rect.rows), g, step_.grad_scale, step_.factor, stream_);
       add_column_squares(sums.rows(R + rect.column, R + rect.column + rect.columns), g, step_.grad_scale,
@@ -235,8 +236,8 @@ class Update {
   }
   template <typename Values>
   void sum_squares_of_values(const Tensor& total, const Values& values, bool is_wide) const {
-    const int64_t n = param_.elements();
-    with_width<float>(is_wide, [&](auto width) {
+    const int64_t n = param_.added_elements();
+    with_width<float>(is_wide && n % 4 == 0, [&](auto width) {
       constexpr int W = decltype(width)::value;
       const unsigned blocks = std::min<unsigned>(blocks_for(n, int64_t{kThreads} * W), kSquareParts);
       launch({stream_, kOp, dim3(blocks), dim3(kThreads)}, parts_of_values<W, Values>,

@@ -22,6 +22,18 @@ TEST(Elastic, ARunResumesWithTensorParallelismAndBack) {
   expect_undisturbed(config, {replicas(), sharing(2), shards(), sharing(2, false)});
 }
 
+// A checkpoint has every kv-head once.
+TEST(Elastic, ARunWithSharedKvHeadsResumesInAnyLayout) {
+  RunConfig config = with_many_heads(llama());
+  config.model.kv_heads = 1;
+  config.model.has_qkv_bias = true;
+  config.optimizer.ema = 0.9;
+  expect_undisturbed(config, {sharing(4), ParallelConfig{}, sharing_of_shards(), shards()});
+  RunConfig eight_bit = with_8bit(config);
+  eight_bit.model.width = 64;
+  expect_undisturbed(eight_bit, {sharing(2), sharing(8), replicas()}, 0x1p-12);
+}
+
 TEST(Elastic, ARunResumesWithStagesAndBack) {
   const PipelineKind kOneFOneB = PipelineKind::kOneFOneB;
   const ParallelConfig one;
@@ -42,6 +54,8 @@ TEST(Elastic, ARunWithoutF32MastersResumesInOtherLayouts) {
     RunConfig config = for_stages(llama());
     config.precision = {.compute = DType::bf16, .master = masters};
     expect_undisturbed(config, {ParallelConfig{}, sharing(2), stages(2, PipelineKind::kOneFOneB), replicas()},
+                       2 * 0x1p-9);
+    expect_undisturbed(config, {shards(), ParallelConfig{}, sharing_of_shards(), replicas_of_shards()},
                        2 * 0x1p-9);
   }
 }

@@ -29,6 +29,76 @@ TEST(Parity, TensorParallelRanksAndStagesWithoutF32MastersMatchOneRank) {
     }
 }
 
+// Fewer kv-heads than tensor-parallel ranks, and everything that the layers around them may have.
+RunConfig with_shared_heads(int64_t kv_heads) {
+  RunConfig config = llama();
+  config.model.heads = 8;
+  config.model.kv_heads = kv_heads;
+  config.model.layers = 2;
+  config.model.has_qkv_bias = config.model.has_qk_norm = config.model.has_qk_norm_gain = true;
+  return config;
+}
+
+// The ranks of a kv-head sum its gradients and make the same updates; norms and checkpoints have it once.
+TEST(Parity, TensorParallelRanksThatShareKvHeadsMatchOneRank) {
+  for (const int64_t kv_heads : {1, 2})
+    for (const ParallelConfig& layout :
+         {sharing(8), sharing(4, false), sharing_of_shards(), stages(2, PipelineKind::kOneFOneB, 1, 4)}) {
+      RunConfig config = with_shared_heads(kv_heads);
+      config.parallel = layout;
+      expect_one_rank_curve(config, kF32, fmt::format("{} kv-heads", kv_heads));
+    }
+}
+
+TEST(Parity, EveryKindOfRuleGoesWithSharedKvHeads) {
+  for (const ParallelConfig& layout : {sharing(8), sharing_of_shards()}) {
+    RunConfig config = with_shared_heads(1);
+    config.parallel = layout;
+    expect_one_rank_curve(with_rule(config, "adafactor"), kF32, "adafactor");
+    RunConfig muon = with_muon(config, DType::f32);
+    muon.parallel.muon_payload = DType::f32;
+    expect_one_rank_curve(muon, kF32, "muon");
+    RunConfig eight_bit = with_8bit(config);
+    eight_bit.model.width = 64;
+    expect_one_rank_curve(eight_bit, kEdge, "8 bits");
+    config.precision = {.compute = DType::bf16, .master = Masters::kNone};
+    expect_one_rank_curve(config, 2 * kBf16, "stochastic rounding");
+  }
+}
+
+TEST(Parity, StatisticsCountSharedKvHeadsOnce) {
+  RunConfig config = with_shared_heads(1);
+  const auto stats = [](Training& run) {
+    run.trainer.step(run.loader, {.lr = run.config.optimizer.lr, .wants_stats = true});
+    return run.trainer.stats();
+  };
+  Training alone(config);
+  const std::vector<ParamStats> want = stats(alone);
+  config.parallel = sharing(4);
+  Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
+  Training together(config, mesh);
+  const std::vector<ParamStats> got = stats(together);
+  for (size_t p = 0; p < want.size(); ++p) {
+    EXPECT_NEAR(got[p].weight_norm, want[p].weight_norm, 1e-5 * want[p].weight_norm) << want[p].name;
+    EXPECT_NEAR(got[p].grad_norm, want[p].grad_norm, 1e-5 * want[p].grad_norm) << want[p].name;
+    EXPECT_NEAR(got[p].update_norm, want[p].update_norm, 1e-3 * want[p].update_norm) << want[p].name;
+  }
+}
+
+// Stochastic rounding of shards uses the random numbers of the whole parameter. The evaluation reads averages.
+TEST(Parity, ShardsRoundedStochasticallyMatchOneRank) {
+  for (const bool keeps_units : {false, true})
+    for (const ParallelConfig& layout : {shards(keeps_units), replicas_of_shards(), sharing_of_shards()}) {
+      RunConfig config = keeps_units ? gpt2() : llama();
+      config.precision = {.compute = DType::bf16, .master = Masters::kNone};
+      config.optimizer.ema = 0.9;
+      config.parallel = layout;
+      config.parallel.keeps_units = keeps_units;
+      config.validate();
+      expect_one_rank_curve(config, layout.tp > 1 ? 2 * kBf16 : kBf16);
+    }
+}
+
 // Shards are f32, which are the numbers of bf16 weights with tails.
 TEST(Parity, ShardsTakeThePlaceOfTails) {
   std::vector<std::vector<double>> losses;

@@ -175,20 +175,30 @@ struct Training {
   Loader loader;
 };
 
-// Returns the full tensor of which this rank has a shard. Each element's bits come from its first replica.
+// Returns the full tensor of which this rank has a shard. Each element's bits come from its first replica, and all
+// others must have the same.
 inline std::vector<float> assembled(const TrainingStore& params, const ParamShard& shard) {
   const ParamSpec& spec = params.list()[shard.id];
   std::vector<int32_t> bits(static_cast<size_t>(spec.full_shape().elements()));
   const int64_t C = spec.is_vector() ? 1 : spec.full_shape()[1];
-  const float* from = shard.values().as<float>();
+  const float* values = shard.values().as<float>();
   const Replicas holders = params.replicas(shard.id);
   const bool is_first = holders.count > 0 && holders.index == 0;
-  for (const Rect& rect : rects_of(spec, shard.begin, shard.end))
-    for (int64_t r = 0; r < rect.rows; ++r, from += rect.columns)
-      if (is_first)
-        std::memcpy(bits.data() + (rect.row + r) * C + rect.column, from,
-                    static_cast<size_t>(rect.columns) * sizeof(float));
+  const int64_t copies = spec.copies(shard.begin, shard.end);
+  const auto for_each_row = [&](const auto& f) {
+    int64_t here = 0;
+    for (const Rect& rect : rects_of(spec, shard.begin, shard.end))
+      for (int64_t r = 0; r < rect.rows; ++r, here += rect.columns)
+        f(here, bits.data() + (rect.row + r) * C + rect.column,
+          static_cast<size_t>(rect.columns) * sizeof(float));
+  };
+  for_each_row([&](int64_t here, int32_t* whole, size_t bytes) {
+    if (is_first && here < shard.elements() - copies) std::memcpy(whole, values + here, bytes);
+  });
   world->all_reduce("whole tensor", Tensor(bits.data(), DType::i32, {std::ssize(bits)}));
+  for_each_row([&](int64_t here, const int32_t* whole, size_t bytes) {
+    EXPECT_EQ(std::memcmp(whole, values + here, bytes), 0) << spec.name << " differs between ranks";
+  });
   std::vector<float> whole(bits.size());
   std::memcpy(whole.data(), bits.data(), bits.size() * sizeof(float));
   return whole;

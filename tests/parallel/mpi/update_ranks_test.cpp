@@ -64,10 +64,11 @@ std::vector<Rect> rects_here(const Submitted& g, Cut cut, int rank, int ranks) {
   return rects;
 }
 
-// One rank's shards of the parameters, with memory of their own.
+// One rank's shards of the parameters, with memory of their own. The weights of matrices are f32, or bf16 with
+// stochastic rounding.
 class Pieces {
  public:
-  Pieces(Cut cut, int rank, int ranks) {
+  Pieces(Cut cut, int rank, int ranks, DType weights) {
     for (size_t p = 0; p < given().size(); ++p) {
       const Submitted& g = given()[p];
       rects_.push_back(rects_here(g, cut, rank, ranks));
@@ -75,18 +76,20 @@ class Pieces {
       for (const Rect& rect : rects_.back()) n += rect.elements();
       const bool is_matrix = g.shape.rank() == 2, is_shard = cut != Cut::kWhole;
       const bool is_shared = cut == Cut::kRows || cut == Cut::kColumns;
-      list.push_back({.name = g.name,
-                      .role = is_matrix ? ParamRole::kMatrix : ParamRole::kNorm,
-                      .shape = !is_shard   ? g.shape
-                               : is_matrix ? Shape{1, n}
-                                           : Shape{n},
-                      .logical = is_shard ? g.shape : Shape{},
-                      .rects = is_shard ? rects_.back() : std::vector<Rect>{},
-                      .is_scattered = is_shared && is_matrix,
-                      .fused_rows = g.fused_rows,
-                      .w = take(n),
-                      .g = take(n),
-                      .is_added = !is_shared || is_matrix || rank == 0});
+      list.push_back(
+          {.name = g.name,
+           .role = is_matrix ? ParamRole::kMatrix : ParamRole::kNorm,
+           .shape = !is_shard   ? g.shape
+                    : is_matrix ? Shape{1, n}
+                                : Shape{n},
+           .logical = is_shard ? g.shape : Shape{},
+           .rects = is_shard ? rects_.back() : std::vector<Rect>{},
+           .is_scattered = is_shared && is_matrix,
+           .fused_rows = g.fused_rows,
+           .w = take(n, is_matrix ? weights : DType::f32),
+           .rounding = {.seed = 5, .purpose = Purpose::kRounding, .stream = static_cast<uint32_t>(p)},
+           .g = take(n, DType::f32),
+           .is_added = !is_shared || is_matrix || rank == 0});
       fill(list.back().w, p, 0);
     }
   }
@@ -98,17 +101,23 @@ class Pieces {
   std::vector<OptimParam> list;
 
  private:
-  Tensor take(int64_t n) {
+  Tensor take(int64_t n, DType dtype) {
     memory_.emplace_back(static_cast<size_t>(std::max<int64_t>(n, 1)));
-    return Tensor(memory_.back().data(), DType::f32, {n});
+    return Tensor(memory_.back().data(), dtype, {n});
   }
   void fill(const Tensor& shard, size_t p, int t) {
     const std::vector<float> whole = numbers(p, t);
     const int64_t C = given()[p].shape.rank() == 2 ? given()[p].shape[1] : 1;
-    float* to = shard.as<float>();
+    int64_t here = 0;
     for (const Rect& rect : rects_[p])
-      for (int64_t r = 0; r < rect.rows; ++r, to += rect.columns)
-        std::copy_n(whole.data() + (rect.row + r) * C + rect.column, rect.columns, to);
+      for (int64_t r = 0; r < rect.rows; ++r)
+        for (int64_t c = 0; c < rect.columns; ++c, ++here) {
+          const float x = whole[static_cast<size_t>((rect.row + r) * C + rect.column + c)];
+          if (shard.dtype == DType::f32)
+            shard.as<float>()[here] = x;
+          else
+            shard.as<bf16>()[here] = bf16(x);
+        }
   }
 
   std::vector<std::vector<Rect>> rects_;
@@ -138,13 +147,19 @@ struct Groups {
         replicas(world->split(world->rank() % sharing, world->rank(), "replicate")) {}
 };
 
+double number(const Tensor& w, int64_t i) {
+  return static_cast<double>(w.dtype == DType::f32 ? w.as<float>()[i] : static_cast<float>(w.as<bf16>()[i]));
+}
+
 // Returns the largest difference between this rank's weights and those that one rank computes from the
 // whole parameters.
-double difference_from_whole(std::string_view kind, Cut cut, int sharing, DType payload) {
+double difference_from_whole(std::string_view kind, Cut cut, int sharing, DType payload,
+                             DType weights = DType::f32) {
   const Groups groups(sharing);
   DistributedMuon update(*groups.weights, *groups.replicas, payload);
   const bool is_cut = sharing > 1;
-  Pieces own(is_cut ? cut : Cut::kWhole, groups.weights->rank(), sharing), whole(Cut::kWhole, 0, 1);
+  Pieces own(is_cut ? cut : Cut::kWhole, groups.weights->rank(), sharing, weights),
+      whole(Cut::kWhole, 0, 1, weights);
   Optimizer shared(config_of(kind), own.list, world->size() > 1 ? &update : nullptr);
   Optimizer alone(config_of(kind), whole.list);
   Stream stream;
@@ -157,13 +172,13 @@ double difference_from_whole(std::string_view kind, Cut cut, int sharing, DType 
   double most = 0;
   for (size_t p = 0; p < given().size(); ++p) {
     const int64_t C = given()[p].shape.rank() == 2 ? given()[p].shape[1] : 1;
-    const float *w = own.list[p].w.as<float>(), *want = whole.list[p].w.as<float>();
-    for (const Rect& rect :
-         rects_here(given()[p], is_cut ? cut : Cut::kWhole, groups.weights->rank(), sharing))
+    const Tensor &w = own.list[p].w, &want = whole.list[p].w;
+    int64_t here = 0;
+    for (const Rect& rect : own.rects(p))
       for (int64_t r = 0; r < rect.rows; ++r)
         for (int64_t c = 0; c < rect.columns; ++c)
-          most = std::max(most, std::abs(static_cast<double>(*w++) -
-                                         static_cast<double>(want[(rect.row + r) * C + rect.column + c])));
+          most = std::max(most,
+                          std::abs(number(w, here++) - number(want, (rect.row + r) * C + rect.column + c)));
   }
   return most;
 }
@@ -184,6 +199,15 @@ TEST(DistributedMuon, ShardsAreUpdatedToTheBitAsTheWholeMatrix) {
         EXPECT_EQ(difference_from_whole(rule.name, cut, sharing, DType::f32), 0)
             << rule.name << ", " << sharing << " share, cut " << static_cast<int>(cut);
   }
+}
+
+// The random bits of an element are those of its place in the whole matrix, wherever its shard begins.
+TEST(DistributedMuon, ShardsOfBf16WeightsAreRoundedAsTheWholeMatrix) {
+  for (const char* rule : {"adamw", "adamw8bit", "lion", "muon"})
+    for (const int sharing : sharings())
+      for (const Cut cut : {Cut::kShards, Cut::kRows, Cut::kColumns})
+        EXPECT_EQ(difference_from_whole(rule, cut, sharing, DType::f32, DType::bf16), 0)
+            << rule << ", " << sharing << " share, cut " << static_cast<int>(cut);
 }
 
 // Sums of up to 96 * 80 squares have a different order. The update, lr * |U| with |U| up to about 10,

@@ -44,6 +44,10 @@ RunConfig with_f32_head(RunConfig c) {
   c.head.precision = HeadDtype::kF32;
   return c;
 }
+RunConfig without_masters(RunConfig c) {
+  c.precision = {.compute = DType::bf16, .master = Masters::kNone};
+  return c;
+}
 RunConfig in_fp8(RunConfig c) {
   c.precision.compute = DType::bf16;
   c.precision.fp8.recipe = Fp8Recipe::kTensorwise;
@@ -83,6 +87,8 @@ INSTANTIATE_TEST_SUITE_P(
         DeviceShards{"adafactor", tiny(with_rule(llama(), "adafactor"))},
         DeviceShards{"adafactor_of_replicas", tiny(with_rule(gpt2(), "adafactor")), 1e-5, 2},
         DeviceShards{"bf16", in(tiny(llama()), DType::bf16), 3e-3},
+        DeviceShards{"stochastic", without_masters(tiny(gpt2())), 3e-3},
+        DeviceShards{"stochastic_replicas_of_shards", without_masters(tiny(llama())), 3e-3, 2},
         DeviceShards{"f32_head", with_f32_head(in(tiny(gpt2()), DType::bf16)), 3e-3},
         DeviceShards{"f16", in(tiny(gpt2()), DType::f16), 3e-3},
         DeviceShards{"fp8", in_fp8(tiny(llama())), 5e-3},

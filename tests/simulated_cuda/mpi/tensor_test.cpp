@@ -21,6 +21,18 @@ RunConfig with_head(RunConfig c, HeadKind kind) {
   return c;
 }
 
+RunConfig without_masters(RunConfig c) {
+  c.precision = {.compute = DType::bf16, .master = Masters::kNone};
+  return c;
+}
+
+// One kv-head for all tensor-parallel ranks.
+RunConfig with_shared_heads(RunConfig c) {
+  c.model.kv_heads = 1;
+  c.model.has_qkv_bias = true;
+  return c;
+}
+
 // The dims of every shard of two or four ranks are multiples of 16.
 RunConfig in_fp8(RunConfig c, Fp8Recipe recipe) {
   c = in(c, DType::bf16);
@@ -63,6 +75,8 @@ INSTANTIATE_TEST_SUITE_P(
         DeviceCase{"recompute_head", with_head(tiny(llama()), HeadKind::kRecompute), sharing_tokens},
         DeviceCase{"bf16", in(tiny(llama()), DType::bf16), sharing_tokens, 3e-3},
         DeviceCase{"f16", in(tiny(gpt2()), DType::f16), sharing_tokens, 3e-3},
+        DeviceCase{"stochastic", without_masters(tiny(llama())), sharing_tokens, 3e-3},
+        DeviceCase{"stochastic_of_shards", without_masters(tiny(gpt2())), sharing_of_shards, 3e-3},
         DeviceCase{"fp8", in_fp8(tiny(llama()), Fp8Recipe::kTensorwise), sharing_tokens, 5e-3},
         DeviceCase{"fp8_delayed", in_fp8(tiny(gpt2()), Fp8Recipe::kDelayed), sharing_tokens, 5e-3},
         DeviceCase{"fp8_head", with_fp8_head(tiny(llama()), HeadKind::kChunked, Fp8HeadScaling::kCurrent),
@@ -70,6 +84,11 @@ INSTANTIATE_TEST_SUITE_P(
         DeviceCase{"fp8_head_static",
                    with_fp8_head(tiny(gpt2()), HeadKind::kRecompute, Fp8HeadScaling::kStatic), sharing_tokens,
                    5e-3},
+        DeviceCase{"shared_heads", with_shared_heads(tiny(llama())), sharing_tokens},
+        DeviceCase{"shared_heads_of_shards", with_shared_heads(tiny(llama())), sharing_of_shards},
+        DeviceCase{"shared_heads_adafactor", with_shared_heads(tiny(with_rule(llama(), "adafactor"))),
+                   sharing_tokens},
+        DeviceCase{"shared_heads_adamw8bit", with_shared_heads(in_8bit(tiny(llama()))), sharing_tokens, 1e-4},
         DeviceCase{"replicas", tiny(llama()), [] { return sharing(2); }},
         DeviceCase{"shards", tiny(gpt2()), sharing_of_shards}),
     [](const auto& info) { return std::string(info.param.name); });
