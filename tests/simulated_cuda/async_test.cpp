@@ -148,8 +148,8 @@ TEST(Graphs, AreRefusedWhereStepsDiffer) {
   EXPECT_THAT(said({"model.dropout=0.1"}), HasSubstr("model.dropout must be 0"));
   EXPECT_THAT(said({"guard.spike=skip"}), HasSubstr("guard.spike must be report"));
   EXPECT_EQ(said({"train.grad_accum=2", "parallel.dp=2"}), "");
-  EXPECT_THAT(said({"train.grad_accum=2", "parallel.fsdp=2"}),
-              HasSubstr("parallel must be one rank, or replicas (parallel.dp) with train.graph = true"));
+  for (const char* axis : {"parallel.fsdp=2", "parallel.tp=2", "parallel.pp=2"})
+    EXPECT_EQ(said({"train.grad_accum=2", axis}), "");
   EXPECT_EQ(said({"precision.compute=bf16", "precision.fp8=delayed"}), "");
   EXPECT_THAT(
       said({"precision.compute=bf16", "precision.fp8=delayed", "train.grad_accum=2", "parallel.dp=2"}),
