@@ -122,11 +122,11 @@ class Pipeline final : public Executor {
   // Separate groups of the same ranks, because messages within one group keep their order.
   Route activations_, gradients_;
   bool is_direct_ = false, has_run_ = false;  // is_direct_: of the current step
-  PassGraphs graphs_;
-  int64_t graph_micros_ = 0;  // micro-batches of the step whose passes graphs_ holds
-  bool is_warm_ = false;      // passes have run, so that libraries have chosen their kernels
-  bool has_graphs_ = false;   // the current step runs as graphs
+  int64_t graph_micros_ = 0;                  // micro-batches of the step whose passes graphs_ holds
+  bool is_warm_ = false;                      // passes have run, so that libraries have chosen their kernels
+  bool has_graphs_ = false;                   // the current step runs as graphs
   DeviceFeed feed_;
+  PassGraphs graphs_{feed_, config_.batch.context};
   std::array<StageClock, 2> clocks_;  // of this step and of the one before, which may still be under way
   size_t runs_ = 0;                   // steps run
   size_t in_flight_ = 0;              // of those, not reported yet

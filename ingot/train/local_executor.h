@@ -52,7 +52,7 @@ class LocalExecutor final : public Executor {
   Transformer::Saved saved_;
   DeviceFeed feed_;
   LossSums sums_;  // The last run added these, as far as the host knows them.
-  PassGraphs graphs_;
+  PassGraphs graphs_{feed_, config_.shape.context};
   bool is_warm_ = false;  // true once backward has run with the current recompute plan
 };
 

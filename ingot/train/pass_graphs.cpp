@@ -3,8 +3,18 @@
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/cuda/cuda_graph.h"
 #include "ingot/core/trace.h"
+#include "ingot/ops/dropout.h"
 
 namespace ingot {
+
+// Lets dropout read from memory which step and micro-batch it is for.
+void PassGraphs::place_dropout(LayerContext& ctx) const {
+  DropoutState& dropout = ctx.dropout;
+  dropout.place = feed_.dropout_place();
+  set_dropout_place(dropout.place, dropout.step, dropout.first_row, dropout.first_row / context_, ctx.stream);
+  dropout.step = 0;
+  dropout.first_row = 0;
+}
 
 void PassGraphs::run(int64_t key, const ExecutorStep& step, LayerContext& ctx,
                      const std::function<void(LayerContext&)>& passes) {
@@ -13,6 +23,7 @@ void PassGraphs::run(int64_t key, const ExecutorStep& step, LayerContext& ctx,
     if (!has_graphs(step.grad_scale)) clear();
     grad_scale_ = step.grad_scale;
     step.params.join();
+    if (ctx.dropout.p > 0) place_dropout(ctx);
     Captured& captured = graphs_[key];
     if (captured.graph) {
       ctx.fp8->add_elements(captured.elements);
