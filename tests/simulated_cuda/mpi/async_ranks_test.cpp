@@ -25,6 +25,8 @@ class AsyncOnRanks : public ::testing::TestWithParam<AsyncRanks> {};
 
 TEST_P(AsyncOnRanks, EqualsSynchronousSteps) {
   Together late(GetParam().config), waiting(GetParam().config);
+  late.begin();
+  waiting.begin();
   ASSERT_GT(late.run.trainer.depth({}), 0U);
   const std::vector<StepResult> got = late.asynchronous(kFew), want = waiting.synchronous(kFew);
   for (size_t i = 0; i < want.size(); ++i) {
@@ -41,6 +43,7 @@ TEST_P(AsyncOnRanks, EqualsSynchronousSteps) {
     EXPECT_GT(pipeline->step_s, 0);
     EXPECT_LE(pipeline->wait_s, pipeline->step_s);
   }
+  EXPECT_EQ(late.run.trainer.state().fp8.amaxes(), waiting.run.trainer.state().fp8.amaxes());
   EXPECT_EQ(late.run.loader.position(), waiting.run.loader.position());
   EXPECT_EQ(late.run.trainer.state().steps_done, waiting.run.trainer.state().steps_done);
 }
@@ -59,7 +62,10 @@ INSTANTIATE_TEST_SUITE_P(
                                  laid_out(clipped(with_muon(gpt2(), DType::f32)), sharing_of_shards())},
                       AsyncRanks{"stages", laid_out(clipped(llama()), all_stages())},
                       AsyncRanks{"tied_stages", laid_out(clipped(gpt2()), stages_of_tensors())},
-                      AsyncRanks{"f16", in_f16(gpt2())}, AsyncRanks{"fp8", in_fp8(llama())}),
+                      AsyncRanks{"f16", in_f16(gpt2())}, AsyncRanks{"fp8", in_fp8(llama())},
+                      AsyncRanks{"fp8_delayed_shards", delayed(in_fp8(llama()))},
+                      AsyncRanks{"fp8_delayed_replicas", delayed(replicated(llama()))},
+                      AsyncRanks{"fp8_delayed_stages", delayed(laid_out(clipped(llama()), all_stages()))}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // One rank's gradient is not finite: no rank makes the update of that step or of the next, and all make it again.

@@ -62,6 +62,14 @@ inline RunConfig in_fp8(const RunConfig& c) {
   return fp8;
 }
 
+// The largest values of a tensor lie on different ranks in different steps, and the scales of a step come from the two before.
+inline RunConfig delayed(RunConfig c) {
+  c.precision.compute = DType::bf16;
+  c.precision.fp8.recipe = Fp8Recipe::kDelayed;
+  c.precision.fp8.amax_history = 2;
+  return c;
+}
+
 // A trainer on all ranks.
 struct Together {
   explicit Together(const RunConfig& c) : mesh(Mesh::make(*world, mesh_shape(c.parallel))), run(c, mesh) {}
@@ -87,6 +95,10 @@ struct Together {
       results.push_back(collect());
     }
     return results;
+  }
+  // With delayed scales the first step is synchronous, because no amax has been recorded.
+  void begin() {
+    if (run.trainer.depth({}) == 0) synchronous(1);
   }
   // Submits the next step before it collects one.
   std::vector<StepResult> asynchronous(int steps) {
