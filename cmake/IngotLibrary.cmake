@@ -43,7 +43,7 @@ set(INGOT_KERNEL_CALLERS
     ingot/parallel/stage_clock.cpp
     ingot/profile/bench_step.cpp
     ingot/run/peak.cpp
-    ingot/train/local_executor.cpp
+    ingot/train/pass_graphs.cpp
     ingot/train/step_result_ring.cpp
     ingot/train/trainer_step.cpp)
 

@@ -141,6 +141,8 @@ class Communicator {
 
   // Watchdog notes for another group of the same ranks; null if there is no watchdog.
   virtual std::unique_ptr<OperationNotes> notes([[maybe_unused]] std::string group) { return nullptr; }
+  // True if a CUDA graph can hold its collectives on tensors of the device (core/cuda/cuda_graph.h).
+  virtual bool can_be_captured() const { return false; }
   // How long an operation of this rank may take before the job ends. All groups of a job share one limit.
   virtual TimeLimit& time_limit() = 0;
 

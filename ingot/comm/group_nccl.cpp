@@ -3,6 +3,11 @@
 // collectives of a lane run in the order in which they were started. A watcher thread tells the watchdog which ones are
 // running and aborts the group when NCCL reports an error. A link for messages from one rank to another has one lane, so
 // that messages of different links, which may wait for each other, do not queue behind each other.
+//
+// While the group's stream is captured into a CUDA graph, a collective becomes a part of the graph: the stream of its lane
+// joins the capture, and wait() leads back. An event that was recorded in a capture cannot be asked whether it is done, so
+// the watchdog hears of the collectives of a lane in a graph together, whenever the graph is launched. NCCL itself keeps the
+// order between the collectives of graphs and others of a communicator.
 #include <cuda_runtime.h>
 #include <unistd.h>
 
@@ -19,6 +24,7 @@
 
 #include "ingot/comm/device_group.h"
 #include "ingot/comm/nccl_group.h"
+#include "ingot/comm/nccl_lane.h"
 #include "ingot/comm/nccl_library.h"
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
@@ -30,28 +36,9 @@ namespace {
 using Kind = CommOperation::Kind;
 
 constexpr auto kPeriod = std::chrono::milliseconds(5);
-constexpr uint64_t kOnHost = uint64_t{1} << 63;  // marks the tickets of operations that go through the host
+constexpr uint64_t kOnHost = uint64_t{1} << 63;   // marks the tickets of operations that go through the host
+constexpr uint64_t kInGraph = uint64_t{1} << 62;  // marks those of collectives in a graph that is captured
 constexpr size_t kMaxUnderWay = 1024;
-
-// A collective that was submitted to the device.
-struct Running {
-  const char* kind;
-  std::string name;
-  uint64_t number;
-  cudaEvent_t end;
-};
-
-// A communicator of NCCL, its stream, and the collectives that run there. The group's own thread starts and waits for
-// them; advance() may be called by the watcher too.
-struct Lane {
-  const char* name = "";
-  ncclComm_t comm = nullptr;  // guarded by comms_mutex_; null once it is aborted or destroyed
-  Stream queue = cuda::make_priority_stream();
-  // Guarded by mutex_.
-  std::deque<Running> running = {};
-  uint64_t started = 0, noted = 0;  // numbers of the newest collective and of the one in notes
-  std::unique_ptr<OperationNotes> notes = nullptr;
-};
 
 // What a group does on the device; the rest goes through the host.
 enum class Use { kCollectives, kMessages };
@@ -92,6 +79,7 @@ class NcclGroup final : public Communicator {
     for (Lane& lane : lanes_)
       for (const Running& running : lane.running) cudaEventDestroy(running.end);
     for (cudaEvent_t event : free_) cudaEventDestroy(event);
+    for (cudaEvent_t event : ends_in_graph_) cudaEventDestroy(event);
   }
 
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
@@ -100,6 +88,7 @@ class NcclGroup final : public Communicator {
     return std::make_unique<NcclGroup>(library_, std::move(part), stream_, Use::kCollectives);
   }
   std::unique_ptr<OperationNotes> notes(std::string group) override { return host_.notes(std::move(group)); }
+  bool can_be_captured() const override { return true; }
   TimeLimit& time_limit() override { return host_.time_limit(); }
 
  private:
@@ -133,15 +122,44 @@ class NcclGroup final : public Communicator {
     }
     throw_if_failed();
     Lane& lane = lane_of(o.kind);
-    wait_for_room(lane);
+    if (!stream_.graph) wait_for_room(lane);
     ready_.record(stream_);
     ready_.make_wait(lane.queue);
     settle(&lane, enqueue(lane, o), kind_name(o.kind));
-    const std::lock_guard lock(mutex_);
-    Running running{kind_name(o.kind), std::string(o.name), ++lane.started, free_event()};
-    INGOT_CUDA_CHECK(cudaEventRecord(running.end, cuda::queue_of(lane.queue)));
-    lane.running.push_back(std::move(running));
+    if (stream_.graph) return note_in_graph(lane, o);
+    note(lane, kind_name(o.kind), std::string(o.name), lane.queue);
     return lane.started * kLanes + static_cast<uint64_t>(&lane - lanes_.data());
+  }
+
+  // Notes what runs in a lane until the device gets to here in the order of `queue`.
+  void note(Lane& lane, std::string kind, std::string name, const Stream& queue) {
+    const std::lock_guard lock(mutex_);
+    Running running{std::move(kind), std::move(name), ++lane.started, free_event()};
+    INGOT_CUDA_CHECK(cudaEventRecord(running.end, cuda::queue_of(queue)));
+    lane.running.push_back(std::move(running));
+  }
+
+  uint64_t note_in_graph(Lane& lane, const CommOperation& o) {
+    if (!lane.in_graph) {
+      lane.in_graph = std::make_shared<GraphPart>();
+      stream_.graph->at_end.emplace_back([this, &lane] { end_capture(lane); });
+      stream_.graph->at_launch.emplace_back([this, &lane, part = lane.in_graph] {
+        wait_for_room(lane);
+        note(lane, part->kind(), part->text(), stream_);
+      });
+    }
+    lane.in_graph->add(o);
+    const std::lock_guard lock(mutex_);
+    ends_in_graph_.push_back(free_event());
+    INGOT_CUDA_CHECK(cudaEventRecord(ends_in_graph_.back(), cuda::queue_of(lane.queue)));
+    return kInGraph | (ends_in_graph_.size() - 1);
+  }
+
+  void end_capture(Lane& lane) {
+    lane.in_graph = nullptr;
+    const std::lock_guard lock(mutex_);
+    free_.insert(free_.end(), ends_in_graph_.begin(), ends_in_graph_.end());
+    ends_in_graph_.clear();
   }
 
   // The host runs ahead of the device by kMaxUnderWay collectives at most. If it is that far, it waits for the oldest.
@@ -204,6 +222,7 @@ class NcclGroup final : public Communicator {
 
   bool is_done(uint64_t ticket) override {
     if (ticket & kOnHost) return on_host(ticket)->pending.is_done();
+    if (ticket & kInGraph) return false;
     const std::lock_guard lock(mutex_);
     const Lane& lane = lanes_[ticket % kLanes];
     return lane.running.empty() || lane.running.front().number > ticket / kLanes;
@@ -215,6 +234,12 @@ class NcclGroup final : public Communicator {
       const auto message = on_host(ticket);
       message->pending.wait();
       on_host_.erase(message);
+      return;
+    }
+    if (ticket & kInGraph) {
+      const size_t number = ticket & ~kInGraph;  // beyond the events if an exception has ended the capture
+      if (number < ends_in_graph_.size())
+        INGOT_CUDA_CHECK(cudaStreamWaitEvent(cuda::queue_of(stream_), ends_in_graph_[number], 0));
       return;
     }
     throw_if_failed();
@@ -288,11 +313,18 @@ class NcclGroup final : public Communicator {
     return true;
   }
 
-  // Ends the kernels that wait for other ranks, and frees the communicators.
+  // Ends the kernels that wait for other ranks, and frees the communicators. NCCL returns from the abort of a communicator
+  // only after the graphs that hold its collectives are gone, and they go when the group's own thread has found the error.
+  // Until then that thread may wait for a kernel of any lane, so all are aborted at the same time.
   void abort_all() {
-    const std::lock_guard lock(comms_mutex_);
-    for (Lane& lane : lanes_)
-      if (lane.comm) library_.abort(std::exchange(lane.comm, nullptr));
+    std::vector<std::thread> aborts;
+    {
+      const std::lock_guard lock(comms_mutex_);
+      for (Lane& lane : lanes_)
+        if (lane.comm)
+          aborts.emplace_back([this, comm = std::exchange(lane.comm, nullptr)] { library_.abort(comm); });
+    }
+    for (std::thread& abort : aborts) abort.join();
   }
 
   // ---- the watcher thread ----
@@ -318,7 +350,7 @@ class NcclGroup final : public Communicator {
     }
     if (!lane.notes || lane.running.empty() || lane.noted == lane.running.front().number) return;
     lane.noted = lane.running.front().number;
-    lane.notes->begin(lane.running.front().kind, lane.running.front().name);
+    lane.notes->begin(lane.running.front().kind.c_str(), lane.running.front().name);
   }
 
   // After an error, abort ends the kernels that wait for a lost rank, so that the host does not wait for
@@ -330,7 +362,7 @@ class NcclGroup final : public Communicator {
       const std::lock_guard lock(mutex_);
       const bool is_running = !lane.running.empty();
       failure_ =
-          failure_text(name(), is_running ? lane.running.front().kind : "nothing",
+          failure_text(name(), is_running ? lane.running.front().kind.c_str() : "nothing",
                        is_running ? lane.running.front().name : "",
                        is_running ? lane.running.front().number : 0, library_.words(result, lane.comm));
     }
@@ -353,8 +385,9 @@ class NcclGroup final : public Communicator {
   // A thread that holds both takes comms_mutex_ last.
   std::mutex mutex_, comms_mutex_;
   std::vector<Lane> lanes_;
-  std::vector<cudaEvent_t> free_;  // guarded by mutex_
-  std::string failure_;            // guarded by mutex_
+  std::vector<cudaEvent_t> free_;           // guarded by mutex_
+  std::vector<cudaEvent_t> ends_in_graph_;  // ends of the collectives in the graph that is captured now
+  std::string failure_;                     // guarded by mutex_
   std::atomic<bool> has_failed_ = false, is_ending_ = false;
   std::thread watcher_;  // last, because it uses the other members
 };

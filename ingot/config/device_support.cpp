@@ -86,10 +86,6 @@ void validate_graph(const RunConfig& config) {
     if (!is_right) fail(ErrorKind::kUsage, "{} must be {} {}", key, nearest, kGraph);
   };
   require(config.train.device == Device::kCuda, "train.device", "cuda");
-  require(config.model.dropout == 0, "model.dropout", "0");
-  require(config.parallel.ranks() == config.parallel.dp, "parallel", "one rank, or replicas (parallel.dp)");
-  require(config.precision.fp8.recipe != Fp8Recipe::kDelayed || config.parallel.ranks() == 1, "precision.fp8",
-          "none, tensorwise or rowwise on several ranks");
   require(!has_f16_with_fp8(config), "precision.compute", "bf16 beside FP8");
   require(config.head.filter == 0, "head.filter", "0");
   require(config.guard.spike == GuardPolicy::kReport, "guard.spike", "report");

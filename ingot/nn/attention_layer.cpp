@@ -111,6 +111,7 @@ AttentionConfig AttentionLayer::config(const LayerContext& ctx, int64_t T) const
           .dropout = {.p = ctx.dropout.p,
                       .key = dropout_key(ctx.dropout, probabilities_site_),
                       .first_row = ctx.dropout.first_row / T,
+                      .place = ctx.dropout.place,
                       .first_head = tp_.rank * H_,
                       .all_heads = tp_.count * H_},
           .window = window_};

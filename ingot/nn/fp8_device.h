@@ -65,6 +65,9 @@ class Fp8Device {
   // The memory of tensor `index`, for casts that are made elsewhere.
   Fp8Place place(int index) const;
 
+  // The amaxes of the step's casts so far, (tensors * 4) f32. Ranks that share a history take their maxima.
+  Tensor amaxes() const { return own_.counted.amaxes.reshape({own_.counted.amaxes.elements()}); }
+
   // Starts the copy of the step's counts to the host and returns its slot. The counts are valid once the
   // stream has passed the copy, until bring_back has been called twice more.
   size_t bring_back(Stream& stream);

@@ -300,14 +300,14 @@ uint64_t first_element(const DropoutState& state, const Tensor& t, int64_t first
 void apply_dropout(LayerContext& ctx, const Tensor& y, uint32_t site, int64_t first_row) {
   if (ctx.dropout.p == 0) return;
   dropout(y, y, ctx.dropout.p, dropout_key(ctx.dropout, site), first_element(ctx.dropout, y, first_row),
-          ctx.stream);
+          ctx.stream, ctx.dropout.place);
 }
 
 Tensor dropout_gradient(LayerContext& ctx, const Tensor& buffer, const Tensor& d, uint32_t site,
                         int64_t first_row) {
   if (ctx.dropout.p == 0) return d;
   dropout(buffer, d, ctx.dropout.p, dropout_key(ctx.dropout, site), first_element(ctx.dropout, d, first_row),
-          ctx.stream);
+          ctx.stream, ctx.dropout.place);
   return buffer;
 }
 

@@ -25,6 +25,7 @@ struct DropoutState {
   float p = 0;
   uint64_t seed = 0, step = 0;
   int64_t first_row = 0;  // index of the micro-batch's first token in the global batch
+  Tensor place = {};      // ops/dropout.h; with it, step and first_row are 0
 };
 
 // REQUIRES: everything but dropout outlives the call.

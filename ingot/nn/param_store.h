@@ -173,6 +173,14 @@ class TrainingStore : public ParamStore {
   // Called after the last micro-batch; makes the shards' gradients those of the whole step. (After an
   // earlier micro-batch they are those of the micro-batches so far, as far as this rank has them.)
   virtual void finish_gradients() {}
+  // The next three are for passes that run as CUDA graphs. begin_graphs precedes a step of such passes: they must find the
+  // same in every step, so the store forgets what it holds of the weights.
+  virtual void begin_graphs() {}
+  // Ends, in the order of the stream, everything that the store has started on other streams. It precedes every graph,
+  // which must not depend on anything outside, and is the last that the graph captures.
+  virtual void join() {}
+  // Follows begin_micro if a graph was launched in place of the passes: it made the calls above when it was captured.
+  virtual void replayed() {}
   // This rank's shard of every parameter, in order of the parameters; empty where it has no elements.
   virtual std::vector<ParamShard> shards() = 0;
   // Updates what layers read after the masters were written (initialised, loaded, averaged); the

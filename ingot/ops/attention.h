@@ -37,6 +37,7 @@ struct AttentionDropout {
   float p = 0;                            // REQUIRES: in [0, 1)
   RandomKey key = {};                     // Purpose::kDropout, stream = the site in the model
   int64_t first_row = 0;                  // index of batch row 0 in the global batch
+  Tensor place = {};                      // ops/dropout.h; its row is added to first_row
   int64_t first_head = 0, all_heads = 0;  // this rank has H of all_heads (0: H), from first_head on
 };
 

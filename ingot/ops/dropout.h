@@ -24,10 +24,17 @@ struct DropoutRule {
         scale(static_cast<float>(1 / (1 - p))) {}
 };
 
+// A replayed CUDA graph repeats the arguments of its kernels, so what changes from step to step can lie in
+// memory: a place is (kDropoutPlace) i64 on the device, or empty. The key's step, the index of the first token
+// and that of the first batch row are then the place's.
+enum : int { kPlaceStep, kPlaceToken, kPlaceRow, kDropoutPlace };
+void set_dropout_place(const Tensor& place, uint64_t step, int64_t token, int64_t row, Stream& stream);
+
 // x, y: any shape, f32, bf16 or f16, of one dtype, contiguous. y may alias x; with p = 0 an in-place call
 // does nothing. key: Purpose::kDropout, stream = the site in the model. first_index: index of x's first
-// element in the global batch. The gradient is the same function: dx = dropout(dy). REQUIRES: 0 <= p < 1.
+// element in the global batch; with a place, its token times x's last dim is added. The gradient is the same
+// function: dx = dropout(dy). REQUIRES: 0 <= p < 1; a place only on a CUDA device.
 void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key, uint64_t first_index,
-             Stream& stream);
+             Stream& stream, const Tensor& place = {});
 
 }  // namespace ingot

@@ -89,26 +89,40 @@ void DdpStore::grad_ready(int unit) {
   if (--missing_[bucket] == 0) start(bucket);
 }
 
+void DdpStore::begin_micro(bool is_last) {
+  is_last_micro_ = is_last;
+  is_replayed_ = false;
+}
+
 void DdpStore::start(size_t bucket) {
-  const Bucket& b = buckets_[bucket];
+  Bucket& b = buckets_[bucket];
+  b.is_under_way = true;
   if (b.payload) round_gradients(b.payload, b.grad, b.residual, stream_);
   pending_[bucket] = group_.start_all_reduce(b.name, b.payload ? b.payload : b.grad);
 }
 
-void DdpStore::finish_gradients() {
-  if (!is_last_micro_) return;
-  const Span span(stream_.trace, "communication");
+void DdpStore::join() {
   using Clock = std::chrono::steady_clock;
-  exposed_s_ = 0;
   for (size_t i = 0; i < buckets_.size(); ++i) {
-    const Bucket& b = buckets_[i];
-    INGOT_CHECK(missing_[i] == 0, "DdpStore: {} units of bucket {} had no gradients in this step",
-                missing_[i], i);
+    Bucket& b = buckets_[i];
+    if (!b.is_under_way) continue;
+    b.is_under_way = false;
     const Clock::time_point begin = Clock::now();
     pending_[i].wait();
     exposed_s_ += std::chrono::duration<double>(Clock::now() - begin).count();
     if (b.payload) cast(b.grad, b.payload, stream_);
-    missing_[i] = b.units;
+  }
+}
+
+void DdpStore::finish_gradients() {
+  if (!is_last_micro_ || is_replayed_) return;
+  const Span span(stream_.trace, "communication");
+  exposed_s_ = 0;
+  join();
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    INGOT_CHECK(missing_[i] == 0, "DdpStore: {} units of bucket {} had no gradients in this step",
+                missing_[i], i);
+    missing_[i] = buckets_[i].units;
   }
 }
 

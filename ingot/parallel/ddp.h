@@ -38,7 +38,9 @@ class DdpStore : public TrainingStore {
   void release(int unit) override { store_.release(unit); }
   void grad_ready(int unit) override;
 
-  void begin_micro(bool is_last) override { is_last_micro_ = is_last; }
+  void begin_micro(bool is_last) override;
+  void join() override;
+  void replayed() override { is_replayed_ = true; }
   // After this call, every gradient is the sum over the ranks. Throws an Error if a unit was never ready.
   void finish_gradients() override;
   std::vector<ParamShard> shards() override { return store_.shards(); }
@@ -54,6 +56,7 @@ class DdpStore : public TrainingStore {
     Tensor payload;   // (n) bf16 or f16; empty if the payload is f32
     Tensor residual;  // (n) f32; empty without error feedback
     std::string name = {};
+    bool is_under_way = false;  // its all_reduce was started, and nothing has waited for it
   };
   const std::vector<Bucket>& buckets() const { return buckets_; }
   // Seconds that finish_gradients waited in the last step, i.e. communication that was not overlapped.
@@ -72,7 +75,7 @@ class DdpStore : public TrainingStore {
   std::vector<size_t> bucket_of_;  // per unit
   std::vector<int> missing_;       // units of each bucket that are not ready yet
   std::vector<Pending> pending_;   // per bucket
-  bool is_last_micro_ = true;
+  bool is_last_micro_ = true, is_replayed_ = false;
   double exposed_s_ = 0;
 };
 

@@ -264,14 +264,24 @@ void FsdpStore::drain(GradSlot& slot) {
       replicate_.start_all_reduce(unit.replicas_name, unit.is_summed ? unit.replica_payload : unit.grad);
 }
 
-void FsdpStore::finish_gradients() {
-  const Span span(stream_.trace, "communication");
+// Afterwards no gradients are under way.
+void FsdpStore::end_sums() {
   for (GradSlot& slot : grad_slots_) drain(slot);
   for (Unit& unit : units_) {
     unit.replicas.wait();
     if (unit.is_summed) cast(unit.grad, unit.replica_payload, stream_);
     unit.is_summed = false;
   }
+}
+
+void FsdpStore::join() {
+  for (Slot& slot : slots_) slot.gather.wait();
+  end_sums();
+}
+
+void FsdpStore::finish_gradients() {
+  const Span span(stream_.trace, "communication");
+  end_sums();
   is_stale_ = true;  // the update comes next
 }
 

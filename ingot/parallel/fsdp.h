@@ -55,6 +55,8 @@ class FsdpStore : public TrainingStore {
 
   void begin_micro(bool is_last) override;
   void finish_gradients() override;
+  void begin_graphs() override { is_stale_ = true; }
+  void join() override;
   std::vector<ParamShard> shards() override;
   void refresh_compute(Stream& stream) override;
   void expand_masters(Stream& stream) override;
@@ -102,6 +104,7 @@ class FsdpStore : public TrainingStore {
   Tensor own_shard(const Tensor& full, int64_t shard) const;
   void start_gather(int unit);
   void drain(GradSlot& slot);
+  void end_sums();
   bool exchanges(const GradSlot& slot) const;
   Tensor exchanged(const GradSlot& slot, int64_t shard) const;
   // Invalidates all gathered weights, because the masters have changed.

@@ -183,17 +183,35 @@ BlockTimes agree_on_block_times(const RunConfig& config, const Layout& rank) {
   return agreed_block_times(times, *mesh.world);
 }
 
+// Returns true if no group is there, or if CUDA graphs can hold its collectives.
+bool can_capture(const std::unique_ptr<Communicator>& group) { return !group || group->can_be_captured(); }
+
+// The passes run as graphs only if their messages need no host (comm/device_group.h) on any rank: ranks with graphs gather
+// weights in another order than others.
+GraphUse graph_use(const RunConfig& config, const Layout& rank) {
+  GraphUse use{.has_graphs = config.train.has_graph,
+               .differs_first = rank.mesh->shard->size() > 1,
+               .differs_last = rank.mesh->dp->size() > 1};
+  if (!use.has_graphs || rank.stream->backing != Backing::kMemory) return use;
+  Communicator& world = *rank.mesh->world;
+  use.has_graphs = !world.is_any(!can_capture(rank.tensor_group) || !can_capture(rank.shard_group));
+  use.holds_last = !world.is_any(!can_capture(rank.gradient_group) || !can_capture(rank.replica_group));
+  return use;
+}
+
 std::unique_ptr<Executor> make_executor(const RunConfig& config, const StagePlan& plan, Layout& rank) {
   const int64_t micros = rank.data_shard.micros(config.train.grad_accum);
   const BatchShape& shape = rank.batch_shape;
   const Backing backing = rank.stream->backing;
+  const GraphUse graphs = graph_use(config, rank);
   if (rank.mesh->pp->size() > 1)
     return std::make_unique<Pipeline>(*rank.model,
                                       PipelineConfig{.shape = pipeline_shape(config.parallel, micros),
                                                      .plan = plan,
                                                      .recompute = config.activations,
                                                      .block_times = agree_on_block_times(config, rank),
-                                                     .batch = shape},
+                                                     .batch = shape,
+                                                     .has_graphs = graphs.has_graphs && graphs.holds_last},
                                       *rank.mesh->pp, *rank.stream);
   return std::make_unique<LocalExecutor>(
       *rank.model,
@@ -201,8 +219,7 @@ std::unique_ptr<Executor> make_executor(const RunConfig& config, const StagePlan
                           .recompute = choose_recompute(config, *rank.model, *rank.params, shape.batch,
                                                         *rank.mesh->world, *rank.stream),
                           .micros = micros,
-                          .has_graph = config.train.has_graph,
-                          .sends_gradients = rank.mesh->dp->size() > 1,
+                          .graphs = graphs,
                           .device = rank.stream->device,
                           .backing = backing});
 }

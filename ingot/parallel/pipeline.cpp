@@ -192,16 +192,37 @@ void Pipeline::take(Inbox& inbox, const Tensor& t, Stream& stream) {
   post(inbox);
 }
 
+// Decides whether the step runs as graphs. A pass of another number of micro-batches may find other weights gathered
+// (parallel/fsdp.h), so its graphs are others.
+void Pipeline::begin_graphs(const ExecutorStep& step) {
+  has_graphs_ = config_.has_graphs && is_warm_ && step.results;
+  if (!has_graphs_) return;
+  step.params.begin_graphs();
+  if (step.micros == graph_micros_) return;
+  graphs_.clear();
+  graph_micros_ = step.micros;
+}
+
+// Submits a pass, whose tensors are the same in every step.
+void Pipeline::submit(const PipelineOp& op, const ExecutorStep& step,
+                      const std::function<void(LayerContext&)>& passes) {
+  LayerContext ctx = step.context(op.micro);
+  if (!has_graphs_) return passes(ctx);
+  const int64_t part = 2 * op.chunk + (op.kind == Kind::kBackward ? 1 : 0);
+  graphs_.run(2 * config_.shape.chunks * op.micro + part, step, ctx, passes);
+}
+
 LossSums Pipeline::forward_pass(const PipelineOp& op, const ExecutorStep& step) {
   Slot& own = slot(op);
   const MicroBatch micro = batch(step, op.micro);
-  LayerContext ctx = step.context(op.micro);
-  const Span span(ctx.stream.trace, "forward");
   own.activation.wait();
-  LossSums sums =
-      model_.forward(ctx, micro, own.saved, step.grad_scale, op.micro == 0 ? step.checked_tokens : 0);
-  if (step.after_forward) step.after_forward(own.saved, micro, sums);
-  bring_back(own, op.chunk, step.results, ctx.stream);
+  LossSums sums;
+  submit(op, step, [&](LayerContext& ctx) {
+    const Span span(ctx.stream.trace, "forward");
+    sums = model_.forward(ctx, micro, own.saved, step.grad_scale, op.micro == 0 ? step.checked_tokens : 0);
+    if (step.after_forward) step.after_forward(own.saved, micro, sums);
+  });
+  bring_back(own, op.chunk, step.results, step.stream);
   return sums;
 }
 
@@ -216,11 +237,13 @@ void Pipeline::bring_back(const Slot& own, int chunk, StepResultRing* results, S
 
 void Pipeline::backward_pass(const PipelineOp& op, const ExecutorStep& step) {
   Slot& own = slot(op);
-  LayerContext ctx = step.context(op.micro);
-  const Span span(ctx.stream.trace, "backward");
+  const MicroBatch micro = batch(step, op.micro);
   own.activation.wait();
   step.params.begin_micro(step.only < 0 && op.micro == step.micros - 1);
-  model_.backward(ctx, batch(step, op.micro), own.saved);
+  submit(op, step, [&](LayerContext& ctx) {
+    const Span span(ctx.stream.trace, "backward");
+    model_.backward(ctx, micro, own.saved);
+  });
 }
 
 LossSums Pipeline::perform(const PipelineOp& op, const ExecutorStep& step) {
@@ -274,13 +297,16 @@ bool Pipeline::run(const ExecutorStep& step) {
   is_asynchronous_ = step.results != nullptr;
   clock().begin_step();
   read_ = std::max<int64_t>(0, step.only);
-  is_direct_ = has_run_ && step.only < 0 && !step.after_forward && step.checked_tokens == 0;
+  begin_graphs(step);
+  const bool captures = has_graphs_ && !graphs_.has_graphs(step.grad_scale);
+  is_direct_ = has_run_ && !captures && step.only < 0 && !step.after_forward && step.checked_tokens == 0;
   has_run_ = true;
   expect(activation_inbox_, activations_, Kind::kReceiveActivation, list);
   expect(gradient_inbox_, gradients_, Kind::kReceiveGradient, list);
   sums_ = {};
   for (const PipelineOp& op : list) sums_.add(perform(op, step));
   wait_for_sends();
+  is_warm_ = is_warm_ || step.only < 0;
   clock().end_step();
   has_checked_loss_ = step.checked_tokens > 0;
   return true;

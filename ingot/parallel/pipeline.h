@@ -11,9 +11,13 @@
 // share a device or NCCL is missing, and in a step in which the host may wait for the whole device: the first, whose
 // products and kernels take memory, and one that checks or looks at activations. Such a wait would not end while a message
 // is awaited that depends on what this rank has not submitted yet.
+//
+// With has_graphs each pass of a step is a CUDA graph, which holds the collectives of its layers and gradients, but no
+// message between stages. They are captured in a step whose messages go through the host, because that allocates memory.
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -23,6 +27,7 @@
 #include "ingot/parallel/stage_plan.h"
 #include "ingot/train/device_feed.h"
 #include "ingot/train/executor.h"
+#include "ingot/train/pass_graphs.h"
 
 namespace ingot {
 
@@ -32,6 +37,7 @@ struct PipelineConfig {
   RecomputeConfig recompute = {};  // the budget is for all activations of this rank
   BlockTimes block_times = {};     // for a policy that chooses by them; the same on all ranks
   BatchShape batch = {.batch = 1, .context = 1};
+  bool has_graphs = false;  // replays the passes of asynchronous steps as CUDA graphs (train.graph)
 };
 
 class Pipeline final : public Executor {
@@ -100,6 +106,9 @@ class Pipeline final : public Executor {
   void take(Inbox& inbox, const Tensor& t, Stream& stream);
   void bring_back(const Slot& own, int chunk, StepResultRing* results, Stream& stream);
   LossSums perform(const PipelineOp& op, const ExecutorStep& step);
+  void begin_graphs(const ExecutorStep& step);
+  void submit(const PipelineOp& op, const ExecutorStep& step,
+              const std::function<void(LayerContext&)>& passes);
   LossSums forward_pass(const PipelineOp& op, const ExecutorStep& step);
   void backward_pass(const PipelineOp& op, const ExecutorStep& step);
   void wait_for_sends();
@@ -113,7 +122,11 @@ class Pipeline final : public Executor {
   // Separate groups of the same ranks, because messages within one group keep their order.
   Route activations_, gradients_;
   bool is_direct_ = false, has_run_ = false;  // is_direct_: of the current step
+  int64_t graph_micros_ = 0;                  // micro-batches of the step whose passes graphs_ holds
+  bool is_warm_ = false;                      // passes have run, so that libraries have chosen their kernels
+  bool has_graphs_ = false;                   // the current step runs as graphs
   DeviceFeed feed_;
+  PassGraphs graphs_{feed_, config_.batch.context};
   std::array<StageClock, 2> clocks_;  // of this step and of the one before, which may still be under way
   size_t runs_ = 0;                   // steps run
   size_t in_flight_ = 0;              // of those, not reported yet

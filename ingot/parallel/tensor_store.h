@@ -23,6 +23,9 @@ class TensorStore : public TrainingStore {
 
   void begin_micro(bool is_last) override;
   void finish_gradients() override;
+  void begin_graphs() override { own_.begin_graphs(); }
+  void join() override { own_.join(); }
+  void replayed() override { own_.replayed(); }
   std::vector<ParamShard> shards() override { return own_.shards(); }
   void refresh_compute(Stream& stream) override { own_.refresh_compute(stream); }
   void expand_masters(Stream& stream) override { own_.expand_masters(stream); }

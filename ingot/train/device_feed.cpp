@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ingot/core/copy.h"
+#include "ingot/ops/dropout.h"
 
 namespace ingot {
 namespace {
@@ -20,6 +21,7 @@ MicroBatch make_batch(Arena& arena, const BatchShape& shape) {
 
 void DeviceFeed::lay_out(Buffers& buffers, const BatchShape& shape, int64_t micros) {
   buffers.there = make_batch(buffers.device, shape);
+  buffers.place = buffers.device.alloc(DType::i64, {kDropoutPlace});
   buffers.batches.clear();
   buffers.sums.clear();
   for (int64_t i = 0; i < 2 * micros; ++i) buffers.batches.push_back(make_batch(buffers.pinned, shape));

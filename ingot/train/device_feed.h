@@ -27,6 +27,9 @@ class DeviceFeed {
   // loader's memory.
   MicroBatch send(const Batch& batch, Stream& stream);
 
+  // Memory for what a graph's dropout reads (ops/dropout.h). REQUIRES: is_on_device().
+  const Tensor& dropout_place() const { return buffers_->place; }
+
   // Starts the copy of the last micro-batch's sums (Transformer::Saved) to the host.
   void bring_back(const Tensor& sums, Stream& stream);
   // Waits for the stream and returns the sums brought back since the last call, in order. Valid until the
@@ -40,6 +43,7 @@ class DeviceFeed {
   struct Buffers {
     Arena device, pinned;
     MicroBatch there = {};
+    Tensor place = {};
     std::vector<MicroBatch> batches = {};  // pinned ring of slots: twice the micro-batches of a step
     std::vector<Tensor> sums = {};         // pinned, one slot per micro-batch
   };

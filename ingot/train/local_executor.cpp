@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "ingot/core/cuda/cuda_device.h"
-#include "ingot/core/cuda/cuda_graph.h"
 #include "ingot/core/trace.h"
 #include "ingot/train/recompute_choice.h"
 #include "ingot/train/step_result_ring.h"
@@ -26,13 +24,14 @@ LocalExecutor::LocalExecutor(const Transformer& model, const LocalExecutorConfig
 void LocalExecutor::set_recompute(const RecomputePlan& plan) {
   activations_.release_to(0);
   is_warm_ = false;
-  graph_scale_ = 0;
+  graphs_.clear();
   recompute_ = plan;
   saved_ = model_.make_saved(activations_, config_.shape.batch, config_.shape.context, plan);
 }
 
 bool LocalExecutor::run(const ExecutorStep& step) {
   feed_.begin_step(step.steps_in_flight);
+  if (has_graphs(step)) step.params.begin_graphs();
   sums_ = {};
   const int64_t first = std::max<int64_t>(step.only, 0), end = step.only < 0 ? step.micros : step.only + 1;
   for (int64_t micro = first; micro < end; ++micro) {
@@ -49,43 +48,28 @@ bool LocalExecutor::run(const ExecutorStep& step) {
 }
 
 // Runs forward and backward of one micro-batch.
-void LocalExecutor::run_micro(const ExecutorStep& step, int64_t micro, const MicroBatch& batch) {
+void LocalExecutor::run_micro(LayerContext& ctx, const ExecutorStep& step, int64_t micro,
+                              const MicroBatch& batch) {
   {
-    LayerContext ctx = step.context(micro);
     const Span span(ctx.stream.trace, "forward");
     LossSums sums = model_.forward(ctx, batch, saved_, step.grad_scale, micro == 0 ? step.checked_tokens : 0);
     if (step.after_forward) step.after_forward(saved_, batch, sums);
     sums_.add(sums);
   }
-  LayerContext ctx = step.context(micro);
   const Span span(ctx.stream.trace, "backward");
   model_.backward(ctx, batch, saved_);
   is_warm_ = true;
 }
 
-// Runs the micro-batch of an asynchronous step as a graph if train.has_graph. The graph is captured after
-// one micro-batch has run without it, since that run chooses kernels and plans for the shapes. All
-// micro-batches share the graph, except those that send gradients: each lies in the same memory, and without dropout
-// (config/device_support.h) only the weights and grad_scale differ from step to step.
+// Micro-batches lie in the same memory, so they can share graphs.
 void LocalExecutor::submit_micro(const ExecutorStep& step, int64_t micro, const MicroBatch& batch) {
-  if constexpr (kHasCuda) {
-    const bool sends = config_.sends_gradients && step.only < 0 && micro + 1 == step.micros;
-    if (step.results && config_.has_graph && is_warm_ && !sends) {
-      const Span span(step.stream.trace, "graph");
-      Fp8State& fp8 = *step.context(micro).fp8;
-      if (graph_scale_ == step.grad_scale) {
-        fp8.add_elements(graph_elements_);
-      } else {
-        graph_elements_ = fp8.elements();
-        graph_ = std::make_shared<cuda::Graph>(step.stream, [&] { run_micro(step, micro, batch); });
-        for (size_t t = 0; t < graph_elements_.size(); ++t)
-          graph_elements_[t] = fp8.elements()[t] - graph_elements_[t];
-        graph_scale_ = step.grad_scale;
-      }
-      return graph_->launch(step.stream);
-    }
-  }
-  run_micro(step, micro, batch);
+  const GraphUse& use = config_.graphs;
+  const bool is_first = micro == 0 && use.differs_first,
+             is_last = micro + 1 == step.micros && use.differs_last;
+  LayerContext ctx = step.context(micro);
+  if (!has_graphs(step) || (is_last && !use.holds_last)) return run_micro(ctx, step, micro, batch);
+  graphs_.run((is_first ? 1 : 0) + (is_last ? 2 : 0), step, ctx,
+              [&](LayerContext& captured) { run_micro(captured, step, micro, batch); });
 }
 
 LossSums LocalExecutor::losses(Stream& stream) {

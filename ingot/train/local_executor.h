@@ -2,26 +2,26 @@
 // micro-batch after the other, all in the same activation memory.
 #pragma once
 
-#include <memory>
-#include <utility>
-
 #include "ingot/nn/recompute.h"
 #include "ingot/train/device_feed.h"
 #include "ingot/train/executor.h"
+#include "ingot/train/pass_graphs.h"
 
 namespace ingot {
 
-namespace cuda {
-class Graph;
-}  // namespace cuda
+// Which micro-batches of an asynchronous step run as CUDA graphs. They share one, except where their messages differ.
+struct GraphUse {
+  bool has_graphs = false;     // train.graph
+  bool differs_first = false;  // the first micro-batch of a step gathers weights that the others find
+  bool differs_last = false;   // the last one sums gradients over ranks
+  bool holds_last = true;      // false: these sums go through the host, so the last one runs without a graph
+};
 
 struct LocalExecutorConfig {
   BatchShape shape;  // of a micro-batch
   RecomputePlan recompute;
-  int64_t micros = 0;      // the most micro-batches of a step; 0 for an executor that never trains
-  bool has_graph = false;  // replays forward and backward of an asynchronous step as a CUDA graph
-  // True if backward of a step's last micro-batch sends gradients to other ranks: that micro-batch runs without a graph.
-  bool sends_gradients = false;
+  int64_t micros = 0;  // the most micro-batches of a step; 0 for an executor that never trains
+  GraphUse graphs = {};
   Device device = Device::kCpu;
   Backing backing = Backing::kMemory;
 };
@@ -39,7 +39,11 @@ class LocalExecutor final : public Executor {
   void set_recompute(const RecomputePlan& plan) override;
 
  private:
-  void run_micro(const ExecutorStep& step, int64_t micro, const MicroBatch& batch);
+  // The first micro-batch runs without a graph, because libraries choose their kernels there.
+  bool has_graphs(const ExecutorStep& step) const {
+    return step.results && config_.graphs.has_graphs && is_warm_;
+  }
+  void run_micro(LayerContext& ctx, const ExecutorStep& step, int64_t micro, const MicroBatch& batch);
   void submit_micro(const ExecutorStep& step, int64_t micro, const MicroBatch& batch);
 
   const Transformer& model_;
@@ -48,11 +52,8 @@ class LocalExecutor final : public Executor {
   Transformer::Saved saved_;
   DeviceFeed feed_;
   LossSums sums_;  // The last run added these, as far as the host knows them.
-  // The captured passes of a micro-batch. shared_ptr, because builds without CUDA cannot destroy a Graph.
-  std::shared_ptr<cuda::Graph> graph_;
-  float graph_scale_ = 0;                // grad_scale of graph_; 0: not captured
-  std::vector<int64_t> graph_elements_;  // elements that graph_ casts to FP8, per tensor
-  bool is_warm_ = false;                 // true once backward has run with the current recompute plan
+  PassGraphs graphs_{feed_, config_.shape.context};
+  bool is_warm_ = false;  // true once backward has run with the current recompute plan
 };
 
 }  // namespace ingot

@@ -27,13 +27,11 @@ void set_counts(Fp8Stats& fp8, const std::array<double, 3>& counts) {
 
 }  // namespace
 
-// With f16 and FP8 together, has_overflowed needs the amax of the casts, and with delayed scales several ranks
-// share their amaxes through the host, so such steps are synchronous.
+// With f16 and FP8 together, has_overflowed needs the amax of the casts, so such steps are synchronous.
 bool Trainer::can_judge_on_device() const {
-  const bool is_f16 = config_.precision.compute == DType::f16,
-             is_delayed = config_.precision.fp8.recipe == Fp8Recipe::kDelayed;
-  return layout_.stream->device == Device::kCuda && (!is_delayed || layout_.mesh->world->size() == 1) &&
-         (!is_f16 || state_.fp8.entries().empty()) && config_.head.filter == 0;
+  const bool is_f16 = config_.precision.compute == DType::f16;
+  return layout_.stream->device == Device::kCuda && (!is_f16 || state_.fp8.entries().empty()) &&
+         config_.head.filter == 0;
 }
 
 size_t Trainer::depth(const StepInputs& inputs) const {
@@ -109,6 +107,8 @@ void Trainer::submit(Loader& loader, const StepOrder& order) {
     discard();
     loader.seek(submitted.first_sample);
   } else {
+    if (state_.fp8.follows_history() && layout_.step_group)
+      layout_.step_group->all_reduce("fp8 amaxes", state_.fp8.device()->amaxes(), ReduceOp::kMax);
     state_.fp8.bring_back(*layout_.stream);
     if (order.is_asynchronous) submit_update(order);
   }
@@ -262,7 +262,7 @@ bool Trainer::has_overflowed(const StepResult& result) {
   return layout_.mesh->world->is_any(!std::isfinite(result.grad_norm) || std::isinf(result.fp8.amax));
 }
 
-// Gives all ranks one history of delayed scaling.
+// Gives all ranks one history of delayed scaling. In an asynchronous step their devices do it.
 void Trainer::reduce_amaxes() {
   Fp8State& fp8 = state_.fp8;
   amaxes_.clear();

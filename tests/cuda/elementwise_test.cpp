@@ -45,6 +45,26 @@ TEST(CudaCast, NanStaysNan) {
   }
 }
 
+// With a place, the step of the key and the index of the first token come from memory.
+TEST(CudaDropout, ReadsStepAndTokenFromItsPlace) {
+  Stream stream = cuda::make_stream(), cpu;
+  const auto key = [](uint64_t step) {
+    return RandomKey{.seed = 7, .purpose = Purpose::kDropout, .stream = 3, .step = step};
+  };
+  const OnDevice place(DType::i64, {kDropoutPlace}, stream);
+  for (int64_t columns : {8, 5})
+    for (int64_t token : {0, 3, int64_t{1} << 33}) {
+      const Buffer x = random_tensor(DType::f32, {6, columns}, 1);
+      const OnDevice there(x, stream), y(DType::f32, {6, columns}, stream);
+      Buffer want(DType::f32, {6, columns});
+      const uint64_t own = static_cast<uint64_t>(2 * columns), shift = static_cast<uint64_t>(token * columns);
+      set_dropout_place(place, 11, token, 0, stream);
+      dropout(y, there, 0.3f, key(0), own, stream, place);
+      dropout(want, x, 0.3f, key(11), own + shift, cpu);
+      expect_same_bits(y.to_host(), want, "y");
+    }
+}
+
 TEST(CudaDropout, DropsTheElementsThatTheCpuDrops) {
   Stream stream = cuda::make_stream(), cpu;
   const RandomKey key{.seed = 7, .purpose = Purpose::kDropout, .stream = 3, .step = 11};

@@ -9,13 +9,16 @@
 //
 // A stream does nothing until the host waits for it, so the simulation also finds code that reads a result too
 // early. Device memory is poisoned at first, and the host can access it only while a stream runs. While a stream is
-// captured into a graph, waiting and allocating are errors and invalidate the graph.
+// captured into a graph, waiting and allocating are errors and invalidate the graph. A stream that waits for an event of
+// the capture joins it, and its work must precede the end of the captured stream; waits for what was not captured are errors.
+// A launched graph runs each stream of its capture in a stream of its own.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <tuple>
 #include <vector>
 
@@ -79,9 +82,10 @@ bool is_device_memory(const void* place);
 // Appends work to the stream. `uses` is the memory that it accesses beside what kernels' code accesses.
 void enqueue(Stream* stream, std::function<void()> work, std::vector<Use> uses = {});
 // Enqueues work that other ranks take part in. `is_ready` is called again and again until it returns true, then `work`
-// runs; meanwhile the other streams go on. Nothing of it can be captured in a graph: returns false during a capture.
-bool enqueue_shared(Stream* stream, std::function<bool()> is_ready, std::function<void()> work,
-                    std::vector<Use> uses);
+// runs; meanwhile the other streams go on. A graph calls both in every launch, and keeps `held`.
+void enqueue_shared(Stream* stream, std::function<bool()> is_ready, std::function<void()> work,
+                    std::vector<Use> uses, std::shared_ptr<void> held);
+bool is_captured(const Stream* stream);
 
 template <typename T>
 T exchanged(uint32_t mask, T value, int from) {
@@ -132,6 +136,11 @@ enum cudaError_t {
   cudaErrorNotReady = 600,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureMerge = 902,
+  cudaErrorStreamCaptureUnmatched = 903,
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorCapturedEvent = 907,
   cudaErrorGraphExecUpdateFailure = 910
 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
@@ -148,7 +157,18 @@ struct cudaDeviceProp {
   size_t totalGlobalMem;
 };
 
-inline const char* cudaGetErrorString(cudaError_t) { return "simulated error"; }
+inline const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureUnjoined:
+      return "capturing stream has unjoined work";
+    case cudaErrorStreamCaptureIsolation:
+      return "dependency created on uncaptured work in another stream";
+    default:
+      return "simulated error";
+  }
+}
 inline const char* cudaGetErrorName(cudaError_t) { return "simulatedError"; }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaGetDeviceCount(int* count);

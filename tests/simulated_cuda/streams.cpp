@@ -43,12 +43,29 @@ struct Work {
   Stream* after = nullptr;
   uint64_t count = 0;
   std::function<bool()> is_ready = nullptr;
+  std::shared_ptr<void> held = nullptr;  // lives as long as the graph that has the work
 };
 }  // namespace simulated_cuda
 
+// What was captured, in the order in which it was submitted. Lane 0 is the stream that is captured; every stream that
+// joined the capture is a lane more.
 struct SimulatedGraph {
-  std::vector<simulated_cuda::Work> work;
+  struct Node {
+    enum class Kind { kWork, kRecord, kWait };
+    Kind kind = Kind::kWork;
+    size_t lane = 0;
+    simulated_cuda::Work work = {};
+    size_t event = 0;  // kRecord, kWait: number of a record in this graph
+  };
+  using Progress = std::vector<size_t>;  // pieces of work, by lane
+  uint64_t id = 0;
+  std::vector<Node> nodes;
+  std::vector<Progress> lanes;    // what the next work of each lane is ordered behind
+  std::vector<Progress> records;  // the same of each record
   bool is_spoilt = false;
+  std::vector<simulated_cuda::Stream*> queues;  // where an instantiated graph runs its lanes from 1 on
+
+  void add(Node node);
 };
 
 namespace simulated_cuda {
@@ -61,6 +78,7 @@ struct Stream {
   std::atomic<uint64_t> done = 0;  // pieces run; cudaEventQuery reads it on another thread
   bool is_busy = false;            // its front runs, or is waited for
   SimulatedGraph* captured = nullptr;
+  size_t lane = 0;  // in the graph that is captured
 };
 
 namespace {
@@ -193,7 +211,7 @@ bool is_device_memory(const void* place) {
 }
 
 void enqueue(Stream* stream, Work work) {
-  if (stream->captured) return stream->captured->work.push_back(std::move(work));
+  if (stream->captured) return stream->captured->add({.lane = stream->lane, .work = std::move(work)});
   work.submitted = host_clock();
   work.hashes.resize(work.uses.size());
   for (size_t i = 0; i < work.uses.size(); ++i) {
@@ -209,12 +227,15 @@ void enqueue(Stream* stream, std::function<void()> work, std::vector<Use> uses) 
   enqueue(stream, Work{.run = std::move(work), .uses = std::move(uses)});
 }
 
-bool enqueue_shared(Stream* stream, std::function<bool()> is_ready, std::function<void()> work,
-                    std::vector<Use> uses) {
-  if (spoils_capture()) return false;
-  enqueue(stream, Work{.run = std::move(work), .uses = std::move(uses), .is_ready = std::move(is_ready)});
-  return true;
+void enqueue_shared(Stream* stream, std::function<bool()> is_ready, std::function<void()> work,
+                    std::vector<Use> uses, std::shared_ptr<void> held) {
+  if (!stream->captured) held = nullptr;
+  enqueue(stream, Work{.run = std::move(work),
+                       .uses = std::move(uses),
+                       .is_ready = std::move(is_ready),
+                       .held = std::move(held)});
 }
+bool is_captured(const Stream* stream) { return stream->captured != nullptr; }
 
 // Runs everything and orders it before what the host does next.
 void wait_for_all() {
@@ -257,12 +278,73 @@ using simulated_cuda::enqueue;
 using simulated_cuda::join;
 using simulated_cuda::run_until;
 
+void SimulatedGraph::add(Node node) {
+  Progress& own = lanes[node.lane];
+  if (node.kind == Node::Kind::kWork) ++own[node.lane];
+  if (node.kind == Node::Kind::kRecord) records.push_back(own);
+  for (size_t i = 0; node.kind == Node::Kind::kWait && i < records[node.event].size(); ++i)
+    own[i] = std::max(own[i], records[node.event][i]);
+  nodes.push_back(std::move(node));
+}
+
 struct SimulatedEvent {
   cudaStream_t stream = nullptr;
   uint64_t count = 0;                                                // stream->done once the record has run
   std::shared_ptr<std::chrono::steady_clock::time_point> time = {};  // when the record ran
   std::shared_ptr<simulated_cuda::Clock> clock = {};                 // what the record was ordered behind
+  uint64_t graph = 0;  // id of the capture in which it was recorded last; 0: in none
+  size_t record = 0;   // number of that record
+
+  bool is_done() const { return !stream || stream->done >= count; }
 };
+
+namespace {
+
+using simulated_cuda::Work;
+
+SimulatedEvent record_in(simulated_cuda::Stream* stream) {
+  const auto time = std::make_shared<std::chrono::steady_clock::time_point>();
+  const auto clock = std::make_shared<simulated_cuda::Clock>();
+  enqueue(stream, [=] {
+    *time = std::chrono::steady_clock::now();
+    *clock = stream->clock;
+  });
+  return {stream, stream->given, time, clock};
+}
+
+void wait_in(simulated_cuda::Stream* stream, const SimulatedEvent& event) {
+  const auto take_clock = [stream, clock = event.clock] { join(stream->clock, *clock); };
+  enqueue(stream, Work{.run = take_clock, .after = event.stream, .count = event.count});
+}
+
+cudaError_t spoil(SimulatedGraph* graph, cudaError_t error) {
+  graph->is_spoilt = true;
+  return error;
+}
+
+// A wait for an event that was recorded in a capture, or by a stream that is captured. Returns what the runtime says.
+cudaError_t wait_in_graph(simulated_cuda::Stream* stream, const SimulatedEvent& event) {
+  if (stream->captured && event.graph == 0) return spoil(stream->captured, cudaErrorStreamCaptureIsolation);
+  const auto& all = simulated_cuda::streams;
+  const auto other =
+      std::ranges::find_if(all, [&](const auto* s) { return s->captured && s->captured->id == event.graph; });
+  if (other == all.end()) return cudaErrorCapturedEvent;  // that capture has ended
+  SimulatedGraph* graph = (*other)->captured;
+  if (stream->captured && stream->captured != graph) return spoil(graph, cudaErrorStreamCaptureMerge);
+  if (!stream->captured) {
+    stream->captured = graph;
+    stream->lane = graph->lanes.size();
+    graph->lanes.emplace_back(stream->lane + 1);
+  }
+  for (SimulatedGraph::Progress& lane : graph->lanes) lane.resize(graph->lanes.size());
+  graph->add({.kind = SimulatedGraph::Node::Kind::kWait, .lane = stream->lane, .event = event.record});
+  return cudaSuccess;
+}
+
+// Lanes of graphs that are gone. They may still have work, and so has what follows them there.
+std::vector<simulated_cuda::Stream*> free_queues;
+
+}  // namespace
 
 cudaError_t cudaGetDevice(int* device) {
   *device = 0;
@@ -348,9 +430,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (!event->stream) simulated_cuda::report("a stream waits for an event that was never recorded");
-  const auto take_clock = [stream, clock = event->clock] { join(stream->clock, *clock); };
-  enqueue(stream, simulated_cuda::Work{.run = take_clock, .after = event->stream, .count = event->count});
+  if (!event->stream && event->graph == 0)
+    simulated_cuda::report("a stream waits for an event that was never recorded");
+  if (stream->captured || event->graph != 0) return wait_in_graph(stream, *event);
+  wait_in(stream, *event);
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
@@ -363,17 +446,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const auto time = std::make_shared<std::chrono::steady_clock::time_point>();
-  const auto clock = std::make_shared<simulated_cuda::Clock>();
-  enqueue(stream, [=] {
-    *time = std::chrono::steady_clock::now();
-    *clock = stream->clock;
-  });
-  *event = {stream, stream->given, time, clock};
+  if (SimulatedGraph* graph = stream->captured) {
+    *event = {.graph = graph->id, .record = graph->records.size()};
+    graph->add({.kind = SimulatedGraph::Node::Kind::kRecord, .lane = stream->lane, .event = event->record});
+    return cudaSuccess;
+  }
+  *event = record_in(stream);
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (simulated_cuda::spoils_capture()) return cudaErrorStreamCaptureUnsupported;
+  if (event->graph != 0) return cudaErrorCapturedEvent;
   if (!event->stream) simulated_cuda::report("the host waits for an event that was never recorded");
   run_until(*event->stream, event->count);
   join(simulated_cuda::host_clock(), *event->clock);
@@ -381,39 +464,79 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 // Does not make the stream go on: the device works only when it is waited for.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return !event->stream || event->stream->done >= event->count ? cudaSuccess : cudaErrorNotReady;
+  if (event->graph != 0) return cudaErrorCapturedEvent;
+  return event->is_done() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* time_ms, cudaEvent_t begin, cudaEvent_t end) {
   *time_ms = std::chrono::duration<float, std::milli>(*end->time - *begin->time).count();
   return cudaSuccess;
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  static uint64_t captures = 0;
   if (stream->captured) return cudaErrorInvalidValue;
   stream->captured = new SimulatedGraph;
+  stream->captured->id = ++captures;
+  stream->captured->lanes = {{0}};
+  stream->lane = 0;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  *graph = std::exchange(stream->captured, nullptr);
-  if (!*graph) return cudaErrorInvalidValue;
-  if (!(*graph)->is_spoilt) return cudaSuccess;
+  SimulatedGraph* captured = *graph = stream->captured;
+  if (!captured) return cudaErrorInvalidValue;
+  if (stream->lane != 0) return spoil(std::exchange(*graph, nullptr), cudaErrorStreamCaptureUnmatched);
+  for (simulated_cuda::Stream* each : simulated_cuda::streams)
+    if (each->captured == captured) each->captured = nullptr;
+  bool is_joined = true;  // the work of every lane precedes what the captured stream would do next
+  for (size_t lane = 0; lane < captured->lanes.size(); ++lane)
+    is_joined = is_joined && captured->lanes[0][lane] == captured->lanes[lane][lane];
+  if (!captured->is_spoilt && is_joined) return cudaSuccess;
+  const cudaError_t error =
+      captured->is_spoilt ? cudaErrorStreamCaptureInvalidated : cudaErrorStreamCaptureUnjoined;
   cudaGraphDestroy(std::exchange(*graph, nullptr));
-  return cudaErrorStreamCaptureInvalidated;
+  return error;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long) {
   *ready = new SimulatedGraph(*graph);
+  for (size_t lane = 1; lane < graph->lanes.size(); ++lane) {
+    if (free_queues.empty()) cudaStreamCreateWithPriority(&free_queues.emplace_back(), 0, 0);
+    (*ready)->queues.push_back(free_queues.back());
+    free_queues.pop_back();
+  }
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecUpdate(cudaGraphExec_t ready, cudaGraph_t graph, cudaGraphExecUpdateResultInfo*) {
-  if (ready->work.size() != graph->work.size()) return cudaErrorGraphExecUpdateFailure;
-  ready->work = graph->work;
+  if (ready->nodes.size() != graph->nodes.size() || ready->lanes.size() != graph->lanes.size())
+    return cudaErrorGraphExecUpdateFailure;
+  ready->nodes = graph->nodes;
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
-  for (const simulated_cuda::Work& work : graph->work) enqueue(stream, work);
+  if (stream->captured) return spoil(stream->captured, cudaErrorStreamCaptureUnsupported);
+  std::vector<SimulatedEvent> records(graph->records.size());
+  for (const SimulatedGraph::Node& node : graph->nodes) {
+    simulated_cuda::Stream* queue = node.lane == 0 ? stream : graph->queues[node.lane - 1];
+    switch (node.kind) {
+      case SimulatedGraph::Node::Kind::kWork: {
+        Work work = node.work;
+        work.held = nullptr;
+        enqueue(queue, std::move(work));
+        break;
+      }
+      case SimulatedGraph::Node::Kind::kRecord:
+        records[node.event] = record_in(queue);
+        break;
+      case SimulatedGraph::Node::Kind::kWait:
+        wait_in(queue, records[node.event]);
+        break;
+    }
+  }
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;
   return cudaSuccess;
 }
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return cudaGraphDestroy(graph); }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  free_queues.insert(free_queues.end(), graph->queues.begin(), graph->queues.end());
+  return cudaGraphDestroy(graph);
+}

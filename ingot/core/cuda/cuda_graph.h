@@ -7,12 +7,15 @@
 
 namespace ingot::cuda {
 
-// A recorded sequence of work that is launched again and again as a whole: the kernels, copies and fills
-// that `give` submitted, with the same arguments and the same memory.
+// A recorded sequence of work that is launched again and again as a whole: the kernels, copies, fills and collectives
+// that `give` submitted, with the same arguments and the same memory. Another stream takes part if it waits for an event
+// that was recorded in the captured stream; the captured stream must wait for its last work before give() returns. No
+// stream of the graph may wait for an event that was recorded before.
 class Graph {
  public:
   // Records what give() submits to the stream; none of it runs yet. give() must not wait for the device
-  // or allocate. Its exceptions are passed on.
+  // or allocate. Its exceptions are passed on. While it runs, stream.graph is not null. A graph must be destroyed before
+  // the groups of ranks whose collectives it holds.
   Graph(Stream& stream, const std::function<void()>& give);
   ~Graph();
   Graph(const Graph&) = delete;
@@ -25,6 +28,7 @@ class Graph {
   void launch(Stream& stream) const;
 
  private:
+  GraphHooks hooks_;
   void* graph_ = nullptr;  // cudaGraphExec_t
 };
 

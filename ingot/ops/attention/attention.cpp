@@ -49,6 +49,9 @@ cpu::AttentionProblem check_problem(const AttentionShape& s, const Tensor& doc_s
   INGOT_CHECK(dropout.p >= 0 && dropout.p < 1, "{}: dropout's p must be in [0, 1), got {}", op, dropout.p);
   INGOT_CHECK(dropout.p == 0 || dropout.key.purpose == Purpose::kDropout,
               "{}: dropout's key must have the purpose kDropout", op);
+  INGOT_CHECK(!dropout.place || (dropout.place.device == Device::kCuda && dropout.place.dtype == DType::i64 &&
+                                 dropout.place.shape == Shape{kDropoutPlace}),
+              "{}: dropout's place must be ({}) i64 on a device", op, static_cast<int>(kDropoutPlace));
   INGOT_CHECK(dropout.p == 0 || !is_decoding(s), "{}: no dropout where T = 1 and S = {}", op, s.S);
   INGOT_CHECK(config.window >= 0 && (config.window == 0 || config.is_causal),
               "{}: a window must not be negative and is for causal attention, got {}", op, config.window);

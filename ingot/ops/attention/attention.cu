@@ -33,6 +33,7 @@ struct Problem {
   DropoutRule drop;          // threshold 0 means no dropout
   RandomKey key;
   int64_t first_row, first_head, all_heads;
+  const int64_t* place;  // of dropout, or null
 
   // Query t of batch row b sees keys [first_key, end_key).
   __device__ __forceinline__ int64_t first_key(int64_t b, int64_t t) const {
@@ -46,8 +47,14 @@ struct Problem {
   __device__ __forceinline__ float keep(int64_t b, int64_t h, int64_t t, int64_t s) const {
     if (drop.threshold == 0) return 1.0f;
     const int64_t padded_T = (shape.T + 3) / 4 * 4;
-    const int64_t index = (((first_row + b) * all_heads + first_head + h) * shape.S + s) * padded_T + t;
-    return random_word(key, static_cast<uint64_t>(index)) < drop.threshold ? 0.0f : drop.scale;
+    RandomKey at = key;
+    int64_t row = first_row + b;
+    if (place) {
+      at.step = static_cast<uint64_t>(place[kPlaceStep]);
+      row += place[kPlaceRow];
+    }
+    const int64_t index = ((row * all_heads + first_head + h) * shape.S + s) * padded_T + t;
+    return random_word(at, static_cast<uint64_t>(index)) < drop.threshold ? 0.0f : drop.scale;
   }
 };
 
@@ -325,7 +332,8 @@ Problem<T> make_problem(const Tensor& q, const Tensor& k, const Tensor& v, const
           config.dropout.key,
           config.dropout.first_row,
           config.dropout.first_head,
-          config.dropout.all_heads > 0 ? config.dropout.all_heads : q.dim(2)};
+          config.dropout.all_heads > 0 ? config.dropout.all_heads : q.dim(2),
+          optional<int64_t>(config.dropout.place)};
 }
 
 struct WindowStarts {

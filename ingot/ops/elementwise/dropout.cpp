@@ -13,6 +13,7 @@ namespace ingot {
 
 namespace cuda {  // dropout.cu
 decltype(ingot::dropout) dropout;
+decltype(ingot::set_dropout_place) set_dropout_place;
 }  // namespace cuda
 
 namespace {
@@ -43,17 +44,27 @@ void drop(T* y, const T* x, int64_t begin, int64_t end, DropoutRule rule, const 
 
 }  // namespace
 
+void set_dropout_place([[maybe_unused]] const Tensor& place, [[maybe_unused]] uint64_t step,
+                       [[maybe_unused]] int64_t token, [[maybe_unused]] int64_t row,
+                       [[maybe_unused]] Stream& stream) {
+  INGOT_CHECK(place.device == Device::kCuda, "set_dropout_place: the place must be on a device");
+  check_tensor(place, DType::i64, {kDropoutPlace}, "set_dropout_place");
+  if constexpr (kHasCuda) cuda::set_dropout_place(place, step, token, row, stream);
+}
+
 void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key, uint64_t first_index,
-             Stream& stream) {
+             Stream& stream, const Tensor& place) {
   const OpSpan span(stream, "activation", traffic({y, x}));
   if (span.plans()) return;
   INGOT_CHECK(p >= 0 && p < 1, "dropout: p must be in [0, 1), got {}", p);
   INGOT_CHECK(x.is_contiguous(), "dropout: x must be contiguous, got {}", x.shape.to_string());
   INGOT_CHECK(key.purpose == Purpose::kDropout, "dropout: the key's purpose must be kDropout");
   check_tensor(y, x.dtype, x.shape, "dropout: y");
+  INGOT_CHECK(!place || x.device == Device::kCuda, "dropout: a place is for a device");
+  if (place) check_tensor(place, DType::i64, {kDropoutPlace}, "dropout: place");
   if (p == 0 && y.data == x.data) return;
   if constexpr (kHasCuda) {
-    if (x.device == Device::kCuda) return cuda::dropout(y, x, p, key, first_index, stream);
+    if (x.device == Device::kCuda) return cuda::dropout(y, x, p, key, first_index, stream, place);
   }
   const DropoutRule rule(p);
   INGOT_DISPATCH(x.dtype, T, {

@@ -7,6 +7,7 @@
 
 #include "ingot/comm/device_group.h"
 #include "ingot/core/copy.h"
+#include "ingot/core/cuda/cuda_graph.h"
 #include "ingot/core/staging.h"
 #include "tests/comm/mpi/ranks_main.h"
 #include "tests/simulated_cuda/nccl/simulated_nccl.h"
@@ -157,6 +158,67 @@ TEST_F(NcclTest, AnErrorNamesRankOperationAndNumberEverywhere) {
     EXPECT_THAT(text, HasSubstr("NCCL: group world: all_reduce 'gradients 3' (number 2): "));
     EXPECT_THAT(text, HasSubstr(rank == 1 ? "unhandled system error" : "remote process exited"));
   }
+}
+
+// Collectives of both lanes become parts of a graph: its launches repeat them in order, each with what is in memory then.
+TEST_F(NcclTest, AGraphRepeatsCollectives) {
+  const Tensor t = put(DType::f32, {1}), all = put(DType::f32, std::vector<float>(static_cast<size_t>(size)));
+  {
+    const cuda::Graph graph(stream, [&] {
+      Pending sum = group->start_all_reduce("sum", t);
+      sum.wait();
+      Pending gather = group->start_all_gather_into("all", all, t);
+      EXPECT_FALSE(gather.is_done());
+      gather.wait();
+    });
+    synchronize(stream);
+    EXPECT_THAT(simulated_nccl::take_record(), ElementsAre("all_reduce", "all_gather"));
+    EXPECT_EQ(read(t)[0], 1);  // nothing has run
+    float want = 1;
+    for (int launch = 0; launch < 3; ++launch) {
+      graph.launch(stream);
+      synchronize(stream);
+      EXPECT_THAT(simulated_nccl::take_record(), ElementsAre("end all_reduce", "end all_gather"));
+      want *= static_cast<float>(size);
+      EXPECT_EQ(read(all).back(), want);
+    }
+    group->all_reduce("after", t);  // in order with the graph's
+    EXPECT_EQ(read(t)[0], want * static_cast<float>(size));
+  }
+}
+
+// A collective that the stream of the graph does not wait for: CUDA refuses the graph, and the group can still be used.
+TEST_F(NcclTest, AGraphWaitsForItsCollectives) {
+  const Tensor t = put(DType::f32, {rank});
+  Pending forgotten;
+  EXPECT_THAT(failure_of([&] {
+                const cuda::Graph graph(stream, [&] { forgotten = group->start_all_reduce("sum", t); });
+              }),
+              HasSubstr("capturing stream has unjoined work"));
+  forgotten.wait();
+  Pending before = group->start_all_reduce("before", t);
+  EXPECT_THAT(failure_of([&] { const cuda::Graph graph(stream, [&] { before.wait(); }); }),
+              HasSubstr("dependency created on uncaptured work in another stream"));
+  before.wait();
+  EXPECT_EQ(read(t)[0], static_cast<float>(size * (size - 1) / 2));
+}
+
+TEST_F(NcclTest, AnErrorInAGraphNamesItsCollectives) {
+  const Tensor t = put(DType::f32, {rank});
+  const cuda::Graph graph(stream, [&] {
+    group->all_reduce("gradients 3", t);
+    group->all_reduce("gradients 4", t);
+  });
+  graph.launch(stream);
+  synchronize(stream);
+  world->barrier("before");
+  ::setenv("INGOT_SIMULATED_NCCL", "fail:1:0", 1);
+  graph.launch(stream);
+  world->barrier("launched");
+  synchronize(stream);  // ends, because the group is aborted
+  EXPECT_THAT(failure_of([&] { group->all_reduce("next", t); }),
+              HasSubstr("NCCL: group world: a graph with 2 collectives 'all_reduce gradients 3 to all_reduce "
+                        "gradients 4' (number 2): "));
 }
 
 // An exception on one rank: the others will never join what it has started.

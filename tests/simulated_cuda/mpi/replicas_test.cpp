@@ -7,6 +7,7 @@
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/comm/device_group.h"
 #include "ingot/core/copy.h"
+#include "ingot/core/cuda/cuda_graph.h"
 #include "ingot/core/staging.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "tests/parallel/mpi/ranks_fixture.h"
@@ -168,17 +169,26 @@ TEST(SimulatedReplicas, CheckpointsOfReplicasLoadOnOneDevice) {
 }  // namespace
 }  // namespace ingot
 
-// With --stall, rank 1 never joins a collective on the device; the watchdog names it and ends the job.
+// With --stall or --stall-graph, rank 1 never joins a collective on the device, which is in a graph or not; the watchdog
+// names it and ends the job.
 int main(int argc, char** argv) {
   using namespace ingot;
-  if (argc < 2 || std::string(argv[1]) != "--stall") return run_on_ranks(argc, argv);
+  const std::string mode = argc < 2 ? "" : argv[1];
+  if (mode != "--stall" && mode != "--stall-graph") return run_on_ranks(argc, argv);
   MpiJob job({.timeout_s = 1.0, .verifies = true});
   world = &job.world();
   ::setenv("INGOT_SIMULATED_NCCL", "stall:1:0", 1);
   Stream stream = make_stream(Device::kCuda);
   const std::unique_ptr<Communicator> group = device_group(*world, stream);
   const OnDevice t(4, stream, world->rank());
-  group->start_all_reduce("gradients 3", t.tensor()).wait();
-  synchronize(stream);
+  const auto reduce = [&] { group->start_all_reduce("gradients 3", t.tensor()).wait(); };
+  if (mode == "--stall") {
+    reduce();
+    synchronize(stream);
+  } else {
+    const cuda::Graph graph(stream, reduce);
+    graph.launch(stream);
+    synchronize(stream);
+  }
   return 0;
 }

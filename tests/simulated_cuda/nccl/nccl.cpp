@@ -29,6 +29,7 @@
 #include "ingot/core/float16.h"
 #include "tests/simulated_cuda/cuda_runtime.h"
 #include "tests/simulated_cuda/nccl/simulated_nccl.h"
+#include "tests/simulated_cuda/races.h"
 
 namespace fs = std::filesystem;
 
@@ -41,6 +42,9 @@ struct NcclState {
   int splits = 0;  // communicators that were split from this one
   std::atomic<bool> is_aborted = false;
   std::atomic<ncclResult_t> error = ncclInProgress;
+  bool is_busy = false;  // a collective is under way
+  std::shared_ptr<int> graphs =
+      std::make_shared<int>();  // every graph has a copy for each of its collectives
   bool is_ready() const { return mpi != MPI_COMM_NULL; }
 };
 struct SimulatedNcclComm {
@@ -135,21 +139,37 @@ void reduce(std::byte* sum, const std::byte* more, size_t count, ncclDataType_t 
   }
 }
 
-// One collective under way. Its buffers are its own, because MPI must not touch device memory while the host runs.
+// One collective under way. Its buffers are its own, because MPI must not touch device memory while the host runs. In a
+// graph it is under way once in every launch.
 struct Operation {
   std::shared_ptr<NcclState> state;
-  std::vector<std::byte> sent, received;
-  std::vector<MPI_Request> requests;
-  bool has_begun = false, is_stalled = false;
+  std::vector<std::byte> sent = {}, received = {};
+  std::vector<MPI_Request> requests = {};
+  bool has_begun = false, is_stalled = false, is_counted = false;
 };
+
+// Counts the collective, and lets it fail or stall where that was asked for.
+void count(Operation& operation) {
+  if (std::exchange(operation.is_counted, true)) return;
+  ++collectives;
+  const Misbehaviour m = misbehaviour();
+  if (m.rank != world_rank() || collectives < m.number) return;
+  operation.is_stalled = true;
+  if (m.kind != "fail") return;
+  operation.state->error = ncclSystemError;
+  std::fclose(std::fopen((operation.state->meeting / "error").c_str(), "w"));
+}
 
 bool is_ready_to_end(Operation& operation, const std::function<void(Operation&)>& begin) {
   if (operation.state->is_aborted) return true;
+  count(operation);
   if (!operation.state->is_ready() || operation.is_stalled || operation.state->error == ncclSystemError ||
       operation.state->error == ncclRemoteError)
     return false;
   if (!operation.has_begun) {
     operation.has_begun = true;
+    if (std::exchange(operation.state->is_busy, true))
+      simulated_cuda::report("nothing orders two collectives of a communicator");
     begin(operation);
   }
   int done = 0;
@@ -165,22 +185,17 @@ ncclResult_t enqueue(const char* name, ncclComm_t comm, cudaStream_t stream, std
   const auto operation = std::make_shared<Operation>();
   operation->state = comm->state;
   record().push_back(name);
-  ++collectives;
-  if (const Misbehaviour m = misbehaviour(); m.rank == world_rank() && collectives >= m.number) {
-    operation->is_stalled = true;
-    if (m.kind == "fail") {
-      comm->state->error = ncclSystemError;
-      std::fclose(std::fopen((comm->state->meeting / "error").c_str(), "w"));
-    }
-  }
-  const bool is_taken = simulated_cuda::enqueue_shared(
+  if (!simulated_cuda::is_captured(stream)) count(*operation);
+  simulated_cuda::enqueue_shared(
       stream, [operation, begin = std::move(begin)] { return is_ready_to_end(*operation, begin); },
       [operation, end = std::move(end), name] {
         if (!operation->state->is_aborted) end(*operation);
+        operation->state->is_busy = false;
+        *operation = {.state = operation->state};
         record().push_back(std::string("end ") + name);
       },
-      std::move(uses));
-  return is_taken ? ncclSuccess : ncclInvalidUsage;
+      std::move(uses), comm->state->graphs);
+  return ncclSuccess;
 }
 
 void gather_all(Operation& o, const void* from, size_t bytes) {
@@ -359,7 +374,11 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part
   *part = meet(state.meeting.string() + "-" + std::to_string(++state.splits), state.rank, state.size);
   return ncclInProgress;
 }
-ncclResult_t ncclCommFinalize(ncclComm_t comm) { return comm->state->error; }
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  if (comm->state->graphs.use_count() > 1)  // the library would wait for the end of the graph
+    simulated_cuda::report("a communicator ends before a graph that has its collectives");
+  return comm->state->error;
+}
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   NcclState& state = *comm->state;
   if (state.mpi != MPI_COMM_NULL && state.rank == 0) {
@@ -372,6 +391,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->state->is_aborted = true;
+  while (comm->state->graphs.use_count() > 1) ::usleep(100);
   delete comm;
   return ncclSuccess;
 }

@@ -1,0 +1,53 @@
+// A lane of a group over NCCL: a communicator, its stream, and what runs there. Internal to group_nccl.cpp.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <fmt/core.h>
+#include <nccl.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "ingot/comm/communicator.h"
+#include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/stream.h"
+
+namespace ingot::nccl {
+
+// A collective that was submitted to the device, or all those of a lane in a CUDA graph that was launched.
+struct Running {
+  std::string kind, name;
+  uint64_t number;
+  cudaEvent_t end;
+};
+
+// The collectives of a lane in a CUDA graph, in order.
+struct GraphPart {
+  uint64_t collectives = 0;
+  std::string first, last;  // "all_reduce gradients 0"
+
+  void add(const CommOperation& o) {
+    last = fmt::format("{} {}", kind_name(o.kind), o.name);
+    if (collectives++ == 0) first = last;
+  }
+  std::string kind() const {
+    return fmt::format("a graph with {} collective{}", collectives, collectives == 1 ? "" : "s");
+  }
+  std::string text() const { return collectives == 1 ? first : first + " to " + last; }
+};
+
+// The group's own thread starts collectives and waits for them.
+struct Lane {
+  const char* name = "";
+  ncclComm_t comm = nullptr;  // guarded by the group's comms_mutex_; null once it is aborted or destroyed
+  Stream queue = cuda::make_priority_stream();
+  std::shared_ptr<GraphPart> in_graph = nullptr;  // of the graph that is captured now; null without one
+  // Guarded by the group's mutex_.
+  std::deque<Running> running = {};
+  uint64_t started = 0, noted = 0;  // numbers of the newest collective and of the one in notes
+  std::unique_ptr<OperationNotes> notes = nullptr;
+};
+
+}  // namespace ingot::nccl
