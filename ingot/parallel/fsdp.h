@@ -74,8 +74,8 @@ class FsdpStore : public TrainingStore {
     Tensor grad;        // (shard) f32
     size_t slot = 0, grad_slot = 0;
     Tensor vectors;  // (vector_elements) f32; empty for an f32 model
-    Tensor
-        own_vectors;  // (vector_elements) f32, only without f32 masters: the masters of this rank's elements
+    // (vector_elements) f32: the norms and biases among this rank's elements; empty with f32 masters.
+    Tensor own_vectors;
     UnitBuffers buffers;
     Tensor residual;         // (ranks * shard) f32; empty without error feedback
     Tensor replica_payload;  // (shard), what is sent to the replicas; empty if that is grad
