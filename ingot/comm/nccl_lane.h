@@ -1,7 +1,6 @@
 // A lane of a group over NCCL: a communicator, its stream, and what runs there. Internal to group_nccl.cpp.
 #pragma once
 
-#include <cuda_runtime.h>
 #include <fmt/core.h>
 #include <nccl.h>
 

@@ -39,6 +39,12 @@ RunConfig in(RunConfig c, DType compute) {
   c.precision.compute = compute;
   return c;
 }
+// The loss scale, which is an argument of kernels, grows after every second step.
+RunConfig rescaling(RunConfig c) {
+  c.precision.loss_scale.init = 1024;
+  c.precision.loss_scale.growth_interval = 2;
+  return c;
+}
 RunConfig recomputing(RunConfig c) {
   c.activations.policy = RecomputePolicy::kBlock;
   return c;
@@ -116,28 +122,30 @@ TEST_P(GraphsOnRanks, EqualStepsSubmittedKernelByKernel) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, GraphsOnRanks,
-    ::testing::Values(
-        AsyncRanks{"replicas", laid_out(deep(llama()), 1)},
-        AsyncRanks{"rounded_replicas", rounded(laid_out(deep(gpt2(), 2), 1))},
-        AsyncRanks{"muon_of_replicas", laid_out(deep(with_muon(llama(), DType::f32)), 1)},
-        AsyncRanks{"shards", sharded(gpt2())}, AsyncRanks{"rounded_shards", rounded(sharded(llama()))},
-        AsyncRanks{"bf16_shards", recomputing(in(sharded(llama()), DType::bf16))},
-        AsyncRanks{"f16_shards", in_f16(gpt2())}, AsyncRanks{"kept_units", keeping_units(sharded(llama()))},
-        AsyncRanks{"replicas_of_shards", rounded(sharded(with_8bit(llama()), 2))},
-        AsyncRanks{"fp8_shards", with_fp8(sharded(llama()))},
-        AsyncRanks{"fp8_delayed_shards", delayed(with_fp8(sharded(llama(), 2)))},
-        AsyncRanks{"fp8_delayed_tensors", delayed(with_fp8(laid_out(deep(llama()), tensors())))},
-        AsyncRanks{"tensors", laid_out(deep(llama()), tensors())},
-        AsyncRanks{"fp8_tensors", with_fp8(laid_out(deep(llama()), tensors()))},
-        AsyncRanks{"tensors_of_shards",
-                   laid_out(deep(with_muon(gpt2(), DType::f32), 2), sharing_of_shards())},
-        AsyncRanks{"dropout_on_shards", dropping(recomputing(sharded(llama())))},
-        AsyncRanks{"dropout_on_tensors", dropping(laid_out(deep(gpt2()), tensors()))},
-        AsyncRanks{"dropout_in_stages", dropping(in_stages(llama(), all_stages()))},
-        AsyncRanks{"stages", in_stages(llama(), all_stages())},
-        AsyncRanks{"interleaved", in_stages(llama(), interleaved(), 6)},
-        AsyncRanks{"tied_stages", in_stages(gpt2(), stages_of_tensors())},
-        AsyncRanks{"stages_of_shards", rounded(in_stages(llama(), stages_of_shards()))}),
+    ::testing::Values(AsyncRanks{"replicas", laid_out(deep(llama()), 1)},
+                      AsyncRanks{"rounded_replicas", rounded(laid_out(deep(gpt2(), 2), 1))},
+                      AsyncRanks{"muon_of_replicas", laid_out(deep(with_muon(llama(), DType::f32)), 1)},
+                      AsyncRanks{"shards", sharded(gpt2())},
+                      AsyncRanks{"rounded_shards", rounded(sharded(llama()))},
+                      AsyncRanks{"bf16_shards", recomputing(in(sharded(llama()), DType::bf16))},
+                      AsyncRanks{"f16_shards", rescaling(in(sharded(gpt2()), DType::f16))},
+                      AsyncRanks{"kept_units", keeping_units(sharded(llama()))},
+                      AsyncRanks{"replicas_of_shards", rounded(sharded(with_8bit(llama()), 2))},
+                      AsyncRanks{"fp8_shards", with_fp8(sharded(llama()))},
+                      AsyncRanks{"fp8_delayed_shards", delayed(with_fp8(sharded(llama(), 2)))},
+                      AsyncRanks{"fp8_delayed_tensors",
+                                 delayed(with_fp8(laid_out(deep(llama()), tensors())))},
+                      AsyncRanks{"tensors", laid_out(deep(llama()), tensors())},
+                      AsyncRanks{"fp8_tensors", with_fp8(laid_out(deep(llama()), tensors()))},
+                      AsyncRanks{"tensors_of_shards",
+                                 laid_out(deep(with_muon(gpt2(), DType::f32), 2), sharing_of_shards())},
+                      AsyncRanks{"dropout_on_shards", dropping(recomputing(sharded(llama())))},
+                      AsyncRanks{"dropout_on_tensors", dropping(laid_out(deep(gpt2()), tensors()))},
+                      AsyncRanks{"dropout_in_stages", dropping(in_stages(llama(), all_stages()))},
+                      AsyncRanks{"stages", in_stages(llama(), all_stages())},
+                      AsyncRanks{"interleaved", in_stages(llama(), interleaved(), 6)},
+                      AsyncRanks{"tied_stages", in_stages(gpt2(), stages_of_tensors())},
+                      AsyncRanks{"stages_of_shards", rounded(in_stages(llama(), stages_of_shards()))}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // The batch grows and shrinks again: the middle of a step is captured later than its ends.
