@@ -53,7 +53,7 @@ TEST(CudaDropout, ReadsStepAndTokenFromItsPlace) {
   };
   const OnDevice place(DType::i64, {kDropoutPlace}, stream);
   for (int64_t columns : {8, 5})
-    for (int64_t token : {0, 3, int64_t{1} << 33}) {
+    for (int64_t token : {int64_t{0}, int64_t{3}, int64_t{1} << 33}) {
       const Buffer x = random_tensor(DType::f32, {6, columns}, 1);
       const OnDevice there(x, stream), y(DType::f32, {6, columns}, stream);
       Buffer want(DType::f32, {6, columns});
