@@ -293,7 +293,7 @@ TEST(Parity, LayoutsThatCannotBeShardedAreRefused) {
   if (world->size() == 1) return;
   RunConfig config = llama();
   config.parallel = sharing(2);
-  config.model.kv_heads = 1;
+  config.model.ffn = 65;
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
   EXPECT_THROW(Training(config, mesh), Error);
 }
