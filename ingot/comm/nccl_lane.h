@@ -42,7 +42,8 @@ struct Lane {
   const char* name = "";
   ncclComm_t comm = nullptr;  // guarded by the group's comms_mutex_; null once it is aborted or destroyed
   Stream queue = cuda::make_priority_stream();
-  std::shared_ptr<GraphPart> in_graph = nullptr;  // of the graph that is captured now; null without one
+  // What the graph that is captured now holds of this lane; null while none is captured.
+  std::shared_ptr<GraphPart> in_graph = nullptr;
   // Guarded by the group's mutex_.
   std::deque<Running> running = {};
   uint64_t started = 0, noted = 0;  // numbers of the newest collective and of the one in notes

@@ -34,7 +34,7 @@ void require_fp8_shards(const RunConfig& config) {
     int64_t out, in, split;  // dims of the linear, and the one that is split over the ranks
   };
   const int64_t heads = model.heads * model.head_dim,
-                kv_heads = std::max(model.kv_heads, tp);  // of all ranks
+                kv_heads = std::max(model.kv_heads, tp);  // all ranks together have so many
   const Shard linears[] = {
       {"attention.qkv", model.qkv_width(), model.width, heads + 2 * kv_heads * model.head_dim},
       {"attention.proj", model.width, heads, heads},

@@ -33,7 +33,7 @@ struct Problem {
   DropoutRule drop;          // threshold 0 means no dropout
   RandomKey key;
   int64_t first_row, first_head, all_heads;
-  const int64_t* place;  // of dropout, or null
+  const int64_t* place;  // where dropout is (ops/dropout.h); null if the arguments say it
 
   // Query t of batch row b sees keys [first_key, end_key).
   __device__ __forceinline__ int64_t first_key(int64_t b, int64_t t) const {

@@ -177,7 +177,7 @@ TEST(GraphsOfRanks, HoldAllCollectivesOfThePasses) {
     graphs.asynchronous(2);
     simulated_nccl::take_record();
     graphs.submit(true);
-    EXPECT_THAT(simulated_nccl::take_record(), ElementsAre("all_gather"));  // of the verdict
+    EXPECT_THAT(simulated_nccl::take_record(), ElementsAre("all_gather"));  // the verdict
     graphs.collect();
     EXPECT_THAT(simulated_nccl::take_record(),
                 SizeIs(Gt(1)));  // ends of the graphs' collectives and of the verdict
