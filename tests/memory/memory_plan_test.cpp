@@ -249,8 +249,14 @@ TEST(MemoryCheck, ComparesTheFreeMemoryOfADevice) {
   }
 }
 
-// Runs the program for two steps and returns the ratio of its peak resident memory to the plan's total.
-double peak_over_plan(const std::string& preset_name, std::vector<std::string> assignments) {
+struct Measured {
+  double peak_bytes;          // resident memory of a run
+  double planned_bytes;       // the plan's total
+  double planned_rest_bytes;  // the same without the program and its libraries
+};
+
+// Runs the program for two steps.
+Measured measure_peak(const std::string& preset_name, std::vector<std::string> assignments) {
   const auto folder = std::filesystem::temp_directory_path() / fmt::format("ingot_memory_plan_{}", getpid());
   std::filesystem::remove_all(folder);
   make_folders(folder);
@@ -273,25 +279,30 @@ double peak_over_plan(const std::string& preset_name, std::vector<std::string> a
       << read_file(folder / "output");
   const auto summary = nlohmann::json::parse(read_file(folder / "run/run.json"));
   const double peak = summary.at("peak_rss_bytes").get<double>();
-  const double planned = static_cast<double>(plan_of(builder.build()).host_bytes());
+  const MemoryPlan plan = plan_of(builder.build());
+  const double planned = static_cast<double>(plan.host_bytes());
+  const auto program = std::ranges::find(plan.items, "program", &MemoryItem::name);
   fmt::print("{}: planned {:.1f} MB, peak {:.1f} MB\n", preset_name, planned * 1e-6, peak * 1e-6);
   std::filesystem::remove_all(folder);
-  return peak / planned;
+  return {peak, planned, planned - static_cast<double>(program->bytes)};
 }
 
 TEST(LongMemoryPlan, IsCloseToThePeakOfARun) {
   for (const char* saves : {"checkpoint.async=false", "checkpoint.every=1"}) {  // without and with the copy
-    const double ratio = peak_over_plan("books-10m", {"train.batch_size=4", "train.grad_accum=1",
-                                                      "eval.max_tokens=2k", "train.max_time=0s", saves});
-    EXPECT_GT(ratio, 0.9) << saves;
-    EXPECT_LT(ratio, 1.03) << saves;
+    const Measured measured = measure_peak("books-10m", {"train.batch_size=4", "train.grad_accum=1",
+                                                         "eval.max_tokens=2k", "train.max_time=0s", saves});
+    // The program and its libraries take 30 to 70 MB, which depends on the processor; the rest is planned exactly.
+    const double program_mb = (measured.peak_bytes - measured.planned_rest_bytes) * 1e-6;
+    EXPECT_GT(program_mb, 25) << saves;
+    EXPECT_LT(program_mb, 70) << saves;
   }
 }
 
 TEST(SlowMemoryPlan, IsCloseToThePeakOfARunOf124M) {
-  const double ratio =
-      peak_over_plan("gpt2-124m", {"train.batch_size=1", "train.grad_accum=1", "eval.max_tokens=2k",
-                                   "train.max_time=0s", "sample.count=0", "checkpoint.async=false"});
+  const Measured measured =
+      measure_peak("gpt2-124m", {"train.batch_size=1", "train.grad_accum=1", "eval.max_tokens=2k",
+                                 "train.max_time=0s", "sample.count=0", "checkpoint.async=false"});
+  const double ratio = measured.peak_bytes / measured.planned_bytes;
   EXPECT_GT(ratio, 0.95);
   EXPECT_LT(ratio, 1.03);
 }

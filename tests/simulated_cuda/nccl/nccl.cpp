@@ -148,6 +148,14 @@ struct Operation {
   bool has_begun = false, is_stalled = false, is_counted = false;
 };
 
+// Ends the operation. After an abort MPI may still write into its buffers, so these are kept.
+void finish(Operation& operation) {
+  static std::vector<Operation> aborted;
+  operation.state->is_busy = false;
+  Operation finished = std::exchange(operation, {.state = operation.state});
+  if (operation.state->is_aborted) aborted.push_back(std::move(finished));
+}
+
 // Counts the collective, and lets it fail or stall where that was asked for.
 void count(Operation& operation) {
   if (std::exchange(operation.is_counted, true)) return;
@@ -190,8 +198,7 @@ ncclResult_t enqueue(const char* name, ncclComm_t comm, cudaStream_t stream, std
       stream, [operation, begin = std::move(begin)] { return is_ready_to_end(*operation, begin); },
       [operation, end = std::move(end), name] {
         if (!operation->state->is_aborted) end(*operation);
-        operation->state->is_busy = false;
-        *operation = {.state = operation->state};
+        finish(*operation);
         record().push_back(std::string("end ") + name);
       },
       std::move(uses), comm->state->graphs);
