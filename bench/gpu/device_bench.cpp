@@ -225,6 +225,7 @@ void bench_products(Bench& b, const Model& m) {
 // Compares products that are fused with their neighbours with the same work in separate kernels.
 void bench_epilogues(Bench& b, const Model& m) {
   if (m.is_llama) return;  // it has neither biases nor GELU
+  cuda::libraries_of(b.stream).always_fuses = true;
   const int64_t N = m.rows();
   const Tensor x = b.tensor(DType::bf16, {N, m.C}), w = b.tensor(DType::bf16, {m.F, m.C});
   const Tensor pre = b.tensor(DType::bf16, {N, m.F}), act = b.tensor(DType::bf16, {N, m.F});

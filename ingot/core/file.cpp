@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -211,6 +212,12 @@ void sync_folder(const fs::path& folder) {
   ::close(fd);
   if (!is_synced)
     fail(ErrorKind::kDisk, "{}: flushing the folder failed: {}", folder.string(), std::strerror(error));
+}
+
+fs::path cache_folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) return fs::path(cache) / "ingot";
+  if (const char* home = std::getenv("HOME"); home && *home) return fs::path(home) / ".cache" / "ingot";
+  return {};
 }
 
 void make_folders(const fs::path& folder) {

@@ -100,6 +100,9 @@ void write_file(const std::filesystem::path& path, std::string_view text);
 // Flushes a folder's entries to the disk (fsync).
 void sync_folder(const std::filesystem::path& folder);
 
+// Returns $XDG_CACHE_HOME/ingot, or else $HOME/.cache/ingot; empty if neither variable is set.
+std::filesystem::path cache_folder();
+
 // Creates the folder and its parents. A kDisk error names the first folder that cannot be created.
 void make_folders(const std::filesystem::path& folder);
 

@@ -67,14 +67,24 @@ __global__ void __launch_bounds__(kThreads) squares(float* parts, const SquareRa
 }
 
 template <typename Rule>
-void update_by(const ParamState& p, const Rule& rule, const RuleStep& step, const Tensor& totals,
-               Stream& stream) {
-  INGOT_CHECK(p.state.size() == Rule::kState.size(), "update_elementwise: {}: {} states, want {}",
-              p.param.name, p.state.size(), Rule::kState.size());
-  RuleMove<Rule> move{rule, {}};
-  for (size_t s = 0; s < p.state.size(); ++s) move.state[s] = p.state[s].as<float>();
-  weights::launch_update(make_pass(p, step, totals), weights::is_wide(p), move, totals, "update_elementwise",
-                         stream);
+void update_by(std::span<const ElementwiseUpdate<Rule>> updates, Stream& stream) {
+  constexpr const char* kOp = "update_elementwise";
+  weights::Launches<4, RuleMove<Rule>> wide(kOp, stream);
+  weights::Launches<1, RuleMove<Rule>> narrow(kOp, stream);
+  for (const ElementwiseUpdate<Rule>& u : updates) {
+    const ParamState& p = *u.p;
+    INGOT_CHECK(p.state.size() == Rule::kState.size(), "{}: {}: {} states, want {}", kOp, p.param.name,
+                p.state.size(), Rule::kState.size());
+    RuleMove<Rule> move{u.rule, {}};
+    for (size_t s = 0; s < p.state.size(); ++s) move.state[s] = p.state[s].as<float>();
+    const Pass pass = make_pass(p, *u.step, u.totals);
+    if (weights::is_wide(p) && pass.places.scattered.is_wide)
+      wide.add(pass, move, u.totals);
+    else
+      narrow.add(pass, move, u.totals);
+  }
+  wide.run();
+  narrow.run();
 }
 
 template <typename... Rules>

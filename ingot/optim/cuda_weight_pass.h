@@ -2,6 +2,10 @@
 // weights, gradient and average once, applies the rule's move, and writes them once. For .cu files only.
 #pragma once
 
+#include <cstring>
+#include <memory>
+#include <type_traits>
+
 #include "ingot/core/copy.h"
 #include "ingot/ops/bf16_tail.h"
 #include "ingot/ops/cuda/cuda_kernel.h"
@@ -82,11 +86,12 @@ __device__ __forceinline__ void write_weights(const Pass& a, int64_t i, const Fl
   *reinterpret_cast<Raw<bf16, W>*>(a.w16 + i) = high;
 }
 
-// Writes row blockIdx.x of the totals: |w|^2, |g|^2, |change|^2 and change . w of the block's elements that the pass
+// Writes row `block` of the totals: |w|^2, |g|^2, |change|^2 and change . w of the block's elements that the pass
 // counts, as in RangeTotals. The thread has W elements from element i on.
 template <int W>
-__device__ __forceinline__ void report_totals(const Pass& a, int64_t i, const Floats<W>& before,
-                                              const Floats<W>& w, const Floats<W>& g, float factor) {
+__device__ __forceinline__ void report_totals(const Pass& a, int64_t block, int64_t i,
+                                              const Floats<W>& before, const Floats<W>& w, const Floats<W>& g,
+                                              float factor) {
   float* totals = a.totals;
   float sums[4] = {};
 #pragma unroll
@@ -101,7 +106,7 @@ __device__ __forceinline__ void report_totals(const Pass& a, int64_t i, const Fl
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float sum = group_sum<kThreads>(sums[i]);
-    if (threadIdx.x == 0) totals[int64_t{blockIdx.x} * 4 + i] = sum;
+    if (threadIdx.x == 0) totals[block * 4 + i] = sum;
   }
 }
 
@@ -118,11 +123,11 @@ __device__ __forceinline__ void finish_pack(const Pass& a, int64_t i, const Floa
   write_weights(a, i, w);
 }
 
-// Each thread updates W elements, from i on, by move.at<W>(pass, i, w, g). A move that does not read g
+// Each thread of the pass's block updates W elements, from i on, by move.at<W>(pass, i, w, g). A move that does not read g
 // says so in kReadsGradient.
 template <int W, typename Move>
-__global__ void __launch_bounds__(kThreads) update(Pass a, Move move) {
-  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W;
+__device__ __forceinline__ void update_block(const Pass& a, const Move& move, int64_t block) {
+  const int64_t i = (block * kThreads + threadIdx.x) * W;
   Floats<W> before{}, w{}, g{};
   if (a.factor.leaves_out()) {
     if (i < a.n) store(a.g + i, g);
@@ -134,7 +139,49 @@ __global__ void __launch_bounds__(kThreads) update(Pass a, Move move) {
     move.template at<W>(a, i, w, g);
     finish_pack(a, i, w);
   }
-  if (a.totals) report_totals(a, i, before, w, g, a.factor.value());
+  if (a.totals) report_totals(a, block, i, before, w, g, a.factor.value());
+}
+
+template <int W, typename Move>
+__global__ void __launch_bounds__(kThreads) update(Pass a, Move move) {
+  update_block<W>(a, move, blockIdx.x);
+}
+
+// Passes over several parameters by one launch. It is an argument of the kernel: CUDA passes up to 32,764 bytes.
+template <typename Move>
+struct Table {
+  struct Entry {
+    Pass pass;
+    Move move;
+    unsigned first_block;
+  };
+  static constexpr int kMost = 32000 / sizeof(Entry);
+
+  int count = 0;
+  alignas(Entry) unsigned char entries[kMost * sizeof(Entry)] = {};  // moves have no default
+
+  void add(const Entry& entry) {
+    static_assert(std::is_trivially_copyable_v<Entry>);
+    std::memcpy(entries + count++ * sizeof(Entry), &entry, sizeof(Entry));
+  }
+  __device__ __forceinline__ const Entry& at(int i) const {
+    return reinterpret_cast<const Entry*>(entries)[i];
+  }
+  // Returns the entry that the block belongs to: the last one that begins at it or before it.
+  __device__ __forceinline__ const Entry& of(unsigned block) const {
+    int first = 0, end = count;
+    while (end - first > 1) {
+      const int middle = (first + end) / 2;
+      (at(middle).first_block <= block ? first : end) = middle;
+    }
+    return at(first);
+  }
+};
+
+template <int W, typename Move>
+__global__ void __launch_bounds__(kThreads) update_table(const __grid_constant__ Table<Move> table) {
+  const typename Table<Move>::Entry& entry = table.of(blockIdx.x);
+  update_block<W>(entry.pass, entry.move, blockIdx.x - entry.first_block);
 }
 
 inline bool is_wide(const ParamState& p) {
@@ -192,5 +239,33 @@ void launch_update(const Pass& pass, bool is_wide, const Move& move, const Tenso
     launch({stream, op, dim3(blocks), dim3(kThreads)}, update<W, Move>, pass, move);
   });
 }
+
+// Runs passes that all have packs of W elements, as many by one launch as fit into its table. run() comes last.
+template <int W, typename Move>
+class Launches {
+ public:
+  Launches(const char* op, Stream& stream) : op_(op), stream_(stream) {}
+
+  void add(const Pass& pass, const Move& move, const Tensor& totals) {
+    const unsigned blocks = blocks_of(pass, W, totals);
+    if (totals) fill_zero(totals, stream_);
+    if (blocks == 0) return;
+    table_->add({pass, move, blocks_});
+    blocks_ += blocks;
+    if (table_->count == Table<Move>::kMost) run();
+  }
+  void run() {
+    if (table_->count > 0)
+      launch({stream_, op_, dim3(blocks_), dim3(kThreads)}, update_table<W, Move>, *table_);
+    table_->count = 0;
+    blocks_ = 0;
+  }
+
+ private:
+  const char* op_;
+  Stream& stream_;
+  std::unique_ptr<Table<Move>> table_ = std::make_unique<Table<Move>>();
+  unsigned blocks_ = 0;
+};
 
 }  // namespace ingot::cuda::weights

@@ -183,6 +183,8 @@ class Optimizer {
   double norm_on_device(Stream& stream);
   void update_on_device(bool wants_stats, Stream& stream);
   void update_on_device(size_t param, Stream& stream);
+  void update_free_on_device(Stream& stream);
+  Tensor wanted_totals(size_t param) const;
   void read_totals(Stream& stream);
 
   // Memory that a device needs besides the state and the scratch.

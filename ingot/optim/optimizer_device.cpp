@@ -1,8 +1,9 @@
-// The optimizer with parameters on a CUDA device: an update is one kernel per parameter (a few more for
-// Muon and Adafactor), and the norm two kernels for all of them.
+// The optimizer with parameters on a CUDA device: an elementwise rule updates dozens of parameters by one kernel, the others
+// one by one by a few kernels, and the norm takes two kernels for all of them.
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <vector>
 
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
@@ -89,10 +90,25 @@ Tensor Optimizer::OnDevice::totals_of(size_t param) const {
   return totals.rows(first_row[param], param + 1 < first_row.size() ? first_row[param + 1] : totals.dim(0));
 }
 
+Tensor Optimizer::wanted_totals(size_t param) const {
+  return steps_[param].inputs.wants_totals ? on_device_->totals_of(param) : Tensor{};
+}
+
+// Updates the parameters whose rule needs no preparation.
+void Optimizer::update_free_on_device(Stream& stream) {
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    std::vector<DeviceUpdate> updates;
+    for (size_t i = 0; i < members_.size(); ++i)
+      if (members_[i].group == group && is_free(members_[i]))
+        updates.push_back({members_[i].memory, steps_[i].inputs, wanted_totals(i)});
+    if (!updates.empty()) groups_[group].device_rule->update_all(updates, scratch_, stream);
+  }
+}
+
 void Optimizer::update_on_device(size_t param, Stream& stream) {
   const Member& member = members_[param];
   const ParamStep& step = steps_[param];
-  const Tensor totals = step.inputs.wants_totals ? on_device_->totals_of(param) : Tensor{};
+  const Tensor totals = wanted_totals(param);
   const Arena::Mark mark = scratch_.mark();
   groups_[member.group].device_rule->update(member.memory, step.inputs, step.prepared, totals, scratch_,
                                             stream);
@@ -100,8 +116,7 @@ void Optimizer::update_on_device(size_t param, Stream& stream) {
 }
 
 void Optimizer::update_on_device(bool wants_stats, Stream& stream) {
-  for (size_t i = 0; i < members_.size(); ++i)
-    if (is_free(members_[i])) update_on_device(i, stream);
+  update_free_on_device(stream);
   share_numbers(stream);
   for (size_t i = 0; i < members_.size(); ++i) {
     if (!members_[i].needs.is_whole) continue;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -158,6 +159,13 @@ class MatrixRule : public UpdateRule {
   virtual double flops(const OptimParam& param) const = 0;
 };
 
+// What updates a parameter on a device: with totals (optim/cuda_update.h), or without.
+struct DeviceUpdate {
+  const ParamState& p;
+  const RuleStep& step;
+  Tensor totals;
+};
+
 // Updates parameters and shards on a CUDA device; the host does not wait for the device. All tensors are on the device,
 // and scratch has scratch_bytes.
 class DeviceRule {
@@ -172,6 +180,14 @@ class DeviceRule {
   // optim/cuda_update.h, or empty.
   virtual void update(const ParamState& p, const RuleStep& step, const Prepared& prepared,
                       const Tensor& totals, Arena& scratch, Stream& stream) const = 0;
+  // Updates several parameters that need no preparation (RuleNeeds), by fewer launches if the rule can.
+  virtual void update_all(std::span<const DeviceUpdate> updates, Arena& scratch, Stream& stream) const {
+    for (const DeviceUpdate& u : updates) {
+      const Arena::Mark mark = scratch.mark();
+      update(u.p, u.step, {}, u.totals, scratch, stream);
+      scratch.release_to(mark);
+    }
+  }
   virtual size_t scratch_bytes(const OptimParam& param) const = 0;
 };
 

@@ -155,11 +155,8 @@ MeasuredCosts machine_costs(const RunConfig& config, const MeshShape& shape, int
 }
 
 fs::path plan_cache_folder() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache)
-    return fs::path(cache) / "ingot" / "plan";
-  if (const char* home = std::getenv("HOME"); home && *home)
-    return fs::path(home) / ".cache" / "ingot" / "plan";
-  return {};
+  const fs::path folder = cache_folder();
+  return folder.empty() ? folder : folder / "plan";
 }
 
 }  // namespace ingot

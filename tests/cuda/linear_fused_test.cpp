@@ -2,6 +2,8 @@
 // sums over the same operands.
 #include "ingot/ops/linear_fused.h"
 
+#include <unistd.h>
+
 #include "ingot/ops/matmul.h"
 #include "ingot/ops/row_sum.h"
 #include "ingot/ops/tf32.h"
@@ -124,6 +126,23 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaLinearFused,
                                            LinearFusedCase{DType::bf16, 17, 20, 36},
                                            LinearFusedCase{DType::f32, 5, 33, 7}),
                          linear_fused_case_name);
+
+// The first product of a shape is computed several times, both ways, to see which is faster. The shape is a new one in
+// almost every process, whose choice is not on disk yet.
+class FirstProduct : public ::testing::Test, protected OnCuda {};
+
+TEST_F(FirstProduct, IsAddedOnce) {
+  const int64_t M = 2, N = 8 * (1 + ::getpid() % 4096), K = 8;
+  const Buffer dy = random_tensor(DType::f32, {M, N}, 1), x = random_tensor(DType::f32, {M, K}, 2);
+  const OnDevice dy_there = put(dy), x_there = put(x);
+  const OnDevice dw = put(zeros(DType::f32, {N, K})), db = put(zeros(DType::f32, {N}));
+  const OnDevice again_dw = put(zeros(DType::f32, {N, K})), again_db = put(zeros(DType::f32, {N}));
+  const OnDevice sums = result(DType::f32, {row_sum_parts(Device::kCuda), N});
+  linear_weight_gradients(dw, db, dy_there, x_there, sums, stream);
+  linear_weight_gradients(again_dw, again_db, dy_there, x_there, sums, stream);
+  expect_same_bits(dw.to_host(), again_dw.to_host(), "dw");
+  expect_same_bits(db.to_host(), again_db.to_host(), "db");
+}
 
 // tf32 keeps 10 bits of an operand's mantissa: results differ from f32's by about 2^-11, and
 // only if the stream allows it.

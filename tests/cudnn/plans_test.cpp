@@ -54,17 +54,33 @@ class CudnnPlans : public ::testing::TestWithParam<Case> {
 
 TEST_P(CudnnPlans, ForwardAndBackwardFitTheirScratch) {
   const AttentionGraph forward = attention_forward_graph(problem());
-  const auto plan = cudnn::Plan::make(*library, forward.graph, target, fused_forward_bytes());
-  EXPECT_TRUE(plan.has_value()) << "forward";
+  const auto plans = cudnn::Plan::make(*library, forward.graph, target, fused_forward_bytes(), {});
+  EXPECT_EQ(plans.size(), 1u) << "forward";
 
   const AttentionGraph backward = attention_backward_graph(problem());
   const auto& s = GetParam().s;
   const size_t rows = static_cast<size_t>(s.B * s.H * s.T);
   const size_t own_bytes = rows * sizeof(float) * static_cast<size_t>(1 + s.D) + 1024;
-  const auto back = cudnn::Plan::make(*library, backward.graph, target, fused_backward_bytes(s) - own_bytes);
-  ASSERT_TRUE(back.has_value()) << "backward";
+  const auto back =
+      cudnn::Plan::make(*library, backward.graph, target, fused_backward_bytes(s) - own_bytes, {});
+  ASSERT_EQ(back.size(), 1u) << "backward";
   // The plan has no buffer of scores: its scratch grows linearly with T.
-  EXPECT_LT(back->workspace_bytes(), rows * static_cast<size_t>(s.D) * 8 + (1 << 20));
+  EXPECT_LT(back.front().workspace_bytes(), rows * static_cast<size_t>(s.D) * 8 + (1 << 20));
+}
+
+// Training times the first plans against each other, and later makes the chosen one by its number.
+TEST_P(CudnnPlans, AreMadeByTheirNumbers) {
+  const OpGraph graph = attention_forward_graph(problem()).graph;
+  const auto plans =
+      cudnn::Plan::make(*library, graph, target, fused_forward_bytes(), {.first = 0, .most = 4});
+  ASSERT_GE(plans.size(), 1u);
+  EXPECT_LE(plans.size(), 4u);
+  for (size_t i = 1; i < plans.size(); ++i) EXPECT_GT(plans[i].number(), plans[i - 1].number());
+  const int64_t last = plans.back().number();
+  const auto again =
+      cudnn::Plan::make(*library, graph, target, fused_forward_bytes(), {.first = last, .most = 1});
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again.front().number(), last);
 }
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }

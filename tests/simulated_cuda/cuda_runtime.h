@@ -27,6 +27,7 @@
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __shared__ static  // safe because blocks run one after the other
 #define __restrict__ __restrict
 

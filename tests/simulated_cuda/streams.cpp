@@ -1,4 +1,5 @@
-// Memory, streams, events and graphs of the simulated device.
+// Memory, streams, events and graphs of the simulated device. Its time is simulated, too, so that what is chosen by timing is
+// the same in every run.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -87,6 +88,7 @@ std::vector<Stream*> streams;
 size_t stream_count = 1;  // number 0 stands for the default stream, which fills memory before it is used
 std::map<char*, size_t> device_blocks, pinned_blocks;  // address -> bytes
 uint32_t default_work = 0;                             // operations of the default stream
+uint64_t time_us = 0;                                  // every operation of a stream takes 1
 int open_count = 0;
 constexpr size_t kPage = 4096;
 
@@ -130,6 +132,7 @@ void run(const Work& work, Stream& stream) {
       report("the host changes memory that a copy has yet to read");
   }
   work.run();
+  ++time_us;
   end_operation();
 }
 
@@ -289,9 +292,9 @@ void SimulatedGraph::add(Node node) {
 
 struct SimulatedEvent {
   cudaStream_t stream = nullptr;
-  uint64_t count = 0;                                                // stream->done once the record has run
-  std::shared_ptr<std::chrono::steady_clock::time_point> time = {};  // when the record ran
-  std::shared_ptr<simulated_cuda::Clock> clock = {};                 // what the record was ordered behind
+  uint64_t count = 0;                                 // stream->done once the record has run
+  std::shared_ptr<uint64_t> time_us = {};             // when the record ran
+  std::shared_ptr<simulated_cuda::Clock> clock = {};  // what the record was ordered behind
   uint64_t graph = 0;  // id of the capture in which it was recorded last; 0: in none
   size_t record = 0;   // number of that record
 
@@ -303,10 +306,10 @@ namespace {
 using simulated_cuda::Work;
 
 SimulatedEvent record_in(simulated_cuda::Stream* stream) {
-  const auto time = std::make_shared<std::chrono::steady_clock::time_point>();
+  const auto time = std::make_shared<uint64_t>();
   const auto clock = std::make_shared<simulated_cuda::Clock>();
   enqueue(stream, [=] {
-    *time = std::chrono::steady_clock::now();
+    *time = simulated_cuda::time_us;
     *clock = stream->clock;
   });
   return {stream, stream->given, time, clock};
@@ -468,7 +471,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return event->is_done() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* time_ms, cudaEvent_t begin, cudaEvent_t end) {
-  *time_ms = std::chrono::duration<float, std::milli>(*end->time - *begin->time).count();
+  *time_ms = static_cast<float>(*end->time_us - *begin->time_us) * 1e-3f;
   return cudaSuccess;
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {

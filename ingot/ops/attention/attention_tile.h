@@ -14,6 +14,7 @@
 #endif
 
 #include "ingot/ops/simd/vec.h"
+#include "ingot/ops/simd/vec_transpose.h"
 
 namespace ingot::tile {
 
@@ -174,22 +175,7 @@ void store_rows(T* dst, int64_t stride, Matrix src, int64_t n, int64_t D, float 
   }
 }
 
-// Transposes kLanes x kLanes in registers, in log2(kLanes) rounds that exchange off-diagonal halves.
-template <int kStep = 1>
-inline void transpose(Vec (&r)[kLanes]) {
-  if constexpr (kStep < kLanes) {
-    const auto exchange = [&]<int... I>(std::integer_sequence<int, I...>) {
-      for (int i = 0; i < kLanes; ++i) {
-        if (i & kStep) continue;
-        const Vec low = r[i], high = r[i + kStep];
-        r[i] = __builtin_shufflevector(low, high, ((I & kStep) ? kLanes + I - kStep : I)...);
-        r[i + kStep] = __builtin_shufflevector(low, high, ((I & kStep) ? kLanes + I : I + kStep)...);
-      }
-    };
-    exchange(std::make_integer_sequence<int, kLanes>{});
-    transpose<kStep * 2>(r);
-  }
-}
+using vec::transpose;
 
 // dst (D, m) = src (m, D) transposed. The queries from m up to a whole panel become 0.
 inline void transpose_rows(Matrix dst, Matrix src, int64_t m, int64_t D) {

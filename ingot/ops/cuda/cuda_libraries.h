@@ -14,6 +14,9 @@ struct Libraries : StreamResource {
   // cuDNN's attention masks with -inf. cuDNN knows causal masks by the form of the graph, so its speed may depend on
   // this; bench/gpu/device_bench.cpp measures both.
   bool masks_with_infinity = false;
+  // Products are fused with what follows them wherever the library can, without measuring whether that is faster;
+  // bench/gpu/device_bench.cpp measures both.
+  bool always_fuses = false;
   bool is_deterministic = false;  // ops/deterministic.h
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 namespace ingot::cudnn {
 namespace {
@@ -268,8 +269,8 @@ void Descriptor::finish() { library_->check(library_->finalize(handle_), "Backen
 
 bool Descriptor::finishes() { return library_->finalize(handle_) == CUDNN_STATUS_SUCCESS; }
 
-Plan::Plan(const Library& library, Descriptor plan, std::vector<Descriptor> parts, const OpGraph& graph)
-    : library_(&library), parts_(std::move(parts)), plan_(std::move(plan)) {
+Plan::Plan(const Library& library, Descriptor plan, Descriptors parts, int64_t number, const OpGraph& graph)
+    : library_(&library), parts_(std::move(parts)), plan_(std::move(plan)), number_(number) {
   int64_t bytes = 0;
   library.check(library.get_attribute(plan_.handle(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                       CUDNN_TYPE_INT64, 1, nullptr, &bytes),
@@ -280,8 +281,9 @@ Plan::Plan(const Library& library, Descriptor plan, std::vector<Descriptor> part
       constants_.emplace_back(id_of(static_cast<Value>(i)), graph.tensors[i].constant);
 }
 
-std::optional<Plan> Plan::make(const Library& library, const OpGraph& graph, const Target& target,
-                               size_t max_workspace_bytes) {
+std::vector<Plan> Plan::make(const Library& library, const OpGraph& graph, const Target& target,
+                             size_t max_workspace_bytes, const Wanted& wanted) {
+  const auto parts = std::make_shared<std::vector<Descriptor>>(Builder(library, graph).build(target));
   std::optional<Descriptor> device;
   if (!target.device) {
     device.emplace(library, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
@@ -289,24 +291,22 @@ std::optional<Plan> Plan::make(const Library& library, const OpGraph& graph, con
                 target.description.data());
     device->finish();
   }
-  std::vector<Descriptor> parts = Builder(library, graph).build(target);
-  std::vector<Descriptor> proposed = proposals(library, parts.back(), device ? &*device : nullptr);
-  for (Descriptor& engine : proposed) {
+  std::vector<Descriptor> proposed = proposals(library, parts->back(), device ? &*device : nullptr);
+  std::vector<Plan> plans;
+  for (int64_t i = wanted.first; i < std::ssize(proposed) && plans.size() < wanted.most; ++i) {
     Descriptor description(library, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    description.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
+    description.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, proposed[static_cast<size_t>(i)]);
     if (target.device)
       description.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.device);
     else
       description.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *device);
     if (!description.finishes()) continue;
-    Plan plan(library, std::move(description), {}, graph);
-    if (plan.workspace_bytes() > max_workspace_bytes) continue;
-    if (device) parts.push_back(std::move(*device));
-    parts.push_back(std::move(engine));
-    plan.parts_ = std::move(parts);
-    return plan;
+    Plan plan(library, std::move(description), parts, i, graph);
+    if (plan.workspace_bytes() <= max_workspace_bytes) plans.push_back(std::move(plan));
   }
-  return std::nullopt;
+  if (device) parts->push_back(std::move(*device));
+  std::ranges::move(proposed, std::back_inserter(*parts));
+  return plans;
 }
 
 void Plan::run(cudnnHandle_t device, std::span<const Place> places, void* workspace) const {

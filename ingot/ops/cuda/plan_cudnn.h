@@ -95,21 +95,28 @@ struct Place {
 
 class Plan {
  public:
-  // Returns the first plan that cuDNN proposes, can build, and that needs at most max_workspace_bytes;
-  // nullopt if there is none. Takes about a second.
-  static std::optional<Plan> make(const Library& library, const OpGraph& graph, const Target& target,
-                                  size_t max_workspace_bytes);
+  // Which of the plans that cuDNN proposes, the best first, are built: at most `most`, from number `first` on.
+  struct Wanted {
+    int64_t first = 0;
+    size_t most = 1;
+  };
+  // Returns the wanted plans that cuDNN can build and that need at most max_workspace_bytes. Takes about a second for each.
+  static std::vector<Plan> make(const Library& library, const OpGraph& graph, const Target& target,
+                                size_t max_workspace_bytes, const Wanted& wanted);
 
+  int64_t number() const { return number_; }  // among cuDNN's proposals
   size_t workspace_bytes() const { return workspace_bytes_; }
   // Runs the plan on the stream of the handle. places has every tensor of the graph that is kMemory.
   void run(cudnnHandle_t device, std::span<const Place> places, void* workspace) const;
 
  private:
-  Plan(const Library& library, Descriptor plan, std::vector<Descriptor> parts, const OpGraph& graph);
+  using Descriptors = std::shared_ptr<std::vector<Descriptor>>;
+  Plan(const Library& library, Descriptor plan, Descriptors parts, int64_t number, const OpGraph& graph);
 
   const Library* library_;
-  std::vector<Descriptor> parts_;  // the descriptors that plan_ refers to
+  Descriptors parts_;  // the descriptors that plan_ refers to; plans of one graph share them
   Descriptor plan_;
+  int64_t number_;
   size_t workspace_bytes_ = 0;
   std::deque<std::pair<int64_t, float>> constants_;  // by id; run() passes their addresses to cuDNN
 };

@@ -1,5 +1,8 @@
 #include "ingot/ops/linear_fused.h"
 
+#include <functional>
+#include <vector>
+
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/ops/activation.h"
 #include "ingot/ops/bias.h"
@@ -11,23 +14,37 @@
 namespace ingot {
 namespace {
 
-// Computes the product with its epilogue on a CUDA device. Returns false, without side effects, on the
-// CPU or if the device has no such kernel.
-bool runs_fused([[maybe_unused]] const Tensor& c, [[maybe_unused]] const Tensor& a,
-                [[maybe_unused]] const Tensor& b, [[maybe_unused]] MatmulForm form,
-                [[maybe_unused]] bool accumulate, [[maybe_unused]] const MatmulEpilogue& epilogue,
-                [[maybe_unused]] Stream& stream) {
-  if (c.device == Device::kCuda && stream.backing == Backing::kAddresses) {
-    matmul(c, a, b, form, accumulate, stream);  // the epilogue costs nothing
-    return true;
+// The operands of a product with an epilogue.
+struct Fusible {
+  Tensor c, a, b;
+  MatmulForm form;
+  MatmulEpilogue epilogue;
+};
+
+// Computes the product and what follows it: on the CPU, and where a CUDA device is not faster with the epilogue, by
+// separate(). `rest` follows the product with the epilogue. `sums` are the results to which the product adds; if there
+// are none, it overwrites its results.
+void run_faster(
+    const Fusible& f, const std::function<void()>& separate, Stream& stream,
+    const std::vector<Tensor>& sums = {}, const std::function<void()>& rest = [] {}) {
+  const bool accumulate = !sums.empty();
+  if (f.c.device == Device::kCuda && stream.backing == Backing::kAddresses) {
+    matmul(f.c, f.a, f.b, f.form, accumulate, stream);  // the epilogue costs nothing
+    return rest();
   }
   if constexpr (kHasCuda) {
-    if (c.device == Device::kCuda && c.elements() > 0) {
-      const Span span(stream.trace, "matmul");
-      return cuda::matmul_with(matmul_problem(c, a, b, form, accumulate), epilogue, stream);
+    if (f.c.device == Device::kCuda && f.c.elements() > 0) {
+      const MatmulProblem problem = matmul_problem(f.c, f.a, f.b, f.form, accumulate);
+      const auto fused = [&] {
+        const Span span(stream.trace, "matmul");
+        const bool has_run = cuda::matmul_with(problem, f.epilogue, stream);
+        if (has_run) rest();
+        return has_run;
+      };
+      if (cuda::prefers_fused({problem, f.epilogue, fused, separate, sums}, stream) && fused()) return;
     }
   }
-  return false;
+  separate();
 }
 
 // Returns the bias in the dtype that a fused product requires.
@@ -42,11 +59,12 @@ Tensor rounded_bias(const Tensor& b, const Tensor& rounded, DType dtype, Stream&
 void linear_bias(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& rounded,
                  Stream& stream) {
   const Tensor bias = rounded_bias(b, rounded, y.dtype, stream);
-  if (runs_fused(y, x, w, MatmulForm::kNT, false, {.kind = MatmulEpilogue::Kind::kBias, .bias = bias.data},
-                 stream))
-    return;
-  matmul(y, x, w, MatmulForm::kNT, false, stream);
-  bias_forward(y, b, stream);
+  const auto separate = [&] {
+    matmul(y, x, w, MatmulForm::kNT, false, stream);
+    bias_forward(y, b, stream);
+  };
+  run_faster({y, x, w, MatmulForm::kNT, {.kind = MatmulEpilogue::Kind::kBias, .bias = bias.data}}, separate,
+             stream);
 }
 
 void linear_gelu(const Tensor& act, const Tensor& pre, const Tensor& x, const Tensor& w, const Tensor& b,
@@ -54,10 +72,12 @@ void linear_gelu(const Tensor& act, const Tensor& pre, const Tensor& x, const Te
   const Tensor bias = rounded_bias(b, rounded, act.dtype, stream);
   const MatmulEpilogue gelu{
       .kind = MatmulEpilogue::Kind::kGelu, .bias = bias.data, .aux = pre.data, .aux_ld = pre.strides[0]};
-  if (runs_fused(act, x, w, MatmulForm::kNT, false, gelu, stream)) return;
-  matmul(pre, x, w, MatmulForm::kNT, false, stream);
-  bias_forward(pre, b, stream);
-  activation_forward(act, pre, {}, Activation::kGeluTanh, stream);
+  const auto separate = [&] {
+    matmul(pre, x, w, MatmulForm::kNT, false, stream);
+    bias_forward(pre, b, stream);
+    activation_forward(act, pre, {}, Activation::kGeluTanh, stream);
+  };
+  run_faster({act, x, w, MatmulForm::kNT, gelu}, separate, stream);
 }
 
 void linear_gelu_backward(const Tensor& d_pre, const Tensor& dy, const Tensor& w, const Tensor& pre,
@@ -66,19 +86,23 @@ void linear_gelu_backward(const Tensor& d_pre, const Tensor& dy, const Tensor& w
                              .bias = nullptr,
                              .aux = pre.data,
                              .aux_ld = pre.strides[0]};
-  if (runs_fused(d_pre, dy, w, MatmulForm::kNN, false, slope, stream)) return;
-  matmul(d_pre, dy, w, MatmulForm::kNN, false, stream);
-  activation_backward(d_pre, {}, d_pre, pre, {}, Activation::kGeluTanh, {}, stream);
+  const auto separate = [&] {
+    matmul(d_pre, dy, w, MatmulForm::kNN, false, stream);
+    activation_backward(d_pre, {}, d_pre, pre, {}, Activation::kGeluTanh, {}, stream);
+  };
+  run_faster({d_pre, dy, w, MatmulForm::kNN, slope}, separate, stream);
 }
 
 void linear_weight_gradients(const Tensor& dw, const Tensor& db, const Tensor& dy, const Tensor& x,
                              const Tensor& sums, Stream& stream) {
   const Tensor own = sums.rows(0, 1).reshape(db.shape);
   const MatmulEpilogue gradient{.kind = MatmulEpilogue::Kind::kBiasGradient, .bias = own.data};
-  if (runs_fused(dw, dy, x, MatmulForm::kTN, true, gradient, stream))
-    return residual_add(db, db, own, stream);
-  matmul(dw, dy, x, MatmulForm::kTN, true, stream);
-  bias_backward(db, dy, sums, stream);
+  const auto separate = [&] {
+    matmul(dw, dy, x, MatmulForm::kTN, true, stream);
+    bias_backward(db, dy, sums, stream);
+  };
+  run_faster({dw, dy, x, MatmulForm::kTN, gradient}, separate, stream, {dw, db},
+             [&] { residual_add(db, db, own, stream); });
 }
 
 }  // namespace ingot

@@ -1,6 +1,6 @@
 // Matrix products with cuBLASLt. Row-major c = op(a) op(b) is column-major cᵀ = op(b)ᵀ op(a)ᵀ, so b is
-// cuBLASLt's A and a its B. The kernel for a shape is chosen by timing the candidates once. The choice
-// is stored on disk per device and library version, so equal runs on one machine give equal bits.
+// cuBLASLt's A and a its B. The kernel for a shape is chosen by timing the candidates once, and so is whether a product
+// is fused with what follows it. The choices are kept on disk per device and library version (cuda/kernel_choices.h).
 //
 // The library is loaded at the first product, because it is half a gigabyte large and runs on the CPU do
 // not need it.
@@ -8,20 +8,19 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <vector>
 
 #include "ingot/core/arena.h"
+#include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/cuda/cuda_launch.h"
 #include "ingot/ops/cuda/cuda_libraries.h"
+#include "ingot/ops/cuda/fastest.h"
 #include "ingot/ops/fp8/cuda_fp8.h"
 #include "ingot/ops/matmul/matmul_engines.h"
 
@@ -29,7 +28,7 @@ namespace ingot::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
-constexpr int kCandidates = 8, kTimedRuns = 5;
+constexpr int kCandidates = 8;
 
 // The functions of the library that Ingot calls.
 class Library {
@@ -205,27 +204,52 @@ class Products final : public StreamResource {
       : stream_(stream), workspace_("cuBLASLt workspace", kWorkspaceBytes, Memory::kDevice) {
     library_.check(library_.create(&handle_), "Create");
     memory_ = workspace_.alloc_as<uint8_t>(static_cast<int64_t>(kWorkspaceBytes));
-    file_ = choices_file();
-    read_choices();
   }
   ~Products() override { library_.destroy(handle_); }
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
+
+  // Returns true if the product and what follows it are faster fused.
+  bool prefers_fused(const FusedProduct& product) {
+    const MatmulProblem& p = product.problem;
+    const std::string key = "fused." + Product{p, p.in, p.in, {}, product.epilogue, is_tf32(p)}.key();
+    if (const auto choice = choices_.find(key)) return *choice == "yes";
+    if (stream_.graph) return false;
+    // A product is timed on the results themselves, whose sums are then restored.
+    size_t sums_bytes = Arena::kDeviceAlign;
+    for (const Tensor& sum : product.sums) sums_bytes += sum.bytes() + Arena::kDeviceAlign;
+    Arena own("fused product timing", sums_bytes, Memory::kDevice);
+    std::vector<Tensor> before;
+    for (const Tensor& sum : product.sums)
+      copy(before.emplace_back(own.alloc(sum.dtype, sum.shape)), sum, stream_);
+    const auto run = [&](size_t way) {
+      if (way == 0) return product.fused();
+      product.separate();
+      return true;
+    };
+    const bool is_fused = fastest(2, run, stream_) == size_t{0};
+    for (size_t i = 0; i < before.size(); ++i) copy(product.sums[i], before[i], stream_);
+    ingot::synchronize(stream_);  // `own` ends here
+    return choices_.keep(key, is_fused ? "yes" : "no") == "yes";
+  }
+
+  bool is_tf32(const MatmulProblem& p) const {
+    return p.in == DType::f32 && libraries_of(stream_).allows_tf32;
+  }
 
   // Computes the product. Returns false, without side effects, if the library has no kernel for it.
   bool run(const Product& product) {
     const std::string key = product.key();
     if (lacking_.contains(key)) return false;
     Description description(library_, product);
-    auto found = choices_.find(key);
-    if (found == choices_.end()) {
-      const auto choice = choose(product, description);
-      if (!choice) {
+    auto found = kernels_.find(key);
+    if (found == kernels_.end()) {
+      const auto kernel = kernel_for(key, product, description);
+      if (!kernel) {
         lacking_.insert(key);
         return false;
       }
-      found = choices_.emplace(key, *choice).first;
-      keep_choice(key, found->second);
+      found = kernels_.emplace(key, *kernel).first;
     }
     library_.check(compute(product, description, found->second, product.problem.c), "Matmul");
     return true;
@@ -238,6 +262,16 @@ class Products final : public StreamResource {
     const float beta = p.accumulate ? 1 : 0;
     return library_.multiply(handle_, &what.operation, &p.alpha, p.b, &what.a, p.a, &what.b, &beta, c,
                              &what.d, c, &what.d, &algorithm, memory_, kWorkspaceBytes, queue_of(stream_));
+  }
+
+  // Returns the kernel that was chosen for the key, or chooses one; nullopt if there is none.
+  std::optional<cublasLtMatmulAlgo_t> kernel_for(const std::string& key, const Product& product,
+                                                 Description& what) {
+    std::optional<cublasLtMatmulAlgo_t> kernel;
+    if (const auto text = choices_.find(key)) kernel = algorithm_of(*text);
+    if (!kernel) kernel = choose(product, what);
+    if (!kernel || stream_.graph) return kernel;  // a graph is no place for timing: the first one was taken
+    return algorithm_of(choices_.keep(key, text_of(*kernel))).value_or(*kernel);
   }
 
   // Returns the fastest kernel that the library proposes; nullopt if there is none. Accumulating
@@ -266,6 +300,7 @@ class Products final : public StreamResource {
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return std::nullopt;
     library_.check(status, "MatmulAlgoGetHeuristic");
     if (count == 0) return std::nullopt;
+    if (stream_.graph) return proposed.front().algo;
     std::optional<Arena> own;
     void* c = p.c;
     if (p.accumulate) {
@@ -273,59 +308,24 @@ class Products final : public StreamResource {
       own.emplace("matmul timing", c_bytes + Arena::kDeviceAlign, Memory::kDevice);
       c = own->alloc(p.out, {p.M, p.ldc}).data;
     }
-    int best = 0;
-    double best_s = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < count; ++i) {
-      const double time_s = time_of(product, what, proposed[static_cast<size_t>(i)].algo, c);
-      if (time_s < best_s) best = i, best_s = time_s;
-    }
-    if (best_s == std::numeric_limits<double>::infinity()) return std::nullopt;
-    return proposed[static_cast<size_t>(best)].algo;
+    const auto best = fastest(
+        static_cast<size_t>(count),
+        [&](size_t i) { return compute(product, what, proposed[i].algo, c) == CUBLAS_STATUS_SUCCESS; },
+        stream_);
+    return best ? std::optional(proposed[*best].algo) : std::nullopt;
   }
 
-  // Returns the seconds of kTimedRuns runs; infinity if the kernel rejects the product.
-  double time_of(const Product& product, Description& what, const cublasLtMatmulAlgo_t& algorithm, void* c) {
-    if (compute(product, what, algorithm, c) != CUBLAS_STATUS_SUCCESS)
-      return std::numeric_limits<double>::infinity();
-    Event begin, end;
-    begin.record(stream_);
-    for (int i = 0; i < kTimedRuns; ++i) library_.check(compute(product, what, algorithm, c), "Matmul");
-    end.record(stream_);
-    end.synchronize();
-    return end.seconds_since(begin);
+  // The kernel as text, for the choices on disk: its words in hexadecimal.
+  static std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
+    std::ostringstream out;
+    for (const uint64_t word : algorithm.data) out << std::hex << word << ' ';
+    return out.str();
   }
-
-  // Returns $XDG_CACHE_HOME/ingot/products-DEVICE-VERSION, or the same below ~/.cache; empty if neither is
-  // set.
-  std::filesystem::path choices_file() const {
-    const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
-    if (!cache && !home) return {};
-    const std::filesystem::path folder =
-        cache ? std::filesystem::path(cache) : std::filesystem::path(home) / ".cache";
-    std::string device = devices().front().name;
-    for (char& letter : device)
-      if (letter == ' ' || letter == '/') letter = '-';
-    return folder / "ingot" / fmt::format("products-{}-{}", device, library_.version());
-  }
-
-  void read_choices() {
-    std::ifstream in(file_);
-    std::string key;
+  static std::optional<cublasLtMatmulAlgo_t> algorithm_of(const std::string& text) {
+    std::istringstream in(text);
     cublasLtMatmulAlgo_t algorithm{};
-    while (in >> key) {
-      for (uint64_t& word : algorithm.data) in >> std::hex >> word >> std::dec;
-      if (in) choices_.emplace(key, algorithm);
-    }
-  }
-
-  // Appends the choice to the file. A failure to write is ignored, since the file is a cache.
-  void keep_choice(const std::string& key, const cublasLtMatmulAlgo_t& algorithm) {
-    if (file_.empty()) return;
-    std::error_code ignored;
-    std::filesystem::create_directories(file_.parent_path(), ignored);
-    std::string line = key;
-    for (uint64_t word : algorithm.data) line += fmt::format(" {:x}", word);
-    std::ofstream(file_, std::ios::app) << line + "\n";
+    for (uint64_t& word : algorithm.data) in >> std::hex >> word;
+    return in ? std::optional(algorithm) : std::nullopt;
   }
 
   Stream& stream_;
@@ -333,9 +333,9 @@ class Products final : public StreamResource {
   cublasLtHandle_t handle_ = nullptr;
   Arena workspace_;
   void* memory_ = nullptr;
-  std::filesystem::path file_;
-  std::map<std::string, cublasLtMatmulAlgo_t> choices_;
-  std::set<std::string> lacking_;  // keys of products without a kernel
+  KernelChoices& choices_ = choices_of("products", library_.version());
+  std::map<std::string, cublasLtMatmulAlgo_t> kernels_;  // those used so far, by the products' keys
+  std::set<std::string> lacking_;                        // keys of products without a kernel
 };
 
 Products& products_of(Stream& stream) {
@@ -347,8 +347,12 @@ Products& products_of(Stream& stream) {
 }  // namespace
 
 bool matmul_with(const MatmulProblem& p, const MatmulEpilogue& epilogue, Stream& stream) {
-  const bool is_tf32 = p.in == DType::f32 && libraries_of(stream).allows_tf32;
-  return products_of(stream).run({p, p.in, p.in, {}, epilogue, is_tf32});
+  Products& products = products_of(stream);
+  return products.run({p, p.in, p.in, {}, epilogue, products.is_tf32(p)});
+}
+
+bool prefers_fused(const FusedProduct& product, Stream& stream) {
+  return libraries_of(stream).always_fuses || products_of(stream).prefers_fused(product);
 }
 
 void matmul(const MatmulProblem& p, Stream& stream) {

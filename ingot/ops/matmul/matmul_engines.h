@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "ingot/core/stream.h"
 #include "ingot/ops/matmul.h"
@@ -74,6 +76,18 @@ namespace cuda {
 void matmul(const MatmulProblem& p, Stream& stream);
 // As matmul, with an epilogue. Returns false, without side effects, if the library has no kernel for it.
 bool matmul_with(const MatmulProblem& p, const MatmulEpilogue& epilogue, Stream& stream);
+
+// Two ways to compute a product and what follows it.
+struct FusedProduct {
+  MatmulProblem problem;
+  MatmulEpilogue epilogue;
+  std::function<bool()> fused;     // calls matmul_with; returns what that returns
+  std::function<void()> separate;  // the product, then the other kernels
+  std::vector<Tensor> sums = {};   // results to which both ways add
+};
+// Returns true if `fused` is the way that was measured to be faster for this problem. The first call for a problem runs
+// both ways, and may leave their results in memory, but not in `sums`.
+bool prefers_fused(const FusedProduct& product, Stream& stream);
 }  // namespace cuda
 
 }  // namespace ingot

@@ -126,7 +126,9 @@ bool run_bf16_gemm([[maybe_unused]] const MatmulProblem& p) {
 }  // namespace
 
 bool is_fast(DType in) {
-  static const bool has_bf16 = __builtin_cpu_supports("avx512bf16");
+  // Intel's VDPBF16PS multiplies at half the rate of f32 (docs/benchmarks/matmul.md): Ingot's own kernel, which converts
+  // to f32 as it packs, is faster there.
+  static const bool has_bf16 = __builtin_cpu_supports("avx512bf16") && !__builtin_cpu_is("intel");
   return in == DType::f32 || (in == DType::bf16 && has_bf16);
 }
 

@@ -9,6 +9,7 @@
 #include "ingot/core/parallel.h"
 #include "ingot/ops/matmul/matmul_engines.h"
 #include "ingot/ops/simd/vec.h"
+#include "ingot/ops/simd/vec_transpose.h"
 
 namespace ingot::portable {
 namespace {
@@ -23,10 +24,24 @@ constexpr int64_t kBlockM = 16 * kTileM;
 constexpr int64_t kBlockK = 256;
 constexpr int64_t kBlockN = 64 * kTileN;
 
+// Numbers that begin at a cache line: a vector that crosses two lines costs two reads.
+class Panel {
+ public:
+  explicit Panel(int64_t size) : memory_(static_cast<size_t>(size) + kLine) {}
+  float* data() {
+    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
+    return memory_.data() + (kLine - address / sizeof(float) % kLine) % kLine;
+  }
+
+ private:
+  static constexpr size_t kLine = 64 / sizeof(float);
+  std::vector<float> memory_;
+};
+
 // The packing buffers of every thread, made once per stream. Products of few rows need none.
 struct Panels : StreamResource {
   struct PerThread {
-    std::vector<float> a, b, rounded;
+    Panel a{kBlockM * kBlockK}, b{kBlockN * kBlockK}, rounded{4 * kBlockM * kBlockN};
   };
   std::vector<PerThread> threads;
 };
@@ -37,36 +52,45 @@ struct Operand {
   const T* base;
   int64_t ld;
   bool is_k_contiguous;  // true if consecutive k are adjacent in memory
-  float at(int64_t line, int64_t k) const {
-    return static_cast<float>(is_k_contiguous ? base[line * ld + k] : base[k * ld + line]);
-  }
 };
 
-// Returns n values in f32: `from` itself if T is float, otherwise widened into `line`.
+// Packs `lines` lines of consecutive k into a strip out[k][width], whose other columns become zero.
 template <typename T>
-const float* widened(const T* from, int64_t n, [[maybe_unused]] float* line) {
-  if constexpr (std::is_same_v<T, float>) {
-    return from;
-  } else {
-    vec::for_each(n, [&](auto load, auto store) { store(line, load(from)); });
-    return line;
-  }
+void pack_transposed(float* out, const T* from, int64_t ld, int64_t lines, int64_t depth, int width) {
+  for (int64_t first = 0; first < width; first += kLanes)
+    for (int64_t k = 0; k < depth; k += kLanes) {
+      const int64_t steps = std::min<int64_t>(kLanes, depth - k),
+                    columns = std::min<int64_t>(kLanes, width - first);
+      Vec block[kLanes];
+      for (int64_t i = 0; i < kLanes; ++i) {
+        const T* line = from + (first + i) * ld + k;
+        if (first + i >= lines)
+          block[i] = Vec{};
+        else
+          block[i] = steps == kLanes ? vec::load(line) : vec::load_first(line, steps);
+      }
+      vec::transpose(block);
+      for (int64_t i = 0; i < steps; ++i) {
+        float* row = out + (k + i) * width + first;
+        if (columns == kLanes)
+          vec::store(row, block[i]);
+        else
+          vec::store_first(row, block[i], columns);
+      }
+    }
 }
 
 // Packs lines [line, line+count) x depth k into strips of `width` lines: out[strip][k][width], zero-padded.
 template <typename T>
 void pack(float* out, const Operand<T>& source, int64_t line, int64_t count, int64_t k_begin, int64_t depth,
           int width) {
-  float memory[kBlockK];
   for (int64_t strip = 0; strip < count; strip += width, out += depth * width) {
     const int64_t lines = std::min<int64_t>(width, count - strip);
-    if (lines < width) std::fill_n(out, depth * width, 0.0f);
     if (source.is_k_contiguous) {
-      for (int64_t i = 0; i < lines; ++i) {
-        const float* from = widened(source.base + (line + strip + i) * source.ld + k_begin, depth, memory);
-        for (int64_t k = 0; k < depth; ++k) out[k * width + i] = from[k];
-      }
+      pack_transposed(out, source.base + (line + strip) * source.ld + k_begin, source.ld, lines, depth,
+                      width);
     } else {
+      if (lines < width) std::fill_n(out, depth * width, 0.0f);
       for (int64_t k = 0; k < depth; ++k) {
         const T* from = source.base + (k_begin + k) * source.ld + line + strip;
         vec::for_each(lines, [&](auto load, auto store) { store(out + k * width, load(from)); });
@@ -205,14 +229,7 @@ Panels& panels_of(Stream& stream) {
   std::unique_ptr<StreamResource>& place = matmul_panels(stream).portable;
   if (!place) place = std::make_unique<Panels>();
   auto& panels = static_cast<Panels&>(*place);
-  if (std::ssize(panels.threads) < num_threads()) {
-    panels.threads.resize(static_cast<size_t>(num_threads()));
-    for (Panels::PerThread& t : panels.threads) {
-      t.a.resize(kBlockM * kBlockK);
-      t.b.resize(kBlockN * kBlockK);
-      t.rounded.resize(4 * kBlockM * kBlockN);
-    }
-  }
+  if (std::ssize(panels.threads) < num_threads()) panels.threads.resize(static_cast<size_t>(num_threads()));
   return panels;
 }
 

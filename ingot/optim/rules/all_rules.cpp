@@ -1,7 +1,9 @@
 #include "ingot/optim/rules/all_rules.h"
 
 #include <algorithm>
+#include <span>
 #include <type_traits>
+#include <vector>
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
@@ -40,6 +42,15 @@ class OnDevice final : public DeviceRule {
       cuda::update_elementwise(p, Rule(options_, step), step, totals, stream);
     else if constexpr (kHasCuda)
       Rule::update_on_device(p, options_, step, prepared.numbers, totals, scratch, stream);
+  }
+  void update_all(std::span<const DeviceUpdate> updates, Arena& scratch, Stream& stream) const override {
+    if constexpr (kHasCuda && kIsElementwise<Rule>) {
+      std::vector<cuda::ElementwiseUpdate<Rule>> all;
+      for (const DeviceUpdate& u : updates) all.push_back({&u.p, Rule(options_, u.step), &u.step, u.totals});
+      cuda::update_elementwise(std::span<const cuda::ElementwiseUpdate<Rule>>(all), stream);
+    } else {
+      DeviceRule::update_all(updates, scratch, stream);
+    }
   }
   size_t scratch_bytes([[maybe_unused]] const OptimParam& param) const override {
     if constexpr (kHasCuda && !kIsElementwise<Rule>) return Rule::device_scratch_bytes(param, options_);

@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) update_codes(Pass a, AdamW rule, Cod
     codes.m_absmax[blockIdx.x] = m_most;
     codes.v_absmax[blockIdx.x] = v_most;
   }
-  if (a.totals) weights::report_totals(a, i, e.before, e.w, e.g, rule.grad_scale);
+  if (a.totals) weights::report_totals(a, blockIdx.x, i, e.before, e.w, e.g, rule.grad_scale);
 }
 
 // A scattered shard: its elements' places in the parameter, whose blocks of 256 elements share scales.
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kThreads)
     store_weight(a, i, e);
     store_codes(codes, i, e, m_most[block], v_most[block]);
   }
-  if (a.totals) weights::report_totals(a, i, e.before, e.w, e.g, rule.grad_scale);
+  if (a.totals) weights::report_totals(a, blockIdx.x, i, e.before, e.w, e.g, rule.grad_scale);
 }
 
 struct SetScales {
