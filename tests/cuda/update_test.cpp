@@ -359,5 +359,52 @@ TEST(CudaVerdict, CountsWhatIsOnSeveralRanksOnce) {
   EXPECT_EQ(verdict_of_ranks().is_bad, 1);
 }
 
+// Many tensors, more than one launch takes, of lengths for packs of 4 and of other lengths, some of several blocks, have the bits of an
+// update one by one.
+class ManyUpdates : public ::testing::Test, protected OnCuda {};
+
+TEST_F(ManyUpdates, EqualUpdatesOneByOne) {
+  constexpr int kCount = 80;
+  struct Param {
+    OnDevice w, g, m, v;
+    ParamState state() const {
+      ParamState p;
+      p.param.name = "w";
+      p.param.shape = w.tensor().shape;
+      p.param.w = w;
+      p.param.g = g;
+      p.state = {m, v};
+      return p;
+    }
+  };
+  std::vector<Param> together, alone;
+  for (std::vector<Param>* params : {&together, &alone})
+    for (uint32_t i = 0; i < kCount; ++i) {
+      const Shape shape{std::array<int64_t, 4>{4, 7, 1500, 2050}[i % 4]};
+      params->push_back({put(random_tensor(DType::f32, shape, 4 * i + 1)),
+                         put(random_tensor(DType::f32, shape, 4 * i + 2)), put(zeros(DType::f32, shape)),
+                         put(zeros(DType::f32, shape))});
+    }
+  std::vector<RuleStep> steps;
+  for (int i = 0; i < kCount; ++i)
+    steps.push_back(
+        {.lr = 0.01 * (i + 1), .weight_decay = i % 2 == 0 ? 0.1 : 0, .momentum = 0.9, .average_part = 1});
+  std::vector<ParamState> states;
+  for (const Param& p : together) states.push_back(p.state());
+  const AdamW::Options options;
+  std::vector<cuda::ElementwiseUpdate<AdamW>> updates;
+  for (size_t i = 0; i < states.size(); ++i)
+    updates.push_back({&states[i], AdamW(options, steps[i]), &steps[i], {}});
+  cuda::update_elementwise(std::span<const cuda::ElementwiseUpdate<AdamW>>(updates), stream);
+  for (size_t i = 0; i < alone.size(); ++i) {
+    cuda::update_elementwise(alone[i].state(), AdamW(options, steps[i]), steps[i], {}, stream);
+    const std::string name = fmt::format("tensor {}", i);
+    expect_same_bits(together[i].w.to_host(), alone[i].w.to_host(), name);
+    expect_same_bits(together[i].g.to_host(), alone[i].g.to_host(), name);
+    expect_same_bits(together[i].m.to_host(), alone[i].m.to_host(), name);
+    expect_same_bits(together[i].v.to_host(), alone[i].v.to_host(), name);
+  }
+}
+
 }  // namespace
 }  // namespace ingot::testing
