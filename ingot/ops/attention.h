@@ -22,9 +22,10 @@
 // ranks (H if the heads are not sharded). Queries of one key are adjacent, so kernels draw a register of
 // them at a time.
 //
-// Products, softmax and sums are f32, but on a CPU with AMX or AVX512-BF16 the products of bf16 heads whose D is a
-// multiple of 32 are bf16 with f32 sums: p and its gradient are rounded to bf16 there (docs/numerics.md). The order of every sum follows from the shapes only, so the bits
-// do not depend on the number of threads. dq of cuDNN is the exception (ops/deterministic.h).
+// Products, softmax and sums are f32, but on a CPU with AMX, or with AVX512-BF16 from AMD, the products of bf16 heads whose D
+// is a multiple of 32 are bf16 with f32 sums: p and its gradient are rounded to bf16 there (docs/numerics.md). The order of
+// every sum follows from the shapes only, so the bits do not depend on the number of threads. dq of cuDNN is the exception
+// (ops/deterministic.h).
 #pragma once
 
 #include "ingot/core/philox.h"

@@ -14,6 +14,7 @@
 
 #include "ingot/ops/matmul/matmul_engines.h"
 #include "ingot/ops/simd/amx_tiles.h"
+#include "ingot/ops/simd/bf16_unit.h"
 
 namespace ingot::tile {
 
@@ -109,8 +110,11 @@ inline Bf16Unit bf16_unit() {
   return Bf16Unit::kAvx512;
 }
 
-// Returns true for the head sizes that fill whole blocks; the others are multiplied in f32.
-inline bool fits_bf16_units(const AttentionShape& shape) { return shape.D % kBlock == 0; }
+// Returns true where a bf16 unit is the faster way: for head sizes that fill whole blocks, on a processor that multiplies bf16
+// faster than f32. Otherwise products are computed in f32.
+inline bool fits_bf16_units(const AttentionShape& shape) {
+  return shape.D % kBlock == 0 && (bf16_unit() == Bf16Unit::kAmx || has_fast_bf16_instruction());
+}
 
 // Buffers with padded rows, from f32 scratch. Rows of `columns` elements are an odd number of cache lines apart.
 inline Bf16Rows bf16_rows(cpu::ScratchLayout& layout, int64_t rows, int64_t columns) {

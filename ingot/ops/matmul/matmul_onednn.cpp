@@ -15,6 +15,7 @@
 
 #include "ingot/core/process/signal_stack.h"
 #include "ingot/ops/matmul/matmul_engines.h"
+#include "ingot/ops/simd/bf16_unit.h"
 
 #ifdef INGOT_WITH_ONEDNN_BF16_GEMM
 extern "C" dnnl_status_t dnnl_gemm_bf16bf16f32(char transpose_a, char transpose_b, dnnl_dim_t M, dnnl_dim_t N,
@@ -126,10 +127,8 @@ bool run_bf16_gemm([[maybe_unused]] const MatmulProblem& p) {
 }  // namespace
 
 bool is_fast(DType in) {
-  // Intel's VDPBF16PS multiplies at half the rate of f32 (docs/benchmarks/matmul.md): Ingot's own kernel, which converts
-  // to f32 as it packs, is faster there.
-  static const bool has_bf16 = __builtin_cpu_supports("avx512bf16") && !__builtin_cpu_is("intel");
-  return in == DType::f32 || (in == DType::bf16 && has_bf16);
+  // Without a fast instruction, Ingot's own kernel is faster, which converts to f32 as it packs.
+  return in == DType::f32 || (in == DType::bf16 && has_fast_bf16_instruction());
 }
 
 void matmul(const MatmulProblem& p, Stream& stream) {
