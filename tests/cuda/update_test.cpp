@@ -359,51 +359,52 @@ TEST(CudaVerdict, CountsWhatIsOnSeveralRanksOnce) {
   EXPECT_EQ(verdict_of_ranks().is_bad, 1);
 }
 
-// Many tensors, more than one launch takes, of lengths for packs of 4 and of other lengths, some of several blocks, have the bits of an
-// update one by one.
+// Many tensors, more than one launch takes (80), of lengths for packs of 4 and of other lengths, some of several blocks, have the
+// bits of updates one by one.
 class ManyUpdates : public ::testing::Test, protected OnCuda {};
 
 TEST_F(ManyUpdates, EqualUpdatesOneByOne) {
-  constexpr int kCount = 80;
-  struct Param {
+  constexpr int kCount = 200;
+  constexpr int64_t kRoom = 2052;  // for each tensor
+  struct Params {
     OnDevice w, g, m, v;
-    ParamState state() const {
-      ParamState p;
-      p.param.name = "w";
-      p.param.shape = w.tensor().shape;
-      p.param.w = w;
-      p.param.g = g;
-      p.state = {m, v};
-      return p;
-    }
   };
-  std::vector<Param> together, alone;
-  for (std::vector<Param>* params : {&together, &alone})
-    for (uint32_t i = 0; i < kCount; ++i) {
-      const Shape shape{std::array<int64_t, 4>{4, 7, 1500, 2050}[i % 4]};
-      params->push_back({put(random_tensor(DType::f32, shape, 4 * i + 1)),
-                         put(random_tensor(DType::f32, shape, 4 * i + 2)), put(zeros(DType::f32, shape)),
-                         put(zeros(DType::f32, shape))});
-    }
-  std::vector<RuleStep> steps;
-  for (int i = 0; i < kCount; ++i)
-    steps.push_back(
-        {.lr = 0.01 * (i + 1), .weight_decay = i % 2 == 0 ? 0.1 : 0, .momentum = 0.9, .average_part = 1});
-  std::vector<ParamState> states;
-  for (const Param& p : together) states.push_back(p.state());
+  const auto make = [&] {
+    const Shape all{kCount * kRoom};
+    return Params{put(random_tensor(DType::f32, all, 1)), put(random_tensor(DType::f32, all, 2)),
+                  put(zeros(DType::f32, all)), put(zeros(DType::f32, all))};
+  };
+  const Params together = make(), alone = make();
+  const auto state_of = [](const Params& params, int i) {
+    const int64_t n = std::array<int64_t, 4>{4, 7, 1500, 2052}[static_cast<size_t>(i % 4)];
+    const auto part = [&](const OnDevice& t) { return t.tensor().rows(i * kRoom, i * kRoom + n); };
+    ParamState p{.param = {}, .state = {part(params.m), part(params.v)}};
+    p.param.name = "w";
+    p.param.shape = {n};
+    p.param.w = part(params.w);
+    p.param.g = part(params.g);
+    return p;
+  };
   const AdamW::Options options;
+  std::vector<RuleStep> steps;
+  std::vector<ParamState> states;
+  for (int i = 0; i < kCount; ++i) {
+    steps.push_back(
+        {.lr = 0.01 * (i + 1), .weight_decay = i % 3 == 0 ? 0.1 : 0, .momentum = 0.9, .average_part = 1});
+    states.push_back(state_of(together, i));
+  }
   std::vector<cuda::ElementwiseUpdate<AdamW>> updates;
   for (size_t i = 0; i < states.size(); ++i)
     updates.push_back({&states[i], AdamW(options, steps[i]), &steps[i], {}});
   cuda::update_elementwise(std::span<const cuda::ElementwiseUpdate<AdamW>>(updates), stream);
-  for (size_t i = 0; i < alone.size(); ++i) {
-    cuda::update_elementwise(alone[i].state(), AdamW(options, steps[i]), steps[i], {}, stream);
-    const std::string name = fmt::format("tensor {}", i);
-    expect_same_bits(together[i].w.to_host(), alone[i].w.to_host(), name);
-    expect_same_bits(together[i].g.to_host(), alone[i].g.to_host(), name);
-    expect_same_bits(together[i].m.to_host(), alone[i].m.to_host(), name);
-    expect_same_bits(together[i].v.to_host(), alone[i].v.to_host(), name);
+  for (int i = 0; i < kCount; ++i) {
+    const RuleStep& step = steps[static_cast<size_t>(i)];
+    cuda::update_elementwise(state_of(alone, i), AdamW(options, step), step, {}, stream);
   }
+  expect_same_bits(together.w.to_host(), alone.w.to_host(), "w");
+  expect_same_bits(together.g.to_host(), alone.g.to_host(), "g");
+  expect_same_bits(together.m.to_host(), alone.m.to_host(), "m");
+  expect_same_bits(together.v.to_host(), alone.v.to_host(), "v");
 }
 
 }  // namespace
