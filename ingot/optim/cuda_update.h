@@ -21,9 +21,9 @@ struct ElementwiseUpdate {
 };
 
 // Updates parameters, all of whose tensors are on the device, as ElementwiseRule<Rule> does on the CPU, in one pass
-// over weights, state and average; zeroes g. One launch updates dozens of parameters. The weights are f32 with their bf16 or f16 copy, bf16 with a
-// tail, or bf16 that is rounded stochastically with the same random numbers as on the CPU. Rule: one of ElementwiseRules
-// (optim/rules/rule_list.h).
+// over weights, state and average; zeroes g. One launch updates dozens of parameters. The weights are f32 with their
+// bf16 or f16 copy, bf16 with a tail, or bf16 that is rounded stochastically with the same random numbers as on the
+// CPU. Rule: one of ElementwiseRules (optim/rules/rule_list.h).
 template <typename Rule>
 void update_elementwise(std::span<const ElementwiseUpdate<Rule>> updates, Stream& stream);
 // Updates one parameter.
