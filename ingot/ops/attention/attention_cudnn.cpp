@@ -21,7 +21,7 @@ namespace ingot::cudnn {
 namespace {
 
 constexpr size_t kAlign = 256;     // alignment of the buffers in the scratch, in bytes
-constexpr size_t kTimedPlans = 4;  // of those that cuDNN proposes, the first ones
+constexpr size_t kTimedPlans = 4;  // as many of the plans that cuDNN proposes are timed
 
 // Returns everything that the choice of a plan depends on, as text.
 std::string key_of(const FusedAttention& p, const char* pass) {

@@ -23,8 +23,8 @@ inline KernelChoices& choices_of(const std::string& library, size_t version) {
 }
 
 // Returns the fastest of candidates 0 to count - 1; nullopt if none can run. run(i) submits candidate i to the stream, or
-// returns false, without side effects, if it cannot run. All run in turns, kRounds times, so that a change of the device's clock meets all
-// of them; the times of one candidate before they take turns do not count. REQUIRES: the stream is not captured.
+// returns false, without side effects, if it cannot run. Every candidate runs once without being timed. Then they take turns,
+// kRounds times, so that a change of the device's clock meets all of them. REQUIRES: the stream is not captured.
 inline std::optional<size_t> fastest(size_t count, const std::function<bool(size_t)>& run, Stream& stream) {
   constexpr size_t kRounds = 5;
   std::vector<size_t> able;

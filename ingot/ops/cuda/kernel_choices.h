@@ -32,7 +32,7 @@ class KernelChoices {
   const std::filesystem::path file_;
   mutable std::mutex mutex_;
   std::map<std::string, std::string> choices_;  // guarded by mutex_
-  off_t read_bytes_ = 0;                        // of the file; guarded by mutex_
+  off_t read_bytes_ = 0;  // the lines before this place in the file are in choices_; guarded by mutex_
 };
 
 // Returns the number of the candidate whose times have the least median; the first of equal ones. REQUIRES: at least one candidate,
