@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "tests/simulated_cuda/cuda_runtime.h"
 
@@ -19,21 +20,35 @@ namespace simulated_cuda {
 namespace {
 
 constexpr uint32_t kWarp = 32, kManyWarps = 63, kManyBlocks = ~0u;
-constexpr size_t kPage = 4096;
+constexpr size_t kPage = 4096, kWord = 4;
 
 // The last write of a byte, or its last reads, by threads of one block between two barriers.
 struct Record {
   uint32_t operation = 0;  // 0: never
   uint32_t block = 0, lanes = 0;
   uint32_t epoch : 12 = 0, clock : 12 = 0, warp : 6 = 0, is_atomic : 1 = 0;
+  uint32_t is_split : 1 = 0;  // in the cell of a word: see Cells
 };
+
 struct Cell {
   Record write, read;
 };
 
+// The cells of a range of memory. While all accesses of an aligned word take the whole word, it has one cell. The
+// first access of a part gives each byte its own, for good.
+struct Cells {
+  Cell* of_words = nullptr;
+  Cell* of_bytes = nullptr;
+
+  const Cell& at(size_t byte) const {
+    const Cell& word = of_words[byte / kWord];
+    return word.write.is_split ? of_bytes[byte] : word;
+  }
+};
+
 struct Region {
   size_t size_bytes = 0, mapped_bytes = 0;
-  Cell* cells = nullptr;
+  Cells cells;
   std::vector<uint32_t> last;  // by page: the last operation that touched it
   bool is_freed = false, is_initialised = false;
 };
@@ -61,6 +76,7 @@ struct Unwritten {
 struct Current {
   uint32_t operation = 0, block = 0, thread = 0, epoch = 0;
   bool is_kernel = false;
+  Record record;         // what the running thread leaves in a cell
   uint32_t ordered = 0;  // an operation that the running one is known to be ordered behind
   std::vector<std::array<uint16_t, kWarp>> known;  // by thread: the clocks of its warp's lanes that it knows
 };
@@ -69,6 +85,7 @@ Current now;
 Clock host;
 std::vector<Operation> operations(1);
 std::map<const char*, Region> regions;
+bool is_region_new = false;          // memory was added since the last search, maybe where freed memory was
 std::vector<Range> ranges, pending;  // copies that ran, and copies that have yet to run
 std::vector<Range> unordered;        // those of `ranges` that the running kernel is not ordered behind
 Unwritten unwritten;
@@ -81,15 +98,27 @@ Cell* make_cells(size_t count) {
   return static_cast<Cell*>(cells);
 }
 
+Cells cells_of(size_t size_bytes) {
+  const size_t words = size_bytes / kWord + 1;
+  return {make_cells(words), make_cells(words * kWord)};
+}
+
+void free_cells(const Cells& cells, size_t size_bytes) {
+  const size_t words = size_bytes / kWord + 1;
+  munmap(cells.of_words, words * sizeof(Cell));
+  munmap(cells.of_bytes, words * kWord * sizeof(Cell));
+}
+
 // Returns the last region that begins at or before `at`; null if there is none near it.
 Region* region_at(const char* at, const char*& begin) {
   static const char* cached_begin = nullptr;
   static Region* cached = nullptr;
-  if (cached && at >= cached_begin && at < cached_begin + cached->mapped_bytes &&
-      regions.contains(cached_begin)) {
+  if (cached && !is_region_new && at >= cached_begin && at < cached_begin + cached->mapped_bytes) {
     begin = cached_begin;
     return cached;
   }
+  is_region_new = false;
+  cached = nullptr;
   auto next = regions.upper_bound(at);
   if (next == regions.begin()) return nullptr;
   --next;
@@ -190,27 +219,26 @@ void check_cell(const Cell& cell, const Access& a, const char* at) {
     report_access(name_of_race(cell.read, a.is_atomic, a.is_shared), true, at, a.code);
 }
 
-void check_cells(Cell* cells, const Access& a) {
-  const uint32_t lane = now.thread % kWarp;
-  Record mine;
-  mine.operation = now.operation;
-  mine.block = now.block;
-  mine.lanes = 1u << lane;
-  mine.epoch = now.epoch & 0xfff;
-  mine.clock = now.known[now.thread][lane];
-  mine.warp = now.thread / kWarp;
-  mine.is_atomic = a.is_atomic;
-  Cell checked;  // the last byte's records; most bytes of an access have equal ones
-  for (size_t i = 0; i < a.size_bytes; ++i) {
-    Cell& cell = cells[i];
-    if (i == 0 || std::memcmp(&cell, &checked, sizeof cell) != 0) {
-      checked = cell;
-      check_cell(cell, a, a.at + i);
+void remember(Cell& cell, const Access& a) {
+  if (!a.is_write) return remember_read(cell.read, now.record);
+  cell.write = now.record;
+  cell.write.is_atomic = a.is_atomic;
+}
+
+// Checks an access of the bytes from `offset` on, and remembers it. Byte 0 of the cells is the first of a word.
+void check_cells(const Cells& cells, size_t offset, const Access& a) {
+  const size_t end = offset + a.size_bytes;
+  for (size_t i = offset; i < end;) {
+    Cell& word = cells.of_words[i / kWord];
+    const bool is_whole = i % kWord == 0 && i + kWord <= end;
+    if (!is_whole && !word.write.is_split) {
+      std::fill_n(cells.of_bytes + i / kWord * kWord, kWord, word);
+      word.write.is_split = 1;
     }
-    if (a.is_write)
-      cell.write = mine;
-    else
-      remember_read(cell.read, mine);
+    Cell& cell = word.write.is_split ? cells.of_bytes[i] : word;
+    check_cell(cell, a, a.at + (i - offset));
+    remember(cell, a);
+    i += word.write.is_split ? 1 : kWord;
   }
 }
 
@@ -244,9 +272,9 @@ void check_region(const Access& a, Region& region, const char* begin) {
     report_access("access beyond a device allocation", a.is_write, a.at, a.code);
   region.last[offset / kPage] = region.last[(offset + a.size_bytes - 1) / kPage] = now.operation;
   check_ranges(a);
-  if (!a.is_write && !region.is_initialised && region.cells[offset].write.operation == 0)
+  if (!a.is_write && !region.is_initialised && region.cells.at(offset).write.operation == 0)
     report_access("read of uninitialised device memory", false, a.at, a.code);
-  check_cells(region.cells + offset, a);
+  check_cells(region.cells, offset, a);
 }
 
 void check(const void* place, size_t size_bytes, bool is_write, bool is_atomic, const void* code) {
@@ -259,9 +287,10 @@ void check(const void* place, size_t size_bytes, bool is_write, bool is_atomic, 
   Access a{at, size_bytes, is_write, is_atomic, false, code};
   if (at >= &__data_start && at < &_end) {
     if (is_builtin(at)) return;
-    static Cell* const cells = make_cells(static_cast<size_t>(&_end - &__data_start));
+    static const char* const first = &__data_start - reinterpret_cast<uintptr_t>(&__data_start) % kWord;
+    static const Cells cells = cells_of(static_cast<size_t>(&_end - first));
     a.is_shared = true;
-    return check_cells(cells + (at - &__data_start), a);
+    return check_cells(cells, static_cast<size_t>(at - first), a);
   }
   const char* begin = nullptr;
   if (Region* region = region_at(at, begin)) return check_region(a, *region, begin);
@@ -325,7 +354,16 @@ void sync_lanes(uint32_t first_thread, uint32_t mask) {
       ++now.known[first_thread + lane][lane];
     }
 }
-void set_thread(uint32_t thread) { now.thread = thread; }
+void set_thread(uint32_t thread) {
+  const uint32_t lane = thread % kWarp;
+  now.thread = thread;
+  now.record.operation = now.operation;
+  now.record.block = now.block;
+  now.record.lanes = 1u << lane;
+  now.record.epoch = now.epoch & 0xfff;
+  now.record.clock = now.known[thread][lane];
+  now.record.warp = thread / kWarp;
+}
 void end_kernel() {
   report_unwritten();
   now.is_kernel = false;
@@ -336,13 +374,13 @@ void set_stacks(const char* begin, size_t size_bytes) {
 }
 
 void add_memory(const void* begin, size_t size_bytes, size_t mapped_bytes) {
-  regions[static_cast<const char*>(begin)] = {size_bytes, mapped_bytes, make_cells(size_bytes),
+  is_region_new = true;
+  regions[static_cast<const char*>(begin)] = {size_bytes, mapped_bytes, cells_of(size_bytes),
                                               std::vector<uint32_t>(size_bytes / kPage + 1)};
 }
 void forget_memory(const void* begin) {
   Region& region = regions.at(static_cast<const char*>(begin));
-  munmap(region.cells, region.size_bytes * sizeof(Cell));
-  region.cells = nullptr;
+  free_cells(std::exchange(region.cells, {}), region.size_bytes);
   region.is_freed = true;
 }
 void initialise_memory(const void* begin) {
@@ -368,7 +406,7 @@ void access_range(const void* place, size_t size_bytes, bool is_write) {
         i = i / kPage * kPage + kPage - 1;
         continue;
       }
-      const Cell& cell = region->cells[i];
+      const Cell& cell = region->cells.at(i);
       for (const Record* r : {&cell.write, &cell.read})
         if (r->operation && (is_write || r == &cell.write) && !is_ordered(r->operation, now.operation))
           report_access("race between streams: no event orders the two operations", is_write, at, nullptr);

@@ -90,7 +90,7 @@ std::map<char*, size_t> device_blocks, pinned_blocks;  // address -> bytes
 uint32_t default_work = 0;                             // operations of the default stream
 uint64_t time_us = 0;                                  // every operation of a stream takes 1
 int open_count = 0;
-constexpr size_t kPage = 4096;
+constexpr size_t kPage = 4096, kHugePage = size_t{2} << 20;
 
 void set_access(int protection) {
   for (const auto& [begin, size_bytes] : device_blocks) mprotect(begin, size_bytes, protection);
@@ -251,15 +251,20 @@ void wait_for(Stream& stream) {
   join(host_clock(), stream.clock);
 }
 
-// Maps memory with a page behind it that faults.
+// Maps memory with a page behind it that faults. Long blocks are made of huge pages: set_access takes time for each page.
 void* map_memory(size_t size_bytes, int protection, std::map<char*, size_t>& blocks) {
   const size_t mapped = (size_bytes + kPage - 1) / kPage * kPage;
-  void* block = mmap(nullptr, mapped + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (block == MAP_FAILED) return nullptr;
+  const size_t aligned = mapped >= kHugePage ? kHugePage : 0;
+  void* reserved =
+      mmap(nullptr, mapped + kPage + aligned, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return nullptr;
+  char* block = static_cast<char*>(reserved);
+  if (aligned) block += kHugePage - reinterpret_cast<uintptr_t>(reserved) % kHugePage;
   mprotect(block, mapped, PROT_READ | PROT_WRITE);
+  if (aligned) madvise(block, mapped, MADV_HUGEPAGE);
   std::memset(block, 0xa5, mapped);
   mprotect(block, mapped, protection);
-  blocks[static_cast<char*>(block)] = size_bytes;
+  blocks[block] = size_bytes;
   add_memory(block, size_bytes, mapped + kPage);
   return block;
 }

@@ -138,6 +138,12 @@ template <int G>
 constexpr int kRows = kBlock / G;
 static_assert(kRows<1> * kQuads == kTileQuads);
 
+// Returns how many rows of the tile that begins at `first` come before row `end`.
+template <int G>
+__device__ __forceinline__ int rows_before(int64_t end, int64_t first) {
+  return end - first < kRows<G> ? static_cast<int>(end - first) : kRows<G>;
+}
+
 // Loads rows [first, first + kRows) of batch row b and head h; rows from `end` on are 0.
 template <int G, typename T>
 __device__ __forceinline__ void load_tile(Quad* tile, const HeadView<T>& from, int64_t b, int64_t h,
@@ -173,7 +179,8 @@ __global__ void __launch_bounds__(kBlock) forward(Problem<T> a, HeadView<T> out,
     load_tile<G>(k_tile, a.k, b, kv, tile, S, D, a.is_wide);
     load_tile<G>(v_tile, a.v, b, kv, tile, S, D, a.is_wide);
     __syncthreads();
-    for (int chunk = 0; chunk < kRows<G>; chunk += kChunk) {
+    const int used = rows_before<G>(a.end_key(last_t), tile);
+    for (int chunk = 0; chunk < used; chunk += kChunk) {
       float score[kChunk], new_top = top;
       bool is_visible[kChunk];
 #pragma unroll
@@ -235,7 +242,8 @@ __global__ void __launch_bounds__(kBlock) backward_q(Problem<T> a, Gradients<T> 
     load_tile<G>(k_tile, a.k, b, kv, tile, S, D, a.is_wide);
     load_tile<G>(v_tile, a.v, b, kv, tile, S, D, a.is_wide);
     __syncthreads();
-    for (int j = 0; j < kRows<G>; ++j) {
+    const int used = rows_before<G>(a.end_key(last_t), tile);
+    for (int j = 0; j < used; ++j) {
       const int64_t s = tile + j;
       const float score = q.dot(k_tile + j * kRowQuads, g) * a.scale;
       const float dp = d_out.dot(v_tile + j * kRowQuads, g);
@@ -282,11 +290,12 @@ __global__ void __launch_bounds__(kBlock) backward_kv(Problem<T> a, Gradients<T>
         start[threadIdx.x] = static_cast<int32_t>(a.first_key(b, t));
       }
       __syncthreads();
-      for (int j = 0; j < kRows<G>; ++j) {
+      const int used = rows_before<G>(end_t, tile);
+      for (int j = 0; j < used; ++j) {
         const int64_t t = tile + j;
         const float score = k.dot(q_tile + j * kRowQuads, g) * a.scale;
         const float dp = v.dot(d_out_tile + j * kRowQuads, g);
-        if (!is_row || t >= T_ || s < start[j] || s >= a.end_key(t)) continue;
+        if (!is_row || s < start[j] || s >= a.end_key(t)) continue;
         const float p = std::exp(score - lse[j]), keep = a.keep(b, h, t, s);
         dv.add(p * keep, d_out_tile + j * kRowQuads, g);
         dk.add(p * (dp * keep - delta[j]) * a.scale, q_tile + j * kRowQuads, g);

@@ -206,7 +206,8 @@ void embedding_slice_backward(const TableSlice& d_wte, const Tensor& d_wpe, cons
     using Value = decltype(value);
     with_width<Value>(allows_wide(C, d_wte.rows, d_wpe, d_out), [&](auto width) {
       constexpr int W = decltype(width)::value;
-      launch({stream, op, dim3(kOwners, blocks_for(C, kWarp * W)), dim3(kThreads)}, add_tokens<W, Value>,
+      const auto owners = static_cast<unsigned>(std::min<int64_t>(kOwners, std::max(table.count, 1)));
+      launch({stream, op, dim3(owners, blocks_for(C, kWarp * W)), dim3(kThreads)}, add_tokens<W, Value>,
              d_wte.rows.as<float>(), d_out.as<Value>(), tokens.as<int32_t>(), N, table, static_cast<int>(C));
       if (!d_wpe) return;
       const AddPositions<W, Value> f{d_wpe.as<float>() + first_position * C, d_out.as<Value>(), length, T, N};

@@ -1,5 +1,7 @@
 #include "ingot/optim/rules/cuda_mean_squares.h"
 
+#include <algorithm>
+
 #include "ingot/core/copy.h"
 #include "ingot/ops/cuda/cuda_rows.h"
 #include "ingot/optim/cuda_step_factor.h"
@@ -47,7 +49,8 @@ struct ColumnSquares {
   }
 };
 
-// The elements that do not fill a pack of 4 are added one by one.
+// The elements that do not fill a pack of 4 are added one by one. There are as many blocks as x can use; they write
+// zeros as the parts of the blocks that a longer x would have.
 __global__ void __launch_bounds__(kThreads)
     parts_of_squares(float* parts, const float* x, int64_t n, bool is_wide) {
   constexpr int W = 4;
@@ -63,7 +66,9 @@ __global__ void __launch_bounds__(kThreads)
        i += int64_t{gridDim.x} * kThreads)
     sum += x[i] * x[i];
   sum = group_sum<kThreads>(sum);
-  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+  for (unsigned part = blockIdx.x + threadIdx.x * gridDim.x; part < kSquareParts;
+       part += kThreads * gridDim.x)
+    parts[part] = part == blockIdx.x ? sum : 0.0f;
 }
 
 void check_matrix(const Tensor& x, const char* op) {
@@ -125,8 +130,11 @@ void add_column_squares(const Tensor& sums, const Tensor& x, float scale, const 
 void sum_squares_of(const Tensor& parts, const Tensor& x, Stream& stream) {
   const char* op = "sum_squares_of";
   check_tensor(parts, DType::f32, {kSquareParts}, op);
-  launch({stream, op, dim3(kSquareParts), dim3(kThreads)}, parts_of_squares, parts.as<float>(),
-         static_cast<const float*>(x.as<float>()), x.elements(), is_aligned(x.data));
+  const bool is_wide = is_aligned(x.data);
+  const int64_t n = x.elements(), blocks = blocks_for(n, int64_t{kThreads} * (is_wide ? 4 : 1));
+  const auto used = static_cast<unsigned>(std::clamp<int64_t>(blocks, 1, kSquareParts));
+  launch({stream, op, dim3(used), dim3(kThreads)}, parts_of_squares, parts.as<float>(),
+         static_cast<const float*>(x.as<float>()), n, is_wide);
 }
 
 }  // namespace ingot::cuda
