@@ -105,6 +105,7 @@ class Phases(unittest.TestCase):
     def test_a_phase_goes_on_where_it_stopped(self):
         self.assertEqual(self.run_phase("A", "--limit", "1")[0], 0)  # no time for any row
         self.assertFalse((self.out / "results.jsonl").exists())
+        self.run_phase("Q", "--rows", "doctor")  # what has passed in one phase is not run again in another
         self.run_phase("A", "--rows", "doctor", "tests")
         code, said = self.run_phase("A", "--rows", "doctor", "tests", "head-124m-fp8")
         self.assertEqual(code, 0, said)

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Measures Ingot on a GPU, from a folder that bench/gpu/pack.sh made:
-#   FOLDER/run.sh OUT PHASE     PHASE: A, B, C or M (bench/gpu/phases.py says what each measures)
+#   FOLDER/run.sh OUT PHASE     PHASE: A, B, C, M or Q (bench/gpu/phases.py says what each measures)
 # Each phase ends within ten minutes, writes every figure to OUT/results.jsonl the moment it is measured, and goes on
 # where it stopped when it is called again with the same OUT. OUT/summary.md has the tables. It exits with 1 if a test or a
 # comparison failed, with 77 if there is no GPU. It changes no setting of the card.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if (($# < 2)); then
-  echo "usage: run.sh OUT PHASE; PHASE is A, B, C or M" >&2
+  echo "usage: run.sh OUT PHASE; PHASE is A, B, C, M or Q" >&2
   exit 2
 fi
 python=$(command -v python3) || {
