@@ -123,6 +123,24 @@ __global__ void atomic_and_store(int* x) {
   if (threadIdx.x == 0) x[0] = 1;
   if (threadIdx.x == 40) atomicAdd(x, 1);
 }
+// A byte of a word that another warp wrote whole, and whole words of which other warps wrote the bytes.
+template <bool kHasBarrier>
+__global__ void byte_of_a_word(int* x) {
+  x[threadIdx.x] = 1;
+  if constexpr (kHasBarrier) __syncthreads();
+  reinterpret_cast<char*>(x)[4 * ((threadIdx.x + 32) % kThreads) + 2] = 3;
+}
+template <bool kHasBarrier>
+__global__ void word_of_bytes(int* x) {
+  auto* bytes = reinterpret_cast<char*>(x);
+  for (unsigned i = 0; i < 4; ++i) bytes[kThreads * i + threadIdx.x] = 1;
+  if constexpr (kHasBarrier) __syncthreads();
+  const int word = x[(threadIdx.x + 32) % kThreads];
+  __syncthreads();
+  x[threadIdx.x] = word;
+}
+__global__ void two_write_one_byte(int* x) { reinterpret_cast<char*>(x)[threadIdx.x % 63] = 1; }
+
 __global__ void count_without_atomics(int* x) { x[0] = x[0] + 1; }
 
 __global__ void half_a_tile(int* x) {
@@ -219,6 +237,9 @@ constexpr std::array kMistakes = {
     Mistake{"ShuffleInPlaceOfASync", kNoSync, in<int, shuffle_for_sync, 1, 32>},
     Mistake{"ThreadsWriteOneElement", kNoSync, in<int, threads_write_one_element>},
     Mistake{"WarpsWriteOneElement", kNoBarrier, in<int, warps_write_one_element>},
+    Mistake{"ByteOfAWord", kNoBarrier, in<int, byte_of_a_word<false>>},
+    Mistake{"WordOfBytes", kNoSync, in<int, word_of_bytes<false>>},
+    Mistake{"TwoWriteOneByte", kNoBarrier, in<int, two_write_one_byte>},
     Mistake{"CountWithoutAtomics", kNoSync, in<int, count_without_atomics>},
     Mistake{"MaskOfLanesThatLeft", "a mask names a lane that left or waits at a barrier",
             in<int, sum_of_a_half, 1, 32>},
@@ -262,6 +283,8 @@ std::span<const Mistake> mistakes() { return kMistakes; }
 void make_none() {
   run(reverse_twice<true, true>);
   run(neighbours<true, kAll>, 1, 32);
+  run(byte_of_a_word<true>);
+  run(word_of_bytes<true>);
   run(counted, 4);
   pipeline(Omitted::kNothing);
 }
