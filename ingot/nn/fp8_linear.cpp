@@ -193,9 +193,10 @@ class Fp8Products {
     const float delayed = delayed_scale(cast);
     return delayed > 0 ? Fp8Scale{.source = Fp8Scale::Source::kValue, .value = delayed} : Fp8Scale{};
   }
+  // Plans a step that finds a history of amaxes, if the recipe keeps one.
   void plan_cast_on_device(const Tensor& t, const Fp8Cast& cast) {
-    const bool has_own_amax =
-        cast.scaling != Fp8Scaling::kRows && scale_of(cast).source == Fp8Scale::Source::kAmax;
+    const bool has_own_amax = cast.scaling != Fp8Scaling::kRows && linear_.recipe != Fp8Recipe::kDelayed &&
+                              scale_of(cast).source == Fp8Scale::Source::kAmax;
     Work work = has_own_amax ? traffic({t, t}) : traffic({t});
     work.bytes += static_cast<double>(t.elements()) * (cast.layouts == Fp8Layouts::kBoth ? 2 : 1);
     const WorkSpan span(stream_, "fp8 cast", work);

@@ -75,5 +75,24 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"mesh", "tiny-llama", {"parallel.dp=2", "parallel.fsdp=2", "parallel.tp=2"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
+// The bytes of the casts to FP8 in a planned step on a device.
+double bytes_of_casts(const char* recipe) {
+  const RunConfig config =
+      config_of({"", "tiny-llama", {"train.device=cuda", "precision.compute=bf16", recipe}});
+  const StepRecord plan = record_step(config, mesh_shape(config.parallel), 0);
+  double bytes = 0;
+  for (const RecordedOp& op : plan.ops)
+    if (op.key >= 0 && plan.keys[static_cast<size_t>(op.key)].name == "fp8 cast")
+      bytes += plan.keys[static_cast<size_t>(op.key)].bytes;
+  return bytes;
+}
+
+// A cast reads 2 bytes of an element and writes 2; the amax of current scaling reads it once more.
+TEST(DryStepOnADevice, DelayedScalesNeedNoPassForAnAmax) {
+  const double delayed = bytes_of_casts("precision.fp8=delayed");
+  EXPECT_GT(delayed, 0);
+  EXPECT_DOUBLE_EQ(delayed, bytes_of_casts("precision.fp8=tensorwise") * 4 / 6);
+}
+
 }  // namespace
 }  // namespace ingot

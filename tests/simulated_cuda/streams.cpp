@@ -136,14 +136,18 @@ void run(const Work& work, Stream& stream) {
   end_operation();
 }
 
+int idle_rounds = 0;  // since an operation ran
+
 void run_front(Stream& stream) {
   const Work next = std::move(stream.work.front());
   stream.work.pop_front();
+  idle_rounds = 0;
   run(next, stream);
   ++stream.done;
 }
 
-// Runs one piece of every stream that can go on without waiting. Sleeps if there is none.
+// Runs one piece of every stream that can go on without waiting. Sleeps if there is none, the longer the more often:
+// ranks share the cores, and one of them may be computing.
 void run_elsewhere() {
   bool has_run = false;
   for (size_t i = 0; i < streams.size(); ++i) {  // by index, because work may create streams
@@ -157,7 +161,8 @@ void run_elsewhere() {
     stream.is_busy = false;
     has_run = true;
   }
-  if (!has_run) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  if (has_run) return;
+  std::this_thread::sleep_for(std::chrono::microseconds(20 << std::min(idle_rounds++ / 8, 4)));
 }
 
 void run_until(Stream& stream, uint64_t count) {
