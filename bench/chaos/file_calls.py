@@ -12,7 +12,8 @@ checkpoint and from the newest of two, each call is
   short   half done, if it reads or writes
   EINTR   failed, if it may block
 The run may go on, or end with an error that names the file and has an exit code of docs/reliability.md. Then the same run,
-resumed without faults, must end with the losses and checkpoints of an undisturbed run.
+resumed without faults, must end with the losses and checkpoints of an undisturbed run. How many calls a run makes depends a little
+on time, so the last calls that were counted may not come; that is said, and is no failure in one run of a hundred.
 
 --count is the most faults, which are chosen at random; --situations fresh,resumed,fallen-back selects some.
 """
@@ -61,10 +62,10 @@ class Situation:
         return out, outcome
 
 
-def check(test, situation, name, fault, out, outcome, calm):
+def check(test, situation, name, fault, out, outcome, calm, was_reached):
     """Checks how the disturbed run ended, resumes it and compares. Returns the kind of its end."""
     faults = []
-    if fault == "kill" and outcome.code != 137:
+    if fault == "kill" and outcome.code != (137 if was_reached else 0):
         faults.append(f"exit code {outcome.code} after a kill")
     is_config = outcome.code == 2 and "config.toml: cannot be read" in outcome.output
     if fault != "kill" and outcome.code not in (0, 3, 6) and not is_config:
@@ -73,7 +74,7 @@ def check(test, situation, name, fault, out, outcome, calm):
         faults.append("the message names no file")
     if fault == "short" and outcome.code != 0:
         faults.append("a short transfer is no error")
-    kind = {0: "went on", 137: "killed"}.get(outcome.code, "ended by name")
+    kind = {0: "went on" if was_reached else "not reached", 137: "killed"}.get(outcome.code, "ended by name")
     faults += chaos.differences(out, calm, is_complete=False)
     if outcome.code != 0:
         words = ["train", "--resume", "--out", str(out), "--set", "train.stop_at=0"]
@@ -119,13 +120,18 @@ def main():
     if test.count < len(plan):
         plan = test.random.sample(plan, test.count)
     for number, (situation, call, name, fault) in enumerate(plan):
-        out, outcome = situation.disturbed(number, shim, call, fault)
-        kind = check(test, situation, f"call {call} ({name})", fault, out, outcome, calm)
+        log = test.folder / "calls.log"
+        log.unlink(missing_ok=True)
+        out, outcome = situation.disturbed(number, shim, call, fault, str(log) if fault == "kill" else None)
+        was_reached = fault != "kill" or len(log.read_text().splitlines()) >= call
+        kind = check(test, situation, f"call {call} ({name})", fault, out, outcome, calm, was_reached)
         kinds[kind] = kinds.get(kind, 0) + 1
         test.done += 1
         if len(test.failures) > 20:
             break
         shutil.rmtree(out, ignore_errors=True)
+    if kinds.get("not reached", 0) * 100 > len(plan):
+        test.fail(f"{kinds['not reached']} of {len(plan)} calls were not reached", "")
     return test.finish(f"{numbers} calls: " + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())))
 
 

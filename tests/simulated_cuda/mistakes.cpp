@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "tests/simulated_cuda/races.h"
+
 namespace simulated_cuda {
 namespace {
 
@@ -220,6 +222,25 @@ void pipeline() {
   pipeline(kOmitted);
 }
 
+// A copy is done before a kernel on another stream is submitted. Only a query tells the host so.
+template <bool kAsks>
+void done_by_chance() {
+  cudaStream_t copies = new_stream(), work = new_stream(), shared = new_stream();
+  int *x = zeros<int>(kThreads), *from = pinned(kThreads), *other = zeros<int>(kThreads);
+  cudaEvent_t copied = nullptr;
+  cudaEventCreate(&copied);
+  cudaMemcpyAsync(x, from, kThreads * sizeof(int), cudaMemcpyDefault, copies);
+  cudaEventRecord(copied, copies);
+  int polls = 0;  // while `shared` waits for other ranks, the copy is made
+  enqueue_shared(
+      shared, [&] { return ++polls > 4; }, [] {}, {{other, kThreads * sizeof(int), true}}, nullptr);
+  cudaStreamSynchronize(shared);
+  if (kAsks && cudaEventQuery(copied) != cudaSuccess) report("the copy was not made meanwhile");
+  submit(work, 1, kThreads, doubled, x);
+  cudaStreamSynchronize(work);
+  cudaStreamSynchronize(copies);
+}
+
 template <typename T, void (*kKernel)(T*), unsigned kBlocks = 1, unsigned kSize = kThreads>
 void in() {
   run(kKernel, kBlocks, kSize);
@@ -268,6 +289,7 @@ constexpr std::array kMistakes = {
     Mistake{"NoWaitBetweenStreams", kNoEvent, pipeline<Omitted::kWait>},
     Mistake{"EventOnTheWrongStream", kNoEvent, pipeline<Omitted::kRightStream>},
     Mistake{"FillBesideAKernel", kNoEvent, pipeline<Omitted::kFillWait>},
+    Mistake{"DoneByChance", kNoEvent, done_by_chance<false>},
     Mistake{"EventNeverRecorded", "a stream waits for an event that was never recorded",
             pipeline<Omitted::kRecord>},
     Mistake{"PinnedMemoryReusedTooEarly", "the host changes memory that a copy has yet to read",
@@ -287,6 +309,7 @@ void make_none() {
   run(word_of_bytes<true>);
   run(counted, 4);
   pipeline(Omitted::kNothing);
+  done_by_chance<true>();
 }
 
 }  // namespace simulated_cuda

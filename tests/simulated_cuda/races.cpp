@@ -472,6 +472,10 @@ extern "C" void __tsan_write_range(void* at, size_t size_bytes) {
 extern "C" char __tsan_atomic8_load(const volatile char* at, int) {
   return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }
+// Pointers that host functions share are counted so.
+extern "C" int __tsan_atomic32_fetch_add(volatile int* at, int number, int) {
+  return __atomic_fetch_add(at, number, __ATOMIC_ACQ_REL);
+}
 extern "C" void __tsan_init() {}
 extern "C" void __tsan_func_entry(void*) {}
 extern "C" void __tsan_func_exit() {}

@@ -12,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -194,6 +195,25 @@ bool spoils_capture() {
   return any;
 }
 
+// What a thread of the host has asked about and found done. What the host submits afterwards comes later, also if
+// another thread submits it: the threads tell each other under a lock that the simulation does not see.
+struct Seen {
+  std::mutex mutex;
+  Clock clock;
+};
+Seen& seen() {
+  static Seen seen;
+  return seen;
+}
+void see(const Clock& clock) {
+  const std::lock_guard lock(seen().mutex);
+  join(seen().clock, clock);
+}
+void learn_what_was_seen() {
+  const std::lock_guard lock(seen().mutex);
+  join(host_clock(), seen().clock);
+}
+
 void explain_fault(int /*signal*/, siginfo_t* info, void* /*context*/) {
   const auto* at = static_cast<const char*>(info->si_addr);
   for (const auto& [begin, size_bytes] : device_blocks)
@@ -220,6 +240,7 @@ bool is_device_memory(const void* place) {
 
 void enqueue(Stream* stream, Work work) {
   if (stream->captured) return stream->captured->add({.lane = stream->lane, .work = std::move(work)});
+  learn_what_was_seen();
   work.submitted = host_clock();
   work.hashes.resize(work.uses.size());
   for (size_t i = 0; i < work.uses.size(); ++i) {
@@ -478,7 +499,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 // Does not make the stream go on: the device works only when it is waited for.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event->graph != 0) return cudaErrorCapturedEvent;
-  return event->is_done() ? cudaSuccess : cudaErrorNotReady;
+  if (!event->is_done()) return cudaErrorNotReady;
+  if (event->clock) simulated_cuda::see(*event->clock);
+  return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* time_ms, cudaEvent_t begin, cudaEvent_t end) {
   *time_ms = static_cast<float>(*end->time_us - *begin->time_us) * 1e-3f;
