@@ -28,7 +28,7 @@ constexpr unsigned kWarp = 32;
 enum class State { kReady, kAtBarrier, kAtExchange, kDone };
 enum class Exchange { kShuffle, kVote, kSync };
 
-// A place to go back to. The compiler's own jumps save three registers; those of the C library cost ten times as much.
+// A place to go back to, for the compiler's own jumps, which save less than those of the C library.
 using Place = std::array<void*, 5>;
 
 // A stack that threads run on. The scheduler enters it once through its context and afterwards switches
