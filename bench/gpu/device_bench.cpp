@@ -222,10 +222,32 @@ void bench_products(Bench& b, const Model& m) {
   }
 }
 
+// Compares a product that adds the residual stream, and a norm of the sum, with a norm that adds.
+void bench_residual_sum(Bench& b, const Model& m) {
+  const int64_t N = m.rows();
+  const Tensor act = b.tensor(DType::bf16, {N, m.F}), down = b.tensor(DType::bf16, {m.C, m.F});
+  const Tensor base = b.tensor(DType::bf16, {N, m.C}), delta = b.tensor(DType::bf16, {N, m.C});
+  const Tensor sum = b.tensor(DType::bf16, {N, m.C}), h = b.tensor(DType::bf16, {N, m.C});
+  const Tensor w = b.tensor(DType::f32, {m.C}), rstd = b.tensor(DType::f32, {N});
+  b.compare(
+      m.name + " product with the residual stream, norm", "fused",
+      [&] {
+        linear_sum(sum, act, down, {.base = base}, b.stream);
+        rmsnorm_forward(h, rstd, sum, w, 1e-5f, b.stream);
+      },
+      "apart",
+      [&] {
+        matmul(delta, act, down, MatmulForm::kNT, false, b.stream);
+        residual_rmsnorm_forward(h, sum, rstd, base, delta, w, 1e-5f, b.stream);
+      });
+  b.release();
+}
+
 // Compares products that are fused with their neighbours with the same work in separate kernels.
 void bench_epilogues(Bench& b, const Model& m) {
-  if (m.is_llama) return;  // it has neither biases nor GELU
   cuda::libraries_of(b.stream).always_fuses = true;
+  bench_residual_sum(b, m);
+  if (m.is_llama) return;  // it has neither biases nor GELU
   const int64_t N = m.rows();
   const Tensor x = b.tensor(DType::bf16, {N, m.C}), w = b.tensor(DType::bf16, {m.F, m.C});
   const Tensor pre = b.tensor(DType::bf16, {N, m.F}), act = b.tensor(DType::bf16, {N, m.F});
@@ -234,8 +256,8 @@ void bench_epilogues(Bench& b, const Model& m) {
   const Tensor bias = b.tensor(DType::f32, {m.F}), db = b.tensor(DType::f32, {m.F});
   const Tensor rounded = b.tensor(DType::bf16, {m.F}), sums = b.tensor(DType::f32, {kRowParts, m.F});
   b.compare(
-      m.name + " product with bias", "fused", [&] { linear_bias(pre, x, w, bias, rounded, b.stream); },
-      "apart",
+      m.name + " product with bias", "fused",
+      [&] { linear_sum(pre, x, w, {.bias = bias, .rounded = rounded}, b.stream); }, "apart",
       [&] {
         matmul(pre, x, w, MatmulForm::kNT, false, b.stream);
         bias_forward(pre, bias, b.stream);

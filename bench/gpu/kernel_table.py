@@ -194,12 +194,17 @@ class Entry:
         return max(self.bytes / COPY, self.flops / PRODUCTS)
 
 
+def params_of(m):
+    matrix = 4 * m.C * m.C + (3 if m.is_llama else 2) * m.F * m.C
+    return m.L * matrix + m.V * m.C * (2 if m.is_llama else 1)
+
+
 def entries(m):
     """The operations of a step in bf16. The bytes are those of the tensors that an operation reads and writes."""
     N, C, F, L = m.N, m.C, m.F, m.L
     up = 2 * F if m.is_llama else F
     matrix = 4 * C * C + up * C + F * C
-    params = L * matrix + m.V * C * (2 if m.is_llama else 1)
+    params = params_of(m)
     norms = 2 * L + 1
     yield Entry("products of the blocks", "2 FLOP per weight and token, 3 products", 12 * L,
                 flops=6 * N * L * matrix, fraction=m.product_fraction)
@@ -208,7 +213,8 @@ def entries(m):
     yield Entry("products of the head", "3 products of N·C·V", 3, flops=6 * N * C * m.V, fraction=m.head_fraction)
     yield Entry("cross-entropy", "reads bf16 logits once and writes their gradient over them: 4 B; the product writes the logits",
                 1, bytes=4 * N * m.V)
-    yield Entry("norms, forward", "reads x and the residual, writes the sum and y: 8 B", norms, bytes=8 * N * C * norms)
+    yield Entry("norms, forward", "reads the sum that the product before it has written, writes y: 4 B", norms,
+                bytes=4 * N * C * norms)
     yield Entry("norms, backward", "reads dy, x, d_residual, writes dx: 8 B", norms, bytes=8 * N * C * norms)
     if m.is_llama:
         yield Entry("rope", "reads and writes q and k, forward and backward: 8 B", 2 * L, bytes=8 * N * 2 * C * L)
@@ -225,6 +231,7 @@ def other_choices(m):
     activation = 6 if m.is_llama else 4  # reads 2 F or F and writes F; forward's GELU is fused
     yield "`head.loss_dtype = \"f32\"`", 2 * N * m.V  # the loss reads 4 B and writes 2 B
     yield "`activations.policy = \"selective\"`", 4 * N * C * 2 * L + activation * N * F * L
+    yield "`precision.master = \"bf16_tail\"`", -2 * params_of(m)  # the compute weights are a part of the masters
 
 
 def step_rows(m):
@@ -238,17 +245,30 @@ def step_rows(m):
     yield f"| sum | | | | | {roof * 1e3:.1f} | | {predicted * 1e3:.1f} |"
     for name, size in other_choices(m):
         added = size / COPY / MEMORY_FRACTION
-        yield f"| sum with {name} | | | {size / 1e9:.2f} GB more | | | | {(predicted + added) * 1e3:.1f} |"
+        change = f"{abs(size) / 1e9:.2f} GB {'more' if size > 0 else 'less'}"
+        yield f"| sum with {name} | | | {change} | | | | {(predicted + added) * 1e3:.1f} |"
 
 
 def cast_rows(m):
-    """FP8 linears: elements of x, w and dy of all linears, and the time of their casts."""
+    """FP8 linears: the bytes and the time of their casts, and the step with them."""
     N, C, F, L = m.N, m.C, m.F, m.L
     up = 2 * F if m.is_llama else F
     x, dy, w = N * (3 * C + F) * L, N * (3 * C + C + up + C) * L, (4 * C * C + up * C + F * C) * L
-    for recipe, of_x, of_w, of_dy in (("delayed", 4, 4, 4), ("tensorwise", 6, 6, 6)):
-        size = of_x * x + of_w * w + of_dy * dy
-        yield (f"| {m.name} | {recipe} | {of_x} / {of_w} / {of_dy} | {size / 1e9:.1f} GB | {size / COPY * 1e3:.1f} |")
+    # Current scaling reads weights, attention's output and the gradient of q, k and v once more for their amaxes.
+    more = 2 * (w + N * C * L + N * 3 * C * L)
+    step = sum(e.roof_s() / e.fraction for e in entries(m))
+    products = next(e for e in entries(m) if e.name == "products of the blocks")
+    fused_s = fused_activation_bytes(m) / COPY / MEMORY_FRACTION
+    for recipe, size in (("delayed", 4 * (x + w + dy)), ("tensorwise", 4 * (x + w + dy) + more)):
+        casts_s = size / COPY / MEMORY_FRACTION
+        total = step - products.roof_s() / products.fraction / 2 + casts_s + fused_s
+        yield (f"| {m.name} | {recipe} | {size / (x + w + dy):.2f} | {size / 1e9:.1f} GB | {size / COPY * 1e3:.1f} | "
+               f"{total * 1e3:.1f} |")
+
+
+def fused_activation_bytes(m):
+    """What GELU and its derivative move by kernels of their own, which FP8 products do not fuse."""
+    return 0 if m.is_llama else (4 + 6) * m.N * m.F * m.L
 
 
 def document(kernels):
@@ -321,12 +341,15 @@ def document(kernels):
     yield ""
     yield "## Casts of FP8 linears in a step"
     yield ""
-    yield ("Bytes per element of x, w and dy, as `Fp8Traffic` counts them in the simulation, over all linears of the blocks, "
-           "in a step of one micro-batch. Further micro-batches cast x and dy only. Backward reads the codes of x that forward "
-           "left, so nothing is recomputed with `activations.policy = \"selective\"` either.")
+    yield ("Bytes per element of x, w and dy, by those that `Fp8Traffic` and `DryStepOnADevice` count in the simulation, over all "
+           "linears of the blocks, in a step of one micro-batch. Further micro-batches cast x and dy only. Backward reads the "
+           "codes of x that forward left, so nothing is recomputed with `activations.policy = \"selective\"` either. A norm or an "
+           "activation that writes a tensor finds its amax, too; with current scaling the weights, attention's output and the "
+           "gradient of q, k and v are read once more. The predicted step is that of the tables above with the products of the "
+           "blocks in half their time, the casts, and, for GELU, the kernels that FP8 products do not fuse.")
     yield ""
-    yield "| model | recipe | x / w / dy | bytes | roof in ms |"
-    yield "|---|---|---|---|---|"
+    yield "| model | recipe | bytes per element | bytes | roof of the casts in ms | predicted step in ms |"
+    yield "|---|---|---|---|---|---|"
     for m in MODELS:
         yield from cast_rows(m)
 

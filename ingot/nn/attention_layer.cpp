@@ -279,9 +279,9 @@ void AttentionLayer::attend_to_cache(LayerContext& ctx, const Tensor& out, const
   if (tokens < batch.rows()) fill_zero(out.rows(tokens, batch.rows()), ctx.stream);
 }
 
-void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
-                             const Tensor& delta, const Tensor& doc_start, const Tensor& rope_table,
-                             const CachedTokens* cached) const {
+ResidualStream AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const ResidualStream& residual,
+                                       const ResidualMemory& to, const Tensor& doc_start,
+                                       const Tensor& rope_table, const CachedTokens* cached) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T;
   const Device device = ctx.stream.device;
@@ -290,9 +290,9 @@ void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor
   const ForwardScratch scratch = forward_scratch(ctx.scratch, N, tiles, saved.x.dtype, saved);
   const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : scratch.h;
   if (is_norm_after_)
-    add_delta(ctx, saved.x, base, delta);
+    add_delta(ctx, saved.x, residual);
   else
-    norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
+    norm_.forward(ctx, h, saved.norm, saved.x, residual, qkv_.x_amax(ctx));
   const Tensor h_all = scratch.h_all ? scratch.h_all : h;
   ctx.region.enter(h_all, h, ctx.stream);
   qkv_.forward(ctx, saved.qkv, h_all, saved.h_codes);
@@ -308,18 +308,29 @@ void AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor
     attention_forward(saved.out.reshape({B, T, H_, D_}), saved.lse, heads.q, heads.k, heads.v, doc_start,
                       config(ctx, T), scratch.tiles, ctx.stream);
   }
-  if (!out) return;
+  const Tensor& out = to.delta;
+  if (!out) return {};
+  if (sums_in_product(ctx, to, proj_, is_norm_after_)) {
+    proj_.forward(ctx, to.sum, saved.out, saved.out_codes, saved.x);
+    proj_.add_bias(ctx, to.sum);
+    return {to.sum, {}};
+  }
   const Tensor sum = !is_norm_after_ ? out : saved.post ? saved.post : scratch.post;
   const Tensor partial = scratch.out_all ? scratch.out_all : sum;
   proj_.forward(ctx, partial, saved.out, saved.out_codes);
   ctx.region.leave(sum, partial, ctx.stream);
   proj_.add_bias(ctx, sum);
-  if (is_norm_after_) norm_.forward(ctx, out, saved.norm, sum, sum, {});
+  if (is_norm_after_) norm_.forward(ctx, out, saved.norm, sum, {sum, {}});
   apply_dropout(ctx, out, dropout_site_, tp_.first_row(N));
+  return {saved.x, out};
+}
+
+Tensor AttentionLayer::d_amax(const LayerContext& ctx) const {
+  return is_norm_after_ || ctx.dropout.p > 0 ? Tensor{} : proj_.dy_amax(ctx);
 }
 
 void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& doc_start,
-                              const Tensor& rope_table) const {
+                              const Tensor& rope_table, const Tensor& amax) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T;
   const BackwardScratch scratch = backward_scratch(ctx.scratch, N, saved.x.dtype);
@@ -330,7 +341,7 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
     const Tensor& d_out = inside.d_out;
     Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
     if (is_norm_after_) {
-      norm_.backward(ctx, dh, d_sum, saved.post, saved.norm, {});
+      norm_.backward(ctx, dh, d_sum, saved.post, saved.norm, {}, proj_.dy_amax(ctx));
       d_sum = dh;
     }
     const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
@@ -345,16 +356,16 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
   }
   const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : dh;
   if (!is_norm_after_ && !saved.h && !qkv_.has_codes(ctx, saved.h_codes))
-    norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
+    norm_.forward(ctx, h, NormStats{}, saved.x, {saved.x, {}});
   const Tensor h_all = h.dim(0) == N ? h : dh_all;
   ctx.region.enter(h_all, h, ctx.stream);
   qkv_.backward(ctx, dh_all, d_qkv, h_all, saved.h_codes);
   qkv_.backward_bias(ctx, d_qkv);
   ctx.region.enter_backward(dh, dh_all, ctx.stream);
   if (is_norm_after_)
-    add_delta(ctx, d, d, dh);
+    add_delta(ctx, d, {d, dh});
   else
-    norm_.backward(ctx, d, dh, saved.x, saved.norm, d);
+    norm_.backward(ctx, d, dh, saved.x, saved.norm, d, amax);
 }
 
 }  // namespace ingot

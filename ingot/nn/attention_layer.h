@@ -49,16 +49,19 @@ class AttentionLayer {
                    const Saved& shared) const;
   NormStats make_stats(Arena& arena, int64_t N) const { return norm_.make_stats(arena, tp_.rows(N)); }
 
-  // saved.x = base + delta (if delta is empty, saved.x is base). out (n, C) may alias delta. If out is
-  // empty, forward stops before W_o; saved is then complete for backward. doc_start (B, T) i32 or empty;
-  // rope_table (positions, D) f32 or empty; cached is null in training. With it B is 1, T are the rows of its batch,
-  // and row t of rope_table belongs to row t.
-  void forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
-               const Tensor& delta, const Tensor& doc_start, const Tensor& rope_table,
-               const CachedTokens* cached) const;
-  // Turns d (n, C), the gradient of (x + out), into that of x.
+  // Sets saved.x to the sum of `residual` (if its delta is empty, saved.x is its base) and returns the residual
+  // stream after the layer: saved.x and `to.delta`, or the sum of both in `to.sum`, if the device's product computes it.
+  // If to.delta is empty, forward stops before W_o; saved is then complete for backward. doc_start (B, T) i32 or
+  // empty; rope_table (positions, D) f32 or empty; cached is null in training. With it B is 1, T are the rows of its
+  // batch, and row t of rope_table belongs to row t.
+  ResidualStream forward(LayerContext& ctx, const Saved& saved, const ResidualStream& residual,
+                         const ResidualMemory& to, const Tensor& doc_start, const Tensor& rope_table,
+                         const CachedTokens* cached) const;
+  // Turns d (n, C), the gradient of (x + out), into that of x. amax: d_amax of the layer below, or empty.
   void backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& doc_start,
-                const Tensor& rope_table) const;
+                const Tensor& rope_table, const Tensor& amax) const;
+  // Linear::dy_amax of W_o, if backward casts d as it is; empty otherwise.
+  Tensor d_amax(const LayerContext& ctx) const;
 
   // Makes its linears train in FP8 where the config says so, and appends the names of their
   // tensors to `tensors`.

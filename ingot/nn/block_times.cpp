@@ -78,10 +78,12 @@ BlockTimes Transformer::time_block(ParamStore& params, int64_t B, int64_t T, Str
   Region region;
   LayerContext ctx{.params = params, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
   const auto attend = [&](const Tensor& out) {
-    block.attention.forward(ctx, memory.attention, out, memory.attention.x, {}, {}, rope_table_on(stream),
-                            nullptr);
+    block.attention.forward(ctx, memory.attention, {memory.attention.x, {}}, {.delta = out}, {},
+                            rope_table_on(stream), nullptr);
   };
-  const auto feed = [&](const Tensor& out) { block.mlp.forward(ctx, memory.mlp, out, memory.mlp.x, {}); };
+  const auto feed = [&](const Tensor& out) {
+    block.mlp.forward(ctx, memory.mlp, {memory.mlp.x, {}}, {.delta = out});
+  };
   Trace trace;
   Timeline timeline(stream);
   trace.set_listener(&timeline);

@@ -53,6 +53,7 @@ Fp8Device::Fp8Device(int64_t tensors)
       brought_(make_brought(pinned_, tensors)) {}
 
 void Fp8Device::begin_step(Stream& stream) {
+  fill_zero(own_.fresh, stream);
   fill_zero(own_.counted.amaxes, stream);
   fill_zero(own_.counted.counts, stream);
 }
@@ -79,11 +80,11 @@ namespace {
                                   const Fp8Scale& scale, Stream& stream) {
   if constexpr (kHasCuda) {
     const DType format = to.turned ? to.turned.dtype : to.codes.dtype;
-    if (scale.source == Fp8Scale::Source::kValue) {
+    using enum Fp8Scale::Source;
+    if (scale.source == kValue) {
       cuda::put_fp8_scale(at.scale, at.inverse, scale.value, stream);
-    } else if (scale.source == Fp8Scale::Source::kAmax) {
-      fill_zero(at.fresh, stream);
-      cuda::raise_amax(at.fresh, x, stream);
+    } else if (scale.source == kAmax || scale.source == kRaised) {
+      if (scale.source == kAmax) cuda::raise_amax(at.fresh, x, stream);
       if (scale.merge) scale.merge(at.fresh);
       cuda::set_fp8_scale(at.scale, at.inverse, at.fresh, format, Fp8ScaleFloor::kExact, stream);
     }

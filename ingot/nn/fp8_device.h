@@ -23,13 +23,14 @@ enum class Fp8Scaling { kTensor, kTensorPower, kRows, kColumns };
 // and kTensorPower always write (C, N).
 enum class Fp8Layouts { kStraight, kTurned, kBoth };
 
-// How a cast with the scaling kTensor finds its scale: from the amax of the tensor, which costs a pass over it;
-// from the caller; or by using the scale of the last cast of the same tensor again.
+// How a cast with the scaling kTensor finds its scale: from the amax of the tensor, which costs a pass over it, or which
+// the op that wrote the tensor has put into Fp8Place::fresh (kRaised); from the caller; or by using the scale of the last
+// cast of the same tensor again.
 struct Fp8Scale {
-  enum class Source { kAmax, kValue, kLast };
+  enum class Source { kAmax, kRaised, kValue, kLast };
   Source source = Source::kAmax;
   float value = 0;  // for kValue
-  // For kAmax: if set, makes the amax (1) f32 that of the whole tensor, of which this rank has a shard.
+  // For kAmax and kRaised: if set, makes the amax (1) f32 that of the whole tensor, of which this rank has a shard.
   std::function<void(const Tensor& amax)> merge = {};
 };
 
@@ -37,7 +38,7 @@ class Fp8Device {
  public:
   explicit Fp8Device(int64_t tensors);
 
-  // Zeroes the counts.
+  // Zeroes the counts and the amaxes of casts to come.
   void begin_step(Stream& stream);
 
   // A cast tensor (N, C) in scratch, without what its scaling does not need.

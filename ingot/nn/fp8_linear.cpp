@@ -117,8 +117,9 @@ class Fp8Products {
     return result;
   }
 
-  // c = op(a) · op(b), or += for the gradient of the weight.
-  void multiply(Fp8Product product, const Tensor& c, const CastTensor& a, const CastTensor& b) {
+  // c = op(a) · op(b), or += for the gradient of the weight. With base (on a device), c = base + op(a) · op(b).
+  void multiply(Fp8Product product, const Tensor& c, const CastTensor& a, const CastTensor& b,
+                const Tensor& base = {}) {
     const bool is_added = product == Fp8Product::kWeightGradient;
     if (c.device == Device::kCuda && stream_.backing == Backing::kAddresses)
       return plan_product_on_device(c, a, b, is_added);
@@ -127,8 +128,9 @@ class Fp8Products {
         return cuda::matmul_fp8(
             c, {is_added ? a.codes.turned : a.codes.codes, a.codes.inverse},
             {product == Fp8Product::kForward ? b.codes.codes : b.codes.turned, b.codes.inverse},
-            {.accumulate = is_added, .is_fast = product == Fp8Product::kForward}, stream_);
+            {.accumulate = is_added, .is_fast = product == Fp8Product::kForward, .base = base}, stream_);
     }
+    INGOT_CHECK(!base, "Fp8Linear: a product on the CPU adds to no base");
     scaled_matmul(c, a.rounded.values, b.rounded.values, form_of(product), a.factor * b.factor, is_added,
                   stream_);
   }
@@ -186,12 +188,14 @@ class Fp8Products {
   }
 
   // The scale of a cast on a device.
-  Fp8Scale scale_of(const Fp8Cast& cast) const {
+  Fp8Scale scale_of(const Fp8Cast& cast) {
+    using enum Fp8Scale::Source;
     if (cast.scaling != Fp8Scaling::kTensor) return {};
-    if (cast.is_after_forward) return {.source = Fp8Scale::Source::kLast};
-    if (state_.follows_history()) return {.source = Fp8Scale::Source::kLast};
+    if (cast.is_after_forward) return {.source = kLast};
+    if (state_.follows_history()) return {.source = kLast};
     const float delayed = delayed_scale(cast);
-    return delayed > 0 ? Fp8Scale{.source = Fp8Scale::Source::kValue, .value = delayed} : Fp8Scale{};
+    if (delayed > 0) return {.source = kValue, .value = delayed};
+    return {.source = state_.takes_raised(tensor(cast)) ? kRaised : kAmax};
   }
   // Plans a step that finds a history of amaxes, if the recipe keeps one.
   void plan_cast_on_device(const Tensor& t, const Fp8Cast& cast) {
@@ -268,12 +272,21 @@ Tensor Fp8Linear::make_codes(Arena& arena, int64_t N, int64_t in) const {
   return arena.alloc(kE4m3, {in, N});
 }
 
+Tensor Fp8Linear::raised_amax_of_x(Fp8State& state) const {
+  return recipe == Fp8Recipe::kTensorwise ? state.raised_amax(first_tensor + kX) : Tensor{};
+}
+
+Tensor Fp8Linear::raised_amax_of_dy(Fp8State& state) const {
+  return recipe == Fp8Recipe::kTensorwise ? state.raised_amax(first_tensor + kDy) : Tensor{};
+}
+
 void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w,
-                        Fp8State& state, Arena& scratch, Region& region, Stream& stream) const {
+                        const Tensor& base, Fp8State& state, Arena& scratch, Region& region,
+                        Stream& stream) const {
   const ScratchScope scope(scratch);
   Fp8Products products(*this, state, scratch, region, stream);
   const CastTensor cast_x = products.cast_x(x, codes), cast_w = products.cast_w(w, Fp8Product::kForward);
-  products.multiply(Fp8Product::kForward, y, cast_x, cast_w);
+  products.multiply(Fp8Product::kForward, y, cast_x, cast_w, base);
 }
 
 void Fp8Linear::backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x,

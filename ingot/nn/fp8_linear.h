@@ -59,14 +59,19 @@ struct Fp8Linear {
   // recipe or the arena's device has none.
   Tensor make_codes(Arena& arena, int64_t N, int64_t in) const;
 
-  // y (N, out) = x (N, in) · w (out, in)ᵀ. codes: make_codes returned it; without it, backward casts x again.
-  void forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w, Fp8State& state,
-               Arena& scratch, Region& region, Stream& stream) const;
+  // y (N, out) = base + x (N, in) · w (out, in)ᵀ. codes: make_codes returned it; without it, backward casts x again.
+  // base (N, out) may be empty, and is on the CPU.
+  void forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w, const Tensor& base,
+               Fp8State& state, Arena& scratch, Region& region, Stream& stream) const;
   // dw (out, in) f32 += dyᵀ · x, then dx (N, in) = dy (N, out) · w. dx may alias x. With codes, of x only the
   // shape is used. REQUIRES: the last forward of this linear had the same x, codes and w. A device uses the
   // scales that it computed there again.
   void backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& codes,
                 const Tensor& w, Fp8State& state, Arena& scratch, Region& region, Stream& stream) const;
+  // Return the amax (1) that the op which writes x, or dy, then raises for its next cast; empty if the cast needs none.
+  // With it, that cast makes no pass of its own over the tensor. REQUIRES: the tensor is cast after the op.
+  Tensor raised_amax_of_x(Fp8State& state) const;
+  Tensor raised_amax_of_dy(Fp8State& state) const;
   // Casts w for all micro-batches of a step, if the state holds its codes. w must not change until the next call.
   void cast_weight(const Tensor& w, Fp8State& state, Arena& scratch, Region& region, Stream& stream) const;
   // True if all elements of a tensor share a scale, so that both layouts have the same codes.

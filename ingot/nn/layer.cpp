@@ -106,13 +106,18 @@ void multiply_by_weight(LayerContext& ctx, const Tensor& y, const Tensor& x, int
   matmul(y, x, ctx.params.weight(id), MatmulForm::kNT, false, ctx.stream);
 }
 
-void Linear::forward(LayerContext& ctx, const Tensor& y, const Tensor& x, const Tensor& codes) const {
-  if (!fuses_bias(ctx) && !is_fp8(ctx)) return multiply_by_weight(ctx, y, x, weight_);
+void Linear::forward(LayerContext& ctx, const Tensor& y, const Tensor& x, const Tensor& codes,
+                     const Tensor& base) const {
+  if (!fuses_bias(ctx) && !is_fp8(ctx) && !base) return multiply_by_weight(ctx, y, x, weight_);
   const Tensor w = ctx.params.weight(weight_);
   const ScratchScope scope(ctx.scratch);
-  if (fuses_bias(ctx))
-    return linear_bias(y, x, w, ctx.params.weight(bias_), fused_bias(ctx.scratch, y.dtype), ctx.stream);
-  fp8_.forward(y, x, codes, w, *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
+  if (is_fp8(ctx)) return fp8_.forward(y, x, codes, w, base, *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
+  LinearTerms terms{.base = base};
+  if (fuses_bias(ctx)) {
+    terms.bias = ctx.params.weight(bias_);
+    terms.rounded = fused_bias(ctx.scratch, y.dtype);
+  }
+  linear_sum(y, x, w, terms, ctx.stream);
 }
 
 void Linear::cast_weight(LayerContext& ctx) const {
@@ -208,7 +213,13 @@ void Linear::plan_backward(Arena& arena, int64_t N) const {
   bias_scratch(arena);
 }
 
-void add_delta(LayerContext& ctx, const Tensor& sum, const Tensor& base, const Tensor& delta) {
+bool sums_in_product(const LayerContext& ctx, const ResidualMemory& to, const Linear& last,
+                     bool is_norm_after) {
+  return to.sum && !is_norm_after && ctx.dropout.p == 0 && last.adds_base(ctx);
+}
+
+void add_delta(LayerContext& ctx, const Tensor& sum, const ResidualStream& residual) {
+  const auto& [base, delta] = residual;
   INGOT_CHECK(delta || sum.data == base.data, "add_delta: without a delta the sum is the base");
   if (delta) residual_add(sum, base, delta, ctx.stream);
 }
@@ -241,33 +252,35 @@ NormStats Norm::make_stats(Arena& arena, int64_t n) const {
 }
 
 void Norm::forward(LayerContext& ctx, const Tensor& h, const NormStats& stats, const Tensor& sum,
-                   const Tensor& base, const Tensor& delta) const {
+                   const ResidualStream& residual, const Tensor& amax) const {
+  const auto& [base, delta] = residual;
   INGOT_CHECK(delta || sum.data == base.data, "Norm::forward: without a delta the sum is the base");
   const Tensor w = ctx.params.weight(weight_);
   if (kind_ == NormKind::kLayerNorm) {
     const Tensor b = ctx.params.weight(bias_);
     if (delta)
-      residual_layernorm_forward(h, sum, stats.mean, stats.rstd, base, delta, w, b, eps_, ctx.stream);
+      residual_layernorm_forward(h, sum, stats.mean, stats.rstd, base, delta, w, b, eps_, ctx.stream, amax);
     else
-      layernorm_forward(h, stats.mean, stats.rstd, base, w, b, eps_, ctx.stream);
+      layernorm_forward(h, stats.mean, stats.rstd, base, w, b, eps_, ctx.stream, amax);
   } else if (delta) {
-    residual_rmsnorm_forward(h, sum, stats.rstd, base, delta, w, eps_, ctx.stream);
+    residual_rmsnorm_forward(h, sum, stats.rstd, base, delta, w, eps_, ctx.stream, amax);
   } else {
-    rmsnorm_forward(h, stats.rstd, base, w, eps_, ctx.stream);
+    rmsnorm_forward(h, stats.rstd, base, w, eps_, ctx.stream, amax);
   }
 }
 
 void Norm::backward(LayerContext& ctx, const Tensor& d, const Tensor& dh, const Tensor& x,
-                    const NormStats& stats, const Tensor& d_residual) const {
+                    const NormStats& stats, const Tensor& d_residual, const Tensor& amax) const {
   const ScratchScope scope(ctx.scratch);
   const BackwardScratch scratch = backward_scratch(ctx.scratch);
   const Tensor w = ctx.params.weight(weight_);
   const Tensor dw = partial_gradient(ctx, weight_, scratch.dw);
   const Tensor db = partial_gradient(ctx, bias_, scratch.db);
   if (kind_ == NormKind::kLayerNorm)
-    layernorm_backward(d, dw, db, dh, x, w, stats.mean, stats.rstd, d_residual, scratch.sums, ctx.stream);
+    layernorm_backward(d, dw, db, dh, x, w, stats.mean, stats.rstd, d_residual, scratch.sums, ctx.stream,
+                       amax);
   else
-    rmsnorm_backward(d, dw, dh, x, w, stats.rstd, d_residual, scratch.sums, ctx.stream);
+    rmsnorm_backward(d, dw, dh, x, w, stats.rstd, d_residual, scratch.sums, ctx.stream, amax);
   add_partial_gradient(ctx, weight_, dw);
   add_partial_gradient(ctx, bias_, db);
 }

@@ -104,8 +104,12 @@ class Linear {
   Linear(ParamList& params, const LinearSpec& spec, const TensorParallel& tp);
 
   // y = x · wᵀ; with Split::kInputs this is the rank's term of the sum over ranks. The bias is added by
-  // add_bias or fused into the next op. codes: make_codes returned it, or empty.
-  void forward(LayerContext& ctx, const Tensor& y, const Tensor& x, const Tensor& codes = {}) const;
+  // add_bias or fused into the next op. codes: make_codes returned it, or empty. With base (N, out), which y must not
+  // alias, y = base + x · wᵀ. REQUIRES: base is empty unless adds_base(ctx).
+  void forward(LayerContext& ctx, const Tensor& y, const Tensor& x, const Tensor& codes = {},
+               const Tensor& base = {}) const;
+  // True if the device's product can add to another tensor.
+  bool adds_base(const LayerContext& ctx) const { return can_fuse(ctx.stream.device); }
   // y += b. y may hold the rows of any tokens.
   void add_bias(LayerContext& ctx, const Tensor& y) const;
   // dw += dyᵀ · x, then dx = dy · w; dx may alias x. With Split::kOutputs, dx is the rank's term of the sum over
@@ -128,6 +132,15 @@ class Linear {
   // one. REQUIRES: is_fused(ctx).
   void backward_gelu(LayerContext& ctx, const Tensor& d_pre, const Tensor& dy, const Tensor& x,
                      const Tensor& pre) const;
+
+  // Return the amax (1) that the op which writes x, or dy, raises for the linear's FP8 cast (Fp8Linear::raised_amax_of_x);
+  // empty if it has none or ranks share the tensor.
+  Tensor x_amax(const LayerContext& ctx) const {
+    return raises_amax(ctx) ? fp8_.raised_amax_of_x(*ctx.fp8) : Tensor{};
+  }
+  Tensor dy_amax(const LayerContext& ctx) const {
+    return raises_amax(ctx) ? fp8_.raised_amax_of_dy(*ctx.fp8) : Tensor{};
+  }
 
   // Makes the linear train in FP8 if the config converts it, and appends the names of its
   // tensors to `tensors`.
@@ -158,6 +171,7 @@ class Linear {
   Tensor fused_bias(Arena& arena, DType dtype) const { return arena.alloc(dtype, {out_}); }
 
   bool can_fuse(Device device) const { return device == Device::kCuda && tp_.count == 1; }
+  bool raises_amax(const LayerContext& ctx) const { return can_fuse(ctx.stream.device) && is_fp8(ctx); }
   bool is_fp8(const LayerContext& ctx) const { return ctx.fp8 && fp8_.recipe != Fp8Recipe::kNone; }
   bool fuses_bias(const LayerContext& ctx) const {
     return bias_ >= 0 && !is_bias_activated_ && is_fused(ctx);
@@ -171,8 +185,24 @@ class Linear {
   Fp8Linear fp8_;
 };
 
+// The residual stream between the halves of blocks: base + delta, which the next norm adds up, or base alone if delta is
+// empty.
+struct ResidualStream {
+  Tensor base, delta;  // (n, C)
+};
+
+// Where a half of a block puts its result (n, C). delta may be the memory of the delta that the half receives.
+struct ResidualMemory {
+  Tensor delta;     // the half's own output
+  Tensor sum = {};  // the next norm's input; empty: the half's output stays apart
+};
+
+// Returns true if the last product of a half of a block computes to.sum itself: base + its output, rounded once.
+bool sums_in_product(const LayerContext& ctx, const ResidualMemory& to, const Linear& last,
+                     bool is_norm_after);
+
 // sum = base + delta. REQUIRES: if delta is empty, sum is base.
-void add_delta(LayerContext& ctx, const Tensor& sum, const Tensor& base, const Tensor& delta);
+void add_delta(LayerContext& ctx, const Tensor& sum, const ResidualStream& residual);
 
 // Statistics of the rows that a norm has seen; mean is empty for RMSNorm.
 struct NormStats {
@@ -187,13 +217,14 @@ class Norm {
        const TensorParallel& tp);
 
   NormStats make_stats(Arena& arena, int64_t n) const;
-  // sum = base + delta, h = norm(sum). REQUIRES: if delta is empty, sum is base.
+  // sum = base + delta, h = norm(sum). REQUIRES: if delta is empty, sum is base. amax: Linear::x_amax of the linear that
+  // reads h, or empty.
   void forward(LayerContext& ctx, const Tensor& h, const NormStats& stats, const Tensor& sum,
-               const Tensor& base, const Tensor& delta) const;
+               const ResidualStream& residual, const Tensor& amax = {}) const;
   // d (n, C) = d_residual + the gradient of the norm at x, given dh; an empty d_residual counts as zero. d
-  // may alias dh or d_residual.
+  // may alias dh or d_residual. amax: Linear::dy_amax of the linear whose y has the gradient d, or empty.
   void backward(LayerContext& ctx, const Tensor& d, const Tensor& dh, const Tensor& x, const NormStats& stats,
-                const Tensor& d_residual) const;
+                const Tensor& d_residual, const Tensor& amax = {}) const;
 
   // Measures the scratch; forward needs none.
   void plan_backward(Arena& arena) const;

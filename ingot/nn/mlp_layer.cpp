@@ -129,42 +129,53 @@ void MlpLayer::plan_backward(Arena& arena, int64_t N, DType compute) const {
   norm_.plan_backward(arena);
 }
 
-void MlpLayer::activate(LayerContext& ctx, const Tensor& act, const Tensor& pre) const {
+void MlpLayer::activate(LayerContext& ctx, const Tensor& act, const Tensor& pre, const Tensor& amax) const {
   if (is_swiglu())
-    swiglu_forward(act, pre, ctx.stream);
+    swiglu_forward(act, pre, ctx.stream, amax);
   else
     activation_forward(act, pre, is_fused(ctx) ? Tensor{} : ctx.params.weight(up_.bias_id()),
-                       activation_of(kind_), ctx.stream);
+                       activation_of(kind_), ctx.stream, amax);
 }
 
-void MlpLayer::forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
-                       const Tensor& delta) const {
+Tensor MlpLayer::d_amax(const LayerContext& ctx) const {
+  return is_norm_after_ || ctx.dropout.p > 0 ? Tensor{} : down_.dy_amax(ctx);
+}
+
+ResidualStream MlpLayer::forward(LayerContext& ctx, const Saved& saved, const ResidualStream& residual,
+                                 const ResidualMemory& to) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t N = saved.pre.dim(0);
   const ForwardScratch scratch = forward_scratch(ctx.scratch, N, saved.x.dtype, saved);
   const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : scratch.h;
   if (is_norm_after_)
-    add_delta(ctx, saved.x, base, delta);
+    add_delta(ctx, saved.x, residual);
   else
-    norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
+    norm_.forward(ctx, h, saved.norm, saved.x, residual, up_.x_amax(ctx));
   const Tensor h_all = scratch.h_all ? scratch.h_all : h;
   ctx.region.enter(h_all, h, ctx.stream);
   if (!is_fused(ctx)) up_.forward(ctx, saved.pre, h_all, saved.h_codes);
   if (is_swiglu()) up_.add_bias(ctx, saved.pre);
-  if (!out && !saved.act && !is_fused(ctx)) return;
+  const Tensor& out = to.delta;
+  if (!out && !saved.act && !is_fused(ctx)) return {};
   const Tensor act = saved.act ? saved.act : scratch.act;
   if (is_fused(ctx))
     up_.forward_gelu(ctx, act, saved.pre, h_all);
   else
-    activate(ctx, act, saved.pre);
-  if (!out) return;
+    activate(ctx, act, saved.pre, out ? down_.x_amax(ctx) : Tensor{});
+  if (!out) return {};
+  if (sums_in_product(ctx, to, down_, is_norm_after_)) {
+    down_.forward(ctx, to.sum, act, saved.act_codes, saved.x);
+    down_.add_bias(ctx, to.sum);
+    return {to.sum, {}};
+  }
   const Tensor sum = !is_norm_after_ ? out : saved.post ? saved.post : scratch.post;
   const Tensor partial = scratch.out_all ? scratch.out_all : sum;
   down_.forward(ctx, partial, act, saved.act_codes);
   ctx.region.leave(sum, partial, ctx.stream);
   down_.add_bias(ctx, sum);
-  if (is_norm_after_) norm_.forward(ctx, out, saved.norm, sum, sum, {});
+  if (is_norm_after_) norm_.forward(ctx, out, saved.norm, sum, {sum, {}});
   apply_dropout(ctx, out, dropout_site_, tp_.first_row(N));
+  return {saved.x, out};
 }
 
 // Computes d_pre from d, the gradient of W_down's output, and accumulates the gradient of W_down. d_act is
@@ -174,13 +185,13 @@ void MlpLayer::backward_activated(LayerContext& ctx, const Tensor& d_pre, const 
   const Tensor& pre = saved.pre;
   if (is_fused(ctx)) return down_.backward_gelu(ctx, d_pre, d, act, pre);
   down_.backward(ctx, d_act, d, act, saved.act_codes);
-  if (is_swiglu()) return swiglu_backward(d_pre, d_act, pre, ctx.stream);
+  if (is_swiglu()) return swiglu_backward(d_pre, d_act, pre, ctx.stream, up_.dy_amax(ctx));
   const ScratchScope scope(ctx.scratch);
   activation_backward(d_pre, ctx.params.grad(up_.bias_id()), d_act, pre, ctx.params.weight(up_.bias_id()),
-                      activation_of(kind_), activation_sums(ctx.scratch), ctx.stream);
+                      activation_of(kind_), activation_sums(ctx.scratch), ctx.stream, up_.dy_amax(ctx));
 }
 
-void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) const {
+void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& amax) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t N = saved.pre.dim(0);
   const BackwardScratch scratch = backward_scratch(ctx.scratch, N, saved.x.dtype);
@@ -188,7 +199,7 @@ void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) 
   const Tensor &d_act = scratch.d_act, &d_pre = scratch.d_pre;
   Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
   if (is_norm_after_) {
-    norm_.backward(ctx, dh, d_sum, saved.post, saved.norm, {});
+    norm_.backward(ctx, dh, d_sum, saved.post, saved.norm, {}, down_.dy_amax(ctx));
     d_sum = dh;
   }
   const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
@@ -199,7 +210,7 @@ void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) 
   down_.backward_bias(ctx, d_sum);
   const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : dh;
   if (!is_norm_after_ && !saved.h && !up_.has_codes(ctx, saved.h_codes))
-    norm_.forward(ctx, h, NormStats{}, saved.x, saved.x, {});
+    norm_.forward(ctx, h, NormStats{}, saved.x, {saved.x, {}});
   const Tensor h_all = h.dim(0) == N ? h : dh_all;
   ctx.region.enter(h_all, h, ctx.stream);
   if (is_fused(ctx))
@@ -209,9 +220,9 @@ void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d) 
   if (is_swiglu()) up_.backward_bias(ctx, d_pre);
   ctx.region.enter_backward(dh, dh_all, ctx.stream);
   if (is_norm_after_)
-    add_delta(ctx, d, d, dh);
+    add_delta(ctx, d, {d, dh});
   else
-    norm_.backward(ctx, d, dh, saved.x, saved.norm, d);
+    norm_.backward(ctx, d, dh, saved.x, saved.norm, d, amax);
 }
 
 }  // namespace ingot

@@ -31,15 +31,16 @@ class MlpLayer {
                    const Saved& shared) const;
   NormStats make_stats(Arena& arena, int64_t N) const { return norm_.make_stats(arena, tp_.rows(N)); }
 
-  // saved.x = base + delta (if delta is empty, saved.x is base). out (n, C) may alias delta. If out is
-  // empty, forward stops before W_down; saved is then complete for backward.
-  void forward(LayerContext& ctx, const Saved& saved, const Tensor& out, const Tensor& base,
-               const Tensor& delta) const;
-  // Turns d (n, C), the gradient of (x + out), into that of x.
-  void backward(LayerContext& ctx, const Saved& saved, const Tensor& d) const;
+  // As AttentionLayer::forward; if to.delta is empty, it stops before W_down.
+  ResidualStream forward(LayerContext& ctx, const Saved& saved, const ResidualStream& residual,
+                         const ResidualMemory& to) const;
+  // Turns d (n, C), the gradient of (x + out), into that of x. amax and d_amax are as in AttentionLayer.
+  void backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& amax) const;
+  Tensor d_amax(const LayerContext& ctx) const;
 
-  // Computes act (N, hidden()) from pre as forward left it; backward uses it if act was not saved.
-  void activate(LayerContext& ctx, const Tensor& act, const Tensor& pre) const;
+  // Computes act (N, hidden()) from pre as forward left it; backward uses it if act was not saved. amax: as in
+  // Norm::forward.
+  void activate(LayerContext& ctx, const Tensor& act, const Tensor& pre, const Tensor& amax = {}) const;
   int64_t hidden() const { return F_; }  // on this rank
 
   // Makes its linears train in FP8 where the config says so, and appends the names of their

@@ -278,23 +278,25 @@ void Transformer::run_units(LayerContext& ctx, const Tensor& tokens, const Tenso
 
 void Transformer::run_blocks(LayerContext& ctx, const Tensor& doc_start, const Tensor& rope, Saved& saved,
                              const Tensor& h, const std::vector<CachedTokens>& cached) const {
-  // The residual stream is base + delta, which the next norm adds up. h holds delta until the end.
-  Tensor base = stage_input(saved), delta;
+  // h holds the delta of the residual stream until the end. Generation leaves the sum to the norm on every device, as
+  // its products take the time of reading the weights.
+  const auto memory = [&](const Tensor& sum) {
+    return ResidualMemory{.delta = h, .sum = cached.empty() ? sum : Tensor{}};
+  };
+  ResidualStream residual{stage_input(saved), {}};
   for (size_t l = 0; l < saved.attention.size(); ++l) {
     const int unit = block_unit(first_block(saved.units) + l);
     if (unit + 1 < saved.units.end) ctx.params.prefetch(unit + 1);
     const NamedRange range(ctx.stream.trace, "block", first_block(saved.units) + l);
-    block(saved, l).attention.forward(ctx, saved.attention[l], h, base, delta, doc_start, rope,
-                                      cached.empty() ? nullptr : &cached[l]);
-    block(saved, l).mlp.forward(ctx, saved.mlp[l], h, saved.attention[l].x, h);
-    base = saved.mlp[l].x;
-    delta = h;
+    residual = block(saved, l).attention.forward(ctx, saved.attention[l], residual, memory(saved.mlp[l].x),
+                                                 doc_start, rope, cached.empty() ? nullptr : &cached[l]);
+    residual = block(saved, l).mlp.forward(ctx, saved.mlp[l], residual, memory(block_output(saved, l)));
     ctx.params.release(unit);
   }
   if (has_head(saved.units))
-    final_norm_.forward(ctx, h, saved.norm, saved.x, base, delta);
-  else if (delta)
-    residual_add(saved.x, base, delta, ctx.stream);
+    final_norm_.forward(ctx, h, saved.norm, saved.x, residual);
+  else
+    add_delta(ctx, saved.x, residual);
 }
 
 LossSums read_sums(const Tensor& sums) {
@@ -353,19 +355,17 @@ void Transformer::recompute(LayerContext& ctx, const MicroBatch& batch, const Sa
   const ScratchScope scope(ctx.scratch);
   const Tensor h = own_rows(ctx.scratch, saved.B * saved.T);
   if (makes_input) embed(ctx, batch.tokens, saved.attention.front().x);
-  Tensor base = saved.attention[begin].x, delta;
+  ResidualStream residual{saved.attention[begin].x, {}};
   for (size_t l = begin; l < end; ++l) {
     const RecomputePlan::Again again = saved.plan.again(l);
-    const AttentionLayer::Saved& attention = saved.attention[l];
+    const ResidualMemory after_attention{.delta = again.residual ? h : Tensor{}, .sum = saved.mlp[l].x};
     if (again.heads)
-      block(saved, l).attention.forward(ctx, attention, again.residual ? h : Tensor{}, base, delta,
-                                        batch.doc_start, rope_table_on(ctx.stream), nullptr);
-    base = again.residual ? attention.x : saved.mlp[l].x;
-    delta = again.residual ? h : Tensor{};
+      residual = block(saved, l).attention.forward(ctx, saved.attention[l], residual, after_attention,
+                                                   batch.doc_start, rope_table_on(ctx.stream), nullptr);
+    if (!again.residual) residual = {saved.mlp[l].x, {}};
     const bool goes_on = l + 1 < end;
-    if (again.pre) block(saved, l).mlp.forward(ctx, saved.mlp[l], goes_on ? h : Tensor{}, base, delta);
-    base = saved.mlp[l].x;
-    delta = h;
+    const ResidualMemory after_mlp{.delta = goes_on ? h : Tensor{}, .sum = block_output(saved, l)};
+    if (again.pre) residual = block(saved, l).mlp.forward(ctx, saved.mlp[l], residual, after_mlp);
     if (again.pre && goes_on) ctx.params.release(block_unit(first_block(saved.units) + l));
   }
 }
@@ -374,7 +374,8 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
   INGOT_CHECK(!saved.plan.is_forward_only, "Transformer::backward: forward kept nothing");
   const int64_t N = saved.B * saved.T;
   if (has_head(saved.units)) {
-    final_norm_.backward(ctx, saved.d, saved.d, saved.x, saved.norm, {});
+    const Tensor amax = saved.attention.empty() ? Tensor{} : last_block(saved).mlp.d_amax(ctx);
+    final_norm_.backward(ctx, saved.d, saved.d, saved.x, saved.norm, {}, amax);
     ctx.params.grad_ready(head_unit());
   }
   for (size_t l = saved.attention.size(); l-- > 0;) {
@@ -382,9 +383,10 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
     const NamedRange range(ctx.stream.trace, "block", first_block(saved.units) + l);
     if (unit > saved.units.first) ctx.params.prefetch(unit - 1);
     if (saved.plan.segment_end(l) == l + 1) recompute(ctx, batch, saved, saved.plan.segment_begin(l), l + 1);
-    block(saved, l).mlp.backward(ctx, saved.mlp[l], saved.d);
-    block(saved, l).attention.backward(ctx, saved.attention[l], saved.d, batch.doc_start,
-                                       rope_table_on(ctx.stream));
+    const auto& [attention, mlp] = block(saved, l);
+    mlp.backward(ctx, saved.mlp[l], saved.d, attention.d_amax(ctx));
+    attention.backward(ctx, saved.attention[l], saved.d, batch.doc_start, rope_table_on(ctx.stream),
+                       l > 0 ? block(saved, l - 1).mlp.d_amax(ctx) : Tensor{});
     ctx.params.release(unit);
     ctx.params.grad_ready(unit);
   }

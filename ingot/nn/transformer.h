@@ -154,6 +154,11 @@ class Transformer {
     return static_cast<size_t>(std::min(units.end, head_unit()) - 1) - first_block(units);
   }
   const Block& block(const Saved& saved, size_t i) const { return blocks_[first_block(saved.units) + i]; }
+  const Block& last_block(const Saved& saved) const { return block(saved, saved.attention.size() - 1); }
+  // The input of the block or norm after block i of saved.
+  static const Tensor& block_output(const Saved& saved, size_t i) {
+    return i + 1 < saved.attention.size() ? saved.attention[i + 1].x : saved.x;
+  }
 
   // The rows of a (Vp, C) table that this rank holds.
   TableSlice table_slice(const Tensor& rows) const { return {rows, tp_.first(vocab_rows()), vocab_rows()}; }

@@ -1,8 +1,8 @@
-// Products of a linear layer, fused with their elementwise neighbours: the bias, GELU (kGeluTanh of
-// ops/activation.h), its derivative, and the gradient of the bias. A CUDA device uses a cuBLASLt epilogue if
+// Products of a linear layer, fused with their elementwise neighbours: the bias, the residual stream, GELU (kGeluTanh
+// of ops/activation.h), its derivative, and the gradient of the bias. A CUDA device uses a cuBLASLt epilogue if
 // there is one for the shapes. Otherwise, and on the CPU, the function calls the separate ops.
 //
-// Shapes: x (M, K), w (N, K), y, act, pre, dy (M, N), dx, d_pre (M, K): f32 or bf16, all of one dtype,
+// Shapes: x (M, K), w (N, K), y, base, act, pre, dy (M, N), dx, d_pre (M, K): f32 or bf16, all of one dtype,
 // contiguous; b, db (N) and dw (N, K) f32. Products are accumulated in f32.
 #pragma once
 
@@ -11,11 +11,17 @@
 
 namespace ingot {
 
-// y = x · wᵀ + b. rounded: (N) scratch of y's dtype, from which a CUDA device's product reads the bias.
-void linear_bias(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& rounded,
-                 Stream& stream);
+// What is added to a product; each may be empty.
+struct LinearTerms {
+  Tensor bias = {};     // (N) f32
+  Tensor rounded = {};  // (N) scratch of y's dtype, from which a CUDA device's product reads the bias
+  Tensor base = {};     // (M, N), contiguous; must not alias y
+};
 
-// pre = x · wᵀ + b, act = gelu(pre). rounded as in linear_bias.
+// y = base + x · wᵀ + b. An epilogue rounds the sum once; the separate ops round after each addition.
+void linear_sum(const Tensor& y, const Tensor& x, const Tensor& w, const LinearTerms& terms, Stream& stream);
+
+// pre = x · wᵀ + b, act = gelu(pre). rounded as in LinearTerms.
 void linear_gelu(const Tensor& act, const Tensor& pre, const Tensor& x, const Tensor& w, const Tensor& b,
                  const Tensor& rounded, Stream& stream);
 

@@ -1,5 +1,7 @@
 #include "ingot/ops/activation.h"
 
+#include <functional>
+
 #include "ingot/ops/bias.h"
 #include "ingot/ops/row_sum.h"
 #include "tests/cuda/on_device.h"
@@ -80,6 +82,28 @@ TEST_P(CudaActivation, SwigluEqualsTheReference) {
     want[up] = d[i] * silu_reference(values[gate]);
   }
   expect_close(d_gate_up.to_host(), want, 2 * tolerance(c), "d_gate_up", 4);
+}
+
+// The amax is that of the rounded results.
+TEST_P(CudaActivation, AmaxIsRaisedToTheLargestResult) {
+  const OnDevice d_gate_up = put(gate_up), dbias = put(bias);
+  const auto expect_raised = [&](const OnDevice& of, const std::function<void(const Tensor&)>& op) {
+    const RaisedAmax amax(0, stream);
+    op(amax);
+    EXPECT_EQ(amax.value(), largest(of.to_host()));
+  };
+  expect_raised(y, [&](const Tensor& amax) { swiglu_forward(y, gate_up_there, stream, amax); });
+  expect_raised(d_gate_up, [&](const Tensor& amax) {
+    swiglu_backward(d_gate_up, dy_there, gate_up_there, stream, amax);
+  });
+  for (const Activation kind : kKinds) {
+    expect_raised(
+        y, [&](const Tensor& amax) { activation_forward(y, x_there, bias_there, kind, stream, amax); });
+    for (const Tensor& sums : {dbias.tensor(), Tensor{}})
+      expect_raised(y, [&](const Tensor& amax) {
+        activation_backward(y, sums, dy_there, x_there, bias_there, kind, scratch, stream, amax);
+      });
+  }
 }
 
 TEST_P(CudaActivation, BiasEqualsTheReference) {

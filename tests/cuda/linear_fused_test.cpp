@@ -60,8 +60,23 @@ class CudaLinearFused : public ::testing::TestWithParam<LinearFusedCase>, protec
 
 TEST_P(CudaLinearFused, BiasEqualsTheSeparateOperation) {
   const OnDevice y = result(c.dtype, {c.M, c.N}), rounded = result(c.dtype, {c.N});
-  linear_bias(y, x_there, w_there, b_there, rounded, stream);
+  linear_sum(y, x_there, w_there, {.bias = b_there, .rounded = rounded}, stream);
   expect_near_sum(y, with_bias(), c.K, "y");
+}
+
+TEST_P(CudaLinearFused, SumWithTheResidualStreamEqualsTheSeparateOperations) {
+  const Buffer base = random_tensor(c.dtype, {c.M, c.N}, 5);
+  const OnDevice base_there = put(base), rounded = result(c.dtype, {c.N});
+  const OnDevice sum = result(c.dtype, {c.M, c.N}), without_bias = result(c.dtype, {c.M, c.N});
+  linear_sum(sum, x_there, w_there, {.bias = b_there, .rounded = rounded, .base = base_there}, stream);
+  linear_sum(without_bias, x_there, w_there, {.base = base_there}, stream);
+  Doubles want = with_bias();
+  const Doubles bases = to_doubles(base), bs = to_doubles(b);
+  for (size_t i = 0; i < want.size(); ++i) want[i] += bases[i];
+  expect_near_sum(sum, want, c.K, "base + x wᵀ + b");
+  for (size_t i = 0; i < want.size(); ++i) want[i] -= bs[i % static_cast<size_t>(c.N)];
+  expect_near_sum(without_bias, want, c.K, "base + x wᵀ");
+  expect_same_bits(base_there.to_host(), base, "base");
 }
 
 TEST_P(CudaLinearFused, GeluEqualsTheSeparateOperation) {
@@ -116,7 +131,7 @@ TEST_P(CudaLinearFused, EqualsTheCpu) {
   const double spread = std::sqrt(static_cast<double>(c.K));
   expect_close(pre, want, tolerance(c.K), "pre", spread);
   Buffer y(c.dtype, {c.M, c.N});
-  linear_bias(y, x, w, b, {}, cpu);
+  linear_sum(y, x, w, {.bias = b}, cpu);
   expect_same_bits(y, pre, "y");
 }
 

@@ -133,6 +133,29 @@ TEST_P(CudaNorm, LayerBackwardEqualsTheReference) {
   expect_close(db.to_host(), want.db, sum_tolerance(), "db", std::sqrt(static_cast<double>(c.N)));
 }
 
+// The amax is that of the rounded results, and it only rises.
+TEST_P(CudaNorm, AmaxIsRaisedToTheLargestResult) {
+  const OnDevice sum = put(residual), plain = result(c.dtype, {c.N, c.C});
+  const OnDevice dw = put(zeros(DType::f32, {c.C})), db = put(zeros(DType::f32, {c.C}));
+  const auto expect_amax = [&](const RaisedAmax& amax, const OnDevice& of) {
+    EXPECT_EQ(amax.value(), largest(of.to_host()));
+  };
+  const RaisedAmax of_rms(0, stream), of_layer(0, stream), of_residual(0, stream), above(1e6, stream);
+  rmsnorm_forward(y, rstd, x_there, weight, kEps, stream, of_rms);
+  expect_amax(of_rms, y);
+  rmsnorm_forward(plain, rstd, x_there, weight, kEps, stream, above);
+  expect_same_bits(plain.to_host(), y.to_host(), "y with an amax");
+  EXPECT_EQ(above.value(), 1e6);
+  residual_rmsnorm_forward(y, sum, rstd, x_there, sum, weight, kEps, stream, of_residual);
+  expect_amax(of_residual, y);
+  layernorm_forward(y, mean, rstd, x_there, weight, bias, kEps, stream, of_layer);
+  expect_amax(of_layer, y);
+  const RaisedAmax of_gradient(0, stream);
+  layernorm_backward(dx, dw, db, dy_there, x_there, weight, mean, rstd, dy_there, scratch, stream,
+                     of_gradient);
+  expect_amax(of_gradient, dx);
+}
+
 TEST_P(CudaNorm, EqualCallsGiveEqualBits) {
   const OnDevice dw = put(zeros(DType::f32, {c.C})), again = put(zeros(DType::f32, {c.C}));
   rmsnorm_forward(y, rstd, x_there, weight, kEps, stream);

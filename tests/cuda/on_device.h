@@ -1,6 +1,8 @@
 // Test tensors on a CUDA device, and their copies back to the host.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -68,6 +70,29 @@ class OnCuda {
   OnDevice result(DType dtype, const Shape& shape) { return {dtype, shape, stream}; }
 
   Stream stream = cuda::make_stream();
+};
+
+// Returns the largest magnitude.
+inline double largest(const Buffer& t) {
+  double most = 0;
+  for (const double v : to_doubles(t)) most = std::max(most, std::fabs(v));
+  return most;
+}
+
+// The amax that an op raises, from a start of its own.
+class RaisedAmax {
+ public:
+  RaisedAmax(double start, Stream& stream) : amax_(start_of(start), stream) {}
+  operator const Tensor&() const { return amax_; }
+  double value() const { return to_doubles(amax_.to_host())[0]; }
+
+ private:
+  static Buffer start_of(double start) {
+    Buffer one(DType::f32, {1});
+    assign(one, {start});
+    return one;
+  }
+  OnDevice amax_;
 };
 
 inline Buffer integers(const std::vector<int32_t>& values) {

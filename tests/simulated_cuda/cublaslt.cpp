@@ -44,7 +44,7 @@ struct Preference {
 struct Algorithm {
   uint64_t magic;
   uint64_t workspace_bytes, shape;  // a hash of everything that the kernel was proposed for
-  uint32_t a_align, b_align, d_align, number;
+  uint32_t a_align, b_align, c_align, d_align, number;
 };
 static_assert(sizeof(Operation) <= sizeof(cublasLtMatmulDescOpaque_t) &&
               sizeof(Layout) <= sizeof(cublasLtMatrixLayoutOpaque_t) &&
@@ -109,6 +109,7 @@ cublasStatus_t check_sizes(const Problem& p) {
   if ((p.turns_b() ? p.b.columns : p.b.rows) != p.k()) return invalid("A and B disagree about K");
   if (p.d.rows != m || p.d.columns != n) return invalid("D has not the size of the product");
   if (p.c.rows != m || p.c.columns != n || p.c.type != p.d.type) return invalid("C and D differ");
+  if (p.c.ld != p.d.ld) return unsupported("the stand-in wants one leading dimension for C and D");
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -165,11 +166,12 @@ Use span_of(const void* first, const Layout& layout, bool is_write) {
 }
 
 // The memory that a product reads and writes.
-std::vector<Use> uses_of(const Problem& p, const void* a, const void* b, void* d, void* workspace,
-                         size_t bytes) {
+std::vector<Use> uses_of(const Problem& p, const void* a, const void* b, const void* c, void* d,
+                         void* workspace, size_t bytes) {
   const auto rows = static_cast<size_t>(p.d.rows), columns = static_cast<size_t>(p.d.columns);
   std::vector<Use> uses{span_of(a, p.a, false), span_of(b, p.b, false), span_of(d, p.d, true)};
   if (bytes > 0) uses.push_back({workspace, bytes, true});
+  if (c && c != d) uses.push_back(span_of(c, p.c, false));
   const bool is_by_row = p.op.a_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
   if (p.op.a_scale) uses.push_back({p.op.a_scale, (is_by_row ? rows : 1) * sizeof(float), false});
   if (p.op.b_scale) uses.push_back({p.op.b_scale, (is_by_row ? columns : 1) * sizeof(float), false});
@@ -215,12 +217,12 @@ MatmulEpilogue::Kind kind_of(cublasLtEpilogue_t epilogue) {
 
 // The product in row-major terms: cuBLASLt's B is the a there, and its D is the transposed c.
 simulated_cuda::Product product_of(const Problem& p, float alpha, bool accumulates, const void* a,
-                                   const void* b, void* d) {
+                                   const void* b, const void* c, void* d) {
   simulated_cuda::Product product;
   product.problem = {p.turns_a()   ? MatmulForm::kNT
                      : p.turns_b() ? MatmulForm::kTN
                                    : MatmulForm::kNN,
-                     accumulates,
+                     accumulates && c == d,
                      dtype_of(p.b.type),
                      dtype_of(p.d.type),
                      p.d.columns,
@@ -232,7 +234,8 @@ simulated_cuda::Product product_of(const Problem& p, float alpha, bool accumulat
                      p.b.ld,
                      p.a.ld,
                      p.d.ld,
-                     alpha};
+                     alpha,
+                     accumulates && c != d ? c : nullptr};
   product.b = dtype_of(p.a.type);
   product.is_tf32 = p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   product.a_scale = static_cast<const float*>(p.op.b_scale);
@@ -266,7 +269,8 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   delete handle;
   return CUBLAS_STATUS_SUCCESS;
 }
-size_t cublasLtGetVersion() { return 1; }  // no version of the library
+// No version of the library. It changes with Algorithm, whose bytes are kept on disk.
+size_t cublasLtGetVersion() { return 2; }
 const char* cublasLtGetStatusString(cublasStatus_t) { return last_reason; }
 
 cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t what, size_t size_bytes,
@@ -382,7 +386,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     cublasLtMatmulHeuristicResult_t& result = results[(*count)++];
     result = {};
     put(&result.algo, Algorithm{kAlgorithm, workspace, p.shape(), preferred.a_align, preferred.b_align,
-                                preferred.d_align, number});
+                                preferred.c_align, preferred.d_align, number});
     result.workspaceSize = workspace;
   }
   return CUBLAS_STATUS_SUCCESS;
@@ -410,14 +414,23 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t what
   float factor = 0, old_factor = 0;
   std::memcpy(&factor, alpha, sizeof factor);
   std::memcpy(&old_factor, beta, sizeof old_factor);
-  if (old_factor != 0 && c != d) return unsupported("the stand-in adds to D only");
   if (old_factor != 0 && old_factor != 1) return unsupported("the stand-in's beta is 0 or 1");
-  const std::vector<Use> uses = uses_of(p, a, b, d, workspace, chosen.workspace_bytes);
+  if (old_factor != 0 && !is_on(c, chosen.c_align))
+    return unsupported("a matrix that is less aligned than promised");
+  const std::vector<Use> uses =
+      uses_of(p, a, b, old_factor != 0 ? c : nullptr, d, workspace, chosen.workspace_bytes);
+  if (old_factor != 0 && c != d) {
+    const Use read = span_of(c, p.c, false), written = span_of(d, p.d, true);
+    const auto *first = static_cast<const char*>(read.begin),
+               *other = static_cast<const char*>(written.begin);
+    if (first < other + written.size_bytes && other < first + read.size_bytes)
+      return invalid("a C that overlaps D and is not D");
+  }
   for (const Use& use : uses)
     if (!simulated_cuda::is_device_memory(use.begin)) return invalid("memory that is not the device's");
   simulated_cuda::enqueue(
       stream,
-      [product = product_of(p, factor, old_factor == 1, a, b, d)] { simulated_cuda::compute(product); },
+      [product = product_of(p, factor, old_factor == 1, a, b, c, d)] { simulated_cuda::compute(product); },
       uses);
   return CUBLAS_STATUS_SUCCESS;
 }

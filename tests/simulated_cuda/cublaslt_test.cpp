@@ -27,6 +27,7 @@ struct Call {
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   cublasLtMatmulMatrixScale_t a_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, b_mode = a_mode;
   char *a = memory(), *b = memory(), *d = memory(), *workspace = memory();
+  char* c = nullptr;  // if null, D is added to
   void *bias = nullptr, *aux = nullptr, *scale = nullptr;
   int64_t aux_ld = 32;
   uint32_t align = 256;
@@ -65,9 +66,9 @@ struct Call {
       cudaStream_t stream = nullptr;
       cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0);
       is_right =
-          is_right && STAND_IN(cublasLtMatmul)(handle, &what, &one, a, &layouts[0], b, &layouts[1], &one, d,
-                                               &layouts[2], d, &layouts[3], &found[count - 1].algo, workspace,
-                                               workspace_bytes, stream) == CUBLAS_STATUS_SUCCESS;
+          is_right && STAND_IN(cublasLtMatmul)(handle, &what, &one, a, &layouts[0], b, &layouts[1], &one,
+                                               c ? c : d, &layouts[2], d, &layouts[3], &found[count - 1].algo,
+                                               workspace, workspace_bytes, stream) == CUBLAS_STATUS_SUCCESS;
       cudaStreamSynchronize(stream);
       cudaStreamDestroy(stream);
     }
@@ -191,6 +192,9 @@ const WrongCall kWrongCalls[] = {
        c.aux_ld = 36;
      }},
     {"LessAlignedThanPromised", "a matrix that is less aligned than promised", [](Call& c) { c.b += 2; }},
+    {"AddendLessAlignedThanPromised", "a matrix that is less aligned than promised",
+     [](Call& c) { c.c = Call::memory() + 16; }},
+    {"AddendThatOverlapsTheResult", "a C that overlaps D and is not D", [](Call& c) { c.c = c.d + 256; }},
     {"KernelOfAnotherProduct", "a kernel that was chosen for another product",
      [](Call& c) { c.after_choice = [](Call& later) { later.n = 32; }; }},
     {"WorkspaceTooSmall", "a workspace that is too small", [](Call& c) { c.workspace_bytes = 1024; }},
@@ -213,7 +217,9 @@ INSTANTIATE_TEST_SUITE_P(CublasLt, WrongCalls, testing::ValuesIn(kWrongCalls),
 
 TEST(RightCalls, AreTaken) {
   EXPECT_EQ(Call().refusal(), "");
-  Call fp8, rows, aux;
+  Call fp8, rows, aux, addend;
+  addend.c = Call::memory();
+  EXPECT_EQ(addend.refusal(), "");
   fp8.make_fp8();
   EXPECT_EQ(fp8.refusal(), "");
   rows.make_fp8();

@@ -1,6 +1,7 @@
 // The bytes that the FP8 casts of a linear move on a device, counted in the simulation.
 #include "ingot/nn/fp8_linear.h"
 #include "ingot/ops/cuda/simulated_traffic.h"
+#include "ingot/ops/fp8/cuda_fp8.h"
 #include "tests/cuda/on_device.h"
 
 namespace ingot::testing {
@@ -10,13 +11,14 @@ struct Traffic {
   double step, forward, backward;  // bytes; step: the cast of the weight for all micro-batches of a step
 };
 
-enum class Kept { kNothing, kCodes };  // between forward and backward, and between micro-batches
+enum class Kept { kNothing, kCodes };      // between forward and backward, and between micro-batches
+enum class Amax { kOfCast, kOfProducer };  // of x and dy
 
 class Fp8Traffic : public ::testing::Test, protected OnCuda {
  protected:
   static constexpr int64_t kN = 256, kIn = 144, kOut = 80;  // partly filled tiles
 
-  Traffic measure(Fp8Recipe recipe, float delayed_amax, Kept kept) {
+  Traffic measure(Fp8Recipe recipe, float delayed_amax, Kept kept, Amax amax = Amax::kOfCast) {
     const Fp8Linear linear{recipe, 0};
     Arena plan("plan", Memory::kDevice);
     linear.plan_forward(plan, kN, kOut, kIn);
@@ -25,6 +27,7 @@ class Fp8Traffic : public ::testing::Test, protected OnCuda {
     Fp8State state({"x", "w", "dy"}, 1, 0);
     for (float& amax : state.amaxes()) amax = delayed_amax;
     state.bring_to_device(stream);
+    state.begin_step(stream);
     Region region;
     const OnDevice x = values({kN, kIn}, 1), w = values({kOut, kIn}, 2), dy = values({kN, kOut}, 3);
     const OnDevice y = result(DType::bf16, {kN, kOut}), dx = result(DType::bf16, {kN, kIn});
@@ -32,12 +35,16 @@ class Fp8Traffic : public ::testing::Test, protected OnCuda {
     const OnDevice all_codes = result(DType::f8e4m3, {kIn, kN});
     const Tensor codes = kept == Kept::kCodes ? all_codes.tensor() : Tensor{};
     if (kept == Kept::kCodes) state.hold_weights({{1, {kOut, kIn}}}, stream);
+    if (amax == Amax::kOfProducer) {
+      cuda::raise_amax(linear.raised_amax_of_x(state), x, stream);
+      cuda::raise_amax(linear.raised_amax_of_dy(state), dy, stream);
+    }
     synchronize(stream);
     Traffic traffic;
     cuda::simulated_traffic = {};
     linear.cast_weight(w, state, scratch, region, stream);
     traffic.step = moved();
-    linear.forward(y, x, codes, w, state, scratch, region, stream);
+    linear.forward(y, x, codes, w, {}, state, scratch, region, stream);
     traffic.forward = moved();
     linear.backward(dx, dw, dy, x, codes, w, state, scratch, region, stream);
     traffic.backward = moved();
@@ -79,6 +86,17 @@ TEST_F(Fp8Traffic, CurrentScalesReadEveryTensorOnceMoreInAStep) {
   EXPECT_EQ(traffic.step, bytes(0, 6, 0));
   EXPECT_EQ(traffic.forward, bytes(6, 0, 0));
   EXPECT_EQ(traffic.backward, bytes(0, 0, 6));
+}
+
+// A norm or an activation that writes x or dy raises its amax.
+TEST_F(Fp8Traffic, AmaxesOfProducersSaveThatPassAndGiveTheSameBits) {
+  measure(Fp8Recipe::kTensorwise, 0, Kept::kCodes);
+  const std::vector<Buffer> want = std::exchange(results_, {});
+  const Traffic traffic = measure(Fp8Recipe::kTensorwise, 0, Kept::kCodes, Amax::kOfProducer);
+  EXPECT_EQ(traffic.step, bytes(0, 6, 0));
+  EXPECT_EQ(traffic.forward, bytes(4, 0, 0));
+  EXPECT_EQ(traffic.backward, bytes(0, 0, 4));
+  for (size_t i = 0; i < want.size(); ++i) expect_same_bits(results_[i], want[i], "y, dx or dw");
 }
 
 // Recomputed blocks keep no codes of x, and sharded weights none of w.

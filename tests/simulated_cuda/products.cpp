@@ -40,6 +40,7 @@ void multiply(const MatmulProblem& p, bool is_tf32) {
   portable::matmul(rounded, host);
 }
 
+// The value at an index of an operand or result.
 float read(const void* place, DType dtype, int64_t at) {
   float value = 0;
   INGOT_DISPATCH(dtype, T, { value = static_cast<float>(static_cast<const T*>(place)[at]); });
@@ -66,6 +67,7 @@ void finish(const MatmulProblem& p, const MatmulEpilogue& epilogue, const std::v
       const int64_t at = m * p.ldc + n, aux_at = m * epilogue.aux_ld + n;
       float value = sums[static_cast<size_t>(m * p.N + n)];
       if (p.accumulate) value += static_cast<float*>(p.c)[at];
+      if (p.addend) value += read(p.addend, p.out, at);
       if (epilogue.kind == Kind::kBias || epilogue.kind == Kind::kGelu)
         value += read(epilogue.bias, p.out, n);
       if (epilogue.kind == Kind::kGelu) {
@@ -99,7 +101,7 @@ void multiply_fp8(const Product& product) {
       for (int64_t k = 0; k < p.K; ++k)
         sum += value(p.a, p.in, m * p.lda + k) * value(p.b, product.b, n * p.ldb + k);
       const int64_t at = m * p.ldc + n;
-      const float old = p.accumulate ? read(p.c, p.out, at) : 0.0f;
+      const float old = p.accumulate ? read(p.c, p.out, at) : p.addend ? read(p.addend, p.out, at) : 0.0f;
       write(p.c, p.out, at, sum * (scale(product.a_scale, m) * scale(product.b_scale, n) * p.alpha) + old);
     }
 }
@@ -109,7 +111,7 @@ void multiply_fp8(const Product& product) {
 void compute(const Product& product) {
   const MatmulProblem& p = product.problem;
   if (p.in == DType::f8e4m3 || p.in == DType::f8e5m2) return multiply_fp8(product);
-  if (product.epilogue.kind == MatmulEpilogue::Kind::kNone) return multiply(p, product.is_tf32);
+  if (product.epilogue.kind == MatmulEpilogue::Kind::kNone && !p.addend) return multiply(p, product.is_tf32);
   std::vector<float> sums(static_cast<size_t>(p.M * p.N));
   MatmulProblem plain = p;
   plain.accumulate = false;

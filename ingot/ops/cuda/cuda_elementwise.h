@@ -11,10 +11,26 @@ __global__ void __launch_bounds__(kThreads) elementwise(int64_t n, F f) {
   if (i < n) f(i);
 }
 
+// The same for an f that returns the largest magnitude that it has written; amax is raised to that of all threads.
+template <int W, typename F>
+__global__ void __launch_bounds__(kThreads) elementwise_with_amax(int64_t n, F f, uint32_t* amax) {
+  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W;
+  raise<kThreads>(amax, i < n ? f(i) : 0.0f);
+}
+
 // REQUIRES: n is a multiple of W.
 template <int W, typename F>
 void launch_elementwise(int64_t n, const char* op, Stream& stream, const F& f) {
   launch({stream, op, dim3(blocks_for(n, int64_t{kThreads} * W)), dim3(kThreads)}, elementwise<W, F>, n, f);
+}
+
+// As launch_elementwise, for an f that returns the largest magnitude that it has written. amax: (1) f32, or empty.
+template <int W, typename F>
+void launch_elementwise(int64_t n, const Tensor& amax, const char* op, Stream& stream, const F& f) {
+  if (!amax) return launch_elementwise<W>(n, op, stream, f);
+  check_tensor(amax, DType::f32, {1}, op);
+  launch({stream, op, dim3(blocks_for(n, int64_t{kThreads} * W)), dim3(kThreads)},
+         elementwise_with_amax<W, F>, n, f, float_bits(amax));
 }
 
 // Row and column of element i of (N, C), computed in 32 bits, where a division takes a tenth of the time.

@@ -211,6 +211,41 @@ __device__ __forceinline__ float group_max(float value) {
   return value;
 }
 
+// Returns *place, which other blocks may change by atomics.
+__device__ __forceinline__ uint32_t load_shared_word(uint32_t* place) {
+#ifdef __CUDA_ARCH__
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(place) : "memory");
+  return value;
+#else
+  return atomicMax(place, 0u);
+#endif
+}
+
+// Raises amax, the bits of a number that is not negative (float_bits), to the largest of_thread of all threads of the
+// block. NaN is ignored. A block that finds a larger number there makes no atomic.
+template <int kBlock>
+__device__ __forceinline__ void raise(uint32_t* amax, float of_thread) {
+  __shared__ float of_warp[kBlock / kWarp];
+  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  float most = warp_max(of_thread);
+  if (thread % kWarp == 0) of_warp[thread / kWarp] = most;
+  __syncthreads();
+  if (thread != 0) return;
+#pragma unroll
+  for (int i = 0; i < kBlock / kWarp; ++i) most = std::fmax(most, of_warp[i]);
+  const auto bits = std::bit_cast<uint32_t>(most);
+  if (bits > load_shared_word(amax)) atomicMax(amax, bits);
+}
+
+// Returns max(most, |v|) over the W values; NaN is ignored.
+template <int W>
+__device__ __forceinline__ float larger(float most, const Floats<W>& v) {
+#pragma unroll
+  for (int i = 0; i < W; ++i) most = std::fmax(most, std::fabs(v.at[i]));
+  return most;
+}
+
 // The Math of ops/elementwise/activation_rules.h for one thread. For f32 it is exact to a few ulp; for
 // bf16 and f16 it uses the special function units, whose error of 2^-21 vanishes in the rounding.
 template <typename T>

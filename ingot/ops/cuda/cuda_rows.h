@@ -127,23 +127,27 @@ struct PartRows {
 
 // Column sums: f(n, column, values) returns W values of row n from `column` on; the kernel adds them
 // over the rows of a part. Block: (kWarp columns of packs, kSumRows rows at a time); grid: (column
-// blocks, parts).
+// blocks, parts). With kAmax, f.as_stored(v) is v as f stores it, which must be monotonic, and amax is raised to the
+// largest magnitude that f has stored.
 inline constexpr int kSumRows = 8;
 
-template <int W, typename F>
+template <int W, bool kAmax, typename F>
 __global__ void __launch_bounds__(kWarp* kSumRows)
-    sum_columns(float* __restrict__ partials, int64_t N, int64_t C, F f) {
+    sum_columns(float* __restrict__ partials, int64_t N, int64_t C, F f, uint32_t* amax) {
   __shared__ float sums[kSumRows][kWarp * W];
   const int lane = static_cast<int>(threadIdx.x), way = static_cast<int>(threadIdx.y);
   const int64_t column = (int64_t{blockIdx.x} * kWarp + lane) * W;
   const PartRows rows(N, blockIdx.y, gridDim.y);
   Floats<W> total{};
+  float most = 0;
   if (column < C)
     for (int64_t n = rows.begin + way; n < rows.end; n += kSumRows) {
       const Floats<W> values = f(n, column);
 #pragma unroll
       for (int i = 0; i < W; ++i) total.at[i] += values.at[i];
+      if constexpr (kAmax) most = larger(most, values);
     }
+  if constexpr (kAmax) raise<kWarp * kSumRows>(amax, f.as_stored(most));
 #pragma unroll
   for (int i = 0; i < W; ++i) sums[way][i * kWarp + lane] = total.at[i];
   __syncthreads();
@@ -156,13 +160,14 @@ __global__ void __launch_bounds__(kWarp* kSumRows)
   }
 }
 
-template <int W, typename F>
+template <int W, bool kAmax = false, typename F>
 void launch_sum_columns(const Tensor& total, float* partials, int64_t N, const char* op, Stream& stream,
-                        const F& f) {
+                        const F& f, const Tensor& amax = {}) {
   const int64_t C = total.elements();
   const int64_t parts = row_part_count(N);
+  if (kAmax) check_tensor(amax, DType::f32, {1}, op);
   launch({stream, op, dim3(blocks_for(C, kWarp * W), static_cast<unsigned>(parts)), dim3(kWarp, kSumRows)},
-         sum_columns<W, F>, partials, N, C, f);
+         sum_columns<W, kAmax, F>, partials, N, C, f, kAmax ? float_bits(amax) : nullptr);
   add_row_parts(total, partials, parts, stream);
 }
 

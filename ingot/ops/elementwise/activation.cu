@@ -20,6 +20,9 @@ void with_rule(Activation kind, F&& f) {
   }
 }
 
+// The functions of an element or W of them return the largest magnitude that they have written, which costs nothing
+// where it is not used.
+
 // Reads x once and writes y once.
 template <int W, typename Rule, typename T>
 struct Forward {
@@ -28,7 +31,7 @@ struct Forward {
   const float* bias;
   uint32_t F;
 
-  __device__ void operator()(int64_t i) const {
+  __device__ float operator()(int64_t i) const {
     Floats<W> v = load<W>(x + i);
     if (bias) {
       const Floats<W> b = load<W>(bias + RowColumn(i, F).column);
@@ -38,6 +41,7 @@ struct Forward {
 #pragma unroll
     for (int k = 0; k < W; ++k) v.at[k] = Rule::value(v.at[k]);
     store(y + i, v);
+    return rounded<T>(larger(0.0f, v));
   }
 };
 
@@ -62,11 +66,14 @@ struct Backward {
     store(dx + i, v);
     return v;
   }
-  __device__ void operator()(int64_t i) const { gradient(i, bias ? RowColumn(i, F).column : 0); }
-  // Called by the column sums of dbias.
+  __device__ float operator()(int64_t i) const {
+    return rounded<T>(larger(0.0f, gradient(i, bias ? RowColumn(i, F).column : 0)));
+  }
+  // The column sums of dbias call these.
   __device__ Floats<W> operator()(int64_t n, int64_t column) const {
     return gradient(n * F + column, static_cast<uint32_t>(column));
   }
+  __device__ float as_stored(float v) const { return rounded<T>(v); }
 };
 
 template <int W, typename T>
@@ -75,7 +82,7 @@ struct SwigluForward {
   const T* gate_up;
   uint32_t F;
 
-  __device__ void operator()(int64_t i) const {
+  __device__ float operator()(int64_t i) const {
     const RowColumn at(i, F);
     const T* gate = gate_up + int64_t{at.row} * 2 * F + at.column;
     const Floats<W> g = load<W>(gate), u = load<W>(gate + F);
@@ -83,6 +90,7 @@ struct SwigluForward {
 #pragma unroll
     for (int k = 0; k < W; ++k) v.at[k] = SiluRule<ThreadMath<T>>::value(g.at[k]) * u.at[k];
     store(y + i, v);
+    return rounded<T>(larger(0.0f, v));
   }
 };
 
@@ -92,7 +100,7 @@ struct SwigluBackward {
   const T *dy, *gate_up;
   uint32_t F;
 
-  __device__ void operator()(int64_t i) const {
+  __device__ float operator()(int64_t i) const {
     using Silu = SiluRule<ThreadMath<T>>;
     const RowColumn at(i, F);
     const int64_t gate = int64_t{at.row} * 2 * F + at.column;
@@ -105,13 +113,14 @@ struct SwigluBackward {
     }
     store(d_gate_up + gate, d_gate);
     store(d_gate_up + gate + F, d_up);
+    return rounded<T>(larger(larger(0.0f, d_gate), d_up));
   }
 };
 
 }  // namespace
 
-void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Activation kind,
-                        Stream& stream) {
+void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Activation kind, Stream& stream,
+                        const Tensor& amax) {
   const char* op = "activation_forward";
   const int64_t N = x.dim(0), F = x.dim(1);
   const uint32_t length = row_length(N, F, op);
@@ -121,14 +130,15 @@ void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Ac
       with_rule<T>(kind, [&]<typename Rule>(Rule) {
         constexpr int W = decltype(width)::value;
         const Forward<W, Rule, T> f{y.as<T>(), x.as<T>(), optional<float>(bias), length};
-        launch_elementwise<W>(N * F, op, stream, f);
+        launch_elementwise<W>(N * F, amax, op, stream, f);
       });
     });
   });
 }
 
 void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy, const Tensor& x,
-                         const Tensor& bias, Activation kind, const Tensor& scratch, Stream& stream) {
+                         const Tensor& bias, Activation kind, const Tensor& scratch, Stream& stream,
+                         const Tensor& amax) {
   const char* op = "activation_backward";
   const int64_t N = x.dim(0), F = x.dim(1);
   const uint32_t length = row_length(N, F, op);
@@ -138,16 +148,18 @@ void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy
       with_rule<T>(kind, [&]<typename Rule>(Rule) {
         constexpr int W = decltype(width)::value;
         const Backward<W, Rule, T> f{dx.as<T>(), dy.as<T>(), x.as<T>(), optional<float>(bias), length};
-        if (dbias)
+        if (dbias && amax)
+          launch_sum_columns<W, true>(dbias, row_scratch(scratch, 1, F, op), N, op, stream, f, amax);
+        else if (dbias)
           launch_sum_columns<W>(dbias, row_scratch(scratch, 1, F, op), N, op, stream, f);
         else
-          launch_elementwise<W>(N * F, op, stream, f);
+          launch_elementwise<W>(N * F, amax, op, stream, f);
       });
     });
   });
 }
 
-void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream) {
+void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream, const Tensor& amax) {
   const char* op = "swiglu_forward";
   const int64_t N = y.dim(0), F = y.dim(1);
   const uint32_t length = row_length(N, F, op);
@@ -155,12 +167,13 @@ void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream) {
     using T = decltype(value);
     with_width<T>(allows_wide(F, y, gate_up), [&](auto width) {
       constexpr int W = decltype(width)::value;
-      launch_elementwise<W>(N * F, op, stream, SwigluForward<W, T>{y.as<T>(), gate_up.as<T>(), length});
+      launch_elementwise<W>(N * F, amax, op, stream, SwigluForward<W, T>{y.as<T>(), gate_up.as<T>(), length});
     });
   });
 }
 
-void swiglu_backward(const Tensor& d_gate_up, const Tensor& dy, const Tensor& gate_up, Stream& stream) {
+void swiglu_backward(const Tensor& d_gate_up, const Tensor& dy, const Tensor& gate_up, Stream& stream,
+                     const Tensor& amax) {
   const char* op = "swiglu_backward";
   const int64_t N = dy.dim(0), F = dy.dim(1);
   const uint32_t length = row_length(N, F, op);
@@ -168,7 +181,7 @@ void swiglu_backward(const Tensor& d_gate_up, const Tensor& dy, const Tensor& ga
     using T = decltype(value);
     with_width<T>(allows_wide(F, d_gate_up, dy, gate_up), [&](auto width) {
       constexpr int W = decltype(width)::value;
-      launch_elementwise<W>(N * F, op, stream,
+      launch_elementwise<W>(N * F, amax, op, stream,
                             SwigluBackward<W, T>{d_gate_up.as<T>(), dy.as<T>(), gate_up.as<T>(), length});
     });
   });

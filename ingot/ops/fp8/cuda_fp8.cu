@@ -19,11 +19,9 @@ __global__ void __launch_bounds__(kThreads) largest(uint32_t* amax, const T* x, 
   float most = 0;
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W; i < n;
        i += int64_t{kBlocks} * kThreads * W) {
-    const Floats<W> v = load<W>(x + i);
-#pragma unroll
-    for (int k = 0; k < W; ++k) most = std::fmax(most, std::fabs(v.at[k]));
+    most = larger(most, load<W>(x + i));
   }
-  fp8::raise<kThreads>(amax, most);
+  raise<kThreads>(amax, most);
 }
 
 // Reads x once and writes one code per element.
@@ -59,10 +57,10 @@ __global__ void put_scale(float* scale, float* inverse, float value) {
   *inverse = 1.0f / value;
 }
 
-__global__ void make_scale(float* scale, float* inverse, const float* amax, double most,
-                           bool is_power_of_two) {
+__global__ void make_scale(float* scale, float* inverse, float* amax, double most, bool is_power_of_two) {
   *scale = fp8::scale_of(*amax, most, is_power_of_two);
   *inverse = 1.0f / *scale;
+  *amax = 0;
 }
 
 // The operands of next_scales. A row of scales, inverses and fresh has kSlot numbers.

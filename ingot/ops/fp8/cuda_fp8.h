@@ -17,7 +17,8 @@ struct Fp8Meter {
 // amax (1) f32 = max(amax, largest |x|). x: f32, bf16 or f16, contiguous.
 void raise_amax(const Tensor& amax, const Tensor& x, Stream& stream);
 
-// scale (1) f32 = fp8_scale(format, amax, floor), inverse (1) f32 = 1 / scale, as the products need it.
+// scale (1) f32 = fp8_scale(format, amax, floor), inverse (1) f32 = 1 / scale, as the products need it; then amax = 0, for
+// the next tensor that raises it.
 void set_fp8_scale(const Tensor& scale, const Tensor& inverse, const Tensor& amax, DType format,
                    Fp8ScaleFloor floor, Stream& stream);
 
@@ -60,6 +61,7 @@ struct Fp8ProductMode {
   bool accumulate = false;  // add to c
   bool is_fast = false;     // accumulates with about 14 bits between corrections; for forward products only
   float alpha = 1;          // factor of the product
+  Tensor base = {};         // c's dtype, shape and strides: c = base + the product, rounded once
 };
 
 // c (M, N) bf16, f16 or f32 = alpha a bᵀ, or c += alpha a bᵀ (f32 only), with a (M, K) and b (N, K). At

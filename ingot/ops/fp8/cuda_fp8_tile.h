@@ -111,13 +111,6 @@ __device__ __forceinline__ void report(const Meter& meter, const Tally& tally) {
   tallies.add_to(meter);
 }
 
-// amax = max(amax, of_thread of all threads of the block).
-template <int kBlock>
-__device__ __forceinline__ void raise(uint32_t* amax, float of_thread) {
-  const float most = group_max<kBlock>(of_thread);
-  if (threadIdx.x == 0 && most > 0) atomicMax(amax, std::bit_cast<uint32_t>(most));
-}
-
 // fp8_scale of ops/cast_fp8.h. The exponent bits of a double are the largest power of two that does not
 // exceed it.
 __device__ __forceinline__ float scale_of(float amax, double most, bool is_power_of_two) {

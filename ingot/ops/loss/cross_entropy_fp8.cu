@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kThreads) largest_gradient(uint32_t* amax, Til
 #pragma unroll
     for (int k = 0; k < W; ++k) most = std::fmax(most, std::fabs(d.at[k]));
   }
-  fp8::raise<kThreads>(amax, most);
+  raise<kThreads>(amax, most);
 }
 
 // A block owns a tile (fp8::encode_tile): it reads 4 bytes of each logit and writes two codes.

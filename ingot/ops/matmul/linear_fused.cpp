@@ -19,6 +19,7 @@ struct Fusible {
   Tensor c, a, b;
   MatmulForm form;
   MatmulEpilogue epilogue;
+  Tensor base = {};  // added to the product
 };
 
 // Computes the product and what follows it: on the CPU, and where a CUDA device is not faster with the epilogue, by
@@ -34,7 +35,8 @@ void run_faster(
   }
   if constexpr (kHasCuda) {
     if (f.c.device == Device::kCuda && f.c.elements() > 0) {
-      const MatmulProblem problem = matmul_problem(f.c, f.a, f.b, f.form, accumulate);
+      MatmulProblem problem = matmul_problem(f.c, f.a, f.b, f.form, accumulate);
+      problem.addend = f.base.data;
       const auto fused = [&] {
         const Span span(stream.trace, "matmul");
         const bool has_run = cuda::matmul_with(problem, f.epilogue, stream);
@@ -56,15 +58,22 @@ Tensor rounded_bias(const Tensor& b, const Tensor& rounded, DType dtype, Stream&
 
 }  // namespace
 
-void linear_bias(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& rounded,
-                 Stream& stream) {
-  const Tensor bias = rounded_bias(b, rounded, y.dtype, stream);
+void linear_sum(const Tensor& y, const Tensor& x, const Tensor& w, const LinearTerms& terms, Stream& stream) {
+  const auto& [b, rounded, base] = terms;
+  INGOT_CHECK(!base || (base.dtype == y.dtype && base.shape == y.shape && base.data != y.data),
+              "linear_sum: base must be another tensor of y's dtype and shape, got {} {}", name(base.dtype),
+              base.shape.to_string());
+  MatmulEpilogue epilogue;
+  if (b) {
+    const Tensor bias = rounded_bias(b, rounded, y.dtype, stream);
+    epilogue = {.kind = MatmulEpilogue::Kind::kBias, .bias = bias.data};
+  }
   const auto separate = [&] {
     matmul(y, x, w, MatmulForm::kNT, false, stream);
-    bias_forward(y, b, stream);
+    if (b) bias_forward(y, b, stream);
+    if (base) residual_add(y, base, y, stream);
   };
-  run_faster({y, x, w, MatmulForm::kNT, {.kind = MatmulEpilogue::Kind::kBias, .bias = bias.data}}, separate,
-             stream);
+  run_faster({y, x, w, MatmulForm::kNT, epilogue, base}, separate, stream);
 }
 
 void linear_gelu(const Tensor& act, const Tensor& pre, const Tensor& x, const Tensor& w, const Tensor& b,

@@ -103,10 +103,11 @@ struct Product {
   // Returns everything that the choice of a kernel may depend on.
   std::string key() const {
     const MatmulProblem& p = problem;
-    return fmt::format("{}.{}.{}.{}.{}.{}x{}x{}.{}.{}.{}.{}.{}.{}.{}{}{}{}", static_cast<int>(p.form),
+    return fmt::format("{}.{}.{}.{}.{}.{}x{}x{}.{}.{}.{}.{}.{}.{}.{}{}{}{}{}", static_cast<int>(p.form),
                        name(a), name(b), name(p.out), p.accumulate ? 1 : 0, p.M, p.N, p.K, p.lda, p.ldb,
                        p.ldc, alignment(p.a), alignment(p.b), alignment(p.c), fp8.is_fast ? 1 : 0,
-                       fp8.is_by_row ? "r" : "", is_tf32 ? "t" : "", epilogue_key());
+                       fp8.is_by_row ? "r" : "", is_tf32 ? "t" : "",
+                       p.addend ? fmt::format(".+{}", alignment(p.addend)) : "", epilogue_key());
   }
 
  private:
@@ -259,9 +260,10 @@ class Products final : public StreamResource {
   cublasStatus_t compute(const Product& product, Description& what, const cublasLtMatmulAlgo_t& algorithm,
                          void* c) {
     const MatmulProblem& p = product.problem;
-    const float beta = p.accumulate ? 1 : 0;
-    return library_.multiply(handle_, &what.operation, &p.alpha, p.b, &what.a, p.a, &what.b, &beta, c,
-                             &what.d, c, &what.d, &algorithm, memory_, kWorkspaceBytes, queue_of(stream_));
+    const float beta = p.accumulate || p.addend ? 1 : 0;
+    return library_.multiply(handle_, &what.operation, &p.alpha, p.b, &what.a, p.a, &what.b, &beta,
+                             p.addend ? p.addend : c, &what.d, c, &what.d, &algorithm, memory_,
+                             kWorkspaceBytes, queue_of(stream_));
   }
 
   // Returns the kernel that was chosen for the key, or chooses one; nullopt if there is none.
@@ -290,7 +292,7 @@ class Products final : public StreamResource {
            static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(p.b));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(p.a));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p.c));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p.addend ? p.addend : p.c));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p.c));
     std::vector<cublasLtMatmulHeuristicResult_t> proposed(kCandidates);
     int count = 0;
@@ -373,9 +375,13 @@ void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const
   INGOT_CHECK(a_scales == (is_by_row ? c.dim(0) : 1) && b_scales == (is_by_row ? c.dim(1) : 1),
               "matmul_fp8: one scale for each operand, or one for each of their rows, got {} and {}",
               a_scales, b_scales);
-  const MatmulProblem problem{MatmulForm::kNT, mode.accumulate, x.dtype,      c.dtype,   c.dim(0),
-                              c.dim(1),        x.dim(1),        x.data,       w.data,    c.data,
-                              x.strides[0],    w.strides[0],    c.strides[0], mode.alpha};
+  const Tensor& base = mode.base;
+  INGOT_CHECK(!base || (base.dtype == c.dtype && base.shape == c.shape && base.strides[0] == c.strides[0]),
+              "matmul_fp8: base must have c's dtype, shape and strides, got {} {}", name(base.dtype),
+              base.shape.to_string());
+  const MatmulProblem problem{MatmulForm::kNT, mode.accumulate, x.dtype,      c.dtype,    c.dim(0),
+                              c.dim(1),        x.dim(1),        x.data,       w.data,     c.data,
+                              x.strides[0],    w.strides[0],    c.strides[0], mode.alpha, base.data};
   const Fp8Scales scales{a.inverse.as<float>(), b.inverse.as<float>(), is_by_row, mode.is_fast};
   if (!products_of(stream).run({problem, x.dtype, w.dtype, scales}))
     fail(ErrorKind::kInternal, "cuBLASLt has no kernel for a product of {} and {}, {} x {} x {}",

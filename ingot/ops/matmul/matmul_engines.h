@@ -20,7 +20,8 @@ struct MatmulProblem {
   const void *a, *b;
   void* c;
   int64_t lda, ldb, ldc;
-  float alpha = 1;  // factor of the product
+  float alpha = 1;               // factor of the product
+  const void* addend = nullptr;  // a matrix of c's dtype and strides: c = addend + product; cuBLASLt only
 };
 
 // Checks the operands and returns the problem with alpha = 1.

@@ -8,10 +8,11 @@ namespace ingot::cuda {
 struct NormForward {
   Tensor y, sum, mean, rstd, x, residual, w, b;  // sum and residual are both present or both absent
   float eps;
+  Tensor amax;
 };
 
 struct NormBackward {
-  Tensor dx, dw, db, dy, x, w, mean, rstd, d_residual, scratch;
+  Tensor dx, dw, db, dy, x, w, mean, rstd, d_residual, scratch, amax;
 };
 
 namespace norm {
@@ -25,6 +26,7 @@ struct ForwardRows {
   float eps;
   int64_t N;
   int C;
+  uint32_t* amax;  // the bits of the largest |y|, or null
 };
 
 template <typename T>
@@ -35,6 +37,7 @@ struct BackwardRows {
   const float *w, *mean, *rstd;
   int64_t N;
   int C;
+  uint32_t* amax;  // the bits of the largest |dx|, or null
 };
 
 // Returns W weights from `column` on; 1 if there are none.
@@ -47,13 +50,9 @@ __device__ __forceinline__ Floats<W> factors(const float* w, int column) {
   return ones;
 }
 
-// A group of threads owns a row and keeps it in registers between the statistics and the result: the
-// kernel reads x (and the residual) once and writes y (and the sum) once.
+// Computes row n and returns the largest |y| of the caller's elements.
 template <bool kCentred, bool kResidual, typename S, typename T>
-__global__ void __launch_bounds__(S::kBlock) forward(ForwardRows<T> a) {
-  const int lane = static_cast<int>(threadIdx.x) % S::kGroup;
-  const int64_t n = int64_t{blockIdx.x} * S::kRows + threadIdx.x / S::kGroup;
-  if (n >= a.N) return;  // whole warps return, so the shuffles below stay complete
+__device__ __forceinline__ float forward_row(const ForwardRows<T>& a, int64_t n, int lane) {
   typename S::Tile x;
   x.load(a.x + n * a.C, lane, a.C);
   if constexpr (kResidual) {
@@ -85,6 +84,21 @@ __global__ void __launch_bounds__(S::kBlock) forward(ForwardRows<T> a) {
     for (int i = 0; i < S::kWidth; ++i) x.pack[p].at[i] += b.at[i];
   }
   x.store(a.y + n * a.C, lane, a.C);
+  if (!a.amax) return 0;
+  float most = 0;
+  x.for_each(lane, a.C, [&](float& v, int, int) { most = std::fmax(most, std::fabs(v)); });
+  return rounded<T>(most);
+}
+
+// A group of threads owns a row and keeps it in registers between the statistics and the result: the
+// kernel reads x (and the residual) once and writes y (and the sum) once.
+template <bool kCentred, bool kResidual, typename S, typename T>
+__global__ void __launch_bounds__(S::kBlock) forward(ForwardRows<T> a) {
+  const int lane = static_cast<int>(threadIdx.x) % S::kGroup;
+  const int64_t n = int64_t{blockIdx.x} * S::kRows + threadIdx.x / S::kGroup;
+  // Whole warps have no row, so the shuffles within a row stay complete.
+  const float most = n < a.N ? forward_row<kCentred, kResidual, S>(a, n, lane) : 0.0f;
+  if (a.amax) raise<S::kBlock>(a.amax, most);
 }
 
 // parts[block] = sum over the groups of the block of their tiles.
@@ -159,6 +173,7 @@ __global__ void __launch_bounds__(S::kBlock, (kBackwardBlocks<kCentred, S>)) bac
   const int lane = static_cast<int>(threadIdx.x) % S::kGroup;
   const PartRows rows(a.N, blockIdx.x, gridDim.x);
   const float count = static_cast<float>(a.C);
+  float most = 0;
   typename S::Tile dw{}, db{};
   RowInputs<kCentred, S, T> row, next;
   const int64_t first = rows.begin + threadIdx.x / S::kGroup;
@@ -194,10 +209,19 @@ __global__ void __launch_bounds__(S::kBlock, (kBackwardBlocks<kCentred, S>)) bac
         for (int i = 0; i < W; ++i) dx.at[i] += d.at[i];
       }
       store(a.dx + n * a.C + S::Tile::column(p, lane), dx);
+      most = larger(most, dx);
     });
   }
+  if (a.amax) raise<S::kBlock>(a.amax, rounded<T>(most));
   if (a.dw_parts) store_part<S>(dw, a.dw_parts, lane, a.C);
   if (kCentred && a.db_parts) store_part<S>(db, a.db_parts, lane, a.C);
+}
+
+// Returns the bits of an amax (1) f32, or null if it is empty.
+inline uint32_t* optional_bits(const Tensor& amax, const char* op) {
+  if (!amax) return nullptr;
+  check_tensor(amax, DType::f32, {1}, op);
+  return float_bits(amax);
 }
 
 template <bool kCentred>
@@ -217,7 +241,8 @@ void run_forward(const NormForward& t, const char* op, Stream& stream) {
                                 optional<float>(t.b),
                                 t.eps,
                                 N,
-                                static_cast<int>(C)};
+                                static_cast<int>(C),
+                                optional_bits(t.amax, op)};
       const Launch how{stream, op, dim3(blocks_for(N, S::kRows)), dim3(S::kBlock)};
       if (t.residual)
         launch(how, forward<kCentred, true, S, T>, rows);
@@ -248,7 +273,8 @@ void run_backward(const NormBackward& t, const char* op, Stream& stream) {
                                  optional<float>(t.mean),
                                  t.rstd.as<float>(),
                                  N,
-                                 static_cast<int>(C)};
+                                 static_cast<int>(C),
+                                 optional_bits(t.amax, op)};
       launch({stream, op, dim3(blocks_for(row_part_count(N), 1)), dim3(S::kBlock)}, backward<kCentred, S, T>,
              rows);
     });
