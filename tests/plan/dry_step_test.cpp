@@ -93,7 +93,7 @@ double bytes_of_casts(const RunConfig& config) {
 // an activation has written it: weights, and attention's output and gradient.
 TEST(DryStepOnADevice, OnlyCurrentScalesNeedPassesForAmaxes) {
   const RunConfig delayed = fp8_config("precision.fp8=delayed");
-  const ModelConfig& m = delayed.model;
+  const ModelConfig m = delayed.model.resolved();
   const auto C = static_cast<double>(m.width), F = static_cast<double>(m.mlp_in_width() + m.ffn),
              Q = static_cast<double>(m.qkv_width()), H = static_cast<double>(m.heads * m.head_dim);
   const double weights = C * (Q + H + F), attention = 4 * 32 * (H + Q);
