@@ -1,5 +1,5 @@
-// Products of a linear layer, fused with their elementwise neighbours: the bias, the residual stream, GELU (kGeluTanh
-// of ops/activation.h), its derivative, and the gradient of the bias. A CUDA device uses a cuBLASLt epilogue if
+// Products of a linear layer, fused with their elementwise neighbours: the bias, the residual stream, GELU and its
+// derivative (ops/activation.h, kGeluTanh), and the gradient of the bias. A CUDA device uses a cuBLASLt epilogue if
 // there is one for the shapes. Otherwise, and on the CPU, the function calls the separate ops.
 //
 // Shapes: x (M, K), w (N, K), y, base, act, pre, dy (M, N), dx, d_pre (M, K): f32 or bf16, all of one dtype,

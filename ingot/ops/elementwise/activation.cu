@@ -20,8 +20,8 @@ void with_rule(Activation kind, F&& f) {
   }
 }
 
-// The functions of an element or W of them return the largest magnitude that they have written, which costs nothing
-// where it is not used.
+// A call with the index of an element writes W elements and returns the largest magnitude of them. That costs nothing
+// where the caller does not use it.
 
 // Reads x once and writes y once.
 template <int W, typename Rule, typename T>
