@@ -81,7 +81,8 @@ MODELS = {
                                  set={"train.batch_size": 12, "train.grad_accum": 1, "model.vocab": 65}),
     "llama-350m": dict(source=str(HERE / "gpu" / "llama-350m.toml"), model=LLAMA_350M, token_vocab=32000, batch_size=1,
                        steps=3, quick_steps=2,
-                       set={"train.device": "cpu", "train.batch_size": 1, "train.grad_accum": 1, "model.kv_heads": 4}),
+                       set={"train.device": "cpu", "train.batch_size": 1, "train.grad_accum": 1, "model.kv_heads": 4,
+                            "activations.policy": "none", "head.loss_dtype": "f32"}),
 }
 DEFAULT_MODELS = "gpt2-124m,shakespeare-char-cpu"
 LONG_BARS = {("gpt2-124m", "bf16", 4096): {"ratio_tokens_per_s": 1.5}}  # by context
@@ -145,17 +146,23 @@ def jemalloc():
     return next((p for p in ([chosen] if chosen else JEMALLOC) if os.path.exists(p)), None)
 
 
+def ingot_model(name, dtype, threads, more=()):
+    """Returns the arguments of Ingot's commands that name a model of MODELS and its settings."""
+    spec = MODELS[name]
+    settings = {**spec["set"], "precision.compute": dtype, "train.threads": threads}
+    arguments = [spec.get("source", name)]
+    for setting in [f"{key}={value}" for key, value in settings.items()] + list(more):
+        arguments += ["--set", setting]
+    return arguments
+
+
 class Bench:
     def __init__(self, args):
         self.args = args
         self.cache = tempfile.mkdtemp(prefix="ingot-compare-")
 
     def ingot_step(self, name, dtype, steps):
-        spec = MODELS[name]
-        settings = {**spec["set"], "precision.compute": dtype, "train.threads": self.args.threads}
-        command = [self.args.ingot, "bench", "step", spec.get("source", name)]
-        for setting in [f"{key}={value}" for key, value in settings.items()] + self.args.set:
-            command += ["--set", setting]
+        command = [self.args.ingot, "bench", "step", *ingot_model(name, dtype, self.args.threads, self.args.set)]
         return run_json(command + ["--steps", str(steps), "--json"], {"OMP_NUM_THREADS": str(self.args.threads)})
 
     def pytorch_step(self, name, dtype, steps, rival, model):

@@ -299,11 +299,23 @@ void bench_attention(Bench& b, const AttentionShape& s, bool has_documents) {
   const Tensor d_out = b.tensor(DType::bf16, {s.B, s.T, s.H, s.D});
   const Tensor lse = b.tensor(DType::f32, {s.B, s.H, s.T});
   const Tensor starts = has_documents ? b.tensor(DType::i32, {s.B, s.T}, 0, 0) : Tensor{};
+  Tensor first_rows;
+  if (has_documents) {  // four documents in every row
+    const int64_t length = s.T / 4;
+    std::vector<int32_t> of_tokens, of_documents;
+    for (int64_t i = 0; i < s.B * s.T; ++i)
+      of_tokens.push_back(static_cast<int32_t>(i % s.T / length * length));
+    for (int64_t i = 0; i <= s.B * s.T; i += length) of_documents.push_back(static_cast<int32_t>(i));
+    first_rows = b.tensor(DType::i32, {std::ssize(of_documents)}, 0, 0);
+    copy(starts, Tensor(of_tokens.data(), DType::i32, starts.shape), b.stream);
+    copy(first_rows, Tensor(of_documents.data(), DType::i32, first_rows.shape), b.stream);
+    synchronize(b.stream);
+  }
   const auto scratch = [&](int64_t elements) {
     return b.tensor(DType::f32, {std::max<int64_t>(1, elements)});
   };
-  const Tensor forward = scratch(attention_forward_scratch(s, Device::kCuda));
-  const Tensor backward = scratch(attention_backward_scratch(s, Device::kCuda));
+  const Tensor forward = scratch(attention_forward_scratch(s, Device::kCuda, has_documents));
+  const Tensor backward = scratch(attention_backward_scratch(s, Device::kCuda, has_documents));
   const Tensor own_forward, own_backward = scratch(s.B * s.H * s.T);
   const AttentionConfig config{.scale = 0.1f};
   const Tensor q = part(packed, 0, s.H), k = part(packed, s.H, s.K), v = part(packed, s.H + s.K, s.K);
@@ -326,6 +338,18 @@ void bench_attention(Bench& b, const AttentionShape& s, bool has_documents) {
             with_mask(true, run_forward));
   b.compare("attention mask " + shape + " backward", "lowest", with_mask(false, run_backward), "infinity",
             with_mask(true, run_backward));
+  if (has_documents) {
+    AttentionConfig apart = config;
+    apart.first_rows = first_rows;
+    b.compare(
+        "attention of documents " + shape, "apart",
+        [&] { attention_forward(out, lse, q, k, v, starts, apart, forward, b.stream); }, "masked",
+        run_forward);
+    b.compare(
+        "attention of documents " + shape + " backward", "apart",
+        [&] { attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, starts, apart, backward, b.stream); },
+        "masked", run_backward);
+  }
   for (bool is_own : {false, true}) {
     const std::string what = fmt::format("{} d{} T{}{}", is_own ? "own attention" : "attention", s.D, s.T,
                                          has_documents ? " docs" : "");

@@ -105,7 +105,8 @@ AttentionLayer::Heads AttentionLayer::split(const Tensor& qkv, int64_t B, int64_
           by_token.columns(0, (H_ + K_) * D_).split_last(H_ + K_, D_)};
 }
 
-AttentionConfig AttentionLayer::config(const LayerContext& ctx, int64_t T) const {
+AttentionConfig AttentionLayer::config(const LayerContext& ctx, int64_t T,
+                                       const DocumentMask& documents) const {
   return {.scale = scale_,
           .is_causal = true,
           .dropout = {.p = ctx.dropout.p,
@@ -114,7 +115,8 @@ AttentionConfig AttentionLayer::config(const LayerContext& ctx, int64_t T) const
                       .place = ctx.dropout.place,
                       .first_head = tp_.rank * H_,
                       .all_heads = tp_.count * H_},
-          .window = window_};
+          .window = window_,
+          .first_rows = documents.first_rows};
 }
 
 void AttentionLayer::normalise(LayerContext& ctx, const Tensor& x, int gain, const Tensor& raw,
@@ -210,7 +212,8 @@ AttentionLayer::HeadsScratch AttentionLayer::heads_scratch(Arena& arena, const A
                                                            DType compute) const {
   HeadsScratch scratch;
   scratch.d_out = arena.alloc(compute, {shape.B * shape.T, H_ * D_});
-  scratch.tiles = arena.alloc(DType::f32, {attention_backward_scratch(shape, arena.device())});
+  scratch.tiles =
+      arena.alloc(DType::f32, {attention_backward_scratch(shape, arena.device(), has_documents_)});
   if (!norms_rows()) return scratch;
   scratch.rows = arena.alloc(compute, {shape.B * shape.T * H_, D_});
   if (tp_.count > 1) scratch.partial = arena.alloc(DType::f32, {D_});
@@ -228,8 +231,9 @@ int64_t AttentionLayer::cached_tiles(int64_t T, const CacheShape& caches, Device
 void AttentionLayer::plan_forward(Arena& arena, int64_t B, int64_t T, DType compute, bool is_training,
                                   const CacheShape& caches) const {
   const ScratchScope scope(arena);
-  const int64_t tiles = caches.slots > 0 ? cached_tiles(T, caches, arena.device())
-                                         : attention_forward_scratch({B, T, T, H_, K_, D_}, arena.device());
+  const int64_t tiles =
+      caches.slots > 0 ? cached_tiles(T, caches, arena.device())
+                       : attention_forward_scratch({B, T, T, H_, K_, D_}, arena.device(), has_documents_);
   forward_scratch(arena, B * T, tiles, compute, {});
   qkv_.plan_forward(arena, B * T, compute, is_training);
   proj_.plan_forward(arena, B * T, compute, is_training);
@@ -273,20 +277,20 @@ void AttentionLayer::attend_to_cache(LayerContext& ctx, const Tensor& out, const
     const Tensor own_lse(lse.data, DType::f32, {1, H_, s.count}, lse.device);
     attention_forward(rows_of(heads, n, n + s.count), is_host ? own_lse : Tensor{},
                       rows_of(q, n, n + s.count), cached.cache.keys(s.slot, S),
-                      cached.cache.values(s.slot, S), {}, config(ctx, s.count), tiles, ctx.stream);
+                      cached.cache.values(s.slot, S), {}, config(ctx, s.count, {}), tiles, ctx.stream);
     n += s.count;
   }
   if (tokens < batch.rows()) fill_zero(out.rows(tokens, batch.rows()), ctx.stream);
 }
 
 ResidualStream AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const ResidualStream& residual,
-                                       const ResidualMemory& to, const Tensor& doc_start,
+                                       const ResidualMemory& to, const DocumentMask& documents,
                                        const Tensor& rope_table, const CachedTokens* cached) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T;
   const Device device = ctx.stream.device;
   const int64_t tiles = cached ? cached_tiles(T, {cached->cache.slots(), cached->cache.positions()}, device)
-                               : attention_forward_scratch({B, T, T, H_, K_, D_}, device);
+                               : attention_forward_scratch({B, T, T, H_, K_, D_}, device, has_documents_);
   const ForwardScratch scratch = forward_scratch(ctx.scratch, N, tiles, saved.x.dtype, saved);
   const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : scratch.h;
   if (is_norm_after_)
@@ -305,8 +309,8 @@ ResidualStream AttentionLayer::forward(LayerContext& ctx, const Saved& saved, co
     const Tensor q = saved.qkv.columns(0, H_ * D_).split_last(H_, D_);
     attend_to_cache(ctx, saved.out, saved.lse, q, *cached, scratch.tiles);
   } else {
-    attention_forward(saved.out.reshape({B, T, H_, D_}), saved.lse, heads.q, heads.k, heads.v, doc_start,
-                      config(ctx, T), scratch.tiles, ctx.stream);
+    attention_forward(saved.out.reshape({B, T, H_, D_}), saved.lse, heads.q, heads.k, heads.v,
+                      documents.starts, config(ctx, T, documents), scratch.tiles, ctx.stream);
   }
   const Tensor& out = to.delta;
   if (!out) return {};
@@ -329,8 +333,9 @@ Tensor AttentionLayer::d_amax(const LayerContext& ctx) const {
   return is_norm_after_ || ctx.dropout.p > 0 ? Tensor{} : proj_.dy_amax(ctx);
 }
 
-void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& doc_start,
-                              const Tensor& rope_table, const Tensor& amax) const {
+void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d,
+                              const DocumentMask& documents, const Tensor& rope_table,
+                              const Tensor& amax) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T;
   const BackwardScratch scratch = backward_scratch(ctx.scratch, N, saved.x.dtype);
@@ -350,8 +355,8 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
     proj_.backward_bias(ctx, d_sum);
     const Heads heads = split(saved.qkv, B, T), dheads = split(d_qkv, B, T);
     attention_backward(dheads.q, dheads.k, dheads.v, d_out.reshape({B, T, H_, D_}), heads.q, heads.k, heads.v,
-                       saved.out.reshape({B, T, H_, D_}), saved.lse, doc_start, config(ctx, T), inside.tiles,
-                       ctx.stream);
+                       saved.out.reshape({B, T, H_, D_}), saved.lse, documents.starts,
+                       config(ctx, T, documents), inside.tiles, ctx.stream);
     rotate_backward(ctx, saved, dheads, heads, is_rotary_ ? rope_table : Tensor{}, inside);
   }
   const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : dh;

@@ -22,6 +22,12 @@ struct CachedTokens {
   const InferBatch& batch;
 };
 
+// The documents of a micro-batch; both empty: every row is one document.
+struct DocumentMask {
+  Tensor starts;      // (B, T) i32: doc_start of ops/attention.h
+  Tensor first_rows;  // AttentionConfig::first_rows, or empty
+};
+
 class AttentionLayer {
  public:
   // What backward needs from forward. N = B*T; n is the number of this rank's rows of the residual stream;
@@ -51,17 +57,20 @@ class AttentionLayer {
 
   // Sets saved.x to the sum of `residual` (if its delta is empty, saved.x is its base) and returns the residual
   // stream after the layer: saved.x and `to.delta`, or the sum of both in `to.sum`, if the device's product computes it.
-  // If to.delta is empty, forward stops before W_o; saved is then complete for backward. doc_start (B, T) i32 or
-  // empty; rope_table (positions, D) f32 or empty; cached is null in training. With it B is 1, T are the rows of its
-  // batch, and row t of rope_table belongs to row t.
+  // If to.delta is empty, forward stops before W_o; saved is then complete for backward. rope_table (positions, D) f32
+  // or empty; cached is null in training. With it B is 1, T are the rows of its batch, and row t of rope_table belongs
+  // to row t.
   ResidualStream forward(LayerContext& ctx, const Saved& saved, const ResidualStream& residual,
-                         const ResidualMemory& to, const Tensor& doc_start, const Tensor& rope_table,
+                         const ResidualMemory& to, const DocumentMask& documents, const Tensor& rope_table,
                          const CachedTokens* cached) const;
   // Turns d (n, C), the gradient of (x + out), into that of x. amax: d_amax of the layer below, or empty.
-  void backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& doc_start,
+  void backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const DocumentMask& documents,
                 const Tensor& rope_table, const Tensor& amax) const;
   // Linear::dy_amax of W_o, if backward casts d as it is; empty otherwise.
   Tensor d_amax(const LayerContext& ctx) const;
+
+  // Plans the scratch of micro-batches with documents from now on.
+  void expect_documents() { has_documents_ = true; }
 
   // Makes its linears train in FP8 where the config says so, and appends the names of their
   // tensors to `tensors`.
@@ -115,7 +124,7 @@ class AttentionLayer {
   };
   int64_t qkv_width() const { return (H_ + 2 * K_) * D_; }
   Heads split(const Tensor& qkv, int64_t B, int64_t T) const;
-  AttentionConfig config(const LayerContext& ctx, int64_t T) const;
+  AttentionConfig config(const LayerContext& ctx, int64_t T, const DocumentMask& documents) const;
   // True if QK-norm works on rows that are copied from the heads: it has gains or covers all heads together. A row
   // is a head or all heads.
   bool norms_rows() const { return has_qk_norm_ && (q_gain_ >= 0 || is_norm_over_width_); }
@@ -139,6 +148,7 @@ class AttentionLayer {
   TensorParallel tp_;
   int64_t H_, K_, D_, C_;  // H_, K_: heads of this rank
   int64_t window_;
+  bool has_documents_ = false;
   bool has_qk_norm_, is_norm_over_width_, is_norm_after_, is_rotary_;
   float scale_;  // factor of the scores q.k
   float eps_;

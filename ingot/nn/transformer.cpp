@@ -266,18 +266,21 @@ void Transformer::embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x
   ctx.params.release(embedding_unit());
 }
 
-void Transformer::run_units(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
-                            const Tensor& h) const {
+void Transformer::expect_documents() {
+  for (Block& b : blocks_) b.attention.expect_documents();
+}
+
+void Transformer::run_units(LayerContext& ctx, const MicroBatch& batch, Saved& saved, const Tensor& h) const {
   ctx.params.prefetch(saved.units.first);
   if (has_embedding(saved.units)) {
     if (saved.units.first + 1 < saved.units.end) ctx.params.prefetch(saved.units.first + 1);
-    embed(ctx, tokens, stage_input(saved));
+    embed(ctx, batch.tokens, stage_input(saved));
   }
-  run_blocks(ctx, doc_start, rope_table_on(ctx.stream), saved, h, {});
+  run_blocks(ctx, batch.documents(), rope_table_on(ctx.stream), saved, h, {});
 }
 
-void Transformer::run_blocks(LayerContext& ctx, const Tensor& doc_start, const Tensor& rope, Saved& saved,
-                             const Tensor& h, const std::vector<CachedTokens>& cached) const {
+void Transformer::run_blocks(LayerContext& ctx, const DocumentMask& documents, const Tensor& rope,
+                             Saved& saved, const Tensor& h, const std::vector<CachedTokens>& cached) const {
   // h holds the delta of the residual stream until the end. Generation leaves the sum to the norm on every device, as
   // its products take the time of reading the weights.
   const auto memory = [&](const Tensor& sum) {
@@ -289,7 +292,7 @@ void Transformer::run_blocks(LayerContext& ctx, const Tensor& doc_start, const T
     if (unit + 1 < saved.units.end) ctx.params.prefetch(unit + 1);
     const NamedRange range(ctx.stream.trace, "block", first_block(saved.units) + l);
     residual = block(saved, l).attention.forward(ctx, saved.attention[l], residual, memory(saved.mlp[l].x),
-                                                 doc_start, rope, cached.empty() ? nullptr : &cached[l]);
+                                                 documents, rope, cached.empty() ? nullptr : &cached[l]);
     residual = block(saved, l).mlp.forward(ctx, saved.mlp[l], residual, memory(block_output(saved, l)));
     ctx.params.release(unit);
   }
@@ -324,7 +327,7 @@ LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, Saved&
   const ScratchScope scope(ctx.scratch);
   const bool has_grads = grad_scale != 0;
   const Tensor own = own_rows(ctx.scratch, N);
-  run_units(ctx, batch.tokens, batch.doc_start, saved, own);
+  run_units(ctx, batch, saved, own);
   if (!has_head(saved.units)) return {};
 
   const HeadScratch scratch = head_scratch(ctx.scratch, N, has_grads);
@@ -361,7 +364,7 @@ void Transformer::recompute(LayerContext& ctx, const MicroBatch& batch, const Sa
     const ResidualMemory after_attention{.delta = again.residual ? h : Tensor{}, .sum = saved.mlp[l].x};
     if (again.heads)
       residual = block(saved, l).attention.forward(ctx, saved.attention[l], residual, after_attention,
-                                                   batch.doc_start, rope_table_on(ctx.stream), nullptr);
+                                                   batch.documents(), rope_table_on(ctx.stream), nullptr);
     if (!again.residual) residual = {saved.mlp[l].x, {}};
     const bool goes_on = l + 1 < end;
     const ResidualMemory after_mlp{.delta = goes_on ? h : Tensor{}, .sum = block_output(saved, l)};
@@ -385,7 +388,7 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
     if (saved.plan.segment_end(l) == l + 1) recompute(ctx, batch, saved, saved.plan.segment_begin(l), l + 1);
     const auto& [attention, mlp] = block(saved, l);
     mlp.backward(ctx, saved.mlp[l], saved.d, attention.d_amax(ctx));
-    attention.backward(ctx, saved.attention[l], saved.d, batch.doc_start, rope_table_on(ctx.stream),
+    attention.backward(ctx, saved.attention[l], saved.d, batch.documents(), rope_table_on(ctx.stream),
                        l > 0 ? block(saved, l - 1).mlp.d_amax(ctx) : Tensor{});
     ctx.params.release(unit);
     ctx.params.grad_ready(unit);

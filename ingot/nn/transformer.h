@@ -24,6 +24,9 @@ struct MicroBatch {
   Tensor tokens;     // (B, T) i32
   Tensor targets;    // (B, T) i32, kIgnoreIndex where nothing is predicted
   Tensor doc_start;  // (B, T) i32: position in the row where the token's document begins; empty: one document
+  Tensor first_rows = {};  // on a device, with doc_start: AttentionConfig::first_rows, or empty
+
+  DocumentMask documents() const { return {doc_start, first_rows}; }
 };
 
 // Sums over the counted tokens of a micro-batch.
@@ -90,6 +93,8 @@ class Transformer {
   // Copies the model's own table (of rotary positions) to the stream's device. REQUIRED before the model
   // runs on a CUDA device.
   void bring_to_device(Stream& stream);
+  // Tells the model that micro-batches will have documents, which scratch_bytes depends on.
+  void expect_documents();
 
   // Computes the losses of the batch. With grad_scale != 0 it also computes the gradients of grad_scale *
   // (sum of losses) in the head, and saved.d, from which backward continues. With checked_tokens > 0 it
@@ -181,13 +186,12 @@ class Transformer {
   void recompute(LayerContext& ctx, const MicroBatch& batch, const Saved& saved, size_t begin,
                  size_t end) const;
   // h (n, C) = output of the final norm; it is working memory if the units lack the head.
-  void run_units(LayerContext& ctx, const Tensor& tokens, const Tensor& doc_start, Saved& saved,
-                 const Tensor& h) const;
+  void run_units(LayerContext& ctx, const MicroBatch& batch, Saved& saved, const Tensor& h) const;
   // The same for a batch of generation, with a cache per block.
   void run_units(LayerContext& ctx, const InferBatch& batch, const CachedPositions& positions, Saved& saved,
                  const Tensor& h, const std::vector<KvCache>& caches) const;
   // Runs the blocks and the final norm from stage_input on. cached: of a block, in order; null in training.
-  void run_blocks(LayerContext& ctx, const Tensor& doc_start, const Tensor& rope, Saved& saved,
+  void run_blocks(LayerContext& ctx, const DocumentMask& documents, const Tensor& rope, Saved& saved,
                   const Tensor& h, const std::vector<CachedTokens>& cached) const;
 
   // Scratch (layer.h). The rows of N tokens in the residual stream: this rank's (n, C), and all (N, C),

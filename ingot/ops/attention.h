@@ -42,11 +42,18 @@ struct AttentionDropout {
   int64_t first_head = 0, all_heads = 0;  // this rank has H of all_heads (0: H), from first_head on
 };
 
+// first_rows has at most B * T / kLeastDocumentTokens documents: for more of them, cuDNN's kernels would have many blocks
+// without work.
+inline constexpr int64_t kLeastDocumentTokens = 64;
+
 struct AttentionConfig {
   float scale = 0;  // REQUIRES: > 0; usually 1 / sqrt(D)
   bool is_causal = true;
   AttentionDropout dropout = {};  // REQUIRES: p == 0 while decoding (T = 1, S > 1)
   int64_t window = 0;             // 0: none. REQUIRES: is_causal
+  // Empty, or doc_start said otherwise, for cuDNN on a device: (D + 1) i32, the row b * T + t where each document begins,
+  // in order, and B * T from the end of the last one on. With it, no work is done between documents.
+  Tensor first_rows = {};
 };
 
 struct AttentionShape {
@@ -54,9 +61,12 @@ struct AttentionShape {
 };
 
 // Return the f32 elements of scratch that the calls below need with num_threads() threads. On a CUDA
-// device without cuDNN backward needs B * H * T and forward none; for cuDNN's kernels the starts of the windows are in it.
-int64_t attention_forward_scratch(const AttentionShape& shape, Device device = Device::kCpu);
-int64_t attention_backward_scratch(const AttentionShape& shape, Device device = Device::kCpu);
+// device without cuDNN backward needs B * H * T and forward none; for cuDNN's kernels the starts of the windows are in it,
+// and with has_documents what AttentionConfig::first_rows needs if q, k and v lie in one buffer.
+int64_t attention_forward_scratch(const AttentionShape& shape, Device device = Device::kCpu,
+                                  bool has_documents = false);
+int64_t attention_backward_scratch(const AttentionShape& shape, Device device = Device::kCpu,
+                                   bool has_documents = false);
 
 // out must not alias q, k or v. lse may be absent (inference). Without doc_start each batch row is one
 // document. scratch: f32, contiguous, at least attention_forward_scratch elements. The values of

@@ -277,6 +277,7 @@ Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing,
   rank.model =
       std::make_unique<Transformer>(config.model.resolved(), config.precision.compute, config.head,
                                     config.precision.fp8, tensor_shard(config, mesh, rank.data_shard));
+  if (config.data.has_document_mask) rank.model->expect_documents();
 
   // Pipeline parallelism: this rank's units of the model.
   StagePlan plan;

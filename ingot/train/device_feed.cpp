@@ -9,11 +9,17 @@
 namespace ingot {
 namespace {
 
+// Returns how many documents of N tokens AttentionConfig::first_rows takes.
+int64_t most_documents(int64_t N) { return N / kLeastDocumentTokens; }
+
 MicroBatch make_batch(Arena& arena, const BatchShape& shape) {
   const Shape bt{shape.batch, shape.context};
   MicroBatch batch{
       .tokens = arena.alloc(DType::i32, bt), .targets = arena.alloc(DType::i32, bt), .doc_start = {}};
-  if (shape.document_mask) batch.doc_start = arena.alloc(DType::i32, bt);
+  if (shape.document_mask) {
+    batch.doc_start = arena.alloc(DType::i32, bt);
+    batch.first_rows = arena.alloc(DType::i32, {most_documents(shape.batch * shape.context) + 1});
+  }
   return batch;
 }
 
@@ -64,7 +70,27 @@ MicroBatch DeviceFeed::send(const Batch& batch, Stream& stream) {
   pass(buffers_->there.tokens, slot.tokens, batch.tokens);
   pass(buffers_->there.targets, slot.targets, batch.targets);
   pass(buffers_->there.doc_start, slot.doc_start, batch.doc_start);
-  return buffers_->there;
+  MicroBatch sent = buffers_->there;
+  sent.first_rows = send_first_rows(slot.first_rows, batch.doc_start, stream);
+  return sent;
+}
+
+Tensor DeviceFeed::send_first_rows(const Tensor& slot, const Tensor& doc_start, Stream& stream) {
+  if (!doc_start) return {};
+  const int64_t N = doc_start.elements(), T = doc_start.dim(1), most = most_documents(N);
+  const int32_t* starts = doc_start.as<int32_t>();
+  int32_t* rows = slot.as<int32_t>();
+  int64_t count = 0;
+  for (int64_t i = 0; i < N; ++i) {
+    if (starts[i] != i % T) continue;
+    if (count == most) return {};
+    rows[count++] = static_cast<int32_t>(i);
+  }
+  while (documents_ < count) documents_ = std::min(most, std::max<int64_t>(1, 2 * documents_));
+  std::fill(rows + count, rows + documents_ + 1, static_cast<int32_t>(N));
+  const Tensor there = buffers_->there.first_rows.rows(0, documents_ + 1);
+  copy(there, slot.rows(0, documents_ + 1), stream);
+  return there;
 }
 
 void DeviceFeed::bring_back(const Tensor& sums, Stream& stream) {

@@ -24,7 +24,8 @@ class DeviceFeed {
   void begin_step(size_t steps_in_flight);
 
   // Returns the batch in the stream's memory, valid until the next call. The caller may reuse the
-  // loader's memory.
+  // loader's memory. Its first_rows, on a device, have room for a power of two of documents (or for as many as there may
+  // be), which never shrinks, so that few plans and graphs depend on it; empty if the batch has too many documents.
   MicroBatch send(const Batch& batch, Stream& stream);
 
   // Memory for what a graph's dropout reads (ops/dropout.h). REQUIRES: is_on_device().
@@ -47,6 +48,8 @@ class DeviceFeed {
     std::vector<MicroBatch> batches = {};  // pinned ring of slots: twice the micro-batches of a step
     std::vector<Tensor> sums = {};         // pinned, one slot per micro-batch
   };
+  // Sends the first rows of the documents through `slot`, and returns them on the device.
+  Tensor send_first_rows(const Tensor& slot, const Tensor& doc_start, Stream& stream);
   static void lay_out(Buffers& buffers, const BatchShape& shape, int64_t micros);
 
   Device device_;
@@ -55,6 +58,7 @@ class DeviceFeed {
   size_t sent_ = 0, passed_ = 0;  // batches sent, and those that the stream has finished with
   size_t step_begin_ = 0;         // batches sent before the current step
   size_t brought_ = 0;            // slots of sums in use
+  int64_t documents_ = 0;         // that first_rows have room for
 };
 
 }  // namespace ingot

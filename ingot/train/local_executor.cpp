@@ -67,8 +67,11 @@ void LocalExecutor::submit_micro(const ExecutorStep& step, int64_t micro, const 
   const bool is_first = micro == 0 && use.differs_first,
              is_last = micro + 1 == step.micros && use.differs_last;
   LayerContext ctx = step.context(micro);
-  if (!has_graphs(step) || (is_last && !use.holds_last)) return run_micro(ctx, step, micro, batch);
-  graphs_.run((is_first ? 1 : 0) + (is_last ? 2 : 0), step, ctx,
+  // A graph holds for first_rows of one length; attention chooses its kernels for a new one outside graphs.
+  const int64_t documents = batch.first_rows ? batch.first_rows.dim(0) : 0;
+  const bool is_new = documents_seen_.insert(documents).second;
+  if (!has_graphs(step) || is_new || (is_last && !use.holds_last)) return run_micro(ctx, step, micro, batch);
+  graphs_.run(4 * documents + (is_first ? 1 : 0) + (is_last ? 2 : 0), step, ctx,
               [&](LayerContext& captured) { run_micro(captured, step, micro, batch); });
 }
 

@@ -2,6 +2,8 @@
 // micro-batch after the other, all in the same activation memory.
 #pragma once
 
+#include <set>
+
 #include "ingot/nn/recompute.h"
 #include "ingot/train/device_feed.h"
 #include "ingot/train/executor.h"
@@ -53,7 +55,8 @@ class LocalExecutor final : public Executor {
   DeviceFeed feed_;
   LossSums sums_;  // The last run added these, as far as the host knows them.
   PassGraphs graphs_{feed_, config_.shape.context};
-  bool is_warm_ = false;  // true once backward has run with the current recompute plan
+  std::set<int64_t> documents_seen_;  // lengths of first_rows that passes have run with
+  bool is_warm_ = false;              // true once backward has run with the current recompute plan
 };
 
 }  // namespace ingot

@@ -1,7 +1,7 @@
 // Attention on a device against the fp64 reference, on views of one packed (B,T,(H+2K)D) buffer.
 #include "ingot/ops/attention.h"
 
-#include "ingot/ops/attention/window_starts.h"
+#include "ingot/ops/attention/mask_tables.h"
 #include "ingot/ops/deterministic.h"
 #include "tests/cuda/on_device.h"
 #include "tests/reference/attention.h"
@@ -169,6 +169,66 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaFusedAttention,
                                                "documents", DType::bf16, {2, 90, 90, 2, 1, 64}, true, 37}),
                          attention_case_name);
 
+// Documents of several lengths as the batch of cuDNN's graphs, on q, k and v in one buffer. Without cuDNN the same calls
+// compute with the mask.
+class CudaDocuments : public ::testing::TestWithParam<AttentionShape>, protected OnCuda {
+ protected:
+  AttentionShape s = GetParam();
+  int64_t width = (s.H + 2 * s.K) * s.D;
+  std::vector<int32_t> starts, rows;
+  Buffer packed = random_tensor(DType::bf16, {s.B, s.T, width}, 1);
+  Buffer d_out = random_tensor(DType::bf16, {s.B, s.T, s.H, s.D}, 2);
+  void SetUp() override {
+    for (int64_t i = 0; i < s.B * s.T; ++i) {
+      const int64_t t = i % s.T, first = t < 70 ? 0 : t < 71 ? 70 : 71;
+      starts.push_back(static_cast<int32_t>(first));
+      if (first == t) rows.push_back(static_cast<int32_t>(i));
+    }
+    rows.resize(rows.size() + 2, static_cast<int32_t>(s.B * s.T));  // with an empty document
+  }
+  Tensor part(const Tensor& t, int64_t first, int64_t heads) const {
+    return t.columns(first * s.D, (first + heads) * s.D).split_last(heads, s.D);
+  }
+  Tensor q(const Tensor& t) const { return part(t, 0, s.H); }
+  Tensor k(const Tensor& t) const { return part(t, s.H, s.K); }
+  Tensor v(const Tensor& t) const { return part(t, s.H + s.K, s.K); }
+};
+
+TEST_P(CudaDocuments, ForwardAndBackwardEqualTheReference) {
+  const OnDevice there = put(packed), d_out_there = put(d_out), starts_there = put(integers(starts)),
+                 rows_there = put(integers(rows));
+  const Tensor doc_start(starts_there.tensor().data, DType::i32, {s.B, s.T}, Device::kCuda);
+  const AttentionConfig config{
+      .scale = 0.125f,
+      .first_rows = Tensor(rows_there.tensor().data, DType::i32, {std::ssize(rows)}, Device::kCuda)};
+  const OnDevice out = result(DType::bf16, {s.B, s.T, s.H, s.D}), lse = result(DType::f32, {s.B, s.H, s.T});
+  const OnDevice forward_scratch =
+      result(DType::f32, {std::max<int64_t>(1, attention_forward_scratch(s, Device::kCuda, true))});
+  const OnDevice backward_scratch = result(DType::f32, {attention_backward_scratch(s, Device::kCuda, true)});
+  attention_forward(out, lse, q(there), k(there), v(there), doc_start, config, forward_scratch, stream);
+  const AttentionCase reference{s, true, starts, 0.125, {}, 0};
+  const Doubles qs = gather(q(packed)), ks = gather(k(packed)), vs = gather(v(packed));
+  const AttentionResult want = attention_reference(reference, qs, ks, vs);
+  const double tolerance =
+      6 * unit_roundoff(DType::bf16) + 64 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(s.T));
+  expect_close(out.to_host(), want.out, tolerance, "out");
+  expect_close(lse.to_host(), want.lse, 64 * unit_roundoff(DType::f32), "lse");
+
+  const OnDevice d = put(packed);
+  attention_backward(q(d), k(d), v(d), d_out_there, q(there), k(there), v(there), out, lse, doc_start, config,
+                     backward_scratch, stream);
+  const AttentionGradient grads = attention_gradient_reference(reference, qs, ks, vs, gather(d_out));
+  const double bound = 8 * tolerance * std::sqrt(static_cast<double>(s.H / s.K));
+  const Buffer got = d.to_host();
+  expect_near(q(got), grads.dq, bound, "dq");
+  expect_near(k(got), grads.dk, bound, "dk");
+  expect_near(v(got), grads.dv, bound, "dv");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaDocuments,
+                         ::testing::Values(AttentionShape{2, 300, 300, 2, 2, 64},
+                                           AttentionShape{2, 256, 256, 4, 2, 128}));
+
 // cuDNN's kernels get a window as the starts of documents.
 TEST(CudaWindowStarts, AreTheFirstKeysThatQueriesSee) {
   Stream stream = cuda::make_stream();
@@ -184,6 +244,43 @@ TEST(CudaWindowStarts, AreTheFirstKeysThatQueriesSee) {
   EXPECT_EQ(got(), (std::vector<int32_t>{0, 0, 0, 1, 2, 3, 0, 0, 0, 1, 2, 3}));
   cuda::window_starts(starts, doc_start, 3, stream);
   EXPECT_EQ(got(), (std::vector<int32_t>{0, 0, 0, 3, 3, 3, 0, 1, 2, 2, 2, 3}));
+}
+
+// cuDNN's kernels get documents as lengths and first elements.
+TEST(CudaDocumentTable, HasTheLengthsAndTheFirstElements) {
+  Stream stream = cuda::make_stream();
+  const OnDevice rows(integers({0, 5, 6, 16, 16}), stream);
+  const OnDevice lengths(DType::i32, {4}, stream), qkv_at(DType::i32, {5}, stream),
+      out_at(DType::i32, {5}, stream), lse_at(DType::i32, {5}, stream);
+  cuda::document_table({lengths, qkv_at, out_at, lse_at},
+                       Tensor(rows.tensor().data, DType::i32, {5}, Device::kCuda),
+                       {.qkv = 48, .out = 16, .lse = 2}, stream);
+  const auto got = [](const OnDevice& t, size_t count) {
+    const Buffer host = t.to_host();
+    const int32_t* first = host.tensor().as<int32_t>();
+    return std::vector<int32_t>(first, first + count);
+  };
+  EXPECT_EQ(got(lengths, 4), (std::vector<int32_t>{5, 1, 10, 0}));
+  EXPECT_EQ(got(qkv_at, 5), (std::vector<int32_t>{0, 240, 288, 768, 768}));
+  EXPECT_EQ(got(out_at, 5), (std::vector<int32_t>{0, 80, 96, 256, 256}));
+  EXPECT_EQ(got(lse_at, 5), (std::vector<int32_t>{0, 10, 12, 32, 32}));
+}
+
+TEST(CudaDocumentTable, LseIsTurnedToTokensAndBack) {
+  Stream stream = cuda::make_stream();
+  constexpr int64_t B = 2, H = 3, T = 5;
+  const Buffer want = random_tensor(DType::f32, {B, H, T}, 4);
+  const OnDevice lse(want, stream), by_token(DType::f32, {B * T, H}, stream),
+      back(DType::f32, {B, H, T}, stream);
+  cuda::lse_to_tokens(by_token, lse, stream);
+  cuda::lse_from_tokens(back, by_token, stream);
+  const Buffer turned = by_token.to_host();
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t h = 0; h < H; ++h)
+      for (int64_t t = 0; t < T; ++t)
+        EXPECT_EQ(turned.tensor().as<float>()[(b * T + t) * H + h],
+                  want.tensor().as<float>()[(b * H + h) * T + t]);
+  expect_same_bits(back.to_host(), want, "lse");
 }
 
 // A query does not read keys that it may not see, so a NaN among them must not reach it.

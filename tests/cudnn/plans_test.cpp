@@ -18,6 +18,7 @@ struct Case {
   DType dtype = DType::bf16;
   bool has_documents = false;
   bool masks_with_infinity = false;
+  int64_t documents = 0;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -43,6 +44,7 @@ class CudnnPlans : public ::testing::TestWithParam<Case> {
     p.scale = 0.125f;
     p.has_documents = GetParam().has_documents;
     p.masks_with_infinity = GetParam().masks_with_infinity;
+    p.documents = GetParam().documents;
     p.q = p.k = p.v = p.dq = p.dk = p.dv = packed;
     p.out = p.d_out = alone;
     return p;
@@ -54,15 +56,23 @@ class CudnnPlans : public ::testing::TestWithParam<Case> {
 
 TEST_P(CudnnPlans, ForwardAndBackwardFitTheirScratch) {
   const AttentionGraph forward = attention_forward_graph(problem());
-  const auto plans = cudnn::Plan::make(*library, forward.graph, target, fused_forward_bytes(), {});
+  const auto& s = GetParam().s;
+  const bool has_table = GetParam().documents > 0;
+  const size_t rows = static_cast<size_t>(s.B * s.H * s.T);
+  // The rest of the scratch for documents, with a start of 256 bytes for each of its parts.
+  const size_t table =
+      has_table ? static_cast<size_t>(4 * (GetParam().documents + 1)) * 4 + rows * 4 + 2048 : 0;
+  const auto plans =
+      cudnn::Plan::make(*library, forward.graph, target, fused_forward_bytes(s, has_table) - table, {});
   EXPECT_EQ(plans.size(), 1u) << "forward";
 
   const AttentionGraph backward = attention_backward_graph(problem());
-  const auto& s = GetParam().s;
-  const size_t rows = static_cast<size_t>(s.B * s.H * s.T);
-  const size_t own_bytes = rows * sizeof(float) * static_cast<size_t>(1 + s.D) + 1024;
+  const auto packed = static_cast<size_t>(s.B * s.T * (s.H + 2 * s.K) * s.D);
+  const size_t of_heads = s.H > s.K ? packed * static_cast<size_t>(s.H / s.K) * 4 : 0;
+  const size_t own_bytes =
+      has_table ? table + rows * 4 + packed * 4 + of_heads : rows * 4 * static_cast<size_t>(1 + s.D) + 1024;
   const auto back =
-      cudnn::Plan::make(*library, backward.graph, target, fused_backward_bytes(s) - own_bytes, {});
+      cudnn::Plan::make(*library, backward.graph, target, fused_backward_bytes(s, has_table) - own_bytes, {});
   ASSERT_EQ(back.size(), 1u) << "backward";
   // The plan has no buffer of scores: its scratch grows linearly with T.
   EXPECT_LT(back.front().workspace_bytes(), rows * static_cast<size_t>(s.D) * 8 + (1 << 20));
@@ -71,14 +81,14 @@ TEST_P(CudnnPlans, ForwardAndBackwardFitTheirScratch) {
 // Training times the first plans against each other, and later makes the chosen one by its number.
 TEST_P(CudnnPlans, AreMadeByTheirNumbers) {
   const OpGraph graph = attention_forward_graph(problem()).graph;
-  const auto plans =
-      cudnn::Plan::make(*library, graph, target, fused_forward_bytes(), {.first = 0, .most = 4});
+  const auto plans = cudnn::Plan::make(*library, graph, target, fused_forward_bytes(GetParam().s, true),
+                                       {.first = 0, .most = 4});
   ASSERT_GE(plans.size(), 1u);
   EXPECT_LE(plans.size(), 4u);
   for (size_t i = 1; i < plans.size(); ++i) EXPECT_GT(plans[i].number(), plans[i - 1].number());
   const int64_t last = plans.back().number();
-  const auto again =
-      cudnn::Plan::make(*library, graph, target, fused_forward_bytes(), {.first = last, .most = 1});
+  const auto again = cudnn::Plan::make(*library, graph, target, fused_forward_bytes(GetParam().s, true),
+                                       {.first = last, .most = 1});
   ASSERT_EQ(again.size(), 1u);
   EXPECT_EQ(again.front().number(), last);
 }
@@ -91,7 +101,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"infinity", {4, 1024, 1024, 12, 12, 64}, DType::bf16, false, true},
                       Case{"odd_length", {2, 1000, 1000, 4, 4, 80}, DType::f16},
                       Case{"widest", {2, 512, 512, 4, 2, 256}}, Case{"short", {1, 7, 7, 2, 1, 8}},
-                      Case{"documents", {2, 512, 512, 8, 2, 128}, DType::bf16, true}),
+                      Case{"documents", {2, 512, 512, 8, 2, 128}, DType::bf16, true},
+                      Case{"sequences", {4, 1024, 1024, 12, 12, 64}, DType::bf16, false, false, 16},
+                      Case{"sequences_infinity", {2, 512, 512, 8, 2, 128}, DType::bf16, false, true, 16}),
     case_name);
 
 // The models of bench/gpu, and the head widths between theirs.

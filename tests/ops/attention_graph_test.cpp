@@ -13,6 +13,7 @@ struct AttentionGraphCase {
   AttentionShape s;
   int64_t document = 0;  // length of every document but the last; 0 means one document
   bool masks_with_infinity = false;
+  int64_t spare = -1;  // if not negative, the graph's batch are the documents and so many empty ones
 };
 
 class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
@@ -37,10 +38,22 @@ class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
   Tensor q(const Tensor& t) const { return part(t, 0, s.H); }
   Tensor k(const Tensor& t) const { return part(t, s.H, s.K); }
   Tensor v(const Tensor& t) const { return part(t, s.H + s.K, s.K); }
+  // The rows where the documents begin, and where the last one and the empty ones end.
+  std::vector<int32_t> first_rows() const {
+    std::vector<int32_t> rows;
+    for (int64_t i = 0; i < s.B * s.T; ++i)
+      if (starts[static_cast<size_t>(i)] == i % s.T) rows.push_back(static_cast<int32_t>(i));
+    rows.resize(rows.size() + static_cast<size_t>(GetParam().spare) + 1, static_cast<int32_t>(s.B * s.T));
+    return rows;
+  }
   FusedAttention problem() const {
     auto found = fused_attention(q(packed), k(packed), v(packed), out, doc_start, config);
     EXPECT_TRUE(found && add_gradients(*found, q(d_packed), k(d_packed), v(d_packed), d_out));
     if (found) found->masks_with_infinity = GetParam().masks_with_infinity;
+    if (found && GetParam().spare >= 0) {
+      found->documents = std::ssize(first_rows()) - 1;
+      found->has_documents = false;
+    }
     return found.value_or(FusedAttention{});
   }
   AttentionCase reference() const {
@@ -68,8 +81,25 @@ class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
   }
   GraphMemory inputs(const AttentionGraph& g) const {
     GraphMemory memory{{g.q, memory_of(q(packed))}, {g.k, memory_of(k(packed))}, {g.v, memory_of(v(packed))}};
-    if (doc_start) memory[g.doc_start] = Doubles(starts.begin(), starts.end());
+    if (g.doc_start != OpGraph::kNone) memory[g.doc_start] = Doubles(starts.begin(), starts.end());
+    if (g.lengths == OpGraph::kNone) return memory;
+    const std::vector<int32_t> rows = first_rows();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (i + 1 < rows.size()) memory[g.lengths].push_back(rows[i + 1] - rows[i]);
+      memory[g.qkv_at].push_back(static_cast<double>(rows[i] * width));
+      memory[g.out_at].push_back(static_cast<double>(rows[i] * s.H * s.D));
+      memory[g.lse_at].push_back(static_cast<double>(rows[i] * s.H));
+    }
     return memory;
+  }
+  // lse (B,H,T) by tokens (B*T,H), as graphs of documents have it, or the same.
+  Doubles as_graph_has(const Doubles& lse) const {
+    if (GetParam().spare < 0) return lse;
+    Doubles by_token;
+    for (int64_t row = 0; row < s.B * s.T; ++row)
+      for (int64_t h = 0; h < s.H; ++h)
+        by_token.push_back(lse.at(static_cast<size_t>((row / s.T * s.H + h) * s.T + row % s.T)));
+    return by_token;
   }
 };
 
@@ -90,18 +120,20 @@ TEST_P(AttentionGraphs, ComputeTheFormula) {
   memory[f.lse] = Doubles(rows);
   GraphReference(f.graph, memory);
   expect_equal(elements(memory[f.out], out), want.out, "out");
-  expect_equal(memory[f.lse], want.lse, "lse");
+  expect_equal(memory[f.lse], as_graph_has(want.lse), "lse");
 
   const AttentionGraph b = attention_backward_graph(problem());
   GraphMemory back = inputs(b);
   back[b.out] = want.out;
-  back[b.lse] = want.lse;
+  back[b.lse] = as_graph_has(want.lse);
   back[b.d_out] = memory_of(d_out);
   back[b.dq] = memory_of(q(d_packed));
   back[b.dk] = memory_of(k(d_packed));
   back[b.dv] = memory_of(v(d_packed));
   back[b.delta] = Doubles(rows);
-  back[b.dq_sum] = Doubles(rows * static_cast<size_t>(s.D));
+  back[b.dq_sum] = Doubles(static_cast<size_t>(s.B * s.T * width));
+  for (const OpGraph::Value all : {b.dk_heads, b.dv_heads})
+    if (all != OpGraph::kNone) back[all] = Doubles(static_cast<size_t>(s.B * s.T * width * s.H / s.K));
   GraphReference(b.graph, back);
   const AttentionGradient grads = attention_gradient_reference(reference(), qs, ks, vs, gather(d_out));
   expect_equal(elements(back[b.dq], q(d_packed)), grads.dq, "dq");
@@ -109,15 +141,18 @@ TEST_P(AttentionGraphs, ComputeTheFormula) {
   expect_equal(elements(back[b.dv], v(d_packed)), grads.dv, "dv");
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, AttentionGraphs,
-                         ::testing::Values(AttentionGraphCase{"one_head", {1, 7, 7, 1, 1, 8}},
-                                           AttentionGraphCase{"heads", {2, 9, 9, 3, 3, 16}},
-                                           AttentionGraphCase{"shared_keys", {2, 11, 11, 4, 2, 8}},
-                                           AttentionGraphCase{"documents", {2, 12, 12, 2, 1, 8}, 5},
-                                           AttentionGraphCase{"infinity", {2, 9, 9, 3, 3, 16}, 0, true},
-                                           AttentionGraphCase{
-                                               "infinity_documents", {2, 12, 12, 2, 1, 8}, 5, true}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, AttentionGraphs,
+    ::testing::Values(AttentionGraphCase{"one_head", {1, 7, 7, 1, 1, 8}},
+                      AttentionGraphCase{"heads", {2, 9, 9, 3, 3, 16}},
+                      AttentionGraphCase{"shared_keys", {2, 11, 11, 4, 2, 8}},
+                      AttentionGraphCase{"documents", {2, 12, 12, 2, 1, 8}, 5},
+                      AttentionGraphCase{"infinity", {2, 9, 9, 3, 3, 16}, 0, true},
+                      AttentionGraphCase{"infinity_documents", {2, 12, 12, 2, 1, 8}, 5, true},
+                      AttentionGraphCase{"sequences", {2, 12, 12, 2, 2, 8}, 5, false, 0},
+                      AttentionGraphCase{"empty_sequences", {1, 11, 11, 3, 3, 16}, 4, true, 3},
+                      AttentionGraphCase{"sequences_shared_keys", {2, 9, 9, 4, 2, 8}, 4, true, 2}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 // cuDNN has no kernel for these, or would compute them differently.
 TEST(FusedAttention, AcceptsOnlyWhatCudnnSupports) {
@@ -141,6 +176,49 @@ TEST(FusedAttention, AcceptsOnlyWhatCudnnSupports) {
   const Buffer rows(DType::bf16, {1, 4, 72});
   const Tensor shifted = rows.tensor().columns(4, 68).split_last(1, 64);
   EXPECT_FALSE(fused_attention(shifted, shifted, shifted, shifted, {}, plain));
+}
+
+// Documents become the batch of the graph only where cuDNN is right and 32 bits hold its offsets.
+TEST(FusedAttention, TakesDocumentsAsItsBatch) {
+  constexpr int64_t B = 2, T = 128, H = 2, D = 64;
+  constexpr size_t kVersion = 91900;
+  const std::vector<int32_t> starts(B * T), rows{0, 100, 128, 256, 256};
+  const Tensor doc_start(const_cast<int32_t*>(starts.data()), DType::i32, {B, T});
+  const Tensor first_rows(const_cast<int32_t*>(rows.data()), DType::i32, {5});
+  const auto problem_of = [&](int64_t window, int64_t head_dims) {
+    const Buffer packed(DType::bf16, {B, T, 3 * H * head_dims}), out(DType::bf16, {B, T, H, head_dims});
+    const auto part = [&](int64_t i) {
+      return packed.tensor().columns(i * H * head_dims, (i + 1) * H * head_dims).split_last(H, head_dims);
+    };
+    auto found = fused_attention(part(0), part(1), part(2), out, doc_start, {.scale = 1, .window = window});
+    EXPECT_TRUE(found && add_gradients(*found, part(0), part(1), part(2), out));
+    return found.value_or(FusedAttention{});
+  };
+  const AttentionConfig plain{.scale = 1, .first_rows = first_rows};
+  FusedAttention taken = problem_of(0, D);
+  ASSERT_TRUE(take_documents(taken, plain, kVersion));
+  EXPECT_EQ(taken.documents, 4);
+  EXPECT_FALSE(taken.has_documents);
+
+  const auto is_taken = [&](FusedAttention p, const AttentionConfig& config, size_t version) {
+    const bool is = take_documents(p, config, version);
+    EXPECT_EQ(is, p.documents > 0);
+    EXPECT_NE(is, p.has_documents);
+    return is;
+  };
+  EXPECT_FALSE(is_taken(problem_of(0, D), {.scale = 1}, kVersion));
+  EXPECT_FALSE(is_taken(problem_of(0, D), plain, 91500));
+  EXPECT_FALSE(is_taken(problem_of(0, 24), plain, kVersion));
+  AttentionConfig in_window = plain;
+  in_window.window = 7;
+  EXPECT_FALSE(is_taken(problem_of(7, D), in_window, kVersion));
+  FusedAttention apart = problem_of(0, D), large = apart, many = apart;
+  apart.dk[1] = 7 * apart.dq[1];
+  EXPECT_FALSE(is_taken(apart, plain, kVersion));
+  large.B = int64_t{1} << 20;
+  EXPECT_FALSE(is_taken(large, plain, kVersion));
+  many.B = 1;  // 4 documents of 128 tokens
+  EXPECT_FALSE(is_taken(many, plain, kVersion));
 }
 
 // cuDNN up to 9.15.0 has wrong gradients without a padding mask where T is no multiple of 128.

@@ -2,6 +2,9 @@
 // the operations' definitions.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "ingot/ops/cuda/op_graph.h"
@@ -37,20 +40,46 @@ class GraphReference {
     return static_cast<size_t>(sum);
   }
 
-  // Returns element `at` of a tensor; a dim of size 1 is broadcast.
+  // Element i of a (S, 1, 1, 1) tensor of integers.
+  static int64_t integer(Value v, int64_t i, const GraphMemory& memory) {
+    return static_cast<int64_t>(memory.at(v).at(static_cast<size_t>(i)));
+  }
+
+  // Place of an element in the memory of a tensor.
+  static size_t place(const OpGraph::Tensor& t, Extent4 at, const GraphMemory& memory) {
+    if (t.offsets == OpGraph::kNone) return offset(at, t.strides);
+    const int64_t first = integer(t.offsets, at[0], memory) * t.offset_factor;
+    at[0] = 0;
+    return static_cast<size_t>(first) + offset(at, t.strides);
+  }
+
+  // True if the element lies in its sequence. Ragged tensors are (S, heads, tokens, D) or (S, heads, D, tokens), with
+  // more elements between tokens than between the numbers of a head.
+  static bool is_inside(const OpGraph::Tensor& t, const Extent4& at, const GraphMemory& memory) {
+    if (t.offsets == OpGraph::kNone) return true;
+    const int64_t per_token = std::max(t.strides[2], t.strides[3]);
+    const int64_t token = t.strides[2] >= t.strides[3] ? at[2] : at[3];
+    const int64_t first = integer(t.offsets, at[0], memory) * t.offset_factor;
+    return token < (integer(t.offsets, at[0] + 1, memory) * t.offset_factor - first) / per_token;
+  }
+
+  // Returns element `at` of a tensor; a dim of size 1 is broadcast. What lies beyond a sequence is not a number, so that a
+  // result that depends on it shows.
   double get(Value v, Extent4 at, const GraphMemory& memory) const {
     const OpGraph::Tensor& t = graph_.at(v);
     if (t.place == OpGraph::Place::kConstant) return static_cast<double>(t.constant);
     for (size_t i = 0; i < 4; ++i)
       if (t.shape[i] == 1) at[i] = 0;
-    const auto kept = memory.find(v);
-    if (kept != memory.end()) return kept->second.at(offset(at, t.strides));
+    if (t.place == OpGraph::Place::kMemory) {
+      if (!is_inside(t, at, memory)) return std::numeric_limits<double>::quiet_NaN();
+      return memory.at(v).at(place(t, at, memory));
+    }
     return values_[static_cast<size_t>(v)].at(offset(at, row_major(t.shape)));
   }
   void put(Value v, const Extent4& at, double value, GraphMemory& memory) {
     const OpGraph::Tensor& t = graph_.at(v);
     if (t.place == OpGraph::Place::kMemory) {
-      memory.at(v).at(offset(at, t.strides)) = value;
+      if (is_inside(t, at, memory)) memory.at(v).at(place(t, at, memory)) = value;
       return;
     }
     Doubles& kept = values_[static_cast<size_t>(v)];
@@ -77,6 +106,10 @@ class GraphReference {
         return in(0);
       case Op::kIsAtLeast:
         return in(0) >= in(1) ? 1 : 0;
+      case Op::kIsBelow:
+        return in(0) < in(1) ? 1 : 0;
+      case Op::kAnd:
+        return in(0) != 0 && in(1) != 0 ? 1 : 0;
       case Op::kSelect:
         return in(2) != 0 ? in(0) : in(1);
       default:
@@ -102,9 +135,14 @@ class GraphReference {
 
   void multiply(const OpGraph::Operation& o, GraphMemory& memory) {
     const Extent4 &a = graph_.at(o.in[0]).shape, &b = graph_.at(o.in[1]).shape;
+    const auto length = [&](Value lengths, int64_t sequence, int64_t most) {
+      return lengths == OpGraph::kNone ? most : integer(lengths, sequence, memory);
+    };
     for_each({a[0], a[1], a[2], b[3]}, [&](const Extent4& at) {
+      const bool is_in = at[2] < length(o.lengths.m, at[0], a[2]) && at[3] < length(o.lengths.n, at[0], b[3]);
+      const int64_t terms = is_in ? length(o.lengths.k, at[0], a[3]) : 0;
       double sum = 0;
-      for (int64_t k = 0; k < a[3]; ++k)
+      for (int64_t k = 0; k < terms; ++k)
         sum += get(o.in[0], {at[0], at[1], at[2], k}, memory) *
                get(o.in[1], {at[0], at[1] / (a[1] / b[1]), k, at[3]}, memory);
       put(o.out, at, sum, memory);

@@ -55,6 +55,8 @@ cpu::AttentionProblem check_problem(const AttentionShape& s, const Tensor& doc_s
   INGOT_CHECK(dropout.p == 0 || !is_decoding(s), "{}: no dropout where T = 1 and S = {}", op, s.S);
   INGOT_CHECK(config.window >= 0 && (config.window == 0 || config.is_causal),
               "{}: a window must not be negative and is for causal attention, got {}", op, config.window);
+  INGOT_CHECK(!config.first_rows || (doc_start && config.first_rows.device == Device::kCuda),
+              "{}: first_rows must be on a device, and doc_start with it", op);
   const int64_t window = config.window < s.S ? config.window : 0;
   if (!doc_start) return {s, config.scale, config.is_causal, nullptr, dropout, window};
   INGOT_CHECK(s.S == s.T, "{}: doc_start wants S == T, got S = {}, T = {}", op, s.S, s.T);
@@ -112,17 +114,18 @@ int64_t elements_of(size_t bytes) {
 
 }  // namespace
 
-int64_t attention_forward_scratch(const AttentionShape& shape, Device device) {
+int64_t attention_forward_scratch(const AttentionShape& shape, Device device, bool has_documents) {
   if (device == Device::kCuda)
-    return has_cudnn() ? shape.B * shape.T + elements_of(fused_forward_bytes()) : 0;
+    return has_cudnn() ? shape.B * shape.T + elements_of(fused_forward_bytes(shape, has_documents)) : 0;
   return is_decoding(shape) ? cpu::attention_decode_scratch(shape)
                             : cpu::attention_forward_scratch(shape, num_threads());
 }
 
-int64_t attention_backward_scratch(const AttentionShape& shape, Device device) {
+int64_t attention_backward_scratch(const AttentionShape& shape, Device device, bool has_documents) {
   if (device == Device::kCuda) {
     const int64_t own = shape.B * shape.H * shape.T;
-    return has_cudnn() ? std::max(own, shape.B * shape.T + elements_of(fused_backward_bytes(shape))) : own;
+    if (!has_cudnn()) return own;
+    return std::max(own, shape.B * shape.T + elements_of(fused_backward_bytes(shape, has_documents)));
   }
   return cpu::attention_backward_scratch(shape, num_threads());
 }

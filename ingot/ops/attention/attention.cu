@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "ingot/ops/attention/head_view.h"
-#include "ingot/ops/attention/window_starts.h"
 #include "ingot/ops/cuda/cuda_elementwise.h"
 #include "ingot/ops/dropout.h"
 
@@ -345,28 +344,7 @@ Problem<T> make_problem(const Tensor& q, const Tensor& k, const Tensor& v, const
           optional<int64_t>(config.dropout.place)};
 }
 
-struct WindowStarts {
-  int32_t* starts;
-  const int32_t* doc_start;
-  int64_t T, window;
-
-  __device__ void operator()(int64_t i) const {
-    const int64_t first = i % T - window + 1, document = doc_start ? doc_start[i] : 0;
-    starts[i] = static_cast<int32_t>(first > document ? first : document);
-  }
-};
-
 }  // namespace
-
-void window_starts(const Tensor& starts, const Tensor& doc_start, int64_t window, Stream& stream) {
-  const char* op = "window_starts";
-  check_tensor(starts, DType::i32, starts.shape, op);
-  if (doc_start) check_tensor(doc_start, DType::i32, starts.shape, op);
-  INGOT_CHECK(starts.rank() == 2 && window > 0, "{}: starts must be (B, T) and the window positive", op);
-  launch_elementwise<1>(
-      starts.elements(), op, stream,
-      WindowStarts{starts.as<int32_t>(), optional<int32_t>(doc_start), starts.dim(1), window});
-}
 
 void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                        const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,

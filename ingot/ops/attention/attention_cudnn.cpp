@@ -11,7 +11,7 @@
 
 #include "ingot/core/cuda/cuda_launch.h"
 #include "ingot/ops/attention/attention_graph.h"
-#include "ingot/ops/attention/window_starts.h"
+#include "ingot/ops/attention/mask_tables.h"
 #include "ingot/ops/cuda/cuda_libraries.h"
 #include "ingot/ops/cuda/fastest.h"
 #include "ingot/ops/cuda/plan_cudnn.h"
@@ -27,6 +27,7 @@ constexpr size_t kTimedPlans = 4;  // as many of the plans that cuDNN proposes a
 std::string key_of(const FusedAttention& p, const char* pass) {
   std::string key = fmt::format("{}.{}.{}.{}.{}.{}.{}.{}.{}.{}", pass, name(p.dtype), p.B, p.T, p.H, p.K, p.D,
                                 p.scale, p.has_documents, p.masks_with_infinity);
+  if (p.documents > 0) key += fmt::format(".documents.{}", p.documents);
   for (const FusedAttention::Strides* strides : {&p.q, &p.k, &p.v, &p.out, &p.dq, &p.dk, &p.dv, &p.d_out})
     for (const int64_t stride : *strides) key += fmt::format(".{}", stride);
   return key;
@@ -65,6 +66,7 @@ class Plans final : public StreamResource {
   bool is_right(const FusedAttention& backward) const {
     return library_ && has_right_gradients(backward, library_->version());
   }
+  size_t version() const { return library_ ? library_->version() : 0; }
   cudnnHandle_t device() const { return device_; }
 
  private:
@@ -174,6 +176,39 @@ int64_t starts_bytes(const Tensor& q, const AttentionConfig& config) {
   return config.window == 0 ? 0 : q.dim(0) * q.dim(1) * static_cast<int64_t>(sizeof(int32_t));
 }
 
+// What the graphs of documents read in place of doc_start, and where they keep lse.
+struct Documents {
+  cuda::DocumentTable table = {};
+  Tensor lse_by_token = {};  // (B*T, H) f32
+
+  void add_places(const AttentionGraph& g, std::vector<Place>& places) const {
+    if (!lse_by_token) return;
+    places.push_back({g.lengths, table.lengths.data});
+    places.push_back({g.qkv_at, table.qkv_at.data});
+    places.push_back({g.out_at, table.out_at.data});
+    places.push_back({g.lse_at, table.lse_at.data});
+  }
+};
+
+Documents lay_out_documents(const FusedAttention& p, const Tensor& first_rows, Scratch& place,
+                            Stream& stream) {
+  const int64_t D = p.documents;
+  const auto take = [&](DType dtype, const Shape& shape, int64_t numbers) {
+    return Tensor(place.take(numbers), dtype, shape, Device::kCuda);
+  };
+  Documents documents;
+  documents.table = {take(DType::i32, {D}, D), take(DType::i32, {D + 1}, D + 1),
+                     take(DType::i32, {D + 1}, D + 1), take(DType::i32, {D + 1}, D + 1)};
+  documents.lse_by_token = take(DType::f32, {p.B * p.T, p.H}, p.B * p.T * p.H);
+  cuda::document_table(documents.table, first_rows, {.qkv = p.q[1], .out = p.out[1], .lse = p.H}, stream);
+  return documents;
+}
+
+AttentionShape shape_of(const FusedAttention& p) { return {p.B, p.T, p.T, p.H, p.K, p.D}; }
+
+// Returns true if the rows of q, k and v are as far apart as in one buffer, which the scratch for documents is planned for.
+bool is_packed(const FusedAttention& p) { return p.q[1] == (p.H + 2 * p.K) * p.D; }
+
 }  // namespace
 
 bool is_available() {
@@ -185,23 +220,38 @@ bool attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
                        const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
                        const Tensor& scratch, Stream& stream) {
   auto problem = fused_attention(q, k, v, out, doc_start, config);
-  if (!problem || !lse || !scratch ||
-      scratch.bytes() < fused_forward_bytes() + static_cast<size_t>(starts_bytes(q, config)))
-    return false;
-  Scratch place(scratch);
-  const Tensor starts = first_keys(doc_start, q, config, place, stream);
-  problem->masks_with_infinity = cuda::libraries_of(stream).masks_with_infinity;
+  if (!problem || !lse || !scratch) return false;
+  const auto has_room = [&](bool has_documents) {
+    const size_t wanted = fused_forward_bytes(shape_of(*problem), has_documents);
+    return scratch.bytes() >= wanted + static_cast<size_t>(starts_bytes(q, config));
+  };
+  if (!has_room(false)) return false;
   Plans& plans = plans_of(stream);
+  problem->masks_with_infinity = cuda::libraries_of(stream).masks_with_infinity;
+  Scratch place(scratch);
+  Documents documents;
+  Tensor starts;
+  if (is_packed(*problem) && has_room(true) && take_documents(*problem, config, plans.version()))
+    documents = lay_out_documents(*problem, config.first_rows, place, stream);
+  else
+    starts = first_keys(doc_start, q, config, place, stream);
+  const Tensor& kept_lse = documents.lse_by_token ? documents.lse_by_token : lse;
   const auto run = [&](const AttentionGraph& g, const Plan& plan) {
-    std::array<Place, 6> places{
-        {{g.q, q.data}, {g.k, k.data}, {g.v, v.data}, {g.out, out.data}, {g.lse, lse.data}}};
-    size_t count = 5;
-    if (starts) places[count++] = {g.doc_start, starts.data};
-    plan.run(plans.device(), std::span(places).first(count), place.rest());
+    std::vector<Place> places{
+        {g.q, q.data}, {g.k, k.data}, {g.v, v.data}, {g.out, out.data}, {g.lse, kept_lse.data}};
+    if (starts) places.push_back({g.doc_start, starts.data});
+    documents.add_places(g, places);
+    plan.run(plans.device(), places, place.rest());
   };
   const Plans::Entry* entry = plans.forward(*problem, place.left_bytes(), run);
+  if (!entry && problem->documents > 0) {  // without a kernel for documents, the mask remains
+    AttentionConfig masked = config;
+    masked.first_rows = {};
+    return cudnn::attention_forward(out, lse, q, k, v, doc_start, masked, scratch, stream);
+  }
   if (!entry) return false;
   run(entry->graph, *entry->plan);
+  if (documents.lse_by_token) cuda::lse_from_tokens(lse, documents.lse_by_token, stream);
   return true;
 }
 
@@ -212,33 +262,50 @@ bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   if (is_deterministic(stream)) return false;
   auto problem = fused_attention(q, k, v, out, doc_start, config);
   if (!problem || !add_gradients(*problem, dq, dk, dv, d_out)) return false;
-  if (!plans_of(stream).is_right(*problem)) return false;
-  const AttentionShape shape{problem->B, problem->T, problem->T, problem->H, problem->K, problem->D};
-  if (scratch.bytes() < fused_backward_bytes(shape) + static_cast<size_t>(starts_bytes(q, config)))
-    return false;
-  Scratch place(scratch);
-  const Tensor starts = first_keys(doc_start, q, config, place, stream);
-  float* delta = place.take(lse.elements());
-  float* dq_sum = place.take(lse.elements() * problem->D);
-  problem->masks_with_infinity = cuda::libraries_of(stream).masks_with_infinity;
   Plans& plans = plans_of(stream);
+  if (!plans.is_right(*problem)) return false;
+  const auto has_room = [&](bool has_documents) {
+    const size_t wanted = fused_backward_bytes(shape_of(*problem), has_documents);
+    return scratch.bytes() >= wanted + static_cast<size_t>(starts_bytes(q, config));
+  };
+  if (!has_room(false)) return false;
+  problem->masks_with_infinity = cuda::libraries_of(stream).masks_with_infinity;
+  Scratch place(scratch);
+  Documents documents;
+  Tensor starts;
+  if (is_packed(*problem) && has_room(true) && take_documents(*problem, config, plans.version()))
+    documents = lay_out_documents(*problem, config.first_rows, place, stream);
+  else
+    starts = first_keys(doc_start, q, config, place, stream);
+  const bool has_documents = problem->documents > 0;
+  if (has_documents) cuda::lse_to_tokens(documents.lse_by_token, lse, stream);
+  const Tensor& kept_lse = has_documents ? documents.lse_by_token : lse;
+  const int64_t rows = problem->B * problem->T;
+  float* delta = place.take(lse.elements());
+  float* dq_sum = place.take(has_documents ? rows * problem->dq[1] : lse.elements() * problem->D);
+  float *dk_heads = nullptr, *dv_heads = nullptr;
+  if (has_documents && problem->H > problem->K) {
+    const int64_t halves = rows * problem->dq[1] * (problem->H / problem->K);  // of a float
+    dk_heads = place.take((halves + 1) / 2);
+    dv_heads = place.take((halves + 1) / 2);
+  }
   const auto run = [&](const AttentionGraph& g, const Plan& plan) {
-    std::array<Place, 12> places{{{g.q, q.data},
-                                  {g.k, k.data},
-                                  {g.v, v.data},
-                                  {g.out, out.data},
-                                  {g.lse, lse.data},
-                                  {g.d_out, d_out.data},
-                                  {g.dq, dq.data},
-                                  {g.dk, dk.data},
-                                  {g.dv, dv.data},
-                                  {g.delta, delta},
-                                  {g.dq_sum, dq_sum}}};
-    size_t count = 11;
-    if (starts) places[count++] = {g.doc_start, starts.data};
-    plan.run(plans.device(), std::span(places).first(count), place.rest());
+    std::vector<Place> places{{g.q, q.data},     {g.k, k.data},          {g.v, v.data},
+                              {g.out, out.data}, {g.lse, kept_lse.data}, {g.d_out, d_out.data},
+                              {g.dq, dq.data},   {g.dk, dk.data},        {g.dv, dv.data},
+                              {g.delta, delta},  {g.dq_sum, dq_sum}};
+    if (starts) places.push_back({g.doc_start, starts.data});
+    documents.add_places(g, places);
+    if (dk_heads) places.insert(places.end(), {{g.dk_heads, dk_heads}, {g.dv_heads, dv_heads}});
+    plan.run(plans.device(), places, place.rest());
   };
   const Plans::Entry* entry = plans.backward(*problem, place.left_bytes(), run);
+  if (!entry && has_documents) {
+    AttentionConfig masked = config;
+    masked.first_rows = {};
+    return cudnn::attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, doc_start, masked, scratch,
+                                     stream);
+  }
   if (!entry) return false;
   run(entry->graph, *entry->plan);
   return true;

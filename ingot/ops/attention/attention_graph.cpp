@@ -19,33 +19,87 @@ bool is_on_granules(const Tensor& t) {
          t.strides[1] % kGranule == 0 && t.strides[2] % kGranule == 0;
 }
 
-// Declare a (B,T,H,D) tensor as (B,H,T,D), and as (B,H,D,T).
-Value heads(OpGraph& g, const FusedAttention& p, int64_t H, const FusedAttention::Strides& s) {
-  return g.memory(p.dtype, {p.B, H, p.T, p.D}, {s[0], s[2], s[1], 1});
+// Declare a (B,T,H,D) tensor as (B,H,T,D), and as (B,H,D,T). With documents, `at` are their offsets.
+int64_t batch_of(const FusedAttention& p) { return p.documents > 0 ? p.documents : p.B; }
+Value heads(OpGraph& g, const FusedAttention& p, int64_t H, const FusedAttention::Strides& s, Value at) {
+  return g.ragged(p.dtype, {batch_of(p), H, p.T, p.D}, {s[0], s[2], s[1], 1}, at);
 }
-Value heads_turned(OpGraph& g, const FusedAttention& p, int64_t H, const FusedAttention::Strides& s) {
-  return g.memory(p.dtype, {p.B, H, p.D, p.T}, {s[0], s[2], 1, s[1]});
+Value heads_turned(OpGraph& g, const FusedAttention& p, int64_t H, const FusedAttention::Strides& s,
+                   Value at) {
+  return g.ragged(p.dtype, {batch_of(p), H, p.D, p.T}, {s[0], s[2], 1, s[1]}, at);
 }
-Value per_query(OpGraph& g, const FusedAttention& p) {
-  return g.memory(DType::f32, {p.B, p.H, p.T, 1}, {p.H * p.T, p.T, 1, 1});
+Value per_query(OpGraph& g, const FusedAttention& p, Value at) {
+  const Extent4 by_head{p.H * p.T, p.T, 1, 1}, by_token{p.H * p.T, 1, p.H, 1};
+  return g.ragged(DType::f32, {batch_of(p), p.H, p.T, 1}, p.documents > 0 ? by_token : by_head, at);
+}
+
+void add_table(AttentionGraph& a, const FusedAttention& p) {
+  if (p.documents == 0) return;
+  const auto numbers = [&](int64_t count) {
+    return a.graph.memory(DType::i32, {count, 1, 1, 1}, {1, 1, 1, 1});
+  };
+  a.lengths = numbers(p.documents);
+  a.qkv_at = numbers(p.documents + 1);
+  a.out_at = numbers(p.documents + 1);
+  a.lse_at = numbers(p.documents + 1);
+}
+
+Value hidden_score(OpGraph& g, const FusedAttention& p) {
+  using Limits = std::numeric_limits<float>;
+  return g.constant(p.masks_with_infinity ? -Limits::infinity() : Limits::lowest());
+}
+
+// Sets the scores outside a document's own rows and columns to the lowest number, or to -inf.
+Value within_document(AttentionGraph& a, const FusedAttention& p, Value scores) {
+  if (p.documents == 0) return scores;
+  OpGraph& g = a.graph;
+  const Value rows = g.index(scores, 2), columns = g.index(scores, 3);
+  const Value row_is_in = g.test(Op::kIsBelow, rows, a.lengths);
+  const Value column_is_in = g.test(Op::kIsBelow, columns, a.lengths);
+  return g.select(g.test(Op::kAnd, row_is_in, column_is_in), scores, hidden_score(g, p));
 }
 
 // Sets the scores that a query may not see to the lowest number, or to -inf.
 Value masked(AttentionGraph& a, const FusedAttention& p, Value scores) {
   OpGraph& g = a.graph;
   const Value rows = g.index(scores, 2), columns = g.index(scores, 3);
-  using Limits = std::numeric_limits<float>;
-  const Value lowest = g.constant(p.masks_with_infinity ? -Limits::infinity() : Limits::lowest());
-  const Value causal = g.select(g.is_at_least(rows, columns), scores, lowest);
-  if (!p.has_documents) return causal;
+  const Value lowest = hidden_score(g, p);
+  const Value causal = g.select(g.test(Op::kIsAtLeast, rows, columns), scores, lowest);
+  if (!p.has_documents || p.documents > 0) return causal;
   a.doc_start = g.memory(DType::i32, {p.B, 1, p.T, 1}, {p.T, p.T, 1, 1});
-  return g.select(g.is_at_least(columns, a.doc_start), causal, lowest);
+  return g.select(g.test(Op::kIsAtLeast, columns, a.doc_start), causal, lowest);
 }
 
-// out (K heads) = left right. If query heads share a kv head, their gradients are summed.
-void add_key_gradient(OpGraph& g, const FusedAttention& p, Value out, Value left, Value right) {
-  if (p.H == p.K) return g.into(out, Op::kMatrixProduct, {left, right, OpGraph::kNone});
-  g.into(out, Op::kSum, {g.product(p.dtype, left, right), OpGraph::kNone, OpGraph::kNone});
+// Products of the graph whose rows and columns are queries (q) and keys (k).
+OpGraph::Lengths query_by_key(const AttentionGraph& a) { return {.m = a.lengths, .n = a.lengths}; }
+OpGraph::Lengths summed(const AttentionGraph& a) { return {.m = a.lengths, .k = a.lengths}; }
+
+// The bytes of lengths and offsets of as many documents as there may be, of lse by tokens, and a kernel's workspace.
+size_t document_bytes(const AttentionShape& s) {
+  const int64_t most = s.B * s.T / kLeastDocumentTokens;
+  return static_cast<size_t>(4 * (most + 1) + s.B * s.T * s.H) * sizeof(float) + kSlackBytes;
+}
+
+// out (K heads) = left right. If query heads share a kv head, their gradients are summed; with documents, the returned
+// memory has the gradient of every query head.
+Value add_key_gradient(AttentionGraph& a, const FusedAttention& p, Value out, Value left, Value right) {
+  OpGraph& g = a.graph;
+  if (p.H == p.K) {
+    g.product_into(out, left, right, summed(a));
+    return OpGraph::kNone;
+  }
+  Value all = OpGraph::kNone, kept = OpGraph::kNone;
+  if (p.documents == 0) {
+    all = g.product(p.dtype, left, right, {});
+  } else {
+    const int64_t shared = p.H / p.K;
+    const Extent4 s = g.at(out).strides;
+    kept = all = g.ragged(p.dtype, {p.documents, p.H, p.T, p.D}, {s[0] * shared, s[1], s[2] * shared, 1},
+                          a.qkv_at, shared);
+    g.product_into(all, left, right, summed(a));
+  }
+  g.into(out, Op::kSum, {all, OpGraph::kNone, OpGraph::kNone});
+  return kept;
 }
 
 }  // namespace
@@ -55,9 +109,8 @@ std::optional<FusedAttention> fused_attention(const Tensor& q, const Tensor& k, 
                                               const AttentionConfig& config) {
   const int64_t T = q.dim(1), D = q.dim(3);
   const bool is_16_bit = q.dtype == DType::bf16 || q.dtype == DType::f16;
-  const bool has_window = config.window > 0 && config.window < T;
-  if (!is_16_bit || !config.is_causal || has_window || config.dropout.p > 0 || k.dim(1) != T ||
-      D % kGranule != 0 || D > kMaxDims)
+  if (!is_16_bit || !config.is_causal || config.dropout.p > 0 || k.dim(1) != T || D % kGranule != 0 ||
+      D > kMaxDims)
     return std::nullopt;
   for (const Tensor* t : {&q, &k, &v, &out})
     if (!is_on_granules(*t)) return std::nullopt;
@@ -84,69 +137,106 @@ bool add_gradients(FusedAttention& problem, const Tensor& dq, const Tensor& dk, 
   return true;
 }
 
+bool take_documents(FusedAttention& p, const AttentionConfig& config, size_t version) {
+  constexpr size_t kLastUntrusted = 91500;
+  constexpr int64_t kMostElements = std::numeric_limits<int32_t>::max();
+  const int64_t documents = config.first_rows ? config.first_rows.dim(0) - 1 : 0, rows = p.B * p.T;
+  const bool has_window = config.window > 0 && config.window < p.T;
+  if (documents <= 0 || documents > rows / kLeastDocumentTokens || has_window || version <= kLastUntrusted ||
+      p.D % 16 != 0)
+    return false;
+  // A document's rows are at one distance from each other across the batch, which q, k and v share, and so do their
+  // gradients.
+  const auto is_even = [&](const FusedAttention::Strides& s) { return s[0] == p.T * s[1]; };
+  for (const auto* s : {&p.q, &p.k, &p.v, &p.out})
+    if (!is_even(*s)) return false;
+  if (p.k[1] != p.q[1] || p.v[1] != p.q[1] || rows * std::max(p.q[1], p.out[1]) > kMostElements) return false;
+  if (p.dq[1] != 0) {
+    for (const auto* s : {&p.dq, &p.dk, &p.dv, &p.d_out})
+      if (!is_even(*s)) return false;
+    if (p.dq[1] != p.q[1] || p.dk[1] != p.q[1] || p.dv[1] != p.q[1] || p.d_out[1] != p.out[1]) return false;
+  }
+  p.documents = documents;
+  p.has_documents = false;
+  return true;
+}
+
 AttentionGraph attention_forward_graph(const FusedAttention& p) {
   AttentionGraph a;
   OpGraph& g = a.graph;
-  a.q = heads(g, p, p.H, p.q);
-  a.k = heads_turned(g, p, p.K, p.k);
-  a.v = heads(g, p, p.K, p.v);
-  a.out = heads(g, p, p.H, p.out);
-  a.lse = per_query(g, p);
-  const Value products = g.product(DType::f32, a.q, a.k);
-  const Value scores = masked(a, p, g.apply(Op::kMultiply, products, g.constant(p.scale)));
+  add_table(a, p);
+  a.q = heads(g, p, p.H, p.q, a.qkv_at);
+  a.k = heads_turned(g, p, p.K, p.k, a.qkv_at);
+  a.v = heads(g, p, p.K, p.v, a.qkv_at);
+  a.out = heads(g, p, p.H, p.out, a.out_at);
+  a.lse = per_query(g, p, a.lse_at);
+  const Value products = g.product(DType::f32, a.q, a.k, query_by_key(a));
+  const Value scaled = g.apply(Op::kMultiply, products, g.constant(p.scale));
+  const Value scores = masked(a, p, within_document(a, p, scaled));
   const Value top = g.over_last(Op::kMax, scores);
   const Value terms = g.apply(Op::kExp, g.apply(Op::kSubtract, scores, top));
   const Value total = g.over_last(Op::kSum, terms);
   g.into(a.lse, Op::kAdd, {top, g.apply(Op::kLog, total), OpGraph::kNone});
-  const Value probabilities = g.passing(p.dtype, {p.B, p.H, p.T, p.T});
+  const Value probabilities = g.passing(p.dtype, {batch_of(p), p.H, p.T, p.T});
   g.into(probabilities, Op::kDivide, {terms, total, OpGraph::kNone});
-  g.into(a.out, Op::kMatrixProduct, {probabilities, a.v, OpGraph::kNone});
+  g.product_into(a.out, probabilities, a.v, summed(a));
   return a;
 }
 
 AttentionGraph attention_backward_graph(const FusedAttention& p) {
   AttentionGraph a;
   OpGraph& g = a.graph;
-  a.q = heads(g, p, p.H, p.q);
-  a.k = heads_turned(g, p, p.K, p.k);
-  a.v = heads_turned(g, p, p.K, p.v);
-  a.out = heads(g, p, p.H, p.out);
-  a.lse = per_query(g, p);
-  a.d_out = heads(g, p, p.H, p.d_out);
-  a.dq = heads(g, p, p.H, p.dq);
-  a.dk = heads(g, p, p.K, p.dk);
-  a.dv = heads(g, p, p.K, p.dv);
-  a.delta = per_query(g, p);
-  a.dq_sum = g.memory(DType::f32, {p.B, p.H, p.T, p.D}, row_major({p.B, p.H, p.T, p.D}));
+  add_table(a, p);
+  a.q = heads(g, p, p.H, p.q, a.qkv_at);
+  a.k = heads_turned(g, p, p.K, p.k, a.qkv_at);
+  a.v = heads_turned(g, p, p.K, p.v, a.qkv_at);
+  a.out = heads(g, p, p.H, p.out, a.out_at);
+  a.lse = per_query(g, p, a.lse_at);
+  a.d_out = heads(g, p, p.H, p.d_out, a.out_at);
+  a.dq = heads(g, p, p.H, p.dq, a.qkv_at);
+  a.dk = heads(g, p, p.K, p.dk, a.qkv_at);
+  a.dv = heads(g, p, p.K, p.dv, a.qkv_at);
+  a.delta = per_query(g, p, a.lse_at);
+  const Extent4 shape{batch_of(p), p.H, p.T, p.D};
+  a.dq_sum = p.documents > 0 ? g.ragged(DType::f32, shape, g.at(a.dq).strides, a.qkv_at)
+                             : g.memory(DType::f32, shape, row_major(shape));
 
   // cuDNN requires a factor on delta; it is 1 without dropout.
   const Value delta = g.over_last(Op::kSum, g.apply(Op::kMultiply, a.d_out, a.out));
   g.into(a.delta, Op::kMultiply, {delta, g.constant(1), OpGraph::kNone});
 
   const Value scale = g.constant(p.scale);
-  const Value scores = g.apply(Op::kMultiply, g.product(DType::f32, a.q, a.k), scale);
-  const Value probabilities = g.apply(Op::kExp, masked(a, p, g.apply(Op::kSubtract, scores, a.lse)));
-  add_key_gradient(g, p, a.dv, g.transposed(p.dtype, probabilities), a.d_out);
+  const Value scores = g.apply(Op::kMultiply, g.product(DType::f32, a.q, a.k, query_by_key(a)), scale);
+  const Value exponents = g.apply(Op::kSubtract, within_document(a, p, scores), a.lse);
+  const Value probabilities = g.apply(Op::kExp, masked(a, p, exponents));
+  a.dv_heads = add_key_gradient(a, p, a.dv, g.transposed(p.dtype, probabilities), a.d_out);
 
-  const Value d_probabilities = g.product(DType::f32, a.d_out, a.v);
+  const Value d_probabilities = g.product(DType::f32, a.d_out, a.v, query_by_key(a));
   const Value inner = g.apply(Op::kMultiply, g.apply(Op::kSubtract, d_probabilities, a.delta), probabilities);
-  const Value d_scores = g.passing(p.dtype, {p.B, p.H, p.T, p.T});
+  const Value d_scores = g.passing(p.dtype, {batch_of(p), p.H, p.T, p.T});
   g.into(d_scores, Op::kMultiply, {inner, scale, OpGraph::kNone});
-  add_key_gradient(g, p, a.dk, g.transposed(p.dtype, d_scores), a.q);
+  a.dk_heads = add_key_gradient(a, p, a.dk, g.transposed(p.dtype, d_scores), a.q);
 
   const Value keys = g.transposed(p.dtype, a.k);
-  g.into(a.dq_sum, Op::kMatrixProduct, {d_scores, keys, OpGraph::kNone});
+  g.product_into(a.dq_sum, d_scores, keys, summed(a));
   g.into(a.dq, Op::kCopy, {a.dq_sum, OpGraph::kNone, OpGraph::kNone});
   return a;
 }
 
-size_t fused_forward_bytes() { return kSlackBytes; }
+size_t fused_forward_bytes(const AttentionShape& s, bool has_documents) {
+  return kSlackBytes + (has_documents ? document_bytes(s) : 0);
+}
 
-size_t fused_backward_bytes(const AttentionShape& s) {
+size_t fused_backward_bytes(const AttentionShape& s, bool has_documents) {
   const auto rows = static_cast<size_t>(s.B * s.H * s.T), elements = rows * static_cast<size_t>(s.D);
   // If query heads share kv heads, cuDNN first computes dk and dv of every query head.
-  const size_t shared_keys = s.K < s.H ? 2 * elements * sizeof(uint16_t) : 0;
-  return rows * sizeof(float) + elements * sizeof(float) + shared_keys + kSlackBytes;
+  const bool shares = s.K < s.H;
+  const size_t shared_keys = shares ? 2 * elements * sizeof(uint16_t) : 0;
+  const size_t masked = rows * sizeof(float) + elements * sizeof(float) + shared_keys + kSlackBytes;
+  if (!has_documents) return masked;
+  const auto packed = static_cast<size_t>(s.B * s.T * (s.H + 2 * s.K) * s.D);
+  const size_t of_heads = shares ? 2 * packed * static_cast<size_t>(s.H / s.K) * sizeof(uint16_t) : 0;
+  return std::max(masked, document_bytes(s) + rows * sizeof(float) + packed * sizeof(float) + of_heads);
 }
 
 }  // namespace ingot

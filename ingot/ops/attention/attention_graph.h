@@ -20,20 +20,23 @@ struct FusedAttention {
   float scale = 0;
   bool has_documents = false;
   bool masks_with_infinity = false;  // hidden scores are -inf, not the lowest number: the same results
+  // If above 0, the graph's batch are so many documents of at most T tokens, some of which may be empty; it has no mask
+  // of documents then. 0: its batch are the B rows.
+  int64_t documents = 0;
   Strides q = {}, k = {}, v = {}, out = {};
   Strides dq = {}, dk = {}, dv = {}, d_out = {};  // backward only
 
   auto fields() const {
-    return std::tie(dtype, B, T, H, K, D, scale, has_documents, masks_with_infinity, q, k, v, out, dq, dk, dv,
-                    d_out);
+    return std::tie(dtype, B, T, H, K, D, scale, has_documents, masks_with_infinity, documents, q, k, v, out,
+                    dq, dk, dv, d_out);
   }
   bool operator<(const FusedAttention& other) const { return fields() < other.fields(); }  // for std::map
 };
 
 // fused_attention returns the problem if cuDNN has a kernel for it: bf16 or f16, causal, S = T, D at
-// most 256 and a multiple of 8, no window, no dropout (cuDNN's random numbers differ from Ingot's), and every row
-// of every operand aligned to 16 bytes. Otherwise it returns nullopt. add_gradients adds the strides of
-// dq, dk, dv and d_out for backward; it returns false if their rows are not aligned.
+// most 256 and a multiple of 8, no dropout (cuDNN's random numbers differ from Ingot's), and every row
+// of every operand aligned to 16 bytes. Otherwise it returns nullopt. A window is a mask of documents. add_gradients adds
+// the strides of dq, dk, dv and d_out for backward; it returns false if their rows are not aligned.
 std::optional<FusedAttention> fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                               const Tensor& out, const Tensor& doc_start,
                                               const AttentionConfig& config);
@@ -42,6 +45,11 @@ std::optional<FusedAttention> fused_attention(const Tensor& q, const Tensor& k, 
 bool has_right_gradients(const FusedAttention& problem, size_t version);
 bool add_gradients(FusedAttention& problem, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                    const Tensor& d_out);
+// Makes the batch of the graph the documents of AttentionConfig::first_rows, so that nothing is computed between
+// documents. Returns false, and changes nothing, if the graph must keep the mask: without first_rows, with a window, with
+// a cuDNN of 9.15.0 or older, where D is no multiple of 16, or with strides or a size that offsets in 32 bits
+// cannot express. Forward and backward decide alike if their strides are alike.
+bool take_documents(FusedAttention& problem, const AttentionConfig& config, size_t version);
 
 // A graph, and its values for the operands and results; kNone if the graph does not use one.
 struct AttentionGraph {
@@ -51,6 +59,12 @@ struct AttentionGraph {
   Value d_out = q, dq = q, dk = q, dv = q;
   Value delta = q;   // (B,H,T) f32, contiguous: sum of out * d_out
   Value dq_sum = q;  // (B,H,T,D) f32, contiguous: dq before it is rounded
+  // With documents, where lse and delta are (B*T,H) and dq_sum has the strides of dq:
+  Value lengths = q;  // (documents) i32: tokens of each
+  Value qkv_at = q, out_at = q,
+        lse_at = q;                  // (documents + 1) i32: the first element of each in q, k, v and their
+                                     // gradients, in out and d_out, in lse and delta
+  Value dk_heads = q, dv_heads = q;  // if H > K: dk and dv of every query head, which dk and dv sum
 };
 
 // A masked score is the lowest f32 (or -inf), so its exponential is 0. If the first scores of a row are all
@@ -59,8 +73,8 @@ AttentionGraph attention_forward_graph(const FusedAttention& problem);
 AttentionGraph attention_backward_graph(const FusedAttention& problem);
 
 // Return the bytes of scratch that plans for these graphs may use, including delta and dq_sum, for any
-// dtype and mask.
-size_t fused_forward_bytes();
-size_t fused_backward_bytes(const AttentionShape& shape);
+// dtype and mask. has_documents: for take_documents too, with q, k and v in one buffer.
+size_t fused_forward_bytes(const AttentionShape& shape, bool has_documents);
+size_t fused_backward_bytes(const AttentionShape& shape, bool has_documents);
 
 }  // namespace ingot

@@ -29,6 +29,10 @@ struct OpGraph {
     DType dtype;  // u8 means bool
     Extent4 shape, strides;
     float constant = 0;
+    // If not kNone, the tensor is ragged: its dim 0 are sequences of different lengths, and element (s, ...) lies
+    // offset_factor * offsets[s] elements after where strides of 0 along dim 0 would put it. offsets is (S + 1, 1, 1, 1) i32.
+    Value offsets = kNone;
+    int64_t offset_factor = 1;
   };
 
   enum class Op {
@@ -40,6 +44,8 @@ struct OpGraph {
     kLog,
     kCopy,           // converts to out's dtype
     kIsAtLeast,      // in[0] >= in[1]
+    kIsBelow,        // in[0] < in[1]
+    kAnd,            // in[0] and in[1], of bools
     kSelect,         // in[2] ? in[0] : in[1]
     kIndex,          // index of each element of in[0] along `axis`
     kSum,            // sum over the dims in which out is shorter (length 1, or one per group of heads)
@@ -47,11 +53,17 @@ struct OpGraph {
     kMatrixProduct,  // in[0] (B,H,M,N) times in[1] (B,K,N,P): H / K heads of in[0] use one of in[1]
     kReshape,        // the same elements with out's shape and strides
   };
+  // The lengths of the sequences of a ragged product: (S, 1, 1, 1) i32 each, or kNone. What lies beyond them is neither
+  // read nor written: M are the rows of in[0], N the columns of in[1], and K is the dim that is summed.
+  struct Lengths {
+    Value m = kNone, n = kNone, k = kNone;
+  };
   struct Operation {
     Op op;
     std::array<Value, 3> in;
     Value out;
     int axis = 0;
+    Lengths lengths = {};
   };
 
   std::vector<Tensor> tensors;
@@ -61,6 +73,15 @@ struct OpGraph {
 
   Value memory(DType dtype, const Extent4& shape, const Extent4& strides) {
     return append({Place::kMemory, dtype, shape, strides});
+  }
+  // Memory of sequences, which begin at the offsets.
+  Value ragged(DType dtype, const Extent4& shape, const Extent4& strides, Value offsets, int64_t factor = 1) {
+    return append({.place = Place::kMemory,
+                   .dtype = dtype,
+                   .shape = shape,
+                   .strides = strides,
+                   .offsets = offsets,
+                   .offset_factor = factor});
   }
   Value passing(DType dtype, const Extent4& shape) {
     return append({Place::kPassing, dtype, shape, row_major(shape)});
@@ -73,6 +94,10 @@ struct OpGraph {
   }
 
   void into(Value out, Op op, std::array<Value, 3> in) { operations.push_back({op, in, out}); }
+  // out = a b.
+  void product_into(Value out, Value a, Value b, const Lengths& lengths) {
+    operations.push_back({.op = Op::kMatrixProduct, .in = {a, b, kNone}, .out = out, .lengths = lengths});
+  }
   // Appends an elementwise operation on f32 with a's shape. An operand of length 1 in a dim is broadcast.
   Value apply(Op op, Value a, Value b = kNone) {
     const Value out = passing(DType::f32, at(a).shape);
@@ -89,9 +114,10 @@ struct OpGraph {
     operations.push_back({Op::kIndex, {like, kNone, kNone}, out, axis});
     return out;
   }
-  Value is_at_least(Value a, Value b) {
+  // Appends kIsAtLeast, kIsBelow or kAnd.
+  Value test(Op op, Value a, Value b) {
     const Value out = passing(DType::u8, at(a).shape);
-    into(out, Op::kIsAtLeast, {a, b, kNone});
+    into(out, op, {a, b, kNone});
     return out;
   }
   Value over_last(Op op, Value a) {
@@ -100,10 +126,10 @@ struct OpGraph {
     into(out, op, {a, kNone, kNone});
     return out;
   }
-  Value product(DType dtype, Value a, Value b) {
+  Value product(DType dtype, Value a, Value b, const Lengths& lengths) {
     const Extent4 &left = at(a).shape, &right = at(b).shape;
     const Value out = passing(dtype, {left[0], left[1], left[2], right[3]});
-    into(out, Op::kMatrixProduct, {a, b, kNone});
+    product_into(out, a, b, lengths);
     return out;
   }
   // Returns a with its last two dims exchanged.
@@ -111,6 +137,7 @@ struct OpGraph {
     const Extent4 &s = at(a).shape, &strides = at(a).strides;
     const Value out =
         passing(dtype, {s[0], s[1], s[3], s[2]}, {strides[0], strides[1], strides[3], strides[2]});
+    tensors.back().offsets = at(a).offsets;
     into(out, Op::kReshape, {a, kNone, kNone});
     return out;
   }

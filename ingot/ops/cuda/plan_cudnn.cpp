@@ -60,6 +60,10 @@ cudnnPointwiseMode_t mode_of(Op op) {
       return CUDNN_POINTWISE_IDENTITY;
     case Op::kIsAtLeast:
       return CUDNN_POINTWISE_CMP_GE;
+    case Op::kIsBelow:
+      return CUDNN_POINTWISE_CMP_LT;
+    case Op::kAnd:
+      return CUDNN_POINTWISE_LOGICAL_AND;
     case Op::kSelect:
       return CUDNN_POINTWISE_BINARY_SELECT;
     case Op::kIndex:
@@ -105,6 +109,7 @@ class Builder {
     d.set(CUDNN_ATTR_TENSOR_STRIDES, t.strides);
     d.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
     d.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &is_by_value);
+    if (t.offsets != OpGraph::kNone) d.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, tensor(t.offsets));
     d.finish();
   }
 
@@ -125,7 +130,8 @@ class Builder {
 
   cudnnBackendDescriptor_t add_elementwise(const OpGraph::Operation& o) {
     const cudnnPointwiseMode_t mode = mode_of(o.op);
-    const cudnnDataType_t computed = o.op == Op::kIsAtLeast ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT;
+    const bool is_test = o.op == Op::kIsAtLeast || o.op == Op::kIsBelow || o.op == Op::kAnd;
+    const cudnnDataType_t computed = is_test ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT;
     Descriptor rule(library_, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     rule.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
     rule.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &computed);
@@ -148,7 +154,10 @@ class Builder {
                      CUDNN_ATTR_OPERATION_MATMUL_DESC,
                      {{CUDNN_ATTR_OPERATION_MATMUL_ADESC, o.in[0]},
                       {CUDNN_ATTR_OPERATION_MATMUL_BDESC, o.in[1]},
-                      {CUDNN_ATTR_OPERATION_MATMUL_CDESC, o.out}});
+                      {CUDNN_ATTR_OPERATION_MATMUL_CDESC, o.out},
+                      {CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, o.lengths.m},
+                      {CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, o.lengths.n},
+                      {CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, o.lengths.k}});
   }
 
   cudnnBackendDescriptor_t add_reduction(const OpGraph::Operation& o, cudnnReduceTensorOp_t how) {

@@ -60,6 +60,12 @@ RunConfig dropping(RunConfig c) {
   c.model.dropout = 0.2;
   return c;
 }
+// The number of documents in a micro-batch changes, and with it which graph a rank runs, if any.
+RunConfig with_documents(RunConfig c) {
+  c.data.has_document_mask = true;
+  c.model.context = 128;
+  return c;
+}
 RunConfig in_stages(RunConfig c, const ParallelConfig& layout, int64_t layers = 2) {
   c = laid_out(deep(c, layers), layout);
   c.train.grad_accum = 4 * world->size() / layout.pp;
@@ -139,6 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
                       AsyncRanks{"fp8_tensors", with_fp8(laid_out(deep(llama()), tensors()))},
                       AsyncRanks{"tensors_of_shards",
                                  laid_out(deep(with_muon(gpt2(), DType::f32), 2), sharing_of_shards())},
+                      AsyncRanks{"documents_on_shards", with_documents(sharded(llama()))},
                       AsyncRanks{"dropout_on_shards", dropping(recomputing(sharded(llama())))},
                       AsyncRanks{"dropout_on_tensors", dropping(laid_out(deep(gpt2()), tensors()))},
                       AsyncRanks{"dropout_in_stages", dropping(in_stages(llama(), all_stages()))},

@@ -1,0 +1,94 @@
+#include "ingot/ops/attention/mask_tables.h"
+
+#include "ingot/ops/cuda/cuda_elementwise.h"
+
+namespace ingot::cuda {
+namespace {
+
+struct WindowStarts {
+  int32_t* starts;
+  const int32_t* doc_start;
+  int64_t T, window;
+
+  __device__ void operator()(int64_t i) const {
+    const int64_t first = i % T - window + 1, document = doc_start ? doc_start[i] : 0;
+    starts[i] = static_cast<int32_t>(first > document ? first : document);
+  }
+};
+
+struct FillTable {
+  int32_t *lengths, *qkv_at, *out_at, *lse_at;
+  const int32_t* first_rows;
+  DocumentStrides strides;
+  int64_t D;
+
+  __device__ void operator()(int64_t i) const {
+    const int64_t first = first_rows[i];
+    if (i < D) lengths[i] = static_cast<int32_t>(first_rows[i + 1] - first);
+    qkv_at[i] = static_cast<int32_t>(first * strides.qkv);
+    out_at[i] = static_cast<int32_t>(first * strides.out);
+    lse_at[i] = static_cast<int32_t>(first * strides.lse);
+  }
+};
+
+template <bool is_to_tokens>
+struct TurnLse {
+  float *lse, *by_token;
+  int64_t H, T;
+
+  __device__ void operator()(int64_t i) const {
+    const int64_t row = i / H, h = i % H, b = row / T, t = row % T;
+    float& of_head = lse[(b * H + h) * T + t];
+    if (is_to_tokens)
+      by_token[i] = of_head;
+    else
+      of_head = by_token[i];
+  }
+};
+
+template <bool is_to_tokens>
+void turn(const Tensor& lse, const Tensor& by_token, const char* op, Stream& stream) {
+  check_tensor(lse, DType::f32, lse.shape, op);
+  INGOT_CHECK(lse.rank() == 3, "{}: lse must be (B, H, T), got {}", op, lse.shape.to_string());
+  const int64_t H = lse.dim(1), T = lse.dim(2);
+  check_tensor(by_token, DType::f32, {lse.dim(0) * T, H}, op);
+  launch_elementwise<1>(lse.elements(), op, stream,
+                        TurnLse<is_to_tokens>{lse.as<float>(), by_token.as<float>(), H, T});
+}
+
+}  // namespace
+
+void window_starts(const Tensor& starts, const Tensor& doc_start, int64_t window, Stream& stream) {
+  const char* op = "window_starts";
+  check_tensor(starts, DType::i32, starts.shape, op);
+  if (doc_start) check_tensor(doc_start, DType::i32, starts.shape, op);
+  INGOT_CHECK(starts.rank() == 2 && window > 0, "{}: starts must be (B, T) and the window positive", op);
+  launch_elementwise<1>(
+      starts.elements(), op, stream,
+      WindowStarts{starts.as<int32_t>(), optional<int32_t>(doc_start), starts.dim(1), window});
+}
+
+void document_table(const DocumentTable& table, const Tensor& first_rows, const DocumentStrides& strides,
+                    Stream& stream) {
+  const char* op = "document_table";
+  INGOT_CHECK(first_rows.rank() == 1 && first_rows.elements() > 1, "{}: first_rows must be (D + 1)", op);
+  check_tensor(first_rows, DType::i32, first_rows.shape, op);
+  const int64_t D = first_rows.dim(0) - 1;
+  check_tensor(table.lengths, DType::i32, {D}, op);
+  for (const Tensor* at : {&table.qkv_at, &table.out_at, &table.lse_at})
+    check_tensor(*at, DType::i32, {D + 1}, op);
+  launch_elementwise<1>(
+      D + 1, op, stream,
+      FillTable{table.lengths.as<int32_t>(), table.qkv_at.as<int32_t>(), table.out_at.as<int32_t>(),
+                table.lse_at.as<int32_t>(), first_rows.as<int32_t>(), strides, D});
+}
+
+void lse_to_tokens(const Tensor& by_token, const Tensor& lse, Stream& stream) {
+  turn<true>(lse, by_token, "lse_to_tokens", stream);
+}
+
+void lse_from_tokens(const Tensor& lse, const Tensor& by_token, Stream& stream) {
+  turn<false>(lse, by_token, "lse_from_tokens", stream);
+}
+
+}  // namespace ingot::cuda
