@@ -72,6 +72,17 @@ CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction, const CUlaunc
   return give(size, 1);
 }
 
+// cuDNN 9.28 binds these when it loads its compilers.
+CUresult cuModuleLoadData(CUmodule* module, const void*) { return give(module); }
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char*) { return give(function); }
+NOTHING(cuModuleUnload, CUmodule)
+NOTHING(cuTensorMapEncodeTiled, CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+        const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
+        CUtensorMapL2promotion, CUtensorMapFloatOOBfill)
+NOTHING(cuTensorMapEncodeIm2col, CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+        const cuuint64_t*, const int*, const int*, cuuint32_t, cuuint32_t, const cuuint32_t*,
+        CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill)
+
 NOTHING(cuLinkCreate, unsigned, CUjit_option*, void**, CUlinkState*)
 NOTHING(cuLinkAddData, CUlinkState, CUjitInputType, void*, size_t, const char*, unsigned, CUjit_option*,
         void**)
