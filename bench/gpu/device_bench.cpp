@@ -338,6 +338,18 @@ void bench_attention(Bench& b, const AttentionShape& s, bool has_documents) {
             with_mask(true, run_forward));
   b.compare("attention mask " + shape + " backward", "lowest", with_mask(false, run_backward), "infinity",
             with_mask(true, run_backward));
+  AttentionConfig in_window = config;
+  in_window.window = s.T / 4;
+  b.compare(
+      "attention window of a quarter " + shape, "window",
+      [&] { attention_forward(out, lse, q, k, v, starts, in_window, forward, b.stream); }, "all keys",
+      run_forward);
+  b.compare(
+      "attention window of a quarter " + shape + " backward", "window",
+      [&] {
+        attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, starts, in_window, backward, b.stream);
+      },
+      "all keys", run_backward);
   if (has_documents) {
     AttentionConfig apart = config;
     apart.first_rows = first_rows;

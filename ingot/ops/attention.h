@@ -61,8 +61,8 @@ struct AttentionShape {
 };
 
 // Return the f32 elements of scratch that the calls below need with num_threads() threads. On a CUDA
-// device without cuDNN backward needs B * H * T and forward none; for cuDNN's kernels the starts of the windows are in it,
-// and with has_documents what AttentionConfig::first_rows needs if q, k and v lie in one buffer.
+// device without cuDNN backward needs B * H * T and forward none; for cuDNN's kernels it has, with has_documents, what
+// AttentionConfig::first_rows needs if q, k and v lie in one buffer.
 int64_t attention_forward_scratch(const AttentionShape& shape, Device device = Device::kCpu,
                                   bool has_documents = false);
 int64_t attention_backward_scratch(const AttentionShape& shape, Device device = Device::kCpu,

@@ -27,7 +27,7 @@ struct Fp8Stats {
 // The device tensors that belong to a tensor cast to FP8 on a CUDA device (ops/fp8/cuda_fp8.h).
 struct Fp8Place {
   Tensor scale, inverse;  // (1) f32: the scale of the last cast and its reciprocal
-  Tensor fresh;           // (1) f32: the amax from which current scaling computes the scale
+  Tensor fresh;           // (1) f32: the amax from which current scaling computes the scale, which zeroes it
   Tensor amax, counts;    // (1) f32, (2) u32: statistics of a step's casts, as Fp8Meter
 };
 

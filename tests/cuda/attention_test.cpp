@@ -1,7 +1,7 @@
 // Attention on a device against the fp64 reference, on views of one packed (B,T,(H+2K)D) buffer.
 #include "ingot/ops/attention.h"
 
-#include "ingot/ops/attention/mask_tables.h"
+#include "ingot/ops/attention/document_table.h"
 #include "ingot/ops/deterministic.h"
 #include "tests/cuda/on_device.h"
 #include "tests/reference/attention.h"
@@ -160,14 +160,16 @@ TEST_P(CudaFusedAttention, ForwardAndBackwardEqualTheReference) {
   expect_same_bits(dq.to_host(), first, "dq again");
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, CudaFusedAttention,
-                         ::testing::Values(SizedCase{"causal", DType::bf16, {2, 64, 64, 2, 2, 64}},
-                                           SizedCase{"causal", DType::bf16, {1, 70, 70, 4, 2, 128}},
-                                           SizedCase{"causal", DType::bf16, {1, 40, 40, 1, 1, 256}},
-                                           SizedCase{"causal", DType::f16, {1, 64, 64, 2, 1, 64}},
-                                           SizedCase{
-                                               "documents", DType::bf16, {2, 90, 90, 2, 1, 64}, true, 37}),
-                         attention_case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaFusedAttention,
+    ::testing::Values(SizedCase{"causal", DType::bf16, {2, 64, 64, 2, 2, 64}},
+                      SizedCase{"causal", DType::bf16, {1, 70, 70, 4, 2, 128}},
+                      SizedCase{"causal", DType::bf16, {1, 40, 40, 1, 1, 256}},
+                      SizedCase{"causal", DType::f16, {1, 64, 64, 2, 1, 64}},
+                      SizedCase{"window", DType::bf16, {2, 128, 128, 2, 1, 64}, true, 0, 0, 40},
+                      SizedCase{"window_of_documents", DType::bf16, {2, 128, 128, 2, 1, 64}, true, 37, 0, 20},
+                      SizedCase{"documents", DType::bf16, {2, 90, 90, 2, 1, 64}, true, 37}),
+    attention_case_name);
 
 // Documents of several lengths as the batch of cuDNN's graphs, on q, k and v in one buffer. Without cuDNN the same calls
 // compute with the mask.
@@ -228,23 +230,6 @@ TEST_P(CudaDocuments, ForwardAndBackwardEqualTheReference) {
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaDocuments,
                          ::testing::Values(AttentionShape{2, 300, 300, 2, 2, 64},
                                            AttentionShape{2, 256, 256, 4, 2, 128}));
-
-// cuDNN's kernels get a window as the starts of documents.
-TEST(CudaWindowStarts, AreTheFirstKeysThatQueriesSee) {
-  Stream stream = cuda::make_stream();
-  const OnDevice documents(integers({0, 0, 0, 3, 3, 3, 0, 1, 2, 2, 2, 2}), stream);
-  const Tensor doc_start(documents.tensor().data, DType::i32, {2, 6}, Device::kCuda);
-  const OnDevice starts(DType::i32, {2, 6}, stream);
-  const auto got = [&] {
-    const Buffer host = starts.to_host();
-    const int32_t* first = host.tensor().as<int32_t>();
-    return std::vector<int32_t>(first, first + 12);
-  };
-  cuda::window_starts(starts, {}, 3, stream);
-  EXPECT_EQ(got(), (std::vector<int32_t>{0, 0, 0, 1, 2, 3, 0, 0, 0, 1, 2, 3}));
-  cuda::window_starts(starts, doc_start, 3, stream);
-  EXPECT_EQ(got(), (std::vector<int32_t>{0, 0, 0, 3, 3, 3, 0, 1, 2, 2, 2, 3}));
-}
 
 // cuDNN's kernels get documents as lengths and first elements.
 TEST(CudaDocumentTable, HasTheLengthsAndTheFirstElements) {

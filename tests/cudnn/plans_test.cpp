@@ -19,6 +19,7 @@ struct Case {
   bool has_documents = false;
   bool masks_with_infinity = false;
   int64_t documents = 0;
+  int64_t window = 0;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -45,6 +46,7 @@ class CudnnPlans : public ::testing::TestWithParam<Case> {
     p.has_documents = GetParam().has_documents;
     p.masks_with_infinity = GetParam().masks_with_infinity;
     p.documents = GetParam().documents;
+    p.window = GetParam().window;
     p.q = p.k = p.v = p.dq = p.dk = p.dv = packed;
     p.out = p.d_out = alone;
     return p;
@@ -97,13 +99,16 @@ std::string case_name(const ::testing::TestParamInfo<Case>& info) { return info.
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, CudnnPlans,
-    ::testing::Values(Case{"gpt2_124m", {4, 1024, 1024, 12, 12, 64}},
-                      Case{"infinity", {4, 1024, 1024, 12, 12, 64}, DType::bf16, false, true},
-                      Case{"odd_length", {2, 1000, 1000, 4, 4, 80}, DType::f16},
-                      Case{"widest", {2, 512, 512, 4, 2, 256}}, Case{"short", {1, 7, 7, 2, 1, 8}},
-                      Case{"documents", {2, 512, 512, 8, 2, 128}, DType::bf16, true},
-                      Case{"sequences", {4, 1024, 1024, 12, 12, 64}, DType::bf16, false, false, 16},
-                      Case{"sequences_infinity", {2, 512, 512, 8, 2, 128}, DType::bf16, false, true, 16}),
+    ::testing::Values(
+        Case{"gpt2_124m", {4, 1024, 1024, 12, 12, 64}},
+        Case{"infinity", {4, 1024, 1024, 12, 12, 64}, DType::bf16, false, true},
+        Case{"odd_length", {2, 1000, 1000, 4, 4, 80}, DType::f16}, Case{"widest", {2, 512, 512, 4, 2, 256}},
+        Case{"short", {1, 7, 7, 2, 1, 8}}, Case{"documents", {2, 512, 512, 8, 2, 128}, DType::bf16, true},
+        Case{"sequences", {4, 1024, 1024, 12, 12, 64}, DType::bf16, false, false, 16},
+        Case{"sequences_infinity", {2, 512, 512, 8, 2, 128}, DType::bf16, false, true, 16},
+        Case{"window", {2, 1024, 1024, 8, 2, 128}, DType::bf16, false, false, 0, 256},
+        Case{"window_of_documents", {2, 512, 512, 8, 2, 128}, DType::bf16, true, false, 0, 100},
+        Case{"window_of_sequences", {2, 512, 512, 8, 2, 128}, DType::bf16, false, true, 16, 100}),
     case_name);
 
 // The models of bench/gpu, and the head widths between theirs.

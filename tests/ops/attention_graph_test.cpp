@@ -13,6 +13,7 @@ struct AttentionGraphCase {
   AttentionShape s;
   int64_t document = 0;  // length of every document but the last; 0 means one document
   bool masks_with_infinity = false;
+  int64_t window = 0;
   int64_t spare = -1;  // if not negative, the graph's batch are the documents and so many empty ones
 };
 
@@ -20,7 +21,7 @@ class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
  protected:
   AttentionShape s = GetParam().s;
   int64_t width = (s.H + 2 * s.K) * s.D;
-  AttentionConfig config{.scale = 0.3f};
+  AttentionConfig config{.scale = 0.3f, .window = GetParam().window};
   Buffer packed = random_tensor(DType::bf16, {s.B, s.T, width}, 1, 2.0);
   Buffer d_out = random_tensor(DType::bf16, {s.B, s.T, s.H, s.D}, 2);
   Buffer out = zeros(DType::bf16, {s.B, s.T, s.H, s.D}), d_packed = zeros(DType::bf16, {s.B, s.T, width});
@@ -57,7 +58,7 @@ class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
     return found.value_or(FusedAttention{});
   }
   AttentionCase reference() const {
-    return {s, true, starts, static_cast<double>(config.scale), config.dropout};
+    return {s, true, starts, static_cast<double>(config.scale), config.dropout, config.window};
   }
 
   // Returns the memory of a view as the graph sees it, from the view's first element.
@@ -147,11 +148,14 @@ INSTANTIATE_TEST_SUITE_P(
                       AttentionGraphCase{"heads", {2, 9, 9, 3, 3, 16}},
                       AttentionGraphCase{"shared_keys", {2, 11, 11, 4, 2, 8}},
                       AttentionGraphCase{"documents", {2, 12, 12, 2, 1, 8}, 5},
+                      AttentionGraphCase{"window", {2, 11, 11, 2, 1, 8}, 0, false, 4},
+                      AttentionGraphCase{"window_of_documents", {1, 12, 12, 2, 2, 8}, 5, true, 3},
+                      AttentionGraphCase{"window_of_sequences", {2, 12, 12, 2, 1, 8}, 7, true, 3, 1},
                       AttentionGraphCase{"infinity", {2, 9, 9, 3, 3, 16}, 0, true},
                       AttentionGraphCase{"infinity_documents", {2, 12, 12, 2, 1, 8}, 5, true},
-                      AttentionGraphCase{"sequences", {2, 12, 12, 2, 2, 8}, 5, false, 0},
-                      AttentionGraphCase{"empty_sequences", {1, 11, 11, 3, 3, 16}, 4, true, 3},
-                      AttentionGraphCase{"sequences_shared_keys", {2, 9, 9, 4, 2, 8}, 4, true, 2}),
+                      AttentionGraphCase{"sequences", {2, 12, 12, 2, 2, 8}, 5, false, 0, 0},
+                      AttentionGraphCase{"empty_sequences", {1, 11, 11, 3, 3, 16}, 4, true, 0, 3},
+                      AttentionGraphCase{"sequences_shared_keys", {2, 9, 9, 4, 2, 8}, 4, true, 0, 2}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // cuDNN has no kernel for these, or would compute them differently.
@@ -211,7 +215,7 @@ TEST(FusedAttention, TakesDocumentsAsItsBatch) {
   EXPECT_FALSE(is_taken(problem_of(0, 24), plain, kVersion));
   AttentionConfig in_window = plain;
   in_window.window = 7;
-  EXPECT_FALSE(is_taken(problem_of(7, D), in_window, kVersion));
+  EXPECT_TRUE(is_taken(problem_of(7, D), in_window, kVersion));
   FusedAttention apart = problem_of(0, D), large = apart, many = apart;
   apart.dk[1] = 7 * apart.dq[1];
   EXPECT_FALSE(is_taken(apart, plain, kVersion));

@@ -106,6 +106,8 @@ class GraphReference {
         return in(0);
       case Op::kIsAtLeast:
         return in(0) >= in(1) ? 1 : 0;
+      case Op::kIsAbove:
+        return in(0) > in(1) ? 1 : 0;
       case Op::kIsBelow:
         return in(0) < in(1) ? 1 : 0;
       case Op::kAnd:

@@ -116,7 +116,7 @@ int64_t elements_of(size_t bytes) {
 
 int64_t attention_forward_scratch(const AttentionShape& shape, Device device, bool has_documents) {
   if (device == Device::kCuda)
-    return has_cudnn() ? shape.B * shape.T + elements_of(fused_forward_bytes(shape, has_documents)) : 0;
+    return has_cudnn() ? elements_of(fused_forward_bytes(shape, has_documents)) : 0;
   return is_decoding(shape) ? cpu::attention_decode_scratch(shape)
                             : cpu::attention_forward_scratch(shape, num_threads());
 }
@@ -125,7 +125,7 @@ int64_t attention_backward_scratch(const AttentionShape& shape, Device device, b
   if (device == Device::kCuda) {
     const int64_t own = shape.B * shape.H * shape.T;
     if (!has_cudnn()) return own;
-    return std::max(own, shape.B * shape.T + elements_of(fused_backward_bytes(shape, has_documents)));
+    return std::max(own, elements_of(fused_backward_bytes(shape, has_documents)));
   }
   return cpu::attention_backward_scratch(shape, num_threads());
 }

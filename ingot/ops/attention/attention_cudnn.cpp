@@ -11,7 +11,7 @@
 
 #include "ingot/core/cuda/cuda_launch.h"
 #include "ingot/ops/attention/attention_graph.h"
-#include "ingot/ops/attention/mask_tables.h"
+#include "ingot/ops/attention/document_table.h"
 #include "ingot/ops/cuda/cuda_libraries.h"
 #include "ingot/ops/cuda/fastest.h"
 #include "ingot/ops/cuda/plan_cudnn.h"
@@ -27,6 +27,7 @@ constexpr size_t kTimedPlans = 4;  // as many of the plans that cuDNN proposes a
 std::string key_of(const FusedAttention& p, const char* pass) {
   std::string key = fmt::format("{}.{}.{}.{}.{}.{}.{}.{}.{}.{}", pass, name(p.dtype), p.B, p.T, p.H, p.K, p.D,
                                 p.scale, p.has_documents, p.masks_with_infinity);
+  if (p.window > 0) key += fmt::format(".window.{}", p.window);
   if (p.documents > 0) key += fmt::format(".documents.{}", p.documents);
   for (const FusedAttention::Strides* strides : {&p.q, &p.k, &p.v, &p.out, &p.dq, &p.dk, &p.dv, &p.d_out})
     for (const int64_t stride : *strides) key += fmt::format(".{}", stride);
@@ -162,20 +163,6 @@ class Scratch {
 
 namespace {
 
-// Returns the first key that each query sees, as doc_start: with a window in memory of `place`.
-Tensor first_keys(const Tensor& doc_start, const Tensor& q, const AttentionConfig& config, Scratch& place,
-                  Stream& stream) {
-  const int64_t B = q.dim(0), T = q.dim(1);
-  if (config.window == 0 || config.window >= T) return doc_start;
-  const Tensor starts(place.take(B * T), DType::i32, {B, T}, Device::kCuda);
-  cuda::window_starts(starts, doc_start, config.window, stream);
-  return starts;
-}
-
-int64_t starts_bytes(const Tensor& q, const AttentionConfig& config) {
-  return config.window == 0 ? 0 : q.dim(0) * q.dim(1) * static_cast<int64_t>(sizeof(int32_t));
-}
-
 // What the graphs of documents read in place of doc_start, and where they keep lse.
 struct Documents {
   cuda::DocumentTable table = {};
@@ -222,24 +209,20 @@ bool attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
   auto problem = fused_attention(q, k, v, out, doc_start, config);
   if (!problem || !lse || !scratch) return false;
   const auto has_room = [&](bool has_documents) {
-    const size_t wanted = fused_forward_bytes(shape_of(*problem), has_documents);
-    return scratch.bytes() >= wanted + static_cast<size_t>(starts_bytes(q, config));
+    return scratch.bytes() >= fused_forward_bytes(shape_of(*problem), has_documents);
   };
   if (!has_room(false)) return false;
   Plans& plans = plans_of(stream);
   problem->masks_with_infinity = cuda::libraries_of(stream).masks_with_infinity;
   Scratch place(scratch);
   Documents documents;
-  Tensor starts;
   if (is_packed(*problem) && has_room(true) && take_documents(*problem, config, plans.version()))
     documents = lay_out_documents(*problem, config.first_rows, place, stream);
-  else
-    starts = first_keys(doc_start, q, config, place, stream);
   const Tensor& kept_lse = documents.lse_by_token ? documents.lse_by_token : lse;
   const auto run = [&](const AttentionGraph& g, const Plan& plan) {
     std::vector<Place> places{
         {g.q, q.data}, {g.k, k.data}, {g.v, v.data}, {g.out, out.data}, {g.lse, kept_lse.data}};
-    if (starts) places.push_back({g.doc_start, starts.data});
+    if (g.doc_start != OpGraph::kNone) places.push_back({g.doc_start, doc_start.data});
     documents.add_places(g, places);
     plan.run(plans.device(), places, place.rest());
   };
@@ -265,18 +248,14 @@ bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   Plans& plans = plans_of(stream);
   if (!plans.is_right(*problem)) return false;
   const auto has_room = [&](bool has_documents) {
-    const size_t wanted = fused_backward_bytes(shape_of(*problem), has_documents);
-    return scratch.bytes() >= wanted + static_cast<size_t>(starts_bytes(q, config));
+    return scratch.bytes() >= fused_backward_bytes(shape_of(*problem), has_documents);
   };
   if (!has_room(false)) return false;
   problem->masks_with_infinity = cuda::libraries_of(stream).masks_with_infinity;
   Scratch place(scratch);
   Documents documents;
-  Tensor starts;
   if (is_packed(*problem) && has_room(true) && take_documents(*problem, config, plans.version()))
     documents = lay_out_documents(*problem, config.first_rows, place, stream);
-  else
-    starts = first_keys(doc_start, q, config, place, stream);
   const bool has_documents = problem->documents > 0;
   if (has_documents) cuda::lse_to_tokens(documents.lse_by_token, lse, stream);
   const Tensor& kept_lse = has_documents ? documents.lse_by_token : lse;
@@ -294,7 +273,7 @@ bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
                               {g.out, out.data}, {g.lse, kept_lse.data}, {g.d_out, d_out.data},
                               {g.dq, dq.data},   {g.dk, dk.data},        {g.dv, dv.data},
                               {g.delta, delta},  {g.dq_sum, dq_sum}};
-    if (starts) places.push_back({g.doc_start, starts.data});
+    if (g.doc_start != OpGraph::kNone) places.push_back({g.doc_start, doc_start.data});
     documents.add_places(g, places);
     if (dk_heads) places.insert(places.end(), {{g.dk_heads, dk_heads}, {g.dv_heads, dv_heads}});
     plan.run(plans.device(), places, place.rest());

@@ -64,10 +64,17 @@ Value masked(AttentionGraph& a, const FusedAttention& p, Value scores) {
   OpGraph& g = a.graph;
   const Value rows = g.index(scores, 2), columns = g.index(scores, 3);
   const Value lowest = hidden_score(g, p);
-  const Value causal = g.select(g.test(Op::kIsAtLeast, rows, columns), scores, lowest);
-  if (!p.has_documents || p.documents > 0) return causal;
+  Value visible = g.select(g.test(Op::kIsAtLeast, rows, columns), scores, lowest);
+  if (p.window > 0) {  // in the form that cuDNN knows, so that it skips what the window hides
+    const Value own_rows = g.index(scores, 2), own_columns = g.index(scores, 3);
+    const Value ends = g.passing(DType::i32, g.at(scores).shape);
+    g.into(ends, Op::kAdd,
+           {own_columns, g.constant(static_cast<float>(p.window), DType::i32), OpGraph::kNone});
+    visible = g.select(g.test(Op::kIsAbove, ends, own_rows), visible, lowest);
+  }
+  if (!p.has_documents || p.documents > 0) return visible;
   a.doc_start = g.memory(DType::i32, {p.B, 1, p.T, 1}, {p.T, p.T, 1, 1});
-  return g.select(g.test(Op::kIsAtLeast, columns, a.doc_start), causal, lowest);
+  return g.select(g.test(Op::kIsAtLeast, columns, a.doc_start), visible, lowest);
 }
 
 // Products of the graph whose rows and columns are queries (q) and keys (k).
@@ -118,7 +125,8 @@ std::optional<FusedAttention> fused_attention(const Tensor& q, const Tensor& k, 
   p.dtype = q.dtype;
   p.B = q.dim(0), p.T = T, p.H = q.dim(2), p.K = k.dim(2), p.D = D;
   p.scale = config.scale;
-  p.has_documents = doc_start || (config.window > 0 && config.window < T);
+  p.window = config.window < T ? config.window : 0;
+  p.has_documents = static_cast<bool>(doc_start);
   p.q = strides_of(q), p.k = strides_of(k), p.v = strides_of(v), p.out = strides_of(out);
   return p;
 }
@@ -141,9 +149,7 @@ bool take_documents(FusedAttention& p, const AttentionConfig& config, size_t ver
   constexpr size_t kLastUntrusted = 91500;
   constexpr int64_t kMostElements = std::numeric_limits<int32_t>::max();
   const int64_t documents = config.first_rows ? config.first_rows.dim(0) - 1 : 0, rows = p.B * p.T;
-  const bool has_window = config.window > 0 && config.window < p.T;
-  if (documents <= 0 || documents > rows / kLeastDocumentTokens || has_window || version <= kLastUntrusted ||
-      p.D % 16 != 0)
+  if (documents <= 0 || documents > rows / kLeastDocumentTokens || version <= kLastUntrusted || p.D % 16 != 0)
     return false;
   // A document's rows are at one distance from each other across the batch, which q, k and v share, and so do their
   // gradients.

@@ -18,6 +18,7 @@ struct FusedAttention {
   DType dtype = DType::bf16;
   int64_t B = 0, T = 0, H = 0, K = 0, D = 0;
   float scale = 0;
+  int64_t window = 0;  // 0: none
   bool has_documents = false;
   bool masks_with_infinity = false;  // hidden scores are -inf, not the lowest number: the same results
   // If above 0, the graph's batch are so many documents of at most T tokens, some of which may be empty; it has no mask
@@ -27,16 +28,16 @@ struct FusedAttention {
   Strides dq = {}, dk = {}, dv = {}, d_out = {};  // backward only
 
   auto fields() const {
-    return std::tie(dtype, B, T, H, K, D, scale, has_documents, masks_with_infinity, documents, q, k, v, out,
-                    dq, dk, dv, d_out);
+    return std::tie(dtype, B, T, H, K, D, scale, window, has_documents, masks_with_infinity, documents, q, k,
+                    v, out, dq, dk, dv, d_out);
   }
   bool operator<(const FusedAttention& other) const { return fields() < other.fields(); }  // for std::map
 };
 
 // fused_attention returns the problem if cuDNN has a kernel for it: bf16 or f16, causal, S = T, D at
 // most 256 and a multiple of 8, no dropout (cuDNN's random numbers differ from Ingot's), and every row
-// of every operand aligned to 16 bytes. Otherwise it returns nullopt. A window is a mask of documents. add_gradients adds
-// the strides of dq, dk, dv and d_out for backward; it returns false if their rows are not aligned.
+// of every operand aligned to 16 bytes. Otherwise it returns nullopt. add_gradients adds the strides of
+// dq, dk, dv and d_out for backward; it returns false if their rows are not aligned.
 std::optional<FusedAttention> fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                               const Tensor& out, const Tensor& doc_start,
                                               const AttentionConfig& config);
@@ -46,8 +47,8 @@ bool has_right_gradients(const FusedAttention& problem, size_t version);
 bool add_gradients(FusedAttention& problem, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                    const Tensor& d_out);
 // Makes the batch of the graph the documents of AttentionConfig::first_rows, so that nothing is computed between
-// documents. Returns false, and changes nothing, if the graph must keep the mask: without first_rows, with a window, with
-// a cuDNN of 9.15.0 or older, where D is no multiple of 16, or with strides or a size that offsets in 32 bits
+// documents. Returns false, and changes nothing, if the graph must keep the mask: without first_rows, with a cuDNN of
+// 9.15.0 or older, where D is no multiple of 16, or with strides or a size that offsets in 32 bits
 // cannot express. Forward and backward decide alike if their strides are alike.
 bool take_documents(FusedAttention& problem, const AttentionConfig& config, size_t version);
 

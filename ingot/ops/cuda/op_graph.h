@@ -44,6 +44,7 @@ struct OpGraph {
     kLog,
     kCopy,           // converts to out's dtype
     kIsAtLeast,      // in[0] >= in[1]
+    kIsAbove,        // in[0] > in[1]
     kIsBelow,        // in[0] < in[1]
     kAnd,            // in[0] and in[1], of bools
     kSelect,         // in[2] ? in[0] : in[1]
@@ -89,8 +90,8 @@ struct OpGraph {
   Value passing(DType dtype, const Extent4& shape, const Extent4& strides) {
     return append({Place::kPassing, dtype, shape, strides});
   }
-  Value constant(float value) {
-    return append({Place::kConstant, DType::f32, {1, 1, 1, 1}, {1, 1, 1, 1}, value});
+  Value constant(float value, DType dtype = DType::f32) {
+    return append({Place::kConstant, dtype, {1, 1, 1, 1}, {1, 1, 1, 1}, value});
   }
 
   void into(Value out, Op op, std::array<Value, 3> in) { operations.push_back({op, in, out}); }
@@ -114,7 +115,7 @@ struct OpGraph {
     operations.push_back({Op::kIndex, {like, kNone, kNone}, out, axis});
     return out;
   }
-  // Appends kIsAtLeast, kIsBelow or kAnd.
+  // Appends kIsAtLeast, kIsAbove, kIsBelow or kAnd.
   Value test(Op op, Value a, Value b) {
     const Value out = passing(DType::u8, at(a).shape);
     into(out, op, {a, b, kNone});

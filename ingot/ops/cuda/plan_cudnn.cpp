@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <iterator>
 
 namespace ingot::cudnn {
@@ -60,6 +61,8 @@ cudnnPointwiseMode_t mode_of(Op op) {
       return CUDNN_POINTWISE_IDENTITY;
     case Op::kIsAtLeast:
       return CUDNN_POINTWISE_CMP_GE;
+    case Op::kIsAbove:
+      return CUDNN_POINTWISE_CMP_GT;
     case Op::kIsBelow:
       return CUDNN_POINTWISE_CMP_LT;
     case Op::kAnd:
@@ -130,8 +133,11 @@ class Builder {
 
   cudnnBackendDescriptor_t add_elementwise(const OpGraph::Operation& o) {
     const cudnnPointwiseMode_t mode = mode_of(o.op);
-    const bool is_test = o.op == Op::kIsAtLeast || o.op == Op::kIsBelow || o.op == Op::kAnd;
-    const cudnnDataType_t computed = is_test ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT;
+    const DType out = graph_.at(o.out).dtype;
+    const bool is_integer = out == DType::i32 && o.op != Op::kIndex;
+    const cudnnDataType_t computed = out == DType::u8 ? CUDNN_DATA_BOOLEAN
+                                     : is_integer     ? CUDNN_DATA_INT32
+                                                      : CUDNN_DATA_FLOAT;
     Descriptor rule(library_, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     rule.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
     rule.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &computed);
@@ -285,9 +291,14 @@ Plan::Plan(const Library& library, Descriptor plan, Descriptors parts, int64_t n
                                       CUDNN_TYPE_INT64, 1, nullptr, &bytes),
                 "BackendGetAttribute of the workspace's size");
   workspace_bytes_ = static_cast<size_t>(bytes);
-  for (size_t i = 0; i < graph.tensors.size(); ++i)
-    if (graph.tensors[i].place == OpGraph::Place::kConstant)
-      constants_.emplace_back(id_of(static_cast<Value>(i)), graph.tensors[i].constant);
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    const OpGraph::Tensor& t = graph.tensors[i];
+    if (t.place != OpGraph::Place::kConstant) continue;
+    const bool is_integer = t.dtype == DType::i32;
+    constants_.emplace_back(id_of(static_cast<Value>(i)),
+                            is_integer ? std::bit_cast<uint32_t>(static_cast<int32_t>(t.constant))
+                                       : std::bit_cast<uint32_t>(t.constant));
+  }
 }
 
 std::vector<Plan> Plan::make(const Library& library, const OpGraph& graph, const Target& target,

@@ -118,7 +118,8 @@ class Plan {
   Descriptor plan_;
   int64_t number_;
   size_t workspace_bytes_ = 0;
-  std::deque<std::pair<int64_t, float>> constants_;  // by id; run() passes their addresses to cuDNN
+  // The bits of f32 or i32 numbers, by id; run() passes their addresses to cuDNN.
+  std::deque<std::pair<int64_t, uint32_t>> constants_;
 };
 
 }  // namespace ingot::cudnn

@@ -73,7 +73,6 @@ class Fp8HeadPass {
   void encode(const Tensor& t, const Tensor& codes, const Tensor& turned, const Fp8Place& place,
               float fixed_scale, bool is_whole) const {
     if (is_current()) {
-      fill_zero(place.fresh, stream_);
       raise_amax(place.fresh, t, stream_);
       if (!is_whole) config_.columns.max(place.fresh);
       make_scale(place, DType::f8e4m3);
@@ -107,7 +106,6 @@ class Fp8HeadPass {
     const Gradient gradient{in_memory_of(scratch_.d_logits, {n, W}), in_memory_of(scratch_.d_turned, {W, n})};
     const Fp8Place& place = scratch_.fp8[2];
     if (is_current()) {
-      fill_zero(place.fresh, stream_);
       raise_gradient_amax(place.fresh, tile, loss_, stream_);
       if (!config_.columns.is_whole() && config_.kind != HeadKind::kRecompute)
         config_.columns.max(place.fresh);

@@ -1,20 +1,9 @@
-#include "ingot/ops/attention/mask_tables.h"
+#include "ingot/ops/attention/document_table.h"
 
 #include "ingot/ops/cuda/cuda_elementwise.h"
 
 namespace ingot::cuda {
 namespace {
-
-struct WindowStarts {
-  int32_t* starts;
-  const int32_t* doc_start;
-  int64_t T, window;
-
-  __device__ void operator()(int64_t i) const {
-    const int64_t first = i % T - window + 1, document = doc_start ? doc_start[i] : 0;
-    starts[i] = static_cast<int32_t>(first > document ? first : document);
-  }
-};
 
 struct FillTable {
   int32_t *lengths, *qkv_at, *out_at, *lse_at;
@@ -57,16 +46,6 @@ void turn(const Tensor& lse, const Tensor& by_token, const char* op, Stream& str
 }
 
 }  // namespace
-
-void window_starts(const Tensor& starts, const Tensor& doc_start, int64_t window, Stream& stream) {
-  const char* op = "window_starts";
-  check_tensor(starts, DType::i32, starts.shape, op);
-  if (doc_start) check_tensor(doc_start, DType::i32, starts.shape, op);
-  INGOT_CHECK(starts.rank() == 2 && window > 0, "{}: starts must be (B, T) and the window positive", op);
-  launch_elementwise<1>(
-      starts.elements(), op, stream,
-      WindowStarts{starts.as<int32_t>(), optional<int32_t>(doc_start), starts.dim(1), window});
-}
 
 void document_table(const DocumentTable& table, const Tensor& first_rows, const DocumentStrides& strides,
                     Stream& stream) {
