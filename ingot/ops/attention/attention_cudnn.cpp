@@ -159,10 +159,6 @@ class Scratch {
   float *next_, *end_;
 };
 
-}  // namespace
-
-namespace {
-
 // What the graphs of documents read in place of doc_start, and where they keep lse.
 struct Documents {
   cuda::DocumentTable table = {};

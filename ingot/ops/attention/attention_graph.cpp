@@ -19,8 +19,9 @@ bool is_on_granules(const Tensor& t) {
          t.strides[1] % kGranule == 0 && t.strides[2] % kGranule == 0;
 }
 
-// Declare a (B,T,H,D) tensor as (B,H,T,D), and as (B,H,D,T). With documents, `at` are their offsets.
 int64_t batch_of(const FusedAttention& p) { return p.documents > 0 ? p.documents : p.B; }
+
+// Declare a (B,T,H,D) tensor as (B,H,T,D), and as (B,H,D,T). With documents, `at` are their offsets.
 Value heads(OpGraph& g, const FusedAttention& p, int64_t H, const FusedAttention::Strides& s, Value at) {
   return g.ragged(p.dtype, {batch_of(p), H, p.T, p.D}, {s[0], s[2], s[1], 1}, at);
 }
@@ -156,7 +157,8 @@ bool take_documents(FusedAttention& p, const AttentionConfig& config, size_t ver
   const auto is_even = [&](const FusedAttention::Strides& s) { return s[0] == p.T * s[1]; };
   for (const auto* s : {&p.q, &p.k, &p.v, &p.out})
     if (!is_even(*s)) return false;
-  if (p.k[1] != p.q[1] || p.v[1] != p.q[1] || rows * std::max(p.q[1], p.out[1]) > kMostElements) return false;
+  const int64_t widest = std::max(p.q[1] * (p.H / p.K), p.out[1]);  // dk and dv of all query heads are the widest
+  if (p.k[1] != p.q[1] || p.v[1] != p.q[1] || rows * widest > kMostElements) return false;
   if (p.dq[1] != 0) {
     for (const auto* s : {&p.dq, &p.dk, &p.dv, &p.d_out})
       if (!is_even(*s)) return false;

@@ -61,10 +61,9 @@ struct AttentionGraph {
   Value delta = q;   // (B,H,T) f32, contiguous: sum of out * d_out
   Value dq_sum = q;  // (B,H,T,D) f32, contiguous: dq before it is rounded
   // With documents, where lse and delta are (B*T,H) and dq_sum has the strides of dq:
-  Value lengths = q;  // (documents) i32: tokens of each
-  Value qkv_at = q, out_at = q,
-        lse_at = q;                  // (documents + 1) i32: the first element of each in q, k, v and their
-                                     // gradients, in out and d_out, in lse and delta
+  Value lengths = q;             // (documents) i32: tokens of each
+  Value qkv_at = q;              // (documents + 1) i32: first element of each in q, k, v and their gradients
+  Value out_at = q, lse_at = q;  // the same in out and d_out, and in lse and delta
   Value dk_heads = q, dv_heads = q;  // if H > K: dk and dv of every query head, which dk and dv sum
 };
 

@@ -157,12 +157,45 @@ constexpr int kRowsAtOnce = sizeof(T) == sizeof(float) ? 4 : 1;
 template <typename T>
 constexpr int kSumsPerRow = 4 / kRowsAtOnce<T>;  // independent sums hide the latency of additions
 
+constexpr int64_t kBytesAhead = 4096;  // of 16-bit numbers, prefetched
+
+#if defined(__AVX512BF16__) && defined(__AVX512BW__)
+// Returns the dot product of a and b (n). VDPBF16PS needs no conversions, which leaves room for more reads at one time
+// (docs/benchmarks/matmul.md).
+float streamed_dot(const bf16* a, const bf16* b, int64_t n) {
+  constexpr int64_t kNumbers = 32;  // in a register
+  const auto add = [](__m512 sum, __m512i x, __m512i y) {
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(y));
+  };
+  __m512 first = _mm512_setzero_ps(), second = first;
+  int64_t i = 0;
+  for (; i + 2 * kNumbers <= n; i += 2 * kNumbers) {
+    const auto* ahead = reinterpret_cast<const char*>(b + i) + kBytesAhead;
+    __builtin_prefetch(ahead);
+    __builtin_prefetch(ahead + 64);
+    first = add(first, _mm512_loadu_si512(a + i), _mm512_loadu_si512(b + i));
+    second = add(second, _mm512_loadu_si512(a + i + kNumbers), _mm512_loadu_si512(b + i + kNumbers));
+  }
+  for (; i < n; i += kNumbers) {
+    const __mmask32 rest = n - i >= kNumbers ? ~__mmask32{0} : (__mmask32{1} << (n - i)) - 1;
+    first = add(first, _mm512_maskz_loadu_epi16(rest, a + i), _mm512_maskz_loadu_epi16(rest, b + i));
+  }
+  return _mm512_reduce_add_ps(_mm512_add_ps(first, second));
+}
+#endif
+
 // dots[r] = the dot product of a (n) and row r of b (kRows, n). A row's sum does not depend on kRows.
 template <int kRows, typename T>
 void streamed_dots(float* dots, const T* a, const T* b, int64_t ldb, int64_t n) {
+#if defined(__AVX512BF16__) && defined(__AVX512BW__)
+  if constexpr (std::is_same_v<T, bf16>) {
+    for (int r = 0; r < kRows; ++r) dots[r] = streamed_dot(a, b + r * ldb, n);
+    return;
+  }
+#endif
   constexpr int kSums = kSumsPerRow<T>;
   constexpr int64_t kStep = kSums * kLanes, kLine = 64 / static_cast<int64_t>(sizeof(T));
-  constexpr int64_t kAhead = 2048 / static_cast<int64_t>(sizeof(T));
+  constexpr int64_t kAhead = kBytesAhead / static_cast<int64_t>(sizeof(T));
   Vec sums[kRows][kSums] = {};
   int64_t i = 0;
   for (; i + kStep <= n; i += kStep) {
