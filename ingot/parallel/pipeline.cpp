@@ -163,7 +163,7 @@ MicroBatch Pipeline::batch(const ExecutorStep& step, int64_t micro) {
     const MicroBatch from = feed_.send(step.next(), step.stream);
     copy(kept.tokens, from.tokens, step.stream);
     copy(kept.targets, from.targets, step.stream);
-    has_documents_ = static_cast<bool>(from.doc_start);
+    has_documents_ = static_cast<bool>(from.doc_start);  // first_rows are left out, as in forward
     if (has_documents_) copy(kept.doc_start, from.doc_start, step.stream);
   }
   MicroBatch batch = memory_.batches[static_cast<size_t>(micro)];
@@ -351,7 +351,8 @@ LossSums Pipeline::losses(Stream& stream) {
 
 // A stage can begin the next micro-batch while the next stage still computes this one.
 LossSums Pipeline::forward(LayerContext& ctx, const Batch& batch) {
-  const MicroBatch micro = feed_.send(batch, ctx.stream);
+  MicroBatch micro = feed_.send(batch, ctx.stream);
+  micro.first_rows = {};  // a kernel for a new number of documents is timed, and the host must not wait among messages
   Communicator& messages = activations_.on(true);
   LossSums sums;
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
