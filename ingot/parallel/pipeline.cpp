@@ -352,8 +352,8 @@ LossSums Pipeline::losses(Stream& stream) {
 // A stage can begin the next micro-batch while the next stage still computes this one.
 LossSums Pipeline::forward(LayerContext& ctx, const Batch& batch) {
   MicroBatch micro = feed_.send(batch, ctx.stream);
-  micro.first_rows =
-      {};  // a kernel for a new number of documents is timed, and the host must not wait among messages
+  // A kernel for a new number of documents would be timed, and the host must not wait between messages.
+  micro.first_rows = {};
   Communicator& messages = activations_.on(true);
   LossSums sums;
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
