@@ -260,9 +260,10 @@ bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   float* dq_sum = place.take(has_documents ? rows * problem->dq[1] : lse.elements() * problem->D);
   float *dk_heads = nullptr, *dv_heads = nullptr;
   if (has_documents && problem->H > problem->K) {
-    const int64_t halves = rows * problem->dq[1] * (problem->H / problem->K);  // of a float
-    dk_heads = place.take((halves + 1) / 2);
-    dv_heads = place.take((halves + 1) / 2);
+    // The scratch counts f32 numbers, and these have 16 bits.
+    const int64_t numbers = (rows * problem->dq[1] * (problem->H / problem->K) + 1) / 2;
+    dk_heads = place.take(numbers);
+    dv_heads = place.take(numbers);
   }
   const auto run = [&](const AttentionGraph& g, const Plan& plan) {
     std::vector<Place> places{{g.q, q.data},     {g.k, k.data},          {g.v, v.data},

@@ -157,8 +157,8 @@ bool take_documents(FusedAttention& p, const AttentionConfig& config, size_t ver
   const auto is_even = [&](const FusedAttention::Strides& s) { return s[0] == p.T * s[1]; };
   for (const auto* s : {&p.q, &p.k, &p.v, &p.out})
     if (!is_even(*s)) return false;
-  const int64_t widest =
-      std::max(p.q[1] * (p.H / p.K), p.out[1]);  // dk and dv of all query heads are the widest
+  // The gradients of keys and values of all query heads have the largest offsets.
+  const int64_t widest = std::max(p.q[1] * (p.H / p.K), p.out[1]);
   if (p.k[1] != p.q[1] || p.v[1] != p.q[1] || rows * widest > kMostElements) return false;
   if (p.dq[1] != 0) {
     for (const auto* s : {&p.dq, &p.dk, &p.dv, &p.d_out})

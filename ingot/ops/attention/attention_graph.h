@@ -21,8 +21,8 @@ struct FusedAttention {
   int64_t window = 0;  // 0: none
   bool has_documents = false;
   bool masks_with_infinity = false;  // hidden scores are -inf, not the lowest number: the same results
-  // If above 0, the graph's batch are so many documents of at most T tokens, some of which may be empty; it has no mask
-  // of documents then. 0: its batch are the B rows.
+  // If above 0, the graph's batch consists of so many documents of at most T tokens, some of which may be empty, and the
+  // graph has no mask of documents. If 0, the batch consists of the B rows.
   int64_t documents = 0;
   Strides q = {}, k = {}, v = {}, out = {};
   Strides dq = {}, dk = {}, dv = {}, d_out = {};  // backward only

@@ -157,7 +157,7 @@ constexpr int kRowsAtOnce = sizeof(T) == sizeof(float) ? 4 : 1;
 template <typename T>
 constexpr int kSumsPerRow = 4 / kRowsAtOnce<T>;  // independent sums hide the latency of additions
 
-constexpr int64_t kBytesAhead = 4096;  // of 16-bit numbers, prefetched
+constexpr int64_t kBytesAhead = 4096;  // 16-bit numbers are prefetched this far ahead
 
 #if defined(__AVX512BF16__) && defined(__AVX512BW__)
 // Returns the dot product of a and b (n). VDPBF16PS needs no conversions, which leaves room for more reads at one time
