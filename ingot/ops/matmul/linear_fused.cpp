@@ -59,18 +59,18 @@ Tensor rounded_bias(const Tensor& b, const Tensor& rounded, DType dtype, Stream&
 }  // namespace
 
 void linear_sum(const Tensor& y, const Tensor& x, const Tensor& w, const LinearTerms& terms, Stream& stream) {
-  const auto& [b, rounded, base] = terms;
+  const Tensor& base = terms.base;
   INGOT_CHECK(!base || (base.dtype == y.dtype && base.shape == y.shape && base.data != y.data),
               "linear_sum: base must be another tensor of y's dtype and shape, got {} {}", name(base.dtype),
               base.shape.to_string());
   MatmulEpilogue epilogue;
-  if (b) {
-    const Tensor bias = rounded_bias(b, rounded, y.dtype, stream);
+  if (terms.bias) {
+    const Tensor bias = rounded_bias(terms.bias, terms.rounded, y.dtype, stream);
     epilogue = {.kind = MatmulEpilogue::Kind::kBias, .bias = bias.data};
   }
   const auto separate = [&] {
     matmul(y, x, w, MatmulForm::kNT, false, stream);
-    if (b) bias_forward(y, b, stream);
+    if (terms.bias) bias_forward(y, terms.bias, stream);
     if (base) residual_add(y, base, y, stream);
   };
   run_faster({y, x, w, MatmulForm::kNT, epilogue, base}, separate, stream);
