@@ -278,7 +278,7 @@ void bench_epilogues(Bench& b, const Model& m) {
       });
   b.compare(
       m.name + " weight and bias gradient", "fused",
-      [&] { linear_weight_gradients(dw, db, d_pre, x, sums, b.stream); }, "apart",
+      [&] { linear_weight_gradients({dw}, db, d_pre, x, sums, b.stream); }, "apart",
       [&] {
         matmul(dw, d_pre, x, MatmulForm::kTN, true, b.stream);
         bias_backward(db, d_pre, sums, b.stream);

@@ -117,16 +117,15 @@ class Fp8Products {
     return result;
   }
 
-  // c = op(a) · op(b), or += for the gradient of the weight. With base (on a device), c = base + op(a) · op(b).
+  // c = op(a) · op(b), or += if it is added. With base (on a device), c = base + op(a) · op(b).
   void multiply(Fp8Product product, const Tensor& c, const CastTensor& a, const CastTensor& b,
-                const Tensor& base = {}) {
-    const bool is_added = product == Fp8Product::kWeightGradient;
+                const Tensor& base = {}, bool is_added = false) {
     if (c.device == Device::kCuda && stream_.backing == Backing::kAddresses)
       return plan_product_on_device(c, a, b, is_added);
     if constexpr (kHasCuda) {
       if (c.device == Device::kCuda)
         return cuda::matmul_fp8(
-            c, {is_added ? a.codes.turned : a.codes.codes, a.codes.inverse},
+            c, {product == Fp8Product::kWeightGradient ? a.codes.turned : a.codes.codes, a.codes.inverse},
             {product == Fp8Product::kForward ? b.codes.codes : b.codes.turned, b.codes.inverse},
             {.accumulate = is_added, .is_fast = product == Fp8Product::kForward, .base = base}, stream_);
     }
@@ -289,7 +288,7 @@ void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& codes, c
   products.multiply(Fp8Product::kForward, y, cast_x, cast_w, base);
 }
 
-void Fp8Linear::backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x,
+void Fp8Linear::backward(const Tensor& dx, const WeightGradient& dw, const Tensor& dy, const Tensor& x,
                          const Tensor& codes, const Tensor& w, Fp8State& state, Arena& scratch,
                          Region& region, Stream& stream) const {
   using enum Fp8Product;
@@ -301,11 +300,11 @@ void Fp8Linear::backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, c
     return has_one_scale() ? cast_dy : products.cast(dy, casts_of(recipe, product)[0]);
   };
   if (recipe == Fp8Recipe::kRowwiseGwHp) {
-    matmul(dw, dy, x, MatmulForm::kTN, true, stream);
+    matmul(dw.dw, dy, x, MatmulForm::kTN, dw.adds, stream);
   } else {
     const ScratchScope inner(scratch);
     const CastTensor a = dy_for(kWeightGradient);
-    products.multiply(kWeightGradient, dw, a, products.cast_x_again(x, codes));
+    products.multiply(kWeightGradient, dw.dw, a, products.cast_x_again(x, codes), {}, dw.adds);
   }
   const ScratchScope inner(scratch);
   const CastTensor a = dy_for(kInputGradient);

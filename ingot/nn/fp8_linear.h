@@ -24,6 +24,7 @@
 #include "ingot/core/tensor.h"
 #include "ingot/nn/fp8_state.h"
 #include "ingot/nn/region.h"
+#include "ingot/ops/matmul.h"
 
 namespace ingot {
 
@@ -63,10 +64,10 @@ struct Fp8Linear {
   // base (N, out) may be empty, and is on the CPU.
   void forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w, const Tensor& base,
                Fp8State& state, Arena& scratch, Region& region, Stream& stream) const;
-  // dw (out, in) f32 += dyᵀ · x, then dx (N, in) = dy (N, out) · w. dx may alias x. With codes, of x only the
+  // dw (out, in) = dyᵀ · x, or +=, then dx (N, in) = dy (N, out) · w. dx may alias x. With codes, of x only the
   // shape is used. REQUIRES: the last forward of this linear had the same x, codes and w. A device uses the
   // scales that it computed there again.
-  void backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& codes,
+  void backward(const Tensor& dx, const WeightGradient& dw, const Tensor& dy, const Tensor& x, const Tensor& codes,
                 const Tensor& w, Fp8State& state, Arena& scratch, Region& region, Stream& stream) const;
   // Return the amax (1) that the op which writes x, or dy, then raises for its next cast; empty if the cast needs none.
   // With it, that cast makes no pass of its own over the tensor. REQUIRES: the tensor is cast after the op.

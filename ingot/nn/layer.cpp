@@ -27,6 +27,11 @@ Tensor alloc_sums(Arena& arena, int64_t C) {
   return arena.alloc(DType::f32, {row_sum_parts(arena.device()), C});
 }
 
+WeightGradient weight_gradient(LayerContext& ctx, int id) {
+  const bool adds = !ctx.params.overwrites(id);
+  return {ctx.params.grad(id), adds};
+}
+
 Tensor partial_gradient(LayerContext& ctx, int id, const Tensor& partial) {
   if (!partial) return ctx.params.grad(id);
   fill_zero(partial, ctx.stream);
@@ -81,6 +86,7 @@ Linear::Linear(ParamList& params, const LinearSpec& spec, const TensorParallel& 
                    .role = ParamRole::kMatrix,
                    .init = spec.init,
                    .init_std = spec.std,
+                   .is_overwritten = true,
                    .fused_rows = spec.fused_rows,
                    .unit = spec.unit};
   ParamSpec bias{.name = spec.prefix + ".bias",
@@ -137,16 +143,16 @@ void Linear::backward(LayerContext& ctx, const Tensor& dx, const Tensor& dy, con
                       const Tensor& codes) const {
   const Tensor w = ctx.params.weight(weight_);
   if (is_fp8(ctx))
-    return fp8_.backward(dx, ctx.params.grad(weight_), dy, x, codes, w, *ctx.fp8, ctx.scratch, ctx.region,
+    return fp8_.backward(dx, weight_gradient(ctx, weight_), dy, x, codes, w, *ctx.fp8, ctx.scratch, ctx.region,
                          ctx.stream);
   backward_weight(ctx, dy, x, fuses_bias(ctx));
   matmul(dx, dy, w, MatmulForm::kNN, false, ctx.stream);
 }
 
-// dw += dyᵀ · x and, with has_bias, db += column sums of dy.
+// dw = dyᵀ · x, or +=, and, with has_bias, db += column sums of dy.
 void Linear::backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& x, bool has_bias) const {
-  const Tensor dw = ctx.params.grad(weight_);
-  if (!has_bias) return matmul(dw, dy, x, MatmulForm::kTN, true, ctx.stream);
+  const WeightGradient dw = weight_gradient(ctx, weight_);
+  if (!has_bias) return matmul(dw.dw, dy, x, MatmulForm::kTN, dw.adds, ctx.stream);
   const ScratchScope scope(ctx.scratch);
   linear_weight_gradients(dw, ctx.params.grad(bias_), dy, x, bias_scratch(ctx.scratch).sums, ctx.stream);
 }

@@ -71,6 +71,9 @@ Tensor alloc_all_rows(Arena& arena, DType dtype, int64_t n, int64_t N, int64_t C
 // Allocates scratch for sums over the rows of tensors with C columns in total (ops/row_sum.h).
 Tensor alloc_sums(Arena& arena, int64_t C);
 
+// Returns where a product writes the gradient of a weight of this rank.
+WeightGradient weight_gradient(LayerContext& ctx, int id);
+
 // Returns the tensor into which to accumulate the gradient of a parameter that all ranks hold: the gradient
 // itself or, unless it is empty, `partial`, which this function zeroes. A partial gradient covers only this
 // rank's tokens; add_partial_gradient sums it over the ranks and adds it to the gradient. Empty if id < 0.

@@ -190,7 +190,9 @@ LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, co
   LinearCrossEntropyOut result{.losses = out.losses, .is_correct = out.is_correct, .dx = {}, .dw = {}};
   if (has_grads) {
     result.dx = l.dx ? l.dx : out.dx;
-    result.dw = ctx.params.grad(weight_);
+    const WeightGradient gradient = weight_gradient(ctx, weight_);
+    result.dw = gradient.dw;
+    result.adds_dw = gradient.adds;
   }
   const LinearCrossEntropyReport report = linear_cross_entropy(result, in, op, l.scratch, ctx.stream);
   if (l.dx) cast(out.dx, l.dx, ctx.stream);

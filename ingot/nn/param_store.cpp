@@ -123,7 +123,22 @@ ResidentStore::ResidentStore(const ParamList& list, DType compute, bool has_grad
     units_.push_back(unit);
   }
   arenas_ = {&params_, &grads_};
+  has_old_gradient_.resize(list.specs().size());
 }
+
+void ResidentStore::begin_step() {
+  for (size_t p = 0; p < has_old_gradient_.size(); ++p)
+    has_old_gradient_[p] = list()[static_cast<int>(p)].is_overwritten;
+}
+
+bool ResidentStore::overwrites(int id) {
+  const bool had = has_old_gradient_[static_cast<size_t>(id)];
+  has_old_gradient_[static_cast<size_t>(id)] = false;
+  return had;
+}
+
+// The graph has overwritten what was old.
+void ResidentStore::replayed() { has_old_gradient_.assign(has_old_gradient_.size(), false); }
 
 std::vector<ParamShard> ResidentStore::shards() {
   std::vector<ParamShard> shards;
@@ -140,7 +155,8 @@ std::vector<ParamShard> ResidentStore::shards() {
                       .w = (is_bf16_alone ? weight(id) : master(id)).reshape({n}),
                       .tail = is_bf16_alone && unit.tail ? unit.tail.rows(begin, end) : Tensor{},
                       .compute = has_copy ? unit.compute.rows(begin, end) : Tensor{},
-                      .grad = unit.grad ? unit.grad.rows(begin, end) : Tensor{}});
+                      .grad = unit.grad ? unit.grad.rows(begin, end) : Tensor{},
+                      .is_overwritten = spec.is_overwritten});
   }
   return shards;
 }

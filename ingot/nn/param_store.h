@@ -47,6 +47,8 @@ struct ParamSpec {
   Init init = Init::kNormal;
   double init_std = 0;
   int64_t padding_rows = 0;              // last rows of a padded (logical) table, initialised to zero
+  // True if the first gradient of a step may replace what is in its memory (ParamStore::overwrites).
+  bool is_overwritten = false;
   std::vector<int64_t> fused_rows = {};  // logical rows of each matrix if several are fused; empty: one
   TensorSlice slice = {};                // empty rows: every rank has the whole tensor
   int unit = 0;
@@ -132,7 +134,12 @@ class ParamStore {
   // The parameter's f32 values. Without f32 masters those of a matrix are in its gradient's memory, and
   // only from expand_masters or init_params until refresh_compute.
   Tensor master(int id);
-  Tensor grad(int id);  // f32, same shape; empty if id < 0
+  // The gradient, f32, of the same shape, to which layers add; empty if id < 0. It is zero before the first micro-batch of a
+  // step, except where overwrites(id) says otherwise.
+  virtual Tensor grad(int id);
+  // True if grad(id) has what an earlier step left there. The caller then writes the gradient, or zeros, over all of it: the
+  // next call returns false. Always false for a parameter whose spec is not is_overwritten.
+  virtual bool overwrites([[maybe_unused]] int id) { return false; }
   // The most precise values that always exist: the f32 master, or without one the weight.
   Tensor best_weight(int id);
 
@@ -148,6 +155,7 @@ struct ParamShard {
   Tensor tail;             // (n) u16; only with Masters::kTail
   Tensor compute;          // (n) bf16 or f16, the copy that layers read; empty if they read w
   Tensor grad;             // (n) f32
+  bool is_overwritten = false;  // the next step writes over grad, so the update need not zero it
   bool is_counted = true;  // in norms over ranks; false if another rank counts the same elements
 
   int64_t elements() const { return end - begin; }
@@ -168,6 +176,8 @@ class TrainingStore : public ParamStore {
  public:
   TrainingStore(const ParamList& list, Masters masters) : ParamStore(list), masters_(masters) {}
 
+  // Called before the first micro-batch of a step: from now on the gradients of overwritten shards are old.
+  virtual void begin_step() {}
   // Called before a micro-batch; is_last says whether its gradients are the last of the step.
   virtual void begin_micro([[maybe_unused]] bool is_last) {}
   // Called after the last micro-batch; makes the shards' gradients those of the whole step. (After an
@@ -187,8 +197,8 @@ class TrainingStore : public ParamStore {
   // optimizer itself updates both. Without f32 masters it reads the values from the gradients' memory,
   // which becomes zero.
   virtual void refresh_compute(Stream& stream) = 0;
-  // Makes master() of every parameter readable and writable until refresh_compute. REQUIRES: all
-  // gradients are zero.
+  // Makes master() of every parameter readable and writable until refresh_compute. Without f32 masters the gradients
+  // are lost.
   virtual void expand_masters(Stream& stream) = 0;
   // The ranks that hold the same shard of a parameter as this one, and the ranks that hold any shard of it.
   virtual Replicas replicas([[maybe_unused]] int id) const { return {}; }
@@ -217,6 +227,9 @@ class ResidentStore : public TrainingStore {
                 Device device = Device::kCpu, Backing backing = Backing::kMemory);
 
   const UnitBuffers& get(int unit) override { return units_[static_cast<size_t>(unit)]; }
+  bool overwrites(int id) override;
+  void begin_step() override;
+  void replayed() override;
   std::vector<ParamShard> shards() override;  // whole parameters
   void refresh_compute(Stream& stream) override;
   void expand_masters(Stream& stream) override;
@@ -226,6 +239,7 @@ class ResidentStore : public TrainingStore {
  private:
   Arena params_, grads_;
   std::vector<UnitBuffers> units_;
+  std::vector<bool> has_old_gradient_;  // per parameter
 };
 
 // Initialises the masters: element i of the logical parameter p is a function of (seed, p, i) only.

@@ -82,6 +82,7 @@ ParamSpec Transformer::table_spec(const char* name, ParamRole role, int unit) co
                  .init = is_zero ? Init::kZero : Init::kNormal,
                  .init_std = role == ParamRole::kHead ? config_.head_std() : config_.init_std,
                  .padding_rows = Vp - config_.vocab,
+                 .is_overwritten = role == ParamRole::kHead || config_.is_tied,
                  .unit = unit};
   if (tp_.count > 1)
     spec.slice = {.full = {Vp, C}, .rows = {{.first = tp_.first(Vp), .count = tp_.slice(Vp)}}};
@@ -373,13 +374,22 @@ void Transformer::recompute(LayerContext& ctx, const MicroBatch& batch, const Sa
   }
 }
 
+// Nothing was added to a gradient that is old still, so it is zero.
+void Transformer::end_gradients(LayerContext& ctx, int unit) const {
+  for (size_t p = 0; p < params_.specs().size(); ++p) {
+    const int id = static_cast<int>(p);
+    if (params_[id].unit == unit && ctx.params.overwrites(id)) fill_zero(ctx.params.grad(id), ctx.stream);
+  }
+  ctx.params.grad_ready(unit);
+}
+
 void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& saved) const {
   INGOT_CHECK(!saved.plan.is_forward_only, "Transformer::backward: forward kept nothing");
   const int64_t N = saved.B * saved.T;
   if (has_head(saved.units)) {
     const Tensor amax = saved.attention.empty() ? Tensor{} : last_block(saved).mlp.d_amax(ctx);
     final_norm_.backward(ctx, saved.d, saved.d, saved.x, saved.norm, {}, amax);
-    ctx.params.grad_ready(head_unit());
+    end_gradients(ctx, head_unit());
   }
   for (size_t l = saved.attention.size(); l-- > 0;) {
     const int unit = block_unit(first_block(saved.units) + l);
@@ -391,12 +401,12 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
     attention.backward(ctx, saved.attention[l], saved.d, batch.documents(), rope_table_on(ctx.stream),
                        l > 0 ? block(saved, l - 1).mlp.d_amax(ctx) : Tensor{});
     ctx.params.release(unit);
-    ctx.params.grad_ready(unit);
+    end_gradients(ctx, unit);
   }
   if (!has_embedding(saved.units)) {
     if (!has_head(saved.units) || head_weight() != wte_) return;
     ctx.params.get(embedding_unit());  // the head's forward added to it, maybe long ago
-    ctx.params.grad_ready(embedding_unit());
+    end_gradients(ctx, embedding_unit());
     return;
   }
   const ScratchScope scope(ctx.scratch);
@@ -404,9 +414,11 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
   const Tensor own = dropout_gradient(ctx, scratch.d, saved.d, 0, tp_.first_row(N));
   const Tensor d = scratch.d_all ? scratch.d_all : own;
   ctx.region.leave_backward(d, own, ctx.stream);
-  embedding_slice_backward(table_slice(ctx.params.grad(wte_)), ctx.params.grad(wpe_), d,
-                           batch.tokens.reshape({N}), saved.T, 0, ctx.stream);
-  ctx.params.grad_ready(embedding_unit());
+  const WeightGradient table = weight_gradient(ctx, wte_);
+  if (!table.adds) fill_zero(table.dw, ctx.stream);
+  embedding_slice_backward(table_slice(table.dw), ctx.params.grad(wpe_), d, batch.tokens.reshape({N}),
+                           saved.T, 0, ctx.stream);
+  end_gradients(ctx, embedding_unit());
 }
 
 }  // namespace ingot

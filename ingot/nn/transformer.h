@@ -185,6 +185,8 @@ class Transformer {
   // Recomputes saved's blocks [begin, end), as far as their memory has been overwritten.
   void recompute(LayerContext& ctx, const MicroBatch& batch, const Saved& saved, size_t begin,
                  size_t end) const;
+  // Calls grad_ready once the unit has all its gradients of the micro-batch.
+  void end_gradients(LayerContext& ctx, int unit) const;
   // h (n, C) = output of the final norm; it is working memory if the units lack the head.
   void run_units(LayerContext& ctx, const MicroBatch& batch, Saved& saved, const Tensor& h) const;
   // The same for a batch of generation, with a cache per block.

@@ -8,6 +8,7 @@
 
 #include "ingot/core/stream.h"
 #include "ingot/core/tensor.h"
+#include "ingot/ops/matmul.h"
 
 namespace ingot {
 
@@ -29,9 +30,9 @@ void linear_gelu(const Tensor& act, const Tensor& pre, const Tensor& x, const Te
 void linear_gelu_backward(const Tensor& d_pre, const Tensor& dy, const Tensor& w, const Tensor& pre,
                           Stream& stream);
 
-// dw += dyᵀ · x, db += column sums of dy. sums: (num_threads(), N) f32 scratch, on a CUDA device
+// dw = dyᵀ · x, or += where dw adds; db += column sums of dy. sums: (num_threads(), N) f32 scratch, on a CUDA device
 // (kRowParts, N).
-void linear_weight_gradients(const Tensor& dw, const Tensor& db, const Tensor& dy, const Tensor& x,
+void linear_weight_gradients(const WeightGradient& dw, const Tensor& db, const Tensor& dy, const Tensor& x,
                              const Tensor& sums, Stream& stream);
 
 }  // namespace ingot

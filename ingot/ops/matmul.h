@@ -19,6 +19,12 @@ namespace ingot {
 
 enum class MatmulForm { kNT, kNN, kTN };
 
+// The gradient of a weight, and whether products are added to it or overwrite it.
+struct WeightGradient {
+  Tensor dw;  // f32
+  bool adds = true;
+};
+
 // c = op(a) · op(b), or c += op(a) · op(b) with accumulate. a and b: f32, bf16 or f16, of the same
 // dtype; c: f32, or any 16-bit dtype if a and b are 16-bit. Rows may be strided (a view of columns); the
 // last dim is contiguous. c must not alias a or b. A product with K = 0 is zero. REQUIRES: accumulate

@@ -40,6 +40,7 @@ struct Pass {
   bf16* compute;
   f16* compute_f16;
   float* g;
+  bool keeps_g;
   float* average;
   float average_part;
   StepFactor factor;
@@ -110,10 +111,10 @@ __device__ __forceinline__ void report_totals(const Pass& a, int64_t block, int6
   }
 }
 
-// Zeroes the gradient, updates the average and stores the weights after the move of W elements.
+// Zeroes the gradient unless it is kept, updates the average and stores the weights after the move of W elements.
 template <int W>
 __device__ __forceinline__ void finish_pack(const Pass& a, int64_t i, const Floats<W>& w) {
-  store(a.g + i, Floats<W>{});
+  if (!a.keeps_g) store(a.g + i, Floats<W>{});
   if (a.average) {
     Floats<W> average = load<W>(static_cast<const float*>(a.average + i));
 #pragma unroll
@@ -130,7 +131,7 @@ __device__ __forceinline__ void update_block(const Pass& a, const Move& move, in
   const int64_t i = (block * kThreads + threadIdx.x) * W;
   Floats<W> before{}, w{}, g{};
   if (a.factor.leaves_out()) {
-    if (i < a.n) store(a.g + i, g);
+    if (i < a.n && !a.keeps_g) store(a.g + i, g);
     return;
   }
   if (i < a.n) {
@@ -213,6 +214,7 @@ inline Pass make_pass(const ParamState& p, const RuleStep& step, const Tensor& t
             .compute = is_f16 ? nullptr : optional<bf16>(param.compute),
             .compute_f16 = is_f16 ? param.compute.as<f16>() : nullptr,
             .g = param.g.as<float>(),
+            .keeps_g = param.keeps_g,
             .average = optional<float>(p.average),
             .average_part = step.average_part,
             .factor = step_factor(step.grad_scale, step.factor),

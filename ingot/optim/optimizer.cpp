@@ -287,11 +287,11 @@ void Optimizer::begin_step(const StepInputs& inputs, float grad_scale) {
   for (size_t i = 0; i < members_.size(); ++i) steps_[i].inputs = step_of(members_[i], inputs, grad_scale);
 }
 
-// The update reads and writes weights, gradients (which it zeroes) and states, and writes the compute copy.
+// The update reads and writes weights, gradients (which it may zero) and states, and writes the compute copy.
 Work Optimizer::update_work(const Member& member) {
   const OptimParam& param = member.memory.param;
-  Work work = traffic({param.w, param.w, param.tail, param.tail, param.g, param.g, param.compute,
-                       member.memory.average, member.memory.average});
+  Work work = traffic({param.w, param.w, param.tail, param.tail, param.g, param.keeps_g ? Tensor{} : param.g,
+                       param.compute, member.memory.average, member.memory.average});
   for (const Tensor& state : member.memory.state) work.bytes += 2 * static_cast<double>(state.bytes());
   return work;
 }

@@ -38,6 +38,7 @@ struct OptimParam {
   RandomKey rounding = {};
   Tensor compute = {};  // (n) bf16 or f16 copy, set to the new w rounded to nearest even; or empty
   Tensor g = {};        // (n) f32, read and then zeroed
+  bool keeps_g = false;  // g is not zeroed, because the next step overwrites it
   // False if another rank has the same elements: is_counted for norms over all ranks, is_added for sums
   // over the ranks that share an update (optim/update_comm.h). Of a shard the last `copies` elements may be on
   // another rank too, which counts and adds them.
@@ -65,7 +66,7 @@ struct RuleStep {
   int64_t t = 1;        // 1 at the first update
   float grad_scale = 1;
   // (1) f32 on a CUDA device, or empty. g is multiplied by it and by grad_scale. If it is NaN, the
-  // update only zeroes g.
+  // update only zeroes g, if it does that.
   Tensor factor = {};
   float average_part = 0;  // weight of the new w in its moving average
   bool wants_totals = false;

@@ -97,7 +97,7 @@ RangeTotals for_each_run(const ParamState& state, Range range, const RuleStep& s
     body(w, static_cast<const float*>(g), i, n);
     if (step.wants_totals)
       add_totals(totals, before, w, g, step.grad_scale, std::clamp<int64_t>(p.own_elements() - i, 0, n));
-    std::memset(g, 0, static_cast<size_t>(n) * sizeof(float));
+    if (!p.keeps_g) std::memset(g, 0, static_cast<size_t>(n) * sizeof(float));
     if (state.average) move_average(state.average, i, n, w, step.average_part);
     store_weights(p, i, n, w, step.t);
   }

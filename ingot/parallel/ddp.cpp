@@ -94,6 +94,11 @@ void DdpStore::begin_micro(bool is_last) {
   is_replayed_ = false;
 }
 
+void DdpStore::replayed() {
+  store_.replayed();
+  is_replayed_ = true;
+}
+
 void DdpStore::start(size_t bucket) {
   Bucket& b = buckets_[bucket];
   b.is_under_way = true;

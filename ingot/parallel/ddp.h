@@ -37,10 +37,12 @@ class DdpStore : public TrainingStore {
   void prefetch(int unit) override { store_.prefetch(unit); }
   void release(int unit) override { store_.release(unit); }
   void grad_ready(int unit) override;
+  bool overwrites(int id) override { return store_.overwrites(id); }
 
+  void begin_step() override { store_.begin_step(); }
   void begin_micro(bool is_last) override;
   void join() override;
-  void replayed() override { is_replayed_ = true; }
+  void replayed() override;
   // After this call, every gradient is the sum over the ranks. Throws an Error if a unit was never ready.
   void finish_gradients() override;
   std::vector<ParamShard> shards() override { return store_.shards(); }

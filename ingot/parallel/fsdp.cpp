@@ -111,6 +111,7 @@ FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, Communicator& r
   INGOT_CHECK(config.has_f32_masters || (config.compute == DType::bf16 && config.f32_unit < 0),
               "FsdpStore: shards without f32 masters need a bf16 model without an f32 unit");
   is_sharded_ = shard.size() > 1;
+  has_old_gradient_.resize(list.specs().size());
   cut_units();
   make_slots();
   arenas_ = {&shards_, &grads_, &vectors_, &copies_, &full_grads_};
@@ -212,16 +213,44 @@ const UnitBuffers& FsdpStore::get(int u) {
   if (grads.unit != u || grads.is_scattering) {
     drain(grads);
     grads.unit = u;
+    for (size_t p = 0; p < list().specs().size(); ++p)
+      if (list()[static_cast<int>(p)].unit == u) has_old_gradient_[p] = true;
   }
   return unit.buffers;
 }
 
+bool FsdpStore::take_old(int id) {
+  const bool had = has_old_gradient_[static_cast<size_t>(id)];
+  has_old_gradient_[static_cast<size_t>(id)] = false;
+  return had;
+}
+
+bool FsdpStore::overwrites(int id) { return list()[id].is_overwritten && take_old(id); }
+
+Tensor FsdpStore::grad(int id) {
+  const Tensor gradient = TrainingStore::grad(id);
+  if (gradient && !list()[id].is_overwritten && take_old(id)) fill_zero(gradient, stream_);
+  return gradient;
+}
+
+void FsdpStore::begin_step() {
+  for (Unit& unit : units_) unit.has_sum = false;
+}
+
 void FsdpStore::begin_micro(bool is_last) { is_last_micro_ = is_last; }
+
+// The graph has drained the slots of all units.
+void FsdpStore::replayed() {
+  for (Unit& unit : units_) unit.has_sum = true;
+}
 
 void FsdpStore::grad_ready(int u) {
   const Unit& unit = units_[static_cast<size_t>(u)];
   GradSlot& slot = grad_slots_[unit.grad_slot];
   INGOT_CHECK(slot.unit == u && !slot.is_scattering, "FsdpStore: gradients of unit {} are not at hand", u);
+  for (size_t p = 0; p < list().specs().size(); ++p)
+    if (const int id = static_cast<int>(p); list()[id].unit == u && take_old(id))
+      fill_zero(TrainingStore::grad(id), stream_);
   const Tensor full = slot.full.rows(0, shard_.size() * unit.shard);
   slot.is_scattering = true;
   slot.is_last = is_last_micro_;
@@ -243,18 +272,25 @@ Tensor FsdpStore::exchanged(const GradSlot& slot, int64_t shard) const {
   return Tensor(slot.full.data, slot.payload.dtype, {shard_.size() * shard}, slot.full.device);
 }
 
-// Adds the reduce-scattered gradients to the shard and zeroes the slot.
+// Adds the reduce-scattered gradients to the shard, or writes them over those of the last step.
 void FsdpStore::drain(GradSlot& slot) {
   if (!slot.is_scattering) return;
   slot.scatter.wait();
   Unit& unit = units_[static_cast<size_t>(slot.unit)];
+  const auto add = [&](const Tensor& part) {
+    if (unit.has_sum)
+      accumulate(unit.grad, part, stream_);
+    else if (part.dtype == DType::f32)
+      copy(unit.grad, part, stream_);
+    else
+      cast(unit.grad, part, stream_);
+    unit.has_sum = true;
+  };
   if (exchanges(slot))
     for (int rank = 0; rank < shard_.size(); ++rank)
-      accumulate(unit.grad, exchanged(slot, unit.shard).rows(rank * unit.shard, (rank + 1) * unit.shard),
-                 stream_);
+      add(exchanged(slot, unit.shard).rows(rank * unit.shard, (rank + 1) * unit.shard));
   else
-    accumulate(unit.grad, own_shard(slot.full, unit.shard), stream_);
-  fill_zero(slot.full.rows(0, shard_.size() * unit.shard), stream_);
+    add(own_shard(slot.full, unit.shard));
   slot.is_scattering = false;
   slot.unit = -1;
   if (!slot.is_last || replicate_.size() == 1) return;
@@ -282,6 +318,8 @@ void FsdpStore::join() {
 void FsdpStore::finish_gradients() {
   const Span span(stream_.trace, "communication");
   end_sums();
+  for (Unit& unit : units_)
+    if (!unit.has_sum) fill_zero(unit.grad, stream_);
   is_stale_ = true;  // the update comes next
 }
 
@@ -345,7 +383,8 @@ std::vector<ParamShard> FsdpStore::shards() {
                                          : unit.master.rows(first, end),
                       .tail = {},
                       .compute = {},
-                      .grad = unit.grad.rows(first, end)});
+                      .grad = unit.grad.rows(first, end),
+                      .is_overwritten = true});
   }
   return shards;
 }

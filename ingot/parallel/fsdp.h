@@ -52,11 +52,15 @@ class FsdpStore : public TrainingStore {
   // Gathers the units from the last prefetched one to this one and the one behind it, in that order.
   void prefetch(int unit) override;
   void grad_ready(int unit) override;
+  Tensor grad(int id) override;
+  bool overwrites(int id) override;
 
+  void begin_step() override;
   void begin_micro(bool is_last) override;
   void finish_gradients() override;
   void begin_graphs() override { is_stale_ = true; }
   void join() override;
+  void replayed() override;
   std::vector<ParamShard> shards() override;
   void refresh_compute(Stream& stream) override;
   void expand_masters(Stream& stream) override;
@@ -72,6 +76,7 @@ class FsdpStore : public TrainingStore {
     int64_t shard = 0;  // elements per rank
     Tensor master;      // (shard) f32, this rank's shard; in the compute dtype without f32 masters
     Tensor grad;        // (shard) f32
+    bool has_sum = false;  // grad has gradients of this step
     size_t slot = 0, grad_slot = 0;
     Tensor vectors;  // (vector_elements) f32; empty for an f32 model
     // (vector_elements) f32: the norms and biases among this rank's elements; empty with f32 masters.
@@ -91,7 +96,7 @@ class FsdpStore : public TrainingStore {
     bool is_cast = true;  // false if the f32 unit has been gathered and not yet cast
   };
   struct GradSlot {
-    Tensor full;     // same size, f32; zero while no unit uses it
+    Tensor full;     // same size, f32; those of another unit or micro-batch until it is written
     Tensor payload;  // same size, what is sent; empty if that is full
     int unit = -1;
     Pending scatter;
@@ -103,6 +108,7 @@ class FsdpStore : public TrainingStore {
   void make_slots();
   Tensor own_shard(const Tensor& full, int64_t shard) const;
   void start_gather(int unit);
+  bool take_old(int id);
   void drain(GradSlot& slot);
   void end_sums();
   bool exchanges(const GradSlot& slot) const;
@@ -119,6 +125,7 @@ class FsdpStore : public TrainingStore {
   Arena shards_, grads_, vectors_, copies_, full_grads_, payloads_;
   std::vector<Slot> slots_;
   std::vector<GradSlot> grad_slots_;
+  std::vector<bool> has_old_gradient_;  // per parameter: its range of the slot has another's gradient
   int prefetched_ = 0;  // the last argument of prefetch
   bool is_stale_ = true, is_last_micro_ = true;
 };

@@ -190,7 +190,6 @@ bool can_capture(const std::unique_ptr<Communicator>& group) { return !group || 
 // weights in another order than others.
 GraphUse graph_use(const RunConfig& config, const Layout& rank) {
   GraphUse use{.has_graphs = config.train.has_graph,
-               .differs_first = rank.mesh->shard->size() > 1,
                .differs_last = rank.mesh->dp->size() > 1};
   if (!use.has_graphs || rank.stream->backing != Backing::kMemory) return use;
   Communicator& world = *rank.mesh->world;

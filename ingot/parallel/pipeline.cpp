@@ -297,6 +297,7 @@ bool Pipeline::run(const ExecutorStep& step) {
   is_asynchronous_ = step.results != nullptr;
   clock().begin_step();
   read_ = std::max<int64_t>(0, step.only);
+  step.params.begin_step();
   begin_graphs(step);
   const bool captures = has_graphs_ && !graphs_.has_graphs(step.grad_scale);
   is_direct_ = has_run_ && !captures && step.only < 0 && !step.after_forward && step.checked_tokens == 0;

@@ -24,7 +24,10 @@ class PipelineStore : public TrainingStore {
   void prefetch(int unit) override { own_.prefetch(unit); }
   void release(int unit) override { own_.release(unit); }
   void grad_ready(int unit) override { own_.grad_ready(unit); }
+  Tensor grad(int id) override { return own_.grad(id); }
+  bool overwrites(int id) override { return own_.overwrites(id); }
 
+  void begin_step() override { own_.begin_step(); }
   void begin_micro(bool is_last) override;
   void finish_gradients() override;
   void begin_graphs() override { own_.begin_graphs(); }

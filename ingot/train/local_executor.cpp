@@ -31,6 +31,7 @@ void LocalExecutor::set_recompute(const RecomputePlan& plan) {
 
 bool LocalExecutor::run(const ExecutorStep& step) {
   feed_.begin_step(step.steps_in_flight);
+  step.params.begin_step();
   if (has_graphs(step)) step.params.begin_graphs();
   sums_ = {};
   const int64_t first = std::max<int64_t>(step.only, 0), end = step.only < 0 ? step.micros : step.only + 1;
@@ -38,7 +39,7 @@ bool LocalExecutor::run(const ExecutorStep& step) {
     if (micro > first && step.must_end && step.must_end()) return false;
     const MicroBatch batch = feed_.send(step.next(), step.stream);
     step.params.begin_micro(step.only < 0 && micro + 1 == step.micros);
-    submit_micro(step, micro, batch);
+    submit_micro(step, micro, batch, micro == first);
     if (step.results)
       step.results->add(saved_.sums, step.stream);
     else
@@ -62,10 +63,10 @@ void LocalExecutor::run_micro(LayerContext& ctx, const ExecutorStep& step, int64
 }
 
 // Micro-batches lie in the same memory, so they can share graphs.
-void LocalExecutor::submit_micro(const ExecutorStep& step, int64_t micro, const MicroBatch& batch) {
+void LocalExecutor::submit_micro(const ExecutorStep& step, int64_t micro, const MicroBatch& batch,
+                                 bool is_first) {
   const GraphUse& use = config_.graphs;
-  const bool is_first = micro == 0 && use.differs_first,
-             is_last = micro + 1 == step.micros && use.differs_last;
+  const bool is_last = micro + 1 == step.micros && use.differs_last;
   LayerContext ctx = step.context(micro);
   // A graph holds for first_rows of one length; attention chooses its kernels for a new one outside graphs.
   const int64_t documents = batch.first_rows ? batch.first_rows.dim(0) : 0;

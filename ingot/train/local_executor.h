@@ -11,12 +11,12 @@
 
 namespace ingot {
 
-// Which micro-batches of an asynchronous step run as CUDA graphs. They share one, except where their messages differ.
+// Which micro-batches of an asynchronous step run as CUDA graphs. They share one, except that the first of a step
+// overwrites gradients to which the others add, and where their messages differ.
 struct GraphUse {
-  bool has_graphs = false;     // train.graph
-  bool differs_first = false;  // the first micro-batch of a step gathers weights that the others find
-  bool differs_last = false;   // the last one sums gradients over ranks
-  bool holds_last = true;      // false: these sums go through the host, so the last one runs without a graph
+  bool has_graphs = false;    // train.graph
+  bool differs_last = false;  // the last one sums gradients over ranks
+  bool holds_last = true;     // false: these sums go through the host, so the last one runs without a graph
 };
 
 struct LocalExecutorConfig {
@@ -46,7 +46,7 @@ class LocalExecutor final : public Executor {
     return step.results && config_.graphs.has_graphs && is_warm_;
   }
   void run_micro(LayerContext& ctx, const ExecutorStep& step, int64_t micro, const MicroBatch& batch);
-  void submit_micro(const ExecutorStep& step, int64_t micro, const MicroBatch& batch);
+  void submit_micro(const ExecutorStep& step, int64_t micro, const MicroBatch& batch, bool is_first);
 
   const Transformer& model_;
   LocalExecutorConfig config_;

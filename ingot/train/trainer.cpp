@@ -34,6 +34,7 @@ std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, co
          .rounding = {.seed = seed, .purpose = Purpose::kRounding, .stream = static_cast<uint32_t>(shard.id)},
          .compute = shard.compute,
          .g = shard.grad,
+         .keeps_g = shard.is_overwritten,
          .is_counted = shard.is_counted && is_first,
          .is_added = is_first,
          .copies = spec.copies(shard.begin, shard.end)});

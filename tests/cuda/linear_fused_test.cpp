@@ -108,7 +108,7 @@ TEST_P(CudaLinearFused, GradientsOfWeightAndBiasEqualTheSeparateOperations) {
   const Buffer dw = random_tensor(DType::f32, {c.N, c.K}, 6), db = random_tensor(DType::f32, {c.N}, 7);
   const OnDevice dw_there = put(dw), db_there = put(db);
   const OnDevice sums = result(DType::f32, {row_sum_parts(Device::kCuda), c.N});
-  linear_weight_gradients(dw_there, db_there, dy_there, x_there, sums, stream);
+  linear_weight_gradients({dw_there}, db_there, dy_there, x_there, sums, stream);
   Doubles want_dw = to_doubles(dw), want_db = to_doubles(db);
   const Doubles dys = to_doubles(dy), xs = to_doubles(x);
   for (int64_t m = 0; m < c.M; ++m)
@@ -153,8 +153,8 @@ TEST_F(FirstProduct, IsAddedOnce) {
   const OnDevice dw = put(zeros(DType::f32, {N, K})), db = put(zeros(DType::f32, {N}));
   const OnDevice again_dw = put(zeros(DType::f32, {N, K})), again_db = put(zeros(DType::f32, {N}));
   const OnDevice sums = result(DType::f32, {row_sum_parts(Device::kCuda), N});
-  linear_weight_gradients(dw, db, dy_there, x_there, sums, stream);
-  linear_weight_gradients(again_dw, again_db, dy_there, x_there, sums, stream);
+  linear_weight_gradients({dw}, db, dy_there, x_there, sums, stream);
+  linear_weight_gradients({again_dw}, again_db, dy_there, x_there, sums, stream);
   expect_same_bits(dw.to_host(), again_dw.to_host(), "dw");
   expect_same_bits(db.to_host(), again_db.to_host(), "db");
 }

@@ -53,6 +53,9 @@ class Twin : protected OnCuda {
     }
   }
 
+  // The next step overwrites the gradient.
+  void keep_gradient() { host_.param.keeps_g = there_.param.keeps_g = true; }
+
   // Another rank counts the last elements.
   void leave_copies(int64_t copies) { host_.param.copies = there_.param.copies = copies; }
 
@@ -160,6 +163,15 @@ TYPED_TEST(CudaUpdate, MovesWeightsStateAndAverageAsTheCpu) {
     }
 }
 
+TYPED_TEST(CudaUpdate, KeepsAGradientThatTheNextStepOverwrites) {
+  Twin<TypeParam> twin(2048, Weights::kF32WithCopy, false);
+  const Doubles gradient = to_doubles(twin.host(1));
+  twin.keep_gradient();
+  twin.step_both(1);
+  twin.expect_equal();
+  EXPECT_EQ(to_doubles(twin.host(1)), gradient);
+}
+
 // Returns how many of the 2048 weights of the device differ from the host's after an update.
 template <typename Rule>
 int differently_rounded(Twin<Rule>& twin) {
@@ -235,10 +247,14 @@ TEST(CudaAdamW8bit, UpdatesWeightsAndCodesAsOnTheCpu) {
     const OnDevice g_there(g, stream);
     host.param.g = g;
     there.param.g = g_there;
+    host.param.keeps_g = there.param.keeps_g = t == 3;
     const RuleStep step{.lr = 0.01, .weight_decay = 0.1, .momentum = 0.9, .t = t, .grad_scale = 0.5f};
     rule.update(host, {0, n}, step, {});
     AdamW8bit::update_on_device(there, options, step, {}, {}, scratch, stream);
-    for (double left : to_doubles(g_there.to_host())) ASSERT_EQ(left, 0);
+    if (t == 3)
+      expect_close(g_there.to_host(), to_doubles(g), 0, "a gradient that is kept");
+    else
+      for (double left : to_doubles(g_there.to_host())) ASSERT_EQ(left, 0);
   }
   expect_close(m_there.to_host(), to_doubles(m), 1e-6, "m_absmax");
   expect_close(v_there.to_host(), to_doubles(v), 1e-6, "v_absmax");

@@ -103,7 +103,7 @@ TEST_P(Fp8LinearTest, ProductsMatchThoseOfRoundedOperands) {
   for (const auto& run :
        {std::function<void()>([&] { linear.forward(y, x, {}, w, {}, state, scratch, region, stream); }),
         std::function<void()>(
-            [&] { linear.backward(dx, dw, dy, x, {}, w, state, scratch, region, stream); })}) {
+            [&] { linear.backward(dx, {dw}, dy, x, {}, w, state, scratch, region, stream); })}) {
     run();
     scratch.release_to(0);
   }

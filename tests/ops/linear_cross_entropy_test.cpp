@@ -41,6 +41,7 @@ struct Head {
   std::vector<int32_t> targets;
   std::vector<uint8_t> correct;
   Doubles dw_before;
+  bool adds_dw = true;
   LinearCrossEntropyReport report;
   Stream stream;
 
@@ -71,7 +72,8 @@ struct Head {
     report = linear_cross_entropy({.losses = losses,
                                    .is_correct = Tensor(correct.data(), DType::u8, {N}),
                                    .dx = has_grads ? dx.tensor() : Tensor{},
-                                   .dw = has_grads ? dw.tensor() : Tensor{}},
+                                   .dw = has_grads ? dw.tensor() : Tensor{},
+                                   .adds_dw = adds_dw},
                                   {.x = x, .w = w, .targets = Tensor(targets.data(), DType::i32, {N})},
                                   config, scratch, stream);
   }
@@ -217,6 +219,19 @@ Head head_of(const LinearCrossEntropyCase& c) {
   return head;
 }
 
+// A gradient of NaN that is overwritten becomes what is added to zero.
+template <typename MakeHead>
+void expect_overwritten(const MakeHead& make) {
+  Head sum = make(), overwritten = make();
+  const auto n = static_cast<size_t>(sum.Vp * sum.C);
+  assign(sum.dw, Doubles(n, 0));
+  assign(overwritten.dw, Doubles(n, NAN));
+  overwritten.adds_dw = false;
+  sum.run();
+  overwritten.run();
+  EXPECT_EQ(to_doubles(overwritten.dw), to_doubles(sum.dw));
+}
+
 TEST(LinearCrossEntropy, EveryCombinationMatchesTheReference) {
   for (const LinearCrossEntropyCase& c : all_cases()) {
     SCOPED_TRACE(fmt::format("kind {} precision {} cap {} z {} smoothing {} kahan {}",
@@ -233,6 +248,7 @@ TEST(LinearCrossEntropy, EveryCombinationMatchesTheReference) {
     const Doubles with_gradients = to_doubles(head.losses);
     head.run(false);
     EXPECT_EQ(to_doubles(head.losses), with_gradients) << "without gradients";
+    expect_overwritten([&] { return head_of(c); });
     if (::testing::Test::HasFailure()) return;
   }
 }
@@ -313,7 +329,7 @@ TEST(LinearCrossEntropy, ZeroHeadGivesTheUniformLossAndNoInputGradient) {
 }
 
 TEST(LinearCrossEntropy, FilterSkipsOnlyTilesOfSmallGradients) {
-  const auto run = [](float filter) {
+  const auto make = [](float filter) {
     Head head;
     head.N = 12, head.V = head.Vp = 64;
     head.config.kind = HeadKind::kRecompute;
@@ -322,9 +338,14 @@ TEST(LinearCrossEntropy, FilterSkipsOnlyTilesOfSmallGradients) {
     head.config.filter = filter;
     head.make_for(HeadPrecision::kF32, 4.0);  // sharp: most probabilities are almost zero
     for (size_t n = 0; n < head.targets.size(); ++n) head.targets[n] = static_cast<int32_t>(n % 8);
+    return head;
+  };
+  const auto run = [&](float filter) {
+    Head head = make(filter);
     head.run();
     return head;
   };
+  expect_overwritten([&] { return make(1e-3f); });
   const Head exact = run(0), same = run(1e-30f), filtered = run(1e-3f);
   EXPECT_EQ(exact.report.filtered_tiles, 0);
   EXPECT_EQ(exact.report.tiles, 3 * 8);

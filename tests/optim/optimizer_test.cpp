@@ -65,6 +65,23 @@ TEST_P(EachRule, UpdatesEveryWeightAndClearsItsGradient) {
   }
 }
 
+TEST_P(EachRule, KeepsGradientsThatTheNextStepOverwrites) {
+  Params kept = model(), zeroed = model();
+  for (OptimParam& p : kept.list) p.keeps_g = p.is_matrix();
+  Stream stream;
+  for (Params* params : {&kept, &zeroed}) {
+    Optimizer optimizer(config_of(GetParam()), params->list);
+    params->draw_gradients(1);
+    optimizer.step({.lr = 0.01}, 0.5f, stream);
+  }
+  EXPECT_EQ(kept.weights(), zeroed.weights());
+  zeroed.draw_gradients(1);
+  for (size_t i = 0; i < kept.list.size(); ++i) {
+    const Doubles drawn = to_doubles(zeroed.list[i].g), left = to_doubles(kept.list[i].g);
+    EXPECT_EQ(left, kept.list[i].keeps_g ? drawn : Doubles(drawn.size())) << kept.list[i].name;
+  }
+}
+
 TEST_P(EachRule, BitsDoNotDependOnThreads) {
   const int threads = num_threads();
   std::vector<std::vector<Doubles>> weights;

@@ -48,7 +48,7 @@ class Fp8Traffic : public ::testing::Test, protected OnCuda {
     traffic.step = moved();
     linear.forward(y, x, codes, w, {}, state, scratch, region, stream);
     traffic.forward = moved();
-    linear.backward(dx, dw, dy, x, codes, w, state, scratch, region, stream);
+    linear.backward(dx, {dw}, dy, x, codes, w, state, scratch, region, stream);
     traffic.backward = moved();
     results_.reserve(3);
     for (const OnDevice* t : {&y, &dx, &dw}) results_.push_back(t->to_host());

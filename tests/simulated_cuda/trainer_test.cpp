@@ -56,6 +56,7 @@ Course train(const Keys& keys, int steps) {
   for (int i = 0; i < steps; ++i) {
     const StepResult result =
         training.trainer.step(training.loader, {.lr = 3e-3, .wants_stats = i + 1 == steps});
+    spoil_old_gradients(training.trainer);
     course.losses.push_back(result.loss);
     course.norms.push_back(result.grad_norm);
     course.top1.push_back(result.top1);

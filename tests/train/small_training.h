@@ -10,6 +10,7 @@
 #include "ingot/parallel/parallelize.h"
 #include "ingot/train/trainer.h"
 #include "tests/train/gradients.h"
+#include "tests/train/old_gradients.h"
 
 namespace ingot {
 
@@ -54,7 +55,10 @@ struct SmallTraining {
 
   StepResult steps(int n) {
     StepResult last;
-    for (int i = 0; i < n; ++i) last = trainer.step(loader, {.lr = 3e-3});
+    for (int i = 0; i < n; ++i) {
+      last = trainer.step(loader, {.lr = 3e-3});
+      spoil_old_gradients(trainer);
+    }
     return last;
   }
 

@@ -45,6 +45,7 @@ class HeadPass {
       loss_.grad_scale = 1;  // the e5m2 scale replaces grad_scale, which the products apply
     }
     if (scratch.dw_lost) fill_zero(scratch.dw_lost, stream);
+    if (has_grads() && zeroes_dw(out, config, scratch)) fill_zero(out.dw, stream);
   }
 
   LinearCrossEntropyReport run() {
@@ -149,7 +150,7 @@ class HeadPass {
     const int64_t tile = scratch_.dw_part ? scratch_.dw_part.dim(0) : Vp_;
     for (int64_t v = 0; v < Vp_; v += tile) {
       const int64_t v_end = std::min(v + tile, Vp_);
-      add_dw(d.columns(v, v_end), x, v, v_end);
+      add_dw(d.columns(v, v_end), x, v, v_end, adds_dw(begin));
     }
   }
 
@@ -206,10 +207,15 @@ class HeadPass {
     cast(dx, sum, stream_);
   }
 
-  // Rows [v, v_end) of dw += dᵀ · x
-  void add_dw(const Tensor& d, const Tensor& x, int64_t v, int64_t v_end) const {
+  // True if the product of the tokens from `begin` on is added to dw.
+  bool adds_dw(int64_t begin) const {
+    return begin > 0 || out_.adds_dw || zeroes_dw(out_, config_, scratch_);
+  }
+
+  // Rows [v, v_end) of dw = dᵀ · x, or +=
+  void add_dw(const Tensor& d, const Tensor& x, int64_t v, int64_t v_end, bool adds) const {
     const Tensor dw = out_.dw.rows(v, v_end);
-    if (!scratch_.dw_part) return scaled_matmul(dw, d, x, MatmulForm::kTN, d_factor(x_scale_), true, stream_);
+    if (!scratch_.dw_part) return scaled_matmul(dw, d, x, MatmulForm::kTN, d_factor(x_scale_), adds, stream_);
     const Tensor part = scratch_.dw_part.rows(0, v_end - v);
     scaled_matmul(part, d, x, MatmulForm::kTN, d_factor(x_scale_), false, stream_);
     kahan_add(dw, scratch_.dw_lost.rows(v, v_end), part, stream_);
@@ -261,7 +267,7 @@ class HeadPass {
       }
       if (is_fp8()) d = product_gradient(logits);
       scaled_matmul(sum.rows(n.begin, n.end), d, w, MatmulForm::kNN, d_factor(w_scale_), true, stream_);
-      add_dw(d, x, v, v + logits.dim(1));
+      add_dw(d, x, v, v + logits.dim(1), adds_dw(n.begin));
     });
     if (!is_direct) cast(out_.dx, sum, stream_);
   }
@@ -318,7 +324,7 @@ void plan_fp8_on_device(const LinearCrossEntropyOut& out, const LinearCrossEntro
   plan_fp8_exchange(in, config, scratch, static_cast<bool>(out.dx), stream);
   if (!out.dx) return;
   product(N * Vp + Vp * C + static_cast<double>(out.dx.bytes()));
-  product(N * Vp + N * C + 2 * static_cast<double>(out.dw.bytes()));
+  product(N * Vp + N * C + (out.adds_dw ? 2 : 1) * static_cast<double>(out.dw.bytes()));
 }
 
 void check_operands(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn& in,

@@ -8,6 +8,7 @@
 #include "ingot/ops/loss/cross_entropy_fp8.h"
 #include "ingot/ops/loss/cross_entropy_tile.h"
 #include "ingot/ops/loss/kahan.h"
+#include "ingot/ops/loss/linear_cross_entropy_shapes.h"
 
 namespace ingot::cuda {
 namespace {
@@ -39,6 +40,7 @@ class Fp8HeadPass {
     report_.fp8.w.elements = in.w.elements();
     if (!is_current()) put_scale(scratch.fp8[2], fp8_head_gradient_scale(loss_));
     if (scratch.dw_lost) fill_zero(scratch.dw_lost, stream);
+    if (has_grads() && zeroes_dw(out, config, scratch)) fill_zero(out.dw, stream);
   }
 
   LinearCrossEntropyReport run() {
@@ -119,7 +121,7 @@ class Fp8HeadPass {
   Fp8ProductMode backward(bool accumulate) const {
     return {.accumulate = accumulate, .is_fast = false, .alpha = config_.loss.grad_scale};
   }
-  // Rows [v, v + W) of dw += dᵀ x over tokens [n, n_end); turned (W, n_end - n).
+  // Rows [v, v + W) of dw = dᵀ x, or +=, over tokens [n, n_end); turned (W, n_end - n).
   void add_dw(const Tensor& turned, int64_t v, int64_t n, int64_t n_end) const {
     const Fp8Operand x = x_operand(scratch_.x8_turned.columns(n, n_end));
     const int64_t W = turned.dim(0), step = scratch_.dw_part ? scratch_.dw_part.dim(0) : W;
@@ -128,7 +130,7 @@ class Fp8HeadPass {
       const Tensor dw = out_.dw.rows(v + k, v + k_end);
       const Fp8Operand d = d_operand(turned.rows(k, k_end));
       if (!scratch_.dw_part) {
-        matmul_fp8(dw, d, x, backward(true), stream_);
+        matmul_fp8(dw, d, x, backward(n > 0 || out_.adds_dw), stream_);
         continue;
       }
       const Tensor part = scratch_.dw_part.rows(0, k_end - k);

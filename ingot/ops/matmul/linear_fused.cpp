@@ -19,23 +19,23 @@ struct Fusible {
   Tensor c, a, b;
   MatmulForm form;
   MatmulEpilogue epilogue;
-  Tensor base = {};  // added to the product
+  Tensor base = {};                // added to the product
+  bool adds = false;               // the product is added to c
+  std::vector<Tensor> sums = {};   // results whose values the computation adds to
 };
 
 // Computes the product and what follows it: on the CPU, and where a CUDA device is not faster with the epilogue, by
-// separate(). `rest` follows the product with the epilogue. `sums` are the results to which the product adds; if there
-// are none, it overwrites its results.
+// separate(). `rest` follows the product with the epilogue.
 void run_faster(
     const Fusible& f, const std::function<void()>& separate, Stream& stream,
-    const std::vector<Tensor>& sums = {}, const std::function<void()>& rest = [] {}) {
-  const bool accumulate = !sums.empty();
+    const std::function<void()>& rest = [] {}) {
   if (f.c.device == Device::kCuda && stream.backing == Backing::kAddresses) {
-    matmul(f.c, f.a, f.b, f.form, accumulate, stream);  // the epilogue costs nothing
+    matmul(f.c, f.a, f.b, f.form, f.adds, stream);  // the epilogue costs nothing
     return rest();
   }
   if constexpr (kHasCuda) {
     if (f.c.device == Device::kCuda && f.c.elements() > 0) {
-      MatmulProblem problem = matmul_problem(f.c, f.a, f.b, f.form, accumulate);
+      MatmulProblem problem = matmul_problem(f.c, f.a, f.b, f.form, f.adds);
       problem.addend = f.base.data;
       const auto fused = [&] {
         const Span span(stream.trace, "matmul");
@@ -43,7 +43,7 @@ void run_faster(
         if (has_run) rest();
         return has_run;
       };
-      if (cuda::prefers_fused({problem, f.epilogue, fused, separate, sums}, stream) && fused()) return;
+      if (cuda::prefers_fused({problem, f.epilogue, fused, separate, f.sums}, stream) && fused()) return;
     }
   }
   separate();
@@ -102,16 +102,17 @@ void linear_gelu_backward(const Tensor& d_pre, const Tensor& dy, const Tensor& w
   run_faster({d_pre, dy, w, MatmulForm::kNN, slope}, separate, stream);
 }
 
-void linear_weight_gradients(const Tensor& dw, const Tensor& db, const Tensor& dy, const Tensor& x,
+void linear_weight_gradients(const WeightGradient& dw, const Tensor& db, const Tensor& dy, const Tensor& x,
                              const Tensor& sums, Stream& stream) {
   const Tensor own = sums.rows(0, 1).reshape(db.shape);
   const MatmulEpilogue gradient{.kind = MatmulEpilogue::Kind::kBiasGradient, .bias = own.data};
   const auto separate = [&] {
-    matmul(dw, dy, x, MatmulForm::kTN, true, stream);
+    matmul(dw.dw, dy, x, MatmulForm::kTN, dw.adds, stream);
     bias_backward(db, dy, sums, stream);
   };
-  run_faster({dw, dy, x, MatmulForm::kTN, gradient}, separate, stream, {dw, db},
-             [&] { residual_add(db, db, own, stream); });
+  Fusible product{dw.dw, dy, x, MatmulForm::kTN, gradient, {}, dw.adds, {db}};
+  if (dw.adds) product.sums.push_back(dw.dw);
+  run_faster(product, separate, stream, [&] { residual_add(db, db, own, stream); });
 }
 
 }  // namespace ingot

@@ -60,7 +60,7 @@ __device__ __forceinline__ Moved moved(const Pass& a, const AdamW& rule, const C
 }
 
 __device__ __forceinline__ void store_weight(const Pass& a, int64_t i, const Moved& e) {
-  a.g[i] = 0;
+  if (!a.keeps_g) a.g[i] = 0;
   if (a.average) a.average[i] += (e.w.at[0] - a.average[i]) * a.average_part;
   write_weights(a, i, e.w);
 }
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads) update_codes(Pass a, AdamW rule, Cod
   shared.fill(maps);
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (a.factor.leaves_out()) {
-    if (i < a.n) a.g[i] = 0;
+    if (i < a.n && !a.keeps_g) a.g[i] = 0;
     return;
   }
   Moved e;
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads)
   shared.fill(maps);
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (a.factor.leaves_out()) {
-    if (i < a.n) a.g[i] = 0;
+    if (i < a.n && !a.keeps_g) a.g[i] = 0;
     return;
   }
   Moved e;

@@ -42,6 +42,7 @@ inline TrainingCurve train(Training& run) {
   curve.initial = weights(run.trainer);
   for (int step = 0; step < kSteps; ++step) {
     const StepResult result = run.trainer.step(run.loader, {.lr = run.config.optimizer.lr});
+    spoil_old_gradients(run.trainer);
     curve.losses.push_back(result.loss);
     curve.top1.push_back(result.top1);
     curve.norms.push_back(result.grad_norm);

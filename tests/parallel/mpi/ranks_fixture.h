@@ -13,6 +13,7 @@
 #include "ingot/parallel/stage_plan.h"
 #include "ingot/train/trainer.h"
 #include "tests/comm/mpi/ranks_main.h"
+#include "tests/train/old_gradients.h"
 
 namespace ingot {
 
@@ -163,8 +164,10 @@ struct Training {
   }
   std::vector<double> losses(int steps = kSteps) {
     std::vector<double> all;
-    for (int step = 0; step < steps; ++step)
+    for (int step = 0; step < steps; ++step) {
       all.push_back(trainer.step(loader, {.lr = config.optimizer.lr}).loss);
+      spoil_old_gradients(trainer);
+    }
     return all;
   }
 

@@ -292,7 +292,7 @@ TEST(Stages, ANonFiniteGradientIsTracedToItsStage) {
   Training shared(config, mesh);
   const ParamList& list = shared.trainer.layout().model->params();
   int id = 0;
-  while (list[id].name != "blocks.2.mlp.down.weight") ++id;
+  while (list[id].name != "blocks.2.mlp.norm.weight") ++id;
   for (const ParamShard& shard : shared.trainer.params().shards())
     if (shard.id == id && shard.elements() > 0)
       shard.grad.as<float>()[3] = std::numeric_limits<float>::infinity();
@@ -301,7 +301,7 @@ TEST(Stages, ANonFiniteGradientIsTracedToItsStage) {
   ASSERT_TRUE(result.non_finite);
   EXPECT_EQ(result.non_finite->text(),
             "the gradient is not finite in the sum of the micro-batches: block 2, gradient of "
-            "blocks.2.mlp.down.weight");
+            "blocks.2.mlp.norm.weight");
 }
 
 TEST(Stages, LayoutsThatDoNotFitAreRefused) {
