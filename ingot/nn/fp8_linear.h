@@ -67,8 +67,9 @@ struct Fp8Linear {
   // dw (out, in) = dyᵀ · x, or +=, then dx (N, in) = dy (N, out) · w. dx may alias x. With codes, of x only the
   // shape is used. REQUIRES: the last forward of this linear had the same x, codes and w. A device uses the
   // scales that it computed there again.
-  void backward(const Tensor& dx, const WeightGradient& dw, const Tensor& dy, const Tensor& x, const Tensor& codes,
-                const Tensor& w, Fp8State& state, Arena& scratch, Region& region, Stream& stream) const;
+  void backward(const Tensor& dx, const WeightGradient& dw, const Tensor& dy, const Tensor& x,
+                const Tensor& codes, const Tensor& w, Fp8State& state, Arena& scratch, Region& region,
+                Stream& stream) const;
   // Return the amax (1) that the op which writes x, or dy, then raises for its next cast; empty if the cast needs none.
   // With it, that cast makes no pass of its own over the tensor. REQUIRES: the tensor is cast after the op.
   Tensor raised_amax_of_x(Fp8State& state) const;

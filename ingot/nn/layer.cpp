@@ -143,8 +143,8 @@ void Linear::backward(LayerContext& ctx, const Tensor& dx, const Tensor& dy, con
                       const Tensor& codes) const {
   const Tensor w = ctx.params.weight(weight_);
   if (is_fp8(ctx))
-    return fp8_.backward(dx, weight_gradient(ctx, weight_), dy, x, codes, w, *ctx.fp8, ctx.scratch, ctx.region,
-                         ctx.stream);
+    return fp8_.backward(dx, weight_gradient(ctx, weight_), dy, x, codes, w, *ctx.fp8, ctx.scratch,
+                         ctx.region, ctx.stream);
   backward_weight(ctx, dy, x, fuses_bias(ctx));
   matmul(dx, dy, w, MatmulForm::kNN, false, ctx.stream);
 }

@@ -55,7 +55,7 @@ class Optimizer {
   // Synchronises with the stream.
   double grad_norm(Stream& stream);
 
-  // Makes one update with g * grad_scale and zeroes every g.
+  // Makes one update with g * grad_scale and zeroes every g that is not kept.
   void step(const StepInputs& inputs, float grad_scale, Stream& stream);
 
   // For steps that a device checks itself (optim/cuda_step_check.h), so that the host does not wait:

@@ -36,8 +36,8 @@ struct OptimParam {
   // For a bf16 w without tail: key of the stochastic rounding. An element's random bits are those of its place in
   // the whole parameter.
   RandomKey rounding = {};
-  Tensor compute = {};  // (n) bf16 or f16 copy, set to the new w rounded to nearest even; or empty
-  Tensor g = {};        // (n) f32, read and then zeroed
+  Tensor compute = {};   // (n) bf16 or f16 copy, set to the new w rounded to nearest even; or empty
+  Tensor g = {};         // (n) f32, read and then zeroed
   bool keeps_g = false;  // g is not zeroed, because the next step overwrites it
   // False if another rank has the same elements: is_counted for norms over all ranks, is_added for sums
   // over the ranks that share an update (optim/update_comm.h). Of a shard the last `copies` elements may be on

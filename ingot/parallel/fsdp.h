@@ -73,9 +73,9 @@ class FsdpStore : public TrainingStore {
 
  private:
   struct Unit {
-    int64_t shard = 0;  // elements per rank
-    Tensor master;      // (shard) f32, this rank's shard; in the compute dtype without f32 masters
-    Tensor grad;        // (shard) f32
+    int64_t shard = 0;     // elements per rank
+    Tensor master;         // (shard) f32, this rank's shard; in the compute dtype without f32 masters
+    Tensor grad;           // (shard) f32
     bool has_sum = false;  // grad has gradients of this step
     size_t slot = 0, grad_slot = 0;
     Tensor vectors;  // (vector_elements) f32; empty for an f32 model
@@ -126,7 +126,7 @@ class FsdpStore : public TrainingStore {
   std::vector<Slot> slots_;
   std::vector<GradSlot> grad_slots_;
   std::vector<bool> has_old_gradient_;  // per parameter: its range of the slot has another's gradient
-  int prefetched_ = 0;  // the last argument of prefetch
+  int prefetched_ = 0;                  // the last argument of prefetch
   bool is_stale_ = true, is_last_micro_ = true;
 };
 

@@ -189,8 +189,7 @@ bool can_capture(const std::unique_ptr<Communicator>& group) { return !group || 
 // The passes run as graphs only if their messages need no host (comm/device_group.h) on any rank: ranks with graphs gather
 // weights in another order than others.
 GraphUse graph_use(const RunConfig& config, const Layout& rank) {
-  GraphUse use{.has_graphs = config.train.has_graph,
-               .differs_last = rank.mesh->dp->size() > 1};
+  GraphUse use{.has_graphs = config.train.has_graph, .differs_last = rank.mesh->dp->size() > 1};
   if (!use.has_graphs || rank.stream->backing != Backing::kMemory) return use;
   Communicator& world = *rank.mesh->world;
   use.has_graphs = !world.is_any(!can_capture(rank.tensor_group) || !can_capture(rank.shard_group));

@@ -182,7 +182,7 @@ NB_MODULE(_ingot, m) {
           },
           "Computes loss and gradients of the next step; update() or discard() must follow.")
       .def("update", &PythonTrainer::update, nb::call_guard<nb::gil_scoped_release>(),
-           "Makes the optimizer's update with the gradients of backward(), and zeroes them.")
+           "Makes the optimizer's update with the gradients of backward(), which mean nothing afterwards.")
       .def("discard", &PythonTrainer::discard, nb::call_guard<nb::gil_scoped_release>(),
            "Zeroes the gradients of backward() without an update.")
       .def(

@@ -37,7 +37,7 @@ std::vector<char> bytes_of(Trainer& trainer) {
     bytes.insert(bytes.end(), static_cast<char*>(host.data), static_cast<char*>(host.data) + host.bytes());
   };
   for (const ParamShard& shard : trainer.params().shards())
-    for (const Tensor& t : {shard.w, shard.tail, shard.compute, shard.grad})
+    for (const Tensor& t : {shard.w, shard.tail, shard.compute, shard.is_overwritten ? Tensor{} : shard.grad})
       if (t) add(t);
   for (const Optimizer::State& state : trainer.state().optimizer.states()) add(state.tensor);
   return bytes;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -192,6 +193,27 @@ AttentionShape shape_of(const FusedAttention& p) { return {p.B, p.T, p.T, p.H, p
 // Returns true if the rows of q, k and v are as far apart as in one buffer, which the scratch for documents is planned for.
 bool is_packed(const FusedAttention& p) { return p.q[1] == (p.H + 2 * p.K) * p.D; }
 
+// Completes the problem of a pass that needs `bytes` of scratch, and lays out its documents if cuDNN takes them as the
+// batch. Returns nullopt if there is no room even without documents.
+std::optional<Documents> prepare(FusedAttention& p, const AttentionConfig& config,
+                                 size_t (*bytes)(const AttentionShape&, bool), const Tensor& scratch,
+                                 Scratch& place, Stream& stream) {
+  const auto has_room = [&](bool has_documents) {
+    return scratch.bytes() >= bytes(shape_of(p), has_documents);
+  };
+  if (!has_room(false)) return std::nullopt;
+  p.masks_with_infinity = cuda::libraries_of(stream).masks_with_infinity;
+  if (is_packed(p) && has_room(true) && take_documents(p, config, plans_of(stream).version()))
+    return lay_out_documents(p, config.first_rows, place, stream);
+  return Documents{};
+}
+
+// Without a kernel for documents, the mask remains.
+AttentionConfig with_mask_only(AttentionConfig config) {
+  config.first_rows = {};
+  return config;
+}
+
 }  // namespace
 
 bool is_available() {
@@ -204,33 +226,26 @@ bool attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
                        const Tensor& scratch, Stream& stream) {
   auto problem = fused_attention(q, k, v, out, doc_start, config);
   if (!problem || !lse || !scratch) return false;
-  const auto has_room = [&](bool has_documents) {
-    return scratch.bytes() >= fused_forward_bytes(shape_of(*problem), has_documents);
-  };
-  if (!has_room(false)) return false;
-  Plans& plans = plans_of(stream);
-  problem->masks_with_infinity = cuda::libraries_of(stream).masks_with_infinity;
   Scratch place(scratch);
-  Documents documents;
-  if (is_packed(*problem) && has_room(true) && take_documents(*problem, config, plans.version()))
-    documents = lay_out_documents(*problem, config.first_rows, place, stream);
-  const Tensor& kept_lse = documents.lse_by_token ? documents.lse_by_token : lse;
+  const std::optional<Documents> documents =
+      prepare(*problem, config, fused_forward_bytes, scratch, place, stream);
+  if (!documents) return false;
+  Plans& plans = plans_of(stream);
+  const bool has_documents = problem->documents > 0;
+  const Tensor& kept_lse = has_documents ? documents->lse_by_token : lse;
   const auto run = [&](const AttentionGraph& g, const Plan& plan) {
     std::vector<Place> places{
         {g.q, q.data}, {g.k, k.data}, {g.v, v.data}, {g.out, out.data}, {g.lse, kept_lse.data}};
     if (g.doc_start != OpGraph::kNone) places.push_back({g.doc_start, doc_start.data});
-    documents.add_places(g, places);
+    documents->add_places(g, places);
     plan.run(plans.device(), places, place.rest());
   };
   const Plans::Entry* entry = plans.forward(*problem, place.left_bytes(), run);
-  if (!entry && problem->documents > 0) {  // without a kernel for documents, the mask remains
-    AttentionConfig masked = config;
-    masked.first_rows = {};
-    return cudnn::attention_forward(out, lse, q, k, v, doc_start, masked, scratch, stream);
-  }
+  if (!entry && has_documents)
+    return cudnn::attention_forward(out, lse, q, k, v, doc_start, with_mask_only(config), scratch, stream);
   if (!entry) return false;
   run(entry->graph, *entry->plan);
-  if (documents.lse_by_token) cuda::lse_from_tokens(lse, documents.lse_by_token, stream);
+  if (has_documents) cuda::lse_from_tokens(lse, kept_lse, stream);
   return true;
 }
 
@@ -243,18 +258,13 @@ bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   if (!problem || !add_gradients(*problem, dq, dk, dv, d_out)) return false;
   Plans& plans = plans_of(stream);
   if (!plans.is_right(*problem)) return false;
-  const auto has_room = [&](bool has_documents) {
-    return scratch.bytes() >= fused_backward_bytes(shape_of(*problem), has_documents);
-  };
-  if (!has_room(false)) return false;
-  problem->masks_with_infinity = cuda::libraries_of(stream).masks_with_infinity;
   Scratch place(scratch);
-  Documents documents;
-  if (is_packed(*problem) && has_room(true) && take_documents(*problem, config, plans.version()))
-    documents = lay_out_documents(*problem, config.first_rows, place, stream);
+  const std::optional<Documents> documents =
+      prepare(*problem, config, fused_backward_bytes, scratch, place, stream);
+  if (!documents) return false;
   const bool has_documents = problem->documents > 0;
-  if (has_documents) cuda::lse_to_tokens(documents.lse_by_token, lse, stream);
-  const Tensor& kept_lse = has_documents ? documents.lse_by_token : lse;
+  const Tensor& kept_lse = has_documents ? documents->lse_by_token : lse;
+  if (has_documents) cuda::lse_to_tokens(kept_lse, lse, stream);
   const int64_t rows = problem->B * problem->T;
   float* delta = place.take(lse.elements());
   float* dq_sum = place.take(has_documents ? rows * problem->dq[1] : lse.elements() * problem->D);
@@ -271,17 +281,14 @@ bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
                               {g.dq, dq.data},   {g.dk, dk.data},        {g.dv, dv.data},
                               {g.delta, delta},  {g.dq_sum, dq_sum}};
     if (g.doc_start != OpGraph::kNone) places.push_back({g.doc_start, doc_start.data});
-    documents.add_places(g, places);
+    documents->add_places(g, places);
     if (dk_heads) places.insert(places.end(), {{g.dk_heads, dk_heads}, {g.dv_heads, dv_heads}});
     plan.run(plans.device(), places, place.rest());
   };
   const Plans::Entry* entry = plans.backward(*problem, place.left_bytes(), run);
-  if (!entry && has_documents) {
-    AttentionConfig masked = config;
-    masked.first_rows = {};
-    return cudnn::attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, doc_start, masked, scratch,
-                                     stream);
-  }
+  if (!entry && has_documents)
+    return cudnn::attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, doc_start, with_mask_only(config),
+                                     scratch, stream);
   if (!entry) return false;
   run(entry->graph, *entry->plan);
   return true;

@@ -19,9 +19,9 @@ struct Fusible {
   Tensor c, a, b;
   MatmulForm form;
   MatmulEpilogue epilogue;
-  Tensor base = {};                // added to the product
-  bool adds = false;               // the product is added to c
-  std::vector<Tensor> sums = {};   // results whose values the computation adds to
+  Tensor base = {};               // added to the product
+  bool adds = false;              // the product is added to c
+  std::vector<Tensor> sums = {};  // results whose values the computation adds to
 };
 
 // Computes the product and what follows it: on the CPU, and where a CUDA device is not faster with the epilogue, by

@@ -10,6 +10,7 @@
 #include "ingot/core/staging.h"
 #include "tests/parallel/mpi/ranks_fixture.h"
 #include "tests/simulated_cuda/mpi/small_run.h"
+#include "tests/simulated_cuda/nccl/simulated_nccl.h"
 
 namespace ingot {
 
@@ -119,17 +120,20 @@ struct Together {
     }
     return all;
   }
-  // Puts a NaN into a gradient of the last rank only.
+  // Puts a NaN into a gradient of the last rank only: into one that the next step adds to or, if it overwrites all, into one
+  // that the rank receives.
   void poison() {
+    if (world->rank() + 1 < world->size()) return;
     Stream& stream = *run.trainer.layout().stream;
     for (const ParamShard& shard : run.trainer.params().shards()) {
-      if (shard.elements() == 0 || world->rank() + 1 < world->size()) continue;
+      if (shard.elements() == 0 || shard.is_overwritten) continue;
       Staging staging;
       const Tensor host = staging.read(shard.grad, stream);
       host.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
       copy(shard.grad, host, stream);
       return synchronize(stream);
     }
+    simulated_nccl::spoil_next_reduce_scatter();
   }
 
   Mesh mesh;

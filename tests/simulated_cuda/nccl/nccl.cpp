@@ -20,6 +20,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <random>
 #include <string>
@@ -54,6 +55,8 @@ struct SimulatedNcclComm {
 namespace {
 
 using simulated_cuda::Use;
+
+std::atomic<bool> spoils_next_reduce_scatter = false;
 
 std::vector<std::string>& record() {
   static std::vector<std::string> calls;
@@ -319,6 +322,7 @@ void go_on_meeting(NcclState& state) {
 namespace simulated_nccl {
 
 std::vector<std::string> take_record() { return std::exchange(record(), {}); }
+void spoil_next_reduce_scatter() { spoils_next_reduce_scatter = true; }
 
 void record_in(simulated_cuda::Stream* stream, const std::string& what) {
   simulated_cuda::enqueue(stream, [what] { record().push_back(what); });
@@ -445,10 +449,14 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDat
                                ncclComm_t comm, cudaStream_t stream) {
   const size_t part = count * bytes_of(type), all = part * static_cast<size_t>(comm->state->size);
   const size_t at = part * static_cast<size_t>(comm->state->rank);
+  const bool is_spoiled = type == ncclFloat32 && spoils_next_reduce_scatter.exchange(false);
   return enqueue(
       "reduce_scatter", comm, stream, {{from, all, false}, {to, part, true}},
       [=](Operation& o) { gather_all(o, from, all); },
-      [=](Operation& o) { std::memcpy(to, reduction(o, all, at, count, type, op).data(), part); });
+      [=](Operation& o) {
+        std::memcpy(to, reduction(o, all, at, count, type, op).data(), part);
+        if (is_spoiled) *static_cast<float*>(to) = std::numeric_limits<float>::quiet_NaN();
+      });
 }
 ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream) {

@@ -19,5 +19,7 @@ namespace simulated_nccl {
 std::vector<std::string> take_record();
 // Adds `what` to the record when the stream gets there.
 void record_in(simulated_cuda::Stream* stream, const std::string& what);
+// Puts a NaN into what this rank receives by the next reduce_scatter of f32 numbers.
+void spoil_next_reduce_scatter();
 
 }  // namespace simulated_nccl
