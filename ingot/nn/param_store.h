@@ -137,7 +137,7 @@ class ParamStore {
   // The gradient, f32, of the same shape, to which layers add; empty if id < 0. It is zero before the first micro-batch of a
   // step, except where overwrites(id) says otherwise.
   virtual Tensor grad(int id);
-  // True if grad(id) has what an earlier step left there. The caller then writes the gradient, or zeros, over all of it: the
+  // Called after grad(id): true if it has what an earlier step left there. The caller then writes the gradient, or zeros, over all of it: the
   // next call returns false. Always false for a parameter whose spec is not is_overwritten.
   virtual bool overwrites([[maybe_unused]] int id) { return false; }
   // The most precise values that always exist: the f32 master, or without one the weight.

@@ -73,6 +73,7 @@ TEST(AsyncSteps, ANonFiniteGradientOfOneRankStopsAll) {
   for (const RunConfig& c : {replicated(llama()), laid_out(clipped(llama()), 0),
                              laid_out(clipped(with_rule(gpt2(), "adafactor")), 0),
                              laid_out(clipped(gpt2()), stages_of_tensors())}) {
+    SCOPED_TRACE(c.parallel.to_string());
     Together together(c), calm(c);
     together.asynchronous(2);
     const std::vector<StepResult> want = calm.asynchronous(3);

@@ -120,10 +120,10 @@ struct Together {
     }
     return all;
   }
-  // Puts a NaN into a gradient of the last rank only: into one that the next step adds to or, if it overwrites all, into one
-  // that the rank receives.
+  // Puts a NaN into a gradient of one rank, the first tensor-parallel one of the last stage or shard: into one that the next step
+  // adds to or, if the step overwrites all, into one that the rank receives.
   void poison() {
-    if (world->rank() + 1 < world->size()) return;
+    if (world->rank() != world->size() - run.config.parallel.tp) return;
     Stream& stream = *run.trainer.layout().stream;
     for (const ParamShard& shard : run.trainer.params().shards()) {
       if (shard.elements() == 0 || shard.is_overwritten) continue;
@@ -133,7 +133,8 @@ struct Together {
       copy(shard.grad, host, stream);
       return synchronize(stream);
     }
-    simulated_nccl::spoil_next_reduce_scatter();
+    // The last rank's shard of the smallest unit is padding.
+    simulated_nccl::spoil_next_reduce_scatter(ParamList::kAlign + 1);
   }
 
   Mesh mesh;

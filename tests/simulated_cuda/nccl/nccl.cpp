@@ -56,7 +56,7 @@ namespace {
 
 using simulated_cuda::Use;
 
-std::atomic<bool> spoils_next_reduce_scatter = false;
+std::atomic<size_t> least_spoiled = std::numeric_limits<size_t>::max();  // numbers of a reduce_scatter
 
 std::vector<std::string>& record() {
   static std::vector<std::string> calls;
@@ -322,7 +322,7 @@ void go_on_meeting(NcclState& state) {
 namespace simulated_nccl {
 
 std::vector<std::string> take_record() { return std::exchange(record(), {}); }
-void spoil_next_reduce_scatter() { spoils_next_reduce_scatter = true; }
+void spoil_next_reduce_scatter(size_t least) { least_spoiled = least; }
 
 void record_in(simulated_cuda::Stream* stream, const std::string& what) {
   simulated_cuda::enqueue(stream, [what] { record().push_back(what); });
@@ -449,7 +449,8 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDat
                                ncclComm_t comm, cudaStream_t stream) {
   const size_t part = count * bytes_of(type), all = part * static_cast<size_t>(comm->state->size);
   const size_t at = part * static_cast<size_t>(comm->state->rank);
-  const bool is_spoiled = type == ncclFloat32 && spoils_next_reduce_scatter.exchange(false);
+  const bool is_spoiled = type == ncclFloat32 && count >= least_spoiled;
+  if (is_spoiled) least_spoiled = std::numeric_limits<size_t>::max();
   return enqueue(
       "reduce_scatter", comm, stream, {{from, all, false}, {to, part, true}},
       [=](Operation& o) { gather_all(o, from, all); },

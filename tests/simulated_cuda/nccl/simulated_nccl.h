@@ -2,6 +2,7 @@
 // in place of dlopen and dlsym.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ namespace simulated_nccl {
 std::vector<std::string> take_record();
 // Adds `what` to the record when the stream gets there.
 void record_in(simulated_cuda::Stream* stream, const std::string& what);
-// Puts a NaN into what this rank receives by the next reduce_scatter of f32 numbers.
-void spoil_next_reduce_scatter();
+// Puts a NaN into what this rank receives by the next reduce_scatter of at least so many f32 numbers.
+void spoil_next_reduce_scatter(size_t least);
 
 }  // namespace simulated_nccl
