@@ -47,7 +47,7 @@ struct ParamSpec {
   Init init = Init::kNormal;
   double init_std = 0;
   int64_t padding_rows = 0;  // last rows of a padded (logical) table, initialised to zero
-  // True if the first gradient of a step may replace what is in its memory (ParamStore::overwrites).
+  // True if the first gradient of a step is written over that of the last one (ParamStore::overwrites).
   bool is_overwritten = false;
   std::vector<int64_t> fused_rows = {};  // logical rows of each matrix if several are fused; empty: one
   TensorSlice slice = {};                // empty rows: every rank has the whole tensor
@@ -137,8 +137,8 @@ class ParamStore {
   // The gradient, f32, of the same shape, to which layers add; empty if id < 0. It is zero before the first micro-batch of a
   // step, except where overwrites(id) says otherwise.
   virtual Tensor grad(int id);
-  // Called after grad(id): true if it has what an earlier step left there. The caller then writes the gradient, or zeros, over all of it: the
-  // next call returns false. Always false for a parameter whose spec is not is_overwritten.
+  // Called after grad(id): true if it has what an earlier step left there. The caller then writes the gradient, or zeros,
+  // over all of it, and the next call returns false. Always false for a parameter whose spec is not is_overwritten.
   virtual bool overwrites([[maybe_unused]] int id) { return false; }
   // The most precise values that always exist: the f32 master, or without one the weight.
   Tensor best_weight(int id);
