@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <ostream>
+#include <string>
 #include <vector>
 
 #include "ingot/core/copy.h"
@@ -121,20 +123,26 @@ struct Together {
     return all;
   }
   // Puts a NaN into a gradient of one rank, the first tensor-parallel one of the last stage or shard: into one that the next step
-  // adds to or, if the step overwrites all, into one that the rank receives.
-  void poison() {
-    if (world->rank() != world->size() - run.config.parallel.tp) return;
+  // adds to or, if the step overwrites all, into one that the rank receives over NCCL. Returns false if there is no way.
+  bool poison() {
+    const std::vector<ParamShard> shards = run.trainer.params().shards();
+    const char* gpus = std::getenv("INGOT_SIMULATED_GPUS");
+    if (std::ranges::all_of(shards, &ParamShard::is_overwritten) && (!gpus || std::string(gpus) != "own"))
+      return false;
+    if (world->rank() != world->size() - run.config.parallel.tp) return true;
     Stream& stream = *run.trainer.layout().stream;
-    for (const ParamShard& shard : run.trainer.params().shards()) {
+    for (const ParamShard& shard : shards) {
       if (shard.elements() == 0 || shard.is_overwritten) continue;
       Staging staging;
       const Tensor host = staging.read(shard.grad, stream);
       host.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
       copy(shard.grad, host, stream);
-      return synchronize(stream);
+      synchronize(stream);
+      return true;
     }
     // The last rank's shard of the smallest unit is padding.
     simulated_nccl::spoil_next_reduce_scatter(ParamList::kAlign + 1);
+    return true;
   }
 
   Mesh mesh;
