@@ -6,7 +6,7 @@
 
 namespace ingot {
 
-// The rate of large square products of random numbers in this dtype: on a CPU the best observed one, on a GPU
+// The rate of large square products of random numbers, of a matrix with itself, in this dtype: on a CPU the best observed one, on a GPU
 // the median by its own events, because its clock falls under the load of a run. One measurement of a tenth
 // of a second can be off by a third (a cold processor, another busy process); the best of half a second is
 // stable.
@@ -17,7 +17,7 @@ class ProductPeak {
 
   // Repeats products for about time_s, at least three times. On a CPU the size grows until one product
   // takes half a millisecond; that size and twice that size take half of the time each. Throws a kMemory
-  // error if there is no room for three matrices.
+  // error if there is no room for two matrices.
   void measure(double time_s);
 
   double measured_s() const { return measured_s_; }
@@ -27,7 +27,7 @@ class ProductPeak {
   // Repeats products of one size and returns the best time of one, in seconds.
   double repeat(int64_t size, double time_s);
   struct Operands {
-    Tensor a, b, c;  // (size, size)
+    Tensor a, c;  // (size, size)
   };
   double repeat_on_device(const Operands& at, double time_s, Stream& stream);  // returns the median
 
