@@ -1,6 +1,7 @@
 #include "ingot/nn/attention_layer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "ingot/core/copy.h"
@@ -223,7 +224,9 @@ AttentionLayer::HeadsScratch AttentionLayer::heads_scratch(Arena& arena, const A
 
 int64_t AttentionLayer::cached_tiles(int64_t T, const CacheShape& caches, Device device) const {
   const int64_t S = caches.positions;
-  const int64_t singles = attention_decode_scratch({std::min(T, caches.slots), 1, S, H_, K_, D_}, device);
+  const auto slots = static_cast<uint64_t>(caches.slots);
+  const auto most = static_cast<int64_t>(device == Device::kCuda ? std::bit_ceil(slots) : slots);  // with padding
+  const int64_t singles = attention_decode_scratch({std::min(T, most), 1, S, H_, K_, D_}, device);
   if (T == 1) return singles;
   return std::max(singles, attention_forward_scratch({1, std::min(T, S), S, H_, K_, D_}, device));
 }
@@ -264,7 +267,7 @@ void AttentionLayer::attend_to_cache(LayerContext& ctx, const Tensor& out, const
     view.strides = {rows.strides[0] * (end - begin), rows.strides[0], rows.strides[1], rows.strides[2]};
     return view;
   };
-  const int64_t singles = batch.singles(), tokens = batch.tokens_count();
+  const int64_t singles = batch.singles();
   const DecodeConfig decode{.scale = scale_, .window = window_};
   if (singles > 0)
     attention_decode(rows_of(heads, 0, singles), rows_of(q, 0, singles), cached.cache,
@@ -280,7 +283,7 @@ void AttentionLayer::attend_to_cache(LayerContext& ctx, const Tensor& out, const
                       cached.cache.values(s.slot, S), {}, config(ctx, s.count, {}), tiles, ctx.stream);
     n += s.count;
   }
-  if (tokens < batch.rows()) fill_zero(out.rows(tokens, batch.rows()), ctx.stream);
+  if (n < batch.rows()) fill_zero(out.rows(n, batch.rows()), ctx.stream);
 }
 
 ResidualStream AttentionLayer::forward(LayerContext& ctx, const Saved& saved, const ResidualStream& residual,

@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "ingot/ops/kv_cache.h"
+
 namespace ingot {
 namespace {
 
@@ -47,6 +49,9 @@ InferBatch::InferBatch(const Tensor& ids, std::vector<InferSegment> segments, st
     token[n] = position[n] = 0;
     place[n] = -1;
   }
+  if (singles_ == tokens_count_) singles_ = rows_;
+  if (is_padded)
+    longest_single_ = std::min((longest_single_ + kDecodeSlice - 1) / kDecodeSlice * kDecodeSlice, positions);
   output_rows_ = outputs_ > 0 ? padded(outputs_, is_padded) : 0;
   std::fill(output + outputs_, output + output_rows_, 0);
 }

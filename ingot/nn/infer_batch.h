@@ -22,7 +22,8 @@ class InferBatch {
 
   // Lays the batch out in ids, which is ids_shape(n) in host memory. tokens: those of all segments, in order.
   // positions: of a slot of the caches. With is_padded the numbers of rows and of outputs are rounded up to powers of
-  // two by rows of padding, so that products have few shapes. REQUIRES: no two segments have the same slot; segments of
+  // two by rows of padding, so that products have few shapes, and longest_single is rounded up, so that calls for single
+  // tokens differ in the contents of the ids alone until it changes. REQUIRES: no two segments have the same slot; segments of
   // one token come first; n is at least the number of rows.
   InferBatch(const Tensor& ids, std::vector<InferSegment> segments, std::span<const int32_t> tokens,
              int64_t positions, bool is_padded = false);
@@ -34,8 +35,9 @@ class InferBatch {
   const Tensor& ids() const { return ids_; }  // (4, n)
 
   const std::vector<InferSegment>& segments() const { return segments_; }
-  int64_t singles() const { return singles_; }                // number of the segments of one token
-  int64_t longest_single() const { return longest_single_; }  // 1 + the largest position among them
+  int64_t singles() const { return singles_; }  // rows of segments of one token, with the padding after them if all are
+  int64_t longest_single() const { return longest_single_; }  // at least 1 + the largest position among them
+  bool is_all_singles() const { return singles_ == rows_; }
   int64_t tokens_count() const { return tokens_count_; }
   int64_t rows() const { return rows_; }                // tokens and padding
   int64_t outputs_count() const { return outputs_; }    // segments that want logits

@@ -34,6 +34,10 @@ struct KvCache {
 void append_to_cache(const KvCache& cache, const Tensor& k, const Tensor& v, const Tensor& places,
                      Stream& stream);
 
+// attention_decode on a device computes this many positions at a time. It does the same work for every `longest` between
+// two multiples.
+inline constexpr int64_t kDecodeSlice = 128;
+
 // Attention of N tokens, of which token n sees the cached positions of its slot up to its own position p, and with a
 // window only the last `window` of them:
 //   out[n] = sum_s P[n,s] v[s],   P[n,:] = softmax over the visible s of scale * q[n] . k[s].

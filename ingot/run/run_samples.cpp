@@ -2,23 +2,29 @@
 
 #include <fmt/core.h>
 
+#include <utility>
+
 #include "ingot/train/generate.h"
 #include "ingot/train/texts_in_order.h"
 
 namespace ingot {
 
-std::string run_samples(const SamplesConfig& options, Trainer& trainer, const Tokenizer& tokenizer,
-                        uint64_t seed, Console& console) {
+std::string run_samples(const RunConfig& config, Trainer& trainer, const Tokenizer& tokenizer,
+                        Console& console) {
+  const SamplesConfig& options = config.sample;
   Layout& layout = trainer.layout();
+  Generator::Infer infer;
+  if (trainer.params().is_sharded() || !config.train.has_graph)  // with it, the generator takes no CUDA graphs
+    infer = [&](LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
+                const Tensor& logits) { layout.executor->infer(ctx, batch, caches, logits); };
   Generator generator(*layout.model, trainer.params(), *layout.region, *layout.stream, options.slots(),
-                      [&](LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
-                          const Tensor& logits) { layout.executor->infer(ctx, batch, caches, logits); });
+                      std::move(infer));
   TextRequest request{.prompts = {},
                       .tokens = options.tokens,
                       .sample = {.temperature = static_cast<float>(options.temperature),
                                  .top_k = options.top_k,
                                  .top_p = static_cast<float>(options.top_p)},
-                      .seed = seed};
+                      .seed = config.train.seed};
   const auto count = static_cast<size_t>(options.count);
   for (size_t i = 0; i < count; ++i)
     request.prompts.push_back(options.prompts.empty() ? "" : options.prompts[i % options.prompts.size()]);

@@ -1,7 +1,6 @@
 // Samples that a run draws from its model during training.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "ingot/config/config.h"
@@ -11,9 +10,9 @@
 
 namespace ingot {
 
-// Draws options.count samples, cycling through the prompts, and streams them to the console. Sample i uses
-// seed + i, so equal weights give equal samples. Returns their text, each after a line "--- NUMBER".
-std::string run_samples(const SamplesConfig& options, Trainer& trainer, const Tokenizer& tokenizer,
-                        uint64_t seed, Console& console);
+// Draws config.sample.count samples, cycling through the prompts, and streams them to the console. Sample i uses
+// train.seed + i, so equal weights give equal samples. Returns their text, each after a line "--- NUMBER".
+std::string run_samples(const RunConfig& config, Trainer& trainer, const Tokenizer& tokenizer,
+                        Console& console);
 
 }  // namespace ingot

@@ -144,13 +144,11 @@ bool Session::evaluate() {
 
 void Session::sample() {
   const int64_t step = run_.steps_done();
-  const SamplesConfig& options = run_.config.sample;
-  if (run_.last.sample_step == step || options.count == 0) return;
+  if (run_.last.sample_step == step || run_.config.sample.count == 0) return;
   run_.last.sample_step = step;
   const TimedPhase phase(run_, TimeLimit::Phase::kSampling);
   if (!run_.is_lead() && !run_.trainer.params().is_sharded()) return;
-  const std::string text =
-      run_samples(options, run_.trainer, *run_.data.tokenizer, run_.config.train.seed, run_.console);
+  const std::string text = run_samples(run_.config, run_.trainer, *run_.data.tokenizer, run_.console);
   write_aside([&] {
     make_folders(run_.folder.samples());
     write_file(run_.folder.samples() / fmt::format("step-{:09}.txt", step), text);

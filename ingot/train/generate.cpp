@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "ingot/core/copy.h"
+#include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/cuda/cuda_graph.h"
 #include "ingot/core/parallel.h"
 
 namespace ingot {
@@ -64,6 +66,7 @@ Generator::Generator(const Transformer& model, ParamStore& params, Region& regio
       region_(region),
       stream_(stream),
       slots_(slots),
+      has_graphs_(!infer && stream.device == Device::kCuda),
       infer_(infer ? std::move(infer)
                    : [&model](LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
                               const Tensor& logits) { model.infer(ctx, batch, caches, logits); }),
@@ -93,10 +96,29 @@ void Generator::infer(const InferBatch& batch) {
     return;
   }
   copy(there_.ids, host_.ids, stream_);
-  infer_(ctx, batch.with_ids(there_.ids), caches_, there_.logits.rows(0, outputs));
+  infer_on_device(ctx, batch.with_ids(there_.ids), there_.logits.rows(0, outputs));
   const int64_t wanted = batch.outputs_count();
   if (wanted > 0) copy(host_.logits.rows(0, wanted), there_.logits.rows(0, wanted), stream_);
   synchronize(stream_);
+}
+
+// A pass of single tokens repeats that of the last ones with other contents of the same memory, until longest_single()
+// changes.
+void Generator::infer_on_device(LayerContext& ctx, const InferBatch& batch, const Tensor& logits) {
+  if constexpr (kHasCuda) {
+    const bool is_repeated = has_graphs_ && batch.is_all_singles() && !graphs_.try_emplace(batch.rows()).second;
+    if (is_repeated) {
+      Captured& captured = graphs_[batch.rows()];
+      const auto pass = [&] { infer_(ctx, batch, caches_, logits); };
+      if (!captured.graph)
+        captured.graph = std::make_shared<cuda::Graph>(stream_, pass);
+      else if (captured.longest != batch.longest_single())
+        captured.graph->replace(stream_, pass);
+      captured.longest = batch.longest_single();
+      return captured.graph->launch(stream_);
+    }
+  }
+  infer_(ctx, batch, caches_, logits);
 }
 
 void Generator::make_room(Sequence& sequence) const {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +17,10 @@
 
 namespace ingot {
 
+namespace cuda {
+class Graph;
+}  // namespace cuda
+
 class Generator {
  public:
   // Has the signature of Transformer::infer.
@@ -23,7 +29,8 @@ class Generator {
 
   // Borrows the first four arguments and allocates memory on the stream's device for `slots` sequences of `context`
   // positions. infer: computes the logits; by default the model does. With that of an Executor, all ranks generate the
-  // same tokens. REQUIRES: on a CUDA device bring_to_device was called and the weights are there.
+  // same tokens. Without it, a CUDA device replays the passes of single tokens as CUDA graphs. REQUIRES: on a CUDA device
+  // bring_to_device was called and the weights are there.
   Generator(const Transformer& model, ParamStore& params, Region& region, Stream& stream, int64_t slots = 1,
             Infer infer = {});
 
@@ -84,6 +91,7 @@ class Generator {
   // rows of the host's logits.
   std::vector<Sequence*> advance();
   void infer(const InferBatch& batch);
+  void infer_on_device(LayerContext& ctx, const InferBatch& batch, const Tensor& logits);
   // Returns the token that the row of the host's logits gives a sequence.
   int32_t draw(size_t row, const Sequence& sequence, const SampleConfig& config);
   // Reads the last half of the context again, from position 0.
@@ -94,6 +102,7 @@ class Generator {
   Region& region_;
   Stream& stream_;
   int64_t slots_;
+  bool has_graphs_;
   Infer infer_;
   Arenas arenas_;
   std::vector<KvCache> caches_;
@@ -101,6 +110,13 @@ class Generator {
   int64_t most_ids_ = std::numeric_limits<int64_t>::max();
   std::vector<int32_t> sample_scratch_;  // (slots, V)
   std::vector<Sequence> sequences_;
+  // Passes of single tokens, by their number of rows. The first one runs without a graph, because libraries choose
+  // their kernels in it.
+  struct Captured {
+    int64_t longest = 0;                 // InferBatch::longest_single of the graph
+    std::shared_ptr<cuda::Graph> graph;  // shared_ptr, because builds without CUDA cannot destroy a Graph
+  };
+  std::map<int64_t, Captured> graphs_;
 };
 
 // Texts for generate_texts. Sequence i is drawn with seed + i.

@@ -87,6 +87,8 @@ void enqueue(Stream* stream, std::function<void()> work, std::vector<Use> uses =
 void enqueue_shared(Stream* stream, std::function<bool()> is_ready, std::function<void()> work,
                     std::vector<Use> uses, std::shared_ptr<void> held);
 bool is_captured(const Stream* stream);
+// Graphs launched so far.
+int64_t graph_launches();
 
 template <typename T>
 T exchanged(uint32_t mask, T value, int from) {

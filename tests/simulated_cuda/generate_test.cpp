@@ -1,7 +1,10 @@
 // Generation on a simulated device gives the tokens of the CPU.
 #include <gtest/gtest.h>
 
+#include <cuda_runtime.h>
+
 #include "ingot/nn/device_weights.h"
+#include "ingot/ops/kv_cache.h"
 #include "tests/train/sampled_tokens.h"
 #include "tests/train/small_training.h"
 
@@ -22,29 +25,45 @@ std::vector<std::string> keys_of(const GenerationCase& c) {
   return keys;
 }
 
-// The weights are the CPU's, in memory of the device without masters. Generation goes beyond the context, with fewer
-// slots than prompts.
-TEST_P(SimulatedGeneration, GivesTheTokensOfTheCpu) {
-  SmallTraining host(small_config(keys_of(GetParam())));
-  host.steps(30);
-  Trainer& trainer = host.trainer;
+// Expects that 14 tokens after each prompt, three at the same time, are those of the CPU. The weights are the CPU's, in
+// memory of the device without masters.
+void expect_tokens_of_the_cpu(Trainer& trainer, const std::vector<Generator::Prompt>& prompts,
+                              const SampleConfig& config) {
   Transformer& model = *trainer.layout().model;
   Stream stream = make_stream(Device::kCuda);
   DeviceWeights weights(trainer.params(), model.compute(), stream);
   model.bring_to_device(stream);
-  const std::vector<Generator::Prompt> prompts = five_prompts();
+  const auto want = sampled(trainer, prompts, 14, 3, config);
+  Generator generator(model, weights, *trainer.layout().region, stream, 3);
+  generator.limit_ids(61);
+  const int64_t launches = simulated_cuda::graph_launches();
+  std::vector<std::vector<TokenId>> got(prompts.size());
+  generator.run(prompts, 14, config, std::nullopt, [&](size_t prompt, TokenId id) {
+    got[prompt].push_back(id);
+    return true;
+  });
+  EXPECT_EQ(got, want);
+  EXPECT_GE(simulated_cuda::graph_launches() - launches, 10);
+}
+
+// Generation goes beyond the context, with fewer slots than prompts.
+TEST_P(SimulatedGeneration, GivesTheTokensOfTheCpu) {
+  SmallTraining host(small_config(keys_of(GetParam())));
+  host.steps(30);
   for (const SampleConfig& config :
-       {SampleConfig{.temperature = 0}, SampleConfig{.temperature = 0.7f, .top_k = 30, .top_p = 1}}) {
-    const auto want = sampled(trainer, prompts, 14, 3, config);
-    Generator generator(model, weights, *trainer.layout().region, stream, 3);
-    generator.limit_ids(61);
-    std::vector<std::vector<TokenId>> got(prompts.size());
-    generator.run(prompts, 14, config, std::nullopt, [&](size_t prompt, TokenId id) {
-      got[prompt].push_back(id);
-      return true;
-    });
-    EXPECT_EQ(got, want);
-  }
+       {SampleConfig{.temperature = 0}, SampleConfig{.temperature = 0.7f, .top_k = 30, .top_p = 1}})
+    expect_tokens_of_the_cpu(host.trainer, five_prompts(), config);
+}
+
+// Two positions of a sequence have different graphs if the second one needs another slice of the cache.
+TEST(SimulatedGeneration, GivesTheTokensOfTheCpuFromOneSliceToTheNext) {
+  std::vector<std::string> keys = keys_of({"", {}});
+  keys.emplace_back("model.context=160");
+  SmallTraining host(small_config(keys));
+  host.steps(5);
+  std::vector<Generator::Prompt> prompts{{{}, 1}, {{7, 8}, 2}};
+  for (TokenId i = 0; i < kDecodeSlice - 6; ++i) prompts[0].tokens.push_back(i * 7 % 61);
+  expect_tokens_of_the_cpu(host.trainer, prompts, {.temperature = 0});
 }
 
 INSTANTIATE_TEST_SUITE_P(

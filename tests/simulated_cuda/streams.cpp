@@ -266,6 +266,9 @@ void enqueue_shared(Stream* stream, std::function<bool()> is_ready, std::functio
 }
 bool is_captured(const Stream* stream) { return stream->captured != nullptr; }
 
+int64_t launched_graphs = 0;
+int64_t graph_launches() { return launched_graphs; }
+
 // Runs everything and orders it before what the host does next.
 void wait_for_all() {
   run_all();
@@ -548,6 +551,7 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t ready, cudaGraph_t graph, cudaGr
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   if (stream->captured) return spoil(stream->captured, cudaErrorStreamCaptureUnsupported);
+  ++simulated_cuda::launched_graphs;
   std::vector<SimulatedEvent> records(graph->records.size());
   for (const SimulatedGraph::Node& node : graph->nodes) {
     simulated_cuda::Stream* queue = node.lane == 0 ? stream : graph->queues[node.lane - 1];

@@ -13,7 +13,6 @@ constexpr int kDecodeThreads = 128;
 constexpr int kHeads = 4;            // query heads of one kv head that a block computes together
 constexpr int kLaneDims = 8;         // most dims of a head that a lane holds
 constexpr int kKeysAhead = 2;        // keys that a lane loads before it uses the first
-constexpr int64_t kSliceKeys = 128;  // positions of a slice, whose results are merged in order
 constexpr int64_t kMostDims = 256;
 constexpr float kNoScore = std::numeric_limits<float>::lowest();
 
@@ -121,7 +120,7 @@ __device__ void merge_groups(const Decode<T>& a, const GroupResults& from, int64
   }
 }
 
-// Block (x, y): token, kv head and kHeads of its query heads x; positions [y kSliceKeys, (y + 1) kSliceKeys). A group of
+// Block (x, y): token, kv head and kHeads of its query heads x; positions [y kDecodeSlice, (y + 1) kDecodeSlice). A group of
 // `lanes` threads holds a head and takes every `groups`-th key. K and V are read once per kHeads query heads.
 template <int W, int P, typename T>
 __global__ void __launch_bounds__(kDecodeThreads) decode(Decode<T> a) {
@@ -137,9 +136,9 @@ __global__ void __launch_bounds__(kDecodeThreads) decode(Decode<T> a) {
       a.out.at(0, n, first_head + i / a.D)[i % a.D] = T(0.0f);
     return;
   }
-  const int64_t y = int64_t{blockIdx.y} * kSliceKeys;
+  const int64_t y = int64_t{blockIdx.y} * kDecodeSlice;
   const int64_t begin = y > keys.begin ? y : keys.begin;
-  const int64_t end = y + kSliceKeys < keys.end ? y + kSliceKeys : keys.end;
+  const int64_t end = y + kDecodeSlice < keys.end ? y + kDecodeSlice : keys.end;
   if (begin >= end) return;
   const int g = static_cast<int>(threadIdx.x) % a.lanes, group = static_cast<int>(threadIdx.x) / a.lanes;
   const int groups = kDecodeThreads / a.lanes;
@@ -188,7 +187,7 @@ __global__ void __launch_bounds__(kDecodeThreads) merge_slices(Decode<T> a) {
   const int64_t n = blockIdx.x / a.H;
   const int h = static_cast<int>(blockIdx.x % a.H);
   const Slice keys = a.keys(n);
-  const int64_t first = keys.begin / kSliceKeys, end = (keys.end + kSliceKeys - 1) / kSliceKeys;
+  const int64_t first = keys.begin / kDecodeSlice, end = (keys.end + kDecodeSlice - 1) / kDecodeSlice;
   const int64_t place = int64_t{blockIdx.x} * a.slices;
   T* out = a.out.at(0, n, h);
   for (int d = static_cast<int>(threadIdx.x); d < a.D; d += static_cast<int>(blockDim.x)) {
@@ -227,7 +226,7 @@ bool has_wide_heads(int64_t D, const Tensors&... views) {
   return D % kWide<T> == 0 && (fits(views) && ...);
 }
 
-int slices_of(int64_t longest) { return static_cast<int>((longest + kSliceKeys - 1) / kSliceKeys); }
+int slices_of(int64_t longest) { return static_cast<int>((longest + kDecodeSlice - 1) / kDecodeSlice); }
 
 // Calls f(W, P) with the packs of a lane and sets the number of lanes that hold a head of D dims.
 template <typename T, typename F>
