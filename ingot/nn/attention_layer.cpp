@@ -7,9 +7,9 @@
 #include "ingot/core/copy.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/head_rows.h"
-#include "ingot/ops/qk_norm.h"
 #include "ingot/ops/rmsnorm.h"
 #include "ingot/ops/rope.h"
+#include "ingot/ops/row_sum.h"
 
 namespace ingot {
 namespace {
@@ -92,7 +92,7 @@ AttentionLayer::Saved AttentionLayer::make_saved(Arena& arena, int64_t B, int64_
   if (places.heads != Place::kOwn) return saved;
   saved.qkv = arena.alloc(compute, {N, qkv_width()});
   if (has_qk_norm_) saved.qk_rstd = arena.alloc(DType::f32, {N * (norms(H_) + norms(K_))});
-  if (norms_rows()) saved.qk_raw = arena.alloc(compute, {N * (H_ + K_), D_});
+  if (norms_rows() || has_gains_of_heads()) saved.qk_raw = arena.alloc(compute, {N * (H_ + K_), D_});
   saved.out = arena.alloc(compute, {N, H_ * D_});
   saved.lse = arena.alloc(DType::f32, {B, H_, T});
   return saved;
@@ -133,11 +133,9 @@ void AttentionLayer::normalise(LayerContext& ctx, const Tensor& x, int gain, con
 void AttentionLayer::normalise_backward(LayerContext& ctx, const Tensor& dx, int gain, const Tensor& raw,
                                         const Tensor& rstd, const HeadsScratch& scratch) const {
   const Tensor rows = scratch.rows.rows(0, raw.dim(0)), d = norm_rows(rows, dx.dim(2));
-  const Tensor d_gain = partial_gradient(ctx, gain, scratch.partial);
   heads_to_rows(rows, dx, ctx.stream);
-  rmsnorm_backward(d, d_gain, d, norm_rows(raw, dx.dim(2)), ctx.params.weight(gain), rstd, {}, scratch.sums,
-                   ctx.stream);
-  add_partial_gradient(ctx, gain, d_gain);
+  rmsnorm_backward(d, ctx.params.grad(gain), d, norm_rows(raw, dx.dim(2)), ctx.params.weight(gain), rstd, {},
+                   scratch.sums, ctx.stream);
   rows_to_heads(dx, rows, ctx.stream);
 }
 
@@ -153,13 +151,33 @@ void AttentionLayer::rotate(LayerContext& ctx, const Saved& saved, const Heads& 
     if (rope_table) rope_forward(heads.qk, rope_table, 0, ctx.stream);
     return;
   }
-  qk_norm_forward(heads.qk, saved.qk_rstd.reshape({B, T, H_ + K_}), rope_table, 0, eps_, ctx.stream);
+  const Tensor rstd = saved.qk_rstd.reshape({B, T, H_ + K_});
+  if (!has_gains_of_heads()) return qk_norm_forward(heads.qk, rstd, rope_table, 0, eps_, ctx.stream);
+  qk_norm_gain_forward(heads.qk, saved.qk_raw.reshape(heads.qk.shape), rstd, gains(ctx), rope_table, 0, eps_,
+                       ctx.stream);
+}
+
+QkGains AttentionLayer::gains(LayerContext& ctx) const {
+  return {ctx.params.weight(q_gain_), ctx.params.weight(k_gain_), H_};
+}
+
+void AttentionLayer::rotate_gains_backward(LayerContext& ctx, const Saved& saved, const Heads& d,
+                                           const Tensor& rope_table, const HeadsScratch& scratch) const {
+  const QkGains d_gains{partial_gradient(ctx, q_gain_, scratch.partials[0]),
+                        partial_gradient(ctx, k_gain_, scratch.partials[1]), H_};
+  const Shape& heads = d.qk.shape;
+  qk_norm_gain_backward(d.qk, d_gains, saved.qk_raw.reshape(heads),
+                        saved.qk_rstd.reshape({heads[0], heads[1], heads[2]}), gains(ctx), rope_table, 0,
+                        scratch.gain_scratch, ctx.stream);
+  add_partial_gradient(ctx, q_gain_, d_gains.q);
+  add_partial_gradient(ctx, k_gain_, d_gains.k);
 }
 
 void AttentionLayer::rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d,
                                      const Heads& heads, const Tensor& rope_table,
                                      const HeadsScratch& scratch) const {
   const int64_t B = d.q.dim(0), T = d.q.dim(1), N = B * T, q_norms = N * norms(H_);
+  if (has_gains_of_heads()) return rotate_gains_backward(ctx, saved, d, rope_table, scratch);
   if (has_qk_norm_ && !norms_rows()) {
     return qk_norm_backward(d.qk, heads.qk, saved.qk_rstd.reshape({B, T, H_ + K_}), rope_table, 0,
                             ctx.stream);
@@ -215,17 +233,22 @@ AttentionLayer::HeadsScratch AttentionLayer::heads_scratch(Arena& arena, const A
   scratch.d_out = arena.alloc(compute, {shape.B * shape.T, H_ * D_});
   scratch.tiles =
       arena.alloc(DType::f32, {attention_backward_scratch(shape, arena.device(), has_documents_)});
+  if (has_gains_of_heads()) {
+    scratch.gain_scratch = arena.alloc(DType::f32, {3 * row_sum_parts(arena.device()), D_});
+    if (tp_.count > 1)
+      for (Tensor& partial : scratch.partials) partial = arena.alloc(DType::f32, {D_});
+  }
   if (!norms_rows()) return scratch;
   scratch.rows = arena.alloc(compute, {shape.B * shape.T * H_, D_});
-  if (tp_.count > 1) scratch.partial = arena.alloc(DType::f32, {D_});
-  scratch.sums = alloc_sums(arena, H_ / norms(H_) * D_);
+  scratch.sums = alloc_sums(arena, H_ * D_);
   return scratch;
 }
 
 int64_t AttentionLayer::cached_tiles(int64_t T, const CacheShape& caches, Device device) const {
   const int64_t S = caches.positions;
   const auto slots = static_cast<uint64_t>(caches.slots);
-  const auto most = static_cast<int64_t>(device == Device::kCuda ? std::bit_ceil(slots) : slots);  // with padding
+  const auto most =
+      static_cast<int64_t>(device == Device::kCuda ? std::bit_ceil(slots) : slots);  // with padding
   const int64_t singles = attention_decode_scratch({std::min(T, most), 1, S, H_, K_, D_}, device);
   if (T == 1) return singles;
   return std::max(singles, attention_forward_scratch({1, std::min(T, S), S, H_, K_, D_}, device));

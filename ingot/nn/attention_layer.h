@@ -8,6 +8,7 @@
 #include "ingot/nn/layer.h"
 #include "ingot/ops/attention.h"
 #include "ingot/ops/kv_cache.h"
+#include "ingot/ops/qk_norm.h"
 
 namespace ingot {
 
@@ -39,10 +40,12 @@ class AttentionLayer {
     Tensor qkv;      // (N, Q) q and k as attention sees them: normalised and rotated
     Tensor qk_rstd;  // (norms of N tokens) f32: by token and head or, if norms_rows(), q's before k's; empty
                      // without QK-norm
-    Tensor qk_raw;   // (N * (H + K), D) q, then k, before QK-norm; empty unless norms_rows()
-    Tensor out;      // (N, H*D) output of attention, before W_o
-    Tensor lse;      // (B, H, T) f32
-    Tensor post;     // (n, C) W_o's output, if a norm comes after it
+    Tensor
+        qk_raw;  // (N * (H + K), D) q and k before QK-norm: by token and head or, if norms_rows(), q before k; empty
+                 // unless QK-norm has gains or norms_rows()
+    Tensor out;             // (N, H*D) output of attention, before W_o
+    Tensor lse;             // (B, H, T) f32
+    Tensor post;            // (n, C) W_o's output, if a norm comes after it
     Tensor h_codes = {};    // (C, N) e4m3: FP8 codes of h (Linear::make_codes), or empty
     Tensor out_codes = {};  // (H*D, N) likewise, of out
   };
@@ -103,9 +106,12 @@ class AttentionLayer {
     Tensor d_out;  // (N, H*D)
     Tensor tiles;  // f32, of attention_backward
     // If norms_rows():
-    Tensor rows;     // (N*H, D) gradient of q or k
-    Tensor partial;  // (D) f32 gradient of a gain from this rank's heads; empty on a single rank
-    Tensor sums;     // alloc_sums() returned it
+    Tensor rows;  // (N*H, D) gradient of q or k
+    Tensor sums;  // alloc_sums() returned it
+    // If QK-norm has gains:
+    Tensor
+        partials[2];  // f32 gradients of the gains of q and k from this rank's heads; empty on a single rank
+    Tensor gain_scratch;  // of qk_norm_gain_backward
   };
   // The tensors of `saved` that are not empty need no scratch.
   ForwardScratch forward_scratch(Arena& arena, int64_t N, int64_t tiles, DType compute,
@@ -125,9 +131,10 @@ class AttentionLayer {
   int64_t qkv_width() const { return (H_ + 2 * K_) * D_; }
   Heads split(const Tensor& qkv, int64_t B, int64_t T) const;
   AttentionConfig config(const LayerContext& ctx, int64_t T, const DocumentMask& documents) const;
-  // True if QK-norm works on rows that are copied from the heads: it has gains or covers all heads together. A row
-  // is a head or all heads.
-  bool norms_rows() const { return has_qk_norm_ && (q_gain_ >= 0 || is_norm_over_width_); }
+  // True if a QK-norm covers all heads together, as a row that is copied from them.
+  bool norms_rows() const { return has_qk_norm_ && is_norm_over_width_; }
+  // True if QK-norm multiplies the heads by gains in the pass that rotates them.
+  bool has_gains_of_heads() const { return q_gain_ >= 0 && !is_norm_over_width_; }
   // Number of norms of a token's queries or keys, which have `heads` heads.
   int64_t norms(int64_t heads) const { return is_norm_over_width_ ? 1 : heads; }
   // Views the heads of N tokens (N * heads, D) as the rows that norms cover (N * norms(heads), ...).
@@ -139,6 +146,9 @@ class AttentionLayer {
               const Tensor& normed) const;
   void rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d, const Heads& heads,
                        const Tensor& rope_table, const HeadsScratch& scratch) const;
+  QkGains gains(LayerContext& ctx) const;
+  void rotate_gains_backward(LayerContext& ctx, const Saved& saved, const Heads& d, const Tensor& rope_table,
+                             const HeadsScratch& scratch) const;
   // The same for QK-norm on rows: of q with its gain, or of k. raw and rstd are those of Saved.
   void normalise(LayerContext& ctx, const Tensor& x, int gain, const Tensor& raw, const Tensor& rstd,
                  const Tensor& normed) const;

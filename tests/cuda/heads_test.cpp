@@ -2,6 +2,7 @@
 #include "ingot/ops/head_rows.h"
 #include "ingot/ops/qk_norm.h"
 #include "ingot/ops/rope.h"
+#include "ingot/ops/row_sum.h"
 #include "tests/cuda/on_device.h"
 #include "tests/reference/head_tensor.h"
 #include "tests/reference/qk_norm.h"
@@ -88,6 +89,45 @@ TEST_P(CudaHeads, QkNormAndRotationEqualTheReference) {
     const Buffer dx = gradient.to_host();
     expect_near(queries(dx), want, 6 * tolerance() + 1e-6, "dx");
     expect_rest_untouched(dx, d_qkv);
+  }
+}
+
+// The last head is a key's.
+TEST_P(CudaHeads, GainsOfQkNormEqualTheReference) {
+  const size_t q_heads = shape.H - 1;
+  const Buffer gains = random_tensor(DType::f32, {2, c.D}, 3), old = random_tensor(DType::f32, {2, c.D}, 4);
+  const auto pair = [&](const Tensor& t) {
+    return QkGains{t.rows(0, 1).reshape({c.D}), t.rows(1, 2).reshape({c.D}), static_cast<int64_t>(q_heads)};
+  };
+  const Doubles x = gather(queries(qkv)), angles = to_doubles(table), dy = gather(queries(d_qkv));
+  for (bool is_rotated : {true, false}) {
+    const OnDevice there = put(qkv), gradient = put(d_qkv), rstd = result(DType::f32, {c.B, c.T, c.H});
+    const OnDevice gains_there = put(gains), d_gains = put(old), raw = result(c.dtype, {c.B, c.T, c.H, c.D});
+    const OnDevice scratch = result(DType::f32, {3 * row_sum_parts(Device::kCuda), c.D});
+    const Tensor positions = is_rotated ? table_there.tensor() : Tensor{};
+    const auto value = [&](const Doubles& x_values, const Doubles& gain_values) {
+      return qk_norm_reference(x_values, shape, is_rotated ? angles : Doubles{}, R, offset,
+                               static_cast<double>(kEps), gain_values, q_heads);
+    };
+    qk_norm_gain_forward(queries(there), raw, rstd, pair(gains_there), positions, c.offset, kEps, stream);
+    const Buffer y = there.to_host();
+    expect_near(queries(y), value(x, to_doubles(gains)), 3 * tolerance(), "y");
+    expect_rest_untouched(y, qkv);
+    EXPECT_EQ(gather(raw.to_host()), x);
+    qk_norm_gain_backward(queries(gradient), pair(d_gains), raw, rstd, pair(gains_there), positions, c.offset,
+                          scratch, stream);
+    const Buffer dx = gradient.to_host();
+    expect_near(
+        queries(dx),
+        central_differences([&](const Doubles& v) { return dot(value(v, to_doubles(gains)), dy); }, x),
+        12 * tolerance() + 1e-6, "dx");
+    expect_rest_untouched(dx, d_qkv);
+    Doubles want =
+        central_differences([&](const Doubles& v) { return dot(value(x, v), dy); }, to_doubles(gains));
+    const Doubles before = to_doubles(old);
+    for (size_t i = 0; i < want.size(); ++i) want[i] += before[i];
+    const Buffer got = d_gains.to_host();
+    expect_near(got.tensor().reshape({1, 1, 2, c.D}), want, 1e-4, "d_gains");
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ingot/ops/rope.h"
+#include "ingot/ops/row_sum.h"
 #include "tests/reference/head_tensor.h"
 #include "tests/reference/qk_norm.h"
 
@@ -76,6 +77,37 @@ TEST_P(QkNorm, BackwardMatchesCentralDifferences) {
   for (size_t i = 0; i < static_cast<size_t>(c.B * c.T * c.H); ++i)
     largest = std::max(largest, static_cast<double>(rstd.tensor().as<float>()[i]));
   expect_near(dy, want, largest * 4 * tolerance + 1e-8, "dx");
+}
+
+// The first head is a query's, the second a key's.
+TEST_P(QkNorm, GainsMatchReferenceAndCentralDifferences) {
+  const Buffer gains = random_tensor(DType::f32, {2, c.D}, 3),
+               d_gains = random_tensor(DType::f32, {2, c.D}, 4);
+  const auto pair = [&](const Tensor& t) {
+    return QkGains{t.rows(0, 1).reshape({c.D}), t.rows(1, 2).reshape({c.D}), 1};
+  };
+  const auto value = [&](const Doubles& x_values, const Doubles& gain_values) {
+    return qk_norm_reference(x_values, shape, table_values, static_cast<size_t>(c.R), kOffset, kQkEps,
+                             gain_values, 1);
+  };
+  const Doubles values = gather(x), gain_values = to_doubles(gains), d_out = gather(dy);
+  const Doubles want_y = value(values, gain_values);
+  const Doubles want_dx =
+      central_differences([&](const Doubles& v) { return dot(value(v, gain_values), d_out); }, values);
+  Doubles want_d_gains =
+      central_differences([&](const Doubles& v) { return dot(value(values, v), d_out); }, gain_values);
+  const Doubles before = to_doubles(d_gains);
+  for (size_t i = 0; i < before.size(); ++i) want_d_gains[i] += before[i];
+
+  Buffer raw(c.dtype, {c.B, c.T, c.H, c.D}), scratch(DType::f32, {3 * row_sum_parts(Device::kCpu), c.D});
+  qk_norm_gain_forward(x, raw, rstd, pair(gains), table, kOffset, kQkEps, stream);
+  expect_near(x, want_y, 3 * tolerance, "y");
+  EXPECT_EQ(gather(raw), values);
+  qk_norm_gain_backward(dy, pair(d_gains), raw, rstd, pair(gains), table, kOffset, scratch, stream);
+  double largest = 1;
+  for (const double r : to_doubles(rstd)) largest = std::max(largest, r);
+  expect_near(dy, want_dx, largest * 8 * tolerance + 1e-8, "dx");
+  expect_near(d_gains.tensor().reshape({1, 1, 2, c.D}), want_d_gains, 1e-5, "d_gains");
 }
 
 TEST_P(QkNorm, LeavesOtherColumnsUnchanged) {

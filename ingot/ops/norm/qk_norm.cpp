@@ -1,5 +1,6 @@
 #include "ingot/ops/qk_norm.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ingot/core/cuda/cuda_device.h"
@@ -8,12 +9,15 @@
 #include "ingot/core/work.h"
 #include "ingot/ops/attention/head_view.h"
 #include "ingot/ops/attention/rope_row.h"
+#include "ingot/ops/row_sum.h"
 
 namespace ingot {
 
 namespace cuda {  // qk_norm.cu
 decltype(ingot::qk_norm_forward) qk_norm_forward;
 decltype(ingot::qk_norm_backward) qk_norm_backward;
+decltype(ingot::qk_norm_gain_forward) qk_norm_gain_forward;
+decltype(ingot::qk_norm_gain_backward) qk_norm_gain_backward;
 }  // namespace cuda
 
 namespace {
@@ -29,14 +33,42 @@ float mean_product(const T* a, const T* b, int64_t D) {
   return vec::sum(products) / static_cast<float>(D);
 }
 
-// Calls f(b, t, h, index of (b,t,h)) for every head, in parallel.
+// Calls f(b, t, h, index of (b,t,h)) for every head of the rows [begin, end).
+template <typename F>
+void for_each_head_of(const Tensor& x, int64_t begin, int64_t end, F&& f) {
+  const int64_t T = x.dim(1), H = x.dim(2);
+  for (int64_t row = begin; row < end; ++row)
+    for (int64_t h = 0; h < H; ++h) f(row / T, row % T, h, row * H + h);
+}
+
+// The same for all rows, in parallel.
 template <typename F>
 void for_each_head(const Tensor& x, F&& f) {
-  const int64_t rows = x.dim(0) * x.dim(1), T = x.dim(1), H = x.dim(2);
-  parallel_for(rows, kGrainRows, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row)
-      for (int64_t h = 0; h < H; ++h) f(row / T, row % T, h, row * H + h);
+  parallel_for(x.dim(0) * x.dim(1), kGrainRows,
+               [&](int64_t begin, int64_t end) { for_each_head_of(x, begin, end, f); });
+}
+
+void check_gains(const QkGains& gains, const Tensor& x, const char* op) {
+  const Shape D{x.dim(3)};
+  check_tensor(gains.q, DType::f32, D, op);
+  check_tensor(gains.k, DType::f32, D, op);
+  INGOT_CHECK(0 <= gains.q_heads && gains.q_heads <= x.dim(2), "{}: {} of {} heads are queries", op,
+              gains.q_heads, x.dim(2));
+}
+
+// Turns g = R_t^-1(dy) of a head into dx and adds its part to d_gain. D elements each.
+template <typename T>
+void gain_backward_row(T* dx, float* d_gain, const float* g, const T* x, const float* gain, float rstd,
+                       int64_t D) {
+  Vec products{};
+  vec::for_each(D, [&](auto load, auto store) {
+    const Vec v = load(g) * load(x);
+    store(d_gain, load(d_gain) + v * rstd);
+    products += v * load(gain);
   });
+  const float shift = rstd * rstd * vec::sum(products) / static_cast<float>(D);
+  vec::for_each(D,
+                [&](auto load, auto store) { store(dx, rstd * (load(g) * load(gain) - load(x) * shift)); });
 }
 
 }  // namespace
@@ -90,6 +122,80 @@ void qk_norm_backward(const Tensor& dy, const Tensor& y, const Tensor& rstd, con
                  [=](auto load, int64_t first) { return (load(g + first) - load(out + first) * mean) * r; });
     });
   });
+}
+
+void qk_norm_gain_forward(const Tensor& x, const Tensor& raw, const Tensor& rstd, const QkGains& gains,
+                          const Tensor& table, int64_t position_offset, float eps, Stream& stream) {
+  const char* op = "qk_norm_gain_forward";
+  const OpSpan span(stream, "norm", traffic({x, x, raw, rstd}));
+  if (span.plans()) return;
+  check_heads(x, op, "x");
+  check_gains(gains, x, op);
+  const int64_t D = x.dim(3);
+  if (raw) check_tensor(raw, x.dtype, x.shape, "qk_norm_gain_forward: raw");
+  if (rstd) check_tensor(rstd, DType::f32, {x.dim(0), x.dim(1), x.dim(2)}, "qk_norm_gain_forward: rstd");
+  const RopeRows rows(table, D, x.dim(1), position_offset, op);
+  if constexpr (kHasCuda) {
+    if (x.device == Device::kCuda)
+      return cuda::qk_norm_gain_forward(x, raw, rstd, gains, table, position_offset, eps, stream);
+  }
+  float* rstd_data = rstd ? rstd.as<float>() : nullptr;
+  INGOT_DISPATCH(x.dtype, T, {
+    const HeadView<T> heads(x);
+    for_each_head(x, [&](int64_t b, int64_t t, int64_t h, int64_t index) {
+      T* head = heads.at(b, t, h);
+      if (raw) std::copy_n(head, D, raw.as<T>() + index * D);
+      const float* gain = (h < gains.q_heads ? gains.q : gains.k).template as<float>();
+      const float r = 1.0f / std::sqrt(mean_product(head, head, D) + eps);
+      if (rstd_data) rstd_data[index] = r;
+      rotate_row(head, rows.at(t), 1.0f, rows.rotated_dims(), D,
+                 [=](auto load, int64_t first) { return load(head + first) * r * load(gain + first); });
+    });
+  });
+}
+
+void qk_norm_gain_backward(const Tensor& dy, const QkGains& d_gains, const Tensor& raw, const Tensor& rstd,
+                           const QkGains& gains, const Tensor& table, int64_t position_offset,
+                           const Tensor& scratch, Stream& stream) {
+  const char* op = "qk_norm_gain_backward";
+  const OpSpan span(stream, "norm", traffic({dy, dy, raw, rstd}));
+  if (span.plans()) return;
+  check_heads(dy, op, "dy");
+  check_gains(gains, dy, op);
+  check_gains(d_gains, dy, op);
+  check_tensor(raw, dy.dtype, dy.shape, "qk_norm_gain_backward: raw");
+  check_tensor(rstd, DType::f32, {dy.dim(0), dy.dim(1), dy.dim(2)}, "qk_norm_gain_backward: rstd");
+  const int64_t D = dy.dim(3), parts = row_sum_parts(dy.device);
+  INGOT_CHECK(scratch && scratch.dtype == DType::f32 && scratch.elements() >= 3 * parts * D,
+              "{}: scratch must be f32 of at least 3 x {} x {} elements, got {} {}", op, parts, D,
+              name(scratch.dtype), scratch.shape.to_string());
+  const RopeRows rows(table, D, dy.dim(1), position_offset, op);
+  if constexpr (kHasCuda) {
+    if (dy.device == Device::kCuda)
+      return cuda::qk_norm_gain_backward(dy, d_gains, raw, rstd, gains, table, position_offset, scratch,
+                                         stream);
+  }
+  const auto part = [&](int64_t i) {
+    return Tensor(scratch.as<float>() + i * parts * D, DType::f32, {parts, D});
+  };
+  RowSum q_sum(d_gains.q, part(0)), k_sum(d_gains.k, part(1));
+  INGOT_DISPATCH(dy.dtype, T, {
+    parallel_ranges(dy.dim(0) * dy.dim(1), kGrainRows, [&](int thread, int64_t begin, int64_t end) {
+      const HeadView<T> gradients(dy);
+      float *q_partial = q_sum.partial(thread), *k_partial = k_sum.partial(thread);
+      float* turned = part(2).template as<float>() + thread * D;
+      for_each_head_of(dy, begin, end, [&](int64_t b, int64_t t, int64_t h, int64_t index) {
+        T* g = gradients.at(b, t, h);
+        const bool is_q = h < gains.q_heads;
+        rotate_row(turned, rows.at(t), -1.0f, rows.rotated_dims(), D,
+                   [=](auto load, int64_t first) { return load(g + first); });
+        gain_backward_row(g, is_q ? q_partial : k_partial, turned, raw.as<T>() + index * D,
+                          (is_q ? gains.q : gains.k).template as<float>(), rstd.as<float>()[index], D);
+      });
+    });
+  });
+  q_sum.finish();
+  k_sum.finish();
 }
 
 }  // namespace ingot
