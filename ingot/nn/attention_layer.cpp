@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ingot/core/copy.h"
+#include "ingot/ops/cast_fp8.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/head_rows.h"
 #include "ingot/ops/rmsnorm.h"
@@ -175,14 +176,14 @@ void AttentionLayer::rotate_gains_backward(LayerContext& ctx, const Saved& saved
 
 void AttentionLayer::rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d,
                                      const Heads& heads, const Tensor& rope_table,
-                                     const HeadsScratch& scratch) const {
+                                     const HeadsScratch& scratch, const Tensor& amax) const {
   const int64_t B = d.q.dim(0), T = d.q.dim(1), N = B * T, q_norms = N * norms(H_);
   if (has_gains_of_heads()) return rotate_gains_backward(ctx, saved, d, rope_table, scratch);
   if (has_qk_norm_ && !norms_rows()) {
     return qk_norm_backward(d.qk, heads.qk, saved.qk_rstd.reshape({B, T, H_ + K_}), rope_table, 0,
                             ctx.stream);
   }
-  if (rope_table) rope_backward(d.qk, rope_table, 0, ctx.stream);
+  if (rope_table) rope_backward(d.qk, rope_table, 0, ctx.stream, amax);
   if (!norms_rows()) return;
   normalise_backward(ctx, d.q, q_gain_, saved.qk_raw.rows(0, N * H_), saved.qk_rstd.rows(0, q_norms),
                      scratch);
@@ -383,15 +384,18 @@ void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tenso
     attention_backward(dheads.q, dheads.k, dheads.v, d_out.reshape({B, T, H_, D_}), heads.q, heads.k, heads.v,
                        saved.out.reshape({B, T, H_, D_}), saved.lse, documents.starts,
                        config(ctx, T, documents), inside.tiles, ctx.stream);
-    rotate_backward(ctx, saved, dheads, heads, is_rotary_ ? rope_table : Tensor{}, inside);
+    const bool has_amax = is_rotary_ && !has_qk_norm_ && qkv_.bias_id() < 0 && qkv_.has_dy_amax(ctx);
+    const Tensor d_qkv_amax = has_amax ? qkv_.dy_amax(ctx) : Tensor{};
+    rotate_backward(ctx, saved, dheads, heads, is_rotary_ ? rope_table : Tensor{}, inside, d_qkv_amax);
+    if (has_amax) raise_amax(d_qkv_amax, d_qkv.columns((H_ + K_) * D_, qkv_width()), ctx.stream);
   }
   const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : dh;
   if (!is_norm_after_ && !saved.h && !qkv_.has_codes(ctx, saved.h_codes))
     norm_.forward(ctx, h, NormStats{}, saved.x, {saved.x, {}});
   const Tensor h_all = h.dim(0) == N ? h : dh_all;
   ctx.region.enter(h_all, h, ctx.stream);
+  if (qkv_.bias_id() >= 0) qkv_.backward_bias(ctx, d_qkv, qkv_.dy_amax(ctx));
   qkv_.backward(ctx, dh_all, d_qkv, h_all, saved.h_codes);
-  qkv_.backward_bias(ctx, d_qkv);
   ctx.region.enter_backward(dh, dh_all, ctx.stream);
   if (is_norm_after_)
     add_delta(ctx, d, {d, dh});

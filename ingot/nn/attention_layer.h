@@ -144,8 +144,9 @@ class AttentionLayer {
   // QK-norm and rotation, in place. An empty table stands for no rotation.
   void rotate(LayerContext& ctx, const Saved& saved, const Heads& heads, const Tensor& rope_table,
               const Tensor& normed) const;
+  // amax: of rope_backward, without QK-norm.
   void rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d, const Heads& heads,
-                       const Tensor& rope_table, const HeadsScratch& scratch) const;
+                       const Tensor& rope_table, const HeadsScratch& scratch, const Tensor& amax) const;
   QkGains gains(LayerContext& ctx) const;
   void rotate_gains_backward(LayerContext& ctx, const Saved& saved, const Heads& d, const Tensor& rope_table,
                              const HeadsScratch& scratch) const;

@@ -157,12 +157,12 @@ void Linear::backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& 
   linear_weight_gradients(dw, ctx.params.grad(bias_), dy, x, bias_scratch(ctx.scratch).sums, ctx.stream);
 }
 
-void Linear::backward_bias(LayerContext& ctx, const Tensor& dy) const {
+void Linear::backward_bias(LayerContext& ctx, const Tensor& dy, const Tensor& amax) const {
   if (bias_ < 0 || fuses_bias(ctx)) return;
   const ScratchScope scope(ctx.scratch);
   const BiasScratch scratch = bias_scratch(ctx.scratch);
   const Tensor db = partial_gradient(ctx, bias_, scratch.partial);
-  bias_backward(db, dy, scratch.sums, ctx.stream);
+  bias_backward(db, dy, scratch.sums, ctx.stream, amax);
   add_partial_gradient(ctx, bias_, db);
 }
 

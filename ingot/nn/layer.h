@@ -119,8 +119,8 @@ class Linear {
   // ranks. REQUIRES with FP8: the last forward had the same x and codes (Fp8Linear::backward).
   void backward(LayerContext& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x,
                 const Tensor& codes = {}) const;
-  // db += column sums of dy, which has the same rows as the y of add_bias.
-  void backward_bias(LayerContext& ctx, const Tensor& dy) const;
+  // db += column sums of dy, which has the same rows as the y of add_bias. amax: dy_amax, or empty.
+  void backward_bias(LayerContext& ctx, const Tensor& dy, const Tensor& amax = {}) const;
 
   // True if the device fuses bias and activation into its products (ops/linear_fused.h). forward then also
   // adds the bias and backward also accumulates its gradient, and add_bias and backward_bias do
@@ -143,6 +143,11 @@ class Linear {
   }
   Tensor dy_amax(const LayerContext& ctx) const {
     return raises_amax(ctx) ? fp8_.raised_amax_of_dy(*ctx.fp8) : Tensor{};
+  }
+
+  // True if dy_amax has an amax, which it does not return while a step is planned.
+  bool has_dy_amax(const LayerContext& ctx) const {
+    return raises_amax(ctx) && fp8_.recipe == Fp8Recipe::kTensorwise;
   }
 
   // Makes the linear train in FP8 if the config converts it, and appends the names of its

@@ -34,7 +34,9 @@ void rope_table(const Tensor& table, double theta, const RopeScaling& scaling = 
 // Works in place on x (B,T,H,D), f32, bf16 or f16, strided with the last dim contiguous, R <= D.
 // REQUIRES: 0 <= position_offset, position_offset + T <= T_max.
 void rope_forward(const Tensor& x, const Tensor& table, int64_t position_offset, Stream& stream);
-// Turns dy into dx in place by the inverse rotation.
-void rope_backward(const Tensor& dy, const Tensor& table, int64_t position_offset, Stream& stream);
+// Turns dy into dx in place by the inverse rotation. amax: (1) f32, which a CUDA device raises to the largest |dx|,
+// ignoring NaN; or empty. REQUIRES with amax: R == D.
+void rope_backward(const Tensor& dy, const Tensor& table, int64_t position_offset, Stream& stream,
+                   const Tensor& amax = {});
 
 }  // namespace ingot

@@ -104,6 +104,7 @@ TEST_P(CudaActivation, AmaxIsRaisedToTheLargestResult) {
         activation_backward(y, sums, dy_there, x_there, bias_there, kind, scratch, stream, amax);
       });
   }
+  expect_raised(dy_there, [&](const Tensor& amax) { bias_backward(dbias, dy_there, scratch, stream, amax); });
 }
 
 TEST_P(CudaActivation, BiasEqualsTheReference) {

@@ -104,6 +104,22 @@ TEST_P(CudaFp8, AmaxOnlyRisesAndIgnoresNan) {
   EXPECT_EQ(to_doubles(amax.to_host())[0], 64);
 }
 
+// The columns of a wider tensor, of widths and offsets that allow 16-byte loads or do not.
+TEST_P(CudaFp8, AmaxOfStridedRowsIsThatOfTheirColumns) {
+  for (const auto& [first, count] : {std::pair{64, 32}, std::pair{3, 5}, std::pair{8, 12}}) {
+    const Buffer x = random_tensor(dtype, {70, 96}, 1);
+    const OnDevice there = put(x), most = put(scalar(0));
+    cuda::raise_amax(most, there.tensor().columns(first, first + count), stream);
+    double want = 0;
+    const Doubles values = to_doubles(x);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto column = static_cast<int64_t>(i % 96);
+      if (column >= first && column < first + count) want = std::max(want, std::abs(values[i]));
+    }
+    EXPECT_EQ(to_doubles(most.to_host())[0], want);
+  }
+}
+
 // Each row, and each column of the transposed copy, has a scale; values, scales and counts are the CPU's.
 TEST_P(CudaFp8, RowwiseScalesEqualTheCpu) {
   if (format != DType::f8e4m3) return;

@@ -75,8 +75,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"mesh", "tiny-llama", {"parallel.dp=2", "parallel.fsdp=2", "parallel.tp=2"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
-RunConfig fp8_config(const char* recipe) {
-  return config_of({"", "tiny-llama", {"train.device=cuda", "precision.compute=bf16", recipe}});
+RunConfig fp8_config(const char* recipe, std::vector<std::string> keys) {
+  keys.insert(keys.end(), {"train.device=cuda", "precision.compute=bf16", recipe});
+  return config_of({"", "tiny-llama", keys});
 }
 
 // The bytes of the casts to FP8 in a planned step on a device.
@@ -89,18 +90,28 @@ double bytes_of_casts(const RunConfig& config) {
   return bytes;
 }
 
-// A cast reads 2 bytes of an element and writes 2. Current scaling reads a tensor once more for its amax, unless a norm or
-// an activation has written it: weights, and attention's output and gradient.
+// A cast reads 2 bytes of an element and writes 2. Current scaling reads a tensor once more for its amax, unless another
+// kernel has it in hand: weights, attention's output, and, of the gradient of q, k and v, what neither a rotation nor the
+// sums for a bias read.
 TEST(DryStepOnADevice, OnlyCurrentScalesNeedPassesForAmaxes) {
-  const RunConfig delayed = fp8_config("precision.fp8=delayed");
-  const ModelConfig m = delayed.model.resolved();
-  const auto C = static_cast<double>(m.width), F = static_cast<double>(m.mlp_in_width() + m.ffn),
-             Q = static_cast<double>(m.qkv_width()), H = static_cast<double>(m.heads * m.head_dim);
-  const double weights = C * (Q + H + F), attention = 4 * 32 * (H + Q);
-  const double bytes = bytes_of_casts(delayed);
-  EXPECT_GT(bytes, 0);
-  EXPECT_DOUBLE_EQ(bytes_of_casts(fp8_config("precision.fp8=tensorwise")),
-                   bytes + 2 * 2 * (weights + 4 * attention));
+  struct Form {
+    std::vector<std::string> keys;
+    bool measures_qk, measures_v;
+  };
+  for (const Form& form : {Form{{}, false, true}, Form{{"model.qkv_bias=true"}, false, false},
+                           Form{{"model.qk_norm=true"}, true, true}}) {
+    const RunConfig delayed = fp8_config("precision.fp8=delayed", form.keys);
+    const ModelConfig m = delayed.model.resolved();
+    const auto C = static_cast<double>(m.width), F = static_cast<double>(m.mlp_in_width() + m.ffn),
+               Q = static_cast<double>(m.qkv_width()), H = static_cast<double>(m.heads * m.head_dim),
+               V = static_cast<double>(m.kv_heads * m.head_dim);
+    const double weights = C * (Q + H + F);
+    const double of_token = H + (form.measures_qk ? Q - V : 0) + (form.measures_v ? V : 0);
+    const double bytes = bytes_of_casts(delayed);
+    EXPECT_GT(bytes, 0);
+    EXPECT_DOUBLE_EQ(bytes_of_casts(fp8_config("precision.fp8=tensorwise", form.keys)),
+                     bytes + 2 * 2 * (weights + 4 * 4 * 32 * of_token));
+  }
 }
 
 }  // namespace

@@ -4,12 +4,18 @@
 #include <cmath>
 #include <mutex>
 
+#include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/dispatch.h"
 #include "ingot/core/float8.h"
 #include "ingot/core/parallel.h"
 #include "ingot/core/work.h"
 
 namespace ingot {
+
+namespace cuda {  // cuda_fp8.cu
+decltype(ingot::raise_amax) raise_amax;
+}  // namespace cuda
+
 namespace {
 
 // Elements per block: their counts fit in 32 bits, and they stay in the L1 cache.
@@ -122,6 +128,13 @@ float absolute_max(const Tensor& x, Stream& stream) {
     });
   });
   return amax;
+}
+
+void raise_amax(const Tensor& amax, const Tensor& x, Stream& stream) {
+  const OpSpan span(stream, "fp8 cast", traffic({x}));
+  if (span.plans()) return;
+  INGOT_CHECK(x.device == Device::kCuda, "raise_amax: x is not on a CUDA device");
+  if constexpr (kHasCuda) cuda::raise_amax(amax, x, stream);
 }
 
 void cast_to_fp8(const Tensor& to, const Tensor& x, float scale, Fp8Stats& stats, Stream& stream) {

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "ingot/ops/cuda/cuda_elementwise.h"
 #include "ingot/ops/fp8/cuda_fp8_tile.h"
 
 namespace ingot::cuda {
@@ -14,12 +15,19 @@ using fp8::Tally;
 constexpr unsigned kBlocks = 1056;
 constexpr float kLargestFloat = std::numeric_limits<float>::max();
 
+// Rows of C elements are `stride` apart; with C = 0 all elements are adjacent.
 template <int W, typename T>
-__global__ void __launch_bounds__(kThreads) largest(uint32_t* amax, const T* x, int64_t n) {
+__global__ void __launch_bounds__(kThreads)
+    largest(uint32_t* amax, const T* x, int64_t n, uint32_t C, int64_t stride) {
   float most = 0;
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W; i < n;
        i += int64_t{kBlocks} * kThreads * W) {
-    most = larger(most, load<W>(x + i));
+    int64_t place = i;
+    if (C > 0) {
+      const RowColumn at(i, C);
+      place = at.row * stride + at.column;
+    }
+    most = larger(most, load<W>(x + place));
   }
   raise<kThreads>(amax, most);
 }
@@ -101,13 +109,19 @@ __global__ void __launch_bounds__(kWarp) next_scales(NextScales a) {
 void raise_amax(const Tensor& amax, const Tensor& x, Stream& stream) {
   const char* op = "raise_amax";
   check_tensor(amax, DType::f32, {1}, op);
+  INGOT_CHECK(x.is_contiguous() || (x.rank() == 2 && x.strides[1] == 1), "{}: x {} is strided", op,
+              x.shape.to_string());
   const int64_t n = x.elements();
+  const bool has_rows = !x.is_contiguous();
+  const int64_t C = has_rows ? x.dim(1) : n, stride = has_rows ? x.strides[0] : n;
+  const uint32_t length = has_rows ? row_length(x.dim(0), C, op) : 0;
   with_dtype(x.dtype, op, [&](auto value) {
     using T = decltype(value);
-    with_width<T>(allows_wide(n, x), [&](auto width) {
+    with_width<T>(allows_wide(C, x) && stride % 8 == 0, [&](auto width) {
       constexpr int W = decltype(width)::value;
       const unsigned blocks = std::min(kBlocks, blocks_for(n, int64_t{kThreads} * W));
-      launch({stream, op, dim3(blocks), dim3(kThreads)}, largest<W, T>, float_bits(amax), x.as<T>(), n);
+      launch({stream, op, dim3(blocks), dim3(kThreads)}, largest<W, T>, float_bits(amax), x.as<T>(), n,
+             length, stride);
     });
   });
 }

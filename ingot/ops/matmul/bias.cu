@@ -27,6 +27,7 @@ struct BiasRows {
   int64_t C;
 
   __device__ Floats<W> operator()(int64_t n, int64_t column) const { return load<W>(dy + n * C + column); }
+  __device__ float as_stored(float v) const { return v; }
 };
 
 }  // namespace
@@ -44,14 +45,18 @@ void bias_forward(const Tensor& y, const Tensor& b, Stream& stream) {
   });
 }
 
-void bias_backward(const Tensor& db, const Tensor& dy, const Tensor& scratch, Stream& stream) {
+void bias_backward(const Tensor& db, const Tensor& dy, const Tensor& scratch, Stream& stream,
+                   const Tensor& amax) {
   const char* op = "bias_backward";
   const int64_t N = dy.dim(0), C = dy.dim(1);
   with_dtype(dy.dtype, op, [&](auto value) {
     using T = decltype(value);
     with_width<T>(allows_wide(C, dy), [&](auto width) {
       constexpr int W = decltype(width)::value;
-      launch_sum_columns<W>(db, row_scratch(scratch, 1, C, op), N, op, stream, BiasRows<W, T>{dy.as<T>(), C});
+      float* sums = row_scratch(scratch, 1, C, op);
+      const BiasRows<W, T> rows{dy.as<T>(), C};
+      if (amax) return launch_sum_columns<W, true>(db, sums, N, op, stream, rows, amax);
+      launch_sum_columns<W>(db, sums, N, op, stream, rows);
     });
   });
 }
