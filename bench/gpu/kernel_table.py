@@ -275,11 +275,12 @@ def cast_rows(m):
     N, C, F, L = m.N, m.C, m.F, m.L
     up = 2 * F if m.is_llama else F
     x, dy, w = N * (3 * C + F) * L, N * (3 * C + C + up + C) * L, (4 * C * C + up * C + F * C) * L
-    # Current scaling reads weights, attention's output and the gradient of q, k and v once more for their amaxes.
-    more = 2 * (w + N * C * L + N * 3 * C * L)
+    # Current scaling reads weights, attention's output and, without a bias whose gradient is summed, the gradient of v
+    # once more for their amaxes.
+    more = 2 * (w + N * C * L * (2 if m.is_llama else 1))
     step = sum(e.roof_s() / e.fraction for e in entries(m))
     products = next(e for e in entries(m) if e.name == "products of the blocks")
-    fused_s = fused_activation_bytes(m) / COPY / MEMORY_FRACTION
+    fused_s = unfused_bytes(m) / COPY / MEMORY_FRACTION
     for recipe, size in (("delayed", 4 * (x + w + dy)), ("tensorwise", 4 * (x + w + dy) + more)):
         casts_s = size / COPY / MEMORY_FRACTION
         total = step - products.roof_s() / products.fraction / 2 + casts_s + fused_s
@@ -287,9 +288,10 @@ def cast_rows(m):
                f"{total * 1e3:.1f} |")
 
 
-def fused_activation_bytes(m):
-    """What GELU and its derivative move by kernels of their own, which FP8 products do not fuse."""
-    return 0 if m.is_llama else (4 + 6) * m.N * m.F * m.L
+def unfused_bytes(m):
+    """What GELU, its derivative and the sums of biases' gradients move by kernels of their own, which FP8 products do not
+    fuse. GELU's derivative sums one of them."""
+    return 0 if m.is_llama else ((4 + 6) * m.F + 2 * 5 * m.C) * m.N * m.L
 
 
 def document(kernels):
@@ -371,9 +373,10 @@ def document(kernels):
     yield ("Bytes per element of x, w and dy, by those that `Fp8Traffic` and `DryStepOnADevice` count in the simulation, over all "
            "linears of the blocks, in a step of one micro-batch. Further micro-batches cast x and dy only. Backward reads the "
            "codes of x that forward left, so nothing is recomputed with `activations.policy = \"selective\"` either. A norm or an "
-           "activation that writes a tensor finds its amax, too; with current scaling the weights, attention's output and the "
-           "gradient of q, k and v are read once more. The predicted step is that of the tables above with the products of the "
-           "blocks in half their time, the casts, and, for GELU, the kernels that FP8 products do not fuse.")
+           "activation that writes a tensor finds its amax, too, and so do a rotation and the sums for a bias's gradient; with current "
+           "scaling the weights, attention's output and, in a LLaMA, the gradient of v are read once more. The predicted step is that of "
+           "the tables above with the products of the blocks in half their time, the casts, and, for a GPT-2, the kernels that "
+           "FP8 products do not fuse: GELU, its derivative and the sums for biases' gradients.")
     yield ""
     yield "| model | recipe | bytes per element | bytes | roof of the casts in ms | predicted step in ms |"
     yield "|---|---|---|---|---|---|"

@@ -117,9 +117,9 @@ class Fp8Products {
     return result;
   }
 
-  // c = op(a) · op(b), or += if it is added. With base (on a device), c = base + op(a) · op(b).
+  // c = op(a) · op(b) + terms (on a device), or += if it is added.
   void multiply(Fp8Product product, const Tensor& c, const CastTensor& a, const CastTensor& b,
-                const Tensor& base = {}, bool is_added = false) {
+                const LinearTerms& terms = {}, bool is_added = false) {
     if (c.device == Device::kCuda && stream_.backing == Backing::kAddresses)
       return plan_product_on_device(c, a, b, is_added);
     if constexpr (kHasCuda) {
@@ -127,9 +127,9 @@ class Fp8Products {
         return cuda::matmul_fp8(
             c, {product == Fp8Product::kWeightGradient ? a.codes.turned : a.codes.codes, a.codes.inverse},
             {product == Fp8Product::kForward ? b.codes.codes : b.codes.turned, b.codes.inverse},
-            {.accumulate = is_added, .is_fast = product == Fp8Product::kForward, .base = base}, stream_);
+            {.accumulate = is_added, .is_fast = product == Fp8Product::kForward, .terms = terms}, stream_);
     }
-    INGOT_CHECK(!base, "Fp8Linear: a product on the CPU adds to no base");
+    INGOT_CHECK(!terms.base && !terms.bias, "Fp8Linear: a product on the CPU adds nothing");
     scaled_matmul(c, a.rounded.values, b.rounded.values, form_of(product), a.factor * b.factor, is_added,
                   stream_);
   }
@@ -280,12 +280,12 @@ Tensor Fp8Linear::raised_amax_of_dy(Fp8State& state) const {
 }
 
 void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w,
-                        const Tensor& base, Fp8State& state, Arena& scratch, Region& region,
+                        const LinearTerms& terms, Fp8State& state, Arena& scratch, Region& region,
                         Stream& stream) const {
   const ScratchScope scope(scratch);
   Fp8Products products(*this, state, scratch, region, stream);
   const CastTensor cast_x = products.cast_x(x, codes), cast_w = products.cast_w(w, Fp8Product::kForward);
-  products.multiply(Fp8Product::kForward, y, cast_x, cast_w, base);
+  products.multiply(Fp8Product::kForward, y, cast_x, cast_w, terms);
 }
 
 void Fp8Linear::backward(const Tensor& dx, const WeightGradient& dw, const Tensor& dy, const Tensor& x,

@@ -24,6 +24,7 @@
 #include "ingot/core/tensor.h"
 #include "ingot/nn/fp8_state.h"
 #include "ingot/nn/region.h"
+#include "ingot/ops/linear_fused.h"
 #include "ingot/ops/matmul.h"
 
 namespace ingot {
@@ -60,10 +61,11 @@ struct Fp8Linear {
   // recipe or the arena's device has none.
   Tensor make_codes(Arena& arena, int64_t N, int64_t in) const;
 
-  // y (N, out) = base + x (N, in) · w (out, in)ᵀ. codes: make_codes returned it; without it, backward casts x again.
-  // base (N, out) may be empty, and is on the CPU.
-  void forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w, const Tensor& base,
-               Fp8State& state, Arena& scratch, Region& region, Stream& stream) const;
+  // y (N, out) = x (N, in) · w (out, in)ᵀ + terms, which are empty on the CPU. codes: make_codes returned it; without it,
+  // backward casts x again.
+  void forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w,
+               const LinearTerms& terms, Fp8State& state, Arena& scratch, Region& region,
+               Stream& stream) const;
   // dw (out, in) = dyᵀ · x, or +=, then dx (N, in) = dy (N, out) · w. dx may alias x. With codes, of x only the
   // shape is used. REQUIRES: the last forward of this linear had the same x, codes and w. A device uses the
   // scales that it computed there again.

@@ -114,15 +114,15 @@ void multiply_by_weight(LayerContext& ctx, const Tensor& y, const Tensor& x, int
 
 void Linear::forward(LayerContext& ctx, const Tensor& y, const Tensor& x, const Tensor& codes,
                      const Tensor& base) const {
-  if (!fuses_bias(ctx) && !is_fp8(ctx) && !base) return multiply_by_weight(ctx, y, x, weight_);
+  if (!adds_bias(ctx) && !is_fp8(ctx) && !base) return multiply_by_weight(ctx, y, x, weight_);
   const Tensor w = ctx.params.weight(weight_);
   const ScratchScope scope(ctx.scratch);
-  if (is_fp8(ctx)) return fp8_.forward(y, x, codes, w, base, *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
   LinearTerms terms{.base = base};
-  if (fuses_bias(ctx)) {
+  if (adds_bias(ctx)) {
     terms.bias = ctx.params.weight(bias_);
     terms.rounded = fused_bias(ctx.scratch, y.dtype);
   }
+  if (is_fp8(ctx)) return fp8_.forward(y, x, codes, w, terms, *ctx.fp8, ctx.scratch, ctx.region, ctx.stream);
   linear_sum(y, x, w, terms, ctx.stream);
 }
 
@@ -136,7 +136,7 @@ void Linear::add_fp8_weight(std::vector<Fp8State::Weight>& weights) const {
 }
 
 void Linear::add_bias(LayerContext& ctx, const Tensor& y) const {
-  if (bias_ >= 0 && !fuses_bias(ctx)) bias_forward(y, ctx.params.weight(bias_), ctx.stream);
+  if (bias_ >= 0 && !adds_bias(ctx)) bias_forward(y, ctx.params.weight(bias_), ctx.stream);
 }
 
 void Linear::backward(LayerContext& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x,
@@ -145,7 +145,7 @@ void Linear::backward(LayerContext& ctx, const Tensor& dx, const Tensor& dy, con
   if (is_fp8(ctx))
     return fp8_.backward(dx, weight_gradient(ctx, weight_), dy, x, codes, w, *ctx.fp8, ctx.scratch,
                          ctx.region, ctx.stream);
-  backward_weight(ctx, dy, x, fuses_bias(ctx));
+  backward_weight(ctx, dy, x, sums_bias(ctx));
   matmul(dx, dy, w, MatmulForm::kNN, false, ctx.stream);
 }
 
@@ -158,7 +158,7 @@ void Linear::backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& 
 }
 
 void Linear::backward_bias(LayerContext& ctx, const Tensor& dy, const Tensor& amax) const {
-  if (bias_ < 0 || fuses_bias(ctx)) return;
+  if (bias_ < 0 || sums_bias(ctx)) return;
   const ScratchScope scope(ctx.scratch);
   const BiasScratch scratch = bias_scratch(ctx.scratch);
   const Tensor db = partial_gradient(ctx, bias_, scratch.partial);
@@ -180,7 +180,7 @@ void Linear::backward_with_bias(LayerContext& ctx, const Tensor& dx, const Tenso
 
 void Linear::backward_gelu(LayerContext& ctx, const Tensor& d_pre, const Tensor& dy, const Tensor& x,
                            const Tensor& pre) const {
-  backward_weight(ctx, dy, x, fuses_bias(ctx));
+  backward_weight(ctx, dy, x, sums_bias(ctx));
   linear_gelu_backward(d_pre, dy, ctx.params.weight(weight_), pre, ctx.stream);
 }
 
@@ -206,10 +206,9 @@ Linear::BiasScratch Linear::bias_scratch(Arena& arena) const {
 }
 
 void Linear::plan_forward(Arena& arena, int64_t N, DType compute, bool is_training) const {
-  if (is_training) fp8_.plan_forward(arena, N, out_, in_);
-  if (bias_ < 0 || !can_fuse(arena.device())) return;
   const ScratchScope scope(arena);
-  fused_bias(arena, compute);
+  if (bias_ >= 0 && can_fuse(arena.device())) fused_bias(arena, compute);
+  if (is_training) fp8_.plan_forward(arena, N, out_, in_);
 }
 
 void Linear::plan_backward(Arena& arena, int64_t N) const {

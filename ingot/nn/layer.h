@@ -122,9 +122,9 @@ class Linear {
   // db += column sums of dy, which has the same rows as the y of add_bias. amax: dy_amax, or empty.
   void backward_bias(LayerContext& ctx, const Tensor& dy, const Tensor& amax = {}) const;
 
-  // True if the device fuses bias and activation into its products (ops/linear_fused.h). forward then also
-  // adds the bias and backward also accumulates its gradient, and add_bias and backward_bias do
-  // nothing, unless the activation adds the bias.
+  // True if the device fuses bias and activation into its products (ops/linear_fused.h). forward then also adds the bias,
+  // with FP8 too, and backward also accumulates its gradient, and add_bias and backward_bias do nothing, unless the
+  // activation adds the bias.
   bool is_fused(const LayerContext& ctx) const { return can_fuse(ctx.stream.device) && !is_fp8(ctx); }
   // The next three are for a bias that is added by a GELU (kGeluTanh). REQUIRES: is_fused(ctx), a bias.
   //   act (N, out) = gelu(pre), pre = x · wᵀ + b
@@ -181,9 +181,11 @@ class Linear {
   bool can_fuse(Device device) const { return device == Device::kCuda && tp_.count == 1; }
   bool raises_amax(const LayerContext& ctx) const { return can_fuse(ctx.stream.device) && is_fp8(ctx); }
   bool is_fp8(const LayerContext& ctx) const { return ctx.fp8 && fp8_.recipe != Fp8Recipe::kNone; }
-  bool fuses_bias(const LayerContext& ctx) const {
-    return bias_ >= 0 && !is_bias_activated_ && is_fused(ctx);
+  // True if the product of forward adds the bias, and if the products of backward sum its gradient.
+  bool adds_bias(const LayerContext& ctx) const {
+    return bias_ >= 0 && !is_bias_activated_ && can_fuse(ctx.stream.device);
   }
+  bool sums_bias(const LayerContext& ctx) const { return adds_bias(ctx) && !is_fp8(ctx); }
 
   int weight_ = -1, bias_ = -1;
   bool is_bias_activated_ = false;

@@ -122,5 +122,36 @@ TEST(CudaMatmulFp8, ProductsEqualThoseOfTheDecodedCodes) {
   }
 }
 
+// With a bias and a base: f32 results take a kernel of their own for the bias, because no product has them.
+TEST(CudaMatmulFp8, AddsABiasAndABase) {
+  Stream stream = cuda::make_stream(), cpu;
+  const MatmulCase c{DType::f8e4m3, DType::bf16, MatmulForm::kNT, 48, 64, 96, false};
+  Buffer a8(c.in, {c.M, c.K}), b8(c.in, {c.N, c.K}), a(DType::f32, {c.M, c.K}), b(DType::f32, {c.N, c.K});
+  Fp8Stats stats;
+  cast_to_fp8(a8, random_tensor(DType::f32, {c.M, c.K}, 1), 16, stats, cpu);
+  cast_to_fp8(b8, random_tensor(DType::f32, {c.N, c.K}, 2), 16, stats, cpu);
+  cast_from_fp8(a, a8, cpu);
+  cast_from_fp8(b, b8, cpu);
+  Buffer inverse(DType::f32, {1});
+  assign(inverse, {1.0 / 16});
+  const Buffer bias = random_tensor(DType::f32, {c.N}, 3);
+  const OnDevice a_there(a8, stream), b_there(b8, stream), scale(inverse, stream), bias_there(bias, stream);
+  const Doubles products = product(to_doubles(a), to_doubles(b), c), added = to_doubles(bias);
+  for (DType out : {DType::bf16, DType::f16, DType::f32})
+    for (const bool has_base : {false, true}) {
+      const Buffer base = random_tensor(out, {c.M, c.N}, 4);
+      const OnDevice to(out, {c.M, c.N}, stream), rounded(out, {c.N}, stream), base_there(base, stream);
+      Doubles want = products;
+      const Doubles bases = to_doubles(base);
+      for (size_t i = 0; i < want.size(); ++i)
+        want[i] = want[i] / 256 + added[i % static_cast<size_t>(c.N)] + (has_base ? bases[i] : 0);
+      const LinearTerms terms{
+          .bias = bias_there, .rounded = rounded, .base = has_base ? base_there.tensor() : Tensor{}};
+      cuda::matmul_fp8(to, {a_there, scale}, {b_there, scale}, {.terms = terms}, stream);
+      const double spread = std::sqrt(static_cast<double>(c.K));
+      expect_close(to.to_host(), want, 4 * unit_roundoff(out) + 0x1p-16 * spread, "c", spread);
+    }
+}
+
 }  // namespace
 }  // namespace ingot::testing

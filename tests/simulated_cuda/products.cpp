@@ -101,7 +101,8 @@ void multiply_fp8(const Product& product) {
       for (int64_t k = 0; k < p.K; ++k)
         sum += value(p.a, p.in, m * p.lda + k) * value(p.b, product.b, n * p.ldb + k);
       const int64_t at = m * p.ldc + n;
-      const float old = p.accumulate ? read(p.c, p.out, at) : p.addend ? read(p.addend, p.out, at) : 0.0f;
+      float old = p.accumulate ? read(p.c, p.out, at) : p.addend ? read(p.addend, p.out, at) : 0.0f;
+      if (product.epilogue.kind == MatmulEpilogue::Kind::kBias) old += read(product.epilogue.bias, p.out, n);
       write(p.c, p.out, at, sum * (scale(product.a_scale, m) * scale(product.b_scale, n) * p.alpha) + old);
     }
 }

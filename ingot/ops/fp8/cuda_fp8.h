@@ -5,6 +5,7 @@
 #pragma once
 
 #include "ingot/ops/cast_fp8.h"
+#include "ingot/ops/linear_fused.h"
 
 namespace ingot::cuda {
 
@@ -61,7 +62,7 @@ struct Fp8ProductMode {
   bool accumulate = false;  // add to c
   bool is_fast = false;     // accumulates with about 14 bits between corrections; for forward products only
   float alpha = 1;          // factor of the product
-  Tensor base = {};         // c's dtype, shape and strides: c = base + the product, rounded once
+  LinearTerms terms = {};   // c = base + the product + bias; base has c's dtype, shape and strides
 };
 
 // c (M, N) bf16, f16 or f32 = alpha a bᵀ, or c += alpha a bᵀ (f32 only), with a (M, K) and b (N, K). At

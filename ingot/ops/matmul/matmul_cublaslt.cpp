@@ -19,6 +19,8 @@
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/cuda/cuda_launch.h"
+#include "ingot/ops/bias.h"
+#include "ingot/ops/cast.h"
 #include "ingot/ops/cuda/cuda_libraries.h"
 #include "ingot/ops/cuda/fastest.h"
 #include "ingot/ops/fp8/cuda_fp8.h"
@@ -375,7 +377,7 @@ void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const
   INGOT_CHECK(a_scales == (is_by_row ? c.dim(0) : 1) && b_scales == (is_by_row ? c.dim(1) : 1),
               "matmul_fp8: one scale for each operand, or one for each of their rows, got {} and {}",
               a_scales, b_scales);
-  const Tensor& base = mode.base;
+  const Tensor& base = mode.terms.base;
   INGOT_CHECK(!base || (base.dtype == c.dtype && base.shape == c.shape && base.strides[0] == c.strides[0]),
               "matmul_fp8: base must have c's dtype, shape and strides, got {} {}", name(base.dtype),
               base.shape.to_string());
@@ -383,9 +385,24 @@ void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const
                               c.dim(1),        x.dim(1),        x.data,       w.data,     c.data,
                               x.strides[0],    w.strides[0],    c.strides[0], mode.alpha, base.data};
   const Fp8Scales scales{a.inverse.as<float>(), b.inverse.as<float>(), is_by_row, mode.is_fast};
-  if (!products_of(stream).run({problem, x.dtype, w.dtype, scales}))
-    fail(ErrorKind::kInternal, "cuBLASLt has no kernel for a product of {} and {}, {} x {} x {}",
-         name(x.dtype), name(w.dtype), problem.M, problem.N, problem.K);
+  const auto run = [&](const MatmulEpilogue& epilogue) {
+    return products_of(stream).run({problem, x.dtype, w.dtype, scales, epilogue});
+  };
+  const auto multiply = [&] {
+    if (!run({}))
+      fail(ErrorKind::kInternal, "cuBLASLt has no kernel for a product of {} and {}, {} x {} x {}",
+           name(x.dtype), name(w.dtype), problem.M, problem.N, problem.K);
+  };
+  const Tensor &bias = mode.terms.bias, &rounded = mode.terms.rounded;
+  if (!bias) return multiply();
+  cast(rounded, bias, stream);
+  const MatmulEpilogue epilogue{.kind = MatmulEpilogue::Kind::kBias, .bias = rounded.data};
+  const auto fused = [&] { return run(epilogue); };
+  const auto separate = [&] {
+    multiply();
+    bias_forward(c, bias, stream);
+  };
+  if (!prefers_fused({problem, epilogue, fused, separate}, stream) || !fused()) separate();
 }
 
 }  // namespace ingot::cuda
