@@ -24,6 +24,7 @@ set(INGOT_KERNEL_CALLERS
     ingot/ops/elementwise/embedding.cpp
     ingot/ops/elementwise/matrix_shard.cpp
     ingot/ops/elementwise/swap_tensors.cpp
+    ingot/ops/fp8/cast_fp8.cpp
     ingot/ops/loss/cross_entropy.cpp
     ingot/ops/loss/cross_entropy_bf16.cpp
     ingot/ops/loss/cross_entropy_tile.cpp
@@ -43,6 +44,7 @@ set(INGOT_KERNEL_CALLERS
     ingot/parallel/stage_clock.cpp
     ingot/profile/bench_step.cpp
     ingot/run/peak.cpp
+    ingot/train/generate.cpp
     ingot/train/pass_graphs.cpp
     ingot/train/step_result_ring.cpp
     ingot/train/trainer_step.cpp)

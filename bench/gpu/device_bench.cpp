@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu/bench_generation.h"
 #include "bench/gpu/device_timer.h"
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
@@ -39,12 +40,6 @@
 
 namespace ingot {
 namespace {
-
-double bytes_of(std::initializer_list<Tensor> tensors) {
-  double total = 0;
-  for (const Tensor& t : tensors) total += static_cast<double>(t.bytes());
-  return total;
-}
 
 void bench_copy(Bench& b) {
   const Tensor from = b.tensor(DType::bf16, {b.z.copy_rows, b.z.copy_columns}),
@@ -112,6 +107,13 @@ void bench_heads(Bench& b) {
          [&] { qk_norm_forward(heads, rstd, table, 0, 1e-6f, b.stream); });
   b.time("qk_norm backward with rope", 3 * bytes_of({heads}),
          [&] { qk_norm_backward(d, heads, rstd, table, 0, b.stream); });
+  const auto gain = [&] { return b.tensor(DType::f32, {b.z.D}); };
+  const QkGains gains{gain(), gain(), b.z.H}, d_gains{gain(), gain(), b.z.H};
+  const Tensor raw = b.tensor(DType::bf16, heads.shape), sums = b.tensor(DType::f32, {3 * kRowParts, b.z.D});
+  b.time("qk_norm forward with gains and rope", 3 * bytes_of({heads}),
+         [&] { qk_norm_gain_forward(heads, raw, rstd, gains, table, 0, 1e-6f, b.stream); });
+  b.time("qk_norm backward with gains and rope", 3 * bytes_of({heads}),
+         [&] { qk_norm_gain_backward(d, d_gains, raw, rstd, gains, table, 0, sums, b.stream); });
   b.release();
 }
 
@@ -383,6 +385,7 @@ void run_part(Bench& b, const std::string& part, bool is_tiny) {
     bench_norms(b, b.z.wide_norm);
     bench_activations(b);
     bench_heads(b);
+    bench_decode(b);
     bench_ends(b);
     bench_casts(b);
     bench_updates(b);
@@ -394,6 +397,7 @@ void run_part(Bench& b, const std::string& part, bool is_tiny) {
     bench_attention(b, {m.B, m.T, m.T, m.H, std::max<int64_t>(1, m.H / 4), m.D}, true);
   } else if (part == "fused") {
     for (const Model& m : models) bench_epilogues(b, m);
+    bench_generation(b, models.front(), is_tiny ? 1 : 12);
   } else {
     fail(ErrorKind::kUsage, "{}: a part is kernels, products, attention or fused", part);
   }

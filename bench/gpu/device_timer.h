@@ -51,6 +51,12 @@ inline Size tiny() {
   return s;
 }
 
+inline double bytes_of(std::initializer_list<Tensor> tensors) {
+  double total = 0;
+  for (const Tensor& t : tensors) total += static_cast<double>(t.bytes());
+  return total;
+}
+
 struct Row {
   std::string name;
   double time_s = 0;  // median

@@ -106,7 +106,8 @@ void Generator::infer(const InferBatch& batch) {
 // changes.
 void Generator::infer_on_device(LayerContext& ctx, const InferBatch& batch, const Tensor& logits) {
   if constexpr (kHasCuda) {
-    const bool is_repeated = has_graphs_ && batch.is_all_singles() && !graphs_.try_emplace(batch.rows()).second;
+    const bool is_repeated =
+        has_graphs_ && batch.is_all_singles() && !graphs_.try_emplace(batch.rows()).second;
     if (is_repeated) {
       Captured& captured = graphs_[batch.rows()];
       const auto pass = [&] { infer_(ctx, batch, caches_, logits); };

@@ -10,9 +10,9 @@ namespace ingot::cuda {
 namespace {
 
 constexpr int kDecodeThreads = 128;
-constexpr int kHeads = 4;            // query heads of one kv head that a block computes together
-constexpr int kLaneDims = 8;         // most dims of a head that a lane holds
-constexpr int kKeysAhead = 2;        // keys that a lane loads before it uses the first
+constexpr int kHeads = 4;      // query heads of one kv head that a block computes together
+constexpr int kLaneDims = 8;   // most dims of a head that a lane holds
+constexpr int kKeysAhead = 2;  // keys that a lane loads before it uses the first
 constexpr int64_t kMostDims = 256;
 constexpr float kNoScore = std::numeric_limits<float>::lowest();
 
