@@ -66,6 +66,8 @@ Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Commu
   gradient_inbox_ = {.from = next(), .memory = memory_.gradient, .pending = {}};
   arenas_.push_back(arena_.get());
   for (const Arena* arena : feed_.arenas()) arenas_.push_back(arena);
+  if (feed_.is_on_device() && config.batch.document_mask)
+    documents_.resize(static_cast<size_t>(config.shape.micros));
   pipeline_ = {.layout = fmt::format("{}, {}", kind_name(shape.kind), config.plan.to_string()),
                .ideal_bubble = shape.bubble()};
 }
@@ -140,10 +142,12 @@ Pipeline::Memory Pipeline::make_memory(Arena& arena) const {
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk)
     memory.slots.push_back(make_slots(arena, chunk, plans_[static_cast<size_t>(chunk)]));
   const Shape shape{config_.batch.batch, config_.batch.context};
-  for (int64_t micro = 0; micro < config_.shape.micros; ++micro)
-    memory.batches.push_back({.tokens = arena.alloc(DType::i32, shape),
-                              .targets = arena.alloc(DType::i32, shape),
-                              .doc_start = arena.alloc(DType::i32, shape)});
+  for (int64_t micro = 0; micro < config_.shape.micros; ++micro) {
+    MicroBatch& batch = memory.batches.emplace_back();
+    for (Tensor* t : {&batch.tokens, &batch.targets, &batch.doc_start}) *t = arena.alloc(DType::i32, shape);
+    if (feed_.is_on_device() && config_.batch.document_mask)
+      batch.first_rows = arena.alloc(DType::i32, {DeviceFeed::most_first_rows(config_.batch)});
+  }
   const Transformer::Saved& any = memory.slots.front().front().saved;
   memory.activation = arena.alloc(any.x.dtype, any.x.shape);
   memory.gradient = arena.alloc(any.d.dtype, any.d.shape);
@@ -163,12 +167,34 @@ MicroBatch Pipeline::batch(const ExecutorStep& step, int64_t micro) {
     const MicroBatch from = feed_.send(step.next(), step.stream);
     copy(kept.tokens, from.tokens, step.stream);
     copy(kept.targets, from.targets, step.stream);
-    has_documents_ = static_cast<bool>(from.doc_start);  // first_rows are left out, as in forward
+    has_documents_ = static_cast<bool>(from.doc_start);
     if (has_documents_) copy(kept.doc_start, from.doc_start, step.stream);
+    if (documents_.empty()) continue;
+    const int64_t rows = from.first_rows ? from.first_rows.elements() : 0;
+    documents_[static_cast<size_t>(read_)].rows = rows;
+    if (rows > 0) copy(kept.first_rows.rows(0, rows), from.first_rows, step.stream);
   }
   MicroBatch batch = memory_.batches[static_cast<size_t>(micro)];
   if (!has_documents_) batch.doc_start = {};
+  const int64_t rows = documents_.empty() ? 0 : documents_[static_cast<size_t>(micro)].rows;
+  batch.first_rows = rows > 0 ? batch.first_rows.rows(0, rows) : Tensor{};
   return batch;
+}
+
+// Reads all micro-batches of a step with documents. Returns true if the host may have to wait for one of them, because
+// attention chooses kernels for its documents or its passes are captured. All ranks read the same ones.
+bool Pipeline::meets_new_documents(const ExecutorStep& step) {
+  if (documents_.empty() || step.only >= 0) return false;
+  batch(step, step.micros - 1);
+  bool is_new = false;
+  for (int64_t micro = 0; micro < step.micros; ++micro) {
+    Documents& own = documents_[static_cast<size_t>(micro)];
+    own.has_kernels = chosen_.contains(own.rows);
+    if (!own.has_kernels || (has_graphs_ && graphs_held_.insert({micro, own.rows}).second)) is_new = true;
+  }
+  for (int64_t micro = 0; micro < step.micros; ++micro)
+    chosen_.insert(documents_[static_cast<size_t>(micro)].rows);
+  return is_new;
 }
 
 void Pipeline::expect(Inbox& inbox, const Route& route, Kind kind, const std::vector<PipelineOp>& list) {
@@ -207,9 +233,12 @@ void Pipeline::begin_graphs(const ExecutorStep& step) {
 void Pipeline::submit(const PipelineOp& op, const ExecutorStep& step,
                       const std::function<void(LayerContext&)>& passes) {
   LayerContext ctx = step.context(op.micro);
-  if (!has_graphs_) return passes(ctx);
+  const Documents documents = documents_.empty() ? Documents{.rows = 0, .has_kernels = true}
+                                                 : documents_[static_cast<size_t>(op.micro)];
+  if (!has_graphs_ || !documents.has_kernels) return passes(ctx);
   const int64_t part = 2 * op.chunk + (op.kind == Kind::kBackward ? 1 : 0);
-  graphs_.run(2 * config_.shape.chunks * op.micro + part, step, ctx, passes);
+  const int64_t micro = documents.rows * config_.shape.micros + op.micro;
+  graphs_.run(2 * config_.shape.chunks * micro + part, step, ctx, passes);
 }
 
 LossSums Pipeline::forward_pass(const PipelineOp& op, const ExecutorStep& step) {
@@ -300,7 +329,10 @@ bool Pipeline::run(const ExecutorStep& step) {
   step.params.begin_step();
   begin_graphs(step);
   const bool captures = has_graphs_ && !graphs_.has_graphs(step.grad_scale);
-  is_direct_ = has_run_ && !captures && step.only < 0 && !step.after_forward && step.checked_tokens == 0;
+  if (captures) graphs_held_.clear();
+  const bool is_new = meets_new_documents(step);
+  is_direct_ =
+      has_run_ && !captures && !is_new && step.only < 0 && !step.after_forward && step.checked_tokens == 0;
   has_run_ = true;
   expect(activation_inbox_, activations_, Kind::kReceiveActivation, list);
   expect(gradient_inbox_, gradients_, Kind::kReceiveGradient, list);
@@ -352,10 +384,11 @@ LossSums Pipeline::losses(Stream& stream) {
 
 // A stage can begin the next micro-batch while the next stage still computes this one.
 LossSums Pipeline::forward(LayerContext& ctx, const Batch& batch) {
-  MicroBatch micro = feed_.send(batch, ctx.stream);
-  // A kernel for a new number of documents would be timed, and the host must not wait between messages.
-  micro.first_rows = {};
-  Communicator& messages = activations_.on(true);
+  const MicroBatch micro = feed_.send(batch, ctx.stream);
+  const int64_t documents = micro.first_rows ? micro.first_rows.elements() : 0;
+  const bool is_new =
+      !documents_.empty() && !chosen_.contains(documents) && evaluated_documents_.insert(documents).second;
+  Communicator& messages = activations_.on(has_run_ && !is_new);
   LossSums sums;
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
     Slot& own = slot({.kind = Kind::kForward, .micro = evaluated_, .chunk = chunk});

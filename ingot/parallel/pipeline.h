@@ -9,7 +9,8 @@
 // On a CUDA device the host submits all of a step and waits for nothing: messages are in the order of the stream and of
 // NCCL's links between neighbours (comm/device_group.h). They go through the host, which then waits for each, where ranks
 // share a device or NCCL is missing, and in a step in which the host may wait for the whole device: the first, whose
-// products and kernels take memory, and one that checks or looks at activations. Such a wait would not end while a message
+// products and kernels take memory, one with a new number of documents, for which attention chooses kernels, and one that
+// checks or looks at activations. Such a wait would not end while a message
 // is awaited that depends on what this rank has not submitted yet.
 //
 // With has_graphs each pass of a step is a CUDA graph, which holds the collectives of its layers and gradients, but no
@@ -19,6 +20,8 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "ingot/comm/communicator.h"
@@ -79,7 +82,7 @@ class Pipeline final : public Executor {
   };
   struct Memory {
     std::vector<std::vector<Slot>> slots;  // per chunk
-    std::vector<MicroBatch> batches;       // copies, per micro-batch of a step
+    std::vector<MicroBatch> batches;       // copies, per micro-batch of a step; first_rows may be longer
     Tensor activation, gradient;           // buffers of the inboxes
   };
   Memory make_memory(Arena& arena) const;
@@ -99,6 +102,7 @@ class Pipeline final : public Executor {
   UnitRange units(int chunk) const { return config_.plan.units(rank_, chunk); }
   Slot& slot(const PipelineOp& op);
   MicroBatch batch(const ExecutorStep& step, int64_t micro);
+  bool meets_new_documents(const ExecutorStep& step);
   const std::vector<PipelineOp>& list_for(const ExecutorStep& step);
 
   void expect(Inbox& inbox, const Route& route, PipelineOp::Kind kind, const std::vector<PipelineOp>& list);
@@ -139,9 +143,17 @@ class Pipeline final : public Executor {
   Inbox activation_inbox_, gradient_inbox_;
   int64_t read_ = 0;  // micro-batches of the step read so far
   bool has_documents_ = false;
-  int64_t evaluated_ = 0;          // micro-batches evaluated since construction
-  LossSums sums_;                  // The last run added these for the units on this rank.
-  bool has_checked_loss_ = false;  // true if the last run checked tokens
+  // With documents on a device; empty otherwise. A batch's documents stand for the elements of its first_rows, or 0.
+  struct Documents {
+    int64_t rows = 0;
+    bool has_kernels = false;  // they were chosen before this step
+  };
+  std::vector<Documents> documents_;                   // of the step's micro-batches
+  std::set<int64_t> chosen_, evaluated_documents_;     // those of which steps, or evaluations, have run
+  std::set<std::pair<int64_t, int64_t>> graphs_held_;  // micro-batch and documents that have graphs
+  int64_t evaluated_ = 0;                              // micro-batches evaluated since construction
+  LossSums sums_;                                      // The last run added these for the units on this rank.
+  bool has_checked_loss_ = false;                      // true if the last run checked tokens
 };
 
 }  // namespace ingot

@@ -18,12 +18,16 @@ MicroBatch make_batch(Arena& arena, const BatchShape& shape) {
       .tokens = arena.alloc(DType::i32, bt), .targets = arena.alloc(DType::i32, bt), .doc_start = {}};
   if (shape.document_mask) {
     batch.doc_start = arena.alloc(DType::i32, bt);
-    batch.first_rows = arena.alloc(DType::i32, {most_documents(shape.batch * shape.context) + 1});
+    batch.first_rows = arena.alloc(DType::i32, {DeviceFeed::most_first_rows(shape)});
   }
   return batch;
 }
 
 }  // namespace
+
+int64_t DeviceFeed::most_first_rows(const BatchShape& shape) {
+  return most_documents(shape.batch * shape.context) + 1;
+}
 
 void DeviceFeed::lay_out(Buffers& buffers, const BatchShape& shape, int64_t micros) {
   buffers.there = make_batch(buffers.device, shape);

@@ -27,6 +27,8 @@ class DeviceFeed {
   // loader's memory. Its first_rows, on a device, have room for a power of two of documents (or for as many as there may
   // be), which never shrinks, so that few plans and graphs depend on it; empty if the batch has too many documents.
   MicroBatch send(const Batch& batch, Stream& stream);
+  // Returns the most elements of first_rows.
+  static int64_t most_first_rows(const BatchShape& shape);
 
   // Memory for what a graph's dropout reads (ops/dropout.h). REQUIRES: is_on_device().
   const Tensor& dropout_place() const { return buffers_->place; }

@@ -149,6 +149,7 @@ INSTANTIATE_TEST_SUITE_P(
                       AsyncRanks{"dropout_on_shards", dropping(recomputing(sharded(llama())))},
                       AsyncRanks{"dropout_on_tensors", dropping(laid_out(deep(gpt2()), tensors()))},
                       AsyncRanks{"dropout_in_stages", dropping(in_stages(llama(), all_stages()))},
+                      AsyncRanks{"documents_in_stages", with_documents(in_stages(llama(), all_stages()))},
                       AsyncRanks{"stages", in_stages(llama(), all_stages())},
                       AsyncRanks{"interleaved", in_stages(llama(), interleaved(), 6)},
                       AsyncRanks{"tied_stages", in_stages(gpt2(), stages_of_tensors())},

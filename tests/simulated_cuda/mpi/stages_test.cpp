@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "ingot/core/staging.h"
 #include "tests/parallel/mpi/hand_over.h"
 #include "tests/simulated_cuda/mpi/layout_cases.h"
 #include "tests/simulated_cuda/nccl/simulated_nccl.h"
@@ -110,6 +111,102 @@ TEST(SimulatedStages, TheHostSubmitsAStepWithoutWaiting) {
   EXPECT_GE(report->wait_s, 0);
   EXPECT_LE(report->wait_s, report->step_s);
   together.trainer.discard();
+}
+
+// Micro-batches of two rows of 128 tokens, for the executor of a run.
+class StepsWithDocuments {
+ public:
+  static constexpr int64_t kRows = 2, kContext = 128;
+
+  explicit StepsWithDocuments(const RunConfig& config)
+      : mesh_(Mesh::make(*world, mesh_shape(config.parallel))), run_(config, mesh_) {}
+
+  // Runs a step with a micro-batch for each number, that of the documents of its second row. Returns the first rows that
+  // this rank's forward passes had, if they are looked at.
+  std::vector<std::vector<int32_t>> run(const std::vector<int64_t>& documents, bool is_looked_at) {
+    const Layout& layout = run_.trainer.layout();
+    std::vector<std::vector<int32_t>> seen;
+    auto next = documents.begin();
+    ExecutorStep step{.params = *layout.params,
+                      .stream = *layout.stream,
+                      .micros = std::ssize(documents),
+                      .grad_scale = 1,
+                      .next = [&]() -> const Batch& { return make_batch(*next++); }};
+    step.context = [&](int64_t) {
+      return LayerContext{.params = *layout.params,
+                          .region = *layout.region,
+                          .scratch = scratch_,
+                          .stream = *layout.stream,
+                          .dropout = {}};
+    };
+    if (is_looked_at)
+      step.after_forward = [&](const Transformer::Saved&, const MicroBatch& batch, LossSums&) {
+        seen.emplace_back();
+        if (!batch.first_rows) return;
+        const Tensor host = staging_.read(batch.first_rows, *layout.stream);
+        seen.back().assign(host.as<int32_t>(), host.as<int32_t>() + host.elements());
+      };
+    layout.executor->run(step);
+    layout.executor->losses(*layout.stream);
+    return seen;
+  }
+  // The same; returns true if its messages were those of NCCL.
+  bool is_direct(const std::vector<int64_t>& documents) {
+    simulated_nccl::take_record();
+    run(documents, false);
+    return std::ranges::count(simulated_nccl::take_record(), "messages") > 0;
+  }
+
+ private:
+  const Batch& make_batch(int64_t documents) {
+    for (int64_t i = 0; i < kRows * kContext; ++i) {
+      const int64_t t = i % kContext, length = i < kContext ? kContext : kContext / documents;
+      ids_[static_cast<size_t>(i)] = static_cast<int32_t>(i % 64);
+      starts_[static_cast<size_t>(i)] = static_cast<int32_t>(t / length * length);
+    }
+    const auto tensor = [](std::vector<int32_t>& v) {
+      return Tensor(v.data(), DType::i32, {kRows, kContext});
+    };
+    batch_ = {.tokens = tensor(ids_), .targets = tensor(ids_), .doc_start = tensor(starts_)};
+    return batch_;
+  }
+
+  Mesh mesh_;
+  Training run_;
+  Arena scratch_{"scratch", size_t{64} << 20, Memory::kDevice};
+  Staging staging_;
+  std::vector<int32_t> ids_ = std::vector<int32_t>(kRows * kContext),
+                       starts_ = std::vector<int32_t>(kRows * kContext);
+  Batch batch_;
+};
+
+RunConfig with_documents() {
+  RunConfig config = deep(llama());
+  config.parallel = one_f_one_b();
+  config.train.device = Device::kCuda;
+  config.data.has_document_mask = true;
+  config.model.context = StepsWithDocuments::kContext;
+  return config;
+}
+
+TEST(SimulatedStages, PassesHaveTheFirstRowsOfTheirDocuments) {
+  StepsWithDocuments steps(with_documents());
+  const std::vector<std::vector<int32_t>> want{
+      {0, 128, 256}, {0, 128, 192, 256, 256}, {}, {0, 128, 256, 256, 256}};
+  EXPECT_EQ(steps.run({1, 2, 4, 1}, true), want);  // 256 tokens have at most four documents
+}
+
+// Attention chooses kernels for a number of documents when it meets it, and the host waits then.
+TEST(SimulatedStages, OnlyNewNumbersOfDocumentsGoThroughTheHost) {
+  const char* gpus = std::getenv("INGOT_SIMULATED_GPUS");
+  if (!gpus || std::string(gpus) != "own" || world->size() == 1) GTEST_SKIP() << "the ranks share a GPU";
+  StepsWithDocuments steps(with_documents());
+  EXPECT_FALSE(steps.is_direct({1, 1, 1, 1})) << "the first step";
+  EXPECT_TRUE(steps.is_direct({1, 1, 1, 1}));
+  EXPECT_FALSE(steps.is_direct({1, 1, 1, 2}));
+  EXPECT_TRUE(steps.is_direct({2, 1, 2, 1}));
+  EXPECT_FALSE(steps.is_direct({1, 4, 1, 1})) << "the mask";
+  EXPECT_TRUE(steps.is_direct({4, 2, 1, 4}));
 }
 
 // A run passes from devices to one CPU rank and on to devices in another layout.
