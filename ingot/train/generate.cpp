@@ -12,14 +12,18 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kPrefillTokens = 128;  // tokens that the model reads at once
+// Returns how many tokens the model reads at once. A device needs more of them to be busy.
+int64_t most_tokens(const Transformer& model, int64_t slots, Device device) {
+  const int64_t prefill = device == Device::kCuda ? 1024 : 128;
+  return std::max(slots, std::min(prefill, model.config().context));
+}
 
 int64_t padded_on(Device device, int64_t n) {
   return device == Device::kCuda ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))) : n;
 }
 
 int64_t most_rows(const Transformer& model, int64_t slots, Device device) {
-  return padded_on(device, std::max(slots, std::min(kPrefillTokens, model.config().context)));
+  return padded_on(device, most_tokens(model, slots, device));
 }
 
 CacheShape cache_shape(const Transformer& model, int64_t slots) {
@@ -130,7 +134,7 @@ void Generator::make_room(Sequence& sequence) const {
 
 std::vector<Generator::Sequence*> Generator::advance() {
   const int64_t context = model_.config().context;
-  int64_t left = most_rows(model_, slots_, Device::kCpu);
+  int64_t left = most_tokens(model_, slots_, stream_.device);
   struct Taken {
     Sequence* sequence;
     int64_t count;
