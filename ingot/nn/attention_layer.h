@@ -40,9 +40,9 @@ class AttentionLayer {
     Tensor qkv;      // (N, Q) q and k as attention sees them: normalised and rotated
     Tensor qk_rstd;  // (norms of N tokens) f32: by token and head or, if norms_rows(), q's before k's; empty
                      // without QK-norm
-    Tensor
-        qk_raw;  // (N * (H + K), D) q and k before QK-norm: by token and head or, if norms_rows(), q before k; empty
-                 // unless QK-norm has gains or norms_rows()
+    // (N * (H + K), D) q and k before QK-norm: by token and head or, if norms_rows(), q before k; empty unless QK-norm has
+    // gains or norms_rows()
+    Tensor qk_raw;
     Tensor out;             // (N, H*D) output of attention, before W_o
     Tensor lse;             // (B, H, T) f32
     Tensor post;            // (n, C) W_o's output, if a norm comes after it
@@ -108,9 +108,8 @@ class AttentionLayer {
     // If norms_rows():
     Tensor rows;  // (N*H, D) gradient of q or k
     Tensor sums;  // alloc_sums() returned it
-    // If QK-norm has gains:
-    Tensor
-        partials[2];  // f32 gradients of the gains of q and k from this rank's heads; empty on a single rank
+    // If heads have gains:
+    Tensor partials[2];   // (D) f32 gradients of the gains of this rank's q and k; empty on a single rank
     Tensor gain_scratch;  // of qk_norm_gain_backward
   };
   // The tensors of `saved` that are not empty need no scratch.

@@ -35,9 +35,8 @@ class InferBatch {
   const Tensor& ids() const { return ids_; }  // (4, n)
 
   const std::vector<InferSegment>& segments() const { return segments_; }
-  int64_t singles() const {
-    return singles_;
-  }  // rows of segments of one token, with the padding after them if all are
+  // Rows of the segments of one token; with the padding after them if there are no others.
+  int64_t singles() const { return singles_; }
   int64_t longest_single() const { return longest_single_; }  // at least 1 + the largest position among them
   bool is_all_singles() const { return singles_ == rows_; }
   int64_t tokens_count() const { return tokens_count_; }

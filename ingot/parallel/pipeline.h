@@ -10,8 +10,8 @@
 // NCCL's links between neighbours (comm/device_group.h). They go through the host, which then waits for each, where ranks
 // share a device or NCCL is missing, and in a step in which the host may wait for the whole device: the first, whose
 // products and kernels take memory, one with a new number of documents, for which attention chooses kernels, and one that
-// checks or looks at activations. Such a wait would not end while a message
-// is awaited that depends on what this rank has not submitted yet.
+// checks or looks at activations. Such a wait would not end while a message is awaited that depends on what this rank has
+// not submitted yet.
 //
 // With has_graphs each pass of a step is a CUDA graph, which holds the collectives of its layers and gradients, but no
 // message between stages. They are captured in a step whose messages go through the host, because that allocates memory.

@@ -106,13 +106,13 @@ void Generator::infer(const InferBatch& batch) {
   synchronize(stream_);
 }
 
-// A pass of single tokens repeats that of the last ones with other contents of the same memory, until longest_single()
-// changes.
+// A pass of single tokens that all want logits repeats that of the last ones with other contents of the same memory, until
+// longest_single() changes.
 void Generator::infer_on_device(LayerContext& ctx, const InferBatch& batch, const Tensor& logits) {
   if constexpr (kHasCuda) {
-    const bool is_repeated =
-        has_graphs_ && batch.is_all_singles() && !graphs_.try_emplace(batch.rows()).second;
-    if (is_repeated) {
+    const bool has_graph =
+        has_graphs_ && batch.is_all_singles() && batch.outputs_count() == batch.tokens_count();
+    if (has_graph && !graphs_.try_emplace(batch.rows()).second) {
       Captured& captured = graphs_[batch.rows()];
       const auto pass = [&] { infer_(ctx, batch, caches_, logits); };
       if (!captured.graph)

@@ -25,16 +25,16 @@ std::vector<std::string> keys_of(const GenerationCase& c) {
   return keys;
 }
 
-// Expects that 14 tokens after each prompt, three at the same time, are those of the CPU. The weights are the CPU's, in
-// memory of the device without masters.
+// Expects that 14 tokens after each prompt, `slots` of them at the same time, are those of the CPU, and that at least so many
+// passes were graphs. The weights are the CPU's, in memory of the device without masters.
 void expect_tokens_of_the_cpu(Trainer& trainer, const std::vector<Generator::Prompt>& prompts,
-                              const SampleConfig& config) {
+                              const SampleConfig& config, int64_t slots = 3, int64_t least_graphs = 10) {
   Transformer& model = *trainer.layout().model;
   Stream stream = make_stream(Device::kCuda);
   DeviceWeights weights(trainer.params(), model.compute(), stream);
   model.bring_to_device(stream);
-  const auto want = sampled(trainer, prompts, 14, 3, config);
-  Generator generator(model, weights, *trainer.layout().region, stream, 3);
+  const auto want = sampled(trainer, prompts, 14, slots, config);
+  Generator generator(model, weights, *trainer.layout().region, stream, slots);
   generator.limit_ids(61);
   const int64_t launches = simulated_cuda::graph_launches();
   std::vector<std::vector<TokenId>> got(prompts.size());
@@ -43,7 +43,7 @@ void expect_tokens_of_the_cpu(Trainer& trainer, const std::vector<Generator::Pro
     return true;
   });
   EXPECT_EQ(got, want);
-  EXPECT_GE(simulated_cuda::graph_launches() - launches, 10);
+  EXPECT_GE(simulated_cuda::graph_launches() - launches, least_graphs);
 }
 
 // Generation goes beyond the context, with fewer slots than prompts.
@@ -77,6 +77,17 @@ INSTANTIATE_TEST_SUITE_P(
                       GenerationCase{"qk_norm_in_bf16", {"model.qk_norm=true", "precision.compute=bf16"}},
                       GenerationCase{"window", {"model.window=6"}}),
     [](const auto& info) { return info.param.name; });
+
+// With more slots than tokens of a context, a long prompt is read one token at a time beside the others, and its logits are
+// not wanted at first.
+TEST(SimulatedGeneration, GivesTheTokensOfTheCpuBesideAPromptThatWaits) {
+  std::vector<std::string> keys = keys_of({"", {}});
+  keys.emplace_back("model.context=4");
+  SmallTraining host(small_config(keys));
+  host.steps(5);
+  expect_tokens_of_the_cpu(host.trainer, {{{1}, 1}, {{2}, 2}, {{3}, 3}, {{4}, 4}, {{7, 8, 9, 10}, 5}},
+                           {.temperature = 0}, 5, 3);
+}
 
 // A trainer on the device samples from its own weights, with the memory that its plan says.
 TEST(SimulatedGeneration, SamplesFromTheTrainersWeights) {
