@@ -2,8 +2,9 @@
 // the operations per second of products. Each byte read or written counts once. Tensors are several times
 // larger than the L2 cache, and hold random numbers.
 //   device_bench [--json FILE.jsonl] [--tiny] [PART...]
-// PART: kernels, products, attention, fused; all without one. Every figure is written the moment it is measured: a line
-// for people, and one JSON object in FILE. --tiny is for trying the program itself: its figures mean nothing.
+// PART: kernels, products, attention, fused (with generation); all without one. Every figure is written the moment it is
+// measured: a line for people, and one JSON object in FILE. --tiny is for trying the program itself: its figures mean
+// nothing.
 #include <fmt/core.h>
 
 #include <algorithm>

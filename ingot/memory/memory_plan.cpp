@@ -26,7 +26,10 @@ namespace {
 // Pages of the program and its libraries, stacks, and what they allocate at first use. Measured: 30 to 70
 // MB more than the rest of a plan.
 constexpr uint64_t kProgramBytes = 60 << 20;
-constexpr uint64_t kBuiltinTextBytes = 12 << 20;  // upper bound for every built-in corpus
+// On a device: workspaces, modules and buffers of CUDA's libraries, which they take at first use. An estimate.
+constexpr uint64_t kLibraryBytes = 512 << 20;
+constexpr uint64_t kPeakElements = 2 * 8448 * 8448;  // of the matrices in run/peak.h, for 132 multiprocessors
+constexpr uint64_t kBuiltinTextBytes = 12 << 20;     // upper bound for every built-in corpus
 constexpr int64_t kCharVocab = 256;
 constexpr double kBytesPerBpeToken = 3;  // lower bound; English has about 4
 
@@ -143,6 +146,16 @@ uint64_t state_copy_bytes(const Trainer& trainer) {
   return static_cast<uint64_t>(bytes);
 }
 
+// The larger of what a device holds only while the peak of products is measured, and while kernels of a weight gradient are
+// timed: a copy of it, and another one for products that may sum a bias's gradient.
+uint64_t timing_bytes(DType compute, const ParamList& params) {
+  uint64_t most = kPeakElements * size_bytes(compute);
+  for (const ParamSpec& spec : params.specs())
+    most = std::max(most,
+                    unsigned_of(spec.elements()) * sizeof(float) * (spec.role == ParamRole::kMatrix ? 2 : 1));
+  return most;
+}
+
 // Adds what is not in the trainer's arenas.
 void plan_rest(const RunConfig& config, const Trainer& trainer, MemoryPlan& plan) {
   const auto add = [&](const char* name, uint64_t bytes) {
@@ -161,6 +174,10 @@ void plan_rest(const RunConfig& config, const Trainer& trainer, MemoryPlan& plan
   uint64_t largest = 0;
   for (const ParamSpec& spec : model.params().specs())
     largest = std::max(largest, unsigned_of(spec.elements()) * sizeof(float));
+  if (config.train.device == Device::kCuda)
+    plan.items.push_back({.name = "libraries and timing",
+                          .bytes = kLibraryBytes + timing_bytes(config.precision.compute, model.params()),
+                          .memory = Memory::kDevice});
   const bool is_staged = config.train.device == Device::kCuda || config.parallel.ranks() > 1;
   const bool is_expanded = trainer.layout().params->masters() != Masters::kF32;
   if (config.checkpoint.copies_state())

@@ -39,7 +39,7 @@ double seconds_since(Clock::time_point start) {
 }  // namespace
 
 double ProductPeak::repeat(int64_t size, double time_s) {
-  const auto bytes = static_cast<size_t>(size * size) * sizeof(float) + Arena::kDeviceAlign;
+  const auto bytes = static_cast<size_t>(size * size) * size_bytes(dtype_) + Arena::kDeviceAlign;
   Arena arena("peak", 2 * bytes, memory_of(device_));
   // A product of a with itself needs less of the memory that no plan counts.
   const Tensor a = arena.alloc(dtype_, {size, size}), c = arena.alloc(dtype_, {size, size});
