@@ -28,8 +28,8 @@ namespace {
 constexpr uint64_t kProgramBytes = 60 << 20;
 // On a device: workspaces, modules and buffers of CUDA's libraries, which they take at first use. An estimate.
 constexpr uint64_t kLibraryBytes = 512 << 20;
-constexpr uint64_t kPeakElements = 2 * 8448 * 8448;  // of the matrices in run/peak.h, for 132 multiprocessors
-constexpr uint64_t kBuiltinTextBytes = 12 << 20;     // upper bound for every built-in corpus
+constexpr int64_t kMultiprocessors = 132;         // a Hopper GPU has at most this many
+constexpr uint64_t kBuiltinTextBytes = 12 << 20;  // upper bound for every built-in corpus
 constexpr int64_t kCharVocab = 256;
 constexpr double kBytesPerBpeToken = 3;  // lower bound; English has about 4
 
@@ -149,7 +149,8 @@ uint64_t state_copy_bytes(const Trainer& trainer) {
 // The larger of what a device holds only while the peak of products is measured, and while kernels of a weight gradient are
 // timed: a copy of it, and another one for products that may sum a bias's gradient.
 uint64_t timing_bytes(DType compute, const ParamList& params) {
-  uint64_t most = kPeakElements * size_bytes(compute);
+  constexpr int64_t kRows = kPeakRows * kMultiprocessors;
+  uint64_t most = unsigned_of(2 * kRows * kRows) * size_bytes(compute);
   for (const ParamSpec& spec : params.specs())
     most = std::max(most,
                     unsigned_of(spec.elements()) * sizeof(float) * (spec.role == ParamRole::kMatrix ? 2 : 1));

@@ -14,6 +14,10 @@
 
 namespace ingot {
 
+// A device's peak is measured by products of square matrices with this many rows for each of its multiprocessors
+// (run/peak.h).
+inline constexpr int64_t kPeakRows = 64;
+
 struct MemoryItem {
   std::string name;  // "parameters"
   uint64_t bytes = 0;

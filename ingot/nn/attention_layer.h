@@ -110,7 +110,7 @@ class AttentionLayer {
     Tensor sums;  // alloc_sums() returned it
     // If heads have gains:
     Tensor partials[2];   // (D) f32 gradients of the gains of this rank's q and k; empty on a single rank
-    Tensor gain_scratch;  // of qk_norm_gain_backward
+    Tensor gain_scratch;  // qk_norm_gain_backward adds up in it
   };
   // The tensors of `saved` that are not empty need no scratch.
   ForwardScratch forward_scratch(Arena& arena, int64_t N, int64_t tiles, DType compute,

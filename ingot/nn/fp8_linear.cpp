@@ -272,11 +272,11 @@ Tensor Fp8Linear::make_codes(Arena& arena, int64_t N, int64_t in) const {
 }
 
 Tensor Fp8Linear::raised_amax_of_x(Fp8State& state) const {
-  return recipe == Fp8Recipe::kTensorwise ? state.raised_amax(first_tensor + kX) : Tensor{};
+  return has_raised_amaxes() ? state.raised_amax(first_tensor + kX) : Tensor{};
 }
 
 Tensor Fp8Linear::raised_amax_of_dy(Fp8State& state) const {
-  return recipe == Fp8Recipe::kTensorwise ? state.raised_amax(first_tensor + kDy) : Tensor{};
+  return has_raised_amaxes() ? state.raised_amax(first_tensor + kDy) : Tensor{};
 }
 
 void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w,

@@ -73,7 +73,9 @@ struct Fp8Linear {
                 const Tensor& codes, const Tensor& w, Fp8State& state, Arena& scratch, Region& region,
                 Stream& stream) const;
   // Return the amax (1) that the op which writes x, or dy, then raises for its next cast; empty if the cast needs none.
-  // With it, that cast makes no pass of its own over the tensor. REQUIRES: the tensor is cast after the op.
+  // With it, that cast makes no pass of its own over the tensor. REQUIRES: the tensor is cast after the op. While a step is
+  // planned they are empty, too, so has_raised_amaxes() says whether there are any.
+  bool has_raised_amaxes() const { return recipe == Fp8Recipe::kTensorwise; }
   Tensor raised_amax_of_x(Fp8State& state) const;
   Tensor raised_amax_of_dy(Fp8State& state) const;
   // Casts w for all micro-batches of a step, if the state holds its codes. w must not change until the next call.

@@ -144,11 +144,8 @@ class Linear {
   Tensor dy_amax(const LayerContext& ctx) const {
     return raises_amax(ctx) ? fp8_.raised_amax_of_dy(*ctx.fp8) : Tensor{};
   }
-
-  // True if dy_amax has an amax, which it does not return while a step is planned.
-  bool has_dy_amax(const LayerContext& ctx) const {
-    return raises_amax(ctx) && fp8_.recipe == Fp8Recipe::kTensorwise;
-  }
+  // True if dy has an amax, also while a step is planned, when dy_amax returns none.
+  bool has_dy_amax(const LayerContext& ctx) const { return raises_amax(ctx) && fp8_.has_raised_amaxes(); }
 
   // Makes the linear train in FP8 if the config converts it, and appends the names of its
   // tensors to `tensors`.

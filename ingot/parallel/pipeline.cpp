@@ -171,13 +171,12 @@ MicroBatch Pipeline::batch(const ExecutorStep& step, int64_t micro) {
     if (has_documents_) copy(kept.doc_start, from.doc_start, step.stream);
     if (documents_.empty()) continue;
     const int64_t rows = from.first_rows ? from.first_rows.elements() : 0;
-    documents_[static_cast<size_t>(read_)].rows = rows;
+    documents_[static_cast<size_t>(read_)] = rows;
     if (rows > 0) copy(kept.first_rows.rows(0, rows), from.first_rows, step.stream);
   }
   MicroBatch batch = memory_.batches[static_cast<size_t>(micro)];
   if (!has_documents_) batch.doc_start = {};
-  const int64_t rows = documents_.empty() ? 0 : documents_[static_cast<size_t>(micro)].rows;
-  batch.first_rows = rows > 0 ? batch.first_rows.rows(0, rows) : Tensor{};
+  batch.first_rows = documents(micro) > 0 ? batch.first_rows.rows(0, documents(micro)) : Tensor{};
   return batch;
 }
 
@@ -186,15 +185,10 @@ MicroBatch Pipeline::batch(const ExecutorStep& step, int64_t micro) {
 bool Pipeline::meets_new_documents(const ExecutorStep& step) {
   if (documents_.empty() || step.only >= 0) return false;
   batch(step, step.micros - 1);
-  bool is_new = false;
-  for (int64_t micro = 0; micro < step.micros; ++micro) {
-    Documents& own = documents_[static_cast<size_t>(micro)];
-    own.has_kernels = chosen_.contains(own.rows);
-    if (!own.has_kernels || (has_graphs_ && graphs_held_.insert({micro, own.rows}).second)) is_new = true;
-  }
   for (int64_t micro = 0; micro < step.micros; ++micro)
-    chosen_.insert(documents_[static_cast<size_t>(micro)].rows);
-  return is_new;
+    if (!has_kernels(micro) || (has_graphs_ && !graphs_.holds(graph_key(Kind::kForward, 0, micro))))
+      return true;
+  return false;
 }
 
 void Pipeline::expect(Inbox& inbox, const Route& route, Kind kind, const std::vector<PipelineOp>& list) {
@@ -233,12 +227,13 @@ void Pipeline::begin_graphs(const ExecutorStep& step) {
 void Pipeline::submit(const PipelineOp& op, const ExecutorStep& step,
                       const std::function<void(LayerContext&)>& passes) {
   LayerContext ctx = step.context(op.micro);
-  const Documents documents = documents_.empty() ? Documents{.rows = 0, .has_kernels = true}
-                                                 : documents_[static_cast<size_t>(op.micro)];
-  if (!has_graphs_ || !documents.has_kernels) return passes(ctx);
-  const int64_t part = 2 * op.chunk + (op.kind == Kind::kBackward ? 1 : 0);
-  const int64_t micro = documents.rows * config_.shape.micros + op.micro;
-  graphs_.run(2 * config_.shape.chunks * micro + part, step, ctx, passes);
+  if (!has_graphs_ || !has_kernels(op.micro)) return passes(ctx);
+  graphs_.run(graph_key(op.kind, op.chunk, op.micro), step, ctx, passes);
+}
+
+int64_t Pipeline::graph_key(Kind kind, int chunk, int64_t micro) const {
+  const int64_t part = 2 * chunk + (kind == Kind::kBackward ? 1 : 0);
+  return 2 * config_.shape.chunks * (documents(micro) * config_.shape.micros + micro) + part;
 }
 
 LossSums Pipeline::forward_pass(const PipelineOp& op, const ExecutorStep& step) {
@@ -329,7 +324,6 @@ bool Pipeline::run(const ExecutorStep& step) {
   step.params.begin_step();
   begin_graphs(step);
   const bool captures = has_graphs_ && !graphs_.has_graphs(step.grad_scale);
-  if (captures) graphs_held_.clear();
   const bool is_new = meets_new_documents(step);
   is_direct_ =
       has_run_ && !captures && !is_new && step.only < 0 && !step.after_forward && step.checked_tokens == 0;
@@ -339,7 +333,10 @@ bool Pipeline::run(const ExecutorStep& step) {
   sums_ = {};
   for (const PipelineOp& op : list) sums_.add(perform(op, step));
   wait_for_sends();
-  is_warm_ = is_warm_ || step.only < 0;
+  if (step.only < 0) {
+    is_warm_ = true;
+    for (int64_t micro = 0; micro < step.micros; ++micro) documents_seen_.insert(documents(micro));
+  }
   clock().end_step();
   has_checked_loss_ = step.checked_tokens > 0;
   return true;
@@ -385,9 +382,9 @@ LossSums Pipeline::losses(Stream& stream) {
 // A stage can begin the next micro-batch while the next stage still computes this one.
 LossSums Pipeline::forward(LayerContext& ctx, const Batch& batch) {
   const MicroBatch micro = feed_.send(batch, ctx.stream);
-  const int64_t documents = micro.first_rows ? micro.first_rows.elements() : 0;
+  const int64_t rows = micro.first_rows ? micro.first_rows.elements() : 0;
   const bool is_new =
-      !documents_.empty() && !chosen_.contains(documents) && evaluated_documents_.insert(documents).second;
+      !documents_.empty() && !documents_seen_.contains(rows) && documents_evaluated_.insert(rows).second;
   Communicator& messages = activations_.on(has_run_ && !is_new);
   LossSums sums;
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {

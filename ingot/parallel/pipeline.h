@@ -21,7 +21,6 @@
 #include <functional>
 #include <memory>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "ingot/comm/communicator.h"
@@ -102,7 +101,15 @@ class Pipeline final : public Executor {
   UnitRange units(int chunk) const { return config_.plan.units(rank_, chunk); }
   Slot& slot(const PipelineOp& op);
   MicroBatch batch(const ExecutorStep& step, int64_t micro);
+  // The elements of first_rows of a micro-batch that was read.
+  int64_t documents(int64_t micro) const {
+    return documents_.empty() ? 0 : documents_[static_cast<size_t>(micro)];
+  }
+  bool has_kernels(int64_t micro) const {
+    return documents_.empty() || documents_seen_.contains(documents(micro));
+  }
   bool meets_new_documents(const ExecutorStep& step);
+  int64_t graph_key(PipelineOp::Kind kind, int chunk, int64_t micro) const;
   const std::vector<PipelineOp>& list_for(const ExecutorStep& step);
 
   void expect(Inbox& inbox, const Route& route, PipelineOp::Kind kind, const std::vector<PipelineOp>& list);
@@ -143,17 +150,14 @@ class Pipeline final : public Executor {
   Inbox activation_inbox_, gradient_inbox_;
   int64_t read_ = 0;  // micro-batches of the step read so far
   bool has_documents_ = false;
-  // With documents on a device; empty otherwise. A batch's documents stand for the elements of its first_rows, or 0.
-  struct Documents {
-    int64_t rows = 0;
-    bool has_kernels = false;  // they were chosen before this step
-  };
-  std::vector<Documents> documents_;                   // of the step's micro-batches
-  std::set<int64_t> chosen_, evaluated_documents_;     // those of which steps, or evaluations, have run
-  std::set<std::pair<int64_t, int64_t>> graphs_held_;  // micro-batch and documents that have graphs
-  int64_t evaluated_ = 0;                              // micro-batches evaluated since construction
-  LossSums sums_;                                      // The last run added these for the units on this rank.
-  bool has_checked_loss_ = false;                      // true if the last run checked tokens
+  // With documents on a device, where kernels and graphs hold for one number of elements of first_rows (0 without it). The
+  // vector has that of each micro-batch of the step, and is empty otherwise. The sets have those of earlier steps and
+  // evaluations.
+  std::vector<int64_t> documents_;
+  std::set<int64_t> documents_seen_, documents_evaluated_;
+  int64_t evaluated_ = 0;          // micro-batches evaluated since construction
+  LossSums sums_;                  // The last run added these for the units on this rank.
+  bool has_checked_loss_ = false;  // true if the last run checked tokens
 };
 
 }  // namespace ingot

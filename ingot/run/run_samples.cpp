@@ -13,9 +13,8 @@ std::string run_samples(const RunConfig& config, Trainer& trainer, const Tokeniz
                         Console& console) {
   const SamplesConfig& options = config.sample;
   Layout& layout = trainer.layout();
-  Generator::Infer infer;
-  if (trainer.params().is_sharded() ||
-      !config.train.has_graph)  // with it, the generator takes no CUDA graphs
+  Generator::Infer infer;  // With it, the generator takes no CUDA graphs.
+  if (trainer.params().is_sharded() || !config.train.has_graph)
     infer = [&](LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
                 const Tensor& logits) { layout.executor->infer(ctx, batch, caches, logits); };
   Generator generator(*layout.model, trainer.params(), *layout.region, *layout.stream, options.slots(),

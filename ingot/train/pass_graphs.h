@@ -27,6 +27,7 @@ class PassGraphs {
   // passes have run before without a graph, where libraries choose their kernels.
   void run(int64_t key, const ExecutorStep& step, LayerContext& ctx,
            const std::function<void(LayerContext&)>& passes);
+  bool holds(int64_t key) const { return graphs_.contains(key); }
   // Returns true if graphs exist that a step of this scale can replay.
   bool has_graphs(float grad_scale) const { return !graphs_.empty() && grad_scale_ == grad_scale; }
   void clear() { graphs_.clear(); }
