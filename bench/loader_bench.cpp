@@ -36,7 +36,10 @@ void loader_next(benchmark::State& state) {
   Loader loader(
       source, sampler,
       {.shape = {.batch = B, .context = T, .vocab_size = 65536, .document_mask = state.range(2) != 0}});
-  for (auto _ : state) benchmark::DoNotOptimize(loader.next().counted_targets);
+  for (auto _ : state) {
+    int64_t targets = loader.next().counted_targets;
+    benchmark::DoNotOptimize(targets);
+  }
   state.SetItemsProcessed(state.iterations() * B * T);  // tokens
   state.counters["wait_us"] = 1e6 * loader.total_wait_s() / static_cast<double>(state.iterations());
 }

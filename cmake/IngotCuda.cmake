@@ -35,8 +35,11 @@ if(INGOT_HAS_CUDA)
 endif()
 
 # fmt 9 mistakes nvcc for a compiler without constexpr, and then fails on its own consteval.
-set(INGOT_NVCC_FLAGS -std=c++20 -O3 -DFMT_USE_CONSTEXPR=1 --expt-relaxed-constexpr --Werror all-warnings -lineinfo
+set(INGOT_NVCC_FLAGS -std=c++20 -O3 -DFMT_USE_CONSTEXPR=1 --expt-relaxed-constexpr -lineinfo
     --compress-mode=size -Xcompiler=-fPIC -DINGOT_WITH_CUDA=1 -I${PROJECT_SOURCE_DIR})
+if(CMAKE_COMPILE_WARNING_AS_ERROR)
+  list(APPEND INGOT_NVCC_FLAGS --Werror all-warnings)
+endif()
 foreach(architecture ${INGOT_CUDA_ARCHITECTURES})
   if(architecture MATCHES "^([0-9]+[a-z]?)-ptx$")
     list(APPEND INGOT_NVCC_FLAGS -gencode=arch=compute_${CMAKE_MATCH_1},code=compute_${CMAKE_MATCH_1})

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Configures a CMake preset and builds the targets: tools/build.sh PRESET [TARGET...].
 # Uses ccache if it is installed, and one job per core (JOBS overrides this).
+# CI (the variable CI is set) makes warnings errors; a newer compiler's warning does not end a user's build.
 # On a machine without an NVIDIA device, the first configuration of `release` leaves out the kernels, which
 # take a minute to compile and could not run. INGOT_CUDA=ON compiles them, and a later build keeps the choice.
 set -euo pipefail
@@ -21,7 +22,7 @@ if [[ "$preset" == release ]]; then
     echo "build: this machine has no NVIDIA device: devices are left out (INGOT_CUDA=ON compiles them)"
   fi
 fi
-if ! cmake --preset "$preset" "${cuda[@]}" -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" >"$log" 2>&1; then
+if ! cmake --preset "$preset" "${cuda[@]}" ${CI:+-DCMAKE_COMPILE_WARNING_AS_ERROR=ON} -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" >"$log" 2>&1; then
   cat "$log"
   exit 1
 fi

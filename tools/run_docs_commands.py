@@ -198,7 +198,8 @@ def main():
             environment = os.environ | {
                 "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(scratch), "OMP_WAIT_POLICY": "passive",
                 "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+                "OMPI_MCA_rmaps_base_oversubscribe": "1",
+                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
                 "SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_ID": "1", "DOCS_RANKS": ""}
             for block in fenced_blocks(path) if path.suffix == ".md" else commented_commands(path):
                 begin = time.monotonic()

@@ -200,7 +200,8 @@ def train(case, options, folder: pathlib.Path) -> str:
     if ranks > 1:
         command = ["mpirun", "-n", str(ranks)] + command
         environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                           OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_vader_single_copy_mechanism="none")
+                           OMPI_MCA_rmaps_base_oversubscribe="1",
+                           PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe", OMPI_MCA_btl_vader_single_copy_mechanism="none")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         # An unsupported combination must be refused with the same message.

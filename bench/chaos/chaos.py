@@ -20,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "TERM": "xterm"}
 MODEL = {
     "data.tokenizer": "byte", "model.layers": 1, "model.width": 32, "model.heads": 2, "model.context": 32,

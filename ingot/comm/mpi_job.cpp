@@ -43,7 +43,7 @@ MpiJob::MpiJob(const MpiOptions& options) {
     fail(ErrorKind::kInternal, "MPI_Init_thread failed");
   if (level < MPI_THREAD_MULTIPLE)
     fail(ErrorKind::kInternal, "this MPI library does not let several threads call it (level {} of {})",
-         level, MPI_THREAD_MULTIPLE);
+         level, static_cast<int>(MPI_THREAD_MULTIPLE));
   state_ = std::make_unique<State>(options);
   MPI_Comm_rank(MPI_COMM_WORLD, &state_->context.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &state_->context.size);

@@ -43,8 +43,9 @@ class LaunchTest : public testing::Test {
         folder_,
         // Two jobs that start and end at the same time fight over the folder that they would share otherwise.
         "export OMPI_MCA_orte_tmpdir_base=" + folder_.string() +
-            "\nexport OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
-            "export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none\n"
+            " PRTE_MCA_prte_tmpdir_base=" + folder_.string() +
+            "\nexport " INGOT_MPI_ENVIRONMENT
+            "\n"
             "rank_of() { n=$(tr '\\0' '\\n' 2>/dev/null </proc/$1/environ | sed -n "
             "'s/^OMPI_COMM_WORLD_RANK=//p')\n"
             "  echo ${n:-0}; }\n"

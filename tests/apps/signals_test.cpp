@@ -265,13 +265,11 @@ class MpirunOnATerminal : public SignalsTest {
     int saved = 0;
     for (int round = 0; round < rounds; ++round) {
       std::filesystem::remove_all(folder_ / "run");
-      PtyRun run(
-          "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1 "
-          "OMP_WAIT_POLICY=passive OMPI_MCA_rmaps_base_oversubscribe=1 "
-          "OMPI_MCA_btl_vader_single_copy_mechanism=none; exec " INGOT_MPIRUN " -n 2 " INGOT_PROGRAM " " +
-          train("run",
-                "--set train.steps=100000 --set train.log_every=1 --set eval.every=0 "
-                "--set parallel.dp=2"));
+      PtyRun run("export " INGOT_MPI_ENVIRONMENT
+                 " OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive; exec " INGOT_MPIRUN " -n 2 " INGOT_PROGRAM " " +
+                 train("run",
+                       "--set train.steps=100000 --set train.log_every=1 --set eval.every=0 "
+                       "--set parallel.dp=2"));
       if (!run.is_started()) return -1;
       EXPECT_TRUE(run.read_until(std::to_string(10 + 7 * round % 80) + "/100000")) << run.output();
       if (is_typed)

@@ -51,18 +51,29 @@ dnnl::memory::desc matrix(int64_t rows, int64_t columns, int64_t ld, bool is_tra
   return {{rows, columns}, to_dnnl(dtype), strides};
 }
 
+// The factor of a product is a post-op, because the attribute for factors differs between oneDNN 2 and 3.
+dnnl::memory::desc one_float() { return {{1, 1}, dnnl::memory::data_type::f32, dnnl::memory::dims{1, 1}}; }
+
+dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::memory::desc& a,
+                                      const dnnl::memory::desc& b, const dnnl::memory::desc& c,
+                                      const dnnl::primitive_attr& attributes) {
+#if DNNL_VERSION_MAJOR < 3
+  return {{a, b, c}, attributes, engine};
+#else
+  return {engine, a, b, c, attributes};
+#endif
+}
+
 Entry make_entry(const MatmulProblem& p, const dnnl::engine& engine) {
   const auto a = matrix(p.M, p.K, p.lda, p.form == MatmulForm::kTN, p.in);
   const auto b = matrix(p.K, p.N, p.ldb, p.form == MatmulForm::kNT, p.in);
   const auto c = matrix(p.M, p.N, p.ldc, false, p.out);
+  dnnl::post_ops post_ops;
+  if (p.alpha != 1) post_ops.append_binary(dnnl::algorithm::binary_mul, one_float());
+  if (p.accumulate) post_ops.append_sum(1.0f);
   dnnl::primitive_attr attributes;
-  if (p.alpha != 1) attributes.set_output_scales(0, {DNNL_RUNTIME_F32_VAL});
-  if (p.accumulate) {
-    dnnl::post_ops sum;
-    sum.append_sum(1.0f);
-    attributes.set_post_ops(sum);
-  }
-  const dnnl::matmul::primitive_desc description({a, b, c}, attributes, engine);
+  attributes.set_post_ops(post_ops);
+  const auto description = describe(engine, a, b, c, attributes);
   return {dnnl::matmul(description), dnnl::memory(a, engine, nullptr), dnnl::memory(b, engine, nullptr),
           dnnl::memory(c, engine, nullptr)};
 }
@@ -81,9 +92,8 @@ void run_primitive(const MatmulProblem& p, Stream& stream) {
   std::unordered_map<int, dnnl::memory> arguments = {
       {DNNL_ARG_SRC, entry.a}, {DNNL_ARG_WEIGHTS, entry.b}, {DNNL_ARG_DST, entry.c}};
   if (p.alpha != 1)
-    arguments.emplace(
-        DNNL_ARG_ATTR_OUTPUT_SCALES,
-        dnnl::memory({{1}, dnnl::memory::data_type::f32, dnnl::memory::dims{1}}, cache.engine, &alpha));
+    arguments.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
+                      dnnl::memory(one_float(), cache.engine, &alpha));
   entry.primitive.execute(cache.stream, arguments);
   cache.stream.wait();
 }
