@@ -2,10 +2,12 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/build_info.h"
@@ -15,6 +17,7 @@
 #include "ingot/console/colour.h"
 #include "ingot/core/error.h"
 #include "ingot/core/process/shrunken_file.h"
+#include "ingot/core/process/stop_signals.h"
 #include "ingot/core/visible_text.h"
 
 namespace ingot {
@@ -64,6 +67,9 @@ void print_notes(const std::vector<std::string>& notes) {
 
 int main(int argc, char** argv) {
   using ingot::ErrorKind;
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command == "train" || command == "launch") ingot::block_stop_signals();
+  std::signal(SIGXFSZ, SIG_IGN);  // A write beyond the limit of file sizes then fails as on a full disk.
   ingot::explain_shrunken_files();
   ingot::prepare_ranks();
   try {

@@ -34,18 +34,23 @@ class Job {
  public:
   virtual ~Job() = default;
 
+  // Finds out where the next attempt can run, which may take seconds.
+  virtual void prepare() {}
   // Starts the processes, from the newest good checkpoint if there is one. REQUIRES: no other attempt runs.
   virtual void start() = 0;
   // Returns how the job ended once its launcher has ended; nullopt as long as it runs.
   virtual std::optional<JobEnd> end() = 0;
   // Returns the ranks that have given a sign of life in this attempt.
   virtual std::vector<RankSign> signs() = 0;
-  // Tells all ranks to save and end. They may take as long as their time limits say.
+  // Tells all ranks to save and end. They may take as long as their time limits say. A rank that is asked again goes on
+  // saving; one that has not begun may miss it, so the supervisor asks until the job has ended.
   virtual void ask_to_end() = 0;
   // Kills every process of the job, and returns when they are gone.
   virtual void kill() = 0;
   // Returns the number of ranks that the next start() will have; less than before if hosts are lost.
   virtual int ranks() = 0;
+  // Returns false if the run's folder existed and is gone: removed or renamed.
+  virtual bool has_folder() { return true; }
   virtual int64_t saved_step() = 0;  // of the newest checkpoint; -1 if there is none
 
   virtual double now_s() = 0;  // a steady clock

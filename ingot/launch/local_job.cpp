@@ -102,6 +102,11 @@ LocalJob::~LocalJob() {
 
 bool LocalJob::is_resume() const { return !list_checkpoints(options_.run / "checkpoints").empty(); }
 
+bool LocalJob::has_folder() {
+  std::error_code error;
+  return (signs_.empty() && before_.empty()) || fs::is_directory(options_.run, error);
+}
+
 int64_t LocalJob::saved_step() {
   const std::vector<Checkpoint> saved = list_checkpoints(options_.run / "checkpoints");
   return saved.empty() ? -1 : saved.front().step;
@@ -145,7 +150,7 @@ bool LocalJob::answers(const HostSlots& host) const {
 
 // Called before every attempt: leaves out the hosts that do not answer, and takes back those that
 // answer again.
-void LocalJob::choose_hosts() {
+void LocalJob::prepare() {
   if (options_.hosts.empty()) return;
   std::vector<HostSlots> left;
   int slots = 0;
@@ -170,7 +175,6 @@ void LocalJob::choose_hosts() {
 }
 
 void LocalJob::start() {
-  choose_hosts();
   before_ = all_signs(options_.run);
   signs_.clear();
   next_read_s_ = 0;
@@ -226,11 +230,10 @@ std::optional<JobEnd> LocalJob::end() {
   return JobEnd{.status = how, .cause = how == JobEnd::Status::kFailed ? cause(*code, errors) : Incident{}};
 }
 
-// A launcher returns 0 for a complete job, but not always the ranks' own code for an interrupted one, so the
-// record of this attempt decides.
+// A launcher's exit code need not be that of the ranks, so the run's record decides.
 JobEnd::Status LocalJob::status(int code) const {
-  if (code == 0) return JobEnd::Status::kCompleted;
   if (code == kExitInterrupted) return JobEnd::Status::kInterrupted;
+  if (code == 0) return is_complete() ? JobEnd::Status::kCompleted : JobEnd::Status::kFailed;
   const auto lead = signs_.find(0);
   if (lead == signs_.end()) return JobEnd::Status::kFailed;
   try {
@@ -242,9 +245,25 @@ JobEnd::Status LocalJob::status(int code) const {
   return JobEnd::Status::kFailed;
 }
 
+// Returns true if the record says that the run has made all of its steps, or those until train.stop_at.
+bool LocalJob::is_complete() const {
+  try {
+    const auto record = read_run_status(options_.run);
+    return record && (record->status == "completed" || record->status == "stopped");
+  } catch (const Error&) {  // the record is damaged
+    return false;
+  }
+}
+
 Incident LocalJob::cause(int code, const std::string& errors) const {
   Incident incident = cause_in(errors).value_or(Incident{});
-  incident.exit_code = code;
+  incident.exit_code = code == 0 ? 1 : code;
+  if (code == 0) {
+    incident.reason = fmt::format("{} ended with exit code 0, and {} has no record of a run that is complete",
+                                  options_.launcher.empty() ? options_.program : options_.launcher.front(),
+                                  options_.run.string());
+    return incident;
+  }
   if (!incident.reason.empty()) {
     const auto sign = incident.rank ? signs_.find(*incident.rank) : signs_.end();
     if (incident.host.empty() && sign != signs_.end()) incident.host = sign->second.process.host;

@@ -47,12 +47,14 @@ class LocalJob : public Job {
            std::function<void(const std::string& line)> say);
   ~LocalJob() override;
 
+  void prepare() override;
   void start() override;
   std::optional<JobEnd> end() override;
   std::vector<RankSign> signs() override;
   void ask_to_end() override;
   void kill() override;
   int ranks() override { return static_cast<int>(layout_.ranks()); }
+  bool has_folder() override;
   int64_t saved_step() override;
   double now_s() override;
   void pause(double seconds) override;
@@ -61,10 +63,10 @@ class LocalJob : public Job {
  private:
   std::vector<std::string> command() const;
   bool is_resume() const;
-  void choose_hosts();
   bool answers(const HostSlots& host) const;
   void read_signs();
   JobEnd::Status status(int exit_code) const;
+  bool is_complete() const;
   Incident cause(int exit_code, const std::string& errors) const;
 
   LocalJobOptions options_;

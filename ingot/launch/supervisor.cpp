@@ -14,11 +14,13 @@ namespace ingot {
 namespace {
 
 constexpr double kLook_s = 0.05;  // between two looks at the job
+constexpr double kAsk_s = 1;      // between two requests to end
 constexpr double kAsleep_s = 2;   // a longer time between two looks means that the supervisor was stopped too
 constexpr double kNaming_s = 5;   // ranks that find a hang themselves, and name it, may take so long
 constexpr double kStart_s = 30;   // the ranks of a job start within so long of each other
 constexpr double kVanished_s = 3;  // a job ends so soon after the end of one of its ranks, or it never will
 constexpr const char* kEndPhase = "end";
+constexpr const char* kNoFolder = "the run's folder was removed or renamed";
 
 // Returns the lowest rank that has given no sign of life; nullopt if all have.
 std::optional<int> first_without_sign(const std::vector<RankSign>& signs, int ranks) {
@@ -32,11 +34,16 @@ std::optional<int> first_without_sign(const std::vector<RankSign>& signs, int ra
 int Supervisor::run() {
   for (bool is_first = true;;) {
     Watch seen;
+    if (job_.signals() == 0) job_.prepare();
+    if (job_.signals() > 0) return interrupted_at_start();
     job_.start();
     const JobEnd end = watch(seen);
     if (end.status == JobEnd::Status::kCompleted) return 0;
     if (end.status == JobEnd::Status::kInterrupted) return kExitInterrupted;
     const Incident incident = incident_of(end, seen);
+    // A process that gets the request before it can handle it is ended by the signal.
+    if (job_.signals() == 1 && !seen.lead && incident.kind == IncidentKind::kStart)
+      return interrupted_at_start();
     // The first attempt did not get as far as a run: its own message says why.
     if (!seen.lead && log_.incidents().empty() && is_first && incident.kind == IncidentKind::kError)
       return incident.exit_code;
@@ -46,10 +53,19 @@ int Supervisor::run() {
   }
 }
 
+// The exit code of an attempt that was asked to end before it had begun.
+int Supervisor::interrupted_at_start() {
+  const int64_t step = job_.saved_step();
+  say_(step < 0 ? "nothing to save: the run has not begun"
+                : fmt::format("nothing to save after the checkpoint of step {}", step));
+  return kExitInterrupted;
+}
+
 // Returns when the job has ended, by itself or because it was killed.
 JobEnd Supervisor::watch(Watch& seen) {
   seen.last_look_s = seen.last_change_s = job_.now_s();
-  for (int asked = 0;;) {
+  double ask_s = 0;  // when the job is asked to end; again, if it was asked
+  for (bool had_lead = false;;) {
     look(seen);
     note_recovery(seen);
     if (const std::optional<JobEnd> end = job_.end()) {
@@ -64,8 +80,12 @@ JobEnd Supervisor::watch(Watch& seen) {
       job_.kill();
       return {.status = JobEnd::Status::kFailed, .cause = *trouble};
     }
-    if (job_.signals() > asked) job_.ask_to_end();
-    asked = job_.signals();
+    const bool is_new = seen.lead && !had_lead;
+    had_lead = seen.lead.has_value();
+    if (job_.signals() > 0 && (is_new || job_.now_s() >= ask_s)) {
+      job_.ask_to_end();
+      ask_s = job_.now_s() + kAsk_s;
+    }
     job_.pause(kLook_s);
   }
 }
@@ -105,6 +125,9 @@ std::optional<Incident> Supervisor::fault(const Watch& seen) {
   const double silent_s = now_s - seen.last_change_s;
   const double naming_s = seen.lead ? kNaming_s : kStart_s + kNaming_s;
   if (silent_s <= limit_s + (job_.ranks() > 1 ? naming_s : 0)) return std::nullopt;
+  if (!job_.has_folder())
+    return Incident{
+        .kind = IncidentKind::kError, .reason = kNoFolder, .exit_code = exit_code(ErrorKind::kDisk)};
   Incident hang{
       .kind = IncidentKind::kHang,
       .reason = fmt::format("no sign of life for {:.3g} s{}; the limit is {:.3g} s", silent_s,
@@ -144,9 +167,13 @@ Incident Supervisor::incident_of(const JobEnd& end, const Watch& seen) const {
 }
 
 std::optional<int> Supervisor::go_on(const Incident& incident, bool has_step) {
+  say_(describe(incident));
+  if (!job_.has_folder()) {  // A start, and the record of the incident, would make another one.
+    say_(fmt::format("the run is not started again: {}; put it back, then give the same command", kNoFolder));
+    return incident.exit_code;
+  }
   open_ = incident;
   write([&] { log_.add(incident); });
-  say_(describe(incident));
   if (job_.signals() > 0) return incident.exit_code;
   const RestartDecision decision =
       policy_.judge({.incident = incident, .has_step = has_step, .saved_step = job_.saved_step()});

@@ -35,6 +35,7 @@ class Supervisor {
     bool has_step = false;  // the attempt finished a step
   };
 
+  int interrupted_at_start();
   JobEnd watch(Watch& watch);
   void look(Watch& watch);
   static void see_lead(Watch& watch, const RankSign& sign);

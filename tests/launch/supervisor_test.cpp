@@ -58,7 +58,9 @@ class ScriptedJob : public Job {
     ++starts;
   }
   std::optional<JobEnd> end() override {
-    if (asked_s >= 0 && time_s_ > asked_s + 1) return JobEnd{.status = JobEnd::Status::kInterrupted};
+    if (heard_s >= 0 && scene_s() < scene().first_sign_s && is_ended_by_requests)
+      return failed(IncidentKind::kKilled, "signal 10 (SIGUSR1)", 138);
+    if (heard_s >= 0 && time_s_ > heard_s + 1) return JobEnd{.status = JobEnd::Status::kInterrupted};
     if (scene_s() < scene().ends_s) return std::nullopt;
     last_end_s_ = time_s_;
     has_ended_ = true;
@@ -83,7 +85,11 @@ class ScriptedJob : public Job {
     }
     return signs;
   }
-  void ask_to_end() override { asked_s = time_s_; }
+  void ask_to_end() override {
+    if (asked_s < 0) asked_s = time_s_;
+    if (heard_s < 0 && scene_s() >= deaf_s) heard_s = time_s_;
+  }
+  bool has_folder() override { return time_s_ < folder_gone_s; }
   void kill() override {
     ++kills;
     killed_s = scene_s();
@@ -103,7 +109,10 @@ class ScriptedJob : public Job {
   std::vector<double> signals_s;  // when the user tells the supervisor to end
   double jump_s = 0;              // the next pause takes at least so long
   int starts = 0, kills = 0;
-  double asked_s = -1, killed_s = -1;
+  double asked_s = -1, heard_s = -1, killed_s = -1;
+  double deaf_s = 0;                  // requests so soon after a start are lost
+  bool is_ended_by_requests = false;  // before its first sign
+  double folder_gone_s = kNever;
   std::vector<double> pauses;  // before each start
 
  private:
@@ -227,6 +236,54 @@ TEST_F(SupervisorTest, ASignalIsPassedOnAndASavedRunEndsWith75) {
   EXPECT_NEAR(job.asked_s, 103, 0.1);
   EXPECT_EQ(job.kills, 0);
   EXPECT_THAT(incidents(), IsEmpty());
+}
+
+TEST_F(SupervisorTest, ARequestThatIsLostAtTheStartIsMadeAgain) {
+  ScriptedJob job({killed_after(2, 0, 10), Scene{.first_sign_s = 3}});
+  job.deaf_s = 3.5;
+  job.signals_s = {103.1};
+  EXPECT_EQ(run(job), kExitInterrupted);
+  EXPECT_NEAR(job.asked_s, 103.1, 0.1);
+  EXPECT_LT(job.heard_s, 108);
+  EXPECT_EQ(job.kills, 0);
+}
+
+TEST_F(SupervisorTest, AJobIsAskedAtItsFirstSign) {
+  ScriptedJob job({Scene{.first_sign_s = 0.5}});
+  job.deaf_s = 0.5;
+  job.signals_s = {100.2};
+  EXPECT_EQ(run(job), kExitInterrupted);
+  EXPECT_NEAR(job.heard_s, 100.5, 0.1);
+}
+
+TEST_F(SupervisorTest, ARequestThatEndsAJobBeforeItsFirstSignIsNoFailure) {
+  for (const bool is_restart : {false, true}) {
+    ScriptedJob job(is_restart ? std::vector<Scene>{killed_after(2, 0, 10), Scene{.saved_step = 10}}
+                               : std::vector<Scene>{Scene{.saved_step = -1}});
+    job.is_ended_by_requests = true;
+    job.signals_s = {is_restart ? 102.2 : 100.1};
+    EXPECT_EQ(run(job), kExitInterrupted);
+    EXPECT_EQ(job.starts, is_restart ? 2 : 1);
+    EXPECT_THAT(said_, HasSubstr(is_restart ? "nothing to save after the checkpoint of step 10"
+                                            : "nothing to save: the run"));
+  }
+}
+
+TEST_F(SupervisorTest, NoJobIsStartedThatWasAskedToEnd) {
+  ScriptedJob job({Scene{}});
+  job.signals_s = {100};
+  EXPECT_EQ(run(job), kExitInterrupted);
+  EXPECT_EQ(job.starts, 0);
+}
+
+TEST_F(SupervisorTest, AFolderThatIsGoneIsNamedAndNotMadeAgain) {
+  ScriptedJob job({Scene{.silent_s = 2, .saved_step = 10}, Scene{}});
+  job.folder_gone_s = 102;
+  EXPECT_EQ(run(job), exit_code(ErrorKind::kDisk));
+  EXPECT_EQ(job.starts, 1);
+  EXPECT_THAT(said_, HasSubstr("the run's folder was removed or renamed"));
+  EXPECT_THAT(said_, testing::Not(HasSubstr("no sign of life")));
+  EXPECT_FALSE(std::filesystem::exists(folder_));
 }
 
 TEST_F(SupervisorTest, ASecondSignalKillsTheJob) {

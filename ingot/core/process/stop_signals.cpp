@@ -33,6 +33,15 @@ const char* name_of(int signal) {
 // it forwards to, and the kernel tells of a parent's death once for each of its threads.
 constexpr std::chrono::milliseconds kEcho{200};
 
+sigset_t stop_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals, signal);
+  // sigwait would return a blocked SIGHUP even if it is ignored, so an ignored one is left out.
+  if (!is_ignored(SIGHUP)) sigaddset(&signals, SIGHUP);
+  return signals;
+}
+
 // Ends the program by the default action of the signal.
 void end_by(int signal, const sigset_t& signals) {
   std::signal(signal, SIG_DFL);
@@ -43,12 +52,13 @@ void end_by(int signal, const sigset_t& signals) {
 
 }  // namespace
 
+void block_stop_signals() {
+  const sigset_t signals = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
 StopSignals::StopSignals(std::function<void(const char* name)> acknowledge, Second second)
-    : acknowledge_(std::move(acknowledge)), second_(second) {
-  sigemptyset(&signals_);
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals_, signal);
-  // sigwait would return a blocked SIGHUP even if it is ignored, so an ignored one is left out.
-  if (!is_ignored(SIGHUP)) sigaddset(&signals_, SIGHUP);
+    : acknowledge_(std::move(acknowledge)), signals_(stop_signals()), second_(second) {
   std::signal(SIGPIPE, SIG_IGN);
   pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   thread_ = std::thread([this] { wait(); });
@@ -71,6 +81,7 @@ void StopSignals::wait() {
     if (signal == last && now - last_time < kEcho) continue;
     last = signal;
     last_time = now;
+    if (signal == SIGUSR1 && is_told_to_end_) continue;
     ++count_;
     const bool is_first = !is_told_to_end_.exchange(true);
     if (is_first)

@@ -1,5 +1,6 @@
 // StopSignals: the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 asks the program to end when it is ready; a
-// second one ends it at once. The same signal within 0.2 s counts once.
+// second one ends it at once. The same signal within 0.2 s counts once. SIGUSR1 is how `ingot launch` asks, again and
+// again until its job has ended, so it only ever asks.
 //
 // The signals are blocked in every thread, and one dedicated thread waits for them, so that they never
 // interrupt a computing thread. oneDNN before 3.11.2 points a computing thread's stack pointer into the
@@ -12,6 +13,10 @@
 #include <thread>
 
 namespace ingot {
+
+// Blocks the signals above, so that one that arrives before StopSignals exists waits for it. Called first of all by a
+// program that will construct StopSignals.
+void block_stop_signals();
 
 class StopSignals {
  public:
@@ -36,7 +41,7 @@ class StopSignals {
   void wait();
 
   std::function<void(const char*)> acknowledge_;
-  sigset_t signals_{};
+  sigset_t signals_;
   Second second_;
   std::atomic<bool> is_told_to_end_ = false, is_over_ = false;
   std::atomic<int> count_ = 0;
