@@ -177,8 +177,11 @@ void add_schedule_keys(std::vector<ConfigKey>& keys) {
                                     &S::warmup_rule));
   keys.push_back(
       number("schedule.floor", "last learning rate as a fraction of the peak", schedule, &S::floor));
-  keys.push_back(whole("schedule.decay_steps", 0, kMany, "step at which the floor is reached; 0: train.steps",
-                       schedule, &S::decay_steps));
+  keys.push_back(whole("schedule.decay_steps", 0, kMany,
+                       "step at which the floor is reached; 0: the end of the run", schedule,
+                       &S::decay_steps));
+  keys.push_back(whole("schedule.decay_tokens", 0, kMany, "the same in tokens, instead of steps", schedule,
+                       &S::decay_tokens));
   keys.push_back(number("schedule.cooldown_frac", "wsd: last part of the run, in which the rate falls",
                         schedule, &S::cooldown_frac));
   keys.push_back(whole("schedule.cooldown_steps", 0, kMany, "the same in steps; 0: by cooldown_frac",

@@ -82,7 +82,11 @@ class PresetFit {
       const double end = schedule.decay_steps > 0 ? static_cast<double>(schedule.decay_steps) : now.steps;
       fit_count("schedule.warmup_steps", schedule.warmup_steps, was.steps, end);
       fit_count("schedule.cooldown_steps", schedule.cooldown_steps, was.steps, end);
+      fit_count("schedule.decay_tokens", schedule.decay_tokens, was.tokens, now.tokens);
       fit_count("schedule.warmup_tokens", schedule.warmup_tokens, was.tokens, now.tokens);
+    } else {  // The end of a run by time is that of its decay.
+      change("schedule.decay_steps", [&] { schedule.decay_steps = 0; });
+      change("schedule.decay_tokens", [&] { schedule.decay_tokens = 0; });
     }
     fit_phases("schedule.phases", schedule.phases, was.length, now.length);
     fit_phases("schedule.momentum", schedule.momentum, was.length, now.length);

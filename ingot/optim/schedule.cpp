@@ -7,15 +7,27 @@
 namespace ingot {
 namespace {
 
+// A length that is given in tokens, or in steps if `tokens` is 0, in the unit of a run by steps or tokens.
+double in_unit(int64_t run_steps, int64_t tokens, RunUnit unit, const BatchRamp& ramp) {
+  if (unit == RunUnit::kTokens)
+    return static_cast<double>(tokens > 0 ? tokens : ramp.tokens_before(run_steps));
+  return static_cast<double>(tokens > 0 ? ramp.steps_for(tokens) : run_steps);
+}
+
 // End of the warm-up in the unit of the run. In a run by time it is not known beforehand, so the phases
 // then start at 0.
 double warmup_end(const ScheduleConfig& config, RunUnit unit, const BatchRamp& ramp) {
-  if (unit == RunUnit::kTime) return 0;
-  const bool counts_tokens = config.warmup_tokens > 0;
-  if (unit == RunUnit::kTokens)
-    return static_cast<double>(counts_tokens ? config.warmup_tokens
-                                             : ramp.tokens_before(config.warmup_steps));
-  return static_cast<double>(counts_tokens ? ramp.steps_for(config.warmup_tokens) : config.warmup_steps);
+  return unit == RunUnit::kTime ? 0 : in_unit(config.warmup_steps, config.warmup_tokens, unit, ramp);
+}
+
+// The position at which the phases end, in the unit of the run.
+double decay_end(const ScheduleConfig& config, const RunLength& length, const BatchRamp& ramp) {
+  if (config.decay_steps == 0 && config.decay_tokens == 0) return length.total;
+  if (length.unit == RunUnit::kTime)
+    fail(ErrorKind::kUsage,
+         "schedule.{} needs a number of steps or tokens, and train.max_time is set; set it to 0",
+         config.decay_tokens > 0 ? "decay_tokens" : "decay_steps");
+  return in_unit(config.decay_steps, config.decay_tokens, length.unit, ramp);
 }
 
 // The cool-down phase of a wsd run.
@@ -78,11 +90,15 @@ void ScheduleConfig::validate() const {
   check_count("warmup_steps", warmup_steps);
   check_count("warmup_tokens", warmup_tokens);
   check_count("decay_steps", decay_steps);
+  check_count("decay_tokens", decay_tokens);
   check_count("cooldown_steps", cooldown_steps);
   if (warmup_steps > 0 && warmup_tokens > 0)
     fail(ErrorKind::kUsage,
          "schedule.warmup_tokens = {} and schedule.warmup_steps = {}: set one of them to 0", warmup_tokens,
          warmup_steps);
+  if (decay_steps > 0 && decay_tokens > 0)
+    fail(ErrorKind::kUsage, "schedule.decay_tokens = {} and schedule.decay_steps = {}: set one of them to 0",
+         decay_tokens, decay_steps);
   if (!(floor >= 0 && floor <= 1))
     fail(ErrorKind::kUsage, "schedule.floor must lie in [0, 1], got {}", floor);
   if (!(cooldown_frac > 0 && cooldown_frac <= 1))
@@ -107,8 +123,7 @@ Schedule::Schedule(const ScheduleConfig& config, const RunLength& length, const 
       warmup_tokens_(config.warmup_tokens),
       unit_(length.unit),
       lr_("schedule.phases", 1, {}, 0) {
-  const bool has_own_end = config.decay_steps > 0 && unit_ == RunUnit::kSteps;
-  const double total = has_own_end ? static_cast<double>(config.decay_steps) : length.total;
+  const double total = decay_end(config, length, ramp);
   const char* name = config.kind == ScheduleKind::kWsd ? "schedule.cooldown_steps" : "schedule.phases";
   const double first = config.kind == ScheduleKind::kPhases ? config.phases_from : 1;
   lr_ = PhasedCurve(name, first, lr_phases(config, unit_, ramp, total), total);

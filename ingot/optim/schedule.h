@@ -33,6 +33,7 @@ struct ScheduleConfig {
   WarmupRule warmup_rule = WarmupRule::kBetween;
   double floor = 0.1;          // the last value, as a fraction of the peak
   int64_t decay_steps = 0;     // step at which the floor is reached; 0: the end of the run
+  int64_t decay_tokens = 0;    // replaces decay_steps
   double cooldown_frac = 0.2;  // wsd: fraction of the run that is the cool-down
   int64_t cooldown_steps = 0;  // wsd: length of the cool-down in steps; 0: by cooldown_frac
   Curve cooldown_curve = Curve::kLinear;

@@ -303,6 +303,24 @@ TEST(Schedule, DecayMayEndBeforeTheRunDoes) {
   EXPECT_EQ(all[99], 0.2);
 }
 
+// The end of the decay may be given in steps or tokens, and both hold in runs by steps and by tokens.
+TEST(Schedule, DecayEndsAtTheSameStepInEitherUnit) {
+  constexpr int64_t kStepTokens = 10;
+  const BatchRamp ramp({}, 1, kStepTokens);
+  for (const bool is_in_tokens : {false, true}) {
+    ScheduleConfig c = shape(ScheduleKind::kLinear, 0.2, 0);
+    (is_in_tokens ? c.decay_tokens : c.decay_steps) = is_in_tokens ? 50 * kStepTokens : 50;
+    const Schedule by_steps(c, {RunUnit::kSteps, 100}, ramp), by_tokens(c, {RunUnit::kTokens, 1000}, ramp);
+    for (const int64_t step : {0, 25, 49, 50, 99}) {
+      const RunPosition p{.step = step, .tokens = step * kStepTokens, .step_tokens = kStepTokens};
+      const double want = step < 50 ? 1 - 0.8 * static_cast<double>(step) / 50 : 0.2;
+      EXPECT_NEAR(by_steps.lr(p), want, kRounding) << step;
+      EXPECT_NEAR(by_tokens.lr(p), want, kRounding) << step;
+    }
+    EXPECT_THROW(Schedule(c, {RunUnit::kTime, 60}, ramp), Error);
+  }
+}
+
 TEST(Schedule, RefusesPhasesThatDoNotFit) {
   const auto is_refused = [](const ScheduleConfig& c) {
     try {
