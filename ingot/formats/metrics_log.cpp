@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -102,23 +103,37 @@ void MetricsLog::write(std::span<const MetricsField> fields) {
 }
 
 void MetricsLog::truncate_after(int64_t step) {
-  std::string kept;
-  bool is_shorter = false;
+  constexpr int kInOrder = 1000;
+  const auto stays = [step](std::string_view line) {
+    const std::optional<ordered_json> object = parse_line(line);
+    return object && !(object->contains("step") && (*object)["step"].is_number() &&
+                       (*object)["step"].get<double>() > static_cast<double>(step));
+  };
+  std::optional<size_t> cut;  // where the first line begins that goes
+  std::string tail;           // the lines behind it that stay
   {
     const MappedFile file(path_);
-    for_each_line(file.text(), [&](std::string_view line) {
-      const std::optional<ordered_json> object = parse_line(line);
-      const bool is_later = object && object->contains("step") && (*object)["step"].is_number() &&
-                            (*object)["step"].get<double>() > static_cast<double>(step);
-      if (!object || is_later)
-        is_shorter = true;
-      else
-        kept.append(line).push_back('\n');
-    });
+    const std::string_view text = file.text();
+    std::vector<std::string_view> kept;  // since the last line that goes, the last one first
+    for (size_t end = text.size(); end > 0 && std::ssize(kept) < kInOrder;) {
+      const size_t before = end > 1 ? text.rfind('\n', end - 2) : text.npos;
+      const size_t begin = before == text.npos ? 0 : before + 1;
+      const std::string_view line = text.substr(begin, end - begin);
+      if (stays(line.substr(0, line.size() - 1))) {
+        kept.push_back(line);
+      } else {
+        for (const std::string_view earlier : kept) tail.insert(0, earlier);
+        kept.clear();
+        cut = begin;
+      }
+      end = begin;
+    }
   }
-  if (!is_shorter) return;
-  write_file(path_, kept);
-  open();
+  if (!cut) return;
+  if (::ftruncate(fd_, static_cast<off_t>(*cut)) != 0 ||
+      ::write(fd_, tail.data(), tail.size()) != static_cast<ssize_t>(tail.size()))
+    fail(ErrorKind::kDisk, "{}: its lines after step {} cannot be removed: {}; free some space and try again",
+         path_.string(), step, std::strerror(errno));
 }
 
 void MetricsLog::sync() {
@@ -156,6 +171,35 @@ std::vector<MetricsRow> read_metrics_tail(const fs::path& path, size_t tail_byte
       if (const std::optional<MetricsValue> value = to_value(json)) row.fields.emplace_back(key, *value);
   });
   return rows;
+}
+
+void visit_metrics_lines(const fs::path& path, const std::function<void(std::string_view line)>& visit) {
+  if (!path_exists(path)) return;
+  const MappedFile file(path);
+  for_each_line(file.text(), visit);
+}
+
+std::optional<double> number_in_line(std::string_view line, std::string_view key) {
+  // Quotes within a text are escaped, so this is the key and nothing else.
+  const std::string name = '"' + std::string(key) + "\":";
+  const size_t found = line.find(name);
+  if (found == line.npos) return std::nullopt;
+  double value = 0;
+  const char* begin = line.data() + found + name.size();
+  const auto [end, error] = std::from_chars(begin, line.data() + line.size(), value);
+  return error == std::errc() && std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
+
+MetricsCurve read_metrics_curve(const fs::path& path, std::string_view x_key, std::string_view y_key) {
+  MetricsCurve curve;
+  visit_metrics_lines(path, [&](std::string_view line) {
+    const std::optional<double> y = number_in_line(line, y_key);
+    const std::optional<double> x = y ? number_in_line(line, x_key) : std::nullopt;
+    if (!x) return;
+    curve.x.push_back(*x);
+    curve.y.push_back(*y);
+  });
+  return curve;
 }
 
 MetricsCurve metrics_curve(std::span<const MetricsRow> rows, std::string_view x_key, std::string_view y_key) {

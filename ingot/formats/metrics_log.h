@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <span>
@@ -34,8 +35,9 @@ class MetricsLog {
   void write(std::span<const MetricsField> fields);
   void write(std::initializer_list<MetricsField> fields) { write(std::span(fields.begin(), fields.size())); }
 
-  // Removes every line whose "step" is above `step`, because a resumed run writes them again, and every
-  // line that is not a JSON object. Atomic: after a crash the file is either the old or the new one.
+  // Removes the lines whose "step" is above `step`, because a resumed run writes them again, and among them every
+  // line that is not a JSON object. Reads the file from its end, until a thousand lines in a row stay: the time does not
+  // grow with the file.
   void truncate_after(int64_t step);
 
   // Flushes to the disk (fsync).
@@ -64,10 +66,20 @@ std::vector<MetricsRow> read_metrics(const std::filesystem::path& path);
 // costs no more.
 std::vector<MetricsRow> read_metrics_tail(const std::filesystem::path& path, size_t tail_bytes);
 
+// Calls visit(line without its newline) for every complete line of the file, in order; for none if the file does not
+// exist.
+void visit_metrics_lines(const std::filesystem::path& path,
+                         const std::function<void(std::string_view line)>& visit);
+// Returns the number under the key of a line that MetricsLog wrote, as MetricsRow::number does, without parsing the rest.
+std::optional<double> number_in_line(std::string_view line, std::string_view key);
+
 // The points (x, y) of the rows that have both keys, for a curve of the report.
 struct MetricsCurve {
   std::vector<double> x, y;
 };
+// The same of a file's lines, of which nothing else is kept.
+MetricsCurve read_metrics_curve(const std::filesystem::path& path, std::string_view x_key,
+                                std::string_view y_key);
 MetricsCurve metrics_curve(std::span<const MetricsRow> rows, std::string_view x_key, std::string_view y_key);
 
 }  // namespace ingot

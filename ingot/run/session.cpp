@@ -138,7 +138,7 @@ bool Session::evaluate() {
   for (const auto& [source, loss] : losses) fields.push_back({"val_loss/" + source, loss});
   run_.log.write(step, fields, true);
   saver_.evaluated(result.loss);
-  write_aside([&] { write_loss_plot(run_.folder); });
+  write_aside([&] { write_loss_plot(run_.folder, run_.log.losses()); });
   return true;
 }
 

@@ -36,21 +36,28 @@ std::optional<double> median(std::vector<double> values) {
   return *middle;
 }
 
-// Reads the curves. A line of an evaluation has no tokens of its own; its step's line has.
+// Reads the curves. A line of an evaluation has no tokens of its own; its step's line, the one before it, has.
 void read_curves(const fs::path& metrics, ComparedRun& run) {
-  const std::vector<MetricsRow> rows = read_metrics(metrics);
-  run.train = metrics_curve(rows, "tokens", "loss");
-  const MetricsCurve tokens = metrics_curve(rows, "step", "tokens");
-  std::map<double, double> tokens_of_step;
-  for (size_t i = 0; i < tokens.x.size(); ++i) tokens_of_step[tokens.x[i]] = tokens.y[i];
-  const MetricsCurve evaluations = metrics_curve(rows, "step", "val_loss");
-  for (size_t i = 0; i < evaluations.x.size(); ++i) {
-    const auto known = tokens_of_step.find(evaluations.x[i]);
-    if (known == tokens_of_step.end()) continue;
-    run.validation.x.push_back(known->second);
-    run.validation.y.push_back(evaluations.y[i]);
-  }
-  run.tokens_per_s = median(metrics_curve(rows, "step", "tokens_per_s").y);
+  std::vector<double> speeds;
+  std::optional<double> step, tokens;
+  visit_metrics_lines(metrics, [&](std::string_view line) {
+    const std::optional<double> at = number_in_line(line, "step");
+    if (!at) return;
+    if (const auto taken = number_in_line(line, "tokens")) {
+      step = at;
+      tokens = taken;
+      if (const auto loss = number_in_line(line, "loss")) {
+        run.train.x.push_back(*taken);
+        run.train.y.push_back(*loss);
+      }
+    }
+    if (const auto speed = number_in_line(line, "tokens_per_s")) speeds.push_back(*speed);
+    const std::optional<double> loss = number_in_line(line, "val_loss");
+    if (!loss || step != at) return;
+    run.validation.x.push_back(*tokens);
+    run.validation.y.push_back(*loss);
+  });
+  run.tokens_per_s = median(std::move(speeds));
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ LrRange judge_lr_range(std::vector<double> rates, std::vector<double> losses) {
 
 LrRange read_lr_range(const std::filesystem::path& run, const LrRangeSpec& spec) {
   std::vector<double> by_step(static_cast<size_t>(spec.steps) + 1, std::nan(""));
-  const MetricsCurve curve = metrics_curve(read_metrics(run / "metrics.jsonl"), "step", "loss");
+  const MetricsCurve curve = read_metrics_curve(run / "metrics.jsonl", "step", "loss");
   for (size_t i = 0; i < curve.x.size(); ++i)
     if (const auto step = static_cast<size_t>(curve.x[i]); step < by_step.size()) by_step[step] = curve.y[i];
   std::vector<double> rates, losses;

@@ -21,10 +21,9 @@ RunResult read_run_result(const fs::path& folder) {
   result.status = status->status;
   result.steps = status->steps;
   result.error = status->error;
-  for (const MetricsRow& row : read_metrics(folder / "metrics.jsonl")) {
-    const auto step = row.number("step"), loss = row.number("val_loss");
-    if (step && loss) result.evaluations[static_cast<int64_t>(*step)] = *loss;
-  }
+  const MetricsCurve evaluations = read_metrics_curve(folder / "metrics.jsonl", "step", "val_loss");
+  for (size_t i = 0; i < evaluations.x.size(); ++i)
+    result.evaluations[static_cast<int64_t>(evaluations.x[i])] = evaluations.y[i];
   const auto json = nlohmann::json::parse(read_file(folder / "run.json"), nullptr, false);
   if (json.contains("tokens") && json["tokens"].is_number_integer()) result.tokens = json["tokens"];
   if (json.contains("val_loss") && json["val_loss"].is_number()) result.val_loss = json["val_loss"];

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "ingot/formats/chart/metrics_store.h"
 #include "ingot/run/record/run_status.h"
 #include "ingot/watch/line_tail.h"
-#include "ingot/watch/metrics_store.h"
 #include "ingot/watch/offset_index.h"
 
 namespace ingot {

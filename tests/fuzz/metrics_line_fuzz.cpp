@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "ingot/watch/metrics_store.h"
+#include "ingot/formats/chart/metrics_store.h"
 #include "ingot/watch/view_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

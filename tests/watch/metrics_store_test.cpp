@@ -1,4 +1,4 @@
-#include "ingot/watch/metrics_store.h"
+#include "ingot/formats/chart/metrics_store.h"
 
 #include <gmock/gmock.h>
 

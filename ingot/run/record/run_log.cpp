@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -28,6 +29,11 @@ RunLog::RunLog(const RunFolder& folder, std::optional<int64_t> first_step_again)
 void RunLog::write(int64_t step, const std::vector<MetricsField>& fields, bool to_tensorboard) {
   std::vector<MetricsField> line = {{"step", step}};
   line.insert(line.end(), fields.begin(), fields.end());
+  for (const auto& [key, value] : fields)
+    if (const double* loss = std::get_if<double>(&value); loss && std::isfinite(*loss)) {
+      if (key == "loss") losses_.train.add(static_cast<double>(step), *loss);
+      if (key == "val_loss") losses_.validation.add(static_cast<double>(step), *loss);
+    }
   metrics_.write(std::move(line));
   if (!to_tensorboard || !tensorboard_) return;
   for (const auto& [key, value] : fields)
@@ -120,13 +126,18 @@ RunLog::Evaluations RunLog::truncate_after(int64_t step) {
   metrics_.truncate_after(step);
   params_.truncate_after(step);
   Evaluations left;
-  for (const MetricsRow& row : read_metrics(path_)) {
-    const std::optional<double> loss = row.number("val_loss");
-    if (!loss) continue;
+  losses_ = LossCurves{};
+  visit_metrics_lines(path_, [&](std::string_view line) {
+    const std::optional<double> at = number_in_line(line, "step");
+    if (!at) return;
+    if (const auto loss = number_in_line(line, "loss")) losses_.train.add(*at, *loss);
+    const std::optional<double> loss = number_in_line(line, "val_loss");
+    if (!loss) return;
+    losses_.validation.add(*at, *loss);
     left.best_loss = std::min(left.best_loss, *loss);
-    left.last_step = static_cast<int64_t>(row.number("step").value_or(-1));
+    left.last_step = static_cast<int64_t>(*at);
     left.losses[left.last_step] = *loss;
-  }
+  });
   return left;
 }
 

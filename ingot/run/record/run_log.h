@@ -22,6 +22,7 @@
 
 #include "ingot/config/config.h"
 #include "ingot/core/trace.h"
+#include "ingot/formats/chart/bounded_series.h"
 #include "ingot/formats/metrics_log.h"
 #include "ingot/formats/tensorboard.h"
 #include "ingot/nn/fp8_state.h"
@@ -57,6 +58,12 @@ class RunLog {
   // every tensor that the step cast to FP8; nothing if there are none.
   void write_fp8(int64_t step, const Fp8State& fp8);
 
+  // The losses by step, in bounded memory.
+  struct LossCurves {
+    BoundedSeries train = BoundedSeries(), validation = BoundedSeries();
+  };
+  const LossCurves& losses() const { return losses_; }
+
   // A summary of the evaluations in the log.
   struct Evaluations {
     double best_loss = std::numeric_limits<double>::infinity();
@@ -79,6 +86,7 @@ class RunLog {
   std::filesystem::path path_;
   PatientLog metrics_, params_;
   std::optional<TensorboardWriter> tensorboard_;
+  LossCurves losses_;
   std::vector<double> phase_s_;  // before the step, in the order of the trace's phases
 };
 

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <exception>
-#include <map>
+#include <iterator>
 
 #include "ingot/checkpoint/checkpoint_store.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/core/file.h"
 #include "ingot/core/machine.h"
 #include "ingot/data/builtin_corpus.h"
+#include "ingot/formats/chart/metrics_store.h"
 #include "ingot/formats/chart/svg_plot.h"
 #include "ingot/formats/html_report.h"
 #include "ingot/formats/metrics_log.h"
@@ -24,8 +25,19 @@ PlotSeries series(const std::string& name, MetricsCurve curve, PlotStyle style, 
   return {.name = name, .x = std::move(curve.x), .y = std::move(curve.y), .style = style, .color = color};
 }
 
-LinePlot loss_plot(const std::vector<MetricsRow>& rows) {
-  MetricsCurve train = metrics_curve(rows, "step", "loss");
+// The means of the buckets; empty if there is no such series.
+MetricsCurve curve_of(const BoundedSeries* series) {
+  MetricsCurve curve;
+  if (!series) return curve;
+  for (const SeriesBucket& bucket : series->buckets()) {
+    curve.x.push_back(bucket.x);
+    curve.y.push_back(bucket.mean());
+  }
+  return curve;
+}
+
+LinePlot loss_plot(const BoundedSeries* losses, const BoundedSeries* validation) {
+  MetricsCurve train = curve_of(losses);
   MetricsCurve smooth = train;
   smooth.y = smoothed(train.y, smoothing_width(train.y.size()));
   LinePlot plot;
@@ -34,61 +46,70 @@ LinePlot loss_plot(const std::vector<MetricsRow>& rows) {
   plot.y_label = "nats per token";
   plot.series.push_back(series("", std::move(train), PlotStyle::kFaint, 0));
   plot.series.push_back(series("train", std::move(smooth), PlotStyle::kLine, 0));
-  plot.series.push_back(series("validation", metrics_curve(rows, "step", "val_loss"), PlotStyle::kPoints, 1));
+  plot.series.push_back(series("validation", curve_of(validation), PlotStyle::kPoints, 1));
   return plot;
 }
 
-LinePlot plain_plot(const std::vector<MetricsRow>& rows, const char* title, const char* key,
-                    const char* label, bool is_log) {
+LinePlot plain_plot(const MetricsStore& log, const char* title, const char* key, const char* label,
+                    bool is_log) {
   LinePlot plot;
   plot.title = title;
   plot.x_label = "step";
   plot.y_label = label;
   plot.is_log_y = is_log;
-  plot.series.push_back(series("", metrics_curve(rows, "step", key), PlotStyle::kLine, 0));
+  plot.series.push_back(series("", curve_of(log.find(key)), PlotStyle::kLine, 0));
   return plot;
 }
 
-// Returns the text of the key; empty if there is none.
-std::string text_of(const MetricsRow& row, std::string_view key) {
-  for (const auto& [name, value] : row.fields)
-    if (const auto* text = std::get_if<std::string>(&value); text && name == key) return *text;
-  return "";
-}
-
 // Returns whether the values of the key differ; a constant needs no curve.
-bool varies(const std::vector<MetricsRow>& rows, const char* key) {
-  const MetricsCurve curve = metrics_curve(rows, "step", key);
-  return std::ranges::any_of(curve.y, [&](double y) { return y != curve.y.front(); });
+bool varies(const MetricsStore& log, const char* key) {
+  const BoundedSeries* found = log.find(key);
+  if (!found || found->buckets().empty()) return false;
+  const double first = found->buckets().front().low;
+  return std::ranges::any_of(found->buckets(), [&](const SeriesBucket& bucket) {
+    return bucket.low != first || bucket.high != first;
+  });
 }
 
 // Plots the time of a step's phases that do not nest.
-LinePlot phases_plot(const std::vector<MetricsRow>& rows) {
+LinePlot phases_plot(const MetricsStore& log) {
   LinePlot plot;
   plot.title = "Time of a step";
   plot.x_label = "step";
   plot.y_label = "milliseconds";
   for (const char* phase : {"forward", "backward", "optimizer"}) {
-    MetricsCurve curve = metrics_curve(rows, "step", fmt::format("ms_{}", phase));
+    MetricsCurve curve = curve_of(log.find(fmt::format("ms_{}", phase)));
     curve.y = smoothed(curve.y, smoothing_width(curve.y.size()));
     plot.series.push_back(series(phase, std::move(curve), PlotStyle::kLine, -1));
   }
   plot.series.push_back(
-      series("waiting for data", metrics_curve(rows, "step", "loader_wait_ms"), PlotStyle::kLine, -1));
+      series("waiting for data", curve_of(log.find("loader_wait_ms")), PlotStyle::kLine, -1));
   return plot;
+}
+
+// Returns the name of the parameter of a line of params.jsonl, as JSON writes it.
+std::string_view param_of(std::string_view line) {
+  constexpr std::string_view kKey = "\"param\":\"";
+  const size_t found = line.find(kKey);
+  if (found == line.npos) return "";
+  line.remove_prefix(found + kKey.size());
+  return line.substr(0, line.find('"'));
 }
 
 // Returns embedding, head, and the projections of the first and the last block, enough to see a diverging
 // layer.
-std::vector<std::string> shown_params(const std::vector<MetricsRow>& rows) {
+std::vector<std::string> shown_params(const fs::path& params) {
   std::vector<std::string> names;
   std::string last_block;
-  for (const MetricsRow& row : rows) {
-    const std::string name = text_of(row, "param");
-    if (std::ranges::find(names, name) != names.end()) break;  // the next step's lines begin here
+  bool is_first_step = true;
+  visit_metrics_lines(params, [&](std::string_view line) {
+    if (!is_first_step) return;
+    const std::string name(param_of(line));
+    is_first_step = std::ranges::find(names, name) == names.end();
+    if (!is_first_step) return;
     names.push_back(name);
     if (name.starts_with("blocks.")) last_block = name.substr(0, name.find('.', 7) + 1);
-  }
+  });
   std::erase_if(names, [&](const std::string& name) {
     if (name == "embedding.weight" || name == "head.weight") return false;
     const bool is_end = name.starts_with("blocks.0.") || name.starts_with(last_block);
@@ -97,65 +118,71 @@ std::vector<std::string> shown_params(const std::vector<MetricsRow>& rows) {
   return names;
 }
 
-LinePlot params_plot(const std::vector<MetricsRow>& rows, const char* title, const char* key, bool is_log) {
+LinePlot params_plot(const MetricsStore& log, const std::vector<std::string>& names, const char* title,
+                     const char* key, bool is_log) {
   LinePlot plot;
   plot.title = title;
   plot.x_label = "step";
   plot.is_log_y = is_log;
-  for (const std::string& name : shown_params(rows)) {
-    std::vector<MetricsRow> of_param;
-    std::ranges::copy_if(rows, std::back_inserter(of_param),
-                         [&](const MetricsRow& row) { return text_of(row, "param") == name; });
-    plot.series.push_back(series(name, metrics_curve(of_param, "step", key), PlotStyle::kLine, -1));
-  }
+  for (const std::string& name : names)
+    plot.series.push_back(
+        series(name, curve_of(log.find(fmt::format("{}/{}", key, name))), PlotStyle::kLine, -1));
   return plot;
 }
 
+std::vector<LinePlot> params_curves(const fs::path& params) {
+  const std::vector<std::string> names = shown_params(params);
+  if (names.empty()) return {};
+  MetricsStore log;
+  visit_metrics_lines(params, [&](std::string_view line) {
+    if (std::ranges::find(names, param_of(line)) != names.end()) log.add(line);
+  });
+  return {params_plot(log, names, "Gradient norm by parameter, before clipping", "grad_norm", true),
+          params_plot(log, names, "Update / weight", "update_ratio", true),
+          params_plot(log, names, "Weight norm", "weight_norm", false)};
+}
+
 // Plots the loss of the checked tokens in f32, and the training path's loss of the same tokens.
-LinePlot checked_loss_plot(const std::vector<MetricsRow>& rows) {
+LinePlot checked_loss_plot(const MetricsStore& log) {
   LinePlot plot;
   plot.title = "Loss checked in f32";
   plot.x_label = "step";
   plot.y_label = "nats per token";
-  MetricsCurve exact = metrics_curve(rows, "step", "raw_ce_fp32");
+  MetricsCurve exact = curve_of(log.find("raw_ce_fp32"));
   MetricsCurve trained = exact;
-  const MetricsCurve gap = metrics_curve(rows, "step", "raw_ce_gap");
+  const MetricsCurve gap = curve_of(log.find("raw_ce_gap"));
   for (size_t i = 0; i < std::min(trained.y.size(), gap.y.size()); ++i) trained.y[i] += gap.y[i];
   plot.series.push_back(series("raw_ce_fp32", std::move(exact), PlotStyle::kLine, 0));
   plot.series.push_back(series("trained", std::move(trained), PlotStyle::kPoints, 1));
   return plot;
 }
 
-std::vector<LinePlot> run_curves(const std::vector<MetricsRow>& rows) {
-  std::vector<LinePlot> curves = {loss_plot(rows),
-                                  plain_plot(rows, "Top-1", "top1", "fraction of tokens", false),
-                                  plain_plot(rows, "Gradient norm", "grad_norm", "before clipping", true),
-                                  plain_plot(rows, "Learning rate", "lr", "", false)};
-  if (!metrics_curve(rows, "step", "raw_ce_fp32").y.empty()) curves.push_back(checked_loss_plot(rows));
-  if (varies(rows, "momentum")) curves.push_back(plain_plot(rows, "Momentum", "momentum", "", false));
-  if (varies(rows, "step_tokens"))
-    curves.push_back(plain_plot(rows, "Tokens per step", "step_tokens", "", false));
-  curves.push_back(plain_plot(rows, "Speed", "tokens_per_s", "tokens per second", false));
-  curves.push_back(phases_plot(rows));
+std::vector<LinePlot> run_curves(const MetricsStore& log) {
+  std::vector<LinePlot> curves = {loss_plot(log.find("loss"), log.find("val_loss")),
+                                  plain_plot(log, "Top-1", "top1", "fraction of tokens", false),
+                                  plain_plot(log, "Gradient norm", "grad_norm", "before clipping", true),
+                                  plain_plot(log, "Learning rate", "lr", "", false)};
+  if (log.find("raw_ce_fp32")) curves.push_back(checked_loss_plot(log));
+  if (varies(log, "momentum")) curves.push_back(plain_plot(log, "Momentum", "momentum", "", false));
+  if (varies(log, "step_tokens"))
+    curves.push_back(plain_plot(log, "Tokens per step", "step_tokens", "", false));
+  curves.push_back(plain_plot(log, "Speed", "tokens_per_s", "tokens per second", false));
+  curves.push_back(phases_plot(log));
   return curves;
 }
 
 // Counts the guard's events by kind.
-std::vector<ReportRow> event_rows(const std::vector<MetricsRow>& rows) {
-  std::map<std::string, int64_t> counts;
-  for (const MetricsRow& row : rows)
-    if (const std::string name = text_of(row, "event"); !name.empty()) ++counts[name];
+std::vector<ReportRow> event_rows(const MetricsStore& log) {
   std::vector<ReportRow> out;
-  for (const auto& [name, count] : counts)
+  for (const auto& [name, count] : log.events_by_name())
     out.push_back({fmt::format("events: {}", name), fmt::format("{}", count)});
   return out;
 }
 
 // Returns the last value of the key.
-std::optional<double> last(const std::vector<MetricsRow>& rows, std::string_view key) {
-  for (auto row = rows.rbegin(); row != rows.rend(); ++row)
-    if (const auto value = row->number(key)) return value;
-  return std::nullopt;
+std::optional<double> last(const MetricsStore& log, std::string_view key) {
+  const BoundedSeries* found = log.find(key);
+  return found ? std::optional(found->last()) : std::nullopt;
 }
 
 std::vector<ReportSample> newest_samples(const fs::path& folder) {
@@ -180,7 +207,8 @@ std::vector<ReportRow> machine_rows() {
 }
 
 void write_report(const RunFolder& folder, const RunConfig& config, const RunEnd& end, Console& console) {
-  const std::vector<MetricsRow> rows = read_metrics(folder.metrics());
+  MetricsStore log;
+  visit_metrics_lines(folder.metrics(), [&](std::string_view line) { log.add(line); });
   Report report;
   if (end.status != "completed")
     report.notice =
@@ -192,13 +220,13 @@ void write_report(const RunFolder& folder, const RunConfig& config, const RunEnd
                   name(config.precision.compute));
   const auto add = [&](std::vector<ReportRow>& to, const char* title, std::string_view key,
                        const char* format) {
-    if (const auto value = last(rows, key)) to.push_back({title, fmt::format(fmt::runtime(format), *value)});
+    if (const auto value = last(log, key)) to.push_back({title, fmt::format(fmt::runtime(format), *value)});
   };
   add(report.highlights, "validation loss", "val_loss", "{:.4f}");
   add(report.highlights, "bits per byte", "val_bits_per_byte", "{:.3f}");
   add(report.highlights, "top-1", "val_top1", "{:.3f}");
   add(report.highlights, "tokens/s", "tokens_per_s", "{:.0f}");
-  add(report.summary, "steps", "step", "{:.0f}");
+  if (log.lines() > 0) report.summary.push_back({"steps", fmt::format("{:.0f}", log.last_step())});
   add(report.summary, "tokens", "tokens", "{:.0f}");
   add(report.summary, "training loss", "loss", "{:.4f}");
   add(report.summary, "step", "step_ms", "{:.1f} ms");
@@ -209,7 +237,7 @@ void write_report(const RunFolder& folder, const RunConfig& config, const RunEnd
   if (end.val_documents && !end.val_documents->empty() &&
       end.val_documents->size_bytes() <= kYardstickBytes) {
     const Yardsticks yardsticks = compression_yardsticks(*end.val_documents);
-    verdict = compression_verdict(last(rows, "val_bits_per_byte").value_or(0), yardsticks.measured);
+    verdict = compression_verdict(last(log, "val_bits_per_byte").value_or(0), yardsticks.measured);
     for (const Yardstick& yardstick : yardsticks.measured) {
       const std::string text = fmt::format("{:.3f} bits per byte", yardstick.bits_per_byte);
       report.summary.push_back({yardstick.name + " of the same text", text});
@@ -217,14 +245,9 @@ void write_report(const RunFolder& folder, const RunConfig& config, const RunEnd
     }
     if (!yardsticks.missing.empty()) console.line(yardsticks.missing);
   }
-  for (ReportRow& row : event_rows(rows)) report.summary.push_back(std::move(row));
-  report.curves = run_curves(rows);
-  if (const std::vector<MetricsRow> params = read_metrics(folder.params()); !params.empty()) {
-    report.curves.push_back(
-        params_plot(params, "Gradient norm by parameter, before clipping", "grad_norm", true));
-    report.curves.push_back(params_plot(params, "Update / weight", "update_ratio", true));
-    report.curves.push_back(params_plot(params, "Weight norm", "weight_norm", false));
-  }
+  for (ReportRow& row : event_rows(log)) report.summary.push_back(std::move(row));
+  report.curves = run_curves(log);
+  std::ranges::move(params_curves(folder.params()), std::back_inserter(report.curves));
   report.samples = newest_samples(folder.samples());
   report.config = config_toml(config, ConfigDocs::kNone);
   report.machine = machine_rows();
@@ -238,13 +261,13 @@ void write_report(const RunFolder& folder, const RunConfig& config, const RunEnd
     console.line("next:");
     for (const std::string& command : report.commands) console.line("  " + command);
   }
-  write_loss_plot(folder);
+  write_file(folder.loss_plot(), render_svg(report.curves.front()));
 }
 
 }  // namespace
 
-void write_loss_plot(const RunFolder& folder) {
-  write_file(folder.loss_plot(), render_svg(loss_plot(read_metrics(folder.metrics()))));
+void write_loss_plot(const RunFolder& folder, const RunLog::LossCurves& losses) {
+  write_file(folder.loss_plot(), render_svg(loss_plot(&losses.train, &losses.validation)));
 }
 
 void write_run_report(const RunFolder& folder, const RunConfig& config, const RunEnd& end,

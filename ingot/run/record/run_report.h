@@ -7,11 +7,12 @@
 #include "ingot/console/console.h"
 #include "ingot/data/corpus.h"
 #include "ingot/run/record/run_folder.h"
+#include "ingot/run/record/run_log.h"
 
 namespace ingot {
 
-// Writes loss.svg: training and validation loss from metrics.jsonl.
-void write_loss_plot(const RunFolder& folder);
+// Writes loss.svg: training and validation loss.
+void write_loss_plot(const RunFolder& folder, const RunLog::LossCurves& losses);
 
 struct RunEnd {
   std::string status;                        // as in run.json

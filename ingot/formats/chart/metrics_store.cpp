@@ -1,4 +1,4 @@
-#include "ingot/watch/metrics_store.h"
+#include "ingot/formats/chart/metrics_store.h"
 
 #include <algorithm>
 #include <cmath>
@@ -81,6 +81,7 @@ void MetricsStore::clear() {
   series_.clear();
   newest_.clear();
   events_.clear();
+  events_by_name_.clear();
 }
 
 void MetricsStore::add(std::string_view line) {
@@ -102,6 +103,8 @@ void MetricsStore::add(std::string_view line) {
   }
   if (!event.name.empty()) {
     ++event_count_;
+    if (events_by_name_.size() < kMostKeys || events_by_name_.contains(event.name))
+      ++events_by_name_[event.name];
     events_.push_back(std::move(event));
     if (events_.size() > kMostEvents) events_.pop_front();
   }

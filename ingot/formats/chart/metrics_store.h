@@ -51,6 +51,9 @@ class MetricsStore {
   const std::deque<NumbersLine>& newest() const { return newest_; }
   const std::deque<RunEvent>& events() const { return events_; }
   int64_t event_count() const { return event_count_; }
+  const std::map<std::string, int64_t>& events_by_name() const {
+    return events_by_name_;
+  }  // kMostKeys at most
 
  private:
   size_t most_buckets_;
@@ -59,6 +62,7 @@ class MetricsStore {
   std::map<std::string, BoundedSeries, std::less<>> series_;
   std::deque<NumbersLine> newest_;
   std::deque<RunEvent> events_;
+  std::map<std::string, int64_t> events_by_name_;
 };
 
 }  // namespace ingot
