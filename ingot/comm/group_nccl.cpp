@@ -18,6 +18,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -72,10 +73,10 @@ class NcclGroup final : public Communicator {
   }
 
   ~NcclGroup() override {
-    is_ending_ = true;
-    watcher_.join();
+    end_watch();
     // While an exception passes, other ranks may wait for collectives that this one will never start.
-    if (std::uncaught_exceptions() > exceptions_at_start_ || has_failed_ || !finalize_all()) abort_all();
+    if (std::uncaught_exceptions() > exceptions_at_start_ || has_failed_ || finalize_all() != ncclSuccess)
+      abort_all();
     for (Lane& lane : lanes_)
       for (const Running& running : lane.running) cudaEventDestroy(running.end);
     for (cudaEvent_t event : free_) cudaEventDestroy(event);
@@ -91,6 +92,14 @@ class NcclGroup final : public Communicator {
   bool can_be_captured() const override { return true; }
   TimeLimit& time_limit() override { return host_.time_limit(); }
 
+  void finalize() {
+    end_watch();
+    throw_if_failed();
+    if (const ncclResult_t result = finalize_all(); result != ncclSuccess)
+      fail(ErrorKind::kInternal, "NCCL: group {}: ncclCommFinalize: {}", name(),
+           library_.words(result, nullptr));
+  }
+
  private:
   static constexpr size_t kLanes = 2;  // a group for collectives has two
 
@@ -103,7 +112,11 @@ class NcclGroup final : public Communicator {
     Lane &first = lanes_.front(), &second = lanes_.back();
     settle(&first, library_.init(&first.comm, size(), id, rank(), &config), "ncclCommInitRankConfig");
     if (lanes_.size() == 1) return;
-    settle(&first, library_.split(first.comm, 0, rank(), &second.comm, &config), "ncclCommSplit");
+    // ncclCommSplit returns ncclSuccess while a thread of NCCL still makes the new communicator. Until that thread has
+    // stored it, the state of the first communicator is ncclInProgress.
+    const ncclResult_t begun = library_.split(first.comm, 0, rank(), &second.comm, &config);
+    settle(&first, begun == ncclSuccess ? ncclInProgress : begun, "ncclCommSplit");
+    INGOT_CHECK(second.comm, "NCCL: group {}: ncclCommSplit has ended without a communicator", name());
     settle(&second, ncclInProgress, "ncclCommSplit");
   }
 
@@ -125,7 +138,7 @@ class NcclGroup final : public Communicator {
     if (!stream_.graph) wait_for_room(lane);
     ready_.record(stream_);
     ready_.make_wait(lane.queue);
-    settle(&lane, enqueue(lane, o), kind_name(o.kind));
+    settle(&lane, enqueue(lane, o), kind_name(o.kind), o.name);
     if (stream_.graph) return note_in_graph(lane, o);
     note(lane, kind_name(o.kind), std::string(o.name), lane.queue);
     return lane.started * kLanes + static_cast<uint64_t>(&lane - lanes_.data());
@@ -193,7 +206,8 @@ class NcclGroup final : public Communicator {
         return library_.reduce_scatter(o.in.data, o.out.data, count / static_cast<size_t>(size()), type, op,
                                        lane.comm, queue);
       case Kind::kAllToAll:
-        return all_to_all(lane, o, count / static_cast<size_t>(size()), type);
+        return library_.all_to_all(o.in.data, o.out.data, o.in.bytes() / static_cast<size_t>(size()), size(),
+                                   lane.comm, queue);
       case Kind::kSend:
         return library_.send(o.in.data, count, type, o.peer, lane.comm, queue);
       case Kind::kReceive:
@@ -201,23 +215,6 @@ class NcclGroup final : public Communicator {
       default:
         return library_.broadcast(o.in.data, o.out.data, count, type, o.peer, lane.comm, queue);
     }
-  }
-
-  // NCCL has no all_to_all: a group of messages, which proceed together, makes one.
-  ncclResult_t all_to_all(Lane& lane, const CommOperation& o, size_t count, ncclDataType_t type) {
-    cudaStream_t queue = cuda::queue_of(lane.queue);
-    const size_t bytes = count * size_bytes(o.in.dtype);
-    ncclResult_t result = library_.group_start();
-    for (int peer = 0; result == ncclSuccess && peer < size(); ++peer) {
-      const size_t at = static_cast<size_t>(peer) * bytes;
-      result =
-          library_.send(static_cast<const std::byte*>(o.in.data) + at, count, type, peer, lane.comm, queue);
-      if (result == ncclSuccess)
-        result =
-            library_.receive(static_cast<std::byte*>(o.out.data) + at, count, type, peer, lane.comm, queue);
-    }
-    const ncclResult_t end = library_.group_end();
-    return result == ncclSuccess ? end : result;
   }
 
   bool is_done(uint64_t ticket) override {
@@ -278,16 +275,18 @@ class NcclGroup final : public Communicator {
 
   // Blocks until a call that NCCL may continue in the background has finished. Throws if it failed, or if the watcher
   // has found an error meanwhile.
-  void settle(const Lane* lane, ncclResult_t result, const char* call) {
+  void settle(const Lane* lane, ncclResult_t result, const char* call, std::string_view operation = {}) {
     while (result == ncclInProgress && lane) {
       throw_if_failed();
       std::this_thread::yield();
       result = state_of(*lane);
     }
     throw_if_failed();
-    if (result != ncclSuccess)
-      fail(ErrorKind::kInternal, "NCCL: group {}: {}: {}", name(), call,
-           library_.words(result, lane ? lane->comm : nullptr));
+    if (result == ncclSuccess) return;
+    const std::string cause = library_.words(result, lane ? lane->comm : nullptr);
+    if (operation.empty()) fail(ErrorKind::kInternal, "NCCL: group {}: {}: {}", name(), call, cause);
+    fail(ErrorKind::kInternal, "{}",
+         failure_text(name(), call, std::string(operation), lane->started + 1, cause));
   }
 
   void throw_if_failed() {
@@ -296,8 +295,8 @@ class NcclGroup final : public Communicator {
     fail(ErrorKind::kInternal, "{}", failure_);
   }
 
-  // Ends all communicators in order. Returns false if one is not done within kFinalizeTime.
-  bool finalize_all() {
+  // Ends all communicators in order. Returns ncclInProgress if one is not done within kFinalizeTime.
+  ncclResult_t finalize_all() {
     for (size_t i = lanes_.size(); i-- > 0;) {
       Lane& lane = lanes_[i];
       if (!lane.comm) continue;
@@ -305,12 +304,12 @@ class NcclGroup final : public Communicator {
       ncclResult_t result = library_.finalize(lane.comm);
       while (result == ncclInProgress && std::chrono::steady_clock::now() < give_up) {
         std::this_thread::sleep_for(std::chrono::microseconds(100));
-        if (library_.async_error(lane.comm, &result) != ncclSuccess) return false;
+        result = state_of(lane);
       }
-      if (result != ncclSuccess) return false;
+      if (result != ncclSuccess) return result;
       library_.destroy(std::exchange(lane.comm, nullptr));
     }
-    return true;
+    return ncclSuccess;
   }
 
   // Ends the kernels that wait for other ranks, and frees the communicators. NCCL returns from the abort of a communicator
@@ -328,6 +327,11 @@ class NcclGroup final : public Communicator {
   }
 
   // ---- the watcher thread ----
+
+  void end_watch() {
+    is_ending_ = true;
+    if (watcher_.joinable()) watcher_.join();
+  }
 
   void watch() {
     cudaSetDevice(device_);
@@ -418,6 +422,8 @@ std::unique_ptr<Communicator> make_group(Communicator& host, Stream& stream) {
   library.load();
   return std::make_unique<NcclGroup>(library, host, stream, Use::kCollectives);
 }
+
+void finalize(std::unique_ptr<Communicator> group) { static_cast<NcclGroup&>(*group).finalize(); }
 
 // NCCL connects two ranks at their first message, and until then the host of either waits for the other. That happens
 // here, because later a rank may start to receive long before its neighbour can send.

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <nccl.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -65,6 +66,20 @@ struct Library {
     find(split, "ncclCommSplit");
     int number = 0;
     return has_all && version(&number) == ncclSuccess ? number : 0;
+  }
+
+  // Messages that proceed together: the block of `block_bytes` at place i goes to rank i.
+  ncclResult_t all_to_all(const void* in, void* out, size_t block_bytes, int ranks, ncclComm_t comm,
+                          cudaStream_t queue) const {
+    ncclResult_t result = group_start();
+    for (int peer = 0; result == ncclSuccess && peer < ranks; ++peer) {
+      const size_t at = static_cast<size_t>(peer) * block_bytes;
+      result = send(static_cast<const std::byte*>(in) + at, block_bytes, ncclUint8, peer, comm, queue);
+      if (result == ncclSuccess)
+        result = receive(static_cast<std::byte*>(out) + at, block_bytes, ncclUint8, peer, comm, queue);
+    }
+    const ncclResult_t end = group_end();
+    return result == ncclSuccess ? end : result;
   }
 
   std::string words(ncclResult_t result, ncclComm_t comm) const {

@@ -4,8 +4,11 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <optional>
+#include <string>
 
 #include "ingot/comm/device_group.h"
+#include "ingot/comm/nccl_group.h"
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_graph.h"
 #include "ingot/core/staging.h"
@@ -17,6 +20,22 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+// Sets a variable of the environment until it is destroyed.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    ::setenv(name, value, 1);
+  }
+  ~Variable() { before_ ? ::setenv(name_, before_->c_str(), 1) : ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
 
 class NcclTest : public ::testing::Test {
  protected:
@@ -127,6 +146,38 @@ TEST_F(NcclTest, MessagesOfARingPassAReceiveThatWaits) {
   std::vector<int64_t> of_host = {world->rank()};
   down->all_reduce("sum", Tensor(of_host.data(), DType::i64, {1}));
   EXPECT_EQ(of_host[0], size * (size - 1) / 2);
+}
+
+// A thread of NCCL makes the second communicator, and the group does not use it before.
+TEST_F(NcclTest, JobsOfNcclMayEndLate) {
+  const Variable late("INGOT_SIMULATED_NCCL_LATE", "200");
+  std::unique_ptr<Communicator> own = device_group(*world, stream);
+  const std::unique_ptr<Communicator> ring = device_ring(*world, 1, stream);
+  const Tensor t = put(DType::f32, {rank});
+  own->all_reduce("sum", t);
+  EXPECT_EQ(read(t)[0], static_cast<float>(size * (size - 1) / 2));
+  nccl::finalize(std::move(own));
+  world->barrier("all ranks have used it");
+}
+
+// An abort that takes long: the group's error is reported all the same, and no rank hangs.
+TEST_F(NcclTest, AnAbortMayEndLate) {
+  const Variable late("INGOT_SIMULATED_NCCL_LATE", "50");
+  const Tensor t = put(DType::f32, {rank});
+  ::setenv("INGOT_SIMULATED_NCCL", "fail:1:0", 1);
+  EXPECT_THAT(failure_of([&] {
+                group->start_all_reduce("gradients 3", t).wait();
+                synchronize(stream);
+                group->all_reduce("next", t);
+              }),
+              HasSubstr("NCCL: group world: all_reduce 'gradients 3' (number 1): "));
+  group.reset();
+}
+
+TEST_F(NcclTest, ASplitThatFailsIsNamed) {
+  ::setenv("INGOT_SIMULATED_NCCL", ("split:" + std::to_string(world->rank()) + ":0").c_str(), 1);
+  EXPECT_THAT(failure_of([&] { device_group(*world, stream); }),
+              HasSubstr("NCCL: group world: ncclCommSplit: unhandled system error"));
 }
 
 TEST_F(NcclTest, SixteenBitSumsAreRoundedAfterEveryAddition) {

@@ -20,6 +20,8 @@ namespace simulated_nccl {
 std::vector<std::string> take_record();
 // Adds `what` to the record when the stream gets there.
 void record_in(simulated_cuda::Stream* stream, const std::string& what);
+// Blocks until all operations that can begin have begun. The stream must be empty.
+void let_device_run(simulated_cuda::Stream* stream);
 // Puts a NaN into what this rank receives by the next reduce_scatter of at least so many f32 numbers.
 void spoil_next_reduce_scatter(size_t least);
 
