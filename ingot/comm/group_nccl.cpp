@@ -109,6 +109,7 @@ class NcclGroup final : public Communicator {
     host_.broadcast("nccl id", Tensor(&id, DType::u8, {sizeof id}), 0);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    config.maxCTAs = lanes_.size() == 1 ? kLinkCtas : kCollectiveCtas;
     Lane &first = lanes_.front(), &second = lanes_.back();
     settle(&first, library_.init(&first.comm, size(), id, rank(), &config), "ncclCommInitRankConfig");
     if (lanes_.size() == 1) return;

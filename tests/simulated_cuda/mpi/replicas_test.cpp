@@ -8,10 +8,12 @@
 #include "ingot/comm/device_group.h"
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_graph.h"
+#include "ingot/core/cuda/cuda_launch.h"
 #include "ingot/core/staging.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "tests/parallel/mpi/ranks_fixture.h"
 #include "tests/simulated_cuda/mpi/small_run.h"
+#include "tests/simulated_cuda/nccl/simulated_nccl.h"
 
 namespace ingot {
 namespace {
@@ -166,17 +168,51 @@ TEST(SimulatedReplicas, CheckpointsOfReplicasLoadOnOneDevice) {
   if (world->rank() == 0) std::filesystem::remove_all(folder);
 }
 
+// Runs a collective of two ranks while four links of rank 0 wait for messages that rank 1 sends and receives afterwards.
+void sum_beside_waiting_links() {
+  Stream stream = make_stream(Device::kCuda), empty = make_stream(Device::kCuda);
+  const std::unique_ptr<Communicator> group = device_group(*world, stream),
+                                      down = device_ring(*world, 1, stream),
+                                      up = device_ring(*world, -1, stream);
+  const OnDevice t(4, stream, world->rank()), out(4, stream, 1), in(4, stream, 1), back(4, stream, 1);
+  const int other = 1 - world->rank();
+  std::vector<Pending> messages;
+  const auto exchange = [&] {
+    messages.push_back(down->start_receive("activations", in.tensor(), other));
+    messages.push_back(up->start_receive("gradients", back.tensor(), other));
+    messages.push_back(down->start_send("activations", out.tensor(), other));
+    messages.push_back(up->start_send("gradients", out.tensor(), other));
+  };
+  if (world->rank() == 0) exchange();
+  simulated_nccl::let_device_run(cuda::queue_of(empty));
+  group->start_all_reduce("sums of tensors", t.tensor()).wait();
+  if (world->rank() == 1) exchange();
+  for (Pending& message : messages) message.wait();
+  EXPECT_EQ(t.read()[1], 102);
+}
+
+TEST(WaitingLinks, LeaveMultiprocessorsForCollectives) {
+  const char* gpus = std::getenv("INGOT_SIMULATED_GPUS");
+  if (!gpus || std::string(gpus) != "own" || world->size() != 2) GTEST_SKIP() << "not two ranks with NCCL";
+  sum_beside_waiting_links();
+}
+
 }  // namespace
 }  // namespace ingot
 
-// With --stall or --stall-graph, rank 1 never joins a collective on the device, which is in a graph or not; the watchdog
-// names it and ends the job.
+// With --stall or --stall-graph, rank 1 never joins a collective on the device, which is in a graph or not. With --crowd,
+// links have the CTAs that NCCL would take without a limit, and a collective finds no multiprocessors. The watchdog names
+// it and ends the job.
 int main(int argc, char** argv) {
   using namespace ingot;
   const std::string mode = argc < 2 ? "" : argv[1];
-  if (mode != "--stall" && mode != "--stall-graph") return run_on_ranks(argc, argv);
+  if (mode != "--stall" && mode != "--stall-graph" && mode != "--crowd") return run_on_ranks(argc, argv);
   MpiJob job({.timeout_s = 1.0, .verifies = true});
   world = &job.world();
+  if (mode == "--crowd") {
+    ::setenv("INGOT_SIMULATED_CTAS", "32", 1);
+    sum_beside_waiting_links();
+  }
   ::setenv("INGOT_SIMULATED_NCCL", "stall:1:0", 1);
   Stream stream = make_stream(Device::kCuda);
   const std::unique_ptr<Communicator> group = device_group(*world, stream);
