@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
+#include "ingot/core/cuda/cpu_affinity.h"
 #include "ingot/core/cuda/cuda_device.h"
 
 namespace ingot {
@@ -41,11 +42,14 @@ std::string cuda_version(int version) { return fmt::format("{}.{}", version / 10
                            fmt::format("runtime {}, {}", cuda_version(cuda::runtime_version()),
                                        driver > 0 ? "driver for " + cuda_version(driver) : "no driver"));
   int index = 0;
-  for (const cuda::DeviceInfo& device : cuda::devices())
+  for (const cuda::DeviceInfo& device : cuda::devices()) {
+    const std::string cpus = cpus_near(device.bus);
     report.rows.emplace_back(fmt::format("gpu {}", index++),
-                             fmt::format("{}, compute capability {}.{}, {} multiprocessors, {:.1f} GiB",
+                             fmt::format("{}, compute capability {}.{}, {} multiprocessors, {:.1f} GiB{}",
                                          device.name, device.major, device.minor, device.multiprocessors,
-                                         static_cast<double>(device.memory_bytes) / (1 << 30)));
+                                         static_cast<double>(device.memory_bytes) / (1 << 30),
+                                         cpus.empty() ? "" : ", near CPUs " + cpus));
+  }
   if (index == 0) report.advice.push_back(no_cuda_reason().value_or(""));
 }
 

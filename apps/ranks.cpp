@@ -10,6 +10,8 @@
 #include <string>
 #include <thread>
 
+#include "ingot/config/device_support.h"
+#include "ingot/core/cuda/cpu_affinity.h"
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/parallel.h"
 #include "ingot/parallel/parallelize.h"
@@ -27,12 +29,15 @@ void choose_threads(const RunConfig& config, const MpiJob& job) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   set_num_threads(std::clamp(cores / job.ranks_on_node(), 1, num_threads()));
 }
-// The ranks of a machine use its devices round-robin.
-void choose_device([[maybe_unused]] const RunConfig& config, [[maybe_unused]] const MpiJob& job) {
+// The ranks of a machine use its devices round-robin. Each runs on the CPUs of its device's NUMA node, so the memory that
+// it takes is near the device.
+void choose_device(const RunConfig& config, [[maybe_unused]] const MpiJob& job) {
+  require_device(config.train.device);
   if constexpr (kHasCuda) {
     if (config.train.device != Device::kCuda) return;
     const auto devices = static_cast<int>(cuda::devices().size());
     cuda::use_device(job.rank_on_node() % devices);
+    bind_to_cpus(cpus_near(cuda::device_bus()));
   }
 }
 #endif
@@ -46,12 +51,17 @@ const char* rank_of_launcher() {
 
 }  // namespace
 
-// A stream that waits for another rank must hold up no other stream, so each gets a queue of its own; and the first use of
-// a kernel must not wait for the whole device. What the environment says is left as it is.
+// A stream that waits for another rank must hold up no other stream, so each gets a queue of its own. What the environment
+// says is left as it is.
 void prepare_ranks() {
-  if (!rank_of_launcher()) return;
-  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  if (rank_of_launcher()) ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
+// CUDA by default loads a kernel at its first launch, which may wait for the whole device. A stage that receives early would
+// then wait for a message that depends on its own next kernel. Collectives cannot: all ranks start them in one order, so
+// what a collective waits for was submitted before it, and NCCL loads its own kernels when a communicator is made.
+void prepare_pipeline(const RunConfig& config) {
+  if (rank_of_launcher() && config.parallel.pp > 1) ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 
 void run_on_ranks(const RunConfig& config, [[maybe_unused]] const std::atomic<bool>& is_told_to_end,

@@ -135,6 +135,7 @@ void train(TrainArguments arguments) {
   if (config.data.train.empty())
     fail(ErrorKind::kUsage,
          "no text to train on: give --data FILE (or data.train), or start from the preset demo");
+  prepare_pipeline(config);
   require_device(config.train.device);
   require_threads(config.train);
   start.is_own_name = arguments.out.empty();

@@ -12,6 +12,7 @@
 #include "apps/bench/bench_parallel.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "apps/ranks.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/config/device_support.h"
 #include "ingot/console/console.h"
@@ -91,6 +92,7 @@ RunConfig configure(const BenchArguments& arguments) {
   builder.add_source(arguments.source);
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
   complete_from_start(builder);
+  prepare_pipeline(builder.config());
   require_device(builder.config().train.device);
   const RunConfig& config = builder.build();
   print_notes(builder.notes());

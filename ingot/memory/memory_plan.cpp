@@ -28,6 +28,8 @@ namespace {
 constexpr uint64_t kProgramBytes = 60 << 20;
 // On a device: workspaces, modules and buffers of CUDA's libraries, which they take at first use. An estimate.
 constexpr uint64_t kLibraryBytes = 512 << 20;
+// In a pipeline: all their kernels, which are loaded before the first step (apps/ranks.cpp). An estimate.
+constexpr uint64_t kAllKernelBytes = uint64_t{1} << 30;
 constexpr int64_t kMultiprocessors = 132;         // a Hopper GPU has at most this many
 constexpr uint64_t kBuiltinTextBytes = 12 << 20;  // upper bound for every built-in corpus
 constexpr int64_t kCharVocab = 256;
@@ -177,7 +179,8 @@ void plan_rest(const RunConfig& config, const Trainer& trainer, MemoryPlan& plan
     largest = std::max(largest, unsigned_of(spec.elements()) * sizeof(float));
   if (config.train.device == Device::kCuda)
     plan.items.push_back({.name = "libraries and timing",
-                          .bytes = kLibraryBytes + timing_bytes(config.precision.compute, model.params()),
+                          .bytes = kLibraryBytes + (config.parallel.pp > 1 ? kAllKernelBytes : 0) +
+                                   timing_bytes(config.precision.compute, model.params()),
                           .memory = Memory::kDevice});
   const bool is_staged = config.train.device == Device::kCuda || config.parallel.ranks() > 1;
   const bool is_expanded = trainer.layout().params->masters() != Masters::kF32;

@@ -44,6 +44,15 @@ class FaultTest : public LaunchTest {
   }
 };
 
+// The ranks of a machine take its devices in turn, of which there may be none.
+TEST_F(FaultTest, RanksWithoutADeviceSayWhy) {
+  const Outcome outcome =
+      bash("export CUDA_VISIBLE_DEVICES=\nprogram=" INGOT_FAULT_PROGRAM "; run 2 exit " + path("run") + " " +
+           path("text.txt") + " data.tokenizer=byte train.device=cuda parallel.dp=2");
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.output, HasSubstr("of 2: train.device = \"cuda\": "));
+}
+
 TEST_F(FaultTest, AKilledRankIsNamed) {
   for (const std::string layout : {"dp", "pp"}) {
     const Outcome outcome = bash(disturbed(long_run(layout), path("run"), "kill -KILL $rank"));

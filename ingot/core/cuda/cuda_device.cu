@@ -32,6 +32,12 @@ Stream stream_of_priority(int priority) {
 
 cudaEvent_t handle(void* event) { return static_cast<cudaEvent_t>(event); }
 
+std::string bus_of(int device) {
+  std::array<char, 16> bus{};
+  INGOT_CUDA_CHECK(cudaDeviceGetPCIBusId(bus.data(), bus.size(), device));
+  return bus.data();
+}
+
 }  // namespace
 
 void check(cudaError_t error, const char* call) {
@@ -57,7 +63,7 @@ std::vector<DeviceInfo> devices() {
     cudaDeviceProp properties{};
     INGOT_CUDA_CHECK(cudaGetDeviceProperties(&properties, i));
     found.push_back({properties.name, properties.major, properties.minor, properties.multiProcessorCount,
-                     properties.totalGlobalMem, static_cast<size_t>(properties.l2CacheSize)});
+                     properties.totalGlobalMem, static_cast<size_t>(properties.l2CacheSize), bus_of(i)});
   }
   return found;
 }
@@ -78,11 +84,7 @@ size_t free_memory_bytes() {
   return free;
 }
 
-std::string device_bus() {
-  std::array<char, 16> bus{};
-  INGOT_CUDA_CHECK(cudaDeviceGetPCIBusId(bus.data(), bus.size(), current_device()));
-  return bus.data();
-}
+std::string device_bus() { return bus_of(current_device()); }
 
 size_t most_shared_bytes() {
   int size_bytes = 0;
