@@ -89,6 +89,14 @@ void plan_cast(Arena& arena, const Fp8Cast& cast, const Shape& shape) {
     rounded_operand(arena, shape, cast.scaling);
 }
 
+// Returns scratch for rows of a weight's gradient: with it a device can add a product to the gradient whatever kernels
+// cuBLASLt has. Few enough rows that most models have larger scratch elsewhere, and enough to occupy a device.
+Tensor gradient_sums(Arena& arena, int64_t out, int64_t in) {
+  constexpr int64_t kNumbers = 4 << 20;
+  if (arena.device() != Device::kCuda) return {};
+  return arena.alloc(DType::f32, {std::min(out, std::max<int64_t>(1, kNumbers / in)), in});
+}
+
 // A tensor that was cast, and what a product needs of it.
 struct CastTensor {
   RoundedOperand rounded = {};    // on the CPU
@@ -117,9 +125,9 @@ class Fp8Products {
     return result;
   }
 
-  // c = op(a) · op(b) + terms (on a device), or += if it is added.
+  // c = op(a) · op(b) + terms (on a device), or += if it is added. sums: Fp8ProductMode.
   void multiply(Fp8Product product, const Tensor& c, const CastTensor& a, const CastTensor& b,
-                const LinearTerms& terms = {}, bool is_added = false) {
+                const LinearTerms& terms = {}, bool is_added = false, const Tensor& sums = {}) {
     if (c.device == Device::kCuda && stream_.backing == Backing::kAddresses)
       return plan_product_on_device(c, a, b, is_added);
     if constexpr (kHasCuda) {
@@ -127,7 +135,11 @@ class Fp8Products {
         return cuda::matmul_fp8(
             c, {product == Fp8Product::kWeightGradient ? a.codes.turned : a.codes.codes, a.codes.inverse},
             {product == Fp8Product::kForward ? b.codes.codes : b.codes.turned, b.codes.inverse},
-            {.accumulate = is_added, .is_fast = product == Fp8Product::kForward, .terms = terms}, stream_);
+            {.accumulate = is_added,
+             .is_fast = product == Fp8Product::kForward,
+             .terms = terms,
+             .sums = sums},
+            stream_);
     }
     INGOT_CHECK(!terms.base && !terms.bias, "Fp8Linear: a product on the CPU adds nothing");
     scaled_matmul(c, a.rounded.values, b.rounded.values, form_of(product), a.factor * b.factor, is_added,
@@ -304,7 +316,9 @@ void Fp8Linear::backward(const Tensor& dx, const WeightGradient& dw, const Tenso
   } else {
     const ScratchScope inner(scratch);
     const CastTensor a = dy_for(kWeightGradient);
-    products.multiply(kWeightGradient, dw.dw, a, products.cast_x_again(x, codes), {}, dw.adds);
+    const CastTensor b = products.cast_x_again(x, codes);
+    const Tensor sums = gradient_sums(scratch, dw.dw.dim(0), dw.dw.dim(1));
+    products.multiply(kWeightGradient, dw.dw, a, b, {}, dw.adds, sums);
   }
   const ScratchScope inner(scratch);
   const CastTensor a = dy_for(kInputGradient);
@@ -334,7 +348,9 @@ void Fp8Linear::plan_backward(Arena& arena, int64_t N, int64_t out, int64_t in) 
     const ScratchScope inner(arena);
     const auto casts = casts_of(recipe, product);
     if (!is_once) plan_cast(arena, casts[0], {N, out});
-    plan_cast(arena, casts[1], product == Fp8Product::kWeightGradient ? Shape{N, in} : Shape{out, in});
+    const bool is_weight = product == Fp8Product::kWeightGradient;
+    plan_cast(arena, casts[1], is_weight ? Shape{N, in} : Shape{out, in});
+    if (is_weight) gradient_sums(arena, out, in);
   }
 }
 

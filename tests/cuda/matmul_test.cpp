@@ -131,7 +131,7 @@ TEST(CudaMatmulFp8, ProductsEqualThoseOfTheDecodedCodes) {
   }
 }
 
-// f32 results take a kernel of their own for the bias, because no product of 8-bit codes adds one to them. The bias is
+// f32 results take a kernel of their own for the bias, because cuBLASLt would round it to bf16. The bias is
 // rounded to the dtype, and the sum at most twice.
 TEST(CudaMatmulFp8, AddsABiasAndABase) {
   Stream stream = cuda::make_stream();

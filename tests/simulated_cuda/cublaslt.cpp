@@ -4,7 +4,11 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/simulated_cuda/products.h"
@@ -70,6 +74,14 @@ cublasStatus_t refuse(cublasStatus_t status, const char* why) {
 cublasStatus_t invalid(const char* why) { return refuse(CUBLAS_STATUS_INVALID_VALUE, why); }
 cublasStatus_t unsupported(const char* why) { return refuse(CUBLAS_STATUS_NOT_SUPPORTED, why); }
 
+// Returns true if INGOT_SIMULATED_CUBLASLT_REFUSES, a list of words, has the word: the stand-in then behaves like a library
+// without kernels for that kind of product. Heuristics see neither beta nor C's address, so kinds that depend on them
+// (rowwise_beta, rowwise_addend, addend) are refused when they are to be computed.
+bool is_refused(const char* kind) {
+  const char* list = std::getenv("INGOT_SIMULATED_CUBLASLT_REFUSES");
+  return list && (" " + std::string(list) + " ").find(" " + std::string(kind) + " ") != std::string::npos;
+}
+
 bool is_fp8(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
 int64_t bytes_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : is_fp8(type) ? 1 : 2; }
 bool is_on(const void* place, size_t align) { return reinterpret_cast<uintptr_t>(place) % align == 0; }
@@ -88,6 +100,10 @@ struct Problem {
     return op.epilogue == CUBLASLT_EPILOGUE_BIAS || op.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
            op.epilogue == CUBLASLT_EPILOGUE_BGRADB;
   }
+  bool is_by_row() const { return op.a_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F; }
+  // The bias has D's type unless the operation names another, except that it is bf16 beside 8-bit operands and an f32 D
+  // (cublasLt.h, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE).
+  cudaDataType_t bias_type() const { return is_fp8(a.type) && d.type == CUDA_R_32F ? CUDA_R_16BF : d.type; }
   uint64_t shape() const {
     uint64_t hash = 0;
     for (const int64_t part : {int64_t{a.type}, int64_t{b.type}, int64_t{d.type}, int64_t{op.turn_a},
@@ -122,8 +138,13 @@ cublasStatus_t check_fp8(const Problem& p) {
       p.d.ld * bytes_of(p.d.type) % kGranule)
     return unsupported("an FP8 product whose sizes or leading dimensions are no multiples of 16");
   if (p.op.a_mode != p.op.b_mode) return unsupported("scales of two kinds");
-  if (p.op.epilogue != CUBLASLT_EPILOGUE_DEFAULT && p.d.type == CUDA_R_32F)
-    return unsupported("an FP8 product with an epilogue and an f32 result");
+  if (p.op.epilogue != CUBLASLT_EPILOGUE_DEFAULT && p.op.epilogue != CUBLASLT_EPILOGUE_BIAS)
+    return unsupported("an FP8 product with another epilogue than a bias");
+  if (p.op.epilogue == CUBLASLT_EPILOGUE_BIAS && is_refused("fp8_bias"))
+    return unsupported("FP8 with a bias");
+  if (p.is_by_row() && is_refused("rowwise")) return unsupported("scales by row");
+  if (p.is_by_row() && p.op.is_fast && is_refused("rowwise_fast"))
+    return unsupported("scales by row with fast sums");
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -172,12 +193,13 @@ std::vector<Use> uses_of(const Problem& p, const void* a, const void* b, const v
   std::vector<Use> uses{span_of(a, p.a, false), span_of(b, p.b, false), span_of(d, p.d, true)};
   if (bytes > 0) uses.push_back({workspace, bytes, true});
   if (c && c != d) uses.push_back(span_of(c, p.c, false));
-  const bool is_by_row = p.op.a_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-  if (p.op.a_scale) uses.push_back({p.op.a_scale, (is_by_row ? rows : 1) * sizeof(float), false});
-  if (p.op.b_scale) uses.push_back({p.op.b_scale, (is_by_row ? columns : 1) * sizeof(float), false});
+  if (p.op.a_scale) uses.push_back({p.op.a_scale, (p.is_by_row() ? rows : 1) * sizeof(float), false});
+  if (p.op.b_scale) uses.push_back({p.op.b_scale, (p.is_by_row() ? columns : 1) * sizeof(float), false});
   const bool is_gradient = p.op.epilogue == CUBLASLT_EPILOGUE_BGRADB;
   const auto bytes_each = static_cast<size_t>(bytes_of(p.d.type));
-  if (p.has_bias()) uses.push_back({p.op.bias, (is_gradient ? columns : rows) * bytes_each, is_gradient});
+  if (p.has_bias())
+    uses.push_back({p.op.bias, (is_gradient ? columns : rows) * static_cast<size_t>(bytes_of(p.bias_type())),
+                    is_gradient});
   if (p.has_aux())
     uses.push_back({p.op.aux, ((columns - 1) * static_cast<size_t>(p.op.aux_ld) + rows) * bytes_each,
                     p.op.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS});
@@ -240,7 +262,8 @@ simulated_cuda::Product product_of(const Problem& p, float alpha, bool accumulat
   product.is_tf32 = p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   product.a_scale = static_cast<const float*>(p.op.b_scale);
   product.b_scale = static_cast<const float*>(p.op.a_scale);
-  product.is_by_row = p.op.a_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+  product.is_by_row = p.is_by_row();
+  product.bias = dtype_of(p.bias_type());
   product.epilogue.kind = kind_of(p.op.epilogue);
   product.epilogue.bias = const_cast<void*>(p.op.bias);
   product.epilogue.aux = const_cast<void*>(p.op.aux);
@@ -269,8 +292,11 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   delete handle;
   return CUBLAS_STATUS_SUCCESS;
 }
-// No version of the library. It changes with Algorithm, whose bytes are kept on disk.
-size_t cublasLtGetVersion() { return 2; }
+// No version of the library. It changes with Algorithm, whose bytes are kept on disk, and with what is refused.
+size_t cublasLtGetVersion() {
+  const char* list = std::getenv("INGOT_SIMULATED_CUBLASLT_REFUSES");
+  return 2 + (list ? std::hash<std::string_view>()(list) : 0);
+}
 const char* cublasLtGetStatusString(cublasStatus_t) { return last_reason; }
 
 cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t what, size_t size_bytes,
@@ -417,9 +443,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t what
   if (old_factor != 0 && old_factor != 1) return unsupported("the stand-in's beta is 0 or 1");
   if (old_factor != 0 && !is_on(c, chosen.c_align))
     return unsupported("a matrix that is less aligned than promised");
+  const bool has_addend = old_factor != 0 && c != d;
+  if (has_addend && is_refused("addend")) return unsupported("C that is not D");
+  if (p.is_by_row() && has_addend && is_refused("rowwise_addend"))
+    return unsupported("scales by row and C that is not D");
+  if (p.is_by_row() && old_factor != 0 && c == d && is_refused("rowwise_beta"))
+    return unsupported("scales by row and beta = 1");
   const std::vector<Use> uses =
       uses_of(p, a, b, old_factor != 0 ? c : nullptr, d, workspace, chosen.workspace_bytes);
-  if (old_factor != 0 && c != d) {
+  if (has_addend) {
     const Use read = span_of(c, p.c, false), written = span_of(d, p.d, true);
     const auto *first = static_cast<const char*>(read.begin),
                *other = static_cast<const char*>(written.begin);

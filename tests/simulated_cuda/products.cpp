@@ -102,7 +102,8 @@ void multiply_fp8(const Product& product) {
         sum += value(p.a, p.in, m * p.lda + k) * value(p.b, product.b, n * p.ldb + k);
       const int64_t at = m * p.ldc + n;
       float old = p.accumulate ? read(p.c, p.out, at) : p.addend ? read(p.addend, p.out, at) : 0.0f;
-      if (product.epilogue.kind == MatmulEpilogue::Kind::kBias) old += read(product.epilogue.bias, p.out, n);
+      if (product.epilogue.kind == MatmulEpilogue::Kind::kBias)
+        old += read(product.epilogue.bias, product.bias, n);
       write(p.c, p.out, at, sum * (scale(product.a_scale, m) * scale(product.b_scale, n) * p.alpha) + old);
     }
 }

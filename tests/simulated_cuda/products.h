@@ -13,6 +13,7 @@ struct Product {
   const float *a_scale = nullptr, *b_scale = nullptr;
   bool is_by_row = false;
   ingot::MatmulEpilogue epilogue;
+  ingot::DType bias = ingot::DType::f32;  // of the epilogue's bias
 };
 
 void compute(const Product& product);

@@ -1,11 +1,15 @@
 // State of the CUDA libraries for a stream: handles, workspaces, plans. Internal to ops.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "ingot/core/stream.h"
+#include "ingot/ops/kernel_report.h"
 
 namespace ingot::cuda {
+
+struct Product;  // ops/matmul/cublaslt_product.h
 
 struct Libraries : StreamResource {
   std::unique_ptr<StreamResource> products;   // cuBLASLt
@@ -18,6 +22,9 @@ struct Libraries : StreamResource {
   // bench/gpu/device_bench.cpp measures both.
   bool always_fuses = false;
   bool is_deterministic = false;  // ops/deterministic.h
+  KernelReport report;            // ops/kernel_report.h
+  // If set, products are passed to it and not computed, and everything that can be fused is; for bench/gpu/probe.cpp.
+  std::function<void(const Product&)> survey;
 };
 
 // Returns the stream's Libraries, created at the first call and destroyed with the stream.

@@ -7,9 +7,11 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/error.h"
 #include "ingot/ops/cuda/kernel_choices.h"
 
 namespace ingot::cuda {
@@ -42,6 +44,20 @@ inline std::optional<size_t> fastest(size_t count, const std::function<bool(size
   for (size_t turn = 0; turn + 1 < events.size(); ++turn)
     times_s[turn % able.size()].push_back(events[turn + 1].seconds_since(events[turn]));
   return able[least_median(times_s)];
+}
+
+// Returns a candidate's run for fastest(): submit(i) without its Errors, which drop the candidate and leave their text in
+// `error`.
+inline std::function<bool(size_t)> without_errors(std::function<void(size_t)> submit, std::string& error) {
+  return [submit = std::move(submit), &error](size_t i) {
+    try {
+      submit(i);
+      return true;
+    } catch (const Error& refusal) {
+      error = refusal.what();
+      return false;
+    }
+  };
 }
 
 }  // namespace ingot::cuda

@@ -63,11 +63,18 @@ struct Fp8ProductMode {
   bool is_fast = false;     // accumulates with about 14 bits between corrections; for forward products only
   float alpha = 1;          // factor of the product
   LinearTerms terms = {};   // c = base + the product + bias; base has c's dtype, shape and strides
+  // f32 scratch of at least a row of c, for accumulate. Without a kernel that adds to c, as many rows of the product as fit
+  // are computed here, and then added.
+  Tensor sums = {};
 };
 
 // c (M, N) bf16, f16 or f32 = alpha a bᵀ, or c += alpha a bᵀ (f32 only), with a (M, K) and b (N, K). At
 // most one of a and b is e5m2. Either both operands have one scale, or both have one per row. REQUIRES:
 // K and N multiples of 16, rows contiguous and aligned to 16 bytes.
+//
+// cuBLASLt may lack a kernel for the whole of it. Then fast sums become exact ones, and a kernel of their own adds base, c or
+// the bias, after the product was rounded to c's dtype; f32 results always get their bias so. KernelReport says which
+// products were refused.
 void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const Fp8ProductMode& mode,
                 Stream& stream);
 

@@ -118,8 +118,12 @@ class Fp8HeadPass {
     return gradient;
   }
 
+  // The logits are not read after their gradient is encoded, so their memory is free for sums.
   Fp8ProductMode backward(bool accumulate) const {
-    return {.accumulate = accumulate, .is_fast = false, .alpha = config_.loss.grad_scale};
+    return {.accumulate = accumulate,
+            .is_fast = false,
+            .alpha = config_.loss.grad_scale,
+            .sums = in_memory_of(scratch_.logits, {scratch_.logits.elements()})};
   }
   // Rows [v, v + W) of dw = dᵀ x, or +=, over tokens [n, n_end); turned (W, n_end - n).
   void add_dw(const Tensor& turned, int64_t v, int64_t n, int64_t n_end) const {

@@ -8,7 +8,7 @@
 #include "ingot/ops/bias.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/matmul.h"
-#include "ingot/ops/matmul/matmul_engines.h"
+#include "ingot/ops/matmul/cublaslt_product.h"
 #include "ingot/ops/residual_add.h"
 
 namespace ingot {
@@ -37,13 +37,14 @@ void run_faster(
     if (f.c.device == Device::kCuda && f.c.elements() > 0) {
       MatmulProblem problem = matmul_problem(f.c, f.a, f.b, f.form, f.adds);
       problem.addend = f.base.data;
+      const cuda::Product product = cuda::plain_product(problem, f.epilogue, stream);
       const auto fused = [&] {
         const Span span(stream.trace, "matmul");
-        const bool has_run = cuda::matmul_with(problem, f.epilogue, stream);
+        const bool has_run = cuda::run(product, stream);
         if (has_run) rest();
         return has_run;
       };
-      if (cuda::prefers_fused({problem, f.epilogue, fused, separate, f.sums}, stream) && fused()) return;
+      if (cuda::prefers_fused({product, fused, separate, f.sums}, stream) && fused()) return;
     }
   }
   separate();

@@ -19,18 +19,17 @@
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/cuda/cuda_launch.h"
-#include "ingot/ops/bias.h"
-#include "ingot/ops/cast.h"
 #include "ingot/ops/cuda/cuda_libraries.h"
 #include "ingot/ops/cuda/fastest.h"
-#include "ingot/ops/fp8/cuda_fp8.h"
-#include "ingot/ops/matmul/matmul_engines.h"
+#include "ingot/ops/matmul/cublaslt_product.h"
 
 namespace ingot::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 constexpr int kCandidates = 8;
+// The choices between a product with an epilogue and separate kernels.
+constexpr const char *kFused = "fused", *kSeparate = "separate", *kRefused = "refused";
 
 // The functions of the library that Ingot calls.
 class Library {
@@ -82,43 +81,10 @@ class Library {
   void* handle_;
 };
 
-// Returns the alignment of p in bytes, at most the 256 that the library assumes by default.
-uint32_t alignment(const void* p) {
-  const uintptr_t lowest = reinterpret_cast<uintptr_t>(p) & -reinterpret_cast<uintptr_t>(p);
-  return static_cast<uint32_t>(std::min<uintptr_t>(lowest, 256));
+// True if the library has no kernel for a call, or says that it is no call.
+bool is_refusal(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
 }
-
-// Scales and mode of an FP8 product.
-struct Fp8Scales {
-  const float *a = nullptr, *b = nullptr;  // on the device: factors of the decoded values
-  bool is_by_row = false;  // true: one factor per row of both operands; false: one factor each
-  bool is_fast = false;
-};
-
-struct Product {
-  MatmulProblem problem;
-  DType a, b;
-  Fp8Scales fp8 = {};
-  MatmulEpilogue epilogue = {};
-  bool is_tf32 = false;
-
-  // Returns everything that the choice of a kernel may depend on.
-  std::string key() const {
-    const MatmulProblem& p = problem;
-    return fmt::format("{}.{}.{}.{}.{}.{}x{}x{}.{}.{}.{}.{}.{}.{}.{}{}{}{}{}", static_cast<int>(p.form),
-                       name(a), name(b), name(p.out), p.accumulate ? 1 : 0, p.M, p.N, p.K, p.lda, p.ldb,
-                       p.ldc, alignment(p.a), alignment(p.b), alignment(p.c), fp8.is_fast ? 1 : 0,
-                       fp8.is_by_row ? "r" : "", is_tf32 ? "t" : "",
-                       p.addend ? fmt::format(".+{}", alignment(p.addend)) : "", epilogue_key());
-  }
-
- private:
-  std::string epilogue_key() const {
-    if (epilogue.kind == MatmulEpilogue::Kind::kNone) return "";
-    return fmt::format(".e{}.{}.{}.{}", static_cast<int>(epilogue.kind), alignment(epilogue.bias),
-                       epilogue.aux_ld, alignment(epilogue.aux));
-  }
-};
 
 cudaDataType_t blas_type(DType dtype) {
   switch (dtype) {
@@ -214,10 +180,60 @@ class Products final : public StreamResource {
 
   // Returns true if the product and what follows it are faster fused.
   bool prefers_fused(const FusedProduct& product) {
-    const MatmulProblem& p = product.problem;
-    const std::string key = "fused." + Product{p, p.in, p.in, {}, product.epilogue, is_tf32(p)}.key();
-    if (const auto choice = choices_.find(key)) return *choice == "yes";
-    if (stream_.graph) return false;
+    const std::string key = product.product.key();
+    if (const auto known = prefers_fused_.find(key); known != prefers_fused_.end()) return known->second;
+    if (stream_.graph) ++report().met_in_graphs;
+    std::optional<std::string> choice = choices_.find("fused." + key);
+    if (choice && *choice == kRefused) ++report().products[product.product.kind()].refused;
+    if (!choice && stream_.graph) return false;  // a graph is no place for timing
+    if (!choice) choice = choices_.keep("fused." + key, faster_way(product));
+    if (*choice == kSeparate) ++report().products[product.product.kind()].slower;
+    return prefers_fused_[key] = *choice == kFused;
+  }
+
+  // Computes the product. Returns false, without side effects, if the library has no kernel for it.
+  bool run(const Product& product) {
+    if (const auto& survey = libraries_of(stream_).survey) {
+      survey(product);
+      return true;
+    }
+    const std::string key = product.key();
+    if (lacking_.contains(key)) return false;
+    Description description(library_, product);
+    auto found = kernels_.find(key);
+    if (found == kernels_.end()) {
+      if (stream_.graph) ++report().met_in_graphs;
+      const auto kernel = kernel_for(key, product, description);
+      if (!kernel) return lack(key, product);
+      found = kernels_.emplace(key, *kernel).first;
+      if (product.is_special()) ++report().products[product.kind()].taken;
+    }
+    const cublasStatus_t status = compute(product, description, found->second, product.problem.c);
+    // A kernel that was chosen without being run may be refused now.
+    if (is_refusal(status) && product.is_special()) return lack(key, product);
+    library_.check(status, "Matmul");
+    return true;
+  }
+
+  ProductAnswer ask(const Product& product) {
+    Description description(library_, product);
+    std::vector<cublasLtMatmulHeuristicResult_t> proposed;
+    const cublasStatus_t status = propose(product, description, proposed);
+    return {static_cast<int>(proposed.size()), proposed.empty() ? 0 : proposed.front().workspaceSize,
+            library_.status_text(status)};
+  }
+
+ private:
+  KernelReport& report() { return libraries_of(stream_).report; }
+
+  bool lack(const std::string& key, const Product& product) {
+    lacking_.insert(key);
+    if (product.is_special()) ++report().products[product.kind()].refused;
+    return false;
+  }
+
+  // Times the two ways and returns the choice.
+  const char* faster_way(const FusedProduct& product) {
     // A product is timed on the results themselves, whose sums are then restored.
     size_t sums_bytes = Arena::kDeviceAlign;
     for (const Tensor& sum : product.sums) sums_bytes += sum.bytes() + Arena::kDeviceAlign;
@@ -225,40 +241,18 @@ class Products final : public StreamResource {
     std::vector<Tensor> before;
     for (const Tensor& sum : product.sums)
       copy(before.emplace_back(own.alloc(sum.dtype, sum.shape)), sum, stream_);
+    bool is_refused = false;
     const auto run = [&](size_t way) {
-      if (way == 0) return product.fused();
+      if (way == 0) return !(is_refused = !product.fused());
       product.separate();
       return true;
     };
     const bool is_fused = fastest(2, run, stream_) == size_t{0};
     for (size_t i = 0; i < before.size(); ++i) copy(product.sums[i], before[i], stream_);
     ingot::synchronize(stream_);  // `own` ends here
-    return choices_.keep(key, is_fused ? "yes" : "no") == "yes";
+    return is_fused ? kFused : is_refused ? kRefused : kSeparate;
   }
 
-  bool is_tf32(const MatmulProblem& p) const {
-    return p.in == DType::f32 && libraries_of(stream_).allows_tf32;
-  }
-
-  // Computes the product. Returns false, without side effects, if the library has no kernel for it.
-  bool run(const Product& product) {
-    const std::string key = product.key();
-    if (lacking_.contains(key)) return false;
-    Description description(library_, product);
-    auto found = kernels_.find(key);
-    if (found == kernels_.end()) {
-      const auto kernel = kernel_for(key, product, description);
-      if (!kernel) {
-        lacking_.insert(key);
-        return false;
-      }
-      found = kernels_.emplace(key, *kernel).first;
-    }
-    library_.check(compute(product, description, found->second, product.problem.c), "Matmul");
-    return true;
-  }
-
- private:
   cublasStatus_t compute(const Product& product, Description& what, const cublasLtMatmulAlgo_t& algorithm,
                          void* c) {
     const MatmulProblem& p = product.problem;
@@ -278,9 +272,9 @@ class Products final : public StreamResource {
     return algorithm_of(choices_.keep(key, text_of(*kernel))).value_or(*kernel);
   }
 
-  // Returns the fastest kernel that the library proposes; nullopt if there is none. Accumulating
-  // products are timed on separate memory; outputs of an epilogue are simply overwritten by each run.
-  std::optional<cublasLtMatmulAlgo_t> choose(const Product& product, Description& what) {
+  // Sets `proposed` to the kernels that the library proposes.
+  cublasStatus_t propose(const Product& product, Description& what,
+                         std::vector<cublasLtMatmulHeuristicResult_t>& proposed) {
     const MatmulProblem& p = product.problem;
     cublasLtMatmulPreferenceOpaque_t preference;
     library_.check(library_.init_preference(&preference, sizeof preference), "MatmulPreferenceInit");
@@ -296,14 +290,23 @@ class Products final : public StreamResource {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(p.a));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p.addend ? p.addend : p.c));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p.c));
-    std::vector<cublasLtMatmulHeuristicResult_t> proposed(kCandidates);
+    proposed.resize(kCandidates);
     int count = 0;
     const cublasStatus_t status =
         library_.propose(handle_, &what.operation, &what.a, &what.b, &what.d, &what.d, &preference,
                          kCandidates, proposed.data(), &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return std::nullopt;
-    library_.check(status, "MatmulAlgoGetHeuristic");
-    if (count == 0) return std::nullopt;
+    proposed.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(count) : 0);
+    return status;
+  }
+
+  // Returns the fastest kernel that the library proposes; nullopt if there is none. Accumulating
+  // products are timed on separate memory; outputs of an epilogue are simply overwritten by each run.
+  std::optional<cublasLtMatmulAlgo_t> choose(const Product& product, Description& what) {
+    const MatmulProblem& p = product.problem;
+    std::vector<cublasLtMatmulHeuristicResult_t> proposed;
+    const cublasStatus_t status = propose(product, what, proposed);
+    if (!is_refusal(status)) library_.check(status, "MatmulAlgoGetHeuristic");
+    if (proposed.empty()) return std::nullopt;
     if (stream_.graph) return proposed.front().algo;
     std::optional<Arena> own;
     void* c = p.c;
@@ -313,7 +316,7 @@ class Products final : public StreamResource {
       c = own->alloc(p.out, {p.M, p.ldc}).data;
     }
     const auto best = fastest(
-        static_cast<size_t>(count),
+        proposed.size(),
         [&](size_t i) { return compute(product, what, proposed[i].algo, c) == CUBLAS_STATUS_SUCCESS; },
         stream_);
     return best ? std::optional(proposed[*best].algo) : std::nullopt;
@@ -340,6 +343,7 @@ class Products final : public StreamResource {
   KernelChoices& choices_ = choices_of("products", library_.version());
   std::map<std::string, cublasLtMatmulAlgo_t> kernels_;  // those used so far, by the products' keys
   std::set<std::string> lacking_;                        // keys of products without a kernel
+  std::map<std::string, bool> prefers_fused_;            // by the products' keys
 };
 
 Products& products_of(Stream& stream) {
@@ -350,59 +354,18 @@ Products& products_of(Stream& stream) {
 
 }  // namespace
 
-bool matmul_with(const MatmulProblem& p, const MatmulEpilogue& epilogue, Stream& stream) {
-  Products& products = products_of(stream);
-  return products.run({p, p.in, p.in, {}, epilogue, products.is_tf32(p)});
+bool prefers_fused(const FusedProduct& product, Stream& stream) {
+  const Libraries& libraries = libraries_of(stream);
+  return libraries.always_fuses || libraries.survey || products_of(stream).prefers_fused(product);
 }
 
-bool prefers_fused(const FusedProduct& product, Stream& stream) {
-  return libraries_of(stream).always_fuses || products_of(stream).prefers_fused(product);
-}
+ProductAnswer ask(const Product& product, Stream& stream) { return products_of(stream).ask(product); }
+
+bool run(const Product& product, Stream& stream) { return products_of(stream).run(product); }
 
 void matmul(const MatmulProblem& p, Stream& stream) {
-  if (!matmul_with(p, {}, stream))
-    fail(ErrorKind::kInternal, "cuBLASLt has no kernel for a product of {}, {} x {} x {}", name(p.in), p.M,
-         p.N, p.K);
-}
-
-void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const Fp8ProductMode& mode,
-                Stream& stream) {
-  const Tensor &x = a.codes, &w = b.codes;
-  INGOT_CHECK(
-      x.rank() == 2 && w.rank() == 2 && x.dim(1) == w.dim(1) && c.dim(0) == x.dim(0) && c.dim(1) == w.dim(0),
-      "matmul_fp8: c (M, N), a (M, K) and b (N, K) must agree, got {}, {} and {}", c.shape.to_string(),
-      x.shape.to_string(), w.shape.to_string());
-  const int64_t a_scales = a.inverse.elements(), b_scales = b.inverse.elements();
-  const bool is_by_row = a_scales > 1 || b_scales > 1;
-  INGOT_CHECK(a_scales == (is_by_row ? c.dim(0) : 1) && b_scales == (is_by_row ? c.dim(1) : 1),
-              "matmul_fp8: one scale for each operand, or one for each of their rows, got {} and {}",
-              a_scales, b_scales);
-  const Tensor& base = mode.terms.base;
-  INGOT_CHECK(!base || (base.dtype == c.dtype && base.shape == c.shape && base.strides[0] == c.strides[0]),
-              "matmul_fp8: base must have c's dtype, shape and strides, got {} {}", name(base.dtype),
-              base.shape.to_string());
-  const MatmulProblem problem{MatmulForm::kNT, mode.accumulate, x.dtype,      c.dtype,    c.dim(0),
-                              c.dim(1),        x.dim(1),        x.data,       w.data,     c.data,
-                              x.strides[0],    w.strides[0],    c.strides[0], mode.alpha, base.data};
-  const Fp8Scales scales{a.inverse.as<float>(), b.inverse.as<float>(), is_by_row, mode.is_fast};
-  const auto run = [&](const MatmulEpilogue& epilogue) {
-    return products_of(stream).run({problem, x.dtype, w.dtype, scales, epilogue});
-  };
-  const auto multiply = [&] {
-    if (!run({}))
-      fail(ErrorKind::kInternal, "cuBLASLt has no kernel for a product of {} and {}, {} x {} x {}",
-           name(x.dtype), name(w.dtype), problem.M, problem.N, problem.K);
-  };
-  const Tensor &bias = mode.terms.bias, &rounded = mode.terms.rounded;
-  if (!bias) return multiply();
-  cast(rounded, bias, stream);
-  const MatmulEpilogue epilogue{.kind = MatmulEpilogue::Kind::kBias, .bias = rounded.data};
-  const auto fused = [&] { return run(epilogue); };
-  const auto separate = [&] {
-    multiply();
-    bias_forward(c, bias, stream);
-  };
-  if (!prefers_fused({problem, epilogue, fused, separate}, stream) || !fused()) separate();
+  const Product product = plain_product(p, {}, stream);
+  if (!run(product, stream)) fail_without_kernel(product);
 }
 
 }  // namespace ingot::cuda

@@ -2,8 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <vector>
+#include <memory>
 
 #include "ingot/core/stream.h"
 #include "ingot/ops/matmul.h"
@@ -75,20 +74,6 @@ namespace cuda {
 // Computes the product with cuBLASLt. REQUIRES: K > 0. f32 products use TF32 if the stream allows it
 // (ops/tf32.h).
 void matmul(const MatmulProblem& p, Stream& stream);
-// As matmul, with an epilogue. Returns false, without side effects, if the library has no kernel for it.
-bool matmul_with(const MatmulProblem& p, const MatmulEpilogue& epilogue, Stream& stream);
-
-// Two ways to compute a product and what follows it.
-struct FusedProduct {
-  MatmulProblem problem;
-  MatmulEpilogue epilogue;
-  std::function<bool()> fused;     // calls matmul_with; returns what that returns
-  std::function<void()> separate;  // the product, then the other kernels
-  std::vector<Tensor> sums = {};   // results to which both ways add
-};
-// Returns true if `fused` is the way that was measured to be faster for this problem. The first call for a problem runs
-// both ways, and may leave their results in memory, but not in `sums`.
-bool prefers_fused(const FusedProduct& product, Stream& stream);
 }  // namespace cuda
 
 }  // namespace ingot
