@@ -59,6 +59,13 @@ void print_json(const StepBench& b) {
   if (b.device_bytes > 0) json["device_bytes"] = b.device_bytes;
   for (const auto& [name, ms] : b.phases_ms) json["phases"][name] = ms;
   for (const auto& [name, bytes] : b.arena_bytes) json["arena_bytes"][name] = bytes;
+  const KernelReport& kernels = b.kernels;
+  if (!kernels.attention_forward.empty())
+    json["kernels"] = {{"attention_forward", kernels.attention_forward},
+                       {"attention_backward", kernels.attention_backward},
+                       {"met_in_graphs", kernels.met_in_graphs}};
+  for (const auto& [kind, n] : kernels.products)
+    json["kernels"]["products"][kind] = {{"taken", n.taken}, {"refused", n.refused}, {"slower", n.slower}};
   fmt::print("{}\n", json.dump());
 }
 
@@ -81,6 +88,10 @@ void print_text(const StepBench& b) {
         100 * b.forward_blocks_ms / b.evaluation_blocks_ms);
   if (b.device_bytes > 0)
     fmt::print("memory of the device: {}\n", format_bytes(static_cast<double>(b.device_bytes)));
+  if (!b.kernels.attention_forward.empty())
+    fmt::print("attention: {}; backward: {}\n", b.kernels.attention_forward, b.kernels.attention_backward);
+  if (const std::string refused = b.kernels.refused(); !refused.empty())
+    fmt::print("products that cuBLASLt refuses: {}\n", refused);
   for (const auto& [name, ms] : b.phases_ms)
     fmt::print("  {:<24} {:9.3f} ms {:5.1f}%\n", name, ms, 100 * ms / b.step_ms);
   for (const auto& [name, bytes] : b.arena_bytes)

@@ -235,6 +235,7 @@ StepBench bench_step(const RunConfig& given, int64_t steps, bool wants_trace) {
     result.phases_ms.emplace_back(phase.name, phase.time_s * 1e3 / static_cast<double>(steps));
   if (wants_trace) result.trace = traced_step(trainer, loader, config.optimizer.lr * 0.1);
   for (const Trainer::ArenaUse& use : trainer.arenas()) result.arena_bytes.emplace_back(use.name, use.bytes);
+  result.kernels = kernel_report(*trainer.layout().stream);
   result.peak_rss_bytes = peak_rss_bytes();
   time_evaluation(result, trainer, warm, tokens, config);
   result.products_alone_ms = time_products(step_products(*trainer.layout().model, config), config);

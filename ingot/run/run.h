@@ -15,6 +15,7 @@
 #include "ingot/comm/mesh.h"
 #include "ingot/config/config.h"
 #include "ingot/core/dtype.h"
+#include "ingot/ops/kernel_report.h"
 #include "ingot/ops/sample.h"
 #include "ingot/run/resume_check.h"
 #include "ingot/train/texts_in_order.h"
@@ -100,6 +101,7 @@ struct StepBench {
   std::vector<std::pair<std::string, double>> phases_ms;  // mean per step; nested phases are in both
   std::vector<std::pair<std::string, uint64_t>> arena_bytes;
   std::string trace;  // Chrome trace of one more step, if requested (core/timeline.h)
+  KernelReport kernels;
 };
 StepBench bench_step(const RunConfig& config, int64_t steps, bool wants_trace = false);
 

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "ingot/config/config_toml.h"
 #include "ingot/core/file.h"
 #include "ingot/core/machine.h"
+#include "ingot/ops/kernel_report.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/run/eval_tokens.h"
 #include "ingot/run/eval_watch.h"
@@ -74,6 +76,14 @@ void Session::say_hello() {
   console.line(fmt::format("ready after {} | run folder {}",
                            format_time(RunState::seconds_since(run_.times.start)),
                            run_.folder.path().string()));
+}
+
+// Says once which products the device's library refused in the first step.
+void Session::name_replaced_products() {
+  if (std::exchange(has_named_products_, true)) return;
+  const std::string refused = kernel_report(*run_.trainer.layout().stream).refused();
+  if (!refused.empty())
+    run_.console.line("note: cuBLASLt has no kernel for some products, which others replace: " + refused);
 }
 
 bool Session::is_asked_to_stop() {
@@ -273,6 +283,7 @@ TrainOutcome::Status Session::train() {
     saver_.go_on(is_any_saving_);
     const bool is_made = step_.make(is_step_long_);
     saver_.prune();
+    name_replaced_products();
     if (!is_made || run_.is_finished()) continue;
     const bool saves = saver_.is_due();
     const bool evaluates = run_.is_due(config.eval.every), samples = run_.is_due(config.sample.every);

@@ -34,6 +34,7 @@ class Session {
  private:
   void begin();
   void say_hello();
+  void name_replaced_products();
   TrainOutcome::Status train();
   TrainOutcome finish(TrainOutcome::Status status);
   std::optional<TrainOutcome::Status> reason_to_end();
@@ -49,7 +50,8 @@ class Session {
   RunSaver saver_;
   StepReporter reporter_;
   GuardedStep step_;
-  bool is_step_long_ = true;    // true if the last step of some rank was long, and before the first step
+  bool is_step_long_ = true;  // true if the last step of some rank was long, and before the first step
+  bool has_named_products_ = false;
   bool is_any_saving_ = false;  // true if some rank still writes its part of a checkpoint
 };
 

@@ -23,7 +23,7 @@ LocalExecutor::LocalExecutor(const Transformer& model, const LocalExecutorConfig
 
 void LocalExecutor::set_recompute(const RecomputePlan& plan) {
   activations_.release_to(0);
-  is_warm_ = false;
+  passes_seen_.clear();
   graphs_.clear();
   recompute_ = plan;
   saved_ = model_.make_saved(activations_, config_.shape.batch, config_.shape.context, plan);
@@ -59,7 +59,6 @@ void LocalExecutor::run_micro(LayerContext& ctx, const ExecutorStep& step, int64
   }
   const Span span(ctx.stream.trace, "backward");
   model_.backward(ctx, batch, saved_);
-  is_warm_ = true;
 }
 
 // Micro-batches lie in the same memory, so they can share graphs.
@@ -68,9 +67,10 @@ void LocalExecutor::submit_micro(const ExecutorStep& step, int64_t micro, const 
   const GraphUse& use = config_.graphs;
   const bool is_last = micro + 1 == step.micros && use.differs_last;
   LayerContext ctx = step.context(micro);
-  // A graph holds for first_rows of one length; attention chooses its kernels for a new one outside graphs.
+  // A graph holds for first_rows of one length. Libraries choose their kernels outside graphs: those of attention for a new
+  // length, and those of products that write gradients (the first micro-batch) and of others that add to them.
   const int64_t documents = batch.first_rows ? batch.first_rows.dim(0) : 0;
-  const bool is_new = documents_seen_.insert(documents).second;
+  const bool is_new = passes_seen_.insert(2 * documents + (is_first ? 1 : 0)).second;
   if (!has_graphs(step) || is_new || (is_last && !use.holds_last)) return run_micro(ctx, step, micro, batch);
   graphs_.run(4 * documents + (is_first ? 1 : 0) + (is_last ? 2 : 0), step, ctx,
               [&](LayerContext& captured) { run_micro(captured, step, micro, batch); });

@@ -41,9 +41,8 @@ class LocalExecutor final : public Executor {
   void set_recompute(const RecomputePlan& plan) override;
 
  private:
-  // The first micro-batch runs without a graph, because libraries choose their kernels there.
   bool has_graphs(const ExecutorStep& step) const {
-    return step.results && config_.graphs.has_graphs && is_warm_;
+    return step.results && config_.graphs.has_graphs && !passes_seen_.empty();
   }
   void run_micro(LayerContext& ctx, const ExecutorStep& step, int64_t micro, const MicroBatch& batch);
   void submit_micro(const ExecutorStep& step, int64_t micro, const MicroBatch& batch, bool is_first);
@@ -55,8 +54,8 @@ class LocalExecutor final : public Executor {
   DeviceFeed feed_;
   LossSums sums_;  // The last run added these, as far as the host knows them.
   PassGraphs graphs_{feed_, config_.shape.context};
-  std::set<int64_t> documents_seen_;  // lengths of first_rows that passes have run with
-  bool is_warm_ = false;              // true once backward has run with the current recompute plan
+  std::set<int64_t>
+      passes_seen_;  // kinds of passes that have run with the current recompute plan (submit_micro)
 };
 
 }  // namespace ingot

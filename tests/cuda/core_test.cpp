@@ -122,7 +122,9 @@ TEST(CudaGraph, CaptureExecutesNothingAndRefusesWaits) {
   Stream stream = cuda::make_stream();
   Arena device("d", 4096, Memory::kDevice);
   const Tensor there = device.alloc(DType::f32, {8});
-  const Buffer values = random_tensor(DType::f32, {8}, 1);
+  Arena pinned("p", 4096, Memory::kPinned);  // copies of pageable memory may not be captured
+  const Tensor values = pinned.alloc(DType::f32, {8});
+  assign(values, Doubles(8, 1.0));
   const cuda::Graph unused(stream, [&] { copy(there, values, stream); });
   EXPECT_THROW(cuda::Graph(stream, [&] { synchronize(stream); }), Error);
   Buffer back(DType::f32, {8});

@@ -9,6 +9,7 @@
 #include "ingot/ops/attention/attention_cudnn.h"
 #include "ingot/ops/attention/attention_graph.h"
 #include "ingot/ops/attention/attention_kernels.h"
+#include "ingot/ops/cuda/cuda_libraries.h"
 
 namespace ingot {
 
@@ -108,6 +109,19 @@ bool has_cudnn() {
   return false;
 }
 
+// Runs attention on cuDNN if it takes the call, for which `run` returns "", and reports what computes it.
+template <typename Run>
+[[maybe_unused]] bool runs_on_cudnn(Stream& stream, std::string KernelReport::*pass, const Run& run) {
+  std::string why_not = "this build has no cuDNN";
+  std::string& computed = cuda::libraries_of(stream).report.*pass;
+  if constexpr (kHasCudnn) {
+    why_not = run();
+    if (why_not.empty()) computed = "cuDNN " + cudnn::version();
+  }
+  if (!why_not.empty()) computed = "Ingot's f32 kernel, not cuDNN: " + why_not;
+  return why_not.empty();
+}
+
 int64_t elements_of(size_t bytes) {
   return static_cast<int64_t>((bytes + sizeof(float) - 1) / sizeof(float));
 }
@@ -143,11 +157,10 @@ void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
   const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
   if (out.elements() == 0) return;
   if constexpr (kHasCuda) {
-    if constexpr (kHasCudnn) {
-      if (q.device == Device::kCuda &&
-          cudnn::attention_forward(out, lse, q, k, v, doc_start, config, scratch, stream))
-        return;
-    }
+    if (q.device == Device::kCuda && runs_on_cudnn(stream, &KernelReport::attention_forward, [&] {
+          return cudnn::attention_forward(out, lse, q, k, v, doc_start, config, scratch, stream);
+        }))
+      return;
     if (q.device == Device::kCuda)
       return cuda::attention_forward(out, lse, q, k, v, doc_start, config, scratch, stream);
   }
@@ -183,11 +196,11 @@ void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
   if (shape.B * shape.K == 0) return;
   if constexpr (kHasCuda) {
-    if constexpr (kHasCudnn) {
-      if (q.device == Device::kCuda &&
-          cudnn::attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, doc_start, config, scratch, stream))
-        return;
-    }
+    if (q.device == Device::kCuda && runs_on_cudnn(stream, &KernelReport::attention_backward, [&] {
+          return cudnn::attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, doc_start, config, scratch,
+                                           stream);
+        }))
+      return;
     if (q.device == Device::kCuda)
       return cuda::attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, doc_start, config, scratch,
                                       stream);

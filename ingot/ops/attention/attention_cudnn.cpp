@@ -21,7 +21,11 @@
 namespace ingot::cudnn {
 namespace {
 
-constexpr size_t kAlign = 256;     // alignment of the buffers in the scratch, in bytes
+constexpr size_t kAlign = 256;  // alignment of the buffers in the scratch, in bytes
+constexpr const char* kNoLibrary = "libcudnn.so.9 cannot be loaded, or is a version whose attention is wrong";
+constexpr const char* kNoGraph =
+    "it has no kernel for such a call (f32, dropout, not causal, or rows off 16 bytes)";
+constexpr const char* kLittleScratch = "the caller's scratch is too small";
 constexpr size_t kTimedPlans = 4;  // as many of the plans that cuDNN proposes are timed
 
 // Returns everything that the choice of a plan depends on, as text.
@@ -54,10 +58,11 @@ class Plans final : public StreamResource {
 
   struct Entry {
     AttentionGraph graph;
-    std::optional<Plan> plan;  // nullopt if cuDNN has no kernel
+    std::optional<Plan> plan;  // nullopt if there is none; why_not says why
+    std::string why_not = {};
   };
   using Run = std::function<void(const AttentionGraph&, const Plan&)>;
-  // Return the plan for a problem; null if there is none within workspace_bytes. The first call for a problem runs the
+  // Return the plan for a problem; null if there is none within workspace_bytes, and why_not() says why. The first call for a problem runs the
   // first plans that cuDNN proposes and chooses the fastest (ops/cuda/kernel_choices.h).
   const Entry* forward(const FusedAttention& problem, size_t workspace_bytes, const Run& run) {
     return find(forward_, problem, {"forward", attention_forward_graph}, workspace_bytes, run);
@@ -66,8 +71,10 @@ class Plans final : public StreamResource {
     return find(backward_, problem, {"backward", attention_backward_graph}, workspace_bytes, run);
   }
   bool is_right(const FusedAttention& backward) const {
-    return library_ && has_right_gradients(backward, library_->version());
+    return has_right_gradients(backward, library_->version());
   }
+  const std::string& why_not() const { return why_not_; }
+  bool is_loaded() const { return library_ != nullptr; }
   size_t version() const { return library_ ? library_->version() : 0; }
   cudnnHandle_t device() const { return device_; }
 
@@ -79,15 +86,20 @@ class Plans final : public StreamResource {
   };
   const Entry* find(Cache& cache, const FusedAttention& problem, const Pass& pass, size_t workspace_bytes,
                     const Run& run) {
-    if (!library_) return nullptr;
     auto found = cache.find(problem);
     if (found == cache.end()) {
+      if (stream_.graph) ++cuda::libraries_of(stream_).report.met_in_graphs;
       Entry entry{pass.graph(problem), std::nullopt};
       choose(entry, key_of(problem, pass.name), workspace_bytes, run);
       found = cache.emplace(problem, std::move(entry)).first;
     }
     const std::optional<Plan>& plan = found->second.plan;
+    why_not_ = plan ? too_large(*plan, workspace_bytes) : found->second.why_not;
     return plan && plan->workspace_bytes() <= workspace_bytes ? &found->second : nullptr;
+  }
+  static std::string too_large(const Plan& plan, size_t workspace_bytes) {
+    return fmt::format("its plan wants {} bytes of scratch, and {} are left for it", plan.workspace_bytes(),
+                       workspace_bytes);
   }
 
   std::vector<Plan> make(const Entry& entry, size_t workspace_bytes, const Plan::Wanted& wanted) const {
@@ -105,14 +117,17 @@ class Plans final : public StreamResource {
       }
     }
     std::vector<Plan> plans = make(entry, workspace_bytes, {.first = 0, .most = kTimedPlans});
-    if (plans.empty()) return;
+    if (plans.empty()) {
+      const std::vector<Plan> any = make(entry, SIZE_MAX, {.first = 0, .most = 1});
+      entry.why_not = any.empty() ? "it has no plan" : too_large(any.front(), workspace_bytes);
+      return;
+    }
     size_t best = 0;
     if (!stream_.graph) {  // a graph is no place for timing
-      const auto submit = [&](size_t i) {
-        run(entry.graph, plans[i]);
-        return true;
-      };
-      best = cuda::fastest(plans.size(), submit, stream_).value_or(0);
+      const auto submit = cuda::without_errors([&](size_t i) { run(entry.graph, plans[i]); }, entry.why_not);
+      const auto able = cuda::fastest(plans.size(), submit, stream_);
+      if (!able) return;
+      best = *able;
       const std::string number = choices_->keep(key, fmt::format("{}", plans[best].number()));
       const auto first = std::ranges::find(plans, std::atoll(number.c_str()), &Plan::number);
       if (first != plans.end()) best = static_cast<size_t>(first - plans.begin());
@@ -125,6 +140,7 @@ class Plans final : public StreamResource {
   KernelChoices* choices_ = nullptr;  // null without the library
   cudnnHandle_t device_ = nullptr;
   Cache forward_, backward_;
+  std::string why_not_;
 };
 
 Plans& plans_of(Stream& stream) {
@@ -221,16 +237,27 @@ bool is_available() {
   return is_there;
 }
 
-bool attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
-                       const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
-                       const Tensor& scratch, Stream& stream) {
+std::string version() {
+  static const std::string version = [] {
+    const auto library = Library::load();
+    const size_t number = library ? library->version() : 0;
+    return library ? fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100) : "";
+  }();
+  return version;
+}
+
+std::string attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                              const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
+                              const Tensor& scratch, Stream& stream) {
   auto problem = fused_attention(q, k, v, out, doc_start, config);
-  if (!problem || !lse || !scratch) return false;
+  if (!problem) return kNoGraph;
+  if (!lse || !scratch) return "without statistics or scratch, as in generation";
+  Plans& plans = plans_of(stream);
+  if (!plans.is_loaded()) return kNoLibrary;
   Scratch place(scratch);
   const std::optional<Documents> documents =
       prepare(*problem, config, fused_forward_bytes, scratch, place, stream);
-  if (!documents) return false;
-  Plans& plans = plans_of(stream);
+  if (!documents) return kLittleScratch;
   const bool has_documents = problem->documents > 0;
   const Tensor& kept_lse = has_documents ? documents->lse_by_token : lse;
   const auto run = [&](const AttentionGraph& g, const Plan& plan) {
@@ -243,25 +270,26 @@ bool attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
   const Plans::Entry* entry = plans.forward(*problem, place.left_bytes(), run);
   if (!entry && has_documents)
     return cudnn::attention_forward(out, lse, q, k, v, doc_start, with_mask_only(config), scratch, stream);
-  if (!entry) return false;
+  if (!entry) return plans.why_not();
   run(entry->graph, *entry->plan);
   if (has_documents) cuda::lse_from_tokens(lse, kept_lse, stream);
-  return true;
+  return "";
 }
 
-bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_out,
-                        const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
-                        const Tensor& lse, const Tensor& doc_start, const AttentionConfig& config,
-                        const Tensor& scratch, Stream& stream) {
-  if (is_deterministic(stream)) return false;
+std::string attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_out,
+                               const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
+                               const Tensor& lse, const Tensor& doc_start, const AttentionConfig& config,
+                               const Tensor& scratch, Stream& stream) {
+  if (is_deterministic(stream)) return "its gradients are not deterministic";
   auto problem = fused_attention(q, k, v, out, doc_start, config);
-  if (!problem || !add_gradients(*problem, dq, dk, dv, d_out)) return false;
+  if (!problem || !add_gradients(*problem, dq, dk, dv, d_out)) return kNoGraph;
   Plans& plans = plans_of(stream);
-  if (!plans.is_right(*problem)) return false;
+  if (!plans.is_loaded()) return kNoLibrary;
+  if (!plans.is_right(*problem)) return "this version gets such gradients wrong";
   Scratch place(scratch);
   const std::optional<Documents> documents =
       prepare(*problem, config, fused_backward_bytes, scratch, place, stream);
-  if (!documents) return false;
+  if (!documents) return kLittleScratch;
   const bool has_documents = problem->documents > 0;
   const Tensor& kept_lse = has_documents ? documents->lse_by_token : lse;
   if (has_documents) cuda::lse_to_tokens(kept_lse, lse, stream);
@@ -289,9 +317,9 @@ bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   if (!entry && has_documents)
     return cudnn::attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, doc_start, with_mask_only(config),
                                      scratch, stream);
-  if (!entry) return false;
+  if (!entry) return plans.why_not();
   run(entry->graph, *entry->plan);
-  return true;
+  return "";
 }
 
 }  // namespace ingot::cudnn

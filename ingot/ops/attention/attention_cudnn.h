@@ -6,6 +6,8 @@
 // NaN among them reaches the result.
 #pragma once
 
+#include <string>
+
 #include "ingot/ops/attention.h"
 
 namespace ingot {
@@ -20,18 +22,19 @@ namespace cudnn {
 
 // Returns true if the library can be loaded.
 bool is_available();
+std::string version();  // "9.19.0"; empty unless is_available()
 
-// As the functions of ops/attention, but they may return false without doing anything: if cuDNN is
+// As the functions of ops/attention, but they may do nothing and return the reason: if cuDNN is
 // missing or has no kernel for the call, if the stream of backward is deterministic, or if the scratch
-// is smaller than what ops/attention requests with cuDNN. The first call with new shapes or strides
+// is smaller than what ops/attention requests with cuDNN. Otherwise they return "". The first call with new shapes or strides
 // takes about a second.
-bool attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
-                       const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
-                       const Tensor& scratch, Stream& stream);
-bool attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_out,
-                        const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
-                        const Tensor& lse, const Tensor& doc_start, const AttentionConfig& config,
-                        const Tensor& scratch, Stream& stream);
+std::string attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                              const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
+                              const Tensor& scratch, Stream& stream);
+std::string attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_out,
+                               const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
+                               const Tensor& lse, const Tensor& doc_start, const AttentionConfig& config,
+                               const Tensor& scratch, Stream& stream);
 
 }  // namespace cudnn
 }  // namespace ingot
