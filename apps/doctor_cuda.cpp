@@ -3,8 +3,17 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
+#include <algorithm>
+
+#include "ingot/core/arena.h"
 #include "ingot/core/cuda/cpu_affinity.h"
 #include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/error.h"
+#include "ingot/ops/attention.h"
+#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/ops/kernel_report.h"
+#include "ingot/ops/linear_fused.h"
+#include "ingot/ops/row_sum.h"
 
 namespace ingot {
 namespace {
@@ -66,6 +75,58 @@ std::string cuda_version(int version) { return fmt::format("{}.{}", version / 10
   if (!missing.empty()) report.advice.push_back(cannot_load(missing));
 }
 
+// Runs attention and the products that can be fused, on zeros, and reports which kernels computed them.
+[[maybe_unused]] KernelReport tried_kernels() {
+  const AttentionShape shape{.B = 1, .T = 128, .S = 128, .H = 2, .K = 2, .D = 64};
+  constexpr int64_t kN = 128, kC = 128;
+  Stream stream = make_stream(Device::kCuda);
+  Arena arena("trial", size_t{16} << 20, Memory::kDevice);
+  const auto heads = [&] { return arena.alloc(DType::bf16, {shape.B, shape.T, shape.H, shape.D}); };
+  const Tensor q = heads(), k = heads(), v = heads(), out = heads(), dq = heads(), dk = heads(), dv = heads();
+  const Tensor lse = arena.alloc(DType::f32, {shape.B, shape.H, shape.T});
+  const auto scratch = [&](int64_t numbers) {
+    return arena.alloc(DType::f32, {std::max<int64_t>(1, numbers)});
+  };
+  attention_forward(out, lse, q, k, v, {}, {.scale = 0.125f},
+                    scratch(attention_forward_scratch(shape, Device::kCuda, false)), stream);
+  attention_backward(dq, dk, dv, out, q, k, v, out, lse, {}, {.scale = 0.125f},
+                     scratch(attention_backward_scratch(shape, Device::kCuda, false)), stream);
+  const auto matrix = [&](DType dtype) { return arena.alloc(dtype, {kN, kC}); };
+  const Tensor x = matrix(DType::bf16), w = matrix(DType::bf16), y = matrix(DType::bf16),
+               pre = matrix(DType::bf16);
+  const Tensor bias = arena.alloc(DType::f32, {kC}), rounded = arena.alloc(DType::bf16, {kC});
+  const Tensor dw = matrix(DType::f32), sums = matrix(DType::f32), codes = matrix(DType::f8e4m3);
+  const LinearTerms terms{.bias = bias, .rounded = rounded, .base = pre};
+  linear_sum(y, x, w, terms, stream);
+  linear_gelu(y, pre, x, w, bias, rounded, stream);
+  linear_gelu_backward(y, x, w, pre, stream);
+  linear_weight_gradients({dw, true}, bias, x, y, arena.alloc(DType::f32, {kRowParts, kC}), stream);
+  for (const int64_t scales : {int64_t{1}, kN}) {
+    const cuda::Fp8Operand operand{codes, arena.alloc(DType::f32, {scales})};
+    cuda::matmul_fp8(y, operand, operand, {.is_fast = true, .terms = terms}, stream);
+    cuda::matmul_fp8(dw, operand, operand, {.accumulate = true, .sums = sums}, stream);
+  }
+  cuda::synchronize(stream);
+  return kernel_report(stream);
+}
+
+[[maybe_unused]] void add_kernels(CudaReport& report) {
+  try {
+    const KernelReport kernels = tried_kernels();
+    report.rows.emplace_back(
+        "attention", fmt::format("{}; backward: {}", kernels.attention_forward, kernels.attention_backward));
+    std::string fused;
+    for (const auto& [kind, n] : kernels.products)
+      fused += fmt::format("{}{}: {}", fused.empty() ? "" : "; ", kind,
+                           n.refused > 0  ? "refused"
+                           : n.slower > 0 ? "slower than separate kernels"
+                                          : "yes");
+    report.rows.emplace_back("products", fused);
+  } catch (const Error& error) {
+    report.advice.push_back(fmt::format("small calls of CUDA's libraries fail: {}", error.what()));
+  }
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> loaded_cuda_libraries() {
@@ -84,6 +145,7 @@ CudaReport cuda_report() {
   if constexpr (kHasCuda) {
     add_devices(report);
     add_libraries(report);
+    if (!cuda::devices().empty()) add_kernels(report);
   } else {
     report.rows.emplace_back("cuda", kNoCudaInBuild);
   }

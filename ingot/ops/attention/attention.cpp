@@ -114,6 +114,7 @@ template <typename Run>
 [[maybe_unused]] bool runs_on_cudnn(Stream& stream, std::string KernelReport::*pass, const Run& run) {
   std::string why_not = "this build has no cuDNN";
   std::string& computed = cuda::libraries_of(stream).report.*pass;
+  if (cuda::libraries_of(stream).survey) return false;
   if constexpr (kHasCudnn) {
     why_not = run();
     if (why_not.empty()) computed = "cuDNN " + cudnn::version();

@@ -23,7 +23,8 @@ struct Libraries : StreamResource {
   bool always_fuses = false;
   bool is_deterministic = false;  // ops/deterministic.h
   KernelReport report;            // ops/kernel_report.h
-  // If set, products are passed to it and not computed, and everything that can be fused is; for bench/gpu/probe.cpp.
+  // If set, products are passed to it and not computed, everything that can be fused is, and Ingot's own kernel computes
+  // attention; for bench/gpu/probe.cpp.
   std::function<void(const Product&)> survey;
 };
 

@@ -69,9 +69,8 @@ void fail_without_kernel(const Product& product) {
   const MatmulProblem& p = product.problem;
   fail(ErrorKind::kInternal, "cuBLASLt has no kernel for a product of {}, {} x {} x {}{}", product.kind(),
        p.M, p.N, p.K,
-       product.fp8.a
-           ? "; precision.fp8 = \"none\" and a head.dtype other than \"fp8\" train without 8-bit products"
-           : "");
+       product.fp8.a ? "; precision.fp8 = \"none\" and head.precision = \"bf16\" train without 8-bit products"
+                     : "");
 }
 
 }  // namespace ingot::cuda
