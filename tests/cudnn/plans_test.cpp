@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -93,6 +94,15 @@ TEST_P(CudnnPlans, AreMadeByTheirNumbers) {
                                        {.first = last, .most = 1});
   ASSERT_EQ(again.size(), 1u);
   EXPECT_EQ(again.front().number(), last);
+}
+
+// tools/check_cudnn_plans.py runs these tests with several versions.
+TEST(CudnnLibrary, HasTheVersionThatIsAskedFor) {
+  const char* version = std::getenv("INGOT_CUDNN_VERSION");
+  if (!version) GTEST_SKIP() << "no INGOT_CUDNN_VERSION";
+  const auto library = cudnn::Library::load();
+  ASSERT_NE(library, nullptr);
+  EXPECT_EQ(library->version(), std::stoul(version));
 }
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
