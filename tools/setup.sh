@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what building Ingot needs on Debian 12 or Ubuntu 24.04, except packages that are already
+# Installs what building Ingot needs on Debian 12 or 13 or Ubuntu 24.04, except packages that are already
 # installed. As root or with password-less sudo it installs them; otherwise it prints the command to
 # run and exits with 1.
 #   tools/setup.sh         installs what ./demo and ./check need
@@ -14,7 +14,7 @@ packages=(g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev libtomlpluspl
 optional=(bible-kjv libcpp-httplib-dev)
 if [[ "${1:-}" == "--ci" ]]; then
   packages+=(clang clang-format clang-tidy libclang-rt-14-dev python3 python3-venv dpkg-dev groff-base doxygen)
-  optional+=(libsimgrid-dev)  # for docs/smpi.md; without it those tests are skipped
+  optional+=(libsimgrid-dev debootstrap)  # for docs/smpi.md and tools/bare_debian.sh; without them those are not checked
 fi
 
 say() { printf 'setup: %s\n' "$*"; }

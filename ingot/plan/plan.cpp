@@ -9,6 +9,7 @@
 #include "ingot/console/console.h"
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/parallel.h"
+#include "ingot/memory/activation_budget.h"
 #include "ingot/memory/memory_check.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/parallel/stage_plan.h"
@@ -172,10 +173,18 @@ std::vector<std::unique_ptr<OpCosts>> costs_of(const RunConfig& config, const Pl
 
 RunConfig for_target(const RunConfig& given, const PlanTarget& target) {
   RunConfig config = given;
-  config.train.device = Device::kCpu;
   if (config.model.vocab == 0) config.model.vocab = planned_vocab(config.data);
-  config.validate();
-  if (!target.is_machine) config.train.device = Device::kCuda;
+  // What a device alone refuses is no error here, so the rest is validated as a run on the CPU.
+  RunConfig on_cpu = config;
+  on_cpu.train.device = Device::kCpu;
+  on_cpu.train.has_graph = false;
+  RecomputeConfig& activations = on_cpu.activations;
+  if (given.train.device == Device::kCuda && activations.budget_bytes == 0 &&
+      activations.policy == RecomputePolicy::kAuto)
+    activations.policy = RecomputePolicy::kNone;  // what auto is where everything fits
+  on_cpu.validate();
+  if (target.is_machine) return on_cpu;
+  config.train.device = Device::kCuda;
   return config;
 }
 
@@ -189,6 +198,12 @@ Plan make_plan(const RunConfig& given, const PlanTarget& target, const std::vect
     plan.refused = error.what();
   }
   check_layout(config, static_cast<int>(config.parallel.ranks()));
+  if (!target.is_machine && plan.refused.empty()) {  // as `ingot train` does on the device
+    MemoryLimits limits;
+    limits.device = {.bytes = target.memory_bytes, .source = target.memory_source};
+    const Mesh mesh = Mesh::planned(mesh_shape(config.parallel), 0);
+    plan.config.activations = with_activation_budget(config, mesh, limits);
+  }
   plan.layout = config.parallel.to_string();
   const ModelConfig model = config.model.resolved();
   plan.parameters = model.parameters();

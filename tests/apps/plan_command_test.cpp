@@ -46,7 +46,7 @@ class PlanCommand : public ::testing::Test {
 
 TEST_F(PlanCommand, PlansEveryPresetOnGpus) {
   for (const char* preset :
-       {"gpt2-124m", "hybrid-124m", "llama-1b", "llama2-7b", "llama2-70b", "gpt3-175b"}) {
+       {"gpt2-124m", "hybrid-124m", "llama-1b", "llama-1b-h100", "llama2-7b", "llama2-70b", "gpt3-175b"}) {
     const Result result = run(std::string(preset) + " --hardware h200-sxm --set train.grad_accum=8 --json");
     ASSERT_EQ(result.exit_code, 0) << preset << ": " << result.output;
     const auto json = nlohmann::json::parse(result.output);
