@@ -28,6 +28,7 @@ struct BenchArguments {
   std::string source;
   std::vector<std::string> overrides;
   int64_t steps = 20;
+  bool leaves_out_products = false;
   std::string trace;  // file for a Chrome trace; empty: none
   bool is_json = false;
 };
@@ -43,19 +44,22 @@ void print_json(const StepBench& b) {
                                  {"startup_s", b.start_s},
                                  {"step_ms", b.step_ms},
                                  {"tokens_per_s", b.tokens_per_s},
-                                 {"matmul_ms", b.products_alone_ms},
-                                 {"matmul_share", b.products_alone_ms / b.step_ms},
                                  {"matmul_in_step_ms", b.matmul_ms},
                                  {"evaluation_ms", b.evaluation_ms},
                                  {"evaluation_blocks_ms", b.evaluation_blocks_ms},
                                  {"forward_blocks_ms", b.forward_blocks_ms},
-                                 {"peak_gflops", b.peak_gflops},
-                                 {"mfu", b.mfu ? nlohmann::ordered_json(*b.mfu) : nullptr},
+                                 {"gflops", b.gflops},
                                  {"data_sheet_gflops", b.data_sheet_gflops},
                                  {"data_sheet_mfu", b.data_sheet_mfu},
                                  {"loss_first", b.loss_first},
                                  {"loss_last", b.loss_last},
                                  {"peak_rss_bytes", b.peak_rss_bytes}};
+  if (b.peak_gflops > 0) {
+    json["matmul_ms"] = b.products_alone_ms;
+    json["matmul_share"] = b.products_alone_ms / b.step_ms;
+    json["peak_gflops"] = b.peak_gflops;
+    json["mfu"] = b.mfu ? nlohmann::ordered_json(*b.mfu) : nullptr;
+  }
   if (b.device_bytes > 0) json["device_bytes"] = b.device_bytes;
   for (const auto& [name, ms] : b.phases_ms) json["phases"][name] = ms;
   for (const auto& [name, bytes] : b.arena_bytes) json["arena_bytes"][name] = bytes;
@@ -72,14 +76,17 @@ void print_json(const StepBench& b) {
 void print_text(const StepBench& b) {
   fmt::print("{} {} on {}: {} parameters, batch {} x {}, {} steps\n", b.preset, b.dtype, b.engine,
              format_count(static_cast<double>(b.parameters)), b.batch_size, b.context, b.steps);
-  fmt::print("{:.2f} ms per step | {} tok/s | mfu {} of {:.0f} GFLOP/s | start {:.2f} s | peak memory {}\n",
-             b.step_ms, format_count(b.tokens_per_s), b.mfu ? fmt::format("{:.1f}%", 100 * *b.mfu) : "n/a",
-             b.peak_gflops, b.start_s, format_bytes(static_cast<double>(b.peak_rss_bytes)));
+  fmt::print("{:.2f} ms per step | {} tok/s | {:.0f} GFLOP/s | start {:.2f} s | peak memory {}\n", b.step_ms,
+             format_count(b.tokens_per_s), b.gflops, b.start_s,
+             format_bytes(static_cast<double>(b.peak_rss_bytes)));
+  if (b.peak_gflops > 0)
+    fmt::print("mfu {} of {:.0f} GFLOP/s\n", b.mfu ? fmt::format("{:.1f}%", 100 * *b.mfu) : "n/a", b.peak_gflops);
   if (b.data_sheet_gflops > 0)
     fmt::print("mfu {:.1f}% of the data sheet's {:.0f} GFLOP/s\n", 100 * b.data_sheet_mfu,
                b.data_sheet_gflops);
-  fmt::print("products: {:.2f} ms in the step, {:.2f} ms alone, {:.0f}% of the step\n", b.matmul_ms,
-             b.products_alone_ms, 100 * b.products_alone_ms / b.step_ms);
+  if (b.peak_gflops > 0)
+    fmt::print("products: {:.2f} ms in the step, {:.2f} ms alone, {:.0f}% of the step\n", b.matmul_ms,
+               b.products_alone_ms, 100 * b.products_alone_ms / b.step_ms);
   if (b.evaluation_blocks_ms > 0)
     fmt::print(
         "evaluation: {:.2f} ms per batch, head {:.2f} ms, blocks {:.2f} ms: {:.0f}% of the rate of forward "
@@ -111,7 +118,10 @@ RunConfig configure(const BenchArguments& arguments) {
 }
 
 void bench_step_command(const BenchArguments& arguments) {
-  const StepBench result = bench_step(configure(arguments), arguments.steps, !arguments.trace.empty());
+  const StepBench result =
+      bench_step(configure(arguments), {.steps = arguments.steps,
+                                        .wants_trace = !arguments.trace.empty(),
+                                        .times_products = !arguments.leaves_out_products});
   if (!arguments.trace.empty()) write_file(arguments.trace, result.trace);
   arguments.is_json ? print_json(result) : print_text(result);
 }
@@ -159,6 +169,8 @@ void add_bench_command(Command& app) {
       add_preset_command(*command, "step", "Whole training steps of a preset, on random tokens", *arguments);
   step->add_option("--trace", arguments->trace, "Write a Chrome trace of one more step")
       ->type_name("FILE.json");
+  step->add_flag("--no-products", arguments->leaves_out_products,
+                 "Leave out the products by themselves and the peak");
   step->callback([arguments] { bench_step_command(*arguments); });
   add_preset_command(*command, "checkpointing",
                      "Steps under every policy of activation checkpointing, by turns", *arguments)

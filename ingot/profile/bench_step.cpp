@@ -199,7 +199,7 @@ void time_evaluation(StepBench& result, Trainer& trainer, Steps& steps, const To
 
 }  // namespace
 
-StepBench bench_step(const RunConfig& given, int64_t steps, bool wants_trace) {
+StepBench bench_step(const RunConfig& given, const StepBenchOptions& options) {
   const Clock::time_point entered = Clock::now();
   bench::require_one_rank(given);
   const RunConfig config = bench::runnable(given);
@@ -215,38 +215,40 @@ StepBench bench_step(const RunConfig& given, int64_t steps, bool wants_trace) {
   result.preset = config.preset;
   result.dtype = name(config.precision.compute);
   result.engine = matmul_engine(config.precision.compute, config.train.device);
-  result.steps = steps;
+  result.steps = options.steps;
   result.batch_size = config.train.batch_size * config.train.grad_accum;
   result.context = config.model.context;
   result.parameters = trainer.layout().model->config().parameters();
   result.start_s = milliseconds_since(entered) * 1e-3;
+  const auto steps = static_cast<double>(options.steps);
   Steps warm(trainer, loader, config), timed(trainer, loader, config);
   warm.make(1);
   result.loss_first = warm.loss();
   warm.make(1);  // memory, primitives, caches and graphs are ready after two
   trainer.trace().reset();
-  timed.make(steps);
+  timed.make(options.steps);
   result.loss_last = timed.loss();
   result.device_bytes = free_at_start - std::min(free_at_start, free_device_bytes(config.train.device));
   result.step_ms = median(timed.times_ms());
-  result.matmul_ms = trainer.trace().time_s("matmul") * 1e3 / static_cast<double>(steps);
+  result.matmul_ms = trainer.trace().time_s("matmul") * 1e3 / steps;
   result.tokens_per_s = static_cast<double>(result.batch_size * result.context) / result.step_ms * 1e3;
   for (const Trace::Phase& phase : trainer.trace().phases())
-    result.phases_ms.emplace_back(phase.name, phase.time_s * 1e3 / static_cast<double>(steps));
-  if (wants_trace) result.trace = traced_step(trainer, loader, config.optimizer.lr * 0.1);
+    result.phases_ms.emplace_back(phase.name, phase.time_s * 1e3 / steps);
+  if (options.wants_trace) result.trace = traced_step(trainer, loader, config.optimizer.lr * 0.1);
   for (const Trainer::ArenaUse& use : trainer.arenas()) result.arena_bytes.emplace_back(use.name, use.bytes);
   result.kernels = kernel_report(*trainer.layout().stream);
   result.peak_rss_bytes = peak_rss_bytes();
   time_evaluation(result, trainer, warm, tokens, config);
+  result.gflops = trainer.layout().model->config().flops_per_token() * result.tokens_per_s * 1e-9;
+  result.data_sheet_gflops = data_sheet_gflops(config);
+  if (result.data_sheet_gflops > 0) result.data_sheet_mfu = result.gflops / result.data_sheet_gflops;
+  if (!options.times_products) return result;
   result.products_alone_ms = time_products(step_products(*trainer.layout().model, config), config);
   ProductPeak peak(config.precision.compute, config.train.device, config.precision.allows_tf32);
   peak.measure(0.5);
-  const double gflops = trainer.layout().model->config().flops_per_token() * result.tokens_per_s * 1e-9;
-  if (gflops > peak.gflops()) peak.measure(1);
+  if (result.gflops > peak.gflops()) peak.measure(1);
   result.peak_gflops = peak.gflops();
-  if (gflops <= peak.gflops()) result.mfu = gflops / peak.gflops();
-  result.data_sheet_gflops = data_sheet_gflops(config);
-  if (result.data_sheet_gflops > 0) result.data_sheet_mfu = gflops / result.data_sheet_gflops;
+  if (result.gflops <= peak.gflops()) result.mfu = result.gflops / peak.gflops();
   return result;
 }
 

@@ -91,10 +91,11 @@ struct StepBench {
   double evaluation_ms = 0;      // of a batch, by turns with steps (median); 0 on a device, like the next two
   double evaluation_blocks_ms = 0;  // outside the head (median)
   double forward_blocks_ms = 0;     // of a micro-batch of those steps, forward outside the head (median)
-  double peak_gflops = 0;           // rate of a large product, measured in this run
-  std::optional<double> mfu;  // model FLOPs per second / peak; nullopt if the steps were faster than the peak
+  double gflops = 0;                // model FLOPs per second
+  double peak_gflops = 0;           // rate of a large product, measured in this run; 0 if it was not
+  std::optional<double> mfu;  // gflops / peak_gflops; nullopt if the steps were faster than the peak
   double data_sheet_gflops = 0;  // dense peak by the device's data sheet; 0 if it is unknown
-  double data_sheet_mfu = 0;     // model FLOPs per second / data_sheet_gflops
+  double data_sheet_mfu = 0;     // gflops / data_sheet_gflops
   double loss_first = 0, loss_last = 0;
   uint64_t peak_rss_bytes = 0;
   uint64_t device_bytes = 0;  // memory of the device that the steps took; 0 on the CPU
@@ -103,7 +104,12 @@ struct StepBench {
   std::string trace;  // Chrome trace of one more step, if requested (core/timeline.h)
   KernelReport kernels;
 };
-StepBench bench_step(const RunConfig& config, int64_t steps, bool wants_trace = false);
+struct StepBenchOptions {
+  int64_t steps = 20;
+  bool wants_trace = false;
+  bool times_products = true;  // after the steps, by themselves, and the peak; needs memory of its own
+};
+StepBench bench_step(const RunConfig& config, const StepBenchOptions& options);
 
 // Times whole steps on random tokens under every activation checkpointing policy; each round runs one step
 // of each.

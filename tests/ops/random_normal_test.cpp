@@ -84,19 +84,21 @@ TEST(RandomNormal, IsAccurateAtTheEdgesOfItsPolynomials) {
 }
 
 TEST(FillNormal, HasTheWantedMeanAndDeviationInEveryDtype) {
-  constexpr int64_t kCount = 65521 * 2 + 7;  // two sequences and a rest
+  constexpr int64_t kPeriod = 65521, kCount = kPeriod * 3 + 7;  // three sequences and a rest
   constexpr double kScale = 0.5;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const testing::Buffer t(dtype, {kCount});
     Stream stream;
     fill_normal(t.tensor(), kScale, stream);
+    const std::vector<double> values = testing::to_doubles(t);
     double sum = 0, squares = 0;
-    for (const double x : testing::to_doubles(t)) sum += x, squares += x * x;
+    for (const double x : values) sum += x, squares += x * x;
+    for (size_t i = kPeriod; i < values.size(); ++i) ASSERT_EQ(values[i], values[i - kPeriod]) << i;
     // Five standard errors of 65521 independent numbers.
     const double error = 5 / std::sqrt(65521.0);
     EXPECT_NEAR(sum / kCount, 0, kScale * error) << name(dtype);
     EXPECT_NEAR(squares / kCount, kScale * kScale, kScale * kScale * error * std::sqrt(2.0)) << name(dtype);
-    EXPECT_NE(testing::to_doubles(t).back(), 0) << name(dtype);
+    EXPECT_NE(values.back(), 0) << name(dtype);
   }
 }
 

@@ -21,11 +21,16 @@ void fill_normal(const Tensor& t, float scale, Stream& stream) {
   INGOT_DISPATCH(t.dtype, T, {
     std::vector<T> normals(static_cast<size_t>(std::min(kNormals, t.elements())));
     for (size_t i = 0; i < normals.size(); ++i) normals[i] = T(scale * random_normal(kNormalsKey, i));
-    for (int64_t at = 0; at < t.elements(); at += kNormals) {
-      const Shape some{std::min(kNormals, t.elements() - at)};
-      copy(Tensor(t.as<T>() + at, t.dtype, some, t.device), Tensor(normals.data(), t.dtype, some), stream);
+    const auto range = [&](int64_t first, int64_t count) {
+      return Tensor(t.as<T>() + first, t.dtype, {count}, t.device);
+    };
+    int64_t done = std::ssize(normals);
+    copy(range(0, done), Tensor(normals.data(), t.dtype, {done}), stream);
+    for (; done < t.elements(); done *= 2) {  // the sequence repeats, so the rest comes from the tensor itself
+      const int64_t more = std::min(done, t.elements() - done);
+      copy(range(done, more), range(0, more), stream);
     }
-    synchronize(stream);  // the copies read `normals`
+    synchronize(stream);  // the first copy reads `normals`
   });
 }
 
