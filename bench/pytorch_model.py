@@ -180,7 +180,7 @@ class Model(nn.Module):
             else:
                 nn.init.normal_(p, 0.0, c.init_std)
 
-    def logits(self, tokens):  # tokens (B, T) -> (B, T, V)
+    def hidden(self, tokens):  # tokens (B, T) -> (B, T, C), the last block's output
         T = tokens.shape[1]
         x = self.embedding(tokens)
         if self.positions is not None:
@@ -189,6 +189,9 @@ class Model(nn.Module):
         tables = None if self.positions is not None else (self.cos[:T], self.sin[:T])
         for block in self.blocks:
             x = block(x, tables)
+        return x
+
+    def project(self, x):  # x (B, T, C) -> logits (B, T, V)
         z, cap = self.head(self.norm(x)), self.config.cap
         if cap.kind == "tanh":
             return cap.a * torch.tanh(z.float() / cap.a if z.dtype == torch.bfloat16 else z / cap.a)
@@ -197,10 +200,16 @@ class Model(nn.Module):
             return cap.a * torch.sigmoid((z + cap.b) / cap.c)
         return z
 
+    def logits(self, tokens):  # tokens (B, T) -> (B, T, V)
+        return self.project(self.hidden(tokens))
+
+    def loss(self, x, targets):
+        z = self.project(x)
+        return F.cross_entropy(z.view(-1, z.size(-1)), targets.reshape(-1), ignore_index=IGNORE)
+
     def forward(self, tokens, targets):
         """Returns the mean loss over the targets that are not IGNORE."""
-        z = self.logits(tokens)
-        return F.cross_entropy(z.view(-1, z.size(-1)), targets.reshape(-1), ignore_index=IGNORE)
+        return self.loss(self.hidden(tokens), targets)
 
 
 def adamw(model, lr, betas, weight_decay, eps=1e-8, **implementation):

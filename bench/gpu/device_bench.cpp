@@ -1,9 +1,10 @@
 // Compares the kernels of a CUDA device with the device's limits: bytes per second with a memory copy, and
 // the operations per second of products. Each byte read or written counts once. Tensors are several times
 // larger than the L2 cache, and hold random numbers.
-//   device_bench [--json FILE.jsonl] [--tiny] [PART...]
-// PART: kernels, products, attention, fused (with generation); all without one. Every figure is written the moment it is
-// measured: a line for people, and one JSON object in FILE. --tiny is for trying the program itself: its figures mean
+//   device_bench [--json FILE.jsonl] [--tiny] [--model NAME]... [PART...]
+// PART: peak, kernels, products, attention, masks, fused (with generation); all without one. NAME: a model of
+// device_timer.h, whose products, attention and fusions are wanted; all without one. Every figure is written the moment it
+// is measured: a line for people, and one JSON object in FILE. --tiny is for trying the program itself: its figures mean
 // nothing.
 #include <fmt/core.h>
 
@@ -13,12 +14,12 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu/bench_attention.h"
 #include "bench/gpu/bench_generation.h"
 #include "bench/gpu/device_timer.h"
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/ops/activation.h"
-#include "ingot/ops/attention.h"
 #include "ingot/ops/bias.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/cross_entropy.h"
@@ -46,6 +47,15 @@ void bench_copy(Bench& b) {
   const Tensor from = b.tensor(DType::bf16, {b.z.copy_rows, b.z.copy_columns}),
                to = b.tensor(DType::bf16, {b.z.copy_rows, b.z.copy_columns});
   b.time("copy of memory", bytes_of({from, to}), [&] { copy(to, from, b.stream); });
+  b.release();
+}
+
+void bench_peak(Bench& b) {
+  const int64_t n = b.z.peak;
+  const Tensor x = b.tensor(DType::bf16, {n, n}), w = b.tensor(DType::bf16, {n, n}),
+               y = b.tensor(DType::bf16, {n, n});
+  b.time_product(fmt::format("product of {}x{}x{}", n, n, n), 2.0 * static_cast<double>(n * n * n),
+                 [&] { matmul(y, x, w, MatmulForm::kNT, false, b.stream); });
   b.release();
 }
 
@@ -289,99 +299,10 @@ void bench_epilogues(Bench& b, const Model& m) {
   b.release();
 }
 
-// Attention as the layers call it, on views of one packed buffer: with cuDNN, which needs scratch, and with
-// Ingot's own kernel. Only operations below the diagonal count.
-void bench_attention(Bench& b, const AttentionShape& s, bool has_documents) {
-  const int64_t width = (s.H + 2 * s.K) * s.D;
-  const auto part = [&](const Tensor& t, int64_t first, int64_t heads) {
-    return t.columns(first * s.D, (first + heads) * s.D).split_last(heads, s.D);
-  };
-  const Tensor packed = b.tensor(DType::bf16, {s.B, s.T, width}),
-               d = b.tensor(DType::bf16, {s.B, s.T, width});
-  const Tensor out = b.tensor(DType::bf16, {s.B, s.T, s.H, s.D});
-  const Tensor d_out = b.tensor(DType::bf16, {s.B, s.T, s.H, s.D});
-  const Tensor lse = b.tensor(DType::f32, {s.B, s.H, s.T});
-  const Tensor starts = has_documents ? b.tensor(DType::i32, {s.B, s.T}, 0, 0) : Tensor{};
-  Tensor first_rows;
-  if (has_documents) {  // four documents in every row
-    const int64_t length = s.T / 4;
-    std::vector<int32_t> of_tokens, of_documents;
-    for (int64_t i = 0; i < s.B * s.T; ++i)
-      of_tokens.push_back(static_cast<int32_t>(i % s.T / length * length));
-    for (int64_t i = 0; i <= s.B * s.T; i += length) of_documents.push_back(static_cast<int32_t>(i));
-    first_rows = b.tensor(DType::i32, {std::ssize(of_documents)}, 0, 0);
-    copy(starts, Tensor(of_tokens.data(), DType::i32, starts.shape), b.stream);
-    copy(first_rows, Tensor(of_documents.data(), DType::i32, first_rows.shape), b.stream);
-    synchronize(b.stream);
-  }
-  const auto scratch = [&](int64_t elements) {
-    return b.tensor(DType::f32, {std::max<int64_t>(1, elements)});
-  };
-  const Tensor forward = scratch(attention_forward_scratch(s, Device::kCuda, has_documents));
-  const Tensor backward = scratch(attention_backward_scratch(s, Device::kCuda, has_documents));
-  const Tensor own_forward, own_backward = scratch(s.B * s.H * s.T);
-  const AttentionConfig config{.scale = 0.1f};
-  const Tensor q = part(packed, 0, s.H), k = part(packed, s.H, s.K), v = part(packed, s.H + s.K, s.K);
-  const Tensor dq = part(d, 0, s.H), dk = part(d, s.H, s.K), dv = part(d, s.H + s.K, s.K);
-  const double flops = 2.0 * static_cast<double>(s.B * s.H * s.T) * static_cast<double>(s.T * s.D);
-  // The same graphs, with -inf in place of the lowest number for what the mask hides.
-  const auto with_mask = [&](bool is_infinite, const std::function<void()>& call) {
-    return [&b, is_infinite, call] {
-      cuda::libraries_of(b.stream).masks_with_infinity = is_infinite;
-      call();
-      cuda::libraries_of(b.stream).masks_with_infinity = false;
-    };
-  };
-  const auto run_forward = [&] { attention_forward(out, lse, q, k, v, starts, config, forward, b.stream); };
-  const auto run_backward = [&] {
-    attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, starts, config, backward, b.stream);
-  };
-  const std::string shape = fmt::format("d{} T{}{}", s.D, s.T, has_documents ? " docs" : "");
-  b.compare("attention mask " + shape, "lowest", with_mask(false, run_forward), "infinity",
-            with_mask(true, run_forward));
-  b.compare("attention mask " + shape + " backward", "lowest", with_mask(false, run_backward), "infinity",
-            with_mask(true, run_backward));
-  AttentionConfig in_window = config;
-  in_window.window = s.T / 4;
-  b.compare(
-      "attention window of a quarter " + shape, "window",
-      [&] { attention_forward(out, lse, q, k, v, starts, in_window, forward, b.stream); }, "all keys",
-      run_forward);
-  b.compare(
-      "attention window of a quarter " + shape + " backward", "window",
-      [&] {
-        attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, starts, in_window, backward, b.stream);
-      },
-      "all keys", run_backward);
-  if (has_documents) {
-    AttentionConfig apart = config;
-    apart.first_rows = first_rows;
-    b.compare(
-        "attention of documents " + shape, "apart",
-        [&] { attention_forward(out, lse, q, k, v, starts, apart, forward, b.stream); }, "masked",
-        run_forward);
-    b.compare(
-        "attention of documents " + shape + " backward", "apart",
-        [&] { attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, starts, apart, backward, b.stream); },
-        "masked", run_backward);
-  }
-  for (bool is_own : {false, true}) {
-    const std::string what = fmt::format("{} d{} T{}{}", is_own ? "own attention" : "attention", s.D, s.T,
-                                         has_documents ? " docs" : "");
-    b.time_product(what, flops, [&] {
-      attention_forward(out, lse, q, k, v, starts, config, is_own ? own_forward : forward, b.stream);
-    });
-    b.time_product(what + " backward", 2.5 * flops, [&] {
-      attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, starts, config,
-                         is_own ? own_backward : backward, b.stream);
-    });
-  }
-  b.release();
-}
-
-void run_part(Bench& b, const std::string& part, bool is_tiny) {
-  const std::vector<Model>& models = is_tiny ? kTinyModels : kModels;
-  if (part == "kernels") {
+void run_part(Bench& b, const std::string& part, const std::vector<Model>& models) {
+  if (part == "peak") {
+    bench_peak(b);
+  } else if (part == "kernels") {
     bench_norms(b, b.z.C);
     bench_norms(b, b.z.wide_norm);
     bench_activations(b);
@@ -392,37 +313,45 @@ void run_part(Bench& b, const std::string& part, bool is_tiny) {
     bench_updates(b);
   } else if (part == "products") {
     for (const Model& m : models) bench_products(b, m);
-  } else if (part == "attention") {
-    for (const Model& m : models) bench_attention(b, {m.B, m.T, m.T, m.H, m.H, m.D}, false);
-    const Model& m = models.back();  // with documents, and four query heads for one of keys
-    bench_attention(b, {m.B, m.T, m.T, m.H, std::max<int64_t>(1, m.H / 4), m.D}, true);
+  } else if (part == "attention" || part == "masks") {
+    for (const Model& m : models) bench_attention(b, part, {m.B, m.T, m.T, m.H, m.H, m.D}, false);
+    const Model& m = models.back();
+    if (part == "masks")  // with documents, and four query heads for one of keys
+      bench_attention(b, part, {m.B, m.T, m.T, m.H, std::max<int64_t>(1, m.H / 4), m.D}, true);
   } else if (part == "fused") {
     for (const Model& m : models) bench_epilogues(b, m);
-    bench_generation(b, models.front(), is_tiny ? 1 : 12);
+    bench_generation(b, models.front(), b.z.is_tiny ? 1 : 12);
   } else {
-    fail(ErrorKind::kUsage, "{}: a part is kernels, products, attention or fused", part);
+    fail(ErrorKind::kUsage, "{}: a part is peak, kernels, products, attention, masks or fused", part);
   }
 }
 
 int run(int argc, char** argv) {
   const char* json = nullptr;
   bool is_tiny = false;
-  std::vector<std::string> parts;
+  std::vector<std::string> parts, names;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--tiny")
       is_tiny = true;
     else if (word == "--json" && i + 1 < argc)
       json = argv[++i];
+    else if (word == "--model" && i + 1 < argc)
+      names.emplace_back(argv[++i]);
     else if (word.starts_with("-"))
-      fail(ErrorKind::kUsage, "{}: usage: device_bench [--json FILE.jsonl] [--tiny] [PART...]", word);
+      fail(ErrorKind::kUsage,
+           "{}: usage: device_bench [--json FILE.jsonl] [--tiny] [--model NAME]... [PART...]", word);
     else
       parts.push_back(word);
   }
-  if (parts.empty()) parts = {"kernels", "products", "attention", "fused"};
+  if (parts.empty()) parts = {"peak", "kernels", "products", "attention", "masks", "fused"};
+  std::vector<Model> models = is_tiny ? kTinyModels : kModels;
+  const auto is_wanted = [&](const Model& m) { return std::ranges::find(names, m.name) != names.end(); };
+  if (!names.empty()) std::erase_if(models, std::not_fn(is_wanted));
+  if (models.empty()) fail(ErrorKind::kUsage, "{}: no model has this name", names.front());
   Bench bench(is_tiny ? tiny() : Size{}, json);
   bench_copy(bench);
-  for (const std::string& part : parts) run_part(bench, part, is_tiny);
+  for (const std::string& part : parts) run_part(bench, part, models);
   return 0;
 }
 

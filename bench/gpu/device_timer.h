@@ -41,13 +41,15 @@ struct Size {
   int64_t chunk = 4096, weights = int64_t{64} << 20;
   int64_t copy_rows = 1 << 15, copy_columns = 1 << 16;
   size_t arena_bytes = size_t{12} << 30;
+  int64_t peak = 8192;  // dims of the product that stands for the peak
   int warm_ups = 3, runs = 20;
+  bool is_tiny = false;
 };
 inline Size tiny() {
   Size s;
   s.B = 2, s.T = 16, s.C = 32, s.F = 128, s.H = 2, s.D = 16, s.V = 512, s.vocab = 509, s.N = s.B * s.T;
   s.wide_norm = 64, s.chunk = 16, s.weights = 1024, s.copy_rows = 64, s.copy_columns = 256;
-  s.arena_bytes = size_t{256} << 20, s.warm_ups = 1, s.runs = 3;
+  s.arena_bytes = size_t{256} << 20, s.warm_ups = 1, s.runs = 3, s.peak = 64, s.is_tiny = true;
   return s;
 }
 

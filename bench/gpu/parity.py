@@ -3,7 +3,7 @@
 step (tolerance: 1e-4 of the loss in f32, 2e-2 in bf16). On the GPU it also compares FP8 (linears and head) with bf16 by
 the mean loss of the last tenth of the steps (tolerance 1e-2). It needs only the `ingot` program.
 
-  python3 bench/gpu/parity.py INGOT [--steps 200] [--devices cpu cuda] [--out FOLDER] [--json OUT.json] [--set KEY=VALUE]..."""
+  python3 bench/gpu/parity.py INGOT [--models NAME...] [--steps 200] [--devices cpu cuda] [--out FOLDER] [--json OUT.json] [--set KEY=VALUE]..."""
 import argparse
 import json
 import pathlib
@@ -40,6 +40,7 @@ def losses(program, model, compute, device, steps, text, out, more=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
+    parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--devices", nargs=2, default=["cpu", "cuda"])
     parser.add_argument("--out")
@@ -52,7 +53,7 @@ def main():
     text = folder / "text.txt"
     write_text(text)
     rows, failed = [], False
-    for model in MODELS:
+    for model in options.models:
         for compute, limit in LIMITS.items():
             one, other = (losses(options.program, model, compute, device, options.steps, text,
                                  folder / f"{model}-{compute}-{i}-{device}") for i, device in enumerate(options.devices))

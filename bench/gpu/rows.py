@@ -1,40 +1,45 @@
 #!/usr/bin/env python3
-"""Measures Ingot on a GPU in phases that each fit into one loan of a machine; bench/gpu/run.sh calls it.
+"""Measures Ingot on a GPU that is lent for a quarter of an hour; bench/gpu/run.sh calls it.
 
-  python3 phases.py OUT PHASE [--programs FOLDER] [--dry] [--rows NAME...] [--limit SECONDS]
+  python3 rows.py OUT COMMAND [--torch-cache FILE] [--programs FOLDER] [--dry] [--rows NAME...] [--limit SECONDS]
 
-| phase | what it measures | at most |
-|---|---|---|
-| A | device tests; every kernel, every product and attention of the three models; heads; memory and race checkers | 480 s |
-| B | steps of 124M, 350M and 1.3B: eager beside PyTorch by turns, then as graphs and in FP8 | 570 s |
-| C | losses beside PyTorch's, CPU and GPU, determinism, the hybrid recipe, fused products and masks, more checkers | 360 s |
-| M | several GPUs: 124M and 1.3B on 1, 2, 4 and 8 in every layout, and the messages of Muon's updates | 570 s |
-| Q | the rows of A, B and C that matter most, for a machine that is at hand for a quarter of an hour only | 570 s |
+| command | what it says | usual | at most |
+|---|---|---|---|
+| works | whether it works: libraries, every product's descriptor, device tests, NCCL on one rank, a few steps, losses | 150 s | 240 s |
+| numbers | how fast it is, most wanted first: losses and steps beside PyTorch's, graphs, FP8, products, attention, kernels | 450 s | 520 s |
+| several | 124M and 1.3B on 1, 2, 4 and 8 GPUs in every layout, and the messages of Muon's updates | 570 s | 570 s |
 
-Every figure is a line of OUT/results.jsonl the moment it is measured. A phase that was cut short goes on where it stopped
-when it is called again with the same OUT: rows that have passed with the same program on the same device are not run again.
-OUT/summary.md is made of all lines; OUT/log.txt has the programs' output. --dry runs every row in miniature, with programs
-built for the simulated device, and has ten times as long for each. Exits with 1 if a row failed, with 77 if there is no GPU."""
+Times of `works` mean little: its rows run beside each other, and beside PyTorch, which compiles its models for `numbers`:
+OUT/torch-cache.tar.gz, for --torch-cache. Every figure is a line of OUT/results.jsonl, and part of OUT/summary.md, the moment
+it is measured; OUT/log.txt has the programs' output, OUT/tests.log that of the device tests. --dry runs every row in
+miniature, with programs built for the simulated device, and has ten times as long for each. Exits with 1 if a row failed,
+with 77 if there is no GPU."""
 import argparse
-import datetime
+import array
+import contextlib
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
+import tarfile
 import time
 
-import summary
+from machine import HERE, TORCH, Failed, Machine, Skipped, TooLong, last_json, rival, run_lanes, said_by
 
-HERE = pathlib.Path(__file__).resolve().parent
-LIMIT_S = {"A": 480, "B": 570, "C": 360, "M": 570, "Q": 570}
+LIMIT_S = {"works": 240, "numbers": 520, "several": 570}
 DRY_PATIENCE = 10  # a dry run shares a slow machine with others
-MODELS = ("gpt2-124m", "llama-350m", "llama-1.3b")
+SHARDS = 6  # processes of the device tests
+CACHE_BYTES = 16 << 20  # a larger file may not come back from a lent machine
+# Losses beside PyTorch's: parts of the loss, at any step. On CPUs, 20 steps of 4 layers of GPT-2 at this rate are 1e-6 (f32) and
+# 7e-5 (bf16) apart. At ten times the rate AdamW without warm-up amplifies roundings: f32 is then 9e-3 apart after 12 steps.
+LOSS_RATE = 3e-5
+LOSS_LIMITS = {"f32": 1e-5, "bf16": 2e-3}
 MODELS_OF_RANKS = ("gpt2-124m", "llama-1.3b")
 DATASHEET_TFLOPS = 989  # dense bf16 of an H100 or H200 (SXM), NVIDIA's data sheet
 # Only a few tests of every kernel: the checkers slow kernels down more than tenfold.
@@ -66,462 +71,369 @@ loss_dtype = "bf16_logits"
 """
 
 
-class Failed(Exception):
-    """A row's program failed, or its figures are wrong."""
+def dry(row, words):
+    return words if row.m.is_dry else []
 
 
-class Skipped(Exception):
-    """A row cannot be measured on this machine."""
+def model_source(row, model):
+    """Returns what `ingot bench step` reads, and the settings that it needs besides."""
+    if model == "llama-1b":  # the preset, with the batch and the loss of the 1.3B
+        settings = {"train.device": "cuda", "train.batch_size": 8, "activations.policy": "auto", "head.loss_dtype": "bf16_logits"}
+        tiny = {"model.layers": 1, "model.heads": 2, "model.kv_heads": 2, "model.width": 32, "model.ffn": 64, "model.context": 16,
+                "model.vocab": 512, "train.batch_size": 2}
+        return model, {**settings, **(tiny if row.m.is_dry else {})}
+    if not row.m.is_dry:
+        return HERE / f"{model}.toml", {}
+    path = row.m.work / f"{model}.toml"
+    is_gpt = model.startswith("gpt2")
+    path.write_text(DRY_MODEL.format(norm="layernorm" if is_gpt else "rmsnorm", bias="true" if is_gpt else "false",
+                                     positions="learned" if is_gpt else "rope", mlp="gelu_tanh" if is_gpt else "swiglu"))
+    return path, {}
 
 
-class TooLong(Exception):
-    """A row has used up its time."""
+# Rows. Each takes its Row and writes its figures.
+
+def libraries(row):
+    """Every library of every program is found."""
+    said = ""
+    for path in sorted(row.m.programs.iterdir()):
+        if path.is_file() and os.access(path, os.X_OK) and path.open("rb").read(4) == b"\x7fELF":
+            said += row.run(["ldd", path])
+    missing = sorted({line.strip() for line in said.splitlines() if "not found" in line})
+    if missing:
+        raise Failed("; ".join(missing))
+    with contextlib.suppress(OSError):
+        row.run(["nvidia-smi"])
 
 
-def last_json(text):
-    lines = [line for line in text.splitlines() if line.startswith("{")]
-    if not lines:
-        raise Failed(f"no JSON in {text[-200:]!r}")
-    return json.loads(lines[-1])
+def doctor(row):
+    found = json.loads(row.run([row.m.program("ingot"), "doctor", "--json"]))
+    row.write(name="doctor", rows={line["name"]: line["value"] for line in found["rows"]}, notes=found.get("notes", []))
 
 
-class Machine:
-    """The programs, the output folder and the time that is left."""
-
-    def __init__(self, options):
-        self.out, self.is_dry = options.out, options.dry
-        self.programs, self.phase = options.programs.resolve(), options.phase
-        self.out.mkdir(parents=True, exist_ok=True)
-        self.results, self.log = self.out / "results.jsonl", self.out / "log.txt"
-        self.work = pathlib.Path(tempfile.mkdtemp(prefix="ingot-gpu-"))
-        self.end = time.monotonic() + options.limit
-        self.row, self.row_end = "", self.end
-        self.identity = {}
-        self.steps_for = {}  # steps that fill the wanted time, by configuration
-
-    def program(self, name):
-        return str(self.programs / name)
-
-    def write(self, **figures):
-        line = {"phase": self.phase, "row": self.row, **figures, **self.identity}
-        with open(self.results, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
-    def lines(self):
-        if not self.results.exists():
-            return []
-        lines = []
-        for text in self.results.read_text(encoding="utf-8").splitlines():
-            try:
-                lines.append(json.loads(text))
-            except ValueError:  # the line that was being written when the machine went away
-                continue
-        return lines
-
-    def left_s(self):
-        return min(self.row_end, self.end) - time.monotonic()
-
-    def start(self, command, **pipes):
-        with open(self.log, "a", encoding="utf-8") as log:
-            log.write(f"\n=== {self.row}: {' '.join(map(str, command))}\n")
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        if "torch_baseline.py" in " ".join(map(str, command)):  # PyTorch finds its own libraries
-            environment["LD_LIBRARY_PATH"] = os.environ.get("INGOT_GIVEN_LIBRARY_PATH", "")
-            environment["TORCHINDUCTOR_CACHE_DIR"] = str(self.work / "inductor")
-        return subprocess.Popen(list(map(str, command)), text=True, start_new_session=True, env=environment, **pipes)
-
-    def stop(self, process):
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        process.wait()
-
-    def run(self, command, watched=None):
-        """Runs a command to its end and returns its stdout. `watched`: a file of JSON lines that become figures as they
-        appear. Raises TooLong, Skipped (exit code 77) and Failed."""
-        stdout = self.work / "stdout"
-        begin = time.monotonic()
-        with open(stdout, "w", encoding="utf-8") as out, open(self.log, "a", encoding="utf-8") as log:
-            process = self.start(command, stdout=out, stderr=log)
-            seen = 0
-            while True:
-                status = process.poll()
-                seen += self.take_figures(watched, seen)
-                if status is not None:
-                    break
-                if self.left_s() <= 0:
-                    self.stop(process)
-                    raise TooLong(f"ended after {time.monotonic() - begin:.0f} s")
-                time.sleep(0.05)
-        text = stdout.read_text(encoding="utf-8", errors="replace")
-        with open(self.log, "a", encoding="utf-8") as log:
-            log.write(text)
-        if status == 77:
-            raise Skipped((text.strip().splitlines() or ["exit code 77"])[-1])
-        if status:
-            raise Failed(f"exit code {status}; log.txt has the output")
-        return text
-
-    def take_figures(self, watched, seen):
-        if not watched or not watched.exists():
-            return 0
-        whole = watched.read_text(encoding="utf-8").split("\n")[:-1]
-        for line in whole[seen:]:
-            self.write(**json.loads(line))
-        return len(whole) - seen
-
-    def model_file(self, model):
-        if not self.is_dry:
-            return HERE / f"{model}.toml"
-        path = self.work / f"{model}.toml"
-        is_gpt = model.startswith("gpt2")
-        path.write_text(DRY_MODEL.format(norm="layernorm" if is_gpt else "rmsnorm", bias="true" if is_gpt else "false",
-                                         positions="learned" if is_gpt else "rope", mlp="gelu_tanh" if is_gpt else "swiglu"))
-        return path
+def device(row):
+    row.run([row.m.program("ingot_cuda_tests"), "--gtest_filter=-*"])
 
 
-# Rows. Each takes the machine and writes its figures.
-
-def doctor(m):
-    found = json.loads(m.run([m.program("ingot"), "doctor", "--json"]))
-    m.write(name="doctor", rows={row["name"]: row["value"] for row in found["rows"]}, notes=found.get("notes", []))
-
-
-def device_tests(m):
-    command = [m.program("ingot_cuda_tests"), "--gtest_brief=1"]
-    if m.is_dry:
-        command.append("--gtest_filter=CudaCast.*")
-    text = m.run(command)
-    passed = re.search(r"(\d+) tests? from .*ran|PASSED\s*\]\s*(\d+) test", text)
-    m.write(name="tests", passed=int(passed.group(1) or passed.group(2)) if passed else None)
+def optional_program(row, name):
+    if not os.path.exists(row.m.program(name)):
+        raise Skipped(f"there is no {name}")
+    return row.m.program(name)
 
 
-def device_bench(part):
-    def measure(m):
-        figures = m.work / f"{part}.jsonl"
-        m.run([m.program("device_bench"), "--json", figures, *(["--tiny"] if m.is_dry else []), part], watched=figures)
-    return measure
+def probe(row):
+    """Asks the libraries for every kind of product."""
+    figures = row.m.work / "probe.jsonl"
+    try:
+        row.run([optional_program(row, "gpu_probe"), figures])
+    finally:
+        for line in figures.read_text().splitlines() if figures.exists() else []:
+            row.write(probe=json.loads(line))
 
 
-def head(width, vocab, tokens, precision):
-    def measure(m):
-        sizes = (32, 64, 16) if m.is_dry else (width, vocab, tokens)
-        found = json.loads(m.run([m.program("ingot"), "bench", "head", "--device", "cuda", "--precision", precision, "--width",
-                                  sizes[0], "--vocab", sizes[1], "--tokens", sizes[2], "--json"]))
-        for row in found["rows"]:
-            m.write(name=row["kind"], ms=row["ms"], scratch_bytes=row["scratch_bytes"], loss=row["loss"])
-    return measure
+def nccl_one_rank(row):
+    row.run([optional_program(row, "nccl_one_rank")])
 
 
-def checker(tool):
-    def check(m):
+def device_tests(row):
+    """Runs the tests in SHARDS processes. All append to one log, test by test, so it shows what a killed process did."""
+    log = row.m.out / "tests.log"
+    command = [row.m.program("ingot_cuda_tests"), *dry(row, ["--gtest_filter=CudaCast.*"])]
+    with contextlib.ExitStack() as stack:
+        out = stack.enter_context(open(log, "ab"))
+        shards = [stack.enter_context(row.process(command, {"GTEST_TOTAL_SHARDS": str(SHARDS), "GTEST_SHARD_INDEX": str(i)},
+                                                  stdin=subprocess.DEVNULL, stdout=out, stderr=out)) for i in range(SHARDS)]
+        while any(shard.poll() is None for shard in shards) and row.left_s() > 0:
+            time.sleep(0.05)
+        codes = [shard.poll() for shard in shards]
+    text = log.read_text(encoding="utf-8", errors="replace")
+    begun = re.findall(r"\[ RUN +\] (\S+)", text)
+    ended = {name: (result, int(ms)) for result, name, ms in re.findall(r"\[ +(OK|FAILED|SKIPPED) +\] ([^\s,]+).*\((\d+) ms\)", text)}
+    failed = sorted(name for name, (result, _) in ended.items() if result == "FAILED")
+    unfinished = sorted(set(begun) - set(ended))
+    row.m.suspects = failed + unfinished
+    slowest = sorted(((ms, name) for name, (_, ms) in ended.items()), reverse=True)[:5]
+    row.write(name="tests", passed=sum(result == "OK" for result, _ in ended.values()), failed=failed, unfinished=unfinished,
+              slowest=slowest)
+    if None in codes:
+        raise TooLong(f"{codes.count(None)} of {SHARDS} processes did not end: {' '.join(unfinished)}")
+    if failed or any(codes):
+        raise Failed(f"exit codes {codes}: {' '.join(failed + unfinished)}; tests.log has the output")
+
+
+def checker(tool, tests):
+    """Runs device tests under compute-sanitizer; tests(row) returns a filter."""
+    def measure(row):
+        wanted = tests(row)
         sanitizer = shutil.which("compute-sanitizer") or next(
-            (str(p) for p in pathlib.Path("/usr/local").glob("cuda*/bin/compute-sanitizer")), None)
-        if m.is_dry:
-            command = [m.program("ingot_cuda_tests"), "--gtest_filter=CudaSwap.*"]
-        elif sanitizer:
-            command = [sanitizer, "--tool", tool, "--error-exitcode", "9", m.program("ingot_cuda_tests"),
-                       f"--gtest_filter={SMALL_TESTS}"]
-        else:
+            (str(path) for path in pathlib.Path("/usr/local").glob("cuda*/bin/compute-sanitizer")), None)
+        if not wanted:
+            raise Skipped("no test failed")
+        if not sanitizer and not row.m.is_dry:
             raise Skipped("there is no compute-sanitizer")
-        m.run([*command, "--gtest_brief=1"])
-    return check
+        row.run([*([sanitizer, "--tool", tool, "--error-exitcode", "9"] if sanitizer else []), row.m.program("ingot_cuda_tests"),
+                 f"--gtest_filter={wanted}", "--gtest_brief=1"])
+    return measure
 
 
-def bench_step(m, source, settings, seconds=5, steps=None):
+def bench_step(row, model, settings, seconds=5, steps=None, trace=None):
     """Times steps, as many as take about `seconds`, and returns the figures of `ingot bench step`. The first call for a
     configuration times 8 steps, because it does not know how long they take."""
-    command = [m.program("ingot"), "bench", "step", source, "--json"]
-    for key, value in settings.items():
+    source, more = model_source(row, model)
+    command = [row.m.program("ingot"), "bench", "step", source, "--json", "--no-products", *(["--trace", trace] if trace else [])]
+    for key, value in {**more, **settings}.items():
         command += ["--set", f"{key}={value}"]
-    key = (str(source), json.dumps(settings))
-    steps = 2 if m.is_dry else steps or m.steps_for.get(key, 8)
-    found = last_json(m.run([*command, "--steps", steps]))
-    m.steps_for[key] = max(8, int(seconds * 1e3 / found["step_ms"]))
-    tflops = found["mfu"] * found["peak_gflops"] * 1e-3 if found["mfu"] else None
-    return {"step_ms": found["step_ms"], "tokens_per_s": found["tokens_per_s"], "mfu": found["mfu"], "tflops": tflops,
-            "of_datasheet": tflops / DATASHEET_TFLOPS if tflops else None, "peak_tflops": found["peak_gflops"] * 1e-3,
-            "device_bytes": found.get("device_bytes"), "engine": found["engine"], "loss": found["loss_last"]}
+    key = (model, json.dumps(settings))
+    command += ["--steps", 2 if row.m.is_dry else steps or row.m.steps_for.get(key, 8)]
+    try:
+        found = last_json(row.run(command))
+    except Failed:
+        if row.m.command == "works":  # what the libraries say about it
+            with contextlib.suppress(Failed, TooLong):
+                row.run(command, environment={"CUBLASLT_LOG_LEVEL": "2", "CUDNN_LOGLEVEL_DBG": "2", "CUDNN_LOGDEST_DBG": "stderr"})
+        raise
+    row.m.steps_for[key] = max(8, int(seconds * 1e3 / found["step_ms"]))
+    tflops = found["gflops"] * 1e-3
+    return {"step_ms": found["step_ms"], "tokens_per_s": found["tokens_per_s"], "tflops": tflops,
+            "of_datasheet": tflops / DATASHEET_TFLOPS, "device_bytes": found.get("device_bytes"), "engine": found["engine"],
+            "loss": found["loss_last"], "start_s": found["startup_s"], **kernels_of(found)}
 
 
-VARIANTS = {
-    "graph": {"train.graph": "true"},
-    "fp8-tensorwise": {"precision.fp8": "tensorwise"},
-    "fp8-rowwise": {"precision.fp8": "rowwise"},
-}
+def kernels_of(found):
+    """Which attention ran, and which kinds of products the library refused or is slower at."""
+    kernels = found.get("kernels", {})
+    figures = {key: kernels[key] for key in ("attention_forward", "attention_backward") if key in kernels}
+    for key in ("refused", "slower"):
+        if kinds := [kind for kind, counts in kernels.get("products", {}).items() if counts.get(key)]:
+            figures[key] = kinds
+    return figures
 
 
-def step_variant(model, variant):
-    def measure(m):
-        settings = dict(VARIANTS[variant])
-        m.write(name="ingot", model=model, variant=variant, **bench_step(m, m.model_file(model), settings))
+VARIANTS = {"eager": {}, "graph": {"train.graph": "true"}, "fp8": {"precision.fp8": "tensorwise"}}
+
+
+def step(model, variant="eager", steps=None, is_traced=False):
+    def measure(row):
+        trace = row.m.out / f"{model}.trace.json" if is_traced else None
+        row.write(name="ingot", model=model, variant=variant, **bench_step(row, model, VARIANTS[variant], steps=steps, trace=trace))
     return measure
 
 
-class Rival:
-    """PyTorch with a compiled model, in a process of its own that trains when it is told to."""
-
-    def __init__(self, m, model):
-        self.m = m
-        self.process = m.start([sys.executable, HERE / "torch_baseline.py", "serve", model, *(["--dry"] if m.is_dry else [])],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=open(m.log, "a", encoding="utf-8"))
-        self.first = self.read()
-
-    def read(self):
-        line = self.read_line()
-        if not line:
-            status = self.process.wait()
-            raise Skipped("there is no torch that sees the device") if status == 77 else Failed(f"torch: exit code {status}")
-        return json.loads(line)
-
-    def read_line(self):
-        os.set_blocking(self.process.stdout.fileno(), False)
-        text = ""
-        while not text.endswith("\n"):
-            piece = self.process.stdout.readline()
-            text += piece or ""
-            if not piece and self.process.poll() is not None:
-                return text
-            if self.m.left_s() <= 0:
-                raise TooLong("torch did not answer in time")
-            if not piece:
-                time.sleep(0.02)
-        return text
-
-    def train(self, seconds):
-        self.process.stdin.write(f"run {seconds}\n")
-        self.process.stdin.flush()
-        return self.read()
-
-
-def step_by_turns(model):
-    """Ingot and PyTorch by turns; the ratio is the median of the turns' ratios."""
-    def measure(m):
-        turns, seconds = (2, 0.05) if m.is_dry else (3, 5)
-        source = m.model_file(model)
-        ours = bench_step(m, source, {}, seconds)  # chooses kernels and tells how many steps to time
-        m.write(name="ingot", model=model, variant="eager", turn=0, **ours)
-        rival = None
-        try:
-            rival = Rival(m, model)
-            m.write(name="torch start", model=model, **rival.first)
-            ratios = []
+def by_turns(model, turns):
+    """Ingot and PyTorch by turns; the ratio is the median of the turns' ratios so far."""
+    def measure(row):
+        seconds, ratios = 0.05 if row.m.is_dry else 5, []
+        if (model, "{}") not in row.m.steps_for:  # chooses kernels and tells how many steps to time
+            row.write(name="ingot", model=model, variant="eager", turn=0, **bench_step(row, model, {}, seconds))
+        with rival(row, model) as torch:
+            row.write(name="torch start", model=model, **torch.first)
             for turn in range(1, turns + 1):
-                ours = bench_step(m, source, {}, seconds)
-                m.write(name="ingot", model=model, variant="eager", turn=turn, **ours)
-                theirs = rival.train(seconds)
-                m.write(name="torch", model=model, turn=turn, device_bytes=rival.first["device_bytes"],
-                        of_datasheet=theirs["tflops"] / DATASHEET_TFLOPS, **theirs)
+                ours = bench_step(row, model, {}, seconds)
+                row.write(name="ingot", model=model, variant="eager", turn=turn, **ours)
+                theirs = torch.train(seconds)
+                row.write(name="torch", model=model, turn=turn, device_bytes=torch.first["device_bytes"],
+                          of_datasheet=theirs["tflops"] / DATASHEET_TFLOPS, **theirs)
                 ratios.append(ours["tokens_per_s"] / theirs["tokens_per_s"])
-            m.write(name="ratio", model=model, ratio=statistics.median(ratios), turns=ratios)
-        finally:
-            if rival:
-                m.stop(rival.process)
+                row.write(name="ratio", model=model, ratio=statistics.median(ratios), turns=ratios)
     return measure
 
 
-def parity(m):
-    found = m.work / "parity.json"
-    tiny = ["model.layers=1", "model.width=32", "model.heads=2", "model.context=16", "train.batch_size=1",
-            "eval.max_tokens=64"]
-    small = ["--steps", 2, *(word for key in tiny for word in ("--set", key))] if m.is_dry else []
-    m.run([sys.executable, HERE / "parity.py", m.program("ingot"), "--json", found, "--out", m.work / "parity", *small])
-    for row in json.loads(found.read_text()):
-        m.write(name=f"{row['model']} {row['compute']}", apart=row["apart"], limit=row["limit"], steps=row["steps"])
+def torch_cache(model):
+    """Compiles PyTorch's model, so that the next loan finds the code in OUT/torch-cache.tar.gz."""
+    def measure(row):
+        row.run([*TORCH, "warm", model, *dry(row, ["--dry"])])
+        row.m.torch_cache.mkdir(exist_ok=True)
+        packed = row.m.work / "torch-cache.tar.gz"
+        with tarfile.open(packed, "w:gz") as file:
+            file.add(row.m.torch_cache, ".")
+        row.write(name="torch cache", model=model, bytes=packed.stat().st_size)
+        if packed.stat().st_size > CACHE_BYTES:
+            raise Failed(f"torch-cache.tar.gz has {packed.stat().st_size} bytes, more than {CACHE_BYTES}: it is left out")
+        shutil.move(packed, row.m.out / packed.name)
+    return measure
+
+
+def device_bench(part, models=()):
+    def measure(row):
+        figures = row.m.work / f"{row.name}.jsonl"
+        words = ["--tiny"] if row.m.is_dry else [word for model in models for word in ("--model", model)]
+        row.run([row.m.program("device_bench"), "--json", figures, *words, part], watched=figures)
+    return measure
+
+
+def parity(model):
+    """Losses of a small model on the GPU beside the CPU's."""
+    def measure(row):
+        found = row.m.work / f"parity-{model}.json"
+        settings = ["model.layers=1", "model.width=32", "model.heads=2", "model.context=16", "train.batch_size=1",
+                    "eval.max_tokens=64"]
+        tiny = ["--steps", 2, *(word for key in settings for word in ("--set", key))]
+        row.run([sys.executable, HERE / "parity.py", row.m.program("ingot"), "--models", model, "--json", found, "--out",
+                 row.m.work / f"parity-{model}", *(tiny if row.m.is_dry else ["--steps", 20])])
+        for line in json.loads(found.read_text()):
+            row.write(name=f"{line['model']} {line['compute']}, CPU", apart=line["apart"], limit=line["limit"], steps=line["steps"])
+    return measure
 
 
 def write_phrases(path, vocab, tokens):
     """Writes 16-bit tokens: phrases of 8 tokens drawn by Zipf's law, so that a model has something to learn."""
-    import numpy
-    random = numpy.random.default_rng(3)
-    phrases = random.integers(0, vocab, (4096, 8)).astype(numpy.uint16)
-    chances = 1 / numpy.arange(1, len(phrases) + 1)
-    drawn = random.choice(len(phrases), tokens // 8, p=chances / chances.sum())
-    phrases[drawn].reshape(-1).tofile(path)
+    source = random.Random(3)
+    phrases = [[source.randrange(vocab) for _ in range(8)] for _ in range(4096)]
+    drawn = source.choices(phrases, [1 / (i + 1) for i in range(len(phrases))], k=tokens // 8)
+    path.write_bytes(array.array("H", [token for phrase in drawn for token in phrase]).tobytes())
 
 
-def losses_beside_torch(m):
+def losses(steps, batch, computes, is_compiled):
     """Trains GPT-2 124M from PyTorch's weights on the same windows in both and compares the losses of all steps."""
-    try:
-        import numpy  # noqa: F401, needed by write_phrases
-    except ImportError:
-        raise Skipped("there is no numpy") from None
-    steps, batch, context, vocab = (4, 2, 16, 512) if m.is_dry else (200, 64, 1024, 50304)
-    folder = m.work / "losses"
-    folder.mkdir(exist_ok=True)
-    write_phrases(folder / "train.bin", vocab, 40 * batch * context)
-    write_phrases(folder / "val.bin", vocab, 4 * batch * context)
-    fields = dict(layers=12, heads=12, width=768, ffn=3072, context=context, vocab=vocab, norm="layer_norm",
-                  positions="learned", mlp="gelu_tanh", has_bias=True)
-    if m.is_dry:
-        fields.update(layers=1, heads=2, width=32, ffn=64)
-    rate = 3e-4
-    (folder / "model.json").write_text(json.dumps({"model": fields, "batch": batch, "seed": 11, "rate": rate}))
-    torch = [sys.executable, HERE / "torch_baseline.py", "losses", folder, "--steps", steps]
-    theirs = last_json(m.run([*torch, *(["--dry"] if m.is_dry else [])]))["losses"]
-    command = [m.program("ingot"), "train", "--init", folder / "init", "--data", f"nanogpt:{folder}", "--out", folder / "run"]
-    for key, value in {"train.steps": steps, "train.batch_size": batch, "train.seed": 11, "train.device": "cuda",
-                       "precision.compute": "bf16", "optimizer.lr": rate, "optimizer.beta2": 0.95, "schedule.kind": "constant",
-                       "schedule.warmup_steps": 0, "eval.every": 0, "sample.count": 0}.items():
-        command += ["--set", f"{key}={value}"]
-    m.run(command)
-    rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
-    ours = [row["loss"] for row in rows if "loss" in row]
-    if len(ours) != steps or len(theirs) != steps:
-        raise Failed(f"{len(ours)} and {len(theirs)} losses of {steps} steps")
-    apart, limit = max(abs(a - b) / b for a, b in zip(ours, theirs)), 1e-2
-    m.write(name="losses", steps=steps, apart=apart, limit=limit, first=[ours[0], theirs[0]], last=[ours[-1], theirs[-1]])
-    if not apart <= limit:
-        raise Failed(f"losses are {apart:.1e} apart, more than {limit:.0e}")
-
-
-def deterministic(m):
-    """Two runs give the same bits, and what that costs."""
-    source = m.model_file("gpt2-124m")
-    rows = [bench_step(m, source, {"train.deterministic": "true"}, steps=8) for _ in range(2)]
-    m.write(name="deterministic", losses=[row["loss"] for row in rows], step_ms=rows[1]["step_ms"])
-    if rows[0]["loss"] != rows[1]["loss"]:
-        raise Failed(f"losses differ: {rows[0]['loss']!r} and {rows[1]['loss']!r}")
-
-
-def hybrid(graph):
-    def measure(m):
-        settings = {"train.device": "cuda", "train.batch_size": 16, "train.grad_accum": 4, "train.graph": graph}
-        source = "hybrid-124m"
-        if m.is_dry:
-            source = "hybrid-124m-tiny"
-            settings.update({"model.layers": 1, "model.width": 32, "model.heads": 2, "model.context": 16, "train.batch_size": 2,
-                             "train.grad_accum": 2, "model.vocab": 512})
-        m.write(name="ingot", model="hybrid-124m", variant="graph" if graph == "true" else "eager",
-                **bench_step(m, source, settings))
+    def measure(row):
+        context, vocab = (16, 512) if row.m.is_dry else (1024, 50304)
+        count, sequences = (4, 2) if row.m.is_dry else (steps, batch)
+        folder = row.m.work / row.name
+        folder.mkdir()
+        write_phrases(folder / "train.bin", vocab, 40 * sequences * context)
+        write_phrases(folder / "val.bin", vocab, 4 * sequences * context)
+        fields = dict(layers=12, heads=12, width=768, ffn=3072, context=context, vocab=vocab, norm="layer_norm",
+                      positions="learned", mlp="gelu_tanh", has_bias=True)
+        if row.m.is_dry:
+            fields.update(layers=1, heads=2, width=32, ffn=64)
+        (folder / "model.json").write_text(json.dumps({"model": fields, "batch": sequences, "seed": 11, "rate": LOSS_RATE}))
+        worst = []
+        for compute in computes:
+            theirs = last_json(row.run([*TORCH, "losses", folder, "--steps", count, "--compute", compute,
+                                        *(["--compile"] if is_compiled else []), *dry(row, ["--dry"])]))["losses"]
+            command = [row.m.program("ingot"), "train", "--init", folder / "init", "--data", f"nanogpt:{folder}", "--out",
+                       folder / compute]
+            for key, value in {"train.steps": count, "train.batch_size": sequences, "train.seed": 11, "train.device": "cuda",
+                               "precision.compute": compute, "optimizer.lr": LOSS_RATE, "optimizer.beta2": 0.95,
+                               "schedule.kind": "constant", "schedule.warmup_steps": 0, "eval.every": 0,
+                               "sample.count": 0}.items():
+                command += ["--set", f"{key}={value}"]
+            row.run(command)
+            lines = [json.loads(line) for line in (folder / compute / "metrics.jsonl").read_text().splitlines()]
+            ours = [line["loss"] for line in lines if "loss" in line]
+            if len(ours) != count or len(theirs) != count:
+                raise Failed(f"{len(ours)} and {len(theirs)} losses of {count} steps")
+            apart, limit = max(abs(a - b) / b for a, b in zip(ours, theirs)), LOSS_LIMITS[compute]
+            row.write(name=f"gpt2-124m {compute}, PyTorch", steps=count, apart=apart, limit=limit, first=[ours[0], theirs[0]],
+                      last=[ours[-1], theirs[-1]], ours=ours, theirs=theirs)
+            if not apart <= limit:
+                worst.append(f"losses in {compute} are {apart:.1e} apart, more than {limit:.0e}")
+        if worst:
+            raise Failed("; ".join(worst))
     return measure
 
 
-def on_gpus(m, gpus, program):
+def on_gpus(row, gpus, program):
     """Returns the words that start a program on several GPUs."""
     if not shutil.which("mpirun"):
         raise Skipped("there is no mpirun")
-    if not m.is_dry and gpu_count() < gpus:
+    if not row.m.is_dry and gpu_count() < gpus:
         raise Skipped(f"{gpu_count()} GPUs")
-    if not os.path.exists(m.program(program)):
+    if not os.path.exists(row.m.program(program)):
         raise Skipped(f"there is no {program}, which builds with MPI have")
-    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", gpus, m.program(program)]
+    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", gpus, row.m.program(program)]
 
 
 def ranks(layout, gpus):
     """Steps of 124M and 1.3B on several GPUs in one layout, and how long ranks waited for one another."""
-    def measure(m):
+    def measure(row):
         for model in MODELS_OF_RANKS:
-            found = last_json(m.run([*on_gpus(m, gpus, "ingot"), "bench", "parallel", m.model_file(model), "--set",
-                                     f"parallel.{layout}={gpus}", "--steps", 2 if m.is_dry else 10, "--json"]))
+            found = last_json(row.run([*on_gpus(row, gpus, "ingot"), "bench", "parallel", model_source(row, model)[0], "--set",
+                                       f"parallel.{layout}={gpus}", "--steps", 2 if row.m.is_dry else 10, "--json"]))
             waits = {}
             for operation in found["operations"]:
                 waits[operation["rank"]] = waits.get(operation["rank"], 0) + operation["wait_s"]
             steps = 1 + max((operation["step"] for operation in found["operations"]), default=0)
-            m.write(name=layout, model=model, gpus=gpus, step_ms=found["step_s"] * 1e3,
-                    waited_ms=max(waits.values(), default=0) / steps * 1e3)
+            row.write(name=layout, model=model, gpus=gpus, step_ms=found["step_s"] * 1e3,
+                      waited_ms=max(waits.values(), default=0) / steps * 1e3)
     return measure
 
 
 def muon_messages(gpus):
     """Muon's updates of 124M and 1.3B on replicas: directions in one gather per round, and in one message per matrix."""
-    def measure(m):
-        text = m.run([*on_gpus(m, gpus, "muon_bench"), *(["--tiny"] if m.is_dry else []), *MODELS_OF_RANKS])
+    def measure(row):
+        text = row.run([*on_gpus(row, gpus, "muon_bench"), *(["--tiny"] if row.m.is_dry else []), *MODELS_OF_RANKS])
         found = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
         if len(found) != len(MODELS_OF_RANKS):
             raise Failed(f"{len(found)} figures of {len(MODELS_OF_RANKS)} models")
         for figures in found:
-            m.write(name="muon", gpus=gpus, **figures)
+            row.write(name="muon", gpus=gpus, **figures)
     return measure
 
 
 def gpu_count():
-    try:
-        done = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, text=True, check=False)
-    except OSError:
-        return 0
-    return len([line for line in done.stdout.splitlines() if line.startswith("GPU")])
+    return sum(line.startswith("GPU") for line in said_by(["nvidia-smi", "-L"]).splitlines())
 
 
-# Per phase: name, seconds at most, what it does. A phase's limits add up to no more than its own.
-ROWS = {
-    "A": [("doctor", 15, doctor), ("tests", 90, device_tests), ("kernels", 40, device_bench("kernels")),
-          ("products", 60, device_bench("products")), ("attention", 45, device_bench("attention")),
-          *((f"head-{name}-{p}", 20, head(width, vocab, tokens, p)) for name, width, vocab, tokens in (
-              ("124m", 768, 50304, 65536), ("1.3b", 2048, 32000, 16384)) for p in ("bf16", "fp8")),
-          ("memcheck", 75, checker("memcheck")), ("racecheck", 75, checker("racecheck"))],
-    "B": [row for model in MODELS for row in (
-        (f"step-{model}", 125, step_by_turns(model)), *((f"step-{model}-{v}", 21, step_variant(model, v)) for v in VARIANTS))],
-    "C": [("losses-124m", 110, losses_beside_torch), ("parity", 80, parity), ("deterministic", 20, deterministic),
-          ("hybrid-eager", 20, hybrid("false")), ("hybrid-graph", 20, hybrid("true")), ("fused", 20, device_bench("fused")),
-          ("initcheck", 45, checker("initcheck")), ("synccheck", 45, checker("synccheck"))],
-    "M": [*((f"ranks-{layout}-{gpus}", 38, ranks(layout, gpus)) for gpus in (1, 2, 4, 8)
-            for layout in (("dp",) if gpus == 1 else ("dp", "fsdp", "tp", "pp"))),
-          *((f"muon-{gpus}", 25, muon_messages(gpus)) for gpus in (2, 4, 8))],
+# Per command: stages, one after another; a stage's lanes, beside each other; a lane's rows: name, seconds at most, what it
+# does. The limits of the longest lanes add up to no more than the command's own.
+FIRST = [("libraries", 5, libraries), ("doctor", 10, doctor), ("device", 5, device)]
+STAGES = {
+    "works": [
+        [[("step-llama-1.3b", 30, step("llama-1.3b", steps=4))]],
+        [[("tests", 75, device_tests), ("memcheck", 30, checker("memcheck", lambda row: ":".join(row.m.suspects[:20])))],
+         [("probe", 30, probe), ("nccl-one-rank", 15, nccl_one_rank),
+          ("step-gpt2-124m", 25, step("gpt2-124m", steps=4, is_traced=True)),
+          ("step-gpt2-124m-graph", 20, step("gpt2-124m", "graph", steps=4)),
+          ("step-gpt2-124m-fp8", 20, step("gpt2-124m", "fp8", steps=4)),
+          ("losses", 60, losses(20, 8, ("f32", "bf16"), is_compiled=False))],
+         [(f"parity-{model}", 60, parity(model)) for model in ("tiny-llama", "tiny-gpt2")],
+         [("torch-gpt2-124m", 80, torch_cache("gpt2-124m")), ("torch-llama-1.3b", 60, torch_cache("llama-1.3b"))]]],
+    "numbers": [[[
+        ("rates", 15, device_bench("peak")), ("losses", 90, losses(100, 64, ("bf16",), is_compiled=True)),
+        ("step-gpt2-124m", 95, by_turns("gpt2-124m", 3)), ("step-gpt2-124m-graph", 15, step("gpt2-124m", "graph")),
+        ("step-gpt2-124m-fp8", 15, step("gpt2-124m", "fp8")),
+        ("step-gpt2-124m-trace", 15, step("gpt2-124m", steps=4, is_traced=True)),
+        *((f"step-llama-1.3b-{variant}", 20, step("llama-1.3b", variant)) for variant in VARIANTS),
+        ("step-llama-1b", 25, step("llama-1b")), ("step-llama-1.3b", 75, by_turns("llama-1.3b", 2)),
+        ("products", 25, device_bench("products", ["gpt2-124m"])),
+        ("attention", 20, device_bench("attention", ["gpt2-124m", "llama-1.3b"])),
+        ("kernels", 20, device_bench("kernels")), ("racecheck", 30, checker("racecheck", lambda row: SMALL_TESTS))]]],
+    "several": [[[
+        *((f"ranks-{layout}-{gpus}", 35, ranks(layout, gpus)) for gpus in (1, 2, 4, 8)
+          for layout in (("dp",) if gpus == 1 else ("dp", "fsdp", "tp", "pp"))),
+        *((f"muon-{gpus}", 25, muon_messages(gpus)) for gpus in (2, 4, 8))]]],
 }
-MOST_IMPORTANT = ("doctor", "tests", "step-gpt2-124m", "step-gpt2-124m-graph", "step-gpt2-124m-fp8-tensorwise", "step-llama-1.3b",
-                  "step-llama-1.3b-graph", "step-llama-1.3b-fp8-tensorwise", "losses-124m")
-ROWS["Q"] = [next(row for phase in "ABC" for row in ROWS[phase] if row[0] == name) for name in MOST_IMPORTANT]
 
 
-def run_row(m, name, limit_s, measure):
-    m.row, m.row_end = name, time.monotonic() + limit_s
-    begin, words = time.monotonic(), ""
-    try:
-        measure(m)
-        status = "passed"
-    except (Skipped, TooLong, Failed) as error:
-        status, words = {Skipped: "skipped", TooLong: "too long", Failed: "failed"}[type(error)], str(error)
-    except (OSError, ValueError, KeyError, TypeError) as error:  # the program's output was not what it should be
-        status, words = "failed", f"{type(error).__name__}: {error}"
-    seconds = time.monotonic() - begin
-    m.write(status=status, seconds=round(seconds, 1), **({"why": words} if words else {}))
-    print(f"{m.phase} {name:<28} {status:<8} {seconds:6.1f} s  {words}", flush=True)
-    return status
+def stages_of(command, wanted, patience):
+    """The stages with the limits of a dry or a real run; `wanted`: only rows of these names."""
+    return [[[(name, limit * patience, measure) for name, limit, measure in lane if not wanted or name in wanted]
+             for lane in lanes] for lanes in [[FIRST], *STAGES[command]]]
+
+
+def run_command(m, stages):
+    """Returns the exit code. Without libraries, doctor or device nothing else is tried."""
+    statuses = {}
+    for lanes in stages:
+        statuses.update(run_lanes(m, lanes))
+        for name, _, _ in FIRST:
+            if statuses.get(name) not in (None, "passed"):
+                is_no_gpu = name == "device" and statuses[name] == "skipped"
+                why = next((line["why"] for line in m.lines if line["row"] == name and "why" in line), "there was no time")
+                print(f"nothing was measured: {name}: {why}", file=sys.stderr)
+                return 77 if is_no_gpu else 1
+    return 1 if {"failed", "too long"} & set(statuses.values()) else 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("phase", choices=LIMIT_S)
+    parser.add_argument("command", choices=LIMIT_S)
+    parser.add_argument("--torch-cache", type=pathlib.Path, help="torch-cache.tar.gz that `works` has left")
     parser.add_argument("--programs", type=pathlib.Path, default=HERE, help="folder with ingot, ingot_cuda_tests, device_bench")
     parser.add_argument("--dry", action="store_true", help="run every row in miniature")
     parser.add_argument("--rows", nargs="+", help="only these rows")
-    parser.add_argument("--limit", type=float, help="seconds that the phase may take")
+    parser.add_argument("--limit", type=float, help="seconds that the command may take")
     options = parser.parse_args()
-    options.limit = options.limit or LIMIT_S[options.phase] * (DRY_PATIENCE if options.dry else 1)
-    m = Machine(options)
+    patience = DRY_PATIENCE if options.dry else 1
+    m = Machine(options.command, options.out, options.programs, options.limit or LIMIT_S[options.command] * patience,
+                options.dry, options.torch_cache)
+    signal.signal(signal.SIGTERM, lambda *_: m.cut())  # the processes end before the script does
     try:
-        return run_phase(m, options)
+        return run_command(m, stages_of(options.command, options.rows, patience))
     finally:
         shutil.rmtree(m.work, ignore_errors=True)
-
-
-def run_phase(m, options):
-    there = subprocess.run([m.program("ingot_cuda_tests"), "--gtest_filter=-*"], stdout=subprocess.PIPE,
-                           stderr=subprocess.STDOUT, text=True, check=False)
-    if there.returncode:
-        print(f"nothing was measured: {there.stdout.strip()}", file=sys.stderr)
-        return 77
-    version = subprocess.run([m.program("ingot"), "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    card = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], stdout=subprocess.PIPE,
-                          text=True, check=False).stdout.splitlines()[:1] if shutil.which("nvidia-smi") else []
-    m.identity = {"program": version, "device": card[0] if card else "simulated" if m.is_dry else "unknown",
-                  "date": datetime.date.today().isoformat()}
-    done = {line["row"] for line in m.lines() if line.get("status") == "passed" and line["program"] == version and
-            line["device"] == m.identity["device"]}
-    has_failed = False
-    for name, limit_s, measure in ROWS[m.phase]:
-        if name in done or (options.rows and name not in options.rows):
-            continue
-        m.row_end = m.end
-        if m.left_s() < 5:
-            print(f"{m.phase} {name:<28} no time is left; call the phase again with the same OUT", flush=True)
-            continue
-        has_failed |= run_row(m, name, limit_s * (DRY_PATIENCE if m.is_dry else 1), measure) in ("failed", "too long")
-        (m.out / "summary.md").write_text(summary.page(m.lines()), encoding="utf-8")
-    return 1 if has_failed else 0
 
 
 if __name__ == "__main__":

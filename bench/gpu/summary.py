@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a page of Markdown from the lines of results.jsonl (bench/gpu/phases.py), for docs/benchmarks.
+"""Makes a page of Markdown from the lines of results.jsonl (bench/gpu/rows.py), for docs/benchmarks.
 
   python3 bench/gpu/summary.py OUT/results.jsonl >docs/benchmarks/h200.md"""
 import json
@@ -8,8 +8,8 @@ import sys
 GIB = 2**30
 GOALS = [  # words, figure, smallest good value
     ("124M: Ingot / PyTorch", lambda f: f.ratio("gpt2-124m"), 1.25),
-    ("124M: part of the measured product rate", lambda f: f.step("gpt2-124m", "mfu"), 0.60),
-    ("1.3B: part of the measured product rate", lambda f: f.step("llama-1.3b", "mfu"), 0.70),
+    ("124M: part of the measured product rate", lambda f: f.of_peak(f.step("gpt2-124m", "tflops")), 0.60),
+    ("1.3B: part of the measured product rate", lambda f: f.of_peak(f.step("llama-1.3b", "tflops")), 0.70),
     ("1.3B: FP8 linears / bf16", lambda f: f.fp8_gain("llama-1.3b"), 1.2),
     ("FP8 products of the head / bf16", lambda f: f.fp8_head_gain("gpt2-124m"), 1.6),
     ("slowest memory-bound kernel / copy", lambda f: f.slowest_kernel(), 0.85),
@@ -30,13 +30,22 @@ class Figures:
     def named(self, *rows):
         return [line for line in self.newest.values() if line["row"] in rows or not rows]
 
+    def peak(self):
+        """The measured rate of large products in TFLOP/s, or None."""
+        found = [line["tflop_s"] for line in self.named("rates") if "tflop_s" in line]
+        return found[-1] if found else None
+
+    def of_peak(self, tflops):
+        return tflops / self.peak() if tflops and self.peak() else None
+
     def steps(self):
-        return [line for line in self.newest.values() if line["row"].startswith(("step-", "hybrid-"))]
+        return [line for line in self.newest.values() if line["row"].startswith("step-")]
 
     def step(self, model, field, variant="eager"):
-        """The median over the turns of a field, or None."""
-        found = sorted(line[field] for line in self.steps() if line["name"] == "ingot" and line["model"] == model and
-                       line["variant"] == variant and line.get("turn") != 0 and line.get(field) is not None)
+        """The median of a field, or None: over the turns beside PyTorch; without any, of the runs before them."""
+        lines = [line for line in self.steps() if line["name"] == "ingot" and line["model"] == model and
+                 line["variant"] == variant and line.get(field) is not None]
+        found = sorted(line[field] for line in [line for line in lines if line.get("turn")] or lines)
         return found[len(found) // 2] if found else None
 
     def torch(self, model, field):
@@ -49,7 +58,7 @@ class Figures:
         return found[-1] if found else None
 
     def fp8_gain(self, model):
-        plain, fp8 = self.step(model, "step_ms"), self.step(model, "step_ms", "fp8-tensorwise")
+        plain, fp8 = self.step(model, "step_ms"), self.step(model, "step_ms", "fp8")
         return plain / fp8 if plain and fp8 else None
 
     def fp8_head_gain(self, model):
@@ -92,47 +101,41 @@ def steps(f):
             return f.step(model, field, variant)
         device_bytes = get("device_bytes")
         rows.append([model, variant, number(get("step_ms")), number(get("tokens_per_s"), "{:.0f}"),
-                     number(get("of_datasheet"), "{:.1%}"), number(get("mfu"), "{:.1%}"),
+                     number(get("of_datasheet"), "{:.1%}"), number(f.of_peak(get("tflops")), "{:.1%}"),
                      number(device_bytes and device_bytes / GIB, "{:.1f}"),
                      number(f.ratio(model)) if variant == "eager" else ""])
         if variant == "eager" and f.torch(model, "step_ms"):
             used = f.torch(model, "device_bytes")
             rows.append([model, "PyTorch compiled", number(f.torch(model, "step_ms")),
                          number(f.torch(model, "tokens_per_s"), "{:.0f}"), number(f.torch(model, "of_datasheet"), "{:.1%}"),
-                         number(f.torch(model, "mfu"), "{:.1%}"), number(used and used / GIB, "{:.1f}"), ""])
+                         number(f.of_peak(f.torch(model, "tflops")), "{:.1%}"), number(used and used / GIB, "{:.1f}"), ""])
     return table(["model", "variant", "ms per step", "tokens/s", "of 989 TFLOP/s", "of measured rate", "GiB", "ratio"], rows)
+
+
+def choices(f):
+    """Which attention ran, and which products other kernels replace."""
+    rows = [[line["model"], line["variant"], line.get("attention_forward", ""), line.get("attention_backward", ""),
+             *("; ".join(line.get(key, [])) for key in ("refused", "slower"))]
+            for line in f.steps() if line["name"] == "ingot" and "attention_forward" in line]
+    return table(["model", "variant", "attention", "its backward pass", "products refused", "slower than kernels of their own"],
+                 [row for i, row in enumerate(rows) if row not in rows[:i]])
 
 
 def kernels(f):
     rows = [[line["name"], number(line["us"], "{:.1f}"), number(line["gb_s"], "{:.0f}"), number(line["of_copy"], "{:.0%}")]
-            for line in f.named("kernels", "products", "attention", "fused") if "gb_s" in line]
+            for line in f.named("rates", "kernels") if "gb_s" in line]
     return table(["kernel", "µs", "GB/s", "of the copy"], rows)
 
 
 def products(f):
-    rows = [[line["name"], number(line["us"], "{:.1f}"), number(line["tflop_s"], "{:.0f}")]
-            for line in f.named("products", "attention") if "tflop_s" in line]
-    return table(["product", "µs", "TFLOP/s"], rows)
-
-
-def comparisons(f):
-    rows = []
-    for line in f.named("attention", "fused"):
-        ways = [key for key in line if key.endswith("_us")]
-        if "ratio" in line and len(ways) == 2:
-            rows.append([line["name"], *(f"{key[:-3]} {line[key]:.1f} µs" for key in ways), number(line["ratio"], "{:.3f}")])
-    return table(["comparison", "one", "other", "ratio"], rows)
-
-
-def heads(f):
-    rows = [[line["row"], line["name"], number(line["ms"]), number(line["scratch_bytes"] / GIB, "{:.2f}")]
-            for line in f.newest.values() if line["row"].startswith("head-")]
-    return table(["head", "kind", "ms", "GiB of scratch"], rows)
+    rows = [[line["name"], number(line["us"], "{:.1f}"), number(line["tflop_s"], "{:.0f}"), number(f.of_peak(line["tflop_s"]), "{:.0%}")]
+            for line in f.newest.values() if "tflop_s" in line]
+    return table(["product", "µs", "TFLOP/s", "of the measured rate"], rows)
 
 
 def courses(f):
     rows = [[line["row"], line["name"], str(line["steps"]), f"{line['apart']:.1e}", f"{line['limit']:.0e}"]
-            for line in f.named("parity", "losses-124m") if "apart" in line]
+            for line in f.newest.values() if "apart" in line]
     return table(["comparison", "losses", "steps", "apart at most", "limit"], rows)
 
 
@@ -148,25 +151,28 @@ def muon(f):
     return table(["model", "GPUs", "ms with one gather per round", "ms with one message per matrix", "ratio"], rows)
 
 
+def tests(f):
+    rows = [[str(line["passed"]), " ".join(line["failed"]), " ".join(line["unfinished"]),
+             " ".join(f"{name} {ms * 1e-3:.1f} s" for ms, name in line["slowest"])] for line in f.named("tests")]
+    return table(["passed", "failed", "did not end", "slowest"], rows)
+
+
 def statuses(f):
-    newest = {}
-    for line in f.lines:
-        if "status" in line:
-            newest[(line["phase"], line["row"])] = line
-    return table(["phase", "row", "status", "s", "why"],
-                 [[phase, row, line["status"], str(line["seconds"]), line.get("why", "").replace("|", "/")]
-                  for (phase, row), line in sorted(newest.items())])
+    return table(["row", "status", "s", "why"],
+                 [[line["row"], line["status"], str(line["seconds"]), line.get("why", "").replace("|", "/").replace("\n", " ")]
+                  for line in f.lines if "status" in line])
 
 
-SECTIONS = [("Goals", goals), ("Steps", steps), ("Several GPUs", several), ("Muon's updates on several GPUs", muon),
-            ("Losses", courses), ("Heads", heads), ("Kernels", kernels), ("Products and attention", products), ("Two ways by turns", comparisons), ("Rows", statuses)]
+SECTIONS = [("Goals", goals), ("Steps", steps), ("Attention and products that ran", choices), ("Losses", courses), ("Device tests", tests),
+            ("Several GPUs", several), ("Muon's updates on several GPUs", muon), ("Products and attention", products),
+            ("Kernels", kernels), ("Rows", statuses)]
 
 
 def page(lines):
     f = Figures(lines)
     last = lines[-1] if lines else {}
     text = [f"# Ingot on {last.get('device', '?')}\n",
-            f"Measured by `bench/gpu/run.sh` with {last.get('program', '?')}, {last.get('date', '?')}. Times are medians; "
+            f"Measured by `bench/gpu/run.sh OUT {last.get('command', '?')}` with {last.get('program', '?')}, {last.get('date', '?')}. Times are medians; "
             "data is random; ratios are medians of turns in one run.\n"]
     for line in f.named("doctor"):
         text.append("".join(f"- {name}: {value}\n" for name, value in line["rows"].items() if "cuda" in name))

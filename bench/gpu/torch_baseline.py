@@ -6,10 +6,13 @@ attention and fused AdamW.
       makes and compiles the model, prints one JSON line, then reads commands from stdin: "run SECONDS" trains for that
       long and prints a JSON line, "end" or the end of stdin ends the program. Between commands it holds the weights and
       gives the rest of the memory back, so that another program can be timed by turns.
-  python bench/gpu/torch_baseline.py losses FOLDER --steps N [--dry]
+  python bench/gpu/torch_baseline.py warm MODEL [--dry]
+      compiles the model as `serve` does, so that the code is in TORCHINDUCTOR_CACHE_DIR, and prints one JSON line. It takes
+      less than half of the GPU's memory.
+  python bench/gpu/torch_baseline.py losses FOLDER --steps N --compute f32|bf16 [--compile] [--dry]
       FOLDER has model.json (fields of ModelConfig), train.bin (nanoGPT's 16-bit tokens), batch (sequences), seed and rate:
       writes FOLDER/init (a folder of Hugging Face) for `ingot train --init`, trains N steps on the windows that Ingot's
-      data.order = "random" takes, and prints a JSON line with the loss of every step.
+      data.order = "random" takes, and prints a JSON line with the loss of every step. Products in f32 are not TF32's.
 
 FLOPs per token: 6 per parameter that takes part in a product, and 6 * layers * width * T for causal attention (half of
 the square). --dry computes on the CPU in a few seconds. Exits with 77 if there is no torch, or no GPU."""
@@ -26,7 +29,6 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 MODELS = {  # fields of ModelConfig, sequences per micro-batch, tokens per sequence
     "gpt2-124m": (dict(layers=12, heads=12, width=768, ffn=3072, context=1024, vocab=50304, norm="layer_norm",
                        positions="learned", mlp="gelu_tanh", has_bias=True), 64, 1024),
-    "llama-350m": (dict(layers=24, heads=16, width=1024, ffn=2816, context=2048, vocab=32000, is_tied=False), 16, 2048),
     "llama-1.3b": (dict(layers=24, heads=16, width=2048, ffn=5632, context=2048, vocab=32000, is_tied=False), 8, 2048),
 }
 DRY = dict(layers=1, heads=2, width=32, ffn=64, context=16, vocab=512)
@@ -54,11 +56,22 @@ class Card:
         if not self.is_dry:
             self.torch.cuda.empty_cache()
 
-    def compiled(self, model):
-        return model if self.is_dry else self.torch.compile(model)
+    def model(self, config):
+        from pytorch_model import Model
 
-    def autocast(self):
-        return self.torch.autocast(self.device, dtype=self.torch.bfloat16)
+        with self.torch.device(self.device):  # draws the weights there, too
+            return Model(config)
+
+    def compile(self, model):
+        """GPT-2 as a whole; the 24 equal blocks of a LLaMA one by one, which saves a minute, and its loss."""
+        if self.is_dry:
+            return
+        if model.positions is not None:
+            model.compile()
+            return
+        for block in model.blocks:
+            block.compile()
+        model.loss = self.torch.compile(model.loss)
 
 
 def product_rate(card):
@@ -85,38 +98,58 @@ def flops_per_token(model):
 
 
 class Training:
-    """A compiled model, its optimizer, and one step."""
+    """A model, its optimizer, and one step."""
 
-    def __init__(self, card, model, lr):
+    def __init__(self, card, model, lr, is_bf16=True):
         from pytorch_model import adamw
 
-        self.card = card
-        self.model = model.to(card.device)
+        self.card, self.model, self.is_bf16 = card, model, is_bf16
         self.optimizer = adamw(model, lr, (0.9, 0.95), 0.1, **({} if card.is_dry else {"fused": True}))
-        self.run = card.compiled(self.model)
+
+    def passes(self, tokens, targets):
+        """Forward and backward; returns the loss."""
+        with self.card.torch.autocast(self.card.device, dtype=self.card.torch.bfloat16, enabled=self.is_bf16):
+            loss = self.model(tokens, targets)
+        loss.backward()
+        return loss
 
     def step(self, tokens, targets):
-        with self.card.autocast():
-            loss = self.run(tokens, targets)
-        loss.backward()
+        loss = self.passes(tokens, targets)
         self.card.torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
 
-def serve(card, name):
-    from pytorch_model import Model, ModelConfig
+def compiled_training(card, name):
+    """Returns Training of a model, and a batch of random tokens (B, T + 1)."""
+    from pytorch_model import ModelConfig
 
-    torch = card.torch
     fields, B, T = MODELS[name]
     if card.is_dry:
         fields, B, T = {**fields, **DRY}, 2, DRY["context"]
+    card.torch.manual_seed(1)
+    model = card.model(ModelConfig(**fields))
+    card.compile(model)
+    return Training(card, model, 1e-4), card.torch.randint(0, fields["vocab"], (B, T + 1), device=card.device)
+
+
+def warm(card, name):
+    if not card.is_dry:
+        card.torch.cuda.set_per_process_memory_fraction(0.45)
+    begin = time.perf_counter()
+    training, data = compiled_training(card, name)
+    training.passes(data[:, :-1], data[:, 1:])
+    card.synchronize()
+    say({"warm_up_s": time.perf_counter() - begin})
+
+
+def serve(card, name):
+    torch = card.torch
     peak = product_rate(card)
-    torch.manual_seed(1)
     free = card.free_bytes()
-    training = Training(card, Model(ModelConfig(**fields)), 1e-4)
-    data = torch.randint(0, fields["vocab"], (B, T + 1), device=card.device)
+    training, data = compiled_training(card, name)
+    B, T = data.shape[0], data.shape[1] - 1
     begin = time.perf_counter()
     for _ in range(3):
         training.step(data[:, :-1], data[:, 1:])
@@ -192,17 +225,18 @@ def write_hf_folder(model, folder):
     write_tokenizer(c.vocab, folder / "tokenizer.json")
 
 
-def losses(card, folder, steps):
-    import numpy
-    from pytorch_model import Model, ModelConfig
+def losses(card, folder, steps, compute, is_compiled):
+    from pytorch_model import ModelConfig
 
     torch = card.torch
     job = json.loads((folder / "model.json").read_text())
     torch.manual_seed(1)
-    model = Model(ModelConfig(**job["model"]))
+    model = card.model(ModelConfig(**job["model"]))
     write_hf_folder(model, folder / "init")
-    tokens = torch.from_numpy(numpy.fromfile(folder / "train.bin", dtype=numpy.uint16).astype(numpy.int64))
-    training, T = Training(card, model, job["rate"]), model.config.context
+    if is_compiled:
+        card.compile(model)
+    tokens = torch.frombuffer(bytearray((folder / "train.bin").read_bytes()), dtype=torch.uint16).to(torch.int64)
+    training, T = Training(card, model, job["rate"], compute == "bf16"), model.config.context
     losses_seen = []
     for step in range(steps):
         starts = [window_start(job["seed"], step * job["batch"] + i, len(tokens), T) for i in range(job["batch"])]
@@ -214,12 +248,15 @@ def losses(card, folder, steps):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    serving = commands.add_parser("serve")
-    serving.add_argument("model", choices=MODELS)
+    serving, warming = commands.add_parser("serve"), commands.add_parser("warm")
+    for command in (serving, warming):
+        command.add_argument("model", choices=MODELS)
     comparing = commands.add_parser("losses")
     comparing.add_argument("folder", type=pathlib.Path)
     comparing.add_argument("--steps", type=int, default=200)
-    for command in (serving, comparing):
+    comparing.add_argument("--compute", choices=("f32", "bf16"), default="bf16")
+    comparing.add_argument("--compile", action="store_true")
+    for command in (serving, warming, comparing):
         command.add_argument("--dry", action="store_true", help="compute on the CPU in a few seconds")
     options = parser.parse_args()
     try:
@@ -230,12 +267,12 @@ def main():
     if not options.dry and not torch.cuda.is_available():
         print("torch sees no GPU", file=sys.stderr)
         return 77
-    torch.set_float32_matmul_precision("high")
     card = Card(torch, options.dry)
-    if options.command == "serve":
-        serve(card, options.model)
+    if options.command == "losses":
+        losses(card, options.folder, options.steps, options.compute, options.compile)
     else:
-        losses(card, options.folder, options.steps)
+        torch.set_float32_matmul_precision("high")
+        {"serve": serve, "warm": warm}[options.command](card, options.model)
     return 0
 
 
