@@ -80,7 +80,8 @@ void print_text(const StepBench& b) {
              format_count(b.tokens_per_s), b.gflops, b.start_s,
              format_bytes(static_cast<double>(b.peak_rss_bytes)));
   if (b.peak_gflops > 0)
-    fmt::print("mfu {} of {:.0f} GFLOP/s\n", b.mfu ? fmt::format("{:.1f}%", 100 * *b.mfu) : "n/a", b.peak_gflops);
+    fmt::print("mfu {} of {:.0f} GFLOP/s\n", b.mfu ? fmt::format("{:.1f}%", 100 * *b.mfu) : "n/a",
+               b.peak_gflops);
   if (b.data_sheet_gflops > 0)
     fmt::print("mfu {:.1f}% of the data sheet's {:.0f} GFLOP/s\n", 100 * b.data_sheet_mfu,
                b.data_sheet_gflops);

@@ -93,9 +93,9 @@ struct StepBench {
   double forward_blocks_ms = 0;     // of a micro-batch of those steps, forward outside the head (median)
   double gflops = 0;                // model FLOPs per second
   double peak_gflops = 0;           // rate of a large product, measured in this run; 0 if it was not
-  std::optional<double> mfu;  // gflops / peak_gflops; nullopt if the steps were faster than the peak
-  double data_sheet_gflops = 0;  // dense peak by the device's data sheet; 0 if it is unknown
-  double data_sheet_mfu = 0;     // gflops / data_sheet_gflops
+  std::optional<double> mfu;        // gflops / peak_gflops; nullopt if the steps were faster than the peak
+  double data_sheet_gflops = 0;     // dense peak by the device's data sheet; 0 if it is unknown
+  double data_sheet_mfu = 0;        // gflops / data_sheet_gflops
   double loss_first = 0, loss_last = 0;
   uint64_t peak_rss_bytes = 0;
   uint64_t device_bytes = 0;  // memory of the device that the steps took; 0 on the CPU

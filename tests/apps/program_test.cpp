@@ -116,14 +116,16 @@ TEST_F(ProgramTest, BenchStepTimesEvaluationBesideTheForwardPass) {
 
 TEST_F(ProgramTest, BenchStepLeavesOutProductsOnDemand) {
   const std::string command =
-      "bench step tiny-llama --steps 1 --set model.layers=1 --set model.width=32 --set model.heads=2 --no-products";
+      "bench step tiny-llama --steps 1 --set model.layers=1 --set model.width=32 --set model.heads=2 "
+      "--no-products";
   const Outcome text = ingot(command), outcome = ingot(command + " --json");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
   const auto json = nlohmann::json::parse(outcome.output.substr(outcome.output.find('{')));
   EXPECT_GT(json["step_ms"], 0);
   EXPECT_GT(json["gflops"], 0);
   for (const char* key : {"peak_gflops", "mfu", "matmul_ms"}) EXPECT_FALSE(json.contains(key)) << key;
-  EXPECT_THAT(text.output, AllOf(HasSubstr("ms per step"), Not(HasSubstr("mfu")), Not(HasSubstr("products"))));
+  EXPECT_THAT(text.output,
+              AllOf(HasSubstr("ms per step"), Not(HasSubstr("mfu")), Not(HasSubstr("products"))));
 }
 
 TEST_F(ProgramTest, BenchCheckpointingPrintsItsTable) {

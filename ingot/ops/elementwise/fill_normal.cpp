@@ -26,7 +26,8 @@ void fill_normal(const Tensor& t, float scale, Stream& stream) {
     };
     int64_t done = std::ssize(normals);
     copy(range(0, done), Tensor(normals.data(), t.dtype, {done}), stream);
-    for (; done < t.elements(); done *= 2) {  // the sequence repeats, so the rest comes from the tensor itself
+    // The sequence repeats, so the rest comes from the tensor itself.
+    for (; done < t.elements(); done *= 2) {
       const int64_t more = std::min(done, t.elements() - done);
       copy(range(done, more), range(0, more), stream);
     }
