@@ -21,9 +21,12 @@ ROOT = Path(__file__).resolve().parents[2]
 # Compute Capability"; registers are handed out to warps in units of 256).
 MAX_THREADS, MAX_BLOCKS, REGISTERS, UNIT, SHARED, SHARED_OF_BLOCK = 2048, 32, 65536, 256, 228 * 1024, 1024
 
-# Rates of an H200: a copy in memory, and bf16 products of random numbers. Both are assumptions for the roofs.
-COPY = 4.08e12
-PRODUCTS = 790e12
+# Assumptions for the roofs. A copy in memory counts bytes read and written; PyTorch's moves about 3.0 TB/s on an H100 (SXM, data
+# sheet: 3.35) and 4.1 to 4.3 on an H200 (4.8). bf16 products of 8192 x 8192 x 8192 random numbers, in a short run, reach 770 to
+# 798 TFLOP/s on both.
+COPY = {"H100": 3.0e12, "H200": 4.08e12}  # bytes per second
+PRODUCTS = 790e12  # FLOP per second
+ISSUE = 132 * 4 * 32 * 1.7e9  # instructions of threads per second
 
 
 @dataclass
@@ -163,37 +166,54 @@ class Model:
     L: int
     C: int
     F: int
-    heads: int
+    kv: int  # width of keys, and of values
     V: int
     is_llama: bool
-    product_fraction: float    # parts of PRODUCTS that the products of the blocks and of the head, and attention by
-    head_fraction: float       # cuDNN, forward and backward together, reach; FRACTIONS says whose estimates they are
-    attention_fraction: float
-    loss_fraction: float       # part of COPY that cross-entropy reaches
+    is_tied: bool
+    products: tuple   # parts of PRODUCTS that the products of the blocks and of the head, and attention by
+    head: tuple       # cuDNN, forward and backward together, reach: at worst and at best
+    attention: tuple
 
     @property
     def N(self):
         return self.batch * self.T
 
+    def matrix(self):
+        """Weights of a block's matrices."""
+        return self.C * (2 * self.C + 2 * self.kv) + (3 if self.is_llama else 2) * self.F * self.C
 
-MODELS = [Model("124M", 64, 1024, 12, 768, 3072, 12, 50304, False, 0.77, 0.83, 0.39, 0.90),
-          Model("350M", 16, 2048, 24, 1024, 2816, 16, 32000, True, 0.80, 0.80, 0.39, 0.87),
-          Model("1.3B", 8, 2048, 24, 2048, 5632, 16, 32000, True, 0.887, 0.86, 0.56, 0.87)]
-MEMORY_FRACTION = 0.85  # the goal for kernels bound by memory
-LIKE_A_COPY = 0.95       # what they reach if they do as well as a copy, but for their first and last blocks
+    def params(self):
+        return self.L * self.matrix() + self.V * self.C * (1 if self.is_tied else 2)
 
-# Parts of COPY, by the review of the kernels of 2026-11-23, which gave a roof and a time for each operation.
-NORMS, ROPE, SWIGLU, EMBEDDING, ADAMW = 1.0, 1.0, 0.95, 0.4, 0.93
+
+WIDE_PRODUCTS, SMALL_HEADS = (0.785, 0.873), (0.35, 0.39)
+MODELS = [Model("124M", 64, 1024, 12, 768, 3072, 768, 50304, False, True, (0.72, 0.77), (0.79, 0.83), SMALL_HEADS),
+          Model("1.3B", 8, 2048, 24, 2048, 5632, 2048, 32000, True, False, WIDE_PRODUCTS, (0.785, 0.86), (0.50, 0.56)),
+          Model("1B", 8, 2048, 16, 2048, 8192, 512, 131072, True, True, WIDE_PRODUCTS, (0.785, 0.86), SMALL_HEADS)]
+HELD_COLUMNS = 115000  # of bf16 logits fit in the shared memory of a block (docs/devices.md)
+
+# Parts of a copy's rate, at worst and at best; FRACTIONS says why.
+NORMS, ROPE, SWIGLU, EMBEDDING, ADAMW, LOSS = (0.72, 0.95), (0.80, 0.95), (0.85, 0.95), (0.3, 0.4), (0.85, 0.93), (0.72, 0.90)
+GAP_S, SMALL_KERNEL_S = (4e-6, 2e-6), (10e-6, 5e-6)
+FP8_GAIN = (1150 / 620, 1250 / 690)  # of products, over bf16's
 FRACTIONS = [
-    ("products of the blocks", "roof 42.3 of 55 ms at 124M, 153 of 173 ms at 1.3B; 350M lies between"),
-    ("attention", "roof 5.5 of 14 ms at 124M, 14.6 of 26 ms at 1.3B; heads of 64 at 350M as at 124M"),
-    ("products of the head", "roof 19.2 of the 26 ms at 124M less the 3 that larger chunks save; 8.2 of 9.5 ms at 1.3B"),
-    ("cross-entropy", "roof 8.1 of 9 ms at 124M, 1.3 of 1.5 ms at 1.3B"),
-    ("norms", "roof 5.0 of the 8.9 ms at 124M less the 4 that its cures save, so all of it"),
-    ("rope", "roof 3.2 of the 4.5 ms at 1.3B less the 1.3 that its cure saves, so all of it"),
-    ("swiglu", "roof 8.7 of 9.2 ms at 1.3B"),
-    ("embedding", "roof 0.2 of the 0.5 ms that are left at 124M once hot tokens are split"),
-    ("AdamW and norm of the gradient", "roof 12.7 of 13.7 ms at 1.3B; one launch updates many parameters at 124M, too")]
+    ("products of the blocks", "a card of 700 W trains with 620 to 690 TFLOP/s in products 2048 wide; of 768, 0.77 is an estimate of "
+     "the best kernel of eight, 0.72 one of a middling kernel"),
+    ("attention", "heads of 128: 26 ms at 1.3B is an estimate, 29 ms follows from NVIDIA's figures for cuDNN; heads of 64: 14 ms at 124M is "
+     "an estimate, and a tenth more"),
+    ("products of the head", "estimates of 23 ms at 124M and 9.5 ms at 1.3B; at worst a twentieth more"),
+    ("cross-entropy", "at best what instructions allow (0.83 of the issue limit), at worst its four passes over the held row do "
+     "not overlap: 4.5 ms at 124M on an H200"),
+    ("norms", "at best 0.95, because no kernel does as well as a copy; norm::backward has an occupancy of 12 to 25 % and does not "
+     "load ahead"),
+    ("rope, SwiGLU", "at best 0.95"),
+    ("embedding", "tokens that are frequent are added by few warps"),
+    ("AdamW and norm of the gradient", "an estimate of 0.93, and the goal for kernels bound by memory"),
+    ("epilogues", "the bytes that products read or write besides their operands: at worst none hides behind tensor cores, at best "
+     "half"),
+    ("sums of biases' gradients", "at best products compute them (BGRADB), at worst kernels of their own read dy once more"),
+    ("launches", "2 to 4 µs between kernels, and 5 to 10 µs for each of a GPT-2's casts and sums of a bias; a graph saves a part"),
+    ("FP8 products", "1,150 to 1,250 TFLOP/s 2048 wide, and as many times bf16's rate at other widths")]
 
 
 @dataclass
@@ -203,44 +223,67 @@ class Entry:
     calls: int
     bytes: float = 0  # the sum over all calls
     flops: float = 0
-    fraction: float = 1.0
+    fraction: tuple = (1.0, 1.0)
+    seconds: tuple = (0.0, 0.0)  # neither: at worst and at best
 
-    def roof_s(self):
-        return max(self.bytes / COPY, self.flops / PRODUCTS)
+    def roof_s(self, card):
+        return max(self.bytes / COPY[card], self.flops / PRODUCTS)
+
+    def predicted_s(self, card):
+        """At best, at worst."""
+        roof = self.roof_s(card)
+        return [seconds + (roof / part if part else 0) for seconds, part in zip(self.seconds[::-1], self.fraction[::-1])]
 
 
-def params_of(m):
-    matrix = 4 * m.C * m.C + (3 if m.is_llama else 2) * m.F * m.C
-    return m.L * matrix + m.V * m.C * (2 if m.is_llama else 1)
-
-
-def entries(m):
-    """The operations of a step in bf16. The bytes are those of the tensors that an operation reads and writes."""
+def entries(m, fuses=True):
+    """The operations of a step in bf16, or with products that do not fuse GELU and sums of biases' gradients. The bytes are those of the tensors that an operation reads and writes."""
     N, C, F, L = m.N, m.C, m.F, m.L
-    up = 2 * F if m.is_llama else F
-    matrix = 4 * C * C + up * C + F * C
-    params = params_of(m)
     norms = 2 * L + 1
-    yield Entry("products of the blocks", "2 FLOP per weight and token, 3 products", 12 * L,
-                flops=6 * N * L * matrix, fraction=m.product_fraction)
-    yield Entry("attention", "cuDNN, causal: 3.5 times forward's 2·N·T·C", 2 * L, flops=3.5 * 2 * N * m.T * C * L,
-                fraction=m.attention_fraction)
-    yield Entry("products of the head", "3 products of N·C·V", 3, flops=6 * N * C * m.V, fraction=m.head_fraction)
-    yield Entry("cross-entropy", "reads bf16 logits once and writes their gradient over them: 4 B; the product writes the logits",
-                1, bytes=4 * N * m.V, fraction=m.loss_fraction)
-    yield Entry("norms, forward", "reads the sum that the product before it has written, writes y: 4 B", norms,
-                bytes=4 * N * C * norms, fraction=NORMS)
-    yield Entry("norms, backward", "reads dy, x, d_residual (but for the last norm), writes dx: 8 B", norms,
-                bytes=8 * N * C * norms - 2 * N * C, fraction=NORMS)
+    loss_bytes = 4 if m.V <= HELD_COLUMNS else 6
+    found = [
+        Entry("products of the blocks", "2 FLOP per weight and token, 3 products", 12 * L, flops=6 * N * L * m.matrix(),
+              fraction=m.products),
+        Entry("attention", "cuDNN, causal: 3.5 times forward's 2·N·T·C", 2 * L, flops=3.5 * 2 * N * m.T * C * L,
+              fraction=m.attention),
+        Entry("products of the head", "3 products of N·C·V", 3, flops=6 * N * C * m.V, fraction=m.head),
+        Entry("cross-entropy", f"reads bf16 logits {'once' if loss_bytes == 4 else 'twice'} and writes their gradient over them: "
+              f"{loss_bytes} B; the product writes the logits", 1, bytes=loss_bytes * N * m.V, fraction=LOSS),
+        Entry("norms, forward", "reads the sum that the product before it has written, writes y: 4 B", norms,
+              bytes=4 * N * C * norms, fraction=NORMS),
+        Entry("norms, backward", "reads dy, x, d_residual (but for the last norm), writes dx: 8 B", norms,
+              bytes=8 * N * C * norms - 2 * N * C, fraction=NORMS)]
     if m.is_llama:
-        yield Entry("rope", "reads and writes q and k, forward and backward: 8 B", 2 * L, bytes=8 * N * 2 * C * L,
-                    fraction=ROPE)
-        yield Entry("swiglu, forward", "reads 2 F, writes F: 6 B", L, bytes=6 * N * F * L, fraction=SWIGLU)
-        yield Entry("swiglu, backward", "reads 3 F, writes 2 F: 10 B", L, bytes=10 * N * F * L, fraction=SWIGLU)
-    yield Entry("embedding", "forward writes 2 B and reads 2; backward reads 2 B and adds f32 rows", 2,
-                bytes=6 * N * C + 8 * min(N, m.V) * C, fraction=EMBEDDING)
-    yield Entry("AdamW and norm of the gradient", "30 B and 4 B per parameter, and 4 B to zero an untied table's gradient", 2,
-                bytes=34 * params + (4 * m.V * C if m.is_llama else 0), fraction=ADAMW)
+        found += [
+            Entry("rope", "reads and writes q and k, forward and backward: 8 B", 2 * L, bytes=8 * N * (C + m.kv) * L, fraction=ROPE),
+            Entry("swiglu, forward", "reads 2 F, writes F: 6 B", L, bytes=6 * N * F * L, fraction=SWIGLU),
+            Entry("swiglu, backward", "reads 3 F, writes 2 F: 10 B", L, bytes=10 * N * F * L, fraction=SWIGLU)]
+    # Half of an epilogue's bytes hide at best, so its time is the roof or half of it.
+    has_fused = fuses and not m.is_llama
+    gelu = 4 * F if has_fused else 0
+    found += [
+        Entry("embedding", "forward writes 2 B and reads 2; backward reads 2 B and adds f32 rows", 2,
+              bytes=6 * N * C + 8 * min(N, m.V) * C, fraction=EMBEDDING),
+        Entry("AdamW and norm of the gradient", "30 B and 4 B per parameter, and 4 B to zero an untied table's gradient", 2,
+              bytes=34 * m.params() + (0 if m.is_tied else 4 * m.V * C), fraction=ADAMW),
+        Entry("epilogues", "the residual stream, 2 reads of 2 B" + ("; GELU's input, written and read: 4 B per F" if has_fused else ""),
+              0, bytes=(4 * C + gelu) * N * L, fraction=(1.0, 2.0))]
+    calls, small = sum(e.calls for e in found), 0 if m.is_llama else 8 * L
+    if has_fused:
+        found.append(Entry("sums of biases' gradients", "dy once more: 2 B", 4 * L, bytes=2 * (3 * C + C + F + C) * N * L,
+                           fraction=(1.0, 0.0)))
+    found.append(Entry("launches", f"{calls} kernels" + (f" and {small} casts and sums of biases" if small else ""), calls + small,
+                       seconds=tuple(calls * gap + small * kernel for gap, kernel in zip(GAP_S, SMALL_KERNEL_S))))
+    return found
+
+
+def step_s(m, card, fuses=True):
+    """The predicted step, at best and at worst."""
+    return [sum(times) for times in zip(*(e.predicted_s(card) for e in entries(m, fuses)))]
+
+
+def ms(range_s):
+    low, high = (f"{1e3 * s:.1f}" for s in range_s)
+    return low if low == high else f"{low}–{high}"
 
 
 def other_choices(m):
@@ -249,43 +292,40 @@ def other_choices(m):
     activation = 6 if m.is_llama else 4  # reads 2 F or F and writes F; forward's GELU is fused
     yield "`head.loss_dtype = \"f32\"`", 2 * N * m.V  # the loss reads 4 B and writes 2 B
     yield "`activations.policy = \"selective\"`", 4 * N * C * 2 * L + activation * N * F * L
-    yield "`precision.master = \"bf16_tail\"`", -2 * params_of(m)  # the compute weights are a part of the masters
+    yield "`precision.master = \"bf16_tail\"`", -2 * m.params()  # the compute weights are a part of the masters
 
 
 def step_rows(m):
-    roof = predicted = 0.0
     for e in entries(m):
-        roof += e.roof_s()
-        predicted += e.roof_s() / e.fraction
-        work = f"{e.flops / 1e12:.1f} TFLOP" if e.flops else f"{e.bytes / 1e9:.2f} GB"
-        yield (f"| {e.name} | {e.source} | {e.calls} | {work} | {e.roof_s() / e.calls * 1e6:.0f} | "
-               f"{e.roof_s() * 1e3:.1f} | {e.fraction:.2f} | {e.roof_s() / e.fraction * 1e3:.1f} |")
-    yield f"| sum | | | | | {roof * 1e3:.1f} | | {predicted * 1e3:.1f} |"
-    for fraction in (MEMORY_FRACTION, LIKE_A_COPY):
-        of_memory = sum(e.roof_s() / (fraction if e.bytes else e.fraction) for e in entries(m))
-        yield f"| sum with {fraction:.2f} for kernels bound by memory | | | | | | | {of_memory * 1e3:.1f} |"
+        work = f"{e.flops / 1e12:.1f} TFLOP" if e.flops else f"{e.bytes / 1e9:.2f} GB" if e.bytes else ""
+        fraction = "–".join(f"{part:.2f}" for part in dict.fromkeys(e.fraction)) if e.flops or e.bytes and e.calls and all(e.fraction) else ""
+        roofs = [ms([e.roof_s(card)] * 2) if work else "" for card in COPY]
+        yield (f"| {e.name} | {e.source} | {e.calls or ''} | {work} | {' | '.join(roofs)} | {fraction} | "
+               f"{' | '.join(ms(e.predicted_s(card)) for card in COPY)} |")
+    yield f"| **sum** | | | | | | | {' | '.join(f'**{ms(step_s(m, card))}**' for card in COPY)} |"
     for name, size in other_choices(m):
-        added = size / COPY / MEMORY_FRACTION
         change = f"{abs(size) / 1e9:.2f} GB {'more' if size > 0 else 'less'}"
-        yield f"| sum with {name} | | | {change} | | | | {(predicted + added) * 1e3:.1f} |"
+        sums = [ms(s + size / COPY[card] / part for s, part in zip(step_s(m, card), SWIGLU[::-1])) for card in COPY]
+        yield f"| sum with {name} | | | {change} | | | | {' | '.join(sums)} |"
 
 
 def cast_rows(m):
     """FP8 linears: the bytes and the time of their casts, and the step with them."""
     N, C, F, L = m.N, m.C, m.F, m.L
     up = 2 * F if m.is_llama else F
-    x, dy, w = N * (3 * C + F) * L, N * (3 * C + C + up + C) * L, (4 * C * C + up * C + F * C) * L
+    x, dy, w = N * (3 * C + F) * L, N * (C + 2 * m.kv + C + up + C) * L, m.matrix() * L
     # Current scaling reads weights, attention's output and, without a bias whose gradient is summed, the gradient of v
     # once more for their amaxes.
-    more = 2 * (w + N * C * L * (2 if m.is_llama else 1))
-    step = sum(e.roof_s() / e.fraction for e in entries(m))
+    more = 2 * (w + N * (C + (m.kv if m.is_llama else 0)) * L)
     products = next(e for e in entries(m) if e.name == "products of the blocks")
-    fused_s = unfused_bytes(m) / COPY / MEMORY_FRACTION
     for recipe, size in (("delayed", 4 * (x + w + dy)), ("tensorwise", 4 * (x + w + dy) + more)):
-        casts_s = size / COPY / MEMORY_FRACTION
-        total = step - products.roof_s() / products.fraction / 2 + casts_s + fused_s
-        yield (f"| {m.name} | {recipe} | {size / (x + w + dy):.2f} | {size / 1e9:.1f} GB | {size / COPY * 1e3:.1f} | "
-               f"{total * 1e3:.1f} |")
+        steps = []
+        for card in COPY:
+            unfused = (size + unfused_bytes(m)) / COPY[card]
+            steps.append(ms(step - product * (1 - 1 / gain) + unfused / part for step, product, gain, part in zip(
+                step_s(m, card, fuses=False), products.predicted_s(card), FP8_GAIN[::-1], SWIGLU[::-1])))
+        roofs = " | ".join(f"{size / COPY[card] * 1e3:.1f}" for card in COPY)
+        yield f"| {m.name} | {recipe} | {size / (x + w + dy):.2f} | {size / 1e9:.1f} GB | {roofs} | {' | '.join(steps)} |"
 
 
 def unfused_bytes(m):
@@ -316,7 +356,7 @@ def document(kernels):
     yield ("Instructions of a thread that meets no value to count, for its 32 elements, and per 16 elements. They include the "
            "transposition and the statistics of the block. A multiprocessor issues 4 warps of 32 per cycle, so 132 of them at "
            "1.7 GHz issue 28.7e12 per second; the bound is the time of the instructions over the time of the bytes, of which "
-           "a value below 1 says that memory is the limit.")
+           "a value below 1 says that memory is the limit on an H200, the faster memory.")
     yield ""
     yield "| form | instructions | per 16 elements | bytes per element | instructions' time / bytes' time |"
     yield "|---|---|---|---|---|"
@@ -327,7 +367,7 @@ def document(kernels):
         arguments = k.name.split("encode_both<")[1]
         is_both, format = arguments.startswith("true"), "e4m3" if "E4m3" in arguments else "e5m2"
         size = 4 if is_both else 3
-        ratio = (steps / 32 / (132 * 4 * 32 * 1.7e9)) / (size / COPY)
+        ratio = (steps / 32 / ISSUE) / (size / COPY["H200"])
         yield (f"| bf16 to {format}, {'both layouts' if is_both else 'transposed'} | {steps} | {steps / 2:.0f} | {size} | "
                f"{ratio:.2f} |")
     yield ""
@@ -347,16 +387,17 @@ def document(kernels):
         size = sum(4 if n == "f32" else 2 for n in names)
         steps = held_loops(k.code, int(types[1]))
         yield (f"| {names[0]} logits, {names[1]} gradient | {steps:.0f} | {size} | "
-               f"{(steps / (132 * 4 * 32 * 1.7e9)) / (size / COPY):.2f} |")
+               f"{steps / ISSUE / (size / COPY['H200']):.2f} |")
     yield ""
     yield "## A step in bf16"
     yield ""
-    yield (f"Assumed rates of an H200: {COPY / 1e12:.2f} TB/s for a copy, {PRODUCTS / 1e12:.0f} TFLOP/s for bf16 products of random "
-           "numbers. The fraction is the part of the rate that the prediction assumes. It comes from a review of the kernels "
-           "(2026-11-23), which estimated a time beside the roof of each operation; the table below says which. The goal for kernels bound by "
-           "memory is 0.85, and a sum for that is given, too. Launches and gaps are not in the sums.")
+    yield ("Assumed rates: a copy of 3.0 TB/s on an H100 and 4.08 on an H200, bytes read and written counted (their data sheets say 3.35 "
+           f"and 4.8), and {PRODUCTS / 1e12:.0f} TFLOP/s for bf16 products of random numbers in a short run on both. PyTorch reached "
+           "3.0, 4.1 to 4.3 and 770 to 798 on such cards; Ingot has not run on either. The fraction is the part of the rate that is "
+           "assumed, at worst and at best. **A prediction is a range**: its ends take all operations at their best and all at "
+           "their worst.")
     yield ""
-    yield "| operation | where the fraction comes from |"
+    yield "| operation | where the range comes from |"
     yield "|---|---|"
     for name, reason in FRACTIONS:
         yield f"| {name} | {reason} |"
@@ -364,8 +405,8 @@ def document(kernels):
         yield ""
         yield f"### {m.name}: {m.batch} x {m.T} tokens"
         yield ""
-        yield "| operation | bytes or FLOP counted | calls | work | roof of a call in µs | roof in ms | fraction | predicted ms |"
-        yield "|---|---|---|---|---|---|---|---|"
+        yield "| operation | bytes or FLOP counted | calls | work | roof in ms, H100 | H200 | fraction | predicted ms, H100 | H200 |"
+        yield "|---|---|---|---|---|---|---|---|---|"
         yield from step_rows(m)
     yield ""
     yield "## Casts of FP8 linears in a step"
@@ -375,11 +416,11 @@ def document(kernels):
            "codes of x that forward left, so nothing is recomputed with `activations.policy = \"selective\"` either. A norm or an "
            "activation that writes a tensor finds its amax, too, and so do a rotation and the sums for a bias's gradient; with current "
            "scaling the weights, attention's output and, in a LLaMA, the gradient of v are read once more. The predicted step is that of "
-           "the tables above with the products of the blocks in half their time, the casts, and, for a GPT-2, the kernels that "
+           "the tables above with faster products of the blocks, the casts, and, for a GPT-2, the kernels that "
            "FP8 products do not fuse: GELU, its derivative and the sums for biases' gradients.")
     yield ""
-    yield "| model | recipe | bytes per element | bytes | roof of the casts in ms | predicted step in ms |"
-    yield "|---|---|---|---|---|---|"
+    yield "| model | recipe | bytes per element | bytes | roof of the casts in ms, H100 | H200 | predicted step in ms, H100 | H200 |"
+    yield "|---|---|---|---|---|---|---|---|"
     for m in MODELS:
         yield from cast_rows(m)
 
