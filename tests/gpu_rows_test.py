@@ -70,7 +70,7 @@ class Commands(RowTest):
         super().setUp()
         for name, built in PROGRAMS.items():
             (self.programs / name).symlink_to(BUILD / built)
-        self.fake("gpu_probe", """echo '{"kind": "bf16", "status": "accepted"}' >"$1" """)
+        self.fake("gpu_probe", """echo '{"kind": "bf16", "status": "accepted"}' >"$2" """)
         self.fake("nccl_one_rank", "echo one rank")
 
     def run_command(self, command, *more, environment=None):
@@ -352,6 +352,8 @@ class Summary(unittest.TestCase):
         self.assertIn("| slowest memory-bound kernel / copy | 0.85 | 0.84 | no |", page)
         self.assertIn("| 1.3B: FP8 linears / bf16 | 1.20 |  |  |", page)
         self.assertIn("| gpt2-124m | eager | cuDNN | own | a; b |  |", page)
+        probe = {"command": "works", "row": "probe", "probe": {"part": "rowwise", "error": "none", "failed": True}}
+        self.assertIn("| rowwise | error: none |", summary.page([probe]))
 
 
 if __name__ == "__main__":

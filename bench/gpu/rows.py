@@ -125,7 +125,7 @@ def probe(row):
     """Asks the libraries for every kind of product."""
     figures = row.m.work / "probe.jsonl"
     try:
-        row.run([optional_program(row, "gpu_probe"), figures])
+        row.run([optional_program(row, "gpu_probe"), "--json", figures, *dry(row, ["--tiny", "--seconds", "300"])])
     finally:
         for line in figures.read_text().splitlines() if figures.exists() else []:
             row.write(probe=json.loads(line))

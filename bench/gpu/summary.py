@@ -151,6 +151,13 @@ def muon(f):
     return table(["model", "GPUs", "ms with one gather per round", "ms with one message per matrix", "ratio"], rows)
 
 
+def probe(f):
+    """What the probe calls a failure."""
+    found = [line["probe"] for line in f.lines if line.get("probe", {}).get("failed")]
+    return table(["part", "failure"], [[str(line.get("part", "")), " ".join(f"{key}: {value}" for key, value in line.items()
+                                                                           if key not in ("part", "failed"))] for line in found])
+
+
 def tests(f):
     rows = [[str(line["passed"]), " ".join(line["failed"]), " ".join(line["unfinished"]),
              " ".join(f"{name} {ms * 1e-3:.1f} s" for ms, name in line["slowest"])] for line in f.named("tests")]
@@ -163,7 +170,8 @@ def statuses(f):
                   for line in f.lines if "status" in line])
 
 
-SECTIONS = [("Goals", goals), ("Steps", steps), ("Attention and products that ran", choices), ("Losses", courses), ("Device tests", tests),
+SECTIONS = [("Goals", goals), ("Steps", steps), ("Attention and products that ran", choices), ("Failures of the probe", probe),
+            ("Losses", courses), ("Device tests", tests),
             ("Several GPUs", several), ("Muon's updates on several GPUs", muon), ("Products and attention", products),
             ("Kernels", kernels), ("Rows", statuses)]
 
