@@ -30,11 +30,13 @@ fi
 rm -rf "$folder/root/root/ingot"
 mkdir "$folder/root/root/ingot"
 git ls-files -z | tar --null --create --files-from=- | tar --extract --directory="$folder/root/root/ingot"
-# The mounts and the processes of the namespace end with the command.
+# The mounts and the processes of the namespace end with the command. Its first process is a shell that waits, because the
+# first process takes over the ones that lose their parent.
 unshare --mount --pid --fork bash -c '
   root=$1
   shift
   mount -t proc proc "$root/proc"
   mount --rbind /dev "$root/dev"
+  mount --rbind /sys "$root/sys"
   exec chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 ${CI:+CI=$CI} ${JOBS:+JOBS=$JOBS} \
-    bash -c "cd /root/ingot && exec \"\$@\"" _ "$@"' _ "$folder/root" "${command[@]}"
+    bash -c "cd /root/ingot; \"\$@\"; exit \$?" _ "$@"' _ "$folder/root" "${command[@]}"

@@ -47,5 +47,4 @@ runs.write_section(
     runs.table(["recipe", "steps", "tokens", "peak rate", "validation loss on the way", "bits per byte", "spikes"], rows),
     "holds in part" if any(learned) else "refuted",  # one million tokens cannot show more
     f"One seed and one million tokens show no early instability; they say nothing about long runs. {sum(learned)} of {len(learned)} end without an evaluation above the one before. Schedules, optimizers by role, decay and "
-    "proportions are the recipes'; AdamW's peak rates grow as the width shrinks, so the losses say nothing of which recipe is better; "
-    "LLaMA-2 70B and Mistral 7B are the same at this size.")
+    "proportions are the recipes'; AdamW's peak rates grow as the width shrinks, so the losses say nothing of which recipe is better.")

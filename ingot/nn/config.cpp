@@ -138,11 +138,14 @@ int64_t ModelConfig::parameters() const {
 double ModelConfig::flops_per_token() const {
   const int64_t linear =
       width * qkv_width() + heads * head_dim * width + width * mlp_in_width() + ffn * width;
-  const double products = 6.0 * static_cast<double>(layers * linear + vocab * width);
+  return 6.0 * static_cast<double>(layers * linear + vocab * width) + attention_flops_per_token();
+}
+
+double ModelConfig::attention_flops_per_token() const {
   int64_t seen = 0;  // twice the mean number of keys, summed over the blocks
   for (int64_t l = 0; l < layers; ++l)
     seen += window_of(l) > 0 ? std::min(context, 2 * window_of(l)) : context;
-  return products + 6.0 * static_cast<double>(heads * head_dim * seen);
+  return 6.0 * static_cast<double>(heads * head_dim * seen);
 }
 
 }  // namespace ingot

@@ -107,6 +107,7 @@ struct ModelConfig {
   // Model FLOPs per token, forward and backward: 6 per weight of each product, plus 12 * layers * heads *
   // head_dim * context / 2 for causal attention, or less with a window.
   double flops_per_token() const;
+  double attention_flops_per_token() const;  // the part that has no weights
 };
 
 // The divisor of n >= 1 that is nearest to `wanted`; the smaller one if two are equally near.

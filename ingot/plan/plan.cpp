@@ -31,7 +31,7 @@ std::vector<ModelPart> model_parts(const ModelConfig& c) {
   return {
       {"embedding", table + positions, 0},
       {"attention linears", c.layers * (attention + attention_bias), flops(c.layers * attention)},
-      {"attention", 0, flops(c.layers * heads_width * c.context)},
+      {"attention", 0, c.attention_flops_per_token()},
       {"mlp", c.layers * (mlp + mlp_bias), flops(c.layers * mlp)},
       {"norms", c.layers * (2 * norm + c.qk_gains()) + norm, 0},
       {"head", c.is_tied ? 0 : table, flops(table)},

@@ -102,6 +102,48 @@ std::vector<MatmulCase> matmul_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Matmul, ::testing::ValuesIn(matmul_cases()), matmul_case_name);
 
+// A matrix of one column or row is a strided vector where it is part of a wider one. oneDNN 3.7 took the result of one
+// column for contiguous numbers.
+TEST(MatmulOfStridedVectors, MatchesReference) {
+  constexpr int64_t kSize = 40, kSpare = 7;
+  for (const MatmulForm form : {MatmulForm::kNT, MatmulForm::kNN, MatmulForm::kTN})
+    for (const DType in : {DType::f32, DType::bf16})
+      for (const DType out : {DType::f32, in})
+        for (int one = 0; one < 3; ++one) {
+          const MatmulCase c{
+              form, in, out, false, one == 0 ? 1 : kSize, one == 1 ? 1 : kSize, one == 2 ? 1 : kSize};
+          const auto wide = [](DType dtype, int64_t rows, int64_t columns, uint64_t seed) {
+            return random_tensor(dtype, {rows, columns + kSpare}, seed);
+          };
+          const int64_t a_columns = form == MatmulForm::kTN ? c.M : c.K,
+                        b_columns = form == MatmulForm::kNT ? c.K : c.N;
+          const Buffer a = wide(in, form == MatmulForm::kTN ? c.K : c.M, a_columns, 1);
+          const Buffer b = wide(in, form == MatmulForm::kNT ? c.N : c.K, b_columns, 2);
+          const Buffer y = wide(out, c.M, c.N, 3);
+          const auto part = [](const Buffer& buffer, int64_t columns) {
+            const Tensor all = buffer;
+            const Doubles values = to_doubles(buffer);
+            Doubles found;
+            for (int64_t row = 0; row < all.dim(0); ++row)
+              for (int64_t i = 0; i < columns; ++i)
+                found.push_back(values[static_cast<size_t>(row * all.dim(1) + i)]);
+            return found;
+          };
+          Doubles want = to_doubles(y);
+          const Doubles product = reference(c, part(a, a_columns), part(b, b_columns));
+          for (int64_t m = 0; m < c.M; ++m)
+            for (int64_t n = 0; n < c.N; ++n)
+              want[static_cast<size_t>(m * (c.N + kSpare) + n)] = product[static_cast<size_t>(m * c.N + n)];
+          Stream stream;
+          matmul(Tensor(y).columns(0, c.N), Tensor(a).columns(0, a_columns), Tensor(b).columns(0, b_columns),
+                 form, false, stream);
+          SCOPED_TRACE(fmt::format("form {}, {} to {}, {}x{}x{}", static_cast<int>(form), name(in), name(out),
+                                   c.M, c.N, c.K));
+          expect_close(y, want, 2 * unit_roundoff(out) + 8 * unit_roundoff(DType::f32) * std::sqrt(kSize),
+                       "c", std::sqrt(kSize + 1.0));
+        }
+}
+
 // Threads begin at other rows of b, so other rows are computed together.
 TEST(MatmulOfFewRows, IsBitwiseEqualForAnyNumberOfThreads) {
   const int threads = num_threads();

@@ -28,17 +28,7 @@ inline constexpr int kPanelVecs = 2;
 inline constexpr int kPanel = kPanelVecs * kLanes;
 static_assert(16 % kLanes == 0);
 
-// Returns x * b + c with one rounding. It is explicit because a compiler may contract x * b + c in one
-// kernel and not in another, and an element must not depend on which kernel summed it.
-inline Vec fused_multiply_add(float x, Vec b, Vec c) {
-#if defined(__AVX512F__)
-  return _mm512_fmadd_ps(_mm512_set1_ps(x), b, c);
-#elif defined(__AVX2__) && defined(__FMA__)
-  return _mm256_fmadd_ps(_mm256_set1_ps(x), b, c);
-#else
-  return x * b + c;
-#endif
-}
+inline Vec fused_multiply_add(float x, Vec b, Vec c) { return vec::fma(vec::splat(x), b, c); }
 
 constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 

@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 #include <oneapi/dnnl/dnnl.h>
 
+#include <algorithm>
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
@@ -144,6 +145,8 @@ bool is_fast(DType in) {
 void matmul(const MatmulProblem& p, Stream& stream) {
   if (p.in == DType::f32) return run_sgemm(p);
   if (run_bf16_gemm(p)) return;
+  // oneDNN 3.7 takes a matrix of one row or column for contiguous numbers, whatever its strides say.
+  if (std::min({p.M, p.N, p.K}) == 1) return portable::matmul(p, stream);
   try {
     run_primitive(p, stream);
   } catch (const dnnl::error& error) {

@@ -203,11 +203,12 @@ void streamed_dots(float* dots, const T* a, const T* b, int64_t ldb, int64_t n) 
       for (int64_t line = 0; line < kStep; line += kLine) __builtin_prefetch(b + i + kAhead + line);
     for (int j = 0; j < kSums; ++j) {
       const Vec x = vec::load(a + i + j * kLanes);
-      for (int r = 0; r < kRows; ++r) sums[r][j] += x * vec::load(b + r * ldb + i + j * kLanes);
+      for (int r = 0; r < kRows; ++r)
+        sums[r][j] = vec::fma(x, vec::load(b + r * ldb + i + j * kLanes), sums[r][j]);
     }
   }
   vec::for_each(n - i, [&](auto load, auto) {
-    for (int r = 0; r < kRows; ++r) sums[r][0] += load(a + i) * load(b + r * ldb + i);
+    for (int r = 0; r < kRows; ++r) sums[r][0] = vec::fma(load(a + i), load(b + r * ldb + i), sums[r][0]);
   });
   for (int r = 0; r < kRows; ++r) {
     for (int j = 1; j < kSums; ++j) sums[r][0] += sums[r][j];
