@@ -65,10 +65,30 @@ void print_notes(const std::vector<std::string>& notes) {
 
 }  // namespace ingot
 
-int main(int argc, char** argv) {
-  using ingot::ErrorKind;
+namespace {
+
+// How the program was started to treat these signals. UCX, which Open MPI 5 loads, replaces both as it is loaded.
+struct sigaction hangup, bus_error;
+
+// Runs before the constructors of the shared libraries: until StopSignals exists, a signal would end the program.
+void before_libraries(int argc, char** argv, char**) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "train" || command == "launch") ingot::block_stop_signals();
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  ::sigaction(SIGBUS, nullptr, &bus_error);
+}
+
+#ifndef INGOT_AS_SHARED_OBJECT  // which has no such array
+[[gnu::used, gnu::section(".preinit_array")]] void (*const kBeforeLibraries)(int, char**,
+                                                                             char**) = before_libraries;
+#endif
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using ingot::ErrorKind;
+  ::sigaction(SIGHUP, &hangup, nullptr);
+  ::sigaction(SIGBUS, &bus_error, nullptr);
   std::signal(SIGXFSZ, SIG_IGN);  // A write beyond the limit of file sizes then fails as on a full disk.
   ingot::explain_shrunken_files();
   ingot::prepare_ranks();

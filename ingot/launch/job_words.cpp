@@ -110,6 +110,8 @@ std::optional<Incident> cause_in(const std::string& errors) {
   std::optional<int> teller;  // the rank that found the hang
   std::istringstream lines(errors);
   for (std::string line; std::getline(lines, line);) {
+    // Open MPI 5 breaks the sentence there.
+    if (std::string rest; line.ends_with("exited on") && std::getline(lines, rest)) line += " " + rest;
     if (!signal) signal = signalled(line);
     if (const auto said = rank_line(line)) {
       if (const size_t at = said->text.find(kWaits); at != std::string::npos) {

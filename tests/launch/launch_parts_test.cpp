@@ -49,6 +49,16 @@ TEST(JobWords, MpirunNamesTheRankHostAndSignal) {
   EXPECT_EQ(cause->operation, "world: in all_reduce 'max' (number 4885) for 0.9 s");
 }
 
+TEST(JobWords, OpenMpi5BreaksItsSentence) {
+  const auto cause = cause_in(
+      "----------\nprterun noticed that process rank 1 with PID 17 on node vm exited on\nsignal 9 "
+      "(Killed).\n----------\n");
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->rank, 1);
+  EXPECT_EQ(cause->host, "vm");
+  EXPECT_EQ(cause->reason, "signal 9 (SIGKILL)");
+}
+
 TEST(JobWords, AFaultOfTheProgramIsACrash) {
   EXPECT_EQ(
       cause_in("mpirun noticed that process rank 0 with PID 4 on node a exited on signal 11 (x).")->kind,

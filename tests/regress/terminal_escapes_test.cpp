@@ -51,7 +51,7 @@ class TerminalEscapesOfTheProgram : public AttackTest {};
 TEST_F(TerminalEscapesOfTheProgram, ErrorsShowControlSequencesInNames) {
   for (const char* command :
        {"train $'\\e[31m.toml' --data x", "eval $'\\e[31mnone' --data x", "data inspect $'\\e[31mnone'",
-        "train tiny-llama --set $'\\e[31mkey=1'", "$'\\e[31mtrian'", "eval x --data y $'--\\e[31m'"}) {
+        "train tiny-llama --set $'\\e[31mkey=1'", "$'\\e[31mtrian'", "eval x --data y $'--x\\e[31m'"}) {
     const Outcome outcome = bash("$ingot " + std::string(command));
     EXPECT_NE(outcome.exit_code, 0) << command;
     EXPECT_THAT(outcome.output, AllOf(Not(HasSubstr("\x1b")), HasSubstr("[31m"))) << command;
