@@ -70,6 +70,7 @@ namespace {
 // How the program was started to treat these signals. UCX, which Open MPI 5 loads, replaces both as it is loaded.
 struct sigaction hangup, bus_error;
 
+#ifndef INGOT_AS_SHARED_OBJECT  // which cannot run code so early
 // Runs before the constructors of the shared libraries: until StopSignals exists, a signal would end the program.
 void before_libraries(int argc, char** argv, char**) {
   const std::string_view command = argc > 1 ? argv[1] : "";
@@ -78,7 +79,6 @@ void before_libraries(int argc, char** argv, char**) {
   ::sigaction(SIGBUS, nullptr, &bus_error);
 }
 
-#ifndef INGOT_AS_SHARED_OBJECT  // which has no such array
 [[gnu::used, gnu::section(".preinit_array")]] void (*const kBeforeLibraries)(int, char**,
                                                                              char**) = before_libraries;
 #endif
