@@ -12,6 +12,7 @@
 #include "ingot/core/staging.h"
 #include "ingot/profile/bench_head.h"
 #include "tests/reference/numeric.h"
+#include "tests/train/gradient_tolerance.h"
 #include "tests/train/small_training.h"
 
 namespace ingot::testing {
@@ -44,8 +45,8 @@ RunConfig configured(const Keys& keys) {
 
 struct Course {
   std::vector<double> losses, norms, top1;
-  RawLoss raw;  // of the last step that computed it
-  std::vector<ParamStats> stats;
+  RawLoss raw;                           // of the last step that computed it
+  std::vector<ParamStats> first, stats;  // of the first and the last step
   double evaluated = 0;
 };
 
@@ -55,7 +56,8 @@ Course train(const Keys& keys, int steps) {
   Course course;
   for (int i = 0; i < steps; ++i) {
     const StepResult result =
-        training.trainer.step(training.loader, {.lr = 3e-3, .wants_stats = i + 1 == steps});
+        training.trainer.step(training.loader, {.lr = 3e-3, .wants_stats = i == 0 || i + 1 == steps});
+    if (i == 0) course.first = training.trainer.stats();
     spoil_old_gradients(training.trainer);
     course.losses.push_back(result.loss);
     course.norms.push_back(result.grad_norm);
@@ -68,122 +70,114 @@ Course train(const Keys& keys, int steps) {
 }
 
 void expect_near(double got, double want, double relative, const std::string& what) {
-  EXPECT_NEAR(got, want, relative * std::max(1e-3, std::abs(want))) << what;
+  EXPECT_NEAR(got, want, relative * std::abs(want)) << what;
 }
 
-// Expects the same course on both devices for one configuration, within a relative difference.
-void expect_same_course(const Keys& keys, int steps, double relative, const std::string& name) {
+// Expects the same course on both devices for one configuration. The gradients of the first step are those of equal
+// weights, so each has the tolerance of a single gradient.
+void expect_same_course(const Keys& keys, int steps, const std::string& name) {
+  const RunConfig config = configured(keys);
   const Course want = train(keys, steps), got = train(keys + kOnDevice, steps);
+  double fall = std::abs(want.evaluated - want.losses[0]);
+  for (const double loss : want.losses) fall = std::max(fall, std::abs(loss - want.losses[0]));
+  const double of_loss = steps > 5 ? later_loss_tolerance(config, fall) : loss_tolerance(config, fall),
+               of_gradient = gradient_tolerance(config), of_norm = later_norm_tolerance(config);
   for (size_t i = 0; i < want.losses.size(); ++i) {
-    expect_near(got.losses[i], want.losses[i], relative, fmt::format("{}: loss of step {}", name, i + 1));
-    expect_near(got.norms[i], want.norms[i], 20 * relative, fmt::format("{}: norm of step {}", name, i + 1));
-    EXPECT_NEAR(got.top1[i], want.top1[i], relative > 1e-3 ? 0.26 : 0.07) << name;
+    EXPECT_NEAR(got.losses[i], want.losses[i], of_loss) << fmt::format("{}: loss of step {}", name, i + 1);
+    expect_near(got.norms[i], want.norms[i], i == 0 ? of_gradient : of_norm,
+                fmt::format("{}: norm of step {}", name, i + 1));
+    EXPECT_NEAR(got.top1[i], want.top1[i], of_gradient > 1e-3 ? 0.26 : 0.07) << name;
   }
   EXPECT_EQ(got.raw.tokens, want.raw.tokens) << name;
-  expect_near(got.raw.ce, want.raw.ce, relative, name + ": checked loss");
-  expect_near(got.raw.objective, want.raw.objective, relative, name + ": checked objective");
-  expect_near(got.raw.trained, want.raw.trained, relative, name + ": checked loss as trained");
-  expect_near(got.evaluated, want.evaluated, relative, name + ": evaluation");
+  EXPECT_NEAR(got.raw.ce, want.raw.ce, of_loss) << name << ": checked loss";
+  EXPECT_NEAR(got.raw.objective, want.raw.objective, of_loss) << name << ": checked objective";
+  EXPECT_NEAR(got.raw.trained, want.raw.trained, of_loss) << name << ": checked loss as trained";
+  EXPECT_NEAR(got.evaluated, want.evaluated, of_loss) << name << ": evaluation";
   ASSERT_EQ(got.stats.size(), want.stats.size());
   for (size_t i = 0; i < want.stats.size(); ++i) {
-    expect_near(got.stats[i].weight_norm, want.stats[i].weight_norm, 4 * relative, want.stats[i].name);
-    expect_near(got.stats[i].grad_norm, want.stats[i].grad_norm, 100 * relative, want.stats[i].name);
-    expect_near(got.stats[i].update_norm, want.stats[i].update_norm, 100 * relative, want.stats[i].name);
+    const ParamStats &first = want.first[i], &last = want.stats[i];
+    expect_near(got.first[i].grad_norm, first.grad_norm, of_gradient, first.name + ": first gradient");
+    expect_near(got.stats[i].grad_norm, last.grad_norm, of_norm, last.name + ": gradient");
+    // A bias is the sum of its updates. Those of the keys are rounding alone, since a constant in all scores of a query
+    // changes nothing: a third of the elements move at random, and k = 2.8 for the whole.
+    const double of_moves = 2 * of_norm;
+    expect_near(got.stats[i].weight_norm, last.weight_norm, of_moves, last.name + ": weights");
+    expect_near(got.stats[i].update_norm, last.update_norm, of_moves, last.name + ": update");
   }
 }
 
-// The tolerance after 20 steps of sums in another order, each off by a few units in the last place.
-constexpr double kF32 = 1e-4;
-// bf16 results that round the other way change a loss by fractions of 2^-8.
-constexpr double kBf16 = 8 * 0x1p-8;
-constexpr double kF16 = 8 * 0x1p-11;  // as kBf16, for f16
-constexpr double kFp8 = 2 * kBf16;    // many FP8 codes also round the other way, by fractions of 2^-3
-
-TEST(SimulatedTrainer, LlamaInF32MatchesTheCpu) { expect_same_course(kLlama, 20, kF32, "llama"); }
-TEST(SimulatedTrainer, Gpt2InF32MatchesTheCpu) { expect_same_course(kGpt2, 20, kF32, "gpt-2"); }
+TEST(SimulatedTrainer, LlamaInF32MatchesTheCpu) { expect_same_course(kLlama, 20, "llama"); }
+TEST(SimulatedTrainer, Gpt2InF32MatchesTheCpu) { expect_same_course(kGpt2, 20, "gpt-2"); }
 TEST(SimulatedTrainer, LlamaInBf16MatchesTheCpu) {
-  expect_same_course(kLlama + Keys{"precision.compute=bf16"}, 5, kBf16, "llama in bf16");
+  expect_same_course(kLlama + Keys{"precision.compute=bf16"}, 5, "llama in bf16");
 }
 TEST(SimulatedTrainer, LlamaInF16MatchesTheCpu) {
-  expect_same_course(kLlama + Keys{"precision.compute=f16", "train.grad_accum=2"}, 5, kF16, "llama in f16");
+  expect_same_course(kLlama + Keys{"precision.compute=f16", "train.grad_accum=2"}, 5, "llama in f16");
 }
 TEST(SimulatedTrainer, Gpt2InBf16MatchesTheCpu) {
-  expect_same_course(kGpt2 + Keys{"precision.compute=bf16"}, 5, kBf16, "gpt-2 in bf16");
+  expect_same_course(kGpt2 + Keys{"precision.compute=bf16"}, 5, "gpt-2 in bf16");
 }
 
 struct Variant {
   std::string name;
   Keys keys;
-  double relative = kF32;
 };
 
 class SimulatedVariants : public ::testing::TestWithParam<Variant> {};
 TEST_P(SimulatedVariants, MatchTheCpu) {
-  expect_same_course(kLlama + Keys{"model.layers=1"} + GetParam().keys, 3, GetParam().relative,
-                     GetParam().name);
+  expect_same_course(kLlama + Keys{"model.layers=1"} + GetParam().keys, 3, GetParam().name);
 }
 
 const Variant kVariants[] = {
     {"dense_head", {"head.kind=dense"}},
     {"recompute_head", {"head.kind=recompute", "head.z_loss=1e-3", "head.label_smoothing=0.1"}},
-    {"capped_recompute_head", {"head.kind=recompute", "model.cap=tanh", "precision.compute=bf16"}, kBf16},
+    {"capped_recompute_head", {"head.kind=recompute", "model.cap=tanh", "precision.compute=bf16"}},
     {"kahan", {"head.accumulation=kahan"}},
     {"objective", {"head.z_loss=1e-3", "head.label_smoothing=0.1"}},
     {"tanh_cap", {"model.cap=tanh"}},
     {"sigmoid_cap", {"model.cap=sigmoid", "model.cap_a=20"}},
-    {"f32_head", {"precision.compute=bf16", "head.precision=f32"}, kBf16},
+    {"f32_head", {"precision.compute=bf16", "head.precision=f32"}},
     {"untied", {"model.tied=false", "model.projection_init=zero"}},
     {"qk_norm", {"model.qk_norm=true", "model.norm=rmsnorm_weightless", "model.mlp=relu2"}},
     {"qk_norm_gain", {"model.qk_norm=true", "model.qk_norm_gain=true"}},
     {"qk_norm_gain_in_bf16",
-     {"model.qk_norm=true", "model.qk_norm_gain=true", "precision.compute=bf16", "train.batch_size=2"},
-     kBf16},
+     {"model.qk_norm=true", "model.qk_norm_gain=true", "precision.compute=bf16", "train.batch_size=2"}},
     {"olmo2",
      {"model.qk_norm=true", "model.qk_norm_over=width", "model.qk_norm_gain=true", "model.norm_place=after"}},
     {"norms_after_in_bf16",
-     {"model.norm_place=after", "model.norm=layernorm", "model.bias=true", "precision.compute=bf16"},
-     kBf16},
+     {"model.norm_place=after", "model.norm=layernorm", "model.bias=true", "precision.compute=bf16"}},
     {"gelu", {"model.mlp=gelu_exact", "model.bias=true", "model.norm=layernorm"}},
-    {"f16", {"precision.compute=f16", "model.mlp=gelu_tanh", "model.bias=true", "model.cap=tanh"}, kF16},
-    {"f16_recompute_head", {"precision.compute=f16", "head.kind=recompute", "model.qk_norm=true"}, kF16},
+    {"f16", {"precision.compute=f16", "model.mlp=gelu_tanh", "model.bias=true", "model.cap=tanh"}},
+    {"f16_recompute_head", {"precision.compute=f16", "head.kind=recompute", "model.qk_norm=true"}},
     {"f16_fp8",
      {"precision.compute=f16", "precision.fp8=tensorwise", "head.precision=fp8", "train.batch_size=2",
-      "model.vocab_multiple=16"},
-     kFp8},
-    {"bf16_loss", {"precision.compute=bf16", "head.loss_dtype=bf16", "head.raw_ce_every=0"}, kBf16},
-    {"bf16_logits", {"precision.compute=bf16", "head.loss_dtype=bf16_logits", "head.kind=dense"}, kBf16},
-    {"bf16_logits_in_chunks", {"precision.compute=bf16", "head.loss_dtype=bf16_logits"}, kBf16},
+      "model.vocab_multiple=16"}},
+    {"bf16_loss", {"precision.compute=bf16", "head.loss_dtype=bf16", "head.raw_ce_every=0"}},
+    {"bf16_logits", {"precision.compute=bf16", "head.loss_dtype=bf16_logits", "head.kind=dense"}},
+    {"bf16_logits_in_chunks", {"precision.compute=bf16", "head.loss_dtype=bf16_logits"}},
     {"window", {"model.window=5", "data.document_mask=true"}},
-    {"fp8", {"precision.compute=bf16", "precision.fp8=tensorwise", "train.batch_size=2"}, kFp8},
+    {"fp8", {"precision.compute=bf16", "precision.fp8=tensorwise", "train.batch_size=2"}},
     {"fp8_gpt2",
      {"precision.compute=bf16", "precision.fp8=tensorwise", "train.batch_size=2", "model.norm=layernorm",
-      "model.positions=learned", "model.mlp=gelu_tanh", "model.bias=true"},
-     kFp8},
+      "model.positions=learned", "model.mlp=gelu_tanh", "model.bias=true"}},
     {"fp8_accumulation",
-     {"precision.compute=bf16", "precision.fp8=delayed", "train.batch_size=2", "train.grad_accum=3"},
-     kFp8},
+     {"precision.compute=bf16", "precision.fp8=delayed", "train.batch_size=2", "train.grad_accum=3"}},
     {"fp8_blocks",
-     {"precision.compute=bf16", "precision.fp8=tensorwise", "train.batch_size=2", "activations.policy=block"},
-     kFp8},
+     {"precision.compute=bf16", "precision.fp8=tensorwise", "train.batch_size=2",
+      "activations.policy=block"}},
     {"fp8_delayed",
      {"precision.compute=bf16", "precision.fp8=delayed", "train.batch_size=2",
-      "precision.fp8_amax_history=2"},
-     kFp8},
-    {"fp8_rowwise", {"precision.compute=bf16", "precision.fp8=rowwise", "train.batch_size=2"}, kFp8},
-    {"fp8_rowwise_gw_hp",
-     {"precision.compute=bf16", "precision.fp8=rowwise_gw_hp", "train.batch_size=2"},
-     kFp8},
+      "precision.fp8_amax_history=2"}},
+    {"fp8_rowwise", {"precision.compute=bf16", "precision.fp8=rowwise", "train.batch_size=2"}},
+    {"fp8_rowwise_gw_hp", {"precision.compute=bf16", "precision.fp8=rowwise_gw_hp", "train.batch_size=2"}},
     {"fp8_head",
-     {"precision.compute=bf16", "head.precision=fp8", "train.batch_size=2", "model.vocab_multiple=16"},
-     kFp8},
+     {"precision.compute=bf16", "head.precision=fp8", "train.batch_size=2", "model.vocab_multiple=16"}},
     {"fp8_recompute_head",
      {"precision.compute=bf16", "head.precision=fp8", "head.kind=recompute", "head.fp8_scaling=current",
-      "model.cap=tanh", "train.batch_size=2", "model.vocab_multiple=16"},
-     kFp8},
+      "model.cap=tanh", "train.batch_size=2", "model.vocab_multiple=16"}},
     {"fp8_all",
      {"precision.compute=bf16", "precision.fp8=tensorwise", "head.precision=fp8", "model.cap=sigmoid",
-      "head.accumulation=kahan", "train.batch_size=2", "train.grad_accum=2", "model.vocab_multiple=16"},
-     kFp8},
+      "head.accumulation=kahan", "train.batch_size=2", "train.grad_accum=2", "model.vocab_multiple=16"}},
     {"dropout", {"model.dropout=0.2"}},
     {"accumulation", {"train.grad_accum=3", "optimizer.grad_clip=0.1"}},
     {"documents", {"data.document_mask=true"}},
@@ -196,18 +190,15 @@ const Variant kVariants[] = {
     {"momentum", {"optimizer.kind=momentum"}},
     {"adam", {"optimizer.kind=adam"}},
     {"lion", {"optimizer.kind=lion"}},
-    {"adamw8bit", {"optimizer.kind=adamw8bit", "model.ffn=256"}, 4 * kF32},
+    {"adamw8bit", {"optimizer.kind=adamw8bit", "model.ffn=256"}},
     {"adafactor", {"optimizer.kind=adafactor"}},
-    {"muon",
-     {"[[optimizer.group]]\nroles = [\"matrix\"]\nkind = \"muon\"\nnewton_schulz_dtype = \"f32\"\n"},
-     16 * kF32},
+    {"muon", {"[[optimizer.group]]\nroles = [\"matrix\"]\nkind = \"muon\"\nnewton_schulz_dtype = \"f32\"\n"}},
     {"normuon_in_bf16",
      {"[[optimizer.group]]\nroles = [\"matrix\"]\nkind = \"muon\"\nnormuon = true\ncautious_decay = true\n",
-      "precision.compute=bf16"},
-     kBf16},
+      "precision.compute=bf16"}},
     {"average", {"optimizer.ema=0.9"}},
-    {"tail", {"precision.compute=bf16", "precision.master=bf16_tail"}, kBf16},
-    {"stochastic", {"precision.compute=bf16", "precision.master=bf16_stochastic"}, kBf16},
+    {"tail", {"precision.compute=bf16", "precision.master=bf16_tail"}},
+    {"stochastic", {"precision.compute=bf16", "precision.master=bf16_stochastic"}},
 };
 INSTANTIATE_TEST_SUITE_P(All, SimulatedVariants, ::testing::ValuesIn(kVariants),
                          [](const auto& info) { return info.param.name; });
@@ -262,6 +253,7 @@ TEST(SimulatedTrainer, AnOverflowInF16LowersOnlyTheScale) {
   };
   const std::vector<float> before = first_weights();
   int overflows = 0;
+  double first_loss = 0;
   for (int i = 0; i < 24; ++i) {
     const StepResult want = host.steps(1), got = device.steps(1);
     ASSERT_EQ(got.loss_scale, want.loss_scale) << i;
@@ -272,7 +264,9 @@ TEST(SimulatedTrainer, AnOverflowInF16LowersOnlyTheScale) {
     }
     EXPECT_EQ(device.trainer.state().steps_done, i + 1 - overflows);
     EXPECT_EQ(device.trainer.state().optimizer.t(), i + 1 - overflows);
-    expect_near(got.loss, want.loss, kF16, fmt::format("loss {}", i));
+    first_loss = i == 0 ? want.loss : first_loss;
+    EXPECT_NEAR(got.loss, want.loss, later_loss_tolerance(configured(keys), std::abs(want.loss - first_loss)))
+        << i;
     EXPECT_EQ(device.trainer.state().loss_scaler.state().good_steps,
               host.trainer.state().loss_scaler.state().good_steps);
   }
@@ -296,7 +290,8 @@ TEST(SimulatedTrainer, MeasuresWhichActivationsToRecompute) {
         three + Keys{"activations.policy=auto", fmt::format("activations.budget={}", budget)};
     EXPECT_LE(bytes(automatic + kOnDevice), budget);
     const Course want = train(three, 3), got = train(automatic + kOnDevice, 3);
-    for (size_t i = 0; i < want.losses.size(); ++i) expect_near(got.losses[i], want.losses[i], kF32, "loss");
+    for (size_t i = 0; i < want.losses.size(); ++i)
+      EXPECT_NEAR(got.losses[i], want.losses[i], loss_tolerance(configured(three), 1)) << i;
   }
 }
 
@@ -310,7 +305,7 @@ TEST(SimulatedTrainer, TimesItsHeads) {
     const std::vector<HeadBenchRow> got = bench_head(options);
     ASSERT_EQ(got.size(), 3u);
     for (size_t i = 0; i < got.size(); ++i) {
-      expect_near(got[i].loss, want[i].loss, kBf16,
+      expect_near(got[i].loss, want[i].loss, unit_roundoff(DType::bf16),  // logits round the other way
                   fmt::format("{} {}", got[i].kind, static_cast<int>(precision)));
       EXPECT_GT(got[i].ms, 0);
       EXPECT_GT(got[i].scratch_bytes, 0u);

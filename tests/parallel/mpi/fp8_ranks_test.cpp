@@ -75,6 +75,7 @@ void expect_near_one_rank(const RunConfig& base, const std::vector<ParallelConfi
     Training shared(config, mesh);
     const double got = distance(shared.losses(), want.losses);
     EXPECT_LE(got, kMoreThanSeen * limit) << layout.to_string();
+    expect_one_rank_gradients(config);
   }
 }
 

@@ -38,7 +38,7 @@ void expect_all(const ParallelConfig& layout, double f32_tolerance = kF32) {
         expect_one_rank_curve(config, tolerance,
                               fmt::format("{}, rule {}, {}", is_llama ? "LLaMA" : "GPT-2",
                                           static_cast<int>(rule), name(compute)));
-        if (testing::Test::HasFatalFailure()) return;
+        if (::testing::Test::HasFatalFailure()) return;
       }
 }
 

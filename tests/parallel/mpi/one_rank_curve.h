@@ -9,7 +9,7 @@
 
 #include "ingot/config/config_toml.h"
 #include "ingot/plan/plan.h"
-#include "tests/parallel/mpi/ranks_fixture.h"
+#include "tests/parallel/mpi/one_rank_gradients.h"
 
 namespace ingot {
 
@@ -140,6 +140,7 @@ inline void expect_one_rank_curve(const RunConfig& config, double tolerance, con
   EXPECT_EQ(got.eval.tokens, want.eval.tokens);
   EXPECT_NEAR(got.eval.loss, want.eval.loss, tolerance * want.eval.loss);
   expect_equal_on_all_ranks(weights(shared.trainer));
+  expect_one_rank_gradients(config);
 }
 
 }  // namespace ingot

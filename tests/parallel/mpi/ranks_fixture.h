@@ -178,13 +178,13 @@ struct Training {
   Loader loader;
 };
 
-// Returns the full tensor of which this rank has a shard. Each element's bits come from its first replica, and all
-// others must have the same.
-inline std::vector<float> assembled(const TrainingStore& params, const ParamShard& shard) {
+// Returns the full tensor of which this rank has a shard, whose elements are `values`. Each element's bits come from its
+// first replica, and all others must have the same.
+inline std::vector<float> assembled(const TrainingStore& params, const ParamShard& shard,
+                                    const float* values) {
   const ParamSpec& spec = params.list()[shard.id];
   std::vector<int32_t> bits(static_cast<size_t>(spec.full_shape().elements()));
   const int64_t C = spec.is_vector() ? 1 : spec.full_shape()[1];
-  const float* values = shard.values().as<float>();
   const Replicas holders = params.replicas(shard.id);
   const bool is_first = holders.count > 0 && holders.index == 0;
   const int64_t copies = spec.copies(shard.begin, shard.end);
@@ -214,8 +214,8 @@ inline std::vector<float> weights(Trainer& trainer) {
   params.expand_masters(*trainer.layout().stream);
   for (const ParamShard& shard : params.shards()) {
     const Tensor w = params.is_sharded() ? Tensor{} : params.master(shard.id);
-    const std::vector<float> whole =
-        w ? std::vector<float>(w.as<float>(), w.as<float>() + w.elements()) : assembled(params, shard);
+    const std::vector<float> whole = w ? std::vector<float>(w.as<float>(), w.as<float>() + w.elements())
+                                       : assembled(params, shard, shard.values().as<float>());
     all.insert(all.end(), whole.begin(), whole.end());
   }
   params.refresh_compute(*trainer.layout().stream);

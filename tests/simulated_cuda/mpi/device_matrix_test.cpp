@@ -1,19 +1,14 @@
-// Every layout with every kind of model, rule and precision that layouts treat differently, on simulated devices: the first
-// losses are those of one rank on the CPU. It takes minutes, so it is one of the slow tests.
-#include <map>
-#include <string>
-#include <vector>
-
-#include "tests/parallel/mpi/one_rank_curve.h"
+// Every layout with every kind of model, rule and precision that layouts treat differently, on simulated devices, compared
+// with one rank on the CPU.
 #include "tests/simulated_cuda/mpi/layout_cases.h"
 
 namespace ingot {
 namespace {
 
-constexpr int kFirst = 3;  // steps
-
 enum class MatrixRule { kAdamW, kMuon, kEightBit };
+constexpr MatrixRule kRules[] = {MatrixRule::kAdamW, MatrixRule::kMuon, MatrixRule::kEightBit};
 enum class Numbers { kF32, kBf16, kFp8 };
+constexpr Numbers kNumbers[] = {Numbers::kF32, Numbers::kBf16, Numbers::kFp8};
 
 // Four or, for a layout with more stages, eight units; heads for four tensor-parallel ranks, pairs of which share keys and
 // values in the LLaMA; eight micro-batches, enough for all ranks and schedules; and dims of which every shard is a
@@ -44,76 +39,65 @@ RunConfig in_numbers(RunConfig c, Numbers numbers) {
   return c;
 }
 
-// A device sums in another order than the CPU. In f32 that is all; 8-bit states round its effect to the next code. bf16
-// and FP8 round every product differently, as on one rank.
-double tolerance_of(MatrixRule rule, Numbers numbers) {
-  if (numbers == Numbers::kF32) return rule == MatrixRule::kEightBit ? 1e-4 : 1e-5;
-  return numbers == Numbers::kBf16 ? kBf16 : 2 * kBf16;
+void expect_one_cpu_rank(const ParallelConfig& layout, bool is_llama, MatrixRule rule, Numbers numbers) {
+  SCOPED_TRACE(fmt::format("{}, rule {}, numbers {}", is_llama ? "LLaMA" : "GPT-2", static_cast<int>(rule),
+                           static_cast<int>(numbers)));
+  RunConfig config = on_devices(
+      in_numbers(with_rule_of_matrix(device_model(is_llama, layout), rule, numbers), numbers), layout);
+  config.parallel.muon_payload = numbers == Numbers::kF32 ? DType::f32 : DType::bf16;
+  expect_one_cpu_rank(config);
 }
 
-const std::vector<double>& losses_of_one_rank(RunConfig config) {
-  static std::map<std::string, std::vector<double>> known;
-  config.parallel = {};
-  std::vector<double>& losses = known[config_toml(config, ConfigDocs::kNone)];
-  if (losses.empty()) losses = Training(config).losses(kFirst);
-  return losses;
+struct MatrixLayout {
+  const char* name;
+  ParallelConfig (*layout)();
+  int least_ranks = 2;
+};
+void PrintTo(const MatrixLayout& layout, std::ostream* out) { *out << layout.name; }
+
+ParallelConfig swapped(ParallelConfig c) {
+  std::swap(c.dp, c.fsdp);
+  return c;
+}
+ParallelConfig three_axes() { return stages(2, PipelineKind::kInterleaved, 2, 2); }
+
+const MatrixLayout kLayouts[] = {
+    {"replicas", replicas},
+    {"shards", [] { return shards(); }},
+    {"replicas_of_shards", replicas_of_shards, 4},
+    {"tensors", [] { return sharing(4, false); }},
+    {"tensors_of_tokens", [] { return sharing(4, true); }},
+    {"tensors_of_shards", sharing_of_shards, 4},
+    {"gpipe", [] { return stages(8, PipelineKind::kGpipe); }},
+    {"one_f_one_b", [] { return stages(8, PipelineKind::kOneFOneB); }},
+    {"interleaved", [] { return stages(std::min(4, world->size()), PipelineKind::kInterleaved, 2); }},
+    {"stages_of_tensors", [] { return stages(world->size() / 2, PipelineKind::kOneFOneB, 1, 2); }, 4},
+    {"stages_of_tensors_of_replicas", three_axes, 8},
+    {"stages_of_tensors_of_shards", [] { return swapped(three_axes()); }, 8}};
+
+class DeviceMatrix : public ::testing::TestWithParam<MatrixLayout> {
+ protected:
+  void SetUp() override {
+    if (world->size() < GetParam().least_ranks) GTEST_SKIP() << "has " << GetParam().least_ranks << " ranks";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Layouts, DeviceMatrix, ::testing::ValuesIn(kLayouts),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// Each layout with every rule, every precision and both models; each two of them meet in some layout.
+TEST_P(DeviceMatrix, TrainsAsOneRank) {
+  const auto k = static_cast<size_t>(
+      std::ranges::find(kLayouts, std::string(GetParam().name), &MatrixLayout::name) - kLayouts);
+  for (size_t i = 0; i < 3; ++i)
+    expect_one_cpu_rank(GetParam().layout(), (i + k) % 2 == 0, kRules[i], kNumbers[(i + k) % 3]);
 }
 
-void expect_losses_of_one_rank(const ParallelConfig& layout) {
+// It takes minutes, so it is one of the slow tests.
+TEST_P(DeviceMatrix, SlowlyTrainsAsOneRankInEveryCombination) {
   for (const bool is_llama : {false, true})
-    for (const MatrixRule rule : {MatrixRule::kAdamW, MatrixRule::kMuon, MatrixRule::kEightBit})
-      for (const Numbers numbers : {Numbers::kF32, Numbers::kBf16, Numbers::kFp8}) {
-        RunConfig config =
-            in_numbers(with_rule_of_matrix(device_model(is_llama, layout), rule, numbers), numbers);
-        const std::vector<double>& want = losses_of_one_rank(config);
-        config.parallel = layout;
-        config.parallel.muon_payload = numbers == Numbers::kF32 ? DType::f32 : DType::bf16;
-        config.train.device = Device::kCuda;
-        SCOPED_TRACE(fmt::format("{}, rule {}, numbers {}, {}", is_llama ? "LLaMA" : "GPT-2",
-                                 static_cast<int>(rule), static_cast<int>(numbers), layout.to_string()));
-        Mesh mesh = Mesh::make(*world, mesh_shape(layout));
-        Training together(config, mesh);
-        expect_planned_arenas(together, config);
-        const std::vector<double> got = together.losses(kFirst);
-        for (size_t i = 0; i < want.size(); ++i)
-          EXPECT_NEAR(got[i], want[i], tolerance_of(rule, numbers) * want[i]) << "step " << i;
-      }
-}
-
-TEST(DeviceMatrix, Replicas) { expect_losses_of_one_rank(replicas()); }
-
-TEST(DeviceMatrix, Shards) { expect_losses_of_one_rank(shards()); }
-
-TEST(DeviceMatrix, ReplicasOfShards) {
-  if (world->size() >= 4) expect_losses_of_one_rank(replicas_of_shards());
-}
-
-TEST(DeviceMatrix, Tensors) {
-  expect_losses_of_one_rank(sharing(4, false));
-  expect_losses_of_one_rank(sharing(4, true));
-}
-
-TEST(DeviceMatrix, TensorsOfShards) {
-  if (world->size() >= 4) expect_losses_of_one_rank(sharing_of_shards());
-}
-
-TEST(DeviceMatrix, Pipelines) {
-  expect_losses_of_one_rank(stages(8, PipelineKind::kGpipe));
-  expect_losses_of_one_rank(stages(8, PipelineKind::kOneFOneB));
-  expect_losses_of_one_rank(stages(std::min(4, world->size()), PipelineKind::kInterleaved, 2));
-}
-
-TEST(DeviceMatrix, PipelinesOfTensors) {
-  if (world->size() >= 4) expect_losses_of_one_rank(stages(world->size() / 2, PipelineKind::kOneFOneB, 1, 2));
-}
-
-// Tensor parallelism, stages and, on eight ranks, replicas or shards at the same time.
-TEST(DeviceMatrix, AllAxes) {
-  if (world->size() < 8) return;
-  ParallelConfig layout = stages(2, PipelineKind::kInterleaved, 2, 2);
-  expect_losses_of_one_rank(layout);
-  std::swap(layout.dp, layout.fsdp);
-  expect_losses_of_one_rank(layout);
+    for (const MatrixRule rule : kRules)
+      for (const Numbers numbers : kNumbers)
+        expect_one_cpu_rank(GetParam().layout(), is_llama, rule, numbers);
 }
 
 }  // namespace

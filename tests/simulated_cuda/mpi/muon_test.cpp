@@ -12,8 +12,7 @@
 #include "ingot/core/cuda/cuda_launch.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/parallel/distributed_muon.h"
-#include "tests/parallel/mpi/ranks_fixture.h"
-#include "tests/simulated_cuda/mpi/small_run.h"
+#include "tests/simulated_cuda/mpi/layout_cases.h"
 #include "tests/simulated_cuda/nccl/simulated_nccl.h"
 
 namespace ingot {
@@ -23,14 +22,10 @@ using ::testing::Contains;
 using ::testing::Each;
 using ::testing::StartsWith;
 
-// As on the CPU (tests/parallel/mpi/one_rank_curve.h); f32 on a device sums in another order, as on one rank.
-constexpr double kF32OnDevices = 1e-5, kBf16OnDevices = 2 * 0x1p-9;
-
 struct DeviceMuon {
   const char* name;
   RunConfig config;
   bool is_everywhere = false;  // true for every layout, false for products of axes only
-  double tolerance = kF32OnDevices;
 };
 void PrintTo(const DeviceMuon& c, std::ostream* out) { *out << c.name; }
 
@@ -58,12 +53,9 @@ RunConfig fused_in_bf16(const RunConfig& c) {
 
 class SimulatedMuon : public ::testing::TestWithParam<DeviceMuon> {
  protected:
-  static RunConfig on_devices(RunConfig c, const ParallelConfig& layout) {
-    const DType payload = c.parallel.muon_payload;
-    c.train.device = Device::kCuda;
-    c.parallel = layout;
-    c.parallel.muon_payload = payload;
-    return c;
+  static RunConfig on_devices(const RunConfig& c, ParallelConfig layout) {
+    layout.muon_payload = c.parallel.muon_payload;
+    return ingot::on_devices(c, layout);
   }
   // Every axis alone and, on four ranks, their products.
   static std::vector<ParallelConfig> layouts() {
@@ -82,24 +74,15 @@ class SimulatedMuon : public ::testing::TestWithParam<DeviceMuon> {
 };
 
 TEST_P(SimulatedMuon, HasTheLossesOfOneRank) {
-  const auto& [name, config, is_everywhere, tolerance] = GetParam();
-  Training alone(config);
-  const std::vector<double> want = alone.losses(3);
-  for (const ParallelConfig& layout : is_everywhere ? layouts() : products()) {
-    const RunConfig there = on_devices(config, layout);
-    Mesh mesh = Mesh::make(*world, mesh_shape(there.parallel));
-    Training together(there, mesh);
-    const std::vector<double> got = together.losses(3);
-    for (size_t i = 0; i < want.size(); ++i)
-      EXPECT_NEAR(got[i], want[i], tolerance * want[i]) << layout.to_string() << ", step " << i;
-  }
+  const auto& [name, config, is_everywhere] = GetParam();
+  for (const ParallelConfig& layout : is_everywhere ? layouts() : products())
+    expect_one_cpu_rank(on_devices(config, layout));
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, SimulatedMuon,
                          ::testing::Values(DeviceMuon{"llama", muon_run(llama(), DType::f32, 2), true},
                                            DeviceMuon{"every_option", with_every_option(gpt2())},
-                                           DeviceMuon{"fused_in_bf16", fused_in_bf16(llama()), false,
-                                                      kBf16OnDevices}),
+                                           DeviceMuon{"fused_in_bf16", fused_in_bf16(llama())}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // Only the ranks of a matrix's owner store its momentum: together, all ranks store it once.
@@ -133,7 +116,7 @@ TEST_F(SimulatedMuon, CheckpointsPassBetweenLayoutsAndTheCpu) {
   const auto go_on = [&](Training& training) {
     if (!path.empty()) training.loader.seek(load_checkpoint(path, training.trainer).sample_position);
     for (const double loss : training.losses(2)) {
-      EXPECT_NEAR(loss, want[step], kF32OnDevices * want[step]) << step;
+      EXPECT_NEAR(loss, want[step], 1e-5 * want[step]) << step;
       ++step;
     }
   };

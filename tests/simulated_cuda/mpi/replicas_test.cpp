@@ -12,6 +12,7 @@
 #include "ingot/core/staging.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "tests/parallel/mpi/ranks_fixture.h"
+#include "tests/simulated_cuda/mpi/layout_cases.h"
 #include "tests/simulated_cuda/mpi/small_run.h"
 #include "tests/simulated_cuda/nccl/simulated_nccl.h"
 
@@ -108,31 +109,18 @@ TEST_F(StagedGroup, SplitsAsTheHostDoes) {
   EXPECT_EQ(one.read()[0], want);
 }
 
-void expect_losses_of_one_rank(RunConfig c, double tolerance, const std::string& name) {
-  constexpr int kFew = 4;
-  Training alone(c);  // on the CPU
-  const std::vector<double> want = alone.losses(kFew);
-  c.train.device = Device::kCuda;
-  c.parallel.dp = world->size();
-  Mesh mesh = Mesh::make(*world, mesh_shape(c.parallel));
-  Training together(c, mesh);
-  const std::vector<double> got = together.losses(kFew);
-  for (size_t i = 0; i < want.size(); ++i)
-    EXPECT_NEAR(got[i], want[i], tolerance * want[i]) << name << " " << i;
-}
-
-TEST(SimulatedReplicas, ANonFiniteStepOnOneRankIsSkippedByAll) {
-  RunConfig c = small(llama());
-  expect_losses_of_one_rank(c, 1e-5, "f32");
-  c.parallel.bucket_mb = 1;
-  c.parallel.payload = DType::bf16;
-  expect_losses_of_one_rank(c, 1e-3, "bf16 payload");
-  c.parallel.has_error_feedback = true;
+TEST(SimulatedReplicas, HaveTheLossesOfOneRank) {
+  ParallelConfig layout = replicas();
+  expect_one_cpu_rank(on_devices(small(llama()), layout));
+  expect_one_cpu_rank(on_devices(small(gpt2()), layout));
+  layout.bucket_mb = 1;
+  layout.payload = DType::bf16;
+  expect_one_cpu_rank(on_devices(small(llama()), layout));
+  layout.has_error_feedback = true;
   for (const DType payload : {DType::bf16, DType::f16}) {
-    c.parallel.payload = payload;
-    expect_losses_of_one_rank(c, 1e-3, fmt::format("{} payload with error feedback", ingot::name(payload)));
+    layout.payload = payload;
+    expect_one_cpu_rank(on_devices(small(llama()), layout));
   }
-  expect_losses_of_one_rank(small(gpt2()), 1e-5, "gpt2");
 }
 
 // All ranks save the checkpoint from their devices, and a single rank on the CPU continues from it.
