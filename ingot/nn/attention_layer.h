@@ -46,8 +46,8 @@ class AttentionLayer {
     Tensor out;             // (N, H*D) output of attention, before W_o
     Tensor lse;             // (B, H, T) f32
     Tensor post;            // (n, C) W_o's output, if a norm comes after it
-    Tensor h_codes = {};    // (C, N) e4m3: FP8 codes of h (Linear::make_codes), or empty
-    Tensor out_codes = {};  // (H*D, N) likewise, of out
+    Tensor h_codes = {};    // (C + 1, N) e4m3: FP8 codes of h (Linear::make_codes), or empty
+    Tensor out_codes = {};  // (H*D + 1, N) likewise, of out
   };
 
   AttentionLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,

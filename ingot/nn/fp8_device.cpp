@@ -101,7 +101,8 @@ namespace {
 Fp8Device::Operand Fp8Device::cast(Operand to, int index, [[maybe_unused]] const Tensor& x,
                                    Fp8Scaling scaling, [[maybe_unused]] const Fp8Scale& scale,
                                    [[maybe_unused]] Stream& stream) {
-  const Fp8Place at = place(index);
+  Fp8Place at = place(index);
+  if (scaling == Fp8Scaling::kTensor && to.inverse) at.inverse = to.inverse;
   if (scaling == Fp8Scaling::kTensor) to.inverse = at.inverse;
   if constexpr (kHasCuda) {
     const cuda::Fp8Meter meter{at.amax, at.counts};

@@ -48,7 +48,7 @@ class Fp8Device {
     Tensor inverse = {};  // f32; a product is multiplied by it to undo the scale: (1), (N) for kRows, or (C)
     Tensor scales = {};   // (C) f32 working memory; kTensorPower, kColumns
   };
-  // Allocates an operand; that of kTensor gets its inverse from cast.
+  // Allocates an operand; that of kTensor gets its inverse from cast, unless the caller has memory for it (not for kLast).
   static Operand operand(Arena& scratch, const Shape& shape, DType format, Fp8Scaling scaling,
                          Fp8Layouts layouts);
   // Casts tensor `index` into an operand of x's shape and returns it. The scalings other than kTensor ignore

@@ -149,14 +149,17 @@ class Fp8Products {
   // Returns x for forward. With codes its turned codes go there, for backward.
   CastTensor cast_x(const Tensor& x, const Tensor& codes) {
     const Fp8Cast how = casts_of(linear_.recipe, Fp8Product::kForward)[0];
-    return codes ? cast(x, both_ways(how), {.turned = codes}) : cast(x, how);
+    return codes ? cast(x, both_ways(how), left_in(codes)) : cast(x, how);
   }
   // Returns the x of backward; its codes, if forward left them.
   CastTensor cast_x_again(const Tensor& x, const Tensor& codes) {
     if (!codes) return cast(x, casts_of(linear_.recipe, Fp8Product::kWeightGradient)[1]);
     CastTensor result{.elements = static_cast<double>(x.elements())};
-    if (stream_.backing == Backing::kMemory)
-      result.codes = {.turned = codes, .inverse = state_.device()->place(linear_.first_tensor + kX).inverse};
+    if (stream_.backing == Backing::kMemory) {
+      result.codes = left_in(codes);
+      if (!result.codes.inverse)
+        result.codes.inverse = state_.device()->place(linear_.first_tensor + kX).inverse;
+    }
     return result;
   }
   // Returns w for a product, which the state may hold already.
@@ -171,6 +174,15 @@ class Fp8Products {
   }
 
  private:
+  // What a cast leaves in the memory of make_codes: its turned codes and, in the last row, the inverse of its scale, which
+  // differs between the micro-batches that a pipeline has in flight. Scales that follow a history hold for a whole step.
+  Fp8Device::Operand left_in(const Tensor& codes) const {
+    const int64_t in = codes.dim(0) - 1;
+    Fp8Device::Operand operand{.turned = codes.rows(0, in)};
+    if (!state_.follows_history())
+      operand.inverse = Tensor(codes.rows(in, in + 1).data, DType::f32, {1}, codes.device);
+    return operand;
+  }
   // Rounds an operand; returns the factor by which the product is multiplied to undo the scale.
   float round(const RoundedOperand& to, const Tensor& t, const Fp8Cast& cast) {
     Fp8Stats& stats = state_[tensor(cast)];
@@ -233,6 +245,7 @@ class Fp8Products {
       operand = Fp8Device::operand(scratch_, t.shape, cast.format, cast.scaling,
                                    into.turned ? Fp8Layouts::kStraight : cast.layouts);
     if (into.turned) operand.turned = into.turned;
+    if (into.inverse) operand.inverse = into.inverse;
     Fp8Scale scale = scale_of(cast);
     if (is_split(cast.which))
       scale.merge = [&](const Tensor& amax) { region_.max("fp8 amax", amax, stream_); };
@@ -280,7 +293,7 @@ bool matches_pattern(std::string_view text, std::string_view pattern) {
 
 Tensor Fp8Linear::make_codes(Arena& arena, int64_t N, int64_t in) const {
   if (arena.device() != Device::kCuda || !has_one_scale()) return {};
-  return arena.alloc(kE4m3, {in, N});
+  return arena.alloc(kE4m3, {in + 1, N});
 }
 
 Tensor Fp8Linear::raised_amax_of_x(Fp8State& state) const {

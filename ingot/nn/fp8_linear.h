@@ -57,8 +57,8 @@ struct Fp8Linear {
   bool splits_x = false, splits_dy = false;
   bool splits_w() const { return splits_x || splits_dy; }
 
-  // Returns memory for the codes of x that forward leaves for backward: (in, N) e4m3, or an empty tensor where the
-  // recipe or the arena's device has none.
+  // Returns memory for the codes of x that forward leaves for backward: (in + 1, N) e4m3, whose last row has the inverse of
+  // their scale, or an empty tensor where the recipe or the arena's device has none.
   Tensor make_codes(Arena& arena, int64_t N, int64_t in) const;
 
   // y (N, out) = x (N, in) · w (out, in)ᵀ + terms, which are empty on the CPU. codes: make_codes returned it; without it,
@@ -67,8 +67,8 @@ struct Fp8Linear {
                const LinearTerms& terms, Fp8State& state, Arena& scratch, Region& region,
                Stream& stream) const;
   // dw (out, in) = dyᵀ · x, or +=, then dx (N, in) = dy (N, out) · w. dx may alias x. With codes, of x only the
-  // shape is used. REQUIRES: the last forward of this linear had the same x, codes and w. A device uses the
-  // scales that it computed there again.
+  // shape is used. REQUIRES: the last forward with these codes or, without them, of this linear had the same x and w. A
+  // device uses the scales that it computed there again.
   void backward(const Tensor& dx, const WeightGradient& dw, const Tensor& dy, const Tensor& x,
                 const Tensor& codes, const Tensor& w, Fp8State& state, Arena& scratch, Region& region,
                 Stream& stream) const;

@@ -19,8 +19,8 @@ class MlpLayer {
                      // activation adds it in an op of its own
     Tensor act;      // (N, F) output of the activation; empty: backward recomputes it
     Tensor post;     // (n, C) W_down's output, if a norm comes after it
-    Tensor h_codes = {};    // (C, N) e4m3: FP8 codes of h (Linear::make_codes), or empty
-    Tensor act_codes = {};  // (F, N) likewise, of act
+    Tensor h_codes = {};    // (C + 1, N) e4m3: FP8 codes of h (Linear::make_codes), or empty
+    Tensor act_codes = {};  // (F + 1, N) likewise, of act
   };
 
   MlpLayer(ParamList& params, int unit, const std::string& prefix, const ModelConfig& config,

@@ -34,7 +34,7 @@ class Fp8Traffic : public ::testing::Test, protected OnCuda {
     const OnDevice x = values({kN, kIn}, 1), w = values({kOut, kIn}, 2), dy = values({kN, kOut}, 3);
     const OnDevice y = result(DType::bf16, {kN, kOut}), dx = result(DType::bf16, {kN, kIn});
     const OnDevice dw = put(random_tensor(DType::f32, {kOut, kIn}, 4));
-    const OnDevice all_codes = result(DType::f8e4m3, {kIn, kN});
+    const OnDevice all_codes = result(DType::f8e4m3, {kIn + 1, kN});  // as of make_codes
     const Tensor codes = kept == Kept::kCodes ? all_codes.tensor() : Tensor{};
     if (kept == Kept::kCodes) state.hold_weights({{1, {kOut, kIn}}}, stream);
     if (amax == Amax::kOfProducer) {
