@@ -30,15 +30,17 @@ inline SgdStep sgd_step(Training& run) {
   const StepResult result =
       gradients(trainer, run.loader, run.config.train.grad_accum, {.lr = run.config.optimizer.lr});
   SgdStep step{.loss = result.loss, .norm = result.grad_norm, .gradients = {}};
+  TrainingStore& params = trainer.params();
   Staging staging;
-  for (const ParamShard& shard : trainer.params().shards()) {
+  std::vector<std::vector<float>> values;
+  for (const ParamShard& shard : params.shards()) {
     const Tensor g = staging.read(shard.grad, *trainer.layout().stream);
-    std::vector<float>& whole = step.gradients[trainer.params().list()[shard.id].name];
-    if (trainer.layout().mesh->world->size() > 1)
-      whole = assembled(trainer.params(), shard, g.as<float>());
-    else
-      whole.assign(g.as<float>(), g.as<float>() + g.elements());
-    for (float& value : whole) value *= static_cast<float>(result.grad_correction);
+    values.emplace_back(g.as<float>(), g.as<float>() + g.elements());
+  }
+  if (trainer.layout().mesh->world->size() > 1) values = assembled(params, values);
+  for (size_t id = 0; id < values.size(); ++id) {
+    for (float& value : values[id]) value *= static_cast<float>(result.grad_correction);
+    step.gradients[params.list()[static_cast<int>(id)].name] = std::move(values[id]);
   }
   trainer.update(result);
   spoil_old_gradients(trainer);
@@ -75,18 +77,19 @@ inline std::string difference(const SgdStep& got, const SgdStep& want, double to
 }
 
 // Expects that a gradient of any one parameter is reported if it is multiplied by 0, by 2 or by the number of ranks.
-inline void expect_planted_factors_are_found(SgdStep step, const SgdStep& want, double tolerance) {
+inline void expect_planted_factors_are_found(const SgdStep& got, const SgdStep& want, double tolerance) {
   for (const int factor : {0, 2, world->size()}) {
     if (factor == 1) continue;
-    for (auto& [name, gradient] : step.gradients) {
-      const std::vector<float> right = gradient;
-      for (float& value : gradient) value *= static_cast<float>(factor);
-      EXPECT_THAT(difference(step, want, tolerance), ::testing::HasSubstr(name)) << "times " << factor;
-      gradient = right;
-    }
-    const double norm = std::exchange(step.norm, factor * step.norm);
-    EXPECT_THAT(difference(step, want, tolerance), ::testing::HasSubstr("the norm")) << "times " << factor;
-    step.norm = norm;
+    const auto expect_found = [&](SgdStep planted, const SgdStep& right, const std::string& what) {
+      planted.norm *= what == "the norm" ? factor : 1;
+      for (auto& [name, gradient] : planted.gradients)
+        for (float& value : gradient) value *= static_cast<float>(factor);
+      EXPECT_THAT(difference(planted, right, tolerance), ::testing::HasSubstr(what)) << "times " << factor;
+    };
+    expect_found({.norm = got.norm, .gradients = {}}, {.norm = want.norm, .gradients = {}}, "the norm");
+    for (const auto& [name, gradient] : want.gradients)
+      expect_found({.norm = got.norm, .gradients = {{name, got.gradients.at(name)}}},
+                   {.norm = want.norm, .gradients = {{name, gradient}}}, name);
   }
 }
 

@@ -178,46 +178,62 @@ struct Training {
   Loader loader;
 };
 
-// Returns the full tensor of which this rank has a shard, whose elements are `values`. Each element's bits come from its
-// first replica, and all others must have the same.
-inline std::vector<float> assembled(const TrainingStore& params, const ParamShard& shard,
-                                    const float* values) {
-  const ParamSpec& spec = params.list()[shard.id];
-  std::vector<int32_t> bits(static_cast<size_t>(spec.full_shape().elements()));
-  const int64_t C = spec.is_vector() ? 1 : spec.full_shape()[1];
-  const Replicas holders = params.replicas(shard.id);
-  const bool is_first = holders.count > 0 && holders.index == 0;
-  const int64_t copies = spec.copies(shard.begin, shard.end);
+// Returns the full tensors, on every rank, of which this rank has shards; values: those of its shards, in host memory. Each
+// element's bits come from its first replica, and all others must have the same.
+inline std::vector<std::vector<float>> assembled(TrainingStore& params,
+                                                 const std::vector<std::vector<float>>& values) {
+  const std::vector<ParamShard> shards = params.shards();
+  std::vector<int32_t> bits;
+  // Calls f(values, bits, bytes) for every row of this rank's shards.
   const auto for_each_row = [&](const auto& f) {
-    int64_t here = 0;
-    for (const Rect& rect : rects_of(spec, shard.begin, shard.end))
-      for (int64_t r = 0; r < rect.rows; ++r, here += rect.columns)
-        f(here, bits.data() + (rect.row + r) * C + rect.column,
-          static_cast<size_t>(rect.columns) * sizeof(float));
+    int64_t first = 0;
+    for (size_t i = 0; i < shards.size(); ++i) {
+      const ParamSpec& spec = params.list()[shards[i].id];
+      const int64_t C = spec.is_vector() ? 1 : spec.full_shape()[1];
+      int64_t here = 0;
+      for (const Rect& rect : rects_of(spec, shards[i].begin, shards[i].end))
+        for (int64_t r = 0; r < rect.rows; ++r, here += rect.columns)
+          f(i, here, bits.data() + first + (rect.row + r) * C + rect.column,
+            static_cast<size_t>(rect.columns) * sizeof(float));
+      first += spec.full_shape().elements();
+    }
   };
-  for_each_row([&](int64_t here, int32_t* whole, size_t bytes) {
-    if (is_first && here < shard.elements() - copies) std::memcpy(whole, values + here, bytes);
+  int64_t elements = 0;
+  for (const ParamShard& shard : shards) elements += params.list()[shard.id].full_shape().elements();
+  bits.resize(static_cast<size_t>(elements));
+  for_each_row([&](size_t i, int64_t here, int32_t* whole, size_t bytes) {
+    const Replicas holders = params.replicas(shards[i].id);
+    const int64_t copies = params.list()[shards[i].id].copies(shards[i].begin, shards[i].end);
+    if (holders.count > 0 && holders.index == 0 && here < shards[i].elements() - copies)
+      std::memcpy(whole, values[i].data() + here, bytes);
   });
-  world->all_reduce("whole tensor", Tensor(bits.data(), DType::i32, {std::ssize(bits)}));
-  for_each_row([&](int64_t here, const int32_t* whole, size_t bytes) {
-    EXPECT_EQ(std::memcmp(whole, values + here, bytes), 0) << spec.name << " differs between ranks";
+  world->all_reduce("whole tensors", Tensor(bits.data(), DType::i32, {elements}));
+  for_each_row([&](size_t i, int64_t here, const int32_t* whole, size_t bytes) {
+    EXPECT_EQ(std::memcmp(whole, values[i].data() + here, bytes), 0)
+        << params.list()[shards[i].id].name << " differs between ranks";
   });
-  std::vector<float> whole(bits.size());
-  std::memcpy(whole.data(), bits.data(), bits.size() * sizeof(float));
+  std::vector<std::vector<float>> whole;
+  const int32_t* from = bits.data();
+  for (const ParamShard& shard : shards) {
+    whole.emplace_back(static_cast<size_t>(params.list()[shard.id].full_shape().elements()));
+    std::memcpy(whole.back().data(), from, whole.back().size() * sizeof(float));
+    from += whole.back().size();
+  }
   return whole;
 }
 
 // Returns all full masters, on every rank.
 inline std::vector<float> weights(Trainer& trainer) {
   TrainingStore& params = trainer.params();
-  std::vector<float> all;
+  std::vector<std::vector<float>> values;
   params.expand_masters(*trainer.layout().stream);
   for (const ParamShard& shard : params.shards()) {
-    const Tensor w = params.is_sharded() ? Tensor{} : params.master(shard.id);
-    const std::vector<float> whole = w ? std::vector<float>(w.as<float>(), w.as<float>() + w.elements())
-                                       : assembled(params, shard, shard.values().as<float>());
-    all.insert(all.end(), whole.begin(), whole.end());
+    const Tensor w = params.is_sharded() ? shard.values() : params.master(shard.id);
+    values.emplace_back(w.as<float>(), w.as<float>() + w.elements());
   }
+  if (params.is_sharded()) values = assembled(params, values);
+  std::vector<float> all;
+  for (const std::vector<float>& whole : values) all.insert(all.end(), whole.begin(), whole.end());
   params.refresh_compute(*trainer.layout().stream);
   return all;
 }
