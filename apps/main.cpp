@@ -67,11 +67,11 @@ void print_notes(const std::vector<std::string>& notes) {
 
 namespace {
 
-// How the program was started to treat these signals. UCX, which Open MPI 5 loads, replaces both as it is loaded.
+// The handling of these signals with which the program was started. UCX, which Open MPI 5 loads, replaces both when it is
+// loaded.
 struct sigaction hangup, bus_error;
 
-#ifndef INGOT_AS_SHARED_OBJECT  // which cannot run code so early
-// Runs before the constructors of the shared libraries: until StopSignals exists, a signal would end the program.
+// Called before the constructors of the shared libraries run: until StopSignals exists, a signal would end the program.
 void before_libraries(int argc, char** argv, char**) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "train" || command == "launch") ingot::block_stop_signals();
@@ -79,6 +79,7 @@ void before_libraries(int argc, char** argv, char**) {
   ::sigaction(SIGBUS, nullptr, &bus_error);
 }
 
+#ifndef INGOT_AS_SHARED_OBJECT  // A shared object cannot run code so early.
 [[gnu::used, gnu::section(".preinit_array")]] void (*const kBeforeLibraries)(int, char**,
                                                                              char**) = before_libraries;
 #endif
@@ -87,6 +88,9 @@ void before_libraries(int argc, char** argv, char**) {
 
 int main(int argc, char** argv) {
   using ingot::ErrorKind;
+#ifdef INGOT_AS_SHARED_OBJECT
+  before_libraries(argc, argv, nullptr);
+#endif
   ::sigaction(SIGHUP, &hangup, nullptr);
   ::sigaction(SIGBUS, &bus_error, nullptr);
   std::signal(SIGXFSZ, SIG_IGN);  // A write beyond the limit of file sizes then fails as on a full disk.

@@ -169,7 +169,7 @@ std::vector<Change> changes_of(const cuda::Product& product) {
   return changes;
 }
 
-// What the heuristics say about the products of one kind.
+// The heuristics' answers about the products of one kind.
 struct Kind {
   cuda::Product first;
   std::set<std::string> asked = {};  // keys
@@ -295,7 +295,7 @@ void compute(Report& report, const std::map<std::string, Kind>& kinds) {
         report.part(name, kProductsEnd, [&] { compute_one(report, name, kind.first, stream); });
     }
   };
-  compute_those(true, true);  // what is least known comes first
+  compute_those(true, true);  // The least known kinds come first.
   compute_those(true, false);
   compute_those(false, true);
 }

@@ -21,7 +21,7 @@ namespace ingot::nccl {
 // gradients, from and to a neighbour), and operations wait in at most 7 lanes at one time: 2 of tensor parallelism, 2
 // of shards, and 1 each of replicas, of Muon's update and of tied weights. The few bytes of the world's group take 1 CTA.
 constexpr int kLinkCtas = 4, kCollectiveCtas = 16;
-constexpr int kMultiprocessors = 132;  // of an H100 or H200
+constexpr int kMultiprocessors = 132;  // an H100 SXM or an H200 has so many
 static_assert(4 * kLinkCtas + 7 * kCollectiveCtas + 1 < kMultiprocessors);
 
 // A collective that was submitted to the device, or all those of a lane in a CUDA graph that was launched.

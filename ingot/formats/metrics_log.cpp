@@ -109,12 +109,13 @@ void MetricsLog::truncate_after(int64_t step) {
     return object && !(object->contains("step") && (*object)["step"].is_number() &&
                        (*object)["step"].get<double>() > static_cast<double>(step));
   };
-  std::optional<size_t> cut;  // where the first line begins that goes
-  std::string tail;           // the lines behind it that stay
+  std::optional<size_t> cut;  // offset of the first line to remove
+  std::string tail;           // the lines after it that stay
   {
     const MappedFile file(path_);
     const std::string_view text = file.text();
-    std::vector<std::string_view> kept;  // since the last line that goes, the last one first
+    std::vector<std::string_view>
+        kept;  // after the line that was last found to be removed; the last one first
     for (size_t end = text.size(); end > 0 && std::ssize(kept) < kInOrder;) {
       const size_t before = end > 1 ? text.rfind('\n', end - 2) : text.npos;
       const size_t begin = before == text.npos ? 0 : before + 1;
@@ -199,17 +200,6 @@ MetricsCurve read_metrics_curve(const fs::path& path, std::string_view x_key, st
     curve.x.push_back(*x);
     curve.y.push_back(*y);
   });
-  return curve;
-}
-
-MetricsCurve metrics_curve(std::span<const MetricsRow> rows, std::string_view x_key, std::string_view y_key) {
-  MetricsCurve curve;
-  for (const MetricsRow& row : rows) {
-    const std::optional<double> x = row.number(x_key), y = row.number(y_key);
-    if (!x || !y) continue;
-    curve.x.push_back(*x);
-    curve.y.push_back(*y);
-  }
   return curve;
 }
 

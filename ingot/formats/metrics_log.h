@@ -73,13 +73,11 @@ void visit_metrics_lines(const std::filesystem::path& path,
 // Returns the number under the key of a line that MetricsLog wrote, as MetricsRow::number does, without parsing the rest.
 std::optional<double> number_in_line(std::string_view line, std::string_view key);
 
-// The points (x, y) of the rows that have both keys, for a curve of the report.
+// The points (x, y) of the lines that have both keys. Nothing else of the file is kept in memory.
 struct MetricsCurve {
   std::vector<double> x, y;
 };
-// The same of a file's lines, of which nothing else is kept.
 MetricsCurve read_metrics_curve(const std::filesystem::path& path, std::string_view x_key,
                                 std::string_view y_key);
-MetricsCurve metrics_curve(std::span<const MetricsRow> rows, std::string_view x_key, std::string_view y_key);
 
 }  // namespace ingot

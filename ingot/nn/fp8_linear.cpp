@@ -174,7 +174,7 @@ class Fp8Products {
   }
 
  private:
-  // What a cast leaves in the memory of make_codes: its turned codes and, in the last row, the inverse of its scale, which
+  // Returns the memory of make_codes as a cast fills it: the turned codes and, in the last row, the inverse of their scale, which
   // differs between the micro-batches that a pipeline has in flight. Scales that follow a history hold for a whole step.
   Fp8Device::Operand left_in(const Tensor& codes) const {
     const int64_t in = codes.dim(0) - 1;

@@ -19,7 +19,7 @@ struct KernelReport {
   // The keys are kinds, "f8e4m3 x f8e4m3 -> bf16, NT, scales by row, C != D". It has 8-bit products and those that are fused
   // with what follows.
   std::map<std::string, Product> products = {};
-  // What computed the last call: "cuDNN 9.19.0", or "Ingot's f32 kernel: " and why; empty before the first.
+  // The kernel of the last call: "cuDNN 9.19.0", or "Ingot's f32 kernel: " and why; empty before the first.
   std::string attention_forward = {}, attention_backward = {};
   int met_in_graphs = 0;  // choices that a captured graph met first, where nothing can be timed
 

@@ -174,14 +174,14 @@ std::vector<std::unique_ptr<OpCosts>> costs_of(const RunConfig& config, const Pl
 RunConfig for_target(const RunConfig& given, const PlanTarget& target) {
   RunConfig config = given;
   if (config.model.vocab == 0) config.model.vocab = planned_vocab(config.data);
-  // What a device alone refuses is no error here, so the rest is validated as a run on the CPU.
+  // A refusal by the device alone is no error here, so the configuration is validated as a run on the CPU.
   RunConfig on_cpu = config;
   on_cpu.train.device = Device::kCpu;
   on_cpu.train.has_graph = false;
   RecomputeConfig& activations = on_cpu.activations;
   if (given.train.device == Device::kCuda && activations.budget_bytes == 0 &&
       activations.policy == RecomputePolicy::kAuto)
-    activations.policy = RecomputePolicy::kNone;  // what auto is where everything fits
+    activations.policy = RecomputePolicy::kNone;  // as if everything fitted
   on_cpu.validate();
   if (target.is_machine) return on_cpu;
   config.train.device = Device::kCuda;

@@ -76,7 +76,7 @@ TEST_F(MetricsLogTest, AResumedRunHasNoStepTwice) {
   MetricsLog log(path_);
   log.truncate_after(20);
   for (int64_t step = 21; step <= 40; ++step) log.write({{"step", step}, {"loss", 0.5}});
-  const MetricsCurve curve = metrics_curve(read_metrics(path_), "step", "loss");
+  const MetricsCurve curve = read_metrics_curve(path_, "step", "loss");
   ASSERT_EQ(curve.x.size(), 40u);
   for (size_t i = 0; i < curve.x.size(); ++i) EXPECT_EQ(curve.x[i], static_cast<double>(i + 1));
   EXPECT_EQ(curve.y[19], 0.05);
@@ -95,6 +95,36 @@ TEST_F(MetricsLogTest, TruncationDropsLinesThatAreNotObjects) {
   append_raw("{\"step\":1}\nnot json\n[1]\n\n{\"step\":2}\n{\"step\":\"7\"}\n{\"step\":2.5}\n");
   MetricsLog(path_).truncate_after(2);
   EXPECT_EQ(read_file(path_), "{\"step\":1}\n{\"step\":2}\n{\"step\":\"7\"}\n");
+}
+
+// Lines of one step may be logged behind a line of the next one. A line that is not an object stays if a thousand lines in
+// a row behind it stay: truncation does not read so far back.
+TEST_F(MetricsLogTest, TruncationReadsFromTheEndUntilTheLinesAreInOrder) {
+  std::string kept = "not json\n";
+  for (int step = 1; step <= 1200; ++step) kept += "{\"step\":" + std::to_string(step) + "}\n";
+  append_raw(kept + "{\"step\":1202}\n{\"step\":1200,\"val_loss\":2.5}\n[]\n{\"step\":1203}\n");
+  MetricsLog log(path_);
+  log.truncate_after(1200);
+  EXPECT_EQ(read_file(path_), kept + "{\"step\":1200,\"val_loss\":2.5}\n");
+  log.write({{"step", int64_t{1201}}});
+  EXPECT_TRUE(read_file(path_).ends_with("2.5}\n{\"step\":1201}\n"));
+  log.truncate_after(-1);
+  EXPECT_EQ(read_file(path_), "");
+}
+
+TEST_F(MetricsLogTest, NumbersAreFoundWithoutParsingTheLine) {
+  MetricsLog(path_).write({{"step", int64_t{7}},
+                           {"reason", "\"loss\":3,"},
+                           {"val_loss", 2.5},
+                           {"loss", -1.25e-3},
+                           {"norm", std::nan("")}});
+  const std::string line = read_file(path_);
+  EXPECT_EQ(number_in_line(line, "step"), 7);
+  EXPECT_EQ(number_in_line(line, "loss"), -1.25e-3);
+  EXPECT_EQ(number_in_line(line, "val_loss"), 2.5);
+  EXPECT_EQ(number_in_line(line, "norm"), std::nullopt);
+  EXPECT_EQ(number_in_line(line, "reason"), std::nullopt);
+  EXPECT_EQ(number_in_line(line, "absent"), std::nullopt);
 }
 
 TEST_F(MetricsLogTest, TheReaderSurvivesForeignLines) {

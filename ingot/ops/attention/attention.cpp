@@ -112,7 +112,7 @@ bool has_cudnn() {
 // Runs attention on cuDNN if it takes the call, for which `run` returns "", and reports what computes it.
 template <typename Run>
 [[maybe_unused]] bool runs_on_cudnn(Stream& stream, std::string KernelReport::*pass, const Run& run) {
-  std::string why_not = "this build has no cuDNN";
+  std::string why_not = kHasCudnn ? "" : "this build has no cuDNN";
   std::string& computed = cuda::libraries_of(stream).report.*pass;
   if (cuda::libraries_of(stream).survey) return false;
   if constexpr (kHasCudnn) {

@@ -45,7 +45,7 @@ bool run(const Product& product, Stream& stream);
 // Throws an error that says what was asked.
 [[noreturn]] void fail_without_kernel(const Product& product);
 
-// What the library's heuristics answer.
+// The answer of the library's heuristics.
 struct ProductAnswer {
   int kernels = 0;
   size_t workspace_bytes = 0;  // of the first

@@ -121,7 +121,7 @@ void go_on(NcclState& state) {
   state.result = *result;
 }
 
-// What every call asks first (ncclCommEnsureReady). A call that finds a job under way is wrong.
+// Every call begins with this check (ncclCommEnsureReady). A call that finds a job under way is wrong.
 ncclResult_t ensure_ready(const NcclState& state) {
   return state.result == ncclInProgress ? ncclInvalidArgument : state.result.load();
 }
@@ -249,7 +249,7 @@ struct Group {
 };
 Group group;
 
-// What a call does that finds the communicator not ready: the error becomes its state, and that of the group.
+// A call that finds the communicator not ready fails: the error becomes its state, and that of the group.
 ncclResult_t refuse(NcclState& state, ncclResult_t error) {
   state.result = error;
   if (group.depth > 0) group.error = error;
