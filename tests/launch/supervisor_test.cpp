@@ -96,7 +96,7 @@ class ScriptedJob : public Job {
     last_end_s_ = time_s_;
   }
   int ranks() override { return ranks_; }
-  int64_t saved_step() override { return scene().saved_step; }
+  int64_t saved_step() override { return starts == 0 ? -1 : scene().saved_step; }
   double now_s() override { return time_s_; }
   void pause(double seconds) override {
     time_s_ += std::max(seconds, jump_s);
