@@ -1,105 +1,21 @@
 #include "ingot/formats/hf_config.h"
 
-#include <cmath>
 #include <initializer_list>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "ingot/core/error.h"
+#include "ingot/formats/hf_config_keys.h"
+#include "ingot/formats/hf_config_reader.h"
 
 namespace ingot {
 namespace {
 
 using nlohmann::json;
+using Reader = HfConfigReader;
 
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 constexpr int kMaxDepth = 256;
-constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
-
-// Reads a JSON object's values by key and type. Errors name the key, the expected and the found value.
-class Reader {
- public:
-  Reader(const json& object, const std::string& label) : object_(object), label_(label) {}
-
-  template <typename... Args>
-  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::kData, "{}: {}", label_, fmt::format(format, std::forward<Args>(args)...));
-  }
-
-  // Returns the value of the first key that exists and is not null, or nullptr if there is none.
-  const json* find(std::initializer_list<const char*> keys) const {
-    for (const char* key : keys)
-      if (const auto it = object_.find(key); it != object_.end() && !it->is_null()) return &*it;
-    return nullptr;
-  }
-
-  // A whole number in [least, 2^31). If the key is missing, returns `absent`, or fails if that is nullopt.
-  int64_t whole(const char* key, std::optional<int64_t> absent = {}, int64_t least = 1) const {
-    const json* value = find({key});
-    if (!value) {
-      if (absent) return *absent;
-      refuse("key {:?} is missing; give the config.json of a complete checkpoint", key);
-    }
-    if (!value->is_number_integer() || *value < least || *value > kMaxSize)
-      refuse("{} must be a whole number from {} to {}, got {}", key, least, kMaxSize, shown(*value));
-    return value->get<int64_t>();
-  }
-
-  bool is_null(const char* key) const {
-    const auto it = object_.find(key);
-    return it != object_.end() && it->is_null();
-  }
-
-  // A number in [0, 1e18).
-  double number(const char* key, double absent) const {
-    const json* value = find({key});
-    if (!value) return absent;
-    if (!value->is_number() || !(value->get<double>() >= 0 && value->get<double>() < 1e18))
-      refuse("{} must be a number that is not negative, got {}", key, shown(*value));
-    return value->get<double>();
-  }
-
-  bool boolean(const char* key, bool absent) const {
-    const json* value = find({key});
-    if (!value) return absent;
-    if (!value->is_boolean()) refuse("{} must be true or false, got {}", key, shown(*value));
-    return value->get<bool>();
-  }
-
-  std::string text(std::initializer_list<const char*> keys, const std::string& absent) const {
-    const json* value = find(keys);
-    if (!value) return absent;
-    if (!value->is_string()) refuse("{} must be a string, got {}", *keys.begin(), shown(*value));
-    return value->get<std::string>();
-  }
-
-  // A token id: a number, or the first element of a list. Returns nullopt if the key is missing.
-  std::optional<int64_t> token(const char* key) const {
-    const json* value = find({key});
-    if (value && value->is_array() && !value->empty()) value = &value->front();
-    if (!value || (value->is_array() && value->empty())) return std::nullopt;
-    if (!value->is_number_integer() || *value < 0 || *value > kMaxSize)
-      refuse("{} must be a token id from 0 to {}, got {}", key, kMaxSize, shown(*value));
-    return value->get<int64_t>();
-  }
-
-  // An object. Returns an empty one if the key is missing.
-  json object(const char* key) const {
-    const json* value = find({key});
-    if (!value) return json::object();
-    if (!value->is_object()) refuse("{} must be an object, got {}", key, shown(*value));
-    return *value;
-  }
-
-  static std::string shown(const json& value) {
-    return value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 80);
-  }
-
- private:
-  const json& object_;
-  const std::string& label_;
-};
 
 json parse_object(std::string_view text, const std::string& label) {
   if (text.size() > kMaxConfigBytes)
@@ -148,72 +64,6 @@ void read_gpt2(const Reader& in, HfModelConfig& c) {
     in.refuse("add_cross_attention is set; Ingot has no cross attention");
 }
 
-double positive(const Reader& in, const char* key, double absent) {
-  const double value = in.number(key, absent);
-  if (!(value > 0)) in.refuse("{} of a scaled RoPE must be above 0, got {}", key, value);
-  return value;
-}
-
-void read_yarn(const Reader& in, HfRope& rope) {
-  const auto or_default = [&](const char* key, double absent) {
-    const double value = in.number(key, 0);
-    return value > 0 ? value : absent;  // as in transformers, 0 stands for the default too
-  };
-  if (rope.factor < 1) in.refuse("factor of yarn must be at least 1, got {}", rope.factor);
-  if (!in.boolean("truncate", true))
-    in.refuse("truncate is false; Ingot rounds the limits of yarn to whole dimensions");
-  rope.beta_fast = or_default("beta_fast", 32);
-  rope.beta_slow = or_default("beta_slow", 1);
-  if (!(rope.beta_fast > rope.beta_slow))
-    in.refuse("beta_fast {} must be above beta_slow {}", rope.beta_fast, rope.beta_slow);
-  const double mscale = in.number("mscale", 0), all_dims = in.number("mscale_all_dim", 0);
-  const auto grown = [&](double by) { return 0.1 * by * std::log(rope.factor) + 1; };
-  if (in.find({"attention_factor"}))
-    rope.attention_factor = positive(in, "attention_factor", 0);
-  else if (mscale > 0 && all_dims > 0)
-    rope.attention_factor = grown(mscale) / grown(all_dims);
-}
-
-// Reads one object with the type and numbers of a scaled RoPE.
-HfRope read_rope_object(const json& object, const std::string& label, int64_t context) {
-  const Reader in(object, label);
-  HfRope rope;
-  rope.type = in.text({"rope_type", "type"}, "default");
-  if (rope.type != "default" && rope.type != "linear" && rope.type != "llama3" && rope.type != "yarn")
-    in.refuse("rope_type {:?} is not supported; default, linear, llama3 and yarn are",
-              rope.type.substr(0, 80));
-  if (rope.type == "default") return rope;
-  rope.factor = positive(in, "factor", 0);
-  if (rope.type == "linear") return rope;
-  rope.original_context = in.whole("original_max_position_embeddings", context);
-  if (rope.type == "yarn") {
-    read_yarn(in, rope);
-    return rope;
-  }
-  rope.low_freq_factor = positive(in, "low_freq_factor", 0);
-  rope.high_freq_factor = positive(in, "high_freq_factor", 0);
-  if (!(rope.high_freq_factor > rope.low_freq_factor))
-    in.refuse("high_freq_factor {} must be above low_freq_factor {}", rope.high_freq_factor,
-              rope.low_freq_factor);
-  return rope;
-}
-
-void read_rope(const Reader& in, const std::string& label, HfModelConfig& c) {
-  const double default_theta = c.model_type == "smollm3" ? 2e6 : 10000;
-  const json parameters = in.object("rope_parameters"), scaling = in.object("rope_scaling");
-  c.rope_theta = Reader(parameters, label).number("rope_theta", in.number("rope_theta", default_theta));
-  const HfRope now = read_rope_object(parameters, label, c.context);
-  const HfRope before = read_rope_object(scaling, label, c.context);  // the spelling of older versions
-  if (now.type != "default" && before.type != "default" && !(now == before))
-    in.refuse("rope_parameters and rope_scaling disagree; delete rope_scaling");
-  c.rope = now.type == "default" ? before : now;
-  if (c.rope.type == "yarn" && !(c.rope_theta > 1))
-    in.refuse("rope_theta must be above 1 with yarn, got {}", c.rope_theta);
-  if (in.number("partial_rotary_factor", 1) != 1 ||
-      Reader(parameters, label).number("partial_rotary_factor", 1) != 1)
-    in.refuse("partial_rotary_factor must be 1; Ingot rotates whole heads");
-}
-
 constexpr int64_t kMostLayers = 10'000;  // limit for models whose blocks differ
 
 void check_layers(const Reader& in, const HfModelConfig& c) {
@@ -259,7 +109,12 @@ void read_window(const Reader& in, HfModelConfig& c) {
   const int64_t window = in.whole("sliding_window", 0, 0);
   const bool uses = in.boolean("use_sliding_window", false) && window > 0;
   const std::optional<std::vector<int64_t>> listed = listed_full_layers(in, c);
-  if (!uses) return;
+  if (!uses) {
+    if (listed && std::ssize(*listed) < c.layers)
+      in.refuse(
+          "layer_types has sliding_attention, but use_sliding_window is false or sliding_window missing");
+    return;
+  }
   check_layers(in, c);
   std::vector<int64_t> full = listed ? *listed : usual_full_layers(in, c);
   if (std::ssize(full) == c.layers) return;
@@ -292,7 +147,7 @@ int64_t default_context(const std::string& type) {
   return type == "mistral" ? 131072 : type == "llama" || type == "olmo2" || type == "ingot" ? 2048 : 32768;
 }
 
-void read_llama(const Reader& in, const std::string& label, HfModelConfig& c) {
+void read_llama(const Reader& in, HfModelConfig& c) {
   c.layers = in.whole("num_hidden_layers");
   c.heads = in.whole("num_attention_heads");
   c.width = in.whole("hidden_size");
@@ -314,9 +169,21 @@ void read_llama(const Reader& in, const std::string& label, HfModelConfig& c) {
     c.has_attention_bias = in.boolean("attention_bias", false);
     c.has_mlp_bias = c.model_type != "qwen3" && c.model_type != "olmo2" && in.boolean("mlp_bias", false);
   }
-  read_rope(in, label, c);
+  read_hf_rope(in, c);
   read_no_rope_layers(in, c);
   read_window(in, c);
+}
+
+// Refuses keys of which Ingot does not know whether they change what the model computes.
+void check_keys(const Reader& in, const json& root, const std::string& family) {
+  for (const auto& [key, value] : root.items())
+    if (!value.is_null() && !find_hf_config_key(family, key))
+      in.refuse("key {:?} = {} is unknown in a {}; delete it if the model computes the same without it",
+                key.substr(0, 80), Reader::shown(value), family);
+  if (const json* heads = in.find({"pruned_heads"}); heads && !heads->empty())
+    in.refuse("pruned_heads is set; Ingot has no heads of other sizes");
+  if (in.find({"auto_map"}) && family != "ingot")
+    in.refuse("auto_map names code that computes the model; delete it if the class of transformers does");
 }
 
 }  // namespace
@@ -328,13 +195,14 @@ HfModelConfig parse_hf_config(std::string_view text, const std::string& label) {
   c.model_type = in.text({"model_type"}, "");
   if (hf_architecture(c.model_type).empty())
     in.refuse("model_type {:?} is not supported; {} are", c.model_type.substr(0, 80), hf_families());
+  check_keys(in, root, c.model_type);
   if (in.find({"quantization_config"}))
     in.refuse("the weights are quantised; give the checkpoint they were made from");
   c.vocab = in.whole("vocab_size");
-  c.model_type == "gpt2" ? read_gpt2(in, c) : read_llama(in, label, c);
+  c.model_type == "gpt2" ? read_gpt2(in, c) : read_llama(in, c);
   c.init_std = in.number("initializer_range", 0.02);
-  c.bos_id = in.token("bos_token_id");
-  c.eos_id = in.token("eos_token_id");
+  if (const auto ids = in.tokens("bos_token_id"); !ids.empty()) c.bos_id = ids.front();
+  c.eos_ids = in.tokens("eos_token_id");
   c.dtype = in.text({"dtype", "torch_dtype"}, "float32");
   if (c.dtype != "float32" && c.dtype != "bfloat16" && c.dtype != "float16")
     in.refuse("dtype {:?} is not supported; float32, bfloat16 and float16 are", c.dtype.substr(0, 80));

@@ -1,5 +1,5 @@
-// The small JSON files beside the weights of a Hugging Face checkpoint: config.json,
-// generation_config.json, tokenizer_config.json and special_tokens_map.json, as plain structs and text.
+// The small JSON files beside the weights of a Hugging Face checkpoint: config.json, generation_config.json and
+// tokenizer_config.json, as plain structs and text.
 #pragma once
 
 #include <cstdint>
@@ -48,9 +48,10 @@ struct HfModelConfig {
   bool has_mlp_bias = false;
   double dropout = 0;
   double init_std = 0.02;
-  std::optional<int64_t> bos_id = {}, eos_id = {};
-  std::string dtype = "float32";  // dtype of the stored weights: float32 | bfloat16 | float16
-  std::string own_json = {};      // a JSON object stored under the key "ingot"; empty if there is none
+  std::optional<int64_t> bos_id = {};
+  std::vector<int64_t> eos_ids = {};  // each of them ends a text
+  std::string dtype = "float32";      // dtype of the stored weights: float32 | bfloat16 | float16
+  std::string own_json = {};          // a JSON object stored under the key "ingot"; empty if there is none
 
   bool operator==(const HfModelConfig&) const = default;
 };
@@ -69,7 +70,8 @@ std::string hf_config_text(const HfModelConfig& config);
 // found value if the text is not a JSON object, a top-level key is given twice, a size is missing or
 // impossible, or model_type is another one; also for what Ingot does not compute (other kinds of scaled RoPE,
 // partial rotary embeddings, quantised weights, cross attention, layer-dependent
-// attention scale).
+// attention scale), for a key that is unknown in the family (hf_config_keys.h), and for parameters of RoPE that
+// contradict each other.
 HfModelConfig parse_hf_config(std::string_view text, const std::string& label);
 
 // Content of the tokenizer's side files. Empty tokens are not written.
@@ -80,6 +82,5 @@ struct HfTokenizerConfig {
 
 std::string hf_generation_config_text(const HfModelConfig& config);
 std::string hf_tokenizer_config_text(const HfTokenizerConfig& config);
-std::string hf_special_tokens_map_text(const HfTokenizerConfig& config);
 
 }  // namespace ingot

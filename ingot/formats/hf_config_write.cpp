@@ -113,10 +113,15 @@ void put_llama(ordered_json& out, const HfModelConfig& c) {
   put_relative(out, c);
 }
 
+ordered_json eos_json(const HfModelConfig& c) {
+  if (c.eos_ids.empty()) return nullptr;
+  return c.eos_ids.size() == 1 ? ordered_json(c.eos_ids.front()) : ordered_json(c.eos_ids);
+}
+
 void put_ids(ordered_json& out, const HfModelConfig& c) {
   out["pad_token_id"] = nullptr;
   out["bos_token_id"] = c.bos_id ? ordered_json(*c.bos_id) : ordered_json(nullptr);
-  out["eos_token_id"] = c.eos_id ? ordered_json(*c.eos_id) : ordered_json(nullptr);
+  out["eos_token_id"] = eos_json(c);
 }
 
 ordered_json tokens_of(const HfTokenizerConfig& config) {
@@ -174,8 +179,8 @@ std::string hf_config_text(const HfModelConfig& c) {
 std::string hf_generation_config_text(const HfModelConfig& config) {
   ordered_json out = {{"_from_model_config", true}};
   if (config.bos_id) out["bos_token_id"] = *config.bos_id;
-  if (config.eos_id) out["eos_token_id"] = *config.eos_id;
-  if (config.eos_id) out["pad_token_id"] = *config.eos_id;
+  if (!config.eos_ids.empty()) out["eos_token_id"] = eos_json(config);
+  if (!config.eos_ids.empty()) out["pad_token_id"] = config.eos_ids.back();
   return pretty_config(out);
 }
 
@@ -186,10 +191,6 @@ std::string hf_tokenizer_config_text(const HfTokenizerConfig& config) {
   if (config.context > 0) out["model_max_length"] = config.context;
   out["tokenizer_class"] = "PreTrainedTokenizerFast";
   return pretty_config(out);
-}
-
-std::string hf_special_tokens_map_text(const HfTokenizerConfig& config) {
-  return pretty_config(tokens_of(config));
 }
 
 }  // namespace ingot
