@@ -202,6 +202,7 @@ HfModelConfig parse_hf_config(std::string_view text, const std::string& label) {
   c.model_type == "gpt2" ? read_gpt2(in, c) : read_llama(in, c);
   c.init_std = in.number("initializer_range", 0.02);
   if (const auto ids = in.tokens("bos_token_id"); !ids.empty()) c.bos_id = ids.front();
+  if (const auto ids = in.tokens("pad_token_id"); !ids.empty()) c.pad_id = ids.front();
   c.eos_ids = in.tokens("eos_token_id");
   c.dtype = in.text({"dtype", "torch_dtype"}, "float32");
   if (c.dtype != "float32" && c.dtype != "bfloat16" && c.dtype != "float16")

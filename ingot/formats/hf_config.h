@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,7 +49,7 @@ struct HfModelConfig {
   bool has_mlp_bias = false;
   double dropout = 0;
   double init_std = 0.02;
-  std::optional<int64_t> bos_id = {};
+  std::optional<int64_t> bos_id = {}, pad_id = {};
   std::vector<int64_t> eos_ids = {};  // each of them ends a text
   std::string dtype = "float32";      // dtype of the stored weights: float32 | bfloat16 | float16
   std::string own_json = {};          // a JSON object stored under the key "ingot"; empty if there is none
@@ -74,10 +75,11 @@ std::string hf_config_text(const HfModelConfig& config);
 // contradict each other.
 HfModelConfig parse_hf_config(std::string_view text, const std::string& label);
 
-// Content of the tokenizer's side files. Empty tokens are not written.
+// Content of tokenizer_config.json. Empty tokens are not written.
 struct HfTokenizerConfig {
-  std::string bos_token = {}, eos_token = {}, unk_token = {};
-  int64_t context = 0;  // model_max_length
+  std::map<std::string, std::string> tokens = {};  // by "eos_token", "bos_token", ...
+  int64_t context = 0;                             // model_max_length
+  std::string chat_template_json = {};             // a string or a list, as JSON; empty if there is none
 };
 
 std::string hf_generation_config_text(const HfModelConfig& config);

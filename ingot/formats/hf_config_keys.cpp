@@ -10,7 +10,8 @@ constexpr std::string_view kLlamas = "llama mistral qwen2 qwen3 smollm3 olmo2 in
 
 constexpr std::array<HfConfigKey, 22> kKeys = {{
     {"*",
-     "model_type vocab_size tie_word_embeddings initializer_range bos_token_id eos_token_id dtype "
+     "model_type vocab_size tie_word_embeddings initializer_range bos_token_id eos_token_id pad_token_id "
+     "dtype "
      "torch_dtype "
      "quantization_config pruned_heads auto_map ingot",
      ""},
@@ -42,7 +43,7 @@ constexpr std::array<HfConfigKey, 22> kKeys = {{
     {kLlamas, "pretraining_tp", "it divides products, whose sum is the same"},
     {"llama", "max_sequence_length", "the family's class does not read it"},
     {"*",
-     "pad_token_id sep_token_id decoder_start_token_id tokenizer_class prefix model_max_length "
+     "sep_token_id decoder_start_token_id tokenizer_class prefix model_max_length "
      "forced_bos_token_id forced_eos_token_id",
      "it belongs to the tokenizer or to generation"},
     {"*",

@@ -338,10 +338,13 @@ TEST(HfConfig, RefusesWhatItDoesNotSupportAndSaysWhy) {
 
 TEST(HfConfig, SideFilesNameTheTokens) {
   const HfTokenizerConfig tokens{
-      .bos_token = "<|endoftext|>", .eos_token = "<|endoftext|>", .unk_token = "", .context = 64};
+      .tokens = {{"bos_token", "<|endoftext|>"}, {"eos_token", "<|endoftext|>"}, {"unk_token", ""}},
+      .context = 64,
+      .chat_template_json = "\"{{x}}\""};
   const json tokenizer = json::parse(hf_tokenizer_config_text(tokens));
   EXPECT_EQ(tokenizer["eos_token"], "<|endoftext|>");
   EXPECT_EQ(tokenizer["model_max_length"], 64);
+  EXPECT_EQ(tokenizer["chat_template"], "{{x}}");
   EXPECT_FALSE(tokenizer.contains("unk_token"));
   const json generation = json::parse(hf_generation_config_text(llama()));
   EXPECT_EQ(generation["bos_token_id"], 1);
