@@ -126,9 +126,14 @@ TEST_F(Imports, BitsPerByteAreThoseOfThePredictedTokens) {
   for (int i = 0; i < 64; ++i) whole += "abcdef";
   write_file(folder_ / "halves.txt", whole);
   json vocab, merges = json::array();
-  int id = 0;
-  for (const char* token : {"a", "b", "c", "d", "e", "f", "x", "y", "ab", "cd", "abcd", "ef", "abcdef"})
-    vocab[token] = id++;
+  int id = 0, other = 256;
+  for (int byte = 0; byte < 256; ++byte) {  // GPT-2's characters for bytes
+    const bool is_itself = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
+    const int c = is_itself ? byte : other++;
+    const std::string two{static_cast<char>(0xc0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
+    vocab[c < 128 ? std::string(1, static_cast<char>(c)) : two] = id++;
+  }
+  for (const char* token : {"ab", "cd", "abcd", "ef", "abcdef"}) vocab[token] = id++;
   for (const auto& pair : {std::array{"a", "b"}, {"c", "d"}, {"ab", "cd"}, {"e", "f"}, {"abcd", "ef"}})
     merges.push_back(pair);
   write_file(

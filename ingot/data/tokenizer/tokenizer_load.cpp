@@ -3,11 +3,11 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "ingot/data/hub_hint.h"
 #include "ingot/data/tokenizer/bpe_encoder.h"
 #include "ingot/data/tokenizer/pretokenize.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/data/tokenizer/tokenizer_build.h"
-#include "ingot/formats/hf_hub.h"
 #include "ingot/formats/tiktoken.h"
 #include "ingot/formats/tokenizer_json.h"
 

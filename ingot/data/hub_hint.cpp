@@ -1,4 +1,4 @@
-#include "ingot/formats/hf_hub.h"
+#include "ingot/data/hub_hint.h"
 
 #include <fmt/core.h>
 
