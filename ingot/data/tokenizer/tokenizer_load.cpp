@@ -103,7 +103,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path, std::string_view
   std::error_code error;
   if (fs::is_directory(path, error)) return load_tokenizer(find_in_folder(path), pattern);
   if (!path_exists(path))
-    fail(ErrorKind::kData, "{}: there is no such tokenizer; check the path{}", path.string(), hub_hint(path));
+    fail(ErrorKind::kData, "{}: No such file or directory; check the path{}", path.string(), hub_hint(path));
   const std::string extension = path.extension().string(), name = path.filename().string();
   if (extension == ".tiktoken" || name == "tokenizer.model") return load_tiktoken(path, pattern);
   if (name == "encoder.json" || name == "vocab.json") return load_gpt2_pair(path);
