@@ -7,7 +7,7 @@ Prints one JSON object {loss, tokens, bits_per_byte, top1, context, model, token
 they mean in `ingot eval CHECKPOINT --data FILE --json`: the whole text as one row of tokens with no special token
 added, read in consecutive windows of the model's context, so that every token but the first is predicted
 exactly once (the last window may be shorter). `tokens` counts the predicted tokens; `bits_per_byte` is their summed
-loss divided by ln 2 and by the bytes of the whole text. Products run in float32, whatever the checkpoint's dtype.
+loss divided by ln 2 and by the bytes of their text. Products run in float32, whatever the checkpoint's dtype.
 
 Exits with 1 and one line that names the fault if the folder does not load unchanged, also if a tensor is missing or
 unexpected (transformers alone would initialise a missing one at random), if the tokenizer does not decode the text to
@@ -62,7 +62,7 @@ def first_line(error):
 
 
 def encode(folder, tokenizer, path):
-    """Returns the token ids (n) and the number of bytes of the text."""
+    """Returns the token ids (n) and the number of bytes of the text of all but the first."""
     try:
         text = Path(path).read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -72,7 +72,7 @@ def encode(folder, tokenizer, path):
         fail(f"{folder}: the tokenizer's decoding of {path} is not its text")
     if len(ids) < 2:
         fail(f"{path}: {len(ids)} tokens, at least 2 are needed")
-    return torch.tensor(ids), len(text.encode())
+    return torch.tensor(ids), len(text.encode()) - len(tokenizer.decode(ids[:1]).encode())
 
 
 @torch.no_grad()

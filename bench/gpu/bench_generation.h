@@ -65,8 +65,7 @@ inline void bench_generation(Bench& b, const Model& m, int64_t layers) {
     for (int64_t i = 0; i < prompts; ++i) texts.push_back({.tokens = {static_cast<TokenId>(i)}, .seed = 0});
     const auto sample = [&](Generator& generator) {
       return [&] {
-        generator.run(texts, kSampledTokens, {.temperature = 0}, std::nullopt,
-                      [](size_t, TokenId) { return true; });
+        generator.run(texts, kSampledTokens, {.temperature = 0}, {}, [](size_t, TokenId) { return true; });
       };
     };
     b.compare(fmt::format("{} {} tokens of {} texts", m.name, kSampledTokens, prompts), "graphs",

@@ -14,7 +14,8 @@
 #include "ingot/config/config_toml.h"
 #include "ingot/core/file.h"
 #include "ingot/core/parallel.h"
-#include "ingot/data/tokenizer/chat_template.h"
+#include "ingot/data/hub_hint.h"
+#include "ingot/data/tokenizer/tokenizer_side_files.h"
 #include "ingot/memory/memory_check.h"
 #include "ingot/nn/int8_weights.h"
 #include "ingot/ops/cast.h"
@@ -28,9 +29,9 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kOptimizerName = "optimizer.safetensors";
 
 // The files of a checkpoint of Ingot that a loaded model is made of; the last has the moving averages.
-constexpr std::array<std::string_view, 7> kReadFiles{
-    "config.json",     "config.toml",    "tokenizer.json", "tokenizer_config.json",
-    kChatTemplateFile, kSafetensorsName, kOptimizerName};
+constexpr std::array<std::string_view, 8> kReadFiles{
+    "config.json",     "config.toml",         "tokenizer.json", "tokenizer_config.json",
+    kChatTemplateFile, kGenerationConfigName, kSafetensorsName, kOptimizerName};
 std::span<const std::string_view> read_files(LoadedWeights weights) {
   return std::span(kReadFiles).first(kReadFiles.size() - (weights == LoadedWeights::kAveraged ? 0 : 1));
 }
@@ -116,8 +117,8 @@ fs::path resolve(const fs::path& path, std::span<const std::string_view> read, c
   }
   fail(ErrorKind::kData,
        "{}: is no checkpoint (config.json is missing) and no run's folder; give a folder like "
-       "runs/NAME/checkpoints/step-000000100",
-       path.string());
+       "runs/NAME/checkpoints/step-000000100{}",
+       path.string(), hub_hint(path));
 }
 
 // Reads a checkpoint's config.toml. Its errors are kData, because they are faults of a file and not of a

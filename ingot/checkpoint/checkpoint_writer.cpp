@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "ingot/checkpoint/hf_texts.h"
 #include "ingot/checkpoint/hf_weights.h"
 #include "ingot/comm/agree.h"
 #include "ingot/core/error.h"
@@ -100,19 +101,9 @@ std::string trainer_json(const TrainerState& state, Trainer& trainer) {
 std::map<std::string, std::string> text_files(Trainer& trainer, const Tokenizer& tokenizer,
                                               const std::string& config_text, const TrainerState& state) {
   const ModelConfig& model = trainer.layout().model->config();
-  const HfModelConfig hf = to_hf_config(model, tokenizer);
-  HfTokenizerConfig tokens{.bos_token = {}, .eos_token = {}, .unk_token = {}, .context = model.context};
-  if (tokenizer.end_of_text()) tokenizer.append_bytes(*tokenizer.end_of_text(), tokens.eos_token);
-  Json tokenizer_config = Json::parse(hf_tokenizer_config_text(tokens));
-  const ChatTemplate& chat = tokenizer.chat_template();
-  if (!chat.json.empty()) tokenizer_config[kChatTemplateKey] = Json::parse(chat.json);
-  std::map<std::string, std::string> files = {{"config.json", hf_config_text(hf)},
-                                              {"generation_config.json", hf_generation_config_text(hf)},
-                                              {"tokenizer.json", tokenizer.to_json()},
-                                              {"tokenizer_config.json", tokenizer_config.dump(1) + "\n"},
-                                              {"config.toml", config_text},
-                                              {"trainer.json", trainer_json(state, trainer)}};
-  if (!chat.jinja.empty()) files[kChatTemplateFile] = chat.jinja;
+  std::map<std::string, std::string> files = hf_text_files(to_hf_config(model, tokenizer), tokenizer);
+  files["config.toml"] = config_text;
+  files["trainer.json"] = trainer_json(state, trainer);
   return files;
 }
 

@@ -16,12 +16,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class GgufArch { kGpt2, kLlama, kQwen3, kOlmo2, kSmolLm3 };
+enum class GgufArch { kGpt2, kLlama, kQwen2, kQwen3, kOlmo2, kSmolLm3 };
 
 constexpr const char* arch_name(GgufArch arch) {
   switch (arch) {
     case GgufArch::kGpt2:
       return "gpt2";
+    case GgufArch::kQwen2:
+      return "qwen2";
     case GgufArch::kQwen3:
       return "qwen3";
     case GgufArch::kOlmo2:
@@ -56,10 +58,18 @@ GgufArch olmo2_arch_of(const ModelConfig& c) {
   return GgufArch::kOlmo2;
 }
 
+// Biases of q, k and v alone. llama.cpp's `llama` reads them too, but other readers of GGUF files drop them there. The RoPE
+// of Llama 3 exists in `llama` only.
+bool is_qwen2(const ModelConfig& c) {
+  return c.has_qkv_bias && !c.has_bias && c.heads * c.head_dim == c.width &&
+         c.rope_scaling.kind != RopeScalingKind::kLlama3;
+}
+
 // The architecture of a model with RMSNorm, RoPE and SwiGLU.
 GgufArch llama_arch_of(const ModelConfig& c) {
   if (c.norm_place == NormPlace::kAfter || c.qk_norm_over == QkNormOver::kWidth) return olmo2_arch_of(c);
-  if (c.nope_every == 0) return c.has_qk_norm ? GgufArch::kQwen3 : GgufArch::kLlama;
+  if (c.nope_every == 0 && c.has_qk_norm) return GgufArch::kQwen3;
+  if (c.nope_every == 0) return is_qwen2(c) ? GgufArch::kQwen2 : GgufArch::kLlama;
   if (c.nope_every != 4 || c.has_qk_norm || c.has_bias_of_qkv())
     refuse_model(
         "blocks without rotary positions (model.nope_every), unless every fourth, without QK-norm and "
@@ -296,6 +306,11 @@ std::vector<std::string> export_gguf(const LoadedModel& loaded, GgufType type, c
   GgufMetadata metadata;
   add_gguf_model(metadata, config, arch, type);
   std::vector<std::string> notes = add_gguf_tokenizer(metadata, *loaded.tokenizer, config.vocab);
+  if (arch == GgufArch::kLlama && config.has_bias_of_qkv())
+    notes.emplace_back(
+        "llama.cpp reads the biases of this model, but other readers of the architecture llama "
+        "(transformers) drop "
+        "them: export for these with --hf");
   const std::vector<GgufTensor> tensors = GgufTensors(loaded, arch, type).make();
   require_disk_space(path, gguf_file_bytes(metadata, tensors));
   write_gguf(path, metadata, tensors);

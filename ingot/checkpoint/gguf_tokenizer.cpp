@@ -114,17 +114,27 @@ void add_tokens(GgufMetadata& metadata, const TokenizerSpec& spec, int64_t vocab
 }
 
 void add_special_ids(GgufMetadata& metadata, const TokenizerSpec& spec, const Tokenizer& tokenizer) {
+  const TokenizerSideFiles& side = tokenizer.side_files();
   if (const std::optional<TokenId> end = tokenizer.end_of_text()) {
     const auto start = std::ranges::find(spec.added, "<s>", &AddedToken::content);
     const bool has_start = is_sentencepiece_like(spec) && start != spec.added.end();
-    metadata.add("tokenizer.ggml.bos_token_id", has_start ? start->id : *end);
-    metadata.add("tokenizer.ggml.eos_token_id", *end);
+    metadata.add("tokenizer.ggml.bos_token_id", has_start ? start->id : side.bos_id.value_or(*end));
+  }
+  if (std::vector<TokenId> ends = tokenizer.eos_ids(); !ends.empty()) {
+    // llama.cpp knows two names; the tokenizer's own eos_token is the first.
+    const auto named = side.tokens.find("eos_token");
+    const auto own = std::ranges::find_if(ends, [&](TokenId id) {
+      const auto added = std::ranges::find(spec.added, id, &AddedToken::id);
+      return named != side.tokens.end() && added != spec.added.end() && added->content == named->second;
+    });
+    if (own != ends.end()) std::rotate(ends.begin(), own, own + 1);
+    metadata.add("tokenizer.ggml.eos_token_id", ends[0]);
+    if (ends.size() > 1) metadata.add("tokenizer.ggml.eot_token_id", ends[1]);
   }
   if (spec.pipeline.unknown) metadata.add("tokenizer.ggml.unknown_token_id", *spec.pipeline.unknown);
   metadata.add_flag("tokenizer.ggml.add_bos_token", false);
   metadata.add_flag("tokenizer.ggml.add_eos_token", false);
-  if (!tokenizer.chat_template().jinja.empty())
-    metadata.add("tokenizer.chat_template", std::string_view(tokenizer.chat_template().jinja));
+  if (!side.chat_jinja.empty()) metadata.add("tokenizer.chat_template", std::string_view(side.chat_jinja));
 }
 
 std::vector<std::string> add_sentencepiece(GgufMetadata& metadata, const TokenizerSpec& spec, int64_t vocab) {

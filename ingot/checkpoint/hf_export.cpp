@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ingot/checkpoint/hf_texts.h"
 #include "ingot/checkpoint/hf_weights.h"
 #include "ingot/checkpoint/modeling_file.h"
 #include "ingot/core/dispatch.h"
@@ -174,12 +175,7 @@ std::string own_json(const ModelConfig& c) {
 }
 
 void write_texts(const fs::path& folder, const HfModelConfig& hf, const Tokenizer& tokenizer) {
-  HfTokenizerConfig tokens{.bos_token = {}, .eos_token = {}, .unk_token = {}, .context = hf.context};
-  if (tokenizer.end_of_text()) tokenizer.append_bytes(*tokenizer.end_of_text(), tokens.eos_token);
-  write_file(folder / "config.json", hf_config_text(hf));
-  write_file(folder / "generation_config.json", hf_generation_config_text(hf));
-  write_file(folder / "tokenizer.json", tokenizer.to_json());
-  write_file(folder / "tokenizer_config.json", hf_tokenizer_config_text(tokens));
+  for (const auto& [name, text] : hf_text_files(hf, tokenizer)) write_file(folder / name, text);
   if (hf.model_type == "ingot") write_file(folder / "modeling_ingot.py", modeling_ingot_py());
 }
 

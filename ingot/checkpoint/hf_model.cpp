@@ -139,7 +139,10 @@ HfModelConfig to_hf_config(const ModelConfig& c, const Tokenizer& tokenizer) {
   hf.has_attention_bias = hf.model_type == "gpt2" || c.has_bias;
   hf.has_mlp_bias = hf.model_type == "gpt2" || c.has_bias;
   hf.dropout = c.dropout;
-  if (tokenizer.end_of_text()) hf.bos_id = hf.eos_id = *tokenizer.end_of_text();
+  const TokenizerSideFiles& side = tokenizer.side_files();
+  hf.bos_id = side.bos_id ? side.bos_id : tokenizer.end_of_text();
+  hf.pad_id = side.pad_id;
+  for (const TokenId id : tokenizer.eos_ids()) hf.eos_ids.push_back(id);
   return hf;
 }
 

@@ -1,6 +1,7 @@
 #include "ingot/config/config.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ingot/config/data_shard.h"
 #include "ingot/config/device_support.h"
@@ -65,10 +66,11 @@ void validate_length(const RunConfig& config) {
 }
 
 void validate_samples(const SamplesConfig& sample) {
-  if (!(sample.temperature >= 0))
-    fail(ErrorKind::kUsage, "sample.temperature must not be negative, got {}", sample.temperature);
-  if (!(sample.top_p > 0 && sample.top_p <= 1))
-    fail(ErrorKind::kUsage, "sample.top_p must lie in (0, 1], got {}", sample.top_p);
+  // Both are used as f32.
+  if (!(sample.temperature >= 0 && std::isfinite(static_cast<float>(sample.temperature))))
+    fail(ErrorKind::kUsage, "sample.temperature must be from 0 to 3.4e38, got {}", sample.temperature);
+  if (!(static_cast<float>(sample.top_p) > 0 && sample.top_p <= 1))
+    fail(ErrorKind::kUsage, "sample.top_p must lie in (0, 1] and be at least 1.5e-45, got {}", sample.top_p);
 }
 
 void validate_checkpoints(const CheckpointConfig& checkpoint) {

@@ -93,7 +93,7 @@ struct SamplesConfig {
   double temperature = 0.8;
   int64_t top_k = 0;  // 0: no limit
   double top_p = 1;
-  std::vector<std::string> prompts;  // if empty: the end-of-text token, or a newline
+  std::vector<std::string> prompts;  // if empty: the end-of-text token, a newline, or the first token
 
   int64_t slots() const { return std::clamp<int64_t>(count, 1, kMostSlots); }
 };

@@ -294,7 +294,8 @@ void add_rhythm_keys(std::vector<ConfigKey>& keys) {
       whole("sample.top_k", 0, 1 << 24, "sample from the k likeliest tokens; 0: all", sample, &S::top_k));
   keys.push_back(number("sample.top_p", "sample from the likeliest tokens of this total probability", sample,
                         &S::top_p));
-  keys.push_back(texts("sample.prompts", "prompts of the samples; empty: end of text, or a newline", sample,
+  keys.push_back(texts("sample.prompts",
+                       "prompts of the samples; empty: end of text, a newline, or the first token", sample,
                        &S::prompts));
 }
 

@@ -96,7 +96,7 @@ void Documents::add(std::string name, std::string text) {
 void Documents::add(MappedFile file) {
   storage_->files.push_back(std::move(file));
   const MappedFile& kept = storage_->files.back();
-  documents_.push_back({kept.path().string(), kept.text()});
+  documents_.push_back({kept.path().string(), kept.text().substr(byte_order_mark_bytes(kept.text()))});
 }
 
 std::vector<std::string_view> Documents::texts() const {

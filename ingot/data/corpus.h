@@ -17,7 +17,7 @@ namespace ingot {
 
 struct Document {
   std::string name;       // file, or file:line for JSON Lines
-  std::string_view text;  // UTF-8; NUL bytes occur only where JSON Lines escapes them
+  std::string_view text;  // UTF-8 without NUL
 };
 
 // Documents in a fixed order. Copies are cheap and share the texts (split() makes two views of one
@@ -27,7 +27,7 @@ class Documents {
   Documents() : storage_(std::make_shared<Storage>()) {}
 
   void add(std::string name, std::string text);
-  // Adds the whole mapped file as one document.
+  // Adds the whole mapped file as one document, without a byte order mark.
   void add(MappedFile file);
 
   size_t size() const { return documents_.size(); }

@@ -173,6 +173,7 @@ void CorpusReader::open_compressed(MappedFile file, std::vector<ReadDocument>& b
   ReadDocument document{.name = path.string(), .text = {}, .file = {}};
   while (text.read(kLongDocumentBytes, document.text)) {
   }
+  document.text.erase(0, byte_order_mark_bytes(document.text));
   bytes_read_ += static_cast<int64_t>(text.file().size_bytes());
   batch_bytes_ += document.text.size();
   batch.push_back(std::move(document));
@@ -185,6 +186,7 @@ ReadDocument CorpusReader::next_part() {
   ReadDocument part{.name = unpacked_->file().path().string(), .text = {}, .file = {}};
   part.begins = std::exchange(unpacked_begins_, false);
   part.ends = !unpacked_->read(kBatchBytes, part.text);
+  if (part.begins) part.text.erase(0, byte_order_mark_bytes(part.text));
   const size_t after = unpacked_->position();
   bytes_read_ += static_cast<int64_t>(after - before);
   release_pages(compressed.substr(before, after - before));
@@ -228,6 +230,7 @@ void CorpusReader::parse(std::span<const Line> lines, std::vector<ReadDocument>&
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       try {
         texts[i] = parse_jsonl_line(lines[i].text, jsonl_field_, file, lines[i].number);
+        texts[i].erase(0, byte_order_mark_bytes(texts[i]));
       } catch (...) {
         errors[i] = std::current_exception();
         return;

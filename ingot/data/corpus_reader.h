@@ -29,7 +29,10 @@ struct ReadDocument {
   std::optional<MappedFile> file;
   bool begins = true, ends = true;  // false if the document began before this part, or goes on behind it
 
-  std::string_view view() const { return file ? file->text() : std::string_view(text); }
+  // The text without the byte order mark of a mapped file; `text` has none.
+  std::string_view view() const {
+    return file ? file->text().substr(byte_order_mark_bytes(file->text())) : std::string_view(text);
+  }
 };
 
 // The text of a compressed file, a block at a time.

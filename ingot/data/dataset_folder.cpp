@@ -161,7 +161,7 @@ std::unique_ptr<Tokenizer> open_dataset_tokenizer(const fs::path& folder, const 
   if (tokenizer->vocab_size() != dataset.vocab_size)
     fail(ErrorKind::kData, "{}: has {} ids, {} says {}; {}", path.string(), tokenizer->vocab_size(),
          kDatasetName, dataset.vocab_size, kPrepareAgain);
-  tokenizer->set_chat_template(read_chat_template(folder));
+  tokenizer->set_side_files(read_side_files(folder));
   return tokenizer;
 }
 

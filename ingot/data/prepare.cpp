@@ -111,7 +111,7 @@ Dataset prepare_dataset(const PrepareOptions& options, const CorpusProgress& pro
   const std::string json = tokenizer->to_json();
   dataset.tokenizer_hash = XXH3_64bits(json.data(), json.size());
   write_file(out.path() / kDatasetTokenizerName, json);
-  write_chat_template(tokenizer->chat_template(), out.path());
+  write_side_files(tokenizer->side_files(), out.path());
   write_file(out.path() / kDatasetName, dataset_json(dataset));
   out.commit();
   return dataset;

@@ -68,7 +68,8 @@ void refuse_table(const std::string& file) {
 
 TextFormat json_format(const std::string& file, const TextHead& head) {
   const std::string_view text = head.text;
-  const size_t first = text.starts_with("\xef\xbb\xbf") ? 3 : text.find_first_not_of(" \t\r\n");
+  const size_t mark = byte_order_mark_bytes(text);
+  const size_t first = mark > 0 ? mark : text.find_first_not_of(" \t\r\n");
   if (first >= text.size()) return TextFormat::kJsonLines;  // the file has no line
   if (text[first] == '{') {
     const size_t end = text.find('\n', first);
@@ -88,11 +89,33 @@ TextFormat json_format(const std::string& file, const TextHead& head) {
   fail(ErrorKind::kData, "{}: is not JSON with text: it begins with '{}'; {}", file, text[first], kToJsonl);
 }
 
+// Refuses UTF-16, with a byte order mark or with a NUL in every other of the first bytes.
+void refuse_utf16(const std::string& file, std::string_view text) {
+  const std::string_view head = text.substr(0, 64);
+  const auto nuls = [&](size_t first) {
+    size_t count = 0;
+    for (size_t i = first; i < head.size(); i += 2) count += head[i] == '\0';
+    return count;
+  };
+  const size_t half = head.size() / 2;
+  const bool is_little = half >= 2 && nuls(0) == 0 && nuls(1) == half;
+  const bool is_big = half >= 2 && nuls(1) == 0 && nuls(0) == head.size() - half;
+  const bool has_mark = head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff");
+  if (has_mark || is_little || is_big)
+    fail(ErrorKind::kData,
+         "{}: looks like UTF-16; convert the file, e.g. iconv -f UTF-16{} -t UTF-8 {} >FILE", file,
+         has_mark    ? ""
+         : is_little ? "LE"
+                     : "BE",
+         file);
+}
+
 }  // namespace
 
 TextFormat text_format(const TextHead& head) {
   const std::string file = head.path.string(), extension = lower_extension(head.name);
   const std::string_view text = head.text;
+  refuse_utf16(file, text);
   if (extension == ".bin")
     fail(ErrorKind::kData,
          "{}: is a token shard by its name, text was expected; name shards themselves, e.g. train_*.bin, or "
@@ -100,7 +123,8 @@ TextFormat text_format(const TextHead& head) {
          "folder that `ingot data prepare` wrote",
          file);
   if (extension == ".jsonl" || extension == ".ndjson") return TextFormat::kJsonLines;
-  if (text.empty()) fail(ErrorKind::kData, "{}: is empty; give a file with text", file);
+  if (text.size() == byte_order_mark_bytes(text))
+    fail(ErrorKind::kData, "{}: is empty; give a file with text", file);
   if (extension == ".csv" || extension == ".tsv") refuse_table(file);
   if (extension == ".json") return json_format(file, head);
   const bool has_nul = text.substr(0, 4096).find('\0') != std::string_view::npos;

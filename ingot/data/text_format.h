@@ -26,10 +26,15 @@ struct TextHead {
 
 // Returns the format of a file, of which only the beginning is read. .jsonl and
 // .ndjson are JSON Lines; so is .json if its first line is a whole JSON object. kData error, with a
-// conversion command where there is one, for an empty file, token shards, JSON arrays, CSV and other
+// conversion command where there is one, for an empty file, UTF-16, token shards, JSON arrays, CSV and other
 // tables, and formats known by their first bytes or their name (compressed files, Parquet, Arrow, PDF,
 // images, archives ...).
 TextFormat text_format(const TextHead& head);
+
+// Returns the length of the byte order mark (U+FEFF) with which a text begins, which is no part of it; 0 without one.
+inline size_t byte_order_mark_bytes(std::string_view text) {
+  return text.starts_with("\xef\xbb\xbf") ? 3 : 0;
+}
 
 // Checks one range of a file's text, so that a file of any size can be checked range by range: text[0,
 // begin) has been checked before, text[begin, end) is checked now. Returns where the next range begins:

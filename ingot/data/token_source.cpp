@@ -99,6 +99,21 @@ size_t TokenSource::segment_of(int64_t position) const {
   return static_cast<size_t>(after - segments_.begin()) - 1;
 }
 
+std::optional<int64_t> TokenSource::bytes_of(int64_t begin, int64_t count) const {
+  if (!token_bytes_) return std::nullopt;
+  std::vector<uint32_t> chunk;
+  int64_t sum = 0;
+  for (const int64_t end = begin + count; begin < end; begin += std::ssize(chunk)) {
+    chunk.resize(static_cast<size_t>(std::min<int64_t>(1 << 16, end - begin)));
+    read(begin, chunk);
+    for (const uint32_t id : chunk) {
+      if (id >= token_bytes_->size() || (*token_bytes_)[id] == kNoToken) return std::nullopt;
+      sum += (*token_bytes_)[id];
+    }
+  }
+  return sum;
+}
+
 void TokenSource::read(int64_t begin, std::span<uint32_t> out) const {
   INGOT_CHECK(begin >= 0 && begin + static_cast<int64_t>(out.size()) <= tokens(),
               "TokenSource::read: tokens [{}, {}) asked for, there are {}", begin,

@@ -40,12 +40,17 @@ class TokenSource {
   // known.
   void add(const TokenSource& source);
   void set_documents(DocumentStarts documents);
-  // Sets the bytes of text that the stream represents, if known: bits per byte = total loss in bits /
-  // text bytes.
+  // Sets the bytes of text that the stream represents, if known.
   void set_text_bytes(int64_t text_bytes) { text_bytes_ = text_bytes; }
+  // Sets the bytes of text of every token id (token_bytes() of token_source_text.h), for bits per byte.
+  using TokenBytes = std::shared_ptr<const std::vector<uint32_t>>;
+  static constexpr uint32_t kNoToken = UINT32_MAX;  // the bytes of an id that has no token
+  void set_token_bytes(TokenBytes bytes) { token_bytes_ = std::move(bytes); }
 
   int64_t tokens() const { return segments_.empty() ? 0 : segments_.back().begin + segments_.back().tokens; }
   std::optional<int64_t> text_bytes() const { return text_bytes_; }
+  // Returns the bytes of text of `count` tokens; nullopt if those of one are unknown. REQUIRES: as read().
+  std::optional<int64_t> bytes_of(int64_t begin, int64_t count) const;
   // REQUIRES: no stream was appended to another.
   const DocumentStarts& documents() const;
 
@@ -91,6 +96,7 @@ class TokenSource {
   std::vector<Segment> segments_;               // segments are never empty
   std::vector<Stretch> stretches_ = {{0, {}}};  // at least one, ascending; the first begins at 0
   std::optional<int64_t> text_bytes_;
+  TokenBytes token_bytes_;
 };
 
 }  // namespace ingot

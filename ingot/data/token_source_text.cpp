@@ -226,6 +226,21 @@ TokenSource tokenize_cached(const Documents& documents, const Tokenizer& tokeniz
   return open_cache(folder, tokenizer);
 }
 
+TokenSource::TokenBytes token_bytes(const Tokenizer& tokenizer) {
+  std::vector<uint32_t> bytes(static_cast<size_t>(tokenizer.vocab_size()), TokenSource::kNoToken);
+  std::string text;
+  for (uint32_t id = 0; id < bytes.size(); ++id) {
+    text.clear();
+    try {
+      if (id != tokenizer.end_of_text()) tokenizer.append_bytes(id, text);
+    } catch (const Error&) {
+      continue;  // an id without a token
+    }
+    bytes[id] = static_cast<uint32_t>(text.size());
+  }
+  return std::make_shared<const std::vector<uint32_t>>(std::move(bytes));
+}
+
 int64_t count_text_bytes(const TokenSource& source, const Tokenizer& tokenizer) {
   std::vector<int64_t> token_bytes(static_cast<size_t>(tokenizer.vocab_size()), -1);
   std::vector<uint32_t> chunk;

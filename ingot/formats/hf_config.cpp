@@ -1,12 +1,16 @@
 #include "ingot/formats/hf_config.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "ingot/core/error.h"
+#include "ingot/formats/hf_config_keys.h"
 
 namespace ingot {
 namespace {
@@ -15,12 +19,13 @@ using nlohmann::json;
 
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 constexpr int kMaxDepth = 256;
-constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
 
 // Reads a JSON object's values by key and type. Errors name the key, the expected and the found value.
 class Reader {
  public:
-  Reader(const json& object, const std::string& label) : object_(object), label_(label) {}
+  static constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
+
+  Reader(const json& object, std::string label) : object_(object), label_(std::move(label)) {}
 
   template <typename... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
@@ -74,14 +79,17 @@ class Reader {
     return value->get<std::string>();
   }
 
-  // A token id: a number, or the first element of a list. Returns nullopt if the key is missing.
-  std::optional<int64_t> token(const char* key) const {
+  // Token ids: a number, or a list of them. Returns an empty list if the key is missing.
+  std::vector<int64_t> tokens(const char* key) const {
     const json* value = find({key});
-    if (value && value->is_array() && !value->empty()) value = &value->front();
-    if (!value || (value->is_array() && value->empty())) return std::nullopt;
-    if (!value->is_number_integer() || *value < 0 || *value > kMaxSize)
-      refuse("{} must be a token id from 0 to {}, got {}", key, kMaxSize, shown(*value));
-    return value->get<int64_t>();
+    std::vector<int64_t> ids;
+    if (!value) return ids;
+    for (const json& id : value->is_array() ? *value : json::array({*value})) {
+      if (!id.is_number_integer() || id < 0 || id > kMaxSize)
+        refuse("{} must be a token id from 0 to {}, or a list of them, got {}", key, kMaxSize, shown(*value));
+      ids.push_back(id.get<int64_t>());
+    }
+    return ids;
   }
 
   // An object. Returns an empty one if the key is missing.
@@ -92,13 +100,15 @@ class Reader {
     return *value;
   }
 
+  const std::string& label() const { return label_; }
+
   static std::string shown(const json& value) {
     return value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 80);
   }
 
  private:
   const json& object_;
-  const std::string& label_;
+  std::string label_;
 };
 
 json parse_object(std::string_view text, const std::string& label) {
@@ -174,44 +184,96 @@ void read_yarn(const Reader& in, HfRope& rope) {
     rope.attention_factor = grown(mscale) / grown(all_dims);
 }
 
-// Reads one object with the type and numbers of a scaled RoPE.
-HfRope read_rope_object(const json& object, const std::string& label, int64_t context) {
-  const Reader in(object, label);
-  HfRope rope;
-  rope.type = in.text({"rope_type", "type"}, "default");
-  if (rope.type != "default" && rope.type != "linear" && rope.type != "llama3" && rope.type != "yarn")
-    in.refuse("rope_type {:?} is not supported; default, linear, llama3 and yarn are",
-              rope.type.substr(0, 80));
-  if (rope.type == "default") return rope;
+bool is_rope_key(std::string_view key) {
+  static constexpr std::array<std::string_view, 14> kKeys = {"rope_theta",
+                                                             "rope_type",
+                                                             "type",
+                                                             "factor",
+                                                             "original_max_position_embeddings",
+                                                             "low_freq_factor",
+                                                             "high_freq_factor",
+                                                             "attention_factor",
+                                                             "beta_fast",
+                                                             "beta_slow",
+                                                             "mscale",
+                                                             "mscale_all_dim",
+                                                             "truncate",
+                                                             "partial_rotary_factor"};
+  return std::ranges::find(kKeys, key) != kKeys.end();
+}
+
+// Reads the numbers of a scaled RoPE, whose type is known.
+void read_scaling(const Reader& in, HfRope& rope, int64_t context) {
   rope.factor = positive(in, "factor", 0);
-  if (rope.type == "linear") return rope;
+  if (rope.type == "linear") return;
   rope.original_context = in.whole("original_max_position_embeddings", context);
-  if (rope.type == "yarn") {
-    read_yarn(in, rope);
-    return rope;
-  }
+  if (rope.type == "yarn") return read_yarn(in, rope);
   rope.low_freq_factor = positive(in, "low_freq_factor", 0);
   rope.high_freq_factor = positive(in, "high_freq_factor", 0);
   if (!(rope.high_freq_factor > rope.low_freq_factor))
     in.refuse("high_freq_factor {} must be above low_freq_factor {}", rope.high_freq_factor,
               rope.low_freq_factor);
-  return rope;
 }
 
-void read_rope(const Reader& in, const std::string& label, HfModelConfig& c) {
-  const double default_theta = c.model_type == "smollm3" ? 2e6 : 10000;
-  const json parameters = in.object("rope_parameters"), scaling = in.object("rope_scaling");
-  c.rope_theta = Reader(parameters, label).number("rope_theta", in.number("rope_theta", default_theta));
-  const HfRope now = read_rope_object(parameters, label, c.context);
-  const HfRope before = read_rope_object(scaling, label, c.context);  // the spelling of older versions
-  if (now.type != "default" && before.type != "default" && !(now == before))
+// What one object with the parameters of a RoPE says; nullopt where it says nothing.
+struct RopeObject {
+  std::optional<HfRope> rope = {};
+  std::optional<double> theta = {};
+};
+
+// Reads rope_parameters or, with the spelling of older versions, rope_scaling.
+RopeObject read_rope_object(const Reader& config, const char* name, int64_t context) {
+  const json object = config.object(name);
+  const Reader in(object, fmt::format("{}: {}", config.label(), name));
+  RopeObject read;
+  bool has_scaling = false;
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_null()) continue;
+    if (value.is_object())
+      in.refuse("{:?} is an object; Ingot has one RoPE for all layers", key.substr(0, 80));
+    if (!is_rope_key(key))
+      in.refuse("key {:?} is unknown; delete it if the model computes the same without it",
+                key.substr(0, 80));
+    has_scaling = has_scaling || (key != "rope_theta" && key != "partial_rotary_factor");
+  }
+  if (in.number("partial_rotary_factor", 1) != 1)
+    in.refuse("partial_rotary_factor must be 1; Ingot rotates whole heads");
+  if (in.find({"rope_theta"})) read.theta = in.number("rope_theta", 0);
+  if (!has_scaling) return read;
+  if (!in.find({"rope_type", "type"}))
+    in.refuse("there is no rope_type; add it (default, linear, llama3 or yarn)");
+  HfRope rope;
+  rope.type = in.text({"rope_type", "type"}, "");
+  if (in.text({"type", "rope_type"}, "") != rope.type) in.refuse("rope_type and type disagree; delete type");
+  if (rope.type != "default" && rope.type != "linear" && rope.type != "llama3" && rope.type != "yarn")
+    in.refuse("rope_type {:?} is not supported; default, linear, llama3 and yarn are",
+              rope.type.substr(0, 80));
+  if (rope.type != "default") read_scaling(in, rope, context);
+  read.rope = rope;
+  return read;
+}
+
+// REQUIRES: model_type and context have been read.
+void read_rope(const Reader& in, HfModelConfig& c) {
+  const RopeObject now = read_rope_object(in, "rope_parameters", c.context),
+                   before = read_rope_object(in, "rope_scaling", c.context);
+  if (now.rope && before.rope && !(*now.rope == *before.rope))
     in.refuse("rope_parameters and rope_scaling disagree; delete rope_scaling");
-  c.rope = now.type == "default" ? before : now;
+  c.rope = now.rope.value_or(before.rope.value_or(HfRope{}));
+  std::optional<double> theta;
+  if (in.find({"rope_theta"})) theta = in.number("rope_theta", 0);
+  for (const std::optional<double>& other : {now.theta, before.theta}) {
+    if (theta && other && *theta != *other)
+      in.refuse("rope_theta is {} and {} in two places; delete the wrong one", *theta, *other);
+    if (other) theta = other;
+  }
+  c.rope_theta = theta.value_or(c.model_type == "smollm3" ? 2e6 : 10000);
   if (c.rope.type == "yarn" && !(c.rope_theta > 1))
     in.refuse("rope_theta must be above 1 with yarn, got {}", c.rope_theta);
-  if (in.number("partial_rotary_factor", 1) != 1 ||
-      Reader(parameters, label).number("partial_rotary_factor", 1) != 1)
+  if (in.number("partial_rotary_factor", 1) != 1)
     in.refuse("partial_rotary_factor must be 1; Ingot rotates whole heads");
+  for (const char* key : {"use_mrope", "rope_interleaved"})
+    if (in.boolean(key, false)) in.refuse("{} is set; Ingot has no such RoPE", key);
 }
 
 constexpr int64_t kMostLayers = 10'000;  // limit for models whose blocks differ
@@ -259,7 +321,12 @@ void read_window(const Reader& in, HfModelConfig& c) {
   const int64_t window = in.whole("sliding_window", 0, 0);
   const bool uses = in.boolean("use_sliding_window", false) && window > 0;
   const std::optional<std::vector<int64_t>> listed = listed_full_layers(in, c);
-  if (!uses) return;
+  if (!uses) {
+    if (listed && std::ssize(*listed) < c.layers)
+      in.refuse(
+          "layer_types has sliding_attention, but use_sliding_window is false or sliding_window missing");
+    return;
+  }
   check_layers(in, c);
   std::vector<int64_t> full = listed ? *listed : usual_full_layers(in, c);
   if (std::ssize(full) == c.layers) return;
@@ -292,7 +359,7 @@ int64_t default_context(const std::string& type) {
   return type == "mistral" ? 131072 : type == "llama" || type == "olmo2" || type == "ingot" ? 2048 : 32768;
 }
 
-void read_llama(const Reader& in, const std::string& label, HfModelConfig& c) {
+void read_llama(const Reader& in, HfModelConfig& c) {
   c.layers = in.whole("num_hidden_layers");
   c.heads = in.whole("num_attention_heads");
   c.width = in.whole("hidden_size");
@@ -314,9 +381,21 @@ void read_llama(const Reader& in, const std::string& label, HfModelConfig& c) {
     c.has_attention_bias = in.boolean("attention_bias", false);
     c.has_mlp_bias = c.model_type != "qwen3" && c.model_type != "olmo2" && in.boolean("mlp_bias", false);
   }
-  read_rope(in, label, c);
+  read_rope(in, c);
   read_no_rope_layers(in, c);
   read_window(in, c);
+}
+
+// Refuses keys of which Ingot does not know whether they change what the model computes.
+void check_keys(const Reader& in, const json& root, const std::string& family) {
+  for (const auto& [key, value] : root.items())
+    if (!value.is_null() && !find_hf_config_key(family, key))
+      in.refuse("key {:?} = {} is unknown in a {}; delete it if the model computes the same without it",
+                key.substr(0, 80), Reader::shown(value), family);
+  if (const json* heads = in.find({"pruned_heads"}); heads && !heads->empty())
+    in.refuse("pruned_heads is set; Ingot has no heads of other sizes");
+  if (in.find({"auto_map"}) && family != "ingot")
+    in.refuse("auto_map names code that computes the model; delete it if the class of transformers does");
 }
 
 }  // namespace
@@ -328,13 +407,15 @@ HfModelConfig parse_hf_config(std::string_view text, const std::string& label) {
   c.model_type = in.text({"model_type"}, "");
   if (hf_architecture(c.model_type).empty())
     in.refuse("model_type {:?} is not supported; {} are", c.model_type.substr(0, 80), hf_families());
+  check_keys(in, root, c.model_type);
   if (in.find({"quantization_config"}))
     in.refuse("the weights are quantised; give the checkpoint they were made from");
   c.vocab = in.whole("vocab_size");
-  c.model_type == "gpt2" ? read_gpt2(in, c) : read_llama(in, label, c);
+  c.model_type == "gpt2" ? read_gpt2(in, c) : read_llama(in, c);
   c.init_std = in.number("initializer_range", 0.02);
-  c.bos_id = in.token("bos_token_id");
-  c.eos_id = in.token("eos_token_id");
+  if (const auto ids = in.tokens("bos_token_id"); !ids.empty()) c.bos_id = ids.front();
+  if (const auto ids = in.tokens("pad_token_id"); !ids.empty()) c.pad_id = ids.front();
+  c.eos_ids = in.tokens("eos_token_id");
   c.dtype = in.text({"dtype", "torch_dtype"}, "float32");
   if (c.dtype != "float32" && c.dtype != "bfloat16" && c.dtype != "float16")
     in.refuse("dtype {:?} is not supported; float32, bfloat16 and float16 are", c.dtype.substr(0, 80));

@@ -1,8 +1,9 @@
-// The small JSON files beside the weights of a Hugging Face checkpoint: config.json,
-// generation_config.json, tokenizer_config.json and special_tokens_map.json, as plain structs and text.
+// The small JSON files beside the weights of a Hugging Face checkpoint: config.json, generation_config.json and
+// tokenizer_config.json, as plain structs and text.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,9 +49,10 @@ struct HfModelConfig {
   bool has_mlp_bias = false;
   double dropout = 0;
   double init_std = 0.02;
-  std::optional<int64_t> bos_id = {}, eos_id = {};
-  std::string dtype = "float32";  // dtype of the stored weights: float32 | bfloat16 | float16
-  std::string own_json = {};      // a JSON object stored under the key "ingot"; empty if there is none
+  std::optional<int64_t> bos_id = {}, pad_id = {};
+  std::vector<int64_t> eos_ids = {};  // each of them ends a text
+  std::string dtype = "float32";      // dtype of the stored weights: float32 | bfloat16 | float16
+  std::string own_json = {};          // a JSON object stored under the key "ingot"; empty if there is none
 
   bool operator==(const HfModelConfig&) const = default;
 };
@@ -69,17 +71,18 @@ std::string hf_config_text(const HfModelConfig& config);
 // found value if the text is not a JSON object, a top-level key is given twice, a size is missing or
 // impossible, or model_type is another one; also for what Ingot does not compute (other kinds of scaled RoPE,
 // partial rotary embeddings, quantised weights, cross attention, layer-dependent
-// attention scale).
+// attention scale), for a key that is unknown in the family (hf_config_keys.h), and for parameters of RoPE that
+// contradict each other.
 HfModelConfig parse_hf_config(std::string_view text, const std::string& label);
 
-// Content of the tokenizer's side files. Empty tokens are not written.
+// Content of tokenizer_config.json. Empty tokens are not written.
 struct HfTokenizerConfig {
-  std::string bos_token = {}, eos_token = {}, unk_token = {};
-  int64_t context = 0;  // model_max_length
+  std::map<std::string, std::string> tokens = {};  // by "eos_token", "bos_token", ...
+  int64_t context = 0;                             // model_max_length
+  std::string chat_template_json = {};             // a string or a list, as JSON; empty if there is none
 };
 
 std::string hf_generation_config_text(const HfModelConfig& config);
 std::string hf_tokenizer_config_text(const HfTokenizerConfig& config);
-std::string hf_special_tokens_map_text(const HfTokenizerConfig& config);
 
 }  // namespace ingot

@@ -113,18 +113,18 @@ void put_llama(ordered_json& out, const HfModelConfig& c) {
   put_relative(out, c);
 }
 
-void put_ids(ordered_json& out, const HfModelConfig& c) {
-  out["pad_token_id"] = nullptr;
-  out["bos_token_id"] = c.bos_id ? ordered_json(*c.bos_id) : ordered_json(nullptr);
-  out["eos_token_id"] = c.eos_id ? ordered_json(*c.eos_id) : ordered_json(nullptr);
+ordered_json eos_json(const HfModelConfig& c) {
+  if (c.eos_ids.empty()) return nullptr;
+  return c.eos_ids.size() == 1 ? ordered_json(c.eos_ids.front()) : ordered_json(c.eos_ids);
 }
 
-ordered_json tokens_of(const HfTokenizerConfig& config) {
-  ordered_json out = ordered_json::object();
-  if (!config.bos_token.empty()) out["bos_token"] = config.bos_token;
-  if (!config.eos_token.empty()) out["eos_token"] = config.eos_token;
-  if (!config.unk_token.empty()) out["unk_token"] = config.unk_token;
-  return out;
+void put_ids(ordered_json& out, const HfModelConfig& c) {
+  const auto put = [&](const char* key, const std::optional<int64_t>& id) {
+    out[key] = id ? ordered_json(*id) : ordered_json(nullptr);
+  };
+  put("pad_token_id", c.pad_id);
+  put("bos_token_id", c.bos_id);
+  out["eos_token_id"] = eos_json(c);
 }
 
 }  // namespace
@@ -174,22 +174,23 @@ std::string hf_config_text(const HfModelConfig& c) {
 std::string hf_generation_config_text(const HfModelConfig& config) {
   ordered_json out = {{"_from_model_config", true}};
   if (config.bos_id) out["bos_token_id"] = *config.bos_id;
-  if (config.eos_id) out["eos_token_id"] = *config.eos_id;
-  if (config.eos_id) out["pad_token_id"] = *config.eos_id;
+  if (!config.eos_ids.empty()) out["eos_token_id"] = eos_json(config);
+  if (config.pad_id || !config.eos_ids.empty())
+    out["pad_token_id"] = config.pad_id ? *config.pad_id : config.eos_ids.front();
   return pretty_config(out);
 }
 
 std::string hf_tokenizer_config_text(const HfTokenizerConfig& config) {
-  ordered_json out = tokens_of(config);
+  ordered_json out = ordered_json::object();
+  for (const auto& [name, token] : config.tokens)
+    if (!token.empty()) out[name] = token;
   out["add_prefix_space"] = false;
   out["clean_up_tokenization_spaces"] = false;
   if (config.context > 0) out["model_max_length"] = config.context;
   out["tokenizer_class"] = "PreTrainedTokenizerFast";
+  if (!config.chat_template_json.empty())
+    out["chat_template"] = ordered_json::parse(config.chat_template_json);
   return pretty_config(out);
-}
-
-std::string hf_special_tokens_map_text(const HfTokenizerConfig& config) {
-  return pretty_config(tokens_of(config));
 }
 
 }  // namespace ingot

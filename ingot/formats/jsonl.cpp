@@ -91,6 +91,12 @@ std::string parse_jsonl_line(std::string_view line, std::string_view field, std:
   if (!taker.text())
     fail(ErrorKind::kData, "{}:{}: has no field \"{}\"; name the field that holds the text", file,
          line_number, field);
+  if (const size_t nul = taker.text()->find('\0'); nul != std::string::npos)
+    fail(ErrorKind::kData,
+         "{}:{}: does not look like text: NUL (\\u0000) at offset {} of the field \"{}\"; correct the line "
+         "or leave it "
+         "out",
+         file, line_number, nul, field);
   return std::move(*taker.text());
 }
 

@@ -17,10 +17,10 @@ namespace ingot {
 inline constexpr int kMaxJsonlDepth = 64;  // nesting of a line's values
 inline constexpr size_t kMaxUnpackedLineBytes = size_t{256} << 20;
 
-// Returns the string in `field` of the JSON object `line`, as UTF-8. An escaped NUL is an ordinary character;
-// other members are checked as JSON and ignored. Errors name `file` and `line_number` and are of kind kData:
+// Returns the string in `field` of the JSON object `line`, as UTF-8; other
+// members are checked as JSON and ignored. Errors name `file` and `line_number` and are of kind kData:
 // the line is not an object or not JSON (bad escape, unpaired surrogate, invalid UTF-8, raw control
-// character, nesting beyond kMaxJsonlDepth), or the field is absent, given twice or not a string.
+// character, nesting beyond kMaxJsonlDepth), or the field is absent, given twice, not a string or holds a NUL.
 std::string parse_jsonl_line(std::string_view line, std::string_view field, std::string_view file,
                              int64_t line_number);
 

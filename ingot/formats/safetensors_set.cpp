@@ -106,14 +106,7 @@ std::string safetensors_index_text(const std::map<std::string, std::string>& fil
 
 SafetensorsSet::SafetensorsSet(const SafetensorsFile& file) : label_(file.label()), files_{&file} {}
 
-void SafetensorsSet::add(const fs::path& path) {
-  const SafetensorsFile& file = owned_.emplace_back(path);
-  for (const SafetensorsEntry& entry : file.tensors())
-    if (const SafetensorsEntry* first = find(entry.name))
-      fail(ErrorKind::kData, "{}: tensor {} is also in {}; delete one of the files", file.label(),
-           shown_name(entry.name), label_of(*first));
-  files_.push_back(&file);
-}
+void SafetensorsSet::add(const fs::path& path) { files_.push_back(&owned_.emplace_back(path)); }
 
 SafetensorsSet SafetensorsSet::open(const fs::path& folder) {
   const fs::path single = folder / kSafetensorsName, index = folder / kSafetensorsIndexName;
@@ -140,27 +133,35 @@ SafetensorsSet SafetensorsSet::open(const fs::path& folder) {
     set.add(folder / name);
     file = set.files_.back();
   }
-  for (const auto& [tensor, name] : files)
-    if (!opened[name]->find(tensor))
+  for (const auto& [tensor, name] : files) {
+    const SafetensorsEntry* entry = opened[name]->find(tensor);
+    if (!entry)
       fail(ErrorKind::kData, "{}: names tensor {} in {}, which does not have it; give the files of one model",
            set.label_, shown_name(tensor), name);
+    set.indexed_.emplace(tensor, entry);
+  }
   return set;
 }
 
 size_t SafetensorsSet::tensors() const {
+  if (!indexed_.empty()) return indexed_.size();
   size_t count = 0;
   for (const SafetensorsFile* file : files_) count += file->tensors().size();
   return count;
 }
 
 const SafetensorsEntry* SafetensorsSet::find(std::string_view name) const {
+  if (!indexed_.empty()) {
+    const auto found = indexed_.find(name);
+    return found == indexed_.end() ? nullptr : found->second;
+  }
   for (const SafetensorsFile* file : files_)
     if (const SafetensorsEntry* found = file->find(name)) return found;
   return nullptr;
 }
 
 const SafetensorsEntry& SafetensorsSet::get(std::string_view name) const {
-  if (files_.size() == 1) return files_.front()->get(name);
+  if (files_.size() == 1 && indexed_.empty()) return files_.front()->get(name);
   if (const SafetensorsEntry* found = find(name)) return *found;
   fail(ErrorKind::kData, "{}: has no tensor {}", label_, name);
 }

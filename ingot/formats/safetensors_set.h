@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -29,8 +30,8 @@ class SafetensorsSet {
  public:
   // Maps the files of a folder; if there are both, model.safetensors is taken and not the index. kData error that
   // names the file and the tensor if there is neither, the index names a file that is missing, links to a place outside
-  // the folder (the cache of Hugging Face, whose snapshots link to its blobs, is allowed) or lacks the tensor, or a
-  // tensor is in two files.
+  // the folder (the cache of Hugging Face, whose snapshots link to its blobs, is allowed) or lacks the tensor. A
+  // tensor comes from the file that the index names, whatever other files hold; one that it does not name is not there.
   static SafetensorsSet open(const std::filesystem::path& folder);
   // The tensors of one file, which the caller owns and must keep.
   SafetensorsSet(const SafetensorsFile& file);  // NOLINT(google-explicit-constructor): one file is a set
@@ -54,6 +55,8 @@ class SafetensorsSet {
   std::string label_;
   std::deque<SafetensorsFile> owned_;
   std::vector<const SafetensorsFile*> files_;  // in the order of their names
+  std::map<std::string, const SafetensorsEntry*, std::less<>>
+      indexed_;  // the tensors of an index; else empty
 };
 
 }  // namespace ingot

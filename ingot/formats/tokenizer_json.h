@@ -6,6 +6,7 @@
 // read, nesting deeper than 64.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -30,9 +31,11 @@ std::string write_vocab_json(const TokenizerSpec& spec);
 std::string write_merges_txt(const TokenizerSpec& spec);
 
 // The small files that Hugging Face stores beside a tokenizer.
-// chat_template: a JSON value that is written under this key; empty if there is none.
-std::string write_tokenizer_config_json(const TokenizerSpec& spec, const std::string& end_of_text,
+// tokens: texts by "eos_token", "bos_token", ...; empty ones are left out. chat_template: a JSON value that is written
+// under this key; empty if there is none.
+std::string write_tokenizer_config_json(const TokenizerSpec& spec,
+                                        const std::map<std::string, std::string>& tokens,
                                         const std::string& chat_template = {});
-std::string write_special_tokens_map_json(const std::string& end_of_text);
+std::string write_special_tokens_map_json(const std::map<std::string, std::string>& tokens);
 
 }  // namespace ingot

@@ -106,25 +106,35 @@ std::string write_merges_txt(const TokenizerSpec& spec) {
   return out;
 }
 
-std::string write_tokenizer_config_json(const TokenizerSpec& spec, const std::string& end_of_text,
+namespace {
+
+// The members of the tokens that are not empty, each with a comma after it.
+std::string token_members(const std::map<std::string, std::string>& tokens) {
+  std::string out;
+  for (const auto& [name, token] : tokens)
+    if (!token.empty()) out += fmt::format("{}:{},", json_string(name), json_string(token));
+  return out;
+}
+
+}  // namespace
+
+std::string write_tokenizer_config_json(const TokenizerSpec& spec,
+                                        const std::map<std::string, std::string>& tokens,
                                         const std::string& chat_template) {
   std::string added;
   for (const AddedToken& token : spec.added)
     added += fmt::format(R"({}"{}":{{)", added.empty() ? "" : ",", token.id) + added_members(token);
-  const std::string token = end_of_text.empty() ? "null" : json_string(end_of_text);
-  return fmt::format(
-      R"({{"tokenizer_class":"PreTrainedTokenizerFast","added_tokens_decoder":{{{}}},"bos_token":{},)"
-      R"("eos_token":{},"unk_token":{},"clean_up_tokenization_spaces":false,"add_prefix_space":false{}}})"
-      "\n",
-      added, token, token, token, chat_template.empty() ? "" : ",\"chat_template\":" + chat_template);
+  return fmt::format(R"({{"tokenizer_class":"PreTrainedTokenizerFast","added_tokens_decoder":{{{}}},{})"
+                     R"("clean_up_tokenization_spaces":false,"add_prefix_space":false{}}})"
+                     "\n",
+                     added, token_members(tokens),
+                     chat_template.empty() ? "" : ",\"chat_template\":" + chat_template);
 }
 
-std::string write_special_tokens_map_json(const std::string& end_of_text) {
-  if (end_of_text.empty()) return "{}\n";
-  const std::string token = json_string(end_of_text);
-  return fmt::format(R"({{"bos_token":{},"eos_token":{},"unk_token":{}}})"
-                     "\n",
-                     token, token, token);
+std::string write_special_tokens_map_json(const std::map<std::string, std::string>& tokens) {
+  std::string members = token_members(tokens);
+  if (!members.empty()) members.pop_back();
+  return "{" + members + "}\n";
 }
 
 }  // namespace ingot

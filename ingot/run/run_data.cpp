@@ -286,6 +286,9 @@ RunData load_run_data(const DataConfig& config, const std::optional<std::string>
          "data.train is empty; give text with --data FILE, or data.train = \"builtin:bible\"");
   RunData data = config.mix.empty() ? load_one(config, tokenizer_json) : load_mix(config, tokenizer_json);
   release_free_memory();
+  const TokenSource::TokenBytes bytes = token_bytes(*data.tokenizer);
+  data.val.set_token_bytes(bytes);
+  for (MixSource& source : data.mix) source.val.set_token_bytes(bytes);
   data.summary =
       fmt::format("train {}{} tokens; validation {}{} tokens; vocabulary {}", megabytes(data.train),
                   data.train.tokens(), megabytes(data.val), data.val.tokens(), data.tokenizer->vocab_size()) +
@@ -317,7 +320,9 @@ RunInputs hashes_of(const RunData& data) {
           .val_tokens = data.val.tokens()};
 }
 
-TokenSource load_stream(const std::vector<std::string>& specs, const std::string& text_field,
+namespace {
+
+TokenSource open_stream(const std::vector<std::string>& specs, const std::string& text_field,
                         const Tokenizer& tokenizer) {
   if (const std::optional<fs::path> folder = prepared_folder(specs)) {
     const Dataset dataset = read_dataset(*folder);
@@ -335,6 +340,15 @@ TokenSource load_stream(const std::vector<std::string>& specs, const std::string
   if (!names_shards(specs)) return tokenize(StreamedCorpus(specs, 0, text_field), tokenizer).train.tokens;
   TokenSource source = open_shards(specs, tokenizer.end_of_text());
   source.set_text_bytes(count_text_bytes(source, tokenizer));
+  return source;
+}
+
+}  // namespace
+
+TokenSource load_stream(const std::vector<std::string>& specs, const std::string& text_field,
+                        const Tokenizer& tokenizer) {
+  TokenSource source = open_stream(specs, text_field, tokenizer);
+  source.set_token_bytes(token_bytes(tokenizer));
   return source;
 }
 

@@ -33,8 +33,7 @@ RunState::RunState(const RunConfig& given, RunFolder& run_folder, bool is_resume
       plan(config),
       guard(config.guard),
       log(folder, resumed ? std::optional(resumed->step + 1) : std::nullopt) {
-  if (resumed && changes->keeps_tokenizer() && data.tokenizer->chat_template().is_empty())
-    data.tokenizer->set_chat_template(read_chat_template(resumed->path));
+  complete_side_files();
   folder.record().inputs = hashes_of(data);
   saved.data_hash = text().train;
   saved.val_hash = text().val;
@@ -43,6 +42,20 @@ RunState::RunState(const RunConfig& given, RunFolder& run_folder, bool is_resume
     resume();
   else
     start();
+}
+
+// Completes what is known beside the tokenizer by the files of the checkpoint or of the model that the run started from, if it
+// is their tokenizer.
+void RunState::complete_side_files() {
+  std::filesystem::path from;
+  if (resumed && changes->keeps_tokenizer()) from = resumed->path;
+  const std::filesystem::path start = std::filesystem::path(config.train.init_from) / "tokenizer.json";
+  if (!resumed && path_exists(start) && load_tokenizer(start)->to_json() == data.tokenizer->to_json())
+    from = config.train.init_from;
+  if (from.empty()) return;
+  TokenizerSideFiles side = data.tokenizer->side_files();
+  side.fill_from(read_side_files(from));
+  data.tokenizer->set_side_files(std::move(side));
 }
 
 // The hashes of this run's text.
@@ -115,6 +128,14 @@ void RunState::start() {
   console.line(fmt::format("started from {}: {}, {} tensors in {} file{}", folder_of_start,
                            weights.model_type, weights.tensors, weights.files,
                            weights.files == 1 ? "" : "s"));
+  const std::vector<TokenId> ends = data.tokenizer->eos_ids();
+  const std::optional<TokenId> end_of_text = data.tokenizer->end_of_text();
+  if (ends.empty() || (ends.size() == 1 && ends.front() == end_of_text)) return;
+  std::string ids;
+  for (const TokenId id : ends) ids += fmt::format("{}{}", ids.empty() ? "" : ", ", id);
+  console.line(fmt::format("generated text ends at token {}; {}", ids,
+                           end_of_text ? fmt::format("documents end with token {}", *end_of_text)
+                                       : "documents have no token between them"));
 }
 
 void RunState::resume() {

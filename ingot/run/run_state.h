@@ -104,6 +104,7 @@ struct RunState {
   std::optional<std::string> resumed_tokenizer() const;
   RunConfig with_vocab(const RunConfig& given) const;
   TextHashes text() const;
+  void complete_side_files();
   void check_data_of_ranks();
   void start();
   DamageReport damage_report() const;

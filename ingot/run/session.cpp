@@ -158,7 +158,18 @@ void Session::sample() {
   run_.last.sample_step = step;
   const TimedPhase phase(run_, TimeLimit::Phase::kSampling);
   if (!run_.is_lead() && !run_.trainer.params().is_sharded()) return;
-  const std::string text = run_samples(run_.config, run_.trainer, *run_.data.tokenizer, run_.console);
+  std::string text;
+  try {
+    text = run_samples(run_.config, run_.trainer, *run_.data.tokenizer, run_.console);
+  } catch (const Error& error) {
+    // Ranks that share the weights all meet an error of these kinds at the same place.
+    if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kUsage &&
+        error.kind() != ErrorKind::kNumerics)
+      throw;
+    if (run_.is_lead())
+      run_.console.warning(fmt::format("no sample at step {}: {}; training goes on", step, error.what()));
+    return;
+  }
   write_aside([&] {
     make_folders(run_.folder.samples());
     write_file(run_.folder.samples() / fmt::format("step-{:09}.txt", step), text);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numbers>
+#include <optional>
 
 namespace ingot {
 
@@ -35,10 +36,9 @@ EvalResult evaluate(Executor& executor, LayerContext& ctx, const TokenSource& te
                     .text_tokens = windows.targets(),
                     .bits_per_byte = 0,
                     .is_complete = goes_on};
-  if (text.text_bytes() && result.tokens > 0) {
-    const double part = counted / static_cast<double>(windows.targets());  // < 1 if stopped early
-    result.bits_per_byte = all[0] / std::numbers::ln2 / (static_cast<double>(*text.text_bytes()) * part);
-  }
+  // The windows of all ranks follow each other, so that the predicted tokens are those behind the first one.
+  if (const std::optional<int64_t> bytes = text.bytes_of(1, result.tokens); bytes.value_or(0) > 0)
+    result.bits_per_byte = all[0] / std::numbers::ln2 / static_cast<double>(*bytes);
   return result;
 }
 

@@ -17,7 +17,7 @@ struct EvalResult {
   double top1 = 0;
   int64_t tokens = 0;        // predicted tokens
   int64_t text_tokens = 0;   // predicted tokens of the whole text
-  double bits_per_byte = 0;  // bits per byte of the text; 0 if its size in bytes is unknown
+  double bits_per_byte = 0;  // bits per byte of the predicted tokens; 0 if their bytes are unknown
   bool is_complete = true;   // false if goes_on ended the walk; the results then cover the tokens before that
 };
 

@@ -207,7 +207,8 @@ int32_t Generator::draw(size_t row, const Sequence& sequence, const SampleConfig
 }
 
 void Generator::run(std::span<const Prompt> prompts, int64_t tokens, const SampleConfig& config,
-                    std::optional<TokenId> stop, const Sink& sink, const std::function<void(size_t)>& ended) {
+                    std::span<const TokenId> stops, const Sink& sink,
+                    const std::function<void(size_t)>& ended) {
   check_prompts(prompts);
   config.validate();
   INGOT_CHECK(tokens > 0, "Generator::run: {} tokens to sample", tokens);
@@ -224,7 +225,7 @@ void Generator::run(std::span<const Prompt> prompts, int64_t tokens, const Sampl
     for (size_t i = 0; i < outputs.size(); ++i) {
       Sequence& sequence = *outputs[i];
       const auto id = static_cast<TokenId>(drawn[i]);
-      const bool goes_on = id != stop && sink(sequence.prompt, id);
+      const bool goes_on = std::ranges::find(stops, id) == stops.end() && sink(sequence.prompt, id);
       sequence.tokens.push_back(drawn[i]);
       sequence.wanted = goes_on ? sequence.wanted - 1 : 0;
       if (sequence.wanted == 0 && ended) ended(sequence.prompt);
@@ -233,13 +234,34 @@ void Generator::run(std::span<const Prompt> prompts, int64_t tokens, const Sampl
   }
 }
 
+namespace {
+
+// Returns the tokens that an empty prompt stands for.
+std::vector<TokenId> default_prompt(const Tokenizer& tokenizer) {
+  if (const std::optional<TokenId> end = tokenizer.end_of_text()) return {*end};
+  try {
+    if (std::vector<TokenId> newline = encode(tokenizer, "\n"); !newline.empty()) return newline;
+  } catch (const Error&) {
+    // a vocabulary of characters without a newline
+  }
+  std::string bytes;
+  for (TokenId id = 0;; ++id) try {
+      tokenizer.append_bytes(id, bytes);
+      return {id};
+    } catch (const Error&) {
+      if (id + 1 >= tokenizer.vocab_size()) throw;
+    }
+}
+
+}  // namespace
+
 void generate_texts(Generator& generator, const Tokenizer& tokenizer, const TextRequest& request,
                     const TextSink& write) {
   const std::optional<TokenId> end = tokenizer.end_of_text();
   std::vector<Generator::Prompt> prompts;
   for (const std::string& text : request.prompts) {
     Generator::Prompt prompt{.tokens = encode(tokenizer, text), .seed = request.seed + prompts.size()};
-    if (prompt.tokens.empty()) prompt.tokens = end ? std::vector<TokenId>{*end} : encode(tokenizer, "\n");
+    if (prompt.tokens.empty()) prompt.tokens = default_prompt(tokenizer);
     prompts.push_back(std::move(prompt));
   }
   for (size_t i = 0; i < prompts.size(); ++i) write(i, request.prompts[i], false);
@@ -252,7 +274,9 @@ void generate_texts(Generator& generator, const Tokenizer& tokenizer, const Text
     if (!text.empty()) write(i, text, false);
     return true;
   };
-  generator.run(prompts, request.tokens, request.sample, end, sink,
+  std::vector<TokenId> stops = tokenizer.eos_ids();
+  if (end) stops.push_back(*end);
+  generator.run(prompts, request.tokens, request.sample, stops, sink,
                 [&](size_t i) { write(i, utf8[i].flush(), true); });
 }
 

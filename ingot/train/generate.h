@@ -52,13 +52,13 @@ class Generator {
 
   // Appends up to `tokens` sampled tokens to every prompt and passes each to `sink` as it is made. `slots` sequences
   // are under way at once; the weights are read once for all of them, and the next prompt takes the slot of a sequence
-  // that has ended. A sequence ends early at `stop` (which is not passed on) or if `sink` returns false. The token at
+  // that has ended. A sequence ends early at a token of `stops` (which is not passed on) or if `sink` returns false. The token at
   // position i of a sequence is drawn with step i of its seed's random key, so the sequences of other prompts and the
   // number of slots do not matter, apart from the rounding of products of more rows. When the context is full,
   // the model reads the last half of it again and generation continues from there.
   // `ended`, if set, is called with the prompt of a sequence that has ended.
   void run(std::span<const Prompt> prompts, int64_t tokens, const SampleConfig& config,
-           std::optional<TokenId> stop, const Sink& sink, const std::function<void(size_t)>& ended = {});
+           std::span<const TokenId> stops, const Sink& sink, const std::function<void(size_t)>& ended = {});
 
  private:
   // A sequence under way.
@@ -130,7 +130,7 @@ struct TextRequest {
 // are complete. is_last: the text of this prompt ends here; the piece may be empty then.
 using TextSink = std::function<void(size_t prompt, std::string_view piece, bool is_last)>;
 
-// Continues the prompts. An empty one starts from the end-of-text token, or from a newline if the tokenizer has none.
+// Continues the prompts, up to a token that ends a text (Tokenizer::eos_ids and end_of_text). An empty one starts from the end-of-text token, or from a newline if the tokenizer has none, or from its first token.
 void generate_texts(Generator& generator, const Tokenizer& tokenizer, const TextRequest& request,
                     const TextSink& write);
 

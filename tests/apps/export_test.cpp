@@ -70,6 +70,22 @@ TEST_F(Export, WritesTheScalingOfRotaryPositions) {
                                HasSubstr("blk.0.post_ffw_norm.weight")));
 }
 
+// A model with these biases was written as llama, whose readers beside llama.cpp drop them.
+TEST_F(Export, BiasesGoToAnArchitectureWhoseReadersReadThem) {
+  const auto exported = [&](const std::string& settings) {
+    const Ended ended = run_line("export " + trained("tiny-llama", settings) + " --gguf m.gguf");
+    EXPECT_EQ(ended.exit_code, 0) << ended.output;
+    return ended.output;
+  };
+  EXPECT_THAT(exported("--set model.qkv_bias=true"), ::testing::Not(HasSubstr("biases")));
+  EXPECT_THAT(read_file(folder_ / "m.gguf"),
+              ::testing::AllOf(HasSubstr("qwen2.attention.head_count_kv"), HasSubstr("blk.0.attn_q.bias")));
+  EXPECT_THAT(exported("--set model.qkv_bias=true --set model.rope_scaling=llama3"),
+              HasSubstr("llama.cpp reads the biases"));
+  EXPECT_THAT(read_file(folder_ / "m.gguf"), HasSubstr("llama.attention.head_count_kv"));
+  EXPECT_THAT(exported("--set model.bias=true"), HasSubstr("(transformers) drop"));
+}
+
 TEST_F(Export, RefusesWithAReasonAndLeavesTheFileThatWasThere) {
   const std::string name = trained("tiny-llama", "--set model.mlp=relu2");
   write_file(folder_ / "m.gguf", "before");

@@ -73,6 +73,18 @@ TEST_F(Corpus, ReadsFilesFoldersPatternsAndJsonLinesInOrder) {
   EXPECT_THAT(texts(load({write("odd [name].txt", "odd")})), ElementsAre("odd"));
 }
 
+// A text file kept the mark, which a field of JSON Lines may also begin with.
+TEST_F(Corpus, ByteOrderMarksAreNoPartOfATextAndLineEndsAre) {
+  const std::string mark = "\xef\xbb\xbf", text = "one\r\ntwo" + mark + "\n";
+  const Documents plain = load({write("plain.txt", mark + text)});
+  const Documents lines =
+      load({write("lines.jsonl", mark + "{\"text\":\"\\ufeffone\\r\\ntwo\\ufeff\\n\"}\r\n")});
+  ASSERT_EQ(plain.size(), 1u);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(plain[0].text, text);
+  EXPECT_EQ(lines[0].text, text);
+}
+
 TEST_F(Corpus, BadFilesGiveOneClearErrorEach) {
   const auto refused = [&](const std::string& path, const std::vector<std::string>& parts) {
     std::vector<std::string> all = parts;
@@ -85,6 +97,13 @@ TEST_F(Corpus, BadFilesGiveOneClearErrorEach) {
   refused(write("empty.txt", ""), {"is empty"});
   refused(write("empty.jsonl", "\n\n"), {"holds no text"});
   refused(write("binary.txt", "abc\0def"s), {"does not look like text", "NUL byte at offset 3"});
+  refused(write("nul.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\\u0000\"}\n"),
+          {"nul.jsonl:2", "does not look like text", "NUL"});
+  refused(write("mark.txt", "\xef\xbb\xbf"), {"is empty"});
+  refused(write("little.txt", "\xff\xfeh\0i\0"s), {"UTF-16", "iconv -f UTF-16 -t UTF-8"});
+  refused(write("little.jsonl", "\xff\xfe{\0"s), {"UTF-16", "iconv -f UTF-16 -t UTF-8"});
+  refused(write("no_mark.txt", "h\0i\0\n\0"s), {"UTF-16", "iconv -f UTF-16LE -t UTF-8"});
+  refused(write("big.txt", "\0h\0i\0\n"s), {"UTF-16", "iconv -f UTF-16BE -t UTF-8"});
   refused(write("latin1.txt", "one\ncaf\xe9 two\n"),
           {"latin1.txt:2: is not UTF-8", "0xe9", "offset 7", "iconv"});
   refused(write("cut.txt", "caf\xc3"), {"offset 3"});

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <set>
 
 #include "ingot/core/error.h"
@@ -164,6 +165,47 @@ TEST(Pretokenize, GivesUpOnEndlessBacktracking) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kData);
     EXPECT_THAT(error.what(), HasSubstr("simplify the pattern"));
+  }
+}
+
+// The match limit holds for one position of the text, so expressions that backtrack at every position never ended.
+TEST(LongPretokenize, AnExpressionHasALimitPerText) {
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += std::string(30, 'a') + "b ";
+  const std::string pattern = "(a|aa)+$|" + std::string(5000, 'x');
+  const auto regex = Regex::from_oniguruma(pattern);
+  RegexMatch match(*regex);
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    match.find(text, 0);
+    ADD_FAILURE() << "the whole text was matched";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kData);
+    EXPECT_THAT(error.what(), HasSubstr("for a text of 64000 bytes and is at byte"));
+    EXPECT_LT(std::string(error.what()).size(), 500u);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+  try {
+    const Regex bad(std::string(100'000, 'x') + "(");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_LT(std::string(error.what()).size(), 500u);
+  }
+}
+
+TEST(Pretokenize, AnExpressionIsFoundAtAnyPlace) {
+  const auto regex = Regex::from_oniguruma("(?<=b)c\\n+");
+  for (const size_t place : {0, 1, 62, 63, 64, 65, 127, 128, 129, 1000}) {
+    std::string text;
+    while (text.size() < place) text += "\u00e9";
+    const size_t begin = text.size() + 1;
+    text += "bc\n\n";
+    RegexMatch match(*regex);
+    const auto found = match.find(text, 0);
+    ASSERT_TRUE(found) << place;
+    EXPECT_EQ(found->begin, begin);
+    EXPECT_EQ(found->end, text.size());
+    EXPECT_FALSE(match.find(text, begin + 1));
   }
 }
 

@@ -51,7 +51,8 @@ HfModelConfig gpt2() {
   c.activation = "gelu_new";
   c.has_attention_bias = c.has_mlp_bias = true;
   c.dropout = 0.25;
-  c.bos_id = c.eos_id = 99;
+  c.bos_id = 99;
+  c.eos_ids = {99};
   c.dtype = "bfloat16";
   return c;
 }
@@ -81,7 +82,7 @@ TEST(HfConfig, ReadsWhatTransformersWrote) {
   want.dropout = 0.1;
   EXPECT_EQ(parsed(golden("hf_gpt2.json")), want);
   HfModelConfig want_llama = llama();
-  want_llama.eos_id = 2;
+  want_llama.eos_ids = {2};
   EXPECT_EQ(parsed(golden("hf_llama.json")), want_llama);
 }
 
@@ -94,7 +95,7 @@ TEST(HfConfig, ReadsTheOlderSpelling) {
   old["eos_token_id"] = {7, 8};
   HfModelConfig want = llama();
   want.dtype = "bfloat16";
-  want.eos_id = 7;
+  want.eos_ids = {7, 8};
   EXPECT_EQ(parsed(old), want);
 }
 
@@ -337,15 +338,21 @@ TEST(HfConfig, RefusesWhatItDoesNotSupportAndSaysWhy) {
 
 TEST(HfConfig, SideFilesNameTheTokens) {
   const HfTokenizerConfig tokens{
-      .bos_token = "<|endoftext|>", .eos_token = "<|endoftext|>", .unk_token = "", .context = 64};
+      .tokens = {{"bos_token", "<|endoftext|>"}, {"eos_token", "<|endoftext|>"}, {"unk_token", ""}},
+      .context = 64,
+      .chat_template_json = "\"{{x}}\""};
   const json tokenizer = json::parse(hf_tokenizer_config_text(tokens));
   EXPECT_EQ(tokenizer["eos_token"], "<|endoftext|>");
   EXPECT_EQ(tokenizer["model_max_length"], 64);
+  EXPECT_EQ(tokenizer["chat_template"], "{{x}}");
   EXPECT_FALSE(tokenizer.contains("unk_token"));
-  EXPECT_EQ(json::parse(hf_special_tokens_map_text(tokens)).size(), 2u);
   const json generation = json::parse(hf_generation_config_text(llama()));
   EXPECT_EQ(generation["bos_token_id"], 1);
   EXPECT_FALSE(generation.contains("eos_token_id"));
+  HfModelConfig several = llama();
+  several.eos_ids = {7, 8};
+  EXPECT_EQ(json::parse(hf_generation_config_text(several))["eos_token_id"], json({7, 8}));
+  EXPECT_EQ(read_back(several), several);
 }
 
 }  // namespace

@@ -113,9 +113,18 @@ TEST_F(SafetensorsSetTest, RefusesAnIndexThatDoesNotFitItsFiles) {
   EXPECT_THAT(refusal(), HasSubstr("names m-2.safetensors, which is no file in its folder"));
   write(folder_ / "m-2.safetensors", {"c"});
   EXPECT_THAT(refusal(), HasSubstr("names tensor b in m-2.safetensors, which does not have it"));
-  write(folder_ / "m-2.safetensors", {"a", "b"});
-  EXPECT_THAT(refusal(),
-              AllOf(HasSubstr("m-2.safetensors: tensor a is also in"), HasSubstr("m-1.safetensors")));
+}
+
+// A file may hold newer numbers of tensors that another file has too.
+TEST_F(SafetensorsSetTest, TheIndexDecidesWhereATensorComesFrom) {
+  write(folder_ / "m-1.safetensors", {"a", "b", "unnamed"});
+  write(folder_ / "m-2.safetensors", {"a"});
+  write_index({{"a", "m-2.safetensors"}, {"b", "m-1.safetensors"}});
+  const SafetensorsSet set = SafetensorsSet::open(folder_);
+  EXPECT_EQ(set.label_of(set.get("a")), (folder_ / "m-2.safetensors").string());
+  EXPECT_EQ(set.label_of(set.get("b")), (folder_ / "m-1.safetensors").string());
+  EXPECT_EQ(set.find("unnamed"), nullptr);
+  EXPECT_EQ(set.tensors(), 2u);
 }
 
 TEST_F(SafetensorsSetTest, FollowsLinksOnlyInsideTheFolderOrTheCacheOfHuggingFace) {

@@ -38,7 +38,7 @@ void expect_tokens_of_the_cpu(Trainer& trainer, const std::vector<Generator::Pro
   generator.limit_ids(61);
   const int64_t launches = simulated_cuda::graph_launches();
   std::vector<std::vector<TokenId>> got(prompts.size());
-  generator.run(prompts, 14, config, std::nullopt, [&](size_t prompt, TokenId id) {
+  generator.run(prompts, 14, config, {}, [&](size_t prompt, TokenId id) {
     got[prompt].push_back(id);
     return true;
   });

@@ -59,10 +59,11 @@ TEST(Generation, EndsAtTheStopTokenAndWhereTheSinkSaysSo) {
   Layout& layout = training.trainer.layout();
   Generator generator(*layout.model, training.trainer.params(), *layout.region, *layout.stream, 2);
   const std::vector<TokenId> free = sampled(training.trainer, five_prompts(), 9, 1, kGreedy)[0];
+  const std::vector<TokenId> stops = {1'000'000, free[4]};
   std::vector<std::vector<TokenId>> got(5);
   std::vector<size_t> ended;
   generator.run(
-      five_prompts(), 9, kGreedy, free[4],
+      five_prompts(), 9, kGreedy, stops,
       [&](size_t i, TokenId id) {
         got[i].push_back(id);
         return i != 1 || got[i].size() < 2;

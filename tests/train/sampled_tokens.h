@@ -25,7 +25,7 @@ inline std::vector<std::vector<TokenId>> sampled(Trainer& trainer, std::span<con
                           const Tensor& logits) { layout.executor->infer(ctx, batch, caches, logits); });
   generator.limit_ids(61);
   std::vector<std::vector<TokenId>> all(prompts.size());
-  generator.run(prompts, tokens, config, std::nullopt, [&](size_t prompt, TokenId id) {
+  generator.run(prompts, tokens, config, {}, [&](size_t prompt, TokenId id) {
     all[prompt].push_back(id);
     return true;
   });

@@ -1,6 +1,7 @@
 #include "ingot/data/tokenizer/oniguruma.h"
 
 #include "ingot/core/error.h"
+#include "ingot/data/tokenizer/unicode.h"
 
 namespace ingot {
 namespace {
@@ -30,7 +31,7 @@ class OnigurumaTranslation {
   static constexpr size_t kNoSet = ~size_t{0};
 
   [[noreturn]] void refuse(std::string_view what, std::string_view fix) const {
-    fail(ErrorKind::kData, "pattern '{}': {} at byte {}; {}", text_, what, i_, fix);
+    fail(ErrorKind::kData, "pattern '{}': {} at byte {}; {}", shown_pattern(text_), what, i_, fix);
   }
   bool is_at(std::string_view word) const { return text_.substr(i_).starts_with(word); }
   void copy(size_t bytes) {
@@ -113,6 +114,12 @@ class OnigurumaTranslation {
 
 std::string pcre2_from_oniguruma(std::string_view expression) {
   return OnigurumaTranslation(expression).make();
+}
+
+std::string shown_pattern(std::string_view expression) {
+  constexpr size_t kMostBytes = 200;
+  if (expression.size() <= kMostBytes) return std::string(expression);
+  return std::string(expression.substr(0, valid_utf8_end(expression.substr(0, kMostBytes), 0))) + "...";
 }
 
 }  // namespace ingot

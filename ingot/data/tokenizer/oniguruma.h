@@ -12,4 +12,7 @@ namespace ingot {
 // error for what has no counterpart: sets inside sets, &&, and a + after {n,m}.
 std::string pcre2_from_oniguruma(std::string_view expression);
 
+// Returns an expression for an error message: at most its first 200 bytes.
+std::string shown_pattern(std::string_view expression);
+
 }  // namespace ingot

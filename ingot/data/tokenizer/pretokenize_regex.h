@@ -1,6 +1,7 @@
 // Wraps PCRE2 with its JIT, for the patterns that have no scanner.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -29,7 +30,7 @@ class Regex {
   void* code_;  // pcre2_code
 };
 
-// Working memory of one thread for matching.
+// Working memory of one thread for matching the pieces of one text, whose time is limited from its construction on.
 class RegexMatch {
  public:
   explicit RegexMatch(const Regex& regex);  // borrowed
@@ -41,14 +42,17 @@ class RegexMatch {
     size_t begin, end;
   };
   // Returns the first non-empty match in `text` from `begin` on, or nullopt. kData error if the match
-  // needs too many backtracking steps. REQUIRES: `text` is valid UTF-8.
+  // needs too many backtracking steps, or all matches together more than 10 s and 10 us per byte of `text`. REQUIRES: `text` is valid UTF-8.
   std::optional<Found> find(std::string_view text, size_t begin);
   // Does the same, but an empty match counts too.
   std::optional<Found> find_also_empty(std::string_view text, size_t begin);
 
  private:
   std::optional<Found> match(std::string_view text, size_t begin, uint32_t options);
+  std::optional<Found> match_until(std::string_view text, size_t begin, size_t last, uint32_t options);
   const Regex* regex_;
+  size_t starts_at_once_;
+  std::chrono::steady_clock::time_point begin_;
   void* data_;             // pcre2_match_data
   void* context_;          // pcre2_match_context
   void* stack_ = nullptr;  // pcre2_jit_stack; created when first needed

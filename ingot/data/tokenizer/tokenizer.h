@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ingot/data/tokenizer/chat_template.h"
+#include "ingot/data/tokenizer/tokenizer_side_files.h"
 
 namespace ingot {
 
@@ -59,12 +59,16 @@ class Tokenizer {
   // `tokenizers` can read.
   virtual std::string to_json() const = 0;
 
-  // The chat template that lay beside the tokenizer's file; it is not in to_json().
-  const ChatTemplate& chat_template() const { return chat_template_; }
-  void set_chat_template(ChatTemplate chat) { chat_template_ = std::move(chat); }
+  // What the files beside the tokenizer's file say; it is not in to_json().
+  const TokenizerSideFiles& side_files() const { return side_files_; }
+  void set_side_files(TokenizerSideFiles side) { side_files_ = std::move(side); }
+
+  // The tokens that end a text by the files beside the tokenizer's: eos_token_id, else the id of eos_token, else
+  // end_of_text(). Empty if there is none of them.
+  std::vector<TokenId> eos_ids() const;
 
  private:
-  ChatTemplate chat_template_;
+  TokenizerSideFiles side_files_;
 };
 
 std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view text);
@@ -75,7 +79,7 @@ std::string decode(const Tokenizer& tokenizer, std::span<const TokenId> ids);
 // in the same folder), or a folder that holds one of them. A .tiktoken file does not say how text is
 // split. `pattern` says it (a name or a regex, as in BpeTrainConfig); if `pattern` is empty, the number
 // of ranks of a published vocabulary or else the file's name decides. kData error, with file and place,
-// for anything malformed. The chat template beside a tokenizer.json is read with it.
+// for anything malformed. The files beside a tokenizer.json are read with it (tokenizer_side_files.h).
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path, std::string_view pattern = {});
 
 // Reads the text of a tokenizer.json; `name` stands for the file in errors.

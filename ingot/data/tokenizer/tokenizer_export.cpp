@@ -44,16 +44,17 @@ void export_tokenizer(const Tokenizer& tokenizer, TokenizerFormat format, const 
     write_file(out / "vocab.bpe", write_merges_txt(spec));
     return;
   }
+  const TokenizerSideFiles& side = tokenizer.side_files();
   std::string end_of_text;
   if (tokenizer.end_of_text()) tokenizer.append_bytes(*tokenizer.end_of_text(), end_of_text);
+  std::map<std::string, std::string> tokens = side.tokens;
+  for (const char* name : {"bos_token", "eos_token", "unk_token"}) tokens.emplace(name, end_of_text);
   write_file(out / "tokenizer.json", json);
   write_file(out / "vocab.json", write_vocab_json(spec));
   if (spec.kind != TokenizerSpec::Kind::kCharacters) write_file(out / "merges.txt", write_merges_txt(spec));
-  write_file(out / "tokenizer_config.json",
-             write_tokenizer_config_json(spec, end_of_text, tokenizer.chat_template().json));
-  if (!tokenizer.chat_template().jinja.empty())
-    write_file(out / kChatTemplateFile, tokenizer.chat_template().jinja);
-  write_file(out / "special_tokens_map.json", write_special_tokens_map_json(end_of_text));
+  write_file(out / "tokenizer_config.json", write_tokenizer_config_json(spec, tokens, side.chat_json));
+  if (!side.chat_jinja.empty()) write_file(out / kChatTemplateFile, side.chat_jinja);
+  write_file(out / "special_tokens_map.json", write_special_tokens_map_json(tokens));
 }
 
 }  // namespace ingot

@@ -3,6 +3,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "ingot/data/hub_hint.h"
 #include "ingot/data/tokenizer/bpe_encoder.h"
 #include "ingot/data/tokenizer/pretokenize.h"
 #include "ingot/data/tokenizer/tokenizer.h"
@@ -101,6 +102,8 @@ fs::path find_in_folder(const fs::path& folder) {
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path, std::string_view pattern) {
   std::error_code error;
   if (fs::is_directory(path, error)) return load_tokenizer(find_in_folder(path), pattern);
+  if (!path_exists(path))
+    fail(ErrorKind::kData, "{}: No such file or directory; check the path{}", path.string(), hub_hint(path));
   const std::string extension = path.extension().string(), name = path.filename().string();
   if (extension == ".tiktoken" || name == "tokenizer.model") return load_tiktoken(path, pattern);
   if (name == "encoder.json" || name == "vocab.json") return load_gpt2_pair(path);
@@ -109,7 +112,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path, std::string_view
     fail(ErrorKind::kData, "{}: is no tokenizer; give a tokenizer.json, .tiktoken or encoder.json",
          path.string());
   std::unique_ptr<Tokenizer> tokenizer = parse_tokenizer(file.text(), path.string());
-  if (name == "tokenizer.json") tokenizer->set_chat_template(read_chat_template(path.parent_path()));
+  if (name == "tokenizer.json") tokenizer->set_side_files(read_side_files(path.parent_path()));
   return tokenizer;
 }
 

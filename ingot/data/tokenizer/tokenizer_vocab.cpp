@@ -30,6 +30,15 @@ TokenVocab::TokenVocab(const TokenizerSpec& spec) {
       if (token.content == kEndOfText[k]) end_of_text_ = token.id;
 }
 
+std::vector<TokenId> Tokenizer::eos_ids() const {
+  if (!side_files_.eos_ids.empty()) return side_files_.eos_ids;
+  std::vector<TokenId> ids;
+  if (const auto eos = side_files_.tokens.find("eos_token"); eos != side_files_.tokens.end())
+    encode_with_special(eos->second, ids);
+  if (ids.size() == 1) return ids;
+  return end_of_text() ? std::vector<TokenId>{*end_of_text()} : std::vector<TokenId>{};
+}
+
 void TokenVocab::append_bytes(TokenId id, std::string& out) const {
   if (id >= begins_.size() - 1 || begins_[id] == begins_[id + 1])
     fail(ErrorKind::kData,

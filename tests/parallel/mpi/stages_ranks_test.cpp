@@ -229,7 +229,7 @@ TEST(Stages, GenerateTheTextOfOneRank) {
             const Tensor& logits) { run.trainer.layout().executor->infer(ctx, batch, caches, logits); });
     std::vector<TokenId> tokens;
     const std::vector<Generator::Prompt> prompts{{{1, 2, 3, 4, 5, 6, 7}, 7}, {{8, 9}, 8}};
-    generator.run(prompts, 40, {.temperature = 0.8f, .top_k = 0, .top_p = 1}, std::nullopt,
+    generator.run(prompts, 40, {.temperature = 0.8f, .top_k = 0, .top_p = 1}, {},
                   [&](size_t prompt, TokenId id) {
                     tokens.push_back(static_cast<TokenId>(prompt));
                     tokens.push_back(id);
