@@ -114,7 +114,9 @@ void add_generate_command(Command& app) {
   GenerateOptions& o = arguments->options;
   Command* command = app.add_subcommand("generate", "Continue prompts");
   command->add_option("checkpoint", arguments->checkpoint, "A checkpoint's folder, or a run's")->required();
-  command->add_option("--prompt", arguments->prompts, "Text to go on from; may be repeated")->repeated();
+  command->add_option("--prompt", arguments->prompts, "Text to go on from; may be repeated")
+      ->repeated()
+      ->may_be_empty();
   command->add_option("--prompts", arguments->prompts_file,
                       "File with a prompt per line, or JSON Lines (.jsonl) with a field \"prompt\"");
   command->add_option("--batch-size", o.batch, "Prompts to continue at the same time")
