@@ -359,11 +359,13 @@ std::vector<std::string> nearest_config_keys(std::string_view name) {
 }
 
 std::string unknown_key_hint(std::string_view name) {
+  const std::vector<std::string> nearest = nearest_config_keys(name);
+  const bool is_typo = !nearest.empty() && edit_distance(name, nearest.front()) == 1;
   const size_t dot = name.find('.');  // npos + 1 is 0
-  for (const std::string_view part : {name, name.substr(dot + 1), name.substr(0, dot)})
-    if (const std::string_view answer = answer_about(part); !answer.empty())
+  for (const std::string_view part : {name.substr(dot + 1), name.substr(0, dot)})
+    if (const std::string_view answer = answer_about(part); !answer.empty() && !is_typo)
       return fmt::format("; {}", answer);
-  return did_you_mean(nearest_config_keys(name));
+  return did_you_mean(nearest);
 }
 
 std::string toml_string(std::string_view text) {
