@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <sstream>
 #include <vector>
 
 #include "apps/unknown_words.h"
@@ -16,6 +15,11 @@
 #include "ingot/core/visible_text.h"
 
 namespace ingot {
+namespace {
+
+constexpr const char* kNotEmpty = "not empty";  // the name of a validator
+
+}  // namespace
 
 Option* Option::required() {
   option_->required();
@@ -39,6 +43,11 @@ Option* Option::capture_default_str() {
 
 Option* Option::repeated() {
   option_->expected(1)->take_all();
+  return this;
+}
+
+Option* Option::may_be_empty() {
+  option_->get_validator(kNotEmpty)->active(false);
   return this;
 }
 
@@ -70,7 +79,11 @@ Command* Command::add_subcommand(const std::string& name, const std::string& des
 
 template <typename T>
 Option* Command::add_option(const std::string& name, T& target, const std::string& description) {
-  return &options_.emplace_back(app_->add_option(name, target, description));
+  CLI::Option* option = app_->add_option(name, target, description);
+  option->check(CLI::Validator(
+      [](const std::string& text) { return std::string(text.empty() ? "must not be empty" : ""); }, "",
+      kNotEmpty));
+  return &options_.emplace_back(option);
 }
 template Option* Command::add_option(const std::string&, std::string&, const std::string&);
 template Option* Command::add_option(const std::string&, std::vector<std::string>&, const std::string&);
@@ -92,9 +105,6 @@ CommandLine::CommandLine(const std::string& program, const std::string& descript
                          const std::string& version)
     : app_(std::make_unique<CLI::App>(description, program)), root_(app_.get()) {
   app_->set_version_flag("--version", version);
-  app_->failure_message([program](const CLI::App*, const CLI::Error& error) {
-    return fmt::format("{}: {}\nTry --help.\n", program, error.what());
-  });
   app_->footer("ingot help COMMAND shows the options of a command.");
   root_.require_subcommand();
 }
@@ -120,10 +130,7 @@ int CommandLine::run(int argc, char** argv) {
     // expected.
     if (const std::string message = unknown_word(*app_, words); !message.empty())
       fail(ErrorKind::kUsage, "{}", message);
-    std::ostringstream output, refusal;
-    app_->exit(error, output, refusal);
-    fmt::print(stderr, "{}", visible_text(refusal.str()));
-    return exit_code(ErrorKind::kUsage);
+    fail(ErrorKind::kUsage, "{}\nTry --help.", missing_or_extra(*app_, words, error.what()));
   }
 }
 

@@ -26,8 +26,9 @@ class Option {
   Option* required();
   Option* type_name(const std::string& name);  // in the help, instead of TEXT
   Option* default_str(const std::string& text);
-  Option* capture_default_str();        // the help shows the target's current value
-  Option* repeated();                   // one value per occurrence; all are kept
+  Option* capture_default_str();  // the help shows the target's current value
+  Option* repeated();             // one value per occurrence; all are kept
+  Option* may_be_empty();
   Option* in_range(int low, int high);  // other values are a usage error
   // A whole number as in the configuration (4096, 4k, 1Ki, 0.5M) from low to high; anything else is a usage
   // error.
@@ -43,7 +44,7 @@ class Command {
   explicit Command(CLI::App* app) : app_(app) {}
 
   Command* add_subcommand(const std::string& name, const std::string& description);
-  // A name without dashes is a positional argument. T is std::string, std::vector<std::string>, int,
+  // A name without dashes is a positional argument. An empty value is refused unless the option may_be_empty(). T is std::string, std::vector<std::string>, int,
   // int64_t, uint64_t, float or double; the target must outlive the parsing.
   template <typename T>
   Option* add_option(const std::string& name, T& target, const std::string& description);

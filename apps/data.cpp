@@ -45,15 +45,27 @@ int64_t parse_shard_tokens(const std::string& text) {
   return *count;
 }
 
+// "1 file", "2 files".
+std::string counted(int64_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 double ratio(int64_t a, int64_t b) {
   return static_cast<double>(a) / static_cast<double>(std::max<int64_t>(1, b));
 }
 
 void print_part(const DatasetPart& part) {
   if (part.files.empty()) return;
-  fmt::print("  {} files from {}: {} tokens, {} documents, {} bytes of text, {:.3f} bytes per token\n",
-             part.files.size(), part.files.front(), part.tokens, part.documents, part.text_bytes,
-             ratio(part.text_bytes, part.tokens));
+  fmt::print("  {} from {}: {} tokens, {}, {} bytes of text, {:.3f} bytes per token\n",
+             counted(std::ssize(part.files), "file"), part.files.front(), part.tokens,
+             counted(part.documents, "document"), part.text_bytes, ratio(part.text_bytes, part.tokens));
+}
+
+// Says how many documents of the validation part the training part has too.
+void print_leak(int64_t documents, bool is_estimated, int64_t all) {
+  fmt::print("  also in the training part: {}{} of {} ({:.1f} %){}\n", is_estimated ? "about " : "",
+             documents, counted(all, "document"), 100 * ratio(documents, all),
+             documents == 0 ? "" : ", whose loss says how well the model remembers them");
 }
 
 void prepare(const Options& options) {
@@ -82,6 +94,7 @@ void prepare(const Options& options) {
              dataset.dtype == DType::u16 ? "uint16" : "uint32");
   print_part(dataset.train);
   print_part(dataset.val);
+  if (dataset.val.documents > 0) print_leak(dataset.val.also_in_train, false, dataset.val.documents);
   fmt::print("  train on it: ingot train tiny-llama --data {}\n", options.out);
 }
 
@@ -179,6 +192,7 @@ Json inspect_folder(const fs::path& folder, const InspectOptions& options) {
   const Dataset dataset = read_dataset(folder);
   const std::unique_ptr<Tokenizer> tokenizer = open_dataset_tokenizer(folder, dataset);
   Json parts = Json::object();
+  std::optional<DocumentStats> training;
   if (!options.is_json)
     fmt::print("{}: a prepared folder, {} ids, {} shards, text hash {}\n", folder.string(),
                dataset.vocab_size, dataset.dtype == DType::u16 ? "uint16" : "uint32", hex(dataset.text_hash));
@@ -189,17 +203,29 @@ Json inspect_folder(const fs::path& folder, const InspectOptions& options) {
     std::optional<DocumentStats> documents;
     if (part->documents > 1 && tokenizer->end_of_text())
       documents = token_stats(source, tokenizer.get(), static_cast<size_t>(options.samples));
+    std::optional<DocumentStats::Duplicates> shared;  // of the validation part
+    if (training && documents) shared = documents->also_in(*training);
+    if (part == &dataset.train) training = documents;
     if (options.is_json) {
       parts[name] = {{"files", part->files.size()},
                      {"tokens", part->tokens},
                      {"text_bytes", part->text_bytes},
                      {"documents", documents ? documents_json(*documents, "tokens") : Json(nullptr)}};
+      if (shared)
+        parts[name]["also_in_train"] = {{"documents", shared->documents},
+                                        {"is_estimated", shared->one_in > 1}};
       continue;
     }
-    fmt::print("  {} files from {}: {} tokens, {} documents, {} bytes of text, {:.3f} bytes per token\n",
-               part->files.size(), part->files.front(), part->tokens, part->documents, part->text_bytes,
-               ratio(part->text_bytes, part->tokens));
+    print_part(*part);
     if (documents) print_documents(*documents, "tokens");
+    if (!documents && part->documents > 1)
+      fmt::print(
+          "  no lengths, duplicates and samples: the tokenizer has no end-of-text token, so nothing in the "
+          "shards says where a document ends; inspect the text itself\n");
+    if (shared)
+      print_leak(shared->documents, shared->one_in > 1, documents->documents());
+    else if (part->documents > 0 && part->also_in_train >= 0)
+      print_leak(part->also_in_train, false, part->documents);
   }
   return {{"name", folder.string()},
           {"kind", "prepared"},

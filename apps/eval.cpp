@@ -14,6 +14,7 @@
 #include "apps/precision_options.h"
 #include "apps/run_note.h"
 #include "ingot/console/console.h"
+#include "ingot/core/visible_text.h"
 #include "ingot/run/eval_watch.h"
 #include "ingot/run/run.h"
 
@@ -49,19 +50,20 @@ void eval(const EvalArguments& arguments) {
   options.compute = arguments.precision.compute_dtype();
   options.has_int8_weights = arguments.precision.has_int8_weights();
   note_on_run(arguments.checkpoint);
-  const auto [result, context] = arguments.is_quiet ? evaluate_checkpoint(arguments.checkpoint, options)
-                                                    : evaluate_with_progress(arguments.checkpoint, options);
+  const auto [result, context, checkpoint, warning] =
+      arguments.is_quiet ? evaluate_checkpoint(arguments.checkpoint, options)
+                         : evaluate_with_progress(arguments.checkpoint, options);
+  if (!warning.empty()) fmt::print(stderr, "warning: {}\n", visible_line(warning));
   if (!arguments.is_json) {
-    fmt::print("loss {:.4f} | {:.4f} bits/byte | top-1 {:.1f}% | {} tokens in windows of {}\n", result.loss,
-               result.bits_per_byte, 100 * result.top1, result.tokens, context);
+    fmt::print("loss {:.4f} | {:.4f} bits/byte | top-1 {:.1f}% | {} tokens in windows of {} | {}\n",
+               result.loss, result.bits_per_byte, 100 * result.top1, result.tokens, context,
+               visible_line(checkpoint.string()));
     return;
   }
-  const nlohmann::ordered_json json = {{"loss", result.loss},
-                                       {"tokens", result.tokens},
-                                       {"bits_per_byte", result.bits_per_byte},
-                                       {"top1", result.top1},
-                                       {"context", context}};
-  fmt::print("{}\n", json.dump());
+  const nlohmann::ordered_json json = {
+      {"loss", result.loss}, {"tokens", result.tokens}, {"bits_per_byte", result.bits_per_byte},
+      {"top1", result.top1}, {"context", context},      {"checkpoint", checkpoint.string()}};
+  fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 }  // namespace
@@ -82,7 +84,7 @@ void add_eval_command(Command& app) {
   command->add_option("--max-tokens", o.max_tokens, "Stop after about so many tokens; 0: all")->count(0);
   command->add_flag("--quiet", arguments->is_quiet, "Show no progress");
   command->add_flag("--json", arguments->is_json,
-                    "One JSON object: loss, tokens, bits_per_byte, top1, context");
+                    "One JSON object: loss, tokens, bits_per_byte, top1, context, checkpoint");
   command->callback([arguments] { eval(*arguments); });
 }
 

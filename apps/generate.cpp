@@ -61,14 +61,17 @@ std::vector<std::string> read_prompts(const std::filesystem::path& path) {
   return prompts;
 }
 
-void print_json(const GenerateArguments& arguments, size_t prompt, const std::string& text) {
-  const GenerateOptions& o = arguments.options;
-  const nlohmann::ordered_json json = {{"checkpoint", arguments.checkpoint},
-                                       {"prompt", o.prompts[prompt]},
-                                       {"seed", o.seed + prompt},
-                                       {"text", text}};
+void print_json(const GenerateOptions& o, const std::string& checkpoint, size_t prompt,
+                const std::string& text) {
+  const nlohmann::ordered_json json = {
+      {"checkpoint", checkpoint}, {"prompt", o.prompts[prompt]}, {"seed", o.seed + prompt}, {"text", text}};
   fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   std::fflush(stdout);
+}
+
+// Says which checkpoint of a run is read, on standard error.
+void note_checkpoint(const std::string& given, const std::filesystem::path& read) {
+  if (read != given) fmt::print(stderr, "note: {}\n", visible_line(read.string()));
 }
 
 // Prints the texts of the prompts as they are made, with a line before each if there are several.
@@ -76,16 +79,17 @@ void print_texts(const GenerateArguments& arguments) {
   const bool is_terminal = isatty(STDOUT_FILENO) != 0;
   const size_t count = arguments.options.prompts.size();
   bool is_first_piece = true;
-  generate_from_checkpoint(arguments.checkpoint, arguments.options,
-                           [&](size_t prompt, std::string_view piece, bool is_last) {
-                             if (is_first_piece && count > 1)
-                               fmt::print("--- prompt {} of {}\n", prompt + 1, count);
-                             const std::string shown = is_terminal ? visible_text(piece) : std::string(piece);
-                             std::fwrite(shown.data(), 1, shown.size(), stdout);
-                             if (is_last) std::fputc('\n', stdout);
-                             std::fflush(stdout);
-                             is_first_piece = is_last;
-                           });
+  generate_from_checkpoint(
+      arguments.checkpoint, arguments.options,
+      [&](size_t prompt, std::string_view piece, bool is_last) {
+        if (is_first_piece && count > 1) fmt::print("--- prompt {} of {}\n", prompt + 1, count);
+        const std::string shown = is_terminal ? visible_text(piece) : std::string(piece);
+        std::fwrite(shown.data(), 1, shown.size(), stdout);
+        if (is_last) std::fputc('\n', stdout);
+        std::fflush(stdout);
+        is_first_piece = is_last;
+      },
+      [&](const auto& read) { note_checkpoint(arguments.checkpoint, read); });
 }
 
 void generate(GenerateArguments& arguments) {
@@ -100,11 +104,14 @@ void generate(GenerateArguments& arguments) {
   if (o.prompts.empty()) o.prompts = {""};
   note_on_run(arguments.checkpoint);
   if (!arguments.is_json) return print_texts(arguments);
-  std::string text;
-  generate_from_checkpoint(arguments.checkpoint, o, [&](size_t prompt, std::string_view piece, bool is_last) {
-    text += piece;
-    if (is_last) print_json(arguments, prompt, std::exchange(text, {}));
-  });
+  std::string text, checkpoint;
+  generate_from_checkpoint(
+      arguments.checkpoint, o,
+      [&](size_t prompt, std::string_view piece, bool is_last) {
+        text += piece;
+        if (is_last) print_json(o, checkpoint, prompt, std::exchange(text, {}));
+      },
+      [&](const auto& read) { checkpoint = read.string(); });
 }
 
 }  // namespace
@@ -114,7 +121,9 @@ void add_generate_command(Command& app) {
   GenerateOptions& o = arguments->options;
   Command* command = app.add_subcommand("generate", "Continue prompts");
   command->add_option("checkpoint", arguments->checkpoint, "A checkpoint's folder, or a run's")->required();
-  command->add_option("--prompt", arguments->prompts, "Text to go on from; may be repeated")->repeated();
+  command->add_option("--prompt", arguments->prompts, "Text to go on from; may be repeated")
+      ->repeated()
+      ->may_be_empty();
   command->add_option("--prompts", arguments->prompts_file,
                       "File with a prompt per line, or JSON Lines (.jsonl) with a field \"prompt\"");
   command->add_option("--batch-size", o.batch, "Prompts to continue at the same time")

@@ -131,7 +131,9 @@ void add_launch_command(Command& app) {
       ->add_option("--restarts", arguments->restarts, "Most restarts; default: while the run makes progress")
       ->type_name("K")
       ->in_range(0, 1 << 20);
-  command->add_option("command", arguments->words, "The run: -- train PRESET ...")->type_name("-- train ...");
+  command->add_option("command", arguments->words, "The run: -- train PRESET ...")
+      ->type_name("-- train ...")
+      ->may_be_empty();
   command->callback([arguments] { launch(*arguments); });
 }
 

@@ -32,7 +32,7 @@ constexpr int kMostRanks = 65536;
 
 struct PlanArguments {
   std::string source;
-  std::vector<std::string> overrides;
+  std::vector<std::string> data, overrides;
   int64_t ranks = 0;
   std::string hardware = "this";
   bool searches = false;
@@ -142,6 +142,7 @@ void print_search(const PlanArguments& arguments, const RunConfig& config, const
 void plan_run(const PlanArguments& arguments) {
   ConfigBuilder builder;
   builder.add_source(arguments.source);
+  if (!arguments.data.empty()) builder.add_texts("data.train", arguments.data, "--data");
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
   complete_from_start(builder);
   RunConfig config = builder.build();
@@ -169,6 +170,8 @@ void add_plan_command(Command& app) {
   command->add_option("config", arguments->source, "A preset, or a TOML file's path")
       ->type_name("PRESET|FILE.toml")
       ->required();
+  command->add_option("--data", arguments->data, "Text to train on, as for `ingot train`")
+      ->type_name("PATH ...");
   command->add_option("--set", arguments->overrides, "Override a key; may be repeated")
       ->type_name("key=value")
       ->repeated();

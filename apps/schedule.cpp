@@ -23,7 +23,7 @@ constexpr int64_t kPoints = 600;
 
 struct ScheduleArguments {
   std::string source;
-  std::vector<std::string> overrides;
+  std::vector<std::string> data, overrides;
   std::string out;
   int columns = 72, rows = 10;
   bool is_json = false;
@@ -57,6 +57,7 @@ std::string schedule_json(const RunPlan& plan, const std::vector<LinePlot>& plot
 void draw_schedule(const ScheduleArguments& arguments) {
   ConfigBuilder builder;
   builder.add_source(arguments.source);
+  if (!arguments.data.empty()) builder.add_texts("data.train", arguments.data, "--data");
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
   complete_from_start(builder);
   const RunConfig& config = builder.build();
@@ -81,6 +82,8 @@ void add_schedule_command(Command& app) {
   command->add_option("config", arguments->source, "A preset, or a TOML file's path")
       ->type_name("PRESET|FILE.toml")
       ->required();
+  command->add_option("--data", arguments->data, "Text to train on, as for `ingot train`")
+      ->type_name("PATH ...");
   command->add_option("--set", arguments->overrides, "Override a key; may be repeated")
       ->type_name("key=value")
       ->repeated();

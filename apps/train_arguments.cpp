@@ -60,6 +60,10 @@ RunConfig configure_training(const TrainArguments& arguments, std::vector<std::s
   ConfigBuilder builder;
   if (!arguments.source.empty()) builder.add_source(arguments.source);
   if (arguments.source.empty() && arguments.is_resume) {
+    if (!path_exists(arguments.out + "/config.toml"))
+      fail(ErrorKind::kUsage,
+           "--resume: {} holds no run (no config.toml); `ingot status` lists the runs in runs/",
+           arguments.out);
     builder.add_source(arguments.out + "/config.toml");
     builder.config().train.stop_at = 0;  // it ended the previous run, not this one
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ingot/config/config_keys.h"
+#include "ingot/config/known_names.h"
 #include "ingot/config/nearest.h"
 
 namespace ingot {
@@ -39,17 +40,22 @@ std::vector<std::string> nearest_words(const std::string& word, const std::vecto
   return nearest;
 }
 
-// "ingot tokenizer": the name of the command after those of its parents.
+// "tokenizer train": the names of a command and its parents; "" for the program.
 std::string full_name(const CLI::App& app) {
-  std::string name = app.get_name();
-  for (const CLI::App* parent = app.get_parent(); parent; parent = parent->get_parent())
-    name = parent->get_name() + " " + name;
-  return name;
+  if (!app.get_parent()) return "";
+  const std::string before = full_name(*app.get_parent());
+  return before + (before.empty() ? "" : " ") + app.get_name();
+}
+
+// "tokenizer train: ": what a message begins with; main() puts the program's name before it.
+std::string prefix(const CLI::App& app) {
+  const std::string name = full_name(app);
+  return name.empty() ? "" : name + ": ";
 }
 
 std::string unknown_command(const CLI::App& app, const std::string& word) {
   const std::vector<std::string> names = command_names(app);
-  return fmt::format("{}: {}: unknown command{}; the commands are {}", full_name(app), word,
+  return fmt::format("{}{}: unknown command{}; the commands are {}", prefix(app), word,
                      did_you_mean(nearest_words(word, names)), list_names(names));
 }
 
@@ -65,17 +71,19 @@ std::vector<std::string> settings_like(const std::string& option) {
 }
 
 std::string unknown_option(const CLI::App& app, const std::string& option) {
-  const std::string what = fmt::format("{}: {}: unknown option", full_name(app), option);
+  const std::string what = fmt::format("{}{}: unknown option", prefix(app), option);
   const std::string bare = option.substr(std::min(option.find_first_not_of('-'), option.size()));
   for (const CLI::Option* position :
        app.get_options([](const CLI::Option* candidate) { return candidate->get_positional(); })) {
     if (position->get_name() != bare && !(position->get_name() == "config" && bare == "preset")) continue;
-    return fmt::format("{}; {} stands without dashes: {} {}", what, bare, full_name(app),
+    return fmt::format("{}; {} stands without dashes: ingot {} {}", what, bare, full_name(app),
                        position->get_type_name().starts_with("TEXT") ? bare : position->get_type_name());
   }
   const std::vector<std::string> names = option_names(app);
   std::vector<std::string> meant = nearest_words(option, names);
   const bool takes_keys = std::find(names.begin(), names.end(), "--set") != names.end();
+  if (const std::string_view answer = answer_about(bare); meant.empty() && takes_keys && !answer.empty())
+    return fmt::format("{}; {}", what, answer);
   if (meant.empty() && takes_keys) meant = settings_like(option);
   return meant.empty() ? fmt::format("{}; the options are {}", what, list_names(names))
                        : what + did_you_mean(meant);
@@ -106,13 +114,30 @@ std::string unknown_word(const CLI::App& program, const std::vector<std::string>
       app = command;
     } else if (name != words[i] && words[i - 1] != "--set" && has_option(*app, "--set") &&
                find_config_key(name)) {
-      return fmt::format("{}: {}: a key is set by --set {}", full_name(*app), words[i], words[i]);
+      return fmt::format("{}{}: a key is set by --set {}", prefix(*app), words[i], words[i]);
     }
   }
   const std::vector<std::string> commands = command_names(*app);
   const bool asks_for_help = std::find(words.begin(), words.end(), "--help") != words.end();
   if (commands.empty() || asks_for_help) return "";
-  return fmt::format("{}: a subcommand must follow; they are {}", full_name(*app), list_names(commands));
+  return fmt::format("{}a {}command must follow; they are {}", prefix(*app), app->get_parent() ? "sub" : "",
+                     list_names(commands));
+}
+
+std::string missing_or_extra(const CLI::App& program, const std::vector<std::string>& words,
+                             const std::string& refusal) {
+  const CLI::App* app = &program;
+  for (const std::string& word : words)
+    if (const CLI::App* command = find_command(*app, word)) app = command;
+  for (const CLI::Option* option : app->get_options()) {
+    const std::string name = option->get_name();
+    if (refusal == name + " is required")
+      return fmt::format("{}{} {} is required: {}", prefix(*app), name, option->get_type_name(),
+                         option->get_description());
+  }
+  if (refusal.find("not expected") != std::string::npos && has_option(*app, "--prompt"))
+    return fmt::format("{}{}; a prompt stands after --prompt, in quotes", prefix(*app), refusal);
+  return prefix(*app) + refusal;
 }
 
 bool take_help(const CLI::App& program, std::vector<std::string>& words) {

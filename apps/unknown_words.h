@@ -16,6 +16,11 @@ namespace ingot {
 // all are known.
 std::string unknown_word(const CLI::App& program, const std::vector<std::string>& words);
 
+// Returns the parser's refusal of a line whose words are all known, with the command's name before it: what a missing
+// option is for, and where a prompt stands.
+std::string missing_or_extra(const CLI::App& program, const std::vector<std::string>& words,
+                             const std::string& refusal);
+
 // If "help" stands where a command is expected, removes it, appends --help and returns true.
 bool take_help(const CLI::App& program, std::vector<std::string>& words);
 

@@ -10,6 +10,7 @@ import argparse
 import datetime
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -51,7 +52,9 @@ def plan(program, preset, hardware, settings):
         line += ["--set", f"{key}={value}"]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        return {"error": done.stderr.strip().splitlines()[-1]}
+        refusal = done.stderr.strip().splitlines()[-1].removeprefix("ingot: ").removeprefix("--set: ")
+        # The rule, without the names of keys and the advice.
+        return {"error": "refused: " + re.sub(r" \([^)]*\)", "", refusal.removeprefix("parallel: ")).split(";")[0]}
     return json.loads(done.stdout)
 
 
@@ -93,7 +96,7 @@ def table(rows, is_weak):
              "|---|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
         if "error" in row:
-            lines.append(f"| {row['model']} | {row['ranks']} | {row['error'][:70]} | | | | | | | |")
+            lines.append(f"| {row['model']} | {row['ranks']} | {row['error']} | | | | | | | |")
             continue
         published = PUBLISHED.get(row["ranks"]) if "Muon" in row["model"] else None
         times = f"{row['times']:.2f}" + (f" (published {published[0 if is_weak else 1]})" if published else "")

@@ -25,7 +25,9 @@ configure_package_config_file(cmake/ingot-config.cmake.in ${PROJECT_BINARY_DIR}/
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/ingot-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/ingot-config.cmake ${PROJECT_BINARY_DIR}/ingot-config-version.cmake
         DESTINATION ${package_dir} COMPONENT dev)
-install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT ingot)
+# Beside each other as in the checkout, so that the links of README and docs lead somewhere.
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT ingot)
+install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT ingot PATTERN __pycache__ EXCLUDE)
 
 # Two Debian packages: ingot and ingot-dev.
 set(CPACK_GENERATOR DEB)

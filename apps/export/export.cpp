@@ -87,11 +87,14 @@ void export_to_gguf(const ExportArguments& arguments) {
   const LoadedModel loaded =
       load_model(arguments.checkpoint, DType::f32, arguments.weights(), warn_of_damage);
   print_notes(export_gguf(loaded, numbers, arguments.gguf));
+  std::error_code error;
+  const bool is_file = std::filesystem::is_regular_file(arguments.gguf, error);  // not a device or a pipe
+  const uintmax_t bytes = is_file ? std::filesystem::file_size(arguments.gguf, error) : 0;
   report(arguments, fmt::format("written: {}: GGUF, {}\n", visible_line(arguments.gguf), type),
          {{"out", arguments.gguf},
           {"format", "gguf"},
           {"type", type},
-          {"bytes", std::filesystem::file_size(arguments.gguf)}});
+          {"bytes", is_file ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json(nullptr)}});
 }
 
 void export_model(const ExportArguments& arguments) {

@@ -241,6 +241,9 @@ LoadedModel load_model(const fs::path& given, std::optional<DType> compute, Load
   if (path == given) verify(path, read);  // resolve has verified the checkpoints of a run
   const ModelFolder folder = read_folder(path);
   LoadedModel loaded;
+  std::error_code ignored;
+  const fs::path linked = fs::read_symlink(path, ignored);  // checkpoints/best
+  loaded.path = linked.empty() ? path : path.parent_path() / linked;
   loaded.tokenizer = load_tokenizer(path / "tokenizer.json");
   const SafetensorsSet files = SafetensorsSet::open(path);
   check_sizes(folder.config, files, folder.config_path);

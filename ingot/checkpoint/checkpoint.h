@@ -79,6 +79,7 @@ StartWeights read_start_weights(const std::filesystem::path& folder, Trainer& tr
 
 // A model for evaluation or sampling, without gradients. In bf16 and f16 its matrices have no f32 masters.
 struct LoadedModel {
+  std::filesystem::path path;  // the checkpoint that was read; not a link
   std::unique_ptr<Transformer> model;
   std::unique_ptr<ParamStore> params;  // a ResidentStore or, with kInt8, an Int8Weights
   std::unique_ptr<Tokenizer> tokenizer;

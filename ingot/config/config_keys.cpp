@@ -333,8 +333,9 @@ const ConfigKey* find_config_key(std::string_view name) {
 std::vector<std::string> nearest_config_keys(std::string_view name) {
   const size_t dot = name.find('.');
   const std::string_view leaf = dot == std::string_view::npos ? name : name.substr(dot + 1);
-  if (std::vector<std::string> known = keys_known_as(leaf); !known.empty()) return known;
-  std::vector<std::string> names{"preset"};
+  for (const std::string_view other : {name, leaf})
+    if (std::vector<std::string> known = keys_known_as(other); !known.empty()) return known;
+  std::vector<std::string> names{"preset", std::string(kOptimizerGroup)};
   for (const ConfigKey& key : config_keys()) names.push_back(key.name);
   std::vector<std::string> nearest = nearest_names(name, names);
   const std::string_view section = name.substr(0, dot == std::string_view::npos ? 0 : dot);
@@ -356,6 +357,16 @@ std::vector<std::string> nearest_config_keys(std::string_view name) {
       nearest.push_back(key.name);
   if (nearest.size() > 3) nearest.resize(3);
   return nearest;
+}
+
+std::string unknown_key_hint(std::string_view name) {
+  const std::vector<std::string> nearest = nearest_config_keys(name);
+  const bool is_typo = !nearest.empty() && edit_distance(name, nearest.front()) == 1;
+  const size_t dot = name.find('.');  // npos + 1 is 0
+  for (const std::string_view part : {name.substr(dot + 1), name.substr(0, dot)})
+    if (const std::string_view answer = answer_about(part); !answer.empty() && !is_typo)
+      return fmt::format("; {}", answer);
+  return did_you_mean(nearest);
 }
 
 std::string toml_string(std::string_view text) {

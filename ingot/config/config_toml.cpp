@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -76,13 +77,15 @@ toml::table parse_toml(std::string_view text, const std::string& name) {
 }
 
 [[noreturn]] void refuse_key(const std::string& where, const std::string& key) {
-  fail(ErrorKind::kUsage, "{}: {}: unknown key{}", where, key, did_you_mean(nearest_config_keys(key)));
+  fail(ErrorKind::kUsage, "{}: {}: unknown key{}", where, key, unknown_key_hint(key));
 }
 
 [[noreturn]] void refuse_section(const std::string& where, const std::string& section) {
   std::vector<std::string> sections;
   for (const ConfigKey& key : config_keys())
     if (sections.empty() || sections.back() != key.section()) sections.emplace_back(key.section());
+  if (const std::string_view answer = answer_about(section); !answer.empty())
+    fail(ErrorKind::kUsage, "{}: [{}]: unknown section; {}", where, section, answer);
   const std::vector<std::string> known = sections_known_as(section);
   std::string hint = did_you_mean(known.empty() ? nearest_names(section, sections) : known);
   if (hint.empty()) hint = fmt::format("; sections are {}", list_names(sections));
@@ -169,6 +172,19 @@ void ConfigBuilder::set_origin(const std::string& key, const std::string& where,
 
 void ConfigBuilder::add_source(const std::string& preset_or_file) {
   const bool is_file = preset_or_file.ends_with(".toml") || preset_or_file.find('/') != std::string::npos;
+  for (const char* other : {".yaml", ".yml", ".json", ".py", ".ini", ".cfg"})
+    if (preset_or_file.ends_with(other))
+      fail(ErrorKind::kUsage,
+           "{}: a configuration is a TOML file, named *.toml: [section] lines with key = value lines below; "
+           "`ingot train PRESET --print-config` prints one with every key",
+           preset_or_file);
+  std::error_code ignored;
+  const bool is_text = !preset_or_file.ends_with(".toml") && !find_preset(preset_or_file) &&
+                       std::filesystem::is_regular_file(preset_or_file, ignored);
+  if (is_text || preset_or_file.find("://") != std::string::npos)
+    fail(ErrorKind::kUsage,
+         "{}: is no preset and no .toml file; text to train on stands after --data, as files",
+         preset_or_file);
   if (!is_file) return add_preset(preset_or_file, "");
   std::string text;
   try {
@@ -240,7 +256,11 @@ void ConfigBuilder::add_override(std::string_view assignment, const std::string&
   const size_t equals = assignment.find('=');
   if (equals == std::string_view::npos)
     fail(ErrorKind::kUsage, "{}: wanted key=value, got \"{}\"", flag, assignment);
-  const std::string name(assignment.substr(0, equals)), text(assignment.substr(equals + 1));
+  std::string name(assignment.substr(0, equals)), text(assignment.substr(equals + 1));
+  if (name.ends_with(' ')) {  // "key = value", as in a file
+    name.erase(name.find_last_not_of(' ') + 1);
+    text.erase(0, std::min(text.find_first_not_of(' '), text.size()));
+  }
   if (name == "preset")
     fail(ErrorKind::kUsage, "{}: the preset is the command's argument, or stands at the top of a file", flag);
   if (name == kOptimizerGroup) {
@@ -283,16 +303,17 @@ const RunConfig& ConfigBuilder::build() {
       config_.validate();
     }
   } catch (const Error& error) {
-    // The error gets the place where the first key that the message names was set.
+    // The error gets the place where the first key that the message names was set; the user's keys come before a
+    // preset's.
     const std::string_view message = error.what();
     std::string where;
-    size_t first = message.size();
+    std::pair<bool, size_t> first{true, message.size()};  // is a preset's, position in the message
     for (const auto& [key, origin] : origins_) {
       const size_t at = message.find(key);
       const bool is_whole = at != std::string_view::npos &&
                             (at + key.size() == message.size() || !is_name_char(message[at + key.size()]));
-      if (!is_whole || at >= first) continue;
-      first = at;
+      if (!is_whole || std::pair(origin.is_preset, at) >= first) continue;
+      first = {origin.is_preset, at};
       where = origin.where + ": ";
     }
     throw Error(where + error.what(), error.kind());

@@ -69,9 +69,9 @@ constexpr KnownNames kKeys[] = {
      "accumulation_steps grad_acc_steps"},
     {"train.seed", "random_seed manual_seed seed_offset"},
     {"train.log_every", "log_interval logging_steps log_freq log_every_n_steps print_every"},
-    {"train.threads", "num_threads n_threads num_workers"},
+    {"train.threads", "num_threads n_threads"},
     {"train.device", "accelerator backend use_cuda"},
-    {"optimizer.kind", "optimizer optim optimizer_name optimizer_type"},
+    {"optimizer.kind", "optimizer optim optimizer_name optimizer_type optimizer.type optimizer.name"},
     {"optimizer.lr", "learning_rate max_lr base_lr peak_lr"},
     {"optimizer.beta1 optimizer.beta2", "betas adam_betas"},
     {"optimizer.beta1", "adam_beta1 beta_1"},
@@ -81,7 +81,9 @@ constexpr KnownNames kKeys[] = {
     {"optimizer.grad_clip",
      "max_grad_norm gradient_clipping clip_grad clip_grad_norm gradient_clip_val max_norm"},
     {"optimizer.ema", "ema_decay use_ema"},
-    {"schedule.kind", "lr_scheduler lr_scheduler_type lr_schedule scheduler lr_decay_style decay_lr"},
+    {"schedule.kind",
+     "lr_scheduler lr_scheduler_type lr_schedule scheduler lr_decay_style decay_lr "
+     "schedule.type schedule.name"},
     {"schedule.warmup_steps",
      "warmup_iters warmup num_warmup_steps lr_warmup_steps lr_warmup_iters warmup_iterations warmup_ratio"},
     {"schedule.decay_steps", "lr_decay_iters lr_decay_steps"},
@@ -112,7 +114,7 @@ constexpr KnownNames kKeys[] = {
     {"parallel.bucket_mb", "bucket_cap_mb ddp_bucket_size"},
     // Options of `ingot train`.
     {"--out", "out_dir output_dir output save_dir run_dir dump_folder"},
-    {"--resume", "resume_from_checkpoint load_checkpoint"},
+    {"--resume", "resume resume_from_checkpoint load_checkpoint"},
 };
 
 constexpr KnownNames kSections[] = {
@@ -161,6 +163,47 @@ constexpr KnownNames kValues[] = {
     {"report", "warn warning log"},
 };
 
+// What Ingot has in place of things that have keys in other trainers, or that it lacks them.
+struct OtherFeature {
+  std::string_view names, answer;
+};
+
+constexpr OtherFeature kOtherFeatures[] = {
+    {"compile torch_compile use_compile jit_compile",
+     "Ingot's kernels are compiled with the program, so there is nothing to turn on"},
+    {"flash_attention use_flash_attention flash_attn use_flash_attn attn_implementation attention_backend "
+     "sdpa",
+     "attention is always computed in tiles, without the matrix of scores, so there is nothing to turn on"},
+    {"num_workers dataloader_num_workers data_workers n_workers prefetch prefetch_factor pin_memory",
+     "one thread reads ahead of training; there is nothing to set, and train.threads counts compute threads"},
+    {"packing pack_sequences sample_packing",
+     "text is always packed into windows of model.context tokens; data.document_mask hides other documents"},
+    {"early_stopping early_stopping_patience early_stop patience",
+     "Ingot does not stop by validation loss; checkpoint.best keeps the checkpoint with the lowest one, and "
+     "train.stop_at ends a run early"},
+    {"wandb wandb_project wandb_run_name wandb_log use_wandb report_to wandb_entity mlflow comet",
+     "`ingot export-run RUN --wandb` or --mlflow sends a run's curves; every run writes TensorBoard events, "
+     "and "
+     "`ingot serve` shows it live"},
+    {"tensorboard tensorboard_dir use_tensorboard",
+     "every run writes TensorBoard events to its folder, so there is nothing to turn on"},
+    {"lora lora_r lora_rank lora_alpha lora_dropout use_lora peft peft_config qlora load_in_4bit "
+     "load_in_8bit",
+     "Ingot has no adapters (LoRA): it trains all weights"},
+    {"chat_template messages train_on_inputs completion_only_loss assistant_only_loss loss_mask sft",
+     "Ingot trains on plain text and counts the loss of every token; it does not apply chat templates"},
+    {"dpo ppo grpo rlhf reward_model ref_model", "Ingot trains on the next token only, without rewards"},
+    {"moe num_experts n_experts num_local_experts num_experts_per_tok n_routed_experts expert_parallel "
+     "expert_model_parallel_size",
+     "Ingot has no mixture of experts"},
+    {"context_parallel context_parallel_size context_parallel_degree cp_size ring_attention",
+     "Ingot has no context parallelism"},
+    {"tasks eval_tasks lm_eval benchmarks hellaswag mmlu",
+     "Ingot evaluates loss, bits per byte and top-1 on text, and has no tasks"},
+    {"extends inherit inherits base_config include defaults",
+     "a file builds on a preset, by preset = \"NAME\" at its top, and on no other file"},
+};
+
 std::vector<std::string> words_of(std::string_view list) {
   std::vector<std::string> words;
   while (!list.empty()) {
@@ -200,7 +243,14 @@ std::string as_key(std::string_view name) {
 
 }  // namespace
 
-std::vector<std::string> keys_known_as(std::string_view leaf) { return ours_for(kKeys, as_key(leaf)); }
+std::vector<std::string> keys_known_as(std::string_view name) { return ours_for(kKeys, as_key(name)); }
+
+std::string_view answer_about(std::string_view name) {
+  const std::string key = as_key(name);
+  for (const OtherFeature& feature : kOtherFeatures)
+    if (has_word(feature.names, key)) return feature.answer;
+  return "";
+}
 
 std::vector<std::string> sections_known_as(std::string_view section) {
   return ours_for(kSections, as_key(section));

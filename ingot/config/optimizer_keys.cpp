@@ -113,6 +113,17 @@ std::vector<std::pair<std::string, ParamRole>> role_names() {
   return names;
 }
 
+// Returns "kind = \"muon\"" and so on for the keys that the group sets.
+std::vector<std::string> settings_of_group(const GroupConfig& group) {
+  RunConfig one;
+  one.optimizer.groups = {group};
+  std::vector<std::string> settings;
+  for (const ConfigKey& key : optimizer_group_keys())
+    if (const std::string value = key.toml(one); value != toml_string(kAuto) && value != "[]")
+      settings.push_back(fmt::format("{} = {}", key.name.substr(kOptimizerGroup.size() + 1), value));
+  return settings;
+}
+
 }  // namespace
 
 void add_optimizer_keys(std::vector<ConfigKey>& keys) {
@@ -182,16 +193,17 @@ std::string optimizer_groups_toml(const OptimizerConfig& optimizer) {
   if (optimizer.groups.empty()) return "group = []\n";  // overrides the preset's groups
   std::string text;
   for (const GroupConfig& group : optimizer.groups) {
-    RunConfig one;
-    one.optimizer.groups = {group};
     text += fmt::format("\n[[{}]]\n", kOptimizerGroup);
-    for (const ConfigKey& key : optimizer_group_keys()) {
-      const std::string value = key.toml(one);
-      if (value != toml_string(kAuto) && value != "[]")
-        text += fmt::format("{} = {}\n", key.name.substr(kOptimizerGroup.size() + 1), value);
-    }
+    for (const std::string& setting : settings_of_group(group)) text += setting + "\n";
   }
   return text;
+}
+
+std::string optimizer_groups_value(const OptimizerConfig& optimizer) {
+  std::vector<std::string> tables;
+  for (const GroupConfig& group : optimizer.groups)
+    tables.push_back("{" + list_names(settings_of_group(group)) + "}");
+  return "[" + list_names(tables) + "]";
 }
 
 }  // namespace ingot

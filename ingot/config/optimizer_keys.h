@@ -26,5 +26,7 @@ std::optional<bool> shapes_optimizer_state(std::string_view key);
 
 // Writes the groups as [[optimizer.group]] sections, with every key that was given.
 std::string optimizer_groups_toml(const OptimizerConfig& optimizer);
+// Returns the groups as a TOML value, which --set optimizer.group=... takes: "[{roles = [\"matrix\"], kind = \"muon\"}]".
+std::string optimizer_groups_value(const OptimizerConfig& optimizer);
 
 }  // namespace ingot

@@ -135,6 +135,9 @@ std::vector<fs::path> expand_paths(std::span<const std::string> specs) {
       add_path(spec, files);
     else if (spec.find_first_of("*?[") != std::string::npos)
       add_pattern(spec, files);
+    else if (spec.find("://") != std::string::npos)
+      fail(ErrorKind::kData,
+           "{}: Ingot downloads nothing; download it, for instance with curl -LO, and give the file", spec);
     else
       fail(ErrorKind::kData, "{}: does not exist; give a file, a folder, a pattern, {} or {}", spec,
            kBibleCorpus, kCppHeadersCorpus);

@@ -21,11 +21,13 @@ constexpr std::string_view kPrepareAgain = "prepare the folder again with `ingot
 std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
 
 Json part_json(const DatasetPart& part) {
-  return {{"files", part.files},
-          {"tokens", part.tokens},
-          {"documents", part.documents},
-          {"text_bytes", part.text_bytes},
-          {"hash", hex(part.hash)}};
+  Json json = {{"files", part.files},
+               {"tokens", part.tokens},
+               {"documents", part.documents},
+               {"text_bytes", part.text_bytes},
+               {"hash", hex(part.hash)}};
+  if (part.also_in_train >= 0) json["also_in_train"] = part.also_in_train;
+  return json;
 }
 
 // Reads the members of dataset.json and checks their types.
@@ -77,7 +79,8 @@ class Reader {
             .tokens = json.count("tokens"),
             .documents = json.count("documents"),
             .text_bytes = json.count("text_bytes"),
-            .hash = json.hash("hash")};
+            .hash = json.hash("hash"),
+            .also_in_train = json.json_.contains("also_in_train") ? json.count("also_in_train") : -1};
   }
   [[noreturn]] void refuse(const char* name, const char* wanted) const {
     fail(ErrorKind::kData, "{}: \"{}\" must be {}; {}", file_, name, wanted, kPrepareAgain);

@@ -26,6 +26,9 @@ struct DatasetPart {
   std::vector<std::string> files;  // file names without folder, in order; empty if the split is empty
   int64_t tokens = 0, documents = 0, text_bytes = 0;
   uint64_t hash = 0;  // TokenSource::content_hash
+  // In the validation part: documents that the training part has too, estimated if there are very many; -1 in
+  // folders of an older Ingot.
+  int64_t also_in_train = -1;
 };
 
 struct Dataset {

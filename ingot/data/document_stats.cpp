@@ -147,6 +147,18 @@ DocumentStats::Duplicates DocumentStats::duplicates() const {
   return duplicates;
 }
 
+DocumentStats::Duplicates DocumentStats::also_in(const DocumentStats& other) const {
+  Duplicates shared;
+  const int level = std::max(level_, other.level_);
+  shared.one_in = int64_t{1} << level;
+  for (const auto& [hash, seen] : seen_) {
+    if ((hash & ((uint64_t{1} << level) - 1)) != 0 || !other.seen_.contains(hash)) continue;
+    shared.documents += seen.count * shared.one_in;
+    shared.length += seen.count * seen.length * shared.one_in;
+  }
+  return shared;
+}
+
 std::vector<DocumentStats::Sample> DocumentStats::samples() const {
   std::vector<Sample> samples;
   for (const auto& [priority, sample] : samples_) samples.push_back(sample);
@@ -186,9 +198,10 @@ TextStats text_stats(std::span<const std::string> specs, const std::string& text
   return stats;
 }
 
-DocumentStats token_stats(const TokenSource& source, const Tokenizer* tokenizer, size_t samples) {
+DocumentStats token_stats(const TokenSource& source, const Tokenizer* tokenizer, size_t samples,
+                          size_t most_hashes) {
   constexpr int64_t kChunkTokens = 1 << 16, kReleaseEvery = 64;
-  DocumentStats stats(samples);
+  DocumentStats stats(samples, most_hashes);
   TokenDocuments documents(source, tokenizer, stats);
   std::vector<uint32_t> chunk;
   for (int64_t begin = 0; begin < source.tokens(); begin += kChunkTokens) {

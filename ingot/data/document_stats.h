@@ -47,6 +47,8 @@ class DocumentStats {
   int64_t longest() const { return longest_; }
   std::span<const Bin> bins() const { return bins_; }
   Duplicates duplicates() const;
+  // Returns the documents that `other` has too, each as often as it is here; validation text that is also trained on.
+  Duplicates also_in(const DocumentStats& other) const;
   std::vector<Sample> samples() const;  // by index
 
  private:
@@ -71,7 +73,8 @@ TextStats text_stats(std::span<const std::string> specs, const std::string& text
 
 // The documents of a token stream, in one pass; lengths in tokens, without end-of-text tokens. Documents without any
 // other token are left out. tokenizer: for the samples' text; null shows ids.
-DocumentStats token_stats(const TokenSource& source, const Tokenizer* tokenizer, size_t samples);
+DocumentStats token_stats(const TokenSource& source, const Tokenizer* tokenizer, size_t samples,
+                          size_t most_hashes = size_t{1} << 20);
 
 // Returns the beginning of a text as one line without control characters.
 std::string one_line_preview(std::string_view text, size_t most_bytes);

@@ -8,8 +8,10 @@
 #include "ingot/core/file.h"
 #include "ingot/data/corpus_stream.h"
 #include "ingot/data/corpus_tokenizer.h"
+#include "ingot/data/document_stats.h"
 #include "ingot/data/token_source_shards.h"
 #include "ingot/data/token_source_text.h"
+#include "ingot/formats/xxh3.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
@@ -41,8 +43,11 @@ class PartWriter {
   void add(const TextBatch& batch, const Tokenizer& tokenizer) {
     is_used_ = true;
     for (const TextPiece& piece : batch.pieces) {
+      if (piece.begins_document) end_document();
       part_.documents += piece.begins_document ? 1 : 0;
       part_.text_bytes += static_cast<int64_t>(piece.text.size());
+      hash_.add(std::as_bytes(std::span(piece.text)));
+      length_ += static_cast<int64_t>(piece.text.size());
     }
     tokenize_batch(batch, tokenizer, [&](const TokenPiece& piece) { shards_.append(piece.tokens); });
   }
@@ -55,12 +60,26 @@ class PartWriter {
       written.add(TokenShard(file));
     }
     part_.hash = written.content_hash();
+    end_document();
     return part_;
   }
+  // The documents of the finished part, by the hashes of their text.
+  const DocumentStats& documents() const { return documents_; }
 
  private:
+  static constexpr size_t kMostHashes = size_t{1} << 16;
+
+  void end_document() {
+    if (length_ > 0) documents_.add(length_, hash_.value(), {});
+    hash_.reset();
+    length_ = 0;
+  }
+
   ShardSetWriter shards_;
   DatasetPart part_;
+  DocumentStats documents_{0, kMostHashes};
+  Xxh3 hash_;           // of the document so far
+  int64_t length_ = 0;  // its bytes
   bool is_used_ = false;
 };
 
@@ -108,6 +127,7 @@ Dataset prepare_dataset(const PrepareOptions& options, const CorpusProgress& pro
               in_phase(progress, "tokenizing"));
   dataset.train = train.finish();
   dataset.val = val.finish();
+  dataset.val.also_in_train = val.documents().also_in(train.documents()).documents;
   const std::string json = tokenizer->to_json();
   dataset.tokenizer_hash = XXH3_64bits(json.data(), json.size());
   write_file(out.path() / kDatasetTokenizerName, json);

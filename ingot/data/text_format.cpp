@@ -24,7 +24,8 @@ constexpr std::string_view kDecompress = "decompress it first";
 constexpr std::string_view kToJsonl =
     "write its text as JSON Lines, one {\"text\": \"...\"} per line (.jsonl)";
 constexpr std::string_view kFromTable =
-    "write its text column as JSON Lines: python3 examples/data/table_to_jsonl.py FILE --out FILE.jsonl.gz";
+    "write its text column as JSON Lines: python3 examples/data/table_to_jsonl.py FILE --column NAME --out "
+    "FILE.jsonl.gz (the script is in Ingot's checkout, and in share/doc/ingot of an installed Ingot)";
 constexpr std::string_view kToText = "extract its text first, e.g. pdftotext FILE.pdf";
 
 // Formats whose bytes could pass for text, or that deserve a clearer message than "NUL byte".

@@ -40,7 +40,7 @@ th{font-weight:400;color:var(--soft);width:38%;padding-right:1rem}
 td{font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 pre{font:.84rem/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;background:var(--card);border:1px solid var(--line);border-radius:.6rem;padding:.8rem .9rem;margin:.6rem 0;overflow-x:auto}
 .config{max-height:28rem;overflow-y:auto}
-.sample{white-space:pre-wrap;overflow-wrap:anywhere}
+.sample,.commands{white-space:pre-wrap;overflow-wrap:anywhere}
 .sample b{color:var(--accent);font-weight:600}
 .caption{color:var(--soft);font-size:.85rem;margin:1rem 0 -.3rem}
 @media print{:root{--text:#000;--soft:#444;--line:#ccc;--card:#fff;--page:#fff;--accent:#000}body{font-size:10.5pt}main{max-width:none;padding:0}.config{max-height:none}.wide{display:block}.narrow{display:none}figure,.tiles div,tr{break-inside:avoid}h2{break-after:avoid}pre{white-space:pre-wrap}}

@@ -165,12 +165,12 @@ void plan_rest(const RunConfig& config, const Trainer& trainer, MemoryPlan& plan
     if (bytes > 0) plan.items.push_back({.name = name, .bytes = bytes});
   };
   const Transformer& model = *trainer.layout().model;
-  add("batches", unsigned_of(LoaderConfig{}.ring + 1) *
-                     batch_bytes(trainer.layout().batch_shape));  // one more for evaluation
+  add("batches read ahead", unsigned_of(LoaderConfig{}.ring + 1) *
+                                batch_bytes(trainer.layout().batch_shape));  // one more for evaluation
   if (config.sample.count > 0) {
     const Generator::Bytes bytes =
         Generator::planned_bytes(model, config.sample.slots(), config.train.device);
-    add("samples", bytes.host);
+    add(bytes.device > 0 ? "samples on the host" : "samples", bytes.host);
     if (bytes.device > 0)
       plan.items.push_back({.name = "samples", .bytes = bytes.device, .memory = Memory::kDevice});
   }

@@ -49,7 +49,7 @@ void add_memory(const Plan& plan, const PlanTarget& target, std::string& text) {
                       format_bytes(number(most->peak_bytes)));
   for (const MemoryItem& item : most->items)
     if (item.bytes > 0)
-      text += fmt::format("  {:<20}{:>12}{}\n", item.name, format_bytes(number(item.bytes)),
+      text += fmt::format("  {:<24}{:>8}{}\n", item.name, format_bytes(number(item.bytes)),
                           target.is_machine || item.memory == Memory::kDevice ? "" : "   on the host");
   text += fmt::format("  {}: {} has {}\n", plan.fits ? "fits" : "does not fit", target.memory_source,
                       format_bytes(number(target.memory_bytes)));

@@ -10,6 +10,7 @@
 #include "ingot/nn/device_weights.h"
 #include "ingot/nn/int8_weights.h"
 #include "ingot/run/run_data.h"
+#include "ingot/run/trained_text.h"
 #include "ingot/train/generate.h"
 #include "ingot/train/local_executor.h"
 #include "ingot/train/recompute_choice.h"
@@ -73,17 +74,22 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
          "{}: the loss on the text is {}, though every weight is finite; try --compute f32, or an earlier "
          "checkpoint",
          checkpoint.string(), result.loss);
-  return {.result = result, .context = T};
+  return {.result = result,
+          .context = T,
+          .checkpoint = loaded.path,
+          .warning = trained_text_warning(loaded.path, options.data, text)};
 }
 
 void generate_from_checkpoint(const std::filesystem::path& checkpoint, const GenerateOptions& options,
-                              const TextsInOrder::Sink& write) {
+                              const TextsInOrder::Sink& write,
+                              const std::function<void(const std::filesystem::path&)>& read) {
   if (options.has_int8_weights && options.device != Device::kCpu)
     fail(ErrorKind::kUsage, "--weights int8 is for the CPU; leave out --weights or --device {}",
          name(options.device));
   Stream stream = make_stream(options.device);  // says at once if there is no such device
   LoadedModel loaded = load_model(checkpoint, options.compute, weights_of(options.is_averaged), warn_damage,
                                   format_of(options.has_int8_weights));
+  if (read) read(loaded.path);
   Transformer& model = *loaded.model;
   const auto count = std::ssize(options.prompts);
   const int64_t slots = std::clamp<int64_t>(options.batch, 1, std::max<int64_t>(count, 1));

@@ -60,6 +60,8 @@ struct EvalOptions {
 struct CheckpointEval {
   EvalResult result;
   int64_t context = 0;
+  std::filesystem::path checkpoint = {};  // the one that was evaluated, of a run the newest
+  std::string warning = {};               // the text is text that the run was trained on; or ""
 };
 CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, const EvalOptions& options);
 
@@ -75,9 +77,10 @@ struct GenerateOptions {
   Device device = Device::kCpu;
 };
 // Passes each prompt and its continuation to `write` as soon as characters are complete, one prompt after the other.
-// kUsage error if a device is to read 8-bit weights.
+// Before that, it passes the checkpoint that it has read to `read`. kUsage error if a device is to read 8-bit weights.
 void generate_from_checkpoint(const std::filesystem::path& checkpoint, const GenerateOptions& options,
-                              const TextsInOrder::Sink& write);
+                              const TextsInOrder::Sink& write,
+                              const std::function<void(const std::filesystem::path&)>& read = {});
 
 // Times whole steps on random tokens; reads and writes no files.
 struct StepBench {

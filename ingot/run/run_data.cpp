@@ -10,6 +10,7 @@
 #include "ingot/data/corpus_stream.h"
 #include "ingot/data/corpus_tokenizer.h"
 #include "ingot/data/dataset_folder.h"
+#include "ingot/data/document_stats.h"
 #include "ingot/data/token_source_shards.h"
 #include "ingot/data/token_source_text.h"
 
@@ -73,6 +74,25 @@ std::unique_ptr<Tokenizer> shard_tokenizer(const DataConfig& config,
   return is_known ? named_tokenizer(config.tokenizer) : load_tokenizer(beside);
 }
 
+std::string leak_warning(int64_t shared, int64_t documents) {
+  if (shared * 100 < documents || shared == 0) return "";
+  return fmt::format(
+      "{} of {} validation documents are also in the training text, so the validation loss is lower than on "
+      "text that "
+      "the model has not seen; remove duplicates, or give other text as data.val",
+      shared, documents);
+}
+
+// As leak_warning for two streams whose documents are compared here; "" for long ones, which would take seconds.
+std::string leak_between(const TokenSource& train, const TokenSource& val) {
+  constexpr int64_t kMostTokens = int64_t{1} << 27;
+  constexpr size_t kMostHashes = size_t{1} << 16;
+  if (train.tokens() > kMostTokens || val.tokens() > kMostTokens) return "";
+  const DocumentStats documents = token_stats(val, nullptr, 0, kMostHashes);
+  return leak_warning(documents.also_in(token_stats(train, nullptr, 0, kMostHashes)).documents,
+                      documents.documents());
+}
+
 RunData load_shards(const DataConfig& config, const std::optional<std::string>& tokenizer_json, Val which) {
   std::vector<std::string> train = config.train, val = config.val;
   if (val.empty()) {
@@ -99,6 +119,7 @@ RunData load_shards(const DataConfig& config, const std::optional<std::string>& 
     data.train = open_shards(train, end_of_text);
     data.val = load_stream(val, config.text_field, *data.tokenizer);
   }
+  data.warning = leak_between(data.train, data.val);
   return data;
 }
 
@@ -147,6 +168,10 @@ RunData load_prepared(const DataConfig& config, const std::optional<std::string>
   } else if (dataset.val.tokens > 0) {
     data.val = open_dataset_part(folder, dataset.val, *data.tokenizer);
     data.val_documents = decoded(data.val, *data.tokenizer);
+    if (dataset.val.also_in_train >= 0) {
+      data.warning = leak_warning(dataset.val.also_in_train, dataset.val.documents);
+      return data;
+    }
   } else {
     if (config.val_fraction == 0)
       fail(ErrorKind::kUsage, "{}: has no validation part; set data.val or a data.val_fraction above 0",
@@ -158,6 +183,7 @@ RunData load_prepared(const DataConfig& config, const std::optional<std::string>
     data.val = std::move(parts.val);
     data.val.set_text_bytes(count_text_bytes(data.val, *data.tokenizer));
   }
+  data.warning = leak_between(data.train, data.val);
   return data;
 }
 
@@ -184,6 +210,7 @@ RunData load_text(const DataConfig& config, const std::optional<std::string>& to
   data.train = std::move(text.train.tokens);
   data.val = std::move(text.val.tokens);
   data.val_documents = std::move(text.val.text);
+  data.warning = leak_between(data.train, data.val);
   return data;
 }
 
@@ -259,6 +286,7 @@ RunData load_mix(const DataConfig& config, const std::optional<std::string>& tok
                      .share = order.share(static_cast<int64_t>(i)),
                      .train_tokens = one.train.tokens()};
     data.train.add(one.train);
+    if (data.warning.empty() && !one.warning.empty()) data.warning = source.name + ": " + one.warning;
     if (!has_own_val) {
       source.val = one.val;
       data.val.add(one.val);

@@ -28,6 +28,7 @@ struct RunData {
   TokenSource train, val;           // a mixture has its sources one behind the other
   std::vector<MixSource> mix = {};  // empty without data.mix
   Documents val_documents;  // for comparison with compressors; empty for shards, and above kYardstickBytes
+  std::string warning;      // validation documents that are also trained on; "" if they are under 1 %
   std::string summary;      // "1.0 MB train, 112 kB val, 65 tokens in the vocabulary ..."
 };
 

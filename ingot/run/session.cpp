@@ -69,6 +69,7 @@ void Session::say_hello() {
                              config.train.grad_accum, config.train.batch_size, data_shard.batch_size));
   if (const auto& pipeline = layout.executor->pipeline()) console.line("stages " + pipeline->layout);
   console.line("data " + run_.data.summary);
+  if (!run_.data.warning.empty()) console.warning(run_.data.warning);
   console.line("optimizer " + run_.trainer.state().optimizer.summary());
   console.line(memory_line(run_.trainer));
   if (config.activations.policy == RecomputePolicy::kAuto)

@@ -64,7 +64,6 @@ std::string remark(const SweepRecord& record) {
       "Val loss: nats per token of the last evaluation, the mean over the seeds. ±: 95 % intervals by "
       "Student's t; "
       "differences are paired by seed.";
-  if (record.spec.seeds < 2) text += " One seed: there are no intervals, and small differences mean nothing.";
   if (record.halving_eta > 1)
     text += fmt::format(
         " Successive halving: after each round the best 1/{} of the settings went on; the others have "
@@ -82,13 +81,18 @@ std::vector<std::string> conclusions(const SweepRecord& record, const SweepResul
   const std::string setting = values_text(spec, best.values, spec.vary.size());
   sentences.push_back(
       fmt::format("Best: {} with val loss {}.", setting.empty() ? "base" : setting, loss_text(best)));
+  if (spec.seeds < 2)
+    sentences.emplace_back(
+        "One seed: nothing says how far two runs of one setting differ, so small differences mean nothing; "
+        "--seeds 3 gives intervals.");
   if (!result.not_told_apart.empty())
     sentences.push_back(
         result.not_told_apart.size() == 1
             ? "One other setting is not told apart from it."
             : fmt::format("{} other settings are not told apart from it.", result.not_told_apart.size()));
   for (const KeyOptimum& optimum : result.optima)
-    sentences.push_back(fmt::format("Optimum of {}: {}.", optimum.key, optimum_text(optimum)));
+    if (spec.seeds > 1 || optimum.fit.is_at_border)
+      sentences.push_back(fmt::format("Optimum of {}: {}.", optimum.key, optimum_text(optimum)));
   return sentences;
 }
 

@@ -8,6 +8,7 @@
 #include "ingot/config/config_keys.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/config/nearest.h"
+#include "ingot/config/optimizer_keys.h"
 #include "ingot/core/error.h"
 
 namespace ingot {
@@ -40,11 +41,12 @@ std::vector<std::string> split_values(std::string_view text) {
   return values;
 }
 
-// The value as config.toml has it, so that "1e-3" and "0.001" are one. Throws if the key refuses it.
-std::string canonical(const ConfigKey& key, const std::string& value) {
+// The value as config.toml has it, so that "1e-3" and "0.001" are one. Throws if the key refuses it. key: null for
+// optimizer.group, whose value is a list of tables.
+std::string canonical(const std::string& name, const ConfigKey* key, const std::string& value) {
   ConfigBuilder builder;
-  builder.add_override(key.name + "=" + value, "--vary");
-  std::string toml = key.toml(builder.config());
+  builder.add_override(name + "=" + value, "--vary");
+  std::string toml = key ? key->toml(builder.config()) : optimizer_groups_value(builder.config().optimizer);
   const bool is_text = toml.size() >= 2 && toml.front() == '"' && toml.back() == '"';
   return is_text ? toml.substr(1, toml.size() - 2) : toml;
 }
@@ -109,15 +111,15 @@ Vary parse_vary(std::string_view text) {
     fail(ErrorKind::kUsage, "--vary: wanted {}, got \"{}\"", kForms, text);
   Vary vary{.key = std::string(text.substr(0, equals)), .values = {}};
   const ConfigKey* key = find_config_key(vary.key);
-  if (!key)
-    fail(ErrorKind::kUsage, "--vary: {}: unknown key{}", vary.key,
-         did_you_mean(nearest_config_keys(vary.key)));
+  if (!key && vary.key != kOptimizerGroup)
+    fail(ErrorKind::kUsage, "--vary: {}: unknown key{}", vary.key, unknown_key_hint(vary.key));
   const std::string_view rest = text.substr(equals + 1);
-  std::vector<std::string> values = range_values(*key, rest, vary.is_log);
+  std::vector<std::string> values;
+  if (key) values = range_values(*key, rest, vary.is_log);
   if (values.empty()) values = split_values(rest);
   for (const std::string& value : values) {
     if (value.empty()) fail(ErrorKind::kUsage, "--vary {}: a value is empty; wanted {}", text, kForms);
-    vary.values.push_back(canonical(*key, value));
+    vary.values.push_back(canonical(vary.key, key, value));
   }
   const Vary parsed = std::move(vary);
   vary = {.key = parsed.key, .values = {}, .is_log = parsed.is_log};

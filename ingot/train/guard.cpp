@@ -26,7 +26,7 @@ Verdict Guard::judge(const StepResult& result) {
   } else if (const double score = losses_.score(result.loss); score > config_.spike_threshold) {
     verdict = {config_.spike, "spike",
                fmt::format("loss {:.4f} lies {:.1f} robust deviations above the {} before it", result.loss,
-                           score, config_.spike_window)};
+                           score, losses_.values().size())};
   }
   if (verdict.is_accepted()) {
     losses_.add(result.loss);

@@ -125,10 +125,28 @@ std::string watch_line(const RunView& run, int64_t now_s) {
   return line;
 }
 
+// Returns the line cut to the width or, if it may wrap, continued before a " | " on further lines.
+std::vector<std::string> wrap_fields(const std::string& line, bool may_wrap, int columns) {
+  std::vector<std::string> lines{""};
+  for (size_t begin = 0; may_wrap && begin < line.size();) {
+    const size_t end = std::min(line.find(" | ", begin + 1), line.size());
+    const std::string field = line.substr(begin, end - begin);
+    if (!lines.back().empty() && fit_cells(lines.back() + field, columns) != lines.back() + field)
+      lines.emplace_back(" ");
+    lines.back() += field;
+    begin = end;
+  }
+  if (!may_wrap) lines = {line};
+  for (std::string& one : lines) one = fit_cells(one, columns);
+  return lines;
+}
+
 std::string watch_frame(RunSet& runs, const FrameSize& size, int64_t now_s) {
   std::vector<std::string> lines;
   for (size_t i = 0; i < runs.size(); ++i) {
-    lines.push_back(fit_cells(watch_line(runs.run(i), now_s), size.columns));
+    // One run has room for all of its line.
+    for (std::string& line : wrap_fields(watch_line(runs.run(i), now_s), runs.size() == 1, size.columns))
+      lines.push_back(std::move(line));
     if (!runs.run(i).incidents().empty())
       lines.push_back(fit_cells("  " + runs.run(i).incidents(), size.columns));
   }

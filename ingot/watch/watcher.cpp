@@ -98,8 +98,7 @@ class Watcher {
       }
     }
     // What was watched stays readable above the shell's next prompt.
-    for (size_t i = 0; i < runs_.size(); ++i)
-      terminal_.write(fit_cells(watch_line(runs_.run(i), unix_now_s()), terminal_.columns()) + "\n");
+    for (size_t i = 0; i < runs_.size(); ++i) terminal_.write(watch_line(runs_.run(i), unix_now_s()) + "\n");
   }
 
   void watch_lines() {

@@ -141,5 +141,12 @@ TEST_F(Export, ChatTemplatesAreKeptInCheckpoints) {
   expect_kept(folder_ / "folder");
 }
 
+// Seen: `export --gguf /dev/null` wrote, and then ended with exit code 1 and "filesystem error: cannot get file size".
+TEST_F(Export, AGgufMayGoToADevice) {
+  const Ended ended = run_line("export " + trained("tiny-llama") + " --gguf /dev/null --json");
+  EXPECT_EQ(ended.exit_code, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("\"bytes\":null"));
+}
+
 }  // namespace
 }  // namespace ingot

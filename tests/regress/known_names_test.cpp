@@ -75,6 +75,32 @@ TEST(KnownNames, NamesOfOtherTrainersAreAnsweredWithTheKey) {
   EXPECT_THAT(nearest_config_keys("learning-rate"), testing::ElementsAre("optimizer.lr"));
 }
 
+// Seen: train.compile was answered with precision.compute, optimizer.type with parallel.tp, num_workers with
+// train.threads, and early_stopping, wandb, lora and packing with "unknown key" alone.
+TEST(KnownNames, WhatIngotDoesOtherwiseOrLacksIsSaid) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"optimizer.type", "did you mean optimizer.kind?"},
+      {"schedule.type", "did you mean schedule.kind?"},
+      {"resume", "did you mean --resume?"},
+      {"train.compile", "nothing to turn on"},
+      {"num_workers", "one thread reads ahead"},
+      {"early_stopping", "does not stop by validation loss"},
+      {"wandb.project", "ingot export-run RUN --wandb"},
+      {"train.lora_r", "no adapters"},
+      {"packing", "always packed"},
+      {"num-experts", "no mixture of experts"},
+      {"context_parallel_size", "no context parallelism"},
+      {"optimizer.groups", "did you mean optimizer.group?"},
+  };
+  for (const auto& [name, answer] : cases)
+    if (name.find('-') == std::string::npos)
+      EXPECT_THAT(answer_to(name + "=1"), HasSubstr(answer)) << name;
+    else
+      EXPECT_THAT(unknown_key_hint(name), HasSubstr(answer)) << name;
+  EXPECT_THAT(known_names_refusal([] { ConfigBuilder().add_toml("[lora]\nr = 8\n", "run.toml"); }),
+              HasSubstr("[lora]: unknown section; Ingot has no adapters"));
+}
+
 TEST(KnownNames, EveryAnswerIsAnExistingKey) {
   for (const std::string& name : names_of_other_trainers()) {
     const std::vector<std::string> keys = keys_known_as(name);

@@ -55,9 +55,9 @@ TEST_F(TextFormats, JsonWithOneObjectPerLineIsJsonLines) {
 }
 
 TEST_F(TextFormats, OtherFormatsAreNamed) {
-  expect_refused(
-      "a.parquet", "PAR1\x15\0\x15"s,
-      "a Parquet table; write its text column as JSON Lines: python3 examples/data/table_to_jsonl.py");
+  expect_refused("a.parquet", "PAR1\x15\0\x15"s,
+                 "a Parquet table; write its text column as JSON Lines: python3 "
+                 "examples/data/table_to_jsonl.py FILE --column NAME");
   expect_refused("b.txt", "%PDF-1.7\nnot prose", "a PDF document");
   expect_refused("c.arrow", "ARROW1\0\0"s, "an Arrow table");
   expect_refused("d.txt", "\x89PNG\r\n\x1a\n", "an image");

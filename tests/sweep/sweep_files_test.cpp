@@ -103,6 +103,19 @@ TEST(SweepResult, WhatDivergedFailedOrStoppedIsNeverTheBest) {
   }
 }
 
+// Seen: a sweep of one seed began with "Optimum ..., by a parabola", and said only below that one seed means nothing.
+TEST(SweepResult, OneSeedIsSaidBeforeAnyNumberIsReadFromIt) {
+  KnownSweep sweep;
+  EXPECT_THAT(sweep_markdown(sweep.record, sweep.runs, sweep.results),
+              HasSubstr("Optimum of optimizer.lr: 0.002"));
+  sweep.record.spec.seeds = 1;
+  sweep.runs.resize(6);
+  sweep.results.resize(6);
+  const std::string text = sweep_markdown(sweep.record, sweep.runs, sweep.results);
+  EXPECT_THAT(text, HasSubstr("with val loss 3.0000.\n- One seed: nothing says"));
+  EXPECT_EQ(text.find("Optimum"), std::string::npos) << text;
+}
+
 TEST(SweepResult, WithoutAnyLossThereIsNoBest) {
   KnownSweep sweep;
   for (RunResult& result : sweep.results) result = RunResult{};

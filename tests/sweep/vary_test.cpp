@@ -35,6 +35,17 @@ TEST(Vary, ListsStandAsTheConfigurationWritesThem) {
       ElementsAre("[\"2 linear to 1\", \"rest cosine to 0.1\"]", "[\"rest constant\"]"));
 }
 
+TEST(Vary, GroupsOfTheOptimizerAreListsOfTables) {
+  const Vary groups =
+      parse_vary(R"(optimizer.group=[],[{roles=["matrix"],kind="muon"}],[{kind="muon", roles=["matrix"]}])");
+  const std::string muon = R"([{roles = ["matrix"], kind = "muon"}])";
+  EXPECT_THAT(groups.values, ElementsAre("[]", muon));
+  EXPECT_THAT(parse_vary("optimizer.group=" + muon).values, ElementsAre(muon));
+  EXPECT_THAT(refusal_of("optimizer.group=[{kinds=\"muon\"}]"),
+              HasSubstr("did you mean optimizer.group.kind?"));
+  EXPECT_THAT(refusal_of("optimizer.groups=[]"), HasSubstr("unknown key"));
+}
+
 TEST(Vary, EqualValuesAreTakenOnce) {
   EXPECT_THAT(parse_vary("optimizer.lr=1e-3,0.001,1e-2").values, ElementsAre("0.001", "0.01"));
 }

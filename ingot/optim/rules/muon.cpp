@@ -78,9 +78,12 @@ void multiply(const Tensor& x, float factor) {
 std::vector<StateSpec> Muon::state(const OptimParam& param) const {
   if (!param.is_matrix())
     fail(ErrorKind::kUsage,
-         "optimizer: muon takes matrices, and {} is a vector; give norms and biases a group of another kind, "
-         "or "
-         "muon only the role matrix",
+         "optimizer: muon takes matrices, and {} is a vector; leave optimizer.kind as it is for all others "
+         "(adamw), and give the matrices a group:\n"
+         "  [[optimizer.group]]\n"
+         "  roles = [\"matrix\"]\n"
+         "  kind = \"muon\"\n"
+         "or, on the command line: --set 'optimizer.group=[{{roles=[\"matrix\"],kind=\"muon\"}}]'",
          param.name);
   std::vector<StateSpec> specs{{"momentum", DType::f32, {param.elements()}}};
   int64_t lanes = 0;

@@ -185,6 +185,17 @@ std::optional<double> last(const MetricsStore& log, std::string_view key) {
   return found ? std::optional(found->last()) : std::nullopt;
 }
 
+// Returns the median of a curve; of a very long one, of the means of its buckets.
+std::optional<double> median(const MetricsStore& log, std::string_view key) {
+  const BoundedSeries* series = log.find(key);
+  if (!series || series->buckets().empty()) return std::nullopt;
+  std::vector<double> values;
+  for (const SeriesBucket& bucket : series->buckets()) values.push_back(bucket.mean());
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
 std::vector<ReportSample> newest_samples(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;
@@ -225,11 +236,15 @@ void write_report(const RunFolder& folder, const RunConfig& config, const RunEnd
   add(report.highlights, "validation loss", "val_loss", "{:.4f}");
   add(report.highlights, "bits per byte", "val_bits_per_byte", "{:.3f}");
   add(report.highlights, "top-1", "val_top1", "{:.3f}");
-  add(report.highlights, "tokens/s", "tokens_per_s", "{:.0f}");
+  const auto add_median = [&](std::vector<ReportRow>& to, const char* title, std::string_view key,
+                              const char* format) {
+    if (const auto value = median(log, key)) to.push_back({title, fmt::format(fmt::runtime(format), *value)});
+  };
+  add_median(report.highlights, "tokens/s, median", "tokens_per_s", "{:.0f}");
   if (log.lines() > 0) report.summary.push_back({"steps", fmt::format("{:.0f}", log.last_step())});
   add(report.summary, "tokens", "tokens", "{:.0f}");
   add(report.summary, "training loss", "loss", "{:.4f}");
-  add(report.summary, "step", "step_ms", "{:.1f} ms");
+  add_median(report.summary, "step, median", "step_ms", "{:.1f} ms");
   add(report.summary, "MFU", "mfu", "{:.3f}");
   if (const auto best = best_checkpoint(folder.checkpoints()))
     report.summary.push_back({"best checkpoint", fmt::format("step {} (checkpoints/best)", best->step)});
@@ -241,7 +256,6 @@ void write_report(const RunFolder& folder, const RunConfig& config, const RunEnd
     for (const Yardstick& yardstick : yardsticks.measured) {
       const std::string text = fmt::format("{:.3f} bits per byte", yardstick.bits_per_byte);
       report.summary.push_back({yardstick.name + " of the same text", text});
-      console.line(fmt::format("{:<8} of the validation text: {}", yardstick.name, text));
     }
     if (!yardsticks.missing.empty()) console.line(yardsticks.missing);
   }
