@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "apps/command_line.h"
+#include "ingot/checkpoint/checkpoint_store.h"
 #include "ingot/config/config_keys.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/config/nearest.h"
@@ -58,6 +59,7 @@ void TrainArguments::complete() {
 
 RunConfig configure_training(const TrainArguments& arguments, std::vector<std::string>& notes) {
   ConfigBuilder builder;
+  if (arguments.is_resume) require_known_formats(arguments.out + "/checkpoints");
   if (!arguments.source.empty()) builder.add_source(arguments.source);
   if (arguments.source.empty() && arguments.is_resume) {
     if (!path_exists(arguments.out + "/config.toml"))

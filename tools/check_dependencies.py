@@ -32,7 +32,7 @@ MAY_INCLUDE = {
                 "formats", "ops", "core"],
 }
 MOST_FILES = 45
-HEAVY = ("nlohmann/", "toml++/", "CLI/", "oneapi/", "pcre2", "utf8proc", "mpi.h", "cuda_runtime.h", "cublasLt.h", "httplib.h")
+HEAVY = ("nlohmann/", "toml++/", "CLI/", "oneapi/", "pcre2", "utf8proc", "mpi.h", "cuda_runtime.h", "cublasLt.h")
 # Headers that wrap a library and that only .cpp files of their own folder include.
 WRAPPERS = {"ingot/comm/mpi_communicator.h": "mpi.h", "ingot/comm/mpi_watchdog.h": "mpi.h",
             "ingot/core/cuda/cuda_launch.h": "cuda_runtime.h"}

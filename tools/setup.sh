@@ -9,9 +9,8 @@ set -euo pipefail
 packages=(g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
           libpcre2-dev libutf8proc-dev libxxhash-dev zlib1g-dev libzstd-dev libgtest-dev libgmock-dev libbenchmark-dev libdnnl-dev
           libopenmpi-dev openmpi-bin ccache xz-utils gzip)
-# A text for ./demo and some tests. Without it ./demo trains on C++ headers, and those tests are skipped. The
-# library of `ingot serve`, which says so if it was built without it.
-optional=(bible-kjv libcpp-httplib-dev)
+# A text for ./demo and some tests. Without it ./demo trains on C++ headers, and those tests are skipped.
+optional=(bible-kjv)
 if [[ "${1:-}" == "--ci" ]]; then
   packages+=(clang clang-format clang-tidy libclang-rt-14-dev python3 python3-venv dpkg-dev groff-base doxygen)
   optional+=(libsimgrid-dev debootstrap)  # for docs/smpi.md and tools/bare_debian.sh; without them those are not checked

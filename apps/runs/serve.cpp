@@ -36,9 +36,14 @@ void serve(const ServeArguments& arguments) {
         "WARNING: everyone who can reach {} can read these runs: configurations, samples and curves. There "
         "is no "
         "password. Leave out --host and forward the port instead: ssh -L {}:localhost:{} THIS_MACHINE\n",
-        visible_line(server.url()), arguments.port, arguments.port);
-  fmt::print("serving {} run{} at {}\nCtrl-C ends it\n", runs.size(), runs.size() == 1 ? "" : "s",
+        visible_line(server.url()), server.port(), server.port());
+  const size_t found = runs.size() + runs.left_out();
+  fmt::print("serving {}{} run{} at {}\nCtrl-C ends it\n",
+             runs.left_out() ? fmt::format("{} of ", runs.size()) : "", found, found == 1 ? "" : "s",
              visible_line(server.url()));
+  if (runs.left_out())
+    fmt::print(stderr, "WARNING: the page shows at most {} runs; name fewer folders to see the other {}\n",
+               RunSet::kMostRuns, runs.left_out());
   std::fflush(stdout);
   std::atomic<bool> is_over = false;
   std::thread stopper([&] {

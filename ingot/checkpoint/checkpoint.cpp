@@ -6,6 +6,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <type_traits>
+#include <utility>
 
 #include "ingot/checkpoint/fp8_history.h"
 #include "ingot/checkpoint/hf_weights.h"
@@ -43,12 +45,19 @@ Json read_json(const fs::path& path) {
   return json;
 }
 
+// Returns a number of trainer.json: a whole one for an integral T, and none below 0.
 template <typename T>
 T field(const Json& json, const char* key, const fs::path& path) {
   const auto found = json.find(key);
-  if (found == json.end() || !found->is_number())
-    fail(ErrorKind::kData, "{}: \"{}\" must be a number; use another checkpoint", path.string(), key);
-  return found->get<T>();
+  bool is_right = found != json.end();
+  if constexpr (std::is_integral_v<T>)
+    is_right = is_right && found->is_number_unsigned() && std::in_range<T>(found->template get<uint64_t>());
+  else
+    is_right = is_right && found->is_number() && found->template get<T>() >= 0;
+  if (!is_right)
+    fail(ErrorKind::kData, "{}: \"{}\" must be a {}number of 0 or more; use another checkpoint",
+         path.string(), key, std::is_integral_v<T> ? "whole " : "");
+  return found->template get<T>();
 }
 
 // Returns an empty list if the field is missing, as it is in older checkpoints.
@@ -109,11 +118,13 @@ void read_averages(const fs::path& checkpoint, ParamStore& params) {
 
 // Returns the checkpoint that `path` stands for. In a run's folder it is the newest one whose files in `read` are good.
 fs::path resolve(const fs::path& path, std::span<const std::string_view> read, const DamageReport& report) {
+  require_known_format(path);
   if (path_exists(path / "config.json")) return path;
   for (const fs::path& folder : {path / "checkpoints", path}) {
     if (list_checkpoints(folder).empty()) continue;
     if (const auto found = newest_usable_checkpoint(folder, report, read)) return found->path;
-    fail(ErrorKind::kData, "{}: every checkpoint in it is damaged", folder.string());
+    fail(ErrorKind::kData, "{}: every checkpoint in it is damaged; use another run, or train it again",
+         folder.string());
   }
   fail(ErrorKind::kData,
        "{}: is no checkpoint (config.json is missing) and no run's folder; give a folder like "
@@ -144,6 +155,7 @@ void verify(const fs::path& path, std::span<const std::string_view> read) {
            path.string(), kManifestName);
     return;  // a checkpoint that Ingot did not write
   }
+  require_known_format(path);
   const std::vector<ManifestProblem> problems = verify_checkpoint_files(path, read);
   if (!problems.empty())
     fail(ErrorKind::kData, "{}: {} {}; use another checkpoint", path.string(), problems[0].file,
@@ -152,24 +164,47 @@ void verify(const fs::path& path, std::span<const std::string_view> read) {
 
 }  // namespace
 
+namespace {
+
+// Throws a kData error if a number of trainer.json contradicts the manifest's metadata.
+void require_same(const Manifest& manifest, const char* key, int64_t value, const fs::path& path) {
+  const auto found = manifest.metadata.find(key);
+  if (found != manifest.metadata.end() && found->second != ManifestValue(value))
+    fail(ErrorKind::kData, "{}: \"{}\" is {}, which {} contradicts; use another checkpoint", path.string(),
+         key, value, kManifestName);
+}
+
+TrainerState read_trainer_state(const fs::path& folder, const Json& json, const fs::path& path) {
+  TrainerState state{.step = field<int64_t>(json, "step", path),
+                     .tokens = field<int64_t>(json, "tokens", path),
+                     .sample_position = field<int64_t>(json, "sample_position", path),
+                     .spent_s = field<double>(json, "spent_s", path),
+                     .data_hash = field<uint64_t>(json, "data_hash", path),
+                     .recent_losses = list_field<double>(json, "recent_losses", path),
+                     .excluded_samples = list_field<std::array<int64_t, 2>>(json, "excluded_samples", path),
+                     .val_hash = {}};
+  if (json.contains("val_hash")) state.val_hash = field<uint64_t>(json, "val_hash", path);
+  for (const auto& [begin, end] : state.excluded_samples)
+    if (begin < 0 || end < begin)
+      fail(ErrorKind::kData, "{}: \"excluded_samples\" has no range [{}, {}]; use another checkpoint",
+           path.string(), begin, end);
+  const Manifest manifest = read_manifest(folder);
+  require_same(manifest, "step", state.step, path);
+  require_same(manifest, "tokens", state.tokens, path);
+  return state;
+}
+
+}  // namespace
+
 TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
   const fs::path state_path = path / "trainer.json";
   const Json json = read_json(state_path);
-  TrainerState state{
-      .step = field<int64_t>(json, "step", state_path),
-      .tokens = field<int64_t>(json, "tokens", state_path),
-      .sample_position = field<int64_t>(json, "sample_position", state_path),
-      .spent_s = field<double>(json, "spent_s", state_path),
-      .data_hash = field<uint64_t>(json, "data_hash", state_path),
-      .recent_losses = list_field<double>(json, "recent_losses", state_path),
-      .excluded_samples = list_field<std::array<int64_t, 2>>(json, "excluded_samples", state_path),
-      .val_hash = {}};
+  TrainerState state = read_trainer_state(path, json, state_path);
   const SafetensorsFile weights(path / "model.safetensors");
   read_rank_masters(weights, trainer);
   read_rank_states(SafetensorsFile(path / kOptimizerName), trainer);
   trainer.state().optimizer.set_t(field<int64_t>(json, "optimizer_t", state_path));
   read_fp8_history(path / "fp8.safetensors", trainer.state().fp8);
-  if (json.contains("val_hash")) state.val_hash = field<uint64_t>(json, "val_hash", state_path);
   const auto scaler = list_field<double>(json, "loss_scaler", state_path);
   if (!scaler.empty()) restore_scaler(trainer.state().loss_scaler, scaler, state_path);
   trainer.params().refresh_compute(*trainer.layout().stream);

@@ -165,6 +165,33 @@ bool is_finite(const Checkpoint& checkpoint, const DamageReport& report) {
   return false;
 }
 
+// Returns true if a checkpoint was written by a store and holds nothing else, so that it may be deleted. Its files may
+// be damaged or missing.
+bool is_own(const fs::path& checkpoint) {
+  try {
+    const Manifest manifest = read_manifest(checkpoint);
+    for (const fs::directory_entry& entry : fs::directory_iterator(checkpoint)) {
+      const std::string name = entry.path().filename().string();
+      if (name != kManifestName && !std::ranges::binary_search(manifest.files, name, {}, &ManifestFile::name))
+        return false;
+    }
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// Renames a folder that stands where a checkpoint is to be, so that its files stay.
+void set_aside(const fs::path& path) {
+  std::error_code error;
+  fs::path aside;
+  for (int n = 1; aside.empty() || fs::exists(fs::symlink_status(aside, error)); ++n)
+    aside = fmt::format("{}.kept-{}", path.string(), n);
+  if (::rename(path.c_str(), aside.c_str()) != 0)
+    fail(ErrorKind::kDisk, "{}: cannot be renamed to {}: {}; the checkpoint is not saved", path.string(),
+         aside.string(), std::strerror(errno));
+}
+
 // Trusts the checkpoint's flag if it has one, otherwise calls is_finite. REQUIRES: has_good_files.
 bool is_known_finite(const Checkpoint& checkpoint, const DamageReport& report) {
   const Manifest manifest = read_manifest(checkpoint.path);
@@ -230,28 +257,43 @@ std::vector<ManifestProblem> verify_checkpoint_files(const fs::path& checkpoint,
   return with_name_checked(checkpoint, verify_manifest_of(checkpoint, read));
 }
 
+void require_known_format(const fs::path& checkpoint) {
+  if (newer_format(checkpoint)) read_manifest(checkpoint);  // throws and says so
+}
+
+void require_known_formats(const fs::path& folder) {
+  for (const Checkpoint& checkpoint : list_checkpoints(folder)) require_known_format(checkpoint.path);
+}
+
 std::optional<Checkpoint> newest_good_checkpoint(const fs::path& folder, const DamageReport& report) {
-  for (const Checkpoint& checkpoint : list_checkpoints(folder))
+  for (const Checkpoint& checkpoint : list_checkpoints(folder)) {
+    require_known_format(checkpoint.path);
     if (has_good_files(checkpoint, report)) return checkpoint;
+  }
   return std::nullopt;
 }
 
 std::optional<Checkpoint> newest_usable_checkpoint(const fs::path& folder, const DamageReport& report,
                                                    std::span<const std::string_view> read) {
-  for (const Checkpoint& checkpoint : list_checkpoints(folder))
+  for (const Checkpoint& checkpoint : list_checkpoints(folder)) {
+    require_known_format(checkpoint.path);
     if (is_good(checkpoint, verify_checkpoint_files(checkpoint.path, read), report)) return checkpoint;
+  }
   return std::nullopt;
 }
 
 std::optional<Checkpoint> newest_healthy_checkpoint(const fs::path& folder, const DamageReport& report,
                                                     int64_t before_step) {
-  for (const Checkpoint& checkpoint : list_checkpoints(folder))
+  for (const Checkpoint& checkpoint : list_checkpoints(folder)) {
+    require_known_format(checkpoint.path);
     if (checkpoint.step < before_step && has_good_files(checkpoint, report) && is_finite(checkpoint, report))
       return checkpoint;
+  }
   return std::nullopt;
 }
 
 CheckpointStore::CheckpointStore(const fs::path& folder) : folder_(folder) {
+  require_known_formats(folder_);
   make_folders(folder_);
   remove_stale(folder_);
 }
@@ -287,11 +329,14 @@ fs::path CheckpointStore::commit(const ManifestMetadata& metadata,
   for (const ManifestFile& file : manifest.files) sync_file(from / file.name);
   sync_folder(from);
 
+  require_known_format(to);
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(to, error)) && !is_own(to)) set_aside(to);
   const bool has_old = rename_into_place(from, to);
   if (unfinished_->lock_fd >= 0) ::close(unfinished_->lock_fd);
   unfinished_.reset();
   sync_folder(folder_);
-  std::error_code error;  // an old folder that cannot be removed is a tmp.*; it is never read
+  // An old folder that cannot be removed is a tmp.*; it is never read.
   if (has_old) fs::remove_all(from, error);
   return to;
 }
@@ -339,7 +384,8 @@ void CheckpointStore::clear_best() {
 }
 
 int CheckpointStore::prune(int keep, const DamageReport& report) {
-  const std::vector<Checkpoint> all = list();
+  std::vector<Checkpoint> all = list();
+  std::erase_if(all, [](const Checkpoint& checkpoint) { return !is_own(checkpoint.path); });
   const size_t kept = static_cast<size_t>(std::max(keep, 1));
   if (all.size() <= kept || !has_good_files(all.front(), report) || !is_known_finite(all.front(), report))
     return 0;

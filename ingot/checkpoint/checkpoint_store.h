@@ -53,8 +53,14 @@ std::vector<ManifestProblem> verify_checkpoint(const std::filesystem::path& chec
 std::vector<ManifestProblem> verify_checkpoint_files(const std::filesystem::path& checkpoint,
                                                      std::span<const std::string_view> read);
 
+// Throws a kData error if a newer program than this one made the checkpoint (newer_format).
+void require_known_format(const std::filesystem::path& checkpoint);
+// Does so for every checkpoint of a folder.
+void require_known_formats(const std::filesystem::path& folder);
+
 // Returns the newest checkpoint in which every byte matches the manifest. Newer damaged ones are reported
-// and skipped.
+// and skipped. This and the next two functions throw a kData error at a checkpoint of a newer format, which only
+// the program that made it can judge.
 std::optional<Checkpoint> newest_good_checkpoint(const std::filesystem::path& folder,
                                                  const DamageReport& report);
 // As newest_good_checkpoint for a caller that reads only the files named in `read`.
@@ -71,7 +77,7 @@ std::optional<Checkpoint> newest_healthy_checkpoint(
 class CheckpointStore {
  public:
   // Creates the folder and removes unfinished checkpoints of dead processes. kDisk error if it
-  // cannot be created.
+  // cannot be created; kData error, before anything is changed, if it holds a checkpoint of a newer format.
   explicit CheckpointStore(const std::filesystem::path& folder);
   ~CheckpointStore();  // removes an uncommitted checkpoint
   CheckpointStore(const CheckpointStore&) = delete;
@@ -87,7 +93,9 @@ class CheckpointStore {
   std::filesystem::path begin(int64_t step);
 
   // Makes the begun checkpoint durable and returns its final path. "step" is added to the metadata. An
-  // older checkpoint of the same step is replaced atomically where the file system can exchange names.
+  // older checkpoint of the same step is replaced atomically where the file system can exchange names. A folder of that
+  // name that is none, because its manifest cannot be read or because it holds other files too, is renamed to
+  // step-N.kept-1. kData error if a newer program made it.
   // `known_hashes` are those of write_manifest. On an error, committed checkpoints are unchanged and the
   // begun folder stays: the caller may call commit again (after making room) or abandon. REQUIRES: begin
   // was called.
@@ -115,7 +123,8 @@ class CheckpointStore {
     return newest_healthy_checkpoint(folder_, report, before_step);
   }
 
-  // Deletes all but the newest `keep` (at least 1) checkpoints and the best one, and returns how many were deleted. First
+  // Deletes all but the newest `keep` (at least 1) checkpoints and the best one, and returns how many were deleted. A
+  // folder whose manifest cannot be read, or that holds files that its manifest does not list, is not counted and stays. First
   // it reads the newest one back; unless that is good and all its numbers are finite (according to its
   // flag, or by reading them if it has no flag), it reports what is wrong and deletes nothing. An
   // interrupted deletion leaves no partial checkpoint, because the folder is renamed to tmp.* first.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -26,7 +27,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kFormat = "ingot checkpoint 1";
+constexpr std::string_view kFormatName = "ingot checkpoint ";
+constexpr int64_t kFormatNumber = 1;
 constexpr size_t kMaxManifestBytes = size_t{16} << 20;
 
 std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
@@ -55,53 +57,59 @@ std::string name_fault(std::string_view name) {
 
 std::string compact(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-[[noreturn]] void refuse(const std::string& label, const std::string& what) {
-  fail(ErrorKind::kData, "{}: {}; use another checkpoint", label, what);
-}
+[[noreturn]] void refuse(const std::string& what) { throw Error(what, ErrorKind::kData); }
 
 // Returns an object's member of type T. kData error if it is missing or of another type.
 template <typename T>
-T member(const json& object, const char* key, const std::string& label) {
+T member(const json& object, const char* key) {
   const auto it = object.find(key);
-  if (it == object.end()) refuse(label, fmt::format("key {} is missing", key));
+  if (it == object.end()) refuse(fmt::format("key {} is missing", key));
   const bool is_right = std::is_same_v<T, std::string> ? it->is_string() : it->is_number_unsigned();
-  if (!is_right) refuse(label, fmt::format("key {} has the wrong type", key));
+  if (!is_right) refuse(fmt::format("key {} has the wrong type", key));
   return it->get<T>();
 }
 
-ManifestValue metadata_value(const std::string& key, const json& value, const std::string& label) {
+ManifestValue metadata_value(const std::string& key, const json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number_float()) return value.get<double>();
   if (value.is_number_integer() &&
       (!value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)))
     return value.get<int64_t>();
-  refuse(label, fmt::format("metadata {:?} is neither a number nor a string", key));
+  refuse(fmt::format("metadata {:?} is neither a number nor a string", key));
 }
 
-Manifest from_json(const json& root, const std::string& label) {
+// Returns the number of "ingot checkpoint 1", or nullopt for a text that names no format of checkpoints.
+std::optional<int64_t> format_number(const json& root) {
+  if (!root.is_object() || !root.contains("format") || !root["format"].is_string()) return std::nullopt;
+  const std::string text = root["format"].get<std::string>();
+  if (!text.starts_with(kFormatName)) return std::nullopt;
+  int64_t number = 0;
+  const auto [end, error] =
+      std::from_chars(text.data() + kFormatName.size(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+Manifest from_json(const json& root) {
   if (!root.is_object() || !root.contains("metadata") || !root["metadata"].is_object() ||
       !root.contains("files") || !root["files"].is_array())
-    refuse(label, "is not an object with metadata and files");
-  if (member<std::string>(root, "format", label) != kFormat)
-    refuse(label, fmt::format("is not of format {:?}", kFormat));
+    refuse("is not an object with metadata and files");
   Manifest manifest;
   for (const auto& [key, value] : root["metadata"].items())
-    manifest.metadata.emplace(key, metadata_value(key, value, label));
+    manifest.metadata.emplace(key, metadata_value(key, value));
   for (const json& entry : root["files"]) {
-    if (!entry.is_object()) refuse(label, "a file is no object");
-    ManifestFile file{member<std::string>(entry, "name", label), member<uint64_t>(entry, "size_bytes", label),
-                      0};
+    if (!entry.is_object()) refuse("a file is no object");
+    ManifestFile file{member<std::string>(entry, "name"), member<uint64_t>(entry, "size_bytes"), 0};
     if (const std::string fault = name_fault(file.name); !fault.empty())
-      refuse(label, fmt::format("file name {:?} {}", file.name.substr(0, 300), fault));
-    const std::optional<uint64_t> hash = parse_hex(member<std::string>(entry, "xxh3_64", label));
-    if (!hash) refuse(label, fmt::format("file {:?}: xxh3_64 must be 16 hex digits", file.name));
+      refuse(fmt::format("file name {:?} {}", file.name.substr(0, 300), fault));
+    const std::optional<uint64_t> hash = parse_hex(member<std::string>(entry, "xxh3_64"));
+    if (!hash) refuse(fmt::format("file {:?}: xxh3_64 must be 16 hex digits", file.name));
     file.xxh3_64 = *hash;
     manifest.files.push_back(std::move(file));
   }
   const auto twice =
       std::ranges::adjacent_find(manifest.files, std::ranges::greater_equal(), &ManifestFile::name);
   if (twice != manifest.files.end())
-    refuse(label, fmt::format("file {:?} is given twice or out of order", std::next(twice)->name));
+    refuse(fmt::format("file {:?} is given twice or out of order", std::next(twice)->name));
   return manifest;
 }
 
@@ -178,8 +186,8 @@ std::string manifest_text(const Manifest& manifest) {
     INGOT_CHECK(!number || std::isfinite(*number), "manifest_text: metadata {} is not finite", key);
     std::visit([&, &k = key](const auto& v) { metadata[k] = v; }, value);
   }
-  std::string body = fmt::format("{{\n\"format\": {},\n\"metadata\": {},\n\"files\": [", compact(kFormat),
-                                 compact(metadata));
+  std::string body = fmt::format("{{\n\"format\": \"{}{}\",\n\"metadata\": {},\n\"files\": [", kFormatName,
+                                 kFormatNumber, compact(metadata));
   const ManifestFile* previous = nullptr;
   for (const ManifestFile& file : manifest.files) {
     const std::string fault = name_fault(file.name);
@@ -194,20 +202,55 @@ std::string manifest_text(const Manifest& manifest) {
   return body + closing_line(body);
 }
 
-Manifest parse_manifest(std::string_view text, const std::string& label) {
+namespace {
+
+// Returns the JSON of a manifest of any format. kData error unless its seal is right.
+json sealed_json(std::string_view text) {
   if (text.size() > kMaxManifestBytes)
-    refuse(label, fmt::format("{} bytes are too many for a manifest", text.size()));
+    refuse(fmt::format("{} bytes are too many for a manifest", text.size()));
   const size_t closing_bytes = closing_line("").size();
-  if (text.size() < closing_bytes)
-    refuse(label, fmt::format("{} bytes are too few for a manifest", text.size()));
+  if (text.size() < closing_bytes) refuse(fmt::format("{} bytes are too few for a manifest", text.size()));
   const std::string_view body = text.substr(0, text.size() - closing_bytes);
   if (text.substr(body.size()) != closing_line(body))
-    refuse(label, "its own hash does not match: it has been changed");
-  const json root = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  Manifest manifest = from_json(root, label);
+    refuse("its own hash does not match: it has been changed");
+  return json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+// As parse_manifest, but errors have no label.
+Manifest parse_sealed(std::string_view text) {
+  const json root = sealed_json(text);
+  const std::optional<int64_t> format = format_number(root);
+  if (format > kFormatNumber)
+    refuse(
+        fmt::format("was made by a newer Ingot: it is of format {}, and this program reads up to {}; use "
+                    "that Ingot",
+                    *format, kFormatNumber));
+  Manifest manifest = from_json(root);
+  if (format != kFormatNumber) refuse(fmt::format("is not of format \"{}{}\"", kFormatName, kFormatNumber));
   // Only the canonical text is accepted, so no key occurs twice and none is unknown.
-  if (manifest_text(manifest) != text) refuse(label, "is not as Ingot writes it");
+  if (manifest_text(manifest) != text) refuse("is not as Ingot writes it");
   return manifest;
+}
+
+}  // namespace
+
+Manifest parse_manifest(std::string_view text, const std::string& label) {
+  try {
+    return parse_sealed(text);
+  } catch (const Error& error) {
+    throw Error(fmt::format("{}: {}", label, error.what()), error.kind());
+  }
+}
+
+std::optional<int64_t> newer_format(const fs::path& folder) {
+  const fs::path path = folder / kManifestName;
+  if (!type_fault(path).empty()) return std::nullopt;
+  try {
+    const std::optional<int64_t> format = format_number(sealed_json(read_file(path)));
+    return format > kFormatNumber ? format : std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 Manifest write_manifest(const fs::path& folder, const ManifestMetadata& metadata,
@@ -233,7 +276,8 @@ Manifest write_manifest(const fs::path& folder, const ManifestMetadata& metadata
 
 Manifest read_manifest(const fs::path& folder) {
   const fs::path path = folder / kManifestName;
-  if (const std::string fault = type_fault(path); !fault.empty()) refuse(path.string(), fault);
+  if (const std::string fault = type_fault(path); !fault.empty())
+    fail(ErrorKind::kData, "{}: {}", path.string(), fault);
   return parse_manifest(read_file(path), path.string());
 }
 
@@ -247,7 +291,7 @@ std::vector<ManifestProblem> verify_folder(const fs::path& folder,
   if (const std::string fault = type_fault(folder / manifest_name); !fault.empty())
     return {{manifest_name, fault}};
   try {
-    const Manifest manifest = read_manifest(folder);
+    const Manifest manifest = parse_sealed(read_file(folder / kManifestName));
     std::set<std::string> listed;
     for (const ManifestFile& file : manifest.files) {
       listed.insert(file.name);

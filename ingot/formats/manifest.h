@@ -1,10 +1,14 @@
 // MANIFEST.json lists the content of a checkpoint folder, so that damage is found before any of it is
 // used. It holds every file's size and XXH3-64, and its last line is the hash of all lines before it.
+//
+// The member "format": "ingot checkpoint N" and the last line are the same in every format, so that an older program
+// knows a checkpoint of a newer one. N grows if this program could not continue from what the newer one writes.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,9 +46,13 @@ struct ManifestProblem {
 std::string manifest_text(const Manifest& manifest);
 
 // The inverse. `label` stands for the path in errors. kData error unless the text is exactly what
-// manifest_text returns: it rejects a changed byte, an unsafe name ('/', "..", absolute, control
+// manifest_text returns: it rejects a changed byte, a newer format, an unsafe name ('/', "..", absolute, control
 // characters), a name given twice, and an unknown key.
 Manifest parse_manifest(std::string_view text, const std::string& label);
+
+// Returns the number of the format of a folder's manifest if a newer program than this one made it; nullopt otherwise,
+// also if the manifest is missing or damaged.
+std::optional<int64_t> newer_format(const std::filesystem::path& folder);
 
 // Hashes every file of the folder, writes and flushes MANIFEST.json, and returns it. Files in
 // `known_hashes` (file name -> XXH3-64, which the writer computed from memory) are not read back. kDisk

@@ -225,11 +225,10 @@ std::vector<ResumeChange> resume_changes(const RunConfig& before, const RunConfi
 
 ResumeCheck::ResumeCheck(const fs::path& checkpoint, const std::optional<fs::path>& run_config,
                          const RunConfig& now, OtherText other_text)
-    : checkpoint_(checkpoint), other_text_(other_text) {
-  RunConfig before = read_config(checkpoint / "config.toml");
-  add_layout(before, run_config, now);
-  vocab_ = before.model.vocab;
-  changes_ = resume_changes(before, now);
+    : checkpoint_(checkpoint), before_(read_config(checkpoint / "config.toml")), other_text_(other_text) {
+  add_layout(before_, run_config, now);
+  vocab_ = before_.model.vocab;
+  changes_ = resume_changes(before_, now);
   refuse_model();
   settle_text(now);
 }

@@ -56,6 +56,7 @@ class ResumeCheck {
   ResumeCheck(const std::filesystem::path& checkpoint, const std::optional<std::filesystem::path>& run_config,
               const RunConfig& now, OtherText other_text);
 
+  const RunConfig& before() const { return before_; }  // the checkpoint's configuration
   const std::vector<ResumeChange>& changes() const { return changes_; }
   // True if the run uses the checkpoint's tokenizer; false if another one was requested and accepted.
   bool keeps_tokenizer() const { return keeps_tokenizer_; }
@@ -79,6 +80,7 @@ class ResumeCheck {
   std::string list(ResumeClass what) const;
 
   std::filesystem::path checkpoint_;
+  RunConfig before_;
   OtherText other_text_;
   int64_t vocab_ = 0;  // vocabulary size of the checkpoint's model
   bool keeps_tokenizer_ = true;

@@ -9,6 +9,7 @@
 #include "ingot/core/file.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/run/record/start_debris.h"
+#include "ingot/run/resume_rate.h"
 
 namespace ingot {
 
@@ -149,6 +150,10 @@ void RunState::resume() {
     console.line(
         "note: the checkpoint does not say what text it was evaluated on; it is taken to be the same");
   if (const std::string changed = changes->text(); !changed.empty()) console.line(changed);
+  const RunPosition next = plan.position(saved.step, loader.position() * config.model.context, saved.spent_s);
+  if (saved.step == 0 || plan.is_finished(next)) return;
+  const ResumeRate rate = resume_rate(changes->before(), config, next);
+  rate.is_jump ? console.warning(rate.text) : console.line(rate.text);
 }
 
 TextHashes RunState::restore(const Checkpoint& checkpoint) {

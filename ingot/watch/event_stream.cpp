@@ -20,12 +20,13 @@ EventStream::EventStream(RunSet& runs, std::vector<size_t> wanted)
     : runs_(runs), wanted_(std::move(wanted)) {}
 
 std::string EventStream::next(double now_s) {
-  const auto lock = runs_.lock();
   std::string out;
   is_behind_ = false;
   runs_.refresh(kStatusAge_s);
   for (const size_t id : wanted_)
     if (id < runs_.size()) tell_run(id, told_[id], now_s, out);
+  if (now_s - runs_s_ < kStatusAge_s) return out;
+  runs_s_ = now_s;
   if (std::string json = runs_json(runs_); json != told_runs_) {
     out.insert(0, event_text("runs", json));
     told_runs_ = std::move(json);

@@ -1,6 +1,6 @@
 // EventStream is what one open page has been told about the runs, and what it is told next, as server-sent
 // events:
-//   runs     runs_json, when it has changed
+//   runs     runs_json, when it has changed, at most once a second
 //   snapshot snapshot_json, the curves of a run so far: first, and whenever its metrics.jsonl was cut back
 //   lines    lines_json, the lines that were appended since
 //   samples  samples_json, when there are new samples
@@ -15,7 +15,7 @@
 
 namespace ingot {
 
-// Used by one thread; takes the lock of the runs.
+// Used by the thread that uses the runs.
 class EventStream {
  public:
   // wanted: the indices of the runs whose curves the page shows.
@@ -44,6 +44,7 @@ class EventStream {
   std::vector<size_t> wanted_;
   std::map<size_t, Told> told_;
   std::string told_runs_;
+  double runs_s_ = -1e9;  // when they were compared with what was told
   bool is_behind_ = false;
 };
 

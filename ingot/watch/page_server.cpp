@@ -7,29 +7,17 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <string>
-
-#include "ingot/core/error.h"
-
-#ifdef INGOT_WITH_HTTPLIB
-#include <httplib.h>
-
-#include <atomic>
-#include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <cmath>
-#include <condition_variable>
-#include <cstring>
+#include <memory>
 #include <optional>
-#include <thread>
+#include <vector>
 
 #include "ingot/core/visible_text.h"
 #include "ingot/formats/chart/chart_files.h"
 #include "ingot/watch/event_stream.h"
 #include "ingot/watch/page_files.h"
 #include "ingot/watch/view_json.h"
-#endif
 
 namespace ingot {
 namespace {
@@ -72,40 +60,21 @@ bool is_loopback(std::string_view host) {
   return name == "localhost" || name == "::1" || (name.starts_with("127.") && is_address(name));
 }
 
-#ifndef INGOT_WITH_HTTPLIB
-
-struct PageServer::Implementation {};
-
-PageServer::PageServer(RunSet&, const std::string&, int) {
-  fail(ErrorKind::kUsage,
-       "this program was built without cpp-httplib, which serves the page: install libcpp-httplib-dev and "
-       "build again; `ingot "
-       "watch` shows runs in the terminal");
-}
-PageServer::~PageServer() = default;
-std::string PageServer::url() const { return ""; }
-void PageServer::serve() {}
-void PageServer::stop() noexcept {}
-
-#else
-
 namespace {
 
-using httplib::Request;
-using httplib::Response;
-
-constexpr int kMostStreams = 24;            // open pages
-constexpr int kThreads = kMostStreams + 8;  // every open page takes one
-constexpr size_t kMostPlots = 64;           // runs whose curves one page shows
+constexpr size_t kMostPlots = 64;  // runs whose curves one page shows
 constexpr size_t kRangeBuckets = 2000;
 constexpr size_t kRangeBytes = size_t{48} << 20;   // read for a closer look
 constexpr size_t kParamsBytes = size_t{64} << 20;  // read per request
-constexpr auto kPoll = std::chrono::milliseconds(250);
 constexpr double kKeepAlive_s = 15;
 
-double steady_now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+constexpr const char* kHeaders =
+    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
+    "X-Content-Type-Options: nosniff\r\n"
+    "Referrer-Policy: no-referrer\r\n"
+    "Cross-Origin-Resource-Policy: same-origin\r\n"
+    "Cache-Control: no-store\r\n";
 
 struct PageFile {
   const char* path;
@@ -148,177 +117,69 @@ std::optional<double> finite_number(const std::string& text) {
   return value;
 }
 
-void refuse(Response& answer, int status, const std::string& why) {
-  answer.status = status;
-  answer.set_content(why + "\n", "text/plain; charset=utf-8");
-}
+HttpAnswer refusal(int status, const std::string& why) { return {.status = status, .body = why + "\n"}; }
 
-void send_json(Response& answer, std::string json) {
-  answer.set_content(std::move(json), "application/json");
-}
+HttpAnswer json_answer(std::string json) { return {.type = "application/json", .body = std::move(json)}; }
 
 }  // namespace
 
-struct PageServer::Implementation {
-  Implementation(RunSet& all, std::string given_host) : runs(all), host(std::move(given_host)) {}
-
-  void answer(const Request& request, Response& response);
-  void answer_api(const Request& request, Response& response);
-  void send_events(const Request& request, Response& response);
-  // Returns the run of the parameter "run"; null, with an answer, if there is none.
-  RunView* run_of(const Request& request, Response& response);
-
-  RunSet& runs;
-  std::string host;
-  int port = 0;
-  httplib::Server server;
-  std::atomic<int> streams = 0;
-  std::mutex mutex;
-  std::condition_variable woken;
-  std::atomic<bool> is_stopped = false, is_over = false;
-};
-
 PageServer::PageServer(RunSet& runs, const std::string& host, int port)
-    : implementation_(std::make_unique<Implementation>(runs, host)) {
-  Implementation& all = *implementation_;
-  httplib::Server& server = all.server;
-  // httplib's own options let two programs listen on one port.
-  server.set_socket_options([](int fd) {
-    const int yes = 1;
-    ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  });
-  server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-  server.set_keep_alive_timeout(1);
-  server.set_read_timeout(5);
-  server.set_write_timeout(10);
-  server.set_payload_max_length(4096);
-  server.set_default_headers({{"Content-Security-Policy",
-                               "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
-                               "connect-src 'self'; img-src data:; "
-                               "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
-                              {"X-Content-Type-Options", "nosniff"},
-                              {"Referrer-Policy", "no-referrer"},
-                              {"Cross-Origin-Resource-Policy", "same-origin"},
-                              {"Cache-Control", "no-store"}});
-  server.set_pre_routing_handler([&all](const Request& request, Response& response) {
-    try {
-      all.answer(request, response);
-    } catch (const std::exception& error) {
-      refuse(response, 500, visible_text(error.what()));
-    }
-    return httplib::Server::HandlerResponse::Handled;
-  });
-  errno = 0;
-  all.port = port == 0 ? server.bind_to_any_port(host) : server.bind_to_port(host, port) ? port : -1;
-  if (all.port > 0) return;
-  const std::string why = errno != 0 ? std::strerror(errno) : "the host is unknown";
-  fail(ErrorKind::kUsage,
-       "cannot listen on port {} of {}: {}; choose another --port (0: a free one) or --host", port,
-       visible_line(host), why);
-}
-
-PageServer::~PageServer() = default;
+    : runs_(runs),
+      host_(host),
+      server_(host, port, kHeaders, [this](const HttpRequest& request) { return answer(request); }) {}
 
 std::string PageServer::url() const {
-  const std::string& host = implementation_->host;
-  const bool is_v6 = host.find(':') != std::string::npos && !host.starts_with("[");
-  return fmt::format("http://{}{}{}:{}/", is_v6 ? "[" : "", host, is_v6 ? "]" : "", implementation_->port);
+  const bool is_v6 = host_.find(':') != std::string::npos && !host_.starts_with("[");
+  return fmt::format("http://{}{}{}:{}/", is_v6 ? "[" : "", host_, is_v6 ? "]" : "", port());
 }
 
-void PageServer::serve() {
-  if (!implementation_->is_stopped) implementation_->server.listen_after_bind();
-  implementation_->is_over = true;
-}
-
-void PageServer::stop() noexcept {
-  Implementation& all = *implementation_;
-  all.is_stopped = true;
-  all.woken.notify_all();
-  // A server that is about to listen cannot be stopped yet.
-  while (!all.is_over && !all.server.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  all.server.stop();
-}
-
-void PageServer::Implementation::answer(const Request& request, Response& response) {
-  response.status = 200;
-  if (!is_own_host(request.get_header_value("Host"), host))
-    return refuse(response, 403, "this name is not one of the server's: open it by its address");
-  if (request.method != "GET" && request.method != "HEAD") {
-    response.set_header("Allow", "GET, HEAD");
-    return refuse(response, 405, "only GET and HEAD are answered");
-  }
+HttpAnswer PageServer::answer(const HttpRequest& request) {
+  if (!is_own_host(request.host, host_))
+    return refusal(403, "this name is not one of the server's: open it by its address");
+  if (request.method != "GET" && request.method != "HEAD")
+    return refusal(405, "only GET and HEAD are answered");
   for (const PageFile& file : kPageFiles)
-    if (request.path == file.path) {
-      const std::string_view text = file.text();
-      return response.set_content(text.data(), text.size(), file.type);
-    }
-  answer_api(request, response);
+    if (request.path == file.path) return {.type = file.type, .body = std::string(file.text())};
+  if (request.path == "/api/events") return events(request);
+  if (request.path == "/api/runs") {
+    runs_.refresh(0.5);
+    return json_answer(runs_json(runs_));
+  }
+  if (!request.path.starts_with("/api/")) return refusal(404, "there is no such page");
+  runs_.refresh(2);
+  const std::optional<size_t> id = whole(request.parameter("run"));
+  if (!id || *id >= runs_.size()) return refusal(404, "there is no such run");
+  return answer_of_run(request, runs_.run(*id));
 }
 
-void PageServer::Implementation::answer_api(const Request& request, Response& response) {
-  if (request.path == "/api/events") return send_events(request, response);
-  const auto lock = runs.lock();
-  if (request.path == "/api/runs") {
-    runs.refresh(0.5);
-    return send_json(response, runs_json(runs));
-  }
-  constexpr std::array kOfRun = {"/api/run", "/api/range", "/api/params", "/api/sample"};
-  if (std::ranges::find(kOfRun, request.path) == kOfRun.end())
-    return refuse(response, 404, "there is no such page");
-  RunView* run = run_of(request, response);
-  if (!run) return;
-  if (request.path == "/api/run") return send_json(response, run_json(*run));
+HttpAnswer PageServer::answer_of_run(const HttpRequest& request, RunView& run) {
+  if (request.path == "/api/run") return json_answer(run_json(run));
   if (request.path == "/api/params") {
-    run->refresh_params(kParamsBytes);
-    return send_json(response, series_json(run->params(), {}));
+    run.refresh_params(kParamsBytes);
+    return json_answer(series_json(run.params(), {}));
   }
   if (request.path == "/api/sample") {
-    const std::optional<std::string> text = run->sample(request.get_param_value("file"));
-    if (!text) return refuse(response, 404, "the run has no such sample");
-    return response.set_content(visible_text(*text), "text/plain; charset=utf-8");
+    const std::optional<std::string> text = run.sample(request.parameter("file"));
+    return text ? HttpAnswer{.body = visible_text(*text)} : refusal(404, "the run has no such sample");
   }
-  const auto from = finite_number(request.get_param_value("from")),
-             to = finite_number(request.get_param_value("to"));
-  if (!from || !to || *from > *to) return refuse(response, 400, "from and to must be numbers, from <= to");
-  const std::optional<MetricsStore> store = run->read_range(*from, *to, kRangeBuckets, kRangeBytes);
-  if (!store) return refuse(response, 413, "the range is too long for a closer look");
-  send_json(response, series_json(*store, {}));
+  if (request.path != "/api/range") return refusal(404, "there is no such page");
+  const auto from = finite_number(request.parameter("from")), to = finite_number(request.parameter("to"));
+  if (!from || !to || *from > *to) return refusal(400, "from and to must be numbers, from <= to");
+  const std::optional<MetricsStore> store = run.read_range(*from, *to, kRangeBuckets, kRangeBytes);
+  return store ? json_answer(series_json(*store, {}))
+               : refusal(413, "the range is too long for a closer look");
 }
 
-RunView* PageServer::Implementation::run_of(const Request& request, Response& response) {
-  runs.refresh(2);
-  const std::optional<size_t> id = whole(request.get_param_value("run"));
-  if (id && *id < runs.size()) return &runs.run(*id);
-  refuse(response, 404, "there is no such run");
-  return nullptr;
+HttpAnswer PageServer::events(const HttpRequest& request) {
+  auto stream = std::make_shared<EventStream>(runs_, whole_list(request.parameter("runs")));
+  const auto next = [stream, said_s = -1.0](double now_s, bool& is_behind) mutable {
+    std::string text = stream->next(now_s);
+    is_behind = stream->is_behind();
+    if (text.empty() && now_s - said_s > kKeepAlive_s) text = ": the runs are still watched\n\n";
+    if (!text.empty()) said_s = now_s;
+    return text;
+  };
+  return {.type = "text/event-stream", .body = "", .stream = next};
 }
-
-void PageServer::Implementation::send_events(const Request& request, Response& response) {
-  if (streams.fetch_add(1) >= kMostStreams) {
-    streams.fetch_sub(1);
-    return refuse(response, 503, "too many pages are open; close some");
-  }
-  auto stream = std::make_shared<EventStream>(runs, whole_list(request.get_param_value("runs")));
-  auto said_s = std::make_shared<double>(steady_now_s());
-  response.set_chunked_content_provider(
-      "text/event-stream",
-      [this, stream, said_s](size_t, httplib::DataSink& sink) {
-        if (is_stopped || !sink.is_writable()) return false;
-        const double now_s = steady_now_s();
-        std::string text = stream->next(now_s);
-        if (text.empty() && now_s - *said_s > kKeepAlive_s) text = ": the runs are still watched\n\n";
-        if (!text.empty()) {
-          *said_s = now_s;
-          return sink.write(text.data(), text.size());
-        }
-        if (stream->is_behind()) return true;
-        std::unique_lock lock(mutex);
-        woken.wait_for(lock, kPoll, [this] { return is_stopped.load(); });
-        return true;
-      },
-      [this](bool) { streams.fetch_sub(1); });
-}
-
-#endif
 
 }  // namespace ingot

@@ -13,10 +13,10 @@
 // page of another site may have had its name pointed here (DNS rebinding).
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
 
+#include "ingot/watch/http_server.h"
 #include "ingot/watch/run_set.h"
 
 namespace ingot {
@@ -28,20 +28,22 @@ bool is_loopback(std::string_view host);
 
 class PageServer {
  public:
-  // Listens on the port; 0: a free one. Throws a kUsage error if that is not possible, or if the program was
-  // built without cpp-httplib.
+  // Listens on the port; 0: a free one. Throws a kUsage error if that is not possible.
   PageServer(RunSet& runs, const std::string& host, int port);
-  ~PageServer();
-  PageServer(const PageServer&) = delete;
-  PageServer& operator=(const PageServer&) = delete;
 
   std::string url() const;  // "http://127.0.0.1:6464/"
-  void serve();             // answers requests until stop()
-  void stop() noexcept;     // from any thread; before serve() too
+  int port() const { return server_.port(); }
+  void serve() { server_.serve(); }         // answers requests until stop()
+  void stop() noexcept { server_.stop(); }  // from any thread; before serve() too
 
  private:
-  struct Implementation;
-  std::unique_ptr<Implementation> implementation_;
+  HttpAnswer answer(const HttpRequest& request);
+  HttpAnswer answer_of_run(const HttpRequest& request, RunView& run);
+  HttpAnswer events(const HttpRequest& request);
+
+  RunSet& runs_;
+  std::string host_;
+  HttpServer server_;
 };
 
 }  // namespace ingot

@@ -20,6 +20,11 @@ bool holds_run(const fs::path& folder) {
   return fs::is_regular_file(folder / "run.json", error);
 }
 
+bool is_link(const fs::path& path) {
+  std::error_code error;
+  return fs::is_symlink(path, error);
+}
+
 }  // namespace
 
 RunSet::RunSet(const std::vector<std::string>& given) {
@@ -38,8 +43,7 @@ RunSet::RunSet(const std::vector<std::string>& given) {
 }
 
 void RunSet::add(const fs::path& folder, std::string name) {
-  const bool is_known = std::ranges::any_of(runs_, [&](const auto& run) { return run->folder() == folder; });
-  if (is_known || runs_.size() >= kMostRuns) return;
+  if (!found_.insert(folder).second || runs_.size() >= kMostRuns) return;
   runs_.push_back(std::make_unique<RunView>(folder, std::move(name)));
 }
 
@@ -47,7 +51,7 @@ void RunSet::add_children(const fs::path& collection, const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(folder, error))
-    if (holds_run(entry.path())) found.push_back(entry.path());
+    if (!is_link(entry.path()) && holds_run(entry.path())) found.push_back(entry.path());
   std::ranges::sort(found);
   // A trailing slash and the sweep's subfolder runs/ are left out of the name.
   fs::path prefix = collections_.size() > 1 ? collection.lexically_normal() : fs::path();
@@ -58,7 +62,7 @@ void RunSet::add_children(const fs::path& collection, const fs::path& folder) {
 void RunSet::rescan() {
   for (const fs::path& folder : collections_) {
     add_children(folder, folder);
-    add_children(folder, folder / "runs");
+    if (!is_link(folder / "runs")) add_children(folder, folder / "runs");
   }
 }
 

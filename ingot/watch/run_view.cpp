@@ -184,7 +184,8 @@ std::vector<std::string> RunView::samples() const {
 
 std::optional<std::string> RunView::sample(const std::string& file) const {
   const std::vector<std::string> names = samples();
-  if (std::ranges::find(names, file) == names.end()) return std::nullopt;
+  if (std::ranges::find(names, file) == names.end() || !is_plain(folder_ / "samples" / file, UINTMAX_MAX))
+    return std::nullopt;
   return read_regular(folder_ / "samples" / file, kLargestSample);
 }
 

@@ -54,7 +54,7 @@ class RunView {
 
   std::string config() const;                // the text of config.toml
   std::vector<std::string> samples() const;  // file names, the oldest first
-  // Returns nullopt unless the name is one of samples().
+  // Returns nullopt unless the name is one of samples() and a regular file.
   std::optional<std::string> sample(const std::string& file) const;
 
  private:

@@ -100,7 +100,7 @@ std::string runs_json(RunSet& runs) {
       one["last_sign"] = run.has_ended() ? *status.last_sign_s : std::min(now_s, *status.last_sign_s);
     all.push_back(std::move(one));
   }
-  return dumped({{"host", this_process().host}, {"runs", all}});
+  return dumped({{"host", this_process().host}, {"left_out", runs.left_out()}, {"runs", all}});
 }
 
 std::string run_json(const RunView& run) {

@@ -9,6 +9,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/watch/event_stream.h"
+#include "ingot/watch/view_json.h"
 #include "tests/regress/run_script.h"
 #include "tests/watch/written_run.h"
 
@@ -96,6 +97,37 @@ TEST(RunSet, FindsRunsThatAppearLaterAndReportsDamagedOnes) {
   EXPECT_THROW(RunSet({(run.root() / "nothing").string()}), Error);
 }
 
+TEST(RunSet, FollowsNoLinkUnlessItIsGiven) {
+  const WrittenRun run("linked");
+  const std::filesystem::path root = run.root() / "root", other = run.root() / "other";
+  make_folders(root);
+  make_folders(other);
+  std::filesystem::create_directory_symlink(run.folder(), root / "run");
+  std::filesystem::create_directory_symlink(run.root(), root / "runs");
+  std::filesystem::create_directory_symlink(run.root(), other / "root");
+  EXPECT_EQ(RunSet({root.string()}).size(), 0u);
+  EXPECT_EQ(RunSet({(root / "run").string()}).size(), 1u) << "a link to a run that was given";
+  EXPECT_EQ(RunSet({(other / "root").string()}).size(), 1u) << "a link to a folder of runs that was given";
+}
+
+TEST(RunSet, CountsRunsThatItDoesNotShow) {
+  const WrittenRun run("many");
+  for (size_t i = 0; i < RunSet::kMostRuns + 4; ++i) {
+    make_folders(run.root() / fmt::format("n{:04}", i));
+    write_file(run.root() / fmt::format("n{:04}/run.json", i), R"({"status": "completed"})");
+  }
+  RunSet runs({run.root().string()});
+  runs.refresh(0);
+  EXPECT_EQ(runs.size(), RunSet::kMostRuns);
+  EXPECT_EQ(runs.left_out(), 5u);
+  EXPECT_THAT(runs_json(runs), HasSubstr("\"left_out\":5"));
+  const Outcome outcome = run_script(run.root(), R"sh($ingot serve --port 0 . > out 2>&1 & p=$!
+for i in $(seq 200); do grep -qs fewer out && break; sleep 0.05; done
+kill -INT $p; wait $p; cat out)sh");
+  EXPECT_THAT(outcome.output, HasSubstr("serving 1000 of 1005 runs at http"));
+  EXPECT_THAT(outcome.output, HasSubstr("at most 1000 runs; name fewer folders to see the other 5\n"));
+}
+
 TEST(RunView, GivesSamplesOfTheRunOnly) {
   const WrittenRun run("samples");
   write_file(run.folder() / "samples/step-000000001.txt", "Once");
@@ -103,7 +135,7 @@ TEST(RunView, GivesSamplesOfTheRunOnly) {
   std::filesystem::create_symlink(run.root() / "secret", run.folder() / "samples/step-000000002.txt");
   const RunView view(run.folder(), "samples");
   EXPECT_EQ(view.sample("step-000000001.txt"), "Once");
-  EXPECT_EQ(view.sample("step-000000002.txt").value_or(""), "");
+  EXPECT_FALSE(view.sample("step-000000002.txt"));
   for (const char* name :
        {"../run.json", "../../secret", "/etc/passwd", "", ".", "step-000000001.txt/../../run.json"})
     EXPECT_FALSE(view.sample(name)) << name;
@@ -123,14 +155,13 @@ TEST(PageServer, OnlyItsOwnHostsAreAnswered) {
     EXPECT_FALSE(is_loopback(host)) << host;
 }
 
-#ifdef INGOT_WITH_HTTPLIB
-
 class ServedRun : public testing::Test {
  protected:
   ServedRun() {
     run_.append_step(1, 6.5);
     write_file(run_.folder() / "samples/step-000000001.txt", "Once\x1b[2J <b>");
     write_file(run_.root() / "secret.txt", "secret");
+    std::filesystem::create_symlink(run_.root() / "secret.txt", run_.folder() / "samples/step-000000002.txt");
     runs_ = std::make_unique<RunSet>(std::vector<std::string>{run_.folder().string()});
     server_ = std::make_unique<PageServer>(*runs_, "127.0.0.1", 0);
     thread_ = std::thread([this] { server_->serve(); });
@@ -178,9 +209,10 @@ TEST_F(ServedRun, HostilePathsLeadNowhere) {
   for (const char* path :
        {"/../secret.txt", "/../../etc/passwd", "/%2e%2e/secret.txt", "/..%2fsecret.txt", "//etc/passwd",
         "/api/sample?run=0&file=../run.json", "/api/sample?run=0&file=..%2f..%2fsecret.txt",
-        "/api/sample?run=0&file=%2fetc%2fpasswd", "/api/sample?run=0&file=%00",
-        "/api/sample?run=1&file=step-000000001.txt", "/api/run?run=-1", "/api/run?run=99999999999999999999",
-        "/api/run", "/api/run?run=0x0", "/metrics.jsonl", "/run.json", "/app.js/..", "/api"})
+        "/api/sample?run=0&file=%2fetc%2fpasswd", "/api/sample?run=0&file=step-000000002.txt",
+        "/api/sample?run=0&file=%00", "/api/sample?run=1&file=step-000000001.txt", "/api/run?run=-1",
+        "/api/run?run=99999999999999999999", "/api/run", "/api/run?run=0x0", "/metrics.jsonl", "/run.json",
+        "/app.js/..", "/api"})
     EXPECT_THAT(get(path), testing::StartsWith("HTTP/1.1 404")) << path;
   for (const char* path : {"/api/range?run=0&from=a&to=1", "/api/range?run=0&from=2&to=1",
                            "/api/range?run=0&from=nan&to=1", "/api/range?run=0"})
@@ -227,18 +259,23 @@ TEST(ServeCommand, PrintsItsAddressAndEndsWithZeroAtASignal) {
   const Outcome outcome = run_script(run.root(), R"sh(
 $ingot serve --port 0 command > out 2> err & p=$!
 for i in $(seq 200); do grep -qs http out && break; sleep 0.05; done
-kill -INT $p; wait $p; echo code $?; cat out err
+port=$(grep -o '[0-9]*/$' out); port=${port%/}
+for i in 3 4 5 6 7; do eval "exec $i<>/dev/tcp/127.0.0.1/$port"; printf 'GET / HT' >&$i; done
+printf 'TP/1.1\r\nHost: localhost\r\n' >&3; printf 'GET /api/events?runs=0 HTTP/1.1\r\nHost: localhost\r\n\r\n' >&4
+begin=$(date +%s%N); kill -INT $p; wait $p; echo code $?; cat out err
+[ $(($(date +%s%N) - begin)) -lt 1000000000 ] && echo in time
 rm out; $ingot serve --host 0.0.0.0 --port 0 command > out 2> err & p=$!
 for i in $(seq 200); do grep -qs http out && break; sleep 0.05; done
 kill -TERM $p; wait $p; echo code $?; cat err
+port=$(grep -o '[0-9]*/$' out); grep -q "ssh -L ${port%/}:localhost:${port%/} " err && echo right port
 $ingot serve nowhere; echo code $?)sh");
   EXPECT_THAT(outcome.output, HasSubstr("code 0\nserving 1 run at http://127.0.0.1:"));
   EXPECT_THAT(outcome.output, HasSubstr("code 0\nWARNING: everyone who can reach"));
+  EXPECT_THAT(outcome.output, HasSubstr("\nin time\n"));
+  EXPECT_THAT(outcome.output, HasSubstr("\nright port\n"));
   EXPECT_THAT(outcome.output, HasSubstr("nowhere is no folder; name a run's folder"));
   EXPECT_THAT(outcome.output, testing::EndsWith("code 2\n"));
 }
-
-#endif
 
 }  // namespace
 }  // namespace ingot

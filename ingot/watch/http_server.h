@@ -1,0 +1,89 @@
+// HttpServer answers GET and HEAD requests over HTTP/1.1 on one thread, one request per connection, and sends streams of
+// events. No client can delay another or make it hold memory: heads, connections and times are bounded before
+// anything is parsed (kMost...), and no call blocks.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ingot {
+
+struct HttpRequest {
+  std::string method, path;                  // the path as it was sent, without the query
+  std::map<std::string, std::string> query;  // decoded; the first value of each name
+  std::string host;                          // the Host header; empty if there is none
+
+  // Returns the parameter; empty if there is none.
+  std::string parameter(const std::string& name) const;
+};
+
+// Returns the next text of a stream, or "" if there is none yet. It sets is_behind if it can be called again at once.
+// now_s: a clock that never goes back.
+using HttpStream = std::function<std::string(double now_s, bool& is_behind)>;
+
+struct HttpAnswer {
+  int status = 200;
+  std::string type = "text/plain; charset=utf-8";
+  std::string body = "";
+  HttpStream stream = nullptr;  // sent instead of the body until the client goes
+};
+
+class HttpServer {
+ public:
+  static constexpr size_t kMostHeadBytes = 16 << 10;
+  static constexpr size_t kMostLineBytes = 8 << 10;
+  static constexpr size_t kMostHeaders = 100;
+  static constexpr size_t kMostStreams = 24;  // further ones are refused with 503
+  static constexpr size_t kMostConnections =
+      128;  // a further one takes the place of the one that has waited longest for its request
+  static constexpr double kHeadLimit_s =
+      5;  // from the first moment of a connection to the end of its request
+  static constexpr double kStallLimit_s = 10;    // in which a client reads something of its answer
+  static constexpr double kAnswerLimit_s = 120;  // in which it reads all of it
+
+  using Handler = std::function<HttpAnswer(const HttpRequest&)>;
+
+  // Listens; port 0: a free one. headers: lines of every answer, each with "\r\n". The handler runs in serve(); if it
+  // throws, the client gets 500 and the error's text. kUsage error if the address cannot be used.
+  HttpServer(const std::string& host, int port, std::string headers, Handler handler);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  int port() const { return port_; }
+  void serve();          // answers requests until stop()
+  void stop() noexcept;  // from any thread; before serve() too
+
+ private:
+  struct Connection;
+
+  void accept_all(double now_s);
+  bool make_room();
+  void read(Connection& c, double now_s);
+  void respond(Connection& c, double now_s);
+  void send_head(Connection& c, const HttpAnswer& answer, bool is_head_only);
+  void write(Connection& c, double now_s);
+  void refill(Connection& c, double now_s);
+  double wait_s(double now_s) const;
+  size_t streams() const;
+
+  std::string headers_;
+  Handler handler_;
+  int listener_ = -1, waker_ = -1;
+  int port_ = 0;
+  std::atomic<bool> is_stopped_ = false;
+  double accept_again_s_ = 0;  // after a connection could not be accepted for want of descriptors
+  std::vector<std::unique_ptr<Connection>> connections_;  // the oldest first
+};
+
+// Parses the head of a request, which ends with an empty line, and returns the status of its refusal, or 0. Exposed
+// for tests.
+int parse_request(std::string_view head, HttpRequest& request);
+
+}  // namespace ingot
