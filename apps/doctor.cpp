@@ -18,7 +18,7 @@
 #include "ingot/console/console.h"
 #include "ingot/core/error.h"
 #include "ingot/core/machine.h"
-#include "ingot/core/parallel.h"
+#include "ingot/core/process/thread_limit.h"
 #include "ingot/core/visible_text.h"
 #include "ingot/launch/incident_report.h"
 #include "ingot/ops/matmul.h"
@@ -112,7 +112,9 @@ void doctor(const std::vector<std::string>& runs, bool is_json) {
   const MachineInfo machine = machine_info();
   const uint64_t disk_bytes = free_disk_bytes("runs");
   row("processor", machine.cpu.empty() ? "unknown" : machine.cpu);
-  row("cores", fmt::format("{} usable, {} threads by default", machine.cores, num_threads()));
+  const ThreadUse& threads = thread_use();
+  row("cores", fmt::format("{} usable, {} threads by default: {}", machine.cores, threads.chosen.threads,
+                           threads.chosen.source));
   row("instructions", joined(machine.instructions));
   row("memory", fmt::format("{}, {} free", format_bytes(static_cast<double>(machine.memory_bytes)),
                             format_bytes(static_cast<double>(machine.memory_free_bytes))));
@@ -133,6 +135,7 @@ void doctor(const std::vector<std::string>& runs, bool is_json) {
   for (const std::string& run : runs) row("run", visible_line(run) + ": " + incidents_of(run));
   std::vector<std::string>& notes = report.notes;
   notes = advice(machine, disk_bytes);
+  if (const std::string warning = thread_warning(threads); !warning.empty()) notes.push_back(warning);
   notes.insert(notes.end(), cuda.advice.begin(), cuda.advice.end());
   for (const std::string& run : runs)
     for (const std::string& note : incident_advice(read_incidents(run)))

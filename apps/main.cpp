@@ -2,6 +2,8 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <array>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -18,6 +20,7 @@
 #include "ingot/core/error.h"
 #include "ingot/core/process/shrunken_file.h"
 #include "ingot/core/process/stop_signals.h"
+#include "ingot/core/process/thread_limit.h"
 #include "ingot/core/visible_text.h"
 
 namespace ingot {
@@ -71,12 +74,35 @@ namespace {
 // loaded.
 struct sigaction hangup, bus_error;
 
+// A thread of libgomp that waits for another one spins for milliseconds before it sleeps. On a machine with other work the
+// other one may not run, and the spinning takes the time that it needs. Ten thousand turns are a fraction of a
+// millisecond, longer than any wait of an idle machine (docs/benchmarks/busy.md). libgomp reads the limit from the
+// environment before main(), so the program starts itself again with it, once.
+void limit_spinning(char** argv, char** environment) {
+  static std::array<char*, 4096> extended;
+  size_t n = 0;
+  for (; environment[n]; ++n) {
+    for (const std::string_view name : {"GOMP_SPINCOUNT=", "OMP_WAIT_POLICY="})
+      if (std::string_view(environment[n]).starts_with(name)) return;
+    if (n + 2 >= extended.size()) return;
+    extended[n] = environment[n];
+  }
+  static char limit[] = "GOMP_SPINCOUNT=10000";
+  extended[n] = limit;
+  std::array<char, PATH_MAX> program{};  // /proc/self/exe itself would name the process "exe"
+  if (::readlink("/proc/self/exe", program.data(), program.size() - 1) > 0)
+    ::execve(program.data(), argv, extended.data());
+}
+
 // Called before the constructors of the shared libraries run: until StopSignals exists, a signal would end the program.
-void before_libraries(int argc, char** argv, char**) {
+void before_libraries(int argc, char** argv, [[maybe_unused]] char** environment) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "train" || command == "launch") ingot::block_stop_signals();
   ::sigaction(SIGHUP, nullptr, &hangup);
   ::sigaction(SIGBUS, nullptr, &bus_error);
+#if defined(INGOT_WITH_OPENMP) && !defined(INGOT_AS_SHARED_OBJECT)
+  limit_spinning(argv, environment);
+#endif
 }
 
 #ifndef INGOT_AS_SHARED_OBJECT  // A shared object cannot run code so early.
@@ -97,6 +123,7 @@ int main(int argc, char** argv) {
   ingot::explain_shrunken_files();
   ingot::prepare_ranks();
   try {
+    ingot::use_machine_threads();
     return ingot::run(argc, argv);
   } catch (const ingot::Error& error) {
     return ingot::refuse(error.what(), error.kind());

@@ -17,7 +17,7 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/core/machine.h"
-#include "ingot/core/parallel.h"
+#include "ingot/core/process/thread_limit.h"
 #include "ingot/memory/memory_limit.h"
 #include "ingot/plan/machine_costs.h"
 #include "ingot/plan/plan_search.h"
@@ -43,7 +43,7 @@ struct PlanArguments {
 
 // This machine: ranks exchange messages through its memory. The rates of links are those of Open MPI between
 // two processes of a machine with 2 cores; a plan for many ranks on one machine is of little use.
-PlanTarget this_machine(DType compute) {
+PlanTarget this_machine(const RunConfig& config) {
   const MachineInfo info = machine_info();
   const MemoryLimit limit = host_memory_limit();
   PlanTarget target;
@@ -51,15 +51,17 @@ PlanTarget this_machine(DType compute) {
   target.memory_bytes = limit.bytes;
   target.memory_source = limit.source;
   if (!plan_cache_folder().empty()) target.cache = plan_cache_folder() / program_build().commit.substr(0, 12);
-  target.threads = num_threads();
+  const int64_t own = config.train.threads;  // of each rank
+  target.threads = own > 0 ? static_cast<int>(own * config.parallel.ranks()) : thread_use().chosen.threads;
   Hardware& hardware = target.hardware;
-  hardware.name = fmt::format("this machine ({}, {} threads)", info.cpu, target.threads);
+  hardware.name = fmt::format("this machine ({}, {} threads by {})", info.cpu, target.threads,
+                              own > 0 ? "train.threads" : thread_use().chosen.source);
   hardware.node.devices = kMostRanks;
   hardware.node.link_bytes_per_s = 2e9;
   hardware.node.link_fraction = 1;
   hardware.node.ring_latency_s = hardware.node.tree_latency_s = {20e-6, 20e-6, 20e-6};
   hardware.network.nic_bytes_per_s = hardware.network.nic_fraction = 1;  // it has no other nodes
-  ProductPeak peak(compute);
+  ProductPeak peak(config.precision.compute);
   peak.measure(0.5);
   hardware.device.f32_flops = hardware.device.tf32_flops = hardware.device.bf16_flops = peak.gflops() * 1e9;
   return target;
@@ -72,7 +74,7 @@ std::string hardware_list() {
 }
 
 PlanTarget target_of(const PlanArguments& arguments, const RunConfig& config) {
-  if (arguments.hardware == "this") return this_machine(config.precision.compute);
+  if (arguments.hardware == "this") return this_machine(config);
   PlanTarget target;
   target.hardware = find_hardware(arguments.hardware);
   target.memory_bytes = static_cast<uint64_t>(target.hardware.device.hbm_bytes);

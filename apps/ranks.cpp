@@ -13,7 +13,7 @@
 #include "ingot/config/device_support.h"
 #include "ingot/core/cuda/cpu_affinity.h"
 #include "ingot/core/cuda/cuda_device.h"
-#include "ingot/core/parallel.h"
+#include "ingot/core/process/thread_limit.h"
 #include "ingot/parallel/parallelize.h"
 
 #ifdef INGOT_WITH_MPI
@@ -24,11 +24,6 @@ namespace ingot {
 namespace {
 
 #ifdef INGOT_WITH_MPI
-void choose_threads(const RunConfig& config, const MpiJob& job) {
-  if (config.train.threads > 0 || std::getenv("OMP_NUM_THREADS")) return;
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  set_num_threads(std::clamp(cores / job.ranks_on_node(), 1, num_threads()));
-}
 // The ranks of a machine use its devices round-robin. Each runs on the CPUs of its device's NUMA node, so the memory that
 // it takes is near the device.
 void choose_device(const RunConfig& config, [[maybe_unused]] const MpiJob& job) {
@@ -76,8 +71,8 @@ void run_on_ranks(const RunConfig& config, [[maybe_unused]] const std::atomic<bo
     std::optional<Mesh> mesh;  // outlives an error, because other ranks may still communicate with this one
     try {
       check_layout(config, job.world().size());
-      choose_threads(config, job);
       choose_device(config, job);
+      use_machine_threads({.ranks = job.ranks_on_node(), .cores = job.cores_on_node()});
       mesh.emplace(Mesh::make(job.world(), mesh_shape(config.parallel)));
       body(*mesh);
       return;

@@ -12,6 +12,7 @@
 
 #include "ingot/comm/mpi_communicator.h"
 #include "ingot/comm/mpi_watchdog.h"
+#include "ingot/core/process/thread_limit.h"
 
 namespace ingot {
 
@@ -33,6 +34,7 @@ struct MpiJob::State {
   explicit State(const MpiOptions& options) : context(options) {}
   mpi::JobContext context;
   int ranks_on_node = 1, rank_on_node = 0;
+  MPI_Comm node = MPI_COMM_NULL;
   std::unique_ptr<mpi::Watchdog> watchdog;
   std::unique_ptr<Communicator> world;
 };
@@ -48,11 +50,10 @@ MpiJob::MpiJob(const MpiOptions& options) {
   MPI_Comm_rank(MPI_COMM_WORLD, &state_->context.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &state_->context.size);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  MPI_Comm node = MPI_COMM_NULL;
+  MPI_Comm& node = state_->node;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
   MPI_Comm_size(node, &state_->ranks_on_node);
   MPI_Comm_rank(node, &state_->rank_on_node);
-  MPI_Comm_free(&node);
   state_->watchdog = std::make_unique<mpi::Watchdog>(state_->context);
   MPI_Comm copy = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &copy);
@@ -64,11 +65,18 @@ MpiJob::~MpiJob() {
   state_->world->barrier("end of the job");
   state_->world.reset();
   state_->watchdog.reset();
+  MPI_Comm_free(&state_->node);
   MPI_Finalize();
 }
 
 int MpiJob::ranks_on_node() const { return state_->ranks_on_node; }
 int MpiJob::rank_on_node() const { return state_->rank_on_node; }
+
+int MpiJob::cores_on_node() {
+  cpu_set_t cores = affinity_mask();
+  MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, state_->node);
+  return CPU_COUNT(&cores);
+}
 
 Communicator& MpiJob::world() { return *state_->world; }
 

@@ -44,6 +44,8 @@ class MpiJob {
   // The number of ranks on this machine, including this one, and this rank's index among them.
   int ranks_on_node() const;
   int rank_on_node() const;
+  // The number of cores that any rank on this machine may use. All ranks call it.
+  int cores_on_node();
 
   // All ranks. REQUIRES: every group split from it is destroyed before the job.
   Communicator& world();

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "ingot/console/console.h"
+#include "ingot/core/process/cgroups.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
@@ -47,29 +48,16 @@ void tighten(MemoryLimit& limit, uint64_t bytes, const std::string& source) {
   limit = {.bytes = bytes, .source = source};
 }
 
-void tighten_by_cgroup(MemoryLimit& limit, const fs::path& folder, const std::string& name,
-                       const CgroupNames& names) {
-  const auto most = number_in(folder / names.limit), used = number_in(folder / names.used);
+void tighten_by_cgroup(MemoryLimit& limit, const Cgroup& group, const CgroupNames& names) {
+  const auto most = number_in(group.folder / names.limit), used = number_in(group.folder / names.used);
   if (!most || !used) return;
-  const fs::path stat = folder / "memory.stat";
+  const fs::path stat = group.folder / "memory.stat";
   const uint64_t files =
       number_of(stat, names.inactive_file).value_or(0) + number_of(stat, names.active_file).value_or(0);
   const uint64_t taken = *used - std::min(*used, files);
   tighten(limit, *most - std::min(*most, taken),
-          fmt::format("the control group {} ({} {}, {} in use)", name, names.limit,
+          fmt::format("the control group {} ({} {}, {} in use)", group.name, names.limit,
                       format_bytes(static_cast<double>(*most)), format_bytes(static_cast<double>(taken))));
-}
-
-// Applies the limits from the process's own group up to the root. In a container the path may be the
-// host's, of which only the root is visible.
-void tighten_by_path(MemoryLimit& limit, const fs::path& root, const std::string& path,
-                     const CgroupNames& names) {
-  fs::path at = path;
-  while (true) {
-    tighten_by_cgroup(limit, root / at.relative_path(), at.string(), names);
-    if (!at.has_relative_path()) return;
-    at = at.parent_path();
-  }
 }
 
 }  // namespace
@@ -80,18 +68,9 @@ MemoryLimit host_memory_limit(const MemoryFiles& files, bool counts_swap) {
     const uint64_t swap = counts_swap ? number_of(files.meminfo, "SwapFree:").value_or(0) : 0;
     tighten(limit, (*available + swap) * 1024, "MemAvailable of " + files.meminfo.string());
   }
-  // A line is "4:memory:/user.slice" in version 1 and "0::/user.slice" in version 2.
-  std::ifstream in(files.cgroup);
-  for (std::string line; std::getline(in, line);) {
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const std::string path = line.substr(second + 1);
-    if (controllers == ",,")
-      tighten_by_path(limit, files.cgroup_root, path, kVersion2);
-    else if (controllers.find(",memory,") != std::string::npos)
-      tighten_by_path(limit, files.cgroup_root / "memory", path, kVersion1);
-  }
+  visit_cgroups({.self = files.cgroup, .root = files.cgroup_root}, "memory", [&](const Cgroup& group) {
+    tighten_by_cgroup(limit, group, group.version == 2 ? kVersion2 : kVersion1);
+  });
   return limit;
 }
 

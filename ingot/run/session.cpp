@@ -9,6 +9,7 @@
 #include "ingot/config/config_toml.h"
 #include "ingot/core/file.h"
 #include "ingot/core/machine.h"
+#include "ingot/core/process/thread_limit.h"
 #include "ingot/ops/kernel_report.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/run/eval_tokens.h"
@@ -339,6 +340,7 @@ TrainOutcome Session::run() {
 TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_resume, Console& console,
                           const std::atomic<bool>& is_interrupted, Mesh& mesh, OtherText other_text) {
   use_threads(config.train);
+  if (const std::string warning = thread_warning(thread_use()); !warning.empty()) console.warning(warning);
   if (!is_resume && folder.is_lead()) folder.write_config(config);  // first, for is_start_debris()
   console.open_log(folder.log());
   Session session(config, folder, is_resume, console, is_interrupted, mesh, other_text);

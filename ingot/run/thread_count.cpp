@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <thread>
 
 #include "ingot/core/error.h"
-#include "ingot/core/parallel.h"
+#include "ingot/core/process/thread_limit.h"
 
 namespace ingot {
 
 void require_threads(const TrainConfig& train) {
   constexpr int64_t kAnywhere = 64, kPerCore = 4, kAtAll = 256;  // kAtAll: the most that RowSum takes
-  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  const auto cores = static_cast<int64_t>(machine_thread_limit().threads);
   const int64_t most = std::clamp(kPerCore * cores, kAnywhere, kAtAll);
   if (train.threads > most)
     fail(ErrorKind::kUsage,
@@ -22,7 +21,7 @@ void require_threads(const TrainConfig& train) {
 
 void use_threads(const TrainConfig& train) {
   require_threads(train);
-  if (train.threads > 0) set_num_threads(static_cast<int>(train.threads));
+  if (train.threads > 0) use_threads_of("train.threads", static_cast<int>(train.threads));
 }
 
 }  // namespace ingot

@@ -14,6 +14,7 @@
 #include "ingot/config/config_toml.h"
 #include "ingot/config/presets.h"
 #include "ingot/core/error.h"
+#include "ingot/core/process/thread_limit.h"
 #include "python_trainer.h"
 
 namespace nb = nanobind;
@@ -124,6 +125,7 @@ void set_error(const std::exception_ptr& thrown, void* type) {
 }  // namespace
 
 NB_MODULE(_ingot, m) {
+  use_machine_threads();
   const nb::exception<Error> error_type(m, "Error", PyExc_RuntimeError);
   nb::register_exception_translator(set_error, error_type.ptr());
 

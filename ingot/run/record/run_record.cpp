@@ -9,6 +9,7 @@
 #include "ingot/core/file.h"
 #include "ingot/core/machine.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/process/thread_limit.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/record/run_status.h"
 #include "ingot/run/record/utc_time.h"
@@ -107,6 +108,7 @@ void RunRecord::write(const RunSummary& run) const {
   if (origin.libraries)
     for (const auto& [name, version] : origin.libraries()) json["libraries"][name] = version;
   json["threads"] = num_threads();
+  json["threads_limit"] = thread_use().chosen.source;
   json["machine"] = machine_json();
   json["process"] = {{"host", process_.host},
                      {"boot_id", process_.boot_id},
