@@ -129,8 +129,8 @@ void print_search(const PlanArguments& arguments, const RunConfig& config, const
                                       {"hardware", target.hardware.name}};
     fmt::print("{}\n", json.dump());
   } else {
-    fmt::print("{} ranks of {}: {} combinations are valid, {} fit, {} were simulated\n", ranks,
-               target.hardware.name, result.valid, result.fitting, result.simulated);
+    fmt::print("{} rank{} of {}: {} combinations are valid, {} fit, {} were simulated\n", ranks,
+               ranks == 1 ? "" : "s", target.hardware.name, result.valid, result.fitting, result.simulated);
     fmt::print("{:>12} {:>7} {:>9}  {:<22} {}\n", "tokens/s", "MFU", "memory", "limit", "--set");
     for (const FoundPlan& found : result.best)
       fmt::print("{:>12} {:>6.1f}% {:>9}  {:<22} {}\n", format_count(found.tokens_per_s), 100 * found.mfu,

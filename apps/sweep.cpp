@@ -77,8 +77,9 @@ std::string continuing_command(const SweepArguments& arguments, const SweepRecor
 
 void print_dry_run(const SweepRecord& record, const std::vector<SweepRun>& runs, const SweepJobs& jobs) {
   for (const SweepRun& run : runs) fmt::print("{} seed={}\n", setting_text(record.spec, run), run.seed);
-  fmt::print("{} runs, {} at a time with {} threads each; the largest takes {}\n", runs.size(), jobs.jobs,
-             jobs.threads, format_bytes(static_cast<double>(jobs.run_bytes)));
+  fmt::print("{} run{}, {} at a time with {} threads each; the largest takes {}\n", runs.size(),
+             runs.size() == 1 ? "" : "s", jobs.jobs, jobs.threads,
+             format_bytes(static_cast<double>(jobs.run_bytes)));
 }
 
 // Throws if runs failed, with the exit code of the first.
@@ -155,8 +156,8 @@ void sweep(SweepArguments arguments) {
                      *console, signals.is_told_to_end());
   const auto write = [&] { write_sweep_files(arguments.out, record, runs, runner.results()); };
   write();
-  console->line(fmt::format("{} runs, {} at a time with {} threads each | folder {}", runs.size(), jobs.jobs,
-                            jobs.threads, arguments.out));
+  console->line(fmt::format("{} run{}, {} at a time with {} threads each | folder {}", runs.size(),
+                            runs.size() == 1 ? "" : "s", jobs.jobs, jobs.threads, arguments.out));
   const SweepRunner::End end = runner.run(write);
   write();
   if (arguments.is_json)

@@ -7,6 +7,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/output.h"
+#include "ingot/core/process/shrunken_file.h"
 #include "ingot/data/corpus.h"
 
 namespace ingot {
@@ -206,9 +207,11 @@ StagedFolder::StagedFolder(const fs::path& target) : target_(target) {
   for (const fs::path& dead : dead_temporaries(beside))
     if (dead.stem().stem() == target_.filename()) fs::remove_all(dead, error);
   make_folders(staged_);
+  remove_if_a_file_shrinks(staged_.string());
 }
 
 StagedFolder::~StagedFolder() {
+  remove_if_a_file_shrinks("");
   std::error_code ignored;
   if (!is_committed_) fs::remove_all(staged_, ignored);
 }

@@ -75,7 +75,7 @@ TEST_F(ProgramTest, EveryCommandHasHelp) {
 
 TEST_F(ProgramTest, UsageErrorsExitWith2AndNameTheMistake) {
   const std::string cases[][2] = {
-      {"", "ubcommand"},
+      {"", "command must follow"},
       {"trane", "trane"},
       {"train --dta x", "dta"},
       {"train tiny-lama", "did you mean tiny-llama?"},

@@ -1,8 +1,13 @@
 #include "ingot/core/process/shrunken_file.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -41,6 +46,22 @@ Unused& unused() {
 // Async-signal-safe.
 void say(std::string_view text) { [[maybe_unused]] const ssize_t n = ::write(2, text.data(), text.size()); }
 
+std::array<char, 4096> unfinished{};  // a folder; empty text: none
+
+// Removes the folder and its files. Async-signal-safe, so it reads the folder with the system call.
+void remove_unfinished() {
+  const int folder = unfinished[0] ? ::open(unfinished.data(), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+  if (folder < 0) return;
+  alignas(dirent64) std::array<char, 4096> entries;
+  for (long n; (n = ::syscall(SYS_getdents64, folder, entries.data(), entries.size())) > 0;)
+    for (long at = 0; at < n;) {
+      const auto* entry = reinterpret_cast<const dirent64*>(entries.data() + at);
+      ::unlinkat(folder, entry->d_name, 0);  // refuses "." and ".."
+      at += entry->d_reclen;
+    }
+  ::rmdir(unfinished.data());
+}
+
 void on_bus_error(int signal, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
   const bool is_fault = info->si_code > 0;  // the kernel raised it, not another process
@@ -50,6 +71,7 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
     say(r->label);
     say(": a mapped file shrank, or its disk failed, while it was read; leave files alone that a run "
         "reads\n");
+    remove_unfinished();
     ::_exit(exit_code(ErrorKind::kData));
   }
   if (!is_fault) ::raise(signal);  // SA_RESETHAND restored the default; a fault occurs again
@@ -85,6 +107,13 @@ void remove_mapped_range(MappedRange* range) noexcept {
   range->end.store(0);  // comes first: no address lies in [begin, 0)
   range->next_unused = unused().first;
   unused().first = range;
+}
+
+void remove_if_a_file_shrinks(const std::string& folder) {
+  const std::string fitting = folder.size() < unfinished.size() ? folder : "";
+  unfinished[0] = 0;
+  std::copy(fitting.begin(), fitting.end(), unfinished.begin());
+  unfinished[fitting.size()] = 0;
 }
 
 void explain_shrunken_files() {
