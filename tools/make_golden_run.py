@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the golden run folders of a release: tests/golden/runs/VERSION. tests/regress/golden_runs_test.cpp loads, resumes and
+"""Makes the golden run folders of a release: tests/golden/runs/VERSION. tests/apps/golden_runs_test.cpp loads, resumes and
 exports the folders of every release. Each is a run of 8 steps that keeps its checkpoint of step 4, so that a resume can be compared with
 the run's own metrics. Folders that exist are never made again: they are what that release wrote.
 

@@ -38,7 +38,7 @@ th{font-weight:400;color:var(--soft);width:38%;padding-right:1rem}
 .grid{overflow-x:auto}
 .grid th,.grid td{width:auto;padding-right:1rem;white-space:nowrap}
 td{font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
-pre{font:.84rem/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;background:var(--card);border:1px solid var(--line);border-radius:.6rem;padding:.8rem .9rem;margin:.6rem 0;overflow-x:auto}
+pre{font:.84rem/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;background:var(--card);border:1px solid var(--line);border-radius:.6rem;padding:.8rem .9rem;margin:.6rem 0;white-space:pre-wrap;overflow-wrap:anywhere}
 .config{max-height:28rem;overflow-y:auto}
 .sample,.commands{white-space:pre-wrap;overflow-wrap:anywhere}
 .sample b{color:var(--accent);font-weight:600}

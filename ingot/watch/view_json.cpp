@@ -85,6 +85,7 @@ std::string runs_json(RunSet& runs) {
                         {"steps", status.steps},
                         {"total_steps", nullptr},
                         {"loss", nullptr},
+                        {"best_val_loss", nullptr},
                         {"val_loss", last_of(run.metrics(), "val_loss")},
                         {"tokens_per_s", last_of(run.metrics(), "tokens_per_s")},
                         {"eta_s", nullptr},
@@ -95,6 +96,8 @@ std::string runs_json(RunSet& runs) {
                         {"has_ended", run.has_ended()}};
     if (const auto total = run.total_steps()) one["total_steps"] = *total;
     if (status.loss && std::isfinite(*status.loss)) one["loss"] = *status.loss;
+    if (status.best_val_loss && std::isfinite(*status.best_val_loss))
+      one["best_val_loss"] = *status.best_val_loss;
     if (const auto left = run.seconds_left(); left && status.status == "running") one["eta_s"] = *left;
     if (status.last_sign_s)
       one["last_sign"] = run.has_ended() ? *status.last_sign_s : std::min(now_s, *status.last_sign_s);

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 #include <vector>
 
 #include "ingot/console/console.h"
@@ -32,6 +34,23 @@ std::vector<std::string> cut_lines(const std::string& text, int columns) {
     lines.push_back(fit_cells(text.substr(begin, end - begin), columns));
     begin = end + 1;
   }
+  return lines;
+}
+
+// Breaks a status line at " | " where it is wider than the window.
+std::vector<std::string> wrapped_line(std::string line, int columns) {
+  constexpr std::string_view kBreak = " | ", kIndent = "    ";
+  std::vector<std::string> lines;
+  while (display_cells(line) > columns) {
+    size_t end = line.npos;
+    for (size_t at = line.find(kBreak); at != line.npos && display_cells(line.substr(0, at)) <= columns;
+         at = line.find(kBreak, at + 1))
+      end = at;
+    if (end == line.npos) break;
+    lines.push_back(line.substr(0, end));
+    line = std::string(kIndent) + line.substr(end + kBreak.size());
+  }
+  lines.push_back(fit_cells(line, columns));
   return lines;
 }
 
@@ -125,28 +144,10 @@ std::string watch_line(const RunView& run, int64_t now_s) {
   return line;
 }
 
-// Returns the line cut to the width or, if it may wrap, continued before a " | " on further lines.
-std::vector<std::string> wrap_fields(const std::string& line, bool may_wrap, int columns) {
-  std::vector<std::string> lines{""};
-  for (size_t begin = 0; may_wrap && begin < line.size();) {
-    const size_t end = std::min(line.find(" | ", begin + 1), line.size());
-    const std::string field = line.substr(begin, end - begin);
-    if (!lines.back().empty() && fit_cells(lines.back() + field, columns) != lines.back() + field)
-      lines.emplace_back(" ");
-    lines.back() += field;
-    begin = end;
-  }
-  if (!may_wrap) lines = {line};
-  for (std::string& one : lines) one = fit_cells(one, columns);
-  return lines;
-}
-
 std::string watch_frame(RunSet& runs, const FrameSize& size, int64_t now_s) {
   std::vector<std::string> lines;
   for (size_t i = 0; i < runs.size(); ++i) {
-    // One run has room for all of its line.
-    for (std::string& line : wrap_fields(watch_line(runs.run(i), now_s), runs.size() == 1, size.columns))
-      lines.push_back(std::move(line));
+    std::ranges::move(wrapped_line(watch_line(runs.run(i), now_s), size.columns), std::back_inserter(lines));
     if (!runs.run(i).incidents().empty())
       lines.push_back(fit_cells("  " + runs.run(i).incidents(), size.columns));
   }

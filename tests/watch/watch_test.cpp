@@ -53,6 +53,21 @@ TEST(WatchFrame, FitsEverySizeAndShowsCurvesWhereThereIsRoom) {
   EXPECT_THAT(watch_frame(runs, {.columns = 100, .rows = 8}, 0), Not(HasSubstr("Once upon")));
 }
 
+// Seen: the status line was cut at the window's width, so that the rates of a running run could not be read.
+TEST(WatchFrame, AStatusLineThatIsTooWideGoesOnInTheNextLine) {
+  const WrittenRun run("wide");
+  run.append_step(1, 6);
+  run.append("{\"step\":1,\"val_loss\":2.5}\n");
+  RunSet runs({run.folder().string()});
+  refreshed(runs);
+  const std::string whole = watch_frame(runs, {.columns = 300, .rows = 1}, 0);
+  EXPECT_THAT(whole, HasSubstr(" | loss 6.0000 | val 2.5000"));
+  const std::string frame =
+      watch_frame(runs, {.columns = static_cast<int>(whole.find(" | val")) + 2, .rows = 4}, 0);
+  EXPECT_THAT(frame, HasSubstr("loss 6.0000\n    val 2.5000"));
+  EXPECT_THAT(frame, Not(HasSubstr("...")));
+}
+
 TEST(WatchFrame, HostileTextNeverReachesTheTerminalRaw) {
   const WrittenRun run("evil\x1b]0;x\x07", "completed\x1b[2J");
   run.append_step(1, 6);

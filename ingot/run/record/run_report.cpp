@@ -36,6 +36,15 @@ MetricsCurve curve_of(const BoundedSeries* series) {
   return curve;
 }
 
+// The rate of one step says little: the last one may have waited for a save.
+std::optional<double> median(const MetricsStore& log, std::string_view key) {
+  std::vector<double> values = curve_of(log.find(key)).y;
+  if (values.empty()) return std::nullopt;
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
 LinePlot loss_plot(const BoundedSeries* losses, const BoundedSeries* validation) {
   MetricsCurve train = curve_of(losses);
   MetricsCurve smooth = train;
@@ -185,17 +194,6 @@ std::optional<double> last(const MetricsStore& log, std::string_view key) {
   return found ? std::optional(found->last()) : std::nullopt;
 }
 
-// Returns the median of a curve; of a very long one, of the means of its buckets.
-std::optional<double> median(const MetricsStore& log, std::string_view key) {
-  const BoundedSeries* series = log.find(key);
-  if (!series || series->buckets().empty()) return std::nullopt;
-  std::vector<double> values;
-  for (const SeriesBucket& bucket : series->buckets()) values.push_back(bucket.mean());
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
 std::vector<ReportSample> newest_samples(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;
@@ -236,15 +234,13 @@ void write_report(const RunFolder& folder, const RunConfig& config, const RunEnd
   add(report.highlights, "validation loss", "val_loss", "{:.4f}");
   add(report.highlights, "bits per byte", "val_bits_per_byte", "{:.3f}");
   add(report.highlights, "top-1", "val_top1", "{:.3f}");
-  const auto add_median = [&](std::vector<ReportRow>& to, const char* title, std::string_view key,
-                              const char* format) {
-    if (const auto value = median(log, key)) to.push_back({title, fmt::format(fmt::runtime(format), *value)});
-  };
-  add_median(report.highlights, "tokens/s, median", "tokens_per_s", "{:.0f}");
+  if (const auto rate = median(log, "tokens_per_s"))
+    report.highlights.push_back({"tokens/s (median)", fmt::format("{:.0f}", *rate)});
   if (log.lines() > 0) report.summary.push_back({"steps", fmt::format("{:.0f}", log.last_step())});
   add(report.summary, "tokens", "tokens", "{:.0f}");
   add(report.summary, "training loss", "loss", "{:.4f}");
-  add_median(report.summary, "step, median", "step_ms", "{:.1f} ms");
+  if (const auto step_ms = median(log, "step_ms"))
+    report.summary.push_back({"step (median)", fmt::format("{:.1f} ms", *step_ms)});
   add(report.summary, "MFU", "mfu", "{:.3f}");
   if (const auto best = best_checkpoint(folder.checkpoints()))
     report.summary.push_back({"best checkpoint", fmt::format("step {} (checkpoints/best)", best->step)});

@@ -31,7 +31,9 @@
 
   const page = {
     chosen: [], tab: "charts", charts: new Map(), range: null, details: new Map(), isOpen: false, hasChosen: false,
-    color: (run) => PALETTE[run % PALETTE.length],
+    // Hues at the golden angle follow the palette, so that no two runs have one colour.
+    color: (run) => PALETTE[run] || `hsl(${(run * 137.508 % 360).toFixed(1)} 65% ${[45, 60, 35][run % 3]}%)`,
+    isWanted: (run) => run.name.toLowerCase().includes(byId("filter").value.trim().toLowerCase()),
     run: (id) => page.store.runs.find((run) => run.id === id),
     name: (id) => (page.run(id) || {name: "run " + id}).name.replace(/^runs\//, ""),
   };
@@ -79,7 +81,9 @@
     return {row, box, name, loss, note, bar, fill};
   }
   function showRuns() {
-    const list = byId("runs"), wanted = byId("filter").value.trim().toLowerCase();
+    const list = byId("runs"), left = byId("left-out");
+    left.hidden = !page.store.leftOut;
+    left.textContent = page.store.leftOut.toLocaleString("en") + " more runs are not shown.";
     byId("host").textContent = page.store.host;
     if (!page.store.runs.length && !list.querySelector(".empty")) list.append(element("p", "empty", "There are no runs yet."));
     if (page.store.runs.length && list.querySelector(".empty")) list.querySelector(".empty").remove();
@@ -89,14 +93,16 @@
         list.append(rows.get(run.id).row);
       }
       const r = rows.get(run.id), isOn = page.chosen.includes(run.id);
-      r.row.hidden = !run.name.toLowerCase().includes(wanted);
+      r.row.hidden = !page.isWanted(run);
       r.row.dataset.on = String(isOn);
       r.row.dataset.run = run.id;
       r.box.checked = isOn;
       r.box.setAttribute("aria-label", "Plot " + run.name);
       r.name.textContent = page.name(run.id);
       r.name.title = run.name;
-      r.loss.textContent = run.loss === null ? "" : run.loss.toFixed(4);
+      const val = run.best_val_loss;
+      r.loss.textContent = val !== null ? "val " + val.toFixed(4) : run.loss === null ? "" : "train " + run.loss.toFixed(4);
+      r.loss.title = val !== null ? "best validation loss" : "training loss of the last step";
       r.note.replaceChildren(stateText(run), element("span", "", "step " + run.steps.toLocaleString("en")),
         element("span", "", run.eta_s !== null ? "about " + formatTime(run.eta_s) + " left" : age(run)));
       r.bar.hidden = run.total_steps === null || run.has_ended;
@@ -153,13 +159,13 @@
       chart.keys.forEach(([key, label, style], index) => {
         const p = points(run, key);
         if (!p) return;
-        const color = isMany && !chart.one ? page.color(run) : PALETTE[(run + index) % PALETTE.length];
+        const color = chart.one ? PALETTE[index % PALETTE.length] : page.color(run);
         const name = isMany ? page.name(run) + (label && chart.keys.length > 1 ? " · " + label : "") : label || chart.title;
         const isSmooth = style === "smooth" && weight > 0;
         if (isSmooth && hasRaw) out.push({name: "", of: name, color, x: p.x, y: p.mean, low: p.low, high: p.high, style: "faint"});
         out.push({name, color, x: p.x, y: isSmooth ? IngotStore.smoothed(p.mean, weight) : p.mean,
           low: isSmooth ? null : p.low, high: isSmooth ? null : p.high, style: style === "points" ? "points" : "line",
-          dashed: isMany && style === "points"});
+          dashed: style === "points"});
       });
     return out;
   }
@@ -280,6 +286,7 @@
       if (!page.hasChosen && page.store.runs.length) choose(firstChoice());
       showRuns();
       showSummary();
+      if (page.tab === "table") showPanel();
       if (page.tab === "params" && Date.now() - paramsTimer > 10000 && page.chosen.some((id) => page.run(id) && !page.run(id).has_ended)) {
         paramsTimer = Date.now();
         showPanel();
@@ -325,7 +332,7 @@
     byId("logx").addEventListener("change", anew);
     byId("raw").addEventListener("change", showCharts);
     byId("reset").addEventListener("click", () => { if (page.charts.size) [...page.charts.values()][0].setRange(null); });
-    byId("filter").addEventListener("input", showRuns);
+    byId("filter").addEventListener("input", () => { showRuns(); if (page.tab === "table") showPanel(); });
     byId("menu").addEventListener("click", () => openMenu(byId("side").dataset.open !== "true"));
     for (const tab of document.querySelectorAll("[data-tab]"))
       tab.addEventListener("click", () => {
@@ -337,6 +344,7 @@
     page.store.connect([]);
     setInterval(() => { if (page.store.runs.length) { showRuns(); showSummary(); } }, 5000);
   }
+  Object.assign(page, {choose, stateText, age});
   window.ingotPage = page;
   start();
 })();

@@ -1,4 +1,4 @@
-// The panels beside the charts: samples, parameters, configuration and events. Each is a function
+// The panels beside the charts: the table of runs, samples, parameters, configuration and events. Each is a function
 // (panel, page) that fills the panel for the chosen runs; text from files is set by textContent.
 "use strict";
 (function () {
@@ -17,6 +17,47 @@
     return made;
   }
   function empty(panel, text) { panel.replaceChildren(element("p", "empty", text)); }
+
+  const kColumns = [["name", "run"], ["status", "status"], ["steps", "step"], ["best_val_loss", "best validation loss"],
+    ["loss", "training loss of the last step"], ["last_sign", "last sign"]];
+  const table = {order: "best_val_loss", isDown: false};
+  // Sorts by a column; runs without a value come last.
+  function sorted(runs, key, isDown) {
+    const compare = (a, b) => typeof a === "string" ? a.localeCompare(b, "en", {numeric: true}) : a - b;
+    return runs.slice().sort((a, b) => (a[key] === null) - (b[key] === null) || (isDown ? -1 : 1) * compare(a[key], b[key]) || a.id - b.id);
+  }
+  async function runs(panel, page) {
+    const made = element("table"), head = element("tr"), body = element("tbody"), thead = element("thead");
+    for (const [key, text] of kColumns) {
+      const cell = element("th"), button = element("button", "sort", text + (table.order === key ? (table.isDown ? " ▾" : " ▴") : ""));
+      cell.setAttribute("aria-sort", table.order !== key ? "none" : table.isDown ? "descending" : "ascending");
+      button.type = "button";
+      button.dataset.sort = key;
+      button.addEventListener("click", () => {
+        table.isDown = table.order === key && !table.isDown;
+        table.order = key;
+        runs(panel, page);
+      });
+      cell.append(button);
+      head.append(cell);
+    }
+    for (const run of sorted(page.store.runs.filter(page.isWanted), table.order, table.isDown)) {
+      const row = element("tr", "pick"), name = element("td"), dot = element("i", "dot"), state = element("td");
+      dot.style.background = page.color(run.id);
+      name.append(dot, page.name(run.id));
+      state.append(page.stateText(run));
+      const number = (value) => element("td", "", value === null ? "–" : value.toFixed(4));
+      row.append(name, state, element("td", "", run.steps.toLocaleString("en")), number(run.best_val_loss), number(run.loss),
+        element("td", "", page.age(run)));
+      row.addEventListener("click", () => page.choose([run.id]));
+      body.append(row);
+    }
+    thead.append(head);
+    made.append(thead, body);
+    const card = element("div", "card scroll");
+    card.append(made);
+    panel.replaceChildren(card);
+  }
 
   const texts = new Map();  // "run/file" -> text of a sample
   let shownSamples = 12;
@@ -221,5 +262,5 @@
     panel.replaceChildren(cards);
   }
 
-  window.IngotPanels = {samples, params: parameters, config: configuration, events};
+  window.IngotPanels = {table: runs, sorted, samples, params: parameters, config: configuration, events};
 })();

@@ -54,6 +54,7 @@
     constructor(onChange) {
       this.runs = [];
       this.host = "";
+      this.leftOut = 0;          // runs that the server does not show
       this.curves = new Map();   // run -> Map of key -> Curve
       this.events = new Map();
       this.samples = new Map();
@@ -80,6 +81,7 @@
       on("runs", (data) => {
         this.runs = data.runs;
         this.host = data.host;
+        this.leftOut = data.left_out;
       });
       on("snapshot", (data) => {
         const curves = new Map();
