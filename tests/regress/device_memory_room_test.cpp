@@ -3,8 +3,8 @@
 // gradients while kernels are timed, and for CUDA's libraries.
 #include <gtest/gtest.h>
 
-#include "ingot/config/presets.h"
 #include "ingot/memory/memory_plan.h"
+#include "tests/train/small_training.h"
 
 namespace ingot {
 namespace {
