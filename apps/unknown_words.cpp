@@ -75,6 +75,8 @@ std::string unknown_option(const CLI::App& app, const std::string& option) {
   }
   const std::vector<std::string> names = option_names(app);
   std::vector<std::string> meant = nearest_words(option, names);
+  const bool takes_hardware = std::find(names.begin(), names.end(), "--hardware") != names.end();
+  if (takes_hardware && (bare == "gpu" || bare == "device" || bare == "memory")) meant = {"--hardware"};
   const bool takes_keys = std::find(names.begin(), names.end(), "--set") != names.end();
   if (meant.empty() && takes_keys) meant = settings_like(option);
   return meant.empty() ? fmt::format("{}; the options are {}", what, list_names(names))
