@@ -1,5 +1,6 @@
 // The `ingot` program. Exit codes: 0 done, 75 interrupted and saved, otherwise as in ingot/core/error.h.
 #include <fmt/core.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,6 +11,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "apps/build_info.h"
@@ -32,6 +34,31 @@ int refuse(const char* message, ErrorKind kind) {
   const std::string label = wants_colour(isatty(STDERR_FILENO)) ? painted("ingot:", Colour::kRed) : "ingot:";
   fmt::print(stderr, "{} {}\n", label, visible_text(message));
   return exit_code(kind);
+}
+
+// Returns the limit of a resource as text; "" if there is none.
+std::string limit_of(int resource) {
+  rlimit most{};
+  const bool is_limited =
+      getrlimit(static_cast<__rlimit_resource_t>(resource), &most) == 0 && most.rlim_cur != RLIM_INFINITY;
+  return is_limited ? fmt::format("{}", most.rlim_cur) : "";
+}
+
+std::string out_of_memory() {
+  if (const std::string bytes = limit_of(RLIMIT_AS); !bytes.empty())
+    return fmt::format("out of memory: ulimit -v limits this process to {} bytes of addresses; raise it",
+                       bytes);
+  return "out of memory: lower train.batch_size, model.context or model.width";
+}
+
+std::string system_refusal(const std::system_error& error) {
+  if (error.code() != std::errc::resource_unavailable_try_again) return error.what();
+  const std::string threads = limit_of(RLIMIT_NPROC), addresses = limit_of(RLIMIT_AS);
+  std::string limits = "pids.max of a control group";
+  if (!threads.empty()) limits += fmt::format(", ulimit -u ({} processes and threads of this user)", threads);
+  if (!addresses.empty()) limits += fmt::format(", ulimit -v ({} bytes of addresses)", addresses);
+  return fmt::format("the system starts no further thread ({}); raise the limit, which may be {}",
+                     error.what(), limits);
 }
 
 int run(int argc, char** argv) {
@@ -128,8 +155,9 @@ int main(int argc, char** argv) {
   } catch (const ingot::Error& error) {
     return ingot::refuse(error.what(), error.kind());
   } catch (const std::bad_alloc&) {
-    return ingot::refuse("out of memory: lower train.batch_size, model.context or model.width",
-                         ErrorKind::kMemory);
+    return ingot::refuse(ingot::out_of_memory().c_str(), ErrorKind::kMemory);
+  } catch (const std::system_error& error) {
+    return ingot::refuse(ingot::system_refusal(error).c_str(), ErrorKind::kInternal);
   } catch (const std::exception& error) {
     return ingot::refuse(error.what(), ErrorKind::kInternal);
   }

@@ -61,6 +61,10 @@ PlanTarget this_machine(const RunConfig& config) {
   hardware.node.link_fraction = 1;
   hardware.node.ring_latency_s = hardware.node.tree_latency_s = {20e-6, 20e-6, 20e-6};
   hardware.network.nic_bytes_per_s = hardware.network.nic_fraction = 1;  // it has no other nodes
+  target.on_measuring = [](const std::string& what) {
+    fmt::print(stderr, "measuring {}; the result is kept for the next plan\n", what);
+  };
+  fmt::print(stderr, "measuring the machine's matrix products for half a second\n");
   ProductPeak peak(config.precision.compute);
   peak.measure(0.5);
   hardware.device.f32_flops = hardware.device.tf32_flops = hardware.device.bf16_flops = peak.gflops() * 1e9;
@@ -136,9 +140,16 @@ void print_search(const PlanArguments& arguments, const RunConfig& config, const
       fmt::print("{:>12} {:>6.1f}% {:>9}  {:<22} {}\n", format_count(found.tokens_per_s), 100 * found.mfu,
                  format_bytes(static_cast<double>(found.peak_bytes)), found.reason, found.settings);
   }
-  if (result.best.empty())
-    fail(ErrorKind::kMemory, "no layout of {} ranks fits into {} of {}; take more ranks", ranks,
-         format_bytes(static_cast<double>(target.memory_bytes)), target.memory_source);
+  if (!result.best.empty()) return;
+  // The search leaves precision, optimizer and the tokens of a step as they are; the comparison of one layout does not.
+  RunConfig one = config;
+  take_ranks(one, ranks);
+  const std::string shortage = memory_shortage(one, target);
+  fail(ErrorKind::kMemory, "no layout of {} ranks fits into {} of {}, with this precision and optimizer\n{}",
+       ranks, format_bytes(static_cast<double>(target.memory_bytes)), target.memory_source,
+       shortage.find("--set") != std::string::npos
+           ? fmt::format("with {}, {}", one.parallel.to_string(), shortage)
+           : "take more ranks or a smaller model");
 }
 
 void plan_run(const PlanArguments& arguments) {
@@ -162,6 +173,9 @@ void plan_run(const PlanArguments& arguments) {
   };
   write(arguments.out, plan_picture(plan, target));
   write(arguments.trace, plan_trace(plan));
+  if (!plan.fits)
+    fail(ErrorKind::kMemory, "the run does not fit into {} of {}",
+         format_bytes(static_cast<double>(target.memory_bytes)), target.memory_source);
 }
 
 }  // namespace

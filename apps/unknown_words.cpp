@@ -81,6 +81,8 @@ std::string unknown_option(const CLI::App& app, const std::string& option) {
   }
   const std::vector<std::string> names = option_names(app);
   std::vector<std::string> meant = nearest_words(option, names);
+  const bool takes_hardware = std::find(names.begin(), names.end(), "--hardware") != names.end();
+  if (takes_hardware && (bare == "gpu" || bare == "device" || bare == "memory")) meant = {"--hardware"};
   const bool takes_keys = std::find(names.begin(), names.end(), "--set") != names.end();
   if (const std::string_view answer = answer_about(bare); meant.empty() && takes_keys && !answer.empty())
     return fmt::format("{}; {}", what, answer);

@@ -98,6 +98,21 @@ void validate_precision(const RunConfig& config) {
          name(precision.compute));
 }
 
+// No rank takes this many tokens at a time, so such a batch is counted in tokens by mistake.
+void validate_batch(const RunConfig& config) {
+  constexpr int64_t kMostTokens = int64_t{1} << 26;
+  const int64_t batch = config.train.batch_size, context = config.model.context;
+  const int64_t ranks = std::max<int64_t>(1, config.parallel.dp * config.parallel.fsdp);
+  if (batch / ranks <= kMostTokens / context) return;
+  const int64_t sequences = std::max<int64_t>(1, batch / context), size = sequences % 4 == 0 ? 4 : 1;
+  fail(ErrorKind::kUsage,
+       "train.batch_size = {} counts sequences of {} tokens, which are {:.3g} tokens at a time; a step of {} "
+       "tokens is "
+       "train.batch_size={} train.grad_accum={}",
+       batch, context, static_cast<double>(batch) * static_cast<double>(context), sequences * context, size,
+       sequences / size);
+}
+
 void validate_head(const RunConfig& config) {
   const HeadConfig& head = config.head;
   const PrecisionConfig& precision = config.precision;
@@ -137,6 +152,7 @@ void RunConfig::validate() const {
   validate_head(*this);
   if (train.steps < 1 || train.batch_size < 1 || train.grad_accum < 1 || train.log_every < 1)
     fail(ErrorKind::kUsage, "train.steps, batch_size, grad_accum and log_every must be at least 1");
+  validate_batch(*this);
   // Throws if the schedule or the batch ramp does not fit the run.
   static_cast<void>(RunPlan{*this});
   // Throws if the sequences of a step cannot be divided among the ranks.

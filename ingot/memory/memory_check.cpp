@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ingot/config/config_keys.h"
+#include "ingot/config/data_shard.h"
 #include "ingot/console/console.h"
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
@@ -115,14 +116,28 @@ std::vector<Level> policy_levels(const RunConfig& config) {
   return levels;
 }
 
-// Levels with smaller micro-batches, but more of them per step: the step is the same.
+int64_t smallest_factor(int64_t n) {
+  for (int64_t factor = 2; factor * factor <= n; ++factor)
+    if (n % factor == 0) return factor;
+  return n;
+}
+
+// Levels with smaller micro-batches, down to one sequence where the ranks can share it, but more of them per step: the step
+// is the same.
 std::vector<Level> batch_levels(const RunConfig& config) {
   std::vector<Level> levels{{}};
   if (!config.train.batch_ramp.empty()) return levels;
-  int64_t batch = config.train.batch_size, micros = config.train.grad_accum;
-  for (double cost = 1.5; batch % 2 == 0; cost += 0.2) {
-    batch /= 2;
-    micros *= 2;
+  RunConfig tried = config;
+  int64_t &batch = tried.train.batch_size, &micros = tried.train.grad_accum;
+  for (double cost = 1.5; batch > 1; cost += 0.2) {
+    const int64_t factor = smallest_factor(batch);
+    batch /= factor;
+    micros *= factor;
+    try {
+      static_cast<void>(DataShard::of(tried.train, config.parallel.dp * config.parallel.fsdp, 0));
+    } catch (const Error&) {  // the ranks cannot share it
+      continue;
+    }
     levels.push_back({cost, {{"train.batch_size", batch}, {"train.grad_accum", micros}}});
   }
   return levels;

@@ -1,12 +1,14 @@
 #include "ingot/memory/memory_limit.h"
 
 #include <fmt/core.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "ingot/console/console.h"
 #include "ingot/core/process/cgroups.h"
@@ -43,6 +45,9 @@ constexpr CgroupNames kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes"
                                 "total_active_file"};
 constexpr CgroupNames kVersion2{"memory.max", "memory.current", "inactive_file", "active_file"};
 
+// The address space of this process, which is what "ulimit -v" counts.
+uint64_t address_space_bytes() { return number_of("/proc/self/status", "VmSize:").value_or(0) * 1024; }
+
 void tighten(MemoryLimit& limit, uint64_t bytes, const std::string& source) {
   if (bytes >= limit.bytes) return;
   limit = {.bytes = bytes, .source = source};
@@ -71,6 +76,16 @@ MemoryLimit host_memory_limit(const MemoryFiles& files, bool counts_swap) {
   visit_cgroups({.self = files.cgroup, .root = files.cgroup_root}, "memory", [&](const Cgroup& group) {
     tighten_by_cgroup(limit, group, group.version == 2 ? kVersion2 : kVersion1);
   });
+  for (const auto& [resource, name] :
+       {std::pair{RLIMIT_AS, "ulimit -v"}, std::pair{RLIMIT_DATA, "ulimit -d"}}) {
+    rlimit most{};
+    if (getrlimit(resource, &most) != 0 || most.rlim_cur == RLIM_INFINITY) continue;
+    const uint64_t used = address_space_bytes();
+    tighten(
+        limit, most.rlim_cur - std::min<uint64_t>(most.rlim_cur, used),
+        fmt::format("{} ({}, {} in use; raise it)", name, format_bytes(static_cast<double>(most.rlim_cur)),
+                    format_bytes(static_cast<double>(used))));
+  }
   return limit;
 }
 

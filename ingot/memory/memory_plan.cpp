@@ -185,9 +185,9 @@ void plan_rest(const RunConfig& config, const Trainer& trainer, MemoryPlan& plan
   const bool is_staged = config.train.device == Device::kCuda || config.parallel.ranks() > 1;
   const bool is_expanded = trainer.layout().params->masters() != Masters::kF32;
   if (config.checkpoint.copies_state())
-    add("copy for checkpoints", state_copy_bytes(trainer) + (is_expanded ? largest : 0));
+    add(kCheckpointCopy, state_copy_bytes(trainer) + (is_expanded ? largest : 0));
   else
-    add("copy for checkpoints", is_staged || is_expanded ? largest : 0);
+    add(kCheckpointCopy, is_staged || is_expanded ? largest : 0);
   add("messages between ranks", message_bytes(config, model.params()));
   add("program", kProgramBytes);
 }

@@ -18,6 +18,9 @@ namespace ingot {
 // (run/peak.h).
 inline constexpr int64_t kPeakRows = 64;
 
+// The name of the item that is there only while a checkpoint is written.
+inline constexpr const char* kCheckpointCopy = "copy for checkpoints";
+
 struct MemoryItem {
   std::string name;  // "parameters"
   uint64_t bytes = 0;

@@ -4,6 +4,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -192,6 +193,43 @@ Hardware parse_hardware(std::string_view text, const std::string& file) {
   return hardware;
 }
 
+namespace {
+
+// "NVIDIA RTX 4090" and "rtx4090" are "rtx-4090": the letters and digits, without the maker's name.
+std::string plain_name(std::string_view name) {
+  std::string plain;
+  for (const unsigned char c : name)
+    if (std::isalnum(c)) plain += static_cast<char>(std::tolower(c));
+  for (const std::string_view maker : {"nvidia", "geforce"})
+    if (const size_t at = plain.find(maker); at != std::string::npos) plain.erase(at, maker.size());
+  return plain;
+}
+
+// Returns the bytes of "16GB" or "16 GiB"; nullopt for any other text.
+std::optional<double> memory_of(std::string_view name) {
+  const std::string plain = plain_name(name);
+  size_t end = 0;
+  while (end < plain.size() && std::isdigit(static_cast<unsigned char>(plain[end]))) ++end;
+  const std::string unit = plain.substr(end);
+  if (end == 0 || end > 5 || (unit != "g" && unit != "gb" && unit != "gib")) return std::nullopt;
+  return std::stod(plain.substr(0, end)) * (unit == "gib" ? 1073741824.0 : 1e9);
+}
+
+// Returns the device whose memory is nearest, with that memory.
+Hardware of_memory(double bytes, const std::string& text) {
+  std::optional<Hardware> nearest;
+  for (const HardwareFile& file : hardware_files()) {
+    Hardware hardware = parse_hardware(file.toml, std::string(file.name));
+    const auto distance = [&](const Hardware& h) { return std::abs(std::log(h.device.hbm_bytes / bytes)); };
+    if (!nearest || distance(hardware) < distance(*nearest)) nearest = std::move(hardware);
+  }
+  nearest->name = fmt::format("{} (as fast as {})", text, nearest->name);
+  nearest->device.hbm_bytes = bytes;
+  return *nearest;
+}
+
+}  // namespace
+
 Hardware find_hardware(const std::string& name_or_file) {
   if (name_or_file.ends_with(".toml") || name_or_file.find('/') != std::string::npos) {
     std::string text;
@@ -202,13 +240,24 @@ Hardware find_hardware(const std::string& name_or_file) {
     }
     return parse_hardware(text, name_or_file);
   }
-  std::vector<std::string> names;
+  if (const std::optional<double> bytes = memory_of(name_or_file); bytes && *bytes > 0)
+    return of_memory(*bytes, name_or_file);
+  std::vector<std::string> names, similar;
+  const std::string plain = plain_name(name_or_file);
   for (const HardwareFile& file : hardware_files()) {
-    if (file.name == name_or_file) return parse_hardware(file.toml, fmt::format("hardware {}", file.name));
+    if (plain_name(file.name) == plain)
+      return parse_hardware(file.toml, fmt::format("hardware {}", file.name));
+    if (plain.size() > 2 && plain_name(file.name).find(plain) != std::string::npos)
+      similar.emplace_back(file.name);
     names.emplace_back(file.name);
   }
-  fail(ErrorKind::kUsage, "no hardware is called \"{}\"{}; there are {}; a file's name ends in .toml",
-       name_or_file, did_you_mean(nearest_names(name_or_file, names)), list_names(names));
+  if (similar.size() == 1) return find_hardware(similar.front());  // "4090", "h100"
+  if (similar.empty()) similar = nearest_names(name_or_file, names);
+  fail(ErrorKind::kUsage,
+       "no hardware is called \"{}\"{}; there are {}; a memory such as 16GB plans for a device of that size, "
+       "and a file's name "
+       "ends in .toml",
+       name_or_file, did_you_mean(similar), list_names(names));
 }
 
 }  // namespace ingot

@@ -66,7 +66,8 @@ std::span<const HardwareFile> hardware_files();  // sorted by name
 // key, its rule and the nearest key: "my.toml:7: node.link_byte_per_s: unknown key; did you mean ...?"
 Hardware parse_hardware(std::string_view toml, const std::string& file);
 
-// Returns the built-in description of that name, or reads a file if the name ends in .toml or has a '/'. Throws
+// Returns the built-in description of that name ("rtx-4090"; "RTX 4090" and "4090" are accepted too), that of the device
+// whose memory is nearest for a memory ("16GB"), or reads a file if the name ends in .toml or has a '/'. Throws
 // a kUsage error with the nearest name if there is none, and if the file cannot be read.
 Hardware find_hardware(const std::string& name_or_file);
 

@@ -136,12 +136,15 @@ MeasuredForm measured_form(const RunConfig& config) {
 }
 
 MeasuredCosts machine_costs(const RunConfig& config, const MeshShape& shape, int rank, const Sharing& sharing,
-                            const std::vector<double>& unit_costs, const fs::path& folder) {
+                            const std::vector<double>& unit_costs, const fs::path& folder,
+                            const std::function<void(const std::string&)>& on_measuring) {
   const MeasuredForm form = measured_form(config);
   set_num_threads(sharing.threads);
   const std::string what = identity(form.config, shape, rank, sharing.ranks);
   if (!folder.empty())
     if (auto rows = read_rows(file_of(folder, what), what)) return {std::move(*rows), form.tokens_ratio};
+  if (on_measuring)
+    on_measuring(fmt::format("steps of {} layers on {} threads", form.config.model.layers, num_threads()));
   const auto measure = [&] {
     return measure_step(form.config, shape, rank, kTime_s, {.unit_costs = unit_costs});
   };

@@ -30,7 +30,8 @@ struct Sharing {
 // folder: where the measurements of this build are kept; empty for none. A measurement is valid for one processor,
 // number of threads and form.
 MeasuredCosts machine_costs(const RunConfig& config, const MeshShape& shape, int rank, const Sharing& sharing,
-                            const std::vector<double>& unit_costs, const std::filesystem::path& folder);
+                            const std::vector<double>& unit_costs, const std::filesystem::path& folder,
+                            const std::function<void(const std::string& what)>& on_measuring = {});
 
 // XDG_CACHE_HOME/ingot/plan, or ~/.cache/ingot/plan; empty if neither variable is set.
 std::filesystem::path plan_cache_folder();

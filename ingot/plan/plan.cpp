@@ -106,6 +106,17 @@ void compare_memory(const PlanTarget& target, Plan& plan) {
   }
 }
 
+// Plans the memory of plan.config, without the copy for checkpoints if it does not fit otherwise, as `ingot train` does.
+void plan_memory_of_ranks(const PlanTarget& target, Plan& plan) {
+  plan.memory = plan_rank_memory(plan.config);
+  compare_memory(target, plan);
+  if (plan.fits || !plan.config.checkpoint.copies_state()) return;
+  plan.config.checkpoint.has_room = false;
+  plan.memory = plan_rank_memory(plan.config);
+  plan.unfit.clear();
+  compare_memory(target, plan);
+}
+
 StepPlan summarise(const Plan& plan, const JobRecord& job, const OpCosts& costs) {
   const TrainConfig& train = plan.config.train;
   StepPlan step;
@@ -162,7 +173,7 @@ std::vector<std::unique_ptr<OpCosts>> costs_of(const RunConfig& config, const Pl
   for (const int rank : job.ranks) {
     if (target.is_machine)
       costs.push_back(std::make_unique<MeasuredCosts>(
-          machine_costs(config, job.shape, rank, sharing, unit_costs, target.cache)));
+          machine_costs(config, job.shape, rank, sharing, unit_costs, target.cache, target.on_measuring)));
     else
       costs.push_back(std::make_unique<RooflineCosts>(target.hardware.device, config.precision.allows_tf32));
   }
@@ -188,6 +199,13 @@ RunConfig for_target(const RunConfig& given, const PlanTarget& target) {
   return config;
 }
 
+std::string memory_shortage(const RunConfig& given, const PlanTarget& target) {
+  Plan plan;
+  plan.config = for_target(given, target);
+  plan_memory_of_ranks(target, plan);
+  return plan.unfit;
+}
+
 Plan make_plan(const RunConfig& given, const PlanTarget& target, const std::vector<int>& timelines_of) {
   Plan plan;
   plan.config = for_target(given, target);
@@ -209,14 +227,7 @@ Plan make_plan(const RunConfig& given, const PlanTarget& target, const std::vect
   plan.parameters = model.parameters();
   plan.flops_per_token = model.flops_per_token();
   plan.model = model_parts(model);
-  plan.memory = plan_rank_memory(config);
-  compare_memory(target, plan);
-  if (!plan.fits && config.checkpoint.copies_state()) {  // as `ingot train` does then
-    plan.config.checkpoint.has_room = false;
-    plan.memory = plan_rank_memory(plan.config);
-    plan.unfit.clear();
-    compare_memory(target, plan);
-  }
+  plan_memory_of_ranks(target, plan);
 
   const int ranks = static_cast<int>(config.parallel.ranks());
   const Sharing sharing{.threads = std::max(1, target.threads / ranks),

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -45,6 +46,8 @@ struct PlanTarget {
   std::string memory_source;    // "MemAvailable of /proc/meminfo"
   std::filesystem::path cache;  // of measurements; empty for none
   int threads = 1;              // of this machine, for all ranks together
+  std::function<void(const std::string& what)>
+      on_measuring;  // called before something is measured; may be null
 };
 
 struct StepPlan {
@@ -81,6 +84,9 @@ struct Plan {
 
 // The configuration as the target runs it. kUsage error for what the trainer refuses anywhere.
 RunConfig for_target(const RunConfig& config, const PlanTarget& target);
+
+// Returns why the run's memory does not suffice on the target, and what would; "" if it suffices.
+std::string memory_shortage(const RunConfig& config, const PlanTarget& target);
 
 // timelines_of: ranks whose timelines the schedule keeps.
 Plan make_plan(const RunConfig& config, const PlanTarget& target, const std::vector<int>& timelines_of = {});

@@ -144,11 +144,16 @@ SearchResult search_plans(const RunConfig& given, const PlanTarget& target, int6
   const RooflineCosts costs(target.hardware.device, config.precision.allows_tf32);
   for (size_t i = 0; i < all.size(); ++i) {
     Candidate& c = all[i];
-    const std::optional<uint64_t> peak = peak_of(c.config);
+    std::optional<uint64_t> peak = peak_of(c.config);
     if (!peak) continue;
     ++result.valid;
+    const uint64_t share = target.memory_bytes / (target.is_machine ? static_cast<uint64_t>(ranks) : 1);
+    if (*peak > share && c.config.checkpoint.copies_state()) {  // as `ingot train` does then
+      c.config.checkpoint.has_room = false;
+      peak = peak_of(c.config);
+    }
     c.peak_bytes = *peak;
-    if (*peak * (target.is_machine ? static_cast<uint64_t>(ranks) : 1) > target.memory_bytes) continue;
+    if (c.peak_bytes > share) continue;
     ++result.fitting;
     c.estimate_s = estimate(c.config, costs);
     fitting.push_back(std::move(c));

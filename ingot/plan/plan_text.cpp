@@ -42,6 +42,11 @@ void add_model(const Plan& plan, std::string& text) {
                       flops_text(plan.flops_per_token));
 }
 
+uint64_t copy_bytes(const RankMemory& rank) {
+  const auto copy = std::ranges::find(rank.items, kCheckpointCopy, &MemoryItem::name);
+  return copy == rank.items.end() ? 0 : std::min(copy->bytes, rank.peak_bytes);
+}
+
 void add_memory(const Plan& plan, const PlanTarget& target, std::string& text) {
   // Shows the class of ranks that takes most.
   const auto most = std::ranges::max_element(plan.memory, {}, &RankMemory::peak_bytes);
@@ -51,6 +56,9 @@ void add_memory(const Plan& plan, const PlanTarget& target, std::string& text) {
     if (item.bytes > 0)
       text += fmt::format("  {:<24}{:>8}{}\n", item.name, format_bytes(number(item.bytes)),
                           target.is_machine || item.memory == Memory::kDevice ? "" : "   on the host");
+  if (const uint64_t copy = copy_bytes(*most); copy > 0 && target.is_machine)
+    text += fmt::format("  {} but for the copy while a checkpoint is written\n",
+                        format_bytes(number(most->peak_bytes - copy)));
   text += fmt::format("  {}: {} has {}\n", plan.fits ? "fits" : "does not fit", target.memory_source,
                       format_bytes(number(target.memory_bytes)));
   if (!plan.fits) text += "  " + plan.unfit + "\n";
@@ -109,7 +117,8 @@ std::string plan_json(const Plan& plan, const PlanTarget& target) {
     ranks.push_back({{"rank", rank.ranks.front()},
                      {"count", rank.ranks.size()},
                      {"arenas", arenas},
-                     {"peak_bytes", rank.peak_bytes}});
+                     {"peak_bytes", rank.peak_bytes},
+                     {"copy_for_checkpoints_bytes", copy_bytes(rank)}});
   }
   for (const auto& [name, s] : plan.step.parts) parts[name] = s;
   for (const auto& [name, s] : plan.step.waits) waits[name] = s;

@@ -8,19 +8,19 @@
 namespace ingot {
 namespace {
 
-constexpr double kEnough_s = 0.4;      // the measurement ends after this
-constexpr double kOfTraining = 0.1;    // at most this fraction of training, until kEnough_s
-constexpr double kShortest_s = 0.1;    // minimum of one measurement
-constexpr double kAgain_s = 0.5;       // measured again after steps faster than the peak
-constexpr int kMostTimesAgain = 3;     // a busy machine may need more than one
-constexpr int kAboveAreTooMany = 3;    // the clock of a single step may be off
-constexpr int64_t kStepsToAddUp = 50;  // between sums over the ranks
+constexpr double kEnough_s = 0.4;    // the measurement ends after this
+constexpr double kOfTraining = 0.1;  // at most this fraction of training, until kEnough_s
+constexpr double kShortest_s = 0.1;  // minimum of one measurement
+constexpr int kAboveAreTooMany = 3;  // the clock of a single step may be off
 
 }  // namespace
 
-MfuMeter::MfuMeter(DType dtype, Device device, bool is_tf32, Communicator& ranks)
-    : peak_(dtype, device, is_tf32), ranks_(ranks), is_on_cpu_(device == Device::kCpu) {
-  if (is_on_cpu_) return;
+MfuMeter::MfuMeter(DType dtype, Device device, bool is_tf32, Communicator& ranks, double known_gflops)
+    : peak_(dtype, device, is_tf32), ranks_(ranks) {
+  std::array<double, 1> known{known_gflops};
+  ranks_.max(known);
+  total_gflops_ = known[0];
+  if (device == Device::kCpu || total_gflops_ > 0) return;
   peak_.measure(kEnough_s);
   total_gflops_ = ranks_.sum(peak_.gflops());
 }
@@ -37,37 +37,14 @@ void MfuMeter::measure_more(double train_s) {
   if (sums[1] == static_cast<double>(ranks_.size())) total_gflops_ = sums[0];
 }
 
-void MfuMeter::add_up() {
-  total_gflops_ = ranks_.sum(peak_.gflops());
-  is_added_up_ = true;
-}
-
-void MfuMeter::measure_again() {
-  above_ = 0;
-  if (!is_on_cpu_ || times_again_ == kMostTimesAgain) {
-    is_wrong_ = true;
-    return;
-  }
-  ++times_again_;
-  peak_.measure(kAgain_s);
-  is_added_up_ = false;
-  if (ranks_.size() == 1) add_up();
-}
-
 std::optional<double> MfuMeter::of_step(double flops_per_s, double train_s) {
-  ++steps_;
-  if (total_gflops_ == 0)
-    measure_more(train_s);
-  else if (ranks_.size() > 1 && steps_ % kStepsToAddUp == 0)
-    add_up();
+  if (total_gflops_ == 0) measure_more(train_s);
   if (total_gflops_ == 0 || is_wrong_) return std::nullopt;
   const double mfu = flops_per_s / (total_gflops_ * 1e9);
-  if (mfu <= 1) {
-    above_ = 0;
-    return mfu;
-  }
-  if (is_added_up_ && ++above_ == kAboveAreTooMany) measure_again();
-  return std::nullopt;
+  above_ = mfu > 1 ? above_ + 1 : 0;
+  is_wrong_ = above_ == kAboveAreTooMany;
+  if (mfu > 1) return std::nullopt;
+  return mfu;
 }
 
 std::optional<double> MfuMeter::peak_gflops() const {

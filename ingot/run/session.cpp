@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ingot/config/config_toml.h"
+#include "ingot/config/idle_settings.h"
 #include "ingot/core/file.h"
 #include "ingot/core/machine.h"
 #include "ingot/core/process/thread_limit.h"
@@ -341,6 +342,8 @@ TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_re
                           const std::atomic<bool>& is_interrupted, Mesh& mesh, OtherText other_text) {
   use_threads(config.train);
   if (const std::string warning = thread_warning(thread_use()); !warning.empty()) console.warning(warning);
+  for (const std::string& setting : idle_settings(config))
+    console.warning(setting + "; the run trains little or nothing");
   if (!is_resume && folder.is_lead()) folder.write_config(config);  // first, for is_start_debris()
   console.open_log(folder.log());
   Session session(config, folder, is_resume, console, is_interrupted, mesh, other_text);

@@ -9,8 +9,8 @@ namespace ingot {
 
 StepReporter::StepReporter(RunState& run)
     : run_(run),
-      mfu_(run.config.precision.compute, run.config.train.device, run.config.precision.allows_tf32,
-           run.world) {}
+      mfu_(run.config.precision.compute, run.config.train.device, run.config.precision.allows_tf32, run.world,
+           run.folder.is_lead() ? run.folder.record().peak_before(run.world.size()) : 0) {}
 
 void StepReporter::report_arenas() {
   std::vector<MetricsField> fields;
@@ -121,6 +121,7 @@ void StepReporter::fill(RunSummary& summary) const {
   summary.train_s = train_s_;
   summary.non_finite_gradients = non_finite_gradients_;
   summary.product_peak_gflops = mfu_.peak_gflops();
+  summary.ranks = run_.world.size();
 }
 
 }  // namespace ingot

@@ -57,7 +57,7 @@ TEST(Hardware, BuiltInDescriptionsHaveTheDatasheetsFigures) {
 }
 
 TEST(Hardware, EveryFigureOfABuiltInFileHasASource) {
-  ASSERT_EQ(hardware_files().size(), 4u);
+  ASSERT_EQ(hardware_files().size(), 9u);
   for (const HardwareFile& file : hardware_files()) {
     EXPECT_EQ(find_hardware(std::string(file.name)).name, file.name);
     std::istringstream lines{std::string(file.toml)};
@@ -73,7 +73,23 @@ TEST(Hardware, EveryFigureOfABuiltInFileHasASource) {
 TEST(Hardware, AnUnknownNameGivesTheNearest) {
   const std::string error = usage_error([] { find_hardware("h100-smx"); });
   EXPECT_THAT(error, HasSubstr("no hardware is called \"h100-smx\"; did you mean h100-sxm?"));
-  EXPECT_THAT(error, HasSubstr("a100-80g, b200, h100-sxm, h200-sxm"));
+  EXPECT_THAT(error, HasSubstr("a100-80g, b200, h100-sxm, h200-sxm, rtx-3080"));
+}
+
+TEST(Hardware, ADeviceIsFoundByTheNamesThatPeopleUse) {
+  for (const char* name : {"rtx-4090", "RTX 4090", "4090", "NVIDIA GeForce RTX 4090"})
+    EXPECT_EQ(find_hardware(name).name, "rtx-4090") << name;
+  EXPECT_EQ(find_hardware("H100").name, "h100-sxm");
+  EXPECT_THAT(usage_error([] { find_hardware("rtx"); }), AllOf(HasSubstr("rtx-3090"), HasSubstr("rtx-4090")));
+}
+
+TEST(Hardware, AMemoryStandsForADeviceOfThatSize) {
+  const Hardware small = find_hardware("16GB"), gib = find_hardware("24 GiB");
+  EXPECT_EQ(small.device.hbm_bytes, 16e9);
+  EXPECT_EQ(small.name, "16GB (as fast as rtx-4080)");
+  EXPECT_EQ(gib.device.hbm_bytes, 24.0 * (1 << 30));
+  EXPECT_EQ(find_hardware("80GB").device.hbm_bytes, 80e9);
+  EXPECT_THAT(usage_error([] { find_hardware("0GB"); }), HasSubstr("a memory such as 16GB"));
 }
 
 TEST(Hardware, AFileOfAUserIsRead) {

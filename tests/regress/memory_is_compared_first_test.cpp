@@ -61,7 +61,7 @@ class MemoryIsComparedFirst : public testing::Test {
 TEST_F(MemoryIsComparedFirst, ABatchThatDoesNotFitIsRefusedWithOneThatDoes) {
   if (host_memory_limit().bytes < (uint64_t{300} << 20))
     GTEST_SKIP() << "too little memory is available here";
-  EXPECT_EQ(train("tiny-llama --set train.batch_size=4194304 --set train.grad_accum=1 --set train.steps=20"),
+  EXPECT_EQ(train("tiny-llama --set train.batch_size=1048576 --set train.grad_accum=1 --set train.steps=20"),
             4);
   EXPECT_THAT(output_, AllOf(HasSubstr("the largest: activations "), HasSubstr("What fits"),
                              ContainsRegex("--set train.batch_size=[0-9]+ --set train.grad_accum=[0-9]+")));

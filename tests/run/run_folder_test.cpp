@@ -106,11 +106,11 @@ TEST_F(RunFolderTest, SummaryHasItsFieldsInOrderAndTheMachine) {
   const auto json = nlohmann::ordered_json::parse(read_file(run.summary()));
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
-  EXPECT_THAT(keys, ::testing::ElementsAre("program", "libraries", "threads", "machine", "process", "data",
-                                           "init_from", "begin", "end", "status", "exit_code", "error",
-                                           "steps", "tokens", "val_loss", "val_bits_per_byte", "wall_s",
-                                           "train_s", "product_peak_gflops", "peak_rss_bytes",
-                                           "non_finite_gradients", "config_hash", "parts"));
+  EXPECT_THAT(keys, ::testing::ElementsAre(
+                        "program", "libraries", "threads", "threads_limit", "machine", "process", "data",
+                        "init_from", "begin", "end", "status", "exit_code", "error", "steps", "tokens",
+                        "val_loss", "val_bits_per_byte", "wall_s", "train_s", "product_peak_gflops", "ranks",
+                        "peak_rss_bytes", "non_finite_gradients", "config_hash", "parts"));
   EXPECT_EQ(json["non_finite_gradients"], 2);
   EXPECT_EQ(json["status"], "completed");
   EXPECT_EQ(json["val_loss"], 1.5);

@@ -45,8 +45,9 @@ struct RunSummary {
   int64_t non_finite_gradients = 0;  // skipped by an 8-bit optimizer since the last start or resume
   std::string config_hash;
   std::optional<double> product_peak_gflops = {};  // the denominator of MFU
-  int exit_code = 0;                               // the process's, if the run failed
-  std::string error = {};                          // the error that ended a failed run
+  int ranks = 1;
+  int exit_code = 0;       // the process's, if the run failed
+  std::string error = {};  // the error that ended a failed run
 };
 
 class RunFolder {

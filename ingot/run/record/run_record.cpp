@@ -52,6 +52,17 @@ ordered_json start_json(const RunStart& start) {
 }
 
 // The exit code of the process; null while it runs.
+// Returns what a peak of products depends on, as text.
+std::string peak_identity(const ordered_json& record) {
+  const auto text = [&](const char* pointer) {
+    const nlohmann::ordered_json::json_pointer at(pointer);
+    return record.contains(at) ? record.at(at).dump(-1, ' ', false, ordered_json::error_handler_t::replace)
+                               : "";
+  };
+  return fmt::format("{} {} {} {}", text("/ranks"), text("/threads"), text("/machine/cpu"),
+                     text("/machine/cores"));
+}
+
 ordered_json exit_code_json(const RunSummary& run) {
   if (run.status == "running") return nullptr;
   if (run.status == "interrupted") return kExitInterrupted;
@@ -62,6 +73,11 @@ ordered_json exit_code_json(const RunSummary& run) {
 
 RunRecord::RunRecord(const std::filesystem::path& folder) : folder_(folder), begin_s_(unix_now_s()) {
   read_parts();
+}
+
+double RunRecord::peak_before(int ranks) const {
+  const ordered_json now{{"ranks", ranks}, {"threads", num_threads()}, {"machine", machine_json()}};
+  return peak_before_.identity == peak_identity(now) && peak_before_.gflops > 0 ? peak_before_.gflops : 0;
 }
 
 // This process holds the lock, so a part that is "running" has died.
@@ -78,6 +94,8 @@ void RunRecord::read_parts() {
   if (json.contains("parts") && json["parts"].is_array()) parts = json["parts"];
   if (parts.empty() || !parts.back().is_object())
     parts.push_back({{"begin", nullptr}, {"end", nullptr}, {"status", before->status}});
+  if (const auto peak = json.find("product_peak_gflops"); peak != json.end() && peak->is_number())
+    peak_before_ = {.gflops = *peak, .identity = peak_identity(json)};
   if (json.contains("init_from"))
     start_before_ = json["init_from"].dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   if (json.contains("begin") && json["begin"].is_string()) first_begin_ = json["begin"];
@@ -138,6 +156,7 @@ void RunRecord::write(const RunSummary& run) const {
   json["wall_s"] = number_or_null(run.wall_s);
   json["train_s"] = number_or_null(run.train_s);
   json["product_peak_gflops"] = number_or_null(run.product_peak_gflops);
+  json["ranks"] = run.ranks;
   json["peak_rss_bytes"] = run.peak_rss_bytes;
   json["non_finite_gradients"] = run.non_finite_gradients;
   json["config_hash"] = run.config_hash;

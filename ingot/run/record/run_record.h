@@ -64,6 +64,10 @@ class RunRecord {
   // none.
   const std::string& death_before() const { return death_before_; }
 
+  // Returns the peak of products (GFLOP/s of all ranks) that the run's MFU is a fraction of since it ran before, or 0 if there
+  // is none, or it ran on another machine, on other threads or with other ranks.
+  double peak_before(int ranks) const;
+
   // Writes run.json atomically. Throws a kDisk error if it cannot be written.
   void write(const RunSummary& run) const;
 
@@ -77,6 +81,10 @@ class RunRecord {
   std::string start_before_ = "null";  // JSON; of the part that began the run
   std::string first_begin_;            // when the whole run began; empty if this part is the first
   std::string death_before_;
+  struct {
+    double gflops = 0;
+    std::string identity;
+  } peak_before_;
 };
 
 }  // namespace ingot
