@@ -105,9 +105,10 @@ TEST_F(ThreadLimitTest, WarnsOfThreadsThatTheMachineCannotRunAtOnce) {
 
 TEST_F(ThreadLimitTest, NamesMpirunsBindingToOneCore) {
   const ThreadLimit bound{.threads = 1, .source = "the affinity mask (1 of 16 cores)"};
-  EXPECT_EQ(thread_warning({.machine = bound, .chosen = bound}), "");
+  EXPECT_EQ(thread_warning({.machine = bound, .chosen = bound, .unbound = 8}), "");
   setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
-  EXPECT_THAT(thread_warning({.machine = bound, .chosen = bound}), HasSubstr("--bind-to none"));
+  EXPECT_THAT(thread_warning({.machine = bound, .chosen = bound, .unbound = 8}), HasSubstr("--bind-to none"));
+  EXPECT_EQ(thread_warning({.machine = bound, .chosen = bound, .unbound = 1}), "");  // as many ranks as cores
   unsetenv("OMPI_COMM_WORLD_SIZE");
 }
 

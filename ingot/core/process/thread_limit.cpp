@@ -77,6 +77,8 @@ const ThreadUse& thread_use() { return use_of_process(); }
 void use_machine_threads(const HostShare& share) {
   ThreadUse& use = use_of_process();
   use.machine = use.chosen = machine_thread_limit(share);
+  const int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  use.unbound = machine_thread_limit({.ranks = share.ranks, .cores = cores}, {.allowed = cores}).threads;
   const char* given = std::getenv("OMP_NUM_THREADS");
   const long threads = given ? std::strtol(given, nullptr, 10) : 0;  // "4,2" is 4 at the outermost level
   if (threads > 0)
@@ -99,7 +101,8 @@ std::string thread_warning(const ThreadUse& use) {
         "other can make "
         "a step many times slower",
         use.chosen.source, use.chosen.threads, use.machine.threads, use.machine.source);
-  const bool is_bound = use.machine.threads == 1 && use.machine.source.starts_with("the affinity mask");
+  const bool is_bound =
+      use.machine.threads == 1 && use.unbound > 1 && use.machine.source.starts_with("the affinity mask");
   if (is_bound && std::getenv("OMPI_COMM_WORLD_SIZE"))
     return fmt::format(
         "one thread per rank, by {}: mpirun binds each of up to two ranks to one core by default; mpirun "

@@ -37,6 +37,7 @@ ThreadLimit machine_thread_limit(const HostShare& share = {}, const CpuSources& 
 struct ThreadUse {
   ThreadLimit machine;  // what the machine allows
   ThreadLimit chosen;   // what the process uses, and who says so
+  int unbound = 1;      // threads that the machine would allow if no launcher had bound the process to cores
 };
 const ThreadUse& thread_use();
 
