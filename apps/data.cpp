@@ -203,7 +203,7 @@ Json inspect_folder(const fs::path& folder, const InspectOptions& options) {
     std::optional<DocumentStats> documents;
     if (part->documents > 1 && tokenizer->end_of_text())
       documents = token_stats(source, tokenizer.get(), static_cast<size_t>(options.samples));
-    std::optional<DocumentStats::Duplicates> shared;  // of the validation part
+    std::optional<DocumentStats::Duplicates> shared;  // documents of both parts
     if (training && documents) shared = documents->also_in(*training);
     if (part == &dataset.train) training = documents;
     if (options.is_json) {

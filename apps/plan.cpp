@@ -51,7 +51,7 @@ PlanTarget this_machine(const RunConfig& config) {
   target.memory_bytes = limit.bytes;
   target.memory_source = limit.source;
   if (!plan_cache_folder().empty()) target.cache = plan_cache_folder() / program_build().commit.substr(0, 12);
-  const int64_t own = config.train.threads;  // of each rank
+  const int64_t own = config.train.threads;  // threads of each rank
   target.threads = own > 0 ? static_cast<int>(own * config.parallel.ranks()) : thread_use().chosen.threads;
   Hardware& hardware = target.hardware;
   hardware.name = fmt::format("this machine ({}, {} threads by {})", info.cpu, target.threads,

@@ -163,7 +163,7 @@ constexpr KnownNames kValues[] = {
     {"report", "warn warning log"},
 };
 
-// What Ingot has in place of things that have keys in other trainers, or that it lacks them.
+// Each entry answers a key of another trainer: it says what Ingot has in its place, or that Ingot lacks it.
 struct OtherFeature {
   std::string_view names, answer;
 };

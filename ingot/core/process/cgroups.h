@@ -13,7 +13,7 @@ struct CgroupFiles {
 };
 
 struct Cgroup {
-  std::filesystem::path folder;  // where its files are
+  std::filesystem::path folder;  // the folder of the group's files
   std::string name;              // "/user.slice/job_7"
   int version = 2;
 };

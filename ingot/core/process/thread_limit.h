@@ -22,15 +22,15 @@ struct HostShare {
   int cores = 0;  // cores that any of the ranks may use; 0: those of this process
 };
 
-// Where the limits are read; the system's own unless a test replaces them.
+// The places that the limits are read from. They are the system's own unless a test replaces them.
 struct CpuSources {
   CgroupFiles cgroups = {};
-  std::optional<int> cores = {};    // of the machine
+  std::optional<int> cores = {};    // online cores of the machine
   std::optional<int> allowed = {};  // by the affinity mask of this process
 };
 
-// Returns the smallest of: the affinity mask, this rank's share of the host's cores, and this rank's share of the CPU quota
-// of each control group up to the root. A fraction of a CPU counts as one.
+// Returns the smallest of three limits: the affinity mask, this rank's share of the host's cores, and its share of the CPU
+// quotas of all control groups up to the root. A fraction of a CPU counts as one.
 ThreadLimit machine_thread_limit(const HostShare& share = {}, const CpuSources& sources = {});
 
 // The number of threads of this process as it was set last.
