@@ -8,6 +8,7 @@ each flip the run is resumed. It must name the damaged file, go on from the chec
 between again, and replace the damaged checkpoint by one with the bytes of the undisturbed run. `ingot eval` of the damaged
 checkpoint must fail with exit code 3 and name the file (for every tenth flip) if that is a file which it reads.
 """
+import shutil
 import sys
 
 import chaos
@@ -56,6 +57,10 @@ def main():
             test.fail(f"{where}: exit code {outcome.code}", outcome.output)
         if faults := chaos.differences(out, calm):
             test.fail(f"{where}: {'; '.join(faults)}", outcome.output)
+        for aside in (out / "checkpoints").glob("*.kept-*"):  # a folder whose manifest cannot be read is not overwritten
+            if path.name != "MANIFEST.json":
+                test.fail(f"{where}: {aside.name} was set aside", outcome.output)
+            shutil.rmtree(aside)
         by_file[path.name] = by_file.get(path.name, 0) + 1
         test.done += 1
     files = ", ".join(f"{count} in {name}" for name, count in sorted(by_file.items()))

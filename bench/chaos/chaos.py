@@ -186,9 +186,10 @@ def skip(name, why):
 
 
 def checkpoints(run):
-    """Returns the steps of a run's committed checkpoints, in ascending order."""
+    """Returns the steps of a run's committed checkpoints, in ascending order. Folders that were set aside
+    (step-N.kept-1) do not count."""
     names = os.listdir(run / "checkpoints") if (run / "checkpoints").is_dir() else []
-    return sorted(int(name[5:]) for name in names if name.startswith("step-"))
+    return sorted(int(name[5:]) for name in names if re.fullmatch(r"step-\d{9,}", name))
 
 
 def checkpoint(run, step):
