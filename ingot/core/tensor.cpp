@@ -45,7 +45,9 @@ Tensor Tensor::reshape(const Shape& new_shape) const {
   INGOT_CHECK(is_contiguous(), "Tensor::reshape: {} is strided", shape.to_string());
   INGOT_CHECK(new_shape.elements() == elements(), "Tensor::reshape: {} to {}", shape.to_string(),
               new_shape.to_string());
-  return Tensor(data, dtype, new_shape, device);
+  Tensor view(data, dtype, new_shape, device);
+  view.amax = amax;
+  return view;
 }
 
 Tensor Tensor::rows(int64_t begin, int64_t end) const {
@@ -87,6 +89,13 @@ Tensor Tensor::split_last(int64_t a, int64_t b) const {
   view.shape = split;
   view.strides[static_cast<size_t>(last)] = b;
   view.strides[static_cast<size_t>(last) + 1] = 1;
+  return view;
+}
+
+Tensor Tensor::with_amax(const Tensor& place) const {
+  if (place) check_tensor(place, DType::f32, {1}, "Tensor::with_amax: place");
+  Tensor view = *this;
+  view.amax = static_cast<float*>(place.data);
   return view;
 }
 

@@ -176,14 +176,14 @@ void AttentionLayer::rotate_gains_backward(LayerContext& ctx, const Saved& saved
 
 void AttentionLayer::rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d,
                                      const Heads& heads, const Tensor& rope_table,
-                                     const HeadsScratch& scratch, const Tensor& amax) const {
+                                     const HeadsScratch& scratch) const {
   const int64_t B = d.q.dim(0), T = d.q.dim(1), N = B * T, q_norms = N * norms(H_);
   if (has_gains_of_heads()) return rotate_gains_backward(ctx, saved, d, rope_table, scratch);
   if (has_qk_norm_ && !norms_rows()) {
     return qk_norm_backward(d.qk, heads.qk, saved.qk_rstd.reshape({B, T, H_ + K_}), rope_table, 0,
                             ctx.stream);
   }
-  if (rope_table) rope_backward(d.qk, rope_table, 0, ctx.stream, amax);
+  if (rope_table) rope_backward(d.qk, rope_table, 0, ctx.stream);
   if (!norms_rows()) return;
   normalise_backward(ctx, d.q, q_gain_, saved.qk_raw.rows(0, N * H_), saved.qk_rstd.rows(0, q_norms),
                      scratch);
@@ -319,11 +319,11 @@ ResidualStream AttentionLayer::forward(LayerContext& ctx, const Saved& saved, co
   const int64_t tiles = cached ? cached_tiles(T, {cached->cache.slots(), cached->cache.positions()}, device)
                                : attention_forward_scratch({B, T, T, H_, K_, D_}, device, has_documents_);
   const ForwardScratch scratch = forward_scratch(ctx.scratch, N, tiles, saved.x.dtype, saved);
-  const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : scratch.h;
+  const Tensor h = is_norm_after_ ? saved.x : qkv_.with_x_amax(ctx, saved.h ? saved.h : scratch.h);
   if (is_norm_after_)
     add_delta(ctx, saved.x, residual);
   else
-    norm_.forward(ctx, h, saved.norm, saved.x, residual, qkv_.x_amax(ctx));
+    norm_.forward(ctx, h, saved.norm, saved.x, residual);
   const Tensor h_all = scratch.h_all ? scratch.h_all : h;
   ctx.region.enter(h_all, h, ctx.stream);
   qkv_.forward(ctx, saved.qkv, h_all, saved.h_codes);
@@ -356,51 +356,53 @@ ResidualStream AttentionLayer::forward(LayerContext& ctx, const Saved& saved, co
   return {saved.x, out};
 }
 
-Tensor AttentionLayer::d_amax(const LayerContext& ctx) const {
-  return is_norm_after_ || ctx.dropout.p > 0 ? Tensor{} : proj_.dy_amax(ctx);
+Tensor AttentionLayer::with_d_amax(const LayerContext& ctx, const Tensor& d) const {
+  return is_norm_after_ || ctx.dropout.p > 0 ? d : proj_.with_dy_amax(ctx, d);
 }
 
-void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d,
-                              const DocumentMask& documents, const Tensor& rope_table,
-                              const Tensor& amax) const {
+void AttentionLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& dx, const Tensor& d,
+                              const DocumentMask& documents, const Tensor& rope_table) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t B = saved.lse.dim(0), T = saved.lse.dim(2), N = B * T;
   const BackwardScratch scratch = backward_scratch(ctx.scratch, N, saved.x.dtype);
-  const Tensor &dh = scratch.dh, &dh_all = scratch.dh_all ? scratch.dh_all : dh, &d_qkv = scratch.d_qkv;
+  const Tensor &dh = scratch.dh, &dh_all = scratch.dh_all ? scratch.dh_all : dh;
+  // Its amax comes from the sums for the bias's gradient or else, without QK-norm, from the rotation and a pass over v's.
+  const bool has_bias = qkv_.bias_id() >= 0, is_raised_here = !has_bias && is_rotary_ && !has_qk_norm_;
+  Tensor d_qkv = is_raised_here ? qkv_.with_dy_amax(ctx, scratch.d_qkv) : scratch.d_qkv;
   {
     const ScratchScope inner(ctx.scratch);
     const HeadsScratch inside = heads_scratch(ctx.scratch, {B, T, T, H_, K_, D_}, saved.x.dtype);
     const Tensor& d_out = inside.d_out;
     Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
     if (is_norm_after_) {
-      norm_.backward(ctx, dh, d_sum, saved.post, saved.norm, {}, proj_.dy_amax(ctx));
-      d_sum = dh;
+      const Tensor d_post = proj_.with_dy_amax(ctx, dh);
+      norm_.backward(ctx, d_post, d_sum, saved.post, saved.norm, {});
+      d_sum = d_post;
     }
     const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
     ctx.region.leave_backward(d_all, d_sum, ctx.stream);
     proj_.backward(ctx, d_out, d_all, saved.out, saved.out_codes);
-    proj_.backward_bias(ctx, d_sum);
+    proj_.backward_bias(ctx, d_sum.with_amax({}));
     const Heads heads = split(saved.qkv, B, T), dheads = split(d_qkv, B, T);
     attention_backward(dheads.q, dheads.k, dheads.v, d_out.reshape({B, T, H_, D_}), heads.q, heads.k, heads.v,
                        saved.out.reshape({B, T, H_, D_}), saved.lse, documents.starts,
                        config(ctx, T, documents), inside.tiles, ctx.stream);
-    const bool has_amax = is_rotary_ && !has_qk_norm_ && qkv_.bias_id() < 0 && qkv_.has_dy_amax(ctx);
-    const Tensor d_qkv_amax = has_amax ? qkv_.dy_amax(ctx) : Tensor{};
-    rotate_backward(ctx, saved, dheads, heads, is_rotary_ ? rope_table : Tensor{}, inside, d_qkv_amax);
-    if (has_amax) raise_amax(d_qkv_amax, d_qkv.columns((H_ + K_) * D_, qkv_width()), ctx.stream);
+    rotate_backward(ctx, saved, dheads, heads, is_rotary_ ? rope_table : Tensor{}, inside);
+    if (d_qkv.amax) raise_amax(d_qkv.columns((H_ + K_) * D_, qkv_width()), ctx.stream);
   }
   const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : dh;
   if (!is_norm_after_ && !saved.h && !qkv_.has_codes(ctx, saved.h_codes))
     norm_.forward(ctx, h, NormStats{}, saved.x, {saved.x, {}});
   const Tensor h_all = h.dim(0) == N ? h : dh_all;
   ctx.region.enter(h_all, h, ctx.stream);
-  if (qkv_.bias_id() >= 0) qkv_.backward_bias(ctx, d_qkv, qkv_.dy_amax(ctx));
+  if (has_bias) d_qkv = qkv_.with_dy_amax(ctx, d_qkv);
+  qkv_.backward_bias(ctx, d_qkv);
   qkv_.backward(ctx, dh_all, d_qkv, h_all, saved.h_codes);
   ctx.region.enter_backward(dh, dh_all, ctx.stream);
   if (is_norm_after_)
-    add_delta(ctx, d, {d, dh});
+    add_delta(ctx, dx, {d, dh});
   else
-    norm_.backward(ctx, d, dh, saved.x, saved.norm, d, amax);
+    norm_.backward(ctx, dx, dh, saved.x, saved.norm, d);
 }
 
 }  // namespace ingot

@@ -66,11 +66,11 @@ class AttentionLayer {
   ResidualStream forward(LayerContext& ctx, const Saved& saved, const ResidualStream& residual,
                          const ResidualMemory& to, const DocumentMask& documents, const Tensor& rope_table,
                          const CachedTokens* cached) const;
-  // Turns d (n, C), the gradient of (x + out), into that of x. amax: d_amax of the layer below, or empty.
-  void backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const DocumentMask& documents,
-                const Tensor& rope_table, const Tensor& amax) const;
-  // Linear::dy_amax of W_o, if backward casts d as it is; empty otherwise.
-  Tensor d_amax(const LayerContext& ctx) const;
+  // dx (n, C) = the gradient of x, given that of (x + out), d. dx is the memory of d. Raises dx.amax.
+  void backward(LayerContext& ctx, const Saved& saved, const Tensor& dx, const Tensor& d,
+                const DocumentMask& documents, const Tensor& rope_table) const;
+  // Returns the d of backward with a place for its amax (Linear::with_dy_amax of W_o), if backward casts d itself.
+  Tensor with_d_amax(const LayerContext& ctx, const Tensor& d) const;
 
   // Plans the scratch of micro-batches with documents from now on.
   void expect_documents() { has_documents_ = true; }
@@ -143,9 +143,8 @@ class AttentionLayer {
   // QK-norm and rotation, in place. An empty table stands for no rotation.
   void rotate(LayerContext& ctx, const Saved& saved, const Heads& heads, const Tensor& rope_table,
               const Tensor& normed) const;
-  // amax: of rope_backward, without QK-norm.
   void rotate_backward(LayerContext& ctx, const Saved& saved, const Heads& d, const Heads& heads,
-                       const Tensor& rope_table, const HeadsScratch& scratch, const Tensor& amax) const;
+                       const Tensor& rope_table, const HeadsScratch& scratch) const;
   QkGains gains(LayerContext& ctx) const;
   void rotate_gains_backward(LayerContext& ctx, const Saved& saved, const Heads& d, const Tensor& rope_table,
                              const HeadsScratch& scratch) const;

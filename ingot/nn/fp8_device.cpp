@@ -83,8 +83,11 @@ namespace {
     using enum Fp8Scale::Source;
     if (scale.source == kValue) {
       cuda::put_fp8_scale(at.scale, at.inverse, scale.value, stream);
-    } else if (scale.source == kAmax || scale.source == kRaised) {
-      if (scale.source == kAmax) cuda::raise_amax(at.fresh, x, stream);
+    } else if (scale.source == kAmax) {
+      INGOT_CHECK(!x.amax || x.amax == at.fresh.data,
+                  "Fp8Device: x {} has an amax, but not that of its cast (Fp8State::next_amax)",
+                  x.shape.to_string());
+      if (!x.amax) cuda::raise_amax(x.with_amax(at.fresh), stream);
       if (scale.merge) scale.merge(at.fresh);
       cuda::set_fp8_scale(at.scale, at.inverse, at.fresh, format, Fp8ScaleFloor::kExact, stream);
     }

@@ -23,14 +23,13 @@ enum class Fp8Scaling { kTensor, kTensorPower, kRows, kColumns };
 // and kTensorPower always write (C, N).
 enum class Fp8Layouts { kStraight, kTurned, kBoth };
 
-// How a cast with the scaling kTensor finds its scale: from the amax of the tensor, which costs a pass over it, or which
-// the op that wrote the tensor has put into Fp8Place::fresh (kRaised); from the caller; or by using the scale of the last
-// cast of the same tensor again.
+// How a cast with the scaling kTensor finds its scale: from the amax of the tensor, which costs a pass over it unless an op
+// has raised it (Tensor::with_amax); from the caller; or by using the scale of the last cast of the same tensor again.
 struct Fp8Scale {
-  enum class Source { kAmax, kRaised, kValue, kLast };
+  enum class Source { kAmax, kValue, kLast };
   Source source = Source::kAmax;
   float value = 0;  // for kValue
-  // For kAmax and kRaised: if set, makes the amax (1) f32 that of the whole tensor, of which this rank has a shard.
+  // For kAmax: if set, makes the amax (1) f32 that of the whole tensor, of which this rank has a shard.
   std::function<void(const Tensor& amax)> merge = {};
 };
 
@@ -53,7 +52,7 @@ class Fp8Device {
                          Fp8Layouts layouts);
   // Casts tensor `index` into an operand of x's shape and returns it. The scalings other than kTensor ignore
   // `scale`. x (N, C) is f32, bf16 or f16, N and C multiples of 16. REQUIRES: the format is e4m3 unless the
-  // scaling is kTensor.
+  // scaling is kTensor; x has no amax, or place(index).fresh for it.
   Operand cast(Operand to, int index, const Tensor& x, Fp8Scaling scaling, const Fp8Scale& scale,
                Stream& stream);
 

@@ -218,12 +218,12 @@ class Fp8Products {
     if (state_.follows_history()) return {.source = kLast};
     const float delayed = delayed_scale(cast);
     if (delayed > 0) return {.source = kValue, .value = delayed};
-    return {.source = state_.takes_raised(tensor(cast)) ? kRaised : kAmax};
+    return {.source = kAmax};
   }
   // Plans a step that finds a history of amaxes, if the recipe keeps one.
   void plan_cast_on_device(const Tensor& t, const Fp8Cast& cast) {
     const bool has_own_amax = cast.scaling != Fp8Scaling::kRows && linear_.recipe != Fp8Recipe::kDelayed &&
-                              scale_of(cast).source == Fp8Scale::Source::kAmax;
+                              scale_of(cast).source == Fp8Scale::Source::kAmax && !t.amax;
     Work work = has_own_amax ? traffic({t, t}) : traffic({t});
     work.bytes += static_cast<double>(t.elements()) * (cast.layouts == Fp8Layouts::kBoth ? 2 : 1);
     const WorkSpan span(stream_, "fp8 cast", work);
@@ -296,12 +296,12 @@ Tensor Fp8Linear::make_codes(Arena& arena, int64_t N, int64_t in) const {
   return arena.alloc(kE4m3, {in + 1, N});
 }
 
-Tensor Fp8Linear::raised_amax_of_x(Fp8State& state) const {
-  return has_raised_amaxes() ? state.raised_amax(first_tensor + kX) : Tensor{};
+Tensor Fp8Linear::with_x_amax(const Tensor& x, Fp8State& state) const {
+  return recipe == Fp8Recipe::kTensorwise ? x.with_amax(state.next_amax(first_tensor + kX)) : x;
 }
 
-Tensor Fp8Linear::raised_amax_of_dy(Fp8State& state) const {
-  return has_raised_amaxes() ? state.raised_amax(first_tensor + kDy) : Tensor{};
+Tensor Fp8Linear::with_dy_amax(const Tensor& dy, Fp8State& state) const {
+  return recipe == Fp8Recipe::kTensorwise ? dy.with_amax(state.next_amax(first_tensor + kDy)) : dy;
 }
 
 void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w,

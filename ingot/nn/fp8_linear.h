@@ -72,12 +72,11 @@ struct Fp8Linear {
   void backward(const Tensor& dx, const WeightGradient& dw, const Tensor& dy, const Tensor& x,
                 const Tensor& codes, const Tensor& w, Fp8State& state, Arena& scratch, Region& region,
                 Stream& stream) const;
-  // Return the amax (1) that the op which writes x, or dy, then raises for its next cast; empty if the cast needs none.
-  // With it, that cast makes no pass of its own over the tensor. REQUIRES: the tensor is cast after the op. While a step is
-  // planned they are empty, too, so has_raised_amaxes() says whether there are any.
-  bool has_raised_amaxes() const { return recipe == Fp8Recipe::kTensorwise; }
-  Tensor raised_amax_of_x(Fp8State& state) const;
-  Tensor raised_amax_of_dy(Fp8State& state) const;
+  // Return x, or dy, with a place for its amax, if its cast takes one (Tensor::with_amax). With it, that cast makes no pass of
+  // its own over the tensor. REQUIRES: a tensor with a place is written by an op that raises it, then cast once. From the cast
+  // on, the place is that of the next tensor.
+  Tensor with_x_amax(const Tensor& x, Fp8State& state) const;
+  Tensor with_dy_amax(const Tensor& dy, Fp8State& state) const;
   // Casts w for all micro-batches of a step, if the state holds its codes. w must not change until the next call.
   void cast_weight(const Tensor& w, Fp8State& state, Arena& scratch, Region& region, Stream& stream) const;
   // True if all elements of a tensor share a scale, so that both layouts have the same codes.

@@ -12,18 +12,10 @@ Fp8State::Fp8State(const std::vector<std::string>& names, int64_t history, int64
     : history_(history), margin_factor_(std::ldexp(1.0f, -static_cast<int>(margin))) {
   for (const std::string& name : names) entries_.push_back({name, {}});
   amaxes_.resize(names.size() * static_cast<size_t>(history));
-  is_raised_.resize(names.size());
 }
 
-Tensor Fp8State::raised_amax(int tensor) {
-  is_raised_[static_cast<size_t>(tensor)] = true;
-  return device_ ? device_->place(tensor).fresh : Tensor{};
-}
-
-bool Fp8State::takes_raised(int tensor) {
-  const bool was_raised = is_raised_[static_cast<size_t>(tensor)];
-  is_raised_[static_cast<size_t>(tensor)] = false;
-  return was_raised;
+Tensor Fp8State::next_amax(int tensor) {
+  return device_ ? device_->place(tensor).fresh : Tensor(&(*this)[tensor].amax, DType::f32, {1});
 }
 
 Fp8Stats Fp8State::total() const {
@@ -116,7 +108,6 @@ const Fp8Device::Operand* Fp8State::held(int tensor) const {
 void Fp8State::begin_step(Stream& stream) {
   if (!device_) return begin_step();
   std::ranges::fill(elements_, 0);
-  std::fill(is_raised_.begin(), is_raised_.end(), false);
   device_->begin_step(stream);
 }
 

@@ -65,10 +65,9 @@ class Fp8State {
     Shape shape;  // (out, in)
   };
   void hold_weights(const std::vector<Weight>& weights, const Stream& stream);
-  // Says that the op which writes a tensor raises the amax of its next cast, and returns that amax (1), on the device.
-  // Empty without a device. takes_raised returns whether this was said since the last cast.
-  Tensor raised_amax(int tensor);
-  bool takes_raised(int tensor);
+  // Returns the place (1) f32 of the amax from which the tensor's next cast computes its scale, on the device. While a step
+  // is planned it is a place on the host, which nothing raises.
+  Tensor next_amax(int tensor);
   // The codes of a weight, in both layouts; null if it is not held.
   const Fp8Device::Operand* held(int tensor) const;
   const Arena* held_arena() const { return held_arena_ ? &*held_arena_ : nullptr; }
@@ -94,7 +93,6 @@ class Fp8State {
   std::optional<Fp8Device> device_;
   std::optional<Arena> held_arena_;
   std::vector<Fp8Device::Operand> held_;  // by tensor; without codes where the tensor is not held
-  std::vector<bool> is_raised_;           // by tensor: see raised_amax
   std::vector<int64_t> elements_;
   struct Brought {
     size_t slot;

@@ -157,12 +157,12 @@ void Linear::backward_weight(LayerContext& ctx, const Tensor& dy, const Tensor& 
   linear_weight_gradients(dw, ctx.params.grad(bias_), dy, x, bias_scratch(ctx.scratch).sums, ctx.stream);
 }
 
-void Linear::backward_bias(LayerContext& ctx, const Tensor& dy, const Tensor& amax) const {
+void Linear::backward_bias(LayerContext& ctx, const Tensor& dy) const {
   if (bias_ < 0 || sums_bias(ctx)) return;
   const ScratchScope scope(ctx.scratch);
   const BiasScratch scratch = bias_scratch(ctx.scratch);
   const Tensor db = partial_gradient(ctx, bias_, scratch.partial);
-  bias_backward(db, dy, scratch.sums, ctx.stream, amax);
+  bias_backward(db, dy, scratch.sums, ctx.stream);
   add_partial_gradient(ctx, bias_, db);
 }
 
@@ -257,35 +257,34 @@ NormStats Norm::make_stats(Arena& arena, int64_t n) const {
 }
 
 void Norm::forward(LayerContext& ctx, const Tensor& h, const NormStats& stats, const Tensor& sum,
-                   const ResidualStream& residual, const Tensor& amax) const {
+                   const ResidualStream& residual) const {
   const auto& [base, delta] = residual;
   INGOT_CHECK(delta || sum.data == base.data, "Norm::forward: without a delta the sum is the base");
   const Tensor w = ctx.params.weight(weight_);
   if (kind_ == NormKind::kLayerNorm) {
     const Tensor b = ctx.params.weight(bias_);
     if (delta)
-      residual_layernorm_forward(h, sum, stats.mean, stats.rstd, base, delta, w, b, eps_, ctx.stream, amax);
+      residual_layernorm_forward(h, sum, stats.mean, stats.rstd, base, delta, w, b, eps_, ctx.stream);
     else
-      layernorm_forward(h, stats.mean, stats.rstd, base, w, b, eps_, ctx.stream, amax);
+      layernorm_forward(h, stats.mean, stats.rstd, base, w, b, eps_, ctx.stream);
   } else if (delta) {
-    residual_rmsnorm_forward(h, sum, stats.rstd, base, delta, w, eps_, ctx.stream, amax);
+    residual_rmsnorm_forward(h, sum, stats.rstd, base, delta, w, eps_, ctx.stream);
   } else {
-    rmsnorm_forward(h, stats.rstd, base, w, eps_, ctx.stream, amax);
+    rmsnorm_forward(h, stats.rstd, base, w, eps_, ctx.stream);
   }
 }
 
 void Norm::backward(LayerContext& ctx, const Tensor& d, const Tensor& dh, const Tensor& x,
-                    const NormStats& stats, const Tensor& d_residual, const Tensor& amax) const {
+                    const NormStats& stats, const Tensor& d_residual) const {
   const ScratchScope scope(ctx.scratch);
   const BackwardScratch scratch = backward_scratch(ctx.scratch);
   const Tensor w = ctx.params.weight(weight_);
   const Tensor dw = partial_gradient(ctx, weight_, scratch.dw);
   const Tensor db = partial_gradient(ctx, bias_, scratch.db);
   if (kind_ == NormKind::kLayerNorm)
-    layernorm_backward(d, dw, db, dh, x, w, stats.mean, stats.rstd, d_residual, scratch.sums, ctx.stream,
-                       amax);
+    layernorm_backward(d, dw, db, dh, x, w, stats.mean, stats.rstd, d_residual, scratch.sums, ctx.stream);
   else
-    rmsnorm_backward(d, dw, dh, x, w, stats.rstd, d_residual, scratch.sums, ctx.stream, amax);
+    rmsnorm_backward(d, dw, dh, x, w, stats.rstd, d_residual, scratch.sums, ctx.stream);
   add_partial_gradient(ctx, weight_, dw);
   add_partial_gradient(ctx, bias_, db);
 }

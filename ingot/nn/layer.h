@@ -119,8 +119,9 @@ class Linear {
   // ranks. REQUIRES with FP8: the last forward had the same x and codes (Fp8Linear::backward).
   void backward(LayerContext& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x,
                 const Tensor& codes = {}) const;
-  // db += column sums of dy, which has the same rows as the y of add_bias. amax: dy_amax, or empty.
-  void backward_bias(LayerContext& ctx, const Tensor& dy, const Tensor& amax = {}) const;
+  // db += column sums of dy, which has the same rows as the y of add_bias. Raises dy.amax (with_dy_amax) if dy has one;
+  // after backward it must not.
+  void backward_bias(LayerContext& ctx, const Tensor& dy) const;
 
   // True if the device fuses bias and activation into its products (ops/linear_fused.h). forward then also adds the bias,
   // with FP8 too, and backward also accumulates its gradient, and add_bias and backward_bias do nothing, unless the
@@ -136,16 +137,14 @@ class Linear {
   void backward_gelu(LayerContext& ctx, const Tensor& d_pre, const Tensor& dy, const Tensor& x,
                      const Tensor& pre) const;
 
-  // Return the amax (1) that the op which writes x, or dy, raises for the linear's FP8 cast (Fp8Linear::raised_amax_of_x);
-  // empty if it has none or ranks share the tensor.
-  Tensor x_amax(const LayerContext& ctx) const {
-    return raises_amax(ctx) ? fp8_.raised_amax_of_x(*ctx.fp8) : Tensor{};
+  // Return x, or dy, with a place for the amax that the op which writes it raises for the linear's FP8 cast
+  // (Fp8Linear::with_x_amax); the tensor as it is if the cast takes none or ranks share the tensor.
+  Tensor with_x_amax(const LayerContext& ctx, const Tensor& x) const {
+    return takes_amax(ctx) ? fp8_.with_x_amax(x, *ctx.fp8) : x;
   }
-  Tensor dy_amax(const LayerContext& ctx) const {
-    return raises_amax(ctx) ? fp8_.raised_amax_of_dy(*ctx.fp8) : Tensor{};
+  Tensor with_dy_amax(const LayerContext& ctx, const Tensor& dy) const {
+    return takes_amax(ctx) ? fp8_.with_dy_amax(dy, *ctx.fp8) : dy;
   }
-  // True if dy has an amax, also while a step is planned, when dy_amax returns none.
-  bool has_dy_amax(const LayerContext& ctx) const { return raises_amax(ctx) && fp8_.has_raised_amaxes(); }
 
   // Makes the linear train in FP8 if the config converts it, and appends the names of its
   // tensors to `tensors`.
@@ -176,7 +175,7 @@ class Linear {
   Tensor fused_bias(Arena& arena, DType dtype) const { return arena.alloc(dtype, {out_}); }
 
   bool can_fuse(Device device) const { return device == Device::kCuda && tp_.count == 1; }
-  bool raises_amax(const LayerContext& ctx) const { return can_fuse(ctx.stream.device) && is_fp8(ctx); }
+  bool takes_amax(const LayerContext& ctx) const { return can_fuse(ctx.stream.device) && is_fp8(ctx); }
   bool is_fp8(const LayerContext& ctx) const { return ctx.fp8 && fp8_.recipe != Fp8Recipe::kNone; }
   // True if the product of forward adds the bias, and if the products of backward sum its gradient.
   bool adds_bias(const LayerContext& ctx) const {
@@ -224,14 +223,13 @@ class Norm {
        const TensorParallel& tp);
 
   NormStats make_stats(Arena& arena, int64_t n) const;
-  // sum = base + delta, h = norm(sum). REQUIRES: if delta is empty, sum is base. amax: Linear::x_amax of the linear that
-  // reads h, or empty.
+  // sum = base + delta, h = norm(sum). Raises h.amax. REQUIRES: if delta is empty, sum is base.
   void forward(LayerContext& ctx, const Tensor& h, const NormStats& stats, const Tensor& sum,
-               const ResidualStream& residual, const Tensor& amax = {}) const;
+               const ResidualStream& residual) const;
   // d (n, C) = d_residual + the gradient of the norm at x, given dh; an empty d_residual counts as zero. d
-  // may alias dh or d_residual. amax: Linear::dy_amax of the linear whose y has the gradient d, or empty.
+  // may alias dh or d_residual. Raises d.amax.
   void backward(LayerContext& ctx, const Tensor& d, const Tensor& dh, const Tensor& x, const NormStats& stats,
-                const Tensor& d_residual, const Tensor& amax = {}) const;
+                const Tensor& d_residual) const;
 
   // Measures the scratch; forward needs none.
   void plan_backward(Arena& arena) const;

@@ -129,16 +129,16 @@ void MlpLayer::plan_backward(Arena& arena, int64_t N, DType compute) const {
   norm_.plan_backward(arena);
 }
 
-void MlpLayer::activate(LayerContext& ctx, const Tensor& act, const Tensor& pre, const Tensor& amax) const {
+void MlpLayer::activate(LayerContext& ctx, const Tensor& act, const Tensor& pre) const {
   if (is_swiglu())
-    swiglu_forward(act, pre, ctx.stream, amax);
+    swiglu_forward(act, pre, ctx.stream);
   else
     activation_forward(act, pre, is_fused(ctx) ? Tensor{} : ctx.params.weight(up_.bias_id()),
-                       activation_of(kind_), ctx.stream, amax);
+                       activation_of(kind_), ctx.stream);
 }
 
-Tensor MlpLayer::d_amax(const LayerContext& ctx) const {
-  return is_norm_after_ || ctx.dropout.p > 0 ? Tensor{} : down_.dy_amax(ctx);
+Tensor MlpLayer::with_d_amax(const LayerContext& ctx, const Tensor& d) const {
+  return is_norm_after_ || ctx.dropout.p > 0 ? d : down_.with_dy_amax(ctx, d);
 }
 
 ResidualStream MlpLayer::forward(LayerContext& ctx, const Saved& saved, const ResidualStream& residual,
@@ -146,22 +146,23 @@ ResidualStream MlpLayer::forward(LayerContext& ctx, const Saved& saved, const Re
   const ScratchScope scope(ctx.scratch);
   const int64_t N = saved.pre.dim(0);
   const ForwardScratch scratch = forward_scratch(ctx.scratch, N, saved.x.dtype, saved);
-  const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : scratch.h;
+  const Tensor h = is_norm_after_ ? saved.x : up_.with_x_amax(ctx, saved.h ? saved.h : scratch.h);
   if (is_norm_after_)
     add_delta(ctx, saved.x, residual);
   else
-    norm_.forward(ctx, h, saved.norm, saved.x, residual, up_.x_amax(ctx));
+    norm_.forward(ctx, h, saved.norm, saved.x, residual);
   const Tensor h_all = scratch.h_all ? scratch.h_all : h;
   ctx.region.enter(h_all, h, ctx.stream);
   if (!is_fused(ctx)) up_.forward(ctx, saved.pre, h_all, saved.h_codes);
   if (is_swiglu()) up_.add_bias(ctx, saved.pre);
   const Tensor& out = to.delta;
   if (!out && !saved.act && !is_fused(ctx)) return {};
-  const Tensor act = saved.act ? saved.act : scratch.act;
+  Tensor act = saved.act ? saved.act : scratch.act;
+  if (out) act = down_.with_x_amax(ctx, act);
   if (is_fused(ctx))
     up_.forward_gelu(ctx, act, saved.pre, h_all);
   else
-    activate(ctx, act, saved.pre, out ? down_.x_amax(ctx) : Tensor{});
+    activate(ctx, act, saved.pre);
   if (!out) return {};
   if (sums_in_product(ctx, to, down_, is_norm_after_)) {
     down_.forward(ctx, to.sum, act, saved.act_codes, saved.x);
@@ -185,29 +186,31 @@ void MlpLayer::backward_activated(LayerContext& ctx, const Tensor& d_pre, const 
   const Tensor& pre = saved.pre;
   if (is_fused(ctx)) return down_.backward_gelu(ctx, d_pre, d, act, pre);
   down_.backward(ctx, d_act, d, act, saved.act_codes);
-  if (is_swiglu()) return swiglu_backward(d_pre, d_act, pre, ctx.stream, up_.dy_amax(ctx));
+  if (is_swiglu()) return swiglu_backward(d_pre, d_act, pre, ctx.stream);
   const ScratchScope scope(ctx.scratch);
   activation_backward(d_pre, ctx.params.grad(up_.bias_id()), d_act, pre, ctx.params.weight(up_.bias_id()),
-                      activation_of(kind_), activation_sums(ctx.scratch), ctx.stream, up_.dy_amax(ctx));
+                      activation_of(kind_), activation_sums(ctx.scratch), ctx.stream);
 }
 
-void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& amax) const {
+void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& dx, const Tensor& d) const {
   const ScratchScope scope(ctx.scratch);
   const int64_t N = saved.pre.dim(0);
   const BackwardScratch scratch = backward_scratch(ctx.scratch, N, saved.x.dtype);
   const Tensor &dh = scratch.dh, &dh_all = scratch.dh_all ? scratch.dh_all : dh;
-  const Tensor &d_act = scratch.d_act, &d_pre = scratch.d_pre;
+  const Tensor& d_act = scratch.d_act;
+  const Tensor d_pre = up_.with_dy_amax(ctx, scratch.d_pre);
   Tensor d_sum = dropout_gradient(ctx, dh, d, dropout_site_, tp_.first_row(N));
   if (is_norm_after_) {
-    norm_.backward(ctx, dh, d_sum, saved.post, saved.norm, {}, down_.dy_amax(ctx));
-    d_sum = dh;
+    const Tensor d_post = down_.with_dy_amax(ctx, dh);
+    norm_.backward(ctx, d_post, d_sum, saved.post, saved.norm, {});
+    d_sum = d_post;
   }
   const Tensor d_all = d_sum.dim(0) == N ? d_sum : dh_all;
   ctx.region.leave_backward(d_all, d_sum, ctx.stream);
   const Tensor act = saved.act ? saved.act : d_act;
   if (!saved.act && !down_.has_codes(ctx, saved.act_codes)) activate(ctx, act, saved.pre);
   backward_activated(ctx, d_pre, d_act, d_all, act, saved);
-  down_.backward_bias(ctx, d_sum);
+  down_.backward_bias(ctx, d_sum.with_amax({}));
   const Tensor h = is_norm_after_ ? saved.x : saved.h ? saved.h : dh;
   if (!is_norm_after_ && !saved.h && !up_.has_codes(ctx, saved.h_codes))
     norm_.forward(ctx, h, NormStats{}, saved.x, {saved.x, {}});
@@ -217,12 +220,12 @@ void MlpLayer::backward(LayerContext& ctx, const Saved& saved, const Tensor& d, 
     up_.backward_with_bias(ctx, dh_all, d_pre, h_all);
   else
     up_.backward(ctx, dh_all, d_pre, h_all, saved.h_codes);
-  if (is_swiglu()) up_.backward_bias(ctx, d_pre);
+  if (is_swiglu()) up_.backward_bias(ctx, scratch.d_pre);
   ctx.region.enter_backward(dh, dh_all, ctx.stream);
   if (is_norm_after_)
-    add_delta(ctx, d, {d, dh});
+    add_delta(ctx, dx, {d, dh});
   else
-    norm_.backward(ctx, d, dh, saved.x, saved.norm, d, amax);
+    norm_.backward(ctx, dx, dh, saved.x, saved.norm, d);
 }
 
 }  // namespace ingot

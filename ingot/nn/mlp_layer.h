@@ -34,13 +34,12 @@ class MlpLayer {
   // As AttentionLayer::forward; if to.delta is empty, it stops before W_down.
   ResidualStream forward(LayerContext& ctx, const Saved& saved, const ResidualStream& residual,
                          const ResidualMemory& to) const;
-  // Turns d (n, C), the gradient of (x + out), into that of x. amax and d_amax are as in AttentionLayer.
-  void backward(LayerContext& ctx, const Saved& saved, const Tensor& d, const Tensor& amax) const;
-  Tensor d_amax(const LayerContext& ctx) const;
+  // As the functions of AttentionLayer.
+  void backward(LayerContext& ctx, const Saved& saved, const Tensor& dx, const Tensor& d) const;
+  Tensor with_d_amax(const LayerContext& ctx, const Tensor& d) const;
 
-  // Computes act (N, hidden()) from pre as forward left it; backward uses it if act was not saved. amax: as in
-  // Norm::forward.
-  void activate(LayerContext& ctx, const Tensor& act, const Tensor& pre, const Tensor& amax = {}) const;
+  // Computes act (N, hidden()) from pre as forward left it; backward uses it if act was not saved. Raises act.amax.
+  void activate(LayerContext& ctx, const Tensor& act, const Tensor& pre) const;
   int64_t hidden() const { return F_; }  // on this rank
 
   // Makes its linears train in FP8 where the config says so, and appends the names of their

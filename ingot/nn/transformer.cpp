@@ -386,9 +386,10 @@ void Transformer::end_gradients(LayerContext& ctx, int unit) const {
 void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& saved) const {
   INGOT_CHECK(!saved.plan.is_forward_only, "Transformer::backward: forward kept nothing");
   const int64_t N = saved.B * saved.T;
+  Tensor d = saved.d;  // (n, C), with the amax of the cast that is next, if d itself is cast
   if (has_head(saved.units)) {
-    const Tensor amax = saved.attention.empty() ? Tensor{} : last_block(saved).mlp.d_amax(ctx);
-    final_norm_.backward(ctx, saved.d, saved.d, saved.x, saved.norm, {}, amax);
+    if (!saved.attention.empty()) d = last_block(saved).mlp.with_d_amax(ctx, d);
+    final_norm_.backward(ctx, d, saved.d, saved.x, saved.norm, {});
     end_gradients(ctx, head_unit());
   }
   for (size_t l = saved.attention.size(); l-- > 0;) {
@@ -397,9 +398,10 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
     if (unit > saved.units.first) ctx.params.prefetch(unit - 1);
     if (saved.plan.segment_end(l) == l + 1) recompute(ctx, batch, saved, saved.plan.segment_begin(l), l + 1);
     const auto& [attention, mlp] = block(saved, l);
-    mlp.backward(ctx, saved.mlp[l], saved.d, attention.d_amax(ctx));
-    attention.backward(ctx, saved.attention[l], saved.d, batch.documents(), rope_table_on(ctx.stream),
-                       l > 0 ? block(saved, l - 1).mlp.d_amax(ctx) : Tensor{});
+    const Tensor d_middle = attention.with_d_amax(ctx, saved.d);
+    mlp.backward(ctx, saved.mlp[l], d_middle, d);
+    d = l > 0 ? block(saved, l - 1).mlp.with_d_amax(ctx, saved.d) : saved.d;
+    attention.backward(ctx, saved.attention[l], d, d_middle, batch.documents(), rope_table_on(ctx.stream));
     ctx.params.release(unit);
     end_gradients(ctx, unit);
   }
@@ -412,11 +414,11 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
   const ScratchScope scope(ctx.scratch);
   const EmbeddingScratch scratch = embedding_scratch(ctx.scratch, N, ctx.dropout.p > 0);
   const Tensor own = dropout_gradient(ctx, scratch.d, saved.d, 0, tp_.first_row(N));
-  const Tensor d = scratch.d_all ? scratch.d_all : own;
-  ctx.region.leave_backward(d, own, ctx.stream);
+  const Tensor d_all = scratch.d_all ? scratch.d_all : own;
+  ctx.region.leave_backward(d_all, own, ctx.stream);
   const WeightGradient table = weight_gradient(ctx, wte_);
   if (!table.adds) fill_zero(table.dw, ctx.stream);
-  embedding_slice_backward(table_slice(table.dw), ctx.params.grad(wpe_), d, batch.tokens.reshape({N}),
+  embedding_slice_backward(table_slice(table.dw), ctx.params.grad(wpe_), d_all, batch.tokens.reshape({N}),
                            saved.T, 0, ctx.stream);
   end_gradients(ctx, embedding_unit());
 }

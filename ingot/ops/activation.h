@@ -8,8 +8,8 @@
 //
 // Shapes: x, y, dx, dy (N, F); gate_up (N, 2F) with the gate in columns [0, F) and up in [F, 2F). These
 // are f32 or bf16, all of one dtype, and contiguous. bias, dbias (F) f32. Every op computes in f32 and
-// rounds once. ops/elementwise/activation_rules.h defines the formulas. amax (1) f32 may be absent: a CUDA device raises
-// it to the largest magnitude of the result, for the FP8 cast that follows; the CPU leaves it alone.
+// rounds once. ops/elementwise/activation_rules.h defines the formulas. The ops raise the amax of their
+// result (Tensor::with_amax).
 #pragma once
 
 #include "ingot/core/stream.h"
@@ -20,21 +20,19 @@ namespace ingot {
 enum class Activation { kGeluTanh, kGeluExact, kRelu2 };
 
 // y = f(x + bias). bias may be absent. y may alias x.
-void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Activation kind, Stream& stream,
-                        const Tensor& amax = {});
+void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Activation kind,
+                        Stream& stream);
 
 // dx = dy * f'(x + bias), where x is the input of forward. dbias += column sums of dx before rounding;
 // dbias may be absent. dx may alias dy or x. scratch: (num_threads(), F) f32, on a CUDA device
 // (kRowParts, F); unused if dbias is absent.
 void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy, const Tensor& x,
-                         const Tensor& bias, Activation kind, const Tensor& scratch, Stream& stream,
-                         const Tensor& amax = {});
+                         const Tensor& bias, Activation kind, const Tensor& scratch, Stream& stream);
 
 // y (N, F) = silu(gate) * up.
-void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream, const Tensor& amax = {});
+void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream);
 
 // d_gate = dy * up * silu'(gate), d_up = dy * silu(gate). d_gate_up may alias gate_up.
-void swiglu_backward(const Tensor& d_gate_up, const Tensor& dy, const Tensor& gate_up, Stream& stream,
-                     const Tensor& amax = {});
+void swiglu_backward(const Tensor& d_gate_up, const Tensor& dy, const Tensor& gate_up, Stream& stream);
 
 }  // namespace ingot

@@ -11,9 +11,8 @@ namespace ingot {
 // In place: y = y + b, rounded once.
 void bias_forward(const Tensor& y, const Tensor& b, Stream& stream);
 
-// db += column sums of dy. scratch: (num_threads(), C) f32, on a CUDA device (kRowParts, C). amax: (1) f32, which a CUDA
-// device raises to the largest |dy|, ignoring NaN; or empty.
-void bias_backward(const Tensor& db, const Tensor& dy, const Tensor& scratch, Stream& stream,
-                   const Tensor& amax = {});
+// db += column sums of dy. scratch: (num_threads(), C) f32, on a CUDA device (kRowParts, C). Raises dy.amax
+// (Tensor::with_amax).
+void bias_backward(const Tensor& db, const Tensor& dy, const Tensor& scratch, Stream& stream);
 
 }  // namespace ingot

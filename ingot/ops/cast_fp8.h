@@ -46,8 +46,8 @@ float fp8_scale(DType format, float amax, Fp8ScaleFloor floor);
 // Returns the largest |x|, ignoring NaN; 0 if x is empty.
 float absolute_max(const Tensor& x, Stream& stream);
 
-// amax (1) f32 = max(amax, largest |x|), ignoring NaN, on a CUDA device. x: (N, C), rows may be strided.
-void raise_amax(const Tensor& amax, const Tensor& x, Stream& stream);
+// Raises x.amax to the largest |x|, ignoring NaN, on a CUDA device. x: (N, C), rows may be strided.
+void raise_amax(const Tensor& x, Stream& stream);
 
 // to (f8e4m3 or f8e5m2, x's shape) = fp8(x * scale).
 void cast_to_fp8(const Tensor& to, const Tensor& x, float scale, Fp8Stats& stats, Stream& stream);

@@ -31,12 +31,10 @@ struct RopeScaling {
 // this way; cos and sin of that angle are computed in double.
 void rope_table(const Tensor& table, double theta, const RopeScaling& scaling = {});
 
-// Works in place on x (B,T,H,D), f32, bf16 or f16, strided with the last dim contiguous, R <= D.
-// REQUIRES: 0 <= position_offset, position_offset + T <= T_max.
+// Works in place on x (B,T,H,D), f32, bf16 or f16, strided with the last dim contiguous, R <= D. Raises x.amax
+// (Tensor::with_amax). REQUIRES: 0 <= position_offset, position_offset + T <= T_max; R == D if x has an amax.
 void rope_forward(const Tensor& x, const Tensor& table, int64_t position_offset, Stream& stream);
-// Turns dy into dx in place by the inverse rotation. amax: (1) f32, which a CUDA device raises to the largest |dx|,
-// ignoring NaN; or empty. REQUIRES with amax: R == D.
-void rope_backward(const Tensor& dy, const Tensor& table, int64_t position_offset, Stream& stream,
-                   const Tensor& amax = {});
+// Turns dy into dx in place by the inverse rotation; otherwise as rope_forward.
+void rope_backward(const Tensor& dy, const Tensor& table, int64_t position_offset, Stream& stream);
 
 }  // namespace ingot

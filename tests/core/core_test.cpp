@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <numeric>
@@ -32,6 +33,17 @@ TEST(Tensor, ViewsPointToTheRightElements) {
   EXPECT_THROW(columns.reshape({24}), Error);
   EXPECT_THROW(t.as<bf16>(), Error);
   EXPECT_THROW(t.rows(1, 3), Error);
+}
+
+TEST(Tensor, ViewsKeepTheAmaxAndTheTensorItselfHasNone) {
+  std::array<float, 16> values{};
+  float place = 0;
+  const Tensor plain(values.data(), DType::f32, {2, 8}), t = plain.with_amax(Tensor(&place, DType::f32, {1}));
+  EXPECT_EQ(plain.amax, nullptr);
+  for (const Tensor& view : {t, t.rows(1, 2), t.columns(4, 8), t.split_last(2, 4), t.reshape({16})})
+    EXPECT_EQ(view.amax, &place) << view.shape.to_string();
+  EXPECT_EQ(t.with_amax({}).amax, nullptr);
+  EXPECT_THROW(plain.with_amax(plain), Error);
 }
 
 TEST(Arena, ServesWhatWasMeasuredAndRefusesMore) {

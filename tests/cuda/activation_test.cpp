@@ -87,24 +87,21 @@ TEST_P(CudaActivation, SwigluEqualsTheReference) {
 // The amax is that of the rounded results.
 TEST_P(CudaActivation, AmaxIsRaisedToTheLargestResult) {
   const OnDevice d_gate_up = put(gate_up), dbias = put(bias);
-  const auto expect_raised = [&](const OnDevice& of, const std::function<void(const Tensor&)>& op) {
+  const auto expect_raised = [&](const OnDevice& of, const std::function<void(const Tensor& of)>& op) {
     const RaisedAmax amax(0, stream);
-    op(amax);
+    op(of.tensor().with_amax(amax));
     EXPECT_EQ(amax.value(), largest(of.to_host()));
   };
-  expect_raised(y, [&](const Tensor& amax) { swiglu_forward(y, gate_up_there, stream, amax); });
-  expect_raised(d_gate_up, [&](const Tensor& amax) {
-    swiglu_backward(d_gate_up, dy_there, gate_up_there, stream, amax);
-  });
+  expect_raised(y, [&](const Tensor& to) { swiglu_forward(to, gate_up_there, stream); });
+  expect_raised(d_gate_up, [&](const Tensor& to) { swiglu_backward(to, dy_there, gate_up_there, stream); });
   for (const Activation kind : kKinds) {
-    expect_raised(
-        y, [&](const Tensor& amax) { activation_forward(y, x_there, bias_there, kind, stream, amax); });
+    expect_raised(y, [&](const Tensor& to) { activation_forward(to, x_there, bias_there, kind, stream); });
     for (const Tensor& sums : {dbias.tensor(), Tensor{}})
-      expect_raised(y, [&](const Tensor& amax) {
-        activation_backward(y, sums, dy_there, x_there, bias_there, kind, scratch, stream, amax);
+      expect_raised(y, [&](const Tensor& to) {
+        activation_backward(to, sums, dy_there, x_there, bias_there, kind, scratch, stream);
       });
   }
-  expect_raised(dy_there, [&](const Tensor& amax) { bias_backward(dbias, dy_there, scratch, stream, amax); });
+  expect_raised(dy_there, [&](const Tensor& from) { bias_backward(dbias, from, scratch, stream); });
 }
 
 TEST_P(CudaActivation, BiasEqualsTheReference) {

@@ -98,9 +98,9 @@ TEST_P(CudaFp8, ScalesEqualTheCpu) {
 TEST_P(CudaFp8, AmaxOnlyRisesAndIgnoresNan) {
   Buffer x = random_tensor(dtype, {3000}, 1);
   assign(x.tensor().rows(0, 2), {std::numeric_limits<double>::quiet_NaN(), -64});
-  cuda::raise_amax(amax, put(x), stream);
+  cuda::raise_amax(put(x).tensor().with_amax(amax), stream);
   EXPECT_EQ(to_doubles(amax.to_host())[0], 64);
-  cuda::raise_amax(amax, put(random_tensor(dtype, {8}, 2)), stream);
+  cuda::raise_amax(put(random_tensor(dtype, {8}, 2)).tensor().with_amax(amax), stream);
   EXPECT_EQ(to_doubles(amax.to_host())[0], 64);
 }
 
@@ -109,7 +109,7 @@ TEST_P(CudaFp8, AmaxOfStridedRowsIsThatOfTheirColumns) {
   for (const auto& [first, count] : {std::pair{64, 32}, std::pair{3, 5}, std::pair{8, 12}}) {
     const Buffer x = random_tensor(dtype, {70, 96}, 1);
     const OnDevice there = put(x), most = put(scalar(0));
-    cuda::raise_amax(most, there.tensor().columns(first, first + count), stream);
+    cuda::raise_amax(there.tensor().with_amax(most).columns(first, first + count), stream);
     double want = 0;
     const Doubles values = to_doubles(x);
     for (size_t i = 0; i < values.size(); ++i) {

@@ -67,14 +67,13 @@ TEST_P(CudaHeads, RotationEqualsTheReferenceForwardAndBackward) {
   const Buffer dx = back.to_host();
   expect_near(queries(dx), want, tolerance(), "dx");
   if (c.R < c.D) return;
-  const Buffer zero(DType::f32, {1});
-  assign(zero, {0});
-  const OnDevice again = put(d_qkv), amax = put(zero);
-  rope_backward(queries(again), table_there, c.offset, stream, amax);
+  const OnDevice again = put(d_qkv);
+  const RaisedAmax amax(0, stream);
+  rope_backward(queries(again.tensor().with_amax(amax)), table_there, c.offset, stream);
   expect_same_bits(again.to_host(), dx, "dx with its amax");
   double most = 0;
   for (const double v : gather(queries(dx))) most = std::max(most, std::abs(v));
-  EXPECT_EQ(to_doubles(amax.to_host())[0], most);
+  EXPECT_EQ(amax.value(), most);
 }
 
 TEST_P(CudaHeads, QkNormAndRotationEqualTheReference) {

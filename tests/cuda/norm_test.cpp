@@ -141,18 +141,18 @@ TEST_P(CudaNorm, AmaxIsRaisedToTheLargestResult) {
     EXPECT_EQ(amax.value(), largest(of.to_host()));
   };
   const RaisedAmax of_rms(0, stream), of_layer(0, stream), of_residual(0, stream), above(1e6, stream);
-  rmsnorm_forward(y, rstd, x_there, weight, kEps, stream, of_rms);
+  rmsnorm_forward(y.tensor().with_amax(of_rms), rstd, x_there, weight, kEps, stream);
   expect_amax(of_rms, y);
-  rmsnorm_forward(plain, rstd, x_there, weight, kEps, stream, above);
+  rmsnorm_forward(plain.tensor().with_amax(above), rstd, x_there, weight, kEps, stream);
   expect_same_bits(plain.to_host(), y.to_host(), "y with an amax");
   EXPECT_EQ(above.value(), 1e6);
-  residual_rmsnorm_forward(y, sum, rstd, x_there, sum, weight, kEps, stream, of_residual);
+  residual_rmsnorm_forward(y.tensor().with_amax(of_residual), sum, rstd, x_there, sum, weight, kEps, stream);
   expect_amax(of_residual, y);
-  layernorm_forward(y, mean, rstd, x_there, weight, bias, kEps, stream, of_layer);
+  layernorm_forward(y.tensor().with_amax(of_layer), mean, rstd, x_there, weight, bias, kEps, stream);
   expect_amax(of_layer, y);
   const RaisedAmax of_gradient(0, stream);
-  layernorm_backward(dx, dw, db, dy_there, x_there, weight, mean, rstd, dy_there, scratch, stream,
-                     of_gradient);
+  layernorm_backward(dx.tensor().with_amax(of_gradient), dw, db, dy_there, x_there, weight, mean, rstd,
+                     dy_there, scratch, stream);
   expect_amax(of_gradient, dx);
 }
 

@@ -31,15 +31,18 @@ class Fp8Traffic : public ::testing::Test, protected OnCuda {
     state.bring_to_device(stream);
     state.begin_step(stream);
     Region region;
-    const OnDevice x = values({kN, kIn}, 1), w = values({kOut, kIn}, 2), dy = values({kN, kOut}, 3);
+    const OnDevice own_x = values({kN, kIn}, 1), w = values({kOut, kIn}, 2), own_dy = values({kN, kOut}, 3);
+    Tensor x = own_x, dy = own_dy;
     const OnDevice y = result(DType::bf16, {kN, kOut}), dx = result(DType::bf16, {kN, kIn});
     const OnDevice dw = put(random_tensor(DType::f32, {kOut, kIn}, 4));
     const OnDevice all_codes = result(DType::f8e4m3, {kIn + 1, kN});  // as of make_codes
     const Tensor codes = kept == Kept::kCodes ? all_codes.tensor() : Tensor{};
     if (kept == Kept::kCodes) state.hold_weights({{1, {kOut, kIn}}}, stream);
     if (amax == Amax::kOfProducer) {
-      cuda::raise_amax(linear.raised_amax_of_x(state), x, stream);
-      cuda::raise_amax(linear.raised_amax_of_dy(state), dy, stream);
+      x = linear.with_x_amax(x, state);
+      dy = linear.with_dy_amax(dy, state);
+      cuda::raise_amax(x, stream);
+      cuda::raise_amax(dy, stream);
     }
     synchronize(stream);
     Traffic traffic;
@@ -99,6 +102,22 @@ TEST_F(Fp8Traffic, AmaxesOfProducersSaveThatPassAndGiveTheSameBits) {
   EXPECT_EQ(traffic.forward, bytes(4, 0, 0));
   EXPECT_EQ(traffic.backward, bytes(0, 0, 4));
   for (size_t i = 0; i < want.size(); ++i) expect_same_bits(results_[i], want[i], "y, dx or dw");
+}
+
+// x has the place of w, for example because it is in the memory of another linear's x.
+TEST_F(Fp8Traffic, TheAmaxOfAnotherTensorIsRefused) {
+  Fp8State state({"x", "w", "dy"}, 1, 0);
+  state.bring_to_device(stream);
+  Fp8Device& device = *state.device();
+  const OnDevice x = put(random_tensor(DType::bf16, {kN, kIn}, 1)), codes = result(DType::f8e4m3, {kN, kIn});
+  const Tensor misplaced = x.tensor().with_amax(state.next_amax(1));
+  try {
+    device.cast({.codes = codes}, 0, misplaced, Fp8Scaling::kTensor, {}, stream);
+    FAIL() << "the amax of another tensor was accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "Fp8Device: x (256, 144) has an amax, but not that of its cast (Fp8State::next_amax)");
+  }
 }
 
 // Recomputed blocks keep no codes of x, and sharded weights none of w.

@@ -214,6 +214,22 @@ TEST(SimulatedTrainer, StartsFromTheSameWeights) {
   }
 }
 
+// An amax that an op raises after the cast would be counted for the next micro-batch.
+TEST(SimulatedTrainer, EveryRaisedAmaxIsTakenByItsCast) {
+  const Keys fp8 = {"precision.compute=bf16", "precision.fp8=tensorwise", "train.batch_size=2"};
+  for (const Keys& model : {kLlama, kGpt2, kLlama + Keys{"model.norm_place=after", "model.bias=true"},
+                            kGpt2 + Keys{"model.dropout=0.1", "activations.policy=block"}}) {
+    SmallTraining training(configured(model + fp8 + kOnDevice));
+    training.steps(1);
+    Fp8State& state = training.trainer.state().fp8;
+    Staging staging;
+    for (int t = 0; t < std::ssize(state.entries()); ++t) {
+      const Tensor left = staging.read(state.next_amax(t), *training.trainer.layout().stream);
+      EXPECT_EQ(left.as<float>()[0], 0) << state.entries()[static_cast<size_t>(t)].name;
+    }
+  }
+}
+
 // The device reports an infinite weight at the same place as the CPU, and nothing is updated.
 TEST(SimulatedTrainer, FindsNonFiniteValues) {
   for (const char* parameter : {"blocks.1.mlp.down.weight", "embedding.weight"}) {

@@ -14,8 +14,7 @@
 namespace ingot {
 
 namespace cuda {  // rope.cu
-void rope(const Tensor& x, const Tensor& table, int64_t position_offset, float direction, const Tensor& amax,
-          Stream& stream);
+void rope(const Tensor& x, const Tensor& table, int64_t position_offset, float direction, Stream& stream);
 }  // namespace cuda
 
 namespace {
@@ -23,13 +22,15 @@ namespace {
 constexpr int64_t kGrainRows = 16;  // minimum number of the B*T rows per thread
 
 void rotate(const Tensor& x, const Tensor& table, int64_t position_offset, float direction, const char* op,
-            const char* operand, [[maybe_unused]] const Tensor& amax, [[maybe_unused]] Stream& stream) {
+            const char* operand, [[maybe_unused]] Stream& stream) {
   check_heads(x, op, operand);
   INGOT_CHECK(table, "{}: no table", op);
   const int64_t B = x.dim(0), T_ = x.dim(1), H = x.dim(2);
   const RopeRows rows(table, x.dim(3), T_, position_offset, op);
+  INGOT_CHECK(!x.amax || rows.rotated_dims() == x.dim(3), "{}: amax of heads of {} dims, {} of them rotated",
+              op, x.dim(3), rows.rotated_dims());
   if constexpr (kHasCuda) {
-    if (x.device == Device::kCuda) return cuda::rope(x, table, position_offset, direction, amax, stream);
+    if (x.device == Device::kCuda) return cuda::rope(x, table, position_offset, direction, stream);
   }
   const int64_t R = rows.rotated_dims();
   INGOT_DISPATCH(x.dtype, T, {
@@ -133,16 +134,13 @@ void rope_table(const Tensor& table, double theta, const RopeScaling& scaling) {
 void rope_forward(const Tensor& x, const Tensor& table, int64_t position_offset, Stream& stream) {
   const OpSpan span(stream, "rope", traffic({x, x}));
   if (span.plans()) return;
-  rotate(x, table, position_offset, 1.0f, "rope_forward", "x", {}, stream);
+  rotate(x, table, position_offset, 1.0f, "rope_forward", "x", stream);
 }
 
-void rope_backward(const Tensor& dy, const Tensor& table, int64_t position_offset, Stream& stream,
-                   const Tensor& amax) {
+void rope_backward(const Tensor& dy, const Tensor& table, int64_t position_offset, Stream& stream) {
   const OpSpan span(stream, "rope", traffic({dy, dy}));
   if (span.plans()) return;
-  INGOT_CHECK(!amax || table.dim(1) == dy.dim(3),
-              "rope_backward: amax of heads of {} dims, {} of them rotated", dy.dim(3), table.dim(1));
-  rotate(dy, table, position_offset, -1.0f, "rope_backward", "dy", amax, stream);
+  rotate(dy, table, position_offset, -1.0f, "rope_backward", "dy", stream);
 }
 
 }  // namespace ingot

@@ -6,7 +6,7 @@ namespace ingot::cuda {
 namespace {
 
 // A warp owns a row (b, t) and processes its heads in turn; they share the angles. It reads and writes x
-// once. With kAmax it raises amax to the largest magnitude that it has stored.
+// once. With kAmax it raises amax (x.amax) to the largest magnitude that it has stored.
 template <typename S, bool kAmax, typename T>
 __global__ void __launch_bounds__(kThreads)
     rotate(HeadRows rows, HeadView<T> x, float direction, uint32_t* amax) {
@@ -56,18 +56,18 @@ __global__ void __launch_bounds__(kThreads)
 
 template <bool kAmax>
 void launch_rotation(const Tensor& x, const Tensor& table, int64_t position_offset, float direction,
-                     uint32_t* amax, Stream& stream) {
+                     Stream& stream) {
   const HeadRows rows = head_rows(x, table, position_offset);
   with_dtype(x.dtype, "rope", [&](auto value) {
     using T = decltype(value);
     if (const int packs = wide_packs<T>(rows, x); packs > 0)
       return launch({stream, "rope", dim3(head_blocks(rows)), dim3(kThreads)}, rotate_wide<kAmax, T>, rows,
-                    HeadView<T>(x), direction, packs, amax);
+                    HeadView<T>(x), direction, packs, amax_bits(x));
     with_head_shape(
         rows, "rope",
         [&](auto shape) {
           launch({stream, "rope", dim3(head_blocks(rows)), dim3(kThreads)}, rotate<decltype(shape), kAmax, T>,
-                 rows, HeadView<T>(x), direction, amax);
+                 rows, HeadView<T>(x), direction, amax_bits(x));
         },
         x);
   });
@@ -75,11 +75,9 @@ void launch_rotation(const Tensor& x, const Tensor& table, int64_t position_offs
 
 }  // namespace
 
-void rope(const Tensor& x, const Tensor& table, int64_t position_offset, float direction, const Tensor& amax,
-          Stream& stream) {
-  if (!amax) return launch_rotation<false>(x, table, position_offset, direction, nullptr, stream);
-  check_tensor(amax, DType::f32, {1}, "rope");
-  launch_rotation<true>(x, table, position_offset, direction, float_bits(amax), stream);
+void rope(const Tensor& x, const Tensor& table, int64_t position_offset, float direction, Stream& stream) {
+  if (x.amax) return launch_rotation<true>(x, table, position_offset, direction, stream);
+  launch_rotation<false>(x, table, position_offset, direction, stream);
 }
 
 }  // namespace ingot::cuda

@@ -24,13 +24,12 @@ void launch_elementwise(int64_t n, const char* op, Stream& stream, const F& f) {
   launch({stream, op, dim3(blocks_for(n, int64_t{kThreads} * W)), dim3(kThreads)}, elementwise<W, F>, n, f);
 }
 
-// As launch_elementwise, for an f that returns the largest magnitude that it has written. amax: (1) f32, or empty.
+// As launch_elementwise, for an f that writes y and returns the largest magnitude that it has written; raises y.amax.
 template <int W, typename F>
-void launch_elementwise(int64_t n, const Tensor& amax, const char* op, Stream& stream, const F& f) {
-  if (!amax) return launch_elementwise<W>(n, op, stream, f);
-  check_tensor(amax, DType::f32, {1}, op);
+void launch_elementwise(int64_t n, const Tensor& y, const char* op, Stream& stream, const F& f) {
+  if (!y.amax) return launch_elementwise<W>(n, op, stream, f);
   launch({stream, op, dim3(blocks_for(n, int64_t{kThreads} * W)), dim3(kThreads)},
-         elementwise_with_amax<W, F>, n, f, float_bits(amax));
+         elementwise_with_amax<W, F>, n, f, amax_bits(y));
 }
 
 // Row and column of element i of (N, C), computed in 32 bits, where a division takes a tenth of the time.

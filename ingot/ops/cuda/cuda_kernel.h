@@ -280,6 +280,8 @@ inline unsigned blocks_for(int64_t items, int64_t items_per_block) {
 // Returns the bits of f32 numbers. Numbers that are not negative are ordered like their bits, so atomicMax of
 // the bits is the maximum of the numbers.
 inline uint32_t* float_bits(const Tensor& t) { return reinterpret_cast<uint32_t*>(t.as<float>()); }
+// Returns the bits of t.amax; null if t has no place for it.
+inline uint32_t* amax_bits(const Tensor& t) { return reinterpret_cast<uint32_t*>(t.amax); }
 
 inline bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 

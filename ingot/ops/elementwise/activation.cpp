@@ -73,14 +73,14 @@ int64_t check_gate_up(const Tensor& gate_up, const char* op) {
 
 }  // namespace
 
-void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Activation kind, Stream& stream,
-                        const Tensor& amax) {
+void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Activation kind,
+                        Stream& stream) {
   const OpSpan span(stream, "activation", traffic({y, x, bias}));
   if (span.plans()) return;
   check_rows(x, bias, "activation_forward");
   check_tensor(y, x.dtype, x.shape, "activation_forward: y");
   if constexpr (kHasCuda) {
-    if (x.device == Device::kCuda) return cuda::activation_forward(y, x, bias, kind, stream, amax);
+    if (x.device == Device::kCuda) return cuda::activation_forward(y, x, bias, kind, stream);
   }
   const int64_t N = x.dim(0), F = x.dim(1);
   const float* bias_row = bias ? bias.as<float>() : nullptr;
@@ -95,8 +95,7 @@ void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Ac
 }
 
 void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy, const Tensor& x,
-                         const Tensor& bias, Activation kind, const Tensor& scratch, Stream& stream,
-                         const Tensor& amax) {
+                         const Tensor& bias, Activation kind, const Tensor& scratch, Stream& stream) {
   const OpSpan span(stream, "activation", traffic({dx, dbias, dy, x, bias}));
   if (span.plans()) return;
   check_rows(x, bias, "activation_backward");
@@ -106,7 +105,7 @@ void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy
   if (dbias) check_tensor(dbias, DType::f32, {F}, "activation_backward: dbias");
   if constexpr (kHasCuda) {
     if (x.device == Device::kCuda)
-      return cuda::activation_backward(dx, dbias, dy, x, bias, kind, scratch, stream, amax);
+      return cuda::activation_backward(dx, dbias, dy, x, bias, kind, scratch, stream);
   }
   const float* bias_row = bias ? bias.as<float>() : nullptr;
   RowSum dbias_sum(dbias, scratch);
@@ -123,13 +122,13 @@ void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy
   dbias_sum.finish();
 }
 
-void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream, const Tensor& amax) {
+void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream) {
   const OpSpan span(stream, "activation", traffic({y, gate_up}));
   if (span.plans()) return;
   const int64_t F = check_gate_up(gate_up, "swiglu_forward"), N = gate_up.dim(0);
   check_tensor(y, gate_up.dtype, {N, F}, "swiglu_forward: y");
   if constexpr (kHasCuda) {
-    if (y.device == Device::kCuda) return cuda::swiglu_forward(y, gate_up, stream, amax);
+    if (y.device == Device::kCuda) return cuda::swiglu_forward(y, gate_up, stream);
   }
   INGOT_DISPATCH(gate_up.dtype, T, {
     parallel_for(N, grain_rows(F), [&](int64_t begin, int64_t end) {
@@ -143,15 +142,14 @@ void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream, cons
   });
 }
 
-void swiglu_backward(const Tensor& d_gate_up, const Tensor& dy, const Tensor& gate_up, Stream& stream,
-                     const Tensor& amax) {
+void swiglu_backward(const Tensor& d_gate_up, const Tensor& dy, const Tensor& gate_up, Stream& stream) {
   const OpSpan span(stream, "activation", traffic({d_gate_up, dy, gate_up}));
   if (span.plans()) return;
   const int64_t F = check_gate_up(gate_up, "swiglu_backward"), N = gate_up.dim(0);
   check_tensor(d_gate_up, gate_up.dtype, gate_up.shape, "swiglu_backward: d_gate_up");
   check_tensor(dy, gate_up.dtype, {N, F}, "swiglu_backward: dy");
   if constexpr (kHasCuda) {
-    if (dy.device == Device::kCuda) return cuda::swiglu_backward(d_gate_up, dy, gate_up, stream, amax);
+    if (dy.device == Device::kCuda) return cuda::swiglu_backward(d_gate_up, dy, gate_up, stream);
   }
   INGOT_DISPATCH(gate_up.dtype, T, {
     parallel_for(N, grain_rows(F), [&](int64_t begin, int64_t end) {

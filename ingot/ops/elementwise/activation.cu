@@ -119,8 +119,8 @@ struct SwigluBackward {
 
 }  // namespace
 
-void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Activation kind, Stream& stream,
-                        const Tensor& amax) {
+void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Activation kind,
+                        Stream& stream) {
   const char* op = "activation_forward";
   const int64_t N = x.dim(0), F = x.dim(1);
   const uint32_t length = row_length(N, F, op);
@@ -130,15 +130,14 @@ void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Ac
       with_rule<T>(kind, [&]<typename Rule>(Rule) {
         constexpr int W = decltype(width)::value;
         const Forward<W, Rule, T> f{y.as<T>(), x.as<T>(), optional<float>(bias), length};
-        launch_elementwise<W>(N * F, amax, op, stream, f);
+        launch_elementwise<W>(N * F, y, op, stream, f);
       });
     });
   });
 }
 
 void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy, const Tensor& x,
-                         const Tensor& bias, Activation kind, const Tensor& scratch, Stream& stream,
-                         const Tensor& amax) {
+                         const Tensor& bias, Activation kind, const Tensor& scratch, Stream& stream) {
   const char* op = "activation_backward";
   const int64_t N = x.dim(0), F = x.dim(1);
   const uint32_t length = row_length(N, F, op);
@@ -148,18 +147,18 @@ void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy
       with_rule<T>(kind, [&]<typename Rule>(Rule) {
         constexpr int W = decltype(width)::value;
         const Backward<W, Rule, T> f{dx.as<T>(), dy.as<T>(), x.as<T>(), optional<float>(bias), length};
-        if (dbias && amax)
-          launch_sum_columns<W, true>(dbias, row_scratch(scratch, 1, F, op), N, op, stream, f, amax);
+        if (dbias && dx.amax)
+          launch_sum_columns<W, true>(dbias, row_scratch(scratch, 1, F, op), N, op, stream, f, amax_bits(dx));
         else if (dbias)
           launch_sum_columns<W>(dbias, row_scratch(scratch, 1, F, op), N, op, stream, f);
         else
-          launch_elementwise<W>(N * F, amax, op, stream, f);
+          launch_elementwise<W>(N * F, dx, op, stream, f);
       });
     });
   });
 }
 
-void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream, const Tensor& amax) {
+void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream) {
   const char* op = "swiglu_forward";
   const int64_t N = y.dim(0), F = y.dim(1);
   const uint32_t length = row_length(N, F, op);
@@ -167,13 +166,12 @@ void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream, cons
     using T = decltype(value);
     with_width<T>(allows_wide(F, y, gate_up), [&](auto width) {
       constexpr int W = decltype(width)::value;
-      launch_elementwise<W>(N * F, amax, op, stream, SwigluForward<W, T>{y.as<T>(), gate_up.as<T>(), length});
+      launch_elementwise<W>(N * F, y, op, stream, SwigluForward<W, T>{y.as<T>(), gate_up.as<T>(), length});
     });
   });
 }
 
-void swiglu_backward(const Tensor& d_gate_up, const Tensor& dy, const Tensor& gate_up, Stream& stream,
-                     const Tensor& amax) {
+void swiglu_backward(const Tensor& d_gate_up, const Tensor& dy, const Tensor& gate_up, Stream& stream) {
   const char* op = "swiglu_backward";
   const int64_t N = dy.dim(0), F = dy.dim(1);
   const uint32_t length = row_length(N, F, op);
@@ -181,7 +179,7 @@ void swiglu_backward(const Tensor& d_gate_up, const Tensor& dy, const Tensor& ga
     using T = decltype(value);
     with_width<T>(allows_wide(F, d_gate_up, dy, gate_up), [&](auto width) {
       constexpr int W = decltype(width)::value;
-      launch_elementwise<W>(N * F, amax, op, stream,
+      launch_elementwise<W>(N * F, d_gate_up, op, stream,
                             SwigluBackward<W, T>{d_gate_up.as<T>(), dy.as<T>(), gate_up.as<T>(), length});
     });
   });

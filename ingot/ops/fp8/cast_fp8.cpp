@@ -130,11 +130,11 @@ float absolute_max(const Tensor& x, Stream& stream) {
   return amax;
 }
 
-void raise_amax(const Tensor& amax, const Tensor& x, Stream& stream) {
+void raise_amax(const Tensor& x, Stream& stream) {
   const OpSpan span(stream, "fp8 cast", traffic({x}));
   if (span.plans()) return;
   INGOT_CHECK(x.device == Device::kCuda, "raise_amax: x is not on a CUDA device");
-  if constexpr (kHasCuda) cuda::raise_amax(amax, x, stream);
+  if constexpr (kHasCuda) cuda::raise_amax(x, stream);
 }
 
 void cast_to_fp8(const Tensor& to, const Tensor& x, float scale, Fp8Stats& stats, Stream& stream) {

@@ -106,9 +106,9 @@ __global__ void __launch_bounds__(kWarp) next_scales(NextScales a) {
 
 }  // namespace
 
-void raise_amax(const Tensor& amax, const Tensor& x, Stream& stream) {
+void raise_amax(const Tensor& x, Stream& stream) {
   const char* op = "raise_amax";
-  check_tensor(amax, DType::f32, {1}, op);
+  INGOT_CHECK(x.amax, "{}: x {} has no amax", op, x.shape.to_string());
   INGOT_CHECK(x.is_contiguous() || (x.rank() == 2 && x.strides[1] == 1), "{}: x {} is strided", op,
               x.shape.to_string());
   const int64_t n = x.elements();
@@ -120,8 +120,8 @@ void raise_amax(const Tensor& amax, const Tensor& x, Stream& stream) {
     with_width<T>(allows_wide(C, x) && stride % 8 == 0, [&](auto width) {
       constexpr int W = decltype(width)::value;
       const unsigned blocks = std::min(kBlocks, blocks_for(n, int64_t{kThreads} * W));
-      launch({stream, op, dim3(blocks), dim3(kThreads)}, largest<W, T>, float_bits(amax), x.as<T>(), n,
-             length, stride);
+      launch({stream, op, dim3(blocks), dim3(kThreads)}, largest<W, T>, amax_bits(x), x.as<T>(), n, length,
+             stride);
     });
   });
 }

@@ -15,8 +15,8 @@ struct Fp8Meter {
   Tensor counts;  // (2) u32: number of values that saturated, and that underflowed
 };
 
-// amax (1) f32 = max(amax, largest |x|), ignoring NaN. x: f32, bf16 or f16, contiguous or (N, C) with strided rows.
-void raise_amax(const Tensor& amax, const Tensor& x, Stream& stream);
+// Raises x.amax to the largest |x|, ignoring NaN. x: f32, bf16 or f16, contiguous or (N, C) with strided rows.
+void raise_amax(const Tensor& x, Stream& stream);
 
 // scale (1) f32 = fp8_scale(format, amax, floor), inverse (1) f32 = 1 / scale, as the products need it; then amax = 0, for
 // the next tensor that raises it.

@@ -124,7 +124,7 @@ void cast_columns_to_fp8(const Fp8Operand& to, const Tensor& x, const Tensor& sc
   const Meter places = fp8::meter_of(meter, op);
   const bool is_one = which == Fp8ColumnScales::kOne;
   fill_zero(scales, stream);
-  if (is_one) cuda::raise_amax(scales.rows(0, 1), x, stream);
+  if (is_one) cuda::raise_amax(x.with_amax(scales.rows(0, 1)), stream);
   with_dtype(x.dtype, op, [&](auto value) {
     using T = decltype(value);
     constexpr int W = kWide<T>;

@@ -75,7 +75,7 @@ class Fp8HeadPass {
   void encode(const Tensor& t, const Tensor& codes, const Tensor& turned, const Fp8Place& place,
               float fixed_scale, bool is_whole) const {
     if (is_current()) {
-      cuda::raise_amax(place.fresh, t, stream_);
+      cuda::raise_amax(t.with_amax(place.fresh), stream_);
       if (!is_whole) config_.columns.max(place.fresh);
       make_scale(place, DType::f8e4m3);
     } else {

@@ -62,15 +62,14 @@ void bias_forward(const Tensor& y, const Tensor& b, Stream& stream) {
   });
 }
 
-void bias_backward(const Tensor& db, const Tensor& dy, const Tensor& scratch, Stream& stream,
-                   const Tensor& amax) {
+void bias_backward(const Tensor& db, const Tensor& dy, const Tensor& scratch, Stream& stream) {
   const OpSpan span(stream, "bias", traffic({db, db, dy}));
   if (span.plans()) return;
   check_rows(dy, "bias_backward");
   const int64_t N = dy.dim(0), C = dy.dim(1);
   check_tensor(db, DType::f32, {C}, "bias_backward: db");
   if constexpr (kHasCuda) {
-    if (dy.device == Device::kCuda) return cuda::bias_backward(db, dy, scratch, stream, amax);
+    if (dy.device == Device::kCuda) return cuda::bias_backward(db, dy, scratch, stream);
   }
   RowSum db_sum(db, scratch);
   INGOT_DISPATCH(dy.dtype, T, {

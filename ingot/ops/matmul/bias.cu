@@ -45,8 +45,7 @@ void bias_forward(const Tensor& y, const Tensor& b, Stream& stream) {
   });
 }
 
-void bias_backward(const Tensor& db, const Tensor& dy, const Tensor& scratch, Stream& stream,
-                   const Tensor& amax) {
+void bias_backward(const Tensor& db, const Tensor& dy, const Tensor& scratch, Stream& stream) {
   const char* op = "bias_backward";
   const int64_t N = dy.dim(0), C = dy.dim(1);
   with_dtype(dy.dtype, op, [&](auto value) {
@@ -55,7 +54,7 @@ void bias_backward(const Tensor& db, const Tensor& dy, const Tensor& scratch, St
       constexpr int W = decltype(width)::value;
       float* sums = row_scratch(scratch, 1, C, op);
       const BiasRows<W, T> rows{dy.as<T>(), C};
-      if (amax) return launch_sum_columns<W, true>(db, sums, N, op, stream, rows, amax);
+      if (dy.amax) return launch_sum_columns<W, true>(db, sums, N, op, stream, rows, amax_bits(dy));
       launch_sum_columns<W>(db, sums, N, op, stream, rows);
     });
   });

@@ -8,11 +8,10 @@ namespace ingot::cuda {
 struct NormForward {
   Tensor y, sum, mean, rstd, x, residual, w, b;  // sum and residual are both present or both absent
   float eps;
-  Tensor amax;
 };
 
 struct NormBackward {
-  Tensor dx, dw, db, dy, x, w, mean, rstd, d_residual, scratch, amax;
+  Tensor dx, dw, db, dy, x, w, mean, rstd, d_residual, scratch;
 };
 
 namespace norm {
@@ -217,13 +216,6 @@ __global__ void __launch_bounds__(S::kBlock, (kBackwardBlocks<kCentred, S>)) bac
   if (kCentred && a.db_parts) store_part<S>(db, a.db_parts, lane, a.C);
 }
 
-// Returns the bits of an amax (1) f32, or null if it is empty.
-inline uint32_t* optional_bits(const Tensor& amax, const char* op) {
-  if (!amax) return nullptr;
-  check_tensor(amax, DType::f32, {1}, op);
-  return float_bits(amax);
-}
-
 template <bool kCentred>
 void run_forward(const NormForward& t, const char* op, Stream& stream) {
   const int64_t N = t.x.dim(0), C = t.x.dim(1);
@@ -242,7 +234,7 @@ void run_forward(const NormForward& t, const char* op, Stream& stream) {
                                 t.eps,
                                 N,
                                 static_cast<int>(C),
-                                optional_bits(t.amax, op)};
+                                amax_bits(t.y)};
       const Launch how{stream, op, dim3(blocks_for(N, S::kRows)), dim3(S::kBlock)};
       if (t.residual)
         launch(how, forward<kCentred, true, S, T>, rows);
@@ -274,7 +266,7 @@ void run_backward(const NormBackward& t, const char* op, Stream& stream) {
                                  t.rstd.as<float>(),
                                  N,
                                  static_cast<int>(C),
-                                 optional_bits(t.amax, op)};
+                                 amax_bits(t.dx)};
       launch({stream, op, dim3(blocks_for(row_part_count(N), 1)), dim3(S::kBlock)}, backward<kCentred, S, T>,
              rows);
     });

@@ -102,13 +102,13 @@ Tensor rest_of(const Tensor& scratch, int64_t used) {
 }  // namespace
 
 void layernorm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
-                       const Tensor& w, const Tensor& b, float eps, Stream& stream, const Tensor& amax) {
+                       const Tensor& w, const Tensor& b, float eps, Stream& stream) {
   const OpSpan span(stream, "norm", traffic({y, mean, rstd, x, w, b}));
   if (span.plans()) return;
   check_rows(x, w, b, mean, rstd, "layernorm_forward");
   check_tensor(y, x.dtype, x.shape, "layernorm_forward: y");
   if constexpr (kHasCuda) {
-    if (x.device == Device::kCuda) return cuda::layernorm_forward(y, mean, rstd, x, w, b, eps, stream, amax);
+    if (x.device == Device::kCuda) return cuda::layernorm_forward(y, mean, rstd, x, w, b, eps, stream);
   }
   const int64_t N = x.dim(0), C = x.dim(1);
   INGOT_DISPATCH(x.dtype, T, {
@@ -125,7 +125,7 @@ void layernorm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, 
 
 void residual_layernorm_forward(const Tensor& y, const Tensor& sum, const Tensor& mean, const Tensor& rstd,
                                 const Tensor& x, const Tensor& residual, const Tensor& w, const Tensor& b,
-                                float eps, Stream& stream, const Tensor& amax) {
+                                float eps, Stream& stream) {
   const OpSpan span(stream, "norm", traffic({y, sum, mean, rstd, x, residual, w, b}));
   if (span.plans()) return;
   check_rows(x, w, b, mean, rstd, "residual_layernorm_forward");
@@ -134,7 +134,7 @@ void residual_layernorm_forward(const Tensor& y, const Tensor& sum, const Tensor
   check_tensor(residual, x.dtype, x.shape, "residual_layernorm_forward: residual");
   if constexpr (kHasCuda) {
     if (x.device == Device::kCuda)
-      return cuda::residual_layernorm_forward(y, sum, mean, rstd, x, residual, w, b, eps, stream, amax);
+      return cuda::residual_layernorm_forward(y, sum, mean, rstd, x, residual, w, b, eps, stream);
   }
   const int64_t N = x.dim(0), C = x.dim(1);
   INGOT_DISPATCH(x.dtype, T, {
@@ -154,7 +154,7 @@ void residual_layernorm_forward(const Tensor& y, const Tensor& sum, const Tensor
 
 void layernorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& db, const Tensor& dy,
                         const Tensor& x, const Tensor& w, const Tensor& mean, const Tensor& rstd,
-                        const Tensor& d_residual, const Tensor& scratch, Stream& stream, const Tensor& amax) {
+                        const Tensor& d_residual, const Tensor& scratch, Stream& stream) {
   const OpSpan span(stream, "norm", traffic({dx, dw, dw, db, db, dy, x, w, mean, rstd, d_residual}));
   if (span.plans()) return;
   check_rows(x, w, {}, mean, rstd, "layernorm_backward");
@@ -167,7 +167,7 @@ void layernorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& db, co
   if (db) check_tensor(db, DType::f32, {C}, "layernorm_backward: db");
   if constexpr (kHasCuda) {
     if (x.device == Device::kCuda)
-      return cuda::layernorm_backward(dx, dw, db, dy, x, w, mean, rstd, d_residual, scratch, stream, amax);
+      return cuda::layernorm_backward(dx, dw, db, dy, x, w, mean, rstd, d_residual, scratch, stream);
   }
   RowSum dw_sum(dw, scratch);
   RowSum db_sum(db, dw ? rest_of(scratch, num_threads() * C) : scratch);

@@ -5,23 +5,15 @@
 namespace ingot::cuda {
 
 void layernorm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
-                       const Tensor& w, const Tensor& b, float eps, Stream& stream, const Tensor& amax) {
-  norm::run_forward<true>({.y = y,
-                           .sum = {},
-                           .mean = mean,
-                           .rstd = rstd,
-                           .x = x,
-                           .residual = {},
-                           .w = w,
-                           .b = b,
-                           .eps = eps,
-                           .amax = amax},
-                          "layernorm_forward", stream);
+                       const Tensor& w, const Tensor& b, float eps, Stream& stream) {
+  norm::run_forward<true>(
+      {.y = y, .sum = {}, .mean = mean, .rstd = rstd, .x = x, .residual = {}, .w = w, .b = b, .eps = eps},
+      "layernorm_forward", stream);
 }
 
 void residual_layernorm_forward(const Tensor& y, const Tensor& sum, const Tensor& mean, const Tensor& rstd,
                                 const Tensor& x, const Tensor& residual, const Tensor& w, const Tensor& b,
-                                float eps, Stream& stream, const Tensor& amax) {
+                                float eps, Stream& stream) {
   norm::run_forward<true>({.y = y,
                            .sum = sum,
                            .mean = mean,
@@ -30,14 +22,13 @@ void residual_layernorm_forward(const Tensor& y, const Tensor& sum, const Tensor
                            .residual = residual,
                            .w = w,
                            .b = b,
-                           .eps = eps,
-                           .amax = amax},
+                           .eps = eps},
                           "residual_layernorm_forward", stream);
 }
 
 void layernorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& db, const Tensor& dy,
                         const Tensor& x, const Tensor& w, const Tensor& mean, const Tensor& rstd,
-                        const Tensor& d_residual, const Tensor& scratch, Stream& stream, const Tensor& amax) {
+                        const Tensor& d_residual, const Tensor& scratch, Stream& stream) {
   norm::run_backward<true>({.dx = dx,
                             .dw = dw,
                             .db = db,
@@ -47,8 +38,7 @@ void layernorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& db, co
                             .mean = mean,
                             .rstd = rstd,
                             .d_residual = d_residual,
-                            .scratch = scratch,
-                            .amax = amax},
+                            .scratch = scratch},
                            "layernorm_backward", stream);
 }
 

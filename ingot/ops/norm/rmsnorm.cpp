@@ -74,13 +74,13 @@ void check_rows(const Tensor& x, const Tensor& w, const Tensor& rstd, const char
 }  // namespace
 
 void rmsnorm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& w, float eps,
-                     Stream& stream, const Tensor& amax) {
+                     Stream& stream) {
   const OpSpan span(stream, "norm", traffic({y, rstd, x, w}));
   if (span.plans()) return;
   check_rows(x, w, rstd, "rmsnorm_forward");
   check_tensor(y, x.dtype, x.shape, "rmsnorm_forward: y");
   if constexpr (kHasCuda) {
-    if (x.device == Device::kCuda) return cuda::rmsnorm_forward(y, rstd, x, w, eps, stream, amax);
+    if (x.device == Device::kCuda) return cuda::rmsnorm_forward(y, rstd, x, w, eps, stream);
   }
   const int64_t N = x.dim(0), C = x.dim(1);
   INGOT_DISPATCH(x.dtype, T, {
@@ -95,8 +95,7 @@ void rmsnorm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const
 }
 
 void residual_rmsnorm_forward(const Tensor& y, const Tensor& sum, const Tensor& rstd, const Tensor& x,
-                              const Tensor& residual, const Tensor& w, float eps, Stream& stream,
-                              const Tensor& amax) {
+                              const Tensor& residual, const Tensor& w, float eps, Stream& stream) {
   const OpSpan span(stream, "norm", traffic({y, sum, rstd, x, residual, w}));
   if (span.plans()) return;
   check_rows(x, w, rstd, "residual_rmsnorm_forward");
@@ -105,7 +104,7 @@ void residual_rmsnorm_forward(const Tensor& y, const Tensor& sum, const Tensor& 
   check_tensor(residual, x.dtype, x.shape, "residual_rmsnorm_forward: residual");
   if constexpr (kHasCuda) {
     if (x.device == Device::kCuda)
-      return cuda::residual_rmsnorm_forward(y, sum, rstd, x, residual, w, eps, stream, amax);
+      return cuda::residual_rmsnorm_forward(y, sum, rstd, x, residual, w, eps, stream);
   }
   const int64_t N = x.dim(0), C = x.dim(1);
   INGOT_DISPATCH(x.dtype, T, {
@@ -124,8 +123,7 @@ void residual_rmsnorm_forward(const Tensor& y, const Tensor& sum, const Tensor& 
 }
 
 void rmsnorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& w,
-                      const Tensor& rstd, const Tensor& d_residual, const Tensor& scratch, Stream& stream,
-                      const Tensor& amax) {
+                      const Tensor& rstd, const Tensor& d_residual, const Tensor& scratch, Stream& stream) {
   const OpSpan span(stream, "norm", traffic({dx, dw, dw, dy, x, w, rstd, d_residual}));
   if (span.plans()) return;
   check_rows(x, w, rstd, "rmsnorm_backward");
@@ -136,7 +134,7 @@ void rmsnorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, cons
   if (dw) check_tensor(dw, DType::f32, {C}, "rmsnorm_backward: dw");
   if constexpr (kHasCuda) {
     if (x.device == Device::kCuda)
-      return cuda::rmsnorm_backward(dx, dw, dy, x, w, rstd, d_residual, scratch, stream, amax);
+      return cuda::rmsnorm_backward(dx, dw, dy, x, w, rstd, d_residual, scratch, stream);
   }
   RowSum dw_sum(dw, scratch);
   INGOT_DISPATCH(x.dtype, T, {

@@ -5,23 +5,14 @@
 namespace ingot::cuda {
 
 void rmsnorm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& w, float eps,
-                     Stream& stream, const Tensor& amax) {
-  norm::run_forward<false>({.y = y,
-                            .sum = {},
-                            .mean = {},
-                            .rstd = rstd,
-                            .x = x,
-                            .residual = {},
-                            .w = w,
-                            .b = {},
-                            .eps = eps,
-                            .amax = amax},
-                           "rmsnorm_forward", stream);
+                     Stream& stream) {
+  norm::run_forward<false>(
+      {.y = y, .sum = {}, .mean = {}, .rstd = rstd, .x = x, .residual = {}, .w = w, .b = {}, .eps = eps},
+      "rmsnorm_forward", stream);
 }
 
 void residual_rmsnorm_forward(const Tensor& y, const Tensor& sum, const Tensor& rstd, const Tensor& x,
-                              const Tensor& residual, const Tensor& w, float eps, Stream& stream,
-                              const Tensor& amax) {
+                              const Tensor& residual, const Tensor& w, float eps, Stream& stream) {
   norm::run_forward<false>({.y = y,
                             .sum = sum,
                             .mean = {},
@@ -30,14 +21,12 @@ void residual_rmsnorm_forward(const Tensor& y, const Tensor& sum, const Tensor& 
                             .residual = residual,
                             .w = w,
                             .b = {},
-                            .eps = eps,
-                            .amax = amax},
+                            .eps = eps},
                            "residual_rmsnorm_forward", stream);
 }
 
 void rmsnorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& w,
-                      const Tensor& rstd, const Tensor& d_residual, const Tensor& scratch, Stream& stream,
-                      const Tensor& amax) {
+                      const Tensor& rstd, const Tensor& d_residual, const Tensor& scratch, Stream& stream) {
   norm::run_backward<false>({.dx = dx,
                              .dw = dw,
                              .db = {},
@@ -47,8 +36,7 @@ void rmsnorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, cons
                              .mean = {},
                              .rstd = rstd,
                              .d_residual = d_residual,
-                             .scratch = scratch,
-                             .amax = amax},
+                             .scratch = scratch},
                             "rmsnorm_backward", stream);
 }
 
