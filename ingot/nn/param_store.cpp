@@ -82,7 +82,7 @@ Tensor ParamStore::best_weight(int id) {
 
 Tensor ParamStore::grad(int id) {
   if (id < 0) return {};
-  return view(get(list_[id].unit).grad, list_[id]);
+  return view(buffers(list_[id].unit).grad, list_[id]);
 }
 
 namespace {
@@ -123,22 +123,15 @@ ResidentStore::ResidentStore(const ParamList& list, DType compute, bool has_grad
     units_.push_back(unit);
   }
   arenas_ = {&params_, &grads_};
-  has_old_gradient_.resize(list.specs().size());
 }
 
-void ResidentStore::begin_step() {
-  for (size_t p = 0; p < has_old_gradient_.size(); ++p)
-    has_old_gradient_[p] = list()[static_cast<int>(p)].is_overwritten;
+// The update has zeroed the gradients that are not overwritten.
+OldGradients ResidentStore::open_gradients(int unit) {
+  std::vector<bool>::reference has_gradients = state_.has_gradients[static_cast<size_t>(unit)];
+  const OldGradients old = has_gradients ? OldGradients::kNone : OldGradients::kOverwritten;
+  has_gradients = true;
+  return old;
 }
-
-bool ResidentStore::overwrites(int id) {
-  const bool had = has_old_gradient_[static_cast<size_t>(id)];
-  has_old_gradient_[static_cast<size_t>(id)] = false;
-  return had;
-}
-
-// The graph has overwritten what was old.
-void ResidentStore::replayed() { has_old_gradient_.assign(has_old_gradient_.size(), false); }
 
 std::vector<ParamShard> ResidentStore::shards() {
   std::vector<ParamShard> shards;

@@ -47,7 +47,7 @@ struct ParamSpec {
   Init init = Init::kNormal;
   double init_std = 0;
   int64_t padding_rows = 0;  // last rows of a padded (logical) table, initialised to zero
-  // True if the first gradient of a step is written over that of the last one (ParamStore::overwrites).
+  // True if the first gradient of a step is written over that of the last one, and not added to zeros.
   bool is_overwritten = false;
   std::vector<int64_t> fused_rows = {};  // logical rows of each matrix if several are fused; empty: one
   TensorSlice slice = {};                // empty rows: every rank has the whole tensor
@@ -111,9 +111,16 @@ struct UnitBuffers {
   Tensor grad;     // f32; empty in a store for inference
 };
 
+// What the memory of a unit's gradients holds when it is opened, besides zeros and gradients of this step.
+enum class OldGradients {
+  kNone,
+  kOverwritten,  // those of an earlier step, in the parameters whose spec is is_overwritten
+  kAll           // those of another unit or of another micro-batch, in all parameters
+};
+
 // The store of a model's parameters. The model calls prefetch before it will need a unit, get when it
-// needs it, release when it is done with it for now, and grad_ready once all gradients of the unit in this
-// micro-batch have been added.
+// needs it, and release when it is done with it for now. It calls open_gradients before the first gradient of a unit in
+// the head's forward and in backward, and grad_ready once all gradients of the unit in this micro-batch have been added.
 class ParamStore {
  public:
   explicit ParamStore(const ParamList& list) : list_(list) {}
@@ -121,7 +128,12 @@ class ParamStore {
 
   virtual void prefetch([[maybe_unused]] int unit) {}
   virtual const UnitBuffers& get(int unit) = 0;
+  // The same memory, without waiting for the weights.
+  virtual const UnitBuffers& buffers(int unit) { return get(unit); }
   virtual void release([[maybe_unused]] int unit) {}
+  // Waits until the memory of the unit's gradients is free, if another unit uses it. The caller overwrites or zeroes what
+  // is old.
+  virtual OldGradients open_gradients([[maybe_unused]] int unit) { return OldGradients::kNone; }
   virtual void grad_ready([[maybe_unused]] int unit) {}
 
   const ParamList& list() const { return list_; }
@@ -134,12 +146,8 @@ class ParamStore {
   // The parameter's f32 values. Without f32 masters those of a matrix are in its gradient's memory, and
   // only from expand_masters or init_params until refresh_compute.
   Tensor master(int id);
-  // The gradient, f32, of the same shape, to which layers add; empty if id < 0. It is zero before the first micro-batch of a
-  // step, except where overwrites(id) says otherwise.
-  virtual Tensor grad(int id);
-  // Called after grad(id): true if it has what an earlier step left there. The caller then writes the gradient, or zeros,
-  // over all of it, and the next call returns false. Always false for a parameter whose spec is not is_overwritten.
-  virtual bool overwrites([[maybe_unused]] int id) { return false; }
+  // The gradient, f32, of the same shape, to which layers add; empty if id < 0.
+  Tensor grad(int id);
   // The most precise values that always exist: the f32 master, or without one the weight.
   Tensor best_weight(int id);
 
@@ -170,14 +178,25 @@ struct Replicas {
   int64_t count = 1, index = 0;
 };
 
+// What a store remembers between the passes of a step.
+struct StoreState {
+  std::vector<bool> has_gradients;      // per unit: its memory, or its shard, has gradients of this step
+  std::vector<int> weights, gradients;  // sharded: the unit that uses each slot; -1: none
+  int prefetched = 0;                   // sharded: the unit that was prefetched last
+  bool is_stale = true;                 // sharded: the masters have changed since units were gathered
+  bool operator==(const StoreState&) const = default;
+};
+
 // The weights of a training run, on one rank or several. If there are several, all ranks call everything
 // but shards() in the same order.
 class TrainingStore : public ParamStore {
  public:
-  TrainingStore(const ParamList& list, Masters masters) : ParamStore(list), masters_(masters) {}
+  TrainingStore(const ParamList& list, Masters masters) : ParamStore(list), masters_(masters) {
+    state_.has_gradients.assign(static_cast<size_t>(list.units()), true);  // zeros
+  }
 
-  // Called before the first micro-batch of a step: from now on the gradients of overwritten shards are old.
-  virtual void begin_step() {}
+  // Called before the first micro-batch of a step: from now on the gradients are old.
+  virtual void begin_step() { state_.has_gradients.assign(state_.has_gradients.size(), false); }
   // Called before a micro-batch; is_last says whether its gradients are the last of the step.
   virtual void begin_micro([[maybe_unused]] bool is_last) {}
   // Called after the last micro-batch; makes the shards' gradients those of the whole step. (After an
@@ -189,8 +208,10 @@ class TrainingStore : public ParamStore {
   // Ends, in the order of the stream, everything that the store has started on other streams. It precedes every graph,
   // which must not depend on anything outside, and is the last that the graph captures.
   virtual void join() {}
-  // Follows begin_micro if a graph was launched in place of the passes: it made the calls above when it was captured.
-  virtual void replayed() {}
+  // A graph was launched in place of passes, which left the store in this state when they were captured. They found the
+  // state in which the store is now.
+  virtual void replayed(const StoreState& after) { state_ = after; }
+  virtual const StoreState& state() const { return state_; }
   // This rank's shard of every parameter, in order of the parameters; empty where it has no elements.
   virtual std::vector<ParamShard> shards() = 0;
   // Updates what layers read after the masters were written (initialised, loaded, averaged); the
@@ -213,6 +234,7 @@ class TrainingStore : public ParamStore {
  protected:
   std::vector<const Arena*> arenas_;
   bool is_sharded_ = false;
+  StoreState state_;
 
  private:
   Masters masters_;
@@ -227,9 +249,7 @@ class ResidentStore : public TrainingStore {
                 Device device = Device::kCpu, Backing backing = Backing::kMemory);
 
   const UnitBuffers& get(int unit) override { return units_[static_cast<size_t>(unit)]; }
-  bool overwrites(int id) override;
-  void begin_step() override;
-  void replayed() override;
+  OldGradients open_gradients(int unit) override;
   std::vector<ParamShard> shards() override;  // whole parameters
   void refresh_compute(Stream& stream) override;
   void expand_masters(Stream& stream) override;
@@ -239,7 +259,6 @@ class ResidentStore : public TrainingStore {
  private:
   Arena params_, grads_;
   std::vector<UnitBuffers> units_;
-  std::vector<bool> has_old_gradient_;  // per parameter
 };
 
 // Initialises the masters: element i of the logical parameter p is a function of (seed, p, i) only.

@@ -335,6 +335,7 @@ LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, Saved&
   const Tensor h = scratch.h ? scratch.h : own, dh = scratch.dh ? scratch.dh : saved.d;
   ctx.region.enter(h, own, ctx.stream);
   const Tensor all_targets = batch.targets.reshape({N});
+  if (has_grads) open_gradients(ctx, params_[head_weight()].unit, true);
   const LinearCrossEntropyReport report = head_.forward(
       ctx, {.losses = saved.losses, .is_correct = saved.is_correct, .dx = has_grads ? dh : Tensor{}}, h,
       all_targets, grad_scale);
@@ -374,13 +375,16 @@ void Transformer::recompute(LayerContext& ctx, const MicroBatch& batch, const Sa
   }
 }
 
-// Nothing was added to a gradient that is old still, so it is zero.
-void Transformer::end_gradients(LayerContext& ctx, int unit) const {
+void Transformer::open_gradients(LayerContext& ctx, int unit, bool has_products) const {
+  const OldGradients old = ctx.params.open_gradients(unit);
+  ctx.overwrites_gradients = has_products && old != OldGradients::kNone;
+  if (old == OldGradients::kNone) return;
   for (size_t p = 0; p < params_.specs().size(); ++p) {
     const int id = static_cast<int>(p);
-    if (params_[id].unit == unit && ctx.params.overwrites(id)) fill_zero(ctx.params.grad(id), ctx.stream);
+    const ParamSpec& spec = params_[id];
+    const bool is_zeroed = spec.is_overwritten ? !has_products : old == OldGradients::kAll;
+    if (spec.unit == unit && is_zeroed) fill_zero(ctx.params.grad(id), ctx.stream);
   }
-  ctx.params.grad_ready(unit);
 }
 
 void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& saved) const {
@@ -388,8 +392,10 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
   const int64_t N = saved.B * saved.T;
   if (has_head(saved.units)) {
     const Tensor amax = saved.attention.empty() ? Tensor{} : last_block(saved).mlp.d_amax(ctx);
+    const bool has_params = head_unit() < params_.units();  // false: no gain and a tied table
+    if (has_params) open_gradients(ctx, head_unit(), false);
     final_norm_.backward(ctx, saved.d, saved.d, saved.x, saved.norm, {}, amax);
-    end_gradients(ctx, head_unit());
+    if (has_params) ctx.params.grad_ready(head_unit());
   }
   for (size_t l = saved.attention.size(); l-- > 0;) {
     const int unit = block_unit(first_block(saved.units) + l);
@@ -397,28 +403,27 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
     if (unit > saved.units.first) ctx.params.prefetch(unit - 1);
     if (saved.plan.segment_end(l) == l + 1) recompute(ctx, batch, saved, saved.plan.segment_begin(l), l + 1);
     const auto& [attention, mlp] = block(saved, l);
+    open_gradients(ctx, unit, true);
     mlp.backward(ctx, saved.mlp[l], saved.d, attention.d_amax(ctx));
     attention.backward(ctx, saved.attention[l], saved.d, batch.documents(), rope_table_on(ctx.stream),
                        l > 0 ? block(saved, l - 1).mlp.d_amax(ctx) : Tensor{});
     ctx.params.release(unit);
-    end_gradients(ctx, unit);
+    ctx.params.grad_ready(unit);
   }
   if (!has_embedding(saved.units)) {
     if (!has_head(saved.units) || head_weight() != wte_) return;
-    ctx.params.get(embedding_unit());  // the head's forward added to it, maybe long ago
-    end_gradients(ctx, embedding_unit());
-    return;
+    open_gradients(ctx, embedding_unit(), false);  // the head's forward added to it, maybe long ago
+    return ctx.params.grad_ready(embedding_unit());
   }
   const ScratchScope scope(ctx.scratch);
   const EmbeddingScratch scratch = embedding_scratch(ctx.scratch, N, ctx.dropout.p > 0);
   const Tensor own = dropout_gradient(ctx, scratch.d, saved.d, 0, tp_.first_row(N));
   const Tensor d = scratch.d_all ? scratch.d_all : own;
   ctx.region.leave_backward(d, own, ctx.stream);
-  const WeightGradient table = weight_gradient(ctx, wte_);
-  if (!table.adds) fill_zero(table.dw, ctx.stream);
-  embedding_slice_backward(table_slice(table.dw), ctx.params.grad(wpe_), d, batch.tokens.reshape({N}),
-                           saved.T, 0, ctx.stream);
-  end_gradients(ctx, embedding_unit());
+  open_gradients(ctx, embedding_unit(), false);
+  embedding_slice_backward(table_slice(ctx.params.grad(wte_)), ctx.params.grad(wpe_), d,
+                           batch.tokens.reshape({N}), saved.T, 0, ctx.stream);
+  ctx.params.grad_ready(embedding_unit());
 }
 
 }  // namespace ingot

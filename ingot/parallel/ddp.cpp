@@ -94,8 +94,8 @@ void DdpStore::begin_micro(bool is_last) {
   is_replayed_ = false;
 }
 
-void DdpStore::replayed() {
-  store_.replayed();
+void DdpStore::replayed(const StoreState& after) {
+  store_.replayed(after);
   is_replayed_ = true;
 }
 

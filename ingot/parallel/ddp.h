@@ -34,15 +34,17 @@ class DdpStore : public TrainingStore {
   ~DdpStore() override;  // waits for collectives in flight
 
   const UnitBuffers& get(int unit) override { return store_.get(unit); }
+  const UnitBuffers& buffers(int unit) override { return store_.buffers(unit); }
   void prefetch(int unit) override { store_.prefetch(unit); }
   void release(int unit) override { store_.release(unit); }
   void grad_ready(int unit) override;
-  bool overwrites(int id) override { return store_.overwrites(id); }
+  OldGradients open_gradients(int unit) override { return store_.open_gradients(unit); }
 
   void begin_step() override { store_.begin_step(); }
   void begin_micro(bool is_last) override;
   void join() override;
-  void replayed() override;
+  void replayed(const StoreState& after) override;
+  const StoreState& state() const override { return store_.state(); }
   // After this call, every gradient is the sum over the ranks. Throws an Error if a unit was never ready.
   void finish_gradients() override;
   std::vector<ParamShard> shards() override { return store_.shards(); }

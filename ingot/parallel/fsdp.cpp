@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "ingot/core/copy.h"
 #include "ingot/ops/accumulate.h"
@@ -111,7 +112,7 @@ FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, Communicator& r
   INGOT_CHECK(config.has_f32_masters || (config.compute == DType::bf16 && config.f32_unit < 0),
               "FsdpStore: shards without f32 masters need a bf16 model without an f32 unit");
   is_sharded_ = shard.size() > 1;
-  has_old_gradient_.resize(list.specs().size());
+  begin_step();  // the shards have no gradients
   cut_units();
   make_slots();
   arenas_ = {&shards_, &grads_, &vectors_, &copies_, &full_grads_};
@@ -154,8 +155,10 @@ void FsdpStore::make_slots() {
     const DType dtype = slots_.size() == f32_slot ? DType::f32 : config_.compute;
     slots_.push_back({.full = copies_.alloc(dtype, {n}), .gather = {}});
   }
+  state_.weights.assign(slots_.size(), -1);
   for (const int64_t n : slot_elements(list(), shard_.size(), kGradSlots))
     grad_slots_.push_back({.full = full_grads_.alloc(DType::f32, {n}), .payload = {}, .scatter = {}});
+  state_.gradients.assign(grad_slots_.size(), -1);
   for (int u = 0; u < list().units(); ++u) {
     Unit& unit = units_[static_cast<size_t>(u)];
     const int64_t n = list().unit_elements(u);
@@ -175,82 +178,72 @@ Tensor FsdpStore::own_shard(const Tensor& full, int64_t shard) const {
 }
 
 void FsdpStore::start_gather(int u) {
-  if (is_stale_) forget_gathered();
+  if (state_.is_stale) forget_gathered();
   Unit& unit = units_[static_cast<size_t>(u)];
   Slot& slot = slots_[unit.slot];
-  if (slot.unit == u) return;
+  int& held = state_.weights[unit.slot];
+  if (held == u) return;
   slot.gather.wait();  // a prefetched unit may never have been used
-  slot.unit = u;
+  held = u;
   const Tensor full = slot.full.rows(0, shard_.size() * unit.shard), own = own_shard(full, unit.shard);
-  slot.is_cast = !is_in_f32(u);
   if (own.dtype == unit.master.dtype)
     copy(own, unit.master, stream_);
   else
     cast(own, unit.master, stream_);
   slot.gather = shard_.start_all_gather_into(unit.gather_name, full, own);
+  slot.is_gathering = true;
+}
+
+void FsdpStore::wait_gather(size_t i) {
+  Slot& slot = slots_[i];
+  if (!slot.is_gathering) return;
+  slot.gather.wait();
+  slot.is_gathering = false;
+  const int u = state_.weights[i];
+  const UnitBuffers& buffers = units_[static_cast<size_t>(u)].buffers;
+  if (is_in_f32(u)) cast(buffers.compute, buffers.master, stream_);
 }
 
 // The model prefetches units in the order in which it will use them, forwards or backwards, one at a time; a block may
 // be skipped.
 void FsdpStore::prefetch(int unit) {
-  const int step = unit > prefetched_ ? 1 : -1;
-  const bool goes_on = unit != prefetched_ && std::abs(unit - prefetched_) <= 2;
-  const int first = goes_on ? prefetched_ + step : unit, end = unit + 2 * step;
-  prefetched_ = unit;
+  const int step = unit > state_.prefetched ? 1 : -1;
+  const bool goes_on = unit != state_.prefetched && std::abs(unit - state_.prefetched) <= 2;
+  const int first = goes_on ? state_.prefetched + step : unit, end = unit + 2 * step;
+  state_.prefetched = unit;
   for (int u = first; u != end; u += step)
     if (u >= 0 && u < list().units() && units_[static_cast<size_t>(u)].shard > 0) start_gather(u);
 }
 
 const UnitBuffers& FsdpStore::get(int u) {
   start_gather(u);
-  Unit& unit = units_[static_cast<size_t>(u)];
-  GradSlot& grads = grad_slots_[unit.grad_slot];
+  const Unit& unit = units_[static_cast<size_t>(u)];
   const Span span(stream_.trace, "communication");
-  Slot& slot = slots_[unit.slot];
-  slot.gather.wait();
-  if (!slot.is_cast) cast(unit.buffers.compute, unit.buffers.master, stream_);
-  slot.is_cast = true;
-  if (grads.unit != u || grads.is_scattering) {
-    drain(grads);
-    grads.unit = u;
-    for (size_t p = 0; p < list().specs().size(); ++p)
-      if (list()[static_cast<int>(p)].unit == u) has_old_gradient_[p] = true;
-  }
+  wait_gather(unit.slot);
   return unit.buffers;
 }
 
-bool FsdpStore::take_old(int id) {
-  const bool had = has_old_gradient_[static_cast<size_t>(id)];
-  has_old_gradient_[static_cast<size_t>(id)] = false;
-  return had;
-}
-
-bool FsdpStore::overwrites(int id) { return list()[id].is_overwritten && take_old(id); }
-
-Tensor FsdpStore::grad(int id) {
-  const Tensor gradient = TrainingStore::grad(id);
-  if (gradient && !list()[id].is_overwritten && take_old(id)) fill_zero(gradient, stream_);
-  return gradient;
-}
-
-void FsdpStore::begin_step() {
-  for (Unit& unit : units_) unit.has_sum = false;
+// A slot has a unit's gradients from the first time that it is opened until they are scattered: the head's of all
+// micro-batches whose forward precedes the first backward, every other unit's of one micro-batch.
+OldGradients FsdpStore::open_gradients(int u) {
+  const size_t i = units_[static_cast<size_t>(u)].grad_slot;
+  int& held = state_.gradients[i];
+  if (held == u && !grad_slots_[i].is_scattering) return OldGradients::kNone;
+  INGOT_CHECK(held < 0 || grad_slots_[i].is_scattering,
+              "FsdpStore: unit {} would overwrite the gradients of unit {}", u, held);
+  const Span span(stream_.trace, "communication");
+  drain(i);
+  held = u;
+  return OldGradients::kAll;
 }
 
 void FsdpStore::begin_micro(bool is_last) { is_last_micro_ = is_last; }
 
-// The graph has drained the slots of all units.
-void FsdpStore::replayed() {
-  for (Unit& unit : units_) unit.has_sum = true;
-}
-
 void FsdpStore::grad_ready(int u) {
   const Unit& unit = units_[static_cast<size_t>(u)];
   GradSlot& slot = grad_slots_[unit.grad_slot];
-  INGOT_CHECK(slot.unit == u && !slot.is_scattering, "FsdpStore: gradients of unit {} are not at hand", u);
-  for (size_t p = 0; p < list().specs().size(); ++p)
-    if (const int id = static_cast<int>(p); list()[id].unit == u && take_old(id))
-      fill_zero(TrainingStore::grad(id), stream_);
+  INGOT_CHECK(state_.gradients[unit.grad_slot] == u && !slot.is_scattering,
+              "FsdpStore: gradients of unit {} are ready, but not open", u);
   const Tensor full = slot.full.rows(0, shard_.size() * unit.shard);
   slot.is_scattering = true;
   slot.is_last = is_last_micro_;
@@ -273,18 +266,21 @@ Tensor FsdpStore::exchanged(const GradSlot& slot, int64_t shard) const {
 }
 
 // Adds the reduce-scattered gradients to the shard, or writes them over those of the last step.
-void FsdpStore::drain(GradSlot& slot) {
+void FsdpStore::drain(size_t i) {
+  GradSlot& slot = grad_slots_[i];
   if (!slot.is_scattering) return;
   slot.scatter.wait();
-  Unit& unit = units_[static_cast<size_t>(slot.unit)];
+  const auto u = static_cast<size_t>(std::exchange(state_.gradients[i], -1));
+  Unit& unit = units_[u];
+  std::vector<bool>::reference has_sum = state_.has_gradients[u];
   const auto add = [&](const Tensor& part) {
-    if (unit.has_sum)
+    if (has_sum)
       accumulate(unit.grad, part, stream_);
     else if (part.dtype == DType::f32)
       copy(unit.grad, part, stream_);
     else
       cast(unit.grad, part, stream_);
-    unit.has_sum = true;
+    has_sum = true;
   };
   if (exchanges(slot))
     for (int rank = 0; rank < shard_.size(); ++rank)
@@ -292,7 +288,6 @@ void FsdpStore::drain(GradSlot& slot) {
   else
     add(own_shard(slot.full, unit.shard));
   slot.is_scattering = false;
-  slot.unit = -1;
   if (!slot.is_last || replicate_.size() == 1) return;
   unit.is_summed = static_cast<bool>(unit.replica_payload);
   if (unit.is_summed) cast(unit.replica_payload, unit.grad, stream_);
@@ -302,7 +297,7 @@ void FsdpStore::drain(GradSlot& slot) {
 
 // Afterwards no gradients are under way.
 void FsdpStore::end_sums() {
-  for (GradSlot& slot : grad_slots_) drain(slot);
+  for (size_t i = 0; i < grad_slots_.size(); ++i) drain(i);
   for (Unit& unit : units_) {
     unit.replicas.wait();
     if (unit.is_summed) cast(unit.grad, unit.replica_payload, stream_);
@@ -311,36 +306,47 @@ void FsdpStore::end_sums() {
 }
 
 void FsdpStore::join() {
-  for (Slot& slot : slots_) slot.gather.wait();
+  for (size_t i = 0; i < slots_.size(); ++i) wait_gather(i);
   end_sums();
 }
 
 void FsdpStore::finish_gradients() {
   const Span span(stream_.trace, "communication");
   end_sums();
-  for (Unit& unit : units_)
-    if (!unit.has_sum) fill_zero(unit.grad, stream_);
-  is_stale_ = true;  // the update comes next
+  for (size_t u = 0; u < units_.size(); ++u)
+    if (!state_.has_gradients[u]) fill_zero(units_[u].grad, stream_);
+  state_.is_stale = true;  // the update comes next
 }
 
 void FsdpStore::refresh_compute(Stream& stream) {
-  is_stale_ = true;
+  state_.is_stale = true;
   if (config_.has_f32_masters) return;
   for (const Unit& unit : units_) collapse_masters(unit.master, {}, unit.grad, stream);
 }
 
 void FsdpStore::expand_masters(Stream& stream) {
   if (config_.has_f32_masters) return;
-  is_stale_ = true;  // the caller may write the shards
+  state_.is_stale = true;  // the caller may write the shards
   for (const Unit& unit : units_) ingot::expand_masters(unit.grad, unit.master, {}, stream);
 }
 
-void FsdpStore::forget_gathered() {
-  is_stale_ = false;
+void FsdpStore::begin_graphs() {
+  drop_gathered();
+  state_.prefetched = 0;
+  state_.is_stale = true;
+}
+
+void FsdpStore::drop_gathered() {
   for (Slot& slot : slots_) {
     slot.gather.wait();
-    slot.unit = -1;
+    slot.is_gathering = false;
   }
+  state_.weights.assign(slots_.size(), -1);
+}
+
+void FsdpStore::forget_gathered() {
+  state_.is_stale = false;
+  drop_gathered();
   if (config_.compute == DType::f32) return;
   // Each element of a vector comes from the one rank that holds it; the other ranks add zeros.
   for (Unit& unit : units_)

@@ -49,18 +49,16 @@ class FsdpStore : public TrainingStore {
 
   // The buffers are valid until the next get or prefetch of another unit.
   const UnitBuffers& get(int unit) override;
+  const UnitBuffers& buffers(int unit) override { return units_[static_cast<size_t>(unit)].buffers; }
   // Gathers the units from the last prefetched one to this one and the one behind it, in that order.
   void prefetch(int unit) override;
+  OldGradients open_gradients(int unit) override;
   void grad_ready(int unit) override;
-  Tensor grad(int id) override;
-  bool overwrites(int id) override;
 
-  void begin_step() override;
   void begin_micro(bool is_last) override;
   void finish_gradients() override;
-  void begin_graphs() override { is_stale_ = true; }
+  void begin_graphs() override;
   void join() override;
-  void replayed() override;
   std::vector<ParamShard> shards() override;
   void refresh_compute(Stream& stream) override;
   void expand_masters(Stream& stream) override;
@@ -73,10 +71,9 @@ class FsdpStore : public TrainingStore {
 
  private:
   struct Unit {
-    int64_t shard = 0;     // elements per rank
-    Tensor master;         // (shard) f32, this rank's shard; in the compute dtype without f32 masters
-    Tensor grad;           // (shard) f32
-    bool has_sum = false;  // grad has gradients of this step
+    int64_t shard = 0;  // elements per rank
+    Tensor master;      // (shard) f32, this rank's shard; in the compute dtype without f32 masters
+    Tensor grad;        // (shard) f32
     size_t slot = 0, grad_slot = 0;
     Tensor vectors;  // (vector_elements) f32; empty for an f32 model
     // (vector_elements) f32: the norms and biases among this rank's elements; empty with f32 masters.
@@ -88,17 +85,15 @@ class FsdpStore : public TrainingStore {
     bool is_summed = false;  // replica_payload has, or will have, the sum over the replicas
     std::string gather_name, scatter_name, replicas_name;
   };
-  // Memory that units use in turn; `unit` is the one that uses it now, -1 if it is free.
+  // Memory that units use in turn; state_ has the unit that uses it now.
   struct Slot {
     Tensor full;  // (ranks * the largest unit's shard)
-    int unit = -1;
     Pending gather;
-    bool is_cast = true;  // false if the f32 unit has been gathered and not yet cast
+    bool is_gathering = false;
   };
   struct GradSlot {
-    Tensor full;     // same size, f32; those of another unit or micro-batch until it is written
+    Tensor full;     // same size, f32
     Tensor payload;  // same size, what is sent; empty if that is full
-    int unit = -1;
     Pending scatter;
     bool is_scattering = false, is_last = false;
   };
@@ -108,12 +103,13 @@ class FsdpStore : public TrainingStore {
   void make_slots();
   Tensor own_shard(const Tensor& full, int64_t shard) const;
   void start_gather(int unit);
-  bool take_old(int id);
-  void drain(GradSlot& slot);
+  void wait_gather(size_t slot);
+  void drain(size_t slot);
   void end_sums();
   bool exchanges(const GradSlot& slot) const;
   Tensor exchanged(const GradSlot& slot, int64_t shard) const;
-  // Invalidates all gathered weights, because the masters have changed.
+  // Invalidates all gathered weights; forget_gathered() because the masters have changed.
+  void drop_gathered();
   void forget_gathered();
   // The range of parameter `id` that rank `rank` holds.
   Range range_of(int id, int rank) const;
@@ -125,9 +121,7 @@ class FsdpStore : public TrainingStore {
   Arena shards_, grads_, vectors_, copies_, full_grads_, payloads_;
   std::vector<Slot> slots_;
   std::vector<GradSlot> grad_slots_;
-  std::vector<bool> has_old_gradient_;  // per parameter: its range of the slot has another's gradient
-  int prefetched_ = 0;                  // the last argument of prefetch
-  bool is_stale_ = true, is_last_micro_ = true;
+  bool is_last_micro_ = true;
 };
 
 }  // namespace ingot

@@ -17,18 +17,19 @@ class TensorStore : public TrainingStore {
   TensorStore(TrainingStore& own, Communicator& group, Communicator* head_group);
 
   const UnitBuffers& get(int unit) override { return own_.get(unit); }
+  const UnitBuffers& buffers(int unit) override { return own_.buffers(unit); }
   void prefetch(int unit) override { own_.prefetch(unit); }
   void release(int unit) override { own_.release(unit); }
   void grad_ready(int unit) override { own_.grad_ready(unit); }
-  Tensor grad(int id) override { return own_.grad(id); }
-  bool overwrites(int id) override { return own_.overwrites(id); }
+  OldGradients open_gradients(int unit) override { return own_.open_gradients(unit); }
 
   void begin_step() override { own_.begin_step(); }
   void begin_micro(bool is_last) override;
   void finish_gradients() override;
   void begin_graphs() override { own_.begin_graphs(); }
   void join() override { own_.join(); }
-  void replayed() override { own_.replayed(); }
+  void replayed(const StoreState& after) override { own_.replayed(after); }
+  const StoreState& state() const override { return own_.state(); }
   std::vector<ParamShard> shards() override { return own_.shards(); }
   void refresh_compute(Stream& stream) override { own_.refresh_compute(stream); }
   void expand_masters(Stream& stream) override { own_.expand_masters(stream); }

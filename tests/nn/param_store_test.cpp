@@ -13,19 +13,19 @@ ParamList matrix_and_vector() {
   return list;
 }
 
-TEST(ResidentStore, TheFirstGradientOfAStepOverwrites) {
+TEST(ResidentStore, OnlyTheFirstGradientsOfAStepAreOld) {
   const ParamList list = matrix_and_vector();
   ResidentStore store(list, DType::f32);
-  EXPECT_FALSE(store.overwrites(0)) << "gradients are zero at first";
+  EXPECT_EQ(store.open_gradients(0), OldGradients::kNone) << "gradients are zero at first";
   for (int step = 0; step < 2; ++step) {
     store.begin_step();
-    EXPECT_FALSE(store.overwrites(1)) << "a vector is added to";
-    EXPECT_TRUE(store.overwrites(0));
-    EXPECT_FALSE(store.overwrites(0)) << "once";
+    EXPECT_EQ(store.open_gradients(0), OldGradients::kOverwritten) << "the update zeroed the vector";
+    EXPECT_EQ(store.open_gradients(0), OldGradients::kNone) << "once";
   }
+  const StoreState after = store.state();
   store.begin_step();
-  store.replayed();
-  EXPECT_FALSE(store.overwrites(0)) << "the graph did";
+  store.replayed(after);
+  EXPECT_EQ(store.open_gradients(0), OldGradients::kNone) << "the graph overwrote it";
 }
 
 TEST(ResidentStore, SaysWhichGradientsNeedNotBeZeroed) {

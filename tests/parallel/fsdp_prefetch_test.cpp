@@ -75,6 +75,33 @@ TEST_F(FsdpPrefetch, TwoUnitsAreUnderWayWhileOneComputes) {
   EXPECT_THAT(shard.take(), IsEmpty());
 }
 
+// A rank can replay a pass as a CUDA graph while another runs the same pass without one, so both gather the same units.
+TEST_F(FsdpPrefetch, APassAfterAReplayedOneGathersWhatTheCapturedPassDid) {
+  FsdpStore store(model.params(), shard, *replicate, {}, stream);
+  const auto pass = [&] {
+    store.join();
+    shard.take();
+    for (int unit = 0; unit <= 6; ++unit) {
+      store.prefetch(unit);
+      store.get(unit);
+    }
+    for (int unit = 6; unit >= 0; --unit) {
+      store.prefetch(unit - 1);
+      store.get(unit);
+    }
+    store.join();
+    return shard.take();
+  };
+  store.begin_graphs();
+  pass();
+  const StoreState after_first = store.state();
+  const std::vector<std::string> captured = pass();
+  store.finish_gradients();  // the update follows
+  store.begin_graphs();
+  store.replayed(after_first);
+  EXPECT_EQ(pass(), captured);
+}
+
 // A unit that is in use and the two that are gathered meanwhile have different memory.
 TEST_F(FsdpPrefetch, ThreeBlocksHaveMemoryAtOneTime) {
   FsdpStore store(model.params(), shard, *replicate, {}, stream);
