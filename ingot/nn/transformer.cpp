@@ -264,7 +264,6 @@ void Transformer::embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x
                             ctx.stream);
   ctx.region.leave(x, partial, ctx.stream);
   apply_dropout(ctx, x, 0, tp_.first_row(N));
-  ctx.params.release(embedding_unit());
 }
 
 void Transformer::expect_documents() {
@@ -295,7 +294,6 @@ void Transformer::run_blocks(LayerContext& ctx, const DocumentMask& documents, c
     residual = block(saved, l).attention.forward(ctx, saved.attention[l], residual, memory(saved.mlp[l].x),
                                                  documents, rope, cached.empty() ? nullptr : &cached[l]);
     residual = block(saved, l).mlp.forward(ctx, saved.mlp[l], residual, memory(block_output(saved, l)));
-    ctx.params.release(unit);
   }
   if (has_head(saved.units))
     final_norm_.forward(ctx, h, saved.norm, saved.x, residual);
@@ -371,7 +369,6 @@ void Transformer::recompute(LayerContext& ctx, const MicroBatch& batch, const Sa
     const bool goes_on = l + 1 < end;
     const ResidualMemory after_mlp{.delta = goes_on ? h : Tensor{}, .sum = block_output(saved, l)};
     if (again.pre) residual = block(saved, l).mlp.forward(ctx, saved.mlp[l], residual, after_mlp);
-    if (again.pre && goes_on) ctx.params.release(block_unit(first_block(saved.units) + l));
   }
 }
 
@@ -395,7 +392,7 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
     const bool has_params = head_unit() < params_.units();  // false: no gain and a tied table
     if (has_params) open_gradients(ctx, head_unit(), false);
     final_norm_.backward(ctx, saved.d, saved.d, saved.x, saved.norm, {}, amax);
-    if (has_params) ctx.params.grad_ready(head_unit());
+    if (has_params) ctx.params.start_reduction(head_unit());
   }
   for (size_t l = saved.attention.size(); l-- > 0;) {
     const int unit = block_unit(first_block(saved.units) + l);
@@ -407,13 +404,12 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
     mlp.backward(ctx, saved.mlp[l], saved.d, attention.d_amax(ctx));
     attention.backward(ctx, saved.attention[l], saved.d, batch.documents(), rope_table_on(ctx.stream),
                        l > 0 ? block(saved, l - 1).mlp.d_amax(ctx) : Tensor{});
-    ctx.params.release(unit);
-    ctx.params.grad_ready(unit);
+    ctx.params.start_reduction(unit);
   }
   if (!has_embedding(saved.units)) {
     if (!has_head(saved.units) || head_weight() != wte_) return;
     open_gradients(ctx, embedding_unit(), false);  // the head's forward added to it, maybe long ago
-    return ctx.params.grad_ready(embedding_unit());
+    return ctx.params.start_reduction(embedding_unit());
   }
   const ScratchScope scope(ctx.scratch);
   const EmbeddingScratch scratch = embedding_scratch(ctx.scratch, N, ctx.dropout.p > 0);
@@ -423,7 +419,7 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
   open_gradients(ctx, embedding_unit(), false);
   embedding_slice_backward(table_slice(ctx.params.grad(wte_)), ctx.params.grad(wpe_), d,
                            batch.tokens.reshape({N}), saved.T, 0, ctx.stream);
-  ctx.params.grad_ready(embedding_unit());
+  ctx.params.start_reduction(embedding_unit());
 }
 
 }  // namespace ingot

@@ -26,6 +26,7 @@
 #include "ingot/core/parallel.h"
 #include "ingot/nn/param_store.h"
 #include "ingot/parallel/gradient_payload.h"
+#include "ingot/parallel/replica_sum.h"
 
 namespace ingot {
 
@@ -37,14 +38,14 @@ struct FsdpConfig {
   bool keeps_units = false;
   int f32_unit = -1;  // layers read the masters of this unit; -1: of none, or compute is f32
   GradientPayload payload = {};
+  bool has_replicas =
+      false;  // other ranks hold the same shards (HSDP), and replica_buckets() are summed over them
 };
 
 class FsdpStore : public TrainingStore {
  public:
-  // Borrows all arguments except config. shard: the ranks that shard one copy; replicate: the ranks with
-  // the same shard.
-  FsdpStore(const ParamList& list, Communicator& shard, Communicator& replicate, const FsdpConfig& config,
-            Stream& stream);
+  // Borrows all arguments except config. shard: the ranks that shard one copy.
+  FsdpStore(const ParamList& list, Communicator& shard, const FsdpConfig& config, Stream& stream);
   ~FsdpStore() override;  // waits for collectives in flight
 
   // The buffers are valid until the next get or prefetch of another unit.
@@ -53,21 +54,12 @@ class FsdpStore : public TrainingStore {
   // Gathers the units from the last prefetched one to this one and the one behind it, in that order.
   void prefetch(int unit) override;
   OldGradients open_gradients(int unit) override;
-  void grad_ready(int unit) override;
-
-  void begin_micro(bool is_last) override;
-  void finish_gradients() override;
+  void start_reduction(int unit) override;
   void begin_graphs() override;
-  void join() override;
-  std::vector<ParamShard> shards() override;
   void refresh_compute(Stream& stream) override;
   void expand_masters(Stream& stream) override;
-  Replicas replicas(int /*id*/) const override { return {replicate_.size(), replicate_.rank()}; }
-  Replicas shard_group(int /*id*/) const override {
-    return {shard_.size() * replicate_.size(), shard_.rank() * replicate_.size() + replicate_.rank()};
-  }
-
-  int64_t shard_elements(int unit) const { return units_[static_cast<size_t>(unit)].shard; }
+  // A bucket for each unit's shard, for a ReplicaSum.
+  std::vector<GradientBucket> replica_buckets() const;
 
  private:
   struct Unit {
@@ -81,9 +73,7 @@ class FsdpStore : public TrainingStore {
     UnitBuffers buffers;
     Tensor residual;         // (ranks * shard) f32; empty without error feedback
     Tensor replica_payload;  // (shard), what is sent to the replicas; empty if that is grad
-    Pending replicas;        // the all_reduce over the replicas
-    bool is_summed = false;  // replica_payload has, or will have, the sum over the replicas
-    std::string gather_name, scatter_name, replicas_name;
+    std::string gather_name, scatter_name;
   };
   // Memory that units use in turn; state_ has the unit that uses it now.
   struct Slot {
@@ -98,6 +88,9 @@ class FsdpStore : public TrainingStore {
     bool is_scattering = false, is_last = false;
   };
 
+  std::vector<ParamShard> held_shards() override;
+  void wait_memory() override;
+  void end_memory_step() override;
   bool is_in_f32(int unit) const { return unit == config_.f32_unit && config_.compute != DType::f32; }
   void cut_units();
   void make_slots();
@@ -105,7 +98,7 @@ class FsdpStore : public TrainingStore {
   void start_gather(int unit);
   void wait_gather(size_t slot);
   void drain(size_t slot);
-  void end_sums();
+  void drain_all();
   bool exchanges(const GradSlot& slot) const;
   Tensor exchanged(const GradSlot& slot, int64_t shard) const;
   // Invalidates all gathered weights; forget_gathered() because the masters have changed.
@@ -114,14 +107,13 @@ class FsdpStore : public TrainingStore {
   // The range of parameter `id` that rank `rank` holds.
   Range range_of(int id, int rank) const;
 
-  Communicator &shard_, &replicate_;
+  Communicator& shard_;
   FsdpConfig config_;
   Stream& stream_;
   std::vector<Unit> units_;
   Arena shards_, grads_, vectors_, copies_, full_grads_, payloads_;
   std::vector<Slot> slots_;
   std::vector<GradSlot> grad_slots_;
-  bool is_last_micro_ = true;
 };
 
 }  // namespace ingot

@@ -22,7 +22,7 @@ void PassGraphs::run(int64_t key, const ExecutorStep& step, LayerContext& ctx,
     const Span span(step.stream.trace, "graph");
     if (!has_graphs(step.grad_scale)) clear();
     grad_scale_ = step.grad_scale;
-    step.params.join();
+    step.params.wait_messages();
     if (ctx.dropout.p > 0) place_dropout(ctx);
     Captured& captured = graphs_[key];
     if (captured.graph) {
@@ -36,7 +36,7 @@ void PassGraphs::run(int64_t key, const ExecutorStep& step, LayerContext& ctx,
       captured.before = step.params.state();
       captured.graph = std::make_shared<cuda::Graph>(step.stream, [&] {
         passes(ctx);
-        step.params.join();
+        step.params.wait_messages();
       });
       for (size_t t = 0; t < captured.elements.size(); ++t)
         captured.elements[t] = ctx.fp8->elements()[t] - captured.elements[t];

@@ -29,9 +29,9 @@ class SpoiledStore final : public FsdpStore {
 std::vector<std::vector<float>> gradients(const ModelConfig& config, bool is_gpipe) {
   constexpr int64_t kB = 2;
   const Transformer model(config.resolved(), DType::f32);
-  const std::unique_ptr<Communicator> shard = self_communicator("shard"), replicate = self_communicator();
+  const std::unique_ptr<Communicator> shard = self_communicator("shard");
   Stream stream;
-  SpoiledStore store(model.params(), *shard, *replicate, {}, stream);
+  SpoiledStore store(model.params(), *shard, {}, stream);
   ResidentStore weights(model.params(), DType::f32, false);
   init_params(weights, 11);
   for (const ParamShard& own : store.shards())
@@ -52,7 +52,7 @@ std::vector<std::vector<float>> gradients(const ModelConfig& config, bool is_gpi
   store.begin_micro(true);
   if (!is_gpipe) forward(second);
   backward(second);
-  store.finish_gradients();
+  store.wait_gradients();
   std::vector<std::vector<float>> all;
   for (const ParamShard& own : store.shards())
     all.emplace_back(own.grad.as<float>(), own.grad.as<float>() + own.elements());
@@ -89,14 +89,14 @@ TEST(FsdpGradients, ForwardOfAllMicroBatchesMayPrecedeBackward) {
 TEST(FsdpGradients, GradientsThatWereNotScatteredAreNotOverwritten) {
   const ModelConfig config = testing::small_llama(5);
   const Transformer model(config.resolved(), DType::f32);
-  const std::unique_ptr<Communicator> shard = self_communicator("shard"), replicate = self_communicator();
+  const std::unique_ptr<Communicator> shard = self_communicator("shard");
   Stream stream;
-  FsdpStore store(model.params(), *shard, *replicate, {}, stream);
+  FsdpStore store(model.params(), *shard, {}, stream);
   EXPECT_EQ(store.open_gradients(1), OldGradients::kAll);
   EXPECT_EQ(store.open_gradients(1), OldGradients::kNone);
   EXPECT_THROW(store.open_gradients(3), Error) << "blocks 1 and 3 share memory";
-  EXPECT_THROW(store.grad_ready(3), Error) << "unit 3 was not opened";
-  store.grad_ready(1);
+  EXPECT_THROW(store.start_reduction(3), Error) << "unit 3 was not opened";
+  store.start_reduction(1);
   EXPECT_EQ(store.open_gradients(3), OldGradients::kAll);
 }
 
